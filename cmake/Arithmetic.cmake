@@ -1,0 +1,17 @@
+# Floating point is stated once, here: no contraction, no fast math, on the host and on the device.
+add_library(gradledger_options INTERFACE)
+target_compile_features(gradledger_options INTERFACE cxx_std_20)
+target_compile_options(gradledger_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -Wall -Wextra -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers>
+  $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Xcompiler=-ffp-contract=off>)
+set(CMAKE_CXX_EXTENSIONS OFF)
+
+if(GRADLEDGER_SANITIZE)
+  target_compile_options(gradledger_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+  target_link_options(gradledger_options INTERFACE -fsanitize=address,undefined)
+endif()
+if(GRADLEDGER_FUZZ)
+  target_compile_options(gradledger_options INTERFACE -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined)
+  target_link_options(gradledger_options INTERFACE -fsanitize=address,undefined)
+endif()

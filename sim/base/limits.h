@@ -1,0 +1,21 @@
+// Limits on everything that a scenario file can ask for. Checked before memory is taken; docs/scenario-format.md lists them.
+#pragma once
+
+#include <cstdint>
+
+namespace gradledger::limits {
+
+inline constexpr std::uint64_t file_bytes_max = 64ull << 20;
+inline constexpr std::uint32_t json_depth_max = 64;
+inline constexpr std::uint32_t world_size_max = 128;
+inline constexpr std::uint32_t parameters_max = 4096;
+inline constexpr std::uint64_t parameter_numel_max = 1ull << 31;
+inline constexpr std::uint64_t model_numel_max = (1ull << 32) - (1ull << 20);  // flat buffers with padding stay below 2^32
+inline constexpr std::uint32_t events_max = 1u << 20;                          // after repeats are unrolled
+inline constexpr std::uint32_t repeat_times_max = 1u << 16;
+inline constexpr std::uint32_t micro_batches_max = 1u << 16;                   // in one backward event
+inline constexpr std::uint32_t gradient_accumulation_steps_max = 1u << 16;
+inline constexpr std::uint32_t name_length_max = 256;
+inline constexpr std::uint64_t memory_bytes_default = 8ull << 30;              // --memory-limit
+
+}  // namespace gradledger::limits

@@ -1,0 +1,44 @@
+// The storage types of gradients, accumulators, wires and flags.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace gradledger {
+
+enum class Dtype : std::uint8_t { float32, bfloat16, float16, float64, uint8 };
+
+inline constexpr int dtype_count = 5;
+
+constexpr std::uint32_t size_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::float32: return 4;
+    case Dtype::bfloat16: return 2;
+    case Dtype::float16: return 2;
+    case Dtype::float64: return 8;
+    case Dtype::uint8: return 1;
+  }
+  return 0;
+}
+
+// "fp32", "bf16", "fp16", "fp64", "uint8": the names of DeepSpeed's configuration.
+constexpr std::string_view name_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::float32: return "fp32";
+    case Dtype::bfloat16: return "bf16";
+    case Dtype::float16: return "fp16";
+    case Dtype::float64: return "fp64";
+    case Dtype::uint8: return "uint8";
+  }
+  return "";
+}
+
+// The dtype of a configuration name; nothing for any other text. Only the three gradient types have configuration names.
+constexpr std::optional<Dtype> gradient_dtype_named(std::string_view name) {
+  for (Dtype dtype : {Dtype::float32, Dtype::bfloat16, Dtype::float16})
+    if (name_of(dtype) == name) return dtype;
+  return std::nullopt;
+}
+
+}  // namespace gradledger

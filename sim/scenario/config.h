@@ -1,0 +1,67 @@
+// The part of a DeepSpeed configuration that decides what happens to gradients, under DeepSpeed's own key names.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "sim/numeric/dtype.h"
+
+namespace gradledger {
+
+enum class AllreduceOp : std::uint8_t { mean, sum };
+enum class OffloadDevice : std::uint8_t { none, cpu };
+
+struct Bf16Config {
+  bool enabled = false;
+  bool immediate_grad_update = false;
+  std::optional<bool> check_grad_overflow;  // default by release: false, true since #8035
+
+  bool operator==(const Bf16Config&) const = default;
+};
+
+struct Fp16Config {
+  bool enabled = false;
+  double loss_scale = 0;  // 0: dynamic
+  std::uint32_t initial_scale_power = 16;
+  std::uint32_t loss_scale_window = 1000;
+  std::uint32_t hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  double min_loss_scale = 1;
+
+  bool operator==(const Fp16Config&) const = default;
+};
+
+struct ZeroConfig {
+  std::uint32_t stage = 0;
+  bool contiguous_gradients = true;
+  bool reduce_scatter = true;
+  bool use_multi_rank_bucket_allreduce = true;
+  std::uint64_t reduce_bucket_size = 500'000'000;  // elements
+  std::optional<bool> overlap_comm;                // default: true at stage 3, false below
+  bool round_robin_gradients = false;
+  std::uint64_t sub_group_size = 1'000'000'000;  // elements, stage 3
+  OffloadDevice offload_optimizer = OffloadDevice::none;
+
+  bool operator==(const ZeroConfig&) const = default;
+};
+
+struct DeepSpeedConfig {
+  std::uint32_t gradient_accumulation_steps = 1;
+  AllreduceOp gradient_allreduce_op = AllreduceOp::mean;
+  bool prescale_gradients = false;
+  double gradient_predivide_factor = 1.0;
+  std::optional<Dtype> communication_data_type;
+  std::optional<Dtype> grad_accum_dtype;       // data_types.grad_accum_dtype
+  std::optional<double> gradient_clipping;     // default by release: 0, 1.0 since #8068
+  Bf16Config bf16;
+  Fp16Config fp16;
+  ZeroConfig zero;
+  std::string inert = "{}";  // canonical JSON of the keys that DeepSpeed knows and that do not touch gradients
+
+  bool operator==(const DeepSpeedConfig&) const = default;
+
+  bool offloads_optimizer() const { return zero.offload_optimizer == OffloadDevice::cpu; }
+};
+
+}  // namespace gradledger

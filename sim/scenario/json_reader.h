@@ -1,0 +1,23 @@
+// Text to JSON, with the checks that come before any schema: size, depth, duplicate keys.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/base/result.h"
+
+namespace gradledger {
+
+// Errors carry a JSON pointer where the input is JSON, or line and column where it is not.
+Result<nlohmann::json> read_json(std::string_view text);
+
+// Errors: not there, not readable, larger than limits::file_bytes_max.
+Result<std::string> read_file(const std::filesystem::path& path);
+
+// `key` as a token of a JSON pointer: "~" and "/" escaped.
+std::string pointer_token(std::string_view key);
+
+}  // namespace gradledger

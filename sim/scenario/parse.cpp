@@ -1,0 +1,373 @@
+#include "sim/scenario/parse.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "sim/base/limits.h"
+#include "sim/scenario/config_json.h"
+#include "sim/scenario/json_reader.h"
+#include "sim/scenario/schema.h"
+#include "sim/scenario/timeline.h"
+
+namespace gradledger {
+namespace {
+
+using nlohmann::json;
+using Problem = std::optional<InputError>;
+
+// Reads a document that passed the schema; what a schema cannot say is checked here.
+class Reader {
+ public:
+  Reader(const json& document, const std::filesystem::path& directory) : document_(document), directory_(directory) {}
+
+  Result<Scenario> read() {
+    using Step = Problem (Reader::*)();
+    for (Step step : {&Reader::read_world, &Reader::read_engine, &Reader::read_contract, &Reader::read_script, &Reader::read_gradients,
+                      &Reader::read_expect, &Reader::check_whole})
+      if (Problem problem = (this->*step)()) return *problem;
+    return std::move(out_);
+  }
+
+ private:
+  Problem read_world() {
+    out_.name = document_["name"];
+    out_.note = document_.value("note", "");
+    out_.source = document_.value("source", std::vector<std::string>{});
+    out_.twin_of = document_.value("twin_of", "");
+    out_.world_size = document_["world_size"];
+    const json& parameters = document_["parameters"];
+    std::set<std::string> names;
+    std::uint64_t total = 0;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const std::string where = "/parameters/" + std::to_string(i);
+      Parameter parameter;
+      parameter.name = parameters[i]["name"];
+      if (!names.insert(parameter.name).second)
+        return InputError{where + "/name", "\"" + parameter.name + "\" names two parameters; expected each name once"};
+      const std::uint64_t numel = parameters[i]["numel"];
+      total += numel;
+      if (numel > limits::parameter_numel_max || total > limits::model_numel_max)
+        return InputError{where + "/numel", "makes the model larger than " + std::to_string(limits::model_numel_max) + " elements"};
+      parameter.numel = static_cast<std::uint32_t>(numel);
+      if (parameters[i].contains("used_by")) {
+        auto used_by = Predicate::parse(parameters[i]["used_by"].get<std::string>(), where + "/used_by");
+        if (!used_by) return used_by.error();
+        parameter.used_by = *used_by;
+      }
+      out_.parameters.push_back(std::move(parameter));
+    }
+    if (total == 0) return InputError{"/parameters", "have no elements; expected at least one"};
+    return std::nullopt;
+  }
+
+  Problem read_engine() {
+    const json& engine = document_["engine"];
+    out_.engine.framework = engine["framework"];
+    if (engine.contains("as_of")) {
+      const json& as_of = engine["as_of"];
+      if (as_of.is_string()) {
+        out_.engine.as_of.base = as_of;
+      } else {
+        for (const auto& [key, value] : as_of.items()) {
+          if (key == "base") out_.engine.as_of.base = value;
+          else out_.engine.as_of.switches[key] = value;
+        }
+      }
+    }
+    auto config = config_from_json(engine["config"], out_.world_size, "/engine/config");
+    if (!config) return config.error();
+    out_.engine.config = std::move(config).value();
+    const bool in_config = engine["config"].contains("optimizer");
+    if (in_config && engine.contains("optimizer"))
+      return InputError{"/engine/optimizer", "is given, and so is /engine/config/optimizer; expected one of the two"};
+    if (in_config) out_.engine.optimizer = optimizer_from_json(engine["config"]["optimizer"]);
+    else if (engine.contains("optimizer")) out_.engine.optimizer = optimizer_from_json(engine["optimizer"]);
+    return settle_model_dtype();
+  }
+
+  // model_dtype and the enabled sections say the same; either alone is enough.
+  Problem settle_model_dtype() {
+    DeepSpeedConfig& config = out_.engine.config;
+    const json& given = document_["engine"]["config"];
+    const Dtype configured = config.bf16.enabled ? Dtype::bfloat16 : config.fp16.enabled ? Dtype::float16 : Dtype::float32;
+    out_.model_dtype = configured;
+    if (!document_.contains("model_dtype")) return std::nullopt;
+    const Dtype wanted = *gradient_dtype_named(document_["model_dtype"].get<std::string>());
+    const auto unsaid = [&](const char* section) { return !given.contains(section) || !given[section].contains("enabled"); };
+    if (configured == Dtype::float32 && wanted == Dtype::bfloat16 && unsaid("bf16")) config.bf16.enabled = true;
+    else if (configured == Dtype::float32 && wanted == Dtype::float16 && unsaid("fp16")) config.fp16.enabled = true;
+    else if (configured != wanted)
+      return InputError{"/model_dtype", "is \"" + std::string(name_of(wanted)) + "\", but the bf16 and fp16 sections of /engine/config make it \"" +
+                                            std::string(name_of(configured)) + "\""};
+    out_.model_dtype = wanted;
+    return std::nullopt;
+  }
+
+  Problem read_contract() {
+    if (!document_.contains("contract")) return std::nullopt;
+    const json& contract = document_["contract"];
+    if (contract.value("window", "") == "every_step_call") out_.contract.window = Window::every_step_call;
+    out_.contract.average_over_world = contract.value("average_over", "world") == "world";
+    if (contract.contains("divide_by") && contract["divide_by"].is_number()) out_.contract.divide_by = contract["divide_by"];
+    out_.contract.zero_grad_discards = contract.value("zero_grad", "discards") == "discards";
+    return std::nullopt;
+  }
+
+  // ---- script -----------------------------------------------------------------------------------------------------------------------
+
+  Problem read_script() { return read_items(document_["script"], "/script", out_.script, false); }
+
+  Problem read_items(const json& items, const std::string& where, std::vector<ScriptItem>& into, bool in_no_sync) {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const auto entry = items[i].begin();
+      ScriptItem item;
+      if (Problem problem = read_item(entry.key(), entry.value(), where + "/" + std::to_string(i), item, in_no_sync)) return problem;
+      into.push_back(std::move(item));
+    }
+    return std::nullopt;
+  }
+
+  Problem read_item(const std::string& key, const json& value, const std::string& where, ScriptItem& item, bool in_no_sync) {
+    const std::string here = where + "/" + key;
+    if (value.is_object() && value.contains("ranks"))
+      if (Problem problem = read_ranks(value["ranks"], here + "/ranks", item.ranks)) return problem;
+    if (key == "forward") {
+      item.kind = ScriptKind::forward;
+    } else if (key == "backward") {
+      return read_backward(value, here, item);
+    } else if (key == "set_boundary") {
+      item.kind = ScriptKind::set_boundary;
+      item.boundary = value.is_boolean() ? value.get<bool>() : value["value"].get<bool>();
+    } else if (key == "step") {
+      item.kind = ScriptKind::step;
+    } else if (key == "zero_grad") {
+      const std::string of = value.is_string() ? value : value["of"];
+      item.kind = of == "engine" ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
+    } else if (key == "no_sync") {
+      item.kind = ScriptKind::no_sync;
+      return read_items(value, here, item.items, true);
+    } else {
+      item.kind = ScriptKind::repeat;
+      item.times = value["times"];
+      return read_items(value["of"], here + "/of", item.items, in_no_sync);
+    }
+    return std::nullopt;
+  }
+
+  Problem read_backward(const json& value, const std::string& here, ScriptItem& item) {
+    item.kind = ScriptKind::backward;
+    item.micro_batches = value.value("micro_batches", 1u);
+    if (value.contains("of")) item.of = value["of"];
+    if (value.contains("micro_batch")) item.micro_batch = value["micro_batch"];
+    if (item.of && item.micro_batches != 1)
+      return InputError{here + "/micro_batches", "goes with backwards that run their own forward; expected it without \"of\""};
+    for (std::size_t i = 0; value.contains("uses") && i < value["uses"].size(); ++i) {
+      const std::string name = value["uses"][i];
+      const auto is_it = [&](const Parameter& p) { return p.name == name; };
+      if (std::none_of(out_.parameters.begin(), out_.parameters.end(), is_it))
+        return InputError{here + "/uses/" + std::to_string(i), "names no parameter: \"" + name + "\"; expected one of " + parameter_names()};
+      item.uses.push_back(name);
+    }
+    return std::nullopt;
+  }
+
+  Problem read_ranks(const json& ranks, const std::string& where, std::vector<std::uint32_t>& into) {
+    into = ranks.get<std::vector<std::uint32_t>>();
+    for (std::size_t i = 0; i < into.size(); ++i)
+      if (into[i] >= out_.world_size)
+        return InputError{where + "/" + std::to_string(i), "is rank " + std::to_string(into[i]) + " of a world of " + std::to_string(out_.world_size) +
+                                                               "; expected ranks from 0 to " + std::to_string(out_.world_size - 1)};
+    std::sort(into.begin(), into.end());
+    if (into.size() == out_.world_size) into.clear();
+    return std::nullopt;
+  }
+
+  std::string parameter_names() const {
+    std::string out;
+    for (std::size_t i = 0; i < out_.parameters.size() && i < 16; ++i) out += (i ? ", " : "") + out_.parameters[i].name;
+    return out_.parameters.size() > 16 ? out + ", ..." : out;
+  }
+
+  // ---- gradients ----------------------------------------------------------------------------------------------------------------------
+
+  Problem read_gradients() {
+    if (!document_.contains("gradients")) return std::nullopt;
+    const json& gradients = document_["gradients"];
+    const std::string kind = gradients["kind"];
+    Gradients& out = out_.gradients;
+    out.kind = kind == "probe"         ? GradientKind::probe
+               : kind == "normal"      ? GradientKind::normal
+               : kind == "adversarial" ? GradientKind::adversarial
+                                       : GradientKind::values;
+    out.seed = gradients.value("seed", std::uint64_t{0});
+    out.samples_per_micro_batch = gradients.value("samples_per_micro_batch", 1u);
+    const bool inline_values = gradients.contains("micro_batches"), from_file = gradients.contains("file");
+    if (out.kind != GradientKind::values) {
+      if (inline_values || from_file)
+        return InputError{"/gradients/kind", "is \"" + kind + "\", but values are given; expected \"values\""};
+      return std::nullopt;
+    }
+    if (inline_values == from_file)
+      return InputError{"/gradients", "of kind \"values\" need either micro_batches or file, and not both"};
+    if (inline_values) return read_values(gradients["micro_batches"], "/gradients/micro_batches");
+    out.file = gradients["file"];
+    const auto text = read_file(directory_ / out.file);
+    if (!text) return InputError{"/gradients/file", text.error().text()};
+    const auto table = read_json(*text);
+    if (!table) return InputError{"/gradients/file", out.file + ": " + table.error().text()};
+    if (Problem problem = check_table_shape(*table)) return problem;
+    return read_values(*table, "/gradients/file, " + out.file + ": ");
+  }
+
+  // A file is held against the same schema as the inline form.
+  Problem check_table_shape(const json& table) const {
+    json document = document_;
+    document["gradients"] = {{"kind", "values"}, {"micro_batches", table}};
+    Problem problem = check_against_schema(document);
+    if (!problem) return std::nullopt;
+    const std::string prefix = "/gradients/micro_batches";
+    const std::string inside = problem->where.starts_with(prefix) ? problem->where.substr(prefix.size()) : problem->where;
+    return InputError{"/gradients/file, " + out_.gradients.file + ": " + inside, problem->message};
+  }
+
+  Problem read_values(const json& table, const std::string& where) {
+    auto values = std::make_shared<GivenValues>();
+    for (std::size_t m = 0; m < table.size(); ++m) {
+      const std::string at = where + "/" + std::to_string(m);
+      if (table[m].size() != out_.world_size)
+        return InputError{at, "has entries for " + std::to_string(table[m].size()) + " ranks; expected one for each of " + std::to_string(out_.world_size)};
+      values->emplace_back();
+      for (std::size_t r = 0; r < table[m].size(); ++r) {
+        values->back().emplace_back();
+        if (Problem problem = read_rank_values(table[m][r], at + "/" + std::to_string(r), values->back().back())) return problem;
+      }
+    }
+    out_.gradients.values = std::move(values);
+    return std::nullopt;
+  }
+
+  Problem read_rank_values(const json& entry, const std::string& where, std::vector<double>& into) {
+    std::size_t known = 0;
+    for (const Parameter& p : out_.parameters) {
+      if (!entry.contains(p.name)) return InputError{where, "lacks the gradient of parameter \"" + p.name + "\""};
+      ++known;
+      const json& elements = entry[p.name];
+      if (elements.size() != p.numel)
+        return InputError{where + "/" + pointer_token(p.name), "has " + std::to_string(elements.size()) + " elements; expected " + std::to_string(p.numel)};
+      for (std::size_t i = 0; i < elements.size(); ++i) {
+        const double value = elements[i].is_number()       ? elements[i].get<double>()
+                             : elements[i] == "inf"        ? std::numeric_limits<double>::infinity()
+                             : elements[i] == "-inf"       ? -std::numeric_limits<double>::infinity()
+                                                           : std::numeric_limits<double>::quiet_NaN();
+        if (elements[i].is_number() && static_cast<double>(static_cast<float>(value)) != value)
+          return InputError{where + "/" + pointer_token(p.name) + "/" + std::to_string(i), "is no fp32 value; expected one that fp32 holds exactly"};
+        into.push_back(value);
+      }
+    }
+    if (known != entry.size()) {
+      for (const auto& [key, unused] : entry.items())
+        if (std::none_of(out_.parameters.begin(), out_.parameters.end(), [&k = key](const Parameter& p) { return p.name == k; }))
+          return InputError{where + "/" + pointer_token(key), "names no parameter; expected one of " + parameter_names()};
+    }
+    return std::nullopt;
+  }
+
+  // ---- expectations -------------------------------------------------------------------------------------------------------------------
+
+  Problem read_expect() {
+    if (!document_.contains("expect")) return std::nullopt;
+    const json& expect = document_["expect"];
+    for (std::size_t i = 0; expect.contains("findings") && i < expect["findings"].size(); ++i)
+      if (Problem problem = read_expected_finding(expect["findings"][i], "/expect/findings/" + std::to_string(i))) return problem;
+    if (expect.contains("collectives")) {
+      for (const auto& [purpose, counts] : expect["collectives"].items()) {
+        ExpectedCollectives& expected = out_.expect.collectives[purpose];
+        if (counts.contains("per_step")) expected.per_step = counts["per_step"];
+        if (counts.contains("at_most_per_step")) expected.at_most_per_step = counts["at_most_per_step"];
+      }
+    }
+    out_.expect.not_allocated = expect.value("not_allocated", std::vector<std::string>{});
+    if (expect.contains("values")) {
+      for (std::size_t i = 0; i < expect["values"].size(); ++i) {
+        const json& v = expect["values"][i];
+        if (v["rank"] >= out_.world_size)
+          return InputError{"/expect/values/" + std::to_string(i) + "/rank", "lies outside a world of " + std::to_string(out_.world_size)};
+        out_.expect.values.push_back({v["event"], v["rank"], v["buffer"], v["values"].get<std::vector<double>>()});
+      }
+    }
+    if (expect.contains("comparison"))
+      out_.expect.comparison = ExpectedComparison{expect["comparison"]["with"], expect["comparison"]["applied"] == "agree"};
+    return std::nullopt;
+  }
+
+  Problem read_expected_finding(const json& finding, const std::string& where) {
+    ExpectedFinding expected;
+    expected.finding = finding["class"];
+    if (finding.contains("contributions")) {
+      auto predicate = Predicate::parse(finding["contributions"].get<std::string>(), where + "/contributions");
+      if (!predicate) return predicate.error();
+      expected.contributions = *predicate;
+    }
+    for (auto [key, into] : {std::pair{"own", &expected.own}, std::pair{"peer", &expected.peer}, std::pair{"lost_weight", &expected.lost_weight}})
+      if (finding.contains(key)) *into = fraction(finding[key]);
+    out_.expect.findings.push_back(std::move(expected));
+    return std::nullopt;
+  }
+
+  static double fraction(const json& value) {
+    if (value.is_number()) return value.get<double>();
+    const std::string text = value;
+    const std::size_t slash = text.find('/');
+    return std::stod(text.substr(0, slash)) / std::stod(text.substr(slash + 1));
+  }
+
+  // ---- the whole ----------------------------------------------------------------------------------------------------------------------
+
+  Problem check_whole() {
+    const auto timeline = make_timeline(out_);
+    if (!timeline) return timeline.error();
+    for (std::size_t i = 0; i < out_.expect.values.size(); ++i)
+      if (out_.expect.values[i].event >= timeline->events.size())
+        return InputError{"/expect/values/" + std::to_string(i) + "/event",
+                          "lies past the script's last event, " + std::to_string(timeline->events.size() - 1)};
+    if (out_.gradients.kind != GradientKind::values) return std::nullopt;
+    for (const Backward& backward : timeline->backwards)
+      for (std::uint32_t r = 0; r < out_.world_size; ++r)
+        if (backward.micro_batch[r] != no_contribution && backward.data[r] >= out_.gradients.values->size())
+          return InputError{timeline->pointers[timeline->events[backward.event].item],
+                            "needs the gradient of micro-batch " + std::to_string(backward.data[r]) + ", but /gradients give " +
+                                std::to_string(out_.gradients.values->size()) + " micro-batches; name one with \"micro_batch\""};
+    return std::nullopt;
+  }
+
+  const json& document_;
+  const std::filesystem::path& directory_;
+  Scenario out_;
+};
+
+}  // namespace
+
+Result<Scenario> parse_scenario(std::string_view text, const std::filesystem::path& directory) {
+  const auto document = read_json(text);
+  if (!document) return document.error();
+  if (auto problem = check_against_schema(*document)) return *problem;
+  return Reader(*document, directory).read();
+}
+
+Result<DeepSpeedConfig> parse_deepspeed_config(const nlohmann::json& config, std::uint32_t world_size, const std::string& where) {
+  const json document = {{"name", "config"},
+                         {"world_size", world_size},
+                         {"parameters", {{{"name", "p"}, {"numel", 1}}}},
+                         {"engine", {{"framework", "deepspeed"}, {"config", config}}},
+                         {"script", {{{"step", json::object()}}}}};
+  if (auto problem = check_against_schema(document)) {
+    const std::string prefix = "/engine/config";
+    const std::string inside = problem->where.starts_with(prefix) ? problem->where.substr(prefix.size()) : problem->where;
+    return InputError{where + inside, problem->message};
+  }
+  return config_from_json(config, world_size, where);
+}
+
+}  // namespace gradledger

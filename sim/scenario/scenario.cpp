@@ -1,0 +1,30 @@
+#include "sim/scenario/scenario.h"
+
+namespace gradledger {
+
+bool Gradients::operator==(const Gradients& other) const {
+  const bool same_values = values == other.values || (values && other.values && *values == *other.values);
+  return kind == other.kind && seed == other.seed && samples_per_micro_batch == other.samples_per_micro_batch && file == other.file &&
+         same_values;
+}
+
+std::uint64_t Scenario::numel() const {
+  std::uint64_t sum = 0;
+  for (const Parameter& p : parameters) sum += p.numel;
+  return sum;
+}
+
+std::uint32_t Scenario::divisor() const { return contract.divide_by.value_or(engine.config.gradient_accumulation_steps); }
+
+double Scenario::gradient_clipping() const {
+  if (engine.config.gradient_clipping) return *engine.config.gradient_clipping;
+  const auto point = point_named(engine.as_of.base, "/engine/as_of");
+  expects(point.ok(), "a scenario whose as_of was not checked");
+  return point->contains(Change::pr8068) ? 1.0 : 0.0;
+}
+
+Dtype Scenario::grad_accum_dtype() const { return engine.config.grad_accum_dtype.value_or(model_dtype); }
+
+Dtype Scenario::communication_dtype() const { return engine.config.communication_data_type.value_or(model_dtype); }
+
+}  // namespace gradledger

@@ -1,0 +1,175 @@
+// A scenario: a value that says everything about a run. World, parameters, dtypes, engine configuration, script of events, the
+// user's contract and the expected findings. docs/scenario-format.md explains each field to its users.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/numeric/dtype.h"
+#include "sim/scenario/config.h"
+#include "sim/scenario/history.h"
+#include "sim/scenario/predicate.h"
+
+namespace gradledger {
+
+struct Parameter {
+  std::string name;
+  std::uint32_t numel = 0;
+  std::optional<Predicate> used_by;  // which contributions use it; absent: all
+
+  bool operator==(const Parameter&) const = default;
+};
+
+enum class OptimizerType : std::uint8_t { sgd, adam, adamw };
+
+struct OptimizerConfig {
+  OptimizerType type = OptimizerType::sgd;
+  double learning_rate = 1.0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+
+  bool operator==(const OptimizerConfig&) const = default;
+};
+
+// The release or change, or switches by name on top of one. Resolved by sim/engine/behaviour.h.
+struct AsOf {
+  std::string base = "head";
+  std::map<std::string, std::string> switches;
+
+  bool operator==(const AsOf&) const = default;
+};
+
+struct EngineConfig {
+  std::string framework = "deepspeed";
+  AsOf as_of;
+  DeepSpeedConfig config;
+  OptimizerConfig optimizer;
+
+  bool operator==(const EngineConfig&) const = default;
+};
+
+enum class GradientKind : std::uint8_t { probe, normal, adversarial, values };
+
+// Gradients given by the user: values[micro_batch][rank] holds every parameter's elements, parameters concatenated in order.
+// Micro-batches are repeated in every window.
+using GivenValues = std::vector<std::vector<std::vector<double>>>;
+
+struct Gradients {
+  GradientKind kind = GradientKind::probe;
+  std::uint64_t seed = 0;
+  // normal and adversarial: a micro-batch's gradient is the mean of this many samples, numbered through the window, so that
+  // windows with equal global batch see equal samples.
+  std::uint32_t samples_per_micro_batch = 1;
+  std::string file;  // values: where they were read from, relative to the scenario; empty when inline
+  std::shared_ptr<const GivenValues> values;
+
+  bool operator==(const Gradients& other) const;
+};
+
+enum class Window : std::uint8_t {
+  since_last_step,  // a step closes the window where the documentation says that it updates: override, or micro-step counter
+  every_step_call,  // every call of step() must update
+};
+
+struct Contract {
+  Window window = Window::since_last_step;
+  bool average_over_world = true;               // "world"; false: "none", the ranks' gradients are summed
+  std::optional<std::uint32_t> divide_by;       // absent: gradient_accumulation_steps
+  bool zero_grad_discards = true;               // what zero_grad calls are meant to do to the open window
+
+  bool operator==(const Contract&) const = default;
+};
+
+enum class ScriptKind : std::uint8_t {
+  forward, backward, set_boundary, step, engine_zero_grad, optimizer_zero_grad, no_sync, repeat,
+};
+
+struct ScriptItem {
+  ScriptKind kind = ScriptKind::step;
+  std::vector<std::uint32_t> ranks;              // empty: all
+  bool boundary = false;                         // set_boundary
+  std::uint32_t micro_batches = 1;               // backward: this many, one after the other
+  std::optional<std::uint32_t> of;               // backward of an explicit forward, counted since the last step
+  std::optional<std::uint32_t> micro_batch;      // values: which of the given micro-batches; default: position in the window
+  std::vector<std::string> uses;                 // parameters that get a gradient; empty: as the parameters say
+  std::uint32_t times = 1;                       // repeat
+  std::vector<ScriptItem> items;                 // no_sync, repeat
+
+  bool operator==(const ScriptItem&) const = default;
+};
+
+struct ExpectedFinding {
+  std::string finding;                      // class name
+  std::optional<Predicate> contributions;   // exactly these are miscounted
+  std::optional<double> own;                // observed coefficient of the rank's own miscounted contributions
+  std::optional<double> peer;               // and of the other ranks' ones
+  std::optional<double> lost_weight;        // share of the window's weight that is missing
+
+  bool operator==(const ExpectedFinding&) const = default;
+};
+
+struct ExpectedCollectives {
+  std::optional<std::uint32_t> per_step;
+  std::optional<std::uint32_t> at_most_per_step;
+
+  bool operator==(const ExpectedCollectives&) const = default;
+};
+
+// Exact contents of a buffer after an event (numbered from 0 through the unrolled script).
+struct ExpectedValues {
+  std::uint32_t event = 0;
+  std::uint32_t rank = 0;
+  std::string buffer;
+  std::vector<double> values;
+
+  bool operator==(const ExpectedValues&) const = default;
+};
+
+// The applied gradients of two scenarios, step by step: within both bounds of each other, or apart by more.
+struct ExpectedComparison {
+  std::string with;  // a scenario file, relative to this one
+  bool agree = true;
+
+  bool operator==(const ExpectedComparison&) const = default;
+};
+
+struct Expect {
+  std::vector<ExpectedFinding> findings;
+  std::map<std::string, ExpectedCollectives> collectives;  // by purpose: "gradient", "norm", "overflow", "parameter"
+  std::vector<std::string> not_allocated;                  // buffers, by name without index
+  std::vector<ExpectedValues> values;
+  std::optional<ExpectedComparison> comparison;
+
+  bool operator==(const Expect&) const = default;
+};
+
+struct Scenario {
+  std::string name;
+  std::string note;
+  std::vector<std::string> source;
+  std::string twin_of;  // the file or name of the scenario that this one differs from in one thing
+  std::uint32_t world_size = 1;
+  std::vector<Parameter> parameters;
+  Dtype model_dtype = Dtype::float32;
+  EngineConfig engine;
+  Gradients gradients;
+  Contract contract;
+  std::vector<ScriptItem> script;
+  Expect expect;
+
+  bool operator==(const Scenario&) const = default;
+
+  std::uint64_t numel() const;             // of all parameters
+  std::uint32_t divisor() const;           // the contract's
+  double gradient_clipping() const;        // given, or the release's default
+  Dtype grad_accum_dtype() const;          // given, or the model dtype
+  Dtype communication_dtype() const;       // given, or the 16-bit model dtype, or fp32
+};
+
+}  // namespace gradledger

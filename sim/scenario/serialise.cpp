@@ -1,0 +1,164 @@
+#include <algorithm>
+#include <cmath>
+
+#include "sim/scenario/config_json.h"
+#include "sim/scenario/parse.h"
+
+namespace gradledger {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json with_ranks(const ScriptItem& item) {
+  ordered_json out = ordered_json::object();
+  if (!item.ranks.empty()) out["ranks"] = item.ranks;
+  return out;
+}
+
+ordered_json items_to_json(const std::vector<ScriptItem>& items);
+
+ordered_json item_to_json(const ScriptItem& item) {
+  ordered_json body = with_ranks(item);
+  switch (item.kind) {
+    case ScriptKind::forward: return {{"forward", body}};
+    case ScriptKind::backward:
+      if (item.micro_batches != 1) body["micro_batches"] = item.micro_batches;
+      if (item.of) body["of"] = *item.of;
+      if (item.micro_batch) body["micro_batch"] = *item.micro_batch;
+      if (!item.uses.empty()) body["uses"] = item.uses;
+      return {{"backward", body}};
+    case ScriptKind::set_boundary:
+      if (item.ranks.empty()) return {{"set_boundary", item.boundary}};
+      body["value"] = item.boundary;
+      return {{"set_boundary", body}};
+    case ScriptKind::step: return {{"step", body}};
+    case ScriptKind::engine_zero_grad:
+    case ScriptKind::optimizer_zero_grad: {
+      const char* of = item.kind == ScriptKind::engine_zero_grad ? "engine" : "optimizer";
+      if (item.ranks.empty()) return {{"zero_grad", of}};
+      body["of"] = of;
+      return {{"zero_grad", body}};
+    }
+    case ScriptKind::no_sync: return {{"no_sync", items_to_json(item.items)}};
+    case ScriptKind::repeat: return {{"repeat", {{"times", item.times}, {"of", items_to_json(item.items)}}}};
+  }
+  return {};
+}
+
+ordered_json items_to_json(const std::vector<ScriptItem>& items) {
+  ordered_json out = ordered_json::array();
+  for (const ScriptItem& item : items) out.push_back(item_to_json(item));
+  return out;
+}
+
+ordered_json engine_to_json(const EngineConfig& engine) {
+  ordered_json out;
+  out["framework"] = engine.framework;
+  if (engine.as_of.switches.empty()) {
+    out["as_of"] = engine.as_of.base;
+  } else {
+    out["as_of"] = {{"base", engine.as_of.base}};
+    for (const auto& [name, value] : engine.as_of.switches) out["as_of"][name] = value;
+  }
+  out["config"] = config_to_json(engine.config);
+  out["optimizer"] = optimizer_to_json(engine.optimizer);
+  return out;
+}
+
+ordered_json element_to_json(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+ordered_json values_to_json(const Scenario& scenario) {
+  ordered_json table = ordered_json::array();
+  for (const auto& micro_batch : *scenario.gradients.values) {
+    ordered_json ranks = ordered_json::array();
+    for (const std::vector<double>& flat : micro_batch) {
+      ordered_json rank = ordered_json::object();
+      std::size_t at = 0;
+      for (const Parameter& p : scenario.parameters) {
+        rank[p.name] = ordered_json::array();
+        for (std::uint32_t i = 0; i < p.numel; ++i) rank[p.name].push_back(element_to_json(flat[at++]));
+      }
+      ranks.push_back(std::move(rank));
+    }
+    table.push_back(std::move(ranks));
+  }
+  return table;
+}
+
+ordered_json gradients_to_json(const Scenario& scenario) {
+  const Gradients& gradients = scenario.gradients;
+  constexpr const char* names[] = {"probe", "normal", "adversarial", "values"};
+  ordered_json out;
+  out["kind"] = names[static_cast<std::size_t>(gradients.kind)];
+  if (gradients.seed != 0) out["seed"] = gradients.seed;
+  if (gradients.samples_per_micro_batch != 1) out["samples_per_micro_batch"] = gradients.samples_per_micro_batch;
+  if (!gradients.file.empty()) out["file"] = gradients.file;
+  else if (gradients.values) out["micro_batches"] = values_to_json(scenario);
+  return out;
+}
+
+ordered_json contract_to_json(const Contract& contract) {
+  ordered_json out;
+  out["window"] = contract.window == Window::since_last_step ? "since_last_step" : "every_step_call";
+  out["average_over"] = contract.average_over_world ? "world" : "none";
+  if (contract.divide_by) out["divide_by"] = *contract.divide_by;
+  else out["divide_by"] = "gradient_accumulation_steps";
+  if (!contract.zero_grad_discards) out["zero_grad"] = "keeps";
+  return out;
+}
+
+ordered_json expect_to_json(const Expect& expect) {
+  ordered_json out;
+  out["findings"] = ordered_json::array();
+  for (const ExpectedFinding& finding : expect.findings) {
+    ordered_json entry;
+    entry["class"] = finding.finding;
+    if (finding.contributions) entry["contributions"] = finding.contributions->text();
+    if (finding.own) entry["own"] = *finding.own;
+    if (finding.peer) entry["peer"] = *finding.peer;
+    if (finding.lost_weight) entry["lost_weight"] = *finding.lost_weight;
+    out["findings"].push_back(std::move(entry));
+  }
+  for (const auto& [purpose, counts] : expect.collectives) {
+    if (counts.per_step) out["collectives"][purpose]["per_step"] = *counts.per_step;
+    if (counts.at_most_per_step) out["collectives"][purpose]["at_most_per_step"] = *counts.at_most_per_step;
+  }
+  if (!expect.not_allocated.empty()) out["not_allocated"] = expect.not_allocated;
+  for (const ExpectedValues& v : expect.values)
+    out["values"].push_back({{"event", v.event}, {"rank", v.rank}, {"buffer", v.buffer}, {"values", v.values}});
+  if (expect.comparison)
+    out["comparison"] = {{"with", expect.comparison->with}, {"applied", expect.comparison->agree ? "agree" : "differ"}};
+  return out;
+}
+
+}  // namespace
+
+ordered_json to_json(const Scenario& scenario) {
+  ordered_json out;
+  out["name"] = scenario.name;
+  if (!scenario.note.empty()) out["note"] = scenario.note;
+  if (!scenario.source.empty()) out["source"] = scenario.source;
+  if (!scenario.twin_of.empty()) out["twin_of"] = scenario.twin_of;
+  out["world_size"] = scenario.world_size;
+  out["parameters"] = ordered_json::array();
+  for (const Parameter& p : scenario.parameters) {
+    ordered_json entry{{"name", p.name}, {"numel", p.numel}};
+    if (p.used_by) entry["used_by"] = p.used_by->text();
+    out["parameters"].push_back(std::move(entry));
+  }
+  out["model_dtype"] = name_of(scenario.model_dtype);
+  out["engine"] = engine_to_json(scenario.engine);
+  out["gradients"] = gradients_to_json(scenario);
+  out["contract"] = contract_to_json(scenario.contract);
+  out["script"] = items_to_json(scenario.script);
+  out["expect"] = expect_to_json(scenario.expect);
+  return out;
+}
+
+std::string serialise(const Scenario& scenario) { return to_json(scenario).dump(2) + "\n"; }
+
+}  // namespace gradledger

@@ -1,0 +1,209 @@
+#include "sim/scenario/timeline.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "sim/base/limits.h"
+
+namespace gradledger {
+
+std::string_view name_of(EventKind kind) {
+  switch (kind) {
+    case EventKind::forward: return "forward";
+    case EventKind::backward: return "backward";
+    case EventKind::set_boundary: return "set_boundary";
+    case EventKind::no_sync_enter: return "no_sync enter";
+    case EventKind::no_sync_exit: return "no_sync exit";
+    case EventKind::step: return "step";
+    case EventKind::engine_zero_grad: return "engine.zero_grad";
+    case EventKind::optimizer_zero_grad: return "optimizer.zero_grad";
+  }
+  return "";
+}
+
+bool Event::runs_on(std::uint32_t rank) const {
+  return ranks.empty() || std::binary_search(ranks.begin(), ranks.end(), rank);
+}
+
+namespace {
+
+// Walks the script once, in order, as every rank will.
+class Unroller {
+ public:
+  explicit Unroller(const Scenario& scenario) : scenario_(scenario) {
+    out_.world_size = scenario.world_size;
+    ranks_.resize(scenario.world_size, DocumentedBoundary(scenario.engine.config.gradient_accumulation_steps));
+    open_window();
+  }
+
+  std::optional<InputError> run() {
+    if (auto error = walk(scenario_.script, "/script")) return error;
+    finish();
+    return std::nullopt;
+  }
+
+  Timeline take() { return std::move(out_); }
+
+ private:
+  std::optional<InputError> walk(const std::vector<ScriptItem>& items, const std::string& where) {
+    for (std::size_t i = 0; i < items.size(); ++i)
+      if (auto error = visit(items[i], where + "/" + std::to_string(i))) return error;
+    return std::nullopt;
+  }
+
+  std::optional<InputError> visit(const ScriptItem& item, const std::string& where) {
+    switch (item.kind) {
+      case ScriptKind::repeat:
+        for (std::uint32_t i = 0; i < item.times; ++i)
+          if (auto error = walk(item.items, where + "/repeat/of")) return error;
+        return std::nullopt;
+      case ScriptKind::no_sync: {
+        if (auto error = emit(item, EventKind::no_sync_enter, where)) return error;
+        in_no_sync_ = true;
+        if (auto error = walk(item.items, where + "/no_sync")) return error;
+        in_no_sync_ = false;
+        return emit(item, EventKind::no_sync_exit, where);
+      }
+      case ScriptKind::backward:
+        for (std::uint32_t i = 0; i < item.micro_batches; ++i)
+          if (auto error = backward(item, where)) return error;
+        return std::nullopt;
+      case ScriptKind::forward: ++explicit_forwards_; return emit(item, EventKind::forward, where);
+      case ScriptKind::set_boundary:
+        for (std::uint32_t r = 0; r < ranks_.size(); ++r)
+          if (runs(item, r)) ranks_[r].set(item.boundary);
+        return emit(item, EventKind::set_boundary, where);
+      case ScriptKind::step: return step(item, where);
+      case ScriptKind::engine_zero_grad: return zero_grad(item, EventKind::engine_zero_grad, where);
+      case ScriptKind::optimizer_zero_grad: return zero_grad(item, EventKind::optimizer_zero_grad, where);
+    }
+    return std::nullopt;
+  }
+
+  static bool runs(const ScriptItem& item, std::uint32_t rank) {
+    return item.ranks.empty() || std::binary_search(item.ranks.begin(), item.ranks.end(), rank);
+  }
+
+  std::optional<InputError> emit(const ScriptItem& item, EventKind kind, const std::string& where) {
+    if (out_.events.size() >= limits::events_max / scenario_.world_size)
+      return InputError{where, "the unrolled script has too many events; expected events x ranks of at most " +
+                                   std::to_string(limits::events_max)};
+    Event event;
+    event.kind = kind;
+    event.boundary = item.boundary;
+    event.step = out_.steps - 1;
+    if (out_.pointers.empty() || out_.pointers.back() != where) out_.pointers.push_back(where);
+    event.item = static_cast<std::uint32_t>(out_.pointers.size() - 1);
+    event.ranks = item.ranks;
+    out_.events.push_back(std::move(event));
+    return std::nullopt;
+  }
+
+  std::optional<InputError> backward(const ScriptItem& item, const std::string& where) {
+    if (item.of && *item.of >= explicit_forwards_)
+      return InputError{where + "/backward/of", "names forward " + std::to_string(*item.of) + ", but only " +
+                                                    std::to_string(explicit_forwards_) +
+                                                    " explicit forwards came before it in its window"};
+    if (auto error = emit(item, EventKind::backward, where)) return error;
+    Event& event = out_.events.back();
+    event.own_forward = !item.of.has_value();
+    event.of = item.of.value_or(0);
+    event.ordinal = static_cast<std::uint32_t>(out_.backwards.size());
+    Backward backward;
+    backward.event = static_cast<std::uint32_t>(out_.events.size() - 1);
+    backward.step = event.step;
+    backward.in_no_sync = in_no_sync_;
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r) backward.boundary |= runs(item, r) && ranks_[r].now();
+    for (const std::string& name : item.uses)
+      for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p)
+        if (scenario_.parameters[p].name == name) backward.uses.push_back(p);
+    for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
+      std::uint32_t& count = out_.micro_batches.back()[r];
+      backward.micro_batch.push_back(runs(item, r) ? count++ : no_contribution);
+      backward.data.push_back(item.micro_batch.value_or(backward.micro_batch.back()));
+    }
+    out_.backwards.push_back(std::move(backward));
+    out_.dropped_at.emplace_back(scenario_.world_size, never);
+    return std::nullopt;
+  }
+
+  std::optional<InputError> step(const ScriptItem& item, const std::string& where) {
+    if (auto error = emit(item, EventKind::step, where)) return error;
+    bool updates = scenario_.contract.window == Window::every_step_call;
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+      if (runs(item, r) && ranks_[r].step()) updates = true;
+    }
+    out_.events.back().updates = updates;
+    if (updates) {
+      explicit_forwards_ = 0;
+      open_window();
+    }
+    return std::nullopt;
+  }
+
+  std::optional<InputError> zero_grad(const ScriptItem& item, EventKind kind, const std::string& where) {
+    if (auto error = emit(item, kind, where)) return error;
+    if (!scenario_.contract.zero_grad_discards) return std::nullopt;
+    const auto event = static_cast<std::uint32_t>(out_.events.size() - 1);
+    for (std::size_t b = out_.backwards.size(); b-- > 0 && out_.backwards[b].step == out_.steps - 1;)
+      for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
+        if (runs(item, r) && out_.backwards[b].micro_batch[r] != no_contribution && out_.dropped_at[b][r] == never)
+          out_.dropped_at[b][r] = event;
+    return std::nullopt;
+  }
+
+  void open_window() {
+    ++out_.steps;
+    out_.micro_batches.emplace_back(scenario_.world_size, 0);
+  }
+
+  // A trailing window without events is none.
+  void finish() {
+    const bool used = !out_.events.empty() && out_.events.back().step == out_.steps - 1 && !out_.events.back().updates;
+    out_.open_window = !out_.backwards.empty() && out_.backwards.back().step == out_.steps - 1;
+    if (!used && out_.steps > 1) {
+      --out_.steps;
+      out_.micro_batches.pop_back();
+    }
+  }
+
+  const Scenario& scenario_;
+  Timeline out_;
+  std::vector<DocumentedBoundary> ranks_;
+  std::uint32_t explicit_forwards_ = 0;
+  bool in_no_sync_ = false;
+};
+
+}  // namespace
+
+Result<Timeline> make_timeline(const Scenario& scenario) {
+  Unroller unroller(scenario);
+  if (auto error = unroller.run()) return *error;
+  return unroller.take();
+}
+
+std::string Timeline::describe(std::uint32_t event) const {
+  const Event& e = events.at(event);
+  std::string text = "event " + std::to_string(event) + ": " + std::string(name_of(e.kind));
+  if (e.kind == EventKind::backward) {
+    const std::vector<std::uint32_t>& numbers = backwards[e.ordinal].micro_batch;
+    const auto number = std::find_if(numbers.begin(), numbers.end(), [](std::uint32_t m) { return m != no_contribution; });
+    text += " of micro-batch " + std::to_string(*number);
+  }
+  if (e.kind == EventKind::set_boundary) text += e.boundary ? " true" : " false";
+  return text;
+}
+
+Contribution Timeline::contribution(std::uint32_t backward, std::uint32_t rank) const {
+  return {backwards.at(backward).step, rank, backwards.at(backward).micro_batch.at(rank)};
+}
+
+bool Timeline::used(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
+  const Backward& b = backwards[backward];
+  if (b.micro_batch[rank] == no_contribution) return false;
+  if (!b.uses.empty()) return std::find(b.uses.begin(), b.uses.end(), parameter) != b.uses.end();
+  const Parameter& p = scenario.parameters[parameter];
+  return !p.used_by || p.used_by->holds(contribution(backward, rank), micro_batches[b.step][rank]);
+}
+
+}  // namespace gradledger

@@ -1,0 +1,87 @@
+// The script unrolled into events, and the bookkeeping that the user's contract implies: which window each event lies in, which
+// contribution each backward is, which steps update. Facts of the scenario alone, shared by the simulator and the oracle.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/base/result.h"
+#include "sim/scenario/scenario.h"
+
+namespace gradledger {
+
+enum class EventKind : std::uint8_t {
+  forward, backward, set_boundary, no_sync_enter, no_sync_exit, step, engine_zero_grad, optimizer_zero_grad,
+};
+
+std::string_view name_of(EventKind kind);
+
+struct Event {
+  EventKind kind = EventKind::step;
+  bool boundary = false;          // set_boundary
+  bool own_forward = true;        // backward: runs its own forward first; false: of an explicit one
+  bool updates = false;           // step: the contract demands an update here
+  std::uint32_t of = 0;           // backward of an explicit forward
+  std::uint32_t step = 0;         // window that the event lies in; a step that updates lies in the window that it closes
+  std::uint32_t ordinal = 0;      // backward: number among all backward events; indexes Timeline::backwards
+  std::uint32_t item = 0;         // indexes Timeline::pointers: where in the file
+  std::vector<std::uint32_t> ranks;  // sorted; empty: all
+
+  bool runs_on(std::uint32_t rank) const;
+};
+
+// One backward event: its contributions, one for each rank that runs it.
+struct Backward {
+  std::uint32_t event = 0;
+  std::uint32_t step = 0;
+  bool boundary = false;                   // documented to be a gradient accumulation boundary, on some rank
+  bool in_no_sync = false;
+  std::vector<std::uint32_t> micro_batch;  // by rank: number within the window; no_contribution where the rank does not run it
+  std::vector<std::uint32_t> data;         // by rank: which given micro-batch
+  std::vector<std::uint32_t> uses;         // parameters named by the event; empty: all that the parameters' own rule admits
+};
+
+inline constexpr std::uint32_t no_contribution = 0xFFFFFFFFu;
+inline constexpr std::uint32_t never = 0xFFFFFFFFu;
+
+struct Timeline {
+  std::uint32_t world_size = 1;
+  std::vector<Event> events;
+  std::vector<std::string> pointers;
+  std::vector<Backward> backwards;
+  std::uint32_t steps = 0;                                    // windows, an open one at the end included
+  bool open_window = false;                                   // contributions after the last update
+  std::vector<std::vector<std::uint32_t>> micro_batches;      // [step][rank]: how many
+  std::vector<std::vector<std::uint32_t>> dropped_at;         // [backward][rank]: event of the zero_grad meant to drop it; never otherwise
+
+  std::string describe(std::uint32_t event) const;            // "event 4: backward of micro-batch 3"
+  Contribution contribution(std::uint32_t backward, std::uint32_t rank) const;
+  bool used(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
+};
+
+// What the documentation says of a boundary: a sticky override, else the counter of step() calls. One for each rank.
+class DocumentedBoundary {
+ public:
+  explicit DocumentedBoundary(std::uint32_t gradient_accumulation_steps) : steps_(gradient_accumulation_steps) {}
+
+  void set(bool boundary) { override_ = boundary; }
+  bool now() const { return override_.value_or((calls_ + 1) % steps_ == 0); }
+  // One call of step(); whether it updates.
+  bool step() {
+    const bool updates = now();
+    ++calls_;
+    return updates;
+  }
+
+ private:
+  std::uint64_t steps_;
+  std::uint64_t calls_ = 0;
+  std::optional<bool> override_;
+};
+
+// Errors: too many events, an `of` that names no forward, a rank outside the world.
+Result<Timeline> make_timeline(const Scenario& scenario);
+
+}  // namespace gradledger

@@ -1,0 +1,134 @@
+#include "sim/execution/operations.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/hash.h"
+#include "sim/numeric/kernels.h"
+
+namespace gradledger {
+namespace {
+
+Dtype dtype_of(const Rank& rank, Slice slice) { return rank.program.buffers[slice.buffer].dtype; }
+
+Range range_of(Slice slice) { return {slice.offset, slice.offset + slice.numel}; }
+
+}  // namespace
+
+void Operations::execute(const Op& op, Rank& rank, std::uint32_t rank_number) {
+  switch (op.kind) {
+    case OpKind::allocate:
+    case OpKind::release: {
+      const BufferDeclaration& declaration = rank.program.buffers[op.target.buffer];
+      const bool allocates = op.kind == OpKind::allocate;
+      if (allocates) rank.memory.allocate(declaration, op.target.buffer);
+      else rank.memory.release(op.target.buffer);
+      return sink_.memory({rank_number, op.event, allocates, declaration.name, declaration.space, declaration.declared_bytes});
+    }
+    case OpKind::adopt: return rank.memory.adopt(op.target.buffer, op.source.buffer);
+    case OpKind::deposit: return deposit(op, rank, rank_number);
+    case OpKind::fill: {
+      const Dtype dtype = dtype_of(rank, op.target);
+      numeric::fill(dtype, rank.memory.at(op.target, dtype), op.scalar, op.target.numel);
+      return rank.memory.storage(op.target.buffer).written.add(range_of(op.target));
+    }
+    case OpKind::copy:
+    case OpKind::accumulate: return two_operands(op, rank);
+    case OpKind::multiply:
+    case OpKind::divide: {
+      const Dtype dtype = dtype_of(rank, op.target);
+      std::byte* data = rank.memory.at(op.target, dtype);
+      const auto scalar = static_cast<float>(op.scalar);
+      if (op.kind == OpKind::multiply) numeric::multiply(dtype, data, scalar, op.target.numel);
+      else numeric::divide(dtype, data, scalar, op.target.numel);
+      return;
+    }
+    case OpKind::squared_norm:
+    case OpKind::square_root:
+    case OpKind::check_finite: return reduce_to_scalar(op, rank, rank_number);
+    case OpKind::sgd:
+    case OpKind::adam: return update(op, rank, rank_number);
+    default: expects(false, "an operation reached the arithmetic that is not arithmetic");
+  }
+}
+
+// The gradient is exact in the source; the factor is rounded to the model dtype as the hook's operand is, the product once.
+void Operations::deposit(const Op& op, Rank& rank, std::uint32_t rank_number) {
+  const Dtype dtype = dtype_of(rank, op.target);
+  const std::size_t n = op.target.numel;
+  values_.resize(n);
+  if (op.index == no_index) source_.initial_parameter(op.source.buffer, op.source.offset, values_);
+  else source_.gradient(op.index, rank_number, op.source.buffer, op.source.offset, values_);
+  if (op.scalar != 1.0) {
+    float stored;
+    double factor = op.scalar;
+    std::byte narrow[8];
+    numeric::convert(dtype, narrow, Dtype::float64, &factor, 1);
+    numeric::convert(Dtype::float32, &stored, dtype, narrow, 1);
+    for (double& value : values_) value *= static_cast<double>(stored);
+  }
+  std::byte* target = rank.memory.at(op.target, dtype);
+  if (op.flag == 0) {
+    numeric::convert(dtype, target, Dtype::float64, values_.data(), n);
+    rank.memory.storage(op.target.buffer).written.add(range_of(op.target));
+    return;
+  }
+  rounded_.resize(n * size_of(dtype));
+  numeric::convert(dtype, rounded_.data(), Dtype::float64, values_.data(), n);
+  numeric::accumulate(dtype, target, dtype, rounded_.data(), n);
+}
+
+void Operations::two_operands(const Op& op, Rank& rank) {
+  const Dtype to = dtype_of(rank, op.target);
+  const Dtype from = dtype_of(rank, op.source);
+  const std::byte* source = rank.memory.at(op.source, from);
+  std::byte* target = rank.memory.at(op.target, to);
+  if (op.kind == OpKind::copy) {
+    numeric::convert(to, target, from, source, op.target.numel);
+    rank.memory.copy_written(op.target, op.source);
+  } else {
+    numeric::accumulate(to, target, from, source, op.target.numel);
+    rank.memory.intersect_written(op.target, op.source);
+  }
+}
+
+void Operations::reduce_to_scalar(const Op& op, Rank& rank, std::uint32_t rank_number) {
+  const Dtype dtype = dtype_of(rank, op.target);
+  std::byte* target = rank.memory.at(op.target, dtype);
+  if (op.kind == OpKind::square_root) {
+    expects(dtype == Dtype::float32, "norms end in fp32");
+    auto* scalar = reinterpret_cast<float*>(target);
+    *scalar = std::sqrt(*scalar);
+    return;
+  }
+  const Dtype from = dtype_of(rank, op.source);
+  require_written(rank, rank_number, op.event, op.source, op.kind == OpKind::check_finite ? "the overflow check" : "the gradient norm");
+  const std::byte* source = rank.memory.at(op.source, from);
+  if (op.kind == OpKind::squared_norm) *reinterpret_cast<double*>(target) += numeric::squared_norm(from, source, op.source.numel);
+  else if (!numeric::all_finite(from, source, op.source.numel)) *target = std::byte{1};
+}
+
+void Operations::update(const Op& op, Rank& rank, std::uint32_t rank_number) {
+  const UpdateCall& call = rank.program.updates[op.index];
+  require_written(rank, rank_number, op.event, call.gradient, "the optimizer");
+  const auto data = [&](Slice slice) { return reinterpret_cast<float*>(rank.memory.at(slice, Dtype::float32)); };
+  const std::size_t n = call.parameter.numel;
+  if (op.kind == OpKind::sgd)
+    return numeric::sgd(data(call.parameter), data(call.gradient), call.scalars.learning_rate, call.scalars.weight_decay, n);
+  const auto step = call.cpu_formula ? numeric::adam_cpu : numeric::adam_fused;
+  step(data(call.parameter), data(call.gradient), data(call.first_moment), data(call.second_moment), call.scalars, n);
+}
+
+bool Operations::require_written(Rank& rank, std::uint32_t rank_number, std::uint32_t event, Slice slice, const char* reader) {
+  const Storage& storage = rank.memory.storage(slice.buffer);
+  if (storage.holds(slice)) return true;
+  const std::uint64_t key = hash_keys({rank_number, event, slice.buffer});
+  if (std::find(reported_.begin(), reported_.end(), key) != reported_.end()) return false;
+  reported_.push_back(key);
+  const Range whole = range_of(slice);
+  const Range gap = storage.live ? storage.written.first_gap(whole).value_or(whole) : whole;
+  sink_.unwritten({rank_number, event, rank.program.buffers[slice.buffer].name, gap.begin, gap.end, reader, !storage.live});
+  return false;
+}
+
+}  // namespace gradledger

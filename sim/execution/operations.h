@@ -1,0 +1,35 @@
+// Executes one operation of one rank on the host: storage, arithmetic, optimizer steps. Order and collectives are not its concern.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/execution/rank.h"
+#include "sim/trace/producer.h"
+
+namespace gradledger {
+
+class Operations {
+ public:
+  Operations(const GradientSource& source, TraceSink& sink) : source_(source), sink_(sink) {}
+
+  // Precondition: kind is one of storage, arithmetic or update.
+  void execute(const Op& op, Rank& rank, std::uint32_t rank_number);
+
+  // Whether every element was written; otherwise reports the first that was not, once for each buffer and event.
+  bool require_written(Rank& rank, std::uint32_t rank_number, std::uint32_t event, Slice slice, const char* reader);
+
+ private:
+  void deposit(const Op& op, Rank& rank, std::uint32_t rank_number);
+  void two_operands(const Op& op, Rank& rank);
+  void reduce_to_scalar(const Op& op, Rank& rank, std::uint32_t rank_number);
+  void update(const Op& op, Rank& rank, std::uint32_t rank_number);
+
+  const GradientSource& source_;
+  TraceSink& sink_;
+  std::vector<double> values_;
+  std::vector<std::byte> rounded_;
+  std::vector<std::uint64_t> reported_;  // hashes of what was reported
+};
+
+}  // namespace gradledger

@@ -1,0 +1,49 @@
+// One virtual rank as a value: its program, how far each stream has come, its memory, and the engine that writes the program.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "sim/engine/engine.h"
+#include "sim/execution/memory.h"
+#include "sim/program/program.h"
+
+namespace gradledger {
+
+struct Rank {
+  Program program;
+  std::unique_ptr<Engine> engine;
+  RankMemory memory;
+
+  std::array<std::uint32_t, stream_count> head{no_index, no_index, no_index, no_index};  // next operation of each stream
+  std::array<bool, stream_count> waits_for_peers{};                                      // its collective was announced
+  std::vector<std::uint8_t> recorded;                                                    // stream events
+  std::uint32_t next_event = 0;  // of the script, to be emitted
+  std::uint32_t event = 0;       // of the last operation that ran
+  bool emitted_all = false;
+  bool finished = false;
+  std::optional<EngineErrorRecord> error;
+
+  // Back to the start of the recorded program.
+  void rewind() {
+    memory.reset();
+    head = program.first;
+    waits_for_peers.fill(false);
+    recorded.assign(program.stream_events, 0);
+    event = 0;
+    finished = false;
+  }
+
+  // Heads that had run dry move on to what was appended since.
+  void see_appended(const std::array<std::uint32_t, stream_count>& last_before) {
+    for (std::size_t s = 0; s < stream_count; ++s)
+      if (head[s] == no_index)
+        head[s] = last_before[s] == no_index ? program.first[s] : program.ops[last_before[s]].next;
+    recorded.resize(program.stream_events, 0);
+  }
+};
+
+}  // namespace gradledger

@@ -1,0 +1,174 @@
+#include "sim/program/program.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace gradledger {
+
+std::string_view name_of(Stream stream) {
+  switch (stream) {
+    case Stream::host: return "host";
+    case Stream::compute: return "compute";
+    case Stream::communication: return "communication";
+    case Stream::copy: return "copy";
+  }
+  return "";
+}
+
+BufferId ProgramWriter::declare(std::string name, Dtype dtype, std::uint64_t numel, MemorySpace space, std::uint64_t declared_numel) {
+  expects(numel <= std::numeric_limits<std::uint32_t>::max(), "a buffer has more elements than a slice can address");
+  BufferDeclaration declaration{std::move(name), dtype, static_cast<std::uint32_t>(numel), space, 0};
+  declaration.declared_bytes = std::max(numel, declared_numel) * size_of(dtype);
+  program_->buffers.push_back(std::move(declaration));
+  return static_cast<BufferId>(program_->buffers.size() - 1);
+}
+
+ViewId ProgramWriter::view(std::string name, std::vector<ViewPiece> pieces) {
+  std::vector<View>& views = program_->views;
+  for (std::size_t i = views.size(); i-- > 0;)
+    if (views[i].name == name && views[i].pieces == pieces) return static_cast<ViewId>(i);
+  views.push_back({std::move(name), std::move(pieces)});
+  return static_cast<ViewId>(views.size() - 1);
+}
+
+std::uint32_t ProgramWriter::metric_name(std::string name) {
+  auto& names = program_->metrics;
+  const auto known = std::find(names.begin(), names.end(), name);
+  if (known != names.end()) return static_cast<std::uint32_t>(known - names.begin());
+  names.push_back(std::move(name));
+  return static_cast<std::uint32_t>(names.size() - 1);
+}
+
+Op& ProgramWriter::emit_on(Stream stream, OpKind kind) {
+  const auto at = static_cast<std::uint32_t>(program_->ops.size());
+  const auto s = static_cast<std::size_t>(stream);
+  if (program_->last[s] != no_index) program_->ops[program_->last[s]].next = at;
+  else program_->first[s] = at;
+  program_->last[s] = at;
+  Op& op = program_->ops.emplace_back();
+  op.kind = kind;
+  op.stream = stream;
+  op.event = event_;
+  return op;
+}
+
+Op& ProgramWriter::emit(OpKind kind) { return emit_on(stream_, kind); }
+
+std::uint32_t ProgramWriter::record() {
+  const std::uint32_t stream_event = program_->stream_events++;
+  emit(OpKind::record).index = stream_event;
+  return stream_event;
+}
+
+void ProgramWriter::wait(std::uint32_t stream_event) { emit(OpKind::wait).index = stream_event; }
+
+void ProgramWriter::synchronize() { emit_on(Stream::host, OpKind::synchronize); }
+
+void ProgramWriter::adopt(BufferId target, BufferId source) {
+  expects(declaration(target).dtype == declaration(source).dtype && declaration(target).numel == declaration(source).numel,
+          "a buffer adopts memory of another shape");
+  Op& op = emit(OpKind::adopt);
+  op.target = whole(target);
+  op.source = whole(source);
+}
+
+void ProgramWriter::deposit(Slice target, std::uint32_t backward, std::uint32_t parameter, std::uint32_t offset, double factor, bool add) {
+  Op& op = emit(OpKind::deposit);
+  op.target = target;
+  op.source = {parameter, offset, target.numel};
+  op.index = backward;
+  op.scalar = factor;
+  op.flag = add;
+}
+
+void ProgramWriter::fill(Slice target, double value) {
+  Op& op = emit(OpKind::fill);
+  op.target = target;
+  op.scalar = value;
+}
+
+void ProgramWriter::copy(Slice target, Slice source) {
+  expects(target.numel == source.numel, "a copy between slices of different length");
+  Op& op = emit(OpKind::copy);
+  op.target = target;
+  op.source = source;
+}
+
+void ProgramWriter::accumulate(Slice target, Slice source) {
+  expects(target.numel == source.numel, "an accumulation between slices of different length");
+  Op& op = emit(OpKind::accumulate);
+  op.target = target;
+  op.source = source;
+}
+
+void ProgramWriter::multiply(Slice target, double factor) {
+  Op& op = emit(OpKind::multiply);
+  op.target = target;
+  op.scalar = factor;
+}
+
+void ProgramWriter::divide(Slice target, double divisor) {
+  Op& op = emit(OpKind::divide);
+  op.target = target;
+  op.scalar = divisor;
+}
+
+void ProgramWriter::squared_norm(Slice scalar, Slice source) {
+  Op& op = emit(OpKind::squared_norm);
+  op.target = scalar;
+  op.source = source;
+}
+
+void ProgramWriter::square_root(Slice scalar) { emit(OpKind::square_root).target = scalar; }
+
+void ProgramWriter::check_finite(Slice flag, Slice source) {
+  Op& op = emit(OpKind::check_finite);
+  op.target = flag;
+  op.source = source;
+}
+
+void ProgramWriter::sgd(const UpdateCall& call) {
+  program_->updates.push_back(call);
+  emit(OpKind::sgd).index = static_cast<std::uint32_t>(program_->updates.size() - 1);
+}
+
+void ProgramWriter::adam(const UpdateCall& call) {
+  program_->updates.push_back(call);
+  emit(OpKind::adam).index = static_cast<std::uint32_t>(program_->updates.size() - 1);
+}
+
+void ProgramWriter::collective(const CollectiveCall& call) {
+  std::vector<std::uint32_t>& sequences = program_->group_sequences;
+  if (sequences.size() <= call.group) sequences.resize(call.group + 1, 0);
+  program_->collectives.push_back(call);
+  program_->collectives.back().sequence = sequences[call.group]++;
+  emit(OpKind::collective).index = static_cast<std::uint32_t>(program_->collectives.size() - 1);
+}
+
+void ProgramWriter::read(Slice scalar, std::uint32_t stage) {
+  const std::uint32_t reached = record();
+  emit_on(Stream::host, OpKind::wait).index = reached;
+  Op& op = emit_on(Stream::host, OpKind::read);
+  op.source = scalar;
+  op.index = stage;
+}
+
+void ProgramWriter::observe(ViewId view, Role role, double scale, bool at_end) {
+  Op& op = at_end ? emit_on(Stream::host, OpKind::observe) : emit(OpKind::observe);
+  op.index = view;
+  op.role = role;
+  op.scalar = scale;
+  op.flag = at_end;
+}
+
+void ProgramWriter::metric(std::uint32_t name, Slice scalar, double factor) {
+  Op& op = emit(OpKind::metric);
+  op.index = name;
+  op.source = scalar;
+  op.scalar = factor;
+}
+
+void ProgramWriter::end_event() { emit_on(Stream::host, OpKind::end_event); }
+
+}  // namespace gradledger

@@ -1,0 +1,200 @@
+// A rank's program: operations on streams, as a framework's host code would enqueue them. Data only; executors run it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/base/contract.h"
+#include "sim/numeric/dtype.h"
+#include "sim/numeric/kernels.h"
+#include "sim/trace/observation.h"
+
+namespace gradledger {
+
+using BufferId = std::uint32_t;
+using ViewId = std::uint32_t;
+
+inline constexpr std::uint32_t no_index = 0xFFFFFFFFu;
+
+struct Slice {
+  BufferId buffer = no_index;
+  std::uint32_t offset = 0;
+  std::uint32_t numel = 0;
+
+  bool operator==(const Slice&) const = default;
+  Slice part(std::uint32_t from, std::uint32_t count) const {
+    expects(from + count <= numel, "a part of a slice reaches past its end");
+    return {buffer, offset + from, count};
+  }
+};
+
+// The host enqueues; device streams run what was enqueued, each in order. Host work (CPU optimizer, reading a value) is a stream too.
+enum class Stream : std::uint8_t { host, compute, communication, copy };
+inline constexpr std::size_t stream_count = 4;
+std::string_view name_of(Stream stream);
+
+enum class OpKind : std::uint8_t {
+  allocate,      // target.buffer: memory is there, contents poison
+  release,       // target.buffer: memory is gone, contents poison
+  adopt,         // target.buffer takes over the memory of source.buffer, which is released: a pointer moves, no bytes do
+  deposit,       // autograd: target (+)= RN(gradient x factor); contribution in `index`, parameter elements in `source`
+  fill,          // target = scalar
+  copy,          // target = cast(source)
+  accumulate,    // target += cast(source)
+  multiply,      // target *= scalar
+  divide,        // target /= scalar
+  squared_norm,  // fp64 scalar target += sum of squares of source
+  square_root,   // scalar target = sqrt(target)
+  check_finite,  // uint8 scalar target |= source has an infinity or NaN
+  sgd,           // target (fp32) -= lr x source; `index` into updates
+  adam,          // likewise with moments
+  collective,    // `index` into collectives
+  record,        // stream event `index` is recorded on this stream
+  wait,          // this stream waits for stream event `index`
+  synchronize,   // the host waits until every stream of the rank has run dry
+  read,          // the host reads the scalar source; the engine goes on at stage `index`
+  observe,       // snapshot: view in `index`
+  metric,        // scalar source x scalar is reported as metric `index`
+  end_event,     // the script event is over
+};
+
+struct Op {
+  OpKind kind = OpKind::fill;
+  Stream stream = Stream::host;
+  std::uint8_t flag = 0;          // deposit: 1 accumulate, 0 set; observe: 1 at the end of the event, 0 inside it
+  Role role = Role::scratch;      // observe
+  std::uint32_t event = 0;        // script event that it belongs to
+  std::uint32_t next = no_index;  // next operation of the same stream
+  std::uint32_t index = no_index;
+  Slice target;
+  Slice source;
+  double scalar = 0;
+};
+
+struct BufferDeclaration {
+  std::string name;
+  Dtype dtype = Dtype::float32;
+  std::uint32_t numel = 0;
+  MemorySpace space = MemorySpace::device;
+  std::uint64_t declared_bytes = 0;  // what the framework would hold
+};
+
+struct CollectiveCall {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  ReduceOp op = ReduceOp::sum;
+  Purpose purpose = Purpose::gradient;
+  std::uint32_t group = 0;     // 0: the world
+  std::uint32_t sequence = 0;  // number in its group, in the order of enqueueing; set by the writer
+  std::uint32_t root = 0;
+  Slice input;                 // reduce_scatter: world x output
+  Slice output;                // all_gather: world x input; the same slice: in place
+};
+
+// One call of the base optimizer on a flat fp32 partition.
+struct UpdateCall {
+  Slice parameter, gradient, first_moment, second_moment;
+  numeric::AdamScalars scalars;  // sgd: learning_rate and weight_decay
+  bool cpu_formula = false;
+};
+
+struct ViewPiece {
+  Slice slice;
+  std::int32_t parameter = -1;  // -1: padding
+  std::uint32_t parameter_offset = 0;
+
+  bool operator==(const ViewPiece&) const = default;
+};
+
+struct View {
+  std::string name;
+  std::vector<ViewPiece> pieces;
+};
+
+struct Program {
+  std::vector<Op> ops;
+  std::vector<BufferDeclaration> buffers;
+  std::vector<CollectiveCall> collectives;
+  std::vector<UpdateCall> updates;
+  std::vector<View> views;
+  std::vector<std::string> metrics;
+  std::array<std::uint32_t, stream_count> first{no_index, no_index, no_index, no_index};
+  std::array<std::uint32_t, stream_count> last{no_index, no_index, no_index, no_index};
+  std::uint32_t stream_events = 0;
+  std::vector<std::uint32_t> group_sequences;  // collectives issued so far, by group
+};
+
+// Engines write their programs through this. Every method appends one operation to the current stream.
+class ProgramWriter {
+ public:
+  explicit ProgramWriter(Program& program) : program_(&program) {}
+
+  void begin_event(std::uint32_t event) { event_ = event; }
+  std::uint32_t event() const { return event_; }
+
+  // ---- declarations: no operation
+  // declared_numel: what the framework would allocate, where the simulator needs less.
+  BufferId declare(std::string name, Dtype dtype, std::uint64_t numel, MemorySpace space = MemorySpace::device,
+                   std::uint64_t declared_numel = 0);
+  Slice whole(BufferId buffer) const { return {buffer, 0, program_->buffers[buffer].numel}; }
+  const BufferDeclaration& declaration(BufferId buffer) const { return program_->buffers[buffer]; }
+  ViewId view(std::string name, std::vector<ViewPiece> pieces);  // equal views share an id
+  std::uint32_t metric_name(std::string name);
+
+  // ---- order
+  Stream stream() const { return stream_; }
+  void set_stream(Stream stream) { stream_ = stream; }
+  std::uint32_t record();
+  void wait(std::uint32_t stream_event);
+  void synchronize();
+
+  // ---- storage
+  void allocate(BufferId buffer) { emit(OpKind::allocate).target = whole(buffer); }
+  void release(BufferId buffer) { emit(OpKind::release).target = whole(buffer); }
+  void adopt(BufferId target, BufferId source);
+
+  // ---- arithmetic
+  void deposit(Slice target, std::uint32_t backward, std::uint32_t parameter, std::uint32_t offset, double factor, bool add);
+  void fill(Slice target, double value);
+  void copy(Slice target, Slice source);
+  void accumulate(Slice target, Slice source);
+  void multiply(Slice target, double factor);
+  void divide(Slice target, double divisor);
+  void squared_norm(Slice scalar, Slice source);
+  void square_root(Slice scalar);
+  void check_finite(Slice flag, Slice source);
+  void sgd(const UpdateCall& call);
+  void adam(const UpdateCall& call);
+  void collective(const CollectiveCall& call);
+
+  // ---- host
+  // The host waits for this point of the current stream, then reads.
+  void read(Slice scalar, std::uint32_t stage);
+  void observe(ViewId view, Role role, double scale, bool at_end);
+  void metric(std::uint32_t name, Slice scalar, double factor);
+  void end_event();
+
+ private:
+  Op& emit(OpKind kind);
+  Op& emit_on(Stream stream, OpKind kind);
+
+  Program* program_;
+  Stream stream_ = Stream::compute;
+  std::uint32_t event_ = 0;
+};
+
+// Runs a block with another current stream.
+class OnStream {
+ public:
+  OnStream(ProgramWriter& writer, Stream stream) : writer_(writer), before_(writer.stream()) { writer.set_stream(stream); }
+  ~OnStream() { writer_.set_stream(before_); }
+  OnStream(const OnStream&) = delete;
+  OnStream& operator=(const OnStream&) = delete;
+
+ private:
+  ProgramWriter& writer_;
+  Stream before_;
+};
+
+}  // namespace gradledger

@@ -1,0 +1,50 @@
+#include "sim/trace/observation.h"
+
+#include "sim/trace/producer.h"
+
+namespace gradledger {
+
+std::string_view name_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_reduce: return "all_reduce";
+    case CollectiveKind::reduce: return "reduce";
+    case CollectiveKind::reduce_scatter: return "reduce_scatter";
+    case CollectiveKind::all_gather: return "all_gather";
+    case CollectiveKind::broadcast: return "broadcast";
+  }
+  return "";
+}
+
+std::string_view name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return "sum";
+    case ReduceOp::avg: return "avg";
+    case ReduceOp::max: return "max";
+  }
+  return "";
+}
+
+std::string_view name_of(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::gradient: return "gradient";
+    case Purpose::norm: return "norm";
+    case Purpose::overflow: return "overflow";
+    case Purpose::parameter: return "parameter";
+  }
+  return "";
+}
+
+std::string CollectiveRecord::text() const {
+  std::string out(name_of(kind));
+  const bool reduces = kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::reduce_scatter;
+  if (reduces) out += " " + std::string(name_of(op));
+  out += " of " + std::to_string(numel) + " " + std::string(name_of(dtype));
+  if (kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast) out += " with root " + std::to_string(root);
+  return out + " (" + std::string(name_of(purpose)) + ")";
+}
+
+void GradientSource::initial_parameter(std::uint32_t, std::uint32_t, std::span<double> out) const {
+  for (double& x : out) x = 0.0;
+}
+
+}  // namespace gradledger

@@ -1,0 +1,117 @@
+// Records of a run, handed to a sink as they happen. Views into live memory: a sink copies what it keeps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/numeric/dtype.h"
+#include "sim/trace/role.h"
+
+namespace gradledger {
+
+// A stretch of a snapshot: `numel` stored elements that are [parameter_offset, parameter_offset + numel) of a parameter.
+// parameter < 0: alignment padding, which no parameter owns.
+struct ObservedPiece {
+  std::int32_t parameter = -1;
+  std::uint32_t parameter_offset = 0;
+  std::uint32_t numel = 0;
+  Dtype dtype = Dtype::float32;
+  const std::byte* data = nullptr;
+};
+
+struct Observation {
+  std::uint32_t rank = 0;
+  std::uint32_t event = 0;
+  bool at_end = true;        // after the event; false: inside it (the gradient that a step applies)
+  std::string_view buffer;   // the framework's own name, with index: "averaged_gradients[0]"
+  Role role = Role::scratch;
+  double scale = 1.0;        // stored = true gradient x scale (loss scale in force)
+  std::span<const ObservedPiece> pieces;
+};
+
+enum class CollectiveKind : std::uint8_t { all_reduce, reduce, reduce_scatter, all_gather, broadcast };
+enum class ReduceOp : std::uint8_t { sum, avg, max };
+enum class Purpose : std::uint8_t { gradient, norm, overflow, parameter };
+
+std::string_view name_of(CollectiveKind kind);
+std::string_view name_of(ReduceOp op);
+std::string_view name_of(Purpose purpose);
+
+// One collective as one rank issued it. numel is the payload: the input's elements (all_gather: the input's too).
+struct CollectiveRecord {
+  std::uint32_t rank = 0;
+  std::uint32_t event = 0;
+  std::uint32_t group = 0;
+  std::uint32_t sequence = 0;  // number in the group
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  ReduceOp op = ReduceOp::sum;
+  Purpose purpose = Purpose::gradient;
+  Dtype dtype = Dtype::float32;
+  std::uint32_t numel = 0;
+  std::uint32_t root = 0;
+
+  std::string text() const;  // "all_reduce sum of 64 bf16"
+};
+
+enum class MemorySpace : std::uint8_t { device, host };
+
+// bytes is what the framework would hold; what the simulator holds may be less (a bucket larger than the model).
+struct MemoryRecord {
+  std::uint32_t rank = 0;
+  std::uint32_t event = 0;
+  bool allocated = true;
+  std::string_view buffer;
+  MemorySpace space = MemorySpace::device;
+  std::uint64_t bytes = 0;
+};
+
+// Unwritten or released memory that reached a snapshot, a decision or an update.
+struct UnwrittenRecord {
+  std::uint32_t rank = 0;
+  std::uint32_t event = 0;
+  std::string buffer;
+  std::uint32_t begin = 0, end = 0;  // elements
+  std::string reader;                // what read it
+  bool released = false;             // freed rather than never written
+};
+
+// The modelled framework raised: the rank's script ends here.
+struct EngineErrorRecord {
+  std::uint32_t rank = 0;
+  std::uint32_t event = 0;
+  std::string type;     // "TypeError"
+  std::string message;
+};
+
+// What a rank waits for when nothing can move any more.
+struct WaitingRank {
+  std::uint32_t rank = 0;
+  std::uint32_t event = 0;                    // waits since this event
+  std::optional<CollectiveRecord> collective; // absent: the rank ended (script done, or raised)
+  bool finished = false;
+};
+
+struct DeadlockRecord {
+  std::vector<WaitingRank> ranks;
+};
+
+// Calls with one group and sequence number that do not fit each other.
+struct MismatchRecord {
+  std::string what;  // "kind", "size", "dtype", "root", "operator"
+  std::vector<CollectiveRecord> calls;
+};
+
+// A scalar that the framework reports: gradient norm, loss scale, overflow flag, counters.
+struct MetricRecord {
+  std::uint32_t rank = 0;
+  std::uint32_t event = 0;
+  std::string_view name;
+  double value = 0;
+};
+
+}  // namespace gradledger

@@ -1,0 +1,75 @@
+// Producers make traces; sinks consume them. The host executor, a GPU or an external framework are producers alike.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/result.h"
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/timeline.h"
+#include "sim/trace/observation.h"
+
+namespace gradledger {
+
+// Every method may be called in any interleaving of ranks; for one rank, in the order of its script.
+class TraceSink {
+ public:
+  virtual ~TraceSink() = default;
+  virtual void observe(const Observation&) {}
+  virtual void collective(const CollectiveRecord&) {}
+  virtual void memory(const MemoryRecord&) {}
+  virtual void metric(const MetricRecord&) {}
+  virtual void event_done(std::uint32_t /*rank*/, std::uint32_t /*event*/) {}
+  virtual void unwritten(const UnwrittenRecord&) {}
+  virtual void engine_error(const EngineErrorRecord&) {}
+  virtual void deadlock(const DeadlockRecord&) {}
+  virtual void mismatch(const MismatchRecord&) {}
+};
+
+// The data of a run: what each backward contributes, before any scaling, and what the weights are at the start. Values are exact
+// doubles; the engine rounds once when it deposits them.
+class GradientSource {
+ public:
+  virtual ~GradientSource() = default;
+  // Elements [offset, offset + out.size()) of the parameter's gradient from one backward event on one rank.
+  virtual void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
+                        std::span<double> out) const = 0;
+  virtual void initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const;
+};
+
+struct Schedule {
+  enum class Policy : std::uint8_t { seeded, round_robin, replay };
+  Policy policy = Policy::seeded;
+  std::uint64_t seed = 0;
+  std::vector<std::uint16_t> decisions;  // replay: what was recorded
+};
+
+struct RunOptions {
+  Schedule schedule;
+  bool observe_events = true;  // snapshots after every event; false: the applied gradient alone
+  // The ledger needs linear engines: decisions that depend on values (clipping, overflow skip, zero-norm assertion) are off.
+  bool linear = false;
+};
+
+struct RunSummary {
+  std::uint64_t trace_hash = 0;            // everything, decisions included
+  std::uint64_t value_hash = 0;            // snapshots alone, independent of the schedule for a race-free program
+  std::vector<std::uint16_t> decisions;    // replayable
+  bool replay_diverged = false;            // a recorded decision was not enabled; continued with the seeded policy
+  bool completed = false;                  // every rank reached the end of its script
+  std::uint64_t operations = 0;
+  std::uint64_t bytes_peak = 0;            // held by buffers, all ranks
+};
+
+class Producer {
+ public:
+  virtual ~Producer() = default;
+  virtual std::string_view name() const = 0;
+  virtual RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) = 0;
+};
+
+}  // namespace gradledger

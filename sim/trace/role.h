@@ -1,0 +1,37 @@
+// What a snapshot claims to hold. The role and the scenario alone fix what must be in it; the table is in docs/architecture.md.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace gradledger {
+
+enum class Role : std::uint8_t {
+  local_accumulator,    // 1/divisor of every own micro-batch of the window so far
+  reduced_accumulator,  // 1/(world x divisor) of every rank's micro-batches of the window so far
+  master_gradient,      // as reduced, in the master dtype, on its way to the step
+  applied_gradient,     // what the base optimizer is about to use: the whole window
+  parameter,            // model weights after the step; equal bits on every rank that holds an element
+  master_parameter,     // the base optimizer's own copy
+  optimizer_state,      // first and second moments
+  scratch,              // none of these at this moment: shown, not judged
+};
+
+constexpr std::string_view name_of(Role role) {
+  switch (role) {
+    case Role::local_accumulator: return "local";
+    case Role::reduced_accumulator: return "reduced";
+    case Role::master_gradient: return "master";
+    case Role::applied_gradient: return "applied";
+    case Role::parameter: return "parameter";
+    case Role::master_parameter: return "master parameter";
+    case Role::optimizer_state: return "optimizer state";
+    case Role::scratch: return "scratch";
+  }
+  return "";
+}
+
+// Roles that hold gradients and therefore have a ledger.
+constexpr bool holds_gradients(Role role) { return role <= Role::applied_gradient; }
+
+}  // namespace gradledger

@@ -1,0 +1,117 @@
+#include "sim/engine/base_optimizer.h"
+
+#include <cmath>
+#include <utility>
+
+namespace gradledger {
+
+void BaseOptimizer::initialise(ProgramWriter& w, std::uint32_t numel, const std::string& suffix) {
+  suffix_ = suffix;
+  if (!has_moments()) return;
+  const MemorySpace space = host_ ? MemorySpace::host : MemorySpace::device;
+  for (Slice* moment : {&first_moment_, &second_moment_}) {
+    const BufferId b = w.declare(moment == &first_moment_ ? "exp_avg" + suffix : "exp_avg_sq" + suffix, Dtype::float32, numel, space);
+    w.allocate(b);
+    *moment = w.whole(b);
+    w.fill(*moment, 0.0);
+  }
+}
+
+void BaseOptimizer::update(ProgramWriter& w, Slice weights, Slice gradient, std::uint32_t offset) const {
+  if (weights.numel == 0) return;
+  UpdateCall call;
+  call.parameter = weights;
+  call.gradient = gradient;
+  call.scalars.learning_rate = static_cast<float>(config_.learning_rate);
+  call.scalars.weight_decay = static_cast<float>(config_.weight_decay);
+  if (!has_moments()) return w.sgd(call);
+  call.first_moment = first_moment_.part(offset, weights.numel);
+  call.second_moment = second_moment_.part(offset, weights.numel);
+  call.cpu_formula = host_;
+  call.scalars.decoupled_decay = config_.type == OptimizerType::adamw;
+  call.scalars.beta1 = static_cast<float>(config_.beta1);
+  call.scalars.one_minus_beta1 = static_cast<float>(1.0 - config_.beta1);
+  call.scalars.beta2 = static_cast<float>(config_.beta2);
+  call.scalars.one_minus_beta2 = static_cast<float>(1.0 - config_.beta2);
+  call.scalars.epsilon = static_cast<float>(config_.epsilon);
+  call.scalars.bias_correction1 = static_cast<float>(1.0 - std::pow(config_.beta1, step_));
+  call.scalars.bias_correction2 = static_cast<float>(1.0 - std::pow(config_.beta2, step_));
+  w.adam(call);
+}
+
+void BaseOptimizer::observe(ProgramWriter& w, const std::vector<ViewPiece>& pieces) const {
+  if (!has_moments()) return;
+  for (const auto& [name, moment] : {std::pair{"exp_avg", first_moment_}, std::pair{"exp_avg_sq", second_moment_}}) {
+    std::vector<ViewPiece> of_moment = pieces;
+    for (ViewPiece& piece : of_moment) piece.slice = moment.part(piece.slice.offset, piece.slice.numel);
+    w.observe(w.view(name + suffix_, std::move(of_moment)), Role::optimizer_state, 1.0, true);
+  }
+}
+
+void initialise_weights(ProgramWriter& w, Slice weights, std::uint32_t parameter, std::uint32_t parameter_offset) {
+  if (weights.numel > 0) w.deposit(weights, no_index, parameter, parameter_offset, 1.0, false);
+}
+
+FlatWeights::FlatWeights(const Scenario& scenario, std::uint32_t rank, std::string master_name)
+    : rank_(rank),
+      world_(scenario.world_size),
+      model_dtype_(scenario.model_dtype),
+      parameters_(scenario.parameters),
+      layout_(scenario, scenario.engine.config.zero.round_robin_gradients),
+      parts_(layout_.parts(rank)),
+      master_name_(std::move(master_name)),
+      optimizer_(scenario.engine.optimizer, scenario.engine.config.offloads_optimizer()) {}
+
+void FlatWeights::initialise(ProgramWriter& w) {
+  const BufferId flat = w.declare("bit16_groups_flat[0]", model_dtype_, layout_.padded());
+  w.allocate(flat);
+  weights_ = w.whole(flat);
+  for (std::uint32_t p : layout_.order()) initialise_weights(w, weights_.part(layout_.offset(p), parameters_[p].numel), p, 0);
+  w.fill(weights_.part(layout_.numel(), layout_.padded() - layout_.numel()), 0.0);
+
+  const MemorySpace space = optimizer_.host() ? MemorySpace::host : MemorySpace::device;
+  const BufferId master = w.declare(master_name_, Dtype::float32, layout_.partition(), space);
+  w.allocate(master);
+  master_ = w.whole(master);
+  w.copy(master_, weights_.part(rank_ * layout_.partition(), layout_.partition()));
+  optimizer_.initialise(w, layout_.partition(), "[0]");
+}
+
+void FlatWeights::step(ProgramWriter& w, Slice gradient) {
+  optimizer_.begin_step();
+  if (optimizer_.host()) {
+    const std::uint32_t gradients_are_there = w.record();
+    OnStream host(w, Stream::host);
+    w.wait(gradients_are_there);
+    optimizer_.update(w, master_, gradient, 0);
+  } else {
+    optimizer_.update(w, master_, gradient, 0);
+  }
+  const Slice own = weights_.part(rank_ * layout_.partition(), layout_.partition());
+  w.copy(own, master_);
+  if (world_ > 1)
+    w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .input = own, .output = weights_});
+}
+
+void FlatWeights::observe(ProgramWriter& w) const {
+  for (std::uint32_t p = 0; p < parameters_.size(); ++p) {
+    const Slice slice = weights_.part(layout_.offset(p), parameters_[p].numel);
+    w.observe(w.view(parameters_[p].name, {ViewPiece{slice, static_cast<std::int32_t>(p), 0}}), Role::parameter, 1.0, true);
+  }
+  const std::vector<ViewPiece> pieces = partition_pieces(master_);
+  w.observe(w.view(master_name_, pieces), Role::master_parameter, 1.0, true);
+  optimizer_.observe(w, pieces);
+}
+
+std::vector<ViewPiece> FlatWeights::partition_pieces(Slice slice) const {
+  std::vector<ViewPiece> pieces;
+  std::uint32_t end = 0;
+  for (const OwnedPart& part : parts_) {
+    pieces.push_back({slice.part(part.partition_offset, part.numel), static_cast<std::int32_t>(part.parameter), part.parameter_offset});
+    end = part.partition_offset + part.numel;
+  }
+  if (end < slice.numel) pieces.push_back({slice.part(end, slice.numel - end), -1, 0});
+  return pieces;
+}
+
+}  // namespace gradledger

@@ -1,0 +1,144 @@
+#include "sim/engine/behaviour.h"
+
+#include <functional>
+#include <optional>
+
+namespace gradledger {
+namespace {
+
+struct ValueRow {
+  std::string_view name;
+  std::optional<Change> since;  // absent: the oldest value, or one that no release has
+  bool hypothetical = false;
+};
+
+// Reads and writes one field of Behaviour as the index of its value.
+struct SwitchRow {
+  std::string_view name;
+  std::string_view meaning;
+  std::vector<ValueRow> values;  // in the order of the enumeration
+  std::function<void(Behaviour&, std::uint8_t)> set;
+  std::function<std::uint8_t(const Behaviour&)> get;
+  std::uint8_t oldest = 0;  // the value before every change
+};
+
+template <class Enum>
+SwitchRow row(std::string_view name, Enum Behaviour::*field, std::string_view meaning, std::vector<ValueRow> values,
+              std::uint8_t oldest = 0) {
+  return {name, meaning, std::move(values), [field](Behaviour& b, std::uint8_t v) { b.*field = static_cast<Enum>(v); },
+          [field](const Behaviour& b) { return static_cast<std::uint8_t>(b.*field); }, oldest};
+}
+
+const std::vector<SwitchRow>& rows() {
+  using enum Change;
+  static const std::vector<SwitchRow> table{
+      row("stage12_accumulator", &Behaviour::stage12_accumulator,
+          "which list stages 1 and 2 accumulate in, and which list they test for emptiness",
+          {{"averaged_gradients", {}}, {"split_tests_AV", pr7509}, {"split_tests_L", pr7665}}),
+      row("scale_site", &Behaviour::scale_site,
+          "where 1/gradient_accumulation_steps is applied: to the loss (not inside no_sync) or in the module-output hook",
+          {{"loss", {}}, {"output_hook", pr7665}}),
+      row("fp16_st0_scale", &Behaviour::fp16_st0_scale, "whether the loss scale reaches the loss at stage 0",
+          {{"applied", {}}, {"missing", pr7665}}),
+      row("order_bf16_epilogue", &Behaviour::order_bf16_epilogue,
+          "BF16_Optimizer at a boundary backward: accumulate and all-reduce, or the other way round",
+          {{"accumulate_then_reduce", pr7985}, {"reduce_then_accumulate", pr7665}}),
+      row("bf16_acc_fp32_wrapper", &Behaviour::bf16_acc_fp32_wrapper, "which wrapper serves stage 1, bf16, fp32 accumulation",
+          {{"BF16_Optimizer", pr7788}, {"FP16_UnfusedOptimizer", pr7515}}),
+      row("bf16_st0_accumulation", &Behaviour::bf16_st0_accumulation, "stage 0 bf16: which accumulation dtypes are served",
+          {{"fp32_only", {}}, {"any", pr7515}, {"model_only", pr7788}}),
+      row("bf16_st0_zero_grad", &Behaviour::bf16_st0_zero_grad,
+          "stage 0 bf16: whether gradients are zeroed after the step; with skipped goes a scale of 65536 in the step",
+          {{"skipped", {}}, {"done", pr7839}}),
+      row("stage12_epilogue_clears", &Behaviour::stage12_epilogue_clears,
+          "stages 1 and 2: whether param.grad_accum goes with param.grad in the epilogue, or at the next forward",
+          {{"grad_and_accum", {}}, {"grad", pr7780}}),
+      row("stage3_id_increment", &Behaviour::stage3_id_increment, "stage 3: where micro_step_id moves",
+          {{"epilogue", {}}, {"forward", pr7780}}),
+      row("offload_keep", &Behaviour::offload_keep, "stages 1 and 2 with CPU offload: when the host accumulator is added and stored",
+          {{"counter_only", {}}, {"add_else_store", pr6550}, {"gate_ga", pr7967}, {"gate_id_or_not_boundary", pr7981}}),
+      row("stale_clear", &Behaviour::stale_clear, "whether host accumulators and stage-3 partitions are cleared after a step",
+          {{"none", {}}, {"zero", {}, true}}),
+      row("stage1_attr_reduction", &Behaviour::stage1_attr_reduction,
+          "stage 1 with fp32 grad_accum: whether the reduced values are kept or a discarded temporary",
+          {{"kept", {}, true}, {"discarded", {}}}, 1),
+      row("stage2_acc_dtype", &Behaviour::stage2_acc_dtype, "stage 2: the dtype that it accumulates in",
+          {{"model", {}}, {"acc", {}, true}}),
+      row("allreduce_op_sum", &Behaviour::allreduce_op_sum, "whether gradient_allreduce_op \"sum\" has an effect",
+          {{"ignored", {}}, {"honoured", sum_op}}),
+      row("scale_update", &Behaviour::scale_update, "dynamic loss scale: moved before or after the gradients are unscaled",
+          {{"before_unscale", {}}, {"after_unscale", {}, true}}),
+      row("bf16_overflow_check_default", &Behaviour::bf16_overflow_check_default, "default of bf16.check_grad_overflow",
+          {{"off", {}}, {"on", pr8035}}),
+  };
+  return table;
+}
+
+std::string_view change_name(Change change) { return changes()[static_cast<std::size_t>(change)].name; }
+
+Behaviour at(PointInHistory point) {
+  Behaviour behaviour{};
+  for (const SwitchRow& r : rows()) {
+    std::uint8_t value = r.oldest;
+    std::optional<Change> latest;
+    for (std::uint8_t v = 0; v < r.values.size(); ++v) {
+      const auto& since = r.values[v].since;
+      if (since && point.contains(*since) && (!latest || *since > *latest)) {
+        latest = since;
+        value = v;
+      }
+    }
+    r.set(behaviour, value);
+  }
+  return behaviour;
+}
+
+}  // namespace
+
+const std::vector<SwitchInfo>& switches() {
+  static const std::vector<SwitchInfo> infos = [] {
+    std::vector<SwitchInfo> out;
+    for (const SwitchRow& r : rows()) {
+      SwitchInfo info{r.name, r.meaning, {}};
+      for (std::uint8_t v = 0; v < r.values.size(); ++v)
+        info.values.push_back({r.values[v].name, r.values[v].hypothetical ? "never" : r.values[v].since ? change_name(*r.values[v].since) : "older"});
+      out.push_back(std::move(info));
+    }
+    return out;
+  }();
+  return infos;
+}
+
+Result<Behaviour> resolve_behaviour(const AsOf& as_of) {
+  const auto point = point_named(as_of.base, as_of.switches.empty() ? "/engine/as_of" : "/engine/as_of/base");
+  if (!point) return point.error();
+  Behaviour behaviour = at(*point);
+  for (const auto& [name, value] : as_of.switches) {
+    const std::string where = "/engine/as_of/" + name;
+    const SwitchRow* found = nullptr;
+    std::string names;
+    for (const SwitchRow& r : rows()) {
+      if (r.name == name) found = &r;
+      names += (names.empty() ? "" : ", ") + std::string(r.name);
+    }
+    if (!found) return InputError{where, "unknown switch; expected base or one of " + names};
+    std::optional<std::uint8_t> index;
+    std::string values;
+    for (std::uint8_t v = 0; v < found->values.size(); ++v) {
+      if (found->values[v].name == value) index = v;
+      values += (values.empty() ? "" : ", ") + std::string(found->values[v].name);
+    }
+    if (!index) return InputError{where, "unknown value \"" + value + "\"; expected one of " + values};
+    found->set(behaviour, *index);
+  }
+  return behaviour;
+}
+
+std::string_view switch_value(const Behaviour& behaviour, std::string_view switch_name) {
+  for (const SwitchRow& r : rows())
+    if (r.name == switch_name) return r.values[r.get(behaviour)].name;
+  expects(false, "a switch that does not exist");
+  return {};
+}
+
+}  // namespace gradledger

@@ -1,0 +1,73 @@
+// Behaviour is data: named switches, each with the values it took over the history of the framework and the change that moved it.
+// A scenario's `as_of` resolves to one Behaviour; engines test one named condition where the difference lies.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/result.h"
+#include "sim/scenario/scenario.h"
+
+namespace gradledger {
+
+enum class Stage12Accumulator : std::uint8_t { averaged_gradients, split_tests_av, split_tests_l };
+enum class ScaleSite : std::uint8_t { loss, output_hook };
+enum class Fp16Stage0Scale : std::uint8_t { applied, missing };
+enum class Bf16EpilogueOrder : std::uint8_t { accumulate_then_reduce, reduce_then_accumulate };
+enum class Bf16Fp32Wrapper : std::uint8_t { bf16_optimizer, fp16_unfused_optimizer };
+enum class Bf16Stage0Accumulation : std::uint8_t { fp32_only, any, model_only };
+enum class Bf16Stage0ZeroGrad : std::uint8_t { skipped, done };
+enum class EpilogueClears : std::uint8_t { grad_and_accum, grad };
+enum class Stage3IdIncrement : std::uint8_t { epilogue, forward };
+enum class OffloadKeep : std::uint8_t { counter_only, add_else_store, gate_ga, gate_id_or_not_boundary };
+enum class StaleClear : std::uint8_t { none, zero };
+enum class Stage1AttrReduction : std::uint8_t { kept, discarded };
+enum class Stage2AccDtype : std::uint8_t { model, acc };
+enum class SumOp : std::uint8_t { ignored, honoured };
+enum class ScaleUpdate : std::uint8_t { before_unscale, after_unscale };
+enum class Bf16OverflowCheck : std::uint8_t { off, on };
+
+struct Behaviour {
+  Stage12Accumulator stage12_accumulator;
+  ScaleSite scale_site;
+  Fp16Stage0Scale fp16_st0_scale;
+  Bf16EpilogueOrder order_bf16_epilogue;
+  Bf16Fp32Wrapper bf16_acc_fp32_wrapper;
+  Bf16Stage0Accumulation bf16_st0_accumulation;
+  Bf16Stage0ZeroGrad bf16_st0_zero_grad;
+  EpilogueClears stage12_epilogue_clears;
+  Stage3IdIncrement stage3_id_increment;
+  OffloadKeep offload_keep;
+  StaleClear stale_clear;
+  Stage1AttrReduction stage1_attr_reduction;
+  Stage2AccDtype stage2_acc_dtype;
+  SumOp allreduce_op_sum;
+  ScaleUpdate scale_update;
+  Bf16OverflowCheck bf16_overflow_check_default;
+
+  bool operator==(const Behaviour&) const = default;
+};
+
+// One switch, for listings and for the schema.
+struct SwitchInfo {
+  struct Value {
+    std::string_view name;
+    std::string_view since;  // the change that brought it; "older", or "never" for a repair that no release has
+  };
+  std::string_view name;
+  std::string_view meaning;
+  std::vector<Value> values;
+};
+
+const std::vector<SwitchInfo>& switches();
+
+// Errors: an unknown release or change, an unknown switch, a value that the switch does not have.
+Result<Behaviour> resolve_behaviour(const AsOf& as_of);
+
+// The value that a switch has in a behaviour, by name.
+std::string_view switch_value(const Behaviour& behaviour, std::string_view switch_name);
+
+}  // namespace gradledger

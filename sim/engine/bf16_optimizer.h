@@ -1,0 +1,48 @@
+// BF16_Optimizer: bf16 weights, fp32 gradient accumulation in one full, replicated buffer, optimizer state partitioned (ZeRO-1).
+#pragma once
+
+#include <vector>
+
+#include "sim/engine/base_optimizer.h"
+#include "sim/engine/deepspeed_engine.h"
+
+namespace gradledger {
+
+class Bf16Optimizer final : public DeepSpeedEngine {
+ public:
+  explicit Bf16Optimizer(const EngineContext& context);
+
+  std::unique_ptr<Engine> clone() const override { return std::make_unique<Bf16Optimizer>(*this); }
+  void initialise(ProgramWriter& w) override;
+
+ protected:
+  void backward_prologue(ProgramWriter& w) override;
+  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;
+  void backward_epilogue(ProgramWriter& w) override;
+  void reduce_gradients(ProgramWriter& w) override;
+  void model_step(ProgramWriter& w) override;
+  void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
+  void optimizer_zero_grad(ProgramWriter& w) override;
+  void observe_wrapper(ProgramWriter& w) override;
+
+  bool accumulates_in_epilogue() const override { return true; }
+
+ private:
+  enum Stage : std::uint32_t { norm_known };
+
+  void accumulate(ProgramWriter& w, std::uint32_t parameter);
+  void finish_step(ProgramWriter& w, std::optional<double> clip);
+  Slice high_precision(std::uint32_t parameter) const;
+  Slice own_partition() const;
+  void clear_high_precision(ProgramWriter& w);
+
+  const bool immediate_;
+  FlatWeights weights_;
+  Slice gradients_;                  // fp32_groups_gradients_flat[0]: the whole padded group, on every rank
+  std::vector<bool> has_gradients_;  // by parameter, in this window
+  Slice norm_squared_, norm_;
+  // What the buffer holds: this rank's sum, the average of all ranks, or an average with local gradients on top.
+  enum class Holds : std::uint8_t { local, reduced, mixed } holds_ = Holds::local;
+};
+
+}  // namespace gradledger

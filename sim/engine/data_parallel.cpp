@@ -1,0 +1,192 @@
+#include "sim/engine/data_parallel.h"
+
+#include "sim/engine/clipping.h"
+#include "sim/engine/fallback_reduction.h"
+
+namespace gradledger {
+namespace {
+
+// The initial scale that bf16 inherited from fp16's dynamic scaler while one wrapper served both.
+constexpr double inherited_bf16_scale = 65536.0;
+
+LossScaler scaler_for(const Scenario& scenario, const Behaviour& behaviour) {
+  const DeepSpeedConfig& config = scenario.engine.config;
+  if (config.fp16.enabled) return LossScaler(config.fp16, false);
+  const bool inherits = config.bf16.enabled && behaviour.bf16_st0_zero_grad == Bf16Stage0ZeroGrad::skipped;
+  return LossScaler::fixed(inherits ? inherited_bf16_scale : 1.0);
+}
+
+}  // namespace
+
+DataParallel::DataParallel(const EngineContext& context)
+    : DeepSpeedEngine(context),
+      wrapped_(scenario().model_dtype != Dtype::float32),
+      scaler_(scaler_for(scenario(), behaviour())),
+      optimizer_(scenario().engine.optimizer, false) {}
+
+void DataParallel::initialise(ProgramWriter& w) {
+  std::uint32_t total = 0;
+  const auto buffer = [&](std::string name, Dtype dtype, std::uint32_t count) {
+    const BufferId b = w.declare(std::move(name), dtype, count);
+    w.allocate(b);
+    return w.whole(b);
+  };
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    offsets_.push_back(total);
+    total += numel(p);
+    weights_.push_back(buffer(parameter_name(p), scenario().model_dtype, numel(p)));
+    initialise_weights(w, weights_[p], p, 0);
+    if (!wrapped_) continue;
+    master_.push_back(buffer("fp32_groups[0][" + parameter_name(p) + "]", Dtype::float32, numel(p)));
+    w.copy(master_[p], weights_[p]);
+  }
+  if (!wrapped_) master_ = weights_;
+  optimizer_.initialise(w, total, "[0]");
+  norm_squared_ = buffer("norm_squared", Dtype::float64, 1);
+  norm_ = buffer("norm", Dtype::float32, 1);
+  norm_share_ = buffer("norm / world", Dtype::float32, 1);
+  overflow_flag_ = buffer("overflow", Dtype::uint8, 1);
+}
+
+// ---- backward ---------------------------------------------------------------------------------------------------------------------
+
+// D-L1: since #7665 the scale no longer reaches the loss, while the step still divides by it.
+double DataParallel::loss_scale() const { return behaviour().fp16_st0_scale == Fp16Stage0Scale::applied ? scaler_.scale() : 1.0; }
+
+// The accumulation itself is autograd's in-place add in the model dtype.
+void DataParallel::gradient_ready(ProgramWriter&, std::uint32_t) {
+  if (holds_ == Holds::reduced) holds_ = Holds::mixed;
+}
+
+// At a boundary: missing gradients become zeros, so that ranks stay aligned; then the buffered all-reduce, in place.
+void DataParallel::reduce_gradients(ProgramWriter& w) {
+  std::vector<Slice> gradients;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    if (!grad_[p].defined()) {
+      grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
+      w.fill(grad_[p].slice, 0.0);
+    }
+    if (numel(p) > 0) gradients.push_back(grad_[p].slice);
+  }
+  fallback_all_reduce(w, tensors_, config(), averages(), world(), scenario().communication_dtype(), gradients);
+  holds_ = Holds::reduced;
+}
+
+// ---- step -------------------------------------------------------------------------------------------------------------------------
+
+void DataParallel::model_step(ProgramWriter& w) {
+  if (!wrapped_) {
+    if (scenario().gradient_clipping() <= 0) return step_plain(w, std::nullopt);
+    emit_norm(w);
+    // The norms are equal on every rank; upstream averages them all the same.
+    w.copy(norm_share_, norm_);
+    w.multiply(norm_share_, 1.0 / world());
+    w.collective({.purpose = Purpose::norm, .input = norm_share_, .output = norm_share_});
+    w.metric(w.metric_name("global_grad_norm"), norm_share_, 1.0);
+    if (linear()) return step_plain(w, std::nullopt);
+    return read(w, norm_known, norm_share_);
+  }
+  if (linear()) return on_value(overflow_known, 0.0, w);
+  w.fill(overflow_flag_, 0);
+  for (const Tensor& grad : grad_)
+    if (grad.defined()) w.check_finite(overflow_flag_, grad.slice);
+  read(w, overflow_known, overflow_flag_);
+}
+
+void DataParallel::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
+  if (stage == norm_known) return wrapped_ ? step_master(w, value) : step_plain(w, value);
+  const bool overflow = value != 0.0;
+  scaler_.update(overflow);
+  if (overflow) return step_done(w, true);
+  emit_norm(w);
+  w.metric(w.metric_name("global_grad_norm"), norm_, 1.0);
+  if (scenario().gradient_clipping() > 0 && !linear()) return read(w, norm_known, norm_);
+  step_master(w, std::nullopt);
+}
+
+void DataParallel::emit_norm(ProgramWriter& w) {
+  w.fill(norm_squared_, 0.0);
+  for (const Tensor& grad : grad_)
+    if (grad.defined()) w.squared_norm(norm_squared_, grad.slice);
+  w.copy(norm_, norm_squared_);
+  w.square_root(norm_);
+}
+
+// fp32: clip in place, then the base optimizer on param.grad.
+void DataParallel::step_plain(ProgramWriter& w, std::optional<double> norm) {
+  const auto clip = norm ? clip_coefficient(*norm, scenario().gradient_clipping()) : std::nullopt;
+  std::vector<Slice> gradients(parameter_count());
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    if (!grad_[p].defined()) continue;
+    gradients[p] = grad_[p].slice;
+    if (clip) w.multiply(gradients[p], *clip);
+  }
+  observe_weights(w, true, gradients);
+  optimizer_.begin_step();
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    if (grad_[p].defined()) optimizer_.update(w, weights_[p], gradients[p], offsets_[p]);
+  holds_ = Holds::local;
+  step_done(w, false);
+}
+
+// fp16 and bf16: fp32 copies of the gradients, missing ones zero, unscaled and clipped; base step on the master weights; cast back.
+void DataParallel::step_master(ProgramWriter& w, std::optional<double> norm) {
+  const double factor = unscale_and_clip_factor(scaler_.scale(), norm, scenario().gradient_clipping());
+  std::vector<Tensor> masters(parameter_count());
+  std::vector<Slice> gradients(parameter_count());
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    masters[p] = tensors_.allocate(w, "fp32_groups[0][" + parameter_name(p) + "].grad", Dtype::float32, numel(p));
+    gradients[p] = masters[p].slice;
+    if (grad_[p].defined()) w.copy(gradients[p], grad_[p].slice);
+    else w.fill(gradients[p], 0.0);
+    if (factor != 1.0) w.multiply(gradients[p], factor);
+  }
+  observe_weights(w, true, gradients);
+  optimizer_.begin_step();
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    optimizer_.update(w, master_[p], gradients[p], offsets_[p]);
+    w.copy(weights_[p], master_[p]);
+    tensors_.drop(w, masters[p]);
+  }
+  holds_ = Holds::local;
+  step_done(w, false);
+}
+
+// Before #7839 bf16 at stage 0 was left out: the gradients of a window stayed for the next.
+bool DataParallel::zero_grad_after_step() const {
+  return !(config().bf16.enabled && config().zero.stage == 0 && behaviour().bf16_st0_zero_grad == Bf16Stage0ZeroGrad::skipped);
+}
+
+void DataParallel::optimizer_zero_grad(ProgramWriter& w) {
+  DeepSpeedEngine::optimizer_zero_grad(w);
+  holds_ = Holds::local;
+}
+
+// ---- snapshots ----------------------------------------------------------------------------------------------------------------------
+
+Role DataParallel::gradient_role(std::uint32_t) const {
+  if (holds_ == Holds::local) return Role::local_accumulator;
+  return holds_ == Holds::reduced ? Role::reduced_accumulator : Role::scratch;
+}
+
+std::vector<ViewPiece> DataParallel::pieces(const std::vector<Slice>& slices) const {
+  std::vector<ViewPiece> out;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    if (slices[p].buffer != no_index) out.push_back({slices[p], static_cast<std::int32_t>(p), 0});
+  return out;
+}
+
+void DataParallel::observe_weights(ProgramWriter& w, bool applied, const std::vector<Slice>& gradients) {
+  const char* name = applied ? (wrapped_ ? "fp32_groups[0].grad" : "param.grad") : (wrapped_ ? "fp32_groups[0]" : "param");
+  const Role role = applied ? Role::applied_gradient : Role::master_parameter;
+  w.observe(w.view(name, pieces(gradients)), role, 1.0, !applied);
+}
+
+void DataParallel::observe_wrapper(ProgramWriter& w) {
+  if (!stepped_) return;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    w.observe(w.view(parameter_name(p), whole_parameter(p, weights_[p])), Role::parameter, 1.0, true);
+  observe_weights(w, false, master_);
+}
+
+}  // namespace gradledger

@@ -1,0 +1,51 @@
+// ZeRO stage 0: replicated weights, gradients accumulated by autograd in param.grad. In fp32 the base optimizer steps on them directly;
+// in fp16 and bf16 FP16_Optimizer / FP16_UnfusedOptimizer keep fp32 master weights.
+#pragma once
+
+#include <vector>
+
+#include "sim/engine/base_optimizer.h"
+#include "sim/engine/deepspeed_engine.h"
+#include "sim/engine/loss_scaler.h"
+
+namespace gradledger {
+
+class DataParallel final : public DeepSpeedEngine {
+ public:
+  explicit DataParallel(const EngineContext& context);
+
+  std::unique_ptr<Engine> clone() const override { return std::make_unique<DataParallel>(*this); }
+  void initialise(ProgramWriter& w) override;
+
+ protected:
+  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;
+  void reduce_gradients(ProgramWriter& w) override;
+  void model_step(ProgramWriter& w) override;
+  void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
+  void optimizer_zero_grad(ProgramWriter& w) override;
+  void observe_wrapper(ProgramWriter& w) override;
+
+  double loss_scale() const override;
+  bool zero_grad_after_step() const override;
+  Role gradient_role(std::uint32_t parameter) const override;
+
+ private:
+  enum Stage : std::uint32_t { overflow_known, norm_known };
+
+  void emit_norm(ProgramWriter& w);
+  void step_plain(ProgramWriter& w, std::optional<double> norm);
+  void step_master(ProgramWriter& w, std::optional<double> norm);
+  void observe_weights(ProgramWriter& w, bool applied, const std::vector<Slice>& gradients);
+  std::vector<ViewPiece> pieces(const std::vector<Slice>& slices) const;
+
+  const bool wrapped_;        // fp16 or bf16
+  LossScaler scaler_;         // what the step divides by
+  BaseOptimizer optimizer_;
+  std::vector<Slice> weights_;  // model dtype, by parameter
+  std::vector<Slice> master_;   // fp32, by parameter; the weights themselves when not wrapped
+  std::vector<std::uint32_t> offsets_;
+  Slice norm_squared_, norm_, overflow_flag_, norm_share_;
+  enum class Holds : std::uint8_t { local, reduced, mixed } holds_ = Holds::local;
+};
+
+}  // namespace gradledger

@@ -1,0 +1,132 @@
+#include "sim/engine/deepspeed_engine.h"
+
+#include <utility>
+
+namespace gradledger {
+
+DeepSpeedEngine::DeepSpeedEngine(const EngineContext& context) : grad_(context.scenario->parameters.size()), context_(context) {}
+
+void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
+  expects(!suspended(), "an event reached an engine that waits for a value");
+  stepped_ = false;
+  switch (event.kind) {
+    case EventKind::forward:
+      if (event.step != window_) explicit_forward_used_.clear();
+      window_ = event.step;
+      explicit_forward_used_.push_back(false);
+      return forward(w);
+    case EventKind::backward: return backward(event, w);
+    case EventKind::set_boundary: return set_boundary(event.boundary);
+    case EventKind::no_sync_enter: return enter_no_sync();
+    case EventKind::no_sync_exit: in_no_sync_ = false; return;
+    case EventKind::step: return step(w);
+    case EventKind::engine_zero_grad:
+      for (Tensor& grad : grad_) tensors_.clear(w, grad);
+      return;
+    case EventKind::optimizer_zero_grad: return optimizer_zero_grad(w);
+  }
+}
+
+bool DeepSpeedEngine::boundary() const {
+  if (override_boundary_) return *override_boundary_;
+  return (micro_steps_ + 1) % config().gradient_accumulation_steps == 0;
+}
+
+void DeepSpeedEngine::set_boundary(bool boundary) {
+  override_boundary_ = boundary;
+  mirror_ = boundary;
+}
+
+void DeepSpeedEngine::forward(ProgramWriter& w) { clear_backward_seen_flag(w); }
+
+void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
+  bool first_of_its_graph = true;
+  if (event.own_forward) {
+    forward(w);
+  } else {
+    first_of_its_graph = !explicit_forward_used_.at(event.of);
+    explicit_forward_used_.at(event.of) = true;
+  }
+
+  const bool hooks_scale = behaviour().scale_site == ScaleSite::output_hook;
+  const bool divides = hooks_scale || !in_no_sync_;  // before #7665 the division was tied to the reduction
+  const double factor = loss_scale() / (divides ? config().gradient_accumulation_steps : 1);
+
+  if (first_of_its_graph || !hooks_scale) {
+    backward_prologue(w);
+    if (config().zero.stage >= 1) mirror_ = boundary();
+  }
+
+  // Autograd: gradients become ready in the reverse order of use.
+  for (std::uint32_t p = parameter_count(); p-- > 0;) {
+    if (!context_.timeline->used(scenario(), event.ordinal, rank(), p)) continue;
+    const bool add = grad_[p].defined();
+    if (!add) grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
+    w.deposit(grad_[p].slice, event.ordinal, p, 0, factor, add);
+    gradient_ready(w, p);
+  }
+
+  // #7985: with reduce_then_accumulate the boundary micro-batch enters BF16_Optimizer's buffer after the all-reduce and stays private.
+  const bool epilogue_first =
+      accumulates_in_epilogue() && behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce;
+  if (epilogue_first) backward_epilogue(w);
+  if (!in_no_sync_) {
+    mirror_ = boundary();
+    if (reduces_every_backward() || boundary()) reduce_gradients(w);
+  }
+  if (!epilogue_first) backward_epilogue(w);
+}
+
+void DeepSpeedEngine::enter_no_sync() {
+  if (config().zero.stage >= 2)
+    throw FrameworkError{"AssertionError", "no_sync is refused: ZeRO stage " + std::to_string(config().zero.stage) + " partitions gradients"};
+  if (in_no_sync_) throw FrameworkError{"AssertionError", "no_sync is refused inside no_sync"};
+  in_no_sync_ = true;
+}
+
+void DeepSpeedEngine::step(ProgramWriter& w) {
+  if (in_no_sync_) throw FrameworkError{"AssertionError", "step() is refused inside no_sync"};
+  in_step_ = true;
+  if (boundary()) {
+    model_step(w);
+    return;  // step_done() goes on
+  }
+  in_step_ = false;
+  ++micro_steps_;
+}
+
+void DeepSpeedEngine::step_done(ProgramWriter& w, bool /*overflow*/) {
+  if (zero_grad_after_step()) optimizer_zero_grad(w);
+  stepped_ = true;
+  in_step_ = false;
+  ++micro_steps_;
+}
+
+void DeepSpeedEngine::read(ProgramWriter& w, std::uint32_t stage, Slice scalar) {
+  expects(!linear(), "a linear run makes no decision on a value");
+  w.read(scalar, stage);
+  pending_stage_ = stage;
+}
+
+void DeepSpeedEngine::resume(double value, ProgramWriter& w) {
+  expects(suspended(), "an engine is resumed that waits for nothing");
+  on_value(*std::exchange(pending_stage_, std::nullopt), value, w);
+}
+
+void DeepSpeedEngine::optimizer_zero_grad(ProgramWriter& w) {
+  for (Tensor& grad : grad_) tensors_.clear(w, grad);
+}
+
+std::vector<ViewPiece> DeepSpeedEngine::whole_parameter(std::uint32_t parameter, Slice slice) const {
+  return {ViewPiece{slice, static_cast<std::int32_t>(parameter), 0}};
+}
+
+void DeepSpeedEngine::observe(ProgramWriter& w) {
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    if (!grad_[p].defined()) continue;
+    w.observe(w.view(parameter_name(p) + ".grad", whole_parameter(p, grad_[p].slice)), gradient_role(p), gradient_scale(), true);
+  }
+  observe_wrapper(w);
+}
+
+}  // namespace gradledger

@@ -1,0 +1,91 @@
+// DeepSpeedEngine: what forward, backward, step and the rest do around every optimizer wrapper. The wrappers derive from it, one file
+// each, and fill in the hooks in the order in which the engine calls them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/engine/engine.h"
+#include "sim/engine/tensors.h"
+
+namespace gradledger {
+
+class DeepSpeedEngine : public Engine {
+ public:
+  explicit DeepSpeedEngine(const EngineContext& context);
+
+  void handle(const Event& event, ProgramWriter& w) final;
+  bool suspended() const final { return pending_stage_.has_value(); }
+  void resume(double value, ProgramWriter& w) final;
+  void observe(ProgramWriter& w) final;
+
+ protected:
+  // ---- the wrapper's hooks, in the order of a window ------------------------------------------------------------------------------
+  virtual void clear_backward_seen_flag(ProgramWriter&) {}                         // forward
+  virtual void backward_prologue(ProgramWriter&) {}                                // once for each forward's outputs
+  virtual void gradient_ready(ProgramWriter&, std::uint32_t /*parameter*/) {}      // post-accumulate hook, gradient-ready order
+  virtual void backward_epilogue(ProgramWriter&) {}
+  virtual void reduce_gradients(ProgramWriter& w) = 0;                             // allreduce_gradients, where it does anything
+  virtual void model_step(ProgramWriter& w) = 0;                                   // ends in step_done(), at once or after reads
+  virtual void on_value(std::uint32_t /*stage*/, double /*value*/, ProgramWriter&) {}
+  virtual void optimizer_zero_grad(ProgramWriter& w);
+  virtual void observe_wrapper(ProgramWriter& w) = 0;
+
+  // ---- what the wrapper says of itself --------------------------------------------------------------------------------------------
+  virtual double loss_scale() const { return 1.0; }              // multiplied into the loss
+  virtual bool reduces_every_backward() const { return false; }  // partitioned gradients: stages 2 and 3
+  virtual bool accumulates_in_epilogue() const { return false; } // BF16_Optimizer
+  virtual bool zero_grad_after_step() const { return true; }
+  virtual Role gradient_role(std::uint32_t /*parameter*/) const { return Role::scratch; }  // of param.grad, now
+  virtual double gradient_scale() const { return loss_scale(); } // of param.grad, relative to the true gradient
+
+  // ---- what the wrapper may use ---------------------------------------------------------------------------------------------------
+  const Scenario& scenario() const { return *context_.scenario; }
+  const DeepSpeedConfig& config() const { return context_.scenario->engine.config; }
+  const Behaviour& behaviour() const { return context_.behaviour; }
+  std::uint32_t rank() const { return context_.rank; }
+  std::uint32_t world() const { return context_.scenario->world_size; }
+  std::uint32_t parameter_count() const { return static_cast<std::uint32_t>(context_.scenario->parameters.size()); }
+  std::uint32_t numel(std::uint32_t parameter) const { return context_.scenario->parameters[parameter].numel; }
+  const std::string& parameter_name(std::uint32_t parameter) const { return context_.scenario->parameters[parameter].name; }
+  bool linear() const { return context_.linear; }
+  std::size_t backwards_in_script() const { return context_.timeline->backwards.size(); }
+  bool averages() const {
+    return config().gradient_allreduce_op == AllreduceOp::mean || behaviour().allreduce_op_sum == SumOp::ignored;
+  }
+
+  // The engine's is_gradient_accumulation_boundary(), and the optimizer's copy of it.
+  bool boundary() const;
+  bool boundary_mirror() const { return mirror_; }
+
+  // Emits a read of a scalar and suspends; on_value(stage, ...) goes on.
+  void read(ProgramWriter& w, std::uint32_t stage, Slice scalar);
+  // The end of a model step, skipped or not.
+  void step_done(ProgramWriter& w, bool overflow);
+
+  std::vector<ViewPiece> whole_parameter(std::uint32_t parameter, Slice slice) const;
+
+  TensorTable tensors_;
+  std::vector<Tensor> grad_;  // param.grad
+  bool stepped_ = false;      // the last event took a model step: weights may have changed
+
+ private:
+  void forward(ProgramWriter& w);
+  void backward(const Event& event, ProgramWriter& w);
+  void step(ProgramWriter& w);
+  void set_boundary(bool boundary);
+  void enter_no_sync();
+
+  EngineContext context_;
+  std::uint64_t micro_steps_ = 0;
+  std::optional<bool> override_boundary_;
+  bool in_no_sync_ = false;
+  bool in_step_ = false;
+  bool mirror_ = true;
+  std::optional<std::uint32_t> pending_stage_;
+  std::uint32_t window_ = 0;                 // of the forwards below
+  std::vector<bool> explicit_forward_used_;  // by explicit forward of the window: its prologue ran
+};
+
+}  // namespace gradledger

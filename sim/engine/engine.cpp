@@ -1,0 +1,93 @@
+#include "sim/engine/engine.h"
+
+#include <array>
+
+#include "sim/engine/bf16_optimizer.h"
+#include "sim/engine/data_parallel.h"
+#include "sim/engine/zero_stage3.h"
+#include "sim/engine/zero_stage_1_and_2.h"
+
+namespace gradledger {
+namespace {
+
+constexpr std::string_view plain = "torch optimizer";
+constexpr std::string_view unfused = "FP16_UnfusedOptimizer";
+constexpr std::string_view bf16 = "BF16_Optimizer";
+constexpr std::string_view zero = "DeepSpeedZeroOptimizer";
+constexpr std::string_view stage3 = "DeepSpeedZeroOptimizer_Stage3";
+
+InputError refused(std::string where, std::string reason) {
+  return {"/engine/config" + std::move(where), "DeepSpeed refuses this at initialisation: " + std::move(reason)};
+}
+
+Result<std::string_view> select_stage0(const Scenario& s, const Behaviour& behaviour) {
+  const std::string model(name_of(s.model_dtype)), acc(name_of(s.grad_accum_dtype()));
+  const bool same = s.model_dtype == s.grad_accum_dtype();
+  const InputError mix = refused("/data_types/grad_accum_dtype", "at stage 0 a " + model + " model cannot accumulate in " + acc + " (NotImplementedError)");
+  if (s.model_dtype != Dtype::bfloat16) {
+    if (!same) return mix;
+    return s.model_dtype == Dtype::float32 ? plain : unfused;
+  }
+  if (!same && s.grad_accum_dtype() != Dtype::float32) return mix;
+  switch (behaviour.bf16_st0_accumulation) {
+    case Bf16Stage0Accumulation::fp32_only: return same ? Result<std::string_view>(mix) : bf16;
+    case Bf16Stage0Accumulation::any: return unfused;
+    case Bf16Stage0Accumulation::model_only: return same ? Result<std::string_view>(unfused) : mix;
+  }
+  return mix;
+}
+
+std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour) {
+  const DeepSpeedConfig& config = s.engine.config;
+  const std::uint32_t stage = config.zero.stage;
+  if (stage >= 2 && config.zero.reduce_scatter) {
+    if (config.gradient_predivide_factor != 1.0)
+      return refused("/gradient_predivide_factor", "stages 2 and 3 with reduce_scatter need a factor of 1.0 (AssertionError)");
+    if (config.prescale_gradients)
+      return refused("/prescale_gradients", "stages 2 and 3 with reduce_scatter do not prescale (AssertionError)");
+  }
+  if (stage == 3 && config.gradient_allreduce_op == AllreduceOp::sum && behaviour.allreduce_op_sum == SumOp::honoured)
+    return refused("/gradient_allreduce_op", "stage 3 only averages; expected \"mean\"");
+  if (stage == 0 && config.offloads_optimizer())
+    return InputError{"/engine/config/zero_optimization/offload_optimizer", "has no effect at stage 0; expected a stage from 1 to 3"};
+  return std::nullopt;
+}
+
+}  // namespace
+
+const std::vector<EngineInfo>& engines() {
+  static const std::vector<EngineInfo> infos{
+      {plain, "stage 0, fp32", "param.grad, by autograd, fp32, replicated"},
+      {unfused, "stage 0, fp16 and bf16 (and FP16_Optimizer); stage 1, bf16, fp32 accumulation between #7515 and #7788",
+       "param.grad, by autograd, model dtype, replicated"},
+      {bf16, "stage 1, bf16, grad_accum_dtype fp32, no CPU offload", "one flat buffer in the accumulation dtype, replicated"},
+      {zero, "stages 1 and 2 otherwise",
+       "stage 1: param.grad until the boundary; stage 2: all_grad_tensors of owned parameters; offload: accumulated_grads_in_cpu"},
+      {stage3, "stage 3", "grad_partition of every parameter, accumulation dtype, on the device or, with offload, on the host"},
+  };
+  return infos;
+}
+
+Result<std::string_view> select_engine(const Scenario& scenario) {
+  const auto behaviour = resolve_behaviour(scenario.engine.as_of);
+  if (!behaviour) return behaviour.error();
+  if (auto error = refusal(scenario, *behaviour)) return *error;
+  const DeepSpeedConfig& config = scenario.engine.config;
+  if (config.zero.stage == 0) return select_stage0(scenario, *behaviour);
+  if (config.zero.stage == 3) return stage3;
+  const bool bf16_with_fp32 = config.zero.stage == 1 && scenario.model_dtype == Dtype::bfloat16 &&
+                              scenario.grad_accum_dtype() == Dtype::float32 && !config.offloads_optimizer();
+  if (!bf16_with_fp32) return zero;
+  return behaviour->bf16_acc_fp32_wrapper == Bf16Fp32Wrapper::bf16_optimizer ? bf16 : unfused;
+}
+
+std::unique_ptr<Engine> make_engine(const EngineContext& context) {
+  const auto selected = select_engine(*context.scenario);
+  expects(selected.ok(), "an engine is made of a configuration that was not checked");
+  if (*selected == bf16) return std::make_unique<Bf16Optimizer>(context);
+  if (*selected == zero) return std::make_unique<ZeroStage1And2>(context);
+  if (*selected == stage3) return std::make_unique<ZeroStage3>(context);
+  return std::make_unique<DataParallel>(context);
+}
+
+}  // namespace gradledger

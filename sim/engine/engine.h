@@ -1,0 +1,61 @@
+// An engine is a framework's host code for one rank: script events in, operations out. It computes nothing on gradients.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/result.h"
+#include "sim/engine/behaviour.h"
+#include "sim/program/program.h"
+#include "sim/scenario/timeline.h"
+
+namespace gradledger {
+
+// What the modelled framework raises. Ends the rank's script; never leaves the simulator as an exception.
+struct FrameworkError {
+  std::string type;  // Python's class name: "AssertionError"
+  std::string message;
+};
+
+struct EngineContext {
+  const Scenario* scenario = nullptr;
+  const Timeline* timeline = nullptr;
+  Behaviour behaviour{};
+  std::uint32_t rank = 0;
+  bool linear = false;  // no decision may depend on a value: see RunOptions::linear
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual std::unique_ptr<Engine> clone() const = 0;
+
+  virtual void initialise(ProgramWriter& w) = 0;
+  // Reacts to one event that runs on this rank. May raise FrameworkError, or suspend on a read.
+  virtual void handle(const Event& event, ProgramWriter& w) = 0;
+  // Whether the last call emitted a read whose value it needs before it can go on.
+  virtual bool suspended() const = 0;
+  virtual void resume(double value, ProgramWriter& w) = 0;
+  // Snapshots of every live accumulator, after an event.
+  virtual void observe(ProgramWriter& w) = 0;
+};
+
+struct EngineInfo {
+  std::string_view name;         // the framework's class
+  std::string_view serves;       // which configurations
+  std::string_view accumulates;  // where and in what
+};
+
+const std::vector<EngineInfo>& engines();
+
+// The class that the framework would select, by its own rules. Errors: combinations that it refuses, with its reason, and options
+// that gradledger does not model yet.
+Result<std::string_view> select_engine(const Scenario& scenario);
+
+// Precondition: select_engine succeeds.
+std::unique_ptr<Engine> make_engine(const EngineContext& context);
+
+}  // namespace gradledger

@@ -1,0 +1,87 @@
+// How ZeRO divides parameters among ranks: the flat, padded layout of stages 1 and 2 and BF16_Optimizer, and stage 3's per-parameter one.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "sim/scenario/scenario.h"
+
+namespace gradledger {
+
+// Where a rank's partition and a parameter meet.
+struct OwnedPart {
+  std::uint32_t parameter = 0;
+  std::uint32_t parameter_offset = 0;  // first owned element, within the parameter
+  std::uint32_t partition_offset = 0;  // the same element, within the partition
+  std::uint32_t numel = 0;
+};
+
+// Parameters laid end to end in `order`, padded with zeros to a multiple of 2 x world; rank r owns [r x partition, (r+1) x partition).
+class FlatPartition {
+ public:
+  FlatPartition(const Scenario& scenario, bool round_robin) : world_(scenario.world_size) {
+    const auto count = static_cast<std::uint32_t>(scenario.parameters.size());
+    if (round_robin) {
+      for (std::uint32_t rank = 0; rank < world_; ++rank)
+        for (std::uint32_t p = rank; p < count; p += world_) order_.push_back(p);
+    } else {
+      for (std::uint32_t p = 0; p < count; ++p) order_.push_back(p);
+    }
+    offset_.resize(count);
+    for (std::uint32_t p : order_) {
+      offset_[p] = numel_;
+      numel_ += scenario.parameters[p].numel;
+    }
+    const std::uint32_t grain = 2 * world_;
+    partition_ = (numel_ + grain - 1) / grain * grain / world_;
+    for (const Parameter& p : scenario.parameters) sizes_.push_back(p.numel);
+  }
+
+  std::uint32_t numel() const { return numel_; }                   // without padding
+  std::uint32_t padded() const { return partition_ * world_; }
+  std::uint32_t partition() const { return partition_; }
+  std::uint32_t offset(std::uint32_t parameter) const { return offset_[parameter]; }
+  const std::vector<std::uint32_t>& order() const { return order_; }
+
+  bool owns(std::uint32_t rank, std::uint32_t parameter) const { return owned(rank, parameter).numel > 0; }
+
+  // numel is 0 where they do not meet.
+  OwnedPart owned(std::uint32_t rank, std::uint32_t parameter) const {
+    const std::uint64_t begin = std::max<std::uint64_t>(offset_[parameter], std::uint64_t{rank} * partition_);
+    const std::uint64_t end = std::min<std::uint64_t>(offset_[parameter] + std::uint64_t{sizes_[parameter]}, (std::uint64_t{rank} + 1) * partition_);
+    if (begin >= end) return {parameter, 0, 0, 0};
+    return {parameter, static_cast<std::uint32_t>(begin - offset_[parameter]), static_cast<std::uint32_t>(begin - std::uint64_t{rank} * partition_),
+            static_cast<std::uint32_t>(end - begin)};
+  }
+
+  // The rank's parts in flat order.
+  std::vector<OwnedPart> parts(std::uint32_t rank) const {
+    std::vector<OwnedPart> out;
+    for (std::uint32_t p : order_)
+      if (const OwnedPart part = owned(rank, p); part.numel > 0) out.push_back(part);
+    return out;
+  }
+
+ private:
+  std::uint32_t world_;
+  std::uint32_t numel_ = 0;
+  std::uint32_t partition_ = 0;
+  std::vector<std::uint32_t> order_, offset_, sizes_;
+};
+
+// Stage 3: rank r holds elements [r x q, min((r+1) x q, numel)) of each parameter, q = ceil(numel / world).
+struct ParameterShard {
+  std::uint32_t size = 0;    // q, padding included
+  std::uint32_t offset = 0;  // first element held
+  std::uint32_t real = 0;    // elements that are not padding; 0: no real data on this rank
+};
+
+inline ParameterShard shard_of(std::uint32_t numel, std::uint32_t world, std::uint32_t rank) {
+  const std::uint32_t q = (numel + world - 1) / world;
+  const std::uint64_t begin = std::min<std::uint64_t>(std::uint64_t{rank} * q, numel);
+  const std::uint64_t end = std::min<std::uint64_t>(begin + q, numel);
+  return {q, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end - begin)};
+}
+
+}  // namespace gradledger

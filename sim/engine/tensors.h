@@ -1,0 +1,71 @@
+// Tensors as the frameworks' host code has them: handles on counted storage. A gradient attribute, a list entry and a bucket view can
+// share one storage; the memory is released, as an operation, when the last handle lets go. Values: an engine copies with its tensors.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/program/program.h"
+
+namespace gradledger {
+
+// A view of counted storage. Plain data: counts are kept by TensorTable alone.
+struct Tensor {
+  Slice slice;
+
+  bool defined() const { return slice.buffer != no_index; }
+  std::uint32_t numel() const { return slice.numel; }
+  Tensor part(std::uint32_t from, std::uint32_t count) const { return {slice.part(from, count)}; }
+};
+
+class TensorTable {
+ public:
+  // A new tensor with one count, held by whoever stores it. Storage of the same name, dtype and size is used again.
+  Tensor allocate(ProgramWriter& w, const std::string& name, Dtype dtype, std::uint64_t numel,
+                  MemorySpace space = MemorySpace::device, std::uint64_t declared_numel = 0) {
+    for (BufferId b = 0; b < counts_.size(); ++b) {
+      if (counts_[b] != 0 || !owned_[b]) continue;
+      const BufferDeclaration& d = w.declaration(b);
+      if (d.numel == numel && d.dtype == dtype && d.space == space && d.name == name) return start(w, b);
+    }
+    const BufferId b = w.declare(name, dtype, numel, space, declared_numel);
+    counts_.resize(b + 1, 0);
+    owned_.resize(b + 1, false);
+    owned_[b] = true;
+    return start(w, b);
+  }
+
+  // slot = tensor, which gives up its count.
+  void give(ProgramWriter& w, Tensor& slot, Tensor tensor) {
+    const Tensor before = slot;
+    slot = tensor;
+    drop(w, before);
+  }
+
+  // slot = tensor, one more handle on the same storage.
+  void share(ProgramWriter& w, Tensor& slot, Tensor tensor) {
+    if (tensor.defined()) ++counts_[tensor.slice.buffer];
+    give(w, slot, tensor);
+  }
+
+  // slot = None.
+  void clear(ProgramWriter& w, Tensor& slot) { give(w, slot, Tensor{}); }
+
+  void drop(ProgramWriter& w, Tensor tensor) {
+    if (!tensor.defined()) return;
+    expects(counts_[tensor.slice.buffer] > 0, "a tensor is dropped more often than it is held");
+    if (--counts_[tensor.slice.buffer] == 0) w.release(tensor.slice.buffer);
+  }
+
+ private:
+  Tensor start(ProgramWriter& w, BufferId b) {
+    counts_[b] = 1;
+    w.allocate(b);
+    return {w.whole(b)};
+  }
+
+  std::vector<std::uint32_t> counts_;  // by buffer
+  std::vector<bool> owned_;
+};
+
+}  // namespace gradledger

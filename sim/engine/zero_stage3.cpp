@@ -1,0 +1,363 @@
+#include "sim/engine/zero_stage3.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/engine/clipping.h"
+
+namespace gradledger {
+
+ZeroStage3::ZeroStage3(const EngineContext& context)
+    : DeepSpeedEngine(context),
+      offload_(config().offloads_optimizer()),
+      contiguous_(config().zero.contiguous_gradients),
+      overlap_(config().zero.overlap_comm.value_or(true)),
+      model_dtype_(scenario().model_dtype),
+      acc_dtype_(scenario().grad_accum_dtype()),
+      comm_dtype_(scenario().communication_dtype()),
+      scaler_(config().fp16.enabled ? LossScaler(config().fp16, true) : LossScaler::fixed(1.0)),
+      optimizer_(scenario().engine.optimizer, offload_),
+      gradient_slice_(parameter_count()),
+      norm_recorded_(parameter_count()) {}
+
+void ZeroStage3::initialise(ProgramWriter& w) {
+  const auto buffer = [&](std::string name, Dtype dtype, std::uint64_t count, MemorySpace space, std::uint64_t declared = 0) {
+    const BufferId b = w.declare(std::move(name), dtype, count, space, declared);
+    w.allocate(b);
+    return w.whole(b);
+  };
+  const MemorySpace optimizer_space = offload_ ? MemorySpace::host : MemorySpace::device;
+  std::uint32_t total = 0;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    offset_.push_back(total);
+    total += shard(p).size;
+    weights_.push_back(buffer("ds_tensor[" + parameter_name(p) + "]", model_dtype_, shard(p).size, MemorySpace::device));
+    initialise_weights(w, weights_[p].part(0, shard(p).real), p, shard(p).offset);
+    w.fill(weights_[p].part(shard(p).real, shard(p).size - shard(p).real), 0.0);
+    if (groups_.empty() || groups_.back().size >= config().zero.sub_group_size) groups_.push_back({p, p, 0, {}, {}});
+    groups_.back().last = p + 1;
+    groups_.back().size += shard(p).size;
+  }
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    SubGroup& group = groups_[g];
+    const std::string name = "fp32_partitioned_groups_flat[" + std::to_string(g) + "]";
+    group.master = buffer(name, Dtype::float32, group.size, optimizer_space);
+    for (std::uint32_t p = group.first; p < group.last; ++p) w.copy(in_group(group, group.master, p), weights_[p]);
+    if (!offload_) continue;
+    group.master_gradient = buffer(name + ".grad", Dtype::float32, group.size, MemorySpace::host);
+    w.fill(group.master_gradient, 0.0);
+  }
+  optimizer_.initialise(w, total, "");
+  partitions_ = buffer("grad_partitions_flat_buffer", acc_dtype_, total, optimizer_space);
+  w.fill(partitions_, 0.0);
+  if (contiguous_) {
+    const std::uint64_t size = config().zero.reduce_bucket_size;
+    bucket_buffer_ = buffer("ipg_bucket", comm_dtype_, std::min<std::uint64_t>(size, scenario().numel()), MemorySpace::device, size);
+  }
+  recorded_norms_ = buffer("norm_for_param_grads", Dtype::float64, parameter_count(), MemorySpace::device);
+  norm_squared_ = buffer("norm_squared", Dtype::float64, 1, MemorySpace::device);
+  norm_total_ = buffer("norm_squared of all sub-groups", Dtype::float64, 1, MemorySpace::device);
+  norm_ = buffer("norm", Dtype::float32, 1, MemorySpace::device);
+  overflow_flag_ = buffer("overflow", Dtype::uint8, 1, MemorySpace::device);
+}
+
+Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) const {
+  return flat.part(offset_[p] - offset_[group.first], shard(p).size);
+}
+
+// ---- forward --------------------------------------------------------------------------------------------------------------------
+
+// D-L7: since #7780 the counter moves here, so that a second backward without a forward in between stores instead of adding.
+void ZeroStage3::clear_backward_seen_flag(ProgramWriter&) {
+  if (epilogue_ran_ && behaviour().stage3_id_increment == Stage3IdIncrement::forward) ++micro_step_id_;
+  epilogue_ran_ = false;
+}
+
+// ---- backward: each parameter's hook ----------------------------------------------------------------------------------------------
+
+void ZeroStage3::gradient_ready(ProgramWriter& w, std::uint32_t p) {
+  master_current_ = false;
+  push(w, p);
+}
+
+void ZeroStage3::push(ProgramWriter& w, std::uint32_t p) {
+  const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
+  if (bucket_elements_ + numel(p) > bucket_size && bucket_elements_ > 0) reduce_bucket(w);
+  const std::uint32_t produced = w.record();
+  OnStream reduction(w, reduction_stream());
+  if (overlap_) w.wait(produced);
+  if (contiguous_ && bucket_elements_ + numel(p) <= bucket_size) {
+    const Slice in_bucket = bucket_buffer_.part(static_cast<std::uint32_t>(bucket_elements_), numel(p));
+    w.copy(in_bucket, grad_[p].slice);
+    tensors_.clear(w, grad_[p]);
+    gradient_slice_[p] = in_bucket;
+  } else {
+    gradient_slice_[p] = grad_[p].slice;
+  }
+  bucket_.push_back(p);
+  bucket_elements_ += numel(p);
+}
+
+// ---- one bucket: reduce, cut into partitions, store --------------------------------------------------------------------------------
+
+void ZeroStage3::reduce_bucket(ProgramWriter& w) {
+  if (bucket_.empty()) return;
+  OnStream reduction(w, reduction_stream());
+  const bool all_reduces = contiguous_ && bucket_elements_ <= config().zero.reduce_bucket_size && !config().zero.reduce_scatter;
+  if (!all_reduces) std::sort(bucket_.begin(), bucket_.end());
+  partition_gradients(w, all_reduces ? all_reduce_partitions(w) : reduce_scatter_partitions(w));
+  bucket_.clear();
+  bucket_elements_ = 0;
+}
+
+// reduce_scatter: false. D-L6: with gradient_predivide_factor == world it divides twice and never multiplies back.
+std::vector<Tensor> ZeroStage3::all_reduce_partitions(ProgramWriter& w) {
+  const Slice bucket = bucket_buffer_.part(0, static_cast<std::uint32_t>(bucket_elements_));
+  const double factor = config().gradient_predivide_factor;
+  const bool postscale = !config().prescale_gradients;
+  if (postscale && factor != 1.0) w.divide(bucket, factor);
+  w.divide(bucket, world());
+  w.collective({.kind = CollectiveKind::all_reduce, .input = bucket, .output = bucket});
+  if (postscale && factor != world() && factor != 1.0) w.multiply(bucket, factor);
+  std::vector<Tensor> partitions;
+  std::uint32_t at = 0;
+  for (std::uint32_t p : bucket_) {
+    const ParameterShard own = shard(p);
+    Tensor partition = tensors_.allocate(w, "grad_partition of " + parameter_name(p), acc_dtype_, own.size);
+    if (own.real < own.size) w.fill(partition.slice, 0.0);
+    if (own.real > 0) w.copy(partition.slice.part(0, own.real), bucket.part(at + own.offset, own.real));
+    partitions.push_back(partition);
+    at += numel(p);
+  }
+  return partitions;
+}
+
+// The default: each parameter cut into world chunks, interleaved by rank with padding that nobody reads, divided, one reduce_scatter.
+std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
+  std::uint32_t chunk = 0;
+  for (std::uint32_t p : bucket_) chunk += shard(p).size;
+  Tensor interleaved = tensors_.allocate(w, "interleaved_partitions", comm_dtype_, std::uint64_t{chunk} * world());
+  std::uint32_t at = 0;
+  for (std::uint32_t r = 0; r < world(); ++r) {
+    for (std::uint32_t p : bucket_) {
+      const ParameterShard of_rank = shard_of(numel(p), world(), r);
+      if (of_rank.real > 0)
+        w.copy(interleaved.slice.part(at, of_rank.real), gradient_slice_[p].part(of_rank.offset, of_rank.real));
+      at += of_rank.size;
+    }
+  }
+  const double factor = config().gradient_predivide_factor;
+  const bool predivides = !config().prescale_gradients && factor != 1.0;
+  if (predivides) w.divide(interleaved.slice, factor);
+  w.divide(interleaved.slice, world());
+  const Slice own = interleaved.slice.part(rank() * chunk, chunk);
+  w.collective({.kind = CollectiveKind::reduce_scatter, .input = interleaved.slice, .output = own});
+  if (predivides && factor != world()) w.multiply(own, factor);
+  std::vector<Tensor> partitions;
+  at = 0;
+  for (std::uint32_t p : bucket_) {
+    Tensor partition;
+    const Slice reduced = own.part(at, shard(p).real);
+    if (comm_dtype_ == acc_dtype_) {
+      tensors_.share(w, partition, {reduced});
+    } else {
+      partition = tensors_.allocate(w, "grad_partition of " + parameter_name(p), acc_dtype_, shard(p).real);
+      w.copy(partition.slice, reduced);
+    }
+    partitions.push_back(partition);
+    at += shard(p).size;
+  }
+  tensors_.drop(w, interleaved);
+  return partitions;
+}
+
+void ZeroStage3::partition_gradients(ProgramWriter& w, std::vector<Tensor> partitions) {
+  for (std::size_t i = 0; i < bucket_.size(); ++i) {
+    const std::uint32_t p = bucket_[i];
+    if (shard(p).real > 0) {
+      const Slice target = partition_of(p).part(0, partitions[i].numel());
+      store_partition(w, target, partitions[i].slice);
+      if (offload_ && boundary_mirror()) {
+        w.fill(recorded_norms_.part(p, 1), 0.0);
+        w.squared_norm(recorded_norms_.part(p, 1), target);
+        norm_recorded_[p] = true;
+        for (const SubGroup& group : groups_)
+          if (group.first <= p && p < group.last) w.copy(in_group(group, group.master_gradient, p).part(0, target.numel), target);
+        master_current_ = true;
+      }
+    }
+    tensors_.drop(w, partitions[i]);
+    tensors_.clear(w, grad_[p]);
+  }
+}
+
+// micro_step_id 0 stores, every later one adds; host partitions are added to on the device.
+void ZeroStage3::store_partition(ProgramWriter& w, Slice target, Slice partition) {
+  if (micro_step_id_ == 0) return w.copy(target, partition);
+  if (!offload_) return w.accumulate(target, partition);
+  Tensor on_device = tensors_.allocate(w, "grad_buffer on device", acc_dtype_, target.numel);
+  w.copy(on_device.slice, target);
+  w.accumulate(on_device.slice, partition);
+  w.copy(target, on_device.slice);
+  tensors_.drop(w, on_device);
+}
+
+void ZeroStage3::reduce_gradients(ProgramWriter& w) { partition_epilogue(w); }
+
+void ZeroStage3::partition_epilogue(ProgramWriter& w) {
+  reduce_bucket(w);
+  if (overlap_) {
+    std::uint32_t reduced = 0;
+    {
+      OnStream reduction(w, reduction_stream());
+      reduced = w.record();
+    }
+    OnStream host(w, Stream::host);
+    w.wait(reduced);
+  }
+  if (!offload_) averaged_state_ = Averaged::set;
+  epilogue_ran_ = true;
+  partitions_current_ = true;
+  if (behaviour().stage3_id_increment == Stage3IdIncrement::epilogue) ++micro_step_id_;
+}
+
+// ---- step -------------------------------------------------------------------------------------------------------------------------
+
+void ZeroStage3::model_step(ProgramWriter& w) {
+  micro_step_id_ = 0;
+  epilogue_ran_ = false;
+  bucket_.clear();
+  bucket_elements_ = 0;
+  if (!offload_ && averaged_state_ != Averaged::set) {
+    if (averaged_state_ == Averaged::never) throw FrameworkError{"KeyError", "0"};
+    throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
+  }
+  if (!config().fp16.enabled) return on_value(overflow_known, 0.0, w);
+  w.fill(overflow_flag_, 0);
+  w.check_finite(overflow_flag_, partitions_);  // all of it, the partitions that this window did not touch included
+  w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .input = overflow_flag_, .output = overflow_flag_});
+  if (linear()) return on_value(overflow_known, 0.0, w);
+  read(w, overflow_known, overflow_flag_);
+}
+
+void ZeroStage3::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
+  if (stage == norm_known) return finish_step(w, value);
+  const bool overflow = value != 0.0;
+  scale_before_update_ = scaler_.scale();
+  scaler_.update(overflow);
+  if (overflow) {
+    optimizer_zero_grad(w);
+    std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
+    if (!offload_) averaged_state_ = Averaged::never;
+    return step_done(w, true);
+  }
+  emit_norm(w);
+  w.metric(w.metric_name("global_grad_norm"), norm_, 1.0 / scaler_.scale());
+  if (scenario().gradient_clipping() > 0 && !linear()) return read(w, norm_known, norm_);
+  finish_step(w, std::nullopt);
+}
+
+// One all_reduce a sub-group: fp64, or fp32 of the recorded norms with offload.
+void ZeroStage3::emit_norm(ProgramWriter& w) {
+  w.fill(norm_total_, 0.0);
+  for (const SubGroup& group : groups_) {
+    w.fill(norm_squared_, 0.0);
+    for (std::uint32_t p = group.first; p < group.last; ++p) {
+      if (!offload_) w.squared_norm(norm_squared_, partition_of(p));
+      else if (norm_recorded_[p]) w.accumulate(norm_squared_, recorded_norms_.part(p, 1));
+    }
+    if (offload_) {
+      w.copy(norm_, norm_squared_);
+      w.collective({.purpose = Purpose::norm, .input = norm_, .output = norm_});
+      w.copy(norm_squared_, norm_);
+    } else {
+      w.collective({.purpose = Purpose::norm, .input = norm_squared_, .output = norm_squared_});
+    }
+    w.accumulate(norm_total_, norm_squared_);
+  }
+  w.copy(norm_, norm_total_);
+  w.square_root(norm_);
+}
+
+void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
+  const double scale = behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
+  const double factor = unscale_and_clip_factor(scale, norm, scenario().gradient_clipping());
+  optimizer_.begin_step();
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    SubGroup& group = groups_[g];
+    const std::string name = "fp32_partitioned_groups_flat[" + std::to_string(g) + "].grad";
+    Tensor flat;
+    Slice gradient = group.master_gradient;
+    if (!offload_) {
+      flat = tensors_.allocate(w, name, Dtype::float32, group.size);
+      gradient = flat.slice;
+      w.copy(gradient, partitions_.part(offset_[group.first], group.size));
+    }
+    if (factor != 1.0) w.multiply(gradient, factor);
+    w.observe(w.view(name, group_pieces(group, gradient)), Role::applied_gradient, 1.0, false);
+    if (offload_) {
+      const std::uint32_t gradients_are_there = w.record();
+      OnStream host(w, Stream::host);
+      w.wait(gradients_are_there);
+      optimizer_.update(w, group.master, gradient, offset_[group.first]);
+    } else {
+      optimizer_.update(w, group.master, gradient, offset_[group.first]);
+    }
+    for (std::uint32_t p = group.first; p < group.last; ++p) w.copy(weights_[p], in_group(group, group.master, p));
+    tensors_.drop(w, flat);
+  }
+  if (!offload_) averaged_state_ = Averaged::none;
+  std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
+  if (behaviour().stale_clear == StaleClear::zero) clear_stale(w);
+  step_done(w, false);
+}
+
+void ZeroStage3::clear_stale(ProgramWriter& w) {
+  w.fill(partitions_, 0.0);
+  if (!offload_) return;
+  for (const SubGroup& group : groups_) w.fill(group.master_gradient, 0.0);
+}
+
+// The buffer is not touched; the next backward stores over it.
+void ZeroStage3::optimizer_zero_grad(ProgramWriter& w) {
+  DeepSpeedEngine::optimizer_zero_grad(w);
+  micro_step_id_ = 0;
+  epilogue_ran_ = false;
+  partitions_current_ = false;
+  master_current_ = false;
+}
+
+// ---- snapshots ----------------------------------------------------------------------------------------------------------------------
+
+std::vector<ViewPiece> ZeroStage3::shard_pieces(std::uint32_t p, Slice partition) const {
+  const ParameterShard own = shard(p);
+  std::vector<ViewPiece> pieces;
+  if (own.real > 0) pieces.push_back({partition.part(0, own.real), static_cast<std::int32_t>(p), own.offset});
+  if (own.real < own.size) pieces.push_back({partition.part(own.real, own.size - own.real), -1, 0});
+  return pieces;
+}
+
+std::vector<ViewPiece> ZeroStage3::group_pieces(const SubGroup& group, Slice flat) const {
+  std::vector<ViewPiece> pieces;
+  for (std::uint32_t p = group.first; p < group.last; ++p)
+    for (const ViewPiece& piece : shard_pieces(p, in_group(group, flat, p))) pieces.push_back(piece);
+  return pieces;
+}
+
+void ZeroStage3::observe_wrapper(ProgramWriter& w) {
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    w.observe(w.view("grad_partition[" + parameter_name(p) + "]", shard_pieces(p, partition_of(p))),
+              partitions_current_ ? Role::reduced_accumulator : Role::scratch, scaler_.scale(), true);
+  for (std::size_t g = 0; g < groups_.size() && offload_; ++g)
+    w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "].grad", group_pieces(groups_[g], groups_[g].master_gradient)),
+              master_current_ ? Role::master_gradient : Role::scratch, scaler_.scale(), true);
+  if (!stepped_) return;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    w.observe(w.view("ds_tensor[" + parameter_name(p) + "]", shard_pieces(p, weights_[p])), Role::parameter, 1.0, true);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const std::vector<ViewPiece> pieces = group_pieces(groups_[g], groups_[g].master);
+    w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "]", pieces), Role::master_parameter, 1.0, true);
+  }
+}
+
+}  // namespace gradledger

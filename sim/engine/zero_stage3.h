@@ -1,0 +1,89 @@
+// DeepSpeedZeroOptimizer_Stage3: weights, gradients and optimizer state partitioned parameter by parameter, with and without offload.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "sim/engine/base_optimizer.h"
+#include "sim/engine/deepspeed_engine.h"
+#include "sim/engine/loss_scaler.h"
+
+namespace gradledger {
+
+class ZeroStage3 final : public DeepSpeedEngine {
+ public:
+  explicit ZeroStage3(const EngineContext& context);
+
+  std::unique_ptr<Engine> clone() const override { return std::make_unique<ZeroStage3>(*this); }
+  void initialise(ProgramWriter& w) override;
+
+ protected:
+  void clear_backward_seen_flag(ProgramWriter& w) override;
+  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;
+  void reduce_gradients(ProgramWriter& w) override;
+  void model_step(ProgramWriter& w) override;
+  void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
+  void optimizer_zero_grad(ProgramWriter& w) override;
+  void observe_wrapper(ProgramWriter& w) override;
+
+  double loss_scale() const override { return scaler_.scale(); }
+  bool reduces_every_backward() const override { return true; }
+
+ private:
+  enum Stage : std::uint32_t { overflow_known, norm_known };
+
+  // Consecutive parameters, closed once their partitions reach sub_group_size.
+  struct SubGroup {
+    std::uint32_t first = 0, last = 0;  // parameters [first, last)
+    std::uint32_t size = 0;             // sum of partition sizes
+    Slice master;                       // fp32, this rank's
+    Slice master_gradient;              // offload
+  };
+
+  void push(ProgramWriter& w, std::uint32_t parameter);
+  void reduce_bucket(ProgramWriter& w);
+  std::vector<Tensor> all_reduce_partitions(ProgramWriter& w);
+  std::vector<Tensor> reduce_scatter_partitions(ProgramWriter& w);
+  void partition_gradients(ProgramWriter& w, std::vector<Tensor> partitions);
+  void store_partition(ProgramWriter& w, Slice target, Slice partition);
+  void partition_epilogue(ProgramWriter& w);
+
+  void emit_norm(ProgramWriter& w);
+  void finish_step(ProgramWriter& w, std::optional<double> norm);
+  void clear_stale(ProgramWriter& w);
+
+  ParameterShard shard(std::uint32_t parameter) const { return shard_of(numel(parameter), world(), rank()); }
+  Slice partition_of(std::uint32_t parameter) const { return partitions_.part(offset_[parameter], shard(parameter).size); }
+  Slice in_group(const SubGroup& group, Slice flat, std::uint32_t parameter) const;
+  std::vector<ViewPiece> shard_pieces(std::uint32_t parameter, Slice partition) const;
+  std::vector<ViewPiece> group_pieces(const SubGroup& group, Slice flat) const;
+  Stream reduction_stream() const { return overlap_ ? Stream::communication : Stream::compute; }
+
+  const bool offload_;
+  const bool contiguous_;
+  const bool overlap_;
+  const Dtype model_dtype_, acc_dtype_, comm_dtype_;
+
+  LossScaler scaler_;
+  double scale_before_update_ = 1.0;
+  BaseOptimizer optimizer_;
+  std::vector<SubGroup> groups_;
+  std::vector<std::uint32_t> offset_;  // of a parameter's partition in the flat buffers
+  std::vector<Slice> weights_;         // this rank's shard, model dtype
+
+  std::uint32_t micro_step_id_ = 0;
+  bool epilogue_ran_ = false;
+  std::uint64_t bucket_elements_ = 0;
+  std::vector<std::uint32_t> bucket_;  // parameters waiting
+  std::vector<Slice> gradient_slice_;  // where each one's gradient lies: in the bucket buffer, or param.grad
+  Slice bucket_buffer_;
+
+  Slice partitions_;                 // grad_partitions_flat_buffer: zero at the start, never zeroed again
+  bool partitions_current_ = false;  // a backward of this window has been stored
+  bool master_current_ = false;      // offload: the last backward was a boundary
+  enum class Averaged : std::uint8_t { never, none, set } averaged_state_ = Averaged::never;
+  std::vector<bool> norm_recorded_;
+  Slice recorded_norms_, overflow_flag_, norm_squared_, norm_total_, norm_;
+};
+
+}  // namespace gradledger

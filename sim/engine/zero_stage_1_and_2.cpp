@@ -1,0 +1,618 @@
+#include "sim/engine/zero_stage_1_and_2.h"
+
+#include <algorithm>
+
+#include "sim/engine/clipping.h"
+
+namespace gradledger {
+
+ZeroStage1And2::ZeroStage1And2(const EngineContext& context)
+    : DeepSpeedEngine(context),
+      partition_gradients_(config().zero.stage == 2),
+      offload_(config().offloads_optimizer()),
+      contiguous_(config().zero.contiguous_gradients || offload_),
+      overlap_(config().zero.overlap_comm.value_or(false)),
+      uses_grad_accum_(config().zero.stage == 1 && scenario().grad_accum_dtype() != scenario().model_dtype),
+      checks_overflow_(config().fp16.enabled ||
+                       (config().bf16.enabled && config().bf16.check_grad_overflow.value_or(
+                                                     behaviour().bf16_overflow_check_default == Bf16OverflowCheck::on))),
+      model_dtype_(scenario().model_dtype),
+      acc_dtype_(scenario().grad_accum_dtype()),
+      comm_dtype_(scenario().communication_dtype()),
+      scaler_(config().fp16.enabled ? LossScaler(config().fp16, true) : LossScaler::fixed(1.0)),
+      weights_(scenario(), rank(), "single_partition_of_fp32_groups[0]"),
+      micro_step_id_(behaviour().offload_keep == OffloadKeep::counter_only ? 0 : -1),
+      already_reduced_(parameter_count()),
+      grad_accum_(parameter_count()),
+      accumulated_on_host_(parameter_count()),
+      host_holds_window_(parameter_count()),
+      norm_recorded_(parameter_count()) {}
+
+void ZeroStage1And2::initialise(ProgramWriter& w) {
+  weights_.initialise(w);
+  const auto scalar = [&](const char* name, Dtype dtype, std::uint32_t numel = 1) {
+    const BufferId b = w.declare(name, dtype, numel);
+    w.allocate(b);
+    return w.whole(b);
+  };
+  norm_squared_ = scalar("norm_squared", Dtype::float64);
+  norm_ = scalar("norm", Dtype::float32);
+  overflow_flag_ = scalar("overflow", Dtype::uint8);
+  w.fill(overflow_flag_, 0);
+  if (!offload_) return;
+  recorded_norms_ = scalar("norm_for_param_grads", Dtype::float64, parameter_count());
+  const BufferId master = w.declare("single_partition_of_fp32_groups[0].grad", Dtype::float32, weights_.layout().partition(), MemorySpace::host);
+  w.allocate(master);
+  master_gradient_ = w.whole(master);
+  w.fill(master_gradient_, 0.0);
+}
+
+// ---- forward --------------------------------------------------------------------------------------------------------------------
+
+void ZeroStage1And2::clear_backward_seen_flag(ProgramWriter& w) {
+  if (epilogue_ran_)
+    for (Tensor& accum : grad_accum_) tensors_.clear(w, accum);
+  epilogue_ran_ = false;
+}
+
+// ---- backward: each parameter's hook ----------------------------------------------------------------------------------------------
+
+void ZeroStage1And2::gradient_ready(ProgramWriter& w, std::uint32_t p) {
+  averaged_current_ = master_current_ = false;
+  if (!partition_gradients_ && !overlap_ && !contiguous_ && !uses_grad_accum_) return;  // no hook is registered
+  setup_buckets(w);
+  if (uses_grad_accum_) {
+    const bool add = grad_accum_[p].defined();
+    if (!add) grad_accum_[p] = tensors_.allocate(w, parameter_name(p) + ".grad_accum", acc_dtype_, numel(p));
+    if (add) w.accumulate(grad_accum_[p].slice, grad_[p].slice);
+    else w.copy(grad_accum_[p].slice, grad_[p].slice);
+    tensors_.clear(w, grad_[p]);
+  }
+  if (partition_gradients_ || (overlap_ && boundary_mirror())) push(w, p);
+}
+
+// At the first hook after a release: in stage 2 that is once for each backward, in stage 1 once for each window.
+void ZeroStage1And2::setup_buckets(ProgramWriter& w) {
+  if (ready_for_gradients_) return;
+  ready_for_gradients_ = true;
+  ++micro_step_id_;
+  if (!contiguous_) return;
+  const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
+  // Inside no_sync with overlap_comm the hooks of several backwards fill one bucket.
+  const std::uint64_t fills = overlap_ && !partition_gradients_ ? std::max<std::size_t>(backwards_in_script(), 1) : 1;
+  const std::uint64_t useful = std::min<std::uint64_t>(bucket_size, fills * weights_.layout().numel());
+  bucket_.index = 0;
+  for (std::uint32_t i = 0; i < (overlap_ ? 2u : 1u); ++i)
+    tensors_.give(w, bucket_.buffers[i],
+                  tensors_.allocate(w, "ipg_buffer[" + std::to_string(i) + "]", model_dtype_, useful, MemorySpace::device, bucket_size));
+}
+
+Tensor& ZeroStage1And2::gradient_attribute(std::uint32_t p) { return uses_grad_accum_ ? grad_accum_[p] : grad_[p]; }
+
+// One count belongs to the caller. With param.grad_accum it is a temporary in the model dtype.
+Tensor ZeroStage1And2::gradient_for_reduction(ProgramWriter& w, std::uint32_t p) {
+  Tensor gradient;
+  if (!uses_grad_accum_) {
+    tensors_.share(w, gradient, grad_[p]);
+    return gradient;
+  }
+  gradient = tensors_.allocate(w, parameter_name(p) + ".grad_accum.to(model)", model_dtype_, numel(p));
+  w.copy(gradient.slice, grad_accum_[p].slice);
+  return gradient;
+}
+
+void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
+  if (numel(p) == 0) return;
+  const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
+  if (bucket_.elements + numel(p) > bucket_size) {
+    reduce_bucket(w);
+    if (contiguous_ && overlap_) bucket_.index = 1 - bucket_.index;
+  }
+  require_not_reduced(p);
+  BucketEntry entry{p, gradient_for_reduction(w, p)};
+  if (contiguous_ && numel(p) > bucket_size) {
+    bucket_.extra_large = true;
+  } else if (contiguous_) {
+    const Tensor in_bucket = bucket_.buffers[bucket_.index].part(static_cast<std::uint32_t>(bucket_.elements), numel(p));
+    w.copy(in_bucket.slice, entry.gradient.slice);
+    tensors_.share(w, entry.gradient, in_bucket);
+    if (!uses_grad_accum_) tensors_.share(w, grad_[p], in_bucket);
+  }
+  bucket_.elements += numel(p);
+  bucket_.entries.push_back(entry);
+}
+
+void ZeroStage1And2::require_not_reduced(std::uint32_t p) const {
+  if (already_reduced_[p])
+    throw FrameworkError{"AssertionError", "The parameter " + parameter_name(p) + " has already been reduced; its gradient was computed twice"};
+}
+
+// ---- one bucket: reduce, then keep what is owned ------------------------------------------------------------------------------------
+
+void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
+  if (bucket_.entries.empty()) return;
+  if (overlap_) wait_for_producers(w);
+  {
+    OnStream reduction(w, overlap_ ? Stream::communication : Stream::compute);
+    if (!contiguous_) {
+      average_separate(w);
+    } else {
+      const Slice bucket = bucket_.extra_large
+                               ? bucket_.entries.front().gradient.slice
+                               : bucket_.buffers[bucket_.index].slice.part(0, static_cast<std::uint32_t>(bucket_.elements));
+      if (config().zero.reduce_scatter) average_runs(w, bucket);
+      else average_whole(w, bucket);
+    }
+    for (BucketEntry& entry : bucket_.entries) {
+      require_not_reduced(entry.parameter);
+      already_reduced_[entry.parameter] = true;
+      if (partition_gradients_ && !owns(entry.parameter)) {
+        if (overlap_ && !contiguous_) {
+          Tensor later;
+          tensors_.share(w, later, gradient_attribute(entry.parameter));
+          deferred_.push_back(later);
+        }
+        tensors_.clear(w, gradient_attribute(entry.parameter));
+      } else if (contiguous_ && owns(entry.parameter)) {
+        if (uses_grad_accum_ && behaviour().stage1_attr_reduction == Stage1AttrReduction::kept)
+          w.copy(grad_accum_[entry.parameter].slice, entry.gradient.slice);
+        keep(w, entry.parameter);
+      }
+      tensors_.clear(w, entry.gradient);
+    }
+  }
+  bucket_.entries.clear();
+  bucket_.elements = 0;
+  bucket_.extra_large = false;
+}
+
+// The reduction waits for what filled the bucket; the next producer waits for the reductions before this one.
+void ZeroStage1And2::wait_for_producers(ProgramWriter& w) {
+  const std::uint32_t produced = w.record();
+  std::uint32_t reduced_before = 0;
+  {
+    OnStream communication(w, Stream::communication);
+    reduced_before = w.record();
+    w.wait(produced);
+  }
+  w.wait(reduced_before);
+}
+
+// Contiguous, reduce_scatter: divided by the world in the model dtype first; then one all_reduce for the bucket, or one reduce for
+// each owner. Only an owner copies its stretches back, so what a rank does not own stays at local / world.
+void ZeroStage1And2::average_runs(ProgramWriter& w, Slice bucket) {
+  if (averages()) w.divide(bucket, world());
+  const std::vector<Run> runs = owner_runs(bucket);
+  if (config().zero.use_multi_rank_bucket_allreduce) return reduce_flattened(w, runs, std::nullopt);
+  std::vector<std::uint32_t> owners;
+  for (const Run& run : runs)
+    if (std::find(owners.begin(), owners.end(), run.owner) == owners.end()) owners.push_back(run.owner);
+  for (std::uint32_t owner : owners) {
+    std::vector<Run> of_owner;
+    std::copy_if(runs.begin(), runs.end(), std::back_inserter(of_owner), [owner](const Run& r) { return r.owner == owner; });
+    reduce_flattened(w, of_owner, owner);
+  }
+}
+
+// The bucket cut where ownership changes, neighbours of one owner merged.
+std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(Slice bucket) const {
+  std::vector<Run> runs;
+  std::uint32_t at = 0;
+  for (const BucketEntry& entry : bucket_.entries) {
+    for (std::uint32_t owner = 0; owner < world(); ++owner) {
+      const std::uint32_t count = weights_.layout().owned(owner, entry.parameter).numel;
+      if (count == 0) continue;
+      if (!runs.empty() && runs.back().owner == owner) runs.back().slice.numel += count;
+      else runs.push_back({owner, bucket.part(at, count)});
+      at += count;
+    }
+  }
+  ensures(at == bucket.numel, "the owners' stretches fill the bucket");
+  return runs;
+}
+
+// Flatten, cast, reduce, cast back, copy back. Dispatched each time the flat size exceeds the bucket size.
+void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, std::optional<std::uint32_t> root) {
+  std::size_t first = 0;
+  while (first < runs.size()) {
+    std::size_t last = first;
+    std::uint64_t total = 0;
+    while (last < runs.size() && total <= config().zero.reduce_bucket_size) total += runs[last++].slice.numel;
+
+    const bool one_run = last - first == 1;  // flattening one tensor is no copy
+    Tensor flat;
+    Slice data = runs[first].slice;
+    if (!one_run) {
+      flat = tensors_.allocate(w, "flattened_bucket", model_dtype_, total);
+      data = flat.slice;
+      for (std::uint32_t at = 0; const Run& run : std::vector<Run>(runs.begin() + first, runs.begin() + last)) {
+        w.copy(data.part(at, run.slice.numel), run.slice);
+        at += run.slice.numel;
+      }
+    }
+    Tensor cast;
+    Slice wire = data;
+    if (comm_dtype_ != model_dtype_) {
+      cast = tensors_.allocate(w, "bucket_in_communication_dtype", comm_dtype_, total);
+      wire = cast.slice;
+      w.copy(wire, data);
+    }
+    w.collective({.kind = root ? CollectiveKind::reduce : CollectiveKind::all_reduce, .root = root.value_or(0), .input = wire, .output = wire});
+    if (cast.defined() && (!root || *root == rank())) w.copy(data, wire);
+    for (std::uint32_t at = 0; !one_run && first < last; ++first) {
+      const Run& run = runs[first];
+      if (run.owner == rank()) w.copy(run.slice, data.part(at, run.slice.numel));
+      at += run.slice.numel;
+    }
+    first = last;
+    tensors_.drop(w, cast);
+    tensors_.drop(w, flat);
+  }
+}
+
+// Contiguous, no reduce_scatter: the whole bucket is all-reduced in place, divided before or after by the pre- and postscale rules.
+void ZeroStage1And2::average_whole(ProgramWriter& w, Slice bucket) {
+  Tensor cast;
+  Slice wire = bucket;
+  if (comm_dtype_ != model_dtype_) {
+    cast = tensors_.allocate(w, "bucket_in_communication_dtype", comm_dtype_, bucket.numel);
+    wire = cast.slice;
+    w.copy(wire, bucket);
+  }
+  const CollectiveCall call{.kind = CollectiveKind::all_reduce, .input = wire, .output = wire};
+  const double factor = config().gradient_predivide_factor;
+  if (!averages()) {
+    w.collective(call);
+  } else if (config().prescale_gradients) {
+    w.divide(wire, world());
+    w.collective(call);
+  } else {
+    if (factor != 1.0) w.multiply(wire, 1.0 / factor);
+    w.collective(call);
+    if (factor != world()) w.multiply(wire, factor / world());
+  }
+  if (cast.defined()) w.copy(bucket, wire);
+  tensors_.drop(w, cast);
+}
+
+// Not contiguous: flattened copy, divided by the world in the communication dtype, one all_reduce, copied back on every rank.
+void ZeroStage1And2::average_separate(ProgramWriter& w) {
+  if (overlap_) {
+    w.synchronize();
+    for (Tensor& gradient : deferred_) tensors_.clear(w, gradient);
+    deferred_.clear();
+  }
+  const auto total = static_cast<std::uint32_t>(bucket_.elements);
+  Tensor flat = tensors_.allocate(w, "flattened_bucket", comm_dtype_, total);
+  std::uint32_t at = 0;
+  for (const BucketEntry& entry : bucket_.entries) {
+    w.copy(flat.slice.part(at, entry.gradient.numel()), entry.gradient.slice);
+    at += entry.gradient.numel();
+  }
+  if (averages()) w.divide(flat.slice, world());
+  w.collective({.kind = CollectiveKind::all_reduce, .input = flat.slice, .output = flat.slice});
+  at = 0;
+  for (const BucketEntry& entry : bucket_.entries) {
+    w.copy(entry.gradient.slice, flat.slice.part(at, entry.gradient.numel()));
+    at += entry.gradient.numel();
+  }
+  tensors_.drop(w, flat);
+}
+
+// copy_grads_in_partition: an owned parameter's full gradient leaves the bucket, which will be overwritten.
+void ZeroStage1And2::keep(ProgramWriter& w, std::uint32_t p) {
+  if (offload_) return keep_on_host(w, p);
+  if (!grads_in_partition_.defined()) {
+    std::uint64_t total = 0;
+    for (const OwnedPart& part : weights_.parts()) total += numel(part.parameter);
+    grads_in_partition_ = tensors_.allocate(w, "grads_in_partition", model_dtype_, total);
+    grads_in_partition_offset_ = 0;
+  }
+  Tensor reduced = gradient_for_reduction(w, p);
+  const Tensor kept = grads_in_partition_.part(grads_in_partition_offset_, numel(p));
+  w.copy(kept.slice, reduced.slice);
+  grads_in_partition_offset_ += numel(p);
+  tensors_.drop(w, reduced);
+  if (!uses_grad_accum_) tensors_.share(w, grad_[p], kept);
+}
+
+void ZeroStage1And2::keep_on_host(ProgramWriter& w, std::uint32_t p) {
+  const bool at_boundary = boundary_mirror();
+  // #7981: before it, the host accumulator was used only with gradient_accumulation_steps > 1.
+  const bool uses_host_accumulator = behaviour().offload_keep == OffloadKeep::gate_id_or_not_boundary
+                                         ? micro_step_id_ > 0 || !at_boundary
+                                         : config().gradient_accumulation_steps > 1;
+  if (uses_host_accumulator) accumulate_on_host(w, p);
+  if (!at_boundary) return;
+  const OwnedPart part = owned(p);
+  const Slice gradient = gradient_attribute(p).slice;
+  const Slice own = gradient.part(part.parameter_offset, part.numel);
+  w.fill(recorded_norms_.part(p, 1), 0.0);
+  w.squared_norm(recorded_norms_.part(p, 1), own);
+  norm_recorded_[p] = true;
+  w.check_finite(overflow_flag_, gradient);
+  w.copy(master_gradient_.part(part.partition_offset, part.numel), own);
+  master_current_ = true;
+  tensors_.clear(w, gradient_attribute(p));
+}
+
+void ZeroStage1And2::accumulate_on_host(ProgramWriter& w, std::uint32_t p) {
+  Tensor& host = accumulated_on_host_[p];
+  if (!host.defined()) {
+    host = tensors_.allocate(w, "accumulated_grads_in_cpu[" + parameter_name(p) + "]", model_dtype_, numel(p), MemorySpace::host);
+    w.fill(host.slice, 0.0);
+  }
+  const Slice gradient = gradient_attribute(p).slice;
+  const bool add = micro_step_id_ > 0;
+  if (add) {
+    Tensor on_device = tensors_.allocate(w, "temp_grad_buffer_for_gpu_offload", model_dtype_, numel(p));
+    w.copy(on_device.slice, host.slice);
+    w.accumulate(gradient, on_device.slice);
+    tensors_.drop(w, on_device);
+  }
+  const OffloadKeep rule = behaviour().offload_keep;
+  // #6550: add, else store: whatever a later backward adds is never stored again.
+  const bool store = rule == OffloadKeep::counter_only     ? !boundary_mirror()
+                     : rule == OffloadKeep::add_else_store ? !add
+                                                           : true;
+  if (store) w.copy(host.slice, gradient);
+  host_holds_window_[p] = host_holds_window_[p] || store;
+}
+
+// ---- the end of a backward that reduces -----------------------------------------------------------------------------------------------
+
+void ZeroStage1And2::reduce_gradients(ProgramWriter& w) {
+  if (!partition_gradients_ && !overlap_)
+    for (std::uint32_t p = 0; p < parameter_count(); ++p)
+      if (gradient_attribute(p).defined()) push(w, p);
+  partition_epilogue(w);
+}
+
+void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
+  reduce_bucket(w);
+  std::fill(already_reduced_.begin(), already_reduced_.end(), false);
+  if (overlap_) {
+    w.synchronize();
+    for (Tensor& gradient : deferred_) tensors_.clear(w, gradient);
+    deferred_.clear();
+  }
+  if (!offload_) accumulate_owned(w);
+  for (Tensor& buffer : bucket_.buffers) tensors_.clear(w, buffer);
+  tensors_.clear(w, grads_in_partition_);
+  ready_for_gradients_ = false;
+  for (Tensor& grad : grad_) tensors_.clear(w, grad);
+  if (behaviour().stage12_epilogue_clears == EpilogueClears::grad_and_accum)
+    for (Tensor& accum : grad_accum_) tensors_.clear(w, accum);
+  epilogue_ran_ = true;
+  reduced_in_window_ = true;
+}
+
+// The three historical accumulators. What differs is which list is tested for emptiness, and which is added to.
+void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
+  std::vector<Tensor> fresh;
+  for (const OwnedPart& part : weights_.parts()) {
+    Tensor gradient;
+    if (gradient_attribute(part.parameter).defined()) {
+      tensors_.share(w, gradient, gradient_attribute(part.parameter));
+    } else {
+      gradient = tensors_.allocate(w, "zeros[" + parameter_name(part.parameter) + "]", acc_dtype_, numel(part.parameter));
+      w.fill(gradient.slice, 0.0);
+    }
+    fresh.push_back(gradient);
+  }
+  const auto add_into = [&](std::vector<Tensor>& list) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      w.accumulate(list[i].slice, fresh[i].slice);
+      tensors_.drop(w, fresh[i]);
+    }
+  };
+  if (behaviour().stage12_accumulator == Stage12Accumulator::averaged_gradients) {
+    if (averaged_state_ != Averaged::set) {
+      all_grad_tensors_ = std::move(fresh);
+      take_averaged_gradients(w);
+    } else {
+      for (std::size_t i = 0; i < averaged_.size(); ++i) {
+        const OwnedPart& part = weights_.parts()[i];
+        w.accumulate(averaged_[i].slice, fresh[i].slice.part(part.parameter_offset, part.numel));
+        tensors_.drop(w, fresh[i]);
+      }
+    }
+    averaged_current_ = true;
+    return;
+  }
+  // #7509 split the accumulator off averaged_gradients and went on testing averaged_gradients for emptiness; #7665 tests the new list.
+  const bool starts = behaviour().stage12_accumulator == Stage12Accumulator::split_tests_av ? averaged_state_ != Averaged::set
+                                                                                            : !all_grad_tensors_.has_value();
+  if (starts) {
+    if (all_grad_tensors_)
+      for (Tensor& gradient : *all_grad_tensors_) tensors_.drop(w, gradient);
+    all_grad_tensors_ = std::move(fresh);
+  } else {
+    if (!all_grad_tensors_) throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
+    add_into(*all_grad_tensors_);
+  }
+  averaged_current_ = boundary_mirror();
+  if (boundary_mirror()) take_averaged_gradients(w);
+}
+
+// averaged_gradients := slices of all_grad_tensors (same storage), padded with zeros; all_grad_tensors := None.
+void ZeroStage1And2::take_averaged_gradients(ProgramWriter& w) {
+  averaged_.resize(weights_.parts().size());
+  std::uint32_t end = 0;
+  for (std::size_t i = 0; i < averaged_.size(); ++i) {
+    const OwnedPart& part = weights_.parts()[i];
+    tensors_.share(w, averaged_[i], (*all_grad_tensors_)[i].part(part.parameter_offset, part.numel));
+    tensors_.clear(w, (*all_grad_tensors_)[i]);
+    end = part.partition_offset + part.numel;
+  }
+  if (const std::uint32_t padding = weights_.layout().partition() - end; padding > 0) {
+    tensors_.give(w, averaged_padding_, tensors_.allocate(w, "averaged_gradients.padding", acc_dtype_, padding));
+    w.fill(averaged_padding_.slice, 0.0);
+  }
+  all_grad_tensors_.reset();
+  averaged_state_ = Averaged::set;
+}
+
+void ZeroStage1And2::backward_epilogue(ProgramWriter& w) {
+  if (!uses_grad_accum_) return;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    if (!grad_[p].defined()) continue;
+    const bool add = grad_accum_[p].defined();
+    if (!add) grad_accum_[p] = tensors_.allocate(w, parameter_name(p) + ".grad_accum", acc_dtype_, numel(p));
+    if (add) w.accumulate(grad_accum_[p].slice, grad_[p].slice);
+    else w.copy(grad_accum_[p].slice, grad_[p].slice);
+    tensors_.clear(w, grad_[p]);
+  }
+}
+
+// ---- step -------------------------------------------------------------------------------------------------------------------------
+
+void ZeroStage1And2::require_averaged_gradients() const {
+  if (offload_ || averaged_state_ == Averaged::set) return;
+  if (averaged_state_ == Averaged::never) throw FrameworkError{"KeyError", "0"};
+  throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
+}
+
+void ZeroStage1And2::model_step(ProgramWriter& w) {
+  micro_step_id_ = -1;
+  require_averaged_gradients();
+  if (!checks_overflow_) return on_value(overflow_known, 0.0, w);
+  if (!offload_) {
+    w.fill(overflow_flag_, 0);
+    for (const Tensor& gradient : averaged_) w.check_finite(overflow_flag_, gradient.slice);
+  }
+  w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .input = overflow_flag_, .output = overflow_flag_});
+  if (linear()) return on_value(overflow_known, 0.0, w);
+  read(w, overflow_known, overflow_flag_);
+}
+
+void ZeroStage1And2::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
+  if (stage == norm_known) return finish_step(w, value);
+  const bool overflow = value != 0.0;
+  scale_before_update_ = scaler_.scale();
+  scaler_.update(overflow);
+  if (overflow) {
+    optimizer_zero_grad(w);
+    drop_accumulators(w);
+    return step_done(w, true);
+  }
+  emit_norm(w);
+  w.metric(w.metric_name("global_grad_norm"), norm_, 1.0 / scale_before_update_);
+  if (scenario().gradient_clipping() > 0 && !linear()) return read(w, norm_known, norm_);
+  finish_step(w, std::nullopt);
+}
+
+// Squares in fp64, the rank's total in fp32, one all_reduce of it. With offload: of the parameters whose norm was recorded.
+void ZeroStage1And2::emit_norm(ProgramWriter& w) {
+  w.fill(norm_squared_, 0.0);
+  if (offload_) {
+    for (const OwnedPart& part : weights_.parts())
+      if (norm_recorded_[part.parameter]) w.accumulate(norm_squared_, recorded_norms_.part(part.parameter, 1));
+  } else {
+    for (const Tensor& gradient : averaged_) w.squared_norm(norm_squared_, gradient.slice);
+  }
+  w.copy(norm_, norm_squared_);
+  w.collective({.purpose = Purpose::norm, .input = norm_, .output = norm_});
+  w.square_root(norm_);
+}
+
+void ZeroStage1And2::finish_step(ProgramWriter& w, std::optional<double> norm) {
+  Tensor flat;
+  Slice gradient = master_gradient_;
+  if (!offload_) {
+    for (Tensor& grad : grad_) tensors_.clear(w, grad);
+    flat = tensors_.allocate(w, "single_partition_of_fp32_groups[0].grad", Dtype::float32, weights_.layout().partition());
+    gradient = flat.slice;
+    for (std::size_t i = 0; i < averaged_.size(); ++i)
+      w.copy(gradient.part(weights_.parts()[i].partition_offset, averaged_[i].numel()), averaged_[i].slice);
+    if (averaged_padding_.defined())
+      w.copy(gradient.part(gradient.numel - averaged_padding_.numel(), averaged_padding_.numel()), averaged_padding_.slice);
+    drop_accumulators(w);
+  }
+  const double scale = behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
+  if (const double factor = unscale_and_clip_factor(scale, norm, scenario().gradient_clipping()); factor != 1.0)
+    w.multiply(gradient, factor);
+  w.observe(w.view("single_partition_of_fp32_groups[0].grad", weights_.partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
+  weights_.step(w, gradient);
+  tensors_.drop(w, flat);
+  if (offload_) drop_accumulators(w);
+  step_done(w, false);
+}
+
+// What a step, taken or skipped, leaves behind: nothing on the device; on the host the accumulators and the master gradient stay.
+void ZeroStage1And2::drop_accumulators(ProgramWriter& w) {
+  reduced_in_window_ = false;
+  if (!offload_) {
+    for (Tensor& gradient : averaged_) tensors_.clear(w, gradient);
+    tensors_.clear(w, averaged_padding_);
+    averaged_state_ = Averaged::none;
+    averaged_current_ = false;
+    if (all_grad_tensors_)
+      for (Tensor& gradient : *all_grad_tensors_) tensors_.drop(w, gradient);
+    all_grad_tensors_.reset();
+    return;
+  }
+  std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
+  std::fill(host_holds_window_.begin(), host_holds_window_.end(), false);
+  master_current_ = false;
+  w.fill(overflow_flag_, 0);
+  if (behaviour().stale_clear != StaleClear::zero) return;
+  w.fill(master_gradient_, 0.0);
+  for (const Tensor& host : accumulated_on_host_)
+    if (host.defined()) w.fill(host.slice, 0.0);
+}
+
+void ZeroStage1And2::optimizer_zero_grad(ProgramWriter& w) {
+  DeepSpeedEngine::optimizer_zero_grad(w);
+  for (Tensor& accum : grad_accum_) tensors_.clear(w, accum);
+}
+
+// ---- snapshots ----------------------------------------------------------------------------------------------------------------------
+
+// Until the window's first reduction the attribute is the local sum; after it, what came later.
+Role ZeroStage1And2::gradient_role(std::uint32_t) const { return reduced_in_window_ ? Role::scratch : Role::local_accumulator; }
+
+// A whole parameter, of which the rank answers for its own part alone.
+std::vector<ViewPiece> ZeroStage1And2::owned_piece(std::uint32_t p, Slice whole) const {
+  const OwnedPart part = owned(p);
+  std::vector<ViewPiece> pieces;
+  if (part.parameter_offset > 0) pieces.push_back({whole.part(0, part.parameter_offset), -1, 0});
+  pieces.push_back({whole.part(part.parameter_offset, part.numel), static_cast<std::int32_t>(p), part.parameter_offset});
+  if (const std::uint32_t end = part.parameter_offset + part.numel; end < whole.numel)
+    pieces.push_back({whole.part(end, whole.numel - end), -1, 0});
+  return pieces;
+}
+
+void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
+  const double scale = scaler_.scale();
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    if (grad_accum_[p].defined())
+      w.observe(w.view(parameter_name(p) + ".grad_accum", whole_parameter(p, grad_accum_[p].slice)), gradient_role(p), scale, true);
+  if (all_grad_tensors_) {
+    const Role role = averaged_state_ == Averaged::set ? Role::scratch : Role::reduced_accumulator;
+    for (std::size_t i = 0; i < all_grad_tensors_->size(); ++i) {
+      const std::uint32_t p = weights_.parts()[i].parameter;
+      w.observe(w.view("all_grad_tensors[0][" + parameter_name(p) + "]", owned_piece(p, (*all_grad_tensors_)[i].slice)), role, scale, true);
+    }
+  }
+  if (averaged_state_ == Averaged::set) observe_averaged(w);
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    if (accumulated_on_host_[p].defined())
+      w.observe(w.view("accumulated_grads_in_cpu[" + parameter_name(p) + "]", owned_piece(p, accumulated_on_host_[p].slice)),
+                host_holds_window_[p] ? Role::reduced_accumulator : Role::scratch, scale, true);
+  if (offload_)
+    w.observe(w.view("single_partition_of_fp32_groups[0].grad", weights_.partition_pieces(master_gradient_)),
+              master_current_ ? Role::master_gradient : Role::scratch, scale, true);
+  if (stepped_) weights_.observe(w);
+}
+
+void ZeroStage1And2::observe_averaged(ProgramWriter& w) {
+  std::vector<ViewPiece> pieces;
+  for (std::size_t i = 0; i < averaged_.size(); ++i)
+    pieces.push_back({averaged_[i].slice, static_cast<std::int32_t>(weights_.parts()[i].parameter), weights_.parts()[i].parameter_offset});
+  if (averaged_padding_.defined()) pieces.push_back({averaged_padding_.slice, -1, 0});
+  w.observe(w.view("averaged_gradients[0]", std::move(pieces)), averaged_current_ ? Role::reduced_accumulator : Role::scratch,
+            scaler_.scale(), true);
+}
+
+}  // namespace gradledger

@@ -1,0 +1,131 @@
+// DeepSpeedZeroOptimizer: ZeRO stages 1 and 2, with and without CPU offload of the optimizer.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/engine/base_optimizer.h"
+#include "sim/engine/deepspeed_engine.h"
+#include "sim/engine/loss_scaler.h"
+
+namespace gradledger {
+
+class ZeroStage1And2 final : public DeepSpeedEngine {
+ public:
+  explicit ZeroStage1And2(const EngineContext& context);
+
+  std::unique_ptr<Engine> clone() const override { return std::make_unique<ZeroStage1And2>(*this); }
+  void initialise(ProgramWriter& w) override;
+
+ protected:
+  void clear_backward_seen_flag(ProgramWriter& w) override;
+  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;
+  void backward_epilogue(ProgramWriter& w) override;
+  void reduce_gradients(ProgramWriter& w) override;
+  void model_step(ProgramWriter& w) override;
+  void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
+  void optimizer_zero_grad(ProgramWriter& w) override;
+  void observe_wrapper(ProgramWriter& w) override;
+
+  double loss_scale() const override { return scaler_.scale(); }
+  bool reduces_every_backward() const override { return partition_gradients_; }
+  Role gradient_role(std::uint32_t parameter) const override;
+
+ private:
+  enum Stage : std::uint32_t { overflow_known, norm_known };
+
+  // A gradient waiting in the bucket: the tensor that the reduction reads and that its result lands in.
+  struct BucketEntry {
+    std::uint32_t parameter = 0;
+    Tensor gradient;
+  };
+  struct Bucket {
+    std::array<Tensor, 2> buffers;  // contiguous_gradients; the second with overlap_comm
+    std::uint32_t index = 0;
+    std::uint64_t elements = 0;
+    std::vector<BucketEntry> entries;
+    bool extra_large = false;  // holds one parameter larger than the bucket, which is reduced where it lies
+  };
+  // A stretch of a bucket that one rank owns.
+  struct Run {
+    std::uint32_t owner = 0;
+    Slice slice;
+  };
+
+  // ---- backward: hooks and buckets
+  void setup_buckets(ProgramWriter& w);
+  Tensor gradient_for_reduction(ProgramWriter& w, std::uint32_t parameter);
+  Tensor& gradient_attribute(std::uint32_t parameter);
+  void push(ProgramWriter& w, std::uint32_t parameter);
+  void require_not_reduced(std::uint32_t parameter) const;
+  void reduce_bucket(ProgramWriter& w);
+
+  // ---- the three reductions
+  void wait_for_producers(ProgramWriter& w);
+  void average_runs(ProgramWriter& w, Slice bucket);
+  void average_whole(ProgramWriter& w, Slice bucket);
+  void average_separate(ProgramWriter& w);
+  std::vector<Run> owner_runs(Slice bucket) const;
+  void reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, std::optional<std::uint32_t> root);
+
+  // ---- keeping what was reduced
+  void keep(ProgramWriter& w, std::uint32_t parameter);
+  void keep_on_host(ProgramWriter& w, std::uint32_t parameter);
+  void accumulate_on_host(ProgramWriter& w, std::uint32_t parameter);
+  void partition_epilogue(ProgramWriter& w);
+  void accumulate_owned(ProgramWriter& w);
+  void take_averaged_gradients(ProgramWriter& w);
+
+  // ---- step
+  void require_averaged_gradients() const;
+  void drop_accumulators(ProgramWriter& w);
+  void finish_step(ProgramWriter& w, std::optional<double> norm);
+  void emit_norm(ProgramWriter& w);
+  Slice flatten_master_gradient(ProgramWriter& w);
+
+  OwnedPart owned(std::uint32_t parameter) const { return weights_.layout().owned(rank(), parameter); }
+  bool owns(std::uint32_t parameter) const { return owned(parameter).numel > 0; }
+  void observe_averaged(ProgramWriter& w);
+  std::vector<ViewPiece> owned_piece(std::uint32_t parameter, Slice whole) const;
+
+  const bool partition_gradients_;   // stage 2
+  const bool offload_;
+  const bool contiguous_;
+  const bool overlap_;
+  const bool uses_grad_accum_;       // stage 1 with an accumulation dtype of its own: param.grad_accum
+  const bool checks_overflow_;
+  const Dtype model_dtype_, acc_dtype_, comm_dtype_;
+
+  LossScaler scaler_;
+  double scale_before_update_ = 1.0;
+  FlatWeights weights_;
+  std::int64_t micro_step_id_ = -1;
+  bool ready_for_gradients_ = false;
+  bool epilogue_ran_ = false;
+  std::vector<bool> already_reduced_;
+  Bucket bucket_;
+
+  std::vector<Tensor> grad_accum_;        // param.grad_accum
+  Tensor grads_in_partition_;             // full gradients of owned parameters, this epilogue's
+  std::uint32_t grads_in_partition_offset_ = 0;
+  std::vector<Tensor> deferred_;          // cleared at the next reduction (overlap without contiguous gradients)
+
+  // all_grad_tensors[0], by owned part; averaged_gradients[0] in three states: never set, None, set.
+  std::optional<std::vector<Tensor>> all_grad_tensors_;
+  enum class Averaged : std::uint8_t { never, none, set } averaged_state_ = Averaged::never;
+  std::vector<Tensor> averaged_;
+  Tensor averaged_padding_;
+  bool averaged_current_ = false;   // the last backward refreshed them
+  bool reduced_in_window_ = false;
+
+  std::vector<Tensor> accumulated_on_host_;  // accumulated_grads_in_cpu, by parameter
+  std::vector<bool> host_holds_window_;      // this window stored into it
+  bool master_current_ = false;              // the last backward was a boundary and filled the master gradient
+  std::vector<bool> norm_recorded_;          // norm_for_param_grads, by parameter
+  Slice master_gradient_;                    // offload: single_partition_of_fp32_groups[0].grad
+  Slice recorded_norms_, overflow_flag_, norm_squared_, norm_;
+};
+
+}  // namespace gradledger

@@ -1,0 +1,20 @@
+// Scenario files to scenarios that can run: parsed, and served by an engine.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "sim/base/result.h"
+#include "sim/scenario/scenario.h"
+
+namespace gradledger {
+
+// Whether some engine serves the scenario: release and switches known, configuration not refused by the framework.
+std::optional<InputError> admission_error(const Scenario& scenario);
+
+// Parse and admit. load_scenario names the file in its errors.
+Result<Scenario> read_scenario(std::string_view text, const std::filesystem::path& directory);
+Result<Scenario> load_scenario(const std::filesystem::path& path);
+
+}  // namespace gradledger

@@ -1,0 +1,154 @@
+#include "ref/classify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace gradledger::ref {
+namespace {
+
+using enum FindingClass;
+
+bool whole(double x) { return std::isfinite(x) && x == std::round(x); }
+
+// Ratios of right and wrong weights are dyadic with few bits where every divisor is: sums, doublings, missing scales. Elements out of place
+// give ratios of two different odd probes, which never are.
+bool short_dyadic(double ratio) {
+  int exponent;
+  const double fraction = std::frexp(ratio, &exponent);
+  return whole(std::ldexp(fraction, 20));
+}
+
+// Whether a ratio is that of two different probes, within the rounding of a lone contribution.
+bool ratio_of_probes(double ratio, double tolerance) {
+  for (int a = SingleSource::probe_min; a <= SingleSource::probe_max; a += 2)
+    for (int b = SingleSource::probe_min; b <= SingleSource::probe_max; b += 2)
+      if (a != b && std::abs(ratio * b - a) <= tolerance * a) return true;
+  return false;
+}
+
+class Diagnostician {
+ public:
+  Diagnostician(const LedgerRow& row, const std::vector<LedgerColumn>& columns, const RowContext& context)
+      : row_(row), columns_(columns), context_(context) {}
+
+  std::vector<Diagnosis> run() {
+    for (std::size_t k = 0; k < columns_.size(); ++k)
+      if (row_.observed[k] != row_.expected[k]) wrong_.push_back(k);
+    if (wrong_.empty()) return {};
+    if (misplaced()) return std::move(out_);
+    stale();
+    if (!common_factor()) {
+      private_micro_batches();
+      lost();
+      counted_again();
+    }
+    rest();
+    return std::move(out_);
+  }
+
+ private:
+  const Contribution& contribution(std::size_t k) const { return columns_[k].contribution; }
+  bool in_window(std::size_t k) const { return contribution(k).step == context_.step; }
+  Miscounted miscounted(std::size_t k) const { return {contribution(k), row_.expected[k], row_.observed[k]}; }
+
+  // Takes the columns that fit out of `wrong_` and names them.
+  template <class Fits>
+  bool take(FindingClass finding, Fits&& fits) {
+    Diagnosis diagnosis{finding, {}};
+    std::erase_if(wrong_, [&](std::size_t k) {
+      if (!fits(k)) return false;
+      diagnosis.contributions.push_back(miscounted(k));
+      return true;
+    });
+    if (diagnosis.contributions.empty()) return false;
+    out_.push_back(std::move(diagnosis));
+    return true;
+  }
+
+  bool misplaced() {
+    const double weight = context_.local ? context_.full_weight : context_.averaged_weight;
+    const bool out_of_place = std::any_of(wrong_.begin(), wrong_.end(), [&](std::size_t k) {
+      const double ratio = row_.observed[k] / weight;
+      if (!std::isfinite(ratio)) return false;
+      if (context_.tolerance == 0) return !short_dyadic(ratio);
+      return !whole(ratio) && !whole(1.0 / ratio) && ratio_of_probes(ratio, context_.tolerance);
+    });
+    return out_of_place && take(misplaced_shard, [](std::size_t) { return true; });
+  }
+
+  void stale() {
+    take(stale_gradient, [&](std::size_t k) { return row_.expected[k] == 0 && (contribution(k).step < context_.step || (in_window(k) && !foreign(k))); });
+  }
+  bool foreign(std::size_t k) const { return context_.local && contribution(k).rank != context_.rank; }
+
+  // Every contribution of the window off by one and the same factor.
+  bool common_factor() {
+    std::optional<double> factor;
+    for (std::size_t k = 0; k < columns_.size(); ++k) {
+      if (!in_window(k) || row_.expected[k] == 0) continue;
+      const double ratio = row_.observed[k] / row_.expected[k];
+      if (factor && ratio != *factor) return false;
+      factor = ratio;
+    }
+    if (!factor || *factor == 0 || *factor == 1) return false;
+    // A lone contribution in a world of one cannot tell scale from count; a scale is the simpler reading.
+    return take(wrong_scale, [&](std::size_t k) { return in_window(k) && row_.expected[k] != 0; });
+  }
+
+  // Micro-batches whose own contribution has the full weight while every peer's is absent.
+  void private_micro_batches() {
+    if (context_.local || context_.world == 1) return;
+    std::map<std::uint32_t, bool> fits;
+    for (std::size_t k = 0; k < columns_.size(); ++k) {
+      if (!in_window(k) || row_.expected[k] == 0) continue;
+      const bool own = contribution(k).rank == context_.rank;
+      const bool as_private = row_.observed[k] == (own ? context_.full_weight : 0.0);
+      const auto [at, fresh] = fits.try_emplace(contribution(k).micro_batch, as_private);
+      if (!fresh) at->second = at->second && as_private;
+    }
+    std::set<std::uint32_t> own_present;
+    for (std::size_t k = 0; k < columns_.size(); ++k)
+      if (in_window(k) && contribution(k).rank == context_.rank && row_.expected[k] != 0) own_present.insert(contribution(k).micro_batch);
+    std::set<std::uint32_t> alone;
+    for (const auto& [micro_batch, as_private] : fits)
+      if (as_private && own_present.contains(micro_batch)) alone.insert(micro_batch);
+    if (alone.empty()) return;
+    const bool all = alone.size() == fits.size();
+    // With one micro-batch a leak and a missing reduction weigh the same; that a collective ran tells them apart.
+    const bool leak = !all || (fits.size() == 1 && context_.reduced);
+    take(leak ? boundary_leak : missing_reduction, [&](std::size_t k) { return in_window(k) && alone.contains(contribution(k).micro_batch); });
+  }
+
+  void lost() {
+    take(context_.host_accumulator ? offload_loss : discarded_gradient,
+         [&](std::size_t k) { return in_window(k) && row_.expected[k] != 0 && row_.observed[k] == 0; });
+  }
+
+  void counted_again() {
+    take(duplicated_gradient, [&](std::size_t k) {
+      if (!in_window(k)) return false;
+      return row_.expected[k] == 0 || (whole(row_.observed[k] / row_.expected[k]) && row_.observed[k] / row_.expected[k] > 1);
+    });
+  }
+
+  void rest() {
+    take(wrong_scale, [](std::size_t) { return true; });
+  }
+
+  const LedgerRow& row_;
+  const std::vector<LedgerColumn>& columns_;
+  const RowContext& context_;
+  std::vector<std::size_t> wrong_;
+  std::vector<Diagnosis> out_;
+};
+
+}  // namespace
+
+std::vector<Diagnosis> diagnose(const LedgerRow& row, const std::vector<LedgerColumn>& columns, const RowContext& context) {
+  return Diagnostician(row, columns, context).run();
+}
+
+}  // namespace gradledger::ref

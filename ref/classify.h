@@ -1,0 +1,34 @@
+// Names for rows of the ledger that do not balance.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ref/finding.h"
+#include "ref/ledger.h"
+
+namespace gradledger::ref {
+
+struct Diagnosis {
+  FindingClass finding;
+  std::vector<Miscounted> contributions;
+};
+
+// What the window looked like to a rank, for the cases that coefficients alone leave open.
+struct RowContext {
+  double full_weight = 0;          // of a contribution that was not averaged
+  double averaged_weight = 0;
+  std::uint32_t rank = 0;          // whose row it is
+  std::uint32_t step = 0;
+  std::uint32_t world = 1;
+  std::uint32_t micro_batches = 0; // of the window, on this rank
+  bool local = false;              // a local accumulator: peers do not belong
+  bool host_accumulator = false;   // optimizer offload
+  bool reduced = false;            // a gradient collective ran in the window
+  double tolerance = 0;            // of coefficients; 0: they are exact
+};
+
+// Diagnoses of one row; empty where it balances.
+std::vector<Diagnosis> diagnose(const LedgerRow& row, const std::vector<LedgerColumn>& columns, const RowContext& context);
+
+}  // namespace gradledger::ref

@@ -1,0 +1,120 @@
+#include "ref/describe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace gradledger::ref {
+
+std::string weight_text(double weight) {
+  if (weight == 0) return "0";
+  constexpr int denominator_max = 4096;
+  for (int denominator = 1; denominator <= denominator_max; denominator = denominator < 64 ? denominator + 1 : denominator * 2) {
+    const double numerator = weight * denominator;
+    if (numerator == std::round(numerator) && std::abs(numerator) < 1000)
+      return denominator == 1 ? fmt::format("{}", numerator) : fmt::format("{}/{}", numerator, denominator);
+  }
+  int exponent;
+  const double fraction = std::frexp(weight, &exponent);
+  if (fraction == 0.5) return fmt::format("2^{}", exponent - 1);
+  return fmt::format("{:.6g}", weight);
+}
+
+std::string numbers_text(std::vector<std::uint32_t> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  std::string out;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t j = i;
+    while (j + 1 < numbers.size() && numbers[j + 1] == numbers[j] + 1) ++j;
+    out += out.empty() ? "" : ", ";
+    out += i == j ? fmt::format("{}", numbers[i]) : fmt::format("{}-{}", numbers[i], numbers[j]);
+    i = j + 1;
+  }
+  return out;
+}
+
+namespace {
+
+std::string plural(const char* noun, const std::vector<std::uint32_t>& numbers) {
+  const std::set<std::uint32_t> distinct(numbers.begin(), numbers.end());
+  return fmt::format("{}{} {}", noun, distinct.size() == 1 ? "" : noun[std::string_view(noun).size() - 1] == 'h' ? "es" : "s", numbers_text(numbers));
+}
+
+}  // namespace
+
+std::string contributions_text(const std::vector<Miscounted>& contributions, std::uint32_t step) {
+  // By step, then by the set of ranks, the micro-batches that share it.
+  std::map<std::uint32_t, std::map<std::uint32_t, std::set<std::uint32_t>>> ranks_of;  // step -> micro-batch -> ranks
+  for (const Miscounted& m : contributions) ranks_of[m.contribution.step][m.contribution.micro_batch].insert(m.contribution.rank);
+  std::string out;
+  for (const auto& [at, by_micro_batch] : ranks_of) {
+    std::map<std::set<std::uint32_t>, std::vector<std::uint32_t>> groups;
+    for (const auto& [micro_batch, ranks] : by_micro_batch) groups[ranks].push_back(micro_batch);
+    for (const auto& [ranks, micro_batches] : groups) {
+      out += out.empty() ? "" : "; ";
+      out += plural("micro-batch", micro_batches) + " of " + plural("rank", {ranks.begin(), ranks.end()});
+      if (at != step) out += fmt::format(" from step {}", at);
+    }
+  }
+  return out;
+}
+
+std::string elements_text(const Scenario& scenario, const std::vector<ElementRange>& elements) {
+  std::string out;
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    if (i == 8) return out + fmt::format(", and {} more ranges", elements.size() - i);
+    out += fmt::format("{}{}[{}:{}]", i ? ", " : "", scenario.parameters[elements[i].parameter].name, elements[i].begin, elements[i].end);
+  }
+  return out;
+}
+
+namespace {
+
+// "weight 0 instead of 1/2"; where own and peer contributions differ, "its own with weight 1, the others with 0, instead of 1/2".
+std::string weights_of(const std::vector<Miscounted>& contributions, std::uint32_t rank) {
+  std::set<std::string> own, peer, expected;
+  for (const Miscounted& m : contributions) {
+    (m.contribution.rank == rank ? own : peer).insert(weight_text(m.observed));
+    expected.insert(weight_text(m.expected));
+  }
+  const std::string due = fmt::format("instead of {}", fmt::join(expected, " or "));
+  if (own.empty() || peer.empty() || own == peer) return fmt::format("weight {} {}", fmt::join(own.empty() ? peer : own, " or "), due);
+  return fmt::format("its own with weight {}, the others with {}, {}", fmt::join(own, " or "), fmt::join(peer, " or "), due);
+}
+
+std::string what_happened(const Finding& f) {
+  const std::string who = contributions_text(f.contributions, f.step);
+  const std::string weights = weights_of(f.contributions, f.rank);
+  using enum FindingClass;
+  switch (f.finding) {
+    case discarded_gradient: return fmt::format("{} never reached the step ({})", who, weights);
+    case offload_loss: return fmt::format("{} were lost on the way through the host accumulator ({})", who, weights);
+    case boundary_leak: return fmt::format("the boundary micro-batch stayed private to its rank: {} ({})", who, weights);
+    case stale_gradient: return fmt::format("{} still counted although they do not belong to this window ({})", who, weights);
+    case duplicated_gradient: return fmt::format("{} counted more than once ({})", who, weights);
+    case missing_reduction: return fmt::format("nothing was averaged over ranks: {} ({})", who, weights);
+    case wrong_scale: return fmt::format("every contribution has the wrong scale: {} ({})", who, weights);
+    case misplaced_shard: return "elements hold what belongs to other elements";
+    default: return "";
+  }
+}
+
+}  // namespace
+
+std::string sentence_of(const Finding& f, const Scenario& scenario, const Timeline& timeline) {
+  std::string out = fmt::format("{}: in step {}, rank {}, {} ({}), {}", name_of(f.finding), f.step, f.rank, f.buffer, elements_text(scenario, f.elements),
+                                what_happened(f));
+  if (f.lost_weight > 0) {
+    out += fmt::format("; {} of the window's weight is missing", weight_text(f.lost_weight));
+    if (f.finding == FindingClass::discarded_gradient || f.finding == FindingClass::offload_loss)
+      out += fmt::format(", an effective learning rate of {}", weight_text(1 - f.lost_weight));
+  }
+  out += fmt::format("; first out of balance at {}.", timeline.describe(f.first_event));
+  return out;
+}
+
+}  // namespace gradledger::ref

@@ -1,0 +1,27 @@
+// Words for findings: contributions in short form, and the sentence that a reviewer can quote.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ref/finding.h"
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/timeline.h"
+
+namespace gradledger::ref {
+
+// "1/8", "0", "3/8", "0.0835": a weight as a fraction where it is one.
+std::string weight_text(double weight);
+
+// "micro-batches 0-2 of ranks 0-1", with steps where they are not `step`.
+std::string contributions_text(const std::vector<Miscounted>& contributions, std::uint32_t step);
+
+// "w0[0:30], w1[0:2]".
+std::string elements_text(const Scenario& scenario, const std::vector<ElementRange>& elements);
+
+// "0-2, 5".
+std::string numbers_text(std::vector<std::uint32_t> numbers);
+
+std::string sentence_of(const Finding& finding, const Scenario& scenario, const Timeline& timeline);
+
+}  // namespace gradledger::ref

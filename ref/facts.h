@@ -1,0 +1,88 @@
+// What a run shows beside values: collectives, allocations, errors, deadlocks, and the exact contents that a scenario expects.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/trace/producer.h"
+
+namespace gradledger::ref {
+
+struct RunFacts {
+  RunSummary summary;
+  // purpose -> [rank][window]: how many collectives
+  std::map<std::string, std::vector<std::vector<std::uint32_t>>> collectives;
+  std::vector<std::string> allocated;  // buffer names without index, sorted
+  std::vector<EngineErrorRecord> engine_errors;
+  std::vector<UnwrittenRecord> unwritten;
+  std::optional<DeadlockRecord> deadlock;
+  std::optional<MismatchRecord> mismatch;
+  std::vector<std::string> unmet_values;  // expected buffer contents that were not there
+
+  bool stopped() const { return !engine_errors.empty() || deadlock || mismatch; }
+};
+
+class FactsSink final : public TraceSink {
+ public:
+  FactsSink(const Scenario& scenario, const Timeline& timeline);
+
+  void observe(const Observation& observation) override;
+  void collective(const CollectiveRecord& record) override;
+  void memory(const MemoryRecord& record) override;
+  void unwritten(const UnwrittenRecord& record) override { facts_.unwritten.push_back(record); }
+  void engine_error(const EngineErrorRecord& record) override { facts_.engine_errors.push_back(record); }
+  void deadlock(const DeadlockRecord& record) override { facts_.deadlock = record; }
+  void mismatch(const MismatchRecord& record) override { facts_.mismatch = record; }
+
+  RunFacts take(RunSummary summary);
+
+ private:
+  const Scenario& scenario_;
+  const Timeline& timeline_;
+  RunFacts facts_;
+  std::vector<bool> met_;  // of the expected values
+  std::vector<std::string> how_not_;
+};
+
+// Passes everything on to several sinks, in order.
+class Tee final : public TraceSink {
+ public:
+  void add(TraceSink* sink) {
+    if (sink) sinks_.push_back(sink);
+  }
+  void observe(const Observation& r) override {
+    for (TraceSink* s : sinks_) s->observe(r);
+  }
+  void collective(const CollectiveRecord& r) override {
+    for (TraceSink* s : sinks_) s->collective(r);
+  }
+  void memory(const MemoryRecord& r) override {
+    for (TraceSink* s : sinks_) s->memory(r);
+  }
+  void metric(const MetricRecord& r) override {
+    for (TraceSink* s : sinks_) s->metric(r);
+  }
+  void event_done(std::uint32_t rank, std::uint32_t event) override {
+    for (TraceSink* s : sinks_) s->event_done(rank, event);
+  }
+  void unwritten(const UnwrittenRecord& r) override {
+    for (TraceSink* s : sinks_) s->unwritten(r);
+  }
+  void engine_error(const EngineErrorRecord& r) override {
+    for (TraceSink* s : sinks_) s->engine_error(r);
+  }
+  void deadlock(const DeadlockRecord& r) override {
+    for (TraceSink* s : sinks_) s->deadlock(r);
+  }
+  void mismatch(const MismatchRecord& r) override {
+    for (TraceSink* s : sinks_) s->mismatch(r);
+  }
+
+ private:
+  std::vector<TraceSink*> sinks_;
+};
+
+}  // namespace gradledger::ref

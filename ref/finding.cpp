@@ -1,0 +1,43 @@
+#include "ref/finding.h"
+
+#include <array>
+#include <cmath>
+
+namespace gradledger::ref {
+namespace {
+
+using enum FindingClass;
+
+constexpr std::array<FindingClassInfo, 14> classes{{
+    {discarded_gradient, "discarded-gradient", "contributions of the window do not reach the step", "coefficient 0 for own and peer ranks alike"},
+    {offload_loss, "offload-loss", "contributions are lost on the way through the host accumulator", "coefficient 0, with the optimizer offloaded to the CPU"},
+    {boundary_leak, "boundary-leak", "the boundary micro-batch stays private to its rank",
+     "own boundary micro-batch at the full weight, the peers' at 0, earlier ones right"},
+    {stale_gradient, "stale-gradient", "contributions of an earlier window, or dropped by a zero_grad, are still there", "a coefficient that is not 0 where 0 is due"},
+    {duplicated_gradient, "duplicated-gradient", "contributions are counted more than once", "a coefficient that is a multiple of the right one"},
+    {missing_reduction, "missing-reduction", "gradients are not averaged over ranks", "own contributions at the full weight, the peers' at 0, in the whole window"},
+    {wrong_scale, "wrong-scale", "contributions arrive with a wrong common factor", "every coefficient off by the same factor"},
+    {misplaced_shard, "misplaced-shard", "elements hold what belongs to other elements", "ratios that no coefficient has, or right sums at shifted places"},
+    {rank_divergence, "rank-divergence", "ranks that must agree differ in bits", "unequal bits of replicated elements"},
+    {rounding_excess, "rounding-excess", "the ledger balances, but values are further off than rounding explains", "error over its derived bound"},
+    {deadlock, "deadlock", "ranks wait for each other for ever", "no operation is enabled"},
+    {collective_mismatch, "collective-mismatch", "ranks meet in collectives that do not fit", "kind, size, dtype, operator or root differ"},
+    {unwritten_memory, "unwritten-memory", "memory that was never written, or was released, is read", "poison reaches a snapshot, a decision or an update"},
+    {engine_error, "engine-error", "the framework raises: loud, and here for the record", "an exception of the framework"},
+}};
+
+}  // namespace
+
+std::span<const FindingClassInfo> finding_classes() { return classes; }
+
+std::string_view name_of(FindingClass finding) { return classes[static_cast<std::size_t>(finding)].name; }
+
+std::optional<FindingClass> finding_class_named(std::string_view name) {
+  for (const FindingClassInfo& info : classes)
+    if (info.name == name) return info.finding;
+  return std::nullopt;
+}
+
+double WorstElement::error() const { return std::abs(observed - expected); }
+
+}  // namespace gradledger::ref

@@ -1,0 +1,90 @@
+// Findings: what is wrong, named. The table of classes exists here once; help, schema and documentation are held against it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/scenario/predicate.h"
+#include "sim/trace/observation.h"
+
+namespace gradledger::ref {
+
+enum class FindingClass : std::uint8_t {
+  discarded_gradient,
+  offload_loss,
+  boundary_leak,
+  stale_gradient,
+  duplicated_gradient,
+  missing_reduction,
+  wrong_scale,
+  misplaced_shard,
+  rank_divergence,
+  rounding_excess,
+  deadlock,
+  collective_mismatch,
+  unwritten_memory,
+  engine_error,
+};
+
+struct FindingClassInfo {
+  FindingClass finding;
+  std::string_view name;
+  std::string_view meaning;
+  std::string_view seen_as;  // its mark in the ledger or the trace
+};
+
+std::span<const FindingClassInfo> finding_classes();
+std::string_view name_of(FindingClass finding);
+std::optional<FindingClass> finding_class_named(std::string_view name);
+
+// A contribution whose weight is not what it must be.
+struct Miscounted {
+  Contribution contribution;
+  double expected = 0;
+  double observed = 0;
+
+  bool operator==(const Miscounted&) const = default;
+};
+
+// Elements [begin, end) of a parameter.
+struct ElementRange {
+  std::uint32_t parameter = 0;
+  std::uint32_t begin = 0, end = 0;
+
+  bool operator==(const ElementRange&) const = default;
+};
+
+struct WorstElement {
+  std::uint32_t parameter = 0;
+  std::uint32_t element = 0;
+  double observed = 0;  // as stored, loss scale included
+  double expected = 0;
+  double bound = 0;     // 0: the comparison is exact
+  std::uint64_t bits = 0;
+  Dtype dtype = Dtype::float32;
+
+  double error() const;
+};
+
+struct Finding {
+  FindingClass finding = FindingClass::discarded_gradient;
+  std::uint32_t step = 0;
+  std::uint32_t event = 0;
+  std::uint32_t rank = 0;
+  std::string buffer;
+  Role role = Role::scratch;
+  std::vector<ElementRange> elements;
+  std::vector<Miscounted> contributions;
+  std::optional<WorstElement> worst;
+  std::uint32_t first_event = 0;  // the first at which the books did not balance in this way
+  double lost_weight = 0;         // share of the window's expected weight that is missing
+  double excess_weight = 0;       // share that is too much
+  std::vector<std::string> also_in;  // other buffers of the rank that show it
+  std::string sentence;           // what a reviewer can quote
+};
+
+}  // namespace gradledger::ref

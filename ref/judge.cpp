@@ -1,0 +1,173 @@
+#include "ref/judge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ref/dtype_facts.h"
+
+namespace gradledger::ref {
+namespace {
+
+constexpr std::size_t kept_elements_max = 4096;
+
+void add_element(std::vector<ElementRange>& ranges, std::uint32_t parameter, std::uint32_t element) {
+  if (!ranges.empty() && ranges.back().parameter == parameter && ranges.back().end == element) ++ranges.back().end;
+  else ranges.push_back({parameter, element, element + 1});
+}
+
+std::uint64_t bits_at(const ObservedPiece& piece, std::size_t i) {
+  std::uint64_t bits = 0;
+  const std::size_t width = size_of(piece.dtype);
+  std::memcpy(&bits, piece.data + i * width, width);
+  return bits;
+}
+
+}  // namespace
+
+PassJudge::PassJudge(const Scenario& scenario, const Timeline& timeline, Model& model, Model::Mode mode, double clipping)
+    : scenario_(scenario), timeline_(timeline), model_(model), mode_(mode), clipping_(clipping), rank_event_(scenario.world_size, 0) {}
+
+void PassJudge::observe(const Observation& o) {
+  switch (o.role) {
+    case Role::local_accumulator: return compare(o, model_.local(o.rank, o.event, o.at_end), 1.0, 0.0);
+    case Role::reduced_accumulator:
+    case Role::master_gradient:
+      cover(reduced_, o);
+      return compare(o, model_.reduced(o.event, o.at_end), 1.0, 0.0);
+    case Role::applied_gradient: {
+      cover(applied_, o);
+      const Field& field = model_.reduced(o.event, o.at_end);
+      double factor = 1.0, factor_error = 0.0;
+      if (mode_ == Model::Mode::bounded) {
+        const Rounding fp32{facts_of(Dtype::float32).unit_roundoff(), facts_of(Dtype::float32).tiny()};
+        factor_error = 3 * fp32.u;  // unscaling: the reciprocal, the product, the combination with the clip
+        if (clipping_ > 0) {
+          // min(1, clip / (norm + guard)) moves by no more than its argument does.
+          const Bounded norm = model_.norm(field);
+          constexpr double guard = 1e-6;  // DeepSpeed's own constant, lr-like: part of the definition of clipping
+          factor = std::min(1.0, clipping_ / (norm.value + guard));
+          factor_error += norm.value > norm.error ? factor * norm.error / (norm.value - norm.error) + 6 * fp32.u : 1.0;
+        }
+      }
+      return compare(o, field, factor, factor_error);
+    }
+    case Role::parameter:
+    case Role::master_parameter:
+    case Role::optimizer_state:
+    case Role::scratch: return;
+  }
+}
+
+// stored = true x scale, so everything is compared in stored units.
+void PassJudge::compare(const Observation& o, const Field& field, double factor, double factor_error) {
+  ++statistics_.snapshots;
+  const bool bounded = mode_ == Model::Mode::bounded;
+  Mismatch mismatch;
+  double worst_measure = -1;
+  std::size_t total = 0;
+  for (const ObservedPiece& piece : o.pieces) {
+    if (piece.parameter < 0) continue;
+    const auto p = static_cast<std::uint32_t>(piece.parameter);
+    stored_.resize(piece.numel);
+    read_stored(piece.dtype, piece.data, piece.numel, stored_.data());
+    const std::size_t base = model_.offset(p) + piece.parameter_offset;
+    total += piece.numel;
+    for (std::uint32_t i = 0; i < piece.numel; ++i) {
+      const double expected = field.value[base + i] * factor * o.scale;
+      double bound = 0;
+      if (bounded) {
+        bound = o.scale * (field.error[base + i] * factor + (std::abs(field.value[base + i]) + field.error[base + i]) * factor_error);
+        if (factor_error > 0) bound += facts_of(piece.dtype).tiny();
+        if (!std::isfinite(expected) || !std::isfinite(bound)) {
+          ++statistics_.inconclusive;
+          continue;
+        }
+      }
+      const double error = std::abs(stored_[i] - expected);
+      if (error <= bound) {
+        if (bound > 0) statistics_.tightest = std::max(statistics_.tightest, error / bound);
+        continue;
+      }
+      add_element(mismatch.ranges, p, piece.parameter_offset + i);
+      ++mismatch.wrong_elements;
+      const double measure = std::isnan(error) ? HUGE_VAL : bound > 0 ? error / bound : error;
+      if (measure <= worst_measure) continue;
+      worst_measure = measure;
+      mismatch.worst = {p, piece.parameter_offset + i, stored_[i], expected, bound, bits_at(piece, i), piece.dtype};
+    }
+  }
+  statistics_.elements += total;
+  if (mismatch.wrong_elements == 0) return;
+  mismatch.key = {o.event, o.at_end, o.rank, std::string(o.buffer)};
+  mismatch.role = o.role;
+  mismatch.step = model_.window(o.event, o.at_end);
+  mismatch.scale = o.scale;
+  if (total <= kept_elements_max) {
+    for (const ObservedPiece& piece : o.pieces) {
+      if (piece.parameter < 0) continue;
+      const std::size_t at = mismatch.observed.size();
+      mismatch.observed.resize(at + piece.numel);
+      read_stored(piece.dtype, piece.data, piece.numel, mismatch.observed.data() + at);
+      const std::size_t base = model_.offset(static_cast<std::uint32_t>(piece.parameter)) + piece.parameter_offset;
+      for (std::uint32_t i = 0; i < piece.numel; ++i) mismatch.expected.push_back(field.value[base + i] * factor * o.scale);
+    }
+  }
+  mismatches_.push_back(std::move(mismatch));
+}
+
+void PassJudge::cover(std::map<std::uint32_t, Coverage>& coverage, const Observation& o) {
+  Coverage& covered = coverage[o.event];
+  covered.ranges.resize(scenario_.parameters.size());
+  for (const ObservedPiece& piece : o.pieces) {
+    if (piece.parameter < 0) continue;
+    auto& ranges = covered.ranges[static_cast<std::size_t>(piece.parameter)];
+    const std::pair range{piece.parameter_offset, piece.parameter_offset + piece.numel};
+    if (std::find(ranges.begin(), ranges.end(), range) == ranges.end()) ranges.push_back(range);
+  }
+}
+
+std::vector<ElementRange> PassJudge::holes(const Coverage* coverage) const {
+  std::vector<ElementRange> out;
+  for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges;
+    if (coverage && p < coverage->ranges.size()) ranges = coverage->ranges[p];
+    std::sort(ranges.begin(), ranges.end());
+    std::uint32_t at = 0;
+    for (const auto& [begin, end] : ranges) {
+      if (begin > at) out.push_back({p, at, begin});
+      at = std::max(at, end);
+    }
+    if (at < scenario_.parameters[p].numel) out.push_back({p, at, scenario_.parameters[p].numel});
+  }
+  return out;
+}
+
+std::map<std::uint32_t, std::vector<ElementRange>> PassJudge::not_applied() const {
+  std::map<std::uint32_t, std::vector<ElementRange>> out;
+  for (std::uint32_t e = 0; e < timeline_.events.size(); ++e) {
+    if (timeline_.events[e].kind != EventKind::step || !timeline_.events[e].updates) continue;
+    const auto covered = applied_.find(e);
+    auto missing = holes(covered == applied_.end() ? nullptr : &covered->second);
+    if (!missing.empty()) out[e] = std::move(missing);
+  }
+  return out;
+}
+
+std::map<std::uint32_t, std::vector<ElementRange>> PassJudge::not_reduced() const {
+  std::map<std::uint32_t, std::vector<ElementRange>> out;
+  for (const Backward& b : timeline_.backwards) {
+    if (!b.boundary || b.in_no_sync) continue;
+    const auto covered = reduced_.find(b.event);
+    auto missing = holes(covered == reduced_.end() ? nullptr : &covered->second);
+    if (!missing.empty()) out[b.event] = std::move(missing);
+  }
+  return out;
+}
+
+void PassJudge::event_done(std::uint32_t rank, std::uint32_t event) {
+  rank_event_[rank] = event + 1;
+  model_.forget_before(*std::min_element(rank_event_.begin(), rank_event_.end()));
+}
+
+}  // namespace gradledger::ref

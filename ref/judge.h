@@ -1,0 +1,82 @@
+// One pass, judged as it happens: every snapshot of a judged role against the model, element by element.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ref/finding.h"
+#include "ref/model.h"
+#include "sim/trace/producer.h"
+
+namespace gradledger::ref {
+
+// Names a snapshot of a run; the same in every pass.
+struct SnapshotKey {
+  std::uint32_t event = 0;
+  bool at_end = true;
+  std::uint32_t rank = 0;
+  std::string buffer;
+
+  auto operator<=>(const SnapshotKey&) const = default;
+};
+
+// A snapshot that is not what it must be.
+struct Mismatch {
+  SnapshotKey key;
+  Role role = Role::scratch;
+  std::uint32_t step = 0;
+  double scale = 1.0;
+  std::uint64_t wrong_elements = 0;
+  WorstElement worst;               // largest error over bound; exact comparisons: largest error
+  std::vector<ElementRange> ranges; // of wrong elements, neighbours merged
+  // Copies for the search of misplaced elements, where the snapshot is small.
+  std::vector<double> observed, expected;
+};
+
+struct JudgeStatistics {
+  std::uint64_t snapshots = 0;
+  std::uint64_t elements = 0;
+  std::uint64_t inconclusive = 0;  // elements whose bound hides a whole contribution, or whose reference is not finite
+  double tightest = 0;             // largest error / bound among elements that passed
+};
+
+class PassJudge : public TraceSink {
+ public:
+  // clipping: what the applied gradient is clipped to; 0 in linear passes.
+  PassJudge(const Scenario& scenario, const Timeline& timeline, Model& model, Model::Mode mode, double clipping);
+
+  void observe(const Observation& observation) override;
+  void event_done(std::uint32_t rank, std::uint32_t event) override;
+
+  const std::vector<Mismatch>& mismatches() const { return mismatches_; }
+  const JudgeStatistics& statistics() const { return statistics_; }
+
+  // Elements of the window's applied gradient that no rank applied, by step that must update. Precondition: the run is over.
+  std::map<std::uint32_t, std::vector<ElementRange>> not_applied() const;
+  // Likewise for the reduced gradients that must exist after a documented boundary, by event.
+  std::map<std::uint32_t, std::vector<ElementRange>> not_reduced() const;
+
+ private:
+  struct Coverage {
+    std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> ranges;  // by parameter
+  };
+
+  void compare(const Observation& observation, const Field& field, double factor, double factor_error);
+  void cover(std::map<std::uint32_t, Coverage>& coverage, const Observation& observation);
+  std::vector<ElementRange> holes(const Coverage* coverage) const;
+
+  const Scenario& scenario_;
+  const Timeline& timeline_;
+  Model& model_;
+  Model::Mode mode_;
+  double clipping_;
+  std::vector<std::uint32_t> rank_event_;  // events done, by rank
+  std::vector<Mismatch> mismatches_;
+  JudgeStatistics statistics_;
+  std::map<std::uint32_t, Coverage> applied_, reduced_;  // by event
+  std::vector<double> stored_;
+};
+
+}  // namespace gradledger::ref

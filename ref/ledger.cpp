@@ -1,0 +1,152 @@
+#include "ref/ledger.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ref/dtype_facts.h"
+
+namespace gradledger::ref {
+
+double local_weight(const Scenario& scenario) { return 1.0 / scenario.divisor(); }
+
+double averaged_weight(const Scenario& scenario) {
+  return local_weight(scenario) / (scenario.contract.average_over_world ? scenario.world_size : 1);
+}
+
+// Reads one column off the snapshots of a pass.
+class Ledger::Column final : public TraceSink {
+ public:
+  Column(Ledger& ledger, const SingleSource& source, std::uint32_t backward, std::uint32_t rank)
+      : ledger_(ledger), source_(source), backward_(backward), rank_(rank) {}
+
+  void observe(const Observation& o) override {
+    const auto wanted = ledger_.wanted_.find(SnapshotKey{o.event, o.at_end, o.rank, std::string(o.buffer)});
+    if (wanted == ledger_.wanted_.end()) return;
+    LedgerEntry& entry = wanted->second;
+    if (entry.columns.empty()) describe(entry, *wanted, o);
+    LedgerColumn column{backward_, rank_, ledger_.timeline_.contribution(backward_, rank_), {}};
+    std::uint32_t at = 0;
+    for (const ObservedPiece& piece : o.pieces) {
+      if (piece.parameter < 0) continue;
+      stored_.resize(piece.numel);
+      read_stored(piece.dtype, piece.data, piece.numel, stored_.data());
+      for (std::uint32_t i = 0; i < piece.numel; ++i, ++at) {
+        const double probe = source_.probe(static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset + i);
+        const double coefficient = ledger_.snapped(stored_[i] / (probe * o.scale));
+        std::vector<CoefficientRun>& runs = column.runs;
+        if (!runs.empty() && ledger_.same(runs.back().coefficient, coefficient)) runs.back().end = at + 1;
+        else runs.push_back({at, at + 1, coefficient});
+      }
+    }
+    entry.columns.push_back(std::move(column));
+  }
+
+ private:
+  void describe(LedgerEntry& entry, const std::pair<const SnapshotKey, LedgerEntry>& wanted, const Observation& o) {
+    entry.key = wanted.first;
+    entry.role = o.role;
+    const Event& event = ledger_.timeline_.events[o.event];
+    entry.step = event.step + (o.at_end && event.kind == EventKind::step && event.updates ? 1 : 0);
+    entry.layout.clear();
+    for (const ObservedPiece& piece : o.pieces)
+      if (piece.parameter >= 0)
+        entry.layout.push_back({static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.parameter_offset + piece.numel});
+  }
+
+  Ledger& ledger_;
+  const SingleSource& source_;
+  std::uint32_t backward_, rank_;
+  std::vector<double> stored_;
+};
+
+void Ledger::decode(Producer& producer, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& backward_and_rank) {
+  SingleSource source(range_);
+  RunOptions options;
+  options.linear = true;
+  for (const auto& [backward, rank] : backward_and_rank) {
+    source.light(backward, rank);
+    Column column(*this, source, backward, rank);
+    producer.run(source, options, column);
+  }
+}
+
+double Ledger::tolerance() const {
+  if (range_.dyadic) return 0;
+  double u = 0;
+  for (Dtype dtype : {scenario_.model_dtype, scenario_.grad_accum_dtype(), scenario_.communication_dtype()})
+    u = std::max(u, facts_of(dtype).unit_roundoff());
+  std::uint32_t reductions = 1;  // of one window: an engine may average what it has at each boundary
+  std::vector<std::uint32_t> boundaries(timeline_.steps + 1, 0);
+  for (const Backward& b : timeline_.backwards) reductions = std::max(reductions, boundaries[b.step] += b.boundary);
+  // Deposit 2; a reduction: cast, two factors and a product, cast back, and a sum of world equal terms; unscaling 3.
+  const double roundings = 2 + (5.0 + scenario_.world_size) * reductions + 3;
+  return roundings * u;
+}
+
+// A coefficient within the tolerance of a simple multiple of a right weight is that multiple.
+double Ledger::snapped(double coefficient) const {
+  if (range_.dyadic || coefficient == 0 || !std::isfinite(coefficient)) return coefficient;
+  constexpr int multiples = 64;
+  for (const double weight : {averaged_weight(scenario_), local_weight(scenario_)}) {
+    const double ratio = coefficient / weight;
+    for (const double simple : {std::round(ratio), 1.0 / std::round(1.0 / ratio)})
+      if (std::isfinite(simple) && simple != 0 && std::abs(simple) <= multiples && std::abs(simple) >= 1.0 / multiples &&
+          std::abs(ratio - simple) <= tolerance() * std::abs(simple))
+        return simple * weight;
+  }
+  return coefficient;
+}
+
+double Ledger::expected(const LedgerEntry& entry, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
+  const Backward& b = timeline_.backwards[backward];
+  const std::uint32_t last_event = entry.key.at_end ? entry.key.event : entry.key.event - 1;
+  const bool counted = b.step == entry.step && b.event <= last_event && timeline_.dropped_at[backward][rank] > last_event &&
+                       timeline_.used(scenario_, backward, rank, parameter);
+  if (!counted) return 0;
+  if (entry.role == Role::local_accumulator) return rank == entry.key.rank ? local_weight(scenario_) : 0;
+  return averaged_weight(scenario_);
+}
+
+std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {
+  // Cut where any column or the layout changes.
+  std::vector<std::uint32_t> cuts{0};
+  std::uint32_t total = 0;
+  for (const ElementRange& range : entry.layout) cuts.push_back(total += range.end - range.begin);
+  for (const LedgerColumn& column : entry.columns)
+    for (const CoefficientRun& run : column.runs) cuts.push_back(run.begin);
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+
+  std::vector<LedgerRow> rows;
+  std::vector<std::size_t> run_of(entry.columns.size(), 0);
+  std::size_t piece = 0;
+  std::uint32_t piece_begin = 0;
+  for (std::size_t c = 0; c + 1 < cuts.size(); ++c) {
+    const std::uint32_t begin = cuts[c], end = cuts[c + 1];
+    while (begin >= piece_begin + (entry.layout[piece].end - entry.layout[piece].begin)) {
+      piece_begin += entry.layout[piece].end - entry.layout[piece].begin;
+      ++piece;
+    }
+    const ElementRange& in = entry.layout[piece];
+    const ElementRange elements{in.parameter, in.begin + (begin - piece_begin), in.begin + (end - piece_begin)};
+    LedgerRow row;
+    for (std::size_t k = 0; k < entry.columns.size(); ++k) {
+      const LedgerColumn& column = entry.columns[k];
+      while (column.runs[run_of[k]].end <= begin) ++run_of[k];
+      row.observed.push_back(column.runs[run_of[k]].coefficient);
+      row.expected.push_back(expected(entry, column.backward, column.rank, in.parameter));
+      if (tolerance() < tolerance_max || row.observed.back() == 0 || row.expected.back() == 0) continue;
+      row.inconclusive = row.inconclusive || row.observed.back() != row.expected.back();
+      row.observed.back() = row.expected.back();
+    }
+    const auto same = std::find_if(rows.begin(), rows.end(), [&](const LedgerRow& r) { return r.observed == row.observed && r.expected == row.expected; });
+    LedgerRow& into = same == rows.end() ? rows.emplace_back(std::move(row)) : *same;
+    if (!into.elements.empty() && into.elements.back().parameter == elements.parameter && into.elements.back().end == elements.begin)
+      into.elements.back().end = elements.end;
+    else
+      into.elements.push_back(elements);
+  }
+  return rows;
+}
+
+}  // namespace gradledger::ref

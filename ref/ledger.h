@@ -1,0 +1,79 @@
+// The ledger: for chosen snapshots, the weight with which every contribution got into every element. Filled one contribution (column) at
+// a time from passes in which that contribution alone is lit.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "ref/judge.h"
+#include "ref/probes.h"
+#include "sim/trace/producer.h"
+
+namespace gradledger::ref {
+
+// Elements [begin, end) of a snapshot, counted through its parameter elements, with one coefficient.
+struct CoefficientRun {
+  std::uint32_t begin = 0, end = 0;
+  double coefficient = 0;
+};
+
+struct LedgerColumn {
+  std::uint32_t backward = 0;
+  std::uint32_t rank = 0;
+  Contribution contribution;
+  std::vector<CoefficientRun> runs;
+};
+
+struct LedgerEntry {
+  SnapshotKey key;
+  Role role = Role::scratch;
+  std::uint32_t step = 0;
+  std::vector<ElementRange> layout;    // which elements the snapshot holds, in its order
+  std::vector<LedgerColumn> columns;   // of the decoded contributions
+};
+
+// Elements of an entry that share a whole row of coefficients.
+struct LedgerRow {
+  std::vector<ElementRange> elements;
+  std::vector<double> observed;  // by column
+  std::vector<double> expected;
+  bool inconclusive = false;     // rounding leaves open how much a contribution weighs, not whether it is there
+};
+
+class Ledger {
+ public:
+  Ledger(const Scenario& scenario, const Timeline& timeline, const ProbeRange& range) : scenario_(scenario), timeline_(timeline), range_(range) {}
+
+  void want(const SnapshotKey& key) { wanted_[key]; }
+  bool wants(const SnapshotKey& key) const { return wanted_.contains(key); }
+  const std::map<SnapshotKey, LedgerEntry>& entries() const { return wanted_; }
+
+  // Runs one pass for each of the contributions.
+  void decode(Producer& producer, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& backward_and_rank);
+
+  // Relative rounding of a lone contribution on its way; 0 where everything is exact. From tolerance_max on a weight means nothing.
+  static constexpr double tolerance_max = 0.25;
+  double tolerance() const;
+  std::vector<LedgerRow> rows(const LedgerEntry& entry) const;
+  // What a contribution must weigh in an element of a parameter, by the entry's role.
+  double expected(const LedgerEntry& entry, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
+
+ private:
+  class Column;
+
+  double snapped(double coefficient) const;
+  bool same(double a, double b) const { return a == b || std::abs(a - b) <= 2 * tolerance() * std::abs(a); }
+
+  const Scenario& scenario_;
+  const Timeline& timeline_;
+  ProbeRange range_;
+  std::map<SnapshotKey, LedgerEntry> wanted_;
+};
+
+// The weight of one contribution in a correct averaged gradient, and in a correct local sum.
+double averaged_weight(const Scenario& scenario);
+double local_weight(const Scenario& scenario);
+
+}  // namespace gradledger::ref

@@ -1,0 +1,202 @@
+#include "ref/model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ref/dtype_facts.h"
+
+namespace gradledger::ref {
+namespace {
+
+bool power_of_two(double x) {
+  int exponent;
+  return std::isfinite(x) && x > 0 && std::frexp(x, &exponent) == 0.5;
+}
+
+Rounding rounding_of(Dtype dtype) { return {facts_of(dtype).unit_roundoff(), facts_of(dtype).tiny()}; }
+
+}  // namespace
+
+Model::Model(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, Mode mode)
+    : scenario_(scenario), timeline_(timeline), source_(source), mode_(mode) {
+  for (const Parameter& p : scenario.parameters) {
+    offset_.push_back(numel_);
+    numel_ += p.numel;
+  }
+  for (std::uint32_t e = 0; e < timeline.events.size(); ++e) {
+    const Event& event = timeline.events[e];
+    const bool zeroes = event.kind == EventKind::engine_zero_grad || event.kind == EventKind::optimizer_zero_grad;
+    if (event.kind == EventKind::backward || zeroes || (event.kind == EventKind::step && event.updates)) changes_.push_back(e);
+  }
+  deposit_ = rounding_of(scenario.model_dtype);
+  accumulate_ = rounding_of(scenario.grad_accum_dtype());
+  communicate_ = rounding_of(scenario.communication_dtype());
+  const DeepSpeedConfig& config = scenario.engine.config;
+  const bool exact_factor = power_of_two(config.gradient_accumulation_steps) && (!config.fp16.enabled || config.fp16.loss_scale == 0 || power_of_two(config.fp16.loss_scale));
+  factor_roundings_ = exact_factor ? 0 : 1;
+  const bool exact_average = power_of_two(scenario.world_size) && power_of_two(config.gradient_predivide_factor);
+  average_roundings_ = exact_average ? 0 : 3;  // two factors, one of them rounded itself
+  world_divisor_ = scenario.contract.average_over_world ? scenario.world_size : 1;
+}
+
+std::uint32_t Model::window(std::uint32_t event, bool at_end) const {
+  const Event& e = timeline_.events[event];
+  return e.step + (at_end && e.kind == EventKind::step && e.updates ? 1 : 0);
+}
+
+// How many changes happened by then.
+std::size_t Model::position(std::uint32_t event, bool at_end) const {
+  const auto end = at_end ? std::upper_bound(changes_.begin(), changes_.end(), event) : std::lower_bound(changes_.begin(), changes_.end(), event);
+  return static_cast<std::size_t>(end - changes_.begin());
+}
+
+Model::State Model::empty(std::uint32_t step) const {
+  State state;
+  state.step = step;
+  const auto field = [&] {
+    Field f;
+    f.value.assign(numel_, 0.0);
+    if (mode_ == Mode::bounded) f.error.assign(numel_, 0.0);
+    return f;
+  };
+  state.local.assign(scenario_.world_size, field());
+  state.reduced = field();
+  if (mode_ == Mode::exact) return state;
+  state.since_boundary = state.local;
+  state.error_per_backward.assign(numel_, 0.0);
+  state.error_at_boundary.assign(numel_, 0.0);
+  state.reduced_at_boundary.assign(numel_, 0.0);
+  return state;
+}
+
+const Model::State& Model::state(std::size_t position) {
+  if (states_.empty()) {
+    states_.push_back(empty(0));
+    first_ = 0;  // states_[0] is before every change
+  }
+  expects(position >= first_, "a state was asked for after it was forgotten");
+  while (first_ + states_.size() <= position) {
+    State next = states_.back();
+    advance(next, changes_[first_ + states_.size() - 1]);
+    states_.push_back(std::move(next));
+  }
+  return states_[position - first_];
+}
+
+void Model::advance(State& state, std::uint32_t event) {
+  const Event& e = timeline_.events[event];
+  if (e.kind == EventKind::step) {
+    state = empty(e.step + 1);
+    return;
+  }
+  if (e.kind == EventKind::backward) return add_backward(state, e.ordinal, event);
+  // A zero_grad: the window again, without what was dropped.
+  state = empty(e.step);
+  for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
+    if (timeline_.backwards[b].step == e.step && timeline_.backwards[b].event < event) add_backward(state, b, event);
+}
+
+void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event) {
+  const Backward& b = timeline_.backwards[backward];
+  const bool bounded = mode_ == Mode::bounded;
+  const double divisor = scenario_.divisor();
+  fresh_.resize(numel_);
+  if (bounded) {
+    fresh_magnitude_.assign(numel_, 0.0);
+    fresh_error_.assign(numel_, 0.0);
+    fresh_terms_.assign(numel_, 0);
+  }
+  for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
+    if (b.micro_batch[r] == no_contribution || timeline_.dropped_at[backward][r] <= up_to_event) continue;
+    for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
+      const std::size_t begin = offset_[p], n = scenario_.parameters[p].numel;
+      if (n == 0 || !timeline_.used(scenario_, backward, r, p)) continue;
+      source_.gradient(backward, r, p, 0, {fresh_.data() + begin, n});
+      for (std::size_t i = begin; i < begin + n; ++i) {
+        const double term = fresh_[i] / divisor;
+        state.local[r].value[i] += term;
+        state.reduced.value[i] += term / world_divisor_;
+        if (!bounded || term == 0) continue;
+        const double magnitude = std::abs(term);
+        const double error = (1 + factor_roundings_) * deposit_.u * magnitude * (1 + deposit_.u) + deposit_.tiny;
+        fresh_magnitude_[i] += magnitude / world_divisor_;
+        fresh_error_[i] += error / world_divisor_;
+        if (fresh_terms_[i] < 255) ++fresh_terms_[i];
+        for (Field* field : {&state.local[r], &state.since_boundary[r]}) {
+          if (field == &state.since_boundary[r]) field->value[i] += term;
+          const double sum = std::abs(field->value[i]) + field->error[i] + error;
+          const bool alone = field->error[i] == 0 && field->value[i] == term;
+          field->error[i] = widened(field->error[i] + error + (alone && accumulate_.u <= deposit_.u ? 0 : accumulate_.of(sum)));
+        }
+      }
+    }
+  }
+  if (bounded) add_errors(state, b);
+}
+
+// Casting to the wire and back, the division by the world, and adding `terms` values in any order: each partial sum is at most the sum
+// of magnitudes.
+double Model::reduction_error(double terms_magnitude, double result_magnitude, int terms) const {
+  const Rounding& wire = communicate_;
+  double error = average_roundings_ * wire.of(terms_magnitude);
+  if (wire.u > accumulate_.u) error += wire.of(terms_magnitude);
+  if (terms > 1) error += (terms - 1) * wire.of(terms_magnitude * (1 + terms * wire.u));
+  if (accumulate_.u > wire.u) error += accumulate_.of(result_magnitude);
+  return error * (1 + (average_roundings_ + 2) * wire.u) + (average_roundings_ + terms + 2) * std::max(wire.tiny, deposit_.tiny);
+}
+
+// Two ways are open to a correct engine: reduce each micro-batch and accumulate the averages, or accumulate and reduce at each boundary.
+// The bound is the larger of the two.
+void Model::add_errors(State& state, const Backward& b) {
+  const bool boundary = b.boundary && !b.in_no_sync;
+  for (std::size_t i = 0; i < numel_; ++i) {
+    const double result = std::abs(state.reduced.value[i]);
+    if (fresh_terms_[i] > 0) {
+      double& error = state.error_per_backward[i];
+      const bool first = error == 0;
+      error += fresh_error_[i] + reduction_error(fresh_magnitude_[i], fresh_magnitude_[i], fresh_terms_[i]);
+      if (!first) error += accumulate_.of(result + error);
+      error = widened(error);
+    }
+    double magnitude = state.reduced_at_boundary[i], error = state.error_at_boundary[i];
+    int terms = magnitude > 0 ? static_cast<int>(scenario_.world_size) : 0;
+    for (const Field& since : state.since_boundary) {
+      if (since.value[i] == 0 && since.error[i] == 0) continue;
+      magnitude += (std::abs(since.value[i]) + since.error[i]) / world_divisor_;
+      error += since.error[i] / world_divisor_;
+      terms = std::min(terms + 1, static_cast<int>(scenario_.world_size));
+    }
+    if (terms > 0) error = widened(error + accumulate_.of(magnitude) + reduction_error(magnitude, result + error, terms));
+    state.reduced.error[i] = std::max(state.error_per_backward[i], error);
+    if (!boundary) continue;
+    state.error_at_boundary[i] = error;
+    state.reduced_at_boundary[i] = result + error;
+    for (Field& since : state.since_boundary) since.value[i] = since.error[i] = 0;
+  }
+}
+
+const Field& Model::local(std::uint32_t rank, std::uint32_t event, bool at_end) { return state(position(event, at_end)).local[rank]; }
+
+const Field& Model::reduced(std::uint32_t event, bool at_end) { return state(position(event, at_end)).reduced; }
+
+void Model::forget_before(std::uint32_t event) {
+  const std::size_t keep = position(event, false);
+  while (states_.size() > 1 && first_ < keep) {
+    states_.pop_front();
+    ++first_;
+  }
+}
+
+Bounded Model::norm(const Field& reduced) const {
+  double squares = 0, error_squares = 0;
+  for (std::size_t i = 0; i < numel_; ++i) {
+    squares += reduced.value[i] * reduced.value[i];
+    if (!reduced.error.empty()) error_squares += reduced.error[i] * reduced.error[i];
+  }
+  const double norm = std::sqrt(squares);
+  // An engine may square and sum in fp32: n + 2 roundings at worst.
+  const double roundings = static_cast<double>(numel_ + 2) * facts_of(Dtype::float32).unit_roundoff();
+  return {norm, widened(std::sqrt(error_squares) + roundings * norm)};
+}
+
+}  // namespace gradledger::ref

@@ -1,0 +1,52 @@
+// The oracle: decides which passes a scenario needs, feeds a producer, and turns what it sees into a verdict.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ref/agreement.h"
+#include "ref/facts.h"
+#include "ref/finding.h"
+#include "ref/judge.h"
+#include "ref/ledger.h"
+#include "ref/probes.h"
+#include "sim/trace/producer.h"
+
+namespace gradledger::ref {
+
+struct OracleOptions {
+  Schedule schedule;            // of the primary pass
+  std::uint64_t seed = 0;       // of probes and random data
+  bool full_ledger = false;     // decode the applied gradient of every step, balanced or not
+  TraceSink* watch = nullptr;   // sees the primary pass too
+  std::uint32_t decode_max = 1024;  // contributions decoded at most
+};
+
+// One row for display: elements of a rank's share of the gradient that a step applied.
+struct AppliedRow {
+  std::uint32_t step = 0, event = 0, rank = 0;
+  std::string buffer;
+  std::vector<Contribution> columns;
+  LedgerRow row;
+};
+
+struct Verdict {
+  std::vector<Finding> findings;
+  std::vector<AppliedRow> applied;
+  RunFacts facts;
+  bool dyadic = true;                               // the ledger was held to equality
+  std::uint32_t contributions = 0, undecoded = 0;   // in the scenario; left out of decoding by the limit
+  std::uint32_t fingerprint_passes = 0, decode_passes = 0, value_passes = 0;
+  JudgeStatistics ledger, values, parameters;
+  std::uint64_t inconclusive_rows = 0;
+  std::vector<SnapshotKey> unbalanced;              // snapshots in which the ledger or a bound fails
+
+  bool clean() const { return findings.empty(); }
+};
+
+// Precondition: the scenario was admitted; producer, scenario and timeline outlive the call.
+Verdict judge(const Scenario& scenario, const Timeline& timeline, Producer& producer, const OracleOptions& options);
+
+}  // namespace gradledger::ref

@@ -1,0 +1,146 @@
+#include "ref/parameters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ref/dtype_facts.h"
+
+namespace gradledger::ref {
+
+ParameterJudge::ParameterJudge(const Scenario& scenario, const GradientSource& source)
+    : scenario_(scenario), source_(source), ranks_(scenario.world_size) {
+  const DtypeFacts fp32 = facts_of(Dtype::float32), model = facts_of(scenario.model_dtype);
+  fp32_ = {fp32.unit_roundoff(), fp32.tiny()};
+  model_ = {model.unit_roundoff(), model.tiny()};
+}
+
+void ParameterJudge::observe(const Observation& o) {
+  switch (o.role) {
+    case Role::applied_gradient: return apply(o);
+    case Role::parameter:
+    case Role::master_parameter:
+    case Role::optimizer_state: return check(o);
+    default: return;
+  }
+}
+
+ParameterJudge::Owned& ParameterJudge::owned(std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::uint32_t numel) {
+  for (Owned& o : ranks_[rank].owned)
+    if (o.parameter == parameter && o.offset == offset && o.weight.size() == numel) return o;
+  Owned& o = ranks_[rank].owned.emplace_back(Owned{parameter, offset, {}, {}, {}});
+  std::vector<double> initial(numel);
+  source_.initial_parameter(parameter, offset, initial);
+  for (double x : initial) o.weight.push_back({x, 0.0});  // representable in the model dtype, so exact in fp32
+  o.first_moment.assign(numel, {});
+  o.second_moment.assign(numel, {});
+  return o;
+}
+
+void ParameterJudge::apply(const Observation& o) {
+  RankState& state = ranks_[o.rank];
+  if (state.last_step_event != o.event) {
+    state.last_step_event = o.event;
+    ++state.steps;
+  }
+  std::vector<double> gradient;
+  for (const ObservedPiece& piece : o.pieces) {
+    if (piece.parameter < 0 || piece.numel == 0) continue;
+    gradient.resize(piece.numel);
+    read_stored(piece.dtype, piece.data, piece.numel, gradient.data());
+    Owned& mine = owned(o.rank, static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.numel);
+    for (std::size_t i = 0; i < gradient.size(); ++i) update(mine, i, {gradient[i], 0.0}, state.steps);
+  }
+}
+
+// The textbook formulas; each operation rounds once to fp32. Implementations associate differently and fuse: the last rounding is taken
+// four times more, which covers every ordering of the factors in the final update.
+void ParameterJudge::update(Owned& owned, std::size_t i, Bounded g, std::uint32_t step) const {
+  const OptimizerConfig& config = scenario_.engine.optimizer;
+  const Bounded lr = hyperparameter(config.learning_rate, fp32_);
+  const Bounded decay = hyperparameter(config.weight_decay, fp32_);
+  Bounded& weight = owned.weight[i];
+  const auto minus = [](Bounded x) { return Bounded{-x.value, x.error}; };
+  const auto reordered = [&](Bounded x) {
+    for (int extra = 0; extra < 4; ++extra) x = rounded(x, fp32_);
+    return x;
+  };
+  if (config.type != OptimizerType::adamw && config.weight_decay != 0) g = add(g, mul(decay, weight, fp32_), fp32_);
+  if (config.type == OptimizerType::sgd) {
+    weight = add(weight, minus(mul(lr, g, fp32_)), fp32_);
+    return;
+  }
+  const Bounded beta1 = hyperparameter(config.beta1, fp32_), rest1 = hyperparameter(1 - config.beta1, fp32_);
+  const Bounded beta2 = hyperparameter(config.beta2, fp32_), rest2 = hyperparameter(1 - config.beta2, fp32_);
+  const Bounded correction1 = hyperparameter(1 - std::pow(config.beta1, step), fp32_);
+  const Bounded correction2 = hyperparameter(1 - std::pow(config.beta2, step), fp32_);
+  Bounded& m = owned.first_moment[i];
+  Bounded& v = owned.second_moment[i];
+  m = add(mul(beta1, m, fp32_), mul(rest1, g, fp32_), fp32_);
+  v = add(mul(beta2, v, fp32_), mul(mul(rest2, g, fp32_), g, fp32_), fp32_);
+  const Bounded denominator = add(root(div(v, correction2, fp32_), fp32_), hyperparameter(config.epsilon, fp32_), fp32_);
+  Bounded change = mul(lr, div(div(m, correction1, fp32_), denominator, fp32_), fp32_);
+  if (config.type == OptimizerType::adamw && config.weight_decay != 0)
+    change = add(change, mul(lr, mul(decay, weight, fp32_), fp32_), fp32_);
+  weight = rounded(add(weight, minus(reordered(change)), fp32_), fp32_);
+}
+
+// An element of a snapshot is stepped by the rank itself, or by the rank that owns it.
+const Bounded* ParameterJudge::expected(const Observation& o, std::uint32_t parameter, std::uint32_t element) const {
+  for (std::uint32_t turn = 0; turn < ranks_.size(); ++turn) {
+    const RankState& state = ranks_[(o.rank + turn) % ranks_.size()];
+    if (state.last_step_event != o.event) continue;
+    for (const Owned& mine : state.owned) {
+      if (mine.parameter != parameter || element < mine.offset || element >= mine.offset + mine.weight.size()) continue;
+      const std::size_t i = element - mine.offset;
+      if (o.role != Role::optimizer_state) return &mine.weight[i];
+      return o.buffer.starts_with("exp_avg_sq") ? &mine.second_moment[i] : &mine.first_moment[i];
+    }
+  }
+  return nullptr;
+}
+
+void ParameterJudge::check(const Observation& o) {
+  ++statistics_.snapshots;
+  Mismatch mismatch;
+  double worst = -1;
+  std::vector<double> stored;
+  for (const ObservedPiece& piece : o.pieces) {
+    if (piece.parameter < 0) continue;
+    const auto p = static_cast<std::uint32_t>(piece.parameter);
+    stored.resize(piece.numel);
+    read_stored(piece.dtype, piece.data, piece.numel, stored.data());
+    for (std::uint32_t i = 0; i < piece.numel; ++i) {
+      const Bounded* reference = expected(o, p, piece.parameter_offset + i);
+      if (!reference) continue;  // nobody stepped it in this event: the step was skipped
+      ++statistics_.elements;
+      const Bounded due = o.role == Role::parameter ? rounded(*reference, model_) : *reference;
+      if (!std::isfinite(due.error) || !std::isfinite(due.value)) {
+        ++statistics_.inconclusive;
+        continue;
+      }
+      const double error = std::abs(stored[i] - due.value);
+      if (error <= due.error) {
+        if (due.error > 0) statistics_.tightest = std::max(statistics_.tightest, error / due.error);
+        continue;
+      }
+      ++mismatch.wrong_elements;
+      if (!mismatch.ranges.empty() && mismatch.ranges.back().parameter == p && mismatch.ranges.back().end == piece.parameter_offset + i)
+        ++mismatch.ranges.back().end;
+      else
+        mismatch.ranges.push_back({p, piece.parameter_offset + i, piece.parameter_offset + i + 1});
+      const double measure = std::isnan(error) || due.error == 0 ? HUGE_VAL : error / due.error;
+      if (measure <= worst) continue;
+      worst = measure;
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, piece.data + i * size_of(piece.dtype), size_of(piece.dtype));
+      mismatch.worst = {p, piece.parameter_offset + i, stored[i], due.value, due.error, bits, piece.dtype};
+    }
+  }
+  if (mismatch.wrong_elements == 0) return;
+  mismatch.key = {o.event, o.at_end, o.rank, std::string(o.buffer)};
+  mismatch.role = o.role;
+  mismatches_.push_back(std::move(mismatch));
+}
+
+}  // namespace gradledger::ref

@@ -1,0 +1,48 @@
+// Weights and optimizer state after each step: the fp64 update of the gradient that the step was seen to apply, with a derived bound.
+// Independent of whether that gradient was right.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ref/bounded.h"
+#include "ref/judge.h"
+
+namespace gradledger::ref {
+
+class ParameterJudge final : public TraceSink {
+ public:
+  ParameterJudge(const Scenario& scenario, const GradientSource& source);
+
+  void observe(const Observation& observation) override;
+
+  const std::vector<Mismatch>& mismatches() const { return mismatches_; }
+  const JudgeStatistics& statistics() const { return statistics_; }
+
+ private:
+  // The optimizer's view of the elements that one rank steps.
+  struct Owned {
+    std::uint32_t parameter, offset;
+    std::vector<Bounded> weight, first_moment, second_moment;
+  };
+  struct RankState {
+    std::vector<Owned> owned;
+    std::uint32_t last_step_event = never;
+    std::uint32_t steps = 0;
+  };
+
+  Owned& owned(std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::uint32_t numel);
+  void apply(const Observation& observation);
+  void update(Owned& owned, std::size_t i, Bounded gradient, std::uint32_t step) const;
+  void check(const Observation& observation);
+  const Bounded* expected(const Observation& observation, std::uint32_t parameter, std::uint32_t element) const;
+
+  const Scenario& scenario_;
+  const GradientSource& source_;
+  Rounding fp32_, model_;
+  std::vector<RankState> ranks_;
+  std::vector<Mismatch> mismatches_;
+  JudgeStatistics statistics_;
+};
+
+}  // namespace gradledger::ref

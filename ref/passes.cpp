@@ -1,0 +1,213 @@
+#include "ref/passes.h"
+
+#include <algorithm>
+
+#include "ref/parameters.h"
+#include "sim/base/hash.h"
+
+namespace gradledger::ref {
+namespace {
+
+// Lists the snapshots of gradient roles, or of the applied gradients alone.
+class SnapshotList final : public TraceSink {
+ public:
+  SnapshotList(const Timeline& timeline, bool all, std::vector<SeenSnapshot>& into) : timeline_(timeline), all_(all), into_(into) {}
+
+  void observe(const Observation& o) override {
+    if (o.role != Role::applied_gradient && !(all_ && holds_gradients(o.role))) return;
+    const Event& event = timeline_.events[o.event];
+    SeenSnapshot seen{{o.event, o.at_end, o.rank, std::string(o.buffer)}, o.role, event.step, {}};
+    if (o.at_end && event.kind == EventKind::step && event.updates) ++seen.step;
+    if (o.role == Role::applied_gradient)
+      for (const ObservedPiece& piece : o.pieces)
+        if (piece.parameter >= 0)
+          seen.layout.push_back({static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.parameter_offset + piece.numel});
+    into_.push_back(std::move(seen));
+  }
+
+ private:
+  const Timeline& timeline_;
+  bool all_;
+  std::vector<SeenSnapshot>& into_;
+};
+
+void add(JudgeStatistics& into, const JudgeStatistics& more) {
+  into.snapshots += more.snapshots;
+  into.elements += more.elements;
+  into.inconclusive += more.inconclusive;
+  into.tightest = std::max(into.tightest, more.tightest);
+}
+
+}  // namespace
+
+Passes::Passes(const Scenario& scenario, const Timeline& timeline, Producer& producer, const OracleOptions& options)
+    : scenario_(scenario),
+      timeline_(timeline),
+      producer_(producer),
+      options_(options),
+      range_(probe_range(scenario, timeline)),
+      ledger_(scenario, timeline, range_) {}
+
+void Passes::run(Verdict& verdict) {
+  const GradientKind kind = scenario_.gradients.kind;
+  verdict.dyadic = range_.dyadic;
+  value_pass(kind == GradientKind::probe ? GradientKind::normal : kind, true, verdict);
+  if (kind == GradientKind::probe) value_pass(GradientKind::adversarial, false, verdict);
+  fingerprint_passes(verdict);
+  want_snapshots();
+  if (range_.dyadic) decode(verdict);
+  else decode_without_fingerprint(verdict);
+}
+
+// Random, adversarial or given data, with every decision of the engine alive.
+void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
+  const std::uint64_t seed = hash_keys({options_.seed, scenario_.gradients.seed, static_cast<std::uint64_t>(kind)});
+  const auto source = value_source(scenario_, timeline_, kind, seed);
+  Model model(scenario_, timeline_, *source, Model::Mode::bounded);
+  PassJudge values(scenario_, timeline_, model, Model::Mode::bounded, scenario_.gradient_clipping());
+  ParameterJudge parameters(scenario_, *source);
+  AgreementJudge agreement(scenario_.world_size);
+  FactsSink facts(scenario_, timeline_);
+  Tee tee;
+  tee.add(&agreement);
+  tee.add(&parameters);
+  tee.add(&facts);
+  if (primary) tee.add(options_.watch);
+  tee.add(&values);  // last: it forgets what is past
+  RunOptions run;
+  run.schedule = options_.schedule;
+  const RunSummary summary = producer_.run(*source, run, tee);
+  ++verdict.value_passes;
+  add(verdict.values, values.statistics());
+  add(verdict.parameters, parameters.statistics());
+  const auto append = [](auto& into, const auto& more) { into.insert(into.end(), more.begin(), more.end()); };
+  append(evidence_.values, values.mismatches());
+  append(evidence_.parameters, parameters.mismatches());
+  append(evidence_.divergences, agreement.divergences());
+  if (primary) evidence_.facts = facts.take(summary);
+}
+
+void Passes::fingerprint_passes(Verdict& verdict) {
+  FingerprintSource source(timeline_, range_, options_.seed);
+  const Model::Mode mode = range_.dyadic ? Model::Mode::exact : Model::Mode::bounded;
+  RunOptions run;
+  run.linear = true;
+  const std::uint32_t passes = range_.dyadic ? source.passes() : 1;
+  for (std::uint32_t pass = 0; pass < passes; ++pass) {
+    source.set_pass(pass);
+    Model model(scenario_, timeline_, source, mode);
+    PassJudge judge(scenario_, timeline_, model, mode, 0.0);
+    SnapshotList list(timeline_, !range_.dyadic, evidence_.seen);
+    Tee tee;
+    if (pass == 0) tee.add(&list);
+    tee.add(&judge);
+    producer_.run(source, run, tee);
+    ++verdict.fingerprint_passes;
+    add(verdict.ledger, judge.statistics());
+    for (const Mismatch& mismatch : judge.mismatches()) {
+      const auto same = [&](const Mismatch& m) { return m.key == mismatch.key; };
+      if (std::none_of(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), same)) evidence_.fingerprint.push_back(mismatch);
+    }
+    if (pass > 0) continue;
+    evidence_.not_applied = judge.not_applied();
+    evidence_.not_reduced = judge.not_reduced();
+  }
+  std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
+}
+
+// Of each rank and window the first snapshot that does not balance, and the applied gradient.
+void Passes::want_snapshots() {
+  std::set<std::pair<std::uint32_t, std::uint32_t>> first_seen, unbalanced;
+  for (const Mismatch& mismatch : evidence_.fingerprint) {
+    if (first_seen.insert({mismatch.key.rank, mismatch.step}).second || mismatch.role == Role::applied_gradient) ledger_.want(mismatch.key);
+    unbalanced.insert({mismatch.key.rank, mismatch.step});
+  }
+  for (const SeenSnapshot& seen : evidence_.seen)
+    if (seen.role == Role::applied_gradient && (options_.full_ledger || !range_.dyadic || unbalanced.contains({seen.key.rank, seen.step})))
+      ledger_.want(seen.key);
+  if (range_.dyadic) return;
+  // Without equality the fingerprint may miss a contribution: decode what boundaries left behind as well.
+  for (const SeenSnapshot& seen : evidence_.seen) {
+    const Event& event = timeline_.events[seen.key.event];
+    if (event.kind == EventKind::backward && timeline_.backwards[event.ordinal].boundary && seen.role != Role::local_accumulator)
+      ledger_.want(seen.key);
+  }
+}
+
+Passes::Pairs Passes::all_contributions() const {
+  Pairs pairs;
+  for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
+    for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
+      if (timeline_.backwards[b].micro_batch[r] != no_contribution) pairs.emplace_back(b, r);
+  return pairs;
+}
+
+// Over the limit, the contributions of the first windows with something to decode come first.
+Passes::Pairs Passes::limited(Pairs pairs, Verdict& verdict) const {
+  verdict.contributions = static_cast<std::uint32_t>(pairs.size());
+  if (pairs.size() <= options_.decode_max) return pairs;
+  std::uint32_t first_step = timeline_.steps;
+  for (const auto& [key, entry] : ledger_.entries()) first_step = std::min(first_step, timeline_.events[key.event].step);
+  std::stable_sort(pairs.begin(), pairs.end(), [&](const auto& a, const auto& b) {
+    const auto distance = [&](const auto& pair) {
+      const std::uint32_t step = timeline_.backwards[pair.first].step;
+      return step >= first_step ? 2 * (step - first_step) : 2 * (first_step - step) + 1;
+    };
+    return distance(a) < distance(b);
+  });
+  verdict.undecoded = static_cast<std::uint32_t>(pairs.size()) - options_.decode_max;
+  pairs.resize(options_.decode_max);
+  std::sort(pairs.begin(), pairs.end());
+  return pairs;
+}
+
+void Passes::decode(Verdict& verdict) {
+  Pairs pairs = limited(all_contributions(), verdict);
+  if (ledger_.entries().empty()) {
+    verdict.undecoded = 0;
+    return;
+  }
+  ledger_.decode(producer_, pairs);
+  verdict.decode_passes += static_cast<std::uint32_t>(pairs.size());
+}
+
+// First the applied gradients and what boundaries left; where those do not balance, everything of the window, for the contributions that
+// are miscounted, to find the first event.
+void Passes::decode_without_fingerprint(Verdict& verdict) {
+  decode(verdict);
+  std::set<std::pair<std::uint32_t, std::uint32_t>> miscounted;  // backward, rank
+  std::set<std::pair<std::uint32_t, std::uint32_t>> windows;     // rank, step
+  for (const auto& [key, entry] : ledger_.entries()) {
+    for (const LedgerRow& row : ledger_.rows(entry))
+      for (std::size_t k = 0; k < entry.columns.size(); ++k)
+        if (row.observed[k] != row.expected[k]) {
+          miscounted.insert({entry.columns[k].backward, entry.columns[k].rank});
+          windows.insert({key.rank, entry.step});
+        }
+  }
+  if (miscounted.empty()) return;
+  Ledger earlier(scenario_, timeline_, range_);
+  for (const SeenSnapshot& seen : evidence_.seen)
+    if (windows.contains({seen.key.rank, seen.step}) && !ledger_.wants(seen.key)) earlier.want(seen.key);
+  const Pairs pairs(miscounted.begin(), miscounted.end());
+  earlier.decode(producer_, pairs);
+  verdict.decode_passes += static_cast<std::uint32_t>(pairs.size());
+  std::set<std::pair<std::uint32_t, std::uint32_t>> found;
+  for (const auto& [key, entry] : earlier.entries()) {
+    if (entry.columns.empty() || found.contains({key.rank, entry.step})) continue;
+    for (const LedgerRow& row : earlier.rows(entry)) {
+      if (row.observed == row.expected) continue;
+      // A stand-in for the fingerprint's mismatch: where the books first failed.
+      Mismatch mismatch;
+      mismatch.key = key;
+      mismatch.role = entry.role;
+      mismatch.step = entry.step;
+      evidence_.fingerprint.push_back(std::move(mismatch));
+      found.insert({key.rank, entry.step});
+      break;
+    }
+  }
+  std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
+}
+
+}  // namespace gradledger::ref

@@ -1,0 +1,59 @@
+// The passes of a judgement and what they leave behind, before anything is named.
+#pragma once
+
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "ref/oracle.h"
+
+namespace gradledger::ref {
+
+// A snapshot of a gradient role, as the fingerprint pass met it.
+struct SeenSnapshot {
+  SnapshotKey key;
+  Role role = Role::scratch;
+  std::uint32_t step = 0;
+  std::vector<ElementRange> layout;  // of applied gradients
+};
+
+struct Evidence {
+  RunFacts facts;
+  std::vector<Mismatch> fingerprint, values, parameters;
+  std::vector<Divergence> divergences;
+  std::map<std::uint32_t, std::vector<ElementRange>> not_applied, not_reduced;  // by event
+  std::vector<SeenSnapshot> seen;
+};
+
+class Passes {
+ public:
+  Passes(const Scenario& scenario, const Timeline& timeline, Producer& producer, const OracleOptions& options);
+
+  // Runs everything; statistics go into the verdict.
+  void run(Verdict& verdict);
+
+  Evidence& evidence() { return evidence_; }
+  Ledger& ledger() { return ledger_; }
+
+ private:
+  using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;  // backward, rank
+
+  void value_pass(GradientKind kind, bool primary, Verdict& verdict);
+  void fingerprint_passes(Verdict& verdict);
+  void want_snapshots();
+  void decode(Verdict& verdict);
+  void decode_without_fingerprint(Verdict& verdict);
+  Pairs all_contributions() const;
+  Pairs limited(Pairs pairs, Verdict& verdict) const;
+
+  const Scenario& scenario_;
+  const Timeline& timeline_;
+  Producer& producer_;
+  OracleOptions options_;
+  ProbeRange range_;
+  Ledger ledger_;
+  Evidence evidence_;
+};
+
+}  // namespace gradledger::ref

@@ -1,0 +1,223 @@
+#include "ref/probes.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "ref/dtype_facts.h"
+#include "sim/base/hash.h"
+
+namespace gradledger::ref {
+namespace {
+
+bool power_of_two(double x) {
+  int exponent;
+  return std::isfinite(x) && x > 0 && std::frexp(x, &exponent) == 0.5;
+}
+
+double initial_loss_scale(const Scenario& scenario) {
+  const Fp16Config& fp16 = scenario.engine.config.fp16;
+  if (!fp16.enabled) return 1.0;
+  return fp16.loss_scale > 0 ? fp16.loss_scale : std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power));
+}
+
+std::uint32_t contributions_max(const Timeline& timeline) {
+  std::uint32_t most = 1;
+  for (const auto& ranks : timeline.micro_batches) {
+    std::uint32_t sum = 0;
+    for (std::uint32_t m : ranks) sum += m;
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+}  // namespace
+
+ProbeRange probe_range(const Scenario& scenario, const Timeline& timeline) {
+  ProbeRange range;
+  const DeepSpeedConfig& config = scenario.engine.config;
+  const double scale = initial_loss_scale(scenario);
+  range.dyadic = power_of_two(scenario.divisor()) && power_of_two(config.gradient_accumulation_steps) && power_of_two(scenario.world_size) &&
+                 power_of_two(config.gradient_predivide_factor) && power_of_two(scale);
+  range.precision = std::min({facts_of(scenario.model_dtype).precision, facts_of(scenario.grad_accum_dtype()).precision,
+                              facts_of(scenario.communication_dtype()).precision});
+  range.unit = std::bit_ceil(config.gradient_accumulation_steps) / std::exp2(std::ceil(std::log2(scale)));
+  // Sums stay below 2^(precision - 1): one bit to spare, so that a wrong sum cannot be rounded into the right one.
+  const std::uint32_t sum_max = 1u << (range.precision - 1);
+  constexpr std::uint32_t least_value_max = 8;
+  const std::uint32_t all = contributions_max(timeline);
+  range.lit_max = std::clamp(sum_max / least_value_max, 1u, all);
+  range.value_max = std::min(sum_max / range.lit_max, 1u << 20);
+  return range;
+}
+
+// ---- fingerprints -----------------------------------------------------------------------------------------------------------------
+
+FingerprintSource::FingerprintSource(const Timeline& timeline, const ProbeRange& range, std::uint64_t seed)
+    : timeline_(timeline), range_(range), seed_(seed) {
+  const std::uint32_t all = contributions_max(timeline);
+  classes_ = (all + range.lit_max - 1) / range.lit_max;
+}
+
+void FingerprintSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
+                                 std::span<double> out) const {
+  // Contributions of a window are numbered rank by rank; neighbours lie in different classes, and elements turn the wheel.
+  const Backward& b = timeline_.backwards[backward];
+  std::uint32_t number = b.micro_batch[rank];
+  for (std::uint32_t r = 0; r < rank; ++r) number += timeline_.micro_batches[b.step][r];
+  const std::uint32_t round = pass_ / classes_, turn = pass_ % classes_;
+  const std::uint64_t stream = hash_keys({seed_, round, backward, rank, parameter});
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::uint64_t element = offset + i;
+    if (classes_ > 1 && (number + element + turn) % classes_ != 0) {
+      out[i] = 0.0;
+      continue;
+    }
+    const std::uint64_t word = mix(stream ^ mix(element));
+    out[i] = range_.unit * static_cast<double>(1 + (word >> 32) % range_.value_max);
+  }
+}
+
+// ---- one contribution ---------------------------------------------------------------------------------------------------------------
+
+double SingleSource::probe(std::uint32_t parameter, std::uint32_t element) const {
+  // Odd, five bits: three more than bf16 has are left for what coefficients add.
+  const std::uint64_t word = hash_keys({parameter, element});
+  return range_.unit * static_cast<double>(probe_min + 2 * static_cast<int>(word % ((probe_max - probe_min) / 2 + 1)));
+}
+
+void SingleSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
+                            std::span<double> out) const {
+  const bool lit = backward == backward_ && rank == rank_;
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = lit ? probe(parameter, offset + static_cast<std::uint32_t>(i)) : 0.0;
+}
+
+// ---- values -------------------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// An integer of `bits` bits, signed, about normal: the sum of twelve uniform ones (Irwin and Hall), exact on every machine.
+double about_normal(std::uint64_t key, int bits) {
+  std::int64_t sum = 0;
+  for (int word = 0; word < 3; ++word) {
+    const std::uint64_t random = mix(key + static_cast<std::uint64_t>(word));
+    for (int part = 0; part < 4; ++part) sum += static_cast<std::int64_t>((random >> (16 * part)) & 0xFFFF) - 0x8000;
+  }
+  // |sum| <= 12 x 2^15 < 2^19: keep the leading bits of a magnitude that is often near 2^16.
+  const int drop = std::max(0, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::abs(sum)))) - bits);
+  const std::int64_t kept = std::abs(sum) >> drop << drop;
+  return (sum < 0 ? -1.0 : 1.0) * std::ldexp(static_cast<double>(kept), -16);
+}
+
+class RandomSource : public GradientSource {
+ public:
+  RandomSource(const Scenario& scenario, const Timeline& timeline, std::uint64_t seed)
+      : scenario_(scenario), timeline_(timeline), seed_(seed), bits_(facts_of(scenario.model_dtype).precision) {
+    // What is deposited is scale x gradient / ga: keep it and its sums well inside fp16.
+    const double scale = initial_loss_scale(scenario);
+    const double room = scenario.model_dtype == Dtype::float16 ? facts_of(Dtype::float16).largest() / 64 : 4096.0;
+    const double terms = std::bit_ceil(contributions_max(timeline) * scenario.gradients.samples_per_micro_batch);
+    const double largest = scale * 4 * terms;
+    magnitude_ = std::min(1.0, std::exp2(std::floor(std::log2(room / largest))));
+  }
+
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
+                std::span<double> out) const override {
+    const std::uint32_t samples = scenario_.gradients.samples_per_micro_batch;
+    const Backward& b = timeline_.backwards[backward];
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::uint64_t element = offset + i;
+      double sum = 0;
+      for (std::uint32_t s = 0; s < samples; ++s) {
+        const std::uint64_t sample = std::uint64_t{b.micro_batch[rank]} * samples + s;
+        sum += one_sample(b.step, sample, rank, parameter, element);
+      }
+      out[i] = representable(sum / samples);
+    }
+  }
+
+  void initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = about_normal(hash_keys({seed_, 0x7061u, parameter, offset + i}), bits_);
+  }
+
+ protected:
+  virtual double one_sample(std::uint32_t step, std::uint64_t sample, std::uint32_t rank, std::uint32_t parameter, std::uint64_t element) const {
+    const double x = about_normal(hash_keys({seed_, step, sample, rank, parameter, element}), bits_);
+    if (scenario_.gradients.samples_per_micro_batch == 1) return magnitude_ * x;
+    // Means of several samples must be exact, so that equal samples divided differently into micro-batches are equal data: a fixed point
+    // with room for the sum.
+    const int fraction_bits = std::max(0, bits_ - 3 - static_cast<int>(std::bit_width(scenario_.gradients.samples_per_micro_batch - 1)));
+    return magnitude_ * std::ldexp(std::nearbyint(std::ldexp(std::clamp(x, -3.0, 3.0), fraction_bits)), -fraction_bits);
+  }
+
+  // The nearest value with the model dtype's precision; gradients are inputs, so how they were rounded does not matter.
+  double representable(double x) const {
+    if (x == 0) return 0;
+    int exponent;
+    const double fraction = std::frexp(x, &exponent);
+    return std::ldexp(std::nearbyint(std::ldexp(fraction, bits_)), exponent - bits_);
+  }
+
+  const Scenario& scenario_;
+  const Timeline& timeline_;
+  std::uint64_t seed_;
+  int bits_;
+  double magnitude_ = 1.0;
+};
+
+// Cancellation, swamping and subnormals, each on every third element.
+class AdversarialSource final : public RandomSource {
+ public:
+  using RandomSource::RandomSource;
+
+ protected:
+  double one_sample(std::uint32_t step, std::uint64_t sample, std::uint32_t rank, std::uint32_t parameter, std::uint64_t element) const override {
+    const double x = RandomSource::one_sample(step, sample, rank, parameter, element);
+    switch (element % 3) {
+      case 0: {  // large terms of opposite sign on alternating samples, a small rest
+        const double large = magnitude_ * (2.0 + static_cast<double>(element % 7) / 8);
+        return (sample % 2 == 0 ? large : -large) + std::ldexp(x, -6);
+      }
+      case 1:  // the first sample swamps those that follow
+        return sample == 0 ? magnitude_ * 4.0 : std::ldexp(magnitude_, -bits_ + 2) * (1.0 + static_cast<double>(element % 5));
+      default:  // near the smallest values of the model dtype, so that sums are subnormal
+        return facts_of(scenario_.model_dtype).tiny() * static_cast<double>(1 + (hash_keys({element, sample, rank}) % 64));
+    }
+  }
+};
+
+class GivenSource final : public GradientSource {
+ public:
+  GivenSource(const Scenario& scenario, const Timeline& timeline) : values_(*scenario.gradients.values), timeline_(timeline) {
+    std::uint32_t at = 0;
+    for (const Parameter& p : scenario.parameters) {
+      offset_.push_back(at);
+      at += p.numel;
+    }
+  }
+
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
+                std::span<double> out) const override {
+    const std::vector<double>& flat = values_[timeline_.backwards[backward].data[rank]][rank];
+    std::copy_n(flat.begin() + offset_[parameter] + offset, out.size(), out.begin());
+  }
+
+ private:
+  const GivenValues& values_;
+  const Timeline& timeline_;
+  std::vector<std::uint32_t> offset_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSource> value_source(const Scenario& scenario, const Timeline& timeline, GradientKind kind, std::uint64_t seed) {
+  switch (kind) {
+    case GradientKind::values: return std::make_unique<GivenSource>(scenario, timeline);
+    case GradientKind::adversarial: return std::make_unique<AdversarialSource>(scenario, timeline, seed);
+    case GradientKind::probe:
+    case GradientKind::normal: return std::make_unique<RandomSource>(scenario, timeline, seed);
+  }
+  return nullptr;
+}
+
+}  // namespace gradledger::ref

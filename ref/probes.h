@@ -1,0 +1,72 @@
+// The data that the oracle feeds to a producer: integer probes whose sums are exact in every format on the way, single contributions for
+// decoding, random and adversarial gradients, and the user's own values.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/timeline.h"
+#include "sim/trace/producer.h"
+
+namespace gradledger::ref {
+
+// What the scenario's formats and divisors allow.
+struct ProbeRange {
+  bool dyadic = false;           // every divisor and scale on the way is a power of two: probes can be held to equality
+  int precision = 8;             // bits of the narrowest format
+  double unit = 1.0;             // a probe of n is a gradient of n x unit, chosen so that what is deposited is about n
+  std::uint32_t lit_max = 1;     // contributions of one window that may be lit on one element at a time
+  std::uint32_t value_max = 1;   // probes are integers from 1 to this; lit_max x value_max has a bit to spare in the precision
+};
+
+ProbeRange probe_range(const Scenario& scenario, const Timeline& timeline);
+
+// Every element of every contribution holds its own random integer, or is dark in this pass. Over `passes()` passes each contribution is
+// lit on each element at least once for every round.
+class FingerprintSource final : public GradientSource {
+ public:
+  FingerprintSource(const Timeline& timeline, const ProbeRange& range, std::uint64_t seed);
+
+  static constexpr std::uint32_t rounds = 2;
+  std::uint32_t passes() const { return classes_ * rounds; }
+  void set_pass(std::uint32_t pass) { pass_ = pass; }
+
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
+                std::span<double> out) const override;
+
+ private:
+  const Timeline& timeline_;
+  ProbeRange range_;
+  std::uint64_t seed_;
+  std::uint32_t classes_ = 1;  // contributions of a window are divided into this many classes, one lit at a time
+  std::uint32_t pass_ = 0;
+};
+
+// One contribution alone: an odd integer that differs between elements, so that coefficients are read by division and an element out of
+// place gives a ratio that no coefficient has.
+class SingleSource final : public GradientSource {
+ public:
+  explicit SingleSource(const ProbeRange& range) : range_(range) {}
+
+  void light(std::uint32_t backward, std::uint32_t rank) {
+    backward_ = backward;
+    rank_ = rank;
+  }
+  static constexpr int probe_min = 17, probe_max = 31;  // odd, in units
+  double probe(std::uint32_t parameter, std::uint32_t element) const;
+
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
+                std::span<double> out) const override;
+
+ private:
+  ProbeRange range_;
+  std::uint32_t backward_ = never;
+  std::uint32_t rank_ = 0;
+};
+
+// Gradients of the value passes, representable in the model dtype, with initial weights. `kind` is normal, adversarial or values.
+std::unique_ptr<GradientSource> value_source(const Scenario& scenario, const Timeline& timeline, GradientKind kind, std::uint64_t seed);
+
+}  // namespace gradledger::ref

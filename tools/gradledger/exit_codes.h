@@ -1,0 +1,24 @@
+// What the command's exit code means. docs/command-line.md is held against this table by a test.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace gradledger::tool {
+
+enum ExitCode : int { clean = 0, findings = 1, bad_input = 2, internal_error = 3, unavailable = 4 };
+
+struct ExitCodeInfo {
+  ExitCode code;
+  std::string_view meaning;
+};
+
+inline constexpr std::array<ExitCodeInfo, 5> exit_codes{{
+    {clean, "clean: no findings; gate: every scenario as expected"},
+    {findings, "findings; gate: a scenario is not as expected"},
+    {bad_input, "bad input: an option, a file or a scenario is not right"},
+    {internal_error, "internal error: a bug in gradledger"},
+    {unavailable, "not available on this machine, such as a GPU"},
+}};
+
+}  // namespace gradledger::tool

@@ -1,0 +1,202 @@
+#include "tools/gradledger/expectations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "ref/describe.h"
+#include "ref/dtype_facts.h"
+#include "ref/model.h"
+#include "sim/base/hash.h"
+#include "sim/execution/host_executor.h"
+
+namespace gradledger::tool {
+namespace {
+
+using ref::Finding;
+
+// Weights are quotients of small integers in fp64: equal up to a few roundings of it.
+bool same_weight(double a, double b) {
+  return std::abs(a - b) <= 8 * std::numeric_limits<double>::epsilon() * std::max(std::abs(a), std::abs(b));
+}
+
+class Matcher {
+ public:
+  Matcher(const Loaded& loaded, const ref::Verdict& verdict) : loaded_(loaded), verdict_(verdict) {}
+
+  std::vector<std::string> run() {
+    findings();
+    collectives();
+    allocations();
+    for (const std::string& value : verdict_.facts.unmet_values) out_.push_back(value);
+    return std::move(out_);
+  }
+
+ private:
+  void findings() {
+    const std::vector<ExpectedFinding>& expected = loaded_.scenario.expect.findings;
+    std::vector<bool> met(expected.size(), false);
+    std::set<std::string> surplus;
+    for (const Finding& f : verdict_.findings) {
+      bool matched = false;
+      std::string why;
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        if (expected[i].finding != name_of(f.finding)) continue;
+        const std::string reason = misfit(expected[i], f);
+        if (reason.empty()) matched = met[i] = true;
+        else why = reason;
+      }
+      if (matched) continue;
+      const std::string what = why.empty() ? "not expected: " + f.sentence : fmt::format("{} in step {}, rank {}: {}", name_of(f.finding), f.step, f.rank, why);
+      if (surplus.insert(std::string(name_of(f.finding)) + (why.empty() ? "" : why)).second) out_.push_back(what);
+    }
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      if (!met[i]) out_.push_back(fmt::format("expected and not reported: {}{}", expected[i].finding, expected[i].contributions ? " of " + expected[i].contributions->text() : ""));
+  }
+
+  std::string misfit(const ExpectedFinding& expected, const Finding& f) const {
+    if (expected.contributions) {
+      const std::string difference = contribution_difference(*expected.contributions, f);
+      if (!difference.empty()) return difference;
+    }
+    for (const ref::Miscounted& m : f.contributions) {
+      const std::optional<double>& due = m.contribution.rank == f.rank ? expected.own : expected.peer;
+      if (due && !same_weight(*due, m.observed))
+        return fmt::format("micro-batch {} of rank {} weighs {}, expected {}", m.contribution.micro_batch, m.contribution.rank, ref::weight_text(m.observed), ref::weight_text(*due));
+    }
+    if (expected.lost_weight && !same_weight(*expected.lost_weight, f.lost_weight))
+      return fmt::format("{} of the window's weight is missing, expected {}", ref::weight_text(f.lost_weight), ref::weight_text(*expected.lost_weight));
+    return "";
+  }
+
+  // The miscounted contributions must be those of the window (stale ones: of earlier windows) for which the condition holds.
+  std::string contribution_difference(const Predicate& condition, const Finding& f) const {
+    std::set<Contribution> observed;
+    for (const ref::Miscounted& m : f.contributions) observed.insert(m.contribution);
+    const bool stale = f.finding == ref::FindingClass::stale_gradient;
+    const Timeline& timeline = loaded_.timeline;
+    for (std::uint32_t b = 0; b < timeline.backwards.size(); ++b) {
+      const std::uint32_t step = timeline.backwards[b].step;
+      if (stale ? step >= f.step : step != f.step) continue;
+      for (std::uint32_t r = 0; r < timeline.world_size; ++r) {
+        if (timeline.backwards[b].micro_batch[r] == no_contribution) continue;
+        const Contribution c = timeline.contribution(b, r);
+        const bool due = condition.holds(c, timeline.micro_batches[step][r]);
+        if (due != observed.contains(c))
+          return fmt::format("micro-batch {} of rank {} in step {} is {}miscounted, expected it {}", c.micro_batch, c.rank, c.step, due ? "not " : "", due ? "to be" : "not to be");
+      }
+    }
+    return "";
+  }
+
+  void collectives() {
+    for (const auto& [purpose, expected] : loaded_.scenario.expect.collectives) {
+      const auto counted = verdict_.facts.collectives.find(purpose);
+      for (std::uint32_t r = 0; r < loaded_.scenario.world_size; ++r) {
+        for (std::uint32_t step = 0; step < loaded_.timeline.steps; ++step) {
+          if (step + 1 == loaded_.timeline.steps && loaded_.timeline.open_window) continue;
+          const std::uint32_t count = counted == verdict_.facts.collectives.end() || counted->second[r].empty() ? 0 : counted->second[r][step];
+          if (expected.per_step && count != *expected.per_step)
+            return out_.push_back(fmt::format("rank {} issues {} {} collectives in step {}, expected {}", r, count, purpose, step, *expected.per_step));
+          if (expected.at_most_per_step && count > *expected.at_most_per_step)
+            return out_.push_back(fmt::format("rank {} issues {} {} collectives in step {}, expected at most {}", r, count, purpose, step, *expected.at_most_per_step));
+        }
+      }
+    }
+  }
+
+  void allocations() {
+    for (const std::string& name : loaded_.scenario.expect.not_allocated)
+      if (std::binary_search(verdict_.facts.allocated.begin(), verdict_.facts.allocated.end(), name))
+        out_.push_back(fmt::format("{} is allocated, expected it not to be", name));
+  }
+
+  const Loaded& loaded_;
+  const ref::Verdict& verdict_;
+  std::vector<std::string> out_;
+};
+
+// What each step applied, with the bound of a correct engine.
+class AppliedValues final : public TraceSink {
+ public:
+  AppliedValues(const Loaded& loaded, ref::Model& model) : model_(model), values_(loaded.timeline.steps), bounds_(loaded.timeline.steps), timeline_(loaded.timeline) {}
+
+  void observe(const Observation& o) override {
+    if (o.role != Role::applied_gradient) return;
+    const std::uint32_t step = timeline_.events[o.event].step;
+    std::vector<double>& values = values_[step];
+    std::vector<double>& bounds = bounds_[step];
+    values.resize(model_.numel(), std::nan(""));
+    bounds.resize(model_.numel(), 0);
+    const ref::Field& field = model_.reduced(o.event, false);
+    const double fp32 = ref::facts_of(Dtype::float32).unit_roundoff();
+    std::vector<double> stored;
+    for (const ObservedPiece& piece : o.pieces) {
+      if (piece.parameter < 0) continue;
+      stored.resize(piece.numel);
+      ref::read_stored(piece.dtype, piece.data, piece.numel, stored.data());
+      const std::size_t base = model_.offset(static_cast<std::uint32_t>(piece.parameter)) + piece.parameter_offset;
+      for (std::uint32_t i = 0; i < piece.numel; ++i) {
+        values[base + i] = stored[i] / o.scale;
+        bounds[base + i] = field.error[base + i] + 3 * fp32 * std::abs(field.value[base + i]);
+      }
+    }
+  }
+
+  const std::vector<std::vector<double>>& values() const { return values_; }
+  const std::vector<std::vector<double>>& bounds() const { return bounds_; }
+
+ private:
+  ref::Model& model_;
+  std::vector<std::vector<double>> values_, bounds_;
+  const Timeline& timeline_;
+};
+
+struct Applied {
+  std::vector<std::vector<double>> values, bounds;
+};
+
+Applied applied_by(const Loaded& loaded, const Options& options) {
+  const GradientKind kind = loaded.scenario.gradients.kind == GradientKind::probe ? GradientKind::normal : loaded.scenario.gradients.kind;
+  const auto source = ref::value_source(loaded.scenario, loaded.timeline, kind, hash_keys({options.seed, loaded.scenario.gradients.seed}));
+  ref::Model model(loaded.scenario, loaded.timeline, *source, ref::Model::Mode::bounded);
+  AppliedValues sink(loaded, model);
+  HostExecutor producer(loaded.scenario, loaded.timeline);
+  RunOptions run;
+  run.schedule.seed = options.seed;
+  run.linear = true;  // clipping would hide a difference of scale
+  producer.run(*source, run, sink);
+  return {sink.values(), sink.bounds()};
+}
+
+}  // namespace
+
+std::vector<std::string> unmet(const Loaded& loaded, const ref::Verdict& verdict) { return Matcher(loaded, verdict).run(); }
+
+Result<bool> applied_agree(const Loaded& one, const Loaded& other, const Options& options) {
+  const std::string where = one.path.string() + ": /expect/comparison/with";
+  const auto sizes = [](const Scenario& s) {
+    std::vector<std::uint32_t> out;
+    for (const Parameter& p : s.parameters) out.push_back(p.numel);
+    return out;
+  };
+  if (sizes(one.scenario) != sizes(other.scenario) || one.scenario.world_size != other.scenario.world_size)
+    return InputError{where, "names a scenario with another world or other parameters; expected the same"};
+  const Applied a = applied_by(one, options), b = applied_by(other, options);
+  std::uint64_t compared = 0;
+  bool agree = true;
+  for (std::size_t step = 0; step < std::min(a.values.size(), b.values.size()); ++step) {
+    for (std::size_t i = 0; i < std::min(a.values[step].size(), b.values[step].size()); ++i) {
+      ++compared;
+      const double difference = std::abs(a.values[step][i] - b.values[step][i]);
+      if (!(difference <= a.bounds[step][i] + b.bounds[step][i])) agree = false;
+    }
+  }
+  if (compared == 0) return InputError{where, "leaves nothing to compare: no step applies a gradient in both"};
+  return agree;
+}
+
+}  // namespace gradledger::tool

@@ -1,0 +1,120 @@
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/expectations.h"
+#include "tools/gradledger/report.h"
+#include "tools/gradledger/verbs.h"
+
+namespace gradledger::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Files as given; folders searched for *.json, leaving out schemas and gradient tables.
+Result<std::vector<fs::path>> scenario_files(const std::vector<std::string>& paths) {
+  std::set<fs::path> files;
+  for (const std::string& path : paths) {
+    std::error_code failed;
+    if (!fs::exists(path, failed)) return InputError{path, "does not exist; expected a scenario file or a folder"};
+    if (!fs::is_directory(path, failed)) {
+      files.insert(path);
+      continue;
+    }
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path, failed)) {
+      const std::string name = entry.path().filename().string();
+      if (entry.is_regular_file() && name.ends_with(".json") && !name.ends_with(".schema.json") && !name.ends_with(".gradients.json")) files.insert(entry.path());
+    }
+    if (failed) return InputError{path, "cannot be searched: " + failed.message()};
+  }
+  if (files.empty()) return InputError{paths.front(), "holds no scenario; a gate over nothing does not pass"};
+  return std::vector<fs::path>(files.begin(), files.end());
+}
+
+struct Outcome {
+  std::string name;
+  std::string expected, reported;
+  std::vector<std::string> unmet;
+  bool input_error = false;
+};
+
+std::string classes_of(const std::set<std::string>& names) { return names.empty() ? "clean" : fmt::format("{}", fmt::join(names, ", ")); }
+
+std::optional<InputError> compare(const Loaded& loaded, const Options& options, Outcome& outcome) {
+  if (!loaded.scenario.expect.comparison) return std::nullopt;
+  const ExpectedComparison& comparison = *loaded.scenario.expect.comparison;
+  const auto other = load(loaded.path.parent_path() / comparison.with, options);
+  if (!other) return InputError{loaded.path.string() + ": /expect/comparison/with", other.error().text()};
+  const auto agree = applied_agree(loaded, **other, options);
+  if (!agree) return agree.error();
+  if (*agree != comparison.agree)
+    outcome.unmet.push_back(fmt::format("the applied gradients {} those of {}, expected them to {}", *agree ? "agree with" : "differ from", comparison.with, comparison.agree ? "agree" : "differ"));
+  return std::nullopt;
+}
+
+Outcome gate_one(const fs::path& path, const Options& options) {
+  Outcome outcome{path.string(), "", "", {}, false};
+  const auto fail = [&](const InputError& error) {
+    outcome.unmet.push_back(error.text());
+    outcome.input_error = true;
+  };
+  const auto loaded = load(path, options);
+  if (!loaded) {
+    fail(loaded.error());
+    return outcome;
+  }
+  outcome.name = (*loaded)->scenario.name;
+  const ref::Verdict verdict = judge(**loaded, options, nullptr);
+  std::set<std::string> expected, reported;
+  for (const ExpectedFinding& f : (*loaded)->scenario.expect.findings) expected.insert(f.finding);
+  for (const ref::Finding& f : verdict.findings) reported.insert(std::string(name_of(f.finding)));
+  outcome.expected = classes_of(expected);
+  outcome.reported = classes_of(reported);
+  outcome.unmet = unmet(**loaded, verdict);
+  if (const auto error = compare(**loaded, options, outcome)) fail(*error);
+  return outcome;
+}
+
+nlohmann::ordered_json outcome_json(const Outcome& o) {
+  return {{"scenario", o.name}, {"passed", o.unmet.empty()}, {"expected", o.expected}, {"reported", o.reported}, {"unmet", o.unmet}};
+}
+
+}  // namespace
+
+int gate(const std::vector<std::string>& paths, const Options& options) {
+  if (const auto code = unavailable_producer(options)) return *code;
+  const auto files = scenario_files(paths);
+  if (!files) {
+    complain(files.error());
+    return bad_input;
+  }
+  std::vector<Outcome> outcomes;
+  std::set<std::string> names;
+  for (const fs::path& file : *files) {
+    outcomes.push_back(gate_one(file, options));
+    if (!names.insert(outcomes.back().name).second) outcomes.back().unmet.push_back("the name is taken by another scenario of the corpus");
+    if (options.json) fmt::print("{}\n", outcome_json(outcomes.back()).dump());
+  }
+  const auto passed = std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.unmet.empty(); });
+  const bool input_error = std::any_of(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.input_error; });
+  if (!options.json) {
+    std::size_t width = 8, expected_width = 8;
+    for (const Outcome& o : outcomes) {
+      width = std::max(width, o.name.size());
+      expected_width = std::max(expected_width, o.expected.size());
+    }
+    fmt::print("{:6}  {:<{}}  {:<{}}  {}\n", "", "scenario", width, "expected", expected_width, "reported");
+    for (const Outcome& o : outcomes) {
+      fmt::print("{:6}  {:<{}}  {:<{}}  {}\n", o.unmet.empty() ? "ok" : "FAILED", o.name, width, o.expected, expected_width, o.reported);
+      for (const std::string& line : o.unmet) fmt::print("        {}\n", line);
+    }
+    fmt::print("{} passed, {} failed\n", passed, outcomes.size() - static_cast<std::size_t>(passed));
+  }
+  if (input_error) return bad_input;
+  return static_cast<std::size_t>(passed) == outcomes.size() ? clean : findings;
+}
+
+}  // namespace gradledger::tool

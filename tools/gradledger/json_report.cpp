@@ -1,0 +1,111 @@
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "ref/describe.h"
+#include "tools/gradledger/report.h"
+
+namespace gradledger::tool {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json elements_json(const Scenario& scenario, const std::vector<ref::ElementRange>& elements) {
+  ordered_json out = ordered_json::array();
+  for (const ref::ElementRange& e : elements)
+    out.push_back({{"parameter", scenario.parameters[e.parameter].name}, {"begin", e.begin}, {"end", e.end}});
+  return out;
+}
+
+ordered_json number_json(double x) {
+  if (std::isfinite(x)) return x;
+  return fmt::format("{}", x);
+}
+
+ordered_json finding_json(const Loaded& loaded, const ref::Finding& f) {
+  ordered_json out;
+  out["class"] = name_of(f.finding);
+  out["step"] = f.step;
+  out["event"] = f.event;
+  out["pointer"] = loaded.timeline.pointers[loaded.timeline.events[f.event].item];
+  out["rank"] = f.rank;
+  out["buffer"] = f.buffer;
+  out["role"] = name_of(f.role);
+  out["elements"] = elements_json(loaded.scenario, f.elements);
+  out["contributions"] = ordered_json::array();
+  for (const ref::Miscounted& m : f.contributions)
+    out["contributions"].push_back({{"step", m.contribution.step},
+                                    {"rank", m.contribution.rank},
+                                    {"micro_batch", m.contribution.micro_batch},
+                                    {"expected", number_json(m.expected)},
+                                    {"observed", number_json(m.observed)}});
+  if (f.worst) {
+    const ref::WorstElement& w = *f.worst;
+    out["worst"] = {{"parameter", loaded.scenario.parameters[w.parameter].name},
+                    {"element", w.element},
+                    {"observed", number_json(w.observed)},
+                    {"observed_hex", fmt::format("{:a}", w.observed)},
+                    {"observed_bits", fmt::format("0x{:0{}x}", w.bits, 2 * size_of(w.dtype))},
+                    {"expected", number_json(w.expected)},
+                    {"expected_hex", fmt::format("{:a}", w.expected)},
+                    {"error", number_json(w.error())},
+                    {"bound", number_json(w.bound)}};
+    if (w.bound > 0) out["worst"]["error_over_bound"] = number_json(w.error() / w.bound);
+  }
+  out["first_event"] = f.first_event;
+  out["lost_weight"] = f.lost_weight;
+  out["excess_weight"] = f.excess_weight;
+  out["also_in"] = f.also_in;
+  out["sentence"] = f.sentence;
+  return out;
+}
+
+ordered_json ledger_json(const Loaded& loaded, const ref::AppliedRow& row) {
+  ordered_json out{{"step", row.step}, {"event", row.event}, {"rank", row.rank}, {"buffer", row.buffer}, {"elements", elements_json(loaded.scenario, row.row.elements)}};
+  out["weights"] = ordered_json::array();
+  for (std::size_t k = 0; k < row.columns.size(); ++k) {
+    const Contribution& c = row.columns[k];
+    if (row.row.observed[k] == 0 && row.row.expected[k] == 0) continue;
+    out["weights"].push_back({{"step", c.step}, {"rank", c.rank}, {"micro_batch", c.micro_batch}, {"observed", number_json(row.row.observed[k])}, {"expected", number_json(row.row.expected[k])}});
+  }
+  return out;
+}
+
+ordered_json statistics_json(const ref::JudgeStatistics& s) {
+  return {{"snapshots", s.snapshots}, {"elements", s.elements}, {"inconclusive", s.inconclusive}, {"largest_error_over_bound", s.tightest}};
+}
+
+}  // namespace
+
+ordered_json json_report(const Loaded& loaded, const Options& options, const ref::Verdict& verdict) {
+  const Scenario& s = loaded.scenario;
+  ordered_json out;
+  out["schema_version"] = 1;
+  out["command"] = repeat_command(loaded.path, options);
+  out["scenario"] = s.name;
+  out["file"] = loaded.path.string();
+  out["engine"] = loaded.engine;
+  out["as_of"] = s.engine.as_of.base;
+  out["world_size"] = s.world_size;
+  out["producer"] = options.producer;
+  out["seed"] = options.seed;
+  out["verdict"] = verdict.clean() ? "clean" : "findings";
+  out["findings"] = ordered_json::array();
+  for (const ref::Finding& f : verdict.findings) out["findings"].push_back(finding_json(loaded, f));
+  out["ledger"] = ordered_json::array();
+  for (const ref::AppliedRow& row : verdict.applied) out["ledger"].push_back(ledger_json(loaded, row));
+  for (const auto& [purpose, by_rank] : verdict.facts.collectives) out["collectives_by_rank_and_step"][purpose] = by_rank;
+  out["passes"] = {{"fingerprint", verdict.fingerprint_passes}, {"decode", verdict.decode_passes}, {"value", verdict.value_passes}};
+  out["exact"] = verdict.dyadic;
+  out["contributions"] = verdict.contributions;
+  out["contributions_not_decoded"] = verdict.undecoded;
+  out["inconclusive_rows"] = verdict.inconclusive_rows;
+  out["statistics"] = {{"ledger", statistics_json(verdict.ledger)}, {"values", statistics_json(verdict.values)}, {"parameters", statistics_json(verdict.parameters)}};
+  out["completed"] = verdict.facts.summary.completed;
+  out["trace_hash"] = fmt::format("{:016x}", verdict.facts.summary.trace_hash);
+  out["value_hash"] = fmt::format("{:016x}", verdict.facts.summary.value_hash);
+  out["bytes_peak"] = verdict.facts.summary.bytes_peak;
+  return out;
+}
+
+}  // namespace gradledger::tool

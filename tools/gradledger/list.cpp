@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "ref/finding.h"
+#include "sim/engine/engine.h"
+#include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/verbs.h"
+
+namespace gradledger::tool {
+namespace {
+
+using Row = std::vector<std::string>;
+using Table = std::vector<Row>;
+
+Table engine_table() {
+  Table out{{"engine", "serves", "accumulates in"}};
+  for (const EngineInfo& e : engines()) out.push_back({std::string(e.name), std::string(e.serves), std::string(e.accumulates)});
+  return out;
+}
+
+Table behaviour_table() {
+  const auto at_head = resolve_behaviour(AsOf{});
+  Table out{{"switch", "values (since)", "at head", "meaning"}};
+  for (const SwitchInfo& s : switches()) {
+    std::string values;
+    for (const SwitchInfo::Value& v : s.values) values += fmt::format("{}{} ({})", values.empty() ? "" : ", ", v.name, v.since);
+    out.push_back({std::string(s.name), values, std::string(switch_value(*at_head, s.name)), std::string(s.meaning)});
+  }
+  return out;
+}
+
+Table finding_table() {
+  Table out{{"class", "meaning", "seen as"}};
+  for (const ref::FindingClassInfo& f : ref::finding_classes()) out.push_back({std::string(f.name), std::string(f.meaning), std::string(f.seen_as)});
+  return out;
+}
+
+Table release_table() {
+  Table out{{"releases", "changes contained"}};
+  for (const ReleaseInfo& r : releases()) {
+    std::string contained;
+    for (std::size_t i = 0; i < r.changes; ++i) contained += fmt::format("{}{}", i ? ", " : "", changes()[i].name);
+    out.push_back({r.first == r.last ? std::string(r.first) : fmt::format("{} to {}", r.first, r.last), contained});
+  }
+  return out;
+}
+
+Table exit_code_table() {
+  Table out{{"code", "meaning"}};
+  for (const ExitCodeInfo& e : exit_codes) out.push_back({fmt::format("{}", static_cast<int>(e.code)), std::string(e.meaning)});
+  return out;
+}
+
+}  // namespace
+
+int list(const std::string& what, const Options& options) {
+  const Table table = what == "engines"      ? engine_table()
+                      : what == "behaviours" ? behaviour_table()
+                      : what == "findings"   ? finding_table()
+                      : what == "releases"   ? release_table()
+                                             : exit_code_table();
+  if (options.json) {
+    nlohmann::ordered_json out = nlohmann::ordered_json::array();
+    for (std::size_t r = 1; r < table.size(); ++r) {
+      nlohmann::ordered_json row;
+      for (std::size_t c = 0; c < table[r].size(); ++c) row[table[0][c]] = table[r][c];
+      out.push_back(std::move(row));
+    }
+    fmt::print("{}\n", out.dump(2));
+    return clean;
+  }
+  std::vector<std::size_t> width(table[0].size(), 0);
+  for (const Row& row : table)
+    for (std::size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());
+  for (const Row& row : table) {
+    std::string line;
+    for (std::size_t c = 0; c < row.size(); ++c) line += c + 1 == row.size() ? row[c] : fmt::format("{:<{}}  ", row[c], width[c]);
+    fmt::print("{}\n", line);
+  }
+  return clean;
+}
+
+}  // namespace gradledger::tool

@@ -1,0 +1,66 @@
+#include <fmt/format.h>
+
+#include "ref/facts.h"
+#include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/report.h"
+#include "tools/gradledger/verbs.h"
+
+namespace gradledger::tool {
+namespace {
+
+nlohmann::ordered_json trace_header(const Loaded& loaded, const Options& options) {
+  return {{"record", "start"}, {"schema_version", 1}, {"command", repeat_command(loaded.path, options)}, {"scenario", loaded.scenario.name}, {"seed", options.seed}};
+}
+
+int replay_one(const std::string& file, const Options& options) {
+  const auto loaded = load(file, options);
+  if (!loaded) {
+    complain(loaded.error());
+    return bad_input;
+  }
+  EventWatch lines;
+  std::optional<TraceWriter> trace;
+  ref::Tee watch;
+  watch.add(&lines);
+  if (!options.trace.empty()) {
+    trace.emplace(options.trace);
+    trace->header(trace_header(**loaded, options));
+    watch.add(&*trace);
+  }
+  const ref::Verdict verdict = judge(**loaded, options, &watch);
+  if (trace) {
+    trace->finish(verdict.facts.summary);
+    if (!trace->ok()) {
+      complain({"--trace", options.trace + " cannot be written"});
+      return bad_input;
+    }
+  }
+  if (verdict.facts.summary.replay_diverged)
+    fmt::print(stderr, "gradledger: --schedule: a recorded decision was not possible; the run went on with the seeded policy\n");
+  if (options.json) fmt::print("{}\n", json_report(**loaded, options, verdict).dump());
+  else fmt::print("{}", terminal_report(**loaded, options, verdict, lines));
+  return verdict.clean() ? clean : findings;
+}
+
+}  // namespace
+
+// Several files: the worst outcome decides; input errors before findings.
+int replay(const std::vector<std::string>& files, const Options& options) {
+  if (const auto code = unavailable_producer(options)) return *code;
+  if (const auto schedule = schedule_from(options); !schedule) {
+    complain(schedule.error());
+    return bad_input;
+  }
+  if (!options.trace.empty() && files.size() > 1) {
+    complain({"--trace", "goes with one scenario; expected a single file"});
+    return bad_input;
+  }
+  int worst = clean;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (i > 0 && !options.json) fmt::print("\n");
+    worst = std::max(worst, replay_one(files[i], options));
+  }
+  return worst;
+}
+
+}  // namespace gradledger::tool

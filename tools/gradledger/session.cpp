@@ -1,0 +1,85 @@
+#include "tools/gradledger/session.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "sim/engine/engine.h"
+#include "sim/execution/host_executor.h"
+#include "sim/load.h"
+#include "sim/scenario/json_reader.h"
+
+namespace gradledger::tool {
+
+std::uint64_t bytes_needed(const Scenario& scenario) {
+  const std::uint64_t elements = scenario.numel(), world = scenario.world_size;
+  const std::uint64_t model = size_of(scenario.model_dtype), acc = size_of(scenario.grad_accum_dtype());
+  const std::uint64_t wire = size_of(scenario.communication_dtype());
+  const std::uint64_t moments = scenario.engine.optimizer.type == OptimizerType::sgd ? 0 : 8;
+  // A rank: weights, gradients, two buckets, a flat copy and its cast, kept gradients, accumulators, fp32 master and its gradient.
+  const std::uint64_t rank = 5 * model + 2 * acc + wire + 8 + moments + 8;
+  // The reference: value and error of the local sum and of what waits for a boundary on each rank, five fields shared, three states alive.
+  const std::uint64_t reference = 3 * (world * 4 * 8 + 5 * 8) + world * 3 * 16;
+  return elements * (world * rank + reference);
+}
+
+Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options) {
+  auto scenario = load_scenario(path);
+  if (!scenario) return scenario.error();
+  const std::uint64_t bytes = bytes_needed(*scenario);
+  if (bytes > options.memory_limit)
+    return InputError{path.string() + ": /parameters",
+                      fmt::format("need up to {} MiB to be judged; expected at most --memory-limit, {} MiB", bytes >> 20, options.memory_limit >> 20)};
+  auto out = std::make_unique<Loaded>();
+  out->path = path;
+  out->scenario = std::move(scenario).value();
+  auto timeline = make_timeline(out->scenario);
+  expects(timeline.ok(), "an admitted scenario has a timeline");
+  out->timeline = std::move(timeline).value();
+  out->engine = std::string(*select_engine(out->scenario));
+  return out;
+}
+
+Result<Schedule> schedule_from(const Options& options) {
+  Schedule schedule;
+  schedule.seed = options.seed;
+  if (options.schedule == "seeded") return schedule;
+  if (options.schedule == "round-robin") {
+    schedule.policy = Schedule::Policy::round_robin;
+    return schedule;
+  }
+  const auto text = read_file(options.schedule);
+  if (!text) return InputError{"--schedule", text.error().text() + "; expected seeded, round-robin or a file written by --trace"};
+  schedule.policy = Schedule::Policy::replay;
+  // The decisions are the last line of a trace.
+  const std::size_t end = text->find_last_not_of("\n");
+  const std::size_t begin = end == std::string::npos ? end : text->rfind('\n', end);
+  const auto last = nlohmann::json::parse(text->substr(begin == std::string::npos ? 0 : begin + 1), nullptr, false);
+  if (!last.is_object() || !last.contains("decisions") || !last["decisions"].is_array())
+    return InputError{"--schedule", options.schedule + " holds no decisions; expected a file written by --trace"};
+  for (const auto& decision : last["decisions"]) {
+    if (!decision.is_number_unsigned() || decision > 0xFFFF) return InputError{"--schedule", options.schedule + " holds decisions that are not numbers of ranks or streams"};
+    schedule.decisions.push_back(decision);
+  }
+  return schedule;
+}
+
+ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch) {
+  HostExecutor producer(loaded.scenario, loaded.timeline);
+  ref::OracleOptions oracle;
+  const auto schedule = schedule_from(options);
+  expects(schedule.ok(), "the schedule was checked before");
+  oracle.schedule = *schedule;
+  oracle.seed = options.seed;
+  oracle.full_ledger = options.full_ledger;
+  oracle.watch = watch;
+  return ref::judge(loaded.scenario, loaded.timeline, producer, oracle);
+}
+
+std::string repeat_command(const std::filesystem::path& path, const Options& options) {
+  std::string out = fmt::format("gradledger replay {} --seed {}", path.string(), options.seed);
+  if (options.schedule != "seeded") out += " --schedule " + options.schedule;
+  if (options.full_ledger) out += " --ledger";
+  return out;
+}
+
+}  // namespace gradledger::tool

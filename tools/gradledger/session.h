@@ -1,0 +1,51 @@
+// One scenario, loaded and judged: what the verbs share.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ref/oracle.h"
+#include "sim/base/limits.h"
+#include "sim/base/result.h"
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/timeline.h"
+
+namespace gradledger::tool {
+
+struct Options {
+  std::uint64_t seed = 0;
+  bool json = false;
+  bool full_ledger = false;
+  bool summary = false;              // no line for each event
+  std::string trace;                 // file to write
+  std::string schedule = "seeded";   // seeded, round-robin, or a trace file whose decisions are replayed
+  std::string producer = "host";
+  std::uint64_t memory_limit = limits::memory_bytes_default;
+  bool colour = false;               // decided by the terminal
+};
+
+// Loaded, admitted, and within the memory limit.
+struct Loaded {
+  std::filesystem::path path;
+  Scenario scenario;
+  Timeline timeline;
+  std::string engine;
+};
+
+Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options);
+
+// Bytes that judging the scenario holds at its peak, from above: the formula of docs/architecture.md.
+std::uint64_t bytes_needed(const Scenario& scenario);
+
+Result<Schedule> schedule_from(const Options& options);
+
+ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch);
+
+// The command that repeats a replay.
+std::string repeat_command(const std::filesystem::path& path, const Options& options);
+
+}  // namespace gradledger::tool

@@ -1,0 +1,209 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "ref/describe.h"
+#include "tools/gradledger/report.h"
+
+namespace gradledger::tool {
+namespace {
+
+using ref::AppliedRow;
+using ref::Finding;
+using ref::Verdict;
+
+class Paint {
+ public:
+  explicit Paint(bool colour) : colour_(colour) {}
+  std::string wrong(const std::string& text) const { return wrap("31;1", text); }
+  std::string right(const std::string& text) const { return wrap("32", text); }
+  std::string faint(const std::string& text) const { return wrap("2", text); }
+
+ private:
+  std::string wrap(const char* code, const std::string& text) const { return colour_ ? fmt::format("\033[{}m{}\033[0m", code, text) : text; }
+  bool colour_;
+};
+
+std::string header(const Loaded& loaded, const Options& options) {
+  const Scenario& s = loaded.scenario;
+  std::string as_of = s.engine.as_of.base;
+  for (const auto& [name, value] : s.engine.as_of.switches) as_of += fmt::format(", {}={}", name, value);
+  std::string out = fmt::format("# {}\n", repeat_command(loaded.path, options));
+  out += fmt::format("# {}: {} as of {}, ZeRO stage {}{}, gradient_accumulation_steps {}\n", s.name, loaded.engine, as_of, s.engine.config.zero.stage,
+                     s.engine.config.offloads_optimizer() ? " with CPU offload" : "", s.engine.config.gradient_accumulation_steps);
+  out += fmt::format("# {} ranks, {} elements in {} parameters, {}; producer {}\n", s.world_size, s.numel(), s.parameters.size(), name_of(s.model_dtype), options.producer);
+  if (!s.note.empty()) out += fmt::format("# {}\n", s.note);
+  return out;
+}
+
+bool is_unbalanced(const Verdict& verdict, const ref::SnapshotKey& key) {
+  return std::binary_search(verdict.unbalanced.begin(), verdict.unbalanced.end(), key);
+}
+
+std::string event_lines(const Loaded& loaded, const Paint& paint, const Verdict& verdict, const EventWatch& watch) {
+  std::string out = "\nevent  rank  what                          gradients held (role, norm; * out of balance) and collectives issued\n";
+  for (const auto& [at, line] : watch.lines()) {
+    const auto [event, rank] = at;
+    std::string what = loaded.timeline.describe(event);
+    what = what.substr(what.find(": ") + 2);
+    std::vector<std::string> parts;
+    for (const EventLine::Buffer& buffer : line.buffers) {
+      if (buffer.role == Role::scratch) continue;
+      const bool wrong = is_unbalanced(verdict, {event, buffer.at_end, rank, buffer.name});
+      const std::string text = fmt::format("{}{} ({}, {:.6g})", wrong ? "*" : "", buffer.name, name_of(buffer.role), buffer.norm);
+      parts.push_back(wrong ? paint.wrong(text) : text);
+    }
+    for (const std::string& collective : line.collectives) parts.push_back(paint.faint("-> " + collective));
+    for (const auto& [name, value] : line.metrics) parts.push_back(fmt::format("{} {:.6g}", name, value));
+    out += fmt::format("{:5}  {:4}  {:28}  {}\n", event, rank, what, parts.empty() ? "-" : fmt::format("{}", fmt::join(parts, "; ")));
+  }
+  return out;
+}
+
+// ---- the ledger -------------------------------------------------------------------------------------------------------------------
+
+// Neighbouring micro-batches of a rank whose cells are alike in every row of the step share a column.
+struct ColumnGroup {
+  std::uint32_t step, rank, first, last;
+  std::size_t index;  // of its first column
+};
+
+std::vector<ColumnGroup> groups_of(const std::vector<const AppliedRow*>& rows) {
+  const std::vector<Contribution>& columns = rows.front()->columns;
+  std::vector<std::size_t> order(columns.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return columns[a] < columns[b]; });
+  std::vector<ColumnGroup> groups;
+  for (std::size_t k : order) {
+    const Contribution& c = columns[k];
+    const auto cells = [&](std::size_t i) {
+      std::vector<std::pair<double, double>> out;
+      for (const AppliedRow* row : rows) out.emplace_back(row->row.observed[i], row->row.expected[i]);
+      return out;
+    };
+    const bool dark = std::all_of(rows.begin(), rows.end(), [&](const AppliedRow* r) { return r->row.observed[k] == 0 && r->row.expected[k] == 0; });
+    if (dark) continue;  // other windows that left nothing behind
+    if (!groups.empty()) {
+      ColumnGroup& last = groups.back();
+      if (last.step == c.step && last.rank == c.rank && last.last + 1 == c.micro_batch && cells(last.index) == cells(k)) {
+        last.last = c.micro_batch;
+        continue;
+      }
+    }
+    groups.push_back({c.step, c.rank, c.micro_batch, c.micro_batch, k});
+  }
+  return groups;
+}
+
+std::string step_table(const Loaded& loaded, const Paint& paint, std::uint32_t step, const std::vector<const AppliedRow*>& rows) {
+  constexpr std::size_t columns_max = 24;
+  std::vector<ColumnGroup> groups = groups_of(rows);
+  const std::size_t hidden = groups.size() > columns_max ? groups.size() - columns_max : 0;
+  if (hidden > 0) groups.resize(columns_max);
+  std::vector<std::vector<std::string>> table;
+  std::vector<std::vector<bool>> wrong;
+  std::vector<std::string> head{"rank", "elements"};
+  for (const ColumnGroup& g : groups) {
+    const std::string mb = g.first == g.last ? fmt::format("m{}", g.first) : fmt::format("m{}-{}", g.first, g.last);
+    head.push_back(fmt::format("{}r{} {}", g.step == step ? "" : fmt::format("s{} ", g.step), g.rank, mb));
+  }
+  table.push_back(head);
+  wrong.push_back(std::vector<bool>(head.size(), false));
+  for (const AppliedRow* row : rows) {
+    table.push_back({fmt::format("{}", row->rank), ref::elements_text(loaded.scenario, row->row.elements)});
+    wrong.push_back({false, false});
+    for (const ColumnGroup& g : groups) {
+      const double observed = row->row.observed[g.index], expected = row->row.expected[g.index];
+      const bool off = observed != expected;
+      table.back().push_back(off ? fmt::format("[{} for {}]", ref::weight_text(observed), ref::weight_text(expected)) : ref::weight_text(observed));
+      wrong.back().push_back(off);
+    }
+  }
+  std::vector<std::size_t> width(head.size(), 0);
+  for (const auto& line : table)
+    for (std::size_t c = 0; c < line.size(); ++c) width[c] = std::max(width[c], line[c].size());
+  std::string out = fmt::format("\nledger of the gradient applied in step {} (weight of each contribution; [observed for due] is wrong)\n", step);
+  for (std::size_t r = 0; r < table.size(); ++r) {
+    for (std::size_t c = 0; c < table[r].size(); ++c) {
+      const std::string cell = c + 1 == table[r].size() ? table[r][c] : fmt::format("{:<{}}", table[r][c], width[c]);
+      out += (c ? "  " : "  ") + (wrong[r][c] ? paint.wrong(cell) : cell);
+    }
+    out += "\n";
+  }
+  if (hidden > 0) out += fmt::format("  and {} more groups of contributions, all of them in --json\n", hidden);
+  return out;
+}
+
+// ---- the verdict ------------------------------------------------------------------------------------------------------------------
+
+std::string finding_lines(const Loaded& loaded, const Paint& paint, const Verdict& verdict) {
+  std::map<ref::FindingClass, std::vector<const Finding*>> by_class;
+  for (const Finding& f : verdict.findings) by_class[f.finding].push_back(&f);
+  std::string out;
+  for (const auto& [kind, all] : by_class) {
+    const Finding& first = *all.front();
+    out += paint.wrong(first.sentence) + "\n";
+    if (first.worst) {
+      const ref::WorstElement& w = *first.worst;
+      out += fmt::format("  worst element: {}[{}] is {:.9g} (0x{:0{}x}), due {:.9g}; {}\n", loaded.scenario.parameters[w.parameter].name, w.element, w.observed,
+                         w.bits, 2 * size_of(w.dtype), w.expected, w.bound > 0 ? fmt::format("error over bound {:.3g}", w.error() / w.bound) : "the comparison is exact");
+    }
+    if (all.size() == 1) continue;
+    std::vector<std::uint32_t> steps, ranks;
+    for (const Finding* f : all) {
+      steps.push_back(f->step);
+      ranks.push_back(f->rank);
+    }
+    out += fmt::format("  and {} more like it: steps {}, ranks {}\n", all.size() - 1, ref::numbers_text(steps), ref::numbers_text(ranks));
+  }
+  return out;
+}
+
+std::string verdict_lines(const Loaded& loaded, const Options& options, const Paint& paint, const Verdict& verdict) {
+  std::string out = "\nverdict\n";
+  if (verdict.clean()) {
+    out += paint.right(fmt::format("clean: every contribution of every rank and micro-batch has its due weight in {} snapshots, and {} values lie within their bounds.",
+                                   verdict.ledger.snapshots, verdict.values.elements + verdict.parameters.elements)) + "\n";
+  } else {
+    out += finding_lines(loaded, paint, verdict);
+  }
+  const std::uint64_t inconclusive = verdict.values.inconclusive + verdict.parameters.inconclusive;
+  if (inconclusive > 0) out += fmt::format("inconclusive: {} values, whose bound or reference means nothing\n", inconclusive);
+  if (verdict.inconclusive_rows > 0) out += fmt::format("inconclusive: {} rows of the ledger, in which rounding hides weights, though not absences\n", verdict.inconclusive_rows);
+  if (verdict.undecoded > 0) out += fmt::format("not decoded: {} of {} contributions, past the limit of one judgement\n", verdict.undecoded, verdict.contributions);
+  if (loaded.timeline.open_window) out += "open: the script ends with gradients that no step has applied\n";
+  out += paint.faint(fmt::format("{} fingerprint, {} decode and {} value passes; trace {:016x}", verdict.fingerprint_passes, verdict.decode_passes,
+                                 verdict.value_passes, verdict.facts.summary.trace_hash)) + "\n";
+  out += fmt::format("repeat with: {}\n", repeat_command(loaded.path, options));
+  return out;
+}
+
+}  // namespace
+
+std::string ledger_table(const Loaded& loaded, const Options& options, const Verdict& verdict) {
+  const Paint paint(options.colour);
+  std::map<std::uint32_t, std::vector<const AppliedRow*>> by_step;
+  for (const AppliedRow& row : verdict.applied) by_step[row.step].push_back(&row);
+  std::string out;
+  std::string last_body;
+  for (const auto& [step, rows] : by_step) {
+    // Rows of one step can have been decoded or not: tables of one kind each.
+    std::map<std::size_t, std::vector<const AppliedRow*>> by_columns;
+    for (const AppliedRow* row : rows) by_columns[row->columns.size()].push_back(row);
+    for (const auto& [columns, alike] : by_columns) out += step_table(loaded, paint, step, alike);
+  }
+  return out;
+}
+
+std::string terminal_report(const Loaded& loaded, const Options& options, const Verdict& verdict, const EventWatch& watch) {
+  const Paint paint(options.colour);
+  std::string out = header(loaded, options);
+  if (!options.summary) out += event_lines(loaded, paint, verdict, watch);
+  out += ledger_table(loaded, options, verdict);
+  out += verdict_lines(loaded, options, paint, verdict);
+  return out;
+}
+
+}  // namespace gradledger::tool

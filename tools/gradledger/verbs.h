@@ -1,0 +1,21 @@
+// The verbs of the command. Each returns the exit code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/gradledger/session.h"
+
+namespace gradledger::tool {
+
+int replay(const std::vector<std::string>& files, const Options& options);
+int gate(const std::vector<std::string>& paths, const Options& options);
+int list(const std::string& what, const Options& options);
+
+// One error, on standard error, in one form.
+void complain(const InputError& error);
+
+// --producer names a producer that this build and machine have.
+std::optional<int> unavailable_producer(const Options& options);
+
+}  // namespace gradledger::tool

@@ -2,6 +2,8 @@
 // share one storage; the memory is released, as an operation, when the last handle lets go. Values: an engine copies with its tensors.
 #pragma once
 
+#include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,16 +25,20 @@ class TensorTable {
   // A new tensor with one count, held by whoever stores it. Storage of the same name, dtype and size is used again.
   Tensor allocate(ProgramWriter& w, const std::string& name, Dtype dtype, std::uint64_t numel,
                   MemorySpace space = MemorySpace::device, std::uint64_t declared_numel = 0) {
-    for (BufferId b = 0; b < counts_.size(); ++b) {
-      if (counts_[b] != 0 || !owned_[b]) continue;
-      const BufferDeclaration& d = w.declaration(b);
-      if (d.numel == numel && d.dtype == dtype && d.space == space && d.name == name) return start(w, b);
+    std::vector<Shape>& shapes = by_name_[name];
+    const auto known = std::find_if(shapes.begin(), shapes.end(), [&](const Shape& s) { return s.numel == numel && s.dtype == dtype && s.space == space; });
+    Shape& shape = known != shapes.end() ? *known : shapes.emplace_back(Shape{dtype, numel, space, {}});
+    BufferId b;
+    if (shape.free.empty()) {
+      b = w.declare(name, dtype, numel, space, declared_numel);
+      counts_.resize(b + 1, 0);
+    } else {
+      b = shape.free.back();
+      shape.free.pop_back();
     }
-    const BufferId b = w.declare(name, dtype, numel, space, declared_numel);
-    counts_.resize(b + 1, 0);
-    owned_.resize(b + 1, false);
-    owned_[b] = true;
-    return start(w, b);
+    counts_[b] = 1;
+    w.allocate(b);
+    return {w.whole(b)};
   }
 
   // slot = tensor, which gives up its count.
@@ -53,19 +59,25 @@ class TensorTable {
 
   void drop(ProgramWriter& w, Tensor tensor) {
     if (!tensor.defined()) return;
-    expects(counts_[tensor.slice.buffer] > 0, "a tensor is dropped more often than it is held");
-    if (--counts_[tensor.slice.buffer] == 0) w.release(tensor.slice.buffer);
+    const BufferId b = tensor.slice.buffer;
+    expects(b < counts_.size() && counts_[b] > 0, "a tensor is dropped more often than it is held");
+    if (--counts_[b] > 0) return;
+    w.release(b);
+    const BufferDeclaration& d = w.declaration(b);
+    for (Shape& shape : by_name_.find(d.name)->second)
+      if (shape.numel == d.numel && shape.dtype == d.dtype && shape.space == d.space) return shape.free.push_back(b);
   }
 
  private:
-  Tensor start(ProgramWriter& w, BufferId b) {
-    counts_[b] = 1;
-    w.allocate(b);
-    return {w.whole(b)};
-  }
+  struct Shape {
+    Dtype dtype;
+    std::uint64_t numel;
+    MemorySpace space;
+    std::vector<BufferId> free;
+  };
 
+  std::map<std::string, std::vector<Shape>, std::less<>> by_name_;
   std::vector<std::uint32_t> counts_;  // by buffer
-  std::vector<bool> owned_;
 };
 
 }  // namespace gradledger

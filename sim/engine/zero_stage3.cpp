@@ -136,15 +136,15 @@ std::vector<Tensor> ZeroStage3::all_reduce_partitions(ProgramWriter& w) {
 std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
   std::uint32_t chunk = 0;
   for (std::uint32_t p : bucket_) chunk += shard(p).size;
-  Tensor interleaved = tensors_.allocate(w, "interleaved_partitions", comm_dtype_, std::uint64_t{chunk} * world());
-  std::uint32_t at = 0;
-  for (std::uint32_t r = 0; r < world(); ++r) {
-    for (std::uint32_t p : bucket_) {
-      const ParameterShard of_rank = shard_of(numel(p), world(), r);
-      if (of_rank.real > 0)
-        w.copy(interleaved.slice.part(at, of_rank.real), gradient_slice_[p].part(of_rank.offset, of_rank.real));
-      at += of_rank.size;
-    }
+  Tensor interleaved;
+  const Slice lone = gradient_slice_[bucket_.front()];
+  if (bucket_.size() == 1 && lone.numel == chunk * world() && w.declaration(lone.buffer).dtype == comm_dtype_) {
+    // A lone parameter without padding is its own interleaving. The caller holds its memory.
+    if (grad_[bucket_.front()].defined()) tensors_.share(w, interleaved, grad_[bucket_.front()]);
+    else interleaved.slice = lone;
+  } else {
+    interleaved = tensors_.allocate(w, "interleaved_partitions", comm_dtype_, std::uint64_t{chunk} * world());
+    interleave(w, interleaved.slice);
   }
   const double factor = config().gradient_predivide_factor;
   const bool predivides = !config().prescale_gradients && factor != 1.0;
@@ -153,12 +153,13 @@ std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
   const Slice own = interleaved.slice.part(rank() * chunk, chunk);
   w.collective({.kind = CollectiveKind::reduce_scatter, .input = interleaved.slice, .output = own});
   if (predivides && factor != world()) w.multiply(own, factor);
+  const bool counted = interleaved.slice.buffer != bucket_buffer_.buffer;  // the bucket buffer lives as long as the engine
   std::vector<Tensor> partitions;
-  at = 0;
+  std::uint32_t at = 0;
   for (std::uint32_t p : bucket_) {
     Tensor partition;
     const Slice reduced = own.part(at, shard(p).real);
-    if (comm_dtype_ == acc_dtype_) {
+    if (comm_dtype_ == acc_dtype_ && counted) {
       tensors_.share(w, partition, {reduced});
     } else {
       partition = tensors_.allocate(w, "grad_partition of " + parameter_name(p), acc_dtype_, shard(p).real);
@@ -167,8 +168,19 @@ std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
     partitions.push_back(partition);
     at += shard(p).size;
   }
-  tensors_.drop(w, interleaved);
+  if (counted) tensors_.drop(w, interleaved);
   return partitions;
+}
+
+void ZeroStage3::interleave(ProgramWriter& w, Slice interleaved) {
+  std::uint32_t at = 0;
+  for (std::uint32_t r = 0; r < world(); ++r) {
+    for (std::uint32_t p : bucket_) {
+      const ParameterShard of_rank = shard_of(numel(p), world(), r);
+      if (of_rank.real > 0) w.copy(interleaved.part(at, of_rank.real), gradient_slice_[p].part(of_rank.offset, of_rank.real));
+      at += of_rank.size;
+    }
+  }
 }
 
 void ZeroStage3::partition_gradients(ProgramWriter& w, std::vector<Tensor> partitions) {

@@ -44,6 +44,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
   void reduce_bucket(ProgramWriter& w);
   std::vector<Tensor> all_reduce_partitions(ProgramWriter& w);
   std::vector<Tensor> reduce_scatter_partitions(ProgramWriter& w);
+  void interleave(ProgramWriter& w, Slice interleaved);
   void partition_gradients(ProgramWriter& w, std::vector<Tensor> partitions);
   void store_partition(ProgramWriter& w, Slice target, Slice partition);
   void partition_epilogue(ProgramWriter& w);

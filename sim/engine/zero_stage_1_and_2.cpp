@@ -211,6 +211,17 @@ std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(Slice bucket) const 
   return runs;
 }
 
+// Runs that lie side by side are copied as one.
+void ZeroStage1And2::flatten(ProgramWriter& w, Slice flat, const std::vector<Run>& runs, std::size_t first, std::size_t last) {
+  std::uint32_t at = 0;
+  while (first < last) {
+    Slice stretch = runs[first++].slice;
+    while (first < last && runs[first].slice.offset == stretch.offset + stretch.numel) stretch.numel += runs[first++].slice.numel;
+    w.copy(flat.part(at, stretch.numel), stretch);
+    at += stretch.numel;
+  }
+}
+
 // Flatten, cast, reduce, cast back, copy back. Dispatched each time the flat size exceeds the bucket size.
 void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, std::optional<std::uint32_t> root) {
   std::size_t first = 0;
@@ -225,10 +236,7 @@ void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& 
     if (!one_run) {
       flat = tensors_.allocate(w, "flattened_bucket", model_dtype_, total);
       data = flat.slice;
-      for (std::uint32_t at = 0; const Run& run : std::vector<Run>(runs.begin() + first, runs.begin() + last)) {
-        w.copy(data.part(at, run.slice.numel), run.slice);
-        at += run.slice.numel;
-      }
+      flatten(w, data, runs, first, last);
     }
     Tensor cast;
     Slice wire = data;

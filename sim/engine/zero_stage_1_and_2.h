@@ -68,6 +68,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   void average_whole(ProgramWriter& w, Slice bucket);
   void average_separate(ProgramWriter& w);
   std::vector<Run> owner_runs(Slice bucket) const;
+  static void flatten(ProgramWriter& w, Slice flat, const std::vector<Run>& runs, std::size_t first, std::size_t last);
   void reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, std::optional<std::uint32_t> root);
 
   // ---- keeping what was reduced

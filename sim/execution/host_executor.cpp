@@ -1,7 +1,6 @@
 #include "sim/execution/host_executor.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "sim/base/hash.h"
@@ -36,15 +35,20 @@ class HostExecutor::Run {
 
  private:
   // A collective that some ranks have reached.
+  struct Arrival {
+    std::uint32_t call = no_index;  // of the rank's program; no_index: not there yet
+    std::uint32_t event = 0;
+    Stream stream = Stream::host;
+  };
   struct Meeting {
-    std::vector<std::uint32_t> call;    // by rank: index of its call, or no_index
-    std::vector<Stream> stream;         // by rank
-    std::vector<std::uint32_t> event;   // by rank
+    std::uint32_t group = 0, sequence = 0;
     std::uint32_t arrived = 0;
+    std::vector<Arrival> rank;
   };
 
   // ---- one rank, until it waits for others or ends -------------------------------------------------------------------------------
 
+  // Ranks commute between collectives, so a rank goes on as long as it can; the choice that matters is among its streams.
   void advance(std::uint16_t r) {
     Rank& rank = ranks_[r];
     while (!mismatched_) {
@@ -60,8 +64,28 @@ class HostExecutor::Run {
         if (rank.emitted_all && ran_dry(rank) && !rank.finished) finish(r);
         return;
       }
-      const std::size_t pick = policy_.pick({enabled.data(), count});
-      execute(r, static_cast<Stream>(enabled[pick]));
+      const auto stream = static_cast<Stream>(enabled[policy_.pick({enabled.data(), count})]);
+      const std::uint64_t before = summary_.operations;
+      execute(r, stream);
+      // A lone device stream runs on while nothing that it does can enable another.
+      if (count == 1 && stream != Stream::host) run_on(r, stream);
+      hash_.add((std::uint64_t{r} << 48) ^ (static_cast<std::uint64_t>(stream) << 40) ^ (summary_.operations - before));
+    }
+  }
+
+  void run_on(std::uint16_t r, Stream stream) {
+    Rank& rank = ranks_[r];
+    const auto s = static_cast<std::size_t>(stream);
+    while (true) {
+      const std::uint32_t head = rank.head[s];
+      if (head == no_index || rank.waits_for_peers[s] || !enqueued(rank, head)) return;
+      const OpKind kind = rank.program.ops[head].kind;
+      if (kind > OpKind::adam) return;  // collectives, stream order and host work
+      const Op& op = rank.program.ops[head];
+      rank.event = op.event;
+      rank.head[s] = op.next;
+      ++summary_.operations;
+      execute_operation(op, rank, r);
     }
   }
 
@@ -94,7 +118,6 @@ class HostExecutor::Run {
     const Op op = rank.program.ops[at];  // a copy: emission may move the program
     rank.event = op.event;
     ++summary_.operations;
-    hash_.add((std::uint64_t{r} << 48) ^ (std::uint64_t{at} << 8) ^ static_cast<std::uint64_t>(op.kind));
     if (op.kind == OpKind::collective) {
       rank.waits_for_peers[s] = true;
       return arrive(r, stream, op);
@@ -108,15 +131,15 @@ class HostExecutor::Run {
       case OpKind::observe: observe(r, op); break;
       case OpKind::metric: sink_.metric({r, op.event, rank.program.metrics[op.index], scalar(r, op.source, op.event, "a metric") * op.scalar}); break;
       case OpKind::end_event: sink_.event_done(r, op.event); break;
-      default: operations_.execute(op, rank, r);
+      default: execute_operation(op, rank, r);
     }
-    if (op.kind == OpKind::allocate) summary_.bytes_peak = std::max(summary_.bytes_peak, bytes_held());
   }
 
-  std::uint64_t bytes_held() const {
-    std::uint64_t sum = 0;
-    for (const Rank& rank : ranks_) sum += rank.memory.bytes_held();
-    return sum;
+  void execute_operation(const Op& op, Rank& rank, std::uint16_t r) {
+    const std::uint64_t before = rank.memory.bytes_held();
+    operations_.execute(op, rank, r);
+    bytes_held_ += rank.memory.bytes_held() - before;
+    summary_.bytes_peak = std::max(summary_.bytes_peak, bytes_held_);
   }
 
   void finish(std::uint16_t r) {
@@ -185,26 +208,29 @@ class HostExecutor::Run {
   void arrive(std::uint16_t r, Stream stream, const Op& op) {
     const CollectiveCall& call = ranks_[r].program.collectives[op.index];
     sink_.collective(record_of(r, op.index, op.event));
-    Meeting& meeting = meetings_[{call.group, call.sequence}];
-    if (meeting.arrived == 0) {
-      meeting.call.assign(ranks_.size(), no_index);
-      meeting.stream.assign(ranks_.size(), Stream::host);
-      meeting.event.assign(ranks_.size(), 0);
+    auto meeting = std::find_if(meetings_.begin(), meetings_.end(), [&](const Meeting& m) { return m.group == call.group && m.sequence == call.sequence; });
+    if (meeting == meetings_.end()) {
+      meetings_.push_back(spare_.empty() ? Meeting{} : std::move(spare_.back()));
+      if (!spare_.empty()) spare_.pop_back();
+      meeting = meetings_.end() - 1;
+      meeting->group = call.group;
+      meeting->sequence = call.sequence;
+      meeting->arrived = 0;
+      meeting->rank.assign(ranks_.size(), Arrival{});
     }
-    meeting.call[r] = op.index;
-    meeting.stream[r] = stream;
-    meeting.event[r] = op.event;
-    if (++meeting.arrived < ranks_.size()) return;
-    const Meeting complete = std::move(meeting);
-    meetings_.erase({call.group, call.sequence});
+    meeting->rank[r] = {op.index, op.event, stream};
+    if (++meeting->arrived < ranks_.size()) return;
+    Meeting complete = std::move(*meeting);
+    meetings_.erase(meeting);
     if (const char* what = misfit(complete)) return report_mismatch(complete, what);
     reduce(complete);
     for (std::uint16_t peer = 0; peer < ranks_.size(); ++peer) {
-      const auto s = static_cast<std::size_t>(complete.stream[peer]);
+      const auto s = static_cast<std::size_t>(complete.rank[peer].stream);
       ranks_[peer].waits_for_peers[s] = false;
       ranks_[peer].head[s] = ranks_[peer].program.ops[ranks_[peer].head[s]].next;
       if (peer != r) make_runnable(peer);
     }
+    spare_.push_back(std::move(complete));
   }
 
   void make_runnable(std::uint16_t r) {
@@ -218,13 +244,16 @@ class HostExecutor::Run {
     return {r, event, call.group, call.sequence, call.kind, call.op, call.purpose, dtype, call.input.numel, call.root};
   }
 
+  const CollectiveCall& call_of(const Meeting& meeting, std::uint16_t r) const { return ranks_[r].program.collectives[meeting.rank[r].call]; }
+  Dtype dtype_of(std::uint16_t r, Slice slice) const { return ranks_[r].program.buffers[slice.buffer].dtype; }
+
   const char* misfit(const Meeting& meeting) const {
-    const CollectiveRecord first = record_of(0, meeting.call[0], 0);
+    const CollectiveCall& first = call_of(meeting, 0);
     for (std::uint16_t r = 1; r < ranks_.size(); ++r) {
-      const CollectiveRecord other = record_of(r, meeting.call[r], 0);
+      const CollectiveCall& other = call_of(meeting, r);
       if (other.kind != first.kind) return "kind";
-      if (other.dtype != first.dtype) return "dtype";
-      if (other.numel != first.numel) return "size";
+      if (dtype_of(r, other.input) != dtype_of(0, first.input)) return "dtype";
+      if (other.input.numel != first.input.numel) return "size";
       if (other.op != first.op) return "operator";
       if (other.root != first.root) return "root";
     }
@@ -232,16 +261,24 @@ class HostExecutor::Run {
   }
 
   void reduce(const Meeting& meeting) {
-    const CollectiveCall& first = ranks_[0].program.collectives[meeting.call[0]];
-    const Dtype dtype = ranks_[0].program.buffers[first.input.buffer].dtype;
-    std::vector<CollectiveBuffers> buffers;
+    const CollectiveCall& first = call_of(meeting, 0);
+    const Dtype dtype = dtype_of(0, first.input);
+    buffers_.clear();
+    bool all_written = true;
     for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
-      const CollectiveCall& call = ranks_[r].program.collectives[meeting.call[r]];
-      buffers.push_back({ranks_[r].memory.at(call.input, dtype), ranks_[r].memory.at(call.output, dtype)});
+      const CollectiveCall& call = call_of(meeting, r);
+      buffers_.push_back({ranks_[r].memory.at(call.input, dtype), ranks_[r].memory.at(call.output, dtype)});
+      all_written = all_written && ranks_[r].memory.storage(call.input.buffer).holds(call.input);
     }
-    const RangeSet written = written_after(meeting, first);
-    run_collective(first.kind, first.op, dtype, first.input.numel, first.root, executor_.arithmetic_, buffers);
-    for (std::uint16_t r = 0; r < ranks_.size(); ++r) mark_written(meeting, r, written);
+    RangeSet written;
+    if (!all_written) written = written_after(meeting, first);
+    run_collective(first.kind, first.op, dtype, first.input.numel, first.root, executor_.arithmetic_, buffers_);
+    for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
+      const CollectiveCall& call = call_of(meeting, r);
+      if (call.kind == CollectiveKind::reduce && call.root != r) continue;
+      if (all_written) ranks_[r].memory.storage(call.output.buffer).written.add({call.output.offset, call.output.offset + call.output.numel});
+      else mark_written(r, call, written);
+    }
   }
 
   // Which elements of the (gathered or reduced) whole are written: where every contributor's are. Offsets from the whole's start.
@@ -249,12 +286,11 @@ class HostExecutor::Run {
     RangeSet whole;
     const bool gathers = first.kind == CollectiveKind::all_gather;
     const std::uint32_t numel = first.input.numel;
-    if (!gathers) whole.add({0, numel});
+    whole.add({0, gathers ? numel * static_cast<std::uint32_t>(ranks_.size()) : numel});
     for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
       if (first.kind == CollectiveKind::broadcast && r != first.root) continue;
-      const Slice input = ranks_[r].program.collectives[meeting.call[r]].input;
+      const Slice input = call_of(meeting, r).input;
       const std::uint32_t base = gathers ? r * numel : 0;
-      if (gathers) whole.add({base, base + numel});
       const Storage& storage = ranks_[r].memory.storage(input.buffer);
       for (std::uint32_t at = input.offset; at < input.offset + numel;) {
         const auto gap = storage.live ? storage.written.first_gap({at, input.offset + numel}) : std::optional<Range>({at, input.offset + numel});
@@ -266,9 +302,7 @@ class HostExecutor::Run {
     return whole;
   }
 
-  void mark_written(const Meeting& meeting, std::uint16_t r, const RangeSet& whole) {
-    const CollectiveCall& call = ranks_[r].program.collectives[meeting.call[r]];
-    if (call.kind == CollectiveKind::reduce && call.root != r) return;
+  void mark_written(std::uint16_t r, const CollectiveCall& call, const RangeSet& whole) {
     const std::uint32_t base = call.kind == CollectiveKind::reduce_scatter ? r * call.output.numel : 0;
     RangeSet& written = ranks_[r].memory.storage(call.output.buffer).written;
     written.remove({call.output.offset, call.output.offset + call.output.numel});
@@ -284,7 +318,7 @@ class HostExecutor::Run {
   void report_mismatch(const Meeting& meeting, const char* what) {
     mismatched_ = true;
     MismatchRecord record{what, {}};
-    for (std::uint16_t r = 0; r < ranks_.size(); ++r) record.calls.push_back(record_of(r, meeting.call[r], meeting.event[r]));
+    for (std::uint16_t r = 0; r < ranks_.size(); ++r) record.calls.push_back(record_of(r, meeting.rank[r].call, meeting.rank[r].event));
     sink_.mismatch(record);
   }
 
@@ -292,10 +326,10 @@ class HostExecutor::Run {
     DeadlockRecord record;
     for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
       WaitingRank waiting{r, ranks_[r].event, std::nullopt, ranks_[r].finished};
-      for (const auto& [key, meeting] : meetings_)
-        if (meeting.call[r] != no_index && !waiting.collective) {
-          waiting.collective = record_of(r, meeting.call[r], meeting.event[r]);
-          waiting.event = meeting.event[r];
+      for (const Meeting& meeting : meetings_)
+        if (const Arrival& arrival = meeting.rank[r]; arrival.call != no_index && !waiting.collective) {
+          waiting.collective = record_of(r, arrival.call, arrival.event);
+          waiting.event = arrival.event;
         }
       record.ranks.push_back(std::move(waiting));
     }
@@ -331,8 +365,11 @@ class HostExecutor::Run {
   TraceHash hash_;
   RunSummary summary_;
   std::vector<std::uint16_t> runnable_;  // sorted
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Meeting> meetings_;  // by group and sequence number
+  std::vector<Meeting> meetings_;        // in the order in which their first rank came
+  std::vector<Meeting> spare_;           // done with; their memory is used again
+  std::vector<CollectiveBuffers> buffers_;
   std::vector<ObservedPiece> pieces_;
+  std::uint64_t bytes_held_ = 0;  // by all ranks
   bool mismatched_ = false;
 };
 
@@ -347,10 +384,10 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
   } else {
     const auto behaviour = resolve_behaviour(scenario_.engine.as_of);
     expects(behaviour.ok(), "a scenario runs whose as_of was not checked");
-    ranks_.clear();
     ranks_.resize(scenario_.world_size);
     for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
       Rank& rank = ranks_[r];
+      rank.start_over();
       rank.engine = make_engine({&scenario_, &timeline_, *behaviour, r, options.linear});
       ProgramWriter writer(rank.program);
       rank.engine->initialise(writer);

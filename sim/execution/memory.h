@@ -5,46 +5,62 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/base/contract.h"
 #include "sim/base/ranges.h"
 #include "sim/program/program.h"
 
 namespace gradledger {
 
 struct Storage {
-  std::vector<std::byte> bytes;  // keeps its capacity over releases
+  std::vector<std::byte> bytes;  // kept over releases
   RangeSet written;
   bool live = false;
+  bool poisoned = false;  // all of it
 
   bool holds(Slice slice) const { return live && written.covers({slice.offset, slice.offset + slice.numel}); }
 };
 
 class RankMemory {
  public:
-  void reset() {
-    storages_.clear();
-    bytes_held_ = 0;
+  // Room for the program's buffers.
+  void prepare(std::size_t buffers) {
+    if (storages_.size() < buffers) storages_.resize(buffers);
   }
+  void reset();
 
   void allocate(const BufferDeclaration& declaration, BufferId buffer);
   void release(BufferId buffer);
   void adopt(BufferId target, BufferId source);
 
   Storage& storage(BufferId buffer) {
-    if (buffer >= storages_.size()) storages_.resize(buffer + 1);
+    expects(buffer < storages_.size(), "an operation names a buffer that was not declared");
     return storages_[buffer];
   }
 
-  // Where a slice lies. Precondition: the buffer is live or was, and the slice fits it; reads of released memory see poison.
-  std::byte* at(Slice slice, Dtype dtype);
+  // Where a slice lies. Precondition: the buffer was allocated at some time, and the slice fits it; released memory is poison.
+  std::byte* at(Slice slice, Dtype dtype) {
+    Storage& s = storage(slice.buffer);
+    const std::size_t width = size_of(dtype);
+    expects((static_cast<std::size_t>(slice.offset) + slice.numel) * width <= s.bytes.size(), "an operation reaches outside its buffer");
+    return s.bytes.data() + slice.offset * width;
+  }
 
   // The target's written ranges become those of the source (same length), as a copy makes them.
-  void copy_written(Slice target, Slice source);
+  void copy_written(Slice target, Slice source) {
+    if (storage(source.buffer).holds(source)) storage(target.buffer).written.add({target.offset, target.offset + target.numel});
+    else copy_gaps(target, source);
+  }
   // Elements of the target that were not written in the source too are unwritten from now on.
-  void intersect_written(Slice target, Slice source);
+  void intersect_written(Slice target, Slice source) {
+    if (!storage(source.buffer).holds(source)) remove_gaps(target, source);
+  }
 
   std::uint64_t bytes_held() const { return bytes_held_; }
 
  private:
+  void copy_gaps(Slice target, Slice source);
+  void remove_gaps(Slice target, Slice source);
+
   std::vector<Storage> storages_;
   std::uint64_t bytes_held_ = 0;
 };

@@ -27,8 +27,17 @@ struct Rank {
   bool finished = false;
   std::optional<EngineErrorRecord> error;
 
+  // No program yet.
+  void start_over() {
+    program.clear();
+    next_event = 0;
+    emitted_all = false;
+    error.reset();
+  }
+
   // Back to the start of the recorded program.
   void rewind() {
+    memory.prepare(program.buffers.size());
     memory.reset();
     head = program.first;
     waits_for_peers.fill(false);
@@ -43,6 +52,7 @@ struct Rank {
       if (head[s] == no_index)
         head[s] = last_before[s] == no_index ? program.first[s] : program.ops[last_before[s]].next;
     recorded.resize(program.stream_events, 0);
+    memory.prepare(program.buffers.size());
   }
 };
 

@@ -26,8 +26,10 @@ BufferId ProgramWriter::declare(std::string name, Dtype dtype, std::uint64_t num
 
 ViewId ProgramWriter::view(std::string name, std::vector<ViewPiece> pieces) {
   std::vector<View>& views = program_->views;
-  for (std::size_t i = views.size(); i-- > 0;)
-    if (views[i].name == name && views[i].pieces == pieces) return static_cast<ViewId>(i);
+  std::vector<ViewId>& named = program_->views_by_name[name];
+  for (ViewId id : named)
+    if (views[id].pieces == pieces) return id;
+  named.push_back(static_cast<ViewId>(views.size()));
   views.push_back({std::move(name), std::move(pieces)});
   return static_cast<ViewId>(views.size() - 1);
 }

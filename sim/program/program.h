@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -118,11 +119,20 @@ struct Program {
   std::vector<CollectiveCall> collectives;
   std::vector<UpdateCall> updates;
   std::vector<View> views;
+  std::map<std::string, std::vector<ViewId>, std::less<>> views_by_name;
   std::vector<std::string> metrics;
   std::array<std::uint32_t, stream_count> first{no_index, no_index, no_index, no_index};
   std::array<std::uint32_t, stream_count> last{no_index, no_index, no_index, no_index};
   std::uint32_t stream_events = 0;
   std::vector<std::uint32_t> group_sequences;  // collectives issued so far, by group
+
+  // Empty again; the operations keep their memory.
+  void clear() {
+    std::vector<Op> kept = std::move(ops);
+    kept.clear();
+    *this = Program{};
+    ops = std::move(kept);
+  }
 };
 
 // Engines write their programs through this. Every method appends one operation to the current stream.

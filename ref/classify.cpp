@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,6 +13,14 @@ namespace {
 using enum FindingClass;
 
 bool whole(double x) { return std::isfinite(x) && x == std::round(x); }
+
+// Weights are quotients of small integers in fp64: their ratio is a whole number, or one over one, up to a few roundings.
+double simplest(double ratio) {
+  const auto near = [&](double simple) { return std::abs(ratio - simple) <= 16 * std::numeric_limits<double>::epsilon() * std::abs(simple); };
+  if (near(std::round(ratio))) return std::round(ratio);
+  const double inverse = 1.0 / std::round(1.0 / ratio);
+  return std::isfinite(inverse) && near(inverse) ? inverse : ratio;
+}
 
 // Ratios of right and wrong weights are dyadic with few bits where every divisor is: sums, doublings, missing scales. Elements out of place
 // give ratios of two different odd probes, which never are.
@@ -71,7 +80,7 @@ class Diagnostician {
   bool misplaced() {
     const double weight = context_.local ? context_.full_weight : context_.averaged_weight;
     const bool out_of_place = std::any_of(wrong_.begin(), wrong_.end(), [&](std::size_t k) {
-      const double ratio = row_.observed[k] / weight;
+      const double ratio = simplest(row_.observed[k] / weight);
       if (!std::isfinite(ratio)) return false;
       if (context_.tolerance == 0) return !short_dyadic(ratio);
       return !whole(ratio) && !whole(1.0 / ratio) && ratio_of_probes(ratio, context_.tolerance);
@@ -89,7 +98,7 @@ class Diagnostician {
     std::optional<double> factor;
     for (std::size_t k = 0; k < columns_.size(); ++k) {
       if (!in_window(k) || row_.expected[k] == 0) continue;
-      const double ratio = row_.observed[k] / row_.expected[k];
+      const double ratio = simplest(row_.observed[k] / row_.expected[k]);
       if (factor && ratio != *factor) return false;
       factor = ratio;
     }
@@ -130,7 +139,8 @@ class Diagnostician {
   void counted_again() {
     take(duplicated_gradient, [&](std::size_t k) {
       if (!in_window(k)) return false;
-      return row_.expected[k] == 0 || (whole(row_.observed[k] / row_.expected[k]) && row_.observed[k] / row_.expected[k] > 1);
+      const double ratio = row_.expected[k] == 0 ? 2 : simplest(row_.observed[k] / row_.expected[k]);
+      return whole(ratio) && ratio > 1;
     });
   }
 

@@ -86,12 +86,15 @@ double Ledger::tolerance() const {
 // A coefficient within the tolerance of a simple multiple of a right weight is that multiple.
 double Ledger::snapped(double coefficient) const {
   if (range_.dyadic || coefficient == 0 || !std::isfinite(coefficient)) return coefficient;
+  const auto close = [&](double to) { return std::abs(coefficient - to) <= tolerance() * std::abs(to); };
+  for (const double weight : {averaged_weight(scenario_), local_weight(scenario_)})
+    if (close(weight)) return weight;
   constexpr int multiples = 64;
   for (const double weight : {averaged_weight(scenario_), local_weight(scenario_)}) {
     const double ratio = coefficient / weight;
     for (const double simple : {std::round(ratio), 1.0 / std::round(1.0 / ratio)})
       if (std::isfinite(simple) && simple != 0 && std::abs(simple) <= multiples && std::abs(simple) >= 1.0 / multiples &&
-          std::abs(ratio - simple) <= tolerance() * std::abs(simple))
+          close(simple * weight))
         return simple * weight;
   }
   return coefficient;

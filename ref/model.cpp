@@ -33,7 +33,7 @@ Model::Model(const Scenario& scenario, const Timeline& timeline, const GradientS
   communicate_ = rounding_of(scenario.communication_dtype());
   const DeepSpeedConfig& config = scenario.engine.config;
   const bool exact_factor = power_of_two(config.gradient_accumulation_steps) && (!config.fp16.enabled || config.fp16.loss_scale == 0 || power_of_two(config.fp16.loss_scale));
-  factor_roundings_ = exact_factor ? 0 : 1;
+  factor_error_ = exact_factor ? 0 : facts_of(Dtype::float32).unit_roundoff();
   const bool exact_average = power_of_two(scenario.world_size) && power_of_two(config.gradient_predivide_factor);
   average_roundings_ = exact_average ? 0 : 3;  // two factors, one of them rounded itself
   world_divisor_ = scenario.contract.average_over_world ? scenario.world_size : 1;
@@ -118,7 +118,7 @@ void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_
         state.reduced.value[i] += term / world_divisor_;
         if (!bounded || term == 0) continue;
         const double magnitude = std::abs(term);
-        const double error = (1 + factor_roundings_) * deposit_.u * magnitude * (1 + deposit_.u) + deposit_.tiny;
+        const double error = (deposit_.u + factor_error_) * magnitude * (1 + deposit_.u) + deposit_.tiny;
         fresh_magnitude_[i] += magnitude / world_divisor_;
         fresh_error_[i] += error / world_divisor_;
         if (fresh_terms_[i] < 255) ++fresh_terms_[i];

@@ -72,7 +72,7 @@ class Model {
   std::size_t first_ = 0;
 
   Rounding deposit_, accumulate_, communicate_;
-  double factor_roundings_ = 0;   // of the scale factor that a backward applies
+  double factor_error_ = 0;       // relative, of the fp32 scale factor that a backward applies
   double average_roundings_ = 0;  // of the division by the world
   double world_divisor_ = 1;
 

@@ -52,7 +52,7 @@ void Operations::execute(const Op& op, Rank& rank, std::uint32_t rank_number) {
   }
 }
 
-// The gradient is exact in the source; the factor is rounded to the model dtype as the hook's operand is, the product once.
+// The gradient is exact in the source and the factor an fp32 scalar, so their product is exact in a double: one rounding into the dtype.
 void Operations::deposit(const Op& op, Rank& rank, std::uint32_t rank_number) {
   const Dtype dtype = dtype_of(rank, op.target);
   const std::size_t n = op.target.numel;
@@ -60,12 +60,8 @@ void Operations::deposit(const Op& op, Rank& rank, std::uint32_t rank_number) {
   if (op.index == no_index) source_.initial_parameter(op.source.buffer, op.source.offset, values_);
   else source_.gradient(op.index, rank_number, op.source.buffer, op.source.offset, values_);
   if (op.scalar != 1.0) {
-    float stored;
-    double factor = op.scalar;
-    std::byte narrow[8];
-    numeric::convert(dtype, narrow, Dtype::float64, &factor, 1);
-    numeric::convert(Dtype::float32, &stored, dtype, narrow, 1);
-    for (double& value : values_) value *= static_cast<double>(stored);
+    const auto factor = static_cast<double>(static_cast<float>(op.scalar));
+    for (double& value : values_) value *= factor;
   }
   std::byte* target = rank.memory.at(op.target, dtype);
   if (op.flag == 0) {

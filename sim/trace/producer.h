@@ -30,8 +30,8 @@ class TraceSink {
   virtual void mismatch(const MismatchRecord&) {}
 };
 
-// The data of a run: what each backward contributes, before any scaling, and what the weights are at the start. Values are exact
-// doubles; the engine rounds once when it deposits them.
+// The data of a run: what each backward contributes, before any scaling, and what the weights are at the start. Values are fp32 values,
+// given as doubles; the engine multiplies by its scale and rounds once when it deposits them.
 class GradientSource {
  public:
   virtual ~GradientSource() = default;

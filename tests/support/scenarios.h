@@ -1,0 +1,91 @@
+// Scenarios built in code, for tests that vary what a file cannot.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ref/oracle.h"
+#include "sim/engine/engine.h"
+#include "sim/execution/host_executor.h"
+#include "sim/load.h"
+#include "sim/scenario/timeline.h"
+
+namespace gradledger::testing {
+
+inline ScriptItem event(ScriptKind kind) {
+  ScriptItem item;
+  item.kind = kind;
+  return item;
+}
+
+inline ScriptItem backward(std::uint32_t micro_batches = 1) {
+  ScriptItem item = event(ScriptKind::backward);
+  item.micro_batches = micro_batches;
+  return item;
+}
+
+inline ScriptItem boundary(bool value) {
+  ScriptItem item = event(ScriptKind::set_boundary);
+  item.boundary = value;
+  return item;
+}
+
+inline ScriptItem step() { return event(ScriptKind::step); }
+
+inline ScriptItem repeat(std::uint32_t times, std::vector<ScriptItem> items) {
+  ScriptItem item = event(ScriptKind::repeat);
+  item.times = times;
+  item.items = std::move(items);
+  return item;
+}
+
+// n backwards, every one of them a boundary when gradient_accumulation_steps is 1.
+inline std::vector<ScriptItem> without_boundary_calls(std::uint32_t n) { return {backward(n), step()}; }
+
+// The override false for all but the last of n backwards.
+inline std::vector<ScriptItem> with_boundary_calls(std::uint32_t n) {
+  if (n == 1) return {boundary(true), backward(), step()};
+  return {boundary(false), backward(n - 1), boundary(true), backward(), step()};
+}
+
+// step() after each of n backwards: the counter decides.
+inline std::vector<ScriptItem> managed(std::uint32_t n) { return {repeat(n, {backward(), step()})}; }
+
+inline Scenario base_scenario(std::uint32_t world, const std::vector<std::uint32_t>& sizes, Dtype dtype) {
+  Scenario s;
+  s.name = "test";
+  s.world_size = world;
+  for (std::size_t i = 0; i < sizes.size(); ++i) s.parameters.push_back({"w" + std::to_string(i), sizes[i], std::nullopt});
+  s.model_dtype = dtype;
+  s.engine.config.bf16.enabled = dtype == Dtype::bfloat16;
+  s.engine.config.fp16.enabled = dtype == Dtype::float16;
+  s.engine.config.gradient_clipping = 0.0;
+  return s;
+}
+
+inline ref::Verdict judge(const Scenario& scenario, std::uint64_t seed = 0) {
+  const auto refused = admission_error(scenario);
+  expects(!refused, "a test's scenario is admitted");
+  const auto timeline = make_timeline(scenario);
+  expects(timeline.ok(), "a test's scenario has a timeline");
+  HostExecutor producer(scenario, *timeline);
+  ref::OracleOptions options;
+  options.seed = seed;
+  options.schedule.seed = seed;
+  return ref::judge(scenario, *timeline, producer, options);
+}
+
+inline std::set<std::string> classes(const ref::Verdict& verdict) {
+  std::set<std::string> out;
+  for (const ref::Finding& f : verdict.findings) out.insert(std::string(name_of(f.finding)));
+  return out;
+}
+
+inline std::string sentences(const ref::Verdict& verdict) {
+  std::string out;
+  for (const ref::Finding& f : verdict.findings) out += f.sentence + "\n";
+  return out;
+}
+
+}  // namespace gradledger::testing

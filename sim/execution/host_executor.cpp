@@ -52,26 +52,27 @@ class HostExecutor::Run {
   void advance(std::uint16_t r) {
     Rank& rank = ranks_[r];
     while (!mismatched_) {
+      // The host goes ahead of the device until something makes it wait.
+      while (rank.head[0] == no_index && !rank.emitted_all && !waits_for_value(rank)) emit_next_event(r);
       std::array<std::uint16_t, stream_count> enabled;
       std::size_t count = 0;
       for (std::uint16_t s = 0; s < stream_count; ++s)
         if (ready(rank, static_cast<Stream>(s))) enabled[count++] = s;
       if (count == 0) {
-        if (!rank.emitted_all && ran_dry(rank) && !waits_for_value(rank)) {
-          emit_next_event(r);
-          continue;
-        }
         if (rank.emitted_all && ran_dry(rank) && !rank.finished) finish(r);
         return;
       }
       const auto stream = static_cast<Stream>(enabled[policy_.pick({enabled.data(), count})]);
       const std::uint64_t before = summary_.operations;
-      execute(r, stream);
       // A lone device stream runs on while nothing that it does can enable another.
-      if (count == 1 && stream != Stream::host) run_on(r, stream);
+      if (count == 1 && stream != Stream::host && computes(rank.program.ops[rank.head[static_cast<std::size_t>(stream)]])) run_on(r, stream);
+      else execute(r, stream);
       hash_.add((std::uint64_t{r} << 48) ^ (static_cast<std::uint64_t>(stream) << 40) ^ (summary_.operations - before));
     }
   }
+
+  // Storage and arithmetic, not collectives, stream order or host work.
+  static bool computes(const Op& op) { return op.kind <= OpKind::adam; }
 
   void run_on(std::uint16_t r, Stream stream) {
     Rank& rank = ranks_[r];
@@ -79,9 +80,8 @@ class HostExecutor::Run {
     while (true) {
       const std::uint32_t head = rank.head[s];
       if (head == no_index || rank.waits_for_peers[s] || !enqueued(rank, head)) return;
-      const OpKind kind = rank.program.ops[head].kind;
-      if (kind > OpKind::adam) return;  // collectives, stream order and host work
       const Op& op = rank.program.ops[head];
+      if (!computes(op)) return;
       rank.event = op.event;
       rank.head[s] = op.next;
       ++summary_.operations;
@@ -373,8 +373,8 @@ class HostExecutor::Run {
   bool mismatched_ = false;
 };
 
-HostExecutor::HostExecutor(const Scenario& scenario, const Timeline& timeline, CollectiveArithmetic arithmetic)
-    : scenario_(scenario), timeline_(timeline), arithmetic_(arithmetic) {}
+HostExecutor::HostExecutor(const Scenario& scenario, const Timeline& timeline, CollectiveArithmetic arithmetic, EngineFactory factory)
+    : scenario_(scenario), timeline_(timeline), arithmetic_(arithmetic), factory_(std::move(factory)) {}
 
 HostExecutor::~HostExecutor() = default;
 
@@ -388,7 +388,7 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
     for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
       Rank& rank = ranks_[r];
       rank.start_over();
-      rank.engine = make_engine({&scenario_, &timeline_, *behaviour, r, options.linear});
+      rank.engine = factory_({&scenario_, &timeline_, *behaviour, r, options.linear});
       ProgramWriter writer(rank.program);
       rank.engine->initialise(writer);
       rank.rewind();

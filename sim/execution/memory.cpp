@@ -52,18 +52,6 @@ void RankMemory::release(BufferId buffer) {
   bytes_held_ -= s.bytes.size();
 }
 
-void RankMemory::adopt(BufferId target, BufferId source) {
-  Storage& to = storage(target);
-  Storage& from = storage(source);
-  expects(!to.live && from.live, "a buffer adopts memory although it has some, or there is none to adopt");
-  std::swap(to.bytes, from.bytes);
-  std::swap(to.written, from.written);
-  to.live = true;
-  to.poisoned = from.poisoned = false;
-  from.live = false;
-  from.written.clear();
-}
-
 void RankMemory::copy_gaps(Slice target, Slice source) {
   const Storage& from = storage(source.buffer);
   RangeSet& written = storage(target.buffer).written;

@@ -30,7 +30,6 @@ class RankMemory {
 
   void allocate(const BufferDeclaration& declaration, BufferId buffer);
   void release(BufferId buffer);
-  void adopt(BufferId target, BufferId source);
 
   Storage& storage(BufferId buffer) {
     expects(buffer < storages_.size(), "an operation names a buffer that was not declared");

@@ -25,7 +25,6 @@ void Operations::execute(const Op& op, Rank& rank, std::uint32_t rank_number) {
       else rank.memory.release(op.target.buffer);
       return sink_.memory({rank_number, op.event, allocates, declaration.name, declaration.space, declaration.declared_bytes});
     }
-    case OpKind::adopt: return rank.memory.adopt(op.target.buffer, op.source.buffer);
     case OpKind::deposit: return deposit(op, rank, rank_number);
     case OpKind::fill: {
       const Dtype dtype = dtype_of(rank, op.target);

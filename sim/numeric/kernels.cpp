@@ -1,119 +1,16 @@
+// Kernels that need no vectors; the others are in kernels_simd.cpp.
 #include "sim/numeric/kernels.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "sim/base/contract.h"
+#include "sim/numeric/dispatch_dtype.h"
 #include "sim/numeric/scalar.h"
 
 namespace gradledger::numeric {
-namespace {
-
-template <class F>
-void with_dtype(Dtype dtype, F&& body) {
-  switch (dtype) {
-    case Dtype::float32: return body(float{});
-    case Dtype::bfloat16: return body(Bf16{});
-    case Dtype::float16: return body(Fp16{});
-    default: expects(false, "a kernel was asked for a dtype it does not have");
-  }
-}
-
-// One rounding from a double.
-template <class T>
-T narrow_double(double x) {
-  if constexpr (std::is_same_v<T, float>) return canonical(static_cast<float>(x));
-  else return narrow<T>(to_float_round_to_odd(x));
-}
-
-}  // namespace
-
-void convert(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, std::size_t n) {
-  if (target_dtype == source_dtype) {
-    if (target != source) std::memcpy(target, source, n * size_of(target_dtype));
-    return;
-  }
-  if (source_dtype == Dtype::float64) {
-    with_dtype(target_dtype, [&](auto t) {
-      using T = decltype(t);
-      T* out = static_cast<T*>(target);
-      const double* in = static_cast<const double*>(source);
-      for (std::size_t i = 0; i < n; ++i) out[i] = narrow_double<T>(in[i]);
-    });
-    return;
-  }
-  if (target_dtype == Dtype::float64) {
-    with_dtype(source_dtype, [&](auto s) {
-      using S = decltype(s);
-      for (std::size_t i = 0; i < n; ++i)
-        static_cast<double*>(target)[i] = static_cast<double>(widen(static_cast<const S*>(source)[i]));
-    });
-    return;
-  }
-  with_dtype(target_dtype, [&](auto t) {
-    with_dtype(source_dtype, [&](auto s) {
-      using T = decltype(t);
-      using S = decltype(s);
-      for (std::size_t i = 0; i < n; ++i) static_cast<T*>(target)[i] = narrow<T>(widen(static_cast<const S*>(source)[i]));
-    });
-  });
-}
-
-void accumulate(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, std::size_t n) {
-  if (target_dtype == Dtype::float64) {
-    expects(source_dtype == Dtype::float64, "fp64 totals take fp64 terms");
-    for (std::size_t i = 0; i < n; ++i) static_cast<double*>(target)[i] += static_cast<const double*>(source)[i];
-    return;
-  }
-  with_dtype(target_dtype, [&](auto t) {
-    with_dtype(source_dtype, [&](auto s) {
-      using T = decltype(t);
-      using S = decltype(s);
-      T* out = static_cast<T*>(target);
-      const S* in = static_cast<const S*>(source);
-      for (std::size_t i = 0; i < n; ++i) out[i] = narrow<T>(widen(out[i]) + widen(in[i]));
-    });
-  });
-}
-
-void multiply(Dtype dtype, void* target, float factor, std::size_t n) {
-  with_dtype(dtype, [&](auto t) {
-    using T = decltype(t);
-    T* out = static_cast<T*>(target);
-    for (std::size_t i = 0; i < n; ++i) out[i] = narrow<T>(widen(out[i]) * factor);
-  });
-}
-
-void divide(Dtype dtype, void* target, float divisor, std::size_t n) {
-  with_dtype(dtype, [&](auto t) {
-    using T = decltype(t);
-    T* out = static_cast<T*>(target);
-    for (std::size_t i = 0; i < n; ++i) out[i] = narrow<T>(widen(out[i]) / divisor);
-  });
-}
-
-void premultiply(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) {
-  with_dtype(dtype, [&](auto t) {
-    using T = decltype(t);
-    const T s = narrow<T>(scalar);
-    for (std::size_t i = 0; i < n; ++i) static_cast<T*>(target)[i] = mul(static_cast<const T*>(source)[i], s);
-  });
-}
-
-void fused_accumulate(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) {
-  with_dtype(dtype, [&](auto t) {
-    using T = decltype(t);
-    const T s = narrow<T>(scalar);
-    T* out = static_cast<T*>(target);
-    const T* in = static_cast<const T*>(source);
-    for (std::size_t i = 0; i < n; ++i) out[i] = fma(in[i], s, out[i]);
-  });
-}
 
 void maximum_u8(void* target, const void* source, std::size_t n) {
   auto* out = static_cast<std::uint8_t*>(target);
@@ -123,7 +20,7 @@ void maximum_u8(void* target, const void* source, std::size_t n) {
 
 void fill(Dtype dtype, void* target, double value, std::size_t n) {
   if (dtype == Dtype::uint8) {
-    std::memset(target, static_cast<int>(value), n);
+    std::fill_n(static_cast<std::uint8_t*>(target), n, static_cast<std::uint8_t>(value));
     return;
   }
   if (dtype == Dtype::float64) {
@@ -135,21 +32,6 @@ void fill(Dtype dtype, void* target, double value, std::size_t n) {
     const T stored = narrow_double<T>(value);
     for (std::size_t i = 0; i < n; ++i) static_cast<T*>(target)[i] = stored;
   });
-}
-
-bool all_finite(Dtype dtype, const void* source, std::size_t n) {
-  if (dtype == Dtype::float64) {
-    for (std::size_t i = 0; i < n; ++i)
-      if (!std::isfinite(static_cast<const double*>(source)[i])) return false;
-    return true;
-  }
-  bool finite = true;
-  with_dtype(dtype, [&](auto t) {
-    using T = decltype(t);
-    for (std::size_t i = 0; i < n; ++i)
-      finite &= (bits_of(widen(static_cast<const T*>(source)[i])) & 0x7F800000u) != 0x7F800000u;
-  });
-  return finite;
 }
 
 namespace {

@@ -1,7 +1,7 @@
 // Array kernels of the host executor, over raw storage of a given dtype. Every element is the result of the one rounded
 // operation that sim/numeric/scalar.h names; vector width, alignment and length never change a bit.
-// Preconditions of all: n elements are readable at each source and writable at each target; a target overlaps a source only
-// where it is the same address. Dtypes are float32, bfloat16 or float16 unless said.
+// Preconditions of all: n elements are readable at each source and writable at each target, aligned to their dtype; a target
+// overlaps a source only where address and dtype are the same. Dtypes are float32, bfloat16 or float16 unless said.
 #pragma once
 
 #include <cstddef>

@@ -149,12 +149,22 @@ GRADLEDGER_HD inline float to_float_round_to_odd(double x) {
   return float_of(bits);
 }
 
+// One rounding from a double.
+template <class T>
+GRADLEDGER_HD T narrow_double(double x) {
+  return narrow<T>(to_float_round_to_odd(x));
+}
+template <>
+GRADLEDGER_HD inline float narrow_double<float>(double x) {
+  return canonical(static_cast<float>(x));
+}
+
 // Exactly rounded fma of 16-bit values. fmaf followed by RN is not: it differs in some of the ties.
 // The product of two 11-bit significands is exact in a double; the sum is rounded to odd; one RN ends it.
 template <class T>
 GRADLEDGER_HD T fma16(T a, T b, T c) {
   const double product = static_cast<double>(widen(a)) * static_cast<double>(widen(b));
-  return narrow<T>(to_float_round_to_odd(add_round_to_odd(product, static_cast<double>(widen(c)))));
+  return narrow_double<T>(add_round_to_odd(product, static_cast<double>(widen(c))));
 }
 GRADLEDGER_HD inline Bf16 fma(Bf16 a, Bf16 b, Bf16 c) { return fma16(a, b, c); }
 GRADLEDGER_HD inline Fp16 fma(Fp16 a, Fp16 b, Fp16 c) { return fma16(a, b, c); }

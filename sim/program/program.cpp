@@ -67,14 +67,6 @@ void ProgramWriter::wait(std::uint32_t stream_event) { emit(OpKind::wait).index 
 
 void ProgramWriter::synchronize() { emit_on(Stream::host, OpKind::synchronize); }
 
-void ProgramWriter::adopt(BufferId target, BufferId source) {
-  expects(declaration(target).dtype == declaration(source).dtype && declaration(target).numel == declaration(source).numel,
-          "a buffer adopts memory of another shape");
-  Op& op = emit(OpKind::adopt);
-  op.target = whole(target);
-  op.source = whole(source);
-}
-
 void ProgramWriter::deposit(Slice target, std::uint32_t backward, std::uint32_t parameter, std::uint32_t offset, double factor, bool add) {
   Op& op = emit(OpKind::deposit);
   op.target = target;

@@ -39,7 +39,6 @@ std::string_view name_of(Stream stream);
 enum class OpKind : std::uint8_t {
   allocate,      // target.buffer: memory is there, contents poison
   release,       // target.buffer: memory is gone, contents poison
-  adopt,         // target.buffer takes over the memory of source.buffer, which is released: a pointer moves, no bytes do
   deposit,       // autograd: target (+)= RN(gradient x factor); contribution in `index`, parameter elements in `source`
   fill,          // target = scalar
   copy,          // target = cast(source)
@@ -162,7 +161,6 @@ class ProgramWriter {
   // ---- storage
   void allocate(BufferId buffer) { emit(OpKind::allocate).target = whole(buffer); }
   void release(BufferId buffer) { emit(OpKind::release).target = whole(buffer); }
-  void adopt(BufferId target, BufferId source);
 
   // ---- arithmetic
   void deposit(Slice target, std::uint32_t backward, std::uint32_t parameter, std::uint32_t offset, double factor, bool add);

@@ -51,6 +51,16 @@ class Naming {
     return verdict_.findings.emplace_back(std::move(out));
   }
 
+  Finding* find(FindingClass finding, std::uint32_t step, std::uint32_t rank) {
+    for (Finding& known : verdict_.findings)
+      if (known.finding == finding && known.step == step && known.rank == rank) return &known;
+    return nullptr;
+  }
+
+  static void also_in(Finding& finding, const std::string& buffer) {
+    if (finding.buffer != buffer && std::find(finding.also_in.begin(), finding.also_in.end(), buffer) == finding.also_in.end()) finding.also_in.push_back(buffer);
+  }
+
   void name_structural() {
     const RunFacts& facts = verdict_.facts;
     for (const EngineErrorRecord& error : facts.engine_errors)
@@ -129,12 +139,9 @@ class Naming {
   }
 
   void record(const LedgerEntry& entry, const LedgerRow& row, Diagnosis diagnosis) {
-    Finding* finding = nullptr;
-    for (Finding& known : verdict_.findings)
-      if (known.finding == diagnosis.finding && known.step == entry.step && known.rank == entry.key.rank) finding = &known;
+    Finding* finding = find(diagnosis.finding, entry.step, entry.key.rank);
     if (finding && (finding->buffer != entry.key.buffer || finding->event != entry.key.event)) {
-      if (finding->buffer != entry.key.buffer && std::find(finding->also_in.begin(), finding->also_in.end(), entry.key.buffer) == finding->also_in.end())
-        finding->also_in.push_back(entry.key.buffer);
+      also_in(*finding, entry.key.buffer);
       // The applied gradient has the last word on what was lost.
       if (entry.role != Role::applied_gradient || finding->role == Role::applied_gradient) return;
     }
@@ -181,8 +188,11 @@ class Naming {
 
   // ---- gradients that are nowhere -------------------------------------------------------------------------------------------------
 
+  // Wrong sums entail wrong values, and different ones on different ranks; wrong values entail neither.
   bool explained(std::uint32_t step) const {
-    return std::any_of(verdict_.findings.begin(), verdict_.findings.end(), [&](const Finding& f) { return f.step <= step; });
+    return std::any_of(verdict_.findings.begin(), verdict_.findings.end(), [&](const Finding& f) {
+      return f.step <= step && f.finding != FindingClass::rounding_excess && f.finding != FindingClass::rank_divergence;
+    });
   }
 
   void name_coverage() {
@@ -223,11 +233,8 @@ class Naming {
     for (const Mismatch* mismatch : all) {
       const bool update = !holds_gradients(mismatch->role);
       if (!update && explained(mismatch->step)) continue;
-      Finding* known = nullptr;
-      for (Finding& f : verdict_.findings)
-        if (f.finding == FindingClass::rounding_excess && f.step == timeline_.events[mismatch->key.event].step && f.rank == mismatch->key.rank) known = &f;
-      if (known) {
-        if (known->buffer != mismatch->key.buffer) known->also_in.push_back(mismatch->key.buffer);
+      if (Finding* known = find(FindingClass::rounding_excess, timeline_.events[mismatch->key.event].step, mismatch->key.rank)) {
+        also_in(*known, mismatch->key.buffer);
         continue;
       }
       Finding& finding = add(FindingClass::rounding_excess, mismatch->key.event, mismatch->key.rank);
@@ -246,6 +253,10 @@ class Naming {
     for (const Divergence& d : evidence_.divergences) {
       const std::uint32_t step = timeline_.events[d.event].step;
       if (explained(step)) continue;
+      if (Finding* known = find(FindingClass::rank_divergence, step, d.rank)) {
+        also_in(*known, d.buffer);
+        continue;
+      }
       Finding& finding = add(FindingClass::rank_divergence, d.event, d.rank);
       finding.buffer = d.buffer;
       finding.role = d.role;

@@ -1,0 +1,101 @@
+#include "sim/engine/behaviour.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+namespace gradledger::testing {
+namespace {
+
+std::string value_at(const std::string& as_of, const char* name) {
+  const auto behaviour = resolve_behaviour(AsOf{as_of, {}});
+  EXPECT_TRUE(behaviour.ok()) << as_of;
+  return std::string(switch_value(*behaviour, name));
+}
+
+TEST(behaviours, each_change_moves_its_switch) {
+  const std::vector<std::tuple<const char*, const char*, const char*, const char*>> moves{
+      {"stage12_accumulator", "#7509", "averaged_gradients", "split_tests_AV"},
+      {"stage12_accumulator", "#7665", "split_tests_AV", "split_tests_L"},
+      {"scale_site", "#7665", "loss", "output_hook"},
+      {"fp16_st0_scale", "#7665", "applied", "missing"},
+      {"order_bf16_epilogue", "#7665", "accumulate_then_reduce", "reduce_then_accumulate"},
+      {"order_bf16_epilogue", "#7985", "reduce_then_accumulate", "accumulate_then_reduce"},
+      {"bf16_acc_fp32_wrapper", "#7515", "BF16_Optimizer", "FP16_UnfusedOptimizer"},
+      {"bf16_acc_fp32_wrapper", "#7788", "FP16_UnfusedOptimizer", "BF16_Optimizer"},
+      {"stage3_id_increment", "#7780", "epilogue", "forward"},
+      {"offload_keep", "#6550", "counter_only", "add_else_store"},
+      {"offload_keep", "#7967", "add_else_store", "gate_ga"},
+      {"offload_keep", "#7981", "gate_ga", "gate_id_or_not_boundary"},
+      {"bf16_st0_zero_grad", "#7839", "skipped", "done"},
+  };
+  for (const auto& [name, change, before, after] : moves) {
+    EXPECT_EQ(value_at("before " + std::string(change), name), before) << name << " before " << change;
+    EXPECT_EQ(value_at(change, name), after) << name << " at " << change;
+  }
+}
+
+TEST(behaviours, a_change_moves_nothing_that_it_does_not_name) {
+  std::map<std::string, std::set<std::string>> named;  // change -> switches
+  for (const SwitchInfo& info : switches())
+    for (const SwitchInfo::Value& value : info.values) named[std::string(value.since)].insert(std::string(info.name));
+  for (const ChangeInfo& change : changes()) {
+    if (!change.name.starts_with('#')) continue;
+    for (const SwitchInfo& info : switches()) {
+      const bool moves = value_at("before " + std::string(change.name), info.name.data()) != value_at(std::string(change.name), info.name.data());
+      EXPECT_EQ(moves, named[std::string(change.name)].contains(std::string(info.name))) << change.name << " " << info.name;
+    }
+  }
+}
+
+TEST(behaviours, releases_hold_what_their_packages_hold) {
+  EXPECT_EQ(value_at("0.17.5", "stage12_accumulator"), "averaged_gradients");
+  EXPECT_EQ(value_at("0.17.6", "stage12_accumulator"), "split_tests_AV");
+  EXPECT_EQ(value_at("0.18.2", "stage12_accumulator"), "split_tests_AV");
+  EXPECT_EQ(value_at("0.18.3", "stage12_accumulator"), "split_tests_L");
+  EXPECT_EQ(value_at("0.18.4", "stage3_id_increment"), "epilogue");
+  EXPECT_EQ(value_at("0.18.5", "stage3_id_increment"), "forward");
+  EXPECT_EQ(value_at("0.18.5", "bf16_st0_zero_grad"), "skipped");
+  EXPECT_EQ(value_at("0.18.6", "bf16_st0_zero_grad"), "done");
+  EXPECT_EQ(value_at("0.18.9", "offload_keep"), "add_else_store");
+  EXPECT_EQ(value_at("0.19.0", "offload_keep"), "gate_id_or_not_boundary");
+  EXPECT_EQ(value_at("0.18.9", "order_bf16_epilogue"), "reduce_then_accumulate");
+  EXPECT_EQ(value_at("0.19.0", "order_bf16_epilogue"), "accumulate_then_reduce");
+  EXPECT_EQ(value_at("0.19.6", "allreduce_op_sum"), "honoured");
+}
+
+TEST(behaviours, gradient_clipping_defaults_to_one_since_8068) {
+  Scenario scenario;
+  scenario.engine.as_of.base = "0.19.2";
+  EXPECT_EQ(scenario.gradient_clipping(), 0.0);
+  scenario.engine.as_of.base = "0.19.3";
+  EXPECT_EQ(scenario.gradient_clipping(), 1.0);
+  scenario.engine.config.gradient_clipping = 0.5;
+  EXPECT_EQ(scenario.gradient_clipping(), 0.5);
+}
+
+TEST(behaviours, a_switch_overrides_its_base) {
+  const auto behaviour = resolve_behaviour(AsOf{"head", {{"offload_keep", "add_else_store"}}});
+  ASSERT_TRUE(behaviour.ok());
+  EXPECT_EQ(switch_value(*behaviour, "offload_keep"), "add_else_store");
+  EXPECT_EQ(switch_value(*behaviour, "stage12_accumulator"), "split_tests_L");
+}
+
+TEST(behaviours, unknown_names_are_errors_that_say_what_is_known) {
+  for (const AsOf& as_of : {AsOf{"0.99.0", {}}, AsOf{"#1", {}}, AsOf{"before 0.18.9", {}}, AsOf{"0.18", {}}, AsOf{"", {}}}) {
+    const auto behaviour = resolve_behaviour(as_of);
+    ASSERT_FALSE(behaviour.ok()) << as_of.base;
+    EXPECT_NE(behaviour.error().message.find("0.19.6"), std::string::npos);
+  }
+  const auto unknown_switch = resolve_behaviour(AsOf{"head", {{"no_such", "x"}}});
+  ASSERT_FALSE(unknown_switch.ok());
+  EXPECT_EQ(unknown_switch.error().where, "/engine/as_of/no_such");
+  EXPECT_NE(unknown_switch.error().message.find("offload_keep"), std::string::npos);
+  const auto unknown_value = resolve_behaviour(AsOf{"head", {{"offload_keep", "x"}}});
+  ASSERT_FALSE(unknown_value.ok());
+  EXPECT_NE(unknown_value.error().message.find("gate_ga"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -1,0 +1,207 @@
+// What the engines do that a ledger does not show: which class serves a configuration, what is refused, and what goes over the wire.
+// Values are held against recorded runs in tests/conformance.
+#include <gtest/gtest.h>
+
+#include "sim/engine/loss_scaler.h"
+#include "tests/support/scripted_engine.h"
+
+namespace gradledger::testing {
+namespace {
+
+Scenario stage(std::uint32_t number, Dtype dtype = Dtype::float32) {
+  Scenario s = base_scenario(2, {30, 21, 13}, dtype);
+  s.engine.config.zero.stage = number;
+  s.script = with_boundary_calls(4);
+  return s;
+}
+
+std::string selected(const Scenario& s) {
+  const auto engine = select_engine(s);
+  return engine ? std::string(*engine) : "refused at " + engine.error().where;
+}
+
+TEST(selection, follows_stage_dtype_accumulation_and_offload) {
+  EXPECT_EQ(selected(stage(0)), "torch optimizer");
+  EXPECT_EQ(selected(stage(0, Dtype::float16)), "FP16_UnfusedOptimizer");
+  EXPECT_EQ(selected(stage(0, Dtype::bfloat16)), "FP16_UnfusedOptimizer");
+  EXPECT_EQ(selected(stage(1, Dtype::bfloat16)), "DeepSpeedZeroOptimizer");
+  EXPECT_EQ(selected(stage(2)), "DeepSpeedZeroOptimizer");
+  EXPECT_EQ(selected(stage(3)), "DeepSpeedZeroOptimizer_Stage3");
+  Scenario s = stage(1, Dtype::bfloat16);
+  s.engine.config.grad_accum_dtype = Dtype::float32;
+  EXPECT_EQ(selected(s), "BF16_Optimizer");
+  s.engine.as_of.base = "before #7788";
+  EXPECT_EQ(selected(s), "FP16_UnfusedOptimizer");
+  s.engine.as_of.base = "before #7515";
+  EXPECT_EQ(selected(s), "BF16_Optimizer");
+  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
+}
+
+TEST(selection, refuses_what_the_framework_refuses) {
+  Scenario s = stage(2);
+  s.engine.config.gradient_predivide_factor = 2;
+  EXPECT_EQ(selected(s), "refused at /engine/config/gradient_predivide_factor");
+  s.engine.config.zero.reduce_scatter = false;
+  EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
+  s = stage(3);
+  s.engine.config.prescale_gradients = true;
+  EXPECT_EQ(selected(s), "refused at /engine/config/prescale_gradients");
+  s = stage(3);
+  s.engine.config.gradient_allreduce_op = AllreduceOp::sum;
+  EXPECT_EQ(selected(s), "refused at /engine/config/gradient_allreduce_op");
+  s = stage(0, Dtype::bfloat16);
+  s.engine.config.grad_accum_dtype = Dtype::float32;
+  EXPECT_EQ(selected(s), "refused at /engine/config/data_types/grad_accum_dtype");
+  s.engine.as_of.base = "before #7788";
+  EXPECT_EQ(selected(s), "FP16_UnfusedOptimizer");
+  s = stage(0);
+  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  EXPECT_EQ(selected(s), "refused at /engine/config/zero_optimization/offload_optimizer");
+}
+
+// ---- collectives: kinds and payloads of one window of four backwards -----------------------------------------------------------------
+
+Keeper run(const Scenario& s) {
+  expects(!admission_error(s), "a test's scenario is admitted");
+  const auto timeline = make_timeline(s);
+  HostExecutor executor(s, *timeline);
+  Keeper seen;
+  executor.run(CountingSource{}, RunOptions{}, seen);
+  return seen;
+}
+
+std::vector<std::string> gradient_collectives(const Scenario& s) {
+  std::vector<std::string> out;
+  for (const CollectiveRecord& r : run(s).collectives)
+    if (r.rank == 0 && r.purpose == Purpose::gradient) out.push_back(r.text());
+  return out;
+}
+
+std::vector<std::string> times(int n, const std::string& text) { return std::vector<std::string>(static_cast<std::size_t>(n), text); }
+
+TEST(traffic, stage_1_reduces_once_a_window_and_stages_2_and_3_once_a_backward) {
+  EXPECT_EQ(gradient_collectives(stage(0)), times(1, "all_reduce sum of 64 fp32 (gradient)"));
+  EXPECT_EQ(gradient_collectives(stage(1)), times(1, "all_reduce sum of 64 fp32 (gradient)"));
+  EXPECT_EQ(gradient_collectives(stage(2)), times(4, "all_reduce sum of 64 fp32 (gradient)"));
+  // Each parameter is padded to a multiple of the world.
+  EXPECT_EQ(gradient_collectives(stage(3)), times(4, "reduce_scatter sum of 66 fp32 (gradient)"));
+}
+
+TEST(traffic, three_buckets_are_three_collectives) {
+  for (std::uint32_t number : {1u, 2u, 3u}) {
+    Scenario s = stage(number);
+    s.engine.config.zero.reduce_bucket_size = 30;
+    const std::vector<std::string> calls = gradient_collectives(s);
+    EXPECT_EQ(calls.size(), number == 1 ? 3u : 12u) << "stage " << number;
+  }
+}
+
+TEST(traffic, buckets_fill_in_gradient_order_in_stage_2_and_in_parameter_order_in_stage_1) {
+  Scenario s = stage(2);
+  s.engine.config.zero.reduce_bucket_size = 30;
+  EXPECT_EQ(gradient_collectives(s)[0], "all_reduce sum of 13 fp32 (gradient)");
+  s.engine.config.zero.stage = 1;
+  EXPECT_EQ(gradient_collectives(s)[0], "all_reduce sum of 30 fp32 (gradient)");
+}
+
+TEST(traffic, without_multi_rank_buckets_each_owner_gets_a_reduce) {
+  Scenario s = stage(1);
+  s.engine.config.zero.use_multi_rank_bucket_allreduce = false;
+  EXPECT_EQ(gradient_collectives(s), (std::vector<std::string>{"reduce sum of 32 fp32 with root 0 (gradient)", "reduce sum of 32 fp32 with root 1 (gradient)"}));
+}
+
+TEST(traffic, bf16_optimizer_sends_its_fp32_buffer_in_bf16_unless_told_otherwise) {
+  Scenario s = stage(1, Dtype::bfloat16);
+  s.engine.config.grad_accum_dtype = Dtype::float32;
+  EXPECT_EQ(gradient_collectives(s), times(1, "all_reduce sum of 64 bf16 (gradient)"));
+  s.engine.config.communication_data_type = Dtype::float32;
+  EXPECT_EQ(gradient_collectives(s), times(1, "all_reduce sum of 64 fp32 (gradient)"));
+}
+
+TEST(memory, a_lone_backward_allocates_no_host_accumulator_since_7981) {
+  Scenario s = stage(2);
+  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  s.script = {repeat(3, with_boundary_calls(1))};
+  const auto allocates = [&] {
+    for (const auto& [name, allocated] : run(s).allocations)
+      if (name.starts_with("accumulated_grads_in_cpu")) return true;
+    return false;
+  };
+  EXPECT_FALSE(allocates());
+  s.script = with_boundary_calls(2);
+  EXPECT_TRUE(allocates());
+}
+
+TEST(memory, everything_that_a_window_allocates_is_released_or_held_for_good) {
+  for (std::uint32_t number : {0u, 1u, 2u, 3u}) {
+    for (bool overlap : {false, true}) {
+      Scenario s = stage(number);
+      s.engine.config.zero.overlap_comm = overlap;
+      s.script = {repeat(2, managed(1))};
+      const auto live_after = [&](std::uint32_t windows) {
+        s.script = {repeat(windows, with_boundary_calls(3))};
+        std::map<std::string, int> live;
+        for (const auto& [name, allocated] : run(s).allocations) live[name] += allocated ? 1 : -1;
+        std::erase_if(live, [](const auto& entry) { return entry.second == 0; });
+        return live;
+      };
+      EXPECT_EQ(live_after(2), live_after(5)) << "stage " << number << (overlap ? " overlap" : "");
+    }
+  }
+}
+
+// ---- loss scale -----------------------------------------------------------------------------------------------------------------------
+
+TEST(loss_scale, zero_wrappers_count_hysteresis_and_raise_at_the_minimum) {
+  Fp16Config config;
+  config.initial_scale_power = 2;
+  config.hysteresis = 2;
+  config.loss_scale_window = 3;
+  LossScaler scaler(config, true);
+  EXPECT_EQ(scaler.scale(), 4.0);
+  scaler.update(true);
+  EXPECT_EQ(scaler.scale(), 4.0);
+  scaler.update(true);
+  EXPECT_EQ(scaler.scale(), 2.0);
+  for (int i = 0; i < 3; ++i) scaler.update(false);
+  EXPECT_EQ(scaler.scale(), 2.0);
+  scaler.update(false);  // three good steps after the one that follows the overflow
+  EXPECT_EQ(scaler.scale(), 4.0);
+  config.initial_scale_power = 0;
+  config.hysteresis = 1;
+  LossScaler at_minimum(config, true);
+  EXPECT_THROW(at_minimum.update(true), FrameworkError);
+  LossScaler unfused(config, false);
+  EXPECT_NO_THROW(unfused.update(true));
+}
+
+TEST(loss_scale, an_overflow_on_one_rank_makes_every_rank_skip_and_halves_the_scale) {
+  for (std::uint32_t number : {1u, 2u, 3u}) {
+    Scenario s = stage(number, Dtype::float16);
+    s.engine.config.fp16.initial_scale_power = 4;
+    s.engine.config.fp16.hysteresis = 1;
+    s.script = {repeat(2, with_boundary_calls(1))};
+    s.gradients.kind = GradientKind::values;
+    std::vector<double> ones(64, 1.0), overflow(64, 1.0);
+    overflow[5] = std::numeric_limits<double>::infinity();
+    s.script[0].items[1].micro_batch = 0;
+    s.gradients.values = std::make_shared<GivenValues>(GivenValues{{overflow, ones}});
+    const auto timeline = make_timeline(s);
+    HostExecutor executor(s, *timeline);
+    const auto source = ref::value_source(s, *timeline, GradientKind::values, 0);
+    Keeper seen;
+    executor.run(*source, RunOptions{}, seen);
+    EXPECT_TRUE(seen.metrics.empty()) << "a skipped step reports no norm, stage " << number;
+    EXPECT_TRUE(seen.errors.empty());
+    // 16 in the first window, 8 in the second: what a finite element of rank 1 deposits, averaged or partitioned, shows the scale.
+    std::set<double> magnitudes;
+    for (const auto& [key, values] : seen.snapshots)
+      for (double x : values)
+        if (std::isfinite(x) && x != 0) magnitudes.insert(x);
+    EXPECT_TRUE(magnitudes.contains(16.0) && magnitudes.contains(8.0)) << "stage " << number;
+  }
+}
+
+}  // namespace
+}  // namespace gradledger::testing

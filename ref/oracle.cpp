@@ -152,6 +152,7 @@ class Naming {
     if (finding->role != entry.role || finding->buffer != entry.key.buffer) {
       finding->elements.clear();
       finding->contributions.clear();
+      finding->lost_weight = finding->excess_weight = 0;
     }
     finding->step = entry.step;
     finding->event = entry.key.event;

@@ -21,6 +21,8 @@ double initial_loss_scale(const Scenario& scenario) {
   return fp16.loss_scale > 0 ? fp16.loss_scale : std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power));
 }
 
+}  // namespace
+
 std::uint32_t contributions_max(const Timeline& timeline) {
   std::uint32_t most = 1;
   for (const auto& ranks : timeline.micro_batches) {
@@ -30,8 +32,6 @@ std::uint32_t contributions_max(const Timeline& timeline) {
   }
   return most;
 }
-
-}  // namespace
 
 ProbeRange probe_range(const Scenario& scenario, const Timeline& timeline) {
   ProbeRange range;
@@ -142,12 +142,7 @@ class RandomSource : public GradientSource {
 
  protected:
   virtual double one_sample(std::uint32_t step, std::uint64_t sample, std::uint32_t rank, std::uint32_t parameter, std::uint64_t element) const {
-    const double x = about_normal(hash_keys({seed_, step, sample, rank, parameter, element}), bits_);
-    if (scenario_.gradients.samples_per_micro_batch == 1) return magnitude_ * x;
-    // Means of several samples must be exact, so that equal samples divided differently into micro-batches are equal data: a fixed point
-    // with room for the sum.
-    const int fraction_bits = std::max(0, bits_ - 3 - static_cast<int>(std::bit_width(scenario_.gradients.samples_per_micro_batch - 1)));
-    return magnitude_ * std::ldexp(std::nearbyint(std::ldexp(std::clamp(x, -3.0, 3.0), fraction_bits)), -fraction_bits);
+    return magnitude_ * about_normal(hash_keys({seed_, step, sample, rank, parameter, element}), bits_);
   }
 
   // The nearest value with the model dtype's precision; gradients are inputs, so how they were rounded does not matter.

@@ -84,7 +84,6 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   void drop_accumulators(ProgramWriter& w);
   void finish_step(ProgramWriter& w, std::optional<double> norm);
   void emit_norm(ProgramWriter& w);
-  Slice flatten_master_gradient(ProgramWriter& w);
 
   OwnedPart owned(std::uint32_t parameter) const { return weights_.layout().owned(rank(), parameter); }
   bool owns(std::uint32_t parameter) const { return owned(parameter).numel > 0; }

@@ -97,9 +97,10 @@ TEST(oracle, the_gradient_of_the_window_before_is_stale) {
     before[{s.rank, s.linear}] = own;
   });
   ASSERT_TRUE(classes(verdict).contains("stale-gradient")) << sentences(verdict);
-  for (const ref::Finding& f : verdict.findings)
-    if (f.finding == ref::FindingClass::stale_gradient)
-      for (const ref::Miscounted& m : f.contributions) EXPECT_EQ(m.contribution.step, 0u);
+  for (const ref::Finding& f : verdict.findings) {
+    if (f.finding != ref::FindingClass::stale_gradient) continue;
+    for (const ref::Miscounted& m : f.contributions) EXPECT_EQ(m.contribution.step, 0u);
+  }
 }
 
 TEST(oracle, a_gradient_that_nobody_applies_is_discarded) {

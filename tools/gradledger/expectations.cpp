@@ -10,6 +10,7 @@
 #include "ref/describe.h"
 #include "ref/dtype_facts.h"
 #include "ref/model.h"
+#include "ref/probes.h"
 #include "sim/base/hash.h"
 #include "sim/execution/host_executor.h"
 
@@ -119,18 +120,25 @@ class Matcher {
   std::vector<std::string> out_;
 };
 
-// What each step applied, with the bound of a correct engine.
+// What each step applied, and how far rounding may have taken it from the mean over the window's samples.
 class AppliedValues final : public TraceSink {
  public:
-  AppliedValues(const Loaded& loaded, ref::Model& model) : model_(model), values_(loaded.timeline.steps), bounds_(loaded.timeline.steps), timeline_(loaded.timeline) {}
+  AppliedValues(const Loaded& loaded, const GradientSource& source)
+      : loaded_(loaded), source_(source), model_(loaded.scenario, loaded.timeline, source, ref::Model::Mode::bounded), steps_(loaded.timeline.steps) {}
+
+  struct Step {
+    std::vector<double> values, bounds;
+  };
+  const std::vector<Step>& steps() const { return steps_; }
 
   void observe(const Observation& o) override {
     if (o.role != Role::applied_gradient) return;
-    const std::uint32_t step = timeline_.events[o.event].step;
-    std::vector<double>& values = values_[step];
-    std::vector<double>& bounds = bounds_[step];
-    values.resize(model_.numel(), std::nan(""));
-    bounds.resize(model_.numel(), 0);
+    const std::uint32_t number = loaded_.timeline.events[o.event].step;
+    Step& step = steps_[number];
+    if (step.values.empty()) {
+      step.values.assign(model_.numel(), std::nan(""));
+      step.bounds = input_rounding(number);
+    }
     const ref::Field& field = model_.reduced(o.event, false);
     const double fp32 = ref::facts_of(Dtype::float32).unit_roundoff();
     std::vector<double> stored;
@@ -140,36 +148,51 @@ class AppliedValues final : public TraceSink {
       ref::read_stored(piece.dtype, piece.data, piece.numel, stored.data());
       const std::size_t base = model_.offset(static_cast<std::uint32_t>(piece.parameter)) + piece.parameter_offset;
       for (std::uint32_t i = 0; i < piece.numel; ++i) {
-        values[base + i] = stored[i] / o.scale;
-        bounds[base + i] = field.error[base + i] + 3 * fp32 * std::abs(field.value[base + i]);
+        if (std::isnan(step.values[base + i])) step.bounds[base + i] += field.error[base + i] + 3 * fp32 * std::abs(field.value[base + i]);
+        step.values[base + i] = stored[i] / o.scale;
       }
     }
   }
 
-  const std::vector<std::vector<double>>& values() const { return values_; }
-  const std::vector<std::vector<double>>& bounds() const { return bounds_; }
-
  private:
-  ref::Model& model_;
-  std::vector<std::vector<double>> values_, bounds_;
-  const Timeline& timeline_;
+  // A micro-batch's gradient is the mean of its samples, rounded to the model dtype: u for that, and fp64's own for the division.
+  std::vector<double> input_rounding(std::uint32_t step) const {
+    std::vector<double> out(model_.numel(), 0.0);
+    const Scenario& scenario = loaded_.scenario;
+    if (scenario.gradients.samples_per_micro_batch == 1) return out;
+    const double u = ref::facts_of(scenario.model_dtype).unit_roundoff() + ref::facts_of(Dtype::float64).unit_roundoff();
+    const double each = ref::averaged_weight(scenario) * u / (1 - u);
+    std::vector<double> gradient;
+    for (std::uint32_t b = 0; b < loaded_.timeline.backwards.size(); ++b) {
+      if (loaded_.timeline.backwards[b].step != step) continue;
+      for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
+        if (loaded_.timeline.backwards[b].micro_batch[r] == no_contribution) continue;
+        for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) {
+          gradient.resize(scenario.parameters[p].numel);
+          source_.gradient(b, r, p, 0, gradient);
+          for (std::size_t i = 0; i < gradient.size(); ++i) out[model_.offset(p) + i] += each * std::abs(gradient[i]);
+        }
+      }
+    }
+    return out;
+  }
+
+  const Loaded& loaded_;
+  const GradientSource& source_;
+  ref::Model model_;
+  std::vector<Step> steps_;
 };
 
-struct Applied {
-  std::vector<std::vector<double>> values, bounds;
-};
-
-Applied applied_by(const Loaded& loaded, const Options& options) {
+std::vector<AppliedValues::Step> applied_by(const Loaded& loaded, const Options& options) {
   const GradientKind kind = loaded.scenario.gradients.kind == GradientKind::probe ? GradientKind::normal : loaded.scenario.gradients.kind;
   const auto source = ref::value_source(loaded.scenario, loaded.timeline, kind, hash_keys({options.seed, loaded.scenario.gradients.seed}));
-  ref::Model model(loaded.scenario, loaded.timeline, *source, ref::Model::Mode::bounded);
-  AppliedValues sink(loaded, model);
+  AppliedValues sink(loaded, *source);
   HostExecutor producer(loaded.scenario, loaded.timeline);
   RunOptions run;
   run.schedule.seed = options.seed;
   run.linear = true;  // clipping would hide a difference of scale
   producer.run(*source, run, sink);
-  return {sink.values(), sink.bounds()};
+  return sink.steps();
 }
 
 }  // namespace
@@ -185,14 +208,17 @@ Result<bool> applied_agree(const Loaded& one, const Loaded& other, const Options
   };
   if (sizes(one.scenario) != sizes(other.scenario) || one.scenario.world_size != other.scenario.world_size)
     return InputError{where, "names a scenario with another world or other parameters; expected the same"};
-  const Applied a = applied_by(one, options), b = applied_by(other, options);
+  const auto samples = [](const Loaded& l) { return ref::contributions_max(l.timeline) * l.scenario.gradients.samples_per_micro_batch; };
+  if (samples(one) != samples(other))
+    return InputError{where, fmt::format("names a scenario with up to {} samples a window, this one has up to {}; expected the same", samples(other), samples(one))};
+  const auto a = applied_by(one, options), b = applied_by(other, options);
   std::uint64_t compared = 0;
   bool agree = true;
-  for (std::size_t step = 0; step < std::min(a.values.size(), b.values.size()); ++step) {
-    for (std::size_t i = 0; i < std::min(a.values[step].size(), b.values[step].size()); ++i) {
+  for (std::size_t step = 0; step < std::min(a.size(), b.size()); ++step) {
+    for (std::size_t i = 0; i < std::min(a[step].values.size(), b[step].values.size()); ++i) {
       ++compared;
-      const double difference = std::abs(a.values[step][i] - b.values[step][i]);
-      if (!(difference <= a.bounds[step][i] + b.bounds[step][i])) agree = false;
+      const double difference = std::abs(a[step].values[i] - b[step].values[i]);
+      if (!(difference <= a[step].bounds[i] + b[step].bounds[i])) agree = false;
     }
   }
   if (compared == 0) return InputError{where, "leaves nothing to compare: no step applies a gradient in both"};

@@ -1,0 +1,133 @@
+// ZeRO stages 1 and 2: where a reduced gradient is kept, on the device and on the host.
+#include "sim/engine/zero_stage_1_and_2.h"
+
+namespace gradledger {
+
+// copy_grads_in_partition: an owned parameter's full gradient leaves the bucket, which will be overwritten.
+void ZeroStage1And2::keep(ProgramWriter& w, std::uint32_t p) {
+  if (offload_) return keep_on_host(w, p);
+  if (!grads_in_partition_.defined()) {
+    std::uint64_t total = 0;
+    for (const OwnedPart& part : weights_.parts()) total += numel(part.parameter);
+    grads_in_partition_ = tensors_.allocate(w, "grads_in_partition", model_dtype_, total);
+    grads_in_partition_offset_ = 0;
+  }
+  Tensor reduced = gradient_for_reduction(w, p);
+  const Tensor kept = grads_in_partition_.part(grads_in_partition_offset_, numel(p));
+  w.copy(kept.slice, reduced.slice);
+  grads_in_partition_offset_ += numel(p);
+  tensors_.drop(w, reduced);
+  if (!uses_grad_accum_) tensors_.share(w, grad_[p], kept);
+}
+
+void ZeroStage1And2::keep_on_host(ProgramWriter& w, std::uint32_t p) {
+  const bool at_boundary = boundary_mirror();
+  // #7981: before it, the host accumulator was used only with gradient_accumulation_steps > 1.
+  const bool uses_host_accumulator = behaviour().offload_keep == OffloadKeep::gate_id_or_not_boundary
+                                         ? micro_step_id_ > 0 || !at_boundary
+                                         : config().gradient_accumulation_steps > 1;
+  if (uses_host_accumulator) accumulate_on_host(w, p);
+  if (!at_boundary) return;
+  const OwnedPart part = owned(p);
+  const Slice gradient = gradient_attribute(p).slice;
+  const Slice own = gradient.part(part.parameter_offset, part.numel);
+  w.fill(recorded_norms_.part(p, 1), 0.0);
+  w.squared_norm(recorded_norms_.part(p, 1), own);
+  norm_recorded_[p] = true;
+  w.check_finite(overflow_flag_, gradient);
+  w.copy(master_gradient_.part(part.partition_offset, part.numel), own);
+  master_current_ = true;
+  tensors_.clear(w, gradient_attribute(p));
+}
+
+void ZeroStage1And2::accumulate_on_host(ProgramWriter& w, std::uint32_t p) {
+  Tensor& host = accumulated_on_host_[p];
+  if (!host.defined()) {
+    host = tensors_.allocate(w, "accumulated_grads_in_cpu[" + parameter_name(p) + "]", model_dtype_, numel(p), MemorySpace::host);
+    w.fill(host.slice, 0.0);
+  }
+  const Slice gradient = gradient_attribute(p).slice;
+  const bool add = micro_step_id_ > 0;
+  if (add) {
+    Tensor on_device = tensors_.allocate(w, "temp_grad_buffer_for_gpu_offload", model_dtype_, numel(p));
+    w.copy(on_device.slice, host.slice);
+    w.accumulate(gradient, on_device.slice);
+    tensors_.drop(w, on_device);
+  }
+  const OffloadKeep rule = behaviour().offload_keep;
+  // #6550: add, else store: whatever a later backward adds is never stored again.
+  const bool store = rule == OffloadKeep::counter_only     ? !boundary_mirror()
+                     : rule == OffloadKeep::add_else_store ? !add
+                                                           : true;
+  if (store) w.copy(host.slice, gradient);
+  // What a boundary does not store went to the master gradient, and the host keeps a part that nobody reads.
+  host_holds_window_[p] = store || (host_holds_window_[p] && !boundary_mirror());
+}
+
+// The three historical accumulators. What differs is which list is tested for emptiness, and which is added to.
+void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
+  std::vector<Tensor> fresh;
+  for (const OwnedPart& part : weights_.parts()) {
+    Tensor gradient;
+    if (gradient_attribute(part.parameter).defined()) {
+      tensors_.share(w, gradient, gradient_attribute(part.parameter));
+    } else {
+      gradient = tensors_.allocate(w, "zeros[" + parameter_name(part.parameter) + "]", acc_dtype_, numel(part.parameter));
+      w.fill(gradient.slice, 0.0);
+    }
+    fresh.push_back(gradient);
+  }
+  const auto add_into = [&](std::vector<Tensor>& list) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      w.accumulate(list[i].slice, fresh[i].slice);
+      tensors_.drop(w, fresh[i]);
+    }
+  };
+  if (behaviour().stage12_accumulator == Stage12Accumulator::averaged_gradients) {
+    if (averaged_state_ != Averaged::set) {
+      all_grad_tensors_ = std::move(fresh);
+      take_averaged_gradients(w);
+    } else {
+      for (std::size_t i = 0; i < averaged_.size(); ++i) {
+        const OwnedPart& part = weights_.parts()[i];
+        w.accumulate(averaged_[i].slice, fresh[i].slice.part(part.parameter_offset, part.numel));
+        tensors_.drop(w, fresh[i]);
+      }
+    }
+    averaged_current_ = true;
+    return;
+  }
+  // #7509 split the accumulator off averaged_gradients and went on testing averaged_gradients for emptiness; #7665 tests the new list.
+  const bool starts = behaviour().stage12_accumulator == Stage12Accumulator::split_tests_av ? averaged_state_ != Averaged::set
+                                                                                            : !all_grad_tensors_.has_value();
+  if (starts) {
+    if (all_grad_tensors_)
+      for (Tensor& gradient : *all_grad_tensors_) tensors_.drop(w, gradient);
+    all_grad_tensors_ = std::move(fresh);
+  } else {
+    if (!all_grad_tensors_) throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
+    add_into(*all_grad_tensors_);
+  }
+  averaged_current_ = boundary_mirror();
+  if (boundary_mirror()) take_averaged_gradients(w);
+}
+
+// averaged_gradients := slices of all_grad_tensors (same storage), padded with zeros; all_grad_tensors := None.
+void ZeroStage1And2::take_averaged_gradients(ProgramWriter& w) {
+  averaged_.resize(weights_.parts().size());
+  std::uint32_t end = 0;
+  for (std::size_t i = 0; i < averaged_.size(); ++i) {
+    const OwnedPart& part = weights_.parts()[i];
+    tensors_.share(w, averaged_[i], (*all_grad_tensors_)[i].part(part.parameter_offset, part.numel));
+    tensors_.clear(w, (*all_grad_tensors_)[i]);
+    end = part.partition_offset + part.numel;
+  }
+  if (const std::uint32_t padding = weights_.layout().partition() - end; padding > 0) {
+    tensors_.give(w, averaged_padding_, tensors_.allocate(w, "averaged_gradients.padding", acc_dtype_, padding));
+    w.fill(averaged_padding_.slice, 0.0);
+  }
+  all_grad_tensors_.reset();
+  averaged_state_ = Averaged::set;
+}
+
+}  // namespace gradledger

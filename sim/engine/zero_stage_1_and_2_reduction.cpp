@@ -1,0 +1,188 @@
+// ZeRO stages 1 and 2: how a bucket is reduced.
+#include "sim/engine/zero_stage_1_and_2.h"
+
+#include <algorithm>
+
+namespace gradledger {
+
+// ---- one bucket: reduce, then keep what is owned ------------------------------------------------------------------------------------
+
+void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
+  if (bucket_.entries.empty()) return;
+  if (overlap_) wait_for_producers(w);
+  {
+    OnStream reduction(w, overlap_ ? Stream::communication : Stream::compute);
+    if (!contiguous_) {
+      average_separate(w);
+    } else {
+      const Slice bucket = bucket_.extra_large
+                               ? bucket_.entries.front().gradient.slice
+                               : bucket_.buffers[bucket_.index].slice.part(0, static_cast<std::uint32_t>(bucket_.elements));
+      if (config().zero.reduce_scatter) average_runs(w, bucket);
+      else average_whole(w, bucket);
+    }
+    for (BucketEntry& entry : bucket_.entries) {
+      require_not_reduced(entry.parameter);
+      already_reduced_[entry.parameter] = true;
+      if (partition_gradients_ && !owns(entry.parameter)) {
+        if (overlap_ && !contiguous_) {
+          Tensor later;
+          tensors_.share(w, later, gradient_attribute(entry.parameter));
+          deferred_.push_back(later);
+        }
+        tensors_.clear(w, gradient_attribute(entry.parameter));
+      } else if (contiguous_ && owns(entry.parameter)) {
+        if (uses_grad_accum_ && behaviour().stage1_attr_reduction == Stage1AttrReduction::kept)
+          w.copy(grad_accum_[entry.parameter].slice, entry.gradient.slice);
+        keep(w, entry.parameter);
+      }
+      tensors_.clear(w, entry.gradient);
+    }
+  }
+  bucket_.entries.clear();
+  bucket_.elements = 0;
+  bucket_.extra_large = false;
+}
+
+// The reduction waits for what filled the bucket; the next producer waits for the reductions before this one.
+void ZeroStage1And2::wait_for_producers(ProgramWriter& w) {
+  const std::uint32_t produced = w.record();
+  std::uint32_t reduced_before = 0;
+  {
+    OnStream communication(w, Stream::communication);
+    reduced_before = w.record();
+    w.wait(produced);
+  }
+  w.wait(reduced_before);
+}
+
+// Contiguous, reduce_scatter: divided by the world in the model dtype first; then one all_reduce for the bucket, or one reduce for
+// each owner. Only an owner copies its stretches back, so what a rank does not own stays at local / world.
+void ZeroStage1And2::average_runs(ProgramWriter& w, Slice bucket) {
+  if (averages()) w.divide(bucket, world());
+  const std::vector<Run> runs = owner_runs(bucket);
+  if (config().zero.use_multi_rank_bucket_allreduce) return reduce_flattened(w, runs, std::nullopt);
+  std::vector<std::uint32_t> owners;
+  for (const Run& run : runs)
+    if (std::find(owners.begin(), owners.end(), run.owner) == owners.end()) owners.push_back(run.owner);
+  for (std::uint32_t owner : owners) {
+    std::vector<Run> of_owner;
+    std::copy_if(runs.begin(), runs.end(), std::back_inserter(of_owner), [owner](const Run& r) { return r.owner == owner; });
+    reduce_flattened(w, of_owner, owner);
+  }
+}
+
+// The bucket cut where ownership changes, neighbours of one owner merged.
+std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(Slice bucket) const {
+  std::vector<Run> runs;
+  std::uint32_t at = 0;
+  for (const BucketEntry& entry : bucket_.entries) {
+    for (std::uint32_t owner = 0; owner < world(); ++owner) {
+      const std::uint32_t count = weights_.layout().owned(owner, entry.parameter).numel;
+      if (count == 0) continue;
+      if (!runs.empty() && runs.back().owner == owner) runs.back().slice.numel += count;
+      else runs.push_back({owner, bucket.part(at, count)});
+      at += count;
+    }
+  }
+  ensures(at == bucket.numel, "the owners' stretches fill the bucket");
+  return runs;
+}
+
+// Runs that lie side by side are copied as one.
+void ZeroStage1And2::flatten(ProgramWriter& w, Slice flat, const std::vector<Run>& runs, std::size_t first, std::size_t last) {
+  std::uint32_t at = 0;
+  while (first < last) {
+    Slice stretch = runs[first++].slice;
+    while (first < last && runs[first].slice.offset == stretch.offset + stretch.numel) stretch.numel += runs[first++].slice.numel;
+    w.copy(flat.part(at, stretch.numel), stretch);
+    at += stretch.numel;
+  }
+}
+
+// Flatten, cast, reduce, cast back, copy back. Dispatched each time the flat size exceeds the bucket size.
+void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, std::optional<std::uint32_t> root) {
+  std::size_t first = 0;
+  while (first < runs.size()) {
+    std::size_t last = first;
+    std::uint64_t total = 0;
+    while (last < runs.size() && total <= config().zero.reduce_bucket_size) total += runs[last++].slice.numel;
+
+    const bool one_run = last - first == 1;  // flattening one tensor is no copy
+    Tensor flat;
+    Slice data = runs[first].slice;
+    if (!one_run) {
+      flat = tensors_.allocate(w, "flattened_bucket", model_dtype_, total);
+      data = flat.slice;
+      flatten(w, data, runs, first, last);
+    }
+    Tensor cast;
+    Slice wire = data;
+    if (comm_dtype_ != model_dtype_) {
+      cast = tensors_.allocate(w, "bucket_in_communication_dtype", comm_dtype_, total);
+      wire = cast.slice;
+      w.copy(wire, data);
+    }
+    w.collective({.kind = root ? CollectiveKind::reduce : CollectiveKind::all_reduce, .root = root.value_or(0), .input = wire, .output = wire});
+    if (cast.defined() && (!root || *root == rank())) w.copy(data, wire);
+    for (std::uint32_t at = 0; !one_run && first < last; ++first) {
+      const Run& run = runs[first];
+      if (run.owner == rank()) w.copy(run.slice, data.part(at, run.slice.numel));
+      at += run.slice.numel;
+    }
+    first = last;
+    tensors_.drop(w, cast);
+    tensors_.drop(w, flat);
+  }
+}
+
+// Contiguous, no reduce_scatter: the whole bucket is all-reduced in place, divided before or after by the pre- and postscale rules.
+void ZeroStage1And2::average_whole(ProgramWriter& w, Slice bucket) {
+  Tensor cast;
+  Slice wire = bucket;
+  if (comm_dtype_ != model_dtype_) {
+    cast = tensors_.allocate(w, "bucket_in_communication_dtype", comm_dtype_, bucket.numel);
+    wire = cast.slice;
+    w.copy(wire, bucket);
+  }
+  const CollectiveCall call{.kind = CollectiveKind::all_reduce, .input = wire, .output = wire};
+  const double factor = config().gradient_predivide_factor;
+  if (!averages()) {
+    w.collective(call);
+  } else if (config().prescale_gradients) {
+    w.divide(wire, world());
+    w.collective(call);
+  } else {
+    if (factor != 1.0) w.multiply(wire, 1.0 / factor);
+    w.collective(call);
+    if (factor != world()) w.multiply(wire, factor / world());
+  }
+  if (cast.defined()) w.copy(bucket, wire);
+  tensors_.drop(w, cast);
+}
+
+// Not contiguous: flattened copy, divided by the world in the communication dtype, one all_reduce, copied back on every rank.
+void ZeroStage1And2::average_separate(ProgramWriter& w) {
+  if (overlap_) {
+    w.synchronize();
+    for (Tensor& gradient : deferred_) tensors_.clear(w, gradient);
+    deferred_.clear();
+  }
+  const auto total = static_cast<std::uint32_t>(bucket_.elements);
+  Tensor flat = tensors_.allocate(w, "flattened_bucket", comm_dtype_, total);
+  std::uint32_t at = 0;
+  for (const BucketEntry& entry : bucket_.entries) {
+    w.copy(flat.slice.part(at, entry.gradient.numel()), entry.gradient.slice);
+    at += entry.gradient.numel();
+  }
+  if (averages()) w.divide(flat.slice, world());
+  w.collective({.kind = CollectiveKind::all_reduce, .input = flat.slice, .output = flat.slice});
+  at = 0;
+  for (const BucketEntry& entry : bucket_.entries) {
+    w.copy(entry.gradient.slice, flat.slice.part(at, entry.gradient.numel()));
+    at += entry.gradient.numel();
+  }
+  tensors_.drop(w, flat);
+}
+
+}  // namespace gradledger

@@ -6,14 +6,15 @@
 #include "sim/base/hash.h"
 #include "sim/execution/operations.h"
 #include "sim/execution/policy.h"
+#include "sim/execution/rendezvous.h"
 
 namespace gradledger {
 
-// One run: the scheduler over ranks and streams, the meeting point of collectives, and the snapshots.
+// One run: the scheduler over ranks and streams, and the snapshots.
 class HostExecutor::Run {
  public:
   Run(HostExecutor& executor, const GradientSource& source, const RunOptions& options, TraceSink& sink)
-      : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), operations_(source, sink), policy_(options.schedule) {}
+      : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), operations_(source, sink), rendezvous_(ranks_, executor.arithmetic_), policy_(options.schedule) {}
 
   RunSummary go() {
     for (std::uint16_t r = 0; r < ranks_.size(); ++r) runnable_.push_back(r);
@@ -34,18 +35,6 @@ class HostExecutor::Run {
   }
 
  private:
-  // A collective that some ranks have reached.
-  struct Arrival {
-    std::uint32_t call = no_index;  // of the rank's program; no_index: not there yet
-    std::uint32_t event = 0;
-    Stream stream = Stream::host;
-  };
-  struct Meeting {
-    std::uint32_t group = 0, sequence = 0;
-    std::uint32_t arrived = 0;
-    std::vector<Arrival> rank;
-  };
-
   // ---- one rank, until it waits for others or ends -------------------------------------------------------------------------------
 
   // Ranks commute between collectives, so a rank goes on as long as it can; the choice that matters is among its streams.
@@ -206,31 +195,18 @@ class HostExecutor::Run {
   // ---- collectives ----------------------------------------------------------------------------------------------------------------
 
   void arrive(std::uint16_t r, Stream stream, const Op& op) {
-    const CollectiveCall& call = ranks_[r].program.collectives[op.index];
-    sink_.collective(record_of(r, op.index, op.event));
-    auto meeting = std::find_if(meetings_.begin(), meetings_.end(), [&](const Meeting& m) { return m.group == call.group && m.sequence == call.sequence; });
-    if (meeting == meetings_.end()) {
-      meetings_.push_back(spare_.empty() ? Meeting{} : std::move(spare_.back()));
-      if (!spare_.empty()) spare_.pop_back();
-      meeting = meetings_.end() - 1;
-      meeting->group = call.group;
-      meeting->sequence = call.sequence;
-      meeting->arrived = 0;
-      meeting->rank.assign(ranks_.size(), Arrival{});
-    }
-    meeting->rank[r] = {op.index, op.event, stream};
-    if (++meeting->arrived < ranks_.size()) return;
-    Meeting complete = std::move(*meeting);
-    meetings_.erase(meeting);
-    if (const char* what = misfit(complete)) return report_mismatch(complete, what);
-    reduce(complete);
+    sink_.collective(rendezvous_.record_of(r, op.index, op.event));
+    std::optional<Meeting> complete = rendezvous_.arrive(r, stream, op);
+    if (!complete) return;
+    if (const char* what = rendezvous_.misfit(*complete)) return report_mismatch(*complete, what);
+    rendezvous_.perform(*complete);
     for (std::uint16_t peer = 0; peer < ranks_.size(); ++peer) {
-      const auto s = static_cast<std::size_t>(complete.rank[peer].stream);
+      const auto s = static_cast<std::size_t>(complete->rank[peer].stream);
       ranks_[peer].waits_for_peers[s] = false;
       ranks_[peer].head[s] = ranks_[peer].program.ops[ranks_[peer].head[s]].next;
       if (peer != r) make_runnable(peer);
     }
-    spare_.push_back(std::move(complete));
+    rendezvous_.recycle(std::move(*complete));
   }
 
   void make_runnable(std::uint16_t r) {
@@ -238,87 +214,12 @@ class HostExecutor::Run {
     if (at == runnable_.end() || *at != r) runnable_.insert(at, r);
   }
 
-  CollectiveRecord record_of(std::uint16_t r, std::uint32_t index, std::uint32_t event) const {
-    const CollectiveCall& call = ranks_[r].program.collectives[index];
-    const Dtype dtype = ranks_[r].program.buffers[call.input.buffer].dtype;
-    return {r, event, call.group, call.sequence, call.kind, call.op, call.purpose, dtype, call.input.numel, call.root};
-  }
-
-  const CollectiveCall& call_of(const Meeting& meeting, std::uint16_t r) const { return ranks_[r].program.collectives[meeting.rank[r].call]; }
-  Dtype dtype_of(std::uint16_t r, Slice slice) const { return ranks_[r].program.buffers[slice.buffer].dtype; }
-
-  const char* misfit(const Meeting& meeting) const {
-    const CollectiveCall& first = call_of(meeting, 0);
-    for (std::uint16_t r = 1; r < ranks_.size(); ++r) {
-      const CollectiveCall& other = call_of(meeting, r);
-      if (other.kind != first.kind) return "kind";
-      if (dtype_of(r, other.input) != dtype_of(0, first.input)) return "dtype";
-      if (other.input.numel != first.input.numel) return "size";
-      if (other.op != first.op) return "operator";
-      if (other.root != first.root) return "root";
-    }
-    return nullptr;
-  }
-
-  void reduce(const Meeting& meeting) {
-    const CollectiveCall& first = call_of(meeting, 0);
-    const Dtype dtype = dtype_of(0, first.input);
-    buffers_.clear();
-    bool all_written = true;
-    for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
-      const CollectiveCall& call = call_of(meeting, r);
-      buffers_.push_back({ranks_[r].memory.at(call.input, dtype), ranks_[r].memory.at(call.output, dtype)});
-      all_written = all_written && ranks_[r].memory.storage(call.input.buffer).holds(call.input);
-    }
-    RangeSet written;
-    if (!all_written) written = written_after(meeting, first);
-    run_collective(first.kind, first.op, dtype, first.input.numel, first.root, executor_.arithmetic_, buffers_);
-    for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
-      const CollectiveCall& call = call_of(meeting, r);
-      if (call.kind == CollectiveKind::reduce && call.root != r) continue;
-      if (all_written) ranks_[r].memory.storage(call.output.buffer).written.add({call.output.offset, call.output.offset + call.output.numel});
-      else mark_written(r, call, written);
-    }
-  }
-
-  // Which elements of the (gathered or reduced) whole are written: where every contributor's are. Offsets from the whole's start.
-  RangeSet written_after(const Meeting& meeting, const CollectiveCall& first) {
-    RangeSet whole;
-    const bool gathers = first.kind == CollectiveKind::all_gather;
-    const std::uint32_t numel = first.input.numel;
-    whole.add({0, gathers ? numel * static_cast<std::uint32_t>(ranks_.size()) : numel});
-    for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
-      if (first.kind == CollectiveKind::broadcast && r != first.root) continue;
-      const Slice input = call_of(meeting, r).input;
-      const std::uint32_t base = gathers ? r * numel : 0;
-      const Storage& storage = ranks_[r].memory.storage(input.buffer);
-      for (std::uint32_t at = input.offset; at < input.offset + numel;) {
-        const auto gap = storage.live ? storage.written.first_gap({at, input.offset + numel}) : std::optional<Range>({at, input.offset + numel});
-        if (!gap) break;
-        whole.remove({gap->begin - input.offset + base, gap->end - input.offset + base});
-        at = gap->end;
-      }
-    }
-    return whole;
-  }
-
-  void mark_written(std::uint16_t r, const CollectiveCall& call, const RangeSet& whole) {
-    const std::uint32_t base = call.kind == CollectiveKind::reduce_scatter ? r * call.output.numel : 0;
-    RangeSet& written = ranks_[r].memory.storage(call.output.buffer).written;
-    written.remove({call.output.offset, call.output.offset + call.output.numel});
-    for (const Range& range : whole.ranges()) {
-      const std::uint32_t begin = std::max(range.begin, base);
-      const std::uint32_t end = std::min(range.end, base + call.output.numel);
-      if (begin < end) written.add({begin - base + call.output.offset, end - base + call.output.offset});
-    }
-  }
-
   // ---- what went wrong --------------------------------------------------------------------------------------------------------------
 
   void report_mismatch(const Meeting& meeting, const char* what) {
     mismatched_ = true;
     MismatchRecord record{what, {}};
-    for (std::uint16_t r = 0; r < ranks_.size(); ++r) record.calls.push_back(record_of(r, meeting.rank[r].call, meeting.rank[r].event));
+    for (std::uint16_t r = 0; r < ranks_.size(); ++r) record.calls.push_back(rendezvous_.record_of(r, meeting.rank[r].call, meeting.rank[r].event));
     sink_.mismatch(record);
   }
 
@@ -326,11 +227,8 @@ class HostExecutor::Run {
     DeadlockRecord record;
     for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
       WaitingRank waiting{r, ranks_[r].event, std::nullopt, ranks_[r].finished};
-      for (const Meeting& meeting : meetings_)
-        if (const Arrival& arrival = meeting.rank[r]; arrival.call != no_index && !waiting.collective) {
-          waiting.collective = record_of(r, arrival.call, arrival.event);
-          waiting.event = arrival.event;
-        }
+      waiting.collective = rendezvous_.awaited_by(r);
+      if (waiting.collective) waiting.event = waiting.collective->event;
       record.ranks.push_back(std::move(waiting));
     }
     sink_.deadlock(record);
@@ -361,13 +259,11 @@ class HostExecutor::Run {
   const RunOptions& options_;
   TraceSink& sink_;
   Operations operations_;
+  Rendezvous rendezvous_;
   SchedulePolicy policy_;
   TraceHash hash_;
   RunSummary summary_;
   std::vector<std::uint16_t> runnable_;  // sorted
-  std::vector<Meeting> meetings_;        // in the order in which their first rank came
-  std::vector<Meeting> spare_;           // done with; their memory is used again
-  std::vector<CollectiveBuffers> buffers_;
   std::vector<ObservedPiece> pieces_;
   std::uint64_t bytes_held_ = 0;  // by all ranks
   bool mismatched_ = false;

@@ -1,0 +1,104 @@
+#include "sim/execution/rendezvous.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradledger {
+
+std::optional<Meeting> Rendezvous::arrive(std::uint16_t r, Stream stream, const Op& op) {
+  const CollectiveCall& call = ranks_[r].program.collectives[op.index];
+  auto meeting = std::find_if(meetings_.begin(), meetings_.end(), [&](const Meeting& m) { return m.group == call.group && m.sequence == call.sequence; });
+  if (meeting == meetings_.end()) {
+    meetings_.push_back(spare_.empty() ? Meeting{} : std::move(spare_.back()));
+    if (!spare_.empty()) spare_.pop_back();
+    meeting = meetings_.end() - 1;
+    meeting->group = call.group;
+    meeting->sequence = call.sequence;
+    meeting->arrived = 0;
+    meeting->rank.assign(ranks_.size(), Arrival{});
+  }
+  meeting->rank[r] = {op.index, op.event, stream};
+  if (++meeting->arrived < ranks_.size()) return std::nullopt;
+  std::optional<Meeting> complete = std::move(*meeting);
+  meetings_.erase(meeting);
+  return complete;
+}
+
+CollectiveRecord Rendezvous::record_of(std::uint16_t r, std::uint32_t index, std::uint32_t event) const {
+  const CollectiveCall& call = ranks_[r].program.collectives[index];
+  return {r, event, call.group, call.sequence, call.kind, call.op, call.purpose, dtype_of(r, call.input), call.input.numel, call.root};
+}
+
+std::optional<CollectiveRecord> Rendezvous::awaited_by(std::uint16_t r) const {
+  for (const Meeting& meeting : meetings_)
+    if (const Arrival& arrival = meeting.rank[r]; arrival.call != no_index) return record_of(r, arrival.call, arrival.event);
+  return std::nullopt;
+}
+
+const char* Rendezvous::misfit(const Meeting& meeting) const {
+  const CollectiveCall& first = call_of(meeting, 0);
+  for (std::uint16_t r = 1; r < ranks_.size(); ++r) {
+    const CollectiveCall& other = call_of(meeting, r);
+    if (other.kind != first.kind) return "kind";
+    if (dtype_of(r, other.input) != dtype_of(0, first.input)) return "dtype";
+    if (other.input.numel != first.input.numel) return "size";
+    if (other.op != first.op) return "operator";
+    if (other.root != first.root) return "root";
+  }
+  return nullptr;
+}
+
+void Rendezvous::perform(const Meeting& meeting) {
+  const CollectiveCall& first = call_of(meeting, 0);
+  const Dtype dtype = dtype_of(0, first.input);
+  buffers_.clear();
+  bool all_written = true;
+  for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
+    const CollectiveCall& call = call_of(meeting, r);
+    buffers_.push_back({ranks_[r].memory.at(call.input, dtype), ranks_[r].memory.at(call.output, dtype)});
+    all_written = all_written && ranks_[r].memory.storage(call.input.buffer).holds(call.input);
+  }
+  RangeSet written;
+  if (!all_written) written = written_after(meeting, first);
+  run_collective(first.kind, first.op, dtype, first.input.numel, first.root, arithmetic_, buffers_);
+  for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
+    const CollectiveCall& call = call_of(meeting, r);
+    if (call.kind == CollectiveKind::reduce && call.root != r) continue;
+    if (all_written) ranks_[r].memory.storage(call.output.buffer).written.add({call.output.offset, call.output.offset + call.output.numel});
+    else mark_written(r, call, written);
+  }
+}
+
+// Which elements of the (gathered or reduced) whole are written. Offsets from the whole's start.
+RangeSet Rendezvous::written_after(const Meeting& meeting, const CollectiveCall& first) {
+  RangeSet whole;
+  const bool gathers = first.kind == CollectiveKind::all_gather;
+  const std::uint32_t numel = first.input.numel;
+  whole.add({0, gathers ? numel * static_cast<std::uint32_t>(ranks_.size()) : numel});
+  for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
+    if (first.kind == CollectiveKind::broadcast && r != first.root) continue;
+    const Slice input = call_of(meeting, r).input;
+    const std::uint32_t base = gathers ? r * numel : 0;
+    const Storage& storage = ranks_[r].memory.storage(input.buffer);
+    for (std::uint32_t at = input.offset; at < input.offset + numel;) {
+      const auto gap = storage.live ? storage.written.first_gap({at, input.offset + numel}) : std::optional<Range>({at, input.offset + numel});
+      if (!gap) break;
+      whole.remove({gap->begin - input.offset + base, gap->end - input.offset + base});
+      at = gap->end;
+    }
+  }
+  return whole;
+}
+
+void Rendezvous::mark_written(std::uint16_t r, const CollectiveCall& call, const RangeSet& whole) {
+  const std::uint32_t base = call.kind == CollectiveKind::reduce_scatter ? r * call.output.numel : 0;
+  RangeSet& written = ranks_[r].memory.storage(call.output.buffer).written;
+  written.remove({call.output.offset, call.output.offset + call.output.numel});
+  for (const Range& range : whole.ranges()) {
+    const std::uint32_t begin = std::max(range.begin, base);
+    const std::uint32_t end = std::min(range.end, base + call.output.numel);
+    if (begin < end) written.add({begin - base + call.output.offset, end - base + call.output.offset});
+  }
+}
+
+}  // namespace gradledger

@@ -1,0 +1,63 @@
+// Where the ranks of a collective meet: matched by group and sequence number, checked, performed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/base/ranges.h"
+#include "sim/execution/collectives.h"
+#include "sim/execution/rank.h"
+#include "sim/trace/observation.h"
+
+namespace gradledger {
+
+// A rank at a collective.
+struct Arrival {
+  std::uint32_t call = no_index;  // of the rank's program; no_index: not there yet
+  std::uint32_t event = 0;
+  Stream stream = Stream::host;
+};
+
+// A collective that some ranks have reached.
+struct Meeting {
+  std::uint32_t group = 0, sequence = 0;
+  std::uint32_t arrived = 0;
+  std::vector<Arrival> rank;
+};
+
+class Rendezvous {
+ public:
+  Rendezvous(std::vector<Rank>& ranks, CollectiveArithmetic arithmetic) : ranks_(ranks), arithmetic_(arithmetic) {}
+
+  // The meeting once its last rank is there; nothing before.
+  std::optional<Meeting> arrive(std::uint16_t rank, Stream stream, const Op& op);
+
+  // What the ranks' calls differ in: "kind", "dtype", "size", "operator" or "root"; null if in nothing.
+  const char* misfit(const Meeting& meeting) const;
+
+  // Precondition: no misfit. An element of a result is written where every element that goes into it is.
+  void perform(const Meeting& meeting);
+
+  // A meeting that is over: its memory is used again.
+  void recycle(Meeting&& meeting) { spare_.push_back(std::move(meeting)); }
+
+  CollectiveRecord record_of(std::uint16_t rank, std::uint32_t call, std::uint32_t event) const;
+
+  // The first collective, in the order of meetings, at which the rank waits for others.
+  std::optional<CollectiveRecord> awaited_by(std::uint16_t rank) const;
+
+ private:
+  const CollectiveCall& call_of(const Meeting& meeting, std::uint16_t rank) const { return ranks_[rank].program.collectives[meeting.rank[rank].call]; }
+  Dtype dtype_of(std::uint16_t rank, Slice slice) const { return ranks_[rank].program.buffers[slice.buffer].dtype; }
+  RangeSet written_after(const Meeting& meeting, const CollectiveCall& first);
+  void mark_written(std::uint16_t rank, const CollectiveCall& call, const RangeSet& whole);
+
+  std::vector<Rank>& ranks_;
+  CollectiveArithmetic arithmetic_;
+  std::vector<Meeting> meetings_;  // in the order in which their first rank came
+  std::vector<Meeting> spare_;
+  std::vector<CollectiveBuffers> buffers_;
+};
+
+}  // namespace gradledger

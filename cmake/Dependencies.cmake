@@ -1,4 +1,4 @@
-# Everything from the distribution's packages; tools/quickstart names them.
+# Everything from the distribution's packages; tools/dependencies installs them.
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(fmt REQUIRED)
 find_package(CLI11 REQUIRED)

@@ -1,0 +1,99 @@
+// The base optimizers as element-wise operations: the formulas of sim/numeric/kernels.h, one rounded operation after the other.
+#pragma once
+
+#include <cmath>
+
+#include "gpu/pack.h"
+#include "sim/numeric/kernels.h"
+
+namespace gradledger::gpu {
+
+// Correctly rounded on both sides: nvcc's default is sqrt.rn.
+GRADLEDGER_HD inline float root(float x) { return ::sqrtf(x); }
+
+struct Sgd {
+  static constexpr std::size_t width = pack_width<float>;
+  float* parameter;
+  const float* gradient;
+  float learning_rate;
+  float weight_decay;
+
+  bool aligned_at(std::size_t i) const { return is_vector_aligned(parameter + i) && is_vector_aligned(gradient + i); }
+  GRADLEDGER_HD float updated(float p, float g) const {
+    if (weight_decay != 0) g = numeric::add(g, numeric::mul(weight_decay, p));
+    return numeric::canonical(p - numeric::mul(learning_rate, g));
+  }
+  template <std::size_t w>
+  GRADLEDGER_HD void apply(std::size_t i) const {
+    Pack<float, w> p = load<w>(static_cast<const float*>(parameter + i));
+    const Pack<float, w> g = load<w>(gradient + i);
+    for (std::size_t k = 0; k < w; ++k) p[k] = updated(p[k], g[k]);
+    store(parameter + i, p);
+  }
+};
+
+// Parameter, gradient and both moments; Formula::update(p, g, m, v) changes all but the gradient.
+template <class Formula>
+struct Adam {
+  static constexpr std::size_t width = pack_width<float>;
+  float* parameter;
+  const float* gradient;
+  float* first;
+  float* second;
+  Formula formula;
+
+  bool aligned_at(std::size_t i) const {
+    return is_vector_aligned(parameter + i) && is_vector_aligned(gradient + i) && is_vector_aligned(first + i) && is_vector_aligned(second + i);
+  }
+  template <std::size_t w>
+  GRADLEDGER_HD void apply(std::size_t i) const {
+    Pack<float, w> p = load<w>(static_cast<const float*>(parameter + i));
+    const Pack<float, w> g = load<w>(gradient + i);
+    Pack<float, w> m = load<w>(static_cast<const float*>(first + i));
+    Pack<float, w> v = load<w>(static_cast<const float*>(second + i));
+    for (std::size_t k = 0; k < w; ++k) formula.update(p[k], g[k], m[k], v[k]);
+    store(first + i, m);
+    store(second + i, v);
+    store(parameter + i, p);
+  }
+};
+
+// DeepSpeed's FusedAdam, without contraction.
+struct FusedAdamFormula {
+  numeric::AdamScalars s;
+
+  GRADLEDGER_HD void update(float& p, float g, float& m, float& v) const {
+    using namespace numeric;
+    if (!s.decoupled_decay) g = add(g, mul(s.weight_decay, p));
+    m = add(mul(s.beta1, m), mul(s.one_minus_beta1, g));
+    v = add(mul(s.beta2, v), mul(mul(s.one_minus_beta2, g), g));
+    const float denominator = add(root(div(v, s.bias_correction2)), s.epsilon);
+    float step = div(div(m, s.bias_correction1), denominator);
+    if (s.decoupled_decay) step = add(step, mul(s.weight_decay, p));
+    p = canonical(p - mul(s.learning_rate, step));
+  }
+};
+
+// DeepSpeed's CPU Adam, with the fused multiply-adds of its vector body.
+struct CpuAdamFormula {
+  numeric::AdamScalars s;
+  float inverse_root, step_size, decay;
+
+  explicit CpuAdamFormula(const numeric::AdamScalars& scalars)
+      : s(scalars),
+        inverse_root(1.0f / root(scalars.bias_correction2)),
+        step_size(-scalars.learning_rate / scalars.bias_correction1),
+        decay(-scalars.learning_rate * scalars.weight_decay) {}
+
+  GRADLEDGER_HD void update(float& p, float g, float& m, float& v) const {
+    using namespace numeric;
+    if (s.weight_decay > 0 && !s.decoupled_decay) g = fma(p, s.weight_decay, g);
+    m = fma(g, s.one_minus_beta1, mul(m, s.beta1));
+    v = fma(mul(g, g), s.one_minus_beta2, mul(v, s.beta2));
+    const float denominator = fma(root(v), inverse_root, s.epsilon);
+    if (s.weight_decay > 0 && s.decoupled_decay) p = fma(p, decay, p);
+    p = fma(div(m, denominator), step_size, p);
+  }
+};
+
+}  // namespace gradledger::gpu

@@ -1,0 +1,13 @@
+# cmake -D READELF=... -D PROGRAM=... -P: fails when a program that is carried to another machine needs more than the C library.
+execute_process(COMMAND ${READELF} -d ${PROGRAM} OUTPUT_VARIABLE dynamic COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "\\(NEEDED\\)[^\n]*\\[[^]]*" entries "${dynamic}")
+if(NOT entries)
+  message(FATAL_ERROR "no needed libraries found: ${PROGRAM} cannot have been read")
+endif()
+foreach(entry IN LISTS entries)
+  string(REGEX REPLACE ".*\\[" "" library "${entry}")
+  if(NOT library MATCHES "^(libc|libm|libdl|librt|libpthread|ld-linux-[a-z0-9-]+)\\.so\\.[0-9]+$")
+    message(FATAL_ERROR "${PROGRAM} needs ${library}, which the machine with the GPU need not have")
+  endif()
+  message(STATUS "needs ${library}")
+endforeach()

@@ -62,18 +62,36 @@ std::optional<InputError> settle_batch(const json& config, std::uint32_t world, 
   take(config, "train_batch_size", train);
   take(config, "train_micro_batch_size_per_gpu", micro);
   take(config, "gradient_accumulation_steps", given);
+  for (auto [key, size] : {std::pair{"train_batch_size", train}, std::pair{"train_micro_batch_size_per_gpu", micro}})
+    if (size && *size > limits::batch_size_max)
+      return InputError{where + "/" + key, "is " + std::to_string(*size) + "; expected at most " + std::to_string(limits::batch_size_max)};
   if (given) steps = static_cast<std::uint32_t>(*given);
-  if (!train || !micro) return std::nullopt;
-  const std::uint64_t one_step = *micro * world;
-  if (given) {
-    if (*train != one_step * *given)
-      return InputError{where + "/train_batch_size", "is " + std::to_string(*train) + "; expected " + std::to_string(one_step * *given) +
-                                                         " = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world_size"};
+  if (!train) return std::nullopt;
+  const auto misfit = [&](const std::string& expected) {
+    return InputError{where + "/train_batch_size", "is " + std::to_string(*train) + "; expected " + expected};
+  };
+  if (micro && given) {
+    const std::uint64_t product = *micro * *given * world;
+    if (*train != product)
+      return misfit(std::to_string(product) + " = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world_size");
     return std::nullopt;
   }
-  if (*train % one_step != 0 || *train / one_step > limits::gradient_accumulation_steps_max)
-    return InputError{where + "/train_batch_size", "does not divide by train_micro_batch_size_per_gpu x world_size = " + std::to_string(one_step)};
-  steps = static_cast<std::uint32_t>(*train / one_step);
+  const std::uint64_t divisor = micro ? *micro * world : static_cast<std::uint64_t>(steps) * world;
+  if (*train % divisor != 0)
+    return misfit("a multiple of " + std::to_string(divisor) + (micro ? " = train_micro_batch_size_per_gpu x world_size" : " = gradient_accumulation_steps x world_size"));
+  if (!micro) return std::nullopt;
+  if (*train / divisor > limits::gradient_accumulation_steps_max)
+    return misfit("at most " + std::to_string(limits::gradient_accumulation_steps_max) + " accumulation steps of " + std::to_string(divisor));
+  steps = static_cast<std::uint32_t>(*train / divisor);
+  return std::nullopt;
+}
+
+std::optional<InputError> take_steps(const json& from, const char* key, std::uint32_t& into, const std::string& where) {
+  std::uint64_t steps = into;
+  take(from, key, steps);
+  if (steps > limits::loss_scale_steps_max)
+    return InputError{where + "/" + key, "is " + std::to_string(steps) + "; expected at most " + std::to_string(limits::loss_scale_steps_max)};
+  into = static_cast<std::uint32_t>(steps);
   return std::nullopt;
 }
 
@@ -124,8 +142,8 @@ Result<DeepSpeedConfig> config_from_json(const json& config, std::uint32_t world
     take(fp16, "enabled", out.fp16.enabled);
     take(fp16, "loss_scale", out.fp16.loss_scale);
     take(fp16, "initial_scale_power", out.fp16.initial_scale_power);
-    take(fp16, "loss_scale_window", out.fp16.loss_scale_window);
-    take(fp16, "hysteresis", out.fp16.hysteresis);
+    if (auto error = take_steps(fp16, "loss_scale_window", out.fp16.loss_scale_window, where + "/fp16")) return *error;
+    if (auto error = take_steps(fp16, "hysteresis", out.fp16.hysteresis, where + "/fp16")) return *error;
     take(fp16, "consecutive_hysteresis", out.fp16.consecutive_hysteresis);
     take(fp16, "min_loss_scale", out.fp16.min_loss_scale);
   }

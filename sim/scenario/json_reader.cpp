@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fstream>
 #include <set>
-#include <sstream>
 #include <vector>
 
 #include "sim/base/limits.h"
@@ -11,36 +10,43 @@
 namespace gradledger {
 namespace {
 
-// Follows the parser through the document and remembers the first thing that is wrong.
+// Follows the parser through the document and stops it at the first thing that is wrong.
 class Watcher {
  public:
   using Event = nlohmann::json::parse_event_t;
+
+  // Thrown through the parser: a document that is wrong early is not read to its end.
+  struct Stop {
+    InputError error;
+  };
 
   bool operator()(int depth, Event event, const nlohmann::json& parsed) {
     switch (event) {
       case Event::object_start:
       case Event::array_start:
         begin_value();
-        if (!error_ && depth >= static_cast<int>(limits::json_depth_max))
-          error_ = InputError{pointer(), "is nested too deeply; expected at most " + std::to_string(limits::json_depth_max) + " levels"};
+        if (depth >= static_cast<int>(limits::json_depth_max))
+          throw Stop{{pointer(), "is nested too deeply; expected at most " + std::to_string(limits::json_depth_max) + " levels"}};
         frames_.push_back({event == Event::array_start, 0, {}, {}});
         break;
       case Event::object_end:
-      case Event::array_end:
-        if (!frames_.empty()) frames_.pop_back();
-        break;
+      case Event::array_end: frames_.pop_back(); break;
       case Event::key: {
         Frame& frame = frames_.back();
         frame.key = parsed.get<std::string>();
-        if (!frame.keys.insert(frame.key).second && !error_) error_ = InputError{pointer(), "appears twice; expected each key once"};
+        if (!frame.keys.insert(frame.key).second) throw Stop{{pointer(), "appears twice; expected each key once"}};
         break;
       }
       case Event::value: begin_value(); break;
     }
-    return !error_;
+    return true;
   }
 
-  const std::optional<InputError>& error() const { return error_; }
+  // Of the value that the parser stumbled over.
+  std::string next_pointer() {
+    begin_value();
+    return pointer();
+  }
 
  private:
   struct Frame {
@@ -61,7 +67,6 @@ class Watcher {
   }
 
   std::vector<Frame> frames_;
-  std::optional<InputError> error_;
 };
 
 std::string place_of(std::string_view text, std::size_t byte) {
@@ -91,29 +96,34 @@ Result<nlohmann::json> read_json(std::string_view text) {
   try {
     nlohmann::json document = nlohmann::json::parse(
         text.begin(), text.end(), [&](int depth, Watcher::Event event, nlohmann::json& parsed) { return watcher(depth, event, parsed); });
-    if (watcher.error()) return *watcher.error();
     return document;
+  } catch (const Watcher::Stop& stop) {
+    return stop.error;
   } catch (const nlohmann::json::parse_error& error) {
-    if (watcher.error()) return *watcher.error();
     return InputError{place_of(text, error.byte), "is not JSON from here on; expected a JSON document"};
-  } catch (const nlohmann::json::exception&) {
-    return InputError{"", "holds a number that no double can represent"};
+  } catch (const nlohmann::json::out_of_range&) {
+    return InputError{watcher.next_pointer(), "holds a number that no double can represent; expected a finite one"};
   }
 }
 
 Result<std::string> read_file(const std::filesystem::path& path) {
   std::error_code failed;
-  if (std::filesystem::is_directory(path, failed)) return InputError{path.string(), "is a directory; expected a file"};
+  const std::filesystem::file_status status = std::filesystem::status(path, failed);
+  if (!std::filesystem::exists(status)) return InputError{path.string(), "cannot be read: " + failed.message()};
+  if (std::filesystem::is_directory(status)) return InputError{path.string(), "is a directory; expected a file"};
+  if (!std::filesystem::is_regular_file(status)) return InputError{path.string(), "is a device, a pipe or a socket; expected a regular file"};
   const std::uintmax_t size = std::filesystem::file_size(path, failed);
   if (failed) return InputError{path.string(), "cannot be read: " + failed.message()};
   if (size > limits::file_bytes_max)
     return InputError{path.string(), "is larger than " + std::to_string(limits::file_bytes_max) + " bytes"};
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return InputError{path.string(), "cannot be opened"};
-  std::ostringstream text;
-  text << stream.rdbuf();
-  if (!stream && !stream.eof()) return InputError{path.string(), "cannot be read"};
-  return std::move(text).str();
+  // No more than was announced: some files of the system have no size and no end.
+  std::string text(static_cast<std::size_t>(size), '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (stream.bad()) return InputError{path.string(), "cannot be read"};
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  return text;
 }
 
 }  // namespace gradledger

@@ -14,7 +14,7 @@ namespace gradledger {
 // Errors carry a JSON pointer where the input is JSON, or line and column where it is not.
 Result<nlohmann::json> read_json(std::string_view text);
 
-// Errors: not there, not readable, larger than limits::file_bytes_max.
+// Errors: not there, not readable, not a regular file, larger than limits::file_bytes_max.
 Result<std::string> read_file(const std::filesystem::path& path);
 
 // `key` as a token of a JSON pointer: "~" and "/" escaped.

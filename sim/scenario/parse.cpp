@@ -1,7 +1,7 @@
 #include "sim/scenario/parse.h"
 
 #include <algorithm>
-#include <cmath>
+#include <charconv>
 #include <limits>
 #include <set>
 
@@ -38,13 +38,12 @@ class Reader {
     out_.twin_of = document_.value("twin_of", "");
     out_.world_size = document_["world_size"];
     const json& parameters = document_["parameters"];
-    std::set<std::string> names;
     std::uint64_t total = 0;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const std::string where = "/parameters/" + std::to_string(i);
       Parameter parameter;
       parameter.name = parameters[i]["name"];
-      if (!names.insert(parameter.name).second)
+      if (!names_.insert(parameter.name).second)
         return InputError{where + "/name", "\"" + parameter.name + "\" names two parameters; expected each name once"};
       const std::uint64_t numel = parameters[i]["numel"];
       total += numel;
@@ -117,19 +116,19 @@ class Reader {
 
   // ---- script -----------------------------------------------------------------------------------------------------------------------
 
-  Problem read_script() { return read_items(document_["script"], "/script", out_.script, false); }
+  Problem read_script() { return read_items(document_["script"], "/script", out_.script); }
 
-  Problem read_items(const json& items, const std::string& where, std::vector<ScriptItem>& into, bool in_no_sync) {
+  Problem read_items(const json& items, const std::string& where, std::vector<ScriptItem>& into) {
     for (std::size_t i = 0; i < items.size(); ++i) {
       const auto entry = items[i].begin();
       ScriptItem item;
-      if (Problem problem = read_item(entry.key(), entry.value(), where + "/" + std::to_string(i), item, in_no_sync)) return problem;
+      if (Problem problem = read_item(entry.key(), entry.value(), where + "/" + std::to_string(i), item)) return problem;
       into.push_back(std::move(item));
     }
     return std::nullopt;
   }
 
-  Problem read_item(const std::string& key, const json& value, const std::string& where, ScriptItem& item, bool in_no_sync) {
+  Problem read_item(const std::string& key, const json& value, const std::string& where, ScriptItem& item) {
     const std::string here = where + "/" + key;
     if (value.is_object() && value.contains("ranks"))
       if (Problem problem = read_ranks(value["ranks"], here + "/ranks", item.ranks)) return problem;
@@ -147,11 +146,11 @@ class Reader {
       item.kind = of == "engine" ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
     } else if (key == "no_sync") {
       item.kind = ScriptKind::no_sync;
-      return read_items(value, here, item.items, true);
+      return read_items(value, here, item.items);
     } else {
       item.kind = ScriptKind::repeat;
       item.times = value["times"];
-      return read_items(value["of"], here + "/of", item.items, in_no_sync);
+      return read_items(value["of"], here + "/of", item.items);
     }
     return std::nullopt;
   }
@@ -165,8 +164,7 @@ class Reader {
       return InputError{here + "/micro_batches", "goes with backwards that run their own forward; expected it without \"of\""};
     for (std::size_t i = 0; value.contains("uses") && i < value["uses"].size(); ++i) {
       const std::string name = value["uses"][i];
-      const auto is_it = [&](const Parameter& p) { return p.name == name; };
-      if (std::none_of(out_.parameters.begin(), out_.parameters.end(), is_it))
+      if (!names_.contains(name))
         return InputError{here + "/uses/" + std::to_string(i), "names no parameter: \"" + name + "\"; expected one of " + parameter_names()};
       item.uses.push_back(name);
     }
@@ -218,7 +216,7 @@ class Reader {
     const auto table = read_json(*text);
     if (!table) return InputError{"/gradients/file", out.file + ": " + table.error().text()};
     if (Problem problem = check_table_shape(*table)) return problem;
-    return read_values(*table, "/gradients/file, " + out.file + ": ");
+    return read_values(*table, "/gradients/file, " + out.file + ":");
   }
 
   // A file is held against the same schema as the inline form.
@@ -229,7 +227,7 @@ class Reader {
     if (!problem) return std::nullopt;
     const std::string prefix = "/gradients/micro_batches";
     const std::string inside = problem->where.starts_with(prefix) ? problem->where.substr(prefix.size()) : problem->where;
-    return InputError{"/gradients/file, " + out_.gradients.file + ": " + inside, problem->message};
+    return InputError{"/gradients/file, " + out_.gradients.file + ":" + inside, problem->message};
   }
 
   Problem read_values(const json& table, const std::string& where) {
@@ -268,7 +266,7 @@ class Reader {
     }
     if (known != entry.size()) {
       for (const auto& [key, unused] : entry.items())
-        if (std::none_of(out_.parameters.begin(), out_.parameters.end(), [&k = key](const Parameter& p) { return p.name == k; }))
+        if (!names_.contains(key))
           return InputError{where + "/" + pointer_token(key), "names no parameter; expected one of " + parameter_names()};
     }
     return std::nullopt;
@@ -284,8 +282,13 @@ class Reader {
     if (expect.contains("collectives")) {
       for (const auto& [purpose, counts] : expect["collectives"].items()) {
         ExpectedCollectives& expected = out_.expect.collectives[purpose];
-        if (counts.contains("per_step")) expected.per_step = counts["per_step"];
-        if (counts.contains("at_most_per_step")) expected.at_most_per_step = counts["at_most_per_step"];
+        for (auto [key, into] : {std::pair{"per_step", &expected.per_step}, std::pair{"at_most_per_step", &expected.at_most_per_step}}) {
+          if (!counts.contains(key)) continue;
+          const std::uint64_t count = counts[key];
+          if (count > limits::collectives_max)
+            return InputError{"/expect/collectives/" + purpose + "/" + key, "is " + std::to_string(count) + "; expected at most " + std::to_string(limits::collectives_max)};
+          *into = static_cast<std::uint32_t>(count);
+        }
       }
     }
     out_.expect.not_allocated = expect.value("not_allocated", std::vector<std::string>{});
@@ -311,16 +314,23 @@ class Reader {
       expected.contributions = *predicate;
     }
     for (auto [key, into] : {std::pair{"own", &expected.own}, std::pair{"peer", &expected.peer}, std::pair{"lost_weight", &expected.lost_weight}})
-      if (finding.contains(key)) *into = fraction(finding[key]);
+      if (finding.contains(key) && !(*into = fraction(finding[key])))
+        return InputError{where + "/" + key, "cannot be read; expected a number, or a fraction such as \"3/8\""};
     out_.expect.findings.push_back(std::move(expected));
     return std::nullopt;
   }
 
-  static double fraction(const json& value) {
+  // A number, or "3/8": digits, a slash, digits that are not all 0.
+  static std::optional<double> fraction(const json& value) {
     if (value.is_number()) return value.get<double>();
-    const std::string text = value;
-    const std::size_t slash = text.find('/');
-    return std::stod(text.substr(0, slash)) / std::stod(text.substr(slash + 1));
+    const std::string& text = value.get_ref<const std::string&>();
+    const char* const end = text.data() + text.size();
+    std::uint32_t numerator = 0, denominator = 0;
+    const auto [slash, first] = std::from_chars(text.data(), end, numerator);
+    if (first != std::errc{} || slash == end || *slash != '/') return std::nullopt;
+    const auto [rest, second] = std::from_chars(slash + 1, end, denominator);
+    if (second != std::errc{} || rest != end || denominator == 0) return std::nullopt;
+    return static_cast<double>(numerator) / denominator;
   }
 
   // ---- the whole ----------------------------------------------------------------------------------------------------------------------
@@ -344,6 +354,7 @@ class Reader {
 
   const json& document_;
   const std::filesystem::path& directory_;
+  std::set<std::string> names_;  // of the parameters
   Scenario out_;
 };
 

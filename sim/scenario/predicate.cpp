@@ -5,6 +5,8 @@
 #include <sstream>
 #include <utility>
 
+#include "sim/base/limits.h"
+
 namespace gradledger {
 namespace {
 
@@ -34,6 +36,9 @@ Result<Predicate> Predicate::parse(std::string_view text, std::string_view where
                                               "\"; expected terms such as \"micro_batch < 3\", \"rank == 1\", \"step > 0\" or "
                                               "\"micro_batch == last\", joined by \"and\""};
   };
+  if (text.size() > limits::condition_length_max)
+    return InputError{std::string(where), "is a condition of " + std::to_string(text.size()) + " characters; expected at most " +
+                                              std::to_string(limits::condition_length_max)};
   Predicate out;
   out.text_ = std::string(text);
   std::istringstream words{out.text_};

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include <valijson/adapters/nlohmann_json_adapter.hpp>
 #include <valijson/schema.hpp>
 #include <valijson/schema_parser.hpp>
-#include <valijson/validation_results.hpp>
 #include <valijson/validator.hpp>
 
 #include "sim/scenario/json_reader.h"
@@ -16,43 +15,77 @@ namespace gradledger {
 namespace {
 
 using nlohmann::json;
-using Path = std::vector<std::string>;
 
-const valijson::Schema& compiled_schema() {
-  static const valijson::Schema& schema = [&]() -> const valijson::Schema& {
-    static valijson::Schema out;
-    valijson::SchemaParser parser;
-    const valijson::adapters::NlohmannJsonAdapter adapter(scenario_schema());
-    parser.populateSchema(adapter, out);
-    return out;
-  }();
-  return schema;
+// The validator recurses once for each character that a pattern matches: the reader checks those few strings instead.
+json without_patterns(json node) {
+  if (node.is_object()) node.erase("pattern");
+  if (node.is_structured())
+    for (json& inner : node) inner = without_patterns(std::move(inner));
+  return node;
+}
+
+const json& rules() {
+  static const json out = without_patterns(scenario_schema());
+  return out;
 }
 
 const json& resolve(const json& node) {
   if (!node.contains("$ref")) return node;
-  return scenario_schema().at(json::json_pointer(node["$ref"].get<std::string>().substr(1)));
+  return rules().at(json::json_pointer(node["$ref"].get<std::string>().substr(1)));
 }
 
-// The schema of a member, looked for in every alternative of the node.
-const json* member(const json& unresolved, const std::string& key) {
-  const json& node = resolve(unresolved);
-  if (node.contains("properties") && node["properties"].contains(key)) return &node["properties"][key];
-  if (node.contains("items")) return &node["items"];
-  if (node.contains("additionalProperties") && node["additionalProperties"].is_object()) return &node["additionalProperties"];
-  for (const char* alternatives : {"oneOf", "anyOf"}) {
-    if (!node.contains(alternatives)) continue;
-    for (const json& alternative : node[alternatives])
-      if (const json* found = member(alternative, key)) return found;
+// Whether a value fits one node of the schema. Compiled once, for the many values of an array.
+class NodeCheck {
+ public:
+  explicit NodeCheck(const json& node) {
+    json compiled = resolve(node);
+    compiled["definitions"] = rules()["definitions"];
+    const valijson::adapters::NlohmannJsonAdapter adapter(compiled);
+    valijson::SchemaParser().populateSchema(adapter, schema_);
   }
+
+  // Stops at the first thing that does not fit, and remembers nothing of it: a large table of nonsense costs no memory.
+  bool fits(const json& value) const {
+    return valijson::Validator().validate(schema_, valijson::adapters::NlohmannJsonAdapter(value), nullptr);
+  }
+
+ private:
+  valijson::Schema schema_;
+};
+
+bool admits_type(const json& node, const json& value) {
+  if (!node.contains("type")) return false;
+  const json& type = node["type"];
+  return type == "object"    ? value.is_object()
+         : type == "array"   ? value.is_array()
+         : type == "string"  ? value.is_string()
+         : type == "boolean" ? value.is_boolean()
+                             : value.is_number() && (type == "number" || type == "integer");
+}
+
+// The node itself, or the one alternative that is meant for values of this type.
+const json& alternative_for(const json& node, const json& value) {
+  if (!node.contains("oneOf")) return node;
+  const json* chosen = nullptr;
+  for (const json& alternative : node["oneOf"]) {
+    if (!admits_type(alternative, value)) continue;
+    if (chosen) return node;
+    chosen = &alternative;
+  }
+  return chosen ? *chosen : node;
+}
+
+// The schema of a member or entry; none where the node says nothing of it.
+const json* member(const json& node, const json& value, const std::string& key) {
+  if (value.is_array()) return node.contains("items") ? &node["items"] : nullptr;
+  if (node.contains("properties") && node["properties"].contains(key)) return &node["properties"][key];
+  if (node.contains("additionalProperties") && node["additionalProperties"].is_object()) return &node["additionalProperties"];
   return nullptr;
 }
 
 std::string keys_of(const json& node) {
   std::string out;
-  const json& resolved = resolve(node);
-  if (!resolved.contains("properties")) return out;
-  for (const auto& [key, unused] : resolved["properties"].items()) out += (out.empty() ? "" : ", ") + key;
+  for (const auto& [key, unused] : node["properties"].items()) out += (out.empty() ? "" : ", ") + key;
   return out;
 }
 
@@ -62,9 +95,18 @@ std::string number_text(const json& number) {
   return value == static_cast<double>(static_cast<std::int64_t>(value)) ? std::to_string(static_cast<std::int64_t>(value)) : number.dump();
 }
 
+// "from 1 to 9", of what the node bounds.
+std::string range_text(const json& node, const char* minimum, const char* maximum, const char* unit) {
+  const bool below = node.contains(minimum), above = node.contains(maximum);
+  if (!below && !above) return "";
+  const std::string least = below ? number_text(node[minimum]) : "", most = above ? number_text(node[maximum]) : "";
+  if (*unit == '\0') return (below ? " from " + least : "") + (above ? " to " + most : "");
+  if (below && above) return " of " + (least == most ? least : least + " to " + most) + unit;
+  return (below ? " of at least " + least : " of at most " + most) + unit;
+}
+
 // What the node admits, in words.
-std::string expectation(const json& unresolved) {
-  const json& node = resolve(unresolved);
+std::string expectation(const json& node) {
   std::string what;
   if (node.contains("enum")) {
     for (const json& value : node["enum"]) what += (what.empty() ? "one of " : ", ") + value.dump();
@@ -75,58 +117,57 @@ std::string expectation(const json& unresolved) {
       what += (what.empty() ? "" : " or ") + std::string(name == "integer" || name == "array" || name == "object" ? "an " : name == "null" ? "" : "a ") + name;
     }
   }
-  const auto bound = [&](const char* key, const char* text) {
-    if (node.contains(key)) what += std::string(" ") + text + " " + number_text(node[key]);
-  };
-  bound("minimum", "from");
-  bound("exclusiveMinimum", "above");
-  bound("maximum", "to");
-  bound("exclusiveMaximum", "below");
-  bound("minItems", "of at least this many entries:");
-  bound("maxItems", "of at most this many entries:");
-  bound("maxLength", "of at most this many characters:");
-  if (node.contains("minProperties") && node.value("maxProperties", 0) == 1) what = "an object with exactly one of the keys " + keys_of(node);
+  what += range_text(node, "minimum", "maximum", "");
+  if (node.contains("exclusiveMinimum")) what += " above " + number_text(node["exclusiveMinimum"]);
+  if (node.contains("exclusiveMaximum")) what += " below " + number_text(node["exclusiveMaximum"]);
+  what += range_text(node, "minItems", "maxItems", " entries");
+  what += range_text(node, "minLength", "maxLength", " characters");
+  if (node.value("uniqueItems", false)) what += ", each of them once";
+  if (node.contains("minProperties") && node.contains("properties"))
+    what = std::string("an object with ") + (node.value("maxProperties", 0) == 1 ? "exactly" : "at least") + " one of the keys " + keys_of(node);
+  else what += range_text(node, "minProperties", "maxProperties", " keys");
   if (!node.contains("description")) return what;
   const std::string description = node["description"].get<std::string>();
   return what.empty() ? description : what + " (" + description + ")";
 }
 
 std::string shortened(const json& value) {
-  if (value.is_object()) return "an object";
+  if (value.is_object()) return value.empty() ? "an empty object" : "an object";
   if (value.is_array()) return "an array of " + std::to_string(value.size()) + " entries";
   const std::string text = value.dump(-1, ' ', true);
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-// The name that a validator's message quotes last; it may itself hold quotes.
-std::string quoted(const std::string& message, std::string_view before) {
-  const std::size_t begin = message.find(before);
-  const std::size_t end = message.rfind('\'');
-  if (begin == std::string::npos || end < begin + before.size()) return "";
-  return message.substr(begin + before.size(), end - begin - before.size());
+// What is wrong with a value whose members all fit.
+InputError explain(const json& node, const json& value, const std::string& pointer) {
+  if (value.is_object() && node.contains("properties")) {
+    if (node.value("additionalProperties", json(true)) == false)
+      for (const auto& [key, unused] : value.items())
+        if (!node["properties"].contains(key))
+          return {pointer + "/" + pointer_token(key), "is not a key that is known here; expected one of " + keys_of(node)};
+    for (const json& key : node.value("required", json::array()))
+      if (!value.contains(key.get<std::string>()))
+        return {pointer, "lacks " + key.dump() + ": expected " + expectation(resolve(node["properties"][key.get<std::string>()]))};
+  }
+  return {pointer, "is " + shortened(value) + "; expected " + expectation(node)};
 }
 
-InputError explain(const json& document, const Path& path, const std::string& message) {
-  std::string pointer;
-  const json* node = &scenario_schema();
-  const json* value = &document;
-  for (const std::string& key : path) {
-    pointer += "/" + pointer_token(key);
-    if (node) node = member(*node, key);
-    if (value->is_array()) value = &value->at(std::stoul(key));
-    else if (value->is_object()) value = &value->at(key);
+// Precondition: `value` does not fit `unresolved`. Goes down to the first member that does not fit.
+InputError locate(const json& unresolved, const json& value, const std::string& pointer) {
+  const json& node = resolve(unresolved);
+  const json& meant = alternative_for(node, value);
+  if (&meant != &node) return locate(meant, value, pointer);
+  if (!value.is_structured() || (node.contains("type") && !admits_type(node, value))) return explain(node, value, pointer);
+  const json* checked = nullptr;
+  std::optional<NodeCheck> check;
+  for (const auto& [key, inner] : value.items()) {
+    const json* rule = member(node, value, key);
+    if (!rule) continue;
+    if (rule != checked) check.emplace(*rule);
+    checked = rule;
+    if (!check->fits(inner)) return locate(*rule, inner, pointer + "/" + pointer_token(key));
   }
-  expects(node != nullptr, "a validation error outside the schema");
-  if (message.starts_with("Object contains a property")) {
-    const std::string keys = keys_of(*node);
-    return {pointer + "/" + pointer_token(quoted(message, "constraints: '")), "is not a key that is known here; expected one of " + keys};
-  }
-  if (message.starts_with("Missing required property")) {
-    const std::string key = quoted(message, "property '");
-    const json* missing = member(*node, key);
-    return {pointer, "lacks \"" + key + "\": expected " + (missing ? expectation(*missing) : "it")};
-  }
-  return {pointer, "is " + shortened(*value) + "; expected " + expectation(*node)};
+  return explain(node, value, pointer);
 }
 
 }  // namespace
@@ -137,18 +178,9 @@ const json& scenario_schema() {
 }
 
 std::optional<InputError> check_against_schema(const json& document) {
-  valijson::Validator validator;
-  valijson::ValidationResults results;
-  const valijson::adapters::NlohmannJsonAdapter target(document);
-  if (validator.validate(compiled_schema(), target, &results)) return std::nullopt;
-  valijson::ValidationResults::Error error;
-  while (results.popError(error)) {
-    if (error.description.starts_with("Failed to validate")) continue;  // repeats, further out, what was said before
-    Path path;
-    for (std::size_t i = 1; i < error.context.size(); ++i) path.push_back(error.context[i].substr(1, error.context[i].size() - 2));
-    return explain(document, path, error.description);
-  }
-  return InputError{"", "does not fit the schema"};
+  static const NodeCheck whole(rules());
+  if (whole.fits(document)) return std::nullopt;
+  return locate(rules(), document, "");
 }
 
 }  // namespace gradledger

@@ -1,7 +1,9 @@
 #include "sim/scenario/timeline.h"
 
 #include <algorithm>
+#include <map>
 #include <string_view>
+#include <utility>
 
 #include "sim/base/limits.h"
 
@@ -33,6 +35,9 @@ class Unroller {
   explicit Unroller(const Scenario& scenario) : scenario_(scenario) {
     out_.world_size = scenario.world_size;
     ranks_.resize(scenario.world_size, DocumentedBoundary(scenario.engine.config.gradient_accumulation_steps));
+    explicit_forwards_.resize(scenario.world_size, 0);
+    kept_from_.resize(scenario.world_size, 0);
+    for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) parameter_named_[scenario.parameters[p].name] = p;
     open_window();
   }
 
@@ -59,16 +64,18 @@ class Unroller {
         return std::nullopt;
       case ScriptKind::no_sync: {
         if (auto error = emit(item, EventKind::no_sync_enter, where)) return error;
-        in_no_sync_ = true;
+        const bool outer = std::exchange(in_no_sync_, true);
         if (auto error = walk(item.items, where + "/no_sync")) return error;
-        in_no_sync_ = false;
+        in_no_sync_ = outer;
         return emit(item, EventKind::no_sync_exit, where);
       }
       case ScriptKind::backward:
         for (std::uint32_t i = 0; i < item.micro_batches; ++i)
           if (auto error = backward(item, where)) return error;
         return std::nullopt;
-      case ScriptKind::forward: ++explicit_forwards_; return emit(item, EventKind::forward, where);
+      case ScriptKind::forward:
+        for (std::uint32_t r = 0; r < ranks_.size(); ++r) explicit_forwards_[r] += runs(item, r);
+        return emit(item, EventKind::forward, where);
       case ScriptKind::set_boundary:
         for (std::uint32_t r = 0; r < ranks_.size(); ++r)
           if (runs(item, r)) ranks_[r].set(item.boundary);
@@ -100,10 +107,14 @@ class Unroller {
   }
 
   std::optional<InputError> backward(const ScriptItem& item, const std::string& where) {
-    if (item.of && *item.of >= explicit_forwards_)
-      return InputError{where + "/backward/of", "names forward " + std::to_string(*item.of) + ", but only " +
-                                                    std::to_string(explicit_forwards_) +
-                                                    " explicit forwards came before it in its window"};
+    for (std::uint32_t r = 0; item.of && r < scenario_.world_size; ++r)
+      if (runs(item, r) && *item.of >= explicit_forwards_[r])
+        return InputError{where + "/backward/of", "names forward " + std::to_string(*item.of) + ", but only " + std::to_string(explicit_forwards_[r]) +
+                                                      " explicit forwards came before it in its window on rank " + std::to_string(r)};
+    named_uses_ += item.uses.size();
+    if (named_uses_ > limits::named_uses_max)
+      return InputError{where + "/backward/uses", "makes the unrolled script name more than " + std::to_string(limits::named_uses_max) +
+                                                      " parameters; expected fewer, or used_by with the parameters"};
     if (auto error = emit(item, EventKind::backward, where)) return error;
     Event& event = out_.events.back();
     event.own_forward = !item.of.has_value();
@@ -114,9 +125,7 @@ class Unroller {
     backward.step = event.step;
     backward.in_no_sync = in_no_sync_;
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) backward.boundary |= runs(item, r) && ranks_[r].now();
-    for (const std::string& name : item.uses)
-      for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p)
-        if (scenario_.parameters[p].name == name) backward.uses.push_back(p);
+    for (const std::string& name : item.uses) backward.uses.push_back(parameter_named_.at(name));
     for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
       std::uint32_t& count = out_.micro_batches.back()[r];
       backward.micro_batch.push_back(runs(item, r) ? count++ : no_contribution);
@@ -135,7 +144,7 @@ class Unroller {
     }
     out_.events.back().updates = updates;
     if (updates) {
-      explicit_forwards_ = 0;
+      std::fill(explicit_forwards_.begin(), explicit_forwards_.end(), 0);
       open_window();
     }
     return std::nullopt;
@@ -145,15 +154,18 @@ class Unroller {
     if (auto error = emit(item, kind, where)) return error;
     if (!scenario_.contract.zero_grad_discards) return std::nullopt;
     const auto event = static_cast<std::uint32_t>(out_.events.size() - 1);
-    for (std::size_t b = out_.backwards.size(); b-- > 0 && out_.backwards[b].step == out_.steps - 1;)
-      for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
-        if (runs(item, r) && out_.backwards[b].micro_batch[r] != no_contribution && out_.dropped_at[b][r] == never)
-          out_.dropped_at[b][r] = event;
+    for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
+      if (!runs(item, r)) continue;
+      for (std::size_t b = kept_from_[r]; b < out_.backwards.size(); ++b)
+        if (out_.backwards[b].micro_batch[r] != no_contribution) out_.dropped_at[b][r] = event;
+      kept_from_[r] = out_.backwards.size();
+    }
     return std::nullopt;
   }
 
   void open_window() {
     ++out_.steps;
+    std::fill(kept_from_.begin(), kept_from_.end(), out_.backwards.size());
     out_.micro_batches.emplace_back(scenario_.world_size, 0);
   }
 
@@ -170,7 +182,10 @@ class Unroller {
   const Scenario& scenario_;
   Timeline out_;
   std::vector<DocumentedBoundary> ranks_;
-  std::uint32_t explicit_forwards_ = 0;
+  std::map<std::string, std::uint32_t> parameter_named_;
+  std::vector<std::uint32_t> explicit_forwards_;  // by rank, in the open window
+  std::vector<std::size_t> kept_from_;            // by rank: backwards of the open window from here on were not dropped
+  std::uint64_t named_uses_ = 0;
   bool in_no_sync_ = false;
 };
 

@@ -81,7 +81,7 @@ class DocumentedBoundary {
   std::optional<bool> override_;
 };
 
-// Errors: too many events, an `of` that names no forward, a rank outside the world.
+// Precondition: ranks and names of parameters are the scenario's. Errors: too many events or named uses, an `of` that names no forward.
 Result<Timeline> make_timeline(const Scenario& scenario);
 
 }  // namespace gradledger

@@ -14,19 +14,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files as given; folders searched for *.json, leaving out schemas and gradient tables.
+// Files as given, each once; folders searched for *.json, leaving out schemas and gradient tables.
 Result<std::vector<fs::path>> scenario_files(const std::vector<std::string>& paths) {
   std::set<fs::path> files;
   for (const std::string& path : paths) {
     std::error_code failed;
     if (!fs::exists(path, failed)) return InputError{path, "does not exist; expected a scenario file or a folder"};
     if (!fs::is_directory(path, failed)) {
-      files.insert(path);
+      files.insert(fs::path(path).lexically_normal());
       continue;
     }
-    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path, failed)) {
-      const std::string name = entry.path().filename().string();
-      if (entry.is_regular_file() && name.ends_with(".json") && !name.ends_with(".schema.json") && !name.ends_with(".gradients.json")) files.insert(entry.path());
+    fs::recursive_directory_iterator at(path, failed);
+    for (; !failed && at != fs::recursive_directory_iterator(); at.increment(failed)) {
+      const std::string name = at->path().filename().string();
+      std::error_code unreadable;  // a link in circles is no file
+      if (at->is_regular_file(unreadable) && name.ends_with(".json") && !name.ends_with(".schema.json") && !name.ends_with(".gradients.json"))
+        files.insert(at->path().lexically_normal());
     }
     if (failed) return InputError{path, "cannot be searched: " + failed.message()};
   }
@@ -96,7 +99,7 @@ int gate(const std::vector<std::string>& paths, const Options& options) {
   for (const fs::path& file : *files) {
     outcomes.push_back(gate_one(file, options));
     if (!names.insert(outcomes.back().name).second) outcomes.back().unmet.push_back("the name is taken by another scenario of the corpus");
-    if (options.json) fmt::print("{}\n", outcome_json(outcomes.back()).dump());
+    if (options.json) fmt::print("{}\n", outcome_json(outcomes.back()).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   }
   const auto passed = std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.unmet.empty(); });
   const bool input_error = std::any_of(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.input_error; });

@@ -1,7 +1,11 @@
 // gradledger: replay scenarios, gate a corpus, list what is known.
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <exception>
+#include <new>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -78,7 +82,13 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace gradledger::tool;
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    if (std::fflush(stdout) == 0) return code;
+    fmt::print(stderr, "gradledger: the report cannot be written to standard output\n");
+    return std::max<int>(code, bad_input);
+  } catch (const std::system_error& error) {
+    fmt::print(stderr, "gradledger: {}\n", error.what());
+    return bad_input;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "gradledger: out of memory; see --memory-limit\n");
     return unavailable;

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <filesystem>
+
 #include <fmt/format.h>
 
 #include "ref/facts.h"
@@ -37,7 +40,7 @@ int replay_one(const std::string& file, const Options& options) {
   }
   if (verdict.facts.summary.replay_diverged)
     fmt::print(stderr, "gradledger: --schedule: a recorded decision was not possible; the run went on with the seeded policy\n");
-  if (options.json) fmt::print("{}\n", json_report(**loaded, options, verdict).dump());
+  if (options.json) fmt::print("{}\n", json_report(**loaded, options, verdict).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   else fmt::print("{}", terminal_report(**loaded, options, verdict, lines));
   return verdict.clean() ? clean : findings;
 }
@@ -53,6 +56,16 @@ int replay(const std::vector<std::string>& files, const Options& options) {
   }
   if (!options.trace.empty() && files.size() > 1) {
     complain({"--trace", "goes with one scenario; expected a single file"});
+    return bad_input;
+  }
+  std::error_code missing;
+  for (const std::string& read : files)
+    if (!options.trace.empty() && std::filesystem::equivalent(options.trace, read, missing)) {
+      complain({"--trace", options.trace + " is the scenario; expected a file of its own"});
+      return bad_input;
+    }
+  if (!options.trace.empty() && std::filesystem::equivalent(options.trace, options.schedule, missing)) {
+    complain({"--trace", options.trace + " is the schedule that is replayed; expected another file"});
     return bad_input;
   }
   int worst = clean;

@@ -1,5 +1,8 @@
 #include "tools/gradledger/session.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +12,34 @@
 #include "sim/scenario/json_reader.h"
 
 namespace gradledger::tool {
+namespace {
+
+bool is_text(const std::string& word) {
+  try {
+    static_cast<void>(nlohmann::json(word).dump());
+  } catch (const nlohmann::json::type_error&) {
+    return false;  // no UTF-8
+  }
+  return std::none_of(word.begin(), word.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+// A path as a shell reads it back: plain where it can be, quoted, or with its bytes spelt out.
+std::string shell_word(const std::string& path) {
+  const std::string word = path.starts_with('-') ? "./" + path : path;
+  constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./:=@%+,";
+  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+  const bool text = is_text(word);
+  std::string out = text ? "'" : "$'";
+  for (unsigned char c : word) {
+    if (text) out += c == '\'' ? "'\\''" : std::string(1, static_cast<char>(c));
+    else if (c == '\'' || c == '\\') out += std::string("\\") + static_cast<char>(c);
+    else if (c < 0x20 || c >= 0x7f) out += fmt::format("\\x{:02x}", c);
+    else out += static_cast<char>(c);
+  }
+  return out + "'";
+}
+
+}  // namespace
 
 std::uint64_t bytes_needed(const Scenario& scenario) {
   const std::uint64_t elements = scenario.numel(), world = scenario.world_size;
@@ -76,9 +107,11 @@ ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watc
 }
 
 std::string repeat_command(const std::filesystem::path& path, const Options& options) {
-  std::string out = fmt::format("gradledger replay {} --seed {}", path.string(), options.seed);
-  if (options.schedule != "seeded") out += " --schedule " + options.schedule;
+  std::string out = fmt::format("gradledger replay {} --seed {}", shell_word(path.string()), options.seed);
+  if (options.schedule != "seeded") out += " --schedule " + shell_word(options.schedule);
   if (options.full_ledger) out += " --ledger";
+  if (options.summary) out += " --summary";
+  if (options.memory_limit != limits::memory_bytes_default) out += fmt::format(" --memory-limit {}", options.memory_limit);
   return out;
 }
 

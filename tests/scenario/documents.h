@@ -1,0 +1,159 @@
+// Scenario documents for tests: a small valid one to bend, and a set that uses every key of the schema.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "sim/load.h"
+#include "sim/scenario/parse.h"
+
+namespace gradledger::testing {
+
+using nlohmann::json;
+
+// A folder of its own for one test; gone with it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "gradledger-test-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path write(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ / name, std::ios::binary) << text;
+    return path_ / name;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Two ranks, two parameters, one window.
+inline json small_document() {
+  return json::parse(R"({
+    "name": "small",
+    "world_size": 2,
+    "parameters": [{"name": "w", "numel": 4}, {"name": "v", "numel": 3}],
+    "engine": {"framework": "deepspeed", "config": {"gradient_accumulation_steps": 2, "zero_optimization": {"stage": 1}}},
+    "script": [{"backward": {}}, {"step": {}}, {"backward": {}}, {"step": {}}]
+  })");
+}
+
+// The small document with one place set to something else.
+inline json small_document_with(const std::string& pointer, const json& value) {
+  json document = small_document();
+  document[json::json_pointer(pointer)] = value;
+  return document;
+}
+
+inline Result<Scenario> read(const json& document, const std::filesystem::path& folder = ".") { return read_scenario(document.dump(), folder); }
+
+// The one error of a document that must not be read.
+inline InputError error_of(const Result<Scenario>& result) {
+  if (result) {
+    ADD_FAILURE() << "was read, but must be refused";
+    return {};
+  }
+  return result.error();
+}
+
+inline void expect_refused(const json& document, const std::string& where, const std::string& part_of_message) {
+  const InputError error = error_of(read(document));
+  EXPECT_EQ(error.where, where) << error.text();
+  EXPECT_NE(error.message.find(part_of_message), std::string::npos) << error.text() << "\nlacks: " << part_of_message;
+}
+
+// Valid documents that together use every key of the schema, each in every form.
+inline std::vector<json> rich_documents() {
+  std::vector<json> out;
+  out.push_back(json::parse(R"({
+    "$schema": "./scenario.schema.json",
+    "name": "every key of a configuration",
+    "note": "A note with \"quotes\", a tab\t, an umlaut \u00e4 and a line\nbreak.",
+    "source": ["deepspeedai/DeepSpeed#7981", "elsewhere"],
+    "twin_of": "its-twin",
+    "world_size": 4,
+    "parameters": [{"name": "w/0~x", "numel": 30}, {"name": "w1", "numel": 0, "used_by": "micro_batch < 2 and rank != 1"}, {"name": "w2", "numel": 13, "used_by": "micro_batch == last"}],
+    "model_dtype": "bf16",
+    "engine": {
+      "framework": "deepspeed",
+      "as_of": {"base": "0.18.9", "offload_keep": "gate_ga", "scale_site": "output_hook"},
+      "config": {
+        "train_batch_size": 48, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 4, "managed_gradient_accumulation": true,
+        "gradient_allreduce_op": "sum", "prescale_gradients": true, "gradient_predivide_factor": 2.5, "communication_data_type": "fp32",
+        "data_types": {"grad_accum_dtype": "fp32"}, "gradient_clipping": 0.75,
+        "bf16": {"enabled": true, "immediate_grad_update": true, "check_grad_overflow": false},
+        "fp16": {"enabled": false, "loss_scale": 128.0, "initial_scale_power": 12, "loss_scale_window": 500, "hysteresis": 3,
+                 "consecutive_hysteresis": true, "min_loss_scale": 0.5, "auto_cast": false, "fp16_master_weights_and_grads": false},
+        "zero_optimization": {
+          "stage": 2, "contiguous_gradients": false, "reduce_scatter": false, "use_multi_rank_bucket_allreduce": false, "reduce_bucket_size": 5e8,
+          "overlap_comm": true, "round_robin_gradients": true, "sub_group_size": 1e6,
+          "offload_optimizer": {"device": "cpu", "pin_memory": true, "buffer_count": 4, "fast_init": false, "pipeline_read": false, "pipeline_write": true, "ratio": 0.5},
+          "allgather_bucket_size": 2e8, "allgather_partitions": true, "stage3_param_persistence_threshold": 1e4, "stage3_max_live_parameters": 1e9,
+          "stage3_max_reuse_distance": 1e9, "stage3_prefetch_bucket_size": 5e7, "stage3_gather_16bit_weights_on_model_save": true,
+          "stage3_gather_fp16_weights_on_model_save": false, "ignore_unused_parameters": true, "load_from_fp32_weights": true,
+          "elastic_checkpoint": false, "memory_efficient_linear": false, "zero_hpz_partition_size": 1},
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.015625, "betas": [0.875, 0.96875], "eps": 0.0625, "weight_decay": 0.25}},
+        "steps_per_print": 10, "wall_clock_breakdown": true, "dump_state": false, "memory_breakdown": true, "zero_allow_untested_optimizer": true,
+        "zero_force_ds_cpu_optimizer": false, "seq_parallel_communication_data_type": "fp32"
+      }
+    },
+    "gradients": {"kind": "normal", "seed": 9007199254740991, "samples_per_micro_batch": 8},
+    "contract": {"window": "every_step_call", "average_over": "none", "divide_by": 3, "zero_grad": "keeps"},
+    "script": [{"repeat": {"times": 3, "of": [{"repeat": {"times": 2, "of": [{"backward": {}}]}}, {"step": {}}]}}],
+    "expect": {
+      "findings": [
+        {"class": "offload-loss", "contributions": "micro_batch < 3", "own": "3/8", "peer": 0.25, "lost_weight": "1/3"},
+        {"class": "wrong-scale", "own": 0.5, "peer": "0/1", "lost_weight": 0.125},
+        {"class": "deadlock"}],
+      "collectives": {"gradient": {"per_step": 4}, "norm": {"at_most_per_step": 2}, "overflow": {"per_step": 0, "at_most_per_step": 1}, "parameter": {"per_step": 3}},
+      "not_allocated": ["accumulated_grads_in_cpu"],
+      "values": [{"event": 6, "rank": 3, "buffer": "w1.grad", "values": [1, -0.5, 1e30]}],
+      "comparison": {"with": "../other.json", "applied": "differ"}
+    }
+  })"));
+  out.push_back(json::parse(R"({
+    "name": "every event, and values",
+    "world_size": 2,
+    "parameters": [{"name": "a", "numel": 2}, {"name": "b/c~d", "numel": 1}],
+    "model_dtype": "fp16",
+    "engine": {"framework": "deepspeed", "as_of": "before #7981",
+               "config": {"train_batch_size": 8, "gradient_accumulation_steps": 2, "communication_data_type": null, "data_types": {"grad_accum_dtype": null}, "fp16": {"enabled": true, "loss_scale": 0},
+                          "zero_optimization": {"stage": 1, "overlap_comm": null, "offload_optimizer": {"device": "none", "pin_memory": false}},
+                          "seq_parallel_communication_data_type": null},
+               "optimizer": {"type": "Adam", "lr": 0.5, "betas": [0, 0.5], "eps": 0, "weight_decay": 0}},
+    "gradients": {"kind": "values", "micro_batches": [
+        [{"a": [1, "inf"], "b/c~d": [-0.0]}, {"a": ["-inf", "nan"], "b/c~d": [0.375]}],
+        [{"a": [65504, 3], "b/c~d": [16777216]}, {"a": [-1.5, 2], "b/c~d": [0]}]]},
+    "contract": {"window": "since_last_step", "average_over": "world", "divide_by": "gradient_accumulation_steps", "zero_grad": "discards"},
+    "script": [
+      {"set_boundary": false}, {"set_boundary": {"value": true, "ranks": [1]}}, {"set_boundary": {"value": true}},
+      {"no_sync": [{"backward": {"micro_batches": 2}}, {"backward": {"ranks": [0], "micro_batch": 1, "uses": ["b/c~d", "a"]}}]},
+      {"no_sync": []},
+      {"forward": {}}, {"forward": {"ranks": [1]}}, {"backward": {"of": 0, "micro_batch": 0}},
+      {"zero_grad": "engine"}, {"zero_grad": "optimizer"}, {"zero_grad": {"of": "engine", "ranks": [0]}}, {"zero_grad": {"of": "optimizer"}},
+      {"step": {"ranks": [0]}}, {"step": {}}
+    ]
+  })"));
+  out.push_back(json::parse(R"({
+    "name": "values of a file", "world_size": 1, "parameters": [{"name": "p", "numel": 2}],
+    "engine": {"framework": "deepspeed", "as_of": "head", "config": {}},
+    "gradients": {"kind": "values", "file": "table.gradients.json"},
+    "script": [{"backward": {"micro_batch": 0}}, {"step": {}}], "expect": {"findings": []}
+  })"));
+  out.push_back(small_document());
+  return out;
+}
+
+inline constexpr const char* table_text = R"([[{"p": [0.5, "nan"]}]])";
+
+}  // namespace gradledger::testing

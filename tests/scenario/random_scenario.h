@@ -1,0 +1,204 @@
+// Random valid scenario values: every field takes part, in canonical form.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/base/hash.h"
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/timeline.h"
+
+namespace gradledger::testing {
+
+class RandomScenario {
+ public:
+  explicit RandomScenario(std::uint64_t seed) : random_(seed) {}
+
+  Scenario make() {
+    out_.name = word();
+    if (coin()) out_.note = word();
+    for (std::uint32_t i = below(3); i > 0; --i) out_.source.push_back(word());
+    if (coin()) out_.twin_of = word();
+    out_.world_size = 1 + below(5);
+    for (std::uint32_t i = 0, n = 1 + below(4); i < n; ++i)
+      out_.parameters.push_back({"p" + std::to_string(i) + word(), below(6) + (i == 0), coin() ? condition() : std::nullopt});
+    engine();
+    gradients();
+    if (coin()) out_.contract.window = Window::every_step_call;
+    out_.contract.average_over_world = coin();
+    if (coin()) out_.contract.divide_by = 1 + below(9);
+    out_.contract.zero_grad_discards = coin();
+    out_.script = script(2);
+    expect();
+    return out_;
+  }
+
+ private:
+  std::uint32_t below(std::uint32_t bound) { return random_.below(bound); }
+  bool coin() { return below(2) == 0; }
+  template <class T, std::size_t N>
+  T one_of(const std::array<T, N>& values) { return values[below(N)]; }
+
+  // Any positive double of a wide range of magnitudes.
+  double number() { return std::ldexp(static_cast<double>(random_.next() >> 11) + 1, static_cast<int>(below(160)) - 120); }
+  double below_one() { return static_cast<double>(random_.next() >> 11) * std::ldexp(1.0, -53); }
+
+  std::string word() {
+    constexpr std::array<const char*, 14> letters{"a", "B", "7", "_", "-", " ", "/", "~", "\"", "\\", "\n", "\x01", "\xc3\xa4", "\xf0\x9f\x98\x80"};
+    std::string out;
+    for (std::uint32_t i = 1 + below(6); i > 0; --i) out += one_of(letters);
+    return out;
+  }
+
+  std::optional<Predicate> condition() {
+    constexpr std::array<const char*, 6> texts{"micro_batch < 3", "rank == 1 and step > 0", "micro_batch == last", "  step>= 1", "micro_batch != 4294967295", ""};
+    std::string text = one_of(texts);
+    if (text == "  step>= 1") text = "  step  >=  1 ";
+    return *Predicate::parse(text, "");
+  }
+
+  void engine() {
+    DeepSpeedConfig& c = out_.engine.config;
+    out_.engine.as_of.base = coin() ? "head" : word();
+    for (std::uint32_t i = below(3); i > 0; --i) out_.engine.as_of.switches["switch" + word()] = word();
+    c.gradient_accumulation_steps = 1 + below(8);
+    if (coin()) c.gradient_allreduce_op = AllreduceOp::sum;
+    c.prescale_gradients = coin();
+    if (coin()) c.gradient_predivide_factor = number();
+    constexpr std::array<Dtype, 3> dtypes{Dtype::float32, Dtype::bfloat16, Dtype::float16};
+    if (coin()) c.communication_data_type = one_of(dtypes);
+    if (coin()) c.grad_accum_dtype = one_of(dtypes);
+    if (coin()) c.gradient_clipping = coin() ? 0 : number();
+    out_.model_dtype = one_of(dtypes);
+    c.bf16.enabled = out_.model_dtype == Dtype::bfloat16;
+    c.bf16.immediate_grad_update = coin();
+    if (coin()) c.bf16.check_grad_overflow = coin();
+    c.fp16 = {out_.model_dtype == Dtype::float16, coin() ? 0 : number(), below(25), 1 + below(2000), 1 + below(4), coin(), number()};
+    c.zero.stage = below(4);
+    c.zero.contiguous_gradients = coin();
+    c.zero.reduce_scatter = coin();
+    c.zero.use_multi_rank_bucket_allreduce = coin();
+    if (coin()) c.zero.reduce_bucket_size = 1 + below(1000);
+    if (coin()) c.zero.overlap_comm = coin();
+    c.zero.round_robin_gradients = coin();
+    if (coin()) c.zero.sub_group_size = 1 + below(1000);
+    if (coin()) c.zero.offload_optimizer = OffloadDevice::cpu;
+    inert(c);
+    OptimizerConfig& o = out_.engine.optimizer;
+    o.type = one_of(std::array{OptimizerType::sgd, OptimizerType::adam, OptimizerType::adamw});
+    o.learning_rate = number();
+    if (coin()) o.beta1 = below_one();
+    if (coin()) o.beta2 = below_one();
+    if (coin()) o.epsilon = number();
+    if (coin()) o.weight_decay = number();
+  }
+
+  void inert(DeepSpeedConfig& c) {
+    nlohmann::json keys = nlohmann::json::object();
+    if (coin()) keys["steps_per_print"] = number();
+    if (coin()) keys["seq_parallel_communication_data_type"] = nullptr;
+    if (coin()) keys["train_batch_size"] = 3 * c.gradient_accumulation_steps * out_.world_size;
+    if (coin()) keys["train_micro_batch_size_per_gpu"] = 3;
+    if (coin()) keys["zero_optimization"]["elastic_checkpoint"] = coin();
+    if (coin()) keys["zero_optimization"]["offload_optimizer"]["pin_memory"] = coin();
+    c.inert = keys.dump();
+  }
+
+  double element() {
+    switch (below(6)) {
+      case 0: return std::numeric_limits<double>::infinity() * (coin() ? 1 : -1);
+      case 1: return std::numeric_limits<double>::quiet_NaN();
+      case 2: return coin() ? 0.0 : -0.0;
+      default: return static_cast<double>(static_cast<float>(number() * (coin() ? 1 : -1)));
+    }
+  }
+
+  void gradients() {
+    Gradients& g = out_.gradients;
+    g.kind = one_of(std::array{GradientKind::probe, GradientKind::normal, GradientKind::adversarial, GradientKind::values});
+    if (coin()) g.seed = random_.next() >> 11;
+    if (coin()) g.samples_per_micro_batch = 1 + below(65536);
+    if (g.kind != GradientKind::values) return;
+    given_ = 1 + below(3);
+    auto values = std::make_shared<GivenValues>();
+    for (std::uint32_t m = 0; m < given_; ++m) {
+      values->emplace_back();
+      for (std::uint32_t r = 0; r < out_.world_size; ++r) {
+        values->back().emplace_back();
+        for (std::uint64_t i = out_.numel(); i > 0; --i) values->back().back().push_back(element());
+      }
+    }
+    g.values = values;
+  }
+
+  std::vector<std::uint32_t> ranks() {
+    std::vector<std::uint32_t> out;
+    for (std::uint32_t r = 0; r < out_.world_size; ++r)
+      if (coin()) out.push_back(r);
+    if (out.size() == out_.world_size) out.clear();
+    return out;
+  }
+
+  std::vector<ScriptItem> script(std::uint32_t depth) {
+    std::vector<ScriptItem> items;
+    for (std::uint32_t i = 1 + below(4); i > 0; --i) {
+      ScriptItem item;
+      item.kind = static_cast<ScriptKind>(below(depth > 0 ? 8 : 6));
+      if (item.kind == ScriptKind::no_sync) {
+        item.items = script(depth - 1);
+      } else if (item.kind == ScriptKind::repeat) {
+        item.times = 1 + below(3);
+        item.items = script(depth - 1);
+      } else {
+        item.ranks = ranks();
+      }
+      if (item.kind == ScriptKind::set_boundary) item.boundary = coin();
+      if (item.kind == ScriptKind::forward) {
+        ScriptItem backward = item;
+        backward.kind = ScriptKind::backward;
+        backward.of = 0;
+        items.push_back(item);
+        item = backward;
+      }
+      if (item.kind == ScriptKind::backward) {
+        if (!item.of) item.micro_batches = 1 + below(3);
+        if (given_ > 0 || coin()) item.micro_batch = below(std::max(given_, 1u));
+        for (const Parameter& p : out_.parameters)
+          if (coin()) item.uses.push_back(p.name);
+      }
+      items.push_back(std::move(item));
+    }
+    return items;
+  }
+
+  void expect() {
+    Expect& e = out_.expect;
+    constexpr std::array<const char*, 4> classes{"offload-loss", "engine-error", "rank-divergence", "discarded-gradient"};
+    for (std::uint32_t i = below(3); i > 0; --i) {
+      ExpectedFinding finding{one_of(classes), coin() ? condition() : std::nullopt, {}, {}, {}};
+      if (coin()) finding.own = number();
+      if (coin()) finding.peer = -number();
+      if (coin()) finding.lost_weight = number();
+      e.findings.push_back(finding);
+    }
+    for (const char* purpose : {"gradient", "norm", "overflow", "parameter"}) {
+      if (coin()) continue;
+      if (coin()) e.collectives[purpose].per_step = below(100);
+      else e.collectives[purpose].at_most_per_step = below(100);
+    }
+    for (std::uint32_t i = below(3); i > 0; --i) e.not_allocated.push_back(word());
+    const auto events = static_cast<std::uint32_t>(make_timeline(out_)->events.size());
+    for (std::uint32_t i = below(3); i > 0; --i) e.values.push_back({below(events), below(out_.world_size), word(), {number(), -number(), 0}});
+    if (coin()) e.comparison = ExpectedComparison{word(), coin()};
+  }
+
+  SplitMix64 random_;
+  Scenario out_;
+  std::uint32_t given_ = 0;
+};
+
+}  // namespace gradledger::testing

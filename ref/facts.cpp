@@ -9,13 +9,17 @@
 namespace gradledger::ref {
 
 FactsSink::FactsSink(const Scenario& scenario, const Timeline& timeline)
-    : scenario_(scenario), timeline_(timeline), met_(scenario.expect.values.size()), how_not_(scenario.expect.values.size(), "no such snapshot") {}
+    : scenario_(scenario), timeline_(timeline), met_(scenario.expect.values.size()), how_not_(scenario.expect.values.size()), others_(scenario.expect.values.size()) {}
 
 // Whole buffers are compared, padding included where the values go that far.
 void FactsSink::observe(const Observation& o) {
   for (std::size_t i = 0; i < met_.size(); ++i) {
     const ExpectedValues& expected = scenario_.expect.values[i];
-    if (!o.at_end || expected.event != o.event || expected.rank != o.rank || expected.buffer != o.buffer) continue;
+    if (!o.at_end || expected.event != o.event || expected.rank != o.rank) continue;
+    if (expected.buffer != o.buffer) {
+      others_[i] += (others_[i].empty() ? "" : ", ") + std::string(o.buffer);
+      continue;
+    }
     std::vector<double> values;
     for (const ObservedPiece& piece : o.pieces) {
       const std::size_t at = values.size();
@@ -46,8 +50,9 @@ RunFacts FactsSink::take(RunSummary summary) {
   facts_.summary = std::move(summary);
   for (std::size_t i = 0; i < met_.size(); ++i) {
     const ExpectedValues& expected = scenario_.expect.values[i];
-    if (!met_[i])
-      facts_.unmet_values.push_back(fmt::format("rank {}, event {}, {}: expected [{}], {}", expected.rank, expected.event, expected.buffer,
+    if (met_[i]) continue;
+    if (how_not_[i].empty()) how_not_[i] = others_[i].empty() ? "no buffer is shown there" : "no such buffer is shown there, but " + others_[i];
+    facts_.unmet_values.push_back(fmt::format("rank {}, event {}, {}: expected [{}], {}", expected.rank, expected.event, expected.buffer,
                                                 fmt::join(expected.values, ", "), how_not_[i]));
   }
   return std::move(facts_);

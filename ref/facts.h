@@ -45,6 +45,7 @@ class FactsSink final : public TraceSink {
   RunFacts facts_;
   std::vector<bool> met_;  // of the expected values
   std::vector<std::string> how_not_;
+  std::vector<std::string> others_;  // buffers shown at the same event and rank
 };
 
 // Passes everything on to several sinks, in order.

@@ -1,5 +1,6 @@
 #include "sim/load.h"
 
+#include "sim/engine/buffers.h"
 #include "sim/engine/engine.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/parse.h"
@@ -9,6 +10,10 @@ namespace gradledger {
 std::optional<InputError> admission_error(const Scenario& scenario) {
   const auto selected = select_engine(scenario);
   if (!selected) return selected.error();
+  for (std::size_t i = 0; i < scenario.expect.not_allocated.size(); ++i)
+    if (!names_buffer_family(scenario, scenario.expect.not_allocated[i]))
+      return InputError{"/expect/not_allocated/" + std::to_string(i),
+                        "names no buffer that an engine allocates; expected one that \"gradledger list buffers\" prints"};
   return std::nullopt;
 }
 

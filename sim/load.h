@@ -10,7 +10,8 @@
 
 namespace gradledger {
 
-// Whether some engine serves the scenario: release and switches known, configuration not refused by the framework.
+// Whether some engine serves the scenario: release and switches known, configuration not refused by the framework, buffers in
+// `expect` known.
 std::optional<InputError> admission_error(const Scenario& scenario);
 
 // Parse and admit. load_scenario names the file in its errors.

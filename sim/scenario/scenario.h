@@ -153,7 +153,7 @@ struct Scenario {
   std::string name;
   std::string note;
   std::vector<std::string> source;
-  std::string twin_of;  // the file or name of the scenario that this one differs from in one thing
+  std::string twin_of;  // the file, relative to this one, of the scenario that this one differs from in one thing
   std::uint32_t world_size = 1;
   std::vector<Parameter> parameters;
   Dtype model_dtype = Dtype::float32;

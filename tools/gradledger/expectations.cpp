@@ -39,7 +39,8 @@ class Matcher {
  private:
   void findings() {
     const std::vector<ExpectedFinding>& expected = loaded_.scenario.expect.findings;
-    std::vector<bool> met(expected.size(), false);
+    std::vector<std::set<Contribution>> named(expected.size());
+    std::vector<bool> met(expected.size(), false), near(expected.size(), false);
     std::set<std::string> surplus;
     for (const Finding& f : verdict_.findings) {
       bool matched = false;
@@ -47,15 +48,40 @@ class Matcher {
       for (std::size_t i = 0; i < expected.size(); ++i) {
         if (expected[i].finding != name_of(f.finding)) continue;
         const std::string reason = misfit(expected[i], f);
-        if (reason.empty()) matched = met[i] = true;
-        else why = reason;
+        near[i] = true;
+        if (!reason.empty()) {
+          why = reason;
+          continue;
+        }
+        matched = met[i] = true;
+        for (const ref::Miscounted& m : f.contributions) named[i].insert(m.contribution);
       }
       if (matched) continue;
       const std::string what = why.empty() ? "not expected: " + f.sentence : fmt::format("{} in step {}, rank {}: {}", name_of(f.finding), f.step, f.rank, why);
-      if (surplus.insert(std::string(name_of(f.finding)) + (why.empty() ? "" : why)).second) out_.push_back(what);
+      if (surplus.insert(std::string(name_of(f.finding)) + why).second) out_.push_back(what);
     }
-    for (std::size_t i = 0; i < expected.size(); ++i)
-      if (!met[i]) out_.push_back(fmt::format("expected and not reported: {}{}", expected[i].finding, expected[i].contributions ? " of " + expected[i].contributions->text() : ""));
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (met[i]) unnamed(expected[i], named[i]);
+      else if (!near[i]) out_.push_back(fmt::format("expected and not reported: {}{}", expected[i].finding, expected[i].contributions ? " of " + expected[i].contributions->text() : ""));
+    }
+  }
+
+  // A condition asks for its contributions in every window that a step completed, not just in one.
+  void unnamed(const ExpectedFinding& expected, const std::set<Contribution>& named) {
+    if (!expected.contributions) return;
+    const Timeline& timeline = loaded_.timeline;
+    const bool stale = expected.finding == name_of(ref::FindingClass::stale_gradient);
+    const std::uint32_t completed = timeline.steps - (timeline.open_window ? 1 : 0);
+    for (std::uint32_t b = 0; b < timeline.backwards.size(); ++b) {
+      const std::uint32_t step = timeline.backwards[b].step;
+      if (step + (stale ? 1 : 0) >= completed) continue;  // stale ones show in a later window
+      for (std::uint32_t r = 0; r < timeline.world_size; ++r) {
+        if (timeline.backwards[b].micro_batch[r] == no_contribution) continue;
+        const Contribution c = timeline.contribution(b, r);
+        if (expected.contributions->holds(c, timeline.micro_batches[step][r]) && !named.contains(c))
+          return out_.push_back(fmt::format("expected and not reported: {} of micro-batch {} of rank {} in step {}", expected.finding, c.micro_batch, c.rank, c.step));
+      }
+    }
   }
 
   std::string misfit(const ExpectedFinding& expected, const Finding& f) const {

@@ -49,12 +49,26 @@ std::string classes_of(const std::set<std::string>& names) { return names.empty(
 std::optional<InputError> compare(const Loaded& loaded, const Options& options, Outcome& outcome) {
   if (!loaded.scenario.expect.comparison) return std::nullopt;
   const ExpectedComparison& comparison = *loaded.scenario.expect.comparison;
-  const auto other = load(loaded.path.parent_path() / comparison.with, options);
+  const fs::path with = loaded.path.parent_path() / comparison.with;
+  std::error_code missing;
+  if (fs::equivalent(with, loaded.path, missing))
+    return InputError{loaded.path.string() + ": /expect/comparison/with", "names the scenario itself; expected another one"};
+  const auto other = load(with, options);
   if (!other) return InputError{loaded.path.string() + ": /expect/comparison/with", other.error().text()};
   const auto agree = applied_agree(loaded, **other, options);
   if (!agree) return agree.error();
   if (*agree != comparison.agree)
     outcome.unmet.push_back(fmt::format("the applied gradients {} those of {}, expected them to {}", *agree ? "agree with" : "differ from", comparison.with, comparison.agree ? "agree" : "differ"));
+  return std::nullopt;
+}
+
+std::optional<InputError> check_twin(const Loaded& loaded, const Options& options) {
+  if (loaded.scenario.twin_of.empty()) return std::nullopt;
+  const fs::path twin = loaded.path.parent_path() / loaded.scenario.twin_of;
+  const std::string where = loaded.path.string() + ": /twin_of";
+  std::error_code missing;
+  if (fs::equivalent(twin, loaded.path, missing)) return InputError{where, "names the scenario itself; expected another one"};
+  if (const auto other = load(twin, options); !other) return InputError{where, other.error().text()};
   return std::nullopt;
 }
 
@@ -70,6 +84,7 @@ Outcome gate_one(const fs::path& path, const Options& options) {
     return outcome;
   }
   outcome.name = (*loaded)->scenario.name;
+  if (const auto error = check_twin(**loaded, options)) fail(*error);
   const ref::Verdict verdict = judge(**loaded, options, nullptr);
   std::set<std::string> expected, reported;
   for (const ExpectedFinding& f : (*loaded)->scenario.expect.findings) expected.insert(f.finding);

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ref/finding.h"
+#include "sim/engine/buffers.h"
 #include "sim/engine/engine.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
@@ -45,6 +46,12 @@ Table release_table() {
   return out;
 }
 
+Table buffer_table() {
+  Table out{{"buffer", "allocated by", "holds"}};
+  for (const BufferFamily& b : buffer_families()) out.push_back({std::string(b.name), std::string(b.allocated_by), std::string(b.holds)});
+  return out;
+}
+
 Table exit_code_table() {
   Table out{{"code", "meaning"}};
   for (const ExitCodeInfo& e : exit_codes) out.push_back({fmt::format("{}", static_cast<int>(e.code)), std::string(e.meaning)});
@@ -58,6 +65,7 @@ int list(const std::string& what, const Options& options) {
                       : what == "behaviours" ? behaviour_table()
                       : what == "findings"   ? finding_table()
                       : what == "releases"   ? release_table()
+                      : what == "buffers"    ? buffer_table()
                                              : exit_code_table();
   if (options.json) {
     nlohmann::ordered_json out = nlohmann::ordered_json::array();

@@ -58,9 +58,9 @@ int run(int argc, char** argv) {
   add_common(gate_verb, options);
 
   CLI::App* list_verb = app.add_subcommand("list", "What gradledger knows");
-  list_verb->add_option("WHAT", what, "engines, behaviours, findings, releases or exit-codes")
+  list_verb->add_option("WHAT", what, "engines, behaviours, findings, releases, buffers or exit-codes")
       ->required()
-      ->check(CLI::IsMember({"engines", "behaviours", "findings", "releases", "exit-codes"}));
+      ->check(CLI::IsMember({"engines", "behaviours", "findings", "releases", "buffers", "exit-codes"}));
   list_verb->add_flag("--json", options.json, "JSON instead of text");
 
   try {

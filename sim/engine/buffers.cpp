@@ -1,0 +1,64 @@
+#include "sim/engine/buffers.h"
+
+#include <algorithm>
+
+namespace gradledger {
+namespace {
+
+bool fits(std::string_view pattern, std::string_view name, std::string_view parameter) {
+  const std::size_t star = pattern.find('*');
+  const std::string_view before = pattern.substr(0, star), after = pattern.substr(star + 1);
+  return name.size() == before.size() + parameter.size() + after.size() && name.starts_with(before) && name.ends_with(after) &&
+         name.substr(before.size(), parameter.size()) == parameter;
+}
+
+}  // namespace
+
+const std::vector<BufferFamily>& buffer_families() {
+  static const std::vector<BufferFamily> families{
+      {"*", "stage 0", "a parameter, in the model dtype"},
+      {"*.grad", "all", "what autograd accumulates, in the model dtype"},
+      {"*.grad_accum", "ZeRO 1 and 2", "the grad-accum attribute, in grad_accum_dtype"},
+      {"*.grad_accum.to(model)", "ZeRO 1 and 2", "that attribute cast for the bucket"},
+      {"accumulated_grads_in_cpu", "ZeRO 1 and 2, offload", "host accumulator of a parameter"},
+      {"averaged_gradients.padding", "ZeRO 1 and 2", "zeros that fill the last partition"},
+      {"bit16_groups_flat", "BF16_Optimizer, ZeRO 1 and 2", "all parameters, flat and padded"},
+      {"bucket_in_communication_dtype", "ZeRO 1 and 2", "a bucket cast for its collective"},
+      {"ds_tensor", "ZeRO 3", "the rank's partition of a parameter"},
+      {"exp_avg", "all with Adam", "first moment"},
+      {"exp_avg_sq", "all with Adam", "second moment"},
+      {"flattened_bucket", "ZeRO 1 and 2", "a bucket of gradients, flat"},
+      {"flattened_gradients", "stage 0, BF16_Optimizer", "gradients of a bucket, flat, for the all-reduce"},
+      {"fp32_groups", "stage 0 with 16-bit parameters", "master weights and their gradients"},
+      {"fp32_groups_flat_partition", "BF16_Optimizer", "the rank's master weights and their gradient"},
+      {"fp32_groups_gradients_flat", "BF16_Optimizer", "accumulator of all parameters, in grad_accum_dtype"},
+      {"fp32_partitioned_groups_flat", "ZeRO 3", "a sub-group's master weights and their gradient"},
+      {"grad_buffer on device", "ZeRO 3, offload", "the host accumulator, brought back to add to it"},
+      {"grad_partition of *", "ZeRO 3", "the rank's partition of a reduced gradient"},
+      {"grad_partitions_flat_buffer", "ZeRO 3", "accumulator of the rank's partitions"},
+      {"gradients_in_communication_dtype", "stage 0, BF16_Optimizer", "that flat bucket cast for its collective"},
+      {"grads_in_partition", "ZeRO 2", "accumulator of the rank's partition"},
+      {"interleaved_partitions", "ZeRO 3", "input of the reduce-scatter"},
+      {"ipg_bucket", "ZeRO 3", "contiguous bucket"},
+      {"ipg_buffer", "ZeRO 1 and 2", "contiguous bucket; two where communication overlaps"},
+      {"norm", "all", "gradient norm"},
+      {"norm / world", "stage 0", "the norm's share of a rank"},
+      {"norm_for_param_grads", "ZeRO, offload", "norms recorded as gradients arrive"},
+      {"norm_squared", "all", "sum of squares"},
+      {"norm_squared of all sub-groups", "ZeRO 3", "sum of squares over the sub-groups"},
+      {"overflow", "stage 0, ZeRO", "flag: a gradient is not finite"},
+      {"single_partition_of_fp32_groups", "ZeRO 1 and 2", "the rank's master weights and their gradient"},
+      {"temp_grad_buffer_for_gpu_offload", "ZeRO 1 and 2, offload", "the host accumulator, brought back to add to it"},
+      {"zeros", "ZeRO 1 and 2", "gradient of a parameter without one"},
+  };
+  return families;
+}
+
+bool names_buffer_family(const Scenario& scenario, std::string_view name) {
+  return std::any_of(buffer_families().begin(), buffer_families().end(), [&](const BufferFamily& family) {
+    if (family.name.find('*') == std::string_view::npos) return family.name == name;
+    return std::any_of(scenario.parameters.begin(), scenario.parameters.end(), [&](const Parameter& p) { return fits(family.name, name, p.name); });
+  });
+}
+
+}  // namespace gradledger

@@ -1,0 +1,82 @@
+// The table of buffer families holds what the engines allocate, all of it and nothing else.
+#include <gtest/gtest.h>
+
+#include "ref/facts.h"
+#include "ref/probes.h"
+#include "sim/engine/buffers.h"
+#include "tests/support/scenarios.h"
+
+namespace gradledger::testing {
+namespace {
+
+// Configurations that between them allocate every buffer: each engine, dtype, offload, with its options about buffers.
+std::vector<Scenario> configurations() {
+  std::vector<Scenario> out;
+  for (std::uint32_t stage = 0; stage <= 3; ++stage)
+    for (Dtype dtype : {Dtype::float32, Dtype::bfloat16, Dtype::float16})
+      for (bool offload : {false, true})
+        for (bool fp32_accumulation : {false, true})
+          for (bool contiguous : {false, true})
+            for (bool multi_rank_all_reduce : {false, true}) {
+              Scenario s = base_scenario(2, {30, 21, 13}, dtype);
+              s.engine.optimizer.type = OptimizerType::adam;
+              s.engine.config.zero.stage = stage;
+              s.engine.config.zero.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
+              s.engine.config.zero.contiguous_gradients = contiguous;
+              s.engine.config.zero.use_multi_rank_bucket_allreduce = multi_rank_all_reduce;
+              s.engine.config.gradient_clipping = 1.0;
+              s.engine.config.communication_data_type = dtype == Dtype::float32 ? Dtype::bfloat16 : Dtype::float32;
+              if (fp32_accumulation) s.engine.config.grad_accum_dtype = Dtype::float32;
+              s.parameters[1].used_by = *Predicate::parse("rank == 0", "");
+              s.script = {repeat(2, with_boundary_calls(3))};
+              if (!admission_error(s)) out.push_back(std::move(s));
+            }
+  return out;
+}
+
+std::vector<std::string> allocated_by(const Scenario& scenario) {
+  const auto timeline = make_timeline(scenario);
+  HostExecutor producer(scenario, *timeline);
+  const auto source = ref::value_source(scenario, *timeline, GradientKind::normal, 0);
+  ref::FactsSink facts(scenario, *timeline);
+  return facts.take(producer.run(*source, RunOptions{}, facts)).allocated;
+}
+
+// "*" for the parameter's name.
+std::string family_of(const Scenario& scenario, const std::string& name) {
+  for (const BufferFamily& family : buffer_families())
+    for (const Parameter& p : scenario.parameters) {
+      std::string concrete(family.name);
+      if (const std::size_t star = concrete.find('*'); star != std::string::npos) concrete.replace(star, 1, p.name);
+      if (concrete == name) return std::string(family.name);
+    }
+  return "";
+}
+
+TEST(buffer_families, are_what_the_engines_allocate_all_of_it_and_nothing_else) {
+  std::set<std::string> unseen;
+  for (const BufferFamily& family : buffer_families()) unseen.insert(std::string(family.name));
+  for (const Scenario& s : configurations())
+    for (const std::string& name : allocated_by(s)) {
+      EXPECT_TRUE(names_buffer_family(s, name)) << name;
+      unseen.erase(family_of(s, name));
+    }
+  for (const std::string& family : unseen) ADD_FAILURE() << family << " is allocated by no configuration";
+}
+
+TEST(buffer_families, are_what_an_expectation_may_name) {
+  Scenario s = base_scenario(2, {4}, Dtype::float32);
+  for (const char* known : {"accumulated_grads_in_cpu", "w0.grad", "grad_partition of w0"}) {
+    s.expect.not_allocated = {"ipg_buffer", known};
+    EXPECT_FALSE(admission_error(s)) << known;
+  }
+  for (const char* unknown : {"accumulated_grads_in_cpus", "w1.grad", "*.grad", "", "averaged_gradients"}) {
+    s.expect.not_allocated = {"ipg_buffer", unknown};
+    const auto error = admission_error(s);
+    ASSERT_TRUE(error) << unknown;
+    EXPECT_EQ(error->where, "/expect/not_allocated/1");
+  }
+}
+
+}  // namespace
+}  // namespace gradledger::testing

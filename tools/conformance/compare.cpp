@@ -1,0 +1,176 @@
+#include "tools/conformance/compare.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "sim/engine/engine.h"
+#include "tools/conformance/replay.h"
+
+namespace gradledger::conform {
+namespace {
+
+bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+// Rounding of a norm: the framework sums squares of n elements in fp32 at worst and takes a root, so n + 2 roundings.
+double norm_error(double norm, std::uint64_t elements) { return norm * static_cast<double>(elements + 2) * std::ldexp(1.0, -24); }
+
+std::string text(const RecordedCollective& call) { return fmt::format("{} of {} {}", call.kind, call.numel, call.dtype); }
+
+class Judge {
+ public:
+  Judge(const Recording& recording, const Replay& replay) : recording_(recording), replay_(replay) {}
+
+  Comparison run() {
+    for (std::size_t r = 0; r < recording_.ranks.size() && out_.why.empty(); ++r) {
+      for (std::size_t i = 0; i < recording_.ranks[r].size() && out_.why.empty(); ++i) moment(r, i);
+      const auto& error = replay_.error(r);
+      const bool recorded_error = !recording_.ranks[r].empty() && !recording_.ranks[r].back().error.empty();
+      if (error && !recorded_error)
+        differ(fmt::format("rank {}: the replay raises {} ({}) at event {}, the recording does not", r, error->type, error->message, error->event));
+    }
+    if (!replay_.stuck().empty()) differ("the replay " + replay_.stuck() + ", the recording does not");
+    if (!out_.why.empty()) out_.outcome = Outcome::differs;
+    return out_;
+  }
+
+ private:
+  void moment(std::size_t r, std::size_t i) {
+    const RecordedMoment& recorded = recording_.ranks[r][i];
+    const std::string where = fmt::format("rank {}, operation {} ({})", r, i, recorded.operation);
+    if (!recorded.error.empty()) return error(r, i, recorded, where);
+    const ReplayedMoment& ours = replay_.at(r, i);
+    if (recorded.collectives) collectives(recorded, ours, where);
+    for (const auto& [name, buffer] : recorded.buffers) {
+      const auto mine = ours.buffers.find(name);
+      if (mine == ours.buffers.end()) return differ(fmt::format("{}: the replay has no {}", where, name));
+      if (!equal(buffer, mine->second, where + ": " + name)) return;
+    }
+    for (const auto& [name, buffer] : ours.buffers)
+      if (!recorded.buffers.contains(name)) return differ(fmt::format("{}: the recording has no {}", where, name));
+    for (std::size_t p = 0; p < recorded.parameters.size(); ++p) weights(r, i, p, where);
+    if (recorded.norm) norm(*recorded.norm, replay_.norm(r, i), where);
+    else if (ours.norm) differ(where + ": only the replay reports a gradient norm");
+  }
+
+  void error(std::size_t r, std::size_t i, const RecordedMoment& recorded, const std::string& where) {
+    const auto& mine = replay_.error(r);
+    const std::string type = recorded.error.substr(0, recorded.error.find(':'));
+    ++out_.elements;
+    if (!mine) differ(fmt::format("{}: the recording raises {}, the replay does not", where, type));
+    else if (mine->event != i || mine->type != type)
+      differ(fmt::format("{}: the recording raises {}, the replay {} at event {}", where, type, mine->type, mine->event));
+  }
+
+  // Stage 3 fetches parameters for every forward and backward, and checks that ranks fetch alike: no gradient is in these calls, and the
+  // replay does not issue them.
+  bool is_fetch(const RecordedCollective& call, const std::string& operation) const {
+    return recording_.scenario.engine.config.zero.stage == 3 && operation != "step" &&
+           (call.kind == "all_gather_into_tensor" || call.kind == "broadcast");
+  }
+
+  void collectives(const RecordedMoment& recorded, const ReplayedMoment& ours, const std::string& where) {
+    std::size_t n = 0;
+    for (const RecordedCollective& call : *recorded.collectives) {
+      if (is_fetch(call, recorded.operation)) continue;
+      if (n == ours.collectives.size()) return differ(fmt::format("{}: only the recording has collective {}, {}", where, n, text(call)));
+      const RecordedCollective& mine = ours.collectives[n];
+      ++out_.collectives;
+      if (call != mine) return differ(fmt::format("{}: collective {} is {} recorded, {} replayed", where, n, text(call), text(mine)));
+      ++n;
+    }
+    if (n < ours.collectives.size())
+      differ(fmt::format("{}: only the replay has collective {}, {}", where, n, text(ours.collectives[n])));
+  }
+
+  // Stage 3 ranks hold shards: an element may be with any rank.
+  void weights(std::size_t r, std::size_t i, std::size_t p, const std::string& where) {
+    const std::vector<double>& recorded = recording_.ranks[r][i].parameters[p];
+    for (std::size_t e = 0; e < recorded.size(); ++e) {
+      double mine = replay_.weight(r, i, p, e);
+      for (std::size_t other = 0; std::isnan(mine) && other < recording_.ranks.size(); ++other) mine = replay_.weight(other, i, p, e);
+      ++out_.elements;
+      if (!same(recorded[e], mine))
+        return differ(fmt::format("{}: weight {} of parameter {} is {} recorded, {} replayed", where, e, p, recorded[e], mine));
+    }
+  }
+
+  // The framework goes on reporting the norm of its last update, and 0 until there was one.
+  void norm(double recorded, double mine, const std::string& where) {
+    ++out_.elements;
+    const double bound = norm_error(std::max(recorded, mine), recording_.scenario.numel());
+    if (!same(recorded, mine) && !(std::abs(recorded - mine) <= bound))
+      differ(fmt::format("{}: the gradient norm is {} recorded, {} replayed", where, recorded, mine));
+  }
+
+  bool equal(const RecordedBuffer& recorded, const RecordedBuffer& mine, const std::string& where) {
+    if (recorded.values.size() != mine.values.size()) {
+      differ(fmt::format("{} has {} elements recorded, {} replayed", where, recorded.values.size(), mine.values.size()));
+      return false;
+    }
+    if (!recorded.values.empty() && recorded.dtype != mine.dtype) {
+      differ(fmt::format("{} is {} recorded, {} replayed", where, recorded.dtype, mine.dtype));
+      return false;
+    }
+    for (std::size_t e = 0; e < recorded.values.size(); ++e) {
+      ++out_.elements;
+      if (same(recorded.values[e], mine.values[e])) continue;
+      differ(fmt::format("{}[{}] is {} recorded, {} replayed", where, e, recorded.values[e], mine.values[e]));
+      return false;
+    }
+    return true;
+  }
+
+  void differ(std::string why) {
+    if (out_.why.empty()) out_.why = std::move(why);
+  }
+
+  const Recording& recording_;
+  const Replay& replay_;
+  Comparison out_;
+};
+
+Comparison judge_refusal(const Recording& recording, bool refused) {
+  Comparison out;
+  out.elements = 1;
+  if (refused) return out;
+  out.outcome = Outcome::differs;
+  out.why = "the framework refuses the configuration (" + recording.refusal + "), the replay does not";
+  return out;
+}
+
+Comparison judge_run(const Recording& recording) {
+  const auto timeline = make_timeline(recording.scenario);
+  if (!timeline) return {.outcome = Outcome::inexpressible, .why = timeline.error().text()};
+  expects(recording.ranks.size() == recording.scenario.world_size, "a recording lacks ranks");
+  for (const auto& moments : recording.ranks)
+    expects(moments.size() <= timeline->events.size(), "a recording has more operations than its script has events");
+  return Judge(recording, Replay(recording.scenario, *timeline)).run();
+}
+
+Comparison judge_either(const Recording& recording) {
+  const auto engine = select_engine(recording.scenario);
+  if (!recording.refusal.empty()) return judge_refusal(recording, !engine);
+  if (!engine) return {.outcome = Outcome::differs, .why = "the replay refuses the configuration: " + engine.error().text()};
+  return judge_run(recording);
+}
+
+}  // namespace
+
+Comparison compare(const Recording& recording) {
+  Comparison out = judge_either(recording);
+  out.name = recording.name;
+  out.version = recording.version;
+  if (out.outcome == Outcome::agrees && !recording.left_out.empty()) out.why = "not judged: " + recording.left_out;
+  return out;
+}
+
+Result<Comparison> judge(const RecordedRun& run) {
+  const auto recording = express(run);
+  if (recording) return compare(*recording);
+  if (recording.error().where != inexpressible) return recording.error();
+  return Comparison{.name = run.name, .version = run.version, .outcome = Outcome::inexpressible, .why = recording.error().message};
+}
+
+}  // namespace gradledger::conform

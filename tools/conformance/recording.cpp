@@ -1,0 +1,109 @@
+#include "tools/conformance/recording.h"
+
+#include <algorithm>
+
+#include "sim/scenario/json_reader.h"
+#include "sim/scenario/parse.h"
+#include "tools/conformance/files.h"
+#include "tools/conformance/script.h"
+
+namespace gradledger::conform {
+namespace {
+
+using nlohmann::json;
+
+struct Inexpressible {
+  std::string why;
+};
+
+// Recorders label the state of the code: "pre7981" and "post7981" are before and right after a change. Anything else is the name of a release
+// or change as scenarios write it.
+std::string as_of_label(const std::string& label) {
+  for (const auto& [prefix, point] : {std::pair{"pre", "before #"}, std::pair{"post", "#"}}) {
+    const std::string number = label.starts_with(prefix) ? label.substr(std::string(prefix).size()) : "";
+    if (!number.empty() && number.find_first_not_of("0123456789") == std::string::npos) return point + number;
+  }
+  return label;
+}
+
+void set_engine(const RecordedRun& run, Scenario& scenario) {
+  const std::string as_of = as_of_label(run.version);
+  const auto point = point_named(as_of, "");
+  if (!point) throw Inexpressible{"version \"" + run.version + "\" is not known"};
+  scenario.engine.as_of.base = as_of;
+  json given = run.config;
+  // Before the change that introduced it, this was a key like any other that the framework does not know: ignored.
+  if (given.is_object() && !point->contains(Change::pr8184)) given.erase("managed_gradient_accumulation");
+  auto config = parse_deepspeed_config(given, run.world, "");
+  if (!config) throw Inexpressible{"configuration: " + config.error().text()};
+  scenario.engine.config = std::move(config).value();
+  scenario.model_dtype = scenario.engine.config.bf16.enabled   ? Dtype::bfloat16
+                         : scenario.engine.config.fp16.enabled ? Dtype::float16
+                                                               : Dtype::float32;
+  const ZeroConfig& zero = scenario.engine.config.zero;
+  if ((zero.stage == 1 || zero.stage == 2) && !zero.contiguous_gradients && !scenario.engine.config.offloads_optimizer())
+    throw Inexpressible{"contiguous_gradients false reduces nothing in the recordings' CPU environment, which the framework on a GPU does"};
+}
+
+// A replay ends at the first error; a run that went on is judged up to there.
+void end_at_first_error(Recording& recording) {
+  using Moments = std::vector<RecordedMoment>;
+  const auto first_error = [](const Moments& moments) {
+    return std::find_if(moments.begin(), moments.end(), [](const RecordedMoment& m) { return !m.error.empty(); }) - moments.begin();
+  };
+  const auto first = first_error(recording.ranks.front());
+  for (Moments& moments : recording.ranks) {
+    if (first_error(moments) != first) throw Inexpressible{"ranks go on after errors in different operations"};
+    if (static_cast<std::size_t>(first) + 1 >= moments.size()) continue;
+    recording.left_out = "operations after the error in operation " + std::to_string(first) + ", after which the recording goes on";
+    moments.resize(static_cast<std::size_t>(first) + 1);
+  }
+}
+
+Recording make_recording(const RecordedRun& run) {
+  Recording out;
+  out.name = run.name;
+  out.version = run.version;
+  Scenario& scenario = out.scenario;
+  scenario.name = run.name;
+  scenario.world_size = run.world;
+  for (std::size_t p = 0; p < run.sizes.size(); ++p) scenario.parameters.push_back({"param" + std::to_string(p), run.sizes[p], std::nullopt});
+  set_engine(run, scenario);
+  auto values = std::make_shared<GivenValues>(run.gradients);
+  Script script = make_script(Field(run.operations, "operations"), scenario, *values);
+  if (!run.refusal.empty()) {
+    out.refusal = run.refusal;
+    return out;
+  }
+  if (script.inexpressible) throw Inexpressible{*script.inexpressible};
+  scenario.script = std::move(script.items);
+  scenario.gradients.kind = GradientKind::values;
+  scenario.gradients.values = std::move(values);
+  out.ranks = run.ranks;
+  if (run.goes_on_after_errors) end_at_first_error(out);
+  return out;
+}
+
+}  // namespace
+
+Result<Recording> express(const RecordedRun& run) {
+  try {
+    return make_recording(run);
+  } catch (const Unreadable& unreadable) {
+    return unreadable.error;
+  } catch (const Inexpressible& reason) {
+    return InputError{inexpressible, reason.why};
+  }
+}
+
+std::optional<InputError> for_each_run(const std::string& path, const RunUse& use) {
+  return for_each_line(path, [&](const std::string& line, const std::string& where) -> std::optional<InputError> {
+    const auto json = read_json(line);
+    if (!json) return InputError{where, json.error().text()};
+    auto run = read_run(*json);
+    if (!run) return InputError{where, run.error().text()};
+    return use(std::move(run).value(), where);
+  });
+}
+
+}  // namespace gradledger::conform

@@ -1,0 +1,120 @@
+#include "tools/conformance/replay.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ref/probes.h"
+#include "sim/execution/host_executor.h"
+#include "sim/numeric/kernels.h"
+
+namespace gradledger::conform {
+namespace {
+
+// The framework's recorded names where they differ from the simulator's.
+std::string recorded_name(std::string name) {
+  const std::string ours = "fp32_partitioned_groups_flat[";
+  if (name.starts_with(ours) && name.ends_with("].grad"))
+    return "fp32_partition.grad[" + name.substr(ours.size(), name.size() - ours.size() - 6) + "]";
+  return name;
+}
+
+std::string recorded_name(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::float32: return "float32";
+    case Dtype::bfloat16: return "bfloat16";
+    case Dtype::float16: return "float16";
+    case Dtype::float64: return "float64";
+    case Dtype::uint8: return "uint8";
+  }
+  return "";
+}
+
+std::string recorded_name(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_reduce: return "all_reduce";
+    case CollectiveKind::reduce: return "reduce";
+    case CollectiveKind::reduce_scatter: return "reduce_scatter_tensor";
+    case CollectiveKind::all_gather: return "all_gather_into_tensor";
+    case CollectiveKind::broadcast: return "broadcast";
+  }
+  return "";
+}
+
+void append(std::vector<double>& into, const ObservedPiece& piece) {
+  const std::size_t at = into.size();
+  into.resize(at + piece.numel);
+  numeric::convert(Dtype::float64, into.data() + at, piece.dtype, piece.data, piece.numel);
+}
+
+}  // namespace
+
+Replay::Replay(const Scenario& scenario, const Timeline& timeline)
+    : scenario_(scenario), moments_(scenario.world_size, std::vector<ReplayedMoment>(timeline.events.size())), errors_(scenario.world_size) {
+  const auto source = ref::value_source(scenario, timeline, GradientKind::values, 0);
+  for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) {
+    initial_weights_.emplace_back(scenario.parameters[p].numel);
+    source->initial_parameter(p, 0, initial_weights_.back());
+  }
+  HostExecutor(scenario, timeline, CollectiveArithmetic::gloo_fp32).run(*source, RunOptions{}, *this);
+  index_updates();
+}
+
+double Replay::weight(std::size_t rank, std::size_t event, std::size_t parameter, std::size_t element) const {
+  const std::int64_t at = latest_[rank].weights[event];
+  if (at < 0) return initial_weights_[parameter][element];
+  const std::vector<double>& whole = moments_[rank][static_cast<std::size_t>(at)].parameters[parameter];
+  return element < whole.size() ? whole[element] : std::nan("");
+}
+
+double Replay::norm(std::size_t rank, std::size_t event) const {
+  const std::int64_t at = latest_[rank].norm[event];
+  return at < 0 ? 0 : *moments_[rank][static_cast<std::size_t>(at)].norm;
+}
+
+void Replay::observe(const Observation& o) {
+  if (!o.at_end) return;
+  ReplayedMoment& moment = moments_[o.rank][o.event];
+  if (o.role == Role::parameter) return keep_weights(o, moment);
+  if (o.role == Role::master_parameter || o.role == Role::optimizer_state) return;
+  RecordedBuffer& buffer = moment.buffers[recorded_name(std::string(o.buffer))];
+  for (const ObservedPiece& piece : o.pieces) {
+    if (buffer.dtype.empty()) buffer.dtype = recorded_name(piece.dtype);
+    append(buffer.values, piece);
+  }
+}
+
+// Whole parameters, or stage 3's shards, put where they belong.
+void Replay::keep_weights(const Observation& o, ReplayedMoment& moment) {
+  moment.parameters.resize(scenario_.parameters.size());
+  for (const ObservedPiece& piece : o.pieces) {
+    if (piece.parameter < 0) continue;
+    std::vector<double> values;
+    append(values, piece);
+    std::vector<double>& whole = moment.parameters[static_cast<std::size_t>(piece.parameter)];
+    whole.resize(scenario_.parameters[static_cast<std::size_t>(piece.parameter)].numel, std::nan(""));
+    std::copy(values.begin(), values.end(), whole.begin() + piece.parameter_offset);
+  }
+}
+
+void Replay::collective(const CollectiveRecord& c) {
+  moments_[c.rank][c.event].collectives.push_back({recorded_name(c.kind), c.numel, recorded_name(c.dtype)});
+}
+
+void Replay::metric(const MetricRecord& m) {
+  if (m.name == "global_grad_norm") moments_[m.rank][m.event].norm = m.value;
+}
+
+void Replay::index_updates() {
+  for (const std::vector<ReplayedMoment>& moments : moments_) {
+    Latest& latest = latest_.emplace_back();
+    std::int64_t weights = -1, norm = -1;
+    for (std::size_t event = 0; event < moments.size(); ++event) {
+      if (!moments[event].parameters.empty()) weights = static_cast<std::int64_t>(event);
+      if (moments[event].norm) norm = static_cast<std::int64_t>(event);
+      latest.weights.push_back(weights);
+      latest.norm.push_back(norm);
+    }
+  }
+}
+
+}  // namespace gradledger::conform

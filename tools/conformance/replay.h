@@ -1,0 +1,60 @@
+// What the replay of a recording held, issued and reported, under the names that recordings use.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/scenario/timeline.h"
+#include "sim/trace/producer.h"
+#include "tools/conformance/run.h"
+
+namespace gradledger::conform {
+
+struct ReplayedMoment {
+  std::map<std::string, RecordedBuffer> buffers;
+  std::vector<std::vector<double>> parameters;  // where weights were observed; NaN where another rank holds an element
+  std::optional<double> norm;
+  std::vector<RecordedCollective> collectives;
+};
+
+// Runs the scenario with the arithmetic of the recordings' collectives. Precondition: the scenario was admitted and `timeline` is its own.
+class Replay final : private TraceSink {
+ public:
+  Replay(const Scenario& scenario, const Timeline& timeline);
+
+  const ReplayedMoment& at(std::size_t rank, std::size_t event) const { return moments_[rank][event]; }
+  const std::optional<EngineErrorRecord>& error(std::size_t rank) const { return errors_[rank]; }
+  const std::string& stuck() const { return stuck_; }  // "deadlocks"; empty: it ran through
+
+  // As last observed up to the event, at first what the run began with. NaN: another rank holds the element.
+  double weight(std::size_t rank, std::size_t event, std::size_t parameter, std::size_t element) const;
+  // As last reported up to the event, at first 0.
+  double norm(std::size_t rank, std::size_t event) const;
+
+ private:
+  void observe(const Observation& o) override;
+  void collective(const CollectiveRecord& c) override;
+  void metric(const MetricRecord& m) override;
+  void engine_error(const EngineErrorRecord& e) override { errors_[e.rank] = e; }
+  void deadlock(const DeadlockRecord&) override { stuck_ = "deadlocks"; }
+  void mismatch(const MismatchRecord& m) override { stuck_ = "issues collectives of different " + m.what; }
+
+  void keep_weights(const Observation& o, ReplayedMoment& moment);
+  void index_updates();
+
+  // The event that last observed weights or reported a norm, for each event; -1: none yet.
+  struct Latest {
+    std::vector<std::int64_t> weights, norm;
+  };
+
+  const Scenario& scenario_;
+  std::vector<std::vector<ReplayedMoment>> moments_;  // [rank][event]
+  std::vector<Latest> latest_;                        // [rank]
+  std::vector<std::vector<double>> initial_weights_;
+  std::vector<std::optional<EngineErrorRecord>> errors_;
+  std::string stuck_;
+};
+
+}  // namespace gradledger::conform

@@ -2,9 +2,9 @@
 
 namespace gradledger {
 
-void raise_contract_violation(const char* kind, const char* what, std::source_location where) {
-  throw ContractViolation(std::string(kind) + " broken in " + where.function_name() + " (" + where.file_name() + ":" +
-                          std::to_string(where.line()) + "): " + what);
+void raise_contract_violation(const char* kind, const char* what, CallSite where) {
+  throw ContractViolation(std::string(kind) + " broken in " + where.function + " (" + where.file + ":" +
+                          std::to_string(where.line) + "): " + what);
 }
 
 }  // namespace gradledger

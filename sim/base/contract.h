@@ -1,7 +1,6 @@
 // Programmer errors: preconditions, postconditions and invariants, on in every build and catchable in tests.
 #pragma once
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 
@@ -13,15 +12,24 @@ class ContractViolation : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-[[noreturn]] void raise_contract_violation(const char* kind, const char* what, std::source_location where);
+// Where a function was called; std::source_location, which clang 14 does not have.
+struct CallSite {
+  const char* file;
+  const char* function;
+  int line;
 
-inline void expects(bool condition, const char* what,
-                    std::source_location where = std::source_location::current()) {
+  static constexpr CallSite here(const char* file = __builtin_FILE(), const char* function = __builtin_FUNCTION(), int line = __builtin_LINE()) {
+    return {file, function, line};
+  }
+};
+
+[[noreturn]] void raise_contract_violation(const char* kind, const char* what, CallSite where);
+
+inline void expects(bool condition, const char* what, CallSite where = CallSite::here()) {
   if (!condition) [[unlikely]] raise_contract_violation("precondition", what, where);
 }
 
-inline void ensures(bool condition, const char* what,
-                    std::source_location where = std::source_location::current()) {
+inline void ensures(bool condition, const char* what, CallSite where = CallSite::here()) {
   if (!condition) [[unlikely]] raise_contract_violation("postcondition", what, where);
 }
 

@@ -14,6 +14,7 @@ namespace gradledger {
 struct InputError {
   std::string where;
   std::string message;
+  bool unavailable = false;  // nothing is wrong with it, but it needs more than this machine, or a limit set for it, has
 
   bool operator==(const InputError&) const = default;
   std::string text() const { return where.empty() ? message : where + ": " + message; }

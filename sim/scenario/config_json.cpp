@@ -31,9 +31,14 @@ void take(const json& from, const char* key, std::optional<T>& into) {
   if (const auto it = from.find(key); it != from.end() && !it->is_null()) into = it->get<T>();
 }
 
-// Element counts may be written as 5e8.
-void take_count(const json& from, const char* key, std::uint64_t& into) {
-  if (const auto it = from.find(key); it != from.end()) into = static_cast<std::uint64_t>(it->get<double>());
+// Element counts may be written as 5e8, but not as 1.5.
+std::optional<InputError> take_count(const json& from, const char* key, std::uint64_t& into, const std::string& where) {
+  const auto it = from.find(key);
+  if (it == from.end()) return std::nullopt;
+  const double count = it->get<double>();
+  if (count != std::floor(count)) return InputError{where + "/" + key, "is " + it->dump() + "; expected a whole number of elements"};
+  into = static_cast<std::uint64_t>(count);
+  return std::nullopt;
 }
 
 void take_dtype(const json& from, const char* key, std::optional<Dtype>& into) {
@@ -62,9 +67,6 @@ std::optional<InputError> settle_batch(const json& config, std::uint32_t world, 
   take(config, "train_batch_size", train);
   take(config, "train_micro_batch_size_per_gpu", micro);
   take(config, "gradient_accumulation_steps", given);
-  for (auto [key, size] : {std::pair{"train_batch_size", train}, std::pair{"train_micro_batch_size_per_gpu", micro}})
-    if (size && *size > limits::batch_size_max)
-      return InputError{where + "/" + key, "is " + std::to_string(*size) + "; expected at most " + std::to_string(limits::batch_size_max)};
   if (given) steps = static_cast<std::uint32_t>(*given);
   if (!train) return std::nullopt;
   const auto misfit = [&](const std::string& expected) {
@@ -86,15 +88,6 @@ std::optional<InputError> settle_batch(const json& config, std::uint32_t world, 
   return std::nullopt;
 }
 
-std::optional<InputError> take_steps(const json& from, const char* key, std::uint32_t& into, const std::string& where) {
-  std::uint64_t steps = into;
-  take(from, key, steps);
-  if (steps > limits::loss_scale_steps_max)
-    return InputError{where + "/" + key, "is " + std::to_string(steps) + "; expected at most " + std::to_string(limits::loss_scale_steps_max)};
-  into = static_cast<std::uint32_t>(steps);
-  return std::nullopt;
-}
-
 json inert_part(const json& config) {
   json inert = json::object();
   for (const char* key : inert_top)
@@ -109,16 +102,17 @@ json inert_part(const json& config) {
   return inert;
 }
 
-void zero_from_json(const json& zero, ZeroConfig& out) {
+std::optional<InputError> zero_from_json(const json& zero, const std::string& where, ZeroConfig& out) {
   take(zero, "stage", out.stage);
   take(zero, "contiguous_gradients", out.contiguous_gradients);
   take(zero, "reduce_scatter", out.reduce_scatter);
   take(zero, "use_multi_rank_bucket_allreduce", out.use_multi_rank_bucket_allreduce);
-  take_count(zero, "reduce_bucket_size", out.reduce_bucket_size);
+  if (auto error = take_count(zero, "reduce_bucket_size", out.reduce_bucket_size, where)) return error;
   take(zero, "overlap_comm", out.overlap_comm);
   take(zero, "round_robin_gradients", out.round_robin_gradients);
-  take_count(zero, "sub_group_size", out.sub_group_size);
+  if (auto error = take_count(zero, "sub_group_size", out.sub_group_size, where)) return error;
   if (zero.contains("offload_optimizer") && zero["offload_optimizer"]["device"] == "cpu") out.offload_optimizer = OffloadDevice::cpu;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -142,13 +136,14 @@ Result<DeepSpeedConfig> config_from_json(const json& config, std::uint32_t world
     take(fp16, "enabled", out.fp16.enabled);
     take(fp16, "loss_scale", out.fp16.loss_scale);
     take(fp16, "initial_scale_power", out.fp16.initial_scale_power);
-    if (auto error = take_steps(fp16, "loss_scale_window", out.fp16.loss_scale_window, where + "/fp16")) return *error;
-    if (auto error = take_steps(fp16, "hysteresis", out.fp16.hysteresis, where + "/fp16")) return *error;
+    take(fp16, "loss_scale_window", out.fp16.loss_scale_window);
+    take(fp16, "hysteresis", out.fp16.hysteresis);
     take(fp16, "consecutive_hysteresis", out.fp16.consecutive_hysteresis);
     take(fp16, "min_loss_scale", out.fp16.min_loss_scale);
   }
   if (out.bf16.enabled && out.fp16.enabled) return InputError{where + "/fp16/enabled", "is true, and so is bf16.enabled; expected one of the two"};
-  if (config.contains("zero_optimization")) zero_from_json(config["zero_optimization"], out.zero);
+  if (config.contains("zero_optimization"))
+    if (auto error = zero_from_json(config["zero_optimization"], where + "/zero_optimization", out.zero)) return *error;
   out.inert = inert_part(config).dump();
   return out;
 }

@@ -8,7 +8,7 @@
 
 namespace gradledger {
 
-// Fills the engine configuration; `where` is the pointer of the config object. Errors: batch keys that do not fit each other.
+// Fills the engine configuration; `where` is the pointer of the config object. Errors: keys that do not fit each other.
 Result<DeepSpeedConfig> config_from_json(const nlohmann::json& json, std::uint32_t world_size, const std::string& where);
 nlohmann::ordered_json config_to_json(const DeepSpeedConfig& config);
 

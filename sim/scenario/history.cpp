@@ -70,14 +70,7 @@ std::string what_is_known() {
   return text;
 }
 
-}  // namespace
-
-std::span<const ChangeInfo> changes() { return all_changes; }
-std::span<const ReleaseInfo> releases() { return all_releases; }
-
-PointInHistory head() { return {static_cast<std::uint8_t>(all_changes.size())}; }
-
-Result<PointInHistory> point_named(std::string_view as_of, std::string_view where) {
+std::optional<PointInHistory> known_point(std::string_view as_of) {
   if (as_of == "head") return head();
   const bool before = as_of.starts_with("before ");
   const std::string_view change_name = before ? as_of.substr(7) : as_of;
@@ -86,11 +79,35 @@ Result<PointInHistory> point_named(std::string_view as_of, std::string_view wher
     const auto position = static_cast<std::uint8_t>(change.change);
     return PointInHistory{static_cast<std::uint8_t>(before ? position : position + 1)};
   }
-  if (const auto version = version_of(as_of)) {
-    for (const ReleaseInfo& release : all_releases)
-      if (*version_of(release.first) <= *version && *version <= *version_of(release.last)) return PointInHistory{release.changes};
-  }
-  return InputError{std::string(where), "unknown release or change \"" + std::string(as_of) + "\"; expected " + what_is_known()};
+  const auto version = version_of(as_of);
+  if (!version) return std::nullopt;
+  for (const ReleaseInfo& release : all_releases)
+    if (*version_of(release.first) <= *version && *version <= *version_of(release.last)) return PointInHistory{release.changes};
+  return std::nullopt;
+}
+
+// The spelling that is known of a release or change that was written in another one: "v0.18.9", "7981", "after #7981".
+std::string hint(std::string_view as_of) {
+  const std::size_t first = as_of.find_first_of("0123456789");
+  if (first == std::string_view::npos) return "";
+  const std::string_view rest = as_of.substr(first);
+  const std::string number(rest.substr(0, rest.find_first_not_of("0123456789.")));
+  const bool before = as_of.find("before") < first || as_of.find("Before") < first;
+  for (const std::string& spelling : {before ? "before #" + number : "#" + number, number})
+    if (spelling != as_of && known_point(spelling)) return "; did you mean \"" + spelling + "\"?";
+  return "";
+}
+
+}  // namespace
+
+std::span<const ChangeInfo> changes() { return all_changes; }
+std::span<const ReleaseInfo> releases() { return all_releases; }
+
+PointInHistory head() { return {static_cast<std::uint8_t>(all_changes.size())}; }
+
+Result<PointInHistory> point_named(std::string_view as_of, std::string_view where) {
+  if (const auto point = known_point(as_of)) return *point;
+  return InputError{std::string(where), "unknown release or change \"" + std::string(as_of) + "\"; expected " + what_is_known() + hint(as_of)};
 }
 
 }  // namespace gradledger

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "sim/base/limits.h"
@@ -10,42 +12,40 @@
 namespace gradledger {
 namespace {
 
-// Follows the parser through the document and stops it at the first thing that is wrong.
-class Watcher {
+std::string place_of(std::string_view text, std::size_t byte);
+
+// Follows a first parse of the document and stops it at the first thing that is wrong: one that is wrong early is not read to its end,
+// and nothing is built of it. (The library's own callbacks look through a whole array at each entry.)
+class Checker final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  using Event = nlohmann::json::parse_event_t;
+  explicit Checker(std::string_view text) : text_(text) {}
 
-  // Thrown through the parser: a document that is wrong early is not read to its end.
-  struct Stop {
-    InputError error;
-  };
+  // What is wrong; empty before that.
+  const std::optional<InputError>& error() const { return error_; }
 
-  bool operator()(int depth, Event event, const nlohmann::json& parsed) {
-    switch (event) {
-      case Event::object_start:
-      case Event::array_start:
-        begin_value();
-        if (depth >= static_cast<int>(limits::json_depth_max))
-          throw Stop{{pointer(), "is nested too deeply; expected at most " + std::to_string(limits::json_depth_max) + " levels"}};
-        frames_.push_back({event == Event::array_start, 0, {}, {}});
-        break;
-      case Event::object_end:
-      case Event::array_end: frames_.pop_back(); break;
-      case Event::key: {
-        Frame& frame = frames_.back();
-        frame.key = parsed.get<std::string>();
-        if (!frame.keys.insert(frame.key).second) throw Stop{{pointer(), "appears twice; expected each key once"}};
-        break;
-      }
-      case Event::value: begin_value(); break;
-    }
-    return true;
+  bool null() override { return value(); }
+  bool boolean(bool) override { return value(); }
+  bool number_integer(number_integer_t) override { return value(); }
+  bool number_unsigned(number_unsigned_t) override { return value(); }
+  bool number_float(number_float_t, const string_t&) override { return value(); }
+  bool string(string_t&) override { return value(); }
+  bool binary(binary_t&) override { return value(); }
+  bool start_object(std::size_t) override { return open(false); }
+  bool start_array(std::size_t) override { return open(true); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& key) override {
+    Frame& frame = frames_.back();
+    frame.key = key;
+    return frame.keys.insert(key).second || stop({pointer(), "appears twice; expected each key once"});
   }
 
-  // Of the value that the parser stumbled over.
-  std::string next_pointer() {
-    begin_value();
-    return pointer();
+  bool parse_error(std::size_t byte, const std::string&, const nlohmann::json::exception& thrown) override {
+    value();  // the pointer of what the parser stumbled over
+    if (dynamic_cast<const nlohmann::json::out_of_range*>(&thrown))
+      return stop({pointer(), "holds a number that no double can represent; expected a finite one"});
+    return stop({place_of(text_, byte), "is not JSON from here on; expected a JSON document in UTF-8"});
   }
 
  private:
@@ -56,8 +56,27 @@ class Watcher {
     std::set<std::string> keys;
   };
 
-  void begin_value() {
+  bool value() {
     if (!frames_.empty() && frames_.back().array) frames_.back().key = std::to_string(frames_.back().next++);
+    return true;
+  }
+
+  bool open(bool array) {
+    value();
+    if (frames_.size() >= limits::json_depth_max)
+      return stop({pointer(), "is nested too deeply; expected at most " + std::to_string(limits::json_depth_max) + " levels"});
+    frames_.push_back({array, 0, {}, {}});
+    return true;
+  }
+
+  bool close() {
+    frames_.pop_back();
+    return true;
+  }
+
+  bool stop(InputError error) {
+    error_ = std::move(error);
+    return false;
   }
 
   std::string pointer() const {
@@ -66,15 +85,18 @@ class Watcher {
     return out;
   }
 
+  std::string_view text_;
   std::vector<Frame> frames_;
+  std::optional<InputError> error_;
 };
 
+// Of a byte, counted from 1.
 std::string place_of(std::string_view text, std::size_t byte) {
-  const std::string_view before = text.substr(0, std::min(byte, text.size()));
+  const std::string_view before = text.substr(0, std::min(byte, text.size() + 1) - std::min<std::size_t>(byte, 1));
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const std::size_t newline = before.rfind('\n');
-  const std::size_t column = before.size() - (newline == std::string_view::npos ? 0 : newline + 1);
-  return "line " + std::to_string(line) + ", column " + std::to_string(std::max<std::size_t>(column, 1));
+  const std::size_t column = before.size() - (newline == std::string_view::npos ? 0 : newline + 1) + 1;
+  return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
 }  // namespace
@@ -91,22 +113,19 @@ std::string pointer_token(std::string_view key) {
 
 Result<nlohmann::json> read_json(std::string_view text) {
   if (text.size() > limits::file_bytes_max)
-    return InputError{"", "is larger than " + std::to_string(limits::file_bytes_max) + " bytes"};
-  Watcher watcher;
-  try {
-    nlohmann::json document = nlohmann::json::parse(
-        text.begin(), text.end(), [&](int depth, Watcher::Event event, nlohmann::json& parsed) { return watcher(depth, event, parsed); });
-    return document;
-  } catch (const Watcher::Stop& stop) {
-    return stop.error;
-  } catch (const nlohmann::json::parse_error& error) {
-    return InputError{place_of(text, error.byte), "is not JSON from here on; expected a JSON document"};
-  } catch (const nlohmann::json::out_of_range&) {
-    return InputError{watcher.next_pointer(), "holds a number that no double can represent; expected a finite one"};
-  }
+    return InputError{"", "is larger than is read; expected at most " + std::to_string(limits::file_bytes_max) + " bytes"};
+  Checker checker(text);
+  const bool complete = nlohmann::json::sax_parse(text.begin(), text.end(), &checker);
+  if (checker.error()) return *checker.error();
+  ensures(complete, "a document that is not read to its end has an error");
+  // The parser takes a NUL for the end of the text.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos)
+    return InputError{place_of(text, nul + 1), "is a NUL; expected a JSON document in UTF-8"};
+  return nlohmann::json::parse(text.begin(), text.end());
 }
 
 Result<std::string> read_file(const std::filesystem::path& path) {
+  if (path.native().find('\0') != std::string::npos) return InputError{"", "a name with a NUL is no file; expected one without"};
   std::error_code failed;
   const std::filesystem::file_status status = std::filesystem::status(path, failed);
   if (!std::filesystem::exists(status)) return InputError{path.string(), "cannot be read: " + failed.message()};
@@ -115,9 +134,9 @@ Result<std::string> read_file(const std::filesystem::path& path) {
   const std::uintmax_t size = std::filesystem::file_size(path, failed);
   if (failed) return InputError{path.string(), "cannot be read: " + failed.message()};
   if (size > limits::file_bytes_max)
-    return InputError{path.string(), "is larger than " + std::to_string(limits::file_bytes_max) + " bytes"};
+    return InputError{path.string(), "is larger than is read; expected at most " + std::to_string(limits::file_bytes_max) + " bytes"};
   std::ifstream stream(path, std::ios::binary);
-  if (!stream) return InputError{path.string(), "cannot be opened"};
+  if (!stream) return InputError{path.string(), "cannot be opened; expected a file that may be read"};
   // No more than was announced: some files of the system have no size and no end.
   std::string text(static_cast<std::size_t>(size), '\0');
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));

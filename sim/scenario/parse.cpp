@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
 #include <set>
 
 #include "sim/base/limits.h"
 #include "sim/scenario/config_json.h"
+#include "sim/scenario/gradients_json.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/schema.h"
 #include "sim/scenario/timeline.h"
@@ -33,6 +33,7 @@ class Reader {
  private:
   Problem read_world() {
     out_.name = document_["name"];
+    if (!printable(out_.name)) return InputError{"/name", "holds a control character; expected a name that can be printed"};
     out_.note = document_.value("note", "");
     out_.source = document_.value("source", std::vector<std::string>{});
     out_.twin_of = document_.value("twin_of", "");
@@ -43,8 +44,9 @@ class Reader {
       const std::string where = "/parameters/" + std::to_string(i);
       Parameter parameter;
       parameter.name = parameters[i]["name"];
+      if (!printable(parameter.name)) return InputError{where + "/name", "holds a control character; expected a name that can be printed"};
       if (!names_.insert(parameter.name).second)
-        return InputError{where + "/name", "\"" + parameter.name + "\" names two parameters; expected each name once"};
+        return InputError{where + "/name", json(parameter.name).dump() + " names two parameters; expected each name once"};
       const std::uint64_t numel = parameters[i]["numel"];
       total += numel;
       if (numel > limits::parameter_numel_max || total > limits::model_numel_max)
@@ -59,6 +61,11 @@ class Reader {
     }
     if (total == 0) return InputError{"/parameters", "have no elements; expected at least one"};
     return std::nullopt;
+  }
+
+  // Names go to terminals, into tables and commands.
+  static bool printable(const std::string& name) {
+    return std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
   }
 
   Problem read_engine() {
@@ -162,10 +169,11 @@ class Reader {
     if (value.contains("micro_batch")) item.micro_batch = value["micro_batch"];
     if (item.of && item.micro_batches != 1)
       return InputError{here + "/micro_batches", "goes with backwards that run their own forward; expected it without \"of\""};
+    std::set<std::string> seen;
     for (std::size_t i = 0; value.contains("uses") && i < value["uses"].size(); ++i) {
-      const std::string name = value["uses"][i];
-      if (!names_.contains(name))
-        return InputError{here + "/uses/" + std::to_string(i), "names no parameter: \"" + name + "\"; expected one of " + parameter_names()};
+      const std::string name = value["uses"][i], at = here + "/uses/" + std::to_string(i);
+      if (!names_.contains(name)) return InputError{at, "names no parameter: " + json(name).dump() + "; expected one of " + parameter_names()};
+      if (!seen.insert(name).second) return InputError{at, "names " + json(name).dump() + " again; expected each parameter once"};
       item.uses.push_back(name);
     }
     return std::nullopt;
@@ -173,10 +181,13 @@ class Reader {
 
   Problem read_ranks(const json& ranks, const std::string& where, std::vector<std::uint32_t>& into) {
     into = ranks.get<std::vector<std::uint32_t>>();
-    for (std::size_t i = 0; i < into.size(); ++i)
+    std::set<std::uint32_t> seen;
+    for (std::size_t i = 0; i < into.size(); ++i) {
+      const std::string at = where + "/" + std::to_string(i), name = "rank " + std::to_string(into[i]);
       if (into[i] >= out_.world_size)
-        return InputError{where + "/" + std::to_string(i), "is rank " + std::to_string(into[i]) + " of a world of " + std::to_string(out_.world_size) +
-                                                               "; expected ranks from 0 to " + std::to_string(out_.world_size - 1)};
+        return InputError{at, "is " + name + " of a world of " + std::to_string(out_.world_size) + "; expected ranks from 0 to " + std::to_string(out_.world_size - 1)};
+      if (!seen.insert(into[i]).second) return InputError{at, "names " + name + " again; expected each rank once"};
+    }
     std::sort(into.begin(), into.end());
     if (into.size() == out_.world_size) into.clear();
     return std::nullopt;
@@ -184,7 +195,7 @@ class Reader {
 
   std::string parameter_names() const {
     std::string out;
-    for (std::size_t i = 0; i < out_.parameters.size() && i < 16; ++i) out += (i ? ", " : "") + out_.parameters[i].name;
+    for (std::size_t i = 0; i < out_.parameters.size() && i < 16; ++i) out += (i ? ", " : "") + json(out_.parameters[i].name).dump();
     return out_.parameters.size() > 16 ? out + ", ..." : out;
   }
 
@@ -192,83 +203,9 @@ class Reader {
 
   Problem read_gradients() {
     if (!document_.contains("gradients")) return std::nullopt;
-    const json& gradients = document_["gradients"];
-    const std::string kind = gradients["kind"];
-    Gradients& out = out_.gradients;
-    out.kind = kind == "probe"         ? GradientKind::probe
-               : kind == "normal"      ? GradientKind::normal
-               : kind == "adversarial" ? GradientKind::adversarial
-                                       : GradientKind::values;
-    out.seed = gradients.value("seed", std::uint64_t{0});
-    out.samples_per_micro_batch = gradients.value("samples_per_micro_batch", 1u);
-    const bool inline_values = gradients.contains("micro_batches"), from_file = gradients.contains("file");
-    if (out.kind != GradientKind::values) {
-      if (inline_values || from_file)
-        return InputError{"/gradients/kind", "is \"" + kind + "\", but values are given; expected \"values\""};
-      return std::nullopt;
-    }
-    if (inline_values == from_file)
-      return InputError{"/gradients", "of kind \"values\" need either micro_batches or file, and not both"};
-    if (inline_values) return read_values(gradients["micro_batches"], "/gradients/micro_batches");
-    out.file = gradients["file"];
-    const auto text = read_file(directory_ / out.file);
-    if (!text) return InputError{"/gradients/file", text.error().text()};
-    const auto table = read_json(*text);
-    if (!table) return InputError{"/gradients/file", out.file + ": " + table.error().text()};
-    if (Problem problem = check_table_shape(*table)) return problem;
-    return read_values(*table, "/gradients/file, " + out.file + ":");
-  }
-
-  // A file is held against the same schema as the inline form.
-  Problem check_table_shape(const json& table) const {
-    json document = document_;
-    document["gradients"] = {{"kind", "values"}, {"micro_batches", table}};
-    Problem problem = check_against_schema(document);
-    if (!problem) return std::nullopt;
-    const std::string prefix = "/gradients/micro_batches";
-    const std::string inside = problem->where.starts_with(prefix) ? problem->where.substr(prefix.size()) : problem->where;
-    return InputError{"/gradients/file, " + out_.gradients.file + ":" + inside, problem->message};
-  }
-
-  Problem read_values(const json& table, const std::string& where) {
-    auto values = std::make_shared<GivenValues>();
-    for (std::size_t m = 0; m < table.size(); ++m) {
-      const std::string at = where + "/" + std::to_string(m);
-      if (table[m].size() != out_.world_size)
-        return InputError{at, "has entries for " + std::to_string(table[m].size()) + " ranks; expected one for each of " + std::to_string(out_.world_size)};
-      values->emplace_back();
-      for (std::size_t r = 0; r < table[m].size(); ++r) {
-        values->back().emplace_back();
-        if (Problem problem = read_rank_values(table[m][r], at + "/" + std::to_string(r), values->back().back())) return problem;
-      }
-    }
-    out_.gradients.values = std::move(values);
-    return std::nullopt;
-  }
-
-  Problem read_rank_values(const json& entry, const std::string& where, std::vector<double>& into) {
-    std::size_t known = 0;
-    for (const Parameter& p : out_.parameters) {
-      if (!entry.contains(p.name)) return InputError{where, "lacks the gradient of parameter \"" + p.name + "\""};
-      ++known;
-      const json& elements = entry[p.name];
-      if (elements.size() != p.numel)
-        return InputError{where + "/" + pointer_token(p.name), "has " + std::to_string(elements.size()) + " elements; expected " + std::to_string(p.numel)};
-      for (std::size_t i = 0; i < elements.size(); ++i) {
-        const double value = elements[i].is_number()       ? elements[i].get<double>()
-                             : elements[i] == "inf"        ? std::numeric_limits<double>::infinity()
-                             : elements[i] == "-inf"       ? -std::numeric_limits<double>::infinity()
-                                                           : std::numeric_limits<double>::quiet_NaN();
-        if (elements[i].is_number() && static_cast<double>(static_cast<float>(value)) != value)
-          return InputError{where + "/" + pointer_token(p.name) + "/" + std::to_string(i), "is no fp32 value; expected one that fp32 holds exactly"};
-        into.push_back(value);
-      }
-    }
-    if (known != entry.size()) {
-      for (const auto& [key, unused] : entry.items())
-        if (!names_.contains(key))
-          return InputError{where + "/" + pointer_token(key), "names no parameter; expected one of " + parameter_names()};
-    }
+    auto gradients = gradients_from_json(document_["gradients"], out_, directory_);
+    if (!gradients) return gradients.error();
+    out_.gradients = std::move(gradients).value();
     return std::nullopt;
   }
 
@@ -282,13 +219,8 @@ class Reader {
     if (expect.contains("collectives")) {
       for (const auto& [purpose, counts] : expect["collectives"].items()) {
         ExpectedCollectives& expected = out_.expect.collectives[purpose];
-        for (auto [key, into] : {std::pair{"per_step", &expected.per_step}, std::pair{"at_most_per_step", &expected.at_most_per_step}}) {
-          if (!counts.contains(key)) continue;
-          const std::uint64_t count = counts[key];
-          if (count > limits::collectives_max)
-            return InputError{"/expect/collectives/" + purpose + "/" + key, "is " + std::to_string(count) + "; expected at most " + std::to_string(limits::collectives_max)};
-          *into = static_cast<std::uint32_t>(count);
-        }
+        if (counts.contains("per_step")) expected.per_step = counts["per_step"];
+        if (counts.contains("at_most_per_step")) expected.at_most_per_step = counts["at_most_per_step"];
       }
     }
     out_.expect.not_allocated = expect.value("not_allocated", std::vector<std::string>{});
@@ -296,7 +228,7 @@ class Reader {
       for (std::size_t i = 0; i < expect["values"].size(); ++i) {
         const json& v = expect["values"][i];
         if (v["rank"] >= out_.world_size)
-          return InputError{"/expect/values/" + std::to_string(i) + "/rank", "lies outside a world of " + std::to_string(out_.world_size)};
+          return InputError{"/expect/values/" + std::to_string(i) + "/rank", "lies outside a world of " + std::to_string(out_.world_size) + "; expected ranks from 0 to " + std::to_string(out_.world_size - 1)};
         out_.expect.values.push_back({v["event"], v["rank"], v["buffer"], v["values"].get<std::vector<double>>()});
       }
     }
@@ -368,16 +300,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::filesystem::pa
 }
 
 Result<DeepSpeedConfig> parse_deepspeed_config(const nlohmann::json& config, std::uint32_t world_size, const std::string& where) {
-  const json document = {{"name", "config"},
-                         {"world_size", world_size},
-                         {"parameters", {{{"name", "p"}, {"numel", 1}}}},
-                         {"engine", {{"framework", "deepspeed"}, {"config", config}}},
-                         {"script", {{{"step", json::object()}}}}};
-  if (auto problem = check_against_schema(document)) {
-    const std::string prefix = "/engine/config";
-    const std::string inside = problem->where.starts_with(prefix) ? problem->where.substr(prefix.size()) : problem->where;
-    return InputError{where + inside, problem->message};
-  }
+  if (auto problem = check_against_part("/properties/engine/properties/config", config, where)) return *problem;
   return config_from_json(config, world_size, where);
 }
 

@@ -1,9 +1,11 @@
 #include "sim/scenario/predicate.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
-#include <sstream>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "sim/base/limits.h"
 
@@ -20,6 +22,29 @@ bool match(const std::array<std::pair<std::string_view, Enum>, N>& table, std::s
   return false;
 }
 
+// Splits a condition into words: runs of letters, digits and underscores, or runs of anything else, with or without spaces between.
+class Words {
+ public:
+  explicit Words(std::string_view text) : text_(text) {}
+
+  // Empty at the end.
+  std::string_view next() {
+    constexpr std::string_view spaces = " \t\n\r\v\f";
+    at_ = std::min(text_.find_first_not_of(spaces, at_), text_.size());
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && spaces.find(text_[at_]) == std::string_view::npos && of_name(text_[at_]) == of_name(text_[begin])) ++at_;
+    return text_.substr(begin, at_ - begin);
+  }
+
+ private:
+  static bool of_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+std::string quoted(std::string_view text) { return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
+
 }  // namespace
 
 Result<Predicate> Predicate::parse(std::string_view text, std::string_view where) {
@@ -31,33 +56,34 @@ Result<Predicate> Predicate::parse(std::string_view text, std::string_view where
                                                                                {"!=", Comparison::not_equal},
                                                                                {">=", Comparison::greater_equal},
                                                                                {">", Comparison::greater}}};
-  const auto wrong = [&] {
-    return InputError{std::string(where), "cannot read the condition \"" + std::string(text) +
-                                              "\"; expected terms such as \"micro_batch < 3\", \"rank == 1\", \"step > 0\" or "
-                                              "\"micro_batch == last\", joined by \"and\""};
-  };
   if (text.size() > limits::condition_length_max)
     return InputError{std::string(where), "is a condition of " + std::to_string(text.size()) + " characters; expected at most " +
                                               std::to_string(limits::condition_length_max)};
+  const auto wrong = [&](std::string_view word, const std::string& expected) {
+    return InputError{std::string(where), "cannot read the condition " + quoted(text) + (word.empty() ? " at its end" : " at " + quoted(word)) + "; expected " + expected +
+                                              ", in terms such as \"micro_batch < 3\", \"rank == 1\" or \"micro_batch == last\", joined by \"and\""};
+  };
   Predicate out;
   out.text_ = std::string(text);
-  std::istringstream words{out.text_};
-  std::string field, comparison, value, joint;
-  if (!(words >> field)) return out;
+  Words words(out.text_);
+  std::string_view word = words.next();
+  if (word.empty()) return out;
   while (true) {
     Term term{};
-    if (!(words >> comparison >> value) || !match(fields, field, term.field) || !match(comparisons, comparison, term.comparison))
-      return wrong();
-    if (value == "last") {
-      if (term.field != Field::micro_batch) return wrong();
+    if (!match(fields, word, term.field)) return wrong(word, "micro_batch, rank or step");
+    if (word = words.next(); !match(comparisons, word, term.comparison)) return wrong(word, "one of <, <=, ==, !=, >=, >");
+    word = words.next();
+    if (word == "last" && term.field == Field::micro_batch) {
       term.last = true;
     } else {
-      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), term.value);
-      if (error != std::errc{} || end != value.data() + value.size()) return wrong();
+      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), term.value);
+      if (word.empty() || error != std::errc{} || end != word.data() + word.size())
+        return wrong(word, term.field == Field::micro_batch ? "a number from 0 to 4294967295 or \"last\"" : "a number from 0 to 4294967295");
     }
     out.terms_.push_back(term);
-    if (!(words >> joint)) return out;
-    if (joint != "and" || !(words >> field)) return wrong();
+    if (word = words.next(); word.empty()) return out;
+    if (word != "and") return wrong(word, "\"and\" or the end");
+    word = words.next();
   }
 }
 

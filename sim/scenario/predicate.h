@@ -22,7 +22,8 @@ struct Contribution {
 class Predicate {
  public:
   // Grammar: term ("and" term)*; term: ("micro_batch" | "rank" | "step") (< | <= | == | != | >= | >) (number | "last").
-  // "last" is the last micro-batch of the window and goes with micro_batch alone. Empty text is always true.
+  // "last" is the last micro-batch of the window and goes with micro_batch alone. Spaces are free where words stay apart. Empty text
+  // is always true.
   static Result<Predicate> parse(std::string_view text, std::string_view where);
 
   // `micro_batches` is the number of micro-batches in the contribution's window on its rank.

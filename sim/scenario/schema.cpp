@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <valijson/adapters/nlohmann_json_adapter.hpp>
 #include <valijson/schema.hpp>
@@ -10,22 +11,27 @@
 #include <valijson/validator.hpp>
 
 #include "sim/scenario/json_reader.h"
+#include "sim/scenario/spelling.h"
 
 namespace gradledger {
 namespace {
 
 using nlohmann::json;
 
-// The validator recurses once for each character that a pattern matches: the reader checks those few strings instead.
-json without_patterns(json node) {
-  if (node.is_object()) node.erase("pattern");
+// The validator recurses once for each character that a pattern matches, and holds every entry of a list against every other one: the
+// reader checks those few strings and lists instead.
+json without_costly_rules(json node) {
+  if (node.is_object()) {
+    node.erase("pattern");
+    if (node.contains("items")) node.erase("uniqueItems");
+  }
   if (node.is_structured())
-    for (json& inner : node) inner = without_patterns(std::move(inner));
+    for (json& inner : node) inner = without_costly_rules(std::move(inner));
   return node;
 }
 
 const json& rules() {
-  static const json out = without_patterns(scenario_schema());
+  static const json out = without_costly_rules(scenario_schema());
   return out;
 }
 
@@ -83,9 +89,15 @@ const json* member(const json& node, const json& value, const std::string& key) 
   return nullptr;
 }
 
+std::vector<std::string> key_list(const json& node) {
+  std::vector<std::string> out;
+  for (const auto& [key, unused] : node["properties"].items()) out.push_back(key);
+  return out;
+}
+
 std::string keys_of(const json& node) {
   std::string out;
-  for (const auto& [key, unused] : node["properties"].items()) out += (out.empty() ? "" : ", ") + key;
+  for (const std::string& key : key_list(node)) out += (out.empty() ? "" : ", ") + key;
   return out;
 }
 
@@ -122,7 +134,6 @@ std::string expectation(const json& node) {
   if (node.contains("exclusiveMaximum")) what += " below " + number_text(node["exclusiveMaximum"]);
   what += range_text(node, "minItems", "maxItems", " entries");
   what += range_text(node, "minLength", "maxLength", " characters");
-  if (node.value("uniqueItems", false)) what += ", each of them once";
   if (node.contains("minProperties") && node.contains("properties"))
     what = std::string("an object with ") + (node.value("maxProperties", 0) == 1 ? "exactly" : "at least") + " one of the keys " + keys_of(node);
   else what += range_text(node, "minProperties", "maxProperties", " keys");
@@ -138,18 +149,31 @@ std::string shortened(const json& value) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
+// What helps beyond the list of what would be right.
+std::string hint(const json& node, const json& value) {
+  if (!value.is_string()) return "";
+  const std::string& text = value.get_ref<const std::string&>();
+  if (text == "auto") return "; \"auto\" is for a launcher to fill in, here every value must be concrete";
+  std::vector<std::string> words;
+  for (const json& word : node.value("enum", json::array()))
+    if (word.is_string()) words.push_back(word);
+  return suggestion(text, words);
+}
+
 // What is wrong with a value whose members all fit.
 InputError explain(const json& node, const json& value, const std::string& pointer) {
   if (value.is_object() && node.contains("properties")) {
     if (node.value("additionalProperties", json(true)) == false)
       for (const auto& [key, unused] : value.items())
         if (!node["properties"].contains(key))
-          return {pointer + "/" + pointer_token(key), "is not a key that is known here; expected one of " + keys_of(node)};
+          return {pointer + "/" + pointer_token(key), "is not a key that is known here; expected one of " + keys_of(node) + suggestion(key, key_list(node))};
     for (const json& key : node.value("required", json::array()))
       if (!value.contains(key.get<std::string>()))
         return {pointer, "lacks " + key.dump() + ": expected " + expectation(resolve(node["properties"][key.get<std::string>()]))};
   }
-  return {pointer, "is " + shortened(value) + "; expected " + expectation(node)};
+  if (value.is_object() && value.size() > 1 && node.value("maxProperties", 0) == 1)
+    return {pointer, "has the keys \"" + value.begin().key() + "\" and \"" + std::next(value.begin()).key() + "\"; expected " + expectation(node)};
+  return {pointer, "is " + shortened(value) + "; expected " + expectation(node) + hint(node, value)};
 }
 
 // Precondition: `value` does not fit `unresolved`. Goes down to the first member that does not fit.
@@ -157,7 +181,8 @@ InputError locate(const json& unresolved, const json& value, const std::string& 
   const json& node = resolve(unresolved);
   const json& meant = alternative_for(node, value);
   if (&meant != &node) return locate(meant, value, pointer);
-  if (!value.is_structured() || (node.contains("type") && !admits_type(node, value))) return explain(node, value, pointer);
+  const bool too_long = value.is_array() && value.size() > node.value("maxItems", value.size());
+  if (too_long || !value.is_structured() || (node.contains("type") && !admits_type(node, value))) return explain(node, value, pointer);
   const json* checked = nullptr;
   std::optional<NodeCheck> check;
   for (const auto& [key, inner] : value.items()) {
@@ -181,6 +206,12 @@ std::optional<InputError> check_against_schema(const json& document) {
   static const NodeCheck whole(rules());
   if (whole.fits(document)) return std::nullopt;
   return locate(rules(), document, "");
+}
+
+std::optional<InputError> check_against_part(const std::string& schema_pointer, const json& value, const std::string& where) {
+  const json& part = rules().at(json::json_pointer(schema_pointer));
+  if (NodeCheck(part).fits(value)) return std::nullopt;
+  return locate(part, value, where);
 }
 
 }  // namespace gradledger

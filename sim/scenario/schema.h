@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -14,7 +15,11 @@ namespace gradledger {
 std::string_view scenario_schema_text();
 const nlohmann::json& scenario_schema();
 
-// The first thing in `document` that the schema does not admit, deepest first: where, what was found, what would be right.
+// The first thing in `document` that the schema does not admit, deepest first: where, what was found, what would be right. Patterns and
+// repeated entries are not looked at: scenario/parse.cpp does.
 std::optional<InputError> check_against_schema(const nlohmann::json& document);
+
+// The same of a value and the part of the schema that a pointer into the schema names; errors point below `where`.
+std::optional<InputError> check_against_part(const std::string& schema_pointer, const nlohmann::json& value, const std::string& where);
 
 }  // namespace gradledger

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -11,31 +10,11 @@
 
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradledger::testing {
 
 using nlohmann::json;
-
-// A folder of its own for one test; gone with it.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "gradledger-test-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name, std::ios::binary) << text;
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Two ranks, two parameters, one window.
 inline json small_document() {
@@ -115,7 +94,8 @@ inline std::vector<json> rich_documents() {
         {"class": "offload-loss", "contributions": "micro_batch < 3", "own": "3/8", "peer": 0.25, "lost_weight": "1/3"},
         {"class": "wrong-scale", "own": 0.5, "peer": "0/1", "lost_weight": 0.125},
         {"class": "deadlock"}],
-      "collectives": {"gradient": {"per_step": 4}, "norm": {"at_most_per_step": 2}, "overflow": {"per_step": 0, "at_most_per_step": 1}, "parameter": {"per_step": 3}},
+      "collectives": {"gradient": {"per_step": 4, "at_most_per_step": 4}, "norm": {"per_step": 1, "at_most_per_step": 2},
+                      "overflow": {"per_step": 0, "at_most_per_step": 1}, "parameter": {"per_step": 3, "at_most_per_step": 1048576}},
       "not_allocated": ["accumulated_grads_in_cpu"],
       "values": [{"event": 6, "rank": 3, "buffer": "w1.grad", "values": [1, -0.5, 1e30]}],
       "comparison": {"with": "../other.json", "applied": "differ"}

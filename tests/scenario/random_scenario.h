@@ -19,13 +19,13 @@ class RandomScenario {
   explicit RandomScenario(std::uint64_t seed) : random_(seed) {}
 
   Scenario make() {
-    out_.name = word();
+    out_.name = name();
     if (coin()) out_.note = word();
     for (std::uint32_t i = below(3); i > 0; --i) out_.source.push_back(word());
     if (coin()) out_.twin_of = word();
     out_.world_size = 1 + below(5);
     for (std::uint32_t i = 0, n = 1 + below(4); i < n; ++i)
-      out_.parameters.push_back({"p" + std::to_string(i) + word(), below(6) + (i == 0), coin() ? condition() : std::nullopt});
+      out_.parameters.push_back({"p" + std::to_string(i) + name(), below(6) + (i == 0), coin() ? condition() : std::nullopt});
     engine();
     gradients();
     if (coin()) out_.contract.window = Window::every_step_call;
@@ -54,11 +54,15 @@ class RandomScenario {
     return out;
   }
 
+  std::string name() {
+    std::string out = word();
+    std::erase_if(out, [](unsigned char c) { return c < 0x20; });
+    return out + "!";
+  }
+
   std::optional<Predicate> condition() {
-    constexpr std::array<const char*, 6> texts{"micro_batch < 3", "rank == 1 and step > 0", "micro_batch == last", "  step>= 1", "micro_batch != 4294967295", ""};
-    std::string text = one_of(texts);
-    if (text == "  step>= 1") text = "  step  >=  1 ";
-    return *Predicate::parse(text, "");
+    constexpr std::array<const char*, 6> texts{"micro_batch < 3", "rank == 1 and step > 0", "micro_batch == last", "  step>=1 ", "micro_batch != 4294967295", ""};
+    return *Predicate::parse(one_of(texts), "");
   }
 
   void engine() {
@@ -121,8 +125,10 @@ class RandomScenario {
     Gradients& g = out_.gradients;
     g.kind = one_of(std::array{GradientKind::probe, GradientKind::normal, GradientKind::adversarial, GradientKind::values});
     if (coin()) g.seed = random_.next() >> 11;
-    if (coin()) g.samples_per_micro_batch = 1 + below(65536);
-    if (g.kind != GradientKind::values) return;
+    if (g.kind != GradientKind::values) {
+      if (coin()) g.samples_per_micro_batch = 1 + below(65536);
+      return;
+    }
     given_ = 1 + below(3);
     auto values = std::make_shared<GivenValues>();
     for (std::uint32_t m = 0; m < given_; ++m) {

@@ -1,9 +1,13 @@
 // gradledger: replay scenarios, gate a corpus, list what is known.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <new>
 #include <system_error>
 
@@ -16,7 +20,19 @@
 
 namespace gradledger::tool {
 
-void complain(const InputError& error) { fmt::print(stderr, "gradledger: {}\n", error.text()); }
+namespace {
+
+// On standard error, as one line, whatever was in a file or a name. Never throws: there is nowhere left to report to.
+void say(const std::string& text) {
+  std::string line = "gradledger: ";
+  for (const unsigned char c : text) line += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, static_cast<char>(c));
+  line += '\n';
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace
+
+void complain(const InputError& error) { say(error.text()); }
 
 std::optional<int> unavailable_producer(const Options& options) {
   if (options.producer == "host") return std::nullopt;
@@ -26,11 +42,36 @@ std::optional<int> unavailable_producer(const Options& options) {
 
 namespace {
 
+// The option parser takes "-1", "" and 1e30 for numbers of 64 bits, and "010" for 8.
+std::string whole_number(const std::string& digits) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  const bool octal = digits.size() > 1 && digits.front() == '0';
+  if (error == std::errc{} && end == digits.data() + digits.size() && !octal) return "";
+  return fmt::format("\"{}\" is no number here; expected a whole one from 0 to {}", digits, std::numeric_limits<std::uint64_t>::max());
+}
+
+std::string size_in_bytes(std::string& text) { return whole_number(text.substr(0, text.find_first_not_of("-0123456789"))); }
+
 void add_common(CLI::App* verb, Options& options) {
-  verb->add_option("--seed", options.seed, "Seed of the schedule, the probes and the random data")->capture_default_str();
+  verb->add_option("--seed", options.seed, "Seed of the schedule, the probes and the random data")->check(whole_number)->capture_default_str();
   verb->add_flag("--json", options.json, "One JSON object a scenario instead of text");
   verb->add_option("--producer", options.producer, "Who runs the program")->check(CLI::IsMember({"host", "gpu"}))->capture_default_str();
-  verb->add_option("--memory-limit", options.memory_limit, "Bytes that a judgement may need")->transform(CLI::AsSizeValue(false))->capture_default_str();
+  verb->add_option("--memory-limit", options.memory_limit, "Bytes that a judgement may need")
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(CLI::Validator(size_in_bytes, ""))  // comes first
+      ->capture_default_str();
+}
+
+// A file that is opened while standard output is closed would become standard output.
+void occupy_standard_streams() {
+  while (true) {
+    const int lowest = open("/dev/null", O_RDONLY);
+    if (lowest < 0 || lowest > STDERR_FILENO) {
+      if (lowest > STDERR_FILENO) close(lowest);
+      return;
+    }
+  }
 }
 
 int run(int argc, char** argv) {
@@ -81,19 +122,20 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace gradledger::tool;
+  occupy_standard_streams();
   try {
     const int code = run(argc, argv);
     if (std::fflush(stdout) == 0) return code;
-    fmt::print(stderr, "gradledger: the report cannot be written to standard output\n");
+    say("the report cannot be written to standard output");
     return std::max<int>(code, bad_input);
   } catch (const std::system_error& error) {
-    fmt::print(stderr, "gradledger: {}\n", error.what());
+    say(error.what());
     return bad_input;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "gradledger: out of memory; see --memory-limit\n");
+    say("out of memory; see --memory-limit");
     return unavailable;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "gradledger: internal error: {}\nPlease report it with the command line and the scenario.\n", error.what());
+    say(std::string("internal error: ") + error.what() + ". Please report it with the command line and the scenario.");
     return internal_error;
   }
 }

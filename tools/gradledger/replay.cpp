@@ -19,7 +19,7 @@ int replay_one(const std::string& file, const Options& options) {
   const auto loaded = load(file, options);
   if (!loaded) {
     complain(loaded.error());
-    return bad_input;
+    return loaded.error().unavailable ? unavailable : bad_input;
   }
   EventWatch lines;
   std::optional<TraceWriter> trace;

@@ -59,7 +59,7 @@ Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Op
   const std::uint64_t bytes = bytes_needed(*scenario);
   if (bytes > options.memory_limit)
     return InputError{path.string() + ": /parameters",
-                      fmt::format("need up to {} MiB to be judged; expected at most --memory-limit, {} MiB", bytes >> 20, options.memory_limit >> 20)};
+                      fmt::format("need up to {} bytes to be judged; expected at most --memory-limit, {} bytes", bytes, options.memory_limit), true};
   auto out = std::make_unique<Loaded>();
   out->path = path;
   out->scenario = std::move(scenario).value();

@@ -34,7 +34,9 @@ std::string header(const Loaded& loaded, const Options& options) {
   out += fmt::format("# {}: {} as of {}, ZeRO stage {}{}, gradient_accumulation_steps {}\n", s.name, loaded.engine, as_of, s.engine.config.zero.stage,
                      s.engine.config.offloads_optimizer() ? " with CPU offload" : "", s.engine.config.gradient_accumulation_steps);
   out += fmt::format("# {} ranks, {} elements in {} parameters, {}; producer {}\n", s.world_size, s.numel(), s.parameters.size(), name_of(s.model_dtype), options.producer);
-  if (!s.note.empty()) out += fmt::format("# {}\n", s.note);
+  std::string note = s.note;  // for people, with whatever in it
+  std::replace_if(note.begin(), note.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  if (!note.empty()) out += fmt::format("# {}\n", note);
   return out;
 }
 

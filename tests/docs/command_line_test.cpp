@@ -1,0 +1,101 @@
+// docs/command-line.md and docs/findings.md say what the command says of itself.
+#include <set>
+
+#include "tests/docs/command.h"
+#include "tests/docs/markdown.h"
+
+namespace gradledger::testing {
+namespace {
+
+const std::filesystem::path page = source_folder / "docs/command-line.md";
+
+std::set<std::string> options_in(const std::string& text) {
+  std::set<std::string> out;
+  const std::regex option(R"((^|[\s,`])(--[a-z][a-z-]+))");
+  for (std::sregex_iterator at(text.begin(), text.end(), option), end; at != end; ++at) out.insert((*at)[2]);
+  return out;
+}
+
+std::set<std::string> options_of(const std::string& verb) {
+  std::set<std::string> out = options_in(run_command({verb, "--help"}).output);
+  EXPECT_TRUE(out.erase("--help")) << verb;
+  EXPECT_FALSE(out.empty()) << verb;
+  return out;
+}
+
+// "`--seed N`" and "`--json`" alike.
+bool names_option(const std::string& text, const std::string& option) {
+  return text.find("`" + option + "`") != std::string::npos || text.find("`" + option + " ") != std::string::npos;
+}
+
+TEST(command_line_page, has_every_option_of_every_verb) {
+  const Document document = read_document(page);
+  for (const std::string verb : {"replay", "gate"}) {
+    const Section* section = document.section(verb);
+    ASSERT_TRUE(section) << verb;
+    for (const std::string& option : options_of(verb)) EXPECT_TRUE(names_option(section->text, option)) << verb << " " << option;
+  }
+  for (const std::string& option : options_of("list")) EXPECT_TRUE(names_option(document.text(), option)) << "list " << option;
+}
+
+TEST(command_line_page, has_no_option_that_there_is_not) {
+  std::set<std::string> known{"--help"};
+  for (const char* verb : {"replay", "gate", "list"}) known.merge(options_of(verb));
+  const std::set<std::string> named = options_in(read_document(page).text());
+  EXPECT_GT(named.size(), 5u);
+  for (const std::string& option : named) EXPECT_TRUE(known.contains(option)) << option;
+}
+
+TEST(command_line_page, has_every_verb_and_everything_that_can_be_listed) {
+  const std::string synopsis = read_document(page).fences.at(0).text;
+  const std::string help = run_command({"--help"}).output;
+  const std::string verbs = help.substr(help.find("Subcommands:"));
+  const std::regex verb("\n  ([a-z]+) ");
+  std::size_t found = 0;
+  for (std::sregex_iterator at(verbs.begin(), verbs.end(), verb), end; at != end; ++at, ++found)
+    EXPECT_NE(synopsis.find("gradledger " + (*at)[1].str()), std::string::npos) << (*at)[1];
+  EXPECT_GE(found, 3u);
+
+  const std::string list_help = run_command({"list", "--help"}).output;
+  std::smatch braces;
+  ASSERT_TRUE(std::regex_search(list_help, braces, std::regex(R"(\{([a-z,-]+)\})")));
+  std::istringstream words(braces[1]);
+  std::string word;
+  std::size_t listed_words = 0;
+  for (; std::getline(words, word, ','); ++listed_words) EXPECT_NE(synopsis.find(word), std::string::npos) << word;
+  EXPECT_GE(listed_words, 5u);
+}
+
+TEST(command_line_page, has_every_exit_code) {
+  const Document document = read_document(page);
+  for (const Cells& row : listed("exit-codes")) EXPECT_TRUE(has_row(document, row)) << row[0] << " " << row[1];
+}
+
+TEST(command_line_page, names_every_field_of_the_reports) {
+  const std::string file = (source_folder / "scenarios/deepspeed-7985/boundary-leak-0.18.6.json").string();
+  const std::string text = read_document(page).text();
+  const auto names = [&](const nlohmann::json& object, const std::set<std::string>& aside) {
+    EXPECT_GT(object.size(), 3u);
+    for (const auto& [key, unused] : object.items())
+      if (!aside.contains(key)) {
+        EXPECT_NE(text.find("`" + key + "`"), std::string::npos) << key;
+      }
+  };
+  const nlohmann::json report = nlohmann::json::parse(run_command({"replay", "--json", file}).output);
+  names(report, {});
+  ASSERT_FALSE(report["findings"].empty());
+  names(report["findings"][0], {});
+  names(report["findings"][0]["contributions"].at(0), {});
+  names(nlohmann::json::parse(run_command({"gate", "--json", file}).output), {});
+}
+
+TEST(findings_page, has_every_class_as_it_is_listed) {
+  const Document document = read_document(source_folder / "docs/findings.md");
+  std::size_t rows = 0;
+  for (const Cells& row : listed("findings")) EXPECT_TRUE(has_row(document, row)) << row[0];
+  for (const Cells& row : document.sections.at(1).rows) rows += !row.empty();
+  EXPECT_EQ(rows, listed("findings").size());
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -1,0 +1,229 @@
+// docs/engines.md holds the tables that the command lists, and the buffers that the engines really have.
+#include <set>
+
+#include "ref/probes.h"
+#include "sim/scenario/history.h"
+#include "sim/scenario/schema.h"
+#include "tests/docs/command.h"
+#include "tests/docs/markdown.h"
+#include "tests/support/scenarios.h"
+
+namespace gradledger::testing {
+namespace {
+
+const Document& page() {
+  static const Document document = read_document(source_folder / "docs/engines.md");
+  return document;
+}
+
+const Section& section(const std::string& heading) {
+  const Section* found = page().section(heading);
+  expects(found != nullptr, "a section of docs/engines.md");
+  return *found;
+}
+
+// ---- what is listed -----------------------------------------------------------------------------------------------------------------
+
+TEST(engines_page, has_every_engine_and_every_switch_as_they_are_listed) {
+  for (const char* what : {"engines", "behaviours"})
+    for (const Cells& row : listed(what)) EXPECT_TRUE(has_row(page(), row)) << what << ": " << row[0];
+  EXPECT_EQ(section("Engines").rows.size(), listed("engines").size());
+  EXPECT_EQ(section("Behaviour switches").rows.size(), listed("behaviours").size());
+}
+
+TEST(engines_page, has_every_release_with_what_it_adds) {
+  std::string before;
+  std::size_t rows = 0;
+  for (const Cells& row : listed("releases")) {
+    ASSERT_TRUE(row[1].starts_with(before));
+    std::string adds = row[1].substr(before.size());
+    if (adds.starts_with(", ")) adds.erase(0, 2);
+    EXPECT_TRUE(has_row(page(), {row[0], adds.empty() ? "nothing" : adds})) << row[0] << " adds " << adds;
+    before = row[1];
+    ++rows;
+  }
+  EXPECT_EQ(section("Releases").rows.size(), rows);
+}
+
+TEST(engines_page, has_every_change_with_its_first_release) {
+  EXPECT_GT(changes().size(), 0u);
+  for (std::size_t i = 0; i < changes().size(); ++i) {
+    const auto first = std::find_if(releases().begin(), releases().end(), [&](const ReleaseInfo& r) { return r.changes > i; });
+    ASSERT_NE(first, releases().end()) << changes()[i].name;
+    EXPECT_TRUE(has_row(page(), {std::string(changes()[i].name), std::string(first->first), std::string(changes()[i].moved)})) << changes()[i].name;
+  }
+  EXPECT_EQ(section("Changes").rows.size(), changes().size());
+}
+
+TEST(engines_page, explains_only_switches_and_values_that_there_are) {
+  std::set<std::string> known;
+  for (const Cells& row : listed("behaviours")) known.insert(row[0]);
+  std::size_t explained = 0;
+  std::istringstream lines(section("Behaviour switches").text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("* `")) continue;
+    ++explained;
+    EXPECT_TRUE(known.contains(code_in(line).at(0))) << line;
+  }
+  EXPECT_GT(explained, 5u);
+}
+
+TEST(engines_page, speaks_of_configuration_keys_that_the_schema_has) {
+  std::set<std::string> keys;
+  const auto walk = [&](const auto& self, const nlohmann::json& node) -> void {
+    if (!node.is_structured()) return;
+    if (node.is_object() && node.contains("properties"))
+      for (const auto& [key, unused] : node["properties"].items()) keys.insert(key);
+    for (const auto& inner : node) self(self, inner);
+  };
+  walk(walk, scenario_schema()["properties"]["engine"]["properties"]["config"]);
+  std::size_t named = 0;
+  for (const Cells& row : section("What of the configuration is read").rows)
+    for (const std::string& key : code_in(row.at(0))) {
+      ++named;
+      EXPECT_TRUE(keys.contains(key)) << key;
+    }
+  EXPECT_GT(named, 10u);
+}
+
+// ---- which configuration selects which ------------------------------------------------------------------------------------------------
+
+Scenario configured(std::uint32_t stage, Dtype model, Dtype accumulation, bool offload, const std::string& as_of = "head") {
+  Scenario s = base_scenario(2, {}, model);
+  s.parameters.push_back({"PARAM", 12, std::nullopt});
+  s.engine.config.zero.stage = stage;
+  s.engine.config.grad_accum_dtype = accumulation;
+  s.engine.config.gradient_accumulation_steps = 2;
+  if (offload) s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  s.engine.as_of.base = as_of;
+  s.engine.optimizer.type = OptimizerType::adam;
+  return s;
+}
+
+std::string selected(const Scenario& s) {
+  const auto engine = select_engine(s);
+  return engine ? std::string(*engine) : "refused";
+}
+
+TEST(engines_page, says_which_configuration_selects_which_engine) {
+  constexpr Dtype fp32 = Dtype::float32, bf16 = Dtype::bfloat16, fp16 = Dtype::float16;
+  const std::string unfused = "FP16_UnfusedOptimizer", own = "BF16_Optimizer", zero = "DeepSpeedZeroOptimizer";
+  EXPECT_EQ(selected(configured(0, fp32, fp32, false)), "torch optimizer");
+  EXPECT_EQ(selected(configured(0, fp16, fp16, false)), unfused);
+  EXPECT_EQ(selected(configured(0, bf16, bf16, false, "before #7515")), "refused");
+  EXPECT_EQ(selected(configured(0, bf16, bf16, false, "#7515")), unfused);
+  EXPECT_EQ(selected(configured(0, bf16, bf16, false)), unfused);
+  EXPECT_EQ(selected(configured(0, bf16, fp32, false, "before #7515")), own);
+  EXPECT_EQ(selected(configured(0, bf16, fp32, false, "#7515")), unfused);
+  EXPECT_EQ(selected(configured(0, bf16, fp32, false, "before #7788")), unfused);
+  EXPECT_EQ(selected(configured(0, bf16, fp32, false, "#7788")), "refused");
+  EXPECT_EQ(selected(configured(0, bf16, fp16, false)), "refused");
+  EXPECT_EQ(selected(configured(0, fp16, fp32, false)), "refused");
+  EXPECT_EQ(selected(configured(0, fp32, fp32, true)), "refused");
+  for (const char* as_of : {"before #7515", "#7788", "head"}) EXPECT_EQ(selected(configured(1, bf16, fp32, false, as_of)), own);
+  for (const char* as_of : {"#7515", "before #7788"}) EXPECT_EQ(selected(configured(1, bf16, fp32, false, as_of)), unfused);
+  for (Dtype model : {fp32, bf16, fp16})
+    for (Dtype accumulation : {fp32, bf16, fp16})
+      for (bool offload : {false, true}) {
+        if (model != bf16 || accumulation != fp32 || offload) {
+          EXPECT_EQ(selected(configured(1, model, accumulation, offload)), zero);
+        }
+        EXPECT_EQ(selected(configured(2, model, accumulation, offload)), zero);
+        EXPECT_EQ(selected(configured(3, model, accumulation, offload)), "DeepSpeedZeroOptimizer_Stage3");
+      }
+  EXPECT_EQ(section("Which configuration selects which").rows.size(), 10u);
+}
+
+// ---- buffers ----------------------------------------------------------------------------------------------------------------------------
+
+// Names and roles; the empty role of a buffer that is allocated.
+using Buffers = std::map<std::string, std::set<std::string>>;
+
+class BufferSink final : public TraceSink {
+ public:
+  explicit BufferSink(Buffers& into) : into_(into) {}
+  void observe(const Observation& o) override { into_[std::string(o.buffer)].insert(std::string(name_of(o.role))); }
+  void memory(const MemoryRecord& r) override { into_[std::string(r.buffer)]; }
+
+ private:
+  Buffers& into_;
+};
+
+void run(Scenario s, Buffers& into) {
+  const auto three = [](std::vector<ScriptItem> tail) {
+    std::vector<ScriptItem> out{repeat(4, {backward(), step()})};
+    out.insert(out.end(), tail.begin(), tail.end());
+    return out;
+  };
+  s.parameters.push_back({"later", 5, *Predicate::parse("micro_batch > 0", "")});
+  const std::vector<std::vector<ScriptItem>> scripts{
+      three({}), three({boundary(true), backward(), boundary(false), backward(), backward()}), three({boundary(true), backward(2), step(), backward()})};
+  for (const std::vector<ScriptItem>& script : scripts) {
+    s.script = script;
+    ASSERT_FALSE(admission_error(s)) << admission_error(s)->text();
+    const auto timeline = make_timeline(s);
+    ASSERT_TRUE(timeline);
+    BufferSink sink(into);
+    HostExecutor(s, *timeline).run(*ref::value_source(s, *timeline, GradientKind::normal, 0), {}, sink);
+  }
+}
+
+// Every configuration that brings a buffer of its own, by section.
+std::map<std::string, std::vector<Scenario>> configurations() {
+  constexpr Dtype fp32 = Dtype::float32, bf16 = Dtype::bfloat16, fp16 = Dtype::float16;
+  const auto with = [](Scenario s, auto change) {
+    change(s.engine.config);
+    return s;
+  };
+  const auto fp32_wire = [](DeepSpeedConfig& c) { c.communication_data_type = Dtype::float32; };
+  return {
+      {"`torch optimizer` and `FP16_UnfusedOptimizer`",
+       {configured(0, fp32, fp32, false), configured(0, bf16, bf16, false), with(configured(0, bf16, bf16, false), fp32_wire), configured(0, fp16, fp16, false)}},
+      {"`BF16_Optimizer`", {configured(1, bf16, fp32, false), with(configured(1, bf16, fp32, false), [](DeepSpeedConfig& c) { c.bf16.immediate_grad_update = true; })}},
+      {"`DeepSpeedZeroOptimizer`",
+       {configured(1, bf16, bf16, false), configured(1, fp16, fp32, false), configured(1, bf16, fp32, true), configured(2, bf16, bf16, false), configured(2, bf16, bf16, true),
+        with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.overlap_comm = true; }), with(configured(2, bf16, bf16, false), fp32_wire),
+        with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.contiguous_gradients = false; })}},
+      {"`DeepSpeedZeroOptimizer_Stage3`",
+       {configured(3, bf16, bf16, false), configured(3, bf16, bf16, true), configured(3, bf16, fp32, false),
+        with(configured(3, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.reduce_scatter = false; }),
+        with(configured(3, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.contiguous_gradients = false; })}},
+  };
+}
+
+bool is_shown(const std::string& name) { return name.find("later") == std::string::npos; }
+
+TEST(engines_page, has_the_buffers_of_each_engine_in_the_roles_that_they_take) {
+  for (const auto& [heading, scenarios] : configurations()) {
+    Buffers seen, documented;
+    for (const Scenario& s : scenarios) run(s, seen);
+    for (const Cells& row : section(heading).rows)
+      for (const std::string& name : code_in(row.at(0))) {
+        std::istringstream roles(row.at(1));
+        for (std::string role; std::getline(roles, role, ',');) documented[name].insert(trimmed(role));
+        documented[name];
+      }
+    EXPECT_GT(documented.size(), 8u);
+    for (const auto& [name, roles] : seen) {
+      if (!is_shown(name)) continue;
+      ASSERT_TRUE(documented.contains(name)) << heading << " has " << name;
+      for (const std::string& role : roles) EXPECT_TRUE(documented[name].contains(role)) << heading << ": " << name << " is " << role;
+    }
+    for (const auto& [name, roles] : documented) {
+      const bool of_other = name == "zeros[PARAM]" && seen.contains("zeros[later]");  // PARAM always has a gradient here
+      EXPECT_TRUE(seen.contains(name) || of_other) << heading << " has no " << name;
+      for (const std::string& role : roles) EXPECT_TRUE(seen[name].contains(role)) << heading << ": " << name << " is never " << role;
+    }
+  }
+}
+
+TEST(engines_page, has_every_buffer_that_is_listed) {
+  std::set<std::string> documented;
+  for (const auto& [heading, unused] : configurations())
+    for (const Cells& row : section(heading).rows)
+      for (const std::string& name : code_in(row.at(0))) documented.insert(name.substr(0, name.find('[')));
+  for (const Cells& row : listed("buffers")) EXPECT_TRUE(documented.contains(std::regex_replace(row[0], std::regex("\\*"), "PARAM"))) << row[0];
+}
+
+}  // namespace
+}  // namespace gradledger::testing

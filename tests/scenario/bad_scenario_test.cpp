@@ -1,0 +1,204 @@
+// What passes the schema and is still impossible: one error, at its place, that says what would be right.
+#include <gtest/gtest.h>
+
+#include "sim/base/limits.h"
+#include "tests/scenario/documents.h"
+
+namespace gradledger {
+namespace {
+
+using testing::expect_refused;
+using testing::json;
+using testing::small_document;
+using testing::small_document_with;
+
+TEST(bad_parameters, of_one_name_are_refused) {
+  expect_refused(small_document_with("/parameters/1/name", "w"), "/parameters/1/name", "\"w\" names two parameters; expected each name once");
+}
+
+TEST(bad_names, that_cannot_be_printed_are_refused) {
+  const std::string message = "holds a control character; expected a name that can be printed";
+  for (const char* name : {"a\nb", "\x1b[31m", "\x7f"}) {
+    expect_refused(small_document_with("/name", name), "/name", message);
+    expect_refused(small_document_with("/parameters/1/name", name), "/parameters/1/name", message);
+  }
+  EXPECT_TRUE(testing::read(small_document_with("/parameters/1/name", "sch\xc3\xb6n, \"v\" / ~")));
+}
+
+TEST(bad_parameters, without_elements_are_refused_unless_another_has_some) {
+  expect_refused(small_document_with("/parameters", {{{"name", "w"}, {"numel", 0}}, {{"name", "v"}, {"numel", 0}}}), "/parameters", "expected at least one");
+  EXPECT_TRUE(testing::read(small_document_with("/parameters/0/numel", 0)));
+}
+
+TEST(bad_parameters, with_a_condition_that_cannot_be_read_are_refused) {
+  expect_refused(small_document_with("/parameters/1/used_by", "microbatch < 3"), "/parameters/1/used_by", "at \"microbatch\"; expected micro_batch, rank or step");
+}
+
+TEST(bad_ranks, outside_the_world_are_refused_at_their_place) {
+  const std::string expected = "expected ranks from 0 to 1";
+  for (const char* event : {"forward", "backward", "step"}) {
+    const std::string where = std::string("/script/0/") + event + "/ranks";
+    expect_refused(small_document_with("/script/0", {{event, {{"ranks", {0, 2}}}}}), where + "/1", "is rank 2 of a world of 2; " + expected);
+  }
+  expect_refused(small_document_with("/script/0", {{"set_boundary", {{"value", true}, {"ranks", {127}}}}}), "/script/0/set_boundary/ranks/0", expected);
+  expect_refused(small_document_with("/script/0", {{"zero_grad", {{"of", "engine"}, {"ranks", {5}}}}}), "/script/0/zero_grad/ranks/0", expected);
+  expect_refused(small_document_with("/script/0", {{"no_sync", {{{"repeat", {{"times", 1}, {"of", {{{"step", {{"ranks", {3}}}}}}}}}}}}}),
+                 "/script/0/no_sync/0/repeat/of/0/step/ranks/0", expected);
+  expect_refused(small_document_with("/expect/values", {{{"event", 0}, {"rank", 2}, {"buffer", "b"}, {"values", {1}}}}), "/expect/values/0/rank", expected);
+}
+
+TEST(bad_ranks, named_twice_are_refused) {
+  expect_refused(small_document_with("/script/0", {{"backward", {{"ranks", {1, 0, 1}}}}}), "/script/0/backward/ranks/2", "names rank 1 again; expected each rank once");
+  expect_refused(small_document_with("/script/0", {{"set_boundary", {{"value", true}, {"ranks", {0, 0}}}}}), "/script/0/set_boundary/ranks/1", "expected each rank once");
+}
+
+TEST(bad_uses, of_no_parameter_are_refused_and_the_parameters_are_named) {
+  expect_refused(small_document_with("/script/0/backward/uses", {"w", "u"}), "/script/0/backward/uses/1", "names no parameter: \"u\"; expected one of \"w\", \"v\"");
+}
+
+TEST(bad_uses, of_one_parameter_twice_are_refused) {
+  expect_refused(small_document_with("/script/0/backward/uses", {"w", "v", "w"}), "/script/0/backward/uses/2", "names \"w\" again; expected each parameter once");
+}
+
+TEST(bad_uses, of_a_model_with_many_parameters_name_the_first_few) {
+  json document = small_document_with("/script/0/backward/uses", {"x"});
+  for (int i = 0; i < 40; ++i) document["parameters"].push_back({{"name", "p" + std::to_string(i)}, {"numel", 1}});
+  expect_refused(document, "/script/0/backward/uses/0", "\"p13\", ...");
+}
+
+TEST(bad_backwards, of_a_forward_that_was_not_are_refused) {
+  const std::string message = "names forward 1, but only 1 explicit forwards came before it in its window on rank ";
+  expect_refused(small_document_with("/script", {{{"forward", json::object()}}, {{"backward", {{"of", 1}}}}}), "/script/1/backward/of", message + "0");
+  const json on_one = {{{"forward", json::object()}}, {{"forward", {{"ranks", {0}}}}}, {{"backward", {{"of", 1}}}}};
+  expect_refused(small_document_with("/script", on_one), "/script/2/backward/of", message + "1");
+  EXPECT_TRUE(testing::read(small_document_with("/script", {{{"forward", json::object()}}, {{"backward", {{"of", 0}}}}})));
+}
+
+TEST(bad_backwards, of_a_forward_of_an_earlier_window_are_refused) {
+  json document = small_document_with("/engine/config/gradient_accumulation_steps", 1);
+  document["script"] = {{{"forward", json::object()}}, {{"backward", {{"of", 0}}}}, {{"step", json::object()}}, {{"backward", {{"of", 0}}}}};
+  expect_refused(document, "/script/3/backward/of", "only 0 explicit forwards");
+}
+
+TEST(bad_backwards, of_a_forward_are_one_backward) {
+  json document = small_document_with("/script", {{{"forward", json::object()}}, {{"backward", {{"of", 0}, {"micro_batches", 2}}}}});
+  expect_refused(document, "/script/1/backward/micro_batches", "expected it without \"of\"");
+}
+
+TEST(bad_config, with_batch_sizes_that_do_not_fit_is_refused) {
+  const auto with = [](const json& sizes) {
+    json document = small_document();
+    document["engine"]["config"].erase("gradient_accumulation_steps");
+    document["engine"]["config"].update(sizes);
+    return document;
+  };
+  const std::string where = "/engine/config/train_batch_size";
+  expect_refused(with({{"train_batch_size", 13}, {"train_micro_batch_size_per_gpu", 3}, {"gradient_accumulation_steps", 2}}), where,
+                 "is 13; expected 12 = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world_size");
+  expect_refused(with({{"train_batch_size", 13}, {"train_micro_batch_size_per_gpu", 3}}), where, "expected a multiple of 6 = train_micro_batch_size_per_gpu x world_size");
+  expect_refused(with({{"train_batch_size", 13}, {"gradient_accumulation_steps", 3}}), where, "expected a multiple of 6 = gradient_accumulation_steps x world_size");
+  expect_refused(with({{"train_batch_size", 13}}), where, "expected a multiple of 2 = gradient_accumulation_steps x world_size");
+  expect_refused(with({{"train_batch_size", 1u << 20}, {"train_micro_batch_size_per_gpu", 1}}), where, "expected at most 65536 accumulation steps of 2");
+  expect_refused(with({{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1ull << 40}, {"gradient_accumulation_steps", 65536}}), where, "expected 144115188075855872 = ");
+  const auto settled = testing::read(with({{"train_batch_size", 48}, {"train_micro_batch_size_per_gpu", 3}}));
+  ASSERT_TRUE(settled) << settled.error().text();
+  EXPECT_EQ(settled->engine.config.gradient_accumulation_steps, 8u);
+}
+
+TEST(bad_config, with_a_fraction_of_an_element_is_refused) {
+  for (const char* key : {"reduce_bucket_size", "sub_group_size"}) {
+    const std::string where = std::string("/engine/config/zero_optimization/") + key;
+    expect_refused(small_document_with(where, 1.5), where, "is 1.5; expected a whole number of elements");
+    EXPECT_TRUE(testing::read(small_document_with(where, 5e8)));
+  }
+}
+
+TEST(bad_config, with_two_dtypes_is_refused) {
+  json document = small_document_with("/engine/config/bf16", {{"enabled", true}});
+  document["engine"]["config"]["fp16"] = {{"enabled", true}};
+  expect_refused(document, "/engine/config/fp16/enabled", "is true, and so is bf16.enabled; expected one of the two");
+  document = small_document_with("/engine/config/bf16", {{"enabled", true}});
+  document["model_dtype"] = "fp16";
+  expect_refused(document, "/model_dtype", "is \"fp16\", but the bf16 and fp16 sections of /engine/config make it \"bf16\"");
+  document = small_document_with("/engine/config/bf16", {{"enabled", false}});
+  document["model_dtype"] = "bf16";
+  expect_refused(document, "/model_dtype", "make it \"fp32\"");
+}
+
+TEST(bad_config, with_two_optimizers_is_refused) {
+  json document = small_document_with("/engine/optimizer", {{"type", "SGD"}});
+  document["engine"]["config"]["optimizer"] = {{"type", "Adam"}};
+  expect_refused(document, "/engine/optimizer", "is given, and so is /engine/config/optimizer; expected one of the two");
+}
+
+TEST(bad_config, that_the_framework_refuses_names_what_it_refuses) {
+  struct Row {
+    const char* what;
+    json config;
+    const char* where;
+    const char* message;
+  };
+  const std::vector<Row> table{
+      {"prescale with reduce_scatter", {{"prescale_gradients", true}, {"zero_optimization", {{"stage", 2}}}}, "/prescale_gradients", "do not prescale (AssertionError)"},
+      {"predivide with reduce_scatter", {{"gradient_predivide_factor", 2.0}, {"zero_optimization", {{"stage", 3}}}}, "/gradient_predivide_factor", "need a factor of 1.0"},
+      {"sum at stage 3", {{"gradient_allreduce_op", "sum"}, {"zero_optimization", {{"stage", 3}}}}, "/gradient_allreduce_op", "expected \"mean\""},
+      {"mixed dtypes at stage 0", {{"data_types", {{"grad_accum_dtype", "bf16"}}}}, "/data_types/grad_accum_dtype", "a fp32 model cannot accumulate in bf16"},
+      {"mixed dtypes at stage 0, bf16", {{"bf16", {{"enabled", true}}}, {"data_types", {{"grad_accum_dtype", "fp32"}}}}, "/data_types/grad_accum_dtype", "NotImplementedError"},
+      {"offload at stage 0", {{"zero_optimization", {{"stage", 0}, {"offload_optimizer", {{"device", "cpu"}}}}}}, "/zero_optimization/offload_optimizer", "expected a stage from 1 to 3"},
+  };
+  for (const Row& row : table) {
+    SCOPED_TRACE(row.what);
+    expect_refused(small_document_with("/engine/config", row.config), std::string("/engine/config") + row.where, row.message);
+  }
+}
+
+TEST(bad_as_of, names_what_is_known) {
+  const auto refuse = [](const char* as_of, const std::string& message) { expect_refused(small_document_with("/engine/as_of", as_of), "/engine/as_of", message); };
+  for (const char* as_of : {"1.0.0", "0.15.9", "0.18.10", "0.18", "0.18.9.1", "#1", "before head", "tomorrow", "-1.-1.-1"})
+    refuse(as_of, "unknown release or change \"" + std::string(as_of) + "\"; expected a release from 0.16.0 to 0.19.6, \"head\", or a change, as \"#7981\"");
+  expect_refused(small_document_with("/engine/as_of", {{"base", "0.1"}, {"offload_keep", "gate_ga"}}), "/engine/as_of/base", "unknown release or change \"0.1\"");
+  expect_refused(small_document_with("/engine/as_of", {{"offload_kept", "gate_ga"}}), "/engine/as_of/offload_kept", "unknown switch; expected base or one of ");
+  expect_refused(small_document_with("/engine/as_of", {{"offload_keep", "gate"}}), "/engine/as_of/offload_keep", "unknown value \"gate\"; expected one of counter_only, ");
+}
+
+TEST(bad_as_of, in_another_spelling_gets_the_right_one) {
+  const std::vector<std::pair<const char*, const char*>> table{
+      {"v0.18.9", "0.18.9"},   {"DeepSpeed 0.18.9", "0.18.9"}, {"7981", "#7981"},         {"after #7981", "#7981"},  {"PR 7981", "#7981"},
+      {"# 7981", "#7981"},     {"before 7981", "before #7981"}, {"before#7981", "before #7981"}, {"Before PR 7981", "before #7981"}, {"0.18.9 ", "0.18.9"},
+  };
+  for (const auto& [written, meant] : table)
+    expect_refused(small_document_with("/engine/as_of", written), "/engine/as_of", "did you mean \"" + std::string(meant) + "\"?");
+  for (const char* hopeless : {"v1.0.0", "123", "release", "after the fix"}) {
+    const InputError error = testing::error_of(testing::read(small_document_with("/engine/as_of", hopeless)));
+    EXPECT_EQ(error.message.find("did you mean"), std::string::npos) << error.text();
+  }
+}
+
+TEST(bad_expectations, with_a_fraction_that_is_none_are_refused) {
+  for (const char* key : {"own", "peer", "lost_weight"})
+    for (const char* fraction : {"", "3", "3/", "/8", "3/0", "3/00", "3/8/2", " 3/8", "3/8 ", "3 / 8", "-3/8", "3/-8", "+3/8", "0x3/8", "1.5/2", "99999999999/3", "nan"})
+      expect_refused(small_document_with("/expect/findings", {{{"class", "deadlock"}, {key, fraction}}}), std::string("/expect/findings/0/") + key,
+                     "expected a number, or a fraction such as \"3/8\"");
+}
+
+TEST(bad_expectations, with_a_condition_that_cannot_be_read_are_refused) {
+  expect_refused(small_document_with("/expect/findings", {{{"class", "deadlock"}, {"contributions", "rank = 1"}}}), "/expect/findings/0/contributions", "at \"=\"");
+}
+
+TEST(bad_expectations, of_events_past_the_last_are_refused) {
+  const json values = {{"event", 4}, {"rank", 0}, {"buffer", "b"}, {"values", {1}}};
+  expect_refused(small_document_with("/expect/values", json::array({values})), "/expect/values/0/event", "past the script's last event, 3");
+}
+
+TEST(bad_expectations, of_an_unknown_class_name_all_classes) {
+  expect_refused(small_document_with("/expect/findings", {{{"class", "offload"}}}), "/expect/findings/0/class", "\"offload-loss\"");
+}
+
+TEST(text_from_a_file, is_shortened_and_spelt_out_in_messages) {
+  expect_refused(small_document_with("/world_size", std::string(5000, 'x')), "/world_size", "is \"" + std::string(56, 'x') + "...; expected");
+  expect_refused(small_document_with("/world_size", "a\nb\x1b[31m"), "/world_size", R"(is "a\nb\u001b[31m"; expected)");
+  expect_refused(small_document_with("/script/0/backward/uses", json::array({"\x1b[31m"})), "/script/0/backward/uses/0", R"("\u001b[31m")");
+}
+
+}  // namespace
+}  // namespace gradledger

@@ -1,0 +1,96 @@
+// Runs the built command as a user does: a child process, its exit code, and what it wrote to which stream.
+#pragma once
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/temporary_folder.h"
+
+namespace gradledger::testing {
+
+using nlohmann::json;
+
+inline const std::filesystem::path source_folder = GRADLEDGER_SOURCE_DIR;
+inline const std::string clean_scenario = (source_folder / "scenarios/deepspeed-7985/no-leak-7985.json").string();
+inline const std::string leaking_scenario = (source_folder / "scenarios/deepspeed-7985/boundary-leak-before-7985.json").string();
+
+inline std::string text_of(const std::filesystem::path& path) {
+  std::ostringstream out;
+  out << std::ifstream(path, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+struct Outcome {
+  int code = -1;    // -1: ended by a signal
+  int signal = 0;
+  std::string out, err;
+};
+
+inline Outcome run_program(std::vector<std::string> words) {
+  const TemporaryFolder folder;
+  const std::string out = folder.path() / "out", err = folder.path() / "err";
+  posix_spawn_file_actions_t streams;
+  posix_spawn_file_actions_init(&streams);
+  posix_spawn_file_actions_addopen(&streams, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&streams, 1, out.c_str(), O_WRONLY | O_CREAT, 0600);
+  posix_spawn_file_actions_addopen(&streams, 2, err.c_str(), O_WRONLY | O_CREAT, 0600);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  pid_t child = 0;
+  const int failed = posix_spawn(&child, arguments[0], &streams, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&streams);
+  if (failed != 0) {
+    ADD_FAILURE() << words[0] << " cannot be run";
+    return {};
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, WIFSIGNALED(status) ? WTERMSIG(status) : 0, text_of(out), text_of(err)};
+}
+
+inline Outcome run(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), GRADLEDGER_COMMAND);
+  return run_program(std::move(arguments));
+}
+
+// With the command's folder first in PATH, so that "gradledger ..." is a line that works.
+inline Outcome shell(const std::string& line, const std::filesystem::path& directory = "/") {
+  const std::string path = std::filesystem::path(GRADLEDGER_COMMAND).parent_path();
+  return run_program({"/bin/bash", "-c", "PATH=\"" + path + ":$PATH\"; cd \"$0\" || exit 99; " + line, directory});
+}
+
+inline json json_of(const std::string& text) {
+  json out = json::parse(text, nullptr, false);
+  if (out.is_discarded()) ADD_FAILURE() << "is no JSON: " << text.substr(0, 200);
+  return out;
+}
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) out.push_back(line);
+  return out;
+}
+
+// Bad input of any kind: nothing on standard output, one line on standard error.
+inline void expect_complaint(const Outcome& outcome, int code, const std::string& part) {
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  EXPECT_TRUE(outcome.out.empty()) << outcome.out.substr(0, 200);
+  EXPECT_EQ(lines_of(outcome.err).size(), 1u) << outcome.err;
+  EXPECT_TRUE(outcome.err.starts_with("gradledger: ")) << outcome.err;
+  EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err << "lacks: " << part;
+}
+
+}  // namespace gradledger::testing

@@ -1,0 +1,190 @@
+// Files of every kind and name on the command line, and the command that repeats a run.
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <set>
+
+#include "tests/tools/command.h"
+#include "tools/gradledger/exit_codes.h"
+
+namespace gradledger {
+namespace {
+
+using testing::clean_scenario;
+using testing::expect_complaint;
+using testing::json;
+using testing::json_of;
+using testing::leaking_scenario;
+using testing::lines_of;
+using testing::Outcome;
+using testing::run;
+using testing::shell;
+using testing::TemporaryFolder;
+using testing::text_of;
+
+TEST(a_file, that_is_none_is_refused) {
+  const TemporaryFolder folder;
+  const std::string missing = folder.path() / "missing.json", pipe = folder.path() / "pipe", circle = folder.path() / "circle";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink("circle", circle);
+  expect_complaint(run({"replay", missing}), tool::bad_input, missing + ": cannot be read: No such file or directory");
+  expect_complaint(run({"replay", folder.path()}), tool::bad_input, "is a directory; expected a file");
+  expect_complaint(run({"replay", pipe}), tool::bad_input, "is a device, a pipe or a socket; expected a regular file");
+  expect_complaint(run({"replay", "/dev/zero"}), tool::bad_input, "is a device, a pipe or a socket; expected a regular file");
+  expect_complaint(run({"replay", "/dev/stdin"}), tool::bad_input, "expected a regular file");
+  expect_complaint(run({"replay", circle}), tool::bad_input, "Too many levels of symbolic links");
+  expect_complaint(run({"replay", ""}), tool::bad_input, "cannot be read");
+  expect_complaint(run({"replay", folder.write("empty.json", "")}), tool::bad_input, "line 1, column 1: is not JSON from here on");
+}
+
+TEST(a_file, that_is_too_large_is_refused_unread) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("large.json", "");
+  std::filesystem::resize_file(path, std::uintmax_t{1} << 40);
+  expect_complaint(run({"replay", path}), tool::bad_input, "expected at most 67108864 bytes");
+}
+
+// The command that repeats a run is the first line of the report and the first field of the JSON one.
+std::string repeat_command_of(const std::string& report) {
+  const std::vector<std::string> lines = lines_of(report);
+  if (lines.empty() || !lines[0].starts_with("# gradledger replay ")) {
+    ADD_FAILURE() << report;
+    return "";
+  }
+  return lines[0].substr(2);
+}
+
+TEST(the_repeat_command, gives_the_same_report_for_a_file_of_any_name) {
+  const TemporaryFolder folder;
+  const std::string text = text_of(leaking_scenario);
+  for (const std::string& name : std::vector<std::string>{"plain.json", "with space.json", "it's.json", "\"quoted\".json", "-leading.json", "--json", "$HOME `id` $(id).json", "back\\slash.json",
+                                  "new\nline.json", "tab\t.json", "*?[a].json", "caf\xc3\xa9.json", "no\xff\xfeutf8.json", "no\xff" "8 it's \\.json", "~", "#comment", "a;b&c|d<e>f", "!x", "%s{}"}) {
+    SCOPED_TRACE(name);
+    folder.write(name, text);
+    const Outcome first = shell("gradledger replay --seed 3 --summary -- " + std::string(name.starts_with('-') ? "./" : "") + "\"$(printf '" + [&] {
+      std::string octal;
+      for (unsigned char c : name) {
+        char digits[8];
+        std::snprintf(digits, sizeof digits, "\\%03o", c);
+        octal += digits;
+      }
+      return octal;
+    }() + "')\"", folder.path());
+    EXPECT_EQ(first.code, tool::findings) << first.err;
+    const std::string command = repeat_command_of(first.out);
+    const Outcome again = shell(command, folder.path());
+    EXPECT_EQ(again.code, tool::findings) << command << "\n" << again.err;
+    EXPECT_EQ(again.out, first.out);
+    EXPECT_EQ(lines_of(first.out).back(), "repeat with: " + command);
+  }
+}
+
+TEST(the_repeat_command, carries_every_option_that_decides_the_run) {
+  const TemporaryFolder folder;
+  const std::string trace = folder.path() / "the trace.jsonl";
+  ASSERT_EQ(run({"replay", leaking_scenario, "--seed", "5", "--trace", trace}).code, tool::findings);
+  const Outcome first = run({"replay", leaking_scenario, "--seed", "5", "--schedule", trace, "--ledger", "--summary", "--memory-limit", "1gb"});
+  EXPECT_EQ(first.code, tool::findings) << first.err;
+  const std::string command = repeat_command_of(first.out);
+  EXPECT_EQ(command, "gradledger replay " + leaking_scenario + " --seed 5 --schedule '" + trace + "' --ledger --summary --memory-limit 1073741824");
+  EXPECT_EQ(shell(command).out, first.out);
+  const json report = json_of(run({"replay", leaking_scenario, "--seed", "5", "--schedule", "round-robin", "--json"}).out);
+  EXPECT_EQ(json_of(shell(report["command"].get<std::string>() + " --json").out), report);
+}
+
+std::string trace_hash(const std::string& scenario, const std::string& seed) { return json_of(run({"replay", scenario, "--json", "--seed", seed}).out)["trace_hash"]; }
+
+TEST(a_seed, decides_the_trace) {
+  EXPECT_EQ(trace_hash(leaking_scenario, "1"), trace_hash(leaking_scenario, "1"));
+  EXPECT_NE(trace_hash(leaking_scenario, "1"), trace_hash(leaking_scenario, "2"));
+  EXPECT_EQ(trace_hash(leaking_scenario, "18446744073709551615"), trace_hash(leaking_scenario, "18446744073709551615"));
+}
+
+TEST(the_json_report, has_the_documented_fields_and_one_line_a_scenario) {
+  const Outcome outcome = run({"replay", "--json", clean_scenario, leaking_scenario});
+  EXPECT_EQ(outcome.code, tool::findings);
+  const std::vector<std::string> lines = lines_of(outcome.out);
+  ASSERT_EQ(lines.size(), 2u);
+  const json clean = json_of(lines[0]), leak = json_of(lines[1]);
+  for (const char* field : {"schema_version", "command", "scenario", "file", "engine", "as_of", "world_size", "producer", "seed", "verdict", "findings", "ledger", "exact", "passes", "contributions",
+                            "contributions_not_decoded", "inconclusive_rows", "statistics", "collectives_by_rank_and_step", "bytes_peak", "completed", "trace_hash", "value_hash"}) {
+    EXPECT_TRUE(clean.contains(field)) << field;
+    EXPECT_TRUE(leak.contains(field)) << field;
+  }
+  EXPECT_EQ(clean.size(), leak.size());
+  EXPECT_EQ(clean["verdict"], "clean");
+  EXPECT_TRUE(clean["findings"].empty());
+  EXPECT_EQ(leak["verdict"], "findings");
+  ASSERT_FALSE(leak["findings"].empty());
+  const json& finding = leak["findings"][0];
+  EXPECT_EQ(finding["class"], "boundary-leak");
+  for (const char* field : {"class", "step", "event", "pointer", "rank", "buffer", "role", "elements", "contributions", "first_event", "lost_weight", "excess_weight", "also_in", "sentence"})
+    EXPECT_TRUE(finding.contains(field)) << field;
+  const json scenario = json_of(text_of(leaking_scenario));
+  EXPECT_TRUE(scenario.contains(json::json_pointer(finding["pointer"].get<std::string>()))) << finding["pointer"];
+}
+
+TEST(the_json_report, is_json_for_a_file_whose_name_is_no_text) {
+  const TemporaryFolder folder;
+  const Outcome outcome = run({"replay", "--json", folder.write("no\xff.json", text_of(clean_scenario))});
+  EXPECT_EQ(outcome.code, tool::clean);
+  EXPECT_EQ(shell(json_of(outcome.out)["command"].get<std::string>() + " --json").out, outcome.out);
+}
+
+TEST(the_trace, is_json_lines_from_start_to_end_and_its_decisions_give_the_same_run) {
+  const TemporaryFolder folder;
+  const std::string trace = folder.path() / "trace.jsonl";
+  const json report = json_of(run({"replay", "--json", leaking_scenario, "--seed", "9", "--trace", trace}).out);
+  std::vector<json> records;
+  for (const std::string& line : lines_of(text_of(trace))) records.push_back(json_of(line));
+  ASSERT_GT(records.size(), 20u);
+  std::set<std::string> kinds;
+  for (const json& record : records) kinds.insert(record["record"]);
+  for (const char* kind : {"start", "allocate", "snapshot", "collective", "event_done", "end"}) EXPECT_TRUE(kinds.contains(kind)) << kind;
+  EXPECT_EQ(records.front()["record"], "start");
+  EXPECT_EQ(records.front()["command"], report["command"]);
+  EXPECT_EQ(records.back()["record"], "end");
+  EXPECT_EQ(records.back()["trace_hash"], report["trace_hash"]);
+  const json replayed = json_of(run({"replay", "--json", leaking_scenario, "--seed", "9", "--schedule", trace}).out);
+  EXPECT_EQ(replayed["trace_hash"], report["trace_hash"]);
+}
+
+TEST(the_trace, that_cannot_be_written_is_bad_input_and_no_other_file_is_harmed) {
+  const TemporaryFolder folder;
+  const std::string scenario = folder.write("s.json", text_of(clean_scenario)), link = folder.path() / "link";
+  std::filesystem::create_hard_link(scenario, link);
+  expect_complaint(run({"replay", clean_scenario, "--trace", "/dev/full"}), tool::bad_input, "--trace: /dev/full cannot be written");
+  expect_complaint(run({"replay", clean_scenario, "--trace", folder.path() / "no" / "such"}), tool::bad_input, "cannot be written");
+  expect_complaint(run({"replay", clean_scenario, "--trace", folder.path()}), tool::bad_input, "cannot be written");
+  expect_complaint(run({"replay", scenario, "--trace", scenario}), tool::bad_input, "is the scenario; expected a file of its own");
+  expect_complaint(run({"replay", scenario, "--trace", link}), tool::bad_input, "is the scenario; expected a file of its own");
+  expect_complaint(run({"replay", scenario, clean_scenario, "--trace", folder.path() / "t"}), tool::bad_input, "goes with one scenario; expected a single file");
+  EXPECT_EQ(text_of(scenario), text_of(clean_scenario));
+}
+
+TEST(the_schedule, that_is_no_trace_is_bad_input) {
+  const TemporaryFolder folder;
+  const auto refuse = [&](const std::string& text, const std::string& message) {
+    expect_complaint(run({"replay", clean_scenario, "--schedule", folder.write("t.jsonl", text)}), tool::bad_input, message);
+  };
+  expect_complaint(run({"replay", clean_scenario, "--schedule", "random"}), tool::bad_input, "--schedule: random: cannot be read: No such file or directory; expected seeded, round-robin or a file written by --trace");
+  refuse("", "holds no decisions");
+  refuse("\n\n", "holds no decisions");
+  refuse("[1, 2]", "holds no decisions");
+  refuse("{\"decisions\": 7}", "holds no decisions");
+  refuse("{\"decisions\": [1, -1]}", "holds decisions that are not numbers of ranks or streams");
+  refuse("{\"decisions\": [65536]}", "holds decisions that are not numbers of ranks or streams");
+  refuse("{\"decisions\": [\"0\"]}", "holds decisions that are not numbers of ranks or streams");
+  refuse("{\"decisions\": [0]} tail", "holds no decisions");
+  refuse(std::string(100'000, '['), "holds no decisions");
+}
+
+TEST(the_schedule, of_another_run_is_followed_as_far_as_it_goes_and_that_is_said) {
+  const TemporaryFolder folder;
+  const Outcome outcome = run({"replay", "--summary", leaking_scenario, "--schedule", folder.write("t.jsonl", "{\"decisions\": [65535, 65535]}")});
+  EXPECT_EQ(outcome.code, tool::findings);
+  EXPECT_NE(outcome.err.find("a recorded decision was not possible"), std::string::npos) << outcome.err;
+}
+
+}  // namespace
+}  // namespace gradledger

@@ -1,0 +1,125 @@
+// The gate passes what is as expected, and nothing else.
+#include "tests/tools/command.h"
+#include "tools/gradledger/exit_codes.h"
+
+namespace gradledger {
+namespace {
+
+using testing::expect_complaint;
+using testing::json;
+using testing::json_of;
+using testing::leaking_scenario;
+using testing::lines_of;
+using testing::Outcome;
+using testing::run;
+using testing::TemporaryFolder;
+using testing::text_of;
+
+json leak_named(const std::string& name) {
+  json out = json_of(text_of(leaking_scenario));
+  out.erase("twin_of");
+  out["name"] = name;
+  out["expect"] = {{"findings", {{{"class", "boundary-leak"}}}}};
+  return out;
+}
+
+TEST(gate, passes_what_is_as_expected) {
+  const TemporaryFolder folder;
+  folder.write("a.json", leak_named("a").dump());
+  const Outcome outcome = run({"gate", folder.path()});
+  EXPECT_EQ(outcome.code, tool::clean) << outcome.out;
+  EXPECT_EQ(lines_of(outcome.out).back(), "1 passed, 0 failed");
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(gate, fails_on_a_finding_that_is_not_expected_and_on_one_that_is_not_reported) {
+  const TemporaryFolder folder;
+  json scenario = leak_named("a");
+  scenario["expect"]["findings"] = json::array();
+  const Outcome surplus = run({"gate", folder.write("a.json", scenario.dump())});
+  EXPECT_EQ(surplus.code, tool::findings);
+  EXPECT_NE(surplus.out.find("not expected: "), std::string::npos) << surplus.out;
+  EXPECT_EQ(lines_of(surplus.out).back(), "0 passed, 1 failed");
+  scenario["expect"]["findings"] = {{{"class", "boundary-leak"}}, {{"class", "stale-gradient"}}};
+  const Outcome missing = run({"gate", folder.write("a.json", scenario.dump())});
+  EXPECT_EQ(missing.code, tool::findings);
+  EXPECT_NE(missing.out.find("expected and not reported: stale-gradient"), std::string::npos) << missing.out;
+}
+
+TEST(gate, fails_where_the_outcome_differs_in_a_single_figure) {
+  const TemporaryFolder folder;
+  const auto gate = [&](const json& expect) {
+    json scenario = leak_named("a");
+    scenario["expect"].merge_patch(expect);
+    return run({"gate", folder.write("a.json", scenario.dump())});
+  };
+  EXPECT_EQ(gate({{"findings", {{{"class", "boundary-leak"}, {"peer", 0}}}}}).code, tool::clean);
+  EXPECT_EQ(gate({{"findings", {{{"class", "boundary-leak"}, {"peer", "1/16"}}}}}).code, tool::findings);
+  EXPECT_EQ(gate({{"collectives", {{"gradient", {{"per_step", 1}}}}}}).code, tool::clean);
+  EXPECT_EQ(gate({{"collectives", {{"gradient", {{"per_step", 2}}}}}}).code, tool::findings);
+  EXPECT_EQ(gate({{"collectives", {{"gradient", {{"at_most_per_step", 0}}}}}}).code, tool::findings);
+}
+
+TEST(gate, never_passes_over_nothing) {
+  const TemporaryFolder folder;
+  expect_complaint(run({"gate", folder.path()}), tool::bad_input, "holds no scenario; a gate over nothing does not pass");
+  folder.write("scenario.schema.json", "{}");
+  folder.write("values.gradients.json", "[]");
+  folder.write("notes.txt", "{}");
+  expect_complaint(run({"gate", folder.path()}), tool::bad_input, "holds no scenario");
+  expect_complaint(run({"gate", folder.path() / "missing"}), tool::bad_input, "does not exist; expected a scenario file or a folder");
+  expect_complaint(run({"gate", ""}), tool::bad_input, "does not exist");
+}
+
+TEST(gate, judges_the_others_beside_a_file_that_is_bad_input) {
+  const TemporaryFolder folder;
+  folder.write("a.json", leak_named("a").dump());
+  folder.write("b.json", "{\"name\": 1}");
+  const Outcome outcome = run({"gate", folder.path()});
+  EXPECT_EQ(outcome.code, tool::bad_input);
+  EXPECT_EQ(lines_of(outcome.out).back(), "1 passed, 1 failed");
+  EXPECT_NE(outcome.out.find("b.json: /name: is 1; expected a string"), std::string::npos) << outcome.out;
+}
+
+TEST(gate, takes_a_file_named_twice_once_and_a_name_taken_twice_for_a_mismatch) {
+  const TemporaryFolder folder;
+  const std::string a = folder.write("a.json", leak_named("a").dump());
+  EXPECT_EQ(lines_of(run({"gate", a, a, folder.path()}).out).back(), "1 passed, 0 failed");
+  folder.write("b.json", leak_named("a").dump());
+  const Outcome twice = run({"gate", folder.path()});
+  EXPECT_EQ(twice.code, tool::findings);
+  EXPECT_NE(twice.out.find("the name is taken by another scenario"), std::string::npos);
+}
+
+TEST(gate, refuses_a_comparison_of_a_scenario_with_itself) {
+  const TemporaryFolder folder;
+  json scenario = leak_named("a");
+  for (const char* with : {"a.json", "./a.json", "link.json"}) {
+    scenario["expect"]["comparison"] = {{"with", with}, {"applied", "agree"}};
+    const std::string path = folder.write("a.json", scenario.dump());
+    if (!std::filesystem::exists(folder.path() / "link.json")) std::filesystem::create_symlink("a.json", folder.path() / "link.json");
+    const Outcome outcome = run({"gate", path});
+    EXPECT_EQ(outcome.code, tool::bad_input);
+    EXPECT_NE(outcome.out.find("/expect/comparison/with: names the scenario itself; expected another one"), std::string::npos) << outcome.out;
+  }
+}
+
+TEST(gate, prints_json_of_the_documented_fields) {
+  const TemporaryFolder folder;
+  folder.write("a.json", leak_named("a").dump());
+  json wrong = leak_named("b");
+  wrong["expect"]["findings"] = json::array();
+  folder.write("b.json", wrong.dump());
+  const Outcome outcome = run({"gate", "--json", folder.path()});
+  EXPECT_EQ(outcome.code, tool::findings);
+  const std::vector<std::string> lines = lines_of(outcome.out);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(json_of(lines[0]), (json{{"scenario", "a"}, {"passed", true}, {"expected", "boundary-leak"}, {"reported", "boundary-leak"}, {"unmet", json::array()}}));
+  const json second = json_of(lines[1]);
+  EXPECT_EQ(second["passed"], false);
+  EXPECT_EQ(second["expected"], "clean");
+  EXPECT_FALSE(second["unmet"].empty());
+}
+
+}  // namespace
+}  // namespace gradledger

@@ -1,0 +1,48 @@
+// The lists are the tables of the program.
+#include <set>
+
+#include "ref/finding.h"
+#include "sim/engine/behaviour.h"
+#include "sim/engine/engine.h"
+#include "sim/scenario/history.h"
+#include "tests/tools/command.h"
+#include "tools/gradledger/exit_codes.h"
+
+namespace gradledger {
+namespace {
+
+using testing::json;
+using testing::json_of;
+using testing::lines_of;
+using testing::Outcome;
+using testing::run;
+
+TEST(list, has_a_row_for_each_thing_as_text_and_as_json) {
+  for (const auto& [what, rows] : std::vector<std::pair<std::string, std::size_t>>{{"engines", engines().size()},
+                                                                                  {"behaviours", switches().size()},
+                                                                                  {"findings", ref::finding_classes().size()},
+                                                                                  {"releases", releases().size()},
+                                                                                  {"exit-codes", tool::exit_codes.size()}}) {
+    SCOPED_TRACE(what);
+    const Outcome text = run({"list", what}), as_json = run({"list", what, "--json"});
+    EXPECT_EQ(text.code, tool::clean);
+    EXPECT_EQ(text.err, "");
+    EXPECT_EQ(lines_of(text.out).size(), rows + 1);
+    EXPECT_EQ(as_json.code, tool::clean);
+    const json table = json_of(as_json.out);
+    ASSERT_EQ(table.size(), rows);
+    for (const json& row : table) EXPECT_EQ(row.size(), table[0].size());
+  }
+}
+
+TEST(list, of_findings_names_every_class) {
+  std::set<std::string> listed, known;
+  for (const json& row : json_of(run({"list", "findings", "--json"}).out)) listed.insert(row["class"]);
+  for (const ref::FindingClassInfo& info : ref::finding_classes()) known.insert(std::string(info.name));
+  EXPECT_EQ(listed, known);
+}
+
+TEST(list, of_buffers_is_there) { EXPECT_GT(json_of(run({"list", "buffers", "--json"}).out).size(), 5u); }
+
+}  // namespace
+}  // namespace gradledger

@@ -45,7 +45,7 @@ void PassJudge::observe(const Observation& o) {
         if (clipping_ > 0) {
           // min(1, clip / (norm + guard)) moves by no more than its argument does.
           const Bounded norm = model_.norm(field);
-          constexpr double guard = 1e-6;  // DeepSpeed's own constant, lr-like: part of the definition of clipping
+          constexpr double guard = 1e-6;  // no tolerance: DeepSpeed's constant in the definition of clipping
           factor = std::min(1.0, clipping_ / (norm.value + guard));
           factor_error += norm.value > norm.error ? factor * norm.error / (norm.value - norm.error) + 6 * fp32.u : 1.0;
         }

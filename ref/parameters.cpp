@@ -86,18 +86,19 @@ void ParameterJudge::update(Owned& owned, std::size_t i, Bounded g, std::uint32_
 }
 
 // An element of a snapshot is stepped by the rank itself, or by the rank that owns it.
-const Bounded* ParameterJudge::expected(const Observation& o, std::uint32_t parameter, std::uint32_t element) const {
+const ParameterJudge::Owned* ParameterJudge::stepped(const Observation& o, std::uint32_t parameter, std::uint32_t element) const {
   for (std::uint32_t turn = 0; turn < ranks_.size(); ++turn) {
     const RankState& state = ranks_[(o.rank + turn) % ranks_.size()];
     if (state.last_step_event != o.event) continue;
-    for (const Owned& mine : state.owned) {
-      if (mine.parameter != parameter || element < mine.offset || element >= mine.offset + mine.weight.size()) continue;
-      const std::size_t i = element - mine.offset;
-      if (o.role != Role::optimizer_state) return &mine.weight[i];
-      return o.buffer.starts_with("exp_avg_sq") ? &mine.second_moment[i] : &mine.first_moment[i];
-    }
+    for (const Owned& mine : state.owned)
+      if (mine.holds(parameter, element)) return &mine;
   }
   return nullptr;
+}
+
+const std::vector<Bounded>& ParameterJudge::of_role(const Owned& owned, const Observation& o) {
+  if (o.role != Role::optimizer_state) return owned.weight;
+  return o.buffer.starts_with("exp_avg_sq") ? owned.second_moment : owned.first_moment;
 }
 
 void ParameterJudge::check(const Observation& o) {
@@ -110,11 +111,14 @@ void ParameterJudge::check(const Observation& o) {
     const auto p = static_cast<std::uint32_t>(piece.parameter);
     stored.resize(piece.numel);
     read_stored(piece.dtype, piece.data, piece.numel, stored.data());
+    const Owned* owner = nullptr;  // neighbours mostly share it
     for (std::uint32_t i = 0; i < piece.numel; ++i) {
-      const Bounded* reference = expected(o, p, piece.parameter_offset + i);
-      if (!reference) continue;  // nobody stepped it in this event: the step was skipped
+      const std::uint32_t element = piece.parameter_offset + i;
+      if (!owner || !owner->holds(p, element)) owner = stepped(o, p, element);
+      if (!owner) continue;  // nobody stepped it in this event: the step was skipped
       ++statistics_.elements;
-      const Bounded due = o.role == Role::parameter ? rounded(*reference, model_) : *reference;
+      const Bounded& reference = of_role(*owner, o)[element - owner->offset];
+      const Bounded due = o.role == Role::parameter ? rounded(reference, model_) : reference;
       if (!std::isfinite(due.error) || !std::isfinite(due.value)) {
         ++statistics_.inconclusive;
         continue;
@@ -125,16 +129,16 @@ void ParameterJudge::check(const Observation& o) {
         continue;
       }
       ++mismatch.wrong_elements;
-      if (!mismatch.ranges.empty() && mismatch.ranges.back().parameter == p && mismatch.ranges.back().end == piece.parameter_offset + i)
+      if (!mismatch.ranges.empty() && mismatch.ranges.back().parameter == p && mismatch.ranges.back().end == element)
         ++mismatch.ranges.back().end;
       else
-        mismatch.ranges.push_back({p, piece.parameter_offset + i, piece.parameter_offset + i + 1});
+        mismatch.ranges.push_back({p, element, element + 1});
       const double measure = std::isnan(error) || due.error == 0 ? HUGE_VAL : error / due.error;
       if (measure <= worst) continue;
       worst = measure;
       std::uint64_t bits = 0;
       std::memcpy(&bits, piece.data + i * size_of(piece.dtype), size_of(piece.dtype));
-      mismatch.worst = {p, piece.parameter_offset + i, stored[i], due.value, due.error, bits, piece.dtype};
+      mismatch.worst = {p, element, stored[i], due.value, due.error, bits, piece.dtype};
     }
   }
   if (mismatch.wrong_elements == 0) return;

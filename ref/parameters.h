@@ -24,6 +24,8 @@ class ParameterJudge final : public TraceSink {
   struct Owned {
     std::uint32_t parameter, offset;
     std::vector<Bounded> weight, first_moment, second_moment;
+
+    bool holds(std::uint32_t p, std::uint32_t element) const { return p == parameter && element >= offset && element - offset < weight.size(); }
   };
   struct RankState {
     std::vector<Owned> owned;
@@ -35,7 +37,8 @@ class ParameterJudge final : public TraceSink {
   void apply(const Observation& observation);
   void update(Owned& owned, std::size_t i, Bounded gradient, std::uint32_t step) const;
   void check(const Observation& observation);
-  const Bounded* expected(const Observation& observation, std::uint32_t parameter, std::uint32_t element) const;
+  const Owned* stepped(const Observation& observation, std::uint32_t parameter, std::uint32_t element) const;
+  static const std::vector<Bounded>& of_role(const Owned& owned, const Observation& observation);
 
   const Scenario& scenario_;
   const GradientSource& source_;

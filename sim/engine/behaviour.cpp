@@ -62,7 +62,7 @@ const std::vector<SwitchRow>& rows() {
       row("stage1_attr_reduction", &Behaviour::stage1_attr_reduction,
           "stage 1 with fp32 grad_accum: whether the reduced values are kept or a discarded temporary",
           {{"kept", {}, true}, {"discarded", {}}}, 1),
-      row("stage2_acc_dtype", &Behaviour::stage2_acc_dtype, "stage 2: the dtype that it accumulates in",
+      row("stage2_acc_dtype", &Behaviour::stage2_acc_dtype, "stage 2: the dtype of its accumulator on the device",
           {{"model", {}}, {"acc", {}, true}}),
       row("allreduce_op_sum", &Behaviour::allreduce_op_sum, "whether gradient_allreduce_op \"sum\" has an effect",
           {{"ignored", {}}, {"honoured", sum_op}}),

@@ -58,9 +58,9 @@ std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour)
 const std::vector<EngineInfo>& engines() {
   static const std::vector<EngineInfo> infos{
       {plain, "stage 0, fp32", "param.grad, by autograd, fp32, replicated"},
-      {unfused, "stage 0, fp16 and bf16 (and FP16_Optimizer); stage 1, bf16, fp32 accumulation between #7515 and #7788",
+      {unfused, "stage 0, fp16, and bf16 since #7515 (FP16_Optimizer too); stage 1, bf16, fp32 accumulation between #7515 and #7788",
        "param.grad, by autograd, model dtype, replicated"},
-      {bf16, "stage 1, bf16, grad_accum_dtype fp32, no CPU offload", "one flat buffer in the accumulation dtype, replicated"},
+      {bf16, "stage 1, bf16, grad_accum_dtype fp32, no CPU offload; before #7515 stage 0 with these as well", "one flat buffer in the accumulation dtype, replicated"},
       {zero, "stages 1 and 2 otherwise",
        "stage 1: param.grad until the boundary; stage 2: all_grad_tensors of owned parameters; offload: accumulated_grads_in_cpu"},
       {stage3, "stage 3", "grad_partition of every parameter, accumulation dtype, on the device or, with offload, on the host"},

@@ -71,6 +71,11 @@ void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
     Tensor gradient;
     if (gradient_attribute(part.parameter).defined()) {
       tensors_.share(w, gradient, gradient_attribute(part.parameter));
+      if (partition_gradients_ && behaviour().stage2_acc_dtype == Stage2AccDtype::acc && acc_dtype_ != model_dtype_) {
+        const Tensor cast = tensors_.allocate(w, "all_grad_tensors[" + parameter_name(part.parameter) + "]", acc_dtype_, numel(part.parameter));
+        w.copy(cast.slice, gradient.slice);
+        tensors_.give(w, gradient, cast);
+      }
     } else {
       gradient = tensors_.allocate(w, "zeros[" + parameter_name(part.parameter) + "]", acc_dtype_, numel(part.parameter));
       w.fill(gradient.slice, 0.0);

@@ -24,6 +24,9 @@ void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
     for (BucketEntry& entry : bucket_.entries) {
       require_not_reduced(entry.parameter);
       already_reduced_[entry.parameter] = true;
+      // Contiguous, only what the rank owns was copied back into the bucket.
+      if (uses_grad_accum_ && behaviour().stage1_attr_reduction == Stage1AttrReduction::kept && (owns(entry.parameter) || !contiguous_))
+        w.copy(grad_accum_[entry.parameter].slice, entry.gradient.slice);
       if (partition_gradients_ && !owns(entry.parameter)) {
         if (overlap_ && !contiguous_) {
           Tensor later;
@@ -32,8 +35,6 @@ void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
         }
         tensors_.clear(w, gradient_attribute(entry.parameter));
       } else if (contiguous_ && owns(entry.parameter)) {
-        if (uses_grad_accum_ && behaviour().stage1_attr_reduction == Stage1AttrReduction::kept)
-          w.copy(grad_accum_[entry.parameter].slice, entry.gradient.slice);
         keep(w, entry.parameter);
       }
       tensors_.clear(w, entry.gradient);

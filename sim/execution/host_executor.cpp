@@ -143,6 +143,7 @@ class HostExecutor::Run {
   void emit(std::uint16_t r, std::uint32_t event, Emit&& body) {
     Rank& rank = ranks_[r];
     const auto last_before = rank.program.last;
+    const std::uint64_t bytes_before = rank.program.bytes();
     ProgramWriter writer(rank.program);
     writer.begin_event(event);
     try {
@@ -153,6 +154,8 @@ class HostExecutor::Run {
       rank.emitted_all = true;
     }
     rank.see_appended(last_before);
+    program_bytes_ += rank.program.bytes() - bytes_before;
+    if (program_bytes_ > executor_.program_bytes_max_) throw ProgramsTooLarge(executor_.program_bytes_max_);
   }
 
   void emit_next_event(std::uint16_t r) {
@@ -265,7 +268,8 @@ class HostExecutor::Run {
   RunSummary summary_;
   std::vector<std::uint16_t> runnable_;  // sorted
   std::vector<ObservedPiece> pieces_;
-  std::uint64_t bytes_held_ = 0;  // by all ranks
+  std::uint64_t bytes_held_ = 0;     // by all ranks
+  std::uint64_t program_bytes_ = 0;  // likewise, beyond what they had at the start
   bool mismatched_ = false;
 };
 

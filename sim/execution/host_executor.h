@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "sim/execution/collectives.h"
@@ -14,6 +16,17 @@ namespace gradledger {
 // Makes the engine of one rank: make_engine, or a stand-in.
 using EngineFactory = std::function<std::unique_ptr<Engine>(const EngineContext&)>;
 
+// The operations of all ranks would take more memory than the executor was given. Nothing is wrong with the scenario but its length.
+class ProgramsTooLarge final : public std::bad_alloc {
+ public:
+  explicit ProgramsTooLarge(std::uint64_t limit) : limit_(limit) {}
+  std::uint64_t limit() const { return limit_; }
+  const char* what() const noexcept override { return "the programs of the ranks are larger than the limit"; }
+
+ private:
+  std::uint64_t limit_;
+};
+
 class HostExecutor final : public Producer {
  public:
   // Preconditions: the scenario was admitted (sim/load.h) and the timeline is its own; both outlive the executor.
@@ -22,6 +35,10 @@ class HostExecutor final : public Producer {
   ~HostExecutor() override;
 
   std::string_view name() const override { return "host"; }
+
+  // Bytes that the operations of all ranks may take: about 5 to 20 of 48 bytes for each rank, event and parameter. They are known only as
+  // the engines write them: run() throws ProgramsTooLarge after the event that goes beyond.
+  void limit_programs(std::uint64_t bytes) { program_bytes_max_ = bytes; }
 
   // Linear runs make no decision on values, so their programs are recorded once and run again for every further source.
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override;
@@ -33,6 +50,7 @@ class HostExecutor final : public Producer {
   const Timeline& timeline_;
   CollectiveArithmetic arithmetic_;
   EngineFactory factory_;
+  std::uint64_t program_bytes_max_ = std::numeric_limits<std::uint64_t>::max();
   std::vector<Rank> ranks_;
   bool recorded_ = false;          // ranks_ hold complete programs of a linear run
   bool recorded_observes_ = false;

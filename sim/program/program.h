@@ -125,6 +125,11 @@ struct Program {
   std::uint32_t stream_events = 0;
   std::vector<std::uint32_t> group_sequences;  // collectives issued so far, by group
 
+  // Taken by what grows with the script.
+  std::uint64_t bytes() const {
+    return ops.capacity() * sizeof(Op) + collectives.capacity() * sizeof(CollectiveCall) + updates.capacity() * sizeof(UpdateCall);
+  }
+
   // Empty again; the operations keep their memory.
   void clear() {
     std::vector<Op> kept = std::move(ops);

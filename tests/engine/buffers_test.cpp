@@ -24,6 +24,7 @@ std::vector<Scenario> configurations() {
               s.engine.config.zero.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
               s.engine.config.zero.contiguous_gradients = contiguous;
               s.engine.config.zero.use_multi_rank_bucket_allreduce = multi_rank_all_reduce;
+              s.engine.as_of.switches["stage2_acc_dtype"] = multi_rank_all_reduce ? "acc" : "model";
               s.engine.config.gradient_clipping = 1.0;
               s.engine.config.communication_data_type = dtype == Dtype::float32 ? Dtype::bfloat16 : Dtype::float32;
               if (fp32_accumulation) s.engine.config.grad_accum_dtype = Dtype::float32;

@@ -214,6 +214,7 @@ std::vector<AppliedValues::Step> applied_by(const Loaded& loaded, const Options&
   const auto source = ref::value_source(loaded.scenario, loaded.timeline, kind, hash_keys({options.seed, loaded.scenario.gradients.seed}));
   AppliedValues sink(loaded, *source);
   HostExecutor producer(loaded.scenario, loaded.timeline);
+  producer.limit_programs(program_bytes_max(loaded, options));
   RunOptions run;
   run.schedule.seed = options.seed;
   run.linear = true;  // clipping would hide a difference of scale
@@ -234,6 +235,9 @@ Result<bool> applied_agree(const Loaded& one, const Loaded& other, const Options
   };
   if (sizes(one.scenario) != sizes(other.scenario) || one.scenario.world_size != other.scenario.world_size)
     return InputError{where, "names a scenario with another world or other parameters; expected the same"};
+  const Gradients &mine = one.scenario.gradients, &theirs = other.scenario.gradients;
+  if (mine.kind != theirs.kind || mine.seed != theirs.seed)
+    return InputError{where, "names a scenario with gradients of another kind or seed; expected the same, or there is nothing to compare"};
   const auto samples = [](const Loaded& l) { return ref::contributions_max(l.timeline) * l.scenario.gradients.samples_per_micro_batch; };
   if (samples(one) != samples(other))
     return InputError{where, fmt::format("names a scenario with up to {} samples a window, this one has up to {}; expected the same", samples(other), samples(one))};

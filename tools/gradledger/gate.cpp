@@ -72,27 +72,36 @@ std::optional<InputError> check_twin(const Loaded& loaded, const Options& option
   return std::nullopt;
 }
 
-Outcome gate_one(const fs::path& path, const Options& options) {
-  Outcome outcome{path.string(), "", "", {}, false};
-  const auto fail = [&](const InputError& error) {
-    outcome.unmet.push_back(error.text());
-    outcome.input_error = true;
-  };
-  const auto loaded = load(path, options);
-  if (!loaded) {
-    fail(loaded.error());
-    return outcome;
-  }
-  outcome.name = (*loaded)->scenario.name;
-  if (const auto error = check_twin(**loaded, options)) fail(*error);
-  const ref::Verdict verdict = judge(**loaded, options, nullptr);
+void fail(Outcome& outcome, const InputError& error) {
+  outcome.unmet.push_back(error.text());
+  outcome.input_error = true;
+}
+
+void hold_to_expectations(const Loaded& loaded, const Options& options, Outcome& outcome) {
+  const ref::Verdict verdict = judge(loaded, options, nullptr);
   std::set<std::string> expected, reported;
-  for (const ExpectedFinding& f : (*loaded)->scenario.expect.findings) expected.insert(f.finding);
+  for (const ExpectedFinding& f : loaded.scenario.expect.findings) expected.insert(f.finding);
   for (const ref::Finding& f : verdict.findings) reported.insert(std::string(name_of(f.finding)));
   outcome.expected = classes_of(expected);
   outcome.reported = classes_of(reported);
-  outcome.unmet = unmet(**loaded, verdict);
-  if (const auto error = compare(**loaded, options, outcome)) fail(*error);
+  outcome.unmet = unmet(loaded, verdict);
+  if (const auto error = compare(loaded, options, outcome)) fail(outcome, *error);
+}
+
+Outcome gate_one(const fs::path& path, const Options& options) {
+  Outcome outcome{path.string(), "", "", {}, false};
+  const auto loaded = load(path, options);
+  if (!loaded) {
+    fail(outcome, loaded.error());
+    return outcome;
+  }
+  outcome.name = (*loaded)->scenario.name;
+  if (const auto error = check_twin(**loaded, options)) fail(outcome, *error);
+  try {
+    hold_to_expectations(**loaded, options, outcome);
+  } catch (const ProgramsTooLarge&) {
+    fail(outcome, programs_too_large(**loaded, options));
+  }
   return outcome;
 }
 

@@ -86,6 +86,8 @@ ordered_json json_report(const Loaded& loaded, const Options& options, const ref
   out["file"] = loaded.path.string();
   out["engine"] = loaded.engine;
   out["as_of"] = s.engine.as_of.base;
+  out["behaviours"] = nlohmann::ordered_json::object();  // those set by hand
+  for (const auto& [name, value] : s.engine.as_of.switches) out["behaviours"][name] = value;
   out["world_size"] = s.world_size;
   out["producer"] = options.producer;
   out["seed"] = options.seed;

@@ -30,7 +30,13 @@ int replay_one(const std::string& file, const Options& options) {
     trace->header(trace_header(**loaded, options));
     watch.add(&*trace);
   }
-  const ref::Verdict verdict = judge(**loaded, options, &watch);
+  ref::Verdict verdict;
+  try {
+    verdict = judge(**loaded, options, &watch);
+  } catch (const ProgramsTooLarge&) {
+    complain(programs_too_large(**loaded, options));
+    return bad_input;
+  }
   if (trace) {
     trace->finish(verdict.facts.summary);
     if (!trace->ok()) {

@@ -70,6 +70,14 @@ Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Op
   return out;
 }
 
+std::uint64_t program_bytes_max(const Loaded& loaded, const Options& options) { return options.memory_limit - bytes_needed(loaded.scenario); }
+
+InputError programs_too_large(const Loaded& loaded, const Options& options) {
+  return {loaded.path.string() + ": /script",
+          fmt::format("makes programs on {} ranks for which --memory-limit, {} MiB, is too small; expected fewer events or parameters, or a larger limit",
+                      loaded.scenario.world_size, options.memory_limit >> 20)};
+}
+
 Result<Schedule> schedule_from(const Options& options) {
   Schedule schedule;
   schedule.seed = options.seed;
@@ -96,6 +104,7 @@ Result<Schedule> schedule_from(const Options& options) {
 
 ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch) {
   HostExecutor producer(loaded.scenario, loaded.timeline);
+  producer.limit_programs(program_bytes_max(loaded, options));
   ref::OracleOptions oracle;
   const auto schedule = schedule_from(options);
   expects(schedule.ok(), "the schedule was checked before");

@@ -11,6 +11,7 @@
 #include "ref/oracle.h"
 #include "sim/base/limits.h"
 #include "sim/base/result.h"
+#include "sim/execution/host_executor.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/timeline.h"
 
@@ -38,11 +39,15 @@ struct Loaded {
 
 Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options);
 
-// Bytes that judging the scenario holds at its peak, from above: the formula of docs/architecture.md.
+// Bytes that the elements of the scenario take at the peak of a judgement, from above: the formula of docs/architecture.md. What is left
+// of the limit is for the ranks' programs.
 std::uint64_t bytes_needed(const Scenario& scenario);
+std::uint64_t program_bytes_max(const Loaded& loaded, const Options& options);
+InputError programs_too_large(const Loaded& loaded, const Options& options);
 
 Result<Schedule> schedule_from(const Options& options);
 
+// Throws ProgramsTooLarge where the script is too long for the memory limit.
 ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch);
 
 // The command that repeats a replay.

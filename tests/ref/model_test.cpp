@@ -1,0 +1,114 @@
+// What must be true, by hand: two ranks, gradients 1 + backward + 10 rank + 100 element.
+#include <gtest/gtest.h>
+
+#include "ref/model.h"
+#include "tests/support/scripted_engine.h"
+
+namespace gradledger::testing {
+namespace {
+
+using Values = std::vector<double>;
+
+struct ByHand {
+  Scenario scenario;
+  Timeline timeline;
+  CountingSource source;
+  std::unique_ptr<ref::Model> model;
+
+  explicit ByHand(Scenario s, ref::Model::Mode mode = ref::Model::Mode::exact) : scenario(std::move(s)), timeline(*make_timeline(scenario)) {
+    model = std::make_unique<ref::Model>(scenario, timeline, source, mode);
+  }
+  Values local(std::uint32_t rank, std::uint32_t event, bool at_end = true) { return model->local(rank, event, at_end).value; }
+  Values reduced(std::uint32_t event, bool at_end = true) { return model->reduced(event, at_end).value; }
+};
+
+// Two micro-batches a window, averaged over 2 ranks and divided by 2.
+Scenario two_windows() {
+  Scenario s = base_scenario(2, {2}, Dtype::float32);
+  s.contract.divide_by = 2;
+  s.script = {repeat(2, {backward(2), step()})};
+  return s;
+}
+
+TEST(model, sums_a_ranks_own_micro_batches_over_the_divisor) {
+  ByHand by_hand(two_windows());
+  EXPECT_EQ(by_hand.local(0, 0), (Values{1 / 2.0, 101 / 2.0}));
+  EXPECT_EQ(by_hand.local(1, 0), (Values{11 / 2.0, 111 / 2.0}));
+  EXPECT_EQ(by_hand.local(1, 1), (Values{(11 + 12) / 2.0, (111 + 112) / 2.0}));
+}
+
+TEST(model, averages_over_the_world) {
+  ByHand by_hand(two_windows());
+  EXPECT_EQ(by_hand.reduced(1), (Values{(1 + 2 + 11 + 12) / 4.0, (101 + 102 + 111 + 112) / 4.0}));
+}
+
+TEST(model, answers_for_the_old_window_inside_a_step_and_for_the_new_one_after_it) {
+  ByHand by_hand(two_windows());
+  const Values window{(1 + 2 + 11 + 12) / 4.0, (101 + 102 + 111 + 112) / 4.0};
+  EXPECT_EQ(by_hand.reduced(2, false), window);
+  EXPECT_EQ(by_hand.reduced(2, true), (Values{0, 0}));
+  EXPECT_EQ(by_hand.model->window(2, false), 0u);
+  EXPECT_EQ(by_hand.model->window(2, true), 1u);
+  EXPECT_EQ(by_hand.reduced(3), (Values{(3 + 13) / 4.0, (103 + 113) / 4.0}));
+}
+
+TEST(model, sums_over_ranks_where_the_contract_does_not_average) {
+  Scenario s = two_windows();
+  s.contract.average_over_world = false;
+  EXPECT_EQ(ByHand(s).reduced(1), (Values{(1 + 2 + 11 + 12) / 2.0, (101 + 102 + 111 + 112) / 2.0}));
+}
+
+TEST(model, divides_by_what_the_contract_says) {
+  Scenario s = two_windows();
+  s.contract.divide_by = 4;
+  EXPECT_EQ(ByHand(s).reduced(1), (Values{(1 + 2 + 11 + 12) / 8.0, (101 + 102 + 111 + 112) / 8.0}));
+}
+
+TEST(model, leaves_out_what_a_zero_grad_dropped_from_then_on) {
+  Scenario s = two_windows();
+  s.script = {backward(), event(ScriptKind::engine_zero_grad), backward(), step()};
+  ByHand by_hand(s);
+  EXPECT_EQ(by_hand.local(0, 0), (Values{1 / 2.0, 101 / 2.0}));
+  EXPECT_EQ(by_hand.local(0, 1), (Values{0, 0}));
+  EXPECT_EQ(by_hand.local(0, 2), (Values{2 / 2.0, 102 / 2.0}));
+  s.contract.zero_grad_discards = false;
+  EXPECT_EQ(ByHand(s).local(0, 2), (Values{(1 + 2) / 2.0, (101 + 102) / 2.0}));
+}
+
+TEST(model, leaves_out_parameters_that_a_micro_batch_does_not_use) {
+  Scenario s = base_scenario(2, {1, 1}, Dtype::float32);
+  s.parameters[1].used_by = *Predicate::parse("rank == 1 and micro_batch == 0", "");
+  s.script = {backward(2), step()};
+  EXPECT_EQ(ByHand(s).local(0, 1), (Values{1 + 2, 0}));
+  EXPECT_EQ(ByHand(s).local(1, 1), (Values{11 + 12, 11}));
+}
+
+TEST(model, keeps_its_answers_until_they_are_forgotten) {
+  ByHand by_hand(two_windows());
+  const Values first = by_hand.reduced(0);
+  by_hand.reduced(5);
+  EXPECT_EQ(by_hand.reduced(0), first);
+  by_hand.model->forget_before(3);
+  EXPECT_EQ(by_hand.reduced(3), (Values{(3 + 13) / 4.0, (103 + 113) / 4.0}));
+}
+
+TEST(model, takes_the_norm_over_all_parameters_within_the_roundings_of_an_fp32_sum) {
+  Scenario s = base_scenario(1, {1, 1}, Dtype::float32);
+  s.script = {backward(), step()};
+  ByHand by_hand(s, ref::Model::Mode::bounded);
+  ref::Field field;
+  field.value = {3, 4};
+  const ref::Bounded norm = by_hand.model->norm(field);
+  EXPECT_EQ(norm.value, 5.0);
+  EXPECT_GE(norm.error, 4 * std::ldexp(5.0, -24));
+}
+
+TEST(model, bounds_nothing_in_exact_mode_and_every_rounded_element_in_bounded_mode) {
+  ByHand exact(two_windows()), bounded(two_windows(), ref::Model::Mode::bounded);
+  EXPECT_TRUE(exact.model->reduced(1, true).error.empty());
+  for (double error : bounded.model->reduced(1, true).error) EXPECT_GT(error, 0.0);
+  EXPECT_EQ(bounded.reduced(1), exact.reduced(1));
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -37,14 +37,10 @@ std::string numbers_text(std::vector<std::uint32_t> numbers) {
   return out;
 }
 
-namespace {
-
-std::string plural(const char* noun, const std::vector<std::uint32_t>& numbers) {
+std::string numbered(std::string_view noun, const std::vector<std::uint32_t>& numbers) {
   const std::set<std::uint32_t> distinct(numbers.begin(), numbers.end());
-  return fmt::format("{}{} {}", noun, distinct.size() == 1 ? "" : noun[std::string_view(noun).size() - 1] == 'h' ? "es" : "s", numbers_text(numbers));
+  return fmt::format("{}{} {}", noun, distinct.size() == 1 ? "" : noun.ends_with("h") ? "es" : "s", numbers_text(numbers));
 }
-
-}  // namespace
 
 std::string contributions_text(const std::vector<Miscounted>& contributions, std::uint32_t step) {
   // By step, then by the set of ranks, the micro-batches that share it.
@@ -56,7 +52,7 @@ std::string contributions_text(const std::vector<Miscounted>& contributions, std
     for (const auto& [micro_batch, ranks] : by_micro_batch) groups[ranks].push_back(micro_batch);
     for (const auto& [ranks, micro_batches] : groups) {
       out += out.empty() ? "" : "; ";
-      out += plural("micro-batch", micro_batches) + " of " + plural("rank", {ranks.begin(), ranks.end()});
+      out += numbered("micro-batch", micro_batches) + " of " + numbered("rank", {ranks.begin(), ranks.end()});
       if (at != step) out += fmt::format(" from step {}", at);
     }
   }
@@ -92,9 +88,9 @@ std::string what_happened(const Finding& f) {
   using enum FindingClass;
   switch (f.finding) {
     case discarded_gradient: return fmt::format("{} never reached the step ({})", who, weights);
-    case offload_loss: return fmt::format("{} were lost on the way through the host accumulator ({})", who, weights);
+    case offload_loss: return fmt::format("{} got lost on the way through the host accumulator ({})", who, weights);
     case boundary_leak: return fmt::format("the boundary micro-batch stayed private to its rank: {} ({})", who, weights);
-    case stale_gradient: return fmt::format("{} still counted although they do not belong to this window ({})", who, weights);
+    case stale_gradient: return fmt::format("{} still counted without belonging to this window ({})", who, weights);
     case duplicated_gradient: return fmt::format("{} counted more than once ({})", who, weights);
     case missing_reduction: return fmt::format("nothing was averaged over ranks: {} ({})", who, weights);
     case wrong_scale: return fmt::format("every contribution has the wrong scale: {} ({})", who, weights);

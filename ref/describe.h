@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ref/finding.h"
@@ -21,6 +22,9 @@ std::string elements_text(const Scenario& scenario, const std::vector<ElementRan
 
 // "0-2, 5".
 std::string numbers_text(std::vector<std::uint32_t> numbers);
+
+// "rank 3", "ranks 0-2, 5".
+std::string numbered(std::string_view noun, const std::vector<std::uint32_t>& numbers);
 
 std::string sentence_of(const Finding& finding, const Scenario& scenario, const Timeline& timeline);
 

@@ -25,6 +25,12 @@ TEST(words, for_numbers_join_neighbours) {
   EXPECT_EQ(ref::numbers_text({5, 0, 2, 1, 1}), "0-2, 5");
 }
 
+TEST(words, for_one_and_for_several_agree_with_their_number) {
+  EXPECT_EQ(ref::numbered("rank", {3, 3}), "rank 3");
+  EXPECT_EQ(ref::numbered("rank", {0, 1}), "ranks 0-1");
+  EXPECT_EQ(ref::numbered("micro-batch", {0, 2}), "micro-batches 0, 2");
+}
+
 TEST(words, for_contributions_name_other_steps_and_share_ranks) {
   EXPECT_EQ(ref::contributions_text({missing(1, 0, 0), missing(1, 1, 0), missing(1, 0, 1), missing(1, 1, 1)}, 1), "micro-batches 0-1 of ranks 0-1");
   EXPECT_EQ(ref::contributions_text({missing(0, 1, 2)}, 1), "micro-batch 2 of rank 1 from step 0");

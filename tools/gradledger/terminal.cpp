@@ -158,7 +158,7 @@ std::string finding_lines(const Loaded& loaded, const Paint& paint, const Verdic
       steps.push_back(f->step);
       ranks.push_back(f->rank);
     }
-    out += fmt::format("  and {} more like it: steps {}, ranks {}\n", all.size() - 1, ref::numbers_text(steps), ref::numbers_text(ranks));
+    out += fmt::format("  and {} more like it: {}, {}\n", all.size() - 1, ref::numbered("step", steps), ref::numbered("rank", ranks));
   }
   return out;
 }

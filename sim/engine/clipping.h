@@ -7,7 +7,7 @@
 namespace gradledger {
 
 // DeepSpeed's guard against division by a zero norm.
-inline constexpr float clip_guard = 1e-6f;
+inline constexpr float clip_guard = 1e-6f;  // no tolerance: part of the formula
 
 // ZeRO stages 1 to 3 and the fp16 wrappers: 1 / (S x max(1, (norm / S + guard) / clip)), norm being that of scaled gradients, in fp32
 // where the norm takes part. Without a norm (no clipping, or a linear run): 1 / S.

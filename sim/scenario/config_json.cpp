@@ -205,7 +205,7 @@ OptimizerConfig optimizer_from_json(const json& optimizer) {
   OptimizerConfig out;
   const std::string type = optimizer["type"];
   out.type = type == "SGD" ? OptimizerType::sgd : type == "Adam" ? OptimizerType::adam : OptimizerType::adamw;
-  if (out.type != OptimizerType::sgd) out.learning_rate = 1e-3;
+  if (out.type != OptimizerType::sgd) out.learning_rate = 1e-3;  // no tolerance: the default of Adam
   const json& from = optimizer.contains("params") ? optimizer["params"] : optimizer;
   take(from, "lr", out.learning_rate);
   take(from, "eps", out.epsilon);

@@ -31,7 +31,7 @@ struct OptimizerConfig {
   double learning_rate = 1.0;
   double beta1 = 0.9;
   double beta2 = 0.999;
-  double epsilon = 1e-8;
+  double epsilon = 1e-8;  // no tolerance: the default of Adam
   double weight_decay = 0.0;
 
   bool operator==(const OptimizerConfig&) const = default;

@@ -184,7 +184,7 @@ TEST(updates, sgd_adam_and_adamw_stay_within_their_bounds_on_every_engine) {
       for (bool offload : {false, true}) {
         if (offload && number == 0) continue;
         Scenario s = honest();
-        s.engine.optimizer = {type, 0.25, 0.9, 0.999, 1e-8, 0.01};
+        s.engine.optimizer = {type, 0.25, 0.9, 0.999, 1e-8, 0.01};  // no tolerance: epsilon
         s.engine.config.zero.stage = number;
         if (offload) s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
         s.script = {repeat(3, managed(4))};

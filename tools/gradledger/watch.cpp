@@ -99,7 +99,12 @@ void TraceWriter::mismatch(const MismatchRecord& r) {
 }
 
 void TraceWriter::finish(const RunSummary& s) {
-  line({{"record", "end"}, {"completed", s.completed}, {"trace_hash", fmt::format("{:016x}", s.trace_hash)}, {"value_hash", fmt::format("{:016x}", s.value_hash)}, {"operations", s.operations}, {"decisions", s.decisions}});
+  line({{"record", "end"},
+        {"completed", s.completed},
+        {"trace_hash", fmt::format("{:016x}", s.trace_hash)},
+        {"value_hash", fmt::format("{:016x}", s.value_hash)},
+        {"operations", s.operations},
+        {"decisions", s.decisions}});
   out_.flush();
 }
 

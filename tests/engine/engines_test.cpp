@@ -203,5 +203,32 @@ TEST(loss_scale, an_overflow_on_one_rank_makes_every_rank_skip_and_halves_the_sc
   }
 }
 
+// D-L11: 256 + 1 + 1 + 1 stays 256 in bf16.
+TEST(accumulation_dtype, of_stage_2_is_the_models_whatever_was_asked_for) {
+  const auto largest_applied = [](const char* stage2_acc_dtype) {
+    Scenario s = stage(2, Dtype::bfloat16);
+    s.engine.config.gradient_accumulation_steps = 4;
+    s.engine.config.grad_accum_dtype = Dtype::float32;
+    s.engine.as_of.switches["stage2_acc_dtype"] = stage2_acc_dtype;
+    s.script = managed(4);
+    s.gradients.kind = GradientKind::values;
+    const std::vector<double> four_times_256(64, 1024.0), four(64, 4.0);
+    const std::vector<std::vector<double>> large{four_times_256, four_times_256}, small{four, four};
+    s.gradients.values = std::make_shared<GivenValues>(GivenValues{large, small, small, small});
+    const auto timeline = make_timeline(s);
+    HostExecutor executor(s, *timeline);
+    const auto source = ref::value_source(s, *timeline, GradientKind::values, 0);
+    Keeper seen;
+    executor.run(*source, RunOptions{}, seen);
+    double largest = 0;
+    for (const auto& [key, values] : seen.snapshots)
+      if (std::get<2>(key) == "averaged_gradients[0]")
+        for (double x : values) largest = std::max(largest, x);
+    return largest;
+  };
+  EXPECT_EQ(largest_applied("model"), 256.0);
+  EXPECT_EQ(largest_applied("acc"), 259.0);
+}
+
 }  // namespace
 }  // namespace gradledger::testing

@@ -27,6 +27,14 @@ inline constexpr bool has_fused_multiply_add = false;
 inline constexpr bool has_fused_multiply_add = true;
 #endif
 
+// Where the processor converts fp16 itself: exact one way, one rounding to nearest even the other, subnormals kept. Elsewhere Highway's
+// emulation rounds otherwise.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
+inline constexpr bool converts_fp16 = true;
+#else
+inline constexpr bool converts_fp16 = false;
+#endif
+
 template <class D>
 using Floats = hn::Rebind<float, D>;
 template <class D>
@@ -56,6 +64,10 @@ template <class D>
 HWY_INLINE hn::VFromD<Floats<D>> load_widened(D d, const Fp16* source) {
   const Words<D> dw;
   const Floats<D> df;
+  if constexpr (converts_fp16) {
+    const hn::Rebind<hwy::float16_t, D> dh;
+    return hn::PromoteTo(df, hn::BitCast(dh, hn::LoadU(HalfWords<D>(), reinterpret_cast<const std::uint16_t*>(source))));
+  }
   const auto bits = load_half_words(d, source);
   const auto magnitude = hn::And(bits, hn::Set(dw, 0x7FFF));
   const auto shifted = hn::ShiftLeft<13>(magnitude);
@@ -98,6 +110,13 @@ template <class D, class V>
 HWY_INLINE void store_narrowed(D d, V x, Fp16* target) {
   const Words<D> dw;
   const Floats<D> df;
+  if constexpr (converts_fp16) {
+    const hn::Rebind<std::int16_t, D> di;
+    const auto halves = hn::BitCast(di, hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), x));
+    const auto infinity = hn::Set(di, 0x7C00), canonical_nan = hn::Set(di, 0x7FFF);
+    const auto nan = hn::Gt(hn::And(halves, canonical_nan), infinity);
+    return hn::StoreU(hn::IfThenElse(nan, canonical_nan, halves), di, reinterpret_cast<std::int16_t*>(target));
+  }
   const auto bits = hn::BitCast(dw, x);
   const auto magnitude = hn::And(bits, hn::Set(dw, 0x7FFFFFFF));
   const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(dw, 0x8000));

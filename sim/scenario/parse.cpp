@@ -228,7 +228,8 @@ class Reader {
       for (std::size_t i = 0; i < expect["values"].size(); ++i) {
         const json& v = expect["values"][i];
         if (v["rank"] >= out_.world_size)
-          return InputError{"/expect/values/" + std::to_string(i) + "/rank", "lies outside a world of " + std::to_string(out_.world_size) + "; expected ranks from 0 to " + std::to_string(out_.world_size - 1)};
+          return InputError{"/expect/values/" + std::to_string(i) + "/rank", "lies outside a world of " + std::to_string(out_.world_size) +
+                                                                               "; expected ranks from 0 to " + std::to_string(out_.world_size - 1)};
         out_.expect.values.push_back({v["event"], v["rank"], v["buffer"], v["values"].get<std::vector<double>>()});
       }
     }

@@ -90,7 +90,7 @@ TEST(json_text, with_a_number_beyond_every_double_is_located) {
   expect_unreadable(R"({"a": [1, 1e999]})", "/a/1", message);
   expect_unreadable(R"({"a": {"b": -1e400}})", "/a/b", message);
   expect_unreadable("1" + std::string(400, '0'), "", message);
-  const auto small = read_json("[1e-999]");
+  const auto small = read_json("[0." + std::string(999, '0') + "1]");
   ASSERT_TRUE(small);
   EXPECT_EQ((*small)[0], 0.0);
 }
@@ -131,7 +131,9 @@ TEST(files, that_are_none_are_refused_and_never_waited_for) {
 class AnotherUser {
  public:
   AnotherUser() {
-    if (user_ == 0) EXPECT_EQ(seteuid(65534), 0);
+    if (user_ == 0) {
+      EXPECT_EQ(seteuid(65534), 0);
+    }
   }
   ~AnotherUser() { EXPECT_EQ(seteuid(user_), 0); }
 

@@ -51,10 +51,8 @@ inline void expect_refused(const json& document, const std::string& where, const
   EXPECT_NE(error.message.find(part_of_message), std::string::npos) << error.text() << "\nlacks: " << part_of_message;
 }
 
-// Valid documents that together use every key of the schema, each in every form.
-inline std::vector<json> rich_documents() {
-  std::vector<json> out;
-  out.push_back(json::parse(R"({
+inline json every_key_of_a_configuration() {
+  return json::parse(R"({
     "$schema": "./scenario.schema.json",
     "name": "every key of a configuration",
     "note": "A note with \"quotes\", a tab\t, an umlaut \u00e4 and a line\nbreak.",
@@ -100,14 +98,18 @@ inline std::vector<json> rich_documents() {
       "values": [{"event": 6, "rank": 3, "buffer": "w1.grad", "values": [1, -0.5, 1e30]}],
       "comparison": {"with": "../other.json", "applied": "differ"}
     }
-  })"));
-  out.push_back(json::parse(R"({
+  })");
+}
+
+inline json every_event() {
+  return json::parse(R"({
     "name": "every event, and values",
     "world_size": 2,
     "parameters": [{"name": "a", "numel": 2}, {"name": "b/c~d", "numel": 1}],
     "model_dtype": "fp16",
     "engine": {"framework": "deepspeed", "as_of": "before #7981",
-               "config": {"train_batch_size": 8, "gradient_accumulation_steps": 2, "communication_data_type": null, "data_types": {"grad_accum_dtype": null}, "fp16": {"enabled": true, "loss_scale": 0},
+               "config": {"train_batch_size": 8, "gradient_accumulation_steps": 2, "communication_data_type": null,
+                          "data_types": {"grad_accum_dtype": null}, "fp16": {"enabled": true, "loss_scale": 0},
                           "zero_optimization": {"stage": 1, "overlap_comm": null, "offload_optimizer": {"device": "none", "pin_memory": false}},
                           "seq_parallel_communication_data_type": null},
                "optimizer": {"type": "Adam", "lr": 0.5, "betas": [0, 0.5], "eps": 0, "weight_decay": 0}},
@@ -123,17 +125,22 @@ inline std::vector<json> rich_documents() {
       {"zero_grad": "engine"}, {"zero_grad": "optimizer"}, {"zero_grad": {"of": "engine", "ranks": [0]}}, {"zero_grad": {"of": "optimizer"}},
       {"step": {"ranks": [0]}}, {"step": {}}
     ]
-  })"));
-  out.push_back(json::parse(R"({
+  })");
+}
+
+// Its table is table_text.
+inline json values_of_a_file() {
+  return json::parse(R"({
     "name": "values of a file", "world_size": 1, "parameters": [{"name": "p", "numel": 2}],
     "engine": {"framework": "deepspeed", "as_of": "head", "config": {}},
     "gradients": {"kind": "values", "file": "table.gradients.json"},
     "script": [{"backward": {"micro_batch": 0}}, {"step": {}}], "expect": {"findings": []}
-  })"));
-  out.push_back(small_document());
-  return out;
+  })");
 }
 
 inline constexpr const char* table_text = R"([[{"p": [0.5, "nan"]}]])";
+
+// Valid documents that together use every key of the schema, each in every form.
+inline std::vector<json> rich_documents() { return {every_key_of_a_configuration(), every_event(), values_of_a_file(), small_document()}; }
 
 }  // namespace gradledger::testing

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -139,14 +140,14 @@ TEST(schema, a_number_outside_its_range_is_refused_and_the_range_is_named) {
 
 TEST(schema, an_array_of_a_wrong_length_is_refused_and_the_lengths_are_named) {
   std::size_t refused = 0;
+  std::set<const json*> tried;
   for (const Place& place : places()) {
     const json& rule = *place.rule;
-    if (!place.value->is_array() || place.value->empty()) continue;
+    if (!place.value->is_array() || place.value->empty() || !tried.insert(&rule).second) continue;
     if (rule.value("minItems", 0) > 0) {
       expect_refused(with(place, json::array()), place.pointer, "is an array of 0 entries; expected an array of ");
       ++refused;
     }
-    // Once for the long ones: they are all alike, and slow.
     const std::size_t most = rule.value("maxItems", std::size_t{0});
     if (most == 0 || (most > 4096 && place.pointer != "/script")) continue;
     const json longer(most + 1, place.value->front());

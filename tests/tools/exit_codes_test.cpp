@@ -64,9 +64,14 @@ TEST(exit_code, is_4_for_what_this_machine_does_not_have) {
 }
 
 TEST(exit_code, is_4_for_a_scenario_that_needs_more_memory_than_it_may_have) {
-  expect_complaint(run({"replay", clean_scenario, "--memory-limit", "1kb"}), tool::unavailable, clean_scenario + ": /parameters: need up to 53680 bytes to be judged; expected at most --memory-limit, 1024 bytes");
+  expect_complaint(run({"replay", clean_scenario, "--memory-limit", "1kb"}), tool::unavailable,
+                   clean_scenario + ": /parameters: need up to 53680 bytes to be judged; expected at most --memory-limit, 1024 bytes");
   EXPECT_EQ(run({"replay", clean_scenario, "--memory-limit", "53679"}).code, tool::unavailable);
-  EXPECT_EQ(run({"replay", clean_scenario, "--memory-limit", "53680"}).code, tool::clean);
+  // Enough for the elements, and not for the programs.
+  expect_complaint(run({"replay", clean_scenario, "--memory-limit", "54000"}), tool::unavailable, clean_scenario + ": /script: makes programs on 4 ranks");
+  const Outcome gated = run({"gate", clean_scenario, "--memory-limit", "54000"});
+  EXPECT_EQ(gated.code, tool::unavailable);
+  EXPECT_NE(gated.out.find("/script: makes programs on 4 ranks"), std::string::npos) << gated.out;
   EXPECT_EQ(run({"replay", clean_scenario, "--memory-limit", "16 MB"}).code, tool::clean);
 }
 

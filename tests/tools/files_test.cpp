@@ -167,7 +167,8 @@ TEST(the_schedule, that_is_no_trace_is_bad_input) {
   const auto refuse = [&](const std::string& text, const std::string& message) {
     expect_complaint(run({"replay", clean_scenario, "--schedule", folder.write("t.jsonl", text)}), tool::bad_input, message);
   };
-  expect_complaint(run({"replay", clean_scenario, "--schedule", "random"}), tool::bad_input, "--schedule: random: cannot be read: No such file or directory; expected seeded, round-robin or a file written by --trace");
+  expect_complaint(run({"replay", clean_scenario, "--schedule", "random"}), tool::bad_input,
+                   "--schedule: random: cannot be read: No such file or directory; expected seeded, round-robin or a file written by --trace");
   refuse("", "holds no decisions");
   refuse("\n\n", "holds no decisions");
   refuse("[1, 2]", "holds no decisions");

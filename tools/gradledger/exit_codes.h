@@ -18,7 +18,7 @@ inline constexpr std::array<ExitCodeInfo, 5> exit_codes{{
     {findings, "findings; gate: a scenario is not as expected"},
     {bad_input, "bad input: an option, a file or a scenario is not right"},
     {internal_error, "internal error: a bug in gradledger"},
-    {unavailable, "not available on this machine, such as a GPU"},
+    {unavailable, "not available: needs a GPU, or more memory than the machine or --memory-limit has"},
 }};
 
 }  // namespace gradledger::tool

@@ -41,7 +41,7 @@ struct Outcome {
   std::string name;
   std::string expected, reported;
   std::vector<std::string> unmet;
-  bool input_error = false;
+  bool input_error = false, unavailable = false;
 };
 
 std::string classes_of(const std::set<std::string>& names) { return names.empty() ? "clean" : fmt::format("{}", fmt::join(names, ", ")); }
@@ -74,7 +74,7 @@ std::optional<InputError> check_twin(const Loaded& loaded, const Options& option
 
 void fail(Outcome& outcome, const InputError& error) {
   outcome.unmet.push_back(error.text());
-  outcome.input_error = true;
+  (error.unavailable ? outcome.unavailable : outcome.input_error) = true;
 }
 
 void hold_to_expectations(const Loaded& loaded, const Options& options, Outcome& outcome) {
@@ -89,7 +89,7 @@ void hold_to_expectations(const Loaded& loaded, const Options& options, Outcome&
 }
 
 Outcome gate_one(const fs::path& path, const Options& options) {
-  Outcome outcome{path.string(), "", "", {}, false};
+  Outcome outcome{path.string(), "", "", {}, false, false};
   const auto loaded = load(path, options);
   if (!loaded) {
     fail(outcome, loaded.error());
@@ -141,6 +141,7 @@ int gate(const std::vector<std::string>& paths, const Options& options) {
     fmt::print("{} passed, {} failed\n", passed, outcomes.size() - static_cast<std::size_t>(passed));
   }
   if (input_error) return bad_input;
+  if (std::any_of(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.unavailable; })) return unavailable;
   return static_cast<std::size_t>(passed) == outcomes.size() ? clean : findings;
 }
 

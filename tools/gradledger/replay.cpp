@@ -35,7 +35,7 @@ int replay_one(const std::string& file, const Options& options) {
     verdict = judge(**loaded, options, &watch);
   } catch (const ProgramsTooLarge&) {
     complain(programs_too_large(**loaded, options));
-    return bad_input;
+    return unavailable;
   }
   if (trace) {
     trace->finish(verdict.facts.summary);

@@ -75,7 +75,8 @@ std::uint64_t program_bytes_max(const Loaded& loaded, const Options& options) { 
 InputError programs_too_large(const Loaded& loaded, const Options& options) {
   return {loaded.path.string() + ": /script",
           fmt::format("makes programs on {} ranks for which --memory-limit, {} MiB, is too small; expected fewer events or parameters, or a larger limit",
-                      loaded.scenario.world_size, options.memory_limit >> 20)};
+                      loaded.scenario.world_size, options.memory_limit >> 20),
+          true};
 }
 
 Result<Schedule> schedule_from(const Options& options) {

@@ -104,6 +104,39 @@ TEST(gate, refuses_a_comparison_of_a_scenario_with_itself) {
   }
 }
 
+TEST(gate, refuses_a_comparison_of_gradients_that_are_not_the_same) {
+  const TemporaryFolder folder;
+  json other = leak_named("other"), scenario = leak_named("a");
+  other["gradients"] = {{"kind", "probe"}, {"seed", 5}};
+  folder.write("other.json", other.dump());
+  scenario["expect"]["comparison"] = {{"with", "other.json"}, {"applied", "differ"}};
+  const Outcome outcome = run({"gate", folder.write("a.json", scenario.dump())});
+  EXPECT_EQ(outcome.code, tool::bad_input);
+  EXPECT_NE(outcome.out.find("/expect/comparison/with: names a scenario with gradients of another kind or seed"), std::string::npos) << outcome.out;
+}
+
+TEST(gate, refuses_a_twin_that_is_missing_or_the_scenario_itself) {
+  const TemporaryFolder folder;
+  json scenario = leak_named("a");
+  for (const auto& [twin, why] : {std::pair{"none.json", "cannot be read"}, std::pair{"a.json", "names the scenario itself"}}) {
+    scenario["twin_of"] = twin;
+    const Outcome outcome = run({"gate", folder.write("a.json", scenario.dump())});
+    EXPECT_EQ(outcome.code, tool::bad_input);
+    EXPECT_NE(outcome.out.find("/twin_of: "), std::string::npos) << outcome.out;
+    EXPECT_NE(outcome.out.find(why), std::string::npos) << outcome.out;
+  }
+}
+
+TEST(gate, names_the_buffers_that_are_shown_where_the_expected_one_is_not) {
+  const TemporaryFolder folder;
+  json scenario = leak_named("a");
+  scenario["expect"]["values"] = {{{"event", 0}, {"rank", 0}, {"buffer", "no_such_buffer"}, {"values", {1}}}};
+  const Outcome outcome = run({"gate", folder.write("a.json", scenario.dump())});
+  EXPECT_EQ(outcome.code, tool::findings);
+  EXPECT_NE(outcome.out.find("no such buffer is shown there, but "), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("fp32_groups_gradients_flat[0]"), std::string::npos) << outcome.out;
+}
+
 TEST(gate, prints_json_of_the_documented_fields) {
   const TemporaryFolder folder;
   folder.write("a.json", leak_named("a").dump());

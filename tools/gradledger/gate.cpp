@@ -84,7 +84,7 @@ void hold_to_expectations(const Loaded& loaded, const Options& options, Outcome&
   for (const ref::Finding& f : verdict.findings) reported.insert(std::string(name_of(f.finding)));
   outcome.expected = classes_of(expected);
   outcome.reported = classes_of(reported);
-  outcome.unmet = unmet(loaded, verdict);
+  for (std::string& line : unmet(loaded, verdict)) outcome.unmet.push_back(std::move(line));
   if (const auto error = compare(loaded, options, outcome)) fail(outcome, *error);
 }
 

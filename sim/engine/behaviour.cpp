@@ -65,7 +65,7 @@ const std::vector<SwitchRow>& rows() {
       row("stage2_acc_dtype", &Behaviour::stage2_acc_dtype, "stage 2: the dtype of its accumulator on the device",
           {{"model", {}}, {"acc", {}, true}}),
       row("allreduce_op_sum", &Behaviour::allreduce_op_sum, "whether gradient_allreduce_op \"sum\" has an effect",
-          {{"ignored", {}}, {"honoured", sum_op}}),
+          {{"ignored", {}}, {"honoured", pr8232}}),
       row("scale_update", &Behaviour::scale_update, "dynamic loss scale: moved before or after the gradients are unscaled",
           {{"before_unscale", {}}, {"after_unscale", {}, true}}),
       row("bf16_overflow_check_default", &Behaviour::bf16_overflow_check_default, "default of bf16.check_grad_overflow",

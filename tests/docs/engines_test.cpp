@@ -32,26 +32,12 @@ TEST(engines_page, has_every_engine_and_every_switch_as_they_are_listed) {
 }
 
 TEST(engines_page, has_every_release_with_what_it_adds) {
-  std::string before;
-  std::size_t rows = 0;
-  for (const Cells& row : listed("releases")) {
-    ASSERT_TRUE(row[1].starts_with(before));
-    std::string adds = row[1].substr(before.size());
-    if (adds.starts_with(", ")) adds.erase(0, 2);
-    EXPECT_TRUE(has_row(page(), {row[0], adds.empty() ? "nothing" : adds})) << row[0] << " adds " << adds;
-    before = row[1];
-    ++rows;
-  }
-  EXPECT_EQ(section("Releases").rows.size(), rows);
+  for (const Cells& row : listed("releases")) EXPECT_TRUE(has_row(page(), {row[0], row[1]})) << row[0] << " adds " << row[1];
+  EXPECT_EQ(section("Releases").rows.size(), listed("releases").size());
 }
 
 TEST(engines_page, has_every_change_with_its_first_release) {
-  EXPECT_GT(changes().size(), 0u);
-  for (std::size_t i = 0; i < changes().size(); ++i) {
-    const auto first = std::find_if(releases().begin(), releases().end(), [&](const ReleaseInfo& r) { return r.changes > i; });
-    ASSERT_NE(first, releases().end()) << changes()[i].name;
-    EXPECT_TRUE(has_row(page(), {std::string(changes()[i].name), std::string(first->first), std::string(changes()[i].moved)})) << changes()[i].name;
-  }
+  for (const Cells& row : listed("changes")) EXPECT_TRUE(has_row(page(), row)) << row[0];
   EXPECT_EQ(section("Changes").rows.size(), changes().size());
 }
 

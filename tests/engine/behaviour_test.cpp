@@ -4,6 +4,9 @@
 
 #include <map>
 #include <set>
+#include <tuple>
+
+#include "sim/scenario/history.h"
 
 namespace gradledger::testing {
 namespace {
@@ -41,7 +44,6 @@ TEST(behaviours, a_change_moves_nothing_that_it_does_not_name) {
   for (const SwitchInfo& info : switches())
     for (const SwitchInfo::Value& value : info.values) named[std::string(value.since)].insert(std::string(info.name));
   for (const ChangeInfo& change : changes()) {
-    if (!change.name.starts_with('#')) continue;
     for (const SwitchInfo& info : switches()) {
       const bool moves = value_at("before " + std::string(change.name), info.name.data()) != value_at(std::string(change.name), info.name.data());
       EXPECT_EQ(moves, named[std::string(change.name)].contains(std::string(info.name))) << change.name << " " << info.name;
@@ -63,6 +65,29 @@ TEST(behaviours, releases_hold_what_their_packages_hold) {
   EXPECT_EQ(value_at("0.18.9", "order_bf16_epilogue"), "reduce_then_accumulate");
   EXPECT_EQ(value_at("0.19.0", "order_bf16_epilogue"), "accumulate_then_reduce");
   EXPECT_EQ(value_at("0.19.6", "allreduce_op_sum"), "honoured");
+}
+
+TEST(history, changes_stand_at_their_own_numbers_and_releases_in_order) {
+  for (std::size_t i = 0; i < changes().size(); ++i) EXPECT_EQ(static_cast<std::size_t>(changes()[i].change), i) << changes()[i].name;
+  for (std::size_t i = 1; i < releases().size(); ++i) EXPECT_LT(releases()[i - 1].newest, releases()[i].newest) << releases()[i].first;
+  EXPECT_EQ(static_cast<std::size_t>(releases().back().newest) + 1, changes().size());
+}
+
+// Each first release was read off the package: its code has what the change brought, the release before has not.
+TEST(history, a_release_contains_a_change_and_the_release_before_it_does_not) {
+  const std::vector<std::tuple<Change, const char*, const char*>> firsts{
+      {Change::pr7171, "0.16.5", "0.16.6"}, {Change::pr7302, "0.16.9", "0.17.0"}, {Change::pr6976, "0.17.0", "0.17.1"}, {Change::pr6993, "0.17.1", "0.17.2"},
+      {Change::pr7371, "0.17.4", "0.17.5"}, {Change::pr7534, "0.17.5", "0.17.6"}, {Change::pr7580, "0.17.6", "0.18.0"}, {Change::pr7645, "0.18.1", "0.18.2"},
+      {Change::pr7724, "0.18.3", "0.18.4"}, {Change::pr7805, "0.18.4", "0.18.5"}, {Change::pr7898, "0.18.7", "0.18.8"}, {Change::pr7965, "0.18.9", "0.19.0"},
+      {Change::pr7992, "0.19.0", "0.19.1"}, {Change::pr8056, "0.19.1", "0.19.2"}, {Change::pr8154, "0.19.2", "0.19.3"}, {Change::pr8217, "0.19.3", "0.19.4"},
+      {Change::pr8225, "0.19.4", "0.19.5"}, {Change::pr8280, "0.19.5", "0.19.6"}};
+  for (const auto& [change, before, first] : firsts) {
+    EXPECT_EQ(first_release(change), first);
+    EXPECT_FALSE(point_named(before, "")->contains(change)) << before;
+    EXPECT_TRUE(point_named(first, "")->contains(change)) << first;
+  }
+  EXPECT_EQ(first_release(Change::pr6550), "before 0.16.0");
+  EXPECT_TRUE(point_named("0.16.0", "")->contains(Change::pr6675));
 }
 
 TEST(behaviours, gradient_clipping_defaults_to_one_since_8068) {

@@ -21,6 +21,7 @@ TEST(list, has_a_row_for_each_thing_as_text_and_as_json) {
   for (const auto& [what, rows] : std::vector<std::pair<std::string, std::size_t>>{{"engines", engines().size()},
                                                                                   {"behaviours", switches().size()},
                                                                                   {"findings", ref::finding_classes().size()},
+                                                                                  {"changes", changes().size()},
                                                                                   {"releases", releases().size()},
                                                                                   {"exit-codes", tool::exit_codes.size()}}) {
     SCOPED_TRACE(what);
@@ -40,6 +41,28 @@ TEST(list, of_findings_names_every_class) {
   for (const json& row : json_of(run({"list", "findings", "--json"}).out)) listed.insert(row["class"]);
   for (const ref::FindingClassInfo& info : ref::finding_classes()) known.insert(std::string(info.name));
   EXPECT_EQ(listed, known);
+}
+
+TEST(list, of_releases_has_what_the_changes_of_each_moved) {
+  std::string moved;
+  for (const json& row : json_of(run({"list", "releases", "--json"}).out))
+    if (row["releases"] == "0.17.6") moved = row["moves"];
+  EXPECT_NE(moved.find("stage12_accumulator split_tests_AV (#7509)"), std::string::npos) << moved;
+  EXPECT_NE(moved.find("bf16_acc_fp32_wrapper FP16_UnfusedOptimizer (#7515)"), std::string::npos) << moved;
+  EXPECT_EQ(moved.find("#7665"), std::string::npos) << moved;
+}
+
+TEST(list, of_behaviours_has_the_values_of_the_release_that_is_asked_for) {
+  const auto value = [](const std::string& as_of, const std::string& name) {
+    for (const json& row : json_of(run({"list", "behaviours", "--as-of", as_of, "--json"}).out))
+      if (row["switch"] == name) return row["at " + as_of].get<std::string>();
+    return std::string();
+  };
+  EXPECT_EQ(value("0.18.2", "stage12_accumulator"), "split_tests_AV");
+  EXPECT_EQ(value("0.18.3", "stage12_accumulator"), "split_tests_L");
+  const Outcome unknown = run({"list", "behaviours", "--as-of", "0.20.0"});
+  EXPECT_EQ(unknown.code, tool::bad_input);
+  EXPECT_NE(unknown.err.find("--as-of: unknown release or change \"0.20.0\""), std::string::npos) << unknown.err;
 }
 
 TEST(list, of_buffers_is_there) { EXPECT_GT(json_of(run({"list", "buffers", "--json"}).out).size(), 5u); }

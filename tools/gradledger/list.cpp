@@ -19,13 +19,12 @@ Table engine_table() {
   return out;
 }
 
-Table behaviour_table() {
-  const auto at_head = resolve_behaviour(AsOf{});
-  Table out{{"switch", "values (since)", "at head", "meaning"}};
+Table behaviour_table(const std::string& as_of, const Behaviour& behaviour) {
+  Table out{{"switch", "values (since)", "at " + as_of, "meaning"}};
   for (const SwitchInfo& s : switches()) {
     std::string values;
     for (const SwitchInfo::Value& v : s.values) values += fmt::format("{}{} ({})", values.empty() ? "" : ", ", v.name, v.since);
-    out.push_back({std::string(s.name), values, std::string(switch_value(*at_head, s.name)), std::string(s.meaning)});
+    out.push_back({std::string(s.name), values, std::string(switch_value(behaviour, s.name)), std::string(s.meaning)});
   }
   return out;
 }
@@ -36,13 +35,33 @@ Table finding_table() {
   return out;
 }
 
+// "offload_keep gate_ga (#7967)" for each switch that the change moved.
+void append_moves(const ChangeInfo& change, std::string& to) {
+  for (const SwitchInfo& s : switches())
+    for (const SwitchInfo::Value& v : s.values)
+      if (v.since == change.name) to += fmt::format("{}{} {} ({})", to.empty() ? "" : "; ", s.name, v.name, change.name);
+}
+
+// The first run of releases stands for all changes up to it.
 Table release_table() {
-  Table out{{"releases", "changes contained"}};
+  Table out{{"releases", "adds", "moves"}};
+  std::size_t next = 0;
   for (const ReleaseInfo& r : releases()) {
-    std::string contained;
-    for (std::size_t i = 0; i < r.changes; ++i) contained += fmt::format("{}{}", i ? ", " : "", changes()[i].name);
-    out.push_back({r.first == r.last ? std::string(r.first) : fmt::format("{} to {}", r.first, r.last), contained});
+    const std::size_t first = next;
+    std::string adds, moves;
+    for (; next <= static_cast<std::size_t>(r.newest); ++next) {
+      if (out.size() > 1) adds += fmt::format("{}{}", next > first ? ", " : "", changes()[next].name);
+      append_moves(changes()[next], moves);
+    }
+    if (out.size() == 1) adds = fmt::format("{} to {}", changes()[first].name, changes()[next - 1].name);
+    out.push_back({r.first == r.last ? std::string(r.first) : fmt::format("{} to {}", r.first, r.last), adds, moves.empty() ? "nothing" : moves});
   }
+  return out;
+}
+
+Table change_table() {
+  Table out{{"change", "first release", "what it did"}};
+  for (const ChangeInfo& c : changes()) out.push_back({std::string(c.name), first_release(c.change), std::string(c.moved)});
   return out;
 }
 
@@ -61,10 +80,16 @@ Table exit_code_table() {
 }  // namespace
 
 int list(const std::string& what, const Options& options) {
+  const auto behaviour = resolve_behaviour(AsOf{options.as_of, {}});
+  if (!behaviour) {
+    complain({"--as-of", behaviour.error().message});
+    return bad_input;
+  }
   const Table table = what == "engines"      ? engine_table()
-                      : what == "behaviours" ? behaviour_table()
+                      : what == "behaviours" ? behaviour_table(options.as_of, *behaviour)
                       : what == "findings"   ? finding_table()
                       : what == "releases"   ? release_table()
+                      : what == "changes"    ? change_table()
                       : what == "buffers"    ? buffer_table()
                                              : exit_code_table();
   if (options.json) {

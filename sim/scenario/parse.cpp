@@ -5,6 +5,7 @@
 #include <set>
 
 #include "sim/base/limits.h"
+#include "sim/scenario/catalogue.h"
 #include "sim/scenario/config_json.h"
 #include "sim/scenario/gradients_json.h"
 #include "sim/scenario/json_reader.h"
@@ -36,6 +37,7 @@ class Reader {
     if (!printable(out_.name)) return InputError{"/name", "holds a control character; expected a name that can be printed"};
     out_.note = document_.value("note", "");
     out_.source = document_.value("source", std::vector<std::string>{});
+    if (Problem problem = read_covers()) return problem;
     out_.twin_of = document_.value("twin_of", "");
     out_.world_size = document_["world_size"];
     const json& parameters = document_["parameters"];
@@ -60,6 +62,17 @@ class Reader {
       out_.parameters.push_back(std::move(parameter));
     }
     if (total == 0) return InputError{"/parameters", "have no elements; expected at least one"};
+    return std::nullopt;
+  }
+
+  Problem read_covers() {
+    out_.covers = document_.value("covers", std::vector<std::string>{});
+    std::set<std::string> seen;
+    for (std::size_t i = 0; i < out_.covers.size(); ++i) {
+      const std::string where = "/covers/" + std::to_string(i);
+      if (const auto entry = entry_named(out_.covers[i], where); !entry) return entry.error();
+      if (!seen.insert(out_.covers[i]).second) return InputError{where, "names " + json(out_.covers[i]).dump() + " again; expected each entry once"};
+    }
     return std::nullopt;
   }
 

@@ -153,6 +153,7 @@ struct Scenario {
   std::string name;
   std::string note;
   std::vector<std::string> source;
+  std::vector<std::string> covers;  // ids of entries of the catalogue
   std::string twin_of;  // the file, relative to this one, of the scenario that this one differs from in one thing
   std::uint32_t world_size = 1;
   std::vector<Parameter> parameters;

@@ -142,6 +142,7 @@ ordered_json to_json(const Scenario& scenario) {
   out["name"] = scenario.name;
   if (!scenario.note.empty()) out["note"] = scenario.note;
   if (!scenario.source.empty()) out["source"] = scenario.source;
+  if (!scenario.covers.empty()) out["covers"] = scenario.covers;
   if (!scenario.twin_of.empty()) out["twin_of"] = scenario.twin_of;
   out["world_size"] = scenario.world_size;
   out["parameters"] = ordered_json::array();

@@ -25,6 +25,13 @@ TEST(bad_names, that_cannot_be_printed_are_refused) {
   EXPECT_TRUE(testing::read(small_document_with("/parameters/1/name", "sch\xc3\xb6n, \"v\" / ~")));
 }
 
+TEST(bad_covers, of_no_entry_or_of_one_twice_are_refused) {
+  expect_refused(small_document_with("/covers", {"live-1", "catalogue-99"}), "/covers/1",
+                 "names no entry: \"catalogue-99\"; expected one of those that \"gradledger list entries\" prints; did you mean");
+  expect_refused(small_document_with("/covers", {"live-1", "zoo-7", "live-1"}), "/covers/2", "names \"live-1\" again; expected each entry once");
+  EXPECT_TRUE(testing::read(small_document_with("/covers", {"live-1", "zoo-seed"})));
+}
+
 TEST(bad_parameters, without_elements_are_refused_unless_another_has_some) {
   expect_refused(small_document_with("/parameters", {{{"name", "w"}, {"numel", 0}}, {{"name", "v"}, {"numel", 0}}}), "/parameters", "expected at least one");
   EXPECT_TRUE(testing::read(small_document_with("/parameters/0/numel", 0)));

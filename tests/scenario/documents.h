@@ -57,6 +57,7 @@ inline json every_key_of_a_configuration() {
     "name": "every key of a configuration",
     "note": "A note with \"quotes\", a tab\t, an umlaut \u00e4 and a line\nbreak.",
     "source": ["deepspeedai/DeepSpeed#7981", "elsewhere"],
+    "covers": ["catalogue-1", "live-5b"],
     "twin_of": "its-twin",
     "world_size": 4,
     "parameters": [{"name": "w/0~x", "numel": 30}, {"name": "w1", "numel": 0, "used_by": "micro_batch < 2 and rank != 1"}, {"name": "w2", "numel": 13, "used_by": "micro_batch == last"}],

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/hash.h"
+#include "sim/scenario/catalogue.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/timeline.h"
 
@@ -22,6 +23,7 @@ class RandomScenario {
     out_.name = name();
     if (coin()) out_.note = word();
     for (std::uint32_t i = below(3); i > 0; --i) out_.source.push_back(word());
+    if (coin()) out_.covers = {std::string(catalogue()[below(static_cast<std::uint32_t>(catalogue().size()))].id)};
     if (coin()) out_.twin_of = word();
     out_.world_size = 1 + below(5);
     for (std::uint32_t i = 0, n = 1 + below(4); i < n; ++i)

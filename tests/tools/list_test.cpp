@@ -4,6 +4,7 @@
 #include "ref/finding.h"
 #include "sim/engine/behaviour.h"
 #include "sim/engine/engine.h"
+#include "sim/scenario/catalogue.h"
 #include "sim/scenario/history.h"
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
@@ -23,6 +24,7 @@ TEST(list, has_a_row_for_each_thing_as_text_and_as_json) {
                                                                                   {"findings", ref::finding_classes().size()},
                                                                                   {"changes", changes().size()},
                                                                                   {"releases", releases().size()},
+                                                                                  {"entries", catalogue().size()},
                                                                                   {"exit-codes", tool::exit_codes.size()}}) {
     SCOPED_TRACE(what);
     const Outcome text = run({"list", what}), as_json = run({"list", what, "--json"});
@@ -63,6 +65,14 @@ TEST(list, of_behaviours_has_the_values_of_the_release_that_is_asked_for) {
   const Outcome unknown = run({"list", "behaviours", "--as-of", "0.20.0"});
   EXPECT_EQ(unknown.code, tool::bad_input);
   EXPECT_NE(unknown.err.find("--as-of: unknown release or change \"0.20.0\""), std::string::npos) << unknown.err;
+}
+
+TEST(list, of_entries_has_every_id_once_and_every_number_of_the_catalogue) {
+  std::set<std::string> ids;
+  for (const json& row : json_of(run({"list", "entries", "--json"}).out)) EXPECT_TRUE(ids.insert(row["entry"]).second) << row["entry"];
+  for (int i = 1; i <= 42; ++i) EXPECT_TRUE(ids.contains("catalogue-" + std::to_string(i))) << i;
+  for (int i = 1; i <= 20; ++i) EXPECT_TRUE(ids.contains("live-" + std::to_string(i))) << i;
+  EXPECT_TRUE(ids.contains("live-5b"));
 }
 
 TEST(list, of_buffers_is_there) { EXPECT_GT(json_of(run({"list", "buffers", "--json"}).out).size(), 5u); }

@@ -4,6 +4,7 @@
 #include "ref/finding.h"
 #include "sim/engine/buffers.h"
 #include "sim/engine/engine.h"
+#include "sim/scenario/catalogue.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
 
@@ -71,6 +72,13 @@ Table buffer_table() {
   return out;
 }
 
+Table entry_table() {
+  Table out{{"entry", "title", "origin", "expected", "evidence"}};
+  for (const Entry& e : catalogue())
+    out.push_back({std::string(e.id), std::string(e.title), std::string(e.origin), classes_text(e), e.evidence == Evidence::recorded ? "recorded" : "read"});
+  return out;
+}
+
 Table exit_code_table() {
   Table out{{"code", "meaning"}};
   for (const ExitCodeInfo& e : exit_codes) out.push_back({fmt::format("{}", static_cast<int>(e.code)), std::string(e.meaning)});
@@ -91,6 +99,7 @@ int list(const std::string& what, const Options& options) {
                       : what == "releases"   ? release_table()
                       : what == "changes"    ? change_table()
                       : what == "buffers"    ? buffer_table()
+                      : what == "entries"    ? entry_table()
                                              : exit_code_table();
   if (options.json) {
     nlohmann::ordered_json out = nlohmann::ordered_json::array();

@@ -99,9 +99,9 @@ int run(int argc, char** argv) {
   add_common(gate_verb, options);
 
   CLI::App* list_verb = app.add_subcommand("list", "What gradledger knows");
-  list_verb->add_option("WHAT", what, "engines, behaviours, changes, releases, findings, buffers or exit-codes")
+  list_verb->add_option("WHAT", what, "engines, behaviours, changes, releases, findings, buffers, entries or exit-codes")
       ->required()
-      ->check(CLI::IsMember({"engines", "behaviours", "changes", "releases", "findings", "buffers", "exit-codes"}));
+      ->check(CLI::IsMember({"engines", "behaviours", "changes", "releases", "findings", "buffers", "entries", "exit-codes"}));
   list_verb->add_flag("--json", options.json, "JSON instead of text");
   list_verb->add_option("--as-of", options.as_of, "behaviours: the values at this release or change")->capture_default_str();
 

@@ -1,0 +1,127 @@
+#include "sim/scenario/catalogue.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/scenario/spelling.h"
+
+namespace gradledger {
+namespace {
+
+constexpr auto recorded = Evidence::recorded, read = Evidence::read;
+
+// Fixed by a change; then live at head; then reports of users and of other projects, by the number that they have in our collection.
+constexpr Entry entries[] = {
+    {"catalogue-1", "host accumulator left unused at gradient_accumulation_steps 1", "#7981", recorded, {"offload-loss"}, ""},
+    {"catalogue-2", "host accumulator stored by the first micro-batch alone", "#7967", recorded, {"offload-loss"}, ""},
+    {"catalogue-3", "the counter's new start and the store condition that came with it", "#6550", recorded, {"offload-loss"}, ""},
+    {"catalogue-4", "BF16_Optimizer reduces before it accumulates", "#7985", recorded, {"boundary-leak"}, ""},
+    {"catalogue-5", "stages 1 and 2 test the wrong list for emptiness", "#7509, #7665", recorded, {"discarded-gradient", "engine-error"}, ""},
+    {"catalogue-6", "a coalesced block reduces once and loses nothing", "#7992", recorded, {}, ""},
+    {"catalogue-7", "scale_wrt_gas false is ignored by the output hook", "#7724", recorded, {"wrong-scale"}, ""},
+    {"catalogue-8", "every pipeline stage divides by gradient_accumulation_steps", "#8154", read, {"wrong-scale"}, ""},
+    {"catalogue-9", "stage 0 bf16 does not zero its gradients, and divides by a scale that was never applied", "#7839", recorded, {"stale-gradient", "wrong-scale"}, ""},
+    {"catalogue-10", "the low-precision gradients are reduced, the fp32 buffer is stepped", "#5170", read, {"missing-reduction"}, ""},
+    {"catalogue-11", "FP16_Optimizer returns before the update whether there is an overflow or not", "#7645", read, {"wrong-skip"}, ""},
+    {"catalogue-12", "stage 1 keeps the overflow flag to the rank that saw it", "#7580", read, {"wrong-skip"}, ""},
+    {"catalogue-13", "bf16 gradients are not searched for infinities", "#6976, #8035", read, {"nonfinite-missed"}, ""},
+    {"catalogue-14", "the reported norm is unscaled with the loss scale of the next step", "#2695", read, {"wrong-norm"}, ""},
+    {"catalogue-15", "masking an infinite norm makes it NaN", "#7171", read, {"wrong-norm"}, ""},
+    {"catalogue-16", "clipping has no effect in bf16", "#3166, #3790", read, {"wrong-norm"}, ""},
+    {"catalogue-17", "the clip coefficient is bounded from the wrong side", "#5150", read, {"wrong-norm"}, ""},
+    {"catalogue-18", "a gradient that the user replaced keeps its old norm", "#7302", read, {"wrong-norm"}, ""},
+    {"catalogue-19", "a missing gradient shifts what follows it in the flat partition", "#545", read, {"misplaced-shard"}, ""},
+    {"catalogue-20", "parameters without a gradient are pushed to the bucket", "#1273", read, {"engine-error"}, ""},
+    {"catalogue-21", "an unused parameter has no norm to add up", "#861, #1039", read, {"engine-error"}, ""},
+    {"catalogue-22", "the pipeline engine does not tell the optimizer of the boundary", "#1264", read, {"discarded-gradient"}, ""},
+    {"catalogue-23", "stage 1 with fp32 accumulation buckets param.grad, which is gone", "#4084", read, {"engine-error"}, ""},
+    {"catalogue-24", "bf16 defaults to an accumulation dtype that ZeRO refuses", "#2512, #2566", read, {"engine-error"}, ""},
+    {"catalogue-25", "BF16_Optimizer binds the master gradient once, not at every step", "#6485", read, {"stale-gradient"}, ""},
+    {"catalogue-26", "the whole bucket buffer is averaged, filled or not", "#5268", read, {"unwritten-memory"}, ""},
+    {"catalogue-27", "expert gradients are divided twice, or by the wrong group", "#4957, #5259, #6546", read, {"wrong-scale"}, ""},
+    {"catalogue-28", "stage 0 with sequence parallelism divides by the whole world", "#5555", read, {"wrong-scale"}, ""},
+    {"catalogue-29", "stage 3 multiplies by a predivide factor that it never divided by", "#3630", read, {"wrong-scale"}, ""},
+    {"catalogue-30", "clearing a bucket resets the index of the buffer in flight", "#7371, #7805", read, {"stream-race"}, ""},
+    {"catalogue-31", "the bucket is refilled while its reduction still reads it", "#5606", read, {"stream-race"}, ""},
+    {"catalogue-32", "the reduction waits for one of several producing streams", "#8080", read, {"stream-race"}, ""},
+    {"catalogue-33", "stage 3 waits for the default stream instead of the current one", "#7898", read, {"stream-race"}, ""},
+    {"catalogue-34", "every phase of a re-entrant backward counts as a micro-batch", "#7780", read, {"duplicated-gradient"}, ""},
+    {"catalogue-35", "an extra-large parameter is recorded under the wrong dtype", "#7660", read, {"missing-reduction"}, ""},
+    {"catalogue-36", "a tied parameter is pushed once for each of its uses", "#7534", read, {"duplicated-gradient"}, ""},
+    {"catalogue-37", "parameters without elements take part in buckets", "#5868, #7789, #8280", read, {"engine-error"}, ""},
+    {"catalogue-38", "stage 3 rounds to the model dtype before it accumulates in fp32", "#8056", read, {"rounding-excess"}, ""},
+    {"catalogue-39", "the norm is summed over the world a second time", "#551", read, {"wrong-norm"}, ""},
+    {"catalogue-40", "no division by gradient_accumulation_steps inside no_sync", "#6675, #7665", read, {"wrong-scale"}, ""},
+    {"catalogue-41", "unmanaged accumulation with offload and parameters that a window leaves out", "#8184, #8203, #8217, #8225", recorded, {"stale-gradient"}, ""},
+    {"catalogue-42", "low-precision gradients are cleared in the hook, without effect on any figure", "#5328, #6508", read, {}, ""},
+
+    {"live-1", "fp16 at stage 0: the step divides by a loss scale that was never applied", "#8393", recorded, {"wrong-scale"}, ""},
+    {"live-2", "stage 1 with an accumulation dtype of its own throws the reduced values away", "", recorded, {"missing-reduction"}, ""},
+    {"live-3", "stage 1 with overlap never reduces a parameter that the boundary backward leaves out", "", read, {"missing-reduction"}, ""},
+    {"live-4", "a second boundary backward with offload loses the first and adds earlier windows", "open-instruct#1498", recorded, {"offload-loss", "stale-gradient"}, ""},
+    {"live-5", "stages 1 and 2 with offload keep the slices of parameters that a window leaves out", "", recorded, {"stale-gradient"}, ""},
+    {"live-5b", "stage 3 keeps the partitions of parameters that a window leaves out", "", recorded, {"stale-gradient"}, ""},
+    {"live-6", "stage 3 without reduce_scatter divides twice where the predivide factor is the world size", "", recorded, {"wrong-scale"}, ""},
+    {"live-7", "stage 3: of two backwards without a forward between them the second overwrites the first", "#7780", recorded, {"discarded-gradient"}, ""},
+    {"live-8", "BF16_Optimizer counts a graph's first backward twice when the graph is run again", "", read, {"duplicated-gradient"}, ""},
+    {"live-9", "a step that doubles the loss scale divides its own gradient by the new one", "", read, {"wrong-scale"}, ""},
+    {"live-10", "two forwards, then two direct backwards: the second is never reduced", "", recorded, {"engine-error"}, ""},
+    {"live-11", "stage 2 accumulates in the model dtype whatever grad_accum_dtype says", "", recorded, {"rounding-excess"}, ""},
+    {"live-12", "nested outputs are divided by gradient_accumulation_steps once each, paths around them never", "", read, {"wrong-scale"}, ""},
+    {"live-13", "reduction by sum multiplies what was reduced before at every further boundary", "", recorded, {"duplicated-gradient"}, ""},
+    {"live-14", "a coalesced block that an exception ends; a second step with offload applies the first again", "", recorded, {"deadlock", "stale-gradient"}, ""},
+    {"live-15", "FP16_UnfusedOptimizer reports the norm with the loss scale in it", "#8588", recorded, {"wrong-norm"}, ""},
+    {"live-16", "boundary set to true, false, true in one window at stages 1 and 2", "", recorded, {"discarded-gradient"}, ""},
+    {"live-17", "two coalesced blocks, or one and a boundary backward, before one step at stages 1 and 2", "", recorded, {"discarded-gradient"}, ""},
+    {"live-18", "a coalesced block without a boundary: the step is skipped and says nothing", "", recorded, {"discarded-gradient"}, ""},
+    {"live-19", "stage 1: boundary backwards inside no_sync with overlap push a parameter twice", "", recorded, {"engine-error"}, ""},
+    {"live-20", "unmanaged accumulation: a second step raises, and so does everything after it", "", recorded, {"engine-error"}, ""},
+
+    {"zoo-seed", "one set of reductions for several backwards", "#7992", recorded, {}, ""},
+    {"zoo-1", "stage 2 with offload keeps the last of several backwards", "#7981", recorded, {"offload-loss"}, ""},
+    {"zoo-2", "the boundary micro-batch of BF16_Optimizer stays on its rank", "#7985", recorded, {"boundary-leak"}, ""},
+    {"zoo-3", "manual accumulation at gradient_accumulation_steps 1 keeps the last backward", "open-instruct#1498", recorded, {"discarded-gradient"}, ""},
+    {"zoo-4", "stage 2 with offload: first and last micro-batch alone, by the counter's new start", "#6550", recorded, {"offload-loss"}, ""},
+    {"zoo-6", "parameters without a gradient leave holes in the flat partition", "#545", read, {"misplaced-shard"}, ""},
+    {"zoo-7", "stage 0 bf16: gradients are reduced after they were moved elsewhere", "#5170", read, {"missing-reduction"}, ""},
+    {"zoo-8", "stage 0 bf16: every backward clears what the one before left", "#5154", read, {"discarded-gradient"}, ""},
+    {"zoo-9", "stage 0 bf16: gradients are carried over from step to step", "#7839", recorded, {"stale-gradient"}, ""},
+    {"zoo-11", "the pipeline's boundary does not reach the optimizer", "#1264", read, {"discarded-gradient"}, ""},
+    {"zoo-12", "the compute stream does not wait for the reduction of the bucket that it refills", "#5606", read, {"stream-race"}, ""},
+    {"zoo-13", "the next bucket is written over the one in flight", "#5545", read, {"stream-race"}, ""},
+    {"zoo-14", "two runs of one script with overlap disagree", "#5523", read, {"stream-race"}, ""},
+    {"zoo-16", "the index of the two bucket buffers is reset with a reduction in flight", "#7805", read, {"stream-race"}, ""},
+    {"zoo-17", "communication buffers are released while a collective uses them", "#7965", read, {"stream-race"}, ""},
+    {"zoo-18", "hooks write from several streams, and the reduction waits for one", "#8080", read, {"stream-race"}, ""},
+    {"zoo-19", "the default stream is waited for, another one produces", "#7898", read, {"stream-race"}, ""},
+    {"zoo-21", "expert gradients are averaged over the wrong group", "#5618", read, {"wrong-scale"}, ""},
+    {"zoo-22", "an optimizer that needs whole matrices gets its slice of the reduced gradient", "#7878", read, {"missing-reduction"}, ""},
+    {"zoo-23", "unmanaged accumulation with a boundary that is set by hand", "#8184", read, {"discarded-gradient"}, ""},
+    {"zoo-137", "two counters decide on one boundary, and a window is cut short", "accelerate#3552", read, {"discarded-gradient"}, ""},
+    {"zoo-138", "stage 2 gets worse with every further accumulation step", "accelerate#3877", read, {"discarded-gradient"}, ""},
+    {"zoo-139", "two counters decide on one boundary, with offload", "lightning#6170", read, {"offload-loss"}, ""},
+};
+
+}  // namespace
+
+std::span<const Entry> catalogue() { return entries; }
+
+std::string classes_text(const Entry& entry) {
+  std::string out;
+  for (const std::string_view name : entry.classes)
+    if (!name.empty()) out += (out.empty() ? "" : ", ") + std::string(name);
+  return out.empty() ? "clean" : out;
+}
+
+Result<const Entry*> entry_named(std::string_view id, std::string_view where) {
+  const auto found = std::find_if(std::begin(entries), std::end(entries), [&](const Entry& e) { return e.id == id; });
+  if (found != std::end(entries)) return &*found;
+  std::vector<std::string> known;
+  for (const Entry& e : entries) known.emplace_back(e.id);
+  return InputError{std::string(where), "names no entry: " + nlohmann::json(id).dump() + "; expected one of those that \"gradledger list entries\" prints" +
+                                            suggestion(id, known)};
+}
+
+}  // namespace gradledger

@@ -53,7 +53,7 @@ constexpr Entry entries[] = {
     {"catalogue-37", "parameters without elements take part in buckets", "#5868, #7789, #8280", read, {"engine-error"}, ""},
     {"catalogue-38", "stage 3 rounds to the model dtype before it accumulates in fp32", "#8056", read, {"rounding-excess"}, ""},
     {"catalogue-39", "the norm is summed over the world a second time", "#551", read, {"wrong-norm"}, ""},
-    {"catalogue-40", "no division by gradient_accumulation_steps inside no_sync", "#6675, #7665", read, {"wrong-scale"}, ""},
+    {"catalogue-40", "no division by gradient_accumulation_steps inside no_sync", "#6675, #7665", read, {"duplicated-gradient", "wrong-scale"}, ""},
     {"catalogue-41", "unmanaged accumulation with offload and parameters that a window leaves out", "#8184, #8203, #8217, #8225", recorded, {"stale-gradient"}, ""},
     {"catalogue-42", "low-precision gradients are cleared in the hook, without effect on any figure", "#5328, #6508", read, {}, ""},
 
@@ -64,7 +64,7 @@ constexpr Entry entries[] = {
     {"live-5", "stages 1 and 2 with offload keep the slices of parameters that a window leaves out", "", recorded, {"stale-gradient"}, ""},
     {"live-5b", "stage 3 keeps the partitions of parameters that a window leaves out", "", recorded, {"stale-gradient"}, ""},
     {"live-6", "stage 3 without reduce_scatter divides twice where the predivide factor is the world size", "", recorded, {"wrong-scale"}, ""},
-    {"live-7", "stage 3: of two backwards without a forward between them the second overwrites the first", "#7780", recorded, {"discarded-gradient"}, ""},
+    {"live-7", "stage 3: of two backwards without a forward between them the second overwrites the first", "#7780", recorded, {"discarded-gradient", "offload-loss"}, ""},
     {"live-8", "BF16_Optimizer counts a graph's first backward twice when the graph is run again", "", read, {"duplicated-gradient"}, ""},
     {"live-9", "a step that doubles the loss scale divides its own gradient by the new one", "", read, {"wrong-scale"}, ""},
     {"live-10", "two forwards, then two direct backwards: the second is never reduced", "", recorded, {"engine-error"}, ""},
@@ -73,7 +73,7 @@ constexpr Entry entries[] = {
     {"live-13", "reduction by sum multiplies what was reduced before at every further boundary", "", recorded, {"duplicated-gradient"}, ""},
     {"live-14", "a coalesced block that an exception ends; a second step with offload applies the first again", "", recorded, {"deadlock", "stale-gradient"}, ""},
     {"live-15", "FP16_UnfusedOptimizer reports the norm with the loss scale in it", "#8588", recorded, {"wrong-norm"}, ""},
-    {"live-16", "boundary set to true, false, true in one window at stages 1 and 2", "", recorded, {"discarded-gradient"}, ""},
+    {"live-16", "boundary set to true, false, true in one window at stages 1 and 2", "", recorded, {"discarded-gradient", "offload-loss", "stale-gradient"}, ""},
     {"live-17", "two coalesced blocks, or one and a boundary backward, before one step at stages 1 and 2", "", recorded, {"discarded-gradient"}, ""},
     {"live-18", "a coalesced block without a boundary: the step is skipped and says nothing", "", recorded, {"discarded-gradient"}, ""},
     {"live-19", "stage 1: boundary backwards inside no_sync with overlap push a parameter twice", "", recorded, {"engine-error"}, ""},
@@ -87,7 +87,7 @@ constexpr Entry entries[] = {
     {"zoo-6", "parameters without a gradient leave holes in the flat partition", "#545", read, {"misplaced-shard"}, ""},
     {"zoo-7", "stage 0 bf16: gradients are reduced after they were moved elsewhere", "#5170", read, {"missing-reduction"}, ""},
     {"zoo-8", "stage 0 bf16: every backward clears what the one before left", "#5154", read, {"discarded-gradient"}, ""},
-    {"zoo-9", "stage 0 bf16: gradients are carried over from step to step", "#7839", recorded, {"stale-gradient"}, ""},
+    {"zoo-9", "stage 0 bf16: gradients are carried over from step to step", "#7839", recorded, {"stale-gradient", "wrong-scale"}, ""},
     {"zoo-11", "the pipeline's boundary does not reach the optimizer", "#1264", read, {"discarded-gradient"}, ""},
     {"zoo-12", "the compute stream does not wait for the reduction of the bucket that it refills", "#5606", read, {"stream-race"}, ""},
     {"zoo-13", "the next bucket is written over the one in flight", "#5545", read, {"stream-race"}, ""},
@@ -101,7 +101,7 @@ constexpr Entry entries[] = {
     {"zoo-23", "unmanaged accumulation with a boundary that is set by hand", "#8184", read, {"discarded-gradient"}, ""},
     {"zoo-137", "two counters decide on one boundary, and a window is cut short", "accelerate#3552", read, {"discarded-gradient"}, ""},
     {"zoo-138", "stage 2 gets worse with every further accumulation step", "accelerate#3877", read, {"discarded-gradient"}, ""},
-    {"zoo-139", "two counters decide on one boundary, with offload", "lightning#6170", read, {"offload-loss"}, ""},
+    {"zoo-139", "two counters decide on one boundary, with offload", "lightning#6170", read, {"offload-loss", "stale-gradient"}, ""},
 };
 
 }  // namespace

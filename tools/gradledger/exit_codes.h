@@ -15,7 +15,7 @@ struct ExitCodeInfo {
 
 inline constexpr std::array<ExitCodeInfo, 5> exit_codes{{
     {clean, "clean: no findings; gate: every scenario as expected"},
-    {findings, "findings; gate: a scenario is not as expected"},
+    {findings, "findings; gate: a scenario is not as expected; coverage: an entry is open, or the page is out of date"},
     {bad_input, "bad input: an option, a file or a scenario is not right"},
     {internal_error, "internal error: a bug in gradledger"},
     {unavailable, "not available: needs a GPU, or more memory than the machine or --memory-limit has"},

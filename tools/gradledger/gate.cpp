@@ -7,35 +7,13 @@
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/expectations.h"
 #include "tools/gradledger/report.h"
+#include "tools/gradledger/scenario_files.h"
 #include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Files as given, each once; folders searched for *.json, leaving out schemas and gradient tables.
-Result<std::vector<fs::path>> scenario_files(const std::vector<std::string>& paths) {
-  std::set<fs::path> files;
-  for (const std::string& path : paths) {
-    std::error_code failed;
-    if (!fs::exists(path, failed)) return InputError{path, "does not exist; expected a scenario file or a folder"};
-    if (!fs::is_directory(path, failed)) {
-      files.insert(fs::path(path).lexically_normal());
-      continue;
-    }
-    fs::recursive_directory_iterator at(path, failed);
-    for (; !failed && at != fs::recursive_directory_iterator(); at.increment(failed)) {
-      const std::string name = at->path().filename().string();
-      std::error_code unreadable;  // a link in circles is no file
-      if (at->is_regular_file(unreadable) && name.ends_with(".json") && !name.ends_with(".schema.json") && !name.ends_with(".gradients.json"))
-        files.insert(at->path().lexically_normal());
-    }
-    if (failed) return InputError{path, "cannot be searched: " + failed.message()};
-  }
-  if (files.empty()) return InputError{paths.front(), "holds no scenario; a gate over nothing does not pass"};
-  return std::vector<fs::path>(files.begin(), files.end());
-}
 
 struct Outcome {
   std::string name;

@@ -63,6 +63,15 @@ void add_common(CLI::App* verb, Options& options) {
       ->capture_default_str();
 }
 
+CLI::App* add_coverage(CLI::App& app, Options& options, std::string& folder) {
+  CLI::App* verb = app.add_subcommand("coverage", "Hold a corpus against the catalogue of known defects");
+  verb->add_option("FOLDER", folder, "Folder of scenarios")->capture_default_str();
+  add_common(verb, options);
+  verb->add_option("--write", options.write_page, "Write the page to this file");
+  verb->add_option("--check", options.check_page, "Fail where this page is out of date");
+  return verb;
+}
+
 // A file that is opened while standard output is closed would become standard output.
 void occupy_standard_streams() {
   while (true) {
@@ -98,6 +107,9 @@ int run(int argc, char** argv) {
   gate_verb->add_option("PATH", paths, "Scenario files, or folders of them")->required();
   add_common(gate_verb, options);
 
+  std::string folder = "scenarios";
+  CLI::App* coverage_verb = add_coverage(app, options, folder);
+
   CLI::App* list_verb = app.add_subcommand("list", "What gradledger knows");
   list_verb->add_option("WHAT", what, "engines, behaviours, changes, releases, findings, buffers, entries or exit-codes")
       ->required()
@@ -115,6 +127,7 @@ int run(int argc, char** argv) {
   }
   if (*replay_verb) return replay(paths, options);
   if (*gate_verb) return gate(paths, options);
+  if (*coverage_verb) return coverage(folder, options);
   return list(what, options);
 }
 

@@ -25,6 +25,7 @@ struct Options {
   std::string trace;                 // file to write
   std::string schedule = "seeded";   // seeded, round-robin, or a trace file whose decisions are replayed
   std::string producer = "host";
+  std::string write_page, check_page;  // coverage: files
   std::string as_of = "head";        // of a list
   std::uint64_t memory_limit = limits::memory_bytes_default;
   bool colour = false;               // decided by the terminal

@@ -10,6 +10,7 @@ namespace gradledger::tool {
 
 int replay(const std::vector<std::string>& files, const Options& options);
 int gate(const std::vector<std::string>& paths, const Options& options);
+int coverage(const std::string& folder, const Options& options);
 int list(const std::string& what, const Options& options);
 
 // One error, on standard error, in one form.

@@ -1,0 +1,52 @@
+// The corpus against the catalogue.
+#include <set>
+
+#include "ref/finding.h"
+#include "tests/docs/markdown.h"
+#include "tools/gradledger/coverage.h"
+
+namespace gradledger::testing {
+namespace {
+
+using tool::CoveringScenario;
+using tool::EntryCoverage;
+
+// Each scenario taken to report what it expects: tests/corpus holds it to that.
+const std::vector<CoveringScenario>& corpus() {
+  static const std::vector<CoveringScenario> scenarios = [] {
+    auto found = tool::covering_scenarios(source_folder / "scenarios", tool::Options{});
+    expects(found.ok(), "a corpus that covers entries");
+    return std::move(found).value();
+  }();
+  return scenarios;
+}
+
+const EntryCoverage& row_of(const std::vector<EntryCoverage>& rows, std::string_view id) {
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const EntryCoverage& r) { return r.entry->id == id; });
+  expects(found != rows.end(), "an entry of the catalogue");
+  return *found;
+}
+
+// What opens an entry: a scenario that is not as expected, a class that nothing reports, a twin that is missing, no scenario at all.
+TEST(coverage, opens_an_entry_whose_scenarios_do_not_show_it) {
+  const auto problem_after = [](auto&& change) {
+    std::vector<CoveringScenario> scenarios = corpus();
+    std::erase_if(scenarios, [&](CoveringScenario& s) { return s.covers.contains("catalogue-1") && change(s); });
+    return row_of(tool::coverage_of(scenarios), "catalogue-1").problem;
+  };
+  EXPECT_EQ(problem_after([](CoveringScenario&) { return false; }), "");
+  EXPECT_EQ(problem_after([](CoveringScenario&) { return true; }), "no scenario, and no reason for having none");
+  EXPECT_EQ(problem_after([](CoveringScenario& s) { return s.expected.empty(); }), "no clean twin");
+  EXPECT_EQ(problem_after([](CoveringScenario& s) { return !s.expected.empty(); }), "no scenario reports offload-loss");
+  const auto reporting = [&](const char* name, bool of_the_clean) {
+    return problem_after([&](CoveringScenario& s) {
+      if (s.expected.empty() == of_the_clean) s.reported = {name}, s.unmet = {std::string("not expected: ") + name};
+      return false;
+    });
+  };
+  EXPECT_NE(reporting("wrong-scale", false).find("not expected: wrong-scale"), std::string::npos);
+  EXPECT_NE(reporting("offload-loss", true).find("not expected: offload-loss"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gradledger::testing

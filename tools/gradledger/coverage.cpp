@@ -1,0 +1,150 @@
+#include "tools/gradledger/coverage.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "tools/gradledger/expectations.h"
+#include "tools/gradledger/scenario_files.h"
+
+namespace gradledger::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const std::set<std::string>& names) { return names.empty() ? "clean" : fmt::format("{}", fmt::join(names, ", ")); }
+
+std::set<std::string> classes_of(const Entry& entry) {
+  std::set<std::string> out;
+  for (const std::string_view name : entry.classes)
+    if (!name.empty()) out.insert(std::string(name));
+  return out;
+}
+
+CoveringScenario described(const Loaded& loaded, const fs::path& folder) {
+  CoveringScenario out;
+  out.path = loaded.path;
+  out.label = loaded.path.lexically_relative(folder.lexically_normal()).replace_extension().string();
+  out.covers.insert(loaded.scenario.covers.begin(), loaded.scenario.covers.end());
+  if (!loaded.scenario.twin_of.empty()) out.twin = (loaded.path.parent_path() / loaded.scenario.twin_of).lexically_normal();
+  for (const ExpectedFinding& finding : loaded.scenario.expect.findings) out.expected.insert(finding.finding);
+  out.reported = out.expected;
+  return out;
+}
+
+// A clean scenario that names a covering one as its twin, or is named by it, covers the same.
+void share_with_twins(std::vector<CoveringScenario>& all) {
+  std::map<fs::path, CoveringScenario*> by_path;
+  for (CoveringScenario& s : all) by_path[s.path] = &s;
+  std::vector<std::pair<CoveringScenario*, std::set<std::string>>> shared;
+  for (CoveringScenario& s : all) {
+    const auto twin = by_path.find(s.twin);
+    if (twin == by_path.end()) continue;
+    for (auto [from, to] : {std::pair{&s, twin->second}, std::pair{twin->second, &s}})
+      if (!from->expected.empty() && to->expected.empty()) shared.emplace_back(to, from->covers);
+  }
+  for (auto& [to, covers] : shared) to->covers.merge(covers);
+}
+
+// Why an entry is open.
+std::string problem_of(const EntryCoverage& row) {
+  const std::set<std::string> wanted = classes_of(*row.entry);
+  const bool covered = !row.defects.empty() || !row.clean.empty();
+  if (!covered) return row.entry->not_covered.empty() ? "no scenario, and no reason for having none" : "";
+  if (!row.entry->not_covered.empty()) return "has scenarios, and a reason for having none";
+  for (const auto* group : {&row.defects, &row.clean})
+    for (const CoveringScenario* s : *group)
+      if (!s->unmet.empty()) return s->label + ": " + s->unmet.front();
+  if (wanted.empty()) return row.defects.empty() ? "" : row.defects.front()->label + " reports " + text_of(row.reported);
+  for (const CoveringScenario* s : row.defects)
+    if (std::none_of(wanted.begin(), wanted.end(), [&](const std::string& name) { return s->reported.contains(name); }))
+      return s->label + " reports " + text_of(s->reported);
+  for (const std::string& name : wanted)
+    if (!row.reported.contains(name)) return "no scenario reports " + name;
+  return row.clean.empty() ? "no clean twin" : "";
+}
+
+std::string labels_of(const std::vector<const CoveringScenario*>& scenarios) {
+  std::string out;
+  for (const CoveringScenario* s : scenarios) out += (out.empty() ? "`" : ", `") + s->label + "`";
+  return out;
+}
+
+bool is_covered(const EntryCoverage& row) { return !row.defects.empty() || !row.clean.empty(); }
+
+}  // namespace
+
+Result<std::vector<CoveringScenario>> covering_scenarios(const fs::path& folder, const Options& options) {
+  const auto files = scenario_files({folder.string()});
+  if (!files) return files.error();
+  std::vector<CoveringScenario> out;
+  for (const fs::path& file : *files) {
+    const auto loaded = load(file, options);
+    if (!loaded) return loaded.error();
+    out.push_back(described(**loaded, folder));
+  }
+  share_with_twins(out);
+  std::erase_if(out, [](const CoveringScenario& s) { return s.covers.empty(); });
+  if (out.empty()) return InputError{folder.string(), "holds no scenario that covers an entry; expected some with the key \"covers\""};
+  return out;
+}
+
+std::optional<InputError> judge_all(std::vector<CoveringScenario>& scenarios, const Options& options) {
+  for (CoveringScenario& s : scenarios) {
+    const auto loaded = load(s.path, options);
+    if (!loaded) return loaded.error();
+    try {
+      const ref::Verdict verdict = judge(**loaded, options, nullptr);
+      s.reported.clear();
+      for (const ref::Finding& finding : verdict.findings) s.reported.insert(std::string(name_of(finding.finding)));
+      s.unmet = unmet(**loaded, verdict);
+    } catch (const ProgramsTooLarge&) {
+      return programs_too_large(**loaded, options);
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<EntryCoverage> coverage_of(const std::vector<CoveringScenario>& scenarios) {
+  std::vector<EntryCoverage> out;
+  for (const Entry& entry : catalogue()) {
+    EntryCoverage row{&entry, {}, {}, {}, ""};
+    for (const CoveringScenario& s : scenarios) {
+      if (!s.covers.contains(std::string(entry.id))) continue;
+      (s.expected.empty() ? row.clean : row.defects).push_back(&s);
+      row.reported.insert(s.reported.begin(), s.reported.end());
+    }
+    row.problem = problem_of(row);
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+std::string coverage_page(const std::vector<EntryCoverage>& rows) {
+  const auto covered = std::count_if(rows.begin(), rows.end(), is_covered);
+  const auto without = std::count_if(rows.begin(), rows.end(), [](const EntryCoverage& r) { return !is_covered(r) && r.problem.empty(); });
+  const auto open = std::count_if(rows.begin(), rows.end(), [](const EntryCoverage& r) { return !r.problem.empty(); });
+  std::string out = fmt::format(
+      "# Coverage\n\nWhich scenario shows which known defect. Made by `gradledger coverage scenarios --write docs/coverage.md`;\nwith `--check` the command fails where "
+      "this page is out of date. `gradledger list entries` prints the entries; a scenario names them with the key `covers`.\n\n"
+      "{} entries: {} covered by scenarios, {} not covered for a reason that is given, {} open.\n\n"
+      "* **evidence**: `recorded` where a run of the framework showed it, `read` where it follows from the framework's source or from a report alone.\n"
+      "* **expected**, **reported**: classes of [findings](findings.md). Every defective scenario reports one of those expected, all of them together report all.\n"
+      "* A **clean** scenario is the twin that has the repair, the other configuration or the right calls. It must report nothing.\n",
+      rows.size(), covered, without, open);
+  for (const auto& [prefix, heading] : {std::pair{"catalogue-", "Fixed by a change"}, std::pair{"live-", "At head"}, std::pair{"zoo-", "Reports"}}) {
+    out += fmt::format("\n## {}\n\n| entry | defect | origin | evidence | expected | reported | defective | clean | verdict |\n|---|---|---|---|---|---|---|---|---|\n", heading);
+    for (const EntryCoverage& row : rows)
+      if (row.entry->id.starts_with(prefix) && (is_covered(row) || !row.problem.empty()))
+        out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", row.entry->id, row.entry->title, row.entry->origin,
+                           row.entry->evidence == Evidence::recorded ? "recorded" : "read", classes_text(*row.entry), is_covered(row) ? text_of(row.reported) : "",
+                           labels_of(row.defects), labels_of(row.clean), row.problem.empty() ? "as expected" : "open: " + row.problem);
+  }
+  out += "\n## Not covered\n\n| entry | defect | origin | why |\n|---|---|---|---|\n";
+  for (const EntryCoverage& row : rows)
+    if (!is_covered(row) && row.problem.empty()) out += fmt::format("| {} | {} | {} | {} |\n", row.entry->id, row.entry->title, row.entry->origin, row.entry->not_covered);
+  return out;
+}
+
+}  // namespace gradledger::tool

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "ref/dtype_facts.h"
+#include "ref/overflow.h"
 
 namespace gradledger::ref {
 namespace {
@@ -26,7 +27,8 @@ std::uint64_t bits_at(const ObservedPiece& piece, std::size_t i) {
 }  // namespace
 
 PassJudge::PassJudge(const Scenario& scenario, const Timeline& timeline, Model& model, Model::Mode mode, double clipping)
-    : scenario_(scenario), timeline_(timeline), model_(model), mode_(mode), clipping_(clipping), rank_event_(scenario.world_size, 0) {}
+    : scenario_(scenario), timeline_(timeline), model_(model), mode_(mode), clipping_(clipping),
+      skipped_(windows_to_skip(scenario, timeline)), planted_(planted_windows(timeline)), rank_event_(scenario.world_size, 0) {}
 
 void PassJudge::observe(const Observation& o) {
   switch (o.role) {
@@ -38,6 +40,7 @@ void PassJudge::observe(const Observation& o) {
     case Role::applied_gradient: {
       cover(applied_, o);
       const Field& field = model_.reduced(o.event, o.at_end);
+      if (skipped_[model_.window(o.event, o.at_end)]) return compare(o, field, 0.0, 0.0);  // nothing of it is due
       double factor = 1.0, factor_error = 0.0;
       if (mode_ == Model::Mode::bounded) {
         const Rounding fp32{facts_of(Dtype::float32).unit_roundoff(), facts_of(Dtype::float32).tiny()};
@@ -79,10 +82,10 @@ void PassJudge::compare(const Observation& o, const Field& field, double factor,
       if (bounded) {
         bound = o.scale * (field.error[base + i] * factor + (std::abs(field.value[base + i]) + field.error[base + i]) * factor_error);
         if (factor_error > 0) bound += facts_of(piece.dtype).tiny();
-        if (!std::isfinite(expected) || !std::isfinite(bound)) {
-          ++statistics_.inconclusive;
-          continue;
-        }
+      }
+      if (!std::isfinite(expected) || !std::isfinite(bound)) {
+        ++statistics_.inconclusive;
+        continue;
       }
       const double error = std::abs(stored_[i] - expected);
       if (error <= bound) {
@@ -146,7 +149,7 @@ std::vector<ElementRange> PassJudge::holes(const Coverage* coverage) const {
 std::map<std::uint32_t, std::vector<ElementRange>> PassJudge::not_applied() const {
   std::map<std::uint32_t, std::vector<ElementRange>> out;
   for (std::uint32_t e = 0; e < timeline_.events.size(); ++e) {
-    if (timeline_.events[e].kind != EventKind::step || !timeline_.events[e].updates) continue;
+    if (timeline_.events[e].kind != EventKind::step || !timeline_.events[e].updates || planted_[timeline_.events[e].step]) continue;
     const auto covered = applied_.find(e);
     auto missing = holes(covered == applied_.end() ? nullptr : &covered->second);
     if (!missing.empty()) out[e] = std::move(missing);

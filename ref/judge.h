@@ -53,7 +53,8 @@ class PassJudge : public TraceSink {
   const std::vector<Mismatch>& mismatches() const { return mismatches_; }
   const JudgeStatistics& statistics() const { return statistics_; }
 
-  // Elements of the window's applied gradient that no rank applied, by step that must update. Precondition: the run is over.
+  // Elements of the window's applied gradient that no rank applied, by step that must update; with a planted value none must. Precondition:
+  // the run is over.
   std::map<std::uint32_t, std::vector<ElementRange>> not_applied() const;
   // Likewise for the reduced gradients that must exist after a documented boundary, by event.
   std::map<std::uint32_t, std::vector<ElementRange>> not_reduced() const;
@@ -72,6 +73,7 @@ class PassJudge : public TraceSink {
   Model& model_;
   Model::Mode mode_;
   double clipping_;
+  std::vector<bool> skipped_, planted_;    // by window
   std::vector<std::uint32_t> rank_event_;  // events done, by rank
   std::vector<Mismatch> mismatches_;
   JudgeStatistics statistics_;

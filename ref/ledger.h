@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ref/judge.h"
+#include "ref/overflow.h"
 #include "ref/probes.h"
 #include "sim/trace/producer.h"
 
@@ -44,7 +45,8 @@ struct LedgerRow {
 
 class Ledger {
  public:
-  Ledger(const Scenario& scenario, const Timeline& timeline, const ProbeRange& range) : scenario_(scenario), timeline_(timeline), range_(range) {}
+  Ledger(const Scenario& scenario, const Timeline& timeline, const ProbeRange& range)
+      : scenario_(scenario), timeline_(timeline), range_(range), skipped_(windows_to_skip(scenario, timeline)) {}
 
   void want(const SnapshotKey& key) { wanted_[key]; }
   bool wants(const SnapshotKey& key) const { return wanted_.contains(key); }
@@ -69,6 +71,7 @@ class Ledger {
   const Scenario& scenario_;
   const Timeline& timeline_;
   ProbeRange range_;
+  std::vector<bool> skipped_;  // by window: nothing of it is due in an applied gradient
   std::map<SnapshotKey, LedgerEntry> wanted_;
 };
 

@@ -17,7 +17,7 @@ namespace {
 class Naming {
  public:
   Naming(const Scenario& scenario, const Timeline& timeline, Evidence& evidence, Ledger& ledger, Verdict& verdict)
-      : scenario_(scenario), timeline_(timeline), evidence_(evidence), ledger_(ledger), verdict_(verdict) {}
+      : scenario_(scenario), timeline_(timeline), evidence_(evidence), ledger_(ledger), verdict_(verdict), skipped_(windows_to_skip(scenario, timeline)) {}
 
   void run() {
     verdict_.facts = std::move(evidence_.facts);
@@ -118,10 +118,12 @@ class Naming {
   }
 
   void name_entry(const LedgerEntry& entry) {
+    if (entry.role == Role::applied_gradient && skipped_[entry.step]) return;  // that it was applied at all is the finding
     const RowContext context = context_of(entry);
     bool balanced = true;
     for (const LedgerRow& row : ledger_.rows(entry)) {
       verdict_.inconclusive_rows += row.inconclusive;
+      if (!timeline_.planted.empty()) balanced = balanced && !row.inconclusive;
       for (Diagnosis& diagnosis : diagnose(row, entry.columns, context)) {
         balanced = false;
         record(entry, row, std::move(diagnosis));
@@ -315,6 +317,7 @@ class Naming {
   Evidence& evidence_;
   Ledger& ledger_;
   Verdict& verdict_;
+  std::vector<bool> skipped_;  // by window
 };
 
 }  // namespace

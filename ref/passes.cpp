@@ -62,10 +62,11 @@ void Passes::run(Verdict& verdict) {
 // Random, adversarial or given data, with every decision of the engine alive.
 void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   const std::uint64_t seed = hash_keys({options_.seed, scenario_.gradients.seed, static_cast<std::uint64_t>(kind)});
-  const auto source = value_source(scenario_, timeline_, kind, seed);
-  Model model(scenario_, timeline_, *source, Model::Mode::bounded);
+  const auto given = value_source(scenario_, timeline_, kind, seed);
+  const PlantedSource source(*given, timeline_);
+  Model model(scenario_, timeline_, source, Model::Mode::bounded);
   PassJudge values(scenario_, timeline_, model, Model::Mode::bounded, scenario_.gradient_clipping());
-  ParameterJudge parameters(scenario_, *source);
+  ParameterJudge parameters(scenario_, source);
   AgreementJudge agreement(scenario_.world_size);
   FactsSink facts(scenario_, timeline_);
   Tee tee;
@@ -76,7 +77,7 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   tee.add(&values);  // last: it forgets what is past
   RunOptions run;
   run.schedule = options_.schedule;
-  const RunSummary summary = producer_.run(*source, run, tee);
+  const RunSummary summary = producer_.run(source, run, tee);
   ++verdict.value_passes;
   add(verdict.values, values.statistics());
   add(verdict.parameters, parameters.statistics());
@@ -88,13 +89,14 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
 }
 
 void Passes::fingerprint_passes(Verdict& verdict) {
-  FingerprintSource source(timeline_, range_, options_.seed);
+  FingerprintSource fingerprint(timeline_, range_, options_.seed);
+  const PlantedSource source(fingerprint, timeline_);
   const Model::Mode mode = range_.dyadic ? Model::Mode::exact : Model::Mode::bounded;
   RunOptions run;
   run.linear = true;
-  const std::uint32_t passes = range_.dyadic ? source.passes() : 1;
+  const std::uint32_t passes = range_.dyadic ? fingerprint.passes() : 1;
   for (std::uint32_t pass = 0; pass < passes; ++pass) {
-    source.set_pass(pass);
+    fingerprint.set_pass(pass);
     Model model(scenario_, timeline_, source, mode);
     PassJudge judge(scenario_, timeline_, model, mode, 0.0);
     SnapshotList list(timeline_, !range_.dyadic, evidence_.seen);

@@ -92,6 +92,16 @@ void SingleSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uin
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = lit ? probe(parameter, offset + static_cast<std::uint32_t>(i)) : 0.0;
 }
 
+void PlantedSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
+                             std::span<double> out) const {
+  inner_.gradient(backward, rank, parameter, offset, out);
+  if (offset > 0 || out.empty()) return;
+  const auto before = [&](const Plant& p) { return std::pair(p.backward, p.rank) < std::pair(backward, rank); };
+  for (auto p = std::partition_point(timeline_.planted.begin(), timeline_.planted.end(), before);
+       p != timeline_.planted.end() && p->backward == backward && p->rank == rank; ++p)
+    if (p->parameter == parameter) out[0] = p->value;
+}
+
 // ---- values -------------------------------------------------------------------------------------------------------------------------
 
 namespace {

@@ -69,6 +69,22 @@ class SingleSource final : public GradientSource {
   std::uint32_t rank_ = 0;
 };
 
+// Another source, with what the script plants in it.
+class PlantedSource final : public GradientSource {
+ public:
+  PlantedSource(const GradientSource& inner, const Timeline& timeline) : inner_(inner), timeline_(timeline) {}
+
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
+                std::span<double> out) const override;
+  void initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
+    inner_.initial_parameter(parameter, offset, out);
+  }
+
+ private:
+  const GradientSource& inner_;
+  const Timeline& timeline_;
+};
+
 // Gradients of the value passes, representable in the model dtype, with initial weights. `kind` is normal, adversarial or values.
 std::unique_ptr<GradientSource> value_source(const Scenario& scenario, const Timeline& timeline, GradientKind kind, std::uint64_t seed);
 

@@ -86,7 +86,7 @@ void DataParallel::model_step(ProgramWriter& w) {
     if (linear()) return step_plain(w, std::nullopt);
     return read(w, norm_known, norm_share_);
   }
-  if (linear()) return on_value(overflow_known, 0.0, w);
+  if (!decides_on_overflow()) return on_value(overflow_known, 0.0, w);
   w.fill(overflow_flag_, 0);
   for (const Tensor& grad : grad_)
     if (grad.defined()) w.check_finite(overflow_flag_, grad.slice);

@@ -103,7 +103,7 @@ void DeepSpeedEngine::step_done(ProgramWriter& w, bool /*overflow*/) {
 }
 
 void DeepSpeedEngine::read(ProgramWriter& w, std::uint32_t stage, Slice scalar) {
-  expects(!linear(), "a linear run makes no decision on a value");
+  expects(decides_on_overflow(), "a linear run makes no decision on a value");
   w.read(scalar, stage);
   pending_stage_ = stage;
 }

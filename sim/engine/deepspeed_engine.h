@@ -50,6 +50,8 @@ class DeepSpeedEngine : public Engine {
   std::uint32_t numel(std::uint32_t parameter) const { return context_.scenario->parameters[parameter].numel; }
   const std::string& parameter_name(std::uint32_t parameter) const { return context_.scenario->parameters[parameter].name; }
   bool linear() const { return context_.linear; }
+  // Whether overflow flags are read. A linear run holds nothing that is not finite but what the script plants.
+  bool decides_on_overflow() const { return !linear() || !context_.timeline->planted.empty(); }
   std::size_t backwards_in_script() const { return context_.timeline->backwards.size(); }
   bool averages() const {
     return config().gradient_allreduce_op == AllreduceOp::mean || behaviour().allreduce_op_sum == SumOp::ignored;

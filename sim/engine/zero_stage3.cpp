@@ -248,7 +248,7 @@ void ZeroStage3::model_step(ProgramWriter& w) {
   w.fill(overflow_flag_, 0);
   w.check_finite(overflow_flag_, partitions_);  // all of it, the partitions that this window did not touch included
   w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .input = overflow_flag_, .output = overflow_flag_});
-  if (linear()) return on_value(overflow_known, 0.0, w);
+  if (!decides_on_overflow()) return on_value(overflow_known, 0.0, w);
   read(w, overflow_known, overflow_flag_);
 }
 

@@ -184,7 +184,7 @@ void ZeroStage1And2::model_step(ProgramWriter& w) {
     for (const Tensor& gradient : averaged_) w.check_finite(overflow_flag_, gradient.slice);
   }
   w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .input = overflow_flag_, .output = overflow_flag_});
-  if (linear()) return on_value(overflow_known, 0.0, w);
+  if (!decides_on_overflow()) return on_value(overflow_known, 0.0, w);
   read(w, overflow_known, overflow_flag_);
 }
 

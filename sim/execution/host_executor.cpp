@@ -13,8 +13,9 @@ namespace gradledger {
 // One run: the scheduler over ranks and streams, and the snapshots.
 class HostExecutor::Run {
  public:
-  Run(HostExecutor& executor, const GradientSource& source, const RunOptions& options, TraceSink& sink)
-      : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), operations_(source, sink), rendezvous_(ranks_, executor.arithmetic_), policy_(options.schedule) {}
+  Run(HostExecutor& executor, const GradientSource& source, const RunOptions& options, TraceSink& sink, bool replays)
+      : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), operations_(source, sink), rendezvous_(ranks_, executor.arithmetic_),
+        policy_(options.schedule), replays_(replays) {}
 
   RunSummary go() {
     for (std::uint16_t r = 0; r < ranks_.size(); ++r) runnable_.push_back(r);
@@ -116,7 +117,9 @@ class HostExecutor::Run {
       case OpKind::record: rank.recorded[op.index] = 1; break;
       case OpKind::wait:
       case OpKind::synchronize: break;
-      case OpKind::read: resume(r, op); break;
+      case OpKind::read:
+        if (!replays_) resume(r, op);  // what follows from the value is in the program
+        break;
       case OpKind::observe: observe(r, op); break;
       case OpKind::metric: sink_.metric({r, op.event, rank.program.metrics[op.index], scalar(r, op.source, op.event, "a metric") * op.scalar}); break;
       case OpKind::end_event: sink_.event_done(r, op.event); break;
@@ -271,6 +274,7 @@ class HostExecutor::Run {
   std::uint64_t bytes_held_ = 0;     // by all ranks
   std::uint64_t program_bytes_ = 0;  // likewise, beyond what they had at the start
   bool mismatched_ = false;
+  bool replays_ = false;             // complete programs of an earlier run
 };
 
 HostExecutor::HostExecutor(const Scenario& scenario, const Timeline& timeline, CollectiveArithmetic arithmetic, EngineFactory factory)
@@ -279,7 +283,8 @@ HostExecutor::HostExecutor(const Scenario& scenario, const Timeline& timeline, C
 HostExecutor::~HostExecutor() = default;
 
 RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& options, TraceSink& sink) {
-  if (recorded_ && options.linear && recorded_observes_ == options.observe_events) {
+  const bool replays = recorded_ && options.linear && recorded_observes_ == options.observe_events;
+  if (replays) {
     for (Rank& rank : ranks_) rank.rewind();
   } else {
     const auto behaviour = resolve_behaviour(scenario_.engine.as_of);
@@ -294,8 +299,8 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
       rank.rewind();
     }
   }
-  RunSummary summary = Run(*this, source, options, sink).go();
-  // Complete programs can run again: nothing in them depended on a value.
+  RunSummary summary = Run(*this, source, options, sink, replays).go();
+  // Complete programs can run again: nothing in them depended on a value but what is planted in every run alike.
   recorded_ = options.linear && std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.emitted_all && rank.finished; });
   recorded_observes_ = options.observe_events;
   return summary;

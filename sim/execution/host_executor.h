@@ -40,7 +40,8 @@ class HostExecutor final : public Producer {
   // the engines write them: run() throws ProgramsTooLarge after the event that goes beyond.
   void limit_programs(std::uint64_t bytes) { program_bytes_max_ = bytes; }
 
-  // Linear runs make no decision on values, so their programs are recorded once and run again for every further source.
+  // Linear runs make no decision on values, but for overflows where the script plants some: every source of them must hold what is planted.
+  // So their programs are recorded once and run again for every further source.
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override;
 
  private:

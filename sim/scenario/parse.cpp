@@ -164,6 +164,8 @@ class Reader {
     } else if (key == "zero_grad") {
       const std::string of = value.is_string() ? value : value["of"];
       item.kind = of == "engine" ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
+    } else if (key == "overflow") {
+      return read_overflow(value, here, item);
     } else if (key == "no_sync") {
       item.kind = ScriptKind::no_sync;
       return read_items(value, here, item.items);
@@ -185,11 +187,36 @@ class Reader {
     std::set<std::string> seen;
     for (std::size_t i = 0; value.contains("uses") && i < value["uses"].size(); ++i) {
       const std::string name = value["uses"][i], at = here + "/uses/" + std::to_string(i);
-      if (!names_.contains(name)) return InputError{at, "names no parameter: " + json(name).dump() + "; expected one of " + parameter_names()};
+      if (Problem problem = check_named(name, at)) return problem;
       if (!seen.insert(name).second) return InputError{at, "names " + json(name).dump() + " again; expected each parameter once"};
       item.uses.push_back(name);
     }
     return std::nullopt;
+  }
+
+  Problem read_overflow(const json& value, const std::string& here, ScriptItem& item) {
+    item.kind = ScriptKind::overflow;
+    item.micro_batch = value["micro_batch"];
+    if (value.contains("rank")) {
+      if (value.contains("ranks")) return InputError{here + "/rank", "is given, and so is ranks; expected one of the two"};
+      const std::uint32_t rank = value["rank"];
+      if (rank >= out_.world_size)
+        return InputError{here + "/rank", "is rank " + std::to_string(rank) + " of a world of " + std::to_string(out_.world_size) +
+                                              "; expected ranks from 0 to " + std::to_string(out_.world_size - 1)};
+      if (out_.world_size > 1) item.ranks = {rank};
+    }
+    if (value.contains("parameter")) {
+      item.uses.push_back(value["parameter"]);
+      if (Problem problem = check_named(item.uses.front(), here + "/parameter")) return problem;
+    }
+    const std::string planted = value.value("value", "inf");
+    item.planted = planted == "inf" ? PlantedValue::infinity : planted == "-inf" ? PlantedValue::minus_infinity : PlantedValue::not_a_number;
+    return std::nullopt;
+  }
+
+  Problem check_named(const std::string& name, const std::string& where) const {
+    if (names_.contains(name)) return std::nullopt;
+    return InputError{where, "names no parameter: " + json(name).dump() + "; expected one of " + parameter_names()};
   }
 
   Problem read_ranks(const json& ranks, const std::string& where, std::vector<std::uint32_t>& into) {

@@ -87,8 +87,11 @@ struct Contract {
 };
 
 enum class ScriptKind : std::uint8_t {
-  forward, backward, set_boundary, step, engine_zero_grad, optimizer_zero_grad, no_sync, repeat,
+  forward, backward, set_boundary, step, engine_zero_grad, optimizer_zero_grad, no_sync, repeat, overflow,
 };
+
+// What an overflow plants in a gradient.
+enum class PlantedValue : std::uint8_t { infinity, minus_infinity, not_a_number };
 
 struct ScriptItem {
   ScriptKind kind = ScriptKind::step;
@@ -96,8 +99,10 @@ struct ScriptItem {
   bool boundary = false;                         // set_boundary
   std::uint32_t micro_batches = 1;               // backward: this many, one after the other
   std::optional<std::uint32_t> of;               // backward of an explicit forward, counted since the last step
-  std::optional<std::uint32_t> micro_batch;      // values: which of the given micro-batches; default: position in the window
-  std::vector<std::string> uses;                 // parameters that get a gradient; empty: as the parameters say
+  std::optional<std::uint32_t> micro_batch;      // values: which of the given micro-batches; default: position in the window. overflow: the
+                                                 // micro-batch of the window that it is planted in
+  std::vector<std::string> uses;                 // parameters that get a gradient; empty: as the parameters say. overflow: at most one
+  PlantedValue planted = PlantedValue::infinity;  // overflow
   std::uint32_t times = 1;                       // repeat
   std::vector<ScriptItem> items;                 // no_sync, repeat
 

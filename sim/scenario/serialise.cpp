@@ -39,6 +39,13 @@ ordered_json item_to_json(const ScriptItem& item) {
       body["of"] = of;
       return {{"zero_grad", body}};
     }
+    case ScriptKind::overflow: {
+      constexpr const char* values[] = {"inf", "-inf", "nan"};
+      body["micro_batch"] = *item.micro_batch;
+      if (!item.uses.empty()) body["parameter"] = item.uses.front();
+      if (item.planted != PlantedValue::infinity) body["value"] = values[static_cast<std::size_t>(item.planted)];
+      return {{"overflow", body}};
+    }
     case ScriptKind::no_sync: return {{"no_sync", items_to_json(item.items)}};
     case ScriptKind::repeat: return {{"repeat", {{"times", item.times}, {"of", items_to_json(item.items)}}}};
   }

@@ -1,6 +1,7 @@
 #include "sim/scenario/timeline.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -44,7 +45,7 @@ class Unroller {
   std::optional<InputError> run() {
     if (auto error = walk(scenario_.script, "/script")) return error;
     finish();
-    return std::nullopt;
+    return plant();
   }
 
   Timeline take() { return std::move(out_); }
@@ -83,12 +84,21 @@ class Unroller {
       case ScriptKind::step: return step(item, where);
       case ScriptKind::engine_zero_grad: return zero_grad(item, EventKind::engine_zero_grad, where);
       case ScriptKind::optimizer_zero_grad: return zero_grad(item, EventKind::optimizer_zero_grad, where);
+      case ScriptKind::overflow: return overflow(item, where);
     }
     return std::nullopt;
   }
 
   static bool runs(const ScriptItem& item, std::uint32_t rank) {
     return item.ranks.empty() || std::binary_search(item.ranks.begin(), item.ranks.end(), rank);
+  }
+
+  // Kept until the windows are known: it may stand before its backward or after it.
+  std::optional<InputError> overflow(const ScriptItem& item, const std::string& where) {
+    if (overflows_.size() >= limits::events_max / scenario_.world_size)
+      return InputError{where, "makes the unrolled script plant too often; expected entries x ranks of at most " + std::to_string(limits::events_max)};
+    overflows_.push_back({&item, out_.steps - 1, where});
+    return std::nullopt;
   }
 
   std::optional<InputError> emit(const ScriptItem& item, EventKind kind, const std::string& where) {
@@ -169,6 +179,58 @@ class Unroller {
     out_.micro_batches.emplace_back(scenario_.world_size, 0);
   }
 
+  // ---- overflows ------------------------------------------------------------------------------------------------------------------------
+
+  struct Overflow {
+    const ScriptItem* item;
+    std::uint32_t step;
+    std::string where;
+  };
+
+  std::optional<InputError> plant() {
+    for (const Overflow& overflow : overflows_)
+      for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
+        if (runs(*overflow.item, r))
+          if (auto error = plant_on(overflow, r)) return error;
+    std::stable_sort(out_.planted.begin(), out_.planted.end(),
+                     [](const Plant& a, const Plant& b) { return std::pair(a.backward, a.rank) < std::pair(b.backward, b.rank); });
+    return std::nullopt;
+  }
+
+  std::optional<InputError> plant_on(const Overflow& overflow, std::uint32_t rank) {
+    const std::uint32_t number = *overflow.item->micro_batch;
+    const std::uint32_t backward = backward_of(overflow.step, rank, number);
+    if (backward == never)
+      return InputError{overflow.where + "/overflow/micro_batch", "is " + std::to_string(number) + ", but rank " + std::to_string(rank) + " runs " +
+                            std::to_string(overflow.step < out_.steps ? out_.micro_batches[overflow.step][rank] : 0) +
+                            " micro-batches in the window where this stands; expected one of them, counted from 0"};
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    const PlantedValue value = overflow.item->planted;
+    const double planted = value == PlantedValue::infinity ? infinity : value == PlantedValue::minus_infinity ? -infinity : std::numeric_limits<double>::quiet_NaN();
+    for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
+      const bool named = overflow.item->uses.empty() || overflow.item->uses.front() == scenario_.parameters[p].name;
+      if (!named || scenario_.parameters[p].numel == 0 || !out_.used(scenario_, backward, rank, p)) continue;
+      out_.planted.push_back({backward, rank, p, planted});
+      return std::nullopt;
+    }
+    return InputError{overflow.where + "/overflow" + (overflow.item->uses.empty() ? "" : "/parameter"),
+                      "finds no gradient to plant in: micro-batch " + std::to_string(number) + " of rank " + std::to_string(rank) +
+                          " uses no such parameter; expected one with elements that it uses"};
+  }
+
+  // Backwards are in the order of their windows, and of their numbers on each rank.
+  std::uint32_t backward_of(std::uint32_t step, std::uint32_t rank, std::uint32_t number) {
+    if (indexed_step_ != step) {
+      indexed_step_ = step;
+      index_.assign(scenario_.world_size, {});
+      auto first = std::partition_point(out_.backwards.begin(), out_.backwards.end(), [&](const Backward& b) { return b.step < step; });
+      for (; first != out_.backwards.end() && first->step == step; ++first)
+        for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
+          if (first->micro_batch[r] != no_contribution) index_[r].push_back(static_cast<std::uint32_t>(first - out_.backwards.begin()));
+    }
+    return number < index_[rank].size() ? index_[rank][number] : never;
+  }
+
   // A trailing window without events is none.
   void finish() {
     const bool used = !out_.events.empty() && out_.events.back().step == out_.steps - 1 && !out_.events.back().updates;
@@ -187,6 +249,9 @@ class Unroller {
   std::vector<std::size_t> kept_from_;            // by rank: backwards of the open window from here on were not dropped
   std::uint64_t named_uses_ = 0;
   bool in_no_sync_ = false;
+  std::vector<Overflow> overflows_;
+  std::uint32_t indexed_step_ = never;
+  std::vector<std::vector<std::uint32_t>> index_;  // [rank][micro-batch] of that window: its backward
 };
 
 }  // namespace

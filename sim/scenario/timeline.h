@@ -43,6 +43,12 @@ struct Backward {
   std::vector<std::uint32_t> uses;         // parameters named by the event; empty: all that the parameters' own rule admits
 };
 
+// An infinity or NaN in the first element of a parameter's gradient of one contribution. Data, not an event: nothing runs.
+struct Plant {
+  std::uint32_t backward = 0, rank = 0, parameter = 0;
+  double value = 0;
+};
+
 inline constexpr std::uint32_t no_contribution = 0xFFFFFFFFu;
 inline constexpr std::uint32_t never = 0xFFFFFFFFu;
 
@@ -55,6 +61,7 @@ struct Timeline {
   bool open_window = false;                                   // contributions after the last update
   std::vector<std::vector<std::uint32_t>> micro_batches;      // [step][rank]: how many
   std::vector<std::vector<std::uint32_t>> dropped_at;         // [backward][rank]: event of the zero_grad meant to drop it; never otherwise
+  std::vector<Plant> planted;                                 // by backward, then rank
 
   std::string describe(std::uint32_t event) const;            // "event 4: backward of micro-batch 3"
   Contribution contribution(std::uint32_t backward, std::uint32_t rank) const;
@@ -81,7 +88,8 @@ class DocumentedBoundary {
   std::optional<bool> override_;
 };
 
-// Precondition: ranks and names of parameters are the scenario's. Errors: too many events or named uses, an `of` that names no forward.
+// Precondition: ranks and names of parameters are the scenario's. Errors: too many events or named uses, an `of` that names no forward, an
+// overflow that no gradient can hold.
 Result<Timeline> make_timeline(const Scenario& scenario);
 
 }  // namespace gradledger

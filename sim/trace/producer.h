@@ -51,7 +51,8 @@ struct Schedule {
 struct RunOptions {
   Schedule schedule;
   bool observe_events = true;  // snapshots after every event; false: the applied gradient alone
-  // The ledger needs linear engines: decisions that depend on values (clipping, overflow skip, zero-norm assertion) are off.
+  // The ledger needs linear engines: decisions that depend on values (clipping, zero-norm assertion) are off. So is the overflow skip,
+  // except where the script plants an overflow: then it is the script's decision.
   bool linear = false;
 };
 

@@ -92,6 +92,27 @@ TEST(bad_backwards, of_a_forward_are_one_backward) {
   expect_refused(document, "/script/1/backward/micro_batches", "expected it without \"of\"");
 }
 
+TEST(bad_overflows, that_no_gradient_can_hold_are_refused) {
+  const auto with = [](const json& overflow) { return small_document_with("/script/1", {{"overflow", overflow}}); };
+  expect_refused(with({{"micro_batch", 2}}), "/script/1/overflow/micro_batch", "is 2, but rank 0 runs 2 micro-batches in the window where this stands");
+  expect_refused(with({{"rank", 2}, {"micro_batch", 0}}), "/script/1/overflow/rank", "expected ranks from 0 to 1");
+  expect_refused(with({{"rank", 1}, {"ranks", {0}}, {"micro_batch", 0}}), "/script/1/overflow/rank", "expected one of the two");
+  expect_refused(with({{"parameter", "u"}, {"micro_batch", 0}}), "/script/1/overflow/parameter", "names no parameter: \"u\"; expected one of \"w\", \"v\"");
+  expect_refused(with({{"rank", 0}}), "/script/1/overflow", "lacks \"micro_batch\"");
+  expect_refused(with({{"micro_batch", 0}, {"value", "infinity"}}), "/script/1/overflow/value", "expected one of \"inf\", \"-inf\", \"nan\"");
+  json unused = with({{"parameter", "w"}, {"micro_batch", 0}});
+  unused["script"][0]["backward"]["uses"] = {"v"};
+  expect_refused(unused, "/script/1/overflow/parameter", "finds no gradient to plant in: micro-batch 0 of rank 0 uses no such parameter");
+  EXPECT_TRUE(testing::read(with({{"rank", 1}, {"micro_batch", 1}, {"value", "nan"}})));
+}
+
+TEST(bad_overflows, of_an_unrolled_script_that_plants_too_often_are_refused) {
+  json document = small_document();
+  const json overflow = {{"overflow", {{"micro_batch", 0}}}};
+  document["script"] = {{{"repeat", {{"times", 65536}, {"of", {{{"repeat", {{"times", 65536}, {"of", {overflow}}}}}}}}}}};
+  expect_refused(document, "/script/0/repeat/of/0/repeat/of/0", "makes the unrolled script plant too often");
+}
+
 TEST(bad_config, with_batch_sizes_that_do_not_fit_is_refused) {
   const auto with = [](const json& sizes) {
     json document = small_document();

@@ -124,6 +124,8 @@ inline json every_event() {
       {"no_sync": []},
       {"forward": {}}, {"forward": {"ranks": [1]}}, {"backward": {"of": 0, "micro_batch": 0}},
       {"zero_grad": "engine"}, {"zero_grad": "optimizer"}, {"zero_grad": {"of": "engine", "ranks": [0]}}, {"zero_grad": {"of": "optimizer"}},
+      {"overflow": {"rank": 1, "micro_batch": 0}}, {"overflow": {"ranks": [0], "micro_batch": 1, "parameter": "b/c~d", "value": "nan"}},
+      {"overflow": {"micro_batch": 1, "value": "-inf"}},
       {"step": {"ranks": [0]}}, {"step": {}}
     ]
   })");

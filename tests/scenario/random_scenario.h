@@ -178,9 +178,23 @@ class RandomScenario {
         for (const Parameter& p : out_.parameters)
           if (coin()) item.uses.push_back(p.name);
       }
+      if (depth == 2 && item.kind == ScriptKind::backward && !item.of) overflow(item, items);
       items.push_back(std::move(item));
     }
     return items;
+  }
+
+  // A script that begins with a backward may begin with its overflow.
+  void overflow(const ScriptItem& backward, std::vector<ScriptItem>& items) {
+    if (items.empty() && coin() && backward.uses.empty() && !out_.parameters[0].used_by) {
+      ScriptItem item;
+      item.kind = ScriptKind::overflow;
+      item.ranks = backward.ranks;
+      item.micro_batch = 0;
+      if (coin()) item.uses = {out_.parameters[0].name};
+      item.planted = one_of(std::array{PlantedValue::infinity, PlantedValue::minus_infinity, PlantedValue::not_a_number});
+      items.push_back(std::move(item));
+    }
   }
 
   void expect() {

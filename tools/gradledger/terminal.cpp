@@ -34,6 +34,16 @@ std::string header(const Loaded& loaded, const Options& options) {
   out += fmt::format("# {}: {} as of {}, ZeRO stage {}{}, gradient_accumulation_steps {}\n", s.name, loaded.engine, as_of, s.engine.config.zero.stage,
                      s.engine.config.offloads_optimizer() ? " with CPU offload" : "", s.engine.config.gradient_accumulation_steps);
   out += fmt::format("# {} ranks, {} elements in {} parameters, {}; producer {}\n", s.world_size, s.numel(), s.parameters.size(), name_of(s.model_dtype), options.producer);
+  constexpr std::size_t plants_max = 4;
+  for (std::size_t i = 0; i < loaded.timeline.planted.size(); ++i) {
+    if (i == plants_max) {
+      out += fmt::format("# planted: and {} more\n", loaded.timeline.planted.size() - plants_max);
+      break;
+    }
+    const Plant& plant = loaded.timeline.planted[i];
+    const Contribution at = loaded.timeline.contribution(plant.backward, plant.rank);
+    out += fmt::format("# planted: {} in {}[0] of micro-batch {} of rank {}, step {}\n", plant.value, s.parameters[plant.parameter].name, at.micro_batch, at.rank, at.step);
+  }
   std::string note = s.note;  // for people, with whatever in it
   std::replace_if(note.begin(), note.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
   if (!note.empty()) out += fmt::format("# {}\n", note);

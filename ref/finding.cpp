@@ -8,7 +8,7 @@ namespace {
 
 using enum FindingClass;
 
-constexpr std::array<FindingClassInfo, 14> classes{{
+constexpr std::array<FindingClassInfo, 17> classes{{
     {discarded_gradient, "discarded-gradient", "contributions of the window do not reach the step", "coefficient 0 for own and peer ranks alike"},
     {offload_loss, "offload-loss", "contributions are lost on the way through the host accumulator", "coefficient 0, with the optimizer offloaded to the CPU"},
     {boundary_leak, "boundary-leak", "the boundary micro-batch stays private to its rank",
@@ -20,6 +20,11 @@ constexpr std::array<FindingClassInfo, 14> classes{{
     {misplaced_shard, "misplaced-shard", "elements hold what belongs to other elements", "ratios that no coefficient has, or right sums at shifted places"},
     {rank_divergence, "rank-divergence", "ranks that must agree differ in bits", "unequal bits of replicated elements"},
     {rounding_excess, "rounding-excess", "the ledger balances, but values are further off than rounding explains", "error over its derived bound"},
+    {wrong_skip, "wrong-skip", "a step is skipped that must update, or updates where it must be skipped, or ranks disagree",
+     "overflow reported or not, against the window's gradients"},
+    {wrong_norm, "wrong-norm", "a gradient norm that is reported or clips is wrong, or the clipping that follows from it", "norm or clip factor outside its derived bound"},
+    {nonfinite_missed, "nonfinite-missed", "an infinity or NaN reaches the weights although the configuration checks, or spreads to finite elements",
+     "applied elements that are not finite"},
     {deadlock, "deadlock", "ranks wait for each other for ever", "no operation is enabled"},
     {collective_mismatch, "collective-mismatch", "ranks meet in collectives that do not fit", "kind, size, dtype, operator or root differ"},
     {unwritten_memory, "unwritten-memory", "memory that was never written, or was released, is read", "poison reaches a snapshot, a decision or an update"},

@@ -24,6 +24,9 @@ enum class FindingClass : std::uint8_t {
   misplaced_shard,
   rank_divergence,
   rounding_excess,
+  wrong_skip,
+  wrong_norm,
+  nonfinite_missed,
   deadlock,
   collective_mismatch,
   unwritten_memory,
@@ -70,6 +73,14 @@ struct WorstElement {
   double error() const;
 };
 
+// A scalar that a step used or reported.
+struct Quantity {
+  std::string_view name;  // "global_grad_norm"
+  double observed = 0;
+  double due = 0;
+  double bound = 0;       // 0: the comparison is exact
+};
+
 struct Finding {
   FindingClass finding = FindingClass::discarded_gradient;
   std::uint32_t step = 0;
@@ -80,6 +91,7 @@ struct Finding {
   std::vector<ElementRange> elements;
   std::vector<Miscounted> contributions;
   std::optional<WorstElement> worst;
+  std::optional<Quantity> quantity;
   std::uint32_t first_event = 0;  // the first at which the books did not balance in this way
   double lost_weight = 0;         // share of the window's expected weight that is missing
   double excess_weight = 0;       // share that is too much

@@ -116,7 +116,31 @@ void PassJudge::compare(const Observation& o, const Field& field, double factor,
       for (std::uint32_t i = 0; i < piece.numel; ++i) mismatch.expected.push_back(field.value[base + i] * factor * o.scale);
     }
   }
+  if (bounded && o.role == Role::applied_gradient && clipping_ > 0 && factor > 0)
+    if (const auto common = common_factor(o, field)) mismatch.clipping = Quantity{"clipping", *common, factor, factor * factor_error};
   mismatches_.push_back(std::move(mismatch));
+}
+
+// The factor between a snapshot and its reference, where there is one that explains every element within the bound of the reference.
+std::optional<double> PassJudge::common_factor(const Observation& o, const Field& field) {
+  double least = 0, most = HUGE_VAL;
+  for (const ObservedPiece& piece : o.pieces) {
+    if (piece.parameter < 0) continue;
+    stored_.resize(piece.numel);
+    read_stored(piece.dtype, piece.data, piece.numel, stored_.data());
+    const DtypeFacts facts = facts_of(piece.dtype);
+    const std::size_t base = model_.offset(static_cast<std::uint32_t>(piece.parameter)) + piece.parameter_offset;
+    for (std::uint32_t i = 0; i < piece.numel; ++i) {
+      const double due = field.value[base + i] * o.scale;
+      const double error = o.scale * field.error[base + i] + 9 * facts.unit_roundoff() * std::abs(due);  // unscaling and clipping round 9 times
+      if (!(std::abs(due) > error)) continue;
+      const double along = due > 0 ? stored_[i] : -stored_[i];
+      least = std::max(least, (along - facts.tiny()) / (std::abs(due) + error));
+      most = std::min(most, (along + facts.tiny()) / (std::abs(due) - error));
+    }
+  }
+  if (!(least <= most) || !std::isfinite(most)) return std::nullopt;
+  return least + (most - least) / 2;
 }
 
 void PassJudge::cover(std::map<std::uint32_t, Coverage>& coverage, const Observation& o) {

@@ -31,6 +31,7 @@ struct Mismatch {
   std::uint64_t wrong_elements = 0;
   WorstElement worst;               // largest error over bound; exact comparisons: largest error
   std::vector<ElementRange> ranges; // of wrong elements, neighbours merged
+  std::optional<Quantity> clipping; // applied gradients that are right but for one common factor: that factor and the due one
   // Copies for the search of misplaced elements, where the snapshot is small.
   std::vector<double> observed, expected;
 };
@@ -65,6 +66,7 @@ class PassJudge : public TraceSink {
   };
 
   void compare(const Observation& observation, const Field& field, double factor, double factor_error);
+  std::optional<double> common_factor(const Observation& observation, const Field& field);
   void cover(std::map<std::uint32_t, Coverage>& coverage, const Observation& observation);
   std::vector<ElementRange> holes(const Coverage* coverage) const;
 

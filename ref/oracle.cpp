@@ -22,10 +22,13 @@ class Naming {
   void run() {
     verdict_.facts = std::move(evidence_.facts);
     name_structural();
+    name_steps(false);
     for (const auto& [key, entry] : ledger_.entries())
       if (!entry.columns.empty()) name_entry(entry);
     name_coverage();
     name_values();
+    name_steps(true);
+    name_clipping();
     name_divergences();
     for (Finding& finding : verdict_.findings)
       if (finding.sentence.empty()) finding.sentence = sentence_of(finding, scenario_, timeline_);
@@ -207,7 +210,7 @@ class Naming {
         for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
           if (timeline_.backwards[b].step == step && timeline_.backwards[b].micro_batch[r] != no_contribution && timeline_.dropped_at[b][r] == never)
             missing.push_back({timeline_.contribution(b, r), averaged_weight(scenario_), 0.0});
-      if (missing.empty()) continue;
+      if (missing.empty() || decided(step)) continue;
       Finding& finding = add(FindingClass::discarded_gradient, event, 0);
       finding.buffer = "nothing";
       finding.role = Role::applied_gradient;
@@ -235,7 +238,7 @@ class Naming {
     for (const Mismatch& mismatch : evidence_.parameters) all.push_back(&mismatch);
     for (const Mismatch* mismatch : all) {
       const bool update = !holds_gradients(mismatch->role);
-      if (!update && explained(mismatch->step)) continue;
+      if (!update && (explained(mismatch->step) || mismatch->clipping)) continue;
       if (Finding* known = find(FindingClass::rounding_excess, timeline_.events[mismatch->key.event].step, mismatch->key.rank)) {
         also_in(*known, mismatch->key.buffer);
         continue;
@@ -249,6 +252,52 @@ class Naming {
       finding.sentence = fmt::format("rounding-excess: rank {}, {}, {}: element {} of {} is {:.9g}, {} is {:.9g}, and rounding explains at most {:.3g} of the {:.3g} between them.",
                                      finding.rank, timeline_.describe(finding.event), finding.buffer, worst.element, scenario_.parameters[worst.parameter].name,
                                      worst.observed, update ? "the update of the applied gradient" : "the reference", worst.expected, worst.bound, worst.error());
+    }
+  }
+
+  // ---- what steps decided -----------------------------------------------------------------------------------------------------------
+
+  bool found_in(std::uint32_t step, auto&& fits) const {
+    return std::any_of(verdict_.findings.begin(), verdict_.findings.end(), [&](const Finding& f) { return f.step == step && fits(f); });
+  }
+
+  bool decided(std::uint32_t step) const {
+    return found_in(step, [](const Finding& f) { return f.finding == FindingClass::wrong_skip || f.finding == FindingClass::nonfinite_missed; });
+  }
+
+  // A norm, a factor or a scale follows from the gradients of its window: where these are wrong, it is no finding of its own.
+  bool follows(std::uint32_t step) const {
+    return found_in(step, [](const Finding& f) {
+      return f.finding < FindingClass::rank_divergence || (f.finding == FindingClass::rounding_excess && holds_gradients(f.role)) ||
+             f.finding == FindingClass::wrong_skip || f.finding == FindingClass::nonfinite_missed;
+    });
+  }
+
+  void name_steps(bool after_gradients) {
+    for (const StepMismatch& m : evidence_.steps) {
+      const bool decision = m.finding == FindingClass::wrong_skip || m.finding == FindingClass::nonfinite_missed;
+      const std::uint32_t step = timeline_.events[m.event].step;
+      if (decision == after_gradients || find(m.finding, step, m.rank) || (after_gradients && follows(step))) continue;
+      if (m.finding == FindingClass::wrong_scale && explained(step)) continue;
+      Finding& finding = add(m.finding, m.event, m.rank);
+      finding.quantity = m.quantity;
+      finding.elements = m.elements;
+      finding.role = Role::applied_gradient;
+      finding.sentence = fmt::format("{}: step {}, rank {}, {}: {}.", name_of(m.finding), step, m.rank, timeline_.describe(m.event), m.what);
+    }
+  }
+
+  void name_clipping() {
+    for (const Mismatch& m : evidence_.values) {
+      if (!m.clipping || follows(m.step) || explained(m.step) || find(FindingClass::wrong_norm, m.step, m.key.rank)) continue;
+      Finding& finding = add(FindingClass::wrong_norm, m.key.event, m.key.rank);
+      finding.quantity = m.clipping;
+      finding.buffer = m.key.buffer;
+      finding.role = m.role;
+      finding.elements = m.ranges;
+      finding.worst = m.worst;
+      finding.sentence = fmt::format("wrong-norm: step {}, rank {}, {}: the applied gradient is {:.9g} times the true one in every element; clipping to {} makes that {:.9g}.",
+                                     m.step, m.key.rank, timeline_.describe(m.key.event), m.clipping->observed, scenario_.gradient_clipping(), m.clipping->due);
     }
   }
 

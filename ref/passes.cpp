@@ -68,11 +68,13 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   PassJudge values(scenario_, timeline_, model, Model::Mode::bounded, scenario_.gradient_clipping());
   ParameterJudge parameters(scenario_, source);
   AgreementJudge agreement(scenario_.world_size);
+  StepJudge steps(scenario_, timeline_, source, model);
   FactsSink facts(scenario_, timeline_);
   Tee tee;
   tee.add(&agreement);
   tee.add(&parameters);
   tee.add(&facts);
+  tee.add(&steps);
   if (primary) tee.add(options_.watch);
   tee.add(&values);  // last: it forgets what is past
   RunOptions run;
@@ -85,6 +87,7 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   append(evidence_.values, values.mismatches());
   append(evidence_.parameters, parameters.mismatches());
   append(evidence_.divergences, agreement.divergences());
+  append(evidence_.steps, steps.mismatches());
   if (primary) evidence_.facts = facts.take(summary);
 }
 

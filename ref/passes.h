@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ref/oracle.h"
+#include "ref/steps.h"
 
 namespace gradledger::ref {
 
@@ -22,6 +23,7 @@ struct Evidence {
   RunFacts facts;
   std::vector<Mismatch> fingerprint, values, parameters;
   std::vector<Divergence> divergences;
+  std::vector<StepMismatch> steps;
   std::map<std::uint32_t, std::vector<ElementRange>> not_applied, not_reduced;  // by event
   std::vector<SeenSnapshot> seen;
 };

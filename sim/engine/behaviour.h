@@ -29,6 +29,15 @@ enum class Stage2AccDtype : std::uint8_t { model, acc };
 enum class SumOp : std::uint8_t { ignored, honoured };
 enum class ScaleUpdate : std::uint8_t { before_unscale, after_unscale };
 enum class Bf16OverflowCheck : std::uint8_t { off, on };
+enum class Bf16OverflowTest : std::uint8_t { never, configured };
+enum class Stage1OverflowAgreement : std::uint8_t { partitioned_only, always };
+enum class FusedStepReturn : std::uint8_t { on_overflow, always };
+enum class NormMasking : std::uint8_t { multiply, where };
+enum class NormAllReduce : std::uint8_t { twice, once };
+enum class ReportedNormScale : std::uint8_t { updated, before_update };
+enum class UnfusedReportedNorm : std::uint8_t { scaled, unscaled };
+enum class Bf16UnscaleAndClip : std::uint8_t { done, skipped };
+enum class Fp32ClipCoefficient : std::uint8_t { at_least_one, at_most_one };
 
 struct Behaviour {
   Stage12Accumulator stage12_accumulator;
@@ -47,6 +56,15 @@ struct Behaviour {
   SumOp allreduce_op_sum;
   ScaleUpdate scale_update;
   Bf16OverflowCheck bf16_overflow_check_default;
+  Bf16OverflowTest bf16_overflow_test;
+  Stage1OverflowAgreement stage1_overflow_agreement;
+  FusedStepReturn fused_step_return;
+  NormMasking norm_masking;
+  NormAllReduce norm_all_reduce;
+  ReportedNormScale reported_norm_scale;
+  UnfusedReportedNorm unfused_reported_norm;
+  Bf16UnscaleAndClip bf16_unscale_and_clip;
+  Fp32ClipCoefficient fp32_clip_coefficient;
 
   bool operator==(const Behaviour&) const = default;
 };

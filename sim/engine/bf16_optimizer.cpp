@@ -68,6 +68,7 @@ void Bf16Optimizer::reduce_gradients(ProgramWriter& w) {
 
 // The norm is of this rank's whole buffer: ranks are assumed equal and no collective checks it.
 void Bf16Optimizer::model_step(ProgramWriter& w) {
+  report_decision(w, false, 1.0);
   w.fill(norm_squared_, 0.0);
   for (std::uint32_t p = 0; p < parameter_count(); ++p)
     if (has_gradients_[p]) w.squared_norm(norm_squared_, high_precision(p));
@@ -83,6 +84,7 @@ void Bf16Optimizer::on_value(std::uint32_t, double norm, ProgramWriter& w) {
   if (!(norm > 0.0) || norm > std::numeric_limits<float>::max())
     throw FrameworkError{"AssertionError", "BF16_Optimizer requires a gradient norm above zero"};
   const double clip = scenario().gradient_clipping();
+  if (clip > 0) report_clipping_norm(w, norm);
   finish_step(w, clip > 0 ? clip_coefficient(norm, clip) : std::nullopt);
 }
 

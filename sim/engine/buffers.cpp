@@ -47,6 +47,7 @@ const std::vector<BufferFamily>& buffer_families() {
       {"norm_for_param_grads", "ZeRO 1 and 2 with offload, ZeRO 3", "norms recorded as gradients arrive"},
       {"norm_squared", "all", "sum of squares"},
       {"norm_squared of all sub-groups", "ZeRO 3", "sum of squares over the sub-groups"},
+      {"norms", "stage 0, fp32", "norm of each gradient"},
       {"overflow", "stage 0, ZeRO", "flag: a gradient is not finite"},
       {"single_partition_of_fp32_groups", "ZeRO 1 and 2", "the rank's master weights and their gradient"},
       {"temp_grad_buffer_for_gpu_offload", "ZeRO 1 and 2, offload", "the host accumulator, brought back to add to it"},

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <optional>
 
 namespace gradledger {
@@ -10,17 +12,26 @@ namespace gradledger {
 inline constexpr float clip_guard = 1e-6f;  // no tolerance: part of the formula
 
 // ZeRO stages 1 to 3 and the fp16 wrappers: 1 / (S x max(1, (norm / S + guard) / clip)), norm being that of scaled gradients, in fp32
-// where the norm takes part. Without a norm (no clipping, or a linear run): 1 / S.
-inline double unscale_and_clip_factor(double scale, std::optional<double> norm, double clip) {
+// where the norm takes part. Without a norm (no clipping, or a linear run): 1 / S. A norm that is not finite is masked by -1, with which
+// nothing is clipped; before #7171 infinity x 0 made it NaN, and the factor with it.
+inline double unscale_and_clip_factor(double scale, std::optional<double> norm, double clip, bool masks = true) {
   if (!norm || clip <= 0) return 1.0 / scale;
+  if (!std::isfinite(*norm)) norm = masks ? -1.0 : std::numeric_limits<double>::quiet_NaN();
   const float ratio = (static_cast<float>(*norm) / static_cast<float>(scale) + clip_guard) / static_cast<float>(clip);
   return 1.0f / (std::max(ratio, 1.0f) * static_cast<float>(scale));
 }
 
-// BF16_Optimizer and stage 0 in fp32: clip / (norm + guard) where that is below 1, else none.
+// BF16_Optimizer: clip / (norm + guard) where that is below 1, else none.
 inline std::optional<double> clip_coefficient(double norm, double clip) {
   const float coefficient = static_cast<float>(clip) / (static_cast<float>(norm) + clip_guard);
   if (!(coefficient < 1.0f)) return std::nullopt;
+  return coefficient;
+}
+
+// Stage 0 in fp32: min(1, clip / (norm + guard)), NaN where the norm is; before #5150 the maximum of the two.
+inline std::optional<double> fp32_clip_coefficient(double norm, double clip, bool at_most_one) {
+  const float coefficient = static_cast<float>(clip) / (static_cast<float>(norm) + clip_guard);
+  if (at_most_one ? coefficient >= 1.0f : coefficient <= 1.0f) return std::nullopt;
   return coefficient;
 }
 

@@ -21,6 +21,7 @@ LossScaler scaler_for(const Scenario& scenario, const Behaviour& behaviour) {
 DataParallel::DataParallel(const EngineContext& context)
     : DeepSpeedEngine(context),
       wrapped_(scenario().model_dtype != Dtype::float32),
+      fused_(wrapped_ && scenario().engine.optimizer.type != OptimizerType::sgd),
       scaler_(scaler_for(scenario(), behaviour())),
       optimizer_(scenario().engine.optimizer, false) {}
 
@@ -45,6 +46,7 @@ void DataParallel::initialise(ProgramWriter& w) {
   norm_squared_ = buffer("norm_squared", Dtype::float64, 1);
   norm_ = buffer("norm", Dtype::float32, 1);
   norm_share_ = buffer("norm / world", Dtype::float32, 1);
+  if (!wrapped_) parameter_norms_ = buffer("norms", Dtype::float32, parameter_count());
   overflow_flag_ = buffer("overflow", Dtype::uint8, 1);
 }
 
@@ -76,8 +78,9 @@ void DataParallel::reduce_gradients(ProgramWriter& w) {
 
 void DataParallel::model_step(ProgramWriter& w) {
   if (!wrapped_) {
+    report_decision(w, false, 1.0);
     if (scenario().gradient_clipping() <= 0) return step_plain(w, std::nullopt);
-    emit_norm(w);
+    emit_norm_of_norms(w);
     // The norms are equal on every rank; upstream averages them all the same.
     w.copy(norm_share_, norm_);
     w.multiply(norm_share_, 1.0 / world());
@@ -94,14 +97,49 @@ void DataParallel::model_step(ProgramWriter& w) {
 }
 
 void DataParallel::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
-  if (stage == norm_known) return wrapped_ ? step_master(w, value) : step_plain(w, value);
+  if (stage == norm_known) {
+    report_clipping_norm(w, wrapped_ ? value / unscaled_by() : value);
+    return wrapped_ ? step_master(w, value) : step_plain(w, value);
+  }
   const bool overflow = value != 0.0;
+  scale_before_update_ = scaler_.scale();
   scaler_.update(overflow);
-  if (overflow) return step_done(w, true);
+  report_decision(w, overflow, scaler_.scale());
+  // #7645: before it the return stood outside the branch of the overflow, and no step did anything.
+  if (fused_ && behaviour().fused_step_return == FusedStepReturn::always) return step_done(w, overflow);
+  const bool applies_anyway = fused_ && !config().fp16.enabled;  // bf16: the flag is computed, and the step goes on
+  if (overflow && !applies_anyway) return step_done(w, true);
   emit_norm(w);
-  w.metric(w.metric_name("global_grad_norm"), norm_, 1.0);
+  w.metric(w.metric_name("global_grad_norm"), norm_, reported_norm_factor());
   if (scenario().gradient_clipping() > 0 && !linear()) return read(w, norm_known, norm_);
   step_master(w, std::nullopt);
+}
+
+// D-L15: FP16_UnfusedOptimizer reports the norm of the scaled gradients.
+double DataParallel::reported_norm_factor() const {
+  return fused_ || behaviour().unfused_reported_norm == UnfusedReportedNorm::unscaled ? 1.0 / unscaled_by() : 1.0;
+}
+
+// D-L9: a step that moves the scale divides by the new one.
+double DataParallel::unscaled_by() const {
+  return behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
+}
+
+// fp32: the norm of each gradient, and the norm of these, each rounded to fp32.
+void DataParallel::emit_norm_of_norms(ProgramWriter& w) {
+  w.fill(parameter_norms_, 0.0);
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    if (!grad_[p].defined()) continue;
+    const Slice norm = parameter_norms_.part(p, 1);
+    w.fill(norm_squared_, 0.0);
+    w.squared_norm(norm_squared_, grad_[p].slice);
+    w.copy(norm, norm_squared_);
+    w.square_root(norm);
+  }
+  w.fill(norm_squared_, 0.0);
+  w.squared_norm(norm_squared_, parameter_norms_);
+  w.copy(norm_, norm_squared_);
+  w.square_root(norm_);
 }
 
 void DataParallel::emit_norm(ProgramWriter& w) {
@@ -114,7 +152,8 @@ void DataParallel::emit_norm(ProgramWriter& w) {
 
 // fp32: clip in place, then the base optimizer on param.grad.
 void DataParallel::step_plain(ProgramWriter& w, std::optional<double> norm) {
-  const auto clip = norm ? clip_coefficient(*norm, scenario().gradient_clipping()) : std::nullopt;
+  const bool at_most_one = behaviour().fp32_clip_coefficient == Fp32ClipCoefficient::at_most_one;
+  const auto clip = norm ? fp32_clip_coefficient(*norm, scenario().gradient_clipping(), at_most_one) : std::nullopt;
   std::vector<Slice> gradients(parameter_count());
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     if (!grad_[p].defined()) continue;
@@ -131,7 +170,7 @@ void DataParallel::step_plain(ProgramWriter& w, std::optional<double> norm) {
 
 // fp16 and bf16: fp32 copies of the gradients, missing ones zero, unscaled and clipped; base step on the master weights; cast back.
 void DataParallel::step_master(ProgramWriter& w, std::optional<double> norm) {
-  const double factor = unscale_and_clip_factor(scaler_.scale(), norm, scenario().gradient_clipping());
+  const double factor = unscale_and_clip_factor(unscaled_by(), norm, scenario().gradient_clipping());
   std::vector<Tensor> masters(parameter_count());
   std::vector<Slice> gradients(parameter_count());
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {

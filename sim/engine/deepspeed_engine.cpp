@@ -95,6 +95,11 @@ void DeepSpeedEngine::step(ProgramWriter& w) {
   ++micro_steps_;
 }
 
+void DeepSpeedEngine::report_decision(ProgramWriter& w, bool overflow, double loss_scale) {
+  w.metric(w.metric_name("overflow"), overflow ? 1.0 : 0.0);
+  if (config().fp16.enabled) w.metric(w.metric_name("loss_scale"), loss_scale);
+}
+
 void DeepSpeedEngine::step_done(ProgramWriter& w, bool /*overflow*/) {
   if (zero_grad_after_step()) optimizer_zero_grad(w);
   stepped_ = true;

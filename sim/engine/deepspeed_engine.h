@@ -63,6 +63,10 @@ class DeepSpeedEngine : public Engine {
 
   // Emits a read of a scalar and suspends; on_value(stage, ...) goes on.
   void read(ProgramWriter& w, std::uint32_t stage, Slice scalar);
+  // What the wrapper decided about a step, and the loss scale from here on.
+  void report_decision(ProgramWriter& w, bool overflow, double loss_scale);
+  // The norm that clipping goes by, in true units.
+  void report_clipping_norm(ProgramWriter& w, double norm) { w.metric(w.metric_name("clipping_norm"), norm); }
   // The end of a model step, skipped or not.
   void step_done(ProgramWriter& w, bool overflow);
 

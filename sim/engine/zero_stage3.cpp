@@ -253,10 +253,14 @@ void ZeroStage3::model_step(ProgramWriter& w) {
 }
 
 void ZeroStage3::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
-  if (stage == norm_known) return finish_step(w, value);
+  if (stage == norm_known) {
+    report_clipping_norm(w, value / unscaled_by());
+    return finish_step(w, value);
+  }
   const bool overflow = value != 0.0;
   scale_before_update_ = scaler_.scale();
   scaler_.update(overflow);
+  report_decision(w, overflow, scaler_.scale());
   if (overflow) {
     optimizer_zero_grad(w);
     std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
@@ -264,7 +268,7 @@ void ZeroStage3::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
     return step_done(w, true);
   }
   emit_norm(w);
-  w.metric(w.metric_name("global_grad_norm"), norm_, 1.0 / scaler_.scale());
+  w.metric(w.metric_name("global_grad_norm"), norm_, 1.0 / unscaled_by());
   if (scenario().gradient_clipping() > 0 && !linear()) return read(w, norm_known, norm_);
   finish_step(w, std::nullopt);
 }
@@ -291,9 +295,13 @@ void ZeroStage3::emit_norm(ProgramWriter& w) {
   w.square_root(norm_);
 }
 
+// D-L9: a step that moves the scale divides by the new one, also in the norm that it reports.
+double ZeroStage3::unscaled_by() const {
+  return behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
+}
+
 void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
-  const double scale = behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
-  const double factor = unscale_and_clip_factor(scale, norm, scenario().gradient_clipping());
+  const double factor = unscale_and_clip_factor(unscaled_by(), norm, scenario().gradient_clipping(), behaviour().norm_masking == NormMasking::where);
   optimizer_.begin_step();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     SubGroup& group = groups_[g];

@@ -50,6 +50,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
   void partition_epilogue(ProgramWriter& w);
 
   void emit_norm(ProgramWriter& w);
+  double unscaled_by() const;
   void finish_step(ProgramWriter& w, std::optional<double> norm);
   void clear_stale(ProgramWriter& w);
 

@@ -14,7 +14,8 @@ ZeroStage1And2::ZeroStage1And2(const EngineContext& context)
       overlap_(config().zero.overlap_comm.value_or(false)),
       uses_grad_accum_(config().zero.stage == 1 && scenario().grad_accum_dtype() != scenario().model_dtype),
       checks_overflow_(config().fp16.enabled ||
-                       (config().bf16.enabled && config().bf16.check_grad_overflow.value_or(
+                       (config().bf16.enabled && behaviour().bf16_overflow_test == Bf16OverflowTest::configured &&
+                        config().bf16.check_grad_overflow.value_or(
                                                      behaviour().bf16_overflow_check_default == Bf16OverflowCheck::on))),
       model_dtype_(scenario().model_dtype),
       acc_dtype_(scenario().grad_accum_dtype()),
@@ -183,23 +184,31 @@ void ZeroStage1And2::model_step(ProgramWriter& w) {
     w.fill(overflow_flag_, 0);
     for (const Tensor& gradient : averaged_) w.check_finite(overflow_flag_, gradient.slice);
   }
-  w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .input = overflow_flag_, .output = overflow_flag_});
+  // #7580: before it stage 1 kept each rank's own flag.
+  if (partition_gradients_ || behaviour().stage1_overflow_agreement == Stage1OverflowAgreement::always)
+    w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .input = overflow_flag_, .output = overflow_flag_});
   if (!decides_on_overflow()) return on_value(overflow_known, 0.0, w);
   read(w, overflow_known, overflow_flag_);
 }
 
 void ZeroStage1And2::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
-  if (stage == norm_known) return finish_step(w, value);
+  if (stage == norm_known) {
+    report_clipping_norm(w, value / unscaled_by());
+    return finish_step(w, value);
+  }
   const bool overflow = value != 0.0;
   scale_before_update_ = scaler_.scale();
   scaler_.update(overflow);
+  report_decision(w, overflow, scaler_.scale());
   if (overflow) {
     optimizer_zero_grad(w);
     drop_accumulators(w);
     return step_done(w, true);
   }
   emit_norm(w);
-  w.metric(w.metric_name("global_grad_norm"), norm_, 1.0 / scale_before_update_);
+  // #2695: before it the scale that the next window will have.
+  const bool updated = behaviour().reported_norm_scale == ReportedNormScale::updated;
+  w.metric(w.metric_name("global_grad_norm"), norm_, 1.0 / (updated ? scaler_.scale() : scale_before_update_));
   if (scenario().gradient_clipping() > 0 && !linear()) return read(w, norm_known, norm_);
   finish_step(w, std::nullopt);
 }
@@ -215,7 +224,14 @@ void ZeroStage1And2::emit_norm(ProgramWriter& w) {
   }
   w.copy(norm_, norm_squared_);
   w.collective({.purpose = Purpose::norm, .input = norm_, .output = norm_});
+  // #551: without a model-parallel group the world stood in for it.
+  if (behaviour().norm_all_reduce == NormAllReduce::twice) w.collective({.purpose = Purpose::norm, .input = norm_, .output = norm_});
   w.square_root(norm_);
+}
+
+// D-L9: a step that moves the scale divides by the new one.
+double ZeroStage1And2::unscaled_by() const {
+  return behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
 }
 
 void ZeroStage1And2::finish_step(ProgramWriter& w, std::optional<double> norm) {
@@ -231,8 +247,9 @@ void ZeroStage1And2::finish_step(ProgramWriter& w, std::optional<double> norm) {
       w.copy(gradient.part(gradient.numel - averaged_padding_.numel(), averaged_padding_.numel()), averaged_padding_.slice);
     drop_accumulators(w);
   }
-  const double scale = behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
-  if (const double factor = unscale_and_clip_factor(scale, norm, scenario().gradient_clipping()); factor != 1.0)
+  const bool masks = behaviour().norm_masking == NormMasking::where;
+  const bool unscales = config().fp16.enabled || behaviour().bf16_unscale_and_clip == Bf16UnscaleAndClip::done;
+  if (const double factor = unscale_and_clip_factor(unscaled_by(), norm, scenario().gradient_clipping(), masks); factor != 1.0 && unscales)
     w.multiply(gradient, factor);
   w.observe(w.view("single_partition_of_fp32_groups[0].grad", weights_.partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
   weights_.step(w, gradient);

@@ -82,6 +82,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   // ---- step
   void require_averaged_gradients() const;
   void drop_accumulators(ProgramWriter& w);
+  double unscaled_by() const;
   void finish_step(ProgramWriter& w, std::optional<double> norm);
   void emit_norm(ProgramWriter& w);
 

@@ -121,7 +121,11 @@ class HostExecutor::Run {
         if (!replays_) resume(r, op);  // what follows from the value is in the program
         break;
       case OpKind::observe: observe(r, op); break;
-      case OpKind::metric: sink_.metric({r, op.event, rank.program.metrics[op.index], scalar(r, op.source, op.event, "a metric") * op.scalar}); break;
+      case OpKind::metric: {
+        const double value = op.source.buffer == no_index ? op.scalar : scalar(r, op.source, op.event, "a metric") * op.scalar;
+        sink_.metric({r, op.event, rank.program.metrics[op.index], value});
+        break;
+      }
       case OpKind::end_event: sink_.event_done(r, op.event); break;
       default: execute_operation(op, rank, r);
     }

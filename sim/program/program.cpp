@@ -163,6 +163,12 @@ void ProgramWriter::metric(std::uint32_t name, Slice scalar, double factor) {
   op.scalar = factor;
 }
 
+void ProgramWriter::metric(std::uint32_t name, double value) {
+  Op& op = emit(OpKind::metric);
+  op.index = name;
+  op.scalar = value;
+}
+
 void ProgramWriter::end_event() { emit_on(Stream::host, OpKind::end_event); }
 
 }  // namespace gradledger

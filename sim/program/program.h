@@ -56,7 +56,7 @@ enum class OpKind : std::uint8_t {
   synchronize,   // the host waits until every stream of the rank has run dry
   read,          // the host reads the scalar source; the engine goes on at stage `index`
   observe,       // snapshot: view in `index`
-  metric,        // scalar source x scalar is reported as metric `index`
+  metric,        // scalar source x scalar, or without a source scalar alone, is reported as metric `index`
   end_event,     // the script event is over
 };
 
@@ -186,6 +186,7 @@ class ProgramWriter {
   void read(Slice scalar, std::uint32_t stage);
   void observe(ViewId view, Role role, double scale, bool at_end);
   void metric(std::uint32_t name, Slice scalar, double factor);
+  void metric(std::uint32_t name, double value);  // one that the host knows
   void end_event();
 
  private:

@@ -170,6 +170,11 @@ json document_with(const std::string& where, const std::string& key, const json*
   if (where.starts_with("engine.config.optimizer")) document["engine"]["config"]["optimizer"] = {{"type", "SGD"}};
   std::string pointer = where.empty() ? "" : "/" + std::regex_replace(where, std::regex("\\."), "/");
   if (where == "backward" || where == "parameters") pointer = where == "backward" ? "/script/0/backward" : "/parameters/0";
+  if (where == "overflow") {
+    document["script"].push_back({{"backward", json::object()}});
+    document["script"].push_back({{"overflow", {{"micro_batch", 0}}}});
+    pointer = "/script/" + std::to_string(document["script"].size() - 1) + "/overflow";
+  }
   json& parent = document[json::json_pointer(pointer)];
   if (parent.is_null()) parent = json::object();
   if (value) parent[key] = *value;

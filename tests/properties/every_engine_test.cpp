@@ -47,6 +47,25 @@ RC_GTEST_PROP(every_engine, used_as_documented_raises_no_alarm, ()) {
   RC_ASSERT(verdict.parameters.elements > 0u);
 }
 
+// BF16_Optimizer raises on an infinite norm, and in fp32 a NaN norm clips everything to NaN: both are as they are.
+RC_GTEST_PROP(every_engine, skips_an_overflow_wherever_it_is_planted_and_raises_no_alarm, ()) {
+  Scenario s = any_admitted_scenario();
+  RC_PRE(*select_engine(s) != "BF16_Optimizer");
+  const auto timeline = make_timeline(s);
+  ScriptItem item = event(ScriptKind::overflow);
+  item.ranks = {*rc::gen::inRange(0u, s.world_size).as("rank")};
+  if (s.world_size == 1) item.ranks.clear();
+  item.micro_batch = *rc::gen::inRange(0u, timeline->micro_batches[0][0]).as("micro-batch");
+  item.uses = {s.parameters[*rc::gen::inRange<std::size_t>(0, s.parameters.size()).as("parameter")].name};
+  item.planted = *rc::gen::element(PlantedValue::infinity, PlantedValue::minus_infinity, PlantedValue::not_a_number).as("value");
+  RC_PRE(!(s.model_dtype == Dtype::float32 && s.engine.config.gradient_clipping > 0.0 && item.planted == PlantedValue::not_a_number));
+  s.script.insert(s.script.begin(), item);
+  s.script.push_back(repeat(2, with_boundary_calls(2)));
+  const ref::Verdict verdict = judge(s);
+  RC_LOG() << sentences(verdict);
+  RC_ASSERT(verdict.clean());
+}
+
 RC_GTEST_PROP(every_engine, gives_the_same_trace_for_the_same_seed, ()) {
   const Scenario s = any_admitted_scenario();
   const std::uint64_t seed = *rc::gen::arbitrary<std::uint64_t>().as("seed");

@@ -218,7 +218,7 @@ TEST(clipping, is_judged_in_the_value_pass_and_is_right_in_every_engine) {
   }
 }
 
-TEST(clipping, that_does_nothing_is_a_rounding_excess) {
+TEST(clipping, that_does_nothing_is_a_wrong_norm) {
   Scenario s = honest(Dtype::float32);
   s.engine.config.gradient_clipping = 0.5;
   Scenario without = s;
@@ -227,7 +227,7 @@ TEST(clipping, that_does_nothing_is_a_rounding_excess) {
   const auto timeline = make_timeline(s);
   HostExecutor producer(without, *timeline);
   const ref::Verdict verdict = ref::judge(s, *timeline, producer, {});
-  EXPECT_EQ(classes(verdict), Set{"rounding-excess"}) << sentences(verdict);
+  EXPECT_EQ(classes(verdict), Set{"wrong-norm"}) << sentences(verdict);
 }
 
 }  // namespace

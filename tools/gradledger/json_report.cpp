@@ -52,6 +52,8 @@ ordered_json finding_json(const Loaded& loaded, const ref::Finding& f) {
                     {"bound", number_json(w.bound)}};
     if (w.bound > 0) out["worst"]["error_over_bound"] = number_json(w.error() / w.bound);
   }
+  if (f.quantity)
+    out["quantity"] = {{"name", f.quantity->name}, {"observed", number_json(f.quantity->observed)}, {"due", number_json(f.quantity->due)}, {"bound", number_json(f.quantity->bound)}};
   out["first_event"] = f.first_event;
   out["lost_weight"] = f.lost_weight;
   out["excess_weight"] = f.excess_weight;

@@ -1,0 +1,191 @@
+#include "ref/steps.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "ref/describe.h"
+#include "ref/dtype_facts.h"
+#include "ref/loss_scale.h"
+#include "ref/overflow.h"
+
+namespace gradledger::ref {
+namespace {
+
+void add_element(std::vector<ElementRange>& ranges, std::uint32_t parameter, std::uint32_t element) {
+  if (!ranges.empty() && ranges.back().parameter == parameter && ranges.back().end == element) ++ranges.back().end;
+  else ranges.push_back({parameter, element, element + 1});
+}
+
+}  // namespace
+
+StepJudge::StepJudge(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, Model& model)
+    : scenario_(scenario), timeline_(timeline), source_(source), model_(model) {}
+
+bool StepJudge::RankStep::skips() const { return reported("overflow").value_or(0) != 0; }
+
+std::optional<double> StepJudge::RankStep::reported(std::string_view metric) const {
+  const auto found = metrics.find(metric);
+  return found == metrics.end() ? std::nullopt : std::optional(found->second);
+}
+
+// The first record of an event brings its reference.
+StepJudge::Step& StepJudge::step(std::uint32_t event) {
+  const auto [at, fresh] = steps_.try_emplace(event);
+  if (fresh) {
+    const Field& gradient = model_.reduced(event, false);
+    at->second.finite = std::all_of(gradient.value.begin(), gradient.value.end(), [](double x) { return std::isfinite(x); });
+    if (at->second.finite) at->second.norm = model_.norm(gradient);
+  }
+  return at->second;
+}
+
+void StepJudge::observe(const Observation& o) {
+  if (o.role != Role::applied_gradient) return;
+  RankStep& mine = step(o.event).ranks[o.rank];
+  mine.applied = true;
+  const Field& gradient = model_.reduced(o.event, o.at_end);
+  std::vector<double> stored;
+  for (const ObservedPiece& piece : o.pieces) {
+    if (piece.parameter < 0) continue;
+    stored.resize(piece.numel);
+    read_stored(piece.dtype, piece.data, piece.numel, stored.data());
+    const auto p = static_cast<std::uint32_t>(piece.parameter);
+    for (std::uint32_t i = 0; i < piece.numel; ++i) {
+      if (std::isfinite(stored[i])) continue;
+      add_element(mine.not_finite, p, piece.parameter_offset + i);
+      if (std::isfinite(gradient.value[model_.offset(p) + piece.parameter_offset + i])) add_element(mine.spread, p, piece.parameter_offset + i);
+    }
+  }
+}
+
+void StepJudge::metric(const MetricRecord& r) {
+  if (timeline_.events[r.event].kind == EventKind::step) step(r.event).ranks[r.rank].metrics[std::string(r.name)] = r.value;
+}
+
+void StepJudge::event_done(std::uint32_t rank, std::uint32_t event) {
+  const auto known = steps_.find(event);
+  if (known != steps_.end()) known->second.ranks[rank].done = true;
+}
+
+void StepJudge::engine_error(const EngineErrorRecord& r) {
+  const auto known = steps_.find(r.event);
+  if (known != steps_.end()) known->second.ranks[r.rank].raised = true;
+}
+
+void StepJudge::add(FindingClass finding, std::uint32_t event, std::uint32_t rank, std::string what, std::optional<Quantity> quantity) {
+  out_.push_back({finding, event, rank, std::move(quantity), {}, std::move(what)});
+}
+
+// ---- what is due ------------------------------------------------------------------------------------------------------------------------
+
+Skip StepJudge::due(std::uint32_t event, const Step& step, double scale) const {
+  if (!step.finite) return promises_overflow_check(scenario_) ? Skip::must : Skip::open;
+  const bool accused = std::any_of(step.ranks.begin(), step.ranks.end(), [](const auto& r) { return r.second.skips() || !r.second.not_finite.empty(); });
+  if (!accused) return Skip::must_not;
+  return in_range(timeline_.events[event].step, scale) ? Skip::must_not : Skip::open;
+}
+
+// Whether no order of summation can leave any format on the way: the largest terms of all contributions together fit.
+bool StepJudge::in_range(std::uint32_t window, double scale) const {
+  double largest = facts_of(scenario_.model_dtype).largest(), sum = 0;
+  for (Dtype dtype : {scenario_.grad_accum_dtype(), scenario_.communication_dtype()}) largest = std::min(largest, facts_of(dtype).largest());
+  std::vector<double> gradient;
+  for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b) {
+    if (timeline_.backwards[b].step != window) continue;
+    for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
+      double most = 0;
+      for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
+        if (!timeline_.used(scenario_, b, r, p)) continue;
+        gradient.resize(scenario_.parameters[p].numel);
+        source_.gradient(b, r, p, 0, gradient);
+        for (double x : gradient) most = std::max(most, std::abs(x));
+      }
+      sum += most;
+    }
+  }
+  return sum * scale * (1 + facts_of(scenario_.model_dtype).unit_roundoff()) < largest;
+}
+
+// ---- what was done ----------------------------------------------------------------------------------------------------------------------
+
+std::vector<StepMismatch> StepJudge::mismatches() {
+  LossScaleModel scale(scenario_);
+  bool scale_known = true;
+  for (const auto& [event, step] : steps_) {
+    const bool stepped = std::any_of(step.ranks.begin(), step.ranks.end(), [](const auto& r) { return r.second.reported("overflow").has_value(); });
+    if (!stepped) continue;
+    const Skip skip = due(event, step, scale.scale());
+    judge_skips(event, step, skip);
+    judge_finiteness(event, step);
+    const bool skipped = step.ranks.begin()->second.skips();
+    const bool agreed = std::all_of(step.ranks.begin(), step.ranks.end(), [&](const auto& r) { return r.second.skips() == skipped; });
+    scale_known = scale_known && (skip != Skip::open || agreed);
+    scale.step(skip == Skip::open ? skipped : skip == Skip::must);
+    for (const auto& [rank, mine] : step.ranks) {
+      const auto reported = mine.reported("loss_scale");
+      if (!scale_known || !reported || *reported == scale.scale()) continue;
+      add(FindingClass::wrong_scale, event, rank, fmt::format("the loss scale is {} from here on, documented is {}", *reported, scale.scale()),
+          Quantity{"loss_scale", *reported, scale.scale(), 0});
+    }
+    if (step.finite) judge_norms(event, step);
+  }
+  return std::move(out_);
+}
+
+void StepJudge::judge_skips(std::uint32_t event, const Step& step, Skip due) {
+  std::vector<std::uint32_t> skipping, stepping;
+  for (const auto& [rank, mine] : step.ranks) {
+    if (mine.skips()) skipping.push_back(rank);
+    else if (mine.applied) stepping.push_back(rank);
+  }
+  const bool poisoned = std::any_of(step.ranks.begin(), step.ranks.end(), [](const auto& r) { return !r.second.not_finite.empty(); });
+  for (const auto& [rank, mine] : step.ranks) {
+    if (due == Skip::must && mine.applied && !mine.not_finite.empty()) {
+      add(FindingClass::nonfinite_missed, event, rank,
+          fmt::format("{} of the applied gradient are not finite; the configuration checks for overflow, and every rank must skip", elements_text(scenario_, mine.not_finite)));
+      out_.back().elements = mine.not_finite;
+    } else if (due == Skip::must && !mine.skips() && (mine.applied || !mine.done) && !mine.raised && (!poisoned || !skipping.empty())) {
+      add(FindingClass::wrong_skip, event, rank,
+          fmt::format("goes on to update, though the window holds a gradient that is not finite, and every rank must skip{}{}",
+                      skipping.empty() ? "" : "; skipped by ", skipping.empty() ? "" : numbered("rank", skipping)));
+    } else if (due == Skip::must_not && mine.skips()) {
+      add(FindingClass::wrong_skip, event, rank, "skips, though every gradient of the window is finite and in the range of every format on its way");
+    } else if (due == Skip::must_not && !mine.skips() && !mine.applied && mine.done && mine.reported("overflow") && timeline_.events[event].updates) {
+      add(FindingClass::wrong_skip, event, rank, "returns without an update, and reports no overflow");
+    } else if (due == Skip::open && mine.skips() && !stepping.empty()) {
+      add(FindingClass::wrong_skip, event, rank, fmt::format("skips, and {} not", numbered("rank", stepping) + (stepping.size() == 1 ? " does" : " do")));
+    }
+  }
+}
+
+// Where nothing is promised, what is not finite stays in its own elements.
+void StepJudge::judge_finiteness(std::uint32_t event, const Step& step) {
+  const bool promised = promises_overflow_check(scenario_);
+  for (const auto& [rank, mine] : step.ranks) {
+    if (mine.spread.empty() || (promised && !step.finite)) continue;
+    if (step.finite && !in_range(timeline_.events[event].step, mine.reported("loss_scale").value_or(1))) continue;
+    add(FindingClass::nonfinite_missed, event, rank,
+        fmt::format("{} of the applied gradient are not finite, though every contribution to them is", elements_text(scenario_, mine.spread)));
+    out_.back().elements = mine.spread;
+  }
+}
+
+void StepJudge::judge_norms(std::uint32_t event, const Step& step) {
+  // The scale is taken out in fp32: a quotient, its argument, and the square root.
+  const double bound = widened(step.norm.error + 4 * facts_of(Dtype::float32).unit_roundoff() * step.norm.magnitude());
+  if (!std::isfinite(bound) || bound >= step.norm.value) return;  // nothing can be told
+  for (const auto& [rank, mine] : step.ranks) {
+    if (mine.skips()) continue;
+    for (const auto& [metric, verb] : {std::pair{"global_grad_norm", "reports"}, std::pair{"clipping_norm", "clips by"}}) {
+      const auto norm = mine.reported(metric);
+      if (!norm || std::abs(*norm - step.norm.value) <= bound) continue;
+      add(FindingClass::wrong_norm, event, rank,
+          fmt::format("{} a gradient norm of {:.9g}, due is {:.9g}, and rounding explains at most {:.3g} of the difference", verb, *norm, step.norm.value, bound),
+          Quantity{metric, *norm, step.norm.value, bound});
+    }
+  }
+}
+
+}  // namespace gradledger::ref

@@ -1,0 +1,75 @@
+// What a step decides beyond its gradient, against the documentation: whether it is skipped, its loss scale, norm and clipping.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ref/bounded.h"
+#include "ref/finding.h"
+#include "ref/model.h"
+#include "sim/trace/producer.h"
+
+namespace gradledger::ref {
+
+// What the configuration's documentation makes of a window's gradients.
+enum class Skip : std::uint8_t { must, must_not, open };
+
+// Something that a rank's step decided or reported, and must not have.
+struct StepMismatch {
+  FindingClass finding = FindingClass::wrong_skip;
+  std::uint32_t event = 0, rank = 0;
+  std::optional<Quantity> quantity;
+  std::vector<ElementRange> elements;  // that are not finite
+  std::string what;                    // the sentence behind rank and event
+};
+
+// Watches one pass with every decision of the engine alive. Must see each record before the model forgets its event.
+class StepJudge final : public TraceSink {
+ public:
+  StepJudge(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, Model& model);
+
+  void observe(const Observation& observation) override;
+  void metric(const MetricRecord& record) override;
+  void event_done(std::uint32_t rank, std::uint32_t event) override;
+  void engine_error(const EngineErrorRecord& record) override;
+
+  // Precondition: the run is over.
+  std::vector<StepMismatch> mismatches();
+
+ private:
+  struct RankStep {
+    std::map<std::string, double, std::less<>> metrics;
+    bool applied = false, done = false, raised = false;
+    std::vector<ElementRange> not_finite;  // of the applied gradient
+    std::vector<ElementRange> spread;      // of these, where the window's gradient is finite
+
+    bool skips() const;
+    std::optional<double> reported(std::string_view metric) const;
+  };
+  struct Step {
+    bool finite = true;  // every element of the window's gradient
+    Bounded norm;
+    std::map<std::uint32_t, RankStep> ranks;
+  };
+
+  Step& step(std::uint32_t event);
+  Skip due(std::uint32_t event, const Step& step, double scale) const;
+  bool in_range(std::uint32_t window, double scale) const;
+  void judge_skips(std::uint32_t event, const Step& step, Skip due);
+  void judge_finiteness(std::uint32_t event, const Step& step);
+  void judge_norms(std::uint32_t event, const Step& step);
+  void add(FindingClass finding, std::uint32_t event, std::uint32_t rank, std::string what, std::optional<Quantity> quantity = {});
+
+  const Scenario& scenario_;
+  const Timeline& timeline_;
+  const GradientSource& source_;
+  Model& model_;
+  std::map<std::uint32_t, Step> steps_;  // by event
+  std::vector<StepMismatch> out_;
+};
+
+}  // namespace gradledger::ref

@@ -1,0 +1,165 @@
+// What steps decide: the documented loss scale by hand-computed sequences, and each class from a producer that lies in just that way.
+#include <gtest/gtest.h>
+
+#include "ref/loss_scale.h"
+#include "ref/overflow.h"
+#include "tests/support/tampering.h"
+
+namespace gradledger::testing {
+namespace {
+
+using Set = std::set<std::string>;
+
+Scenario fp16_scenario(std::uint32_t stage, std::uint32_t windows = 3) {
+  Scenario s = base_scenario(2, {30, 21, 13}, Dtype::float16);
+  s.engine.config.gradient_accumulation_steps = 2;
+  s.engine.config.fp16.initial_scale_power = 4;
+  s.engine.config.fp16.hysteresis = 1;
+  s.engine.config.zero.stage = stage;
+  s.engine.as_of.switches["fp16_st0_scale"] = "applied";
+  s.script = {repeat(windows, managed(2))};
+  return s;
+}
+
+ScriptItem overflow(std::uint32_t rank, std::uint32_t micro_batch) {
+  ScriptItem item = event(ScriptKind::overflow);
+  item.ranks = {rank};
+  item.micro_batch = micro_batch;
+  return item;
+}
+
+// The scale after each of the steps; 'o' is an overflow, '.' none.
+std::vector<double> scales(const Scenario& s, const std::string& steps) {
+  ref::LossScaleModel model(s);
+  std::vector<double> out;
+  for (char step : steps) {
+    model.step(step == 'o');
+    out.push_back(model.scale());
+  }
+  return out;
+}
+
+TEST(loss_scale_model, follows_hand_computed_sequences) {
+  Scenario s = fp16_scenario(2);
+  Fp16Config& config = s.engine.config.fp16;
+  config.loss_scale_window = 2;
+  EXPECT_EQ(scales(s, "....."), (std::vector<double>{16, 16, 32, 32, 64})) << "every second good step after the first";
+  EXPECT_EQ(scales(s, "oo...."), (std::vector<double>{8, 4, 4, 4, 8, 8}));
+  EXPECT_EQ(scales(s, "oooooo"), (std::vector<double>{8, 4, 2, 1, 1, 1})) << "not below the minimum";
+  config.hysteresis = 3;
+  EXPECT_EQ(scales(s, "oooo"), (std::vector<double>{16, 16, 8, 4})) << "once used up, every overflow halves";
+  EXPECT_EQ(scales(s, "oo.o."), (std::vector<double>{16, 16, 16, 8, 8})) << "a good step alone refills nothing";
+  EXPECT_EQ(scales(s, "oo...oo"), (std::vector<double>{16, 16, 16, 16, 32, 32, 32})) << "a growth step does";
+  config.consecutive_hysteresis = true;
+  EXPECT_EQ(scales(s, "oo.oo"), (std::vector<double>{16, 16, 16, 16, 16})) << "every good step does";
+  s.engine.config.zero.stage = 0;
+  EXPECT_EQ(scales(s, "oo"), (std::vector<double>{8, 4})) << "stage 0 has no hysteresis";
+  config.loss_scale = 128;
+  EXPECT_EQ(scales(s, "o.."), (std::vector<double>{128, 128, 128})) << "a static scale stays";
+}
+
+TEST(overflow_checks, are_promised_by_fp16_and_by_bf16_where_the_key_has_an_effect_or_asks) {
+  Scenario s = fp16_scenario(0);
+  EXPECT_TRUE(ref::promises_overflow_check(s));
+  s = base_scenario(1, {1}, Dtype::bfloat16);
+  for (std::uint32_t stage : {0u, 1u, 2u, 3u}) {
+    s.engine.config.zero.stage = stage;
+    s.engine.config.bf16.check_grad_overflow.reset();
+    EXPECT_EQ(ref::promises_overflow_check(s), stage == 1 || stage == 2);
+    for (bool asked : {false, true}) {
+      s.engine.config.bf16.check_grad_overflow = asked;
+      EXPECT_EQ(ref::promises_overflow_check(s), asked);
+    }
+  }
+  EXPECT_FALSE(ref::promises_overflow_check(base_scenario(1, {1}, Dtype::float32)));
+}
+
+// ---- producers that lie ---------------------------------------------------------------------------------------------------------------
+
+Set classes_with_metric(const Scenario& s, const std::string& name, double factor) {
+  return classes(judge_tampered(s, [](const Snapshot&) {}, 0, [&](MetricRecord& m) {
+    if (m.name == name && m.rank == 1) m.value *= factor;
+  }));
+}
+
+TEST(wrong_norm, is_a_reported_or_clipping_norm_outside_its_bound) {
+  for (std::uint32_t stage : {1u, 2u, 3u}) {
+    Scenario s = fp16_scenario(stage);
+    s.engine.config.gradient_clipping = 0.25;
+    EXPECT_EQ(classes_with_metric(s, "none", 1), Set{}) << stage;
+    EXPECT_EQ(classes_with_metric(s, "global_grad_norm", 1.25), Set{"wrong-norm"}) << stage;
+    EXPECT_EQ(classes_with_metric(s, "clipping_norm", 0.75), Set{"wrong-norm"}) << stage;
+    EXPECT_EQ(classes_with_metric(s, "loss_scale", 2), Set{"wrong-scale"}) << stage;
+  }
+}
+
+TEST(wrong_skip, is_an_overflow_that_no_gradient_explains) {
+  const ref::Verdict verdict = judge_tampered(fp16_scenario(2), [](const Snapshot&) {}, 0, [](MetricRecord& m) {
+    if (m.name == "overflow" && m.event == 3 && m.rank == 0) m.value = 1;
+  });
+  EXPECT_EQ(classes(verdict), Set{"wrong-skip"}) << sentences(verdict);
+  ASSERT_EQ(verdict.findings.size(), 1u);
+  EXPECT_NE(verdict.findings[0].sentence.find("step 0, rank 0"), std::string::npos) << sentences(verdict);
+}
+
+TEST(wrong_skip, is_a_step_of_a_window_with_a_planted_value_and_nothing_of_it_is_due) {
+  Scenario s = fp16_scenario(2);
+  s.script.insert(s.script.begin(), overflow(0, 1));
+  EXPECT_EQ(classes(judge(s)), Set{}) << sentences(judge(s));
+  // A producer that knows nothing of the overflow steps.
+  Scenario without = s;
+  without.script.erase(without.script.begin());
+  const auto timeline = make_timeline(s), finite = make_timeline(without);
+  class Deaf final : public Producer {
+   public:
+    Deaf(const Scenario& scenario, const Timeline& t) : inner_(scenario, t) {}
+    std::string_view name() const override { return "deaf"; }
+    RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override { return inner_.run(Finite(source), options, sink); }
+
+   private:
+    class Finite final : public GradientSource {
+     public:
+      explicit Finite(const GradientSource& inner) : inner_(inner) {}
+      void gradient(std::uint32_t b, std::uint32_t r, std::uint32_t p, std::uint32_t offset, std::span<double> out) const override {
+        inner_.gradient(b, r, p, offset, out);
+        for (double& x : out)
+          if (!std::isfinite(x)) x = 0;
+      }
+      void initial_parameter(std::uint32_t p, std::uint32_t offset, std::span<double> out) const override { inner_.initial_parameter(p, offset, out); }
+
+     private:
+      const GradientSource& inner_;
+    };
+    HostExecutor inner_;
+  };
+  Deaf deaf(without, *finite);
+  const ref::Verdict verdict = ref::judge(s, *timeline, deaf, {});
+  EXPECT_EQ(classes(verdict), Set{"wrong-skip"}) << sentences(verdict);
+  const auto row = std::find_if(verdict.applied.begin(), verdict.applied.end(), [](const ref::AppliedRow& r) { return r.step == 0; });
+  ASSERT_NE(row, verdict.applied.end());
+  for (std::size_t k = 0; k < row->columns.size(); ++k) EXPECT_EQ(row->row.expected[k], 0) << "nothing of the window is due";
+}
+
+TEST(nonfinite_missed, is_an_applied_gradient_that_is_not_finite_where_the_configuration_checks) {
+  const ref::Verdict verdict = judge_tampered(fp16_scenario(2), [](const Snapshot& x) {
+    if (x.role == Role::applied_gradient && !x.linear && x.step == 1 && x.rank == 0) x.values->at(3) = std::numeric_limits<double>::infinity();
+  });
+  EXPECT_TRUE(classes(verdict).contains("nonfinite-missed")) << sentences(verdict);
+}
+
+TEST(clipping, that_is_left_out_is_a_wrong_norm_with_both_factors) {
+  Scenario s = fp16_scenario(2);
+  s.engine.config.gradient_clipping = 0.0;
+  Scenario clipped = s;
+  clipped.engine.config.gradient_clipping = 0.25;
+  const auto timeline = make_timeline(s);
+  HostExecutor producer(s, *timeline);
+  const ref::Verdict verdict = ref::judge(clipped, *timeline, producer, {});
+  ASSERT_EQ(classes(verdict), Set{"wrong-norm"}) << sentences(verdict);
+  ASSERT_TRUE(verdict.findings[0].quantity);
+  EXPECT_LT(std::abs(verdict.findings[0].quantity->observed - 1), 1.0 / 256) << "not clipped";
+  EXPECT_LT(verdict.findings[0].quantity->due, 1);
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -31,6 +31,8 @@ PassJudge::PassJudge(const Scenario& scenario, const Timeline& timeline, Model& 
       skipped_(windows_to_skip(scenario, timeline)), planted_(planted_windows(timeline)), rank_event_(scenario.world_size, 0) {}
 
 void PassJudge::observe(const Observation& o) {
+  // An exception's rank has reduced with peers that are further on in the script: what is due there is due at their next common event.
+  if (o.at_end && timeline_.events[o.event].kind == EventKind::raise && o.role != Role::local_accumulator) return;
   switch (o.role) {
     case Role::local_accumulator: return compare(o, model_.local(o.rank, o.event, o.at_end), 1.0, 0.0);
     case Role::reduced_accumulator:
@@ -184,10 +186,10 @@ std::map<std::uint32_t, std::vector<ElementRange>> PassJudge::not_applied() cons
 std::map<std::uint32_t, std::vector<ElementRange>> PassJudge::not_reduced() const {
   std::map<std::uint32_t, std::vector<ElementRange>> out;
   for (const Backward& b : timeline_.backwards) {
-    if (!b.boundary || b.in_no_sync) continue;
-    const auto covered = reduced_.find(b.event);
+    if (b.reduced_at == never) continue;
+    const auto covered = reduced_.find(b.reduced_at);
     auto missing = holes(covered == reduced_.end() ? nullptr : &covered->second);
-    if (!missing.empty()) out[b.event] = std::move(missing);
+    if (!missing.empty()) out[b.reduced_at] = std::move(missing);
   }
   return out;
 }

@@ -78,7 +78,7 @@ double Ledger::tolerance() const {
     u = std::max(u, facts_of(dtype).unit_roundoff());
   std::uint32_t reductions = 1;  // of one window: an engine may average what it has at each boundary
   std::vector<std::uint32_t> boundaries(timeline_.steps + 1, 0);
-  for (const Backward& b : timeline_.backwards) reductions = std::max(reductions, boundaries[b.step] += b.boundary);
+  for (const Backward& b : timeline_.backwards) reductions = std::max(reductions, boundaries[b.step] += b.reduced_at != never);
   // Deposit 2; a reduction: cast, two factors and a product, cast back, and a sum of world equal terms; unscaling 3.
   const double roundings = 2 + (5.0 + scenario_.world_size) * reductions + 3;
   return roundings * u;

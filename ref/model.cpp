@@ -148,7 +148,7 @@ double Model::reduction_error(double terms_magnitude, double result_magnitude, i
 // Two ways are open to a correct engine: reduce each micro-batch and accumulate the averages, or accumulate and reduce at each boundary.
 // The bound is the larger of the two.
 void Model::add_errors(State& state, const Backward& b) {
-  const bool boundary = b.boundary && !b.in_no_sync;
+  const bool boundary = b.reduced_at != never;
   for (std::size_t i = 0; i < numel_; ++i) {
     const double result = std::abs(state.reduced.value[i]);
     if (fresh_terms_[i] > 0) {

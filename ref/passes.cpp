@@ -132,11 +132,10 @@ void Passes::want_snapshots() {
       ledger_.want(seen.key);
   if (range_.dyadic) return;
   // Without equality the fingerprint may miss a contribution: decode what boundaries left behind as well.
-  for (const SeenSnapshot& seen : evidence_.seen) {
-    const Event& event = timeline_.events[seen.key.event];
-    if (event.kind == EventKind::backward && timeline_.backwards[event.ordinal].boundary && seen.role != Role::local_accumulator)
-      ledger_.want(seen.key);
-  }
+  std::set<std::uint32_t> reductions;
+  for (const Backward& b : timeline_.backwards) reductions.insert(b.reduced_at);
+  for (const SeenSnapshot& seen : evidence_.seen)
+    if (reductions.contains(seen.key.event) && seen.role != Role::local_accumulator) ledger_.want(seen.key);
 }
 
 Passes::Pairs Passes::all_contributions() const {

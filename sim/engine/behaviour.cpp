@@ -88,6 +88,21 @@ const std::vector<SwitchRow>& rows() {
           {{"done", pr3790}, {"skipped", pr3166}}),
       row("fp32_clip_coefficient", &Behaviour::fp32_clip_coefficient, "stage 0 fp32: the limit of the clip coefficient",
           {{"at_least_one", {}}, {"at_most_one", pr5150}}),
+      row("coalesce", &Behaviour::coalesce, "whether the engine has coalesce_grad_reduction", {{"absent", {}}, {"available", pr7992}}),
+      row("unmanaged_accumulation", &Behaviour::unmanaged_accumulation,
+          "where managed_gradient_accumulation false is served; absent: the key is ignored",
+          {{"absent", {}}, {"stages_0_and_1", pr8184}, {"up_to_stage_2", pr8203}, {"up_to_stage_3", pr8217}, {"with_offload", pr8225}}),
+      row("unmanaged_override", &Behaviour::unmanaged_override, "whether an unmanaged engine lets set_gradient_accumulation_boundary decide",
+          {{"refused", {}}, {"honoured", {}, true}}),
+      row("scale_wrt_gas_in_hook", &Behaviour::scale_wrt_gas_in_hook, "whether backward(scale_wrt_gas=False) keeps the output hook from dividing",
+          {{"honoured", pr7724}, {"ignored", pr7665}}),
+      row("separate_buckets", &Behaviour::separate_buckets,
+          "stages 1 and 2 without contiguous_gradients: whether buckets are reduced; dropped: what a CPU accelerator does, whose tensor types match none",
+          {{"reduced", {}}, {"dropped", {}, true}}),
+      row("coalesce_micro_step_id", &Behaviour::coalesce_micro_step_id, "stage 3: whether micro_step_id moves inside a coalesced block",
+          {{"stands_still", {}}, {"moves", {}, true}}),
+      row("phase_epilogue", &Behaviour::phase_epilogue, "a backward in several phases (reentrant checkpointing) at stages 2 and 3: one epilogue, or one a phase",
+          {{"once", pr7780}, {"each_phase", pr7665}}),
   };
   return table;
 }

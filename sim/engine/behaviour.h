@@ -28,6 +28,13 @@ enum class Stage1AttrReduction : std::uint8_t { kept, discarded };
 enum class Stage2AccDtype : std::uint8_t { model, acc };
 enum class SumOp : std::uint8_t { ignored, honoured };
 enum class ScaleUpdate : std::uint8_t { before_unscale, after_unscale };
+enum class Coalesce : std::uint8_t { absent, available };
+enum class UnmanagedAccumulation : std::uint8_t { absent, stages_0_and_1, up_to_stage_2, up_to_stage_3, with_offload };
+enum class UnmanagedOverride : std::uint8_t { refused, honoured };
+enum class ScaleWrtGas : std::uint8_t { honoured, ignored };
+enum class CoalesceCounter : std::uint8_t { stands_still, moves };
+enum class PhaseEpilogue : std::uint8_t { once, each_phase };
+enum class SeparateBuckets : std::uint8_t { reduced, dropped };
 enum class Bf16OverflowCheck : std::uint8_t { off, on };
 enum class Bf16OverflowTest : std::uint8_t { never, configured };
 enum class Stage1OverflowAgreement : std::uint8_t { partitioned_only, always };
@@ -65,6 +72,13 @@ struct Behaviour {
   UnfusedReportedNorm unfused_reported_norm;
   Bf16UnscaleAndClip bf16_unscale_and_clip;
   Fp32ClipCoefficient fp32_clip_coefficient;
+  Coalesce coalesce;
+  UnmanagedAccumulation unmanaged_accumulation;
+  UnmanagedOverride unmanaged_override;
+  ScaleWrtGas scale_wrt_gas_in_hook;
+  SeparateBuckets separate_buckets;
+  CoalesceCounter coalesce_micro_step_id;
+  PhaseEpilogue phase_epilogue;
 
   bool operator==(const Behaviour&) const = default;
 };

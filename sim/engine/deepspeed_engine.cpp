@@ -1,10 +1,14 @@
 #include "sim/engine/deepspeed_engine.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace gradledger {
 
-DeepSpeedEngine::DeepSpeedEngine(const EngineContext& context) : grad_(context.scenario->parameters.size()), context_(context) {}
+DeepSpeedEngine::DeepSpeedEngine(const EngineContext& context)
+    : grad_(context.scenario->parameters.size()),
+      context_(context),
+      has_direct_backwards_(std::any_of(context.timeline->events.begin(), context.timeline->events.end(), [](const Event& e) { return e.direct; })) {}
 
 void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
   expects(!suspended(), "an event reached an engine that waits for a value");
@@ -19,6 +23,9 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
     case EventKind::set_boundary: return set_boundary(event.boundary);
     case EventKind::no_sync_enter: return enter_no_sync();
     case EventKind::no_sync_exit: in_no_sync_ = false; return;
+    case EventKind::coalesce_enter: return enter_coalescing();
+    case EventKind::coalesce_exit: return exit_coalescing(w);
+    case EventKind::raise: return raise(event, w);
     case EventKind::step: return step(w);
     case EventKind::engine_zero_grad:
       for (Tensor& grad : grad_) tensors_.clear(w, grad);
@@ -29,17 +36,24 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
 
 bool DeepSpeedEngine::boundary() const {
   if (override_boundary_) return *override_boundary_;
+  if (unmanaged()) return in_step_;
   return (micro_steps_ + 1) % config().gradient_accumulation_steps == 0;
 }
 
 void DeepSpeedEngine::set_boundary(bool boundary) {
+  if (unmanaged() && behaviour().unmanaged_override == UnmanagedOverride::refused)
+    throw FrameworkError{"AssertionError", "set_gradient_accumulation_boundary() is refused: accumulation is not managed"};
   override_boundary_ = boundary;
   mirror_ = boundary;
 }
 
-void DeepSpeedEngine::forward(ProgramWriter& w) { clear_backward_seen_flag(w); }
+void DeepSpeedEngine::forward(ProgramWriter& w) {
+  epilogue_queued_since_forward_ = false;
+  clear_backward_seen_flag(w);
+}
 
 void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
+  if (event.direct) require_direct();
   bool first_of_its_graph = true;
   if (event.own_forward) {
     forward(w);
@@ -49,7 +63,10 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
   }
 
   const bool hooks_scale = behaviour().scale_site == ScaleSite::output_hook;
-  const bool divides = hooks_scale || !in_no_sync_;  // before #7665 the division was tied to the reduction
+  // Before #7665 the division was tied to the reduction; from then to #7724 the hook divided whatever scale_wrt_gas said.
+  if (!event.direct) scale_wrt_gas_ = event.scale_wrt_gas;
+  const bool asked = scale_wrt_gas_ || (hooks_scale && behaviour().scale_wrt_gas_in_hook == ScaleWrtGas::ignored);
+  const bool divides = asked && (hooks_scale || !in_no_sync_);
   const double factor = loss_scale() / (divides ? config().gradient_accumulation_steps : 1);
 
   if (first_of_its_graph || !hooks_scale) {
@@ -58,13 +75,19 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
   }
 
   // Autograd: gradients become ready in the reverse order of use.
+  const std::uint32_t in_phase = (parameter_count() + event.phases - 1) / event.phases;
   for (std::uint32_t p = parameter_count(); p-- > 0;) {
+    const std::uint32_t before = parameter_count() - 1 - p;
+    if (before > 0 && before % in_phase == 0) end_of_phase(w);
     if (!context_.timeline->used(scenario(), event.ordinal, rank(), p)) continue;
     const bool add = grad_[p].defined();
     if (!add) grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
     w.deposit(grad_[p].slice, event.ordinal, p, 0, factor, add);
     gradient_ready(w, p);
   }
+
+  // D-L10: the end-of-graph callback is queued once for each forward, so that of two direct backwards the second has no epilogue.
+  if (event.direct && std::exchange(epilogue_queued_since_forward_, true)) return;
 
   // #7985: with reduce_then_accumulate the boundary micro-batch enters BF16_Optimizer's buffer after the all-reduce and stays private.
   const bool epilogue_first =
@@ -84,9 +107,55 @@ void DeepSpeedEngine::enter_no_sync() {
   in_no_sync_ = true;
 }
 
+// Before #7780 the callback at the end of autograd ran at the end of each of its phases.
+void DeepSpeedEngine::end_of_phase(ProgramWriter& w) {
+  if (behaviour().phase_epilogue == PhaseEpilogue::once || !reduces_every_backward() || in_no_sync_) return;
+  mirror_ = boundary();
+  reduce_gradients(w);
+}
+
+// #7992. The reductions of the block's backwards wait for its end.
+void DeepSpeedEngine::enter_coalescing() {
+  if (behaviour().coalesce == Coalesce::absent)
+    throw FrameworkError{"AttributeError", "'DeepSpeedEngine' object has no attribute 'coalesce_grad_reduction'"};
+  if (unmanaged()) throw FrameworkError{"AssertionError", "coalesce_grad_reduction is refused: accumulation is not managed"};
+  if (config().zero.stage == 0) throw FrameworkError{"NotImplementedError", "coalesce_grad_reduction is refused at ZeRO stage 0"};
+  if (!can_coalesce()) throw FrameworkError{"NotImplementedError", "coalesce_grad_reduction is refused: the wrapper does not reduce by parameter"};
+  if (in_no_sync_) throw FrameworkError{"AssertionError", "coalesce_grad_reduction is refused inside no_sync or itself"};
+  override_before_coalescing_ = override_boundary_;
+  in_no_sync_ = coalescing_ = true;
+}
+
+// One reduction, as if at a boundary. The engine's override is put back, the optimizer's copy of it is not.
+void DeepSpeedEngine::exit_coalescing(ProgramWriter& w) {
+  in_no_sync_ = coalescing_ = false;
+  override_boundary_ = mirror_ = true;
+  flush_coalesced(w);
+  override_boundary_ = override_before_coalescing_;
+}
+
+// Blocks end on the way out, with all that their end does; D-L14: the flush of a coalesced block then has one rank's collectives alone.
+void DeepSpeedEngine::raise(const Event& event, ProgramWriter& w) {
+  if (coalescing_) exit_coalescing(w);
+  in_no_sync_ = false;
+  if (!event.caught) throw FrameworkError{"RuntimeError", "raised by the script"};
+}
+
+// Where loss.backward() may stand in for engine.backward(loss).
+void DeepSpeedEngine::require_direct() const {
+  if (behaviour().scale_site == ScaleSite::loss)
+    throw FrameworkError{"AssertionError", "loss.backward() is not supported; use engine.backward(loss)"};
+  if (config().zero.stage == 0 || config().fp16.enabled)
+    throw FrameworkError{"RuntimeError", config().fp16.enabled ? "loss.backward() needs engine.scale(loss) in fp16" : "loss.backward() is refused at ZeRO stage 0"};
+}
+
 void DeepSpeedEngine::step(ProgramWriter& w) {
-  if (in_no_sync_) throw FrameworkError{"AssertionError", "step() is refused inside no_sync"};
+  if (in_no_sync_) throw FrameworkError{"AssertionError", "step() is refused inside no_sync or coalesce_grad_reduction"};
   in_step_ = true;
+  if (unmanaged() && boundary()) {
+    mirror_ = true;
+    finalise_unmanaged(w);
+  }
   if (boundary()) {
     model_step(w);
     return;  // step_done() goes on

@@ -27,15 +27,18 @@ class DeepSpeedEngine : public Engine {
   virtual void gradient_ready(ProgramWriter&, std::uint32_t /*parameter*/) {}      // post-accumulate hook, gradient-ready order
   virtual void backward_epilogue(ProgramWriter&) {}
   virtual void reduce_gradients(ProgramWriter& w) = 0;                             // allreduce_gradients, where it does anything
+  virtual void finalise_unmanaged(ProgramWriter& w) { reduce_gradients(w); }       // step() without managed accumulation, before model_step
   virtual void model_step(ProgramWriter& w) = 0;                                   // ends in step_done(), at once or after reads
   virtual void on_value(std::uint32_t /*stage*/, double /*value*/, ProgramWriter&) {}
   virtual void optimizer_zero_grad(ProgramWriter& w);
+  virtual void flush_coalesced(ProgramWriter&) {}                                  // the end of a coalesced block
   virtual void observe_wrapper(ProgramWriter& w) = 0;
 
   // ---- what the wrapper says of itself --------------------------------------------------------------------------------------------
   virtual double loss_scale() const { return 1.0; }              // multiplied into the loss
   virtual bool reduces_every_backward() const { return false; }  // partitioned gradients: stages 2 and 3
   virtual bool accumulates_in_epilogue() const { return false; } // BF16_Optimizer
+  virtual bool can_coalesce() const { return false; }            // coalesce_grad_reduction: stages 1 to 3 but BF16_Optimizer
   virtual bool zero_grad_after_step() const { return true; }
   virtual Role gradient_role(std::uint32_t /*parameter*/) const { return Role::scratch; }  // of param.grad, now
   virtual double gradient_scale() const { return loss_scale(); } // of param.grad, relative to the true gradient
@@ -53,6 +56,7 @@ class DeepSpeedEngine : public Engine {
   // Whether overflow flags are read. A linear run holds nothing that is not finite but what the script plants.
   bool decides_on_overflow() const { return !linear() || !context_.timeline->planted.empty(); }
   std::size_t backwards_in_script() const { return context_.timeline->backwards.size(); }
+  bool script_has_direct_backwards() const { return has_direct_backwards_; }
   bool averages() const {
     return config().gradient_allreduce_op == AllreduceOp::mean || behaviour().allreduce_op_sum == SumOp::ignored;
   }
@@ -60,6 +64,9 @@ class DeepSpeedEngine : public Engine {
   // The engine's is_gradient_accumulation_boundary(), and the optimizer's copy of it.
   bool boundary() const;
   bool boundary_mirror() const { return mirror_; }
+  bool coalescing() const { return coalescing_; }
+  // step() is the boundary. Before #8184 the key was not known, and ignored.
+  bool unmanaged() const { return !config().managed_gradient_accumulation && behaviour().unmanaged_accumulation != UnmanagedAccumulation::absent; }
 
   // Emits a read of a scalar and suspends; on_value(stage, ...) goes on.
   void read(ProgramWriter& w, std::uint32_t stage, Slice scalar);
@@ -81,12 +88,22 @@ class DeepSpeedEngine : public Engine {
   void backward(const Event& event, ProgramWriter& w);
   void step(ProgramWriter& w);
   void set_boundary(bool boundary);
+  void end_of_phase(ProgramWriter& w);
   void enter_no_sync();
+  void require_direct() const;
+  void enter_coalescing();
+  void exit_coalescing(ProgramWriter& w);
+  void raise(const Event& event, ProgramWriter& w);
 
   EngineContext context_;
+  bool has_direct_backwards_ = false;
   std::uint64_t micro_steps_ = 0;
   std::optional<bool> override_boundary_;
-  bool in_no_sync_ = false;
+  bool in_no_sync_ = false;                          // or in a coalesced block
+  bool coalescing_ = false;
+  bool scale_wrt_gas_ = true;                        // of the last engine.backward(); direct ones go by it
+  std::optional<bool> override_before_coalescing_;
+  bool epilogue_queued_since_forward_ = false;       // a direct backward queued the end-of-graph callback
   bool in_step_ = false;
   bool mirror_ = true;
   std::optional<std::uint32_t> pending_stage_;

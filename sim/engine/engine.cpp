@@ -37,6 +37,20 @@ Result<std::string_view> select_stage0(const Scenario& s, const Behaviour& behav
   return mix;
 }
 
+// Unmanaged accumulation came stage by stage.
+std::optional<InputError> unmanaged_refusal(const DeepSpeedConfig& config, UnmanagedAccumulation served) {
+  using enum UnmanagedAccumulation;
+  if (served == absent) return std::nullopt;
+  const std::uint32_t stage = config.zero.stage;
+  const UnmanagedAccumulation needed = config.offloads_optimizer() ? with_offload : stage == 3 ? up_to_stage_3 : stage == 2 ? up_to_stage_2 : stages_0_and_1;
+  if (served < needed)
+    return refused("/managed_gradient_accumulation",
+                   "unmanaged accumulation does not serve stage " + std::to_string(stage) + (config.offloads_optimizer() ? " with offload" : "") + " yet (NotImplementedError)");
+  if (stage < 2 && config.zero.overlap_comm.value_or(false))
+    return refused("/zero_optimization/overlap_comm", "unmanaged accumulation overlaps at stages 2 and 3 alone (AssertionError)");
+  return std::nullopt;
+}
+
 std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour) {
   const DeepSpeedConfig& config = s.engine.config;
   const std::uint32_t stage = config.zero.stage;
@@ -48,6 +62,9 @@ std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour)
   }
   if (stage == 3 && config.gradient_allreduce_op == AllreduceOp::sum && behaviour.allreduce_op_sum == SumOp::honoured)
     return refused("/gradient_allreduce_op", "stage 3 only averages; expected \"mean\"");
+  if (!config.managed_gradient_accumulation) {
+    if (auto error = unmanaged_refusal(config, behaviour.unmanaged_accumulation)) return error;
+  }
   if (stage == 0 && config.offloads_optimizer())
     return InputError{"/engine/config/zero_optimization/offload_optimizer", "has no effect at stage 0; expected a stage from 1 to 3"};
   return std::nullopt;

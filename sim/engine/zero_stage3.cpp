@@ -18,7 +18,8 @@ ZeroStage3::ZeroStage3(const EngineContext& context)
       scaler_(config().fp16.enabled ? LossScaler(config().fp16, true) : LossScaler::fixed(1.0)),
       optimizer_(scenario().engine.optimizer, offload_),
       gradient_slice_(parameter_count()),
-      norm_recorded_(parameter_count()) {}
+      norm_recorded_(parameter_count()),
+      stored_in_window_(parameter_count()) {}
 
 void ZeroStage3::initialise(ProgramWriter& w) {
   const auto buffer = [&](std::string name, Dtype dtype, std::uint64_t count, MemorySpace space, std::uint64_t declared = 0) {
@@ -69,7 +70,8 @@ Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) c
 
 // D-L7: since #7780 the counter moves here, so that a second backward without a forward in between stores instead of adding.
 void ZeroStage3::clear_backward_seen_flag(ProgramWriter&) {
-  if (epilogue_ran_ && behaviour().stage3_id_increment == Stage3IdIncrement::forward) ++micro_step_id_;
+  const bool moves_in_block = coalescing() && behaviour().coalesce_micro_step_id == CoalesceCounter::moves;
+  if ((epilogue_ran_ && behaviour().stage3_id_increment == Stage3IdIncrement::forward) || moves_in_block) ++micro_step_id_;
   epilogue_ran_ = false;
 }
 
@@ -77,6 +79,10 @@ void ZeroStage3::clear_backward_seen_flag(ProgramWriter&) {
 
 void ZeroStage3::gradient_ready(ProgramWriter& w, std::uint32_t p) {
   master_current_ = false;
+  if (coalescing()) {
+    partitions_current_ = false;
+    return;
+  }
   push(w, p);
 }
 
@@ -189,18 +195,22 @@ void ZeroStage3::partition_gradients(ProgramWriter& w, std::vector<Tensor> parti
     if (shard(p).real > 0) {
       const Slice target = partition_of(p).part(0, partitions[i].numel());
       store_partition(w, target, partitions[i].slice);
-      if (offload_ && boundary_mirror()) {
-        w.fill(recorded_norms_.part(p, 1), 0.0);
-        w.squared_norm(recorded_norms_.part(p, 1), target);
-        norm_recorded_[p] = true;
-        for (const SubGroup& group : groups_)
-          if (group.first <= p && p < group.last) w.copy(in_group(group, group.master_gradient, p).part(0, target.numel), target);
-        master_current_ = true;
-      }
+      stored_in_window_[p] = true;
+      if (offload_ && boundary_mirror()) to_master_gradient(w, p);
     }
     tensors_.drop(w, partitions[i]);
     tensors_.clear(w, grad_[p]);
   }
+}
+
+void ZeroStage3::to_master_gradient(ProgramWriter& w, std::uint32_t p) {
+  const Slice stored = partition_of(p).part(0, shard(p).real);
+  w.fill(recorded_norms_.part(p, 1), 0.0);
+  w.squared_norm(recorded_norms_.part(p, 1), stored);
+  norm_recorded_[p] = true;
+  for (const SubGroup& group : groups_)
+    if (group.first <= p && p < group.last) w.copy(in_group(group, group.master_gradient, p).part(0, stored.numel), stored);
+  master_current_ = true;
 }
 
 // micro_step_id 0 stores, every later one adds; host partitions are added to on the device.
@@ -215,6 +225,13 @@ void ZeroStage3::store_partition(ProgramWriter& w, Slice target, Slice partition
 }
 
 void ZeroStage3::reduce_gradients(ProgramWriter& w) { partition_epilogue(w); }
+
+// The end of a coalesced block. The counter did not move inside it, so that a fresh window is stored, not added.
+void ZeroStage3::flush_coalesced(ProgramWriter& w) {
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    if (grad_[p].defined()) push(w, p);
+  partition_epilogue(w);
+}
 
 void ZeroStage3::partition_epilogue(ProgramWriter& w) {
   reduce_bucket(w);
@@ -235,7 +252,14 @@ void ZeroStage3::partition_epilogue(ProgramWriter& w) {
 
 // ---- step -------------------------------------------------------------------------------------------------------------------------
 
+// Every backward has reduced; with offload the parameters of this window go on to the master gradient, the others keep what they have.
+void ZeroStage3::finalise_unmanaged(ProgramWriter& w) {
+  for (std::uint32_t p = 0; offload_ && p < parameter_count(); ++p)
+    if (stored_in_window_[p]) to_master_gradient(w, p);
+}
+
 void ZeroStage3::model_step(ProgramWriter& w) {
+  std::fill(stored_in_window_.begin(), stored_in_window_.end(), false);
   micro_step_id_ = 0;
   epilogue_ran_ = false;
   bucket_.clear();
@@ -345,6 +369,11 @@ void ZeroStage3::optimizer_zero_grad(ProgramWriter& w) {
   epilogue_ran_ = false;
   partitions_current_ = false;
   master_current_ = false;
+}
+
+// Inside a coalesced block that nothing was reduced before, param.grad is the window's local sum.
+Role ZeroStage3::gradient_role(std::uint32_t) const {
+  return coalescing() && micro_step_id_ == 0 && !epilogue_ran_ ? Role::local_accumulator : Role::scratch;
 }
 
 // ---- snapshots ----------------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ class ZeroStage3 final : public DeepSpeedEngine {
   void clear_backward_seen_flag(ProgramWriter& w) override;
   void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;
   void reduce_gradients(ProgramWriter& w) override;
+  void flush_coalesced(ProgramWriter& w) override;
+  void finalise_unmanaged(ProgramWriter& w) override;
   void model_step(ProgramWriter& w) override;
   void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
   void optimizer_zero_grad(ProgramWriter& w) override;
@@ -28,6 +30,8 @@ class ZeroStage3 final : public DeepSpeedEngine {
 
   double loss_scale() const override { return scaler_.scale(); }
   bool reduces_every_backward() const override { return true; }
+  bool can_coalesce() const override { return true; }
+  Role gradient_role(std::uint32_t parameter) const override;
 
  private:
   enum Stage : std::uint32_t { overflow_known, norm_known };
@@ -47,6 +51,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
   void interleave(ProgramWriter& w, Slice interleaved);
   void partition_gradients(ProgramWriter& w, std::vector<Tensor> partitions);
   void store_partition(ProgramWriter& w, Slice target, Slice partition);
+  void to_master_gradient(ProgramWriter& w, std::uint32_t parameter);
   void partition_epilogue(ProgramWriter& w);
 
   void emit_norm(ProgramWriter& w);
@@ -85,6 +90,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
   bool master_current_ = false;      // offload: the last backward was a boundary
   enum class Averaged : std::uint8_t { never, none, set } averaged_state_ = Averaged::never;
   std::vector<bool> norm_recorded_;
+  std::vector<bool> stored_in_window_;  // offload, by parameter: a backward since the last step
   Slice recorded_norms_, overflow_flag_, norm_squared_, norm_total_, norm_;
 };
 

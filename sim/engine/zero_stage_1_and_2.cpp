@@ -60,6 +60,8 @@ void ZeroStage1And2::clear_backward_seen_flag(ProgramWriter& w) {
 
 void ZeroStage1And2::gradient_ready(ProgramWriter& w, std::uint32_t p) {
   averaged_current_ = master_current_ = false;
+  unreduced_ = true;
+  if (coalescing()) return;
   if (!partition_gradients_ && !overlap_ && !contiguous_ && !uses_grad_accum_) return;  // no hook is registered
   setup_buckets(w);
   if (uses_grad_accum_) {
@@ -79,8 +81,9 @@ void ZeroStage1And2::setup_buckets(ProgramWriter& w) {
   ++micro_step_id_;
   if (!contiguous_) return;
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
-  // Inside no_sync with overlap_comm the hooks of several backwards fill one bucket.
-  const std::uint64_t fills = overlap_ && !partition_gradients_ ? std::max<std::size_t>(backwards_in_script(), 1) : 1;
+  // Inside no_sync with overlap_comm, and where direct backwards go without an epilogue, the hooks of several backwards fill one bucket.
+  const bool several = (overlap_ && !partition_gradients_) || script_has_direct_backwards();
+  const std::uint64_t fills = several ? std::max<std::size_t>(backwards_in_script(), 1) : 1;
   const std::uint64_t useful = std::min<std::uint64_t>(bucket_size, fills * weights_.layout().numel());
   bucket_.index = 0;
   for (std::uint32_t i = 0; i < (overlap_ ? 2u : 1u); ++i)
@@ -137,6 +140,15 @@ void ZeroStage1And2::reduce_gradients(ProgramWriter& w) {
   partition_epilogue(w);
 }
 
+// The end of a coalesced block, in the order of the parameters whatever overlap_comm says.
+void ZeroStage1And2::flush_coalesced(ProgramWriter& w) {
+  if (overlap_) w.synchronize();
+  setup_buckets(w);
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    if (gradient_attribute(p).defined()) push(w, p);
+  partition_epilogue(w);
+}
+
 void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
   reduce_bucket(w);
   std::fill(already_reduced_.begin(), already_reduced_.end(), false);
@@ -154,6 +166,7 @@ void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
     for (Tensor& accum : grad_accum_) tensors_.clear(w, accum);
   epilogue_ran_ = true;
   reduced_in_window_ = true;
+  unreduced_ = false;
 }
 
 void ZeroStage1And2::backward_epilogue(ProgramWriter& w) {
@@ -169,6 +182,27 @@ void ZeroStage1And2::backward_epilogue(ProgramWriter& w) {
 }
 
 // ---- step -------------------------------------------------------------------------------------------------------------------------
+
+// Stage 1 reduces now; stage 2 has, and takes what it accumulated, with offload of the parameters that this window stored.
+void ZeroStage1And2::finalise_unmanaged(ProgramWriter& w) {
+  if (!partition_gradients_) {
+    if (contiguous_ && !ready_for_gradients_) throw FrameworkError{"IndexError", "list index out of range"};
+    return reduce_gradients(w);
+  }
+  if (!offload_) {
+    if (!all_grad_tensors_) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
+    take_averaged_gradients(w);
+    averaged_current_ = true;
+    return;
+  }
+  for (const OwnedPart& part : weights_.parts()) {
+    if (!host_holds_window_[part.parameter]) continue;
+    Tensor on_device = tensors_.allocate(w, "temp_grad_buffer_for_gpu_offload", model_dtype_, numel(part.parameter));
+    w.copy(on_device.slice, accumulated_on_host_[part.parameter].slice);
+    to_master_gradient(w, part.parameter, on_device.slice);
+    tensors_.drop(w, on_device);
+  }
+}
 
 void ZeroStage1And2::require_averaged_gradients() const {
   if (offload_ || averaged_state_ == Averaged::set) return;
@@ -308,7 +342,7 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
     if (grad_accum_[p].defined())
       w.observe(w.view(parameter_name(p) + ".grad_accum", whole_parameter(p, grad_accum_[p].slice)), gradient_role(p), scale, true);
   if (all_grad_tensors_) {
-    const Role role = averaged_state_ == Averaged::set ? Role::scratch : Role::reduced_accumulator;
+    const Role role = averaged_state_ == Averaged::set || unreduced_ ? Role::scratch : Role::reduced_accumulator;
     for (std::size_t i = 0; i < all_grad_tensors_->size(); ++i) {
       const std::uint32_t p = weights_.parts()[i].parameter;
       w.observe(w.view("all_grad_tensors[0][" + parameter_name(p) + "]", owned_piece(p, (*all_grad_tensors_)[i].slice)), role, scale, true);
@@ -318,7 +352,7 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
   for (std::uint32_t p = 0; p < parameter_count(); ++p)
     if (accumulated_on_host_[p].defined())
       w.observe(w.view("accumulated_grads_in_cpu[" + parameter_name(p) + "]", owned_piece(p, accumulated_on_host_[p].slice)),
-                host_holds_window_[p] ? Role::reduced_accumulator : Role::scratch, scale, true);
+                host_holds_window_[p] && !unreduced_ ? Role::reduced_accumulator : Role::scratch, scale, true);
   if (offload_)
     w.observe(w.view("single_partition_of_fp32_groups[0].grad", weights_.partition_pieces(master_gradient_)),
               master_current_ ? Role::master_gradient : Role::scratch, scale, true);

@@ -24,6 +24,8 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;
   void backward_epilogue(ProgramWriter& w) override;
   void reduce_gradients(ProgramWriter& w) override;
+  void flush_coalesced(ProgramWriter& w) override;
+  void finalise_unmanaged(ProgramWriter& w) override;
   void model_step(ProgramWriter& w) override;
   void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
   void optimizer_zero_grad(ProgramWriter& w) override;
@@ -31,6 +33,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
 
   double loss_scale() const override { return scaler_.scale(); }
   bool reduces_every_backward() const override { return partition_gradients_; }
+  bool can_coalesce() const override { return true; }
   Role gradient_role(std::uint32_t parameter) const override;
 
  private:
@@ -75,6 +78,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   void keep(ProgramWriter& w, std::uint32_t parameter);
   void keep_on_host(ProgramWriter& w, std::uint32_t parameter);
   void accumulate_on_host(ProgramWriter& w, std::uint32_t parameter);
+  void to_master_gradient(ProgramWriter& w, std::uint32_t parameter, Slice gradient);
   void partition_epilogue(ProgramWriter& w);
   void accumulate_owned(ProgramWriter& w);
   void take_averaged_gradients(ProgramWriter& w);
@@ -120,6 +124,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   Tensor averaged_padding_;
   bool averaged_current_ = false;   // the last backward refreshed them
   bool reduced_in_window_ = false;
+  bool unreduced_ = false;          // a backward came after the last reduction: in a coalesced block, or without an epilogue
 
   std::vector<Tensor> accumulated_on_host_;  // accumulated_grads_in_cpu, by parameter
   std::vector<bool> host_holds_window_;      // this window stored into it

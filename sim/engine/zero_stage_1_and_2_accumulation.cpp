@@ -28,8 +28,12 @@ void ZeroStage1And2::keep_on_host(ProgramWriter& w, std::uint32_t p) {
                                          : config().gradient_accumulation_steps > 1;
   if (uses_host_accumulator) accumulate_on_host(w, p);
   if (!at_boundary) return;
+  to_master_gradient(w, p, gradient_attribute(p).slice);
+  tensors_.clear(w, gradient_attribute(p));
+}
+
+void ZeroStage1And2::to_master_gradient(ProgramWriter& w, std::uint32_t p, Slice gradient) {
   const OwnedPart part = owned(p);
-  const Slice gradient = gradient_attribute(p).slice;
   const Slice own = gradient.part(part.parameter_offset, part.numel);
   w.fill(recorded_norms_.part(p, 1), 0.0);
   w.squared_norm(recorded_norms_.part(p, 1), own);
@@ -37,7 +41,6 @@ void ZeroStage1And2::keep_on_host(ProgramWriter& w, std::uint32_t p) {
   w.check_finite(overflow_flag_, gradient);
   w.copy(master_gradient_.part(part.partition_offset, part.numel), own);
   master_current_ = true;
-  tensors_.clear(w, gradient_attribute(p));
 }
 
 void ZeroStage1And2::accumulate_on_host(ProgramWriter& w, std::uint32_t p) {

@@ -169,6 +169,7 @@ void ZeroStage1And2::average_separate(ProgramWriter& w) {
     for (Tensor& gradient : deferred_) tensors_.clear(w, gradient);
     deferred_.clear();
   }
+  if (behaviour().separate_buckets == SeparateBuckets::dropped) return;
   const auto total = static_cast<std::uint32_t>(bucket_.elements);
   Tensor flat = tensors_.allocate(w, "flattened_bucket", comm_dtype_, total);
   std::uint32_t at = 0;

@@ -28,7 +28,7 @@ class HostExecutor::Run {
     }
     const bool ended = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.finished; });
     if (!ended && !mismatched_) report_deadlock();
-    summary_.completed = ended && std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.error.has_value(); });
+    summary_.completed = ended && std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.errors.empty(); });
     summary_.trace_hash = hash_.value();
     summary_.replay_diverged = policy_.replay_diverged();
     summary_.decisions = policy_.take_decisions();
@@ -141,7 +141,7 @@ class HostExecutor::Run {
   void finish(std::uint16_t r) {
     Rank& rank = ranks_[r];
     rank.finished = true;
-    if (rank.error) sink_.engine_error(*rank.error);
+    for (const EngineErrorRecord& error : rank.errors) sink_.engine_error(error);
   }
 
   // ---- the engine writes, event by event -----------------------------------------------------------------------------------------
@@ -157,8 +157,9 @@ class HostExecutor::Run {
       body(*rank.engine, writer);
       if (!rank.engine->suspended()) end_event(*rank.engine, writer);
     } catch (const FrameworkError& error) {
-      rank.error = EngineErrorRecord{r, event, error.type, error.message};
-      rank.emitted_all = true;
+      rank.errors.push_back({r, event, error.type, error.message});
+      if (executor_.scenario_.after_error == AfterError::go_on) end_event(*rank.engine, writer);
+      else rank.emitted_all = true;
     }
     rank.see_appended(last_before);
     program_bytes_ += rank.program.bytes() - bytes_before;

@@ -25,14 +25,14 @@ struct Rank {
   std::uint32_t event = 0;       // of the last operation that ran
   bool emitted_all = false;
   bool finished = false;
-  std::optional<EngineErrorRecord> error;
+  std::vector<EngineErrorRecord> errors;
 
   // No program yet.
   void start_over() {
     program.clear();
     next_event = 0;
     emitted_all = false;
-    error.reset();
+    errors.clear();
   }
 
   // Back to the start of the recorded program.

@@ -19,7 +19,7 @@ constexpr Entry entries[] = {
     {"catalogue-3", "the counter's new start and the store condition that came with it", "#6550", recorded, {"offload-loss"}, ""},
     {"catalogue-4", "BF16_Optimizer reduces before it accumulates", "#7985", recorded, {"boundary-leak"}, ""},
     {"catalogue-5", "stages 1 and 2 test the wrong list for emptiness", "#7509, #7665", recorded, {"discarded-gradient", "engine-error"}, ""},
-    {"catalogue-6", "a coalesced block reduces once and loses nothing", "#7992", recorded, {}, ""},
+    {"catalogue-6", "a coalesced block reduces once and loses nothing, and its flush finds the counter where the window began", "#7992", recorded, {"stale-gradient"}, ""},
     {"catalogue-7", "scale_wrt_gas false is ignored by the output hook", "#7724", recorded, {"wrong-scale"}, ""},
     {"catalogue-8", "every pipeline stage divides by gradient_accumulation_steps", "#8154", read, {"wrong-scale"}, ""},
     {"catalogue-9", "stage 0 bf16 does not zero its gradients, and divides by a scale that was never applied", "#7839", recorded, {"stale-gradient", "wrong-scale"}, ""},

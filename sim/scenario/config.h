@@ -48,6 +48,7 @@ struct ZeroConfig {
 
 struct DeepSpeedConfig {
   std::uint32_t gradient_accumulation_steps = 1;
+  bool managed_gradient_accumulation = true;  // false: step() is the boundary
   AllreduceOp gradient_allreduce_op = AllreduceOp::mean;
   bool prescale_gradients = false;
   double gradient_predivide_factor = 1.0;

@@ -120,6 +120,7 @@ std::optional<InputError> zero_from_json(const json& zero, const std::string& wh
 Result<DeepSpeedConfig> config_from_json(const json& config, std::uint32_t world_size, const std::string& where) {
   DeepSpeedConfig out;
   if (auto error = settle_batch(config, world_size, where, out.gradient_accumulation_steps)) return *error;
+  take(config, "managed_gradient_accumulation", out.managed_gradient_accumulation);
   if (config.value("gradient_allreduce_op", "mean") == "sum") out.gradient_allreduce_op = AllreduceOp::sum;
   take(config, "prescale_gradients", out.prescale_gradients);
   take(config, "gradient_predivide_factor", out.gradient_predivide_factor);
@@ -155,6 +156,7 @@ ordered_json config_to_json(const DeepSpeedConfig& config) {
   out["gradient_accumulation_steps"] = config.gradient_accumulation_steps;
   for (const auto& [key, value] : inert.items())
     if (key != "zero_optimization") out[key] = value;
+  put(out, "managed_gradient_accumulation", config.managed_gradient_accumulation, defaults.managed_gradient_accumulation);
   if (config.gradient_allreduce_op == AllreduceOp::sum) out["gradient_allreduce_op"] = "sum";
   put(out, "prescale_gradients", config.prescale_gradients, defaults.prescale_gradients);
   put(out, "gradient_predivide_factor", config.gradient_predivide_factor, defaults.gradient_predivide_factor);

@@ -136,7 +136,10 @@ class Reader {
 
   // ---- script -----------------------------------------------------------------------------------------------------------------------
 
-  Problem read_script() { return read_items(document_["script"], "/script", out_.script); }
+  Problem read_script() {
+    if (document_.value("after_error", "stop") == "go_on") out_.after_error = AfterError::go_on;
+    return read_items(document_["script"], "/script", out_.script);
+  }
 
   Problem read_items(const json& items, const std::string& where, std::vector<ScriptItem>& into) {
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -169,6 +172,12 @@ class Reader {
     } else if (key == "no_sync") {
       item.kind = ScriptKind::no_sync;
       return read_items(value, here, item.items);
+    } else if (key == "coalesce") {
+      item.kind = ScriptKind::coalesce;
+      return read_items(value, here, item.items);
+    } else if (key == "raise") {
+      item.kind = ScriptKind::raise;
+      item.caught = value.value("caught", false);
     } else {
       item.kind = ScriptKind::repeat;
       item.times = value["times"];
@@ -182,6 +191,9 @@ class Reader {
     item.micro_batches = value.value("micro_batches", 1u);
     if (value.contains("of")) item.of = value["of"];
     if (value.contains("micro_batch")) item.micro_batch = value["micro_batch"];
+    item.scale_wrt_gas = value.value("scale_wrt_gas", true);
+    item.phases = value.value("phases", 1u);
+    item.direct = value.value("direct", false);
     if (item.of && item.micro_batches != 1)
       return InputError{here + "/micro_batches", "goes with backwards that run their own forward; expected it without \"of\""};
     std::set<std::string> seen;

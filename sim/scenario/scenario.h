@@ -77,6 +77,9 @@ enum class Window : std::uint8_t {
   every_step_call,  // every call of step() must update
 };
 
+// What the training loop does when the framework raises.
+enum class AfterError : std::uint8_t { stop, go_on };
+
 struct Contract {
   Window window = Window::since_last_step;
   bool average_over_world = true;               // "world"; false: "none", the ranks' gradients are summed
@@ -87,7 +90,7 @@ struct Contract {
 };
 
 enum class ScriptKind : std::uint8_t {
-  forward, backward, set_boundary, step, engine_zero_grad, optimizer_zero_grad, no_sync, repeat, overflow,
+  forward, backward, set_boundary, step, engine_zero_grad, optimizer_zero_grad, raise, no_sync, coalesce, repeat, overflow,
 };
 
 // What an overflow plants in a gradient.
@@ -103,8 +106,12 @@ struct ScriptItem {
                                                  // micro-batch of the window that it is planted in
   std::vector<std::string> uses;                 // parameters that get a gradient; empty: as the parameters say. overflow: at most one
   PlantedValue planted = PlantedValue::infinity;  // overflow
+  bool scale_wrt_gas = true;                     // backward: false leaves out the division by gradient_accumulation_steps
+  std::uint32_t phases = 1;                      // backward: autograd ends this many times in it, as with reentrant checkpointing
+  bool direct = false;                           // backward: loss.backward() instead of engine.backward(loss)
+  bool caught = false;                           // raise: the loop goes on after the blocks that it leaves
   std::uint32_t times = 1;                       // repeat
-  std::vector<ScriptItem> items;                 // no_sync, repeat
+  std::vector<ScriptItem> items;                 // no_sync, coalesce, repeat
 
   bool operator==(const ScriptItem&) const = default;
 };
@@ -166,6 +173,7 @@ struct Scenario {
   EngineConfig engine;
   Gradients gradients;
   Contract contract;
+  AfterError after_error = AfterError::stop;
   std::vector<ScriptItem> script;
   Expect expect;
 

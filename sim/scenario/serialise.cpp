@@ -26,6 +26,9 @@ ordered_json item_to_json(const ScriptItem& item) {
       if (item.of) body["of"] = *item.of;
       if (item.micro_batch) body["micro_batch"] = *item.micro_batch;
       if (!item.uses.empty()) body["uses"] = item.uses;
+      if (!item.scale_wrt_gas) body["scale_wrt_gas"] = false;
+      if (item.phases != 1) body["phases"] = item.phases;
+      if (item.direct) body["direct"] = true;
       return {{"backward", body}};
     case ScriptKind::set_boundary:
       if (item.ranks.empty()) return {{"set_boundary", item.boundary}};
@@ -46,6 +49,10 @@ ordered_json item_to_json(const ScriptItem& item) {
       if (item.planted != PlantedValue::infinity) body["value"] = values[static_cast<std::size_t>(item.planted)];
       return {{"overflow", body}};
     }
+    case ScriptKind::raise:
+      if (item.caught) body["caught"] = true;
+      return {{"raise", body}};
+    case ScriptKind::coalesce: return {{"coalesce", items_to_json(item.items)}};
     case ScriptKind::no_sync: return {{"no_sync", items_to_json(item.items)}};
     case ScriptKind::repeat: return {{"repeat", {{"times", item.times}, {"of", items_to_json(item.items)}}}};
   }
@@ -162,6 +169,7 @@ ordered_json to_json(const Scenario& scenario) {
   out["engine"] = engine_to_json(scenario.engine);
   out["gradients"] = gradients_to_json(scenario);
   out["contract"] = contract_to_json(scenario.contract);
+  if (scenario.after_error == AfterError::go_on) out["after_error"] = "go_on";
   out["script"] = items_to_json(scenario.script);
   out["expect"] = expect_to_json(scenario.expect);
   return out;

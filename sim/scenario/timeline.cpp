@@ -17,15 +17,18 @@ std::string_view name_of(EventKind kind) {
     case EventKind::set_boundary: return "set_boundary";
     case EventKind::no_sync_enter: return "no_sync enter";
     case EventKind::no_sync_exit: return "no_sync exit";
+    case EventKind::coalesce_enter: return "coalesce enter";
+    case EventKind::coalesce_exit: return "coalesce exit";
     case EventKind::step: return "step";
     case EventKind::engine_zero_grad: return "engine.zero_grad";
     case EventKind::optimizer_zero_grad: return "optimizer.zero_grad";
+    case EventKind::raise: return "raise";
   }
   return "";
 }
 
 bool Event::runs_on(std::uint32_t rank) const {
-  return ranks.empty() || std::binary_search(ranks.begin(), ranks.end(), rank);
+  return !nobody && (ranks.empty() || std::binary_search(ranks.begin(), ranks.end(), rank));
 }
 
 namespace {
@@ -35,8 +38,9 @@ class Unroller {
  public:
   explicit Unroller(const Scenario& scenario) : scenario_(scenario) {
     out_.world_size = scenario.world_size;
-    ranks_.resize(scenario.world_size, DocumentedBoundary(scenario.engine.config.gradient_accumulation_steps));
+    ranks_.resize(scenario.world_size, DocumentedBoundary(scenario.engine.config));
     explicit_forwards_.resize(scenario.world_size, 0);
+    left_.resize(scenario.world_size, false);
     kept_from_.resize(scenario.world_size, 0);
     for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) parameter_named_[scenario.parameters[p].name] = p;
     open_window();
@@ -63,13 +67,9 @@ class Unroller {
         for (std::uint32_t i = 0; i < item.times; ++i)
           if (auto error = walk(item.items, where + "/repeat/of")) return error;
         return std::nullopt;
-      case ScriptKind::no_sync: {
-        if (auto error = emit(item, EventKind::no_sync_enter, where)) return error;
-        const bool outer = std::exchange(in_no_sync_, true);
-        if (auto error = walk(item.items, where + "/no_sync")) return error;
-        in_no_sync_ = outer;
-        return emit(item, EventKind::no_sync_exit, where);
-      }
+      case ScriptKind::no_sync: return block(item, EventKind::no_sync_enter, EventKind::no_sync_exit, where, where + "/no_sync");
+      case ScriptKind::coalesce: return coalesced(item, where);
+      case ScriptKind::raise: return raise(item, where);
       case ScriptKind::backward:
         for (std::uint32_t i = 0; i < item.micro_batches; ++i)
           if (auto error = backward(item, where)) return error;
@@ -89,8 +89,34 @@ class Unroller {
     return std::nullopt;
   }
 
-  static bool runs(const ScriptItem& item, std::uint32_t rank) {
-    return item.ranks.empty() || std::binary_search(item.ranks.begin(), item.ranks.end(), rank);
+  bool runs(const ScriptItem& item, std::uint32_t rank) const {
+    return !left_[rank] && (item.ranks.empty() || std::binary_search(item.ranks.begin(), item.ranks.end(), rank));
+  }
+
+  // Reductions wait until the end of a block of either kind.
+  std::optional<InputError> block(const ScriptItem& item, EventKind enter, EventKind exit, const std::string& where, const std::string& inside) {
+    if (auto error = emit(item, enter, where)) return error;
+    ++depth_;
+    if (auto error = walk(item.items, inside)) return error;
+    --depth_;
+    if (auto error = emit(item, exit, where)) return error;
+    if (depth_ == 0) std::fill(left_.begin(), left_.end(), false);
+    return std::nullopt;
+  }
+
+  std::optional<InputError> coalesced(const ScriptItem& item, const std::string& where) {
+    const std::size_t first = out_.backwards.size();
+    if (auto error = block(item, EventKind::coalesce_enter, EventKind::coalesce_exit, where, where + "/coalesce")) return error;
+    if (out_.backwards.size() > first && out_.events.back().ranks.empty() && !out_.events.back().nobody) out_.backwards.back().reduced_at = static_cast<std::uint32_t>(out_.events.size() - 1);
+    return std::nullopt;
+  }
+
+  // The exception leaves every block: what is left of them does not run on these ranks.
+  std::optional<InputError> raise(const ScriptItem& item, const std::string& where) {
+    if (auto error = emit(item, EventKind::raise, where)) return error;
+    out_.events.back().caught = item.caught;
+    for (std::uint32_t r = 0; depth_ > 0 && r < scenario_.world_size; ++r) left_[r] = left_[r] || runs(item, r);
+    return std::nullopt;
   }
 
   // Kept until the windows are known: it may stand before its backward or after it.
@@ -112,6 +138,12 @@ class Unroller {
     if (out_.pointers.empty() || out_.pointers.back() != where) out_.pointers.push_back(where);
     event.item = static_cast<std::uint32_t>(out_.pointers.size() - 1);
     event.ranks = item.ranks;
+    if (std::find(left_.begin(), left_.end(), true) != left_.end()) {
+      event.ranks.clear();
+      for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
+        if (runs(item, r)) event.ranks.push_back(r);
+      event.nobody = event.ranks.empty();
+    }
     out_.events.push_back(std::move(event));
     return std::nullopt;
   }
@@ -129,12 +161,15 @@ class Unroller {
     Event& event = out_.events.back();
     event.own_forward = !item.of.has_value();
     event.of = item.of.value_or(0);
+    event.scale_wrt_gas = item.scale_wrt_gas;
+    event.phases = item.phases;
+    event.direct = item.direct;
     event.ordinal = static_cast<std::uint32_t>(out_.backwards.size());
     Backward backward;
     backward.event = static_cast<std::uint32_t>(out_.events.size() - 1);
     backward.step = event.step;
-    backward.in_no_sync = in_no_sync_;
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) backward.boundary |= runs(item, r) && ranks_[r].now();
+    if (backward.boundary && depth_ == 0) backward.reduced_at = backward.event;
     for (const std::string& name : item.uses) backward.uses.push_back(parameter_named_.at(name));
     for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
       std::uint32_t& count = out_.micro_batches.back()[r];
@@ -248,10 +283,11 @@ class Unroller {
   std::vector<std::uint32_t> explicit_forwards_;  // by rank, in the open window
   std::vector<std::size_t> kept_from_;            // by rank: backwards of the open window from here on were not dropped
   std::uint64_t named_uses_ = 0;
-  bool in_no_sync_ = false;
   std::vector<Overflow> overflows_;
   std::uint32_t indexed_step_ = never;
   std::vector<std::vector<std::uint32_t>> index_;  // [rank][micro-batch] of that window: its backward
+  std::uint32_t depth_ = 0;                        // of blocks around the event
+  std::vector<bool> left_;                         // by rank: an exception left the blocks around
 };
 
 }  // namespace
@@ -268,7 +304,7 @@ std::string Timeline::describe(std::uint32_t event) const {
   if (e.kind == EventKind::backward) {
     const std::vector<std::uint32_t>& numbers = backwards[e.ordinal].micro_batch;
     const auto number = std::find_if(numbers.begin(), numbers.end(), [](std::uint32_t m) { return m != no_contribution; });
-    text += " of micro-batch " + std::to_string(*number);
+    text += number == numbers.end() ? " of nobody" : " of micro-batch " + std::to_string(*number);
   }
   if (e.kind == EventKind::set_boundary) text += e.boundary ? " true" : " false";
   return text;

@@ -13,7 +13,7 @@
 namespace gradledger {
 
 enum class EventKind : std::uint8_t {
-  forward, backward, set_boundary, no_sync_enter, no_sync_exit, step, engine_zero_grad, optimizer_zero_grad,
+  forward, backward, set_boundary, no_sync_enter, no_sync_exit, coalesce_enter, coalesce_exit, step, engine_zero_grad, optimizer_zero_grad, raise,
 };
 
 std::string_view name_of(EventKind kind);
@@ -22,22 +22,30 @@ struct Event {
   EventKind kind = EventKind::step;
   bool boundary = false;          // set_boundary
   bool own_forward = true;        // backward: runs its own forward first; false: of an explicit one
+  bool scale_wrt_gas = true;      // backward: divided by gradient_accumulation_steps
+  std::uint32_t phases = 1;       // backward: parameters in this many parts, one after the other
+  bool direct = false;            // backward: called on the loss, not on the engine
+  bool caught = false;            // raise: the rank goes on after the blocks that the exception leaves
   bool updates = false;           // step: the contract demands an update here
   std::uint32_t of = 0;           // backward of an explicit forward
   std::uint32_t step = 0;         // window that the event lies in; a step that updates lies in the window that it closes
   std::uint32_t ordinal = 0;      // backward: number among all backward events; indexes Timeline::backwards
   std::uint32_t item = 0;         // indexes Timeline::pointers: where in the file
   std::vector<std::uint32_t> ranks;  // sorted; empty: all
+  bool nobody = false;               // every rank left the block before
 
   bool runs_on(std::uint32_t rank) const;
 };
+
+inline constexpr std::uint32_t no_contribution = 0xFFFFFFFFu;
+inline constexpr std::uint32_t never = 0xFFFFFFFFu;
 
 // One backward event: its contributions, one for each rank that runs it.
 struct Backward {
   std::uint32_t event = 0;
   std::uint32_t step = 0;
   bool boundary = false;                   // documented to be a gradient accumulation boundary, on some rank
-  bool in_no_sync = false;
+  std::uint32_t reduced_at = never;        // event after which it is documented to be reduced: its own at a boundary, the exit of a coalesced block
   std::vector<std::uint32_t> micro_batch;  // by rank: number within the window; no_contribution where the rank does not run it
   std::vector<std::uint32_t> data;         // by rank: which given micro-batch
   std::vector<std::uint32_t> uses;         // parameters named by the event; empty: all that the parameters' own rule admits
@@ -48,9 +56,6 @@ struct Plant {
   std::uint32_t backward = 0, rank = 0, parameter = 0;
   double value = 0;
 };
-
-inline constexpr std::uint32_t no_contribution = 0xFFFFFFFFu;
-inline constexpr std::uint32_t never = 0xFFFFFFFFu;
 
 struct Timeline {
   std::uint32_t world_size = 1;
@@ -71,19 +76,21 @@ struct Timeline {
 // What the documentation says of a boundary: a sticky override, else the counter of step() calls. One for each rank.
 class DocumentedBoundary {
  public:
-  explicit DocumentedBoundary(std::uint32_t gradient_accumulation_steps) : steps_(gradient_accumulation_steps) {}
+  explicit DocumentedBoundary(const DeepSpeedConfig& config) : steps_(config.gradient_accumulation_steps), managed_(config.managed_gradient_accumulation) {}
 
   void set(bool boundary) { override_ = boundary; }
-  bool now() const { return override_.value_or((calls_ + 1) % steps_ == 0); }
+  // Of a backward. Unmanaged, none is: every step() is one.
+  bool now() const { return managed_ && override_.value_or((calls_ + 1) % steps_ == 0); }
   // One call of step(); whether it updates.
   bool step() {
-    const bool updates = now();
+    const bool updates = !managed_ || now();
     ++calls_;
     return updates;
   }
 
  private:
   std::uint64_t steps_;
+  bool managed_;
   std::uint64_t calls_ = 0;
   std::optional<bool> override_;
 };

@@ -15,8 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* all_files[] = {"stages_1_to_3", "cpu_offload", "bf16_optimizer", "bucket_options", "odd_orders", "fp16_overflow",
-                                     "rounding", "stage_0", "inexpressible/coalesced_reduction", "inexpressible/unmanaged_accumulation",
-                                     "inexpressible/contiguous_gradients_off"};
+                                     "rounding", "stage_0", "coalesced_reduction", "unmanaged_accumulation", "contiguous_gradients_off"};
 
 json parsed(const nlohmann::ordered_json& line) { return json::parse(line.dump()); }
 

@@ -86,4 +86,15 @@ inline nlohmann::json to_recorder_format(const RecordedRun& run) {
   return out;
 }
 
+// Lines of `count` recorded runs under a configuration that no scenario has.
+inline std::string lines_that_cannot_be_expressed(std::size_t count) {
+  std::string out;
+  for (RecordedRun& run : runs_of("rounding")) {
+    if (count-- == 0) break;
+    run.config["zero_optimization"]["zenflow"] = {{"topk_ratio", 1}};
+    out += to_recorder_format(run).dump() + "\n";
+  }
+  return out;
+}
+
 }  // namespace gradledger::conform

@@ -175,6 +175,10 @@ json document_with(const std::string& where, const std::string& key, const json*
     document["script"].push_back({{"overflow", {{"micro_batch", 0}}}});
     pointer = "/script/" + std::to_string(document["script"].size() - 1) + "/overflow";
   }
+  if (where == "raise") {
+    document["script"].push_back({{"raise", json::object()}});
+    pointer = "/script/" + std::to_string(document["script"].size() - 1) + "/raise";
+  }
   json& parent = document[json::json_pointer(pointer)];
   if (parent.is_null()) parent = json::object();
   if (value) parent[key] = *value;

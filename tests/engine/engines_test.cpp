@@ -38,6 +38,25 @@ TEST(selection, follows_stage_dtype_accumulation_and_offload) {
   EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
 }
 
+TEST(selection, serves_unmanaged_accumulation_stage_by_stage_and_ignores_the_key_before) {
+  Scenario s = stage(2);
+  s.engine.config.managed_gradient_accumulation = false;
+  EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
+  s.engine.as_of.base = "#8184";
+  EXPECT_EQ(selected(s), "refused at /engine/config/managed_gradient_accumulation");
+  s.engine.as_of.base = "before #8184";
+  EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
+  s.engine.as_of.base = "#8217";
+  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  EXPECT_EQ(selected(s), "refused at /engine/config/managed_gradient_accumulation");
+  s.engine.as_of.base = "#8225";
+  EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
+  s = stage(1);
+  s.engine.config.managed_gradient_accumulation = false;
+  s.engine.config.zero.overlap_comm = true;
+  EXPECT_EQ(selected(s), "refused at /engine/config/zero_optimization/overlap_comm");
+}
+
 TEST(selection, refuses_what_the_framework_refuses) {
   Scenario s = stage(2);
   s.engine.config.gradient_predivide_factor = 2;

@@ -105,6 +105,7 @@ inline json every_key_of_a_configuration() {
 inline json every_event() {
   return json::parse(R"({
     "name": "every event, and values",
+    "after_error": "go_on",
     "world_size": 2,
     "parameters": [{"name": "a", "numel": 2}, {"name": "b/c~d", "numel": 1}],
     "model_dtype": "fp16",
@@ -122,6 +123,7 @@ inline json every_event() {
       {"set_boundary": false}, {"set_boundary": {"value": true, "ranks": [1]}}, {"set_boundary": {"value": true}},
       {"no_sync": [{"backward": {"micro_batches": 2}}, {"backward": {"ranks": [0], "micro_batch": 1, "uses": ["b/c~d", "a"]}}]},
       {"no_sync": []},
+      {"coalesce": [{"backward": {"scale_wrt_gas": false, "phases": 2, "direct": true}}, {"raise": {"ranks": [1], "caught": true}}]},
       {"forward": {}}, {"forward": {"ranks": [1]}}, {"backward": {"of": 0, "micro_batch": 0}},
       {"zero_grad": "engine"}, {"zero_grad": "optimizer"}, {"zero_grad": {"of": "engine", "ranks": [0]}}, {"zero_grad": {"of": "optimizer"}},
       {"overflow": {"rank": 1, "micro_batch": 0}}, {"overflow": {"ranks": [0], "micro_batch": 1, "parameter": "b/c~d", "value": "nan"}},

@@ -155,8 +155,8 @@ class RandomScenario {
     std::vector<ScriptItem> items;
     for (std::uint32_t i = 1 + below(4); i > 0; --i) {
       ScriptItem item;
-      item.kind = static_cast<ScriptKind>(below(depth > 0 ? 8 : 6));
-      if (item.kind == ScriptKind::no_sync) {
+      item.kind = static_cast<ScriptKind>(below(depth > 0 ? 10 : 7));
+      if (item.kind == ScriptKind::no_sync || item.kind == ScriptKind::coalesce) {
         item.items = script(depth - 1);
       } else if (item.kind == ScriptKind::repeat) {
         item.times = 1 + below(3);
@@ -165,6 +165,7 @@ class RandomScenario {
         item.ranks = ranks();
       }
       if (item.kind == ScriptKind::set_boundary) item.boundary = coin();
+      if (item.kind == ScriptKind::raise) item.caught = coin();
       if (item.kind == ScriptKind::forward) {
         ScriptItem backward = item;
         backward.kind = ScriptKind::backward;
@@ -174,6 +175,9 @@ class RandomScenario {
       }
       if (item.kind == ScriptKind::backward) {
         if (!item.of) item.micro_batches = 1 + below(3);
+        item.scale_wrt_gas = coin();
+        item.direct = coin();
+        item.phases = 1 + below(3);
         if (given_ > 0 || coin()) item.micro_batch = below(std::max(given_, 1u));
         for (const Parameter& p : out_.parameters)
           if (coin()) item.uses.push_back(p.name);

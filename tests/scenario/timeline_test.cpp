@@ -146,9 +146,39 @@ TEST(timeline, brackets_a_block_without_synchronisation) {
   EXPECT_EQ(t.pointers[t.events[0].item], "/script/0");
   EXPECT_EQ(t.pointers[t.events[1].item], "/script/0/no_sync/0");
   EXPECT_EQ(t.pointers[t.events[5].item], "/script/0");
-  EXPECT_TRUE(t.backwards[0].in_no_sync);
-  EXPECT_TRUE(t.backwards[1].in_no_sync);
-  EXPECT_FALSE(t.backwards[2].in_no_sync);
+}
+
+TEST(timeline, expects_a_reduction_at_a_boundary_outside_of_blocks_and_at_the_end_of_a_coalesced_one) {
+  const Timeline t = timeline_of(R"([{"no_sync": [{"backward": {}}]}, {"coalesce": [{"backward": {"micro_batches": 2}}]}, {"backward": {}}, {"coalesce": []}])",
+                                 every_backward_a_boundary);
+  EXPECT_EQ(kinds(t), "no_sync enter, backward, no_sync exit, coalesce enter, backward, backward, coalesce exit, backward, coalesce enter, coalesce exit");
+  Numbers reduced_at;
+  for (const Backward& b : t.backwards) reduced_at.push_back(b.reduced_at);
+  EXPECT_EQ(reduced_at, (Numbers{never, never, 6, 7}));
+}
+
+TEST(timeline, leaves_out_what_follows_an_exception_in_its_blocks) {
+  const Timeline t = timeline_of(R"([{"coalesce": [{"backward": {}}, {"raise": {"ranks": [1], "caught": true}}, {"backward": {}}]}, {"backward": {}}])");
+  EXPECT_EQ(kinds(t), "coalesce enter, backward, raise, backward, coalesce exit, backward");
+  EXPECT_EQ(micro_batches(t, 0), (Numbers{0, 1, 2}));
+  EXPECT_EQ(micro_batches(t, 1), (Numbers{0, no_contribution, 1}));
+  EXPECT_TRUE(t.events[2].caught);
+  EXPECT_FALSE(t.events[4].runs_on(1));  // the exception has left the block already
+}
+
+TEST(timeline, after_an_exception_on_every_rank_has_events_that_nobody_runs) {
+  const Timeline t = timeline_of(R"([{"coalesce": [{"backward": {}}, {"raise": {}}, {"backward": {}}]}, {"backward": {}}])");
+  EXPECT_FALSE(t.events[3].runs_on(0) || t.events[3].runs_on(1));
+  EXPECT_EQ(micro_batches(t, 0), (Numbers{0, no_contribution, 1}));
+  EXPECT_EQ(t.backwards[0].reduced_at, never);
+  EXPECT_EQ(t.describe(3), "event 3: backward of nobody");
+}
+
+TEST(timeline, of_an_unmanaged_engine_has_every_step_for_a_boundary_and_no_backward) {
+  const Timeline t = timeline_of(R"([{"backward": {}}, {"step": {}}, {"set_boundary": false}, {"backward": {"micro_batches": 2}}, {"step": {}}])",
+                                 {{"engine", {{"config", {{"managed_gradient_accumulation", false}}}}}});
+  EXPECT_EQ(updating_events(t), (Numbers{1, 5}));
+  for (const Backward& b : t.backwards) EXPECT_FALSE(b.boundary);
 }
 
 TEST(timeline, drops_what_the_open_window_has_at_a_zero_grad) {

@@ -31,10 +31,7 @@ void set_engine(const RecordedRun& run, Scenario& scenario) {
   const auto point = point_named(as_of, "");
   if (!point) throw Inexpressible{"version \"" + run.version + "\" is not known"};
   scenario.engine.as_of.base = as_of;
-  json given = run.config;
-  // Before the change that introduced it, this was a key like any other that the framework does not know: ignored.
-  if (given.is_object() && !point->contains(Change::pr8184)) given.erase("managed_gradient_accumulation");
-  auto config = parse_deepspeed_config(given, run.world, "");
+  auto config = parse_deepspeed_config(run.config, run.world, "");
   if (!config) throw Inexpressible{"configuration: " + config.error().text()};
   scenario.engine.config = std::move(config).value();
   scenario.model_dtype = scenario.engine.config.bf16.enabled   ? Dtype::bfloat16
@@ -42,21 +39,18 @@ void set_engine(const RecordedRun& run, Scenario& scenario) {
                                                                : Dtype::float32;
   const ZeroConfig& zero = scenario.engine.config.zero;
   if ((zero.stage == 1 || zero.stage == 2) && !zero.contiguous_gradients && !scenario.engine.config.offloads_optimizer())
-    throw Inexpressible{"contiguous_gradients false reduces nothing in the recordings' CPU environment, which the framework on a GPU does"};
+    scenario.engine.as_of.switches["separate_buckets"] = "dropped";  // recordings come from CPUs
 }
 
-// A replay ends at the first error; a run that went on is judged up to there.
-void end_at_first_error(Recording& recording) {
-  using Moments = std::vector<RecordedMoment>;
-  const auto first_error = [](const Moments& moments) {
-    return std::find_if(moments.begin(), moments.end(), [](const RecordedMoment& m) { return !m.error.empty(); }) - moments.begin();
-  };
-  const auto first = first_error(recording.ranks.front());
-  for (Moments& moments : recording.ranks) {
-    if (first_error(moments) != first) throw Inexpressible{"ranks go on after errors in different operations"};
-    if (static_cast<std::size_t>(first) + 1 >= moments.size()) continue;
-    recording.left_out = "operations after the error in operation " + std::to_string(first) + ", after which the recording goes on";
-    moments.resize(static_cast<std::size_t>(first) + 1);
+// PyTorch's CPU build raises this where it zeroes a host tensor in pinned memory, and a run on a GPU does not: judged up to there.
+constexpr const char* error_of_the_environment = "RuntimeError: unknown parameter type";
+
+void end_at_error_of_the_environment(Recording& recording) {
+  for (std::vector<RecordedMoment>& moments : recording.ranks) {
+    const auto at = std::find_if(moments.begin(), moments.end(), [](const RecordedMoment& m) { return m.error.starts_with(error_of_the_environment); });
+    if (at == moments.end()) continue;
+    recording.left_out = "operations from " + std::to_string(at - moments.begin()) + " on, where the recording's CPU environment raises what a GPU does not";
+    moments.erase(at, moments.end());
   }
 }
 
@@ -80,7 +74,8 @@ Recording make_recording(const RecordedRun& run) {
   scenario.gradients.kind = GradientKind::values;
   scenario.gradients.values = std::move(values);
   out.ranks = run.ranks;
-  if (run.goes_on_after_errors) end_at_first_error(out);
+  if (run.goes_on_after_errors) scenario.after_error = AfterError::go_on;
+  end_at_error_of_the_environment(out);
   return out;
 }
 

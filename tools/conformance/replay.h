@@ -25,7 +25,7 @@ class Replay final : private TraceSink {
   Replay(const Scenario& scenario, const Timeline& timeline);
 
   const ReplayedMoment& at(std::size_t rank, std::size_t event) const { return moments_[rank][event]; }
-  const std::optional<EngineErrorRecord>& error(std::size_t rank) const { return errors_[rank]; }
+  const std::vector<EngineErrorRecord>& errors(std::size_t rank) const { return errors_[rank]; }
   const std::string& stuck() const { return stuck_; }  // "deadlocks"; empty: it ran through
 
   // As last observed up to the event, at first what the run began with. NaN: another rank holds the element.
@@ -37,7 +37,7 @@ class Replay final : private TraceSink {
   void observe(const Observation& o) override;
   void collective(const CollectiveRecord& c) override;
   void metric(const MetricRecord& m) override;
-  void engine_error(const EngineErrorRecord& e) override { errors_[e.rank] = e; }
+  void engine_error(const EngineErrorRecord& e) override { errors_[e.rank].push_back(e); }
   void deadlock(const DeadlockRecord&) override { stuck_ = "deadlocks"; }
   void mismatch(const MismatchRecord& m) override { stuck_ = "issues collectives of different " + m.what; }
 
@@ -53,7 +53,7 @@ class Replay final : private TraceSink {
   std::vector<std::vector<ReplayedMoment>> moments_;  // [rank][event]
   std::vector<Latest> latest_;                        // [rank]
   std::vector<std::vector<double>> initial_weights_;
-  std::vector<std::optional<EngineErrorRecord>> errors_;
+  std::vector<std::vector<EngineErrorRecord>> errors_;
   std::string stuck_;
 };
 

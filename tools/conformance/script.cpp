@@ -1,7 +1,6 @@
 #include "tools/conformance/script.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <map>
 #include <utility>
@@ -17,7 +16,7 @@ class ScriptBuilder {
  public:
   ScriptBuilder(const Scenario& scenario, GivenValues& values)
       : scenario_(scenario), values_(values), recorded_(static_cast<std::uint32_t>(values.size())),
-        boundary_(scenario.engine.config.gradient_accumulation_steps) {}
+        boundary_(scenario.engine.config) {}
 
   void add(const Field& op) {
     const std::string& kind = op.at(0).text(limits::name_length_max);
@@ -36,12 +35,12 @@ class ScriptBuilder {
       if (boundary_.step()) next_forward_ = 0;  // forwards are numbered by window
     } else if (kind == "zero_grad" || kind == "opt_zero_grad") {
       item.kind = kind == "zero_grad" ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
-    } else if (kind == "no_sync") {
-      return open_block();
+    } else if (kind == "no_sync" || kind == "coalesce") {
+      return open_block(kind == "no_sync" ? ScriptKind::no_sync : ScriptKind::coalesce);
     } else if (kind == "end") {
       return close_block();
     } else {
-      return refuse(kind == "coalesce" ? "coalesce_grad_reduction is not modelled yet" : "operation \"" + kind + "\"");
+      return refuse("operation \"" + kind + "\"");
     }
     put(std::move(item));
   }
@@ -66,19 +65,17 @@ class ScriptBuilder {
   // A single variant holds what all the options of an operation ask for: first the values, then what is done to them.
   void options(const Field& given, ScriptItem& item) {
     std::vector<std::vector<double>> ranks = values_[*item.micro_batch];
-    bool unscaled = false;
     for (const auto& [option, value] : given.members()) {
       if (option == "use") uses(value, item);
       else if (option == "value") fill(ranks, std::vector<double>(ranks.size(), value.number()));
       else if (option == "values") fill(ranks, value.exactly(ranks.size()));
-      else if (option == "scale_wrt_gas") unscaled = !value.flag();
+      else if (option == "scale_wrt_gas") item.scale_wrt_gas = value.flag();
       // inf comes after the values; a graph that is used again shows in the script.
       else if (option != "inf" && option != "retain_graph") refuse("an operation with option \"" + option + "\"");
     }
     if (given.has("inf"))
       for (const Field& rank : given.at("inf").entries(scenario_.world_size))
         ranks[rank.count(0, scenario_.world_size - 1)].front() = std::numeric_limits<double>::infinity();
-    if (unscaled) undo_division(ranks);
     if (ranks == values_[*item.micro_batch]) return;
     values_.push_back(std::move(ranks));
     item.micro_batch = static_cast<std::uint32_t>(values_.size() - 1);
@@ -86,16 +83,6 @@ class ScriptBuilder {
 
   static void fill(std::vector<std::vector<double>>& ranks, const std::vector<double>& with) {
     for (std::size_t r = 0; r < ranks.size(); ++r) std::fill(ranks[r].begin(), ranks[r].end(), with[r]);
-  }
-
-  // scale_wrt_gas false leaves out the division by gradient_accumulation_steps: as much larger a gradient is the same, where the
-  // multiplication is exact and nothing overflows on the way.
-  void undo_division(std::vector<std::vector<double>>& ranks) {
-    const std::uint32_t steps = scenario_.engine.config.gradient_accumulation_steps;
-    if (!std::has_single_bit(steps)) return refuse("scale_wrt_gas false with gradient_accumulation_steps that are no power of two");
-    if (scenario_.model_dtype == Dtype::float16) return refuse("scale_wrt_gas false in fp16, which may overflow");
-    for (std::vector<double>& flat : ranks)
-      for (double& x : flat) x *= steps;
   }
 
   // One list for all ranks, or one for each. The script has one for all.
@@ -121,14 +108,14 @@ class ScriptBuilder {
     return out;
   }
 
-  void open_block() {
-    if (block_) return refuse("nested no_sync blocks");
+  void open_block(ScriptKind kind) {
+    if (block_) return refuse("nested blocks");
     block_.emplace();
-    block_->kind = ScriptKind::no_sync;
+    block_->kind = kind;
   }
 
   void close_block() {
-    if (!block_) return refuse("the end of a block that is not no_sync");
+    if (!block_) return refuse("the end of a block that did not begin");
     ScriptItem done = std::move(*block_);
     block_.reset();
     put(std::move(done));

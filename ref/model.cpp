@@ -96,6 +96,13 @@ void Model::advance(State& state, std::uint32_t event) {
     if (timeline_.backwards[b].step == e.step && timeline_.backwards[b].event < event) add_backward(state, b, event);
 }
 
+// A gradient of so few significand bits that autograd does not round it.
+bool Model::held_by_the_model_dtype(double gradient) const {
+  int exponent;
+  const double significand = std::ldexp(std::frexp(gradient, &exponent), facts_of(scenario_.model_dtype).precision);
+  return significand == std::trunc(significand);
+}
+
 void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event) {
   const Backward& b = timeline_.backwards[backward];
   const bool bounded = mode_ == Mode::bounded;
@@ -118,7 +125,8 @@ void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_
         state.reduced.value[i] += term / world_divisor_;
         if (!bounded || term == 0) continue;
         const double magnitude = std::abs(term);
-        const double error = (deposit_.u + factor_error_) * magnitude * (1 + deposit_.u) + deposit_.tiny;
+        const bool exact = factor_error_ == 0 && held_by_the_model_dtype(fresh_[i]);
+        const double error = (exact ? 0 : (deposit_.u + factor_error_) * magnitude * (1 + deposit_.u)) + deposit_.tiny;
         fresh_magnitude_[i] += magnitude / world_divisor_;
         fresh_error_[i] += error / world_divisor_;
         if (fresh_terms_[i] < 255) ++fresh_terms_[i];

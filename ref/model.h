@@ -57,6 +57,7 @@ class Model {
   const State& state(std::size_t position);
   State empty(std::uint32_t step) const;
   void advance(State& state, std::uint32_t event);
+  bool held_by_the_model_dtype(double gradient) const;
   void add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event);
   void add_errors(State& state, const Backward& backward);
   double reduction_error(double terms_magnitude, double result_magnitude, int terms) const;

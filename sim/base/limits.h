@@ -11,6 +11,7 @@ inline constexpr std::uint32_t world_size_max = 128;
 inline constexpr std::uint32_t parameters_max = 4096;
 inline constexpr std::uint64_t parameter_numel_max = 1ull << 31;
 inline constexpr std::uint64_t model_numel_max = (1ull << 32) - (1ull << 20);  // flat buffers with padding stay below 2^32
+inline constexpr std::uint64_t whole_bucket_numel_max = 1ull << 20;            // reduce_bucket_size where all of a bucket is reduced
 inline constexpr std::uint32_t events_max = 1u << 20;                          // after repeats are unrolled
 inline constexpr std::uint32_t repeat_times_max = 1u << 16;
 inline constexpr std::uint32_t micro_batches_max = 1u << 16;                   // in one backward event

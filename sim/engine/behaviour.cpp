@@ -103,6 +103,28 @@ const std::vector<SwitchRow>& rows() {
           {{"stands_still", {}}, {"moves", {}, true}}),
       row("phase_epilogue", &Behaviour::phase_epilogue, "a backward in several phases (reentrant checkpointing) at stages 2 and 3: one epilogue, or one a phase",
           {{"once", pr7780}, {"each_phase", pr7665}}),
+      row("bf16_reduced_buffer", &Behaviour::bf16_reduced_buffer, "BF16_Optimizer at a boundary: what is all-reduced",
+          {{"param_grad", {}}, {"accumulator", pr5170}}),
+      row("bf16_master_gradient", &Behaviour::bf16_master_gradient,
+          "BF16_Optimizer, accumulation in another dtype than fp32: when the masters are given their gradient",
+          {{"at_initialisation", {}}, {"at_step", pr6485}}),
+      row("bf16_hook_leaves", &Behaviour::bf16_hook_leaves, "BF16_Optimizer, immediate_grad_update: what the hook leaves in param.grad",
+          {{"gradient", pr6508}, {"zeros", pr5328}}),
+      row("bf16_zero_acc_default", &Behaviour::bf16_zero_acc_default, "stages 1 to 3, bf16: the accumulation dtype where none is given",
+          {{"model", pr2566}, {"fp32", pr2512}}),
+      row("stage1_attr_bucket", &Behaviour::stage1_attr_bucket, "stage 1 with fp32 grad_accum: what a contiguous bucket is filled from",
+          {{"param_grad", {}}, {"grad_accum", pr4084}}),
+      row("stage12_bucket_payload", &Behaviour::stage12_bucket_payload,
+          "stages 1 and 2, contiguous without reduce_scatter: how much of a bucket is reduced", {{"whole_buffer", {}}, {"filled", pr5268}}),
+      row("stage12_extra_large_key", &Behaviour::stage12_extra_large_key,
+          "stages 1 and 2: the dtype under which a parameter larger than the bucket is looked up",
+          {{"communication_dtype", pr7660}, {"model_dtype", pr6993}}),
+      row("stage3_predivide_multiplies", &Behaviour::stage3_predivide_multiplies,
+          "stage 3: whether a reduced gradient is multiplied by gradient_predivide_factor 1 as well",
+          {{"always", {}}, {"unless_one", pr3630}}),
+      row("stage3_reduced_dtype", &Behaviour::stage3_reduced_dtype,
+          "stage 3: the dtype that a reduced gradient is cast to where it was communicated in another than the model's",
+          {{"model", {}}, {"acc", pr8056}}),
   };
   return table;
 }
@@ -165,6 +187,12 @@ Result<Behaviour> resolve_behaviour(const AsOf& as_of) {
     found->set(behaviour, *index);
   }
   return behaviour;
+}
+
+bool reduces_whole_buckets(const DeepSpeedConfig& config, const Behaviour& behaviour) {
+  const bool contiguous = config.zero.contiguous_gradients || config.offloads_optimizer();
+  return (config.zero.stage == 1 || config.zero.stage == 2) && contiguous && !config.zero.reduce_scatter &&
+         behaviour.stage12_bucket_payload == BucketPayload::whole_buffer;
 }
 
 std::string_view switch_value(const Behaviour& behaviour, std::string_view switch_name) {

@@ -45,6 +45,15 @@ enum class ReportedNormScale : std::uint8_t { updated, before_update };
 enum class UnfusedReportedNorm : std::uint8_t { scaled, unscaled };
 enum class Bf16UnscaleAndClip : std::uint8_t { done, skipped };
 enum class Fp32ClipCoefficient : std::uint8_t { at_least_one, at_most_one };
+enum class Bf16ReducedBuffer : std::uint8_t { param_grad, accumulator };
+enum class Bf16MasterGradient : std::uint8_t { at_initialisation, at_step };
+enum class Bf16HookLeaves : std::uint8_t { gradient, zeros };
+enum class Bf16ZeroAccDefault : std::uint8_t { model, fp32 };
+enum class Stage1AttrBucket : std::uint8_t { param_grad, grad_accum };
+enum class BucketPayload : std::uint8_t { whole_buffer, filled };
+enum class ExtraLargeKey : std::uint8_t { communication_dtype, model_dtype };
+enum class Stage3Predivide : std::uint8_t { always, unless_one };
+enum class Stage3ReducedDtype : std::uint8_t { model, acc };
 
 struct Behaviour {
   Stage12Accumulator stage12_accumulator;
@@ -79,6 +88,15 @@ struct Behaviour {
   SeparateBuckets separate_buckets;
   CoalesceCounter coalesce_micro_step_id;
   PhaseEpilogue phase_epilogue;
+  Bf16ReducedBuffer bf16_reduced_buffer;
+  Bf16MasterGradient bf16_master_gradient;
+  Bf16HookLeaves bf16_hook_leaves;
+  Bf16ZeroAccDefault bf16_zero_acc_default;
+  Stage1AttrBucket stage1_attr_bucket;
+  BucketPayload stage12_bucket_payload;
+  ExtraLargeKey stage12_extra_large_key;
+  Stage3Predivide stage3_predivide_multiplies;
+  Stage3ReducedDtype stage3_reduced_dtype;
 
   bool operator==(const Behaviour&) const = default;
 };
@@ -98,6 +116,9 @@ const std::vector<SwitchInfo>& switches();
 
 // Errors: an unknown release or change, an unknown switch, a value that the switch does not have.
 Result<Behaviour> resolve_behaviour(const AsOf& as_of);
+
+// Stages 1 and 2: whether the elements behind the filled part of a bucket take part in its all-reduce.
+bool reduces_whole_buckets(const DeepSpeedConfig& config, const Behaviour& behaviour);
 
 // The value that a switch has in a behaviour, by name.
 std::string_view switch_value(const Behaviour& behaviour, std::string_view switch_name);

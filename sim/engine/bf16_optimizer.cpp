@@ -39,11 +39,14 @@ Slice Bf16Optimizer::own_partition() const {
 void Bf16Optimizer::backward_prologue(ProgramWriter& w) {
   for (const Tensor& grad : grad_)
     if (grad.defined()) w.fill(grad.slice, 0.0);
+  gradients_reduced_ = false;
 }
 
 void Bf16Optimizer::gradient_ready(ProgramWriter& w, std::uint32_t p) {
   if (holds_ == Holds::reduced) holds_ = Holds::mixed;
-  if (immediate_) accumulate(w, p);
+  if (!immediate_) return;
+  accumulate(w, p);
+  if (behaviour().bf16_hook_leaves == Bf16HookLeaves::zeros) w.fill(grad_[p].slice, 0.0);
 }
 
 void Bf16Optimizer::accumulate(ProgramWriter& w, std::uint32_t p) {
@@ -60,8 +63,18 @@ void Bf16Optimizer::backward_epilogue(ProgramWriter& w) {
 // At a boundary. The accumulator is cast to the communication dtype, bf16 unless configured, summed and averaged there, and cast back:
 // every rank then holds the whole average. The engine decides whether the last micro-batch is in it by then (#7985).
 void Bf16Optimizer::reduce_gradients(ProgramWriter& w) {
+  if (behaviour().bf16_reduced_buffer == Bf16ReducedBuffer::param_grad) return reduce_last_micro_batch(w);
   fallback_all_reduce(w, tensors_, config(), averages(), world(), scenario().communication_dtype(), {gradients_});
   holds_ = Holds::reduced;
+}
+
+// Before #5170: PARAM.grad, the last micro-batch alone, is averaged, and the step goes on with the rank's own accumulator.
+void Bf16Optimizer::reduce_last_micro_batch(ProgramWriter& w) {
+  std::vector<Slice> gradients;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    if (grad_[p].defined() && numel(p) > 0) gradients.push_back(grad_[p].slice);
+  fallback_all_reduce(w, tensors_, config(), averages(), world(), scenario().communication_dtype(), gradients);
+  gradients_reduced_ = true;
 }
 
 // ---- step -------------------------------------------------------------------------------------------------------------------------
@@ -100,8 +113,11 @@ void Bf16Optimizer::finish_step(ProgramWriter& w, std::optional<double> clip) {
     w.copy(cast.slice, gradient);
     gradient = cast.slice;
   }
-  w.observe(w.view("fp32_groups_flat_partition[0].grad", weights_.partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
-  weights_.step(w, gradient);
+  // #6485: until then set at initialisation, and taken away again where it is a cast: the base optimizer finds no gradient and does nothing.
+  if (!cast.defined() || behaviour().bf16_master_gradient == Bf16MasterGradient::at_step) {
+    w.observe(w.view("fp32_groups_flat_partition[0].grad", weights_.partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
+    weights_.step(w, gradient);
+  }
   tensors_.drop(w, cast);
   clear_high_precision(w);
   step_done(w, false);
@@ -119,6 +135,8 @@ void Bf16Optimizer::optimizer_zero_grad(ProgramWriter& w) {
 }
 
 // ---- snapshots ----------------------------------------------------------------------------------------------------------------------
+
+Role Bf16Optimizer::gradient_role(std::uint32_t) const { return gradients_reduced_ ? Role::reduced_accumulator : Role::scratch; }
 
 void Bf16Optimizer::observe_wrapper(ProgramWriter& w) {
   const Role role = holds_ == Holds::local     ? Role::local_accumulator

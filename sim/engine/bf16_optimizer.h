@@ -24,6 +24,7 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
   void optimizer_zero_grad(ProgramWriter& w) override;
   void observe_wrapper(ProgramWriter& w) override;
+  Role gradient_role(std::uint32_t parameter) const override;
 
   bool accumulates_in_epilogue() const override { return true; }
 
@@ -31,6 +32,7 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   enum Stage : std::uint32_t { norm_known };
 
   void accumulate(ProgramWriter& w, std::uint32_t parameter);
+  void reduce_last_micro_batch(ProgramWriter& w);
   void finish_step(ProgramWriter& w, std::optional<double> clip);
   Slice high_precision(std::uint32_t parameter) const;
   Slice own_partition() const;
@@ -40,6 +42,7 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   FlatWeights weights_;
   Slice gradients_;                  // fp32_groups_gradients_flat[0]: the whole padded group, on every rank
   std::vector<bool> has_gradients_;  // by parameter, in this window
+  bool gradients_reduced_ = false;   // PARAM.grad holds an average
   Slice norm_squared_, norm_;
   // What the buffer holds: this rank's sum, the average of all ranks, or an average with local gradients on top.
   enum class Holds : std::uint8_t { local, reduced, mixed } holds_ = Holds::local;

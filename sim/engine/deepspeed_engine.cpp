@@ -12,6 +12,7 @@ DeepSpeedEngine::DeepSpeedEngine(const EngineContext& context)
 
 void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
   expects(!suspended(), "an event reached an engine that waits for a value");
+  require_initialised();
   stepped_ = false;
   switch (event.kind) {
     case EventKind::forward:
@@ -32,6 +33,13 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
       return;
     case EventKind::optimizer_zero_grad: return optimizer_zero_grad(w);
   }
+}
+
+// #2512: bf16 was assumed to accumulate in fp32, which ZeRO refused; until #2566 no configuration that leaves the dtype open starts.
+void DeepSpeedEngine::require_initialised() const {
+  if (behaviour().bf16_zero_acc_default == Bf16ZeroAccDefault::fp32 && config().zero.stage > 0 && scenario().model_dtype == Dtype::bfloat16 &&
+      !config().grad_accum_dtype)
+    throw FrameworkError{"NotImplementedError", "at initialisation: model and gradient accumulation dtype must be equal to use ZeRO"};
 }
 
 bool DeepSpeedEngine::boundary() const {

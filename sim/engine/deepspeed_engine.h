@@ -84,6 +84,7 @@ class DeepSpeedEngine : public Engine {
   bool stepped_ = false;      // the last event took a model step: weights may have changed
 
  private:
+  void require_initialised() const;
   void forward(ProgramWriter& w);
   void backward(const Event& event, ProgramWriter& w);
   void step(ProgramWriter& w);

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "sim/base/limits.h"
 #include "sim/engine/bf16_optimizer.h"
 #include "sim/engine/data_parallel.h"
 #include "sim/engine/zero_stage3.h"
@@ -65,6 +66,9 @@ std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour)
   if (!config.managed_gradient_accumulation) {
     if (auto error = unmanaged_refusal(config, behaviour.unmanaged_accumulation)) return error;
   }
+  if (reduces_whole_buckets(config, behaviour) && config.zero.reduce_bucket_size > limits::whole_bucket_numel_max)
+    return InputError{"/engine/config/zero_optimization/reduce_bucket_size",
+                      "a whole bucket is reduced here (switch stage12_bucket_payload); expected at most " + std::to_string(limits::whole_bucket_numel_max)};
   if (stage == 0 && config.offloads_optimizer())
     return InputError{"/engine/config/zero_optimization/offload_optimizer", "has no effect at stage 0; expected a stage from 1 to 3"};
   return std::nullopt;

@@ -131,7 +131,7 @@ std::vector<Tensor> ZeroStage3::all_reduce_partitions(ProgramWriter& w) {
     const ParameterShard own = shard(p);
     Tensor partition = tensors_.allocate(w, "grad_partition of " + parameter_name(p), acc_dtype_, own.size);
     if (own.real < own.size) w.fill(partition.slice, 0.0);
-    if (own.real > 0) w.copy(partition.slice.part(0, own.real), bucket.part(at + own.offset, own.real));
+    if (own.real > 0) copy_reduced(w, p, partition.slice.part(0, own.real), bucket.part(at + own.offset, own.real));
     partitions.push_back(partition);
     at += numel(p);
   }
@@ -158,24 +158,36 @@ std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
   w.divide(interleaved.slice, world());
   const Slice own = interleaved.slice.part(rank() * chunk, chunk);
   w.collective({.kind = CollectiveKind::reduce_scatter, .input = interleaved.slice, .output = own});
-  if (predivides && factor != world()) w.multiply(own, factor);
+  const bool multiplies = predivides || (!config().prescale_gradients && behaviour().stage3_predivide_multiplies == Stage3Predivide::always);
+  if (multiplies && factor != world()) w.multiply(own, factor);
   const bool counted = interleaved.slice.buffer != bucket_buffer_.buffer;  // the bucket buffer lives as long as the engine
   std::vector<Tensor> partitions;
   std::uint32_t at = 0;
   for (std::uint32_t p : bucket_) {
     Tensor partition;
     const Slice reduced = own.part(at, shard(p).real);
-    if (comm_dtype_ == acc_dtype_ && counted) {
+    if (comm_dtype_ == acc_dtype_ && counted && !rounds_to_model()) {
       tensors_.share(w, partition, {reduced});
     } else {
       partition = tensors_.allocate(w, "grad_partition of " + parameter_name(p), acc_dtype_, shard(p).real);
-      w.copy(partition.slice, reduced);
+      copy_reduced(w, p, partition.slice, reduced);
     }
     partitions.push_back(partition);
     at += shard(p).size;
   }
   if (counted) tensors_.drop(w, interleaved);
   return partitions;
+}
+
+// #8056: until then what was communicated in another dtype went through the model dtype on its way to the accumulator.
+bool ZeroStage3::rounds_to_model() const { return comm_dtype_ != model_dtype_ && behaviour().stage3_reduced_dtype == Stage3ReducedDtype::model; }
+
+void ZeroStage3::copy_reduced(ProgramWriter& w, std::uint32_t p, Slice target, Slice reduced) {
+  if (!rounds_to_model() || acc_dtype_ == model_dtype_) return w.copy(target, reduced);
+  const Tensor rounded = tensors_.allocate(w, "grad_partition of " + parameter_name(p), model_dtype_, reduced.numel);
+  w.copy(rounded.slice, reduced);
+  w.copy(target, rounded.slice);
+  tensors_.drop(w, rounded);
 }
 
 void ZeroStage3::interleave(ProgramWriter& w, Slice interleaved) {

@@ -48,6 +48,8 @@ class ZeroStage3 final : public DeepSpeedEngine {
   void reduce_bucket(ProgramWriter& w);
   std::vector<Tensor> all_reduce_partitions(ProgramWriter& w);
   std::vector<Tensor> reduce_scatter_partitions(ProgramWriter& w);
+  bool rounds_to_model() const;
+  void copy_reduced(ProgramWriter& w, std::uint32_t parameter, Slice target, Slice reduced);
   void interleave(ProgramWriter& w, Slice interleaved);
   void partition_gradients(ProgramWriter& w, std::vector<Tensor> partitions);
   void store_partition(ProgramWriter& w, Slice target, Slice partition);

@@ -84,7 +84,7 @@ void ZeroStage1And2::setup_buckets(ProgramWriter& w) {
   // Inside no_sync with overlap_comm, and where direct backwards go without an epilogue, the hooks of several backwards fill one bucket.
   const bool several = (overlap_ && !partition_gradients_) || script_has_direct_backwards();
   const std::uint64_t fills = several ? std::max<std::size_t>(backwards_in_script(), 1) : 1;
-  const std::uint64_t useful = std::min<std::uint64_t>(bucket_size, fills * weights_.layout().numel());
+  const std::uint64_t useful = reduces_whole_buckets(config(), behaviour()) ? bucket_size : std::min<std::uint64_t>(bucket_size, fills * weights_.layout().numel());
   bucket_.index = 0;
   for (std::uint32_t i = 0; i < (overlap_ ? 2u : 1u); ++i)
     tensors_.give(w, bucket_.buffers[i],
@@ -113,6 +113,9 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
     if (contiguous_ && overlap_) bucket_.index = 1 - bucket_.index;
   }
   require_not_reduced(p);
+  // #4084: until then the bucket was filled from param.grad, which is None once it went into param.grad_accum.
+  if (contiguous_ && uses_grad_accum_ && behaviour().stage1_attr_bucket == Stage1AttrBucket::param_grad)
+    throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'view'"};
   BucketEntry entry{p, gradient_for_reduction(w, p)};
   if (contiguous_ && numel(p) > bucket_size) {
     bucket_.extra_large = true;

@@ -66,6 +66,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   void reduce_bucket(ProgramWriter& w);
 
   // ---- the three reductions
+  Slice contiguous_bucket() const;
   void wait_for_producers(ProgramWriter& w);
   void average_runs(ProgramWriter& w, Slice bucket);
   void average_whole(ProgramWriter& w, Slice bucket);

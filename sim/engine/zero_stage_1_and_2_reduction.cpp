@@ -15,9 +15,7 @@ void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
     if (!contiguous_) {
       average_separate(w);
     } else {
-      const Slice bucket = bucket_.extra_large
-                               ? bucket_.entries.front().gradient.slice
-                               : bucket_.buffers[bucket_.index].slice.part(0, static_cast<std::uint32_t>(bucket_.elements));
+      const Slice bucket = contiguous_bucket();
       if (config().zero.reduce_scatter) average_runs(w, bucket);
       else average_whole(w, bucket);
     }
@@ -43,6 +41,19 @@ void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
   bucket_.entries.clear();
   bucket_.elements = 0;
   bucket_.extra_large = false;
+}
+
+// What a contiguous bucket reduces: its filled part, or the one parameter that is larger than it.
+Slice ZeroStage1And2::contiguous_bucket() const {
+  const Slice buffer = bucket_.buffers[bucket_.index].slice;
+  const auto filled = static_cast<std::uint32_t>(bucket_.elements);
+  // #5268: until then the elements behind the filled part took part in the all-reduce.
+  if (!bucket_.extra_large) return reduces_whole_buckets(config(), behaviour()) ? buffer : buffer.part(0, filled);
+  // #6993 put the parameter under its own dtype and looked it up under the communication dtype; #7660 uses that for both.
+  if (comm_dtype_ != model_dtype_ && behaviour().stage12_extra_large_key == ExtraLargeKey::model_dtype)
+    throw FrameworkError{"RuntimeError", "start (0) + length (" + std::to_string(filled) + ") exceeds dimension size (" +
+                                             std::to_string(config().zero.reduce_bucket_size) + ")"};
+  return bucket_.entries.front().gradient.slice;
 }
 
 // The reduction waits for what filled the bucket; the next producer waits for the reductions before this one.

@@ -182,7 +182,7 @@ struct Scenario {
   std::uint64_t numel() const;             // of all parameters
   std::uint32_t divisor() const;           // the contract's
   double gradient_clipping() const;        // given, or the release's default
-  Dtype grad_accum_dtype() const;          // given, or the model dtype
+  Dtype grad_accum_dtype() const;          // given, or the model dtype; fp32 for bf16 at stage 0 before #7515
   Dtype communication_dtype() const;       // given, or the 16-bit model dtype, or fp32
 };
 

@@ -234,6 +234,7 @@ const LimitRow limit_rows[] = {
     {"parameters_max", limits::parameters_max, "parameters"},
     {"parameter_numel_max", limits::parameter_numel_max, "elements of a parameter"},
     {"model_numel_max", limits::model_numel_max, "elements of all parameters"},
+    {"whole_bucket_numel_max", limits::whole_bucket_numel_max, "`reduce_bucket_size` where a whole bucket is reduced"},
     {"events_max", limits::events_max, "events of the unrolled script, times ranks"},
     {"repeat_times_max", limits::repeat_times_max, "repeats of a `repeat`"},
     {"micro_batches_max", limits::micro_batches_max, "micro-batches of a `backward`"},

@@ -32,6 +32,18 @@ TEST(behaviours, each_change_moves_its_switch) {
       {"offload_keep", "#7967", "add_else_store", "gate_ga"},
       {"offload_keep", "#7981", "gate_ga", "gate_id_or_not_boundary"},
       {"bf16_st0_zero_grad", "#7839", "skipped", "done"},
+      {"bf16_reduced_buffer", "#5170", "param_grad", "accumulator"},
+      {"bf16_master_gradient", "#6485", "at_initialisation", "at_step"},
+      {"bf16_hook_leaves", "#5328", "gradient", "zeros"},
+      {"bf16_hook_leaves", "#6508", "zeros", "gradient"},
+      {"bf16_zero_acc_default", "#2512", "model", "fp32"},
+      {"bf16_zero_acc_default", "#2566", "fp32", "model"},
+      {"stage1_attr_bucket", "#4084", "param_grad", "grad_accum"},
+      {"stage12_bucket_payload", "#5268", "whole_buffer", "filled"},
+      {"stage12_extra_large_key", "#6993", "communication_dtype", "model_dtype"},
+      {"stage12_extra_large_key", "#7660", "model_dtype", "communication_dtype"},
+      {"stage3_predivide_multiplies", "#3630", "always", "unless_one"},
+      {"stage3_reduced_dtype", "#8056", "model", "acc"},
   };
   for (const auto& [name, change, before, after] : moves) {
     EXPECT_EQ(value_at("before " + std::string(change), name), before) << name << " before " << change;

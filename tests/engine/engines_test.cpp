@@ -2,6 +2,7 @@
 // Values are held against recorded runs in tests/conformance.
 #include <gtest/gtest.h>
 
+#include "sim/base/limits.h"
 #include "sim/engine/loss_scaler.h"
 #include "tests/support/scripted_engine.h"
 
@@ -136,6 +137,19 @@ TEST(traffic, bf16_optimizer_sends_its_fp32_buffer_in_bf16_unless_told_otherwise
   EXPECT_EQ(gradient_collectives(s), times(1, "all_reduce sum of 64 bf16 (gradient)"));
   s.engine.config.communication_data_type = Dtype::float32;
   EXPECT_EQ(gradient_collectives(s), times(1, "all_reduce sum of 64 fp32 (gradient)"));
+}
+
+TEST(traffic, a_bucket_was_reduced_whole_before_5268) {
+  Scenario s = stage(1);
+  s.engine.config.zero.reduce_scatter = false;
+  s.engine.config.zero.reduce_bucket_size = 100;
+  s.engine.as_of.base = "before #5268";
+  EXPECT_EQ(gradient_collectives(s), times(1, "all_reduce sum of 100 fp32 (gradient)"));
+  s.engine.as_of.base = "#5268";
+  EXPECT_EQ(gradient_collectives(s), times(1, "all_reduce sum of 64 fp32 (gradient)"));
+  s.engine.as_of.base = "before #5268";
+  s.engine.config.zero.reduce_bucket_size = limits::whole_bucket_numel_max + 1;
+  EXPECT_EQ(selected(s), "refused at /engine/config/zero_optimization/reduce_bucket_size");
 }
 
 TEST(memory, a_lone_backward_allocates_no_host_accumulator_since_7981) {

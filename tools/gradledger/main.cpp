@@ -22,26 +22,6 @@ namespace gradledger::tool {
 
 namespace {
 
-// On standard error, as one line, whatever was in a file or a name. Never throws: there is nowhere left to report to.
-void say(const std::string& text) {
-  std::string line = "gradledger: ";
-  for (const unsigned char c : text) line += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, static_cast<char>(c));
-  line += '\n';
-  std::fwrite(line.data(), 1, line.size(), stderr);
-}
-
-}  // namespace
-
-void complain(const InputError& error) { say(error.text()); }
-
-std::optional<int> unavailable_producer(const Options& options) {
-  if (options.producer == "host") return std::nullopt;
-  complain({"--producer", "\"" + options.producer + "\" is not available in this build; expected host"});
-  return unavailable;
-}
-
-namespace {
-
 // The option parser takes "-1", "" and 1e30 for numbers of 64 bits, and "010" for 8.
 std::string whole_number(const std::string& digits) {
   std::uint64_t number = 0;

@@ -50,7 +50,11 @@ std::uint64_t bytes_needed(const Scenario& scenario) {
   const std::uint64_t rank = 5 * model + 2 * acc + wire + 8 + moments + 8;
   // The reference: value and error of the local sum and of what waits for a boundary on each rank, five fields shared, three states alive.
   const std::uint64_t reference = 3 * (world * 4 * 8 + 5 * 8) + world * 3 * 16;
-  return elements * (world * rank + reference);
+  // Buckets that are reduced whole are held whole: two, and the cast of one.
+  const auto behaviour = resolve_behaviour(scenario.engine.as_of);
+  const bool whole = behaviour.ok() && reduces_whole_buckets(scenario.engine.config, *behaviour);
+  const std::uint64_t buckets = whole ? scenario.engine.config.zero.reduce_bucket_size * (2 * model + wire) : 0;
+  return elements * (world * rank + reference) + world * buckets;
 }
 
 Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options) {

@@ -13,6 +13,9 @@ int gate(const std::vector<std::string>& paths, const Options& options);
 int coverage(const std::string& folder, const Options& options);
 int list(const std::string& what, const Options& options);
 
+// On standard error, as one line, whatever was in a file or a name. Never throws: there is nowhere left to report to.
+void say(const std::string& text);
+
 // One error, on standard error, in one form.
 void complain(const InputError& error);
 

@@ -159,6 +159,7 @@ void PassJudge::cover(std::map<std::uint32_t, Coverage>& coverage, const Observa
 std::vector<ElementRange> PassJudge::holes(const Coverage* coverage) const {
   std::vector<ElementRange> out;
   for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
+    if (!scenario_.parameters[p].has_gradient()) continue;
     std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges;
     if (coverage && p < coverage->ranges.size()) ranges = coverage->ranges[p];
     std::sort(ranges.begin(), ranges.end());

@@ -95,6 +95,7 @@ void FlatWeights::step(ProgramWriter& w, Slice gradient) {
 
 void FlatWeights::observe(ProgramWriter& w) const {
   for (std::uint32_t p = 0; p < parameters_.size(); ++p) {
+    if (!parameters_[p].has_gradient()) continue;
     const Slice slice = weights_.part(layout_.offset(p), parameters_[p].numel);
     w.observe(w.view(parameters_[p].name, {ViewPiece{slice, static_cast<std::int32_t>(p), 0}}), Role::parameter, 1.0, true);
   }

@@ -125,6 +125,8 @@ const std::vector<SwitchRow>& rows() {
       row("stage3_reduced_dtype", &Behaviour::stage3_reduced_dtype,
           "stage 3: the dtype that a reduced gradient is cast to where it was communicated in another than the model's",
           {{"model", {}}, {"acc", pr8056}}),
+      row("tied_hook", &Behaviour::tied_hook, "whether the hook of a tied parameter runs at each of its uses or once, when all have been added up",
+          {{"per_use", {}, true}, {"once", {}}}, 1),
   };
   return table;
 }

@@ -35,6 +35,7 @@ enum class ScaleWrtGas : std::uint8_t { honoured, ignored };
 enum class CoalesceCounter : std::uint8_t { stands_still, moves };
 enum class PhaseEpilogue : std::uint8_t { once, each_phase };
 enum class SeparateBuckets : std::uint8_t { reduced, dropped };
+enum class TiedHook : std::uint8_t { per_use, once };
 enum class Bf16OverflowCheck : std::uint8_t { off, on };
 enum class Bf16OverflowTest : std::uint8_t { never, configured };
 enum class Stage1OverflowAgreement : std::uint8_t { partitioned_only, always };
@@ -97,6 +98,7 @@ struct Behaviour {
   ExtraLargeKey stage12_extra_large_key;
   Stage3Predivide stage3_predivide_multiplies;
   Stage3ReducedDtype stage3_reduced_dtype;
+  TiedHook tied_hook;
 
   bool operator==(const Behaviour&) const = default;
 };

@@ -56,7 +56,7 @@ void Bf16Optimizer::accumulate(ProgramWriter& w, std::uint32_t p) {
 
 void Bf16Optimizer::backward_epilogue(ProgramWriter& w) {
   if (immediate_) return;
-  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+  for (std::uint32_t p : learned())
     if (grad_[p].defined()) accumulate(w, p);
 }
 
@@ -83,7 +83,7 @@ void Bf16Optimizer::reduce_last_micro_batch(ProgramWriter& w) {
 void Bf16Optimizer::model_step(ProgramWriter& w) {
   report_decision(w, false, 1.0);
   w.fill(norm_squared_, 0.0);
-  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+  for (std::uint32_t p : learned())
     if (has_gradients_[p]) w.squared_norm(norm_squared_, high_precision(p));
   w.copy(norm_, norm_squared_);
   w.square_root(norm_);
@@ -103,7 +103,7 @@ void Bf16Optimizer::on_value(std::uint32_t, double norm, ProgramWriter& w) {
 
 void Bf16Optimizer::finish_step(ProgramWriter& w, std::optional<double> clip) {
   if (clip)
-    for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    for (std::uint32_t p : learned())
       if (has_gradients_[p]) w.multiply(high_precision(p), *clip);
 
   Slice gradient = own_partition();

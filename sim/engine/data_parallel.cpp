@@ -32,13 +32,16 @@ void DataParallel::initialise(ProgramWriter& w) {
     w.allocate(b);
     return w.whole(b);
   };
-  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
-    offsets_.push_back(total);
+  offsets_.resize(parameter_count());
+  weights_.resize(parameter_count());
+  master_.resize(parameter_count());
+  for (std::uint32_t p : learned()) {
+    offsets_[p] = total;
     total += numel(p);
-    weights_.push_back(buffer(parameter_name(p), scenario().model_dtype, numel(p)));
+    weights_[p] = buffer(parameter_name(p), scenario().model_dtype, numel(p));
     initialise_weights(w, weights_[p], p, 0);
     if (!wrapped_) continue;
-    master_.push_back(buffer("fp32_groups[0][" + parameter_name(p) + "]", Dtype::float32, numel(p)));
+    master_[p] = buffer("fp32_groups[0][" + parameter_name(p) + "]", Dtype::float32, numel(p));
     w.copy(master_[p], weights_[p]);
   }
   if (!wrapped_) master_ = weights_;
@@ -63,7 +66,7 @@ void DataParallel::gradient_ready(ProgramWriter&, std::uint32_t) {
 // At a boundary: missing gradients become zeros, so that ranks stay aligned; then the buffered all-reduce, in place.
 void DataParallel::reduce_gradients(ProgramWriter& w) {
   std::vector<Slice> gradients;
-  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+  for (std::uint32_t p : learned()) {
     if (!grad_[p].defined()) {
       grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
       w.fill(grad_[p].slice, 0.0);
@@ -155,14 +158,14 @@ void DataParallel::step_plain(ProgramWriter& w, std::optional<double> norm) {
   const bool at_most_one = behaviour().fp32_clip_coefficient == Fp32ClipCoefficient::at_most_one;
   const auto clip = norm ? fp32_clip_coefficient(*norm, scenario().gradient_clipping(), at_most_one) : std::nullopt;
   std::vector<Slice> gradients(parameter_count());
-  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+  for (std::uint32_t p : learned()) {
     if (!grad_[p].defined()) continue;
     gradients[p] = grad_[p].slice;
     if (clip) w.multiply(gradients[p], *clip);
   }
   observe_weights(w, true, gradients);
   optimizer_.begin_step();
-  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+  for (std::uint32_t p : learned())
     if (grad_[p].defined()) optimizer_.update(w, weights_[p], gradients[p], offsets_[p]);
   holds_ = Holds::local;
   step_done(w, false);
@@ -173,7 +176,7 @@ void DataParallel::step_master(ProgramWriter& w, std::optional<double> norm) {
   const double factor = unscale_and_clip_factor(unscaled_by(), norm, scenario().gradient_clipping());
   std::vector<Tensor> masters(parameter_count());
   std::vector<Slice> gradients(parameter_count());
-  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+  for (std::uint32_t p : learned()) {
     masters[p] = tensors_.allocate(w, "fp32_groups[0][" + parameter_name(p) + "].grad", Dtype::float32, numel(p));
     gradients[p] = masters[p].slice;
     if (grad_[p].defined()) w.copy(gradients[p], grad_[p].slice);
@@ -182,7 +185,7 @@ void DataParallel::step_master(ProgramWriter& w, std::optional<double> norm) {
   }
   observe_weights(w, true, gradients);
   optimizer_.begin_step();
-  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+  for (std::uint32_t p : learned()) {
     optimizer_.update(w, master_[p], gradients[p], offsets_[p]);
     w.copy(weights_[p], master_[p]);
     tensors_.drop(w, masters[p]);
@@ -210,7 +213,7 @@ Role DataParallel::gradient_role(std::uint32_t) const {
 
 std::vector<ViewPiece> DataParallel::pieces(const std::vector<Slice>& slices) const {
   std::vector<ViewPiece> out;
-  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+  for (std::uint32_t p : learned())
     if (slices[p].buffer != no_index) out.push_back({slices[p], static_cast<std::int32_t>(p), 0});
   return out;
 }
@@ -223,7 +226,7 @@ void DataParallel::observe_weights(ProgramWriter& w, bool applied, const std::ve
 
 void DataParallel::observe_wrapper(ProgramWriter& w) {
   if (!stepped_) return;
-  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+  for (std::uint32_t p : learned())
     w.observe(w.view(parameter_name(p), whole_parameter(p, weights_[p])), Role::parameter, 1.0, true);
   observe_weights(w, false, master_);
 }

@@ -8,7 +8,13 @@ namespace gradledger {
 DeepSpeedEngine::DeepSpeedEngine(const EngineContext& context)
     : grad_(context.scenario->parameters.size()),
       context_(context),
-      has_direct_backwards_(std::any_of(context.timeline->events.begin(), context.timeline->events.end(), [](const Event& e) { return e.direct; })) {}
+      has_direct_backwards_(std::any_of(context.timeline->events.begin(), context.timeline->events.end(), [](const Event& e) { return e.direct; })),
+      uses_(context.scenario->parameters.size()) {
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    ++uses_[scenario().parameters[p].tied_to.value_or(p)];
+    if (scenario().parameters[p].has_gradient()) learned_.push_back(p);
+  }
+}
 
 void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
   expects(!suspended(), "an event reached an engine that waits for a value");
@@ -82,16 +88,11 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
     if (config().zero.stage >= 1) mirror_ = boundary();
   }
 
-  // Autograd: gradients become ready in the reverse order of use.
-  const std::uint32_t in_phase = (parameter_count() + event.phases - 1) / event.phases;
-  for (std::uint32_t p = parameter_count(); p-- > 0;) {
-    const std::uint32_t before = parameter_count() - 1 - p;
-    if (before > 0 && before % in_phase == 0) end_of_phase(w);
-    if (!context_.timeline->used(scenario(), event.ordinal, rank(), p)) continue;
-    const bool add = grad_[p].defined();
-    if (!add) grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
-    w.deposit(grad_[p].slice, event.ordinal, p, 0, factor, add);
-    gradient_ready(w, p);
+  const std::vector<std::uint32_t> ready = context_.timeline->ready_order(scenario(), event.ordinal, rank());
+  const std::size_t in_phase = (ready.size() + event.phases - 1) / event.phases;
+  for (std::size_t i = 0; i < ready.size(); ++i) {
+    if (i > 0 && i % in_phase == 0) end_of_phase(w);
+    deposit(w, event.ordinal, ready[i], factor);
   }
 
   // D-L10: the end-of-graph callback is queued once for each forward, so that of two direct backwards the second has no epilogue.
@@ -106,6 +107,19 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
     if (reduces_every_backward() || boundary()) reduce_gradients(w);
   }
   if (!epilogue_first) backward_epilogue(w);
+}
+
+// Autograd adds up the uses of a tied parameter and deposits their sum once, where the last of them is ready. #7534: with a dtype that
+// changes between uses each is deposited, and calls the hook, by itself.
+void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, double factor) {
+  const std::uint32_t p = scenario().parameters[use].tied_to.value_or(use);
+  const bool per_use = behaviour().tied_hook == TiedHook::per_use;
+  if (use != p && !per_use) return;
+  const bool add = grad_[p].defined();
+  if (!add) grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
+  w.deposit(grad_[p].slice, backward, p, 0, per_use ? factor / uses_[p] : factor, add);
+  hook_follows_ = use != p;
+  gradient_ready(w, p);
 }
 
 void DeepSpeedEngine::enter_no_sync() {

@@ -52,6 +52,10 @@ class DeepSpeedEngine : public Engine {
   std::uint32_t parameter_count() const { return static_cast<std::uint32_t>(context_.scenario->parameters.size()); }
   std::uint32_t numel(std::uint32_t parameter) const { return context_.scenario->parameters[parameter].numel; }
   const std::string& parameter_name(std::uint32_t parameter) const { return context_.scenario->parameters[parameter].name; }
+  // The parameters that have a gradient on this rank, in the order of the model.
+  const std::vector<std::uint32_t>& learned() const { return learned_; }
+  // Whether another hook of the same parameter follows in this backward.
+  bool hook_follows() const { return hook_follows_; }
   bool linear() const { return context_.linear; }
   // Whether overflow flags are read. A linear run holds nothing that is not finite but what the script plants.
   bool decides_on_overflow() const { return !linear() || !context_.timeline->planted.empty(); }
@@ -95,9 +99,13 @@ class DeepSpeedEngine : public Engine {
   void enter_coalescing();
   void exit_coalescing(ProgramWriter& w);
   void raise(const Event& event, ProgramWriter& w);
+  void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, double factor);
 
   EngineContext context_;
   bool has_direct_backwards_ = false;
+  std::vector<std::uint32_t> learned_;
+  std::vector<std::uint32_t> uses_;  // by parameter: how often the model uses it, ties counted
+  bool hook_follows_ = false;
   std::uint64_t micro_steps_ = 0;
   std::optional<bool> override_boundary_;
   bool in_no_sync_ = false;                          // or in a coalesced block

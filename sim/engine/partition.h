@@ -17,25 +17,27 @@ struct OwnedPart {
   std::uint32_t numel = 0;
 };
 
-// Parameters laid end to end in `order`, padded with zeros to a multiple of 2 x world; rank r owns [r x partition, (r+1) x partition).
+// Parameters that have a gradient, laid end to end in `order`, padded with zeros to a multiple of 2 x world; rank r owns [r x partition, (r+1) x partition).
 class FlatPartition {
  public:
   FlatPartition(const Scenario& scenario, bool round_robin) : world_(scenario.world_size) {
-    const auto count = static_cast<std::uint32_t>(scenario.parameters.size());
+    std::vector<std::uint32_t> members;
+    for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p)
+      if (scenario.parameters[p].has_gradient()) members.push_back(p);
     if (round_robin) {
       for (std::uint32_t rank = 0; rank < world_; ++rank)
-        for (std::uint32_t p = rank; p < count; p += world_) order_.push_back(p);
+        for (std::size_t i = rank; i < members.size(); i += world_) order_.push_back(members[i]);
     } else {
-      for (std::uint32_t p = 0; p < count; ++p) order_.push_back(p);
+      order_ = members;
     }
-    offset_.resize(count);
+    offset_.resize(scenario.parameters.size());
     for (std::uint32_t p : order_) {
       offset_[p] = numel_;
       numel_ += scenario.parameters[p].numel;
     }
     const std::uint32_t grain = 2 * world_;
     partition_ = (numel_ + grain - 1) / grain * grain / world_;
-    for (const Parameter& p : scenario.parameters) sizes_.push_back(p.numel);
+    for (const Parameter& p : scenario.parameters) sizes_.push_back(p.has_gradient() ? p.numel : 0);
   }
 
   std::uint32_t numel() const { return numel_; }                   // without padding

@@ -6,6 +6,11 @@
 #include "sim/engine/clipping.h"
 
 namespace gradledger {
+namespace {
+
+bool contains(const std::vector<std::uint32_t>& parameters, std::uint32_t p) { return std::find(parameters.begin(), parameters.end(), p) != parameters.end(); }
+
+}  // namespace
 
 ZeroStage3::ZeroStage3(const EngineContext& context)
     : DeepSpeedEngine(context),
@@ -29,21 +34,23 @@ void ZeroStage3::initialise(ProgramWriter& w) {
   };
   const MemorySpace optimizer_space = offload_ ? MemorySpace::host : MemorySpace::device;
   std::uint32_t total = 0;
-  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
-    offset_.push_back(total);
-    total += shard(p).size;
-    weights_.push_back(buffer("ds_tensor[" + parameter_name(p) + "]", model_dtype_, shard(p).size, MemorySpace::device));
+  offset_.resize(parameter_count());
+  weights_.resize(parameter_count());
+  for (std::uint32_t p : learned()) {
+    weights_[p] = buffer("ds_tensor[" + parameter_name(p) + "]", model_dtype_, shard(p).size, MemorySpace::device);
     initialise_weights(w, weights_[p].part(0, shard(p).real), p, shard(p).offset);
     w.fill(weights_[p].part(shard(p).real, shard(p).size - shard(p).real), 0.0);
-    if (groups_.empty() || groups_.back().size >= config().zero.sub_group_size) groups_.push_back({p, p, 0, {}, {}});
-    groups_.back().last = p + 1;
+    if (groups_.empty() || groups_.back().size >= config().zero.sub_group_size) groups_.push_back({{}, total, 0, {}, {}});
+    groups_.back().parameters.push_back(p);
     groups_.back().size += shard(p).size;
+    offset_[p] = total;
+    total += shard(p).size;
   }
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     SubGroup& group = groups_[g];
     const std::string name = "fp32_partitioned_groups_flat[" + std::to_string(g) + "]";
     group.master = buffer(name, Dtype::float32, group.size, optimizer_space);
-    for (std::uint32_t p = group.first; p < group.last; ++p) w.copy(in_group(group, group.master, p), weights_[p]);
+    for (std::uint32_t p : group.parameters) w.copy(in_group(group, group.master, p), weights_[p]);
     if (!offload_) continue;
     group.master_gradient = buffer(name + ".grad", Dtype::float32, group.size, MemorySpace::host);
     w.fill(group.master_gradient, 0.0);
@@ -63,7 +70,7 @@ void ZeroStage3::initialise(ProgramWriter& w) {
 }
 
 Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) const {
-  return flat.part(offset_[p] - offset_[group.first], shard(p).size);
+  return flat.part(offset_[p] - group.offset, shard(p).size);
 }
 
 // ---- forward --------------------------------------------------------------------------------------------------------------------
@@ -95,7 +102,9 @@ void ZeroStage3::push(ProgramWriter& w, std::uint32_t p) {
   if (contiguous_ && bucket_elements_ + numel(p) <= bucket_size) {
     const Slice in_bucket = bucket_buffer_.part(static_cast<std::uint32_t>(bucket_elements_), numel(p));
     w.copy(in_bucket, grad_[p].slice);
-    tensors_.clear(w, grad_[p]);
+    // #7534: a second hook found param.grad in the bucket, added to it there and was pushed again with the sum of both uses.
+    if (contains(bucket_, p)) w.copy(gradient_slice_[p], grad_[p].slice);
+    if (!hook_follows()) tensors_.clear(w, grad_[p]);
     gradient_slice_[p] = in_bucket;
   } else {
     gradient_slice_[p] = grad_[p].slice;
@@ -221,7 +230,7 @@ void ZeroStage3::to_master_gradient(ProgramWriter& w, std::uint32_t p) {
   w.squared_norm(recorded_norms_.part(p, 1), stored);
   norm_recorded_[p] = true;
   for (const SubGroup& group : groups_)
-    if (group.first <= p && p < group.last) w.copy(in_group(group, group.master_gradient, p).part(0, stored.numel), stored);
+    if (contains(group.parameters, p)) w.copy(in_group(group, group.master_gradient, p).part(0, stored.numel), stored);
   master_current_ = true;
 }
 
@@ -314,7 +323,7 @@ void ZeroStage3::emit_norm(ProgramWriter& w) {
   w.fill(norm_total_, 0.0);
   for (const SubGroup& group : groups_) {
     w.fill(norm_squared_, 0.0);
-    for (std::uint32_t p = group.first; p < group.last; ++p) {
+    for (std::uint32_t p : group.parameters) {
       if (!offload_) w.squared_norm(norm_squared_, partition_of(p));
       else if (norm_recorded_[p]) w.accumulate(norm_squared_, recorded_norms_.part(p, 1));
     }
@@ -347,7 +356,7 @@ void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
     if (!offload_) {
       flat = tensors_.allocate(w, name, Dtype::float32, group.size);
       gradient = flat.slice;
-      w.copy(gradient, partitions_.part(offset_[group.first], group.size));
+      w.copy(gradient, partitions_.part(group.offset, group.size));
     }
     if (factor != 1.0) w.multiply(gradient, factor);
     w.observe(w.view(name, group_pieces(group, gradient)), Role::applied_gradient, 1.0, false);
@@ -355,11 +364,11 @@ void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
       const std::uint32_t gradients_are_there = w.record();
       OnStream host(w, Stream::host);
       w.wait(gradients_are_there);
-      optimizer_.update(w, group.master, gradient, offset_[group.first]);
+      optimizer_.update(w, group.master, gradient, group.offset);
     } else {
-      optimizer_.update(w, group.master, gradient, offset_[group.first]);
+      optimizer_.update(w, group.master, gradient, group.offset);
     }
-    for (std::uint32_t p = group.first; p < group.last; ++p) w.copy(weights_[p], in_group(group, group.master, p));
+    for (std::uint32_t p : group.parameters) w.copy(weights_[p], in_group(group, group.master, p));
     tensors_.drop(w, flat);
   }
   if (!offload_) averaged_state_ = Averaged::none;
@@ -400,20 +409,20 @@ std::vector<ViewPiece> ZeroStage3::shard_pieces(std::uint32_t p, Slice partition
 
 std::vector<ViewPiece> ZeroStage3::group_pieces(const SubGroup& group, Slice flat) const {
   std::vector<ViewPiece> pieces;
-  for (std::uint32_t p = group.first; p < group.last; ++p)
+  for (std::uint32_t p : group.parameters)
     for (const ViewPiece& piece : shard_pieces(p, in_group(group, flat, p))) pieces.push_back(piece);
   return pieces;
 }
 
 void ZeroStage3::observe_wrapper(ProgramWriter& w) {
-  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+  for (std::uint32_t p : learned())
     w.observe(w.view("grad_partition[" + parameter_name(p) + "]", shard_pieces(p, partition_of(p))),
               partitions_current_ ? Role::reduced_accumulator : Role::scratch, scaler_.scale(), true);
   for (std::size_t g = 0; g < groups_.size() && offload_; ++g)
     w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "].grad", group_pieces(groups_[g], groups_[g].master_gradient)),
               master_current_ ? Role::master_gradient : Role::scratch, scaler_.scale(), true);
   if (!stepped_) return;
-  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+  for (std::uint32_t p : learned())
     w.observe(w.view("ds_tensor[" + parameter_name(p) + "]", shard_pieces(p, weights_[p])), Role::parameter, 1.0, true);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const std::vector<ViewPiece> pieces = group_pieces(groups_[g], groups_[g].master);

@@ -36,9 +36,10 @@ class ZeroStage3 final : public DeepSpeedEngine {
  private:
   enum Stage : std::uint32_t { overflow_known, norm_known };
 
-  // Consecutive parameters, closed once their partitions reach sub_group_size.
+  // Neighbouring parameters, closed once their partitions reach sub_group_size.
   struct SubGroup {
-    std::uint32_t first = 0, last = 0;  // parameters [first, last)
+    std::vector<std::uint32_t> parameters;
+    std::uint32_t offset = 0;           // of its partitions in the flat buffers
     std::uint32_t size = 0;             // sum of partition sizes
     Slice master;                       // fp32, this rank's
     Slice master_gradient;              // offload

@@ -84,7 +84,7 @@ void ZeroStage1And2::setup_buckets(ProgramWriter& w) {
   // Inside no_sync with overlap_comm, and where direct backwards go without an epilogue, the hooks of several backwards fill one bucket.
   const bool several = (overlap_ && !partition_gradients_) || script_has_direct_backwards();
   const std::uint64_t fills = several ? std::max<std::size_t>(backwards_in_script(), 1) : 1;
-  const std::uint64_t useful = reduces_whole_buckets(config(), behaviour()) ? bucket_size : std::min<std::uint64_t>(bucket_size, fills * weights_.layout().numel());
+  const std::uint64_t useful = reduces_whole_buckets(config(), behaviour()) ? bucket_size : std::min<std::uint64_t>(bucket_size, fills * scenario().numel());
   bucket_.index = 0;
   for (std::uint32_t i = 0; i < (overlap_ ? 2u : 1u); ++i)
     tensors_.give(w, bucket_.buffers[i],
@@ -138,7 +138,7 @@ void ZeroStage1And2::require_not_reduced(std::uint32_t p) const {
 
 void ZeroStage1And2::reduce_gradients(ProgramWriter& w) {
   if (!partition_gradients_ && !overlap_)
-    for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    for (std::uint32_t p : learned())
       if (gradient_attribute(p).defined()) push(w, p);
   partition_epilogue(w);
 }
@@ -174,7 +174,7 @@ void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
 
 void ZeroStage1And2::backward_epilogue(ProgramWriter& w) {
   if (!uses_grad_accum_) return;
-  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+  for (std::uint32_t p : learned()) {
     if (!grad_[p].defined()) continue;
     const bool add = grad_accum_[p].defined();
     if (!add) grad_accum_[p] = tensors_.allocate(w, parameter_name(p) + ".grad_accum", acc_dtype_, numel(p));
@@ -341,7 +341,7 @@ std::vector<ViewPiece> ZeroStage1And2::owned_piece(std::uint32_t p, Slice whole)
 
 void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
   const double scale = scaler_.scale();
-  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+  for (std::uint32_t p : learned())
     if (grad_accum_[p].defined())
       w.observe(w.view(parameter_name(p) + ".grad_accum", whole_parameter(p, grad_accum_[p].slice)), gradient_role(p), scale, true);
   if (all_grad_tensors_) {
@@ -352,7 +352,7 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
     }
   }
   if (averaged_state_ == Averaged::set) observe_averaged(w);
-  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+  for (std::uint32_t p : learned())
     if (accumulated_on_host_[p].defined())
       w.observe(w.view("accumulated_grads_in_cpu[" + parameter_name(p) + "]", owned_piece(p, accumulated_on_host_[p].slice)),
                 host_holds_window_[p] && !unreduced_ ? Role::reduced_accumulator : Role::scratch, scale, true);

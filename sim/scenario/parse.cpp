@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <set>
 
 #include "sim/base/limits.h"
@@ -9,6 +10,7 @@
 #include "sim/scenario/config_json.h"
 #include "sim/scenario/gradients_json.h"
 #include "sim/scenario/json_reader.h"
+#include "sim/scenario/parameters_json.h"
 #include "sim/scenario/schema.h"
 #include "sim/scenario/timeline.h"
 
@@ -40,28 +42,10 @@ class Reader {
     if (Problem problem = read_covers()) return problem;
     out_.twin_of = document_.value("twin_of", "");
     out_.world_size = document_["world_size"];
-    const json& parameters = document_["parameters"];
-    std::uint64_t total = 0;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const std::string where = "/parameters/" + std::to_string(i);
-      Parameter parameter;
-      parameter.name = parameters[i]["name"];
-      if (!printable(parameter.name)) return InputError{where + "/name", "holds a control character; expected a name that can be printed"};
-      if (!names_.insert(parameter.name).second)
-        return InputError{where + "/name", json(parameter.name).dump() + " names two parameters; expected each name once"};
-      const std::uint64_t numel = parameters[i]["numel"];
-      total += numel;
-      if (numel > limits::parameter_numel_max || total > limits::model_numel_max)
-        return InputError{where + "/numel", "makes the model larger than " + std::to_string(limits::model_numel_max) + " elements"};
-      parameter.numel = static_cast<std::uint32_t>(numel);
-      if (parameters[i].contains("used_by")) {
-        auto used_by = Predicate::parse(parameters[i]["used_by"].get<std::string>(), where + "/used_by");
-        if (!used_by) return used_by.error();
-        parameter.used_by = *used_by;
-      }
-      out_.parameters.push_back(std::move(parameter));
-    }
-    if (total == 0) return InputError{"/parameters", "have no elements; expected at least one"};
+    auto parameters = parameters_from_json(document_["parameters"]);
+    if (!parameters) return parameters.error();
+    out_.parameters = std::move(parameters).value();
+    for (const Parameter& parameter : out_.parameters) names_.emplace(parameter.name, parameter.has_gradient());
     return std::nullopt;
   }
 
@@ -74,11 +58,6 @@ class Reader {
       if (!seen.insert(out_.covers[i]).second) return InputError{where, "names " + json(out_.covers[i]).dump() + " again; expected each entry once"};
     }
     return std::nullopt;
-  }
-
-  // Names go to terminals, into tables and commands.
-  static bool printable(const std::string& name) {
-    return std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
   }
 
   Problem read_engine() {
@@ -196,12 +175,29 @@ class Reader {
     item.direct = value.value("direct", false);
     if (item.of && item.micro_batches != 1)
       return InputError{here + "/micro_batches", "goes with backwards that run their own forward; expected it without \"of\""};
+    if (value.contains("uses"))
+      if (Problem problem = read_names(value["uses"], here + "/uses", item.uses)) return problem;
+    for (const std::string& name : item.uses)
+      if (!names_.at(name))
+        return InputError{here + "/uses", "names " + json(name).dump() + ", which has no gradient of its own; expected parameters that are trainable and not tied to others"};
+    if (!value.contains("order")) return std::nullopt;
+    for (const auto& [key, names] : value["order"].items()) {
+      std::uint32_t rank = 0;
+      const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), rank);
+      if (error != std::errc{} || end != key.data() + key.size() || rank >= out_.world_size || std::to_string(rank) != key)
+        return InputError{here + "/order", "has the key " + json(key).dump() + "; expected ranks from 0 to " + std::to_string(out_.world_size - 1)};
+      if (Problem problem = read_names(names, here + "/order/" + key, item.order[rank])) return problem;
+    }
+    return std::nullopt;
+  }
+
+  Problem read_names(const json& names, const std::string& where, std::vector<std::string>& into) {
     std::set<std::string> seen;
-    for (std::size_t i = 0; value.contains("uses") && i < value["uses"].size(); ++i) {
-      const std::string name = value["uses"][i], at = here + "/uses/" + std::to_string(i);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const std::string name = names[i], at = where + "/" + std::to_string(i);
       if (Problem problem = check_named(name, at)) return problem;
       if (!seen.insert(name).second) return InputError{at, "names " + json(name).dump() + " again; expected each parameter once"};
-      item.uses.push_back(name);
+      into.push_back(name);
     }
     return std::nullopt;
   }
@@ -339,7 +335,7 @@ class Reader {
 
   const json& document_;
   const std::filesystem::path& directory_;
-  std::set<std::string> names_;  // of the parameters
+  std::map<std::string, bool> names_;  // of the parameters, and whether they have a gradient of their own
   Scenario out_;
 };
 

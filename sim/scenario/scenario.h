@@ -20,7 +20,10 @@ struct Parameter {
   std::string name;
   std::uint32_t numel = 0;
   std::optional<Predicate> used_by;  // which contributions use it; absent: all
+  bool trainable = true;             // false: frozen, no gradient
+  std::optional<std::uint32_t> tied_to;  // another use of that parameter, which has the storage and the gradient of both
 
+  bool has_gradient() const { return trainable && !tied_to; }
   bool operator==(const Parameter&) const = default;
 };
 
@@ -110,6 +113,7 @@ struct ScriptItem {
   std::uint32_t phases = 1;                      // backward: autograd ends this many times in it, as with reentrant checkpointing
   bool direct = false;                           // backward: loss.backward() instead of engine.backward(loss)
   bool caught = false;                           // raise: the loop goes on after the blocks that it leaves
+  std::map<std::uint32_t, std::vector<std::string>> order;  // backward, by rank: parameters whose gradients are ready first, in this order
   std::uint32_t times = 1;                       // repeat
   std::vector<ScriptItem> items;                 // no_sync, coalesce, repeat
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "sim/scenario/config_json.h"
+#include "sim/scenario/parameters_json.h"
 #include "sim/scenario/parse.h"
 
 namespace gradledger {
@@ -29,6 +30,7 @@ ordered_json item_to_json(const ScriptItem& item) {
       if (!item.scale_wrt_gas) body["scale_wrt_gas"] = false;
       if (item.phases != 1) body["phases"] = item.phases;
       if (item.direct) body["direct"] = true;
+      for (const auto& [rank, names] : item.order) body["order"][std::to_string(rank)] = names;
       return {{"backward", body}};
     case ScriptKind::set_boundary:
       if (item.ranks.empty()) return {{"set_boundary", item.boundary}};
@@ -159,12 +161,7 @@ ordered_json to_json(const Scenario& scenario) {
   if (!scenario.covers.empty()) out["covers"] = scenario.covers;
   if (!scenario.twin_of.empty()) out["twin_of"] = scenario.twin_of;
   out["world_size"] = scenario.world_size;
-  out["parameters"] = ordered_json::array();
-  for (const Parameter& p : scenario.parameters) {
-    ordered_json entry{{"name", p.name}, {"numel", p.numel}};
-    if (p.used_by) entry["used_by"] = p.used_by->text();
-    out["parameters"].push_back(std::move(entry));
-  }
+  out["parameters"] = parameters_to_json(scenario.parameters);
   out["model_dtype"] = name_of(scenario.model_dtype);
   out["engine"] = engine_to_json(scenario.engine);
   out["gradients"] = gradients_to_json(scenario);

@@ -154,6 +154,7 @@ class Unroller {
         return InputError{where + "/backward/of", "names forward " + std::to_string(*item.of) + ", but only " + std::to_string(explicit_forwards_[r]) +
                                                       " explicit forwards came before it in its window on rank " + std::to_string(r)};
     named_uses_ += item.uses.size();
+    for (const auto& [rank, names] : item.order) named_uses_ += names.size();
     if (named_uses_ > limits::named_uses_max)
       return InputError{where + "/backward/uses", "makes the unrolled script name more than " + std::to_string(limits::named_uses_max) +
                                                       " parameters; expected fewer, or used_by with the parameters"};
@@ -171,6 +172,8 @@ class Unroller {
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) backward.boundary |= runs(item, r) && ranks_[r].now();
     if (backward.boundary && depth_ == 0) backward.reduced_at = backward.event;
     for (const std::string& name : item.uses) backward.uses.push_back(parameter_named_.at(name));
+    for (const auto& [rank, names] : item.order)
+      for (const std::string& name : names) backward.order[rank].push_back(parameter_named_.at(name));
     for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
       std::uint32_t& count = out_.micro_batches.back()[r];
       backward.micro_batch.push_back(runs(item, r) ? count++ : no_contribution);
@@ -316,10 +319,23 @@ Contribution Timeline::contribution(std::uint32_t backward, std::uint32_t rank) 
 
 bool Timeline::used(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
   const Backward& b = backwards[backward];
-  if (b.micro_batch[rank] == no_contribution) return false;
+  if (b.micro_batch[rank] == no_contribution || !scenario.parameters[parameter].has_gradient()) return false;
   if (!b.uses.empty()) return std::find(b.uses.begin(), b.uses.end(), parameter) != b.uses.end();
   const Parameter& p = scenario.parameters[parameter];
   return !p.used_by || p.used_by->holds(contribution(backward, rank), micro_batches[b.step][rank]);
+}
+
+std::vector<std::uint32_t> Timeline::ready_order(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank) const {
+  const auto count = static_cast<std::uint32_t>(scenario.parameters.size());
+  std::vector<std::uint32_t> all;
+  const auto first = backwards[backward].order.find(rank);
+  if (first != backwards[backward].order.end()) all = first->second;
+  std::vector<bool> placed(count);
+  for (std::uint32_t p : all) placed[p] = true;
+  for (std::uint32_t p = count; p-- > 0;)
+    if (!placed[p]) all.push_back(p);
+  std::erase_if(all, [&](std::uint32_t p) { return !used(scenario, backward, rank, scenario.parameters[p].tied_to.value_or(p)); });
+  return all;
 }
 
 }  // namespace gradledger

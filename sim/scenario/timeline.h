@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +50,7 @@ struct Backward {
   std::vector<std::uint32_t> micro_batch;  // by rank: number within the window; no_contribution where the rank does not run it
   std::vector<std::uint32_t> data;         // by rank: which given micro-batch
   std::vector<std::uint32_t> uses;         // parameters named by the event; empty: all that the parameters' own rule admits
+  std::map<std::uint32_t, std::vector<std::uint32_t>> order;  // by rank: whose gradients are ready first
 };
 
 // An infinity or NaN in the first element of a parameter's gradient of one contribution. Data, not an event: nothing runs.
@@ -71,6 +73,8 @@ struct Timeline {
   std::string describe(std::uint32_t event) const;            // "event 4: backward of micro-batch 3"
   Contribution contribution(std::uint32_t backward, std::uint32_t rank) const;
   bool used(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
+  // The parameters that autograd passes on a rank, in the order in which their gradients are ready; a tied one at each of its uses.
+  std::vector<std::uint32_t> ready_order(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank) const;
 };
 
 // What the documentation says of a boundary: a sticky override, else the counter of step() calls. One for each rank.

@@ -239,7 +239,7 @@ const LimitRow limit_rows[] = {
     {"repeat_times_max", limits::repeat_times_max, "repeats of a `repeat`"},
     {"micro_batches_max", limits::micro_batches_max, "micro-batches of a `backward`"},
     {"gradient_accumulation_steps_max", limits::gradient_accumulation_steps_max, "`gradient_accumulation_steps`"},
-    {"named_uses_max", limits::named_uses_max, "parameters named by `uses`, in the unrolled script"},
+    {"named_uses_max", limits::named_uses_max, "parameters named by `uses` and `order`, in the unrolled script"},
     {"batch_size_max", limits::batch_size_max, "`train_batch_size` and its parts"},
     {"collectives_max", limits::collectives_max, "collectives expected in a step"},
     {"loss_scale_steps_max", limits::loss_scale_steps_max, "`loss_scale_window`, `hysteresis`"},

@@ -52,6 +52,16 @@ TEST(model, answers_for_the_old_window_inside_a_step_and_for_the_new_one_after_i
   EXPECT_EQ(by_hand.reduced(3), (Values{(3 + 13) / 4.0, (103 + 113) / 4.0}));
 }
 
+TEST(model, has_nothing_for_frozen_parameters) {
+  Scenario s = base_scenario(2, {2, 2}, Dtype::float32);
+  s.contract.divide_by = 2;
+  s.script = {backward(1)};
+  s.parameters[1].trainable = false;
+  const Values reduced = ByHand(s).reduced(0);
+  EXPECT_EQ((Values{reduced[2], reduced[3]}), (Values{0, 0}));
+  EXPECT_NE(reduced[1], 0);
+}
+
 TEST(model, sums_over_ranks_where_the_contract_does_not_average) {
   Scenario s = two_windows();
   s.contract.average_over_world = false;

@@ -63,6 +63,26 @@ TEST(bad_uses, of_no_parameter_are_refused_and_the_parameters_are_named) {
   expect_refused(small_document_with("/script/0/backward/uses", {"w", "u"}), "/script/0/backward/uses/1", "names no parameter: \"u\"; expected one of \"w\", \"v\"");
 }
 
+TEST(bad_parameters, frozen_or_tied_in_ways_that_cannot_be_are_refused) {
+  expect_refused(small_document_with("/parameters", {{{"name", "w"}, {"numel", 4}, {"trainable", false}}}), "/parameters", "have no element that is trainable");
+  const auto tied = [](json second) { return small_document_with("/parameters", {{{"name", "w"}, {"numel", 4}}, std::move(second)}); };
+  expect_refused(tied({{"name", "v"}, {"numel", 4}, {"tied_to", "u"}}), "/parameters/1/tied_to", "names no other parameter: \"u\"");
+  expect_refused(tied({{"name", "v"}, {"numel", 4}, {"tied_to", "v"}}), "/parameters/1/tied_to", "names no other parameter: \"v\"");
+  expect_refused(tied({{"name", "v"}, {"numel", 3}, {"tied_to", "w"}}), "/parameters/1/numel", "is 3, but \"w\" has 4 elements");
+  expect_refused(tied({{"name", "v"}, {"numel", 4}, {"tied_to", "w"}, {"used_by", "rank == 0"}}), "/parameters/1/used_by", "goes with the parameter that this one is tied to");
+  json chain = small_document_with("/parameters", {{{"name", "w"}, {"numel", 4}}, {{"name", "v"}, {"numel", 4}, {"tied_to", "w"}}, {{"name", "u"}, {"numel", 4}, {"tied_to", "v"}}});
+  expect_refused(chain, "/parameters/2/tied_to", "names \"v\", which has no gradient of its own");
+  json used = tied({{"name", "v"}, {"numel", 4}, {"tied_to", "w"}});
+  used["script"] = json::parse(R"([{"backward": {"uses": ["v"]}}])");
+  expect_refused(used, "/script/0/backward/uses", "names \"v\", which has no gradient of its own");
+}
+
+TEST(bad_order, of_no_rank_or_no_parameter_is_refused) {
+  expect_refused(small_document_with("/script/0/backward/order", {{"2", {"w"}}}), "/script/0/backward/order", "has the key \"2\"; expected ranks from 0 to 1");
+  expect_refused(small_document_with("/script/0/backward/order", {{"01", {"w"}}}), "/script/0/backward/order", "has the key \"01\"");
+  expect_refused(small_document_with("/script/0/backward/order", {{"1", {"w", "u"}}}), "/script/0/backward/order/1/1", "names no parameter: \"u\"");
+}
+
 TEST(bad_uses, of_one_parameter_twice_are_refused) {
   expect_refused(small_document_with("/script/0/backward/uses", {"w", "v", "w"}), "/script/0/backward/uses/2", "names \"w\" again; expected each parameter once");
 }

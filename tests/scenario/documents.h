@@ -60,7 +60,8 @@ inline json every_key_of_a_configuration() {
     "covers": ["catalogue-1", "live-5b"],
     "twin_of": "its-twin",
     "world_size": 4,
-    "parameters": [{"name": "w/0~x", "numel": 30}, {"name": "w1", "numel": 0, "used_by": "micro_batch < 2 and rank != 1"}, {"name": "w2", "numel": 13, "used_by": "micro_batch == last"}],
+    "parameters": [{"name": "w/0~x", "numel": 30}, {"name": "w1", "numel": 0, "used_by": "micro_batch < 2 and rank != 1"}, {"name": "w2", "numel": 13, "used_by": "micro_batch == last"},
+                   {"name": "frozen", "numel": 5, "trainable": false}, {"name": "again", "numel": 30, "tied_to": "w/0~x"}],
     "model_dtype": "bf16",
     "engine": {
       "framework": "deepspeed",
@@ -121,7 +122,8 @@ inline json every_event() {
     "contract": {"window": "since_last_step", "average_over": "world", "divide_by": "gradient_accumulation_steps", "zero_grad": "discards"},
     "script": [
       {"set_boundary": false}, {"set_boundary": {"value": true, "ranks": [1]}}, {"set_boundary": {"value": true}},
-      {"no_sync": [{"backward": {"micro_batches": 2}}, {"backward": {"ranks": [0], "micro_batch": 1, "uses": ["b/c~d", "a"]}}]},
+      {"no_sync": [{"backward": {"micro_batches": 2}}, {"backward": {"ranks": [0], "micro_batch": 1, "uses": ["b/c~d", "a"]}},
+                   {"backward": {"micro_batch": 0, "order": {"0": ["a"], "1": ["a", "b/c~d"]}}}]},
       {"no_sync": []},
       {"coalesce": [{"backward": {"scale_wrt_gas": false, "phases": 2, "direct": true}}, {"raise": {"ranks": [1], "caught": true}}]},
       {"forward": {}}, {"forward": {"ranks": [1]}}, {"backward": {"of": 0, "micro_batch": 0}},

@@ -27,7 +27,8 @@ class RandomScenario {
     if (coin()) out_.twin_of = word();
     out_.world_size = 1 + below(5);
     for (std::uint32_t i = 0, n = 1 + below(4); i < n; ++i)
-      out_.parameters.push_back({"p" + std::to_string(i) + name(), below(6) + (i == 0), coin() ? condition() : std::nullopt});
+      out_.parameters.push_back({"p" + std::to_string(i) + name(), below(6) + (i == 0), coin() ? condition() : std::nullopt, i == 0 || coin(), {}});
+    if (coin()) out_.parameters.push_back({"tied" + name(), out_.parameters[0].numel, {}, true, 0});
     engine();
     gradients();
     if (coin()) out_.contract.window = Window::every_step_call;
@@ -179,8 +180,10 @@ class RandomScenario {
         item.direct = coin();
         item.phases = 1 + below(3);
         if (given_ > 0 || coin()) item.micro_batch = below(std::max(given_, 1u));
-        for (const Parameter& p : out_.parameters)
-          if (coin()) item.uses.push_back(p.name);
+        for (const Parameter& p : out_.parameters) {
+          if (p.has_gradient() && coin()) item.uses.push_back(p.name);
+          if (coin()) item.order[below(out_.world_size)].push_back(p.name);
+        }
       }
       if (depth == 2 && item.kind == ScriptKind::backward && !item.of) overflow(item, items);
       items.push_back(std::move(item));

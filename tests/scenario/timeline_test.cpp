@@ -238,6 +238,19 @@ TEST(timeline, knows_which_parameters_a_backward_uses) {
   EXPECT_EQ(used(1, 1), (std::vector<bool>{false, true, false, true}));
 }
 
+TEST(timeline, knows_in_which_order_gradients_are_ready) {
+  const json parameters = {{"parameters", {{{"name", "w"}, {"numel", 4}}, {{"name", "ice"}, {"numel", 3}, {"trainable", false}},
+                                            {{"name", "v"}, {"numel", 4}}, {{"name", "again"}, {"numel", 4}, {"tied_to", "w"}}}}};
+  const std::string script = R"([{"backward": {}}, {"backward": {"order": {"1": ["w"]}}}, {"backward": {"uses": ["v"]}}])";
+  const Scenario scenario = scenario_of(script, parameters);
+  const Timeline t = timeline_of(script, parameters);
+  EXPECT_EQ(t.ready_order(scenario, 0, 1), (Numbers{3, 2, 0})) << "a tied parameter comes by at each use, a frozen one never";
+  EXPECT_EQ(t.ready_order(scenario, 1, 1), (Numbers{0, 3, 2}));
+  EXPECT_EQ(t.ready_order(scenario, 1, 0), (Numbers{3, 2, 0}));
+  EXPECT_EQ(t.ready_order(scenario, 2, 0), (Numbers{2}));
+  for (std::uint32_t p : {1u, 3u}) EXPECT_FALSE(t.used(scenario, 0, 0, p)) << "neither frozen nor tied parameters have gradients of their own";
+}
+
 TEST(timeline, describes_its_events) {
   const Timeline t = timeline_of(R"([{"set_boundary": false}, {"backward": {}}, {"zero_grad": "optimizer"}, {"step": {}}])");
   EXPECT_EQ(t.describe(0), "event 0: set_boundary false");

@@ -1,0 +1,92 @@
+#include "sim/scenario/parameters_json.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "sim/base/limits.h"
+
+namespace gradledger {
+namespace {
+
+using nlohmann::json;
+
+// What a tied parameter takes from the one that it is tied to, and what it cannot have besides.
+std::optional<InputError> tie(const json& entry, const std::string& where, std::vector<Parameter>& parameters, std::size_t i,
+                              const std::map<std::string, std::uint32_t>& by_name) {
+  const std::string name = entry["tied_to"];
+  const auto root = by_name.find(name);
+  if (root == by_name.end() || root->second == i)
+    return InputError{where + "/tied_to", "names no other parameter: " + json(name).dump() + "; expected the name of a parameter of the scenario"};
+  const Parameter& shared = parameters[root->second];
+  if (!shared.has_gradient())
+    return InputError{where + "/tied_to", "names " + json(name).dump() + ", which has no gradient of its own; expected a parameter that is trainable and not tied itself"};
+  if (shared.numel != parameters[i].numel)
+    return InputError{where + "/numel", "is " + std::to_string(parameters[i].numel) + ", but " + json(name).dump() + " has " +
+                                            std::to_string(shared.numel) + " elements; expected the same"};
+  parameters[i].tied_to = root->second;
+  return std::nullopt;
+}
+
+Result<Parameter> parameter_from_json(const json& entry, const std::string& where) {
+  Parameter parameter;
+  parameter.name = entry["name"];
+  if (!printable(parameter.name)) return InputError{where + "/name", "holds a control character; expected a name that can be printed"};
+  parameter.trainable = entry.value("trainable", true);
+  for (const char* key : {"used_by", "trainable"})
+    if (entry.contains("tied_to") && entry.contains(key))
+      return InputError{where + "/" + key, "goes with the parameter that this one is tied to; expected it there"};
+  if (!entry.contains("used_by")) return parameter;
+  auto used_by = Predicate::parse(entry["used_by"].get<std::string>(), where + "/used_by");
+  if (!used_by) return used_by.error();
+  parameter.used_by = *used_by;
+  return parameter;
+}
+
+}  // namespace
+
+bool printable(const std::string& name) {
+  return std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+Result<std::vector<Parameter>> parameters_from_json(const json& parameters) {
+  std::vector<Parameter> out;
+  std::map<std::string, std::uint32_t> by_name;
+  std::uint64_t total = 0, learned = 0;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const std::string where = "/parameters/" + std::to_string(i);
+    auto read = parameter_from_json(parameters[i], where);
+    if (!read) return read.error();
+    Parameter parameter = std::move(read).value();
+    if (!by_name.emplace(parameter.name, static_cast<std::uint32_t>(i)).second)
+      return InputError{where + "/name", json(parameter.name).dump() + " names two parameters; expected each name once"};
+    const std::uint64_t numel = parameters[i]["numel"];
+    total += numel;
+    if (numel > limits::parameter_numel_max || total > limits::model_numel_max)
+      return InputError{where + "/numel", "makes the model larger than " + std::to_string(limits::model_numel_max) + " elements"};
+    parameter.numel = static_cast<std::uint32_t>(numel);
+    if (parameter.trainable && !parameters[i].contains("tied_to")) learned += numel;
+    out.push_back(std::move(parameter));
+  }
+  if (total == 0) return InputError{"/parameters", "have no elements; expected at least one"};
+  if (learned == 0) return InputError{"/parameters", "have no element that is trainable; expected at least one"};
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].contains("tied_to"))
+      if (auto problem = tie(parameters[i], "/parameters/" + std::to_string(i), out, i, by_name)) return *problem;
+  return out;
+}
+
+nlohmann::ordered_json parameters_to_json(const std::vector<Parameter>& parameters) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const Parameter& p : parameters) {
+    nlohmann::ordered_json entry{{"name", p.name}, {"numel", p.numel}};
+    if (p.used_by) entry["used_by"] = p.used_by->text();
+    if (!p.trainable) entry["trainable"] = false;
+    if (p.tied_to) entry["tied_to"] = parameters[*p.tied_to].name;
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+}  // namespace gradledger

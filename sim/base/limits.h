@@ -19,6 +19,7 @@ inline constexpr std::uint32_t gradient_accumulation_steps_max = 1u << 16;
 inline constexpr std::uint64_t named_uses_max = 1ull << 24;                    // parameters named by backwards, after repeats are unrolled
 inline constexpr std::uint64_t batch_size_max = 1ull << 40;                    // train_batch_size and its parts
 inline constexpr std::uint32_t collectives_max = 1u << 20;                     // expected in a step
+inline constexpr std::uint64_t bytes_max = 1ull << 60;                         // expected of collectives and memory
 inline constexpr std::uint32_t loss_scale_steps_max = 1u << 30;                // loss_scale_window and hysteresis
 inline constexpr std::uint32_t condition_length_max = 1024;                    // characters of "micro_batch < 3"
 inline constexpr std::uint32_t name_length_max = 256;

@@ -2,6 +2,8 @@
 // averaged_gradients). What a parameter has its own of is written with "*" for the parameter's name: "*.grad".
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -9,13 +11,39 @@
 
 namespace gradledger {
 
+// What memory is for. A buffer keeps the purpose that it was allocated for: stages 1 and 2 accumulate in the first gradients themselves.
+enum class BufferPurpose : std::uint8_t {
+  weights,
+  gradients,         // what autograd writes, model dtype
+  buckets,           // buckets, flat copies, casts and partitions on their way
+  accumulators,
+  master_weights,
+  master_gradients,  // their gradients, for the step
+  optimizer_state,
+  scalars,
+  other,             // of no family: another producer's
+};
+inline constexpr std::size_t buffer_purposes = 9;
+std::string_view name_of(BufferPurpose purpose);
+
 struct BufferFamily {
   std::string_view name;
+  BufferPurpose purpose;
   std::string_view allocated_by;
   std::string_view holds;
 };
 
 const std::vector<BufferFamily>& buffer_families();
+
+// The purpose of a buffer by its name with index: "fp32_groups[0][w].grad" holds master gradients. Views the scenario's names.
+class BufferPurposes {
+ public:
+  explicit BufferPurposes(const Scenario& scenario);
+  BufferPurpose of(std::string_view name) const;
+
+ private:
+  std::set<std::string_view> parameters_;
+};
 
 // Whether an engine could allocate a buffer of that name for the scenario's parameters.
 bool names_buffer_family(const Scenario& scenario, std::string_view name);

@@ -173,7 +173,7 @@ void ZeroStage1And2::average_whole(ProgramWriter& w, Slice bucket) {
   tensors_.drop(w, cast);
 }
 
-// Not contiguous: flattened copy, divided by the world in the communication dtype, one all_reduce, copied back on every rank.
+// Not contiguous: flattened copy, cast, divided by the world in the communication dtype, one all_reduce, cast and copied back on every rank.
 void ZeroStage1And2::average_separate(ProgramWriter& w) {
   if (overlap_) {
     w.synchronize();
@@ -182,19 +182,28 @@ void ZeroStage1And2::average_separate(ProgramWriter& w) {
   }
   if (behaviour().separate_buckets == SeparateBuckets::dropped) return;
   const auto total = static_cast<std::uint32_t>(bucket_.elements);
-  Tensor flat = tensors_.allocate(w, "flattened_bucket", comm_dtype_, total);
+  Tensor flat = tensors_.allocate(w, "flattened_bucket", model_dtype_, total);
   std::uint32_t at = 0;
   for (const BucketEntry& entry : bucket_.entries) {
     w.copy(flat.slice.part(at, entry.gradient.numel()), entry.gradient.slice);
     at += entry.gradient.numel();
   }
-  if (averages()) w.divide(flat.slice, world());
-  w.collective({.kind = CollectiveKind::all_reduce, .input = flat.slice, .output = flat.slice});
+  Tensor cast;
+  Slice wire = flat.slice;
+  if (comm_dtype_ != model_dtype_) {
+    cast = tensors_.allocate(w, "bucket_in_communication_dtype", comm_dtype_, total);
+    wire = cast.slice;
+    w.copy(wire, flat.slice);
+  }
+  if (averages()) w.divide(wire, world());
+  w.collective({.kind = CollectiveKind::all_reduce, .input = wire, .output = wire});
+  if (cast.defined()) w.copy(flat.slice, wire);
   at = 0;
   for (const BucketEntry& entry : bucket_.entries) {
     w.copy(entry.gradient.slice, flat.slice.part(at, entry.gradient.numel()));
     at += entry.gradient.numel();
   }
+  tensors_.drop(w, cast);
   tensors_.drop(w, flat);
 }
 

@@ -14,7 +14,7 @@ namespace gradledger {
 class HostExecutor::Run {
  public:
   Run(HostExecutor& executor, const GradientSource& source, const RunOptions& options, TraceSink& sink, bool replays)
-      : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), operations_(source, sink), rendezvous_(ranks_, executor.arithmetic_),
+      : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), operations_(source, sink, options.dry), rendezvous_(ranks_, executor.arithmetic_),
         policy_(options.schedule), replays_(replays) {}
 
   RunSummary go() {
@@ -75,7 +75,7 @@ class HostExecutor::Run {
       rank.event = op.event;
       rank.head[s] = op.next;
       ++summary_.operations;
-      execute_operation(op, rank, r);
+      execute_operation(op, head, rank, r);
     }
   }
 
@@ -120,20 +120,23 @@ class HostExecutor::Run {
       case OpKind::read:
         if (!replays_) resume(r, op);  // what follows from the value is in the program
         break;
-      case OpKind::observe: observe(r, op); break;
+      case OpKind::observe:
+        if (!options_.dry) observe(r, op);
+        break;
       case OpKind::metric: {
+        if (options_.dry) break;
         const double value = op.source.buffer == no_index ? op.scalar : scalar(r, op.source, op.event, "a metric") * op.scalar;
         sink_.metric({r, op.event, rank.program.metrics[op.index], value});
         break;
       }
       case OpKind::end_event: sink_.event_done(r, op.event); break;
-      default: execute_operation(op, rank, r);
+      default: execute_operation(op, at, rank, r);
     }
   }
 
-  void execute_operation(const Op& op, Rank& rank, std::uint16_t r) {
+  void execute_operation(const Op& op, std::uint32_t at, Rank& rank, std::uint16_t r) {
     const std::uint64_t before = rank.memory.bytes_held();
-    operations_.execute(op, rank, r);
+    operations_.execute(op, at, rank, r);
     bytes_held_ += rank.memory.bytes_held() - before;
     summary_.bytes_peak = std::max(summary_.bytes_peak, bytes_held_);
   }
@@ -187,7 +190,7 @@ class HostExecutor::Run {
   }
 
   void resume(std::uint16_t r, const Op& op) {
-    const double value = scalar(r, op.source, op.event, "a host decision");
+    const double value = options_.dry ? 0.0 : scalar(r, op.source, op.event, "a host decision");  // dry: no step is skipped
     emit(r, op.event, [&](Engine& engine, ProgramWriter& writer) { engine.resume(value, writer); });
   }
 
@@ -210,7 +213,7 @@ class HostExecutor::Run {
     std::optional<Meeting> complete = rendezvous_.arrive(r, stream, op);
     if (!complete) return;
     if (const char* what = rendezvous_.misfit(*complete)) return report_mismatch(*complete, what);
-    rendezvous_.perform(*complete);
+    if (!options_.dry) rendezvous_.perform(*complete);
     for (std::uint16_t peer = 0; peer < ranks_.size(); ++peer) {
       const auto s = static_cast<std::size_t>(complete->rank[peer].stream);
       ranks_[peer].waits_for_peers[s] = false;
@@ -288,6 +291,7 @@ HostExecutor::HostExecutor(const Scenario& scenario, const Timeline& timeline, C
 HostExecutor::~HostExecutor() = default;
 
 RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& options, TraceSink& sink) {
+  expects(options.linear || !options.dry, "a dry run has no values to decide on");
   const bool replays = recorded_ && options.linear && recorded_observes_ == options.observe_events;
   if (replays) {
     for (Rank& rank : ranks_) rank.rewind();
@@ -301,12 +305,14 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
       rank.engine = factory_({&scenario_, &timeline_, *behaviour, r, options.linear});
       ProgramWriter writer(rank.program);
       rank.engine->initialise(writer);
+      rank.operations_at_start = static_cast<std::uint32_t>(rank.program.ops.size());
       rank.rewind();
     }
   }
+  for (Rank& rank : ranks_) rank.memory.count_only(options.dry);
   RunSummary summary = Run(*this, source, options, sink, replays).go();
   // Complete programs can run again: nothing in them depended on a value but what is planted in every run alike.
-  recorded_ = options.linear && std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.emitted_all && rank.finished; });
+  recorded_ = options.linear && (!options.dry || timeline_.planted.empty()) && std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.emitted_all && rank.finished; });
   recorded_observes_ = options.observe_events;
   return summary;
 }

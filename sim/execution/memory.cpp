@@ -32,6 +32,10 @@ void RankMemory::allocate(const BufferDeclaration& declaration, BufferId buffer)
   Storage& s = storage(buffer);
   expects(!s.live, "a live buffer is allocated again");
   const std::size_t bytes = static_cast<std::size_t>(declaration.numel) * size_of(declaration.dtype);
+  bytes_held_ += bytes;
+  s.held = bytes;
+  s.live = true;
+  if (counts_only_) return;
   if (s.bytes.size() != bytes) {
     s.bytes.resize(bytes);
     s.poisoned = false;
@@ -39,17 +43,15 @@ void RankMemory::allocate(const BufferDeclaration& declaration, BufferId buffer)
   fill_with_poison(s);
   s.poisoned = false;  // from the first write on, which is soon
   s.written.clear();
-  s.live = true;
-  bytes_held_ += bytes;
 }
 
 void RankMemory::release(BufferId buffer) {
   Storage& s = storage(buffer);
   expects(s.live, "a buffer is released that is not live");
-  fill_with_poison(s);
+  if (!counts_only_) fill_with_poison(s);
   s.written.clear();
   s.live = false;
-  bytes_held_ -= s.bytes.size();
+  bytes_held_ -= s.held;
 }
 
 void RankMemory::copy_gaps(Slice target, Slice source) {

@@ -14,6 +14,7 @@ namespace gradledger {
 struct Storage {
   std::vector<std::byte> bytes;  // kept over releases
   RangeSet written;
+  std::uint64_t held = 0;  // bytes, while it is live
   bool live = false;
   bool poisoned = false;  // all of it
 
@@ -27,6 +28,9 @@ class RankMemory {
     if (storages_.size() < buffers) storages_.resize(buffers);
   }
   void reset();
+
+  // From the next allocation on: bytes are counted, and none are held. Precondition: nothing is live.
+  void count_only(bool counts_only) { counts_only_ = counts_only; }
 
   void allocate(const BufferDeclaration& declaration, BufferId buffer);
   void release(BufferId buffer);
@@ -62,6 +66,7 @@ class RankMemory {
 
   std::vector<Storage> storages_;
   std::uint64_t bytes_held_ = 0;
+  bool counts_only_ = false;
 };
 
 }  // namespace gradledger

@@ -15,7 +15,8 @@ Range range_of(Slice slice) { return {slice.offset, slice.offset + slice.numel};
 
 }  // namespace
 
-void Operations::execute(const Op& op, Rank& rank, std::uint32_t rank_number) {
+void Operations::execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number) {
+  if (dry_ && op.kind > OpKind::release) return;
   switch (op.kind) {
     case OpKind::allocate:
     case OpKind::release: {
@@ -23,7 +24,7 @@ void Operations::execute(const Op& op, Rank& rank, std::uint32_t rank_number) {
       const bool allocates = op.kind == OpKind::allocate;
       if (allocates) rank.memory.allocate(declaration, op.target.buffer);
       else rank.memory.release(op.target.buffer);
-      return sink_.memory({rank_number, op.event, allocates, declaration.name, declaration.space, declaration.declared_bytes});
+      return sink_.memory({rank_number, op.event, allocates, declaration.name, declaration.space, declaration.declared_bytes, at < rank.operations_at_start, at});
     }
     case OpKind::deposit: return deposit(op, rank, rank_number);
     case OpKind::fill: {

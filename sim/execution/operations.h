@@ -11,10 +11,11 @@ namespace gradledger {
 
 class Operations {
  public:
-  Operations(const GradientSource& source, TraceSink& sink) : source_(source), sink_(sink) {}
+  // dry: allocations and releases are counted and reported; the rest does nothing.
+  Operations(const GradientSource& source, TraceSink& sink, bool dry = false) : source_(source), sink_(sink), dry_(dry) {}
 
-  // Precondition: kind is one of storage, arithmetic or update.
-  void execute(const Op& op, Rank& rank, std::uint32_t rank_number);
+  // `at`: the operation's place in the rank's program. Precondition: kind is one of storage, arithmetic or update.
+  void execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number);
 
   // Whether every element was written; otherwise reports the first that was not, once for each buffer and event.
   bool require_written(Rank& rank, std::uint32_t rank_number, std::uint32_t event, Slice slice, const char* reader);
@@ -27,6 +28,7 @@ class Operations {
 
   const GradientSource& source_;
   TraceSink& sink_;
+  const bool dry_;
   std::vector<double> values_;
   std::vector<std::byte> rounded_;
   std::vector<std::uint64_t> reported_;  // hashes of what was reported

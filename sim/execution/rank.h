@@ -23,6 +23,7 @@ struct Rank {
   std::vector<std::uint8_t> recorded;                                                    // stream events
   std::uint32_t next_event = 0;  // of the script, to be emitted
   std::uint32_t event = 0;       // of the last operation that ran
+  std::uint32_t operations_at_start = 0;  // of its program, before the first event
   bool emitted_all = false;
   bool finished = false;
   std::vector<EngineErrorRecord> errors;

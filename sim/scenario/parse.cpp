@@ -269,6 +269,8 @@ class Reader {
         ExpectedCollectives& expected = out_.expect.collectives[purpose];
         if (counts.contains("per_step")) expected.per_step = counts["per_step"];
         if (counts.contains("at_most_per_step")) expected.at_most_per_step = counts["at_most_per_step"];
+        if (counts.contains("bytes_per_step")) expected.bytes_per_step = counts["bytes_per_step"];
+        if (counts.contains("at_most_bytes_per_step")) expected.at_most_bytes_per_step = counts["at_most_bytes_per_step"];
       }
     }
     out_.expect.not_allocated = expect.value("not_allocated", std::vector<std::string>{});
@@ -283,6 +285,43 @@ class Reader {
     }
     if (expect.contains("comparison"))
       out_.expect.comparison = ExpectedComparison{expect["comparison"]["with"], expect["comparison"]["applied"] == "agree"};
+    if (Problem problem = read_expected_memory(expect)) return problem;
+    return read_accounting_only(expect);
+  }
+
+  Problem read_expected_memory(const json& expect) {
+    for (std::size_t i = 0; expect.contains("memory") && i < expect["memory"].size(); ++i) {
+      const json& given = expect["memory"][i];
+      const std::string where = "/expect/memory/" + std::to_string(i);
+      ExpectedMemory memory;
+      memory.of = given.value("of", memory.of);
+      memory.space = given.value("space", memory.space);
+      memory.phase = given.value("phase", memory.phase);
+      if (given.contains("rank")) memory.rank = given["rank"];
+      if (memory.rank && *memory.rank >= out_.world_size)
+        return InputError{where + "/rank", "lies outside a world of " + std::to_string(out_.world_size) + "; expected ranks from 0 to " + std::to_string(out_.world_size - 1)};
+      for (auto [key, into] : {std::pair{"resident", &memory.resident}, std::pair{"at_most_resident", &memory.at_most_resident}, std::pair{"peak", &memory.peak},
+                               std::pair{"at_most_peak", &memory.at_most_peak}})
+        if (given.contains(key)) *into = given[key].get<std::uint64_t>();
+      if (!memory.resident && !memory.at_most_resident && !memory.peak && !memory.at_most_peak)
+        return InputError{where, "states no bytes; expected at least one of resident, at_most_resident, peak, at_most_peak"};
+      if (memory.phase.empty() && (memory.resident || memory.at_most_resident))
+        return InputError{where, "says what is resident, but not after which phase; expected \"phase\" too"};
+      out_.expect.memory.push_back(std::move(memory));
+    }
+    return std::nullopt;
+  }
+
+  // Nothing that needs a judgement, and something that needs none.
+  Problem read_accounting_only(const json& expect) {
+    out_.expect.accounting_only = expect.value("accounting_only", false);
+    if (!out_.expect.accounting_only) return std::nullopt;
+    for (const char* key : {"findings", "values", "comparison"})
+      if (expect.contains(key))
+        return InputError{std::string("/expect/") + key, "needs a judgement, and \"accounting_only\" rules it out; expected one of the two"};
+    const Expect& stated = out_.expect;
+    if (stated.collectives.empty() && stated.memory.empty() && stated.not_allocated.empty())
+      return InputError{"/expect/accounting_only", "leaves nothing to hold; expected collectives, memory or not_allocated beside it"};
     return std::nullopt;
   }
 

@@ -131,10 +131,23 @@ struct ExpectedFinding {
 };
 
 struct ExpectedCollectives {
-  std::optional<std::uint32_t> per_step;
-  std::optional<std::uint32_t> at_most_per_step;
+  std::optional<std::uint32_t> per_step{};
+  std::optional<std::uint32_t> at_most_per_step{};
+  std::optional<std::uint64_t> bytes_per_step{};
+  std::optional<std::uint64_t> at_most_bytes_per_step{};
 
   bool operator==(const ExpectedCollectives&) const = default;
+};
+
+// What is held in every closed window; the words are those of sim/accounting.h.
+struct ExpectedMemory {
+  std::string of = "gradient memory";
+  std::string space = "device";
+  std::string phase;                   // empty: any
+  std::optional<std::uint32_t> rank;   // absent: every rank
+  std::optional<std::uint64_t> resident, at_most_resident, peak, at_most_peak;
+
+  bool operator==(const ExpectedMemory&) const = default;
 };
 
 // Exact contents of a buffer after an event (numbered from 0 through the unrolled script).
@@ -158,6 +171,8 @@ struct ExpectedComparison {
 struct Expect {
   std::vector<ExpectedFinding> findings;
   std::map<std::string, ExpectedCollectives> collectives;  // by purpose: "gradient", "norm", "overflow", "parameter"
+  bool accounting_only = false;                            // nothing is judged: a dry run, of any size
+  std::vector<ExpectedMemory> memory;
   std::vector<std::string> not_allocated;                  // buffers, by name without index
   std::vector<ExpectedValues> values;
   std::optional<ExpectedComparison> comparison;

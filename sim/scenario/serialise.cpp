@@ -127,9 +127,20 @@ ordered_json contract_to_json(const Contract& contract) {
   return out;
 }
 
+ordered_json memory_to_json(const ExpectedMemory& memory) {
+  ordered_json out{{"of", memory.of}, {"space", memory.space}};
+  if (!memory.phase.empty()) out["phase"] = memory.phase;
+  if (memory.rank) out["rank"] = *memory.rank;
+  for (auto [key, bytes] : {std::pair{"resident", memory.resident}, std::pair{"at_most_resident", memory.at_most_resident}, std::pair{"peak", memory.peak},
+                            std::pair{"at_most_peak", memory.at_most_peak}})
+    if (bytes) out[key] = *bytes;
+  return out;
+}
+
 ordered_json expect_to_json(const Expect& expect) {
   ordered_json out;
-  out["findings"] = ordered_json::array();
+  if (expect.accounting_only) out["accounting_only"] = true;
+  else out["findings"] = ordered_json::array();
   for (const ExpectedFinding& finding : expect.findings) {
     ordered_json entry;
     entry["class"] = finding.finding;
@@ -142,7 +153,10 @@ ordered_json expect_to_json(const Expect& expect) {
   for (const auto& [purpose, counts] : expect.collectives) {
     if (counts.per_step) out["collectives"][purpose]["per_step"] = *counts.per_step;
     if (counts.at_most_per_step) out["collectives"][purpose]["at_most_per_step"] = *counts.at_most_per_step;
+    if (counts.bytes_per_step) out["collectives"][purpose]["bytes_per_step"] = *counts.bytes_per_step;
+    if (counts.at_most_bytes_per_step) out["collectives"][purpose]["at_most_bytes_per_step"] = *counts.at_most_bytes_per_step;
   }
+  for (const ExpectedMemory& memory : expect.memory) out["memory"].push_back(memory_to_json(memory));
   if (!expect.not_allocated.empty()) out["not_allocated"] = expect.not_allocated;
   for (const ExpectedValues& v : expect.values)
     out["values"].push_back({{"event", v.event}, {"rank", v.rank}, {"buffer", v.buffer}, {"values", v.values}});

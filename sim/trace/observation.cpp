@@ -34,6 +34,8 @@ std::string_view name_of(Purpose purpose) {
   return "";
 }
 
+std::string_view name_of(MemorySpace space) { return space == MemorySpace::device ? "device" : "host"; }
+
 std::string CollectiveRecord::text() const {
   std::string out(name_of(kind));
   const bool reduces = kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::reduce_scatter;

@@ -60,6 +60,8 @@ struct CollectiveRecord {
 
 enum class MemorySpace : std::uint8_t { device, host };
 
+std::string_view name_of(MemorySpace space);
+
 // bytes is what the framework would hold; what the simulator holds may be less (a bucket larger than the model).
 struct MemoryRecord {
   std::uint32_t rank = 0;
@@ -68,6 +70,8 @@ struct MemoryRecord {
   std::string_view buffer;
   MemorySpace space = MemorySpace::device;
   std::uint64_t bytes = 0;
+  bool at_start = false;    // when the engine was made, before the first event
+  std::uint32_t order = 0;  // rises in the order in which the rank's host allocates and frees, whatever its streams are at
 };
 
 // Unwritten or released memory that reached a snapshot, a decision or an update.

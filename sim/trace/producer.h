@@ -54,6 +54,8 @@ struct RunOptions {
   // The ledger needs linear engines: decisions that depend on values (clipping, zero-norm assertion) are off. So is the overflow skip,
   // except where the script plants an overflow: then it is the script's decision.
   bool linear = false;
+  // No storage and no arithmetic: collectives, allocations, events and their order alone reach the sink. Needs `linear`.
+  bool dry = false;
 };
 
 struct RunSummary {

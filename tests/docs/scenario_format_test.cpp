@@ -242,6 +242,7 @@ const LimitRow limit_rows[] = {
     {"named_uses_max", limits::named_uses_max, "parameters named by `uses` and `order`, in the unrolled script"},
     {"batch_size_max", limits::batch_size_max, "`train_batch_size` and its parts"},
     {"collectives_max", limits::collectives_max, "collectives expected in a step"},
+    {"bytes_max", limits::bytes_max, "bytes expected of collectives and of memory"},
     {"loss_scale_steps_max", limits::loss_scale_steps_max, "`loss_scale_window`, `hysteresis`"},
     {"condition_length_max", limits::condition_length_max, "a condition"},
     {"name_length_max", limits::name_length_max, "a name"},

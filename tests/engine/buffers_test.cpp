@@ -61,9 +61,25 @@ TEST(buffer_families, are_what_the_engines_allocate_all_of_it_and_nothing_else) 
   for (const Scenario& s : configurations())
     for (const std::string& name : allocated_by(s)) {
       EXPECT_TRUE(names_buffer_family(s, name)) << name;
+      EXPECT_NE(BufferPurposes(s).of(name), BufferPurpose::other) << name;
       unseen.erase(family_of(s, name));
     }
   for (const std::string& family : unseen) ADD_FAILURE() << family << " is allocated by no configuration";
+}
+
+TEST(buffer_families, give_each_buffer_its_purpose_by_its_name) {
+  Scenario s = base_scenario(2, {4, 4}, Dtype::float32);
+  s.parameters[1].name = "layer[0].grad";
+  const BufferPurposes purposes(s);
+  EXPECT_EQ(purposes.of("w0"), BufferPurpose::weights);
+  EXPECT_EQ(purposes.of("w0.grad"), BufferPurpose::gradients);
+  EXPECT_EQ(purposes.of("layer[0].grad"), BufferPurpose::weights);
+  EXPECT_EQ(purposes.of("layer[0].grad.grad"), BufferPurpose::gradients);
+  EXPECT_EQ(purposes.of("w0.grad_accum.to(model)"), BufferPurpose::buckets);
+  EXPECT_EQ(purposes.of("fp32_groups[0][w0]"), BufferPurpose::master_weights);
+  EXPECT_EQ(purposes.of("fp32_groups[0][w0].grad"), BufferPurpose::master_gradients);
+  EXPECT_EQ(purposes.of("accumulated_grads_in_cpu[w0]"), BufferPurpose::accumulators);
+  EXPECT_EQ(purposes.of("w1.grad"), BufferPurpose::other);
 }
 
 TEST(buffer_families, are_what_an_expectation_may_name) {

@@ -248,5 +248,25 @@ TEST(text_from_a_file, is_shortened_and_spelt_out_in_messages) {
   expect_refused(small_document_with("/script/0/backward/uses", json::array({"\x1b[31m"})), "/script/0/backward/uses/0", R"("\u001b[31m")");
 }
 
+// ---- expectations of memory -----------------------------------------------------------------------------------------------------------
+
+TEST(bad_scenario, memory_needs_bytes_and_what_is_resident_a_phase) {
+  const auto with = [](json memory) { return small_document_with("/expect/memory", json::array({std::move(memory)})); };
+  expect_refused(with({{"phase", "boundary"}}), "/expect/memory/0", "states no bytes; expected at least one of resident, at_most_resident, peak, at_most_peak");
+  expect_refused(with({{"resident", 0}}), "/expect/memory/0", "not after which phase");
+  expect_refused(with({{"peak", 0}, {"at_most_resident", 0}}), "/expect/memory/0", "not after which phase");
+  expect_refused(with({{"peak", 0}, {"rank", 2}}), "/expect/memory/0/rank", "expected ranks from 0 to 1");
+  expect_refused(with({{"peak", -1}}), "/expect/memory/0/peak", "from 0 to 1152921504606846976");
+  expect_refused(with({{"peak", 0}, {"of", "weigths"}}), "/expect/memory/0/of", "did you mean \"weights\"?");
+}
+
+TEST(bad_scenario, accounting_only_goes_with_nothing_that_needs_a_judgement) {
+  const auto with = [](const char* key, json value) { return small_document_with("/expect", {{"accounting_only", true}, {"memory", {{{"peak", 0}}}}, {key, std::move(value)}}); };
+  expect_refused(with("findings", json::array()), "/expect/findings", "needs a judgement");
+  expect_refused(with("values", {{{"event", 0}, {"rank", 0}, {"buffer", "b"}, {"values", {1}}}}), "/expect/values", "needs a judgement");
+  expect_refused(with("comparison", {{"with", "other.json"}, {"applied", "agree"}}), "/expect/comparison", "needs a judgement");
+  expect_refused(small_document_with("/expect", {{"accounting_only", true}}), "/expect/accounting_only", "leaves nothing to hold");
+}
+
 }  // namespace
 }  // namespace gradledger

@@ -63,8 +63,18 @@ TEST(round_trip, nothing_of_a_contract_and_of_expectations_is_lost) {
   EXPECT_EQ(expect.findings[0].contributions->text(), "micro_batch < 3");
   EXPECT_EQ(expect.findings[1].peer, 0.0);
   EXPECT_EQ(expect.findings[2], (ExpectedFinding{"deadlock", {}, {}, {}, {}}));
-  EXPECT_EQ(expect.collectives.at("overflow"), (ExpectedCollectives{0, 1}));
+  EXPECT_EQ(expect.collectives.at("overflow"), (ExpectedCollectives{0, 1, 0, 1}));
   EXPECT_EQ(expect.collectives.size(), 4u);
+  EXPECT_EQ(expect.collectives.at("norm").bytes_per_step, 4u);
+  EXPECT_EQ(expect.collectives.at("parameter").at_most_bytes_per_step, 1ull << 60);
+  ASSERT_EQ(expect.memory.size(), 2u);
+  EXPECT_EQ(expect.memory[0], (ExpectedMemory{"accumulators", "host", "boundary", 3, 0, 1, 2, 3}));
+  EXPECT_EQ(expect.memory[1], (ExpectedMemory{"gradient memory", "device", "", {}, {}, {}, 1ull << 60, {}}));
+  EXPECT_FALSE(expect.accounting_only);
+  const auto large = testing::read(testing::small_document_with("/expect", {{"accounting_only", true}, {"not_allocated", {"zeros"}}}));
+  ASSERT_TRUE(large);
+  EXPECT_TRUE(large->expect.accounting_only);
+  EXPECT_TRUE(*testing::read(json::parse(serialise(*large))) == *large);
   EXPECT_EQ(expect.values, (std::vector<ExpectedValues>{{6, 3, "w1.grad", {1, -0.5, 1e30}}}));
   EXPECT_EQ(expect.comparison, (ExpectedComparison{"../other.json", false}));
 }

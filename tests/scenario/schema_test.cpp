@@ -186,6 +186,11 @@ TEST(schema, its_limits_are_those_of_the_program) {
       {"/properties/expect/properties/values/items/properties/event/maximum", limits::events_max - 1},
       {"/properties/expect/properties/values/items/properties/rank/maximum", limits::world_size_max - 1},
       {"/properties/expect/properties/values/items/properties/buffer/maxLength", limits::name_length_max},
+      {"/properties/expect/properties/memory/items/properties/rank/maximum", limits::world_size_max - 1},
+      {"/properties/expect/properties/memory/items/properties/resident/maximum", limits::bytes_max},
+      {"/properties/expect/properties/memory/items/properties/at_most_resident/maximum", limits::bytes_max},
+      {"/properties/expect/properties/memory/items/properties/peak/maximum", limits::bytes_max},
+      {"/properties/expect/properties/memory/items/properties/at_most_peak/maximum", limits::bytes_max},
       {"/properties/expect/properties/not_allocated/items/maxLength", limits::name_length_max},
       {"/definitions/item/properties/backward/properties/micro_batches/maximum", limits::micro_batches_max},
       {"/definitions/item/properties/backward/properties/micro_batch/maximum", limits::micro_batches_max - 1},
@@ -196,8 +201,9 @@ TEST(schema, its_limits_are_those_of_the_program) {
   };
   for (const auto& [pointer, limit] : table) EXPECT_EQ(scenario_schema().at(json::json_pointer(pointer)), limit) << pointer;
   for (const char* purpose : {"gradient", "norm", "overflow", "parameter"})
-    for (const char* key : {"per_step", "at_most_per_step"})
-      EXPECT_EQ(scenario_schema()["properties"]["expect"]["properties"]["collectives"]["properties"][purpose]["properties"][key]["maximum"], limits::collectives_max);
+    for (const auto& [key, most] : {std::pair{"per_step", std::uint64_t{limits::collectives_max}}, std::pair{"at_most_per_step", std::uint64_t{limits::collectives_max}},
+                                    std::pair{"bytes_per_step", limits::bytes_max}, std::pair{"at_most_bytes_per_step", limits::bytes_max}})
+      EXPECT_EQ(scenario_schema()["properties"]["expect"]["properties"]["collectives"]["properties"][purpose]["properties"][key]["maximum"], most);
 }
 
 TEST(schema, a_misspelt_key_or_word_gets_the_likely_one) {

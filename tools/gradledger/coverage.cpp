@@ -80,7 +80,7 @@ Result<std::vector<CoveringScenario>> covering_scenarios(const fs::path& folder,
   if (!files) return files.error();
   std::vector<CoveringScenario> out;
   for (const fs::path& file : *files) {
-    const auto loaded = load(file, options);
+    const auto loaded = load(file, options, Use::gate);
     if (!loaded) return loaded.error();
     out.push_back(described(**loaded, folder));
   }
@@ -92,13 +92,17 @@ Result<std::vector<CoveringScenario>> covering_scenarios(const fs::path& folder,
 
 std::optional<InputError> judge_all(std::vector<CoveringScenario>& scenarios, const Options& options) {
   for (CoveringScenario& s : scenarios) {
-    const auto loaded = load(s.path, options);
+    const auto loaded = load(s.path, options, Use::gate);
     if (!loaded) return loaded.error();
     try {
-      const ref::Verdict verdict = judge(**loaded, options, nullptr);
       s.reported.clear();
-      for (const ref::Finding& finding : verdict.findings) s.reported.insert(std::string(name_of(finding.finding)));
-      s.unmet = unmet(**loaded, verdict);
+      if ((*loaded)->scenario.expect.accounting_only) {
+        s.unmet = unmet_in_dry_run(**loaded, options);
+        continue;
+      }
+      const Held held = run_for_expectations(**loaded, options);
+      for (const ref::Finding& finding : held.verdict.findings) s.reported.insert(std::string(name_of(finding.finding)));
+      s.unmet = unmet(**loaded, held);
     } catch (const ProgramsTooLarge&) {
       return programs_too_large(**loaded, options);
     }

@@ -46,7 +46,7 @@ std::optional<InputError> check_twin(const Loaded& loaded, const Options& option
   const std::string where = loaded.path.string() + ": /twin_of";
   std::error_code missing;
   if (fs::equivalent(twin, loaded.path, missing)) return InputError{where, "names the scenario itself; expected another one"};
-  if (const auto other = load(twin, options); !other) return InputError{where, other.error().text()};
+  if (const auto other = load(twin, options, Use::gate); !other) return InputError{where, other.error().text()};
   return std::nullopt;
 }
 
@@ -56,19 +56,25 @@ void fail(Outcome& outcome, const InputError& error) {
 }
 
 void hold_to_expectations(const Loaded& loaded, const Options& options, Outcome& outcome) {
-  const ref::Verdict verdict = judge(loaded, options, nullptr);
+  if (loaded.scenario.expect.accounting_only) {
+    outcome.expected = "accounting only";
+    for (std::string& line : unmet_in_dry_run(loaded, options)) outcome.unmet.push_back(std::move(line));
+    outcome.reported = "not judged";
+    return;
+  }
+  const Held held = run_for_expectations(loaded, options);
   std::set<std::string> expected, reported;
   for (const ExpectedFinding& f : loaded.scenario.expect.findings) expected.insert(f.finding);
-  for (const ref::Finding& f : verdict.findings) reported.insert(std::string(name_of(f.finding)));
+  for (const ref::Finding& f : held.verdict.findings) reported.insert(std::string(name_of(f.finding)));
   outcome.expected = classes_of(expected);
   outcome.reported = classes_of(reported);
-  for (std::string& line : unmet(loaded, verdict)) outcome.unmet.push_back(std::move(line));
+  for (std::string& line : unmet(loaded, held)) outcome.unmet.push_back(std::move(line));
   if (const auto error = compare(loaded, options, outcome)) fail(outcome, *error);
 }
 
 Outcome gate_one(const fs::path& path, const Options& options) {
   Outcome outcome{path.string(), "", "", {}, false, false};
-  const auto loaded = load(path, options);
+  const auto loaded = load(path, options, Use::gate);
   if (!loaded) {
     fail(outcome, loaded.error());
     return outcome;

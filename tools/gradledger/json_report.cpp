@@ -83,7 +83,7 @@ ordered_json json_report(const Loaded& loaded, const Options& options, const ref
   const Scenario& s = loaded.scenario;
   ordered_json out;
   out["schema_version"] = 1;
-  out["command"] = repeat_command(loaded.path, options);
+  out["command"] = repeat_command({loaded.path}, options);
   out["scenario"] = s.name;
   out["file"] = loaded.path.string();
   out["engine"] = loaded.engine;

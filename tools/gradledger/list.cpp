@@ -67,8 +67,8 @@ Table change_table() {
 }
 
 Table buffer_table() {
-  Table out{{"buffer", "allocated by", "holds"}};
-  for (const BufferFamily& b : buffer_families()) out.push_back({std::string(b.name), std::string(b.allocated_by), std::string(b.holds)});
+  Table out{{"buffer", "purpose", "allocated by", "holds"}};
+  for (const BufferFamily& b : buffer_families()) out.push_back({std::string(b.name), std::string(name_of(b.purpose)), std::string(b.allocated_by), std::string(b.holds)});
   return out;
 }
 

@@ -78,10 +78,11 @@ int run(int argc, char** argv) {
   CLI::App* replay_verb = app.add_subcommand("replay", "Run scenarios and judge every rank's accumulators after every event");
   replay_verb->add_option("FILE", paths, "Scenario files")->required();
   add_common(replay_verb, options);
-  replay_verb->add_option("--trace", options.trace, "Write every record of the primary pass to this file, as JSON lines");
+  CLI::Option* accounting = replay_verb->add_flag("--accounting", options.accounting, "Bytes held and sent, by a dry run that judges nothing; also beyond --memory-limit");
+  replay_verb->add_option("--trace", options.trace, "Write every record of the primary pass to this file, as JSON lines")->excludes(accounting);
   replay_verb->add_option("--schedule", options.schedule, "seeded, round-robin, or a trace file whose decisions are replayed")->capture_default_str();
-  replay_verb->add_flag("--ledger", options.full_ledger, "Decode the ledger of every step, also where it balances");
-  replay_verb->add_flag("--summary", options.summary, "No line for each event and rank");
+  replay_verb->add_flag("--ledger", options.full_ledger, "Decode the ledger of every step, also where it balances")->excludes(accounting);
+  replay_verb->add_flag("--summary", options.summary, "No line for each event and rank; with --accounting, one row a scenario");
 
   CLI::App* gate_verb = app.add_subcommand("gate", "Hold scenarios against what they expect");
   gate_verb->add_option("PATH", paths, "Scenario files, or folders of them")->required();

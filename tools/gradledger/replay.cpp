@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "ref/facts.h"
+#include "tools/gradledger/accounting_report.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/report.h"
 #include "tools/gradledger/verbs.h"
@@ -12,7 +13,7 @@ namespace gradledger::tool {
 namespace {
 
 nlohmann::ordered_json trace_header(const Loaded& loaded, const Options& options) {
-  return {{"record", "start"}, {"schema_version", 1}, {"command", repeat_command(loaded.path, options)}, {"scenario", loaded.scenario.name}, {"seed", options.seed}};
+  return {{"record", "start"}, {"schema_version", 1}, {"command", repeat_command({loaded.path}, options)}, {"scenario", loaded.scenario.name}, {"seed", options.seed}};
 }
 
 int replay_one(const std::string& file, const Options& options) {
@@ -51,6 +52,43 @@ int replay_one(const std::string& file, const Options& options) {
   return verdict.clean() ? clean : findings;
 }
 
+std::optional<Accounting> accounting_of(const std::string& file, const Options& options, std::unique_ptr<Loaded>& loaded, int& code) {
+  auto read = load(file, options, Use::account);
+  if (!read) {
+    complain(read.error());
+    code = bad_input;
+    return std::nullopt;
+  }
+  loaded = std::move(read).value();
+  try {
+    return account(*loaded, options, nullptr);
+  } catch (const ProgramsTooLarge&) {
+    complain(programs_too_large(*loaded, options));
+    code = unavailable;
+    return std::nullopt;
+  }
+}
+
+// Nothing is judged, so nothing is found.
+int replay_accounting(const std::vector<std::string>& files, const Options& options) {
+  int worst = clean;
+  const bool table = options.summary && !options.json;
+  if (table) fmt::print("# {}\n", repeat_command({files.begin(), files.end()}, options));
+  std::vector<AccountingRow> rows;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    std::unique_ptr<Loaded> loaded;
+    int code = clean;
+    const auto accounting = accounting_of(files[i], options, loaded, code);
+    worst = std::max(worst, code);
+    if (!accounting) continue;
+    if (table) rows.push_back(accounting_row(*loaded, *accounting));
+    else if (options.json) fmt::print("{}\n", accounting_json(*loaded, options, *accounting).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    else fmt::print("{}{}", i > 0 ? "\n" : "", accounting_report(*loaded, options, *accounting));
+  }
+  if (table) fmt::print("{}", accounting_table(rows));
+  return worst;
+}
+
 }  // namespace
 
 // Several files: the worst outcome decides; input errors before findings.
@@ -60,6 +98,7 @@ int replay(const std::vector<std::string>& files, const Options& options) {
     complain(schedule.error());
     return bad_input;
   }
+  if (options.accounting) return replay_accounting(files, options);
   if (!options.trace.empty() && files.size() > 1) {
     complain({"--trace", "goes with one scenario; expected a single file"});
     return bad_input;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "ref/facts.h"
 #include "sim/engine/engine.h"
 #include "sim/execution/host_executor.h"
 #include "sim/load.h"
@@ -57,13 +58,14 @@ std::uint64_t bytes_needed(const Scenario& scenario) {
   return elements * (world * rank + reference) + world * buckets;
 }
 
-Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options) {
+Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options, Use use) {
   auto scenario = load_scenario(path);
   if (!scenario) return scenario.error();
   const std::uint64_t bytes = bytes_needed(*scenario);
-  if (bytes > options.memory_limit)
+  const bool judged = use == Use::judge || (use == Use::gate && !scenario->expect.accounting_only);
+  if (judged && bytes > options.memory_limit)
     return InputError{path.string() + ": /parameters",
-                      fmt::format("need up to {} bytes to be judged; expected at most --memory-limit, {} bytes", bytes, options.memory_limit), true};
+                      fmt::format("need up to {} bytes to be judged; expected at most --memory-limit, {} bytes, or a replay with --accounting", bytes, options.memory_limit), true};
   auto out = std::make_unique<Loaded>();
   out->path = path;
   out->scenario = std::move(scenario).value();
@@ -120,8 +122,35 @@ ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watc
   return ref::judge(loaded.scenario, loaded.timeline, producer, oracle);
 }
 
-std::string repeat_command(const std::filesystem::path& path, const Options& options) {
-  std::string out = fmt::format("gradledger replay {} --seed {}", shell_word(path.string()), options.seed);
+namespace {
+
+class NoGradients final : public GradientSource {
+ public:
+  void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::span<double>) const override { expects(false, "a dry run asks for no gradient"); }
+};
+
+}  // namespace
+
+Accounting account(const Loaded& loaded, const Options& options, TraceSink* watch) {
+  const std::uint64_t records = accounting_bytes(loaded.timeline);
+  if (records > options.memory_limit / 2) throw ProgramsTooLarge(options.memory_limit);
+  HostExecutor producer(loaded.scenario, loaded.timeline);
+  producer.limit_programs(options.memory_limit / 2);  // the other half is for what is recorded of them, which is less
+  AccountingSink accounting(loaded.scenario, loaded.timeline);
+  ref::Tee sinks;
+  sinks.add(&accounting);
+  sinks.add(watch);
+  const auto schedule = schedule_from(options);
+  expects(schedule.ok(), "the schedule was checked before");
+  producer.run(NoGradients(), {.schedule = *schedule, .observe_events = false, .linear = true, .dry = true}, sinks);
+  return accounting.take();
+}
+
+std::string repeat_command(const std::vector<std::filesystem::path>& paths, const Options& options) {
+  std::string out = "gradledger replay";
+  for (const std::filesystem::path& path : paths) out += " " + shell_word(path.string());
+  out += fmt::format(" --seed {}", options.seed);
+  if (options.accounting) out += " --accounting";
   if (options.schedule != "seeded") out += " --schedule " + shell_word(options.schedule);
   if (options.full_ledger) out += " --ledger";
   if (options.summary) out += " --summary";

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ref/oracle.h"
+#include "sim/accounting.h"
 #include "sim/base/limits.h"
 #include "sim/base/result.h"
 #include "sim/execution/host_executor.h"
@@ -22,6 +23,7 @@ struct Options {
   bool json = false;
   bool full_ledger = false;
   bool summary = false;              // no line for each event
+  bool accounting = false;           // bytes and collectives of a dry run instead of a judgement
   std::string trace;                 // file to write
   std::string schedule = "seeded";   // seeded, round-robin, or a trace file whose decisions are replayed
   std::string producer = "host";
@@ -31,7 +33,11 @@ struct Options {
   bool colour = false;               // decided by the terminal
 };
 
-// Loaded, admitted, and within the memory limit.
+// What a scenario is loaded for. A judgement must fit the memory limit; a dry run holds no elements. A gate judges unless the scenario
+// expects accounting alone.
+enum class Use : std::uint8_t { judge, account, gate };
+
+// Loaded, admitted, and within the memory limit where it is judged.
 struct Loaded {
   std::filesystem::path path;
   Scenario scenario;
@@ -39,7 +45,7 @@ struct Loaded {
   std::string engine;
 };
 
-Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options);
+Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options, Use use = Use::judge);
 
 // Bytes that the elements of the scenario take at the peak of a judgement, from above: the formula of docs/architecture.md. What is left
 // of the limit is for the ranks' programs.
@@ -52,7 +58,10 @@ Result<Schedule> schedule_from(const Options& options);
 // Throws ProgramsTooLarge where the script is too long for the memory limit.
 ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch);
 
+// What the scenario holds and sends, by a dry run of its linear programs; `watch`, if any, sees the run too. Throws ProgramsTooLarge.
+Accounting account(const Loaded& loaded, const Options& options, TraceSink* watch);
+
 // The command that repeats a replay.
-std::string repeat_command(const std::filesystem::path& path, const Options& options);
+std::string repeat_command(const std::vector<std::filesystem::path>& paths, const Options& options);
 
 }  // namespace gradledger::tool

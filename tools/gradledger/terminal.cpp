@@ -30,7 +30,7 @@ std::string header(const Loaded& loaded, const Options& options) {
   const Scenario& s = loaded.scenario;
   std::string as_of = s.engine.as_of.base;
   for (const auto& [name, value] : s.engine.as_of.switches) as_of += fmt::format(", {}={}", name, value);
-  std::string out = fmt::format("# {}\n", repeat_command(loaded.path, options));
+  std::string out = fmt::format("# {}\n", repeat_command({loaded.path}, options));
   out += fmt::format("# {}: {} as of {}, ZeRO stage {}{}, gradient_accumulation_steps {}\n", s.name, loaded.engine, as_of, s.engine.config.zero.stage,
                      s.engine.config.offloads_optimizer() ? " with CPU offload" : "", s.engine.config.gradient_accumulation_steps);
   out += fmt::format("# {} ranks, {} elements in {} parameters, {}; producer {}\n", s.world_size, s.numel(), s.parameters.size(), name_of(s.model_dtype), options.producer);
@@ -188,7 +188,7 @@ std::string verdict_lines(const Loaded& loaded, const Options& options, const Pa
   if (loaded.timeline.open_window) out += "open: the script ends with gradients that no step has applied\n";
   out += paint.faint(fmt::format("{} fingerprint, {} decode and {} value passes; trace {:016x}", verdict.fingerprint_passes, verdict.decode_passes,
                                  verdict.value_passes, verdict.facts.summary.trace_hash)) + "\n";
-  out += fmt::format("repeat with: {}\n", repeat_command(loaded.path, options));
+  out += fmt::format("repeat with: {}\n", repeat_command({loaded.path}, options));
   return out;
 }
 

@@ -1,0 +1,162 @@
+#include "sim/accounting.h"
+
+#include <algorithm>
+
+namespace gradledger {
+namespace {
+
+constexpr bool is_gradient_memory(BufferPurpose purpose) {
+  return purpose == BufferPurpose::gradients || purpose == BufferPurpose::buckets || purpose == BufferPurpose::accumulators;
+}
+
+void add(MemoryBytes& bytes, BufferPurpose purpose, bool allocated, std::uint64_t amount) {
+  const auto apply = [&](std::size_t kind) {
+    expects(allocated || bytes[kind] >= amount, "more memory is released than was allocated");
+    bytes[kind] = allocated ? bytes[kind] + amount : bytes[kind] - amount;
+  };
+  apply(static_cast<std::size_t>(purpose));
+  if (is_gradient_memory(purpose)) apply(gradient_memory);
+  apply(all_memory);
+}
+
+void raise_to(MemoryBytes& peak, const MemoryBytes& now) {
+  for (std::size_t kind = 0; kind < memory_kinds; ++kind) peak[kind] = std::max(peak[kind], now[kind]);
+}
+
+}  // namespace
+
+std::string_view name_of(Phase phase) {
+  switch (phase) {
+    case Phase::accumulate: return "accumulate";
+    case Phase::boundary: return "boundary";
+    case Phase::step: return "step";
+    case Phase::between: return "between";
+  }
+  return "";
+}
+
+std::string_view memory_kind_name(std::size_t kind) {
+  if (kind == gradient_memory) return "gradient memory";
+  if (kind == all_memory) return "all";
+  return name_of(static_cast<BufferPurpose>(kind));
+}
+
+std::optional<std::size_t> memory_kind_named(std::string_view name) {
+  for (std::size_t kind = 0; kind < memory_kinds; ++kind)
+    if (memory_kind_name(kind) == name) return kind;
+  return std::nullopt;
+}
+
+CollectiveAccount PhaseAccount::total(Purpose purpose) const {
+  CollectiveAccount out;
+  for (const auto& [key, account] : collectives) {
+    if (std::get<Purpose>(key) != purpose) continue;
+    out.count += account.count;
+    out.elements += account.elements;
+    out.bytes += account.bytes;
+  }
+  return out;
+}
+
+CollectiveAccount WindowAccount::total(Purpose purpose) const {
+  CollectiveAccount out;
+  for (const PhaseAccount& phase : phases) {
+    const CollectiveAccount of_phase = phase.total(purpose);
+    out.count += of_phase.count;
+    out.elements += of_phase.elements;
+    out.bytes += of_phase.bytes;
+  }
+  return out;
+}
+
+// A backward inside no_sync reduces nothing, wherever the boundary is.
+std::vector<Phase> phases_of(const Timeline& timeline) {
+  std::vector<Phase> out;
+  bool in_no_sync = false;
+  for (const Event& event : timeline.events) {
+    Phase phase = Phase::between;
+    if (event.kind == EventKind::forward) phase = Phase::accumulate;
+    if (event.kind == EventKind::backward) phase = timeline.backwards[event.ordinal].boundary && !in_no_sync ? Phase::boundary : Phase::accumulate;
+    if (event.kind == EventKind::step) phase = Phase::step;
+    if (event.kind == EventKind::no_sync_enter) in_no_sync = true;
+    if (event.kind == EventKind::no_sync_exit) in_no_sync = false;
+    out.push_back(phase);
+  }
+  return out;
+}
+
+std::uint64_t accounting_bytes(const Timeline& timeline) {
+  return std::uint64_t{timeline.world_size} * timeline.steps * sizeof(WindowAccount);
+}
+
+AccountingSink::AccountingSink(const Scenario& scenario, const Timeline& timeline)
+    : timeline_(timeline), phases_(phases_of(timeline)), purposes_(scenario), changes_(timeline.world_size), reached_(timeline.world_size, 0) {
+  out_.ranks.resize(timeline.world_size);
+  for (RankAccount& rank : out_.ranks) rank.windows.resize(timeline.steps);
+  out_.windows_closed = timeline.steps - (timeline.open_window ? 1 : 0);
+}
+
+void AccountingSink::collective(const CollectiveRecord& record) {
+  const Event& event = timeline_.events[record.event];
+  PhaseAccount& phase = out_.ranks[record.rank].windows[event.step].phases[static_cast<std::size_t>(phases_[record.event])];
+  phase.happened = true;
+  CollectiveAccount& account = phase.collectives[{record.purpose, record.kind, record.group, record.dtype}];
+  ++account.count;
+  account.elements += record.numel;
+  account.bytes += std::uint64_t{record.numel} * size_of(record.dtype);
+}
+
+BufferPurpose AccountingSink::purpose_of(std::string_view buffer) {
+  const auto known = known_.find(buffer);
+  if (known != known_.end()) return known->second;
+  return known_.emplace(buffer, purposes_.of(buffer)).first->second;
+}
+
+void AccountingSink::memory(const MemoryRecord& r) {
+  changes_[r.rank].push_back({r.order, r.event, r.at_start, r.allocated, purpose_of(r.buffer), r.space, r.bytes});
+}
+
+void AccountingSink::engine_error(const EngineErrorRecord& r) {
+  if (!out_.stopped) out_.stopped = "rank " + std::to_string(r.rank) + ", " + timeline_.describe(r.event) + ": " + r.type + ": " + r.message;
+}
+
+void AccountingSink::deadlock(const DeadlockRecord& r) {
+  for (const WaitingRank& rank : r.ranks)
+    if (!out_.stopped && !rank.finished) out_.stopped = "rank " + std::to_string(rank.rank) + ", " + timeline_.describe(rank.event) + ": waits for ranks that do not come";
+}
+
+void AccountingSink::mismatch(const MismatchRecord& r) {
+  if (!out_.stopped) out_.stopped = timeline_.describe(r.calls.front().event) + ": ranks call different collectives";
+}
+
+Accounting AccountingSink::take() {
+  for (std::uint32_t r = 0; r < timeline_.world_size; ++r) account(r, changes_[r]);
+  return std::move(out_);
+}
+
+// Streams report their operations as they run; the host's order is that of the program.
+void AccountingSink::account(std::uint32_t r, std::vector<Change>& changes) {
+  std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.order < b.order; });
+  RankAccount& rank = out_.ranks[r];
+  std::array<MemoryBytes, space_count> now{};
+  std::size_t next = 0;
+  const auto apply = [&](const Change& change) { add(now[static_cast<std::size_t>(change.space)], change.purpose, change.allocated, change.bytes); };
+  for (; next < changes.size() && changes[next].at_start; ++next) apply(changes[next]);
+  rank.start = now;
+  for (std::uint32_t e = 0; e < timeline_.events.size(); ++e) {
+    const bool changes_here = next < changes.size() && changes[next].event == e;
+    if (!changes_here && (e >= reached_[r] || !timeline_.events[e].runs_on(r))) continue;
+    const Event& event = timeline_.events[e];
+    PhaseAccount& phase = rank.windows[event.step].phases[static_cast<std::size_t>(phases_[e])];
+    phase.happened = true;
+    for (std::size_t s = 0; s < space_count; ++s) raise_to(phase.space[s].peak, now[s]);
+    for (; next < changes.size() && changes[next].event == e; ++next) {
+      apply(changes[next]);
+      const auto s = static_cast<std::size_t>(changes[next].space);
+      raise_to(phase.space[s].peak, now[s]);
+    }
+    for (std::size_t s = 0; s < space_count; ++s) phase.space[s].resident = now[s];
+  }
+}
+
+}  // namespace gradledger

@@ -24,15 +24,18 @@ Schedule seeded(std::uint64_t seed) {
   return schedule;
 }
 
-// Configurations that the framework refuses are no cases. Three defects that are in every release are healed: fp16 at stage 0 is not
-// scaled, stage 1 discards what it reduced when it accumulates in a dtype of its own, and stage 2 accumulates in the model dtype
+// Configurations that the framework refuses are no cases. Four defects that are in every release are healed: fp16 at stage 0 is not
+// scaled and reports a scaled norm where it is, stage 1 discards what it reduced when it accumulates in a dtype of its own, and stage 2 accumulates in the model dtype
 // whatever was asked for; on the host it has no other way.
 Scenario any_admitted_scenario() {
   Scenario s = any_clean_scenario();
   RC_PRE(!admission_error(s));
   const DeepSpeedConfig& config = s.engine.config;
   RC_PRE(!(config.zero.stage == 2 && config.offloads_optimizer() && s.grad_accum_dtype() != s.model_dtype));
-  if (s.engine.config.zero.stage == 0 && s.model_dtype == Dtype::float16) s.engine.as_of.switches["fp16_st0_scale"] = "applied";
+  if (s.engine.config.zero.stage == 0 && s.model_dtype == Dtype::float16) {
+    s.engine.as_of.switches["fp16_st0_scale"] = "applied";
+    s.engine.as_of.switches["unfused_reported_norm"] = "unscaled";
+  }
   s.engine.as_of.switches["stage1_attr_reduction"] = "kept";
   s.engine.as_of.switches["stage2_acc_dtype"] = "acc";
   return s;

@@ -26,6 +26,9 @@ std::string numbers_text(std::vector<std::uint32_t> numbers);
 // "rank 3", "ranks 0-2, 5".
 std::string numbered(std::string_view noun, const std::vector<std::uint32_t>& numbers);
 
+// The two operations, where they meet, and the wait that is missing.
+std::string race_text(const Race& race, const Timeline& timeline);
+
 std::string sentence_of(const Finding& finding, const Scenario& scenario, const Timeline& timeline);
 
 }  // namespace gradledger::ref

@@ -20,6 +20,7 @@ struct RunFacts {
   std::vector<UnwrittenRecord> unwritten;
   std::optional<DeadlockRecord> deadlock;
   std::optional<MismatchRecord> mismatch;
+  std::vector<RaceRecord> races;
   std::vector<std::string> unmet_values;  // expected buffer contents that were not there
 
   bool stopped() const { return !engine_errors.empty() || deadlock || mismatch; }
@@ -36,6 +37,7 @@ class FactsSink final : public TraceSink {
   void engine_error(const EngineErrorRecord& record) override { facts_.engine_errors.push_back(record); }
   void deadlock(const DeadlockRecord& record) override { facts_.deadlock = record; }
   void mismatch(const MismatchRecord& record) override { facts_.mismatch = record; }
+  void race(const RaceRecord& record) override { facts_.races.push_back(record); }
 
   RunFacts take(RunSummary summary);
 
@@ -80,6 +82,9 @@ class Tee final : public TraceSink {
   }
   void mismatch(const MismatchRecord& r) override {
     for (TraceSink* s : sinks_) s->mismatch(r);
+  }
+  void race(const RaceRecord& r) override {
+    for (TraceSink* s : sinks_) s->race(r);
   }
 
  private:

@@ -8,7 +8,7 @@ namespace {
 
 using enum FindingClass;
 
-constexpr std::array<FindingClassInfo, 17> classes{{
+constexpr std::array<FindingClassInfo, 18> classes{{
     {discarded_gradient, "discarded-gradient", "contributions of the window do not reach the step", "coefficient 0 for own and peer ranks alike"},
     {offload_loss, "offload-loss", "contributions are lost on the way through the host accumulator", "coefficient 0, with the optimizer offloaded to the CPU"},
     {boundary_leak, "boundary-leak", "the boundary micro-batch stays private to its rank",
@@ -29,6 +29,7 @@ constexpr std::array<FindingClassInfo, 17> classes{{
     {collective_mismatch, "collective-mismatch", "ranks meet in collectives that do not fit", "kind, size, dtype, operator or root differ"},
     {unwritten_memory, "unwritten-memory", "memory that was never written, or was released, is read", "poison reaches a snapshot, a decision or an update"},
     {engine_error, "engine-error", "the framework raises: loud, and here for the record", "an exception of the framework"},
+    {stream_race, "stream-race", "two streams of a rank touch the same elements and neither waits for the other", "accesses that the program does not order"},
 }};
 
 }  // namespace

@@ -31,6 +31,7 @@ enum class FindingClass : std::uint8_t {
   collective_mismatch,
   unwritten_memory,
   engine_error,
+  stream_race,
 };
 
 struct FindingClassInfo {
@@ -81,6 +82,14 @@ struct Quantity {
   double bound = 0;       // 0: the comparison is exact
 };
 
+// Operations that nothing orders, and a schedule in which that changes what is computed.
+struct Race {
+  RaceRecord record;
+  std::uint32_t others = 0;                    // further pairs of the same window and rank
+  std::optional<std::uint64_t> schedule_seed;  // its values differ from those of the enqueued order
+  std::uint32_t schedules_tried = 0;
+};
+
 struct Finding {
   FindingClass finding = FindingClass::discarded_gradient;
   std::uint32_t step = 0;
@@ -96,6 +105,7 @@ struct Finding {
   double lost_weight = 0;         // share of the window's expected weight that is missing
   double excess_weight = 0;       // share that is too much
   std::vector<std::string> also_in;  // other buffers of the rank that show it
+  std::optional<Race> race;          // of a stream-race
   std::string sentence;           // what a reviewer can quote
 };
 

@@ -59,11 +59,12 @@ class Ledger::Column final : public TraceSink {
   std::vector<double> stored_;
 };
 
-void Ledger::decode(Producer& producer, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& backward_and_rank) {
+void Ledger::decode(Producer& producer, const Schedule& schedule, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& backward_and_rank) {
   SingleSource single(range_);
   const PlantedSource source(single, timeline_);
   RunOptions options;
   options.linear = true;
+  options.schedule = schedule;
   for (const auto& [backward, rank] : backward_and_rank) {
     single.light(backward, rank);
     Column column(*this, single, backward, rank);

@@ -53,7 +53,7 @@ class Ledger {
   const std::map<SnapshotKey, LedgerEntry>& entries() const { return wanted_; }
 
   // Runs one pass for each of the contributions.
-  void decode(Producer& producer, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& backward_and_rank);
+  void decode(Producer& producer, const Schedule& schedule, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& backward_and_rank);
 
   // Relative rounding of a lone contribution on its way; 0 where everything is exact. From tolerance_max on a weight means nothing.
   static constexpr double tolerance_max = 0.25;

@@ -78,12 +78,30 @@ class Naming {
           fmt::format("collective-mismatch: collective {} differs in {}: {}.", first.sequence, facts.mismatch->what, calls);
     }
     if (facts.deadlock) name_deadlock(*facts.deadlock);
+    for (const RaceRecord& race : facts.races) name_race(race);
     for (const UnwrittenRecord& record : facts.unwritten) {
+      if (races_before(timeline_.events[record.event].step)) continue;
       Finding& finding = add(FindingClass::unwritten_memory, record.event, record.rank);
       finding.buffer = record.buffer;
       finding.sentence = fmt::format("unwritten-memory: rank {}, {}: {} reads {}[{}:{}], which was {}.", record.rank, timeline_.describe(record.event),
                                      record.reader, record.buffer, record.begin, record.end, record.released ? "released" : "never written");
     }
+  }
+
+  void name_race(const RaceRecord& record) {
+    if (Finding* known = find(FindingClass::stream_race, timeline_.events[record.event].step, record.rank)) {
+      ++known->race->others;
+      return also_in(*known, record.buffer);
+    }
+    Finding& finding = add(FindingClass::stream_race, record.event, record.rank);
+    finding.buffer = record.buffer;
+    finding.race = Race{record, 0, evidence_.race_seed, evidence_.race_schedules};
+    finding.sentence = race_text(*finding.race, timeline_);
+  }
+
+  // From here on anything may follow from the race in this schedule.
+  bool races_before(std::uint32_t step) const {
+    return std::any_of(verdict_.findings.begin(), verdict_.findings.end(), [&](const Finding& f) { return f.race && f.step <= step; });
   }
 
   void name_deadlock(const DeadlockRecord& deadlock) {
@@ -238,7 +256,7 @@ class Naming {
     for (const Mismatch& mismatch : evidence_.parameters) all.push_back(&mismatch);
     for (const Mismatch* mismatch : all) {
       const bool update = !holds_gradients(mismatch->role);
-      if (!update && (explained(mismatch->step) || mismatch->clipping)) continue;
+      if ((!update && (explained(mismatch->step) || mismatch->clipping)) || races_before(mismatch->step)) continue;
       if (Finding* known = find(FindingClass::rounding_excess, timeline_.events[mismatch->key.event].step, mismatch->key.rank)) {
         also_in(*known, mismatch->key.buffer);
         continue;
@@ -277,7 +295,7 @@ class Naming {
     for (const StepMismatch& m : evidence_.steps) {
       const bool decision = m.finding == FindingClass::wrong_skip || m.finding == FindingClass::nonfinite_missed;
       const std::uint32_t step = timeline_.events[m.event].step;
-      if (decision == after_gradients || find(m.finding, step, m.rank) || (after_gradients && follows(step))) continue;
+      if (decision == after_gradients || races_before(step) || find(m.finding, step, m.rank) || (after_gradients && follows(step))) continue;
       if (m.finding == FindingClass::wrong_scale && explained(step)) continue;
       Finding& finding = add(m.finding, m.event, m.rank);
       finding.quantity = m.quantity;

@@ -21,6 +21,7 @@ struct OracleOptions {
   std::uint64_t seed = 0;       // of probes and random data
   bool full_ledger = false;     // decode the applied gradient of every step, balanced or not
   TraceSink* watch = nullptr;   // sees the primary pass too
+  bool check_streams = true;    // look for races in the primary pass
   std::uint32_t decode_max = 1024;  // contributions decoded at most
 };
 

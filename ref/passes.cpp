@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ref/parameters.h"
+#include "sim/base/limits.h"
 #include "sim/base/hash.h"
 
 namespace gradledger::ref {
@@ -52,6 +53,10 @@ void Passes::run(Verdict& verdict) {
   const GradientKind kind = scenario_.gradients.kind;
   verdict.dyadic = range_.dyadic;
   value_pass(kind == GradientKind::probe ? GradientKind::normal : kind, true, verdict);
+  if (!evidence_.facts.races.empty()) {
+    find_race_in_values();
+    ledger_schedule_.policy = Schedule::Policy::in_order;
+  }
   if (kind == GradientKind::probe) value_pass(GradientKind::adversarial, false, verdict);
   fingerprint_passes(verdict);
   want_snapshots();
@@ -78,7 +83,8 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   if (primary) tee.add(options_.watch);
   tee.add(&values);  // last: it forgets what is past
   RunOptions run;
-  run.schedule = options_.schedule;
+  run.schedule = primary ? options_.schedule : ledger_schedule_;
+  run.check_streams = primary && options_.check_streams;
   const RunSummary summary = producer_.run(source, run, tee);
   ++verdict.value_passes;
   add(verdict.values, values.statistics());
@@ -91,12 +97,32 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   if (primary) evidence_.facts = facts.take(summary);
 }
 
+// Tries schedules until the values of one differ from those of the enqueued order, in which nothing can race.
+void Passes::find_race_in_values() {
+  const GradientKind kind = scenario_.gradients.kind == GradientKind::probe ? GradientKind::normal : scenario_.gradients.kind;
+  const auto given = value_source(scenario_, timeline_, kind, hash_keys({options_.seed, scenario_.gradients.seed, static_cast<std::uint64_t>(kind)}));
+  const PlantedSource source(*given, timeline_);
+  TraceSink nobody;
+  RunOptions run;
+  run.schedule.policy = Schedule::Policy::in_order;
+  const std::uint64_t in_order = producer_.run(source, run, nobody).value_hash;
+  run.schedule.policy = Schedule::Policy::seeded;
+  const std::uint64_t each = std::max<std::uint64_t>(evidence_.facts.summary.operations, 1);
+  const auto tries = std::clamp<std::uint64_t>(limits::race_operations_max / each, 1, limits::race_schedules_max);
+  for (std::uint64_t seed = 0; seed < tries && !evidence_.race_seed; ++seed) {
+    run.schedule.seed = seed;
+    ++evidence_.race_schedules;
+    if (producer_.run(source, run, nobody).value_hash != in_order) evidence_.race_seed = seed;
+  }
+}
+
 void Passes::fingerprint_passes(Verdict& verdict) {
   FingerprintSource fingerprint(timeline_, range_, options_.seed);
   const PlantedSource source(fingerprint, timeline_);
   const Model::Mode mode = range_.dyadic ? Model::Mode::exact : Model::Mode::bounded;
   RunOptions run;
   run.linear = true;
+  run.schedule = ledger_schedule_;
   const std::uint32_t passes = range_.dyadic ? fingerprint.passes() : 1;
   for (std::uint32_t pass = 0; pass < passes; ++pass) {
     fingerprint.set_pass(pass);
@@ -171,7 +197,7 @@ void Passes::decode(Verdict& verdict) {
     verdict.undecoded = 0;
     return;
   }
-  ledger_.decode(producer_, pairs);
+  ledger_.decode(producer_, ledger_schedule_, pairs);
   verdict.decode_passes += static_cast<std::uint32_t>(pairs.size());
 }
 
@@ -194,7 +220,7 @@ void Passes::decode_without_fingerprint(Verdict& verdict) {
   for (const SeenSnapshot& seen : evidence_.seen)
     if (windows.contains({seen.key.rank, seen.step}) && !ledger_.wants(seen.key)) earlier.want(seen.key);
   const Pairs pairs(miscounted.begin(), miscounted.end());
-  earlier.decode(producer_, pairs);
+  earlier.decode(producer_, ledger_schedule_, pairs);
   verdict.decode_passes += static_cast<std::uint32_t>(pairs.size());
   std::set<std::pair<std::uint32_t, std::uint32_t>> found;
   for (const auto& [key, entry] : earlier.entries()) {

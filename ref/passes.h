@@ -21,6 +21,8 @@ struct SeenSnapshot {
 
 struct Evidence {
   RunFacts facts;
+  std::optional<std::uint64_t> race_seed;  // a schedule whose values differ from those of the enqueued order
+  std::uint32_t race_schedules = 0;        // that were tried
   std::vector<Mismatch> fingerprint, values, parameters;
   std::vector<Divergence> divergences;
   std::vector<StepMismatch> steps;
@@ -42,6 +44,7 @@ class Passes {
   using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;  // backward, rank
 
   void value_pass(GradientKind kind, bool primary, Verdict& verdict);
+  void find_race_in_values();
   void fingerprint_passes(Verdict& verdict);
   void want_snapshots();
   void decode(Verdict& verdict);
@@ -53,6 +56,7 @@ class Passes {
   const Timeline& timeline_;
   Producer& producer_;
   OracleOptions options_;
+  Schedule ledger_schedule_;  // where operations race, the one order in which they cannot
   ProbeRange range_;
   Ledger ledger_;
   Evidence evidence_;

@@ -23,6 +23,9 @@ inline constexpr std::uint64_t bytes_max = 1ull << 60;                         /
 inline constexpr std::uint32_t loss_scale_steps_max = 1u << 30;                // loss_scale_window and hysteresis
 inline constexpr std::uint32_t condition_length_max = 1024;                    // characters of "micro_batch < 3"
 inline constexpr std::uint32_t name_length_max = 256;
+inline constexpr std::uint32_t races_reported_max = 64;                        // pairs of operations of a rank that are named
+inline constexpr std::uint32_t race_schedules_max = 64;                        // schedules tried for one that shows a race in the values
+inline constexpr std::uint64_t race_operations_max = 1ull << 24;               // operations of all of them together
 inline constexpr std::uint64_t memory_bytes_default = 8ull << 30;              // --memory-limit
 
 }  // namespace gradledger::limits

@@ -80,9 +80,8 @@ void FlatWeights::initialise(ProgramWriter& w) {
 void FlatWeights::step(ProgramWriter& w, Slice gradient) {
   optimizer_.begin_step();
   if (optimizer_.host()) {
-    const std::uint32_t gradients_are_there = w.record();
+    w.host_waits();
     OnStream host(w, Stream::host);
-    w.wait(gradients_are_there);
     optimizer_.update(w, master_, gradient, 0);
   } else {
     optimizer_.update(w, master_, gradient, 0);

@@ -127,6 +127,23 @@ const std::vector<SwitchRow>& rows() {
           {{"model", {}}, {"acc", pr8056}}),
       row("tied_hook", &Behaviour::tied_hook, "whether the hook of a tied parameter runs at each of its uses or once, when all have been added up",
           {{"per_use", {}, true}, {"once", {}}}, 1),
+      row("overlap_producer_wait", &Behaviour::overlap_producer_wait,
+          "stages 1 and 2 with overlap_comm: what a bucket's next producer waits for; each reduces from two buffers in turn",
+          {{"none", {}}, {"earlier_reductions", pr5606}}),
+      row("overlap_bucket_index", &Behaviour::overlap_bucket_index,
+          "stages 1 and 2 with overlap_comm: whether the two buffers alternate, or clearing a bucket goes back to the first of them",
+          {{"alternates", pr7805}, {"reset", pr6993}, {"reset_and_waits", pr7371}}),
+      row("overlap_lifetime", &Behaviour::overlap_lifetime,
+          "stages 1 and 2 with overlap_comm: whether memory that a reduction uses is free when the host lets go of it, or when the reduction is over",
+          {{"at_once", {}}, {"after_reduction", pr7965}}),
+      row("overlap_producers", &Behaviour::overlap_producers,
+          "stages 1 and 2 with overlap_comm: which streams a reduction waits for, of those that wrote into the bucket",
+          {{"current_stream", {}}, {"every_stream", pr8080}}),
+      row("stage3_producer", &Behaviour::stage3_producer, "stage 3: which stream the reduction waits for before it takes a gradient",
+          {{"default_stream", {}}, {"current_stream", pr7898}}),
+      row("offload_copy_stream", &Behaviour::offload_copy_stream,
+          "stages 1 and 2 with CPU offload, without overlap_comm: the stream of the copies to the host",
+          {{"reduction", {}}, {"copy", {}, true}}),
   };
   return table;
 }

@@ -36,6 +36,12 @@ enum class CoalesceCounter : std::uint8_t { stands_still, moves };
 enum class PhaseEpilogue : std::uint8_t { once, each_phase };
 enum class SeparateBuckets : std::uint8_t { reduced, dropped };
 enum class TiedHook : std::uint8_t { per_use, once };
+enum class OverlapProducerWait : std::uint8_t { none, earlier_reductions };
+enum class OverlapBucketIndex : std::uint8_t { alternates, reset, reset_and_waits };
+enum class OverlapLifetime : std::uint8_t { at_once, after_reduction };
+enum class OverlapProducers : std::uint8_t { current_stream, every_stream };
+enum class Stage3Producer : std::uint8_t { default_stream, current_stream };
+enum class OffloadCopyStream : std::uint8_t { reduction, copy };
 enum class Bf16OverflowCheck : std::uint8_t { off, on };
 enum class Bf16OverflowTest : std::uint8_t { never, configured };
 enum class Stage1OverflowAgreement : std::uint8_t { partitioned_only, always };
@@ -99,6 +105,12 @@ struct Behaviour {
   Stage3Predivide stage3_predivide_multiplies;
   Stage3ReducedDtype stage3_reduced_dtype;
   TiedHook tied_hook;
+  OverlapProducerWait overlap_producer_wait;
+  OverlapBucketIndex overlap_bucket_index;
+  OverlapLifetime overlap_lifetime;
+  OverlapProducers overlap_producers;
+  Stage3Producer stage3_producer;
+  OffloadCopyStream offload_copy_stream;
 
   bool operator==(const Behaviour&) const = default;
 };

@@ -9,7 +9,8 @@ DeepSpeedEngine::DeepSpeedEngine(const EngineContext& context)
     : grad_(context.scenario->parameters.size()),
       context_(context),
       has_direct_backwards_(std::any_of(context.timeline->events.begin(), context.timeline->events.end(), [](const Event& e) { return e.direct; })),
-      uses_(context.scenario->parameters.size()) {
+      uses_(context.scenario->parameters.size()),
+      uses_side_stream_(std::any_of(context.scenario->parameters.begin(), context.scenario->parameters.end(), [](const Parameter& p) { return p.on_side_stream; })) {
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     ++uses_[scenario().parameters[p].tied_to.value_or(p)];
     if (scenario().parameters[p].has_gradient()) learned_.push_back(p);
@@ -94,6 +95,7 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
     if (i > 0 && i % in_phase == 0) end_of_phase(w);
     deposit(w, event.ordinal, ready[i], factor);
   }
+  if (uses_side_stream_) join_streams(w);
 
   // D-L10: the end-of-graph callback is queued once for each forward, so that of two direct backwards the second has no epilogue.
   if (event.direct && std::exchange(epilogue_queued_since_forward_, true)) return;
@@ -115,11 +117,33 @@ void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uin
   const std::uint32_t p = scenario().parameters[use].tied_to.value_or(use);
   const bool per_use = behaviour().tied_hook == TiedHook::per_use;
   if (use != p && !per_use) return;
+  if (uses_side_stream_) go_to_stream_of(p, w);
   const bool add = grad_[p].defined();
   if (!add) grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
   w.deposit(grad_[p].slice, backward, p, 0, per_use ? factor / uses_[p] : factor, add);
   hook_follows_ = use != p;
   gradient_ready(w, p);
+}
+
+// Each layer's backward runs on the stream of its forward. A stream that takes over waits for the activations' gradient, not for what the
+// hooks of the layer before did on the other stream.
+void DeepSpeedEngine::go_to_stream_of(std::uint32_t p, ProgramWriter& w) {
+  const Stream its_own = scenario().parameters[p].on_side_stream ? Stream::side : Stream::compute;
+  if (activations_ == no_index) activations_ = w.record();
+  if (its_own != w.stream()) {
+    w.set_stream(its_own);
+    w.wait(activations_);
+  }
+  activations_ = w.record();
+}
+
+// At the end autograd lets the stream that called backward wait for the others.
+void DeepSpeedEngine::join_streams(ProgramWriter& w) {
+  w.set_stream(Stream::side);
+  const std::uint32_t ended = w.record();
+  w.set_stream(Stream::compute);
+  w.wait(ended);
+  activations_ = no_index;
 }
 
 void DeepSpeedEngine::enter_no_sync() {

@@ -61,6 +61,7 @@ class DeepSpeedEngine : public Engine {
   bool decides_on_overflow() const { return !linear() || !context_.timeline->planted.empty(); }
   std::size_t backwards_in_script() const { return context_.timeline->backwards.size(); }
   bool script_has_direct_backwards() const { return has_direct_backwards_; }
+  bool pinned() const { return config().zero.offload_pin_memory; }
   bool averages() const {
     return config().gradient_allreduce_op == AllreduceOp::mean || behaviour().allreduce_op_sum == SumOp::ignored;
   }
@@ -71,6 +72,11 @@ class DeepSpeedEngine : public Engine {
   bool coalescing() const { return coalescing_; }
   // step() is the boundary. Before #8184 the key was not known, and ignored.
   bool unmanaged() const { return !config().managed_gradient_accumulation && behaviour().unmanaged_accumulation != UnmanagedAccumulation::absent; }
+
+  // What was allocated just now is there for the other stream of autograd too.
+  void share_allocation(ProgramWriter& w) {
+    if (uses_side_stream_) activations_ = w.record();
+  }
 
   // Emits a read of a scalar and suspends; on_value(stage, ...) goes on.
   void read(ProgramWriter& w, std::uint32_t stage, Slice scalar);
@@ -91,6 +97,8 @@ class DeepSpeedEngine : public Engine {
   void require_initialised() const;
   void forward(ProgramWriter& w);
   void backward(const Event& event, ProgramWriter& w);
+  void go_to_stream_of(std::uint32_t parameter, ProgramWriter& w);
+  void join_streams(ProgramWriter& w);
   void step(ProgramWriter& w);
   void set_boundary(bool boundary);
   void end_of_phase(ProgramWriter& w);
@@ -106,6 +114,8 @@ class DeepSpeedEngine : public Engine {
   std::vector<std::uint32_t> learned_;
   std::vector<std::uint32_t> uses_;  // by parameter: how often the model uses it, ties counted
   bool hook_follows_ = false;
+  const bool uses_side_stream_;
+  std::uint32_t activations_ = no_index;     // stream event: what the next layer's backward needs is there
   std::uint64_t micro_steps_ = 0;
   std::optional<bool> override_boundary_;
   bool in_no_sync_ = false;                          // or in a coalesced block

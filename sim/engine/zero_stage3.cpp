@@ -96,9 +96,9 @@ void ZeroStage3::gradient_ready(ProgramWriter& w, std::uint32_t p) {
 void ZeroStage3::push(ProgramWriter& w, std::uint32_t p) {
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
   if (bucket_elements_ + numel(p) > bucket_size && bucket_elements_ > 0) reduce_bucket(w);
-  const std::uint32_t produced = w.record();
+  const Stream made_on = behaviour().stage3_producer == Stage3Producer::current_stream ? w.stream() : Stream::compute;
+  if (made_on != reduction_stream()) wait_for(w, made_on);
   OnStream reduction(w, reduction_stream());
-  if (overlap_) w.wait(produced);
   if (contiguous_ && bucket_elements_ + numel(p) <= bucket_size) {
     const Slice in_bucket = bucket_buffer_.part(static_cast<std::uint32_t>(bucket_elements_), numel(p));
     w.copy(in_bucket, grad_[p].slice);
@@ -113,16 +113,33 @@ void ZeroStage3::push(ProgramWriter& w, std::uint32_t p) {
   bucket_elements_ += numel(p);
 }
 
+void ZeroStage3::wait_for(ProgramWriter& w, Stream producer) const {
+  OnStream there(w, producer);
+  const std::uint32_t produced = w.record();
+  w.set_stream(reduction_stream());
+  w.wait(produced);
+}
+
 // ---- one bucket: reduce, cut into partitions, store --------------------------------------------------------------------------------
 
 void ZeroStage3::reduce_bucket(ProgramWriter& w) {
   if (bucket_.empty()) return;
+  limit_reductions_in_flight(w);
   OnStream reduction(w, reduction_stream());
   const bool all_reduces = contiguous_ && bucket_elements_ <= config().zero.reduce_bucket_size && !config().zero.reduce_scatter;
   if (!all_reduces) std::sort(bucket_.begin(), bucket_.end());
   partition_gradients(w, all_reduces ? all_reduce_partitions(w) : reduce_scatter_partitions(w));
   bucket_.clear();
   bucket_elements_ = 0;
+  in_flight_.push_back(w.record());
+}
+
+// The host goes on when all but two are over.
+void ZeroStage3::limit_reductions_in_flight(ProgramWriter& w) {
+  if (in_flight_.size() <= 2) return;
+  OnStream host(w, Stream::host);
+  w.wait(in_flight_.front());
+  in_flight_.pop_front();
 }
 
 // reduce_scatter: false. D-L6: with gradient_predivide_factor == world it divides twice and never multiplies back.
@@ -230,18 +247,18 @@ void ZeroStage3::to_master_gradient(ProgramWriter& w, std::uint32_t p) {
   w.squared_norm(recorded_norms_.part(p, 1), stored);
   norm_recorded_[p] = true;
   for (const SubGroup& group : groups_)
-    if (contains(group.parameters, p)) w.copy(in_group(group, group.master_gradient, p).part(0, stored.numel), stored);
+    if (contains(group.parameters, p)) w.copy_over_the_bus(in_group(group, group.master_gradient, p).part(0, stored.numel), stored, pinned());
   master_current_ = true;
 }
 
 // micro_step_id 0 stores, every later one adds; host partitions are added to on the device.
 void ZeroStage3::store_partition(ProgramWriter& w, Slice target, Slice partition) {
-  if (micro_step_id_ == 0) return w.copy(target, partition);
+  if (micro_step_id_ == 0) return offload_ ? w.copy_over_the_bus(target, partition, pinned()) : w.copy(target, partition);
   if (!offload_) return w.accumulate(target, partition);
   Tensor on_device = tensors_.allocate(w, "grad_buffer on device", acc_dtype_, target.numel);
-  w.copy(on_device.slice, target);
+  w.copy_over_the_bus(on_device.slice, target, pinned());
   w.accumulate(on_device.slice, partition);
-  w.copy(target, on_device.slice);
+  w.copy_over_the_bus(target, on_device.slice, pinned());
   tensors_.drop(w, on_device);
 }
 
@@ -256,15 +273,11 @@ void ZeroStage3::flush_coalesced(ProgramWriter& w) {
 
 void ZeroStage3::partition_epilogue(ProgramWriter& w) {
   reduce_bucket(w);
-  if (overlap_) {
-    std::uint32_t reduced = 0;
-    {
-      OnStream reduction(w, reduction_stream());
-      reduced = w.record();
-    }
-    OnStream host(w, Stream::host);
-    w.wait(reduced);
+  {
+    OnStream reduction(w, reduction_stream());
+    w.host_waits();
   }
+  in_flight_.clear();
   if (!offload_) averaged_state_ = Averaged::set;
   epilogue_ran_ = true;
   partitions_current_ = true;
@@ -290,8 +303,11 @@ void ZeroStage3::model_step(ProgramWriter& w) {
     throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
   }
   if (!config().fp16.enabled) return on_value(overflow_known, 0.0, w);
-  w.fill(overflow_flag_, 0);
-  w.check_finite(overflow_flag_, partitions_);  // all of it, the partitions that this window did not touch included
+  {
+    OnStream owner(w, offload_ ? Stream::host : Stream::compute);
+    w.fill(overflow_flag_, 0);
+    w.check_finite(overflow_flag_, partitions_);  // all of it, the partitions that this window did not touch included
+  }
   w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .input = overflow_flag_, .output = overflow_flag_});
   if (!decides_on_overflow()) return on_value(overflow_known, 0.0, w);
   read(w, overflow_known, overflow_flag_);
@@ -358,14 +374,11 @@ void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
       gradient = flat.slice;
       w.copy(gradient, partitions_.part(group.offset, group.size));
     }
-    if (factor != 1.0) w.multiply(gradient, factor);
-    w.observe(w.view(name, group_pieces(group, gradient)), Role::applied_gradient, 1.0, false);
-    if (offload_) {
-      const std::uint32_t gradients_are_there = w.record();
-      OnStream host(w, Stream::host);
-      w.wait(gradients_are_there);
-      optimizer_.update(w, group.master, gradient, group.offset);
-    } else {
+    if (offload_) w.host_waits();
+    {
+      OnStream owner(w, offload_ ? Stream::host : Stream::compute);
+      if (factor != 1.0) w.multiply(gradient, factor);
+      w.observe(w.view(name, group_pieces(group, gradient)), Role::applied_gradient, 1.0, false);
       optimizer_.update(w, group.master, gradient, group.offset);
     }
     for (std::uint32_t p : group.parameters) w.copy(weights_[p], in_group(group, group.master, p));
@@ -378,6 +391,7 @@ void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
 }
 
 void ZeroStage3::clear_stale(ProgramWriter& w) {
+  OnStream owner(w, offload_ ? Stream::host : Stream::compute);
   w.fill(partitions_, 0.0);
   if (!offload_) return;
   for (const SubGroup& group : groups_) w.fill(group.master_gradient, 0.0);

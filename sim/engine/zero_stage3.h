@@ -1,6 +1,7 @@
 // DeepSpeedZeroOptimizer_Stage3: weights, gradients and optimizer state partitioned parameter by parameter, with and without offload.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -46,6 +47,8 @@ class ZeroStage3 final : public DeepSpeedEngine {
   };
 
   void push(ProgramWriter& w, std::uint32_t parameter);
+  void wait_for(ProgramWriter& w, Stream producer) const;  // the reduction stream does
+  void limit_reductions_in_flight(ProgramWriter& w);
   void reduce_bucket(ProgramWriter& w);
   std::vector<Tensor> all_reduce_partitions(ProgramWriter& w);
   std::vector<Tensor> reduce_scatter_partitions(ProgramWriter& w);
@@ -87,6 +90,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
   std::vector<std::uint32_t> bucket_;  // parameters waiting
   std::vector<Slice> gradient_slice_;  // where each one's gradient lies: in the bucket buffer, or param.grad
   Slice bucket_buffer_;
+  std::deque<std::uint32_t> in_flight_;  // stream events of reductions
 
   Slice partitions_;                 // grad_partitions_flat_buffer: zero at the start, never zeroed again
   bool partitions_current_ = false;  // a backward of this window has been stored

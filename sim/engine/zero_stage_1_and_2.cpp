@@ -1,6 +1,7 @@
 #include "sim/engine/zero_stage_1_and_2.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/engine/clipping.h"
 
@@ -89,6 +90,7 @@ void ZeroStage1And2::setup_buckets(ProgramWriter& w) {
   for (std::uint32_t i = 0; i < (overlap_ ? 2u : 1u); ++i)
     tensors_.give(w, bucket_.buffers[i],
                   tensors_.allocate(w, "ipg_buffer[" + std::to_string(i) + "]", model_dtype_, useful, MemorySpace::device, bucket_size));
+  share_allocation(w);
 }
 
 Tensor& ZeroStage1And2::gradient_attribute(std::uint32_t p) { return uses_grad_accum_ ? grad_accum_[p] : grad_[p]; }
@@ -110,7 +112,10 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
   if (bucket_.elements + numel(p) > bucket_size) {
     reduce_bucket(w);
-    if (contiguous_ && overlap_) bucket_.index = 1 - bucket_.index;
+    if (contiguous_ && overlap_) {
+      if (behaviour().overlap_bucket_index == OverlapBucketIndex::reset_and_waits) wait_for_earlier_reductions(w);
+      bucket_.index = 1 - bucket_.index;
+    }
   }
   require_not_reduced(p);
   // #4084: until then the bucket was filled from param.grad, which is None once it went into param.grad_accum.
@@ -122,6 +127,7 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
   } else if (contiguous_) {
     const Tensor in_bucket = bucket_.buffers[bucket_.index].part(static_cast<std::uint32_t>(bucket_.elements), numel(p));
     w.copy(in_bucket.slice, entry.gradient.slice);
+    bucket_.producers[static_cast<std::size_t>(w.stream())] = true;
     tensors_.share(w, entry.gradient, in_bucket);
     if (!uses_grad_accum_) tensors_.share(w, grad_[p], in_bucket);
   }
@@ -161,6 +167,7 @@ void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
     deferred_.clear();
   }
   if (!offload_) accumulate_owned(w);
+  master_current_ = std::exchange(master_filled_, false);
   for (Tensor& buffer : bucket_.buffers) tensors_.clear(w, buffer);
   tensors_.clear(w, grads_in_partition_);
   ready_for_gradients_ = false;
@@ -201,10 +208,11 @@ void ZeroStage1And2::finalise_unmanaged(ProgramWriter& w) {
   for (const OwnedPart& part : weights_.parts()) {
     if (!host_holds_window_[part.parameter]) continue;
     Tensor on_device = tensors_.allocate(w, "temp_grad_buffer_for_gpu_offload", model_dtype_, numel(part.parameter));
-    w.copy(on_device.slice, accumulated_on_host_[part.parameter].slice);
+    w.copy_over_the_bus(on_device.slice, accumulated_on_host_[part.parameter].slice, pinned());
     to_master_gradient(w, part.parameter, on_device.slice);
     tensors_.drop(w, on_device);
   }
+  master_current_ = std::exchange(master_filled_, false);
 }
 
 void ZeroStage1And2::require_averaged_gradients() const {
@@ -286,9 +294,13 @@ void ZeroStage1And2::finish_step(ProgramWriter& w, std::optional<double> norm) {
   }
   const bool masks = behaviour().norm_masking == NormMasking::where;
   const bool unscales = config().fp16.enabled || behaviour().bf16_unscale_and_clip == Bf16UnscaleAndClip::done;
-  if (const double factor = unscale_and_clip_factor(unscaled_by(), norm, scenario().gradient_clipping(), masks); factor != 1.0 && unscales)
-    w.multiply(gradient, factor);
-  w.observe(w.view("single_partition_of_fp32_groups[0].grad", weights_.partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
+  if (offload_) w.host_waits();
+  {
+    OnStream owner(w, offload_ ? Stream::host : Stream::compute);
+    if (const double factor = unscale_and_clip_factor(unscaled_by(), norm, scenario().gradient_clipping(), masks); factor != 1.0 && unscales)
+      w.multiply(gradient, factor);
+    w.observe(w.view("single_partition_of_fp32_groups[0].grad", weights_.partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
+  }
   weights_.step(w, gradient);
   tensors_.drop(w, flat);
   if (offload_) drop_accumulators(w);
@@ -313,6 +325,7 @@ void ZeroStage1And2::drop_accumulators(ProgramWriter& w) {
   master_current_ = false;
   w.fill(overflow_flag_, 0);
   if (behaviour().stale_clear != StaleClear::zero) return;
+  OnStream by_the_host(w, Stream::host);
   w.fill(master_gradient_, 0.0);
   for (const Tensor& host : accumulated_on_host_)
     if (host.defined()) w.fill(host.slice, 0.0);

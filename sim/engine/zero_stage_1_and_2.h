@@ -49,6 +49,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
     std::uint32_t index = 0;
     std::uint64_t elements = 0;
     std::vector<BucketEntry> entries;
+    std::array<bool, stream_count> producers{};  // streams that copied into it
     bool extra_large = false;  // holds one parameter larger than the bucket, which is reduced where it lies
   };
   // A stretch of a bucket that one rank owns.
@@ -68,6 +69,9 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   // ---- the three reductions
   Slice contiguous_bucket() const;
   void wait_for_producers(ProgramWriter& w);
+  void wait_for_earlier_reductions(ProgramWriter& w) const;
+  void let_go_of_reduced(ProgramWriter& w, BucketEntry& entry, Stream producer);
+  Stream copy_stream(Stream producer) const;
   void average_runs(ProgramWriter& w, Slice bucket);
   void average_whole(ProgramWriter& w, Slice bucket);
   void average_separate(ProgramWriter& w);
@@ -129,6 +133,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
 
   std::vector<Tensor> accumulated_on_host_;  // accumulated_grads_in_cpu, by parameter
   std::vector<bool> host_holds_window_;      // this window stored into it
+  bool master_filled_ = false;               // since the last epilogue
   bool master_current_ = false;              // the last backward was a boundary and filled the master gradient
   std::vector<bool> norm_recorded_;          // norm_for_param_grads, by parameter
   Slice master_gradient_;                    // offload: single_partition_of_fp32_groups[0].grad

@@ -39,13 +39,14 @@ void ZeroStage1And2::to_master_gradient(ProgramWriter& w, std::uint32_t p, Slice
   w.squared_norm(recorded_norms_.part(p, 1), own);
   norm_recorded_[p] = true;
   w.check_finite(overflow_flag_, gradient);
-  w.copy(master_gradient_.part(part.partition_offset, part.numel), own);
-  master_current_ = true;
+  w.copy_over_the_bus(master_gradient_.part(part.partition_offset, part.numel), own, pinned());
+  master_filled_ = true;
 }
 
 void ZeroStage1And2::accumulate_on_host(ProgramWriter& w, std::uint32_t p) {
   Tensor& host = accumulated_on_host_[p];
   if (!host.defined()) {
+    OnStream by_the_host(w, Stream::host);
     host = tensors_.allocate(w, "accumulated_grads_in_cpu[" + parameter_name(p) + "]", model_dtype_, numel(p), MemorySpace::host);
     w.fill(host.slice, 0.0);
   }
@@ -53,7 +54,7 @@ void ZeroStage1And2::accumulate_on_host(ProgramWriter& w, std::uint32_t p) {
   const bool add = micro_step_id_ > 0;
   if (add) {
     Tensor on_device = tensors_.allocate(w, "temp_grad_buffer_for_gpu_offload", model_dtype_, numel(p));
-    w.copy(on_device.slice, host.slice);
+    w.copy_over_the_bus(on_device.slice, host.slice, pinned());
     w.accumulate(gradient, on_device.slice);
     tensors_.drop(w, on_device);
   }
@@ -62,7 +63,7 @@ void ZeroStage1And2::accumulate_on_host(ProgramWriter& w, std::uint32_t p) {
   const bool store = rule == OffloadKeep::counter_only     ? !boundary_mirror()
                      : rule == OffloadKeep::add_else_store ? !add
                                                            : true;
-  if (store) w.copy(host.slice, gradient);
+  if (store) w.copy_over_the_bus(host.slice, gradient, pinned());
   // What a boundary does not store went to the master gradient, and the host keeps a part that nobody reads.
   host_holds_window_[p] = store || (host_holds_window_[p] && !boundary_mirror());
 }

@@ -9,9 +9,10 @@ namespace gradledger {
 
 void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
   if (bucket_.entries.empty()) return;
-  if (overlap_) wait_for_producers(w);
+  const Stream producer = w.stream();
+  if (overlap_ && contiguous_) wait_for_producers(w);
   {
-    OnStream reduction(w, overlap_ ? Stream::communication : Stream::compute);
+    OnStream reduction(w, overlap_ ? Stream::communication : producer);
     if (!contiguous_) {
       average_separate(w);
     } else {
@@ -19,28 +20,22 @@ void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
       if (config().zero.reduce_scatter) average_runs(w, bucket);
       else average_whole(w, bucket);
     }
-    for (BucketEntry& entry : bucket_.entries) {
-      require_not_reduced(entry.parameter);
-      already_reduced_[entry.parameter] = true;
-      // Contiguous, only what the rank owns was copied back into the bucket.
-      if (uses_grad_accum_ && behaviour().stage1_attr_reduction == Stage1AttrReduction::kept && (owns(entry.parameter) || !contiguous_))
-        w.copy(grad_accum_[entry.parameter].slice, entry.gradient.slice);
-      if (partition_gradients_ && !owns(entry.parameter)) {
-        if (overlap_ && !contiguous_) {
-          Tensor later;
-          tensors_.share(w, later, gradient_attribute(entry.parameter));
-          deferred_.push_back(later);
-        }
-        tensors_.clear(w, gradient_attribute(entry.parameter));
-      } else if (contiguous_ && owns(entry.parameter)) {
-        keep(w, entry.parameter);
-      }
-      tensors_.clear(w, entry.gradient);
-    }
+  }
+  OnStream copies(w, copy_stream(producer));
+  for (BucketEntry& entry : bucket_.entries) {
+    require_not_reduced(entry.parameter);
+    already_reduced_[entry.parameter] = true;
+    // Contiguous, only what the rank owns was copied back into the bucket.
+    if (uses_grad_accum_ && behaviour().stage1_attr_reduction == Stage1AttrReduction::kept && (owns(entry.parameter) || !contiguous_))
+      w.copy(grad_accum_[entry.parameter].slice, entry.gradient.slice);
+    if (contiguous_ && owns(entry.parameter)) keep(w, entry.parameter);
+    let_go_of_reduced(w, entry, producer);
   }
   bucket_.entries.clear();
   bucket_.elements = 0;
+  bucket_.producers = {};
   bucket_.extra_large = false;
+  if (behaviour().overlap_bucket_index != OverlapBucketIndex::alternates) bucket_.index = 0;
 }
 
 // What a contiguous bucket reduces: its filled part, or the one parameter that is larger than it.
@@ -56,16 +51,50 @@ Slice ZeroStage1And2::contiguous_bucket() const {
   return bucket_.entries.front().gradient.slice;
 }
 
-// The reduction waits for what filled the bucket; the next producer waits for the reductions before this one.
+// Copies follow the reduction on its stream. On one of their own they would follow nothing.
+Stream ZeroStage1And2::copy_stream(Stream producer) const {
+  if (overlap_) return Stream::communication;
+  return offload_ && behaviour().offload_copy_stream == OffloadCopyStream::copy ? Stream::copy : producer;
+}
+
+// The allocator ties memory to the stream that asked for it. That the reduction still uses it counts only where it was told (#7965).
+void ZeroStage1And2::let_go_of_reduced(ProgramWriter& w, BucketEntry& entry, Stream producer) {
+  OnStream allocator(w, overlap_ && behaviour().overlap_lifetime == OverlapLifetime::after_reduction ? Stream::communication : producer);
+  if (partition_gradients_ && !owns(entry.parameter)) {
+    if (overlap_ && !contiguous_) {
+      Tensor later;
+      tensors_.share(w, later, gradient_attribute(entry.parameter));
+      deferred_.push_back(later);
+    }
+    tensors_.clear(w, gradient_attribute(entry.parameter));
+  }
+  tensors_.clear(w, entry.gradient);
+}
+
+// The reduction waits for what filled the bucket (#8080: whichever streams did); the stream that goes on waits for the reductions before
+// this one (#5606), of which the last but one read the buffer that is filled next.
 void ZeroStage1And2::wait_for_producers(ProgramWriter& w) {
-  const std::uint32_t produced = w.record();
-  std::uint32_t reduced_before = 0;
-  {
-    OnStream communication(w, Stream::communication);
-    reduced_before = w.record();
+  const Stream current = w.stream();
+  const bool every = behaviour().overlap_producers == OverlapProducers::every_stream;
+  for (std::size_t s = 0; s < stream_count; ++s) {
+    const auto producer = static_cast<Stream>(s);
+    if (every && !bucket_.extra_large ? !bucket_.producers[s] : producer != current) continue;
+    w.set_stream(producer);
+    const std::uint32_t produced = w.record();
+    w.set_stream(Stream::communication);
     w.wait(produced);
   }
-  w.wait(reduced_before);
+  w.set_stream(current);
+  if (behaviour().overlap_producer_wait == OverlapProducerWait::earlier_reductions) wait_for_earlier_reductions(w);
+}
+
+void ZeroStage1And2::wait_for_earlier_reductions(ProgramWriter& w) const {
+  std::uint32_t reduced = 0;
+  {
+    OnStream communication(w, Stream::communication);
+    reduced = w.record();
+  }
+  w.wait(reduced);
 }
 
 // Contiguous, reduce_scatter: divided by the world in the model dtype first; then one all_reduce for the bucket, or one reduce for

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/base/hash.h"
+#include "sim/execution/happens_before.h"
 #include "sim/execution/operations.h"
 #include "sim/execution/policy.h"
 #include "sim/execution/rendezvous.h"
@@ -15,7 +16,7 @@ class HostExecutor::Run {
  public:
   Run(HostExecutor& executor, const GradientSource& source, const RunOptions& options, TraceSink& sink, bool replays)
       : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), operations_(source, sink, options.dry), rendezvous_(ranks_, executor.arithmetic_),
-        policy_(options.schedule), replays_(replays) {}
+        policy_(options.schedule), replays_(replays), in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
 
   RunSummary go() {
     for (std::uint16_t r = 0; r < ranks_.size(); ++r) runnable_.push_back(r);
@@ -45,9 +46,7 @@ class HostExecutor::Run {
       // The host goes ahead of the device until something makes it wait.
       while (rank.head[0] == no_index && !rank.emitted_all && !waits_for_value(rank)) emit_next_event(r);
       std::array<std::uint16_t, stream_count> enabled;
-      std::size_t count = 0;
-      for (std::uint16_t s = 0; s < stream_count; ++s)
-        if (ready(rank, static_cast<Stream>(s))) enabled[count++] = s;
+      const std::size_t count = enabled_streams(rank, enabled);
       if (count == 0) {
         if (rank.emitted_all && ran_dry(rank) && !rank.finished) finish(r);
         return;
@@ -59,6 +58,18 @@ class HostExecutor::Run {
       else execute(r, stream);
       hash_.add((std::uint64_t{r} << 48) ^ (static_cast<std::uint64_t>(stream) << 40) ^ (summary_.operations - before));
     }
+  }
+
+  std::size_t enabled_streams(const Rank& rank, std::array<std::uint16_t, stream_count>& enabled) const {
+    std::size_t count = 0;
+    if (in_order_) {
+      const auto next = std::min_element(rank.head.begin(), rank.head.end()) - rank.head.begin();  // no_index is the highest
+      if (ready(rank, static_cast<Stream>(next))) enabled[count++] = static_cast<std::uint16_t>(next);
+      return count;
+    }
+    for (std::uint16_t s = 0; s < stream_count; ++s)
+      if (ready(rank, static_cast<Stream>(s))) enabled[count++] = s;
+    return count;
   }
 
   // Storage and arithmetic, not collectives, stream order or host work.
@@ -75,7 +86,9 @@ class HostExecutor::Run {
       rank.event = op.event;
       rank.head[s] = op.next;
       ++summary_.operations;
+      const bool next_in_order = op.next == head + 1;
       execute_operation(op, head, rank, r);
+      if (in_order_ && !next_in_order) return;
     }
   }
 
@@ -183,7 +196,7 @@ class HostExecutor::Run {
 
   void end_event(Engine& engine, ProgramWriter& writer) {
     if (options_.observe_events) {
-      writer.synchronize();
+      writer.synchronize(true);
       engine.observe(writer);
     }
     writer.end_event();
@@ -283,6 +296,7 @@ class HostExecutor::Run {
   std::uint64_t program_bytes_ = 0;  // likewise, beyond what they had at the start
   bool mismatched_ = false;
   bool replays_ = false;             // complete programs of an earlier run
+  const bool in_order_;
 };
 
 HostExecutor::HostExecutor(const Scenario& scenario, const Timeline& timeline, CollectiveArithmetic arithmetic, EngineFactory factory)
@@ -311,6 +325,9 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
   }
   for (Rank& rank : ranks_) rank.memory.count_only(options.dry);
   RunSummary summary = Run(*this, source, options, sink, replays).go();
+  if (options.check_streams)
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r)
+      for (const RaceRecord& race : stream_races(ranks_[r].program, r)) sink.race(race);
   // Complete programs can run again: nothing in them depended on a value but what is planted in every run alike.
   recorded_ = options.linear && (!options.dry || timeline_.planted.empty()) && std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.emitted_all && rank.finished; });
   recorded_observes_ = options.observe_events;

@@ -11,6 +11,8 @@
 
 namespace gradledger {
 
+inline constexpr std::byte poison{0xFF};  // NaN in every floating type
+
 struct Storage {
   std::vector<std::byte> bytes;  // kept over releases
   RangeSet written;
@@ -40,11 +42,13 @@ class RankMemory {
     return storages_[buffer];
   }
 
-  // Where a slice lies. Precondition: the buffer was allocated at some time, and the slice fits it; released memory is poison.
+  // Where a slice lies. Precondition: it fits its buffer. Memory that was released, or is not allocated yet, is poison.
   std::byte* at(Slice slice, Dtype dtype) {
     Storage& s = storage(slice.buffer);
     const std::size_t width = size_of(dtype);
-    expects((static_cast<std::size_t>(slice.offset) + slice.numel) * width <= s.bytes.size(), "an operation reaches outside its buffer");
+    const std::size_t end = (static_cast<std::size_t>(slice.offset) + slice.numel) * width;
+    expects(!s.live || end <= s.bytes.size(), "an operation reaches outside its buffer");
+    if (end > s.bytes.size()) s.bytes.resize(end, poison);  // streams race, and the allocation is still to come
     return s.bytes.data() + slice.offset * width;
   }
 

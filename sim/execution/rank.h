@@ -18,9 +18,9 @@ struct Rank {
   std::unique_ptr<Engine> engine;
   RankMemory memory;
 
-  std::array<std::uint32_t, stream_count> head{no_index, no_index, no_index, no_index};  // next operation of each stream
-  std::array<bool, stream_count> waits_for_peers{};                                      // its collective was announced
-  std::vector<std::uint8_t> recorded;                                                    // stream events
+  StreamHeads head = no_heads;                       // next operation of each stream
+  std::array<bool, stream_count> waits_for_peers{};  // its collective was announced
+  std::vector<std::uint8_t> recorded;                // stream events
   std::uint32_t next_event = 0;  // of the script, to be emitted
   std::uint32_t event = 0;       // of the last operation that ran
   std::uint32_t operations_at_start = 0;  // of its program, before the first event
@@ -48,7 +48,7 @@ struct Rank {
   }
 
   // Heads that had run dry move on to what was appended since.
-  void see_appended(const std::array<std::uint32_t, stream_count>& last_before) {
+  void see_appended(const StreamHeads& last_before) {
     for (std::size_t s = 0; s < stream_count; ++s)
       if (head[s] == no_index)
         head[s] = last_before[s] == no_index ? program.first[s] : program.ops[last_before[s]].next;

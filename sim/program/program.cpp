@@ -12,8 +12,16 @@ std::string_view name_of(Stream stream) {
     case Stream::compute: return "compute";
     case Stream::communication: return "communication";
     case Stream::copy: return "copy";
+    case Stream::side: return "side";
   }
   return "";
+}
+
+std::string_view name_of(OpKind kind) {
+  constexpr std::array<std::string_view, 21> names{"allocate", "release", "deposit", "fill", "copy", "accumulate", "multiply", "divide", "squared_norm",
+                                                   "square_root", "check_finite", "sgd", "adam", "collective", "record", "wait", "synchronize", "read",
+                                                   "observe", "metric", "end_event"};
+  return names[static_cast<std::size_t>(kind)];
 }
 
 BufferId ProgramWriter::declare(std::string name, Dtype dtype, std::uint64_t numel, MemorySpace space, std::uint64_t declared_numel) {
@@ -65,7 +73,12 @@ std::uint32_t ProgramWriter::record() {
 
 void ProgramWriter::wait(std::uint32_t stream_event) { emit(OpKind::wait).index = stream_event; }
 
-void ProgramWriter::synchronize() { emit_on(Stream::host, OpKind::synchronize); }
+void ProgramWriter::synchronize(bool for_snapshot) { emit_on(Stream::host, OpKind::synchronize).flag = for_snapshot; }
+
+void ProgramWriter::host_waits() {
+  const std::uint32_t reached = record();
+  emit_on(Stream::host, OpKind::wait).index = reached;
+}
 
 void ProgramWriter::deposit(Slice target, std::uint32_t backward, std::uint32_t parameter, std::uint32_t offset, double factor, bool add) {
   Op& op = emit(OpKind::deposit);
@@ -87,6 +100,11 @@ void ProgramWriter::copy(Slice target, Slice source) {
   Op& op = emit(OpKind::copy);
   op.target = target;
   op.source = source;
+}
+
+void ProgramWriter::copy_over_the_bus(Slice target, Slice source, bool pinned) {
+  copy(target, source);
+  if (!pinned) host_waits();
 }
 
 void ProgramWriter::accumulate(Slice target, Slice source) {
@@ -141,8 +159,7 @@ void ProgramWriter::collective(const CollectiveCall& call) {
 }
 
 void ProgramWriter::read(Slice scalar, std::uint32_t stage) {
-  const std::uint32_t reached = record();
-  emit_on(Stream::host, OpKind::wait).index = reached;
+  host_waits();
   Op& op = emit_on(Stream::host, OpKind::read);
   op.source = scalar;
   op.index = stage;

@@ -32,8 +32,9 @@ struct Slice {
 };
 
 // The host enqueues; device streams run what was enqueued, each in order. Host work (CPU optimizer, reading a value) is a stream too.
-enum class Stream : std::uint8_t { host, compute, communication, copy };
-inline constexpr std::size_t stream_count = 4;
+// side: a second stream of autograd, for parameters whose forward did not run on the default stream.
+enum class Stream : std::uint8_t { host, compute, communication, copy, side };
+inline constexpr std::size_t stream_count = 5;
 std::string_view name_of(Stream stream);
 
 enum class OpKind : std::uint8_t {
@@ -60,10 +61,13 @@ enum class OpKind : std::uint8_t {
   end_event,     // the script event is over
 };
 
+std::string_view name_of(OpKind kind);
+
 struct Op {
   OpKind kind = OpKind::fill;
   Stream stream = Stream::host;
-  std::uint8_t flag = 0;          // deposit: 1 accumulate, 0 set; observe: 1 at the end of the event, 0 inside it
+  std::uint8_t flag = 0;          // deposit: 1 accumulate, 0 set; observe: 1 at the end of the event, 0 inside it;
+                                  // synchronize: 1 for a snapshot, which the framework does not wait for
   Role role = Role::scratch;      // observe
   std::uint32_t event = 0;        // script event that it belongs to
   std::uint32_t next = no_index;  // next operation of the same stream
@@ -112,6 +116,10 @@ struct View {
   std::vector<ViewPiece> pieces;
 };
 
+// One operation for each stream, none yet.
+using StreamHeads = std::array<std::uint32_t, stream_count>;
+inline constexpr StreamHeads no_heads{no_index, no_index, no_index, no_index, no_index};
+
 struct Program {
   std::vector<Op> ops;
   std::vector<BufferDeclaration> buffers;
@@ -120,8 +128,8 @@ struct Program {
   std::vector<View> views;
   std::map<std::string, std::vector<ViewId>, std::less<>> views_by_name;
   std::vector<std::string> metrics;
-  std::array<std::uint32_t, stream_count> first{no_index, no_index, no_index, no_index};
-  std::array<std::uint32_t, stream_count> last{no_index, no_index, no_index, no_index};
+  StreamHeads first = no_heads;
+  StreamHeads last = no_heads;
   std::uint32_t stream_events = 0;
   std::vector<std::uint32_t> group_sequences;  // collectives issued so far, by group
 
@@ -161,7 +169,8 @@ class ProgramWriter {
   void set_stream(Stream stream) { stream_ = stream; }
   std::uint32_t record();
   void wait(std::uint32_t stream_event);
-  void synchronize();
+  void synchronize(bool for_snapshot = false);
+  void host_waits();  // for this point of the current stream
 
   // ---- storage
   void allocate(BufferId buffer) { emit(OpKind::allocate).target = whole(buffer); }
@@ -171,6 +180,8 @@ class ProgramWriter {
   void deposit(Slice target, std::uint32_t backward, std::uint32_t parameter, std::uint32_t offset, double factor, bool add);
   void fill(Slice target, double value);
   void copy(Slice target, Slice source);
+  // Between device and host. Asynchronous for the device; the host goes on before it is done only where its memory is pinned.
+  void copy_over_the_bus(Slice target, Slice source, bool pinned);
   void accumulate(Slice target, Slice source);
   void multiply(Slice target, double factor);
   void divide(Slice target, double divisor);

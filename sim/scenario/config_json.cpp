@@ -19,7 +19,7 @@ constexpr const char* inert_zero[] = {"allgather_bucket_size", "allgather_partit
                                       "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save",
                                       "ignore_unused_parameters", "load_from_fp32_weights", "elastic_checkpoint",
                                       "memory_efficient_linear", "zero_hpz_partition_size"};
-constexpr const char* inert_offload[] = {"pin_memory", "buffer_count", "fast_init", "pipeline_read", "pipeline_write", "ratio"};
+constexpr const char* inert_offload[] = {"buffer_count", "fast_init", "pipeline_read", "pipeline_write", "ratio"};
 
 template <class T>
 void take(const json& from, const char* key, T& into) {
@@ -112,6 +112,7 @@ std::optional<InputError> zero_from_json(const json& zero, const std::string& wh
   take(zero, "round_robin_gradients", out.round_robin_gradients);
   if (auto error = take_count(zero, "sub_group_size", out.sub_group_size, where)) return error;
   if (zero.contains("offload_optimizer") && zero["offload_optimizer"]["device"] == "cpu") out.offload_optimizer = OffloadDevice::cpu;
+  if (zero.contains("offload_optimizer")) take(zero["offload_optimizer"], "pin_memory", out.offload_pin_memory);
   return std::nullopt;
 }
 
@@ -192,7 +193,8 @@ ordered_json config_to_json(const DeepSpeedConfig& config) {
   const json inert_zero_part = inert.value("zero_optimization", json::object());
   ordered_json offload = ordered_json::object();
   if (config.offloads_optimizer()) offload["device"] = "cpu";
-  else if (inert_zero_part.contains("offload_optimizer")) offload["device"] = "none";
+  else if (inert_zero_part.contains("offload_optimizer") || config.zero.offload_pin_memory) offload["device"] = "none";
+  if (config.zero.offload_pin_memory) offload["pin_memory"] = true;
   for (const auto& [key, value] : inert_zero_part.items()) {
     if (key != "offload_optimizer") zero[key] = value;
     else

@@ -40,7 +40,7 @@ constexpr std::array<ChangeInfo, 62> all_changes{{
     {Change::pr7302, "#7302", "stage 3 offload: setting a gradient by hand refreshes its recorded norm"},
     {Change::pr6976, "#6976", "stages 1 and 2: an overflow is looked for in bf16 too, where configured"},
     {Change::pr6993, "#6993", "torch.autocast with ZeRO; clearing a bucket starts its buffers from the first again"},
-    {Change::pr7371, "#7371", "stages 1 and 2 with overlap_comm: the host waits for the reduction before a bucket is reused"},
+    {Change::pr7371, "#7371", "stages 1 and 2 with overlap_comm: a bucket waits for every reduction before it is filled"},
     {Change::pr7509, "#7509", "stage 1/2: all_grad_tensors split off averaged_gradients, emptiness still tested on the latter"},
     {Change::pr7515, "#7515", "bf16 with fp32 accumulation at stage 1 is served by FP16_UnfusedOptimizer"},
     {Change::pr7534, "#7534", "stage 3 with autocast: a tied parameter is reduced once instead of once for each use"},

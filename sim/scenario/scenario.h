@@ -22,6 +22,7 @@ struct Parameter {
   std::optional<Predicate> used_by;  // which contributions use it; absent: all
   bool trainable = true;             // false: frozen, no gradient
   std::optional<std::uint32_t> tied_to;  // another use of that parameter, which has the storage and the gradient of both
+  bool on_side_stream = false;       // autograd makes its gradient on a stream that is not the one that calls backward
 
   bool has_gradient() const { return trainable && !tied_to; }
   bool operator==(const Parameter&) const = default;

@@ -110,6 +110,26 @@ struct MismatchRecord {
   std::vector<CollectiveRecord> calls;
 };
 
+// One of two operations that touch the same elements.
+struct RacingOperation {
+  std::string operation;     // "copy", "all_reduce (gradient)"
+  std::string_view stream;
+  std::uint32_t event = 0;   // that it belongs to
+  std::uint32_t number = 0;  // in the rank's program: the order in which the host enqueued
+
+  bool operator==(const RacingOperation&) const = default;
+};
+
+// Two accesses to the same elements, at least one of them a write, which nothing orders: the second's stream does not wait for the
+// first's. Found from the program, whatever the schedule did.
+struct RaceRecord {
+  std::uint32_t rank = 0;
+  std::uint32_t event = 0;  // of the second
+  std::string buffer;
+  std::uint32_t begin = 0, end = 0;  // elements of the buffer
+  RacingOperation first, second;
+};
+
 // A scalar that the framework reports: gradient norm, loss scale, overflow flag, counters.
 struct MetricRecord {
   std::uint32_t rank = 0;

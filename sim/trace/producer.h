@@ -28,6 +28,7 @@ class TraceSink {
   virtual void engine_error(const EngineErrorRecord&) {}
   virtual void deadlock(const DeadlockRecord&) {}
   virtual void mismatch(const MismatchRecord&) {}
+  virtual void race(const RaceRecord&) {}
 };
 
 // The data of a run: what each backward contributes, before any scaling, and what the weights are at the start. Values are fp32 values,
@@ -42,7 +43,8 @@ class GradientSource {
 };
 
 struct Schedule {
-  enum class Policy : std::uint8_t { seeded, round_robin, replay };
+  // in_order: each rank's operations one after the other, as they were enqueued, so that nothing races.
+  enum class Policy : std::uint8_t { seeded, round_robin, replay, in_order };
   Policy policy = Policy::seeded;
   std::uint64_t seed = 0;
   std::vector<std::uint16_t> decisions;  // replay: what was recorded
@@ -56,6 +58,7 @@ struct RunOptions {
   bool linear = false;
   // No storage and no arithmetic: collectives, allocations, events and their order alone reach the sink. Needs `linear`.
   bool dry = false;
+  bool check_streams = false;  // report accesses that no wait orders, after the run
 };
 
 struct RunSummary {

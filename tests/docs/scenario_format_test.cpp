@@ -246,6 +246,9 @@ const LimitRow limit_rows[] = {
     {"loss_scale_steps_max", limits::loss_scale_steps_max, "`loss_scale_window`, `hysteresis`"},
     {"condition_length_max", limits::condition_length_max, "a condition"},
     {"name_length_max", limits::name_length_max, "a name"},
+    {"races_reported_max", limits::races_reported_max, "pairs of racing operations named of a rank"},
+    {"race_schedules_max", limits::race_schedules_max, "schedules tried for one that shows a race"},
+    {"race_operations_max", limits::race_operations_max, "operations of all of these schedules"},
     {"memory_bytes_default", limits::memory_bytes_default, "memory of a judgement, unless `--memory-limit` says otherwise"},
 };
 

@@ -63,6 +63,7 @@ class Keeper final : public TraceSink {
   void engine_error(const EngineErrorRecord& r) override { errors.push_back(r); }
   void deadlock(const DeadlockRecord& r) override { deadlock_record = r; }
   void mismatch(const MismatchRecord& r) override { mismatch_record = r; }
+  void race(const RaceRecord& r) override { races.push_back(r); }
 
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::string>, std::vector<double>> snapshots;
   std::vector<CollectiveRecord> collectives;
@@ -72,6 +73,7 @@ class Keeper final : public TraceSink {
   std::vector<EngineErrorRecord> errors;
   std::optional<DeadlockRecord> deadlock_record;
   std::optional<MismatchRecord> mismatch_record;
+  std::vector<RaceRecord> races;
 };
 
 // Small integers that differ between backward, rank and element.

@@ -22,7 +22,22 @@ ordered_json number_json(double x) {
   return fmt::format("{}", x);
 }
 
-ordered_json finding_json(const Loaded& loaded, const ref::Finding& f) {
+ordered_json operation_json(const RacingOperation& o) { return {{"operation", o.operation}, {"stream", o.stream}, {"event", o.event}, {"number", o.number}}; }
+
+ordered_json race_json(const Loaded& loaded, const Options& options, const ref::Finding& f) {
+  const RaceRecord& r = f.race->record;
+  ordered_json out{{"begin", r.begin}, {"end", r.end}, {"first", operation_json(r.first)}, {"second", operation_json(r.second)}};
+  out["missing_wait"] = {{"stream", r.second.stream}, {"for", r.first.stream}};
+  out["other_pairs"] = f.race->others;
+  out["schedules_tried"] = f.race->schedules_tried;
+  if (const std::string command = race_command(loaded.path, options, f); !command.empty()) {
+    out["schedule_seed"] = *f.race->schedule_seed;
+    out["command"] = command;
+  }
+  return out;
+}
+
+ordered_json finding_json(const Loaded& loaded, const Options& options, const ref::Finding& f) {
   ordered_json out;
   out["class"] = name_of(f.finding);
   out["step"] = f.step;
@@ -54,6 +69,7 @@ ordered_json finding_json(const Loaded& loaded, const ref::Finding& f) {
   }
   if (f.quantity)
     out["quantity"] = {{"name", f.quantity->name}, {"observed", number_json(f.quantity->observed)}, {"due", number_json(f.quantity->due)}, {"bound", number_json(f.quantity->bound)}};
+  if (f.race) out["race"] = race_json(loaded, options, f);
   out["first_event"] = f.first_event;
   out["lost_weight"] = f.lost_weight;
   out["excess_weight"] = f.excess_weight;
@@ -95,7 +111,7 @@ ordered_json json_report(const Loaded& loaded, const Options& options, const ref
   out["seed"] = options.seed;
   out["verdict"] = verdict.clean() ? "clean" : "findings";
   out["findings"] = ordered_json::array();
-  for (const ref::Finding& f : verdict.findings) out["findings"].push_back(finding_json(loaded, f));
+  for (const ref::Finding& f : verdict.findings) out["findings"].push_back(finding_json(loaded, options, f));
   out["ledger"] = ordered_json::array();
   for (const ref::AppliedRow& row : verdict.applied) out["ledger"].push_back(ledger_json(loaded, row));
   for (const auto& [purpose, by_rank] : verdict.facts.collectives) out["collectives_by_rank_and_step"][purpose] = by_rank;

@@ -81,6 +81,7 @@ int run(int argc, char** argv) {
   CLI::Option* accounting = replay_verb->add_flag("--accounting", options.accounting, "Bytes held and sent, by a dry run that judges nothing; also beyond --memory-limit");
   replay_verb->add_option("--trace", options.trace, "Write every record of the primary pass to this file, as JSON lines")->excludes(accounting);
   replay_verb->add_option("--schedule", options.schedule, "seeded, round-robin, or a trace file whose decisions are replayed")->capture_default_str();
+  replay_verb->add_option("--schedule-seed", options.schedule_seed, "Seed of the schedule alone, where it is not --seed")->check(whole_number);
   replay_verb->add_flag("--ledger", options.full_ledger, "Decode the ledger of every step, also where it balances")->excludes(accounting);
   replay_verb->add_flag("--summary", options.summary, "No line for each event and rank; with --accounting, one row a scenario");
 

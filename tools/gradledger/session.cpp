@@ -87,7 +87,7 @@ InputError programs_too_large(const Loaded& loaded, const Options& options) {
 
 Result<Schedule> schedule_from(const Options& options) {
   Schedule schedule;
-  schedule.seed = options.seed;
+  schedule.seed = options.schedule_seed.value_or(options.seed);
   if (options.schedule == "seeded") return schedule;
   if (options.schedule == "round-robin") {
     schedule.policy = Schedule::Policy::round_robin;
@@ -152,10 +152,19 @@ std::string repeat_command(const std::vector<std::filesystem::path>& paths, cons
   out += fmt::format(" --seed {}", options.seed);
   if (options.accounting) out += " --accounting";
   if (options.schedule != "seeded") out += " --schedule " + shell_word(options.schedule);
+  if (options.schedule_seed) out += fmt::format(" --schedule-seed {}", *options.schedule_seed);
   if (options.full_ledger) out += " --ledger";
   if (options.summary) out += " --summary";
   if (options.memory_limit != limits::memory_bytes_default) out += fmt::format(" --memory-limit {}", options.memory_limit);
   return out;
+}
+
+std::string race_command(const std::filesystem::path& path, const Options& options, const ref::Finding& finding) {
+  if (!finding.race || !finding.race->schedule_seed) return "";
+  Options visible = options;
+  visible.schedule = "seeded";
+  visible.schedule_seed = finding.race->schedule_seed;
+  return repeat_command(path, visible);
 }
 
 }  // namespace gradledger::tool

@@ -26,6 +26,7 @@ struct Options {
   bool accounting = false;           // bytes and collectives of a dry run instead of a judgement
   std::string trace;                 // file to write
   std::string schedule = "seeded";   // seeded, round-robin, or a trace file whose decisions are replayed
+  std::optional<std::uint64_t> schedule_seed;  // of the schedule alone
   std::string producer = "host";
   std::string write_page, check_page;  // coverage: files
   std::string as_of = "head";        // of a list
@@ -63,5 +64,8 @@ Accounting account(const Loaded& loaded, const Options& options, TraceSink* watc
 
 // The command that repeats a replay.
 std::string repeat_command(const std::vector<std::filesystem::path>& paths, const Options& options);
+
+// The command that runs the schedule in which a race shows in the values; empty where none was found.
+std::string race_command(const std::filesystem::path& path, const Options& options, const ref::Finding& finding);
 
 }  // namespace gradledger::tool

@@ -150,13 +150,17 @@ std::string step_table(const Loaded& loaded, const Paint& paint, std::uint32_t s
 
 // ---- the verdict ------------------------------------------------------------------------------------------------------------------
 
-std::string finding_lines(const Loaded& loaded, const Paint& paint, const Verdict& verdict) {
+std::string finding_lines(const Loaded& loaded, const Options& options, const Paint& paint, const Verdict& verdict) {
   std::map<ref::FindingClass, std::vector<const Finding*>> by_class;
   for (const Finding& f : verdict.findings) by_class[f.finding].push_back(&f);
   std::string out;
   for (const auto& [kind, all] : by_class) {
     const Finding& first = *all.front();
     out += paint.wrong(first.sentence) + "\n";
+    if (first.race) {
+      if (first.race->others > 0) out += fmt::format("  and {} more pairs of operations in the same window\n", first.race->others);
+      if (const std::string command = race_command(loaded.path, options, first); !command.empty()) out += fmt::format("  values that differ: {}\n", command);
+    }
     if (first.worst) {
       const ref::WorstElement& w = *first.worst;
       out += fmt::format("  worst element: {}[{}] is {:.9g} (0x{:0{}x}), due {:.9g}; {}\n", loaded.scenario.parameters[w.parameter].name, w.element, w.observed,
@@ -179,7 +183,7 @@ std::string verdict_lines(const Loaded& loaded, const Options& options, const Pa
     out += paint.right(fmt::format("clean: every contribution of every rank and micro-batch has its due weight in {} snapshots, and {} values lie within their bounds.",
                                    verdict.ledger.snapshots, verdict.values.elements + verdict.parameters.elements)) + "\n";
   } else {
-    out += finding_lines(loaded, paint, verdict);
+    out += finding_lines(loaded, options, paint, verdict);
   }
   const std::uint64_t inconclusive = verdict.values.inconclusive + verdict.parameters.inconclusive;
   if (inconclusive > 0) out += fmt::format("inconclusive: {} values, whose bound or reference means nothing\n", inconclusive);

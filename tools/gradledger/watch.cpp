@@ -98,6 +98,13 @@ void TraceWriter::mismatch(const MismatchRecord& r) {
   line(json);
 }
 
+void TraceWriter::race(const RaceRecord& r) {
+  ordered_json json{{"record", "race"}, {"event", r.event}, {"rank", r.rank}, {"buffer", r.buffer}, {"begin", r.begin}, {"end", r.end}};
+  for (const auto& [key, o] : {std::pair{"first", &r.first}, std::pair{"second", &r.second}})
+    json[key] = {{"operation", o->operation}, {"stream", o->stream}, {"event", o->event}, {"number", o->number}};
+  line(json);
+}
+
 void TraceWriter::finish(const RunSummary& s) {
   line({{"record", "end"},
         {"completed", s.completed},

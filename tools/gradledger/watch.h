@@ -58,6 +58,7 @@ class TraceWriter final : public TraceSink {
   void engine_error(const EngineErrorRecord& record) override;
   void deadlock(const DeadlockRecord& record) override;
   void mismatch(const MismatchRecord& record) override;
+  void race(const RaceRecord& record) override;
 
  private:
   void line(const nlohmann::ordered_json& json) { out_ << json.dump() << '\n'; }

@@ -4,6 +4,16 @@
 #include <utility>
 
 namespace gradledger {
+namespace {
+
+// D-L12: `factor` is for a gradient that passes one hooked output. Every further one divides once more, and where there is none nothing does.
+double through_hooks(double factor, double each_hook, std::uint32_t hooked_outputs) {
+  if (hooked_outputs == 0) return factor / each_hook;
+  for (std::uint32_t further = 1; further < hooked_outputs; ++further) factor *= each_hook;
+  return factor;
+}
+
+}  // namespace
 
 DeepSpeedEngine::DeepSpeedEngine(const EngineContext& context)
     : grad_(context.scenario->parameters.size()),
@@ -84,6 +94,8 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
   const bool divides = asked && (hooks_scale || !in_no_sync_);
   const double factor = loss_scale() / (divides ? config().gradient_accumulation_steps : 1);
 
+  const double each_hook = hooks_scale && divides ? 1.0 / config().gradient_accumulation_steps : 1;
+
   if (first_of_its_graph || !hooks_scale) {
     backward_prologue(w);
     if (config().zero.stage >= 1) mirror_ = boundary();
@@ -93,7 +105,7 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
   const std::size_t in_phase = (ready.size() + event.phases - 1) / event.phases;
   for (std::size_t i = 0; i < ready.size(); ++i) {
     if (i > 0 && i % in_phase == 0) end_of_phase(w);
-    deposit(w, event.ordinal, ready[i], factor);
+    deposit(w, event.ordinal, ready[i], through_hooks(factor, each_hook, scenario().parameters[ready[i]].hooked_outputs));
   }
   if (uses_side_stream_) join_streams(w);
 

@@ -34,6 +34,7 @@ Result<Parameter> parameter_from_json(const json& entry, const std::string& wher
   parameter.name = entry["name"];
   if (!printable(parameter.name)) return InputError{where + "/name", "holds a control character; expected a name that can be printed"};
   parameter.trainable = entry.value("trainable", true);
+  parameter.hooked_outputs = entry.value("hooked_outputs", 1u);
   parameter.on_side_stream = entry.value("produced_on", "compute") == "side";
   for (const char* key : {"used_by", "trainable"})
     if (entry.contains("tied_to") && entry.contains(key))
@@ -83,6 +84,7 @@ nlohmann::ordered_json parameters_to_json(const std::vector<Parameter>& paramete
   for (const Parameter& p : parameters) {
     nlohmann::ordered_json entry{{"name", p.name}, {"numel", p.numel}};
     if (p.used_by) entry["used_by"] = p.used_by->text();
+    if (p.hooked_outputs != 1) entry["hooked_outputs"] = p.hooked_outputs;
     if (p.on_side_stream) entry["produced_on"] = "side";
     if (!p.trainable) entry["trainable"] = false;
     if (p.tied_to) entry["tied_to"] = parameters[*p.tied_to].name;

@@ -23,6 +23,7 @@ struct Parameter {
   bool trainable = true;             // false: frozen, no gradient
   std::optional<std::uint32_t> tied_to;  // another use of that parameter, which has the storage and the gradient of both
   bool on_side_stream = false;       // autograd makes its gradient on a stream that is not the one that calls backward
+  std::uint32_t hooked_outputs = 1;  // outputs of the module that its gradient passes on the way
 
   bool has_gradient() const { return trainable && !tied_to; }
   bool operator==(const Parameter&) const = default;

@@ -1,4 +1,4 @@
-// The corpus against the catalogue.
+// docs/coverage.md is what the command makes of the corpus, and nothing in it is open.
 #include <set>
 
 #include "ref/finding.h"
@@ -25,6 +25,25 @@ const EntryCoverage& row_of(const std::vector<EntryCoverage>& rows, std::string_
   const auto found = std::find_if(rows.begin(), rows.end(), [&](const EntryCoverage& r) { return r.entry->id == id; });
   expects(found != rows.end(), "an entry of the catalogue");
   return *found;
+}
+
+TEST(coverage_page, is_what_the_command_makes_of_the_corpus) {
+  EXPECT_EQ(text_of(source_folder / "docs/coverage.md"), tool::coverage_page(tool::coverage_of(corpus())))
+      << "gradledger coverage scenarios --write docs/coverage.md";
+}
+
+TEST(coverage_page, has_no_entry_that_is_open) {
+  std::size_t covered = 0;
+  for (const EntryCoverage& row : tool::coverage_of(corpus())) {
+    EXPECT_EQ(row.problem, "") << row.entry->id;
+    covered += !row.clean.empty();
+  }
+  EXPECT_GT(covered, 40u);
+}
+
+TEST(catalogue, names_classes_that_there_are) {
+  for (const Entry& entry : catalogue())
+    for (const std::string_view name : entry.classes) EXPECT_TRUE(name.empty() || ref::finding_class_named(name)) << entry.id << " " << name;
 }
 
 // What opens an entry: a scenario that is not as expected, a class that nothing reports, a twin that is missing, no scenario at all.

@@ -60,7 +60,7 @@ inline json every_key_of_a_configuration() {
     "covers": ["catalogue-1", "live-5b"],
     "twin_of": "its-twin",
     "world_size": 4,
-    "parameters": [{"name": "w/0~x", "numel": 30}, {"name": "w1", "numel": 0, "used_by": "micro_batch < 2 and rank != 1"}, {"name": "w2", "numel": 13, "used_by": "micro_batch == last"},
+    "parameters": [{"name": "w/0~x", "numel": 30}, {"name": "w1", "numel": 0, "used_by": "micro_batch < 2 and rank != 1", "hooked_outputs": 2}, {"name": "w2", "numel": 13, "used_by": "micro_batch == last"},
                    {"name": "frozen", "numel": 5, "trainable": false}, {"name": "again", "numel": 30, "tied_to": "w/0~x"}],
     "model_dtype": "bf16",
     "engine": {

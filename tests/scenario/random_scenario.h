@@ -27,8 +27,8 @@ class RandomScenario {
     if (coin()) out_.twin_of = word();
     out_.world_size = 1 + below(5);
     for (std::uint32_t i = 0, n = 1 + below(4); i < n; ++i)
-      out_.parameters.push_back({"p" + std::to_string(i) + name(), below(6) + (i == 0), coin() ? condition() : std::nullopt, i == 0 || coin(), {}});
-    if (coin()) out_.parameters.push_back({"tied" + name(), out_.parameters[0].numel, {}, true, 0});
+      out_.parameters.push_back({.name = "p" + std::to_string(i) + name(), .numel = below(6) + (i == 0), .used_by = coin() ? condition() : std::nullopt, .trainable = i == 0 || coin(), .hooked_outputs = below(5)});
+    if (coin()) out_.parameters.push_back({.name = "tied" + name(), .numel = out_.parameters[0].numel, .tied_to = 0});
     engine();
     gradients();
     if (coin()) out_.contract.window = Window::every_step_call;

@@ -4,13 +4,14 @@
 #include <cmath>
 
 #include "ref/dtype_facts.h"
+#include "sim/scenario/layout.h"
 
 namespace gradledger::ref {
 
 double local_weight(const Scenario& scenario) { return 1.0 / scenario.divisor(); }
 
 double averaged_weight(const Scenario& scenario) {
-  return local_weight(scenario) / (scenario.contract.average_over_world ? scenario.world_size : 1);
+  return local_weight(scenario) / (scenario.contract.average_over_world ? averaging_divisor(scenario) : 1);
 }
 
 // Reads one column off the snapshots of a pass.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ref/dtype_facts.h"
+#include "sim/scenario/layout.h"
 
 namespace gradledger::ref {
 namespace {
@@ -36,7 +37,7 @@ Model::Model(const Scenario& scenario, const Timeline& timeline, const GradientS
   factor_error_ = exact_factor ? 0 : facts_of(Dtype::float32).unit_roundoff();
   const bool exact_average = power_of_two(scenario.world_size) && power_of_two(config.gradient_predivide_factor);
   average_roundings_ = exact_average ? 0 : 3;  // two factors, one of them rounded itself
-  world_divisor_ = scenario.contract.average_over_world ? scenario.world_size : 1;
+  world_divisor_ = scenario.contract.average_over_world ? averaging_divisor(scenario) : 1;
 }
 
 std::uint32_t Model::window(std::uint32_t event, bool at_end) const {

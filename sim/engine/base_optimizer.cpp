@@ -53,12 +53,12 @@ void initialise_weights(ProgramWriter& w, Slice weights, std::uint32_t parameter
 }
 
 FlatWeights::FlatWeights(const Scenario& scenario, std::uint32_t rank, std::string master_name)
-    : rank_(rank),
-      world_(scenario.world_size),
+    : peers_(data_parallel_group(scenario, rank)),
+      rank_(peers_.index_of(rank)),
       model_dtype_(scenario.model_dtype),
       parameters_(scenario.parameters),
-      layout_(scenario, scenario.engine.config.zero.round_robin_gradients),
-      parts_(layout_.parts(rank)),
+      layout_(scenario, scenario.engine.config.zero.round_robin_gradients, rank),
+      parts_(layout_.parts(rank_)),
       master_name_(std::move(master_name)),
       optimizer_(scenario.engine.optimizer, scenario.engine.config.offloads_optimizer()) {}
 
@@ -88,13 +88,13 @@ void FlatWeights::step(ProgramWriter& w, Slice gradient) {
   }
   const Slice own = weights_.part(rank_ * layout_.partition(), layout_.partition());
   w.copy(own, master_);
-  if (world_ > 1)
-    w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .input = own, .output = weights_});
+  if (peers_.size() > 1)
+    w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .group = peers_.id, .input = own, .output = weights_});
 }
 
 void FlatWeights::observe(ProgramWriter& w) const {
   for (std::uint32_t p = 0; p < parameters_.size(); ++p) {
-    if (!parameters_[p].has_gradient()) continue;
+    if (!layout_.contains(p)) continue;
     const Slice slice = weights_.part(layout_.offset(p), parameters_[p].numel);
     w.observe(w.view(parameters_[p].name, {ViewPiece{slice, static_cast<std::int32_t>(p), 0}}), Role::parameter, 1.0, true);
   }

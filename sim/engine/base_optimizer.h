@@ -51,7 +51,8 @@ class FlatWeights {
   std::vector<ViewPiece> partition_pieces(Slice slice) const;
 
  private:
-  std::uint32_t rank_, world_;
+  ProcessGroup peers_;
+  std::uint32_t rank_;  // its number among them
   Dtype model_dtype_;
   std::vector<Parameter> parameters_;
   FlatPartition layout_;

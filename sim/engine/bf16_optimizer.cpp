@@ -30,7 +30,7 @@ void Bf16Optimizer::initialise(ProgramWriter& w) {
 Slice Bf16Optimizer::high_precision(std::uint32_t p) const { return gradients_.part(weights_.layout().offset(p), numel(p)); }
 
 Slice Bf16Optimizer::own_partition() const {
-  return gradients_.part(rank() * weights_.layout().partition(), weights_.layout().partition());
+  return gradients_.part(index_in_peers() * weights_.layout().partition(), weights_.layout().partition());
 }
 
 // ---- backward ---------------------------------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ void Bf16Optimizer::backward_epilogue(ProgramWriter& w) {
 // every rank then holds the whole average. The engine decides whether the last micro-batch is in it by then (#7985).
 void Bf16Optimizer::reduce_gradients(ProgramWriter& w) {
   if (behaviour().bf16_reduced_buffer == Bf16ReducedBuffer::param_grad) return reduce_last_micro_batch(w);
-  fallback_all_reduce(w, tensors_, config(), averages(), world(), scenario().communication_dtype(), {gradients_});
+  fallback_all_reduce(w, tensors_, config(), averages(), fallback_divisor(), scenario().communication_dtype(), {gradients_}, peers().id);
   holds_ = Holds::reduced;
 }
 

@@ -65,15 +65,22 @@ void DataParallel::gradient_ready(ProgramWriter&, std::uint32_t) {
 
 // At a boundary: missing gradients become zeros, so that ranks stay aligned; then the buffered all-reduce, in place.
 void DataParallel::reduce_gradients(ProgramWriter& w) {
-  std::vector<Slice> gradients;
+  std::vector<Slice> gradients, of_experts;
   for (std::uint32_t p : learned()) {
     if (!grad_[p].defined()) {
       grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
       w.fill(grad_[p].slice, 0.0);
     }
-    if (numel(p) > 0) gradients.push_back(grad_[p].slice);
+    if (numel(p) > 0) (scenario().parameters[p].expert ? of_experts : gradients).push_back(grad_[p].slice);
   }
-  fallback_all_reduce(w, tensors_, config(), averages(), world(), scenario().communication_dtype(), gradients);
+  const Dtype wire = scenario().communication_dtype();
+  fallback_all_reduce(w, tensors_, config(), averages(), fallback_divisor(), wire, gradients, peers().id);
+  if (!of_experts.empty()) {
+    const ProcessGroup replicas = expert_data_parallel_group(scenario(), rank());
+    // #5259: before it the sum over an expert's ranks was averaged over them, though each has the tokens of all.
+    const bool of_replicas = behaviour().expert_divisor == ExpertDivisor::expert_data_parallel;
+    fallback_all_reduce(w, tensors_, config(), averages(), of_replicas ? replicas.size() : fallback_divisor(), wire, of_experts, replicas.id);
+  }
   holds_ = Holds::reduced;
 }
 

@@ -1,6 +1,7 @@
 #include "sim/engine/deepspeed_engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace gradledger {
@@ -18,12 +19,13 @@ double through_hooks(double factor, double each_hook, std::uint32_t hooked_outpu
 DeepSpeedEngine::DeepSpeedEngine(const EngineContext& context)
     : grad_(context.scenario->parameters.size()),
       context_(context),
+      peers_(data_parallel_group(scenario(), rank())),
       has_direct_backwards_(std::any_of(context.timeline->events.begin(), context.timeline->events.end(), [](const Event& e) { return e.direct; })),
       uses_(context.scenario->parameters.size()),
       uses_side_stream_(std::any_of(context.scenario->parameters.begin(), context.scenario->parameters.end(), [](const Parameter& p) { return p.on_side_stream; })) {
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     ++uses_[scenario().parameters[p].tied_to.value_or(p)];
-    if (scenario().parameters[p].has_gradient()) learned_.push_back(p);
+    if (scenario().parameters[p].has_gradient() && holds(scenario(), rank(), p)) learned_.push_back(p);
   }
 }
 
@@ -65,6 +67,18 @@ bool DeepSpeedEngine::boundary() const {
   return (micro_steps_ + 1) % config().gradient_accumulation_steps == 0;
 }
 
+// #1264: before it the pipeline engine kept its boundary to itself.
+bool DeepSpeedEngine::boundary_for_optimizer() const {
+  return boundary() || (scenario().engine.pipeline_stages > 1 && behaviour().pipeline_boundary == PipelineBoundary::kept_back);
+}
+
+// #8154: from #7665 to it the output hook of every stage divided, and a gradient passes those of all later stages.
+double DeepSpeedEngine::pipeline_factor() const {
+  if (behaviour().pipeline_scale == PipelineScale::once) return 1.0;
+  const std::uint32_t later = scenario().engine.pipeline_stages - 1 - stage_of(scenario(), rank());
+  return std::pow(config().gradient_accumulation_steps, -static_cast<double>(later));
+}
+
 void DeepSpeedEngine::set_boundary(bool boundary) {
   if (unmanaged() && behaviour().unmanaged_override == UnmanagedOverride::refused)
     throw FrameworkError{"AssertionError", "set_gradient_accumulation_boundary() is refused: accumulation is not managed"};
@@ -92,13 +106,13 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
   if (!event.direct) scale_wrt_gas_ = event.scale_wrt_gas;
   const bool asked = scale_wrt_gas_ || (hooks_scale && behaviour().scale_wrt_gas_in_hook == ScaleWrtGas::ignored);
   const bool divides = asked && (hooks_scale || !in_no_sync_);
-  const double factor = loss_scale() / (divides ? config().gradient_accumulation_steps : 1);
+  const double factor = pipeline_factor() * loss_scale() / (divides ? config().gradient_accumulation_steps : 1);
 
   const double each_hook = hooks_scale && divides ? 1.0 / config().gradient_accumulation_steps : 1;
 
   if (first_of_its_graph || !hooks_scale) {
     backward_prologue(w);
-    if (config().zero.stage >= 1) mirror_ = boundary();
+    if (config().zero.stage >= 1) mirror_ = boundary_for_optimizer();
   }
 
   const std::vector<std::uint32_t> ready = context_.timeline->ready_order(scenario(), event.ordinal, rank());
@@ -117,7 +131,7 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
       accumulates_in_epilogue() && behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce;
   if (epilogue_first) backward_epilogue(w);
   if (!in_no_sync_) {
-    mirror_ = boundary();
+    mirror_ = boundary_for_optimizer();
     if (reduces_every_backward() || boundary()) reduce_gradients(w);
   }
   if (!epilogue_first) backward_epilogue(w);

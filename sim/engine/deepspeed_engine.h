@@ -8,6 +8,7 @@
 
 #include "sim/engine/engine.h"
 #include "sim/engine/tensors.h"
+#include "sim/scenario/layout.h"
 
 namespace gradledger {
 
@@ -52,6 +53,14 @@ class DeepSpeedEngine : public Engine {
   std::uint32_t parameter_count() const { return static_cast<std::uint32_t>(context_.scenario->parameters.size()); }
   std::uint32_t numel(std::uint32_t parameter) const { return context_.scenario->parameters[parameter].numel; }
   const std::string& parameter_name(std::uint32_t parameter) const { return context_.scenario->parameters[parameter].name; }
+  // The ranks that this one averages gradients with, and what their sum is divided by.
+  const ProcessGroup& peers() const { return peers_; }
+  std::uint32_t index_in_peers() const { return peers_.index_of(rank()); }
+  double average_over() const { return averaging_divisor(scenario()); }
+  // #5555: before it the buffered all-reduce counted every rank of a sequence.
+  double fallback_divisor() const {
+    return behaviour().sequence_divisor == SequenceDivisor::all_ranks ? peers_.size() : average_over();
+  }
   // The parameters that have a gradient on this rank, in the order of the model.
   const std::vector<std::uint32_t>& learned() const { return learned_; }
   // Whether another hook of the same parameter follows in this backward.
@@ -107,10 +116,13 @@ class DeepSpeedEngine : public Engine {
   void enter_coalescing();
   void exit_coalescing(ProgramWriter& w);
   void raise(const Event& event, ProgramWriter& w);
+  bool boundary_for_optimizer() const;
+  double pipeline_factor() const;
   void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, double factor);
 
   EngineContext context_;
   bool has_direct_backwards_ = false;
+  ProcessGroup peers_;
   std::vector<std::uint32_t> learned_;
   std::vector<std::uint32_t> uses_;  // by parameter: how often the model uses it, ties counted
   bool hook_follows_ = false;

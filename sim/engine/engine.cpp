@@ -1,5 +1,6 @@
 #include "sim/engine/engine.h"
 
+#include <algorithm>
 #include <array>
 
 #include "sim/base/limits.h"
@@ -71,6 +72,12 @@ std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour)
                       "a whole bucket is reduced here (switch stage12_bucket_payload); expected at most " + std::to_string(limits::whole_bucket_numel_max)};
   if (stage == 0 && config.offloads_optimizer())
     return InputError{"/engine/config/zero_optimization/offload_optimizer", "has no effect at stage 0; expected a stage from 1 to 3"};
+  const bool experts = std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.expert.has_value(); });
+  if (stage == 3 && s.engine.pipeline_stages > 1) return InputError{"/engine/pipeline_stages", "do not go with stage 3; expected 1"};
+  const bool divided = experts && s.engine.expert_parallel_size > 1;
+  if (stage > 0 && divided) return InputError{"/engine/expert_parallel_size", "is modelled at stage 0 alone; expected 1 with experts at stages 1 to 3"};
+  if (s.gradient_clipping() > 0 && stage < 2 && (divided || s.engine.pipeline_stages > 1))
+    return refused("/gradient_clipping", "norms across experts and pipeline stages are not modelled at stages 0 and 1; expected 0");
   return std::nullopt;
 }
 

@@ -12,8 +12,8 @@ inline constexpr std::uint64_t fallback_pack_elements = 500'000'000;
 
 // Packs tensors of one dtype until the pack exceeds the limit; each pack is flattened, cast to the communication dtype, all-reduced with
 // the pre- or postscale factors around it, cast back and copied back.
-inline void fallback_all_reduce(ProgramWriter& w, TensorTable& tensors, const DeepSpeedConfig& config, bool averages, std::uint32_t world,
-                                Dtype communication_dtype, const std::vector<Slice>& gradients) {
+inline void fallback_all_reduce(ProgramWriter& w, TensorTable& tensors, const DeepSpeedConfig& config, bool averages, double divisor,
+                                Dtype communication_dtype, const std::vector<Slice>& gradients, std::uint32_t group) {
   std::size_t first = 0;
   while (first < gradients.size()) {
     std::size_t last = first;
@@ -34,17 +34,17 @@ inline void fallback_all_reduce(ProgramWriter& w, TensorTable& tensors, const De
       wire = cast.slice;
       w.copy(wire, flat.slice);
     }
-    const CollectiveCall call{.kind = CollectiveKind::all_reduce, .input = wire, .output = wire};
+    const CollectiveCall call{.kind = CollectiveKind::all_reduce, .group = group, .input = wire, .output = wire};
     const double predivide = config.gradient_predivide_factor;
     if (!averages) {
       w.collective(call);
     } else if (config.prescale_gradients) {
-      w.multiply(wire, 1.0 / world);
+      w.multiply(wire, 1.0 / divisor);
       w.collective(call);
     } else {
       if (predivide != 1.0) w.multiply(wire, 1.0 / predivide);
       w.collective(call);
-      if (predivide != world) w.multiply(wire, predivide / world);
+      if (predivide != divisor) w.multiply(wire, predivide / divisor);
     }
     if (cast.defined()) w.copy(flat.slice, wire);
     at = 0;

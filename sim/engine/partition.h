@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/scenario/layout.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger {
@@ -17,13 +18,14 @@ struct OwnedPart {
   std::uint32_t numel = 0;
 };
 
-// Parameters that have a gradient, laid end to end in `order`, padded with zeros to a multiple of 2 x world; rank r owns [r x partition, (r+1) x partition).
+// A rank's parameters that have a gradient, laid end to end in `order`, padded with zeros to a multiple of twice its data-parallel group;
+// member r of that group owns [r x partition, (r+1) x partition).
 class FlatPartition {
  public:
-  FlatPartition(const Scenario& scenario, bool round_robin) : world_(scenario.world_size) {
+  FlatPartition(const Scenario& scenario, bool round_robin, std::uint32_t of_rank = 0) : world_(data_parallel_group(scenario, of_rank).size()) {
     std::vector<std::uint32_t> members;
     for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p)
-      if (scenario.parameters[p].has_gradient()) members.push_back(p);
+      if (scenario.parameters[p].has_gradient() && holds(scenario, of_rank, p)) members.push_back(p);
     if (round_robin) {
       for (std::uint32_t rank = 0; rank < world_; ++rank)
         for (std::size_t i = rank; i < members.size(); i += world_) order_.push_back(members[i]);
@@ -37,7 +39,8 @@ class FlatPartition {
     }
     const std::uint32_t grain = 2 * world_;
     partition_ = (numel_ + grain - 1) / grain * grain / world_;
-    for (const Parameter& p : scenario.parameters) sizes_.push_back(p.has_gradient() ? p.numel : 0);
+    sizes_.resize(scenario.parameters.size());
+    for (std::uint32_t p : order_) sizes_[p] = scenario.parameters[p].numel;
   }
 
   std::uint32_t numel() const { return numel_; }                   // without padding
@@ -46,6 +49,7 @@ class FlatPartition {
   std::uint32_t offset(std::uint32_t parameter) const { return offset_[parameter]; }
   const std::vector<std::uint32_t>& order() const { return order_; }
 
+  bool contains(std::uint32_t parameter) const { return std::find(order_.begin(), order_.end(), parameter) != order_.end(); }
   bool owns(std::uint32_t rank, std::uint32_t parameter) const { return owned(rank, parameter).numel > 0; }
 
   // numel is 0 where they do not meet.

@@ -148,9 +148,9 @@ std::vector<Tensor> ZeroStage3::all_reduce_partitions(ProgramWriter& w) {
   const double factor = config().gradient_predivide_factor;
   const bool postscale = !config().prescale_gradients;
   if (postscale && factor != 1.0) w.divide(bucket, factor);
-  w.divide(bucket, world());
+  w.divide(bucket, average_over());
   w.collective({.kind = CollectiveKind::all_reduce, .input = bucket, .output = bucket});
-  if (postscale && factor != world() && factor != 1.0) w.multiply(bucket, factor);
+  if (postscale && factor != average_over() && factor != 1.0) w.multiply(bucket, factor);
   std::vector<Tensor> partitions;
   std::uint32_t at = 0;
   for (std::uint32_t p : bucket_) {

@@ -108,9 +108,10 @@ Tensor ZeroStage1And2::gradient_for_reduction(ProgramWriter& w, std::uint32_t p)
 }
 
 void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
-  if (numel(p) == 0) return;
+  if (numel(p) == 0) return require_owner(p);
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
   if (bucket_.elements + numel(p) > bucket_size) {
+    if (bucket_.entries.empty() && behaviour().empty_bucket == EmptyBucket::reduced) reduce_nothing(w);
     reduce_bucket(w);
     if (contiguous_ && overlap_) {
       if (behaviour().overlap_bucket_index == OverlapBucketIndex::reset_and_waits) wait_for_earlier_reductions(w);
@@ -135,6 +136,13 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
   bucket_.entries.push_back(entry);
 }
 
+// #8280: before it the owner of an empty parameter behind all others was looked up past the last partition.
+void ZeroStage1And2::require_owner(std::uint32_t p) const {
+  if (behaviour().empty_parameter == EmptyParameter::looked_up && config().zero.reduce_scatter && contiguous_ &&
+      weights_.layout().offset(p) >= weights_.layout().padded())
+    throw FrameworkError{"IndexError", "list index out of range"};
+}
+
 void ZeroStage1And2::require_not_reduced(std::uint32_t p) const {
   if (already_reduced_[p])
     throw FrameworkError{"AssertionError", "The parameter " + parameter_name(p) + " has already been reduced; its gradient was computed twice"};
@@ -144,8 +152,11 @@ void ZeroStage1And2::require_not_reduced(std::uint32_t p) const {
 
 void ZeroStage1And2::reduce_gradients(ProgramWriter& w) {
   if (!partition_gradients_ && !overlap_)
-    for (std::uint32_t p : learned())
+    for (std::uint32_t p : learned()) {
       if (gradient_attribute(p).defined()) push(w, p);
+      else if (behaviour().stage1_missing_gradient == Stage1Missing::pushed)
+        throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'numel'"};
+    }
   partition_epilogue(w);
 }
 
@@ -227,7 +238,8 @@ void ZeroStage1And2::model_step(ProgramWriter& w) {
   if (!checks_overflow_) return on_value(overflow_known, 0.0, w);
   if (!offload_) {
     w.fill(overflow_flag_, 0);
-    for (const Tensor& gradient : averaged_) w.check_finite(overflow_flag_, gradient.slice);
+    for (const Tensor& gradient : averaged_)
+      if (gradient.defined()) w.check_finite(overflow_flag_, gradient.slice);
   }
   // #7580: before it stage 1 kept each rank's own flag.
   if (partition_gradients_ || behaviour().stage1_overflow_agreement == Stage1OverflowAgreement::always)
@@ -262,10 +274,13 @@ void ZeroStage1And2::on_value(std::uint32_t stage, double value, ProgramWriter& 
 void ZeroStage1And2::emit_norm(ProgramWriter& w) {
   w.fill(norm_squared_, 0.0);
   if (offload_) {
-    for (const OwnedPart& part : weights_.parts())
+    for (const OwnedPart& part : weights_.parts()) {
       if (norm_recorded_[part.parameter]) w.accumulate(norm_squared_, recorded_norms_.part(part.parameter, 1));
+      else if (behaviour().unused_norm == UnusedNorm::required) throw FrameworkError{"KeyError", std::to_string(part.parameter)};
+    }
   } else {
-    for (const Tensor& gradient : averaged_) w.squared_norm(norm_squared_, gradient.slice);
+    for (const Tensor& gradient : averaged_)
+      if (gradient.defined()) w.squared_norm(norm_squared_, gradient.slice);
   }
   w.copy(norm_, norm_squared_);
   w.collective({.purpose = Purpose::norm, .input = norm_, .output = norm_});
@@ -286,8 +301,12 @@ void ZeroStage1And2::finish_step(ProgramWriter& w, std::optional<double> norm) {
     for (Tensor& grad : grad_) tensors_.clear(w, grad);
     flat = tensors_.allocate(w, "single_partition_of_fp32_groups[0].grad", Dtype::float32, weights_.layout().partition());
     gradient = flat.slice;
-    for (std::size_t i = 0; i < averaged_.size(); ++i)
-      w.copy(gradient.part(weights_.parts()[i].partition_offset, averaged_[i].numel()), averaged_[i].slice);
+    std::uint32_t at = 0;
+    for (const Tensor& part : averaged_) {
+      if (!part.defined()) continue;
+      w.copy(gradient.part(at, part.numel()), part.slice);
+      at += part.numel();
+    }
     if (averaged_padding_.defined())
       w.copy(gradient.part(gradient.numel - averaged_padding_.numel(), averaged_padding_.numel()), averaged_padding_.slice);
     drop_accumulators(w);
@@ -360,6 +379,7 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
   if (all_grad_tensors_) {
     const Role role = averaged_state_ == Averaged::set || unreduced_ ? Role::scratch : Role::reduced_accumulator;
     for (std::size_t i = 0; i < all_grad_tensors_->size(); ++i) {
+      if (!(*all_grad_tensors_)[i].defined()) continue;
       const std::uint32_t p = weights_.parts()[i].parameter;
       w.observe(w.view("all_grad_tensors[0][" + parameter_name(p) + "]", owned_piece(p, (*all_grad_tensors_)[i].slice)), role, scale, true);
     }
@@ -378,7 +398,7 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
 void ZeroStage1And2::observe_averaged(ProgramWriter& w) {
   std::vector<ViewPiece> pieces;
   for (std::size_t i = 0; i < averaged_.size(); ++i)
-    pieces.push_back({averaged_[i].slice, static_cast<std::int32_t>(weights_.parts()[i].parameter), weights_.parts()[i].parameter_offset});
+    if (averaged_[i].defined()) pieces.push_back({averaged_[i].slice, static_cast<std::int32_t>(weights_.parts()[i].parameter), weights_.parts()[i].parameter_offset});
   if (averaged_padding_.defined()) pieces.push_back({averaged_padding_.slice, -1, 0});
   w.observe(w.view("averaged_gradients[0]", std::move(pieces)), averaged_current_ ? Role::reduced_accumulator : Role::scratch,
             scaler_.scale(), true);

@@ -64,6 +64,8 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   Tensor& gradient_attribute(std::uint32_t parameter);
   void push(ProgramWriter& w, std::uint32_t parameter);
   void require_not_reduced(std::uint32_t parameter) const;
+  void require_owner(std::uint32_t parameter) const;
+  void reduce_nothing(ProgramWriter& w);
   void reduce_bucket(ProgramWriter& w);
 
   // ---- the three reductions
@@ -95,7 +97,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   void finish_step(ProgramWriter& w, std::optional<double> norm);
   void emit_norm(ProgramWriter& w);
 
-  OwnedPart owned(std::uint32_t parameter) const { return weights_.layout().owned(rank(), parameter); }
+  OwnedPart owned(std::uint32_t parameter) const { return weights_.layout().owned(index_in_peers(), parameter); }
   bool owns(std::uint32_t parameter) const { return owned(parameter).numel > 0; }
   void observe_averaged(ProgramWriter& w);
   std::vector<ViewPiece> owned_piece(std::uint32_t parameter, Slice whole) const;

@@ -80,7 +80,7 @@ void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
         w.copy(cast.slice, gradient.slice);
         tensors_.give(w, gradient, cast);
       }
-    } else {
+    } else if (behaviour().missing_gradient == MissingGradient::zeros) {  // #545: before it the parameter was skipped, and what follows it moved up
       gradient = tensors_.allocate(w, "zeros[" + parameter_name(part.parameter) + "]", acc_dtype_, numel(part.parameter));
       w.fill(gradient.slice, 0.0);
     }
@@ -88,6 +88,9 @@ void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
   }
   const auto add_into = [&](std::vector<Tensor>& list) {
     for (std::size_t i = 0; i < list.size(); ++i) {
+      if (list[i].defined() != fresh[i].defined())
+        throw FrameworkError{"RuntimeError", "The sizes of the accumulated and of the new gradients do not fit each other"};
+      if (!fresh[i].defined()) continue;
       w.accumulate(list[i].slice, fresh[i].slice);
       tensors_.drop(w, fresh[i]);
     }
@@ -99,6 +102,9 @@ void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
     } else {
       for (std::size_t i = 0; i < averaged_.size(); ++i) {
         const OwnedPart& part = weights_.parts()[i];
+        if (averaged_[i].defined() != fresh[i].defined())
+          throw FrameworkError{"RuntimeError", "The sizes of the accumulated and of the new gradients do not fit each other"};
+        if (!fresh[i].defined()) continue;
         w.accumulate(averaged_[i].slice, fresh[i].slice.part(part.parameter_offset, part.numel));
         tensors_.drop(w, fresh[i]);
       }
@@ -127,9 +133,10 @@ void ZeroStage1And2::take_averaged_gradients(ProgramWriter& w) {
   std::uint32_t end = 0;
   for (std::size_t i = 0; i < averaged_.size(); ++i) {
     const OwnedPart& part = weights_.parts()[i];
+    if (!(*all_grad_tensors_)[i].defined()) continue;
     tensors_.share(w, averaged_[i], (*all_grad_tensors_)[i].part(part.parameter_offset, part.numel));
     tensors_.clear(w, (*all_grad_tensors_)[i]);
-    end = part.partition_offset + part.numel;
+    end += part.numel;
   }
   if (const std::uint32_t padding = weights_.layout().partition() - end; padding > 0) {
     tensors_.give(w, averaged_padding_, tensors_.allocate(w, "averaged_gradients.padding", acc_dtype_, padding));

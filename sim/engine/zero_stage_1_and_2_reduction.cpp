@@ -38,6 +38,13 @@ void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
   if (behaviour().overlap_bucket_index != OverlapBucketIndex::alternates) bucket_.index = 0;
 }
 
+// #5868: before it a parameter larger than the bucket made the empty bucket before it be all-reduced.
+void ZeroStage1And2::reduce_nothing(ProgramWriter& w) {
+  if (!contiguous_ || config().zero.reduce_scatter) return;
+  const Slice nothing = bucket_.buffers[bucket_.index].slice.part(0, 0);
+  w.collective({.kind = CollectiveKind::all_reduce, .group = peers().id, .input = nothing, .output = nothing});
+}
+
 // What a contiguous bucket reduces: its filled part, or the one parameter that is larger than it.
 Slice ZeroStage1And2::contiguous_bucket() const {
   const Slice buffer = bucket_.buffers[bucket_.index].slice;
@@ -100,7 +107,11 @@ void ZeroStage1And2::wait_for_earlier_reductions(ProgramWriter& w) const {
 // Contiguous, reduce_scatter: divided by the world in the model dtype first; then one all_reduce for the bucket, or one reduce for
 // each owner. Only an owner copies its stretches back, so what a rank does not own stays at local / world.
 void ZeroStage1And2::average_runs(ProgramWriter& w, Slice bucket) {
-  if (averages()) w.divide(bucket, world());
+  if (averages()) w.divide(bucket, average_over());
+  // #4957: an expert's gradient was divided when its group was chosen, and once more with the bucket.
+  for (const BucketEntry& entry : bucket_.entries)
+    if (averages() && scenario().parameters[entry.parameter].expert && behaviour().expert_average == ExpertAverage::twice)
+      w.divide(entry.gradient.slice, average_over());
   const std::vector<Run> runs = owner_runs(bucket);
   if (config().zero.use_multi_rank_bucket_allreduce) return reduce_flattened(w, runs, std::nullopt);
   std::vector<std::uint32_t> owners;
@@ -118,7 +129,7 @@ std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(Slice bucket) const 
   std::vector<Run> runs;
   std::uint32_t at = 0;
   for (const BucketEntry& entry : bucket_.entries) {
-    for (std::uint32_t owner = 0; owner < world(); ++owner) {
+    for (std::uint32_t owner = 0; owner < peers().size(); ++owner) {
       const std::uint32_t count = weights_.layout().owned(owner, entry.parameter).numel;
       if (count == 0) continue;
       if (!runs.empty() && runs.back().owner == owner) runs.back().slice.numel += count;
@@ -164,11 +175,11 @@ void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& 
       wire = cast.slice;
       w.copy(wire, data);
     }
-    w.collective({.kind = root ? CollectiveKind::reduce : CollectiveKind::all_reduce, .root = root.value_or(0), .input = wire, .output = wire});
-    if (cast.defined() && (!root || *root == rank())) w.copy(data, wire);
+    w.collective({.kind = root ? CollectiveKind::reduce : CollectiveKind::all_reduce, .group = peers().id, .root = root ? peers().ranks[*root] : 0, .input = wire, .output = wire});
+    if (cast.defined() && (!root || *root == index_in_peers())) w.copy(data, wire);
     for (std::uint32_t at = 0; !one_run && first < last; ++first) {
       const Run& run = runs[first];
-      if (run.owner == rank()) w.copy(run.slice, data.part(at, run.slice.numel));
+      if (run.owner == index_in_peers()) w.copy(run.slice, data.part(at, run.slice.numel));
       at += run.slice.numel;
     }
     first = last;
@@ -186,17 +197,17 @@ void ZeroStage1And2::average_whole(ProgramWriter& w, Slice bucket) {
     wire = cast.slice;
     w.copy(wire, bucket);
   }
-  const CollectiveCall call{.kind = CollectiveKind::all_reduce, .input = wire, .output = wire};
+  const CollectiveCall call{.kind = CollectiveKind::all_reduce, .group = peers().id, .input = wire, .output = wire};
   const double factor = config().gradient_predivide_factor;
   if (!averages()) {
     w.collective(call);
   } else if (config().prescale_gradients) {
-    w.divide(wire, world());
+    w.divide(wire, average_over());
     w.collective(call);
   } else {
     if (factor != 1.0) w.multiply(wire, 1.0 / factor);
     w.collective(call);
-    if (factor != world()) w.multiply(wire, factor / world());
+    if (factor != average_over()) w.multiply(wire, factor / average_over());
   }
   if (cast.defined()) w.copy(bucket, wire);
   tensors_.drop(w, cast);
@@ -224,8 +235,8 @@ void ZeroStage1And2::average_separate(ProgramWriter& w) {
     wire = cast.slice;
     w.copy(wire, flat.slice);
   }
-  if (averages()) w.divide(wire, world());
-  w.collective({.kind = CollectiveKind::all_reduce, .input = wire, .output = wire});
+  if (averages()) w.divide(wire, average_over());
+  w.collective({.kind = CollectiveKind::all_reduce, .group = peers().id, .input = wire, .output = wire});
   if (cast.defined()) w.copy(flat.slice, wire);
   at = 0;
   for (const BucketEntry& entry : bucket_.entries) {

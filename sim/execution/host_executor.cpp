@@ -8,6 +8,7 @@
 #include "sim/execution/operations.h"
 #include "sim/execution/policy.h"
 #include "sim/execution/rendezvous.h"
+#include "sim/scenario/layout.h"
 
 namespace gradledger {
 
@@ -15,8 +16,8 @@ namespace gradledger {
 class HostExecutor::Run {
  public:
   Run(HostExecutor& executor, const GradientSource& source, const RunOptions& options, TraceSink& sink, bool replays)
-      : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), operations_(source, sink, options.dry), rendezvous_(ranks_, executor.arithmetic_),
-        policy_(options.schedule), replays_(replays), in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
+      : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), operations_(source, sink, options.dry),
+        rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_), policy_(options.schedule), replays_(replays), in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
 
   RunSummary go() {
     for (std::uint16_t r = 0; r < ranks_.size(); ++r) runnable_.push_back(r);
@@ -227,7 +228,8 @@ class HostExecutor::Run {
     if (!complete) return;
     if (const char* what = rendezvous_.misfit(*complete)) return report_mismatch(*complete, what);
     if (!options_.dry) rendezvous_.perform(*complete);
-    for (std::uint16_t peer = 0; peer < ranks_.size(); ++peer) {
+    for (std::uint32_t member : rendezvous_.members(*complete)) {
+      const auto peer = static_cast<std::uint16_t>(member);
       const auto s = static_cast<std::size_t>(complete->rank[peer].stream);
       ranks_[peer].waits_for_peers[s] = false;
       ranks_[peer].head[s] = ranks_[peer].program.ops[ranks_[peer].head[s]].next;
@@ -246,7 +248,8 @@ class HostExecutor::Run {
   void report_mismatch(const Meeting& meeting, const char* what) {
     mismatched_ = true;
     MismatchRecord record{what, {}};
-    for (std::uint16_t r = 0; r < ranks_.size(); ++r) record.calls.push_back(rendezvous_.record_of(r, meeting.rank[r].call, meeting.rank[r].event));
+    for (std::uint32_t r : rendezvous_.members(meeting))
+      record.calls.push_back(rendezvous_.record_of(static_cast<std::uint16_t>(r), meeting.rank[r].call, meeting.rank[r].event));
     sink_.mismatch(record);
   }
 

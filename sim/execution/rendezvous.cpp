@@ -4,9 +4,19 @@
 #include <utility>
 
 namespace gradledger {
+namespace {
+
+// Roots are ranks of the world. Where the collective has none, the first member stands for it.
+std::uint32_t root_index(const std::vector<std::uint32_t>& group, std::uint32_t root) {
+  const auto at = std::lower_bound(group.begin(), group.end(), root);
+  return at != group.end() && *at == root ? static_cast<std::uint32_t>(at - group.begin()) : 0;
+}
+
+}  // namespace
 
 std::optional<Meeting> Rendezvous::arrive(std::uint16_t r, Stream stream, const Op& op) {
   const CollectiveCall& call = ranks_[r].program.collectives[op.index];
+  expects(call.group < groups_.size() && std::binary_search(groups_[call.group].begin(), groups_[call.group].end(), r), "a rank calls a collective of a group that it is no member of");
   auto meeting = std::find_if(meetings_.begin(), meetings_.end(), [&](const Meeting& m) { return m.group == call.group && m.sequence == call.sequence; });
   if (meeting == meetings_.end()) {
     meetings_.push_back(spare_.empty() ? Meeting{} : std::move(spare_.back()));
@@ -18,7 +28,7 @@ std::optional<Meeting> Rendezvous::arrive(std::uint16_t r, Stream stream, const 
     meeting->rank.assign(ranks_.size(), Arrival{});
   }
   meeting->rank[r] = {op.index, op.event, stream};
-  if (++meeting->arrived < ranks_.size()) return std::nullopt;
+  if (++meeting->arrived < groups_[call.group].size()) return std::nullopt;
   std::optional<Meeting> complete = std::move(*meeting);
   meetings_.erase(meeting);
   return complete;
@@ -36,11 +46,13 @@ std::optional<CollectiveRecord> Rendezvous::awaited_by(std::uint16_t r) const {
 }
 
 const char* Rendezvous::misfit(const Meeting& meeting) const {
-  const CollectiveCall& first = call_of(meeting, 0);
-  for (std::uint16_t r = 1; r < ranks_.size(); ++r) {
+  const auto one = static_cast<std::uint16_t>(members(meeting).front());
+  const CollectiveCall& first = call_of(meeting, one);
+  for (std::uint32_t member : members(meeting)) {
+    const auto r = static_cast<std::uint16_t>(member);
     const CollectiveCall& other = call_of(meeting, r);
     if (other.kind != first.kind) return "kind";
-    if (dtype_of(r, other.input) != dtype_of(0, first.input)) return "dtype";
+    if (dtype_of(r, other.input) != dtype_of(one, first.input)) return "dtype";
     if (other.input.numel != first.input.numel) return "size";
     if (other.op != first.op) return "operator";
     if (other.root != first.root) return "root";
@@ -49,23 +61,27 @@ const char* Rendezvous::misfit(const Meeting& meeting) const {
 }
 
 void Rendezvous::perform(const Meeting& meeting) {
-  const CollectiveCall& first = call_of(meeting, 0);
-  const Dtype dtype = dtype_of(0, first.input);
+  const std::vector<std::uint32_t>& group = members(meeting);
+  const auto one = static_cast<std::uint16_t>(group.front());
+  const CollectiveCall& first = call_of(meeting, one);
+  const Dtype dtype = dtype_of(one, first.input);
   buffers_.clear();
   bool all_written = true;
-  for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
+  for (std::uint32_t member : group) {
+    const auto r = static_cast<std::uint16_t>(member);
     const CollectiveCall& call = call_of(meeting, r);
     buffers_.push_back({ranks_[r].memory.at(call.input, dtype), ranks_[r].memory.at(call.output, dtype)});
     all_written = all_written && ranks_[r].memory.storage(call.input.buffer).holds(call.input);
   }
   RangeSet written;
   if (!all_written) written = written_after(meeting, first);
-  run_collective(first.kind, first.op, dtype, first.input.numel, first.root, arithmetic_, buffers_);
-  for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
+  run_collective(first.kind, first.op, dtype, first.input.numel, root_index(group, first.root), arithmetic_, buffers_);
+  for (std::uint32_t index = 0; index < group.size(); ++index) {
+    const auto r = static_cast<std::uint16_t>(group[index]);
     const CollectiveCall& call = call_of(meeting, r);
     if (call.kind == CollectiveKind::reduce && call.root != r) continue;
     if (all_written) ranks_[r].memory.storage(call.output.buffer).written.add({call.output.offset, call.output.offset + call.output.numel});
-    else mark_written(r, call, written);
+    else mark_written(r, index, call, written);
   }
 }
 
@@ -74,11 +90,13 @@ RangeSet Rendezvous::written_after(const Meeting& meeting, const CollectiveCall&
   RangeSet whole;
   const bool gathers = first.kind == CollectiveKind::all_gather;
   const std::uint32_t numel = first.input.numel;
-  whole.add({0, gathers ? numel * static_cast<std::uint32_t>(ranks_.size()) : numel});
-  for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
+  const std::vector<std::uint32_t>& group = members(meeting);
+  whole.add({0, gathers ? numel * static_cast<std::uint32_t>(group.size()) : numel});
+  for (std::uint32_t index = 0; index < group.size(); ++index) {
+    const auto r = static_cast<std::uint16_t>(group[index]);
     if (first.kind == CollectiveKind::broadcast && r != first.root) continue;
     const Slice input = call_of(meeting, r).input;
-    const std::uint32_t base = gathers ? r * numel : 0;
+    const std::uint32_t base = gathers ? index * numel : 0;
     const Storage& storage = ranks_[r].memory.storage(input.buffer);
     for (std::uint32_t at = input.offset; at < input.offset + numel;) {
       const auto gap = storage.live ? storage.written.first_gap({at, input.offset + numel}) : std::optional<Range>({at, input.offset + numel});
@@ -90,8 +108,8 @@ RangeSet Rendezvous::written_after(const Meeting& meeting, const CollectiveCall&
   return whole;
 }
 
-void Rendezvous::mark_written(std::uint16_t r, const CollectiveCall& call, const RangeSet& whole) {
-  const std::uint32_t base = call.kind == CollectiveKind::reduce_scatter ? r * call.output.numel : 0;
+void Rendezvous::mark_written(std::uint16_t r, std::uint32_t index, const CollectiveCall& call, const RangeSet& whole) {
+  const std::uint32_t base = call.kind == CollectiveKind::reduce_scatter ? index * call.output.numel : 0;
   RangeSet& written = ranks_[r].memory.storage(call.output.buffer).written;
   written.remove({call.output.offset, call.output.offset + call.output.numel});
   for (const Range& range : whole.ranges()) {

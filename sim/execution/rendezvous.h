@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "sim/base/ranges.h"
@@ -28,9 +29,14 @@ struct Meeting {
 
 class Rendezvous {
  public:
-  Rendezvous(std::vector<Rank>& ranks, CollectiveArithmetic arithmetic) : ranks_(ranks), arithmetic_(arithmetic) {}
+  // groups: members by id, sorted.
+  Rendezvous(std::vector<Rank>& ranks, std::vector<std::vector<std::uint32_t>> groups, CollectiveArithmetic arithmetic)
+      : ranks_(ranks), groups_(std::move(groups)), arithmetic_(arithmetic) {}
 
-  // The meeting once its last rank is there; nothing before.
+  // Who meets there.
+  const std::vector<std::uint32_t>& members(const Meeting& meeting) const { return groups_[meeting.group]; }
+
+  // The meeting once the last member of its group is there; nothing before. Precondition: the rank is a member.
   std::optional<Meeting> arrive(std::uint16_t rank, Stream stream, const Op& op);
 
   // What the ranks' calls differ in: "kind", "dtype", "size", "operator" or "root"; null if in nothing.
@@ -51,9 +57,10 @@ class Rendezvous {
   const CollectiveCall& call_of(const Meeting& meeting, std::uint16_t rank) const { return ranks_[rank].program.collectives[meeting.rank[rank].call]; }
   Dtype dtype_of(std::uint16_t rank, Slice slice) const { return ranks_[rank].program.buffers[slice.buffer].dtype; }
   RangeSet written_after(const Meeting& meeting, const CollectiveCall& first);
-  void mark_written(std::uint16_t rank, const CollectiveCall& call, const RangeSet& whole);
+  void mark_written(std::uint16_t rank, std::uint32_t index, const CollectiveCall& call, const RangeSet& whole);
 
   std::vector<Rank>& ranks_;
+  std::vector<std::vector<std::uint32_t>> groups_;
   CollectiveArithmetic arithmetic_;
   std::vector<Meeting> meetings_;  // in the order in which their first rank came
   std::vector<Meeting> spare_;

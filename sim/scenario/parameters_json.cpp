@@ -26,6 +26,8 @@ std::optional<InputError> tie(const json& entry, const std::string& where, std::
     return InputError{where + "/numel", "is " + std::to_string(parameters[i].numel) + ", but " + json(name).dump() + " has " +
                                             std::to_string(shared.numel) + " elements; expected the same"};
   parameters[i].tied_to = root->second;
+  parameters[i].expert = shared.expert;
+  parameters[i].pipeline_stage = shared.pipeline_stage;
   return std::nullopt;
 }
 
@@ -36,7 +38,9 @@ Result<Parameter> parameter_from_json(const json& entry, const std::string& wher
   parameter.trainable = entry.value("trainable", true);
   parameter.hooked_outputs = entry.value("hooked_outputs", 1u);
   parameter.on_side_stream = entry.value("produced_on", "compute") == "side";
-  for (const char* key : {"used_by", "trainable"})
+  parameter.pipeline_stage = entry.value("pipeline_stage", 0u);
+  if (entry.contains("expert")) parameter.expert = entry["expert"];
+  for (const char* key : {"used_by", "trainable", "expert", "pipeline_stage"})
     if (entry.contains("tied_to") && entry.contains(key))
       return InputError{where + "/" + key, "goes with the parameter that this one is tied to; expected it there"};
   if (!entry.contains("used_by")) return parameter;
@@ -88,6 +92,8 @@ nlohmann::ordered_json parameters_to_json(const std::vector<Parameter>& paramete
     if (p.on_side_stream) entry["produced_on"] = "side";
     if (!p.trainable) entry["trainable"] = false;
     if (p.tied_to) entry["tied_to"] = parameters[*p.tied_to].name;
+    if (p.expert && !p.tied_to) entry["expert"] = *p.expert;
+    if (p.pipeline_stage != 0 && !p.tied_to) entry["pipeline_stage"] = p.pipeline_stage;
     out.push_back(std::move(entry));
   }
   return out;

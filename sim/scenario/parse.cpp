@@ -10,6 +10,7 @@
 #include "sim/scenario/config_json.h"
 #include "sim/scenario/gradients_json.h"
 #include "sim/scenario/json_reader.h"
+#include "sim/scenario/layout.h"
 #include "sim/scenario/parameters_json.h"
 #include "sim/scenario/schema.h"
 #include "sim/scenario/timeline.h"
@@ -82,6 +83,10 @@ class Reader {
       return InputError{"/engine/optimizer", "is given, and so is /engine/config/optimizer; expected one of the two"};
     if (in_config) out_.engine.optimizer = optimizer_from_json(engine["config"]["optimizer"]);
     else if (engine.contains("optimizer")) out_.engine.optimizer = optimizer_from_json(engine["optimizer"]);
+    out_.engine.expert_parallel_size = engine.value("expert_parallel_size", 1u);
+    out_.engine.sequence_parallel_size = engine.value("sequence_parallel_size", 1u);
+    out_.engine.pipeline_stages = engine.value("pipeline_stages", 1u);
+    if (Problem problem = layout_problem(out_)) return problem;
     return settle_model_dtype();
   }
 

@@ -25,6 +25,9 @@ struct Parameter {
   bool on_side_stream = false;       // autograd makes its gradient on a stream that is not the one that calls backward
   std::uint32_t hooked_outputs = 1;  // outputs of the module that its gradient passes on the way
 
+  std::optional<std::uint32_t> expert;   // number of the expert that it belongs to
+  std::uint32_t pipeline_stage = 0;
+
   bool has_gradient() const { return trainable && !tied_to; }
   bool operator==(const Parameter&) const = default;
 };
@@ -55,6 +58,9 @@ struct EngineConfig {
   AsOf as_of;
   DeepSpeedConfig config;
   OptimizerConfig optimizer;
+  std::uint32_t expert_parallel_size = 1;
+  std::uint32_t sequence_parallel_size = 1;
+  std::uint32_t pipeline_stages = 1;
 
   bool operator==(const EngineConfig&) const = default;
 };

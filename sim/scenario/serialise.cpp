@@ -78,6 +78,9 @@ ordered_json engine_to_json(const EngineConfig& engine) {
   }
   out["config"] = config_to_json(engine.config);
   out["optimizer"] = optimizer_to_json(engine.optimizer);
+  if (engine.expert_parallel_size != 1) out["expert_parallel_size"] = engine.expert_parallel_size;
+  if (engine.sequence_parallel_size != 1) out["sequence_parallel_size"] = engine.sequence_parallel_size;
+  if (engine.pipeline_stages != 1) out["pipeline_stages"] = engine.pipeline_stages;
   return out;
 }
 

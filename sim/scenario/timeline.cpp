@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/base/limits.h"
+#include "sim/scenario/layout.h"
 
 namespace gradledger {
 
@@ -319,7 +320,7 @@ Contribution Timeline::contribution(std::uint32_t backward, std::uint32_t rank) 
 
 bool Timeline::used(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
   const Backward& b = backwards[backward];
-  if (b.micro_batch[rank] == no_contribution || !scenario.parameters[parameter].has_gradient()) return false;
+  if (b.micro_batch[rank] == no_contribution || !scenario.parameters[parameter].has_gradient() || !holds(scenario, rank, parameter)) return false;
   if (!b.uses.empty()) return std::find(b.uses.begin(), b.uses.end(), parameter) != b.uses.end();
   const Parameter& p = scenario.parameters[parameter];
   return !p.used_by || p.used_by->holds(contribution(backward, rank), micro_batches[b.step][rank]);

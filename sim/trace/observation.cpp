@@ -42,6 +42,7 @@ std::string CollectiveRecord::text() const {
   if (reduces) out += " " + std::string(name_of(op));
   out += " of " + std::to_string(numel) + " " + std::string(name_of(dtype));
   if (kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast) out += " with root " + std::to_string(root);
+  if (group != 0) out += " in group " + std::to_string(group);
   return out + " (" + std::string(name_of(purpose)) + ")";
 }
 

@@ -58,6 +58,43 @@ TEST(collective_matching, a_rank_that_never_comes_is_a_deadlock_that_names_who_w
   EXPECT_FALSE(ranks[1].collective.has_value());
 }
 
+// Stages of a pipeline: ranks 0 and 1 are group 1, ranks 2 and 3 group 2.
+TEST(process_groups, meet_without_the_ranks_outside_and_gather_in_the_order_of_their_members) {
+  Hooks hooks;
+  hooks.handle = [](std::uint32_t rank, const Event&, ProgramWriter& w) {
+    if (rank < 2) return;
+    const Filled one = filled(w, "one", rank, 4), both = filled(w, "both", 0.0, 8), sum = filled(w, "sum", 10.0 * rank, 4);
+    w.collective({.kind = CollectiveKind::all_gather, .group = 2, .input = one.slice, .output = both.slice});
+    w.collective({.kind = CollectiveKind::reduce, .group = 2, .root = 3, .input = sum.slice, .output = sum.slice});
+    for (const Filled& x : {both, sum}) w.observe(x.view, Role::scratch, 1.0, true);
+  };
+  const ScriptedRun run = run_scripted(4, hooks, {}, {step()}, 2);
+  EXPECT_TRUE(run.summary.completed);
+  EXPECT_EQ(run.seen.snapshots.at({2, 0, "both"}), (std::vector<double>{2, 2, 2, 2, 3, 3, 3, 3}));
+  EXPECT_EQ(run.seen.snapshots.at({3, 0, "sum"}), (std::vector<double>{50, 50, 50, 50}));
+  EXPECT_EQ(run.seen.snapshots.at({2, 0, "sum"}), (std::vector<double>{20, 20, 20, 20}));
+}
+
+TEST(process_groups, report_who_misses_and_what_differs_in_the_group_alone) {
+  Hooks hooks;
+  const auto with = [&](std::uint32_t small, bool all_come) {
+    hooks.handle = [=](std::uint32_t rank, const Event&, ProgramWriter& w) {
+      if (rank < 2 || (rank == 2 && !all_come)) return;
+      const Filled x = filled(w, "x", 1.0, rank == 2 ? small : 8);
+      w.collective({.kind = CollectiveKind::all_reduce, .group = 2, .input = x.slice, .output = x.slice});
+    };
+    return run_scripted(4, hooks, {}, {step()}, 2);
+  };
+  const ScriptedRun differs = with(4, true), waits = with(8, false);
+  ASSERT_TRUE(differs.seen.mismatch_record.has_value());
+  ASSERT_EQ(differs.seen.mismatch_record->calls.size(), 2u);
+  EXPECT_EQ(differs.seen.mismatch_record->calls[0].rank, 2u);
+  EXPECT_NE(differs.seen.mismatch_record->calls[1].text().find("in group 2"), std::string::npos);
+  ASSERT_TRUE(waits.seen.deadlock_record.has_value());
+  EXPECT_TRUE(waits.seen.deadlock_record->ranks[3].collective.has_value());
+  EXPECT_FALSE(waits.seen.deadlock_record->ranks[0].collective.has_value());
+}
+
 TEST(collective_matching, collectives_issued_in_opposite_order_are_a_mismatch) {
   Hooks hooks;
   hooks.handle = [](std::uint32_t rank, const Event&, ProgramWriter& w) {

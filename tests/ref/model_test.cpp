@@ -52,6 +52,27 @@ TEST(model, answers_for_the_old_window_inside_a_step_and_for_the_new_one_after_i
   EXPECT_EQ(by_hand.reduced(3), (Values{(3 + 13) / 4.0, (103 + 113) / 4.0}));
 }
 
+// Expert 1 lives on rank 1 of 2 alone, and its gradient has the tokens of both.
+TEST(model, divides_an_expert_by_all_ranks_and_sums_over_those_that_hold_it) {
+  Scenario s = base_scenario(2, {1, 1}, Dtype::float32);
+  s.contract.divide_by = 1;
+  s.script = {backward(1)};
+  s.parameters[1].expert = 1;
+  s.engine.expert_parallel_size = 2;
+  EXPECT_EQ(ByHand(s).reduced(0), (Values{(1 + 11) / 2.0, 11 / 2.0}));
+}
+
+TEST(model, averages_within_a_pipeline_stage_and_counts_a_sequence_once) {
+  Scenario s = base_scenario(4, {1, 1}, Dtype::float32);
+  s.contract.divide_by = 1;
+  s.script = {backward(1)};
+  s.parameters[1].pipeline_stage = 1;
+  s.engine.pipeline_stages = 2;
+  EXPECT_EQ(ByHand(s).reduced(0), (Values{(1 + 11) / 2.0, (21 + 31) / 2.0}));
+  s.engine.sequence_parallel_size = 2;
+  EXPECT_EQ(ByHand(s).reduced(0), (Values{1 + 11, 21 + 31}));
+}
+
 TEST(model, has_nothing_for_frozen_parameters) {
   Scenario s = base_scenario(2, {2, 2}, Dtype::float32);
   s.contract.divide_by = 2;

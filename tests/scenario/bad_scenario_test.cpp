@@ -77,6 +77,14 @@ TEST(bad_parameters, frozen_or_tied_in_ways_that_cannot_be_are_refused) {
   expect_refused(used, "/script/0/backward/uses", "names \"v\", which has no gradient of its own");
 }
 
+TEST(bad_layouts, that_do_not_divide_the_world_or_leave_a_rank_empty_are_refused) {
+  expect_refused(small_document_with("/engine/pipeline_stages", 3), "/engine/pipeline_stages", "is 3, which does not divide world_size, 2");
+  expect_refused(small_document_with("/engine/sequence_parallel_size", 4), "/engine/sequence_parallel_size", "is 4, which does not divide the ranks of a pipeline stage, 2");
+  expect_refused(small_document_with("/engine/expert_parallel_size", 4), "/engine/expert_parallel_size", "is 4, which does not divide");
+  expect_refused(small_document_with("/engine/pipeline_stages", 2), "/parameters", "leave rank 1 without an element that is trainable");
+  expect_refused(small_document_with("/parameters/1/pipeline_stage", 1), "/parameters/1/pipeline_stage", "is 1; expected a stage below /engine/pipeline_stages, 1");
+}
+
 TEST(bad_order, of_no_rank_or_no_parameter_is_refused) {
   expect_refused(small_document_with("/script/0/backward/order", {{"2", {"w"}}}), "/script/0/backward/order", "has the key \"2\"; expected ranks from 0 to 1");
   expect_refused(small_document_with("/script/0/backward/order", {{"01", {"w"}}}), "/script/0/backward/order", "has the key \"01\"");

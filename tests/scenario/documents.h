@@ -61,10 +61,10 @@ inline json every_key_of_a_configuration() {
     "twin_of": "its-twin",
     "world_size": 4,
     "parameters": [{"name": "w/0~x", "numel": 30}, {"name": "w1", "numel": 0, "used_by": "micro_batch < 2 and rank != 1", "hooked_outputs": 2}, {"name": "w2", "numel": 13, "used_by": "micro_batch == last"},
-                   {"name": "frozen", "numel": 5, "trainable": false}, {"name": "again", "numel": 30, "tied_to": "w/0~x"}],
+                   {"name": "frozen", "numel": 5, "trainable": false, "expert": 1}, {"name": "later", "numel": 3, "pipeline_stage": 1}, {"name": "again", "numel": 30, "tied_to": "w/0~x"}],
     "model_dtype": "bf16",
     "engine": {
-      "framework": "deepspeed",
+      "framework": "deepspeed", "expert_parallel_size": 2, "sequence_parallel_size": 2, "pipeline_stages": 2,
       "as_of": {"base": "0.18.9", "offload_keep": "gate_ga", "scale_site": "output_hook"},
       "config": {
         "train_batch_size": 48, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 4, "managed_gradient_accumulation": true,

@@ -27,8 +27,14 @@ class RandomScenario {
     if (coin()) out_.twin_of = word();
     out_.world_size = 1 + below(5);
     for (std::uint32_t i = 0, n = 1 + below(4); i < n; ++i)
-      out_.parameters.push_back({.name = "p" + std::to_string(i) + name(), .numel = below(6) + (i == 0), .used_by = coin() ? condition() : std::nullopt, .trainable = i == 0 || coin(), .hooked_outputs = below(5)});
+      out_.parameters.push_back({.name = "p" + std::to_string(i) + name(), .numel = below(6) + (i == 0), .used_by = coin() ? condition() : std::nullopt, .trainable = i == 0 || coin(),
+                                 .hooked_outputs = below(5), .expert = i > 0 && coin() ? std::optional(below(3)) : std::nullopt});
     if (coin()) out_.parameters.push_back({.name = "tied" + name(), .numel = out_.parameters[0].numel, .tied_to = 0});
+    for (std::uint32_t s = 1; out_.world_size % 2 == 0 && s < 2 && coin(); ++s) {
+      out_.engine.pipeline_stages = 2;
+      out_.parameters.push_back({.name = "later" + name(), .numel = 1 + below(6), .pipeline_stage = 1});
+    }
+    if (out_.world_size / out_.engine.pipeline_stages % 2 == 0) (coin() ? out_.engine.expert_parallel_size : out_.engine.sequence_parallel_size) = 1 + below(2);
     engine();
     gradients();
     if (coin()) out_.contract.window = Window::every_step_call;

@@ -1,0 +1,88 @@
+#include "sim/scenario/layout.h"
+
+#include <algorithm>
+#include <string>
+
+#include "sim/base/contract.h"
+
+namespace gradledger {
+namespace {
+
+std::uint32_t stage_size(const Scenario& scenario) { return scenario.world_size / scenario.engine.pipeline_stages; }
+
+}  // namespace
+
+std::uint32_t ProcessGroup::index_of(std::uint32_t rank) const {
+  const auto at = std::lower_bound(ranks.begin(), ranks.end(), rank);
+  expects(at != ranks.end() && *at == rank, "a rank is asked for in a group that it is no member of");
+  return static_cast<std::uint32_t>(at - ranks.begin());
+}
+
+std::uint32_t stage_of(const Scenario& scenario, std::uint32_t rank) { return rank / stage_size(scenario); }
+
+bool holds(const Scenario& scenario, std::uint32_t rank, std::uint32_t parameter) {
+  const Parameter& p = scenario.parameters[parameter];
+  const std::uint32_t experts = scenario.engine.expert_parallel_size;
+  return stage_of(scenario, rank) == p.pipeline_stage && (!p.expert || rank % stage_size(scenario) % experts == *p.expert % experts);
+}
+
+ProcessGroup data_parallel_group(const Scenario& scenario, std::uint32_t rank) {
+  const std::uint32_t stage = stage_of(scenario, rank), size = stage_size(scenario);
+  ProcessGroup group{scenario.engine.pipeline_stages == 1 ? 0 : 1 + stage, {}};
+  for (std::uint32_t r = stage * size; r < (stage + 1) * size; ++r) group.ranks.push_back(r);
+  return group;
+}
+
+ProcessGroup expert_data_parallel_group(const Scenario& scenario, std::uint32_t rank) {
+  const std::uint32_t experts = scenario.engine.expert_parallel_size;
+  const ProcessGroup whole = data_parallel_group(scenario, rank);
+  if (experts == 1) return whole;
+  const std::uint32_t which = whole.index_of(rank) % experts;
+  ProcessGroup group{1 + scenario.engine.pipeline_stages + stage_of(scenario, rank) * experts + which, {}};
+  for (std::uint32_t r : whole.ranks)
+    if (whole.index_of(r) % experts == which) group.ranks.push_back(r);
+  return group;
+}
+
+std::vector<std::vector<std::uint32_t>> process_groups(const Scenario& scenario) {
+  std::vector<std::vector<std::uint32_t>> out(1);
+  for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
+    out[0].push_back(r);
+    for (const ProcessGroup& group : {data_parallel_group(scenario, r), expert_data_parallel_group(scenario, r)}) {
+      if (group.id == 0) continue;
+      if (out.size() <= group.id) out.resize(group.id + 1);
+      out[group.id] = group.ranks;
+    }
+  }
+  return out;
+}
+
+double averaging_divisor(const Scenario& scenario) {
+  return static_cast<double>(stage_size(scenario)) / scenario.engine.sequence_parallel_size;
+}
+
+// Every degree divides what it is a part of, and no rank is left without parameters.
+std::optional<InputError> layout_problem(const Scenario& scenario) {
+  const EngineConfig& engine = scenario.engine;
+  const auto divides = [](std::uint32_t part, std::uint32_t whole, const char* key, const char* of) -> std::optional<InputError> {
+    if (whole % part == 0) return std::nullopt;
+    return InputError{std::string("/engine/") + key, "is " + std::to_string(part) + ", which does not divide " + of + ", " + std::to_string(whole) + "; expected a divisor of it"};
+  };
+  if (auto problem = divides(engine.pipeline_stages, scenario.world_size, "pipeline_stages", "world_size")) return problem;
+  const std::uint32_t ranks = scenario.world_size / engine.pipeline_stages;
+  if (auto problem = divides(engine.expert_parallel_size, ranks, "expert_parallel_size", "the ranks of a pipeline stage")) return problem;
+  if (auto problem = divides(engine.sequence_parallel_size, ranks, "sequence_parallel_size", "the ranks of a pipeline stage")) return problem;
+  std::vector<bool> learns(scenario.world_size);
+  for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) {
+    if (scenario.parameters[p].pipeline_stage >= engine.pipeline_stages)
+      return InputError{"/parameters/" + std::to_string(p) + "/pipeline_stage", "is " + std::to_string(scenario.parameters[p].pipeline_stage) +
+                                                                                    "; expected a stage below /engine/pipeline_stages, " + std::to_string(engine.pipeline_stages)};
+    for (std::uint32_t r = 0; r < scenario.world_size; ++r)
+      if (scenario.parameters[p].has_gradient() && scenario.parameters[p].numel > 0 && holds(scenario, r, p)) learns[r] = true;
+  }
+  const auto idle = std::find(learns.begin(), learns.end(), false);
+  if (idle == learns.end()) return std::nullopt;
+  return InputError{"/parameters", "leave rank " + std::to_string(idle - learns.begin()) + " without an element that is trainable; expected at least one on every rank"};
+}
+
+}  // namespace gradledger

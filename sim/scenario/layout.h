@@ -1,0 +1,39 @@
+// Which ranks hold a parameter, and between which of them its gradient is reduced. Facts of the scenario alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/base/result.h"
+#include "sim/scenario/scenario.h"
+
+namespace gradledger {
+
+// Ranks that meet in collectives. 0 is the world.
+struct ProcessGroup {
+  std::uint32_t id = 0;
+  std::vector<std::uint32_t> ranks;  // sorted
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(ranks.size()); }
+  std::uint32_t index_of(std::uint32_t rank) const;  // precondition: a member
+};
+
+// Pipeline stage s is world / stages neighbouring ranks. In it, expert e lives on the ranks whose number in the stage is e modulo the
+// expert-parallel size; everything else on all of them.
+bool holds(const Scenario& scenario, std::uint32_t rank, std::uint32_t parameter);
+std::uint32_t stage_of(const Scenario& scenario, std::uint32_t rank);
+
+ProcessGroup data_parallel_group(const Scenario& scenario, std::uint32_t rank);
+ProcessGroup expert_data_parallel_group(const Scenario& scenario, std::uint32_t rank);
+
+// Members by id; empty where the scenario has no group of that id.
+std::vector<std::vector<std::uint32_t>> process_groups(const Scenario& scenario);
+
+// What the sum over a parameter's ranks is divided by: ranks of a stage over the sequence-parallel size, for experts too.
+double averaging_divisor(const Scenario& scenario);
+
+// What is wrong with the sizes of the groups or with the places of the parameters, if anything.
+std::optional<InputError> layout_problem(const Scenario& scenario);
+
+}  // namespace gradledger

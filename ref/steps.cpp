@@ -9,6 +9,7 @@
 #include "ref/dtype_facts.h"
 #include "ref/loss_scale.h"
 #include "ref/overflow.h"
+#include "sim/scenario/layout.h"
 
 namespace gradledger::ref {
 namespace {
@@ -20,8 +21,19 @@ void add_element(std::vector<ElementRange>& ranges, std::uint32_t parameter, std
 
 }  // namespace
 
+namespace {
+
+bool every_rank_holds_everything(const Scenario& scenario) {
+  for (std::uint32_t r = 0; r < scenario.world_size; ++r)
+    for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p)
+      if (!holds(scenario, r, p)) return false;
+  return true;
+}
+
+}  // namespace
+
 StepJudge::StepJudge(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, Model& model)
-    : scenario_(scenario), timeline_(timeline), source_(source), model_(model) {}
+    : scenario_(scenario), timeline_(timeline), source_(source), model_(model), divided_(!every_rank_holds_everything(scenario)) {}
 
 bool StepJudge::RankStep::skips() const { return reported("overflow").value_or(0) != 0; }
 
@@ -173,6 +185,8 @@ void StepJudge::judge_finiteness(std::uint32_t event, const Step& step) {
 }
 
 void StepJudge::judge_norms(std::uint32_t event, const Step& step) {
+  // Pipelines and divided experts: a rank's norm is of what it holds, and what it is combined with is not this engine's to say.
+  if (divided_) return;
   // The scale is taken out in fp32: a quotient, its argument, and the square root.
   const double bound = widened(step.norm.error + 4 * facts_of(Dtype::float32).unit_roundoff() * step.norm.magnitude());
   if (!std::isfinite(bound) || bound >= step.norm.value) return;  // nothing can be told

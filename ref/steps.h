@@ -68,6 +68,7 @@ class StepJudge final : public TraceSink {
   const Timeline& timeline_;
   const GradientSource& source_;
   Model& model_;
+  const bool divided_;  // ranks hold different parameters
   std::map<std::uint32_t, Step> steps_;  // by event
   std::vector<StepMismatch> out_;
 };

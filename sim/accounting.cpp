@@ -69,17 +69,18 @@ CollectiveAccount WindowAccount::total(Purpose purpose) const {
   return out;
 }
 
-// A backward inside no_sync reduces nothing, wherever the boundary is.
+// A backward inside a block reduces nothing, wherever the boundary is; a coalesced block reduces at its end.
 std::vector<Phase> phases_of(const Timeline& timeline) {
   std::vector<Phase> out;
-  bool in_no_sync = false;
+  std::uint32_t depth = 0;
   for (const Event& event : timeline.events) {
     Phase phase = Phase::between;
     if (event.kind == EventKind::forward) phase = Phase::accumulate;
-    if (event.kind == EventKind::backward) phase = timeline.backwards[event.ordinal].boundary && !in_no_sync ? Phase::boundary : Phase::accumulate;
+    if (event.kind == EventKind::backward) phase = timeline.backwards[event.ordinal].boundary && depth == 0 ? Phase::boundary : Phase::accumulate;
     if (event.kind == EventKind::step) phase = Phase::step;
-    if (event.kind == EventKind::no_sync_enter) in_no_sync = true;
-    if (event.kind == EventKind::no_sync_exit) in_no_sync = false;
+    if (event.kind == EventKind::coalesce_exit) phase = Phase::boundary;
+    if (event.kind == EventKind::no_sync_enter || event.kind == EventKind::coalesce_enter) ++depth;
+    if (event.kind == EventKind::no_sync_exit || event.kind == EventKind::coalesce_exit) --depth;
     out.push_back(phase);
   }
   return out;

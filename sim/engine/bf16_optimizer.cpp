@@ -73,7 +73,7 @@ void Bf16Optimizer::reduce_last_micro_batch(ProgramWriter& w) {
   std::vector<Slice> gradients;
   for (std::uint32_t p = 0; p < parameter_count(); ++p)
     if (grad_[p].defined() && numel(p) > 0) gradients.push_back(grad_[p].slice);
-  fallback_all_reduce(w, tensors_, config(), averages(), world(), scenario().communication_dtype(), gradients);
+  fallback_all_reduce(w, tensors_, config(), averages(), fallback_divisor(), scenario().communication_dtype(), gradients, peers().id);
   gradients_reduced_ = true;
 }
 

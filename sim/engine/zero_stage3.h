@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -100,5 +101,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
   std::vector<bool> stored_in_window_;  // offload, by parameter: a backward since the last step
   Slice recorded_norms_, overflow_flag_, norm_squared_, norm_total_, norm_;
 };
+
+inline bool contains(const std::vector<std::uint32_t>& parameters, std::uint32_t p) { return std::find(parameters.begin(), parameters.end(), p) != parameters.end(); }
 
 }  // namespace gradledger

@@ -179,6 +179,10 @@ json document_with(const std::string& where, const std::string& key, const json*
     document["script"].push_back({{"raise", json::object()}});
     pointer = "/script/" + std::to_string(document["script"].size() - 1) + "/raise";
   }
+  if (where == "expect.memory") {
+    document["expect"]["memory"] = json::array({{{"at_most_peak", 1}}});
+    pointer = "/expect/memory/0";
+  }
   json& parent = document[json::json_pointer(pointer)];
   if (parent.is_null()) parent = json::object();
   if (value) parent[key] = *value;

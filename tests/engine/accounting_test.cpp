@@ -61,6 +61,8 @@ Held held(const Scenario& scenario, MemorySpace space = MemorySpace::device, std
   return most;
 }
 
+CollectiveAccount sent(const Scenario& scenario, Purpose purpose = Purpose::gradient) { return dry_run(scenario).ranks[1].windows[1].total(purpose); }
+
 TEST(memory, of_stage_0_is_the_gradient_and_its_flat_copy) {
   EXPECT_EQ(held(sized(0, true)), (Held{full, full, full + full}));
   Scenario s = sized(0, true);
@@ -133,6 +135,20 @@ TEST(memory, of_stage_3_is_its_partitions_and_in_a_reduction_the_gradient_and_th
   EXPECT_EQ(held(s), (Held{own, own, own + (full - e) + full}));
 }
 
+TEST(memory, of_a_coalesced_block_is_the_whole_gradient_until_its_flush) {
+  const auto coalesced = [](std::uint32_t stage, bool contiguous) {
+    Scenario s = sized(stage, contiguous);
+    ScriptItem block = event(ScriptKind::coalesce);
+    block.items = {backward(backwards)};
+    s.script = {repeat(2, {block, step()})};
+    return s;
+  };
+  for (std::uint32_t stage : {1u, 2u}) EXPECT_EQ(held(coalesced(stage, false)), (Held{full, own, full + full})) << stage;
+  for (std::uint32_t stage : {1u, 2u}) EXPECT_EQ(held(coalesced(stage, true)), (Held{full, own, full + 1000 * e})) << "pushing frees the gradients" << stage;
+  EXPECT_EQ(held(coalesced(3, false)), (Held{own + full, own, own + full + full}));
+  for (std::uint32_t stage : {1u, 2u, 3u}) EXPECT_EQ(sent(coalesced(stage, false)), (CollectiveAccount{1, elements, full})) << stage;
+}
+
 TEST(memory, of_stages_1_and_2_with_offload_leaves_the_device_at_the_end_of_a_reduction) {
   constexpr std::uint64_t bucket = 1000 * e;
   for (std::uint32_t stage : {1u, 2u}) {
@@ -157,8 +173,6 @@ TEST(memory, of_stage_3_with_offload_is_on_the_host) {
 }
 
 // ---- collectives ------------------------------------------------------------------------------------------------------------------------
-
-CollectiveAccount sent(const Scenario& scenario, Purpose purpose = Purpose::gradient) { return dry_run(scenario).ranks[1].windows[1].total(purpose); }
 
 TEST(collectives, of_gradients_are_one_for_each_bucket_in_each_reduction) {
   for (std::uint64_t buckets : {1u, 2u}) {

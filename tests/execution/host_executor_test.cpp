@@ -66,6 +66,7 @@ TEST(process_groups, meet_without_the_ranks_outside_and_gather_in_the_order_of_t
     const Filled one = filled(w, "one", rank, 4), both = filled(w, "both", 0.0, 8), sum = filled(w, "sum", 10.0 * rank, 4);
     w.collective({.kind = CollectiveKind::all_gather, .group = 2, .input = one.slice, .output = both.slice});
     w.collective({.kind = CollectiveKind::reduce, .group = 2, .root = 3, .input = sum.slice, .output = sum.slice});
+    w.synchronize();
     for (const Filled& x : {both, sum}) w.observe(x.view, Role::scratch, 1.0, true);
   };
   const ScriptedRun run = run_scripted(4, hooks, {}, {step()}, 2);

@@ -60,11 +60,12 @@ inline json every_key_of_a_configuration() {
     "covers": ["catalogue-1", "live-5b"],
     "twin_of": "its-twin",
     "world_size": 4,
-    "parameters": [{"name": "w/0~x", "numel": 30}, {"name": "w1", "numel": 0, "used_by": "micro_batch < 2 and rank != 1", "hooked_outputs": 2}, {"name": "w2", "numel": 13, "used_by": "micro_batch == last"},
+    "parameters": [{"name": "w/0~x", "numel": 30}, {"name": "w1", "numel": 0, "used_by": "micro_batch < 2 and rank != 1", "hooked_outputs": 2},
+                   {"name": "w2", "numel": 13, "used_by": "micro_batch == last", "produced_on": "side"},
                    {"name": "frozen", "numel": 5, "trainable": false, "expert": 1}, {"name": "later", "numel": 3, "pipeline_stage": 1}, {"name": "again", "numel": 30, "tied_to": "w/0~x"}],
     "model_dtype": "bf16",
     "engine": {
-      "framework": "deepspeed", "expert_parallel_size": 2, "sequence_parallel_size": 2, "pipeline_stages": 2,
+      "framework": "deepspeed", "expert_parallel_size": 1, "sequence_parallel_size": 2, "pipeline_stages": 2,
       "as_of": {"base": "0.18.9", "offload_keep": "gate_ga", "scale_site": "output_hook"},
       "config": {
         "train_batch_size": 48, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 4, "managed_gradient_accumulation": true,
@@ -130,7 +131,7 @@ inline json every_event() {
       {"no_sync": [{"backward": {"micro_batches": 2}}, {"backward": {"ranks": [0], "micro_batch": 1, "uses": ["b/c~d", "a"]}},
                    {"backward": {"micro_batch": 0, "order": {"0": ["a"], "1": ["a", "b/c~d"]}}}]},
       {"no_sync": []},
-      {"coalesce": [{"backward": {"scale_wrt_gas": false, "phases": 2, "direct": true}}, {"raise": {"ranks": [1], "caught": true}}]},
+      {"coalesce": [{"backward": {"micro_batch": 0, "scale_wrt_gas": false, "phases": 2, "direct": true}}, {"raise": {"ranks": [1], "caught": true}}]},
       {"forward": {}}, {"forward": {"ranks": [1]}}, {"backward": {"of": 0, "micro_batch": 0}},
       {"zero_grad": "engine"}, {"zero_grad": "optimizer"}, {"zero_grad": {"of": "engine", "ranks": [0]}}, {"zero_grad": {"of": "optimizer"}},
       {"overflow": {"rank": 1, "micro_batch": 0}}, {"overflow": {"ranks": [0], "micro_batch": 1, "parameter": "b/c~d", "value": "nan"}},

@@ -117,7 +117,7 @@ class RandomScenario {
     if (coin()) keys["train_batch_size"] = 3 * c.gradient_accumulation_steps * out_.world_size;
     if (coin()) keys["train_micro_batch_size_per_gpu"] = 3;
     if (coin()) keys["zero_optimization"]["elastic_checkpoint"] = coin();
-    if (coin()) keys["zero_optimization"]["offload_optimizer"]["pin_memory"] = coin();
+    if (coin()) keys["zero_optimization"]["offload_optimizer"]["fast_init"] = coin();
     c.inert = keys.dump();
   }
 

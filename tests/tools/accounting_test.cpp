@@ -87,6 +87,8 @@ struct PublishedRow {
 
 const PublishedRow published[] = {
     {"stage-1-baseline", "baseline", 1, 512, 128, 128, false, "all_reduce"}, {"stage-1-no-sync", "no_sync", 1, 0, 256, 128, false, "all_reduce"},
+    {"stage-1-coalesce", "coalesce", 1, 0, 256, 128, false, "all_reduce"},   {"stage-2-coalesce", "coalesce", 2, 0, 256, 128, false, "all_reduce"},
+    {"stage-3-coalesce", "coalesce", 3, 0, 384, 128, false, "reduce_scatter"},
     {"stage-2-baseline", "baseline", 2, 640, 128, 128, true, "all_reduce"},  {"stage-3-baseline", "baseline", 3, 640, 128, 128, true, "reduce_scatter"},
 };
 
@@ -107,6 +109,9 @@ TEST(the_table_of_7992, is_what_the_program_counts) {
       EXPECT_EQ(counted["gradient_bytes"], collectives * gradient) << name;
       if (row.peak > 0) {
         EXPECT_EQ(counted["peak_window_bytes"], row.peak * mebibyte) << name;
+      }
+      if (name.starts_with("stage-3-coalesce")) {
+        EXPECT_EQ(counted["peak_flush_bytes"], 640 * mebibyte) << "published as the peak of the window";
       }
       for (const json& sent : report["ranks"].at(0)["windows"].at(0)["boundary"]["collectives"])
         if (sent["purpose"] == "gradient") {

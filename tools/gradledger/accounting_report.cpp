@@ -109,8 +109,10 @@ ordered_json row_json(const AccountingRow& row) {
 }
 
 std::string mode_of(const Timeline& timeline, std::uint32_t window) {
-  for (const Event& event : timeline.events)
+  for (const Event& event : timeline.events) {
     if (event.step == window && event.kind == EventKind::no_sync_enter) return "no_sync";
+    if (event.step == window && event.kind == EventKind::coalesce_enter) return "coalesce";
+  }
   return "baseline";
 }
 

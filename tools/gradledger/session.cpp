@@ -164,7 +164,7 @@ std::string race_command(const std::filesystem::path& path, const Options& optio
   Options visible = options;
   visible.schedule = "seeded";
   visible.schedule_seed = finding.race->schedule_seed;
-  return repeat_command(path, visible);
+  return repeat_command({path}, visible);
 }
 
 }  // namespace gradledger::tool

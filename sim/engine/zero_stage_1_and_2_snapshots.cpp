@@ -1,0 +1,55 @@
+// ZeRO stages 1 and 2: what a snapshot shows, and in which role.
+#include "sim/engine/zero_stage_1_and_2.h"
+
+#include <utility>
+
+namespace gradledger {
+
+// Until the window's first reduction the attribute is the local sum; after it, what came later.
+Role ZeroStage1And2::gradient_role(std::uint32_t) const { return reduced_in_window_ ? Role::scratch : Role::local_accumulator; }
+
+// A whole parameter, of which the rank answers for its own part alone.
+std::vector<ViewPiece> ZeroStage1And2::owned_piece(std::uint32_t p, Slice whole) const {
+  const OwnedPart part = owned(p);
+  std::vector<ViewPiece> pieces;
+  if (part.parameter_offset > 0) pieces.push_back({whole.part(0, part.parameter_offset), -1, 0});
+  pieces.push_back({whole.part(part.parameter_offset, part.numel), static_cast<std::int32_t>(p), part.parameter_offset});
+  if (const std::uint32_t end = part.parameter_offset + part.numel; end < whole.numel)
+    pieces.push_back({whole.part(end, whole.numel - end), -1, 0});
+  return pieces;
+}
+
+void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
+  const double scale = scaler_.scale();
+  for (std::uint32_t p : learned())
+    if (grad_accum_[p].defined())
+      w.observe(w.view(parameter_name(p) + ".grad_accum", whole_parameter(p, grad_accum_[p].slice)), gradient_role(p), scale, true);
+  if (all_grad_tensors_) {
+    const Role role = averaged_state_ == Averaged::set || unreduced_ ? Role::scratch : Role::reduced_accumulator;
+    for (std::size_t i = 0; i < all_grad_tensors_->size(); ++i) {
+      if (!(*all_grad_tensors_)[i].defined()) continue;
+      const std::uint32_t p = weights_.parts()[i].parameter;
+      w.observe(w.view("all_grad_tensors[0][" + parameter_name(p) + "]", owned_piece(p, (*all_grad_tensors_)[i].slice)), role, scale, true);
+    }
+  }
+  if (averaged_state_ == Averaged::set) observe_averaged(w);
+  for (std::uint32_t p : learned())
+    if (accumulated_on_host_[p].defined())
+      w.observe(w.view("accumulated_grads_in_cpu[" + parameter_name(p) + "]", owned_piece(p, accumulated_on_host_[p].slice)),
+                host_holds_window_[p] && !unreduced_ ? Role::reduced_accumulator : Role::scratch, scale, true);
+  if (offload_)
+    w.observe(w.view("single_partition_of_fp32_groups[0].grad", weights_.partition_pieces(master_gradient_)),
+              master_current_ ? Role::master_gradient : Role::scratch, scale, true);
+  if (stepped_) weights_.observe(w);
+}
+
+void ZeroStage1And2::observe_averaged(ProgramWriter& w) {
+  std::vector<ViewPiece> pieces;
+  for (std::size_t i = 0; i < averaged_.size(); ++i)
+    if (averaged_[i].defined()) pieces.push_back({averaged_[i].slice, static_cast<std::int32_t>(weights_.parts()[i].parameter), weights_.parts()[i].parameter_offset});
+  if (averaged_padding_.defined()) pieces.push_back({averaged_padding_.slice, -1, 0});
+  w.observe(w.view("averaged_gradients[0]", std::move(pieces)), averaged_current_ ? Role::reduced_accumulator : Role::scratch,
+            scaler_.scale(), true);
+}
+
+}  // namespace gradledger

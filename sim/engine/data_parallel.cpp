@@ -55,7 +55,7 @@ void DataParallel::initialise(ProgramWriter& w) {
 
 // ---- backward ---------------------------------------------------------------------------------------------------------------------
 
-// D-L1: since #7665 the scale no longer reaches the loss, while the step still divides by it.
+// live-1: since #7665 the scale no longer reaches the loss, while the step still divides by it.
 double DataParallel::loss_scale() const { return behaviour().fp16_st0_scale == Fp16Stage0Scale::applied ? scaler_.scale() : 1.0; }
 
 // The accumulation itself is autograd's in-place add in the model dtype.
@@ -125,12 +125,12 @@ void DataParallel::on_value(std::uint32_t stage, double value, ProgramWriter& w)
   step_master(w, std::nullopt);
 }
 
-// D-L15: FP16_UnfusedOptimizer reports the norm of the scaled gradients.
+// live-15: FP16_UnfusedOptimizer reports the norm of the scaled gradients.
 double DataParallel::reported_norm_factor() const {
   return fused_ || behaviour().unfused_reported_norm == UnfusedReportedNorm::unscaled ? 1.0 / unscaled_by() : 1.0;
 }
 
-// D-L9: a step that moves the scale divides by the new one.
+// live-9: a step that moves the scale divides by the new one.
 double DataParallel::unscaled_by() const {
   return behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
 }

@@ -7,7 +7,7 @@
 namespace gradledger {
 namespace {
 
-// D-L12: `factor` is for a gradient that passes one hooked output. Every further one divides once more, and where there is none nothing does.
+// live-12: `factor` is for a gradient that passes one hooked output. Every further one divides once more, and where there is none nothing does.
 double through_hooks(double factor, double each_hook, std::uint32_t hooked_outputs) {
   if (hooked_outputs == 0) return factor / each_hook;
   for (std::uint32_t further = 1; further < hooked_outputs; ++further) factor *= each_hook;
@@ -123,7 +123,7 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
   }
   if (uses_side_stream_) join_streams(w);
 
-  // D-L10: the end-of-graph callback is queued once for each forward, so that of two direct backwards the second has no epilogue.
+  // live-10: the end-of-graph callback is queued once for each forward, so that of two direct backwards the second has no epilogue.
   if (event.direct && std::exchange(epilogue_queued_since_forward_, true)) return;
 
   // #7985: with reduce_then_accumulate the boundary micro-batch enters BF16_Optimizer's buffer after the all-reduce and stays private.
@@ -206,7 +206,7 @@ void DeepSpeedEngine::exit_coalescing(ProgramWriter& w) {
   override_boundary_ = override_before_coalescing_;
 }
 
-// Blocks end on the way out, with all that their end does; D-L14: the flush of a coalesced block then has one rank's collectives alone.
+// Blocks end on the way out, with all that their end does; live-14: the flush of a coalesced block then has one rank's collectives alone.
 void DeepSpeedEngine::raise(const Event& event, ProgramWriter& w) {
   if (coalescing_) exit_coalescing(w);
   in_no_sync_ = false;

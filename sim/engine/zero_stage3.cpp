@@ -70,7 +70,7 @@ Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) c
 
 // ---- forward --------------------------------------------------------------------------------------------------------------------
 
-// D-L7: since #7780 the counter moves here, so that a second backward without a forward in between stores instead of adding.
+// live-7: since #7780 the counter moves here, so that a second backward without a forward in between stores instead of adding.
 void ZeroStage3::clear_backward_seen_flag(ProgramWriter&) {
   const bool moves_in_block = coalescing() && behaviour().coalesce_micro_step_id == CoalesceCounter::moves;
   if ((epilogue_ran_ && behaviour().stage3_id_increment == Stage3IdIncrement::forward) || moves_in_block) ++micro_step_id_;
@@ -211,7 +211,7 @@ void ZeroStage3::emit_norm(ProgramWriter& w) {
   w.square_root(norm_);
 }
 
-// D-L9: a step that moves the scale divides by the new one, also in the norm that it reports.
+// live-9: a step that moves the scale divides by the new one, also in the norm that it reports.
 double ZeroStage3::unscaled_by() const {
   return behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
 }

@@ -27,7 +27,7 @@ void ZeroStage3::limit_reductions_in_flight(ProgramWriter& w) {
   in_flight_.pop_front();
 }
 
-// reduce_scatter: false. D-L6: with gradient_predivide_factor == world it divides twice and never multiplies back.
+// reduce_scatter: false. live-6: with gradient_predivide_factor == world it divides twice and never multiplies back.
 std::vector<Tensor> ZeroStage3::all_reduce_partitions(ProgramWriter& w) {
   const Slice bucket = bucket_buffer_.part(0, static_cast<std::uint32_t>(bucket_elements_));
   const double factor = config().gradient_predivide_factor;

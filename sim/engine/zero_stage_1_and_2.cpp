@@ -289,7 +289,7 @@ void ZeroStage1And2::emit_norm(ProgramWriter& w) {
   w.square_root(norm_);
 }
 
-// D-L9: a step that moves the scale divides by the new one.
+// live-9: a step that moves the scale divides by the new one.
 double ZeroStage1And2::unscaled_by() const {
   return behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
 }

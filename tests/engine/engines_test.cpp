@@ -240,7 +240,7 @@ TEST(loss_scale, an_overflow_on_one_rank_makes_every_rank_skip_and_halves_the_sc
   }
 }
 
-// D-L11: 256 + 1 + 1 + 1 stays 256 in bf16.
+// live-11: 256 + 1 + 1 + 1 stays 256 in bf16.
 TEST(accumulation_dtype, of_stage_2_is_the_models_whatever_was_asked_for) {
   const auto largest_applied = [](const char* stage2_acc_dtype) {
     Scenario s = stage(2, Dtype::bfloat16);

@@ -172,7 +172,7 @@ TEST(contract, parameters_that_a_micro_batch_does_not_use_owe_nothing) {
     s.engine.config.zero.stage = number;
     EXPECT_EQ(classes(judge(s)), Set{}) << "stage " << number << "\n" << sentences(judge(s));
   }
-  s.engine.config.zero.stage = 3;  // D-L5': a parameter unused in a window keeps its partition of the window before
+  s.engine.config.zero.stage = 3;  // live-5b: a parameter unused in a window keeps its partition of the window before
   EXPECT_EQ(classes(judge(s)), Set{"stale-gradient"}) << sentences(judge(s));
 }
 

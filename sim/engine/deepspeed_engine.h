@@ -69,7 +69,8 @@ class DeepSpeedEngine : public Engine {
   // Whether overflow flags are read. A linear run holds nothing that is not finite but what the script plants.
   bool decides_on_overflow() const { return !linear() || !context_.timeline->planted.empty(); }
   std::size_t backwards_in_script() const { return context_.timeline->backwards.size(); }
-  bool script_has_direct_backwards() const { return has_direct_backwards_; }
+  // Some backward may end without its epilogue: a direct one, or one after an error.
+  bool may_skip_epilogues() const { return has_direct_backwards_ || scenario().after_error == AfterError::go_on; }
   bool pinned() const { return config().zero.offload_pin_memory; }
   bool averages() const {
     return config().gradient_allreduce_op == AllreduceOp::mean || behaviour().allreduce_op_sum == SumOp::ignored;

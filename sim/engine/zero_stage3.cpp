@@ -55,7 +55,8 @@ void ZeroStage3::initialise(ProgramWriter& w) {
   w.fill(partitions_, 0.0);
   if (contiguous_) {
     const std::uint64_t size = config().zero.reduce_bucket_size;
-    bucket_buffer_ = buffer("ipg_bucket", comm_dtype_, std::min<std::uint64_t>(size, scenario().numel()), MemorySpace::device, size);
+    const std::uint64_t fills = may_skip_epilogues() ? std::max<std::size_t>(backwards_in_script(), 1) : 1;  // of one bucket
+    bucket_buffer_ = buffer("ipg_bucket", comm_dtype_, std::min<std::uint64_t>(size, fills * scenario().numel()), MemorySpace::device, size);
   }
   recorded_norms_ = buffer("norm_for_param_grads", Dtype::float64, parameter_count(), MemorySpace::device);
   norm_squared_ = buffer("norm_squared", Dtype::float64, 1, MemorySpace::device);

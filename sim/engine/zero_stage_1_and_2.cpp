@@ -83,7 +83,7 @@ void ZeroStage1And2::setup_buckets(ProgramWriter& w) {
   if (!contiguous_) return;
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
   // Inside no_sync with overlap_comm, and where direct backwards go without an epilogue, the hooks of several backwards fill one bucket.
-  const bool several = (overlap_ && !partition_gradients_) || script_has_direct_backwards();
+  const bool several = (overlap_ && !partition_gradients_) || may_skip_epilogues();
   const std::uint64_t fills = several ? std::max<std::size_t>(backwards_in_script(), 1) : 1;
   const std::uint64_t useful = reduces_whole_buckets(config(), behaviour()) ? bucket_size : std::min<std::uint64_t>(bucket_size, fills * scenario().numel());
   bucket_.index = 0;

@@ -12,6 +12,10 @@ void ZeroStage1And2::keep(ProgramWriter& w, std::uint32_t p) {
     grads_in_partition_ = tensors_.allocate(w, "grads_in_partition", model_dtype_, total);
     grads_in_partition_offset_ = 0;
   }
+  // An epilogue that raised before left its gradients there.
+  if (grads_in_partition_offset_ + numel(p) > grads_in_partition_.numel())
+    throw FrameworkError{"RuntimeError", "start (" + std::to_string(grads_in_partition_offset_) + ") + length (" + std::to_string(numel(p)) +
+                                             ") exceeds dimension size (" + std::to_string(grads_in_partition_.numel()) + ")"};
   Tensor reduced = gradient_for_reduction(w, p);
   const Tensor kept = grads_in_partition_.part(grads_in_partition_offset_, numel(p));
   w.copy(kept.slice, reduced.slice);

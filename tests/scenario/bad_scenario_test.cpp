@@ -264,7 +264,7 @@ TEST(bad_scenario, memory_needs_bytes_and_what_is_resident_a_phase) {
   expect_refused(with({{"resident", 0}}), "/expect/memory/0", "not after which phase");
   expect_refused(with({{"peak", 0}, {"at_most_resident", 0}}), "/expect/memory/0", "not after which phase");
   expect_refused(with({{"peak", 0}, {"rank", 2}}), "/expect/memory/0/rank", "expected ranks from 0 to 1");
-  expect_refused(with({{"peak", -1}}), "/expect/memory/0/peak", "from 0 to 1152921504606846976");
+  expect_refused(with({{"peak", -1}}), "/expect/memory/0/peak", "from 0 to 9007199254740991");
   expect_refused(with({{"peak", 0}, {"of", "weigths"}}), "/expect/memory/0/of", "did you mean \"weights\"?");
 }
 

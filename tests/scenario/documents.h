@@ -98,10 +98,10 @@ inline json every_key_of_a_configuration() {
       "collectives": {"gradient": {"per_step": 4, "at_most_per_step": 4, "bytes_per_step": 1, "at_most_bytes_per_step": 2},
                       "norm": {"per_step": 1, "at_most_per_step": 2, "bytes_per_step": 4, "at_most_bytes_per_step": 4},
                       "overflow": {"per_step": 0, "at_most_per_step": 1, "bytes_per_step": 0, "at_most_bytes_per_step": 1},
-                      "parameter": {"per_step": 3, "at_most_per_step": 1048576, "bytes_per_step": 8, "at_most_bytes_per_step": 1152921504606846976}},
+                      "parameter": {"per_step": 3, "at_most_per_step": 1048576, "bytes_per_step": 8, "at_most_bytes_per_step": 9007199254740991}},
       "accounting_only": false,
       "memory": [{"of": "accumulators", "space": "host", "phase": "boundary", "rank": 3, "resident": 0, "at_most_resident": 1, "peak": 2, "at_most_peak": 3},
-                 {"peak": 1152921504606846976}],
+                 {"peak": 9007199254740991}],
       "not_allocated": ["accumulated_grads_in_cpu"],
       "values": [{"event": 6, "rank": 3, "buffer": "w1.grad", "values": [1, -0.5, 1e30]}],
       "comparison": {"with": "../other.json", "applied": "differ"}

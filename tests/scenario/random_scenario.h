@@ -224,14 +224,14 @@ class RandomScenario {
       if (coin()) continue;
       if (coin()) e.collectives[purpose].per_step = below(100);
       else e.collectives[purpose].at_most_per_step = below(100);
-      if (coin()) e.collectives[purpose].bytes_per_step = random_.next() >> 4;
+      if (coin()) e.collectives[purpose].bytes_per_step = random_.next() >> 11;
       else if (coin()) e.collectives[purpose].at_most_bytes_per_step = below(100);
     }
     constexpr std::array<const char*, 3> kinds{"all", "gradient memory", "master weights"}, phases{"accumulate", "boundary", "step"};
     for (std::uint32_t i = below(3); i > 0; --i) {
       ExpectedMemory memory{one_of(kinds), coin() ? "device" : "host", one_of(phases)};
       if (coin()) memory.rank = below(out_.world_size);
-      if (coin()) memory.resident = random_.next() >> 4;
+      if (coin()) memory.resident = random_.next() >> 11;
       if (coin()) memory.at_most_resident = below(100);
       if (coin()) memory.peak = below(100);
       else memory.at_most_peak = below(100);

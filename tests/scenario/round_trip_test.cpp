@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/base/hash.h"
+#include "sim/base/limits.h"
 #include "sim/scenario/schema.h"
 #include "sim/scenario/timeline.h"
 #include "tests/scenario/documents.h"
@@ -66,10 +67,10 @@ TEST(round_trip, nothing_of_a_contract_and_of_expectations_is_lost) {
   EXPECT_EQ(expect.collectives.at("overflow"), (ExpectedCollectives{0, 1, 0, 1}));
   EXPECT_EQ(expect.collectives.size(), 4u);
   EXPECT_EQ(expect.collectives.at("norm").bytes_per_step, 4u);
-  EXPECT_EQ(expect.collectives.at("parameter").at_most_bytes_per_step, 1ull << 60);
+  EXPECT_EQ(expect.collectives.at("parameter").at_most_bytes_per_step, limits::bytes_max);
   ASSERT_EQ(expect.memory.size(), 2u);
   EXPECT_EQ(expect.memory[0], (ExpectedMemory{"accumulators", "host", "boundary", 3, 0, 1, 2, 3}));
-  EXPECT_EQ(expect.memory[1], (ExpectedMemory{"gradient memory", "device", "", {}, {}, {}, 1ull << 60, {}}));
+  EXPECT_EQ(expect.memory[1], (ExpectedMemory{"gradient memory", "device", "", {}, {}, {}, limits::bytes_max, {}}));
   EXPECT_FALSE(expect.accounting_only);
   const auto large = testing::read(testing::small_document_with("/expect", {{"accounting_only", true}, {"not_allocated", {"zeros"}}}));
   ASSERT_TRUE(large);

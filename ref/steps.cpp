@@ -19,10 +19,6 @@ void add_element(std::vector<ElementRange>& ranges, std::uint32_t parameter, std
   else ranges.push_back({parameter, element, element + 1});
 }
 
-}  // namespace
-
-namespace {
-
 bool every_rank_holds_everything(const Scenario& scenario) {
   for (std::uint32_t r = 0; r < scenario.world_size; ++r)
     for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p)

@@ -182,7 +182,7 @@ void DeepSpeedEngine::enter_no_sync() {
 // Before #7780 the callback at the end of autograd ran at the end of each of its phases.
 void DeepSpeedEngine::end_of_phase(ProgramWriter& w) {
   if (behaviour().phase_epilogue == PhaseEpilogue::once || !reduces_every_backward() || in_no_sync_) return;
-  mirror_ = boundary();
+  mirror_ = boundary_for_optimizer();
   reduce_gradients(w);
 }
 
@@ -192,6 +192,8 @@ void DeepSpeedEngine::enter_coalescing() {
     throw FrameworkError{"AttributeError", "'DeepSpeedEngine' object has no attribute 'coalesce_grad_reduction'"};
   if (unmanaged()) throw FrameworkError{"AssertionError", "coalesce_grad_reduction is refused: accumulation is not managed"};
   if (config().zero.stage == 0) throw FrameworkError{"NotImplementedError", "coalesce_grad_reduction is refused at ZeRO stage 0"};
+  if (scenario().engine.pipeline_stages > 1)
+    throw FrameworkError{"NotImplementedError", "coalesce_grad_reduction is refused: a pipeline schedules its own reductions"};
   if (!can_coalesce()) throw FrameworkError{"NotImplementedError", "coalesce_grad_reduction is refused: the wrapper does not reduce by parameter"};
   if (in_no_sync_) throw FrameworkError{"AssertionError", "coalesce_grad_reduction is refused inside no_sync or itself"};
   override_before_coalescing_ = override_boundary_;

@@ -122,8 +122,8 @@ class DeepSpeedEngine : public Engine {
   void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, double factor);
 
   EngineContext context_;
-  bool has_direct_backwards_ = false;
   ProcessGroup peers_;
+  const bool has_direct_backwards_;
   std::vector<std::uint32_t> learned_;
   std::vector<std::uint32_t> uses_;  // by parameter: how often the model uses it, ties counted
   bool hook_follows_ = false;

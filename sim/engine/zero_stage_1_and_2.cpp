@@ -65,14 +65,17 @@ void ZeroStage1And2::gradient_ready(ProgramWriter& w, std::uint32_t p) {
   if (coalescing()) return;
   if (!partition_gradients_ && !overlap_ && !contiguous_ && !uses_grad_accum_) return;  // no hook is registered
   setup_buckets(w);
-  if (uses_grad_accum_) {
-    const bool add = grad_accum_[p].defined();
-    if (!add) grad_accum_[p] = tensors_.allocate(w, parameter_name(p) + ".grad_accum", acc_dtype_, numel(p));
-    if (add) w.accumulate(grad_accum_[p].slice, grad_[p].slice);
-    else w.copy(grad_accum_[p].slice, grad_[p].slice);
-    tensors_.clear(w, grad_[p]);
-  }
+  if (uses_grad_accum_) drain(w, p);
   if (partition_gradients_ || (overlap_ && boundary_mirror())) push(w, p);
+}
+
+// param.grad goes into param.grad_accum.
+void ZeroStage1And2::drain(ProgramWriter& w, std::uint32_t p) {
+  const bool add = grad_accum_[p].defined();
+  if (!add) grad_accum_[p] = tensors_.allocate(w, parameter_name(p) + ".grad_accum", acc_dtype_, numel(p));
+  if (add) w.accumulate(grad_accum_[p].slice, grad_[p].slice);
+  else w.copy(grad_accum_[p].slice, grad_[p].slice);
+  tensors_.clear(w, grad_[p]);
 }
 
 // At the first hook after a release: in stage 2 that is once for each backward, in stage 1 once for each window.
@@ -192,14 +195,8 @@ void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
 
 void ZeroStage1And2::backward_epilogue(ProgramWriter& w) {
   if (!uses_grad_accum_) return;
-  for (std::uint32_t p : learned()) {
-    if (!grad_[p].defined()) continue;
-    const bool add = grad_accum_[p].defined();
-    if (!add) grad_accum_[p] = tensors_.allocate(w, parameter_name(p) + ".grad_accum", acc_dtype_, numel(p));
-    if (add) w.accumulate(grad_accum_[p].slice, grad_[p].slice);
-    else w.copy(grad_accum_[p].slice, grad_[p].slice);
-    tensors_.clear(w, grad_[p]);
-  }
+  for (std::uint32_t p : learned())
+    if (grad_[p].defined()) drain(w, p);
 }
 
 // ---- step -------------------------------------------------------------------------------------------------------------------------

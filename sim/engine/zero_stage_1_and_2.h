@@ -59,6 +59,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   };
 
   // ---- backward: hooks and buckets
+  void drain(ProgramWriter& w, std::uint32_t parameter);
   void setup_buckets(ProgramWriter& w);
   Tensor gradient_for_reduction(ProgramWriter& w, std::uint32_t parameter);
   Tensor& gradient_attribute(std::uint32_t parameter);

@@ -228,7 +228,9 @@ TEST(loss_scale, an_overflow_on_one_rank_makes_every_rank_skip_and_halves_the_sc
     ASSERT_FALSE(seen.metrics.empty());
     for (const auto& [key, value] : seen.metrics) {
       EXPECT_NE(std::get<2>(key), "global_grad_norm") << "a skipped step reports no norm, stage " << number;
-      if (std::get<2>(key) == "overflow") EXPECT_EQ(value, 1.0) << "every rank skips, stage " << number;
+      if (std::get<2>(key) == "overflow") {
+        EXPECT_EQ(value, 1.0) << "every rank skips, stage " << number;
+      }
     }
     EXPECT_TRUE(seen.errors.empty());
     // 16 in the first window, 8 in the second: what a finite element of rank 1 deposits, averaged or partitioned, shows the scale.

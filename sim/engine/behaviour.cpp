@@ -3,6 +3,8 @@
 #include <functional>
 #include <optional>
 
+#include "sim/scenario/json_reader.h"
+
 namespace gradledger {
 namespace {
 
@@ -209,7 +211,7 @@ Result<Behaviour> resolve_behaviour(const AsOf& as_of) {
   if (!point) return point.error();
   Behaviour behaviour = at(*point);
   for (const auto& [name, value] : as_of.switches) {
-    const std::string where = "/engine/as_of/" + name;
+    const std::string where = "/engine/as_of/" + pointer_token(name);
     const SwitchRow* found = nullptr;
     std::string names;
     for (const SwitchRow& r : rows()) {

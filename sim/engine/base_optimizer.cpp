@@ -52,18 +52,23 @@ void initialise_weights(ProgramWriter& w, Slice weights, std::uint32_t parameter
   if (weights.numel > 0) w.deposit(weights, no_index, parameter, parameter_offset, 1.0, false);
 }
 
-FlatWeights::FlatWeights(const Scenario& scenario, std::uint32_t rank, std::string master_name)
-    : peers_(data_parallel_group(scenario, rank)),
+FlatWeights::FlatWeights(const Scenario& scenario, std::uint32_t rank, std::uint32_t number, const RankGroup& group, const std::string& master_name)
+    : peers_(group.peers),
       rank_(peers_.index_of(rank)),
+      number_(number),
+      suffix_("[" + std::to_string(number) + "]"),
+      of_experts_(group.of_experts),
       model_dtype_(scenario.model_dtype),
       parameters_(scenario.parameters),
-      layout_(scenario, scenario.engine.config.zero.round_robin_gradients, rank),
+      layout_(scenario, group.parameters, peers_.size(), scenario.engine.config.zero.round_robin_gradients),
       parts_(layout_.parts(rank_)),
-      master_name_(std::move(master_name)),
-      optimizer_(scenario.engine.optimizer, scenario.engine.config.offloads_optimizer()) {}
+      master_name_(master_name + suffix_),
+      optimizer_(scenario.engine.optimizer, group, scenario.engine.config.offloads_optimizer()) {
+  for (OwnedPart& part : parts_) part.group = number;
+}
 
 void FlatWeights::initialise(ProgramWriter& w) {
-  const BufferId flat = w.declare("bit16_groups_flat[0]", model_dtype_, layout_.padded());
+  const BufferId flat = w.declare("bit16_groups_flat" + suffix_, model_dtype_, layout_.padded());
   w.allocate(flat);
   weights_ = w.whole(flat);
   for (std::uint32_t p : layout_.order()) initialise_weights(w, weights_.part(layout_.offset(p), parameters_[p].numel), p, 0);
@@ -74,7 +79,7 @@ void FlatWeights::initialise(ProgramWriter& w) {
   w.allocate(master);
   master_ = w.whole(master);
   w.copy(master_, weights_.part(rank_ * layout_.partition(), layout_.partition()));
-  optimizer_.initialise(w, layout_.partition(), "[0]");
+  optimizer_.initialise(w, layout_.partition(), suffix_);
 }
 
 void FlatWeights::step(ProgramWriter& w, Slice gradient) {
@@ -88,6 +93,10 @@ void FlatWeights::step(ProgramWriter& w, Slice gradient) {
   }
   const Slice own = weights_.part(rank_ * layout_.partition(), layout_.partition());
   w.copy(own, master_);
+}
+
+void FlatWeights::all_gather(ProgramWriter& w) const {
+  const Slice own = weights_.part(rank_ * layout_.partition(), layout_.partition());
   if (peers_.size() > 1)
     w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .group = peers_.id, .input = own, .output = weights_});
 }
@@ -112,6 +121,28 @@ std::vector<ViewPiece> FlatWeights::partition_pieces(Slice slice) const {
   }
   if (end < slice.numel) pieces.push_back({slice.part(end, slice.numel - end), -1, 0});
   return pieces;
+}
+
+FlatGroups::FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::string& master_name) : group_of_(scenario.parameters.size()) {
+  for (const RankGroup& group : optimizer_groups(scenario, rank)) {
+    const auto number = static_cast<std::uint32_t>(groups_.size());
+    groups_.emplace_back(scenario, rank, number, group, master_name);
+    for (std::uint32_t p : group.parameters) group_of_[p] = number;
+    order_.insert(order_.end(), group.parameters.begin(), group.parameters.end());
+    parts_.insert(parts_.end(), groups_.back().parts().begin(), groups_.back().parts().end());
+  }
+}
+
+void FlatGroups::initialise(ProgramWriter& w) {
+  for (FlatWeights& group : groups_) group.initialise(w);
+}
+
+void FlatGroups::all_gather(ProgramWriter& w) const {
+  for (const FlatWeights& group : groups_) group.all_gather(w);
+}
+
+void FlatGroups::observe(ProgramWriter& w) const {
+  for (const FlatWeights& group : groups_) group.observe(w);
 }
 
 }  // namespace gradledger

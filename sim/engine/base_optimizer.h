@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/engine/partition.h"
@@ -15,6 +16,10 @@ class BaseOptimizer {
  public:
   // host: the CPU formula on the host stream, as optimizer offload selects it.
   BaseOptimizer(const OptimizerConfig& config, bool host) : config_(config), host_(host) {}
+  BaseOptimizer(OptimizerConfig config, const RankGroup& group, bool host) : config_(std::move(config)), host_(host) {
+    config_.learning_rate = group.learning_rate;
+    config_.weight_decay = group.weight_decay;
+  }
 
   void initialise(ProgramWriter& w, std::uint32_t numel, const std::string& suffix);
   void begin_step() { ++step_; }
@@ -34,17 +39,28 @@ class BaseOptimizer {
   std::uint32_t step_ = 0;
 };
 
-// The weights of stages 1 and 2 and of BF16_Optimizer: flat, padded, replicated in the model dtype; this rank's fp32 partition.
+// One of the optimizer's groups in stages 1 and 2 and in BF16_Optimizer: flat weights, padded, replicated in the model dtype; this rank's
+// fp32 partition.
 class FlatWeights {
  public:
-  FlatWeights(const Scenario& scenario, std::uint32_t rank, std::string master_name);
+  FlatWeights(const Scenario& scenario, std::uint32_t rank, std::uint32_t number, const RankGroup& group, const std::string& master_name);
 
   const FlatPartition& layout() const { return layout_; }
   const std::vector<OwnedPart>& parts() const { return parts_; }
+  const ProcessGroup& peers() const { return peers_; }
+  std::uint32_t index_in_peers() const { return rank_; }
+  bool of_experts() const { return of_experts_; }
+  OwnedPart owned(std::uint32_t parameter) const {
+    OwnedPart part = layout_.owned(rank_, parameter);
+    part.group = number_;
+    return part;
+  }
+  const std::string& master_name() const { return master_name_; }
 
   void initialise(ProgramWriter& w);
-  // Base step with `gradient` (fp32, the partition's length), weights of the partition = master, all-gather.
+  // Base step with `gradient` (fp32, the partition's length), weights of the partition = master.
   void step(ProgramWriter& w, Slice gradient);
+  void all_gather(ProgramWriter& w) const;
   void observe(ProgramWriter& w) const;
 
   // The partition's elements as view pieces over `slice` (of the partition's length).
@@ -53,6 +69,9 @@ class FlatWeights {
  private:
   ProcessGroup peers_;
   std::uint32_t rank_;  // its number among them
+  std::uint32_t number_;
+  std::string suffix_;  // "[number]"
+  bool of_experts_;
   Dtype model_dtype_;
   std::vector<Parameter> parameters_;
   FlatPartition layout_;
@@ -60,6 +79,34 @@ class FlatWeights {
   std::string master_name_;
   BaseOptimizer optimizer_;
   Slice weights_, master_;
+};
+
+// All of a rank's groups.
+class FlatGroups {
+ public:
+  // master_name: of a partition, without its number.
+  FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::string& master_name);
+
+  std::size_t size() const { return groups_.size(); }
+  FlatWeights& operator[](std::size_t group) { return groups_[group]; }
+  const FlatWeights& operator[](std::size_t group) const { return groups_[group]; }
+  auto begin() const { return groups_.begin(); }
+  auto end() const { return groups_.end(); }
+  // Precondition: the rank holds the parameter, and it has a gradient.
+  std::uint32_t number_of(std::uint32_t parameter) const { return group_of_[parameter]; }
+  const FlatWeights& of(std::uint32_t parameter) const { return groups_[group_of_[parameter]]; }
+
+  const std::vector<std::uint32_t>& order() const { return order_; }  // of the parameters, group by group as they were given
+  const std::vector<OwnedPart>& parts() const { return parts_; }      // of all groups, each in flat order
+
+  void initialise(ProgramWriter& w);
+  void all_gather(ProgramWriter& w) const;
+  void observe(ProgramWriter& w) const;
+
+ private:
+  std::vector<FlatWeights> groups_;
+  std::vector<std::uint32_t> group_of_, order_;
+  std::vector<OwnedPart> parts_;
 };
 
 // Fills weights with the run's initial values; padding with zeros.

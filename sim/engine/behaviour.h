@@ -48,7 +48,7 @@ enum class UnusedNorm : std::uint8_t { required, skipped };
 enum class EmptyParameter : std::uint8_t { looked_up, skipped };
 enum class EmptyBucket : std::uint8_t { reduced, skipped };
 enum class SequenceDivisor : std::uint8_t { all_ranks, data_parallel };
-enum class ExpertAverage : std::uint8_t { twice, once };
+enum class ExpertAverage : std::uint8_t { twice, by_its_ranks, with_the_bucket };
 enum class ExpertDivisor : std::uint8_t { expert_data_parallel, data_parallel };
 enum class PipelineScale : std::uint8_t { once, each_stage };
 enum class PipelineBoundary : std::uint8_t { kept_back, handed_over };

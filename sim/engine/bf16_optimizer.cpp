@@ -2,35 +2,48 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "sim/engine/clipping.h"
-#include "sim/engine/fallback_reduction.h"
 
 namespace gradledger {
+namespace {
+
+std::string number(std::size_t group) { return "[" + std::to_string(group) + "]"; }
+
+}  // namespace
 
 Bf16Optimizer::Bf16Optimizer(const EngineContext& context)
     : DeepSpeedEngine(context),
       immediate_(config().bf16.immediate_grad_update),
-      weights_(scenario(), rank(), "fp32_groups_flat_partition[0]"),
+      weights_(scenario(), rank(), "fp32_groups_flat_partition"),
       has_gradients_(parameter_count()) {}
 
 void Bf16Optimizer::initialise(ProgramWriter& w) {
   weights_.initialise(w);
-  const auto buffer = [&](const char* name, Dtype dtype, std::uint32_t numel) {
-    const BufferId b = w.declare(name, dtype, numel);
+  const auto buffer = [&](std::string name, Dtype dtype, std::uint32_t numel) {
+    const BufferId b = w.declare(std::move(name), dtype, numel);
     w.allocate(b);
     return w.whole(b);
   };
-  gradients_ = buffer("fp32_groups_gradients_flat[0]", scenario().grad_accum_dtype(), weights_.layout().padded());
-  w.fill(gradients_, 0.0);
+  for (std::size_t g = 0; g < weights_.size(); ++g) {
+    gradients_.push_back(buffer("fp32_groups_gradients_flat" + number(g), scenario().grad_accum_dtype(), weights_[g].layout().padded()));
+    w.fill(gradients_.back(), 0.0);
+  }
+  if (has_experts()) expert_norm_ = buffer("norm of the experts", Dtype::float32, 1);
   norm_squared_ = buffer("norm_squared", Dtype::float64, 1);
   norm_ = buffer("norm", Dtype::float32, 1);
 }
 
-Slice Bf16Optimizer::high_precision(std::uint32_t p) const { return gradients_.part(weights_.layout().offset(p), numel(p)); }
+Slice Bf16Optimizer::high_precision(std::uint32_t p) const {
+  const FlatPartition& layout = weights_.of(p).layout();
+  return gradients_[weights_.number_of(p)].part(layout.offset(p), numel(p));
+}
 
-Slice Bf16Optimizer::own_partition() const {
-  return gradients_.part(index_in_peers() * weights_.layout().partition(), weights_.layout().partition());
+Slice Bf16Optimizer::own_partition(std::size_t group) const {
+  const std::uint32_t partition = weights_[group].layout().partition();
+  return gradients_[group].part(weights_[group].index_in_peers() * partition, partition);
 }
 
 // ---- backward ---------------------------------------------------------------------------------------------------------------------
@@ -64,32 +77,53 @@ void Bf16Optimizer::backward_epilogue(ProgramWriter& w) {
 // every rank then holds the whole average. The engine decides whether the last micro-batch is in it by then (#7985).
 void Bf16Optimizer::reduce_gradients(ProgramWriter& w) {
   if (behaviour().bf16_reduced_buffer == Bf16ReducedBuffer::param_grad) return reduce_last_micro_batch(w);
-  fallback_all_reduce(w, tensors_, config(), averages(), fallback_divisor(), scenario().communication_dtype(), {gradients_}, peers().id);
+  std::vector<Slice> shared, of_experts;
+  for (std::size_t g = 0; g < weights_.size(); ++g) (weights_[g].of_experts() ? of_experts : shared).push_back(gradients_[g]);
+  buffered_all_reduce(w, shared, of_experts);
   holds_ = Holds::reduced;
 }
 
 // Before #5170: PARAM.grad, the last micro-batch alone, is averaged, and the step goes on with the rank's own accumulator.
 void Bf16Optimizer::reduce_last_micro_batch(ProgramWriter& w) {
-  std::vector<Slice> gradients;
+  std::vector<Slice> shared, of_experts;
   for (std::uint32_t p = 0; p < parameter_count(); ++p)
-    if (grad_[p].defined() && numel(p) > 0) gradients.push_back(grad_[p].slice);
-  fallback_all_reduce(w, tensors_, config(), averages(), fallback_divisor(), scenario().communication_dtype(), gradients, peers().id);
+    if (grad_[p].defined() && numel(p) > 0) (scenario().parameters[p].expert ? of_experts : shared).push_back(grad_[p].slice);
+  buffered_all_reduce(w, shared, of_experts);
   gradients_reduced_ = true;
 }
 
 // ---- step -------------------------------------------------------------------------------------------------------------------------
 
-// The norm is of this rank's whole buffer: ranks are assumed equal and no collective checks it.
 void Bf16Optimizer::model_step(ProgramWriter& w) {
   report_decision(w, false, 1.0);
-  w.fill(norm_squared_, 0.0);
-  for (std::uint32_t p : learned())
-    if (has_gradients_[p]) w.squared_norm(norm_squared_, high_precision(p));
-  w.copy(norm_, norm_squared_);
-  w.square_root(norm_);
+  emit_norm(w);
   w.metric(w.metric_name("global_grad_norm"), norm_, 1.0);
   if (linear()) return finish_step(w, std::nullopt);
   read(w, norm_known, norm_);
+}
+
+// Of this rank's whole buffers: ranks are assumed equal and no collective checks it. That of experts is summed over the ranks that share
+// them out, and the norm of both norms taken.
+void Bf16Optimizer::emit_norm(ProgramWriter& w) {
+  emit_norm_of(w, false, norm_);
+  w.square_root(norm_);
+  if (!has_experts()) return;
+  emit_norm_of(w, true, expert_norm_);
+  if (const ProcessGroup sharing = expert_parallel_group(scenario(), rank()); sharing.size() > 1)
+    w.collective({.purpose = Purpose::norm, .group = sharing.id, .input = expert_norm_, .output = expert_norm_});
+  w.square_root(expert_norm_);
+  w.fill(norm_squared_, 0.0);
+  w.squared_norm(norm_squared_, norm_);
+  w.squared_norm(norm_squared_, expert_norm_);
+  w.copy(norm_, norm_squared_);
+  w.square_root(norm_);
+}
+
+void Bf16Optimizer::emit_norm_of(ProgramWriter& w, bool experts, Slice squared) {
+  w.fill(norm_squared_, 0.0);
+  for (std::uint32_t p : learned())
+    if (has_gradients_[p] && weights_.of(p).of_experts() == experts) w.squared_norm(norm_squared_, high_precision(p));
+  w.copy(squared, norm_squared_);
 }
 
 void Bf16Optimizer::on_value(std::uint32_t, double norm, ProgramWriter& w) {
@@ -106,25 +140,30 @@ void Bf16Optimizer::finish_step(ProgramWriter& w, std::optional<double> clip) {
     for (std::uint32_t p : learned())
       if (has_gradients_[p]) w.multiply(high_precision(p), *clip);
 
-  Slice gradient = own_partition();
-  Tensor cast;
-  if (w.declaration(gradient.buffer).dtype != Dtype::float32) {
-    cast = tensors_.allocate(w, "fp32_groups_flat_partition[0].grad", Dtype::float32, gradient.numel);
-    w.copy(cast.slice, gradient);
-    gradient = cast.slice;
-  }
-  // #6485: until then set at initialisation, and taken away again where it is a cast: the base optimizer finds no gradient and does nothing.
-  if (!cast.defined() || behaviour().bf16_master_gradient == Bf16MasterGradient::at_step) {
-    w.observe(w.view("fp32_groups_flat_partition[0].grad", weights_.partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
-    weights_.step(w, gradient);
-  }
-  tensors_.drop(w, cast);
+  std::vector<Tensor> casts(weights_.size());
+  for (std::size_t g = 0; g < weights_.size(); ++g) apply(w, g, casts[g]);
+  weights_.all_gather(w);
+  for (Tensor& cast : casts) tensors_.drop(w, cast);
   clear_high_precision(w);
   step_done(w, false);
 }
 
+void Bf16Optimizer::apply(ProgramWriter& w, std::size_t group, Tensor& cast) {
+  Slice gradient = own_partition(group);
+  const std::string name = weights_[group].master_name() + ".grad";
+  if (w.declaration(gradient.buffer).dtype != Dtype::float32) {
+    cast = tensors_.allocate(w, name, Dtype::float32, gradient.numel);
+    w.copy(cast.slice, gradient);
+    gradient = cast.slice;
+  }
+  // #6485: until then set at initialisation, and taken away again where it is a cast: the base optimizer finds no gradient and does nothing.
+  if (cast.defined() && behaviour().bf16_master_gradient != Bf16MasterGradient::at_step) return;
+  w.observe(w.view(name, weights_[group].partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
+  weights_[group].step(w, gradient);
+}
+
 void Bf16Optimizer::clear_high_precision(ProgramWriter& w) {
-  w.fill(gradients_, 0.0);
+  for (const Slice gradient : gradients_) w.fill(gradient, 0.0);
   std::fill(has_gradients_.begin(), has_gradients_.end(), false);
   holds_ = Holds::local;
 }
@@ -142,12 +181,14 @@ void Bf16Optimizer::observe_wrapper(ProgramWriter& w) {
   const Role role = holds_ == Holds::local     ? Role::local_accumulator
                     : holds_ == Holds::reduced ? Role::reduced_accumulator
                                                : Role::scratch;
-  std::vector<ViewPiece> pieces;
-  for (std::uint32_t p : weights_.layout().order()) pieces.push_back({high_precision(p), static_cast<std::int32_t>(p), 0});
-  if (const std::uint32_t end = weights_.layout().numel(); end < gradients_.numel)
-    pieces.push_back({gradients_.part(end, gradients_.numel - end), -1, 0});
-  w.observe(w.view("fp32_groups_gradients_flat[0]", std::move(pieces)), role, 1.0, true);
-  w.observe(w.view("fp32_groups_gradient_flat_partition[0]", weights_.partition_pieces(own_partition())), role, 1.0, true);
+  for (std::size_t g = 0; g < weights_.size(); ++g) {
+    const FlatPartition& layout = weights_[g].layout();
+    std::vector<ViewPiece> pieces;
+    for (std::uint32_t p : layout.order()) pieces.push_back({high_precision(p), static_cast<std::int32_t>(p), 0});
+    if (layout.numel() < gradients_[g].numel) pieces.push_back({gradients_[g].part(layout.numel(), gradients_[g].numel - layout.numel()), -1, 0});
+    w.observe(w.view("fp32_groups_gradients_flat" + number(g), std::move(pieces)), role, 1.0, true);
+    w.observe(w.view("fp32_groups_gradient_flat_partition" + number(g), weights_[g].partition_pieces(own_partition(g))), role, 1.0, true);
+  }
   if (stepped_) weights_.observe(w);
 }
 

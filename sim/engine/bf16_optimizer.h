@@ -1,6 +1,7 @@
 // BF16_Optimizer: bf16 weights, fp32 gradient accumulation in one full, replicated buffer, optimizer state partitioned (ZeRO-1).
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "sim/engine/base_optimizer.h"
@@ -33,17 +34,21 @@ class Bf16Optimizer final : public DeepSpeedEngine {
 
   void accumulate(ProgramWriter& w, std::uint32_t parameter);
   void reduce_last_micro_batch(ProgramWriter& w);
+  void emit_norm(ProgramWriter& w);
+  void emit_norm_of(ProgramWriter& w, bool experts, Slice squared);
   void finish_step(ProgramWriter& w, std::optional<double> clip);
+  void apply(ProgramWriter& w, std::size_t group, Tensor& cast);
   Slice high_precision(std::uint32_t parameter) const;
-  Slice own_partition() const;
+  Slice own_partition(std::size_t group) const;
+  bool has_experts() const { return std::any_of(weights_.begin(), weights_.end(), [](const FlatWeights& group) { return group.of_experts(); }); }
   void clear_high_precision(ProgramWriter& w);
 
   const bool immediate_;
-  FlatWeights weights_;
-  Slice gradients_;                  // fp32_groups_gradients_flat[0]: the whole padded group, on every rank
+  FlatGroups weights_;
+  std::vector<Slice> gradients_;     // fp32_groups_gradients_flat[g]: the whole padded group, on every rank of its
   std::vector<bool> has_gradients_;  // by parameter, in this window
   bool gradients_reduced_ = false;   // PARAM.grad holds an average
-  Slice norm_squared_, norm_;
+  Slice norm_squared_, norm_, expert_norm_;
   // What the buffer holds: this rank's sum, the average of all ranks, or an average with local gradients on top.
   enum class Holds : std::uint8_t { local, reduced, mixed } holds_ = Holds::local;
 };

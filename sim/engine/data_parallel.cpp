@@ -1,7 +1,8 @@
 #include "sim/engine/data_parallel.h"
 
+#include <string>
+
 #include "sim/engine/clipping.h"
-#include "sim/engine/fallback_reduction.h"
 
 namespace gradledger {
 namespace {
@@ -23,10 +24,12 @@ DataParallel::DataParallel(const EngineContext& context)
       wrapped_(scenario().model_dtype != Dtype::float32),
       fused_(wrapped_ && scenario().engine.optimizer.type != OptimizerType::sgd),
       scaler_(scaler_for(scenario(), behaviour())),
-      optimizer_(scenario().engine.optimizer, false) {}
+      groups_(optimizer_groups(scenario(), rank())),
+      group_of_(parameter_count()) {
+  for (const RankGroup& group : groups_) optimizers_.emplace_back(scenario().engine.optimizer, group, false);
+}
 
 void DataParallel::initialise(ProgramWriter& w) {
-  std::uint32_t total = 0;
   const auto buffer = [&](std::string name, Dtype dtype, std::uint32_t count) {
     const BufferId b = w.declare(std::move(name), dtype, count);
     w.allocate(b);
@@ -35,17 +38,22 @@ void DataParallel::initialise(ProgramWriter& w) {
   offsets_.resize(parameter_count());
   weights_.resize(parameter_count());
   master_.resize(parameter_count());
-  for (std::uint32_t p : learned()) {
-    offsets_[p] = total;
-    total += numel(p);
-    weights_[p] = buffer(parameter_name(p), scenario().model_dtype, numel(p));
-    initialise_weights(w, weights_[p], p, 0);
-    if (!wrapped_) continue;
-    master_[p] = buffer("fp32_groups[0][" + parameter_name(p) + "]", Dtype::float32, numel(p));
-    w.copy(master_[p], weights_[p]);
+  for (std::uint32_t g = 0; g < groups_.size(); ++g) {
+    const std::string suffix = "[" + std::to_string(g) + "]";
+    std::uint32_t total = 0;
+    for (std::uint32_t p : groups_[g].parameters) {
+      group_of_[p] = g;
+      offsets_[p] = total;
+      total += numel(p);
+      weights_[p] = buffer(parameter_name(p), scenario().model_dtype, numel(p));
+      initialise_weights(w, weights_[p], p, 0);
+      if (!wrapped_) continue;
+      master_[p] = buffer("fp32_groups" + suffix + "[" + parameter_name(p) + "]", Dtype::float32, numel(p));
+      w.copy(master_[p], weights_[p]);
+    }
+    optimizers_[g].initialise(w, total, suffix);
   }
   if (!wrapped_) master_ = weights_;
-  optimizer_.initialise(w, total, "[0]");
   norm_squared_ = buffer("norm_squared", Dtype::float64, 1);
   norm_ = buffer("norm", Dtype::float32, 1);
   norm_share_ = buffer("norm / world", Dtype::float32, 1);
@@ -73,14 +81,7 @@ void DataParallel::reduce_gradients(ProgramWriter& w) {
     }
     if (numel(p) > 0) (scenario().parameters[p].expert ? of_experts : gradients).push_back(grad_[p].slice);
   }
-  const Dtype wire = scenario().communication_dtype();
-  fallback_all_reduce(w, tensors_, config(), averages(), fallback_divisor(), wire, gradients, peers().id);
-  if (!of_experts.empty()) {
-    const ProcessGroup replicas = expert_data_parallel_group(scenario(), rank());
-    // #5259: before it the sum over an expert's ranks was averaged over them, though each has the tokens of all.
-    const bool of_replicas = behaviour().expert_divisor == ExpertDivisor::expert_data_parallel;
-    fallback_all_reduce(w, tensors_, config(), averages(), of_replicas ? replicas.size() : fallback_divisor(), wire, of_experts, replicas.id);
-  }
+  buffered_all_reduce(w, gradients, of_experts);
   holds_ = Holds::reduced;
 }
 
@@ -171,9 +172,9 @@ void DataParallel::step_plain(ProgramWriter& w, std::optional<double> norm) {
     if (clip) w.multiply(gradients[p], *clip);
   }
   observe_weights(w, true, gradients);
-  optimizer_.begin_step();
+  for (BaseOptimizer& optimizer : optimizers_) optimizer.begin_step();
   for (std::uint32_t p : learned())
-    if (grad_[p].defined()) optimizer_.update(w, weights_[p], gradients[p], offsets_[p]);
+    if (grad_[p].defined()) optimizers_[group_of_[p]].update(w, weights_[p], gradients[p], offsets_[p]);
   holds_ = Holds::local;
   step_done(w, false);
 }
@@ -184,16 +185,16 @@ void DataParallel::step_master(ProgramWriter& w, std::optional<double> norm) {
   std::vector<Tensor> masters(parameter_count());
   std::vector<Slice> gradients(parameter_count());
   for (std::uint32_t p : learned()) {
-    masters[p] = tensors_.allocate(w, "fp32_groups[0][" + parameter_name(p) + "].grad", Dtype::float32, numel(p));
+    masters[p] = tensors_.allocate(w, "fp32_groups[" + std::to_string(group_of_[p]) + "][" + parameter_name(p) + "].grad", Dtype::float32, numel(p));
     gradients[p] = masters[p].slice;
     if (grad_[p].defined()) w.copy(gradients[p], grad_[p].slice);
     else w.fill(gradients[p], 0.0);
     if (factor != 1.0) w.multiply(gradients[p], factor);
   }
   observe_weights(w, true, gradients);
-  optimizer_.begin_step();
+  for (BaseOptimizer& optimizer : optimizers_) optimizer.begin_step();
   for (std::uint32_t p : learned()) {
-    optimizer_.update(w, master_[p], gradients[p], offsets_[p]);
+    optimizers_[group_of_[p]].update(w, master_[p], gradients[p], offsets_[p]);
     w.copy(weights_[p], master_[p]);
     tensors_.drop(w, masters[p]);
   }
@@ -218,17 +219,18 @@ Role DataParallel::gradient_role(std::uint32_t) const {
   return holds_ == Holds::reduced ? Role::reduced_accumulator : Role::scratch;
 }
 
-std::vector<ViewPiece> DataParallel::pieces(const std::vector<Slice>& slices) const {
+std::vector<ViewPiece> DataParallel::pieces(const std::vector<std::uint32_t>& parameters, const std::vector<Slice>& slices) {
   std::vector<ViewPiece> out;
-  for (std::uint32_t p : learned())
+  for (std::uint32_t p : parameters)
     if (slices[p].buffer != no_index) out.push_back({slices[p], static_cast<std::int32_t>(p), 0});
   return out;
 }
 
 void DataParallel::observe_weights(ProgramWriter& w, bool applied, const std::vector<Slice>& gradients) {
-  const char* name = applied ? (wrapped_ ? "fp32_groups[0].grad" : "param.grad") : (wrapped_ ? "fp32_groups[0]" : "param");
   const Role role = applied ? Role::applied_gradient : Role::master_parameter;
-  w.observe(w.view(name, pieces(gradients)), role, 1.0, !applied);
+  if (!wrapped_) return w.observe(w.view(applied ? "param.grad" : "param", pieces(learned(), gradients)), role, 1.0, !applied);
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    w.observe(w.view("fp32_groups[" + std::to_string(g) + (applied ? "].grad" : "]"), pieces(groups_[g].parameters, gradients)), role, 1.0, !applied);
 }
 
 void DataParallel::observe_wrapper(ProgramWriter& w) {

@@ -39,16 +39,18 @@ class DataParallel final : public DeepSpeedEngine {
   void step_plain(ProgramWriter& w, std::optional<double> norm);
   void step_master(ProgramWriter& w, std::optional<double> norm);
   void observe_weights(ProgramWriter& w, bool applied, const std::vector<Slice>& gradients);
-  std::vector<ViewPiece> pieces(const std::vector<Slice>& slices) const;
+  static std::vector<ViewPiece> pieces(const std::vector<std::uint32_t>& parameters, const std::vector<Slice>& slices);
 
   const bool wrapped_;        // fp16 or bf16
   const bool fused_;          // FP16_Optimizer: Adam is fused by default, SGD is not
   LossScaler scaler_;         // what the step divides by
   double scale_before_update_ = 1.0;
-  BaseOptimizer optimizer_;
+  std::vector<RankGroup> groups_;
+  std::vector<BaseOptimizer> optimizers_;  // by group
+  std::vector<std::uint32_t> group_of_;    // by parameter
   std::vector<Slice> weights_;  // model dtype, by parameter
   std::vector<Slice> master_;   // fp32, by parameter; the weights themselves when not wrapped
-  std::vector<std::uint32_t> offsets_;
+  std::vector<std::uint32_t> offsets_;  // by parameter, in its group
   Slice norm_squared_, norm_, overflow_flag_, norm_share_, parameter_norms_;
   enum class Holds : std::uint8_t { local, reduced, mixed } holds_ = Holds::local;
 };

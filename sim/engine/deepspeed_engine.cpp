@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "sim/engine/fallback_reduction.h"
+
 namespace gradledger {
 namespace {
 
@@ -275,6 +277,16 @@ void DeepSpeedEngine::observe(ProgramWriter& w) {
     w.observe(w.view(parameter_name(p) + ".grad", whole_parameter(p, grad_[p].slice)), gradient_role(p), gradient_scale(), true);
   }
   observe_wrapper(w);
+}
+
+void DeepSpeedEngine::buffered_all_reduce(ProgramWriter& w, const std::vector<Slice>& shared, const std::vector<Slice>& of_experts) {
+  const Dtype wire = scenario().communication_dtype();
+  fallback_all_reduce(w, tensors_, config(), averages(), fallback_divisor(), wire, shared, peers().id);
+  if (of_experts.empty()) return;
+  const ProcessGroup replicas = expert_data_parallel_group(scenario(), rank());
+  // #5259: before it the sum over an expert's ranks was averaged over them, though each has the tokens of all.
+  const bool of_replicas = behaviour().expert_divisor == ExpertDivisor::expert_data_parallel;
+  fallback_all_reduce(w, tensors_, config(), averages(), of_replicas ? replicas.size() : fallback_divisor(), wire, of_experts, replicas.id);
 }
 
 }  // namespace gradledger

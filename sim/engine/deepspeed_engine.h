@@ -56,6 +56,7 @@ class DeepSpeedEngine : public Engine {
   // The ranks that this one averages gradients with, and what their sum is divided by.
   const ProcessGroup& peers() const { return peers_; }
   std::uint32_t index_in_peers() const { return peers_.index_of(rank()); }
+  double sequence_ranks() const { return context_.scenario->engine.sequence_parallel_size; }  // that share a sequence
   double average_over() const { return averaging_divisor(scenario()); }
   // #5555: before it the buffered all-reduce counted every rank of a sequence.
   double fallback_divisor() const {
@@ -87,6 +88,9 @@ class DeepSpeedEngine : public Engine {
   void share_allocation(ProgramWriter& w) {
     if (uses_side_stream_) activations_ = w.record();
   }
+
+  // buffered_allreduce_fallback of gradients that every rank has, and of experts among the ranks that have the same.
+  void buffered_all_reduce(ProgramWriter& w, const std::vector<Slice>& shared, const std::vector<Slice>& of_experts);
 
   // Emits a read of a scalar and suspends; on_value(stage, ...) goes on.
   void read(ProgramWriter& w, std::uint32_t stage, Slice scalar);

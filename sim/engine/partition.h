@@ -16,16 +16,14 @@ struct OwnedPart {
   std::uint32_t parameter_offset = 0;  // first owned element, within the parameter
   std::uint32_t partition_offset = 0;  // the same element, within the partition
   std::uint32_t numel = 0;
+  std::uint32_t group = 0;             // of the optimizer's groups
 };
 
-// A rank's parameters that have a gradient, laid end to end in `order`, padded with zeros to a multiple of twice its data-parallel group;
-// member r of that group owns [r x partition, (r+1) x partition).
+// The parameters of one of the optimizer's groups, laid end to end in `order`, padded with zeros to a multiple of twice the ranks that
+// divide them; member r of these owns [r x partition, (r+1) x partition).
 class FlatPartition {
  public:
-  FlatPartition(const Scenario& scenario, bool round_robin, std::uint32_t of_rank = 0) : world_(data_parallel_group(scenario, of_rank).size()) {
-    std::vector<std::uint32_t> members;
-    for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p)
-      if (scenario.parameters[p].has_gradient() && holds(scenario, of_rank, p)) members.push_back(p);
+  FlatPartition(const Scenario& scenario, const std::vector<std::uint32_t>& members, std::uint32_t world, bool round_robin) : world_(world) {
     if (round_robin) {
       for (std::uint32_t rank = 0; rank < world_; ++rank)
         for (std::size_t i = rank; i < members.size(); i += world_) order_.push_back(members[i]);
@@ -56,9 +54,9 @@ class FlatPartition {
   OwnedPart owned(std::uint32_t rank, std::uint32_t parameter) const {
     const std::uint64_t begin = std::max<std::uint64_t>(offset_[parameter], std::uint64_t{rank} * partition_);
     const std::uint64_t end = std::min<std::uint64_t>(offset_[parameter] + std::uint64_t{sizes_[parameter]}, (std::uint64_t{rank} + 1) * partition_);
-    if (begin >= end) return {parameter, 0, 0, 0};
+    if (begin >= end) return {parameter, 0, 0, 0, 0};
     return {parameter, static_cast<std::uint32_t>(begin - offset_[parameter]), static_cast<std::uint32_t>(begin - std::uint64_t{rank} * partition_),
-            static_cast<std::uint32_t>(end - begin)};
+            static_cast<std::uint32_t>(end - begin), 0};
   }
 
   // The rank's parts in flat order.

@@ -16,10 +16,12 @@ ZeroStage3::ZeroStage3(const EngineContext& context)
       acc_dtype_(scenario().grad_accum_dtype()),
       comm_dtype_(scenario().communication_dtype()),
       scaler_(config().fp16.enabled ? LossScaler(config().fp16, true) : LossScaler::fixed(1.0)),
-      optimizer_(scenario().engine.optimizer, offload_),
+      optimizer_groups_(optimizer_groups(scenario(), rank())),
       gradient_slice_(parameter_count()),
       norm_recorded_(parameter_count()),
-      stored_in_window_(parameter_count()) {}
+      stored_in_window_(parameter_count()) {
+  for (const RankGroup& group : optimizer_groups_) optimizers_.emplace_back(scenario().engine.optimizer, group, offload_);
+}
 
 void ZeroStage3::initialise(ProgramWriter& w) {
   const auto buffer = [&](std::string name, Dtype dtype, std::uint64_t count, MemorySpace space, std::uint64_t declared = 0) {
@@ -31,15 +33,19 @@ void ZeroStage3::initialise(ProgramWriter& w) {
   std::uint32_t total = 0;
   offset_.resize(parameter_count());
   weights_.resize(parameter_count());
-  for (std::uint32_t p : learned()) {
-    weights_[p] = buffer("ds_tensor[" + parameter_name(p) + "]", model_dtype_, shard(p).size, MemorySpace::device);
-    initialise_weights(w, weights_[p].part(0, shard(p).real), p, shard(p).offset);
-    w.fill(weights_[p].part(shard(p).real, shard(p).size - shard(p).real), 0.0);
-    if (groups_.empty() || groups_.back().size >= config().zero.sub_group_size) groups_.push_back({{}, total, 0, {}, {}});
-    groups_.back().parameters.push_back(p);
-    groups_.back().size += shard(p).size;
-    offset_[p] = total;
-    total += shard(p).size;
+  for (std::uint32_t g = 0; g < optimizer_groups_.size(); ++g) {
+    group_offset_.push_back(total);
+    for (std::uint32_t p : optimizer_groups_[g].parameters) {
+      weights_[p] = buffer("ds_tensor[" + parameter_name(p) + "]", model_dtype_, shard(p).size, MemorySpace::device);
+      initialise_weights(w, weights_[p].part(0, shard(p).real), p, shard(p).offset);
+      w.fill(weights_[p].part(shard(p).real, shard(p).size - shard(p).real), 0.0);
+      const bool opens = groups_.empty() || groups_.back().of != g || groups_.back().size >= config().zero.sub_group_size;
+      if (opens) groups_.push_back({{}, total, 0, g, {}, {}});
+      groups_.back().parameters.push_back(p);
+      groups_.back().size += shard(p).size;
+      offset_[p] = total;
+      total += shard(p).size;
+    }
   }
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     SubGroup& group = groups_[g];
@@ -50,7 +56,9 @@ void ZeroStage3::initialise(ProgramWriter& w) {
     group.master_gradient = buffer(name + ".grad", Dtype::float32, group.size, MemorySpace::host);
     w.fill(group.master_gradient, 0.0);
   }
-  optimizer_.initialise(w, total, "");
+  group_offset_.push_back(total);
+  for (std::size_t g = 0; g < optimizers_.size(); ++g)
+    optimizers_[g].initialise(w, group_offset_[g + 1] - group_offset_[g], optimizers_.size() == 1 ? "" : "[" + std::to_string(g) + "]");
   partitions_ = buffer("grad_partitions_flat_buffer", acc_dtype_, total, optimizer_space);
   w.fill(partitions_, 0.0);
   if (contiguous_) {
@@ -122,8 +130,9 @@ void ZeroStage3::reduce_gradients(ProgramWriter& w) { partition_epilogue(w); }
 
 // The end of a coalesced block. The counter did not move inside it, so that a fresh window is stored, not added.
 void ZeroStage3::flush_coalesced(ProgramWriter& w) {
-  for (std::uint32_t p = 0; p < parameter_count(); ++p)
-    if (grad_[p].defined()) push(w, p);
+  for (const SubGroup& group : groups_)
+    for (std::uint32_t p : group.parameters)
+      if (grad_[p].defined()) push(w, p);
   partition_epilogue(w);
 }
 
@@ -219,7 +228,7 @@ double ZeroStage3::unscaled_by() const {
 
 void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
   const double factor = unscale_and_clip_factor(unscaled_by(), norm, scenario().gradient_clipping(), behaviour().norm_masking == NormMasking::where);
-  optimizer_.begin_step();
+  for (BaseOptimizer& optimizer : optimizers_) optimizer.begin_step();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     SubGroup& group = groups_[g];
     const std::string name = "fp32_partitioned_groups_flat[" + std::to_string(g) + "].grad";
@@ -235,7 +244,7 @@ void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
       OnStream owner(w, offload_ ? Stream::host : Stream::compute);
       if (factor != 1.0) w.multiply(gradient, factor);
       w.observe(w.view(name, group_pieces(group, gradient)), Role::applied_gradient, 1.0, false);
-      optimizer_.update(w, group.master, gradient, group.offset);
+      optimizers_[group.of].update(w, group.master, gradient, group.offset - group_offset_[group.of]);
     }
     for (std::uint32_t p : group.parameters) w.copy(weights_[p], in_group(group, group.master, p));
     tensors_.drop(w, flat);

@@ -38,11 +38,12 @@ class ZeroStage3 final : public DeepSpeedEngine {
  private:
   enum Stage : std::uint32_t { overflow_known, norm_known };
 
-  // Neighbouring parameters, closed once their partitions reach sub_group_size.
+  // Neighbouring parameters of one of the optimizer's groups, closed once their partitions reach sub_group_size.
   struct SubGroup {
     std::vector<std::uint32_t> parameters;
     std::uint32_t offset = 0;           // of its partitions in the flat buffers
     std::uint32_t size = 0;             // sum of partition sizes
+    std::uint32_t of = 0;               // the optimizer's group
     Slice master;                       // fp32, this rank's
     Slice master_gradient;              // offload
   };
@@ -80,7 +81,9 @@ class ZeroStage3 final : public DeepSpeedEngine {
 
   LossScaler scaler_;
   double scale_before_update_ = 1.0;
-  BaseOptimizer optimizer_;
+  std::vector<RankGroup> optimizer_groups_;
+  std::vector<BaseOptimizer> optimizers_;  // by group
+  std::vector<std::uint32_t> group_offset_;  // of a group in the flat buffers
   std::vector<SubGroup> groups_;
   std::vector<std::uint32_t> offset_;  // of a parameter's partition in the flat buffers
   std::vector<Slice> weights_;         // this rank's shard, model dtype

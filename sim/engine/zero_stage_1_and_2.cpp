@@ -22,13 +22,15 @@ ZeroStage1And2::ZeroStage1And2(const EngineContext& context)
       acc_dtype_(scenario().grad_accum_dtype()),
       comm_dtype_(scenario().communication_dtype()),
       scaler_(config().fp16.enabled ? LossScaler(config().fp16, true) : LossScaler::fixed(1.0)),
-      weights_(scenario(), rank(), "single_partition_of_fp32_groups[0]"),
+      weights_(scenario(), rank(), "single_partition_of_fp32_groups"),
       micro_step_id_(behaviour().offload_keep == OffloadKeep::counter_only ? 0 : -1),
       already_reduced_(parameter_count()),
       grad_accum_(parameter_count()),
       accumulated_on_host_(parameter_count()),
       host_holds_window_(parameter_count()),
-      norm_recorded_(parameter_count()) {}
+      norm_recorded_(parameter_count()) {
+  averaged_padding_.resize(weights_.size());
+}
 
 void ZeroStage1And2::initialise(ProgramWriter& w) {
   weights_.initialise(w);
@@ -41,12 +43,15 @@ void ZeroStage1And2::initialise(ProgramWriter& w) {
   norm_ = scalar("norm", Dtype::float32);
   overflow_flag_ = scalar("overflow", Dtype::uint8);
   w.fill(overflow_flag_, 0);
+  if (weights_.size() > 1) group_norms_ = scalar("norm_groups", Dtype::float32, static_cast<std::uint32_t>(weights_.size()));
   if (!offload_) return;
   recorded_norms_ = scalar("norm_for_param_grads", Dtype::float64, parameter_count());
-  const BufferId master = w.declare("single_partition_of_fp32_groups[0].grad", Dtype::float32, weights_.layout().partition(), MemorySpace::host);
-  w.allocate(master);
-  master_gradient_ = w.whole(master);
-  w.fill(master_gradient_, 0.0);
+  for (const FlatWeights& group : weights_) {
+    const BufferId master = w.declare(group.master_name() + ".grad", Dtype::float32, group.layout().partition(), MemorySpace::host);
+    w.allocate(master);
+    master_gradient_.push_back(w.whole(master));
+    w.fill(master_gradient_.back(), 0.0);
+  }
 }
 
 // ---- forward --------------------------------------------------------------------------------------------------------------------
@@ -142,7 +147,7 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
 // #8280: before it the owner of an empty parameter behind all others was looked up past the last partition.
 void ZeroStage1And2::require_owner(std::uint32_t p) const {
   if (behaviour().empty_parameter == EmptyParameter::looked_up && config().zero.reduce_scatter && contiguous_ &&
-      weights_.layout().offset(p) >= weights_.layout().padded())
+      weights_.of(p).layout().offset(p) >= weights_.of(p).layout().padded())
     throw FrameworkError{"IndexError", "list index out of range"};
 }
 
@@ -155,7 +160,7 @@ void ZeroStage1And2::require_not_reduced(std::uint32_t p) const {
 
 void ZeroStage1And2::reduce_gradients(ProgramWriter& w) {
   if (!partition_gradients_ && !overlap_)
-    for (std::uint32_t p : learned()) {
+    for (std::uint32_t p : weights_.order()) {
       if (gradient_attribute(p).defined()) push(w, p);
       else if (behaviour().stage1_missing_gradient == Stage1Missing::pushed)
         throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'numel'"};
@@ -163,11 +168,11 @@ void ZeroStage1And2::reduce_gradients(ProgramWriter& w) {
   partition_epilogue(w);
 }
 
-// The end of a coalesced block, in the order of the parameters whatever overlap_comm says.
+// The end of a coalesced block, in the order of the groups whatever overlap_comm says.
 void ZeroStage1And2::flush_coalesced(ProgramWriter& w) {
   if (overlap_) w.synchronize();
   setup_buckets(w);
-  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+  for (std::uint32_t p : weights_.order())
     if (gradient_attribute(p).defined()) push(w, p);
   partition_epilogue(w);
 }
@@ -267,23 +272,40 @@ void ZeroStage1And2::on_value(std::uint32_t stage, double value, ProgramWriter& 
   finish_step(w, std::nullopt);
 }
 
-// Squares in fp64, the rank's total in fp32, one all_reduce of it. With offload: of the parameters whose norm was recorded.
+// Of each group, and of several the norm of their norms.
 void ZeroStage1And2::emit_norm(ProgramWriter& w) {
+  for (std::size_t g = 0; g < weights_.size(); ++g) {
+    emit_group_norm(w, g);
+    if (weights_.size() > 1) w.copy(group_norms_.part(static_cast<std::uint32_t>(g), 1), norm_);
+  }
+  if (weights_.size() == 1) return;
+  w.fill(norm_squared_, 0.0);
+  w.squared_norm(norm_squared_, group_norms_);
+  w.copy(norm_, norm_squared_);
+  w.square_root(norm_);
+}
+
+// Squares in fp64, the rank's total in fp32, one all_reduce of it. With offload: of the parameters whose norm was recorded.
+void ZeroStage1And2::emit_group_norm(ProgramWriter& w, std::size_t group) {
   w.fill(norm_squared_, 0.0);
   if (offload_) {
-    for (const OwnedPart& part : weights_.parts()) {
+    for (const OwnedPart& part : weights_[group].parts()) {
       if (norm_recorded_[part.parameter]) w.accumulate(norm_squared_, recorded_norms_.part(part.parameter, 1));
       else if (behaviour().unused_norm == UnusedNorm::required) throw FrameworkError{"KeyError", std::to_string(part.parameter)};
     }
   } else {
-    for (const Tensor& gradient : averaged_)
-      if (gradient.defined()) w.squared_norm(norm_squared_, gradient.slice);
+    for (std::size_t i = 0; i < averaged_.size(); ++i)
+      if (weights_.parts()[i].group == group && averaged_[i].defined()) w.squared_norm(norm_squared_, averaged_[i].slice);
   }
   w.copy(norm_, norm_squared_);
-  w.collective({.purpose = Purpose::norm, .input = norm_, .output = norm_});
+  w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_, .output = norm_});
   // #551: without a model-parallel group the world stood in for it.
-  if (behaviour().norm_all_reduce == NormAllReduce::twice) w.collective({.purpose = Purpose::norm, .input = norm_, .output = norm_});
+  if (behaviour().norm_all_reduce == NormAllReduce::twice) w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_, .output = norm_});
   w.square_root(norm_);
+  if (!weights_[group].of_experts()) return;
+  // The mean over the ranks that have the same experts, of norms that are equal there already.
+  w.multiply(norm_, 1.0 / weights_[group].peers().size());
+  w.collective({.purpose = Purpose::norm, .group = weights_[group].peers().id, .input = norm_, .output = norm_});
 }
 
 // live-9: a step that moves the scale divides by the new one.
@@ -292,22 +314,19 @@ double ZeroStage1And2::unscaled_by() const {
 }
 
 void ZeroStage1And2::finish_step(ProgramWriter& w, std::optional<double> norm) {
-  Tensor flat;
-  Slice gradient = master_gradient_;
-  if (!offload_) {
+  if (!offload_)
     for (Tensor& grad : grad_) tensors_.clear(w, grad);
-    flat = tensors_.allocate(w, "single_partition_of_fp32_groups[0].grad", Dtype::float32, weights_.layout().partition());
-    gradient = flat.slice;
-    std::uint32_t at = 0;
-    for (const Tensor& part : averaged_) {
-      if (!part.defined()) continue;
-      w.copy(gradient.part(at, part.numel()), part.slice);
-      at += part.numel();
-    }
-    if (averaged_padding_.defined())
-      w.copy(gradient.part(gradient.numel - averaged_padding_.numel(), averaged_padding_.numel()), averaged_padding_.slice);
-    drop_accumulators(w);
-  }
+  for (std::size_t g = 0; g < weights_.size(); ++g) apply(w, weights_[g], g, norm);
+  weights_.all_gather(w);
+  drop_accumulators(w);
+  step_done(w, false);
+}
+
+// Unscales and clips a group's gradient, and steps with it.
+void ZeroStage1And2::apply(ProgramWriter& w, FlatWeights& group, std::size_t number, std::optional<double> norm) {
+  Tensor flat;
+  if (!offload_) flat = flat_gradient(w, group, number);
+  const Slice gradient = offload_ ? master_gradient_[number] : flat.slice;
   const bool masks = behaviour().norm_masking == NormMasking::where;
   const bool unscales = config().fp16.enabled || behaviour().bf16_unscale_and_clip == Bf16UnscaleAndClip::done;
   if (offload_) w.host_waits();
@@ -315,12 +334,29 @@ void ZeroStage1And2::finish_step(ProgramWriter& w, std::optional<double> norm) {
     OnStream owner(w, offload_ ? Stream::host : Stream::compute);
     if (const double factor = unscale_and_clip_factor(unscaled_by(), norm, scenario().gradient_clipping(), masks); factor != 1.0 && unscales)
       w.multiply(gradient, factor);
-    w.observe(w.view("single_partition_of_fp32_groups[0].grad", weights_.partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
+    w.observe(w.view(group.master_name() + ".grad", group.partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
   }
-  weights_.step(w, gradient);
+  group.step(w, gradient);
   tensors_.drop(w, flat);
-  if (offload_) drop_accumulators(w);
-  step_done(w, false);
+}
+
+// averaged_gradients of the group, end to end, in fp32; they are let go.
+Tensor ZeroStage1And2::flat_gradient(ProgramWriter& w, const FlatWeights& group, std::size_t number) {
+  Tensor flat = tensors_.allocate(w, group.master_name() + ".grad", Dtype::float32, group.layout().partition());
+  std::uint32_t at = 0;
+  for (std::size_t i = 0; i < averaged_.size(); ++i) {
+    if (weights_.parts()[i].group != number) continue;
+    if (all_grad_tensors_) tensors_.clear(w, (*all_grad_tensors_)[i]);
+    if (!averaged_[i].defined()) continue;
+    w.copy(flat.slice.part(at, averaged_[i].numel()), averaged_[i].slice);
+    at += averaged_[i].numel();
+    tensors_.clear(w, averaged_[i]);
+  }
+  if (Tensor& padding = averaged_padding_[number]; padding.defined()) {
+    w.copy(flat.slice.part(flat.numel() - padding.numel(), padding.numel()), padding.slice);
+    tensors_.clear(w, padding);
+  }
+  return flat;
 }
 
 // What a step, taken or skipped, leaves behind: nothing on the device; on the host the accumulators and the master gradient stay.
@@ -328,11 +364,11 @@ void ZeroStage1And2::drop_accumulators(ProgramWriter& w) {
   reduced_in_window_ = false;
   if (!offload_) {
     for (Tensor& gradient : averaged_) tensors_.clear(w, gradient);
-    tensors_.clear(w, averaged_padding_);
+    for (Tensor& padding : averaged_padding_) tensors_.clear(w, padding);
     averaged_state_ = Averaged::none;
     averaged_current_ = false;
     if (all_grad_tensors_)
-      for (Tensor& gradient : *all_grad_tensors_) tensors_.drop(w, gradient);
+      for (Tensor& gradient : *all_grad_tensors_) tensors_.clear(w, gradient);
     all_grad_tensors_.reset();
     return;
   }
@@ -342,7 +378,7 @@ void ZeroStage1And2::drop_accumulators(ProgramWriter& w) {
   w.fill(overflow_flag_, 0);
   if (behaviour().stale_clear != StaleClear::zero) return;
   OnStream by_the_host(w, Stream::host);
-  w.fill(master_gradient_, 0.0);
+  for (const Slice gradient : master_gradient_) w.fill(gradient, 0.0);
   for (const Tensor& host : accumulated_on_host_)
     if (host.defined()) w.fill(host.slice, 0.0);
 }

@@ -52,8 +52,9 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
     std::array<bool, stream_count> producers{};  // streams that copied into it
     bool extra_large = false;  // holds one parameter larger than the bucket, which is reduced where it lies
   };
-  // A stretch of a bucket that one rank owns.
+  // A stretch of a bucket that one rank owns, by its number among the ranks that divide the group.
   struct Run {
+    const ProcessGroup* peers = nullptr;
     std::uint32_t owner = 0;
     Slice slice;
   };
@@ -76,11 +77,14 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   void let_go_of_reduced(ProgramWriter& w, BucketEntry& entry, Stream producer);
   Stream copy_stream(Stream producer) const;
   void average_runs(ProgramWriter& w, Slice bucket);
+  void divide_runs(ProgramWriter& w, Slice bucket);
+  bool divides_experts_apart() const;
   void average_whole(ProgramWriter& w, Slice bucket);
   void average_separate(ProgramWriter& w);
   std::vector<Run> owner_runs(Slice bucket) const;
   static void flatten(ProgramWriter& w, Slice flat, const std::vector<Run>& runs, std::size_t first, std::size_t last);
-  void reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, std::optional<std::uint32_t> root);
+  void reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, bool to_owner);
+  Slice flattened(ProgramWriter& w, const std::vector<Run>& runs, std::size_t first, std::size_t last, Tensor& flat);
 
   // ---- keeping what was reduced
   void keep(ProgramWriter& w, std::uint32_t parameter);
@@ -96,11 +100,14 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   void drop_accumulators(ProgramWriter& w);
   double unscaled_by() const;
   void finish_step(ProgramWriter& w, std::optional<double> norm);
+  void apply(ProgramWriter& w, FlatWeights& group, std::size_t number, std::optional<double> norm);
+  Tensor flat_gradient(ProgramWriter& w, const FlatWeights& group, std::size_t number);
   void emit_norm(ProgramWriter& w);
+  void emit_group_norm(ProgramWriter& w, std::size_t group);
 
-  OwnedPart owned(std::uint32_t parameter) const { return weights_.layout().owned(index_in_peers(), parameter); }
+  OwnedPart owned(std::uint32_t parameter) const { return weights_.of(parameter).owned(parameter); }
   bool owns(std::uint32_t parameter) const { return owned(parameter).numel > 0; }
-  void observe_averaged(ProgramWriter& w);
+  void observe_averaged(ProgramWriter& w, std::size_t group);
   std::vector<ViewPiece> owned_piece(std::uint32_t parameter, Slice whole) const;
 
   const bool partition_gradients_;   // stage 2
@@ -113,7 +120,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
 
   LossScaler scaler_;
   double scale_before_update_ = 1.0;
-  FlatWeights weights_;
+  FlatGroups weights_;
   std::int64_t micro_step_id_ = -1;
   bool ready_for_gradients_ = false;
   bool epilogue_ran_ = false;
@@ -125,11 +132,11 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   std::uint32_t grads_in_partition_offset_ = 0;
   std::vector<Tensor> deferred_;          // cleared at the next reduction (overlap without contiguous gradients)
 
-  // all_grad_tensors[0], by owned part; averaged_gradients[0] in three states: never set, None, set.
+  // all_grad_tensors, by owned part of all groups; averaged_gradients in three states: never set, None, set.
   std::optional<std::vector<Tensor>> all_grad_tensors_;
   enum class Averaged : std::uint8_t { never, none, set } averaged_state_ = Averaged::never;
   std::vector<Tensor> averaged_;
-  Tensor averaged_padding_;
+  std::vector<Tensor> averaged_padding_;  // by group
   bool averaged_current_ = false;   // the last backward refreshed them
   bool reduced_in_window_ = false;
   bool unreduced_ = false;          // a backward came after the last reduction: in a coalesced block, or without an epilogue
@@ -139,8 +146,9 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   bool master_filled_ = false;               // since the last epilogue
   bool master_current_ = false;              // the last backward was a boundary and filled the master gradient
   std::vector<bool> norm_recorded_;          // norm_for_param_grads, by parameter
-  Slice master_gradient_;                    // offload: single_partition_of_fp32_groups[0].grad
+  std::vector<Slice> master_gradient_;       // offload, by group: single_partition_of_fp32_groups[g].grad
   Slice recorded_norms_, overflow_flag_, norm_squared_, norm_;
+  Slice group_norms_;                        // several groups: the norm of each
 };
 
 }  // namespace gradledger

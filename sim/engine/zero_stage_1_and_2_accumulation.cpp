@@ -43,7 +43,7 @@ void ZeroStage1And2::to_master_gradient(ProgramWriter& w, std::uint32_t p, Slice
   w.squared_norm(recorded_norms_.part(p, 1), own);
   norm_recorded_[p] = true;
   w.check_finite(overflow_flag_, gradient);
-  w.copy_over_the_bus(master_gradient_.part(part.partition_offset, part.numel), own, pinned());
+  w.copy_over_the_bus(master_gradient_[part.group].part(part.partition_offset, part.numel), own, pinned());
   master_filled_ = true;
 }
 
@@ -134,17 +134,19 @@ void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
 // averaged_gradients := slices of all_grad_tensors (same storage), padded with zeros; all_grad_tensors := None.
 void ZeroStage1And2::take_averaged_gradients(ProgramWriter& w) {
   averaged_.resize(weights_.parts().size());
-  std::uint32_t end = 0;
+  std::vector<std::uint32_t> filled(weights_.size());
   for (std::size_t i = 0; i < averaged_.size(); ++i) {
     const OwnedPart& part = weights_.parts()[i];
     if (!(*all_grad_tensors_)[i].defined()) continue;
     tensors_.share(w, averaged_[i], (*all_grad_tensors_)[i].part(part.parameter_offset, part.numel));
     tensors_.clear(w, (*all_grad_tensors_)[i]);
-    end += part.numel;
+    filled[part.group] += part.numel;
   }
-  if (const std::uint32_t padding = weights_.layout().partition() - end; padding > 0) {
-    tensors_.give(w, averaged_padding_, tensors_.allocate(w, "averaged_gradients.padding", acc_dtype_, padding));
-    w.fill(averaged_padding_.slice, 0.0);
+  for (std::size_t g = 0; g < weights_.size(); ++g) {
+    const std::uint32_t padding = weights_[g].layout().partition() - filled[g];
+    if (padding == 0) continue;
+    tensors_.give(w, averaged_padding_[g], tensors_.allocate(w, "averaged_gradients.padding", acc_dtype_, padding));
+    w.fill(averaged_padding_[g].slice, 0.0);
   }
   all_grad_tensors_.reset();
   averaged_state_ = Averaged::set;

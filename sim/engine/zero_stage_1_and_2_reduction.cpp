@@ -105,23 +105,35 @@ void ZeroStage1And2::wait_for_earlier_reductions(ProgramWriter& w) const {
 }
 
 // Contiguous, reduce_scatter: divided by the world in the model dtype first; then one all_reduce for the bucket, or one reduce for
-// each owner. Only an owner copies its stretches back, so what a rank does not own stays at local / world.
+// each owner, in the group that divides the parameter. Only an owner copies its stretches back, so what a rank does not own stays at
+// local / world.
 void ZeroStage1And2::average_runs(ProgramWriter& w, Slice bucket) {
-  if (averages()) w.divide(bucket, average_over());
-  // #4957: an expert's gradient was divided when its group was chosen, and once more with the bucket.
-  for (const BucketEntry& entry : bucket_.entries)
-    if (averages() && scenario().parameters[entry.parameter].expert && behaviour().expert_average == ExpertAverage::twice)
-      w.divide(entry.gradient.slice, average_over());
+  divide_runs(w, bucket);
   const std::vector<Run> runs = owner_runs(bucket);
-  if (config().zero.use_multi_rank_bucket_allreduce) return reduce_flattened(w, runs, std::nullopt);
-  std::vector<std::uint32_t> owners;
-  for (const Run& run : runs)
-    if (std::find(owners.begin(), owners.end(), run.owner) == owners.end()) owners.push_back(run.owner);
-  for (std::uint32_t owner : owners) {
-    std::vector<Run> of_owner;
-    std::copy_if(runs.begin(), runs.end(), std::back_inserter(of_owner), [owner](const Run& r) { return r.owner == owner; });
-    reduce_flattened(w, of_owner, owner);
+  const bool to_owner = !config().zero.use_multi_rank_bucket_allreduce;
+  const auto together = [to_owner](const Run& a, const Run& b) { return a.peers->id == b.peers->id && (!to_owner || a.owner == b.owner); };
+  for (auto run = runs.begin(); run != runs.end(); ++run) {
+    if (std::any_of(runs.begin(), run, [&](const Run& earlier) { return together(earlier, *run); })) continue;
+    std::vector<Run> reduced_together;
+    std::copy_if(run, runs.end(), std::back_inserter(reduced_together), [&](const Run& later) { return together(later, *run); });
+    reduce_flattened(w, reduced_together, to_owner);
   }
+}
+
+// #6546: before it a bucket with experts was divided gradient by gradient, each by the ranks that have it.
+void ZeroStage1And2::divide_runs(ProgramWriter& w, Slice bucket) {
+  if (!averages()) return;
+  if (!divides_experts_apart()) return w.divide(bucket, average_over());
+  std::uint32_t at = 0;
+  for (const BucketEntry& entry : bucket_.entries) {
+    w.divide(bucket.part(at, entry.gradient.numel()), weights_.of(entry.parameter).peers().size() / sequence_ranks());
+    at += entry.gradient.numel();
+  }
+}
+
+bool ZeroStage1And2::divides_experts_apart() const {
+  const auto of_expert = [this](const BucketEntry& entry) { return weights_.of(entry.parameter).of_experts(); };
+  return behaviour().expert_average != ExpertAverage::with_the_bucket && std::any_of(bucket_.entries.begin(), bucket_.entries.end(), of_expert);
 }
 
 // The bucket cut where ownership changes, neighbours of one owner merged.
@@ -129,11 +141,12 @@ std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(Slice bucket) const 
   std::vector<Run> runs;
   std::uint32_t at = 0;
   for (const BucketEntry& entry : bucket_.entries) {
-    for (std::uint32_t owner = 0; owner < peers().size(); ++owner) {
-      const std::uint32_t count = weights_.layout().owned(owner, entry.parameter).numel;
+    const FlatWeights& group = weights_.of(entry.parameter);
+    for (std::uint32_t owner = 0; owner < group.peers().size(); ++owner) {
+      const std::uint32_t count = group.layout().owned(owner, entry.parameter).numel;
       if (count == 0) continue;
-      if (!runs.empty() && runs.back().owner == owner) runs.back().slice.numel += count;
-      else runs.push_back({owner, bucket.part(at, count)});
+      if (!runs.empty() && runs.back().owner == owner && runs.back().peers->id == group.peers().id) runs.back().slice.numel += count;
+      else runs.push_back({&group.peers(), owner, bucket.part(at, count)});
       at += count;
     }
   }
@@ -153,21 +166,17 @@ void ZeroStage1And2::flatten(ProgramWriter& w, Slice flat, const std::vector<Run
 }
 
 // Flatten, cast, reduce, cast back, copy back. Dispatched each time the flat size exceeds the bucket size.
-void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, std::optional<std::uint32_t> root) {
+void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, bool to_owner) {
+  const ProcessGroup& peers = *runs.front().peers;
+  const std::uint32_t me = peers.index_of(rank()), root = runs.front().owner;
   std::size_t first = 0;
   while (first < runs.size()) {
     std::size_t last = first;
     std::uint64_t total = 0;
     while (last < runs.size() && total <= config().zero.reduce_bucket_size) total += runs[last++].slice.numel;
 
-    const bool one_run = last - first == 1;  // flattening one tensor is no copy
     Tensor flat;
-    Slice data = runs[first].slice;
-    if (!one_run) {
-      flat = tensors_.allocate(w, "flattened_bucket", model_dtype_, total);
-      data = flat.slice;
-      flatten(w, data, runs, first, last);
-    }
+    const Slice data = flattened(w, runs, first, last, flat);
     Tensor cast;
     Slice wire = data;
     if (comm_dtype_ != model_dtype_) {
@@ -175,17 +184,30 @@ void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& 
       wire = cast.slice;
       w.copy(wire, data);
     }
-    w.collective({.kind = root ? CollectiveKind::reduce : CollectiveKind::all_reduce, .group = peers().id, .root = root ? peers().ranks[*root] : 0, .input = wire, .output = wire});
-    if (cast.defined() && (!root || *root == index_in_peers())) w.copy(data, wire);
-    for (std::uint32_t at = 0; !one_run && first < last; ++first) {
+    // #4957: until then once more what was divided gradient by gradient.
+    if (averages() && divides_experts_apart() && behaviour().expert_average == ExpertAverage::twice)
+      w.divide(wire, peers.size() / sequence_ranks());
+    w.collective({.kind = to_owner ? CollectiveKind::reduce : CollectiveKind::all_reduce, .group = peers.id, .root = to_owner ? peers.ranks[root] : 0, .input = wire, .output = wire});
+    if (cast.defined() && (!to_owner || root == me)) w.copy(data, wire);
+    for (std::uint32_t at = 0; flat.defined() && first < last; ++first) {
       const Run& run = runs[first];
-      if (run.owner == index_in_peers()) w.copy(run.slice, data.part(at, run.slice.numel));
+      if (run.owner == me) w.copy(run.slice, data.part(at, run.slice.numel));
       at += run.slice.numel;
     }
     first = last;
     tensors_.drop(w, cast);
     tensors_.drop(w, flat);
   }
+}
+
+// Flattening one tensor is no copy.
+Slice ZeroStage1And2::flattened(ProgramWriter& w, const std::vector<Run>& runs, std::size_t first, std::size_t last, Tensor& flat) {
+  if (last - first == 1) return runs[first].slice;
+  std::uint64_t total = 0;
+  for (std::size_t i = first; i < last; ++i) total += runs[i].slice.numel;
+  flat = tensors_.allocate(w, "flattened_bucket", model_dtype_, total);
+  flatten(w, flat.slice, runs, first, last);
+  return flat.slice;
 }
 
 // Contiguous, no reduce_scatter: the whole bucket is all-reduced in place, divided before or after by the pre- and postscale rules.

@@ -1,6 +1,7 @@
 // ZeRO stages 1 and 2: what a snapshot shows, and in which role.
 #include "sim/engine/zero_stage_1_and_2.h"
 
+#include <string>
 #include <utility>
 
 namespace gradledger {
@@ -29,26 +30,28 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
     for (std::size_t i = 0; i < all_grad_tensors_->size(); ++i) {
       if (!(*all_grad_tensors_)[i].defined()) continue;
       const std::uint32_t p = weights_.parts()[i].parameter;
-      w.observe(w.view("all_grad_tensors[0][" + parameter_name(p) + "]", owned_piece(p, (*all_grad_tensors_)[i].slice)), role, scale, true);
+      w.observe(w.view("all_grad_tensors[" + std::to_string(weights_.parts()[i].group) + "][" + parameter_name(p) + "]", owned_piece(p, (*all_grad_tensors_)[i].slice)), role, scale, true);
     }
   }
-  if (averaged_state_ == Averaged::set) observe_averaged(w);
+  for (std::size_t g = 0; g < weights_.size() && averaged_state_ == Averaged::set; ++g) observe_averaged(w, g);
   for (std::uint32_t p : learned())
     if (accumulated_on_host_[p].defined())
       w.observe(w.view("accumulated_grads_in_cpu[" + parameter_name(p) + "]", owned_piece(p, accumulated_on_host_[p].slice)),
                 host_holds_window_[p] && !unreduced_ ? Role::reduced_accumulator : Role::scratch, scale, true);
-  if (offload_)
-    w.observe(w.view("single_partition_of_fp32_groups[0].grad", weights_.partition_pieces(master_gradient_)),
+  for (std::size_t g = 0; g < master_gradient_.size(); ++g)
+    w.observe(w.view(weights_[g].master_name() + ".grad", weights_[g].partition_pieces(master_gradient_[g])),
               master_current_ ? Role::master_gradient : Role::scratch, scale, true);
   if (stepped_) weights_.observe(w);
 }
 
-void ZeroStage1And2::observe_averaged(ProgramWriter& w) {
+void ZeroStage1And2::observe_averaged(ProgramWriter& w, std::size_t group) {
   std::vector<ViewPiece> pieces;
-  for (std::size_t i = 0; i < averaged_.size(); ++i)
-    if (averaged_[i].defined()) pieces.push_back({averaged_[i].slice, static_cast<std::int32_t>(weights_.parts()[i].parameter), weights_.parts()[i].parameter_offset});
-  if (averaged_padding_.defined()) pieces.push_back({averaged_padding_.slice, -1, 0});
-  w.observe(w.view("averaged_gradients[0]", std::move(pieces)), averaged_current_ ? Role::reduced_accumulator : Role::scratch,
+  for (std::size_t i = 0; i < averaged_.size(); ++i) {
+    const OwnedPart& part = weights_.parts()[i];
+    if (part.group == group && averaged_[i].defined()) pieces.push_back({averaged_[i].slice, static_cast<std::int32_t>(part.parameter), part.parameter_offset});
+  }
+  if (const Tensor& padding = averaged_padding_[group]; padding.defined()) pieces.push_back({padding.slice, -1, 0});
+  w.observe(w.view("averaged_gradients[" + std::to_string(group) + "]", std::move(pieces)), averaged_current_ ? Role::reduced_accumulator : Role::scratch,
             scaler_.scale(), true);
 }
 

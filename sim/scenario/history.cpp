@@ -22,7 +22,7 @@ constexpr std::array<ChangeInfo, 62> all_changes{{
     {Change::pr3630, "#3630", "stage 3: no multiplication by a predivide factor of 1"},
     {Change::pr3790, "#3790", "stages 1 and 2: bf16 is clipped again"},
     {Change::pr4084, "#4084", "stage 1 with an accumulation dtype of its own: the bucket takes PARAM.grad_accum; with offload ZeRO serves it"},
-    {Change::pr4957, "#4957", "mixture of experts: expert gradients are divided by the data-parallel world, once"},
+    {Change::pr4957, "#4957", "mixture of experts: the expert gradients of ZeRO are divided once"},
     {Change::pr5150, "#5150", "stage 0 fp32: the clip coefficient is at most 1 instead of at least 1"},
     {Change::pr5170, "#5170", "BF16_Optimizer: the accumulator is reduced, which the step uses, instead of PARAM.grad"},
     {Change::pr5268, "#5268", "stages 1 and 2: the filled part of a contiguous bucket is reduced instead of the whole buffer"},

@@ -44,11 +44,43 @@ ProcessGroup expert_data_parallel_group(const Scenario& scenario, std::uint32_t 
   return group;
 }
 
+ProcessGroup expert_parallel_group(const Scenario& scenario, std::uint32_t rank) {
+  const std::uint32_t experts = scenario.engine.expert_parallel_size, stages = scenario.engine.pipeline_stages;
+  const ProcessGroup whole = data_parallel_group(scenario, rank);
+  const std::uint32_t which = whole.index_of(rank) / experts, in_stage = whole.size() / experts;
+  ProcessGroup group{1 + stages + stages * experts + stage_of(scenario, rank) * in_stage + which, {}};
+  for (std::uint32_t r : whole.ranks)
+    if (whole.index_of(r) / experts == which) group.ranks.push_back(r);
+  return group;
+}
+
+std::vector<RankGroup> optimizer_groups(const Scenario& scenario, std::uint32_t rank) {
+  const OptimizerConfig& optimizer = scenario.engine.optimizer;
+  std::vector<OptimizerGroup> given = optimizer.groups;
+  if (given.empty()) {
+    given.resize(1);
+    for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) given[0].parameters.push_back(p);
+  }
+  std::vector<RankGroup> out;
+  for (const bool experts : {false, true}) {
+    for (const OptimizerGroup& group : given) {
+      RankGroup mine{{}, group.learning_rate.value_or(optimizer.learning_rate), group.weight_decay.value_or(optimizer.weight_decay), experts,
+                     experts ? expert_data_parallel_group(scenario, rank) : data_parallel_group(scenario, rank)};
+      for (std::uint32_t p : group.parameters)
+        if (scenario.parameters[p].has_gradient() && scenario.parameters[p].expert.has_value() == experts && holds(scenario, rank, p)) mine.parameters.push_back(p);
+      if (!mine.parameters.empty()) out.push_back(std::move(mine));
+    }
+  }
+  return out;
+}
+
 std::vector<std::vector<std::uint32_t>> process_groups(const Scenario& scenario) {
   std::vector<std::vector<std::uint32_t>> out(1);
   for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
     out[0].push_back(r);
-    for (const ProcessGroup& group : {data_parallel_group(scenario, r), expert_data_parallel_group(scenario, r)}) {
+    std::vector<ProcessGroup> groups{data_parallel_group(scenario, r), expert_data_parallel_group(scenario, r)};
+    if (scenario.engine.expert_parallel_size > 1) groups.push_back(expert_parallel_group(scenario, r));
+    for (const ProcessGroup& group : groups) {
       if (group.id == 0) continue;
       if (out.size() <= group.id) out.resize(group.id + 1);
       out[group.id] = group.ranks;

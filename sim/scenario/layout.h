@@ -27,6 +27,19 @@ std::uint32_t stage_of(const Scenario& scenario, std::uint32_t rank);
 ProcessGroup data_parallel_group(const Scenario& scenario, std::uint32_t rank);
 ProcessGroup expert_data_parallel_group(const Scenario& scenario, std::uint32_t rank);
 
+ProcessGroup expert_parallel_group(const Scenario& scenario, std::uint32_t rank);  // one rank for each share of the experts
+
+// What one of the optimizer's groups holds on a rank. Experts stand in groups of their own behind all others, as MoE training splits them.
+struct RankGroup {
+  std::vector<std::uint32_t> parameters;  // that have a gradient, in the group's order
+  double learning_rate = 0, weight_decay = 0;
+  bool of_experts = false;
+  ProcessGroup peers;  // the ranks that hold the same, and divide it
+};
+
+// Groups that hold nothing on the rank are left out.
+std::vector<RankGroup> optimizer_groups(const Scenario& scenario, std::uint32_t rank);
+
 // Members by id; empty where the scenario has no group of that id.
 std::vector<std::vector<std::uint32_t>> process_groups(const Scenario& scenario);
 

@@ -8,6 +8,7 @@
 #include "sim/base/limits.h"
 #include "sim/scenario/catalogue.h"
 #include "sim/scenario/config_json.h"
+#include "sim/scenario/engine_json.h"
 #include "sim/scenario/gradients_json.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/layout.h"
@@ -62,30 +63,9 @@ class Reader {
   }
 
   Problem read_engine() {
-    const json& engine = document_["engine"];
-    out_.engine.framework = engine["framework"];
-    if (engine.contains("as_of")) {
-      const json& as_of = engine["as_of"];
-      if (as_of.is_string()) {
-        out_.engine.as_of.base = as_of;
-      } else {
-        for (const auto& [key, value] : as_of.items()) {
-          if (key == "base") out_.engine.as_of.base = value;
-          else out_.engine.as_of.switches[key] = value;
-        }
-      }
-    }
-    auto config = config_from_json(engine["config"], out_.world_size, "/engine/config");
-    if (!config) return config.error();
-    out_.engine.config = std::move(config).value();
-    const bool in_config = engine["config"].contains("optimizer");
-    if (in_config && engine.contains("optimizer"))
-      return InputError{"/engine/optimizer", "is given, and so is /engine/config/optimizer; expected one of the two"};
-    if (in_config) out_.engine.optimizer = optimizer_from_json(engine["config"]["optimizer"]);
-    else if (engine.contains("optimizer")) out_.engine.optimizer = optimizer_from_json(engine["optimizer"]);
-    out_.engine.expert_parallel_size = engine.value("expert_parallel_size", 1u);
-    out_.engine.sequence_parallel_size = engine.value("sequence_parallel_size", 1u);
-    out_.engine.pipeline_stages = engine.value("pipeline_stages", 1u);
+    auto engine = engine_from_json(document_["engine"], out_.world_size, out_.parameters);
+    if (!engine) return engine.error();
+    out_.engine = std::move(engine).value();
     if (Problem problem = layout_problem(out_)) return problem;
     return settle_model_dtype();
   }

@@ -25,6 +25,20 @@ bool Gradients::operator==(const Gradients& other) const {
          same_values;
 }
 
+namespace {
+
+double in_group(const OptimizerConfig& config, std::uint32_t parameter, std::optional<double> OptimizerGroup::*field, double otherwise) {
+  for (const OptimizerGroup& group : config.groups)
+    if (std::find(group.parameters.begin(), group.parameters.end(), parameter) != group.parameters.end()) return (group.*field).value_or(otherwise);
+  return otherwise;
+}
+
+}  // namespace
+
+double OptimizerConfig::learning_rate_of(std::uint32_t parameter) const { return in_group(*this, parameter, &OptimizerGroup::learning_rate, learning_rate); }
+
+double OptimizerConfig::weight_decay_of(std::uint32_t parameter) const { return in_group(*this, parameter, &OptimizerGroup::weight_decay, weight_decay); }
+
 std::uint64_t Scenario::numel() const {
   std::uint64_t sum = 0;
   for (const Parameter& p : parameters) sum += p.numel;

@@ -34,6 +34,14 @@ struct Parameter {
 
 enum class OptimizerType : std::uint8_t { sgd, adam, adamw };
 
+// Parameters that were given to the optimizer together, by index, in their order there.
+struct OptimizerGroup {
+  std::vector<std::uint32_t> parameters;
+  std::optional<double> learning_rate, weight_decay;  // absent: the optimizer's
+
+  bool operator==(const OptimizerGroup&) const = default;
+};
+
 struct OptimizerConfig {
   OptimizerType type = OptimizerType::sgd;
   double learning_rate = 1.0;
@@ -41,7 +49,10 @@ struct OptimizerConfig {
   double beta2 = 0.999;
   double epsilon = 1e-8;  // no tolerance: the default of Adam
   double weight_decay = 0.0;
+  std::vector<OptimizerGroup> groups;  // empty: one of all parameters
 
+  double learning_rate_of(std::uint32_t parameter) const;
+  double weight_decay_of(std::uint32_t parameter) const;
   bool operator==(const OptimizerConfig&) const = default;
 };
 

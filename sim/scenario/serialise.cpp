@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/scenario/config_json.h"
+#include "sim/scenario/engine_json.h"
 #include "sim/scenario/parameters_json.h"
 #include "sim/scenario/parse.h"
 
@@ -64,23 +64,6 @@ ordered_json item_to_json(const ScriptItem& item) {
 ordered_json items_to_json(const std::vector<ScriptItem>& items) {
   ordered_json out = ordered_json::array();
   for (const ScriptItem& item : items) out.push_back(item_to_json(item));
-  return out;
-}
-
-ordered_json engine_to_json(const EngineConfig& engine) {
-  ordered_json out;
-  out["framework"] = engine.framework;
-  if (engine.as_of.switches.empty()) {
-    out["as_of"] = engine.as_of.base;
-  } else {
-    out["as_of"] = {{"base", engine.as_of.base}};
-    for (const auto& [name, value] : engine.as_of.switches) out["as_of"][name] = value;
-  }
-  out["config"] = config_to_json(engine.config);
-  out["optimizer"] = optimizer_to_json(engine.optimizer);
-  if (engine.expert_parallel_size != 1) out["expert_parallel_size"] = engine.expert_parallel_size;
-  if (engine.sequence_parallel_size != 1) out["sequence_parallel_size"] = engine.sequence_parallel_size;
-  if (engine.pipeline_stages != 1) out["pipeline_stages"] = engine.pipeline_stages;
   return out;
 }
 
@@ -180,7 +163,7 @@ ordered_json to_json(const Scenario& scenario) {
   out["world_size"] = scenario.world_size;
   out["parameters"] = parameters_to_json(scenario.parameters);
   out["model_dtype"] = name_of(scenario.model_dtype);
-  out["engine"] = engine_to_json(scenario.engine);
+  out["engine"] = engine_to_json(scenario.engine, scenario.parameters);
   out["gradients"] = gradients_to_json(scenario);
   out["contract"] = contract_to_json(scenario.contract);
   if (scenario.after_error == AfterError::go_on) out["after_error"] = "go_on";

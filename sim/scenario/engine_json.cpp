@@ -1,0 +1,109 @@
+#include "sim/scenario/engine_json.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "sim/scenario/config_json.h"
+
+namespace gradledger {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+AsOf as_of_from_json(const json& as_of) {
+  AsOf out;
+  if (as_of.is_string()) {
+    out.base = as_of;
+    return out;
+  }
+  for (const auto& [key, value] : as_of.items()) {
+    if (key == "base") out.base = value;
+    else out.switches[key] = value;
+  }
+  return out;
+}
+
+Result<std::vector<OptimizerGroup>> param_groups_from_json(const json& groups, const std::vector<Parameter>& parameters) {
+  std::map<std::string, std::uint32_t> by_name;
+  for (std::uint32_t p = 0; p < parameters.size(); ++p) by_name.emplace(parameters[p].name, p);
+  std::vector<bool> listed(parameters.size());
+  std::vector<OptimizerGroup> out(groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const json& names = groups[g]["params"];
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const std::string where = "/engine/param_groups/" + std::to_string(g) + "/params/" + std::to_string(i);
+      const auto named = by_name.find(names[i].get<std::string>());
+      if (named == by_name.end()) return InputError{where, "names no parameter; expected one of /parameters"};
+      const std::uint32_t p = named->second;
+      if (parameters[p].tied_to) return InputError{where, "is another use of " + json(parameters[*parameters[p].tied_to].name).dump() + "; expected that one, once"};
+      if (listed[p]) return InputError{where, "stands in the groups before; expected each parameter once"};
+      listed[p] = true;
+      out[g].parameters.push_back(p);
+    }
+    if (groups[g].contains("lr")) out[g].learning_rate = groups[g]["lr"];
+    if (groups[g].contains("weight_decay")) out[g].weight_decay = groups[g]["weight_decay"];
+  }
+  for (std::uint32_t p = 0; p < parameters.size(); ++p)
+    if (parameters[p].has_gradient() && !listed[p])
+      return InputError{"/engine/param_groups", "leave out " + json(parameters[p].name).dump() + "; expected every parameter that is trainable"};
+  return out;
+}
+
+ordered_json param_groups_to_json(const std::vector<OptimizerGroup>& groups, const std::vector<Parameter>& parameters) {
+  ordered_json out = ordered_json::array();
+  for (const OptimizerGroup& group : groups) {
+    ordered_json entry{{"params", ordered_json::array()}};
+    for (std::uint32_t p : group.parameters) entry["params"].push_back(parameters[p].name);
+    if (group.learning_rate) entry["lr"] = *group.learning_rate;
+    if (group.weight_decay) entry["weight_decay"] = *group.weight_decay;
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<EngineConfig> engine_from_json(const json& engine, std::uint32_t world_size, const std::vector<Parameter>& parameters) {
+  EngineConfig out;
+  out.framework = engine["framework"];
+  if (engine.contains("as_of")) out.as_of = as_of_from_json(engine["as_of"]);
+  auto config = config_from_json(engine["config"], world_size, "/engine/config");
+  if (!config) return config.error();
+  out.config = std::move(config).value();
+  const bool in_config = engine["config"].contains("optimizer");
+  if (in_config && engine.contains("optimizer"))
+    return InputError{"/engine/optimizer", "is given, and so is /engine/config/optimizer; expected one of the two"};
+  if (in_config) out.optimizer = optimizer_from_json(engine["config"]["optimizer"]);
+  else if (engine.contains("optimizer")) out.optimizer = optimizer_from_json(engine["optimizer"]);
+  if (engine.contains("param_groups")) {
+    auto groups = param_groups_from_json(engine["param_groups"], parameters);
+    if (!groups) return groups.error();
+    out.optimizer.groups = std::move(groups).value();
+  }
+  out.expert_parallel_size = engine.value("expert_parallel_size", 1u);
+  out.sequence_parallel_size = engine.value("sequence_parallel_size", 1u);
+  out.pipeline_stages = engine.value("pipeline_stages", 1u);
+  return out;
+}
+
+ordered_json engine_to_json(const EngineConfig& engine, const std::vector<Parameter>& parameters) {
+  ordered_json out;
+  out["framework"] = engine.framework;
+  if (engine.as_of.switches.empty()) {
+    out["as_of"] = engine.as_of.base;
+  } else {
+    out["as_of"] = {{"base", engine.as_of.base}};
+    for (const auto& [name, value] : engine.as_of.switches) out["as_of"][name] = value;
+  }
+  out["config"] = config_to_json(engine.config);
+  out["optimizer"] = optimizer_to_json(engine.optimizer);
+  if (!engine.optimizer.groups.empty()) out["param_groups"] = param_groups_to_json(engine.optimizer.groups, parameters);
+  if (engine.expert_parallel_size != 1) out["expert_parallel_size"] = engine.expert_parallel_size;
+  if (engine.sequence_parallel_size != 1) out["sequence_parallel_size"] = engine.sequence_parallel_size;
+  if (engine.pipeline_stages != 1) out["pipeline_stages"] = engine.pipeline_stages;
+  return out;
+}
+
+}  // namespace gradledger

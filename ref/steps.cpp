@@ -9,7 +9,6 @@
 #include "ref/dtype_facts.h"
 #include "ref/loss_scale.h"
 #include "ref/overflow.h"
-#include "sim/scenario/layout.h"
 
 namespace gradledger::ref {
 namespace {
@@ -19,17 +18,10 @@ void add_element(std::vector<ElementRange>& ranges, std::uint32_t parameter, std
   else ranges.push_back({parameter, element, element + 1});
 }
 
-bool every_rank_holds_everything(const Scenario& scenario) {
-  for (std::uint32_t r = 0; r < scenario.world_size; ++r)
-    for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p)
-      if (!holds(scenario, r, p)) return false;
-  return true;
-}
-
 }  // namespace
 
 StepJudge::StepJudge(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, Model& model)
-    : scenario_(scenario), timeline_(timeline), source_(source), model_(model), divided_(!every_rank_holds_everything(scenario)) {}
+    : scenario_(scenario), timeline_(timeline), source_(source), model_(model) {}
 
 bool StepJudge::RankStep::skips() const { return reported("overflow").value_or(0) != 0; }
 
@@ -180,11 +172,18 @@ void StepJudge::judge_finiteness(std::uint32_t event, const Step& step) {
   }
 }
 
+bool StepJudge::several_groups() const {
+  const auto of_expert = [](const Parameter& p) { return p.expert.has_value(); };
+  return scenario_.engine.optimizer.groups.size() > 1 || std::any_of(scenario_.parameters.begin(), scenario_.parameters.end(), of_expert);
+}
+
 void StepJudge::judge_norms(std::uint32_t event, const Step& step) {
-  // Pipelines and divided experts: a rank's norm is of what it holds, and what it is combined with is not this engine's to say.
-  if (divided_) return;
-  // The scale is taken out in fp32: a quotient, its argument, and the square root.
-  const double bound = widened(step.norm.error + 4 * facts_of(Dtype::float32).unit_roundoff() * step.norm.magnitude());
+  // A pipeline's rank has the norm of its stage, and what it is combined with is not this engine's to say.
+  if (scenario_.engine.pipeline_stages > 1) return;
+  // The scale is taken out in fp32: a quotient, its argument, and the square root. The norms of several groups are rounded, averaged over
+  // their ranks (a product and a sum), squared and rounded, and the root of their sum is taken.
+  const double of_groups = several_groups() ? 5.0 + scenario_.world_size : 0.0;
+  const double bound = widened(step.norm.error + (4 + of_groups) * facts_of(Dtype::float32).unit_roundoff() * step.norm.magnitude());
   if (!std::isfinite(bound) || bound >= step.norm.value) return;  // nothing can be told
   for (const auto& [rank, mine] : step.ranks) {
     if (mine.skips()) continue;

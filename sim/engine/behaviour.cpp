@@ -165,7 +165,7 @@ const std::vector<SwitchRow>& rows() {
           {{"expert_data_parallel", {}}, {"data_parallel", pr5259}}),
       row("pipeline_scale", &Behaviour::pipeline_scale, "pipeline: whether 1/gradient_accumulation_steps is applied once or again in each stage",
           {{"once", pr8154}, {"each_stage", pr7665}}),
-      row("pipeline_boundary", &Behaviour::pipeline_boundary, "pipeline: whether the optimizer hears of the boundary, or takes every micro-batch for one",
+      row("pipeline_boundary", &Behaviour::pipeline_boundary, "pipeline: whether the optimizer hears of the boundary, or takes every micro-batch for one, in the last stage none",
           {{"kept_back", {}}, {"handed_over", pr1264}}),
   };
   return table;

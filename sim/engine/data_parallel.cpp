@@ -140,25 +140,42 @@ double DataParallel::unscaled_by() const {
 void DataParallel::emit_norm_of_norms(ProgramWriter& w) {
   w.fill(parameter_norms_, 0.0);
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
-    if (!grad_[p].defined()) continue;
-    const Slice norm = parameter_norms_.part(p, 1);
+    if (grad_[p].defined()) emit_norm_of(w, {grad_[p].slice}, parameter_norms_.part(p, 1));
+  }
+  emit_norm_of(w, {parameter_norms_}, norm_);
+}
+
+// Experts: FP16_UnfusedOptimizer leaves them out of the norm; FP16_Optimizer takes the norm of their master weights in place of that of
+// their gradients.
+void DataParallel::emit_norm(ProgramWriter& w) {
+  std::vector<Slice> shared, of_experts;
+  for (std::uint32_t p : learned()) {
+    if (scenario().parameters[p].expert) of_experts.push_back(master_[p]);
+    else if (grad_[p].defined()) shared.push_back(grad_[p].slice);
+  }
+  emit_norm_of(w, shared, norm_);
+  if (!fused_ || of_experts.empty()) return;
+  emit_norm_of(w, of_experts, norm_share_);
+  if (const ProcessGroup sharing = expert_parallel_group(scenario(), rank()); sharing.size() > 1) {
     w.fill(norm_squared_, 0.0);
-    w.squared_norm(norm_squared_, grad_[p].slice);
-    w.copy(norm, norm_squared_);
-    w.square_root(norm);
+    w.squared_norm(norm_squared_, norm_share_);
+    w.copy(norm_share_, norm_squared_);
+    w.collective({.purpose = Purpose::norm, .group = sharing.id, .input = norm_share_, .output = norm_share_});
+    w.square_root(norm_share_);
   }
   w.fill(norm_squared_, 0.0);
-  w.squared_norm(norm_squared_, parameter_norms_);
+  w.squared_norm(norm_squared_, norm_);
+  w.squared_norm(norm_squared_, norm_share_);
   w.copy(norm_, norm_squared_);
   w.square_root(norm_);
 }
 
-void DataParallel::emit_norm(ProgramWriter& w) {
+// In fp32, of squares added up in fp64.
+void DataParallel::emit_norm_of(ProgramWriter& w, const std::vector<Slice>& slices, Slice norm) {
   w.fill(norm_squared_, 0.0);
-  for (const Tensor& grad : grad_)
-    if (grad.defined()) w.squared_norm(norm_squared_, grad.slice);
-  w.copy(norm_, norm_squared_);
-  w.square_root(norm_);
+  for (const Slice slice : slices) w.squared_norm(norm_squared_, slice);
+  w.copy(norm, norm_squared_);
+  w.square_root(norm);
 }
 
 // fp32: clip in place, then the base optimizer on param.grad.

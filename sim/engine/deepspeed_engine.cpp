@@ -69,9 +69,12 @@ bool DeepSpeedEngine::boundary() const {
   return (micro_steps_ + 1) % config().gradient_accumulation_steps == 0;
 }
 
-// #1264: before it the pipeline engine kept its boundary to itself.
+// #1264: before it the pipeline engine told no more than each backward() of the last stage, which comes before it forces the boundary.
+// The other stages' optimizers were left with the start value.
 bool DeepSpeedEngine::boundary_for_optimizer() const {
-  return boundary() || (scenario().engine.pipeline_stages > 1 && behaviour().pipeline_boundary == PipelineBoundary::kept_back);
+  const std::uint32_t stages = scenario().engine.pipeline_stages;
+  if (stages == 1 || behaviour().pipeline_boundary == PipelineBoundary::handed_over) return boundary();
+  return stage_of(scenario(), rank()) + 1 < stages;
 }
 
 // #8154: from #7665 to it the output hook of every stage divided, and a gradient passes those of all later stages.

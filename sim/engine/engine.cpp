@@ -60,8 +60,6 @@ std::optional<InputError> expert_refusal(const Scenario& s) {
   if (zero.stage == 2 && !zero.contiguous_gradients && !s.engine.config.offloads_optimizer())
     return refused("/zero_optimization/contiguous_gradients", "stage 2 needs them for experts (AssertionError)");
   if (zero.stage > 0 && !zero.reduce_scatter) return refused("/zero_optimization/reduce_scatter", "stages 1 and 2 need it for experts (AssertionError)");
-  if (zero.stage == 0 && s.model_dtype != Dtype::float32 && s.engine.expert_parallel_size > 1 && s.gradient_clipping() > 0)
-    return InputError{"/engine/config/gradient_clipping", "norms across experts are not modelled at stage 0 in 16 bits; expected 0"};
   return std::nullopt;
 }
 
@@ -85,7 +83,8 @@ std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour)
   if (stage == 0 && config.offloads_optimizer())
     return InputError{"/engine/config/zero_optimization/offload_optimizer", "has no effect at stage 0; expected a stage from 1 to 3"};
   const bool experts = std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.expert.has_value(); });
-  if (stage == 3 && s.engine.pipeline_stages > 1) return InputError{"/engine/pipeline_stages", "do not go with stage 3; expected 1"};
+  if (stage >= 2 && s.engine.pipeline_stages > 1)
+    return refused("/zero_optimization/stage", "stages 2 and 3 do not go with pipelines (AssertionError); expected 0 or 1 with /engine/pipeline_stages");
   if (experts) {
     if (auto error = expert_refusal(s)) return error;
   }

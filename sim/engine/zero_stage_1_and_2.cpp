@@ -161,8 +161,9 @@ void ZeroStage1And2::require_not_reduced(std::uint32_t p) const {
 void ZeroStage1And2::reduce_gradients(ProgramWriter& w) {
   if (!partition_gradients_ && !overlap_)
     for (std::uint32_t p : weights_.order()) {
-      if (gradient_attribute(p).defined()) push(w, p);
-      else if (behaviour().stage1_missing_gradient == Stage1Missing::pushed)
+      if (gradient_attribute(p).defined()) {
+        if (boundary_mirror()) push(w, p);
+      } else if (behaviour().stage1_missing_gradient == Stage1Missing::pushed)
         throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'numel'"};
     }
   partition_epilogue(w);

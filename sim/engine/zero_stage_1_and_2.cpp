@@ -26,11 +26,10 @@ ZeroStage1And2::ZeroStage1And2(const EngineContext& context)
       micro_step_id_(behaviour().offload_keep == OffloadKeep::counter_only ? 0 : -1),
       already_reduced_(parameter_count()),
       grad_accum_(parameter_count()),
+      averaged_padding_(weights_.size()),
       accumulated_on_host_(parameter_count()),
       host_holds_window_(parameter_count()),
-      norm_recorded_(parameter_count()) {
-  averaged_padding_.resize(weights_.size());
-}
+      norm_recorded_(parameter_count()) {}
 
 void ZeroStage1And2::initialise(ProgramWriter& w) {
   weights_.initialise(w);

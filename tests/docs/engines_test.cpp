@@ -128,10 +128,16 @@ using Buffers = std::map<std::string, std::set<std::string>>;
 class BufferSink final : public TraceSink {
  public:
   explicit BufferSink(Buffers& into) : into_(into) {}
-  void observe(const Observation& o) override { into_[std::string(o.buffer)].insert(std::string(name_of(o.role))); }
-  void memory(const MemoryRecord& r) override { into_[std::string(r.buffer)]; }
+  void observe(const Observation& o) override { into_[of_the_first_group(std::string(o.buffer))].insert(std::string(name_of(o.role))); }
+  void memory(const MemoryRecord& r) override { into_[of_the_first_group(std::string(r.buffer))]; }
 
  private:
+  // Tables name the buffers of group 0. The other index that they give is of a bucket's second buffer.
+  static std::string of_the_first_group(std::string name) {
+    const std::size_t at = name.find("[1]");
+    return at == std::string::npos || name.starts_with("ipg_buffer") ? name : name.replace(at, 3, "[0]");
+  }
+
   Buffers& into_;
 };
 
@@ -161,15 +167,20 @@ std::map<std::string, std::vector<Scenario>> configurations() {
     change(s.engine.config);
     return s;
   };
+  const auto with_experts = [](Scenario s) {
+    s.parameters.back().expert = 0;
+    return s;
+  };
   const auto fp32_wire = [](DeepSpeedConfig& c) { c.communication_data_type = Dtype::float32; };
   return {
       {"`torch optimizer` and `FP16_UnfusedOptimizer`",
        {configured(0, fp32, fp32, false), configured(0, bf16, bf16, false), with(configured(0, bf16, bf16, false), fp32_wire), configured(0, fp16, fp16, false)}},
-      {"`BF16_Optimizer`", {configured(1, bf16, fp32, false), with(configured(1, bf16, fp32, false), [](DeepSpeedConfig& c) { c.bf16.immediate_grad_update = true; })}},
+      {"`BF16_Optimizer`", {configured(1, bf16, fp32, false), with(configured(1, bf16, fp32, false), [](DeepSpeedConfig& c) { c.bf16.immediate_grad_update = true; }),
+                            with_experts(configured(1, bf16, fp32, false))}},
       {"`DeepSpeedZeroOptimizer`",
        {configured(1, bf16, bf16, false), configured(1, fp16, fp32, false), configured(1, bf16, fp32, true), configured(2, bf16, bf16, false), configured(2, bf16, bf16, true),
         with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.overlap_comm = true; }), with(configured(2, bf16, bf16, false), fp32_wire),
-        with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.contiguous_gradients = false; })}},
+        with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.contiguous_gradients = false; }), with_experts(configured(2, bf16, bf16, false))}},
       {"`DeepSpeedZeroOptimizer_Stage3`",
        {configured(3, bf16, bf16, false), configured(3, bf16, bf16, true), configured(3, bf16, fp32, false),
         with(configured(3, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.reduce_scatter = false; }),

@@ -80,6 +80,32 @@ TEST(selection, refuses_what_the_framework_refuses) {
   EXPECT_EQ(selected(s), "refused at /engine/config/zero_optimization/offload_optimizer");
 }
 
+TEST(selection, refuses_experts_and_pipelines_where_the_framework_does) {
+  const auto with_experts = [](std::uint32_t of_stage) {
+    Scenario s = stage(of_stage);
+    s.parameters[0].expert = 0;
+    return s;
+  };
+  EXPECT_EQ(selected(with_experts(2)), "DeepSpeedZeroOptimizer");
+  EXPECT_EQ(selected(with_experts(3)), "refused at /engine/config/zero_optimization/stage");
+  Scenario s = with_experts(2);
+  s.engine.config.zero.contiguous_gradients = false;
+  EXPECT_EQ(selected(s), "refused at /engine/config/zero_optimization/contiguous_gradients");
+  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;  // which makes them contiguous
+  EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
+  s = with_experts(1);
+  s.engine.config.zero.contiguous_gradients = false;
+  EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
+  s.engine.config.zero.reduce_scatter = false;
+  EXPECT_EQ(selected(s), "refused at /engine/config/zero_optimization/reduce_scatter");
+  for (std::uint32_t of_stage : {0u, 1u, 2u, 3u}) {
+    s = stage(of_stage);
+    s.engine.pipeline_stages = 2;
+    s.parameters[1].pipeline_stage = 1;
+    EXPECT_EQ(selected(s) == "refused at /engine/config/zero_optimization/stage", of_stage >= 2) << of_stage;
+  }
+}
+
 // ---- collectives: kinds and payloads of one window of four backwards -----------------------------------------------------------------
 
 Keeper run(const Scenario& s) {

@@ -9,7 +9,8 @@ namespace {
 
 // Every element of every parameter, and who owns it, from the definition: element offset / partition size.
 void expect_partition(const std::vector<std::uint32_t>& sizes, std::uint32_t world, bool round_robin) {
-  const FlatPartition layout(base_scenario(world, sizes, Dtype::float32), round_robin);
+  const Scenario scenario = base_scenario(world, sizes, Dtype::float32);
+  const FlatPartition layout(scenario, optimizer_groups(scenario, 0).front().parameters, world, round_robin);
   EXPECT_EQ(layout.padded() % (2 * world), 0u);
   EXPECT_GE(layout.padded(), layout.numel());
   EXPECT_LT(layout.padded() - layout.numel(), 2 * world);
@@ -35,9 +36,48 @@ TEST(flat_partition, gives_every_element_to_exactly_one_rank) {
 }
 
 TEST(flat_partition, round_robin_deals_parameters_out_by_index) {
-  const FlatPartition layout(base_scenario(2, {3, 4, 5, 6}, Dtype::float32), true);
+  const FlatPartition layout(base_scenario(2, {3, 4, 5, 6}, Dtype::float32), {0, 1, 2, 3}, 2, true);
   EXPECT_EQ(layout.order(), (std::vector<std::uint32_t>{0, 2, 1, 3}));
   EXPECT_EQ(layout.offset(1), 8u);
+}
+
+TEST(flat_partition, holds_the_members_of_its_group_in_their_order_there) {
+  const FlatPartition layout(base_scenario(3, {3, 4, 5, 6}, Dtype::float32), {3, 1}, 3, false);
+  EXPECT_EQ(layout.numel(), 10u);
+  EXPECT_EQ(layout.padded(), 12u);
+  EXPECT_EQ(layout.offset(1), 6u);
+  EXPECT_FALSE(layout.contains(0));
+}
+
+// Four ranks, experts over two each, two groups with experts in both: the experts of each come behind, divided by the ranks that have them.
+TEST(optimizer_groups, split_experts_off_into_groups_of_their_own) {
+  Scenario s = base_scenario(4, {8, 6, 6, 5, 3, 3}, Dtype::float32);
+  s.engine.expert_parallel_size = 2;
+  for (std::uint32_t p : {1u, 2u, 4u, 5u}) s.parameters[p].expert = p % 2;
+  s.engine.optimizer.groups = {{{0, 1, 2}, std::nullopt, 0.25}, {{4, 5, 3}, 0.5, std::nullopt}};
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    const std::vector<RankGroup> groups = optimizer_groups(s, rank);
+    ASSERT_EQ(groups.size(), 4u);
+    const bool odd = rank % 2 == 1;
+    EXPECT_EQ(groups[0].parameters, (std::vector<std::uint32_t>{0}));
+    EXPECT_EQ(groups[1].parameters, (std::vector<std::uint32_t>{3}));
+    EXPECT_EQ(groups[2].parameters, (std::vector<std::uint32_t>{odd ? 1u : 2u}));
+    EXPECT_EQ(groups[3].parameters, (std::vector<std::uint32_t>{odd ? 5u : 4u}));
+    EXPECT_EQ(groups[0].peers.size(), 4u);
+    EXPECT_EQ(groups[2].peers.ranks, (std::vector<std::uint32_t>{rank % 2, rank % 2 + 2}));
+    EXPECT_EQ(groups[2].weight_decay, 0.25);
+    EXPECT_EQ(groups[3].learning_rate, 0.5);
+    EXPECT_EQ(groups[3].weight_decay, s.engine.optimizer.weight_decay);
+    EXPECT_EQ(expert_parallel_group(s, rank).ranks, (std::vector<std::uint32_t>{rank / 2 * 2, rank / 2 * 2 + 1}));
+  }
+}
+
+TEST(optimizer_groups, that_hold_nothing_on_a_rank_are_left_out) {
+  Scenario s = base_scenario(2, {8, 6}, Dtype::float32);
+  s.parameters[1].trainable = false;
+  s.engine.optimizer.groups = {{{1}, {}, {}}, {{0}, {}, {}}};
+  ASSERT_EQ(optimizer_groups(s, 0).size(), 1u);
+  EXPECT_EQ(optimizer_groups(s, 0)[0].parameters, (std::vector<std::uint32_t>{0}));
 }
 
 TEST(parameter_shards, cover_a_parameter_and_leave_late_ranks_without_data) {

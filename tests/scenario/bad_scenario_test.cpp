@@ -85,6 +85,21 @@ TEST(bad_layouts, that_do_not_divide_the_world_or_leave_a_rank_empty_are_refused
   expect_refused(small_document_with("/parameters/1/pipeline_stage", 1), "/parameters/1/pipeline_stage", "is 1; expected a stage below /engine/pipeline_stages, 1");
 }
 
+TEST(bad_param_groups, that_miss_repeat_or_invent_a_parameter_are_refused) {
+  const auto groups = [](json names) { return small_document_with("/engine/param_groups", {{{"params", {"w"}}}, {{"params", std::move(names)}, {"lr", 0.5}}}); };
+  expect_refused(groups({"u"}), "/engine/param_groups/1/params/0", "names no parameter; expected one of /parameters");
+  expect_refused(groups({"v", "w"}), "/engine/param_groups/1/params/1", "stands in the groups before; expected each parameter once");
+  expect_refused(groups({"v", "v"}), "/engine/param_groups/1/params/1", "stands in the groups before");
+  expect_refused(groups(json::array()), "/engine/param_groups/1/params", "");
+  expect_refused(small_document_with("/engine/param_groups", {{{"params", {"w"}}}}), "/engine/param_groups", "leave out \"v\"; expected every parameter that is trainable");
+  json tied = groups({"v", "u"});
+  tied["parameters"].push_back({{"name", "u"}, {"numel", tied["parameters"][0]["numel"]}, {"tied_to", "w"}});
+  expect_refused(tied, "/engine/param_groups/1/params/1", "is another use of \"w\"; expected that one, once");
+  json rate = groups({"v"});
+  rate["engine"]["param_groups"][1]["lr"] = -1;
+  expect_refused(rate, "/engine/param_groups/1/lr", "");
+}
+
 TEST(bad_order, of_no_rank_or_no_parameter_is_refused) {
   expect_refused(small_document_with("/script/0/backward/order", {{"2", {"w"}}}), "/script/0/backward/order", "has the key \"2\"; expected ranks from 0 to 1");
   expect_refused(small_document_with("/script/0/backward/order", {{"01", {"w"}}}), "/script/0/backward/order", "has the key \"01\"");

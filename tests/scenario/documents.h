@@ -65,7 +65,8 @@ inline json every_key_of_a_configuration() {
                    {"name": "frozen", "numel": 5, "trainable": false, "expert": 1}, {"name": "later", "numel": 3, "pipeline_stage": 1}, {"name": "again", "numel": 30, "tied_to": "w/0~x"}],
     "model_dtype": "bf16",
     "engine": {
-      "framework": "deepspeed", "expert_parallel_size": 1, "sequence_parallel_size": 2, "pipeline_stages": 2,
+      "framework": "deepspeed", "param_groups": [{"params": ["later", "w/0~x"], "lr": 0.25}, {"params": ["w1", "w2", "frozen"], "weight_decay": 0.5}],
+      "expert_parallel_size": 1, "sequence_parallel_size": 2, "pipeline_stages": 2,
       "as_of": {"base": "0.18.9", "offload_keep": "gate_ga", "scale_site": "output_hook"},
       "config": {
         "train_batch_size": 48, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 4, "managed_gradient_accumulation": true,
@@ -75,7 +76,7 @@ inline json every_key_of_a_configuration() {
         "fp16": {"enabled": false, "loss_scale": 128.0, "initial_scale_power": 12, "loss_scale_window": 500, "hysteresis": 3,
                  "consecutive_hysteresis": true, "min_loss_scale": 0.5, "auto_cast": false, "fp16_master_weights_and_grads": false},
         "zero_optimization": {
-          "stage": 2, "contiguous_gradients": false, "reduce_scatter": false, "use_multi_rank_bucket_allreduce": false, "reduce_bucket_size": 5e8,
+          "stage": 1, "contiguous_gradients": false, "reduce_scatter": true, "use_multi_rank_bucket_allreduce": false, "reduce_bucket_size": 5e8,
           "overlap_comm": true, "round_robin_gradients": true, "sub_group_size": 1e6,
           "offload_optimizer": {"device": "cpu", "pin_memory": true, "buffer_count": 4, "fast_init": false, "pipeline_read": false, "pipeline_write": true, "ratio": 0.5},
           "allgather_bucket_size": 2e8, "allgather_partitions": true, "stage3_param_persistence_threshold": 1e4, "stage3_max_live_parameters": 1e9,

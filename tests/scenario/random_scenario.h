@@ -108,6 +108,13 @@ class RandomScenario {
     if (coin()) o.beta2 = below_one();
     if (coin()) o.epsilon = number();
     if (coin()) o.weight_decay = number();
+    if (coin()) return;
+    o.groups.resize(1 + below(2));
+    for (std::uint32_t p = 0; p < out_.parameters.size(); ++p)
+      if (out_.parameters[p].has_gradient()) o.groups[p % o.groups.size()].parameters.push_back(p);
+    std::erase_if(o.groups, [](const OptimizerGroup& group) { return group.parameters.empty(); });
+    if (coin()) o.groups[0].learning_rate = number();
+    if (coin()) o.groups.back().weight_decay = number();
   }
 
   void inert(DeepSpeedConfig& c) {

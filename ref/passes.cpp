@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ref/kept_state.h"
 #include "ref/parameters.h"
 #include "sim/base/limits.h"
 #include "sim/base/hash.h"
@@ -74,12 +75,14 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   ParameterJudge parameters(scenario_, source);
   AgreementJudge agreement(scenario_.world_size);
   StepJudge steps(scenario_, timeline_, source, model);
+  KeptStateJudge kept(scenario_, timeline_, source);
   FactsSink facts(scenario_, timeline_);
   Tee tee;
   tee.add(&agreement);
   tee.add(&parameters);
   tee.add(&facts);
   tee.add(&steps);
+  tee.add(&kept);
   if (primary) tee.add(options_.watch);
   tee.add(&values);  // last: it forgets what is past
   RunOptions run;
@@ -94,6 +97,7 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   append(evidence_.parameters, parameters.mismatches());
   append(evidence_.divergences, agreement.divergences());
   append(evidence_.steps, steps.mismatches());
+  append(evidence_.steps, kept.mismatches());
   if (primary) evidence_.facts = facts.take(summary);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,19 +23,25 @@ struct Tensor {
 
 class TensorTable {
  public:
-  // A new tensor with one count, held by whoever stores it. Storage of the same name, dtype and size is used again.
+  // A new tensor with one count, held by whoever stores it. Storage of the same name, dtype and size is used again where torch's allocator
+  // would: on the stream that first asked for it, and where another stream let go of it, after the host has seen that stream get there.
   Tensor allocate(ProgramWriter& w, const std::string& name, Dtype dtype, std::uint64_t numel,
                   MemorySpace space = MemorySpace::device, std::uint64_t declared_numel = 0) {
     std::vector<Shape>& shapes = by_name_[name];
     const auto known = std::find_if(shapes.begin(), shapes.end(), [&](const Shape& s) { return s.numel == numel && s.dtype == dtype && s.space == space; });
     Shape& shape = known != shapes.end() ? *known : shapes.emplace_back(Shape{dtype, numel, space, {}});
+    const auto free = std::find_if(shape.free.rbegin(), shape.free.rend(), [&](const Free& f) {
+      return home_[f.buffer] == w.stream() && (f.released_on == w.stream() || w.host_has_seen(f.released_on, f.released_at));
+    });
     BufferId b;
-    if (shape.free.empty()) {
+    if (free == shape.free.rend()) {
       b = w.declare(name, dtype, numel, space, declared_numel);
       counts_.resize(b + 1, 0);
+      home_.resize(b + 1, Stream::host);
+      home_[b] = w.stream();
     } else {
-      b = shape.free.back();
-      shape.free.pop_back();
+      b = free->buffer;
+      shape.free.erase(std::next(free).base());
     }
     counts_[b] = 1;
     w.allocate(b);
@@ -62,22 +69,29 @@ class TensorTable {
     const BufferId b = tensor.slice.buffer;
     expects(b < counts_.size() && counts_[b] > 0, "a tensor is dropped more often than it is held");
     if (--counts_[b] > 0) return;
+    const Free released{b, w.stream(), w.position()};
     w.release(b);
     const BufferDeclaration& d = w.declaration(b);
     for (Shape& shape : by_name_.find(d.name)->second)
-      if (shape.numel == d.numel && shape.dtype == d.dtype && shape.space == d.space) return shape.free.push_back(b);
+      if (shape.numel == d.numel && shape.dtype == d.dtype && shape.space == d.space) return shape.free.push_back(released);
   }
 
  private:
+  struct Free {
+    BufferId buffer;
+    Stream released_on;
+    std::uint32_t released_at;  // the operation
+  };
   struct Shape {
     Dtype dtype;
     std::uint64_t numel;
     MemorySpace space;
-    std::vector<BufferId> free;
+    std::vector<Free> free;
   };
 
   std::map<std::string, std::vector<Shape>, std::less<>> by_name_;
   std::vector<std::uint32_t> counts_;  // by buffer
+  std::vector<Stream> home_;           // by buffer
 };
 
 }  // namespace gradledger

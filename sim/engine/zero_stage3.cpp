@@ -307,6 +307,10 @@ void ZeroStage3::observe_wrapper(ProgramWriter& w) {
     const std::vector<ViewPiece> pieces = group_pieces(groups_[g], groups_[g].master);
     w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "]", pieces), Role::master_parameter, 1.0, true);
   }
+  std::vector<ViewPiece> in_moments;
+  for (std::uint32_t p : learned())
+    for (const ViewPiece& piece : shard_pieces(p, {no_index, offset_[p], shard(p).size})) in_moments.push_back(piece);
+  optimizer_.observe(w, in_moments);
 }
 
 }  // namespace gradledger

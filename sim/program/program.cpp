@@ -73,11 +73,15 @@ std::uint32_t ProgramWriter::record() {
 
 void ProgramWriter::wait(std::uint32_t stream_event) { emit(OpKind::wait).index = stream_event; }
 
-void ProgramWriter::synchronize(bool for_snapshot) { emit_on(Stream::host, OpKind::synchronize).flag = for_snapshot; }
+void ProgramWriter::synchronize(bool for_snapshot) {
+  emit_on(Stream::host, OpKind::synchronize).flag = for_snapshot;
+  if (!for_snapshot) program_->host_has_seen.fill(position());
+}
 
 void ProgramWriter::host_waits() {
   const std::uint32_t reached = record();
   emit_on(Stream::host, OpKind::wait).index = reached;
+  program_->host_has_seen[static_cast<std::size_t>(stream_)] = position();
 }
 
 void ProgramWriter::deposit(Slice target, std::uint32_t backward, std::uint32_t parameter, std::uint32_t offset, double factor, bool add) {

@@ -131,6 +131,7 @@ struct Program {
   StreamHeads first = no_heads;
   StreamHeads last = no_heads;
   std::uint32_t stream_events = 0;
+  std::array<std::uint32_t, stream_count> host_has_seen{};  // by stream: the host waited until its operations below this number were over
   std::vector<std::uint32_t> group_sequences;  // collectives issued so far, by group
 
   // Taken by what grows with the script.
@@ -171,6 +172,10 @@ class ProgramWriter {
   void wait(std::uint32_t stream_event);
   void synchronize(bool for_snapshot = false);
   void host_waits();  // for this point of the current stream
+  // The number that the next operation will have.
+  std::uint32_t position() const { return static_cast<std::uint32_t>(program_->ops.size()); }
+  // Whether the host waited for an operation of a stream.
+  bool host_has_seen(Stream stream, std::uint32_t operation) const { return operation < program_->host_has_seen[static_cast<std::size_t>(stream)]; }
 
   // ---- storage
   void allocate(BufferId buffer) { emit(OpKind::allocate).target = whole(buffer); }

@@ -140,6 +140,33 @@ TEST(wrong_skip, is_a_step_of_a_window_with_a_planted_value_and_nothing_of_it_is
   for (std::size_t k = 0; k < row->columns.size(); ++k) EXPECT_EQ(row->row.expected[k], 0) << "nothing of the window is due";
 }
 
+// A producer that skips step 0 or 1 as it must, and changes a buffer of rank 1 all the same.
+ref::Verdict judge_touched(Scenario s, std::uint32_t skipped, Role role, bool touched) {
+  s.script = {repeat(1, managed(2)), repeat(2, managed(2))};
+  s.script.insert(s.script.begin() + skipped, overflow(0, 1));
+  return judge_tampered(s, [&](const Snapshot& x) {
+    if (touched && x.role == role && !x.linear && x.at_end && x.rank == 1 && x.step == skipped && !x.values->empty()) x.values->at(0) += 1;
+  });
+}
+
+TEST(wrong_skip, is_a_skipped_step_that_changes_weights_or_state) {
+  for (std::uint32_t stage : {0u, 1u, 2u, 3u})
+    for (Role role : {Role::parameter, Role::master_parameter, Role::optimizer_state})
+      for (std::uint32_t step : {0u, 1u}) {
+        Scenario s = fp16_scenario(stage, 1);
+        s.engine.config.fp16.initial_scale_power = 6;
+        s.engine.optimizer.type = OptimizerType::adam;
+        const ref::Verdict verdict = judge_touched(s, step, role, true);
+        ASSERT_EQ(classes(verdict), Set{"wrong-skip"}) << stage << " " << step << " " << sentences(verdict);
+        ASSERT_EQ(verdict.findings.size(), 1u) << sentences(verdict);
+        EXPECT_EQ(verdict.findings[0].step, step);
+        EXPECT_EQ(verdict.findings[0].rank, 1u);
+        EXPECT_NE(verdict.findings[0].sentence.find("skips, and "), std::string::npos) << sentences(verdict);
+        EXPECT_FALSE(verdict.findings[0].elements.empty());
+        EXPECT_EQ(classes(judge_touched(s, step, role, false)), Set{}) << "without the change nothing is wrong";
+      }
+}
+
 TEST(nonfinite_missed, is_an_applied_gradient_that_is_not_finite_where_the_configuration_checks) {
   const ref::Verdict verdict = judge_tampered(fp16_scenario(2), [](const Snapshot& x) {
     if (x.role == Role::applied_gradient && !x.linear && x.step == 1 && x.rank == 0) x.values->at(3) = std::numeric_limits<double>::infinity();

@@ -1,0 +1,90 @@
+// Which storage a new tensor gets: what torch's caching allocator may hand out by then.
+#include <gtest/gtest.h>
+
+#include "sim/engine/tensors.h"
+#include "sim/execution/happens_before.h"
+
+namespace gradledger::testing {
+namespace {
+
+struct Table {
+  Program program;
+  ProgramWriter w{program};
+  TensorTable tensors;
+
+  Tensor allocate(Stream stream) {
+    OnStream there(w, stream);
+    const Tensor tensor = tensors.allocate(w, "x", Dtype::float32, 8);
+    w.fill(tensor.slice, 1.0);
+    return tensor;
+  }
+  void drop(Stream stream, const Tensor& tensor) {
+    OnStream there(w, stream);
+    tensors.drop(w, tensor);
+  }
+  // What `stream` reads of it comes after what compute wrote.
+  void read_on(Stream stream, const Tensor& tensor) {
+    const std::uint32_t written = w.record();
+    OnStream there(w, stream);
+    w.wait(written);
+    w.metric(0, tensor.slice, 1.0);
+  }
+};
+
+TEST(tensor_table, gives_a_stream_what_it_let_go_of_itself) {
+  Table t;
+  const Tensor first = t.allocate(Stream::compute);
+  t.drop(Stream::compute, first);
+  EXPECT_EQ(t.allocate(Stream::compute).slice, first.slice);
+}
+
+TEST(tensor_table, keeps_back_what_another_stream_let_go_of_until_the_host_has_seen_it_get_there) {
+  for (const bool everything : {false, true}) {
+    Table t;
+    const Tensor first = t.allocate(Stream::compute);
+    t.read_on(Stream::communication, first);
+    t.drop(Stream::communication, first);
+    t.w.synchronize(true);  // of a snapshot: not the framework's
+    const Tensor second = t.allocate(Stream::compute);
+    EXPECT_NE(second.slice.buffer, first.slice.buffer);
+    if (everything) {
+      t.w.synchronize();
+    } else {
+      OnStream communication(t.w, Stream::communication);
+      t.w.host_waits();
+    }
+    EXPECT_EQ(t.allocate(Stream::compute).slice, first.slice);
+    EXPECT_TRUE(stream_races(t.program, 0).empty());
+  }
+}
+
+TEST(tensor_table, is_not_told_of_what_came_after_the_host_waited) {
+  Table t;
+  const Tensor first = t.allocate(Stream::compute);
+  t.read_on(Stream::communication, first);
+  t.w.synchronize();
+  t.drop(Stream::communication, first);
+  EXPECT_NE(t.allocate(Stream::compute).slice.buffer, first.slice.buffer);
+}
+
+TEST(tensor_table, gives_a_stream_nothing_that_another_one_asked_for_first) {
+  Table t;
+  const Tensor first = t.allocate(Stream::side);
+  t.drop(Stream::side, first);
+  t.w.synchronize();
+  EXPECT_NE(t.allocate(Stream::compute).slice.buffer, first.slice.buffer);
+  EXPECT_EQ(t.allocate(Stream::side).slice, first.slice);
+}
+
+// Nobody told the allocator that another stream reads it: it is handed out at once, and that is the race.
+TEST(tensor_table, hands_out_at_once_what_its_own_stream_let_go_of_while_another_one_reads) {
+  Table t;
+  const Tensor first = t.allocate(Stream::compute);
+  t.read_on(Stream::communication, first);
+  t.drop(Stream::compute, first);
+  EXPECT_EQ(t.allocate(Stream::compute).slice, first.slice);
+  EXPECT_FALSE(stream_races(t.program, 0).empty());
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -19,6 +19,7 @@ ZeroStage3::ZeroStage3(const EngineContext& context)
       optimizer_(scenario().engine.optimizer, offload_),
       gradient_slice_(parameter_count()),
       norm_recorded_(parameter_count()),
+      set_by_user_(parameter_count()),
       stored_in_window_(parameter_count()) {}
 
 void ZeroStage3::initialise(ProgramWriter& w) {
@@ -150,6 +151,7 @@ void ZeroStage3::finalise_unmanaged(ProgramWriter& w) {
 
 void ZeroStage3::model_step(ProgramWriter& w) {
   std::fill(stored_in_window_.begin(), stored_in_window_.end(), false);
+  std::fill(set_by_user_.begin(), set_by_user_.end(), false);
   micro_step_id_ = 0;
   epilogue_ran_ = false;
   bucket_.clear();
@@ -287,7 +289,7 @@ std::vector<ViewPiece> ZeroStage3::group_pieces(const SubGroup& group, Slice fla
 void ZeroStage3::observe_wrapper(ProgramWriter& w) {
   for (std::uint32_t p : learned())
     w.observe(w.view("grad_partition[" + parameter_name(p) + "]", shard_pieces(p, partition_of(p))),
-              partitions_current_ ? Role::reduced_accumulator : Role::scratch, scaler_.scale(), true);
+              partitions_current_ && !set_by_user_[p] ? Role::reduced_accumulator : Role::scratch, scaler_.scale(), true);
   for (std::size_t g = 0; g < groups_.size() && offload_; ++g)
     w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "].grad", group_pieces(groups_[g], groups_[g].master_gradient)),
               master_current_ ? Role::master_gradient : Role::scratch, scaler_.scale(), true);

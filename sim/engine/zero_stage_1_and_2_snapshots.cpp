@@ -36,7 +36,7 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
   for (std::uint32_t p : learned())
     if (accumulated_on_host_[p].defined())
       w.observe(w.view("accumulated_grads_in_cpu[" + parameter_name(p) + "]", owned_piece(p, accumulated_on_host_[p].slice)),
-                host_holds_window_[p] && !unreduced_ ? Role::reduced_accumulator : Role::scratch, scale, true);
+                host_holds_window_[p] && !unreduced_ && !set_by_user_[p] ? Role::reduced_accumulator : Role::scratch, scale, true);
   if (offload_)
     w.observe(w.view("single_partition_of_fp32_groups[0].grad", weights_.partition_pieces(master_gradient_)),
               master_current_ ? Role::master_gradient : Role::scratch, scale, true);

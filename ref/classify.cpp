@@ -114,7 +114,9 @@ class Diagnostician {
     for (std::size_t k = 0; k < columns_.size(); ++k) {
       if (!in_window(k) || row_.expected[k] == 0) continue;
       const bool own = contribution(k).rank == context_.rank;
-      const bool as_private = row_.observed[k] == (own ? context_.full_weight : 0.0);
+      // In terms of what is due: a user may have multiplied it.
+      const bool whole_weight = simplest(row_.observed[k] / row_.expected[k]) == simplest(context_.full_weight / context_.averaged_weight);
+      const bool as_private = own ? whole_weight : row_.observed[k] == 0.0;
       const auto [at, fresh] = fits.try_emplace(contribution(k).micro_batch, as_private);
       if (!fresh) at->second = at->second && as_private;
     }

@@ -82,7 +82,8 @@ double Ledger::tolerance() const {
   std::vector<std::uint32_t> boundaries(timeline_.steps + 1, 0);
   for (const Backward& b : timeline_.backwards) reductions = std::max(reductions, boundaries[b.step] += b.reduced_at != never);
   // Deposit 2; a reduction: cast, two factors and a product, cast back, and a sum of world equal terms; unscaling 3.
-  const double roundings = 2 + (5.0 + scenario_.world_size) * reductions + 3;
+  const auto set = static_cast<double>(timeline_.gradients_set.size());
+  const double roundings = 2 + (5.0 + scenario_.world_size) * reductions + 3 + set;
   return roundings * u;
 }
 
@@ -91,7 +92,8 @@ double Ledger::snapped(double coefficient) const {
   if (range_.dyadic || coefficient == 0 || !std::isfinite(coefficient)) return coefficient;
   const auto close = [&](double to) { return std::abs(coefficient - to) <= tolerance() * std::abs(to); };
   for (const double weight : {averaged_weight(scenario_), local_weight(scenario_)})
-    if (close(weight)) return weight;
+    for (const double factor : factors_)
+      if (close(weight * factor)) return weight * factor;
   constexpr int multiples = 64;
   for (const double weight : {averaged_weight(scenario_), local_weight(scenario_)}) {
     const double ratio = coefficient / weight;
@@ -109,8 +111,9 @@ double Ledger::expected(const LedgerEntry& entry, std::uint32_t backward, std::u
   const bool counted = b.step == entry.step && b.event <= last_event && timeline_.dropped_at[backward][rank] > last_event &&
                        timeline_.used(scenario_, backward, rank, parameter);
   if (!counted || (entry.role == Role::applied_gradient && skipped_[entry.step])) return 0;
-  if (entry.role == Role::local_accumulator) return rank == entry.key.rank ? local_weight(scenario_) : 0;
-  return averaged_weight(scenario_);
+  const double factor = timeline_.factor(backward, rank, parameter, last_event);
+  if (entry.role == Role::local_accumulator) return rank == entry.key.rank ? local_weight(scenario_) * factor : 0;
+  return averaged_weight(scenario_) * factor;
 }
 
 std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {

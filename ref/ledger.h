@@ -46,7 +46,7 @@ struct LedgerRow {
 class Ledger {
  public:
   Ledger(const Scenario& scenario, const Timeline& timeline, const ProbeRange& range)
-      : scenario_(scenario), timeline_(timeline), range_(range), skipped_(windows_to_skip(scenario, timeline)) {}
+      : scenario_(scenario), timeline_(timeline), range_(range), skipped_(windows_to_skip(scenario, timeline)), factors_(user_factors(timeline)) {}
 
   void want(const SnapshotKey& key) { wanted_[key]; }
   bool wants(const SnapshotKey& key) const { return wanted_.contains(key); }
@@ -72,6 +72,7 @@ class Ledger {
   const Timeline& timeline_;
   ProbeRange range_;
   std::vector<bool> skipped_;  // by window: nothing of it is due in an applied gradient
+  std::vector<double> factors_;
   std::map<SnapshotKey, LedgerEntry> wanted_;
 };
 

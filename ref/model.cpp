@@ -27,7 +27,7 @@ Model::Model(const Scenario& scenario, const Timeline& timeline, const GradientS
   for (std::uint32_t e = 0; e < timeline.events.size(); ++e) {
     const Event& event = timeline.events[e];
     const bool zeroes = event.kind == EventKind::engine_zero_grad || event.kind == EventKind::optimizer_zero_grad;
-    if (event.kind == EventKind::backward || zeroes || (event.kind == EventKind::step && event.updates)) changes_.push_back(e);
+    if (event.kind == EventKind::backward || zeroes || event.kind == EventKind::set_gradient || (event.kind == EventKind::step && event.updates)) changes_.push_back(e);
   }
   deposit_ = rounding_of(scenario.model_dtype);
   accumulate_ = rounding_of(scenario.grad_accum_dtype());
@@ -91,10 +91,42 @@ void Model::advance(State& state, std::uint32_t event) {
     return;
   }
   if (e.kind == EventKind::backward) return add_backward(state, e.ordinal, event);
+  if (e.kind == EventKind::set_gradient) return multiply(state, e);
   // A zero_grad: the window again, without what was dropped.
   state = empty(e.step);
-  for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
-    if (timeline_.backwards[b].step == e.step && timeline_.backwards[b].event < event) add_backward(state, b, event);
+  for (const std::uint32_t change : changes_) {
+    const Event& before = timeline_.events[change];
+    if (change >= event || before.step != e.step) continue;
+    if (before.kind == EventKind::backward) add_backward(state, before.ordinal, event);
+    if (before.kind == EventKind::set_gradient) multiply(state, before);
+  }
+}
+
+// A product with a factor of few bits: exact, but for what falls below the smallest values and for an odd factor.
+void Model::multiply(State& state, const Event& event) {
+  const std::size_t begin = offset_[event.parameter], end = begin + scenario_.parameters[event.parameter].numel;
+  const double factor = event.factor, u = odd_part(factor) == 1 ? 0 : accumulate_.u, tiny = std::max(accumulate_.tiny, deposit_.tiny);
+  const auto grow = [&](double value, double error) { return error == 0 && value == 0 ? 0.0 : widened(error * factor + u * (std::abs(value) + error) * factor + tiny); };
+  const auto scale = [&](Field& field, std::size_t i) {
+    if (!field.error.empty()) field.error[i] = grow(field.value[i], field.error[i]);
+    field.value[i] *= factor;
+  };
+  for (std::size_t i = begin; i < end; ++i) {
+    double sum = 0;
+    for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
+      if (event.runs_on(r)) {
+        scale(state.local[r], i);
+        if (mode_ == Mode::bounded) scale(state.since_boundary[r], i);
+      }
+      sum += state.local[r].value[i];
+    }
+    if (mode_ == Mode::bounded) {
+      for (std::vector<double>* error : {&state.error_per_backward, &state.error_at_boundary, &state.reduced.error})
+        (*error)[i] = grow(state.reduced.value[i], (*error)[i]);
+      state.reduced_at_boundary[i] *= factor;
+    }
+    state.reduced.value[i] = event.ranks.empty() ? state.reduced.value[i] * factor : sum / world_divisor_;
+  }
 }
 
 // A gradient of so few significand bits that autograd does not round it.

@@ -57,6 +57,7 @@ class Model {
   const State& state(std::size_t position);
   State empty(std::uint32_t step) const;
   void advance(State& state, std::uint32_t event);
+  void multiply(State& state, const Event& event);
   bool held_by_the_model_dtype(double gradient) const;
   void add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event);
   void add_errors(State& state, const Backward& backward);

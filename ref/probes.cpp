@@ -33,6 +33,22 @@ std::uint32_t contributions_max(const Timeline& timeline) {
   return most;
 }
 
+// A contribution takes part in every later change of its parameter's gradient in the window.
+std::vector<double> user_factors(const Timeline& timeline) {
+  std::vector<double> out{1.0};
+  const std::vector<std::uint32_t>& set = timeline.gradients_set;
+  for (std::size_t first = 0; first < set.size(); ++first) {
+    const Event& from = timeline.events[set[first]];
+    double product = 1;
+    for (std::size_t i = first; i < set.size() && timeline.events[set[i]].step == from.step; ++i) {
+      if (timeline.events[set[i]].parameter != from.parameter) continue;
+      product *= timeline.events[set[i]].factor;
+      if (std::find(out.begin(), out.end(), product) == out.end()) out.push_back(product);
+    }
+  }
+  return out;
+}
+
 ProbeRange probe_range(const Scenario& scenario, const Timeline& timeline) {
   ProbeRange range;
   const DeepSpeedConfig& config = scenario.engine.config;
@@ -43,7 +59,10 @@ ProbeRange probe_range(const Scenario& scenario, const Timeline& timeline) {
                               facts_of(scenario.communication_dtype()).precision});
   range.unit = std::bit_ceil(config.gradient_accumulation_steps) / std::exp2(std::ceil(std::log2(scale)));
   // Sums stay below 2^(precision - 1): one bit to spare, so that a wrong sum cannot be rounded into the right one.
-  const std::uint32_t sum_max = 1u << (range.precision - 1);
+  // What users multiply by takes up the bits of its odd part.
+  double odd = 1;
+  for (const double factor : user_factors(timeline)) odd = std::max(odd, odd_part(factor));
+  const std::uint32_t sum_max = (1u << (range.precision - 1)) / std::bit_ceil(static_cast<std::uint32_t>(odd));
   constexpr std::uint32_t least_value_max = 8;
   const std::uint32_t all = contributions_max(timeline);
   range.lit_max = std::clamp(sum_max / least_value_max, 1u, all);

@@ -15,6 +15,9 @@ namespace gradledger::ref {
 // The most contributions that one window takes in, those of all ranks together. At least 1.
 std::uint32_t contributions_max(const Timeline& timeline);
 
+// All that users multiply a contribution by, and 1.
+std::vector<double> user_factors(const Timeline& timeline);
+
 // What the scenario's formats and divisors allow.
 struct ProbeRange {
   bool dyadic = false;           // every divisor and scale on the way is a power of two: probes can be held to equality

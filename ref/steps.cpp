@@ -100,7 +100,9 @@ bool StepJudge::in_range(std::uint32_t window, double scale) const {
         if (!timeline_.used(scenario_, b, r, p)) continue;
         gradient.resize(scenario_.parameters[p].numel);
         source_.gradient(b, r, p, 0, gradient);
-        for (double x : gradient) most = std::max(most, std::abs(x));
+        double factor = 1;  // the largest on the way
+        for (const std::uint32_t set : timeline_.gradients_set) factor = std::max(factor, timeline_.factor(b, r, p, set));
+        for (double x : gradient) most = std::max(most, std::abs(x) * factor);
       }
       sum += most;
     }

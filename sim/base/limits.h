@@ -17,6 +17,7 @@ inline constexpr std::uint32_t repeat_times_max = 1u << 16;
 inline constexpr std::uint32_t micro_batches_max = 1u << 16;                   // in one backward event
 inline constexpr std::uint32_t gradient_accumulation_steps_max = 1u << 16;
 inline constexpr std::uint64_t named_uses_max = 1ull << 24;                    // parameters named by backwards, after repeats are unrolled
+inline constexpr std::uint32_t gradients_set_max = 1u << 12;                   // after repeats are unrolled
 inline constexpr std::uint64_t batch_size_max = 1ull << 40;                    // train_batch_size and its parts
 inline constexpr std::uint32_t collectives_max = 1u << 20;                     // expected in a step
 inline constexpr std::uint64_t bytes_max = (1ull << 53) - 1;                         // expected of collectives and memory

@@ -167,6 +167,13 @@ const std::vector<SwitchRow>& rows() {
           {{"once", pr8154}, {"each_stage", pr7665}}),
       row("pipeline_boundary", &Behaviour::pipeline_boundary, "pipeline: whether the optimizer hears of the boundary, or takes every micro-batch for one, in the last stage none",
           {{"kept_back", {}}, {"handed_over", pr1264}}),
+      row("set_gradient_api", &Behaviour::set_gradient_api, "whether users can set a gradient: safe_set_full_grad, safe_set_local_grad",
+          {{"absent", {}}, {"available", pr6590}}),
+      row("set_gradient_norm", &Behaviour::set_gradient_norm,
+          "stages 1 to 3 with CPU offload: whether setting a gradient refreshes its recorded norm; local_refreshed: at stage 3 safe_set_local_grad does",
+          {{"kept", {}}, {"local_refreshed", pr7302}, {"refreshed", {}, true}}),
+      row("bf16_set_gradient", &Behaviour::bf16_set_gradient, "BF16_Optimizer: what a gradient that is set goes to",
+          {{"param_grad", {}}, {"accumulator", {}, true}}),
   };
   return table;
 }

@@ -52,6 +52,9 @@ enum class ExpertAverage : std::uint8_t { twice, by_its_ranks, with_the_bucket }
 enum class ExpertDivisor : std::uint8_t { expert_data_parallel, data_parallel };
 enum class PipelineScale : std::uint8_t { once, each_stage };
 enum class PipelineBoundary : std::uint8_t { kept_back, handed_over };
+enum class SetGradientApi : std::uint8_t { absent, available };
+enum class SetGradientNorm : std::uint8_t { kept, local_refreshed, refreshed };
+enum class Bf16SetGradient : std::uint8_t { param_grad, accumulator };
 enum class Bf16OverflowCheck : std::uint8_t { off, on };
 enum class Bf16OverflowTest : std::uint8_t { never, configured };
 enum class Stage1OverflowAgreement : std::uint8_t { partitioned_only, always };
@@ -131,6 +134,9 @@ struct Behaviour {
   ExpertDivisor expert_divisor;
   PipelineScale pipeline_scale;
   PipelineBoundary pipeline_boundary;
+  SetGradientApi set_gradient_api;
+  SetGradientNorm set_gradient_norm;
+  Bf16SetGradient bf16_set_gradient;
 
   bool operator==(const Behaviour&) const = default;
 };

@@ -24,10 +24,12 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   void model_step(ProgramWriter& w) override;
   void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
   void optimizer_zero_grad(ProgramWriter& w) override;
+  void set_whole_gradient(const Event& event, ProgramWriter& w) override;
   void observe_wrapper(ProgramWriter& w) override;
   Role gradient_role(std::uint32_t parameter) const override;
 
   bool accumulates_in_epilogue() const override { return true; }
+  bool sets_param_grad() const override { return behaviour().bf16_set_gradient == Bf16SetGradient::param_grad; }
 
  private:
   enum Stage : std::uint32_t { norm_known };

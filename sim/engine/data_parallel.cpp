@@ -255,9 +255,11 @@ void DataParallel::observe_wrapper(ProgramWriter& w) {
   for (std::uint32_t p : learned())
     w.observe(w.view(parameter_name(p), whole_parameter(p, weights_[p])), Role::parameter, 1.0, true);
   observe_weights(w, false, master_);
-  std::vector<ViewPiece> in_moments;
-  for (std::uint32_t p : learned()) in_moments.push_back({{no_index, offsets_[p], numel(p)}, static_cast<std::int32_t>(p), 0});
-  optimizer_.observe(w, in_moments);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    std::vector<ViewPiece> in_moments;
+    for (std::uint32_t p : groups_[g].parameters) in_moments.push_back({{no_index, offsets_[p], numel(p)}, static_cast<std::int32_t>(p), 0});
+    optimizers_[g].observe(w, in_moments);
+  }
 }
 
 }  // namespace gradledger

@@ -53,6 +53,7 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
       for (Tensor& grad : grad_) tensors_.clear(w, grad);
       return;
     case EventKind::optimizer_zero_grad: return optimizer_zero_grad(w);
+    case EventKind::set_gradient: return set_gradient(event, w);
   }
 }
 

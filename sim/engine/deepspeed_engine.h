@@ -33,6 +33,8 @@ class DeepSpeedEngine : public Engine {
   virtual void on_value(std::uint32_t /*stage*/, double /*value*/, ProgramWriter&) {}
   virtual void optimizer_zero_grad(ProgramWriter& w);
   virtual void flush_coalesced(ProgramWriter&) {}                                  // the end of a coalesced block
+  virtual void set_whole_gradient(const Event& event, ProgramWriter& w);           // safe_set_full_grad where there is no param.grad
+  virtual void set_own_partition(const Event& event, ProgramWriter& w);            // safe_set_local_grad
   virtual void observe_wrapper(ProgramWriter& w) = 0;
 
   // ---- what the wrapper says of itself --------------------------------------------------------------------------------------------
@@ -40,6 +42,7 @@ class DeepSpeedEngine : public Engine {
   virtual bool reduces_every_backward() const { return false; }  // partitioned gradients: stages 2 and 3
   virtual bool accumulates_in_epilogue() const { return false; } // BF16_Optimizer
   virtual bool can_coalesce() const { return false; }            // coalesce_grad_reduction: stages 1 to 3 but BF16_Optimizer
+  virtual bool sets_param_grad() const { return true; }          // a user's new gradient goes there, where there is one
   virtual bool zero_grad_after_step() const { return true; }
   virtual Role gradient_role(std::uint32_t /*parameter*/) const { return Role::scratch; }  // of param.grad, now
   virtual double gradient_scale() const { return loss_scale(); } // of param.grad, relative to the true gradient
@@ -101,6 +104,11 @@ class DeepSpeedEngine : public Engine {
   // The end of a model step, skipped or not.
   void step_done(ProgramWriter& w, bool overflow);
 
+  // A full gradient of the user's: what the owners among `peers` hold of it, summed in fp32 on every rank, times the factor. `held` is this
+  // rank's part from element `offset` on, if it has one. The caller holds the result.
+  Tensor times_factor(const Event& event, ProgramWriter& w, Slice held, std::uint32_t offset);
+  bool has_recorded_norm_refreshed(const Event& event) const;
+
   std::vector<ViewPiece> whole_parameter(std::uint32_t parameter, Slice slice) const;
 
   TensorTable tensors_;
@@ -115,6 +123,7 @@ class DeepSpeedEngine : public Engine {
   void join_streams(ProgramWriter& w);
   void step(ProgramWriter& w);
   void set_boundary(bool boundary);
+  void set_gradient(const Event& event, ProgramWriter& w);
   void end_of_phase(ProgramWriter& w);
   void enter_no_sync();
   void require_direct() const;

@@ -19,6 +19,7 @@ ZeroStage3::ZeroStage3(const EngineContext& context)
       optimizer_groups_(optimizer_groups(scenario(), rank())),
       gradient_slice_(parameter_count()),
       norm_recorded_(parameter_count()),
+      set_by_user_(parameter_count()),
       stored_in_window_(parameter_count()) {
   for (const RankGroup& group : optimizer_groups_) optimizers_.emplace_back(scenario().engine.optimizer, group, offload_);
 }
@@ -159,6 +160,7 @@ void ZeroStage3::finalise_unmanaged(ProgramWriter& w) {
 
 void ZeroStage3::model_step(ProgramWriter& w) {
   std::fill(stored_in_window_.begin(), stored_in_window_.end(), false);
+  std::fill(set_by_user_.begin(), set_by_user_.end(), false);
   micro_step_id_ = 0;
   epilogue_ran_ = false;
   bucket_.clear();
@@ -296,7 +298,7 @@ std::vector<ViewPiece> ZeroStage3::group_pieces(const SubGroup& group, Slice fla
 void ZeroStage3::observe_wrapper(ProgramWriter& w) {
   for (std::uint32_t p : learned())
     w.observe(w.view("grad_partition[" + parameter_name(p) + "]", shard_pieces(p, partition_of(p))),
-              partitions_current_ ? Role::reduced_accumulator : Role::scratch, scaler_.scale(), true);
+              partitions_current_ && !set_by_user_[p] ? Role::reduced_accumulator : Role::scratch, scaler_.scale(), true);
   for (std::size_t g = 0; g < groups_.size() && offload_; ++g)
     w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "].grad", group_pieces(groups_[g], groups_[g].master_gradient)),
               master_current_ ? Role::master_gradient : Role::scratch, scaler_.scale(), true);
@@ -307,10 +309,12 @@ void ZeroStage3::observe_wrapper(ProgramWriter& w) {
     const std::vector<ViewPiece> pieces = group_pieces(groups_[g], groups_[g].master);
     w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "]", pieces), Role::master_parameter, 1.0, true);
   }
-  std::vector<ViewPiece> in_moments;
-  for (std::uint32_t p : learned())
-    for (const ViewPiece& piece : shard_pieces(p, {no_index, offset_[p], shard(p).size})) in_moments.push_back(piece);
-  optimizer_.observe(w, in_moments);
+  for (std::size_t g = 0; g < optimizers_.size(); ++g) {
+    std::vector<ViewPiece> in_moments;
+    for (std::uint32_t p : optimizer_groups_[g].parameters)
+      for (const ViewPiece& piece : shard_pieces(p, {no_index, offset_[p] - group_offset_[g], shard(p).size})) in_moments.push_back(piece);
+    optimizers_[g].observe(w, in_moments);
+  }
 }
 
 }  // namespace gradledger

@@ -28,6 +28,8 @@ class ZeroStage3 final : public DeepSpeedEngine {
   void model_step(ProgramWriter& w) override;
   void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
   void optimizer_zero_grad(ProgramWriter& w) override;
+  void set_whole_gradient(const Event& event, ProgramWriter& w) override;
+  void set_own_partition(const Event& event, ProgramWriter& w) override;
   void observe_wrapper(ProgramWriter& w) override;
 
   double loss_scale() const override { return scaler_.scale(); }
@@ -61,6 +63,8 @@ class ZeroStage3 final : public DeepSpeedEngine {
   void store_partition(ProgramWriter& w, Slice target, Slice partition);
   void to_master_gradient(ProgramWriter& w, std::uint32_t parameter);
   void partition_epilogue(ProgramWriter& w);
+  Slice settable_partition(std::uint32_t parameter) const;
+  void set_partition(const Event& event, ProgramWriter& w, Slice value);
 
   void emit_norm(ProgramWriter& w);
   double unscaled_by() const;
@@ -101,6 +105,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
   bool master_current_ = false;      // offload: the last backward was a boundary
   enum class Averaged : std::uint8_t { never, none, set } averaged_state_ = Averaged::never;
   std::vector<bool> norm_recorded_;
+  std::vector<bool> set_by_user_;  // offload, by parameter: the master gradient is no copy of the partition any more
   std::vector<bool> stored_in_window_;  // offload, by parameter: a backward since the last step
   Slice recorded_norms_, overflow_flag_, norm_squared_, norm_total_, norm_;
 };

@@ -119,6 +119,7 @@ void ZeroStage3::partition_gradients(ProgramWriter& w, std::vector<Tensor> parti
       const Slice target = partition_of(p).part(0, partitions[i].numel());
       store_partition(w, target, partitions[i].slice);
       stored_in_window_[p] = true;
+      set_by_user_[p] = false;
       if (offload_ && boundary_mirror()) to_master_gradient(w, p);
     }
     tensors_.drop(w, partitions[i]);

@@ -29,6 +29,7 @@ ZeroStage1And2::ZeroStage1And2(const EngineContext& context)
       averaged_padding_(weights_.size()),
       accumulated_on_host_(parameter_count()),
       host_holds_window_(parameter_count()),
+      set_by_user_(parameter_count()),
       norm_recorded_(parameter_count()) {}
 
 void ZeroStage1And2::initialise(ProgramWriter& w) {
@@ -374,6 +375,7 @@ void ZeroStage1And2::drop_accumulators(ProgramWriter& w) {
   }
   std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
   std::fill(host_holds_window_.begin(), host_holds_window_.end(), false);
+  std::fill(set_by_user_.begin(), set_by_user_.end(), false);
   master_current_ = false;
   w.fill(overflow_flag_, 0);
   if (behaviour().stale_clear != StaleClear::zero) return;

@@ -29,6 +29,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   void model_step(ProgramWriter& w) override;
   void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
   void optimizer_zero_grad(ProgramWriter& w) override;
+  void set_whole_gradient(const Event& event, ProgramWriter& w) override;
   void observe_wrapper(ProgramWriter& w) override;
 
   double loss_scale() const override { return scaler_.scale(); }
@@ -143,6 +144,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
 
   std::vector<Tensor> accumulated_on_host_;  // accumulated_grads_in_cpu, by parameter
   std::vector<bool> host_holds_window_;      // this window stored into it
+  std::vector<bool> set_by_user_;            // the master gradient was, and is no copy of the accumulator any more
   bool master_filled_ = false;               // since the last epilogue
   bool master_current_ = false;              // the last backward was a boundary and filled the master gradient
   std::vector<bool> norm_recorded_;          // norm_for_param_grads, by parameter

@@ -69,6 +69,7 @@ void ZeroStage1And2::accumulate_on_host(ProgramWriter& w, std::uint32_t p) {
                                                            : true;
   if (store) w.copy_over_the_bus(host.slice, gradient, pinned());
   // What a boundary does not store went to the master gradient, and the host keeps a part that nobody reads.
+  set_by_user_[p] = false;
   host_holds_window_[p] = store || (host_holds_window_[p] && !boundary_mirror());
 }
 

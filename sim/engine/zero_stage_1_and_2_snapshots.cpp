@@ -37,7 +37,7 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
   for (std::uint32_t p : learned())
     if (accumulated_on_host_[p].defined())
       w.observe(w.view("accumulated_grads_in_cpu[" + parameter_name(p) + "]", owned_piece(p, accumulated_on_host_[p].slice)),
-                host_holds_window_[p] && !unreduced_ ? Role::reduced_accumulator : Role::scratch, scale, true);
+                host_holds_window_[p] && !unreduced_ && !set_by_user_[p] ? Role::reduced_accumulator : Role::scratch, scale, true);
   for (std::size_t g = 0; g < master_gradient_.size(); ++g)
     w.observe(w.view(weights_[g].master_name() + ".grad", weights_[g].partition_pieces(master_gradient_[g])),
               master_current_ ? Role::master_gradient : Role::scratch, scale, true);

@@ -8,7 +8,7 @@
 namespace gradledger {
 namespace {
 
-constexpr std::array<ChangeInfo, 62> all_changes{{
+constexpr std::array<ChangeInfo, 63> all_changes{{
     {Change::pr545, "#545", "stage 2: a missing gradient becomes zeros in the flat partition instead of being left out"},
     {Change::pr551, "#551", "stages 1 and 2: the norm is not summed over the world a second time where there is no model-parallel group"},
     {Change::pr861, "#861", "stage 2 offload: parameters that no backward used are left out of the norm instead of raising"},
@@ -34,10 +34,11 @@ constexpr std::array<ChangeInfo, 62> all_changes{{
     {Change::pr6485, "#6485", "BF16_Optimizer with accumulation in bf16: the masters' gradient is set at every step instead of once"},
     {Change::pr6508, "#6508", "#5328 is taken back"},
     {Change::pr6550, "#6550", "stage 1/2 offload: the counter starts at -1; add above id 0, else store"},
+    {Change::pr6590, "#6590", "safe_set_full_grad and safe_set_local_grad are available"},
     {Change::pr6546, "#6546", "mixture of experts: the expert gradients of ZeRO are divided by the data-parallel world"},
     {Change::pr6675, "#6675", "no_sync is available; inside it the loss is not divided by gradient_accumulation_steps"},
     {Change::pr7171, "#7171", "an infinite norm is masked without making a NaN"},
-    {Change::pr7302, "#7302", "stage 3 offload: setting a gradient by hand refreshes its recorded norm"},
+    {Change::pr7302, "#7302", "stage 3 offload: safe_set_local_grad refreshes the recorded norm"},
     {Change::pr6976, "#6976", "stages 1 and 2: an overflow is looked for in bf16 too, where configured"},
     {Change::pr6993, "#6993", "torch.autocast with ZeRO; clearing a bucket starts its buffers from the first again"},
     {Change::pr7371, "#7371", "stages 1 and 2 with overlap_comm: a bucket waits for every reduction before it is filled"},

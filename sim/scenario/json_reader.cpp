@@ -1,6 +1,8 @@
 #include "sim/scenario/json_reader.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <fstream>
 #include <optional>
 #include <set>
@@ -100,6 +102,18 @@ std::string place_of(std::string_view text, std::size_t byte) {
 }
 
 }  // namespace
+
+std::optional<double> fraction(const nlohmann::json& value) {
+  if (value.is_number()) return value.get<double>();
+  const std::string& text = value.get_ref<const std::string&>();
+  const char* const end = text.data() + text.size();
+  std::uint32_t numerator = 0, denominator = 0;
+  const auto [slash, first] = std::from_chars(text.data(), end, numerator);
+  if (first != std::errc{} || slash == end || *slash != '/') return std::nullopt;
+  const auto [rest, second] = std::from_chars(slash + 1, end, denominator);
+  if (second != std::errc{} || rest != end || denominator == 0) return std::nullopt;
+  return static_cast<double>(numerator) / denominator;
+}
 
 std::string pointer_token(std::string_view key) {
   std::string out;

@@ -1,8 +1,6 @@
 #include "sim/scenario/parse.h"
 
 #include <algorithm>
-#include <charconv>
-#include <map>
 #include <set>
 
 #include "sim/base/limits.h"
@@ -14,6 +12,7 @@
 #include "sim/scenario/layout.h"
 #include "sim/scenario/parameters_json.h"
 #include "sim/scenario/schema.h"
+#include "sim/scenario/script_json.h"
 #include "sim/scenario/timeline.h"
 
 namespace gradledger {
@@ -47,7 +46,6 @@ class Reader {
     auto parameters = parameters_from_json(document_["parameters"]);
     if (!parameters) return parameters.error();
     out_.parameters = std::move(parameters).value();
-    for (const Parameter& parameter : out_.parameters) names_.emplace(parameter.name, parameter.has_gradient());
     return std::nullopt;
   }
 
@@ -102,134 +100,10 @@ class Reader {
 
   Problem read_script() {
     if (document_.value("after_error", "stop") == "go_on") out_.after_error = AfterError::go_on;
-    return read_items(document_["script"], "/script", out_.script);
-  }
-
-  Problem read_items(const json& items, const std::string& where, std::vector<ScriptItem>& into) {
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      const auto entry = items[i].begin();
-      ScriptItem item;
-      if (Problem problem = read_item(entry.key(), entry.value(), where + "/" + std::to_string(i), item)) return problem;
-      into.push_back(std::move(item));
-    }
+    auto script = script_from_json(document_["script"], out_);
+    if (!script) return script.error();
+    out_.script = std::move(script).value();
     return std::nullopt;
-  }
-
-  Problem read_item(const std::string& key, const json& value, const std::string& where, ScriptItem& item) {
-    const std::string here = where + "/" + key;
-    if (value.is_object() && value.contains("ranks"))
-      if (Problem problem = read_ranks(value["ranks"], here + "/ranks", item.ranks)) return problem;
-    if (key == "forward") {
-      item.kind = ScriptKind::forward;
-    } else if (key == "backward") {
-      return read_backward(value, here, item);
-    } else if (key == "set_boundary") {
-      item.kind = ScriptKind::set_boundary;
-      item.boundary = value.is_boolean() ? value.get<bool>() : value["value"].get<bool>();
-    } else if (key == "step") {
-      item.kind = ScriptKind::step;
-    } else if (key == "zero_grad") {
-      const std::string of = value.is_string() ? value : value["of"];
-      item.kind = of == "engine" ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
-    } else if (key == "overflow") {
-      return read_overflow(value, here, item);
-    } else if (key == "no_sync") {
-      item.kind = ScriptKind::no_sync;
-      return read_items(value, here, item.items);
-    } else if (key == "coalesce") {
-      item.kind = ScriptKind::coalesce;
-      return read_items(value, here, item.items);
-    } else if (key == "raise") {
-      item.kind = ScriptKind::raise;
-      item.caught = value.value("caught", false);
-    } else {
-      item.kind = ScriptKind::repeat;
-      item.times = value["times"];
-      return read_items(value["of"], here + "/of", item.items);
-    }
-    return std::nullopt;
-  }
-
-  Problem read_backward(const json& value, const std::string& here, ScriptItem& item) {
-    item.kind = ScriptKind::backward;
-    item.micro_batches = value.value("micro_batches", 1u);
-    if (value.contains("of")) item.of = value["of"];
-    if (value.contains("micro_batch")) item.micro_batch = value["micro_batch"];
-    item.scale_wrt_gas = value.value("scale_wrt_gas", true);
-    item.phases = value.value("phases", 1u);
-    item.direct = value.value("direct", false);
-    if (item.of && item.micro_batches != 1)
-      return InputError{here + "/micro_batches", "goes with backwards that run their own forward; expected it without \"of\""};
-    if (value.contains("uses"))
-      if (Problem problem = read_names(value["uses"], here + "/uses", item.uses)) return problem;
-    for (const std::string& name : item.uses)
-      if (!names_.at(name))
-        return InputError{here + "/uses", "names " + json(name).dump() + ", which has no gradient of its own; expected parameters that are trainable and not tied to others"};
-    if (!value.contains("order")) return std::nullopt;
-    for (const auto& [key, names] : value["order"].items()) {
-      std::uint32_t rank = 0;
-      const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), rank);
-      if (error != std::errc{} || end != key.data() + key.size() || rank >= out_.world_size || std::to_string(rank) != key)
-        return InputError{here + "/order", "has the key " + json(key).dump() + "; expected ranks from 0 to " + std::to_string(out_.world_size - 1)};
-      if (Problem problem = read_names(names, here + "/order/" + key, item.order[rank])) return problem;
-    }
-    return std::nullopt;
-  }
-
-  Problem read_names(const json& names, const std::string& where, std::vector<std::string>& into) {
-    std::set<std::string> seen;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      const std::string name = names[i], at = where + "/" + std::to_string(i);
-      if (Problem problem = check_named(name, at)) return problem;
-      if (!seen.insert(name).second) return InputError{at, "names " + json(name).dump() + " again; expected each parameter once"};
-      into.push_back(name);
-    }
-    return std::nullopt;
-  }
-
-  Problem read_overflow(const json& value, const std::string& here, ScriptItem& item) {
-    item.kind = ScriptKind::overflow;
-    item.micro_batch = value["micro_batch"];
-    if (value.contains("rank")) {
-      if (value.contains("ranks")) return InputError{here + "/rank", "is given, and so is ranks; expected one of the two"};
-      const std::uint32_t rank = value["rank"];
-      if (rank >= out_.world_size)
-        return InputError{here + "/rank", "is rank " + std::to_string(rank) + " of a world of " + std::to_string(out_.world_size) +
-                                              "; expected ranks from 0 to " + std::to_string(out_.world_size - 1)};
-      if (out_.world_size > 1) item.ranks = {rank};
-    }
-    if (value.contains("parameter")) {
-      item.uses.push_back(value["parameter"]);
-      if (Problem problem = check_named(item.uses.front(), here + "/parameter")) return problem;
-    }
-    const std::string planted = value.value("value", "inf");
-    item.planted = planted == "inf" ? PlantedValue::infinity : planted == "-inf" ? PlantedValue::minus_infinity : PlantedValue::not_a_number;
-    return std::nullopt;
-  }
-
-  Problem check_named(const std::string& name, const std::string& where) const {
-    if (names_.contains(name)) return std::nullopt;
-    return InputError{where, "names no parameter: " + json(name).dump() + "; expected one of " + parameter_names()};
-  }
-
-  Problem read_ranks(const json& ranks, const std::string& where, std::vector<std::uint32_t>& into) {
-    into = ranks.get<std::vector<std::uint32_t>>();
-    std::set<std::uint32_t> seen;
-    for (std::size_t i = 0; i < into.size(); ++i) {
-      const std::string at = where + "/" + std::to_string(i), name = "rank " + std::to_string(into[i]);
-      if (into[i] >= out_.world_size)
-        return InputError{at, "is " + name + " of a world of " + std::to_string(out_.world_size) + "; expected ranks from 0 to " + std::to_string(out_.world_size - 1)};
-      if (!seen.insert(into[i]).second) return InputError{at, "names " + name + " again; expected each rank once"};
-    }
-    std::sort(into.begin(), into.end());
-    if (into.size() == out_.world_size) into.clear();
-    return std::nullopt;
-  }
-
-  std::string parameter_names() const {
-    std::string out;
-    for (std::size_t i = 0; i < out_.parameters.size() && i < 16; ++i) out += (i ? ", " : "") + json(out_.parameters[i].name).dump();
-    return out_.parameters.size() > 16 ? out + ", ..." : out;
   }
 
   // ---- gradients ----------------------------------------------------------------------------------------------------------------------
@@ -325,19 +199,6 @@ class Reader {
     return std::nullopt;
   }
 
-  // A number, or "3/8": digits, a slash, digits that are not all 0.
-  static std::optional<double> fraction(const json& value) {
-    if (value.is_number()) return value.get<double>();
-    const std::string& text = value.get_ref<const std::string&>();
-    const char* const end = text.data() + text.size();
-    std::uint32_t numerator = 0, denominator = 0;
-    const auto [slash, first] = std::from_chars(text.data(), end, numerator);
-    if (first != std::errc{} || slash == end || *slash != '/') return std::nullopt;
-    const auto [rest, second] = std::from_chars(slash + 1, end, denominator);
-    if (second != std::errc{} || rest != end || denominator == 0) return std::nullopt;
-    return static_cast<double>(numerator) / denominator;
-  }
-
   // ---- the whole ----------------------------------------------------------------------------------------------------------------------
 
   Problem check_whole() {
@@ -359,7 +220,6 @@ class Reader {
 
   const json& document_;
   const std::filesystem::path& directory_;
-  std::map<std::string, bool> names_;  // of the parameters, and whether they have a gradient of their own
   Scenario out_;
 };
 

@@ -112,8 +112,15 @@ struct Contract {
 };
 
 enum class ScriptKind : std::uint8_t {
-  forward, backward, set_boundary, step, engine_zero_grad, optimizer_zero_grad, raise, no_sync, coalesce, repeat, overflow,
+  forward, backward, set_boundary, step, engine_zero_grad, optimizer_zero_grad, raise, no_sync, coalesce, repeat, overflow, set_gradient,
 };
+
+// What a user may multiply a gradient by: an odd number up to odd_factor_max times a power of two, so that probes stay exact in bf16.
+inline constexpr double least_factor = 1.0 / 64, largest_factor = 16;
+inline constexpr double odd_factor_max = 7;
+double odd_part(double factor);
+bool exact_factor(double factor);
+std::string exact_factors();  // in words
 
 // What an overflow plants in a gradient.
 enum class PlantedValue : std::uint8_t { infinity, minus_infinity, not_a_number };
@@ -126,7 +133,10 @@ struct ScriptItem {
   std::optional<std::uint32_t> of;               // backward of an explicit forward, counted since the last step
   std::optional<std::uint32_t> micro_batch;      // values: which of the given micro-batches; default: position in the window. overflow: the
                                                  // micro-batch of the window that it is planted in
-  std::vector<std::string> uses;                 // parameters that get a gradient; empty: as the parameters say. overflow: at most one
+  std::vector<std::string> uses;                 // parameters that get a gradient; empty: as the parameters say. overflow: at most one.
+                                                 // set_gradient: the one
+  double factor = 1.0;                           // set_gradient: what the gradient is multiplied by
+  bool local = false;                            // set_gradient: through the API of a rank's own partition
   PlantedValue planted = PlantedValue::infinity;  // overflow
   bool scale_wrt_gas = true;                     // backward: false leaves out the division by gradient_accumulation_steps
   std::uint32_t phases = 1;                      // backward: autograd ends this many times in it, as with reentrant checkpointing
@@ -189,7 +199,7 @@ struct ExpectedComparison {
 
 struct Expect {
   std::vector<ExpectedFinding> findings;
-  std::map<std::string, ExpectedCollectives> collectives;  // by purpose: "gradient", "norm", "overflow", "parameter"
+  std::map<std::string, ExpectedCollectives> collectives;  // by purpose: "gradient", "norm", "overflow", "parameter", "user"
   bool accounting_only = false;                            // nothing is judged: a dry run, of any size
   std::vector<ExpectedMemory> memory;
   std::vector<std::string> not_allocated;                  // buffers, by name without index

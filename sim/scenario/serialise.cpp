@@ -51,6 +51,11 @@ ordered_json item_to_json(const ScriptItem& item) {
       if (item.planted != PlantedValue::infinity) body["value"] = values[static_cast<std::size_t>(item.planted)];
       return {{"overflow", body}};
     }
+    case ScriptKind::set_gradient:
+      body["parameter"] = item.uses.front();
+      body["times"] = item.factor;
+      if (item.local) body["api"] = "local";
+      return {{"set_gradient", body}};
     case ScriptKind::raise:
       if (item.caught) body["caught"] = true;
       return {{"raise", body}};

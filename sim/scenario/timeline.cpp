@@ -23,6 +23,7 @@ std::string_view name_of(EventKind kind) {
     case EventKind::step: return "step";
     case EventKind::engine_zero_grad: return "engine.zero_grad";
     case EventKind::optimizer_zero_grad: return "optimizer.zero_grad";
+    case EventKind::set_gradient: return "set_gradient";
     case EventKind::raise: return "raise";
   }
   return "";
@@ -86,6 +87,7 @@ class Unroller {
       case ScriptKind::engine_zero_grad: return zero_grad(item, EventKind::engine_zero_grad, where);
       case ScriptKind::optimizer_zero_grad: return zero_grad(item, EventKind::optimizer_zero_grad, where);
       case ScriptKind::overflow: return overflow(item, where);
+      case ScriptKind::set_gradient: return set_gradient(item, where);
     }
     return std::nullopt;
   }
@@ -212,8 +214,30 @@ class Unroller {
     return std::nullopt;
   }
 
+  // By the contract whatever the open window has of that parameter so far is multiplied, on every rank.
+  std::optional<InputError> set_gradient(const ScriptItem& item, const std::string& where) {
+    if (out_.gradients_set.size() >= limits::gradients_set_max)
+      return InputError{where, "the unrolled script sets too many gradients; expected at most " + std::to_string(limits::gradients_set_max)};
+    const std::uint32_t parameter = parameter_named_.at(item.uses.front());
+    Factors& in_window = factors_[parameter];
+    in_window.product *= item.factor;
+    const bool exact = exact_factor(in_window.product / in_window.least) && exact_factor(in_window.product / in_window.most);
+    in_window.least = std::min(in_window.least, in_window.product);
+    in_window.most = std::max(in_window.most, in_window.product);
+    if (!exact)
+      return InputError{where + "/set_gradient/times", "makes what the window multiplies this gradient by inexact; expected all of it together " + exact_factors()};
+    if (auto error = emit(item, EventKind::set_gradient, where)) return error;
+    Event& event = out_.events.back();
+    event.parameter = parameter;
+    event.factor = item.factor;
+    event.local = item.local;
+    out_.gradients_set.push_back(static_cast<std::uint32_t>(out_.events.size() - 1));
+    return std::nullopt;
+  }
+
   void open_window() {
     ++out_.steps;
+    factors_.clear();
     std::fill(kept_from_.begin(), kept_from_.end(), out_.backwards.size());
     out_.micro_batches.emplace_back(scenario_.world_size, 0);
   }
@@ -286,6 +310,11 @@ class Unroller {
   std::map<std::string, std::uint32_t> parameter_named_;
   std::vector<std::uint32_t> explicit_forwards_;  // by rank, in the open window
   std::vector<std::size_t> kept_from_;            // by rank: backwards of the open window from here on were not dropped
+  // What the open window multiplied a gradient by: now, and where it was least and most. Any contribution takes part in some of it.
+  struct Factors {
+    double product = 1, least = 1, most = 1;
+  };
+  std::map<std::uint32_t, Factors> factors_;      // by parameter
   std::uint64_t named_uses_ = 0;
   std::vector<Overflow> overflows_;
   std::uint32_t indexed_step_ = never;
@@ -324,6 +353,17 @@ bool Timeline::used(const Scenario& scenario, std::uint32_t backward, std::uint3
   if (!b.uses.empty()) return std::find(b.uses.begin(), b.uses.end(), parameter) != b.uses.end();
   const Parameter& p = scenario.parameters[parameter];
   return !p.used_by || p.used_by->holds(contribution(backward, rank), micro_batches[b.step][rank]);
+}
+
+double Timeline::factor(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t up_to_event) const {
+  double product = 1.0;
+  const Backward& b = backwards[backward];
+  for (auto at = std::upper_bound(gradients_set.begin(), gradients_set.end(), b.event); at != gradients_set.end() && *at <= up_to_event; ++at) {
+    const Event& e = events[*at];
+    if (e.step != b.step) break;
+    if (e.parameter == parameter && e.runs_on(rank)) product *= e.factor;
+  }
+  return product;
 }
 
 std::vector<std::uint32_t> Timeline::ready_order(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank) const {

@@ -14,7 +14,7 @@
 namespace gradledger {
 
 enum class EventKind : std::uint8_t {
-  forward, backward, set_boundary, no_sync_enter, no_sync_exit, coalesce_enter, coalesce_exit, step, engine_zero_grad, optimizer_zero_grad, raise,
+  forward, backward, set_boundary, no_sync_enter, no_sync_exit, coalesce_enter, coalesce_exit, step, engine_zero_grad, optimizer_zero_grad, set_gradient, raise,
 };
 
 std::string_view name_of(EventKind kind);
@@ -27,6 +27,9 @@ struct Event {
   std::uint32_t phases = 1;       // backward: parameters in this many parts, one after the other
   bool direct = false;            // backward: called on the loss, not on the engine
   bool caught = false;            // raise: the rank goes on after the blocks that the exception leaves
+  bool local = false;             // set_gradient: each rank its own partition, by an API of its own
+  double factor = 1.0;            // set_gradient: the parameter's gradient is multiplied by it
+  std::uint32_t parameter = 0;    // set_gradient
   bool updates = false;           // step: the contract demands an update here
   std::uint32_t of = 0;           // backward of an explicit forward
   std::uint32_t step = 0;         // window that the event lies in; a step that updates lies in the window that it closes
@@ -69,10 +72,13 @@ struct Timeline {
   std::vector<std::vector<std::uint32_t>> micro_batches;      // [step][rank]: how many
   std::vector<std::vector<std::uint32_t>> dropped_at;         // [backward][rank]: event of the zero_grad meant to drop it; never otherwise
   std::vector<Plant> planted;                                 // by backward, then rank
+  std::vector<std::uint32_t> gradients_set;                   // events that set a gradient
 
   std::string describe(std::uint32_t event) const;            // "event 4: backward of micro-batch 3"
   Contribution contribution(std::uint32_t backward, std::uint32_t rank) const;
   bool used(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
+  // What users multiplied a contribution by since, up to and with an event of its window.
+  double factor(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t up_to_event) const;
   // The parameters that autograd passes on a rank, in the order in which their gradients are ready; a tied one at each of its uses.
   std::vector<std::uint32_t> ready_order(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank) const;
 };

@@ -30,6 +30,7 @@ std::string_view name_of(Purpose purpose) {
     case Purpose::norm: return "norm";
     case Purpose::overflow: return "overflow";
     case Purpose::parameter: return "parameter";
+    case Purpose::user: return "user";
   }
   return "";
 }

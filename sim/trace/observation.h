@@ -36,7 +36,7 @@ struct Observation {
 
 enum class CollectiveKind : std::uint8_t { all_reduce, reduce, reduce_scatter, all_gather, broadcast };
 enum class ReduceOp : std::uint8_t { sum, avg, max };
-enum class Purpose : std::uint8_t { gradient, norm, overflow, parameter };
+enum class Purpose : std::uint8_t { gradient, norm, overflow, parameter, user };
 
 std::string_view name_of(CollectiveKind kind);
 std::string_view name_of(ReduceOp op);

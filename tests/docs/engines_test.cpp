@@ -148,8 +148,11 @@ void run(Scenario s, Buffers& into) {
     return out;
   };
   s.parameters.push_back({"later", 5, *Predicate::parse("micro_batch > 0", "")});
+  const std::string first = s.parameters[0].name;
+  std::vector<ScriptItem> set{event(ScriptKind::optimizer_zero_grad), set_of(first, 2)};
+  if (s.engine.config.zero.stage == 3) set.insert(set.begin() + 1, set_of(first, 2, true));
   const std::vector<std::vector<ScriptItem>> scripts{
-      three({}), three({boundary(true), backward(), boundary(false), backward(), backward()}), three({boundary(true), backward(2), step(), backward()})};
+      three({}), three({boundary(true), backward(), boundary(false), backward(), backward()}), three({boundary(true), backward(2), step(), backward()}), three(set)};
   for (const std::vector<ScriptItem>& script : scripts) {
     s.script = script;
     ASSERT_FALSE(admission_error(s)) << admission_error(s)->text();

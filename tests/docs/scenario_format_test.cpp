@@ -175,6 +175,10 @@ json document_with(const std::string& where, const std::string& key, const json*
     document["script"].push_back({{"overflow", {{"micro_batch", 0}}}});
     pointer = "/script/" + std::to_string(document["script"].size() - 1) + "/overflow";
   }
+  if (where == "set_gradient") {
+    document["script"].push_back({{"set_gradient", {{"parameter", document["parameters"][0]["name"]}, {"times", 2}}}});
+    pointer = "/script/" + std::to_string(document["script"].size() - 1) + "/set_gradient";
+  }
   if (where == "raise") {
     document["script"].push_back({{"raise", json::object()}});
     pointer = "/script/" + std::to_string(document["script"].size() - 1) + "/raise";
@@ -244,6 +248,7 @@ const LimitRow limit_rows[] = {
     {"micro_batches_max", limits::micro_batches_max, "micro-batches of a `backward`"},
     {"gradient_accumulation_steps_max", limits::gradient_accumulation_steps_max, "`gradient_accumulation_steps`"},
     {"named_uses_max", limits::named_uses_max, "parameters named by `uses` and `order`, in the unrolled script"},
+    {"gradients_set_max", limits::gradients_set_max, "gradients set, in the unrolled script"},
     {"batch_size_max", limits::batch_size_max, "`train_batch_size` and its parts"},
     {"collectives_max", limits::collectives_max, "collectives expected in a step"},
     {"bytes_max", limits::bytes_max, "bytes expected of collectives and of memory"},

@@ -30,7 +30,8 @@ std::vector<Scenario> configurations() {
               if (fp32_accumulation) s.engine.config.grad_accum_dtype = Dtype::float32;
               s.parameters[1].used_by = *Predicate::parse("step == 0", "");  // in the second window it gets zeros
               s.engine.config.gradient_accumulation_steps = 3;
-              s.script = {repeat(2, managed(3))};
+              s.script = {repeat(2, managed(3)), repeat(2, {backward(), step()}), backward(), event(ScriptKind::engine_zero_grad), set_of("w0", 2)};
+              if (stage == 3) s.script.push_back(set_of("w0", 2, true));
               if (!admission_error(s)) out.push_back(std::move(s));
             }
   return out;

@@ -106,6 +106,42 @@ TEST(model, leaves_out_what_a_zero_grad_dropped_from_then_on) {
   EXPECT_EQ(ByHand(s).local(0, 2), (Values{(1 + 2) / 2.0, (101 + 102) / 2.0}));
 }
 
+TEST(model, multiplies_what_the_window_has_of_a_parameter_so_far) {
+  Scenario s = base_scenario(2, {1, 1}, Dtype::float32);
+  s.script = {backward(), set_of("w1", 3), backward(), set_of("w1", 0.5), step(), backward()};
+  s.engine.config.gradient_accumulation_steps = 1;
+  s.contract.divide_by = 1;
+  ByHand by_hand(s);
+  EXPECT_EQ(by_hand.local(0, 1), (Values{1, 3 * 1}));
+  EXPECT_EQ(by_hand.reduced(1), (Values{(1 + 11) / 2.0, 3 * (1 + 11) / 2.0}));
+  EXPECT_EQ(by_hand.local(1, 2), (Values{11 + 12, 3 * 11 + 12})) << "a later micro-batch is not multiplied";
+  EXPECT_EQ(by_hand.reduced(3), (Values{(1 + 2 + 11 + 12) / 2.0, (3 * 1 + 2 + 3 * 11 + 12) / 4.0}));
+  EXPECT_EQ(by_hand.reduced(5), (Values{(3 + 13) / 2.0, (3 + 13) / 2.0})) << "nor is the next window";
+}
+
+TEST(model, multiplies_again_what_a_zero_grad_left) {
+  Scenario s = base_scenario(2, {1, 1}, Dtype::float32);
+  s.contract.divide_by = 1;
+  ScriptItem zero = event(ScriptKind::engine_zero_grad);
+  zero.ranks = {1};
+  s.script = {backward(), set_of("w0", 4), zero, backward()};
+  ByHand by_hand(s);
+  EXPECT_EQ(by_hand.local(0, 3), (Values{4 * 1 + 2, 1 + 2}));
+  EXPECT_EQ(by_hand.local(1, 3), (Values{12, 12}));
+}
+
+TEST(model, bounds_a_product_by_the_old_bound_times_the_factor_and_one_rounding) {
+  Scenario s = base_scenario(2, {1, 1}, Dtype::bfloat16);
+  s.script = {backward(3), set_of("w0", 2), set_of("w1", 3)};
+  ByHand by_hand(s, ref::Model::Mode::bounded);
+  const ref::Field before = by_hand.model->reduced(2, true);
+  const ref::Field after = by_hand.model->reduced(4, true);
+  const double u = 1.0 / 256;
+  EXPECT_GE(after.error[0], 2 * before.error[0]);
+  EXPECT_LT(after.error[0], 2 * before.error[0] + u * std::abs(after.value[0])) << "a power of two rounds nothing";
+  EXPECT_GE(after.error[1], 3 * before.error[1] + u * std::abs(after.value[1]));
+}
+
 TEST(model, leaves_out_parameters_that_a_micro_batch_does_not_use) {
   Scenario s = base_scenario(2, {1, 1}, Dtype::float32);
   s.parameters[1].used_by = *Predicate::parse("rank == 1 and micro_batch == 0", "");

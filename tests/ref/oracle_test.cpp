@@ -230,5 +230,43 @@ TEST(clipping, that_does_nothing_is_a_wrong_norm) {
   EXPECT_EQ(classes(verdict), Set{"wrong-norm"}) << sentences(verdict);
 }
 
+// ---- gradients that users set ----------------------------------------------------------------------------------------------------------
+
+TEST(set_gradients, are_judged_right_where_engines_do_what_users_ask) {
+  for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16})
+    for (const std::uint32_t steps : {2u, 3u})
+      for (const double factor : {0.25, 3.0, 0.75})
+        for (std::uint32_t stage = 0; stage <= 3; ++stage) {
+          Scenario s = base_scenario(2, {32, 20}, dtype);
+          s.engine.config.zero.stage = stage;
+          s.engine.config.gradient_accumulation_steps = steps;
+          s.engine.config.gradient_clipping = 0.5;
+          s.script = {repeat(2, {repeat(steps - 1, {backward(), step()}), backward(), set_of("w0", factor), step()})};
+          EXPECT_EQ(sentences(judge(s)), "") << "stage " << stage << ", " << steps << " steps, times " << factor;
+        }
+}
+
+// Neither the applied gradient nor the norm of a step may have been left as it was.
+TEST(set_gradients, that_change_nothing_are_wrong_scales) {
+  Scenario s = base_scenario(2, {32, 20}, Dtype::bfloat16);
+  s.engine.config.zero.stage = 1;
+  s.engine.config.grad_accum_dtype = Dtype::float32;
+  s.script = {backward(), set_of("w1", 0.5), step()};
+  const ref::Verdict verdict = judge(s);
+  ASSERT_EQ(classes(verdict), std::set<std::string>{"wrong-scale"});
+  for (const ref::Finding& finding : verdict.findings)
+    for (const ref::ElementRange& elements : finding.elements) EXPECT_EQ(elements.parameter, 1u) << "w0 was not touched";
+  for (const ref::Miscounted& m : verdict.findings.front().contributions) EXPECT_EQ(m.observed, 2 * m.expected);
+}
+
+TEST(set_gradients, of_a_rank_that_kept_its_micro_batch_to_itself_are_still_leaks) {
+  Scenario s = base_scenario(2, {32, 20}, Dtype::bfloat16);
+  s.engine.config.zero.stage = 1;
+  s.engine.config.grad_accum_dtype = Dtype::float32;
+  s.engine.as_of = {"before #7985", {{"bf16_set_gradient", "accumulator"}}};
+  s.script = {backward(), set_of("w0", 0.5), set_of("w1", 0.5), step()};
+  EXPECT_EQ(classes(judge(s)), std::set<std::string>{"boundary-leak"});
+}
+
 }  // namespace
 }  // namespace gradledger::testing

@@ -156,6 +156,40 @@ TEST(bad_overflows, of_an_unrolled_script_that_plants_too_often_are_refused) {
   expect_refused(document, "/script/0/repeat/of/0/repeat/of/0", "makes the unrolled script plant too often");
 }
 
+TEST(bad_set_gradients, of_what_has_no_gradient_are_refused) {
+  const auto with = [](const json& set) { return small_document_with("/script/1", {{"set_gradient", set}}); };
+  expect_refused(with({{"parameter", "u"}, {"times", 2}}), "/script/1/set_gradient/parameter", "names no parameter: \"u\"; expected one of \"w\", \"v\"");
+  expect_refused(with({{"parameter", "w"}}), "/script/1/set_gradient", "lacks \"times\"");
+  expect_refused(with({{"parameter", "w"}, {"times", 2}, {"ranks", {0}}}), "/script/1/set_gradient/ranks", "is not a key that is known here; expected one of api, parameter, times");
+  expect_refused(with({{"parameter", "w"}, {"times", 2}, {"api", "whole"}}), "/script/1/set_gradient/api", "expected one of \"full\", \"local\"");
+  json frozen = with({{"parameter", "w"}, {"times", 2}});
+  frozen["parameters"][0]["trainable"] = false;
+  expect_refused(frozen, "/script/1/set_gradient/parameter", "has no gradient of its own; expected a parameter that is trainable");
+}
+
+TEST(bad_set_gradients, by_factors_that_are_not_exact_everywhere_are_refused) {
+  const auto times = [](const json& factor) { return small_document_with("/script/1", {{"set_gradient", {{"parameter", "w"}, {"times", factor}}}}); };
+  for (const json& factor : {json(0), json(-1), json(9), json(0.1), json("1/3"), json("1/128"), json(32), json("11/8")})
+    expect_refused(times(factor), "/script/1/set_gradient/times", "expected from 1/64 to 16, an odd number up to 7 times a power of two");
+  for (const char* text : {"x", "1/", "1/0"}) expect_refused(times(text), "/script/1/set_gradient/times", "");
+  for (const json& factor : {json(16), json("1/64"), json("7/64"), json(14), json("3/8"), json(0.75)}) EXPECT_TRUE(testing::read(times(factor))) << factor;
+}
+
+TEST(bad_set_gradients, that_a_window_multiplies_too_far_are_refused) {
+  const auto twice = [](const char* first, const char* second) {
+    json document = small_document();
+    const auto set = [](const char* times) { return json{{"set_gradient", {{"parameter", "w"}, {"times", times}}}}; };
+    document["script"] = {{{"backward", json::object()}}, set(first), {{"backward", json::object()}}, set(second), {{"step", json::object()}}};
+    return document;
+  };
+  expect_refused(twice("16/1", "2/1"), "/script/3/set_gradient/times", "makes what the window multiplies this gradient by inexact");
+  expect_refused(twice("3/1", "3/1"), "/script/3/set_gradient/times", "expected all of it together from 1/64 to 16");
+  EXPECT_TRUE(testing::read(twice("16/1", "1/16")));
+  json document = twice("1/64", "16/1");
+  document["script"].insert(document["script"].begin() + 4, json{{"set_gradient", {{"parameter", "w"}, {"times", 2}}}});
+  expect_refused(document, "/script/4/set_gradient/times", "inexact");  // 1/2 altogether, but 32 for the second backward
+}
+
 TEST(bad_config, with_batch_sizes_that_do_not_fit_is_refused) {
   const auto with = [](const json& sizes) {
     json document = small_document();

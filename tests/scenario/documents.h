@@ -99,7 +99,8 @@ inline json every_key_of_a_configuration() {
       "collectives": {"gradient": {"per_step": 4, "at_most_per_step": 4, "bytes_per_step": 1, "at_most_bytes_per_step": 2},
                       "norm": {"per_step": 1, "at_most_per_step": 2, "bytes_per_step": 4, "at_most_bytes_per_step": 4},
                       "overflow": {"per_step": 0, "at_most_per_step": 1, "bytes_per_step": 0, "at_most_bytes_per_step": 1},
-                      "parameter": {"per_step": 3, "at_most_per_step": 1048576, "bytes_per_step": 8, "at_most_bytes_per_step": 9007199254740991}},
+                      "parameter": {"per_step": 3, "at_most_per_step": 1048576, "bytes_per_step": 8, "at_most_bytes_per_step": 9007199254740991},
+                      "user": {"per_step": 0, "at_most_per_step": 1, "bytes_per_step": 2, "at_most_bytes_per_step": 3}},
       "accounting_only": false,
       "memory": [{"of": "accumulators", "space": "host", "phase": "boundary", "rank": 3, "resident": 0, "at_most_resident": 1, "peak": 2, "at_most_peak": 3},
                  {"peak": 9007199254740991}],
@@ -137,6 +138,8 @@ inline json every_event() {
       {"zero_grad": "engine"}, {"zero_grad": "optimizer"}, {"zero_grad": {"of": "engine", "ranks": [0]}}, {"zero_grad": {"of": "optimizer"}},
       {"overflow": {"rank": 1, "micro_batch": 0}}, {"overflow": {"ranks": [0], "micro_batch": 1, "parameter": "b/c~d", "value": "nan"}},
       {"overflow": {"micro_batch": 1, "value": "-inf"}},
+      {"set_gradient": {"parameter": "a", "times": 3}}, {"set_gradient": {"parameter": "b/c~d", "times": "1/2", "api": "local"}},
+      {"set_gradient": {"parameter": "a", "times": 0.25, "api": "full"}},
       {"step": {"ranks": [0]}}, {"step": {}}
     ]
   })");

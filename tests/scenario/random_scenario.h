@@ -200,6 +200,7 @@ class RandomScenario {
       }
       if (depth == 2 && item.kind == ScriptKind::backward && !item.of) overflow(item, items);
       items.push_back(std::move(item));
+      if (depth == 2 && coin()) set_gradient(items);
     }
     return items;
   }
@@ -217,6 +218,18 @@ class RandomScenario {
     }
   }
 
+  // Few and small enough that no window multiplies by more than it may.
+  void set_gradient(std::vector<ScriptItem>& items) {
+    const Parameter& p = out_.parameters[below(static_cast<std::uint32_t>(out_.parameters.size()))];
+    if (!p.has_gradient()) return;
+    ScriptItem item;
+    item.kind = ScriptKind::set_gradient;
+    item.uses = {p.name};
+    item.factor = one_of(std::array{0.5, 1.0, 2.0});
+    item.local = coin();
+    items.push_back(std::move(item));
+  }
+
   void expect() {
     Expect& e = out_.expect;
     constexpr std::array<const char*, 4> classes{"offload-loss", "engine-error", "rank-divergence", "discarded-gradient"};
@@ -227,7 +240,7 @@ class RandomScenario {
       if (coin()) finding.lost_weight = number();
       e.findings.push_back(finding);
     }
-    for (const char* purpose : {"gradient", "norm", "overflow", "parameter"}) {
+    for (const char* purpose : {"gradient", "norm", "overflow", "parameter", "user"}) {
       if (coin()) continue;
       if (coin()) e.collectives[purpose].per_step = below(100);
       else e.collectives[purpose].at_most_per_step = below(100);

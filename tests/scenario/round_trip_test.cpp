@@ -65,7 +65,7 @@ TEST(round_trip, nothing_of_a_contract_and_of_expectations_is_lost) {
   EXPECT_EQ(expect.findings[1].peer, 0.0);
   EXPECT_EQ(expect.findings[2], (ExpectedFinding{"deadlock", {}, {}, {}, {}}));
   EXPECT_EQ(expect.collectives.at("overflow"), (ExpectedCollectives{0, 1, 0, 1}));
-  EXPECT_EQ(expect.collectives.size(), 4u);
+  EXPECT_EQ(expect.collectives.size(), 5u);
   EXPECT_EQ(expect.collectives.at("norm").bytes_per_step, 4u);
   EXPECT_EQ(expect.collectives.at("parameter").at_most_bytes_per_step, limits::bytes_max);
   ASSERT_EQ(expect.memory.size(), 2u);

@@ -31,6 +31,14 @@ inline ScriptItem boundary(bool value) {
   return item;
 }
 
+inline ScriptItem set_of(const std::string& parameter, double factor, bool local = false) {
+  ScriptItem item = event(ScriptKind::set_gradient);
+  item.uses = {parameter};
+  item.factor = factor;
+  item.local = local;
+  return item;
+}
+
 inline ScriptItem step() { return event(ScriptKind::step); }
 
 inline ScriptItem repeat(std::uint32_t times, std::vector<ScriptItem> items) {

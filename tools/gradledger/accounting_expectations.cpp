@@ -15,7 +15,7 @@ bool expects_bytes(const Expect& expect) {
 }
 
 std::optional<Purpose> purpose_named(const std::string& name) {
-  for (Purpose purpose : {Purpose::gradient, Purpose::norm, Purpose::overflow, Purpose::parameter})
+  for (Purpose purpose : {Purpose::gradient, Purpose::norm, Purpose::overflow, Purpose::parameter, Purpose::user})
     if (name_of(purpose) == name) return purpose;
   return std::nullopt;
 }

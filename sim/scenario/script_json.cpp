@@ -1,0 +1,181 @@
+#include "sim/scenario/script_json.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+#include <string>
+
+#include "sim/scenario/json_reader.h"
+#include "sim/scenario/timeline.h"
+
+namespace gradledger {
+namespace {
+
+using nlohmann::json;
+using Problem = std::optional<InputError>;
+
+class ScriptReader {
+ public:
+  explicit ScriptReader(const Scenario& scenario) : scenario_(scenario) {
+    for (const Parameter& parameter : scenario.parameters) names_.emplace(parameter.name, parameter.has_gradient());
+  }
+
+  Problem read_items(const json& items, const std::string& where, std::vector<ScriptItem>& into) {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const auto entry = items[i].begin();
+      ScriptItem item;
+      if (Problem problem = read_item(entry.key(), entry.value(), where + "/" + std::to_string(i), item)) return problem;
+      into.push_back(std::move(item));
+    }
+    return std::nullopt;
+  }
+
+ private:
+  Problem read_item(const std::string& key, const json& value, const std::string& where, ScriptItem& item) {
+    const std::string here = where + "/" + key;
+    if (value.is_object() && value.contains("ranks"))
+      if (Problem problem = read_ranks(value["ranks"], here + "/ranks", item.ranks)) return problem;
+    if (key == "forward") {
+      item.kind = ScriptKind::forward;
+    } else if (key == "backward") {
+      return read_backward(value, here, item);
+    } else if (key == "set_boundary") {
+      item.kind = ScriptKind::set_boundary;
+      item.boundary = value.is_boolean() ? value.get<bool>() : value["value"].get<bool>();
+    } else if (key == "step") {
+      item.kind = ScriptKind::step;
+    } else if (key == "zero_grad") {
+      const std::string of = value.is_string() ? value : value["of"];
+      item.kind = of == "engine" ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
+    } else if (key == "overflow") {
+      return read_overflow(value, here, item);
+    } else if (key == "set_gradient") {
+      return read_set_gradient(value, here, item);
+    } else if (key == "no_sync") {
+      item.kind = ScriptKind::no_sync;
+      return read_items(value, here, item.items);
+    } else if (key == "coalesce") {
+      item.kind = ScriptKind::coalesce;
+      return read_items(value, here, item.items);
+    } else if (key == "raise") {
+      item.kind = ScriptKind::raise;
+      item.caught = value.value("caught", false);
+    } else {
+      item.kind = ScriptKind::repeat;
+      item.times = value["times"];
+      return read_items(value["of"], here + "/of", item.items);
+    }
+    return std::nullopt;
+  }
+
+  Problem read_backward(const json& value, const std::string& here, ScriptItem& item) {
+    item.kind = ScriptKind::backward;
+    item.micro_batches = value.value("micro_batches", 1u);
+    if (value.contains("of")) item.of = value["of"];
+    if (value.contains("micro_batch")) item.micro_batch = value["micro_batch"];
+    item.scale_wrt_gas = value.value("scale_wrt_gas", true);
+    item.phases = value.value("phases", 1u);
+    item.direct = value.value("direct", false);
+    if (item.of && item.micro_batches != 1)
+      return InputError{here + "/micro_batches", "goes with backwards that run their own forward; expected it without \"of\""};
+    if (value.contains("uses"))
+      if (Problem problem = read_names(value["uses"], here + "/uses", item.uses)) return problem;
+    for (const std::string& name : item.uses)
+      if (!names_.at(name))
+        return InputError{here + "/uses", "names " + json(name).dump() + ", which has no gradient of its own; expected parameters that are trainable and not tied to others"};
+    if (!value.contains("order")) return std::nullopt;
+    for (const auto& [key, names] : value["order"].items()) {
+      std::uint32_t rank = 0;
+      const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), rank);
+      if (error != std::errc{} || end != key.data() + key.size() || rank >= scenario_.world_size || std::to_string(rank) != key)
+        return InputError{here + "/order", "has the key " + json(key).dump() + "; expected ranks from 0 to " + std::to_string(scenario_.world_size - 1)};
+      if (Problem problem = read_names(names, here + "/order/" + key, item.order[rank])) return problem;
+    }
+    return std::nullopt;
+  }
+
+  Problem read_names(const json& names, const std::string& where, std::vector<std::string>& into) {
+    std::set<std::string> seen;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const std::string name = names[i], at = where + "/" + std::to_string(i);
+      if (Problem problem = check_named(name, at)) return problem;
+      if (!seen.insert(name).second) return InputError{at, "names " + json(name).dump() + " again; expected each parameter once"};
+      into.push_back(name);
+    }
+    return std::nullopt;
+  }
+
+  Problem read_overflow(const json& value, const std::string& here, ScriptItem& item) {
+    item.kind = ScriptKind::overflow;
+    item.micro_batch = value["micro_batch"];
+    if (value.contains("rank")) {
+      if (value.contains("ranks")) return InputError{here + "/rank", "is given, and so is ranks; expected one of the two"};
+      const std::uint32_t rank = value["rank"];
+      if (rank >= scenario_.world_size)
+        return InputError{here + "/rank", "is rank " + std::to_string(rank) + " of a world of " + std::to_string(scenario_.world_size) +
+                                              "; expected ranks from 0 to " + std::to_string(scenario_.world_size - 1)};
+      if (scenario_.world_size > 1) item.ranks = {rank};
+    }
+    if (value.contains("parameter")) {
+      item.uses.push_back(value["parameter"]);
+      if (Problem problem = check_named(item.uses.front(), here + "/parameter")) return problem;
+    }
+    const std::string planted = value.value("value", "inf");
+    item.planted = planted == "inf" ? PlantedValue::infinity : planted == "-inf" ? PlantedValue::minus_infinity : PlantedValue::not_a_number;
+    return std::nullopt;
+  }
+
+  Problem read_set_gradient(const json& value, const std::string& here, ScriptItem& item) {
+    item.kind = ScriptKind::set_gradient;
+    item.local = value.value("api", "full") == "local";
+    item.uses.push_back(value["parameter"]);
+    if (Problem problem = check_named(item.uses.front(), here + "/parameter")) return problem;
+    if (!names_.at(item.uses.front()))
+      return InputError{here + "/parameter", "names " + json(item.uses.front()).dump() +
+                                                 ", which has no gradient of its own; expected a parameter that is trainable and not tied to another"};
+    const auto factor = fraction(value["times"]);
+    if (!factor || !exact_factor(*factor))
+      return InputError{here + "/times", "is no factor that every format multiplies exactly; expected " + exact_factors()};
+    item.factor = *factor;
+    return std::nullopt;
+  }
+
+  Problem check_named(const std::string& name, const std::string& where) const {
+    if (names_.contains(name)) return std::nullopt;
+    return InputError{where, "names no parameter: " + json(name).dump() + "; expected one of " + parameter_names()};
+  }
+
+  Problem read_ranks(const json& ranks, const std::string& where, std::vector<std::uint32_t>& into) {
+    into = ranks.get<std::vector<std::uint32_t>>();
+    std::set<std::uint32_t> seen;
+    for (std::size_t i = 0; i < into.size(); ++i) {
+      const std::string at = where + "/" + std::to_string(i), name = "rank " + std::to_string(into[i]);
+      if (into[i] >= scenario_.world_size)
+        return InputError{at, "is " + name + " of a world of " + std::to_string(scenario_.world_size) + "; expected ranks from 0 to " + std::to_string(scenario_.world_size - 1)};
+      if (!seen.insert(into[i]).second) return InputError{at, "names " + name + " again; expected each rank once"};
+    }
+    std::sort(into.begin(), into.end());
+    if (into.size() == scenario_.world_size) into.clear();
+    return std::nullopt;
+  }
+
+  std::string parameter_names() const {
+    std::string out;
+    for (std::size_t i = 0; i < scenario_.parameters.size() && i < 16; ++i) out += (i ? ", " : "") + json(scenario_.parameters[i].name).dump();
+    return scenario_.parameters.size() > 16 ? out + ", ..." : out;
+  }
+
+  const Scenario& scenario_;
+  std::map<std::string, bool> names_;  // of the parameters, and whether they have a gradient of their own
+};
+
+}  // namespace
+
+Result<std::vector<ScriptItem>> script_from_json(const json& script, const Scenario& scenario) {
+  std::vector<ScriptItem> out;
+  if (Problem problem = ScriptReader(scenario).read_items(script, "/script", out)) return *problem;
+  return out;
+}
+
+}  // namespace gradledger

@@ -133,8 +133,9 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
   if (event.direct && std::exchange(epilogue_queued_since_forward_, true)) return;
 
   // #7985: with reduce_then_accumulate the boundary micro-batch enters BF16_Optimizer's buffer after the all-reduce and stays private.
-  const bool epilogue_first =
-      accumulates_in_epilogue() && behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce;
+  // A pipeline reduces by an instruction of its own, when the backwards of all micro-batches are over.
+  const bool in_order = behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce || scenario().engine.pipeline_stages > 1;
+  const bool epilogue_first = accumulates_in_epilogue() && in_order;
   if (epilogue_first) backward_epilogue(w);
   if (!in_no_sync_) {
     mirror_ = boundary_for_optimizer();

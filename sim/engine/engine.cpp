@@ -31,6 +31,8 @@ Result<std::string_view> select_stage0(const Scenario& s, const Behaviour& behav
     return s.model_dtype == Dtype::float32 ? plain : unfused;
   }
   if (!same && s.grad_accum_dtype() != Dtype::float32) return mix;
+  // A pipeline accumulates in bf16 in a wrapper of its own; while the two names of it were one string the other wrapper took it.
+  if (same && s.engine.pipeline_stages > 1) return behaviour.bf16_st0_accumulation == Bf16Stage0Accumulation::any ? unfused : bf16;
   switch (behaviour.bf16_st0_accumulation) {
     case Bf16Stage0Accumulation::fp32_only: return same ? Result<std::string_view>(mix) : bf16;
     case Bf16Stage0Accumulation::any: return unfused;
@@ -100,7 +102,7 @@ const std::vector<EngineInfo>& engines() {
       {plain, "stage 0, fp32", "param.grad, by autograd, fp32, replicated"},
       {unfused, "stage 0, fp16, and bf16 since #7515 (FP16_Optimizer too); stage 1, bf16, fp32 accumulation between #7515 and #7788",
        "param.grad, by autograd, model dtype, replicated"},
-      {bf16, "stage 1, bf16, grad_accum_dtype fp32, no CPU offload; before #7515 stage 0 with these as well", "one flat buffer in the accumulation dtype, replicated"},
+      {bf16, "stage 1, bf16, grad_accum_dtype fp32, no CPU offload; before #7515 stage 0 with these as well; stage 0, bf16, bf16 accumulation in a pipeline, but from #7515 to #7788", "one flat buffer in the accumulation dtype, replicated"},
       {zero, "stages 1 and 2 otherwise",
        "stage 1: param.grad until the boundary; stage 2: all_grad_tensors of owned parameters; offload: accumulated_grads_in_cpu"},
       {stage3, "stage 3", "grad_partition of every parameter, accumulation dtype, on the device or, with offload, on the host"},

@@ -10,6 +10,7 @@ namespace gradledger {
 ZeroStage3::ZeroStage3(const EngineContext& context)
     : DeepSpeedEngine(context),
       offload_(config().offloads_optimizer()),
+      offload_parameters_(config().offloads_parameters()),
       contiguous_(config().zero.contiguous_gradients),
       overlap_(config().zero.overlap_comm.value_or(true)),
       model_dtype_(scenario().model_dtype),
@@ -37,7 +38,7 @@ void ZeroStage3::initialise(ProgramWriter& w) {
   for (std::uint32_t g = 0; g < optimizer_groups_.size(); ++g) {
     group_offset_.push_back(total);
     for (std::uint32_t p : optimizer_groups_[g].parameters) {
-      weights_[p] = buffer("ds_tensor[" + parameter_name(p) + "]", model_dtype_, shard(p).size, MemorySpace::device);
+      weights_[p] = buffer("ds_tensor[" + parameter_name(p) + "]", model_dtype_, shard(p).size, offload_parameters_ ? MemorySpace::host : MemorySpace::device);
       initialise_weights(w, weights_[p].part(0, shard(p).real), p, shard(p).offset);
       w.fill(weights_[p].part(shard(p).real, shard(p).size - shard(p).real), 0.0);
       const bool opens = groups_.empty() || groups_.back().of != g || groups_.back().size >= config().zero.sub_group_size;
@@ -81,10 +82,23 @@ Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) c
 // ---- forward --------------------------------------------------------------------------------------------------------------------
 
 // live-7: since #7780 the counter moves here, so that a second backward without a forward in between stores instead of adding.
-void ZeroStage3::clear_backward_seen_flag(ProgramWriter&) {
+void ZeroStage3::clear_backward_seen_flag(ProgramWriter& w) {
+  fetch_weights(w);
   const bool moves_in_block = coalescing() && behaviour().coalesce_micro_step_id == CoalesceCounter::moves;
   if ((epilogue_ran_ && behaviour().stage3_id_increment == Stage3IdIncrement::forward) || moves_in_block) ++micro_step_id_;
   epilogue_ran_ = false;
+}
+
+void ZeroStage3::backward_prologue(ProgramWriter& w) { fetch_weights(w); }
+
+// offload_param: before a partition takes part in a gather it is copied to the device, and the host waits for it, pinned or not.
+void ZeroStage3::fetch_weights(ProgramWriter& w) {
+  for (std::uint32_t p = 0; offload_parameters_ && p < parameter_count(); ++p) {
+    if (weights_[p].numel == 0) continue;
+    const Tensor fetched = tensors_.allocate(w, "ds_tensor on device", model_dtype_, weights_[p].numel);
+    w.copy_over_the_bus(fetched.slice, weights_[p], false);
+    tensors_.drop(w, fetched);
+  }
 }
 
 // ---- backward: each parameter's hook ----------------------------------------------------------------------------------------------
@@ -248,13 +262,21 @@ void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
       w.observe(w.view(name, group_pieces(group, gradient)), Role::applied_gradient, 1.0, false);
       optimizers_[group.of].update(w, group.master, gradient, group.offset - group_offset_[group.of]);
     }
-    for (std::uint32_t p : group.parameters) w.copy(weights_[p], in_group(group, group.master, p));
+    for (std::uint32_t p : group.parameters) store_weights(w, weights_[p], in_group(group, group.master, p));
     tensors_.drop(w, flat);
   }
   if (!offload_) averaged_state_ = Averaged::none;
   std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
   if (behaviour().stale_clear == StaleClear::zero) clear_stale(w);
   step_done(w, false);
+}
+
+// The master's values, cast. From host to host it is the CPU that copies; one that must cross the bus is waited for.
+void ZeroStage3::store_weights(ProgramWriter& w, Slice weights, Slice master) {
+  if (!offload_parameters_) return w.copy(weights, master);
+  if (!offload_) return w.copy_over_the_bus(weights, master, false);
+  OnStream host(w, Stream::host);
+  w.copy(weights, master);
 }
 
 void ZeroStage3::clear_stale(ProgramWriter& w) {

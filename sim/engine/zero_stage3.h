@@ -21,6 +21,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
 
  protected:
   void clear_backward_seen_flag(ProgramWriter& w) override;
+  void backward_prologue(ProgramWriter& w) override;
   void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;
   void reduce_gradients(ProgramWriter& w) override;
   void flush_coalesced(ProgramWriter& w) override;
@@ -63,6 +64,8 @@ class ZeroStage3 final : public DeepSpeedEngine {
   void store_partition(ProgramWriter& w, Slice target, Slice partition);
   void to_master_gradient(ProgramWriter& w, std::uint32_t parameter);
   void partition_epilogue(ProgramWriter& w);
+  void fetch_weights(ProgramWriter& w);
+  void store_weights(ProgramWriter& w, Slice weights, Slice master);
   Slice settable_partition(std::uint32_t parameter) const;
   void set_partition(const Event& event, ProgramWriter& w, Slice value);
 
@@ -78,7 +81,8 @@ class ZeroStage3 final : public DeepSpeedEngine {
   std::vector<ViewPiece> group_pieces(const SubGroup& group, Slice flat) const;
   Stream reduction_stream() const { return overlap_ ? Stream::communication : Stream::compute; }
 
-  const bool offload_;
+  const bool offload_;             // of the optimizer
+  const bool offload_parameters_;
   const bool contiguous_;
   const bool overlap_;
   const Dtype model_dtype_, acc_dtype_, comm_dtype_;

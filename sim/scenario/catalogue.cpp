@@ -38,7 +38,7 @@ constexpr Entry entries[] = {
     {"catalogue-22", "the pipeline engine does not tell the optimizer of the boundary", "#1264", read, {"missing-reduction"}, ""},
     {"catalogue-23", "stage 1 with fp32 accumulation buckets param.grad, which is gone", "#4084", read, {"engine-error"}, ""},
     {"catalogue-24", "bf16 defaults to an accumulation dtype that ZeRO refuses", "#2512, #2566", read, {"engine-error"}, ""},
-    {"catalogue-25", "BF16_Optimizer gives the masters their gradient once, not at every step", "#6485", read, {"discarded-gradient"}, "only a pipeline model makes BF16_Optimizer accumulate in bf16"},
+    {"catalogue-25", "BF16_Optimizer gives the masters their gradient once, not at every step", "#6485", read, {"wrong-skip"}, ""},
     {"catalogue-26", "the whole bucket buffer is averaged, filled or not", "#5268", read, {}, ""},
     {"catalogue-27", "expert gradients are divided twice, or by the wrong group", "#4957, #5259, #6546", read, {"wrong-scale"}, ""},
     {"catalogue-28", "stage 0 with sequence parallelism divides by the whole world", "#5555", read, {"wrong-scale"}, ""},

@@ -43,6 +43,7 @@ struct ZeroConfig {
   std::uint64_t sub_group_size = 1'000'000'000;  // elements, stage 3
   OffloadDevice offload_optimizer = OffloadDevice::none;
   bool offload_pin_memory = false;
+  OffloadDevice offload_param = OffloadDevice::none;  // stage 3; ignored below it
 
   bool operator==(const ZeroConfig&) const = default;
 };
@@ -63,6 +64,7 @@ struct DeepSpeedConfig {
 
   bool operator==(const DeepSpeedConfig&) const = default;
 
+  bool offloads_parameters() const { return zero.stage == 3 && zero.offload_param == OffloadDevice::cpu; }
   bool offloads_optimizer() const { return zero.offload_optimizer == OffloadDevice::cpu; }
 };
 

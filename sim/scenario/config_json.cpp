@@ -19,6 +19,7 @@ constexpr const char* inert_zero[] = {"allgather_bucket_size", "allgather_partit
                                       "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save",
                                       "ignore_unused_parameters", "load_from_fp32_weights", "elastic_checkpoint",
                                       "memory_efficient_linear", "zero_hpz_partition_size"};
+constexpr const char* inert_offload_param[] = {"pin_memory", "buffer_count", "buffer_size", "max_in_cpu"};
 constexpr const char* inert_offload[] = {"buffer_count", "fast_init", "pipeline_read", "pipeline_write", "ratio"};
 
 template <class T>
@@ -96,6 +97,8 @@ json inert_part(const json& config) {
   const json& zero = config["zero_optimization"];
   for (const char* key : inert_zero)
     if (zero.contains(key)) inert["zero_optimization"][key] = zero[key];
+  for (const char* key : inert_offload_param)
+    if (zero.contains("offload_param") && zero["offload_param"].contains(key)) inert["zero_optimization"]["offload_param"][key] = zero["offload_param"][key];
   if (!zero.contains("offload_optimizer")) return inert;
   for (const char* key : inert_offload)
     if (zero["offload_optimizer"].contains(key)) inert["zero_optimization"]["offload_optimizer"][key] = zero["offload_optimizer"][key];
@@ -113,6 +116,10 @@ std::optional<InputError> zero_from_json(const json& zero, const std::string& wh
   if (auto error = take_count(zero, "sub_group_size", out.sub_group_size, where)) return error;
   if (zero.contains("offload_optimizer") && zero["offload_optimizer"]["device"] == "cpu") out.offload_optimizer = OffloadDevice::cpu;
   if (zero.contains("offload_optimizer")) take(zero["offload_optimizer"], "pin_memory", out.offload_pin_memory);
+  if (!zero.contains("offload_param")) return std::nullopt;
+  const std::string device = zero["offload_param"]["device"];
+  if (device == "nvme") return InputError{where + "/offload_param/device", "is \"nvme\", which is not modelled; expected \"none\" or \"cpu\""};
+  if (device == "cpu") out.offload_param = OffloadDevice::cpu;
   return std::nullopt;
 }
 
@@ -195,7 +202,11 @@ ordered_json config_to_json(const DeepSpeedConfig& config) {
   if (config.offloads_optimizer()) offload["device"] = "cpu";
   else if (inert_zero_part.contains("offload_optimizer") || config.zero.offload_pin_memory) offload["device"] = "none";
   if (config.zero.offload_pin_memory) offload["pin_memory"] = true;
+  ordered_json offload_param = inert_zero_part.value("offload_param", ordered_json::object());
+  if (!offload_param.empty() || config.zero.offload_param == OffloadDevice::cpu) offload_param["device"] = config.zero.offload_param == OffloadDevice::cpu ? "cpu" : "none";
+  if (!offload_param.empty()) zero["offload_param"] = offload_param;
   for (const auto& [key, value] : inert_zero_part.items()) {
+    if (key == "offload_param") continue;
     if (key != "offload_optimizer") zero[key] = value;
     else
       for (const auto& [inner, inner_value] : value.items()) offload[inner] = inner_value;

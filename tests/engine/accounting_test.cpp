@@ -172,6 +172,23 @@ TEST(memory, of_stage_3_with_offload_is_on_the_host) {
   EXPECT_EQ(held(s), (Held{0, 0, full + full + halves})) << "the largest partition is brought to the device to be added to";
 }
 
+// A rank's partitions are half of everything; the largest parameter is the largest copy.
+TEST(memory, of_offloaded_weights_is_on_the_host_and_one_copy_at_a_time_on_the_device) {
+  constexpr auto weights = static_cast<std::size_t>(BufferPurpose::weights);
+  std::uint64_t largest = 0;
+  Scenario s = sized(3, true);
+  for (const Parameter& p : s.parameters) largest = std::max<std::uint64_t>(largest, p.numel / 2 * size_of(s.model_dtype));
+  EXPECT_EQ(held(s, MemorySpace::device, weights), (Held{own, own, own}));
+  EXPECT_EQ(held(s, MemorySpace::host, weights), (Held{0, 0, 0}));
+  const Held gradients = held(s);
+  s.engine.config.zero.offload_param = OffloadDevice::cpu;
+  EXPECT_EQ(held(s, MemorySpace::device, weights), (Held{0, 0, largest}));
+  EXPECT_EQ(held(s, MemorySpace::host, weights), (Held{own, own, own}));
+  EXPECT_EQ(held(s), gradients) << "nothing of a gradient moves";
+  s.engine.config.zero.stage = 2;
+  EXPECT_EQ(held(s, MemorySpace::host, weights), (Held{0, 0, 0})) << "below stage 3 the key has no effect";
+}
+
 // ---- collectives ------------------------------------------------------------------------------------------------------------------------
 
 TEST(collectives, of_gradients_are_one_for_each_bucket_in_each_reduction) {

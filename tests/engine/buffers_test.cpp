@@ -23,6 +23,7 @@ std::vector<Scenario> configurations() {
               s.engine.config.zero.stage = stage;
               s.engine.config.zero.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
               s.engine.config.zero.contiguous_gradients = contiguous;
+              s.engine.config.zero.offload_param = contiguous ? OffloadDevice::cpu : OffloadDevice::none;
               s.engine.config.zero.use_multi_rank_bucket_allreduce = multi_rank_all_reduce;
               s.engine.as_of.switches["stage2_acc_dtype"] = multi_rank_all_reduce ? "acc" : "model";
               s.engine.config.gradient_clipping = 1.0;

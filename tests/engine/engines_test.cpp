@@ -39,6 +39,42 @@ TEST(selection, follows_stage_dtype_accumulation_and_offload) {
   EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
 }
 
+TEST(selection, of_a_pipeline_that_accumulates_in_bf16_without_zero) {
+  Scenario s = stage(0, Dtype::bfloat16);
+  s.world_size = 4;
+  s.parameters[1].pipeline_stage = 1;
+  s.engine.pipeline_stages = 2;
+  s.engine.config.grad_accum_dtype = Dtype::bfloat16;
+  EXPECT_EQ(selected(s), "BF16_Optimizer");
+  for (const char* as_of : {"#7515", "before #7788"}) {
+    s.engine.as_of.base = as_of;
+    EXPECT_EQ(selected(s), "FP16_UnfusedOptimizer") << as_of;
+  }
+  for (const char* as_of : {"before #7515", "before #6485"}) {
+    s.engine.as_of.base = as_of;
+    EXPECT_EQ(selected(s), "BF16_Optimizer") << as_of;
+  }
+  s.engine.pipeline_stages = 1;
+  EXPECT_EQ(selected(s), "refused at /engine/config/data_types/grad_accum_dtype");
+}
+
+// The order that leaks the boundary micro-batch is that of an epilogue; a pipeline has an instruction for it.
+TEST(pipelines, reduce_after_all_backwards_whatever_the_epilogue_does) {
+  Scenario s = base_scenario(4, {30, 21}, Dtype::bfloat16);
+  s.parameters[1].pipeline_stage = 1;
+  s.engine.pipeline_stages = 2;
+  s.engine.as_of.switches["order_bf16_epilogue"] = "reduce_then_accumulate";
+  s.engine.config.gradient_accumulation_steps = 2;
+  s.script = {repeat(2, managed(2))};
+  EXPECT_EQ(sentences(judge(s)), "");
+  s = base_scenario(2, {30, 21}, Dtype::bfloat16);
+  s.engine.as_of.switches["order_bf16_epilogue"] = "reduce_then_accumulate";
+  s.engine.config.grad_accum_dtype = Dtype::float32;
+  s.engine.config.zero.stage = 1;
+  s.script = {repeat(2, managed(1))};
+  EXPECT_EQ(classes(judge(s)), std::set<std::string>{"boundary-leak"});
+}
+
 TEST(selection, serves_unmanaged_accumulation_stage_by_stage_and_ignores_the_key_before) {
   Scenario s = stage(2);
   s.engine.config.managed_gradient_accumulation = false;

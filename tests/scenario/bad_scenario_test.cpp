@@ -257,6 +257,16 @@ TEST(bad_config, that_the_framework_refuses_names_what_it_refuses) {
   }
 }
 
+TEST(bad_config, with_weights_on_nvme_says_that_it_is_not_modelled) {
+  const auto with = [](const json& offload) { return small_document_with("/engine/config", {{"zero_optimization", {{"stage", 3}, {"offload_param", offload}}}}); };
+  const std::string where = "/engine/config/zero_optimization/offload_param";
+  expect_refused(with({{"device", "nvme"}}), where + "/device", "is \"nvme\", which is not modelled; expected \"none\" or \"cpu\"");
+  expect_refused(with({{"device", "disk"}}), where + "/device", "expected one of \"none\", \"cpu\", \"nvme\"");
+  expect_refused(with({{"pin_memory", true}}), where, "lacks \"device\"");
+  expect_refused(with({{"device", "cpu"}, {"nvme_path", "/tmp"}}), where + "/nvme_path", "is not a key that is known here");
+  EXPECT_TRUE(testing::read(with({{"device", "cpu"}, {"pin_memory", true}})));
+}
+
 TEST(bad_as_of, names_what_is_known) {
   const auto refuse = [](const char* as_of, const std::string& message) { expect_refused(small_document_with("/engine/as_of", as_of), "/engine/as_of", message); };
   for (const char* as_of : {"1.0.0", "0.15.9", "0.18.10", "0.18", "0.18.9.1", "#1", "before head", "tomorrow", "-1.-1.-1"})

@@ -78,6 +78,7 @@ inline json every_key_of_a_configuration() {
         "zero_optimization": {
           "stage": 1, "contiguous_gradients": false, "reduce_scatter": true, "use_multi_rank_bucket_allreduce": false, "reduce_bucket_size": 5e8,
           "overlap_comm": true, "round_robin_gradients": true, "sub_group_size": 1e6,
+          "offload_param": {"device": "cpu", "pin_memory": true, "buffer_count": 5, "buffer_size": 1e8, "max_in_cpu": 1e9},
           "offload_optimizer": {"device": "cpu", "pin_memory": true, "buffer_count": 4, "fast_init": false, "pipeline_read": false, "pipeline_write": true, "ratio": 0.5},
           "allgather_bucket_size": 2e8, "allgather_partitions": true, "stage3_param_persistence_threshold": 1e4, "stage3_max_live_parameters": 1e9,
           "stage3_max_reuse_distance": 1e9, "stage3_prefetch_bucket_size": 5e7, "stage3_gather_16bit_weights_on_model_save": true,
@@ -121,7 +122,8 @@ inline json every_event() {
     "engine": {"framework": "deepspeed", "as_of": "before #7981",
                "config": {"train_batch_size": 8, "gradient_accumulation_steps": 2, "communication_data_type": null,
                           "data_types": {"grad_accum_dtype": null}, "fp16": {"enabled": true, "loss_scale": 0},
-                          "zero_optimization": {"stage": 1, "overlap_comm": null, "offload_optimizer": {"device": "none", "pin_memory": false}},
+                          "zero_optimization": {"stage": 1, "overlap_comm": null, "offload_param": {"device": "none", "pin_memory": false},
+                                                "offload_optimizer": {"device": "none", "pin_memory": false}},
                           "seq_parallel_communication_data_type": null},
                "optimizer": {"type": "Adam", "lr": 0.5, "betas": [0, 0.5], "eps": 0, "weight_decay": 0}},
     "gradients": {"kind": "values", "micro_batches": [

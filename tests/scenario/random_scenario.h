@@ -100,6 +100,7 @@ class RandomScenario {
     c.zero.round_robin_gradients = coin();
     if (coin()) c.zero.sub_group_size = 1 + below(1000);
     if (coin()) c.zero.offload_optimizer = OffloadDevice::cpu;
+    if (coin()) c.zero.offload_param = OffloadDevice::cpu;
     inert(c);
     OptimizerConfig& o = out_.engine.optimizer;
     o.type = one_of(std::array{OptimizerType::sgd, OptimizerType::adam, OptimizerType::adamw});

@@ -85,11 +85,7 @@ void PassJudge::compare(const Observation& o, const Field& field, double factor,
         bound = o.scale * (field.error[base + i] * factor + (std::abs(field.value[base + i]) + field.error[base + i]) * factor_error);
         if (factor_error > 0) bound += facts_of(piece.dtype).tiny();
       }
-      if (!std::isfinite(expected) || !std::isfinite(bound)) {
-        ++statistics_.inconclusive;
-        continue;
-      }
-      if (bounded && !std::isfinite(stored_[i]) && may_leave_its_range(o, std::abs(expected) + bound)) {
+      if (!std::isfinite(expected) || !std::isfinite(bound) || (bounded && !std::isfinite(stored_[i]) && may_leave_its_range(o, std::abs(expected) + bound))) {
         ++statistics_.inconclusive;
         continue;
       }

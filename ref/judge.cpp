@@ -85,7 +85,7 @@ void PassJudge::compare(const Observation& o, const Field& field, double factor,
         bound = o.scale * (field.error[base + i] * factor + (std::abs(field.value[base + i]) + field.error[base + i]) * factor_error);
         if (factor_error > 0) bound += facts_of(piece.dtype).tiny();
       }
-      if (!std::isfinite(expected) || !std::isfinite(bound)) {
+      if (!std::isfinite(expected) || !std::isfinite(bound) || (bounded && !std::isfinite(stored_[i]) && may_leave_its_range(o, std::abs(expected) + bound))) {
         ++statistics_.inconclusive;
         continue;
       }
@@ -121,6 +121,13 @@ void PassJudge::compare(const Observation& o, const Field& field, double factor,
   if (bounded && o.role == Role::applied_gradient && clipping_ > 0 && factor > 0)
     if (const auto common = common_factor(o, field)) mismatch.clipping = Quantity{"clipping", *common, factor, factor * factor_error};
   mismatches_.push_back(std::move(mismatch));
+}
+
+// Whether the sum over all ranks, before it is averaged, may be too large for a format on the way. The step says what becomes of it.
+bool PassJudge::may_leave_its_range(const Observation& o, double magnitude) const {
+  double largest = facts_of(scenario_.model_dtype).largest();
+  for (Dtype dtype : {scenario_.grad_accum_dtype(), scenario_.communication_dtype()}) largest = std::min(largest, facts_of(dtype).largest());
+  return o.role != Role::applied_gradient && magnitude * scenario_.world_size >= largest;
 }
 
 // The factor between a snapshot and its reference, where there is one that explains every element within the bound of the reference.

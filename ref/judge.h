@@ -66,6 +66,7 @@ class PassJudge : public TraceSink {
   };
 
   void compare(const Observation& observation, const Field& field, double factor, double factor_error);
+  bool may_leave_its_range(const Observation& observation, double magnitude) const;
   std::optional<double> common_factor(const Observation& observation, const Field& field);
   void cover(std::map<std::uint32_t, Coverage>& coverage, const Observation& observation);
   std::vector<ElementRange> holes(const Coverage* coverage) const;

@@ -61,6 +61,24 @@ TEST(happens_before, a_write_that_does_not_wait_for_a_reader_is_named_with_both_
   EXPECT_EQ(races[0].second, (RacingOperation{"fill", "compute", 1, 6}));
 }
 
+TEST(happens_before, an_optimizer_reads_its_gradient_and_writes_its_weights) {
+  for (const bool gradient : {true, false})
+    for (const bool waits : {true, false}) {
+      Written p;
+      p.fill(Stream::communication, gradient ? p.other : p.bucket);
+      if (waits) p.order(Stream::communication, Stream::compute);
+      UpdateCall call;
+      call.parameter = p.bucket;
+      call.gradient = p.other;
+      p.on(Stream::compute, [&](ProgramWriter& w) { w.sgd(call); });
+      const auto races = p.races();
+      ASSERT_EQ(races.size(), waits ? 0u : 1u) << gradient;
+      if (!waits) {
+        EXPECT_EQ(races[0].buffer, gradient ? "other" : "bucket");
+      }
+    }
+}
+
 TEST(happens_before, a_wait_orders_and_so_does_a_chain_of_waits) {
   Written p;
   p.fill(Stream::compute, p.bucket);

@@ -138,6 +138,21 @@ TEST(wrong_skip, is_a_step_of_a_window_with_a_planted_value_and_nothing_of_it_is
   const auto row = std::find_if(verdict.applied.begin(), verdict.applied.end(), [](const ref::AppliedRow& r) { return r.step == 0; });
   ASSERT_NE(row, verdict.applied.end());
   for (std::size_t k = 0; k < row->columns.size(); ++k) EXPECT_EQ(row->row.expected[k], 0) << "nothing of the window is due";
+  EXPECT_TRUE(std::any_of(verdict.applied.begin(), verdict.applied.end(), [](const ref::AppliedRow& r) {
+    return r.step == 0 && std::any_of(r.row.observed.begin(), r.row.observed.end(), [](double weight) { return weight != 0; });
+  })) << "what was applied all the same is decoded";
+}
+
+TEST(wrong_skip, is_a_rank_alone_where_skipping_and_going_on_are_both_right) {
+  Scenario s = base_scenario(2, {30, 21, 13}, Dtype::bfloat16);
+  s.engine.config.zero.stage = 3;
+  s.script = {overflow(0, 0), backward(), step()};
+  for (const bool alone : {false, true}) {
+    const ref::Verdict verdict = judge_tampered(s, [](const Snapshot&) {}, 0, [&](MetricRecord& m) {
+      if (alone && m.name == "overflow" && m.rank == 1) m.value = 1;
+    });
+    EXPECT_EQ(classes(verdict), alone ? Set{"wrong-skip"} : Set{}) << sentences(verdict);
+  }
 }
 
 // A producer that skips step 0 or 1 as it must, and changes a buffer of rank 1 all the same.

@@ -12,6 +12,7 @@ using testing::leaking_scenario;
 using testing::lines_of;
 using testing::Outcome;
 using testing::run;
+using testing::source_folder;
 using testing::TemporaryFolder;
 using testing::text_of;
 
@@ -58,6 +59,55 @@ TEST(gate, fails_where_the_outcome_differs_in_a_single_figure) {
   EXPECT_EQ(gate({{"collectives", {{"gradient", {{"per_step", 1}}}}}}).code, tool::clean);
   EXPECT_EQ(gate({{"collectives", {{"gradient", {{"per_step", 2}}}}}}).code, tool::findings);
   EXPECT_EQ(gate({{"collectives", {{"gradient", {{"at_most_per_step", 0}}}}}}).code, tool::findings);
+  EXPECT_EQ(gate({{"collectives", {{"gradient", {{"at_most_per_step", 1}}}}}}).code, tool::clean);
+  // Four ranks, two micro-batches: the last one of each rank is at 1/2 there, and the 1/8 of each of three peers is missing.
+  const auto leak = [&](const char* key, const json& value) { return gate({{"findings", {{{"class", "boundary-leak"}, {key, value}}}}}).code; };
+  EXPECT_EQ(leak("own", "1/2"), tool::clean);
+  EXPECT_EQ(leak("own", "1/4"), tool::findings);
+  EXPECT_EQ(leak("lost_weight", "3/8"), tool::clean);
+  EXPECT_EQ(leak("lost_weight", "1/2"), tool::findings);
+  EXPECT_EQ(leak("contributions", "micro_batch == last"), tool::clean);
+  EXPECT_EQ(leak("contributions", "micro_batch == 0"), tool::findings);
+  EXPECT_EQ(gate({{"not_allocated", {"accumulated_grads_in_cpu"}}}).code, tool::clean);
+  EXPECT_EQ(gate({{"not_allocated", {"fp32_groups_gradients_flat"}}}).code, tool::findings);
+}
+
+TEST(gate, fails_where_exact_values_differ) {
+  const TemporaryFolder folder;
+  json scenario = json_of(text_of(source_folder / "scenarios/deepspeed-7985/golden-vector.json"));
+  scenario.erase("twin_of");
+  EXPECT_EQ(run({"gate", folder.write("a.json", scenario.dump())}).code, tool::clean);
+  scenario["expect"]["values"][0]["values"][3] = 3.25;
+  const Outcome outcome = run({"gate", folder.write("a.json", scenario.dump())});
+  EXPECT_EQ(outcome.code, tool::findings);
+  EXPECT_NE(outcome.out.find("expected [0.5, 1.5, 2.5, 3.25], holds [0.5, 1.5, 2.5, 3.5]"), std::string::npos) << outcome.out;
+}
+
+// The finding is there, but not in every window for which the condition asks.
+TEST(gate, fails_where_a_window_has_not_the_finding_that_its_condition_names) {
+  const TemporaryFolder folder;
+  json scenario = json_of(text_of(source_folder / "scenarios/open-instruct-1498/stage-2-discards.json"));
+  scenario.erase("twin_of");
+  scenario["script"] = json_of(R"([{"backward": {}}, {"step": {}}, {"backward": {"micro_batches": 2}}, {"step": {}}])");
+  const auto gate = [&](const char* contributions) {
+    scenario["expect"] = {{"findings", {{{"class", "discarded-gradient"}, {"contributions", contributions}}}}};
+    return run({"gate", folder.write("a.json", scenario.dump())});
+  };
+  EXPECT_EQ(gate("step == 1 and micro_batch == 0").code, tool::clean);
+  const Outcome outcome = gate("micro_batch == 0");
+  EXPECT_EQ(outcome.code, tool::findings);
+  EXPECT_NE(outcome.out.find("expected and not reported: discarded-gradient of micro-batch 0 of rank 0 in step 0"), std::string::npos) << outcome.out;
+}
+
+TEST(gate, fails_where_applied_gradients_agree_that_were_expected_to_differ) {
+  const TemporaryFolder folder;
+  folder.write("b.json", leak_named("b").dump());
+  for (const bool agree : {true, false}) {
+    json scenario = leak_named("a");
+    scenario["expect"]["comparison"] = {{"with", "b.json"}, {"applied", agree ? "agree" : "differ"}};
+    const Outcome outcome = run({"gate", folder.write("a.json", scenario.dump())});
+    EXPECT_EQ(outcome.code, agree ? tool::clean : tool::findings) << outcome.out;
+  }
 }
 
 TEST(gate, never_passes_over_nothing) {

@@ -174,17 +174,15 @@ void StepJudge::judge_finiteness(std::uint32_t event, const Step& step) {
   }
 }
 
-bool StepJudge::several_groups() const {
+bool StepJudge::norms_are_combined() const {
   const auto of_expert = [](const Parameter& p) { return p.expert.has_value(); };
-  return scenario_.engine.optimizer.groups.size() > 1 || std::any_of(scenario_.parameters.begin(), scenario_.parameters.end(), of_expert);
+  return scenario_.engine.optimizer.groups.size() > 1 || scenario_.engine.pipeline_stages > 1 || std::any_of(scenario_.parameters.begin(), scenario_.parameters.end(), of_expert);
 }
 
 void StepJudge::judge_norms(std::uint32_t event, const Step& step) {
-  // A pipeline's rank has the norm of its stage, and what it is combined with is not this engine's to say.
-  if (scenario_.engine.pipeline_stages > 1) return;
-  // The scale is taken out in fp32: a quotient, its argument, and the square root. The norms of several groups are rounded, averaged over
+  // The scale is taken out in fp32: a quotient, its argument, and the square root. The norms of several groups or stages are rounded, averaged over
   // their ranks (a product and a sum), squared and rounded, and the root of their sum is taken.
-  const double of_groups = several_groups() ? 5.0 + scenario_.world_size : 0.0;
+  const double of_groups = norms_are_combined() ? 5.0 + scenario_.world_size : 0.0;
   const double bound = widened(step.norm.error + (4 + of_groups) * facts_of(Dtype::float32).unit_roundoff() * step.norm.magnitude());
   if (!std::isfinite(bound) || bound >= step.norm.value) return;  // nothing can be told
   for (const auto& [rank, mine] : step.ranks) {

@@ -61,7 +61,7 @@ class StepJudge final : public TraceSink {
   bool in_range(std::uint32_t window, double scale) const;
   void judge_skips(std::uint32_t event, const Step& step, Skip due);
   void judge_finiteness(std::uint32_t event, const Step& step);
-  bool several_groups() const;
+  bool norms_are_combined() const;
   void judge_norms(std::uint32_t event, const Step& step);
   void add(FindingClass finding, std::uint32_t event, std::uint32_t rank, std::string what, std::optional<Quantity> quantity = {});
 

@@ -102,7 +102,7 @@ void Bf16Optimizer::model_step(ProgramWriter& w) {
   read(w, norm_known, norm_);
 }
 
-// Of this rank's whole buffers: ranks are assumed equal and no collective checks it. That of experts is summed over the ranks that share
+// Of this rank's whole buffers and of the other stages': the ranks of a stage are assumed equal and no collective checks it. That of experts is summed over the ranks that share
 // them out, and the norm of both norms taken.
 void Bf16Optimizer::emit_norm(ProgramWriter& w) {
   emit_norm_of(w, false, norm_);
@@ -124,6 +124,7 @@ void Bf16Optimizer::emit_norm_of(ProgramWriter& w, bool experts, Slice squared) 
   for (std::uint32_t p : learned())
     if (has_gradients_[p] && weights_.of(p).of_experts() == experts) w.squared_norm(norm_squared_, high_precision(p));
   w.copy(squared, norm_squared_);
+  sum_over_stages(w, squared);
 }
 
 void Bf16Optimizer::on_value(std::uint32_t, double norm, ProgramWriter& w) {

@@ -92,10 +92,10 @@ void DataParallel::model_step(ProgramWriter& w) {
     report_decision(w, false, 1.0);
     if (scenario().gradient_clipping() <= 0) return step_plain(w, std::nullopt);
     emit_norm_of_norms(w);
-    // The norms are equal on every rank; upstream averages them all the same.
+    // The norms are equal on every rank but for experts; upstream averages them all the same.
     w.copy(norm_share_, norm_);
-    w.multiply(norm_share_, 1.0 / world());
-    w.collective({.purpose = Purpose::norm, .input = norm_share_, .output = norm_share_});
+    w.multiply(norm_share_, 1.0 / peers().size());
+    w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_share_, .output = norm_share_});
     w.metric(w.metric_name("global_grad_norm"), norm_share_, 1.0);
     if (linear()) return step_plain(w, std::nullopt);
     return read(w, norm_known, norm_share_);
@@ -139,10 +139,12 @@ double DataParallel::unscaled_by() const {
 // fp32: the norm of each gradient, and the norm of these, each rounded to fp32.
 void DataParallel::emit_norm_of_norms(ProgramWriter& w) {
   w.fill(parameter_norms_, 0.0);
+  // In a pipeline the first stage counts alone: the others' parameters are taken for copies of it, as with tensor parallelism.
+  const bool counted = stage_of(scenario(), rank()) == 0;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
-    if (grad_[p].defined()) emit_norm_of(w, {grad_[p].slice}, parameter_norms_.part(p, 1));
+    if (grad_[p].defined() && counted) emit_norm_of(w, {grad_[p].slice}, parameter_norms_.part(p, 1), false);
   }
-  emit_norm_of(w, {parameter_norms_}, norm_);
+  emit_norm_of(w, {parameter_norms_}, norm_, true);
 }
 
 // Experts: FP16_UnfusedOptimizer leaves them out of the norm; FP16_Optimizer takes the norm of their master weights in place of that of
@@ -153,9 +155,9 @@ void DataParallel::emit_norm(ProgramWriter& w) {
     if (scenario().parameters[p].expert) of_experts.push_back(master_[p]);
     else if (grad_[p].defined()) shared.push_back(grad_[p].slice);
   }
-  emit_norm_of(w, shared, norm_);
+  emit_norm_of(w, shared, norm_, true);
   if (!fused_ || of_experts.empty()) return;
-  emit_norm_of(w, of_experts, norm_share_);
+  emit_norm_of(w, of_experts, norm_share_, true);
   if (const ProcessGroup sharing = expert_parallel_group(scenario(), rank()); sharing.size() > 1) {
     w.fill(norm_squared_, 0.0);
     w.squared_norm(norm_squared_, norm_share_);
@@ -171,10 +173,11 @@ void DataParallel::emit_norm(ProgramWriter& w) {
 }
 
 // In fp32, of squares added up in fp64.
-void DataParallel::emit_norm_of(ProgramWriter& w, const std::vector<Slice>& slices, Slice norm) {
+void DataParallel::emit_norm_of(ProgramWriter& w, const std::vector<Slice>& slices, Slice norm, bool across_stages) {
   w.fill(norm_squared_, 0.0);
   for (const Slice slice : slices) w.squared_norm(norm_squared_, slice);
   w.copy(norm, norm_squared_);
+  if (across_stages) sum_over_stages(w, norm);
   w.square_root(norm);
 }
 

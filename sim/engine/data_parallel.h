@@ -33,7 +33,7 @@ class DataParallel final : public DeepSpeedEngine {
   enum Stage : std::uint32_t { overflow_known, norm_known };
 
   void emit_norm(ProgramWriter& w);
-  void emit_norm_of(ProgramWriter& w, const std::vector<Slice>& slices, Slice norm);
+  void emit_norm_of(ProgramWriter& w, const std::vector<Slice>& slices, Slice norm, bool across_stages);
   void emit_norm_of_norms(ProgramWriter& w);
   double reported_norm_factor() const;
   double unscaled_by() const;

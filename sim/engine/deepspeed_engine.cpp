@@ -294,4 +294,9 @@ void DeepSpeedEngine::buffered_all_reduce(ProgramWriter& w, const std::vector<Sl
   fallback_all_reduce(w, tensors_, config(), averages(), of_replicas ? replicas.size() : fallback_divisor(), wire, of_experts, replicas.id);
 }
 
+void DeepSpeedEngine::sum_over_stages(ProgramWriter& w, Slice squared) {
+  if (scenario().engine.pipeline_stages > 1)
+    w.collective({.purpose = Purpose::norm, .group = model_parallel_group(scenario(), rank()).id, .input = squared, .output = squared});
+}
+
 }  // namespace gradledger

@@ -95,6 +95,9 @@ class DeepSpeedEngine : public Engine {
   // buffered_allreduce_fallback of gradients that every rank has, and of experts among the ranks that have the same.
   void buffered_all_reduce(ProgramWriter& w, const std::vector<Slice>& shared, const std::vector<Slice>& of_experts);
 
+  // The sum of squares of each stage becomes that of the whole pipeline.
+  void sum_over_stages(ProgramWriter& w, Slice squared);
+
   // Emits a read of a scalar and suspends; on_value(stage, ...) goes on.
   void read(ProgramWriter& w, std::uint32_t stage, Slice scalar);
   // What the wrapper decided about a step, and the loss scale from here on.

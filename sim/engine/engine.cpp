@@ -90,8 +90,6 @@ std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour)
   if (experts) {
     if (auto error = expert_refusal(s)) return error;
   }
-  if (s.gradient_clipping() > 0 && stage < 2 && s.engine.pipeline_stages > 1)
-    return refused("/gradient_clipping", "norms across pipeline stages are not modelled at stages 0 and 1; expected 0");
   return std::nullopt;
 }
 

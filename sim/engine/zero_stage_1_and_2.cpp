@@ -302,6 +302,7 @@ void ZeroStage1And2::emit_group_norm(ProgramWriter& w, std::size_t group) {
   w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_, .output = norm_});
   // #551: without a model-parallel group the world stood in for it.
   if (behaviour().norm_all_reduce == NormAllReduce::twice) w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_, .output = norm_});
+  sum_over_stages(w, norm_);
   w.square_root(norm_);
   if (!weights_[group].of_experts()) return;
   // The mean over the ranks that have the same experts, of norms that are equal there already.

@@ -54,6 +54,14 @@ ProcessGroup expert_parallel_group(const Scenario& scenario, std::uint32_t rank)
   return group;
 }
 
+ProcessGroup model_parallel_group(const Scenario& scenario, std::uint32_t rank) {
+  const std::uint32_t stages = scenario.engine.pipeline_stages, size = stage_size(scenario), which = rank % size;
+  const std::uint32_t experts = scenario.engine.expert_parallel_size;
+  ProcessGroup group{1 + stages + stages * experts + stages * (size / experts) + which, {}};
+  for (std::uint32_t stage = 0; stage < stages; ++stage) group.ranks.push_back(stage * size + which);
+  return group;
+}
+
 std::vector<RankGroup> optimizer_groups(const Scenario& scenario, std::uint32_t rank) {
   const OptimizerConfig& optimizer = scenario.engine.optimizer;
   std::vector<OptimizerGroup> given = optimizer.groups;
@@ -80,6 +88,7 @@ std::vector<std::vector<std::uint32_t>> process_groups(const Scenario& scenario)
     out[0].push_back(r);
     std::vector<ProcessGroup> groups{data_parallel_group(scenario, r), expert_data_parallel_group(scenario, r)};
     if (scenario.engine.expert_parallel_size > 1) groups.push_back(expert_parallel_group(scenario, r));
+    if (scenario.engine.pipeline_stages > 1) groups.push_back(model_parallel_group(scenario, r));
     for (const ProcessGroup& group : groups) {
       if (group.id == 0) continue;
       if (out.size() <= group.id) out.resize(group.id + 1);

@@ -29,6 +29,8 @@ ProcessGroup expert_data_parallel_group(const Scenario& scenario, std::uint32_t 
 
 ProcessGroup expert_parallel_group(const Scenario& scenario, std::uint32_t rank);  // one rank for each share of the experts
 
+ProcessGroup model_parallel_group(const Scenario& scenario, std::uint32_t rank);   // one rank of each pipeline stage
+
 // What one of the optimizer's groups holds on a rank. Experts stand in groups of their own behind all others, as MoE training splits them.
 struct RankGroup {
   std::vector<std::uint32_t> parameters;  // that have a gradient, in the group's order

@@ -134,10 +134,11 @@ TEST(the_table_of_7992, is_printed_with_what_no_scenario_says_left_open) {
 // ---- expectations -----------------------------------------------------------------------------------------------------------------------
 
 // What the gate says of the large scenario above with these expectations.
-std::string unmet(const char* expect) {
+std::string unmet(const char* expect, const char* script = nullptr) {
   const TemporaryFolder folder;
   json document = json::parse(large);
   document["expect"] = json::parse(expect);
+  if (script) document["script"] = json::parse(script);
   const Outcome outcome = run({"gate", folder.write("large.json", document.dump())});
   const std::vector<std::string> lines = lines_of(outcome.out);
   EXPECT_EQ(outcome.code, lines.size() > 3 ? 1 : 0) << outcome.out << outcome.err;
@@ -149,12 +150,18 @@ TEST(gate, holds_a_scenario_of_any_size_against_the_bytes_that_it_expects) {
     "memory": [{"phase": "boundary", "peak": 2147483648, "at_most_resident": 1073741824}, {"of": "accumulators", "space": "host", "peak": 0}]})"), "");
   EXPECT_EQ(unmet(R"({"accounting_only": true, "collectives": {"gradient": {"at_most_bytes_per_step": 1073741823}}})"),
             "rank 0 sends 1073741824 bytes in gradient collectives in step 0, expected at most 1073741823");
+  EXPECT_EQ(unmet(R"({"accounting_only": true, "collectives": {"gradient": {"bytes_per_step": 1073741823}}})"),
+            "rank 0 sends 1073741824 bytes in gradient collectives in step 0, expected 1073741823");
   EXPECT_EQ(unmet(R"({"accounting_only": true, "collectives": {"gradient": {"per_step": 2}}})"), "rank 0 issues 1 gradient collectives in step 0, expected 2");
   EXPECT_EQ(unmet(R"({"accounting_only": true, "memory": [{"phase": "boundary", "resident": 1}]})"),
             "rank 0 holds 1073741824 bytes of gradient memory on the device in step 0, phase boundary, expected 1");
   EXPECT_EQ(unmet(R"({"accounting_only": true, "memory": [{"rank": 1, "of": "weights", "at_most_peak": 1}]})"),
             "rank 1 holds at its peak 1073741824 bytes of weights on the device in step 0, expected at most 1");
   EXPECT_EQ(unmet(R"({"accounting_only": true, "memory": [{"phase": "between", "peak": 0, "space": "host"}]})"), "");
+  EXPECT_EQ(unmet(R"({"accounting_only": true, "memory": [{"phase": "accumulate", "peak": 0, "space": "host"}]})", R"([{"set_boundary": true}, {"backward": {}}, {"step": {}}])"),
+            "no closed window has the phase accumulate");
+  EXPECT_EQ(unmet(R"({"accounting_only": true, "collectives": {"gradient": {"bytes_per_step": 0}}})", R"([{"backward": {}}])"),
+            "no window is closed by a step, so there is nothing to count");
   EXPECT_EQ(unmet(R"({"accounting_only": true, "not_allocated": ["flattened_bucket"]})"), "flattened_bucket is allocated, expected it not to be");
 }
 

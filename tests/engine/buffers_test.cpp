@@ -33,7 +33,10 @@ std::vector<Scenario> configurations() {
               s.engine.config.gradient_accumulation_steps = 3;
               s.script = {repeat(2, managed(3)), repeat(2, {backward(), step()}), backward(), event(ScriptKind::engine_zero_grad), set_of("w0", 2)};
               if (stage == 3) s.script.push_back(set_of("w0", 2, true));
-              if (!admission_error(s)) out.push_back(std::move(s));
+              Scenario with_experts = s;
+              with_experts.parameters[2].expert = 0;
+              for (const Scenario& made : {s, with_experts})
+                if (!admission_error(made)) out.push_back(made);
             }
   return out;
 }

@@ -81,6 +81,10 @@ constexpr Entry entries[] = {
     {"live-21", "a gradient set as a whole keeps the norm that offload recorded", "", recorded, {"wrong-norm"}, ""},
     {"live-22", "BF16_Optimizer: a gradient that is set goes to param.grad, and the step uses the accumulator", "", recorded, {"wrong-scale"}, ""},
     {"live-23", "stage 3: a whole gradient cannot be set where the last partition is padded", "", recorded, {"engine-error", "deadlock"}, ""},
+    {"live-24", "fp32 at stage 0 clips by the mean of the norms of ranks that hold different experts", "#8475", read, {"wrong-norm"}, ""},
+    {"live-25", "FP16_UnfusedOptimizer leaves the experts out of the norm", "#8613", read, {"wrong-norm"}, ""},
+    {"live-26", "FP16_Optimizer puts the experts' master weights into the norm of the gradient", "", read, {"wrong-norm"}, ""},
+    {"live-27", "fp32 at stage 0 in a pipeline clips by the norm of the first stage", "", read, {"wrong-norm"}, ""},
 
     {"zoo-seed", "one set of reductions for several backwards", "#7992", recorded, {}, ""},
     {"zoo-1", "stage 2 with offload keeps the last of several backwards", "#7981", recorded, {"offload-loss"}, ""},

@@ -112,11 +112,7 @@ void Bf16Optimizer::emit_norm(ProgramWriter& w) {
   if (const ProcessGroup sharing = expert_parallel_group(scenario(), rank()); sharing.size() > 1)
     w.collective({.purpose = Purpose::norm, .group = sharing.id, .input = expert_norm_, .output = expert_norm_});
   w.square_root(expert_norm_);
-  w.fill(norm_squared_, 0.0);
-  w.squared_norm(norm_squared_, norm_);
-  w.squared_norm(norm_squared_, expert_norm_);
-  w.copy(norm_, norm_squared_);
-  w.square_root(norm_);
+  join_norms(w, norm_squared_, norm_, expert_norm_);
 }
 
 void Bf16Optimizer::emit_norm_of(ProgramWriter& w, bool experts, Slice squared) {

@@ -165,11 +165,7 @@ void DataParallel::emit_norm(ProgramWriter& w) {
     w.collective({.purpose = Purpose::norm, .group = sharing.id, .input = norm_share_, .output = norm_share_});
     w.square_root(norm_share_);
   }
-  w.fill(norm_squared_, 0.0);
-  w.squared_norm(norm_squared_, norm_);
-  w.squared_norm(norm_squared_, norm_share_);
-  w.copy(norm_, norm_squared_);
-  w.square_root(norm_);
+  join_norms(w, norm_squared_, norm_, norm_share_);
 }
 
 // In fp32, of squares added up in fp64.

@@ -294,6 +294,14 @@ void DeepSpeedEngine::buffered_all_reduce(ProgramWriter& w, const std::vector<Sl
   fallback_all_reduce(w, tensors_, config(), averages(), of_replicas ? replicas.size() : fallback_divisor(), wire, of_experts, replicas.id);
 }
 
+void DeepSpeedEngine::join_norms(ProgramWriter& w, Slice squared, Slice norm, Slice other) {
+  w.fill(squared, 0.0);
+  w.squared_norm(squared, norm);
+  w.squared_norm(squared, other);
+  w.copy(norm, squared);
+  w.square_root(norm);
+}
+
 void DeepSpeedEngine::sum_over_stages(ProgramWriter& w, Slice squared) {
   if (scenario().engine.pipeline_stages > 1)
     w.collective({.purpose = Purpose::norm, .group = model_parallel_group(scenario(), rank()).id, .input = squared, .output = squared});

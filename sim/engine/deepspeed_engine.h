@@ -95,6 +95,8 @@ class DeepSpeedEngine : public Engine {
   // buffered_allreduce_fallback of gradients that every rank has, and of experts among the ranks that have the same.
   void buffered_all_reduce(ProgramWriter& w, const std::vector<Slice>& shared, const std::vector<Slice>& of_experts);
 
+  // norm := the norm of both, in fp32, of squares added up in `squared`.
+  static void join_norms(ProgramWriter& w, Slice squared, Slice norm, Slice other);
   // The sum of squares of each stage becomes that of the whole pipeline.
   void sum_over_stages(ProgramWriter& w, Slice squared);
 

@@ -28,7 +28,7 @@ void ParameterJudge::observe(const Observation& o) {
 ParameterJudge::Owned& ParameterJudge::owned(std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::uint32_t numel) {
   for (Owned& o : ranks_[rank].owned)
     if (o.parameter == parameter && o.offset == offset && o.weight.size() == numel) return o;
-  Owned& o = ranks_[rank].owned.emplace_back(Owned{parameter, offset, {}, {}, {}});
+  Owned& o = ranks_[rank].owned.emplace_back(Owned{parameter, offset, scenario_.engine.optimizer_of(parameter), {}, {}, {}});
   std::vector<double> initial(numel);
   source_.initial_parameter(parameter, offset, initial);
   for (double x : initial) o.weight.push_back({x, 0.0});  // representable in the model dtype, so exact in fp32
@@ -56,17 +56,16 @@ void ParameterJudge::apply(const Observation& o) {
 // The textbook formulas; each operation rounds once to fp32. Implementations associate differently and fuse: the last rounding is taken
 // four times more, which covers every ordering of the factors in the final update.
 void ParameterJudge::update(Owned& owned, std::size_t i, Bounded g, std::uint32_t step) const {
-  const OptimizerConfig& config = scenario_.engine.optimizer;
-  const Bounded lr = hyperparameter(config.learning_rate_of(owned.parameter), fp32_);
-  const double weight_decay = config.weight_decay_of(owned.parameter);
-  const Bounded decay = hyperparameter(weight_decay, fp32_);
+  const OptimizerConfig& config = owned.optimizer;
+  const Bounded lr = hyperparameter(config.learning_rate, fp32_);
+  const Bounded decay = hyperparameter(config.weight_decay, fp32_);
   Bounded& weight = owned.weight[i];
   const auto minus = [](Bounded x) { return Bounded{-x.value, x.error}; };
   const auto reordered = [&](Bounded x) {
     for (int extra = 0; extra < 4; ++extra) x = rounded(x, fp32_);
     return x;
   };
-  if (config.type != OptimizerType::adamw && weight_decay != 0) g = add(g, mul(decay, weight, fp32_), fp32_);
+  if (config.type != OptimizerType::adamw && config.weight_decay != 0) g = add(g, mul(decay, weight, fp32_), fp32_);
   if (config.type == OptimizerType::sgd) {
     weight = add(weight, minus(mul(lr, g, fp32_)), fp32_);
     return;
@@ -81,7 +80,7 @@ void ParameterJudge::update(Owned& owned, std::size_t i, Bounded g, std::uint32_
   v = add(mul(beta2, v, fp32_), mul(mul(rest2, g, fp32_), g, fp32_), fp32_);
   const Bounded denominator = add(root(div(v, correction2, fp32_), fp32_), hyperparameter(config.epsilon, fp32_), fp32_);
   Bounded change = mul(lr, div(div(m, correction1, fp32_), denominator, fp32_), fp32_);
-  if (config.type == OptimizerType::adamw && weight_decay != 0)
+  if (config.type == OptimizerType::adamw && config.weight_decay != 0)
     change = add(change, mul(lr, mul(decay, weight, fp32_), fp32_), fp32_);
   weight = rounded(add(weight, minus(reordered(change)), fp32_), fp32_);
 }

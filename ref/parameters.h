@@ -23,6 +23,7 @@ class ParameterJudge final : public TraceSink {
   // The optimizer's view of the elements that one rank steps.
   struct Owned {
     std::uint32_t parameter, offset;
+    OptimizerConfig optimizer;  // of its group
     std::vector<Bounded> weight, first_moment, second_moment;
 
     bool holds(std::uint32_t p, std::uint32_t element) const { return p == parameter && element >= offset && element - offset < weight.size(); }

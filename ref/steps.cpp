@@ -176,7 +176,7 @@ void StepJudge::judge_finiteness(std::uint32_t event, const Step& step) {
 
 bool StepJudge::norms_are_combined() const {
   const auto of_expert = [](const Parameter& p) { return p.expert.has_value(); };
-  return scenario_.engine.optimizer.groups.size() > 1 || scenario_.engine.pipeline_stages > 1 || std::any_of(scenario_.parameters.begin(), scenario_.parameters.end(), of_expert);
+  return scenario_.engine.param_groups.size() > 1 || scenario_.engine.pipeline_stages > 1 || std::any_of(scenario_.parameters.begin(), scenario_.parameters.end(), of_expert);
 }
 
 void StepJudge::judge_norms(std::uint32_t event, const Step& step) {

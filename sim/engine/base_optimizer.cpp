@@ -52,26 +52,27 @@ void initialise_weights(ProgramWriter& w, Slice weights, std::uint32_t parameter
   if (weights.numel > 0) w.deposit(weights, no_index, parameter, parameter_offset, 1.0, false);
 }
 
-FlatWeights::FlatWeights(const Scenario& scenario, std::uint32_t rank, std::uint32_t number, const RankGroup& group, const std::string& master_name)
+FlatWeights::FlatWeights(const Scenario& scenario, std::uint32_t rank, std::uint32_t number, const RankGroup& group, const std::string& master_name,
+                         std::size_t first_part)
     : peers_(group.peers),
       rank_(peers_.index_of(rank)),
       number_(number),
       suffix_("[" + std::to_string(number) + "]"),
       of_experts_(group.of_experts),
-      model_dtype_(scenario.model_dtype),
-      parameters_(scenario.parameters),
+      scenario_(&scenario),
       layout_(scenario, group.parameters, peers_.size(), scenario.engine.config.zero.round_robin_gradients),
       parts_(layout_.parts(rank_)),
+      first_part_(first_part),
       master_name_(master_name + suffix_),
-      optimizer_(scenario.engine.optimizer, group, scenario.engine.config.offloads_optimizer()) {
+      optimizer_(group.optimizer, scenario.engine.config.offloads_optimizer()) {
   for (OwnedPart& part : parts_) part.group = number;
 }
 
 void FlatWeights::initialise(ProgramWriter& w) {
-  const BufferId flat = w.declare("bit16_groups_flat" + suffix_, model_dtype_, layout_.padded());
+  const BufferId flat = w.declare("bit16_groups_flat" + suffix_, scenario_->model_dtype, layout_.padded());
   w.allocate(flat);
   weights_ = w.whole(flat);
-  for (std::uint32_t p : layout_.order()) initialise_weights(w, weights_.part(layout_.offset(p), parameters_[p].numel), p, 0);
+  for (std::uint32_t p : layout_.order()) initialise_weights(w, weights_.part(layout_.offset(p), scenario_->parameters[p].numel), p, 0);
   w.fill(weights_.part(layout_.numel(), layout_.padded() - layout_.numel()), 0.0);
 
   const MemorySpace space = optimizer_.host() ? MemorySpace::host : MemorySpace::device;
@@ -102,10 +103,9 @@ void FlatWeights::all_gather(ProgramWriter& w) const {
 }
 
 void FlatWeights::observe(ProgramWriter& w) const {
-  for (std::uint32_t p = 0; p < parameters_.size(); ++p) {
-    if (!layout_.contains(p)) continue;
-    const Slice slice = weights_.part(layout_.offset(p), parameters_[p].numel);
-    w.observe(w.view(parameters_[p].name, {ViewPiece{slice, static_cast<std::int32_t>(p), 0}}), Role::parameter, 1.0, true);
+  for (std::uint32_t p : layout_.order()) {
+    const Slice slice = weights_.part(layout_.offset(p), scenario_->parameters[p].numel);
+    w.observe(w.view(scenario_->parameters[p].name, {ViewPiece{slice, static_cast<std::int32_t>(p), 0}}), Role::parameter, 1.0, true);
   }
   const std::vector<ViewPiece> pieces = partition_pieces(master_);
   w.observe(w.view(master_name_, pieces), Role::master_parameter, 1.0, true);
@@ -126,7 +126,7 @@ std::vector<ViewPiece> FlatWeights::partition_pieces(Slice slice) const {
 FlatGroups::FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::string& master_name) : group_of_(scenario.parameters.size()) {
   for (const RankGroup& group : optimizer_groups(scenario, rank)) {
     const auto number = static_cast<std::uint32_t>(groups_.size());
-    groups_.emplace_back(scenario, rank, number, group, master_name);
+    groups_.emplace_back(scenario, rank, number, group, master_name, parts_.size());
     for (std::uint32_t p : group.parameters) group_of_[p] = number;
     order_.insert(order_.end(), group.parameters.begin(), group.parameters.end());
     parts_.insert(parts_.end(), groups_.back().parts().begin(), groups_.back().parts().end());

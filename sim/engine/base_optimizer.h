@@ -16,10 +16,6 @@ class BaseOptimizer {
  public:
   // host: the CPU formula on the host stream, as optimizer offload selects it.
   BaseOptimizer(const OptimizerConfig& config, bool host) : config_(config), host_(host) {}
-  BaseOptimizer(OptimizerConfig config, const RankGroup& group, bool host) : config_(std::move(config)), host_(host) {
-    config_.learning_rate = group.learning_rate;
-    config_.weight_decay = group.weight_decay;
-  }
 
   void initialise(ProgramWriter& w, std::uint32_t numel, const std::string& suffix);
   void begin_step() { ++step_; }
@@ -43,13 +39,16 @@ class BaseOptimizer {
 // fp32 partition.
 class FlatWeights {
  public:
-  FlatWeights(const Scenario& scenario, std::uint32_t rank, std::uint32_t number, const RankGroup& group, const std::string& master_name);
+  FlatWeights(const Scenario& scenario, std::uint32_t rank, std::uint32_t number, const RankGroup& group, const std::string& master_name, std::size_t first_part);
 
   const FlatPartition& layout() const { return layout_; }
   const std::vector<OwnedPart>& parts() const { return parts_; }
   const ProcessGroup& peers() const { return peers_; }
   std::uint32_t index_in_peers() const { return rank_; }
   bool of_experts() const { return of_experts_; }
+  // Where its parts stand among the parts of all groups.
+  std::size_t first_part() const { return first_part_; }
+  std::size_t end_of_parts() const { return first_part_ + parts_.size(); }
   OwnedPart owned(std::uint32_t parameter) const {
     OwnedPart part = layout_.owned(rank_, parameter);
     part.group = number_;
@@ -72,10 +71,10 @@ class FlatWeights {
   std::uint32_t number_;
   std::string suffix_;  // "[number]"
   bool of_experts_;
-  Dtype model_dtype_;
-  std::vector<Parameter> parameters_;
+  const Scenario* scenario_;
   FlatPartition layout_;
   std::vector<OwnedPart> parts_;
+  std::size_t first_part_;
   std::string master_name_;
   BaseOptimizer optimizer_;
   Slice weights_, master_;

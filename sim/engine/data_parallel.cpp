@@ -26,7 +26,7 @@ DataParallel::DataParallel(const EngineContext& context)
       scaler_(scaler_for(scenario(), behaviour())),
       groups_(optimizer_groups(scenario(), rank())),
       group_of_(parameter_count()) {
-  for (const RankGroup& group : groups_) optimizers_.emplace_back(scenario().engine.optimizer, group, false);
+  for (const RankGroup& group : groups_) optimizers_.emplace_back(group.optimizer, false);
 }
 
 void DataParallel::initialise(ProgramWriter& w) {

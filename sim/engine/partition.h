@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/base/contract.h"
 #include "sim/scenario/layout.h"
 #include "sim/scenario/scenario.h"
 
@@ -30,32 +31,34 @@ class FlatPartition {
     } else {
       order_ = members;
     }
-    offset_.resize(scenario.parameters.size());
     for (std::uint32_t p : order_) {
-      offset_[p] = numel_;
+      places_.push_back({p, numel_, scenario.parameters[p].numel});
       numel_ += scenario.parameters[p].numel;
     }
+    std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) { return a.parameter < b.parameter; });
     const std::uint32_t grain = 2 * world_;
     partition_ = (numel_ + grain - 1) / grain * grain / world_;
-    sizes_.resize(scenario.parameters.size());
-    for (std::uint32_t p : order_) sizes_[p] = scenario.parameters[p].numel;
   }
 
   std::uint32_t numel() const { return numel_; }                   // without padding
   std::uint32_t padded() const { return partition_ * world_; }
   std::uint32_t partition() const { return partition_; }
-  std::uint32_t offset(std::uint32_t parameter) const { return offset_[parameter]; }
+  std::uint32_t offset(std::uint32_t parameter) const { return place(parameter).offset; }  // precondition: contains(parameter)
   const std::vector<std::uint32_t>& order() const { return order_; }
 
-  bool contains(std::uint32_t parameter) const { return std::find(order_.begin(), order_.end(), parameter) != order_.end(); }
+  bool contains(std::uint32_t parameter) const {
+    const auto at = lower_bound(parameter);
+    return at != places_.end() && at->parameter == parameter;
+  }
   bool owns(std::uint32_t rank, std::uint32_t parameter) const { return owned(rank, parameter).numel > 0; }
 
-  // numel is 0 where they do not meet.
+  // numel is 0 where they do not meet. Precondition: contains(parameter).
   OwnedPart owned(std::uint32_t rank, std::uint32_t parameter) const {
-    const std::uint64_t begin = std::max<std::uint64_t>(offset_[parameter], std::uint64_t{rank} * partition_);
-    const std::uint64_t end = std::min<std::uint64_t>(offset_[parameter] + std::uint64_t{sizes_[parameter]}, (std::uint64_t{rank} + 1) * partition_);
+    const Place& flat = place(parameter);
+    const std::uint64_t begin = std::max<std::uint64_t>(flat.offset, std::uint64_t{rank} * partition_);
+    const std::uint64_t end = std::min<std::uint64_t>(flat.offset + std::uint64_t{flat.numel}, (std::uint64_t{rank} + 1) * partition_);
     if (begin >= end) return {parameter, 0, 0, 0, 0};
-    return {parameter, static_cast<std::uint32_t>(begin - offset_[parameter]), static_cast<std::uint32_t>(begin - std::uint64_t{rank} * partition_),
+    return {parameter, static_cast<std::uint32_t>(begin - flat.offset), static_cast<std::uint32_t>(begin - std::uint64_t{rank} * partition_),
             static_cast<std::uint32_t>(end - begin), 0};
   }
 
@@ -68,10 +71,24 @@ class FlatPartition {
   }
 
  private:
+  struct Place {
+    std::uint32_t parameter, offset, numel;
+  };
+
+  std::vector<Place>::const_iterator lower_bound(std::uint32_t parameter) const {
+    return std::lower_bound(places_.begin(), places_.end(), parameter, [](const Place& place, std::uint32_t p) { return place.parameter < p; });
+  }
+  const Place& place(std::uint32_t parameter) const {
+    const auto at = lower_bound(parameter);
+    expects(at != places_.end() && at->parameter == parameter, "a parameter is looked up in a group that it is no member of");
+    return *at;
+  }
+
   std::uint32_t world_;
   std::uint32_t numel_ = 0;
   std::uint32_t partition_ = 0;
-  std::vector<std::uint32_t> order_, offset_, sizes_;
+  std::vector<std::uint32_t> order_;
+  std::vector<Place> places_;  // by parameter, of the members alone
 };
 
 // Stage 3: rank r holds elements [r x q, min((r+1) x q, numel)) of each parameter, q = ceil(numel / world).

@@ -22,7 +22,7 @@ ZeroStage3::ZeroStage3(const EngineContext& context)
       norm_recorded_(parameter_count()),
       set_by_user_(parameter_count()),
       stored_in_window_(parameter_count()) {
-  for (const RankGroup& group : optimizer_groups_) optimizers_.emplace_back(scenario().engine.optimizer, group, offload_);
+  for (const RankGroup& group : optimizer_groups_) optimizers_.emplace_back(group.optimizer, offload_);
 }
 
 void ZeroStage3::initialise(ProgramWriter& w) {

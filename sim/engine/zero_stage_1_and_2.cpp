@@ -295,8 +295,8 @@ void ZeroStage1And2::emit_group_norm(ProgramWriter& w, std::size_t group) {
       else if (behaviour().unused_norm == UnusedNorm::required) throw FrameworkError{"KeyError", std::to_string(part.parameter)};
     }
   } else {
-    for (std::size_t i = 0; i < averaged_.size(); ++i)
-      if (weights_.parts()[i].group == group && averaged_[i].defined()) w.squared_norm(norm_squared_, averaged_[i].slice);
+    for (std::size_t i = weights_[group].first_part(); i < weights_[group].end_of_parts(); ++i)
+      if (averaged_[i].defined()) w.squared_norm(norm_squared_, averaged_[i].slice);
   }
   w.copy(norm_, norm_squared_);
   w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_, .output = norm_});
@@ -346,8 +346,7 @@ void ZeroStage1And2::apply(ProgramWriter& w, FlatWeights& group, std::size_t num
 Tensor ZeroStage1And2::flat_gradient(ProgramWriter& w, const FlatWeights& group, std::size_t number) {
   Tensor flat = tensors_.allocate(w, group.master_name() + ".grad", Dtype::float32, group.layout().partition());
   std::uint32_t at = 0;
-  for (std::size_t i = 0; i < averaged_.size(); ++i) {
-    if (weights_.parts()[i].group != number) continue;
+  for (std::size_t i = group.first_part(); i < group.end_of_parts(); ++i) {
     if (all_grad_tensors_) tensors_.clear(w, (*all_grad_tensors_)[i]);
     if (!averaged_[i].defined()) continue;
     w.copy(flat.slice.part(at, averaged_[i].numel()), averaged_[i].slice);

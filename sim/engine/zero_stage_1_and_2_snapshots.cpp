@@ -46,9 +46,9 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
 
 void ZeroStage1And2::observe_averaged(ProgramWriter& w, std::size_t group) {
   std::vector<ViewPiece> pieces;
-  for (std::size_t i = 0; i < averaged_.size(); ++i) {
+  for (std::size_t i = weights_[group].first_part(); i < weights_[group].end_of_parts(); ++i) {
     const OwnedPart& part = weights_.parts()[i];
-    if (part.group == group && averaged_[i].defined()) pieces.push_back({averaged_[i].slice, static_cast<std::int32_t>(part.parameter), part.parameter_offset});
+    if (averaged_[i].defined()) pieces.push_back({averaged_[i].slice, static_cast<std::int32_t>(part.parameter), part.parameter_offset});
   }
   if (const Tensor& padding = averaged_padding_[group]; padding.defined()) pieces.push_back({padding.slice, -1, 0});
   w.observe(w.view("averaged_gradients[" + std::to_string(group) + "]", std::move(pieces)), averaged_current_ ? Role::reduced_accumulator : Role::scratch,

@@ -80,7 +80,7 @@ Result<EngineConfig> engine_from_json(const json& engine, std::uint32_t world_si
   if (engine.contains("param_groups")) {
     auto groups = param_groups_from_json(engine["param_groups"], parameters);
     if (!groups) return groups.error();
-    out.optimizer.groups = std::move(groups).value();
+    out.param_groups = std::move(groups).value();
   }
   out.expert_parallel_size = engine.value("expert_parallel_size", 1u);
   out.sequence_parallel_size = engine.value("sequence_parallel_size", 1u);
@@ -99,7 +99,7 @@ ordered_json engine_to_json(const EngineConfig& engine, const std::vector<Parame
   }
   out["config"] = config_to_json(engine.config);
   out["optimizer"] = optimizer_to_json(engine.optimizer);
-  if (!engine.optimizer.groups.empty()) out["param_groups"] = param_groups_to_json(engine.optimizer.groups, parameters);
+  if (!engine.param_groups.empty()) out["param_groups"] = param_groups_to_json(engine.param_groups, parameters);
   if (engine.expert_parallel_size != 1) out["expert_parallel_size"] = engine.expert_parallel_size;
   if (engine.sequence_parallel_size != 1) out["sequence_parallel_size"] = engine.sequence_parallel_size;
   if (engine.pipeline_stages != 1) out["pipeline_stages"] = engine.pipeline_stages;

@@ -10,6 +10,23 @@ namespace {
 
 std::uint32_t stage_size(const Scenario& scenario) { return scenario.world_size / scenario.engine.pipeline_stages; }
 
+// Ids count through the groups of a kind, and through the kinds in this order; 0 is the world.
+enum class Kind : std::uint8_t { data_parallel, expert_data_parallel, expert_parallel, model_parallel };
+
+std::uint32_t first_id(const Scenario& scenario, Kind kind) {
+  const std::uint32_t stages = scenario.engine.pipeline_stages, experts = scenario.engine.expert_parallel_size;
+  const std::uint32_t groups[] = {stages, stages * experts, scenario.world_size / experts, stage_size(scenario)};
+  std::uint32_t id = 1;
+  for (std::size_t earlier = 0; earlier < static_cast<std::size_t>(kind); ++earlier) id += groups[earlier];
+  return id;
+}
+
+ProcessGroup members(std::uint32_t id, std::uint32_t first, std::uint32_t stride, std::uint32_t count) {
+  ProcessGroup group{id, {}};
+  for (std::uint32_t i = 0; i < count; ++i) group.ranks.push_back(first + i * stride);
+  return group;
+}
+
 }  // namespace
 
 std::uint32_t ProcessGroup::index_of(std::uint32_t rank) const {
@@ -28,53 +45,38 @@ bool holds(const Scenario& scenario, std::uint32_t rank, std::uint32_t parameter
 
 ProcessGroup data_parallel_group(const Scenario& scenario, std::uint32_t rank) {
   const std::uint32_t stage = stage_of(scenario, rank), size = stage_size(scenario);
-  ProcessGroup group{scenario.engine.pipeline_stages == 1 ? 0 : 1 + stage, {}};
-  for (std::uint32_t r = stage * size; r < (stage + 1) * size; ++r) group.ranks.push_back(r);
-  return group;
+  return members(scenario.engine.pipeline_stages == 1 ? 0 : first_id(scenario, Kind::data_parallel) + stage, stage * size, 1, size);
 }
 
 ProcessGroup expert_data_parallel_group(const Scenario& scenario, std::uint32_t rank) {
-  const std::uint32_t experts = scenario.engine.expert_parallel_size;
-  const ProcessGroup whole = data_parallel_group(scenario, rank);
-  if (experts == 1) return whole;
-  const std::uint32_t which = whole.index_of(rank) % experts;
-  ProcessGroup group{1 + scenario.engine.pipeline_stages + stage_of(scenario, rank) * experts + which, {}};
-  for (std::uint32_t r : whole.ranks)
-    if (whole.index_of(r) % experts == which) group.ranks.push_back(r);
-  return group;
+  const std::uint32_t experts = scenario.engine.expert_parallel_size, stage = stage_of(scenario, rank), size = stage_size(scenario);
+  if (experts == 1) return data_parallel_group(scenario, rank);
+  const std::uint32_t which = rank % size % experts;
+  return members(first_id(scenario, Kind::expert_data_parallel) + stage * experts + which, stage * size + which, experts, size / experts);
 }
 
 ProcessGroup expert_parallel_group(const Scenario& scenario, std::uint32_t rank) {
-  const std::uint32_t experts = scenario.engine.expert_parallel_size, stages = scenario.engine.pipeline_stages;
-  const ProcessGroup whole = data_parallel_group(scenario, rank);
-  const std::uint32_t which = whole.index_of(rank) / experts, in_stage = whole.size() / experts;
-  ProcessGroup group{1 + stages + stages * experts + stage_of(scenario, rank) * in_stage + which, {}};
-  for (std::uint32_t r : whole.ranks)
-    if (whole.index_of(r) / experts == which) group.ranks.push_back(r);
-  return group;
+  const std::uint32_t experts = scenario.engine.expert_parallel_size, which = rank / experts;
+  return members(first_id(scenario, Kind::expert_parallel) + which, which * experts, 1, experts);
 }
 
 ProcessGroup model_parallel_group(const Scenario& scenario, std::uint32_t rank) {
-  const std::uint32_t stages = scenario.engine.pipeline_stages, size = stage_size(scenario), which = rank % size;
-  const std::uint32_t experts = scenario.engine.expert_parallel_size;
-  ProcessGroup group{1 + stages + stages * experts + stages * (size / experts) + which, {}};
-  for (std::uint32_t stage = 0; stage < stages; ++stage) group.ranks.push_back(stage * size + which);
-  return group;
+  const std::uint32_t size = stage_size(scenario), which = rank % size;
+  return members(first_id(scenario, Kind::model_parallel) + which, which, size, scenario.engine.pipeline_stages);
 }
 
 std::vector<RankGroup> optimizer_groups(const Scenario& scenario, std::uint32_t rank) {
-  const OptimizerConfig& optimizer = scenario.engine.optimizer;
-  std::vector<OptimizerGroup> given = optimizer.groups;
+  std::vector<OptimizerGroup> given = scenario.engine.param_groups;
   if (given.empty()) {
     given.resize(1);
     for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) given[0].parameters.push_back(p);
   }
   std::vector<RankGroup> out;
   for (const bool experts : {false, true}) {
-    for (const OptimizerGroup& group : given) {
-      RankGroup mine{{}, group.learning_rate.value_or(optimizer.learning_rate), group.weight_decay.value_or(optimizer.weight_decay), experts,
-                     experts ? expert_data_parallel_group(scenario, rank) : data_parallel_group(scenario, rank)};
-      for (std::uint32_t p : group.parameters)
+    const ProcessGroup peers = experts ? expert_data_parallel_group(scenario, rank) : data_parallel_group(scenario, rank);
+    for (std::uint32_t g = 0; g < given.size(); ++g) {
+      RankGroup mine{g, {}, scenario.engine.optimizer_of(given[g]), experts, peers};
+      for (std::uint32_t p : given[g].parameters)
         if (scenario.parameters[p].has_gradient() && scenario.parameters[p].expert.has_value() == experts && holds(scenario, rank, p)) mine.parameters.push_back(p);
       if (!mine.parameters.empty()) out.push_back(std::move(mine));
     }
@@ -102,6 +104,23 @@ double averaging_divisor(const Scenario& scenario) {
   return static_cast<double>(stage_size(scenario)) / scenario.engine.sequence_parallel_size;
 }
 
+// The optimizer's groups of a stage's ranks are numbered alike: DeepSpeed demands that the experts fill every share.
+std::optional<InputError> expert_problem(const Scenario& scenario) {
+  const auto numbers = [&](std::uint32_t rank) {
+    std::vector<std::uint32_t> of_experts;
+    for (const RankGroup& group : optimizer_groups(scenario, rank))
+      if (group.of_experts) of_experts.push_back(group.given);
+    return of_experts;
+  };
+  for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
+    const std::uint32_t first = stage_of(scenario, r) * stage_size(scenario);
+    if (numbers(r) != numbers(first))
+      return InputError{"/engine/expert_parallel_size", "is " + std::to_string(scenario.engine.expert_parallel_size) + ", which gives one of ranks " + std::to_string(first) + " and " +
+                                                            std::to_string(r) + " alone an expert to train of some parameter group; expected experts for all ranks of a stage"};
+  }
+  return std::nullopt;
+}
+
 // Every degree divides what it is a part of, and no rank is left without parameters.
 std::optional<InputError> layout_problem(const Scenario& scenario) {
   const EngineConfig& engine = scenario.engine;
@@ -122,7 +141,7 @@ std::optional<InputError> layout_problem(const Scenario& scenario) {
       if (scenario.parameters[p].has_gradient() && scenario.parameters[p].numel > 0 && holds(scenario, r, p)) learns[r] = true;
   }
   const auto idle = std::find(learns.begin(), learns.end(), false);
-  if (idle == learns.end()) return std::nullopt;
+  if (idle == learns.end()) return engine.expert_parallel_size > 1 ? expert_problem(scenario) : std::nullopt;
   return InputError{"/parameters", "leave rank " + std::to_string(idle - learns.begin()) + " without an element that is trainable; expected at least one on every rank"};
 }
 

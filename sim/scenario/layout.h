@@ -33,8 +33,9 @@ ProcessGroup model_parallel_group(const Scenario& scenario, std::uint32_t rank);
 
 // What one of the optimizer's groups holds on a rank. Experts stand in groups of their own behind all others, as MoE training splits them.
 struct RankGroup {
+  std::uint32_t given = 0;                // its number as the scenario gives them
   std::vector<std::uint32_t> parameters;  // that have a gradient, in the group's order
-  double learning_rate = 0, weight_decay = 0;
+  OptimizerConfig optimizer;              // with its own learning rate and decay
   bool of_experts = false;
   ProcessGroup peers;  // the ranks that hold the same, and divide it
 };

@@ -25,19 +25,18 @@ bool Gradients::operator==(const Gradients& other) const {
          same_values;
 }
 
-namespace {
-
-double in_group(const OptimizerConfig& config, std::uint32_t parameter, std::optional<double> OptimizerGroup::*field, double otherwise) {
-  for (const OptimizerGroup& group : config.groups)
-    if (std::find(group.parameters.begin(), group.parameters.end(), parameter) != group.parameters.end()) return (group.*field).value_or(otherwise);
-  return otherwise;
+OptimizerConfig EngineConfig::optimizer_of(const OptimizerGroup& group) const {
+  OptimizerConfig out = optimizer;
+  out.learning_rate = group.learning_rate.value_or(optimizer.learning_rate);
+  out.weight_decay = group.weight_decay.value_or(optimizer.weight_decay);
+  return out;
 }
 
-}  // namespace
-
-double OptimizerConfig::learning_rate_of(std::uint32_t parameter) const { return in_group(*this, parameter, &OptimizerGroup::learning_rate, learning_rate); }
-
-double OptimizerConfig::weight_decay_of(std::uint32_t parameter) const { return in_group(*this, parameter, &OptimizerGroup::weight_decay, weight_decay); }
+OptimizerConfig EngineConfig::optimizer_of(std::uint32_t parameter) const {
+  for (const OptimizerGroup& group : param_groups)
+    if (std::find(group.parameters.begin(), group.parameters.end(), parameter) != group.parameters.end()) return optimizer_of(group);
+  return optimizer;
+}
 
 std::uint64_t Scenario::numel() const {
   std::uint64_t sum = 0;

@@ -34,14 +34,6 @@ struct Parameter {
 
 enum class OptimizerType : std::uint8_t { sgd, adam, adamw };
 
-// Parameters that were given to the optimizer together, by index, in their order there.
-struct OptimizerGroup {
-  std::vector<std::uint32_t> parameters;
-  std::optional<double> learning_rate, weight_decay;  // absent: the optimizer's
-
-  bool operator==(const OptimizerGroup&) const = default;
-};
-
 struct OptimizerConfig {
   OptimizerType type = OptimizerType::sgd;
   double learning_rate = 1.0;
@@ -49,11 +41,16 @@ struct OptimizerConfig {
   double beta2 = 0.999;
   double epsilon = 1e-8;  // no tolerance: the default of Adam
   double weight_decay = 0.0;
-  std::vector<OptimizerGroup> groups;  // empty: one of all parameters
 
-  double learning_rate_of(std::uint32_t parameter) const;
-  double weight_decay_of(std::uint32_t parameter) const;
   bool operator==(const OptimizerConfig&) const = default;
+};
+
+// Parameters that were given to the optimizer together, by index, in their order there.
+struct OptimizerGroup {
+  std::vector<std::uint32_t> parameters;
+  std::optional<double> learning_rate, weight_decay;  // absent: the optimizer's
+
+  bool operator==(const OptimizerGroup&) const = default;
 };
 
 // The release or change, or switches by name on top of one. Resolved by sim/engine/behaviour.h.
@@ -69,10 +66,13 @@ struct EngineConfig {
   AsOf as_of;
   DeepSpeedConfig config;
   OptimizerConfig optimizer;
+  std::vector<OptimizerGroup> param_groups;  // empty: one of all parameters
   std::uint32_t expert_parallel_size = 1;
   std::uint32_t sequence_parallel_size = 1;
   std::uint32_t pipeline_stages = 1;
 
+  OptimizerConfig optimizer_of(const OptimizerGroup& group) const;
+  OptimizerConfig optimizer_of(std::uint32_t parameter) const;
   bool operator==(const EngineConfig&) const = default;
 };
 

@@ -54,7 +54,7 @@ TEST(optimizer_groups, split_experts_off_into_groups_of_their_own) {
   Scenario s = base_scenario(4, {8, 6, 6, 5, 3, 3}, Dtype::float32);
   s.engine.expert_parallel_size = 2;
   for (std::uint32_t p : {1u, 2u, 4u, 5u}) s.parameters[p].expert = p % 2;
-  s.engine.optimizer.groups = {{{0, 1, 2}, std::nullopt, 0.25}, {{4, 5, 3}, 0.5, std::nullopt}};
+  s.engine.param_groups = {{{0, 1, 2}, std::nullopt, 0.25}, {{4, 5, 3}, 0.5, std::nullopt}};
   for (std::uint32_t rank = 0; rank < 4; ++rank) {
     const std::vector<RankGroup> groups = optimizer_groups(s, rank);
     ASSERT_EQ(groups.size(), 4u);
@@ -65,9 +65,9 @@ TEST(optimizer_groups, split_experts_off_into_groups_of_their_own) {
     EXPECT_EQ(groups[3].parameters, (std::vector<std::uint32_t>{odd ? 5u : 4u}));
     EXPECT_EQ(groups[0].peers.size(), 4u);
     EXPECT_EQ(groups[2].peers.ranks, (std::vector<std::uint32_t>{rank % 2, rank % 2 + 2}));
-    EXPECT_EQ(groups[2].weight_decay, 0.25);
-    EXPECT_EQ(groups[3].learning_rate, 0.5);
-    EXPECT_EQ(groups[3].weight_decay, s.engine.optimizer.weight_decay);
+    EXPECT_EQ(groups[2].optimizer.weight_decay, 0.25);
+    EXPECT_EQ(groups[3].optimizer.learning_rate, 0.5);
+    EXPECT_EQ(groups[3].optimizer.weight_decay, s.engine.optimizer.weight_decay);
     EXPECT_EQ(expert_parallel_group(s, rank).ranks, (std::vector<std::uint32_t>{rank / 2 * 2, rank / 2 * 2 + 1}));
   }
 }
@@ -75,7 +75,7 @@ TEST(optimizer_groups, split_experts_off_into_groups_of_their_own) {
 TEST(optimizer_groups, that_hold_nothing_on_a_rank_are_left_out) {
   Scenario s = base_scenario(2, {8, 6}, Dtype::float32);
   s.parameters[1].trainable = false;
-  s.engine.optimizer.groups = {{{1}, {}, {}}, {{0}, {}, {}}};
+  s.engine.param_groups = {{{1}, {}, {}}, {{0}, {}, {}}};
   ASSERT_EQ(optimizer_groups(s, 0).size(), 1u);
   EXPECT_EQ(optimizer_groups(s, 0)[0].parameters, (std::vector<std::uint32_t>{0}));
 }

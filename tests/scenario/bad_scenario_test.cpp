@@ -100,6 +100,20 @@ TEST(bad_param_groups, that_miss_repeat_or_invent_a_parameter_are_refused) {
   expect_refused(rate, "/engine/param_groups/1/lr", "");
 }
 
+TEST(bad_layouts, that_give_some_ranks_alone_an_expert_to_train_are_refused) {
+  json one = small_document_with("/engine/expert_parallel_size", 2);
+  one["parameters"].push_back({{"name", "e"}, {"numel", 4}, {"expert", 0}});
+  expect_refused(one, "/engine/expert_parallel_size", "is 2, which gives one of ranks 0 and 1 alone an expert to train");
+  json two = one;
+  two["parameters"].push_back({{"name", "f"}, {"numel", 4}, {"expert", 3}});
+  EXPECT_TRUE(testing::read(two));
+  json apart = two;  // each rank has an expert, but in another group
+  apart["engine"]["param_groups"] = {{{"params", {"w", "e"}}}, {{"params", {"v", "f"}}}};
+  expect_refused(apart, "/engine/expert_parallel_size", "alone an expert to train of some parameter group");
+  two["parameters"][3]["trainable"] = false;
+  expect_refused(two, "/engine/expert_parallel_size", "alone an expert to train");
+}
+
 TEST(bad_order, of_no_rank_or_no_parameter_is_refused) {
   expect_refused(small_document_with("/script/0/backward/order", {{"2", {"w"}}}), "/script/0/backward/order", "has the key \"2\"; expected ranks from 0 to 1");
   expect_refused(small_document_with("/script/0/backward/order", {{"01", {"w"}}}), "/script/0/backward/order", "has the key \"01\"");

@@ -10,6 +10,7 @@
 
 #include "sim/base/hash.h"
 #include "sim/scenario/catalogue.h"
+#include "sim/scenario/layout.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/timeline.h"
 
@@ -36,6 +37,7 @@ class RandomScenario {
     }
     if (out_.world_size / out_.engine.pipeline_stages % 2 == 0) (coin() ? out_.engine.expert_parallel_size : out_.engine.sequence_parallel_size) = 1 + below(2);
     engine();
+    if (layout_problem(out_)) out_.engine.expert_parallel_size = 1;  // an expert for some ranks alone
     gradients();
     if (coin()) out_.contract.window = Window::every_step_call;
     out_.contract.average_over_world = coin();
@@ -110,12 +112,13 @@ class RandomScenario {
     if (coin()) o.epsilon = number();
     if (coin()) o.weight_decay = number();
     if (coin()) return;
-    o.groups.resize(1 + below(2));
+    std::vector<OptimizerGroup>& groups = out_.engine.param_groups;
+    groups.resize(1 + below(2));
     for (std::uint32_t p = 0; p < out_.parameters.size(); ++p)
-      if (out_.parameters[p].has_gradient()) o.groups[p % o.groups.size()].parameters.push_back(p);
-    std::erase_if(o.groups, [](const OptimizerGroup& group) { return group.parameters.empty(); });
-    if (coin()) o.groups[0].learning_rate = number();
-    if (coin()) o.groups.back().weight_decay = number();
+      if (out_.parameters[p].has_gradient()) groups[p % groups.size()].parameters.push_back(p);
+    std::erase_if(groups, [](const OptimizerGroup& group) { return group.parameters.empty(); });
+    if (coin()) groups[0].learning_rate = number();
+    if (coin()) groups.back().weight_decay = number();
   }
 
   void inert(DeepSpeedConfig& c) {

@@ -30,6 +30,9 @@ void flag_not_finite(cudaStream_t stream, Dtype dtype, const void* source, std::
 std::size_t squared_norm_workspace_bytes(std::size_t n);
 void squared_norm(cudaStream_t stream, Dtype dtype, const void* source, std::size_t n, double* result, void* workspace);
 
+// target[i] = the correctly rounded square root.
+void square_root(cudaStream_t stream, float* target, std::size_t n);
+
 void sgd(cudaStream_t stream, float* parameter, const float* gradient, float learning_rate, float weight_decay, std::size_t n);
 void adam_fused(cudaStream_t stream, float* parameter, const float* gradient, float* first, float* second, const numeric::AdamScalars& s, std::size_t n);
 void adam_cpu(cudaStream_t stream, float* parameter, const float* gradient, float* first, float* second, const numeric::AdamScalars& s, std::size_t n);

@@ -51,10 +51,12 @@ void reduce_stretch(ReduceOp op, Dtype dtype, std::uint32_t owner, std::uint32_t
     return;
   }
   if (dtype == Dtype::float64) {
+    // Totals: NCCL's chain as for any dtype; a CPU backend is taken to add them in rank order.
+    const std::uint32_t start = arithmetic == CollectiveArithmetic::nccl_ring ? (owner + 1) % world : 0;
     auto* total = reinterpret_cast<double*>(sum);
-    std::memcpy(total, input(0u), n * sizeof(double));
-    for (std::uint32_t r = 1; r < world; ++r)
-      for (std::size_t i = 0; i < n; ++i) total[i] += reinterpret_cast<const double*>(input(r))[i];
+    std::memcpy(total, input(start), n * sizeof(double));
+    for (std::uint32_t hop = 1; hop < world; ++hop)
+      for (std::size_t i = 0; i < n; ++i) total[i] += reinterpret_cast<const double*>(input((start + hop) % world))[i];
     return;
   }
   const auto scalar = static_cast<float>(1.0 / world);

@@ -16,7 +16,7 @@ namespace gradledger {
 class HostExecutor::Run {
  public:
   Run(HostExecutor& executor, const GradientSource& source, const RunOptions& options, TraceSink& sink, bool replays)
-      : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), operations_(source, sink, options.dry),
+      : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), devices_(options.dry ? nullptr : executor.devices_), operations_(source, sink, options.dry, devices_),
         rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_), policy_(options.schedule), replays_(replays), in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
 
   RunSummary go() {
@@ -128,9 +128,13 @@ class HostExecutor::Run {
     }
     rank.head[s] = op.next;
     switch (op.kind) {
-      case OpKind::record: rank.recorded[op.index] = 1; break;
+      case OpKind::record:
+        rank.recorded[op.index] = 1;
+        [[fallthrough]];
       case OpKind::wait:
-      case OpKind::synchronize: break;
+      case OpKind::synchronize:
+        if (devices_) devices_->enqueue(r, command_of(op, rank.program), {});
+        break;
       case OpKind::read:
         if (!replays_) resume(r, op);  // what follows from the value is in the program
         break;
@@ -139,7 +143,7 @@ class HostExecutor::Run {
         break;
       case OpKind::metric: {
         if (options_.dry) break;
-        const double value = op.source.buffer == no_index ? op.scalar : scalar(r, op.source, op.event, "a metric") * op.scalar;
+        const double value = op.source.buffer == no_index ? op.scalar : scalar(r, op, "a metric") * op.scalar;
         sink_.metric({r, op.event, rank.program.metrics[op.index], value});
         break;
       }
@@ -204,15 +208,23 @@ class HostExecutor::Run {
   }
 
   void resume(std::uint16_t r, const Op& op) {
-    const double value = options_.dry ? 0.0 : scalar(r, op.source, op.event, "a host decision");  // dry: no step is skipped
+    const double value = options_.dry ? 0.0 : scalar(r, op, "a host decision");  // dry: no step is skipped
     emit(r, op.event, [&](Engine& engine, ProgramWriter& writer) { engine.resume(value, writer); });
   }
 
-  double scalar(std::uint16_t r, Slice slice, std::uint32_t event, const char* reader) {
+  // The source of an operation, as its stream reads it.
+  double scalar(std::uint16_t r, const Op& op, const char* reader) {
     Rank& rank = ranks_[r];
-    operations_.require_written(rank, r, event, slice, reader);
-    const Dtype dtype = rank.program.buffers[slice.buffer].dtype;
-    const std::byte* data = rank.memory.at(slice, dtype);
+    operations_.require_written(rank, r, op.event, op.source, reader);
+    const Dtype dtype = rank.program.buffers[op.source.buffer].dtype;
+    const std::byte* data = nullptr;
+    if (devices_) {
+      const Operand operand{op.source.buffer, op.source.offset, 1, dtype};
+      devices_->fetch(r, op.stream, {&operand, 1}, fetched_);
+      data = fetched_.data();
+    } else {
+      data = rank.memory.at(op.source, dtype);
+    }
     if (dtype == Dtype::uint8) return static_cast<double>(std::to_integer<unsigned>(*data));
     if (dtype == Dtype::float64) return *reinterpret_cast<const double*>(data);
     double value = 0;
@@ -227,7 +239,7 @@ class HostExecutor::Run {
     std::optional<Meeting> complete = rendezvous_.arrive(r, stream, op);
     if (!complete) return;
     if (const char* what = rendezvous_.misfit(*complete)) return report_mismatch(*complete, what);
-    if (!options_.dry) rendezvous_.perform(*complete);
+    if (!options_.dry) rendezvous_.perform(*complete, devices_);
     for (std::uint32_t member : rendezvous_.members(*complete)) {
       const auto peer = static_cast<std::uint16_t>(member);
       const auto s = static_cast<std::size_t>(complete->rank[peer].stream);
@@ -269,13 +281,16 @@ class HostExecutor::Run {
   void observe(std::uint16_t r, const Op& op) {
     Rank& rank = ranks_[r];
     const View& view = rank.program.views[op.index];
+    if (devices_) fetch(r, op.stream, view);
+    std::size_t at = 0;
     pieces_.clear();
     TraceHash values;
     values.add((std::uint64_t{r} << 32) | op.event);
     for (const ViewPiece& piece : view.pieces) {
       if (piece.parameter >= 0 && op.role != Role::scratch) operations_.require_written(rank, r, op.event, piece.slice, "a snapshot");
       const Dtype dtype = rank.program.buffers[piece.slice.buffer].dtype;
-      const std::byte* data = rank.memory.at(piece.slice, dtype);
+      const std::byte* data = devices_ ? fetched_.data() + at : rank.memory.at(piece.slice, dtype);
+      if (devices_) at += fetched_bytes(operands_[pieces_.size()]);
       pieces_.push_back({piece.parameter, piece.parameter_offset, piece.slice.numel, dtype, data});
       if (piece.parameter >= 0) values.add_bytes({data, piece.slice.numel * std::size_t{size_of(dtype)}});
     }
@@ -284,10 +299,17 @@ class HostExecutor::Run {
     sink_.observe({r, op.event, op.flag != 0, view.name, op.role, op.scalar, pieces_});
   }
 
+  void fetch(std::uint16_t r, Stream stream, const View& view) {
+    operands_.clear();
+    for (const ViewPiece& piece : view.pieces) operands_.push_back({piece.slice.buffer, piece.slice.offset, piece.slice.numel, ranks_[r].program.buffers[piece.slice.buffer].dtype});
+    devices_->fetch(r, stream, operands_, fetched_);
+  }
+
   HostExecutor& executor_;
   std::vector<Rank>& ranks_;
   const RunOptions& options_;
   TraceSink& sink_;
+  Devices* const devices_;
   Operations operations_;
   Rendezvous rendezvous_;
   SchedulePolicy policy_;
@@ -295,6 +317,8 @@ class HostExecutor::Run {
   RunSummary summary_;
   std::vector<std::uint16_t> runnable_;  // sorted
   std::vector<ObservedPiece> pieces_;
+  std::vector<Operand> operands_;    // of a snapshot on a device
+  std::vector<std::byte> fetched_;   // its bytes
   std::uint64_t bytes_held_ = 0;     // by all ranks
   std::uint64_t program_bytes_ = 0;  // likewise, beyond what they had at the start
   bool mismatched_ = false;
@@ -326,7 +350,8 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
       rank.rewind();
     }
   }
-  for (Rank& rank : ranks_) rank.memory.count_only(options.dry);
+  for (Rank& rank : ranks_) rank.memory.count_only(options.dry || devices_);
+  if (devices_ && !options.dry) devices_->begin(scenario_.world_size);
   RunSummary summary = Run(*this, source, options, sink, replays).go();
   if (options.check_streams)
     for (std::uint32_t r = 0; r < ranks_.size(); ++r)

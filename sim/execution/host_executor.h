@@ -1,4 +1,5 @@
-// The host executor: virtual ranks with true storage, one rounded operation at a time, under a seeded schedule.
+// The host executor: virtual ranks under a seeded schedule, with true storage and one rounded operation at a time, or on devices that
+// it feeds.
 #pragma once
 
 #include <functional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "sim/execution/collectives.h"
+#include "sim/execution/devices.h"
 #include "sim/execution/rank.h"
 #include "sim/trace/producer.h"
 
@@ -40,6 +42,10 @@ class HostExecutor final : public Producer {
   // the engines write them: run() throws ProgramsTooLarge after the event that goes beyond.
   void limit_programs(std::uint64_t bytes) { program_bytes_max_ = bytes; }
 
+  // From now on the devices hold the memory and compute; they outlive the executor. Schedule, records and checks are the same, so a trace is
+  // equal to the host's, bit for bit, where the devices compute alike and the program is free of races. Dry runs do not touch them.
+  void run_on(Devices& devices) { devices_ = &devices; }
+
   // Linear runs make no decision on values, but for overflows where the script plants some: every source of them must hold what is planted.
   // So their programs are recorded once and run again for every further source.
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override;
@@ -52,6 +58,7 @@ class HostExecutor final : public Producer {
   CollectiveArithmetic arithmetic_;
   EngineFactory factory_;
   std::uint64_t program_bytes_max_ = std::numeric_limits<std::uint64_t>::max();
+  Devices* devices_ = nullptr;
   std::vector<Rank> ranks_;
   bool recorded_ = false;          // ranks_ hold complete programs of a linear run
   bool recorded_observes_ = false;

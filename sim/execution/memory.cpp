@@ -36,7 +36,7 @@ void RankMemory::allocate(const BufferDeclaration& declaration, BufferId buffer)
   bytes_held_ += bytes;
   s.held = bytes;
   s.live = true;
-  if (counts_only_) return;
+  if (counts_only_) return s.written.clear();
   if (s.bytes.size() != bytes) {
     s.bytes.resize(bytes);
     s.poisoned = false;

@@ -31,7 +31,7 @@ class RankMemory {
   }
   void reset();
 
-  // From the next allocation on: bytes are counted, and none are held. Precondition: nothing is live.
+  // From the next allocation on: bytes are counted and what is written is known, but none are held. Precondition: nothing is live.
   void count_only(bool counts_only) { counts_only_ = counts_only; }
 
   void allocate(const BufferDeclaration& declaration, BufferId buffer);

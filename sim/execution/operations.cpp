@@ -5,6 +5,7 @@
 
 #include "sim/base/hash.h"
 #include "sim/numeric/kernels.h"
+#include "sim/numeric/scalar.h"
 
 namespace gradledger {
 namespace {
@@ -16,21 +17,47 @@ Range range_of(Slice slice) { return {slice.offset, slice.offset + slice.numel};
 }  // namespace
 
 void Operations::execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number) {
-  if (dry_ && op.kind > OpKind::release) return;
+  if (op.kind <= OpKind::release) return change_storage(op, at, rank, rank_number);
+  if (dry_) return;
+  track_written(op, rank, rank_number);
+  if (!devices_) return compute(op, rank, rank_number);
+  values_.clear();
+  if (op.kind == OpKind::deposit) values_of_deposit(op, rank_number);
+  devices_->enqueue(rank_number, command_of(op, rank.program), values_);
+}
+
+void Operations::change_storage(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number) {
+  const BufferDeclaration& declaration = rank.program.buffers[op.target.buffer];
+  const bool allocates = op.kind == OpKind::allocate;
+  if (allocates) rank.memory.allocate(declaration, op.target.buffer);
+  else rank.memory.release(op.target.buffer);
+  if (devices_) devices_->enqueue(rank_number, command_of(op, rank.program), {});
+  sink_.memory({rank_number, op.event, allocates, declaration.name, declaration.space, declaration.declared_bytes, at < rank.operations_at_start, at});
+}
+
+// What is written after the operation; reports what it reads and nobody wrote.
+void Operations::track_written(const Op& op, Rank& rank, std::uint32_t rank_number) {
   switch (op.kind) {
-    case OpKind::allocate:
-    case OpKind::release: {
-      const BufferDeclaration& declaration = rank.program.buffers[op.target.buffer];
-      const bool allocates = op.kind == OpKind::allocate;
-      if (allocates) rank.memory.allocate(declaration, op.target.buffer);
-      else rank.memory.release(op.target.buffer);
-      return sink_.memory({rank_number, op.event, allocates, declaration.name, declaration.space, declaration.declared_bytes, at < rank.operations_at_start, at});
-    }
+    case OpKind::deposit:
+      if (op.flag != 0) return;
+      [[fallthrough]];
+    case OpKind::fill: return rank.memory.storage(op.target.buffer).written.add(range_of(op.target));
+    case OpKind::copy: return rank.memory.copy_written(op.target, op.source);
+    case OpKind::accumulate: return rank.memory.intersect_written(op.target, op.source);
+    case OpKind::squared_norm: require_written(rank, rank_number, op.event, op.source, "the gradient norm"); return;
+    case OpKind::check_finite: require_written(rank, rank_number, op.event, op.source, "the overflow check"); return;
+    case OpKind::sgd:
+    case OpKind::adam: require_written(rank, rank_number, op.event, rank.program.updates[op.index].gradient, "the optimizer"); return;
+    default: return;
+  }
+}
+
+void Operations::compute(const Op& op, Rank& rank, std::uint32_t rank_number) {
+  switch (op.kind) {
     case OpKind::deposit: return deposit(op, rank, rank_number);
     case OpKind::fill: {
       const Dtype dtype = dtype_of(rank, op.target);
-      numeric::fill(dtype, rank.memory.at(op.target, dtype), op.scalar, op.target.numel);
-      return rank.memory.storage(op.target.buffer).written.add(range_of(op.target));
+      return numeric::fill(dtype, rank.memory.at(op.target, dtype), op.scalar, op.target.numel);
     }
     case OpKind::copy:
     case OpKind::accumulate: return two_operands(op, rank);
@@ -45,30 +72,29 @@ void Operations::execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32
     }
     case OpKind::squared_norm:
     case OpKind::square_root:
-    case OpKind::check_finite: return reduce_to_scalar(op, rank, rank_number);
+    case OpKind::check_finite: return reduce_to_scalar(op, rank);
     case OpKind::sgd:
-    case OpKind::adam: return update(op, rank, rank_number);
+    case OpKind::adam: return update(op, rank);
     default: expects(false, "an operation reached the arithmetic that is not arithmetic");
   }
 }
 
 // The gradient is exact in the source and the factor an fp32 scalar, so their product is exact in a double: one rounding into the dtype.
+void Operations::values_of_deposit(const Op& op, std::uint32_t rank_number) {
+  values_.resize(op.target.numel);
+  if (op.index == no_index) source_.initial_parameter(op.source.buffer, op.source.offset, values_);
+  else source_.gradient(op.index, rank_number, op.source.buffer, op.source.offset, values_);
+  if (op.scalar == 1.0) return;
+  const auto factor = static_cast<double>(static_cast<float>(op.scalar));
+  for (double& value : values_) value *= factor;
+}
+
 void Operations::deposit(const Op& op, Rank& rank, std::uint32_t rank_number) {
   const Dtype dtype = dtype_of(rank, op.target);
   const std::size_t n = op.target.numel;
-  values_.resize(n);
-  if (op.index == no_index) source_.initial_parameter(op.source.buffer, op.source.offset, values_);
-  else source_.gradient(op.index, rank_number, op.source.buffer, op.source.offset, values_);
-  if (op.scalar != 1.0) {
-    const auto factor = static_cast<double>(static_cast<float>(op.scalar));
-    for (double& value : values_) value *= factor;
-  }
+  values_of_deposit(op, rank_number);
   std::byte* target = rank.memory.at(op.target, dtype);
-  if (op.flag == 0) {
-    numeric::convert(dtype, target, Dtype::float64, values_.data(), n);
-    rank.memory.storage(op.target.buffer).written.add(range_of(op.target));
-    return;
-  }
+  if (op.flag == 0) return numeric::convert(dtype, target, Dtype::float64, values_.data(), n);
   rounded_.resize(n * size_of(dtype));
   numeric::convert(dtype, rounded_.data(), Dtype::float64, values_.data(), n);
   numeric::accumulate(dtype, target, dtype, rounded_.data(), n);
@@ -79,34 +105,27 @@ void Operations::two_operands(const Op& op, Rank& rank) {
   const Dtype from = dtype_of(rank, op.source);
   const std::byte* source = rank.memory.at(op.source, from);
   std::byte* target = rank.memory.at(op.target, to);
-  if (op.kind == OpKind::copy) {
-    numeric::convert(to, target, from, source, op.target.numel);
-    rank.memory.copy_written(op.target, op.source);
-  } else {
-    numeric::accumulate(to, target, from, source, op.target.numel);
-    rank.memory.intersect_written(op.target, op.source);
-  }
+  if (op.kind == OpKind::copy) numeric::convert(to, target, from, source, op.target.numel);
+  else numeric::accumulate(to, target, from, source, op.target.numel);
 }
 
-void Operations::reduce_to_scalar(const Op& op, Rank& rank, std::uint32_t rank_number) {
+void Operations::reduce_to_scalar(const Op& op, Rank& rank) {
   const Dtype dtype = dtype_of(rank, op.target);
   std::byte* target = rank.memory.at(op.target, dtype);
   if (op.kind == OpKind::square_root) {
     expects(dtype == Dtype::float32, "norms end in fp32");
     auto* scalar = reinterpret_cast<float*>(target);
-    *scalar = std::sqrt(*scalar);
+    *scalar = numeric::canonical(std::sqrt(*scalar));
     return;
   }
   const Dtype from = dtype_of(rank, op.source);
-  require_written(rank, rank_number, op.event, op.source, op.kind == OpKind::check_finite ? "the overflow check" : "the gradient norm");
   const std::byte* source = rank.memory.at(op.source, from);
   if (op.kind == OpKind::squared_norm) *reinterpret_cast<double*>(target) += numeric::squared_norm(from, source, op.source.numel);
   else if (!numeric::all_finite(from, source, op.source.numel)) *target = std::byte{1};
 }
 
-void Operations::update(const Op& op, Rank& rank, std::uint32_t rank_number) {
+void Operations::update(const Op& op, Rank& rank) {
   const UpdateCall& call = rank.program.updates[op.index];
-  require_written(rank, rank_number, op.event, call.gradient, "the optimizer");
   const auto data = [&](Slice slice) { return reinterpret_cast<float*>(rank.memory.at(slice, Dtype::float32)); };
   const std::size_t n = call.parameter.numel;
   if (op.kind == OpKind::sgd)

@@ -1,9 +1,11 @@
-// Executes one operation of one rank on the host: storage, arithmetic, optimizer steps. Order and collectives are not its concern.
+// Executes one operation of one rank, on the host or on a device: storage, arithmetic, optimizer steps. Order and collectives are not
+// its concern.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "sim/execution/devices.h"
 #include "sim/execution/rank.h"
 #include "sim/trace/producer.h"
 
@@ -11,8 +13,8 @@ namespace gradledger {
 
 class Operations {
  public:
-  // dry: allocations and releases are counted and reported; the rest does nothing.
-  Operations(const GradientSource& source, TraceSink& sink, bool dry = false) : source_(source), sink_(sink), dry_(dry) {}
+  // dry: allocations and releases are counted and reported; the rest does nothing. devices: they compute, if any are given.
+  Operations(const GradientSource& source, TraceSink& sink, bool dry = false, Devices* devices = nullptr) : source_(source), sink_(sink), dry_(dry), devices_(devices) {}
 
   // `at`: the operation's place in the rank's program. Precondition: kind is one of storage, arithmetic or update.
   void execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number);
@@ -21,14 +23,19 @@ class Operations {
   bool require_written(Rank& rank, std::uint32_t rank_number, std::uint32_t event, Slice slice, const char* reader);
 
  private:
+  void change_storage(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number);
+  void track_written(const Op& op, Rank& rank, std::uint32_t rank_number);
+  void compute(const Op& op, Rank& rank, std::uint32_t rank_number);
+  void values_of_deposit(const Op& op, std::uint32_t rank_number);
   void deposit(const Op& op, Rank& rank, std::uint32_t rank_number);
   void two_operands(const Op& op, Rank& rank);
-  void reduce_to_scalar(const Op& op, Rank& rank, std::uint32_t rank_number);
-  void update(const Op& op, Rank& rank, std::uint32_t rank_number);
+  void reduce_to_scalar(const Op& op, Rank& rank);
+  void update(const Op& op, Rank& rank);
 
   const GradientSource& source_;
   TraceSink& sink_;
   const bool dry_;
+  Devices* const devices_;
   std::vector<double> values_;
   std::vector<std::byte> rounded_;
   std::vector<std::uint64_t> reported_;  // hashes of what was reported

@@ -60,22 +60,52 @@ const char* Rendezvous::misfit(const Meeting& meeting) const {
   return nullptr;
 }
 
-void Rendezvous::perform(const Meeting& meeting) {
+void Rendezvous::perform(const Meeting& meeting, Devices* devices) {
+  if (devices) run_on(*devices, meeting);
+  else run_on_host(meeting);
+  mark_results(meeting);
+}
+
+void Rendezvous::run_on_host(const Meeting& meeting) {
   const std::vector<std::uint32_t>& group = members(meeting);
   const auto one = static_cast<std::uint16_t>(group.front());
   const CollectiveCall& first = call_of(meeting, one);
   const Dtype dtype = dtype_of(one, first.input);
   buffers_.clear();
-  bool all_written = true;
+  for (std::uint32_t member : group) {
+    const CollectiveCall& call = call_of(meeting, static_cast<std::uint16_t>(member));
+    buffers_.push_back({ranks_[member].memory.at(call.input, dtype), ranks_[member].memory.at(call.output, dtype)});
+  }
+  run_collective(first.kind, first.op, dtype, first.input.numel, root_index(group, first.root), arithmetic_, buffers_);
+}
+
+void Rendezvous::run_on(Devices& devices, const Meeting& meeting) {
+  const std::vector<std::uint32_t>& group = members(meeting);
+  participants_.clear();
   for (std::uint32_t member : group) {
     const auto r = static_cast<std::uint16_t>(member);
     const CollectiveCall& call = call_of(meeting, r);
-    buffers_.push_back({ranks_[r].memory.at(call.input, dtype), ranks_[r].memory.at(call.output, dtype)});
-    all_written = all_written && ranks_[r].memory.storage(call.input.buffer).holds(call.input);
+    Command command;
+    command.kind = OpKind::collective;
+    command.stream = meeting.rank[r].stream;
+    command.collective = call.kind;
+    command.op = call.op;
+    command.root = root_index(group, call.root);
+    command.target = {call.output.buffer, call.output.offset, call.output.numel, dtype_of(r, call.output)};
+    command.source = {call.input.buffer, call.input.offset, call.input.numel, dtype_of(r, call.input)};
+    participants_.push_back({member, command});
   }
+  devices.collective(participants_);
+}
+
+void Rendezvous::mark_results(const Meeting& meeting) {
+  const std::vector<std::uint32_t>& group = members(meeting);
+  const bool all_written = std::all_of(group.begin(), group.end(), [&](std::uint32_t member) {
+    const Slice input = call_of(meeting, static_cast<std::uint16_t>(member)).input;
+    return ranks_[member].memory.storage(input.buffer).holds(input);
+  });
   RangeSet written;
-  if (!all_written) written = written_after(meeting, first);
-  run_collective(first.kind, first.op, dtype, first.input.numel, root_index(group, first.root), arithmetic_, buffers_);
+  if (!all_written) written = written_after(meeting, call_of(meeting, static_cast<std::uint16_t>(group.front())));
   for (std::uint32_t index = 0; index < group.size(); ++index) {
     const auto r = static_cast<std::uint16_t>(group[index]);
     const CollectiveCall& call = call_of(meeting, r);

@@ -8,6 +8,7 @@
 
 #include "sim/base/ranges.h"
 #include "sim/execution/collectives.h"
+#include "sim/execution/devices.h"
 #include "sim/execution/rank.h"
 #include "sim/trace/observation.h"
 
@@ -42,8 +43,8 @@ class Rendezvous {
   // What the ranks' calls differ in: "kind", "dtype", "size", "operator" or "root"; null if in nothing.
   const char* misfit(const Meeting& meeting) const;
 
-  // Precondition: no misfit. An element of a result is written where every element that goes into it is.
-  void perform(const Meeting& meeting);
+  // Precondition: no misfit. An element of a result is written where every element that goes into it is. devices: they compute.
+  void perform(const Meeting& meeting, Devices* devices = nullptr);
 
   // A meeting that is over: its memory is used again.
   void recycle(Meeting&& meeting) { spare_.push_back(std::move(meeting)); }
@@ -56,6 +57,9 @@ class Rendezvous {
  private:
   const CollectiveCall& call_of(const Meeting& meeting, std::uint16_t rank) const { return ranks_[rank].program.collectives[meeting.rank[rank].call]; }
   Dtype dtype_of(std::uint16_t rank, Slice slice) const { return ranks_[rank].program.buffers[slice.buffer].dtype; }
+  void mark_results(const Meeting& meeting);
+  void run_on_host(const Meeting& meeting);
+  void run_on(Devices& devices, const Meeting& meeting);
   RangeSet written_after(const Meeting& meeting, const CollectiveCall& first);
   void mark_written(std::uint16_t rank, std::uint32_t index, const CollectiveCall& call, const RangeSet& whole);
 
@@ -65,6 +69,7 @@ class Rendezvous {
   std::vector<Meeting> meetings_;  // in the order in which their first rank came
   std::vector<Meeting> spare_;
   std::vector<CollectiveBuffers> buffers_;
+  std::vector<Participant> participants_;
 };
 
 }  // namespace gradledger

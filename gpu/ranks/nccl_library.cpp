@@ -1,0 +1,171 @@
+#include "gpu/ranks/nccl_library.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "sim/base/contract.h"
+
+namespace gradledger::gpu {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Ring and Simple on one channel through sockets: docs/arithmetic.md says what each pin is for. NCCL_HOSTID is set for each rank.
+constexpr std::array<std::pair<const char*, const char*>, 20> pins{{{"NCCL_NET", "Socket"},
+                                                                    {"NCCL_NET_PLUGIN", "none"},
+                                                                    {"NCCL_IB_DISABLE", "1"},
+                                                                    {"NCCL_SOCKET_FAMILY", "AF_INET"},
+                                                                    {"NCCL_ALGO", "Ring"},
+                                                                    {"NCCL_PROTO", "Simple"},
+                                                                    {"NCCL_MIN_NCHANNELS", "1"},
+                                                                    {"NCCL_MAX_NCHANNELS", "1"},
+                                                                    {"NCCL_BUFFSIZE", "4194304"},
+                                                                    {"NCCL_TUNER_PLUGIN", "none"},
+                                                                    {"NCCL_NVLS_ENABLE", "0"},
+                                                                    {"NCCL_MNNVL_ENABLE", "0"},
+                                                                    {"NCCL_CUMEM_ENABLE", "0"},
+                                                                    {"NCCL_CUMEM_HOST_ENABLE", "0"},
+                                                                    {"NCCL_RAS_ENABLE", "0"},
+                                                                    {"NCCL_RUNTIME_CONNECT", "0"},
+                                                                    {"NCCL_CGA_CLUSTER_SIZE", "0"},
+                                                                    {"NCCL_IGNORE_CPU_AFFINITY", "1"},
+                                                                    {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},
+                                                                    {"CUDA_MODULE_LOADING", "EAGER"}}};
+
+// Folders in which Python packages lie.
+std::vector<fs::path> package_folders() {
+  std::vector<fs::path> folders;
+  for (const char* variable : {"PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX"})
+    if (const char* value = std::getenv(variable)) {
+      std::string_view rest = value;
+      while (!rest.empty()) {
+        const std::size_t colon = rest.find(':');
+        folders.emplace_back(rest.substr(0, colon));
+        rest = colon == rest.npos ? std::string_view{} : rest.substr(colon + 1);
+      }
+    }
+  std::vector<fs::path> prefixes = folders;
+  prefixes.insert(prefixes.end(), {"/usr/local", "/usr", "/opt/conda", "/opt/venv"});
+  if (const char* home = std::getenv("HOME")) prefixes.push_back(fs::path(home) / ".local");
+  for (const fs::path& prefix : prefixes) {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(prefix / "lib", error))
+      if (entry.path().filename().string().starts_with("python3"))
+        for (const char* packages : {"site-packages", "dist-packages"}) folders.push_back(entry.path() / packages);
+  }
+  return folders;
+}
+
+}  // namespace
+
+int nccl_type(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::uint8: return 1;
+    case Dtype::float16: return 6;
+    case Dtype::float32: return 7;
+    case Dtype::float64: return 8;
+    case Dtype::bfloat16: return 9;
+  }
+  return -1;
+}
+
+int nccl_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return 0;
+    case ReduceOp::max: return 2;
+    case ReduceOp::avg: return 4;
+  }
+  return -1;
+}
+
+std::vector<std::string> nccl_candidates() {
+  if (const char* given = std::getenv("GRADLEDGER_NCCL")) return {given};
+  std::vector<std::string> found;
+  for (const fs::path& folder : package_folders()) {
+    const fs::path library = folder / "nvidia" / "nccl" / "lib" / "libnccl.so.2";
+    std::error_code error;
+    if (fs::exists(library, error)) found.push_back(library.string());
+  }
+  found.emplace_back("libnccl.so.2");
+  return found;
+}
+
+std::optional<InputError> pin_nccl_environment() {
+  for (const auto& [name, value] : pins) {
+    if (const char* set = std::getenv(name); set && std::string_view(set) != value)
+      return InputError{name, std::string("is \"") + set + "\" in the environment, with which sums are not formed in the order that is modelled; expected \"" + value + "\", or nothing"};
+    setenv(name, value, 1);
+  }
+  return std::nullopt;
+}
+
+Result<NcclLibrary> NcclLibrary::load() {
+  std::string tried;
+  for (const std::string& candidate : nccl_candidates()) {
+    auto library = open(candidate);
+    if (library) return library;
+    tried += (tried.empty() ? "" : "; ") + library.error().message;
+  }
+  return InputError{"nccl", "no NCCL library can be loaded (" + tried + "); install the Python wheel nvidia-nccl-cu13, or name the file in GRADLEDGER_NCCL", true};
+}
+
+Result<NcclLibrary> NcclLibrary::load_copy(const fs::path& library) {
+  std::error_code error;
+  std::string name = (fs::temp_directory_path(error) / "gradledger-nccl-XXXXXX").string();
+  if (error) name = "/tmp/gradledger-nccl-XXXXXX";
+  const int file = mkstemp(name.data());
+  if (file < 0) return InputError{"nccl", "no temporary file can be made for a copy of " + library.string(), true};
+  close(file);
+  fs::copy_file(library, name, fs::copy_options::overwrite_existing, error);
+  auto copy = error ? Result<NcclLibrary>(InputError{"nccl", library.string() + " cannot be copied to " + name + ": " + error.message(), true}) : open(name);
+  unlink(name.c_str());  // what is loaded stays
+  return copy;
+}
+
+Result<NcclLibrary> NcclLibrary::open(const std::string& path) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) return InputError{"nccl", dlerror(), true};
+  NcclLibrary library;
+  std::string missing;
+  if (!library.resolve(handle, missing)) return InputError{"nccl", path + " has no " + missing, true};
+  Dl_info info{};
+  library.path_ = dladdr(reinterpret_cast<void*>(library.all_reduce), &info) != 0 && info.dli_fname ? info.dli_fname : path;
+  const auto get_version = reinterpret_cast<int (*)(int*)>(dlsym(handle, "ncclGetVersion"));
+  if (!get_version || get_version(&library.version_) != nccl_success) return InputError{"nccl", path + " does not tell its version", true};
+  return library;
+}
+
+bool NcclLibrary::resolve(void* handle, std::string& missing) {
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
+    if (!function && missing.empty()) missing = name;
+  };
+  find(get_unique_id, "ncclGetUniqueId");
+  find(comm_init_rank, "ncclCommInitRank");
+  find(comm_destroy, "ncclCommDestroy");
+  find(comm_abort, "ncclCommAbort");
+  find(comm_get_async_error, "ncclCommGetAsyncError");
+  find(get_error_string, "ncclGetErrorString");
+  find(get_last_error, "ncclGetLastError");
+  find(all_reduce, "ncclAllReduce");
+  find(reduce, "ncclReduce");
+  find(broadcast, "ncclBroadcast");
+  find(all_gather, "ncclAllGather");
+  find(reduce_scatter, "ncclReduceScatter");
+  return missing.empty();
+}
+
+void NcclLibrary::check(int code, const char* what, NcclComm comm) const {
+  if (code == nccl_success) return;
+  const char* detail = get_last_error(comm);
+  throw std::runtime_error(std::string(what) + " failed: " + get_error_string(code) + (detail && *detail ? std::string(" (") + detail + ")" : ""));
+}
+
+}  // namespace gradledger::gpu

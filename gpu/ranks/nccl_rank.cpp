@@ -1,0 +1,58 @@
+#include "gpu/ranks/nccl_rank.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <string>
+
+#include "sim/base/contract.h"
+
+namespace gradledger::gpu {
+
+NcclRank::~NcclRank() {
+  for (const auto& [group, comm] : comms_) library_.comm_destroy(comm);
+}
+
+NcclUniqueId NcclRank::make_id() const {
+  NcclUniqueId id;
+  library_.check(library_.get_unique_id(&id), "ncclGetUniqueId");
+  return id;
+}
+
+void NcclRank::join(const Group& group, const NcclUniqueId& id, std::uint32_t rank) {
+  const auto place = std::lower_bound(group.begin(), group.end(), rank);
+  expects(place != group.end() && *place == rank, "a rank joins a group that it is no member of");
+  NcclComm comm = nullptr;
+  library_.check(library_.comm_init_rank(&comm, static_cast<int>(group.size()), id, static_cast<int>(place - group.begin())), "ncclCommInitRank");
+  comms_[group] = comm;
+}
+
+void NcclRank::enqueue(const Group& group, const Command& c, const void* input, void* output, StreamHandle stream) {
+  const NcclComm comm = comms_.at(group);
+  const int type = nccl_type(c.source.dtype), op = nccl_op(c.op), root = static_cast<int>(c.root);
+  if (c.source.numel == 0) return;
+  const auto checked = [&](int code, const char* what) { library_.check(code, what, comm); };
+  switch (c.collective) {
+    case CollectiveKind::all_reduce: return checked(library_.all_reduce(input, output, c.source.numel, type, op, comm, stream), "ncclAllReduce");
+    case CollectiveKind::reduce: return checked(library_.reduce(input, output, c.source.numel, type, op, root, comm, stream), "ncclReduce");
+    case CollectiveKind::broadcast: return checked(library_.broadcast(input, output, c.source.numel, type, root, comm, stream), "ncclBroadcast");
+    case CollectiveKind::all_gather: return checked(library_.all_gather(input, output, c.source.numel, type, comm, stream), "ncclAllGather");
+    case CollectiveKind::reduce_scatter: return checked(library_.reduce_scatter(input, output, c.source.numel / group.size(), type, op, comm, stream), "ncclReduceScatter");
+  }
+}
+
+void NcclRank::abort() {
+  for (const auto& [group, comm] : comms_) library_.comm_abort(comm);
+  comms_.clear();
+}
+
+void freeze_host_name(const NcclLibrary& library, std::uint32_t rank) {
+  setenv("NCCL_HOSTID", ("vr" + std::to_string(rank)).c_str(), 1);
+  NcclUniqueId id;
+  library.check(library.get_unique_id(&id), "ncclGetUniqueId");
+  NcclComm comm = nullptr;
+  library.check(library.comm_init_rank(&comm, 1, id, 0), "ncclCommInitRank of one rank");
+  library.check(library.comm_destroy(comm), "ncclCommDestroy");
+}
+
+}  // namespace gradledger::gpu

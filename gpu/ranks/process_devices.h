@@ -1,0 +1,61 @@
+// Each rank in a process of its own: the robust way, and the one over several machines. This side is the control plane.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu/ranks/rank_process.h"
+#include "gpu/ranks/wire.h"
+
+namespace gradledger::gpu {
+
+// Who starts the processes.
+class RankLauncher {
+ public:
+  virtual ~RankLauncher() = default;
+  // Starts the process that will connect as `address` says; throws std::runtime_error where it cannot. Nothing where someone else starts it.
+  virtual void start(const RankAddress& address) = 0;
+  // Why the process of a rank is no longer there, if that is known: "ended with code 5", "was ended by signal 9".
+  virtual std::optional<std::string> ended(std::uint32_t rank) = 0;
+  // No process that was started here is left when this returns.
+  virtual void end_all() = 0;
+};
+
+// Starts `arguments` + {"--rank", N, "--port", P}; the token travels in the environment. The processes end with this one.
+std::unique_ptr<RankLauncher> spawning_launcher(std::vector<std::string> arguments);
+
+// The variable that holds the token.
+inline constexpr const char* token_variable = "GRADLEDGER_TOKEN";
+
+// Where ranks of other machines connect.
+struct Listening {
+  bool on_loopback = true;
+  std::uint16_t port = 0;  // 0: any that is free
+  std::string token;       // empty: one is made
+};
+
+class ProcessDevices final : public Devices {
+ public:
+  // deadline: of each answer that is waited for, the connection of a rank among them. Ranks start when they are first needed.
+  ProcessDevices(std::unique_ptr<RankLauncher> launcher, const Listening& listening, std::chrono::milliseconds deadline);
+  ~ProcessDevices() override;
+
+  void begin(std::uint32_t world) override;
+  void enqueue(std::uint32_t rank, const Command& command, std::span<const double> values) override;
+  void collective(std::span<const Participant> members) override;
+  void fetch(std::uint32_t rank, Stream stream, std::span<const Operand> operands, std::vector<std::byte>& out) override;
+
+  // What the ranks said of themselves, once they are there.
+  const std::vector<Hello>& ranks() const;
+  std::uint16_t port() const;
+
+ private:
+  class Control;
+  std::unique_ptr<Control> control_;
+};
+
+}  // namespace gradledger::gpu

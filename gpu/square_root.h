@@ -1,0 +1,22 @@
+// The root that ends a norm, element by element in place.
+#pragma once
+
+#include "gpu/optimizers.h"
+#include "gpu/pack.h"
+
+namespace gradledger::gpu {
+
+struct SquareRoot {
+  static constexpr std::size_t width = pack_width<float>;
+  float* target;
+
+  bool aligned_at(std::size_t i) const { return is_vector_aligned(target + i); }
+  template <std::size_t w>
+  GRADLEDGER_HD void apply(std::size_t i) const {
+    Pack<float, w> x = load<w>(static_cast<const float*>(target + i));
+    for (std::size_t k = 0; k < w; ++k) x[k] = numeric::canonical(root(x[k]));
+    store(target + i, x);
+  }
+};
+
+}  // namespace gradledger::gpu

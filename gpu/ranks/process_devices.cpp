@@ -117,6 +117,7 @@ class ProcessDevices::Control {
     wait_for([&] { return !from.inbox.empty(); }, [&] { return std::pair(rank, std::string("did not answer")); });
     Frame frame = std::move(from.inbox.front());
     from.inbox.pop_front();
+    if (frame.kind == FrameKind::failure) report_failure(frame);
     return frame;
   }
 
@@ -203,8 +204,22 @@ class ProcessDevices::Control {
     if (ranks_[rank] && !ranks_[rank]->inbox.empty() && ranks_[rank]->inbox.back().kind == FrameKind::failure) report_failure(ranks_[rank]->inbox.back());
     if (ranks_[rank] && !ranks_[rank]->lost) return;
     const std::optional<std::string> how = launcher_->ended(rank);
-    if (how) fail(rank, "its process " + *how);
+    if (how) {
+      hear_last_words();
+      fail(rank, "its process " + *how);
+    }
     if (ranks_[rank]) fail(rank, ranks_[rank]->reason.empty() ? "its connection is closed" : ranks_[rank]->reason);
+  }
+
+  // What a process said before it ended may still be on its way.
+  void hear_last_words() {
+    for (int tries = 0; tries < 10; ++tries) {
+      context_.restart();
+      context_.run_one_for(std::chrono::milliseconds(10));
+      for (const auto* connections : {&newcomers_, &ranks_})
+        for (const std::shared_ptr<Connection>& one : *connections)
+          if (one && !one->inbox.empty() && one->inbox.back().kind == FrameKind::failure) report_failure(one->inbox.back());
+    }
   }
 
   void flush(std::uint32_t rank) {

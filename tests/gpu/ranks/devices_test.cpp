@@ -1,0 +1,272 @@
+// Devices of ranks by threads and by processes: collectives of every kind between any members, failures that name the rank, deadlines.
+#include <dirent.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <cstring>
+
+#include "sim/execution/collectives.h"
+#include "tests/gpu/ranks/standin.h"
+#include "tests/numeric/operands.h"
+
+namespace gradledger::testing {
+namespace {
+
+struct Kind {
+  const char* name;
+  std::unique_ptr<Devices> (*make)();
+};
+
+class devices_of_ranks : public ::testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override { devices_ = GetParam().make(); }
+
+  static Command command(OpKind kind, BufferId buffer, std::uint32_t numel, Dtype dtype, Stream stream = Stream::compute) {
+    Command c;
+    c.kind = kind;
+    c.stream = stream;
+    c.target = {buffer, 0, numel, dtype};
+    return c;
+  }
+
+  void provide(std::uint32_t rank, BufferId buffer, std::uint32_t numel, Dtype dtype, MemorySpace space = MemorySpace::device) {
+    Command c = command(OpKind::allocate, buffer, numel, dtype);
+    c.space = space;
+    devices_->enqueue(rank, c, {});
+  }
+
+  std::vector<std::byte> fetch(std::uint32_t rank, BufferId buffer, std::uint32_t numel, Dtype dtype, Stream stream = Stream::compute) {
+    std::vector<std::byte> out;
+    const Operand operand{buffer, 0, numel, dtype};
+    devices_->fetch(rank, stream, {&operand, 1}, out);
+    out.resize(bytes_of(operand));
+    return out;
+  }
+
+  // One collective between `group`; every member's output must hold what the host computes.
+  void hold_to_host(CollectiveKind kind, ReduceOp op, Dtype dtype, std::uint32_t numel, std::uint32_t root, const std::vector<std::uint32_t>& group);
+
+  std::unique_ptr<Devices> devices_;
+};
+
+INSTANTIATE_TEST_SUITE_P(by, devices_of_ranks,
+                         ::testing::Values(Kind{"threads", [] { return thread_devices(); }},
+                                           Kind{"processes", []() -> std::unique_ptr<Devices> { return process_devices(); }}),
+                         [](const auto& info) { return info.param.name; });
+
+void devices_of_ranks::hold_to_host(CollectiveKind kind, ReduceOp op, Dtype dtype, std::uint32_t numel, std::uint32_t root, const std::vector<std::uint32_t>& group) {
+  const auto world = static_cast<std::uint32_t>(group.size());
+  const std::uint32_t input = kind == CollectiveKind::reduce_scatter ? numel * world : numel;
+  const std::uint32_t output = kind == CollectiveKind::all_gather ? numel * world : numel;
+  std::vector<std::vector<std::byte>> inputs(world), outputs(world);
+  std::vector<CollectiveBuffers> buffers;
+  std::vector<Participant> members;
+  devices_->begin(group.back() + 1);
+  Random random(numel + world);
+  for (std::uint32_t i = 0; i < world; ++i) {
+    const std::uint32_t rank = group[i];
+    std::vector<double> values(input);
+    for (double& value : values) value = dtype == Dtype::uint8 ? 0.0 : static_cast<float>(static_cast<double>(random.next() >> 40) / 4096 - 1000);
+    provide(rank, 0, input, dtype);
+    provide(rank, 1, output, dtype);
+    if (dtype == Dtype::uint8) {
+      Command fill = command(OpKind::fill, 0, input, dtype);
+      fill.scalar = rank;
+      devices_->enqueue(rank, fill, {});
+    } else {
+      devices_->enqueue(rank, command(OpKind::deposit, 0, input, dtype), values);
+    }
+    inputs[i] = fetch(rank, 0, input, dtype);
+    outputs[i].assign(std::size_t{output} * size_of(dtype), std::byte{0xFF});
+    buffers.push_back({inputs[i].data(), outputs[i].data()});
+    Command c = command(OpKind::collective, 1, output, dtype, rank % 2 == 0 ? Stream::communication : Stream::compute);
+    devices_->enqueue(rank, command(OpKind::synchronize, no_index, 0, dtype, Stream::host), {});
+    c.collective = kind;
+    c.op = op;
+    c.root = root;
+    c.source = {0, 0, input, dtype};
+    members.push_back({rank, c});
+  }
+  devices_->collective(members);
+  run_collective(kind, op, dtype, input, root, CollectiveArithmetic::nccl_ring, buffers);
+  for (std::uint32_t i = 0; i < world; ++i)
+    EXPECT_EQ(fetch(group[i], 1, output, dtype, members[i].command.stream), outputs[i]) << name_of(kind) << " of " << numel << " " << name_of(dtype) << " between " << world << ", member " << i;
+}
+
+TEST_P(devices_of_ranks, run_every_collective_as_the_host_does) {
+  for (const std::vector<std::uint32_t>& group : {std::vector<std::uint32_t>{0, 1}, {0, 1, 2}, {1, 3}, {0, 1, 2, 3}})
+    for (Dtype dtype : {Dtype::float32, Dtype::bfloat16, Dtype::float16})
+      for (std::uint32_t numel : {1u, 7u, 1001u})
+        for (ReduceOp op : {ReduceOp::sum, ReduceOp::avg})
+          for (CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather, CollectiveKind::broadcast}) {
+            const auto last = static_cast<std::uint32_t>(group.size() - 1);
+            ASSERT_NO_FATAL_FAILURE(hold_to_host(kind, op, dtype, numel, kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast ? last : 0, group));
+          }
+}
+
+TEST_P(devices_of_ranks, sum_totals_of_fp64_around_the_ring_and_take_the_larger_flag) {
+  for (const std::vector<std::uint32_t>& group : {std::vector<std::uint32_t>{0, 1, 2}, {0, 1, 2, 3, 4}}) {
+    hold_to_host(CollectiveKind::all_reduce, ReduceOp::sum, Dtype::float64, 1, 0, group);
+    hold_to_host(CollectiveKind::all_reduce, ReduceOp::max, Dtype::uint8, 1, 0, group);
+  }
+}
+
+TEST_P(devices_of_ranks, poison_memory_that_is_allocated_released_or_left_by_a_run) {
+  const std::vector<std::byte> poisoned(40, std::byte{0xFF});
+  for (MemorySpace space : {MemorySpace::device, MemorySpace::host}) {
+    devices_->begin(2);
+    provide(1, 3, 10, Dtype::float32, space);
+    EXPECT_EQ(fetch(1, 3, 10, Dtype::float32), poisoned);
+    Command fill = command(OpKind::fill, 3, 10, Dtype::float32);
+    fill.scalar = 1;
+    devices_->enqueue(1, fill, {});
+    EXPECT_NE(fetch(1, 3, 10, Dtype::float32), poisoned);
+    devices_->enqueue(1, command(OpKind::release, 3, 10, Dtype::float32), {});
+    EXPECT_EQ(fetch(1, 3, 10, Dtype::float32), poisoned);
+    devices_->enqueue(1, fill, {});
+    devices_->begin(2);
+    EXPECT_EQ(fetch(1, 3, 10, Dtype::float32), poisoned);
+    EXPECT_EQ(fetch(1, 9, 10, Dtype::float32), poisoned) << "never allocated";
+  }
+}
+
+TEST_P(devices_of_ranks, let_the_host_compute_on_its_own_memory_after_it_waited) {
+  devices_->begin(1);
+  provide(0, 0, 1000, Dtype::float32);
+  provide(0, 1, 1000, Dtype::float32, MemorySpace::host);
+  Command fill = command(OpKind::fill, 0, 1000, Dtype::float32, Stream::compute);
+  fill.scalar = 3;
+  devices_->enqueue(0, fill, {});
+  Command copy = command(OpKind::copy, 1, 1000, Dtype::float32, Stream::compute);
+  copy.source = {0, 0, 1000, Dtype::float32};
+  devices_->enqueue(0, copy, {});
+  Command mark = command(OpKind::record, no_index, 0, Dtype::float32, Stream::compute);
+  mark.index = 0;
+  devices_->enqueue(0, mark, {});
+  mark.kind = OpKind::wait;
+  mark.stream = Stream::host;
+  devices_->enqueue(0, mark, {});
+  Command twice = command(OpKind::multiply, 1, 1000, Dtype::float32, Stream::host);
+  twice.scalar = 2;
+  devices_->enqueue(0, twice, {});
+  const std::vector<std::byte> bytes = fetch(0, 1, 1000, Dtype::float32, Stream::host);
+  for (std::size_t i = 0; i < 1000; ++i) {
+    float value;
+    std::memcpy(&value, bytes.data() + 4 * i, 4);
+    ASSERT_EQ(value, 6.0f) << i;
+  }
+}
+
+// ---- what goes wrong ----------------------------------------------------------------------------------------------------------------------
+
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+bool has(const std::string& text, const char* part) { return text.find(part) != text.npos; }
+
+// What a run of two ranks that meet in one collective says when it breaks off.
+std::string failure_of(Devices& devices) {
+  try {
+    devices.begin(2);
+    std::vector<Participant> members;
+    for (std::uint32_t r : {0u, 1u}) {
+      Command c;
+      c.kind = OpKind::allocate;
+      c.stream = Stream::compute;
+      c.target = {0, 0, 8, Dtype::float32};
+      devices.enqueue(r, c, {});
+      c.kind = OpKind::collective;
+      c.source = c.target;
+      members.push_back({r, c});
+    }
+    devices.collective(members);
+    std::vector<std::byte> out;
+    devices.fetch(0, Stream::compute, {&members[0].command.target, 1}, out);
+  } catch (const DeviceFailure& failure) {
+    return failure.what();
+  }
+  return "";
+}
+
+bool has_children() { return waitpid(-1, nullptr, WNOHANG) != -1; }
+
+TEST(rank_processes, that_end_at_once_are_named_with_their_code) {
+  const Variable fault("STANDIN_RANK_FAULT", "absent-1");
+  const auto devices = process_devices();
+  EXPECT_EQ(failure_of(*devices), "rank 1: its process ended with code 7");
+  EXPECT_FALSE(has_children());
+}
+
+TEST(rank_processes, say_why_their_device_fails) {
+  const Variable fault("STANDIN_RANK_FAULT", "device-0");
+  const auto devices = process_devices();
+  EXPECT_EQ(failure_of(*devices), "rank 0: this device has fallen off the bus");
+  EXPECT_FALSE(has_children());
+}
+
+TEST(rank_processes, say_why_nccl_fails) {
+  const Variable fault("NCCL_STANDIN_FAULT", "collective");
+  const auto devices = process_devices();
+  const std::string text = failure_of(*devices);
+  EXPECT_TRUE(has(text, "ncclAllReduce failed: unhandled system error (the stand-in was told to fail)")) << text;
+  EXPECT_FALSE(has_children());
+}
+
+TEST(rank_processes, that_are_killed_in_the_middle_end_the_run_within_the_deadline_of_an_answer) {
+  const auto devices = process_devices();
+  ASSERT_EQ(failure_of(*devices), "");
+  kill(static_cast<pid_t>(devices->ranks()[1].process), SIGKILL);
+  const std::string text = failure_of(*devices);
+  EXPECT_TRUE(text == "rank 1: its process was ended by signal 9" || text == "rank 1: its connection is closed") << text;
+  EXPECT_FALSE(has_children());
+}
+
+TEST(rank_processes, that_hang_in_a_collective_are_ended_at_the_deadline) {
+  const Variable fault("NCCL_STANDIN_FAULT", "hang");
+  const auto devices = process_devices(std::chrono::milliseconds(1500));
+  const std::string text = failure_of(*devices);
+  EXPECT_TRUE(has(text, "did not answer within 1500 ms")) << text;
+  EXPECT_FALSE(has_children());
+}
+
+TEST(rank_processes, that_cannot_be_started_are_an_error) {
+  setenv("GRADLEDGER_NCCL", STANDIN_NCCL, 1);
+  gpu::ProcessDevices devices(gpu::spawning_launcher({"/nowhere/gradledger"}), {}, std::chrono::seconds(5));
+  EXPECT_TRUE(has(failure_of(devices), "/nowhere/gradledger cannot be started: No such file or directory"));
+}
+
+TEST(rank_processes, describe_themselves) {
+  const auto devices = process_devices();
+  ASSERT_EQ(failure_of(*devices), "");
+  ASSERT_EQ(devices->ranks().size(), 2u);
+  EXPECT_NE(devices->ranks()[0].process, devices->ranks()[1].process);
+  for (const gpu::Hello& hello : devices->ranks()) {
+    EXPECT_EQ(hello.device, "a stand-in for tests");
+    EXPECT_EQ(hello.nccl_version, gpu::nccl_version_modelled);
+  }
+}
+
+TEST(ranks_by_threads, say_why_nccl_fails) {
+  const auto devices = thread_devices();
+  ASSERT_EQ(failure_of(*devices), "");
+  const Variable fault("NCCL_STANDIN_FAULT", "collective");
+  EXPECT_EQ(failure_of(*devices), "rank 0: ncclAllReduce failed: unhandled system error (the stand-in was told to fail)");
+}
+
+TEST(ranks_by_threads, are_limited_to_what_runs_at_once) {
+  try {
+    thread_devices()->begin(gpu::thread_ranks_max + 1);
+    FAIL() << "not refused";
+  } catch (const DeviceFailure& failure) {
+    EXPECT_TRUE(has(failure.what(), "17 ranks do not fit one process")) << failure.what();
+  }
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -1,5 +1,6 @@
 #include "gpu/ranks/process_devices.h"
 
+#include <algorithm>
 #include <deque>
 #include <random>
 #include <set>
@@ -64,7 +65,7 @@ class ProcessDevices::Control {
  public:
   Control(std::unique_ptr<RankLauncher> launcher, const Listening& listening, std::chrono::milliseconds deadline)
       : launcher_(std::move(launcher)), acceptor_(context_, tcp::endpoint(listening.on_loopback ? asio::ip::address(asio::ip::address_v4::loopback()) : asio::ip::address(asio::ip::address_v4::any()), listening.port)),
-        token_(listening.token.empty() ? fresh_token() : listening.token), deadline_(deadline) {
+        token_(listening.token.empty() ? fresh_token() : listening.token), deadline_(deadline), ranks_expected_(listening.ranks) {
     accept();
   }
 
@@ -85,6 +86,7 @@ class ProcessDevices::Control {
 
   void provide(std::uint32_t world) {
     const auto first = static_cast<std::uint32_t>(ranks_.size());
+    world = std::max(world, ranks_expected_);
     if (world <= first) return;
     try {
       for (std::uint32_t r = first; r < world; ++r) launcher_->start({"127.0.0.1", port(), r, token_});
@@ -158,21 +160,27 @@ class ProcessDevices::Control {
         continue;
       }
       newcomers_.erase(newcomers_.begin() + static_cast<std::ptrdiff_t>(i));
-      if (!one->inbox.empty()) greet(one);
+      if (!one->inbox.empty() && !greet(one)) {
+        boost::system::error_code ignored;
+        one->socket.close(ignored);
+      }
     }
     return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank != nullptr; });
   }
 
-  void greet(const std::shared_ptr<Connection>& one) {
+  // Whether it is a rank of this run.
+  bool greet(const std::shared_ptr<Connection>& one) {
     const Frame frame = std::move(one->inbox.front());
     one->inbox.pop_front();
     try {
       if (frame.kind == FrameKind::failure) report_failure(frame);
-      if (frame.kind != FrameKind::hello) return;
+      if (frame.kind != FrameKind::hello) return false;
       Hello hello = Hello::unpacked(frame.body);
-      if (hello.token != token_ || hello.rank >= ranks_.size() || ranks_[hello.rank]) return;
+      if (hello.token != token_ || hello.rank >= ranks_.size() || ranks_[hello.rank]) return false;
       ranks_[hello.rank] = one;
-      hellos_[hello.rank] = std::move(hello);
+      const std::uint32_t rank = hello.rank;
+      hellos_[rank] = std::move(hello);
+      return true;
     } catch (const WireError& error) {
       fail(std::nullopt, error.what());
     }
@@ -251,6 +259,7 @@ class ProcessDevices::Control {
   tcp::acceptor acceptor_;
   std::string token_;
   std::chrono::milliseconds deadline_;
+  std::uint32_t ranks_expected_;
   std::vector<std::shared_ptr<Connection>> newcomers_, ranks_;
   std::vector<Hello> hellos_;
   std::set<Group> known_;

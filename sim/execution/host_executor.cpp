@@ -330,6 +330,7 @@ HostExecutor::HostExecutor(const Scenario& scenario, const Timeline& timeline, C
     : scenario_(scenario), timeline_(timeline), arithmetic_(arithmetic), factory_(std::move(factory)) {}
 
 HostExecutor::~HostExecutor() = default;
+HostExecutor::HostExecutor(HostExecutor&&) = default;
 
 RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& options, TraceSink& sink) {
   expects(options.linear || !options.dry, "a dry run has no values to decide on");

@@ -35,8 +35,9 @@ class HostExecutor final : public Producer {
   HostExecutor(const Scenario& scenario, const Timeline& timeline, CollectiveArithmetic arithmetic = CollectiveArithmetic::nccl_ring,
                EngineFactory factory = make_engine);
   ~HostExecutor() override;
+  HostExecutor(HostExecutor&&);
 
-  std::string_view name() const override { return "host"; }
+  std::string_view name() const override { return devices_ ? "gpu" : "host"; }
 
   // Bytes that the operations of all ranks may take: about 5 to 20 of 48 bytes for each rank, event and parameter. They are known only as
   // the engines write them: run() throws ProgramsTooLarge after the event that goes beyond.

@@ -16,10 +16,4 @@ void say(const std::string& text) {
 
 void complain(const InputError& error) { say(error.text()); }
 
-std::optional<int> unavailable_producer(const Options& options) {
-  if (options.producer == "host") return std::nullopt;
-  complain({"--producer", "\"" + options.producer + "\" is not available in this build; expected host"});
-  return unavailable;
-}
-
 }  // namespace gradledger::tool

@@ -50,7 +50,6 @@ void print_rows(const std::vector<EntryCoverage>& rows, const Options& options) 
 }  // namespace
 
 int coverage(const std::string& folder, const Options& options) {
-  if (const auto code = unavailable_producer(options)) return *code;
   auto found = covering_scenarios(folder, options);
   if (!found) return complain_of(found.error());
   std::vector<CoveringScenario> scenarios = std::move(found).value();

@@ -6,19 +6,20 @@
 
 namespace gradledger::tool {
 
-enum ExitCode : int { clean = 0, findings = 1, bad_input = 2, internal_error = 3, unavailable = 4 };
+enum ExitCode : int { clean = 0, findings = 1, bad_input = 2, internal_error = 3, unavailable = 4, broken_run = 5 };
 
 struct ExitCodeInfo {
   ExitCode code;
   std::string_view meaning;
 };
 
-inline constexpr std::array<ExitCodeInfo, 5> exit_codes{{
+inline constexpr std::array<ExitCodeInfo, 6> exit_codes{{
     {clean, "clean: no findings; gate: every scenario as expected"},
     {findings, "findings; gate: a scenario is not as expected; coverage: an entry is open, or the page is out of date"},
     {bad_input, "bad input: an option, a file or a scenario is not right"},
     {internal_error, "internal error: a bug in gradledger"},
     {unavailable, "not available: needs a GPU, or more memory than the machine or --memory-limit has"},
+    {broken_run, "broken run: a rank's process, its GPU or NCCL failed, or did not answer within --deadline"},
 }};
 
 }  // namespace gradledger::tool

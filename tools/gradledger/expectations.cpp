@@ -213,8 +213,7 @@ std::vector<AppliedValues::Step> applied_by(const Loaded& loaded, const Options&
   const GradientKind kind = loaded.scenario.gradients.kind == GradientKind::probe ? GradientKind::normal : loaded.scenario.gradients.kind;
   const auto source = ref::value_source(loaded.scenario, loaded.timeline, kind, hash_keys({options.seed, loaded.scenario.gradients.seed}));
   AppliedValues sink(loaded, *source);
-  HostExecutor producer(loaded.scenario, loaded.timeline);
-  producer.limit_programs(program_bytes_max(loaded, options));
+  HostExecutor producer = make_producer(loaded, options);
   RunOptions run;
   run.schedule.seed = options.seed;
   run.linear = true;  // clipping would hide a difference of scale

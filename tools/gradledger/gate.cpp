@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/gradledger/compare.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/expectations.h"
 #include "tools/gradledger/report.h"
@@ -19,7 +20,8 @@ struct Outcome {
   std::string name;
   std::string expected, reported;
   std::vector<std::string> unmet;
-  bool input_error = false, unavailable = false;
+  bool compared = false;
+  bool input_error = false, unavailable = false, broken = false;
 };
 
 std::string classes_of(const std::set<std::string>& names) { return names.empty() ? "clean" : fmt::format("{}", fmt::join(names, ", ")); }
@@ -55,6 +57,19 @@ void fail(Outcome& outcome, const InputError& error) {
   (error.unavailable ? outcome.unavailable : outcome.input_error) = true;
 }
 
+// --compare: the other producer is what is expected.
+void hold_to_each_other(const Loaded& loaded, const Options& options, Outcome& outcome) {
+  outcome.expected = "equal";
+  if (loaded.scenario.expect.accounting_only) {
+    outcome.reported = "not compared: of accounting alone";
+    return;
+  }
+  const Compared compared = compare_producers(loaded, options);
+  outcome.reported = compared.difference ? "different" : text_of(compared, loaded, options);
+  if (compared.difference) outcome.unmet.push_back(text_of(compared, loaded, options));
+  outcome.compared = compared.runs > 0;
+}
+
 void hold_to_expectations(const Loaded& loaded, const Options& options, Outcome& outcome) {
   if (loaded.scenario.expect.accounting_only) {
     outcome.expected = "accounting only";
@@ -73,7 +88,7 @@ void hold_to_expectations(const Loaded& loaded, const Options& options, Outcome&
 }
 
 Outcome gate_one(const fs::path& path, const Options& options) {
-  Outcome outcome{path.string(), "", "", {}, false, false};
+  Outcome outcome{.name = path.string()};
   const auto loaded = load(path, options, Use::gate);
   if (!loaded) {
     fail(outcome, loaded.error());
@@ -82,9 +97,13 @@ Outcome gate_one(const fs::path& path, const Options& options) {
   outcome.name = (*loaded)->scenario.name;
   if (const auto error = check_twin(**loaded, options)) fail(outcome, *error);
   try {
-    hold_to_expectations(**loaded, options, outcome);
+    if (options.compare.empty()) hold_to_expectations(**loaded, options, outcome);
+    else hold_to_each_other(**loaded, options, outcome);
   } catch (const ProgramsTooLarge&) {
     fail(outcome, programs_too_large(**loaded, options));
+  } catch (const DeviceFailure& error) {
+    outcome.unmet.emplace_back(error.what());
+    outcome.broken = true;
   }
   return outcome;
 }
@@ -96,7 +115,6 @@ nlohmann::ordered_json outcome_json(const Outcome& o) {
 }  // namespace
 
 int gate(const std::vector<std::string>& paths, const Options& options) {
-  if (const auto code = unavailable_producer(options)) return *code;
   const auto files = scenario_files(paths);
   if (!files) {
     complain(files.error());
@@ -105,6 +123,7 @@ int gate(const std::vector<std::string>& paths, const Options& options) {
   std::vector<Outcome> outcomes;
   std::set<std::string> names;
   for (const fs::path& file : *files) {
+    if (!outcomes.empty() && outcomes.back().broken) break;  // there are no devices any more
     outcomes.push_back(gate_one(file, options));
     if (!names.insert(outcomes.back().name).second) outcomes.back().unmet.push_back("the name is taken by another scenario of the corpus");
     if (options.json) fmt::print("{}\n", outcome_json(outcomes.back()).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
@@ -122,10 +141,19 @@ int gate(const std::vector<std::string>& paths, const Options& options) {
       fmt::print("{:6}  {:<{}}  {:<{}}  {}\n", o.unmet.empty() ? "ok" : "FAILED", o.name, width, o.expected, expected_width, o.reported);
       for (const std::string& line : o.unmet) fmt::print("        {}\n", line);
     }
-    fmt::print("{} passed, {} failed\n", passed, outcomes.size() - static_cast<std::size_t>(passed));
+    fmt::print("{} passed, {} failed", passed, outcomes.size() - static_cast<std::size_t>(passed));
+    fmt::print("{}\n", outcomes.size() < files->size() ? fmt::format(", {} not run", files->size() - outcomes.size()) : "");
+  }
+  if (outcomes.back().broken) {
+    say(outcomes.back().unmet.back());
+    return broken_run;
   }
   if (input_error) return bad_input;
   if (std::any_of(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.unavailable; })) return unavailable;
+  if (!options.compare.empty() && std::none_of(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.compared; })) {
+    complain({"--compare", "found nothing to compare: every scenario races or is of accounting alone"});
+    return bad_input;
+  }
   return static_cast<std::size_t>(passed) == outcomes.size() ? clean : findings;
 }
 

@@ -15,6 +15,8 @@
 #include <fmt/format.h>
 
 #include "sim/base/contract.h"
+#include "tools/gradledger/compare.h"
+#include "tools/gradledger/devices.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
 
@@ -33,10 +35,22 @@ std::string whole_number(const std::string& digits) {
 
 std::string size_in_bytes(std::string& text) { return whole_number(text.substr(0, text.find_first_not_of("-0123456789"))); }
 
+void add_deadline(CLI::App* verb, Options& options) {
+  verb->add_option("--deadline", options.deadline_s, "Seconds after which a rank of the gpu producer that does not answer is given up")->check(whole_number)->check(CLI::Range(1, 86400))->capture_default_str();
+}
+
+void add_compare(CLI::App* verb, Options& options) {
+  verb->add_option("--compare", options.compare, "Two producers, as host,gpu: hold their traces against each other bit for bit, and judge nothing")->check(check_compare);
+}
+
 void add_common(CLI::App* verb, Options& options) {
   verb->add_option("--seed", options.seed, "Seed of the schedule, the probes and the random data")->check(whole_number)->capture_default_str();
   verb->add_flag("--json", options.json, "One JSON object a scenario instead of text");
   verb->add_option("--producer", options.producer, "Who runs the program")->check(CLI::IsMember({"host", "gpu"}))->capture_default_str();
+  verb->add_option("--ranks", options.ranks, "Where the ranks of the gpu producer are: threads of this process, processes, or started by torchrun, mpirun or srun")
+      ->check(CLI::IsMember({"threads", "processes", "launcher"}))
+      ->capture_default_str();
+  add_deadline(verb, options);
   verb->add_option("--memory-limit", options.memory_limit, "Bytes that a judgement may need")
       ->transform(CLI::AsSizeValue(false))
       ->transform(CLI::Validator(size_in_bytes, ""))  // comes first
@@ -78,6 +92,7 @@ int run(int argc, char** argv) {
   CLI::App* replay_verb = app.add_subcommand("replay", "Run scenarios and judge every rank's accumulators after every event");
   replay_verb->add_option("FILE", paths, "Scenario files")->required();
   add_common(replay_verb, options);
+  add_compare(replay_verb, options);
   CLI::Option* accounting = replay_verb->add_flag("--accounting", options.accounting, "Bytes held and sent, by a dry run that judges nothing; also beyond --memory-limit");
   replay_verb->add_option("--trace", options.trace, "Write every record of the primary pass to this file, as JSON lines")->excludes(accounting);
   replay_verb->add_option("--schedule", options.schedule, "seeded, round-robin, or a trace file whose decisions are replayed")->capture_default_str();
@@ -88,9 +103,17 @@ int run(int argc, char** argv) {
   CLI::App* gate_verb = app.add_subcommand("gate", "Hold scenarios against what they expect");
   gate_verb->add_option("PATH", paths, "Scenario files, or folders of them")->required();
   add_common(gate_verb, options);
+  add_compare(gate_verb, options);
 
   std::string folder = "scenarios";
   CLI::App* coverage_verb = add_coverage(app, options, folder);
+
+  std::uint32_t number = 0;
+  std::uint16_t port = 0;
+  CLI::App* rank_verb = app.add_subcommand("rank", "One rank of the gpu producer; started by replay and gate with --ranks processes");
+  rank_verb->add_option("--rank", number, "Its number")->required();
+  rank_verb->add_option("--port", port, "At which the other side waits")->required();
+  add_deadline(rank_verb, options);
 
   CLI::App* list_verb = app.add_subcommand("list", "What gradledger knows");
   list_verb->add_option("WHAT", what, "engines, behaviours, changes, releases, findings, buffers, entries or exit-codes")
@@ -107,6 +130,14 @@ int run(int argc, char** argv) {
     complain({"", error.what() + std::string("; see gradledger --help")});
     return bad_input;
   }
+  if (*rank_verb) return rank(options, number, port);
+  const auto made = make_devices(options);
+  if (!made) {
+    complain(made.error());
+    return made.error().unavailable ? unavailable : bad_input;
+  }
+  if (made->served) return *made->served;
+  options.devices = made->devices.get();
   if (*replay_verb) return replay(paths, options);
   if (*gate_verb) return gate(paths, options);
   if (*coverage_verb) return coverage(folder, options);
@@ -127,6 +158,9 @@ int main(int argc, char** argv) {
   } catch (const std::system_error& error) {
     say(error.what());
     return bad_input;
+  } catch (const gradledger::DeviceFailure& error) {
+    say(error.what());
+    return broken_run;
   } catch (const std::bad_alloc&) {
     say("out of memory; see --memory-limit");
     return unavailable;

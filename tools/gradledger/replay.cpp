@@ -5,6 +5,7 @@
 
 #include "ref/facts.h"
 #include "tools/gradledger/accounting_report.h"
+#include "tools/gradledger/compare.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/report.h"
 #include "tools/gradledger/verbs.h"
@@ -52,6 +53,29 @@ int replay_one(const std::string& file, const Options& options) {
   return verdict.clean() ? clean : findings;
 }
 
+int compare_one(const std::string& file, const Options& options) {
+  const auto loaded = load(file, options);
+  if (!loaded) {
+    complain(loaded.error());
+    return loaded.error().unavailable ? unavailable : bad_input;
+  }
+  try {
+    const Compared compared = compare_producers(**loaded, options);
+    const std::string text = text_of(compared, **loaded, options);
+    if (options.json) {
+      const nlohmann::ordered_json line{{"schema_version", 1}, {"scenario", (*loaded)->scenario.name}, {"compare", options.compare}, {"equal", !compared.difference && !compared.races},
+                                        {"races", compared.races}, {"runs", compared.runs}, {"records", compared.records}, {"text", text}};
+      fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    } else {
+      fmt::print("{}: {}\n", (*loaded)->scenario.name, text);
+    }
+    return compared.difference || compared.races ? findings : clean;
+  } catch (const ProgramsTooLarge&) {
+    complain(programs_too_large(**loaded, options));
+    return unavailable;
+  }
+}
+
 std::optional<Accounting> accounting_of(const std::string& file, const Options& options, std::unique_ptr<Loaded>& loaded, int& code) {
   auto read = load(file, options, Use::account);
   if (!read) {
@@ -93,7 +117,6 @@ int replay_accounting(const std::vector<std::string>& files, const Options& opti
 
 // Several files: the worst outcome decides; input errors before findings.
 int replay(const std::vector<std::string>& files, const Options& options) {
-  if (const auto code = unavailable_producer(options)) return *code;
   if (const auto schedule = schedule_from(options); !schedule) {
     complain(schedule.error());
     return bad_input;
@@ -115,8 +138,8 @@ int replay(const std::vector<std::string>& files, const Options& options) {
   }
   int worst = clean;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    if (i > 0 && !options.json) fmt::print("\n");
-    worst = std::max(worst, replay_one(files[i], options));
+    if (i > 0 && !options.json && options.compare.empty()) fmt::print("\n");
+    worst = std::max(worst, options.compare.empty() ? replay_one(files[i], options) : compare_one(files[i], options));
   }
   return worst;
 }

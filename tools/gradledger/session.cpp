@@ -109,9 +109,15 @@ Result<Schedule> schedule_from(const Options& options) {
   return schedule;
 }
 
-ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch) {
+HostExecutor make_producer(const Loaded& loaded, const Options& options) {
   HostExecutor producer(loaded.scenario, loaded.timeline);
   producer.limit_programs(program_bytes_max(loaded, options));
+  if (options.devices) producer.run_on(*options.devices);
+  return producer;
+}
+
+ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch) {
+  HostExecutor producer = make_producer(loaded, options);
   ref::OracleOptions oracle;
   const auto schedule = schedule_from(options);
   expects(schedule.ok(), "the schedule was checked before");
@@ -155,6 +161,8 @@ std::string repeat_command(const std::vector<std::filesystem::path>& paths, cons
   if (options.schedule_seed) out += fmt::format(" --schedule-seed {}", *options.schedule_seed);
   if (options.full_ledger) out += " --ledger";
   if (options.summary) out += " --summary";
+  if (options.producer != "host") out += fmt::format(" --producer {} --ranks {}", options.producer, options.ranks);
+  if (!options.compare.empty()) out += " --compare " + options.compare;
   if (options.memory_limit != limits::memory_bytes_default) out += fmt::format(" --memory-limit {}", options.memory_limit);
   return out;
 }

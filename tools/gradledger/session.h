@@ -12,6 +12,7 @@
 #include "sim/accounting.h"
 #include "sim/base/limits.h"
 #include "sim/base/result.h"
+#include "sim/execution/devices.h"
 #include "sim/execution/host_executor.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/timeline.h"
@@ -28,6 +29,10 @@ struct Options {
   std::string schedule = "seeded";   // seeded, round-robin, or a trace file whose decisions are replayed
   std::optional<std::uint64_t> schedule_seed;  // of the schedule alone
   std::string producer = "host";
+  std::string ranks = "threads";     // of the gpu producer: threads, processes or launcher
+  std::uint64_t deadline_s = 120;    // likewise, of every answer
+  std::string compare;               // two producers, "host,gpu": their traces are compared and nothing is judged
+  Devices* devices = nullptr;        // of the gpu producer, made from the above; not owned
   std::string write_page, check_page;  // coverage: files
   std::string as_of = "head";        // of a list
   std::uint64_t memory_limit = limits::memory_bytes_default;
@@ -53,6 +58,9 @@ Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Op
 std::uint64_t bytes_needed(const Scenario& scenario);
 std::uint64_t program_bytes_max(const Loaded& loaded, const Options& options);
 InputError programs_too_large(const Loaded& loaded, const Options& options);
+
+// The producer that the options name, with the limit of its programs set.
+HostExecutor make_producer(const Loaded& loaded, const Options& options);
 
 Result<Schedule> schedule_from(const Options& options);
 

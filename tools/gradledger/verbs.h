@@ -19,7 +19,7 @@ void say(const std::string& text);
 // One error, on standard error, in one form.
 void complain(const InputError& error);
 
-// --producer names a producer that this build and machine have.
-std::optional<int> unavailable_producer(const Options& options);
+// The process of one rank, which --ranks processes and --ranks launcher start.
+int rank(const Options& options, std::uint32_t number, std::uint16_t port);
 
 }  // namespace gradledger::tool

@@ -2,61 +2,42 @@
 // with NCCL's interface. Every record must be the host executor's, bit for bit.
 #include <filesystem>
 
-#include "ref/probes.h"
-#include "sim/execution/host_executor.h"
-#include "sim/load.h"
-#include "sim/trace/transcript.h"
 #include "tests/gpu/ranks/standin.h"
+#include "tools/gradledger/compare.h"
 #include "tools/gradledger/scenario_files.h"
 
 namespace gradledger::testing {
 namespace {
 
 struct Parity {
-  std::uint32_t compared = 0, racing = 0, larger = 0;
+  std::uint32_t compared = 0, racing = 0, left_out = 0;
 };
 
-class RaceSink final : public TraceSink {
- public:
-  void race(const RaceRecord&) override { ++races; }
-  std::uint32_t races = 0;
-};
-
-// Races apart: there the values are the program's fault, and may differ.
-bool is_free_of_races(const Scenario& scenario, const Timeline& timeline, const GradientSource& source) {
-  RaceSink sink;
-  HostExecutor(scenario, timeline).run(source, {.check_streams = true}, sink);
-  return sink.races == 0;
-}
-
-void compare(const std::filesystem::path& path, Devices& devices, Parity& parity) {
-  const auto scenario = load_scenario(path);
-  ASSERT_TRUE(scenario) << scenario.error().text();
-  if (scenario->expect.accounting_only) return;
-  if (scenario->world_size > gpu::thread_ranks_max || scenario->numel() > 20'000) {
-    ++parity.larger;
+// As gradledger gate --compare host,gpu does.
+void compare(const std::filesystem::path& path, const tool::Options& options, Parity& parity) {
+  const auto loaded = tool::load(path, options, tool::Use::gate);
+  ASSERT_TRUE(loaded) << loaded.error().text();
+  const Scenario& scenario = (*loaded)->scenario;
+  if (scenario.expect.accounting_only || scenario.world_size > gpu::thread_ranks_max || scenario.numel() > 20'000) {
+    ++parity.left_out;
     return;
   }
-  const auto timeline = make_timeline(*scenario);
-  ASSERT_TRUE(timeline);
-  const auto source = ref::value_source(*scenario, *timeline, GradientKind::normal, 7);
-  if (!is_free_of_races(*scenario, *timeline, *source)) {
+  const tool::Compared compared = tool::compare_producers(**loaded, options);
+  if (compared.races) {
     ++parity.racing;
     return;
   }
-  Transcript host, device;
-  const RunSummary one = HostExecutor(*scenario, *timeline).run(*source, {.schedule = {.seed = 3}}, host);
-  HostExecutor on_device(*scenario, *timeline);
-  on_device.run_on(devices);
-  const RunSummary other = on_device.run(*source, {.schedule = {.seed = 3}}, device);
-  EXPECT_EQ(one.completed, other.completed);
-  EXPECT_EQ(one.bytes_peak, other.bytes_peak);
-  const auto difference = first_difference(host, device);
-  ASSERT_FALSE(difference) << path << ": event " << difference->event << ", rank " << difference->rank << ", " << difference->what << ": " << difference->one << " on the host, "
-                           << difference->other << " on the device";
-  EXPECT_EQ(one.value_hash, other.value_hash) << path;
-  EXPECT_FALSE(host.entries().empty()) << path;
+  ASSERT_FALSE(compared.difference) << path << ": " << tool::text_of(compared, **loaded, options);
+  EXPECT_GT(compared.records, 0u);
   ++parity.compared;
+}
+
+tool::Options options_for(Devices& devices) {
+  tool::Options options;
+  options.producer = "gpu";
+  options.compare = "host,gpu";
+  options.devices = &devices;
+  return options;
 }
 
 class corpus_on_the_standin : public ::testing::TestWithParam<std::size_t> {
@@ -70,8 +51,8 @@ TEST_P(corpus_on_the_standin, reports_what_the_host_reports_bit_for_bit) {
   const std::uint64_t kernels = StandinDevice::kernels();
   const auto devices = thread_devices();
   Parity parity;
-  for (std::size_t i = GetParam(); i < files->size(); i += shards) compare((*files)[i], *devices, parity);
-  EXPECT_GT(parity.compared, 40u) << parity.racing << " race, " << parity.larger << " are larger";
+  for (std::size_t i = GetParam(); i < files->size(); i += shards) compare((*files)[i], options_for(*devices), parity);
+  EXPECT_GT(parity.compared, 40u) << parity.racing << " race, " << parity.left_out << " are left out";
   EXPECT_GT(StandinDevice::kernels(), kernels);
 }
 

@@ -1,0 +1,92 @@
+#include "tools/gradledger/devices.h"
+
+#include <stdlib.h>
+
+#include <chrono>
+#include <filesystem>
+
+#include "gpu/ranks/launch_environment.h"
+#include "gpu/ranks/process_devices.h"
+#include "gpu/ranks/thread_devices.h"
+#include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/verbs.h"
+
+#ifdef GRADLEDGER_HAS_CUDA
+#include "gpu/cuda_api.h"
+#endif
+
+namespace gradledger::tool {
+namespace {
+
+std::chrono::milliseconds deadline_of(const Options& options) { return std::chrono::seconds(options.deadline_s); }
+
+#ifdef GRADLEDGER_HAS_CUDA
+std::optional<InputError> missing_device() {
+  const auto count = gpu::count_devices();
+  if (count) return std::nullopt;
+  return InputError{"--producer", "\"gpu\" cannot run here: " + count.error().message, true};
+}
+
+gpu::ApiFactory api_factory(const Options& options) {
+  return [deadline = deadline_of(options)](std::uint32_t rank) { return gpu::make_cuda_api(rank, deadline); };
+}
+#else
+std::optional<InputError> missing_device() {
+  return InputError{"--producer", "\"gpu\" is not in this build, which was made without a CUDA toolkit; expected host, or a build where nvcc is found", true};
+}
+
+gpu::ApiFactory api_factory(const Options&) { return nullptr; }
+#endif
+
+// This program, as it can be started again.
+std::vector<std::string> own_rank(const Options& options) {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return {self.string(), "rank", "--deadline", std::to_string(options.deadline_s)};
+}
+
+std::optional<int> serve(const gpu::RankAddress& address, const Options& options) {
+  const auto failed = gpu::serve_rank(address, api_factory(options), deadline_of(options));
+  if (!failed) return clean;
+  say("rank " + std::to_string(address.rank) + ": " + *failed);
+  return broken_run;
+}
+
+Result<DevicesMade> devices_of_a_launcher(const Options& options) {
+  const auto environment = gpu::launch_environment();
+  if (!environment) return environment.error();
+  if (environment->rank > 0) return DevicesMade{nullptr, serve({environment->host, environment->port, environment->rank, environment->token}, options)};
+  return DevicesMade{gpu::devices_of_launcher(*environment, own_rank(options), deadline_of(options)), std::nullopt};
+}
+
+}  // namespace
+
+Result<DevicesMade> make_devices(const Options& options) {
+  if (options.producer != "gpu" && options.compare.find("gpu") == options.compare.npos) return DevicesMade{};
+  if (const auto error = missing_device()) return *error;
+  if (const auto error = gpu::pin_nccl_environment()) return *error;
+  if (options.ranks == "launcher") return devices_of_a_launcher(options);
+  setenv("NCCL_SOCKET_IFNAME", "lo", 0);  // all ranks are here
+  auto library = gpu::NcclLibrary::load();
+  if (!library) return library.error();
+  if (library->version() != gpu::nccl_version_modelled)
+    say("NCCL " + std::to_string(library->version()) + " is not the version whose order of sums is modelled, " + std::to_string(gpu::nccl_version_modelled) + "; bits may differ for that reason");
+  if (options.ranks == "processes")
+    return DevicesMade{std::make_unique<gpu::ProcessDevices>(gpu::spawning_launcher(own_rank(options)), gpu::Listening{}, deadline_of(options)), std::nullopt};
+  return DevicesMade{std::make_unique<gpu::ThreadDevices>(api_factory(options), std::move(library).value(), deadline_of(options)), std::nullopt};
+}
+
+int rank(const Options& options, std::uint32_t number, std::uint16_t port) {
+  if (const auto error = missing_device()) {
+    complain(*error);
+    return unavailable;
+  }
+  if (const auto error = gpu::pin_nccl_environment()) {
+    complain(*error);
+    return bad_input;
+  }
+  const char* token = getenv(gpu::token_variable);
+  return *serve({"127.0.0.1", port, number, token ? token : ""}, options);
+}
+
+}  // namespace gradledger::tool

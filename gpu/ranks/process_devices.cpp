@@ -64,7 +64,7 @@ struct Connection : std::enable_shared_from_this<Connection> {
 class ProcessDevices::Control {
  public:
   Control(std::unique_ptr<RankLauncher> launcher, const Listening& listening, std::chrono::milliseconds deadline)
-      : launcher_(std::move(launcher)), acceptor_(context_, tcp::endpoint(listening.on_loopback ? asio::ip::address(asio::ip::address_v4::loopback()) : asio::ip::address(asio::ip::address_v4::any()), listening.port)),
+      : launcher_(std::move(launcher)), acceptor_(context_, tcp::endpoint(listening.on_loopback ? asio::ip::address_v4::loopback() : asio::ip::address_v4::any(), listening.port)),
         token_(listening.token.empty() ? fresh_token() : listening.token), deadline_(deadline), ranks_expected_(listening.ranks) {
     accept();
   }

@@ -41,6 +41,24 @@ TEST(exit_code, is_2_for_a_command_line_that_is_not_right) {
   expect_complaint(run({"replay", clean_scenario, "--seed"}), tool::bad_input, "--seed");
   expect_complaint(run({"gate", clean_scenario, "--trace", "t"}), tool::bad_input, "--trace");
   expect_complaint(run({"replay", clean_scenario, "--producer", "cloud"}), tool::bad_input, "--producer");
+  expect_complaint(run({"replay", clean_scenario, "--ranks", "cloud"}), tool::bad_input, "--ranks");
+  expect_complaint(run({"replay", clean_scenario, "--deadline", "0"}), tool::bad_input, "--deadline");
+  expect_complaint(run({"gate", clean_scenario, "--compare", "host"}), tool::bad_input, "--compare: \"host\" names no two producers; expected host,gpu");
+  expect_complaint(run({"rank", "--rank", "0"}), tool::bad_input, "--port is required");
+}
+
+TEST(a_comparison_of_two_runs_of_the_host, exits_with_0_where_they_are_equal_and_with_2_where_nothing_can_be_compared) {
+  const auto one = run({"replay", clean_scenario, "--compare", "host,host"});
+  EXPECT_EQ(one.code, tool::clean);
+  EXPECT_NE(one.out.find(": equal: "), std::string::npos) << one.out;
+  const auto gate = run({"gate", clean_scenario, "--compare", "host,host"});
+  EXPECT_EQ(gate.code, tool::clean);
+  EXPECT_NE(gate.out.find("1 passed, 0 failed"), std::string::npos) << gate.out;
+  const std::string racing = (testing::source_folder / "scenarios/streams/ping-pong-6993.json").string();
+  EXPECT_EQ(run({"replay", racing, "--compare", "host,host"}).code, tool::findings);
+  const auto nothing = run({"gate", racing, "--compare", "host,host"});
+  EXPECT_EQ(nothing.code, tool::bad_input);
+  EXPECT_NE(nothing.err.find("--compare: found nothing to compare"), std::string::npos) << nothing.err;
 }
 
 TEST(exit_code, is_2_for_a_number_that_is_none) {
@@ -59,8 +77,10 @@ TEST(exit_code, is_2_for_a_scenario_that_is_not_right_and_the_place_is_named) {
 }
 
 TEST(exit_code, is_4_for_what_this_machine_does_not_have) {
-  expect_complaint(run({"replay", clean_scenario, "--producer", "gpu"}), tool::unavailable, "--producer: \"gpu\" is not available in this build; expected host");
-  expect_complaint(run({"gate", clean_scenario, "--producer", "gpu"}), tool::unavailable, "--producer");
+  if (std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "this machine has a GPU, so nothing is missing";
+  expect_complaint(run({"replay", clean_scenario, "--producer", "gpu"}), tool::unavailable, "--producer: \"gpu\" ");
+  expect_complaint(run({"gate", clean_scenario, "--producer", "gpu"}), tool::unavailable, "--producer: \"gpu\" ");
+  expect_complaint(run({"gate", clean_scenario, "--compare", "host,gpu"}), tool::unavailable, "--producer: \"gpu\" ");
 }
 
 TEST(exit_code, is_4_for_a_scenario_that_needs_more_memory_than_it_may_have) {

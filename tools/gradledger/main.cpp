@@ -36,7 +36,10 @@ std::string whole_number(const std::string& digits) {
 std::string size_in_bytes(std::string& text) { return whole_number(text.substr(0, text.find_first_not_of("-0123456789"))); }
 
 void add_deadline(CLI::App* verb, Options& options) {
-  verb->add_option("--deadline", options.deadline_s, "Seconds after which a rank of the gpu producer that does not answer is given up")->check(whole_number)->check(CLI::Range(1, 86400))->capture_default_str();
+  verb->add_option("--deadline", options.deadline_s, "Seconds after which a rank of the gpu producer that does not answer is given up")
+      ->check(whole_number)
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str();
 }
 
 void add_compare(CLI::App* verb, Options& options) {
@@ -55,6 +58,34 @@ void add_common(CLI::App* verb, Options& options) {
       ->transform(CLI::AsSizeValue(false))
       ->transform(CLI::Validator(size_in_bytes, ""))  // comes first
       ->capture_default_str();
+}
+
+CLI::App* add_replay(CLI::App& app, Options& options, std::vector<std::string>& paths) {
+  CLI::App* verb = app.add_subcommand("replay", "Run scenarios and judge every rank's accumulators after every event");
+  verb->add_option("FILE", paths, "Scenario files")->required();
+  add_common(verb, options);
+  add_compare(verb, options);
+  CLI::Option* accounting = verb->add_flag("--accounting", options.accounting, "Bytes held and sent, by a dry run that judges nothing; also beyond --memory-limit");
+  verb->add_option("--trace", options.trace, "Write every record of the primary pass to this file, as JSON lines")->excludes(accounting);
+  verb->add_option("--schedule", options.schedule, "seeded, round-robin, or a trace file whose decisions are replayed")->capture_default_str();
+  verb->add_option("--schedule-seed", options.schedule_seed, "Seed of the schedule alone, where it is not --seed")->check(whole_number);
+  verb->add_flag("--ledger", options.full_ledger, "Decode the ledger of every step, also where it balances")->excludes(accounting);
+  verb->add_flag("--summary", options.summary, "No line for each event and rank; with --accounting, one row a scenario");
+  return verb;
+}
+
+struct RankPlace {
+  std::uint32_t number = 0;
+  std::uint16_t port = 0;
+};
+
+// Nobody but gradledger itself starts it, so the help does not speak of it.
+CLI::App* add_rank(CLI::App& app, Options& options, RankPlace& place) {
+  CLI::App* verb = app.add_subcommand("rank", "One rank of the gpu producer")->group("");
+  verb->add_option("--rank", place.number, "Its number")->required();
+  verb->add_option("--port", place.port, "At which the other side waits")->required();
+  add_deadline(verb, options);
+  return verb;
 }
 
 CLI::App* add_coverage(CLI::App& app, Options& options, std::string& folder) {
@@ -89,17 +120,7 @@ int run(int argc, char** argv) {
   std::vector<std::string> paths;
   std::string what;
 
-  CLI::App* replay_verb = app.add_subcommand("replay", "Run scenarios and judge every rank's accumulators after every event");
-  replay_verb->add_option("FILE", paths, "Scenario files")->required();
-  add_common(replay_verb, options);
-  add_compare(replay_verb, options);
-  CLI::Option* accounting = replay_verb->add_flag("--accounting", options.accounting, "Bytes held and sent, by a dry run that judges nothing; also beyond --memory-limit");
-  replay_verb->add_option("--trace", options.trace, "Write every record of the primary pass to this file, as JSON lines")->excludes(accounting);
-  replay_verb->add_option("--schedule", options.schedule, "seeded, round-robin, or a trace file whose decisions are replayed")->capture_default_str();
-  replay_verb->add_option("--schedule-seed", options.schedule_seed, "Seed of the schedule alone, where it is not --seed")->check(whole_number);
-  replay_verb->add_flag("--ledger", options.full_ledger, "Decode the ledger of every step, also where it balances")->excludes(accounting);
-  replay_verb->add_flag("--summary", options.summary, "No line for each event and rank; with --accounting, one row a scenario");
-
+  CLI::App* replay_verb = add_replay(app, options, paths);
   CLI::App* gate_verb = app.add_subcommand("gate", "Hold scenarios against what they expect");
   gate_verb->add_option("PATH", paths, "Scenario files, or folders of them")->required();
   add_common(gate_verb, options);
@@ -108,13 +129,8 @@ int run(int argc, char** argv) {
   std::string folder = "scenarios";
   CLI::App* coverage_verb = add_coverage(app, options, folder);
 
-  std::uint32_t number = 0;
-  std::uint16_t port = 0;
-  CLI::App* rank_verb = app.add_subcommand("rank", "One rank of the gpu producer; started by replay and gate with --ranks processes");
-  rank_verb->add_option("--rank", number, "Its number")->required();
-  rank_verb->add_option("--port", port, "At which the other side waits")->required();
-  add_deadline(rank_verb, options);
-
+  RankPlace place;
+  CLI::App* rank_verb = add_rank(app, options, place);
   CLI::App* list_verb = app.add_subcommand("list", "What gradledger knows");
   list_verb->add_option("WHAT", what, "engines, behaviours, changes, releases, findings, buffers, entries or exit-codes")
       ->required()
@@ -130,7 +146,7 @@ int run(int argc, char** argv) {
     complain({"", error.what() + std::string("; see gradledger --help")});
     return bad_input;
   }
-  if (*rank_verb) return rank(options, number, port);
+  if (*rank_verb) return rank(options, place.number, place.port);
   const auto made = make_devices(options);
   if (!made) {
     complain(made.error());

@@ -93,6 +93,11 @@ std::atomic<std::uint64_t>& StandinDevice::kernels() {
   return count;
 }
 
+std::atomic<bool>& StandinDevice::accumulates_wrongly() {
+  static std::atomic<bool> wrong{false};
+  return wrong;
+}
+
 // Rubbish that is neither poison nor zero.
 std::byte* StandinDevice::allocate(std::size_t bytes, MemorySpace) {
   auto* memory = static_cast<std::byte*>(::operator new(bytes, alignment));
@@ -155,7 +160,10 @@ void StandinDevice::convert(gpu::StreamHandle stream, Dtype target_dtype, void* 
   kernel(stream, [=] { gpu::dispatch::convert(Replay{}, target_dtype, target, source_dtype, source, n); });
 }
 void StandinDevice::accumulate(gpu::StreamHandle stream, Dtype target_dtype, void* target, Dtype source_dtype, const void* source, std::size_t n) {
-  kernel(stream, [=] { gpu::dispatch::accumulate(Replay{}, target_dtype, target, source_dtype, source, n); });
+  kernel(stream, [=] {
+    gpu::dispatch::accumulate(Replay{}, target_dtype, target, source_dtype, source, n);
+    if (accumulates_wrongly() && n > 0 && target_dtype != Dtype::float64) static_cast<std::byte*>(target)[size_of(target_dtype) * (n / 2)] ^= std::byte{1};
+  });
 }
 void StandinDevice::multiply(gpu::StreamHandle stream, Dtype dtype, void* target, float factor, std::size_t n) {
   kernel(stream, [=] { gpu::dispatch::multiply(Replay{}, dtype, target, target, factor, n); });

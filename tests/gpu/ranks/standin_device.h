@@ -41,7 +41,6 @@ class StandinStream {
   std::thread thread_;
 };
 
-// counts: calls that reached the device, for tests that want to know that it was used.
 class StandinDevice final : public gpu::DeviceApi {
  public:
   explicit StandinDevice(std::uint64_t seed = 0, std::uint32_t jitter = 0) : seed_(seed), jitter_(jitter) {}
@@ -78,6 +77,9 @@ class StandinDevice final : public gpu::DeviceApi {
   void sgd(gpu::StreamHandle stream, float* parameter, const float* gradient, float learning_rate, float weight_decay, std::size_t n) override;
   void adam_fused(gpu::StreamHandle stream, float* parameter, const float* gradient, float* first, float* second, const numeric::AdamScalars& s, std::size_t n) override;
   void adam_cpu(gpu::StreamHandle stream, float* parameter, const float* gradient, float* first, float* second, const numeric::AdamScalars& s, std::size_t n) override;
+
+  // From now on one element of every accumulation comes out one bit off, as a kernel's defect would have it.
+  static std::atomic<bool>& accumulates_wrongly();
 
   // Kernels that were enqueued, of all stand-ins of the process: a test that compared nothing must not pass.
   static std::atomic<std::uint64_t>& kernels();

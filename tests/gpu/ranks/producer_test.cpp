@@ -1,0 +1,177 @@
+// The gpu producer on stand-ins, as the command uses it: verdicts, comparisons that must fail, the ranks of a launcher.
+#include <filesystem>
+#include <sstream>
+
+#include "gpu/ranks/launch_environment.h"
+#include "ref/classify.h"
+#include "tests/gpu/ranks/standin.h"
+#include "tools/gradledger/compare.h"
+
+namespace gradledger::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string corpus = std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/";
+
+tool::Options options_for(Devices& devices) {
+  tool::Options options;
+  options.producer = "gpu";
+  options.compare = "host,gpu";
+  options.devices = &devices;
+  return options;
+}
+
+std::unique_ptr<tool::Loaded> load(const std::string& file) {
+  auto loaded = tool::load(corpus + file, {});
+  EXPECT_TRUE(loaded) << (loaded ? "" : loaded.error().text());
+  return std::move(loaded).value();
+}
+
+// Of each folder that stands for one of the three defects, the defective and the clean scenarios that do least.
+std::vector<std::string> some_scenarios() {
+  std::vector<std::string> out;
+  for (const char* folder : {"open-instruct-1498", "deepspeed-7981", "deepspeed-7985"})
+    for (const bool defective : {true, false}) {
+      std::vector<std::pair<std::size_t, std::string>> by_size;
+      for (const auto& entry : fs::directory_iterator(corpus + folder)) {
+        const std::string file = folder + ("/" + entry.path().filename().string());
+        const auto loaded = tool::load(corpus + file, {});
+        if (!loaded || (*loaded)->scenario.expect.findings.empty() == defective) continue;
+        by_size.emplace_back((*loaded)->timeline.events.size() * (*loaded)->scenario.world_size, file);
+      }
+      std::sort(by_size.begin(), by_size.end());
+      if (!by_size.empty()) out.push_back(by_size.front().second);
+    }
+  return out;
+}
+
+std::vector<std::string> sentences(const ref::Verdict& verdict) {
+  std::vector<std::string> out;
+  for (const ref::Finding& finding : verdict.findings) out.push_back(finding.sentence);
+  return out;
+}
+
+TEST(gpu_producer, comes_to_the_verdicts_of_the_host) {
+  const auto devices = thread_devices();
+  const tool::Options on_devices = options_for(*devices);
+  std::size_t with_findings = 0, clean = 0;
+  for (const std::string& file : some_scenarios()) {
+    const auto loaded = load(file);
+    const ref::Verdict host = tool::judge(*loaded, {}, nullptr), device = tool::judge(*loaded, on_devices, nullptr);
+    EXPECT_EQ(sentences(device), sentences(host)) << file;
+    EXPECT_EQ(device.facts.summary.value_hash, host.facts.summary.value_hash) << file;
+    EXPECT_EQ(device.facts.summary.trace_hash, host.facts.summary.trace_hash) << file;
+    ++(host.clean() ? clean : with_findings);
+  }
+  EXPECT_GE(with_findings, 3u);
+  EXPECT_GE(clean, 3u);
+}
+
+TEST(gpu_producer, in_processes_equals_the_host_too) {
+  const auto devices = process_devices();
+  const std::vector<std::string> files = some_scenarios();
+  for (std::size_t i = 0; i < files.size(); i += 2) {
+    const auto loaded = load(files[i]);
+    const tool::Compared compared = tool::compare_producers(*loaded, options_for(*devices));
+    EXPECT_FALSE(compared.difference) << tool::text_of(compared, *loaded, options_for(*devices));
+    EXPECT_GT(compared.records, 0u);
+  }
+}
+
+// Streams that lag at random lag where nothing waits for them: a wait that the executor left out would show.
+TEST(gpu_producer, equals_the_host_however_late_its_streams_are) {
+  const auto devices = thread_devices(100);
+  const std::vector<std::string> files = some_scenarios();
+  for (const std::string& file : files) {
+    const auto loaded = load(file);
+    const tool::Compared compared = tool::compare_producers(*loaded, options_for(*devices));
+    EXPECT_FALSE(compared.difference) << tool::text_of(compared, *loaded, options_for(*devices));
+  }
+}
+
+TEST(a_comparison, names_the_event_the_rank_and_the_bits_where_a_kernel_is_wrong) {
+  const auto devices = thread_devices();
+  const auto loaded = load(some_scenarios().front());
+  ASSERT_FALSE(tool::compare_producers(*loaded, options_for(*devices)).difference);
+  StandinDevice::accumulates_wrongly() = true;
+  const tool::Compared compared = tool::compare_producers(*loaded, options_for(*devices));
+  StandinDevice::accumulates_wrongly() = false;
+  ASSERT_TRUE(compared.difference);
+  EXPECT_GT(compared.difference->elements, 0u);
+  EXPECT_NE(compared.difference->one, compared.difference->other);
+  const std::string text = tool::text_of(compared, *loaded, options_for(*devices));
+  for (const char* part : {"differ first at ", "rank ", "snapshot ", " elements, first ", " by host, 0x", " by gpu"}) EXPECT_NE(text.find(part), text.npos) << text;
+}
+
+TEST(a_comparison, takes_two_known_producers_and_nothing_else) {
+  EXPECT_EQ(tool::check_compare("host,gpu"), "");
+  EXPECT_EQ(tool::check_compare("gpu,gpu"), "");
+  for (const char* wrong : {"", "host", "host,", ",gpu", "host,cloud", "host,gpu,gpu"}) EXPECT_NE(tool::check_compare(wrong), "") << wrong;
+}
+
+// ---- under a launcher ---------------------------------------------------------------------------------------------------------------------
+
+class launcher_variables : public ::testing::Test {
+ protected:
+  void set(std::initializer_list<std::pair<const char*, const char*>> variables) {
+    for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "GRADLEDGER_PORT", "SLURM_JOB_ID",
+                             "TORCHELASTIC_RUN_ID", gpu::token_variable})
+      unsetenv(name);
+    for (const auto& [name, value] : variables) setenv(name, value, 1);
+  }
+  void TearDown() override { set({}); }
+};
+
+TEST_F(launcher_variables, of_torchrun_mpirun_and_srun_are_read) {
+  set({{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RUN_ID", "job7"}});
+  auto torchrun = gpu::launch_environment();
+  ASSERT_TRUE(torchrun);
+  EXPECT_EQ(torchrun->rank, 3u);
+  EXPECT_EQ(torchrun->world, 8u);
+  EXPECT_EQ(torchrun->host, "node1");
+  EXPECT_EQ(torchrun->port, 29501) << "torchrun itself waits at 29500";
+  EXPECT_EQ(torchrun->token, "job7");
+  set({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"GRADLEDGER_PORT", "4000"}});
+  ASSERT_TRUE(gpu::launch_environment());
+  EXPECT_EQ(gpu::launch_environment()->port, 4000);
+  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"MASTER_ADDR", "a"}, {"GRADLEDGER_PORT", "4000"}, {"SLURM_JOB_ID", "99"}});
+  ASSERT_TRUE(gpu::launch_environment());
+  EXPECT_EQ(gpu::launch_environment()->token, "99");
+}
+
+TEST_F(launcher_variables, that_are_missing_or_wrong_are_named) {
+  const auto refused = [&](std::initializer_list<std::pair<const char*, const char*>> variables) {
+    set(variables);
+    const auto environment = gpu::launch_environment();
+    return environment ? "accepted" : environment.error().where;
+  };
+  EXPECT_EQ(refused({}), "WORLD_SIZE");
+  EXPECT_EQ(refused({{"WORLD_SIZE", "2"}}), "RANK");
+  EXPECT_EQ(refused({{"WORLD_SIZE", "two"}, {"RANK", "0"}}), "WORLD_SIZE");
+  EXPECT_EQ(refused({{"WORLD_SIZE", "2"}, {"RANK", "2"}}), "RANK");
+  EXPECT_EQ(refused({{"WORLD_SIZE", "2"}, {"RANK", "1"}}), "MASTER_ADDR");
+  EXPECT_EQ(refused({{"WORLD_SIZE", "2"}, {"RANK", "1"}, {"MASTER_ADDR", "a"}}), "MASTER_PORT");
+  EXPECT_EQ(refused({{"WORLD_SIZE", "2"}, {"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "65535"}}), "MASTER_PORT");
+}
+
+// The launcher's own processes are played by a spawning launcher; rank 0 is started by the devices.
+TEST_F(launcher_variables, let_ranks_that_others_started_join_the_run) {
+  set({});
+  setenv("GRADLEDGER_NCCL", STANDIN_NCCL, 1);
+  const auto probe = process_devices();  // finds a free port
+  const std::uint16_t port = static_cast<std::uint16_t>(probe->port() + 1);
+  const auto others = gpu::spawning_launcher({STANDIN_RANK});
+  others->start({"127.0.0.1", port, 1, "job"});
+  others->start({"127.0.0.1", port, 2, "job"});
+  const auto devices = gpu::devices_of_launcher({0, 3, "127.0.0.1", port, "job"}, {STANDIN_RANK}, std::chrono::seconds(30));
+  const auto loaded = load(some_scenarios().front());
+  ASSERT_LE(loaded->scenario.world_size, 3u);
+  const tool::Compared compared = tool::compare_producers(*loaded, options_for(*devices));
+  EXPECT_FALSE(compared.difference);
+  EXPECT_EQ(devices->ranks().size(), 3u);
+  EXPECT_THROW(devices->begin(4), DeviceFailure) << "four ranks of three that were launched";
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -2,6 +2,11 @@
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(fmt REQUIRED)
 find_package(CLI11 REQUIRED)
+# Debian has fmt and Highway as shared libraries only: a command that is carried takes what their headers hold.
+set(GRADLEDGER_FMT fmt::fmt)
+if(GRADLEDGER_CARRIED)
+  set(GRADLEDGER_FMT fmt::fmt-header-only)
+endif()
 find_package(valijson REQUIRED)
 find_package(hwy REQUIRED)
 find_package(Boost 1.81 REQUIRED COMPONENTS iostreams)

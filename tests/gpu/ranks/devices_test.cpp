@@ -1,13 +1,11 @@
-// Devices of ranks by threads and by processes: collectives of every kind between any members, failures that name the rank, deadlines.
+// Devices of ranks by threads and by processes: memory, the host's own work, failures that name the rank, deadlines.
 #include <dirent.h>
 #include <signal.h>
 #include <sys/wait.h>
 
 #include <cstring>
 
-#include "sim/execution/collectives.h"
 #include "tests/gpu/ranks/standin.h"
-#include "tests/numeric/operands.h"
 
 namespace gradledger::testing {
 namespace {
@@ -43,9 +41,6 @@ class devices_of_ranks : public ::testing::TestWithParam<Kind> {
     return out;
   }
 
-  // One collective between `group`; every member's output must hold what the host computes.
-  void hold_to_host(CollectiveKind kind, ReduceOp op, Dtype dtype, std::uint32_t numel, std::uint32_t root, const std::vector<std::uint32_t>& group);
-
   std::unique_ptr<Devices> devices_;
 };
 
@@ -53,63 +48,6 @@ INSTANTIATE_TEST_SUITE_P(by, devices_of_ranks,
                          ::testing::Values(Kind{"threads", [] { return thread_devices(); }},
                                            Kind{"processes", []() -> std::unique_ptr<Devices> { return process_devices(); }}),
                          [](const auto& info) { return info.param.name; });
-
-void devices_of_ranks::hold_to_host(CollectiveKind kind, ReduceOp op, Dtype dtype, std::uint32_t numel, std::uint32_t root, const std::vector<std::uint32_t>& group) {
-  const auto world = static_cast<std::uint32_t>(group.size());
-  const std::uint32_t input = kind == CollectiveKind::reduce_scatter ? numel * world : numel;
-  const std::uint32_t output = kind == CollectiveKind::all_gather ? numel * world : numel;
-  std::vector<std::vector<std::byte>> inputs(world), outputs(world);
-  std::vector<CollectiveBuffers> buffers;
-  std::vector<Participant> members;
-  devices_->begin(group.back() + 1);
-  Random random(numel + world);
-  for (std::uint32_t i = 0; i < world; ++i) {
-    const std::uint32_t rank = group[i];
-    std::vector<double> values(input);
-    for (double& value : values) value = dtype == Dtype::uint8 ? 0.0 : static_cast<float>(static_cast<double>(random.next() >> 40) / 4096 - 1000);
-    provide(rank, 0, input, dtype);
-    provide(rank, 1, output, dtype);
-    if (dtype == Dtype::uint8) {
-      Command fill = command(OpKind::fill, 0, input, dtype);
-      fill.scalar = rank;
-      devices_->enqueue(rank, fill, {});
-    } else {
-      devices_->enqueue(rank, command(OpKind::deposit, 0, input, dtype), values);
-    }
-    inputs[i] = fetch(rank, 0, input, dtype);
-    outputs[i].assign(std::size_t{output} * size_of(dtype), std::byte{0xFF});
-    buffers.push_back({inputs[i].data(), outputs[i].data()});
-    Command c = command(OpKind::collective, 1, output, dtype, rank % 2 == 0 ? Stream::communication : Stream::compute);
-    devices_->enqueue(rank, command(OpKind::synchronize, no_index, 0, dtype, Stream::host), {});
-    c.collective = kind;
-    c.op = op;
-    c.root = root;
-    c.source = {0, 0, input, dtype};
-    members.push_back({rank, c});
-  }
-  devices_->collective(members);
-  run_collective(kind, op, dtype, input, root, CollectiveArithmetic::nccl_ring, buffers);
-  for (std::uint32_t i = 0; i < world; ++i)
-    EXPECT_EQ(fetch(group[i], 1, output, dtype, members[i].command.stream), outputs[i]) << name_of(kind) << " of " << numel << " " << name_of(dtype) << " between " << world << ", member " << i;
-}
-
-TEST_P(devices_of_ranks, run_every_collective_as_the_host_does) {
-  for (const std::vector<std::uint32_t>& group : {std::vector<std::uint32_t>{0, 1}, {0, 1, 2}, {1, 3}, {0, 1, 2, 3}})
-    for (Dtype dtype : {Dtype::float32, Dtype::bfloat16, Dtype::float16})
-      for (std::uint32_t numel : {1u, 7u, 1001u})
-        for (ReduceOp op : {ReduceOp::sum, ReduceOp::avg})
-          for (CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather, CollectiveKind::broadcast}) {
-            const auto last = static_cast<std::uint32_t>(group.size() - 1);
-            ASSERT_NO_FATAL_FAILURE(hold_to_host(kind, op, dtype, numel, kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast ? last : 0, group));
-          }
-}
-
-TEST_P(devices_of_ranks, sum_totals_of_fp64_around_the_ring_and_take_the_larger_flag) {
-  for (const std::vector<std::uint32_t>& group : {std::vector<std::uint32_t>{0, 1, 2}, {0, 1, 2, 3, 4}}) {
-    hold_to_host(CollectiveKind::all_reduce, ReduceOp::sum, Dtype::float64, 1, 0, group);
-    hold_to_host(CollectiveKind::all_reduce, ReduceOp::max, Dtype::uint8, 1, 0, group);
-  }
-}
 
 TEST_P(devices_of_ranks, poison_memory_that_is_allocated_released_or_left_by_a_run) {
   const std::vector<std::byte> poisoned(40, std::byte{0xFF});

@@ -118,7 +118,9 @@ class Twins : public ::testing::TestWithParam<Implementation> {
   // Misalignments of target and source, in elements: equal ones, ones that a head makes good, ones that none does.
   static std::vector<std::pair<std::size_t, std::size_t>> offsets() { return {{0, 0}, {1, 1}, {0, 1}, {3, 0}, {4, 4}, {7, 3}}; }
 
+  Kernels& host() { return *host_; }
   Kernels& other() { return *other_; }
+  void count_compared(std::size_t bytes) { compared_ += bytes; }
 
  private:
   template <class Call>

@@ -27,7 +27,7 @@ class Kernels {
 
   // Why nothing can run here; empty where it can.
   virtual std::string unavailable() const { return {}; }
-  // How many rows of an exhaustive table to leave out between two that are run.
+  // One row in how many of an exhaustive table is run.
   virtual std::size_t rows_step() const { return 1; }
 
   // A copy of the bytes in the memory of slot `slot`, aligned to 256 bytes; valid until the slot is next placed.

@@ -33,6 +33,14 @@ class Array {
 
 using Addresses = std::vector<std::byte*>;
 
+// body(T{}) for the types of gradients.
+template <class Body>
+void for_each_type(Body&& body) {
+  body(float{});
+  body(Bf16{});
+  body(Fp16{});
+}
+
 // n values of the list, from `phase` on and around.
 template <class T>
 std::vector<T> cycle(const std::vector<T>& values, std::size_t n, std::size_t phase = 0) {

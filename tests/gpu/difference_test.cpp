@@ -31,14 +31,6 @@ class difference_twins : public Twins {
 };
 INSTANTIATE_TEST_SUITE_P(all, difference_twins, ::testing::ValuesIn(implementations_under_test()), implementation_name);
 
-// body(T{}) for the types of gradients.
-template <class Body>
-void for_each_type(Body&& body) {
-  body(float{});
-  body(Bf16{});
-  body(Fp16{});
-}
-
 TEST_P(difference_twins, arrays_of_every_value_differ_as_on_the_host) {
   const std::vector<float> limits = interesting_values<float>();
   for_each_type([&](auto t) {

@@ -23,14 +23,6 @@ std::vector<T> values_of() {
   else return interesting_values<T>();
 }
 
-// body(T{}) for the types of gradients.
-template <class Body>
-void for_each_type(Body&& body) {
-  body(float{});
-  body(Bf16{});
-  body(Fp16{});
-}
-
 class elementwise_twins : public Twins {
  protected:
   // call(kernels, target, source, n) over all lengths and offsets, and over random bits.

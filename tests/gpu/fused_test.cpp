@@ -20,14 +20,6 @@ Array flag_array(std::uint8_t flag = 0) { return Array(std::vector<std::uint8_t>
 Array one_float(float x) { return Array(std::vector<float>{x}, 0); }
 Array one_double(double x) { return Array(std::vector<double>{x}, 0); }
 
-// body(T{}) for the types of gradients.
-template <class Body>
-void for_each_type(Body&& body) {
-  body(float{});
-  body(Bf16{});
-  body(Fp16{});
-}
-
 TEST_P(fused_twins, unscale_multiplies_and_flags_every_kind_of_input) {
   for_each_type([&](auto t) {
     using T = decltype(t);

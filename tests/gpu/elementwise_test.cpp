@@ -165,6 +165,31 @@ TEST_P(elementwise_twins, a_target_may_be_its_own_source) {
   });
 }
 
+// In a launch, a thread has several packs in flight only in arrays that are longer than the grid by that much.
+TEST_P(elementwise_twins, arrays_so_long_that_threads_take_several_packs_at_once) {
+  const std::size_t n = other().long_array_elements();
+  for_each_type([&](auto t) {
+    using T = decltype(t);
+    constexpr Dtype dtype = dtype_of<T>;
+    const std::vector<Array> arrays = {Array(random_elements<T>(n, 1), 1), Array(random_elements<T>(n, 2), 1), Array(random_elements<float>(n, 3), 0),
+                                       Array(std::vector<std::uint8_t>{0}, 0)};
+    ASSERT_NO_FATAL_FAILURE(compare(arrays, [&](Kernels& k, const Addresses& at) {
+      k.accumulate(dtype, at[0], dtype, at[1], n);
+      k.multiply(dtype, at[0], 1.0f / 3, n);
+      k.fused_accumulate(dtype, at[0], at[1], 1.0f / 3, n);
+      k.accumulate(Dtype::float32, at[2], dtype, at[1], n - 7);
+      k.convert(dtype, at[0] + 8 * sizeof(T), Dtype::float32, at[2], n / 2);
+      k.unscale(dtype, at[1], 0.5f, n, reinterpret_cast<std::uint8_t*>(at[3]));
+      if constexpr (sizeof(T) == 4) k.sgd(reinterpret_cast<float*>(at[0]), reinterpret_cast<float*>(at[1]), 0.003f, 0.01f, n);
+    }));
+    // Not finite in one place, far behind.
+    std::vector<T> finite(n, from_bits<T>(0));
+    finite[n - 100] = from_bits<T>(reference::format_of<T>.infinity());
+    ASSERT_NO_FATAL_FAILURE(compare({Array(finite, 1), Array(std::vector<std::uint8_t>{0}, 0)},
+                                    [&](Kernels& k, const Addresses& at) { k.flag_not_finite(dtype, at[0], n, reinterpret_cast<std::uint8_t*>(at[1])); }));
+  });
+}
+
 TEST_P(elementwise_twins, maximum_u8_keeps_the_larger_flag) {
   std::vector<std::uint8_t> bytes;
   for (int i = 0; i < 256; ++i) bytes.push_back(static_cast<std::uint8_t>(i * 167));

@@ -30,6 +30,9 @@ class Kernels {
   // One row in how many of an exhaustive table is run.
   virtual std::size_t rows_step() const { return 1; }
 
+  // As many as give every thread of a launch several packs; a replay has a small grid instead.
+  virtual std::size_t long_array_elements() const { return 30'001; }
+
   // A copy of the bytes in the memory of slot `slot`, aligned to 256 bytes; valid until the slot is next placed.
   virtual std::byte* place(std::size_t slot, const std::vector<std::byte>& bytes) = 0;
   // What the slot holds now, after all calls before.

@@ -5,6 +5,7 @@
 
 #include "gpu/device.h"
 #include "gpu/kernels.h"
+#include "gpu/pack.h"
 #include "tests/gpu/kernels_under_test.h"
 
 namespace gradledger::testing {
@@ -25,6 +26,8 @@ class DeviceKernels final : public Kernels {
     const char* wanted = std::getenv("GRADLEDGER_EXHAUSTIVE");
     return wanted && std::string_view(wanted) == "full" ? 1 : 16;
   }
+
+  std::size_t long_array_elements() const override { return std::size_t{gpu::blocks_max} * gpu::threads_per_block * 8 * 5 + 12'345; }
 
   std::byte* place(std::size_t slot, const std::vector<std::byte>& bytes) override {
     if (slots_.size() <= slot) slots_.resize(slot + 1);

@@ -2,7 +2,8 @@
 // sim/numeric/scalar.h that an element undergoes. An operation is a value:
 //   width           elements in a pack
 //   aligned_at(i)   whether every array is vector aligned at element i
-//   apply<w>(i)     elements i .. i+w-1, all loaded before any is stored
+//   fetch<w>(i)     loads elements i .. i+w-1 into registers
+//   finish<w>(i, x) computes and stores them; several packs are fetched before the first is finished (run_units)
 #pragma once
 
 #include <algorithm>
@@ -25,9 +26,13 @@ struct Map {
 
   bool aligned_at(std::size_t i) const { return is_vector_aligned(target + i) && is_vector_aligned(source + i); }
   template <std::size_t w>
-  GRADLEDGER_HD void apply(std::size_t i) const {
-    const Pack<S, w> in = load<w>(source + i);
+  GRADLEDGER_HD Pack<S, w> fetch(std::size_t i) const {
+    return load<w>(source + i);
+  }
+  template <std::size_t w>
+  GRADLEDGER_HD void finish(std::size_t i, const Pack<S, w>& in) const {
     Pack<T, w> out;
+    GRADLEDGER_UNROLL
     for (std::size_t k = 0; k < w; ++k) out[k] = function(in[k]);
     store(target + i, out);
   }
@@ -43,13 +48,25 @@ struct Combine {
 
   bool aligned_at(std::size_t i) const { return is_vector_aligned(target + i) && is_vector_aligned(source + i); }
   template <std::size_t w>
-  GRADLEDGER_HD void apply(std::size_t i) const {
-    Pack<T, w> inout = load<w>(static_cast<const T*>(target + i));
-    const Pack<S, w> in = load<w>(source + i);
-    for (std::size_t k = 0; k < w; ++k) inout[k] = function(inout[k], in[k]);
-    store(target + i, inout);
+  struct Both {
+    Pack<T, w> target;
+    Pack<S, w> source;
+  };
+  template <std::size_t w>
+  GRADLEDGER_HD Both<w> fetch(std::size_t i) const {
+    return {load<w>(static_cast<const T*>(target + i)), load<w>(source + i)};
+  }
+  template <std::size_t w>
+  GRADLEDGER_HD void finish(std::size_t i, const Both<w>& in) const {
+    Pack<T, w> out;
+    GRADLEDGER_UNROLL
+    for (std::size_t k = 0; k < w; ++k) out[k] = function(in.target[k], in.source[k]);
+    store(target + i, out);
   }
 };
+
+// What is fetched where nothing is read.
+struct Nothing {};
 
 // target[i] = value, as bits.
 template <class Bits>
@@ -60,8 +77,13 @@ struct Fill {
 
   bool aligned_at(std::size_t i) const { return is_vector_aligned(target + i); }
   template <std::size_t w>
-  GRADLEDGER_HD void apply(std::size_t i) const {
+  GRADLEDGER_HD Nothing fetch(std::size_t) const {
+    return {};
+  }
+  template <std::size_t w>
+  GRADLEDGER_HD void finish(std::size_t i, Nothing) const {
     Pack<Bits, w> out;
+    GRADLEDGER_UNROLL
     for (std::size_t k = 0; k < w; ++k) out[k] = value;
     store(target + i, out);
   }
@@ -76,6 +98,14 @@ GRADLEDGER_HD inline bool is_finite(double x) {
   return (bits & 0x7FF0000000000000u) != 0x7FF0000000000000u;
 }
 
+template <class T, std::size_t w>
+GRADLEDGER_HD inline bool all_finite(const Pack<T, w>& in) {
+  bool all = true;
+  GRADLEDGER_UNROLL
+  for (std::size_t k = 0; k < w; ++k) all &= is_finite(in[k]);
+  return all;
+}
+
 // *flag = 1 if an element is an infinity or NaN; else the flag is left alone. Whoever stores, stores the same byte.
 template <class T>
 struct FlagNotFinite {
@@ -85,11 +115,12 @@ struct FlagNotFinite {
 
   bool aligned_at(std::size_t i) const { return is_vector_aligned(source + i); }
   template <std::size_t w>
-  GRADLEDGER_HD void apply(std::size_t i) const {
-    const Pack<T, w> in = load<w>(source + i);
-    bool all = true;
-    for (std::size_t k = 0; k < w; ++k) all &= is_finite(in[k]);
-    if (!all) *flag = 1;
+  GRADLEDGER_HD Pack<T, w> fetch(std::size_t i) const {
+    return load<w>(source + i);
+  }
+  template <std::size_t w>
+  GRADLEDGER_HD void finish(std::size_t, const Pack<T, w>& in) const {
+    if (!all_finite(in)) *flag = 1;
   }
 };
 
@@ -114,6 +145,12 @@ struct Converted {
   }
 };
 
+// Bits as they are, NaNs included: a copy.
+template <class T>
+struct Same {
+  GRADLEDGER_HD T operator()(T x) const { return x; }
+};
+
 template <class T, class S>
 struct Sum {
   GRADLEDGER_HD T operator()(T t, S s) const {
@@ -126,6 +163,13 @@ template <class T>
 struct Multiplied {
   float factor;
   GRADLEDGER_HD T operator()(T x) const { return numeric::narrow<T>(numeric::widen(x) * factor); }
+};
+
+// The factor lies in device memory: the host need not know it when it launches.
+template <class T>
+struct MultipliedByStored {
+  const float* factor;
+  GRADLEDGER_HD T operator()(T x) const { return numeric::narrow<T>(numeric::widen(x) * *factor); }
 };
 
 template <class T>

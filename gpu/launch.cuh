@@ -9,12 +9,12 @@
 namespace gradledger::gpu {
 
 template <class Operation>
-__global__ void __launch_bounds__(threads_per_block) elementwise_kernel(const Operation operation, const Packing packing) {
+__global__ void __launch_bounds__(threads_per_block) elementwise_kernel(const __grid_constant__ Operation operation, const Packing packing) {
   run_units(operation, packing, {blockIdx.x, gridDim.x, threadIdx.x, blockDim.x});
 }
 
 template <class Program>
-__global__ void __launch_bounds__(Program::threads) phased_kernel(const Program program) {
+__global__ void __launch_bounds__(Program::threads) phased_kernel(const __grid_constant__ Program program) {
   __shared__ typename Program::Shared shared;
   for (unsigned phase = 0; phase < Program::phases; ++phase) {
     program.run(phase, blockIdx.x, threadIdx.x, shared);
@@ -44,6 +44,7 @@ struct LaunchPhased {
 
   template <class Program>
   void operator()(const Program& program, std::size_t blocks) const {
+    if (blocks == 0) return;
     expects(blocks <= static_cast<std::size_t>(std::numeric_limits<int>::max()), "a grid has fewer than 2^31 blocks");
     phased_kernel<<<static_cast<unsigned>(blocks), Program::threads, 0, stream>>>(program);
     check(cudaGetLastError(), what);

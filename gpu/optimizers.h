@@ -24,12 +24,28 @@ struct Sgd {
     return numeric::canonical(p - numeric::mul(learning_rate, g));
   }
   template <std::size_t w>
-  GRADLEDGER_HD void apply(std::size_t i) const {
-    Pack<float, w> p = load<w>(static_cast<const float*>(parameter + i));
-    const Pack<float, w> g = load<w>(gradient + i);
-    for (std::size_t k = 0; k < w; ++k) p[k] = updated(p[k], g[k]);
-    store(parameter + i, p);
+  struct Both {
+    Pack<float, w> p, g;
+  };
+  template <std::size_t w>
+  GRADLEDGER_HD Both<w> fetch(std::size_t i) const {
+    return {load<w>(static_cast<const float*>(parameter + i)), load<w>(gradient + i)};
   }
+  template <std::size_t w>
+  GRADLEDGER_HD void finish(std::size_t i, const Both<w>& in) const {
+    Pack<float, w> out;
+    GRADLEDGER_UNROLL
+    for (std::size_t k = 0; k < w; ++k) out[k] = updated(in.p[k], in.g[k]);
+    store(parameter + i, out);
+  }
+};
+
+// Parameter, gradient and moments of w elements in registers.
+template <class G, std::size_t w>
+struct AdamPack {
+  Pack<float, w> p;
+  Pack<G, w> g;
+  Pack<float, w> m, v;
 };
 
 // Parameter, gradient and both moments; Formula::update(p, g, m, v) changes all but the gradient.
@@ -46,15 +62,17 @@ struct Adam {
     return is_vector_aligned(parameter + i) && is_vector_aligned(gradient + i) && is_vector_aligned(first + i) && is_vector_aligned(second + i);
   }
   template <std::size_t w>
-  GRADLEDGER_HD void apply(std::size_t i) const {
-    Pack<float, w> p = load<w>(static_cast<const float*>(parameter + i));
-    const Pack<float, w> g = load<w>(gradient + i);
-    Pack<float, w> m = load<w>(static_cast<const float*>(first + i));
-    Pack<float, w> v = load<w>(static_cast<const float*>(second + i));
-    for (std::size_t k = 0; k < w; ++k) formula.update(p[k], g[k], m[k], v[k]);
-    store(first + i, m);
-    store(second + i, v);
-    store(parameter + i, p);
+  GRADLEDGER_HD AdamPack<float, w> fetch(std::size_t i) const {
+    return {load<w>(static_cast<const float*>(parameter + i)), load<w>(gradient + i), load<w>(static_cast<const float*>(first + i)),
+            load<w>(static_cast<const float*>(second + i))};
+  }
+  template <std::size_t w>
+  GRADLEDGER_HD void finish(std::size_t i, AdamPack<float, w> x) const {
+    GRADLEDGER_UNROLL
+    for (std::size_t k = 0; k < w; ++k) formula.update(x.p[k], x.g[k], x.m[k], x.v[k]);
+    store(first + i, x.m);
+    store(second + i, x.v);
+    store(parameter + i, x.p);
   }
 };
 

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include "sim/base/contract.h"
 #include "sim/numeric/scalar.h"
@@ -12,6 +14,13 @@
 namespace gradledger::gpu {
 
 inline constexpr std::size_t vector_bytes = 16;
+
+// Before loops over what lies in registers: an index that the compiler does not know would move it to memory.
+#ifdef __CUDA_ARCH__
+#define GRADLEDGER_UNROLL _Pragma("unroll")
+#else
+#define GRADLEDGER_UNROLL
+#endif
 
 // Elements held in registers between a load and a store.
 template <class T, std::size_t width>
@@ -97,17 +106,39 @@ struct GridPosition {
   GRADLEDGER_HD std::size_t stride() const { return blocks * threads; }
 };
 
-// What one thread does: every stride-th unit.
+template <class Operation>
+using Fetched = decltype(std::declval<const Operation&>().template fetch<Operation::width>(std::size_t{0}));
+
+// Packs that a thread loads before it stores the first of them: 64 bytes in flight, so that memory is kept busy.
+template <class Operation>
+inline constexpr std::size_t packs_in_flight = std::is_empty_v<Fetched<Operation>> ? 1 : (63 + sizeof(Fetched<Operation>)) / sizeof(Fetched<Operation>);
+
+template <std::size_t w, class Operation>
+GRADLEDGER_HD inline void apply(const Operation& operation, std::size_t i) {
+  operation.template finish<w>(i, operation.template fetch<w>(i));
+}
+
+// What one thread does: every stride-th unit below packing.units, which may end before the last pack does.
 template <class Operation>
 GRADLEDGER_HD inline void run_units(const Operation& operation, const Packing& packing, const GridPosition& position) {
   constexpr std::size_t width = Operation::width;
-  for (std::size_t unit = position.first(); unit < packing.units; unit += position.stride()) {
-    if (unit < packing.packs) {
-      operation.template apply<width>(packing.head + unit * width);
-    } else {
-      const std::size_t single = unit - packing.packs;
-      operation.template apply<1>(single < packing.head ? single : single + packing.packs * width);
+  constexpr std::size_t batch = packs_in_flight<Operation>;
+  const std::size_t stride = position.stride();
+  const std::size_t packs = packing.packs < packing.units ? packing.packs : packing.units;
+  std::size_t unit = position.first();
+  if constexpr (batch > 1) {
+    for (; unit + (batch - 1) * stride < packs; unit += batch * stride) {
+      Fetched<Operation> fetched[batch];
+      GRADLEDGER_UNROLL
+      for (std::size_t k = 0; k < batch; ++k) fetched[k] = operation.template fetch<width>(packing.head + (unit + k * stride) * width);
+      GRADLEDGER_UNROLL
+      for (std::size_t k = 0; k < batch; ++k) operation.template finish<width>(packing.head + (unit + k * stride) * width, fetched[k]);
     }
+  }
+  for (; unit < packs; unit += stride) apply<width>(operation, packing.head + unit * width);
+  for (; unit < packing.units; unit += stride) {
+    const std::size_t single = unit - packing.packs;
+    apply<1>(operation, single < packing.head ? single : single + packing.packs * width);
   }
 }
 

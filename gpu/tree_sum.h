@@ -4,25 +4,34 @@
 
 #include <cstddef>
 
+#include "gpu/pack.h"
 #include "sim/numeric/scalar.h"
 
 namespace gradledger::gpu {
 
 inline constexpr std::size_t chunk_lanes = 256;
-inline constexpr std::size_t chunk_elements = chunk_lanes * 16;
+inline constexpr std::size_t lane_terms = 16;
+inline constexpr std::size_t chunk_elements = chunk_lanes * lane_terms;
 
+// Terms of a sum: fetch(i) loads what term i is made of, take(i, fetched) makes it. Loads of many terms go before the first take.
 template <class T>
 struct Squares {
+  using Fetched = T;
   const T* source;
-  GRADLEDGER_HD double at(std::size_t i) const {
-    const double x = static_cast<double>(numeric::widen(source[i]));
+
+  GRADLEDGER_HD T fetch(std::size_t i) const { return source[i]; }
+  GRADLEDGER_HD double take(std::size_t, T element) const {
+    const double x = static_cast<double>(numeric::widen(element));
     return x * x;
   }
 };
 
 struct PartialSums {
+  using Fetched = double;
   const double* source;
-  GRADLEDGER_HD double at(std::size_t i) const { return source[i]; }
+
+  GRADLEDGER_HD double fetch(std::size_t i) const { return source[i]; }
+  GRADLEDGER_HD double take(std::size_t, double sum) const { return sum; }
 };
 
 // sums[block] = the tree sum of the block's chunk of the n terms. Launched with one block a chunk, chunk_lanes threads each.
@@ -57,10 +66,14 @@ struct ChunkSum {
  private:
   GRADLEDGER_HD double lane_sum(std::size_t first, std::size_t lane) const {
     double sum = 0;
-    if (first + chunk_elements <= n) {  // without a bound to test, the loads run ahead of the sums
-      for (std::size_t k = 0; k < chunk_elements; k += chunk_lanes) sum += terms.at(first + k + lane);
+    if (first + chunk_elements <= n) {
+      typename Terms::Fetched fetched[lane_terms];
+      GRADLEDGER_UNROLL
+      for (std::size_t k = 0; k < lane_terms; ++k) fetched[k] = terms.fetch(first + k * chunk_lanes + lane);
+      GRADLEDGER_UNROLL
+      for (std::size_t k = 0; k < lane_terms; ++k) sum += terms.take(first + k * chunk_lanes + lane, fetched[k]);
     } else {
-      for (std::size_t i = first + lane; i < n; i += chunk_lanes) sum += terms.at(i);
+      for (std::size_t i = first + lane; i < n; i += chunk_lanes) sum += terms.take(i, terms.fetch(i));
     }
     return sum;
   }

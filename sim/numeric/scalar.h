@@ -46,11 +46,17 @@ GRADLEDGER_HD inline float canonical(float x) { return x != x ? float_of(0x7FFFF
 GRADLEDGER_HD inline float widen(float x) { return x; }
 GRADLEDGER_HD inline float widen(Bf16 x) { return float_of(static_cast<std::uint32_t>(x.bits) << 16); }
 
-// Exact: every fp16 value, subnormals included, is an fp32 value.
+// Exact: every fp16 value, subnormals included, is an fp32 value. A NaN keeps its payload.
 GRADLEDGER_HD inline float widen(Fp16 x) {
   const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
   const std::uint32_t magnitude = x.bits & 0x7FFFu;
   if (magnitude >= 0x7C00u) return float_of(sign | 0x7F800000u | ((magnitude & 0x3FFu) << 13));
+#ifdef __CUDA_ARCH__
+  // The arithmetic below would keep fp16 kernels from the speed of memory.
+  float exact;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(exact) : "h"(x.bits));
+  return exact;
+#endif
   if (magnitude >= 0x0400u) return float_of(sign | ((magnitude << 13) + 0x38000000u));
   // Subnormal: the significand as an integer, times 2^-24. Both factors and the product are exact in fp32.
   return float_of(sign | bits_of(static_cast<float>(magnitude) * float_of(0x33800000u)));
@@ -60,6 +66,11 @@ GRADLEDGER_HD inline float widen(Fp16 x) {
 GRADLEDGER_HD inline Bf16 to_bf16(float x) {
   std::uint32_t bits = bits_of(x);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return {0x7FFFu};
+#ifdef __CUDA_ARCH__
+  std::uint16_t nearest;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(nearest) : "f"(x));
+  return {nearest};
+#endif
   bits += 0x7FFFu + ((bits >> 16) & 1u);
   return {static_cast<std::uint16_t>(bits >> 16)};
 }
@@ -70,6 +81,11 @@ GRADLEDGER_HD inline Fp16 to_fp16(float x) {
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return {0x7FFFu};
+#ifdef __CUDA_ARCH__
+  std::uint16_t nearest;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(nearest) : "f"(x));
+  return {nearest};
+#endif
   if (magnitude >= 0x477FF000u) return {static_cast<std::uint16_t>(sign | 0x7C00u)};
   if (magnitude >= 0x38800000u) {
     const std::uint32_t rounded = magnitude - 0x38000000u + 0xFFFu + ((magnitude >> 13) & 1u);

@@ -33,6 +33,14 @@ class Array {
 
 using Addresses = std::vector<std::byte*>;
 
+// body(T{}) for the types of gradients.
+template <class Body>
+void for_each_type(Body&& body) {
+  body(float{});
+  body(Bf16{});
+  body(Fp16{});
+}
+
 // n values of the list, from `phase` on and around.
 template <class T>
 std::vector<T> cycle(const std::vector<T>& values, std::size_t n, std::size_t phase = 0) {
@@ -76,7 +84,7 @@ class Twins : public ::testing::TestWithParam<Implementation> {
   template <class Call>
   void compare(const std::vector<Array>& arrays, Call&& call) {
     run(*host_, arrays, call);
-    run(*other_, arrays, call);
+    run_here(arrays, call);
     for (std::size_t slot = 0; slot < arrays.size(); ++slot) {
       std::vector<std::byte> expected(arrays[slot].bytes().size());
       std::vector<std::byte> observed(expected.size());
@@ -90,6 +98,24 @@ class Twins : public ::testing::TestWithParam<Implementation> {
     }
   }
 
+  // call(kernels, addresses) on the other implementation only.
+  template <class Call>
+  void run_here(const std::vector<Array>& arrays, Call&& call) {
+    run(*other_, arrays, call);
+    sizes_.clear();
+    for (const Array& array : arrays) sizes_.push_back(array.bytes().size());
+  }
+  // Two slots of the other implementation, margins included, after compare or run_here.
+  void expect_equal_slots(std::size_t left, std::size_t right) {
+    std::vector<std::byte> a(sizes_.at(left));
+    std::vector<std::byte> b(sizes_.at(right));
+    other_->read(left, a);
+    other_->read(right, b);
+    compared_ += a.size();
+    const auto at = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+    ASSERT_TRUE(a == b) << "slots " << left << " and " << right << " differ first at byte " << at;
+  }
+
   // Lengths about the widths of vectors, blocks and chunks.
   static std::vector<std::size_t> lengths() {
     std::vector<std::size_t> all;
@@ -100,7 +126,9 @@ class Twins : public ::testing::TestWithParam<Implementation> {
   // Misalignments of target and source, in elements: equal ones, ones that a head makes good, ones that none does.
   static std::vector<std::pair<std::size_t, std::size_t>> offsets() { return {{0, 0}, {1, 1}, {0, 1}, {3, 0}, {4, 4}, {7, 3}}; }
 
+  Kernels& host() { return *host_; }
   Kernels& other() { return *other_; }
+  void count_compared(std::size_t bytes) { compared_ += bytes; }
 
  private:
   template <class Call>
@@ -121,6 +149,7 @@ class Twins : public ::testing::TestWithParam<Implementation> {
 
   std::unique_ptr<Kernels> host_;
   std::unique_ptr<Kernels> other_;
+  std::vector<std::size_t> sizes_;  // of the slots
   std::uint64_t compared_ = 0;
 };
 

@@ -23,14 +23,6 @@ std::vector<T> values_of() {
   else return interesting_values<T>();
 }
 
-// body(T{}) for the types of gradients.
-template <class Body>
-void for_each_type(Body&& body) {
-  body(float{});
-  body(Bf16{});
-  body(Fp16{});
-}
-
 class elementwise_twins : public Twins {
  protected:
   // call(kernels, target, source, n) over all lengths and offsets, and over random bits.
@@ -170,6 +162,31 @@ TEST_P(elementwise_twins, a_target_may_be_its_own_source) {
     compare_in_place<T>([](Kernels& k, void* target, const void* source, std::size_t n) { k.accumulate(dtype, target, dtype, source, n); });
     compare_in_place<T>([](Kernels& k, void* target, const void* source, std::size_t n) { k.premultiply(dtype, target, source, 1.0f / 3, n); });
     compare_in_place<T>([](Kernels& k, void* target, const void* source, std::size_t n) { k.fused_accumulate(dtype, target, source, 1.0f / 3, n); });
+  });
+}
+
+// In a launch, a thread has several packs in flight only in arrays that are longer than the grid by that much.
+TEST_P(elementwise_twins, arrays_so_long_that_threads_take_several_packs_at_once) {
+  const std::size_t n = other().long_array_elements();
+  for_each_type([&](auto t) {
+    using T = decltype(t);
+    constexpr Dtype dtype = dtype_of<T>;
+    const std::vector<Array> arrays = {Array(random_elements<T>(n, 1), 1), Array(random_elements<T>(n, 2), 1), Array(random_elements<float>(n, 3), 0),
+                                       Array(std::vector<std::uint8_t>{0}, 0)};
+    ASSERT_NO_FATAL_FAILURE(compare(arrays, [&](Kernels& k, const Addresses& at) {
+      k.accumulate(dtype, at[0], dtype, at[1], n);
+      k.multiply(dtype, at[0], 1.0f / 3, n);
+      k.fused_accumulate(dtype, at[0], at[1], 1.0f / 3, n);
+      k.accumulate(Dtype::float32, at[2], dtype, at[1], n - 7);
+      k.convert(dtype, at[0] + 8 * sizeof(T), Dtype::float32, at[2], n / 2);
+      k.unscale(dtype, at[1], 0.5f, n, reinterpret_cast<std::uint8_t*>(at[3]));
+      if constexpr (sizeof(T) == 4) k.sgd(reinterpret_cast<float*>(at[0]), reinterpret_cast<float*>(at[1]), 0.003f, 0.01f, n);
+    }));
+    // Not finite in one place, far behind.
+    std::vector<T> finite(n, from_bits<T>(0));
+    finite[n - 100] = from_bits<T>(reference::format_of<T>.infinity());
+    ASSERT_NO_FATAL_FAILURE(compare({Array(finite, 1), Array(std::vector<std::uint8_t>{0}, 0)},
+                                    [&](Kernels& k, const Addresses& at) { k.flag_not_finite(dtype, at[0], n, reinterpret_cast<std::uint8_t*>(at[1])); }));
   });
 }
 

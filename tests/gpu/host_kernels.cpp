@@ -37,6 +37,36 @@ class HostKernels final : public Kernels {
   void adam_cpu(float* parameter, const float* gradient, float* first, float* second, const numeric::AdamScalars& s, std::size_t n) override {
     numeric::adam_cpu(parameter, gradient, first, second, s, n);
   }
+  void unscale(Dtype dtype, void* target, float factor, std::size_t n, std::uint8_t* flag) override { numeric::unscale(dtype, target, factor, n, flag); }
+  void multiply_by_stored(Dtype dtype, void* target, const float* factor, std::size_t n) override { numeric::multiply(dtype, target, *factor, n); }
+  void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm,
+                            std::uint8_t* flag) override {
+    numeric::accumulate_with_norm(target_dtype, target, source_dtype, source, factor, n, norm, flag);
+  }
+  void combined_factor(const double* squared_norm, double scale, double clip, float* factor) override {
+    *factor = numeric::combined_factor(*squared_norm, scale, clip);
+  }
+  void clip_coefficient(const double* squared_norm, double clip, float* coefficient) override { *coefficient = numeric::clip_coefficient(*squared_norm, clip); }
+  void adam_mixed(const numeric::MixedAdamArrays& arrays, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) override {
+    numeric::adam_mixed(arrays, factor, *coefficient, s, n);
+  }
+  void flatten(Dtype flat_dtype, void* flat, Dtype tensor_dtype, const std::vector<Tensor>& tensors) override {
+    auto* at = static_cast<std::byte*>(flat);
+    for (const Tensor& tensor : tensors) {
+      numeric::convert(flat_dtype, at, tensor_dtype, tensor.data, tensor.n);
+      at += tensor.n * size_of(flat_dtype);
+    }
+  }
+  void unflatten(Dtype tensor_dtype, const std::vector<Tensor>& tensors, Dtype flat_dtype, const void* flat) override {
+    const auto* at = static_cast<const std::byte*>(flat);
+    for (const Tensor& tensor : tensors) {
+      numeric::convert(tensor_dtype, tensor.data, flat_dtype, at, tensor.n);
+      at += tensor.n * size_of(flat_dtype);
+    }
+  }
+  void difference(Dtype dtype, const void* a, const void* b, const float* bounds, std::size_t n, numeric::Difference* result) override {
+    *result = numeric::difference(dtype, a, b, bounds, n);
+  }
 
  private:
   HostMemory memory_;

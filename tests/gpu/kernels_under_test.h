@@ -8,19 +8,30 @@
 #include <string>
 #include <vector>
 
+#include "sim/numeric/difference.h"
+#include "sim/numeric/fused.h"
 #include "sim/numeric/kernels.h"
 
 namespace gradledger::testing {
 
-// The signatures of sim/numeric/kernels.h over addresses in the implementation's own memory.
+// A tensor of a bucket.
+struct Tensor {
+  std::byte* data;
+  std::size_t n;
+};
+
+// The signatures of sim/numeric over addresses in the implementation's own memory, scalars that depend on a norm among it.
 class Kernels {
  public:
   virtual ~Kernels() = default;
 
   // Why nothing can run here; empty where it can.
   virtual std::string unavailable() const { return {}; }
-  // How many rows of an exhaustive table to leave out between two that are run.
+  // One row in how many of an exhaustive table is run.
   virtual std::size_t rows_step() const { return 1; }
+
+  // As many as give every thread of a launch several packs; a replay has a small grid instead.
+  virtual std::size_t long_array_elements() const { return 30'001; }
 
   // A copy of the bytes in the memory of slot `slot`, aligned to 256 bytes; valid until the slot is next placed.
   virtual std::byte* place(std::size_t slot, const std::vector<std::byte>& bytes) = 0;
@@ -40,6 +51,18 @@ class Kernels {
   virtual void sgd(float* parameter, const float* gradient, float learning_rate, float weight_decay, std::size_t n) = 0;
   virtual void adam_fused(float* parameter, const float* gradient, float* first, float* second, const numeric::AdamScalars& s, std::size_t n) = 0;
   virtual void adam_cpu(float* parameter, const float* gradient, float* first, float* second, const numeric::AdamScalars& s, std::size_t n) = 0;
+
+  virtual void unscale(Dtype dtype, void* target, float factor, std::size_t n, std::uint8_t* flag) = 0;
+  virtual void multiply_by_stored(Dtype dtype, void* target, const float* factor, std::size_t n) = 0;
+  virtual void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm,
+                                    std::uint8_t* flag) = 0;
+  virtual void combined_factor(const double* squared_norm, double scale, double clip, float* factor) = 0;
+  virtual void clip_coefficient(const double* squared_norm, double clip, float* coefficient) = 0;
+  virtual void adam_mixed(const numeric::MixedAdamArrays& arrays, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) = 0;
+
+  virtual void flatten(Dtype flat_dtype, void* flat, Dtype tensor_dtype, const std::vector<Tensor>& tensors) = 0;
+  virtual void unflatten(Dtype tensor_dtype, const std::vector<Tensor>& tensors, Dtype flat_dtype, const void* flat) = 0;
+  virtual void difference(Dtype dtype, const void* a, const void* b, const float* bounds, std::size_t n, numeric::Difference* result) = 0;
 };
 
 struct Implementation {

@@ -1,6 +1,8 @@
 // What of gpu/device.h can be tested on every machine: how failures are told.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "gpu/device.h"
 #include "gpu/kernels.h"
 #include "sim/base/contract.h"
@@ -44,6 +46,11 @@ TEST(device_kernels, of_no_elements_launch_nothing) {
   EXPECT_NO_THROW(gpu::convert(nullptr, Dtype::float32, nullptr, Dtype::float32, nullptr, 0));
   EXPECT_NO_THROW(gpu::accumulate(nullptr, Dtype::float32, nullptr, Dtype::float32, nullptr, 0));
   EXPECT_NO_THROW(gpu::sgd(nullptr, nullptr, nullptr, 1.0f, 0.0f, 0));
+  EXPECT_NO_THROW(gpu::unscale(nullptr, Dtype::bfloat16, nullptr, 1.0f, 0, nullptr));
+  EXPECT_NO_THROW(gpu::adam_mixed(nullptr, {}, 1.0f, nullptr, {}, 0));
+  const std::vector<gpu::BucketTensor> empty_tensors(3);
+  EXPECT_NO_THROW(gpu::flatten(nullptr, Dtype::float32, nullptr, Dtype::bfloat16, empty_tensors));
+  EXPECT_NO_THROW(gpu::unflatten(nullptr, Dtype::float32, {}, Dtype::bfloat16, nullptr));
 }
 
 TEST(device_kernels, dtypes_without_arithmetic_are_refused) {
@@ -55,6 +62,11 @@ TEST(device_kernels, dtypes_without_arithmetic_are_refused) {
   EXPECT_THROW(gpu::multiply(nullptr, Dtype::float64, nullptr, 1.0f, 1), ContractViolation);
   EXPECT_THROW(gpu::flag_not_finite(nullptr, Dtype::uint8, nullptr, 4, nullptr), ContractViolation);
   EXPECT_THROW(gpu::squared_norm(nullptr, Dtype::float64, nullptr, 1, nullptr, nullptr), ContractViolation);
+  EXPECT_THROW(gpu::accumulate_with_norm(nullptr, Dtype::float64, nullptr, Dtype::float64, nullptr, 1.0f, 1, nullptr, nullptr, nullptr), ContractViolation);
+  EXPECT_THROW(gpu::flatten(nullptr, Dtype::float64, nullptr, Dtype::float64, {}), ContractViolation);
+  numeric::MixedAdamArrays arrays;
+  arrays.output_dtype = Dtype::float32;
+  EXPECT_THROW(gpu::adam_mixed(nullptr, arrays, 1.0f, nullptr, {}, 1), ContractViolation);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ struct Probe {
 
   struct Record {
     std::vector<unsigned> touched;
-    std::uint64_t outside = 0, misaligned = 0, in_packs = 0;
+    std::uint64_t outside = 0, misaligned = 0, mixed_up = 0, in_packs = 0;
   };
   std::array<std::uintptr_t, sizeof...(sizes)> address;
   Record* record;
@@ -31,9 +31,18 @@ struct Probe {
     for (std::size_t a = 0; a < size.size(); ++a) all &= (address[a] + i * size[a]) % gpu::vector_bytes == 0;
     return all;
   }
+  // As large as a vector, so that several packs are in flight.
+  struct Fetched {
+    std::size_t first, count;
+  };
   template <std::size_t w>
-  void apply(std::size_t i) const {
+  Fetched fetch(std::size_t i) const {
+    return {i, w};
+  }
+  template <std::size_t w>
+  void finish(std::size_t i, Fetched fetched) const {
     if (w > 1 && !aligned_at(i)) ++record->misaligned;
+    if (fetched.first != i || fetched.count != w) ++record->mixed_up;
     for (std::size_t k = i; k < i + w; ++k)
       if (k < record->touched.size()) ++record->touched[k];
       else ++record->outside;
@@ -45,6 +54,7 @@ struct Probe {
 template <std::size_t... sizes>
 std::uint64_t expect_each_element_once(std::size_t n, std::array<std::size_t, sizeof...(sizes)> offsets) {
   using Recorder = Probe<sizes...>;
+  static_assert(gpu::packs_in_flight<Recorder> == 4);
   const std::array<std::size_t, sizeof...(sizes)> size = {sizes...};
   std::uint64_t in_packs = 0;
   for (gpu::LaunchShape shape : {gpu::LaunchShape{0, 0}, {1, 1}, {1, 32}, {3, 96}, {7, 256}, {64, 5}}) {
@@ -55,6 +65,7 @@ std::uint64_t expect_each_element_once(std::size_t n, std::array<std::size_t, si
     EXPECT_EQ(record.touched, std::vector<unsigned>(n, 1));
     EXPECT_EQ(record.outside, 0u);
     EXPECT_EQ(record.misaligned, 0u);
+    EXPECT_EQ(record.mixed_up, 0u);
     in_packs = record.in_packs;
   }
   return in_packs;

@@ -1,7 +1,7 @@
 // A launch without a GPU: every thread of every block of the grid, one after the other, in an order of the test's choice.
 #pragma once
 
-#include <limits>
+#include <algorithm>
 #include <numeric>
 
 #include "gpu/pack.h"
@@ -48,7 +48,7 @@ struct ReplayPhased {
   void operator()(const Program& program, std::size_t blocks) const {
     order.visit(blocks, [&](std::size_t block) {
       typename Program::Shared shared;
-      std::fill(std::begin(shared.lane), std::end(shared.lane), std::numeric_limits<double>::quiet_NaN());
+      std::fill_n(reinterpret_cast<unsigned char*>(&shared), sizeof(shared), static_cast<unsigned char>(0xFF));  // NaNs
       for (unsigned phase = 0; phase < Program::phases; ++phase)
         order.visit(Program::threads, [&](std::size_t thread) { program.run(phase, block, thread, shared); });
     });

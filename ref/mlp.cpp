@@ -32,7 +32,7 @@ constexpr double gelu_roundings = 3 + erf_ulp;             // relative to the ar
 constexpr double slope_roundings = 4 + erf_ulp + exp_ulp;  // absolute: the derivative is of order 1
 
 // Products of maps are formed where they take no more multiplications a sample, and no more elements, than this.
-constexpr double composed_products_max = 1 << 25, composed_elements_max = 1 << 19;
+constexpr double composed_products_max = 1 << 28, composed_elements_max = 1 << 19;
 
 bool worth_composing(const Mlp& mlp) {
   // Every pass through a layer but the first multiplies the map of every error that arose before it.
@@ -65,8 +65,8 @@ double MlpReference::Vector::largest() const {
 }
 
 MlpReference::MlpReference(const Mlp& mlp, std::uint32_t batch, const std::vector<std::vector<double>>& weights)
-    : mlp_(mlp), batch_(batch), weights_(weights), composed_(worth_composing(mlp)), slack_(slack_of(mlp, batch)), chain_(composed_, slack_),
-      input_(mlp.layers.size()), sum_(mlp.layers.size()), slope_(mlp.layers.size()) {
+    : mlp_(mlp), batch_(batch), weights_(weights), composed_(worth_composing(mlp)), slack_(slack_of(mlp, batch)), chain_(composed_, slack_) {
+  for (std::vector<Vector>* vectors : {&input_, &sum_, &slope_}) vectors->resize(mlp.layers.size());
   for (const LinearLayer& layer : mlp.layers) {
     double largest = 0;
     for (double w : weights[layer.weight]) largest = std::max(largest, std::abs(w));

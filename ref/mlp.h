@@ -28,9 +28,6 @@ class MlpReference {
   // Gradients of the mean of (output - target)^2 over all outputs of the batch.
   MlpGradients run(const Sample& sample);
 
-  // Whether errors go through products of maps: false where that would take too long, and the bounds are coarser.
-  bool composes() const { return composed_; }
-
  private:
   // A vector of the pass with its error.
   struct Vector {
@@ -50,7 +47,7 @@ class MlpReference {
   std::uint32_t batch_;
   const std::vector<std::vector<double>>& weights_;
   std::vector<double> largest_weight_;  // by layer
-  bool composed_;
+  bool composed_;  // errors go through products of maps; else those would take too long, and the bounds are coarser
   double slack_;
   ErrorChain chain_;
   std::vector<Vector> input_, sum_, slope_;  // by layer: what goes in, what comes out, derivative of the activation there

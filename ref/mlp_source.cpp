@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "sim/base/hash.h"
 
@@ -30,6 +31,16 @@ std::vector<std::vector<double>> weights_of(const Scenario& scenario, std::uint6
     if (layer.bias) draw(*layer.bias, layer.in);
   }
   return out;
+}
+
+// A bound as large as a parameter's largest gradient says nothing: such an element is inconclusive, and not right.
+void give_up_where_nothing_is_told(MlpGradients& gradients) {
+  for (std::size_t p = 0; p < gradients.value.size(); ++p) {
+    double largest = 0;
+    for (double x : gradients.value[p]) largest = std::max(largest, std::abs(x));
+    for (double& e : gradients.error[p])
+      if (largest > 0 && e >= largest) e = std::numeric_limits<double>::infinity();
+  }
 }
 
 }  // namespace
@@ -67,6 +78,7 @@ const MlpGradients& MlpSource::gradients(std::uint32_t backward, std::uint32_t r
   const std::size_t most = std::max<std::size_t>(1, kept_elements_max / static_cast<std::size_t>(scenario_.numel()));
   if (known_.size() >= most) known_.pop_front();
   known_.push_back({backward, rank, reference_.run([&](std::uint32_t n, std::span<float> input, std::span<float> target) { sample(backward, rank, n, input, target); })});
+  give_up_where_nothing_is_told(known_.back().gradients);
   return known_.back().gradients;
 }
 

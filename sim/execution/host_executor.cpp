@@ -310,7 +310,7 @@ HostExecutor::~HostExecutor() = default;
 
 RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& options, TraceSink& sink) {
   expects(options.linear || !options.dry, "a dry run has no values to decide on");
-  if (source.network_data()) {
+  if (source.network_data() && !options.dry) {
     HostAutograd autograd(scenario_, source);
     return run(ComputedGradients(source, autograd, scenario_.world_size), options, sink);
   }

@@ -27,7 +27,7 @@ float error_function(float x) {
 
 // 2^k e^r with |r| at most half of ln 2, and Taylor's series for e^r in fp64. Below -110 fp32 has nothing but zero.
 float exponential(float x) {
-  if (x < -110) return 0;
+  if (!(x >= -110)) return std::isnan(x) ? x : 0.0f;
   const double k = std::nearbyint(x / std::numbers::ln2), r = x - k * std::numbers::ln2;
   double sum = 1;
   for (int n = 20; n > 0; --n) sum = 1 + sum * r / n;

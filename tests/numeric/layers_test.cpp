@@ -40,6 +40,7 @@ TEST(layers, error_function_and_exponential_are_within_one_ulp) {
   });
   EXPECT_EQ(numeric::error_function(0.0f), 0.0f);
   EXPECT_TRUE(std::isnan(numeric::error_function(std::numeric_limits<float>::quiet_NaN())));
+  EXPECT_TRUE(std::isnan(numeric::exponential(std::numeric_limits<float>::quiet_NaN())));
   EXPECT_EQ(numeric::exponential(-std::numeric_limits<float>::infinity()), 0.0f);
 }
 

@@ -12,10 +12,15 @@ struct SquareRoot {
 
   bool aligned_at(std::size_t i) const { return is_vector_aligned(target + i); }
   template <std::size_t w>
-  GRADLEDGER_HD void apply(std::size_t i) const {
-    Pack<float, w> x = load<w>(static_cast<const float*>(target + i));
-    for (std::size_t k = 0; k < w; ++k) x[k] = numeric::canonical(root(x[k]));
-    store(target + i, x);
+  GRADLEDGER_HD Pack<float, w> fetch(std::size_t i) const {
+    return load<w>(static_cast<const float*>(target + i));
+  }
+  template <std::size_t w>
+  GRADLEDGER_HD void finish(std::size_t i, const Pack<float, w>& in) const {
+    Pack<float, w> out;
+    GRADLEDGER_UNROLL
+    for (std::size_t k = 0; k < w; ++k) out[k] = numeric::canonical(root(in[k]));
+    store(target + i, out);
   }
 };
 

@@ -142,6 +142,7 @@ void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_
   const double divisor = scenario_.divisor();
   fresh_.resize(numel_);
   if (bounded) {
+    source_error_.resize(source_.network_data() ? numel_ : 0);
     fresh_magnitude_.assign(numel_, 0.0);
     fresh_error_.assign(numel_, 0.0);
     fresh_terms_.assign(numel_, 0);
@@ -152,14 +153,17 @@ void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_
       const std::size_t begin = offset_[p], n = scenario_.parameters[p].numel;
       if (n == 0 || !timeline_.used(scenario_, backward, r, p)) continue;
       source_.gradient(backward, r, p, 0, {fresh_.data() + begin, n});
+      const bool computed = bounded && !source_error_.empty();  // by the producer, in fp32
+      if (computed) source_.gradient_error(backward, r, p, 0, {source_error_.data() + begin, n});
       for (std::size_t i = begin; i < begin + n; ++i) {
         const double term = fresh_[i] / divisor;
         state.local[r].value[i] += term;
         state.reduced.value[i] += term / world_divisor_;
-        if (!bounded || term == 0) continue;
-        const double magnitude = std::abs(term);
-        const bool exact = factor_error_ == 0 && held_by_the_model_dtype(fresh_[i]);
-        const double error = (exact ? 0 : (deposit_.u + factor_error_) * magnitude * (1 + deposit_.u)) + deposit_.tiny;
+        const double before = computed ? source_error_[i] / divisor : 0;
+        if (!bounded || (term == 0 && before == 0)) continue;
+        const double magnitude = std::abs(term) + before;
+        const bool exact = before == 0 && factor_error_ == 0 && held_by_the_model_dtype(fresh_[i]);
+        const double error = before + (exact ? 0 : (deposit_.u + factor_error_) * magnitude * (1 + deposit_.u)) + deposit_.tiny;
         fresh_magnitude_[i] += magnitude / world_divisor_;
         fresh_error_[i] += error / world_divisor_;
         if (fresh_terms_[i] < 255) ++fresh_terms_[i];

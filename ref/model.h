@@ -79,6 +79,7 @@ class Model {
   double world_divisor_ = 1;
 
   std::vector<double> fresh_;                   // one backward's terms on one rank
+  std::vector<double> source_error_;            // of these terms, before anything rounds them
   std::vector<double> fresh_magnitude_;         // sum over ranks of |term|
   std::vector<double> fresh_error_;             // sum over ranks of the terms' errors
   std::vector<std::uint8_t> fresh_terms_;       // how many ranks' terms are not zero

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ref/dtype_facts.h"
+#include "ref/mlp_source.h"
 #include "sim/base/hash.h"
 
 namespace gradledger::ref {
@@ -114,6 +115,10 @@ void SingleSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uin
 void PlantedSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
                              std::span<double> out) const {
   inner_.gradient(backward, rank, parameter, offset, out);
+  plant(backward, rank, parameter, offset, out);
+}
+
+void PlantedSource::plant(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
   if (offset > 0 || out.empty()) return;
   const auto before = [&](const Plant& p) { return std::pair(p.backward, p.rank) < std::pair(backward, rank); };
   for (auto p = std::partition_point(timeline_.planted.begin(), timeline_.planted.end(), before);
@@ -237,6 +242,7 @@ class GivenSource final : public GradientSource {
 std::unique_ptr<GradientSource> value_source(const Scenario& scenario, const Timeline& timeline, GradientKind kind, std::uint64_t seed) {
   switch (kind) {
     case GradientKind::values: return std::make_unique<GivenSource>(scenario, timeline);
+    case GradientKind::mlp: return std::make_unique<MlpSource>(scenario, timeline, seed);
     case GradientKind::adversarial: return std::make_unique<AdversarialSource>(scenario, timeline, seed);
     case GradientKind::probe:
     case GradientKind::normal: return std::make_unique<RandomSource>(scenario, timeline, seed);

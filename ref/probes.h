@@ -82,13 +82,18 @@ class PlantedSource final : public GradientSource {
   void initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
     inner_.initial_parameter(parameter, offset, out);
   }
+  const NetworkData* network_data() const override { return inner_.network_data(); }
+  void gradient_error(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
+    inner_.gradient_error(backward, rank, parameter, offset, out);
+  }
+  void plant(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
 
  private:
   const GradientSource& inner_;
   const Timeline& timeline_;
 };
 
-// Gradients of the value passes, representable in the model dtype, with initial weights. `kind` is normal, adversarial or values.
+// Gradients of the value passes, representable in the model dtype, with initial weights. `kind` is normal, adversarial, values or mlp.
 std::unique_ptr<GradientSource> value_source(const Scenario& scenario, const Timeline& timeline, GradientKind kind, std::uint64_t seed);
 
 }  // namespace gradledger::ref

@@ -91,7 +91,7 @@ Skip StepJudge::due(std::uint32_t event, const Step& step, double scale) const {
 bool StepJudge::in_range(std::uint32_t window, double scale) const {
   double largest = facts_of(scenario_.model_dtype).largest(), sum = 0;
   for (Dtype dtype : {scenario_.grad_accum_dtype(), scenario_.communication_dtype()}) largest = std::min(largest, facts_of(dtype).largest());
-  std::vector<double> gradient;
+  std::vector<double> gradient, error;
   for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b) {
     if (timeline_.backwards[b].step != window) continue;
     for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
@@ -102,7 +102,9 @@ bool StepJudge::in_range(std::uint32_t window, double scale) const {
         source_.gradient(b, r, p, 0, gradient);
         double factor = 1;  // the largest on the way
         for (const std::uint32_t set : timeline_.gradients_set) factor = std::max(factor, timeline_.factor(b, r, p, set));
-        for (double x : gradient) most = std::max(most, std::abs(x) * factor);
+        error.resize(gradient.size());
+        source_.gradient_error(b, r, p, 0, error);
+        for (std::size_t i = 0; i < gradient.size(); ++i) most = std::max(most, (std::abs(gradient[i]) + error[i]) * factor);
       }
       sum += most;
     }

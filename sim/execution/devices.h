@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "sim/program/program.h"
+#include "sim/trace/autograd.h"
 
 namespace gradledger {
 
@@ -58,10 +61,17 @@ struct Participant {
   Command command;
 };
 
+// Makes the backward of a network on devices. Throws DeviceFailure where there is none.
+using AutogradFactory = std::function<std::unique_ptr<Autograd>(const Scenario& scenario, const GradientSource& source)>;
+
 // The devices of all ranks. Every call may throw DeviceFailure; after that only destruction is allowed.
 class Devices {
  public:
   virtual ~Devices() = default;
+
+  // Empty: the host runs the backward of networks.
+  void set_autograd(AutogradFactory factory) { autograd_ = std::move(factory); }
+  const AutogradFactory& autograd() const { return autograd_; }
 
   // A run starts: ranks 0 to world - 1, nothing allocated, no event recorded, all memory poison. Earlier work is over first.
   virtual void begin(std::uint32_t world) = 0;
@@ -75,6 +85,9 @@ class Devices {
 
   // What the operands hold once all that was enqueued on the stream is done, each from the next multiple of fetch_alignment on.
   virtual void fetch(std::uint32_t rank, Stream stream, std::span<const Operand> operands, std::vector<std::byte>& out) = 0;
+
+ private:
+  AutogradFactory autograd_;
 };
 
 inline std::size_t bytes_of(const Operand& operand) { return std::size_t{operand.numel} * size_of(operand.dtype); }

@@ -5,6 +5,7 @@
 
 #include "sim/base/hash.h"
 #include "sim/execution/happens_before.h"
+#include "sim/execution/host_autograd.h"
 #include "sim/execution/operations.h"
 #include "sim/execution/policy.h"
 #include "sim/execution/rendezvous.h"
@@ -334,6 +335,11 @@ HostExecutor::HostExecutor(HostExecutor&&) = default;
 
 RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& options, TraceSink& sink) {
   expects(options.linear || !options.dry, "a dry run has no values to decide on");
+  if (source.network_data() && !options.dry) {
+    const bool on_devices = devices_ && devices_->autograd();
+    const std::unique_ptr<Autograd> autograd = on_devices ? devices_->autograd()(scenario_, source) : std::make_unique<HostAutograd>(scenario_, source);
+    return run(ComputedGradients(source, *autograd, scenario_.world_size), options, sink);
+  }
   const bool replays = recorded_ && options.linear && recorded_observes_ == options.observe_events;
   if (replays) {
     for (Rank& rank : ranks_) rank.rewind();

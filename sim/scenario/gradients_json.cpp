@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/scenario/json_reader.h"
+#include "sim/scenario/mlp_json.h"
 #include "sim/scenario/schema.h"
 
 namespace gradledger {
@@ -100,12 +101,20 @@ Result<Gradients> gradients_from_json(const json& gradients, const Scenario& sce
   out.kind = kind == "probe"         ? GradientKind::probe
              : kind == "normal"      ? GradientKind::normal
              : kind == "adversarial" ? GradientKind::adversarial
+             : kind == "mlp"         ? GradientKind::mlp
                                      : GradientKind::values;
   out.seed = gradients.value("seed", std::uint64_t{0});
   out.samples_per_micro_batch = gradients.value("samples_per_micro_batch", 1u);
   const bool inline_values = gradients.contains("micro_batches"), from_file = gradients.contains("file");
+  if (out.kind != GradientKind::mlp)
+    for (const char* key : {"activation", "layers"})
+      if (gradients.contains(key)) return InputError{std::string("/gradients/") + key, "describes a network; expected it with kind \"mlp\" alone"};
   if (out.kind != GradientKind::values) {
     if (inline_values || from_file) return InputError{"/gradients/kind", "is \"" + kind + "\", but values are given; expected \"values\""};
+    if (out.kind != GradientKind::mlp) return out;
+    auto mlp = mlp_from_json(gradients, scenario);
+    if (!mlp) return mlp.error();
+    out.mlp = std::move(mlp).value();
     return out;
   }
   if (gradients.contains("samples_per_micro_batch"))

@@ -22,7 +22,7 @@ bool same_given(const GivenValues& a, const GivenValues& b) {
 bool Gradients::operator==(const Gradients& other) const {
   const bool same_values = values == other.values || (values && other.values && same_given(*values, *other.values));
   return kind == other.kind && seed == other.seed && samples_per_micro_batch == other.samples_per_micro_batch && file == other.file &&
-         same_values;
+         same_values && mlp == other.mlp;
 }
 
 OptimizerConfig EngineConfig::optimizer_of(const OptimizerGroup& group) const {

@@ -76,7 +76,27 @@ struct EngineConfig {
   bool operator==(const EngineConfig&) const = default;
 };
 
-enum class GradientKind : std::uint8_t { probe, normal, adversarial, values };
+enum class GradientKind : std::uint8_t { probe, normal, adversarial, values, mlp };
+
+// gelu: x times the normal distribution function of x, by erf; not the form with tanh.
+enum class Activation : std::uint8_t { none, relu, gelu };
+
+// y = W x + b. The weight is `out` rows of `in` elements.
+struct LinearLayer {
+  std::uint32_t weight = 0;  // parameters, by index
+  std::optional<std::uint32_t> bias;
+  std::uint32_t in = 0, out = 0;
+
+  bool operator==(const LinearLayer&) const = default;
+};
+
+// Linear layers with an activation between them; the loss is the mean squared error against a target.
+struct Mlp {
+  Activation activation = Activation::none;
+  std::vector<LinearLayer> layers;  // of all parameters, each used once
+
+  bool operator==(const Mlp&) const = default;
+};
 
 // Gradients given by the user: values[micro_batch][rank] holds every parameter's elements, parameters concatenated in order.
 // Micro-batches are repeated in every window.
@@ -85,11 +105,12 @@ using GivenValues = std::vector<std::vector<std::vector<double>>>;
 struct Gradients {
   GradientKind kind = GradientKind::probe;
   std::uint64_t seed = 0;
-  // normal and adversarial: a micro-batch's gradient is the mean of this many samples, numbered through the window, so that
-  // windows with equal global batch see equal samples.
+  // All but values: a micro-batch's gradient is the mean of this many samples, numbered through the window, so that windows with
+  // equal global batch see equal samples.
   std::uint32_t samples_per_micro_batch = 1;
   std::string file;  // values: where they were read from, relative to the scenario; empty when inline
   std::shared_ptr<const GivenValues> values;
+  std::optional<Mlp> mlp;  // mlp: the network that producer and oracle each run; samples_per_micro_batch is its batch
 
   bool operator==(const Gradients& other) const;
 };

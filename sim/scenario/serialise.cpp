@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "sim/scenario/engine_json.h"
+#include "sim/scenario/mlp_json.h"
 #include "sim/scenario/parameters_json.h"
 #include "sim/scenario/parse.h"
 
@@ -98,13 +99,14 @@ ordered_json values_to_json(const Scenario& scenario) {
 
 ordered_json gradients_to_json(const Scenario& scenario) {
   const Gradients& gradients = scenario.gradients;
-  constexpr const char* names[] = {"probe", "normal", "adversarial", "values"};
+  constexpr const char* names[] = {"probe", "normal", "adversarial", "values", "mlp"};
   ordered_json out;
   out["kind"] = names[static_cast<std::size_t>(gradients.kind)];
   if (gradients.seed != 0) out["seed"] = gradients.seed;
   if (gradients.samples_per_micro_batch != 1) out["samples_per_micro_batch"] = gradients.samples_per_micro_batch;
   if (!gradients.file.empty()) out["file"] = gradients.file;
   else if (gradients.values) out["micro_batches"] = values_to_json(scenario);
+  if (gradients.mlp) mlp_to_json(*gradients.mlp, scenario.parameters, out);
   return out;
 }
 

@@ -51,4 +51,8 @@ void GradientSource::initial_parameter(std::uint32_t, std::uint32_t, std::span<d
   for (double& x : out) x = 0.0;
 }
 
+void GradientSource::gradient_error(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::span<double> out) const {
+  for (double& x : out) x = 0.0;
+}
+
 }  // namespace gradledger

@@ -31,6 +31,16 @@ class TraceSink {
   virtual void race(const RaceRecord&) {}
 };
 
+// The data of a forward and backward that a producer runs itself, in fp32 and with its own arithmetic. Every value is one that bf16 holds.
+class NetworkData {
+ public:
+  virtual ~NetworkData() = default;
+  virtual const Mlp& network() const = 0;
+  virtual std::uint32_t batch() const = 0;
+  // Sample `sample` of the batch of one backward event on one rank: the input of the first layer, and the target of the last one's output.
+  virtual void sample(std::uint32_t backward, std::uint32_t rank, std::uint32_t sample, std::span<float> input, std::span<float> target) const = 0;
+};
+
 // The data of a run: what each backward contributes, before any scaling, and what the weights are at the start. Values are fp32 values,
 // given as doubles; the engine multiplies by its scale and rounds once when it deposits them.
 class GradientSource {
@@ -40,6 +50,13 @@ class GradientSource {
   virtual void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
                         std::span<double> out) const = 0;
   virtual void initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const;
+  // Where a producer computes the gradient itself: the network, whose weights are initial_parameter(). Null: gradient() is what is deposited.
+  virtual const NetworkData* network_data() const { return nullptr; }
+  // What a correct fp32 backward may differ by from gradient(), element by element; 0 where gradient() is the data,
+  // infinite where nothing can be told.
+  virtual void gradient_error(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const;
+  // Puts what the script plants into these elements of a gradient, however it was computed.
+  virtual void plant(std::uint32_t /*backward*/, std::uint32_t /*rank*/, std::uint32_t /*parameter*/, std::uint32_t /*offset*/, std::span<double>) const {}
 };
 
 struct Schedule {

@@ -253,6 +253,8 @@ const LimitRow limit_rows[] = {
     {"collectives_max", limits::collectives_max, "collectives expected in a step"},
     {"bytes_max", limits::bytes_max, "bytes expected of collectives and of memory"},
     {"loss_scale_steps_max", limits::loss_scale_steps_max, "`loss_scale_window`, `hysteresis`"},
+    {"mlp_layers_max", limits::mlp_layers_max, "layers of a network"},
+    {"mlp_width_max", limits::mlp_width_max, "inputs and outputs of a layer"},
     {"condition_length_max", limits::condition_length_max, "a condition"},
     {"name_length_max", limits::name_length_max, "a name"},
     {"races_reported_max", limits::races_reported_max, "pairs of racing operations named of a rank"},
@@ -325,6 +327,14 @@ TEST(scenario_format_page, gives_the_formula_that_the_command_computes) {
             ++tried;
           }
   EXPECT_EQ(tried, 48u);
+}
+
+TEST(scenario_format_page, gives_the_memory_of_a_network) {
+  EXPECT_NE(page().section("Memory")->text.find("`elements x (40 + 4 x world)` and 16 MiB on top"), std::string::npos);
+  const Scenario s = *read(every_key_of_a_network());
+  Scenario without = s;
+  without.gradients.mlp.reset();
+  EXPECT_EQ(tool::bytes_needed(s) - tool::bytes_needed(without), s.numel() * (40 + 4 * s.world_size) + (16u << 20));
 }
 
 // ---- examples -----------------------------------------------------------------------------------------------------------------------------

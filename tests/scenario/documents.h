@@ -157,9 +157,20 @@ inline json values_of_a_file() {
   })");
 }
 
+inline json every_key_of_a_network() {
+  return json::parse(R"({
+    "name": "every key of a network", "world_size": 2,
+    "parameters": [{"name": "0.bias", "numel": 3}, {"name": "0.weight", "numel": 6}, {"name": "1/weight", "numel": 3, "trainable": false}],
+    "engine": {"framework": "deepspeed", "config": {"gradient_accumulation_steps": 2}},
+    "gradients": {"kind": "mlp", "seed": 3, "samples_per_micro_batch": 4, "activation": "gelu",
+                  "layers": [{"weight": "0.weight", "bias": "0.bias", "in": 2, "out": 3}, {"weight": "1/weight", "in": 3, "out": 1}]},
+    "script": [{"backward": {}}, {"step": {}}], "expect": {"findings": []}
+  })");
+}
+
 inline constexpr const char* table_text = R"([[{"p": [0.5, "nan"]}]])";
 
 // Valid documents that together use every key of the schema, each in every form.
-inline std::vector<json> rich_documents() { return {every_key_of_a_configuration(), every_event(), values_of_a_file(), small_document()}; }
+inline std::vector<json> rich_documents() { return {every_key_of_a_configuration(), every_event(), values_of_a_file(), every_key_of_a_network(), small_document()}; }
 
 }  // namespace gradledger::testing

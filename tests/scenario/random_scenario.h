@@ -27,15 +27,8 @@ class RandomScenario {
     if (coin()) out_.covers = {std::string(catalogue()[below(static_cast<std::uint32_t>(catalogue().size()))].id)};
     if (coin()) out_.twin_of = word();
     out_.world_size = 1 + below(5);
-    for (std::uint32_t i = 0, n = 1 + below(4); i < n; ++i)
-      out_.parameters.push_back({.name = "p" + std::to_string(i) + name(), .numel = below(6) + (i == 0), .used_by = coin() ? condition() : std::nullopt, .trainable = i == 0 || coin(),
-                                 .hooked_outputs = below(5), .expert = i > 0 && coin() ? std::optional(below(3)) : std::nullopt});
-    if (coin()) out_.parameters.push_back({.name = "tied" + name(), .numel = out_.parameters[0].numel, .tied_to = 0});
-    for (std::uint32_t s = 1; out_.world_size % 2 == 0 && s < 2 && coin(); ++s) {
-      out_.engine.pipeline_stages = 2;
-      out_.parameters.push_back({.name = "later" + name(), .numel = 1 + below(6), .pipeline_stage = 1});
-    }
-    if (out_.world_size / out_.engine.pipeline_stages % 2 == 0) (coin() ? out_.engine.expert_parallel_size : out_.engine.sequence_parallel_size) = 1 + below(2);
+    if (below(5) == 0) network();
+    else parameters();
     engine();
     if (layout_problem(out_)) out_.engine.expert_parallel_size = 1;  // an expert for some ranks alone
     gradients();
@@ -49,6 +42,36 @@ class RandomScenario {
   }
 
  private:
+  void parameters() {
+    for (std::uint32_t i = 0, n = 1 + below(4); i < n; ++i)
+      out_.parameters.push_back({.name = "p" + std::to_string(i) + name(), .numel = below(6) + (i == 0), .used_by = coin() ? condition() : std::nullopt, .trainable = i == 0 || coin(),
+                                 .hooked_outputs = below(5), .expert = i > 0 && coin() ? std::optional(below(3)) : std::nullopt});
+    if (coin()) out_.parameters.push_back({.name = "tied" + name(), .numel = out_.parameters[0].numel, .tied_to = 0});
+    for (std::uint32_t s = 1; out_.world_size % 2 == 0 && s < 2 && coin(); ++s) {
+      out_.engine.pipeline_stages = 2;
+      out_.parameters.push_back({.name = "later" + name(), .numel = 1 + below(6), .pipeline_stage = 1});
+    }
+    if (out_.world_size / out_.engine.pipeline_stages % 2 == 0) (coin() ? out_.engine.expert_parallel_size : out_.engine.sequence_parallel_size) = 1 + below(2);
+  }
+
+  // Linear layers of small widths, and their parameters.
+  void network() {
+    Mlp mlp;
+    mlp.activation = one_of(std::array{Activation::none, Activation::relu, Activation::gelu});
+    for (std::uint32_t i = 0, width = 1 + below(3), n = 1 + below(3); i < n; ++i) {
+      LinearLayer layer{static_cast<std::uint32_t>(out_.parameters.size()), {}, width, 1 + below(3)};
+      out_.parameters.push_back({.name = std::to_string(i) + name(), .numel = layer.in * layer.out, .used_by = coin() ? condition() : std::nullopt});
+      if (coin()) {
+        layer.bias = layer.weight + 1;
+        out_.parameters.push_back({.name = "b" + std::to_string(i) + name(), .numel = layer.out, .trainable = coin()});
+      }
+      width = layer.out;
+      mlp.layers.push_back(layer);
+    }
+    out_.gradients.kind = GradientKind::mlp;
+    out_.gradients.mlp = mlp;
+  }
+
   std::uint32_t below(std::uint32_t bound) { return random_.below(bound); }
   bool coin() { return below(2) == 0; }
   template <class T, std::size_t N>
@@ -143,7 +166,7 @@ class RandomScenario {
 
   void gradients() {
     Gradients& g = out_.gradients;
-    g.kind = one_of(std::array{GradientKind::probe, GradientKind::normal, GradientKind::adversarial, GradientKind::values});
+    if (!g.mlp) g.kind = one_of(std::array{GradientKind::probe, GradientKind::normal, GradientKind::adversarial, GradientKind::values});
     if (coin()) g.seed = random_.next() >> 11;
     if (g.kind != GradientKind::values) {
       if (coin()) g.samples_per_micro_batch = 1 + below(65536);

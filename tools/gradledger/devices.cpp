@@ -13,6 +13,7 @@
 
 #ifdef GRADLEDGER_HAS_CUDA
 #include "gpu/cuda_api.h"
+#include "gpu/mlp_cublas.h"
 #endif
 
 namespace gradledger::tool {
@@ -30,7 +31,16 @@ std::optional<InputError> missing_device() {
 gpu::ApiFactory api_factory(const Options& options) {
   return [deadline = deadline_of(options)](std::uint32_t rank) { return gpu::make_cuda_api(rank, deadline); };
 }
+std::unique_ptr<Autograd> backward_by_cublas(const Scenario& scenario, const GradientSource& source) {
+  auto made = gpu::cublas_autograd(scenario, source);
+  if (!made) throw DeviceFailure(std::nullopt, made.error().text());
+  return std::move(made).value();
+}
+
+const AutogradFactory autograd_factory = backward_by_cublas;
 #else
+const AutogradFactory autograd_factory;
+
 std::optional<InputError> missing_device() {
   return InputError{"--producer", "\"gpu\" is not in this build, which was made without a CUDA toolkit; expected host, or a build where nvcc is found", true};
 }
@@ -52,11 +62,16 @@ std::optional<int> serve(const gpu::RankAddress& address, const Options& options
   return broken_run;
 }
 
+DevicesMade with_autograd(std::unique_ptr<Devices> devices) {
+  devices->set_autograd(autograd_factory);
+  return {std::move(devices), std::nullopt};
+}
+
 Result<DevicesMade> devices_of_a_launcher(const Options& options) {
   const auto environment = gpu::launch_environment();
   if (!environment) return environment.error();
   if (environment->rank > 0) return DevicesMade{nullptr, serve({environment->host, environment->port, environment->rank, environment->token}, options)};
-  return DevicesMade{gpu::devices_of_launcher(*environment, own_rank(options), deadline_of(options)), std::nullopt};
+  return with_autograd(gpu::devices_of_launcher(*environment, own_rank(options), deadline_of(options)));
 }
 
 }  // namespace
@@ -72,8 +87,8 @@ Result<DevicesMade> make_devices(const Options& options) {
   if (library->version() != gpu::nccl_version_modelled)
     say("NCCL " + std::to_string(library->version()) + " is not the version whose order of sums is modelled, " + std::to_string(gpu::nccl_version_modelled) + "; bits may differ for that reason");
   if (options.ranks == "processes")
-    return DevicesMade{std::make_unique<gpu::ProcessDevices>(gpu::spawning_launcher(own_rank(options)), gpu::Listening{}, deadline_of(options)), std::nullopt};
-  return DevicesMade{std::make_unique<gpu::ThreadDevices>(api_factory(options), std::move(library).value(), deadline_of(options)), std::nullopt};
+    return with_autograd(std::make_unique<gpu::ProcessDevices>(gpu::spawning_launcher(own_rank(options)), gpu::Listening{}, deadline_of(options)));
+  return with_autograd(std::make_unique<gpu::ThreadDevices>(api_factory(options), std::move(library).value(), deadline_of(options)));
 }
 
 int rank(const Options& options, std::uint32_t number, std::uint16_t port) {

@@ -185,7 +185,7 @@ class AppliedValues final : public TraceSink {
   std::vector<double> input_rounding(std::uint32_t step) const {
     std::vector<double> out(model_.numel(), 0.0);
     const Scenario& scenario = loaded_.scenario;
-    if (scenario.gradients.samples_per_micro_batch == 1) return out;
+    if (scenario.gradients.samples_per_micro_batch == 1 || scenario.gradients.mlp) return out;  // a network's is not rounded before it is deposited
     const double u = ref::facts_of(scenario.model_dtype).unit_roundoff() + ref::facts_of(Dtype::float64).unit_roundoff();
     const double each = ref::averaged_weight(scenario) * u / (1 - u);
     std::vector<double> gradient;

@@ -55,7 +55,9 @@ std::uint64_t bytes_needed(const Scenario& scenario) {
   const auto behaviour = resolve_behaviour(scenario.engine.as_of);
   const bool whole = behaviour.ok() && reduces_whole_buckets(scenario.engine.config, *behaviour);
   const std::uint64_t buckets = whole ? scenario.engine.config.zero.reduce_bucket_size * (2 * model + wire) : 0;
-  return elements * (world * rank + reference) + world * buckets;
+  // A network: weights on both sides, gradients with their errors here, the latest fp32 ones of every rank there, and 16 MiB for what is kept.
+  const std::uint64_t network = scenario.gradients.mlp ? elements * (40 + 4 * world) + (16u << 20) : 0;
+  return elements * (world * rank + reference) + world * buckets + network;
 }
 
 Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options, Use use) {

@@ -4,6 +4,7 @@
 
 #include "gpu/ranks/launch_environment.h"
 #include "ref/classify.h"
+#include "sim/execution/host_autograd.h"
 #include "tests/gpu/ranks/standin.h"
 #include "tools/gradledger/compare.h"
 
@@ -102,6 +103,25 @@ TEST(a_comparison, names_the_event_the_rank_and_the_bits_where_a_kernel_is_wrong
   EXPECT_NE(compared.difference->one, compared.difference->other);
   const std::string text = tool::text_of(compared, *loaded, options_for(*devices));
   for (const char* part : {"differ first at ", "rank ", "snapshot ", " elements, first ", " by host, 0x", " by gpu"}) EXPECT_NE(text.find(part), text.npos) << text;
+}
+
+// The backward is the device's own; its gradients are judged by the bound of a network, not compared with the host's.
+TEST(gpu_producer, has_the_devices_run_the_backward_of_a_network) {
+  const auto devices = thread_devices();
+  std::uint32_t made = 0;
+  devices->set_autograd([&](const Scenario& scenario, const GradientSource& source) {
+    ++made;
+    return std::make_unique<HostAutograd>(scenario, source);
+  });
+  std::uint32_t judged = 0;
+  for (const auto& entry : fs::directory_iterator(corpus + "real-backward")) {
+    const auto loaded = load("real-backward/" + entry.path().filename().string());
+    const ref::Verdict verdict = tool::judge(*loaded, options_for(*devices), nullptr);
+    EXPECT_EQ(sentences(verdict), sentences(tool::judge(*loaded, {}, nullptr))) << loaded->path;
+    ++judged;
+  }
+  EXPECT_GT(judged, 0u);
+  EXPECT_GE(made, judged);
 }
 
 TEST(a_comparison, takes_two_known_producers_and_nothing_else) {

@@ -43,10 +43,15 @@ struct AddBias {
 
   bool aligned_at(std::size_t i) const { return is_vector_aligned(y + i); }
   template <std::size_t w>
-  GRADLEDGER_HD void apply(std::size_t i) const {
-    Pack<float, w> inout = load<w>(static_cast<const float*>(y + i));
-    for (std::size_t k = 0; k < w; ++k) inout[k] = inout[k] + bias[(i + k) % out];
-    store(y + i, inout);
+  GRADLEDGER_HD Pack<float, w> fetch(std::size_t i) const {
+    return load<w>(static_cast<const float*>(y + i));
+  }
+  template <std::size_t w>
+  GRADLEDGER_HD void finish(std::size_t i, const Pack<float, w>& in) const {
+    Pack<float, w> sum;
+    GRADLEDGER_UNROLL
+    for (std::size_t k = 0; k < w; ++k) sum[k] = in[k] + bias[(i + k) % out];
+    store(y + i, sum);
   }
 };
 

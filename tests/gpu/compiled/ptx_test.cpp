@@ -49,7 +49,7 @@ TEST(ptx, of_every_operation_is_in_the_library) {
   const std::pair<const char*, std::size_t> expected[] = {
       {"9ConvertedI", 18},  {"4SameI", 3},         {"3SumI", 10},           {"8FusedSumI", 3},        {"6LargerE", 1},           {"10MultipliedI", 3},
       {"7DividedI", 3},     {"4FillI", 4},         {"13FlagNotFiniteI", 4}, {"7UnscaleI", 3},         {"18MultipliedByStoredI", 3}, {"3SgdE", 1},
-      {"7SquaresI", 3},     {"11PartialSumsE", 2}, {"13SquaresOfSumsI", 9}, {"16FusedAdamFormulaE", 1}, {"14CpuAdamFormulaE", 1},  {"9MixedAdamI", 6},
+      {"10SquareRootE", 1},  {"7SquaresI", 3},     {"11PartialSumsE", 2}, {"13SquaresOfSumsI", 9}, {"16FusedAdamFormulaE", 1}, {"14CpuAdamFormulaE", 1},  {"9MixedAdamI", 6},
       {"14CombinedFactorE", 1}, {"15ClipCoefficientE", 1}, {"7CompareI", 6}, {"15StartDifferenceE", 1}};
   std::size_t total = 0;
   for (const auto& [fragment, count] : expected) {

@@ -101,12 +101,21 @@ TEST(other_collectives, max_of_flags_keeps_any_flag) {
   for (const auto& f : flags) EXPECT_EQ(f, (std::vector<std::uint8_t>{0, 2, 1, 9}));
 }
 
-TEST(other_collectives, fp64_totals_add_in_rank_order) {
+std::vector<std::vector<double>> totals_of_three(CollectiveArithmetic arithmetic) {
   std::vector<std::vector<double>> totals = {{1.0, 0.1}, {0x1p-53, 0.2}, {0x1p-53, 0.3}};
   std::vector<CollectiveBuffers> buffers;
   for (auto& t : totals) buffers.push_back({reinterpret_cast<const std::byte*>(t.data()), reinterpret_cast<std::byte*>(t.data())});
-  run_collective(CollectiveKind::all_reduce, ReduceOp::sum, Dtype::float64, 2, 0, CollectiveArithmetic::nccl_ring, buffers);
-  for (const auto& t : totals) EXPECT_EQ(t, (std::vector<double>{(1.0 + 0x1p-53) + 0x1p-53, (0.1 + 0.2) + 0.3}));
+  run_collective(CollectiveKind::all_reduce, ReduceOp::sum, Dtype::float64, 2, 0, arithmetic, buffers);
+  return totals;
+}
+
+// Both elements are rank 0's, so their chain starts at rank 1.
+TEST(other_collectives, fp64_totals_add_around_the_ring_of_nccl) {
+  for (const auto& t : totals_of_three(CollectiveArithmetic::nccl_ring)) EXPECT_EQ(t, (std::vector<double>{(0x1p-53 + 0x1p-53) + 1.0, (0.2 + 0.3) + 0.1}));
+}
+
+TEST(other_collectives, fp64_totals_of_a_cpu_backend_add_in_rank_order) {
+  for (const auto& t : totals_of_three(CollectiveArithmetic::gloo_fp32)) EXPECT_EQ(t, (std::vector<double>{(1.0 + 0x1p-53) + 0x1p-53, (0.1 + 0.2) + 0.3}));
 }
 
 TEST(other_collectives, calls_outside_the_contract_are_refused) {

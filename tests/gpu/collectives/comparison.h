@@ -25,7 +25,8 @@ struct CollectiveCase {
   bool in_place = false;    // all_reduce and reduce
 
   std::string text() const {
-    return std::string(name_of(kind)) + " " + std::string(name_of(op)) + " of " + std::to_string(numel) + " " + std::string(name_of(dtype)) + (special ? ", special values" : "") + (in_place ? ", in place" : "");
+    return std::string(name_of(kind)) + " " + std::string(name_of(op)) + " of " + std::to_string(numel) + " " + std::string(name_of(dtype)) + (special ? ", special values" : "") +
+           (in_place ? ", in place" : "");
   }
 };
 

@@ -2,11 +2,12 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <stdexcept>
 #include <utility>
+
+#include "gpu/python_packages.h"
 
 namespace gradledger::gpu {
 namespace {
@@ -20,16 +21,6 @@ constexpr int pedantic_math = 2;
 
 constexpr const char* library_names[] = {"libcublas.so.13", "libcublas.so.12"};
 constexpr const char* wheel_folders[] = {"nvidia/cu13/lib", "nvidia/cublas/lib"};
-
-// Folders whose name begins so, in the order of their names.
-std::vector<fs::path> folders_in(const fs::path& parent, const std::string& prefix) {
-  std::vector<fs::path> out;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(parent, ignored))
-    if (entry.path().filename().string().starts_with(prefix)) out.push_back(entry.path());
-  std::sort(out.begin(), out.end());
-  return out;
-}
 
 int as_int(std::size_t n) {
   expects(n <= static_cast<std::size_t>(std::numeric_limits<int>::max()), "cuBLAS counts in int");
@@ -69,19 +60,9 @@ std::vector<std::string> cublas_candidates(const char* given, const std::vector<
   return out;
 }
 
-std::vector<fs::path> package_folders() {
-  std::vector<fs::path> out, roots;
-  if (const char* environment = std::getenv("VIRTUAL_ENV")) roots.emplace_back(environment);
-  for (const char* root : {"/usr/local", "/usr"}) roots.emplace_back(root);
-  for (const fs::path& root : roots)
-    for (const fs::path& python : folders_in(root / "lib", "python3"))
-      for (const char* packages : {"site-packages", "dist-packages"}) out.push_back(python / packages);
-  return out;
-}
-
 Result<std::unique_ptr<Cublas>> Cublas::open(cudaStream_t stream) {
   std::string tried;
-  for (const std::string& candidate : cublas_candidates(std::getenv("GRADLEDGER_CUBLAS"), gpu::package_folders())) {
+  for (const std::string& candidate : cublas_candidates(std::getenv("GRADLEDGER_CUBLAS"), package_folders())) {
     // Its companion lies beside it, where the loader need not look.
     if (const fs::path path(candidate); path.has_parent_path()) dlopen((path.parent_path() / ("libcublasLt" + path.extension().string())).c_str(), RTLD_NOW | RTLD_GLOBAL);
     void* library = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);

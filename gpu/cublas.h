@@ -18,9 +18,6 @@ namespace gradledger::gpu {
 // wheels below each folder of packages (nvidia/cu13/lib, nvidia/cublas/lib).
 std::vector<std::string> cublas_candidates(const char* given, const std::vector<std::filesystem::path>& package_folders);
 
-// Folders named site-packages or dist-packages of VIRTUAL_ENV and of the system's Python.
-std::vector<std::filesystem::path> package_folders();
-
 // A handle that multiplies in fp32: pedantic math, so neither TF32 nor emulation.
 class Cublas {
  public:

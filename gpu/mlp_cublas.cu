@@ -45,6 +45,7 @@ class CublasAutograd final : public Autograd {
  public:
   CublasAutograd(const Scenario& scenario, const GradientSource& source, Stream stream, std::unique_ptr<Cublas> cublas)
       : data_(*source.network_data()), mlp_(data_.network()), stream_(std::move(stream)), cublas_(std::move(cublas)), device_(stream_, *cublas_) {
+    check(cudaGetDevice(&number_), "asking for the current device");
     std::vector<const float*> weights;
     for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) {
       std::vector<double> exact(scenario.parameters[p].numel);
@@ -61,6 +62,7 @@ class CublasAutograd final : public Autograd {
   }
 
   void run(std::uint32_t backward, std::uint32_t rank, std::vector<std::vector<float>>& gradients) override {
+    check(cudaSetDevice(number_), "choice of the device");  // ranks on other devices may have been served since
     const std::size_t in = mlp_.layers.front().in, out = mlp_.layers.back().out;
     for (std::uint32_t n = 0; n < data_.batch(); ++n) data_.sample(backward, rank, n, {input_.data() + n * in, in}, {target_.data() + n * out, out});
     device_.upload(pass_->input(), input_);
@@ -82,6 +84,7 @@ class CublasAutograd final : public Autograd {
     return at;
   }
 
+  int number_ = 0;
   const NetworkData& data_;
   const Mlp& mlp_;
   Stream stream_;

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "sim/base/contract.h"
+#include "gpu/python_packages.h"
 
 namespace gradledger::gpu {
 namespace {
@@ -38,30 +38,6 @@ constexpr std::array<std::pair<const char*, const char*>, 20> pins{{{"NCCL_NET",
                                                                     {"NCCL_IGNORE_CPU_AFFINITY", "1"},
                                                                     {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},
                                                                     {"CUDA_MODULE_LOADING", "EAGER"}}};
-
-// Folders in which Python packages lie.
-std::vector<fs::path> package_folders() {
-  std::vector<fs::path> folders;
-  for (const char* variable : {"PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX"})
-    if (const char* value = std::getenv(variable)) {
-      std::string_view rest = value;
-      while (!rest.empty()) {
-        const std::size_t colon = rest.find(':');
-        folders.emplace_back(rest.substr(0, colon));
-        rest = colon == rest.npos ? std::string_view{} : rest.substr(colon + 1);
-      }
-    }
-  std::vector<fs::path> prefixes = folders;
-  prefixes.insert(prefixes.end(), {"/usr/local", "/usr", "/opt/conda", "/opt/venv"});
-  if (const char* home = std::getenv("HOME")) prefixes.push_back(fs::path(home) / ".local");
-  for (const fs::path& prefix : prefixes) {
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(prefix / "lib", error))
-      if (entry.path().filename().string().starts_with("python3"))
-        for (const char* packages : {"site-packages", "dist-packages"}) folders.push_back(entry.path() / packages);
-  }
-  return folders;
-}
 
 }  // namespace
 
@@ -150,8 +126,6 @@ bool NcclLibrary::resolve(void* handle, std::string& missing) {
   find(get_unique_id, "ncclGetUniqueId");
   find(comm_init_rank, "ncclCommInitRank");
   find(comm_destroy, "ncclCommDestroy");
-  find(comm_abort, "ncclCommAbort");
-  find(comm_get_async_error, "ncclCommGetAsyncError");
   find(get_error_string, "ncclGetErrorString");
   find(get_last_error, "ncclGetLastError");
   find(all_reduce, "ncclAllReduce");

@@ -49,8 +49,6 @@ class NcclLibrary {
   int (*get_unique_id)(NcclUniqueId*) = nullptr;
   int (*comm_init_rank)(NcclComm*, int ranks, NcclUniqueId, int rank) = nullptr;
   int (*comm_destroy)(NcclComm) = nullptr;
-  int (*comm_abort)(NcclComm) = nullptr;
-  int (*comm_get_async_error)(NcclComm, int*) = nullptr;
   const char* (*get_error_string)(int) = nullptr;
   const char* (*get_last_error)(NcclComm) = nullptr;
   int (*all_reduce)(const void*, void*, std::size_t, int type, int op, NcclComm, void* stream) = nullptr;

@@ -41,11 +41,6 @@ void NcclRank::enqueue(const Group& group, const Command& c, const void* input, 
   }
 }
 
-void NcclRank::abort() {
-  for (const auto& [group, comm] : comms_) library_.comm_abort(comm);
-  comms_.clear();
-}
-
 void freeze_host_name(const NcclLibrary& library, std::uint32_t rank) {
   setenv("NCCL_HOSTID", ("vr" + std::to_string(rank)).c_str(), 1);
   NcclUniqueId id;

@@ -32,9 +32,6 @@ class NcclRank {
   // Precondition: the group is known. Enqueues on the stream.
   void enqueue(const Group& group, const Command& command, const void* input, void* output, StreamHandle stream);
 
-  // What is under way ends; nothing else may be called afterwards.
-  void abort();
-
  private:
   NcclLibrary library_;
   std::map<Group, NcclComm> comms_;

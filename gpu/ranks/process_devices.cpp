@@ -112,6 +112,31 @@ class ProcessDevices::Control {
     if (out.size() >= buffered_bytes) flush(rank);
   }
 
+  // Returns when everything that was posted to the rank is on its way.
+  void flush(std::uint32_t rank) {
+    Connection& to = *ranks_[rank];
+    if (to.outbox.empty()) return;
+    bool sent = false;
+    boost::system::error_code failed;
+    asio::async_write(to.socket, asio::buffer(to.outbox), [&](boost::system::error_code error, std::size_t) {
+      sent = true;
+      failed = error;
+    });
+    try {
+      wait_for([&] { return sent; }, [&] { return std::pair(rank, std::string("did not take what it was sent")); });
+    } catch (const DeviceFailure&) {
+      boost::system::error_code ignored;
+      to.socket.close(ignored);
+      while (!sent) context_.run_one();  // the write refers to this frame
+      throw;
+    }
+    to.outbox.clear();
+    if (failed) {
+      to.lose("");
+      watch(rank);
+    }
+  }
+
   // Everything posted is sent first, to all: nobody waits for what another one was not told.
   Frame reply(std::uint32_t rank) {
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) flush(r);
@@ -230,30 +255,6 @@ class ProcessDevices::Control {
     }
   }
 
-  void flush(std::uint32_t rank) {
-    Connection& to = *ranks_[rank];
-    if (to.outbox.empty()) return;
-    bool sent = false;
-    boost::system::error_code failed;
-    asio::async_write(to.socket, asio::buffer(to.outbox), [&](boost::system::error_code error, std::size_t) {
-      sent = true;
-      failed = error;
-    });
-    try {
-      wait_for([&] { return sent; }, [&] { return std::pair(rank, std::string("did not take what it was sent")); });
-    } catch (const DeviceFailure&) {
-      boost::system::error_code ignored;
-      to.socket.close(ignored);
-      while (!sent) context_.run_one();  // the write refers to this frame
-      throw;
-    }
-    to.outbox.clear();
-    if (failed) {
-      to.lose("");
-      watch(rank);
-    }
-  }
-
   asio::io_context context_;
   std::unique_ptr<RankLauncher> launcher_;
   tcp::acceptor acceptor_;
@@ -289,6 +290,8 @@ void ProcessDevices::collective(std::span<const Participant> members) {
   control_->know(group);
   for (const Participant& member : members)
     control_->post(member.rank, FrameKind::collective, Packer().add_all(std::span<const std::uint32_t>(group)).add(member.command).take());
+  // At once: a member may wait for the collective in its next command, and take nothing more until its peers have theirs.
+  for (const Participant& member : members) control_->flush(member.rank);
 }
 
 void ProcessDevices::fetch(std::uint32_t rank, Stream stream, std::span<const Operand> operands, std::vector<std::byte>& out) {

@@ -49,7 +49,7 @@ ThreadDevices::ThreadDevices(ApiFactory make_api, NcclLibrary library, std::chro
 
 // Communicators of a group end together.
 ThreadDevices::~ThreadDevices() {
-  if (failed_) {  // a kernel that waits for ever ends when its communicator is aborted; nobody waits for that
+  if (failed_) {  // something may never end, and is not waited for
     for (auto& member : members_) static_cast<void>(member.release());
     return;
   }

@@ -13,6 +13,7 @@
 
 #ifdef GRADLEDGER_HAS_CUDA
 #include "gpu/cuda_api.h"
+#include "gpu/device.h"
 #include "gpu/mlp_cublas.h"
 #endif
 
@@ -22,7 +23,9 @@ namespace {
 std::chrono::milliseconds deadline_of(const Options& options) { return std::chrono::seconds(options.deadline_s); }
 
 #ifdef GRADLEDGER_HAS_CUDA
+// The driver reads its variables when it is first called, so they are pinned before.
 std::optional<InputError> missing_device() {
+  if (const auto error = gpu::pin_nccl_environment()) return error;
   const auto count = gpu::count_devices();
   if (count) return std::nullopt;
   return InputError{"--producer", "\"gpu\" cannot run here: " + count.error().message, true};
@@ -31,11 +34,33 @@ std::optional<InputError> missing_device() {
 gpu::ApiFactory api_factory(const Options& options) {
   return [deadline = deadline_of(options)](std::uint32_t rank) { return gpu::make_cuda_api(rank, deadline); };
 }
-std::unique_ptr<Autograd> backward_by_cublas(const Scenario& scenario, const GradientSource& source) {
-  auto made = gpu::cublas_autograd(scenario, source);
-  if (!made) throw DeviceFailure(std::nullopt, made.error().text());
-  return std::move(made).value();
-}
+// What fails on the device breaks off the run.
+class BackwardByCublas final : public Autograd {
+ public:
+  BackwardByCublas(const Scenario& scenario, const GradientSource& source) {
+    guarded([&] {
+      auto made = gpu::cublas_autograd(scenario, source);
+      if (!made) throw DeviceFailure(std::nullopt, made.error().text());
+      inner_ = std::move(made).value();
+    });
+  }
+  void run(std::uint32_t backward, std::uint32_t rank, std::vector<std::vector<float>>& gradients) override {
+    guarded([&] { inner_->run(backward, rank, gradients); });
+  }
+
+ private:
+  template <class Call>
+  static void guarded(Call&& call) {
+    try {
+      call();
+    } catch (const gpu::DeviceError& error) {
+      throw DeviceFailure(std::nullopt, error.what());
+    }
+  }
+  std::unique_ptr<Autograd> inner_;
+};
+
+std::unique_ptr<Autograd> backward_by_cublas(const Scenario& scenario, const GradientSource& source) { return std::make_unique<BackwardByCublas>(scenario, source); }
 
 const AutogradFactory autograd_factory = backward_by_cublas;
 #else
@@ -79,7 +104,6 @@ Result<DevicesMade> devices_of_a_launcher(const Options& options) {
 Result<DevicesMade> make_devices(const Options& options) {
   if (options.producer != "gpu" && options.compare.find("gpu") == options.compare.npos) return DevicesMade{};
   if (const auto error = missing_device()) return *error;
-  if (const auto error = gpu::pin_nccl_environment()) return *error;
   if (options.ranks == "launcher") return devices_of_a_launcher(options);
   setenv("NCCL_SOCKET_IFNAME", "lo", 0);  // all ranks are here
   auto library = gpu::NcclLibrary::load();
@@ -94,11 +118,7 @@ Result<DevicesMade> make_devices(const Options& options) {
 int rank(const Options& options, std::uint32_t number, std::uint16_t port) {
   if (const auto error = missing_device()) {
     complain(*error);
-    return unavailable;
-  }
-  if (const auto error = gpu::pin_nccl_environment()) {
-    complain(*error);
-    return bad_input;
+    return error->unavailable ? unavailable : bad_input;
   }
   const char* token = getenv(gpu::token_variable);
   return *serve({"127.0.0.1", port, number, token ? token : ""}, options);

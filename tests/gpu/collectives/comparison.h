@@ -11,6 +11,7 @@
 
 #include "sim/execution/collectives.h"
 #include "sim/execution/devices.h"
+#include "tests/gpu/collectives/commands.h"
 #include "tests/numeric/operands.h"
 
 namespace gradledger::testing {
@@ -42,14 +43,6 @@ class CollectiveComparison {
   std::uint64_t bytes_compared() const { return bytes_compared_; }
 
  private:
-  static Command command(OpKind kind, BufferId buffer, std::uint32_t numel, Dtype dtype, Stream stream = Stream::compute) {
-    Command c;
-    c.kind = kind;
-    c.stream = stream;
-    c.target = {buffer, 0, numel, dtype};
-    return c;
-  }
-
   std::uint32_t world() const { return static_cast<std::uint32_t>(group_.size()); }
   std::uint32_t input_numel(const CollectiveCase& c) const { return c.kind == CollectiveKind::reduce_scatter ? c.numel * world() : c.numel; }
   std::uint32_t output_numel(const CollectiveCase& c) const { return c.kind == CollectiveKind::all_gather ? c.numel * world() : c.numel; }

@@ -12,8 +12,8 @@ namespace {
 constexpr std::chrono::seconds deadline(90);
 
 std::string why_unavailable() {
+  if (const auto error = gpu::pin_nccl_environment()) return error->text();  // before the driver reads its variables
   if (const auto count = gpu::count_devices(); !count) return count.error().text();
-  if (const auto error = gpu::pin_nccl_environment()) return error->text();
   setenv("NCCL_SOCKET_IFNAME", "lo", 0);
   const auto library = gpu::NcclLibrary::load();
   return library ? "" : library.error().text();

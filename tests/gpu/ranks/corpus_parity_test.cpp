@@ -2,6 +2,7 @@
 // with NCCL's interface. Every record must be the host executor's, bit for bit.
 #include <filesystem>
 
+#include "tests/gpu/ranks/options.h"
 #include "tests/gpu/ranks/standin.h"
 #include "tests/numeric/operands.h"
 #include "tools/gradledger/compare.h"
@@ -31,14 +32,6 @@ void compare(const std::filesystem::path& path, const tool::Options& options, Pa
   ASSERT_FALSE(compared.difference) << path << ": " << tool::text_of(compared, **loaded, options);
   EXPECT_GT(compared.records, 0u);
   ++parity.compared;
-}
-
-tool::Options options_for(Devices& devices) {
-  tool::Options options;
-  options.producer = "gpu";
-  options.compare = "host,gpu";
-  options.devices = &devices;
-  return options;
 }
 
 class corpus_on_the_standin : public ::testing::TestWithParam<std::size_t> {

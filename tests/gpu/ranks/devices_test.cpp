@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "tests/gpu/collectives/commands.h"
 #include "tests/gpu/ranks/standin.h"
 
 namespace gradledger::testing {
@@ -18,14 +19,6 @@ struct Kind {
 class devices_of_ranks : public ::testing::TestWithParam<Kind> {
  protected:
   void SetUp() override { devices_ = GetParam().make(); }
-
-  static Command command(OpKind kind, BufferId buffer, std::uint32_t numel, Dtype dtype, Stream stream = Stream::compute) {
-    Command c;
-    c.kind = kind;
-    c.stream = stream;
-    c.target = {buffer, 0, numel, dtype};
-    return c;
-  }
 
   void provide(std::uint32_t rank, BufferId buffer, std::uint32_t numel, Dtype dtype, MemorySpace space = MemorySpace::device) {
     Command c = command(OpKind::allocate, buffer, numel, dtype);

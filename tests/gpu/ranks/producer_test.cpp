@@ -5,6 +5,7 @@
 #include "gpu/ranks/launch_environment.h"
 #include "ref/classify.h"
 #include "sim/execution/host_autograd.h"
+#include "tests/gpu/ranks/options.h"
 #include "tests/gpu/ranks/standin.h"
 #include "tools/gradledger/compare.h"
 
@@ -14,14 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string corpus = std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/";
-
-tool::Options options_for(Devices& devices) {
-  tool::Options options;
-  options.producer = "gpu";
-  options.compare = "host,gpu";
-  options.devices = &devices;
-  return options;
-}
 
 std::unique_ptr<tool::Loaded> load(const std::string& file) {
   auto loaded = tool::load(corpus + file, {});

@@ -230,11 +230,6 @@ int ncclCommDestroy(void* comm) {
   delete static_cast<Comm*>(comm);
   return success;
 }
-int ncclCommAbort(void*) { return success; }
-int ncclCommGetAsyncError(void*, int* error) {
-  *error = success;
-  return success;
-}
 const char* ncclGetErrorString(int code) { return code == system_error ? "unhandled system error" : code == invalid_usage ? "invalid usage" : "invalid argument"; }
 const char* ncclGetLastError(void*) { return last_error.c_str(); }
 

@@ -47,19 +47,20 @@ void ThreadDevices::on_threads_of(const Group& group, const char* what, Call&& c
 ThreadDevices::ThreadDevices(ApiFactory make_api, NcclLibrary library, std::chrono::milliseconds deadline)
     : make_api_(std::move(make_api)), library_(std::move(library)), deadline_(deadline) {}
 
-// Communicators of a group end together.
+// Communicators of a group end together. After a failure something may never end: it is left as it is, and not waited for.
 ThreadDevices::~ThreadDevices() {
-  if (failed_) {  // something may never end, and is not waited for
-    for (auto& member : members_) static_cast<void>(member.release());
-    return;
-  }
   Group all;
   for (std::uint32_t r = 0; r < members_.size(); ++r) all.push_back(r);
   try {
-    on_threads_of(all, "the end of NCCL", [&](std::uint32_t r) { members_[r]->nccl.reset(); });
-  } catch (const DeviceFailure&) {
-    for (auto& member : members_) static_cast<void>(member.release());
+    if (!failed_) on_threads_of(all, "the end of NCCL", [&](std::uint32_t r) { members_[r]->nccl.reset(); });
+  } catch (const DeviceFailure&) {  // the run is over and was judged
   }
+  if (failed_) abandon();
+}
+
+void ThreadDevices::abandon() {
+  static auto* const abandoned = new std::vector<std::unique_ptr<Member>>;  // never freed
+  for (auto& member : members_) abandoned->push_back(std::move(member));
 }
 
 void ThreadDevices::begin(std::uint32_t world) {

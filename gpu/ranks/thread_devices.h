@@ -48,6 +48,7 @@ class ThreadDevices final : public Devices {
   };
 
   void add_member();
+  void abandon();
   void introduce(const Group& group);
   // call(member number) on each one's thread; returns when all are over.
   template <class Call>

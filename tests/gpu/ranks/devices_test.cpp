@@ -88,6 +88,29 @@ TEST_P(devices_of_ranks, let_the_host_compute_on_its_own_memory_after_it_waited)
   }
 }
 
+TEST(ranks_by_threads, keep_apart_what_two_streams_take_in_at_the_same_time) {
+  const auto devices = thread_devices(100);
+  devices->begin(1);
+  constexpr std::uint32_t n = 100, rounds = 20;
+  const Stream streams[] = {Stream::compute, Stream::side};
+  for (std::uint32_t round = 0; round < rounds; ++round)
+    for (BufferId which : {0u, 1u}) {
+      const BufferId buffer = 2 * round + which;
+      devices->enqueue(0, command(OpKind::allocate, buffer, n, Dtype::float32, streams[which]), {});
+      devices->enqueue(0, command(OpKind::deposit, buffer, n, Dtype::float32, streams[which]), std::vector<double>(n, buffer));
+    }
+  for (BufferId buffer = 0; buffer < 2 * rounds; ++buffer) {
+    std::vector<std::byte> out;
+    const Operand operand{buffer, 0, n, Dtype::float32};
+    devices->fetch(0, streams[buffer % 2], {&operand, 1}, out);
+    for (std::uint32_t i = 0; i < n; ++i) {
+      float value;
+      std::memcpy(&value, out.data() + 4 * i, 4);
+      ASSERT_EQ(value, static_cast<float>(buffer)) << i;
+    }
+  }
+}
+
 // ---- what goes wrong ----------------------------------------------------------------------------------------------------------------------
 
 class Variable {

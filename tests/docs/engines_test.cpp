@@ -11,13 +11,13 @@
 namespace gradledger::testing {
 namespace {
 
-const Document& page() {
+const Document& engines_page() {
   static const Document document = read_document(source_folder / "docs/engines.md");
   return document;
 }
 
 const Section& section(const std::string& heading) {
-  const Section* found = page().section(heading);
+  const Section* found = engines_page().section(heading);
   expects(found != nullptr, "a section of docs/engines.md");
   return *found;
 }
@@ -26,18 +26,18 @@ const Section& section(const std::string& heading) {
 
 TEST(engines_page, has_every_engine_and_every_switch_as_they_are_listed) {
   for (const char* what : {"engines", "behaviours"})
-    for (const Cells& row : listed(what)) EXPECT_TRUE(has_row(page(), row)) << what << ": " << row[0];
+    for (const Cells& row : listed(what)) EXPECT_TRUE(has_row(engines_page(), row)) << what << ": " << row[0];
   EXPECT_EQ(section("Engines").rows.size(), listed("engines").size());
   EXPECT_EQ(section("Behaviour switches").rows.size(), listed("behaviours").size());
 }
 
 TEST(engines_page, has_every_release_with_what_it_adds) {
-  for (const Cells& row : listed("releases")) EXPECT_TRUE(has_row(page(), {row[0], row[1]})) << row[0] << " adds " << row[1];
+  for (const Cells& row : listed("releases")) EXPECT_TRUE(has_row(engines_page(), {row[0], row[1]})) << row[0] << " adds " << row[1];
   EXPECT_EQ(section("Releases").rows.size(), listed("releases").size());
 }
 
 TEST(engines_page, has_every_change_with_its_first_release) {
-  for (const Cells& row : listed("changes")) EXPECT_TRUE(has_row(page(), row)) << row[0];
+  for (const Cells& row : listed("changes")) EXPECT_TRUE(has_row(engines_page(), row)) << row[0];
   EXPECT_EQ(section("Changes").rows.size(), changes().size());
 }
 

@@ -12,7 +12,7 @@
 namespace gradledger::testing {
 namespace {
 
-const Document& page() {
+const Document& format_page() {
   static const Document document = read_document(source_folder / "docs/scenario-format.md");
   return document;
 }
@@ -53,12 +53,12 @@ const std::vector<Key>& all_keys() {
 const Section* section_of(std::string where, bool* exact = nullptr) {
   if (exact) *exact = true;
   while (!where.empty()) {
-    if (const Section* found = page().section("`" + where + "`")) return found;
+    if (const Section* found = format_page().section("`" + where + "`")) return found;
     if (exact) *exact = false;
     const std::size_t dot = where.rfind('.');
     where = dot == std::string::npos ? "" : where.substr(0, dot);
   }
-  return page().section("Top level");
+  return format_page().section("Top level");
 }
 
 const Cells* row_of(const Section& section, const std::string& key) {
@@ -84,7 +84,7 @@ TEST(scenario_format_page, has_no_row_for_a_key_that_there_is_not) {
   std::set<std::string> known;
   for (const Key& key : all_keys()) known.insert("`" + key.key + "`");
   std::size_t rows = 0;
-  for (const Section& section : page().sections)
+  for (const Section& section : format_page().sections)
     for (const Cells& row : section.rows) {
       if (row.size() != 5 || !row[0].starts_with("`")) continue;
       ++rows;
@@ -213,7 +213,7 @@ TEST(scenario_format_page, gives_the_defaults_of_the_reader) {
 }
 
 TEST(scenario_format_page, says_what_sgd_and_adam_learn_with_by_default) {
-  const Cells* row = row_of(*page().section("`engine.optimizer`"), "lr");
+  const Cells* row = row_of(*format_page().section("`engine.optimizer`"), "lr");
   ASSERT_TRUE(row);
   const auto rate = [](const char* type) {
     json document = small_document();
@@ -267,7 +267,7 @@ TEST(scenario_format_page, gives_every_limit_as_the_code_has_it) {
   std::set<std::string> covered;
   for (const LimitRow& limit : limit_rows) {
     covered.insert(limit.constant);
-    const auto& rows = page().section("Limits")->rows;
+    const auto& rows = format_page().section("Limits")->rows;
     const auto row = std::find_if(rows.begin(), rows.end(), [&](const Cells& r) { return r.at(0) == limit.what; });
     ASSERT_NE(row, rows.end()) << limit.what;
     const std::string number = row->at(1).substr(0, row->at(1).find(' '));
@@ -279,17 +279,17 @@ TEST(scenario_format_page, gives_every_limit_as_the_code_has_it) {
   for (std::sregex_iterator at(source.begin(), source.end(), constant), end; at != end; ++at, ++constants)
     EXPECT_TRUE(covered.contains((*at)[1])) << (*at)[1] << " is in no row";
   EXPECT_EQ(constants, covered.size());
-  EXPECT_EQ(page().section("Limits")->rows.size(), covered.size() + 1);
+  EXPECT_EQ(format_page().section("Limits")->rows.size(), covered.size() + 1);
 }
 
 TEST(scenario_format_page, says_how_many_contributions_are_decoded) {
   const std::string number = std::to_string(ref::OracleOptions{}.decode_max);
-  EXPECT_TRUE(has_row(page(), {"contributions that a ledger decodes", number}));
-  EXPECT_NE(page().section("Limits")->text.find("Past " + number + " contributions"), std::string::npos);
+  EXPECT_TRUE(has_row(format_page(), {"contributions that a ledger decodes", number}));
+  EXPECT_NE(format_page().section("Limits")->text.find("Past " + number + " contributions"), std::string::npos);
 }
 
 TEST(scenario_format_page, gives_the_memory_that_the_command_computes) {
-  const std::vector<Cells>& rows = page().section("Memory")->rows;
+  const std::vector<Cells>& rows = format_page().section("Memory")->rows;
   EXPECT_GT(rows.size(), 2u);
   for (const Cells& row : rows) {
     Scenario s;
@@ -306,7 +306,7 @@ TEST(scenario_format_page, gives_the_memory_that_the_command_computes) {
 // The formula as it is printed, with numbers for its words.
 TEST(scenario_format_page, gives_the_formula_that_the_command_computes) {
   std::string formula;
-  for (const Fence& fence : page().fences)
+  for (const Fence& fence : format_page().fences)
     if (fence.text.starts_with("bytes = ")) formula = fence.text;
   ASSERT_EQ(formula, "bytes = elements x (world x (5 x model + 2 x accumulation + wire + 16 + moments + 144) + 120)\n");
   std::size_t tried = 0;
@@ -330,7 +330,7 @@ TEST(scenario_format_page, gives_the_formula_that_the_command_computes) {
 }
 
 TEST(scenario_format_page, gives_the_memory_of_a_network) {
-  EXPECT_NE(page().section("Memory")->text.find("`elements x (40 + 4 x world)` and 16 MiB on top"), std::string::npos);
+  EXPECT_NE(format_page().section("Memory")->text.find("`elements x (40 + 4 x world)` and 16 MiB on top"), std::string::npos);
   const Scenario s = *read(every_key_of_a_network());
   Scenario without = s;
   without.gradients.mlp.reset();
@@ -380,7 +380,7 @@ TEST(examples, of_the_pages_run_and_those_with_expectations_meet_them) {
 
 TEST(examples, of_an_error_have_the_form_of_errors) {
   std::string shown;
-  for (const Fence& fence : page().fences)
+  for (const Fence& fence : format_page().fences)
     if (fence.text.starts_with("gradledger: FILE")) shown = fence.text;
   const InputError error = error_of(read(small_document_with("/script/0/backward/ranks", json::array({0, 2}))));
   EXPECT_EQ(shown, "gradledger: FILE: " + error.where + ": what is wrong; expected what would be right\n");

@@ -45,7 +45,7 @@ class Reporting final : public Producer {
   Adds adds_;
 };
 
-Scenario two_windows() {
+Scenario two_leaking_windows() {
   Scenario s = base_scenario(2, {30, 21, 13}, Dtype::float32);
   s.engine.config.gradient_accumulation_steps = 2;
   s.engine.config.zero.stage = 2;
@@ -61,7 +61,7 @@ ref::Verdict judge_reported(const Scenario& s, Reporting::Keeps keeps, Reporting
 }
 
 TEST(missing_reduction, is_a_boundary_after_which_no_rank_shows_a_reduced_gradient) {
-  const Scenario s = two_windows();
+  const Scenario s = two_leaking_windows();
   const auto timeline = make_timeline(s);
   EXPECT_EQ(classes(judge_reported(s, [](const Observation&) { return true; })), Set{});
   const ref::Verdict verdict = judge_reported(s, [&](const Observation& o) { return o.role != Role::reduced_accumulator || timeline->events[o.event].step != 1; });
@@ -72,7 +72,7 @@ TEST(missing_reduction, is_a_boundary_after_which_no_rank_shows_a_reduced_gradie
 }
 
 TEST(missing_reduction, is_one_rank_that_does_not_show_its_part) {
-  const ref::Verdict verdict = judge_reported(two_windows(), [](const Observation& o) { return o.role != Role::reduced_accumulator || o.rank != 1; });
+  const ref::Verdict verdict = judge_reported(two_leaking_windows(), [](const Observation& o) { return o.role != Role::reduced_accumulator || o.rank != 1; });
   EXPECT_EQ(classes(verdict), Set{"missing-reduction"}) << sentences(verdict);
   ASSERT_FALSE(verdict.findings.empty());
   EXPECT_EQ(verdict.findings[0].elements, (std::vector<ref::ElementRange>{{1, 2, 21}, {2, 0, 13}})) << "64 elements, the second half of them";
@@ -80,7 +80,7 @@ TEST(missing_reduction, is_one_rank_that_does_not_show_its_part) {
 
 TEST(unwritten_memory, is_what_a_producer_reports_as_read_before_it_was_written_or_after_its_release) {
   for (const bool released : {false, true}) {
-    const ref::Verdict verdict = judge_reported(two_windows(), [](const Observation&) { return true; },
+    const ref::Verdict verdict = judge_reported(two_leaking_windows(), [](const Observation&) { return true; },
                                                 [&](TraceSink& sink) { sink.unwritten({1, 3, "a buffer", 4, 9, "the norm", released}); });
     EXPECT_EQ(classes(verdict), Set{"unwritten-memory"}) << sentences(verdict);
     ASSERT_EQ(verdict.findings.size(), 1u);
@@ -93,7 +93,7 @@ TEST(unwritten_memory, is_what_a_producer_reports_as_read_before_it_was_written_
 // In a world of three there is no equality to go by: what was wrong before the boundary is decoded in a second round.
 TEST(findings, name_the_first_event_after_which_the_books_did_not_balance) {
   for (std::uint32_t world : {2u, 3u}) {
-    Scenario s = two_windows();
+    Scenario s = two_leaking_windows();
     s.world_size = world;
     const ref::Verdict verdict = judge_tampered(s, [](const Snapshot& x) {
       if (x.linear && x.step == 0 && (x.role == Role::reduced_accumulator || x.role == Role::applied_gradient))
@@ -108,14 +108,14 @@ TEST(findings, name_the_first_event_after_which_the_books_did_not_balance) {
 }
 
 TEST(value_passes, are_two_for_probes_and_one_for_other_data) {
-  Scenario s = two_windows();
+  Scenario s = two_leaking_windows();
   EXPECT_EQ(judge(s).value_passes, 2u);
   s.gradients.kind = GradientKind::normal;
   EXPECT_EQ(judge(s).value_passes, 1u);
 }
 
 TEST(rounding_excess, of_an_update_is_reported_beside_a_gradient_that_is_wrong) {
-  Scenario s = two_windows();
+  Scenario s = two_leaking_windows();
   const ref::Verdict verdict = judge_tampered(s, [](const Snapshot& x) {
     if (x.step != 0) return;
     if (x.role == Role::reduced_accumulator || x.role == Role::applied_gradient)
@@ -127,7 +127,7 @@ TEST(rounding_excess, of_an_update_is_reported_beside_a_gradient_that_is_wrong) 
 }
 
 TEST(rounding_excess, of_an_update_is_not_reported_where_streams_race) {
-  const Scenario s = two_windows();
+  const Scenario s = two_leaking_windows();
   const auto timeline = make_timeline(s);
   const RaceRecord race{0, 0, "a buffer", 0, 4, {"copy", "compute", 0, 0}, {"fill", "communication", 0, 1}};
   for (const bool races : {false, true}) {

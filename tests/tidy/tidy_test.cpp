@@ -32,14 +32,15 @@ const std::map<std::string, std::vector<std::string>>& may_include() {
       {"sim/execution", {"sim/execution", "sim/engine", "sim/program", "sim/trace", "sim/scenario", "sim/base", "sim/numeric"}},
       {"sim", {"sim"}},
       {"ref", {"ref", "sim/scenario", "sim/trace", "sim/base", "sim/numeric/dtype.h"}},
+      {"search", {"search", "ref", "sim"}},
       {"gpu", {"gpu", "sim"}},
-      {"tools", {"tools", "sim", "ref", "gpu"}},
-      {"tests", {"tests", "tools", "sim", "ref", "gpu"}},
+      {"tools", {"tools", "search", "sim", "ref", "gpu"}},
+      {"tests", {"tests", "tools", "search", "sim", "ref", "gpu"}},
   };
   return table;
 }
 
-const std::regex our_include(R"re(^\s*#include "((sim|ref|gpu|tools|tests)/[^"]+)")re");
+const std::regex our_include(R"re(^\s*#include "((sim|ref|search|gpu|tools|tests)/[^"]+)")re");
 
 const std::vector<std::string>* rule_of(const SourceFile& file) {
   const std::vector<std::string>* rule = nullptr;
@@ -87,15 +88,15 @@ struct Rule {
 
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all{
-      {"a tolerance is derived, not written down", {"sim", "ref", "gpu", "tests", "tools"}, std::regex(R"([0-9.]e-[0-9])"), "if (error < 1e-6)", "no tolerance:"},
+      {"a tolerance is derived, not written down", {"sim", "ref", "search", "gpu", "tests", "tools"}, std::regex(R"([0-9.]e-[0-9])"), "if (error < 1e-6)", "no tolerance:"},
       {"equality up to a few ulps is a tolerance", {"tests"}, std::regex(R"(EXPECT_(NEAR|FLOAT_EQ|DOUBLE_EQ)|ASSERT_(NEAR|FLOAT_EQ|DOUBLE_EQ))"), "  EXPECT_NEAR(a, b, c);"},
-      {"no wall clock", {"sim", "ref"}, std::regex(R"(std::chrono|<chrono>|gettimeofday|clock_gettime|\bclock\(\)|\btime\(nullptr\))"), "std::chrono::steady_clock::now()"},
-      {"random numbers come from the seed by sim/base/hash.h", {"sim", "ref"}, std::regex(R"(<random>|random_device|_distribution\b|\brand\(\))"), "#include <random>"},
-      {"no order that a hash table or a pointer decides", {"sim", "ref"}, std::regex(R"(std::unordered_|std::hash<|reinterpret_cast<std::uintptr_t>)"), "std::unordered_map<int, int> x;"},
-      {"the simulator and the oracle know nothing of CUDA", {"sim", "ref"}, std::regex(R"(#include [<"](cuda|nccl))"), "#include <cuda_runtime_api.h>"},
-      {"floating point is never fast", {"cmake", "sim", "ref", "gpu", "tools", "tests"}, std::regex(R"(-ffast-math|-Ofast|use_fast_math|-ffp-contract=(fast|on))"), "add_compile_options(-ffast-math)"},
-      {"no tabs and no blanks at the end", {"sim", "ref", "gpu", "tools", "tests", "cmake"}, std::regex("\t| +$"), "int x; "},
-      {"no line longer than a screen", {"sim", "ref", "gpu", "tools", "tests"}, std::regex(".{201}"), std::string(201, 'x')},
+      {"no wall clock", {"sim", "ref", "search"}, std::regex(R"(std::chrono|<chrono>|gettimeofday|clock_gettime|\bclock\(\)|\btime\(nullptr\))"), "std::chrono::steady_clock::now()"},
+      {"random numbers come from the seed by sim/base/hash.h", {"sim", "ref", "search"}, std::regex(R"(<random>|random_device|_distribution\b|\brand\(\))"), "#include <random>"},
+      {"no order that a hash table or a pointer decides", {"sim", "ref", "search"}, std::regex(R"(std::unordered_|std::hash<|reinterpret_cast<std::uintptr_t>)"), "std::unordered_map<int, int> x;"},
+      {"the simulator and the oracle know nothing of CUDA", {"sim", "ref", "search"}, std::regex(R"(#include [<"](cuda|nccl))"), "#include <cuda_runtime_api.h>"},
+      {"floating point is never fast", {"cmake", "sim", "ref", "search", "gpu", "tools", "tests"}, std::regex(R"(-ffast-math|-Ofast|use_fast_math|-ffp-contract=(fast|on))"), "add_compile_options(-ffast-math)"},
+      {"no tabs and no blanks at the end", {"sim", "ref", "search", "gpu", "tools", "tests", "cmake"}, std::regex("\t| +$"), "int x; "},
+      {"no line longer than a screen", {"sim", "ref", "search", "gpu", "tools", "tests"}, std::regex(".{201}"), std::string(201, 'x')},
   };
   return all;
 }

@@ -34,6 +34,8 @@ DeepSpeedEngine::DeepSpeedEngine(const EngineContext& context)
 void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
   expects(!suspended(), "an event reached an engine that waits for a value");
   require_initialised();
+  const Protocol protocol{&scenario(), &behaviour(), in_no_sync_, can_coalesce()};
+  if (auto error = refusal_of(protocol, event.kind, event.direct)) throw std::move(*error);
   stepped_ = false;
   switch (event.kind) {
     case EventKind::forward:
@@ -43,7 +45,7 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
       return forward(w);
     case EventKind::backward: return backward(event, w);
     case EventKind::set_boundary: return set_boundary(event.boundary);
-    case EventKind::no_sync_enter: return enter_no_sync();
+    case EventKind::no_sync_enter: in_no_sync_ = true; return;
     case EventKind::no_sync_exit: in_no_sync_ = false; return;
     case EventKind::coalesce_enter: return enter_coalescing();
     case EventKind::coalesce_exit: return exit_coalescing(w);
@@ -86,8 +88,6 @@ double DeepSpeedEngine::pipeline_factor() const {
 }
 
 void DeepSpeedEngine::set_boundary(bool boundary) {
-  if (unmanaged() && behaviour().unmanaged_override == UnmanagedOverride::refused)
-    throw FrameworkError{"AssertionError", "set_gradient_accumulation_boundary() is refused: accumulation is not managed"};
   override_boundary_ = boundary;
   mirror_ = boundary;
 }
@@ -98,7 +98,6 @@ void DeepSpeedEngine::forward(ProgramWriter& w) {
 }
 
 void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
-  if (event.direct) require_direct();
   bool first_of_its_graph = true;
   if (event.own_forward) {
     forward(w);
@@ -179,13 +178,6 @@ void DeepSpeedEngine::join_streams(ProgramWriter& w) {
   activations_ = no_index;
 }
 
-void DeepSpeedEngine::enter_no_sync() {
-  if (config().zero.stage >= 2)
-    throw FrameworkError{"AssertionError", "no_sync is refused: ZeRO stage " + std::to_string(config().zero.stage) + " partitions gradients"};
-  if (in_no_sync_) throw FrameworkError{"AssertionError", "no_sync is refused inside no_sync"};
-  in_no_sync_ = true;
-}
-
 // Before #7780 the callback at the end of autograd ran at the end of each of its phases.
 void DeepSpeedEngine::end_of_phase(ProgramWriter& w) {
   if (behaviour().phase_epilogue == PhaseEpilogue::once || !reduces_every_backward() || in_no_sync_) return;
@@ -195,14 +187,6 @@ void DeepSpeedEngine::end_of_phase(ProgramWriter& w) {
 
 // #7992. The reductions of the block's backwards wait for its end.
 void DeepSpeedEngine::enter_coalescing() {
-  if (behaviour().coalesce == Coalesce::absent)
-    throw FrameworkError{"AttributeError", "'DeepSpeedEngine' object has no attribute 'coalesce_grad_reduction'"};
-  if (unmanaged()) throw FrameworkError{"AssertionError", "coalesce_grad_reduction is refused: accumulation is not managed"};
-  if (config().zero.stage == 0) throw FrameworkError{"NotImplementedError", "coalesce_grad_reduction is refused at ZeRO stage 0"};
-  if (scenario().engine.pipeline_stages > 1)
-    throw FrameworkError{"NotImplementedError", "coalesce_grad_reduction is refused: a pipeline schedules its own reductions"};
-  if (!can_coalesce()) throw FrameworkError{"NotImplementedError", "coalesce_grad_reduction is refused: the wrapper does not reduce by parameter"};
-  if (in_no_sync_) throw FrameworkError{"AssertionError", "coalesce_grad_reduction is refused inside no_sync or itself"};
   override_before_coalescing_ = override_boundary_;
   in_no_sync_ = coalescing_ = true;
 }
@@ -222,16 +206,7 @@ void DeepSpeedEngine::raise(const Event& event, ProgramWriter& w) {
   if (!event.caught) throw FrameworkError{"RuntimeError", "raised by the script"};
 }
 
-// Where loss.backward() may stand in for engine.backward(loss).
-void DeepSpeedEngine::require_direct() const {
-  if (behaviour().scale_site == ScaleSite::loss)
-    throw FrameworkError{"AssertionError", "loss.backward() is not supported; use engine.backward(loss)"};
-  if (config().zero.stage == 0 || config().fp16.enabled)
-    throw FrameworkError{"RuntimeError", config().fp16.enabled ? "loss.backward() needs engine.scale(loss) in fp16" : "loss.backward() is refused at ZeRO stage 0"};
-}
-
 void DeepSpeedEngine::step(ProgramWriter& w) {
-  if (in_no_sync_) throw FrameworkError{"AssertionError", "step() is refused inside no_sync or coalesce_grad_reduction"};
   in_step_ = true;
   if (unmanaged() && boundary()) {
     mirror_ = true;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/engine/engine.h"
+#include "sim/engine/legality.h"
 #include "sim/engine/tensors.h"
 #include "sim/scenario/layout.h"
 
@@ -84,8 +85,7 @@ class DeepSpeedEngine : public Engine {
   bool boundary() const;
   bool boundary_mirror() const { return mirror_; }
   bool coalescing() const { return coalescing_; }
-  // step() is the boundary. Before #8184 the key was not known, and ignored.
-  bool unmanaged() const { return !config().managed_gradient_accumulation && behaviour().unmanaged_accumulation != UnmanagedAccumulation::absent; }
+  bool unmanaged() const { return Protocol{&scenario(), &behaviour()}.unmanaged(); }
 
   // What was allocated just now is there for the other stream of autograd too.
   void share_allocation(ProgramWriter& w) {
@@ -130,8 +130,6 @@ class DeepSpeedEngine : public Engine {
   void set_boundary(bool boundary);
   void set_gradient(const Event& event, ProgramWriter& w);
   void end_of_phase(ProgramWriter& w);
-  void enter_no_sync();
-  void require_direct() const;
   void enter_coalescing();
   void exit_coalescing(ProgramWriter& w);
   void raise(const Event& event, ProgramWriter& w);

@@ -1,0 +1,49 @@
+#include "search/generator.h"
+
+#include <string>
+
+#include "search/script.h"
+#include "search/swarm.h"
+#include "search/world.h"
+#include "sim/base/hash.h"
+#include "sim/load.h"
+
+namespace gradledger::search {
+namespace {
+
+// What is right of these depends on the release, or is the user's own doing.
+void as_documented(Swarm& swarm) {
+  using enum Feature;
+  for (const Feature f : {tied, side_stream, hooked_outputs, used_by_some, expert_parallel, sequence_parallel, pipeline, predivide, summed, unmanaged, direct,
+                          phases, uses, order, unscaled, set_gradient, overflow, some_ranks, raises, double_steps, own_forwards, zero_grads, frozen, wire_dtype, blocks})
+    swarm.turn_off(f);
+}
+
+bool serves(const Scenario& scenario) {
+  if (admission_error(scenario)) return false;
+  return make_timeline(scenario).ok();
+}
+
+}  // namespace
+
+Scenario draw(const Profile& profile, std::uint64_t seed, std::uint64_t number) {
+  const auto behaviour = resolve_behaviour(profile.as_of);
+  expects(behaviour.ok(), "a campaign's as_of was checked");
+  // What is refused is drawn again, in the end with no features at all.
+  constexpr std::uint32_t attempts_max = 64;
+  for (std::uint32_t attempt = 0;; ++attempt) {
+    expects(attempt < attempts_max, "a campaign's profile is served");
+    Draws draws{rc::Random(hash_keys({seed, number, attempt}))};
+    Swarm swarm(draws);
+    if (profile.as_documented) as_documented(swarm);
+    for (std::size_t f = 0; attempt >= attempts_max / 2 && f < feature_count; ++f) swarm.turn_off(static_cast<Feature>(f));
+    Scenario out;
+    out.name = "case-" + std::to_string(seed) + "-" + std::to_string(number);
+    draw_world(profile, draws, swarm, out);
+    if (admission_error(out)) continue;
+    draw_script(profile, *behaviour, draws, swarm, out);
+    if (serves(out)) return out;
+  }
+}
+
+}  // namespace gradledger::search

@@ -1,0 +1,62 @@
+#include "sim/engine/legality.h"
+
+#include <algorithm>
+#include <array>
+
+namespace gradledger {
+namespace {
+
+template <std::size_t N>
+struct Text {
+  char at[N];
+  constexpr Text(const char (&text)[N]) { std::copy_n(text, N, at); }
+};
+
+template <Text text>
+std::string says(const Protocol&) {
+  return text.at;
+}
+
+std::string of_stage(const Protocol& p) { return "no_sync is refused: ZeRO stage " + std::to_string(p.config().zero.stage) + " partitions gradients"; }
+
+using enum EventKind;
+
+constexpr std::array<LegalityRule, 13> rules{{
+    {set_boundary, false, [](const Protocol& p) { return p.unmanaged() && p.behaviour->unmanaged_override == UnmanagedOverride::refused; }, "AssertionError",
+     says<"set_gradient_accumulation_boundary() is refused: accumulation is not managed">},
+
+    {no_sync_enter, false, [](const Protocol& p) { return p.config().zero.stage >= 2; }, "AssertionError", of_stage},
+    {no_sync_enter, false, [](const Protocol& p) { return p.in_block; }, "AssertionError", says<"no_sync is refused inside no_sync">},
+
+    // #7992
+    {coalesce_enter, false, [](const Protocol& p) { return p.behaviour->coalesce == Coalesce::absent; }, "AttributeError",
+     says<"'DeepSpeedEngine' object has no attribute 'coalesce_grad_reduction'">},
+    {coalesce_enter, false, [](const Protocol& p) { return p.unmanaged(); }, "AssertionError", says<"coalesce_grad_reduction is refused: accumulation is not managed">},
+    {coalesce_enter, false, [](const Protocol& p) { return p.config().zero.stage == 0; }, "NotImplementedError",
+     says<"coalesce_grad_reduction is refused at ZeRO stage 0">},
+    {coalesce_enter, false, [](const Protocol& p) { return p.scenario->engine.pipeline_stages > 1; }, "NotImplementedError",
+     says<"coalesce_grad_reduction is refused: a pipeline schedules its own reductions">},
+    {coalesce_enter, false, [](const Protocol& p) { return !p.reduces_by_parameter; }, "NotImplementedError",
+     says<"coalesce_grad_reduction is refused: the wrapper does not reduce by parameter">},
+    {coalesce_enter, false, [](const Protocol& p) { return p.in_block; }, "AssertionError", says<"coalesce_grad_reduction is refused inside no_sync or itself">},
+
+    // Where loss.backward() may stand in for engine.backward(loss).
+    {backward, true, [](const Protocol& p) { return p.behaviour->scale_site == ScaleSite::loss; }, "AssertionError",
+     says<"loss.backward() is not supported; use engine.backward(loss)">},
+    {backward, true, [](const Protocol& p) { return p.config().fp16.enabled; }, "RuntimeError", says<"loss.backward() needs engine.scale(loss) in fp16">},
+    {backward, true, [](const Protocol& p) { return p.config().zero.stage == 0; }, "RuntimeError", says<"loss.backward() is refused at ZeRO stage 0">},
+
+    {step, false, [](const Protocol& p) { return p.in_block; }, "AssertionError", says<"step() is refused inside no_sync or coalesce_grad_reduction">},
+}};
+
+}  // namespace
+
+std::span<const LegalityRule> legality_rules() { return rules; }
+
+std::optional<FrameworkError> refusal_of(const Protocol& protocol, EventKind event, bool direct) {
+  for (const LegalityRule& rule : rules)
+    if (rule.event == event && (direct || !rule.direct_only) && rule.applies(protocol)) return FrameworkError{std::string(rule.type), rule.message(protocol)};
+  return std::nullopt;
+}
+
+}  // namespace gradledger

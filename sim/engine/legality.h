@@ -1,0 +1,42 @@
+// What DeepSpeed refuses of a script, event by event: one table. The engines raise by it, and whoever writes scripts stays within it.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "sim/engine/behaviour.h"
+#include "sim/engine/engine.h"
+#include "sim/scenario/timeline.h"
+
+namespace gradledger {
+
+// Where a rank's script stands, as far as refusals go.
+struct Protocol {
+  const Scenario* scenario = nullptr;
+  const Behaviour* behaviour = nullptr;
+  bool in_block = false;             // no_sync, or coalesce_grad_reduction
+  bool reduces_by_parameter = true;  // what coalesce_grad_reduction asks of the wrapper: stages 1 to 3 but BF16_Optimizer
+
+  const DeepSpeedConfig& config() const { return scenario->engine.config; }
+  // step() is the boundary. Before #8184 the key was not known, and ignored.
+  bool unmanaged() const { return !config().managed_gradient_accumulation && behaviour->unmanaged_accumulation != UnmanagedAccumulation::absent; }
+};
+
+// Refused are events of this kind where `applies`.
+struct LegalityRule {
+  EventKind event;
+  bool direct_only;  // backward: of those called on the loss
+  bool (*applies)(const Protocol&);
+  std::string_view type;  // Python's class of the exception
+  std::string (*message)(const Protocol&);
+};
+
+// The first rule that applies is the framework's answer.
+std::span<const LegalityRule> legality_rules();
+
+// What the framework raises at an event; nothing where it takes it. Refusals that depend on what gradients hold are the engines' own.
+std::optional<FrameworkError> refusal_of(const Protocol& protocol, EventKind event, bool direct = false);
+
+}  // namespace gradledger

@@ -1,0 +1,94 @@
+// What faults are made of: when they strike, which operations they hit, and what becomes of these.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include "search/mutants/mutant.h"
+#include "sim/engine/buffers.h"
+
+namespace gradledger::search {
+
+using When = std::function<bool(const Moment&)>;
+using Which = std::function<bool(const Tape&, const Op&)>;
+using Change = std::function<void(Tape&, std::size_t at, const Moment&)>;
+using Edit = std::function<void(Tape&, const Moment&)>;
+
+enum class Take : std::uint8_t { each, first, last };
+
+// Of what a call wrote at such a moment, the change of each, the first or the last operation that fits.
+Edit edit(When when, Take take, Which which, Change change);
+Edit both_edits(Edit one, Edit then);
+// Swaps what two operations have in common in kind: the first that fits, and the next that fits with it.
+Edit swap_first(When when, Which which, std::function<bool(const Op&, const Op&)> fits, std::function<void(Op&, Op&)> swap);
+
+// ---- when
+bool always(const Moment&);
+bool at_start(const Moment&);           // the engine is made
+bool at_backward(const Moment&);
+bool at_boundary(const Moment&);        // a backward that is documented to be one
+bool at_first_micro_batch(const Moment&);
+bool at_later_micro_batch(const Moment&);
+bool at_inner_micro_batch(const Moment&);  // a backward that is no boundary
+bool at_step(const Moment&);            // one that updates
+bool after_first_window(const Moment&);
+When on_rank(std::uint32_t rank, When when = always);
+When both(When one, When other);
+
+// ---- which
+Which of_kind(std::initializer_list<OpKind> kinds);
+bool deposits(const Tape&, const Op&);          // of gradients
+bool updates(const Tape&, const Op&);           // of the base optimizer
+bool updates_with_moments(const Tape&, const Op&);
+Which collectives(Purpose purpose);
+bool reductions(const Tape&, const Op&);        // of gradients
+bool divisions(const Tape&, const Op&);         // of what is reduced, whether it is divided or multiplied
+Which writes(BufferPurpose purpose, std::initializer_list<OpKind> kinds);
+Which reads(BufferPurpose purpose, std::initializer_list<OpKind> kinds);
+Which from_to(BufferPurpose source, BufferPurpose target, std::initializer_list<OpKind> kinds);
+Which in_space(MemorySpace target, Which which);      // of those, that write there
+Which from_space(MemorySpace source, MemorySpace target, std::initializer_list<OpKind> kinds);
+Which on_stream(Stream stream, Which which);
+Which named(std::string_view start, Which which);     // of those, that write a buffer whose name begins so
+Which either(Which one, Which other);
+Which not_those(Which which);
+Which that(Which one, Which other);                   // both hold
+Which metrics(std::string_view name);
+
+// ---- what becomes of them
+void dropped(Tape&, std::size_t at, const Moment&);
+void repeated(Tape&, std::size_t at, const Moment&);
+void zeroed(Tape&, std::size_t at, const Moment&);           // what is added or set is 0
+void overwriting(Tape&, std::size_t at, const Moment&);      // sets instead of adding
+void adding(Tape&, std::size_t at, const Moment&);           // adds instead of setting
+void shortened(Tape&, std::size_t at, const Moment&);        // the last element is left out
+void source_shifted(Tape&, std::size_t at, const Moment&);   // by an element
+void target_shifted(Tape&, std::size_t at, const Moment&);
+void before_what_comes_before(Tape&, std::size_t at, const Moment&);  // on its stream
+void after_what_comes_next(Tape&, std::size_t at, const Moment&);     // on its stream
+void to_the_end(Tape&, std::size_t at, const Moment&);
+void before_its_last_use(Tape&, std::size_t at, const Moment&);       // a release, or a read of what was just written
+void through_bf16(Tape&, std::size_t at, const Moment&);              // what was written is rounded to bf16
+Change scaled(double factor);
+Change scaled_by(std::function<double(const Moment&)> factor);
+Change on_the(Stream stream);
+Change called(std::function<void(CollectiveCall&, const Moment&)> change);
+Change updated(std::function<void(UpdateCall&, const Moment&)> change);
+
+// ---- what a case must have
+void several_ranks(Scenario& scenario);
+void several_micro_batches(Scenario& scenario);   // and ranks, in several windows, by the flag
+void counted_micro_batches(Scenario& scenario);   // likewise, by the counter
+void clipped(Scenario& scenario);                 // to less than any norm, in fp32 arithmetic
+void with_moments(Scenario& scenario);
+void half_precision(Scenario& scenario);          // fp16 with a static loss scale
+void planted_overflow(Scenario& scenario);        // fp16 with a dynamic loss scale, an infinity in the second of several windows
+void overlapping(Scenario& scenario);
+void wide_accumulation(Scenario& scenario);       // 16-bit model, fp32 accumulation
+
+// Lists of variants.
+extern const std::vector<std::string_view> every_variant, partitioned_variants, offload_variants, device_variants, flat_variants, bucket_variants;
+
+}  // namespace gradledger::search

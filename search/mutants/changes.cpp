@@ -1,0 +1,105 @@
+// What becomes of the operations that a fault hits.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "search/mutants/blocks.h"
+
+namespace gradledger::search {
+namespace {
+
+// The nearest operation of the same stream before or after. None: the tape's size.
+std::size_t neighbour(const Tape& tape, std::size_t at, bool before) {
+  for (std::size_t i = at; before ? i > 0 : i + 1 < tape.size();) {
+    i += before ? -1 : 1;
+    if (tape[i].stream == tape[at].stream) return i;
+  }
+  return tape.size();
+}
+
+}  // namespace
+
+void dropped(Tape& tape, std::size_t at, const Moment&) { tape.erase(at); }
+
+void repeated(Tape& tape, std::size_t at, const Moment&) {
+  Op again = tape[at];
+  if (again.kind == OpKind::deposit) again.flag = 1;
+  tape.insert(at + 1, again);
+}
+
+void zeroed(Tape& tape, std::size_t at, const Moment&) {
+  const Op op = tape[at];
+  const bool adds = op.kind == OpKind::accumulate || (op.kind == OpKind::deposit && op.flag != 0);
+  if (adds) tape.erase(at);
+  else tape[at] = Tape::like(op, OpKind::fill, op.target);
+}
+
+void overwriting(Tape& tape, std::size_t at, const Moment&) {
+  if (tape[at].kind == OpKind::accumulate) tape[at].kind = OpKind::copy;
+  if (tape[at].kind == OpKind::deposit) tape[at].flag = 0;
+}
+
+void adding(Tape& tape, std::size_t at, const Moment&) {
+  if (tape[at].kind == OpKind::copy) tape[at].kind = OpKind::accumulate;
+  if (tape[at].kind == OpKind::deposit) tape[at].flag = 1;
+}
+
+void shortened(Tape& tape, std::size_t at, const Moment&) {
+  for (Slice* slice : {&tape[at].target, &tape[at].source})
+    if (slice->numel > 0) --slice->numel;
+}
+
+void source_shifted(Tape& tape, std::size_t at, const Moment&) {
+  if (const auto there = shifted(tape, tape[at].source)) tape[at].source = *there;
+}
+
+void target_shifted(Tape& tape, std::size_t at, const Moment&) {
+  if (const auto there = shifted(tape, tape[at].target)) tape[at].target = *there;
+}
+
+void before_what_comes_before(Tape& tape, std::size_t at, const Moment&) {
+  if (const std::size_t before = neighbour(tape, at, true); before < tape.size()) tape.move(at, before);
+}
+
+void after_what_comes_next(Tape& tape, std::size_t at, const Moment&) {
+  if (const std::size_t next = neighbour(tape, at, false); next < tape.size()) tape.move(at, next);
+}
+
+void to_the_end(Tape& tape, std::size_t at, const Moment&) { tape.move(at, tape.size() - 1); }
+
+void before_its_last_use(Tape& tape, std::size_t at, const Moment&) {
+  const BufferId buffer = tape[at].target.buffer;
+  for (std::size_t i = at; i-- > 0;)
+    if (tape.touches(tape[i], buffer)) return tape.move(at, i);
+}
+
+void through_bf16(Tape& tape, std::size_t at, const Moment&) {
+  const Op op = tape[at];
+  const Slice narrow = tape.declare("narrow", Dtype::bfloat16, op.target.numel);
+  std::size_t next = at;
+  for (const Op& added : {Tape::like(op, OpKind::allocate, narrow), Tape::like(op, OpKind::copy, narrow, op.target), Tape::like(op, OpKind::copy, op.target, narrow),
+                          Tape::like(op, OpKind::release, narrow)})
+    tape.insert(++next, added);
+}
+
+Change scaled(double factor) {
+  return [=](Tape& tape, std::size_t at, const Moment&) { tape[at].scalar *= factor; };
+}
+
+Change scaled_by(std::function<double(const Moment&)> factor) {
+  return [=](Tape& tape, std::size_t at, const Moment& m) { tape[at].scalar *= factor(m); };
+}
+
+Change on_the(Stream stream) {
+  return [=](Tape& tape, std::size_t at, const Moment&) { tape[at].stream = stream; };
+}
+
+Change called(std::function<void(CollectiveCall&, const Moment&)> change) {
+  return [=](Tape& tape, std::size_t at, const Moment& m) { change(tape.call(tape[at]), m); };
+}
+
+Change updated(std::function<void(UpdateCall&, const Moment&)> change) {
+  return [=](Tape& tape, std::size_t at, const Moment& m) { change(tape.update(tape[at]), m); };
+}
+
+}  // namespace gradledger::search

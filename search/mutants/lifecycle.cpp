@@ -1,0 +1,148 @@
+// Faults of what the framework's host code remembers: boundaries, counters, resets, and who it is.
+#include <algorithm>
+
+#include "search/mutants/blocks.h"
+#include "search/mutants/catalogue.h"
+
+namespace gradledger::search {
+namespace {
+
+using enum ref::FindingClass;
+using enum OpKind;
+
+Event of_kind_like(EventKind kind, const Event& event) {
+  Event out;
+  out.kind = kind;
+  out.step = event.step;
+  return out;
+}
+
+bool says_boundary(const Event& event) { return event.kind == EventKind::set_boundary && event.boundary; }
+bool inner_step(const Event& event) { return event.kind == EventKind::step && !event.updates; }
+
+void boundary_late(Told& told, const Event& event, const Moment&) {
+  if (says_boundary(event)) {
+    told.held = {event};
+    told.now.clear();
+  } else if (event.kind == EventKind::backward) {
+    told.now.insert(told.now.end(), told.held.begin(), told.held.end());
+    told.held.clear();
+  }
+}
+
+// At the backward before that of the boundary.
+void boundary_early(Told& told, const Event& event, const Moment& m) {
+  if (event.kind != EventKind::backward || m.timeline.backwards[event.ordinal].boundary) return;
+  const std::size_t next = event.ordinal + 1;
+  if (next >= m.timeline.backwards.size() || m.timeline.backwards[next].step != event.step || !m.timeline.backwards[next].boundary) return;
+  Event early = of_kind_like(EventKind::set_boundary, event);
+  early.boundary = true;
+  told.now.insert(told.now.begin(), early);
+}
+
+void boundary_unheard(Told& told, const Event& event, const Moment& m) {
+  if (m.rank == 1 && says_boundary(event)) told.now.clear();
+}
+
+// The first step() that is no boundary; `held` remembers that it was there.
+void first_step(Told& told, const Event& event, std::size_t times) {
+  if (!inner_step(event) || !told.held.empty()) return;
+  told.held = {event};
+  told.now.assign(times, event);
+}
+
+// The step() after one that was skipped.
+void step_after_skip(Told& told, const Event& event, const Moment& m) {
+  const auto is_planted = [&](const Plant& plant) { return m.timeline.backwards[plant.backward].step == event.step; };
+  if (event.kind == EventKind::step && event.updates && std::any_of(m.timeline.planted.begin(), m.timeline.planted.end(), is_planted)) {
+    told.held = {event};
+  } else if (inner_step(event) && told.held.size() == 1) {
+    told.held.push_back(event);
+    told.now.clear();
+  }
+}
+
+void zeroed_before_the_boundary(Told& told, const Event& event, const Moment& m) {
+  if (event.kind == EventKind::backward && m.timeline.backwards[event.ordinal].boundary) told.now.insert(told.now.begin(), of_kind_like(EventKind::optimizer_zero_grad, event));
+}
+
+void zero_grad_ignored(Told& told, const Event& event, const Moment&) {
+  if (event.kind == EventKind::optimizer_zero_grad) told.now.clear();
+}
+
+// Autograd finds what the window before left, and adds to it.
+Edit kept_after_the_step() {
+  const auto gradients = [](OpKind kind) { return writes(BufferPurpose::gradients, {kind}); };
+  const When next_window = both(at_first_micro_batch, after_first_window);
+  return both_edits(edit(at_step, Take::each, gradients(release), dropped),
+                    both_edits(edit(next_window, Take::each, gradients(allocate), dropped), edit(next_window, Take::each, deposits, adding)));
+}
+
+void override_boundaries(Scenario& s) {
+  s.script.clear();
+  several_micro_batches(s);
+  s.engine.config.gradient_accumulation_steps = 1;
+}
+
+void dropped_by_the_user(Scenario& s) {
+  override_boundaries(s);
+  ScriptItem zero;
+  zero.kind = ScriptKind::optimizer_zero_grad;
+  std::vector<ScriptItem>& window = s.script.front().items;
+  window.insert(window.begin() + 2, zero);
+}
+
+void one_parameter_a_rank(Scenario& s) {
+  override_boundaries(s);
+  s.engine.config.zero.contiguous_gradients = true;
+}
+
+std::vector<Mutant> of_boundaries() {
+  return {
+      {"boundary-late", "the engine hears of a boundary one backward late", {discarded_gradient, offload_loss, missing_reduction, engine_error}, every_variant, {.tell = boundary_late}, override_boundaries},
+      {"boundary-early", "the engine takes the backward before for the boundary", {discarded_gradient, offload_loss, engine_error}, bucket_variants, {.tell = boundary_early}, override_boundaries},
+      {"boundary-unheard-on-a-rank", "one rank never hears that a boundary is there", {deadlock, collective_mismatch, engine_error}, every_variant, {.tell = boundary_unheard}, override_boundaries},
+      {"step-counted-twice", "a step() counts as two, and every boundary comes too early", {discarded_gradient, offload_loss, engine_error, stale_gradient}, every_variant,
+       {.tell = [](Told& told, const Event& event, const Moment&) { first_step(told, event, 2); }}, counted_micro_batches},
+      {"step-not-counted", "a step() is not counted, and every boundary comes too late", {discarded_gradient, offload_loss, engine_error, stale_gradient}, every_variant,
+       {.tell = [](Told& told, const Event& event, const Moment&) { first_step(told, event, 0); }}, counted_micro_batches},
+      {"step-not-counted-on-a-rank", "one rank's counter of step() calls is behind its peers'", {deadlock, collective_mismatch}, every_variant,
+       {.tell = [](Told& told, const Event& event, const Moment& m) { if (m.rank == 1) first_step(told, event, 0); }}, counted_micro_batches},
+      {"skipped-step-not-counted", "the counter of step() calls stands still after an overflow", {discarded_gradient, offload_loss, engine_error, stale_gradient}, {"zero1", "zero1-offload", "zero2", "zero2-offload", "zero3", "zero3-offload"},
+       {.tell = step_after_skip}, planted_overflow},
+      {"step-repeated", "the model step runs twice", {engine_error}, {"zero1", "bf16-optimizer", "zero2", "zero3"},
+       {.tell = [](Told& told, const Event& event, const Moment&) { if (event.kind == EventKind::step && event.updates) told.now.push_back(event); }}, override_boundaries},
+      {"step-ignored", "step() at a boundary does nothing", {discarded_gradient, offload_loss}, every_variant,
+       {.tell = [](Told& told, const Event& event, const Moment&) { if (event.kind == EventKind::step && event.updates) told.now.clear(); }}, override_boundaries},
+      {"boundary-private", "the all-reduce comes before the boundary's gradient is in the accumulator", {boundary_leak}, {"bf16-optimizer"},
+       {.believe = [](Scenario&, EngineContext& c) { c.behaviour.order_bf16_epilogue = Bf16EpilogueOrder::reduce_then_accumulate; }}, override_boundaries},
+      {"boundary-deposited-late", "the boundary's gradient arrives when the all-reduce is over", {boundary_leak}, {"zero0"}, {.edit = edit(at_boundary, Take::each, deposits, to_the_end)}, override_boundaries},
+  };
+}
+
+std::vector<Mutant> of_resets() {
+  return {
+      {"zeroed-too-early", "gradients are zeroed before the boundary's backward", {discarded_gradient, offload_loss, wrong_scale}, {"zero0", "zero1", "zero1-offload", "bf16-optimizer", "zero3", "zero3-offload"},
+       {.tell = zeroed_before_the_boundary}, override_boundaries},
+      {"zero-grad-ignored", "what zero_grad must drop is still there", {stale_gradient}, {"zero0", "zero1", "zero1-offload", "bf16-optimizer"}, {.tell = zero_grad_ignored}, dropped_by_the_user},
+      {"gradients-kept-after-step", "param.grad is not zeroed after a step", {stale_gradient}, {"zero0"}, {.edit = kept_after_the_step()}, override_boundaries},
+      {"accumulator-kept-after-step", "the accumulator is not zeroed after a step", {stale_gradient}, {"bf16-optimizer"},
+       {.edit = edit(at_step, Take::each, writes(BufferPurpose::accumulators, {fill}), dropped)}, override_boundaries},
+      {"accumulator-tests-the-wrong-list", "whether a window is fresh is read off a list that is filled at its end", {discarded_gradient, duplicated_gradient, stale_gradient, engine_error}, {"zero2"},
+       {.believe = [](Scenario&, EngineContext& c) { c.behaviour.stage12_accumulator = Stage12Accumulator::split_tests_av; }}, override_boundaries},
+      {"host-accumulator-gated", "the host accumulator is used only with gradient_accumulation_steps above 1", {offload_loss}, {"zero2-offload"},
+       {.believe = [](Scenario&, EngineContext& c) { c.behaviour.offload_keep = OffloadKeep::gate_ga; }}, override_boundaries},
+      {"takes-itself-for-its-peer", "one rank takes itself for the rank before", {discarded_gradient, offload_loss, misplaced_shard, collective_mismatch, rank_divergence}, {"zero1", "zero1-offload", "zero2", "zero2-offload", "zero3", "zero3-offload"},
+       {.believe = [](Scenario&, EngineContext& c) { c.rank = c.rank == 1 ? 0 : c.rank; }}, one_parameter_a_rank},
+  };
+}
+
+}  // namespace
+
+std::vector<Mutant> lifecycle_mutants() {
+  std::vector<Mutant> out = of_boundaries();
+  for (Mutant& mutant : of_resets()) out.push_back(std::move(mutant));
+  return out;
+}
+
+}  // namespace gradledger::search

@@ -1,0 +1,104 @@
+// Faults of order: streams that do not wait, memory that is let go of or read at the wrong time.
+#include "search/mutants/blocks.h"
+#include "search/mutants/catalogue.h"
+
+namespace gradledger::search {
+namespace {
+
+using enum ref::FindingClass;
+using enum OpKind;
+
+const std::vector<std::string_view> zero_variants{"zero1", "zero1-offload", "zero2", "zero2-offload", "zero3", "zero3-offload"};
+
+Which waits_on(Stream stream) { return on_stream(stream, of_kind({wait})); }
+
+void contiguous_overlap(Scenario& s) {
+  overlapping(s);
+  s.engine.config.zero.contiguous_gradients = true;
+}
+
+void two_small_buckets(Scenario& s) {
+  contiguous_overlap(s);
+  s.engine.config.zero.reduce_bucket_size = 0;
+  for (const Parameter& p : s.parameters) s.engine.config.zero.reduce_bucket_size = std::max<std::uint64_t>(s.engine.config.zero.reduce_bucket_size, p.numel);
+  while (s.parameters.size() < 4) s.parameters.push_back({"more" + std::to_string(s.parameters.size()), s.parameters.front().numel, std::nullopt});
+  s.engine.param_groups.clear();
+}
+
+void one_stream(Scenario& s) {
+  several_micro_batches(s);
+  s.engine.config.zero.overlap_comm = false;
+}
+
+void pinned_memory(Scenario& s) {
+  one_stream(s);
+  s.engine.config.zero.offload_pin_memory = true;
+}
+
+void clipped_on_the_device(Scenario& s) {
+  one_stream(s);
+  clipped(s);
+}
+
+void two_autograd_streams(Scenario& s) {
+  one_stream(s);
+  s.parameters.back().on_side_stream = true;
+}
+
+std::vector<Mutant> of_waits() {
+  return {
+      {"reduction-does-not-wait", "the communication stream reduces before it waits for what fills the bucket", {stream_race}, zero_variants,
+       {.edit = edit(at_backward, Take::each, waits_on(Stream::communication), dropped)}, contiguous_overlap},
+      {"waits-one-operation-late", "the communication stream waits after the operation that needed it", {stream_race}, zero_variants,
+       {.edit = edit(at_backward, Take::each, waits_on(Stream::communication), after_what_comes_next)}, contiguous_overlap},
+      {"recorded-too-early", "an event is recorded before the operation that it stands for", {stream_race}, zero_variants,
+       {.edit = edit(at_backward, Take::each, on_stream(Stream::compute, of_kind({record})), before_what_comes_before)}, contiguous_overlap},
+      {"reductions-not-awaited", "a backward ends without waiting for its reductions", {stream_race}, {"zero1", "zero2", "zero3"},
+       {.edit = edit(at_backward, Take::each, either(of_kind({synchronize}), waits_on(Stream::host)), dropped)}, contiguous_overlap},
+      {"bucket-reused-too-early", "a bucket is filled again while it is still being reduced", {stream_race}, {"zero1", "zero2"},
+       {.edit = edit(at_backward, Take::each, waits_on(Stream::compute), dropped)}, two_small_buckets},
+      {"host-step-does-not-wait", "the CPU steps before the copies to the host are over", {stream_race}, offload_variants,
+       {.edit = edit(at_step, Take::each, waits_on(Stream::host), dropped)}, pinned_memory},
+      {"norm-read-too-early", "the host reads the norm before the device has computed it", {stream_race}, {"zero0", "zero1", "bf16-optimizer", "zero2", "zero3"},
+       {.edit = edit(at_step, Take::each, waits_on(Stream::host), dropped)}, clipped_on_the_device},
+      {"streams-not-joined", "the end of a backward does not wait for autograd's other stream", {stream_race}, every_variant,
+       {.edit = edit(at_backward, Take::last, waits_on(Stream::compute), dropped)}, two_autograd_streams},
+  };
+}
+
+std::vector<Mutant> of_streams() {
+  return {
+      {"copies-on-a-stream-of-their-own", "copies to the host run on a stream that waits for nothing", {stream_race}, offload_variants,
+       {.edit = edit(at_backward, Take::each, from_space(MemorySpace::device, MemorySpace::host, {copy}), on_the(Stream::copy))}, one_stream},
+      {"reduction-on-a-stream-of-its-own", "reductions run on a stream that waits for nothing", {stream_race}, every_variant,
+       {.edit = edit(always, Take::each, reductions, on_the(Stream::communication))}, one_stream},
+      {"gradient-on-a-stream-of-its-own", "autograd writes a gradient on a stream that nothing waits for", {stream_race}, every_variant,
+       {.edit = edit(at_backward, Take::last, deposits, on_the(Stream::side))}, one_stream},
+      {"update-on-a-stream-of-its-own", "the optimizer runs on a stream that waits for nothing", {stream_race}, device_variants,
+       {.edit = edit(at_step, Take::each, updates, on_the(Stream::copy))}, one_stream},
+  };
+}
+
+std::vector<Mutant> of_memory() {
+  return {
+      {"bucket-released-too-early", "a bucket's memory is let go of before its last use", {unwritten_memory, stream_race}, every_variant,
+       {.edit = edit(always, Take::each, writes(BufferPurpose::buckets, {release}), before_its_last_use)}, several_micro_batches},
+      {"gradient-released-too-early", "param.grad is let go of before its last use", {unwritten_memory, stream_race}, {"zero0", "zero1", "zero2", "zero3", "zero3-offload"},
+       {.edit = edit(always, Take::each, writes(BufferPurpose::gradients, {release}), before_its_last_use)}, several_micro_batches},
+      {"step-before-its-gradient", "the gradient that a step uses is written after the step", {unwritten_memory}, {"zero1", "zero2", "zero3"},
+       {.edit = edit(at_step, Take::each, writes(BufferPurpose::master_gradients, {copy}), to_the_end)}, several_micro_batches},
+      {"padding-not-written", "what a fresh buffer must hold at the start is left unwritten", {unwritten_memory}, {"bf16-optimizer", "zero3", "zero3-offload"},
+       {.edit = edit(at_start, Take::each, writes(BufferPurpose::accumulators, {fill}), dropped)}, half_precision},
+  };
+}
+
+}  // namespace
+
+std::vector<Mutant> order_mutants() {
+  std::vector<Mutant> out = of_waits();
+  for (const auto part : {of_streams, of_memory})
+    for (Mutant& mutant : part()) out.push_back(std::move(mutant));
+  return out;
+}
+
+}  // namespace gradledger::search

@@ -1,0 +1,174 @@
+// Faults of what ranks do together: sums, averages, roots, sizes and order of collectives.
+#include <algorithm>
+
+#include "search/mutants/blocks.h"
+#include "search/mutants/catalogue.h"
+#include "search/variants.h"
+
+namespace gradledger::search {
+namespace {
+
+using enum ref::FindingClass;
+using enum OpKind;
+
+const std::vector<std::string_view> zero_variants{"zero1", "zero1-offload", "zero2", "zero2-offload", "zero3", "zero3-offload"};
+
+// The divisor of the average times a factor, however it is applied.
+Change divisor_times(std::function<double(const Moment&)> factor) {
+  return [=](Tape& tape, std::size_t at, const Moment& m) { tape[at].scalar *= tape[at].kind == divide ? factor(m) : 1.0 / factor(m); };
+}
+
+double ranks_and_one(const Moment& m) { return (m.scenario.world_size + 1.0) / m.scenario.world_size; }
+
+void one_less(CollectiveCall& call, const Moment& m) {
+  if (call.kind == CollectiveKind::reduce_scatter) {
+    if (call.output.numel == 0) return;
+    call.output.numel -= 1;
+    call.input.numel -= m.scenario.world_size;
+    return;
+  }
+  for (Slice* slice : {&call.input, &call.output})
+    if (slice->numel > 0) --slice->numel;
+}
+
+void one_later(CollectiveCall& call, const Moment&) {
+  if (call.kind == CollectiveKind::reduce_scatter) return;
+  for (Slice* slice : {&call.input, &call.output}) *slice = slice->part(std::min(1u, slice->numel), slice->numel - std::min(1u, slice->numel));
+}
+
+void into_the_neighbours_chunk(CollectiveCall& call, const Moment& m) {
+  if (call.kind != CollectiveKind::reduce_scatter) return;
+  const std::uint32_t neighbour = (m.rank + 1) % m.scenario.world_size;
+  call.output = call.input.part(neighbour * call.output.numel, call.output.numel);
+}
+
+void next_root(CollectiveCall& call, const Moment& m) {
+  if (call.kind == CollectiveKind::reduce) call.root = (call.root + 1) % m.scenario.world_size;
+}
+
+void another_kind(CollectiveCall& call, const Moment&) {
+  call.kind = call.kind == CollectiveKind::all_reduce ? CollectiveKind::reduce : CollectiveKind::all_reduce;
+  call.input = call.output;
+}
+
+void to_the_front(Tape& tape, std::size_t at, const Moment&) { tape.move(at, 0); }
+
+void small_buckets(Scenario& s) {
+  several_micro_batches(s);
+  if (s.parameters.size() == 1) s.parameters.push_back({"another", s.parameters[0].numel + 1, std::nullopt});
+  s.engine.param_groups.clear();
+  s.engine.config.zero.reduce_bucket_size = 1;
+}
+
+void roots(Scenario& s) {
+  several_micro_batches(s);
+  s.engine.config.zero.contiguous_gradients = s.engine.config.zero.reduce_scatter = true;
+  s.engine.config.zero.use_multi_rank_bucket_allreduce = false;
+}
+
+void scattered(Scenario& s) {
+  several_micro_batches(s);
+  s.engine.config.zero.reduce_scatter = true;
+}
+
+void single_precision(Scenario& s) {
+  several_micro_batches(s);
+  if (s.engine.config.grad_accum_dtype && s.engine.config.zero.stage == 1) return;
+  set_model_dtype(s, Dtype::float32);
+  s.engine.config.grad_accum_dtype.reset();
+  s.engine.config.communication_data_type = Dtype::float32;
+}
+
+std::vector<Mutant> of_sums() {
+  return {
+      {"reduction-skipped", "gradients are neither summed nor averaged over the ranks", {missing_reduction, boundary_leak}, every_variant,
+       {.edit = edit(always, Take::each, either(reductions, divisions), dropped)}, several_micro_batches},
+      {"sum-skipped", "gradients are divided by the ranks and never summed over them", {discarded_gradient, offload_loss}, every_variant,
+       {.edit = edit(always, Take::each, reductions, dropped)}, several_micro_batches},
+      {"reduction-repeated", "gradients are summed over the ranks twice", {wrong_scale, duplicated_gradient}, every_variant,
+       {.edit = edit(always, Take::each, reductions, repeated)}, several_micro_batches},
+      {"average-skipped", "gradients are summed over the ranks and not divided", {wrong_scale, duplicated_gradient}, every_variant,
+       {.edit = edit(always, Take::each, divisions, dropped)}, several_micro_batches},
+      {"average-repeated", "gradients are divided by the ranks twice", {wrong_scale}, every_variant,
+       {.edit = edit(always, Take::each, divisions, repeated)}, several_micro_batches},
+      {"average-off-by-one", "gradients are divided by one rank more than there are", {wrong_scale}, every_variant,
+       {.edit = edit(always, Take::each, divisions, divisor_times(ranks_and_one))}, several_micro_batches},
+      {"average-skipped-on-a-rank", "one rank leaves out the division", {wrong_scale, duplicated_gradient}, every_variant,
+       {.edit = edit(on_rank(0), Take::each, divisions, dropped)}, several_micro_batches},
+      {"average-of-an-average", "a collective that averages is divided once more", {wrong_scale}, every_variant,
+       {.edit = edit(always, Take::each, reductions, called([](CollectiveCall& c, const Moment&) { c.op = ReduceOp::avg; }))}, several_micro_batches},
+      {"largest-instead-of-sum", "ranks take the largest gradient instead of the sum", {misplaced_shard, wrong_scale, discarded_gradient, rounding_excess}, every_variant,
+       {.edit = edit(always, Take::each, reductions, called([](CollectiveCall& c, const Moment&) { c.op = ReduceOp::max; }))}, several_micro_batches},
+      {"averages-over-half-the-ranks", "the group that is averaged over is taken for half as large", {wrong_scale, duplicated_gradient}, {"zero0", "bf16-optimizer", "zero1", "zero2"},
+       {.believe = [](Scenario& s, EngineContext&) { s.engine.sequence_parallel_size = 2; }},
+       [](Scenario& s) {
+         several_micro_batches(s);
+         s.world_size += s.world_size % 2;
+       }},
+      {"communicates-in-bf16", "fp32 gradients are communicated in bf16", {rounding_excess, misplaced_shard}, {"zero0", "zero1", "zero1-offload", "zero2", "zero2-offload", "zero3", "zero3-offload"},
+       {.believe = [](Scenario& s, EngineContext&) { s.engine.config.communication_data_type = Dtype::bfloat16; }}, single_precision},
+  };
+}
+
+std::vector<Mutant> of_slices() {
+  return {
+      {"reduction-short", "the last element of a bucket is not reduced", {discarded_gradient, offload_loss, misplaced_shard}, every_variant,
+       {.edit = edit(always, Take::each, reductions, called(one_less))}, several_micro_batches},
+      {"reduction-starts-late", "the first element of a bucket is not reduced", {discarded_gradient, offload_loss}, {"zero0", "bf16-optimizer", "zero1", "zero1-offload", "zero2", "zero2-offload"},
+       {.edit = edit(always, Take::each, reductions, called(one_later))}, several_micro_batches},
+      {"bucket-not-copied-back", "what was reduced stays in the bucket", {missing_reduction, boundary_leak}, {"zero0", "bf16-optimizer"},
+       {.edit = edit(always, Take::each, either(from_to(BufferPurpose::buckets, BufferPurpose::gradients, {copy}), from_to(BufferPurpose::buckets, BufferPurpose::accumulators, {copy})), dropped)},
+       several_micro_batches},
+      {"bucket-not-filled", "a gradient is not copied into the bucket that is reduced", {unwritten_memory, stale_gradient, discarded_gradient, duplicated_gradient, misplaced_shard, offload_loss}, every_variant,
+       {.edit = edit(always, Take::first, either(from_to(BufferPurpose::gradients, BufferPurpose::buckets, {copy}), from_to(BufferPurpose::accumulators, BufferPurpose::buckets, {copy})), dropped)},
+       several_micro_batches},
+      {"bucket-filled-out-of-place", "a gradient lies one element off in the bucket that is reduced", {misplaced_shard, unwritten_memory}, every_variant,
+       {.edit = edit(always, Take::last, either(from_to(BufferPurpose::gradients, BufferPurpose::buckets, {copy}), from_to(BufferPurpose::accumulators, BufferPurpose::buckets, {copy})), target_shifted)},
+       several_micro_batches},
+      {"reduced-slice-shifted", "what leaves the bucket comes from one element further", {misplaced_shard, unwritten_memory}, {"zero0", "bf16-optimizer", "zero1", "zero2", "zero3"},
+       {.edit = edit(always, Take::first, either(from_to(BufferPurpose::buckets, BufferPurpose::gradients, {copy}), from_to(BufferPurpose::buckets, BufferPurpose::accumulators, {copy})), source_shifted)},
+       several_micro_batches},
+      {"scattered-to-the-neighbour", "a reduce-scatter writes to the place of the next rank's chunk", {discarded_gradient, misplaced_shard, offload_loss}, {"zero3", "zero3-offload"},
+       {.edit = edit(always, Take::each, reductions, called(into_the_neighbours_chunk))}, scattered},
+      {"wrong-root", "a bucket is reduced to the rank after its owner", {discarded_gradient, offload_loss, misplaced_shard}, bucket_variants,
+       {.edit = edit(always, Take::each, reductions, called(next_root))}, roots},
+  };
+}
+
+std::vector<Mutant> of_agreement() {
+  return {
+      {"wrong-root-on-a-rank", "one rank names another root than its peers", {collective_mismatch}, bucket_variants,
+       {.edit = edit(on_rank(1), Take::first, reductions, called(next_root))}, roots},
+      {"reduction-short-on-a-rank", "one rank reduces an element less than its peers", {collective_mismatch}, every_variant,
+       {.edit = edit(on_rank(1), Take::first, reductions, called(one_less))}, several_micro_batches},
+      {"other-collective-on-a-rank", "one rank calls another collective than its peers", {collective_mismatch}, every_variant,
+       {.edit = edit(on_rank(1), Take::first, reductions, called(another_kind))}, several_micro_batches},
+      {"collective-skipped-on-a-rank", "one rank leaves out a reduction that its peers wait for", {deadlock, collective_mismatch}, every_variant,
+       {.edit = edit(on_rank(1), Take::first, reductions, dropped)}, several_micro_batches},
+      {"last-collective-skipped-on-a-rank", "one rank leaves out the last collective of a step", {deadlock, collective_mismatch}, flat_variants,
+       {.edit = edit(on_rank(1, at_step), Take::last, collectives(Purpose::parameter), dropped)}, several_micro_batches},
+      {"collectives-out-of-order-on-a-rank", "one rank reduces two buckets in the other order", {collective_mismatch, misplaced_shard, discarded_gradient, offload_loss}, zero_variants,
+       {.edit = swap_first(on_rank(1), reductions, [](const Op&, const Op&) { return true; }, [](Op& one, Op& other) { std::swap(one.index, other.index); })}, small_buckets},
+      {"weights-not-gathered", "updated weights are not gathered from their owners", {rank_divergence, rounding_excess}, flat_variants,
+       {.edit = edit(always, Take::each, collectives(Purpose::parameter), dropped)}, several_micro_batches},
+      {"weights-gathered-too-early", "weights are gathered before they are updated", {rank_divergence, rounding_excess}, flat_variants,
+       {.edit = edit(at_step, Take::each, collectives(Purpose::parameter), to_the_front)}, several_micro_batches},
+      {"norm-not-summed", "each rank clips by the norm of its own part", {wrong_norm}, zero_variants,
+       {.edit = edit(always, Take::each, collectives(Purpose::norm), dropped)}, clipped},
+      {"largest-norm", "the largest of the ranks' norms stands for their sum", {wrong_norm}, zero_variants,
+       {.edit = edit(always, Take::each, collectives(Purpose::norm), called([](CollectiveCall& c, const Moment&) { c.op = ReduceOp::max; }))}, clipped},
+      {"overflow-not-agreed", "a rank that sees no overflow does not hear of its peers'", {wrong_skip, nonfinite_missed, deadlock, collective_mismatch}, {"zero1", "zero2", "zero3"},
+       {.edit = edit(always, Take::each, collectives(Purpose::overflow), dropped)}, planted_overflow},
+  };
+}
+
+}  // namespace
+
+std::vector<Mutant> reduction_mutants() {
+  std::vector<Mutant> out = of_sums();
+  for (const auto part : {of_slices, of_agreement})
+    for (Mutant& mutant : part()) out.push_back(std::move(mutant));
+  return out;
+}
+
+}  // namespace gradledger::search

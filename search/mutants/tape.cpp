@@ -1,0 +1,61 @@
+#include "search/mutants/tape.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradledger::search {
+
+Tape::Tape(Program& program, const BufferPurposes& purposes, std::size_t first, std::uint32_t event)
+    : program_(program), purposes_(purposes), ops_(program.ops.begin() + static_cast<std::ptrdiff_t>(first), program.ops.end()) {
+  for (Op& op : ops_) op.event = event;
+}
+
+void Tape::move(std::size_t from, std::size_t to) {
+  const Op op = ops_[from];
+  erase(from);
+  insert(to, op);
+}
+
+Op Tape::like(const Op& other, OpKind kind, Slice target, Slice source, double scalar) {
+  Op op;
+  op.kind = kind;
+  op.stream = other.stream;
+  op.event = other.event;
+  op.target = target;
+  op.source = source;
+  op.scalar = scalar;
+  return op;
+}
+
+Slice Tape::declare(std::string name, Dtype dtype, std::uint32_t numel) {
+  ProgramWriter writer(program_);
+  return writer.whole(writer.declare(std::move(name), dtype, numel));
+}
+
+bool Tape::touches(const Op& op, BufferId buffer) const {
+  switch (op.kind) {
+    case OpKind::allocate:
+    case OpKind::release: return false;
+    case OpKind::deposit: return op.target.buffer == buffer;  // its source names a parameter
+    case OpKind::collective: return call(op).input.buffer == buffer || call(op).output.buffer == buffer;
+    case OpKind::sgd:
+    case OpKind::adam: {
+      const UpdateCall& u = program_.updates[op.index];
+      return u.parameter.buffer == buffer || u.gradient.buffer == buffer || u.first_moment.buffer == buffer || u.second_moment.buffer == buffer;
+    }
+    case OpKind::observe: {
+      const std::vector<ViewPiece>& pieces = program_.views[op.index].pieces;
+      return std::any_of(pieces.begin(), pieces.end(), [&](const ViewPiece& piece) { return piece.slice.buffer == buffer; });
+    }
+    default: return op.target.buffer == buffer || op.source.buffer == buffer;
+  }
+}
+
+std::optional<Slice> shifted(const Tape& tape, Slice slice) {
+  if (slice.numel == 0) return std::nullopt;
+  if (slice.offset + slice.numel < tape.buffer(slice).numel) return Slice{slice.buffer, slice.offset + 1, slice.numel};
+  if (slice.offset > 0) return Slice{slice.buffer, slice.offset - 1, slice.numel};
+  return std::nullopt;
+}
+
+}  // namespace gradledger::search

@@ -1,0 +1,61 @@
+// What one call of an engine wrote, before any of it runs: operations that a fault may change, drop, repeat or move.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "sim/engine/buffers.h"
+#include "sim/engine/engine.h"
+
+namespace gradledger::search {
+
+// Where a call of the engine stands.
+struct Moment {
+  const Scenario& scenario;
+  const Timeline& timeline;
+  const Event* event = nullptr;  // null: the engine is made
+  std::uint32_t rank = 0;
+};
+
+// Operations keep the order in which the host enqueues them; each goes to the end of its own stream.
+class Tape {
+ public:
+  // program: the engine's own, which declares what the operations name.
+  Tape(Program& program, const BufferPurposes& purposes, std::size_t first, std::uint32_t event);
+
+  std::size_t size() const { return ops_.size(); }
+  const Op& operator[](std::size_t at) const { return ops_[at]; }
+  Op& operator[](std::size_t at) { return ops_[at]; }
+  const std::vector<Op>& ops() const { return ops_; }
+
+  const CollectiveCall& call(const Op& op) const { return program_.collectives[op.index]; }
+  CollectiveCall& call(const Op& op) { return program_.collectives[op.index]; }
+  UpdateCall& update(const Op& op) { return program_.updates[op.index]; }
+  const BufferDeclaration& buffer(Slice slice) const { return program_.buffers[slice.buffer]; }
+  BufferPurpose purpose(Slice slice) const { return purposes_.of(buffer(slice).name); }
+  std::string_view metric_name(const Op& op) const { return program_.metrics[op.index]; }
+
+  void erase(std::size_t at) { ops_.erase(ops_.begin() + static_cast<std::ptrdiff_t>(at)); }
+  void insert(std::size_t at, const Op& op) { ops_.insert(ops_.begin() + static_cast<std::ptrdiff_t>(at), op); }
+  void move(std::size_t from, std::size_t to);  // `to`: where it stands afterwards
+
+  // An operation on the stream of another, of the same event.
+  static Op like(const Op& other, OpKind kind, Slice target = {}, Slice source = {}, double scalar = 0);
+  // A new buffer; no operation.
+  Slice declare(std::string name, Dtype dtype, std::uint32_t numel);
+
+  // Whether an operation reads or writes a buffer, its allocation and release left out.
+  bool touches(const Op& op, BufferId buffer) const;
+
+ private:
+  Program& program_;
+  const BufferPurposes& purposes_;
+  std::vector<Op> ops_;
+};
+
+// A slice of the same length one element further, or one before where the buffer ends. None where it fills the buffer.
+std::optional<Slice> shifted(const Tape& tape, Slice slice);
+
+}  // namespace gradledger::search

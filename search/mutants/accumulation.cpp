@@ -56,11 +56,13 @@ std::vector<Mutant> of_deposits() {
        twin_parameters},
       {"micro-batch-divided-twice", "the last micro-batch is divided by gradient_accumulation_steps once more", {wrong_scale}, every_variant,
        {.edit = edit(at_boundary, Take::each, deposits, scaled_by([](const Moment& m) { return 1.0 / steps_of(m); }))}, counted_micro_batches},
-      {"steps-not-divided-by", "no micro-batch is divided by gradient_accumulation_steps", {wrong_scale, duplicated_gradient}, every_variant,
+      {"steps-not-divided-by", "no micro-batch is divided by gradient_accumulation_steps", {wrong_scale}, every_variant,
        {.edit = edit(always, Take::each, deposits, scaled_by(steps_of))}, counted_micro_batches},
-      {"steps-off-by-one", "every micro-batch is divided by gradient_accumulation_steps + 1", {wrong_scale}, every_variant,
-       {.edit = edit(always, Take::each, deposits, scaled_by([](const Moment& m) { return steps_of(m) / (steps_of(m) + 1); }))}, counted_micro_batches},
-      {"gradient-rounded-to-bf16", "an fp32 gradient passes through bf16", {rounding_excess, misplaced_shard}, {"zero0", "zero1", "zero1-offload", "zero2", "zero2-offload", "zero3", "zero3-offload"},
+      // In bf16 three quarters of a weight are, within rounding, what an element out of place would have.
+      {"steps-off-by-one", "every micro-batch is divided by gradient_accumulation_steps + 1", {wrong_scale}, all_but_bf16_optimizer,
+       {.edit = edit(always, Take::each, deposits, scaled_by([](const Moment& m) { return steps_of(m) / (steps_of(m) + 1); }))}, three_of_each},
+      // The ledger's integers do not fit bf16, while each alone does: such sums are named as those of other elements.
+      {"gradient-rounded-to-bf16", "an fp32 gradient passes through bf16", {rounding_excess, misplaced_shard}, all_but_bf16_optimizer,
        {.edit = edit(always, Take::each, deposits, through_bf16)}, single_precision},
   };
 }
@@ -73,8 +75,8 @@ std::vector<Mutant> of_accumulators() {
        {.edit = edit(at_boundary, Take::each, accumulations, dropped)}, several_micro_batches},
       {"accumulation-twice", "the boundary micro-batch is added to the accumulator twice", {duplicated_gradient}, accumulating,
        {.edit = edit(at_boundary, Take::each, accumulations, repeated)}, several_micro_batches},
-      {"accumulation-shifted", "what is added comes from one element further", {misplaced_shard, unwritten_memory}, accumulating,
-       {.edit = edit(at_later_micro_batch, Take::each, accumulations, source_shifted)}, several_micro_batches},
+      {"accumulation-shifted", "what is added comes from one element further", {misplaced_shard}, accumulating,
+       {.edit = edit(at_later_micro_batch, Take::each, accumulations, source_slid)}, several_micro_batches},
       {"accumulation-short", "the last element of a slice is not added", {discarded_gradient, offload_loss}, accumulating,
        {.edit = edit(at_later_micro_batch, Take::each, accumulations, shortened)}, several_micro_batches},
       {"accumulator-rounded-to-bf16", "the accumulator is rounded to bf16 after each addition", {rounding_excess, misplaced_shard}, accumulating,
@@ -92,7 +94,7 @@ std::vector<Mutant> of_accumulators() {
       {"host-accumulator-not-stored", "a sum is not written back to the host accumulator", {offload_loss}, {"zero2-offload", "zero3-offload"},
        {.edit = edit(both(at_later_micro_batch, at_inner_micro_batch), Take::each, that(writes(BufferPurpose::accumulators, {copy}), from_space(MemorySpace::device, MemorySpace::host, {copy})), dropped)},
        several_micro_batches},
-      {"host-accumulator-short", "the last element of a slice is not written back to the host accumulator", {offload_loss, stale_gradient, unwritten_memory}, {"zero2-offload", "zero3-offload"},
+      {"host-accumulator-short", "the last element of a slice is not written back to the host accumulator", {offload_loss, stale_gradient}, {"zero2-offload", "zero3-offload"},
        {.edit = edit(at_inner_micro_batch, Take::each, that(writes(BufferPurpose::accumulators, {copy}), from_space(MemorySpace::device, MemorySpace::host, {copy})), shortened)},
        several_micro_batches},
   };

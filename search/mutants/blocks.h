@@ -65,9 +65,11 @@ void overwriting(Tape&, std::size_t at, const Moment&);      // sets instead of 
 void adding(Tape&, std::size_t at, const Moment&);           // adds instead of setting
 void shortened(Tape&, std::size_t at, const Moment&);        // the last element is left out
 void source_shifted(Tape&, std::size_t at, const Moment&);   // by an element
+void source_slid(Tape&, std::size_t at, const Moment&);      // likewise, and one element less is written
 void target_shifted(Tape&, std::size_t at, const Moment&);
 void before_what_comes_before(Tape&, std::size_t at, const Moment&);  // on its stream
 void after_what_comes_next(Tape&, std::size_t at, const Moment&);     // on its stream
+void to_the_front(Tape&, std::size_t at, const Moment&);
 void to_the_end(Tape&, std::size_t at, const Moment&);
 void before_its_last_use(Tape&, std::size_t at, const Moment&);       // a release, or a read of what was just written
 void through_bf16(Tape&, std::size_t at, const Moment&);              // what was written is rounded to bf16
@@ -81,6 +83,7 @@ Change updated(std::function<void(UpdateCall&, const Moment&)> change);
 void several_ranks(Scenario& scenario);
 void several_micro_batches(Scenario& scenario);   // and ranks, in several windows, by the flag
 void counted_micro_batches(Scenario& scenario);   // likewise, by the counter
+void three_of_each(Scenario& scenario);           // three ranks and three counted micro-batches
 void clipped(Scenario& scenario);                 // to less than any norm, in fp32 arithmetic
 void with_moments(Scenario& scenario);
 void half_precision(Scenario& scenario);          // fp16 with a static loss scale
@@ -88,7 +91,7 @@ void planted_overflow(Scenario& scenario);        // fp16 with a dynamic loss sc
 void overlapping(Scenario& scenario);
 void wide_accumulation(Scenario& scenario);       // 16-bit model, fp32 accumulation
 
-// Lists of variants.
-extern const std::vector<std::string_view> every_variant, partitioned_variants, offload_variants, device_variants, flat_variants, bucket_variants;
+// Variants that have something in common.
+extern const std::vector<std::string_view> every_variant, all_but_bf16_optimizer, offload_variants, device_variants, zero_variants, flat_variants, bucket_variants;
 
 }  // namespace gradledger::search

@@ -8,11 +8,15 @@
 namespace gradledger::search {
 namespace {
 
-// The nearest operation of the same stream before or after. None: the tape's size.
+bool touches_elements(const Op& op) {
+  return op.kind != OpKind::allocate && op.kind != OpKind::release && op.kind != OpKind::record && op.kind != OpKind::wait && op.kind != OpKind::synchronize;
+}
+
+// The nearest operation of the same stream before or after that reads or writes. None: the tape's size.
 std::size_t neighbour(const Tape& tape, std::size_t at, bool before) {
   for (std::size_t i = at; before ? i > 0 : i + 1 < tape.size();) {
     i += before ? -1 : 1;
-    if (tape[i].stream == tape[at].stream) return i;
+    if (tape[i].stream == tape[at].stream && touches_elements(tape[i])) return i;
   }
   return tape.size();
 }
@@ -53,6 +57,13 @@ void source_shifted(Tape& tape, std::size_t at, const Moment&) {
   if (const auto there = shifted(tape, tape[at].source)) tape[at].source = *there;
 }
 
+void source_slid(Tape& tape, std::size_t at, const Moment&) {
+  Op& op = tape[at];
+  if (op.source.numel < 2) return;
+  op.source = op.source.part(1, op.source.numel - 1);
+  op.target = op.target.part(0, op.source.numel);
+}
+
 void target_shifted(Tape& tape, std::size_t at, const Moment&) {
   if (const auto there = shifted(tape, tape[at].target)) tape[at].target = *there;
 }
@@ -64,6 +75,8 @@ void before_what_comes_before(Tape& tape, std::size_t at, const Moment&) {
 void after_what_comes_next(Tape& tape, std::size_t at, const Moment&) {
   if (const std::size_t next = neighbour(tape, at, false); next < tape.size()) tape.move(at, next);
 }
+
+void to_the_front(Tape& tape, std::size_t at, const Moment&) { tape.move(at, 0); }
 
 void to_the_end(Tape& tape, std::size_t at, const Moment&) { tape.move(at, tape.size() - 1); }
 

@@ -52,7 +52,8 @@ void start_over(Scenario& s) {
 }  // namespace
 
 const std::vector<std::string_view> every_variant{"zero0", "zero1", "zero1-offload", "bf16-optimizer", "zero2", "zero2-offload", "zero3", "zero3-offload"};
-const std::vector<std::string_view> partitioned_variants{"zero2", "zero2-offload", "zero3", "zero3-offload"};
+const std::vector<std::string_view> all_but_bf16_optimizer{"zero0", "zero1", "zero1-offload", "zero2", "zero2-offload", "zero3", "zero3-offload"};
+const std::vector<std::string_view> zero_variants{"zero1", "zero1-offload", "zero2", "zero2-offload", "zero3", "zero3-offload"};
 const std::vector<std::string_view> offload_variants{"zero1-offload", "zero2-offload", "zero3-offload"};
 const std::vector<std::string_view> device_variants{"zero0", "zero1", "bf16-optimizer", "zero2", "zero3"};
 const std::vector<std::string_view> flat_variants{"zero1", "zero1-offload", "bf16-optimizer", "zero2", "zero2-offload"};
@@ -77,6 +78,13 @@ void counted_micro_batches(Scenario& s) {
   start_over(s);
   s.engine.config.gradient_accumulation_steps = micro_batches;
   s.script = {repeated_items(windows * micro_batches, {item(ScriptKind::backward), item(ScriptKind::step)})};
+}
+
+void three_of_each(Scenario& s) {
+  counted_micro_batches(s);
+  s.world_size = s.engine.config.gradient_accumulation_steps = 3;
+  several_ranks(s);
+  s.script.front().times = windows * 3;
 }
 
 void clipped(Scenario& s) {

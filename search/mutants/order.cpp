@@ -8,8 +8,6 @@ namespace {
 using enum ref::FindingClass;
 using enum OpKind;
 
-const std::vector<std::string_view> zero_variants{"zero1", "zero1-offload", "zero2", "zero2-offload", "zero3", "zero3-offload"};
-
 Which waits_on(Stream stream) { return on_stream(stream, of_kind({wait})); }
 
 void contiguous_overlap(Scenario& s) {
@@ -45,6 +43,13 @@ void two_autograd_streams(Scenario& s) {
   s.parameters.back().on_side_stream = true;
 }
 
+// Stage 3 looks at all of its partitions in fp16 alone.
+void padded(Scenario& s) {
+  if (s.engine.config.zero.stage == 3) half_precision(s);
+  several_micro_batches(s);
+  for (Parameter& p : s.parameters) p.numel = 2 * s.world_size + 1;
+}
+
 std::vector<Mutant> of_waits() {
   return {
       {"reduction-does-not-wait", "the communication stream reduces before it waits for what fills the bucket", {stream_race}, zero_variants,
@@ -61,8 +66,8 @@ std::vector<Mutant> of_waits() {
        {.edit = edit(at_step, Take::each, waits_on(Stream::host), dropped)}, pinned_memory},
       {"norm-read-too-early", "the host reads the norm before the device has computed it", {stream_race}, {"zero0", "zero1", "bf16-optimizer", "zero2", "zero3"},
        {.edit = edit(at_step, Take::each, waits_on(Stream::host), dropped)}, clipped_on_the_device},
-      {"streams-not-joined", "the end of a backward does not wait for autograd's other stream", {stream_race}, every_variant,
-       {.edit = edit(at_backward, Take::last, waits_on(Stream::compute), dropped)}, two_autograd_streams},
+      {"streams-not-joined", "the stream that calls backward does not wait for autograd's other one", {stream_race}, every_variant,
+       {.edit = edit(at_backward, Take::each, waits_on(Stream::compute), dropped)}, two_autograd_streams},
   };
 }
 
@@ -88,7 +93,7 @@ std::vector<Mutant> of_memory() {
       {"step-before-its-gradient", "the gradient that a step uses is written after the step", {unwritten_memory}, {"zero1", "zero2", "zero3"},
        {.edit = edit(at_step, Take::each, writes(BufferPurpose::master_gradients, {copy}), to_the_end)}, several_micro_batches},
       {"padding-not-written", "what a fresh buffer must hold at the start is left unwritten", {unwritten_memory}, {"bf16-optimizer", "zero3", "zero3-offload"},
-       {.edit = edit(at_start, Take::each, writes(BufferPurpose::accumulators, {fill}), dropped)}, half_precision},
+       {.edit = edit(at_start, Take::each, writes(BufferPurpose::accumulators, {fill}), dropped)}, padded},
   };
 }
 

@@ -21,6 +21,8 @@ bool accumulations(const Tape& tape, const Op& op) { return op.kind == accumulat
 
 double steps_of(const Moment& m) { return m.scenario.engine.config.gradient_accumulation_steps; }
 
+Which stores_on_the_host() { return that(writes(BufferPurpose::accumulators, {copy}), from_space(MemorySpace::device, MemorySpace::host, {copy})); }
+
 void twin_parameters(Scenario& s) {
   several_micro_batches(s);
   s.engine.param_groups.clear();
@@ -92,10 +94,10 @@ std::vector<Mutant> of_accumulators() {
       {"host-accumulator-not-fetched", "the host accumulator is not brought to the device before it is added to", {unwritten_memory}, {"zero2-offload", "zero3-offload"},
        {.edit = edit(at_backward, Take::each, from_space(MemorySpace::host, MemorySpace::device, {copy}), dropped)}, several_micro_batches},
       {"host-accumulator-not-stored", "a sum is not written back to the host accumulator", {offload_loss}, {"zero2-offload", "zero3-offload"},
-       {.edit = edit(both(at_later_micro_batch, at_inner_micro_batch), Take::each, that(writes(BufferPurpose::accumulators, {copy}), from_space(MemorySpace::device, MemorySpace::host, {copy})), dropped)},
+       {.edit = edit(both(at_later_micro_batch, at_inner_micro_batch), Take::each, stores_on_the_host(), dropped)},
        several_micro_batches},
       {"host-accumulator-short", "the last element of a slice is not written back to the host accumulator", {offload_loss, stale_gradient}, {"zero2-offload", "zero3-offload"},
-       {.edit = edit(at_inner_micro_batch, Take::each, that(writes(BufferPurpose::accumulators, {copy}), from_space(MemorySpace::device, MemorySpace::host, {copy})), shortened)},
+       {.edit = edit(at_inner_micro_batch, Take::each, stores_on_the_host(), shortened)},
        several_micro_batches},
   };
 }

@@ -64,9 +64,9 @@ void zeroed(Tape&, std::size_t at, const Moment&);           // what is added or
 void overwriting(Tape&, std::size_t at, const Moment&);      // sets instead of adding
 void adding(Tape&, std::size_t at, const Moment&);           // adds instead of setting
 void shortened(Tape&, std::size_t at, const Moment&);        // the last element is left out
-void source_shifted(Tape&, std::size_t at, const Moment&);   // by an element
-void source_slid(Tape&, std::size_t at, const Moment&);      // likewise, and one element less is written
-void target_shifted(Tape&, std::size_t at, const Moment&);
+void target_shifted(Tape&, std::size_t at, const Moment&);   // by an element
+void source_slid(Tape&, std::size_t at, const Moment&);      // from one element further, and one less of them
+void target_slid(Tape&, std::size_t at, const Moment&);      // to one element further, likewise
 void before_what_comes_before(Tape&, std::size_t at, const Moment&);  // on its stream
 void after_what_comes_next(Tape&, std::size_t at, const Moment&);     // on its stream
 void to_the_front(Tape&, std::size_t at, const Moment&);
@@ -89,7 +89,7 @@ void with_moments(Scenario& scenario);
 void half_precision(Scenario& scenario);          // fp16 with a static loss scale
 void planted_overflow(Scenario& scenario);        // fp16 with a dynamic loss scale, an infinity in the second of several windows
 void overlapping(Scenario& scenario);
-void wide_accumulation(Scenario& scenario);       // 16-bit model, fp32 accumulation
+void wide_accumulation(Scenario& scenario);       // bf16 model, accumulation and communication in fp32
 
 // Variants that have something in common.
 extern const std::vector<std::string_view> every_variant, all_but_bf16_optimizer, offload_variants, device_variants, zero_variants, flat_variants, bucket_variants;

@@ -8,6 +8,14 @@
 namespace gradledger::search {
 namespace {
 
+// A slice of the same length one element further, or one before where the buffer ends. None where it fills the buffer.
+std::optional<Slice> shifted(const Tape& tape, Slice slice) {
+  if (slice.numel == 0) return std::nullopt;
+  if (slice.offset + slice.numel < tape.buffer(slice).numel) return Slice{slice.buffer, slice.offset + 1, slice.numel};
+  if (slice.offset > 0) return Slice{slice.buffer, slice.offset - 1, slice.numel};
+  return std::nullopt;
+}
+
 bool touches_elements(const Op& op) {
   return op.kind != OpKind::allocate && op.kind != OpKind::release && op.kind != OpKind::record && op.kind != OpKind::wait && op.kind != OpKind::synchronize;
 }
@@ -53,15 +61,18 @@ void shortened(Tape& tape, std::size_t at, const Moment&) {
     if (slice->numel > 0) --slice->numel;
 }
 
-void source_shifted(Tape& tape, std::size_t at, const Moment&) {
-  if (const auto there = shifted(tape, tape[at].source)) tape[at].source = *there;
-}
-
 void source_slid(Tape& tape, std::size_t at, const Moment&) {
   Op& op = tape[at];
   if (op.source.numel < 2) return;
   op.source = op.source.part(1, op.source.numel - 1);
   op.target = op.target.part(0, op.source.numel);
+}
+
+void target_slid(Tape& tape, std::size_t at, const Moment&) {
+  Op& op = tape[at];
+  if (op.target.numel < 2) return;
+  op.target = op.target.part(1, op.target.numel - 1);
+  op.source = op.source.part(0, op.target.numel);
 }
 
 void target_shifted(Tape& tape, std::size_t at, const Moment&) {

@@ -124,7 +124,7 @@ void overlapping(Scenario& s) {
 void wide_accumulation(Scenario& s) {
   several_micro_batches(s);
   set_model_dtype(s, Dtype::bfloat16);
-  s.engine.config.grad_accum_dtype = Dtype::float32;
+  s.engine.config.grad_accum_dtype = s.engine.config.communication_data_type = Dtype::float32;
 }
 
 }  // namespace gradledger::search

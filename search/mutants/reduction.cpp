@@ -11,6 +11,8 @@ namespace {
 using enum ref::FindingClass;
 using enum OpKind;
 
+const std::vector<std::string_view> not_stage_3{"zero0", "bf16-optimizer", "zero1", "zero1-offload", "zero2", "zero2-offload"};
+
 // The divisor of the average times a factor, however it is applied.
 Change divisor_times(std::function<double(const Moment&)> factor) {
   return [=](Tape& tape, std::size_t at, const Moment& m) { tape[at].scalar *= tape[at].kind == divide ? factor(m) : 1.0 / factor(m); };
@@ -67,11 +69,6 @@ void scattered(Scenario& s) {
   s.engine.config.zero.reduce_scatter = true;
 }
 
-void wide_communication(Scenario& s) {
-  wide_accumulation(s);
-  s.engine.config.communication_data_type = Dtype::float32;
-}
-
 // Two stages of a pipeline, each with ranks of its own.
 void two_stages(Scenario& s) {
   counted_micro_batches(s);
@@ -81,6 +78,13 @@ void two_stages(Scenario& s) {
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p) s.parameters[p].pipeline_stage = p % 2;
   s.engine.param_groups.clear();
   s.engine.pipeline_stages = 2;
+}
+
+Which into_buckets() {
+  return either(from_to(BufferPurpose::gradients, BufferPurpose::buckets, {copy}), from_to(BufferPurpose::accumulators, BufferPurpose::buckets, {copy}));
+}
+Which out_of_buckets() {
+  return either(from_to(BufferPurpose::buckets, BufferPurpose::gradients, {copy}), from_to(BufferPurpose::buckets, BufferPurpose::accumulators, {copy}));
 }
 
 std::vector<Mutant> of_sums() {
@@ -102,7 +106,7 @@ std::vector<Mutant> of_sums() {
        {.edit = edit(on_rank(0), Take::each, divisions, dropped)}, several_micro_batches},
       {"average-of-an-average", "a collective that averages is divided once more", {wrong_scale}, every_variant,
        {.edit = edit(always, Take::each, reductions, called([](CollectiveCall& c, const Moment&) { c.op = ReduceOp::avg; }))}, several_micro_batches},
-      {"broadcast-instead-of-sum", "the first rank's gradients go to all ranks, and nobody else's", {discarded_gradient, offload_loss}, {"zero0", "bf16-optimizer", "zero1", "zero1-offload", "zero2", "zero2-offload"},
+      {"broadcast-instead-of-sum", "the first rank's gradients go to all ranks, and nobody else's", {discarded_gradient, offload_loss}, not_stage_3,
        {.edit = edit(always, Take::each, reductions, called([](CollectiveCall& c, const Moment&) { c.kind = CollectiveKind::broadcast, c.root = 0; }))}, several_micro_batches},
       {"averages-over-half-the-ranks", "the group that is averaged over is taken for half as large", {wrong_scale}, {"zero0", "bf16-optimizer", "zero1", "zero2"},
        {.believe = [](Scenario& s, EngineContext&) { s.engine.sequence_parallel_size = 2; }},
@@ -111,7 +115,7 @@ std::vector<Mutant> of_sums() {
          s.world_size += s.world_size % 2;
        }},
       {"communicates-in-bf16", "what is to be communicated in fp32 is communicated in bf16", {rounding_excess}, {"bf16-optimizer", "zero3", "zero3-offload"},
-       {.believe = [](Scenario& s, EngineContext&) { s.engine.config.communication_data_type = Dtype::bfloat16; }}, wide_communication},
+       {.believe = [](Scenario& s, EngineContext&) { s.engine.config.communication_data_type = Dtype::bfloat16; }}, wide_accumulation},
   };
 }
 
@@ -119,19 +123,19 @@ std::vector<Mutant> of_slices() {
   return {
       {"reduction-short", "the last element of a bucket is not reduced", {discarded_gradient, offload_loss, misplaced_shard}, every_variant,
        {.edit = edit(always, Take::each, reductions, called(one_less))}, several_micro_batches},
-      {"reduction-starts-late", "the first element of a bucket is not reduced", {discarded_gradient, offload_loss}, {"zero0", "bf16-optimizer", "zero1", "zero1-offload", "zero2", "zero2-offload"},
+      {"reduction-starts-late", "the first element of a bucket is not reduced", {discarded_gradient, offload_loss}, not_stage_3,
        {.edit = edit(always, Take::each, reductions, called(one_later))}, several_micro_batches},
       {"bucket-not-copied-back", "what was reduced stays in the bucket", {missing_reduction, boundary_leak}, {"zero0", "bf16-optimizer"},
-       {.edit = edit(always, Take::each, either(from_to(BufferPurpose::buckets, BufferPurpose::gradients, {copy}), from_to(BufferPurpose::buckets, BufferPurpose::accumulators, {copy})), dropped)},
+       {.edit = edit(always, Take::each, out_of_buckets(), dropped)},
        several_micro_batches},
       {"bucket-not-filled", "a gradient is not copied into the bucket that is reduced", {unwritten_memory, stale_gradient}, every_variant,
-       {.edit = edit(always, Take::first, either(from_to(BufferPurpose::gradients, BufferPurpose::buckets, {copy}), from_to(BufferPurpose::accumulators, BufferPurpose::buckets, {copy})), dropped)},
+       {.edit = edit(always, Take::first, into_buckets(), dropped)},
        several_micro_batches},
       {"bucket-filled-out-of-place", "a gradient lies one element off in the bucket that is reduced", {misplaced_shard, unwritten_memory}, every_variant,
-       {.edit = edit(always, Take::last, either(from_to(BufferPurpose::gradients, BufferPurpose::buckets, {copy}), from_to(BufferPurpose::accumulators, BufferPurpose::buckets, {copy})), target_shifted)},
+       {.edit = edit(always, Take::last, into_buckets(), target_slid)},
        several_micro_batches},
       {"reduced-slice-shifted", "what leaves the bucket comes from one element further", {misplaced_shard, unwritten_memory}, {"zero0", "bf16-optimizer", "zero1", "zero2", "zero3"},
-       {.edit = edit(always, Take::first, either(from_to(BufferPurpose::buckets, BufferPurpose::gradients, {copy}), from_to(BufferPurpose::buckets, BufferPurpose::accumulators, {copy})), source_shifted)},
+       {.edit = edit(always, Take::first, out_of_buckets(), source_slid)},
        several_micro_batches},
       {"scattered-to-the-neighbour", "a reduce-scatter writes to the place of the next rank's chunk", {discarded_gradient, misplaced_shard, offload_loss}, {"zero3", "zero3-offload"},
        {.edit = edit(always, Take::each, reductions, called(into_the_neighbours_chunk))}, scattered},
@@ -142,7 +146,8 @@ std::vector<Mutant> of_slices() {
 
 std::vector<Mutant> of_agreement() {
   return {
-      {"reduces-over-the-world", "gradients are reduced over all ranks instead of those of the stage", {collective_mismatch, misplaced_shard, wrong_scale, deadlock}, {"zero0", "zero1", "bf16-optimizer"},
+      {"reduces-over-the-world", "gradients are reduced over all ranks instead of those of the stage", {collective_mismatch, misplaced_shard, deadlock},
+       {"zero0", "zero1", "bf16-optimizer"},
        {.edit = edit(always, Take::each, reductions, called([](CollectiveCall& c, const Moment&) { c.group = 0; }))}, two_stages},
       {"wrong-root-on-a-rank", "one rank names another root than its peers", {collective_mismatch}, bucket_variants,
        {.edit = edit(on_rank(1), Take::first, reductions, called(next_root))}, roots},
@@ -155,7 +160,8 @@ std::vector<Mutant> of_agreement() {
       {"last-collective-skipped-on-a-rank", "one rank leaves out the last collective of a step", {deadlock, collective_mismatch}, flat_variants,
        {.edit = edit(on_rank(1, at_step), Take::last, collectives(Purpose::parameter), dropped)}, several_micro_batches},
       {"collectives-out-of-order-on-a-rank", "one rank reduces two buckets in the other order", {collective_mismatch, misplaced_shard}, zero_variants,
-       {.edit = swap_first(on_rank(1), reductions, [](const Op&, const Op&) { return true; }, [](Op& one, Op& other) { std::swap(one.index, other.index); })}, small_buckets},
+       {.edit = swap_first(on_rank(1), reductions, [](const Op&, const Op&) { return true; }, [](Op& one, Op& other) { std::swap(one.index, other.index); })},
+       small_buckets},
       {"weights-not-gathered", "updated weights are not gathered from their owners", {rank_divergence, rounding_excess}, flat_variants,
        {.edit = edit(always, Take::each, collectives(Purpose::parameter), dropped)}, several_micro_batches},
       {"weights-gathered-too-early", "weights are gathered before they are updated", {rank_divergence, rounding_excess}, flat_variants,

@@ -114,7 +114,8 @@ std::vector<Mutant> of_updates() {
        {.edit = edit(always, Take::each, updates, updated([](UpdateCall& u, const Moment&) { u.scalars.decoupled_decay = false; }))}, decaying},
       {"learning-rate-doubled", "an update takes twice the learning rate", {rounding_excess}, every_variant,
        {.edit = edit(at_step, Take::first, updates, updated([](UpdateCall& u, const Moment&) { u.scalars.learning_rate *= 2; }))}, several_micro_batches},
-      {"update-skipped-on-a-rank", "one rank's optimizer does nothing", {rounding_excess, rank_divergence}, every_variant, {.edit = edit(on_rank(1, at_step), Take::each, updates, dropped)}, several_micro_batches},
+      {"update-skipped-on-a-rank", "one rank's optimizer does nothing", {rounding_excess, rank_divergence}, every_variant,
+       {.edit = edit(on_rank(1, at_step), Take::each, updates, dropped)}, several_micro_batches},
       {"update-repeated", "the optimizer takes the same gradient twice", {rounding_excess}, every_variant, {.edit = edit(at_step, Take::first, updates, repeated)}, several_micro_batches},
       {"update-short", "the last element of a partition is not updated", {rounding_excess}, every_variant, {.edit = edit(at_step, Take::each, updates, updated(shrink_update))}, several_micro_batches},
       {"weights-not-stored", "the master's new values do not reach the weights", {rounding_excess, rank_divergence}, mastered,
@@ -126,7 +127,7 @@ std::vector<Mutant> of_updates() {
       {"master-gradient-not-copied", "the window's gradient does not reach the host's master gradient", {offload_loss, stale_gradient}, offload_variants,
        {.edit = edit(at_boundary, Take::each, writes(BufferPurpose::master_gradients, {copy}), dropped)}, several_micro_batches},
       {"master-gradient-shifted", "the master gradient is taken from one element further", {misplaced_shard, unwritten_memory}, zero_variants,
-       {.edit = edit(always, Take::each, writes(BufferPurpose::master_gradients, {copy}), source_shifted)}, several_micro_batches},
+       {.edit = edit(always, Take::each, writes(BufferPurpose::master_gradients, {copy}), source_slid)}, several_micro_batches},
       {"master-gradient-short", "the last element of a gradient does not reach the master gradient", {offload_loss, stale_gradient, unwritten_memory}, zero_variants,
        {.edit = edit(always, Take::each, writes(BufferPurpose::master_gradients, {copy}), shortened)}, several_micro_batches},
   };

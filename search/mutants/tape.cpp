@@ -51,11 +51,4 @@ bool Tape::touches(const Op& op, BufferId buffer) const {
   }
 }
 
-std::optional<Slice> shifted(const Tape& tape, Slice slice) {
-  if (slice.numel == 0) return std::nullopt;
-  if (slice.offset + slice.numel < tape.buffer(slice).numel) return Slice{slice.buffer, slice.offset + 1, slice.numel};
-  if (slice.offset > 0) return Slice{slice.buffer, slice.offset - 1, slice.numel};
-  return std::nullopt;
-}
-
 }  // namespace gradledger::search

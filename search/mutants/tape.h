@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -54,8 +53,5 @@ class Tape {
   const BufferPurposes& purposes_;
   std::vector<Op> ops_;
 };
-
-// A slice of the same length one element further, or one before where the buffer ends. None where it fills the buffer.
-std::optional<Slice> shifted(const Tape& tape, Slice slice);
 
 }  // namespace gradledger::search

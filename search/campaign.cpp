@@ -97,6 +97,7 @@ class Campaign {
     state_.events += c.events;
     state_.rank_events += c.events * c.scenario.world_size;
     state_.operations += c.look.operations;
+    state_.compared += c.look.compared;
     state_.suspicious += c.look.suspicious;
     state_.judged += c.judged;
     state_.reruns += c.number % options_.rerun_every == 0;

@@ -52,7 +52,7 @@ struct Broken {
 };
 
 struct CampaignState {
-  std::uint64_t cases = 0, events = 0, rank_events = 0, operations = 0, suspicious = 0, judged = 0, reruns = 0;
+  std::uint64_t cases = 0, events = 0, rank_events = 0, operations = 0, compared = 0, suspicious = 0, judged = 0, reruns = 0;
   std::vector<Found> found;
   std::vector<Broken> broken;
   std::optional<std::string> nondeterminism;  // where two runs of one case parted

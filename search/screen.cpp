@@ -95,6 +95,7 @@ Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptio
   Look look;
   look.trace_hash = summary.trace_hash;
   look.operations = summary.operations;
+  look.compared = judge.statistics().elements;
   TraceHash alike;
   alike.add(configuration(scenario));
   if (incidents.any()) alike.add(incidents.hash());

@@ -16,6 +16,7 @@ struct Look {
   std::uint64_t alike = 0;     // equal for cases that look the same: engine, kind of event, role and mark of the first thing wrong
   std::uint64_t trace_hash = 0;
   std::uint64_t operations = 0;
+  std::uint64_t compared = 0;  // elements
 };
 
 struct LookOptions {

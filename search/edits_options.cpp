@@ -41,6 +41,7 @@ void add_option_edits(std::vector<Edit>& out) {
   out.push_back([](Scenario& s) {
     if (s.model_dtype != Dtype::float16) return false;
     set_model_dtype(s, Dtype::bfloat16);
+    s.engine.config.fp16 = {};
     return true;
   });
   defaults(GRADLEDGER_FIELD(engine.config.grad_accum_dtype), config.grad_accum_dtype);
@@ -64,7 +65,12 @@ void add_option_edits(std::vector<Edit>& out) {
   defaults(GRADLEDGER_FIELD(engine.config.fp16.loss_scale_window), config.fp16.loss_scale_window);
   defaults(GRADLEDGER_FIELD(engine.config.fp16.hysteresis), config.fp16.hysteresis);
   defaults(GRADLEDGER_FIELD(engine.config.fp16.initial_scale_power), config.fp16.initial_scale_power);
-  defaults(GRADLEDGER_FIELD(engine.config.fp16.loss_scale), 1.0);
+  out.push_back([](Scenario& s) {
+    Fp16Config& fp16 = s.engine.config.fp16;
+    if (!fp16.enabled || fp16.loss_scale == 1) return false;
+    fp16.loss_scale = 1;
+    return true;
+  });
   const ZeroConfig& zero = config.zero;
   defaults(GRADLEDGER_FIELD(engine.config.zero.reduce_bucket_size), zero.reduce_bucket_size);
   defaults(GRADLEDGER_FIELD(engine.config.zero.contiguous_gradients), zero.contiguous_gradients);

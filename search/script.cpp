@@ -150,7 +150,7 @@ class Script {
       item.local = out_.engine.config.zero.stage == 3 && draws_.one_in(3);
       if (behaviour_.set_gradient_api == SetGradientApi::available) add(out_.script, std::move(item));
     }
-    if (takes(Feature::overflow) && out_.engine.config.fp16.enabled) overflow();
+    if (takes(Feature::overflow) && out_.model_dtype != Dtype::float32) overflow();
   }
 
   void overflow() {

@@ -58,7 +58,7 @@ class Script {
 
   void add(std::vector<ScriptItem>& into, ScriptItem item) {
     if (events_left_ > 0) --events_left_;
-    if (!as_documented_ && out_.world_size > 1 && item.kind != ScriptKind::overflow && swarm_.takes(Feature::some_ranks, draws_) && draws_.one_in(8))
+    if (!as_documented_ && out_.world_size > 1 && item.kind != ScriptKind::overflow && swarm_.takes(Feature::some_ranks, draws_) && draws_.one_in(24))
       item.ranks = {draws_.below(out_.world_size)};
     into.push_back(std::move(item));
   }
@@ -150,7 +150,7 @@ class Script {
       item.local = out_.engine.config.zero.stage == 3 && draws_.one_in(3);
       if (behaviour_.set_gradient_api == SetGradientApi::available) add(out_.script, std::move(item));
     }
-    if (takes(Feature::overflow) && out_.engine.config.fp16.enabled) overflow();
+    if (takes(Feature::overflow) && out_.model_dtype != Dtype::float32) overflow();
   }
 
   void overflow() {

@@ -40,7 +40,7 @@ class World {
     const auto all = variants();
     if (takes(Feature::sixteen_bits)) set_model_dtype(out_, draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16}));
     if (config().fp16.enabled) loss_scale();
-    if (takes(Feature::wide_accumulation)) config().grad_accum_dtype = Dtype::float32;
+    if (takes(Feature::wide_accumulation)) config().grad_accum_dtype = draws_.one_in(4) ? out_.model_dtype : Dtype::float32;
     const Variant& variant = profile_.variants.empty() ? all[draws_.below(static_cast<std::uint32_t>(all.size()))]
                                                        : *profile_.variants[draws_.below(static_cast<std::uint32_t>(profile_.variants.size()))];
     variant.apply(out_);
@@ -68,6 +68,7 @@ class World {
     const std::uint32_t count = takes(Feature::many_parameters) ? draws_.between(2, std::max(2u, profile_.parameters_max)) : draws_.between(1, 2);
     for (std::uint32_t i = 0; i < count; ++i) {
       Parameter p = parameter("p" + std::to_string(i), numel());
+      if (i > 0 && draws_.one_in(24)) p.numel = 0;
       if (i > 0 && takes(Feature::frozen)) p.trainable = false;
       if (takes(Feature::side_stream)) p.on_side_stream = true;
       if (takes(Feature::hooked_outputs)) p.hooked_outputs = draws_.of({2u, 0u, 3u});

@@ -115,6 +115,8 @@ void ZeroStage3::gradient_ready(ProgramWriter& w, std::uint32_t p) {
 void ZeroStage3::push(ProgramWriter& w, std::uint32_t p) {
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
   if (bucket_elements_ + numel(p) > bucket_size && bucket_elements_ > 0) reduce_bucket(w);
+  // A backward without an epilogue had left the parameter in the bucket: its reduction set param.grad to None.
+  if (!grad_[p].defined()) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'numel'"};
   const Stream made_on = behaviour().stage3_producer == Stage3Producer::current_stream ? w.stream() : Stream::compute;
   if (made_on != reduction_stream()) wait_for(w, made_on);
   OnStream reduction(w, reduction_stream());

@@ -5,6 +5,8 @@ namespace gradledger {
 
 // copy_grads_in_partition: an owned parameter's full gradient leaves the bucket, which will be overwritten.
 void ZeroStage1And2::keep(ProgramWriter& w, std::uint32_t p) {
+  // A zero_grad since the hook that filled the bucket: param.grad is None.
+  if (!gradient_attribute(p).defined()) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'view'"};
   if (offload_) return keep_on_host(w, p);
   if (!grads_in_partition_.defined()) {
     std::uint64_t total = 0;

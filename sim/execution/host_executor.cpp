@@ -59,6 +59,7 @@ class HostExecutor::Run {
       if (count == 1 && stream != Stream::host && computes(rank.program.ops[rank.head[static_cast<std::size_t>(stream)]])) run_on(r, stream);
       else execute(r, stream);
       hash_.add((std::uint64_t{r} << 48) ^ (static_cast<std::uint64_t>(stream) << 40) ^ (summary_.operations - before));
+      if (options_.log_decisions) summary_.decision_hashes.push_back(hash_.value());
     }
   }
 

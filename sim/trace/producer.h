@@ -76,12 +76,14 @@ struct RunOptions {
   // No storage and no arithmetic: collectives, allocations, events and their order alone reach the sink. Needs `linear`.
   bool dry = false;
   bool check_streams = false;  // report accesses that no wait orders, after the run
+  bool log_decisions = false;  // keep the trace hash after every step of the schedule
 };
 
 struct RunSummary {
   std::uint64_t trace_hash = 0;            // everything, decisions included
   std::uint64_t value_hash = 0;            // snapshots alone, independent of the schedule for a race-free program
   std::vector<std::uint16_t> decisions;    // replayable
+  std::vector<std::uint64_t> decision_hashes;  // with log_decisions: of everything up to each step of the schedule
   bool replay_diverged = false;            // a recorded decision was not enabled; continued with the seeded policy
   bool completed = false;                  // every rank reached the end of its script
   std::uint64_t operations = 0;

@@ -18,6 +18,7 @@
 #include "tools/gradledger/compare.h"
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/search_options.h"
 #include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
@@ -129,6 +130,10 @@ int run(int argc, char** argv) {
   std::string folder = "scenarios";
   CLI::App* coverage_verb = add_coverage(app, options, folder);
 
+  FuzzOptions fuzz_options;
+  CLI::App* fuzz_verb = add_fuzz(app, fuzz_options);
+  add_common(fuzz_verb, options);
+
   RankPlace place;
   CLI::App* rank_verb = add_rank(app, options, place);
   CLI::App* list_verb = app.add_subcommand("list", "What gradledger knows");
@@ -157,6 +162,7 @@ int run(int argc, char** argv) {
   if (*replay_verb) return replay(paths, options);
   if (*gate_verb) return gate(paths, options);
   if (*coverage_verb) return coverage(folder, options);
+  if (*fuzz_verb) return fuzz(options, fuzz_options);
   return list(what, options);
 }
 

@@ -24,7 +24,8 @@ bool is_text(const std::string& word) {
   return std::none_of(word.begin(), word.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
-// A path as a shell reads it back: plain where it can be, quoted, or with its bytes spelt out.
+}  // namespace
+
 std::string shell_word(const std::string& path) {
   const std::string word = path.starts_with('-') ? "./" + path : path;
   constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./:=@%+,";
@@ -39,8 +40,6 @@ std::string shell_word(const std::string& path) {
   }
   return out + "'";
 }
-
-}  // namespace
 
 std::uint64_t bytes_needed(const Scenario& scenario) {
   const std::uint64_t elements = scenario.numel(), world = scenario.world_size;

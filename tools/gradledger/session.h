@@ -70,6 +70,9 @@ ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watc
 // What the scenario holds and sends, by a dry run of its linear programs; `watch`, if any, sees the run too. Throws ProgramsTooLarge.
 Accounting account(const Loaded& loaded, const Options& options, TraceSink* watch);
 
+// A path or option as a shell reads it back: plain where it can be, quoted, or with its bytes spelt out.
+std::string shell_word(const std::string& path);
+
 // The command that repeats a replay.
 std::string repeat_command(const std::vector<std::filesystem::path>& paths, const Options& options);
 

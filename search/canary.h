@@ -1,0 +1,14 @@
+// A fault that every campaign plants first, and must find: one that cannot find it proves nothing by finding nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace gradledger::search {
+
+inline constexpr std::uint32_t canary_cases_max = 64;
+
+// Cases until the oracle reported the fault; nothing where it did not within canary_cases_max.
+std::optional<std::uint32_t> cases_until_canary(std::uint64_t seed);
+
+}  // namespace gradledger::search

@@ -1,0 +1,24 @@
+// One step towards a simpler scenario: everything that can be taken out of one, largest first.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "sim/scenario/scenario.h"
+
+namespace gradledger::search {
+
+// Changes the scenario; false where it has nothing to change.
+using Edit = std::function<bool(Scenario&)>;
+
+// Script without repeats, every backward of one micro-batch: one item an event, blocks aside.
+void unroll(Scenario& scenario);
+
+// In this order: windows, ranks, stretches of events, single events, parameters, then options to their defaults, then smaller values.
+// What an edit makes need not be a scenario that any engine serves. Precondition: unrolled.
+std::vector<Edit> edits_of(const Scenario& scenario);
+
+// A measure that every edit lowers: events, then ranks, parameters, options.
+std::size_t events_of(const std::vector<ScriptItem>& items);
+
+}  // namespace gradledger::search

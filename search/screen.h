@@ -1,0 +1,34 @@
+// A quick look at a case: one run with integer probes, held to the books exactly. What looks wrong goes before the whole oracle; what does
+// not is nearly always clean.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ref/oracle.h"
+#include "sim/execution/host_executor.h"
+#include "sim/scenario/timeline.h"
+
+namespace gradledger::search {
+
+struct Look {
+  bool suspicious = false;
+  std::uint64_t alike = 0;     // equal for cases that look the same: engine, kind of event, role and mark of the first thing wrong
+  std::uint64_t trace_hash = 0;
+  std::uint64_t operations = 0;
+  std::uint64_t compared = 0;  // elements
+};
+
+struct LookOptions {
+  std::uint64_t seed = 0;
+  EngineFactory factory = make_engine;
+  Devices* devices = nullptr;  // that compute; not owned
+};
+
+// Preconditions: the scenario was admitted, the timeline is its own.
+Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptions& options);
+
+// Decisions that probes cannot reach: clipping, overflow, rounding on the way, the optimizer's arithmetic.
+bool decides_on_values(const Scenario& scenario);
+
+}  // namespace gradledger::search

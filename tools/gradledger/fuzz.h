@@ -1,0 +1,55 @@
+// gradledger fuzz: its options and the parts that the verb is made of.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "search/campaign.h"
+#include "tools/gradledger/session.h"
+
+namespace gradledger::tool {
+
+struct FuzzOptions {
+  std::optional<std::uint64_t> cases;      // absent: as many as --time has room for, or 20 000
+  std::optional<std::uint64_t> time_s;
+  std::optional<std::uint64_t> only;       // one case, by its number
+  std::vector<std::string> engines;        // variants; empty: all
+  std::string as_of = "head";
+  std::vector<std::string> switches;       // "name=value", on top of as_of
+  std::string shard = "0/1";
+  std::uint32_t jobs = 1;
+  std::string findings = "findings";       // folder
+  bool documented = false;
+  std::string differ;                      // sides, comma-separated
+  std::string catalogue;                   // folder of scenarios whose defects are looked for
+};
+
+// The campaign that the options ask for. Errors name the option.
+Result<search::CampaignOptions> campaign_options(const Options& options, const FuzzOptions& fuzz);
+
+// The options that a command needs to draw the same cases: " --seed 1 --engine zero2 --as-of 0.18.9".
+std::string drawn_by(const Options& options, const FuzzOptions& fuzz);
+
+// ---- findings that were saved ------------------------------------------------------------------------------------------------------
+
+struct Saved {
+  std::filesystem::path path;
+  std::vector<search::Found> shows;   // of the classes that it expects
+  std::vector<std::string> gone;      // classes that it no longer shows
+};
+
+// Every scenario of the folder, judged again; none where there is no such folder. Errors: a file that is no scenario.
+Result<std::vector<Saved>> replay_saved(const Options& options, const FuzzOptions& fuzz);
+
+// Writes a finding; the path that it has. Errors: it cannot be written.
+Result<std::filesystem::path> save(const search::Found& found, const Options& options, const FuzzOptions& fuzz);
+
+// ---- the other ways to search ------------------------------------------------------------------------------------------------------
+
+int fuzz_differ(const Options& options, const FuzzOptions& fuzz);
+int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz);
+
+}  // namespace gradledger::tool

@@ -1,0 +1,81 @@
+#include <charconv>
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "tools/gradledger/fuzz.h"
+
+namespace gradledger::tool {
+namespace {
+
+constexpr std::uint64_t cases_default = 20'000;
+
+Result<std::pair<std::uint32_t, std::uint32_t>> shard_of(const std::string& text) {
+  std::uint32_t shard = 0, shards = 0;
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, shard);
+  if (first.ec == std::errc{} && first.ptr != end && *first.ptr == '/') {
+    const auto second = std::from_chars(first.ptr + 1, end, shards);
+    if (second.ec == std::errc{} && second.ptr == end && shard < shards) return std::pair{shard, shards};
+  }
+  return InputError{"--shard", "\"" + text + "\" is no shard; expected i/n with i from 0 to n - 1"};
+}
+
+Result<AsOf> as_of_from(const FuzzOptions& fuzz) {
+  AsOf out{fuzz.as_of, {}};
+  for (const std::string& text : fuzz.switches) {
+    const std::size_t at = text.find('=');
+    if (at == std::string::npos) return InputError{"--switch", "\"" + text + "\" sets nothing; expected name=value"};
+    out.switches[text.substr(0, at)] = text.substr(at + 1);
+  }
+  if (const auto behaviour = resolve_behaviour(out); !behaviour) {
+    const InputError& error = behaviour.error();
+    const bool of_base = error.where == "/engine/as_of" || error.where == "/engine/as_of/base";
+    return InputError{of_base || fuzz.switches.empty() ? "--as-of" : "--switch", error.message};
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<search::CampaignOptions> campaign_options(const Options& options, const FuzzOptions& fuzz) {
+  search::CampaignOptions out;
+  for (const std::string& name : fuzz.engines) {
+    const auto variant = search::variant_named(name, "--engine");
+    if (!variant) return variant.error();
+    out.profile.variants.push_back(*variant);
+  }
+  const auto as_of = as_of_from(fuzz);
+  if (!as_of) return as_of.error();
+  out.profile.as_of = *as_of;
+  out.profile.as_documented = fuzz.documented;
+  const auto shard = shard_of(fuzz.shard);
+  if (!shard) return shard.error();
+  std::tie(out.shard, out.shards) = *shard;
+  out.seed = options.seed;
+  out.jobs = options.devices ? 1 : fuzz.jobs;
+  out.devices = options.devices;
+  constexpr std::uint64_t endless = 1ull << 40;
+  out.cases = fuzz.cases.value_or(fuzz.time_s ? endless : cases_default);
+  if (fuzz.only) {
+    out.first = *fuzz.only;
+    out.cases = 1;
+  }
+  if (fuzz.time_s) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(*fuzz.time_s);
+    out.stop = [end] { return std::chrono::steady_clock::now() >= end; };
+  }
+  return out;
+}
+
+std::string drawn_by(const Options& options, const FuzzOptions& fuzz) {
+  std::string out = fmt::format(" --seed {}", options.seed);
+  for (const std::string& engine : fuzz.engines) out += " --engine " + engine;
+  if (fuzz.as_of != "head") out += " --as-of " + shell_word(fuzz.as_of);
+  for (const std::string& text : fuzz.switches) out += " --switch " + shell_word(text);
+  if (fuzz.documented) out += " --documented";
+  if (options.producer != "host") out += " --producer " + options.producer;
+  return out;
+}
+
+}  // namespace gradledger::tool

@@ -1,0 +1,122 @@
+#include <fstream>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "search/differ.h"
+#include "search/shape.h"
+#include "sim/scenario/history.h"
+#include "sim/scenario/parse.h"
+#include "tools/gradledger/devices.h"
+#include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/fuzz.h"
+#include "tools/gradledger/verbs.h"
+
+namespace gradledger::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> out(1);
+  for (const char c : text) {
+    if (c == ',') out.emplace_back();
+    else out.back() += c;
+  }
+  return out;
+}
+
+struct Sides {
+  std::vector<search::Side> sides;
+  std::unique_ptr<Devices> devices;
+};
+
+std::optional<InputError> add_producer(const std::string& name, const Options& options, Sides& out) {
+  search::Side side{.name = name, .apply = [](Scenario&) {}};
+  if (name == "gpu") {
+    Options gpu = options;
+    gpu.producer = "gpu";
+    auto made = make_devices(gpu);
+    if (!made) return made.error();
+    out.devices = std::move(std::move(made).value().devices);
+    side.devices = out.devices.get();
+  }
+  out.sides.push_back(std::move(side));
+  return std::nullopt;
+}
+
+// A producer, an engine, or a point in the history of the code.
+Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz) {
+  Sides out;
+  for (const std::string& name : words_of(fuzz.differ)) {
+    if (name == "host" || name == "gpu") {
+      if (auto error = add_producer(name, options, out)) return *error;
+    } else if (const auto variant = search::variant_named(name, "--differ")) {
+      out.sides.push_back({.name = name, .apply = (*variant)->apply});
+    } else if (point_named(name, "--differ").ok()) {
+      out.sides.push_back({.name = name, .apply = [name](Scenario& s) { s.engine.as_of.base = name; }});
+    } else {
+      return InputError{"--differ", "\"" + name + "\" is no release, change, engine or producer; expected as 0.18.9, \"before #7981\", zero2-offload, host or gpu"};
+    }
+  }
+  if (out.sides.size() < 2) return InputError{"--differ", "names one side; expected two or more, comma-separated"};
+  return out;
+}
+
+Result<std::string> write(const search::DifferFound& found, const std::vector<search::Side>& sides, const Options& options, const FuzzOptions& fuzz) {
+  std::error_code failed;
+  fs::create_directories(fuzz.findings, failed);
+  std::string paths;
+  for (const std::size_t side : {found.parting.one, found.parting.other}) {
+    Scenario scenario = found.scenario;
+    sides[side].apply(scenario);
+    std::string slug = sides[side].name;
+    for (char& c : slug)
+      if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-') c = '_';
+    scenario.name = "differ-" + search::short_hash(found.shape + found.parting.text) + "-" + slug;
+    scenario.note = fmt::format("Found by gradledger fuzz{} --differ {}, case {}: {}", drawn_by(options, fuzz), fuzz.differ, found.number, found.explanation);
+    const fs::path path = fs::path(fuzz.findings) / (scenario.name + ".json");
+    std::ofstream file(path, std::ios::trunc);
+    file << serialise(scenario);
+    file.close();
+    if (!file) return InputError{"--findings", path.string() + " cannot be written"};
+    paths += (paths.empty() ? "" : "  ") + path.string();
+  }
+  return paths;
+}
+
+}  // namespace
+
+int fuzz_differ(const Options& options, const FuzzOptions& fuzz) {
+  auto campaign = campaign_options(options, fuzz);
+  auto sides = sides_from(options, fuzz);
+  if (!campaign || !sides) {
+    const InputError& error = campaign ? sides.error() : campaign.error();
+    complain(error);
+    return error.unavailable ? unavailable : bad_input;
+  }
+  const search::DifferState state = search::run_differ(*campaign, sides->sides);
+  if (state.compared == 0) {
+    complain({"--differ", fmt::format("of {} cases none could be compared; expected sides that serve the same configurations", state.cases)});
+    return bad_input;
+  }
+  if (!options.json) fmt::print("# gradledger fuzz{} --differ {}\n", drawn_by(options, fuzz), shell_word(fuzz.differ));
+  for (const search::DifferFound& found : state.found) {
+    const auto paths = write(found, sides->sides, options, fuzz);
+    if (!paths) {
+      complain(paths.error());
+      return bad_input;
+    }
+    if (options.json)
+      fmt::print("{}\n", nlohmann::ordered_json({{"record", "difference"}, {"one", sides->sides[found.parting.one].name}, {"other", sides->sides[found.parting.other].name}, {"case", found.number},
+                                                 {"alike", found.alike}, {"shape", found.shape}, {"text", found.explanation}, {"files", *paths}}).dump());
+    else fmt::print("{}\n  {}\n  {}\n", found.shape, found.explanation, *paths);
+  }
+  if (options.json)
+    fmt::print("{}\n", nlohmann::ordered_json({{"record", "summary"}, {"schema_version", 1}, {"cases", state.cases}, {"compared", state.compared}, {"differing", state.differing}}).dump());
+  else fmt::print("{} cases, {} compared, {} differ, {} of them unlike each other\n", state.cases, state.compared, state.differing, state.found.size());
+  return state.found.empty() ? clean : findings;
+}
+
+}  // namespace gradledger::tool

@@ -1,0 +1,52 @@
+#include <fstream>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "sim/scenario/parse.h"
+#include "tools/gradledger/fuzz.h"
+#include "tools/gradledger/scenario_files.h"
+
+namespace gradledger::tool {
+namespace fs = std::filesystem;
+
+Result<std::vector<Saved>> replay_saved(const Options& options, const FuzzOptions& fuzz) {
+  std::vector<Saved> out;
+  std::error_code missing;
+  if (!fs::is_directory(fuzz.findings, missing) || fs::is_empty(fuzz.findings, missing)) return out;
+  const auto files = scenario_files({fuzz.findings});
+  if (!files) return InputError{"--findings", files.error().text()};
+  search::CampaignOptions campaign;
+  campaign.seed = options.seed;
+  campaign.devices = options.devices;
+  for (const fs::path& file : *files) {
+    const auto loaded = load(file, options);
+    if (!loaded) return loaded.error();
+    Saved saved{file, {}, {}};
+    for (const ExpectedFinding& expected : (*loaded)->scenario.expect.findings) {
+      Scenario plain = (*loaded)->scenario;
+      plain.expect = {};
+      const auto found = search::found_in(plain, *ref::finding_class_named(expected.finding), campaign);
+      if (found) saved.shows.push_back(*found);
+      else saved.gone.push_back(expected.finding);
+    }
+    out.push_back(std::move(saved));
+  }
+  return out;
+}
+
+Result<fs::path> save(const search::Found& found, const Options& options, const FuzzOptions& fuzz) {
+  Scenario scenario = found.scenario;
+  scenario.note = fmt::format("Found by gradledger fuzz{}, case {}: {} Draw it again: gradledger fuzz{} --case {}", drawn_by(options, fuzz), found.number, found.sentence,
+                              drawn_by(options, fuzz), found.number);
+  const fs::path path = fs::path(fuzz.findings) / (scenario.name + ".json");
+  std::error_code failed;
+  fs::create_directories(fuzz.findings, failed);
+  std::ofstream file(path, std::ios::trunc);
+  file << serialise(scenario);
+  file.close();
+  if (!file) return InputError{"--findings", path.string() + " cannot be written"};
+  return path;
+}
+
+}  // namespace gradledger::tool

@@ -106,10 +106,6 @@ Which from_to(BufferPurpose source, BufferPurpose target, std::initializer_list<
   return that(reads(source, kinds), writes(target, kinds));
 }
 
-Which in_space(MemorySpace target, Which which) {
-  return [=](const Tape& tape, const Op& op) { return which(tape, op) && tape.buffer(op.target).space == target; };
-}
-
 Which from_space(MemorySpace source, MemorySpace target, std::initializer_list<OpKind> kinds) {
   return [source, target, any = std::vector<OpKind>(kinds)](const Tape& tape, const Op& op) {
     return is_one_of(op.kind, any) && tape.buffer(op.source).space == source && tape.buffer(op.target).space == target;
@@ -128,16 +124,8 @@ Which either(Which one, Which other) {
   return [=](const Tape& tape, const Op& op) { return one(tape, op) || other(tape, op); };
 }
 
-Which not_those(Which which) {
-  return [=](const Tape& tape, const Op& op) { return !which(tape, op); };
-}
-
 Which that(Which one, Which other) {
   return [=](const Tape& tape, const Op& op) { return one(tape, op) && other(tape, op); };
-}
-
-Which metrics(std::string_view name) {
-  return [=](const Tape& tape, const Op& op) { return op.kind == OpKind::metric && tape.metric_name(op) == name; };
 }
 
 }  // namespace gradledger::search

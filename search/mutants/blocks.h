@@ -48,14 +48,11 @@ bool divisions(const Tape&, const Op&);         // of what is reduced, whether i
 Which writes(BufferPurpose purpose, std::initializer_list<OpKind> kinds);
 Which reads(BufferPurpose purpose, std::initializer_list<OpKind> kinds);
 Which from_to(BufferPurpose source, BufferPurpose target, std::initializer_list<OpKind> kinds);
-Which in_space(MemorySpace target, Which which);      // of those, that write there
 Which from_space(MemorySpace source, MemorySpace target, std::initializer_list<OpKind> kinds);
 Which on_stream(Stream stream, Which which);
 Which named(std::string_view start, Which which);     // of those, that write a buffer whose name begins so
 Which either(Which one, Which other);
-Which not_those(Which which);
 Which that(Which one, Which other);                   // both hold
-Which metrics(std::string_view name);
 
 // ---- what becomes of them
 void dropped(Tape&, std::size_t at, const Moment&);

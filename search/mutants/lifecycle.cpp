@@ -13,7 +13,7 @@ using enum OpKind;
 // At stage 2 the accumulator has no zero_grad.
 const std::vector<std::string_view> all_but_zero2{"zero0", "zero1", "zero1-offload", "bf16-optimizer", "zero3", "zero3-offload"};
 
-Event of_kind_like(EventKind kind, const Event& event) {
+Event event_like(EventKind kind, const Event& event) {
   Event out;
   out.kind = kind;
   out.step = event.step;
@@ -38,7 +38,7 @@ void boundary_early(Told& told, const Event& event, const Moment& m) {
   if (event.kind != EventKind::backward || m.timeline.backwards[event.ordinal].boundary) return;
   const std::size_t next = event.ordinal + 1;
   if (next >= m.timeline.backwards.size() || m.timeline.backwards[next].step != event.step || !m.timeline.backwards[next].boundary) return;
-  Event early = of_kind_like(EventKind::set_boundary, event);
+  Event early = event_like(EventKind::set_boundary, event);
   early.boundary = true;
   told.now.insert(told.now.begin(), early);
 }
@@ -66,11 +66,11 @@ void step_after_skip(Told& told, const Event& event, const Moment& m) {
 }
 
 void zeroed_before_the_boundary(Told& told, const Event& event, const Moment& m) {
-  if (event.kind == EventKind::backward && m.timeline.backwards[event.ordinal].boundary) told.now.insert(told.now.begin(), of_kind_like(EventKind::optimizer_zero_grad, event));
+  if (event.kind == EventKind::backward && m.timeline.backwards[event.ordinal].boundary) told.now.insert(told.now.begin(), event_like(EventKind::optimizer_zero_grad, event));
 }
 
 void zeroed_after_the_first(Told& told, const Event& event, const Moment& m) {
-  if (at_first_micro_batch(m) && after_first_window(m)) told.now.push_back(of_kind_like(EventKind::optimizer_zero_grad, event));
+  if (at_first_micro_batch(m) && after_first_window(m)) told.now.push_back(event_like(EventKind::optimizer_zero_grad, event));
 }
 
 void zero_grad_ignored(Told& told, const Event& event, const Moment&) {
@@ -99,7 +99,7 @@ void dropped_by_the_user(Scenario& s) {
   window.insert(window.begin() + 2, zero);
 }
 
-void one_parameter_a_rank(Scenario& s) {
+void in_one_bucket(Scenario& s) {
   override_boundaries(s);
   s.engine.config.zero.contiguous_gradients = true;
 }
@@ -145,7 +145,7 @@ std::vector<Mutant> of_resets() {
       {"host-accumulator-gated", "the host accumulator is used only with gradient_accumulation_steps above 1", {offload_loss}, {"zero2-offload"},
        {.believe = [](Scenario&, EngineContext& c) { c.behaviour.offload_keep = OffloadKeep::gate_ga; }}, override_boundaries},
       {"takes-itself-for-its-peer", "one rank takes itself for the rank before", {discarded_gradient, misplaced_shard}, zero_variants,
-       {.believe = [](Scenario&, EngineContext& c) { c.rank = c.rank == 1 ? 0 : c.rank; }}, one_parameter_a_rank},
+       {.believe = [](Scenario&, EngineContext& c) { c.rank = c.rank == 1 ? 0 : c.rank; }}, in_one_bucket},
   };
 }
 

@@ -34,7 +34,6 @@ class Tape {
   UpdateCall& update(const Op& op) { return program_.updates[op.index]; }
   const BufferDeclaration& buffer(Slice slice) const { return program_.buffers[slice.buffer]; }
   BufferPurpose purpose(Slice slice) const { return purposes_.of(buffer(slice).name); }
-  std::string_view metric_name(const Op& op) const { return program_.metrics[op.index]; }
 
   void erase(std::size_t at) { ops_.erase(ops_.begin() + static_cast<std::ptrdiff_t>(at)); }
   void insert(std::size_t at, const Op& op) { ops_.insert(ops_.begin() + static_cast<std::ptrdiff_t>(at), op); }

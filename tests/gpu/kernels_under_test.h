@@ -58,7 +58,7 @@ class Kernels {
                                     std::uint8_t* flag) = 0;
   virtual void combined_factor(const double* squared_norm, double scale, double clip, float* factor) = 0;
   virtual void clip_coefficient(const double* squared_norm, double clip, float* coefficient) = 0;
-  virtual void adam_mixed(const numeric::MixedAdamArrays& arrays, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) = 0;
+  virtual void adam_mixed(const numeric::MixedAdamCall& call, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) = 0;
 
   virtual void flatten(Dtype flat_dtype, void* flat, Dtype tensor_dtype, const std::vector<Tensor>& tensors) = 0;
   virtual void unflatten(Dtype tensor_dtype, const std::vector<Tensor>& tensors, Dtype flat_dtype, const void* flat) = 0;

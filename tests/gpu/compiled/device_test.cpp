@@ -64,9 +64,9 @@ TEST(device_kernels, dtypes_without_arithmetic_are_refused) {
   EXPECT_THROW(gpu::squared_norm(nullptr, Dtype::float64, nullptr, 1, nullptr, nullptr), ContractViolation);
   EXPECT_THROW(gpu::accumulate_with_norm(nullptr, Dtype::float64, nullptr, Dtype::float64, nullptr, 1.0f, 1, nullptr, nullptr, nullptr), ContractViolation);
   EXPECT_THROW(gpu::flatten(nullptr, Dtype::float64, nullptr, Dtype::float64, {}), ContractViolation);
-  numeric::MixedAdamArrays arrays;
-  arrays.output_dtype = Dtype::float32;
-  EXPECT_THROW(gpu::adam_mixed(nullptr, arrays, 1.0f, nullptr, {}, 1), ContractViolation);
+  numeric::MixedAdamCall call;
+  call.output_dtype = Dtype::float32;
+  EXPECT_THROW(gpu::adam_mixed(nullptr, call, 1.0f, nullptr, {}, 1), ContractViolation);
 }
 
 }  // namespace

@@ -90,8 +90,8 @@ class DeviceKernels final : public Kernels {
   void clip_coefficient(const double* squared_norm, double clip, float* coefficient) override {
     gpu::clip_coefficient(stream(), squared_norm, clip, coefficient);
   }
-  void adam_mixed(const numeric::MixedAdamArrays& arrays, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) override {
-    gpu::adam_mixed(stream(), arrays, factor, coefficient, s, n);
+  void adam_mixed(const numeric::MixedAdamCall& call, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) override {
+    gpu::adam_mixed(stream(), call, factor, coefficient, s, n);
   }
   void flatten(Dtype flat_dtype, void* flat, Dtype tensor_dtype, const std::vector<Tensor>& tensors) override {
     gpu::flatten(stream(), flat_dtype, flat, tensor_dtype, of_bucket(tensors));

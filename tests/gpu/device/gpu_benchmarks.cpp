@@ -74,7 +74,7 @@ numeric::AdamScalars adam_scalars() {
   return s;
 }
 
-numeric::MixedAdamArrays mixed(const Arrays& a, Dtype gradient_dtype, const gpu::DeviceMemory& gradient) {
+numeric::MixedAdamCall mixed(const Arrays& a, Dtype gradient_dtype, const gpu::DeviceMemory& gradient) {
   return {a.p(), a.m(), a.v(), gradient_dtype, gradient.data(), Dtype::bfloat16, a.output.data()};
 }
 

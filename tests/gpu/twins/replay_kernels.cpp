@@ -68,8 +68,8 @@ class ReplayKernels final : public Kernels {
   void clip_coefficient(const double* squared_norm, double clip, float* coefficient) override {
     gpu::dispatch::clip_coefficient(run_, squared_norm, clip, coefficient);
   }
-  void adam_mixed(const numeric::MixedAdamArrays& arrays, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) override {
-    gpu::dispatch::adam_mixed(run_, arrays, factor, coefficient, s, n);
+  void adam_mixed(const numeric::MixedAdamCall& call, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) override {
+    gpu::dispatch::adam_mixed(run_, call, factor, coefficient, s, n);
   }
   void flatten(Dtype flat_dtype, void* flat, Dtype tensor_dtype, const std::vector<Tensor>& tensors) override {
     gpu::dispatch::flatten(phased_, flat_dtype, flat, tensor_dtype, of_bucket(tensors));

@@ -8,7 +8,11 @@
 namespace gradledger::testing {
 namespace {
 
-using fused_twins = Twins;
+class fused_twins : public Twins {
+ protected:
+  template <class Call>
+  void compare_with_factors(Call&& call);
+};
 INSTANTIATE_TEST_SUITE_P(all, fused_twins, ::testing::ValuesIn(implementations_under_test()), implementation_name);
 
 const float factors[] = {1.0f, 0.5f, 1.0f / 3, 0x1p-16f, 0x1.8p127f, 0x1p-149f, 0.0f, -0.0f, INFINITY, NAN};
@@ -19,17 +23,27 @@ Array flag_array(std::uint8_t flag = 0) { return Array(std::vector<std::uint8_t>
 Array one_float(float x) { return Array(std::vector<float>{x}, 0); }
 Array one_double(double x) { return Array(std::vector<double>{x}, 0); }
 
-TEST_P(fused_twins, unscale_multiplies_and_flags_every_kind_of_input) {
+// call(kernels, dtype, addresses of elements, factor and flag, factor, n) with every type, factor and length.
+template <class Call>
+void fused_twins::compare_with_factors(Call&& call) {
   for_each_type([&](auto t) {
     using T = decltype(t);
     const std::vector<T> values = interesting_values<T>();
     for (float factor : factors)
       for (std::size_t n : lengths())
         for (std::size_t offset : {0, 1})
-          ASSERT_NO_FATAL_FAILURE(compare({Array(cycle(values, n, 5 * n), offset), flag_array()}, [&](Kernels& k, const Addresses& at) {
-            k.unscale(dtype_of<T>, at[0], factor, n, flag_at(at[1]));
+          ASSERT_NO_FATAL_FAILURE(compare({Array(cycle(values, n, 5 * n), offset), one_float(factor), flag_array()}, [&](Kernels& k, const Addresses& at) {
+            call(k, dtype_of<T>, at, factor, n);
           })) << "length " << n << ", factor " << factor;
   });
+}
+
+TEST_P(fused_twins, unscale_multiplies_and_flags_every_kind_of_input) {
+  compare_with_factors([](Kernels& k, Dtype dtype, const Addresses& at, float factor, std::size_t n) { k.unscale(dtype, at[0], factor, n, flag_at(at[2])); });
+}
+
+TEST_P(fused_twins, multiply_by_a_stored_factor_is_multiply) {
+  compare_with_factors([](Kernels& k, Dtype dtype, const Addresses& at, float, std::size_t n) { k.multiply_by_stored(dtype, at[0], floats(at[1]), n); });
 }
 
 // An input that is finite and overflows when scaled is not flagged; a NaN or infinity is, wherever it stands.
@@ -52,19 +66,6 @@ TEST_P(fused_twins, unscale_flags_its_input_and_not_its_output) {
       EXPECT_EQ(flag_of(elements, 0.0f), 1) << position;
     }
   compare({Array(std::vector<float>(9, 1.0f), 0), flag_array(7)}, [&](Kernels& k, const Addresses& at) { k.unscale(Dtype::float32, at[0], 2.0f, 9, flag_at(at[1])); });
-}
-
-TEST_P(fused_twins, multiply_by_a_stored_factor_is_multiply) {
-  for_each_type([&](auto t) {
-    using T = decltype(t);
-    const std::vector<T> values = interesting_values<T>();
-    for (float factor : factors)
-      for (std::size_t n : lengths())
-        for (std::size_t offset : {0, 1})
-          ASSERT_NO_FATAL_FAILURE(compare({Array(cycle(values, n, 7 * n), offset), one_float(factor)}, [&](Kernels& k, const Addresses& at) {
-            k.multiply_by_stored(dtype_of<T>, at[0], floats(at[1]), n);
-          })) << "length " << n << ", factor " << factor;
-  });
 }
 
 const double squared_norms[] = {0.0, 0x1p-1074, 0x1p-298, 1e-12 /* no tolerance: an operand */, 0.25, 1.0, 2.0, 3.0, 1e10, 0x1p254, 0x1p1000, INFINITY, NAN};

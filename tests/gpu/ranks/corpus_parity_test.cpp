@@ -31,6 +31,7 @@ void compare(const std::filesystem::path& path, const tool::Options& options, Pa
   }
   ASSERT_FALSE(compared.difference) << path << ": " << tool::text_of(compared, **loaded, options);
   EXPECT_GT(compared.records, 0u);
+  EXPECT_GE(compared.runs, 2u) << path;
   ++parity.compared;
 }
 

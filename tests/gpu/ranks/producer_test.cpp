@@ -70,6 +70,7 @@ TEST(gpu_producer, in_processes_equals_the_host_too) {
     const tool::Compared compared = tool::compare_producers(*loaded, options_for(*devices));
     EXPECT_FALSE(compared.difference) << tool::text_of(compared, *loaded, options_for(*devices));
     EXPECT_GT(compared.records, 0u);
+    EXPECT_GE(compared.runs, 2u) << "normal and adversarial gradients";
   }
 }
 
@@ -81,6 +82,7 @@ TEST(gpu_producer, equals_the_host_however_late_its_streams_are) {
     const auto loaded = load(file);
     const tool::Compared compared = tool::compare_producers(*loaded, options_for(*devices));
     EXPECT_FALSE(compared.difference) << tool::text_of(compared, *loaded, options_for(*devices));
+    EXPECT_GE(compared.runs, 2u) << file;
   }
 }
 
@@ -182,6 +184,7 @@ TEST_F(launcher_variables, let_ranks_that_others_started_join_the_run) {
   ASSERT_LE(loaded->scenario.world_size, 3u);
   const tool::Compared compared = tool::compare_producers(*loaded, options_for(*devices));
   EXPECT_FALSE(compared.difference);
+  EXPECT_GE(compared.runs, 2u);
   EXPECT_EQ(devices->ranks().size(), 3u);
   EXPECT_THROW(devices->begin(4), DeviceFailure) << "four ranks of three that were launched";
 }

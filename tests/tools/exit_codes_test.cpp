@@ -82,6 +82,7 @@ TEST(exit_code, is_4_for_what_this_machine_does_not_have) {
   expect_complaint(run({"replay", clean_scenario, "--producer", "gpu"}), tool::unavailable, "--producer: \"gpu\" ");
   expect_complaint(run({"gate", clean_scenario, "--producer", "gpu"}), tool::unavailable, "--producer: \"gpu\" ");
   expect_complaint(run({"gate", clean_scenario, "--compare", "host,gpu"}), tool::unavailable, "--producer: \"gpu\" ");
+  expect_complaint(run({"rank", "--rank", "0", "--port", "1"}), tool::unavailable, "--producer: \"gpu\" ");
 }
 
 TEST(exit_code, is_4_for_a_scenario_that_needs_more_memory_than_it_may_have) {

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "sim/engine/clipping.h"
+#include "sim/numeric/scalar.h"
 #include "tests/gpu/host_memory.h"
 
 namespace gradledger::testing {
@@ -31,6 +32,9 @@ class HostKernels final : public Kernels {
     if (!numeric::all_finite(dtype, source, n)) *flag = 1;
   }
   void squared_norm(Dtype dtype, const void* source, std::size_t n, double* result) override { *result = numeric::squared_norm(dtype, source, n); }
+  void square_root(float* target, std::size_t n) override {
+    for (std::size_t i = 0; i < n; ++i) target[i] = numeric::canonical(std::sqrt(target[i]));
+  }
   void sgd(float* parameter, const float* gradient, float learning_rate, float weight_decay, std::size_t n) override {
     numeric::sgd(parameter, gradient, learning_rate, weight_decay, n);
   }

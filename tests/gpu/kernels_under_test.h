@@ -48,6 +48,7 @@ class Kernels {
   virtual void fill(Dtype dtype, void* target, double value, std::size_t n) = 0;
   virtual void flag_not_finite(Dtype dtype, const void* source, std::size_t n, std::uint8_t* flag) = 0;
   virtual void squared_norm(Dtype dtype, const void* source, std::size_t n, double* result) = 0;
+  virtual void square_root(float* target, std::size_t n) = 0;
   virtual void sgd(float* parameter, const float* gradient, float learning_rate, float weight_decay, std::size_t n) = 0;
   virtual void adam_fused(float* parameter, const float* gradient, float* first, float* second, const numeric::AdamScalars& s, std::size_t n) = 0;
   virtual void adam_cpu(float* parameter, const float* gradient, float* first, float* second, const numeric::AdamScalars& s, std::size_t n) = 0;

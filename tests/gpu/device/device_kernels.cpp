@@ -65,6 +65,7 @@ class DeviceKernels final : public Kernels {
     gpu::squared_norm(stream(), dtype, source, n, result, workspace.data());
     stream_->synchronize();
   }
+  void square_root(float* target, std::size_t n) override { gpu::square_root(stream(), target, n); }
   void sgd(float* parameter, const float* gradient, float learning_rate, float weight_decay, std::size_t n) override {
     gpu::sgd(stream(), parameter, gradient, learning_rate, weight_decay, n);
   }

@@ -187,7 +187,7 @@ int measure(const std::string& device, const char* json) {
   const Measurement& separate = all[all.size() - 2];
   std::printf("# a fused step moves %g bytes an element where separate passes move %g, and is %.2f times as fast\n", fused.bytes_per_element,
               separate.bytes_per_element, separate.milliseconds / fused.milliseconds);
-  if (json && !write_json(json, device, copy, all)) {
+  if (json && !write_json(json, json_of(device, copy, all))) {
     std::fprintf(stderr, "gpu_benchmarks: %s cannot be written\n", json);
     return 2;
   }

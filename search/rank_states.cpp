@@ -21,10 +21,8 @@ RankStates::RankStates(Rank& scratch, std::uint32_t rank, Operations& operations
     poison_.push_back(contents_.intern(bytes_));
     words_.push_back(poison_.back());
   }
-  Progress start;
-  start.head = program.first;
-  words_[0] = control_.number_of(start);
-  intern();
+  progress_.head = program.first;
+  close();
 }
 
 std::span<const std::uint32_t> RankStates::words(StateId state) const {
@@ -32,7 +30,14 @@ std::span<const std::uint32_t> RankStates::words(StateId state) const {
   return {reinterpret_cast<const std::uint32_t*>(bytes.data()), bytes.size() / sizeof(std::uint32_t)};
 }
 
-StateId RankStates::intern() {
+void RankStates::open(StateId state) {
+  const auto known = words(state);
+  words_.assign(known.begin(), known.end());
+  progress_ = control_.progress(words_[0]);
+}
+
+StateId RankStates::close() {
+  words_[0] = control_.number_of(progress_);
   const StateId state = numbers_.intern(std::as_bytes(std::span(words_)));
   if (state == states_.size()) {
     states_.emplace_back();
@@ -44,40 +49,54 @@ StateId RankStates::intern() {
 StateId RankStates::step(StateId state, Stream stream) {
   const auto s = static_cast<std::size_t>(stream);
   if (states_[state].next[s] != nothing) return states_[state].next[s];
-  const auto known = words(state);
-  words_.assign(known.begin(), known.end());
-  Progress progress = this->progress(state);
-  const std::uint32_t at = progress.head[s];
-  const Op& op = scratch_.program.ops[at];
-  if (op.kind == OpKind::collective && progress.phase[s] == Phase::none) {
-    contribute(scratch_.program.collectives[op.index], stream);
-    progress.phase[s] = Phase::contributed;
-  } else {
-    if (op.kind == OpKind::collective) deliver(scratch_.program.collectives[op.index], stream);
-    else run(op, at);
-    progress.phase[s] = Phase::none;
-    progress.head[s] = op.next;
-  }
-  words_[0] = control_.number_of(progress);
-  const StateId next = intern();
+  open(state);
+  take(stream);
+  const StateId next = close();
   states_[state].next[s] = next;
   return next;
+}
+
+RankStates::Settled RankStates::settle(StateId state, std::vector<Stream>* taken) {
+  if (!taken && states_[state].settled.state != nothing) return states_[state].settled;
+  open(state);
+  Settled settled;
+  for (std::size_t free; (free = control_.choices(control_.number_of(progress_)).first_free()) < stream_count;) {
+    take(static_cast<Stream>(free));
+    if (taken) taken->push_back(static_cast<Stream>(free));
+    ++settled.steps;
+  }
+  settled.state = close();
+  states_[state].settled = settled;
+  return settled;
 }
 
 ContentId RankStates::contribution(StateId state, Stream stream) const { return words(state)[at_stream + static_cast<std::size_t>(stream)]; }
 
 StateId RankStates::deliverable(StateId state, Stream stream, ContentId result) {
-  const auto known = words(state);
-  words_.assign(known.begin(), known.end());
-  Progress progress = this->progress(state);
-  expects(progress.phase[static_cast<std::size_t>(stream)] == Phase::contributed, "a result for a collective to which the rank did not contribute");
-  progress.phase[static_cast<std::size_t>(stream)] = Phase::deliverable;
+  open(state);
+  Phase& phase = progress_.phase[static_cast<std::size_t>(stream)];
+  expects(phase == Phase::contributed, "a result for a collective to which the rank did not contribute");
+  phase = Phase::deliverable;
   words_[at_stream + static_cast<std::size_t>(stream)] = result;
-  words_[0] = control_.number_of(progress);
-  return intern();
+  return close();
 }
 
 // ---- one step ---------------------------------------------------------------------------------------------------------------------------
+
+void RankStates::take(Stream stream) {
+  const auto s = static_cast<std::size_t>(stream);
+  const std::uint32_t at = progress_.head[s];
+  const Op& op = scratch_.program.ops[at];
+  if (op.kind == OpKind::collective && progress_.phase[s] == Phase::none) {
+    contribute(scratch_.program.collectives[op.index], stream);
+    progress_.phase[s] = Phase::contributed;
+    return;
+  }
+  if (op.kind == OpKind::collective) deliver(scratch_.program.collectives[op.index], stream);
+  else run(op, at);
+  progress_.phase[s] = Phase::none;
+  progress_.head[s] = op.next;
+}
 
 void RankStates::contribute(const CollectiveCall& call, Stream stream) {
   const auto input = slice_of(call.input);

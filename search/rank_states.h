@@ -29,10 +29,18 @@ class RankStates {
 
   const StreamControl& control() const { return control_; }
   const Progress& progress(StateId state) const { return control_.progress(states_[state].control); }
+  std::uint32_t progress_number(StateId state) const { return states_[state].control; }
   const StreamControl::Choices& choices(StateId state) const { return control_.choices(states_[state].control); }
 
   // The state after the stream's next step. Precondition: it is enabled.
   StateId step(StateId state, Stream stream);
+
+  // After all steps, one after the other, that no other stream of the rank can meet in memory. `taken`: is given them.
+  struct Settled {
+    StateId state = nothing;
+    std::uint32_t steps = 0;
+  };
+  Settled settle(StateId state, std::vector<Stream>* taken = nullptr);
 
   // What the stream's collective read. Precondition: it has contributed.
   ContentId contribution(StateId state, Stream stream) const;
@@ -58,16 +66,20 @@ class RankStates {
   struct State {
     std::uint32_t control = 0;
     std::array<StateId, stream_count> next{nothing, nothing, nothing, nothing, nothing};
+    Settled settled;
   };
 
   std::span<const std::uint32_t> words(StateId state) const;
-  StateId intern();                                    // of words_
+  // A state is opened, changed, and closed: what lies between has no number.
+  void open(StateId state);
+  void take(Stream stream);
+  StateId close();
   void contribute(const CollectiveCall& call, Stream stream);
   void deliver(const CollectiveCall& call, Stream stream);
   void run(const Op& op, std::uint32_t at);
   void see(std::uint64_t key, std::span<const std::byte> bytes);
   void see_slice(std::uint32_t at, Slice slice);
-  std::span<const std::byte> slice_of(Slice slice) const;  // of the contents in words_
+  std::span<const std::byte> slice_of(Slice slice) const;  // of the open state
   void load(BufferId buffer);   // contents to scratch memory
   void store(BufferId buffer);  // and back
 
@@ -80,7 +92,8 @@ class RankStates {
   std::vector<ContentId> poison_;      // by buffer
   Interner numbers_;
   std::vector<State> states_;
-  std::vector<std::uint32_t> words_;   // of the state that is being made
+  Progress progress_;                  // of the open state
+  std::vector<std::uint32_t> words_;   // likewise, but for the number of its progress
   std::vector<std::byte> bytes_;
 };
 

@@ -41,6 +41,13 @@ class StreamControl {
     StreamSet enabled = 0;
     StreamSet contributed = 0;                         // waits for peers
     std::array<StreamSet, stream_count> meets{};       // of an enabled head: the streams that could meet it in memory while it stands still
+
+    // The first stream whose head may run and be met by none; stream_count where there is none.
+    std::size_t first_free() const {
+      std::size_t s = 0;
+      while (s < stream_count && ((enabled >> s & 1u) == 0 || meets[s] != 0)) ++s;
+      return s;
+    }
   };
 
   // The program outlives this.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "search/stream_system.h"
@@ -13,7 +14,9 @@ namespace {
 // only what lies ahead is held.
 class Exploration {
  public:
-  Exploration(StreamSystem& system, const StreamOrderOptions& options) : system_(system), options_(options), width_(system.start().size()) {}
+  // variants_max: 0 for any number.
+  Exploration(StreamSystem& system, const StreamOrderOptions& options, std::uint32_t variants_max)
+      : system_(system), options_(options), variants_max_(variants_max), width_(system.start().size()) {}
 
   StreamOrders run() {
     arrive(system_.start(), 0, no_index, {});
@@ -25,7 +28,8 @@ class Exploration {
       ahead_.erase(first);
       within = visit(layer);
     }
-    out_.complete = within;
+    out_.every_choice = within;
+    out_.complete = within && out_.left_out == 0;
     out_.rank_states = system_.rank_states();
     out_.outcomes = outcomes_.size();
     std::set<std::uint64_t> values;
@@ -60,23 +64,39 @@ class Exploration {
 
   // Every state of a layer once. False where the limits end the search.
   bool visit(const Layer& layer) {
-    std::vector<std::uint32_t> order(layer.origins.size());
-    for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-    const auto state_at = [&](std::uint32_t i) { return std::span(layer.states).subspan(i * width_, width_); };
-    std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      const auto [at_a, at_b] = std::ranges::mismatch(state_at(a), state_at(b));
-      return at_a == state_at(a).end() ? a < b : *at_a < *at_b;
-    });
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      if (i > 0 && std::ranges::equal(state_at(order[i]), state_at(order[i - 1]))) continue;
+    for (std::uint32_t at : followed(layer)) {
       if (origins_.size() >= options_.states_max || bytes() > options_.bytes_max) return false;
       const auto number = static_cast<std::uint32_t>(origins_.size());
-      origins_.push_back(layer.origins[order[i]]);
+      origins_.push_back(layer.origins[at]);
       ++out_.states;
-      const auto state = state_at(order[i]);
+      const auto state = state_at(layer, at);
       follow({state.begin(), state.end()}, number);
     }
     return true;
+  }
+
+  std::span<const StateId> state_at(const Layer& layer, std::uint32_t at) const { return std::span(layer.states).subspan(at * width_, width_); }
+
+  // The first of all that are equal; where that is too many, some of those whose streams are as far.
+  std::vector<std::uint32_t> followed(const Layer& layer) {
+    std::vector<std::uint32_t> order(layer.origins.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+      const auto compared = std::ranges::mismatch(state_at(layer, a), state_at(layer, b));
+      return compared.in1 == state_at(layer, a).end() ? a < b : *compared.in1 < *compared.in2;
+    });
+    const auto equal = [&](std::uint32_t a, std::uint32_t b) { return std::ranges::equal(state_at(layer, a), state_at(layer, b)); };
+    order.erase(std::unique(order.begin(), order.end(), equal), order.end());
+    if (variants_max_ == 0 || order.size() <= variants_max_) return order;
+    std::map<std::vector<std::uint32_t>, std::vector<std::uint32_t>> alike;
+    for (std::uint32_t at : order) alike[system_.progress(state_at(layer, at))].push_back(at);
+    order.clear();
+    for (const auto& [progress, variants] : alike) {
+      const std::size_t kept = std::min<std::size_t>(variants.size(), variants_max_);
+      for (std::size_t i = 0; i < kept; ++i) order.push_back(variants[i * variants.size() / kept]);  // evenly, so that they differ in much
+      out_.left_out += variants.size() - kept;
+    }
+    return order;
   }
 
   void follow(const SystemState& state, std::uint32_t number) {
@@ -133,6 +153,7 @@ class Exploration {
 
   StreamSystem& system_;
   const StreamOrderOptions& options_;
+  const std::uint32_t variants_max_;
   const std::size_t width_;
   std::map<std::uint64_t, Layer> ahead_;  // by depth
   std::uint64_t depth_ = 0;
@@ -160,11 +181,15 @@ std::string_view name_of(StreamAgreement agreement) {
 }
 
 StreamOrders explore_streams(const Scenario& scenario, const Timeline& timeline, const StreamOrderOptions& options) {
-  StreamSystem system(scenario, timeline, options);
   StreamOrders out;
-  if (system.mismatch()) out.mismatch = true;
-  else out = Exploration(system, options).run();
-  out.races = system.races();
+  for (const std::uint32_t variants_max : {0u, options.variants_max}) {
+    StreamSystem system(scenario, timeline, options);
+    out = {};
+    if (system.mismatch()) out.mismatch = true;
+    else out = Exploration(system, options, variants_max).run();
+    out.races = system.races();
+    if (out.complete || out.mismatch || options.variants_max == 0) break;
+  }
   out.agreement = agreement_of(out);
   return out;
 }

@@ -2,7 +2,7 @@
 //
 // No order takes from a stream what it may do next, so all complete orders hold the same steps, and differ in the values alone: where two
 // streams of a rank meet in memory. Only there does the search branch; states that are equal are followed once. A report says complete
-// only where no state was left out.
+// only where no state was left out: a race that is met n times can leave 2^n values or more, however few the choices are.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,8 @@ namespace gradledger::search {
 struct StreamOrderOptions {
   std::uint64_t seed = 0;  // of the gradients
   std::uint64_t states_max = limits::stream_states_max;
+  // Where there are more states than that, a second search follows at most so many of those that differ in values alone. 0: no second one.
+  std::uint32_t variants_max = limits::stream_variants_max;
   std::uint64_t bytes_max = limits::stream_bytes_max;     // of all that the search holds
   std::uint64_t program_bytes_max = ~std::uint64_t{0};    // HostExecutor::limit_programs
   std::uint32_t witnesses_max = limits::stream_witnesses_max;
@@ -66,7 +68,11 @@ struct StreamOrders {
   std::uint64_t rank_states = 0;  // distinct states of single ranks that were computed
   std::uint64_t depth = 0;        // steps of the longest order
   std::uint64_t choices_max = 0;  // of a state
-  bool complete = false;          // the frontier was exhausted
+  bool complete = false;          // the frontier was exhausted, no state left out
+  // Likewise, but for states that differ from those that were followed in values alone: wherever the streams of all ranks can stand, every
+  // choice was taken. Outcomes are some of all then.
+  bool every_choice = false;
+  std::uint64_t left_out = 0;     // such states
   bool deadlock = false;          // then in every order
   bool mismatch = false;          // ranks meet with different calls: nothing was searched
   std::uint64_t outcomes = 0;     // distinct in memory

@@ -79,6 +79,12 @@ bool StreamSystem::finished(const SystemState& state) const {
   return true;
 }
 
+std::vector<std::uint32_t> StreamSystem::progress(std::span<const StateId> state) const {
+  std::vector<std::uint32_t> all;
+  for (std::size_t r = 0; r < state.size(); ++r) all.push_back(states_[r].progress_number(state[r]));
+  return all;
+}
+
 StreamOutcome StreamSystem::outcome(const SystemState& state) const {
   StreamOutcome all;
   for (std::size_t r = 0; r < state.size(); ++r) {
@@ -101,21 +107,20 @@ std::vector<StreamDecision> StreamSystem::all_choices(const SystemState& state) 
 
 std::uint64_t StreamSystem::settle(SystemState& state, std::vector<StreamDecision>* taken) {
   std::uint64_t steps = 0;
+  std::vector<Stream> streams;
   for (bool moved = true; moved;) {
     moved = false;
     for (std::uint16_t r = 0; r < state.size(); ++r) {
-      for (std::size_t s = 0; s < stream_count;) {
-        const StreamControl::Choices& here = choices(state, r);
-        if (!has(here.enabled, s) || here.meets[s] != 0) {
-          ++s;
-          continue;
-        }
-        const StreamDecision decision{r, static_cast<Stream>(s)};
-        step(state, decision);
-        if (taken) taken->push_back(decision);
-        ++steps;
-        moved = true;
-      }
+      streams.clear();
+      const RankStates::Settled settled = states_[r].settle(state[r], taken ? &streams : nullptr);
+      for (Stream stream : streams) taken->push_back({r, stream});
+      if (settled.steps == 0) continue;
+      steps += settled.steps;
+      moved = true;
+      state[r] = settled.state;
+      const StreamControl::StreamSet contributed = choices(state, r).contributed;
+      for (std::size_t s = 0; s < stream_count; ++s)
+        if (has(contributed, s)) meet(state, {r, static_cast<Stream>(s)});
     }
   }
   return steps;

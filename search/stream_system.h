@@ -27,6 +27,8 @@ class StreamSystem {
   // Precondition: enabled.
   void step(SystemState& state, StreamDecision decision);
   bool finished(const SystemState& state) const;
+  // How far all streams are, by rank; values apart.
+  std::vector<std::uint32_t> progress(std::span<const StateId> state) const;
   StreamOutcome outcome(const SystemState& state) const;
 
   // All steps that may be taken.

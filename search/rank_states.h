@@ -53,6 +53,7 @@ class RankStates {
     std::uint64_t values = 0, memory = 0;
   };
   Hashes hashes(StateId state) const;
+  std::span<const std::byte> contents(StateId state, BufferId buffer) const { return contents_.of(words(state)[at_buffers + buffer]); }
 
   std::size_t size() const { return states_.size(); }
   std::uint64_t bytes() const { return numbers_.bytes() + states_.capacity() * sizeof(State); }

@@ -28,12 +28,16 @@ class Exploration {
       ahead_.erase(first);
       within = visit(layer);
     }
+    if (!within) run_to_the_end();
     out_.every_choice = within;
     out_.complete = within && out_.left_out == 0;
     out_.rank_states = system_.rank_states();
-    out_.outcomes = outcomes_.size();
-    std::set<std::uint64_t> values;
-    for (const Ending& ending : outcomes_) values.insert(ending.outcome.values);
+    std::set<std::uint64_t> values, memory;
+    for (const Ending& ending : outcomes_) {
+      values.insert(ending.outcome.values);
+      memory.insert(ending.outcome.memory);
+    }
+    out_.outcomes = memory.size();
     out_.outcomes_in_values = values.size();
     show_witnesses();
     return std::move(out_);
@@ -113,8 +117,29 @@ class Exploration {
 
   void end(const SystemState& state, std::uint32_t number) {
     out_.depth = std::max(out_.depth, depth_);
-    if (system_.finished(state)) outcomes_.push_back({system_.outcome(state), number});
-    else out_.deadlock = true;
+    if (!system_.finished(state)) out_.deadlock = true;
+    else outcomes_.push_back({system_.outcome(state), number});
+  }
+
+  // What lies ahead at the limits: some of it is followed by one order each, so that what has differed by now can show.
+  void run_to_the_end() {
+    constexpr std::size_t followed_max = 16;
+    for (auto& [depth, layer] : ahead_) {
+      const std::size_t some = std::min(followed_max, layer.origins.size());
+      for (std::size_t i = 0; i < some; ++i) {
+        const std::size_t at = i * layer.origins.size() / some;
+        const auto from = state_at(layer, static_cast<std::uint32_t>(at));
+        SystemState state(from.begin(), from.end());
+        depth_ = depth;
+        origins_.push_back(layer.origins[at]);
+        for (std::vector<StreamDecision> choices; !(choices = system_.persistent_choices(state)).empty();) {
+          system_.step(state, choices.front());
+          origins_.push_back({static_cast<std::uint32_t>(origins_.size() - 1), choices.front()});
+          depth_ += 1 + (options_.reduce ? system_.settle(state, nullptr) : 0);
+        }
+        end(state, static_cast<std::uint32_t>(origins_.size() - 1));
+      }
+    }
   }
 
   std::uint64_t bytes() const {
@@ -182,19 +207,21 @@ std::string_view name_of(StreamAgreement agreement) {
 
 StreamOrders explore_streams(const Scenario& scenario, const Timeline& timeline, const StreamOrderOptions& options) {
   StreamOrders out;
-  for (const std::uint32_t variants_max : {0u, options.variants_max}) {
+  for (std::uint32_t variants_max = 0;;) {
     StreamSystem system(scenario, timeline, options);
     out = {};
     if (system.mismatch()) out.mismatch = true;
     else out = Exploration(system, options, variants_max).run();
     out.races = system.races();
-    if (out.complete || out.mismatch || options.variants_max == 0) break;
+    if (out.every_choice || out.mismatch) break;
+    variants_max = variants_max == 0 ? options.variants_max : variants_max / 4;
+    if (variants_max < 2) break;  // one alone cannot differ
   }
   out.agreement = agreement_of(out);
   return out;
 }
 
-std::optional<StreamOutcome> replay_streams(const Scenario& scenario, const Timeline& timeline, const StreamOrderOptions& options, std::span<const StreamDecision> decisions) {
+std::optional<StreamEnd> replay_streams(const Scenario& scenario, const Timeline& timeline, const StreamOrderOptions& options, std::span<const StreamDecision> decisions) {
   StreamSystem system(scenario, timeline, options);
   if (system.mismatch()) return std::nullopt;
   SystemState state = system.start();
@@ -203,7 +230,7 @@ std::optional<StreamOutcome> replay_streams(const Scenario& scenario, const Time
     system.step(state, decision);
   }
   if (!system.finished(state)) return std::nullopt;
-  return system.outcome(state);
+  return StreamEnd{system.outcome(state), system.memory(state)};
 }
 
 }  // namespace gradledger::search

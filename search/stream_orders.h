@@ -5,6 +5,7 @@
 // only where no state was left out: a race that is met n times can leave 2^n values or more, however few the choices are.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -22,7 +23,8 @@ namespace gradledger::search {
 struct StreamOrderOptions {
   std::uint64_t seed = 0;  // of the gradients
   std::uint64_t states_max = limits::stream_states_max;
-  // Where there are more states than that, a second search follows at most so many of those that differ in values alone. 0: no second one.
+  // Where there are more states than that, another search follows at most so many of those that differ in values alone, and yet another a
+  // quarter of it. 0: none.
   std::uint32_t variants_max = limits::stream_variants_max;
   std::uint64_t bytes_max = limits::stream_bytes_max;     // of all that the search holds
   std::uint64_t program_bytes_max = ~std::uint64_t{0};    // HostExecutor::limit_programs
@@ -86,7 +88,12 @@ struct StreamOrders {
 // only what the framework waits for orders anything. Throws ProgramsTooLarge.
 StreamOrders explore_streams(const Scenario& scenario, const Timeline& timeline, const StreamOrderOptions& options = {});
 
-// What an order leaves behind; nothing where a decision may not be taken, or where the order is not complete.
-std::optional<StreamOutcome> replay_streams(const Scenario& scenario, const Timeline& timeline, const StreamOrderOptions& options, std::span<const StreamDecision> decisions);
+struct StreamEnd {
+  StreamOutcome outcome;
+  std::vector<std::vector<std::vector<std::byte>>> memory;  // of each buffer, by rank
+};
+
+// Where an order leads; nothing where a decision may not be taken, or where the order is not complete.
+std::optional<StreamEnd> replay_streams(const Scenario& scenario, const Timeline& timeline, const StreamOrderOptions& options, std::span<const StreamDecision> decisions);
 
 }  // namespace gradledger::search

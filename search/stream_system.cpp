@@ -95,6 +95,16 @@ StreamOutcome StreamSystem::outcome(const SystemState& state) const {
   return all;
 }
 
+std::vector<std::vector<std::vector<std::byte>>> StreamSystem::memory(const SystemState& state) const {
+  std::vector<std::vector<std::vector<std::byte>>> all(state.size());
+  for (std::size_t r = 0; r < state.size(); ++r)
+    for (BufferId b = 0; b < ranks_[r].program.buffers.size(); ++b) {
+      const auto contents = states_[r].contents(state[r], b);
+      all[r].emplace_back(contents.begin(), contents.end());
+    }
+  return all;
+}
+
 // ---- which steps are taken --------------------------------------------------------------------------------------------------------------
 
 std::vector<StreamDecision> StreamSystem::all_choices(const SystemState& state) const {

@@ -30,6 +30,7 @@ class StreamSystem {
   // How far all streams are, by rank; values apart.
   std::vector<std::uint32_t> progress(std::span<const StateId> state) const;
   StreamOutcome outcome(const SystemState& state) const;
+  std::vector<std::vector<std::vector<std::byte>>> memory(const SystemState& state) const;  // of each buffer, by rank
 
   // All steps that may be taken.
   std::vector<StreamDecision> all_choices(const SystemState& state) const;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -32,6 +33,7 @@ struct StreamOrderOptions {
   bool reduce = true;  // false: every order, states deduplicated
   CollectiveArithmetic arithmetic = CollectiveArithmetic::nccl_ring;
   EngineFactory factory = make_engine;
+  std::function<void(std::uint32_t rank, Program&)> alter;  // what a test breaks in the recorded programs, if anything
 };
 
 // One step: the stream's next operation, of a collective first its contribution, then its delivery.

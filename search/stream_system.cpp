@@ -36,6 +36,7 @@ StreamSystem::StreamSystem(const Scenario& scenario, const Timeline& timeline, c
   ranks_.resize(scenario.world_size);
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
     ranks_[r].program = recorder.ranks()[r].program;
+    if (options.alter) options.alter(r, ranks_[r].program);
     states_.emplace_back(ranks_[r], r, operations_, contents_);
   }
   if (!mismatch_) meetings_ = std::make_unique<Meetings>(ranks_, process_groups(scenario), options.arithmetic, contents_);

@@ -1,7 +1,6 @@
 // All orders of streams: how many there are where they can be counted, the reduced search against the whole one, and against the executor.
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <cstring>
 
 #include "tests/search/programs.h"
@@ -226,7 +225,7 @@ TEST(stream_orders, disagree_with_a_race_that_makes_no_difference) {
 
 // ---- drawn programs ---------------------------------------------------------------------------------------------------------------------
 
-// The verdicts that the drawn programs got.
+// The verdicts that the drawn programs got. hidden: a race that no order shows, as where both sides multiply, or a copy is onto itself.
 struct Tally {
   std::size_t one_outcome = 0, several = 0, hidden = 0;
 };
@@ -244,6 +243,7 @@ void hold_against_each_other(std::uint64_t seed, std::uint32_t world, std::uint3
   if (reduced.agreement == StreamAgreement::race_without_difference) ++tally.hidden;
   else ++(reduced.outcomes == 1 ? tally.one_outcome : tally.several);
 
+  if (reduced.outcomes > 64) return;
   std::set<Contents> contents;
   for (const search::StreamWitness& witness : reduced.witnesses) contents.insert(program.end_of(witness).memory);
   for (std::uint64_t schedule = 0; schedule < 6; ++schedule) {
@@ -262,15 +262,16 @@ TEST(drawn_programs, of_one_rank_have_the_outcomes_of_every_order_and_the_execut
   for (std::uint64_t seed = 0; seed < 150; ++seed) hold_against_each_other(seed, 1, 11, tally);
   EXPECT_GT(tally.one_outcome, 10u);
   EXPECT_GT(tally.several, 10u);
-  std::printf("one outcome %zu, several %zu, a race that no order shows %zu\n", tally.one_outcome, tally.several, tally.hidden);
+  EXPECT_LT(10 * tally.hidden, tally.several + tally.one_outcome);
 }
 
 TEST(drawn_programs, of_several_ranks_have_the_outcomes_of_every_order_and_the_executors_among_them) {
   Tally tally;
-  for (std::uint64_t seed = 1000; seed < 1060; ++seed) hold_against_each_other(seed, 2, 6, tally);
-  for (std::uint64_t seed = 2000; seed < 2020; ++seed) hold_against_each_other(seed, 3, 4, tally);
+  for (std::uint64_t seed = 1000; seed < 1040; ++seed) hold_against_each_other(seed, 2, 5, tally);
+  for (std::uint64_t seed = 2000; seed < 2020; ++seed) hold_against_each_other(seed, 3, 3, tally);
+  EXPECT_GT(tally.one_outcome, 5u);
   EXPECT_GT(tally.several, 10u);
-  std::printf("one outcome %zu, several %zu, a race that no order shows %zu\n", tally.one_outcome, tally.several, tally.hidden);
+  EXPECT_LT(10 * tally.hidden, tally.several + tally.one_outcome);
 }
 
 }  // namespace

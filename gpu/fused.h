@@ -4,6 +4,7 @@
 #include "gpu/elementwise.h"
 #include "gpu/optimizers.h"
 #include "gpu/tree_sum.h"
+#include "sim/engine/clipping.h"
 #include "sim/numeric/dispatch_dtype.h"
 #include "sim/numeric/fused.h"
 
@@ -54,7 +55,7 @@ struct SquaresOfSums {
 };
 
 // adam_mixed: the coefficient lies in device memory.
-template <class G, class Output>
+template <class Formula, class G, class Output>
 struct MixedAdam {
   static constexpr std::size_t width = pack_width<float, G, Output>;
   float* parameter;
@@ -64,7 +65,7 @@ struct MixedAdam {
   Output* output;
   float factor;
   const float* coefficient;
-  FusedAdamFormula formula;
+  Formula formula;
 
   bool aligned_at(std::size_t i) const {
     return is_vector_aligned(parameter + i) && is_vector_aligned(gradient + i) && is_vector_aligned(first + i) && is_vector_aligned(second + i) &&
@@ -96,6 +97,7 @@ struct MixedAdam {
 // Correctly rounded on both sides: sqrt.rn.f64.
 GRADLEDGER_HD inline double root(double x) { return ::sqrt(x); }
 
+// unscale_and_clip_factor of sim/engine/clipping.h
 struct CombinedFactor {
   float scale, clip, unclipped;
 
@@ -103,9 +105,9 @@ struct CombinedFactor {
       : scale(static_cast<float>(loss_scale)), clip(static_cast<float>(clip_norm)), unclipped(static_cast<float>(1.0 / loss_scale)), clips(clip_norm > 0) {}
 
   GRADLEDGER_HD float operator()(double squared_norm) const {
+    if (!clips) return unclipped;
     const double norm = root(squared_norm);
-    if (!clips || !is_finite(norm)) return unclipped;
-    const float ratio = (static_cast<float>(norm) / scale + numeric::clip_guard) / clip;
+    const float ratio = (static_cast<float>(is_finite(norm) ? norm : -1.0) / scale + clip_guard) / clip;
     return 1.0f / ((ratio < 1.0f ? 1.0f : ratio) * scale);
   }
 
@@ -113,13 +115,14 @@ struct CombinedFactor {
   bool clips;
 };
 
+// clip_coefficient there; 1 where it has none
 struct ClipCoefficient {
   float clip;
 
   explicit ClipCoefficient(double clip_norm) : clip(static_cast<float>(clip_norm)), clips(clip_norm > 0) {}
 
   GRADLEDGER_HD float operator()(double squared_norm) const {
-    const float coefficient = clip / (static_cast<float>(root(squared_norm)) + numeric::clip_guard);
+    const float coefficient = clip / (static_cast<float>(root(squared_norm)) + clip_guard);
     return clips && coefficient < 1.0f ? coefficient : 1.0f;
   }
 
@@ -177,18 +180,23 @@ void accumulate_with_norm(Run&& run, Dtype target_dtype, void* target, Dtype sou
 }
 
 template <class Run>
-void adam_mixed(Run&& run, const numeric::MixedAdamArrays& arrays, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) {
-  expects(arrays.output_dtype == Dtype::bfloat16 || arrays.output_dtype == Dtype::float16, "the second copy of the parameters has 16 bits");
-  const auto step = [&](auto gradient, auto output) {
+void adam_mixed(Run&& run, const numeric::MixedAdamCall& call, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) {
+  expects(call.output_dtype == Dtype::bfloat16 || call.output_dtype == Dtype::float16, "the second copy of the parameters has 16 bits");
+  const auto step = [&](const auto& formula, auto gradient, auto output) {
+    using Formula = std::decay_t<decltype(formula)>;
     using G = decltype(gradient);
     using Output = decltype(output);
-    run(MixedAdam<G, Output>{arrays.parameter, static_cast<const G*>(arrays.gradient), arrays.first, arrays.second, static_cast<Output*>(arrays.output), factor,
-                             coefficient, {s}}, n);
+    run(MixedAdam<Formula, G, Output>{call.parameter, static_cast<const G*>(call.gradient), call.first, call.second, static_cast<Output*>(call.output), factor,
+                                      coefficient, formula}, n);
   };
-  numeric::with_dtype(arrays.gradient_dtype, [&](auto gradient) {
-    if (arrays.output_dtype == Dtype::bfloat16) step(gradient, Bf16{});
-    else step(gradient, Fp16{});
-  });
+  const auto with_formula = [&](const auto& formula) {
+    numeric::with_dtype(call.gradient_dtype, [&](auto gradient) {
+      if (call.output_dtype == Dtype::bfloat16) step(formula, gradient, Bf16{});
+      else step(formula, gradient, Fp16{});
+    });
+  };
+  if (call.cpu_formula) with_formula(CpuAdamFormula(s));
+  else with_formula(FusedAdamFormula{s});
 }
 
 template <class Run>

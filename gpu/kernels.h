@@ -52,7 +52,7 @@ void accumulate_with_norm(cudaStream_t stream, Dtype target_dtype, void* target,
                           double* norm, std::uint8_t* flag, void* workspace);
 void combined_factor(cudaStream_t stream, const double* squared_norm, double scale, double clip, float* factor);
 void clip_coefficient(cudaStream_t stream, const double* squared_norm, double clip, float* coefficient);
-void adam_mixed(cudaStream_t stream, const numeric::MixedAdamArrays& arrays, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n);
+void adam_mixed(cudaStream_t stream, const numeric::MixedAdamCall& call, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n);
 
 // ---- buckets -----------------------------------------------------------------------------------------------------------------
 

@@ -26,8 +26,8 @@ void clip_coefficient(cudaStream_t stream, const double* squared_norm, double cl
   dispatch::clip_coefficient(Launch{stream, "launch of clip_coefficient"}, squared_norm, clip, coefficient);
 }
 
-void adam_mixed(cudaStream_t stream, const numeric::MixedAdamArrays& arrays, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) {
-  dispatch::adam_mixed(Launch{stream, "launch of adam_mixed"}, arrays, factor, coefficient, s, n);
+void adam_mixed(cudaStream_t stream, const numeric::MixedAdamCall& call, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) {
+  dispatch::adam_mixed(Launch{stream, "launch of adam_mixed"}, call, factor, coefficient, s, n);
 }
 
 }  // namespace gradledger::gpu

@@ -73,8 +73,8 @@ ProbeRange probe_range(const Scenario& scenario, const Timeline& timeline) {
 
 // ---- fingerprints -----------------------------------------------------------------------------------------------------------------
 
-FingerprintSource::FingerprintSource(const Timeline& timeline, const ProbeRange& range, std::uint64_t seed)
-    : timeline_(timeline), range_(range), seed_(seed) {
+FingerprintSource::FingerprintSource(const Timeline& timeline, const ProbeRange& range, std::uint64_t seed, std::uint32_t window_period)
+    : timeline_(timeline), range_(range), seed_(seed), window_period_(window_period) {
   const std::uint32_t all = contributions_max(timeline);
   classes_ = (all + range.lit_max - 1) / range.lit_max;
 }
@@ -86,7 +86,8 @@ void FingerprintSource::gradient(std::uint32_t backward, std::uint32_t rank, std
   std::uint32_t number = b.micro_batch[rank];
   for (std::uint32_t r = 0; r < rank; ++r) number += timeline_.micro_batches[b.step][r];
   const std::uint32_t round = pass_ / classes_, turn = pass_ % classes_;
-  const std::uint64_t stream = hash_keys({seed_, round, backward, rank, parameter});
+  const std::uint64_t which = window_period_ == 0 ? backward : hash_keys({b.step % window_period_, b.micro_batch[rank]});
+  const std::uint64_t stream = hash_keys({seed_, round, which, rank, parameter});
   for (std::size_t i = 0; i < out.size(); ++i) {
     const std::uint64_t element = offset + i;
     if (classes_ > 1 && (number + element + turn) % classes_ != 0) {

@@ -33,7 +33,8 @@ ProbeRange probe_range(const Scenario& scenario, const Timeline& timeline);
 // lit on each element at least once for every round.
 class FingerprintSource final : public GradientSource {
  public:
-  FingerprintSource(const Timeline& timeline, const ProbeRange& range, std::uint64_t seed);
+  // window_period: probes repeat after so many windows; 0: never.
+  FingerprintSource(const Timeline& timeline, const ProbeRange& range, std::uint64_t seed, std::uint32_t window_period = 0);
 
   static constexpr std::uint32_t rounds = 2;
   std::uint32_t passes() const { return classes_ * rounds; }
@@ -46,6 +47,7 @@ class FingerprintSource final : public GradientSource {
   const Timeline& timeline_;
   ProbeRange range_;
   std::uint64_t seed_;
+  std::uint32_t window_period_;
   std::uint32_t classes_ = 1;  // contributions of a window are divided into this many classes, one lit at a time
   std::uint32_t pass_ = 0;
 };

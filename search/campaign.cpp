@@ -75,7 +75,10 @@ class Campaign {
     c.scenario = draw(options_.profile, options_.seed, c.number);
     const auto timeline = make_timeline(c.scenario);
     c.events = timeline->events.size();
-    const LookOptions how{hash_keys({options_.seed, c.number}), options_.factory, options_.devices};
+    LookOptions how;
+    how.seed = hash_keys({options_.seed, c.number});
+    how.factory = options_.factory;
+    how.devices = options_.devices;
     c.look = look_at(c.scenario, *timeline, how);
     if (c.number % options_.rerun_every == 0) c.nondeterministic = differs_in_rerun(c.scenario, *timeline, how);
   }

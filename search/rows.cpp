@@ -50,7 +50,7 @@ RowHunt hunt_row(const KnownDefect& defect, std::uint64_t seed, std::uint32_t ca
     Scenario scenario = draw(profile, seed, out.cases++);
     try {
       const auto timeline = make_timeline(scenario);
-      if (look_first && !look_at(scenario, *timeline, {.seed = seed}).suspicious) continue;
+      if (look_first && !look_at(scenario, *timeline, {}).suspicious) continue;
       out.finding = shown(scenario, defect);
     } catch (const ContractViolation&) {
       continue;  // counted by campaigns

@@ -74,9 +74,9 @@ bool decides_on_values(const Scenario& s) {
 }
 
 Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptions& options) {
-  const ref::ProbeRange range = ref::probe_range(scenario, timeline);
+  const ref::ProbeRange range = options.range ? *options.range : ref::probe_range(scenario, timeline);
   const ref::Model::Mode mode = range.dyadic ? ref::Model::Mode::exact : ref::Model::Mode::bounded;
-  const ref::FingerprintSource fingerprint(timeline, range, options.seed);
+  const ref::FingerprintSource fingerprint(timeline, range, options.seed, options.window_period);
   const ref::PlantedSource source(fingerprint, timeline);
   ref::Model model(scenario, timeline, source, mode);
   ref::PassJudge judge(scenario, timeline, model, mode, 0.0);
@@ -89,8 +89,9 @@ Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptio
   RunOptions run;
   run.linear = true;
   run.schedule.seed = options.seed;
-  run.check_streams = uses_streams(scenario);
+  run.check_streams = options.check_streams && uses_streams(scenario);
   const RunSummary summary = executor.run(source, run, tee);
+  if (options.after) options.after(executor);
 
   Look look;
   look.trace_hash = summary.trace_hash;

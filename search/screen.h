@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "ref/oracle.h"
@@ -23,6 +25,10 @@ struct LookOptions {
   std::uint64_t seed = 0;
   EngineFactory factory = make_engine;
   Devices* devices = nullptr;  // that compute; not owned
+  bool check_streams = true;
+  std::optional<ref::ProbeRange> range;            // of the probes, where it is not the case's own
+  std::uint32_t window_period = 0;  // probes repeat after so many windows; 0: never
+  std::function<void(const HostExecutor&)> after;  // the run
 };
 
 // Preconditions: the scenario was admitted, the timeline is its own.

@@ -53,7 +53,6 @@ class DeviceRank {
   std::array<StreamHandle, stream_count> streams_{};
   std::vector<EventHandle> events_;
   Buffer scratch_[stream_count];  // values of deposits, sums of norms; by stream, since streams run at the same time
-  std::vector<std::byte> staging_;
 };
 
 }  // namespace gradledger::gpu

@@ -37,7 +37,7 @@ struct Connection : std::enable_shared_from_this<Connection> {
 
   void receive() {
     asio::async_read(socket, asio::buffer(&header, sizeof(header)), [self = shared_from_this()](boost::system::error_code error, std::size_t) {
-      if (error || !self->header.valid()) return self->lose(error ? "" : "does not speak this program's language");
+      if (error || !self->may_send(self->header)) return self->lose(error ? "" : "does not speak this program's language");
       self->body.resize(self->header.bytes);
       asio::async_read(self->socket, asio::buffer(self->body), [self](boost::system::error_code failed, std::size_t) {
         if (failed) return self->lose("");
@@ -46,15 +46,24 @@ struct Connection : std::enable_shared_from_this<Connection> {
       });
     });
   }
+  // Memory for a frame is taken before it is there, so a stranger gets little.
+  bool may_send(const FrameHeader& announced) const {
+    if (!announced.valid()) return false;
+    return is_rank || (announced.bytes <= FrameHeader::newcomer_bytes_max && inbox.size() < FrameHeader::newcomer_frames_max);
+  }
   void lose(const char* why) {
     lost = true;
     reason = why;
+    if (is_rank) return;
+    boost::system::error_code ignored;
+    socket.close(ignored);  // a stranger is kept no longer
   }
 
   tcp::socket socket;
   FrameHeader header;
   std::vector<std::byte> body, outbox;
   std::deque<Frame> inbox;
+  bool is_rank = false;
   bool lost = false;
   std::string reason;
 };
@@ -203,6 +212,7 @@ class ProcessDevices::Control {
       Hello hello = Hello::unpacked(frame.body);
       if (hello.token != token_ || hello.rank >= ranks_.size() || ranks_[hello.rank]) return false;
       ranks_[hello.rank] = one;
+      one->is_rank = true;
       const std::uint32_t rank = hello.rank;
       hellos_[rank] = std::move(hello);
       return true;

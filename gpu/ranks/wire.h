@@ -42,6 +42,9 @@ struct FrameHeader {
 
   bool valid() const { return magic == expected_magic && kind <= FrameKind::failure && bytes <= frame_bytes_max; }
   static constexpr std::uint64_t frame_bytes_max = 4ull << 30;
+  // Of who has not been recognised as a rank: a hello, or why there will be none.
+  static constexpr std::uint64_t newcomer_bytes_max = 64 << 10;
+  static constexpr std::size_t newcomer_frames_max = 2;
 };
 
 // Of what is sent: it changes with the layout of a command, too.

@@ -29,6 +29,10 @@ inline constexpr std::uint32_t name_length_max = 256;
 inline constexpr std::uint32_t races_reported_max = 64;                        // pairs of operations of a rank that are named
 inline constexpr std::uint32_t race_schedules_max = 64;                        // schedules tried for one that shows a race in the values
 inline constexpr std::uint64_t race_operations_max = 1ull << 24;               // operations of all of them together
+inline constexpr std::uint64_t stream_states_max = 1ull << 20;                 // of a search of stream orders
+inline constexpr std::uint32_t stream_variants_max = 64;                       // of its states that differ in values alone, where there are too many
+inline constexpr std::uint64_t stream_bytes_max = 4ull << 30;                  // held by it
+inline constexpr std::uint32_t stream_witnesses_max = 16;                      // outcomes that it shows an order of
 inline constexpr std::uint64_t memory_bytes_default = 8ull << 30;              // --memory-limit
 
 }  // namespace gradledger::limits

@@ -8,6 +8,7 @@
 
 #include "sim/engine/engine.h"
 #include "sim/engine/legality.h"
+#include "sim/engine/state_fold.h"
 #include "sim/engine/tensors.h"
 #include "sim/scenario/layout.h"
 
@@ -21,6 +22,7 @@ class DeepSpeedEngine : public Engine {
   bool suspended() const final { return pending_stage_.has_value(); }
   void resume(double value, ProgramWriter& w) final;
   void observe(ProgramWriter& w) final;
+  void fold(StateFold& f) const override;
 
  protected:
   // ---- the wrapper's hooks, in the order of a window ------------------------------------------------------------------------------

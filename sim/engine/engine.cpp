@@ -95,6 +95,8 @@ std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour)
 
 }  // namespace
 
+void Engine::fold(StateFold&) const { expects(false, "an engine's states are told apart that does not say what they are"); }
+
 const std::vector<EngineInfo>& engines() {
   static const std::vector<EngineInfo> infos{
       {plain, "stage 0, fp32", "param.grad, by autograd, fp32, replicated"},

@@ -14,6 +14,8 @@
 
 namespace gradledger {
 
+class StateFold;
+
 // What the modelled framework raises. Ends the rank's script; never leaves the simulator as an exception.
 struct FrameworkError {
   std::string type;  // Python's class name: "AssertionError"
@@ -41,6 +43,8 @@ class Engine {
   virtual void resume(double value, ProgramWriter& w) = 0;
   // Snapshots of every live accumulator, after an event.
   virtual void observe(ProgramWriter& w) = 0;
+  // What of its state decides the rest of the script, between two events. Needed where states are told apart (search/explore.h).
+  virtual void fold(StateFold& f) const;
 };
 
 struct EngineInfo {

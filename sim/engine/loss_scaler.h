@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 
 #include "sim/engine/engine.h"
+#include "sim/engine/state_fold.h"
 #include "sim/scenario/config.h"
 
 namespace gradledger {
@@ -30,6 +32,13 @@ class LossScaler {
   }
 
   double scale() const { return scale_; }
+
+  void fold(StateFold& f) const {
+    f.number(std::bit_cast<std::uint64_t>(scale_));
+    if (!dynamic_) return;
+    f.number(static_cast<std::uint64_t>(iteration_ - last_overflow_));
+    f.number(hysteresis_);
+  }
 
   void update(bool overflow) {
     if (!dynamic_) return;

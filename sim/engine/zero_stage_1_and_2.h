@@ -18,6 +18,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
 
   std::unique_ptr<Engine> clone() const override { return std::make_unique<ZeroStage1And2>(*this); }
   void initialise(ProgramWriter& w) override;
+  void fold(StateFold& f) const override;
 
  protected:
   void clear_backward_seen_flag(ProgramWriter& w) override;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/base/hash.h"
+#include "sim/execution/enabled.h"
 #include "sim/execution/happens_before.h"
 #include "sim/execution/host_autograd.h"
 #include "sim/execution/operations.h"
@@ -83,7 +84,7 @@ class HostExecutor::Run {
     const auto s = static_cast<std::size_t>(stream);
     while (true) {
       const std::uint32_t head = rank.head[s];
-      if (head == no_index || rank.waits_for_peers[s] || !enqueued(rank, head)) return;
+      if (head == no_index || rank.waits_for_peers[s] || !enqueued(rank.head, head)) return;
       const Op& op = rank.program.ops[head];
       if (!computes(op)) return;
       rank.event = op.event;
@@ -101,20 +102,8 @@ class HostExecutor::Run {
 
   static bool waits_for_value(const Rank& rank) { return rank.engine && rank.engine->suspended(); }
 
-  // The host has passed every operation before its own head; what lies beyond is not enqueued yet.
-  static bool enqueued(const Rank& rank, std::uint32_t op) { return rank.head[0] == no_index || op < rank.head[0]; }
-
   static bool ready(const Rank& rank, Stream stream) {
-    const auto s = static_cast<std::size_t>(stream);
-    const std::uint32_t head = rank.head[s];
-    if (head == no_index || rank.waits_for_peers[s]) return false;
-    const Op& op = rank.program.ops[head];
-    if (op.kind == OpKind::wait) return (stream == Stream::host || enqueued(rank, head)) && rank.recorded[op.index];
-    if (stream != Stream::host) return enqueued(rank, head);
-    if (op.kind != OpKind::synchronize) return true;
-    for (std::size_t other = 1; other < stream_count; ++other)
-      if (rank.head[other] != no_index && rank.head[other] < head) return false;
-    return true;
+    return !rank.waits_for_peers[static_cast<std::size_t>(stream)] && may_run(rank.program, rank.head, stream, [&](std::uint32_t e) { return rank.recorded[e] != 0; });
   }
 
   void execute(std::uint16_t r, Stream stream) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <span>
 #include <vector>
 
 #include "sim/execution/collectives.h"
@@ -50,6 +51,9 @@ class HostExecutor final : public Producer {
   // Linear runs make no decision on values, but for overflows where the script plants some: every source of them must hold what is planted.
   // So their programs are recorded once and run again for every further source.
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override;
+
+  // As the last run left them: programs as far as they were written, memory.
+  std::span<const Rank> ranks() const { return ranks_; }
 
  private:
   class Run;

@@ -41,6 +41,10 @@ class RankMemory {
     expects(buffer < storages_.size(), "an operation names a buffer that was not declared");
     return storages_[buffer];
   }
+  const Storage& storage(BufferId buffer) const {
+    expects(buffer < storages_.size(), "a buffer is looked at that was not declared");
+    return storages_[buffer];
+  }
 
   // Where a slice lies. Precondition: it fits its buffer. Memory that was released, or is not allocated yet, is poison.
   std::byte* at(Slice slice, Dtype dtype) {

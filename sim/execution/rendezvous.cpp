@@ -4,15 +4,11 @@
 #include <utility>
 
 namespace gradledger {
-namespace {
 
-// Roots are ranks of the world. Where the collective has none, the first member stands for it.
 std::uint32_t root_index(const std::vector<std::uint32_t>& group, std::uint32_t root) {
   const auto at = std::lower_bound(group.begin(), group.end(), root);
   return at != group.end() && *at == root ? static_cast<std::uint32_t>(at - group.begin()) : 0;
 }
-
-}  // namespace
 
 std::optional<Meeting> Rendezvous::arrive(std::uint16_t r, Stream stream, const Op& op) {
   const CollectiveCall& call = ranks_[r].program.collectives[op.index];

@@ -28,6 +28,9 @@ struct Meeting {
   std::vector<Arrival> rank;
 };
 
+// The index in its group at which a collective has its root. Roots are ranks of the world; where there is none, the first member stands for it.
+std::uint32_t root_index(const std::vector<std::uint32_t>& group, std::uint32_t root);
+
 class Rendezvous {
  public:
   // groups: members by id, sorted.

@@ -1,8 +1,6 @@
 // The passes, one after the other: a reference, not made to be fast.
 #include "sim/numeric/fused.h"
 
-#include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "sim/base/contract.h"
@@ -33,25 +31,14 @@ void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, 
   *norm = squared_norm(Dtype::float32, unscaled.data(), n);
 }
 
-float combined_factor(double squared_norm, double scale, double clip) {
-  const double norm = std::sqrt(squared_norm);
-  if (!(clip > 0) || !std::isfinite(norm)) return static_cast<float>(1.0 / scale);
-  const float ratio = (static_cast<float>(norm) / static_cast<float>(scale) + clip_guard) / static_cast<float>(clip);
-  return 1.0f / (std::max(ratio, 1.0f) * static_cast<float>(scale));
-}
-
-float clip_coefficient(double squared_norm, double clip) {
-  const float coefficient = static_cast<float>(clip) / (static_cast<float>(std::sqrt(squared_norm)) + clip_guard);
-  return clip > 0 && coefficient < 1.0f ? coefficient : 1.0f;
-}
-
-void adam_mixed(const MixedAdamArrays& arrays, float factor, float coefficient, const AdamScalars& s, std::size_t n) {
-  expects(arrays.output_dtype == Dtype::bfloat16 || arrays.output_dtype == Dtype::float16, "the second copy of the parameters has 16 bits");
-  std::vector<float> gradient = widened(arrays.gradient_dtype, arrays.gradient, n);
+void adam_mixed(const MixedAdamCall& call, float factor, float coefficient, const AdamScalars& s, std::size_t n) {
+  expects(call.output_dtype == Dtype::bfloat16 || call.output_dtype == Dtype::float16, "the second copy of the parameters has 16 bits");
+  std::vector<float> gradient = widened(call.gradient_dtype, call.gradient, n);
   multiply(Dtype::float32, gradient.data(), factor, n);
   multiply(Dtype::float32, gradient.data(), coefficient, n);
-  adam_fused(arrays.parameter, gradient.data(), arrays.first, arrays.second, s, n);
-  convert(arrays.output_dtype, arrays.output, Dtype::float32, arrays.parameter, n);
+  const auto step = call.cpu_formula ? adam_cpu : adam_fused;
+  step(call.parameter, gradient.data(), call.first, call.second, s, n);
+  convert(call.output_dtype, call.output, Dtype::float32, call.parameter, n);
 }
 
 }  // namespace gradledger::numeric

@@ -63,18 +63,22 @@ void Transcript::unwritten(const UnwrittenRecord& r) { add(r.event, r.rank, "unw
 void Transcript::engine_error(const EngineErrorRecord& r) { add(r.event, r.rank, r.type + ": " + r.message).hash = hash_of(r.message); }
 
 void Transcript::deadlock(const DeadlockRecord& r) {
-  for (const WaitingRank& waiting : r.ranks) add(waiting.event, waiting.rank, waiting.collective ? "deadlock in " + waiting.collective->text() : "deadlock");
+  for (const WaitingRank& waiting : r.ranks)
+    add(waiting.event, waiting.rank, waiting.collective ? "deadlock in " + waiting.collective->text() : "deadlock").hash =
+        hash_keys({waiting.collective ? waiting.collective->sequence : 0, waiting.finished});
 }
 
 void Transcript::mismatch(const MismatchRecord& r) {
-  for (const CollectiveRecord& call : r.calls) add(call.event, call.rank, "mismatch in " + r.what + " at " + call.text());
+  for (const CollectiveRecord& call : r.calls) add(call.event, call.rank, "mismatch in " + r.what + " at " + call.text()).hash = call.sequence;
 }
 
 namespace {
 
+// Null: that run has nothing more here. Of two names the lesser one is missing in the other run, since both are sorted.
 TraceDifference between(Transcript::Place place, const Transcript::Entry* one, const Transcript::Entry* other) {
+  if (one && other && one->what != other->what) (one->what < other->what ? other : one) = nullptr;
   TraceDifference out{place.first, place.second, one ? one->what : other->what, 0, 0, 0, one ? one->what : "nothing", other ? other->what : "nothing"};
-  if (!one || !other || one->what != other->what) return out;
+  if (!one || !other) return out;
   out.one = "hash " + std::to_string(one->hash);
   out.other = "hash " + std::to_string(other->hash);
   if (one->widths != other->widths) return out;

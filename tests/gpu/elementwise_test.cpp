@@ -126,6 +126,24 @@ TEST_P(elementwise_twins, divide_by_every_scalar) {
     });
 }
 
+// Of special values too: a root of -0 is -0, one of less or of a NaN is the canonical NaN.
+TEST_P(elementwise_twins, square_root_rounds_once_and_makes_nans_canonical) {
+  compare_in_place<float>([](Kernels& k, void* target, const void*, std::size_t n) { k.square_root(static_cast<float*>(target), n); });
+  const std::size_t many = sanitized ? 30'001 : 300'001;
+  compare({Array(random_elements<float>(many, 1), 1)}, [&](Kernels& k, const Addresses& at) { k.square_root(reinterpret_cast<float*>(at[0]), many); });
+  const std::vector<float> special{0.0f, -0.0f, INFINITY, -INFINITY, NAN, -NAN, -1.0f, -0x1p-149f, 0x1p-149f, 0x1p-126f, 4.0f};
+  const std::vector<float> roots{0.0f, -0.0f, INFINITY, NAN, NAN, NAN, NAN, NAN, 0x1.6a09e6p-75f, 0x1p-63f, 2.0f};
+  run_here({Array(special, 1)}, [&](Kernels& k, const Addresses& at) { k.square_root(reinterpret_cast<float*>(at[0]), special.size()); });
+  const Array array(special, 1);
+  std::vector<std::byte> bytes = array.bytes();
+  other().read(0, bytes);
+  for (std::size_t i = 0; i < special.size(); ++i) {
+    float found;
+    std::memcpy(&found, bytes.data() + array.begin() + i * sizeof(float), sizeof(float));
+    EXPECT_EQ(bits(found), bits(numeric::canonical(roots[i]))) << special[i];
+  }
+}
+
 TEST_P(elementwise_twins, fused_accumulate_rounds_once) {
   for (float scalar : scalars)
     for_each_type([&](auto t) {

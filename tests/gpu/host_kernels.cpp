@@ -1,3 +1,7 @@
+#include <cmath>
+
+#include "sim/engine/clipping.h"
+#include "sim/numeric/scalar.h"
 #include "tests/gpu/host_memory.h"
 
 namespace gradledger::testing {
@@ -28,6 +32,9 @@ class HostKernels final : public Kernels {
     if (!numeric::all_finite(dtype, source, n)) *flag = 1;
   }
   void squared_norm(Dtype dtype, const void* source, std::size_t n, double* result) override { *result = numeric::squared_norm(dtype, source, n); }
+  void square_root(float* target, std::size_t n) override {
+    for (std::size_t i = 0; i < n; ++i) target[i] = numeric::canonical(std::sqrt(target[i]));
+  }
   void sgd(float* parameter, const float* gradient, float learning_rate, float weight_decay, std::size_t n) override {
     numeric::sgd(parameter, gradient, learning_rate, weight_decay, n);
   }
@@ -44,11 +51,14 @@ class HostKernels final : public Kernels {
     numeric::accumulate_with_norm(target_dtype, target, source_dtype, source, factor, n, norm, flag);
   }
   void combined_factor(const double* squared_norm, double scale, double clip, float* factor) override {
-    *factor = numeric::combined_factor(*squared_norm, scale, clip);
+    *factor = static_cast<float>(unscale_and_clip_factor(scale, std::sqrt(*squared_norm), clip));
   }
-  void clip_coefficient(const double* squared_norm, double clip, float* coefficient) override { *coefficient = numeric::clip_coefficient(*squared_norm, clip); }
-  void adam_mixed(const numeric::MixedAdamArrays& arrays, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) override {
-    numeric::adam_mixed(arrays, factor, *coefficient, s, n);
+  void clip_coefficient(const double* squared_norm, double clip, float* coefficient) override {
+    const auto found = clip > 0 ? gradledger::clip_coefficient(std::sqrt(*squared_norm), clip) : std::nullopt;
+    *coefficient = static_cast<float>(found.value_or(1.0));
+  }
+  void adam_mixed(const numeric::MixedAdamCall& call, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) override {
+    numeric::adam_mixed(call, factor, *coefficient, s, n);
   }
   void flatten(Dtype flat_dtype, void* flat, Dtype tensor_dtype, const std::vector<Tensor>& tensors) override {
     auto* at = static_cast<std::byte*>(flat);

@@ -48,6 +48,7 @@ class Kernels {
   virtual void fill(Dtype dtype, void* target, double value, std::size_t n) = 0;
   virtual void flag_not_finite(Dtype dtype, const void* source, std::size_t n, std::uint8_t* flag) = 0;
   virtual void squared_norm(Dtype dtype, const void* source, std::size_t n, double* result) = 0;
+  virtual void square_root(float* target, std::size_t n) = 0;
   virtual void sgd(float* parameter, const float* gradient, float learning_rate, float weight_decay, std::size_t n) = 0;
   virtual void adam_fused(float* parameter, const float* gradient, float* first, float* second, const numeric::AdamScalars& s, std::size_t n) = 0;
   virtual void adam_cpu(float* parameter, const float* gradient, float* first, float* second, const numeric::AdamScalars& s, std::size_t n) = 0;
@@ -58,7 +59,7 @@ class Kernels {
                                     std::uint8_t* flag) = 0;
   virtual void combined_factor(const double* squared_norm, double scale, double clip, float* factor) = 0;
   virtual void clip_coefficient(const double* squared_norm, double clip, float* coefficient) = 0;
-  virtual void adam_mixed(const numeric::MixedAdamArrays& arrays, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) = 0;
+  virtual void adam_mixed(const numeric::MixedAdamCall& call, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) = 0;
 
   virtual void flatten(Dtype flat_dtype, void* flat, Dtype tensor_dtype, const std::vector<Tensor>& tensors) = 0;
   virtual void unflatten(Dtype tensor_dtype, const std::vector<Tensor>& tensors, Dtype flat_dtype, const void* flat) = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/numeric/kernels.h"
+#include "tests/numeric/adam_scalars.h"
 #include "tests/numeric/operands.h"
 
 namespace gradledger::testing {
@@ -26,18 +27,7 @@ bool decoupled(Formula formula) { return formula == Formula::adamw_fused || form
 bool on_cpu(Formula formula) { return formula == Formula::adam_cpu || formula == Formula::adamw_cpu; }
 
 AdamScalars scalars_at(Formula formula, int step) {
-  AdamScalars s;
-  s.learning_rate = 0.003f;
-  s.beta1 = 0.9f;
-  s.one_minus_beta1 = static_cast<float>(1.0 - 0.9);
-  s.beta2 = 0.999f;
-  s.one_minus_beta2 = static_cast<float>(1.0 - 0.999);
-  s.epsilon = 0x1p-27f;
-  s.weight_decay = formula == Formula::sgd_without_decay ? 0.0f : 0.01f;
-  s.bias_correction1 = static_cast<float>(1.0 - std::pow(0.9, step));
-  s.bias_correction2 = static_cast<float>(1.0 - std::pow(0.999, step));
-  s.decoupled_decay = decoupled(formula);
-  return s;
+  return testing::scalars_at(step, formula == Formula::sgd_without_decay ? 0.0f : 0.01f, decoupled(formula));
 }
 
 void apply(Formula formula, State& state, const AdamScalars& s) {

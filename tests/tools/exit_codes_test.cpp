@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "tests/tools/command.h"
+#include "tools/gradledger/session.h"
 
 namespace gradledger {
 namespace {
@@ -81,6 +82,7 @@ TEST(exit_code, is_4_for_what_this_machine_does_not_have) {
   expect_complaint(run({"replay", clean_scenario, "--producer", "gpu"}), tool::unavailable, "--producer: \"gpu\" ");
   expect_complaint(run({"gate", clean_scenario, "--producer", "gpu"}), tool::unavailable, "--producer: \"gpu\" ");
   expect_complaint(run({"gate", clean_scenario, "--compare", "host,gpu"}), tool::unavailable, "--producer: \"gpu\" ");
+  expect_complaint(run({"rank", "--rank", "0", "--port", "1"}), tool::unavailable, "--producer: \"gpu\" ");
 }
 
 TEST(exit_code, is_4_for_a_scenario_that_needs_more_memory_than_it_may_have) {
@@ -100,6 +102,29 @@ TEST(exit_code, is_4_at_once_for_a_model_that_no_machine_holds) {
   const std::string path = folder.write("s.json", R"({"name": "s", "world_size": 128, "parameters": [{"name": "w", "numel": 2147483648}],
     "engine": {"framework": "deepspeed", "config": {}}, "script": [{"backward": {"micro_batches": 8000}}, {"step": {}}]})");
   expect_complaint(run({"replay", path}), tool::unavailable, "--memory-limit");
+}
+
+TEST(a_scenario, of_more_ranks_than_fit_one_process_is_not_available_to_the_gpu_producer_by_threads) {
+  const TemporaryFolder folder;
+  const auto of = [&](int world) {
+    return folder.write("s.json", R"({"name": "s", "world_size": )" + std::to_string(world) + R"(, "parameters": [{"name": "w", "numel": 64}],
+      "engine": {"framework": "deepspeed", "config": {}}, "script": [{"backward": {}}, {"step": {}}]})");
+  };
+  tool::Options by_threads, by_processes, on_host;
+  by_threads.producer = by_processes.producer = "gpu";
+  by_processes.ranks = "processes";
+  EXPECT_TRUE(tool::load(of(16), by_threads));
+  const std::string path = of(17);
+  const auto refused = tool::load(path, by_threads);
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(refused.error().unavailable);
+  EXPECT_EQ(refused.error().text(), path + ": /world_size: is 17, more ranks than fit one process; expected at most 16 with --ranks threads, or --ranks processes");
+  by_threads.producer = "host";
+  by_threads.compare = "host,gpu";
+  EXPECT_FALSE(tool::load(path, by_threads));
+  EXPECT_TRUE(tool::load(path, by_threads, tool::Use::account)) << "a dry run has no devices";
+  EXPECT_TRUE(tool::load(path, by_processes));
+  EXPECT_TRUE(tool::load(path, on_host));
 }
 
 TEST(exit_code, of_several_files_is_the_worst_and_every_file_is_judged) {

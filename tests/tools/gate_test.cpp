@@ -47,6 +47,17 @@ TEST(gate, fails_on_a_finding_that_is_not_expected_and_on_one_that_is_not_report
   EXPECT_NE(missing.out.find("expected and not reported: stale-gradient"), std::string::npos) << missing.out;
 }
 
+TEST(gate, says_not_available_where_it_is_the_twin_that_does_not_fit) {
+  const TemporaryFolder folder;
+  json scenario = leak_named("a"), large = leak_named("b");
+  scenario["twin_of"] = "b.json";
+  large["parameters"][0]["numel"] = 1'000'000;
+  folder.write("b.json", large.dump());
+  const Outcome outcome = run({"gate", folder.write("a.json", scenario.dump()), "--memory-limit", "1mb"});
+  EXPECT_EQ(outcome.code, tool::unavailable) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find("a.json: /twin_of: "), std::string::npos) << outcome.out;
+}
+
 TEST(gate, fails_where_the_outcome_differs_in_a_single_figure) {
   const TemporaryFolder folder;
   const auto gate = [&](const json& expect) {

@@ -102,7 +102,7 @@ Result<DevicesMade> devices_of_a_launcher(const Options& options) {
 }  // namespace
 
 Result<DevicesMade> make_devices(const Options& options) {
-  if (options.producer != "gpu" && options.compare.find("gpu") == options.compare.npos) return DevicesMade{};
+  if (!options.uses_devices()) return DevicesMade{};
   if (const auto error = missing_device()) return *error;
   if (options.ranks == "launcher") return devices_of_a_launcher(options);
   setenv("NCCL_SOCKET_IFNAME", "lo", 0);  // all ranks are here

@@ -18,7 +18,7 @@ inline constexpr std::array<ExitCodeInfo, 6> exit_codes{{
     {findings, "findings; gate: a scenario is not as expected; coverage: an entry is open, or the page is out of date"},
     {bad_input, "bad input: an option, a file or a scenario is not right"},
     {internal_error, "internal error: a bug in gradledger"},
-    {unavailable, "not available: needs a GPU, or more memory than the machine or --memory-limit has"},
+    {unavailable, "not available: needs a GPU, more ranks than --ranks threads takes, or more memory than the machine or --memory-limit has"},
     {broken_run, "broken run: a rank's process, its GPU or NCCL failed, or did not answer within --deadline"},
 }};
 

@@ -30,6 +30,11 @@ struct FuzzOptions {
 // The campaign that the options ask for. Errors name the option.
 Result<search::CampaignOptions> campaign_options(const Options& options, const FuzzOptions& fuzz);
 
+// A state of the code as --as-of and --switch give it.
+Result<AsOf> as_of_from(const std::string& base, const std::vector<std::string>& switches);
+
+std::vector<std::string> comma_separated(const std::string& text);
+
 // The options that a command needs to draw the same cases: " --seed 1 --engine zero2 --as-of 0.18.9".
 std::string drawn_by(const Options& options, const FuzzOptions& fuzz);
 

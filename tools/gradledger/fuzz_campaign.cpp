@@ -21,9 +21,11 @@ Result<std::pair<std::uint32_t, std::uint32_t>> shard_of(const std::string& text
   return InputError{"--shard", "\"" + text + "\" is no shard; expected i/n with i from 0 to n - 1"};
 }
 
-Result<AsOf> as_of_from(const FuzzOptions& fuzz) {
-  AsOf out{fuzz.as_of, {}};
-  for (const std::string& text : fuzz.switches) {
+}  // namespace
+
+Result<AsOf> as_of_from(const std::string& base, const std::vector<std::string>& switches) {
+  AsOf out{base, {}};
+  for (const std::string& text : switches) {
     const std::size_t at = text.find('=');
     if (at == std::string::npos) return InputError{"--switch", "\"" + text + "\" sets nothing; expected name=value"};
     out.switches[text.substr(0, at)] = text.substr(at + 1);
@@ -31,12 +33,19 @@ Result<AsOf> as_of_from(const FuzzOptions& fuzz) {
   if (const auto behaviour = resolve_behaviour(out); !behaviour) {
     const InputError& error = behaviour.error();
     const bool of_base = error.where == "/engine/as_of" || error.where == "/engine/as_of/base";
-    return InputError{of_base || fuzz.switches.empty() ? "--as-of" : "--switch", error.message};
+    return InputError{of_base || switches.empty() ? "--as-of" : "--switch", error.message};
   }
   return out;
 }
 
-}  // namespace
+std::vector<std::string> comma_separated(const std::string& text) {
+  std::vector<std::string> out(1);
+  for (const char c : text) {
+    if (c == ',') out.emplace_back();
+    else out.back() += c;
+  }
+  return out;
+}
 
 Result<search::CampaignOptions> campaign_options(const Options& options, const FuzzOptions& fuzz) {
   search::CampaignOptions out;
@@ -45,7 +54,7 @@ Result<search::CampaignOptions> campaign_options(const Options& options, const F
     if (!variant) return variant.error();
     out.profile.variants.push_back(*variant);
   }
-  const auto as_of = as_of_from(fuzz);
+  const auto as_of = as_of_from(fuzz.as_of, fuzz.switches);
   if (!as_of) return as_of.error();
   out.profile.as_of = *as_of;
   out.profile.as_documented = fuzz.documented;

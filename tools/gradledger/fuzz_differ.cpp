@@ -18,15 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> words_of(const std::string& text) {
-  std::vector<std::string> out(1);
-  for (const char c : text) {
-    if (c == ',') out.emplace_back();
-    else out.back() += c;
-  }
-  return out;
-}
-
 struct Sides {
   std::vector<search::Side> sides;
   std::unique_ptr<Devices> devices;
@@ -49,7 +40,7 @@ std::optional<InputError> add_producer(const std::string& name, const Options& o
 // A producer, an engine, or a point in the history of the code.
 Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz) {
   Sides out;
-  for (const std::string& name : words_of(fuzz.differ)) {
+  for (const std::string& name : comma_separated(fuzz.differ)) {
     if (name == "host" || name == "gpu") {
       if (auto error = add_producer(name, options, out)) return *error;
     } else if (const auto variant = search::variant_named(name, "--differ")) {

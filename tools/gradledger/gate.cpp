@@ -34,7 +34,7 @@ std::optional<InputError> compare(const Loaded& loaded, const Options& options, 
   if (fs::equivalent(with, loaded.path, missing))
     return InputError{loaded.path.string() + ": /expect/comparison/with", "names the scenario itself; expected another one"};
   const auto other = load(with, options);
-  if (!other) return InputError{loaded.path.string() + ": /expect/comparison/with", other.error().text()};
+  if (!other) return InputError{loaded.path.string() + ": /expect/comparison/with", other.error().text(), other.error().unavailable};
   const auto agree = applied_agree(loaded, **other, options);
   if (!agree) return agree.error();
   if (*agree != comparison.agree)
@@ -48,7 +48,7 @@ std::optional<InputError> check_twin(const Loaded& loaded, const Options& option
   const std::string where = loaded.path.string() + ": /twin_of";
   std::error_code missing;
   if (fs::equivalent(twin, loaded.path, missing)) return InputError{where, "names the scenario itself; expected another one"};
-  if (const auto other = load(twin, options, Use::gate); !other) return InputError{where, other.error().text()};
+  if (const auto other = load(twin, options, Use::gate); !other) return InputError{where, other.error().text(), other.error().unavailable};
   return std::nullopt;
 }
 

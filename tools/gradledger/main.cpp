@@ -134,6 +134,10 @@ int run(int argc, char** argv) {
   CLI::App* fuzz_verb = add_fuzz(app, fuzz_options);
   add_common(fuzz_verb, options);
 
+  ExploreVerb explore_options;
+  CLI::App* explore_verb = add_explore(app, explore_options);
+  add_common(explore_verb, options);
+
   RankPlace place;
   CLI::App* rank_verb = add_rank(app, options, place);
   CLI::App* list_verb = app.add_subcommand("list", "What gradledger knows");
@@ -162,6 +166,7 @@ int run(int argc, char** argv) {
   if (*replay_verb) return replay(paths, options);
   if (*gate_verb) return gate(paths, options);
   if (*coverage_verb) return coverage(folder, options);
+  if (*explore_verb) return explore(options, explore_options);
   if (*fuzz_verb) return fuzz(options, fuzz_options);
   return list(what, options);
 }

@@ -22,4 +22,22 @@ CLI::App* add_fuzz(CLI::App& app, FuzzOptions& fuzz) {
   return verb;
 }
 
+CLI::App* add_explore(CLI::App& app, ExploreVerb& verb) {
+  CLI::App* out = app.add_subcommand("explore", "Try every sequence of events up to a length, or every order of a script's streams");
+  CLI::Option* file = out->add_option("FILE", verb.file, "A scenario whose world and configuration are explored; default: a small world for each engine");
+  out->add_option("--engine", verb.engines, "Engines, without FILE; as with fuzz")->excludes(file);
+  out->add_option("--as-of", verb.as_of, "Release or change, without FILE")->excludes(file)->capture_default_str();
+  out->add_option("--switch", verb.switches, "name=value: a behaviour switch on top of it")->excludes(file);
+  out->add_option("--world-size", verb.world_size, "Ranks, without FILE")->check(CLI::Range(1, 16))->excludes(file)->capture_default_str();
+  out->add_option("--alphabet", verb.alphabet,
+                  "Events, comma-separated: backward, backward(unscaled), loss.backward, step, boundary(T), boundary(F), engine.zero_grad, optimizer.zero_grad, raise, no_sync, coalesce, end; "
+                  "with @1 on rank 1 alone");
+  out->add_option("--length", verb.length, "Events of the longest sequence")->check(CLI::Range(1, 64))->capture_default_str();
+  out->add_option("--states-max", verb.states_max, "States after which the search ends, and says that it is not complete")->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 28))->capture_default_str();
+  out->add_option("--time", verb.time_s, "Seconds after which it ends, likewise")->check(CLI::Range(1, 604800));
+  out->add_option("--jobs", verb.jobs, "Threads; what is found does not depend on them")->check(CLI::Range(1, 1024))->capture_default_str();
+  out->add_flag("--streams", verb.streams, "All orders of the streams of FILE's script instead, held against the happens-before check")->needs(file);
+  return out;
+}
+
 }  // namespace gradledger::tool

@@ -3,10 +3,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tools/gradledger/explore.h"
 #include "tools/gradledger/fuzz.h"
 
 namespace gradledger::tool {
 
 CLI::App* add_fuzz(CLI::App& app, FuzzOptions& fuzz);
+CLI::App* add_explore(CLI::App& app, ExploreVerb& verb);
 
 }  // namespace gradledger::tool

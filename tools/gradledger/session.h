@@ -33,6 +33,7 @@ struct Options {
   std::uint64_t deadline_s = 120;    // likewise, of every answer
   std::string compare;               // two producers, "host,gpu": their traces are compared and nothing is judged
   Devices* devices = nullptr;        // of the gpu producer, made from the above; not owned
+  bool uses_devices() const { return producer == "gpu" || compare.find("gpu") != compare.npos; }
   std::string write_page, check_page;  // coverage: files
   std::string as_of = "head";        // of a list
   std::uint64_t memory_limit = limits::memory_bytes_default;
@@ -43,7 +44,7 @@ struct Options {
 // expects accounting alone.
 enum class Use : std::uint8_t { judge, account, gate };
 
-// Loaded, admitted, and within the memory limit where it is judged.
+// Loaded, admitted, and where it is judged within the memory limit and with no more ranks than run where --ranks wants them.
 struct Loaded {
   std::filesystem::path path;
   Scenario scenario;

@@ -8,12 +8,14 @@
 
 namespace gradledger::tool {
 
+struct ExploreVerb;
 struct FuzzOptions;
 
 int replay(const std::vector<std::string>& files, const Options& options);
 int gate(const std::vector<std::string>& paths, const Options& options);
 int coverage(const std::string& folder, const Options& options);
 int fuzz(const Options& options, const FuzzOptions& fuzz);
+int explore(const Options& options, const ExploreVerb& verb);
 int list(const std::string& what, const Options& options);
 
 // On standard error, as one line, whatever was in a file or a name. Never throws: there is nowhere left to report to.

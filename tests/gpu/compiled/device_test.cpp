@@ -1,4 +1,4 @@
-// What of gpu/device.h can be tested on every machine: how failures are told.
+// What of gpu/device.h can be tested on every machine: how failures are told. And what benchmarks write.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -6,6 +6,7 @@
 #include "gpu/device.h"
 #include "gpu/kernels.h"
 #include "sim/base/contract.h"
+#include "tests/gpu/device/measure.h"
 
 namespace gradledger::testing {
 namespace {
@@ -64,9 +65,20 @@ TEST(device_kernels, dtypes_without_arithmetic_are_refused) {
   EXPECT_THROW(gpu::squared_norm(nullptr, Dtype::float64, nullptr, 1, nullptr, nullptr), ContractViolation);
   EXPECT_THROW(gpu::accumulate_with_norm(nullptr, Dtype::float64, nullptr, Dtype::float64, nullptr, 1.0f, 1, nullptr, nullptr, nullptr), ContractViolation);
   EXPECT_THROW(gpu::flatten(nullptr, Dtype::float64, nullptr, Dtype::float64, {}), ContractViolation);
-  numeric::MixedAdamArrays arrays;
-  arrays.output_dtype = Dtype::float32;
-  EXPECT_THROW(gpu::adam_mixed(nullptr, arrays, 1.0f, nullptr, {}, 1), ContractViolation);
+  numeric::MixedAdamCall call;
+  call.output_dtype = Dtype::float32;
+  EXPECT_THROW(gpu::adam_mixed(nullptr, call, 1.0f, nullptr, {}, 1), ContractViolation);
+}
+
+TEST(measurements, are_json_whatever_the_device_and_the_kernels_are_called) {
+  const std::vector<Measurement> all{{"copy of \"w\"", 1000, 8, 0.5}, {"fill\n", 10, 4, 2}};
+  const auto read = nlohmann::json::parse(json_of("a \\ device", 32, all).dump(2));
+  EXPECT_EQ(read.at("device"), "a \\ device");
+  EXPECT_EQ(read.at("copy_gigabytes_per_second"), 32);
+  ASSERT_EQ(read.at("kernels").size(), 2u);
+  EXPECT_EQ(read.at("kernels")[0].at("kernel"), "copy of \"w\"");
+  EXPECT_EQ(read.at("kernels")[0].at("of_copy"), all[0].gigabytes_per_second() / 32);
+  EXPECT_FALSE(write_json("/nowhere/benchmarks.json", read));
 }
 
 }  // namespace

@@ -65,6 +65,7 @@ class DeviceKernels final : public Kernels {
     gpu::squared_norm(stream(), dtype, source, n, result, workspace.data());
     stream_->synchronize();
   }
+  void square_root(float* target, std::size_t n) override { gpu::square_root(stream(), target, n); }
   void sgd(float* parameter, const float* gradient, float learning_rate, float weight_decay, std::size_t n) override {
     gpu::sgd(stream(), parameter, gradient, learning_rate, weight_decay, n);
   }
@@ -90,8 +91,8 @@ class DeviceKernels final : public Kernels {
   void clip_coefficient(const double* squared_norm, double clip, float* coefficient) override {
     gpu::clip_coefficient(stream(), squared_norm, clip, coefficient);
   }
-  void adam_mixed(const numeric::MixedAdamArrays& arrays, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) override {
-    gpu::adam_mixed(stream(), arrays, factor, coefficient, s, n);
+  void adam_mixed(const numeric::MixedAdamCall& call, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) override {
+    gpu::adam_mixed(stream(), call, factor, coefficient, s, n);
   }
   void flatten(Dtype flat_dtype, void* flat, Dtype tensor_dtype, const std::vector<Tensor>& tensors) override {
     gpu::flatten(stream(), flat_dtype, flat, tensor_dtype, of_bucket(tensors));

@@ -74,7 +74,7 @@ numeric::AdamScalars adam_scalars() {
   return s;
 }
 
-numeric::MixedAdamArrays mixed(const Arrays& a, Dtype gradient_dtype, const gpu::DeviceMemory& gradient) {
+numeric::MixedAdamCall mixed(const Arrays& a, Dtype gradient_dtype, const gpu::DeviceMemory& gradient) {
   return {a.p(), a.m(), a.v(), gradient_dtype, gradient.data(), Dtype::bfloat16, a.output.data()};
 }
 
@@ -187,7 +187,7 @@ int measure(const std::string& device, const char* json) {
   const Measurement& separate = all[all.size() - 2];
   std::printf("# a fused step moves %g bytes an element where separate passes move %g, and is %.2f times as fast\n", fused.bytes_per_element,
               separate.bytes_per_element, separate.milliseconds / fused.milliseconds);
-  if (json && !write_json(json, device, copy, all)) {
+  if (json && !write_json(json, json_of(device, copy, all))) {
     std::fprintf(stderr, "gpu_benchmarks: %s cannot be written\n", json);
     return 2;
   }

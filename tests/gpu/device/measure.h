@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "gpu/device.h"
 
@@ -60,19 +63,23 @@ inline void print_row(const Measurement& m, double copy) {
   std::fflush(stdout);
 }
 
-// Names are plain ASCII without quotes. False where the file cannot be written.
-inline bool write_json(const char* path, const std::string& device, double copy, const std::vector<Measurement>& all) {
-  std::FILE* file = std::fopen(path, "w");
-  if (!file) return false;
-  std::fprintf(file, "{\n  \"device\": \"%s\",\n  \"copy_gigabytes_per_second\": %.3f,\n  \"kernels\": [", device.c_str(), copy);
-  for (std::size_t k = 0; k < all.size(); ++k) {
-    const Measurement& m = all[k];
-    std::fprintf(file, "%s\n    {\"kernel\": \"%s\", \"elements\": %zu, \"bytes_per_element\": %g, \"milliseconds\": %.6f, ", k ? "," : "", m.kernel.c_str(),
-                 m.elements, m.bytes_per_element, m.milliseconds);
-    std::fprintf(file, "\"gigabytes_per_second\": %.3f, \"of_copy\": %.4f}", m.gigabytes_per_second(), m.gigabytes_per_second() / copy);
-  }
-  std::fprintf(file, "\n  ]\n}\n");
-  return std::fclose(file) == 0;
+inline nlohmann::ordered_json json_of(const std::string& device, double copy, const std::vector<Measurement>& all) {
+  nlohmann::ordered_json kernels = nlohmann::ordered_json::array();
+  for (const Measurement& m : all)
+    kernels.push_back({{"kernel", m.kernel},
+                       {"elements", m.elements},
+                       {"bytes_per_element", m.bytes_per_element},
+                       {"milliseconds", m.milliseconds},
+                       {"gigabytes_per_second", m.gigabytes_per_second()},
+                       {"of_copy", m.gigabytes_per_second() / copy}});
+  return {{"device", device}, {"copy_gigabytes_per_second", copy}, {"kernels", std::move(kernels)}};
+}
+
+// False where the file cannot be written.
+inline bool write_json(const char* path, const nlohmann::ordered_json& json) {
+  std::ofstream file(path);
+  file << json.dump(2) << '\n';
+  return static_cast<bool>(file.flush());
 }
 
 }  // namespace gradledger::testing

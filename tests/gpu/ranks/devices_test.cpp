@@ -113,15 +113,6 @@ TEST(ranks_by_threads, keep_apart_what_two_streams_take_in_at_the_same_time) {
 
 // ---- what goes wrong ----------------------------------------------------------------------------------------------------------------------
 
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Variable() { unsetenv(name_); }
-
- private:
-  const char* name_;
-};
-
 bool has(const std::string& text, const char* part) { return text.find(part) != text.npos; }
 
 // What a run of two ranks that meet in one collective says when it breaks off.

@@ -7,7 +7,10 @@
 #include "sim/execution/host_autograd.h"
 #include "tests/gpu/ranks/options.h"
 #include "tests/gpu/ranks/standin.h"
+#include "tests/support/temporary_folder.h"
 #include "tools/gradledger/compare.h"
+#include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/verbs.h"
 
 namespace gradledger::testing {
 namespace {
@@ -70,6 +73,7 @@ TEST(gpu_producer, in_processes_equals_the_host_too) {
     const tool::Compared compared = tool::compare_producers(*loaded, options_for(*devices));
     EXPECT_FALSE(compared.difference) << tool::text_of(compared, *loaded, options_for(*devices));
     EXPECT_GT(compared.records, 0u);
+    EXPECT_GE(compared.runs, 2u) << "normal and adversarial gradients";
   }
 }
 
@@ -81,6 +85,7 @@ TEST(gpu_producer, equals_the_host_however_late_its_streams_are) {
     const auto loaded = load(file);
     const tool::Compared compared = tool::compare_producers(*loaded, options_for(*devices));
     EXPECT_FALSE(compared.difference) << tool::text_of(compared, *loaded, options_for(*devices));
+    EXPECT_GE(compared.runs, 2u) << file;
   }
 }
 
@@ -115,6 +120,19 @@ TEST(gpu_producer, has_the_devices_run_the_backward_of_a_network) {
   }
   EXPECT_GT(judged, 0u);
   EXPECT_GE(made, judged);
+}
+
+TEST(gpu_producer, by_threads_leaves_out_a_scenario_of_too_many_ranks_and_goes_on_with_the_others) {
+  const auto devices = thread_devices();
+  const TemporaryFolder folder;
+  const std::string rest = R"("parameters": [{"name": "w", "numel": 64}], "engine": {"framework": "deepspeed", "config": {}},
+    "script": [{"backward": {}}, {"step": {}}], "expect": {"findings": []}})";
+  folder.write("a.json", R"({"name": "a", "world_size": 17, )" + rest);
+  folder.write("b.json", R"({"name": "b", "world_size": 2, )" + rest);
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(tool::gate({folder.path()}, options_for(*devices)), tool::unavailable);
+  const std::string text = ::testing::internal::GetCapturedStdout();
+  for (const char* part : {"a.json: /world_size: is 17, ", "1 passed, 1 failed\n"}) EXPECT_NE(text.find(part), text.npos) << text;
 }
 
 TEST(a_comparison, takes_two_known_producers_and_nothing_else) {
@@ -182,6 +200,7 @@ TEST_F(launcher_variables, let_ranks_that_others_started_join_the_run) {
   ASSERT_LE(loaded->scenario.world_size, 3u);
   const tool::Compared compared = tool::compare_producers(*loaded, options_for(*devices));
   EXPECT_FALSE(compared.difference);
+  EXPECT_GE(compared.runs, 2u);
   EXPECT_EQ(devices->ranks().size(), 3u);
   EXPECT_THROW(devices->begin(4), DeviceFailure) << "four ranks of three that were launched";
 }

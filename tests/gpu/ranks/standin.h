@@ -13,6 +13,16 @@
 
 namespace gradledger::testing {
 
+// In the environment while it lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
 inline gpu::NcclLibrary standin_library() {
   setenv("GRADLEDGER_NCCL", STANDIN_NCCL, 1);
   auto library = gpu::NcclLibrary::load();

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <thread>
 
 #include "gpu/ranks/rank_server.h"
@@ -87,23 +88,57 @@ TEST(a_coordinator, turns_away_a_rank_of_another_run_and_one_that_never_comes_is
   EXPECT_EQ(turned_away, "the coordinator is gone");
 }
 
+// Whoever finds the port.
+class Stranger {
+ public:
+  explicit Stranger(std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    EXPECT_EQ(connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  ~Stranger() { close(socket_); }
+
+  void say(const void* bytes, std::size_t n) { ASSERT_EQ(send(socket_, bytes, n, MSG_NOSIGNAL), static_cast<ssize_t>(n)); }
+  bool is_turned_away() {
+    char byte;
+    return recv(socket_, &byte, 1, MSG_DONTWAIT) == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+  }
+
+ private:
+  int socket_ = socket(AF_INET, SOCK_STREAM, 0);
+};
+
+TEST(a_coordinator, takes_large_frames_from_its_ranks_and_neither_large_nor_many_ones_from_a_stranger) {
+  const auto devices = process_devices();
+  devices->begin(1);
+  const std::uint32_t numel = gpu::FrameHeader::newcomer_bytes_max;
+  devices->enqueue(0, command(OpKind::allocate, 0, numel, Dtype::float32), {});
+  const gpu::FrameHeader large{.bytes = gpu::FrameHeader::newcomer_bytes_max + 1}, empty;
+  Stranger boaster(devices->port()), babbler(devices->port()), silent(devices->port());
+  boaster.say(&large, sizeof(large));
+  for (std::size_t i = 0; i <= gpu::FrameHeader::newcomer_frames_max; ++i) babbler.say(&empty, sizeof(empty));
+  std::vector<std::byte> out;
+  const Operand operand{0, 0, numel, Dtype::float32};
+  for (int i = 0; i < 200 && !(boaster.is_turned_away() && babbler.is_turned_away()); ++i) devices->fetch(0, Stream::compute, {&operand, 1}, out);
+  EXPECT_EQ(out, std::vector<std::byte>(4 * numel, std::byte{0xFF}));
+  EXPECT_TRUE(boaster.is_turned_away());
+  EXPECT_TRUE(babbler.is_turned_away());
+  EXPECT_FALSE(silent.is_turned_away()) << "has said nothing wrong so far";
+}
+
 TEST(a_coordinator, is_not_disturbed_by_rubbish_at_its_port) {
   const auto devices = process_devices();
-  const int stranger = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(devices->port());
-  ASSERT_EQ(connect(stranger, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  Stranger stranger(devices->port());
   const std::string rubbish(4096, '\xEE');
-  ASSERT_EQ(send(stranger, rubbish.data(), rubbish.size(), MSG_NOSIGNAL), static_cast<ssize_t>(rubbish.size()));
+  stranger.say(rubbish.data(), rubbish.size());
   devices->begin(2);
   devices->enqueue(1, command(OpKind::allocate, 0, 4, Dtype::float32), {});
   std::vector<std::byte> out;
   const Operand operand{0, 0, 4, Dtype::float32};
   devices->fetch(1, Stream::compute, {&operand, 1}, out);
   EXPECT_EQ(out, std::vector<std::byte>(16, std::byte{0xFF}));
-  close(stranger);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "gpu/difference.h"
 #include "gpu/dispatch.h"
 #include "gpu/fused.h"
+#include "gpu/square_root.h"
 #include "tests/gpu/host_memory.h"
 #include "tests/gpu/twins/replay.h"
 #include "tests/numeric/operands.h"
@@ -42,6 +43,7 @@ class ReplayKernels final : public Kernels {
     std::vector<double> workspace(gpu::workspace_numel(n));
     gpu::dispatch::squared_norm(phased_, dtype, source, n, result, workspace.data());
   }
+  void square_root(float* target, std::size_t n) override { run_(gpu::SquareRoot{target}, n); }
   void sgd(float* parameter, const float* gradient, float learning_rate, float weight_decay, std::size_t n) override {
     run_(gpu::Sgd{parameter, gradient, learning_rate, weight_decay}, n);
   }
@@ -68,8 +70,8 @@ class ReplayKernels final : public Kernels {
   void clip_coefficient(const double* squared_norm, double clip, float* coefficient) override {
     gpu::dispatch::clip_coefficient(run_, squared_norm, clip, coefficient);
   }
-  void adam_mixed(const numeric::MixedAdamArrays& arrays, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) override {
-    gpu::dispatch::adam_mixed(run_, arrays, factor, coefficient, s, n);
+  void adam_mixed(const numeric::MixedAdamCall& call, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) override {
+    gpu::dispatch::adam_mixed(run_, call, factor, coefficient, s, n);
   }
   void flatten(Dtype flat_dtype, void* flat, Dtype tensor_dtype, const std::vector<Tensor>& tensors) override {
     gpu::dispatch::flatten(phased_, flat_dtype, flat, tensor_dtype, of_bucket(tensors));

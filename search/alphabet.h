@@ -1,0 +1,40 @@
+// Scripts as words: an alphabet of events, and the sequences over it that a framework takes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/result.h"
+#include "sim/engine/legality.h"
+
+namespace gradledger::search {
+
+// One event as it is written: "backward", "step@1", "no_sync", "end".
+struct Letter {
+  enum class Kind : std::uint8_t { event, begin, end };
+  std::string text;
+  Kind kind = Kind::event;
+  ScriptItem item;  // begin: the empty block
+};
+
+// Errors name the words that there are.
+Result<Letter> letter_from(std::string_view text, std::uint32_t world_size, std::string_view where);
+
+// backward, step, both boundary calls, both zero_grads, a block (no_sync at stage 0, coalesce above) and its end: 8.
+std::vector<std::string> default_alphabet(std::uint32_t stage);
+
+using Word = std::vector<std::uint8_t>;  // letters, by number
+
+// Nothing where the framework, or the language, refuses it: a step inside a block, an end without a block.
+std::optional<std::vector<ScriptItem>> script_of(const std::vector<Letter>& alphabet, const Word& word, Protocol protocol);
+
+// How many blocks are open at the end of a word; script_of closes them.
+std::uint32_t open_blocks(const std::vector<Letter>& alphabet, const Word& word);
+
+// Ranks that the letters name come in ascending order of first use. Of the words that differ by a renaming of ranks one is canonical.
+bool canonical_in_ranks(const std::vector<Letter>& alphabet, const Word& word);
+
+}  // namespace gradledger::search

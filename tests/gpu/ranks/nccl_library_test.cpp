@@ -1,0 +1,106 @@
+// What NCCL needs around it: variables that pin the order of its sums, and a library that is one.
+#include <unistd.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "tests/gpu/ranks/standin.h"
+
+namespace gradledger::testing {
+namespace {
+
+// Starts without any variable of NCCL or CUDA, and leaves those that were there.
+class nccl_environment : public ::testing::Test {
+ protected:
+  using Variables = std::map<std::string, std::string>;
+
+  void SetUp() override { replace_by({}); }
+  void TearDown() override { replace_by(before_); }
+
+  static Variables variables() {
+    Variables found;
+    for (char** entry = environ; *entry; ++entry) {
+      const std::string_view text = *entry;
+      if (!text.starts_with("NCCL_") && !text.starts_with("CUDA_")) continue;
+      const std::size_t sign = text.find('=');
+      found.emplace(text.substr(0, sign), text.substr(sign + 1));
+    }
+    return found;
+  }
+
+ private:
+  static void replace_by(const Variables& wanted) {
+    for (const auto& [name, value] : variables()) unsetenv(name.c_str());
+    for (const auto& [name, value] : wanted) setenv(name.c_str(), value.c_str(), 1);
+  }
+
+  const Variables before_ = variables();
+};
+
+TEST_F(nccl_environment, is_pinned_to_what_the_order_of_sums_depends_on) {
+  EXPECT_FALSE(gpu::pin_nccl_environment());
+  const Variables pinned = variables();
+  const Variables documented{{"NCCL_ALGO", "Ring"},         {"NCCL_PROTO", "Simple"},         {"NCCL_MIN_NCHANNELS", "1"}, {"NCCL_MAX_NCHANNELS", "1"},
+                             {"NCCL_BUFFSIZE", "4194304"},  {"NCCL_NET", "Socket"},           {"NCCL_IB_DISABLE", "1"},    {"NCCL_TUNER_PLUGIN", "none"},
+                             {"NCCL_NET_PLUGIN", "none"},   {"NCCL_NVLS_ENABLE", "0"},        {"NCCL_CUMEM_ENABLE", "0"},  {"NCCL_CUMEM_HOST_ENABLE", "0"}};
+  for (const auto& [name, value] : documented) {
+    ASSERT_TRUE(pinned.contains(name)) << name;
+    EXPECT_EQ(pinned.at(name), value) << name;
+  }
+  EXPECT_FALSE(gpu::pin_nccl_environment()) << "the values are its own";
+  EXPECT_EQ(variables(), pinned);
+}
+
+TEST_F(nccl_environment, with_another_value_of_any_pin_is_refused_and_the_variable_named) {
+  ASSERT_FALSE(gpu::pin_nccl_environment());
+  for (const auto& [name, value] : variables()) {
+    const Variable other(name.c_str(), "other");
+    const auto error = gpu::pin_nccl_environment();
+    ASSERT_TRUE(error) << name;
+    EXPECT_EQ(error->where, name);
+    EXPECT_TRUE(error->message.starts_with("is \"other\" in the environment")) << error->message;
+    EXPECT_NE(error->message.find("expected \"" + value + "\", or nothing"), std::string::npos) << error->message;
+    EXPECT_EQ(variables().at(name), "other") << "it is the user's";
+  }
+}
+
+TEST_F(nccl_environment, that_says_nothing_of_a_pin_is_left_alone_otherwise) {
+  const Variable own("NCCL_DEBUG", "WARN");
+  EXPECT_FALSE(gpu::pin_nccl_environment());
+  EXPECT_EQ(variables().at("NCCL_DEBUG"), "WARN");
+}
+
+// ---- the library ------------------------------------------------------------------------------------------------------------
+
+void expect_not_available(const Result<gpu::NcclLibrary>& library, std::initializer_list<const char*> parts) {
+  ASSERT_FALSE(library);
+  EXPECT_TRUE(library.error().unavailable);
+  for (const char* part : parts) EXPECT_NE(library.error().text().find(part), std::string::npos) << library.error().text() << " lacks " << part;
+}
+
+TEST(nccl_library, that_is_not_there_is_not_available_and_what_was_tried_is_named) {
+  const Variable file("GRADLEDGER_NCCL", "/nowhere/libnccl.so.2");
+  expect_not_available(gpu::NcclLibrary::load(), {"no NCCL library can be loaded", "/nowhere/libnccl.so.2: cannot open shared object file", "name the file in GRADLEDGER_NCCL"});
+}
+
+TEST(nccl_library, without_its_functions_is_refused_and_the_first_that_lacks_is_named) {
+  const Variable file("GRADLEDGER_NCCL", "libm.so.6");
+  expect_not_available(gpu::NcclLibrary::load(), {"libm.so.6 has no ncclGetUniqueId"});
+}
+
+TEST(nccl_library, that_cannot_be_copied_is_not_available) {
+  expect_not_available(gpu::NcclLibrary::load_copy("/nowhere/libnccl.so.2"), {"/nowhere/libnccl.so.2 cannot be copied to ", "No such file or directory"});
+}
+
+TEST(nccl_library, has_copies_that_are_files_of_their_own) {
+  const gpu::NcclLibrary library = standin_library();
+  const auto copy = gpu::NcclLibrary::load_copy(library.path());
+  ASSERT_TRUE(copy) << copy.error().text();
+  EXPECT_NE(copy->path(), library.path());
+  EXPECT_NE(copy->all_reduce, library.all_reduce) << "two copies share no state";
+  EXPECT_EQ(copy->version(), library.version());
+}
+
+}  // namespace
+}  // namespace gradledger::testing

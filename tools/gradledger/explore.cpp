@@ -1,0 +1,142 @@
+#include "tools/gradledger/explore.h"
+
+#include <chrono>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "sim/load.h"
+#include "sim/scenario/parse.h"
+#include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/fuzz.h"
+#include "tools/gradledger/verbs.h"
+
+namespace gradledger::tool {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct World {
+  std::string name;  // of the engine
+  search::ExploreOptions options;
+};
+
+Result<std::vector<search::Letter>> letters_of(const ExploreVerb& verb, const Scenario& world) {
+  const std::vector<std::string> words = verb.alphabet.empty() ? search::default_alphabet(world.engine.config.zero.stage) : comma_separated(verb.alphabet);
+  std::vector<search::Letter> out;
+  for (const std::string& word : words) {
+    const auto letter = search::letter_from(word, world.world_size, "--alphabet");
+    if (!letter) return letter.error();
+    out.push_back(*letter);
+  }
+  constexpr std::size_t letters_max = 64;
+  if (out.size() > letters_max) return InputError{"--alphabet", fmt::format("has {} events; expected at most {}", out.size(), letters_max)};
+  return out;
+}
+
+// Two parameters whose partitions are equal on every rank.
+Scenario small_world(const ExploreVerb& verb, const AsOf& as_of, const search::Variant& variant) {
+  Scenario out;
+  out.name = std::string(variant.name);
+  out.world_size = verb.world_size;
+  for (const char* name : {"w0", "w1"}) {
+    Parameter p;
+    p.name = name;
+    p.numel = 2 * verb.world_size;
+    out.parameters.push_back(std::move(p));
+  }
+  out.engine.as_of = as_of;
+  out.engine.config.gradient_clipping = 0.0;
+  variant.apply(out);
+  return out;
+}
+
+Result<World> world_of(Scenario scenario, const Options& options, const ExploreVerb& verb) {
+  ScriptItem step;
+  step.kind = ScriptKind::step;
+  scenario.script = {step};
+  scenario.expect = {};
+  if (const auto error = admission_error(scenario)) return *error;
+  auto letters = letters_of(verb, scenario);
+  if (!letters) return letters.error();
+  World out{search::engine_of(scenario), {}};
+  out.options.world = std::move(scenario);
+  out.options.alphabet = std::move(letters).value();
+  out.options.length = verb.length;
+  out.options.states_max = verb.states_max;
+  out.options.seed = options.seed;
+  out.options.jobs = verb.jobs;
+  return out;
+}
+
+Result<std::vector<World>> worlds_of(const Options& options, const ExploreVerb& verb) {
+  std::vector<World> out;
+  if (!verb.file.empty()) {
+    const auto loaded = load(verb.file, options);
+    if (!loaded) return loaded.error();
+    auto world = world_of((*loaded)->scenario, options, verb);
+    if (!world) return world.error();
+    out.push_back(std::move(world).value());
+    return out;
+  }
+  const auto as_of = as_of_from(verb.as_of, verb.switches);
+  if (!as_of) return as_of.error();
+  std::vector<const search::Variant*> chosen;
+  for (const std::string& name : verb.engines) {
+    const auto variant = search::variant_named(name, "--engine");
+    if (!variant) return variant.error();
+    chosen.push_back(*variant);
+  }
+  for (const search::Variant& variant : search::variants())
+    if (verb.engines.empty()) chosen.push_back(&variant);
+  for (const search::Variant* variant : chosen) {
+    auto world = world_of(small_world(verb, *as_of, *variant), options, verb);
+    if (!world) return InputError{"--engine", std::string(variant->name) + ": " + world.error().text()};
+    out.push_back(std::move(world).value());
+  }
+  return out;
+}
+
+void print(const World& world, const search::ExploreResult& r, const Options& options, double seconds) {
+  if (options.json) {
+    for (const search::Found& f : r.found)
+      fmt::print("{}\n", ordered_json({{"record", "finding"}, {"engine", world.name}, {"class", f.finding}, {"shape", f.shape}, {"events", f.events}, {"sentence", f.sentence}, {"scenario", to_json(f.scenario)}})
+                             .dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", ordered_json({{"record", "engine"}, {"schema_version", 1}, {"engine", world.name}, {"as_of", world.options.world.engine.as_of.base}, {"complete", r.complete}, {"length", world.options.length},
+                                     {"depth", r.depth}, {"states", r.states}, {"transitions", r.transitions}, {"merged", r.merged}, {"mirrored", r.mirrored}, {"refused", r.refused}, {"wrong", r.wrong},
+                                     {"compared", r.elements}, {"symmetric", r.symmetric}, {"seconds", seconds}}).dump());
+    return;
+  }
+  fmt::print("{}: {} up to {} events; {} states, {} transitions, depth {}; {} led to a state met before, {} to something wrong, {} were refused, {} mirror others ({:.1f} s)\n", world.name,
+             r.complete ? "complete" : "NOT complete", world.options.length, r.states, r.transitions, r.depth, r.merged, r.wrong, r.refused, r.mirrored, seconds);
+  for (const search::Found& f : r.found) fmt::print("  {:20}  {}\n", f.finding, f.shape);
+}
+
+}  // namespace
+
+int explore(const Options& options, const ExploreVerb& verb) {
+  if (verb.streams) return explore_streams_of(options, verb);
+  auto worlds = worlds_of(options, verb);
+  if (!worlds) {
+    complain(worlds.error());
+    return worlds.error().unavailable ? unavailable : bad_input;
+  }
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const auto start = now();
+  int code = clean;
+  for (const World& world : *worlds) {
+    search::ExploreOptions how = world.options;
+    if (verb.time_s) how.stop = [&] { return now() - start > std::chrono::seconds(*verb.time_s); };
+    const auto began = now();
+    const search::ExploreResult result = search::explore(how);
+    print(world, result, options, std::chrono::duration<double>(now() - began).count());
+    if (result.elements == 0) {
+      complain({"--alphabet", "reaches no gradient: nothing was compared; expected a backward and a step among its events"});
+      return bad_input;
+    }
+    if (!result.complete || !result.found.empty()) code = findings;
+  }
+  return code;
+}
+
+}  // namespace gradledger::tool

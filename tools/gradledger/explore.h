@@ -1,0 +1,30 @@
+// gradledger explore: its options.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "search/explore.h"
+#include "tools/gradledger/session.h"
+
+namespace gradledger::tool {
+
+struct ExploreVerb {
+  std::string file;                  // a scenario whose world is explored; empty: a small one for each engine
+  std::vector<std::string> engines;  // without a file; empty: all
+  std::string as_of = "head";        // without a file
+  std::vector<std::string> switches;
+  std::uint32_t world_size = 2;      // without a file
+  std::string alphabet;              // comma-separated; empty: the engine's eight
+  std::uint32_t length = 7;
+  std::uint64_t states_max = 4'000'000;
+  std::optional<std::uint64_t> time_s;
+  std::uint32_t jobs = 1;
+  bool streams = false;              // all orders of the streams of the file's script instead
+};
+
+int explore_streams_of(const Options& options, const ExploreVerb& verb);
+
+}  // namespace gradledger::tool

@@ -17,14 +17,15 @@ bool is_one_of(OpKind kind, const std::vector<OpKind>& kinds) { return std::find
 Edit edit(When when, Take take, Which which, Change change) {
   return [=](Tape& tape, const Moment& m) {
     if (!when(m)) return;
-    std::vector<std::size_t> hits;
+    std::vector<std::uint32_t> hits;
     for (std::size_t at = 0; at < tape.size(); ++at)
-      if (which(tape, tape[at])) hits.push_back(at);
+      if (which(tape, tape[at])) hits.push_back(tape.number(at));
     if (hits.empty()) return;
     if (take == Take::first) hits = {hits.front()};
     if (take == Take::last) hits = {hits.back()};
-    // From the end, so that the places of those to come stay what they are.
-    for (auto at = hits.rbegin(); at != hits.rend(); ++at) change(tape, *at, m);
+    // From the end, so that what is moved to the front keeps its order.
+    for (auto hit = hits.rbegin(); hit != hits.rend(); ++hit)
+      if (const std::size_t at = tape.place_of(*hit); at < tape.size()) change(tape, at, m);
   };
 }
 

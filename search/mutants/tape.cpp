@@ -7,13 +7,31 @@ namespace gradledger::search {
 
 Tape::Tape(Program& program, const BufferPurposes& purposes, std::size_t first, std::uint32_t event)
     : program_(program), purposes_(purposes), ops_(program.ops.begin() + static_cast<std::ptrdiff_t>(first), program.ops.end()) {
-  for (Op& op : ops_) op.event = event;
+  for (Op& op : ops_) {
+    op.event = event;
+    numbers_.push_back(next_number_++);
+  }
+}
+
+std::size_t Tape::place_of(std::uint32_t number) const {
+  return static_cast<std::size_t>(std::find(numbers_.begin(), numbers_.end(), number) - numbers_.begin());
+}
+
+void Tape::erase(std::size_t at) {
+  ops_.erase(ops_.begin() + static_cast<std::ptrdiff_t>(at));
+  numbers_.erase(numbers_.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+void Tape::insert(std::size_t at, const Op& op, std::uint32_t number) {
+  ops_.insert(ops_.begin() + static_cast<std::ptrdiff_t>(at), op);
+  numbers_.insert(numbers_.begin() + static_cast<std::ptrdiff_t>(at), number);
 }
 
 void Tape::move(std::size_t from, std::size_t to) {
   const Op op = ops_[from];
+  const std::uint32_t number = numbers_[from];
   erase(from);
-  insert(to, op);
+  insert(to, op, number);
 }
 
 Op Tape::like(const Op& other, OpKind kind, Slice target, Slice source, double scalar) {

@@ -35,8 +35,12 @@ class Tape {
   const BufferDeclaration& buffer(Slice slice) const { return program_.buffers[slice.buffer]; }
   BufferPurpose purpose(Slice slice) const { return purposes_.of(buffer(slice).name); }
 
-  void erase(std::size_t at) { ops_.erase(ops_.begin() + static_cast<std::ptrdiff_t>(at)); }
-  void insert(std::size_t at, const Op& op) { ops_.insert(ops_.begin() + static_cast<std::ptrdiff_t>(at), op); }
+  // An operation keeps its number wherever it is moved to.
+  std::uint32_t number(std::size_t at) const { return numbers_[at]; }
+  std::size_t place_of(std::uint32_t number) const;  // size() once it is erased
+
+  void erase(std::size_t at);
+  void insert(std::size_t at, const Op& op) { insert(at, op, next_number_++); }
   void move(std::size_t from, std::size_t to);  // `to`: where it stands afterwards
 
   // An operation on the stream of another, of the same event.
@@ -48,9 +52,13 @@ class Tape {
   bool touches(const Op& op, BufferId buffer) const;
 
  private:
+  void insert(std::size_t at, const Op& op, std::uint32_t number);
+
   Program& program_;
   const BufferPurposes& purposes_;
   std::vector<Op> ops_;
+  std::vector<std::uint32_t> numbers_;  // of each
+  std::uint32_t next_number_ = 0;
 };
 
 }  // namespace gradledger::search

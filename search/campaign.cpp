@@ -110,8 +110,9 @@ class Campaign {
       if (++shrunk_[{finding, engine_of(c.scenario)}] <= options_.shrunk_of_class) to_shrink.emplace_back(&c, finding);
   }
 
+  // One whose script a known one of the class is a part of is the known one again.
   void add(Found&& f) {
-    const auto same = [&](const Found& known) { return known.finding == f.finding && known.engine == f.engine && known.shape == f.shape; };
+    const auto same = [&](const Found& known) { return known.finding == f.finding && known.engine == f.engine && is_part_of(known.scenario.script, f.scenario.script); };
     const auto at = std::find_if(state_.found.begin(), state_.found.end(), same);
     if (at == state_.found.end()) state_.found.push_back(std::move(f));
     else ++at->alike;

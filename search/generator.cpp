@@ -2,12 +2,14 @@
 
 #include <string>
 
+#include "search/edits.h"
 #include "search/script.h"
 #include "search/swarm.h"
 #include "search/world.h"
 #include "sim/base/hash.h"
 #include "sim/engine/engine.h"
 #include "sim/load.h"
+#include "sim/scenario/layout.h"
 
 namespace gradledger::search {
 namespace {
@@ -33,7 +35,7 @@ void leave_out_open_defects(Scenario& s) {
 }
 
 bool serves(const Scenario& scenario) {
-  if (admission_error(scenario)) return false;
+  if (layout_problem(scenario) || admission_error(scenario)) return false;
   return make_timeline(scenario).ok();
 }
 
@@ -56,6 +58,7 @@ Scenario draw(const Profile& profile, std::uint64_t seed, std::uint64_t number) 
     if (profile.as_documented) leave_out_open_defects(out);
     if (admission_error(out)) continue;
     draw_script(profile, *behaviour, draws, swarm, out);
+    make_canonical(out);
     if (serves(out)) return out;
   }
 }

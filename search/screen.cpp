@@ -63,8 +63,8 @@ bool uses_streams(const Scenario& s) {
 
 std::uint64_t configuration(const Scenario& s) {
   const DeepSpeedConfig& c = s.engine.config;
-  return hash_keys({c.zero.stage, c.offloads_optimizer(), static_cast<std::uint64_t>(s.model_dtype), static_cast<std::uint64_t>(s.grad_accum_dtype()),
-                    c.managed_gradient_accumulation, s.engine.pipeline_stages, s.engine.expert_parallel_size});
+  const bool wide = c.zero.stage == 1 && s.model_dtype != s.grad_accum_dtype();  // another lifecycle
+  return hash_keys({c.zero.stage, c.offloads_optimizer(), wide, c.managed_gradient_accumulation});
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t round_size = 2048;  // cases between two looks at the clock
 constexpr std::size_t broken_max = 16;
+constexpr std::uint64_t look_at_every_event = 8;  // cases of which one is looked at after every event; of the others, what steps apply
 
 // What a round finds out about one case before anything is decided about it.
 struct Case {
@@ -72,15 +73,16 @@ class Campaign {
   }
 
   void look(Case& c) const {
-    c.scenario = draw(options_.profile, options_.seed, c.number);
-    const auto timeline = make_timeline(c.scenario);
-    c.events = timeline->events.size();
+    Drawn drawn = draw_case(options_.profile, options_.seed, c.number);
+    c.scenario = std::move(drawn.scenario);
+    c.events = drawn.timeline.events.size();
     LookOptions how;
     how.seed = hash_keys({options_.seed, c.number});
     how.factory = options_.factory;
     how.devices = options_.devices;
-    c.look = look_at(c.scenario, *timeline, how);
-    if (c.number % options_.rerun_every == 0) c.nondeterministic = differs_in_rerun(c.scenario, *timeline, how);
+    how.every_event = mix(c.number) % look_at_every_event == 0;
+    c.look = look_at(c.scenario, drawn.timeline, how);
+    if (c.number % options_.rerun_every == 0) c.nondeterministic = differs_in_rerun(c.scenario, drawn.timeline, how);
   }
 
   void judge(Case& c) const {
@@ -110,8 +112,9 @@ class Campaign {
       if (++shrunk_[{finding, engine_of(c.scenario)}] <= options_.shrunk_of_class) to_shrink.emplace_back(&c, finding);
   }
 
+  // One whose script a known one of the class is a part of is the known one again.
   void add(Found&& f) {
-    const auto same = [&](const Found& known) { return known.finding == f.finding && known.engine == f.engine && known.shape == f.shape; };
+    const auto same = [&](const Found& known) { return known.finding == f.finding && known.engine == f.engine && is_part_of(known.scenario.script, f.scenario.script); };
     const auto at = std::find_if(state_.found.begin(), state_.found.end(), same);
     if (at == state_.found.end()) state_.found.push_back(std::move(f));
     else ++at->alike;

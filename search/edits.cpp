@@ -227,6 +227,12 @@ void add_size_edits(const Scenario& s, std::vector<Edit>& out) {
 
 void unroll(Scenario& scenario) { scenario.script = unrolled(scenario.script); }
 
+void make_canonical(Scenario& s) {
+  for_each_item(s.script, [&](ScriptItem& item) {
+    if (item.ranks.size() == s.world_size) item.ranks.clear();
+  });
+}
+
 std::size_t events_of(const Items& items) {
   std::size_t count = 0;
   for (const ScriptItem& item : items)

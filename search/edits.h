@@ -14,6 +14,9 @@ using Edit = std::function<bool(Scenario&)>;
 // Script without repeats, every backward of one micro-batch: one item an event, blocks aside.
 void unroll(Scenario& scenario);
 
+// As a file would be read: an event of all ranks names none.
+void make_canonical(Scenario& scenario);
+
 // In this order: windows, ranks, stretches of events, single events, parameters, then options to their defaults, then smaller values.
 // What an edit makes need not be a scenario that any engine serves. Precondition: unrolled.
 std::vector<Edit> edits_of(const Scenario& scenario);

@@ -2,12 +2,14 @@
 
 #include <string>
 
+#include "search/edits.h"
 #include "search/script.h"
 #include "search/swarm.h"
 #include "search/world.h"
 #include "sim/base/hash.h"
 #include "sim/engine/engine.h"
 #include "sim/load.h"
+#include "sim/scenario/layout.h"
 
 namespace gradledger::search {
 namespace {
@@ -32,14 +34,11 @@ void leave_out_open_defects(Scenario& s) {
   if (engine.ok() && *engine == "DeepSpeedZeroOptimizer") config.grad_accum_dtype.reset();
 }
 
-bool serves(const Scenario& scenario) {
-  if (admission_error(scenario)) return false;
-  return make_timeline(scenario).ok();
-}
+bool admitted(const Scenario& scenario) { return !layout_problem(scenario) && !admission_error(scenario); }
 
 }  // namespace
 
-Scenario draw(const Profile& profile, std::uint64_t seed, std::uint64_t number) {
+Drawn draw_case(const Profile& profile, std::uint64_t seed, std::uint64_t number) {
   const auto behaviour = resolve_behaviour(profile.as_of);
   expects(behaviour.ok(), "a campaign's as_of was checked");
   // What is refused is drawn again, in the end with no features at all.
@@ -54,10 +53,14 @@ Scenario draw(const Profile& profile, std::uint64_t seed, std::uint64_t number) 
     out.name = "case-" + std::to_string(seed) + "-" + std::to_string(number);
     draw_world(profile, draws, swarm, out);
     if (profile.as_documented) leave_out_open_defects(out);
-    if (admission_error(out)) continue;
+    if (select_engine(out).ok() == false) continue;
     draw_script(profile, *behaviour, draws, swarm, out);
-    if (serves(out)) return out;
+    make_canonical(out);
+    if (!admitted(out)) continue;
+    if (auto timeline = make_timeline(out)) return {std::move(out), std::move(timeline).value()};
   }
 }
+
+Scenario draw(const Profile& profile, std::uint64_t seed, std::uint64_t number) { return draw_case(profile, seed, number).scenario; }
 
 }  // namespace gradledger::search

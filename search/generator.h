@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "search/variants.h"
+#include "sim/scenario/timeline.h"
 
 namespace gradledger::search {
 
@@ -20,7 +21,13 @@ struct Profile {
   bool as_documented = false;     // only scripts in which a correct framework loses nothing
 };
 
-// Case `number` of a seed: the same on every machine, whatever was drawn before. It is admitted (sim/load.h).
+struct Drawn {
+  Scenario scenario;  // admitted (sim/load.h)
+  Timeline timeline;
+};
+
+// Case `number` of a seed: the same on every machine, whatever was drawn before.
+Drawn draw_case(const Profile& profile, std::uint64_t seed, std::uint64_t number);
 Scenario draw(const Profile& profile, std::uint64_t seed, std::uint64_t number);
 
 }  // namespace gradledger::search

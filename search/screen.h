@@ -26,6 +26,7 @@ struct LookOptions {
   EngineFactory factory = make_engine;
   Devices* devices = nullptr;  // that compute; not owned
   bool check_streams = true;
+  bool every_event = true;  // every accumulator after every event; false: what steps apply
   std::optional<ref::ProbeRange> range;            // of the probes, where it is not the case's own
   std::uint32_t window_period = 0;  // probes repeat after so many windows; 0: never
   std::function<void(const HostExecutor&)> after;  // the run

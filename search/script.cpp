@@ -18,6 +18,9 @@ ScriptItem boundary(bool value) {
   return item;
 }
 
+// By the format of files.
+bool may_name_ranks(ScriptKind kind) { return kind != ScriptKind::set_gradient && kind != ScriptKind::no_sync && kind != ScriptKind::coalesce; }
+
 // How the case tells windows apart.
 enum class Windows { counted, by_calls, bare, unmanaged };
 
@@ -58,7 +61,7 @@ class Script {
 
   void add(std::vector<ScriptItem>& into, ScriptItem item) {
     if (events_left_ > 0) --events_left_;
-    if (!as_documented_ && out_.world_size > 1 && item.kind != ScriptKind::overflow && swarm_.takes(Feature::some_ranks, draws_) && draws_.one_in(24))
+    if (!as_documented_ && out_.world_size > 1 && may_name_ranks(item.kind) && swarm_.takes(Feature::some_ranks, draws_) && draws_.one_in(24))
       item.ranks = {draws_.below(out_.world_size)};
     into.push_back(std::move(item));
   }

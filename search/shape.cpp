@@ -50,6 +50,12 @@ std::string word_for(const ScriptItem& item) {
 
 std::string shape_of(const Scenario& scenario) { return fmt::format("{} rank{}: {}", scenario.world_size, scenario.world_size == 1 ? "" : "s", words_for(scenario.script)); }
 
+bool is_part_of(const std::vector<ScriptItem>& shorter, const std::vector<ScriptItem>& longer) {
+  std::size_t at = 0;
+  for (const ScriptItem& item : longer) at += at < shorter.size() && word_for(shorter[at]) == word_for(item);
+  return at == shorter.size();
+}
+
 std::string short_hash(const std::string& text) {
   TraceHash hash;
   hash.add_bytes(std::as_bytes(std::span(text)));

@@ -24,7 +24,9 @@ rc::Seq<Scenario> simpler(const Scenario& scenario) {
   const auto edits = std::make_shared<const std::vector<Edit>>(edits_of(scenario));
   return rc::seq::mapMaybe(rc::seq::range(std::size_t{0}, edits->size()), [edits, scenario](std::size_t i) -> rc::Maybe<Scenario> {
     Scenario next = scenario;
-    if (!(*edits)[i](next) || !served(next)) return rc::Nothing;
+    if (!(*edits)[i](next)) return rc::Nothing;
+    make_canonical(next);
+    if (!served(next)) return rc::Nothing;
     return next;
   });
 }

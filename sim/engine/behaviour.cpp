@@ -213,7 +213,9 @@ const std::vector<SwitchInfo>& switches() {
   return infos;
 }
 
-Result<Behaviour> resolve_behaviour(const AsOf& as_of) {
+namespace {
+
+Result<Behaviour> resolve(const AsOf& as_of) {
   const auto point = point_named(as_of.base, as_of.switches.empty() ? "/engine/as_of" : "/engine/as_of/base");
   if (!point) return point.error();
   Behaviour behaviour = at(*point);
@@ -236,6 +238,15 @@ Result<Behaviour> resolve_behaviour(const AsOf& as_of) {
     found->set(behaviour, *index);
   }
   return behaviour;
+}
+
+}  // namespace
+
+// A campaign asks for the same state of the code again and again.
+Result<Behaviour> resolve_behaviour(const AsOf& as_of) {
+  thread_local std::optional<std::pair<AsOf, Result<Behaviour>>> latest;
+  if (!latest || !(latest->first == as_of)) latest.emplace(as_of, resolve(as_of));
+  return latest->second;
 }
 
 bool reduces_whole_buckets(const DeepSpeedConfig& config, const Behaviour& behaviour) {

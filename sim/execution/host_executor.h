@@ -52,6 +52,10 @@ class HostExecutor final : public Producer {
   // So their programs are recorded once and run again for every further source.
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override;
 
+  // Ranks of an executor that is done, whose memory this one uses again: many small runs take most of their time from the allocator.
+  void take_over(std::vector<Rank> ranks) { ranks_ = std::move(ranks); }
+  std::vector<Rank> hand_over() { return std::move(ranks_); }
+
   // As the last run left them: programs as far as they were written, memory.
   std::span<const Rank> ranks() const { return ranks_; }
 

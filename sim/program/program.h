@@ -139,12 +139,19 @@ struct Program {
     return ops.capacity() * sizeof(Op) + collectives.capacity() * sizeof(CollectiveCall) + updates.capacity() * sizeof(UpdateCall);
   }
 
-  // Empty again; the operations keep their memory.
+  // Empty again; what it holds keeps its memory.
   void clear() {
-    std::vector<Op> kept = std::move(ops);
-    kept.clear();
-    *this = Program{};
-    ops = std::move(kept);
+    ops.clear();
+    buffers.clear();
+    collectives.clear();
+    updates.clear();
+    views.clear();
+    views_by_name.clear();
+    metrics.clear();
+    first = last = no_heads;
+    stream_events = 0;
+    host_has_seen.fill(0);
+    group_sequences.clear();
   }
 };
 

@@ -17,7 +17,7 @@
 namespace gradledger::tool {
 namespace {
 
-struct Row {
+struct KnownRow {
   search::KnownDefect defect;
   std::size_t events = 0;  // of the shortest scenario of the folder that shows it
 };
@@ -28,7 +28,7 @@ std::size_t events_in(Scenario scenario) {
 }
 
 // What a scenario says of the entries that it shows.
-void add_rows(const Loaded& loaded, const Options& options, std::map<std::string, Row>& rows) {
+void add_rows(const Loaded& loaded, const Options& options, std::map<std::string, KnownRow>& rows) {
   const Scenario& s = loaded.scenario;
   if (s.expect.findings.empty() || s.expect.accounting_only) return;
   search::KnownDefect defect{s.engine.as_of, std::nullopt, {}, search::engine_of(s)};
@@ -39,19 +39,19 @@ void add_rows(const Loaded& loaded, const Options& options, std::map<std::string
     if (twin && !((*twin)->scenario.engine.as_of == s.engine.as_of)) defect.without = (*twin)->scenario.engine.as_of;
   }
   for (const std::string& id : s.covers) {
-    const auto [at, fresh] = rows.try_emplace(id, Row{defect, events_in(s)});
+    const auto [at, fresh] = rows.try_emplace(id, KnownRow{defect, events_in(s)});
     if (fresh) continue;
     if (!at->second.defect.without && defect.without) at->second.defect = defect;
     at->second.events = std::min(at->second.events, events_in(s));
   }
 }
 
-struct Outcome {
+struct RowOutcome {
   search::RowHunt hunt;
   double seconds = 0;
 };
 
-void print_row(const Entry& entry, const Row& row, const Outcome& o, const Options& options) {
+void print_row(const Entry& entry, const KnownRow& row, const RowOutcome& o, const Options& options) {
   const std::string finding = o.hunt.finding ? std::string(name_of(*o.hunt.finding)) : "";
   if (options.json) {
     fmt::print("{}\n", nlohmann::ordered_json({{"record", "row"}, {"id", entry.id}, {"as_of", row.defect.with.base}, {"found", o.hunt.found}, {"cases", o.hunt.cases}, {"seconds", o.seconds},
@@ -70,7 +70,7 @@ int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz) {
     complain({"--catalogue", files.error().text()});
     return bad_input;
   }
-  std::map<std::string, Row> rows;
+  std::map<std::string, KnownRow> rows;
   for (const auto& file : *files) {
     const auto loaded = load(file, options, Use::gate);
     if (!loaded) {
@@ -93,7 +93,7 @@ int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz) {
     if (row == rows.end()) continue;
     ++hunted;
     const auto start = std::chrono::steady_clock::now();
-    Outcome outcome;
+    RowOutcome outcome;
     const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
     outcome.hunt = search::hunt_row(row->second.defect, options.seed, static_cast<std::uint32_t>(fuzz.cases.value_or(cases_default)), [&] { return elapsed() > static_cast<double>(seconds_max); });
     outcome.seconds = elapsed();

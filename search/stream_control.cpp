@@ -25,6 +25,7 @@ void add_collective(std::vector<Access>& all, const CollectiveCall& call, bool d
 std::vector<Access> accesses(const Program& program, std::uint32_t step) {
   const Op& op = program.ops[step / 2];
   std::vector<Access> all;
+  all.reserve(4);
   switch (op.kind) {
     case OpKind::allocate:
     case OpKind::record:

@@ -128,15 +128,12 @@ void RankStates::run(const Op& op, std::uint32_t at) {
     case OpKind::record:
     case OpKind::wait:
     case OpKind::synchronize:
+    case OpKind::observe:
     case OpKind::end_event: return;
     case OpKind::release: words_[at_buffers + op.target.buffer] = poison_[op.target.buffer]; return;
     case OpKind::read:
     case OpKind::metric:
       if (op.source.buffer != no_index) see_slice(at, op.source);
-      return;
-    case OpKind::observe:
-      for (const ViewPiece& piece : scratch_.program.views[op.index].pieces)
-        if (piece.parameter >= 0) see_slice(at, piece.slice);
       return;
     case OpKind::sgd:
     case OpKind::adam: see_slice(at, scratch_.program.updates[op.index].gradient); break;

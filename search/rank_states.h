@@ -47,7 +47,7 @@ class RankStates {
   // Peers have all contributed: the collective may write this. nothing: this rank's output is not written.
   StateId deliverable(StateId state, Stream stream, ContentId result);
 
-  // Of what was seen (applied gradients, gradients that an update took, values that the host read) and the final contents of what updates
+  // Of what was seen (gradients that an update took, values that the host read or reported) and the final contents of what updates
   // write; and of all that is in memory.
   struct Hashes {
     std::uint64_t values = 0, memory = 0;

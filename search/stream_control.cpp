@@ -25,11 +25,13 @@ void add_collective(std::vector<Access>& all, const CollectiveCall& call, bool d
 std::vector<Access> accesses(const Program& program, std::uint32_t step) {
   const Op& op = program.ops[step / 2];
   std::vector<Access> all;
+  all.reserve(4);
   switch (op.kind) {
     case OpKind::allocate:
     case OpKind::record:
     case OpKind::wait:
     case OpKind::synchronize:
+    case OpKind::observe:
     case OpKind::end_event: break;
     case OpKind::release:
     case OpKind::deposit:  // its source is a parameter's gradient, not a buffer
@@ -54,9 +56,6 @@ std::vector<Access> accesses(const Program& program, std::uint32_t step) {
     case OpKind::collective: add_collective(all, program.collectives[op.index], step % 2 != 0); break;
     case OpKind::read:
     case OpKind::metric: add(all, op.source, false); break;
-    case OpKind::observe:
-      for (const ViewPiece& piece : program.views[op.index].pieces) add(all, piece.slice, false);
-      break;
   }
   return all;
 }

@@ -30,7 +30,7 @@ struct Access {
 };
 
 // Step 2n is operation n, or its contribution where it is a collective; step 2n+1 is the delivery. An allocation touches nothing: the
-// memory is what its release left. A release writes.
+// memory is what its release left. A release writes. A snapshot is gradledger's own and touches nothing either.
 std::vector<Access> accesses(const Program& program, std::uint32_t step);
 
 class StreamControl {

@@ -46,7 +46,7 @@ struct StreamDecision {
 
 // What a complete order leaves behind.
 struct StreamOutcome {
-  std::uint64_t values = 0;  // applied gradients, gradients as updates took them, values that the host read; the final weights and moments
+  std::uint64_t values = 0;  // gradients as updates took them, values that the host read or reported; the final weights and moments
   std::uint64_t memory = 0;  // these, and the final contents of every buffer
 
   bool operator==(const StreamOutcome&) const = default;

@@ -260,6 +260,10 @@ const LimitRow limit_rows[] = {
     {"races_reported_max", limits::races_reported_max, "pairs of racing operations named of a rank"},
     {"race_schedules_max", limits::race_schedules_max, "schedules tried for one that shows a race"},
     {"race_operations_max", limits::race_operations_max, "operations of all of these schedules"},
+    {"stream_states_max", limits::stream_states_max, "states of a search of stream orders"},
+    {"stream_variants_max", limits::stream_variants_max, "states of it that differ in values alone, where there are too many"},
+    {"stream_bytes_max", limits::stream_bytes_max, "bytes that it holds"},
+    {"stream_witnesses_max", limits::stream_witnesses_max, "outcomes that it shows an order of"},
     {"memory_bytes_default", limits::memory_bytes_default, "memory of a judgement, unless `--memory-limit` says otherwise"},
 };
 

@@ -83,5 +83,37 @@ TEST(stream_corpus, has_one_outcome_without_a_race_and_several_with_one) {
   EXPECT_LE(stopped, 10u);
 }
 
+bool orders_streams(const Op& op) { return op.kind == OpKind::wait || op.kind == OpKind::synchronize; }
+
+// Leaves out the n-th thing that each rank waits for.
+search::StreamOrderOptions without_wait(std::size_t n) {
+  search::StreamOrderOptions options;
+  options.states_max = 1000;
+  options.alter = [n](std::uint32_t, Program& program) {
+    std::size_t at = 0;
+    for (Op& op : program.ops)
+      if (orders_streams(op) && at++ == n) op.kind = OpKind::end_event;
+  };
+  return options;
+}
+
+TEST(stream_corpus, with_a_wait_left_out_has_a_race_that_shows_or_the_wait_was_not_needed) {
+  std::size_t needed = 0, not_needed = 0;
+  for (const fs::path& path : files_with_several_streams()) {
+    if (path.parent_path().filename() != "streams") continue;
+    const auto scenario = load_scenario(path);
+    ASSERT_TRUE(scenario.ok()) << path;
+    const auto timeline = make_timeline(*scenario);
+    if (!search::explore_streams(*scenario, *timeline, without_wait(no_index)).races.empty()) continue;
+    for (std::size_t n = 0; n < 12; ++n) {
+      const StreamOrders orders = search::explore_streams(*scenario, *timeline, without_wait(n));
+      EXPECT_EQ(orders.agreement, StreamAgreement::agree) << path.filename() << " without wait " << n << ": " << orders.races.size() << " races, " << orders.outcomes << " outcomes";
+      ++(orders.races.empty() ? not_needed : needed);
+    }
+  }
+  EXPECT_GT(needed, 20u);
+  EXPECT_GT(not_needed, 20u);
+}
+
 }  // namespace
 }  // namespace gradledger::testing

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 namespace gradledger::search {
 
+inline constexpr std::string_view canary_name = "micro-batch-lost";  // of search/mutants
 inline constexpr std::uint32_t canary_cases_max = 64;
 
 // Cases until the oracle reported the fault; nothing where it did not within canary_cases_max.

@@ -115,6 +115,10 @@ nlohmann::ordered_json outcome_json(const Outcome& o) {
 }  // namespace
 
 int gate(const std::vector<std::string>& paths, const Options& options) {
+  if (paths.empty()) {
+    complain({"PATH", "is required; expected scenario files, folders of them, or --mutants"});
+    return bad_input;
+  }
   const auto files = scenario_files(paths);
   if (!files) {
     complain(files.error());

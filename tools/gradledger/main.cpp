@@ -123,7 +123,8 @@ int run(int argc, char** argv) {
 
   CLI::App* replay_verb = add_replay(app, options, paths);
   CLI::App* gate_verb = app.add_subcommand("gate", "Hold scenarios against what they expect");
-  gate_verb->add_option("PATH", paths, "Scenario files, or folders of them")->required();
+  gate_verb->add_option("PATH", paths, "Scenario files, or folders of them");
+  add_mutants(gate_verb, options);
   add_common(gate_verb, options);
   add_compare(gate_verb, options);
 
@@ -164,7 +165,7 @@ int run(int argc, char** argv) {
   if (made->served) return *made->served;
   options.devices = made->devices.get();
   if (*replay_verb) return replay(paths, options);
-  if (*gate_verb) return gate(paths, options);
+  if (*gate_verb) return options.mutants ? gate_mutants(paths, options) : gate(paths, options);
   if (*coverage_verb) return coverage(folder, options);
   if (*explore_verb) return explore(options, explore_options);
   if (*fuzz_verb) return fuzz(options, fuzz_options);

@@ -4,6 +4,13 @@
 
 namespace gradledger::tool {
 
+void add_mutants(CLI::App* gate, Options& options) {
+  CLI::Option* mutants = gate->add_flag("--mutants", options.mutants, "Instead of scenarios: plant every fault of the catalogue in each of its engines; one that is not reported fails the gate");
+  gate->add_option("--mutant", options.only_mutants, "This one alone, by name")->needs(mutants);
+  gate->add_option("--cases", options.mutant_cases, "Cases in which a fault must be found, in each of its engines")->check(CLI::Range(1, 1 << 20))->needs(mutants)->capture_default_str();
+  gate->add_option("--jobs", options.jobs, "Threads")->check(CLI::Range(1, 1024))->needs(mutants)->capture_default_str();
+}
+
 CLI::App* add_fuzz(CLI::App& app, FuzzOptions& fuzz) {
   CLI::App* verb = app.add_subcommand("fuzz", "Draw scenarios, judge them, and make each finding as small as it gets");
   const auto number = CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40);

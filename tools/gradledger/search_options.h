@@ -8,6 +8,7 @@
 
 namespace gradledger::tool {
 
+void add_mutants(CLI::App* gate, Options& options);
 CLI::App* add_fuzz(CLI::App& app, FuzzOptions& fuzz);
 CLI::App* add_explore(CLI::App& app, ExploreVerb& verb);
 

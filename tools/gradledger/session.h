@@ -36,6 +36,10 @@ struct Options {
   bool uses_devices() const { return producer == "gpu" || compare.find("gpu") != compare.npos; }
   std::string write_page, check_page;  // coverage: files
   std::string as_of = "head";        // of a list
+  bool mutants = false;              // gate: of the oracle, by the catalogue of faults
+  std::vector<std::string> only_mutants;  // by name; empty: all
+  std::uint32_t mutant_cases = 24;   // in which a mutant must be found, in each of its engines
+  std::uint32_t jobs = 1;            // of a gate over mutants
   std::uint64_t memory_limit = limits::memory_bytes_default;
   bool colour = false;               // decided by the terminal
 };

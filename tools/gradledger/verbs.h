@@ -13,6 +13,7 @@ struct FuzzOptions;
 
 int replay(const std::vector<std::string>& files, const Options& options);
 int gate(const std::vector<std::string>& paths, const Options& options);
+int gate_mutants(const std::vector<std::string>& paths, const Options& options);
 int coverage(const std::string& folder, const Options& options);
 int fuzz(const Options& options, const FuzzOptions& fuzz);
 int explore(const Options& options, const ExploreVerb& verb);

@@ -1,0 +1,167 @@
+// What is drawn: the same from a seed, whole, and what a framework takes.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "search/generator.h"
+#include "search/swarm.h"
+#include "sim/engine/engine.h"
+#include "sim/load.h"
+#include "sim/scenario/parse.h"
+#include "tests/support/scenarios.h"
+
+namespace gradledger::testing {
+namespace {
+
+using namespace gradledger::search;
+
+RC_GTEST_PROP(draw, gives_the_same_case_for_the_same_seed_and_a_file_holds_it, (std::uint64_t seed)) {
+  const Profile profile;
+  const std::uint64_t number = *rc::gen::inRange<std::uint64_t>(0, 1u << 20);
+  const Scenario once = draw(profile, seed, number);
+  RC_ASSERT(once == draw(profile, seed, number));
+  const auto read = read_scenario(serialise(once), ".");
+  RC_ASSERT(read.ok());
+  RC_ASSERT(*read == once);
+}
+
+TEST(draw, differs_between_seeds_and_numbers) {
+  std::set<std::string> texts;
+  for (std::uint64_t seed = 0; seed < 10; ++seed)
+    for (std::uint64_t number = 0; number < 10; ++number) {
+      Scenario s = draw({}, seed, number);
+      s.name = "";
+      texts.insert(serialise(s));
+    }
+  EXPECT_GE(texts.size(), 95u);
+}
+
+TEST(draw, keeps_to_the_profile) {
+  for (const Variant& variant : variants()) {
+    Profile profile;
+    profile.variants = {&variant};
+    profile.world_max = 2;
+    profile.as_of.base = "0.18.9";
+    for (std::uint64_t number = 0; number < 50; ++number) {
+      const Scenario s = draw(profile, 3, number);
+      EXPECT_LE(s.world_size, 2u);
+      EXPECT_EQ(s.engine.as_of.base, "0.18.9");
+      Scenario same = s;
+      variant.apply(same);
+      EXPECT_EQ(same, s) << variant.name;
+    }
+  }
+}
+
+// Marks of the features in what was drawn, so that none is dead.
+std::set<std::string> traits_of(const Scenario& s) {
+  std::set<std::string> out{std::string(name_of(s.model_dtype)), "stage" + std::to_string(s.engine.config.zero.stage), *select_engine(s) == "" ? "" : std::string(*select_engine(s))};
+  const auto note = [&](bool has, const char* what) {
+    if (has) out.insert(what);
+  };
+  const DeepSpeedConfig& c = s.engine.config;
+  note(c.grad_accum_dtype.has_value(), "accumulation dtype");
+  note(c.communication_data_type.has_value(), "wire dtype");
+  note(c.gradient_clipping.value_or(0) > 0, "clipping");
+  note(s.engine.optimizer.type != OptimizerType::sgd, "adam");
+  note(!s.engine.param_groups.empty(), "groups");
+  note(s.engine.pipeline_stages > 1, "pipeline");
+  note(s.engine.expert_parallel_size > 1, "experts");
+  note(s.engine.sequence_parallel_size > 1, "sequence");
+  note(c.zero.reduce_bucket_size < 100, "small buckets");
+  note(!c.zero.contiguous_gradients, "no contiguous");
+  note(!c.zero.reduce_scatter, "no reduce-scatter");
+  note(c.zero.overlap_comm == true, "overlap");
+  note(c.zero.offload_pin_memory, "pinned");
+  note(c.zero.sub_group_size < 100, "sub-groups");
+  note(!c.managed_gradient_accumulation, "unmanaged");
+  note(c.bf16.immediate_grad_update, "immediate");
+  note(c.gradient_allreduce_op == AllreduceOp::sum, "sum");
+  note(c.gradient_predivide_factor != 1, "predivide");
+  for (const Parameter& p : s.parameters) {
+    note(!p.trainable, "frozen");
+    note(p.tied_to.has_value(), "tied");
+    note(p.on_side_stream, "side");
+    note(p.hooked_outputs != 1, "hooks");
+    note(p.used_by.has_value(), "used by");
+    note(p.numel == 0, "empty");
+  }
+  const auto walk = [&](auto&& self, const std::vector<ScriptItem>& items) -> void {
+    for (const ScriptItem& i : items) {
+      out.insert("kind" + std::to_string(static_cast<int>(i.kind)));
+      note(i.direct, "direct");
+      note(i.phases > 1, "phases");
+      note(i.kind == ScriptKind::backward && !i.uses.empty(), "uses");
+      note(!i.order.empty(), "order");
+      note(!i.scale_wrt_gas, "unscaled");
+      note(!i.ranks.empty(), "some ranks");
+      note(i.local, "local");
+      self(self, i.items);
+    }
+  };
+  walk(walk, s.script);
+  return out;
+}
+
+TEST(draw, reaches_every_feature) {
+  std::map<std::string, int> seen;
+  for (std::uint64_t number = 0; number < 3000; ++number)
+    for (const std::string& trait : traits_of(draw({}, 1, number))) ++seen[trait];
+  // 3 dtypes, 4 stages, 5 classes, 11 kinds of script item (repeats aside), 18 of configuration, 6 of parameters, 7 of events.
+  EXPECT_EQ(seen.size(), 3u + 4 + 5 + 11 + 18 + 6 + 7) << ::testing::PrintToString(seen);
+  for (const auto& [trait, count] : seen) EXPECT_GE(count, 3) << trait;
+}
+
+TEST(draw, as_documented_loses_nothing_at_head) {
+  Profile profile;
+  profile.as_documented = true;
+  for (std::uint64_t number = 0; number < 120; ++number) {
+    const Scenario s = draw(profile, 5, number);
+    const ref::Verdict verdict = judge(s);
+    EXPECT_TRUE(verdict.clean()) << serialise(s) << verdict.findings.front().sentence;
+    EXPECT_GT(verdict.ledger.elements, 0u);
+  }
+}
+
+TEST(draw, writes_no_event_that_the_framework_refuses) {
+  for (std::uint64_t number = 0; number < 400; ++number) {
+    const Scenario s = draw({}, 11, number);
+    for (const ref::Finding& f : judge(s).findings)
+      if (f.finding == ref::FindingClass::engine_error) {
+        EXPECT_EQ(f.sentence.find("refused"), std::string::npos) << f.sentence;
+      }
+  }
+}
+
+TEST(swarm, turns_features_off_and_weighs_the_others_very_differently) {
+  std::map<std::uint32_t, int> weights;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Draws draws{rc::Random(seed)};
+    const Swarm swarm(draws);
+    for (std::size_t f = 0; f < feature_count; ++f) ++weights[swarm.weight(static_cast<Feature>(f))];
+  }
+  EXPECT_EQ(weights.size(), 6u);  // off, 1, 2, 4, 8, 16
+  const int all = 200 * static_cast<int>(feature_count);
+  EXPECT_GT(weights[0], all * 2 / 5);
+  EXPECT_LT(weights[0], all * 3 / 5);
+  EXPECT_GT(weights[16], all / 20);
+}
+
+TEST(swarm, names_every_feature_once) {
+  std::set<std::string_view> names;
+  for (std::size_t f = 0; f < feature_count; ++f) names.insert(name_of(static_cast<Feature>(f)));
+  EXPECT_EQ(names.size(), feature_count);
+  EXPECT_FALSE(names.contains(""));
+}
+
+TEST(variant, is_found_by_name_and_a_near_miss_is_answered) {
+  for (const Variant& variant : variants()) EXPECT_EQ((*variant_named(variant.name, "--engine"))->name, variant.name);
+  const auto missed = variant_named("zero2-ofload", "--engine");
+  ASSERT_FALSE(missed.ok());
+  EXPECT_NE(missed.error().message.find("did you mean \"zero2-offload\""), std::string::npos) << missed.error().message;
+}
+
+}  // namespace
+}  // namespace gradledger::testing

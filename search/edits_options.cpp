@@ -26,8 +26,19 @@ void add_option_edits(std::vector<Edit>& out) {
   const DeepSpeedConfig config;
   const EngineConfig engine;
   const auto defaults = [&](auto field, const auto& value) { out.push_back(set(field, value)); };
-  defaults(GRADLEDGER_FIELD(engine.pipeline_stages), 1u);
-  defaults(GRADLEDGER_FIELD(engine.expert_parallel_size), 1u);
+  // A layout goes as a whole: parameters that live somewhere else need it.
+  out.push_back([](Scenario& s) {
+    const bool was = s.engine.pipeline_stages > 1;
+    s.engine.pipeline_stages = 1;
+    for (Parameter& p : s.parameters) p.pipeline_stage = 0;
+    return was;
+  });
+  out.push_back([](Scenario& s) {
+    const bool was = s.engine.expert_parallel_size > 1;
+    s.engine.expert_parallel_size = 1;
+    for (Parameter& p : s.parameters) p.expert.reset();
+    return was;
+  });
   defaults(GRADLEDGER_FIELD(engine.sequence_parallel_size), 1u);
   defaults(GRADLEDGER_FIELD(engine.param_groups), engine.param_groups);
   defaults(GRADLEDGER_FIELD(engine.optimizer), engine.optimizer);

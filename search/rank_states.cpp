@@ -13,7 +13,7 @@ RankStates::RankStates(Rank& scratch, std::uint32_t rank, Operations& operations
   for (const UpdateCall& call : program.updates)
     for (const Slice& slice : {call.parameter, call.first_moment, call.second_moment})
       if (slice.buffer != no_index) updated_[slice.buffer] = 1;
-  scratch_.memory.prepare(program.buffers.size());
+  scratch_.memory.prepare(program.buffers);
   words_.assign(at_buffers, 0);
   std::fill_n(words_.begin() + at_stream, stream_count, nothing);
   for (const BufferDeclaration& buffer : program.buffers) {

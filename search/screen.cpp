@@ -46,6 +46,17 @@ class Incidents final : public TraceSink {
   TraceHash hash_;
 };
 
+// Snapshots alone. Without one after every event nothing holds the end of an event back until its device work is over, and the judge
+// forgets what lies before the ends that it is told of.
+class SnapshotsOf final : public TraceSink {
+ public:
+  explicit SnapshotsOf(TraceSink& to) : to_(to) {}
+  void observe(const Observation& o) override { to_.observe(o); }
+
+ private:
+  TraceSink& to_;
+};
+
 // Lost, too small, right for somebody else, too large.
 std::uint64_t mark_of(const ref::WorstElement& worst) {
   if (!std::isfinite(worst.observed)) return 1;
@@ -100,7 +111,8 @@ Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptio
   Incidents incidents(timeline);
   ref::Tee tee;
   tee.add(&incidents);
-  tee.add(&judge);
+  SnapshotsOf snapshots(judge);
+  tee.add(options.every_event ? static_cast<TraceSink*>(&judge) : &snapshots);
   thread_local std::vector<Rank> spare;
   HostExecutor executor(scenario, timeline, CollectiveArithmetic::nccl_ring, options.factory);
   executor.take_over(take(spare, scenario.world_size));

@@ -224,7 +224,7 @@ class Script {
       item.caught = true;
       add(into, std::move(item));
     }
-    if (strays(Feature::boundary_calls)) add(into, boundary(draws_.one_in(2)));
+    if (strays(Feature::boundary_calls) && legal(EventKind::set_boundary)) add(into, boundary(draws_.one_in(2)));
   }
 
   Draws& draws_;

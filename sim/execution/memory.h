@@ -1,6 +1,7 @@
 // A rank's memory: buffers with true storage, poison where nothing was written, and the count of bytes held.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -17,6 +18,7 @@ struct Storage {
   std::vector<std::byte> bytes;  // kept over releases
   RangeSet written;
   std::uint64_t held = 0;  // bytes, while it is live
+  std::uint64_t declared = 0;  // bytes of the buffer
   bool live = false;
   bool poisoned = false;  // all of it
 
@@ -26,10 +28,13 @@ struct Storage {
 class RankMemory {
  public:
   // Room for the program's buffers.
-  void prepare(std::size_t buffers) {
-    if (storages_.size() < buffers) storages_.resize(buffers);
+  void prepare(const std::vector<BufferDeclaration>& buffers) {
+    if (storages_.size() < buffers.size()) storages_.resize(buffers.size());
+    for (std::size_t b = prepared_; b < buffers.size(); ++b) storages_[b].declared = std::uint64_t{buffers[b].numel} * size_of(buffers[b].dtype);
+    prepared_ = buffers.size();
   }
   void reset();
+  void start_over() { prepared_ = 0; }  // another program's buffers are to come
 
   // From the next allocation on: bytes are counted and what is written is known, but none are held. Precondition: nothing is live.
   void count_only(bool counts_only) { counts_only_ = counts_only; }
@@ -52,7 +57,8 @@ class RankMemory {
     const std::size_t width = size_of(dtype);
     const std::size_t end = (static_cast<std::size_t>(slice.offset) + slice.numel) * width;
     expects(!s.live || end <= s.bytes.size(), "an operation reaches outside its buffer");
-    if (end > s.bytes.size()) s.bytes.resize(end, poison);  // streams race, and the allocation is still to come
+    // Streams race, and the allocation is still to come. All of it at once: who asks for two parts holds both.
+    if (end > s.bytes.size()) s.bytes.resize(std::max<std::size_t>(end, s.declared), poison);
     return s.bytes.data() + slice.offset * width;
   }
 
@@ -73,6 +79,7 @@ class RankMemory {
   void remove_gaps(Slice target, Slice source);
 
   std::vector<Storage> storages_;
+  std::size_t prepared_ = 0;  // of the program's buffers
   std::uint64_t bytes_held_ = 0;
   bool counts_only_ = false;
 };

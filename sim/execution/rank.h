@@ -31,6 +31,7 @@ struct Rank {
   // No program yet.
   void start_over() {
     program.clear();
+    memory.start_over();
     next_event = 0;
     emitted_all = false;
     errors.clear();
@@ -38,7 +39,7 @@ struct Rank {
 
   // Back to the start of the recorded program.
   void rewind() {
-    memory.prepare(program.buffers.size());
+    memory.prepare(program.buffers);
     memory.reset();
     head = program.first;
     waits_for_peers.fill(false);
@@ -53,7 +54,7 @@ struct Rank {
       if (head[s] == no_index)
         head[s] = last_before[s] == no_index ? program.first[s] : program.ops[last_before[s]].next;
     recorded.resize(program.stream_events, 0);
-    memory.prepare(program.buffers.size());
+    memory.prepare(program.buffers);
   }
 };
 

@@ -17,7 +17,7 @@ bool all_poison(RankMemory& memory, BufferId buffer) {
 
 TEST(rank_memory, holds_poison_until_it_is_written_and_after_its_release) {
   RankMemory memory;
-  memory.prepare(1);
+  memory.prepare({four_floats});
   memory.allocate(four_floats, 0);
   EXPECT_TRUE(all_poison(memory, 0));
   std::fill_n(memory.at({0, 0, 4}, Dtype::float32), 16, std::byte{1});
@@ -33,7 +33,7 @@ TEST(rank_memory, holds_poison_until_it_is_written_and_after_its_release) {
 
 TEST(rank_memory, counts_what_is_held) {
   RankMemory memory;
-  memory.prepare(2);
+  memory.prepare({four_floats, four_floats});
   memory.allocate(four_floats, 0);
   memory.allocate(four_floats, 1);
   EXPECT_EQ(memory.bytes_held(), 32u);
@@ -43,6 +43,15 @@ TEST(rank_memory, counts_what_is_held) {
   EXPECT_EQ(memory.bytes_held(), 16u) << "once";
   memory.release(1);
   EXPECT_EQ(memory.bytes_held(), 0u);
+}
+
+TEST(rank_memory, stays_in_its_place_where_parts_of_a_buffer_are_asked_for_before_it_is_allocated) {
+  RankMemory memory;
+  memory.prepare({four_floats});
+  const std::byte* first = memory.at({0, 0, 1}, Dtype::float32);
+  const std::byte* last = memory.at({0, 3, 1}, Dtype::float32);
+  EXPECT_EQ(last - first, 12);
+  EXPECT_EQ(memory.at({0, 0, 1}, Dtype::float32), first);
 }
 
 }  // namespace

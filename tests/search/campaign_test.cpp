@@ -106,7 +106,7 @@ TEST(campaign, reports_a_case_that_breaks_the_simulator_and_goes_on) {
   const CampaignState state = run_campaign(options);
   EXPECT_EQ(state.cases, 40u);
   ASSERT_FALSE(state.broken.empty());
-  for (const Broken& broken : state.broken) EXPECT_NE(broken.what.find("two ranks are too many"), std::string::npos);
+  for (const Broken& broken : state.broken) EXPECT_NE(broken.what.find("two ranks are too many"), std::string::npos) << broken.what;
 }
 
 // An engine that hears every fourth event twice, counted over all runs: no two runs are alike.

@@ -1,7 +1,7 @@
 // Faults on the way of a micro-batch's gradient into the accumulator.
 #include "search/mutants/blocks.h"
 #include "search/mutants/catalogue.h"
-#include "search/variants.h"
+#include "search/draw/variants.h"
 
 namespace gradledger::search {
 namespace {

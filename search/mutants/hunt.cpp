@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "ref/oracle.h"
-#include "search/generator.h"
+#include "search/draw/generator.h"
 #include "sim/load.h"
 
 namespace gradledger::search {

@@ -31,7 +31,7 @@ struct Mutant {
   std::string_view name;
   std::string_view what;                        // goes wrong, in one sentence
   std::vector<ref::FindingClass> classes;       // any of them names it fittingly
-  std::vector<std::string_view> variants;       // that have what it breaks (search/variants.h)
+  std::vector<std::string_view> variants;       // that have what it breaks (search/draw/variants.h)
   Fault fault;
   void (*require)(Scenario&) = nullptr;         // makes a drawn case one in which the fault is reached
 };

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "search/mutants/blocks.h"
-#include "search/variants.h"
+#include "search/draw/variants.h"
 
 namespace gradledger::search {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "search/mutants/blocks.h"
 #include "search/mutants/catalogue.h"
-#include "search/variants.h"
+#include "search/draw/variants.h"
 
 namespace gradledger::search {
 namespace {

@@ -43,7 +43,7 @@ class Engine {
   virtual void resume(double value, ProgramWriter& w) = 0;
   // Snapshots of every live accumulator, after an event.
   virtual void observe(ProgramWriter& w) = 0;
-  // What of its state decides the rest of the script, between two events. Needed where states are told apart (search/explore.h).
+  // What of its state decides the rest of the script, between two events. Needed where states are told apart (search/sequences/explore.h).
   virtual void fold(StateFold& f) const;
 };
 

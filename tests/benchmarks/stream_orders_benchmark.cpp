@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "search/stream_orders.h"
+#include "search/streams/stream_orders.h"
 #include "sim/load.h"
 
 namespace gradledger {

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "search/mutants/mutant.h"
-#include "search/variants.h"
+#include "search/draw/variants.h"
 #include "tests/docs/markdown.h"
 
 namespace gradledger::testing {

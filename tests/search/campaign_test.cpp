@@ -5,9 +5,9 @@
 #include <set>
 #include <thread>
 
-#include "search/campaign.h"
-#include "search/canary.h"
-#include "search/rerun.h"
+#include "search/campaign/campaign.h"
+#include "search/campaign/canary.h"
+#include "search/campaign/rerun.h"
 #include "sim/engine/legality.h"
 #include "sim/scenario/parse.h"
 #include "tests/support/scripted_engine.h"

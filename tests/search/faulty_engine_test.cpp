@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "search/generator.h"
+#include "search/draw/generator.h"
 #include "search/mutants/hunt.h"
-#include "search/variants.h"
+#include "search/draw/variants.h"
 #include "tests/support/scripted_engine.h"
 
 namespace gradledger::search {

@@ -5,8 +5,8 @@
 #include <map>
 #include <set>
 
-#include "search/generator.h"
-#include "search/swarm.h"
+#include "search/draw/generator.h"
+#include "search/draw/swarm.h"
 #include "sim/engine/engine.h"
 #include "sim/load.h"
 #include "sim/scenario/parse.h"

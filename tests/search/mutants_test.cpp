@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
-#include "search/generator.h"
+#include "search/draw/generator.h"
 #include "search/mutants/hunt.h"
-#include "search/variants.h"
+#include "search/draw/variants.h"
 #include "sim/load.h"
 #include "tests/support/scenarios.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ref/probes.h"
-#include "search/stream_orders.h"
+#include "search/streams/stream_orders.h"
 #include "sim/base/hash.h"
 #include "tests/support/scripted_engine.h"
 

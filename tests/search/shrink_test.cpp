@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "search/campaign.h"
-#include "search/shape.h"
-#include "search/shrink.h"
+#include "search/campaign/campaign.h"
+#include "search/shrink/shape.h"
+#include "search/shrink/shrink.h"
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
 #include "tests/support/scenarios.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "search/explore.h"
+#include "search/sequences/explore.h"
 #include "tools/gradledger/session.h"
 
 namespace gradledger::tool {

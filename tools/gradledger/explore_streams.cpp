@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "search/stream_orders.h"
+#include "search/streams/stream_orders.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/explore.h"
 #include "tools/gradledger/verbs.h"

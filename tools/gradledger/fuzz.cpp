@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "search/canary.h"
+#include "search/campaign/canary.h"
 #include "sim/scenario/parse.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"

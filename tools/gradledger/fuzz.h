@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "search/campaign.h"
+#include "search/campaign/campaign.h"
 #include "tools/gradledger/session.h"
 
 namespace gradledger::tool {

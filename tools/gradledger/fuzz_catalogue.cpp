@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "search/edits.h"
-#include "search/rows.h"
-#include "search/shape.h"
+#include "search/shrink/edits.h"
+#include "search/campaign/rows.h"
+#include "search/shrink/shape.h"
 #include "sim/scenario/catalogue.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "search/differ.h"
-#include "search/shape.h"
+#include "search/campaign/differ.h"
+#include "search/shrink/shape.h"
 #include "sim/scenario/history.h"
 #include "sim/scenario/parse.h"
 #include "tools/gradledger/devices.h"

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "search/mutants/hunt.h"
-#include "search/parallel.h"
+#include "search/campaign/parallel.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
 

@@ -1,0 +1,188 @@
+#include "search/campaign/campaign.h"
+
+#include <algorithm>
+#include <exception>
+#include <set>
+#include <utility>
+
+#include "search/campaign/parallel.h"
+#include "search/campaign/rerun.h"
+#include "search/shrink/shape.h"
+#include "search/shrink/shrink.h"
+#include "sim/base/hash.h"
+#include "sim/load.h"
+
+namespace gradledger::search {
+namespace {
+
+constexpr std::uint64_t round_size = 2048;  // cases between two looks at the clock
+constexpr std::size_t broken_max = 16;
+constexpr std::uint64_t look_at_every_event = 8;  // cases of which one is looked at after every event; of the others, what steps apply
+
+// What a round finds out about one case before anything is decided about it.
+struct Case {
+  std::uint64_t number = 0;
+  Scenario scenario;
+  Look look;
+  std::uint64_t events = 0;
+  bool judged = false;
+  std::vector<ref::FindingClass> classes;
+  std::string broken, nondeterministic;
+};
+
+class Campaign {
+ public:
+  Campaign(const CampaignOptions& options, std::vector<Found> known) : options_(options) { state_.found = std::move(known); }
+
+  CampaignState run() {
+    for (std::uint64_t at = options_.first; at < options_.first + options_.cases; at += round_size) {
+      round(at, std::min(options_.first + options_.cases, at + round_size));
+      options_.progress(state_);
+      if ((state_.stopped = options_.stop())) break;
+    }
+    return std::move(state_);
+  }
+
+ private:
+  void round(std::uint64_t from, std::uint64_t to) {
+    std::vector<Case> cases;
+    for (std::uint64_t number = from; number < to; ++number)
+      if (number % options_.shards == options_.shard) cases.emplace_back().number = number;
+    in_parallel(cases.size(), options_.jobs, [&](std::size_t i) { guarded(cases[i], [&](Case& c) { look(c); }); });
+    for (Case& c : cases) c.judged = c.broken.empty() && to_be_judged(c);
+    in_parallel(cases.size(), options_.jobs, [&](std::size_t i) {
+      if (cases[i].judged) guarded(cases[i], [&](Case& c) { judge(c); });
+    });
+    std::vector<std::pair<const Case*, ref::FindingClass>> to_shrink;
+    for (const Case& c : cases) take(c, to_shrink);
+    std::vector<Found> found(to_shrink.size());
+    std::vector<std::string> broken(to_shrink.size());
+    in_parallel(to_shrink.size(), options_.jobs, [&](std::size_t i) { found[i] = shrink_finding(to_shrink[i].first->scenario, to_shrink[i].second, to_shrink[i].first->number, options_); });
+    for (Found& f : found) add(std::move(f));
+  }
+
+  template <class Work>
+  static void guarded(Case& c, Work&& work) {
+    try {
+      work(c);
+    } catch (const DeviceFailure&) {
+      throw;
+    } catch (const std::exception& error) {
+      c.broken = error.what();
+    }
+  }
+
+  void look(Case& c) const {
+    Drawn drawn = draw_case(options_.profile, options_.seed, c.number);
+    c.scenario = std::move(drawn.scenario);
+    c.events = drawn.timeline.events.size();
+    LookOptions how;
+    how.seed = hash_keys({options_.seed, c.number});
+    how.factory = options_.factory;
+    how.devices = options_.devices;
+    how.every_event = mix(c.number) % look_at_every_event == 0;
+    c.look = look_at(c.scenario, drawn.timeline, how);
+    if (c.number % options_.rerun_every == 0) c.nondeterministic = differs_in_rerun(c.scenario, drawn.timeline, how);
+  }
+
+  void judge(Case& c) const {
+    const auto timeline = make_timeline(c.scenario);
+    std::set<ref::FindingClass> classes;
+    for (const ref::Finding& f : judge_case(c.scenario, *timeline, options_).findings) classes.insert(f.finding);
+    c.classes.assign(classes.begin(), classes.end());
+  }
+
+  bool to_be_judged(const Case& c) {
+    if (c.look.suspicious) return ++alike_[c.look.alike] <= options_.judged_of_alike;
+    return mix(c.number) % (decides_on_values(c.scenario) ? std::max(1u, options_.judge_every / 4) : options_.judge_every) == 0;
+  }
+
+  void take(const Case& c, std::vector<std::pair<const Case*, ref::FindingClass>>& to_shrink) {
+    ++state_.cases;
+    state_.events += c.events;
+    state_.rank_events += c.events * c.scenario.world_size;
+    state_.operations += c.look.operations;
+    state_.compared += c.look.compared;
+    state_.suspicious += c.look.suspicious;
+    state_.judged += c.judged;
+    state_.reruns += c.number % options_.rerun_every == 0;
+    if (!c.broken.empty() && state_.broken.size() < broken_max) state_.broken.push_back({c.number, c.broken, c.scenario});
+    if (!c.nondeterministic.empty() && !state_.nondeterminism) state_.nondeterminism = "case " + std::to_string(c.number) + ": " + c.nondeterministic;
+    for (const ref::FindingClass finding : c.classes)
+      if (++shrunk_[{finding, engine_of(c.scenario)}] <= options_.shrunk_of_class) to_shrink.emplace_back(&c, finding);
+  }
+
+  // One whose script a known one of the class is a part of is the known one again.
+  void add(Found&& f) {
+    const auto same = [&](const Found& known) { return known.finding == f.finding && known.engine == f.engine && is_part_of(known.scenario.script, f.scenario.script); };
+    const auto at = std::find_if(state_.found.begin(), state_.found.end(), same);
+    if (at == state_.found.end()) state_.found.push_back(std::move(f));
+    else ++at->alike;
+  }
+
+  const CampaignOptions& options_;
+  CampaignState state_;
+  std::map<std::uint64_t, std::uint32_t> alike_;
+  std::map<std::pair<ref::FindingClass, std::string>, std::uint32_t> shrunk_;
+};
+
+bool shows(const Scenario& scenario, ref::FindingClass finding, const std::string& engine, const CampaignOptions& options) {
+  try {
+    if (engine_of(scenario) != engine) return false;
+    const auto timeline = make_timeline(scenario);
+    const ref::Verdict verdict = judge_case(scenario, *timeline, options);
+    return std::any_of(verdict.findings.begin(), verdict.findings.end(), [&](const ref::Finding& f) { return f.finding == finding; });
+  } catch (const DeviceFailure&) {
+    throw;
+  } catch (const std::exception&) {
+    return false;  // another defect, and not the user's
+  }
+}
+
+}  // namespace
+
+CampaignState run_campaign(const CampaignOptions& options, std::vector<Found> known) { return Campaign(options, std::move(known)).run(); }
+
+ref::Verdict judge_case(const Scenario& scenario, const Timeline& timeline, const CampaignOptions& options) {
+  HostExecutor producer(scenario, timeline, CollectiveArithmetic::nccl_ring, options.factory);
+  if (options.devices) producer.run_on(*options.devices);
+  ref::OracleOptions oracle;
+  oracle.seed = options.seed;
+  return ref::judge(scenario, timeline, producer, oracle);
+}
+
+Found shrink_finding(const Scenario& scenario, ref::FindingClass finding, std::uint64_t number, const CampaignOptions& options) {
+  const std::string engine = engine_of(scenario);
+  const Shrunk shrunk = shrink(scenario, [&](const Scenario& s) { return shows(s, finding, engine, options); });
+  auto found = found_in(shrunk.scenario, finding, options);
+  ensures(found.has_value(), "what was made small still shows the finding");
+  found->number = number;
+  found->minimal = shrunk.minimal;
+  return std::move(*found);
+}
+
+std::optional<Found> found_in(const Scenario& scenario, ref::FindingClass finding, const CampaignOptions& options) {
+  const auto timeline = make_timeline(scenario);
+  const ref::Verdict verdict = judge_case(scenario, *timeline, options);
+  Found out;
+  std::set<std::string> classes;
+  for (const ref::Finding& f : verdict.findings) {
+    classes.insert(std::string(name_of(f.finding)));
+    if (f.finding == finding && out.sentence.empty()) out.sentence = f.sentence;
+  }
+  if (out.sentence.empty()) return std::nullopt;
+  out.finding = name_of(finding);
+  out.engine = engine_of(scenario);
+  out.shape = shape_of(scenario);
+  out.events = static_cast<std::uint32_t>(timeline->events.size());
+  out.scenario = scenario;
+  out.scenario.name = out.finding + "-" + out.engine + "-" + short_hash(out.shape);
+  for (const std::string& name : classes) {
+    ExpectedFinding expected;
+    expected.finding = name;
+    out.scenario.expect.findings.push_back(std::move(expected));
+  }
+  return out;
+}
+
+}  // namespace gradledger::search

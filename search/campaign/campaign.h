@@ -1,0 +1,77 @@
+// A campaign: cases one after the other, what they show, each finding once and as small as it gets.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ref/oracle.h"
+#include "search/draw/generator.h"
+#include "search/campaign/screen.h"
+
+namespace gradledger::search {
+
+struct CampaignOptions {
+  Profile profile;
+  std::uint64_t seed = 0;
+  std::uint64_t cases = 20'000;     // of all shards together
+  std::uint64_t first = 0;          // number of the first case
+  std::uint32_t shard = 0, shards = 1;  // this one takes the cases whose number leaves `shard` when divided
+  std::uint32_t jobs = 1;
+  std::uint32_t judged_of_alike = 3;   // cases that look the same and go before the oracle
+  std::uint32_t shrunk_of_class = 12;  // findings of one class and engine that are made small
+  std::uint32_t judge_every = 64;      // also of cases in which nothing looks wrong
+  std::uint32_t rerun_every = 101;     // run twice and compared, decision by decision
+  EngineFactory factory = make_engine;
+  Devices* devices = nullptr;       // not owned; one job
+  std::function<bool()> stop = [] { return false; };  // asked between rounds
+  std::function<void(const struct CampaignState&)> progress = [](const CampaignState&) {};
+};
+
+// One finding of a campaign: a class, on an engine, in a shape.
+struct Found {
+  std::string finding;   // class
+  std::string engine;    // variant, or the framework's class where no variant is its name
+  std::string shape;     // what distinguishes it: events of the smallest script
+  std::string sentence;  // the oracle's, of the smallest script
+  std::uint64_t number = 0;     // case
+  std::uint64_t alike = 1;      // shrunk findings that came to the same shape
+  Scenario scenario;     // smallest, with what it reports expected
+  bool minimal = false;
+  std::uint32_t events = 0;
+};
+
+// A case that the simulator or the oracle could not run: a bug of gradledger.
+struct Broken {
+  std::uint64_t number = 0;
+  std::string what;
+  Scenario scenario;
+};
+
+struct CampaignState {
+  std::uint64_t cases = 0, events = 0, rank_events = 0, operations = 0, compared = 0, suspicious = 0, judged = 0, reruns = 0;
+  std::vector<Found> found;
+  std::vector<Broken> broken;
+  std::optional<std::string> nondeterminism;  // where two runs of one case parted
+  bool stopped = false;                       // by `stop`
+};
+
+// The result does not depend on the number of jobs.
+CampaignState run_campaign(const CampaignOptions& options, std::vector<Found> known = {});
+
+// What one case shows, by the whole oracle.
+ref::Verdict judge_case(const Scenario& scenario, const Timeline& timeline, const CampaignOptions& options);
+
+// Names an engine as --engine does.
+std::string engine_of(const Scenario& scenario);
+
+// The smallest scenario that shows a class on the same engine, named and with its expectations.
+Found shrink_finding(const Scenario& scenario, ref::FindingClass finding, std::uint64_t number, const CampaignOptions& options);
+
+// Of a scenario as it stands: its class, engine, shape and sentence. Nothing where it does not show the class.
+std::optional<Found> found_in(const Scenario& scenario, ref::FindingClass finding, const CampaignOptions& options);
+
+}  // namespace gradledger::search

@@ -1,0 +1,226 @@
+#include "search/campaign/differ.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "ref/describe.h"
+#include "ref/dtype_facts.h"
+#include "search/campaign/parallel.h"
+#include "search/shrink/shape.h"
+#include "search/shrink/shrink.h"
+#include "sim/base/hash.h"
+#include "sim/load.h"
+
+namespace gradledger::search {
+namespace {
+
+class AppliedSink final : public TraceSink {
+ public:
+  explicit AppliedSink(Applied& out) : out_(out) {}
+
+  void observe(const Observation& o) override {
+    if (o.role != Role::applied_gradient) return;
+    for (const ObservedPiece& piece : o.pieces) {
+      if (piece.parameter < 0) continue;
+      stored_.resize(piece.numel);
+      ref::read_stored(piece.dtype, piece.data, piece.numel, stored_.data());
+      for (std::uint32_t i = 0; i < piece.numel; ++i) {
+        std::vector<double>& values = out_.values[{o.event, static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset + i}];
+        const double value = stored_[i] / o.scale;
+        const auto at = std::lower_bound(values.begin(), values.end(), value);
+        if (at == values.end() || *at != value) values.insert(at, value);
+      }
+    }
+  }
+  void engine_error(const EngineErrorRecord& r) override { stop(fmt::format("rank {} raises {} at event {}", r.rank, r.type, r.event)); }
+  void deadlock(const DeadlockRecord&) override { stop("the ranks deadlock"); }
+  void mismatch(const MismatchRecord& r) override { stop("collectives differ in " + r.what); }
+
+ private:
+  void stop(std::string how) {
+    if (out_.stopped.empty()) out_.stopped = std::move(how);
+  }
+
+  Applied& out_;
+  std::vector<double> stored_;
+};
+
+struct Prepared {
+  Scenario scenario;
+  std::optional<Timeline> timeline;
+  ref::ProbeRange range;
+};
+
+std::optional<Prepared> prepare(const Scenario& scenario, const Side& side) {
+  Prepared out{scenario, std::nullopt, {}};
+  side.apply(out.scenario);
+  if (admission_error(out.scenario)) return std::nullopt;
+  auto timeline = make_timeline(out.scenario);
+  if (!timeline) return std::nullopt;
+  out.range = ref::probe_range(out.scenario, *timeline);
+  out.timeline = std::move(timeline).value();
+  return out;
+}
+
+Applied run_side(const Prepared& prepared, const Side& side, const ref::ProbeRange& range, std::uint64_t seed) {
+  const ref::FingerprintSource fingerprint(*prepared.timeline, range, seed);
+  const ref::PlantedSource source(fingerprint, *prepared.timeline);
+  Applied out;
+  AppliedSink sink(out);
+  HostExecutor executor(prepared.scenario, *prepared.timeline, CollectiveArithmetic::nccl_ring, side.factory);
+  if (side.devices) executor.run_on(*side.devices);
+  RunOptions run;
+  run.linear = true;
+  run.observe_events = false;
+  run.schedule.policy = Schedule::Policy::in_order;  // races are no difference
+  executor.run(source, run, sink);
+  return out;
+}
+
+// Planted values that are not finite are equal to themselves.
+bool equal(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
+}
+
+std::optional<Parting> parting_of(const Applied& one, const Applied& other) {
+  Parting out;
+  if (one.stopped != other.stopped) {
+    out.stops = true;
+    return out;
+  }
+  for (const auto& [key, values] : one.values) {
+    const auto at = other.values.find(key);
+    if (at != other.values.end() && equal(at->second, values)) continue;
+    std::tie(out.event, out.parameter, out.element) = key;
+    return out;
+  }
+  for (const auto& [key, values] : other.values)
+    if (!one.values.contains(key)) {
+      std::tie(out.event, out.parameter, out.element) = key;
+      return out;
+    }
+  return std::nullopt;
+}
+
+// The weights with which contributions got into one element, on the first rank that applies it.
+std::map<Contribution, double> weights_at(const Scenario& scenario, const Side& side, const Parting& at) {
+  std::map<Contribution, double> out;
+  const auto prepared = prepare(scenario, side);
+  HostExecutor executor(prepared->scenario, *prepared->timeline, CollectiveArithmetic::nccl_ring, side.factory);
+  if (side.devices) executor.run_on(*side.devices);
+  ref::OracleOptions oracle;
+  oracle.full_ledger = true;
+  const ref::Verdict verdict = ref::judge(prepared->scenario, *prepared->timeline, executor, oracle);
+  for (const ref::AppliedRow& row : verdict.applied) {
+    const bool holds = row.event == at.event && std::any_of(row.row.elements.begin(), row.row.elements.end(), [&](const ref::ElementRange& e) {
+      return e.parameter == at.parameter && at.element >= e.begin && at.element < e.end;
+    });
+    if (!holds) continue;
+    for (std::size_t k = 0; k < row.columns.size(); ++k) out[row.columns[k]] = row.row.observed[k];
+    break;
+  }
+  return out;
+}
+
+std::string explain(const Scenario& scenario, const std::vector<Side>& sides, const Parting& at) {
+  if (at.stops) return at.text;
+  const Side &one = sides[at.one], &other = sides[at.other];
+  const auto a = weights_at(scenario, one, at), b = weights_at(scenario, other, at);
+  std::string out;
+  for (const auto& [contribution, weight] : a) {
+    const auto found = b.find(contribution);
+    const double there = found == b.end() ? 0 : found->second;
+    if (weight == there) continue;
+    out += fmt::format("{}micro-batch {} of rank {}, step {}: {} in {}, {} in {}", out.empty() ? "" : "; ", contribution.micro_batch, contribution.rank, contribution.step,
+                       ref::weight_text(weight), one.name, ref::weight_text(there), other.name);
+  }
+  return at.text + (out.empty() ? "" : ": " + out);
+}
+
+bool same_kind(const Comparison& comparison, const Parting& parting) {
+  return comparison.parting && comparison.parting->one == parting.one && comparison.parting->other == parting.other && comparison.parting->stops == parting.stops;
+}
+
+DifferFound smallest(const Scenario& scenario, const std::vector<Side>& sides, std::uint64_t number, std::uint64_t seed) {
+  const Comparison first = compare_sides(scenario, sides, seed);
+  const auto shows = [&](const Scenario& s) {
+    try {
+      return same_kind(compare_sides(s, sides, seed), *first.parting);
+    } catch (const ContractViolation&) {
+      return false;
+    }
+  };
+  DifferFound out;
+  out.number = number;
+  out.scenario = shrink(scenario, shows).scenario;
+  out.parting = *compare_sides(out.scenario, sides, seed).parting;
+  out.shape = shape_of(out.scenario);
+  out.explanation = explain(out.scenario, sides, out.parting);
+  return out;
+}
+
+}  // namespace
+
+Comparison compare_sides(const Scenario& scenario, const std::vector<Side>& sides, std::uint64_t seed) {
+  std::vector<Prepared> prepared;
+  for (const Side& side : sides) {
+    auto one = prepare(scenario, side);
+    if (!one || !one->range.dyadic) return {};
+    prepared.push_back(std::move(*one));
+  }
+  // The same probes on every side: those that the narrowest takes.
+  const ref::ProbeRange& range = std::min_element(prepared.begin(), prepared.end(), [](const Prepared& a, const Prepared& b) { return a.range.value_max < b.range.value_max; })->range;
+  for (const Prepared& p : prepared)
+    if (p.range.unit != range.unit) return {};
+  std::vector<Applied> applied;
+  for (std::size_t s = 0; s < sides.size(); ++s) applied.push_back(run_side(prepared[s], sides[s], range, seed));
+  Comparison out{true, std::nullopt};
+  for (std::size_t s = 1; s < sides.size() && !out.parting; ++s) {
+    out.parting = parting_of(applied[0], applied[s]);
+    if (!out.parting) continue;
+    Parting& at = *out.parting;
+    at.other = s;
+    const auto ended = [](const Applied& a) { return a.stopped.empty() ? std::string("the script ends") : a.stopped; };
+    if (at.stops) at.text = fmt::format("{}: {}; {}: {}", sides[0].name, ended(applied[0]), sides[s].name, ended(applied[s]));
+    else at.text = fmt::format("{} applies other weights to {}[{}] than {} at {}", sides[s].name, scenario.parameters[at.parameter].name, at.element, sides[0].name, prepared[0].timeline->describe(at.event));
+  }
+  return out;
+}
+
+DifferState run_differ(const CampaignOptions& options, const std::vector<Side>& sides) {
+  expects(sides.size() >= 2, "a difference needs two sides");
+  DifferState state;
+  constexpr std::uint64_t round_size = 1024;
+  constexpr std::uint32_t shrunk_of_kind_max = 24;
+  std::map<std::pair<std::size_t, bool>, std::uint32_t> shrunk;
+  for (std::uint64_t from = options.first; from < options.first + options.cases; from += round_size) {
+    const std::uint64_t count = std::min(round_size, options.first + options.cases - from);
+    std::vector<std::pair<Scenario, Comparison>> cases(count);
+    const auto taken = [&](std::uint64_t i) { return (from + i) % options.shards == options.shard; };
+    in_parallel(count, options.jobs, [&](std::size_t i) {
+      if (!taken(i)) return;
+      cases[i].first = draw(options.profile, options.seed, from + i);
+      cases[i].second = compare_sides(cases[i].first, sides, options.seed);
+    });
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if (!taken(i)) continue;
+      ++state.cases;
+      state.compared += cases[i].second.compared;
+      if (!cases[i].second.parting) continue;
+      ++state.differing;
+      const Parting& parting = *cases[i].second.parting;
+      if (++shrunk[{parting.other, parting.stops}] > shrunk_of_kind_max) continue;
+      DifferFound found = smallest(cases[i].first, sides, from + i, options.seed);
+      const auto same = [&](const DifferFound& f) { return f.shape == found.shape && f.parting.other == found.parting.other && f.parting.stops == found.parting.stops; };
+      const auto at = std::find_if(state.found.begin(), state.found.end(), same);
+      if (at == state.found.end()) state.found.push_back(std::move(found));
+      else ++at->alike;
+    }
+    if (options.stop()) break;
+  }
+  return state;
+}
+
+}  // namespace gradledger::search

@@ -1,0 +1,150 @@
+#include "search/campaign/screen.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ref/facts.h"
+#include "ref/judge.h"
+#include "ref/model.h"
+#include "ref/probes.h"
+#include "sim/base/hash.h"
+
+namespace gradledger::search {
+namespace {
+
+// What went wrong without any value: the first of each kind.
+class Incidents final : public TraceSink {
+ public:
+  explicit Incidents(const Timeline& timeline) : timeline_(timeline) {}
+
+  void unwritten(const UnwrittenRecord& r) override { note(1, r.event); }
+  void engine_error(const EngineErrorRecord& r) override {
+    note(2, r.event);
+    for (const char c : r.type) hash_.add(static_cast<std::uint64_t>(c));
+  }
+  void deadlock(const DeadlockRecord&) override { note(4, 0); }
+  void mismatch(const MismatchRecord&) override { note(8, 0); }
+  void race(const RaceRecord& r) override {
+    if ((seen_ & 16u) == 0)
+      for (const char c : r.buffer)
+        if (c < '0' || c > '9') hash_.add(static_cast<std::uint64_t>(c));
+    note(16, r.event);
+  }
+
+  bool any() const { return seen_ != 0; }
+  bool stopped() const { return (seen_ & 14u) != 0; }
+  std::uint64_t hash() const { return mix(hash_.value() ^ seen_); }
+
+ private:
+  void note(unsigned kind, std::uint32_t event) {
+    if ((seen_ & kind) == 0) hash_.add(kind * 64u + static_cast<unsigned>(timeline_.events[event].kind));
+    seen_ |= kind;
+  }
+
+  const Timeline& timeline_;
+  unsigned seen_ = 0;
+  TraceHash hash_;
+};
+
+// Snapshots alone. Without one after every event nothing holds the end of an event back until its device work is over, and the judge
+// forgets what lies before the ends that it is told of.
+class SnapshotsOf final : public TraceSink {
+ public:
+  explicit SnapshotsOf(TraceSink& to) : to_(to) {}
+  void observe(const Observation& o) override { to_.observe(o); }
+
+ private:
+  TraceSink& to_;
+};
+
+// Lost, too small, right for somebody else, too large.
+std::uint64_t mark_of(const ref::WorstElement& worst) {
+  if (!std::isfinite(worst.observed)) return 1;
+  if (worst.expected == 0) return 2;
+  if (worst.observed == 0) return 3;
+  const double ratio = worst.observed / worst.expected;
+  return ratio < 0 ? 4 : ratio < 1 ? 5 : std::nearbyint(ratio) == ratio ? 6 : 7;
+}
+
+bool uses_streams(const Scenario& s) {
+  const ZeroConfig& zero = s.engine.config.zero;
+  return zero.stage > 0 && (zero.overlap_comm.value_or(zero.stage == 3) || zero.offload_pin_memory ||
+                            std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.on_side_stream; }));
+}
+
+std::uint64_t configuration(const Scenario& s) {
+  const DeepSpeedConfig& c = s.engine.config;
+  const bool wide = c.zero.stage == 1 && s.model_dtype != s.grad_accum_dtype();  // another lifecycle
+  return hash_keys({c.zero.stage, c.offloads_optimizer(), wide, c.managed_gradient_accumulation});
+}
+
+std::vector<Rank> take(std::vector<Rank>& spare, std::uint32_t count) {
+  std::vector<Rank> out;
+  out.reserve(count);
+  while (out.size() < count && !spare.empty()) {
+    out.push_back(std::move(spare.back()));
+    spare.pop_back();
+  }
+  return out;
+}
+
+void put_back(std::vector<Rank>& spare, std::vector<Rank> used) {
+  for (Rank& rank : used) {
+    rank.engine.reset();
+    spare.push_back(std::move(rank));
+  }
+}
+
+}  // namespace
+
+bool decides_on_values(const Scenario& s) {
+  return s.gradient_clipping() > 0 || s.engine.config.fp16.enabled || s.engine.optimizer.type != OptimizerType::sgd || s.model_dtype != Dtype::float32;
+}
+
+Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptions& options) {
+  const ref::ProbeRange range = options.range ? *options.range : ref::probe_range(scenario, timeline);
+  const ref::Model::Mode mode = range.dyadic ? ref::Model::Mode::exact : ref::Model::Mode::bounded;
+  const ref::FingerprintSource fingerprint(timeline, range, options.seed, options.window_period);
+  const ref::PlantedSource source(fingerprint, timeline);
+  ref::Model model(scenario, timeline, source, mode);
+  ref::PassJudge judge(scenario, timeline, model, mode, 0.0);
+  Incidents incidents(timeline);
+  ref::Tee tee;
+  tee.add(&incidents);
+  SnapshotsOf snapshots(judge);
+  tee.add(options.every_event ? static_cast<TraceSink*>(&judge) : &snapshots);
+  thread_local std::vector<Rank> spare;
+  HostExecutor executor(scenario, timeline, CollectiveArithmetic::nccl_ring, options.factory);
+  executor.take_over(take(spare, scenario.world_size));
+  if (options.devices) executor.run_on(*options.devices);
+  RunOptions run;
+  run.linear = true;
+  run.observe_events = options.every_event;
+  run.schedule.seed = options.seed;
+  run.check_streams = options.check_streams && uses_streams(scenario);
+  const RunSummary summary = executor.run(source, run, tee);
+  if (options.after) options.after(executor);
+  put_back(spare, executor.hand_over());
+
+  Look look;
+  look.trace_hash = summary.trace_hash;
+  look.operations = summary.operations;
+  look.compared = judge.statistics().elements;
+  TraceHash alike;
+  alike.add(configuration(scenario));
+  if (incidents.any()) alike.add(incidents.hash());
+  look.suspicious = incidents.any();
+  if (!judge.mismatches().empty()) {
+    const ref::Mismatch& first = *std::min_element(judge.mismatches().begin(), judge.mismatches().end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+    look.suspicious = true;
+    for (const std::uint64_t word : {static_cast<std::uint64_t>(timeline.events[first.key.event].kind), static_cast<std::uint64_t>(first.role), std::uint64_t{first.step > 0}, mark_of(first.worst)})
+      alike.add(word);
+  } else if (!incidents.stopped() && (!judge.not_applied().empty() || (options.every_event && !judge.not_reduced().empty()))) {
+    look.suspicious = true;
+    alike.add(judge.not_applied().empty() ? 1 : 2);
+  }
+  look.alike = alike.value();
+  return look;
+}
+
+}  // namespace gradledger::search

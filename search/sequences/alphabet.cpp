@@ -1,0 +1,118 @@
+#include "search/sequences/alphabet.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "sim/scenario/spelling.h"
+
+namespace gradledger::search {
+namespace {
+
+struct Spelt {
+  std::string_view name;
+  ScriptKind kind;
+  Letter::Kind letter = Letter::Kind::event;
+  void (*detail)(ScriptItem&) = nullptr;
+};
+
+const std::vector<Spelt>& spelt() {
+  using enum ScriptKind;
+  static const std::vector<Spelt> all{
+      {"backward", backward},
+      {"backward(unscaled)", backward, Letter::Kind::event, [](ScriptItem& i) { i.scale_wrt_gas = false; }},
+      {"loss.backward", backward, Letter::Kind::event, [](ScriptItem& i) { i.direct = true; }},
+      {"step", step},
+      {"boundary(T)", set_boundary, Letter::Kind::event, [](ScriptItem& i) { i.boundary = true; }},
+      {"boundary(F)", set_boundary},
+      {"engine.zero_grad", engine_zero_grad},
+      {"optimizer.zero_grad", optimizer_zero_grad},
+      {"raise", raise, Letter::Kind::event, [](ScriptItem& i) { i.caught = true; }},
+      {"no_sync", no_sync, Letter::Kind::begin},
+      {"coalesce", coalesce, Letter::Kind::begin},
+      {"end", step, Letter::Kind::end},
+  };
+  return all;
+}
+
+EventKind event_of(ScriptKind kind) {
+  switch (kind) {
+    case ScriptKind::backward: return EventKind::backward;
+    case ScriptKind::set_boundary: return EventKind::set_boundary;
+    case ScriptKind::no_sync: return EventKind::no_sync_enter;
+    case ScriptKind::coalesce: return EventKind::coalesce_enter;
+    case ScriptKind::step: return EventKind::step;
+    case ScriptKind::engine_zero_grad: return EventKind::engine_zero_grad;
+    case ScriptKind::optimizer_zero_grad: return EventKind::optimizer_zero_grad;
+    default: return EventKind::raise;
+  }
+}
+
+}  // namespace
+
+Result<Letter> letter_from(std::string_view text, std::uint32_t world_size, std::string_view where) {
+  const std::size_t at = text.find('@');
+  const std::string_view name = text.substr(0, at);
+  std::vector<std::string> known;
+  for (const Spelt& s : spelt()) {
+    known.emplace_back(s.name);
+    if (s.name != name) continue;
+    Letter out{std::string(text), s.letter, {}};
+    out.item.kind = s.kind;
+    if (s.detail) s.detail(out.item);
+    if (at == std::string_view::npos) return out;
+    std::uint32_t rank = 0;
+    const auto [end, error] = std::from_chars(text.data() + at + 1, text.data() + text.size(), rank);
+    if (error != std::errc{} || end != text.data() + text.size() || rank >= world_size || s.letter != Letter::Kind::event)
+      return InputError{std::string(where), "\"" + std::string(text) + "\" names no rank; expected an event and @0 to @" + std::to_string(world_size - 1)};
+    out.item.ranks = {rank};
+    return out;
+  }
+  std::string names;
+  for (const std::string& word : known) names += (names.empty() ? "" : ", ") + word;
+  return InputError{std::string(where), "\"" + std::string(text) + "\" is no event; expected one of " + names + suggestion(name, known)};
+}
+
+std::vector<std::string> default_alphabet(std::uint32_t stage) {
+  return {"backward", "step", "boundary(T)", "boundary(F)", "engine.zero_grad", "optimizer.zero_grad", stage == 0 ? "no_sync" : "coalesce", "end"};
+}
+
+std::uint32_t open_blocks(const std::vector<Letter>& alphabet, const Word& word) {
+  std::uint32_t open = 0;
+  for (const std::uint8_t letter : word) {
+    if (alphabet[letter].kind == Letter::Kind::begin) ++open;
+    if (alphabet[letter].kind == Letter::Kind::end) --open;
+  }
+  return open;
+}
+
+std::optional<std::vector<ScriptItem>> script_of(const std::vector<Letter>& alphabet, const Word& word, Protocol protocol) {
+  std::vector<ScriptItem> script;
+  std::vector<ScriptItem>* into = &script;
+  for (const std::uint8_t number : word) {
+    const Letter& letter = alphabet[number];
+    if (letter.kind == Letter::Kind::end) {
+      if (!protocol.in_block) return std::nullopt;
+      protocol.in_block = false;
+      into = &script;
+      continue;
+    }
+    if (refusal_of(protocol, event_of(letter.item.kind), letter.item.direct)) return std::nullopt;
+    into->push_back(letter.item);
+    if (letter.kind == Letter::Kind::event) continue;
+    protocol.in_block = true;  // blocks do not nest: the framework refuses it
+    into = &into->back().items;
+  }
+  return script;
+}
+
+bool canonical_in_ranks(const std::vector<Letter>& alphabet, const Word& word) {
+  std::uint32_t next = 0;
+  for (const std::uint8_t letter : word)
+    for (const std::uint32_t rank : alphabet[letter].item.ranks) {
+      if (rank > next) return false;
+      next = std::max(next, rank + 1);
+    }
+  return true;
+}
+
+}  // namespace gradledger::search

@@ -1,0 +1,184 @@
+#include "search/sequences/explore.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "search/campaign/parallel.h"
+#include "search/shrink/shape.h"
+#include "search/sequences/state_key.h"
+#include "sim/scenario/layout.h"
+
+namespace gradledger::search {
+namespace {
+
+// What became of one event tried in one state.
+struct Tried {
+  Word word;
+  bool refused = false, mirrored = false, wrong = false;
+  std::uint64_t alike = 0, elements = 0;
+  StateKey key;
+};
+
+class Explorer {
+ public:
+  explicit Explorer(const ExploreOptions& options)
+      : options_(options), engine_(select_engine(options.world)), behaviour_(resolve_behaviour(options.world.engine.as_of)) {
+    expects(engine_.ok() && behaviour_.ok(), "a world is explored that was not admitted");
+    protocol_ = {&options_.world, &*behaviour_, false, *engine_ != "BF16_Optimizer" && options.world.engine.config.zero.stage > 0};
+    out_.symmetric = ranks_are_alike();
+    range_ = widest_range();
+  }
+
+  ExploreResult run() {
+    std::vector<Word> frontier{{}};
+    for (std::uint32_t length = 1; length <= options_.length && !frontier.empty(); ++length) {
+      std::vector<Word> next;
+      // A level at a time, so that what is found first is shortest; in stretches, so that somebody may stop it.
+      constexpr std::size_t stretch = 4096;
+      for (std::size_t from = 0; from < frontier.size(); from += stretch) {
+        if (options_.stop() || out_.states >= options_.states_max) return std::move(out_);
+        expand({frontier.begin() + static_cast<std::ptrdiff_t>(from), frontier.begin() + static_cast<std::ptrdiff_t>(std::min(frontier.size(), from + stretch))}, length, next);
+      }
+      frontier = std::move(next);
+    }
+    out_.complete = true;
+    return std::move(out_);
+  }
+
+ private:
+  void expand(const std::vector<Word>& words, std::uint32_t length, std::vector<Word>& next) {
+    std::vector<Tried> tried(words.size() * options_.alphabet.size());
+    in_parallel(tried.size(), options_.jobs, [&](std::size_t i) {
+      tried[i].word = words[i / options_.alphabet.size()];
+      tried[i].word.push_back(static_cast<std::uint8_t>(i % options_.alphabet.size()));
+      attempt(tried[i]);
+    });
+    for (Tried& t : tried) {
+      if (t.refused) {
+        ++out_.refused;
+        continue;
+      }
+      if (t.mirrored) {
+        ++out_.mirrored;
+        continue;
+      }
+      ++out_.transitions;
+      out_.elements += t.elements;
+      out_.depth = length;
+      if (t.wrong) {
+        ++out_.wrong;
+        if (looks_.insert(t.alike).second) name(t.word);
+        continue;
+      }
+      if (options_.merge_states && !seen_.insert(t.key).second) {
+        ++out_.merged;
+        continue;
+      }
+      ++out_.states;
+      next.push_back(std::move(t.word));
+    }
+  }
+
+  void attempt(Tried& t) const {
+    if (out_.symmetric && !canonical_in_ranks(options_.alphabet, t.word)) {
+      t.mirrored = true;
+      return;
+    }
+    auto script = script_of(options_.alphabet, t.word, protocol_);
+    if (!script) {
+      t.refused = true;
+      return;
+    }
+    Scenario scenario = options_.world;
+    scenario.script = std::move(*script);
+    Timeline timeline = make_timeline(scenario).value();
+    const std::uint32_t open = open_blocks(options_.alphabet, t.word);
+    if (open > 0) leave_open(timeline);
+    LookOptions look;
+    look.seed = options_.seed;
+    look.check_streams = false;
+    look.range = range_;
+    look.window_period = window_period;
+    look.after = [&](const HostExecutor& executor) {
+      const bool ended = std::all_of(executor.ranks().begin(), executor.ranks().end(), [](const Rank& r) { return r.finished; });
+      if (ended) t.key = state_key(scenario, timeline, executor.ranks(), open);
+    };
+    const Look seen = look_at(scenario, timeline, look);
+    t.wrong = seen.suspicious;
+    t.alike = seen.alike;
+    t.elements = seen.compared;
+  }
+
+  // The script closes its last block; the word does not.
+  static void leave_open(Timeline& timeline) {
+    const auto exit = static_cast<std::uint32_t>(timeline.events.size() - 1);
+    timeline.events.pop_back();
+    for (Backward& backward : timeline.backwards)
+      if (backward.reduced_at == exit) backward.reduced_at = never;
+  }
+
+  // By the whole oracle, as a script that closes its blocks.
+  void name(const Word& word) {
+    Scenario scenario = options_.world;
+    scenario.script = *script_of(options_.alphabet, word, protocol_);
+    const auto timeline = make_timeline(scenario);
+    CampaignOptions how;
+    how.seed = options_.seed;
+    std::set<ref::FindingClass> classes;
+    for (const ref::Finding& f : judge_case(scenario, *timeline, how).findings) classes.insert(f.finding);
+    for (const ref::FindingClass c : classes) {
+      const auto contains_known = [&](const Word& known) { return is_part_of(known, word); };
+      std::vector<Word>& known = named_[c];
+      if (std::any_of(known.begin(), known.end(), contains_known)) continue;
+      known.push_back(word);
+      if (auto found = found_in(scenario, c, how)) out_.found.push_back(std::move(*found));
+    }
+  }
+
+  // Whether leaving out letters of the longer one gives the shorter.
+  static bool is_part_of(const Word& shorter, const Word& longer) {
+    std::size_t at = 0;
+    for (const std::uint8_t letter : longer) at += at < shorter.size() && shorter[at] == letter;
+    return at == shorter.size();
+  }
+
+  // Room for all events of the length to be backwards of one window, so that a contribution's probe is the same in every sequence.
+  ref::ProbeRange widest_range() const {
+    Scenario scenario = options_.world;
+    ScriptItem backwards;
+    backwards.kind = ScriptKind::backward;
+    backwards.micro_batches = options_.length;
+    scenario.script = {backwards};
+    const auto timeline = make_timeline(scenario);
+    ref::ProbeRange range = ref::probe_range(scenario, *timeline);
+    const std::uint32_t all = ref::contributions_max(*timeline), room = range.lit_max * range.value_max;
+    range.lit_max = all;
+    range.value_max = std::max(1u, room / all);
+    return range;
+  }
+
+  // Partitions of equal size, nothing that names a rank, and no groups: renaming ranks renames elements, no more.
+  bool ranks_are_alike() const {
+    const Scenario& s = options_.world;
+    const bool even = std::all_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.numel % (2 * s.world_size) == 0 && !p.used_by && !p.expert; });
+    return even && s.engine.pipeline_stages == 1 && s.engine.expert_parallel_size == 1 && s.engine.sequence_parallel_size == 1;
+  }
+
+  const ExploreOptions& options_;
+  const Result<std::string_view> engine_;
+  const Result<Behaviour> behaviour_;
+  Protocol protocol_;
+  ref::ProbeRange range_;
+  ExploreResult out_;
+  std::set<StateKey> seen_;
+  std::set<std::uint64_t> looks_;
+  std::map<ref::FindingClass, std::vector<Word>> named_;
+};
+
+}  // namespace
+
+ExploreResult explore(const ExploreOptions& options) { return Explorer(options).run(); }
+
+}  // namespace gradledger::search

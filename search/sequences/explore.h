@@ -1,0 +1,41 @@
+// Every sequence of events up to a length, each state once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "search/sequences/alphabet.h"
+#include "search/campaign/campaign.h"
+
+namespace gradledger::search {
+
+struct ExploreOptions {
+  Scenario world;                   // whose script is not looked at
+  std::vector<Letter> alphabet;
+  std::uint32_t length = 7;         // events
+  std::uint64_t states_max = 4'000'000;
+  bool merge_states = true;         // false: every sequence is run, to check the merging
+  std::uint64_t seed = 0;
+  std::uint32_t jobs = 1;
+  std::function<bool()> stop = [] { return false; };  // asked now and then
+};
+
+struct ExploreResult {
+  std::uint64_t states = 1;        // different ones, the start among them
+  std::uint64_t transitions = 0;   // events tried in a state
+  std::uint64_t refused = 0;       // that the framework does not take there
+  std::uint64_t merged = 0;        // that led to a state met before
+  std::uint64_t mirrored = 0;      // not tried: the same with ranks renamed
+  std::uint64_t wrong = 0;         // after which something is wrong; such a sequence is not continued
+  std::uint32_t depth = 0;         // events of the longest sequence run
+  bool complete = false;           // no sequence up to `length` is left
+  bool symmetric = false;          // ranks could be renamed
+  std::uint64_t elements = 0;      // compared with the books
+  std::vector<Found> found;        // shortest first; none that a shorter one of its class is a part of
+};
+
+// By breadth: what is found is as short as it can be. Precondition: the world is admitted with a script of one step.
+ExploreResult explore(const ExploreOptions& options);
+
+}  // namespace gradledger::search

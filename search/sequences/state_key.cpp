@@ -1,0 +1,63 @@
+#include "search/sequences/state_key.h"
+
+#include "sim/engine/state_fold.h"
+
+namespace gradledger::search {
+namespace {
+
+std::uint64_t contents_of(const Rank& rank, Slice slice, std::uint64_t salt) {
+  const Storage& storage = rank.memory.storage(slice.buffer);
+  const std::size_t width = size_of(rank.program.buffers[slice.buffer].dtype);
+  TraceHash hash;
+  hash.add(salt ^ (storage.live ? 1 : 2));
+  const std::size_t begin = slice.offset * width, end = begin + slice.numel * width;
+  // What was never written holds poison, and is a state of its own.
+  hash.add(storage.holds(slice) ? 1 : 2);
+  if (end <= storage.bytes.size()) hash.add_bytes({storage.bytes.data() + begin, end - begin});
+  return hash.value();
+}
+
+// What the contract makes of the sequence so far: the open window's contributions, and where the documented counter stands.
+void add_contract(TraceHash& hash, const Scenario& scenario, const Timeline& timeline) {
+  const std::uint32_t window = timeline.steps - 1;
+  hash.add(window % window_period);
+  for (const std::uint32_t count : timeline.micro_batches.back()) hash.add(count);
+  for (std::size_t b = 0; b < timeline.backwards.size(); ++b) {
+    const Backward& backward = timeline.backwards[b];
+    if (backward.step != window) continue;
+    for (std::uint32_t r = 0; r < scenario.world_size; ++r)
+      if (backward.micro_batch[r] != no_contribution) hash.add((std::uint64_t{r} << 32) | (std::uint64_t{backward.micro_batch[r]} << 1) | (timeline.dropped_at[b][r] == never));
+  }
+  for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
+    std::uint64_t calls = 0, override_value = 0;
+    for (const Event& event : timeline.events) {
+      if (!event.runs_on(r)) continue;
+      calls += event.kind == EventKind::step;
+      if (event.kind == EventKind::set_boundary) override_value = event.boundary ? 1 : 2;
+    }
+    hash.add(calls % scenario.engine.config.gradient_accumulation_steps);
+    hash.add(override_value);
+  }
+}
+
+}  // namespace
+
+StateKey state_key(const Scenario& scenario, const Timeline& timeline, std::span<const Rank> ranks, std::uint32_t open_blocks) {
+  StateKey key;
+  for (std::size_t word = 0; word < key.words.size(); ++word) {
+    const std::uint64_t salt = mix(word + 1);
+    TraceHash hash;
+    hash.add(salt);
+    hash.add(open_blocks);
+    add_contract(hash, scenario, timeline);
+    for (const Rank& rank : ranks) {
+      StateFold fold([&](Slice slice) { return contents_of(rank, slice, salt); });
+      rank.engine->fold(fold);
+      hash.add(fold.value());
+    }
+    key.words[word] = mix(hash.value() ^ salt);
+  }
+  return key;
+}
+
+}  // namespace gradledger::search

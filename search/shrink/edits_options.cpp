@@ -1,0 +1,104 @@
+#include <utility>
+
+#include "search/shrink/edits.h"
+#include "search/draw/variants.h"
+
+namespace gradledger::search {
+namespace {
+
+// Sets what `field` selects to a value.
+template <class Field, class Value>
+Edit set(Field field, Value value) {
+  return [field, value](Scenario& s) {
+    auto& at = field(s);
+    if (at == value) return false;
+    at = value;
+    return true;
+  };
+}
+
+#define GRADLEDGER_FIELD(path) [](Scenario& s) -> auto& { return s.path; }
+
+}  // namespace
+
+// Options to DeepSpeed's defaults. Stage and offload stay: they decide which engine it is.
+void add_option_edits(std::vector<Edit>& out) {
+  const DeepSpeedConfig config;
+  const EngineConfig engine;
+  const auto defaults = [&](auto field, const auto& value) { out.push_back(set(field, value)); };
+  // A layout goes as a whole: parameters that live somewhere else need it.
+  out.push_back([](Scenario& s) {
+    const bool was = s.engine.pipeline_stages > 1;
+    s.engine.pipeline_stages = 1;
+    for (Parameter& p : s.parameters) p.pipeline_stage = 0;
+    return was;
+  });
+  out.push_back([](Scenario& s) {
+    const bool was = s.engine.expert_parallel_size > 1;
+    s.engine.expert_parallel_size = 1;
+    for (Parameter& p : s.parameters) p.expert.reset();
+    return was;
+  });
+  defaults(GRADLEDGER_FIELD(engine.sequence_parallel_size), 1u);
+  defaults(GRADLEDGER_FIELD(engine.param_groups), engine.param_groups);
+  defaults(GRADLEDGER_FIELD(engine.optimizer), engine.optimizer);
+  out.push_back([](Scenario& s) {
+    if (s.model_dtype == Dtype::float32) return false;
+    set_model_dtype(s, Dtype::float32);
+    s.engine.config.bf16 = {};
+    s.engine.config.fp16 = {};
+    return true;
+  });
+  out.push_back([](Scenario& s) {
+    if (s.model_dtype != Dtype::float16) return false;
+    set_model_dtype(s, Dtype::bfloat16);
+    s.engine.config.fp16 = {};
+    return true;
+  });
+  defaults(GRADLEDGER_FIELD(engine.config.grad_accum_dtype), config.grad_accum_dtype);
+  defaults(GRADLEDGER_FIELD(engine.config.communication_data_type), config.communication_data_type);
+  defaults(GRADLEDGER_FIELD(engine.config.gradient_accumulation_steps), 1u);
+  out.push_back([](Scenario& s) {
+    std::uint32_t& steps = s.engine.config.gradient_accumulation_steps;
+    return steps > 2 && (steps = 2) == 2;
+  });
+  defaults(GRADLEDGER_FIELD(engine.config.managed_gradient_accumulation), true);
+  out.push_back([](Scenario& s) {
+    const bool was = s.engine.config.gradient_allreduce_op == AllreduceOp::sum;
+    s.engine.config.gradient_allreduce_op = AllreduceOp::mean;
+    s.contract.average_over_world = true;
+    return was;
+  });
+  defaults(GRADLEDGER_FIELD(engine.config.prescale_gradients), false);
+  defaults(GRADLEDGER_FIELD(engine.config.gradient_predivide_factor), 1.0);
+  defaults(GRADLEDGER_FIELD(engine.config.gradient_clipping), std::optional(0.0));
+  defaults(GRADLEDGER_FIELD(engine.config.bf16.immediate_grad_update), false);
+  defaults(GRADLEDGER_FIELD(engine.config.fp16.loss_scale_window), config.fp16.loss_scale_window);
+  defaults(GRADLEDGER_FIELD(engine.config.fp16.hysteresis), config.fp16.hysteresis);
+  defaults(GRADLEDGER_FIELD(engine.config.fp16.initial_scale_power), config.fp16.initial_scale_power);
+  out.push_back([](Scenario& s) {
+    Fp16Config& fp16 = s.engine.config.fp16;
+    if (!fp16.enabled || fp16.loss_scale == 1) return false;
+    fp16.loss_scale = 1;
+    return true;
+  });
+  const ZeroConfig& zero = config.zero;
+  defaults(GRADLEDGER_FIELD(engine.config.zero.reduce_bucket_size), zero.reduce_bucket_size);
+  defaults(GRADLEDGER_FIELD(engine.config.zero.contiguous_gradients), zero.contiguous_gradients);
+  defaults(GRADLEDGER_FIELD(engine.config.zero.reduce_scatter), zero.reduce_scatter);
+  defaults(GRADLEDGER_FIELD(engine.config.zero.use_multi_rank_bucket_allreduce), zero.use_multi_rank_bucket_allreduce);
+  defaults(GRADLEDGER_FIELD(engine.config.zero.overlap_comm), zero.overlap_comm);
+  out.push_back([](Scenario& s) {  // at stage 3 the default is to overlap
+    const bool was = s.engine.config.zero.overlap_comm == true;
+    if (was) s.engine.config.zero.overlap_comm = false;
+    return was;
+  });
+  defaults(GRADLEDGER_FIELD(engine.config.zero.round_robin_gradients), zero.round_robin_gradients);
+  defaults(GRADLEDGER_FIELD(engine.config.zero.sub_group_size), zero.sub_group_size);
+  defaults(GRADLEDGER_FIELD(engine.config.zero.offload_pin_memory), zero.offload_pin_memory);
+  defaults(GRADLEDGER_FIELD(engine.config.zero.offload_param), zero.offload_param);
+}
+
+#undef GRADLEDGER_FIELD
+
+}  // namespace gradledger::search

@@ -19,13 +19,7 @@ Edit set(Field field, Value value) {
 
 #define GRADLEDGER_FIELD(path) [](Scenario& s) -> auto& { return s.path; }
 
-}  // namespace
-
-// Options to DeepSpeed's defaults. Stage and offload stay: they decide which engine it is.
-void add_option_edits(std::vector<Edit>& out) {
-  const DeepSpeedConfig config;
-  const EngineConfig engine;
-  const auto defaults = [&](auto field, const auto& value) { out.push_back(set(field, value)); };
+void add_layout_edits(std::vector<Edit>& out) {
   // A layout goes as a whole: parameters that live somewhere else need it.
   out.push_back([](Scenario& s) {
     const bool was = s.engine.pipeline_stages > 1;
@@ -39,9 +33,12 @@ void add_option_edits(std::vector<Edit>& out) {
     for (Parameter& p : s.parameters) p.expert.reset();
     return was;
   });
-  defaults(GRADLEDGER_FIELD(engine.sequence_parallel_size), 1u);
-  defaults(GRADLEDGER_FIELD(engine.param_groups), engine.param_groups);
-  defaults(GRADLEDGER_FIELD(engine.optimizer), engine.optimizer);
+  out.push_back(set(GRADLEDGER_FIELD(engine.sequence_parallel_size), 1u));
+}
+
+void add_dtype_edits(std::vector<Edit>& out) {
+  const DeepSpeedConfig config;
+  const auto defaults = [&](auto field, const auto& value) { out.push_back(set(field, value)); };
   out.push_back([](Scenario& s) {
     if (s.model_dtype == Dtype::float32) return false;
     set_model_dtype(s, Dtype::float32);
@@ -57,6 +54,20 @@ void add_option_edits(std::vector<Edit>& out) {
   });
   defaults(GRADLEDGER_FIELD(engine.config.grad_accum_dtype), config.grad_accum_dtype);
   defaults(GRADLEDGER_FIELD(engine.config.communication_data_type), config.communication_data_type);
+  defaults(GRADLEDGER_FIELD(engine.config.bf16.immediate_grad_update), false);
+  defaults(GRADLEDGER_FIELD(engine.config.fp16.loss_scale_window), config.fp16.loss_scale_window);
+  defaults(GRADLEDGER_FIELD(engine.config.fp16.hysteresis), config.fp16.hysteresis);
+  defaults(GRADLEDGER_FIELD(engine.config.fp16.initial_scale_power), config.fp16.initial_scale_power);
+  out.push_back([](Scenario& s) {
+    Fp16Config& fp16 = s.engine.config.fp16;
+    if (!fp16.enabled || fp16.loss_scale == 1) return false;
+    fp16.loss_scale = 1;
+    return true;
+  });
+}
+
+void add_window_edits(std::vector<Edit>& out) {
+  const auto defaults = [&](auto field, const auto& value) { out.push_back(set(field, value)); };
   defaults(GRADLEDGER_FIELD(engine.config.gradient_accumulation_steps), 1u);
   out.push_back([](Scenario& s) {
     std::uint32_t& steps = s.engine.config.gradient_accumulation_steps;
@@ -72,17 +83,11 @@ void add_option_edits(std::vector<Edit>& out) {
   defaults(GRADLEDGER_FIELD(engine.config.prescale_gradients), false);
   defaults(GRADLEDGER_FIELD(engine.config.gradient_predivide_factor), 1.0);
   defaults(GRADLEDGER_FIELD(engine.config.gradient_clipping), std::optional(0.0));
-  defaults(GRADLEDGER_FIELD(engine.config.bf16.immediate_grad_update), false);
-  defaults(GRADLEDGER_FIELD(engine.config.fp16.loss_scale_window), config.fp16.loss_scale_window);
-  defaults(GRADLEDGER_FIELD(engine.config.fp16.hysteresis), config.fp16.hysteresis);
-  defaults(GRADLEDGER_FIELD(engine.config.fp16.initial_scale_power), config.fp16.initial_scale_power);
-  out.push_back([](Scenario& s) {
-    Fp16Config& fp16 = s.engine.config.fp16;
-    if (!fp16.enabled || fp16.loss_scale == 1) return false;
-    fp16.loss_scale = 1;
-    return true;
-  });
-  const ZeroConfig& zero = config.zero;
+}
+
+void add_zero_edits(std::vector<Edit>& out) {
+  const auto defaults = [&](auto field, const auto& value) { out.push_back(set(field, value)); };
+  const ZeroConfig zero;
   defaults(GRADLEDGER_FIELD(engine.config.zero.reduce_bucket_size), zero.reduce_bucket_size);
   defaults(GRADLEDGER_FIELD(engine.config.zero.contiguous_gradients), zero.contiguous_gradients);
   defaults(GRADLEDGER_FIELD(engine.config.zero.reduce_scatter), zero.reduce_scatter);
@@ -97,6 +102,18 @@ void add_option_edits(std::vector<Edit>& out) {
   defaults(GRADLEDGER_FIELD(engine.config.zero.sub_group_size), zero.sub_group_size);
   defaults(GRADLEDGER_FIELD(engine.config.zero.offload_pin_memory), zero.offload_pin_memory);
   defaults(GRADLEDGER_FIELD(engine.config.zero.offload_param), zero.offload_param);
+}
+
+}  // namespace
+
+// Options to DeepSpeed's defaults. Stage and offload stay: they decide which engine it is.
+void add_option_edits(std::vector<Edit>& out) {
+  add_layout_edits(out);
+  out.push_back(set(GRADLEDGER_FIELD(engine.param_groups), std::vector<OptimizerGroup>{}));
+  out.push_back(set(GRADLEDGER_FIELD(engine.optimizer), OptimizerConfig{}));
+  add_dtype_edits(out);
+  add_window_edits(out);
+  add_zero_edits(out);
 }
 
 #undef GRADLEDGER_FIELD

@@ -98,6 +98,24 @@ CLI::App* add_coverage(CLI::App& app, Options& options, std::string& folder) {
   return verb;
 }
 
+CLI::App* add_gate(CLI::App& app, Options& options, std::vector<std::string>& paths) {
+  CLI::App* verb = app.add_subcommand("gate", "Hold scenarios against what they expect, or the oracle against faults that it must report");
+  verb->add_option("PATH", paths, "Scenario files, or folders of them");
+  add_mutants(verb, options);
+  add_common(verb, options);
+  add_compare(verb, options);
+  return verb;
+}
+
+void add_list(CLI::App& app, Options& options, std::string& what) {
+  CLI::App* verb = app.add_subcommand("list", "What gradledger knows");
+  verb->add_option("WHAT", what, "engines, behaviours, changes, releases, findings, buffers, entries or exit-codes")
+      ->required()
+      ->check(CLI::IsMember({"engines", "behaviours", "changes", "releases", "findings", "buffers", "entries", "exit-codes"}));
+  verb->add_flag("--json", options.json, "JSON instead of text");
+  verb->add_option("--as-of", options.as_of, "behaviours: the values at this release or change")->capture_default_str();
+}
+
 // A file that is opened while standard output is closed would become standard output.
 void occupy_standard_streams() {
   while (true) {
@@ -122,12 +140,7 @@ int run(int argc, char** argv) {
   std::string what;
 
   CLI::App* replay_verb = add_replay(app, options, paths);
-  CLI::App* gate_verb = app.add_subcommand("gate", "Hold scenarios against what they expect");
-  gate_verb->add_option("PATH", paths, "Scenario files, or folders of them");
-  add_mutants(gate_verb, options);
-  add_common(gate_verb, options);
-  add_compare(gate_verb, options);
-
+  CLI::App* gate_verb = add_gate(app, options, paths);
   std::string folder = "scenarios";
   CLI::App* coverage_verb = add_coverage(app, options, folder);
 
@@ -141,12 +154,7 @@ int run(int argc, char** argv) {
 
   RankPlace place;
   CLI::App* rank_verb = add_rank(app, options, place);
-  CLI::App* list_verb = app.add_subcommand("list", "What gradledger knows");
-  list_verb->add_option("WHAT", what, "engines, behaviours, changes, releases, findings, buffers, entries or exit-codes")
-      ->required()
-      ->check(CLI::IsMember({"engines", "behaviours", "changes", "releases", "findings", "buffers", "entries", "exit-codes"}));
-  list_verb->add_flag("--json", options.json, "JSON instead of text");
-  list_verb->add_option("--as-of", options.as_of, "behaviours: the values at this release or change")->capture_default_str();
+  add_list(app, options, what);
 
   try {
     app.parse(argc, argv);

@@ -277,7 +277,7 @@ inline void compare(const Applied& one, const Applied& other, Outcome& into) {
 
 inline void compare(const Rows& one, const Rows& other, Outcome& into) { compare(one, other, "weights", into); }
 
-inline bool same_columns(const ref::LedgerEntry& one, const ref::LedgerEntry& other, std::uint32_t windows_later = 0) {
+inline bool same_columns(const ref::LedgerEntry& one, const ref::LedgerEntry& other, std::uint32_t windows_later) {
   const auto same_run = [](const ref::CoefficientRun& a, const ref::CoefficientRun& b) { return a.begin == b.begin && a.end == b.end && a.coefficient == b.coefficient; };
   const auto same_range = [](const ref::ElementRange& a, const ref::ElementRange& b) { return a.parameter == b.parameter && a.begin == b.begin && a.end == b.end; };
   if (one.role != other.role || !std::equal(one.layout.begin(), one.layout.end(), other.layout.begin(), other.layout.end(), same_range)) return false;
@@ -297,11 +297,11 @@ inline bool same_columns(const ref::LedgerEntry& one, const ref::LedgerEntry& ot
 }
 
 // Every snapshot of gradients, on every rank after every event.
-inline void compare(const Books& one, const Books& other, Outcome& into) {
+inline void compare(const Books& one, const Books& other, Outcome& into, std::uint32_t windows_later = 0) {
   if (!one.stopped.empty() || !other.stopped.empty()) into.differs("stops: " + one.stopped + other.stopped);
   for (const auto& [key, entry] : one.entries) {
     const auto at = other.entries.find(key);
-    if (at == other.entries.end() || !same_columns(entry, at->second)) into.differs(fmt::format("{} of rank {} at event {}", key.buffer, key.rank, key.event));
+    if (at == other.entries.end() || !same_columns(entry, at->second, windows_later)) into.differs(fmt::format("{} of rank {} at event {}", key.buffer, key.rank, key.event));
   }
   for (const auto& [key, entry] : other.entries)
     if (!one.entries.contains(key)) into.differs(fmt::format("{} of rank {} at event {} is only in one", key.buffer, key.rank, key.event));
@@ -315,6 +315,7 @@ using Property = std::function<Outcome(const search::Profile& profile, std::uint
 inline search::Profile as_documented(std::string_view as_of = "head", std::initializer_list<std::string_view> variants = {}) {
   search::Profile profile;
   profile.as_documented = true;
+  profile.parameters_max = 5;
   profile.as_of.base = as_of;
   for (const std::string_view name : variants) profile.variants.push_back(search::variant_named(name, "").value());
   return profile;

@@ -1,6 +1,8 @@
 // What must not show in a gradient: how reductions are cut, how parameters are cut, the size of the numbers, and which engine it is.
 #include "tests/properties/metamorphic.h"
 
+#include <cmath>
+
 #include "search/differ.h"
 #include "sim/engine/engine.h"
 
@@ -33,6 +35,20 @@ Outcome buckets_change_no_weight(const search::Profile& profile, std::uint64_t s
 }
 
 TEST(metamorphic_layout, buckets_and_how_they_are_reduced_change_no_weight_in_any_buffer) { expect_holds(buckets_change_no_weight); }
+
+// Found by this property: a rank whose last bucket held no element of its own did not answer for the master gradient.
+TEST(metamorphic_layout, a_last_bucket_without_an_element_of_the_rank_leaves_its_master_gradient_judged) {
+  Scenario s = base_scenario(4, {1, 1, 2, 14}, Dtype::float32);
+  s.engine.config.zero.stage = 3;
+  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  s.script = {backward(), step()};
+  const Case one(s);
+  s.engine.config.zero.reduce_bucket_size = 16;
+  const Case other(s);
+  Outcome out;
+  compare(books(one, Snapshots::all), books(other, Snapshots::all), out);
+  EXPECT_EQ(out.difference, "");
+}
 
 TEST(metamorphic_layout, a_size_of_buckets_changes_weights_where_buckets_of_a_kind_are_dropped) {
   search::Profile profile = as_documented();

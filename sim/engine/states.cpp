@@ -63,7 +63,7 @@ void ZeroStage3::fold(StateFold& f) const {
   DeepSpeedEngine::fold(f);
   scaler_.fold(f);
   f.number(micro_step_id_);
-  f.flags({epilogue_ran_, partitions_current_, master_current_});
+  f.flags({epilogue_ran_, partitions_current_, master_current_, master_filled_});
   f.number(bucket_elements_);
   for (const std::uint32_t p : bucket_) {
     f.number(p);

@@ -89,7 +89,10 @@ void ZeroStage3::clear_backward_seen_flag(ProgramWriter& w) {
   epilogue_ran_ = false;
 }
 
-void ZeroStage3::backward_prologue(ProgramWriter& w) { fetch_weights(w); }
+void ZeroStage3::backward_prologue(ProgramWriter& w) {
+  master_filled_ = false;
+  fetch_weights(w);
+}
 
 // offload_param: before a partition takes part in a gather it is copied to the device, and the host waits for it, pinned or not.
 void ZeroStage3::fetch_weights(ProgramWriter& w) {
@@ -104,7 +107,7 @@ void ZeroStage3::fetch_weights(ProgramWriter& w) {
 // ---- backward: each parameter's hook ----------------------------------------------------------------------------------------------
 
 void ZeroStage3::gradient_ready(ProgramWriter& w, std::uint32_t p) {
-  master_current_ = false;
+  master_current_ = master_filled_;
   if (coalescing()) {
     partitions_current_ = false;
     return;
@@ -162,6 +165,7 @@ void ZeroStage3::partition_epilogue(ProgramWriter& w) {
   in_flight_.clear();
   if (!offload_) averaged_state_ = Averaged::set;
   epilogue_ran_ = true;
+  master_filled_ = false;
   partitions_current_ = true;
   if (behaviour().stage3_id_increment == Stage3IdIncrement::epilogue) ++micro_step_id_;
 }

@@ -108,6 +108,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
   Slice partitions_;                 // grad_partitions_flat_buffer: zero at the start, never zeroed again
   bool partitions_current_ = false;  // a backward of this window has been stored
   bool master_current_ = false;      // offload: the last backward was a boundary
+  bool master_filled_ = false;       // by a bucket that the backward had filled before it was over
   enum class Averaged : std::uint8_t { never, none, set } averaged_state_ = Averaged::never;
   std::vector<bool> norm_recorded_;
   std::vector<bool> set_by_user_;  // offload, by parameter: the master gradient is no copy of the partition any more

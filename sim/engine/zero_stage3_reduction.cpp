@@ -120,7 +120,10 @@ void ZeroStage3::partition_gradients(ProgramWriter& w, std::vector<Tensor> parti
       store_partition(w, target, partitions[i].slice);
       stored_in_window_[p] = true;
       set_by_user_[p] = false;
-      if (offload_ && boundary_mirror()) to_master_gradient(w, p);
+      if (offload_ && boundary_mirror()) {
+        to_master_gradient(w, p);
+        master_filled_ = true;
+      }
     }
     tensors_.drop(w, partitions[i]);
     tensors_.clear(w, grad_[p]);

@@ -50,6 +50,24 @@ std::vector<double> user_factors(const Timeline& timeline) {
   return out;
 }
 
+namespace {
+
+// Where ranks hold all of a gradient, each further reduction of a window sums over the ranks what is an average already: W times the sum,
+// with the fraction that the division by W has left.
+bool reduces_averages_again(const Scenario& scenario, const Timeline& timeline) {
+  if (scenario.engine.config.zero.stage > 1) return false;
+  std::uint32_t step = never, event = never;
+  for (const Backward& b : timeline.backwards) {
+    if (b.reduced_at == never) continue;
+    if (b.step == step && b.reduced_at != event) return true;
+    step = b.step;
+    event = b.reduced_at;
+  }
+  return false;
+}
+
+}  // namespace
+
 ProbeRange probe_range(const Scenario& scenario, const Timeline& timeline) {
   ProbeRange range;
   const DeepSpeedConfig& config = scenario.engine.config;
@@ -63,11 +81,12 @@ ProbeRange probe_range(const Scenario& scenario, const Timeline& timeline) {
   // What users multiply by takes up the bits of its odd part.
   double odd = 1;
   for (const double factor : user_factors(timeline)) odd = std::max(odd, odd_part(factor));
-  const std::uint32_t sum_max = (1u << (range.precision - 1)) / std::bit_ceil(static_cast<std::uint32_t>(odd));
+  const std::uint32_t again = reduces_averages_again(scenario, timeline) ? std::bit_ceil(scenario.world_size) : 1;
+  const std::uint32_t sum_max = std::max(1u, (1u << (range.precision - 1)) / std::bit_ceil(static_cast<std::uint32_t>(odd)) / again);
   constexpr std::uint32_t least_value_max = 8;
   const std::uint32_t all = contributions_max(timeline);
   range.lit_max = std::clamp(sum_max / least_value_max, 1u, all);
-  range.value_max = std::min(sum_max / range.lit_max, 1u << 20);
+  range.value_max = std::max(1u, std::min(sum_max / range.lit_max, 1u << 20));
   return range;
 }
 

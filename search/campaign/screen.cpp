@@ -78,6 +78,16 @@ std::uint64_t configuration(const Scenario& s) {
   return hash_keys({c.zero.stage, c.offloads_optimizer(), wide, c.managed_gradient_accumulation});
 }
 
+// A step applies nothing where its window has no contribution.
+bool any_is_due(const Timeline& timeline, const std::map<std::uint32_t, std::vector<ref::ElementRange>>& not_applied) {
+  return std::any_of(not_applied.begin(), not_applied.end(), [&](const auto& entry) {
+    for (std::size_t b = 0; b < timeline.backwards.size(); ++b)
+      for (std::uint32_t r = 0; r < timeline.world_size; ++r)
+        if (timeline.backwards[b].step == timeline.events[entry.first].step && timeline.backwards[b].micro_batch[r] != no_contribution && timeline.dropped_at[b][r] == never) return true;
+    return false;
+  });
+}
+
 std::vector<Rank> take(std::vector<Rank>& spare, std::uint32_t count) {
   std::vector<Rank> out;
   out.reserve(count);
@@ -139,9 +149,10 @@ Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptio
     look.suspicious = true;
     for (const std::uint64_t word : {static_cast<std::uint64_t>(timeline.events[first.key.event].kind), static_cast<std::uint64_t>(first.role), std::uint64_t{first.step > 0}, mark_of(first.worst)})
       alike.add(word);
-  } else if (!incidents.stopped() && (!judge.not_applied().empty() || (options.every_event && !judge.not_reduced().empty()))) {
-    look.suspicious = true;
-    alike.add(judge.not_applied().empty() ? 1 : 2);
+  } else if (!incidents.stopped()) {
+    const bool lost = any_is_due(timeline, judge.not_applied());
+    look.suspicious = look.suspicious || lost || (options.every_event && !judge.not_reduced().empty());
+    alike.add(lost ? 2 : 1);
   }
   look.alike = alike.value();
   return look;

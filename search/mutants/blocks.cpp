@@ -14,7 +14,7 @@ bool is_one_of(OpKind kind, const std::vector<OpKind>& kinds) { return std::find
 
 }  // namespace
 
-Edit edit(When when, Take take, Which which, Change change) {
+TapeEdit edit(When when, Take take, Which which, Change change) {
   return [=](Tape& tape, const Moment& m) {
     if (!when(m)) return;
     std::vector<std::uint32_t> hits;
@@ -29,14 +29,14 @@ Edit edit(When when, Take take, Which which, Change change) {
   };
 }
 
-Edit both_edits(Edit one, Edit then) {
+TapeEdit both_edits(TapeEdit one, TapeEdit then) {
   return [=](Tape& tape, const Moment& m) {
     one(tape, m);
     then(tape, m);
   };
 }
 
-Edit swap_first(When when, Which which, std::function<bool(const Op&, const Op&)> fits, std::function<void(Op&, Op&)> swap) {
+TapeEdit swap_first(When when, Which which, std::function<bool(const Op&, const Op&)> fits, std::function<void(Op&, Op&)> swap) {
   return [=](Tape& tape, const Moment& m) {
     if (!when(m)) return;
     for (std::size_t one = 0; one < tape.size(); ++one) {

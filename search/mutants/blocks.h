@@ -14,15 +14,15 @@ namespace gradledger::search {
 using When = std::function<bool(const Moment&)>;
 using Which = std::function<bool(const Tape&, const Op&)>;
 using Change = std::function<void(Tape&, std::size_t at, const Moment&)>;
-using Edit = std::function<void(Tape&, const Moment&)>;
+using TapeEdit = std::function<void(Tape&, const Moment&)>;
 
 enum class Take : std::uint8_t { each, first, last };
 
 // Of what a call wrote at such a moment, the change of each, the first or the last operation that fits.
-Edit edit(When when, Take take, Which which, Change change);
-Edit both_edits(Edit one, Edit then);
+TapeEdit edit(When when, Take take, Which which, Change change);
+TapeEdit both_edits(TapeEdit one, TapeEdit then);
 // Swaps what two operations have in common in kind: the first that fits, and the next that fits with it.
-Edit swap_first(When when, Which which, std::function<bool(const Op&, const Op&)> fits, std::function<void(Op&, Op&)> swap);
+TapeEdit swap_first(When when, Which which, std::function<bool(const Op&, const Op&)> fits, std::function<void(Op&, Op&)> swap);
 
 // ---- when
 bool always(const Moment&);

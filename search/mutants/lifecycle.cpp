@@ -78,7 +78,7 @@ void zero_grad_ignored(Told& told, const Event& event, const Moment&) {
 }
 
 // Autograd finds what the window before left, and adds to it.
-Edit kept_after_the_step() {
+TapeEdit kept_after_the_step() {
   const auto gradients = [](OpKind kind) { return writes(BufferPurpose::gradients, {kind}); };
   const When next_window = both(at_first_micro_batch, after_first_window);
   return both_edits(edit(at_step, Take::each, gradients(release), dropped),

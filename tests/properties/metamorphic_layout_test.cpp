@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "search/differ.h"
+#include "search/campaign/differ.h"
 #include "sim/engine/engine.h"
 
 namespace gradledger::testing::metamorphic {

@@ -17,6 +17,19 @@ Scenario honest(Dtype dtype = Dtype::bfloat16, std::uint32_t world = 2) {
   return s;
 }
 
+// What is an average already is summed over all ranks again, which takes bits that a single reduction does not.
+TEST(oracle, finds_nothing_where_a_window_is_reduced_several_times) {
+  for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16})
+    for (const std::uint32_t world : {2u, 8u, 16u})
+      for (const std::uint32_t times : {2u, 3u, 7u}) {
+        Scenario s = base_scenario(world, {8}, dtype);
+        s.script = {boundary(true), backward(times), step()};
+        const ref::Verdict verdict = judge(s);
+        EXPECT_EQ(classes(verdict), Set{}) << world << " ranks, " << times << " reductions: " << sentences(verdict);
+        EXPECT_GT(verdict.ledger.elements, 0u);
+      }
+}
+
 TEST(oracle, finds_nothing_where_nobody_lies) {
   for (std::uint32_t world : {1u, 2u, 3u, 4u}) {
     const ref::Verdict verdict = judge_tampered(honest(Dtype::bfloat16, world), [](const Snapshot&) {});

@@ -21,7 +21,7 @@ class Written {
   }
 
   // The operations after an edit: f for a fill, c for a copy, with the element that it writes.
-  std::string after(const Edit& edit) {
+  std::string after(const TapeEdit& edit) {
     Tape tape(program_, purposes_, 0, 0);
     edit(tape, {scenario_, timeline_, nullptr, 0});
     std::string out;

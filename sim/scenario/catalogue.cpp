@@ -85,6 +85,7 @@ constexpr Entry entries[] = {
     {"live-25", "FP16_UnfusedOptimizer leaves the experts out of the norm", "#8613", read, {"wrong-norm"}, ""},
     {"live-26", "FP16_Optimizer puts the experts' master weights into the norm of the gradient", "", read, {"wrong-norm"}, ""},
     {"live-27", "fp32 at stage 0 in a pipeline clips by the norm of the first stage", "", read, {"wrong-norm"}, ""},
+    {"live-28", "with offload, what a parameter accumulated is lost where the boundary backward leaves it out", "", read, {"offload-loss"}, ""},
 
     {"zoo-seed", "one set of reductions for several backwards", "#7992", recorded, {}, ""},
     {"zoo-1", "stage 2 with offload keeps the last of several backwards", "#7981", recorded, {"offload-loss"}, ""},

@@ -139,6 +139,14 @@ bool shows(const Scenario& scenario, ref::FindingClass finding, const std::strin
   }
 }
 
+// Documented scripts stay such while they get smaller: what they show at a release, the newest code must not report.
+bool only_there(const Scenario& scenario, ref::FindingClass finding, const CampaignOptions& options) {
+  if (!options.profile.as_documented || scenario.engine.as_of == AsOf{}) return true;
+  Scenario newest = scenario;
+  newest.engine.as_of = {};
+  return !admission_error(newest) && !shows(newest, finding, engine_of(newest), options);
+}
+
 }  // namespace
 
 CampaignState run_campaign(const CampaignOptions& options, std::vector<Found> known) { return Campaign(options, std::move(known)).run(); }
@@ -153,7 +161,8 @@ ref::Verdict judge_case(const Scenario& scenario, const Timeline& timeline, cons
 
 Found shrink_finding(const Scenario& scenario, ref::FindingClass finding, std::uint64_t number, const CampaignOptions& options) {
   const std::string engine = engine_of(scenario);
-  const Shrunk shrunk = shrink(scenario, [&](const Scenario& s) { return shows(s, finding, engine, options); });
+  const bool mended = only_there(scenario, finding, options);
+  const Shrunk shrunk = shrink(scenario, [&](const Scenario& s) { return shows(s, finding, engine, options) && (!mended || only_there(s, finding, options)); });
   auto found = found_in(shrunk.scenario, finding, options);
   ensures(found.has_value(), "what was made small still shows the finding");
   found->number = number;

@@ -25,6 +25,8 @@ class World {
 
  private:
   bool takes(Feature feature) const { return swarm_.takes(feature, draws_); }
+  // Of what a case has or has not, once: dtypes that differ from each other need several at a time.
+  bool often(Feature feature) const { return swarm_.on(feature) && (takes(feature) || draws_.one_in(2)); }
   DeepSpeedConfig& config() { return out_.engine.config; }
 
   // Powers of two mostly, so that coefficients are exact.
@@ -38,9 +40,9 @@ class World {
   void engine() {
     out_.engine.as_of = profile_.as_of;
     const auto all = variants();
-    if (takes(Feature::sixteen_bits)) set_model_dtype(out_, draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16}));
+    if (often(Feature::sixteen_bits)) set_model_dtype(out_, draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16}));
     if (config().fp16.enabled) loss_scale();
-    if (takes(Feature::wide_accumulation)) config().grad_accum_dtype = draws_.one_in(4) ? out_.model_dtype : Dtype::float32;
+    if (often(Feature::wide_accumulation)) config().grad_accum_dtype = draws_.one_in(4) ? out_.model_dtype : Dtype::float32;
     const Variant& variant = profile_.variants.empty() ? all[draws_.below(static_cast<std::uint32_t>(all.size()))]
                                                        : *profile_.variants[draws_.below(static_cast<std::uint32_t>(profile_.variants.size()))];
     variant.apply(out_);
@@ -134,7 +136,7 @@ class World {
   }
 
   void reduction() {
-    if (takes(Feature::wire_dtype)) config().communication_data_type = draws_.of({Dtype::float32, Dtype::bfloat16});
+    if (often(Feature::wire_dtype)) config().communication_data_type = draws_.of({Dtype::float32, Dtype::bfloat16});
     if (takes(Feature::predivide)) {
       config().prescale_gradients = draws_.one_in(2);
       config().gradient_predivide_factor = draws_.of({1.0, 2.0, 4.0});

@@ -19,8 +19,15 @@ std::set<ref::FindingClass> classes_at(Scenario scenario, const AsOf& as_of) {
   return out;
 }
 
-// The class by which a case shows the defect.
-std::optional<ref::FindingClass> shown(const Scenario& scenario, const KnownDefect& defect) {
+// Whether a quick look is enough to pass a case by.
+bool seen_by_probes(ref::FindingClass c) {
+  using enum ref::FindingClass;
+  return c != rank_divergence && c != rounding_excess && c != wrong_skip && c != wrong_norm && c != nonfinite_missed;
+}
+
+}  // namespace
+
+std::optional<ref::FindingClass> shown_by(const Scenario& scenario, const KnownDefect& defect) {
   if (!defect.without && engine_of(scenario) != defect.engine) return std::nullopt;
   const auto with = classes_at(scenario, defect.with);
   for (const ref::FindingClass c : defect.classes) {
@@ -33,14 +40,6 @@ std::optional<ref::FindingClass> shown(const Scenario& scenario, const KnownDefe
   return std::nullopt;
 }
 
-// Whether a quick look is enough to pass a case by.
-bool seen_by_probes(ref::FindingClass c) {
-  using enum ref::FindingClass;
-  return c != rank_divergence && c != rounding_excess && c != wrong_skip && c != wrong_norm && c != nonfinite_missed;
-}
-
-}  // namespace
-
 RowHunt hunt_row(const KnownDefect& defect, std::uint64_t seed, std::uint32_t cases_max, const std::function<bool()>& stop) {
   Profile profile;
   profile.as_of = defect.with;
@@ -51,7 +50,7 @@ RowHunt hunt_row(const KnownDefect& defect, std::uint64_t seed, std::uint32_t ca
     try {
       const auto timeline = make_timeline(scenario);
       if (look_first && !look_at(scenario, *timeline, {}).suspicious) continue;
-      out.finding = shown(scenario, defect);
+      out.finding = shown_by(scenario, defect);
     } catch (const ContractViolation&) {
       continue;  // counted by campaigns
     }
@@ -60,7 +59,7 @@ RowHunt hunt_row(const KnownDefect& defect, std::uint64_t seed, std::uint32_t ca
     const std::string engine = engine_of(scenario);
     const auto shows = [&](const Scenario& s) {
       try {
-        return engine_of(s) == engine && shown(s, defect) == out.finding;
+        return engine_of(s) == engine && shown_by(s, defect) == out.finding;
       } catch (const ContractViolation&) {
         return false;
       }

@@ -27,6 +27,9 @@ struct RowHunt {
   std::uint32_t events = 0; // of the smallest
 };
 
+// The class by which a scenario shows the defect, and the repaired code does not.
+std::optional<ref::FindingClass> shown_by(const Scenario& scenario, const KnownDefect& defect);
+
 // The defect alone counts: what the repaired code reports on the same script is another.
 RowHunt hunt_row(const KnownDefect& defect, std::uint64_t seed, std::uint32_t cases_max, const std::function<bool()>& stop);
 

@@ -37,6 +37,7 @@ void add_rows(const Loaded& loaded, const Options& options, std::map<std::string
   if (!s.twin_of.empty()) {
     const auto twin = load(loaded.path.parent_path() / s.twin_of, options, Use::gate);
     if (twin && !((*twin)->scenario.engine.as_of == s.engine.as_of)) defect.without = (*twin)->scenario.engine.as_of;
+    if (!search::shown_by(s, defect)) defect.without.reset();  // the twin is clean for another reason
   }
   for (const std::string& id : s.covers) {
     const auto [at, fresh] = rows.try_emplace(id, KnownRow{defect, events_in(s)});

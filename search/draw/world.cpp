@@ -101,7 +101,7 @@ class World {
     }
     if (takes(Feature::sequence_parallel)) out_.engine.sequence_parallel_size = 2;
     else if (takes(Feature::expert_parallel)) {
-      out_.engine.expert_parallel_size = 2;
+      out_.engine.expert_parallel_size = draws_.one_in(3) ? 1 : 2;
       const std::uint32_t of_each = numel();
       for (std::uint32_t expert = 0; expert < 2; ++expert) {
         out_.parameters.push_back(parameter("expert" + std::to_string(expert), of_each));

@@ -72,7 +72,8 @@ void print_text(const Report& r, const Options& options, const FuzzOptions& fuzz
     for (const search::Found& f : saved.shows) fmt::print("still there  {:20}  {:14}  {}\n             {}\n", f.finding, f.engine, f.shape, saved.path.string());
     for (const std::string& gone : saved.gone) fmt::print("gone         {:20}  {}\n", gone, saved.path.string());
   }
-  for (const auto& [f, path] : r.written) fmt::print("new          {:20}  {:14}  {}\n             {}\n             {}\n", f->finding, f->engine, f->shape, f->sentence, path.string());
+  for (const auto& [f, path] : r.written) fmt::print("new          {:20}  {:14}  {}\n             {}\n             {}\n", f->finding, f->engine, f->shape, f->sentence,
+                                                            path.empty() ? "not written" : path.string());
   const search::CampaignState& s = r.state;
   for (const search::Broken& b : s.broken) fmt::print("internal error in case {}: {}\n  draw it again: gradledger fuzz{} --case {}\n", b.number, b.what, drawn_by(options, fuzz), b.number);
   if (s.nondeterminism) fmt::print("not deterministic: {}\n", *s.nondeterminism);

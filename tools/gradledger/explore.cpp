@@ -91,6 +91,7 @@ Result<std::vector<World>> worlds_of(const Options& options, const ExploreVerb& 
     if (verb.engines.empty()) chosen.push_back(&variant);
   for (const search::Variant* variant : chosen) {
     auto world = world_of(small_world(verb, *as_of, *variant), options, verb);
+    if (!world && world.error().where == "--alphabet") return world.error();
     if (!world) return InputError{"--engine", std::string(variant->name) + ": " + world.error().text()};
     out.push_back(std::move(world).value());
   }
@@ -114,6 +115,23 @@ void print(const World& world, const search::ExploreResult& r, const Options& op
 
 }  // namespace
 
+std::string repeat_command(const Options& options, const ExploreVerb& verb) {
+  const ExploreVerb otherwise;
+  std::string out = fmt::format("gradledger explore --seed {}", options.seed);
+  if (!verb.file.empty()) out += " " + shell_word(verb.file);
+  for (const std::string& engine : verb.engines) out += " --engine " + engine;
+  if (verb.as_of != otherwise.as_of) out += " --as-of " + shell_word(verb.as_of);
+  for (const std::string& text : verb.switches) out += " --switch " + shell_word(text);
+  if (verb.world_size != otherwise.world_size) out += fmt::format(" --world-size {}", verb.world_size);
+  if (!verb.alphabet.empty()) out += " --alphabet " + shell_word(verb.alphabet);
+  if (verb.streams) out += " --streams";
+  else out += fmt::format(" --length {}", verb.length);
+  if (verb.states_max != otherwise.states_max) out += fmt::format(" --states-max {}", verb.states_max);
+  if (verb.time_s) out += fmt::format(" --time {}", *verb.time_s);
+  if (options.memory_limit != limits::memory_bytes_default) out += fmt::format(" --memory-limit {}", options.memory_limit);
+  return out;
+}
+
 int explore(const Options& options, const ExploreVerb& verb) {
   if (verb.streams) return explore_streams_of(options, verb);
   auto worlds = worlds_of(options, verb);
@@ -129,11 +147,12 @@ int explore(const Options& options, const ExploreVerb& verb) {
     if (verb.time_s) how.stop = [&] { return now() - start > std::chrono::seconds(*verb.time_s); };
     const auto began = now();
     const search::ExploreResult result = search::explore(how);
-    print(world, result, options, std::chrono::duration<double>(now() - began).count());
     if (result.elements == 0) {
       complain({"--alphabet", "reaches no gradient: nothing was compared; expected a backward and a step among its events"});
       return bad_input;
     }
+    if (!options.json && &world == &worlds->front()) fmt::print("# {}\n", repeat_command(options, verb));
+    print(world, result, options, std::chrono::duration<double>(now() - began).count());
     if (!result.complete || !result.found.empty()) code = findings;
   }
   return code;

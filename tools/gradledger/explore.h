@@ -25,6 +25,9 @@ struct ExploreVerb {
   bool streams = false;              // all orders of the streams of the file's script instead
 };
 
+// The command that repeats the run.
+std::string repeat_command(const Options& options, const ExploreVerb& verb);
+
 int explore_streams_of(const Options& options, const ExploreVerb& verb);
 
 }  // namespace gradledger::tool

@@ -31,7 +31,8 @@ ordered_json json_of(const search::StreamOrders& o, const Loaded& loaded, double
           {"outcomes_in_values", o.outcomes_in_values}, {"races", races}, {"witnesses", outcomes}, {"agreement", name_of(o.agreement)}, {"seconds", seconds}};
 }
 
-void print(const search::StreamOrders& o, const Loaded& loaded, double seconds) {
+void print(const search::StreamOrders& o, const Loaded& loaded, const std::string& command, double seconds) {
+  fmt::print("# {}\n", command);
   fmt::print("{}: {}; {} states, {} transitions, {} states of single ranks, depth {} ({:.1f} s)\n", loaded.scenario.name,
              o.complete ? "complete: every order" : o.every_choice ? "NOT complete: every choice, but not from all values" : "NOT complete", o.states, o.transitions, o.rank_states, o.depth, seconds);
   if (o.mismatch) fmt::print("  ranks meet with different calls: nothing was searched\n");
@@ -58,7 +59,7 @@ int explore_streams_of(const Options& options, const ExploreVerb& verb) {
     const search::StreamOrders orders = search::explore_streams((*loaded)->scenario, (*loaded)->timeline, how);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (options.json) fmt::print("{}\n", json_of(orders, **loaded, seconds).dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-    else print(orders, **loaded, seconds);
+    if (!options.json) print(orders, **loaded, repeat_command(options, verb), seconds);
     return orders.complete && orders.races.empty() && orders.agreement == StreamAgreement::agree ? clean : findings;
   } catch (const ProgramsTooLarge&) {
     complain(programs_too_large(**loaded, options));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <map>
 
 #include <fmt/format.h>
@@ -41,7 +42,8 @@ struct Report {
   std::vector<Saved> saved;
   search::CampaignState state;
   std::map<const search::Found*, std::filesystem::path> written;
-  std::optional<std::uint32_t> canary;  // cases until it was found
+  std::optional<InputError> not_written;  // why a finding has no file
+  std::optional<std::uint32_t> canary;    // cases until it was found
   double seconds = 0;
 };
 
@@ -59,18 +61,19 @@ void print_json(const Report& r, const Options& options, const FuzzOptions& fuzz
   for (const auto& [found, path] : r.written) line(finding_json(*found, "new", path.string()));
   for (const search::Broken& b : r.state.broken) line({{"record", "internal error"}, {"case", b.number}, {"what", b.what}, {"scenario", to_json(b.scenario)}});
   const search::CampaignState& s = r.state;
-  line({{"record", "summary"}, {"schema_version", 1}, {"command", "gradledger fuzz" + drawn_by(options, fuzz)}, {"shard", fuzz.shard}, {"cases", s.cases}, {"events", s.events},
+  line({{"record", "summary"}, {"schema_version", 1}, {"command", repeat_command(options, fuzz)}, {"shard", fuzz.shard}, {"cases", s.cases}, {"events", s.events},
         {"rank_events", s.rank_events}, {"operations", s.operations}, {"compared", s.compared}, {"suspicious", s.suspicious}, {"judged", s.judged}, {"reruns", s.reruns},
         {"canary_cases", r.canary ? ordered_json(*r.canary) : ordered_json()}, {"nondeterminism", s.nondeterminism.value_or("")}, {"seconds", r.seconds}});
 }
 
 void print_text(const Report& r, const Options& options, const FuzzOptions& fuzz) {
-  fmt::print("# gradledger fuzz{}{}\n", drawn_by(options, fuzz), fuzz.shard == "0/1" ? "" : " --shard " + fuzz.shard);
+  fmt::print("# {}\n", repeat_command(options, fuzz));
   for (const Saved& saved : r.saved) {
     for (const search::Found& f : saved.shows) fmt::print("still there  {:20}  {:14}  {}\n             {}\n", f.finding, f.engine, f.shape, saved.path.string());
     for (const std::string& gone : saved.gone) fmt::print("gone         {:20}  {}\n", gone, saved.path.string());
   }
-  for (const auto& [f, path] : r.written) fmt::print("new          {:20}  {:14}  {}\n             {}\n             {}\n", f->finding, f->engine, f->shape, f->sentence, path.string());
+  for (const auto& [f, path] : r.written) fmt::print("new          {:20}  {:14}  {}\n             {}\n             {}\n", f->finding, f->engine, f->shape, f->sentence,
+                                                            path.empty() ? "not written" : path.string());
   const search::CampaignState& s = r.state;
   for (const search::Broken& b : s.broken) fmt::print("internal error in case {}: {}\n  draw it again: gradledger fuzz{} --case {}\n", b.number, b.what, drawn_by(options, fuzz), b.number);
   if (s.nondeterminism) fmt::print("not deterministic: {}\n", *s.nondeterminism);
@@ -83,18 +86,26 @@ void print_text(const Report& r, const Options& options, const FuzzOptions& fuzz
 
 // A campaign that ran nothing proves nothing.
 std::optional<InputError> vacuous(const search::CampaignState& s) {
-  if (s.cases == 0) return InputError{"--shard", "takes none of the cases; expected more --cases or fewer shards"};
+  if (s.cases == 0) return no_case_taken();
   if (s.events == 0 || s.compared == 0) return InputError{"", "the campaign compared nothing; expected a profile whose scripts reach a gradient"};
   return std::nullopt;
 }
 
-std::optional<InputError> write_new(Report& report, std::size_t known, const Options& options, const FuzzOptions& fuzz) {
+// A finding that cannot be written is reported all the same.
+void write_new(Report& report, std::size_t known, const Options& options, const FuzzOptions& fuzz) {
   for (std::size_t i = known; i < report.state.found.size(); ++i) {
     const auto path = save(report.state.found[i], options, fuzz);
-    if (!path) return path.error();
-    report.written[&report.state.found[i]] = *path;
+    if (!path) report.not_written = path.error();
+    report.written[&report.state.found[i]] = path ? *path : std::filesystem::path();
   }
-  return std::nullopt;
+}
+
+// Those of the state of the code that is searched: what another one shows, this one need not.
+std::vector<search::Found> known_here(const std::vector<Saved>& saved, const AsOf& as_of) {
+  std::vector<search::Found> out;
+  for (const Saved& s : saved)
+    std::copy_if(s.shows.begin(), s.shows.end(), std::back_inserter(out), [&](const search::Found& f) { return f.scenario.engine.as_of == as_of; });
+  return out;
 }
 
 int code_of(const Report& r) {
@@ -112,26 +123,26 @@ int fuzz(const Options& options, const FuzzOptions& fuzz) {
     return error.unavailable ? unavailable : bad_input;
   };
   if (!campaign) return refuse(campaign.error());
-  if (!fuzz.differ.empty()) return fuzz_differ(options, fuzz);
   if (!fuzz.catalogue.empty()) return fuzz_catalogue(options, fuzz);
+  if (const auto error = refusal_of_folder(fuzz)) return refuse(*error);
+  if (!fuzz.differ.empty()) return fuzz_differ(options, fuzz);
   Report report;
   const Progress progress;
   auto saved = replay_saved(options, fuzz);
   if (!saved) return refuse(saved.error());
   report.saved = std::move(saved).value();
   report.canary = search::cases_until_canary(options.seed);
-  std::vector<search::Found> known;
-  for (const Saved& s : report.saved) known.insert(known.end(), s.shows.begin(), s.shows.end());
   search::CampaignOptions how = std::move(campaign).value();
   how.progress = [&](const search::CampaignState& s) { progress.show(s); };
+  const std::vector<search::Found> known = known_here(report.saved, how.profile.as_of);
   report.state = search::run_campaign(how, known);
   progress.clear();
   report.seconds = progress.seconds();
   if (const auto error = vacuous(report.state)) return refuse(*error);
-  if (const auto error = write_new(report, known.size(), options, fuzz)) return refuse(*error);
+  write_new(report, known.size(), options, fuzz);
   if (options.json) print_json(report, options, fuzz);
   else print_text(report, options, fuzz);
-  return code_of(report);
+  return report.not_written ? refuse(*report.not_written) : code_of(report);
 }
 
 }  // namespace gradledger::tool

@@ -5,12 +5,16 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "search/campaign/campaign.h"
 #include "tools/gradledger/session.h"
 
 namespace gradledger::tool {
+
+inline constexpr std::string_view findings_default = "findings";
+inline constexpr std::uint64_t cases_default = 20'000;
 
 struct FuzzOptions {
   std::optional<std::uint64_t> cases;      // absent: as many as --time has room for, or 20 000
@@ -21,7 +25,7 @@ struct FuzzOptions {
   std::vector<std::string> switches;       // "name=value", on top of as_of
   std::string shard = "0/1";
   std::uint32_t jobs = 1;
-  std::string findings = "findings";       // folder
+  std::string findings{findings_default};  // folder
   bool documented = false;
   std::string differ;                      // sides, comma-separated
   std::string catalogue;                   // folder of scenarios whose defects are looked for
@@ -38,6 +42,9 @@ std::vector<std::string> comma_separated(const std::string& text);
 // The options that a command needs to draw the same cases: " --seed 1 --engine zero2 --as-of 0.18.9".
 std::string drawn_by(const Options& options, const FuzzOptions& fuzz);
 
+// The command that repeats the run.
+std::string repeat_command(const Options& options, const FuzzOptions& fuzz);
+
 // ---- findings that were saved ------------------------------------------------------------------------------------------------------
 
 struct Saved {
@@ -49,8 +56,18 @@ struct Saved {
 // Every scenario of the folder, judged again; none where there is no such folder. Errors: a file that is no scenario.
 Result<std::vector<Saved>> replay_saved(const Options& options, const FuzzOptions& fuzz);
 
-// Writes a finding; the path that it has. Errors: it cannot be written.
+// Writes a finding, named after its class, engine and shape, and numbered where that name is taken; the path that it has. Errors: it
+// cannot be written.
 Result<std::filesystem::path> save(const search::Found& found, const Options& options, const FuzzOptions& fuzz);
+
+// Writes a scenario into the folder, as the file of its name. Errors: it cannot be written.
+Result<std::filesystem::path> write_scenario(const Scenario& scenario, const FuzzOptions& fuzz);
+
+// Of a shard that has nothing to do.
+InputError no_case_taken();
+
+// What stands in the way of writing into the folder, found out before anything is searched and without making it.
+std::optional<InputError> refusal_of_folder(const FuzzOptions& fuzz);
 
 // ---- the other ways to search ------------------------------------------------------------------------------------------------------
 

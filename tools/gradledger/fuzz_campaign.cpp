@@ -8,8 +8,6 @@
 namespace gradledger::tool {
 namespace {
 
-constexpr std::uint64_t cases_default = 20'000;
-
 Result<std::pair<std::uint32_t, std::uint32_t>> shard_of(const std::string& text) {
   std::uint32_t shard = 0, shards = 0;
   const char* end = text.data() + text.size();
@@ -83,7 +81,21 @@ std::string drawn_by(const Options& options, const FuzzOptions& fuzz) {
   if (fuzz.as_of != "head") out += " --as-of " + shell_word(fuzz.as_of);
   for (const std::string& text : fuzz.switches) out += " --switch " + shell_word(text);
   if (fuzz.documented) out += " --documented";
-  if (options.producer != "host") out += " --producer " + options.producer;
+  if (options.producer != "host") out += fmt::format(" --producer {} --ranks {}", options.producer, options.ranks);
+  return out;
+}
+
+InputError no_case_taken() { return {"--shard", "takes none of the cases; expected more --cases or fewer shards"}; }
+
+std::string repeat_command(const Options& options, const FuzzOptions& fuzz) {
+  std::string out = "gradledger fuzz" + drawn_by(options, fuzz);
+  if (fuzz.cases) out += fmt::format(" --cases {}", *fuzz.cases);
+  if (fuzz.time_s) out += fmt::format(" --time {}", *fuzz.time_s);
+  if (fuzz.only) out += fmt::format(" --case {}", *fuzz.only);
+  if (fuzz.shard != "0/1") out += " --shard " + fuzz.shard;
+  if (!fuzz.differ.empty()) out += " --differ " + shell_word(fuzz.differ);
+  if (!fuzz.catalogue.empty()) out += " --catalogue " + shell_word(fuzz.catalogue);
+  if (fuzz.findings != findings_default) out += " --findings " + shell_word(fuzz.findings);
   return out;
 }
 

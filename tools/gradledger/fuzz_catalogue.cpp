@@ -84,8 +84,9 @@ int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz) {
     complain({"--catalogue", "holds no scenario that shows a known defect; expected some with \"covers\" and expected findings"});
     return bad_input;
   }
-  constexpr std::uint64_t seconds_default = 10, cases_default = 1u << 20;
+  constexpr std::uint64_t seconds_default = 10, cases_max = 1u << 20;
   const std::uint64_t seconds_max = fuzz.time_s.value_or(seconds_default);
+  if (!options.json) fmt::print("# {}\n", repeat_command(options, fuzz));
   if (!options.json) fmt::print("{:14} {:16} {:>7} {:>8}  {:20} {:>6} {:>6}  {}\n", "entry", "as of", "cases", "seconds", "found as", "events", "known", "shape");
   std::size_t found = 0, hunted = 0;
   std::vector<long> excess;
@@ -96,7 +97,7 @@ int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz) {
     const auto start = std::chrono::steady_clock::now();
     RowOutcome outcome;
     const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-    outcome.hunt = search::hunt_row(row->second.defect, options.seed, static_cast<std::uint32_t>(fuzz.cases.value_or(cases_default)), [&] { return elapsed() > static_cast<double>(seconds_max); });
+    outcome.hunt = search::hunt_row(row->second.defect, options.seed, static_cast<std::uint32_t>(std::min(fuzz.cases.value_or(cases_max), cases_max)), [&] { return elapsed() > static_cast<double>(seconds_max); });
     outcome.seconds = elapsed();
     found += outcome.hunt.found;
     if (outcome.hunt.found) excess.push_back(static_cast<long>(outcome.hunt.events) - static_cast<long>(row->second.events));

@@ -1,5 +1,4 @@
-#include <fstream>
-#include <system_error>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -7,7 +6,6 @@
 #include "search/campaign/differ.h"
 #include "search/shrink/shape.h"
 #include "sim/scenario/history.h"
-#include "sim/scenario/parse.h"
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
@@ -15,8 +13,6 @@
 
 namespace gradledger::tool {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Sides {
   std::vector<search::Side> sides;
@@ -40,7 +36,9 @@ std::optional<InputError> add_producer(const std::string& name, const Options& o
 // A producer, an engine, or a point in the history of the code.
 Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz) {
   Sides out;
+  std::set<std::string> names;
   for (const std::string& name : comma_separated(fuzz.differ)) {
+    if (!names.insert(name).second) return InputError{"--differ", "names \"" + name + "\" twice; expected sides that are not the same"};
     if (name == "host" || name == "gpu") {
       if (auto error = add_producer(name, options, out)) return *error;
     } else if (const auto variant = search::variant_named(name, "--differ")) {
@@ -55,10 +53,21 @@ Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz) {
   return out;
 }
 
-Result<std::string> write(const search::DifferFound& found, const std::vector<search::Side>& sides, const Options& options, const FuzzOptions& fuzz) {
-  std::error_code failed;
-  fs::create_directories(fuzz.findings, failed);
-  std::string paths;
+// What a gate over the file is to expect.
+void expect_what_is_reported(Scenario& scenario, const Options& options, Devices* devices) {
+  search::CampaignOptions how;
+  how.seed = options.seed;
+  how.devices = devices;
+  std::set<std::string_view> classes;
+  const auto timeline = make_timeline(scenario);
+  for (const ref::Finding& f : search::judge_case(scenario, *timeline, how).findings) classes.insert(name_of(f.finding));
+  for (const std::string_view name : classes) scenario.expect.findings.emplace_back().finding = name;
+}
+
+// One file a side.
+Result<std::vector<std::string>> write(const search::DifferFound& found, const std::vector<search::Side>& sides, const Options& options, const FuzzOptions& fuzz) {
+  std::vector<std::string> paths;
+  const std::string command = fmt::format("gradledger fuzz{} --differ {}", drawn_by(options, fuzz), shell_word(fuzz.differ));
   for (const std::size_t side : {found.parting.one, found.parting.other}) {
     Scenario scenario = found.scenario;
     sides[side].apply(scenario);
@@ -66,13 +75,11 @@ Result<std::string> write(const search::DifferFound& found, const std::vector<se
     for (char& c : slug)
       if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-') c = '_';
     scenario.name = "differ-" + search::short_hash(found.shape + found.parting.text) + "-" + slug;
-    scenario.note = fmt::format("Found by gradledger fuzz{} --differ {}, case {}: {}", drawn_by(options, fuzz), fuzz.differ, found.number, found.explanation);
-    const fs::path path = fs::path(fuzz.findings) / (scenario.name + ".json");
-    std::ofstream file(path, std::ios::trunc);
-    file << serialise(scenario);
-    file.close();
-    if (!file) return InputError{"--findings", path.string() + " cannot be written"};
-    paths += (paths.empty() ? "" : "  ") + path.string();
+    scenario.note = fmt::format("Found by {}, case {}: {}. Draw it again: {} --case {}", command, found.number, found.explanation, command, found.number);
+    expect_what_is_reported(scenario, options, sides[side].devices);
+    const auto path = write_scenario(scenario, fuzz);
+    if (!path) return path.error();
+    paths.push_back(path->string());
   }
   return paths;
 }
@@ -88,11 +95,16 @@ int fuzz_differ(const Options& options, const FuzzOptions& fuzz) {
     return error.unavailable ? unavailable : bad_input;
   }
   const search::DifferState state = search::run_differ(*campaign, sides->sides);
+  if (state.cases == 0) {
+    complain(no_case_taken());
+    return bad_input;
+  }
   if (state.compared == 0) {
     complain({"--differ", fmt::format("of {} cases none could be compared; expected sides that serve the same configurations", state.cases)});
     return bad_input;
   }
-  if (!options.json) fmt::print("# gradledger fuzz{} --differ {}\n", drawn_by(options, fuzz), shell_word(fuzz.differ));
+  if (!options.json) fmt::print("# {}\n", repeat_command(options, fuzz));
+  const auto line = [](const nlohmann::ordered_json& json) { fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)); };
   for (const search::DifferFound& found : state.found) {
     const auto paths = write(found, sides->sides, options, fuzz);
     if (!paths) {
@@ -100,12 +112,12 @@ int fuzz_differ(const Options& options, const FuzzOptions& fuzz) {
       return bad_input;
     }
     if (options.json)
-      fmt::print("{}\n", nlohmann::ordered_json({{"record", "difference"}, {"one", sides->sides[found.parting.one].name}, {"other", sides->sides[found.parting.other].name}, {"case", found.number},
-                                                 {"alike", found.alike}, {"shape", found.shape}, {"text", found.explanation}, {"files", *paths}}).dump());
-    else fmt::print("{}\n  {}\n  {}\n", found.shape, found.explanation, *paths);
+      line({{"record", "difference"}, {"one", sides->sides[found.parting.one].name}, {"other", sides->sides[found.parting.other].name}, {"case", found.number},
+                                                 {"alike", found.alike}, {"shape", found.shape}, {"text", found.explanation}, {"files", *paths}});
+    else fmt::print("{}\n  {}\n  {}\n", found.shape, found.explanation, fmt::join(*paths, "  "));
   }
   if (options.json)
-    fmt::print("{}\n", nlohmann::ordered_json({{"record", "summary"}, {"schema_version", 1}, {"cases", state.cases}, {"compared", state.compared}, {"differing", state.differing}}).dump());
+    line({{"record", "summary"}, {"schema_version", 1}, {"command", repeat_command(options, fuzz)}, {"cases", state.cases}, {"compared", state.compared}, {"differing", state.differing}});
   else fmt::print("{} cases, {} compared, {} differ, {} of them unlike each other\n", state.cases, state.compared, state.differing, state.found.size());
   return state.found.empty() ? clean : findings;
 }

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <fstream>
 #include <system_error>
 
@@ -9,6 +11,11 @@
 
 namespace gradledger::tool {
 namespace fs = std::filesystem;
+namespace {
+
+fs::path file_of(const Scenario& scenario, const FuzzOptions& fuzz) { return fs::path(fuzz.findings) / (scenario.name + ".json"); }
+
+}  // namespace
 
 Result<std::vector<Saved>> replay_saved(const Options& options, const FuzzOptions& fuzz) {
   std::vector<Saved> out;
@@ -39,7 +46,14 @@ Result<fs::path> save(const search::Found& found, const Options& options, const 
   Scenario scenario = found.scenario;
   scenario.note = fmt::format("Found by gradledger fuzz{}, case {}: {} Draw it again: gradledger fuzz{} --case {}", drawn_by(options, fuzz), found.number, found.sentence,
                               drawn_by(options, fuzz), found.number);
-  const fs::path path = fs::path(fuzz.findings) / (scenario.name + ".json");
+  std::error_code failed;
+  const std::string name = scenario.name;
+  for (int number = 2; fs::exists(file_of(scenario, fuzz), failed); ++number) scenario.name = fmt::format("{}-{}", name, number);
+  return write_scenario(scenario, fuzz);
+}
+
+Result<fs::path> write_scenario(const Scenario& scenario, const FuzzOptions& fuzz) {
+  const fs::path path = file_of(scenario, fuzz);
   std::error_code failed;
   fs::create_directories(fuzz.findings, failed);
   std::ofstream file(path, std::ios::trunc);
@@ -47,6 +61,15 @@ Result<fs::path> save(const search::Found& found, const Options& options, const 
   file.close();
   if (!file) return InputError{"--findings", path.string() + " cannot be written"};
   return path;
+}
+
+std::optional<InputError> refusal_of_folder(const FuzzOptions& fuzz) {
+  std::error_code failed;
+  fs::path at = fs::absolute(fuzz.findings, failed).lexically_normal();
+  while (!fs::exists(at, failed) && at.has_relative_path()) at = at.parent_path();
+  if (!fs::is_directory(at, failed)) return InputError{"--findings", fuzz.findings + " is or lies in a file; expected a folder"};
+  if (access(at.c_str(), W_OK | X_OK) != 0) return InputError{"--findings", fuzz.findings + " cannot be written to; expected a folder that can"};
+  return std::nullopt;
 }
 
 }  // namespace gradledger::tool

@@ -116,7 +116,7 @@ nlohmann::ordered_json outcome_json(const Outcome& o) {
 
 int gate(const std::vector<std::string>& paths, const Options& options) {
   if (paths.empty()) {
-    complain({"PATH", "is required; expected scenario files, folders of them, or --mutants"});
+    complain({"", "PATH is required; expected scenario files, folders of them, or --mutants"});
     return bad_input;
   }
   const auto files = scenario_files(paths);

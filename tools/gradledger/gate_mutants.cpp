@@ -68,10 +68,6 @@ int gate_mutants(const std::vector<std::string>& paths, const Options& options) 
     complain({"--mutants", "goes without scenarios; expected no PATH"});
     return bad_input;
   }
-  if (options.devices || !options.compare.empty()) {
-    complain({"--mutants", "plants faults in the host's engines; expected no --producer and no --compare"});
-    return bad_input;
-  }
   auto all = planted(options);
   if (!all) {
     complain(all.error());
@@ -86,7 +82,7 @@ int gate_mutants(const std::vector<std::string>& paths, const Options& options) 
   for (const Planted& p : hunted) kinds.insert(p.mutant);
   const std::size_t alive = hunted.size() - static_cast<std::size_t>(found);
   if (options.json) fmt::print("{}\n", nlohmann::ordered_json({{"record", "summary"}, {"schema_version", 1}, {"mutants", kinds.size()}, {"planted", hunted.size()}, {"found", found}, {"alive", alive}}).dump());
-  else fmt::print("{} mutants planted in {} engines altogether: {} found, {} alive\n", kinds.size(), hunted.size(), found, alive);
+  else fmt::print("{} mutant{} planted in {} engines altogether: {} found, {} alive\n", kinds.size(), kinds.size() == 1 ? "" : "s", hunted.size(), found, alive);
   return alive == 0 ? clean : findings;
 }
 

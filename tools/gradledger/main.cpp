@@ -3,11 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <limits>
 #include <new>
 #include <system_error>
 
@@ -18,23 +16,13 @@
 #include "tools/gradledger/compare.h"
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/numbers.h"
 #include "tools/gradledger/search_options.h"
 #include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
 
 namespace {
-
-// The option parser takes "-1", "" and 1e30 for numbers of 64 bits, and "010" for 8.
-std::string whole_number(const std::string& digits) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  const bool octal = digits.size() > 1 && digits.front() == '0';
-  if (error == std::errc{} && end == digits.data() + digits.size() && !octal) return "";
-  return fmt::format("\"{}\" is no number here; expected a whole one from 0 to {}", digits, std::numeric_limits<std::uint64_t>::max());
-}
-
-std::string size_in_bytes(std::string& text) { return whole_number(text.substr(0, text.find_first_not_of("-0123456789"))); }
 
 void add_deadline(CLI::App* verb, Options& options) {
   verb->add_option("--deadline", options.deadline_s, "Seconds after which a rank of the gpu producer that does not answer is given up")
@@ -47,18 +35,26 @@ void add_compare(CLI::App* verb, Options& options) {
   verb->add_option("--compare", options.compare, "Two producers, as host,gpu: hold their traces against each other bit for bit, and judge nothing")->check(check_compare);
 }
 
-void add_common(CLI::App* verb, Options& options) {
+void add_run(CLI::App* verb, Options& options, const char* json_of) {
   verb->add_option("--seed", options.seed, "Seed of the schedule, the probes and the random data")->check(whole_number)->capture_default_str();
-  verb->add_flag("--json", options.json, "One JSON object a scenario instead of text");
+  verb->add_flag("--json", options.json, std::string("One JSON object a ") + json_of + " instead of text");
+  verb->add_option("--memory-limit", options.memory_limit, "Bytes that a judgement may need")
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(CLI::Validator(size_in_bytes, ""))  // comes first
+      ->capture_default_str();
+}
+
+void add_producer(CLI::App* verb, Options& options) {
   verb->add_option("--producer", options.producer, "Who runs the program")->check(CLI::IsMember({"host", "gpu"}))->capture_default_str();
   verb->add_option("--ranks", options.ranks, "Where the ranks of the gpu producer are: threads of this process, processes, or started by torchrun, mpirun or srun")
       ->check(CLI::IsMember({"threads", "processes", "launcher"}))
       ->capture_default_str();
   add_deadline(verb, options);
-  verb->add_option("--memory-limit", options.memory_limit, "Bytes that a judgement may need")
-      ->transform(CLI::AsSizeValue(false))
-      ->transform(CLI::Validator(size_in_bytes, ""))  // comes first
-      ->capture_default_str();
+}
+
+void add_common(CLI::App* verb, Options& options, const char* json_of = "scenario") {
+  add_run(verb, options, json_of);
+  add_producer(verb, options);
 }
 
 CLI::App* add_replay(CLI::App& app, Options& options, std::vector<std::string>& paths) {
@@ -101,9 +97,9 @@ CLI::App* add_coverage(CLI::App& app, Options& options, std::string& folder) {
 CLI::App* add_gate(CLI::App& app, Options& options, std::vector<std::string>& paths) {
   CLI::App* verb = app.add_subcommand("gate", "Hold scenarios against what they expect, or the oracle against faults that it must report");
   verb->add_option("PATH", paths, "Scenario files, or folders of them");
-  add_mutants(verb, options);
   add_common(verb, options);
   add_compare(verb, options);
+  add_mutants(verb, options);
   return verb;
 }
 
@@ -146,11 +142,13 @@ int run(int argc, char** argv) {
 
   FuzzOptions fuzz_options;
   CLI::App* fuzz_verb = add_fuzz(app, fuzz_options);
-  add_common(fuzz_verb, options);
+  add_common(fuzz_verb, options, "finding, and one of the whole,");
+  limit_fuzz(fuzz_verb);
 
   ExploreVerb explore_options;
   CLI::App* explore_verb = add_explore(app, explore_options);
-  add_common(explore_verb, options);
+  add_run(explore_verb, options, "finding and engine");
+  limit_explore(explore_verb);
 
   RankPlace place;
   CLI::App* rank_verb = add_rank(app, options, place);

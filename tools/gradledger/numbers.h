@@ -1,0 +1,14 @@
+// What the option parser lets pass for a value and is none.
+#pragma once
+
+#include <string>
+
+namespace gradledger::tool {
+
+// Checks of an option's text: empty where it is right, else what is wrong. The parser takes "-1", "" and 1e30 for numbers of 64 bits, and
+// "010" for 8.
+std::string whole_number(const std::string& digits);
+std::string size_in_bytes(std::string& text);
+std::string some_text(const std::string& text);
+
+}  // namespace gradledger::tool

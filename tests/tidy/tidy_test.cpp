@@ -94,7 +94,8 @@ const std::vector<Rule>& rules() {
       {"random numbers come from the seed by sim/base/hash.h", {"sim", "ref", "search"}, std::regex(R"(<random>|random_device|_distribution\b|\brand\(\))"), "#include <random>"},
       {"no order that a hash table or a pointer decides", {"sim", "ref", "search"}, std::regex(R"(std::unordered_|std::hash<|reinterpret_cast<std::uintptr_t>)"), "std::unordered_map<int, int> x;"},
       {"the simulator and the oracle know nothing of CUDA", {"sim", "ref", "search"}, std::regex(R"(#include [<"](cuda|nccl))"), "#include <cuda_runtime_api.h>"},
-      {"floating point is never fast", {"cmake", "sim", "ref", "search", "gpu", "tools", "tests"}, std::regex(R"(-ffast-math|-Ofast|use_fast_math|-ffp-contract=(fast|on))"), "add_compile_options(-ffast-math)"},
+      {"floating point is never fast", {"cmake", "sim", "ref", "search", "gpu", "tools", "tests"},
+       std::regex(R"(-ffast-math|-Ofast|use_fast_math|-ffp-contract=(fast|on))"), "add_compile_options(-ffast-math)"},
       {"no tabs and no blanks at the end", {"sim", "ref", "search", "gpu", "tools", "tests", "cmake"}, std::regex("\t| +$"), "int x; "},
       {"no line longer than a screen", {"sim", "ref", "search", "gpu", "tools", "tests"}, std::regex(".{201}"), std::string(201, 'x')},
   };

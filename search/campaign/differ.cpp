@@ -184,8 +184,8 @@ Comparison compare_sides(const Scenario& scenario, const std::vector<Side>& side
     at.other = s;
     const auto ended = [](const Applied& a) { return a.stopped.empty() ? std::string("the script ends") : a.stopped; };
     if (at.stops) at.text = fmt::format("{}: {}; {}: {}", sides[0].name, ended(applied[0]), sides[s].name, ended(applied[s]));
-    else at.text = fmt::format("{} applies other weights to {}[{}] than {} at {}", sides[s].name, scenario.parameters[at.parameter].name, at.element, sides[0].name,
-                               prepared[0].timeline->describe(at.event));
+    else at.text = fmt::format("{} applies other weights to {}[{}] than {} at {}", sides[s].name, scenario.parameters[at.parameter].name, at.element,
+                               sides[0].name, prepared[0].timeline->describe(at.event));
   }
   return out;
 }

@@ -1,4 +1,6 @@
 // docs/command-line.md and docs/findings.md say what the command says of itself.
+#include <unistd.h>
+
 #include <set>
 
 #include "tests/docs/command.h"
@@ -17,7 +19,8 @@ std::set<std::string> options_in(const std::string& text) {
 }
 
 std::set<std::string> options_of(const std::string& verb) {
-  std::set<std::string> out = options_in(run_command({verb, "--help"}).output);
+  const std::string help = run_command({verb, "--help"}).output;
+  std::set<std::string> out = options_in(help.substr(0, help.find("Exit codes:")));
   EXPECT_TRUE(out.erase("--help")) << verb;
   EXPECT_FALSE(out.empty()) << verb;
   return out;
@@ -30,7 +33,7 @@ bool names_option(const std::string& text, const std::string& option) {
 
 TEST(command_line_page, has_every_option_of_every_verb) {
   const Document document = read_document(page);
-  for (const std::string verb : {"replay", "gate", "coverage"}) {
+  for (const std::string verb : {"replay", "gate", "coverage", "fuzz", "explore"}) {
     const Section* section = document.section(verb);
     ASSERT_TRUE(section) << verb;
     for (const std::string& option : options_of(verb)) EXPECT_TRUE(names_option(section->text, option)) << verb << " " << option;
@@ -40,7 +43,7 @@ TEST(command_line_page, has_every_option_of_every_verb) {
 
 TEST(command_line_page, has_no_option_that_there_is_not) {
   std::set<std::string> known{"--help"};
-  for (const char* verb : {"replay", "gate", "coverage", "list"}) known.merge(options_of(verb));
+  for (const char* verb : {"replay", "gate", "coverage", "fuzz", "explore", "list"}) known.merge(options_of(verb));
   const std::set<std::string> named = options_in(read_document(page).text());
   EXPECT_GT(named.size(), 5u);
   for (const std::string& option : named) EXPECT_TRUE(known.contains(option)) << option;
@@ -87,6 +90,31 @@ TEST(command_line_page, names_every_field_of_the_reports) {
   names(report["findings"][0], {});
   names(report["findings"][0]["contributions"].at(0), {});
   names(nlohmann::json::parse(run_command({"gate", "--json", file}).output), {});
+}
+
+// Each kind of record of the searches, by a run that prints it.
+TEST(command_line_page, names_every_field_of_the_searches) {
+  const std::string text = read_document(page).text();
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / ("gradledger-docs-" + std::to_string(getpid()));
+  const std::string findings = folder.string(), racing = (source_folder / "scenarios/streams/stage-3-side-stream-before-7898.json").string();
+  std::set<std::string> records;
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"gate", "--mutants", "--mutant", "micro-batch-lost", "--json"},
+           {"fuzz", "--findings", findings, "--as-of", "0.18.9", "--engine", "zero2-offload", "--cases", "8", "--json"},
+           {"fuzz", "--findings", findings, "--differ", "0.18.9,0.19.6", "--engine", "zero2-offload", "--cases", "8", "--json"},
+           {"fuzz", "--catalogue", racing, "--cases", "1", "--json"},
+           {"explore", "--engine", "zero1", "--length", "2", "--json"},
+           {"explore", "--streams", racing, "--json"}}) {
+    std::istringstream lines(run_command(words).output);
+    for (std::string line; std::getline(lines, line);) {
+      const nlohmann::json record = nlohmann::json::parse(line);
+      records.insert(record["record"].get<std::string>());
+      for (const auto& [key, unused] : record.items()) EXPECT_NE(text.find("`" + key + "`"), std::string::npos) << key;
+    }
+  }
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(records, (std::set<std::string>{"mutant", "summary", "finding", "difference", "row", "engine", "streams"}));
+  for (const std::string& record : records) EXPECT_NE(text.find("`" + record + "`"), std::string::npos) << record;
 }
 
 TEST(findings_page, has_every_class_as_it_is_listed) {

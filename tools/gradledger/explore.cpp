@@ -101,10 +101,13 @@ Result<std::vector<World>> worlds_of(const Options& options, const ExploreVerb& 
 void print(const World& world, const search::ExploreResult& r, const Options& options, double seconds) {
   if (options.json) {
     for (const search::Found& f : r.found)
-      fmt::print("{}\n", ordered_json({{"record", "finding"}, {"engine", world.name}, {"class", f.finding}, {"shape", f.shape}, {"events", f.events}, {"sentence", f.sentence}, {"scenario", to_json(f.scenario)}})
+      fmt::print("{}\n", ordered_json({{"record", "finding"}, {"engine", world.name}, {"class", f.finding}, {"shape", f.shape}, {"events", f.events},
+                                       {"sentence", f.sentence}, {"scenario", to_json(f.scenario)}})
                              .dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-    fmt::print("{}\n", ordered_json({{"record", "engine"}, {"schema_version", 1}, {"engine", world.name}, {"as_of", world.options.world.engine.as_of.base}, {"complete", r.complete}, {"length", world.options.length},
-                                     {"depth", r.depth}, {"states", r.states}, {"transitions", r.transitions}, {"merged", r.merged}, {"mirrored", r.mirrored}, {"refused", r.refused}, {"wrong", r.wrong},
+    fmt::print("{}\n", ordered_json({{"record", "engine"}, {"schema_version", 1}, {"engine", world.name}, {"as_of", world.options.world.engine.as_of.base},
+                                     {"complete", r.complete}, {"length", world.options.length},
+                                     {"depth", r.depth}, {"states", r.states}, {"transitions", r.transitions}, {"merged", r.merged},
+                                     {"mirrored", r.mirrored}, {"refused", r.refused}, {"wrong", r.wrong},
                                      {"compared", r.elements}, {"symmetric", r.symmetric}, {"seconds", seconds}}).dump());
     return;
   }

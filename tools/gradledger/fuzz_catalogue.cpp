@@ -97,7 +97,8 @@ int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz) {
     const auto start = std::chrono::steady_clock::now();
     RowOutcome outcome;
     const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-    outcome.hunt = search::hunt_row(row->second.defect, options.seed, static_cast<std::uint32_t>(std::min(fuzz.cases.value_or(cases_max), cases_max)), [&] { return elapsed() > static_cast<double>(seconds_max); });
+    const auto cases = static_cast<std::uint32_t>(std::min(fuzz.cases.value_or(cases_max), cases_max));
+    outcome.hunt = search::hunt_row(row->second.defect, options.seed, cases, [&] { return elapsed() > static_cast<double>(seconds_max); });
     outcome.seconds = elapsed();
     found += outcome.hunt.found;
     if (outcome.hunt.found) excess.push_back(static_cast<long>(outcome.hunt.events) - static_cast<long>(row->second.events));

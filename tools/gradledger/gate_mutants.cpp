@@ -49,7 +49,8 @@ void print(const std::vector<Planted>& all, const Options& options) {
     for (; i < all.size() && all[i].mutant == &mutant; ++i, ++engines) {
       const Planted& p = all[i];
       if (options.json)
-        fmt::print("{}\n", nlohmann::ordered_json({{"record", "mutant"}, {"mutant", mutant.name}, {"engine", p.variant}, {"found", p.hunt.found}, {"cases", p.hunt.cases}, {"reported", names_of(p.hunt.reported)}}).dump());
+        fmt::print("{}\n", nlohmann::ordered_json({{"record", "mutant"}, {"mutant", mutant.name}, {"engine", p.variant}, {"found", p.hunt.found},
+                                                  {"cases", p.hunt.cases}, {"reported", names_of(p.hunt.reported)}}).dump());
       found += p.hunt.found;
       cases = std::max(cases, p.hunt.cases);
       if (p.hunt.found) seen.insert(p.hunt.reported.begin(), p.hunt.reported.end());
@@ -81,7 +82,8 @@ int gate_mutants(const std::vector<std::string>& paths, const Options& options) 
   std::set<const search::Mutant*> kinds;
   for (const Planted& p : hunted) kinds.insert(p.mutant);
   const std::size_t alive = hunted.size() - static_cast<std::size_t>(found);
-  if (options.json) fmt::print("{}\n", nlohmann::ordered_json({{"record", "summary"}, {"schema_version", 1}, {"mutants", kinds.size()}, {"planted", hunted.size()}, {"found", found}, {"alive", alive}}).dump());
+  if (options.json)
+    fmt::print("{}\n", nlohmann::ordered_json({{"record", "summary"}, {"schema_version", 1}, {"mutants", kinds.size()}, {"planted", hunted.size()}, {"found", found}, {"alive", alive}}).dump());
   else fmt::print("{} mutant{} planted in {} engines altogether: {} found, {} alive\n", kinds.size(), kinds.size() == 1 ? "" : "s", hunted.size(), found, alive);
   return alive == 0 ? clean : findings;
 }

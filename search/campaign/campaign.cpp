@@ -48,28 +48,40 @@ class Campaign {
     std::vector<Case> cases;
     for (std::uint64_t number = from; number < to; ++number)
       if (number % options_.shards == options_.shard) cases.emplace_back().number = number;
-    in_parallel(cases.size(), options_.jobs, [&](std::size_t i) { guarded(cases[i], [&](Case& c) { look(c); }); });
+    in_parallel(cases.size(), options_.jobs, [&](std::size_t i) { cases[i].broken = broken_by([&] { look(cases[i]); }); });
     for (Case& c : cases) c.judged = c.broken.empty() && to_be_judged(c);
     in_parallel(cases.size(), options_.jobs, [&](std::size_t i) {
-      if (cases[i].judged) guarded(cases[i], [&](Case& c) { judge(c); });
+      if (cases[i].judged) cases[i].broken = broken_by([&] { judge(cases[i]); });
     });
     std::vector<std::pair<const Case*, ref::FindingClass>> to_shrink;
     for (const Case& c : cases) take(c, to_shrink);
     std::vector<Found> found(to_shrink.size());
     std::vector<std::string> broken(to_shrink.size());
-    in_parallel(to_shrink.size(), options_.jobs, [&](std::size_t i) { found[i] = shrink_finding(to_shrink[i].first->scenario, to_shrink[i].second, to_shrink[i].first->number, options_); });
-    for (Found& f : found) add(std::move(f));
+    in_parallel(to_shrink.size(), options_.jobs, [&](std::size_t i) {
+      const auto& [from_case, finding] = to_shrink[i];
+      broken[i] = broken_by([&] { found[i] = shrink_finding(from_case->scenario, finding, from_case->number, options_); });
+    });
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (broken[i].empty()) add(std::move(found[i]));
+      else report_broken(*to_shrink[i].first, "making a finding small: " + broken[i]);
+    }
   }
 
+  // What broke the simulator or the oracle; empty where nothing did.
   template <class Work>
-  static void guarded(Case& c, Work&& work) {
+  static std::string broken_by(Work&& work) {
     try {
-      work(c);
+      work();
+      return "";
     } catch (const DeviceFailure&) {
       throw;
     } catch (const std::exception& error) {
-      c.broken = error.what();
+      return error.what();
     }
+  }
+
+  void report_broken(const Case& c, std::string what) {
+    if (state_.broken.size() < broken_max) state_.broken.push_back({c.number, std::move(what), c.scenario});
   }
 
   void look(Case& c) const {
@@ -106,7 +118,7 @@ class Campaign {
     state_.suspicious += c.look.suspicious;
     state_.judged += c.judged;
     state_.reruns += c.number % options_.rerun_every == 0;
-    if (!c.broken.empty() && state_.broken.size() < broken_max) state_.broken.push_back({c.number, c.broken, c.scenario});
+    if (!c.broken.empty()) report_broken(c, c.broken);
     if (!c.nondeterministic.empty() && !state_.nondeterminism) state_.nondeterminism = "case " + std::to_string(c.number) + ": " + c.nondeterministic;
     for (const ref::FindingClass finding : c.classes)
       if (++shrunk_[{finding, engine_of(c.scenario)}] <= options_.shrunk_of_class) to_shrink.emplace_back(&c, finding);

@@ -341,7 +341,7 @@ inline void expect_holds(const Property& property, const search::Profile& profil
 
 // That the property can fail: one of the first cases must, where something is known to be wrong.
 inline void expect_fails(const Property& property, const search::Profile& profile) {
-  constexpr std::uint64_t seeds = 40;
+  constexpr std::uint64_t seeds = 400;
   for (std::uint64_t seed = 0; seed < seeds; ++seed)
     if (!property(profile, seed).difference.empty()) return;
   ADD_FAILURE() << "the property holds where it must not";

@@ -13,4 +13,7 @@ inline constexpr std::uint32_t canary_cases_max = 64;
 // Cases until the oracle reported the fault; nothing where it did not within canary_cases_max.
 std::optional<std::uint32_t> cases_until_canary(std::uint64_t seed);
 
+// Likewise of a differential campaign: cases until the engine with the fault and the one without applied different gradients.
+std::optional<std::uint32_t> cases_until_differ_canary(std::uint64_t seed);
+
 }  // namespace gradledger::search

@@ -21,7 +21,7 @@ void make_canonical(Scenario& scenario);
 // What an edit makes need not be a scenario that any engine serves. Precondition: unrolled.
 std::vector<Edit> edits_of(const Scenario& scenario);
 
-// A measure that every edit lowers: events, then ranks, parameters, options.
+// Events of a script; a block counts where it begins and where it ends.
 std::size_t events_of(const std::vector<ScriptItem>& items);
 
 }  // namespace gradledger::search

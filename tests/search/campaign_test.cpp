@@ -194,10 +194,27 @@ TEST(look, passes_by_no_case_in_which_the_ledger_does_not_balance) {
   EXPECT_GT(wrong, 50u);
 }
 
-TEST(canary, is_found) {
-  const auto cases = cases_until_canary(0);
-  ASSERT_TRUE(cases);
-  EXPECT_LE(*cases, canary_cases_max);
+TEST(canary, is_found_by_both_kinds_of_campaign) {
+  for (std::uint64_t seed = 0; seed < 3; ++seed)
+    for (const auto cases : {cases_until_canary(seed), cases_until_differ_canary(seed)}) {
+      ASSERT_TRUE(cases);
+      EXPECT_LE(*cases, canary_cases_max);
+    }
+}
+
+// Made small without regard to what is documented, the loss would be that of two backwards and no boundary, which the newest code has too.
+TEST(campaign, of_documented_scripts_keeps_them_such_while_they_get_smaller) {
+  CampaignOptions options;
+  options.profile.as_of.base = "0.18.9";
+  options.profile.as_documented = true;
+  Scenario s = base_scenario(2, {8, 8}, Dtype::bfloat16);
+  s.engine.as_of.base = "0.18.9";
+  s.engine.config.zero.stage = 2;
+  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  s.script = {repeat(2, with_boundary_calls(2))};
+  EXPECT_EQ(shrink_finding(s, ref::FindingClass::offload_loss, 0, options).shape, "1 rank: boundary(F) backward boundary(T) backward");
+  options.profile.as_documented = false;
+  EXPECT_EQ(shrink_finding(s, ref::FindingClass::offload_loss, 0, options).shape, "1 rank: backward backward");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "search/campaign/canary.h"
 #include "search/campaign/differ.h"
 #include "search/shrink/shape.h"
 #include "sim/scenario/history.h"
@@ -103,6 +104,7 @@ int fuzz_differ(const Options& options, const FuzzOptions& fuzz) {
     complain({"--differ", fmt::format("of {} cases none could be compared; expected sides that serve the same configurations", state.cases)});
     return bad_input;
   }
+  const auto canary = search::cases_until_differ_canary(options.seed);
   if (!options.json) fmt::print("# {}\n", repeat_command(options, fuzz));
   const auto line = [](const nlohmann::ordered_json& json) { fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)); };
   for (const search::DifferFound& found : state.found) {
@@ -117,8 +119,13 @@ int fuzz_differ(const Options& options, const FuzzOptions& fuzz) {
     else fmt::print("{}\n  {}\n  {}\n", found.shape, found.explanation, fmt::join(*paths, "  "));
   }
   if (options.json)
-    line({{"record", "summary"}, {"schema_version", 1}, {"command", repeat_command(options, fuzz)}, {"cases", state.cases}, {"compared", state.compared}, {"differing", state.differing}});
+    line({{"record", "summary"}, {"schema_version", 1}, {"command", repeat_command(options, fuzz)}, {"cases", state.cases}, {"compared", state.compared}, {"differing", state.differing},
+          {"canary_cases", canary ? nlohmann::ordered_json(*canary) : nlohmann::ordered_json()}});
   else fmt::print("{} cases, {} compared, {} differ, {} of them unlike each other\n", state.cases, state.compared, state.differing, state.found.size());
+  if (!canary) {
+    say("the canary, a fault that must make a difference, made none; what this campaign says means nothing");
+    return internal_error;
+  }
   return state.found.empty() ? clean : findings;
 }
 

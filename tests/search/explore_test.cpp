@@ -74,6 +74,17 @@ TEST(explore, finds_the_shortest_script_of_a_known_defect) {
   EXPECT_NE(shapes_of(before), shapes_of(after));
 }
 
+// A sequence that ends inside a block is not one that leaves it: the flush of an empty block would discard what came before.
+TEST(explore, leaves_a_block_open_that_a_sequence_does_not_end) {
+  ExploreOptions options = world_of(**variant_named("zero2", ""), 2);
+  options.alphabet = {*letter_from("backward", 2, ""), *letter_from("coalesce", 2, "")};
+  const ExploreResult open = explore(options);
+  EXPECT_EQ(open.wrong, 1u) << "backward backward";
+  options.alphabet.push_back(*letter_from("end", 2, ""));
+  options.length = 3;
+  EXPECT_GT(explore(options).wrong, open.wrong) << "backward coalesce end";
+}
+
 TEST(explore, says_complete_only_where_no_sequence_is_left) {
   ExploreOptions options = world_of(**variant_named("zero2", ""), 6);
   EXPECT_TRUE(explore(options).complete);
@@ -114,6 +125,26 @@ TEST(explore, leaves_out_sequences_that_mirror_others_and_loses_no_class) {
   for (const Found& f : all.found) every.insert(f.finding);
   EXPECT_EQ(some, every);
   EXPECT_LT(mirrored.transitions, all.transitions);
+}
+
+// Stage 3 never zeroes its partitions: what a step leaves in them is a state of its own, and the same again after a period of windows.
+TEST(state_key, tells_apart_what_lies_in_accumulators_that_nobody_shows) {
+  const ExploreOptions options = world_of(**variant_named("zero3", ""), 4);
+  const auto key_of = [&](const std::vector<ScriptItem>& script) {
+    Scenario s = options.world;
+    s.script = script;
+    const auto timeline = make_timeline(s);
+    LookOptions look;
+    look.window_period = window_period;
+    look.range = ref::ProbeRange{true, 24, 1.0, 64, 64};
+    StateKey key;
+    look.after = [&](const HostExecutor& executor) { key = state_key(s, *timeline, executor.ranks(), 0); };
+    EXPECT_FALSE(look_at(s, *timeline, look).suspicious);
+    return key;
+  };
+  const StateKey once = key_of({boundary(true), backward(), step()});
+  EXPECT_NE(once, key_of({boundary(true), backward(2), step()}));
+  EXPECT_EQ(once, key_of({boundary(true), repeat(1 + window_period, {backward(), step()})}));
 }
 
 // Equal keys mean equal futures: whatever follows, both go wrong or neither, and end in equal states again.

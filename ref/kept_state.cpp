@@ -10,8 +10,8 @@
 
 namespace gradledger::ref {
 
-KeptStateJudge::KeptStateJudge(const Scenario& scenario, const Timeline& timeline, const GradientSource& source)
-    : scenario_(scenario), timeline_(timeline), source_(source), ranks_(scenario.world_size) {}
+KeptStateJudge::KeptStateJudge(const Workload& workload, const Timeline& timeline, const GradientSource& source)
+    : workload_(workload), timeline_(timeline), source_(source), ranks_(workload.world_size) {}
 
 void KeptStateJudge::metric(const MetricRecord& r) {
   if (r.name == "overflow" && r.value != 0 && timeline_.events[r.event].kind == EventKind::step) ranks_[r.rank].skipped_at = r.event;
@@ -57,7 +57,7 @@ void KeptStateJudge::compare(const Observation& o, const std::vector<std::uint64
   }
   const bool known = std::any_of(mismatches_.begin(), mismatches_.end(), [&](const StepMismatch& m) { return m.event == o.event && m.rank == o.rank; });
   if (mismatch.elements.empty() || known) return;
-  mismatch.what = fmt::format("skips, and {} changes in {} all the same", o.buffer, elements_text(scenario_, mismatch.elements));
+  mismatch.what = fmt::format("skips, and {} changes in {} all the same", o.buffer, elements_text(workload_, mismatch.elements));
   mismatches_.push_back(std::move(mismatch));
 }
 

@@ -8,9 +8,9 @@
 
 namespace gradledger::ref {
 
-ParameterJudge::ParameterJudge(const Scenario& scenario, const GradientSource& source)
-    : scenario_(scenario), source_(source), ranks_(scenario.world_size) {
-  const DtypeFacts fp32 = facts_of(Dtype::float32), model = facts_of(scenario.model_dtype);
+ParameterJudge::ParameterJudge(const Workload& workload, const Contract& contract, const GradientSource& source)
+    : workload_(workload), contract_(contract), source_(source), ranks_(workload.world_size) {
+  const DtypeFacts fp32 = facts_of(Dtype::float32), model = facts_of(workload.model_dtype);
   fp32_ = {fp32.unit_roundoff(), fp32.tiny()};
   model_ = {model.unit_roundoff(), model.tiny()};
 }
@@ -28,7 +28,7 @@ void ParameterJudge::observe(const Observation& o) {
 ParameterJudge::Owned& ParameterJudge::owned(std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::uint32_t numel) {
   for (Owned& o : ranks_[rank].owned)
     if (o.parameter == parameter && o.offset == offset && o.weight.size() == numel) return o;
-  Owned& o = ranks_[rank].owned.emplace_back(Owned{parameter, offset, scenario_.engine.optimizer_of(parameter), {}, {}, {}});
+  Owned& o = ranks_[rank].owned.emplace_back(Owned{parameter, offset, contract_.optimizer_of(parameter), {}, {}, {}});
   std::vector<double> initial(numel);
   source_.initial_parameter(parameter, offset, initial);
   for (double x : initial) o.weight.push_back({x, 0.0});  // representable in the model dtype, so exact in fp32

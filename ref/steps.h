@@ -30,7 +30,7 @@ struct StepMismatch {
 // Watches one pass with every decision of the engine alive. Must see each record before the model forgets its event.
 class StepJudge final : public TraceSink {
  public:
-  StepJudge(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, Model& model);
+  StepJudge(const Workload& workload, const Timeline& timeline, const GradientSource& source, Model& model);
 
   void observe(const Observation& observation) override;
   void metric(const MetricRecord& record) override;
@@ -61,11 +61,10 @@ class StepJudge final : public TraceSink {
   bool in_range(std::uint32_t window, double scale) const;
   void judge_skips(std::uint32_t event, const Step& step, Skip due);
   void judge_finiteness(std::uint32_t event, const Step& step);
-  bool norms_are_combined() const;
   void judge_norms(std::uint32_t event, const Step& step);
   void add(FindingClass finding, std::uint32_t event, std::uint32_t rank, std::string what, std::optional<Quantity> quantity = {});
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   const GradientSource& source_;
   Model& model_;

@@ -287,7 +287,8 @@ class HostExecutor::Run {
     }
     hash_.add(values.value());
     summary_.value_hash += mix(values.value() ^ op.index);  // order of ranks and buffers does not matter
-    sink_.observe({r, op.event, op.flag != 0, view.name, op.role, op.scalar, pieces_});
+    const MemorySpace space = view.pieces.empty() ? MemorySpace::device : rank.program.buffers[view.pieces.front().slice.buffer].space;
+    sink_.observe({r, op.event, op.flag != 0, view.name, op.role, op.scalar, pieces_, space});
   }
 
   void fetch(std::uint16_t r, Stream stream, const View& view) {

@@ -14,6 +14,10 @@
 
 namespace gradledger {
 
+enum class MemorySpace : std::uint8_t { device, host };
+
+std::string_view name_of(MemorySpace space);
+
 // A stretch of a snapshot: `numel` stored elements that are [parameter_offset, parameter_offset + numel) of a parameter.
 // parameter < 0: alignment padding, which no parameter owns.
 struct ObservedPiece {
@@ -32,6 +36,7 @@ struct Observation {
   Role role = Role::scratch;
   double scale = 1.0;        // stored = true gradient x scale (loss scale in force)
   std::span<const ObservedPiece> pieces;
+  MemorySpace space = MemorySpace::device;
 };
 
 enum class CollectiveKind : std::uint8_t { all_reduce, reduce, reduce_scatter, all_gather, broadcast };
@@ -57,10 +62,6 @@ struct CollectiveRecord {
 
   std::string text() const;  // "all_reduce sum of 64 bf16"
 };
-
-enum class MemorySpace : std::uint8_t { device, host };
-
-std::string_view name_of(MemorySpace space);
 
 // bytes is what the framework would hold; what the simulator holds may be less (a bucket larger than the model).
 struct MemoryRecord {

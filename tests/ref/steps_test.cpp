@@ -30,7 +30,7 @@ ScriptItem overflow(std::uint32_t rank, std::uint32_t micro_batch) {
 
 // The scale after each of the steps; 'o' is an overflow, '.' none.
 std::vector<double> scales(const Scenario& s, const std::string& steps) {
-  ref::LossScaleModel model(s);
+  ref::LossScaleModel model(make_timeline(s)->contract.loss_scale);
   std::vector<double> out;
   for (char step : steps) {
     model.step(step == 'o');
@@ -60,18 +60,18 @@ TEST(loss_scale_model, follows_hand_computed_sequences) {
 
 TEST(overflow_checks, are_promised_by_fp16_and_by_bf16_where_the_key_has_an_effect_or_asks) {
   Scenario s = fp16_scenario(0);
-  EXPECT_TRUE(ref::promises_overflow_check(s));
+  EXPECT_TRUE(make_timeline(s)->contract.skips_nonfinite);
   s = base_scenario(1, {1}, Dtype::bfloat16);
   for (std::uint32_t stage : {0u, 1u, 2u, 3u}) {
     s.engine.config.zero.stage = stage;
     s.engine.config.bf16.check_grad_overflow.reset();
-    EXPECT_EQ(ref::promises_overflow_check(s), stage == 1 || stage == 2);
+    EXPECT_EQ(make_timeline(s)->contract.skips_nonfinite, stage == 1 || stage == 2);
     for (bool asked : {false, true}) {
       s.engine.config.bf16.check_grad_overflow = asked;
-      EXPECT_EQ(ref::promises_overflow_check(s), asked);
+      EXPECT_EQ(make_timeline(s)->contract.skips_nonfinite, asked);
     }
   }
-  EXPECT_FALSE(ref::promises_overflow_check(base_scenario(1, {1}, Dtype::float32)));
+  EXPECT_FALSE(make_timeline(base_scenario(1, {1}, Dtype::float32))->contract.skips_nonfinite);
 }
 
 // ---- producers that lie ---------------------------------------------------------------------------------------------------------------
@@ -196,7 +196,8 @@ TEST(clipping, that_is_left_out_is_a_wrong_norm_with_both_factors) {
   clipped.engine.config.gradient_clipping = 0.25;
   const auto timeline = make_timeline(s);
   HostExecutor producer(s, *timeline);
-  const ref::Verdict verdict = ref::judge(clipped, *timeline, producer, {});
+  const auto meant = make_timeline(clipped);
+  const ref::Verdict verdict = ref::judge(clipped, *meant, producer, {});
   ASSERT_EQ(classes(verdict), Set{"wrong-norm"}) << sentences(verdict);
   ASSERT_TRUE(verdict.findings[0].quantity);
   EXPECT_LT(std::abs(verdict.findings[0].quantity->observed - 1), 1.0 / 256) << "not clipped";

@@ -62,8 +62,8 @@ class Tee final : public TraceSink {
   void memory(const MemoryRecord& r) override {
     for (TraceSink* s : sinks_) s->memory(r);
   }
-  void metric(const MetricRecord& r) override {
-    for (TraceSink* s : sinks_) s->metric(r);
+  void step_fact(const StepRecord& r) override {
+    for (TraceSink* s : sinks_) s->step_fact(r);
   }
   void event_done(std::uint32_t rank, std::uint32_t event) override {
     for (TraceSink* s : sinks_) s->event_done(rank, event);

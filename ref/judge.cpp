@@ -58,7 +58,8 @@ void PassJudge::observe(const Observation& o) {
     }
     case Role::parameter:
     case Role::master_parameter:
-    case Role::optimizer_state:
+    case Role::first_moment:
+    case Role::second_moment:
     case Role::scratch: return;
   }
 }

@@ -18,7 +18,7 @@ class KeptStateJudge final : public TraceSink {
   KeptStateJudge(const Workload& workload, const Timeline& timeline, const GradientSource& source);
 
   void observe(const Observation& observation) override;
-  void metric(const MetricRecord& record) override;
+  void step_fact(const StepRecord& record) override;
 
   // Of each rank and step the first buffer that changed, with the stretches of it that did.
   const std::vector<StepMismatch>& mismatches() const { return mismatches_; }

@@ -20,7 +20,8 @@ void ParameterJudge::observe(const Observation& o) {
     case Role::applied_gradient: return apply(o);
     case Role::parameter:
     case Role::master_parameter:
-    case Role::optimizer_state: return check(o);
+    case Role::first_moment:
+    case Role::second_moment: return check(o);
     default: return;
   }
 }
@@ -97,8 +98,8 @@ const ParameterJudge::Owned* ParameterJudge::stepped(const Observation& o, std::
 }
 
 const std::vector<Bounded>& ParameterJudge::of_role(const Owned& owned, const Observation& o) {
-  if (o.role != Role::optimizer_state) return owned.weight;
-  return o.buffer.starts_with("exp_avg_sq") ? owned.second_moment : owned.first_moment;
+  if (!is_moment(o.role)) return owned.weight;
+  return o.role == Role::second_moment ? owned.second_moment : owned.first_moment;
 }
 
 void ParameterJudge::check(const Observation& o) {

@@ -23,12 +23,7 @@ void add_element(std::vector<ElementRange>& ranges, std::uint32_t parameter, std
 StepJudge::StepJudge(const Workload& workload, const Timeline& timeline, const GradientSource& source, Model& model)
     : workload_(workload), timeline_(timeline), source_(source), model_(model) {}
 
-bool StepJudge::RankStep::skips() const { return reported("overflow").value_or(0) != 0; }
-
-std::optional<double> StepJudge::RankStep::reported(std::string_view metric) const {
-  const auto found = metrics.find(metric);
-  return found == metrics.end() ? std::nullopt : std::optional(found->second);
-}
+bool StepJudge::RankStep::skips() const { return reported(StepFact::skipped).value_or(0) != 0; }
 
 // The first record of an event brings its reference.
 StepJudge::Step& StepJudge::step(std::uint32_t event) {
@@ -60,8 +55,8 @@ void StepJudge::observe(const Observation& o) {
   }
 }
 
-void StepJudge::metric(const MetricRecord& r) {
-  if (timeline_.events[r.event].kind == EventKind::step) step(r.event).ranks[r.rank].metrics[std::string(r.name)] = r.value;
+void StepJudge::step_fact(const StepRecord& r) {
+  if (timeline_.events[r.event].kind == EventKind::step) step(r.event).ranks[r.rank].facts[static_cast<std::size_t>(r.fact)] = r.value;
 }
 
 void StepJudge::event_done(std::uint32_t rank, std::uint32_t event) {
@@ -118,7 +113,7 @@ std::vector<StepMismatch> StepJudge::mismatches() {
   LossScaleModel scale(timeline_.contract.loss_scale);
   bool scale_known = true;
   for (const auto& [event, step] : steps_) {
-    const bool stepped = std::any_of(step.ranks.begin(), step.ranks.end(), [](const auto& r) { return r.second.reported("overflow").has_value(); });
+    const bool stepped = std::any_of(step.ranks.begin(), step.ranks.end(), [](const auto& r) { return r.second.reported(StepFact::skipped).has_value(); });
     if (!stepped) continue;
     const Skip skip = due(event, step, scale.scale());
     judge_skips(event, step, skip);
@@ -128,7 +123,7 @@ std::vector<StepMismatch> StepJudge::mismatches() {
     scale_known = scale_known && (skip != Skip::open || agreed);
     scale.step(skip == Skip::open ? skipped : skip == Skip::must);
     for (const auto& [rank, mine] : step.ranks) {
-      const auto reported = mine.reported("loss_scale");
+      const auto reported = mine.reported(StepFact::loss_scale);
       if (!scale_known || !reported || *reported == scale.scale()) continue;
       add(FindingClass::wrong_scale, event, rank, fmt::format("the loss scale is {} from here on, documented is {}", *reported, scale.scale()),
           Quantity{"loss_scale", *reported, scale.scale(), 0});
@@ -156,7 +151,7 @@ void StepJudge::judge_skips(std::uint32_t event, const Step& step, Skip due) {
                       skipping.empty() ? "" : "; skipped by ", skipping.empty() ? "" : numbered("rank", skipping)));
     } else if (due == Skip::must_not && mine.skips()) {
       add(FindingClass::wrong_skip, event, rank, "skips, though every gradient of the window is finite and in the range of every format on its way");
-    } else if (due == Skip::must_not && !mine.skips() && !mine.applied && mine.done && mine.reported("overflow") && timeline_.events[event].updates) {
+    } else if (due == Skip::must_not && !mine.skips() && !mine.applied && mine.done && mine.reported(StepFact::skipped) && timeline_.events[event].updates) {
       add(FindingClass::wrong_skip, event, rank, "returns without an update, and reports no overflow");
     } else if (due == Skip::open && mine.skips() && !stepping.empty()) {
       add(FindingClass::wrong_skip, event, rank, fmt::format("skips, and {} not", numbered("rank", stepping) + (stepping.size() == 1 ? " does" : " do")));
@@ -169,7 +164,7 @@ void StepJudge::judge_finiteness(std::uint32_t event, const Step& step) {
   const bool promised = timeline_.contract.skips_nonfinite;
   for (const auto& [rank, mine] : step.ranks) {
     if (mine.spread.empty() || (promised && !step.finite)) continue;
-    if (step.finite && !in_range(timeline_.events[event].step, mine.reported("loss_scale").value_or(1))) continue;
+    if (step.finite && !in_range(timeline_.events[event].step, mine.reported(StepFact::loss_scale).value_or(1))) continue;
     add(FindingClass::nonfinite_missed, event, rank,
         fmt::format("{} of the applied gradient are not finite, though every contribution to them is", elements_text(workload_, mine.spread)));
     out_.back().elements = mine.spread;
@@ -184,12 +179,12 @@ void StepJudge::judge_norms(std::uint32_t event, const Step& step) {
   if (!std::isfinite(bound) || bound >= step.norm.value) return;  // nothing can be told
   for (const auto& [rank, mine] : step.ranks) {
     if (mine.skips()) continue;
-    for (const auto& [metric, verb] : {std::pair{"global_grad_norm", "reports"}, std::pair{"clipping_norm", "clips by"}}) {
-      const auto norm = mine.reported(metric);
+    for (const auto& [fact, verb] : {std::pair{StepFact::gradient_norm, "reports"}, std::pair{StepFact::clipping_norm, "clips by"}}) {
+      const auto norm = mine.reported(fact);
       if (!norm || std::abs(*norm - step.norm.value) <= bound) continue;
       add(FindingClass::wrong_norm, event, rank,
           fmt::format("{} a gradient norm of {:.9g}, due is {:.9g}, and rounding explains at most {:.3g} of the difference", verb, *norm, step.norm.value, bound),
-          Quantity{metric, *norm, step.norm.value, bound});
+          Quantity{name_of(fact), *norm, step.norm.value, bound});
     }
   }
 }

@@ -132,10 +132,10 @@ class HostExecutor::Run {
       case OpKind::observe:
         if (!options_.dry) observe(r, op);
         break;
-      case OpKind::metric: {
+      case OpKind::report: {
         if (options_.dry) break;
-        const double value = op.source.buffer == no_index ? op.scalar : scalar(r, op, "a metric") * op.scalar;
-        sink_.metric({r, op.event, rank.program.metrics[op.index], value});
+        const double value = op.source.buffer == no_index ? op.scalar : scalar(r, op, "a report") * op.scalar;
+        sink_.step_fact({r, op.event, static_cast<StepFact>(op.index), value});
         break;
       }
       case OpKind::end_event: sink_.event_done(r, op.event); break;

@@ -131,11 +131,21 @@ struct RaceRecord {
   RacingOperation first, second;
 };
 
-// A scalar that the framework reports: gradient norm, loss scale, overflow flag, counters.
-struct MetricRecord {
+// What a step() decided or reported. A producer that cannot tell one does not give it: what hangs on it is then not judged.
+enum class StepFact : std::uint8_t {
+  skipped,        // 0 or 1: it found an overflow and leaves everything as it was
+  updated,        // 0 or 1: the base optimizer ran on the window's gradient
+  loss_scale,     // in force from here on
+  gradient_norm,  // that it reports, in true units
+  clipping_norm,  // that it clips by, in true units
+};
+inline constexpr std::size_t step_facts = 5;
+std::string_view name_of(StepFact fact);
+
+struct StepRecord {
   std::uint32_t rank = 0;
   std::uint32_t event = 0;
-  std::string_view name;
+  StepFact fact = StepFact::skipped;
   double value = 0;
 };
 

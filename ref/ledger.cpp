@@ -73,7 +73,7 @@ double Ledger::tolerance() const {
     u = std::max(u, facts_of(dtype).unit_roundoff());
   std::uint32_t reductions = 1;  // of one window: an engine may average what it has at each boundary
   std::vector<std::uint32_t> boundaries(timeline_.steps + 1, 0);
-  for (const Backward& b : timeline_.backwards) reductions = std::max(reductions, boundaries[b.step] += b.reduced_at != never);
+  for (const std::uint32_t event : timeline_.boundaries) reductions = std::max(reductions, ++boundaries[timeline_.events[event].step]);
   // Deposit 2; a reduction: cast, two factors and a product, cast back, and a sum of world equal terms; unscaling 3.
   const auto set = static_cast<double>(timeline_.gradients_set.size());
   const double roundings = 2 + (5.0 + workload_.world_size) * reductions + 3 + set;
@@ -105,8 +105,12 @@ double Ledger::expected(const LedgerEntry& entry, std::uint32_t backward, std::u
                        timeline_.used(workload_, backward, rank, parameter);
   if (!counted || (entry.role == Role::applied_gradient && skipped_[entry.step])) return 0;
   const double factor = timeline_.factor(backward, rank, parameter, last_event);
-  if (entry.role == Role::local_accumulator) return rank == entry.key.rank ? timeline_.contract.local_weight() * factor : 0;
-  return timeline_.contract.averaged_weight() * factor;
+  const double averaged = timeline_.contract.averaged_weight() * factor, own = rank == entry.key.rank ? timeline_.contract.local_weight() * factor : 0;
+  if (entry.role == Role::applied_gradient) return averaged;
+  if (entry.role == Role::local_accumulator) return entry.after == never || b.event > entry.after ? own : 0;
+  const std::uint32_t reduced = timeline_.reduction_before(last_event + 1, entry.step);
+  if (reduced != never && b.event <= reduced) return averaged;
+  return entry.role == Role::replicated_accumulator ? own : 0;
 }
 
 std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {

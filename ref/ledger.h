@@ -31,6 +31,7 @@ struct LedgerEntry {
   SnapshotKey key;
   Role role = Role::scratch;
   std::uint32_t step = 0;
+  std::uint32_t after = never;         // local sums: due are contributions after this reduction
   std::vector<ElementRange> layout;    // which elements the snapshot holds, in its order
   std::vector<LedgerColumn> columns;   // of the decoded contributions
 };
@@ -48,7 +49,8 @@ class Ledger {
   Ledger(const Workload& workload, const Timeline& timeline, const ProbeRange& range)
       : workload_(workload), timeline_(timeline), range_(range), skipped_(windows_to_skip(timeline)), factors_(user_factors(timeline)) {}
 
-  void want(const SnapshotKey& key) { wanted_[key]; }
+  // after: of a local sum, the reduction after which its contributions are due.
+  void want(const SnapshotKey& key, std::uint32_t after = never) { wanted_[key].after = after; }
   bool wants(const SnapshotKey& key) const { return wanted_.contains(key); }
   const std::map<SnapshotKey, LedgerEntry>& entries() const { return wanted_; }
 

@@ -11,14 +11,6 @@
 
 namespace gradledger::ref {
 
-// A snapshot of a gradient role, as the fingerprint pass met it.
-struct SeenSnapshot {
-  SnapshotKey key;
-  Role role = Role::scratch;
-  std::uint32_t step = 0;
-  std::vector<ElementRange> layout;  // of applied gradients
-};
-
 struct Evidence {
   RunFacts facts;
   std::optional<std::uint64_t> race_seed;  // a schedule whose values differ from those of the enqueued order
@@ -27,7 +19,10 @@ struct Evidence {
   std::vector<Divergence> divergences;
   std::vector<StepMismatch> steps;
   std::map<std::uint32_t, std::vector<ElementRange>> not_applied, not_reduced;  // by event
-  std::vector<SeenSnapshot> seen;
+  std::vector<JudgedSnapshot> seen;
+  std::set<std::uint32_t> applied, decided;  // step events: of which some applied element was compared; whose due skip was judged
+  std::set<std::uint32_t> without_update;    // in which a rank says that it did not update
+  std::vector<MissingFact> missing;
 };
 
 class Passes {

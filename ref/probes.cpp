@@ -51,12 +51,10 @@ namespace {
 // with the fraction that the division by W has left.
 bool reduces_averages_again(const Timeline& timeline) {
   if (!timeline.contract.replicates_reduced) return false;
-  std::uint32_t step = never, event = never;
-  for (const Backward& b : timeline.backwards) {
-    if (b.reduced_at == never) continue;
-    if (b.step == step && b.reduced_at != event) return true;
-    step = b.step;
-    event = b.reduced_at;
+  std::uint32_t step = never;
+  for (const std::uint32_t event : timeline.boundaries) {
+    if (timeline.events[event].step == step) return true;
+    step = timeline.events[event].step;
   }
   return false;
 }

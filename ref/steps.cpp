@@ -56,10 +56,15 @@ void StepJudge::observe(const Observation& o) {
 }
 
 void StepJudge::step_fact(const StepRecord& r) {
-  if (timeline_.events[r.event].kind == EventKind::step) step(r.event).ranks[r.rank].facts[static_cast<std::size_t>(r.fact)] = r.value;
+  if (timeline_.events[r.event].kind != EventKind::step) return;
+  Said& said = said_[{r.event, r.rank}];
+  said.facts[static_cast<std::size_t>(r.fact)] = true;
+  if (r.fact == StepFact::updated) said.updated = r.value != 0;
+  else step(r.event).ranks[r.rank].facts[static_cast<std::size_t>(r.fact)] = r.value;
 }
 
 void StepJudge::event_done(std::uint32_t rank, std::uint32_t event) {
+  if (timeline_.events[event].kind == EventKind::step) said_[{event, rank}].ended = true;
   const auto known = steps_.find(event);
   if (known != steps_.end()) known->second.ranks[rank].done = true;
 }
@@ -129,8 +134,33 @@ std::vector<StepMismatch> StepJudge::mismatches() {
           Quantity{"loss_scale", *reported, scale.scale(), 0});
     }
     if (step.finite) judge_norms(event, step);
+    if (skip == Skip::must) decided_.insert(event);
   }
+  list_missing();
   return std::move(out_);
+}
+
+std::set<std::uint32_t> StepJudge::without_update() const {
+  std::set<std::uint32_t> out;
+  for (const auto& [at, said] : said_)
+    if (said.facts[static_cast<std::size_t>(StepFact::updated)] && !said.updated) out.insert(at.first);
+  return out;
+}
+
+// Of steps that must update, what each rank that came through them left unsaid and the contract asks for.
+void StepJudge::list_missing() {
+  const Contract& contract = timeline_.contract;
+  for (const auto& [at, said] : said_) {
+    const auto [event, rank] = at;
+    if (!timeline_.events[event].updates || !said.ended) continue;
+    const auto ask = [&](StepFact fact, bool needed) {
+      if (needed && !said.facts[static_cast<std::size_t>(fact)]) missing_.push_back({event, rank, fact});
+    };
+    ask(StepFact::skipped, contract.skips_nonfinite);
+    ask(StepFact::updated, true);
+    ask(StepFact::loss_scale, contract.loss_scale.dynamic);
+    ask(StepFact::clipping_norm, contract.clip.max_norm > 0 && said.updated);
+  }
 }
 
 void StepJudge::judge_skips(std::uint32_t event, const Step& step, Skip due) {

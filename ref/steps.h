@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ref/bounded.h"
@@ -27,6 +29,12 @@ struct StepMismatch {
   std::string what;                    // the sentence behind rank and event
 };
 
+// What a step did not say, so that nothing which hangs on it is judged.
+struct MissingFact {
+  std::uint32_t event = 0, rank = 0;
+  StepFact fact = StepFact::skipped;
+};
+
 // Watches one pass with every decision of the engine alive. Must see each record before the model forgets its event.
 class StepJudge final : public TraceSink {
  public:
@@ -39,6 +47,10 @@ class StepJudge final : public TraceSink {
 
   // Precondition: the run is over.
   std::vector<StepMismatch> mismatches();
+  // Likewise, and after mismatches().
+  const std::vector<MissingFact>& missing() const { return missing_; }
+  const std::set<std::uint32_t>& decided() const { return decided_; }  // step events whose due skip was judged
+  std::set<std::uint32_t> without_update() const;                      // step events in which a rank says that it did not update
 
  private:
   struct RankStep {
@@ -49,6 +61,10 @@ class StepJudge final : public TraceSink {
 
     bool skips() const;
     std::optional<double> reported(StepFact fact) const { return facts[static_cast<std::size_t>(fact)]; }
+  };
+  struct Said {
+    std::array<bool, step_facts> facts{};
+    bool updated = false, ended = false;  // ended: the rank came through the step
   };
   struct Step {
     bool finite = true;  // every element of the window's gradient
@@ -62,6 +78,7 @@ class StepJudge final : public TraceSink {
   void judge_skips(std::uint32_t event, const Step& step, Skip due);
   void judge_finiteness(std::uint32_t event, const Step& step);
   void judge_norms(std::uint32_t event, const Step& step);
+  void list_missing();
   void add(FindingClass finding, std::uint32_t event, std::uint32_t rank, std::string what, std::optional<Quantity> quantity = {});
 
   const Workload& workload_;
@@ -70,6 +87,9 @@ class StepJudge final : public TraceSink {
   Model& model_;
   std::map<std::uint32_t, Step> steps_;  // by event
   std::vector<StepMismatch> out_;
+  std::vector<MissingFact> missing_;
+  std::set<std::uint32_t> decided_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Said> said_;  // by step event and rank
 };
 
 }  // namespace gradledger::ref

@@ -27,7 +27,6 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   void optimizer_zero_grad(ProgramWriter& w) override;
   void set_whole_gradient(const Event& event, ProgramWriter& w) override;
   void observe_wrapper(ProgramWriter& w) override;
-  Role gradient_role(std::uint32_t parameter) const override;
 
   bool accumulates_in_epilogue() const override { return true; }
   bool sets_param_grad() const override { return behaviour().bf16_set_gradient == Bf16SetGradient::param_grad; }
@@ -50,10 +49,8 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   FlatGroups weights_;
   std::vector<Slice> gradients_;     // fp32_groups_gradients_flat[g]: the whole padded group, on every rank of its
   std::vector<bool> has_gradients_;  // by parameter, in this window
-  bool gradients_reduced_ = false;   // PARAM.grad holds an average
   Slice norm_squared_, norm_, expert_norm_;
   // What the buffer holds: this rank's sum, the average of all ranks, or an average with local gradients on top.
-  enum class Holds : std::uint8_t { local, reduced, mixed } holds_ = Holds::local;
 };
 
 }  // namespace gradledger

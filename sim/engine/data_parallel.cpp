@@ -66,23 +66,17 @@ void DataParallel::initialise(ProgramWriter& w) {
 // live-1: since #7665 the scale no longer reaches the loss, while the step still divides by it.
 double DataParallel::loss_scale() const { return behaviour().fp16_st0_scale == Fp16Stage0Scale::applied ? scaler_.scale() : 1.0; }
 
-// The accumulation itself is autograd's in-place add in the model dtype.
-void DataParallel::gradient_ready(ProgramWriter&, std::uint32_t) {
-  if (holds_ == Holds::reduced) holds_ = Holds::mixed;
-}
-
 // At a boundary: missing gradients become zeros, so that ranks stay aligned; then the buffered all-reduce, in place.
 void DataParallel::reduce_gradients(ProgramWriter& w) {
   std::vector<Slice> gradients, of_experts;
   for (std::uint32_t p : learned()) {
     if (!grad_[p].defined()) {
-      grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
+      make_gradient(w, p);
       w.fill(grad_[p].slice, 0.0);
     }
     if (numel(p) > 0) (scenario().parameters[p].expert ? of_experts : gradients).push_back(grad_[p].slice);
   }
   buffered_all_reduce(w, gradients, of_experts);
-  holds_ = Holds::reduced;
 }
 
 // ---- step -------------------------------------------------------------------------------------------------------------------------
@@ -191,7 +185,6 @@ void DataParallel::step_plain(ProgramWriter& w, std::optional<double> norm) {
   for (BaseOptimizer& optimizer : optimizers_) optimizer.begin_step();
   for (std::uint32_t p : learned())
     if (grad_[p].defined()) optimizers_[group_of_[p]].update(w, weights_[p], gradients[p], offsets_[p]);
-  holds_ = Holds::local;
   step_done(w, true);
 }
 
@@ -214,7 +207,6 @@ void DataParallel::step_master(ProgramWriter& w, std::optional<double> norm) {
     w.copy(weights_[p], master_[p]);
     tensors_.drop(w, masters[p]);
   }
-  holds_ = Holds::local;
   step_done(w, true);
 }
 
@@ -223,17 +215,7 @@ bool DataParallel::zero_grad_after_step() const {
   return !(config().bf16.enabled && config().zero.stage == 0 && behaviour().bf16_st0_zero_grad == Bf16Stage0ZeroGrad::skipped);
 }
 
-void DataParallel::optimizer_zero_grad(ProgramWriter& w) {
-  DeepSpeedEngine::optimizer_zero_grad(w);
-  holds_ = Holds::local;
-}
-
 // ---- snapshots ----------------------------------------------------------------------------------------------------------------------
-
-Role DataParallel::gradient_role(std::uint32_t) const {
-  if (holds_ == Holds::local) return Role::local_accumulator;
-  return holds_ == Holds::reduced ? Role::reduced_accumulator : Role::scratch;
-}
 
 std::vector<ViewPiece> DataParallel::pieces(const std::vector<std::uint32_t>& parameters, const std::vector<Slice>& slices) {
   std::vector<ViewPiece> out;

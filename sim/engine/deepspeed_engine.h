@@ -47,7 +47,7 @@ class DeepSpeedEngine : public Engine {
   virtual bool can_coalesce() const { return false; }            // coalesce_grad_reduction: stages 1 to 3 but BF16_Optimizer
   virtual bool sets_param_grad() const { return true; }          // a user's new gradient goes there, where there is one
   virtual bool zero_grad_after_step() const { return true; }
-  virtual Role gradient_role(std::uint32_t /*parameter*/) const { return Role::scratch; }  // of param.grad, now
+  virtual Role gradient_role() const { return Role::scratch; }   // of param.grad, where it has storage of its own
   virtual double gradient_scale() const { return loss_scale(); } // of param.grad, relative to the true gradient
 
   // ---- what the wrapper may use ---------------------------------------------------------------------------------------------------
@@ -118,6 +118,11 @@ class DeepSpeedEngine : public Engine {
 
   std::vector<ViewPiece> whole_parameter(std::uint32_t parameter, Slice slice) const;
 
+  // param.grad, with storage of its own and nothing in it yet.
+  void make_gradient(ProgramWriter& w, std::uint32_t parameter);
+  // What lies in param.grad is no sum any more: a reduction has written there.
+  void holds_no_sum(std::uint32_t parameter) { own_storage_[parameter] = no_index; }
+
   TensorTable tensors_;
   std::vector<Tensor> grad_;  // param.grad
   bool stepped_ = false;      // the last event took a model step: weights may have changed
@@ -140,6 +145,7 @@ class DeepSpeedEngine : public Engine {
   void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, double factor);
 
   EngineContext context_;
+  std::vector<BufferId> own_storage_;  // that autograd made for param.grad; elsewhere it shares a bucket's
   ProcessGroup peers_;
   const bool has_direct_backwards_;
   std::vector<std::uint32_t> learned_;

@@ -20,7 +20,6 @@ ZeroStage3::ZeroStage3(const EngineContext& context)
       optimizer_groups_(optimizer_groups(scenario(), rank())),
       gradient_slice_(parameter_count()),
       norm_recorded_(parameter_count()),
-      set_by_user_(parameter_count()),
       stored_in_window_(parameter_count()) {
   for (const RankGroup& group : optimizer_groups_) optimizers_.emplace_back(group.optimizer, offload_);
 }
@@ -90,7 +89,6 @@ void ZeroStage3::clear_backward_seen_flag(ProgramWriter& w) {
 }
 
 void ZeroStage3::backward_prologue(ProgramWriter& w) {
-  master_filled_ = false;
   fetch_weights(w);
 }
 
@@ -107,10 +105,8 @@ void ZeroStage3::fetch_weights(ProgramWriter& w) {
 // ---- backward: each parameter's hook ----------------------------------------------------------------------------------------------
 
 void ZeroStage3::gradient_ready(ProgramWriter& w, std::uint32_t p) {
-  master_current_ = master_filled_;
   if (coalescing()) {
-    partitions_current_ = false;
-    return;
+      return;
   }
   push(w, p);
 }
@@ -165,8 +161,6 @@ void ZeroStage3::partition_epilogue(ProgramWriter& w) {
   in_flight_.clear();
   if (!offload_) averaged_state_ = Averaged::set;
   epilogue_ran_ = true;
-  master_filled_ = false;
-  partitions_current_ = true;
   if (behaviour().stage3_id_increment == Stage3IdIncrement::epilogue) ++micro_step_id_;
 }
 
@@ -180,7 +174,6 @@ void ZeroStage3::finalise_unmanaged(ProgramWriter& w) {
 
 void ZeroStage3::model_step(ProgramWriter& w) {
   std::fill(stored_in_window_.begin(), stored_in_window_.end(), false);
-  std::fill(set_by_user_.begin(), set_by_user_.end(), false);
   micro_step_id_ = 0;
   epilogue_ran_ = false;
   bucket_.clear();
@@ -297,13 +290,6 @@ void ZeroStage3::optimizer_zero_grad(ProgramWriter& w) {
   DeepSpeedEngine::optimizer_zero_grad(w);
   micro_step_id_ = 0;
   epilogue_ran_ = false;
-  partitions_current_ = false;
-  master_current_ = false;
-}
-
-// Inside a coalesced block that nothing was reduced before, param.grad is the window's local sum.
-Role ZeroStage3::gradient_role(std::uint32_t) const {
-  return coalescing() && micro_step_id_ == 0 && !epilogue_ran_ ? Role::local_accumulator : Role::scratch;
 }
 
 // ---- snapshots ----------------------------------------------------------------------------------------------------------------------
@@ -326,10 +312,10 @@ std::vector<ViewPiece> ZeroStage3::group_pieces(const SubGroup& group, Slice fla
 void ZeroStage3::observe_wrapper(ProgramWriter& w) {
   for (std::uint32_t p : learned())
     w.observe(w.view("grad_partition[" + parameter_name(p) + "]", shard_pieces(p, partition_of(p))),
-              partitions_current_ && !set_by_user_[p] ? Role::reduced_accumulator : Role::scratch, scaler_.scale(), true);
+              Role::reduced_accumulator, scaler_.scale(), true);
   for (std::size_t g = 0; g < groups_.size() && offload_; ++g)
     w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "].grad", group_pieces(groups_[g], groups_[g].master_gradient)),
-              master_current_ ? Role::master_gradient : Role::scratch, scaler_.scale(), true);
+              Role::master_gradient, scaler_.scale(), true);
   if (!stepped_) return;
   for (std::uint32_t p : learned())
     w.observe(w.view("ds_tensor[" + parameter_name(p) + "]", shard_pieces(p, weights_[p])), Role::parameter, 1.0, true);

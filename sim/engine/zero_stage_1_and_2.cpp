@@ -29,7 +29,6 @@ ZeroStage1And2::ZeroStage1And2(const EngineContext& context)
       averaged_padding_(weights_.size()),
       accumulated_on_host_(parameter_count()),
       host_holds_window_(parameter_count()),
-      set_by_user_(parameter_count()),
       norm_recorded_(parameter_count()) {}
 
 void ZeroStage1And2::initialise(ProgramWriter& w) {
@@ -65,8 +64,6 @@ void ZeroStage1And2::clear_backward_seen_flag(ProgramWriter& w) {
 // ---- backward: each parameter's hook ----------------------------------------------------------------------------------------------
 
 void ZeroStage1And2::gradient_ready(ProgramWriter& w, std::uint32_t p) {
-  averaged_current_ = master_current_ = false;
-  unreduced_ = true;
   if (coalescing()) return;
   if (!partition_gradients_ && !overlap_ && !contiguous_ && !uses_grad_accum_) return;  // no hook is registered
   setup_buckets(w);
@@ -187,7 +184,6 @@ void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
     deferred_.clear();
   }
   if (!offload_) accumulate_owned(w);
-  master_current_ = std::exchange(master_filled_, false);
   for (Tensor& buffer : bucket_.buffers) tensors_.clear(w, buffer);
   tensors_.clear(w, grads_in_partition_);
   ready_for_gradients_ = false;
@@ -195,8 +191,6 @@ void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
   if (behaviour().stage12_epilogue_clears == EpilogueClears::grad_and_accum)
     for (Tensor& accum : grad_accum_) tensors_.clear(w, accum);
   epilogue_ran_ = true;
-  reduced_in_window_ = true;
-  unreduced_ = false;
 }
 
 void ZeroStage1And2::backward_epilogue(ProgramWriter& w) {
@@ -216,7 +210,6 @@ void ZeroStage1And2::finalise_unmanaged(ProgramWriter& w) {
   if (!offload_) {
     if (!all_grad_tensors_) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
     take_averaged_gradients(w);
-    averaged_current_ = true;
     return;
   }
   for (const OwnedPart& part : weights_.parts()) {
@@ -226,7 +219,6 @@ void ZeroStage1And2::finalise_unmanaged(ProgramWriter& w) {
     to_master_gradient(w, part.parameter, on_device.slice);
     tensors_.drop(w, on_device);
   }
-  master_current_ = std::exchange(master_filled_, false);
 }
 
 void ZeroStage1And2::require_averaged_gradients() const {
@@ -362,12 +354,10 @@ Tensor ZeroStage1And2::flat_gradient(ProgramWriter& w, const FlatWeights& group,
 
 // What a step, taken or skipped, leaves behind: nothing on the device; on the host the accumulators and the master gradient stay.
 void ZeroStage1And2::drop_accumulators(ProgramWriter& w) {
-  reduced_in_window_ = false;
   if (!offload_) {
     for (Tensor& gradient : averaged_) tensors_.clear(w, gradient);
     for (Tensor& padding : averaged_padding_) tensors_.clear(w, padding);
     averaged_state_ = Averaged::none;
-    averaged_current_ = false;
     if (all_grad_tensors_)
       for (Tensor& gradient : *all_grad_tensors_) tensors_.clear(w, gradient);
     all_grad_tensors_.reset();
@@ -375,8 +365,6 @@ void ZeroStage1And2::drop_accumulators(ProgramWriter& w) {
   }
   std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
   std::fill(host_holds_window_.begin(), host_holds_window_.end(), false);
-  std::fill(set_by_user_.begin(), set_by_user_.end(), false);
-  master_current_ = false;
   w.fill(overflow_flag_, 0);
   if (behaviour().stale_clear != StaleClear::zero) return;
   OnStream by_the_host(w, Stream::host);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "sim/numeric/dtype.h"
@@ -63,6 +64,7 @@ struct ClipPolicy {
 struct BoundaryRule {
   std::uint32_t calls = 1;
   bool counted = true;  // false: every call updates, and no backward is at a boundary
+  std::string_view counted_by = "gradient_accumulation_steps";  // what the framework calls n
 
   bool operator==(const BoundaryRule&) const = default;
 };
@@ -76,6 +78,7 @@ struct Contract {
   std::vector<std::vector<std::uint32_t>> holders;  // by parameter: the ranks that have it, sorted; empty: all
   BoundaryRule boundary;
   bool replicates_reduced = false;  // every rank holds all of a reduced gradient, and a further reduction of a window sums averages again
+  bool reduces_every_backward = false;  // not those at a boundary alone
 
   // ---- the way: formats, and scalars that are multiplied in somewhere
   Dtype accumulation = Dtype::float32, wire = Dtype::float32;

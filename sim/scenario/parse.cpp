@@ -41,6 +41,7 @@ class Reader {
     out_.source = document_.value("source", std::vector<std::string>{});
     if (Problem problem = read_covers()) return problem;
     out_.twin_of = document_.value("twin_of", "");
+    out_.allow_open = document_.value("allow_open", false);
     out_.world_size = document_["world_size"];
     auto parameters = parameters_from_json(document_["parameters"]);
     if (!parameters) return parameters.error();

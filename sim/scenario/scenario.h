@@ -121,6 +121,7 @@ struct Scenario : Workload {
   std::string twin_of;  // the file, relative to this one, of the scenario that this one differs from in one thing
   EngineConfig engine;
   StatedContract contract;
+  bool allow_open = false;  // a run in which no step closes a window is what the scenario is about
   AfterError after_error = AfterError::stop;
   std::vector<ScriptItem> script;
   Expect expect;

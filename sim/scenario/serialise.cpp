@@ -173,6 +173,7 @@ ordered_json to_json(const Scenario& scenario) {
   out["engine"] = engine_to_json(scenario.engine, scenario.parameters);
   out["gradients"] = gradients_to_json(scenario);
   out["contract"] = contract_to_json(scenario.contract);
+  if (scenario.allow_open) out["allow_open"] = true;
   if (scenario.after_error == AfterError::go_on) out["after_error"] = "go_on";
   out["script"] = items_to_json(scenario.script);
   out["expect"] = expect_to_json(scenario.expect);

@@ -90,10 +90,17 @@ struct RunSummary {
   std::uint64_t bytes_peak = 0;            // held by buffers, all ranks
 };
 
+// What a producer promises to show. What it does not promise and does not show is not judged; what it promised and does not show is missing.
+struct Capabilities {
+  bool applied_gradients = false;  // of every step that updates, on every rank
+  bool accumulators = false;       // every buffer that holds a sum of gradients, after every event
+};
+
 class Producer {
  public:
   virtual ~Producer() = default;
   virtual std::string_view name() const = 0;
+  virtual Capabilities capabilities() const { return {}; }
   virtual RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) = 0;
 };
 

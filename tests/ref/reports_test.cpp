@@ -18,6 +18,7 @@ class Reporting final : public Producer {
   Reporting(Producer& inner, Keeps keeps, Adds adds) : inner_(inner), keeps_(std::move(keeps)), adds_(std::move(adds)) {}
 
   std::string_view name() const override { return "reporting"; }
+  Capabilities capabilities() const override { return inner_.capabilities(); }
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override {
     if (adds_) adds_(sink);
     Sink kept(keeps_, sink);

@@ -31,6 +31,7 @@ class TamperingProducer final : public Producer {
       : inner_(scenario, timeline), timeline_(timeline), tamper_(std::move(tamper)), fact_(std::move(fact)) {}
 
   std::string_view name() const override { return "tampering"; }
+  Capabilities capabilities() const override { return inner_.capabilities(); }
 
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override {
     Sink tampered(*this, options.linear, sink);

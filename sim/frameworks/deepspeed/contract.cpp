@@ -59,6 +59,7 @@ Result<Contract> resolve_contract(const Scenario& s) {
   out.holders = holders(s);
   out.boundary = boundary_rule(config);
   out.replicates_reduced = config.zero.stage <= 1;
+  out.reduces_every_backward = config.zero.stage >= 2;
   out.accumulation = s.grad_accum_dtype();
   out.wire = s.communication_dtype();
   out.steps_scalar = config.gradient_accumulation_steps;

@@ -9,14 +9,15 @@
 
 namespace gradledger::ref {
 
-// A static scale stays. A dynamic one starts at 2^initial_scale_power. It doubles at a step without overflow that comes after a multiple of
-// loss_scale_window such steps in a row, and halves, down to min_loss_scale, at the overflow that uses the hysteresis up.
+// A static scale stays. A dynamic one starts at 2^initial_scale_power. It doubles with every loss_scale_window steps in a row without
+// overflow, growth_lag steps after the last of them if these are good as well, and halves, down to min_loss_scale, at the overflow that
+// uses the hysteresis up.
 class LossScaleModel {
  public:
   explicit LossScaleModel(const Scenario& scenario)
       : config_(scenario.engine.config.fp16),
-        hysteresis_(scenario.engine.config.zero.stage == 0 ? 1 : config_.hysteresis),  // FP16_Optimizer has none
-        patience_(hysteresis_) {
+        policy_(scenario.loss_scale_policy()),
+        patience_(policy_.hysteresis) {
     if (config_.enabled) scale_ = config_.loss_scale > 0 ? config_.loss_scale : std::ldexp(1.0, static_cast<int>(config_.initial_scale_power));
   }
 
@@ -31,16 +32,17 @@ class LossScaleModel {
       good_steps_ = 0;
       return;
     }
-    const bool grows = good_steps_ > 0 && good_steps_ % config_.loss_scale_window == 0;
-    if (grows) scale_ *= 2;
-    if (grows || config_.consecutive_hysteresis) patience_ = hysteresis_;
     ++good_steps_;
+    const bool grows = good_steps_ > policy_.growth_lag && (good_steps_ - policy_.growth_lag) % config_.loss_scale_window == 0;
+    if (grows) scale_ *= 2;
+    if (grows || config_.consecutive_hysteresis) patience_ = policy_.hysteresis;
   }
 
  private:
   Fp16Config config_;
   double scale_ = 1;
-  std::uint32_t hysteresis_, patience_;
+  LossScalePolicy policy_;
+  std::uint32_t patience_;
   std::uint64_t good_steps_ = 0;  // in a row
 };
 

@@ -53,6 +53,14 @@ double Scenario::gradient_clipping() const {
   return point->contains(Change::pr8068) ? 1.0 : 0.0;
 }
 
+// Stage 0 has a scaler of its own, that of FP16_Optimizer. #6976 gave its rule of growth to the one of ZeRO, which doubled a step earlier.
+LossScalePolicy Scenario::loss_scale_policy() const {
+  if (engine.config.zero.stage == 0) return {.hysteresis = 1, .growth_lag = 1};
+  const auto point = point_named(engine.as_of.base, "/engine/as_of");
+  expects(point.ok(), "a scenario whose as_of was not checked");
+  return {.hysteresis = engine.config.fp16.hysteresis, .growth_lag = point->contains(Change::pr6976) ? 1u : 0u};
+}
+
 // Until #7515 bf16 without ZeRO had a wrapper of its own, which accumulates in fp32.
 Dtype Scenario::grad_accum_dtype() const {
   if (engine.config.grad_accum_dtype) return *engine.config.grad_accum_dtype;

@@ -41,7 +41,9 @@ struct OptimizerConfig {
   double beta2 = 0.999;
   double epsilon = 1e-8;  // no tolerance: the default of Adam
   double weight_decay = 0.0;
+  bool torch_adam = false;  // PyTorch's class, not DeepSpeed's FusedAdam or CPU Adam
 
+  bool fused() const { return type != OptimizerType::sgd && !torch_adam; }
   bool operator==(const OptimizerConfig&) const = default;
 };
 
@@ -230,6 +232,12 @@ struct Expect {
   bool operator==(const Expect&) const = default;
 };
 
+// When a dynamic loss scale moves, by release: what the framework's scaler of this configuration promises.
+struct LossScalePolicy {
+  std::uint32_t hysteresis = 1;   // overflows that it takes to halve
+  std::uint32_t growth_lag = 0;   // steps by which doubling comes after the last of loss_scale_window steps without overflow
+};
+
 struct Scenario {
   std::string name;
   std::string note;
@@ -251,6 +259,7 @@ struct Scenario {
   std::uint64_t numel() const;             // of all parameters
   std::uint32_t divisor() const;           // the contract's
   double gradient_clipping() const;        // given, or the release's default
+  LossScalePolicy loss_scale_policy() const;
   Dtype grad_accum_dtype() const;          // given, or the model dtype; fp32 for bf16 at stage 0 before #7515
   Dtype communication_dtype() const;       // given, or the 16-bit model dtype, or fp32
 };

@@ -40,7 +40,7 @@ class Unroller {
  public:
   explicit Unroller(const Scenario& scenario) : scenario_(scenario) {
     out_.world_size = scenario.world_size;
-    ranks_.resize(scenario.world_size, DocumentedBoundary(scenario.engine.config));
+    ranks_.resize(scenario.world_size, DocumentedBoundary(scenario.engine.config, scenario.engine.pipeline_stages > 1));
     explicit_forwards_.resize(scenario.world_size, 0);
     left_.resize(scenario.world_size, false);
     kept_from_.resize(scenario.world_size, 0);
@@ -172,7 +172,11 @@ class Unroller {
     Backward backward;
     backward.event = static_cast<std::uint32_t>(out_.events.size() - 1);
     backward.step = event.step;
-    for (std::uint32_t r = 0; r < ranks_.size(); ++r) backward.boundary |= runs(item, r) && ranks_[r].now();
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+      if (!runs(item, r)) continue;
+      backward.boundary |= ranks_[r].now();
+      ranks_[r].backward();
+    }
     if (backward.boundary && depth_ == 0) backward.reduced_at = backward.event;
     for (const std::string& name : item.uses) backward.uses.push_back(parameter_named_.at(name));
     for (const auto& [rank, names] : item.order)

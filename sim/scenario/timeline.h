@@ -83,24 +83,29 @@ struct Timeline {
   std::vector<std::uint32_t> ready_order(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank) const;
 };
 
-// What the documentation says of a boundary: a sticky override, else the counter of step() calls. One for each rank.
+// What the documentation says of a boundary: a sticky override, else the counter of step() calls, in a pipeline that of backwards: it runs
+// gradient_accumulation_steps micro-batches and updates. One for each rank.
 class DocumentedBoundary {
  public:
-  explicit DocumentedBoundary(const DeepSpeedConfig& config) : steps_(config.gradient_accumulation_steps), managed_(config.managed_gradient_accumulation) {}
+  explicit DocumentedBoundary(const DeepSpeedConfig& config, bool pipeline = false)
+      : steps_(config.gradient_accumulation_steps), managed_(config.managed_gradient_accumulation), pipeline_(pipeline) {}
 
   void set(bool boundary) { override_ = boundary; }
   // Of a backward. Unmanaged, none is: every step() is one.
   bool now() const { return managed_ && override_.value_or((calls_ + 1) % steps_ == 0); }
+  // One call of backward, asked before.
+  void backward() { calls_ += pipeline_; }
   // One call of step(); whether it updates.
   bool step() {
-    const bool updates = !managed_ || now();
-    ++calls_;
+    const bool full = pipeline_ ? override_.value_or(calls_ > 0 && calls_ % steps_ == 0) : now();
+    const bool updates = !managed_ || full;
+    calls_ = !pipeline_ ? calls_ + 1 : updates ? 0 : calls_;
     return updates;
   }
 
  private:
   std::uint64_t steps_;
-  bool managed_;
+  bool managed_, pipeline_;
   std::uint64_t calls_ = 0;
   std::optional<bool> override_;
 };

@@ -74,7 +74,7 @@ std::set<std::string> traits_of(const Scenario& s) {
   note(!c.zero.contiguous_gradients, "no contiguous");
   note(!c.zero.reduce_scatter, "no reduce-scatter");
   note(c.zero.overlap_comm == true, "overlap");
-  note(c.zero.offload_pin_memory, "pinned");
+  note(c.zero.offload_pin_memory == true, "pinned");
   note(c.zero.sub_group_size < 100, "sub-groups");
   note(!c.managed_gradient_accumulation, "unmanaged");
   note(c.bf16.immediate_grad_update, "immediate");

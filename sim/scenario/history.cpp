@@ -44,7 +44,7 @@ constexpr std::array<ChangeInfo, 66> all_changes{{
     {Change::pr7418, "#7418", "stage 3: a bucket that was reduced is filled from its beginning again"},
     {Change::pr7371, "#7371", "stages 1 and 2 with overlap_comm: a bucket waits for every reduction before it is filled"},
     {Change::pr7509, "#7509", "stage 1/2: all_grad_tensors split off averaged_gradients, emptiness still tested on the latter"},
-    {Change::pr7515, "#7515", "bf16 with fp32 accumulation at stage 1 is served by FP16_UnfusedOptimizer"},
+    {Change::pr7515, "#7515", "bf16 with fp32 accumulation at stage 1 is served by FP16_Optimizer and FP16_UnfusedOptimizer"},
     {Change::pr7534, "#7534", "stage 3 with autocast: a tied parameter is reduced once instead of once for each use"},
     {Change::pr7580, "#7580", "stage 1 fp16: ranks agree on an overflow"},
     {Change::pr7645, "#7645", "FP16_Optimizer: the step returns early on an overflow alone"},

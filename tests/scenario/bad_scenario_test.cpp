@@ -230,7 +230,7 @@ TEST(config, counts_data_parallel_ranks_in_a_batch) {
     json document = small_document();
     document["world_size"] = 4;
     document["parameters"] = {{{"name", "a"}, {"numel", 8}}, {{"name", "b"}, {"numel", 8}}};
-    if (std::string(degree) == "pipeline_stages") document["parameters"][1]["pipeline_stage"] = 1;
+    if (std::string(degree) == "pipeline_stages") document["parameters"][1]["pipeline_stage"] = size - 1;
     document["engine"][degree] = size;
     document["engine"]["config"].erase("gradient_accumulation_steps");
     document["engine"]["config"].update({{"train_batch_size", 16}, {"train_micro_batch_size_per_gpu", 2}});

@@ -11,7 +11,7 @@ namespace {
 // Local sums differ by nature; everything after a reduction or a step must not.
 bool must_agree(Role role) {
   return role == Role::reduced_accumulator || role == Role::master_gradient || role == Role::applied_gradient || role == Role::parameter ||
-         role == Role::master_parameter || role == Role::optimizer_state;
+         role == Role::master_parameter || is_moment(role);
 }
 
 std::uint64_t bits_of(const std::byte* at, std::size_t width) {

@@ -26,9 +26,9 @@ std::uint64_t bits_at(const ObservedPiece& piece, std::size_t i) {
 
 }  // namespace
 
-PassJudge::PassJudge(const Scenario& scenario, const Timeline& timeline, Model& model, Model::Mode mode, double clipping)
-    : scenario_(scenario), timeline_(timeline), model_(model), mode_(mode), clipping_(clipping),
-      skipped_(windows_to_skip(scenario, timeline)), planted_(planted_windows(timeline)), rank_event_(scenario.world_size, 0) {}
+PassJudge::PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping)
+    : workload_(workload), timeline_(timeline), model_(model), mode_(mode), clipping_(clipping),
+      skipped_(windows_to_skip(timeline)), planted_(planted_windows(timeline)), rank_event_(workload.world_size, 0) {}
 
 void PassJudge::observe(const Observation& o) {
   // An exception's rank has reduced with peers that are further on in the script: what is due there is due at their next common event.
@@ -50,8 +50,7 @@ void PassJudge::observe(const Observation& o) {
         if (clipping_ > 0) {
           // min(1, clip / (norm + guard)) moves by no more than its argument does.
           const Bounded norm = model_.norm(field);
-          constexpr double guard = 1e-6;  // no tolerance: DeepSpeed's constant in the definition of clipping
-          factor = std::min(1.0, clipping_ / (norm.value + guard));
+          factor = std::min(1.0, clipping_ / (norm.value + timeline_.contract.clip.guard));
           factor_error += norm.value > norm.error ? factor * norm.error / (norm.value - norm.error) + 6 * fp32.u : 1.0;
         }
       }
@@ -59,7 +58,8 @@ void PassJudge::observe(const Observation& o) {
     }
     case Role::parameter:
     case Role::master_parameter:
-    case Role::optimizer_state:
+    case Role::first_moment:
+    case Role::second_moment:
     case Role::scratch: return;
   }
 }
@@ -125,9 +125,9 @@ void PassJudge::compare(const Observation& o, const Field& field, double factor,
 
 // Whether the sum over all ranks, before it is averaged, may be too large for a format on the way. The step says what becomes of it.
 bool PassJudge::may_leave_its_range(const Observation& o, double magnitude) const {
-  double largest = facts_of(scenario_.model_dtype).largest();
-  for (Dtype dtype : {scenario_.grad_accum_dtype(), scenario_.communication_dtype()}) largest = std::min(largest, facts_of(dtype).largest());
-  return o.role != Role::applied_gradient && magnitude * scenario_.world_size >= largest;
+  double largest = facts_of(workload_.model_dtype).largest();
+  for (Dtype dtype : {timeline_.contract.accumulation, timeline_.contract.wire}) largest = std::min(largest, facts_of(dtype).largest());
+  return o.role != Role::applied_gradient && magnitude * workload_.world_size >= largest;
 }
 
 // The factor between a snapshot and its reference, where there is one that explains every element within the bound of the reference.
@@ -154,7 +154,7 @@ std::optional<double> PassJudge::common_factor(const Observation& o, const Field
 
 void PassJudge::cover(std::map<std::uint32_t, Coverage>& coverage, const Observation& o) {
   Coverage& covered = coverage[o.event];
-  covered.ranges.resize(scenario_.parameters.size());
+  covered.ranges.resize(workload_.parameters.size());
   for (const ObservedPiece& piece : o.pieces) {
     if (piece.parameter < 0) continue;
     auto& ranges = covered.ranges[static_cast<std::size_t>(piece.parameter)];
@@ -165,8 +165,8 @@ void PassJudge::cover(std::map<std::uint32_t, Coverage>& coverage, const Observa
 
 std::vector<ElementRange> PassJudge::holes(const Coverage* coverage) const {
   std::vector<ElementRange> out;
-  for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
-    if (!scenario_.parameters[p].has_gradient()) continue;
+  for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
+    if (!workload_.parameters[p].has_gradient()) continue;
     std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges;
     if (coverage && p < coverage->ranges.size()) ranges = coverage->ranges[p];
     std::sort(ranges.begin(), ranges.end());
@@ -175,7 +175,7 @@ std::vector<ElementRange> PassJudge::holes(const Coverage* coverage) const {
       if (begin > at) out.push_back({p, at, begin});
       at = std::max(at, end);
     }
-    if (at < scenario_.parameters[p].numel) out.push_back({p, at, scenario_.parameters[p].numel});
+    if (at < workload_.parameters[p].numel) out.push_back({p, at, workload_.parameters[p].numel});
   }
   return out;
 }

@@ -46,7 +46,7 @@ struct JudgeStatistics {
 class PassJudge : public TraceSink {
  public:
   // clipping: what the applied gradient is clipped to; 0 in linear passes.
-  PassJudge(const Scenario& scenario, const Timeline& timeline, Model& model, Model::Mode mode, double clipping);
+  PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping);
 
   void observe(const Observation& observation) override;
   void event_done(std::uint32_t rank, std::uint32_t event) override;
@@ -71,7 +71,7 @@ class PassJudge : public TraceSink {
   void cover(std::map<std::uint32_t, Coverage>& coverage, const Observation& observation);
   std::vector<ElementRange> holes(const Coverage* coverage) const;
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   Model& model_;
   Model::Mode mode_;

@@ -45,8 +45,8 @@ struct LedgerRow {
 
 class Ledger {
  public:
-  Ledger(const Scenario& scenario, const Timeline& timeline, const ProbeRange& range)
-      : scenario_(scenario), timeline_(timeline), range_(range), skipped_(windows_to_skip(scenario, timeline)), factors_(user_factors(timeline)) {}
+  Ledger(const Workload& workload, const Timeline& timeline, const ProbeRange& range)
+      : workload_(workload), timeline_(timeline), range_(range), skipped_(windows_to_skip(timeline)), factors_(user_factors(timeline)) {}
 
   void want(const SnapshotKey& key) { wanted_[key]; }
   bool wants(const SnapshotKey& key) const { return wanted_.contains(key); }
@@ -68,16 +68,12 @@ class Ledger {
   double snapped(double coefficient) const;
   bool same(double a, double b) const { return a == b || std::abs(a - b) <= 2 * tolerance() * std::abs(a); }
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   ProbeRange range_;
   std::vector<bool> skipped_;  // by window: nothing of it is due in an applied gradient
   std::vector<double> factors_;
   std::map<SnapshotKey, LedgerEntry> wanted_;
 };
-
-// The weight of one contribution in a correct averaged gradient, and in a correct local sum.
-double averaged_weight(const Scenario& scenario);
-double local_weight(const Scenario& scenario);
 
 }  // namespace gradledger::ref

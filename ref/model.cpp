@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "ref/dtype_facts.h"
-#include "sim/scenario/layout.h"
+#include "sim/scenario/factor.h"
 
 namespace gradledger::ref {
 namespace {
@@ -18,9 +18,9 @@ Rounding rounding_of(Dtype dtype) { return {facts_of(dtype).unit_roundoff(), fac
 
 }  // namespace
 
-Model::Model(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, Mode mode)
-    : scenario_(scenario), timeline_(timeline), source_(source), mode_(mode) {
-  for (const Parameter& p : scenario.parameters) {
+Model::Model(const Workload& workload, const Timeline& timeline, const GradientSource& source, Mode mode)
+    : workload_(workload), timeline_(timeline), source_(source), mode_(mode) {
+  for (const Parameter& p : workload.parameters) {
     offset_.push_back(numel_);
     numel_ += p.numel;
   }
@@ -29,15 +29,15 @@ Model::Model(const Scenario& scenario, const Timeline& timeline, const GradientS
     const bool zeroes = event.kind == EventKind::engine_zero_grad || event.kind == EventKind::optimizer_zero_grad;
     if (event.kind == EventKind::backward || zeroes || event.kind == EventKind::set_gradient || (event.kind == EventKind::step && event.updates)) changes_.push_back(e);
   }
-  deposit_ = rounding_of(scenario.model_dtype);
-  accumulate_ = rounding_of(scenario.grad_accum_dtype());
-  communicate_ = rounding_of(scenario.communication_dtype());
-  const DeepSpeedConfig& config = scenario.engine.config;
-  const bool exact_factor = power_of_two(config.gradient_accumulation_steps) && (!config.fp16.enabled || config.fp16.loss_scale == 0 || power_of_two(config.fp16.loss_scale));
+  deposit_ = rounding_of(workload.model_dtype);
+  accumulate_ = rounding_of(timeline.contract.accumulation);
+  communicate_ = rounding_of(timeline.contract.wire);
+  const Contract& contract = timeline.contract;
+  const bool exact_factor = power_of_two(contract.steps_scalar) && power_of_two(contract.loss_scale.initial);
   factor_error_ = exact_factor ? 0 : facts_of(Dtype::float32).unit_roundoff();
-  const bool exact_average = power_of_two(scenario.world_size) && power_of_two(config.gradient_predivide_factor);
+  const bool exact_average = power_of_two(workload.world_size) && power_of_two(contract.predivide_scalar);
   average_roundings_ = exact_average ? 0 : 3;  // two factors, one of them rounded itself
-  world_divisor_ = scenario.contract.average_over_world ? averaging_divisor(scenario) : 1;
+  world_divisor_ = contract.average_divisor;
 }
 
 std::uint32_t Model::window(std::uint32_t event, bool at_end) const {
@@ -60,7 +60,7 @@ Model::State Model::empty(std::uint32_t step) const {
     if (mode_ == Mode::bounded) f.error.assign(numel_, 0.0);
     return f;
   };
-  state.local.assign(scenario_.world_size, field());
+  state.local.assign(workload_.world_size, field());
   state.reduced = field();
   if (mode_ == Mode::exact) return state;
   state.since_boundary = state.local;
@@ -104,7 +104,7 @@ void Model::advance(State& state, std::uint32_t event) {
 
 // A product with a factor of few bits: exact, but for what falls below the smallest values and for an odd factor.
 void Model::multiply(State& state, const Event& event) {
-  const std::size_t begin = offset_[event.parameter], end = begin + scenario_.parameters[event.parameter].numel;
+  const std::size_t begin = offset_[event.parameter], end = begin + workload_.parameters[event.parameter].numel;
   const double factor = event.factor, u = odd_part(factor) == 1 ? 0 : accumulate_.u, tiny = std::max(accumulate_.tiny, deposit_.tiny);
   const auto grow = [&](double value, double error) { return error == 0 && value == 0 ? 0.0 : widened(error * factor + u * (std::abs(value) + error) * factor + tiny); };
   const auto scale = [&](Field& field, std::size_t i) {
@@ -113,7 +113,7 @@ void Model::multiply(State& state, const Event& event) {
   };
   for (std::size_t i = begin; i < end; ++i) {
     double sum = 0;
-    for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
       if (event.runs_on(r)) {
         scale(state.local[r], i);
         if (mode_ == Mode::bounded) scale(state.since_boundary[r], i);
@@ -132,14 +132,14 @@ void Model::multiply(State& state, const Event& event) {
 // A gradient of so few significand bits that autograd does not round it.
 bool Model::held_by_the_model_dtype(double gradient) const {
   int exponent;
-  const double significand = std::ldexp(std::frexp(gradient, &exponent), facts_of(scenario_.model_dtype).precision);
+  const double significand = std::ldexp(std::frexp(gradient, &exponent), facts_of(workload_.model_dtype).precision);
   return significand == std::trunc(significand);
 }
 
 void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event) {
   const Backward& b = timeline_.backwards[backward];
   const bool bounded = mode_ == Mode::bounded;
-  const double divisor = scenario_.divisor();
+  const double divisor = timeline_.contract.divisor;
   fresh_.resize(numel_);
   if (bounded) {
     source_error_.resize(source_.network_data() ? numel_ : 0);
@@ -147,11 +147,11 @@ void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_
     fresh_error_.assign(numel_, 0.0);
     fresh_terms_.assign(numel_, 0);
   }
-  for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
+  for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
     if (b.micro_batch[r] == no_contribution || timeline_.dropped_at[backward][r] <= up_to_event) continue;
-    for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
-      const std::size_t begin = offset_[p], n = scenario_.parameters[p].numel;
-      if (n == 0 || !timeline_.used(scenario_, backward, r, p)) continue;
+    for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
+      const std::size_t begin = offset_[p], n = workload_.parameters[p].numel;
+      if (n == 0 || !timeline_.used(workload_, backward, r, p)) continue;
       source_.gradient(backward, r, p, 0, {fresh_.data() + begin, n});
       const bool computed = bounded && !source_error_.empty();  // by the producer, in fp32
       if (computed) source_.gradient_error(backward, r, p, 0, {source_error_.data() + begin, n});
@@ -204,12 +204,12 @@ void Model::add_errors(State& state, const Backward& b) {
       error = widened(error);
     }
     double magnitude = state.reduced_at_boundary[i], error = state.error_at_boundary[i];
-    int terms = magnitude > 0 ? static_cast<int>(scenario_.world_size) : 0;
+    int terms = magnitude > 0 ? static_cast<int>(workload_.world_size) : 0;
     for (const Field& since : state.since_boundary) {
       if (since.value[i] == 0 && since.error[i] == 0) continue;
       magnitude += (std::abs(since.value[i]) + since.error[i]) / world_divisor_;
       error += since.error[i] / world_divisor_;
-      terms = std::min(terms + 1, static_cast<int>(scenario_.world_size));
+      terms = std::min(terms + 1, static_cast<int>(workload_.world_size));
     }
     if (terms > 0) error = widened(error + accumulate_.of(magnitude) + reduction_error(magnitude, result + error, terms));
     state.reduced.error[i] = std::max(state.error_per_backward[i], error);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ref/bounded.h"
-#include "sim/scenario/scenario.h"
+#include "sim/scenario/workload.h"
 #include "sim/scenario/timeline.h"
 #include "sim/trace/producer.h"
 
@@ -23,7 +23,7 @@ class Model {
  public:
   enum class Mode { exact, bounded };
 
-  Model(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, Mode mode);
+  Model(const Workload& workload, const Timeline& timeline, const GradientSource& source, Mode mode);
 
   std::size_t numel() const { return numel_; }
   std::size_t offset(std::uint32_t parameter) const { return offset_[parameter]; }
@@ -63,7 +63,7 @@ class Model {
   void add_errors(State& state, const Backward& backward);
   double reduction_error(double terms_magnitude, double result_magnitude, int terms) const;
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   const GradientSource& source_;
   Mode mode_;

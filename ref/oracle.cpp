@@ -16,8 +16,8 @@ namespace {
 // Turns evidence into findings, each with a name, a place and its contributions.
 class Naming {
  public:
-  Naming(const Scenario& scenario, const Timeline& timeline, Evidence& evidence, Ledger& ledger, Verdict& verdict)
-      : scenario_(scenario), timeline_(timeline), evidence_(evidence), ledger_(ledger), verdict_(verdict), skipped_(windows_to_skip(scenario, timeline)) {}
+  Naming(const Workload& workload, const Timeline& timeline, Evidence& evidence, Ledger& ledger, Verdict& verdict)
+      : workload_(workload), timeline_(timeline), evidence_(evidence), ledger_(ledger), verdict_(verdict), skipped_(windows_to_skip(timeline)) {}
 
   void run() {
     verdict_.facts = std::move(evidence_.facts);
@@ -31,7 +31,7 @@ class Naming {
     name_clipping();
     name_divergences();
     for (Finding& finding : verdict_.findings)
-      if (finding.sentence.empty()) finding.sentence = sentence_of(finding, scenario_, timeline_);
+      if (finding.sentence.empty()) finding.sentence = sentence_of(finding, workload_, timeline_);
     std::stable_sort(verdict_.findings.begin(), verdict_.findings.end(), [](const Finding& a, const Finding& b) {
       return std::tie(a.step, a.first_event, a.finding, a.rank) < std::tie(b.step, b.first_event, b.finding, b.rank);
     });
@@ -124,13 +124,13 @@ class Naming {
 
   RowContext context_of(const LedgerEntry& entry) const {
     RowContext context;
-    context.full_weight = local_weight(scenario_);
-    context.averaged_weight = averaged_weight(scenario_);
+    context.full_weight = timeline_.contract.local_weight();
+    context.averaged_weight = timeline_.contract.averaged_weight();
     context.rank = entry.key.rank;
     context.step = entry.step;
-    context.world = scenario_.world_size;
+    context.world = workload_.world_size;
     context.local = entry.role == Role::local_accumulator;
-    context.host_accumulator = scenario_.engine.config.offloads_optimizer();
+    context.host_accumulator = verdict_.facts.host_gradients[entry.key.rank];
     context.tolerance = ledger_.tolerance();
     const auto gradient = verdict_.facts.collectives.find("gradient");
     if (gradient != verdict_.facts.collectives.end() && entry.step < gradient->second[entry.key.rank].size())
@@ -225,9 +225,9 @@ class Naming {
       const std::uint32_t step = timeline_.events[event].step;
       std::vector<Miscounted> missing;
       for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
-        for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
+        for (std::uint32_t r = 0; r < workload_.world_size; ++r)
           if (timeline_.backwards[b].step == step && timeline_.backwards[b].micro_batch[r] != no_contribution && timeline_.dropped_at[b][r] == never)
-            missing.push_back({timeline_.contribution(b, r), averaged_weight(scenario_), 0.0});
+            missing.push_back({timeline_.contribution(b, r), timeline_.contract.averaged_weight(), 0.0});
       if (missing.empty() || decided(step)) continue;
       Finding& finding = add(FindingClass::discarded_gradient, event, 0);
       finding.buffer = "nothing";
@@ -236,7 +236,7 @@ class Naming {
       finding.contributions = std::move(missing);
       finding.lost_weight = 1;
       finding.sentence = fmt::format("discarded-gradient: {} must update, but no rank applies a gradient to {}; {} stay out.", timeline_.describe(event),
-                                     elements_text(scenario_, elements), contributions_text(finding.contributions, step));
+                                     elements_text(workload_, elements), contributions_text(finding.contributions, step));
     }
     for (const auto& [event, elements] : evidence_.not_reduced) {
       const std::uint32_t step = timeline_.events[event].step;
@@ -244,7 +244,7 @@ class Naming {
       Finding& finding = add(FindingClass::missing_reduction, event, 0);
       finding.elements = elements;
       finding.sentence = fmt::format("missing-reduction: after {}, a gradient accumulation boundary, no rank holds a reduced gradient of {}.",
-                                     timeline_.describe(event), elements_text(scenario_, elements));
+                                     timeline_.describe(event), elements_text(workload_, elements));
     }
   }
 
@@ -268,7 +268,7 @@ class Naming {
       finding.worst = mismatch->worst;
       const WorstElement& worst = mismatch->worst;
       finding.sentence = fmt::format("rounding-excess: rank {}, {}, {}: element {} of {} is {:.9g}, {} is {:.9g}, and rounding explains at most {:.3g} of the {:.3g} between them.",
-                                     finding.rank, timeline_.describe(finding.event), finding.buffer, worst.element, scenario_.parameters[worst.parameter].name,
+                                     finding.rank, timeline_.describe(finding.event), finding.buffer, worst.element, workload_.parameters[worst.parameter].name,
                                      worst.observed, update ? "the update of the applied gradient" : "the reference", worst.expected, worst.bound, worst.error());
     }
   }
@@ -315,7 +315,7 @@ class Naming {
       finding.elements = m.ranges;
       finding.worst = m.worst;
       finding.sentence = fmt::format("wrong-norm: step {}, rank {}, {}: the applied gradient is {:.9g} times the true one in every element; clipping to {} makes that {:.9g}.",
-                                     m.step, m.key.rank, timeline_.describe(m.key.event), m.clipping->observed, scenario_.gradient_clipping(), m.clipping->due);
+                                     m.step, m.key.rank, timeline_.describe(m.key.event), m.clipping->observed, timeline_.contract.clip.max_norm, m.clipping->due);
     }
   }
 
@@ -334,7 +334,7 @@ class Naming {
       finding.worst = WorstElement{d.parameter, d.element, d.value, d.other_value, 0, d.bits, d.dtype};
       finding.sentence = fmt::format("rank-divergence: after {}, ranks {} and {} hold different bits in {} elements of {}, first at element {} of {}: {:.9g} and {:.9g}.",
                                      timeline_.describe(d.event), d.rank, d.other_rank, d.elements, d.buffer, d.element,
-                                     scenario_.parameters[d.parameter].name, d.value, d.other_value);
+                                     workload_.parameters[d.parameter].name, d.value, d.other_value);
     }
   }
 
@@ -365,12 +365,12 @@ class Naming {
     std::map<std::vector<double>, std::vector<ElementRange>> by_row;
     std::vector<Contribution> columns;
     for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
-      for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
+      for (std::uint32_t r = 0; r < workload_.world_size; ++r)
         if (timeline_.backwards[b].step == seen.step && timeline_.backwards[b].micro_batch[r] != no_contribution) columns.push_back(timeline_.contribution(b, r));
     for (const ElementRange& range : seen.layout) {
       std::vector<double> weights;
       for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
-        for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
+        for (std::uint32_t r = 0; r < workload_.world_size; ++r)
           if (timeline_.backwards[b].step == seen.step && timeline_.backwards[b].micro_batch[r] != no_contribution)
             weights.push_back(ledger_.expected(entry, b, r, range.parameter));
       by_row[std::move(weights)].push_back(range);
@@ -379,7 +379,7 @@ class Naming {
       verdict_.applied.push_back({seen.step, seen.key.event, seen.key.rank, seen.key.buffer, columns, LedgerRow{elements, weights, weights, false}});
   }
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   Evidence& evidence_;
   Ledger& ledger_;
@@ -389,11 +389,11 @@ class Naming {
 
 }  // namespace
 
-Verdict judge(const Scenario& scenario, const Timeline& timeline, Producer& producer, const OracleOptions& options) {
+Verdict judge(const Workload& workload, const Timeline& timeline, Producer& producer, const OracleOptions& options) {
   Verdict verdict;
-  Passes passes(scenario, timeline, producer, options);
+  Passes passes(workload, timeline, producer, options);
   passes.run(verdict);
-  Naming(scenario, timeline, passes.evidence(), passes.ledger(), verdict).run();
+  Naming(workload, timeline, passes.evidence(), passes.ledger(), verdict).run();
   return verdict;
 }
 

@@ -48,6 +48,6 @@ struct Verdict {
 };
 
 // Precondition: the scenario was admitted; producer, scenario and timeline outlive the call.
-Verdict judge(const Scenario& scenario, const Timeline& timeline, Producer& producer, const OracleOptions& options);
+Verdict judge(const Workload& workload, const Timeline& timeline, Producer& producer, const OracleOptions& options);
 
 }  // namespace gradledger::ref

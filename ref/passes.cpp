@@ -42,16 +42,16 @@ void add(JudgeStatistics& into, const JudgeStatistics& more) {
 
 }  // namespace
 
-Passes::Passes(const Scenario& scenario, const Timeline& timeline, Producer& producer, const OracleOptions& options)
-    : scenario_(scenario),
+Passes::Passes(const Workload& workload, const Timeline& timeline, Producer& producer, const OracleOptions& options)
+    : workload_(workload),
       timeline_(timeline),
       producer_(producer),
       options_(options),
-      range_(probe_range(scenario, timeline)),
-      ledger_(scenario, timeline, range_) {}
+      range_(probe_range(workload, timeline)),
+      ledger_(workload, timeline, range_) {}
 
 void Passes::run(Verdict& verdict) {
-  const GradientKind kind = scenario_.gradients.kind;
+  const GradientKind kind = workload_.gradients.kind;
   verdict.dyadic = range_.dyadic;
   value_pass(kind == GradientKind::probe ? GradientKind::normal : kind, true, verdict);
   if (!evidence_.facts.races.empty()) {
@@ -67,16 +67,16 @@ void Passes::run(Verdict& verdict) {
 
 // Random, adversarial or given data, with every decision of the engine alive.
 void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
-  const std::uint64_t seed = hash_keys({options_.seed, scenario_.gradients.seed, static_cast<std::uint64_t>(kind)});
-  const auto given = value_source(scenario_, timeline_, kind, seed);
+  const std::uint64_t seed = hash_keys({options_.seed, workload_.gradients.seed, static_cast<std::uint64_t>(kind)});
+  const auto given = value_source(workload_, timeline_, kind, seed);
   const PlantedSource source(*given, timeline_);
-  Model model(scenario_, timeline_, source, Model::Mode::bounded);
-  PassJudge values(scenario_, timeline_, model, Model::Mode::bounded, scenario_.gradient_clipping());
-  ParameterJudge parameters(scenario_, source);
-  AgreementJudge agreement(scenario_.world_size);
-  StepJudge steps(scenario_, timeline_, source, model);
-  KeptStateJudge kept(scenario_, timeline_, source);
-  FactsSink facts(scenario_, timeline_);
+  Model model(workload_, timeline_, source, Model::Mode::bounded);
+  PassJudge values(workload_, timeline_, model, Model::Mode::bounded, timeline_.contract.clip.max_norm);
+  ParameterJudge parameters(workload_, timeline_.contract, source);
+  AgreementJudge agreement(workload_.world_size);
+  StepJudge steps(workload_, timeline_, source, model);
+  KeptStateJudge kept(workload_, timeline_, source);
+  FactsSink facts(workload_, timeline_);
   Tee tee;
   tee.add(&agreement);
   tee.add(&parameters);
@@ -103,8 +103,8 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
 
 // Tries schedules until the values of one differ from those of the enqueued order, in which nothing can race.
 void Passes::find_race_in_values() {
-  const GradientKind kind = scenario_.gradients.kind == GradientKind::probe ? GradientKind::normal : scenario_.gradients.kind;
-  const auto given = value_source(scenario_, timeline_, kind, hash_keys({options_.seed, scenario_.gradients.seed, static_cast<std::uint64_t>(kind)}));
+  const GradientKind kind = workload_.gradients.kind == GradientKind::probe ? GradientKind::normal : workload_.gradients.kind;
+  const auto given = value_source(workload_, timeline_, kind, hash_keys({options_.seed, workload_.gradients.seed, static_cast<std::uint64_t>(kind)}));
   const PlantedSource source(*given, timeline_);
   TraceSink nobody;
   RunOptions run;
@@ -130,8 +130,8 @@ void Passes::fingerprint_passes(Verdict& verdict) {
   const std::uint32_t passes = range_.dyadic ? fingerprint.passes() : 1;
   for (std::uint32_t pass = 0; pass < passes; ++pass) {
     fingerprint.set_pass(pass);
-    Model model(scenario_, timeline_, source, mode);
-    PassJudge judge(scenario_, timeline_, model, mode, 0.0);
+    Model model(workload_, timeline_, source, mode);
+    PassJudge judge(workload_, timeline_, model, mode, 0.0);
     SnapshotList list(timeline_, !range_.dyadic, evidence_.seen);
     Tee tee;
     if (pass == 0) tee.add(&list);
@@ -171,7 +171,7 @@ void Passes::want_snapshots() {
 Passes::Pairs Passes::all_contributions() const {
   Pairs pairs;
   for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
-    for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r)
       if (timeline_.backwards[b].micro_batch[r] != no_contribution) pairs.emplace_back(b, r);
   return pairs;
 }
@@ -220,7 +220,7 @@ void Passes::decode_without_fingerprint(Verdict& verdict) {
         }
   }
   if (miscounted.empty()) return;
-  Ledger earlier(scenario_, timeline_, range_);
+  Ledger earlier(workload_, timeline_, range_);
   for (const SeenSnapshot& seen : evidence_.seen)
     if (windows.contains({seen.key.rank, seen.step}) && !ledger_.wants(seen.key)) earlier.want(seen.key);
   const Pairs pairs(miscounted.begin(), miscounted.end());

@@ -32,7 +32,7 @@ struct Evidence {
 
 class Passes {
  public:
-  Passes(const Scenario& scenario, const Timeline& timeline, Producer& producer, const OracleOptions& options);
+  Passes(const Workload& workload, const Timeline& timeline, Producer& producer, const OracleOptions& options);
 
   // Runs everything; statistics go into the verdict.
   void run(Verdict& verdict);
@@ -52,7 +52,7 @@ class Passes {
   Pairs all_contributions() const;
   Pairs limited(Pairs pairs, Verdict& verdict) const;
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   Producer& producer_;
   OracleOptions options_;

@@ -1,11 +1,11 @@
 // What a step decides beyond its gradient, against the documentation: whether it is skipped, its loss scale, norm and clipping.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "ref/bounded.h"
@@ -30,10 +30,10 @@ struct StepMismatch {
 // Watches one pass with every decision of the engine alive. Must see each record before the model forgets its event.
 class StepJudge final : public TraceSink {
  public:
-  StepJudge(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, Model& model);
+  StepJudge(const Workload& workload, const Timeline& timeline, const GradientSource& source, Model& model);
 
   void observe(const Observation& observation) override;
-  void metric(const MetricRecord& record) override;
+  void step_fact(const StepRecord& record) override;
   void event_done(std::uint32_t rank, std::uint32_t event) override;
   void engine_error(const EngineErrorRecord& record) override;
 
@@ -42,13 +42,13 @@ class StepJudge final : public TraceSink {
 
  private:
   struct RankStep {
-    std::map<std::string, double, std::less<>> metrics;
+    std::array<std::optional<double>, step_facts> facts;
     bool applied = false, done = false, raised = false;
     std::vector<ElementRange> not_finite;  // of the applied gradient
     std::vector<ElementRange> spread;      // of these, where the window's gradient is finite
 
     bool skips() const;
-    std::optional<double> reported(std::string_view metric) const;
+    std::optional<double> reported(StepFact fact) const { return facts[static_cast<std::size_t>(fact)]; }
   };
   struct Step {
     bool finite = true;  // every element of the window's gradient
@@ -61,11 +61,10 @@ class StepJudge final : public TraceSink {
   bool in_range(std::uint32_t window, double scale) const;
   void judge_skips(std::uint32_t event, const Step& step, Skip due);
   void judge_finiteness(std::uint32_t event, const Step& step);
-  bool norms_are_combined() const;
   void judge_norms(std::uint32_t event, const Step& step);
   void add(FindingClass finding, std::uint32_t event, std::uint32_t rank, std::string what, std::optional<Quantity> quantity = {});
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   const GradientSource& source_;
   Model& model_;

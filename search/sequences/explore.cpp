@@ -8,6 +8,7 @@
 #include "search/campaign/parallel.h"
 #include "search/shrink/shape.h"
 #include "search/sequences/state_key.h"
+#include "sim/load.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::search {

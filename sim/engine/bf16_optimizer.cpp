@@ -97,7 +97,7 @@ void Bf16Optimizer::reduce_last_micro_batch(ProgramWriter& w) {
 void Bf16Optimizer::model_step(ProgramWriter& w) {
   report_decision(w, false, 1.0);
   emit_norm(w);
-  w.metric(w.metric_name("global_grad_norm"), norm_, 1.0);
+  w.report(StepFact::gradient_norm, norm_, 1.0);
   if (linear()) return finish_step(w, std::nullopt);
   read(w, norm_known, norm_);
 }
@@ -138,14 +138,15 @@ void Bf16Optimizer::finish_step(ProgramWriter& w, std::optional<double> clip) {
       if (has_gradients_[p]) w.multiply(high_precision(p), *clip);
 
   std::vector<Tensor> casts(weights_.size());
-  for (std::size_t g = 0; g < weights_.size(); ++g) apply(w, g, casts[g]);
+  bool updated = false;
+  for (std::size_t g = 0; g < weights_.size(); ++g) updated = apply(w, g, casts[g]) || updated;
   weights_.all_gather(w);
   for (Tensor& cast : casts) tensors_.drop(w, cast);
   clear_high_precision(w);
-  step_done(w, false);
+  step_done(w, updated);
 }
 
-void Bf16Optimizer::apply(ProgramWriter& w, std::size_t group, Tensor& cast) {
+bool Bf16Optimizer::apply(ProgramWriter& w, std::size_t group, Tensor& cast) {
   Slice gradient = own_partition(group);
   const std::string name = weights_[group].master_name() + ".grad";
   if (w.declaration(gradient.buffer).dtype != Dtype::float32) {
@@ -154,9 +155,10 @@ void Bf16Optimizer::apply(ProgramWriter& w, std::size_t group, Tensor& cast) {
     gradient = cast.slice;
   }
   // #6485: until then set at initialisation, and taken away again where it is a cast: the base optimizer finds no gradient and does nothing.
-  if (cast.defined() && behaviour().bf16_master_gradient != Bf16MasterGradient::at_step) return;
+  if (cast.defined() && behaviour().bf16_master_gradient != Bf16MasterGradient::at_step) return false;
   w.observe(w.view(name, weights_[group].partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
   weights_[group].step(w, gradient);
+  return true;
 }
 
 void Bf16Optimizer::clear_high_precision(ProgramWriter& w) {

@@ -40,7 +40,7 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   void emit_norm(ProgramWriter& w);
   void emit_norm_of(ProgramWriter& w, bool experts, Slice squared);
   void finish_step(ProgramWriter& w, std::optional<double> clip);
-  void apply(ProgramWriter& w, std::size_t group, Tensor& cast);
+  bool apply(ProgramWriter& w, std::size_t group, Tensor& cast);
   Slice high_precision(std::uint32_t parameter) const;
   Slice own_partition(std::size_t group) const;
   bool has_experts() const { return std::any_of(weights_.begin(), weights_.end(), [](const FlatWeights& group) { return group.of_experts(); }); }

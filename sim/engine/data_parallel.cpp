@@ -96,7 +96,7 @@ void DataParallel::model_step(ProgramWriter& w) {
     w.copy(norm_share_, norm_);
     w.multiply(norm_share_, 1.0 / peers().size());
     w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_share_, .output = norm_share_});
-    w.metric(w.metric_name("global_grad_norm"), norm_share_, 1.0);
+    w.report(StepFact::gradient_norm, norm_share_, 1.0);
     if (linear()) return step_plain(w, std::nullopt);
     return read(w, norm_known, norm_share_);
   }
@@ -117,11 +117,11 @@ void DataParallel::on_value(std::uint32_t stage, double value, ProgramWriter& w)
   scaler_.update(overflow);
   report_decision(w, overflow, scaler_.scale());
   // #7645: before it the return stood outside the branch of the overflow, and no step did anything.
-  if (fused_ && behaviour().fused_step_return == FusedStepReturn::always) return step_done(w, overflow);
+  if (fused_ && behaviour().fused_step_return == FusedStepReturn::always) return step_done(w, false);
   const bool applies_anyway = fused_ && !config().fp16.enabled;  // bf16: the flag is computed, and the step goes on
-  if (overflow && !applies_anyway) return step_done(w, true);
+  if (overflow && !applies_anyway) return step_done(w, false);
   emit_norm(w);
-  w.metric(w.metric_name("global_grad_norm"), norm_, reported_norm_factor());
+  w.report(StepFact::gradient_norm, norm_, reported_norm_factor());
   if (scenario().gradient_clipping() > 0 && !linear()) return read(w, norm_known, norm_);
   step_master(w, std::nullopt);
 }
@@ -192,7 +192,7 @@ void DataParallel::step_plain(ProgramWriter& w, std::optional<double> norm) {
   for (std::uint32_t p : learned())
     if (grad_[p].defined()) optimizers_[group_of_[p]].update(w, weights_[p], gradients[p], offsets_[p]);
   holds_ = Holds::local;
-  step_done(w, false);
+  step_done(w, true);
 }
 
 // fp16 and bf16: fp32 copies of the gradients, missing ones zero, unscaled and clipped; base step on the master weights; cast back.
@@ -215,7 +215,7 @@ void DataParallel::step_master(ProgramWriter& w, std::optional<double> norm) {
     tensors_.drop(w, masters[p]);
   }
   holds_ = Holds::local;
-  step_done(w, false);
+  step_done(w, true);
 }
 
 // Before #7839 bf16 at stage 0 was left out: the gradients of a window stayed for the next.

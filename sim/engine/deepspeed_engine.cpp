@@ -254,16 +254,18 @@ void DeepSpeedEngine::step(ProgramWriter& w) {
     model_step(w);
     return;  // step_done() goes on
   }
+  w.report(StepFact::updated, 0.0);
   in_step_ = false;
   micro_steps_ += !in_pipeline();
 }
 
 void DeepSpeedEngine::report_decision(ProgramWriter& w, bool overflow, double loss_scale) {
-  w.metric(w.metric_name("overflow"), overflow ? 1.0 : 0.0);
-  if (config().fp16.enabled) w.metric(w.metric_name("loss_scale"), loss_scale);
+  w.report(StepFact::skipped, overflow ? 1.0 : 0.0);
+  if (config().fp16.enabled) w.report(StepFact::loss_scale, loss_scale);
 }
 
-void DeepSpeedEngine::step_done(ProgramWriter& w, bool /*overflow*/) {
+void DeepSpeedEngine::step_done(ProgramWriter& w, bool updated) {
+  w.report(StepFact::updated, updated ? 1.0 : 0.0);
   if (zero_grad_after_step()) optimizer_zero_grad(w);
   stepped_ = true;
   in_step_ = false;

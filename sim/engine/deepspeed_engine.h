@@ -108,9 +108,9 @@ class DeepSpeedEngine : public Engine {
   // What the wrapper decided about a step, and the loss scale from here on.
   void report_decision(ProgramWriter& w, bool overflow, double loss_scale);
   // The norm that clipping goes by, in true units.
-  void report_clipping_norm(ProgramWriter& w, double norm) { w.metric(w.metric_name("clipping_norm"), norm); }
-  // The end of a model step, skipped or not.
-  void step_done(ProgramWriter& w, bool overflow);
+  void report_clipping_norm(ProgramWriter& w, double norm) { w.report(StepFact::clipping_norm, norm); }
+  // The end of a model step. updated: the base optimizer ran.
+  void step_done(ProgramWriter& w, bool updated);
 
   // A full gradient of the user's: what the owners among `peers` hold of it, summed in fp32 on every rank, times the factor. `held` is this
   // rank's part from element `offset` on, if it has one. The caller holds the result.

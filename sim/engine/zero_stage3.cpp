@@ -213,10 +213,10 @@ void ZeroStage3::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
     optimizer_zero_grad(w);
     std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
     if (!offload_) averaged_state_ = Averaged::never;
-    return step_done(w, true);
+    return step_done(w, false);
   }
   emit_norm(w);
-  w.metric(w.metric_name("global_grad_norm"), norm_, 1.0 / unscaled_by());
+  w.report(StepFact::gradient_norm, norm_, 1.0 / unscaled_by());
   if (scenario().gradient_clipping() > 0 && !linear()) return read(w, norm_known, norm_);
   finish_step(w, std::nullopt);
 }
@@ -274,7 +274,7 @@ void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
   if (!offload_) averaged_state_ = Averaged::none;
   std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
   if (behaviour().stale_clear == StaleClear::zero) clear_stale(w);
-  step_done(w, false);
+  step_done(w, true);
 }
 
 // The master's values, cast. From host to host it is the CPU that copies; one that must cross the bus is waited for.

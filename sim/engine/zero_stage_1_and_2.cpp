@@ -263,12 +263,12 @@ void ZeroStage1And2::on_value(std::uint32_t stage, double value, ProgramWriter& 
   if (overflow) {
     optimizer_zero_grad(w);
     drop_accumulators(w);
-    return step_done(w, true);
+    return step_done(w, false);
   }
   emit_norm(w);
   // #2695: before it the scale that the next window will have.
   const bool updated = behaviour().reported_norm_scale == ReportedNormScale::updated;
-  w.metric(w.metric_name("global_grad_norm"), norm_, 1.0 / (updated ? scaler_.scale() : scale_before_update_));
+  w.report(StepFact::gradient_norm, norm_, 1.0 / (updated ? scaler_.scale() : scale_before_update_));
   if (scenario().gradient_clipping() > 0 && !linear()) return read(w, norm_known, norm_);
   finish_step(w, std::nullopt);
 }
@@ -321,7 +321,7 @@ void ZeroStage1And2::finish_step(ProgramWriter& w, std::optional<double> norm) {
   for (std::size_t g = 0; g < weights_.size(); ++g) apply(w, weights_[g], g, norm);
   weights_.all_gather(w);
   drop_accumulators(w);
-  step_done(w, false);
+  step_done(w, true);
 }
 
 // Unscales and clips a group's gradient, and steps with it.

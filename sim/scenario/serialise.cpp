@@ -110,7 +110,7 @@ ordered_json gradients_to_json(const Scenario& scenario) {
   return out;
 }
 
-ordered_json contract_to_json(const Contract& contract) {
+ordered_json contract_to_json(const StatedContract& contract) {
   ordered_json out;
   out["window"] = contract.window == Window::since_last_step ? "since_last_step" : "every_step_call";
   out["average_over"] = contract.average_over_world ? "world" : "none";

@@ -7,7 +7,8 @@
 #include <utility>
 
 #include "sim/base/limits.h"
-#include "sim/scenario/layout.h"
+#include "sim/scenario/factor.h"
+#include "sim/scenario/script.h"
 
 namespace gradledger {
 
@@ -38,18 +39,19 @@ namespace {
 // Walks the script once, in order, as every rank will.
 class Unroller {
  public:
-  explicit Unroller(const Scenario& scenario) : scenario_(scenario) {
-    out_.world_size = scenario.world_size;
-    ranks_.resize(scenario.world_size, DocumentedBoundary(scenario.engine.config, scenario.engine.pipeline_stages > 1));
-    explicit_forwards_.resize(scenario.world_size, 0);
-    left_.resize(scenario.world_size, false);
-    kept_from_.resize(scenario.world_size, 0);
-    for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) parameter_named_[scenario.parameters[p].name] = p;
+  Unroller(const Workload& workload, Contract contract) : workload_(workload) {
+    out_.contract = std::move(contract);
+    out_.world_size = workload.world_size;
+    ranks_.resize(workload.world_size, DocumentedBoundary(out_.contract.boundary));
+    explicit_forwards_.resize(workload.world_size, 0);
+    left_.resize(workload.world_size, false);
+    kept_from_.resize(workload.world_size, 0);
+    for (std::uint32_t p = 0; p < workload.parameters.size(); ++p) parameter_named_[workload.parameters[p].name] = p;
     open_window();
   }
 
-  std::optional<InputError> run() {
-    if (auto error = walk(scenario_.script, "/script")) return error;
+  std::optional<InputError> run(const std::vector<ScriptItem>& script) {
+    if (auto error = walk(script, "/script")) return error;
     finish();
     return plant();
   }
@@ -118,20 +120,20 @@ class Unroller {
   std::optional<InputError> raise(const ScriptItem& item, const std::string& where) {
     if (auto error = emit(item, EventKind::raise, where)) return error;
     out_.events.back().caught = item.caught;
-    for (std::uint32_t r = 0; depth_ > 0 && r < scenario_.world_size; ++r) left_[r] = left_[r] || runs(item, r);
+    for (std::uint32_t r = 0; depth_ > 0 && r < workload_.world_size; ++r) left_[r] = left_[r] || runs(item, r);
     return std::nullopt;
   }
 
   // Kept until the windows are known: it may stand before its backward or after it.
   std::optional<InputError> overflow(const ScriptItem& item, const std::string& where) {
-    if (overflows_.size() >= limits::events_max / scenario_.world_size)
+    if (overflows_.size() >= limits::events_max / workload_.world_size)
       return InputError{where, "makes the unrolled script plant too often; expected entries x ranks of at most " + std::to_string(limits::events_max)};
     overflows_.push_back({&item, out_.steps - 1, where});
     return std::nullopt;
   }
 
   std::optional<InputError> emit(const ScriptItem& item, EventKind kind, const std::string& where) {
-    if (out_.events.size() >= limits::events_max / scenario_.world_size)
+    if (out_.events.size() >= limits::events_max / workload_.world_size)
       return InputError{where, "the unrolled script has too many events; expected events x ranks of at most " +
                                    std::to_string(limits::events_max)};
     Event event;
@@ -143,7 +145,7 @@ class Unroller {
     event.ranks = item.ranks;
     if (std::find(left_.begin(), left_.end(), true) != left_.end()) {
       event.ranks.clear();
-      for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
+      for (std::uint32_t r = 0; r < workload_.world_size; ++r)
         if (runs(item, r)) event.ranks.push_back(r);
       event.nobody = event.ranks.empty();
     }
@@ -152,7 +154,7 @@ class Unroller {
   }
 
   std::optional<InputError> backward(const ScriptItem& item, const std::string& where) {
-    for (std::uint32_t r = 0; item.of && r < scenario_.world_size; ++r)
+    for (std::uint32_t r = 0; item.of && r < workload_.world_size; ++r)
       if (runs(item, r) && *item.of >= explicit_forwards_[r])
         return InputError{where + "/backward/of", "names forward " + std::to_string(*item.of) + ", but only " + std::to_string(explicit_forwards_[r]) +
                                                       " explicit forwards came before it in its window on rank " + std::to_string(r)};
@@ -181,19 +183,19 @@ class Unroller {
     for (const std::string& name : item.uses) backward.uses.push_back(parameter_named_.at(name));
     for (const auto& [rank, names] : item.order)
       for (const std::string& name : names) backward.order[rank].push_back(parameter_named_.at(name));
-    for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
       std::uint32_t& count = out_.micro_batches.back()[r];
       backward.micro_batch.push_back(runs(item, r) ? count++ : no_contribution);
       backward.data.push_back(item.micro_batch.value_or(backward.micro_batch.back()));
     }
     out_.backwards.push_back(std::move(backward));
-    out_.dropped_at.emplace_back(scenario_.world_size, never);
+    out_.dropped_at.emplace_back(workload_.world_size, never);
     return std::nullopt;
   }
 
   std::optional<InputError> step(const ScriptItem& item, const std::string& where) {
     if (auto error = emit(item, EventKind::step, where)) return error;
-    bool updates = scenario_.contract.window == Window::every_step_call;
+    bool updates = out_.contract.stated.window == Window::every_step_call;
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
       if (runs(item, r) && ranks_[r].step()) updates = true;
     }
@@ -207,9 +209,9 @@ class Unroller {
 
   std::optional<InputError> zero_grad(const ScriptItem& item, EventKind kind, const std::string& where) {
     if (auto error = emit(item, kind, where)) return error;
-    if (!scenario_.contract.zero_grad_discards) return std::nullopt;
+    if (!out_.contract.stated.zero_grad_discards) return std::nullopt;
     const auto event = static_cast<std::uint32_t>(out_.events.size() - 1);
-    for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
       if (!runs(item, r)) continue;
       for (std::size_t b = kept_from_[r]; b < out_.backwards.size(); ++b)
         if (out_.backwards[b].micro_batch[r] != no_contribution) out_.dropped_at[b][r] = event;
@@ -243,7 +245,7 @@ class Unroller {
     ++out_.steps;
     factors_.clear();
     std::fill(kept_from_.begin(), kept_from_.end(), out_.backwards.size());
-    out_.micro_batches.emplace_back(scenario_.world_size, 0);
+    out_.micro_batches.emplace_back(workload_.world_size, 0);
   }
 
   // ---- overflows ------------------------------------------------------------------------------------------------------------------------
@@ -256,7 +258,7 @@ class Unroller {
 
   std::optional<InputError> plant() {
     for (const Overflow& overflow : overflows_)
-      for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
+      for (std::uint32_t r = 0; r < workload_.world_size; ++r)
         if (runs(*overflow.item, r))
           if (auto error = plant_on(overflow, r)) return error;
     std::stable_sort(out_.planted.begin(), out_.planted.end(),
@@ -274,9 +276,9 @@ class Unroller {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     const PlantedValue value = overflow.item->planted;
     const double planted = value == PlantedValue::infinity ? infinity : value == PlantedValue::minus_infinity ? -infinity : std::numeric_limits<double>::quiet_NaN();
-    for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
-      const bool named = overflow.item->uses.empty() || overflow.item->uses.front() == scenario_.parameters[p].name;
-      if (!named || scenario_.parameters[p].numel == 0 || !out_.used(scenario_, backward, rank, p)) continue;
+    for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
+      const bool named = overflow.item->uses.empty() || overflow.item->uses.front() == workload_.parameters[p].name;
+      if (!named || workload_.parameters[p].numel == 0 || !out_.used(workload_, backward, rank, p)) continue;
       out_.planted.push_back({backward, rank, p, planted});
       return std::nullopt;
     }
@@ -289,10 +291,10 @@ class Unroller {
   std::uint32_t backward_of(std::uint32_t step, std::uint32_t rank, std::uint32_t number) {
     if (indexed_step_ != step) {
       indexed_step_ = step;
-      index_.assign(scenario_.world_size, {});
+      index_.assign(workload_.world_size, {});
       auto first = std::partition_point(out_.backwards.begin(), out_.backwards.end(), [&](const Backward& b) { return b.step < step; });
       for (; first != out_.backwards.end() && first->step == step; ++first)
-        for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
+        for (std::uint32_t r = 0; r < workload_.world_size; ++r)
           if (first->micro_batch[r] != no_contribution) index_[r].push_back(static_cast<std::uint32_t>(first - out_.backwards.begin()));
     }
     return number < index_[rank].size() ? index_[rank][number] : never;
@@ -308,7 +310,7 @@ class Unroller {
     }
   }
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   Timeline out_;
   std::vector<DocumentedBoundary> ranks_;
   std::map<std::string, std::uint32_t> parameter_named_;
@@ -329,9 +331,9 @@ class Unroller {
 
 }  // namespace
 
-Result<Timeline> make_timeline(const Scenario& scenario) {
-  Unroller unroller(scenario);
-  if (auto error = unroller.run()) return *error;
+Result<Timeline> unroll(const Workload& workload, const std::vector<ScriptItem>& script, Contract contract) {
+  Unroller unroller(workload, std::move(contract));
+  if (auto error = unroller.run(script)) return *error;
   return unroller.take();
 }
 
@@ -351,11 +353,11 @@ Contribution Timeline::contribution(std::uint32_t backward, std::uint32_t rank) 
   return {backwards.at(backward).step, rank, backwards.at(backward).micro_batch.at(rank)};
 }
 
-bool Timeline::used(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
+bool Timeline::used(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
   const Backward& b = backwards[backward];
-  if (b.micro_batch[rank] == no_contribution || !scenario.parameters[parameter].has_gradient() || !holds(scenario, rank, parameter)) return false;
+  if (b.micro_batch[rank] == no_contribution || !workload.parameters[parameter].has_gradient() || !contract.holds(rank, parameter)) return false;
   if (!b.uses.empty()) return std::find(b.uses.begin(), b.uses.end(), parameter) != b.uses.end();
-  const Parameter& p = scenario.parameters[parameter];
+  const Parameter& p = workload.parameters[parameter];
   return !p.used_by || p.used_by->holds(contribution(backward, rank), micro_batches[b.step][rank]);
 }
 
@@ -370,8 +372,8 @@ double Timeline::factor(std::uint32_t backward, std::uint32_t rank, std::uint32_
   return product;
 }
 
-std::vector<std::uint32_t> Timeline::ready_order(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank) const {
-  const auto count = static_cast<std::uint32_t>(scenario.parameters.size());
+std::vector<std::uint32_t> Timeline::ready_order(const Workload& workload, std::uint32_t backward, std::uint32_t rank) const {
+  const auto count = static_cast<std::uint32_t>(workload.parameters.size());
   std::vector<std::uint32_t> all;
   const auto first = backwards[backward].order.find(rank);
   if (first != backwards[backward].order.end()) all = first->second;
@@ -379,7 +381,7 @@ std::vector<std::uint32_t> Timeline::ready_order(const Scenario& scenario, std::
   for (std::uint32_t p : all) placed[p] = true;
   for (std::uint32_t p = count; p-- > 0;)
     if (!placed[p]) all.push_back(p);
-  std::erase_if(all, [&](std::uint32_t p) { return !used(scenario, backward, rank, scenario.parameters[p].tied_to.value_or(p)); });
+  std::erase_if(all, [&](std::uint32_t p) { return !used(workload, backward, rank, workload.parameters[p].tied_to.value_or(p)); });
   return all;
 }
 

@@ -9,9 +9,12 @@
 #include <vector>
 
 #include "sim/base/result.h"
-#include "sim/scenario/scenario.h"
+#include "sim/scenario/contract.h"
+#include "sim/scenario/workload.h"
 
 namespace gradledger {
+
+struct ScriptItem;
 
 enum class EventKind : std::uint8_t {
   forward, backward, set_boundary, no_sync_enter, no_sync_exit, coalesce_enter, coalesce_exit, step, engine_zero_grad, optimizer_zero_grad, set_gradient, raise,
@@ -63,6 +66,7 @@ struct Plant {
 };
 
 struct Timeline {
+  Contract contract;  // that it was unrolled under
   std::uint32_t world_size = 1;
   std::vector<Event> events;
   std::vector<std::string> pointers;
@@ -76,42 +80,39 @@ struct Timeline {
 
   std::string describe(std::uint32_t event) const;            // "event 4: backward of micro-batch 3"
   Contribution contribution(std::uint32_t backward, std::uint32_t rank) const;
-  bool used(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
+  bool used(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
   // What users multiplied a contribution by since, up to and with an event of its window.
   double factor(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t up_to_event) const;
   // The parameters that autograd passes on a rank, in the order in which their gradients are ready; a tied one at each of its uses.
-  std::vector<std::uint32_t> ready_order(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank) const;
+  std::vector<std::uint32_t> ready_order(const Workload& workload, std::uint32_t backward, std::uint32_t rank) const;
 };
 
-// What the documentation says of a boundary: a sticky override, else the counter of step() calls, in a pipeline that of backwards: it runs
-// gradient_accumulation_steps micro-batches and updates. One for each rank.
+// What the documentation says of a boundary: a sticky override, else the counter of step() calls or of backwards. One for each rank.
 class DocumentedBoundary {
  public:
-  explicit DocumentedBoundary(const DeepSpeedConfig& config, bool pipeline = false)
-      : steps_(config.gradient_accumulation_steps), managed_(config.managed_gradient_accumulation), pipeline_(pipeline) {}
+  explicit DocumentedBoundary(const BoundaryRule& rule) : rule_(rule) {}
 
   void set(bool boundary) { override_ = boundary; }
   // Of a backward. Unmanaged, none is: every step() is one.
-  bool now() const { return managed_ && override_.value_or((calls_ + 1) % steps_ == 0); }
-  // One call of backward, asked before.
-  void backward() { calls_ += pipeline_; }
+  bool now() const { return rule_.counted && override_.value_or((calls_ + 1) % rule_.calls == 0); }
+  // One backward, behind the question.
+  void backward() { calls_ += rule_.of_backwards; }
   // One call of step(); whether it updates.
   bool step() {
-    const bool full = pipeline_ ? override_.value_or(calls_ > 0 && calls_ % steps_ == 0) : now();
-    const bool updates = !managed_ || full;
-    calls_ = !pipeline_ ? calls_ + 1 : updates ? 0 : calls_;
+    const bool updates = !rule_.counted || (rule_.of_backwards ? override_.value_or(calls_ > 0 && calls_ % rule_.calls == 0) : now());
+    if (!rule_.of_backwards) ++calls_;
+    else if (updates) calls_ = 0;
     return updates;
   }
 
  private:
-  std::uint64_t steps_;
-  bool managed_, pipeline_;
+  BoundaryRule rule_;
   std::uint64_t calls_ = 0;
   std::optional<bool> override_;
 };
 
-// Precondition: ranks and names of parameters are the scenario's. Errors: too many events or named uses, an `of` that names no forward, an
+// Precondition: ranks and names of parameters are the workload's. Errors: too many events or named uses, an `of` that names no forward, an
 // overflow that no gradient can hold.
-Result<Timeline> make_timeline(const Scenario& scenario);
+Result<Timeline> unroll(const Workload& workload, const std::vector<ScriptItem>& script, Contract contract);
 
 }  // namespace gradledger

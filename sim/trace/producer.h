@@ -22,7 +22,7 @@ class TraceSink {
   virtual void observe(const Observation&) {}
   virtual void collective(const CollectiveRecord&) {}
   virtual void memory(const MemoryRecord&) {}
-  virtual void metric(const MetricRecord&) {}
+  virtual void step_fact(const StepRecord&) {}
   virtual void event_done(std::uint32_t /*rank*/, std::uint32_t /*event*/) {}
   virtual void unwritten(const UnwrittenRecord&) {}
   virtual void engine_error(const EngineErrorRecord&) {}

@@ -13,7 +13,8 @@ enum class Role : std::uint8_t {
   applied_gradient,     // what the base optimizer is about to use: the whole window
   parameter,            // model weights after the step; equal bits on every rank that holds an element
   master_parameter,     // the base optimizer's own copy
-  optimizer_state,      // first and second moments
+  first_moment,         // of the base optimizer
+  second_moment,
   scratch,              // none of these at this moment: shown, not judged
 };
 
@@ -25,11 +26,14 @@ constexpr std::string_view name_of(Role role) {
     case Role::applied_gradient: return "applied";
     case Role::parameter: return "parameter";
     case Role::master_parameter: return "master parameter";
-    case Role::optimizer_state: return "optimizer state";
+    case Role::first_moment: return "first moment";
+    case Role::second_moment: return "second moment";
     case Role::scratch: return "scratch";
   }
   return "";
 }
+
+constexpr bool is_moment(Role role) { return role == Role::first_moment || role == Role::second_moment; }
 
 // Roles that hold gradients and therefore have a ledger.
 constexpr bool holds_gradients(Role role) { return role <= Role::applied_gradient; }

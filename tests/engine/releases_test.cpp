@@ -37,7 +37,8 @@ Keeper run(const Scenario& s) {
 // What contributions weigh in the gradients that a run of ranks apply, where they weigh anything.
 std::set<double> applied_weights(const Scenario& s, std::uint32_t first_rank, std::uint32_t ranks) {
   std::set<double> out;
-  for (const ref::AppliedRow& applied : judge(s).applied)
+  const ref::Verdict verdict = judge(s);
+  for (const ref::AppliedRow& applied : verdict.applied)
     if (applied.rank >= first_rank && applied.rank < first_rank + ranks) out.insert(applied.row.observed.begin(), applied.row.observed.end());
   out.erase(0.0);
   return out;
@@ -70,8 +71,9 @@ TEST(scale_growth, of_zero_came_a_step_earlier_before_0_17_1_and_that_of_stage_0
     s.engine.config.fp16 = {.enabled = true, .initial_scale_power = 4, .loss_scale_window = 1, .hysteresis = 1};
     s.script = {repeat(3, {backward(), step()})};
     std::vector<double> out;
-    for (const auto& [key, value] : run(s).metrics)
-      if (std::get<0>(key) == 0 && std::get<2>(key) == "loss_scale") out.push_back(value);
+    const Keeper seen = run(s);
+    for (const auto& [key, value] : seen.facts)
+      if (std::get<0>(key) == 0 && std::get<2>(key) == StepFact::loss_scale) out.push_back(value);
     return out;
   };
   const std::vector<double> early{32, 64, 128}, late{16, 32, 64};
@@ -113,7 +115,8 @@ TEST(pipelines, divide_by_the_accumulation_steps_once_nowhere_or_in_each_stage) 
 TEST(pipelines, ran_the_backward_of_their_first_stages_on_their_own_from_0_18_3_to_0_18_4) {
   const auto raised = [](const Scenario& s) {
     std::map<std::uint32_t, std::string> by_rank;
-    for (const EngineErrorRecord& error : run(s).errors) by_rank[error.rank] = error.type;
+    const Keeper seen = run(s);
+    for (const EngineErrorRecord& error : seen.errors) by_rank[error.rank] = error.type;
     return by_rank;
   };
   const std::map<std::uint32_t, std::string> none, first_stage{{0, "RuntimeError"}, {1, "RuntimeError"}};
@@ -171,7 +174,8 @@ TEST(stage_3, reduced_each_parameter_alone_behind_the_first_full_bucket_of_0_17_
     s.engine.config.zero.reduce_bucket_size = 32;
     s.script = {repeat(3, {backward(), step()})};
     std::map<std::uint32_t, int> by_event;
-    for (const CollectiveRecord& r : run(s).collectives)
+    const Keeper seen = run(s);
+    for (const CollectiveRecord& r : seen.collectives)
       if (r.rank == 0 && r.purpose == Purpose::gradient) ++by_event[r.event];
     std::vector<int> out;
     for (const auto& [event, count] : by_event) out.push_back(count);
@@ -189,7 +193,8 @@ TEST(stage_3, applied_the_first_gradient_for_ever_in_0_17_2_without_reduce_scatt
     s.engine.config.zero.reduce_bucket_size = bucket_size;
     s.script = {repeat(3, {backward(), step()})};
     std::set<std::uint32_t> steps;
-    for (const ref::AppliedRow& applied : judge(s).applied)
+    const ref::Verdict verdict = judge(s);
+    for (const ref::AppliedRow& applied : verdict.applied)
       if (applied.row.observed != applied.row.expected) steps.insert(applied.step);
     return steps;
   };

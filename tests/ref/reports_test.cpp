@@ -32,7 +32,7 @@ class Reporting final : public Producer {
       if (keeps_(o)) to_.observe(o);
     }
     void collective(const CollectiveRecord& r) override { to_.collective(r); }
-    void metric(const MetricRecord& r) override { to_.metric(r); }
+    void step_fact(const StepRecord& r) override { to_.step_fact(r); }
     void event_done(std::uint32_t rank, std::uint32_t event) override { to_.event_done(rank, event); }
 
    private:

@@ -1,5 +1,5 @@
 // The script unrolled: events in order, windows, micro-batches, and what the user's contract says of each.
-#include "sim/scenario/timeline.h"
+#include "sim/load.h"
 
 #include <gtest/gtest.h>
 

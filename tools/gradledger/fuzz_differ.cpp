@@ -6,6 +6,7 @@
 #include "search/campaign/canary.h"
 #include "search/campaign/differ.h"
 #include "search/shrink/shape.h"
+#include "sim/load.h"
 #include "sim/scenario/history.h"
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/exit_codes.h"

@@ -54,6 +54,12 @@ bool is_unbalanced(const Verdict& verdict, const ref::SnapshotKey& key) {
   return std::binary_search(verdict.unbalanced.begin(), verdict.unbalanced.end(), key);
 }
 
+std::string fact_text(StepFact fact, double value) {
+  if (fact == StepFact::skipped) return value != 0 ? "overflow, skipped" : "no overflow";
+  if (fact == StepFact::updated) return value != 0 ? "updated" : "no update";
+  return fmt::format("{} {:.6g}", name_of(fact), value);
+}
+
 std::string event_lines(const Loaded& loaded, const Paint& paint, const Verdict& verdict, const EventWatch& watch) {
   std::string out = "\nevent  rank  what                          gradients held (role, norm; * out of balance) and collectives issued\n";
   for (const auto& [at, line] : watch.lines()) {
@@ -68,7 +74,7 @@ std::string event_lines(const Loaded& loaded, const Paint& paint, const Verdict&
       parts.push_back(wrong ? paint.wrong(text) : text);
     }
     for (const std::string& collective : line.collectives) parts.push_back(paint.faint("-> " + collective));
-    for (const auto& [name, value] : line.metrics) parts.push_back(fmt::format("{} {:.6g}", name, value));
+    for (const auto& [fact, value] : line.facts) parts.push_back(fact_text(fact, value));
     out += fmt::format("{:5}  {:4}  {:28}  {}\n", event, rank, what, parts.empty() ? "-" : fmt::format("{}", fmt::join(parts, "; ")));
   }
   return out;

@@ -44,7 +44,7 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
       window_ = event.step;
       explicit_forward_used_.push_back(false);
       return forward(w);
-    case EventKind::backward: return backward(event, w);
+    case EventKind::backward: backward(event, w); micro_steps_ += in_pipeline(); return;
     case EventKind::set_boundary: return set_boundary(event.boundary);
     case EventKind::no_sync_enter: in_no_sync_ = true; return;
     case EventKind::no_sync_exit: in_no_sync_ = false; return;
@@ -70,6 +70,8 @@ void DeepSpeedEngine::require_initialised() const {
 bool DeepSpeedEngine::boundary() const {
   if (override_boundary_) return *override_boundary_;
   if (unmanaged()) return in_step_;
+  // A pipeline runs gradient_accumulation_steps micro-batches, whatever calls of step() stand between them.
+  if (in_pipeline() && in_step_) return micro_steps_ > 0 && micro_steps_ % config().gradient_accumulation_steps == 0;
   return (micro_steps_ + 1) % config().gradient_accumulation_steps == 0;
 }
 
@@ -83,9 +85,32 @@ bool DeepSpeedEngine::boundary_for_optimizer() const {
 
 // #8154: from #7665 to it the output hook of every stage divided, and a gradient passes those of all later stages.
 double DeepSpeedEngine::pipeline_factor() const {
-  if (behaviour().pipeline_scale == PipelineScale::once) return 1.0;
+  if (behaviour().pipeline_scale != PipelineScale::each_stage) return 1.0;
   const std::uint32_t later = scenario().engine.pipeline_stages - 1 - stage_of(scenario(), rank());
   return std::pow(config().gradient_accumulation_steps, -static_cast<double>(later));
+}
+
+// Before #7665 the division was tied to the reduction, which a pipeline leaves to an instruction of its own; from then to #7724 the hook
+// divided whatever scale_wrt_gas said.
+bool DeepSpeedEngine::divides() const {
+  const bool hooks_scale = behaviour().scale_site == ScaleSite::output_hook;
+  const bool asked = scale_wrt_gas_ || (hooks_scale && behaviour().scale_wrt_gas_in_hook == ScaleWrtGas::ignored);
+  const bool nowhere = in_pipeline() && behaviour().pipeline_scale == PipelineScale::nowhere;
+  return asked && !nowhere && (hooks_scale || !in_no_sync_);
+}
+
+// #7787: before it the engine did not know that the backward of a stage before the last is the pipeline's. The last one's is engine.backward.
+bool DeepSpeedEngine::taken_for_direct() const {
+  return behaviour().pipeline_backward == PipelineBackward::taken_for_direct && stage_of(scenario(), rank()) + 1 < scenario().engine.pipeline_stages;
+}
+
+// What a direct backward meets: the hook of the output where the wrapper counts no gradients, else the check behind the last gradient.
+void DeepSpeedEngine::take_for_direct(bool before_hooks) const {
+  if (!taken_for_direct()) return;
+  if (before_hooks && !takes_direct_backwards())
+    throw FrameworkError{"RuntimeError", "tensor.backward() is not supported in this configuration; use engine.backward(loss)"};
+  if (!before_hooks && config().fp16.enabled && config().fp16.loss_scale == 0)
+    throw FrameworkError{"RuntimeError", "the configuration needs a loss scale, but backward() was called on a tensor that engine.scale() did not scale"};
 }
 
 void DeepSpeedEngine::set_boundary(bool boundary) {
@@ -108,14 +133,12 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
   }
 
   const bool hooks_scale = behaviour().scale_site == ScaleSite::output_hook;
-  // Before #7665 the division was tied to the reduction; from then to #7724 the hook divided whatever scale_wrt_gas said.
   if (!event.direct) scale_wrt_gas_ = event.scale_wrt_gas;
-  const bool asked = scale_wrt_gas_ || (hooks_scale && behaviour().scale_wrt_gas_in_hook == ScaleWrtGas::ignored);
-  const bool divides = asked && (hooks_scale || !in_no_sync_);
-  const double factor = pipeline_factor() * loss_scale() / (divides ? config().gradient_accumulation_steps : 1);
+  const std::uint32_t divisor = divides() ? config().gradient_accumulation_steps : 1;
+  const double factor = pipeline_factor() * loss_scale() / divisor;
+  const double each_hook = hooks_scale ? 1.0 / divisor : 1;
 
-  const double each_hook = hooks_scale && divides ? 1.0 / config().gradient_accumulation_steps : 1;
-
+  take_for_direct(true);
   if (first_of_its_graph || !hooks_scale) {
     backward_prologue(w);
     if (config().zero.stage >= 1) mirror_ = boundary_for_optimizer();
@@ -125,16 +148,17 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
   const std::size_t in_phase = (ready.size() + event.phases - 1) / event.phases;
   for (std::size_t i = 0; i < ready.size(); ++i) {
     if (i > 0 && i % in_phase == 0) end_of_phase(w);
-    deposit(w, event.ordinal, ready[i], through_hooks(factor, each_hook, scenario().parameters[ready[i]].hooked_outputs));
+    deposit(w, event.ordinal, ready[i], factor, each_hook);
   }
   if (uses_side_stream_) join_streams(w);
+  take_for_direct(false);
 
   // live-10: the end-of-graph callback is queued once for each forward, so that of two direct backwards the second has no epilogue.
   if (event.direct && std::exchange(epilogue_queued_since_forward_, true)) return;
 
   // #7985: with reduce_then_accumulate the boundary micro-batch enters BF16_Optimizer's buffer after the all-reduce and stays private.
   // A pipeline reduces by an instruction of its own, when the backwards of all micro-batches are over.
-  const bool in_order = behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce || scenario().engine.pipeline_stages > 1;
+  const bool in_order = behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce || in_pipeline();
   const bool epilogue_first = accumulates_in_epilogue() && in_order;
   if (epilogue_first) backward_epilogue(w);
   if (!in_no_sync_) {
@@ -146,14 +170,15 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
 
 // Autograd adds up the uses of a tied parameter and deposits their sum once, where the last of them is ready. #7534: with a dtype that
 // changes between uses each is deposited, and calls the hook, by itself.
-void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, double factor) {
+void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, double factor, double each_hook) {
   const std::uint32_t p = scenario().parameters[use].tied_to.value_or(use);
   const bool per_use = behaviour().tied_hook == TiedHook::per_use;
   if (use != p && !per_use) return;
   if (uses_side_stream_) go_to_stream_of(p, w);
   const bool add = grad_[p].defined();
   if (!add) make_gradient(w, p);
-  w.deposit(grad_[p].slice, backward, p, 0, per_use ? factor / uses_[p] : factor, add);
+  const double weight = per_use ? through_hooks(factor, each_hook, scenario().parameters[use].hooked_outputs) / uses_[p] : weight_of_uses(p, factor, each_hook);
+  w.deposit(grad_[p].slice, backward, p, 0, weight, add);
   hook_follows_ = use != p;
   gradient_ready(w, p);
 }
@@ -161,6 +186,19 @@ void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uin
 void DeepSpeedEngine::make_gradient(ProgramWriter& w, std::uint32_t p) {
   grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
   own_storage_[p] = grad_[p].slice.buffer;
+}
+
+// Every use gives an equal part of the gradient. One through the model inside the engine passes no hook (#8224).
+double DeepSpeedEngine::weight_of_uses(std::uint32_t p, double factor, double each_hook) const {
+  const auto hooks = [&](std::uint32_t use) { return scenario().parameters[use].hooked_outputs; };
+  double sum = 0;
+  bool alike = true;
+  for (std::uint32_t use = 0; uses_[p] > 1 && use < parameter_count(); ++use) {
+    if (use != p && scenario().parameters[use].tied_to != p) continue;
+    sum += through_hooks(factor, each_hook, hooks(use));
+    alike = alike && hooks(use) == hooks(p);
+  }
+  return alike ? through_hooks(factor, each_hook, hooks(p)) : sum / uses_[p];
 }
 
 // Each layer's backward runs on the stream of its forward. A stream that takes over waits for the activations' gradient, not for what the
@@ -224,7 +262,7 @@ void DeepSpeedEngine::step(ProgramWriter& w) {
   }
   w.report(StepFact::updated, 0.0);
   in_step_ = false;
-  ++micro_steps_;
+  micro_steps_ += !in_pipeline();
 }
 
 void DeepSpeedEngine::report_decision(ProgramWriter& w, bool overflow, double loss_scale) {
@@ -237,7 +275,7 @@ void DeepSpeedEngine::step_done(ProgramWriter& w, bool updated) {
   if (zero_grad_after_step()) optimizer_zero_grad(w);
   stepped_ = true;
   in_step_ = false;
-  ++micro_steps_;
+  micro_steps_ = in_pipeline() ? 0 : micro_steps_ + 1;
 }
 
 void DeepSpeedEngine::read(ProgramWriter& w, std::uint32_t stage, Slice scalar) {
@@ -287,7 +325,7 @@ void DeepSpeedEngine::join_norms(ProgramWriter& w, Slice squared, Slice norm, Sl
 }
 
 void DeepSpeedEngine::sum_over_stages(ProgramWriter& w, Slice squared) {
-  if (scenario().engine.pipeline_stages > 1)
+  if (in_pipeline())
     w.collective({.purpose = Purpose::norm, .group = model_parallel_group(scenario(), rank()).id, .input = squared, .output = squared});
 }
 

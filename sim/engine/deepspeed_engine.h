@@ -47,6 +47,7 @@ class DeepSpeedEngine : public Engine {
   virtual bool can_coalesce() const { return false; }            // coalesce_grad_reduction: stages 1 to 3 but BF16_Optimizer
   virtual bool sets_param_grad() const { return true; }          // a user's new gradient goes there, where there is one
   virtual bool zero_grad_after_step() const { return true; }
+  virtual bool takes_direct_backwards() const { return true; }   // since #7665: wrappers whose hooks count gradients
   virtual Role gradient_role() const { return Role::scratch; }   // of param.grad, where it has storage of its own
   virtual double gradient_scale() const { return loss_scale(); } // of param.grad, relative to the true gradient
 
@@ -78,7 +79,7 @@ class DeepSpeedEngine : public Engine {
   std::size_t backwards_in_script() const { return context_.timeline->backwards.size(); }
   // Some backward may end without its epilogue: a direct one, or one after an error.
   bool may_skip_epilogues() const { return has_direct_backwards_ || scenario().after_error == AfterError::go_on; }
-  bool pinned() const { return config().zero.offload_pin_memory; }
+  bool pinned() const { return pins_host_memory(config(), behaviour()); }
   bool averages() const {
     return config().gradient_allreduce_op == AllreduceOp::mean || behaviour().allreduce_op_sum == SumOp::ignored;
   }
@@ -141,8 +142,13 @@ class DeepSpeedEngine : public Engine {
   void exit_coalescing(ProgramWriter& w);
   void raise(const Event& event, ProgramWriter& w);
   bool boundary_for_optimizer() const;
+  bool in_pipeline() const { return scenario().engine.pipeline_stages > 1; }
+  bool divides() const;
   double pipeline_factor() const;
-  void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, double factor);
+  bool taken_for_direct() const;
+  void take_for_direct(bool before_hooks) const;
+  void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, double factor, double each_hook);
+  double weight_of_uses(std::uint32_t parameter, double factor, double each_hook) const;
 
   EngineContext context_;
   std::vector<BufferId> own_storage_;  // that autograd made for param.grad; elsewhere it shares a bucket's
@@ -153,7 +159,7 @@ class DeepSpeedEngine : public Engine {
   bool hook_follows_ = false;
   const bool uses_side_stream_;
   std::uint32_t activations_ = no_index;     // stream event: what the next layer's backward needs is there
-  std::uint64_t micro_steps_ = 0;
+  std::uint64_t micro_steps_ = 0;            // calls of step(); in a pipeline backwards since the last update
   std::optional<bool> override_boundary_;
   bool in_no_sync_ = false;                          // or in a coalesced block
   bool coalescing_ = false;

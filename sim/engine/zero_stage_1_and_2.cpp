@@ -21,7 +21,7 @@ ZeroStage1And2::ZeroStage1And2(const EngineContext& context)
       model_dtype_(scenario().model_dtype),
       acc_dtype_(scenario().grad_accum_dtype()),
       comm_dtype_(scenario().communication_dtype()),
-      scaler_(config().fp16.enabled ? LossScaler(config().fp16, true) : LossScaler::fixed(1.0)),
+      scaler_(config().fp16.enabled ? LossScaler(config().fp16, true, behaviour().scale_growth) : LossScaler::fixed(1.0)),
       weights_(scenario(), rank(), "single_partition_of_fp32_groups"),
       micro_step_id_(behaviour().offload_keep == OffloadKeep::counter_only ? 0 : -1),
       already_reduced_(parameter_count()),

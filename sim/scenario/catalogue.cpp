@@ -21,7 +21,7 @@ constexpr Entry entries[] = {
     {"catalogue-5", "stages 1 and 2 test the wrong list for emptiness", "#7509, #7665", recorded, {"discarded-gradient", "engine-error"}, ""},
     {"catalogue-6", "a coalesced block reduces once and loses nothing, and its flush finds the counter where the window began", "#7992", recorded, {"stale-gradient"}, ""},
     {"catalogue-7", "scale_wrt_gas false is ignored by the output hook", "#7724", recorded, {"wrong-scale"}, ""},
-    {"catalogue-8", "every pipeline stage divides by gradient_accumulation_steps", "#8154", read, {"wrong-scale"}, ""},
+    {"catalogue-8", "every pipeline stage divides by gradient_accumulation_steps", "#8154", recorded, {"wrong-scale"}, ""},
     {"catalogue-9", "stage 0 bf16 does not zero its gradients, and divides by a scale that was never applied", "#7839", recorded, {"stale-gradient", "wrong-scale"}, ""},
     {"catalogue-10", "the low-precision gradients are reduced, the fp32 buffer is stepped", "#5170", read, {"missing-reduction"}, ""},
     {"catalogue-11", "FP16_Optimizer returns before the update whether there is an overflow or not", "#7645", read, {"wrong-skip"}, ""},
@@ -56,6 +56,11 @@ constexpr Entry entries[] = {
     {"catalogue-40", "no division by gradient_accumulation_steps inside no_sync", "#6675, #7665", read, {"duplicated-gradient", "wrong-scale"}, ""},
     {"catalogue-41", "unmanaged accumulation with offload and parameters that a window leaves out", "#8184, #8203, #8217, #8225", recorded, {"stale-gradient"}, ""},
     {"catalogue-42", "low-precision gradients are cleared in the hook, without effect on any figure", "#5328, #6508", read, {}, ""},
+    {"catalogue-43", "a pipeline sums over its micro-batches", "#6675, #7665, #7773", recorded, {"wrong-scale"}, ""},
+    {"catalogue-44", "the backward of a pipeline's earlier stages is taken for one of the user's and refused", "#7665, #7787", recorded, {"deadlock", "engine-error"}, ""},
+    {"catalogue-45", "a forward of the model inside the engine, beside one of the engine, is not divided by gradient_accumulation_steps", "#8224, #8245", recorded, {"wrong-scale"}, ""},
+    {"catalogue-46", "stage 3 goes on counting what a bucket has reduced, and reduces every further parameter alone", "#6993, #7418", recorded, {}, ""},
+    {"catalogue-47", "stage 3 without reduce_scatter cuts a bucket from its beginning, behind which it was filled", "#6993, #7418", recorded, {"discarded-gradient", "stale-gradient"}, ""},
 
     {"live-1", "fp16 at stage 0: the step divides by a loss scale that was never applied", "#8393", recorded, {"wrong-scale"}, ""},
     {"live-2", "stage 1 with an accumulation dtype of its own throws the reduced values away", "", recorded, {"missing-reduction"}, ""},
@@ -86,6 +91,7 @@ constexpr Entry entries[] = {
     {"live-26", "FP16_Optimizer puts the experts' master weights into the norm of the gradient", "", read, {"wrong-norm"}, ""},
     {"live-27", "fp32 at stage 0 in a pipeline clips by the norm of the first stage", "", read, {"wrong-norm"}, ""},
     {"live-28", "with offload, what a parameter accumulated is lost where the boundary backward leaves it out", "", read, {"offload-loss"}, ""},
+    {"live-29", "stage 3 divides by every rank of a sequence in its reduce-scatter", "tmax#9", recorded, {"wrong-scale"}, ""},
 
     {"zoo-seed", "one set of reductions for several backwards", "#7992", recorded, {}, ""},
     {"zoo-1", "stage 2 with offload keeps the last of several backwards", "#7981", recorded, {"offload-loss"}, ""},

@@ -7,6 +7,8 @@
 #include <optional>
 #include <set>
 
+#include "sim/base/rational.h"
+
 namespace gradledger::ref {
 namespace {
 
@@ -14,12 +16,14 @@ using enum FindingClass;
 
 bool whole(double x) { return std::isfinite(x) && x == std::round(x); }
 
-// Weights are quotients of small integers in fp64: their ratio is a whole number, or one over one, up to a few roundings.
+// Weights are quotients of whole numbers in fp64, and so are their ratios: up to a few roundings.
+bool near(double ratio, double other) { return std::abs(ratio - other) <= 16 * std::numeric_limits<double>::epsilon() * std::abs(other); }
+
+// A whole number, or one over one.
 double simplest(double ratio) {
-  const auto near = [&](double simple) { return std::abs(ratio - simple) <= 16 * std::numeric_limits<double>::epsilon() * std::abs(simple); };
-  if (near(std::round(ratio))) return std::round(ratio);
+  if (near(ratio, std::round(ratio))) return std::round(ratio);
   const double inverse = 1.0 / std::round(1.0 / ratio);
-  return std::isfinite(inverse) && near(inverse) ? inverse : ratio;
+  return std::isfinite(inverse) && near(ratio, inverse) ? inverse : ratio;
 }
 
 // Ratios of right and wrong weights are dyadic with few bits where every divisor is: sums, doublings, missing scales. Elements out of place
@@ -28,6 +32,12 @@ bool short_dyadic(double ratio) {
   int exponent;
   const double fraction = std::frexp(ratio, &exponent);
   return whole(std::ldexp(fraction, 20));
+}
+
+// What the ledger took for a quotient of two whole numbers is the fp64 value next to it.
+bool quotient_of_whole_numbers(double weight) {
+  constexpr std::int64_t terms_max = 1 << 18;
+  return simplest_within(weight, 2 * std::numeric_limits<double>::epsilon() * std::abs(weight), terms_max).has_value();
 }
 
 // Whether a ratio is that of two different probes, within the rounding of a lone contribution.
@@ -48,8 +58,9 @@ class Diagnostician {
       if (row_.observed[k] != row_.expected[k]) wrong_.push_back(k);
     if (wrong_.empty()) return {};
     if (misplaced()) return std::move(out_);
+    if (another_group()) return std::move(out_);
     stale();
-    if (!common_factor()) {
+    if (!common_factor() && !another_normalisation() && !part_of_the_group()) {
       private_micro_batches();
       lost();
       counted_again();
@@ -60,7 +71,8 @@ class Diagnostician {
 
  private:
   const Contribution& contribution(std::size_t k) const { return columns_[k].contribution; }
-  bool in_window(std::size_t k) const { return contribution(k).step == context_.step; }
+  std::uint32_t window(std::size_t k) const { return context_.documented ? columns_[k].documented : contribution(k).step; }
+  bool in_window(std::size_t k) const { return window(k) == context_.step; }
   Miscounted miscounted(std::size_t k) const { return {contribution(k), row_.expected[k], row_.observed[k]}; }
 
   // Takes the columns that fit out of `wrong_` and names them.
@@ -78,8 +90,11 @@ class Diagnostician {
   }
 
   bool misplaced() {
-    const double weight = context_.local ? context_.full_weight : context_.averaged_weight;
     const bool out_of_place = std::any_of(wrong_.begin(), wrong_.end(), [&](std::size_t k) {
+      const double weight = context_.local ? columns_[k].own : columns_[k].averaged;
+      if (context_.wide)
+        return row_.observed[k] != 0 && std::isfinite(row_.observed[k]) && !quotient_of_whole_numbers(row_.observed[k]) &&
+               (weight == 0 || !quotient_of_whole_numbers(row_.observed[k] / weight));
       const double ratio = simplest(row_.observed[k] / weight);
       if (!std::isfinite(ratio)) return false;
       if (context_.tolerance == 0) return !short_dyadic(ratio);
@@ -89,9 +104,56 @@ class Diagnostician {
   }
 
   void stale() {
-    take(stale_gradient, [&](std::size_t k) { return row_.expected[k] == 0 && (contribution(k).step < context_.step || (in_window(k) && !foreign(k))); });
+    take(stale_gradient, [&](std::size_t k) { return row_.expected[k] == 0 && (window(k) < context_.step || (in_window(k) && !foreign(k))); });
   }
   bool foreign(std::size_t k) const { return context_.local && contribution(k).rank != context_.rank; }
+
+  // Contributions of the window from ranks that are not meant to average with this one.
+  bool another_group() {
+    const auto outside = [&](std::size_t k) { return in_window(k) && !context_.local && !context_.documented && columns_[k].averaged == 0 && columns_[k].own != 0; };
+    if (std::none_of(wrong_.begin(), wrong_.end(), [&](std::size_t k) { return outside(k) && row_.observed[k] != 0; })) return false;
+    return take(wrong_group, [&](std::size_t k) { return in_window(k); });
+  }
+
+  // Every micro-batch arrives from some of the ranks, two at least, with one factor, and from the others not at all.
+  bool part_of_the_group() {
+    if (context_.local || context_.documented || context_.world < 3) return false;
+    std::map<std::uint32_t, bool> averaged;  // by rank
+    std::optional<double> factor;
+    for (std::size_t k = 0; k < columns_.size(); ++k) {
+      if (!in_window(k) || row_.expected[k] == 0) continue;
+      const bool here = row_.observed[k] != 0;
+      if (const auto [at, fresh] = averaged.try_emplace(contribution(k).rank, here); !fresh && at->second != here) return false;
+      if (!here) continue;
+      const double ratio = row_.observed[k] / row_.expected[k];
+      if (factor && !near(ratio, *factor)) return false;
+      factor = ratio;
+    }
+    const auto in = std::count_if(averaged.begin(), averaged.end(), [](const auto& rank) { return rank.second; });
+    const bool fewer = in >= 2 && in < static_cast<std::ptrdiff_t>(averaged.size()) && averaged.contains(context_.rank) && averaged[context_.rank];
+    // As much from each as an average over fewer ranks leaves.
+    if (!fewer || !near(*factor, static_cast<double>(averaged.size()) / static_cast<double>(in))) return false;
+    return take(wrong_group, [&](std::size_t k) { return in_window(k) && row_.expected[k] != 0; });
+  }
+
+  // Weights that differ within the window as they do in another way to normalise.
+  bool another_normalisation() {
+    for (const Normalisation& candidate : context_.normalisations) {
+      std::optional<double> factor;
+      bool fits = true;
+      for (std::size_t k = 0; k < columns_.size() && fits; ++k) {
+        if (!in_window(k) || row_.expected[k] == 0) continue;
+        const double ratio = row_.observed[k] / candidate.weights[k];
+        fits = candidate.weights[k] != 0 && row_.observed[k] != 0 && (!factor || near(ratio, *factor));
+        if (!factor) factor = ratio;
+      }
+      if (!fits || !factor) continue;
+      if (!take(wrong_scale, [&](std::size_t k) { return in_window(k) && row_.expected[k] != 0; })) return false;
+      out_.back().as_if = candidate.name;
+      return true;
+    }
+    return false;
+  }
 
   // Every contribution of the window off by one and the same factor.
   bool common_factor() {
@@ -99,8 +161,8 @@ class Diagnostician {
     for (std::size_t k = 0; k < columns_.size(); ++k) {
       if (!in_window(k) || row_.expected[k] == 0) continue;
       const double ratio = simplest(row_.observed[k] / row_.expected[k]);
-      if (factor && ratio != *factor) return false;
-      factor = ratio;
+      if (factor && !near(ratio, *factor)) return false;
+      if (!factor) factor = ratio;
     }
     if (!factor || *factor == 0 || *factor == 1) return false;
     // A lone contribution in a world of one cannot tell scale from count; a scale is the simpler reading.
@@ -115,7 +177,7 @@ class Diagnostician {
       if (!in_window(k) || row_.expected[k] == 0) continue;
       const bool own = contribution(k).rank == context_.rank;
       // In terms of what is due: a user may have multiplied it.
-      const bool whole_weight = simplest(row_.observed[k] / row_.expected[k]) == simplest(context_.full_weight / context_.averaged_weight);
+      const bool whole_weight = simplest(row_.observed[k] / row_.expected[k]) == simplest(context_.average_divisor);
       const bool as_private = own ? whole_weight : row_.observed[k] == 0.0;
       const auto [at, fresh] = fits.try_emplace(contribution(k).micro_batch, as_private);
       if (!fresh) at->second = at->second && as_private;
@@ -123,9 +185,13 @@ class Diagnostician {
     std::set<std::uint32_t> own_present;
     for (std::size_t k = 0; k < columns_.size(); ++k)
       if (in_window(k) && contribution(k).rank == context_.rank && row_.expected[k] != 0) own_present.insert(contribution(k).micro_batch);
+    // Where the loop weighs contributions itself, one that no peer has may as well weigh more.
+    std::set<std::uint32_t> of_peers;
+    for (std::size_t k = 0; k < columns_.size(); ++k)
+      if (in_window(k) && contribution(k).rank != context_.rank && row_.expected[k] != 0) of_peers.insert(contribution(k).micro_batch);
     std::set<std::uint32_t> alone;
     for (const auto& [micro_batch, as_private] : fits)
-      if (as_private && own_present.contains(micro_batch)) alone.insert(micro_batch);
+      if (as_private && own_present.contains(micro_batch) && (context_.normalisations.empty() || of_peers.contains(micro_batch))) alone.insert(micro_batch);
     if (alone.empty()) return;
     const bool all = alone.size() == fits.size();
     // With one micro-batch a leak and a missing reduction weigh the same; that a collective ran tells them apart.
@@ -139,11 +205,14 @@ class Diagnostician {
   }
 
   void counted_again() {
-    take(duplicated_gradient, [&](std::size_t k) {
+    const auto multiple = [&](std::size_t k) {
       if (!in_window(k)) return false;
       const double ratio = row_.expected[k] == 0 ? 2 : simplest(row_.observed[k] / row_.expected[k]);
       return whole(ratio) && ratio > 1;
-    });
+    };
+    // Where a loop weighs contributions itself, whole factors beside others are weights too.
+    if (!context_.normalisations.empty() && !std::all_of(wrong_.begin(), wrong_.end(), multiple)) return;
+    take(duplicated_gradient, multiple);
   }
 
   void rest() {

@@ -12,12 +12,19 @@ namespace gradledger::ref {
 struct Diagnosis {
   FindingClass finding;
   std::vector<Miscounted> contributions;
+  std::string as_if;  // the normalisation that has these weights, in words; empty: none that is known
+};
+
+// A way to weigh the contributions of a window that loops are known to use.
+struct Normalisation {
+  std::string name;             // "every micro-batch counts alike"
+  std::vector<double> weights;  // by column, up to a common factor
 };
 
 // What the window looked like to a rank, for the cases that coefficients alone leave open.
 struct RowContext {
-  double full_weight = 0;          // of a contribution that was not averaged
-  double averaged_weight = 0;
+  bool documented = false;         // windows are the documentation's, not the loop's
+  double average_divisor = 1;
   std::uint32_t rank = 0;          // whose row it is
   std::uint32_t step = 0;
   std::uint32_t world = 1;
@@ -26,6 +33,8 @@ struct RowContext {
   bool host_accumulator = false;   // optimizer offload
   bool reduced = false;            // a gradient collective ran in the window
   double tolerance = 0;            // of coefficients; 0: they are exact
+  bool wide = false;               // they are quotients of whatever whole numbers
+  std::vector<Normalisation> normalisations;  // to be told apart where weights differ within the window
 };
 
 // Diagnoses of one row; empty where it balances.

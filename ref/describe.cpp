@@ -2,21 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "sim/base/rational.h"
+
 namespace gradledger::ref {
 
 std::string weight_text(double weight) {
-  if (weight == 0) return "0";
-  constexpr int denominator_max = 4096;
-  for (int denominator = 1; denominator <= denominator_max; denominator = denominator < 64 ? denominator + 1 : denominator * 2) {
-    const double numerator = weight * denominator;
-    if (numerator == std::round(numerator) && std::abs(numerator) < 1000)
-      return denominator == 1 ? fmt::format("{}", numerator) : fmt::format("{}/{}", numerator, denominator);
-  }
+  constexpr std::int64_t terms_max = 1 << 18;
+  const auto quotient = simplest_within(weight, std::numeric_limits<double>::epsilon() * std::abs(weight), terms_max);
+  if (quotient) return text_of(*quotient);
   int exponent;
   const double fraction = std::frexp(weight, &exponent);
   if (fraction == 0.5) return fmt::format("2^{}", exponent - 1);
@@ -93,7 +92,10 @@ std::string what_happened(const Finding& f) {
     case stale_gradient: return fmt::format("{} still counted without belonging to this window ({})", who, weights);
     case duplicated_gradient: return fmt::format("{} counted more than once ({})", who, weights);
     case missing_reduction: return fmt::format("nothing was averaged over ranks: {} ({})", who, weights);
-    case wrong_scale: return fmt::format("every contribution has the wrong scale: {} ({})", who, weights);
+    case wrong_scale:
+      if (!f.as_if.empty()) return fmt::format("{}, and the contract says otherwise: {} ({})", f.as_if, who, weights);
+      return fmt::format("{} the wrong scale: {} ({})", f.contributions.size() == 1 ? "a contribution has" : "contributions have", who, weights);
+    case wrong_group: return fmt::format("averaged over other ranks than the contract says: {} ({})", who, weights);
     case misplaced_shard: return "elements hold what belongs to other elements";
     default: return "";
   }

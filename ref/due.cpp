@@ -11,6 +11,7 @@ std::string_view name_of(NotDue reason) {
     case NotDue::unchanged: return "unchanged";
     case NotDue::left_over: return "left over";
     case NotDue::interrupted: return "interrupted";
+    case NotDue::touched: return "changed by the loop";
   }
   return "";
 }
@@ -19,19 +20,21 @@ Due DueTracker::of(const Observation& o) {
   if (!holds_gradients(o.role)) return {NotDue::scratch};
   const Event& event = timeline_.events[o.event];
   if (o.at_end && event.kind == EventKind::raise && o.role != Role::local_accumulator) return {NotDue::interrupted};
-  if (!o.at_end || o.role == Role::applied_gradient || o.role == Role::replicated_accumulator) return {};
+  if (o.role == Role::applied_gradient) return {};
+  if (timeline_.touched_at(o.event, o.at_end)) return {NotDue::touched};
+  if (!o.at_end || o.role == Role::replicated_accumulator) return {};
   Rank& rank = ranks_[o.rank];
   Buffer& buffer = known(rank, o.buffer);
   // Gone and made anew where the event before did not show it.
   if (buffer.last == never || buffer.last != rank.last_event) buffer.appeared = o.event;
   buffer.last = o.event;
   if (o.role == Role::local_accumulator) {
-    return {{}, timeline_.reduction_before(buffer.appeared, event.step)};
+    return {{}, timeline_.reduction_before(buffer.appeared, event.documented)};
   }
   const bool fresh = changes(buffer, o);
-  const bool closes = event.kind == EventKind::step && event.updates;
+  const bool closes = timeline_.closes(event, Layer::documented);
   // The master gradient is filled at boundaries; until the first of the window it is what the run began with, or the last window's.
-  const std::uint32_t filled = o.role == Role::master_gradient ? timeline_.boundary_before(o.event + 1, event.step) : timeline_.reduction_before(o.event + 1, event.step);
+  const std::uint32_t filled = o.role == Role::master_gradient ? timeline_.boundary_before(o.event + 1, event.documented) : timeline_.reduction_before(o.event + 1, event.documented);
   const bool reduced = !closes && filled != never;
   if (!reduced) return {NotDue::left_over};
   return fresh ? Due{} : Due{NotDue::unchanged};

@@ -19,8 +19,9 @@ enum class NotDue : std::uint8_t {
   unchanged,      // it was judged as it is, and nothing was written since
   left_over,      // of an earlier window, or of before the window's first reduction
   interrupted,    // the user's exception: what is due is due at the ranks' next common event
+  touched,        // the loop changed it itself: what is due is due in the applied gradient
 };
-inline constexpr std::size_t reasons_not_due = 4;
+inline constexpr std::size_t reasons_not_due = 5;
 std::string_view name_of(NotDue reason);
 
 struct Due {

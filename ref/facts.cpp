@@ -17,6 +17,20 @@ void FactsSink::collective(const CollectiveRecord& record) {
   by_rank.resize(workload_.world_size);
   by_rank[record.rank].resize(timeline_.steps, 0);
   ++by_rank[record.rank][timeline_.events[record.event].step];
+  const bool of_loop = record.purpose == Purpose::user && timeline_.events[record.event].touches_gradients() && timeline_.events[record.event].kind == EventKind::all_reduce;
+  if (!of_loop && (record.purpose != Purpose::gradient || reduces_here(record.event))) return;
+  SurplusCollectives& s = surplus_[{record.event, record.rank}];
+  s.event = record.event;
+  s.rank = record.rank;
+  ++s.collectives;
+  s.bytes += std::uint64_t{record.numel} * size_of(record.dtype);
+}
+
+// By the documentation: at the window's reductions, or in a step that makes its own.
+bool FactsSink::reduces_here(std::uint32_t event) const {
+  const Event& e = timeline_.events[event];
+  if (e.kind == EventKind::step) return !timeline_.contract.boundary.counted && e.closes;
+  return std::binary_search(timeline_.reductions.begin(), timeline_.reductions.end(), event);
 }
 
 void FactsSink::memory(const MemoryRecord& record) {
@@ -28,6 +42,7 @@ void FactsSink::memory(const MemoryRecord& record) {
 
 RunFacts FactsSink::take(RunSummary summary) {
   facts_.summary = std::move(summary);
+  for (const auto& [at, s] : surplus_) facts_.surplus.push_back(s);
   return std::move(facts_);
 }
 

@@ -11,6 +11,12 @@
 
 namespace gradledger::ref {
 
+// Reductions of gradients by one rank at one event that is none of the documentation's.
+struct SurplusCollectives {
+  std::uint32_t event = 0, rank = 0, collectives = 0;
+  std::uint64_t bytes = 0;
+};
+
 struct RunFacts {
   RunSummary summary;
   // purpose -> [rank][window]: how many collectives
@@ -21,6 +27,7 @@ struct RunFacts {
   std::optional<DeadlockRecord> deadlock;
   std::optional<MismatchRecord> mismatch;
   std::vector<RaceRecord> races;
+  std::vector<SurplusCollectives> surplus;  // by event, then rank
   std::vector<bool> host_gradients;  // by rank: some gradient was shown in host memory
 
   bool stopped() const { return !engine_errors.empty() || deadlock || mismatch; }
@@ -42,9 +49,12 @@ class FactsSink final : public TraceSink {
   RunFacts take(RunSummary summary);
 
  private:
+  bool reduces_here(std::uint32_t event) const;
+
   const Workload& workload_;
   const Timeline& timeline_;
   RunFacts facts_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, SurplusCollectives> surplus_;  // by event, rank
 };
 
 // Passes everything on to several sinks, in order.

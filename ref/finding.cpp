@@ -8,7 +8,7 @@ namespace {
 
 using enum FindingClass;
 
-constexpr std::array<FindingClassInfo, 18> classes{{
+constexpr std::array<FindingClassInfo, 20> classes{{
     {discarded_gradient, "discarded-gradient", "contributions of the window do not reach the step", "coefficient 0 for own and peer ranks alike"},
     {offload_loss, "offload-loss", "contributions are lost on the way through the host accumulator", "coefficient 0, with the optimizer offloaded to the CPU"},
     {boundary_leak, "boundary-leak", "the boundary micro-batch stays private to its rank",
@@ -17,11 +17,13 @@ constexpr std::array<FindingClassInfo, 18> classes{{
     {duplicated_gradient, "duplicated-gradient", "contributions are counted more than once", "a coefficient that is a multiple of the right one"},
     {missing_reduction, "missing-reduction", "gradients are not averaged over ranks", "own contributions at the full weight, the peers' at 0, in the whole window"},
     {wrong_scale, "wrong-scale", "contributions arrive with a wrong common factor", "every coefficient off by the same factor"},
+    {wrong_group, "wrong-group", "gradients are averaged, or a norm is taken, over other ranks than the contract says",
+     "weight from ranks outside of the group, or none from some inside; a norm that is right for another group"},
     {misplaced_shard, "misplaced-shard", "elements hold what belongs to other elements", "ratios that no coefficient has, or right sums at shifted places"},
     {rank_divergence, "rank-divergence", "ranks that must agree differ in bits", "unequal bits of replicated elements"},
     {rounding_excess, "rounding-excess", "the ledger balances, but values are further off than rounding explains", "error over its derived bound"},
-    {wrong_skip, "wrong-skip", "a step is skipped that must update, or updates where it must be skipped, or ranks disagree",
-     "overflow reported or not, against the window's gradients"},
+    {wrong_skip, "wrong-skip", "a step is skipped that must update, or updates where it must be skipped or the loop means no update, or ranks disagree",
+     "overflow reported or not, against the window's gradients; an update in the middle of the loop's window"},
     {wrong_norm, "wrong-norm", "a gradient norm that is reported or clips is wrong, or the clipping that follows from it", "norm or clip factor outside its derived bound"},
     {nonfinite_missed, "nonfinite-missed", "an infinity or NaN reaches the weights although the configuration checks, or spreads to finite elements",
      "applied elements that are not finite"},
@@ -30,6 +32,7 @@ constexpr std::array<FindingClassInfo, 18> classes{{
     {unwritten_memory, "unwritten-memory", "memory that was never written, or was released, is read", "poison reaches a snapshot, a decision or an update"},
     {engine_error, "engine-error", "the framework raises: loud, and here for the record", "an exception of the framework"},
     {stream_race, "stream-race", "two streams of a rank touch the same elements and neither waits for the other", "accesses that the program does not order"},
+    {surplus_communication, "surplus-communication", "gradients are reduced where the documentation has no reduction", "gradient collectives at events that are none of the window's reductions"},
 }};
 
 }  // namespace

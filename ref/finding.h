@@ -21,6 +21,7 @@ enum class FindingClass : std::uint8_t {
   duplicated_gradient,
   missing_reduction,
   wrong_scale,
+  wrong_group,
   misplaced_shard,
   rank_divergence,
   rounding_excess,
@@ -32,6 +33,7 @@ enum class FindingClass : std::uint8_t {
   unwritten_memory,
   engine_error,
   stream_race,
+  surplus_communication,
 };
 
 struct FindingClassInfo {
@@ -106,6 +108,7 @@ struct Finding {
   double excess_weight = 0;       // share that is too much
   std::vector<std::string> also_in;  // other buffers of the rank that show it
   std::optional<Race> race;          // of a stream-race
+  std::string as_if;                 // of weights: the normalisation that has them, in words
   std::string sentence;           // what a reviewer can quote
 };
 

@@ -26,13 +26,15 @@ std::uint64_t bits_at(const ObservedPiece& piece, std::size_t i) {
 
 }  // namespace
 
-PassJudge::PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping, std::vector<JudgedSnapshot>* judged)
-    : workload_(workload), timeline_(timeline), model_(model), mode_(mode), clipping_(clipping), due_(timeline), judged_(judged),
+PassJudge::PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping, std::vector<JudgedSnapshot>* judged, Meant meant)
+    : workload_(workload), timeline_(timeline), model_(model), mode_(mode), clipping_(clipping), due_(timeline), judged_(judged), meant_(std::move(meant)),
       skipped_(windows_to_skip(timeline)), planted_(planted_windows(timeline)), rank_event_(workload.world_size, 0) {}
 
 void PassJudge::observe(const Observation& o) {
   if (o.role > Role::applied_gradient && o.role != Role::scratch) return;  // weights and moments have a judge of their own
-  const Due due = due_.of(o);
+  Due due = due_.of(o);
+  // Values are held to the documentation, which says nothing of what the loop itself does; the ledger follows the contributions through that.
+  if (o.role == Role::applied_gradient && timeline_.two_layers && meant_.empty() && timeline_.touched_at(o.event, o.at_end)) due.not_due = NotDue::touched;
   const bool reduced = o.role == Role::reduced_accumulator || o.role == Role::master_gradient || o.role == Role::replicated_accumulator;
   if (reduced && due.not_due != NotDue::interrupted && timeline_.is_boundary(o.event)) cover(reduced_, o);
   if (due.not_due) {
@@ -51,17 +53,22 @@ const Field& PassJudge::due_of(const Observation& o, const Due& due) {
 }
 
 void PassJudge::list(const Observation& o, const Due& due) {
-  JudgedSnapshot seen{{o.event, o.at_end, o.rank, std::string(o.buffer)}, o.role, model_.window(o.event, o.at_end), due.after, {}};
+  JudgedSnapshot seen{{o.event, o.at_end, o.rank, std::string(o.buffer)}, o.role, window(o), due.after, {}};
   for (const ObservedPiece& piece : o.pieces)
     if (o.role == Role::applied_gradient && piece.parameter >= 0)
       seen.layout.push_back({static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.parameter_offset + piece.numel});
   judged_->push_back(std::move(seen));
 }
 
+std::uint32_t PassJudge::window(const Observation& o) const {
+  return timeline_.window_at(o.event, o.at_end, o.role == Role::applied_gradient ? Layer::meant : Layer::documented);
+}
+
 void PassJudge::judge_applied(const Observation& o) {
   cover(applied_, o);
-  const Field& field = model_.reduced(o.event, o.at_end);
-  if (skipped_[model_.window(o.event, o.at_end)]) return compare(o, {}, field, 0.0, 0.0);  // nothing of it is due
+  const Field& field = applied_model(o.rank).reduced(o.event, o.at_end);
+  const bool unmeant = !meant_.empty() && !timeline_.events[o.event].updates;
+  if (unmeant || skipped_[window(o)]) return compare(o, {}, field, 0.0, 0.0);  // nothing of it is due
   double factor = 1.0, factor_error = 0.0;
   if (mode_ == Model::Mode::bounded) {
     const Rounding fp32{facts_of(Dtype::float32).unit_roundoff(), facts_of(Dtype::float32).tiny()};
@@ -120,7 +127,7 @@ void PassJudge::compare(const Observation& o, const Due& due, const Field& field
   if (mismatch.wrong_elements == 0) return;
   mismatch.key = {o.event, o.at_end, o.rank, std::string(o.buffer)};
   mismatch.role = o.role;
-  mismatch.step = model_.window(o.event, o.at_end);
+  mismatch.step = window(o);
   mismatch.after = due.after;
   mismatch.scale = o.scale;
   if (total <= kept_elements_max) {
@@ -179,20 +186,20 @@ void PassJudge::cover(std::map<std::uint32_t, Coverage>& coverage, const Observa
 }
 
 // Whether some contribution of the window that nothing dropped has a gradient of the parameter.
-bool PassJudge::used_in(std::uint32_t step, std::uint32_t parameter) const {
+bool PassJudge::used_in(std::uint32_t window, std::uint32_t parameter, Layer layer) const {
   for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b) {
-    if (timeline_.backwards[b].step != step) continue;
+    if (timeline_.window_of(timeline_.backwards[b], layer) != window) continue;
     for (std::uint32_t r = 0; r < workload_.world_size; ++r)
-      if (timeline_.dropped_at[b][r] == never && timeline_.used(workload_, b, r, parameter)) return true;
+      if (timeline_.dropped(b, r, layer) == never && timeline_.used(workload_, b, r, parameter)) return true;
   }
   return false;
 }
 
 // What no rank shows of the gradients of a window.
-std::vector<ElementRange> PassJudge::holes(const Coverage* coverage, std::uint32_t step) const {
+std::vector<ElementRange> PassJudge::holes(const Coverage* coverage, std::uint32_t window, Layer layer) const {
   std::vector<ElementRange> out;
   for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
-    if (!workload_.parameters[p].has_gradient() || !used_in(step, p)) continue;
+    if (!workload_.parameters[p].has_gradient() || !used_in(window, p, layer)) continue;
     std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges;
     if (coverage && p < coverage->ranges.size()) ranges = coverage->ranges[p];
     std::sort(ranges.begin(), ranges.end());
@@ -211,7 +218,7 @@ std::map<std::uint32_t, std::vector<ElementRange>> PassJudge::not_applied() cons
   for (std::uint32_t e = 0; e < timeline_.events.size(); ++e) {
     if (timeline_.events[e].kind != EventKind::step || !timeline_.events[e].updates || planted_[timeline_.events[e].step]) continue;
     const auto covered = applied_.find(e);
-    auto missing = holes(covered == applied_.end() ? nullptr : &covered->second, timeline_.events[e].step);
+    auto missing = holes(covered == applied_.end() ? nullptr : &covered->second, timeline_.events[e].step, Layer::meant);
     if (!missing.empty()) out[e] = std::move(missing);
   }
   return out;
@@ -221,7 +228,7 @@ std::map<std::uint32_t, std::vector<ElementRange>> PassJudge::not_reduced() cons
   std::map<std::uint32_t, std::vector<ElementRange>> out;
   for (const std::uint32_t event : timeline_.boundaries) {
     const auto covered = reduced_.find(event);
-    auto missing = holes(covered == reduced_.end() ? nullptr : &covered->second, timeline_.events[event].step);
+    auto missing = holes(covered == reduced_.end() ? nullptr : &covered->second, timeline_.events[event].documented, Layer::documented);
     if (!missing.empty()) out[event] = std::move(missing);
   }
   return out;
@@ -230,7 +237,9 @@ std::map<std::uint32_t, std::vector<ElementRange>> PassJudge::not_reduced() cons
 void PassJudge::event_done(std::uint32_t rank, std::uint32_t event) {
   due_.event_done(rank, event);
   rank_event_[rank] = event + 1;
-  model_.forget_before(*std::min_element(rank_event_.begin(), rank_event_.end()));
+  const std::uint32_t past = *std::min_element(rank_event_.begin(), rank_event_.end());
+  model_.forget_before(past);
+  for (const auto& meant : meant_) meant->forget_before(past);
 }
 
 }  // namespace gradledger::ref

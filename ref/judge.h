@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -59,8 +60,12 @@ struct JudgedSnapshot {
 
 class PassJudge : public TraceSink {
  public:
+  // By rank, or one for all: what the loop means to be applied. Empty: what the documentation has.
+  using Meant = std::vector<std::unique_ptr<Model>>;
+
   // clipping: what the applied gradient is clipped to; 0 in linear passes. judged: the list that every snapshot that is judged goes to, if any.
-  PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping, std::vector<JudgedSnapshot>* judged = nullptr);
+  PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping, std::vector<JudgedSnapshot>* judged = nullptr,
+            Meant meant = {});
 
   void observe(const Observation& observation) override;
   void event_done(std::uint32_t rank, std::uint32_t event) override;
@@ -84,12 +89,14 @@ class PassJudge : public TraceSink {
   const Field& due_of(const Observation& observation, const Due& due);
   void list(const Observation& observation, const Due& due);
   void judge_applied(const Observation& observation);
+  Model& applied_model(std::uint32_t rank) { return meant_.empty() ? model_ : *meant_[meant_.size() == 1 ? 0 : rank]; }
+  std::uint32_t window(const Observation& observation) const;
   void compare(const Observation& observation, const Due& due, const Field& field, double factor, double factor_error);
   bool may_leave_its_range(const Observation& observation, double magnitude) const;
   std::optional<double> common_factor(const Observation& observation, const Field& field);
   void cover(std::map<std::uint32_t, Coverage>& coverage, const Observation& observation);
-  std::vector<ElementRange> holes(const Coverage* coverage, std::uint32_t step) const;
-  bool used_in(std::uint32_t step, std::uint32_t parameter) const;
+  std::vector<ElementRange> holes(const Coverage* coverage, std::uint32_t window, Layer layer) const;
+  bool used_in(std::uint32_t window, std::uint32_t parameter, Layer layer) const;
 
   const Workload& workload_;
   const Timeline& timeline_;
@@ -98,6 +105,7 @@ class PassJudge : public TraceSink {
   double clipping_;
   DueTracker due_;
   std::vector<JudgedSnapshot>* judged_;
+  Meant meant_;
   std::vector<bool> skipped_, planted_;    // by window
   std::vector<std::uint32_t> rank_event_;  // events done, by rank
   std::vector<Mismatch> mismatches_;

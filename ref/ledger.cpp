@@ -18,7 +18,9 @@ class Ledger::Column final : public TraceSink {
     if (wanted == ledger_.wanted_.end()) return;
     LedgerEntry& entry = wanted->second;
     if (entry.columns.empty()) describe(entry, *wanted, o);
-    LedgerColumn column{backward_, rank_, ledger_.timeline_.contribution(backward_, rank_), {}};
+    const Timeline& timeline = ledger_.timeline_;
+    LedgerColumn column{backward_, rank_, timeline.contribution(backward_, rank_), timeline.backwards[backward_].documented, timeline.own_weight(backward_, rank_),
+                        timeline.averaged_weight(backward_, rank_, o.rank, o.role == Role::applied_gradient ? Layer::meant : Layer::documented), {}};
     std::uint32_t at = 0;
     for (const ObservedPiece& piece : o.pieces) {
       if (piece.parameter < 0) continue;
@@ -26,7 +28,7 @@ class Ledger::Column final : public TraceSink {
       read_stored(piece.dtype, piece.data, piece.numel, stored_.data());
       for (std::uint32_t i = 0; i < piece.numel; ++i, ++at) {
         const double probe = source_.probe(static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset + i);
-        const double coefficient = ledger_.snapped(stored_[i] / (probe * o.scale));
+        const double coefficient = ledger_.snapped(stored_[i] / (probe * o.scale), column);
         std::vector<CoefficientRun>& runs = column.runs;
         if (!runs.empty() && ledger_.same(runs.back().coefficient, coefficient)) runs.back().end = at + 1;
         else runs.push_back({at, at + 1, coefficient});
@@ -39,8 +41,7 @@ class Ledger::Column final : public TraceSink {
   void describe(LedgerEntry& entry, const std::pair<const SnapshotKey, LedgerEntry>& wanted, const Observation& o) {
     entry.key = wanted.first;
     entry.role = o.role;
-    const Event& event = ledger_.timeline_.events[o.event];
-    entry.step = event.step + (o.at_end && event.kind == EventKind::step && event.updates ? 1 : 0);
+    entry.step = ledger_.timeline_.window_at(o.event, o.at_end, o.role == Role::applied_gradient ? Layer::meant : Layer::documented);
     entry.layout.clear();
     for (const ObservedPiece& piece : o.pieces)
       if (piece.parameter >= 0)
@@ -58,6 +59,7 @@ void Ledger::decode(Producer& producer, const Schedule& schedule, const std::vec
   const PlantedSource source(single, timeline_);
   RunOptions options;
   options.linear = true;
+  options.wide = range_.wide;
   options.schedule = schedule;
   for (const auto& [backward, rank] : backward_and_rank) {
     single.light(backward, rank);
@@ -66,29 +68,41 @@ void Ledger::decode(Producer& producer, const Schedule& schedule, const std::vec
   }
 }
 
+// Of two coefficients that are one.
+double Ledger::rounding() const {
+  if (!range_.wide) return tolerance();
+  // A lone contribution: a product and a rounding for each way that it may be scaled, of which there is one for every event at most.
+  return (8.0 + 2.0 * workload_.world_size + 2.0 * static_cast<double>(timeline_.events.size())) * facts_of(Dtype::float64).unit_roundoff();
+}
+
 double Ledger::tolerance() const {
-  if (range_.dyadic) return 0;
+  if (range_.dyadic || range_.wide) return 0;
   double u = 0;
   for (Dtype dtype : {workload_.model_dtype, timeline_.contract.accumulation, timeline_.contract.wire})
     u = std::max(u, facts_of(dtype).unit_roundoff());
   std::uint32_t reductions = 1;  // of one window: an engine may average what it has at each boundary
   std::vector<std::uint32_t> boundaries(timeline_.steps + 1, 0);
-  for (const std::uint32_t event : timeline_.boundaries) reductions = std::max(reductions, ++boundaries[timeline_.events[event].step]);
+  for (const std::uint32_t event : timeline_.boundaries) reductions = std::max(reductions, ++boundaries[timeline_.events[event].documented]);
   // Deposit 2; a reduction: cast, two factors and a product, cast back, and a sum of world equal terms; unscaling 3.
   const auto set = static_cast<double>(timeline_.gradients_set.size());
   const double roundings = 2 + (5.0 + workload_.world_size) * reductions + 3 + set;
   return roundings * u;
 }
 
-// A coefficient within the tolerance of a simple multiple of a right weight is that multiple.
-double Ledger::snapped(double coefficient) const {
+// A coefficient within the tolerance of a simple multiple of a right weight is that multiple; in fp64, the simplest quotient that it can be.
+double Ledger::snapped(double coefficient, const LedgerColumn& column) const {
   if (range_.dyadic || coefficient == 0 || !std::isfinite(coefficient)) return coefficient;
-  const auto close = [&](double to) { return std::abs(coefficient - to) <= tolerance() * std::abs(to); };
-  for (const double weight : {timeline_.contract.averaged_weight(), timeline_.contract.local_weight()})
+  const auto close = [&](double to) { return std::abs(coefficient - to) <= rounding() * std::abs(to); };
+  for (const double weight : {column.averaged, column.own})
     for (const double factor : factors_)
       if (close(weight * factor)) return weight * factor;
+  if (range_.wide) {
+    constexpr std::int64_t terms_max = 1 << 18;  // of two different probes none this small is the quotient
+    const auto simple = simplest_within(coefficient, rounding() * std::abs(coefficient), terms_max);
+    return simple ? value_of(*simple) : coefficient;
+  }
   constexpr int multiples = 64;
-  for (const double weight : {timeline_.contract.averaged_weight(), timeline_.contract.local_weight()}) {
+  for (const double weight : {column.averaged, column.own}) {
     const double ratio = coefficient / weight;
     for (const double simple : {std::round(ratio), 1.0 / std::round(1.0 / ratio)})
       if (std::isfinite(simple) && simple != 0 && std::abs(simple) <= multiples && std::abs(simple) >= 1.0 / multiples &&
@@ -100,13 +114,17 @@ double Ledger::snapped(double coefficient) const {
 
 double Ledger::expected(const LedgerEntry& entry, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
   const Backward& b = timeline_.backwards[backward];
+  const bool applied = entry.role == Role::applied_gradient;
+  const Layer layer = applied ? Layer::meant : Layer::documented;
   const std::uint32_t last_event = entry.key.at_end ? entry.key.event : entry.key.event - 1;
-  const bool counted = b.step == entry.step && b.event <= last_event && timeline_.dropped_at[backward][rank] > last_event &&
+  const bool counted = timeline_.window_of(b, layer) == entry.step && b.event <= last_event && timeline_.dropped(backward, rank, layer) > last_event &&
                        timeline_.used(workload_, backward, rank, parameter);
-  if (!counted || (entry.role == Role::applied_gradient && skipped_[entry.step])) return 0;
+  const bool unmeant = applied && timeline_.two_layers && !timeline_.events[entry.key.event].updates;
+  if (!counted || (applied && skipped_[entry.step]) || unmeant) return 0;
   const double factor = timeline_.factor(backward, rank, parameter, last_event);
-  const double averaged = timeline_.contract.averaged_weight() * factor, own = rank == entry.key.rank ? timeline_.contract.local_weight() * factor : 0;
-  if (entry.role == Role::applied_gradient) return averaged;
+  const double averaged = timeline_.averaged_weight(backward, rank, entry.key.rank, layer) * factor;
+  if (applied) return averaged;
+  const double own = rank == entry.key.rank ? timeline_.own_weight(backward, rank) * factor : 0;
   if (entry.role == Role::local_accumulator) return entry.after == never || b.event > entry.after ? own : 0;
   const std::uint32_t reduced = timeline_.reduction_before(last_event + 1, entry.step);
   if (reduced != never && b.event <= reduced) return averaged;

@@ -24,6 +24,8 @@ struct LedgerColumn {
   std::uint32_t backward = 0;
   std::uint32_t rank = 0;
   Contribution contribution;
+  std::uint32_t documented = 0;        // its window by the documentation
+  double own = 0, averaged = 0;        // what it weighs by the contract, in its rank's own sum and in what is applied, before anybody set anything
   std::vector<CoefficientRun> runs;
 };
 
@@ -60,6 +62,7 @@ class Ledger {
   // Relative rounding of a lone contribution on its way; 0 where everything is exact. From tolerance_max on a weight means nothing.
   static constexpr double tolerance_max = 0.25;
   double tolerance() const;
+  bool wide() const { return range_.wide; }
   std::vector<LedgerRow> rows(const LedgerEntry& entry) const;
   // What a contribution must weigh in an element of a parameter, by the entry's role.
   double expected(const LedgerEntry& entry, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
@@ -67,8 +70,9 @@ class Ledger {
  private:
   class Column;
 
-  double snapped(double coefficient) const;
-  bool same(double a, double b) const { return a == b || std::abs(a - b) <= 2 * tolerance() * std::abs(a); }
+  double snapped(double coefficient, const LedgerColumn& column) const;
+  double rounding() const;
+  bool same(double a, double b) const { return a == b || std::abs(a - b) <= 2 * rounding() * std::abs(a); }
 
   const Workload& workload_;
   const Timeline& timeline_;

@@ -16,10 +16,16 @@ bool power_of_two(double x) {
 
 Rounding rounding_of(Dtype dtype) { return {facts_of(dtype).unit_roundoff(), facts_of(dtype).tiny()}; }
 
+// What one rounding of fp64 stands for: in place of each the reference has one of its own, for its weight, product and sum two more, and what
+// the loop does to gradients adds a product or a quotient and a sum over ranks each time.
+double wide_roundoff(const Timeline& timeline) {
+  return (4.0 + (2.0 + timeline.world_size) * static_cast<double>(timeline.touched.size())) * facts_of(Dtype::float64).unit_roundoff();
+}
+
 }  // namespace
 
-Model::Model(const Workload& workload, const Timeline& timeline, const GradientSource& source, Mode mode)
-    : workload_(workload), timeline_(timeline), source_(source), mode_(mode) {
+Model::Model(const Workload& workload, const Timeline& timeline, const GradientSource& source, Mode mode, const View& view)
+    : workload_(workload), timeline_(timeline), source_(source), mode_(mode), view_(view) {
   for (const Parameter& p : workload.parameters) {
     offset_.push_back(numel_);
     numel_ += p.numel;
@@ -28,7 +34,7 @@ Model::Model(const Workload& workload, const Timeline& timeline, const GradientS
     const Event& event = timeline.events[e];
     const bool zeroes = event.kind == EventKind::engine_zero_grad || event.kind == EventKind::optimizer_zero_grad;
     const bool reduces = std::binary_search(timeline.reductions.begin(), timeline.reductions.end(), e);
-    if (event.kind == EventKind::backward || zeroes || reduces || event.kind == EventKind::set_gradient || (event.kind == EventKind::step && event.updates)) changes_.push_back(e);
+    if (event.kind == EventKind::backward || zeroes || reduces || event.kind == EventKind::set_gradient || timeline.closes(event, view_.layer)) changes_.push_back(e);
   }
   deposit_ = rounding_of(workload.model_dtype);
   accumulate_ = rounding_of(timeline.contract.accumulation);
@@ -38,12 +44,15 @@ Model::Model(const Workload& workload, const Timeline& timeline, const GradientS
   factor_error_ = exact_factor ? 0 : facts_of(Dtype::float32).unit_roundoff();
   const bool exact_average = power_of_two(workload.world_size) && power_of_two(contract.predivide_scalar);
   average_roundings_ = exact_average ? 0 : 3;  // two factors, one of them rounded itself
-  world_divisor_ = contract.average_divisor;
+  world_divisor_ = value_of(contract.average_divisor);
+  if (!view_.wide) return;
+  deposit_ = accumulate_ = communicate_ = {wide_roundoff(timeline), facts_of(Dtype::float64).tiny()};
+  factor_error_ = deposit_.u;
+  average_roundings_ = 3;
 }
 
 std::uint32_t Model::window(std::uint32_t event, bool at_end) const {
-  const Event& e = timeline_.events[event];
-  return e.step + (at_end && e.kind == EventKind::step && e.updates ? 1 : 0);
+  return timeline_.window_at(event, at_end, view_.layer);
 }
 
 // How many changes happened by then.
@@ -88,14 +97,15 @@ const Model::State& Model::state(std::size_t position) {
 void Model::advance(State& state, std::uint32_t event) {
   const Event& e = timeline_.events[event];
   if (e.kind == EventKind::step) {
-    state = empty(e.step + 1);
+    state = empty(timeline_.window_of(e, view_.layer) + 1);
     return;
   }
   if (e.kind != EventKind::engine_zero_grad && e.kind != EventKind::optimizer_zero_grad) return apply(state, event, event);
   // A zero_grad: the window again, without what was dropped.
-  state = empty(e.step);
+  const std::uint32_t window = timeline_.window_of(e, view_.layer);
+  state = empty(window);
   for (const std::uint32_t change : changes_)
-    if (change < event && timeline_.events[change].step == e.step) apply(state, change, event);
+    if (change < event && timeline_.window_of(timeline_.events[change], view_.layer) == window) apply(state, change, event);
 }
 
 // What an event adds to its window, but for what is dropped up to another.
@@ -145,11 +155,13 @@ bool Model::held_by_the_model_dtype(double gradient) const {
   return significand == std::trunc(significand);
 }
 
-// Of one contribution in one element, `before` of it from the producer's own arithmetic.
-double Model::term_error(double gradient, double term, double before) const {
-  const double magnitude = std::abs(term) + before;
-  const bool exact = before == 0 && factor_error_ == 0 && held_by_the_model_dtype(gradient);
-  return before + (exact ? 0 : (deposit_.u + factor_error_) * magnitude * (1 + deposit_.u)) + deposit_.tiny;
+// Of one contribution in one element, `before` of it from the producer's own arithmetic. A weight of the loop's own is rounded as a scale is.
+double Model::term_error(double gradient, double weight, double before) const {
+  const double magnitude = std::abs(gradient * weight) + before;
+  const bool rounds_weight = factor_error_ > 0 || (timeline_.two_layers && !power_of_two(weight));
+  const bool exact = before == 0 && !rounds_weight && held_by_the_model_dtype(gradient);
+  const double of_weight = !rounds_weight ? 0 : factor_error_ > 0 ? factor_error_ : facts_of(Dtype::float32).unit_roundoff();
+  return before + (exact ? 0 : (deposit_.u + of_weight) * magnitude * (1 + deposit_.u)) + deposit_.tiny;
 }
 
 void Model::add_term(Field& field, std::size_t i, double term, double error) const {
@@ -160,10 +172,15 @@ void Model::add_term(Field& field, std::size_t i, double term, double error) con
   field.error[i] = widened(field.error[i] + error + (alone && accumulate_.u <= deposit_.u ? 0 : accumulate_.of(sum)));
 }
 
+// Of a contribution in its rank's own sum. What is meant is meant of the average: the weight that the average leaves it.
+double Model::weight_of(std::uint32_t backward, std::uint32_t rank) const {
+  if (view_.layer == Layer::documented) return timeline_.own_weight(backward, rank);
+  return timeline_.averaged_weight(backward, rank, view_.on_rank, Layer::meant) * world_divisor_;
+}
+
 void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event) {
   const Backward& b = timeline_.backwards[backward];
   const bool bounded = mode_ == Mode::bounded;
-  const double divisor = timeline_.contract.divisor;
   fresh_.resize(numel_);
   if (bounded) {
     source_error_.resize(source_.network_data() ? numel_ : 0);
@@ -172,7 +189,8 @@ void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_
     fresh_terms_.assign(numel_, 0);
   }
   for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
-    if (b.micro_batch[r] == no_contribution || timeline_.dropped_at[backward][r] <= up_to_event) continue;
+    if (b.micro_batch[r] == no_contribution || timeline_.dropped(backward, r, view_.layer) <= up_to_event) continue;
+    const double weight = weight_of(backward, r);
     for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
       const std::size_t begin = offset_[p], n = workload_.parameters[p].numel;
       if (n == 0 || !timeline_.used(workload_, backward, r, p)) continue;
@@ -180,11 +198,11 @@ void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_
       const bool computed = bounded && !source_error_.empty();  // by the producer, in fp32
       if (computed) source_.gradient_error(backward, r, p, 0, {source_error_.data() + begin, n});
       for (std::size_t i = begin; i < begin + n; ++i) {
-        const double term = fresh_[i] / divisor;
-        const double before = computed ? source_error_[i] / divisor : 0;
+        const double term = fresh_[i] * weight;
+        const double before = computed ? source_error_[i] * weight : 0;
         state.reduced.value[i] += term / world_divisor_;
         if (term == 0 && before == 0) continue;
-        const double error = bounded ? term_error(fresh_[i], term, before) : 0;
+        const double error = bounded ? term_error(fresh_[i], weight, before) : 0;
         add_term(state.local[r], i, term, error);
         if (!state.since.empty()) add_term(state.since[r], i, term, error);
         if (!bounded) continue;
@@ -255,7 +273,7 @@ const Field& Model::local(std::uint32_t rank, std::uint32_t event, bool at_end, 
 
 // Rare: put together from the contributions themselves.
 const Field& Model::local_after(std::uint32_t rank, std::uint32_t event, bool at_end, std::uint32_t reduction) {
-  State since = empty(timeline_.events[event].step);
+  State since = empty(timeline_.window_of(timeline_.events[event], view_.layer));
   for (const std::uint32_t change : changes_) {
     if (change <= reduction || change > event || (change == event && !at_end)) continue;
     const Event& e = timeline_.events[change];

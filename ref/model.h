@@ -24,7 +24,15 @@ class Model {
  public:
   enum class Mode { exact, bounded };
 
-  Model(const Workload& workload, const Timeline& timeline, const GradientSource& source, Mode mode);
+  // What is asked for, and of which arithmetic. wide: every sum and product is in fp64. on_rank: whose applied gradient is meant.
+  struct View {
+    Layer layer = Layer::documented;
+    bool wide = false;
+    std::uint32_t on_rank = 0;
+  };
+
+  Model(const Workload& workload, const Timeline& timeline, const GradientSource& source, Mode mode) : Model(workload, timeline, source, mode, View{}) {}
+  Model(const Workload& workload, const Timeline& timeline, const GradientSource& source, Mode mode, const View& view);
 
   std::size_t numel() const { return numel_; }
   std::size_t offset(std::uint32_t parameter) const { return offset_[parameter]; }
@@ -70,8 +78,9 @@ class Model {
   void multiply(State& state, const Event& event);
   void reduce(State& state, std::uint32_t event);
   bool held_by_the_model_dtype(double gradient) const;
-  double term_error(double gradient, double term, double before) const;
+  double term_error(double gradient, double weight, double before) const;
   void add_term(Field& field, std::size_t i, double term, double error) const;
+  double weight_of(std::uint32_t backward, std::uint32_t rank) const;
   void add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event);
   void add_errors(State& state);
   double error_at_boundary(const State& state, std::size_t i) const;
@@ -82,6 +91,7 @@ class Model {
   const Timeline& timeline_;
   const GradientSource& source_;
   Mode mode_;
+  View view_;
   std::vector<std::size_t> offset_;
   std::size_t numel_ = 0;
   std::vector<std::uint32_t> changes_;      // events that change the sums: backwards, zero_grads, steps that update

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ref/kept_state.h"
+#include "ref/loop_clip.h"
 #include "ref/parameters.h"
 #include "sim/base/limits.h"
 #include "sim/base/hash.h"
@@ -18,6 +19,12 @@ void add(JudgeStatistics& into, const JudgeStatistics& more) {
   into.tightest = std::max(into.tightest, more.tightest);
 }
 
+// Weights that no 16-bit probe carries exactly are told apart in fp64, where the producer has it.
+ProbeRange range_of(const Workload& workload, const Timeline& timeline, const Producer& producer) {
+  const ProbeRange native = probe_range(workload, timeline);
+  return native.dyadic || !producer.capabilities().wide ? native : wide_range(timeline);
+}
+
 }  // namespace
 
 Passes::Passes(const Workload& workload, const Timeline& timeline, Producer& producer, const OracleOptions& options)
@@ -25,7 +32,7 @@ Passes::Passes(const Workload& workload, const Timeline& timeline, Producer& pro
       timeline_(timeline),
       producer_(producer),
       options_(options),
-      range_(probe_range(workload, timeline)),
+      range_(range_of(workload, timeline, producer)),
       ledger_(workload, timeline, range_) {}
 
 void Passes::run(Verdict& verdict) {
@@ -39,7 +46,7 @@ void Passes::run(Verdict& verdict) {
   if (kind == GradientKind::probe) value_pass(GradientKind::adversarial, false, verdict);
   fingerprint_passes(verdict);
   want_snapshots();
-  if (range_.dyadic) decode(verdict);
+  if (range_.dyadic || range_.wide) decode(verdict);
   else decode_without_fingerprint(verdict);
 }
 
@@ -54,8 +61,10 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   AgreementJudge agreement(timeline_);
   StepJudge steps(workload_, timeline_, source, model);
   KeptStateJudge kept(workload_, timeline_, source);
+  LoopClipJudge loop_clip(workload_, timeline_, model);
   FactsSink facts(workload_, timeline_);
   Tee tee;
+  tee.add(&loop_clip);
   tee.add(&agreement);
   tee.add(&parameters);
   tee.add(&facts);
@@ -76,6 +85,7 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   append(evidence_.divergences, agreement.divergences());
   append(evidence_.steps, steps.mismatches());
   append(evidence_.steps, kept.mismatches());
+  append(evidence_.steps, loop_clip.mismatches());
   if (!primary) return;
   evidence_.decided = steps.decided();
   evidence_.without_update = steps.without_update();
@@ -108,12 +118,13 @@ void Passes::fingerprint_passes(Verdict& verdict) {
   const Model::Mode mode = range_.dyadic ? Model::Mode::exact : Model::Mode::bounded;
   RunOptions run;
   run.linear = true;
+  run.wide = range_.wide;
   run.schedule = ledger_schedule_;
-  const std::uint32_t passes = range_.dyadic ? fingerprint.passes() : 1;
+  const std::uint32_t passes = range_.dyadic || range_.wide ? fingerprint.passes() : 1;
   for (std::uint32_t pass = 0; pass < passes; ++pass) {
     fingerprint.set_pass(pass);
-    Model model(workload_, timeline_, source, mode);
-    PassJudge judge(workload_, timeline_, model, mode, 0.0, pass == 0 ? &evidence_.seen : nullptr);
+    Model model(workload_, timeline_, source, mode, {.wide = range_.wide});
+    PassJudge judge(workload_, timeline_, model, mode, 0.0, pass == 0 ? &evidence_.seen : nullptr, meant(source, mode));
     producer_.run(source, run, judge);
     ++verdict.fingerprint_passes;
     add(verdict.ledger, judge.statistics());
@@ -138,6 +149,15 @@ void Passes::fingerprint_passes(Verdict& verdict) {
   std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
 }
 
+// Ranks that average with each other mean the same.
+PassJudge::Meant Passes::meant(const GradientSource& source, Model::Mode mode) const {
+  PassJudge::Meant out;
+  if (!timeline_.two_layers) return out;
+  const std::uint32_t models = timeline_.contract.average_group.empty() ? 1 : workload_.world_size;
+  for (std::uint32_t r = 0; r < models; ++r) out.push_back(std::make_unique<Model>(workload_, timeline_, source, mode, Model::View{Layer::meant, range_.wide, r}));
+  return out;
+}
+
 // Of each rank and window the first snapshot that does not balance, and the applied gradient.
 void Passes::want_snapshots() {
   std::set<std::pair<std::uint32_t, std::uint32_t>> first_seen, unbalanced;
@@ -146,9 +166,9 @@ void Passes::want_snapshots() {
     unbalanced.insert({mismatch.key.rank, mismatch.step});
   }
   for (const JudgedSnapshot& seen : evidence_.seen)
-    if (seen.role == Role::applied_gradient && (options_.full_ledger || !range_.dyadic || unbalanced.contains({seen.key.rank, seen.step})))
+    if (seen.role == Role::applied_gradient && (options_.full_ledger || !(range_.dyadic || range_.wide) || unbalanced.contains({seen.key.rank, seen.step})))
       ledger_.want(seen.key, seen.after);
-  if (range_.dyadic) return;
+  if (range_.dyadic || range_.wide) return;
   // Without equality the fingerprint may miss a contribution: decode what boundaries left behind as well.
   for (const JudgedSnapshot& seen : evidence_.seen)
     if (timeline_.is_boundary(seen.key.event) && seen.role != Role::local_accumulator) ledger_.want(seen.key, seen.after);

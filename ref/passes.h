@@ -41,6 +41,7 @@ class Passes {
   void value_pass(GradientKind kind, bool primary, Verdict& verdict);
   void find_race_in_values();
   void fingerprint_passes(Verdict& verdict);
+  PassJudge::Meant meant(const GradientSource& source, Model::Mode mode) const;
   void want_snapshots();
   void decode(Verdict& verdict);
   void decode_without_fingerprint(Verdict& verdict);

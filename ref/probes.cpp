@@ -53,8 +53,8 @@ bool reduces_averages_again(const Timeline& timeline) {
   if (!timeline.contract.replicates_reduced) return false;
   std::uint32_t step = never;
   for (const std::uint32_t event : timeline.boundaries) {
-    if (timeline.events[event].step == step) return true;
-    step = timeline.events[event].step;
+    if (timeline.events[event].documented == step) return true;
+    step = timeline.events[event].documented;
   }
   return false;
 }
@@ -65,7 +65,7 @@ ProbeRange probe_range(const Workload& workload, const Timeline& timeline) {
   ProbeRange range;
   const Contract& contract = timeline.contract;
   const double scale = contract.loss_scale.initial;
-  range.dyadic = power_of_two(contract.divisor) && power_of_two(contract.steps_scalar) && power_of_two(workload.world_size) &&
+  range.dyadic = !timeline.two_layers && power_of_two(value_of(contract.divisor)) && power_of_two(contract.steps_scalar) && power_of_two(workload.world_size) &&
                  power_of_two(contract.predivide_scalar) && power_of_two(scale);
   range.precision = std::min({facts_of(workload.model_dtype).precision, facts_of(contract.accumulation).precision,
                               facts_of(contract.wire).precision});
@@ -80,6 +80,15 @@ ProbeRange probe_range(const Workload& workload, const Timeline& timeline) {
   const std::uint32_t all = contributions_max(timeline);
   range.lit_max = std::clamp(sum_max / least_value_max, 1u, all);
   range.value_max = std::max(1u, std::min(sum_max / range.lit_max, 1u << 20));
+  return range;
+}
+
+ProbeRange wide_range(const Timeline& timeline) {
+  ProbeRange range;
+  range.wide = true;
+  range.precision = facts_of(Dtype::float64).precision;
+  range.lit_max = contributions_max(timeline);
+  range.value_max = 1u << 20;
   return range;
 }
 
@@ -116,6 +125,7 @@ void FingerprintSource::gradient(std::uint32_t backward, std::uint32_t rank, std
 double SingleSource::probe(std::uint32_t parameter, std::uint32_t element) const {
   // Odd, five bits: three more than bf16 has are left for what coefficients add.
   const std::uint64_t word = hash_keys({parameter, element});
+  if (range_.wide) return static_cast<double>((std::uint64_t{1} << (wide_bits - 1)) | (word >> (65 - wide_bits)) | 1);
   return range_.unit * static_cast<double>(probe_min + 2 * static_cast<int>(word % ((probe_max - probe_min) / 2 + 1)));
 }
 

@@ -20,6 +20,7 @@ std::vector<double> user_factors(const Timeline& timeline);
 
 // What the scenario's formats and divisors allow.
 struct ProbeRange {
+  bool wide = false;             // runs are in fp64: probes are long, and weights are told apart to fp64's rounding
   bool dyadic = false;           // every divisor and scale on the way is a power of two: probes can be held to equality
   int precision = 8;             // bits of the narrowest format
   double unit = 1.0;             // a probe of n is a gradient of n x unit, chosen so that what is deposited is about n
@@ -28,6 +29,8 @@ struct ProbeRange {
 };
 
 ProbeRange probe_range(const Workload& workload, const Timeline& timeline);
+// Of runs in fp64, for whatever weights.
+ProbeRange wide_range(const Timeline& timeline);
 
 // Every element of every contribution holds its own random integer, or is dark in this pass. Over `passes()` passes each contribution is
 // lit on each element at least once for every round.
@@ -63,6 +66,7 @@ class SingleSource final : public GradientSource {
     rank_ = rank;
   }
   static constexpr int probe_min = 17, probe_max = 31;  // odd, in units
+  static constexpr int wide_bits = 30;                  // of a probe in fp64: the quotient of two is no quotient of small numbers
   double probe(std::uint32_t parameter, std::uint32_t element) const;
 
   void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,

@@ -100,7 +100,8 @@ bool StepJudge::in_range(std::uint32_t window, double scale) const {
         if (!timeline_.used(workload_, b, r, p)) continue;
         gradient.resize(workload_.parameters[p].numel);
         source_.gradient(b, r, p, 0, gradient);
-        double factor = 1;  // the largest on the way
+        const std::vector<double>& of_loop = timeline_.backwards[b].loss_factor;
+        double factor = of_loop.empty() ? 1 : std::max(1.0, of_loop[r]);  // the largest on the way
         for (const std::uint32_t set : timeline_.gradients_set) factor = std::max(factor, timeline_.factor(b, r, p, set));
         error.resize(gradient.size());
         source_.gradient_error(b, r, p, 0, error);
@@ -133,7 +134,7 @@ std::vector<StepMismatch> StepJudge::mismatches() {
       add(FindingClass::wrong_scale, event, rank, fmt::format("the loss scale is {} from here on, documented is {}", *reported, scale.scale()),
           Quantity{"loss_scale", *reported, scale.scale(), 0});
     }
-    if (step.finite) judge_norms(event, step);
+    if (step.finite && !timeline_.touched_at(event, false)) judge_norms(event, step);
     if (skip == Skip::must) decided_.insert(event);
   }
   list_missing();
@@ -152,7 +153,7 @@ void StepJudge::list_missing() {
   const Contract& contract = timeline_.contract;
   for (const auto& [at, said] : said_) {
     const auto [event, rank] = at;
-    if (!timeline_.events[event].updates || !said.ended) continue;
+    if (!timeline_.events[event].closes || !said.ended) continue;
     const auto ask = [&](StepFact fact, bool needed) {
       if (needed && !said.facts[static_cast<std::size_t>(fact)]) missing_.push_back({event, rank, fact});
     };
@@ -181,7 +182,7 @@ void StepJudge::judge_skips(std::uint32_t event, const Step& step, Skip due) {
                       skipping.empty() ? "" : "; skipped by ", skipping.empty() ? "" : numbered("rank", skipping)));
     } else if (due == Skip::must_not && mine.skips()) {
       add(FindingClass::wrong_skip, event, rank, "skips, though every gradient of the window is finite and in the range of every format on its way");
-    } else if (due == Skip::must_not && !mine.skips() && !mine.applied && mine.done && mine.reported(StepFact::skipped) && timeline_.events[event].updates) {
+    } else if (due == Skip::must_not && !mine.skips() && !mine.applied && mine.done && mine.reported(StepFact::skipped) && timeline_.events[event].closes) {
       add(FindingClass::wrong_skip, event, rank, "returns without an update, and reports no overflow");
     } else if (due == Skip::open && mine.skips() && !stepping.empty()) {
       add(FindingClass::wrong_skip, event, rank, fmt::format("skips, and {} not", numbered("rank", stepping) + (stepping.size() == 1 ? " does" : " do")));

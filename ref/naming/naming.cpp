@@ -10,6 +10,7 @@ void Naming::run() {
   verdict_.facts = std::move(evidence_.facts);
   name_structural();
   name_steps(false);
+  name_early_updates();
   for (const auto& [key, entry] : ledger_.entries())
     if (!entry.columns.empty()) name_entry(entry);
   name_coverage();
@@ -17,6 +18,7 @@ void Naming::run() {
   name_steps(true);
   name_clipping();
   name_divergences();
+  name_surplus();
   for (Finding& finding : verdict_.findings)
     if (finding.sentence.empty()) finding.sentence = sentence_of(finding, workload_, timeline_);
   std::stable_sort(verdict_.findings.begin(), verdict_.findings.end(), [](const Finding& a, const Finding& b) {

@@ -36,6 +36,11 @@ class Naming {
   bool races_before(std::uint32_t step) const;
   void name_deadlock(const DeadlockRecord& deadlock);
 
+  // ---- loops.cpp: what the loop and the framework see differently
+  void name_early_updates();
+  bool cut_short(std::uint32_t step) const;
+  void name_surplus();
+
   // ---- rows.cpp: rows that do not balance
   RowContext context_of(const LedgerEntry& entry) const;
   void name_entry(const LedgerEntry& entry);

@@ -1,18 +1,21 @@
 #include "ref/naming/naming.h"
+#include "ref/normalisation.h"
 
 namespace gradledger::ref {
 
 RowContext Naming::context_of(const LedgerEntry& entry) const {
   RowContext context;
-  context.full_weight = timeline_.contract.local_weight();
-  context.averaged_weight = timeline_.contract.averaged_weight();
+  context.documented = entry.role != Role::applied_gradient;
+  context.average_divisor = value_of(timeline_.contract.average_divisor);
+  context.wide = ledger_.wide();
   context.rank = entry.key.rank;
   context.step = entry.step;
   context.world = workload_.world_size;
   context.local = entry.role == Role::local_accumulator ||
-                  (entry.role == Role::replicated_accumulator && timeline_.reduction_before(entry.key.event + 1, entry.step) == never);
+                  (entry.role == Role::replicated_accumulator && timeline_.reduction_before(entry.key.event + 1, timeline_.events[entry.key.event].documented) == never);
   context.host_accumulator = verdict_.facts.host_gradients[entry.key.rank];
   context.tolerance = ledger_.tolerance();
+  if (timeline_.two_layers && entry.role == Role::applied_gradient) context.normalisations = known_normalisations(workload_, timeline_, entry);
   const auto gradient = verdict_.facts.collectives.find("gradient");
   if (gradient != verdict_.facts.collectives.end() && entry.step < gradient->second[entry.key.rank].size())
     context.reduced = gradient->second[entry.key.rank][entry.step] > 0;
@@ -21,6 +24,7 @@ RowContext Naming::context_of(const LedgerEntry& entry) const {
 
 void Naming::name_entry(const LedgerEntry& entry) {
   if (entry.role == Role::applied_gradient && skipped_[entry.step]) return;  // that it was applied at all is the finding
+  if (entry.role == Role::applied_gradient && cut_short(entry.step)) return;  // likewise, before its window was over
   const RowContext context = context_of(entry);
   bool balanced = true;
   for (const LedgerRow& row : ledger_.rows(entry)) {
@@ -66,6 +70,7 @@ void Naming::record(const LedgerEntry& entry, const LedgerRow& row, Diagnosis di
   for (const Miscounted& m : diagnosis.contributions)
     if (std::none_of(finding->contributions.begin(), finding->contributions.end(), [&](const Miscounted& k) { return k.contribution == m.contribution; }))
       finding->contributions.push_back(m);
+  if (finding->as_if.empty()) finding->as_if = diagnosis.as_if;
   weigh(*finding, row, diagnosis.contributions);
   if (const Mismatch* mismatch = fingerprint_of(entry.key)) finding->worst = mismatch->worst;
   const auto in_values = std::find_if(evidence_.values.begin(), evidence_.values.end(), [&](const Mismatch& m) { return m.key == entry.key; });

@@ -143,7 +143,7 @@ class World {
     }
     if (takes(Feature::summed)) {
       config().gradient_allreduce_op = AllreduceOp::sum;
-      out_.contract.average_over_world = false;
+      out_.contract.average_over = "none";
     }
     if (takes(Feature::unmanaged)) config().managed_gradient_accumulation = false;
   }

@@ -43,6 +43,19 @@ void boundary_early(Told& told, const Event& event, const Moment& m) {
   told.now.insert(told.now.begin(), early);
 }
 
+// No backward is an inner one for the engine.
+void boundary_everywhere(Told& told, const Event& event, const Moment& m) {
+  if (event.kind != EventKind::backward || m.timeline.backwards[event.ordinal].boundary) return;
+  Event on = event_like(EventKind::set_boundary, event), off = on;
+  on.boundary = true;
+  told.now = {on, event, off};
+}
+
+void surplus_reported(Scenario& s) {
+  several_micro_batches(s);
+  s.contract.reports_surplus = true;
+}
+
 void boundary_unheard(Told& told, const Event& event, const Moment& m) {
   if (m.rank == 1 && says_boundary(event)) told.now.clear();
 }
@@ -106,6 +119,7 @@ void in_one_bucket(Scenario& s) {
 
 std::vector<Mutant> of_boundaries() {
   return {
+      {"boundary-everywhere", "every backward is taken for one at a boundary", {surplus_communication}, {"zero0"}, {.tell = boundary_everywhere}, surplus_reported},
       {"boundary-late", "the engine hears of a boundary one backward late", {discarded_gradient, offload_loss, missing_reduction, engine_error},
        {"zero0", "zero1", "zero1-offload", "bf16-optimizer", "zero2", "zero2-offload", "zero3-offload"}, {.tell = boundary_late}, override_boundaries},
       {"boundary-early", "the engine takes the backward before for the boundary", {discarded_gradient, offload_loss, engine_error}, {"zero1", "zero1-offload", "zero2"},

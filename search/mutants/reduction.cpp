@@ -4,6 +4,7 @@
 #include "search/mutants/blocks.h"
 #include "search/mutants/catalogue.h"
 #include "search/draw/variants.h"
+#include "sim/scenario/layout.h"
 
 namespace gradledger::search {
 namespace {
@@ -69,6 +70,15 @@ void scattered(Scenario& s) {
   s.engine.config.zero.reduce_scatter = true;
 }
 
+// Of a world of four.
+void in_two_halves(Scenario& s) {
+  several_micro_batches(s);
+  s.world_size = 4;
+  s.groups["half"] = {{0, 1}, {2, 3}};
+}
+
+void over_half_the_ranks(CollectiveCall& call, const Moment& m) { call.group = group_named(m.scenario, named_groups(m.scenario), "half", m.rank).id; }
+
 // Two stages of a pipeline, each with ranks of its own.
 void two_stages(Scenario& s) {
   counted_micro_batches(s);
@@ -114,6 +124,9 @@ std::vector<Mutant> of_sums() {
          several_micro_batches(s);
          s.world_size += s.world_size % 2;
        }},
+      {"sum-over-half-the-ranks", "gradients are averaged over half of the ranks", {wrong_group}, {"zero0"},
+       {.edit = both_edits(edit(always, Take::each, reductions, called(over_half_the_ranks)), edit(always, Take::each, divisions, divisor_times([](const Moment&) { return 0.5; })))},
+       in_two_halves},
       {"communicates-in-bf16", "what is to be communicated in fp32 is communicated in bf16", {rounding_excess}, {"bf16-optimizer", "zero3", "zero3-offload"},
        {.believe = [](Scenario& s, EngineContext&) { s.engine.config.communication_data_type = Dtype::bfloat16; }}, wide_accumulation},
   };

@@ -77,7 +77,7 @@ void add_window_edits(std::vector<Edit>& out) {
   out.push_back([](Scenario& s) {
     const bool was = s.engine.config.gradient_allreduce_op == AllreduceOp::sum;
     s.engine.config.gradient_allreduce_op = AllreduceOp::mean;
-    s.contract.average_over_world = true;
+    s.contract.average_over = "world";
     return was;
   });
   defaults(GRADLEDGER_FIELD(engine.config.prescale_gradients), false);

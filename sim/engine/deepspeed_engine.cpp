@@ -40,8 +40,8 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
   stepped_ = false;
   switch (event.kind) {
     case EventKind::forward:
-      if (event.step != window_) explicit_forward_used_.clear();
-      window_ = event.step;
+      if (event.documented != window_) explicit_forward_used_.clear();
+      window_ = event.documented;
       explicit_forward_used_.push_back(false);
       return forward(w);
     case EventKind::backward: backward(event, w); micro_steps_ += in_pipeline(); return;
@@ -57,6 +57,10 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
       return;
     case EventKind::optimizer_zero_grad: return optimizer_zero_grad(w);
     case EventKind::set_gradient: return set_gradient(event, w);
+    case EventKind::scale_gradients: return scale_gradients(event, w);
+    case EventKind::clip_gradients: return clip_gradients(event, w);
+    case EventKind::all_reduce: return all_reduce(event, w);
+    case EventKind::finalize: return finalize(w);
   }
 }
 
@@ -135,7 +139,8 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
   const bool hooks_scale = behaviour().scale_site == ScaleSite::output_hook;
   if (!event.direct) scale_wrt_gas_ = event.scale_wrt_gas;
   const std::uint32_t divisor = divides() ? config().gradient_accumulation_steps : 1;
-  const double factor = pipeline_factor() * loss_scale() / divisor;
+  const std::vector<double>& of_loop = context_.timeline->backwards[event.ordinal].loss_factor;
+  const double factor = pipeline_factor() * loss_scale() * (of_loop.empty() ? 1.0 : of_loop[rank()]) / divisor;
   const double each_hook = hooks_scale ? 1.0 / divisor : 1;
 
   take_for_direct(true);
@@ -286,7 +291,9 @@ void DeepSpeedEngine::read(ProgramWriter& w, std::uint32_t stage, Slice scalar) 
 
 void DeepSpeedEngine::resume(double value, ProgramWriter& w) {
   expects(suspended(), "an engine is resumed that waits for nothing");
-  on_value(*std::exchange(pending_stage_, std::nullopt), value, w);
+  const std::uint32_t stage = *std::exchange(pending_stage_, std::nullopt);
+  if (stage == loop_norm_known) clip_by(value, w);
+  else on_value(stage, value, w);
 }
 
 void DeepSpeedEngine::optimizer_zero_grad(ProgramWriter& w) {

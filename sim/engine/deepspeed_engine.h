@@ -129,6 +129,8 @@ class DeepSpeedEngine : public Engine {
   bool stepped_ = false;      // the last event took a model step: weights may have changed
 
  private:
+  static constexpr std::uint32_t loop_norm_known = 0xFFFFFFFFu;  // a stage that no wrapper has
+
   void require_initialised() const;
   void forward(ProgramWriter& w);
   void backward(const Event& event, ProgramWriter& w);
@@ -137,6 +139,11 @@ class DeepSpeedEngine : public Engine {
   void step(ProgramWriter& w);
   void set_boundary(bool boundary);
   void set_gradient(const Event& event, ProgramWriter& w);
+  void scale_gradients(const Event& event, ProgramWriter& w);
+  void clip_gradients(const Event& event, ProgramWriter& w);
+  void clip_by(double norm, ProgramWriter& w);
+  void all_reduce(const Event& event, ProgramWriter& w);
+  void finalize(ProgramWriter& w);
   void end_of_phase(ProgramWriter& w);
   void enter_coalescing();
   void exit_coalescing(ProgramWriter& w);
@@ -169,6 +176,7 @@ class DeepSpeedEngine : public Engine {
   bool in_step_ = false;
   bool mirror_ = true;
   std::optional<std::uint32_t> pending_stage_;
+  double loop_max_norm_ = 0;                 // of the clip that waits for its norm
   std::uint32_t window_ = 0;                 // of the forwards below
   std::vector<bool> explicit_forward_used_;  // by explicit forward of the window: its prologue ran
 };

@@ -57,6 +57,7 @@ void reduce_stretch(ReduceOp op, Dtype dtype, std::uint32_t owner, std::uint32_t
     std::memcpy(total, input(start), n * sizeof(double));
     for (std::uint32_t hop = 1; hop < world; ++hop)
       for (std::size_t i = 0; i < n; ++i) total[i] += reinterpret_cast<const double*>(input((start + hop) % world))[i];
+    for (std::size_t i = 0; op == ReduceOp::avg && i < n; ++i) total[i] /= world;
     return;
   }
   const auto scalar = static_cast<float>(1.0 / world);

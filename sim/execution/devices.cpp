@@ -5,7 +5,7 @@ namespace {
 
 Operand operand_of(Slice slice, const Program& program) {
   if (slice.buffer == no_index) return {};
-  return {slice.buffer, slice.offset, slice.numel, program.buffers[slice.buffer].dtype};
+  return {slice.buffer, slice.offset, slice.numel, program.buffers[slice.buffer].stored};
 }
 
 }  // namespace

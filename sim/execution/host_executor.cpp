@@ -18,7 +18,8 @@ namespace gradledger {
 class HostExecutor::Run {
  public:
   Run(HostExecutor& executor, const GradientSource& source, const RunOptions& options, TraceSink& sink, bool replays)
-      : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), devices_(options.dry ? nullptr : executor.devices_), operations_(source, sink, options.dry, devices_),
+      : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), devices_(options.dry ? nullptr : executor.devices_),
+        operations_(source, sink, options.dry, options.wide, devices_),
         rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_), policy_(options.schedule), replays_(replays), in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
 
   RunSummary go() {
@@ -207,7 +208,7 @@ class HostExecutor::Run {
   double scalar(std::uint16_t r, const Op& op, const char* reader) {
     Rank& rank = ranks_[r];
     operations_.require_written(rank, r, op.event, op.source, reader);
-    const Dtype dtype = rank.program.buffers[op.source.buffer].dtype;
+    const Dtype dtype = rank.program.buffers[op.source.buffer].stored;
     const std::byte* data = nullptr;
     if (devices_) {
       const Operand operand{op.source.buffer, op.source.offset, 1, dtype};
@@ -279,7 +280,7 @@ class HostExecutor::Run {
     values.add((std::uint64_t{r} << 32) | op.event);
     for (const ViewPiece& piece : view.pieces) {
       if (piece.parameter >= 0 && op.role != Role::scratch) operations_.require_written(rank, r, op.event, piece.slice, "a snapshot");
-      const Dtype dtype = rank.program.buffers[piece.slice.buffer].dtype;
+      const Dtype dtype = rank.program.buffers[piece.slice.buffer].stored;
       const std::byte* data = devices_ ? fetched_.data() + at : rank.memory.at(piece.slice, dtype);
       if (devices_) at += fetched_bytes(operands_[pieces_.size()]);
       pieces_.push_back({piece.parameter, piece.parameter_offset, piece.slice.numel, dtype, data});
@@ -293,7 +294,7 @@ class HostExecutor::Run {
 
   void fetch(std::uint16_t r, Stream stream, const View& view) {
     operands_.clear();
-    for (const ViewPiece& piece : view.pieces) operands_.push_back({piece.slice.buffer, piece.slice.offset, piece.slice.numel, ranks_[r].program.buffers[piece.slice.buffer].dtype});
+    for (const ViewPiece& piece : view.pieces) operands_.push_back({piece.slice.buffer, piece.slice.offset, piece.slice.numel, ranks_[r].program.buffers[piece.slice.buffer].stored});
     devices_->fetch(r, stream, operands_, fetched_);
   }
 
@@ -331,7 +332,8 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
     const std::unique_ptr<Autograd> autograd = on_devices ? devices_->autograd()(scenario_, source) : std::make_unique<HostAutograd>(scenario_, source);
     return run(ComputedGradients(source, *autograd, scenario_.world_size), options, sink);
   }
-  const bool replays = recorded_ && options.linear && recorded_observes_ == options.observe_events;
+  expects(!options.wide || (options.linear && !devices_), "fp64 is for linear runs on the host");
+  const bool replays = recorded_ && options.linear && recorded_observes_ == options.observe_events && recorded_wide_ == options.wide;
   if (replays) {
     for (Rank& rank : ranks_) rank.rewind();
   } else {
@@ -341,6 +343,7 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
     for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
       Rank& rank = ranks_[r];
       rank.start_over();
+      rank.program.wide = options.wide;
       rank.engine = factory_({&scenario_, &timeline_, *behaviour, r, options.linear});
       ProgramWriter writer(rank.program);
       rank.engine->initialise(writer);
@@ -357,6 +360,7 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
   // Complete programs can run again: nothing in them depended on a value but what is planted in every run alike.
   recorded_ = options.linear && (!options.dry || timeline_.planted.empty()) && std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.emitted_all && rank.finished; });
   recorded_observes_ = options.observe_events;
+  recorded_wide_ = options.wide;
   return summary;
 }
 

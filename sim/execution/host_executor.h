@@ -39,7 +39,7 @@ class HostExecutor final : public Producer {
   HostExecutor(HostExecutor&&);
 
   std::string_view name() const override { return devices_ ? "gpu" : "host"; }
-  Capabilities capabilities() const override { return {.applied_gradients = true, .accumulators = true}; }
+  Capabilities capabilities() const override { return {.applied_gradients = true, .accumulators = true, .wide = devices_ == nullptr}; }
 
   // Bytes that the operations of all ranks may take: about 5 to 20 of 48 bytes for each rank, event and parameter. They are known only as
   // the engines write them: run() throws ProgramsTooLarge after the event that goes beyond.
@@ -71,7 +71,7 @@ class HostExecutor final : public Producer {
   Devices* devices_ = nullptr;
   std::vector<Rank> ranks_;
   bool recorded_ = false;          // ranks_ hold complete programs of a linear run
-  bool recorded_observes_ = false;
+  bool recorded_observes_ = false, recorded_wide_ = false;
 };
 
 }  // namespace gradledger

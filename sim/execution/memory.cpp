@@ -32,7 +32,7 @@ void RankMemory::allocate(const BufferDeclaration& declaration, BufferId buffer)
     bytes_held_ -= s.held;
     s.poisoned = false;
   }
-  const std::size_t bytes = static_cast<std::size_t>(declaration.numel) * size_of(declaration.dtype);
+  const std::size_t bytes = static_cast<std::size_t>(declaration.numel) * size_of(declaration.stored);
   bytes_held_ += bytes;
   s.held = bytes;
   s.live = true;

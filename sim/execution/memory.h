@@ -30,7 +30,7 @@ class RankMemory {
   // Room for the program's buffers.
   void prepare(const std::vector<BufferDeclaration>& buffers) {
     if (storages_.size() < buffers.size()) storages_.resize(buffers.size());
-    for (std::size_t b = prepared_; b < buffers.size(); ++b) storages_[b].declared = std::uint64_t{buffers[b].numel} * size_of(buffers[b].dtype);
+    for (std::size_t b = prepared_; b < buffers.size(); ++b) storages_[b].declared = std::uint64_t{buffers[b].numel} * size_of(buffers[b].stored);
     prepared_ = buffers.size();
   }
   void reset();

@@ -10,7 +10,7 @@
 namespace gradledger {
 namespace {
 
-Dtype dtype_of(const Rank& rank, Slice slice) { return rank.program.buffers[slice.buffer].dtype; }
+Dtype dtype_of(const Rank& rank, Slice slice) { return rank.program.buffers[slice.buffer].stored; }
 
 Range range_of(Slice slice) { return {slice.offset, slice.offset + slice.numel}; }
 
@@ -52,7 +52,25 @@ void Operations::track_written(const Op& op, Rank& rank, std::uint32_t rank_numb
   }
 }
 
+// What fp64 does otherwise. No gradient follows from a norm in a linear run, or from an update in any.
+bool Operations::compute_wide(const Op& op, Rank& rank) {
+  switch (op.kind) {
+    case OpKind::squared_norm:
+    case OpKind::square_root:
+    case OpKind::sgd:
+    case OpKind::adam: return true;
+    case OpKind::multiply:
+    case OpKind::divide: {
+      auto* data = reinterpret_cast<double*>(rank.memory.at(op.target, Dtype::float64));
+      for (std::uint32_t i = 0; i < op.target.numel; ++i) data[i] = op.kind == OpKind::multiply ? data[i] * op.scalar : data[i] / op.scalar;
+      return true;
+    }
+    default: return false;
+  }
+}
+
 void Operations::compute(const Op& op, Rank& rank, std::uint32_t rank_number) {
+  if (wide_ && compute_wide(op, rank)) return;
   switch (op.kind) {
     case OpKind::deposit: return deposit(op, rank, rank_number);
     case OpKind::fill: {
@@ -85,7 +103,7 @@ void Operations::values_of_deposit(const Op& op, std::uint32_t rank_number) {
   if (op.index == no_index) source_.initial_parameter(op.source.buffer, op.source.offset, values_);
   else source_.gradient(op.index, rank_number, op.source.buffer, op.source.offset, values_);
   if (op.scalar == 1.0) return;
-  const auto factor = static_cast<double>(static_cast<float>(op.scalar));
+  const double factor = wide_ ? op.scalar : static_cast<double>(static_cast<float>(op.scalar));
   for (double& value : values_) value *= factor;
 }
 

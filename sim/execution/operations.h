@@ -13,8 +13,10 @@ namespace gradledger {
 
 class Operations {
  public:
-  // dry: allocations and releases are counted and reported; the rest does nothing. devices: they compute, if any are given.
-  Operations(const GradientSource& source, TraceSink& sink, bool dry = false, Devices* devices = nullptr) : source_(source), sink_(sink), dry_(dry), devices_(devices) {}
+  // dry: allocations and releases are counted and reported; the rest does nothing. wide: of a program in fp64. devices: they compute, if any
+  // are given.
+  Operations(const GradientSource& source, TraceSink& sink, bool dry = false, bool wide = false, Devices* devices = nullptr)
+      : source_(source), sink_(sink), dry_(dry), wide_(wide), devices_(devices) {}
 
   // `at`: the operation's place in the rank's program. Precondition: kind is one of storage, arithmetic or update.
   void execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number);
@@ -26,6 +28,7 @@ class Operations {
   void change_storage(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number);
   void track_written(const Op& op, Rank& rank, std::uint32_t rank_number);
   void compute(const Op& op, Rank& rank, std::uint32_t rank_number);
+  bool compute_wide(const Op& op, Rank& rank);
   void values_of_deposit(const Op& op, std::uint32_t rank_number);
   void deposit(const Op& op, Rank& rank, std::uint32_t rank_number);
   void two_operands(const Op& op, Rank& rank);
@@ -34,7 +37,7 @@ class Operations {
 
   const GradientSource& source_;
   TraceSink& sink_;
-  const bool dry_;
+  const bool dry_, wide_;
   Devices* const devices_;
   std::vector<double> values_;
   std::vector<std::byte> rounded_;

@@ -66,7 +66,7 @@ void Rendezvous::run_on_host(const Meeting& meeting) {
   const std::vector<std::uint32_t>& group = members(meeting);
   const auto one = static_cast<std::uint16_t>(group.front());
   const CollectiveCall& first = call_of(meeting, one);
-  const Dtype dtype = dtype_of(one, first.input);
+  const Dtype dtype = ranks_[one].program.buffers[first.input.buffer].stored;
   buffers_.clear();
   for (std::uint32_t member : group) {
     const CollectiveCall& call = call_of(meeting, static_cast<std::uint16_t>(member));

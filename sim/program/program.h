@@ -79,10 +79,11 @@ struct Op {
 
 struct BufferDeclaration {
   std::string name;
-  Dtype dtype = Dtype::float32;
+  Dtype dtype = Dtype::float32;      // the framework's
   std::uint32_t numel = 0;
   MemorySpace space = MemorySpace::device;
   std::uint64_t declared_bytes = 0;  // what the framework would hold
+  Dtype stored = Dtype::float32;     // what an executor holds: fp64 in wide programs
 };
 
 struct CollectiveCall {
@@ -132,6 +133,7 @@ struct Program {
   std::uint32_t stream_events = 0;
   std::array<std::uint32_t, stream_count> host_has_seen{};  // by stream: the host waited until its operations below this number were over
   std::vector<std::uint32_t> group_sequences;  // collectives issued so far, by group
+  bool wide = false;                           // every floating buffer that is declared is fp64
 
   // Taken by what grows with the script.
   std::uint64_t bytes() const {

@@ -4,25 +4,52 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "sim/base/rational.h"
 #include "sim/numeric/dtype.h"
+#include "sim/scenario/groups.h"
 
 namespace gradledger {
 
 enum class Window : std::uint8_t {
   since_last_step,  // a step closes the window where the documentation says that it updates: override, or micro-step counter
   every_step_call,  // every call of step() must update
+  marked,           // the calls of step() that the script marks, and no others
+};
+
+// What a window's contributions are divided by.
+enum class Normaliser : std::uint8_t {
+  framework,       // what the framework divides by
+  number,
+  window,          // the micro-batches that the window has, of all ranks
+  tokens,          // the tokens of the window, of all ranks: each contribution counts with its own
+  tokens_of_rank,  // the tokens that each rank has in the window; then the mean over ranks
+};
+
+// Of the loop's own clipping.
+struct StatedClip {
+  std::string norm_over = "world";  // a group: the norm is meant to be that of what its ranks hold
+
+  bool operator==(const StatedClip&) const = default;
 };
 
 // What the scenario states.
 struct StatedContract {
   Window window = Window::since_last_step;
-  bool average_over_world = true;               // "world"; false: "none", the ranks' gradients are summed
-  std::optional<std::uint32_t> divide_by;       // absent: as the framework divides
-  bool zero_grad_discards = true;               // what zero_grad calls are meant to do to the open window
+  Normaliser normaliser = Normaliser::framework;
+  Rational divide_by{1};              // Normaliser::number
+  std::string average_over = "world";  // "none": the sum over ranks; or a group by name
+  bool zero_grad_discards = true;     // what zero_grad calls are meant to do to the open window
+  bool reports_surplus = false;       // more than one reduction of a window's gradients is a finding
+  std::optional<StatedClip> clip;     // of the loop; absent: the framework's
 
+  void divide(const Rational& number) {
+    normaliser = Normaliser::number;
+    divide_by = number;
+  }
   bool operator==(const StatedContract&) const = default;
 };
 
@@ -75,11 +102,14 @@ struct BoundaryRule {
 
 struct Contract {
   StatedContract stated;
+  Groups groups;  // by name: the scenario's, and the framework's own
+  bool own_weights = false;  // the loop or the contract weighs contributions by more than one divisor: what is documented and what is meant may differ
 
-  // ---- weights: a contribution is divided by `divisor`, and the sum over ranks by `average_divisor`
-  double divisor = 1;
-  double average_divisor = 1;
+  // ---- weights, by the documentation: a contribution is divided by `divisor`, and the sum over ranks by `average_divisor`
+  Rational divisor{1};
+  Rational average_divisor{1};
   std::vector<std::vector<std::uint32_t>> holders;  // by parameter: the ranks that have it, sorted; empty: all
+  std::vector<std::uint32_t> average_group;         // by rank: a number for each set of ranks that average with each other; empty: one
   BoundaryRule boundary;
   bool replicates_reduced = false;  // every rank holds all of a reduced gradient, and a further reduction of a window sums averages again
   bool reduces_every_backward = false;  // not those at a boundary alone
@@ -96,10 +126,8 @@ struct Contract {
   std::vector<OptimizerConfig> optimizers;  // by parameter; a lone one: of all
 
   bool holds(std::uint32_t rank, std::uint32_t parameter) const;
+  bool average_together(std::uint32_t rank, std::uint32_t other) const { return average_group.empty() || average_group[rank] == average_group[other]; }
   const OptimizerConfig& optimizer_of(std::uint32_t parameter) const { return optimizers.size() == 1 ? optimizers[0] : optimizers[parameter]; }
-  // Of one contribution in a correct local sum, and in a correct average.
-  double local_weight() const { return 1.0 / divisor; }
-  double averaged_weight() const { return local_weight() / average_divisor; }
 
   bool operator==(const Contract&) const = default;
 };

@@ -84,6 +84,61 @@ std::vector<RankGroup> optimizer_groups(const Scenario& scenario, std::uint32_t 
   return out;
 }
 
+namespace {
+
+// Each set once, in the order of its first rank.
+template <class GroupOf>
+std::vector<std::vector<std::uint32_t>> distinct(const Scenario& scenario, GroupOf&& group_of) {
+  std::vector<std::vector<std::uint32_t>> out;
+  for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
+    std::vector<std::uint32_t> group = group_of(scenario, r).ranks;
+    if (std::find(out.begin(), out.end(), group) == out.end()) out.push_back(std::move(group));
+  }
+  return out;
+}
+
+// Neighbours in a stage share a sequence.
+ProcessGroup sequence_group(const Scenario& scenario, std::uint32_t rank) {
+  const std::uint32_t size = scenario.engine.sequence_parallel_size;
+  return members(0, rank / size * size, 1, size);
+}
+
+// Ids of the groups that the loop uses count from here on, through their names in order.
+std::uint32_t first_loop_id(const Scenario& scenario) { return first_id(scenario, Kind::model_parallel) + stage_size(scenario); }
+
+bool uses_groups(const std::vector<ScriptItem>& items) {
+  return std::any_of(items.begin(), items.end(), [](const ScriptItem& item) { return item.kind == ScriptKind::clip || item.kind == ScriptKind::all_reduce || uses_groups(item.items); });
+}
+
+}  // namespace
+
+Groups named_groups(const Scenario& scenario) {
+  Groups out(scenario.world_size);
+  const EngineConfig& engine = scenario.engine;
+  out.add("dp", distinct(scenario, data_parallel_group));
+  if (engine.expert_parallel_size > 1) {
+    out.add("expert_dp", distinct(scenario, expert_data_parallel_group));
+    out.add("expert", distinct(scenario, expert_parallel_group));
+  }
+  if (engine.pipeline_stages > 1) out.add("pipeline", distinct(scenario, model_parallel_group));
+  if (engine.sequence_parallel_size > 1) out.add("sequence", distinct(scenario, sequence_group));
+  for (const auto& [name, groups] : scenario.groups) out.add(name, groups);
+  return out;
+}
+
+ProcessGroup group_named(const Scenario& scenario, const Groups& groups, const std::string& name, std::uint32_t rank) {
+  ProcessGroup out{0, groups.of(name, rank)};
+  if (name == "world" || name == "rank") return out;
+  out.id = first_loop_id(scenario);
+  for (const auto& [named, sets] : groups.named()) {
+    for (const auto& set : sets) {
+      if (named == name && set == out.ranks) return out;
+      ++out.id;
+    }
+  }
+  return out;
+}
+
 std::vector<std::vector<std::uint32_t>> process_groups(const Scenario& scenario) {
   std::vector<std::vector<std::uint32_t>> out(1);
   for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
@@ -97,12 +152,16 @@ std::vector<std::vector<std::uint32_t>> process_groups(const Scenario& scenario)
       out[group.id] = group.ranks;
     }
   }
+  if (!uses_groups(scenario.script) && scenario.groups.empty()) return out;
+  out.resize(first_loop_id(scenario));
+  const Groups groups = named_groups(scenario);
+  for (const auto& [name, sets] : groups.named()) out.insert(out.end(), sets.begin(), sets.end());
   return out;
 }
 
-double averaging_divisor(const Scenario& scenario) {
-  return static_cast<double>(stage_size(scenario)) / scenario.engine.sequence_parallel_size;
-}
+Rational averaging_quotient(const Scenario& scenario) { return Rational(stage_size(scenario), scenario.engine.sequence_parallel_size); }
+
+double averaging_divisor(const Scenario& scenario) { return value_of(averaging_quotient(scenario)); }
 
 // The optimizer's groups of a stage's ranks are numbered alike: DeepSpeed demands that the experts fill every share.
 std::optional<InputError> expert_problem(const Scenario& scenario) {

@@ -5,7 +5,9 @@
 #include <optional>
 #include <vector>
 
+#include "sim/base/rational.h"
 #include "sim/base/result.h"
+#include "sim/scenario/groups.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger {
@@ -46,7 +48,14 @@ std::vector<RankGroup> optimizer_groups(const Scenario& scenario, std::uint32_t 
 // Members by id; empty where the scenario has no group of that id.
 std::vector<std::vector<std::uint32_t>> process_groups(const Scenario& scenario);
 
+// By name: those that the scenario states, and "dp", "expert_dp", "expert", "pipeline" and "sequence" where the framework has them.
+Groups named_groups(const Scenario& scenario);
+
+// The group of that name which a rank is in. "rank" has the id of no group, and nobody to meet. Precondition: named_groups() contains it.
+ProcessGroup group_named(const Scenario& scenario, const Groups& groups, const std::string& name, std::uint32_t rank);
+
 // What the sum over a parameter's ranks is divided by: ranks of a stage over the sequence-parallel size, for experts too.
+Rational averaging_quotient(const Scenario& scenario);
 double averaging_divisor(const Scenario& scenario);
 
 // What is wrong with the sizes of the groups or with the places of the parameters, if anything.

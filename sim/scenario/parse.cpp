@@ -10,6 +10,7 @@
 #include "sim/scenario/gradients_json.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/layout.h"
+#include "sim/scenario/loop_json.h"
 #include "sim/scenario/parameters_json.h"
 #include "sim/scenario/schema.h"
 #include "sim/scenario/script_json.h"
@@ -87,12 +88,17 @@ class Reader {
   }
 
   Problem read_contract() {
+    if (document_.contains("tokens")) {
+      auto tokens = tokens_from_json(document_["tokens"], out_.world_size, directory_);
+      if (!tokens) return tokens.error();
+      out_.tokens = std::move(tokens).value();
+    }
+    if (document_.contains("groups"))
+      if (Problem problem = groups_from_json(document_["groups"], out_)) return problem;
     if (!document_.contains("contract")) return std::nullopt;
-    const json& contract = document_["contract"];
-    if (contract.value("window", "") == "every_step_call") out_.contract.window = Window::every_step_call;
-    out_.contract.average_over_world = contract.value("average_over", "world") == "world";
-    if (contract.contains("divide_by") && contract["divide_by"].is_number()) out_.contract.divide_by = contract["divide_by"];
-    out_.contract.zero_grad_discards = contract.value("zero_grad", "discards") == "discards";
+    auto contract = contract_from_json(document_["contract"]);
+    if (!contract) return contract.error();
+    out_.contract = std::move(contract).value();
     return std::nullopt;
   }
 

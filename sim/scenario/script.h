@@ -7,11 +7,17 @@
 #include <string>
 #include <vector>
 
+#include "sim/scenario/formula.h"
+
 namespace gradledger {
 
 enum class ScriptKind : std::uint8_t {
   forward, backward, set_boundary, step, engine_zero_grad, optimizer_zero_grad, raise, no_sync, coalesce, repeat, overflow, set_gradient,
+  scale_gradients, clip, all_reduce, finalize, save, restore,
 };
+
+// What the loop itself reduces over ranks.
+enum class Reduced : std::uint8_t { gradients, scalar };
 
 // What an overflow plants in a gradient.
 enum class PlantedValue : std::uint8_t { infinity, minus_infinity, not_a_number };
@@ -34,6 +40,15 @@ struct ScriptItem {
   bool direct = false;                           // backward: loss.backward() instead of engine.backward(loss)
   bool caught = false;                           // raise: the loop goes on after the blocks that it leaves
   std::map<std::uint32_t, std::vector<std::string>> order;  // backward, by rank: parameters whose gradients are ready first, in this order
+  // What the loss is multiplied by. One formula for all, or by rank, or by micro-batch, or by rank and micro-batch: [rank][micro-batch], a
+  // lone rank for all and a lone micro-batch for all. Empty: 1.
+  std::vector<std::vector<Formula>> weight;      // backward
+  Formula by;                                    // scale_gradients
+  double max_norm = 0;                           // clip
+  std::string over = "world";                    // clip, all_reduce: the group
+  Reduced reduced = Reduced::gradients;          // all_reduce
+  bool mean = true;                              // all_reduce: false: the sum
+  bool update = false;                           // step: the loop means to update here
   std::uint32_t times = 1;                       // repeat
   std::vector<ScriptItem> items;                 // no_sync, coalesce, repeat
 

@@ -8,6 +8,8 @@
 
 #include "sim/scenario/factor.h"
 #include "sim/scenario/json_reader.h"
+#include "sim/scenario/loop_json.h"
+#include "sim/scenario/layout.h"
 #include "sim/scenario/timeline.h"
 
 namespace gradledger {
@@ -46,6 +48,9 @@ class ScriptReader {
       item.boundary = value.is_boolean() ? value.get<bool>() : value["value"].get<bool>();
     } else if (key == "step") {
       item.kind = ScriptKind::step;
+      item.update = value.value("update", false);
+      if (item.update && scenario_.contract.window != Window::marked)
+        return InputError{here + "/update", "marks where the loop means to update; expected it with /contract/window \"marked\" alone"};
     } else if (key == "zero_grad") {
       const std::string of = value.is_string() ? value : value["of"];
       item.kind = of == "engine" ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
@@ -53,6 +58,22 @@ class ScriptReader {
       return read_overflow(value, here, item);
     } else if (key == "set_gradient") {
       return read_set_gradient(value, here, item);
+    } else if (key == "scale_gradients") {
+      item.kind = ScriptKind::scale_gradients;
+      auto by = formula_from_json(value["by"], here + "/by");
+      if (!by) return by.error();
+      item.by = std::move(by).value();
+    } else if (key == "clip") {
+      item.kind = ScriptKind::clip;
+      item.max_norm = value["max_norm"];
+      return read_group(value, "norm_over", "rank", here, item);
+    } else if (key == "all_reduce") {
+      item.kind = ScriptKind::all_reduce;
+      item.reduced = value.value("of", "gradients") == "gradients" ? Reduced::gradients : Reduced::scalar;
+      item.mean = value.value("as", "mean") == "mean";
+      return read_group(value, "over", "world", here, item);
+    } else if (key == "finalize") {
+      item.kind = ScriptKind::finalize;
     } else if (key == "no_sync") {
       item.kind = ScriptKind::no_sync;
       return read_items(value, here, item.items);
@@ -80,6 +101,11 @@ class ScriptReader {
     item.direct = value.value("direct", false);
     if (item.of && item.micro_batches != 1)
       return InputError{here + "/micro_batches", "goes with backwards that run their own forward; expected it without \"of\""};
+    if (value.contains("weight")) {
+      auto weight = weight_from_json(value["weight"], scenario_.world_size, item.micro_batches, here + "/weight");
+      if (!weight) return weight.error();
+      item.weight = std::move(weight).value();
+    }
     if (value.contains("uses"))
       if (Problem problem = read_names(value["uses"], here + "/uses", item.uses)) return problem;
     for (const std::string& name : item.uses)
@@ -94,6 +120,13 @@ class ScriptReader {
       if (Problem problem = read_names(names, here + "/order/" + key, item.order[rank])) return problem;
     }
     return std::nullopt;
+  }
+
+  Problem read_group(const json& value, const char* key, const char* other, const std::string& here, ScriptItem& item) const {
+    item.over = value.value(key, other);
+    const Groups groups = named_groups(scenario_);
+    if (groups.contains(item.over)) return std::nullopt;
+    return InputError{here + "/" + key, "is " + json(item.over).dump() + ", which is no group; expected one of " + groups.names()};
   }
 
   Problem read_names(const json& names, const std::string& where, std::vector<std::string>& into) {

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "sim/scenario/engine_json.h"
+#include "sim/scenario/loop_json.h"
 #include "sim/scenario/mlp_json.h"
 #include "sim/scenario/parameters_json.h"
 #include "sim/scenario/parse.h"
@@ -19,25 +20,32 @@ ordered_json with_ranks(const ScriptItem& item) {
 
 ordered_json items_to_json(const std::vector<ScriptItem>& items);
 
+ordered_json backward_to_json(const ScriptItem& item) {
+  ordered_json body = with_ranks(item);
+  if (item.micro_batches != 1) body["micro_batches"] = item.micro_batches;
+  if (item.of) body["of"] = *item.of;
+  if (item.micro_batch) body["micro_batch"] = *item.micro_batch;
+  if (!item.uses.empty()) body["uses"] = item.uses;
+  if (!item.scale_wrt_gas) body["scale_wrt_gas"] = false;
+  if (item.phases != 1) body["phases"] = item.phases;
+  if (item.direct) body["direct"] = true;
+  if (!item.weight.empty()) body["weight"] = weight_to_json(item.weight);
+  for (const auto& [rank, names] : item.order) body["order"][std::to_string(rank)] = names;
+  return body;
+}
+
 ordered_json item_to_json(const ScriptItem& item) {
   ordered_json body = with_ranks(item);
   switch (item.kind) {
     case ScriptKind::forward: return {{"forward", body}};
-    case ScriptKind::backward:
-      if (item.micro_batches != 1) body["micro_batches"] = item.micro_batches;
-      if (item.of) body["of"] = *item.of;
-      if (item.micro_batch) body["micro_batch"] = *item.micro_batch;
-      if (!item.uses.empty()) body["uses"] = item.uses;
-      if (!item.scale_wrt_gas) body["scale_wrt_gas"] = false;
-      if (item.phases != 1) body["phases"] = item.phases;
-      if (item.direct) body["direct"] = true;
-      for (const auto& [rank, names] : item.order) body["order"][std::to_string(rank)] = names;
-      return {{"backward", body}};
+    case ScriptKind::backward: return {{"backward", backward_to_json(item)}};
     case ScriptKind::set_boundary:
       if (item.ranks.empty()) return {{"set_boundary", item.boundary}};
       body["value"] = item.boundary;
       return {{"set_boundary", body}};
-    case ScriptKind::step: return {{"step", body}};
+    case ScriptKind::step:
+      if (item.update) body["update"] = true;
+      return {{"step", body}};
     case ScriptKind::engine_zero_grad:
     case ScriptKind::optimizer_zero_grad: {
       const char* of = item.kind == ScriptKind::engine_zero_grad ? "engine" : "optimizer";
@@ -57,6 +65,19 @@ ordered_json item_to_json(const ScriptItem& item) {
       body["times"] = item.factor;
       if (item.local) body["api"] = "local";
       return {{"set_gradient", body}};
+    case ScriptKind::scale_gradients:
+      body["by"] = item.by.text();
+      return {{"scale_gradients", body}};
+    case ScriptKind::clip:
+      body["max_norm"] = item.max_norm;
+      body["norm_over"] = item.over;
+      return {{"clip", body}};
+    case ScriptKind::all_reduce:
+      body["of"] = item.reduced == Reduced::gradients ? "gradients" : "scalar";
+      body["over"] = item.over;
+      body["as"] = item.mean ? "mean" : "sum";
+      return {{"all_reduce", body}};
+    case ScriptKind::finalize: return {{"finalize", body}};
     case ScriptKind::raise:
       if (item.caught) body["caught"] = true;
       return {{"raise", body}};
@@ -107,16 +128,6 @@ ordered_json gradients_to_json(const Scenario& scenario) {
   if (!gradients.file.empty()) out["file"] = gradients.file;
   else if (gradients.values) out["micro_batches"] = values_to_json(scenario);
   if (gradients.mlp) mlp_to_json(*gradients.mlp, scenario.parameters, out);
-  return out;
-}
-
-ordered_json contract_to_json(const StatedContract& contract) {
-  ordered_json out;
-  out["window"] = contract.window == Window::since_last_step ? "since_last_step" : "every_step_call";
-  out["average_over"] = contract.average_over_world ? "world" : "none";
-  if (contract.divide_by) out["divide_by"] = *contract.divide_by;
-  else out["divide_by"] = "gradient_accumulation_steps";
-  if (!contract.zero_grad_discards) out["zero_grad"] = "keeps";
   return out;
 }
 
@@ -172,6 +183,8 @@ ordered_json to_json(const Scenario& scenario) {
   out["model_dtype"] = name_of(scenario.model_dtype);
   out["engine"] = engine_to_json(scenario.engine, scenario.parameters);
   out["gradients"] = gradients_to_json(scenario);
+  if (scenario.tokens.stated()) out["tokens"] = tokens_to_json(scenario.tokens);
+  if (!scenario.groups.empty()) out["groups"] = scenario.groups;
   out["contract"] = contract_to_json(scenario.contract);
   if (scenario.allow_open) out["allow_open"] = true;
   if (scenario.after_error == AfterError::go_on) out["after_error"] = "go_on";

@@ -19,6 +19,10 @@ std::string_view name_of(EventKind kind) {
     case EventKind::optimizer_zero_grad: return "optimizer.zero_grad";
     case EventKind::set_gradient: return "set_gradient";
     case EventKind::raise: return "raise";
+    case EventKind::scale_gradients: return "scale_gradients";
+    case EventKind::clip_gradients: return "clip";
+    case EventKind::all_reduce: return "all_reduce";
+    case EventKind::finalize: return "finalize";
   }
   return "";
 }
@@ -29,17 +33,22 @@ bool Event::runs_on(std::uint32_t rank) const {
 
 std::uint32_t Timeline::last_before(const std::vector<std::uint32_t>& list, std::uint32_t event, std::uint32_t step) const {
   const auto after = std::lower_bound(list.begin(), list.end(), event);
-  return after == list.begin() || events[*std::prev(after)].step != step ? never : *std::prev(after);
+  return after == list.begin() || events[*std::prev(after)].documented != step ? never : *std::prev(after);
 }
 
 bool Timeline::waits_for_reduction(std::uint32_t event) const {
   const auto after = std::upper_bound(backwards.begin(), backwards.end(), event, [](std::uint32_t e, const Backward& b) { return e < b.event; });
-  if (after == backwards.begin() || std::prev(after)->step != events[event].step) return false;
-  const std::uint32_t reduced = reduction_before(event + 1, events[event].step);
+  if (after == backwards.begin() || std::prev(after)->documented != events[event].documented) return false;
+  const std::uint32_t reduced = reduction_before(event + 1, events[event].documented);
   return reduced == never || reduced < std::prev(after)->event;
 }
 
 bool Timeline::is_boundary(std::uint32_t event) const { return std::binary_search(boundaries.begin(), boundaries.end(), event); }
+
+double Timeline::averaged_weight(std::uint32_t backward, std::uint32_t rank, std::uint32_t on_rank, Layer layer) const {
+  if (layer == Layer::documented) return value_of(backwards[backward].weight[rank] / contract.average_divisor);
+  return contract.average_together(rank, on_rank) ? value_of(backwards[backward].due[rank]) : 0;
+}
 
 std::string Timeline::describe(std::uint32_t event) const {
   const Event& e = events.at(event);
@@ -50,6 +59,7 @@ std::string Timeline::describe(std::uint32_t event) const {
     text += number == numbers.end() ? " of nobody" : " of micro-batch " + std::to_string(*number);
   }
   if (e.kind == EventKind::set_boundary) text += e.boundary ? " true" : " false";
+  if (e.kind == EventKind::step && contract.stated.window == Window::marked) text += e.updates ? " (the loop means to update)" : " (the loop means no update)";
   if (e.kind == EventKind::step && !e.at_boundary && !e.nobody)
     text += e.call > 0 ? " (call " + std::to_string(e.call) + " of " + std::to_string(contract.boundary.calls) + ")" : " (not at a boundary)";
   return text;

@@ -18,6 +18,7 @@ struct ScriptItem;
 
 enum class EventKind : std::uint8_t {
   forward, backward, set_boundary, no_sync_enter, no_sync_exit, coalesce_enter, coalesce_exit, step, engine_zero_grad, optimizer_zero_grad, set_gradient, raise,
+  scale_gradients, clip_gradients, all_reduce, finalize,
 };
 
 std::string_view name_of(EventKind kind);
@@ -34,14 +35,26 @@ struct Event {
   double factor = 1.0;            // set_gradient: the parameter's gradient is multiplied by it
   std::uint32_t parameter = 0;    // set_gradient
   bool updates = false;           // step: the contract demands an update here
+  bool closes = false;            // step: by the documentation a window ends here
   bool at_boundary = false;       // step: the documentation has it update, on some rank
   std::uint32_t call = 0;         // step, where the counter decides: which call of its round, from 1; 0: something else does
   std::uint32_t of = 0;           // backward of an explicit forward
   std::uint32_t step = 0;         // window that the event lies in; a step that updates lies in the window that it closes
+  std::uint32_t documented = 0;   // likewise, as the documentation has the windows: they differ where the loop states its own
   std::uint32_t ordinal = 0;      // backward: number among all backward events; indexes Timeline::backwards
   std::uint32_t item = 0;         // indexes Timeline::pointers: where in the file
   std::vector<std::uint32_t> ranks;  // sorted; empty: all
   bool nobody = false;               // every rank left the block before
+  std::vector<double> by;            // scale_gradients: by rank
+  double max_norm = 0;               // clip_gradients
+  std::uint32_t over = 0;            // clip_gradients, all_reduce: indexes Timeline::group_names
+  bool of_gradients = true;          // all_reduce: false: of a scalar
+  bool mean = true;                  // all_reduce: false: the sum
+
+  // Whether the loop itself changes what the framework has in its buffers of gradients.
+  bool touches_gradients() const {
+    return kind == EventKind::scale_gradients || kind == EventKind::clip_gradients || kind == EventKind::finalize || (kind == EventKind::all_reduce && of_gradients);
+  }
 
   bool runs_on(std::uint32_t rank) const;
 };
@@ -53,11 +66,15 @@ inline constexpr std::uint32_t never = 0xFFFFFFFFu;
 struct Backward {
   std::uint32_t event = 0;
   std::uint32_t step = 0;
+  std::uint32_t documented = 0;            // as of an event
   bool boundary = false;                   // documented to be a gradient accumulation boundary, on some rank
   std::vector<std::uint32_t> micro_batch;  // by rank: number within the window; no_contribution where the rank does not run it
   std::vector<std::uint32_t> data;         // by rank: which given micro-batch
   std::vector<std::uint32_t> uses;         // parameters named by the event; empty: all that the parameters' own rule admits
   std::map<std::uint32_t, std::vector<std::uint32_t>> order;  // by rank: whose gradients are ready first
+  std::vector<double> loss_factor;         // by rank: what the loop multiplies its loss by; empty: 1
+  std::vector<Rational> weight;            // by rank: of the contribution in a correct sum of its rank, by the documentation
+  std::vector<Rational> due;               // by rank: what it must weigh in the applied gradient of the ranks that average with it
 };
 
 // An infinity or NaN in the first element of a parameter's gradient of one contribution. Data, not an event: nothing runs.
@@ -66,6 +83,10 @@ struct Plant {
   double value = 0;
 };
 
+// Two questions can be asked of a run. What must the framework make of what it was told: windows and weights by its documentation, in every
+// buffer. And what did the loop mean to apply: windows and weights by the contract, in the applied gradient alone.
+enum class Layer : std::uint8_t { documented, meant };
+
 struct Timeline {
   Contract contract;  // that it was unrolled under
   std::uint32_t world_size = 1;
@@ -73,16 +94,37 @@ struct Timeline {
   std::vector<std::string> pointers;
   std::vector<Backward> backwards;
   std::uint32_t steps = 0;                                    // windows, an open one at the end included
+  bool two_layers = false;                                    // the loop states weights or windows of its own: the layers may differ
+  std::vector<std::string> group_names;                       // that events name
   bool open_window = false;                                   // contributions after the last update
   // Events after which the documentation has reduced what came before them in their window: backwards outside of blocks, at a boundary or
   // wherever gradients are partitioned, and exits of coalesced blocks. Sorted; the boundaries are a part of them.
   std::vector<std::uint32_t> reductions, boundaries;
   std::vector<std::vector<std::uint32_t>> micro_batches;      // [step][rank]: how many
   std::vector<std::vector<std::uint32_t>> dropped_at;         // [backward][rank]: event of the zero_grad meant to drop it; never otherwise
+  std::vector<std::vector<std::uint32_t>> dropped_documented;  // likewise, by the documentation's windows; empty where the windows are the same
+  std::vector<std::uint32_t> touched;                         // events that touch gradients, sorted
   std::vector<Plant> planted;                                 // by backward, then rank
   std::vector<std::uint32_t> gradients_set;                   // events that set a gradient
 
-  // The last of a window's reductions, or boundaries, before an event; never where there is none.
+  std::uint32_t window_of(const Event& e, Layer layer) const { return layer == Layer::meant ? e.step : e.documented; }
+  std::uint32_t window_of(const Backward& b, Layer layer) const { return layer == Layer::meant ? b.step : b.documented; }
+  bool closes(const Event& e, Layer layer) const { return e.kind == EventKind::step && (layer == Layer::meant ? e.updates : e.closes); }
+  std::uint32_t dropped(std::uint32_t backward, std::uint32_t rank, Layer layer) const {
+    return layer == Layer::meant || dropped_documented.empty() ? dropped_at[backward][rank] : dropped_documented[backward][rank];
+  }
+  // What a contribution weighs in its rank's own sum, and in the average, on a rank. Without what users set since.
+  double own_weight(std::uint32_t backward, std::uint32_t rank) const { return value_of(backwards[backward].weight[rank]); }
+  double averaged_weight(std::uint32_t backward, std::uint32_t rank, std::uint32_t on_rank, Layer layer) const;
+  // The window that a snapshot answers for: in a step that ends it, still the old one.
+  std::uint32_t window_at(std::uint32_t event, bool at_end, Layer layer) const {
+    return window_of(events[event], layer) + (at_end && closes(events[event], layer) ? 1 : 0);
+  }
+  // Whether the loop touched gradients in the documented window that a snapshot answers for, before it.
+  bool touched_at(std::uint32_t event, bool at_end) const {
+    return !touched.empty() && !(at_end && closes(events[event], Layer::documented)) && last_before(touched, event + at_end, events[event].documented) != never;
+  }
+  // The last of a documented window's reductions, or boundaries, before an event; never where there is none.
   std::uint32_t reduction_before(std::uint32_t event, std::uint32_t step) const { return last_before(reductions, event, step); }
   std::uint32_t boundary_before(std::uint32_t event, std::uint32_t step) const { return last_before(boundaries, event, step); }
   bool is_boundary(std::uint32_t event) const;

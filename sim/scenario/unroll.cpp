@@ -8,6 +8,7 @@
 #include "sim/scenario/factor.h"
 #include "sim/scenario/script.h"
 #include "sim/scenario/timeline.h"
+#include "sim/scenario/weights.h"
 
 namespace gradledger {
 namespace {
@@ -22,6 +23,8 @@ class Unroller {
     explicit_forwards_.resize(workload.world_size, 0);
     left_.resize(workload.world_size, false);
     kept_from_.resize(workload.world_size, 0);
+    kept_documented_.resize(workload.world_size, 0);
+    marked_ = out_.contract.stated.window == Window::marked;
     for (std::uint32_t p = 0; p < workload.parameters.size(); ++p) parameter_named_[workload.parameters[p].name] = p;
     open_window();
   }
@@ -29,7 +32,8 @@ class Unroller {
   std::optional<InputError> run(const std::vector<ScriptItem>& script) {
     if (auto error = walk(script, "/script")) return error;
     finish();
-    return plant();
+    if (auto error = plant()) return error;
+    return weigh(workload_, items_, scales_, out_);
   }
 
   Timeline take() { return std::move(out_); }
@@ -66,6 +70,10 @@ class Unroller {
       case ScriptKind::optimizer_zero_grad: return zero_grad(item, EventKind::optimizer_zero_grad, where);
       case ScriptKind::overflow: return overflow(item, where);
       case ScriptKind::set_gradient: return set_gradient(item, where);
+      case ScriptKind::scale_gradients: return touch(item, EventKind::scale_gradients, where);
+      case ScriptKind::clip: return touch(item, EventKind::clip_gradients, where);
+      case ScriptKind::all_reduce: return touch(item, EventKind::all_reduce, where);
+      case ScriptKind::finalize: return touch(item, EventKind::finalize, where);
     }
     return std::nullopt;
   }
@@ -122,6 +130,7 @@ class Unroller {
     event.kind = kind;
     event.boundary = item.boundary;
     event.step = out_.steps - 1;
+    event.documented = marked_ ? documented_ : event.step;
     if (out_.pointers.empty() || out_.pointers.back() != where) out_.pointers.push_back(where);
     event.item = static_cast<std::uint32_t>(out_.pointers.size() - 1);
     event.ranks = item.ranks;
@@ -156,6 +165,7 @@ class Unroller {
     Backward backward;
     backward.event = static_cast<std::uint32_t>(out_.events.size() - 1);
     backward.step = event.step;
+    backward.documented = event.documented;
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
       if (!runs(item, r)) continue;
       backward.boundary |= ranks_[r].now();
@@ -171,7 +181,9 @@ class Unroller {
       backward.data.push_back(item.micro_batch.value_or(backward.micro_batch.back()));
     }
     out_.backwards.push_back(std::move(backward));
+    items_.push_back(&item);
     out_.dropped_at.emplace_back(workload_.world_size, never);
+    if (marked_) out_.dropped_documented.emplace_back(workload_.world_size, never);
     return std::nullopt;
   }
 
@@ -183,11 +195,14 @@ class Unroller {
       event.call = std::max(event.call, ranks_[r].call());
       event.at_boundary |= ranks_[r].step();
     }
-    const bool updates = event.updates = event.at_boundary || out_.contract.stated.window == Window::every_step_call;
-    if (updates) {
-      std::fill(explicit_forwards_.begin(), explicit_forwards_.end(), 0);
-      open_window();
+    event.updates = marked_ ? item.update : event.at_boundary || out_.contract.stated.window == Window::every_step_call;
+    event.closes = marked_ ? event.at_boundary : event.updates;
+    if (event.closes) std::fill(explicit_forwards_.begin(), explicit_forwards_.end(), 0);
+    if (marked_ && event.closes) {
+      ++documented_;
+      std::fill(kept_documented_.begin(), kept_documented_.end(), out_.backwards.size());
     }
+    if (event.updates) open_window();
     return std::nullopt;
   }
 
@@ -197,10 +212,33 @@ class Unroller {
     const auto event = static_cast<std::uint32_t>(out_.events.size() - 1);
     for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
       if (!runs(item, r)) continue;
-      for (std::size_t b = kept_from_[r]; b < out_.backwards.size(); ++b)
-        if (out_.backwards[b].micro_batch[r] != no_contribution) out_.dropped_at[b][r] = event;
-      kept_from_[r] = out_.backwards.size();
+      drop(r, event, kept_from_, out_.dropped_at);
+      if (marked_) drop(r, event, kept_documented_, out_.dropped_documented);
     }
+    return std::nullopt;
+  }
+
+  void drop(std::uint32_t rank, std::uint32_t event, std::vector<std::size_t>& kept_from, std::vector<std::vector<std::uint32_t>>& dropped) {
+    for (std::size_t b = kept_from[rank]; b < out_.backwards.size(); ++b)
+      if (out_.backwards[b].micro_batch[rank] != no_contribution) dropped[b][rank] = event;
+    kept_from[rank] = out_.backwards.size();
+  }
+
+  // What the loop does to gradients itself, or sends beside them.
+  std::optional<InputError> touch(const ScriptItem& item, EventKind kind, const std::string& where) {
+    if (out_.touched.size() >= limits::loop_events_max)
+      return InputError{where, "makes the unrolled script change gradients too often; expected at most " + std::to_string(limits::loop_events_max) + " such events"};
+    if (auto error = emit(item, kind, where)) return error;
+    Event& event = out_.events.back();
+    event.max_norm = item.max_norm;
+    event.mean = item.mean;
+    event.of_gradients = item.reduced == Reduced::gradients;
+    const auto name = std::find(out_.group_names.begin(), out_.group_names.end(), item.over);
+    event.over = static_cast<std::uint32_t>(name - out_.group_names.begin());
+    if (name == out_.group_names.end()) out_.group_names.push_back(item.over);
+    if (!event.touches_gradients()) return std::nullopt;
+    scales_.push_back(&item);
+    out_.touched.push_back(static_cast<std::uint32_t>(out_.events.size() - 1));
     return std::nullopt;
   }
 
@@ -300,6 +338,10 @@ class Unroller {
   std::map<std::string, std::uint32_t> parameter_named_;
   std::vector<std::uint32_t> explicit_forwards_;  // by rank, in the open window
   std::vector<std::size_t> kept_from_;            // by rank: backwards of the open window from here on were not dropped
+  std::vector<std::size_t> kept_documented_;      // likewise of the documentation's window
+  std::vector<const ScriptItem*> items_, scales_;  // by backward; by event that touches gradients
+  std::uint32_t documented_ = 0;                  // the documentation's window
+  bool marked_ = false;                           // the loop states its own
   // What the open window multiplied a gradient by: now, and where it was least and most. Any contribution takes part in some of it.
   struct Factors {
     double product = 1, least = 1, most = 1;

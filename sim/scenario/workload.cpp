@@ -24,6 +24,13 @@ bool Gradients::operator==(const Gradients& other) const {
          same_values && mlp == other.mlp;
 }
 
+std::optional<std::uint32_t> Tokens::of(std::uint32_t window, std::uint32_t rank, std::uint32_t micro_batch) const {
+  if (constant) return constant;
+  const std::size_t at = table.size() == 1 ? 0 : window;
+  if (at >= table.size() || rank >= table[at].size() || micro_batch >= table[at][rank].size()) return std::nullopt;
+  return table[at][rank][micro_batch];
+}
+
 std::uint64_t Workload::numel() const {
   std::uint64_t sum = 0;
   for (const Parameter& p : parameters) sum += p.numel;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,11 +68,25 @@ struct Gradients {
   bool operator==(const Gradients& other) const;
 };
 
+// Tokens that the loss of a micro-batch is taken over, by window, rank and micro-batch.
+struct Tokens {
+  std::optional<std::uint32_t> constant;                             // the same for all
+  std::vector<std::vector<std::vector<std::uint32_t>>> table;        // one window: every window's
+  std::string file;                                                  // that the table was read from, relative to the scenario
+
+  bool stated() const { return constant || !table.empty(); }
+  // None where the table does not go that far.
+  std::optional<std::uint32_t> of(std::uint32_t window, std::uint32_t rank, std::uint32_t micro_batch) const;
+  bool operator==(const Tokens&) const = default;
+};
+
 struct Workload {
   std::uint32_t world_size = 1;
   std::vector<Parameter> parameters;
   Dtype model_dtype = Dtype::float32;
   Gradients gradients;
+  Tokens tokens;
+  std::map<std::string, std::vector<std::vector<std::uint32_t>>> groups;  // by name: process groups that the loop uses
 
   bool operator==(const Workload&) const = default;
 

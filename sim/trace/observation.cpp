@@ -62,6 +62,7 @@ std::string_view name_of(StepFact fact) {
     case StepFact::loss_scale: return "loss_scale";
     case StepFact::gradient_norm: return "global_grad_norm";
     case StepFact::clipping_norm: return "clipping_norm";
+    case StepFact::loop_norm: return "loop_norm";
   }
   return "";
 }

@@ -138,8 +138,9 @@ enum class StepFact : std::uint8_t {
   loss_scale,     // in force from here on
   gradient_norm,  // that it reports, in true units
   clipping_norm,  // that it clips by, in true units
+  loop_norm,      // that the loop itself clips by, of what it finds in param.grad; no fact of a step
 };
-inline constexpr std::size_t step_facts = 5;
+inline constexpr std::size_t step_facts = 6;
 std::string_view name_of(StepFact fact);
 
 struct StepRecord {

@@ -73,6 +73,9 @@ struct RunOptions {
   // The ledger needs linear engines: decisions that depend on values (clipping, zero-norm assertion) are off. So is the overflow skip,
   // except where the script plants an overflow: then it is the script's decision.
   bool linear = false;
+  // Every buffer of gradients is fp64, and so is all arithmetic on them: what is left of weights is their own rounding. Norms and updates do
+  // not happen. Needs `linear`, and a producer that can.
+  bool wide = false;
   // No storage and no arithmetic: collectives, allocations, events and their order alone reach the sink. Needs `linear`.
   bool dry = false;
   bool check_streams = false;  // report accesses that no wait orders, after the run
@@ -94,6 +97,7 @@ struct RunSummary {
 struct Capabilities {
   bool applied_gradients = false;  // of every step that updates, on every rank
   bool accumulators = false;       // every buffer that holds a sum of gradients, after every event
+  bool wide = false;               // linear runs in fp64
 };
 
 class Producer {

@@ -23,7 +23,7 @@ std::vector<fs::path> scenario_files() {
   std::set<fs::path> files;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(corpus_folder)) {
     const std::string name = entry.path().filename().string();
-    if (name.ends_with(".json") && !name.ends_with(".schema.json") && !name.ends_with(".gradients.json")) files.insert(entry.path());
+    if (name.ends_with(".json") && !name.ends_with(".schema.json") && !name.ends_with(".gradients.json") && !name.ends_with(".tokens.json")) files.insert(entry.path());
   }
   return {files.begin(), files.end()};
 }

@@ -170,19 +170,17 @@ json document_with(const std::string& where, const std::string& key, const json*
   if (where.starts_with("engine.config.optimizer")) document["engine"]["config"]["optimizer"] = {{"type", "SGD"}};
   std::string pointer = where.empty() ? "" : "/" + std::regex_replace(where, std::regex("\\."), "/");
   if (where == "backward" || where == "parameters") pointer = where == "backward" ? "/script/0/backward" : "/parameters/0";
-  if (where == "overflow") {
-    document["script"].push_back({{"backward", json::object()}});
-    document["script"].push_back({{"overflow", {{"micro_batch", 0}}}});
-    pointer = "/script/" + std::to_string(document["script"].size() - 1) + "/overflow";
+  const std::pair<const char*, json> events[] = {
+      {"overflow", {{"micro_batch", 0}}}, {"set_gradient", {{"parameter", document["parameters"][0]["name"]}, {"times", 2}}},
+      {"raise", json::object()}, {"scale_gradients", {{"by", 2}}}, {"clip", {{"max_norm", 1}}}, {"all_reduce", json::object()}, {"finalize", json::object()}};
+  for (const auto& [event, body] : events) {
+    if (where != event) continue;
+    if (where == "overflow") document["script"].push_back({{"backward", json::object()}});
+    if (where == "scale_gradients") document["contract"]["divide_by"] = 1;
+    document["script"].push_back({{event, body}});
+    pointer = "/script/" + std::to_string(document["script"].size() - 1) + "/" + event;
   }
-  if (where == "set_gradient") {
-    document["script"].push_back({{"set_gradient", {{"parameter", document["parameters"][0]["name"]}, {"times", 2}}}});
-    pointer = "/script/" + std::to_string(document["script"].size() - 1) + "/set_gradient";
-  }
-  if (where == "raise") {
-    document["script"].push_back({{"raise", json::object()}});
-    pointer = "/script/" + std::to_string(document["script"].size() - 1) + "/raise";
-  }
+  if (where == "step") pointer = "/script/1/step";
   if (where == "expect.memory") {
     document["expect"]["memory"] = json::array({{{"at_most_peak", 1}}});
     pointer = "/expect/memory/0";
@@ -249,6 +247,11 @@ const LimitRow limit_rows[] = {
     {"gradient_accumulation_steps_max", limits::gradient_accumulation_steps_max, "`gradient_accumulation_steps`"},
     {"named_uses_max", limits::named_uses_max, "parameters named by `uses` and `order`, in the unrolled script"},
     {"gradients_set_max", limits::gradients_set_max, "gradients set, in the unrolled script"},
+    {"formula_factors_max", limits::formula_factors_max, "factors of a formula"},
+    {"formula_number_max", limits::formula_number_max, "a number in a formula"},
+    {"tokens_max", limits::tokens_max, "tokens of a micro-batch"},
+    {"group_names_max", limits::group_names_max, "names of groups"},
+    {"loop_events_max", limits::loop_events_max, "events with which a loop changes gradients, in the unrolled script"},
     {"batch_size_max", limits::batch_size_max, "`train_batch_size` and its parts"},
     {"collectives_max", limits::collectives_max, "collectives expected in a step"},
     {"bytes_max", limits::bytes_max, "bytes expected of collectives and of memory"},

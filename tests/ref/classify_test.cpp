@@ -12,15 +12,14 @@ using Names = std::vector<std::string>;
 std::vector<ref::LedgerColumn> columns() {
   std::vector<ref::LedgerColumn> out;
   for (std::uint32_t micro_batch : {0u, 1u})
-    for (std::uint32_t rank : {0u, 1u}) out.push_back({micro_batch, rank, Contribution{1, rank, micro_batch}, {}});
+    for (std::uint32_t rank : {0u, 1u}) out.push_back({micro_batch, rank, Contribution{1, rank, micro_batch}, 1, 0.5, 0.25, {}});
   return out;
 }
 
 // Rank 0's row of the reduced gradient of step 1; full weight 1/2, averaged 1/4.
 ref::RowContext reduced_row() {
   ref::RowContext context;
-  context.full_weight = 0.5;
-  context.averaged_weight = 0.25;
+  context.average_divisor = 2;
   context.step = 1;
   context.world = 2;
   context.micro_batches = 2;

@@ -25,7 +25,7 @@ struct ByHand {
 // Two micro-batches a window, averaged over 2 ranks and divided by 2.
 Scenario two_windows() {
   Scenario s = base_scenario(2, {2}, Dtype::float32);
-  s.contract.divide_by = 2;
+  s.contract.divide(2);
   s.script = {repeat(2, {backward(2), step()})};
   return s;
 }
@@ -55,7 +55,7 @@ TEST(model, answers_for_the_old_window_inside_a_step_and_for_the_new_one_after_i
 // Expert 1 lives on rank 1 of 2 alone, and its gradient has the tokens of both.
 TEST(model, divides_an_expert_by_all_ranks_and_sums_over_those_that_hold_it) {
   Scenario s = base_scenario(2, {1, 1}, Dtype::float32);
-  s.contract.divide_by = 1;
+  s.contract.divide(1);
   s.script = {backward(1)};
   s.parameters[1].expert = 1;
   s.engine.expert_parallel_size = 2;
@@ -64,7 +64,7 @@ TEST(model, divides_an_expert_by_all_ranks_and_sums_over_those_that_hold_it) {
 
 TEST(model, averages_within_a_pipeline_stage_and_counts_a_sequence_once) {
   Scenario s = base_scenario(4, {1, 1}, Dtype::float32);
-  s.contract.divide_by = 1;
+  s.contract.divide(1);
   s.script = {backward(1)};
   s.parameters[1].pipeline_stage = 1;
   s.engine.pipeline_stages = 2;
@@ -75,7 +75,7 @@ TEST(model, averages_within_a_pipeline_stage_and_counts_a_sequence_once) {
 
 TEST(model, has_nothing_for_frozen_parameters) {
   Scenario s = base_scenario(2, {2, 2}, Dtype::float32);
-  s.contract.divide_by = 2;
+  s.contract.divide(2);
   s.script = {backward(1)};
   s.parameters[1].trainable = false;
   const Values reduced = ByHand(s).reduced(0);
@@ -85,13 +85,13 @@ TEST(model, has_nothing_for_frozen_parameters) {
 
 TEST(model, sums_over_ranks_where_the_contract_does_not_average) {
   Scenario s = two_windows();
-  s.contract.average_over_world = false;
+  s.contract.average_over = "none";
   EXPECT_EQ(ByHand(s).reduced(1), (Values{(1 + 2 + 11 + 12) / 2.0, (101 + 102 + 111 + 112) / 2.0}));
 }
 
 TEST(model, divides_by_what_the_contract_says) {
   Scenario s = two_windows();
-  s.contract.divide_by = 4;
+  s.contract.divide(4);
   EXPECT_EQ(ByHand(s).reduced(1), (Values{(1 + 2 + 11 + 12) / 8.0, (101 + 102 + 111 + 112) / 8.0}));
 }
 
@@ -110,7 +110,7 @@ TEST(model, multiplies_what_the_window_has_of_a_parameter_so_far) {
   Scenario s = base_scenario(2, {1, 1}, Dtype::float32);
   s.script = {backward(), set_of("w1", 3), backward(), set_of("w1", 0.5), step(), backward()};
   s.engine.config.gradient_accumulation_steps = 1;
-  s.contract.divide_by = 1;
+  s.contract.divide(1);
   ByHand by_hand(s);
   EXPECT_EQ(by_hand.local(0, 1), (Values{1, 3 * 1}));
   EXPECT_EQ(by_hand.reduced(1), (Values{(1 + 11) / 2.0, 3 * (1 + 11) / 2.0}));
@@ -121,7 +121,7 @@ TEST(model, multiplies_what_the_window_has_of_a_parameter_so_far) {
 
 TEST(model, multiplies_again_what_a_zero_grad_left) {
   Scenario s = base_scenario(2, {1, 1}, Dtype::float32);
-  s.contract.divide_by = 1;
+  s.contract.divide(1);
   ScriptItem zero = event(ScriptKind::engine_zero_grad);
   zero.ranks = {1};
   s.script = {backward(), set_of("w0", 4), zero, backward()};

@@ -153,7 +153,7 @@ TEST(oracle, no_sync_under_stage_2_is_the_frameworks_own_error) {
 
 TEST(contract, a_divisor_that_the_engine_does_not_apply_is_a_wrong_scale) {
   Scenario s = honest();
-  s.contract.divide_by = 8;
+  s.contract.divide(8);
   EXPECT_EQ(classes(judge(s)), Set{"wrong-scale"});
 }
 
@@ -161,7 +161,7 @@ TEST(contract, a_sum_over_ranks_must_be_what_the_user_wants) {
   Scenario s = honest();
   s.engine.config.gradient_allreduce_op = AllreduceOp::sum;
   EXPECT_EQ(classes(judge(s)), Set{"wrong-scale"});
-  s.contract.average_over_world = false;
+  s.contract.average_over = "none";
   EXPECT_EQ(classes(judge(s)), Set{});
 }
 

@@ -171,7 +171,37 @@ inline json every_key_of_a_network() {
 
 inline constexpr const char* table_text = R"([[{"p": [0.5, "nan"]}]])";
 
+// What a loop can state of itself.
+inline json every_key_of_a_loop() {
+  return json::parse(R"doc({
+    "name": "every key of a loop",
+    "world_size": 2,
+    "parameters": [{"name": "w", "numel": 4}, {"name": "v", "numel": 3}],
+    "engine": {"framework": "deepspeed", "config": {"gradient_accumulation_steps": 2, "zero_optimization": {"stage": 0}}},
+    "tokens": {"table": [[[3, 5, 2], [6, 1, 0]]]},
+    "groups": {"each": [[0], [1]], "both": [[1, 0]]},
+    "contract": {"window": "marked", "average_over": "both", "divide_by": "tokens_of_rank", "clip": {"norm_over": "each"}, "surplus_communication": "reported"},
+    "script": [
+      {"backward": {"weight": "2*tokens/tokens_of_rank"}}, {"step": {"update": false}},
+      {"backward": {"micro_batches": 2, "weight": [["1/3", 0.1], ["size_of(each)/micro_batches_of(both)", 2]]}},
+      {"scale_gradients": {"by": "world/2", "ranks": [0]}}, {"scale_gradients": {"by": 0.5}},
+      {"all_reduce": {"of": "gradients", "over": "both", "as": "sum", "ranks": [0, 1]}}, {"all_reduce": {"of": "scalar", "as": "mean"}},
+      {"clip": {"max_norm": 0.5, "norm_over": "both", "ranks": [1]}}, {"finalize": {"ranks": [0, 1]}}, {"step": {"update": true}}]
+  })doc");
+}
+
+// Its table is tokens_text.
+inline json tokens_of_a_file() {
+  json document = small_document_with("/tokens", {{"file", "t.tokens.json"}});
+  document["name"] = "tokens of a file";
+  document["contract"]["divide_by"] = "tokens";
+  return document;
+}
+inline constexpr const char* tokens_text = "[[[3, 5], [6, 1]]]";
+
 // Valid documents that together use every key of the schema, each in every form.
-inline std::vector<json> rich_documents() { return {every_key_of_a_configuration(), every_event(), values_of_a_file(), every_key_of_a_network(), small_document()}; }
+inline std::vector<json> rich_documents() {
+  return {every_key_of_a_configuration(), every_event(), values_of_a_file(), every_key_of_a_network(), every_key_of_a_loop(), tokens_of_a_file(), small_document()};
+}
 
 }  // namespace gradledger::testing

@@ -33,8 +33,10 @@ class RandomScenario {
     if (layout_problem(out_)) out_.engine.expert_parallel_size = 1;  // an expert for some ranks alone
     gradients();
     if (coin()) out_.contract.window = Window::every_step_call;
-    out_.contract.average_over_world = coin();
-    if (coin()) out_.contract.divide_by = 1 + below(9);
+    out_.contract.average_over = coin() ? "world" : "none";
+    if (coin()) out_.contract.divide(1 + below(9));
+    out_.contract.reports_surplus = coin();
+    if (below(3) == 0) loop();
     out_.contract.zero_grad_discards = coin();
     out_.script = script(2);
     expect();
@@ -186,6 +188,38 @@ class RandomScenario {
     g.values = values;
   }
 
+  // What a loop states of itself: everything is weighed by tokens or by numbers.
+  void loop() {
+    out_.tokens.constant = 1 + below(9);
+    std::vector<std::vector<std::uint32_t>> each(out_.world_size);
+    for (std::uint32_t r = 0; r < out_.world_size; ++r) each[r] = {r};
+    out_.groups["each"] = each;
+    out_.contract.average_over = one_of(std::array{"world", "rank", "each"});
+    out_.contract.divide_by = 1;
+    out_.contract.normaliser = one_of(std::array{Normaliser::window, Normaliser::tokens, Normaliser::tokens_of_rank});
+    if (coin()) out_.contract.clip = StatedClip{"each"};
+    weighs_ = true;
+  }
+
+  Formula formula() { return *Formula::parse(one_of(std::array{"1/3", "7*world", "tokens/tokens_of_window", "1/size_of(each)/3*2", "micro_batches_of_rank"}), ""); }
+
+  std::vector<ScriptItem> loop_events() {
+    std::vector<ScriptItem> out;
+    for (const ScriptKind kind : {ScriptKind::scale_gradients, ScriptKind::clip, ScriptKind::all_reduce, ScriptKind::finalize}) {
+      if (coin()) continue;
+      ScriptItem item;
+      item.kind = kind;
+      item.ranks = ranks();
+      if (kind == ScriptKind::scale_gradients) item.by = *Formula::parse("5/world", "");
+      if (kind == ScriptKind::clip) item.max_norm = number();
+      if (kind == ScriptKind::clip || kind == ScriptKind::all_reduce) item.over = one_of(std::array{"world", "rank", "each"});
+      if (kind == ScriptKind::all_reduce) item.reduced = one_of(std::array{Reduced::gradients, Reduced::scalar});
+      if (kind == ScriptKind::all_reduce) item.mean = coin();
+      out.push_back(std::move(item));
+    }
+    return out;
+  }
+
   std::vector<std::uint32_t> ranks() {
     std::vector<std::uint32_t> out;
     for (std::uint32_t r = 0; r < out_.world_size; ++r)
@@ -221,6 +255,8 @@ class RandomScenario {
         item.scale_wrt_gas = coin();
         item.direct = coin();
         item.phases = 1 + below(3);
+        if (weighs_ && coin()) item.weight = {{formula()}};
+        else if (weighs_) item.weight.assign(out_.world_size, std::vector<Formula>(item.micro_batches, formula()));
         if (given_ > 0 || coin()) item.micro_batch = below(std::max(given_, 1u));
         for (const Parameter& p : out_.parameters) {
           if (p.has_gradient() && coin()) item.uses.push_back(p.name);
@@ -230,6 +266,8 @@ class RandomScenario {
       if (depth == 2 && item.kind == ScriptKind::backward && !item.of) overflow(item, items);
       items.push_back(std::move(item));
       if (depth == 2 && coin()) set_gradient(items);
+      if (weighs_)
+        for (ScriptItem& event : loop_events()) items.push_back(std::move(event));
     }
     return items;
   }
@@ -287,7 +325,12 @@ class RandomScenario {
       e.memory.push_back(memory);
     }
     for (std::uint32_t i = below(3); i > 0; --i) e.not_allocated.push_back(word());
-    const auto events = static_cast<std::uint32_t>(unroll(out_, out_.script, {})->events.size());
+    Contract contract;
+    contract.stated = out_.contract;
+    contract.groups = named_groups(out_);
+    const auto unrolled = unroll(out_, out_.script, contract);
+    expects(unrolled.ok(), unrolled.ok() ? "" : unrolled.error().text().c_str());
+    const auto events = static_cast<std::uint32_t>(unrolled->events.size());
     for (std::uint32_t i = below(3); i > 0; --i) e.values.push_back({below(events), below(out_.world_size), word(), {number(), -number(), 0}});
     if (coin()) e.comparison = ExpectedComparison{word(), coin()};
   }
@@ -295,6 +338,7 @@ class RandomScenario {
   SplitMix64 random_;
   Scenario out_;
   std::uint32_t given_ = 0;
+  bool weighs_ = false;     // the loop multiplies losses and gradients
 };
 
 }  // namespace gradledger::testing

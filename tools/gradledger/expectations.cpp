@@ -186,12 +186,12 @@ class AppliedValues final : public TraceSink {
     const Scenario& scenario = loaded_.scenario;
     if (scenario.gradients.samples_per_micro_batch == 1 || scenario.gradients.mlp) return out;  // a network's is not rounded before it is deposited
     const double u = ref::facts_of(scenario.model_dtype).unit_roundoff() + ref::facts_of(Dtype::float64).unit_roundoff();
-    const double each = loaded_.timeline.contract.averaged_weight() * u / (1 - u);
     std::vector<double> gradient;
     for (std::uint32_t b = 0; b < loaded_.timeline.backwards.size(); ++b) {
       if (loaded_.timeline.backwards[b].step != step) continue;
       for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
         if (loaded_.timeline.backwards[b].micro_batch[r] == no_contribution) continue;
+        const double each = loaded_.timeline.averaged_weight(b, r, r, Layer::documented) * u / (1 - u);
         for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) {
           gradient.resize(scenario.parameters[p].numel);
           source_.gradient(b, r, p, 0, gradient);

@@ -19,7 +19,7 @@ Result<std::vector<fs::path>> scenario_files(const std::vector<std::string>& pat
     for (; !failed && at != fs::recursive_directory_iterator(); at.increment(failed)) {
       const std::string name = at->path().filename().string();
       std::error_code unreadable;  // a link in circles is no file
-      if (at->is_regular_file(unreadable) && name.ends_with(".json") && !name.ends_with(".schema.json") && !name.ends_with(".gradients.json"))
+      if (at->is_regular_file(unreadable) && name.ends_with(".json") && !name.ends_with(".schema.json") && !name.ends_with(".gradients.json") && !name.ends_with(".tokens.json"))
         files.insert(at->path().lexically_normal());
     }
     if (failed) return InputError{path, "cannot be searched: " + failed.message()};

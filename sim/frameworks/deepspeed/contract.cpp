@@ -45,6 +45,35 @@ std::vector<std::vector<std::uint32_t>> holders(const Scenario& s) {
   return out;
 }
 
+// Whether the script or the contract weighs contributions by more than one divisor.
+bool states_weights(const Scenario& s) {
+  const auto any = [](const auto& self, const std::vector<ScriptItem>& items) -> bool {
+    return std::any_of(items.begin(), items.end(), [&](const ScriptItem& item) {
+      return !item.weight.empty() || item.kind == ScriptKind::scale_gradients || item.kind == ScriptKind::clip || item.kind == ScriptKind::all_reduce ||
+             item.kind == ScriptKind::finalize || self(self, item.items);
+    });
+  };
+  const bool in_a_group = s.contract.average_over != "world" && s.contract.average_over != "none";
+  return s.contract.window == Window::marked || s.contract.normaliser > Normaliser::number || in_a_group || any(any, s.script);
+}
+
+std::optional<InputError> group_problem(const Scenario& s, const Groups& groups) {
+  const auto check = [&](const std::string& name, const char* where) -> std::optional<InputError> {
+    if (name == "none" || groups.contains(name)) return std::nullopt;
+    return InputError{where, "is \"" + name + "\", which is no group; expected one of " + groups.names()};
+  };
+  if (auto problem = check(s.contract.average_over, "/contract/average_over")) return problem;
+  return s.contract.clip ? check(s.contract.clip->norm_over, "/contract/clip/norm_over") : std::nullopt;
+}
+
+// By rank, the number of its group; none where the framework's own average is meant.
+std::vector<std::uint32_t> average_groups(const Scenario& s, const Groups& groups) {
+  if (s.contract.average_over == "world" || s.contract.average_over == "none") return {};
+  std::vector<std::uint32_t> out(s.world_size);
+  for (std::uint32_t r = 0; r < s.world_size; ++r) out[r] = groups.of(s.contract.average_over, r).front();
+  return out;
+}
+
 }  // namespace
 
 BoundaryRule boundary_rule(const DeepSpeedConfig& config, bool pipeline) { return {config.gradient_accumulation_steps, config.managed_gradient_accumulation, pipeline}; }
@@ -55,8 +84,13 @@ Result<Contract> resolve_contract(const Scenario& s) {
   const DeepSpeedConfig& config = s.engine.config;
   Contract out;
   out.stated = s.contract;
-  out.divisor = s.contract.divide_by.value_or(config.gradient_accumulation_steps);
-  out.average_divisor = s.contract.average_over_world ? averaging_divisor(s) : 1;
+  out.own_weights = states_weights(s);
+  out.groups = named_groups(s);
+  if (auto problem = group_problem(s, out.groups)) return *problem;
+  // A number alone replaces the framework's: what it documents and what the loop means are then the same question.
+  out.divisor = s.contract.normaliser == Normaliser::number && !out.own_weights ? s.contract.divide_by : Rational(config.gradient_accumulation_steps);
+  out.average_divisor = s.contract.average_over == "none" && !out.own_weights ? Rational(1) : averaging_quotient(s);
+  out.average_group = average_groups(s, out.groups);
   out.holders = holders(s);
   out.boundary = boundary_rule(config, s.engine.pipeline_stages > 1);
   out.replicates_reduced = config.zero.stage <= 1;

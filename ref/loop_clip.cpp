@@ -1,0 +1,61 @@
+#include "ref/loop_clip.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "ref/dtype_facts.h"
+
+namespace gradledger::ref {
+
+void LoopClipJudge::step_fact(const StepRecord& r) {
+  const Event& event = timeline_.events[r.event];
+  if (r.fact != StepFact::loop_norm || event.kind != EventKind::clip_gradients) return;
+  // What the loop did to gradients before leaves open what it means to clip.
+  if (timeline_.touched_at(r.event, false)) return;
+  const Field& gradient = model_.reduced(r.event, false);
+  const std::string over = timeline_.contract.stated.clip ? timeline_.contract.stated.clip->norm_over : "world";
+  const Bounded due = norm_over(timeline_.contract.groups.of(over, r.rank), gradient);
+  if (!std::isfinite(due.error) || due.error >= due.value || std::abs(r.value - due.value) <= due.error) return;
+  const std::string other = right_for(r.rank, r.value, gradient);
+  StepMismatch mismatch;
+  mismatch.finding = other.empty() ? FindingClass::wrong_norm : FindingClass::wrong_group;
+  mismatch.event = r.event;
+  mismatch.rank = r.rank;
+  mismatch.quantity = Quantity{name_of(r.fact), r.value, due.value, due.error};
+  mismatch.what = fmt::format("the loop clips by a norm of {:.9g}, due is {:.9g}, that of the gradient which the ranks of {} hold together{}", r.value, due.value, over,
+                              other.empty() ? "" : fmt::format("; it is the norm {}", other));
+  out_.push_back(std::move(mismatch));
+}
+
+// Of the parameters that some of the ranks hold, each counted once. The loop squares and sums in fp32 where the model does, and adds over ranks.
+Bounded LoopClipJudge::norm_over(const std::vector<std::uint32_t>& ranks, const Field& gradient) const {
+  Field held = gradient;
+  for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
+    if (std::any_of(ranks.begin(), ranks.end(), [&](std::uint32_t r) { return timeline_.contract.holds(r, p); })) continue;
+    std::fill_n(held.value.begin() + static_cast<std::ptrdiff_t>(model_.offset(p)), workload_.parameters[p].numel, 0.0);
+    std::fill_n(held.error.begin() + static_cast<std::ptrdiff_t>(model_.offset(p)), workload_.parameters[p].numel, 0.0);
+  }
+  const Bounded norm = model_.norm(held);
+  const double over_ranks = (2.0 + workload_.world_size) * facts_of(Dtype::float32).unit_roundoff();
+  return {norm.value, widened(norm.error + over_ranks * norm.magnitude())};
+}
+
+// Which other norm it is, in words; empty where none that is known fits.
+std::string LoopClipJudge::right_for(std::uint32_t rank, double norm, const Field& gradient) const {
+  std::vector<std::string> names{"rank", "world"};
+  for (const auto& [name, sets] : timeline_.contract.groups.named()) names.push_back(name);
+  for (const std::string& name : names) {
+    const std::vector<std::uint32_t> ranks = timeline_.contract.groups.of(name, rank);
+    const Bounded of_group = norm_over(ranks, gradient);
+    if (std::abs(norm - of_group.value) <= of_group.error) return fmt::format("over {}", name == "rank" ? "this rank alone" : name);
+    // Squares added up over ranks that hold the same.
+    const double times = std::sqrt(static_cast<double>(ranks.size()));
+    const Bounded own = norm_over({rank}, gradient);
+    if (ranks.size() > 1 && std::abs(norm - own.value * times) <= times * own.error) return fmt::format("of what this rank holds, counted once for each rank of {}", name);
+  }
+  return "";
+}
+
+}  // namespace gradledger::ref

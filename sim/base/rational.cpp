@@ -1,0 +1,60 @@
+#include "sim/base/rational.h"
+
+#include <cmath>
+#include <numeric>
+
+namespace gradledger {
+namespace {
+
+constexpr std::int64_t part_max = std::int64_t{1} << 62;
+
+}  // namespace
+
+std::optional<Rational> checked_product(const Rational& a, const Rational& b) {
+  const std::int64_t left = std::gcd(a.numerator(), b.denominator()), right = std::gcd(b.numerator(), a.denominator());
+  std::int64_t numerator = 0, denominator = 0;
+  // A numerator of 0 has the other's denominator for its divisor.
+  if (__builtin_mul_overflow(a.numerator() / left, b.numerator() / right, &numerator)) return std::nullopt;
+  if (__builtin_mul_overflow(a.denominator() / right, b.denominator() / left, &denominator)) return std::nullopt;
+  if (numerator > part_max || numerator < -part_max || denominator > part_max) return std::nullopt;
+  return Rational(numerator, denominator);
+}
+
+// Convergents and semiconvergents of the continued fraction: of all quotients in an interval, the tree of Stern and Brocot meets the one
+// of the smallest terms first.
+std::optional<Rational> simplest_within(double x, double error, std::int64_t most) {
+  if (!std::isfinite(x) || !(error >= 0)) return std::nullopt;
+  if (x < 0) {
+    const auto positive = simplest_within(-x, error, most);
+    return positive ? std::optional(-*positive) : std::nullopt;
+  }
+  const double low = x - error, high = x + error;
+  if (low <= 0) return Rational(0);
+  std::int64_t left_p = 0, left_q = 1, right_p = 1, right_q = 0;
+  while (true) {
+    const std::int64_t p = left_p + right_p, q = left_q + right_q;
+    if (p > most || q > most) return std::nullopt;
+    const double middle = static_cast<double>(p) / static_cast<double>(q);
+    if (middle >= low && middle <= high) return Rational(p, q);
+    // As many steps to the same side at once as stay there.
+    const bool too_small = middle < low;
+    std::int64_t& near_p = too_small ? left_p : right_p;
+    std::int64_t& near_q = too_small ? left_q : right_q;
+    const std::int64_t far_p = too_small ? right_p : left_p, far_q = too_small ? right_q : left_q;
+    const double bound = too_small ? low : high;
+    const double gap = std::abs(static_cast<double>(near_p) - bound * static_cast<double>(near_q));
+    const double pace = std::abs(static_cast<double>(far_p) - bound * static_cast<double>(far_q));
+    auto steps = pace > 0 ? static_cast<std::int64_t>(std::min(gap / pace, static_cast<double>(most))) : most;
+    steps = std::max<std::int64_t>(1, steps - 1);
+    near_p += steps * far_p;
+    near_q += steps * far_q;
+    if (near_p > most || near_q > most) return std::nullopt;
+  }
+}
+
+std::string text_of(const Rational& x) {
+  std::string out = std::to_string(x.numerator());
+  return x.denominator() == 1 ? out : out + "/" + std::to_string(x.denominator());
+}
+
+}  // namespace gradledger

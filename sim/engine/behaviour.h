@@ -14,7 +14,8 @@
 namespace gradledger {
 
 enum class Stage12Accumulator : std::uint8_t { averaged_gradients, split_tests_av, split_tests_l };
-enum class ScaleSite : std::uint8_t { loss, output_hook };
+enum class ScaleSite : std::uint8_t { loss, output_hook, engine_loss };
+enum class DirectEpilogue : std::uint8_t { none, hook_count, end_of_graph, end_of_sound_graph };
 enum class Fp16Stage0Scale : std::uint8_t { applied, missing };
 enum class Bf16EpilogueOrder : std::uint8_t { accumulate_then_reduce, reduce_then_accumulate };
 enum class Bf16Fp32Wrapper : std::uint8_t { bf16_optimizer, fp16_unfused_optimizer };
@@ -22,6 +23,7 @@ enum class Bf16Stage0Accumulation : std::uint8_t { fp32_only, any, model_only };
 enum class Bf16Stage0ZeroGrad : std::uint8_t { skipped, done };
 enum class EpilogueClears : std::uint8_t { grad_and_accum, grad };
 enum class Stage3IdIncrement : std::uint8_t { epilogue, forward };
+enum class Stage3BucketAtStep : std::uint8_t { kept, cleared };
 enum class OffloadKeep : std::uint8_t { counter_only, add_else_store, gate_ga, gate_id_or_not_boundary };
 enum class StaleClear : std::uint8_t { none, zero };
 enum class Stage1AttrReduction : std::uint8_t { kept, discarded };
@@ -33,7 +35,6 @@ enum class UnmanagedAccumulation : std::uint8_t { absent, stages_0_and_1, up_to_
 enum class UnmanagedOverride : std::uint8_t { refused, honoured };
 enum class ScaleWrtGas : std::uint8_t { honoured, ignored };
 enum class CoalesceCounter : std::uint8_t { stands_still, moves };
-enum class PhaseEpilogue : std::uint8_t { once, each_phase };
 enum class SeparateBuckets : std::uint8_t { reduced, dropped };
 enum class TiedHook : std::uint8_t { per_use, once };
 enum class OverlapProducerWait : std::uint8_t { none, earlier_reductions };
@@ -67,8 +68,11 @@ enum class Bf16UnscaleAndClip : std::uint8_t { done, skipped };
 enum class Fp32ClipCoefficient : std::uint8_t { at_least_one, at_most_one };
 enum class Bf16ReducedBuffer : std::uint8_t { param_grad, accumulator };
 enum class Bf16MasterGradient : std::uint8_t { at_initialisation, at_step };
-enum class Bf16HookLeaves : std::uint8_t { gradient, zeros };
+enum class Bf16HookLeaves : std::uint8_t { gradient, zeros, nothing };
 enum class Bf16ZeroAccDefault : std::uint8_t { model, fp32 };
+enum class Fp32Partition : std::uint8_t { absent, accumulates };
+enum class BucketKey : std::uint8_t { communication_dtype, model_dtype };
+enum class Bf16Norm : std::uint8_t { above_zero, finite };
 enum class Stage1AttrBucket : std::uint8_t { param_grad, grad_accum };
 enum class BucketPayload : std::uint8_t { whole_buffer, filled };
 enum class ExtraLargeKey : std::uint8_t { communication_dtype, model_dtype };
@@ -78,6 +82,7 @@ enum class Stage3ReducedDtype : std::uint8_t { model, acc };
 struct Behaviour {
   Stage12Accumulator stage12_accumulator;
   ScaleSite scale_site;
+  DirectEpilogue direct_epilogue;
   Fp16Stage0Scale fp16_st0_scale;
   Bf16EpilogueOrder order_bf16_epilogue;
   Bf16Fp32Wrapper bf16_acc_fp32_wrapper;
@@ -85,6 +90,7 @@ struct Behaviour {
   Bf16Stage0ZeroGrad bf16_st0_zero_grad;
   EpilogueClears stage12_epilogue_clears;
   Stage3IdIncrement stage3_id_increment;
+  Stage3BucketAtStep stage3_bucket_at_step;
   OffloadKeep offload_keep;
   StaleClear stale_clear;
   Stage1AttrReduction stage1_attr_reduction;
@@ -107,12 +113,14 @@ struct Behaviour {
   ScaleWrtGas scale_wrt_gas_in_hook;
   SeparateBuckets separate_buckets;
   CoalesceCounter coalesce_micro_step_id;
-  PhaseEpilogue phase_epilogue;
   Bf16ReducedBuffer bf16_reduced_buffer;
   Bf16MasterGradient bf16_master_gradient;
   Bf16HookLeaves bf16_hook_leaves;
   Bf16ZeroAccDefault bf16_zero_acc_default;
   Stage1AttrBucket stage1_attr_bucket;
+  Fp32Partition stage12_fp32_partition;
+  BucketKey stage12_full_bucket_key;
+  Bf16Norm bf16_norm;
   BucketPayload stage12_bucket_payload;
   ExtraLargeKey stage12_extra_large_key;
   Stage3Predivide stage3_predivide_multiplies;

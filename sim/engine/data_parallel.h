@@ -27,6 +27,10 @@ class DataParallel final : public DeepSpeedEngine {
   void observe_wrapper(ProgramWriter& w) override;
 
   double loss_scale() const override;
+  bool is_zero_optimizer() const override { return false; }
+  bool hooks_count() const override { return false; }
+  bool multiplies_loss() const override { return false; }
+  bool needs_scaler() const override { return false; }
   bool zero_grad_after_step() const override;
   Role gradient_role(std::uint32_t parameter) const override;
 

@@ -9,10 +9,9 @@
 namespace gradledger {
 namespace {
 
-// live-12: `factor` is for a gradient that passes one hooked output. Every further one divides once more, and where there is none nothing does.
+// live-12: each hooked output that a gradient passes divides, and where there is none nothing does.
 double through_hooks(double factor, double each_hook, std::uint32_t hooked_outputs) {
-  if (hooked_outputs == 0) return factor / each_hook;
-  for (std::uint32_t further = 1; further < hooked_outputs; ++further) factor *= each_hook;
+  for (std::uint32_t output = 0; output < hooked_outputs; ++output) factor *= each_hook;
   return factor;
 }
 
@@ -34,8 +33,7 @@ DeepSpeedEngine::DeepSpeedEngine(const EngineContext& context)
 void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
   expects(!suspended(), "an event reached an engine that waits for a value");
   require_initialised();
-  const Protocol protocol{&scenario(), &behaviour(), in_no_sync_, can_coalesce()};
-  if (auto error = refusal_of(protocol, event.kind, event.direct)) throw std::move(*error);
+  if (auto error = refusal_of(protocol(), event.kind)) throw std::move(*error);
   stepped_ = false;
   switch (event.kind) {
     case EventKind::forward:
@@ -93,44 +91,79 @@ void DeepSpeedEngine::set_boundary(bool boundary) {
 }
 
 void DeepSpeedEngine::forward(ProgramWriter& w) {
-  epilogue_queued_since_forward_ = false;
+  hooks_.forward();
   clear_backward_seen_flag(w);
 }
 
 void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
-  bool first_of_its_graph = true;
-  if (event.own_forward) {
-    forward(w);
-  } else {
-    first_of_its_graph = !explicit_forward_used_.at(event.of);
-    explicit_forward_used_.at(event.of) = true;
-  }
-
-  const bool hooks_scale = behaviour().scale_site == ScaleSite::output_hook;
-  // Before #7665 the division was tied to the reduction; from then to #7724 the hook divided whatever scale_wrt_gas said.
-  if (!event.direct) scale_wrt_gas_ = event.scale_wrt_gas;
-  const bool asked = scale_wrt_gas_ || (hooks_scale && behaviour().scale_wrt_gas_in_hook == ScaleWrtGas::ignored);
-  const bool divides = asked && (hooks_scale || !in_no_sync_);
-  const double factor = pipeline_factor() * loss_scale() / (divides ? config().gradient_accumulation_steps : 1);
-
-  const double each_hook = hooks_scale && divides ? 1.0 / config().gradient_accumulation_steps : 1;
-
-  if (first_of_its_graph || !hooks_scale) {
-    backward_prologue(w);
-    if (config().zero.stage >= 1) mirror_ = boundary_for_optimizer();
-  }
-
+  if (event.own_forward) forward(w);
   const std::vector<std::uint32_t> ready = context_.timeline->ready_order(scenario(), event.ordinal, rank());
+  const auto passes = [&](bool outputs) {
+    return std::any_of(ready.begin(), ready.end(), [&](std::uint32_t p) { return (scenario().parameters[p].hooked_outputs > 0) == outputs; });
+  };
+  hooks_.begin();
+  if (prologue_runs(event, passes(true) || ready.empty())) prologue(event, w);
+  if (!event.direct) scale_wrt_gas_ = event.scale_wrt_gas;
+  // A term that goes around the outputs is added to them: the loss is then none of them.
+  const LossFactors factors = loss_factors(event, !passes(false));
+
   const std::size_t in_phase = (ready.size() + event.phases - 1) / event.phases;
   for (std::size_t i = 0; i < ready.size(); ++i) {
-    if (i > 0 && i % in_phase == 0) end_of_phase(w);
-    deposit(w, event.ordinal, ready[i], through_hooks(factor, each_hook, scenario().parameters[ready[i]].hooked_outputs));
+    if (i > 0 && i % in_phase == 0) end_of_phase(event, w);
+    deposit(w, event.ordinal, ready[i], through_hooks(factors.loss, factors.each_hook, hooks_passed(ready[i])));
   }
   if (uses_side_stream_) join_streams(w);
+  if (ends_with_epilogue(event)) epilogue(w);
+}
 
-  // live-10: the end-of-graph callback is queued once for each forward, so that of two direct backwards the second has no epilogue.
-  if (event.direct && std::exchange(epilogue_queued_since_forward_, true)) return;
+// Before #7665 engine.backward() prepared the wrapper itself, and nobody did for loss.backward(). Since then the first output hook of a
+// forward's graph does, once for each forward.
+bool DeepSpeedEngine::prologue_runs(const Event& event, bool passes_an_output) {
+  if (behaviour().scale_site == ScaleSite::loss) return !event.direct;
+  if (!passes_an_output || event.own_forward) return passes_an_output;
+  const bool first_of_its_graph = !explicit_forward_used_.at(event.of);
+  explicit_forward_used_.at(event.of) = true;
+  return first_of_its_graph;
+}
 
+void DeepSpeedEngine::prologue(const Event& event, ProgramWriter& w) {
+  if (event.direct && !is_zero_optimizer()) throw *refusal_of(protocol(), EventKind::backward, true);
+  backward_prologue(w);
+  hooks_.enter();
+  if (config().zero.stage >= 1) mirror_ = boundary_for_optimizer();
+}
+
+// Where the division by gradient_accumulation_steps is done, and whether the loss scale is in the loss.
+DeepSpeedEngine::LossFactors DeepSpeedEngine::loss_factors(const Event& event, bool loss_is_an_output) const {
+  const double share = 1.0 / config().gradient_accumulation_steps;
+  const double scale = pipeline_factor() * (event.direct ? 1.0 : loss_scale());
+  switch (behaviour().scale_site) {
+    // engine.backward() divides, but inside no_sync; loss.backward() knows of nothing.
+    case ScaleSite::loss: return {event.direct || in_no_sync_ || !scale_wrt_gas_ ? scale : scale * share, 1.0};
+    case ScaleSite::output_hook:
+      // Up to #7724 whatever scale_wrt_gas said.
+      return {scale, scale_wrt_gas_ || behaviour().scale_wrt_gas_in_hook == ScaleWrtGas::ignored ? share : 1.0};
+    case ScaleSite::engine_loss:
+      if (event.direct) return {scale, share};
+      if (event.scale_wrt_gas) return {scale * share, 1.0};
+      // live-29: the hook of an output that is itself the loss runs before engine.backward() has marked the graph as its own.
+      return {loss_is_an_output && !multiplies_loss() ? scale * share : scale, 1.0};
+  }
+  return {};
+}
+
+// What makes loss.backward() end as engine.backward() does.
+bool DeepSpeedEngine::ends_with_epilogue(const Event& event) {
+  const DirectEpilogue rule = behaviour().direct_epilogue;
+  if (rule == DirectEpilogue::none) return !event.direct;
+  const bool queued = hooks_.end_of_graph(rule, hooks_count());
+  if (!event.direct) return true;
+  if (!queued) return false;
+  if (needs_scaler()) throw *refusal_of(protocol(), EventKind::backward, true);
+  return true;
+}
+
+void DeepSpeedEngine::epilogue(ProgramWriter& w) {
   // #7985: with reduce_then_accumulate the boundary micro-batch enters BF16_Optimizer's buffer after the all-reduce and stays private.
   // A pipeline reduces by an instruction of its own, when the backwards of all micro-batches are over.
   const bool in_order = behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce || scenario().engine.pipeline_stages > 1;
@@ -141,6 +174,7 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
     if (reduces_every_backward() || boundary()) reduce_gradients(w);
   }
   if (!epilogue_first) backward_epilogue(w);
+  hooks_.exit();
 }
 
 // Autograd adds up the uses of a tied parameter and deposits their sum once, where the last of them is ready. #7534: with a dtype that
@@ -178,11 +212,10 @@ void DeepSpeedEngine::join_streams(ProgramWriter& w) {
   activations_ = no_index;
 }
 
-// Before #7780 the callback at the end of autograd ran at the end of each of its phases.
-void DeepSpeedEngine::end_of_phase(ProgramWriter& w) {
-  if (behaviour().phase_epilogue == PhaseEpilogue::once || !reduces_every_backward() || in_no_sync_) return;
-  mirror_ = boundary_for_optimizer();
-  reduce_gradients(w);
+// Where hooks are counted, a phase of autograd ends when those that it will run have run. After the first end the wrapper is in no backward
+// any more, so that later phases have none.
+void DeepSpeedEngine::end_of_phase(const Event& event, ProgramWriter& w) {
+  if (event.direct && behaviour().direct_epilogue == DirectEpilogue::hook_count && ends_with_epilogue(event)) epilogue(w);
 }
 
 // #7992. The reductions of the block's backwards wait for its end.

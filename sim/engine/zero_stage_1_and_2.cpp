@@ -21,11 +21,16 @@ ZeroStage1And2::ZeroStage1And2(const EngineContext& context)
       model_dtype_(scenario().model_dtype),
       acc_dtype_(scenario().grad_accum_dtype()),
       comm_dtype_(scenario().communication_dtype()),
+      to_partition_(behaviour().stage12_fp32_partition == Fp32Partition::accumulates && acc_dtype_ == Dtype::float32 && model_dtype_ != Dtype::float32),
+      bucket_dtype_(to_partition_ && uses_grad_accum_ ? acc_dtype_ : model_dtype_),
       scaler_(config().fp16.enabled ? LossScaler(config().fp16, true) : LossScaler::fixed(1.0)),
-      weights_(scenario(), rank(), "single_partition_of_fp32_groups"),
+      weights_(scenario(), rank(), "single_partition_of_fp32_groups", config().zero.round_robin_gradients),
       micro_step_id_(behaviour().offload_keep == OffloadKeep::counter_only ? 0 : -1),
       already_reduced_(parameter_count()),
       grad_accum_(parameter_count()),
+      averaged_(weights_.parts().size()),
+      partition_sum_(weights_.size()),
+      partition_known_(weights_.size()),
       averaged_padding_(weights_.size()),
       accumulated_on_host_(parameter_count()),
       host_holds_window_(parameter_count()),
@@ -68,7 +73,7 @@ void ZeroStage1And2::gradient_ready(ProgramWriter& w, std::uint32_t p) {
   averaged_current_ = master_current_ = false;
   unreduced_ = true;
   if (coalescing()) return;
-  if (!partition_gradients_ && !overlap_ && !contiguous_ && !uses_grad_accum_) return;  // no hook is registered
+  if (!has_hooks()) return;
   setup_buckets(w);
   if (uses_grad_accum_) drain(w, p);
   if (partition_gradients_ || (overlap_ && boundary_mirror())) push(w, p);
@@ -97,17 +102,17 @@ void ZeroStage1And2::setup_buckets(ProgramWriter& w) {
   bucket_.index = 0;
   for (std::uint32_t i = 0; i < (overlap_ ? 2u : 1u); ++i)
     tensors_.give(w, bucket_.buffers[i],
-                  tensors_.allocate(w, "ipg_buffer[" + std::to_string(i) + "]", model_dtype_, useful, MemorySpace::device, bucket_size));
+                  tensors_.allocate(w, "ipg_buffer[" + std::to_string(i) + "]", bucket_dtype_, useful, MemorySpace::device, bucket_size));
   share_allocation(w);
 }
 
 Tensor& ZeroStage1And2::gradient_attribute(std::uint32_t p) { return uses_grad_accum_ ? grad_accum_[p] : grad_[p]; }
 
-// One count belongs to the caller. With param.grad_accum it is a temporary in the model dtype.
+// One count belongs to the caller. With param.grad_accum it is a temporary in the model dtype, unless the rank's partition is in fp32 too.
 Tensor ZeroStage1And2::gradient_for_reduction(ProgramWriter& w, std::uint32_t p) {
   Tensor gradient;
-  if (!uses_grad_accum_) {
-    tensors_.share(w, gradient, grad_[p]);
+  if (!uses_grad_accum_ || to_partition_) {
+    tensors_.share(w, gradient, gradient_attribute(p));
     return gradient;
   }
   gradient = tensors_.allocate(w, parameter_name(p) + ".grad_accum.to(model)", model_dtype_, numel(p));
@@ -116,9 +121,12 @@ Tensor ZeroStage1And2::gradient_for_reduction(ProgramWriter& w, std::uint32_t p)
 }
 
 void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
-  if (numel(p) == 0) return require_owner(p);
+  if (numel(p) == 0 && behaviour().empty_parameter == EmptyParameter::skipped) return;
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
   if (bucket_.elements + numel(p) > bucket_size) {
+    // #6993 asked for the parameter's own dtype among buckets that are named by the dtype they are communicated in.
+    if (comm_dtype_ != model_dtype_ && behaviour().stage12_full_bucket_key == BucketKey::model_dtype)
+      throw FrameworkError{"KeyError", model_dtype_ == Dtype::float32 ? "torch.float32" : model_dtype_ == Dtype::bfloat16 ? "torch.bfloat16" : "torch.float16"};
     if (bucket_.entries.empty() && behaviour().empty_bucket == EmptyBucket::reduced) reduce_nothing(w);
     reduce_bucket(w);
     if (contiguous_ && overlap_) {
@@ -126,6 +134,7 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
       bucket_.index = 1 - bucket_.index;
     }
   }
+  if (numel(p) == 0) return bucket_.empty.push_back(p);
   require_not_reduced(p);
   // #4084: until then the bucket was filled from param.grad, which is None once it went into param.grad_accum.
   if (contiguous_ && uses_grad_accum_ && behaviour().stage1_attr_bucket == Stage1AttrBucket::param_grad)
@@ -138,7 +147,7 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
     w.copy(in_bucket.slice, entry.gradient.slice);
     bucket_.producers[static_cast<std::size_t>(w.stream())] = true;
     tensors_.share(w, entry.gradient, in_bucket);
-    if (!uses_grad_accum_) tensors_.share(w, grad_[p], in_bucket);
+    if (!uses_grad_accum_ || to_partition_) tensors_.share(w, gradient_attribute(p), in_bucket);
   }
   bucket_.elements += numel(p);
   bucket_.entries.push_back(entry);
@@ -146,9 +155,8 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
 
 // #8280: before it the owner of an empty parameter behind all others was looked up past the last partition.
 void ZeroStage1And2::require_owner(std::uint32_t p) const {
-  if (behaviour().empty_parameter == EmptyParameter::looked_up && config().zero.reduce_scatter && contiguous_ &&
-      weights_.of(p).layout().offset(p) >= weights_.of(p).layout().padded())
-    throw FrameworkError{"IndexError", "list index out of range"};
+  if (config().zero.reduce_scatter && contiguous_ && weights_.of(p).layout().offset(p) >= weights_.of(p).layout().padded())
+    throw FrameworkError{"KeyError", std::to_string(p)};
 }
 
 void ZeroStage1And2::require_not_reduced(std::uint32_t p) const {
@@ -186,7 +194,12 @@ void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
     for (Tensor& gradient : deferred_) tensors_.clear(w, gradient);
     deferred_.clear();
   }
-  if (!offload_) accumulate_owned(w);
+  if (to_partition_) {
+    if (!offload_ && boundary_mirror()) make_partitions(w);
+    averaged_current_ = true;
+  } else if (!offload_) {
+    accumulate_owned(w);
+  }
   master_current_ = std::exchange(master_filled_, false);
   for (Tensor& buffer : bucket_.buffers) tensors_.clear(w, buffer);
   tensors_.clear(w, grads_in_partition_);
@@ -214,31 +227,55 @@ void ZeroStage1And2::finalise_unmanaged(ProgramWriter& w) {
     return reduce_gradients(w);
   }
   if (!offload_) {
-    if (!all_grad_tensors_) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
-    take_averaged_gradients(w);
+    if (to_partition_) {
+      make_partitions(w);
+    } else {
+      if (!all_grad_tensors_known_) throw FrameworkError{"KeyError", "0"};
+      if (!all_grad_tensors_) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
+      take_averaged_gradients(w);
+    }
     averaged_current_ = true;
     return;
   }
   for (const OwnedPart& part : weights_.parts()) {
     if (!host_holds_window_[part.parameter]) continue;
+    if (to_partition_) {
+      keep_of_partition(w, part.parameter);
+      continue;
+    }
     Tensor on_device = tensors_.allocate(w, "temp_grad_buffer_for_gpu_offload", model_dtype_, numel(part.parameter));
     w.copy_over_the_bus(on_device.slice, accumulated_on_host_[part.parameter].slice, pinned());
-    to_master_gradient(w, part.parameter, on_device.slice);
+    to_master_gradient(w, part.parameter, on_device.slice, on_device.slice.part(part.parameter_offset, part.numel));
     tensors_.drop(w, on_device);
   }
   master_current_ = std::exchange(master_filled_, false);
 }
 
 void ZeroStage1And2::require_averaged_gradients() const {
-  if (offload_ || averaged_state_ == Averaged::set) return;
+  if (offload_) return;
+  for (std::size_t g = 0; to_partition_ && g < partition_sum_.size(); ++g) {
+    if (partition_sum_[g].defined()) continue;
+    if (!partition_known_[g]) throw FrameworkError{"KeyError", std::to_string(g)};
+    throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
+  }
+  if (to_partition_ || averaged_state_ == Averaged::set) return;
   if (averaged_state_ == Averaged::never) throw FrameworkError{"KeyError", "0"};
   throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
+}
+
+// #8280: before it the largest element of nothing was asked for.
+void ZeroStage1And2::require_finite_test() const {
+  if (behaviour().empty_parameter == EmptyParameter::skipped || offload_) return;
+  for (const std::uint32_t p : learned())
+    if (numel(p) == 0 && weights_.of(p).owns_place(p))
+      throw FrameworkError{"RuntimeError", "max(): Expected reduction dim to be specified for input.numel() == 0."};
 }
 
 void ZeroStage1And2::model_step(ProgramWriter& w) {
   micro_step_id_ = -1;
   require_averaged_gradients();
   if (!checks_overflow_) return on_value(overflow_known, 0.0, w);
+  require_finite_test();
   if (!offload_) {
     w.fill(overflow_flag_, 0);
     for (const Tensor& gradient : averaged_)
@@ -262,7 +299,7 @@ void ZeroStage1And2::on_value(std::uint32_t stage, double value, ProgramWriter& 
   report_decision(w, overflow, scaler_.scale());
   if (overflow) {
     optimizer_zero_grad(w);
-    drop_accumulators(w);
+    drop_accumulators(w, true);
     return step_done(w, true);
   }
   emit_norm(w);
@@ -320,7 +357,7 @@ void ZeroStage1And2::finish_step(ProgramWriter& w, std::optional<double> norm) {
     for (Tensor& grad : grad_) tensors_.clear(w, grad);
   for (std::size_t g = 0; g < weights_.size(); ++g) apply(w, weights_[g], g, norm);
   weights_.all_gather(w);
-  drop_accumulators(w);
+  drop_accumulators(w, false);
   step_done(w, false);
 }
 
@@ -344,6 +381,11 @@ void ZeroStage1And2::apply(ProgramWriter& w, FlatWeights& group, std::size_t num
 
 // averaged_gradients of the group, end to end, in fp32; they are let go.
 Tensor ZeroStage1And2::flat_gradient(ProgramWriter& w, const FlatWeights& group, std::size_t number) {
+  if (to_partition_) {
+    Tensor flat;
+    tensors_.share(w, flat, partition_sum_[number]);
+    return flat;
+  }
   Tensor flat = tensors_.allocate(w, group.master_name() + ".grad", Dtype::float32, group.layout().partition());
   std::uint32_t at = 0;
   for (std::size_t i = group.first_part(); i < group.end_of_parts(); ++i) {
@@ -361,8 +403,10 @@ Tensor ZeroStage1And2::flat_gradient(ProgramWriter& w, const FlatWeights& group,
 }
 
 // What a step, taken or skipped, leaves behind: nothing on the device; on the host the accumulators and the master gradient stay.
-void ZeroStage1And2::drop_accumulators(ProgramWriter& w) {
+void ZeroStage1And2::drop_accumulators(ProgramWriter& w, bool skipped) {
   reduced_in_window_ = false;
+  // With offload a skipped step forgets norms and flag alone.
+  if (!offload_ || !skipped) drop_partitions(w, skipped);
   if (!offload_) {
     for (Tensor& gradient : averaged_) tensors_.clear(w, gradient);
     for (Tensor& padding : averaged_padding_) tensors_.clear(w, padding);

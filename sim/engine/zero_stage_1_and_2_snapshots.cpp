@@ -33,7 +33,8 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
       w.observe(w.view("all_grad_tensors[" + std::to_string(weights_.parts()[i].group) + "][" + parameter_name(p) + "]", owned_piece(p, (*all_grad_tensors_)[i].slice)), role, scale, true);
     }
   }
-  for (std::size_t g = 0; g < weights_.size() && averaged_state_ == Averaged::set; ++g) observe_averaged(w, g);
+  for (std::size_t g = 0; g < weights_.size() && averaged_state_ == Averaged::set; ++g)
+    if (!to_partition_ || partition_sum_[g].defined()) observe_averaged(w, g);
   for (std::uint32_t p : learned())
     if (accumulated_on_host_[p].defined())
       w.observe(w.view("accumulated_grads_in_cpu[" + parameter_name(p) + "]", owned_piece(p, accumulated_on_host_[p].slice)),

@@ -8,7 +8,7 @@
 namespace gradledger {
 namespace {
 
-constexpr std::array<ChangeInfo, 63> all_changes{{
+constexpr std::array<ChangeInfo, 66> all_changes{{
     {Change::pr545, "#545", "stage 2: a missing gradient becomes zeros in the flat partition instead of being left out"},
     {Change::pr551, "#551", "stages 1 and 2: the norm is not summed over the world a second time where there is no model-parallel group"},
     {Change::pr861, "#861", "stage 2 offload: parameters that no backward used are left out of the norm instead of raising"},
@@ -46,6 +46,7 @@ constexpr std::array<ChangeInfo, 63> all_changes{{
     {Change::pr7515, "#7515", "bf16 with fp32 accumulation at stage 1 is served by FP16_UnfusedOptimizer"},
     {Change::pr7534, "#7534", "stage 3 with autocast: a tied parameter is reduced once instead of once for each use"},
     {Change::pr7580, "#7580", "stage 1 fp16: ranks agree on an overflow"},
+    {Change::pr7636, "#7636", "stages 1 and 2: a full bucket is looked up under the communication dtype, not the parameter's"},
     {Change::pr7645, "#7645", "FP16_Optimizer: the step returns early on an overflow alone"},
     {Change::pr7660, "#7660", "stages 1 and 2: a parameter larger than the bucket is found again under the communication dtype"},
     {Change::pr7665, "#7665", "PyTorch-style backward: 1/ga in an output hook, emptiness tested on all_grad_tensors, epilogue order"},
@@ -72,10 +73,12 @@ constexpr std::array<ChangeInfo, 63> all_changes{{
     {Change::pr8225, "#8225", "unmanaged gradient accumulation is available with offload"},
     {Change::pr8232, "#8232", "gradient_allreduce_op \"sum\" is honoured"},
     {Change::pr8280, "#8280", "stages 1 and 2: a parameter of size zero never comes to a bucket"},
+    {Change::pr8245, "#8245", "engine.backward() divides the loss by gradient_accumulation_steps, and the output hook graphs of loss.backward() alone"},
+    {Change::in_0_19_8, "0.19.8", "stages 1 and 2 with fp32 accumulation of a 16-bit model: the rank's partition accumulates reduced values in fp32; BF16_Optimizer takes a zero norm"},
 }};
 
 // Read off the published packages: the newest change that each contains. Releases are cut from one line of changes.
-constexpr std::array<ReleaseInfo, 21> all_releases{{
+constexpr std::array<ReleaseInfo, 23> all_releases{{
     {"0.16.0", "0.16.5", Change::pr6675},
     {"0.16.6", "0.16.9", Change::pr7171},
     {"0.17.0", "0.17.0", Change::pr7302},
@@ -83,7 +86,8 @@ constexpr std::array<ReleaseInfo, 21> all_releases{{
     {"0.17.2", "0.17.4", Change::pr6993},
     {"0.17.5", "0.17.5", Change::pr7371},
     {"0.17.6", "0.17.6", Change::pr7534},
-    {"0.18.0", "0.18.1", Change::pr7580},
+    {"0.18.0", "0.18.0", Change::pr7580},
+    {"0.18.1", "0.18.1", Change::pr7636},
     {"0.18.2", "0.18.2", Change::pr7660},
     {"0.18.3", "0.18.3", Change::pr7665},
     {"0.18.4", "0.18.4", Change::pr7724},
@@ -96,7 +100,8 @@ constexpr std::array<ReleaseInfo, 21> all_releases{{
     {"0.19.3", "0.19.3", Change::pr8154},
     {"0.19.4", "0.19.4", Change::pr8217},
     {"0.19.5", "0.19.5", Change::pr8225},
-    {"0.19.6", "0.19.6", Change::pr8280},
+    {"0.19.6", "0.19.7", Change::pr8245},
+    {"0.19.8", "0.19.8", Change::in_0_19_8},
 }};
 
 // In 0.16.0, and not in 0.15.4.

@@ -24,12 +24,16 @@ class BackwardHooks {
     if (depth_ > 0) --depth_;
   }
 
-  // Whether the end of a graph is the end of a backward. `counted`: the wrapper's gradient hooks ran in it.
-  bool end_of_graph(DirectEpilogue rule, bool counted) {
-    if (rule == DirectEpilogue::hook_count) return counted && depth_ > 0;
-    // A graph whose prologue ran before enters again by its hooks.
-    if (counted && depth_ == 0 && seen_) ++depth_;
-    if (counted && depth_ > 0) queue();
+  // A gradient hook that counts. A graph whose prologue ran before, or comes later, enters by it.
+  void gradient(DirectEpilogue rule) {
+    if (rule == DirectEpilogue::none || rule == DirectEpilogue::hook_count) return;
+    if (depth_ == 0 && seen_) ++depth_;
+    if (depth_ > 0) queue();
+  }
+
+  // Whether the end of a graph is the end of a backward.
+  bool end_of_graph(DirectEpilogue rule, bool hooks_count) const {
+    if (rule == DirectEpilogue::hook_count) return hooks_count && depth_ > 0;
     if (!ends_here_ || depth_ == 0) return false;
     // #8245: a backward before this one never ended, and none does any more.
     return rule != DirectEpilogue::end_of_sound_graph || depth_ == 1;

@@ -40,7 +40,7 @@ class BaseOptimizer {
 class FlatWeights {
  public:
   FlatWeights(const Scenario& scenario, std::uint32_t rank, std::uint32_t number, const RankGroup& group, const std::string& master_name, std::size_t first_part,
-              bool round_robin);
+              Dealing dealing);
 
   const FlatPartition& layout() const { return layout_; }
   const std::vector<OwnedPart>& parts() const { return parts_; }
@@ -86,8 +86,8 @@ class FlatWeights {
 // All of a rank's groups.
 class FlatGroups {
  public:
-  // master_name: of a partition, without its number. round_robin: parameters are dealt to the ranks in turn.
-  FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::string& master_name, bool round_robin);
+  // master_name: of a partition, without its number.
+  FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::string& master_name, Dealing dealing);
 
   std::size_t size() const { return groups_.size(); }
   FlatWeights& operator[](std::size_t group) { return groups_[group]; }

@@ -102,14 +102,19 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
     return std::any_of(ready.begin(), ready.end(), [&](std::uint32_t p) { return (scenario().parameters[p].hooked_outputs > 0) == outputs; });
   };
   hooks_.begin();
-  if (prologue_runs(event, passes(true) || ready.empty())) prologue(event, w);
+  const bool prepares = prologue_runs(event, passes(true) || ready.empty());
+  if (prepares && ready.empty()) prologue(event, w);
   if (!event.direct) scale_wrt_gas_ = event.scale_wrt_gas;
   // A term that goes around the outputs is added to them: the loss is then none of them.
   const LossFactors factors = loss_factors(event, !passes(false));
 
+  // The hook that prepares the wrapper is that of an output: gradients that go around them come before it.
+  const bool by_hook = behaviour().scale_site != ScaleSite::loss;
+  const auto first = std::find_if(ready.begin(), ready.end(), [&](std::uint32_t p) { return !by_hook || scenario().parameters[p].hooked_outputs > 0; });
   const std::size_t in_phase = (ready.size() + event.phases - 1) / event.phases;
   for (std::size_t i = 0; i < ready.size(); ++i) {
     if (i > 0 && i % in_phase == 0) end_of_phase(event, w);
+    if (prepares && ready.begin() + static_cast<std::ptrdiff_t>(i) == first) prologue(event, w);
     deposit(w, event.ordinal, ready[i], through_hooks(factors.loss, factors.each_hook, hooks_passed(ready[i])));
   }
   if (uses_side_stream_) join_streams(w);
@@ -156,9 +161,8 @@ DeepSpeedEngine::LossFactors DeepSpeedEngine::loss_factors(const Event& event, b
 bool DeepSpeedEngine::ends_with_epilogue(const Event& event) {
   const DirectEpilogue rule = behaviour().direct_epilogue;
   if (rule == DirectEpilogue::none) return !event.direct;
-  const bool queued = hooks_.end_of_graph(rule, hooks_count());
   if (!event.direct) return true;
-  if (!queued) return false;
+  if (!hooks_.end_of_graph(rule, hooks_count())) return false;
   if (needs_scaler()) throw *refusal_of(protocol(), EventKind::backward, true);
   return true;
 }
@@ -188,6 +192,7 @@ void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uin
   if (!add) grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
   w.deposit(grad_[p].slice, backward, p, 0, per_use ? factor / uses_[p] : factor, add);
   hook_follows_ = use != p;
+  if (hooks_count()) hooks_.gradient(behaviour().direct_epilogue);
   gradient_ready(w, p);
 }
 

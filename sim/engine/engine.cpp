@@ -58,9 +58,9 @@ std::optional<InputError> unmanaged_refusal(const DeepSpeedConfig& config, Unman
 
 // #8280: before it a parameter without elements inside a partition found no master weights to be linked to. Round robin is not asked.
 std::optional<InputError> empty_parameter_refusal(const Scenario& s, const Behaviour& behaviour) {
-  if (s.engine.config.zero.stage == 0 || s.engine.config.zero.stage == 3 || behaviour.empty_parameter == EmptyParameter::skipped) return std::nullopt;
+  if (s.engine.config.zero.stage == 0 || s.engine.config.zero.stage == 3 || behaviour.empty_parameter != EmptyParameter::looked_up) return std::nullopt;
   for (const RankGroup& group : optimizer_groups(s, 0)) {
-    const FlatPartition layout(s, group.parameters, group.peers.size(), false);
+    const FlatPartition layout(s, group.parameters, group.peers.size(), Dealing::in_order);
     for (const std::uint32_t p : group.parameters)
       if (s.parameters[p].numel == 0 && layout.offset(p) < layout.padded() && layout.offset(p) % layout.partition() != 0)
         return InputError{"/parameters/" + std::to_string(p) + "/numel",

@@ -7,6 +7,15 @@
 
 namespace gradledger {
 
+namespace {
+
+Dealing dealing_of(const DeepSpeedConfig& config, const Behaviour& behaviour) {
+  if (!config.zero.round_robin_gradients) return Dealing::in_order;
+  return behaviour.empty_parameter == EmptyParameter::left_out ? Dealing::in_turn_without_empty : Dealing::in_turn;
+}
+
+}  // namespace
+
 ZeroStage1And2::ZeroStage1And2(const EngineContext& context)
     : DeepSpeedEngine(context),
       partition_gradients_(config().zero.stage == 2),
@@ -24,7 +33,7 @@ ZeroStage1And2::ZeroStage1And2(const EngineContext& context)
       to_partition_(behaviour().stage12_fp32_partition == Fp32Partition::accumulates && acc_dtype_ == Dtype::float32 && model_dtype_ != Dtype::float32),
       bucket_dtype_(to_partition_ && uses_grad_accum_ ? acc_dtype_ : model_dtype_),
       scaler_(config().fp16.enabled ? LossScaler(config().fp16, true) : LossScaler::fixed(1.0)),
-      weights_(scenario(), rank(), "single_partition_of_fp32_groups", config().zero.round_robin_gradients),
+      weights_(scenario(), rank(), "single_partition_of_fp32_groups", dealing_of(config(), behaviour())),
       micro_step_id_(behaviour().offload_keep == OffloadKeep::counter_only ? 0 : -1),
       already_reduced_(parameter_count()),
       grad_accum_(parameter_count()),
@@ -121,7 +130,7 @@ Tensor ZeroStage1And2::gradient_for_reduction(ProgramWriter& w, std::uint32_t p)
 }
 
 void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
-  if (numel(p) == 0 && behaviour().empty_parameter == EmptyParameter::skipped) return;
+  if (numel(p) == 0 && behaviour().empty_parameter != EmptyParameter::looked_up) return;
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
   if (bucket_.elements + numel(p) > bucket_size) {
     // #6993 asked for the parameter's own dtype among buckets that are named by the dtype they are communicated in.
@@ -265,7 +274,7 @@ void ZeroStage1And2::require_averaged_gradients() const {
 
 // #8280: before it the largest element of nothing was asked for.
 void ZeroStage1And2::require_finite_test() const {
-  if (behaviour().empty_parameter == EmptyParameter::skipped || offload_) return;
+  if (behaviour().empty_parameter != EmptyParameter::looked_up || offload_) return;
   for (const std::uint32_t p : learned())
     if (numel(p) == 0 && weights_.of(p).owns_place(p))
       throw FrameworkError{"RuntimeError", "max(): Expected reduction dim to be specified for input.numel() == 0."};

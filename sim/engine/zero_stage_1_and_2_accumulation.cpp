@@ -1,6 +1,8 @@
 // ZeRO stages 1 and 2: where a reduced gradient is kept, on the device and on the host.
 #include "sim/engine/zero_stage_1_and_2.h"
 
+#include <algorithm>
+
 namespace gradledger {
 
 // copy_grads_in_partition: an owned parameter's full gradient leaves the bucket, which will be overwritten.
@@ -189,6 +191,9 @@ void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
 
 // averaged_gradients := slices of all_grad_tensors (same storage), padded with zeros; all_grad_tensors := None.
 void ZeroStage1And2::take_averaged_gradients(ProgramWriter& w) {
+  const auto begins_here = [this](std::uint32_t p) { return owns(p) || weights_.of(p).owns_place(p); };
+  if (behaviour().owner_of_nothing == OwnerOfNothing::raises && std::none_of(learned().begin(), learned().end(), begins_here))
+    throw FrameworkError{"IndexError", "list index out of range"};
   std::vector<std::uint32_t> filled(weights_.size());
   for (std::size_t i = 0; i < averaged_.size(); ++i) {
     const OwnedPart& part = weights_.parts()[i];

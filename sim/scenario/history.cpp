@@ -8,7 +8,7 @@
 namespace gradledger {
 namespace {
 
-constexpr std::array<ChangeInfo, 66> all_changes{{
+constexpr std::array<ChangeInfo, 68> all_changes{{
     {Change::pr545, "#545", "stage 2: a missing gradient becomes zeros in the flat partition instead of being left out"},
     {Change::pr551, "#551", "stages 1 and 2: the norm is not summed over the world a second time where there is no model-parallel group"},
     {Change::pr861, "#861", "stage 2 offload: parameters that no backward used are left out of the norm instead of raising"},
@@ -23,6 +23,7 @@ constexpr std::array<ChangeInfo, 66> all_changes{{
     {Change::pr3790, "#3790", "stages 1 and 2: bf16 is clipped again"},
     {Change::pr4084, "#4084", "stage 1 with an accumulation dtype of its own: the bucket takes PARAM.grad_accum; with offload ZeRO serves it"},
     {Change::pr4957, "#4957", "mixture of experts: the expert gradients of ZeRO are divided once"},
+    {Change::pr4975, "#4975", "bf16.immediate_grad_update is available, and the default"},
     {Change::pr5150, "#5150", "stage 0 fp32: the clip coefficient is at most 1 instead of at least 1"},
     {Change::pr5170, "#5170", "BF16_Optimizer: the accumulator is reduced, which the step uses, instead of PARAM.grad"},
     {Change::pr5268, "#5268", "stages 1 and 2: the filled part of a contiguous bucket is reduced instead of the whole buffer"},
@@ -39,7 +40,7 @@ constexpr std::array<ChangeInfo, 66> all_changes{{
     {Change::pr6675, "#6675", "no_sync is available; inside it the loss is not divided by gradient_accumulation_steps"},
     {Change::pr7171, "#7171", "an infinite norm is masked without making a NaN"},
     {Change::pr7302, "#7302", "stage 3 offload: safe_set_local_grad refreshes the recorded norm"},
-    {Change::pr6976, "#6976", "stages 1 and 2: an overflow is looked for in bf16 too, where configured"},
+    {Change::pr6976, "#6976", "stages 1 and 2: an overflow is looked for in bf16 too, where configured; bf16.immediate_grad_update is no default any more"},
     {Change::pr6993, "#6993", "torch.autocast with ZeRO; clearing a bucket starts its buffers from the first again"},
     {Change::pr7371, "#7371", "stages 1 and 2 with overlap_comm: a bucket waits for every reduction before it is filled"},
     {Change::pr7509, "#7509", "stage 1/2: all_grad_tensors split off averaged_gradients, emptiness still tested on the latter"},
@@ -50,6 +51,7 @@ constexpr std::array<ChangeInfo, 66> all_changes{{
     {Change::pr7645, "#7645", "FP16_Optimizer: the step returns early on an overflow alone"},
     {Change::pr7660, "#7660", "stages 1 and 2: a parameter larger than the bucket is found again under the communication dtype"},
     {Change::pr7665, "#7665", "PyTorch-style backward: 1/ga in an output hook, emptiness tested on all_grad_tensors, epilogue order"},
+    {Change::pr7700, "#7700", "stages 1 and 2: a rank that owns no parameter is served"},
     {Change::pr7724, "#7724", "scale_wrt_gas false has an effect on the output hook"},
     {Change::pr7780, "#7780", "stage 3: micro_step_id moves at the next forward instead of in the epilogue"},
     {Change::pr7789, "#7789", "stages 1 and 2: empty parameters stay out of the reduction"},
@@ -89,7 +91,7 @@ constexpr std::array<ReleaseInfo, 23> all_releases{{
     {"0.18.0", "0.18.0", Change::pr7580},
     {"0.18.1", "0.18.1", Change::pr7636},
     {"0.18.2", "0.18.2", Change::pr7660},
-    {"0.18.3", "0.18.3", Change::pr7665},
+    {"0.18.3", "0.18.3", Change::pr7700},
     {"0.18.4", "0.18.4", Change::pr7724},
     {"0.18.5", "0.18.5", Change::pr7805},
     {"0.18.6", "0.18.7", Change::pr7839},

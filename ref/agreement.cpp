@@ -8,12 +8,6 @@
 namespace gradledger::ref {
 namespace {
 
-// Local sums differ by nature; everything after a reduction or a step must not.
-bool must_agree(Role role) {
-  return role == Role::reduced_accumulator || role == Role::master_gradient || role == Role::applied_gradient || role == Role::parameter ||
-         role == Role::master_parameter || role == Role::optimizer_state;
-}
-
 std::uint64_t bits_of(const std::byte* at, std::size_t width) {
   std::uint64_t bits = 0;
   std::memcpy(&bits, at, width);
@@ -22,8 +16,15 @@ std::uint64_t bits_of(const std::byte* at, std::size_t width) {
 
 }  // namespace
 
+// Local sums differ by nature; everything after a reduction or a step must not.
+bool AgreementJudge::must_agree(const Observation& o) const {
+  if (o.role == Role::scratch || o.role == Role::local_accumulator) return false;
+  if (o.at_end && holds_gradients(o.role) && timeline_.reduction_before(o.event + 1, timeline_.events[o.event].step) == never) return false;  // left over
+  return o.role != Role::replicated_accumulator || !timeline_.waits_for_reduction(o.event);
+}
+
 void AgreementJudge::observe(const Observation& o) {
-  if (world_ == 1 || !must_agree(o.role)) return;
+  if (world_ == 1 || !must_agree(o)) return;
   std::vector<Stretch>& stretches = waiting_[{o.event, o.at_end, std::string(o.buffer)}];
   for (const ObservedPiece& piece : o.pieces) {
     if (piece.parameter < 0 || piece.numel == 0) continue;

@@ -26,7 +26,7 @@ struct Divergence {
 
 class AgreementJudge final : public TraceSink {
  public:
-  explicit AgreementJudge(std::uint32_t world) : world_(world), done_(world, 0) {}
+  explicit AgreementJudge(const Timeline& timeline) : timeline_(timeline), world_(timeline.world_size), done_(timeline.world_size, 0) {}
 
   void observe(const Observation& observation) override;
   void event_done(std::uint32_t rank, std::uint32_t event) override;
@@ -46,8 +46,10 @@ class AgreementJudge final : public TraceSink {
     auto operator<=>(const Key&) const = default;
   };
 
+  bool must_agree(const Observation& observation) const;
   void hold_against(const Observation& observation, const ObservedPiece& piece, const Stretch& stretch);
 
+  const Timeline& timeline_;
   std::uint32_t world_;
   std::vector<std::uint32_t> done_;
   std::map<Key, std::vector<Stretch>> waiting_;  // dropped once every rank is past the event

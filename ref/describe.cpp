@@ -59,11 +59,11 @@ std::string contributions_text(const std::vector<Miscounted>& contributions, std
   return out;
 }
 
-std::string elements_text(const Scenario& scenario, const std::vector<ElementRange>& elements) {
+std::string elements_text(const Workload& workload, const std::vector<ElementRange>& elements) {
   std::string out;
   for (std::size_t i = 0; i < elements.size(); ++i) {
     if (i == 8) return out + fmt::format(", and {} more ranges", elements.size() - i);
-    out += fmt::format("{}{}[{}:{}]", i ? ", " : "", scenario.parameters[elements[i].parameter].name, elements[i].begin, elements[i].end);
+    out += fmt::format("{}{}[{}:{}]", i ? ", " : "", workload.parameters[elements[i].parameter].name, elements[i].begin, elements[i].end);
   }
   return out;
 }
@@ -111,8 +111,8 @@ std::string race_text(const Race& race, const Timeline& timeline) {
   return out + fmt::format(". None of {} schedules tried shows it in the values.", race.schedules_tried);
 }
 
-std::string sentence_of(const Finding& f, const Scenario& scenario, const Timeline& timeline) {
-  std::string out = fmt::format("{}: in step {}, rank {}, {} ({}), {}", name_of(f.finding), f.step, f.rank, f.buffer, elements_text(scenario, f.elements),
+std::string sentence_of(const Finding& f, const Workload& workload, const Timeline& timeline) {
+  std::string out = fmt::format("{}: in step {}, rank {}, {} ({}), {}", name_of(f.finding), f.step, f.rank, f.buffer, elements_text(workload, f.elements),
                                 what_happened(f));
   if (f.lost_weight > 0) {
     out += fmt::format("; {} of the window's weight is missing", weight_text(f.lost_weight));

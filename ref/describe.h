@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ref/finding.h"
-#include "sim/scenario/scenario.h"
+#include "sim/scenario/workload.h"
 #include "sim/scenario/timeline.h"
 
 namespace gradledger::ref {
@@ -18,7 +18,7 @@ std::string weight_text(double weight);
 std::string contributions_text(const std::vector<Miscounted>& contributions, std::uint32_t step);
 
 // "w0[0:30], w1[0:2]".
-std::string elements_text(const Scenario& scenario, const std::vector<ElementRange>& elements);
+std::string elements_text(const Workload& workload, const std::vector<ElementRange>& elements);
 
 // "0-2, 5".
 std::string numbers_text(std::vector<std::uint32_t> numbers);
@@ -29,6 +29,6 @@ std::string numbered(std::string_view noun, const std::vector<std::uint32_t>& nu
 // The two operations, where they meet, and the wait that is missing.
 std::string race_text(const Race& race, const Timeline& timeline);
 
-std::string sentence_of(const Finding& finding, const Scenario& scenario, const Timeline& timeline);
+std::string sentence_of(const Finding& finding, const Workload& workload, const Timeline& timeline);
 
 }  // namespace gradledger::ref

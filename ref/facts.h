@@ -1,4 +1,4 @@
-// What a run shows beside values: collectives, allocations, errors, deadlocks, and the exact contents that a scenario expects.
+// What a run shows beside values: collectives, allocations, errors, deadlocks.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ struct RunFacts {
   std::optional<DeadlockRecord> deadlock;
   std::optional<MismatchRecord> mismatch;
   std::vector<RaceRecord> races;
-  std::vector<std::string> unmet_values;  // expected buffer contents that were not there
+  std::vector<bool> host_gradients;  // by rank: some gradient was shown in host memory
 
   bool stopped() const { return !engine_errors.empty() || deadlock || mismatch; }
 };
 
 class FactsSink final : public TraceSink {
  public:
-  FactsSink(const Scenario& scenario, const Timeline& timeline);
+  FactsSink(const Workload& workload, const Timeline& timeline);
 
   void observe(const Observation& observation) override;
   void collective(const CollectiveRecord& record) override;
@@ -42,12 +42,9 @@ class FactsSink final : public TraceSink {
   RunFacts take(RunSummary summary);
 
  private:
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   RunFacts facts_;
-  std::vector<bool> met_;  // of the expected values
-  std::vector<std::string> how_not_;
-  std::vector<std::string> others_;  // buffers shown at the same event and rank
 };
 
 // Passes everything on to several sinks, in order.
@@ -65,8 +62,8 @@ class Tee final : public TraceSink {
   void memory(const MemoryRecord& r) override {
     for (TraceSink* s : sinks_) s->memory(r);
   }
-  void metric(const MetricRecord& r) override {
-    for (TraceSink* s : sinks_) s->metric(r);
+  void step_fact(const StepRecord& r) override {
+    for (TraceSink* s : sinks_) s->step_fact(r);
   }
   void event_done(std::uint32_t rank, std::uint32_t event) override {
     for (TraceSink* s : sinks_) s->event_done(rank, event);

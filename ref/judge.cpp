@@ -26,51 +26,64 @@ std::uint64_t bits_at(const ObservedPiece& piece, std::size_t i) {
 
 }  // namespace
 
-PassJudge::PassJudge(const Scenario& scenario, const Timeline& timeline, Model& model, Model::Mode mode, double clipping)
-    : scenario_(scenario), timeline_(timeline), model_(model), mode_(mode), clipping_(clipping),
-      skipped_(windows_to_skip(scenario, timeline)), planted_(planted_windows(timeline)), rank_event_(scenario.world_size, 0) {}
+PassJudge::PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping, std::vector<JudgedSnapshot>* judged)
+    : workload_(workload), timeline_(timeline), model_(model), mode_(mode), clipping_(clipping), due_(timeline), judged_(judged),
+      skipped_(windows_to_skip(timeline)), planted_(planted_windows(timeline)), rank_event_(workload.world_size, 0) {}
 
 void PassJudge::observe(const Observation& o) {
-  // An exception's rank has reduced with peers that are further on in the script: what is due there is due at their next common event.
-  if (o.at_end && timeline_.events[o.event].kind == EventKind::raise && o.role != Role::local_accumulator) return;
-  switch (o.role) {
-    case Role::local_accumulator: return compare(o, model_.local(o.rank, o.event, o.at_end), 1.0, 0.0);
-    case Role::reduced_accumulator:
-    case Role::master_gradient:
-      cover(reduced_, o);
-      return compare(o, model_.reduced(o.event, o.at_end), 1.0, 0.0);
-    case Role::applied_gradient: {
-      cover(applied_, o);
-      const Field& field = model_.reduced(o.event, o.at_end);
-      if (skipped_[model_.window(o.event, o.at_end)]) return compare(o, field, 0.0, 0.0);  // nothing of it is due
-      double factor = 1.0, factor_error = 0.0;
-      if (mode_ == Model::Mode::bounded) {
-        const Rounding fp32{facts_of(Dtype::float32).unit_roundoff(), facts_of(Dtype::float32).tiny()};
-        factor_error = 3 * fp32.u;  // unscaling: the reciprocal, the product, the combination with the clip
-        if (clipping_ > 0) {
-          // min(1, clip / (norm + guard)) moves by no more than its argument does.
-          const Bounded norm = model_.norm(field);
-          constexpr double guard = 1e-6;  // no tolerance: DeepSpeed's constant in the definition of clipping
-          factor = std::min(1.0, clipping_ / (norm.value + guard));
-          factor_error += norm.value > norm.error ? factor * norm.error / (norm.value - norm.error) + 6 * fp32.u : 1.0;
-        }
-      }
-      return compare(o, field, factor, factor_error);
-    }
-    case Role::parameter:
-    case Role::master_parameter:
-    case Role::optimizer_state:
-    case Role::scratch: return;
+  if (o.role > Role::applied_gradient && o.role != Role::scratch) return;  // weights and moments have a judge of their own
+  const Due due = due_.of(o);
+  const bool reduced = o.role == Role::reduced_accumulator || o.role == Role::master_gradient || o.role == Role::replicated_accumulator;
+  if (reduced && due.not_due != NotDue::interrupted && timeline_.is_boundary(o.event)) cover(reduced_, o);
+  if (due.not_due) {
+    ++statistics_.not_due[static_cast<std::size_t>(*due.not_due)];
+    return;
   }
+  if (judged_) list(o, due);
+  if (o.role == Role::applied_gradient) return judge_applied(o);
+  compare(o, due, due_of(o, due), 1.0, 0.0);
+}
+
+const Field& PassJudge::due_of(const Observation& o, const Due& due) {
+  if (o.role == Role::local_accumulator) return model_.local(o.rank, o.event, o.at_end, due.after);
+  if (o.role == Role::replicated_accumulator) return model_.replicated(o.rank, o.event, o.at_end);
+  return model_.done(o.event, o.at_end);
+}
+
+void PassJudge::list(const Observation& o, const Due& due) {
+  JudgedSnapshot seen{{o.event, o.at_end, o.rank, std::string(o.buffer)}, o.role, model_.window(o.event, o.at_end), due.after, {}};
+  for (const ObservedPiece& piece : o.pieces)
+    if (o.role == Role::applied_gradient && piece.parameter >= 0)
+      seen.layout.push_back({static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.parameter_offset + piece.numel});
+  judged_->push_back(std::move(seen));
+}
+
+void PassJudge::judge_applied(const Observation& o) {
+  cover(applied_, o);
+  const Field& field = model_.reduced(o.event, o.at_end);
+  if (skipped_[model_.window(o.event, o.at_end)]) return compare(o, {}, field, 0.0, 0.0);  // nothing of it is due
+  double factor = 1.0, factor_error = 0.0;
+  if (mode_ == Model::Mode::bounded) {
+    const Rounding fp32{facts_of(Dtype::float32).unit_roundoff(), facts_of(Dtype::float32).tiny()};
+    factor_error = 3 * fp32.u;  // unscaling: the reciprocal, the product, the combination with the clip
+    if (clipping_ > 0) {
+      // min(1, clip / (norm + guard)) moves by no more than its argument does.
+      const Bounded norm = model_.norm(field);
+      factor = std::min(1.0, clipping_ / (norm.value + timeline_.contract.clip.guard));
+      factor_error += norm.value > norm.error ? factor * norm.error / (norm.value - norm.error) + 6 * fp32.u : 1.0;
+    }
+  }
+  compare(o, {}, field, factor, factor_error);
 }
 
 // stored = true x scale, so everything is compared in stored units.
-void PassJudge::compare(const Observation& o, const Field& field, double factor, double factor_error) {
+void PassJudge::compare(const Observation& o, const Due& due, const Field& field, double factor, double factor_error) {
   ++statistics_.snapshots;
   const bool bounded = mode_ == Model::Mode::bounded;
   Mismatch mismatch;
   double worst_measure = -1;
   std::size_t total = 0;
+  const std::uint64_t inconclusive_before = statistics_.inconclusive;
   for (const ObservedPiece& piece : o.pieces) {
     if (piece.parameter < 0) continue;
     const auto p = static_cast<std::uint32_t>(piece.parameter);
@@ -103,10 +116,12 @@ void PassJudge::compare(const Observation& o, const Field& field, double factor,
     }
   }
   statistics_.elements += total;
+  if (o.role == Role::applied_gradient && statistics_.inconclusive - inconclusive_before < total) applied_compared_.insert(o.event);
   if (mismatch.wrong_elements == 0) return;
   mismatch.key = {o.event, o.at_end, o.rank, std::string(o.buffer)};
   mismatch.role = o.role;
   mismatch.step = model_.window(o.event, o.at_end);
+  mismatch.after = due.after;
   mismatch.scale = o.scale;
   if (total <= kept_elements_max) {
     for (const ObservedPiece& piece : o.pieces) {
@@ -125,9 +140,9 @@ void PassJudge::compare(const Observation& o, const Field& field, double factor,
 
 // Whether the sum over all ranks, before it is averaged, may be too large for a format on the way. The step says what becomes of it.
 bool PassJudge::may_leave_its_range(const Observation& o, double magnitude) const {
-  double largest = facts_of(scenario_.model_dtype).largest();
-  for (Dtype dtype : {scenario_.grad_accum_dtype(), scenario_.communication_dtype()}) largest = std::min(largest, facts_of(dtype).largest());
-  return o.role != Role::applied_gradient && magnitude * scenario_.world_size >= largest;
+  double largest = facts_of(workload_.model_dtype).largest();
+  for (Dtype dtype : {timeline_.contract.accumulation, timeline_.contract.wire}) largest = std::min(largest, facts_of(dtype).largest());
+  return o.role != Role::applied_gradient && magnitude * workload_.world_size >= largest;
 }
 
 // The factor between a snapshot and its reference, where there is one that explains every element within the bound of the reference.
@@ -154,7 +169,7 @@ std::optional<double> PassJudge::common_factor(const Observation& o, const Field
 
 void PassJudge::cover(std::map<std::uint32_t, Coverage>& coverage, const Observation& o) {
   Coverage& covered = coverage[o.event];
-  covered.ranges.resize(scenario_.parameters.size());
+  covered.ranges.resize(workload_.parameters.size());
   for (const ObservedPiece& piece : o.pieces) {
     if (piece.parameter < 0) continue;
     auto& ranges = covered.ranges[static_cast<std::size_t>(piece.parameter)];
@@ -163,10 +178,21 @@ void PassJudge::cover(std::map<std::uint32_t, Coverage>& coverage, const Observa
   }
 }
 
-std::vector<ElementRange> PassJudge::holes(const Coverage* coverage) const {
+// Whether some contribution of the window that nothing dropped has a gradient of the parameter.
+bool PassJudge::used_in(std::uint32_t step, std::uint32_t parameter) const {
+  for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b) {
+    if (timeline_.backwards[b].step != step) continue;
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r)
+      if (timeline_.dropped_at[b][r] == never && timeline_.used(workload_, b, r, parameter)) return true;
+  }
+  return false;
+}
+
+// What no rank shows of the gradients of a window.
+std::vector<ElementRange> PassJudge::holes(const Coverage* coverage, std::uint32_t step) const {
   std::vector<ElementRange> out;
-  for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
-    if (!scenario_.parameters[p].has_gradient()) continue;
+  for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
+    if (!workload_.parameters[p].has_gradient() || !used_in(step, p)) continue;
     std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges;
     if (coverage && p < coverage->ranges.size()) ranges = coverage->ranges[p];
     std::sort(ranges.begin(), ranges.end());
@@ -175,7 +201,7 @@ std::vector<ElementRange> PassJudge::holes(const Coverage* coverage) const {
       if (begin > at) out.push_back({p, at, begin});
       at = std::max(at, end);
     }
-    if (at < scenario_.parameters[p].numel) out.push_back({p, at, scenario_.parameters[p].numel});
+    if (at < workload_.parameters[p].numel) out.push_back({p, at, workload_.parameters[p].numel});
   }
   return out;
 }
@@ -185,7 +211,7 @@ std::map<std::uint32_t, std::vector<ElementRange>> PassJudge::not_applied() cons
   for (std::uint32_t e = 0; e < timeline_.events.size(); ++e) {
     if (timeline_.events[e].kind != EventKind::step || !timeline_.events[e].updates || planted_[timeline_.events[e].step]) continue;
     const auto covered = applied_.find(e);
-    auto missing = holes(covered == applied_.end() ? nullptr : &covered->second);
+    auto missing = holes(covered == applied_.end() ? nullptr : &covered->second, timeline_.events[e].step);
     if (!missing.empty()) out[e] = std::move(missing);
   }
   return out;
@@ -193,16 +219,16 @@ std::map<std::uint32_t, std::vector<ElementRange>> PassJudge::not_applied() cons
 
 std::map<std::uint32_t, std::vector<ElementRange>> PassJudge::not_reduced() const {
   std::map<std::uint32_t, std::vector<ElementRange>> out;
-  for (const Backward& b : timeline_.backwards) {
-    if (b.reduced_at == never) continue;
-    const auto covered = reduced_.find(b.reduced_at);
-    auto missing = holes(covered == reduced_.end() ? nullptr : &covered->second);
-    if (!missing.empty()) out[b.reduced_at] = std::move(missing);
+  for (const std::uint32_t event : timeline_.boundaries) {
+    const auto covered = reduced_.find(event);
+    auto missing = holes(covered == reduced_.end() ? nullptr : &covered->second, timeline_.events[event].step);
+    if (!missing.empty()) out[event] = std::move(missing);
   }
   return out;
 }
 
 void PassJudge::event_done(std::uint32_t rank, std::uint32_t event) {
+  due_.event_done(rank, event);
   rank_event_[rank] = event + 1;
   model_.forget_before(*std::min_element(rank_event_.begin(), rank_event_.end()));
 }

@@ -10,17 +10,17 @@
 
 namespace gradledger::ref {
 
-KeptStateJudge::KeptStateJudge(const Scenario& scenario, const Timeline& timeline, const GradientSource& source)
-    : scenario_(scenario), timeline_(timeline), source_(source), ranks_(scenario.world_size) {}
+KeptStateJudge::KeptStateJudge(const Workload& workload, const Timeline& timeline, const GradientSource& source)
+    : workload_(workload), timeline_(timeline), source_(source), ranks_(workload.world_size) {}
 
-void KeptStateJudge::metric(const MetricRecord& r) {
-  if (r.name == "overflow" && r.value != 0 && timeline_.events[r.event].kind == EventKind::step) ranks_[r.rank].skipped_at = r.event;
+void KeptStateJudge::step_fact(const StepRecord& r) {
+  if (r.fact == StepFact::skipped && r.value != 0 && timeline_.events[r.event].kind == EventKind::step) ranks_[r.rank].skipped_at = r.event;
 }
 
 void KeptStateJudge::observe(const Observation& o) {
   RankState& rank = ranks_[o.rank];
   if (o.role == Role::applied_gradient) rank.applied_at = o.event;
-  if (!o.at_end || (o.role != Role::parameter && o.role != Role::master_parameter && o.role != Role::optimizer_state)) return;
+  if (!o.at_end || (o.role != Role::parameter && o.role != Role::master_parameter && !is_moment(o.role))) return;
   std::vector<std::uint64_t> hashes = hashes_of(o);
   const auto before = rank.hashes.find(o.buffer);
   if (rank.skipped_at == o.event && rank.applied_at != o.event) compare(o, before == rank.hashes.end() ? nullptr : &before->second, hashes);
@@ -41,7 +41,7 @@ std::vector<std::uint64_t> KeptStateJudge::hashes_of(const Observation& o) const
 bool KeptStateJudge::as_at_the_start(const Observation& o, const ObservedPiece& piece) const {
   std::vector<double> stored(piece.numel), initial(piece.numel, 0.0);
   read_stored(piece.dtype, piece.data, piece.numel, stored.data());
-  if (o.role != Role::optimizer_state) source_.initial_parameter(static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, initial);
+  if (!is_moment(o.role)) source_.initial_parameter(static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, initial);
   return stored == initial;
 }
 
@@ -57,7 +57,7 @@ void KeptStateJudge::compare(const Observation& o, const std::vector<std::uint64
   }
   const bool known = std::any_of(mismatches_.begin(), mismatches_.end(), [&](const StepMismatch& m) { return m.event == o.event && m.rank == o.rank; });
   if (mismatch.elements.empty() || known) return;
-  mismatch.what = fmt::format("skips, and {} changes in {} all the same", o.buffer, elements_text(scenario_, mismatch.elements));
+  mismatch.what = fmt::format("skips, and {} changes in {} all the same", o.buffer, elements_text(workload_, mismatch.elements));
   mismatches_.push_back(std::move(mismatch));
 }
 

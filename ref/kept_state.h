@@ -15,10 +15,10 @@ namespace gradledger::ref {
 // no gradient leaves what the step before it left, and the first one what the run began with.
 class KeptStateJudge final : public TraceSink {
  public:
-  KeptStateJudge(const Scenario& scenario, const Timeline& timeline, const GradientSource& source);
+  KeptStateJudge(const Workload& workload, const Timeline& timeline, const GradientSource& source);
 
   void observe(const Observation& observation) override;
-  void metric(const MetricRecord& record) override;
+  void step_fact(const StepRecord& record) override;
 
   // Of each rank and step the first buffer that changed, with the stretches of it that did.
   const std::vector<StepMismatch>& mismatches() const { return mismatches_; }
@@ -33,7 +33,7 @@ class KeptStateJudge final : public TraceSink {
   bool as_at_the_start(const Observation& observation, const ObservedPiece& piece) const;
   void compare(const Observation& observation, const std::vector<std::uint64_t>* before, const std::vector<std::uint64_t>& after);
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   const GradientSource& source_;
   std::vector<RankState> ranks_;

@@ -4,15 +4,8 @@
 #include <cmath>
 
 #include "ref/dtype_facts.h"
-#include "sim/scenario/layout.h"
 
 namespace gradledger::ref {
-
-double local_weight(const Scenario& scenario) { return 1.0 / scenario.divisor(); }
-
-double averaged_weight(const Scenario& scenario) {
-  return local_weight(scenario) / (scenario.contract.average_over_world ? averaging_divisor(scenario) : 1);
-}
 
 // Reads one column off the snapshots of a pass.
 class Ledger::Column final : public TraceSink {
@@ -76,14 +69,14 @@ void Ledger::decode(Producer& producer, const Schedule& schedule, const std::vec
 double Ledger::tolerance() const {
   if (range_.dyadic) return 0;
   double u = 0;
-  for (Dtype dtype : {scenario_.model_dtype, scenario_.grad_accum_dtype(), scenario_.communication_dtype()})
+  for (Dtype dtype : {workload_.model_dtype, timeline_.contract.accumulation, timeline_.contract.wire})
     u = std::max(u, facts_of(dtype).unit_roundoff());
   std::uint32_t reductions = 1;  // of one window: an engine may average what it has at each boundary
   std::vector<std::uint32_t> boundaries(timeline_.steps + 1, 0);
-  for (const Backward& b : timeline_.backwards) reductions = std::max(reductions, boundaries[b.step] += b.reduced_at != never);
+  for (const std::uint32_t event : timeline_.boundaries) reductions = std::max(reductions, ++boundaries[timeline_.events[event].step]);
   // Deposit 2; a reduction: cast, two factors and a product, cast back, and a sum of world equal terms; unscaling 3.
   const auto set = static_cast<double>(timeline_.gradients_set.size());
-  const double roundings = 2 + (5.0 + scenario_.world_size) * reductions + 3 + set;
+  const double roundings = 2 + (5.0 + workload_.world_size) * reductions + 3 + set;
   return roundings * u;
 }
 
@@ -91,11 +84,11 @@ double Ledger::tolerance() const {
 double Ledger::snapped(double coefficient) const {
   if (range_.dyadic || coefficient == 0 || !std::isfinite(coefficient)) return coefficient;
   const auto close = [&](double to) { return std::abs(coefficient - to) <= tolerance() * std::abs(to); };
-  for (const double weight : {averaged_weight(scenario_), local_weight(scenario_)})
+  for (const double weight : {timeline_.contract.averaged_weight(), timeline_.contract.local_weight()})
     for (const double factor : factors_)
       if (close(weight * factor)) return weight * factor;
   constexpr int multiples = 64;
-  for (const double weight : {averaged_weight(scenario_), local_weight(scenario_)}) {
+  for (const double weight : {timeline_.contract.averaged_weight(), timeline_.contract.local_weight()}) {
     const double ratio = coefficient / weight;
     for (const double simple : {std::round(ratio), 1.0 / std::round(1.0 / ratio)})
       if (std::isfinite(simple) && simple != 0 && std::abs(simple) <= multiples && std::abs(simple) >= 1.0 / multiples &&
@@ -109,11 +102,15 @@ double Ledger::expected(const LedgerEntry& entry, std::uint32_t backward, std::u
   const Backward& b = timeline_.backwards[backward];
   const std::uint32_t last_event = entry.key.at_end ? entry.key.event : entry.key.event - 1;
   const bool counted = b.step == entry.step && b.event <= last_event && timeline_.dropped_at[backward][rank] > last_event &&
-                       timeline_.used(scenario_, backward, rank, parameter);
+                       timeline_.used(workload_, backward, rank, parameter);
   if (!counted || (entry.role == Role::applied_gradient && skipped_[entry.step])) return 0;
   const double factor = timeline_.factor(backward, rank, parameter, last_event);
-  if (entry.role == Role::local_accumulator) return rank == entry.key.rank ? local_weight(scenario_) * factor : 0;
-  return averaged_weight(scenario_) * factor;
+  const double averaged = timeline_.contract.averaged_weight() * factor, own = rank == entry.key.rank ? timeline_.contract.local_weight() * factor : 0;
+  if (entry.role == Role::applied_gradient) return averaged;
+  if (entry.role == Role::local_accumulator) return entry.after == never || b.event > entry.after ? own : 0;
+  const std::uint32_t reduced = timeline_.reduction_before(last_event + 1, entry.step);
+  if (reduced != never && b.event <= reduced) return averaged;
+  return entry.role == Role::replicated_accumulator ? own : 0;
 }
 
 std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {

@@ -31,6 +31,7 @@ struct LedgerEntry {
   SnapshotKey key;
   Role role = Role::scratch;
   std::uint32_t step = 0;
+  std::uint32_t after = never;         // local sums: due are contributions after this reduction
   std::vector<ElementRange> layout;    // which elements the snapshot holds, in its order
   std::vector<LedgerColumn> columns;   // of the decoded contributions
 };
@@ -45,10 +46,11 @@ struct LedgerRow {
 
 class Ledger {
  public:
-  Ledger(const Scenario& scenario, const Timeline& timeline, const ProbeRange& range)
-      : scenario_(scenario), timeline_(timeline), range_(range), skipped_(windows_to_skip(scenario, timeline)), factors_(user_factors(timeline)) {}
+  Ledger(const Workload& workload, const Timeline& timeline, const ProbeRange& range)
+      : workload_(workload), timeline_(timeline), range_(range), skipped_(windows_to_skip(timeline)), factors_(user_factors(timeline)) {}
 
-  void want(const SnapshotKey& key) { wanted_[key]; }
+  // after: of a local sum, the reduction after which its contributions are due.
+  void want(const SnapshotKey& key, std::uint32_t after = never) { wanted_[key].after = after; }
   bool wants(const SnapshotKey& key) const { return wanted_.contains(key); }
   const std::map<SnapshotKey, LedgerEntry>& entries() const { return wanted_; }
 
@@ -68,16 +70,12 @@ class Ledger {
   double snapped(double coefficient) const;
   bool same(double a, double b) const { return a == b || std::abs(a - b) <= 2 * tolerance() * std::abs(a); }
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   ProbeRange range_;
   std::vector<bool> skipped_;  // by window: nothing of it is due in an applied gradient
   std::vector<double> factors_;
   std::map<SnapshotKey, LedgerEntry> wanted_;
 };
-
-// The weight of one contribution in a correct averaged gradient, and in a correct local sum.
-double averaged_weight(const Scenario& scenario);
-double local_weight(const Scenario& scenario);
 
 }  // namespace gradledger::ref

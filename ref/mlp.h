@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ref/error_chain.h"
-#include "sim/scenario/scenario.h"
+#include "sim/scenario/workload.h"
 
 namespace gradledger::ref {
 

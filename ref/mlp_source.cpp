@@ -18,15 +18,15 @@ enum Stream : std::uint64_t { of_weights, of_inputs, of_targets };
 // Uniform variance of 1/3 in [-1, 1): with `in` inputs the factor keeps the sum's variance between 2/3 and 4/3 of an input's.
 int scale_of(std::uint32_t in) { return std::max(0, (static_cast<int>(std::bit_width(in - 1)) - 1) / 2); }
 
-std::vector<std::vector<double>> weights_of(const Scenario& scenario, std::uint64_t seed) {
-  std::vector<std::vector<double>> out(scenario.parameters.size());
+std::vector<std::vector<double>> weights_of(const Workload& workload, std::uint64_t seed) {
+  std::vector<std::vector<double>> out(workload.parameters.size());
   const auto draw = [&](std::uint32_t parameter, std::uint32_t in) {
-    for (std::uint32_t i = 0; i < scenario.parameters[parameter].numel; ++i) {
+    for (std::uint32_t i = 0; i < workload.parameters[parameter].numel; ++i) {
       const auto integer = static_cast<int>(hash_keys({seed, of_weights, parameter, i}) % 255) - 127;
       out[parameter].push_back(std::ldexp(integer, -7 - scale_of(in)));
     }
   };
-  for (const LinearLayer& layer : scenario.gradients.mlp->layers) {
+  for (const LinearLayer& layer : workload.gradients.mlp->layers) {
     draw(layer.weight, layer.in);
     if (layer.bias) draw(*layer.bias, layer.in);
   }
@@ -45,9 +45,9 @@ void give_up_where_nothing_is_told(MlpGradients& gradients) {
 
 }  // namespace
 
-MlpSource::MlpSource(const Scenario& scenario, const Timeline& timeline, std::uint64_t seed)
-    : scenario_(scenario), timeline_(timeline), seed_(seed), weights_(weights_of(scenario, seed)),
-      reference_(*scenario.gradients.mlp, scenario.gradients.samples_per_micro_batch, weights_) {}
+MlpSource::MlpSource(const Workload& workload, const Timeline& timeline, std::uint64_t seed)
+    : workload_(workload), timeline_(timeline), seed_(seed), weights_(weights_of(workload, seed)),
+      reference_(*workload.gradients.mlp, workload.gradients.samples_per_micro_batch, weights_) {}
 
 void MlpSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
   std::copy_n(gradients(backward, rank).value[parameter].begin() + offset, out.size(), out.begin());
@@ -75,7 +75,7 @@ void MlpSource::sample(std::uint32_t backward, std::uint32_t rank, std::uint32_t
 const MlpGradients& MlpSource::gradients(std::uint32_t backward, std::uint32_t rank) const {
   for (const Entry& entry : known_)
     if (entry.backward == backward && entry.rank == rank) return entry.gradients;
-  const std::size_t most = std::max<std::size_t>(1, kept_elements_max / static_cast<std::size_t>(scenario_.numel()));
+  const std::size_t most = std::max<std::size_t>(1, kept_elements_max / static_cast<std::size_t>(workload_.numel()));
   if (known_.size() >= most) known_.pop_front();
   known_.push_back({backward, rank, reference_.run([&](std::uint32_t n, std::span<float> input, std::span<float> target) { sample(backward, rank, n, input, target); })});
   give_up_where_nothing_is_told(known_.back().gradients);

@@ -16,15 +16,15 @@ namespace gradledger::ref {
 class MlpSource final : public GradientSource, public NetworkData {
  public:
   // Precondition: the scenario's gradients are those of a network.
-  MlpSource(const Scenario& scenario, const Timeline& timeline, std::uint64_t seed);
+  MlpSource(const Workload& workload, const Timeline& timeline, std::uint64_t seed);
 
   void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
   void gradient_error(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
   void initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
   const NetworkData* network_data() const override { return this; }
 
-  const Mlp& network() const override { return *scenario_.gradients.mlp; }
-  std::uint32_t batch() const override { return scenario_.gradients.samples_per_micro_batch; }
+  const Mlp& network() const override { return *workload_.gradients.mlp; }
+  std::uint32_t batch() const override { return workload_.gradients.samples_per_micro_batch; }
   void sample(std::uint32_t backward, std::uint32_t rank, std::uint32_t sample, std::span<float> input, std::span<float> target) const override;
 
  private:
@@ -34,7 +34,7 @@ class MlpSource final : public GradientSource, public NetworkData {
   };
   const MlpGradients& gradients(std::uint32_t backward, std::uint32_t rank) const;
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   std::uint64_t seed_;
   std::vector<std::vector<double>> weights_;

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "ref/dtype_facts.h"
-#include "sim/scenario/layout.h"
+#include "sim/scenario/factor.h"
 
 namespace gradledger::ref {
 namespace {
@@ -18,26 +18,27 @@ Rounding rounding_of(Dtype dtype) { return {facts_of(dtype).unit_roundoff(), fac
 
 }  // namespace
 
-Model::Model(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, Mode mode)
-    : scenario_(scenario), timeline_(timeline), source_(source), mode_(mode) {
-  for (const Parameter& p : scenario.parameters) {
+Model::Model(const Workload& workload, const Timeline& timeline, const GradientSource& source, Mode mode)
+    : workload_(workload), timeline_(timeline), source_(source), mode_(mode) {
+  for (const Parameter& p : workload.parameters) {
     offset_.push_back(numel_);
     numel_ += p.numel;
   }
   for (std::uint32_t e = 0; e < timeline.events.size(); ++e) {
     const Event& event = timeline.events[e];
     const bool zeroes = event.kind == EventKind::engine_zero_grad || event.kind == EventKind::optimizer_zero_grad;
-    if (event.kind == EventKind::backward || zeroes || event.kind == EventKind::set_gradient || (event.kind == EventKind::step && event.updates)) changes_.push_back(e);
+    const bool reduces = std::binary_search(timeline.reductions.begin(), timeline.reductions.end(), e);
+    if (event.kind == EventKind::backward || zeroes || reduces || event.kind == EventKind::set_gradient || (event.kind == EventKind::step && event.updates)) changes_.push_back(e);
   }
-  deposit_ = rounding_of(scenario.model_dtype);
-  accumulate_ = rounding_of(scenario.grad_accum_dtype());
-  communicate_ = rounding_of(scenario.communication_dtype());
-  const DeepSpeedConfig& config = scenario.engine.config;
-  const bool exact_factor = power_of_two(config.gradient_accumulation_steps) && (!config.fp16.enabled || config.fp16.loss_scale == 0 || power_of_two(config.fp16.loss_scale));
+  deposit_ = rounding_of(workload.model_dtype);
+  accumulate_ = rounding_of(timeline.contract.accumulation);
+  communicate_ = rounding_of(timeline.contract.wire);
+  const Contract& contract = timeline.contract;
+  const bool exact_factor = power_of_two(contract.steps_scalar) && power_of_two(contract.loss_scale.initial);
   factor_error_ = exact_factor ? 0 : facts_of(Dtype::float32).unit_roundoff();
-  const bool exact_average = power_of_two(scenario.world_size) && power_of_two(config.gradient_predivide_factor);
+  const bool exact_average = power_of_two(workload.world_size) && power_of_two(contract.predivide_scalar);
   average_roundings_ = exact_average ? 0 : 3;  // two factors, one of them rounded itself
-  world_divisor_ = scenario.contract.average_over_world ? averaging_divisor(scenario) : 1;
+  world_divisor_ = contract.average_divisor;
 }
 
 std::uint32_t Model::window(std::uint32_t event, bool at_end) const {
@@ -51,19 +52,19 @@ std::size_t Model::position(std::uint32_t event, bool at_end) const {
   return static_cast<std::size_t>(end - changes_.begin());
 }
 
+Field Model::field() const {
+  Field f;
+  f.value.assign(numel_, 0.0);
+  if (mode_ == Mode::bounded) f.error.assign(numel_, 0.0);
+  return f;
+}
+
 Model::State Model::empty(std::uint32_t step) const {
   State state;
   state.step = step;
-  const auto field = [&] {
-    Field f;
-    f.value.assign(numel_, 0.0);
-    if (mode_ == Mode::bounded) f.error.assign(numel_, 0.0);
-    return f;
-  };
-  state.local.assign(scenario_.world_size, field());
+  state.local.assign(workload_.world_size, field());
   state.reduced = field();
   if (mode_ == Mode::exact) return state;
-  state.since_boundary = state.local;
   state.error_per_backward.assign(numel_, 0.0);
   state.error_at_boundary.assign(numel_, 0.0);
   state.reduced_at_boundary.assign(numel_, 0.0);
@@ -90,21 +91,28 @@ void Model::advance(State& state, std::uint32_t event) {
     state = empty(e.step + 1);
     return;
   }
-  if (e.kind == EventKind::backward) return add_backward(state, e.ordinal, event);
-  if (e.kind == EventKind::set_gradient) return multiply(state, e);
+  if (e.kind != EventKind::engine_zero_grad && e.kind != EventKind::optimizer_zero_grad) return apply(state, event, event);
   // A zero_grad: the window again, without what was dropped.
   state = empty(e.step);
-  for (const std::uint32_t change : changes_) {
-    const Event& before = timeline_.events[change];
-    if (change >= event || before.step != e.step) continue;
-    if (before.kind == EventKind::backward) add_backward(state, before.ordinal, event);
-    if (before.kind == EventKind::set_gradient) multiply(state, before);
+  for (const std::uint32_t change : changes_)
+    if (change < event && timeline_.events[change].step == e.step) apply(state, change, event);
+}
+
+// What an event adds to its window, but for what is dropped up to another.
+void Model::apply(State& state, std::uint32_t event, std::uint32_t up_to_event) {
+  const Event& e = timeline_.events[event];
+  const bool reduces = std::binary_search(timeline_.reductions.begin(), timeline_.reductions.end(), event);
+  if (e.kind == EventKind::backward) {
+    if (!reduces && state.reduced_once && !state.done) state.done = state.reduced;
+    add_backward(state, e.ordinal, up_to_event);
   }
+  if (e.kind == EventKind::set_gradient) multiply(state, e);
+  if (reduces) reduce(state, event);
 }
 
 // A product with a factor of few bits: exact, but for what falls below the smallest values and for an odd factor.
 void Model::multiply(State& state, const Event& event) {
-  const std::size_t begin = offset_[event.parameter], end = begin + scenario_.parameters[event.parameter].numel;
+  const std::size_t begin = offset_[event.parameter], end = begin + workload_.parameters[event.parameter].numel;
   const double factor = event.factor, u = odd_part(factor) == 1 ? 0 : accumulate_.u, tiny = std::max(accumulate_.tiny, deposit_.tiny);
   const auto grow = [&](double value, double error) { return error == 0 && value == 0 ? 0.0 : widened(error * factor + u * (std::abs(value) + error) * factor + tiny); };
   const auto scale = [&](Field& field, std::size_t i) {
@@ -113,10 +121,10 @@ void Model::multiply(State& state, const Event& event) {
   };
   for (std::size_t i = begin; i < end; ++i) {
     double sum = 0;
-    for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
       if (event.runs_on(r)) {
         scale(state.local[r], i);
-        if (mode_ == Mode::bounded) scale(state.since_boundary[r], i);
+        if (!state.since.empty()) scale(state.since[r], i);
       }
       sum += state.local[r].value[i];
     }
@@ -125,6 +133,7 @@ void Model::multiply(State& state, const Event& event) {
         (*error)[i] = grow(state.reduced.value[i], (*error)[i]);
       state.reduced_at_boundary[i] *= factor;
     }
+    if (state.done) scale(*state.done, i);
     state.reduced.value[i] = event.ranks.empty() ? state.reduced.value[i] * factor : sum / world_divisor_;
   }
 }
@@ -132,14 +141,29 @@ void Model::multiply(State& state, const Event& event) {
 // A gradient of so few significand bits that autograd does not round it.
 bool Model::held_by_the_model_dtype(double gradient) const {
   int exponent;
-  const double significand = std::ldexp(std::frexp(gradient, &exponent), facts_of(scenario_.model_dtype).precision);
+  const double significand = std::ldexp(std::frexp(gradient, &exponent), facts_of(workload_.model_dtype).precision);
   return significand == std::trunc(significand);
+}
+
+// Of one contribution in one element, `before` of it from the producer's own arithmetic.
+double Model::term_error(double gradient, double term, double before) const {
+  const double magnitude = std::abs(term) + before;
+  const bool exact = before == 0 && factor_error_ == 0 && held_by_the_model_dtype(gradient);
+  return before + (exact ? 0 : (deposit_.u + factor_error_) * magnitude * (1 + deposit_.u)) + deposit_.tiny;
+}
+
+void Model::add_term(Field& field, std::size_t i, double term, double error) const {
+  field.value[i] += term;
+  if (field.error.empty()) return;
+  const double sum = std::abs(field.value[i]) + field.error[i] + error;
+  const bool alone = field.error[i] == 0 && field.value[i] == term;
+  field.error[i] = widened(field.error[i] + error + (alone && accumulate_.u <= deposit_.u ? 0 : accumulate_.of(sum)));
 }
 
 void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event) {
   const Backward& b = timeline_.backwards[backward];
   const bool bounded = mode_ == Mode::bounded;
-  const double divisor = scenario_.divisor();
+  const double divisor = timeline_.contract.divisor;
   fresh_.resize(numel_);
   if (bounded) {
     source_error_.resize(source_.network_data() ? numel_ : 0);
@@ -147,36 +171,30 @@ void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_
     fresh_error_.assign(numel_, 0.0);
     fresh_terms_.assign(numel_, 0);
   }
-  for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
+  for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
     if (b.micro_batch[r] == no_contribution || timeline_.dropped_at[backward][r] <= up_to_event) continue;
-    for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
-      const std::size_t begin = offset_[p], n = scenario_.parameters[p].numel;
-      if (n == 0 || !timeline_.used(scenario_, backward, r, p)) continue;
+    for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
+      const std::size_t begin = offset_[p], n = workload_.parameters[p].numel;
+      if (n == 0 || !timeline_.used(workload_, backward, r, p)) continue;
       source_.gradient(backward, r, p, 0, {fresh_.data() + begin, n});
       const bool computed = bounded && !source_error_.empty();  // by the producer, in fp32
       if (computed) source_.gradient_error(backward, r, p, 0, {source_error_.data() + begin, n});
       for (std::size_t i = begin; i < begin + n; ++i) {
         const double term = fresh_[i] / divisor;
-        state.local[r].value[i] += term;
-        state.reduced.value[i] += term / world_divisor_;
         const double before = computed ? source_error_[i] / divisor : 0;
-        if (!bounded || (term == 0 && before == 0)) continue;
-        const double magnitude = std::abs(term) + before;
-        const bool exact = before == 0 && factor_error_ == 0 && held_by_the_model_dtype(fresh_[i]);
-        const double error = before + (exact ? 0 : (deposit_.u + factor_error_) * magnitude * (1 + deposit_.u)) + deposit_.tiny;
-        fresh_magnitude_[i] += magnitude / world_divisor_;
+        state.reduced.value[i] += term / world_divisor_;
+        if (term == 0 && before == 0) continue;
+        const double error = bounded ? term_error(fresh_[i], term, before) : 0;
+        add_term(state.local[r], i, term, error);
+        if (!state.since.empty()) add_term(state.since[r], i, term, error);
+        if (!bounded) continue;
+        fresh_magnitude_[i] += (std::abs(term) + before) / world_divisor_;
         fresh_error_[i] += error / world_divisor_;
         if (fresh_terms_[i] < 255) ++fresh_terms_[i];
-        for (Field* field : {&state.local[r], &state.since_boundary[r]}) {
-          if (field == &state.since_boundary[r]) field->value[i] += term;
-          const double sum = std::abs(field->value[i]) + field->error[i] + error;
-          const bool alone = field->error[i] == 0 && field->value[i] == term;
-          field->error[i] = widened(field->error[i] + error + (alone && accumulate_.u <= deposit_.u ? 0 : accumulate_.of(sum)));
-        }
       }
     }
   }
-  if (bounded) add_errors(state, b);
+  if (bounded) add_errors(state);
 }
 
 // Casting to the wire and back, the division by the world, and adding `terms` values in any order: each partial sum is at most the sum
@@ -192,37 +210,79 @@ double Model::reduction_error(double terms_magnitude, double result_magnitude, i
 
 // Two ways are open to a correct engine: reduce each micro-batch and accumulate the averages, or accumulate and reduce at each boundary.
 // The bound is the larger of the two.
-void Model::add_errors(State& state, const Backward& b) {
-  const bool boundary = b.reduced_at != never;
+void Model::add_errors(State& state) {
   for (std::size_t i = 0; i < numel_; ++i) {
-    const double result = std::abs(state.reduced.value[i]);
     if (fresh_terms_[i] > 0) {
       double& error = state.error_per_backward[i];
       const bool first = error == 0;
       error += fresh_error_[i] + reduction_error(fresh_magnitude_[i], fresh_magnitude_[i], fresh_terms_[i]);
-      if (!first) error += accumulate_.of(result + error);
+      if (!first) error += accumulate_.of(std::abs(state.reduced.value[i]) + error);
       error = widened(error);
     }
-    double magnitude = state.reduced_at_boundary[i], error = state.error_at_boundary[i];
-    int terms = magnitude > 0 ? static_cast<int>(scenario_.world_size) : 0;
-    for (const Field& since : state.since_boundary) {
-      if (since.value[i] == 0 && since.error[i] == 0) continue;
-      magnitude += (std::abs(since.value[i]) + since.error[i]) / world_divisor_;
-      error += since.error[i] / world_divisor_;
-      terms = std::min(terms + 1, static_cast<int>(scenario_.world_size));
-    }
-    if (terms > 0) error = widened(error + accumulate_.of(magnitude) + reduction_error(magnitude, result + error, terms));
-    state.reduced.error[i] = std::max(state.error_per_backward[i], error);
-    if (!boundary) continue;
-    state.error_at_boundary[i] = error;
-    state.reduced_at_boundary[i] = result + error;
-    for (Field& since : state.since_boundary) since.value[i] = since.error[i] = 0;
+    state.reduced.error[i] = std::max(state.error_per_backward[i], error_at_boundary(state, i));
   }
 }
 
-const Field& Model::local(std::uint32_t rank, std::uint32_t event, bool at_end) { return state(position(event, at_end)).local[rank]; }
+// If everything that waits were reduced now, on top of what the last boundary has left.
+double Model::error_at_boundary(const State& state, std::size_t i) const {
+  double magnitude = state.reduced_at_boundary[i], error = state.error_at_boundary[i];
+  int terms = magnitude > 0 ? static_cast<int>(workload_.world_size) : 0;
+  for (const Field& since : state.since.empty() ? state.local : state.since) {
+    if (since.value[i] == 0 && since.error[i] == 0) continue;
+    magnitude += (std::abs(since.value[i]) + since.error[i]) / world_divisor_;
+    error += since.error[i] / world_divisor_;
+    terms = std::min(terms + 1, static_cast<int>(workload_.world_size));
+  }
+  if (terms == 0) return error;
+  return widened(error + accumulate_.of(magnitude) + reduction_error(magnitude, std::abs(state.reduced.value[i]) + error, terms));
+}
+
+void Model::reduce(State& state, std::uint32_t event) {
+  state.reduced_once = true;
+  state.done.reset();
+  if (!timeline_.is_boundary(event)) return;
+  for (std::size_t i = 0; mode_ == Mode::bounded && i < numel_; ++i) {
+    state.error_at_boundary[i] = error_at_boundary(state, i);
+    state.reduced_at_boundary[i] = std::abs(state.reduced.value[i]) + state.error_at_boundary[i];
+  }
+  state.since.assign(workload_.world_size, field());
+}
+
+const Field& Model::local(std::uint32_t rank, std::uint32_t event, bool at_end, std::uint32_t after_reduction) {
+  if (after_reduction != never) return local_after(rank, event, at_end, after_reduction);
+  return state(position(event, at_end)).local[rank];
+}
+
+// Rare: put together from the contributions themselves.
+const Field& Model::local_after(std::uint32_t rank, std::uint32_t event, bool at_end, std::uint32_t reduction) {
+  State since = empty(timeline_.events[event].step);
+  for (const std::uint32_t change : changes_) {
+    if (change <= reduction || change > event || (change == event && !at_end)) continue;
+    const Event& e = timeline_.events[change];
+    if (e.kind == EventKind::backward) add_backward(since, e.ordinal, event);
+    if (e.kind == EventKind::set_gradient) multiply(since, e);
+  }
+  asked_ = std::move(since.local[rank]);
+  return asked_;
+}
 
 const Field& Model::reduced(std::uint32_t event, bool at_end) { return state(position(event, at_end)).reduced; }
+
+const Field& Model::done(std::uint32_t event, bool at_end) {
+  const State& now = state(position(event, at_end));
+  return now.done ? *now.done : now.reduced;
+}
+
+const Field& Model::replicated(std::uint32_t rank, std::uint32_t event, bool at_end) {
+  const State& now = state(position(event, at_end));
+  if (now.since.empty()) return now.local[rank];
+  if (!now.done) return now.reduced;
+  asked_ = *now.done;
+  const Field& since = now.since[rank];
+  for (std::size_t i = 0; i < numel_; ++i)
+    if (since.value[i] != 0 || (!since.error.empty() && since.error[i] > 0)) add_term(asked_, i, since.value[i], since.error.empty() ? 0 : since.error[i]);
+  return asked_;
+}
 
 void Model::forget_before(std::uint32_t event) {
   const std::size_t keep = position(event, false);

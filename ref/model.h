@@ -4,10 +4,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "ref/bounded.h"
-#include "sim/scenario/scenario.h"
+#include "sim/scenario/workload.h"
 #include "sim/scenario/timeline.h"
 #include "sim/trace/producer.h"
 
@@ -23,7 +24,7 @@ class Model {
  public:
   enum class Mode { exact, bounded };
 
-  Model(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, Mode mode);
+  Model(const Workload& workload, const Timeline& timeline, const GradientSource& source, Mode mode);
 
   std::size_t numel() const { return numel_; }
   std::size_t offset(std::uint32_t parameter) const { return offset_[parameter]; }
@@ -31,9 +32,14 @@ class Model {
   // The window whose contributions a snapshot answers for. Inside the event of a step that updates it is still the old one.
   std::uint32_t window(std::uint32_t event, bool at_end) const;
 
-  // In units of the true gradient. References stay valid until forget_before() passes their event.
-  const Field& local(std::uint32_t rank, std::uint32_t event, bool at_end);
+  // In units of the true gradient. References stay valid until forget_before() passes their event, or until the next call.
+  // A rank's own sum: of the window so far, or of what came after a reduction of the window.
+  const Field& local(std::uint32_t rank, std::uint32_t event, bool at_end, std::uint32_t after_reduction = never);
+  // The average over ranks of the window so far, whether it has been reduced or not; and of what has been, by the documentation.
   const Field& reduced(std::uint32_t event, bool at_end);
+  const Field& done(std::uint32_t event, bool at_end);
+  // Where every rank holds the average: what has been reduced, and the rank's own sum since.
+  const Field& replicated(std::uint32_t rank, std::uint32_t event, bool at_end);
 
   // No rank will ask again for anything before `event`.
   void forget_before(std::uint32_t event);
@@ -46,8 +52,10 @@ class Model {
   struct State {
     std::uint32_t step = 0;
     std::vector<Field> local;             // by rank
-    std::vector<Field> since_boundary;    // by rank: not reduced yet, if reductions happen at boundaries
+    std::vector<Field> since;             // by rank: since the last boundary of the window; before the first one empty, and the same as local
     Field reduced;
+    bool reduced_once = false;
+    std::optional<Field> done;            // what of `reduced` has been, where contributions wait that came after a reduction
     std::vector<double> error_per_backward;  // reduced after every backward, then accumulated
     std::vector<double> error_at_boundary;   // accumulated locally, reduced at boundaries
     std::vector<double> reduced_at_boundary; // magnitude that the last boundary's reduction produced
@@ -55,15 +63,22 @@ class Model {
 
   std::size_t position(std::uint32_t event, bool at_end) const;
   const State& state(std::size_t position);
+  Field field() const;
   State empty(std::uint32_t step) const;
   void advance(State& state, std::uint32_t event);
+  void apply(State& state, std::uint32_t event, std::uint32_t up_to_event);
   void multiply(State& state, const Event& event);
+  void reduce(State& state, std::uint32_t event);
   bool held_by_the_model_dtype(double gradient) const;
+  double term_error(double gradient, double term, double before) const;
+  void add_term(Field& field, std::size_t i, double term, double error) const;
   void add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event);
-  void add_errors(State& state, const Backward& backward);
+  void add_errors(State& state);
+  double error_at_boundary(const State& state, std::size_t i) const;
+  const Field& local_after(std::uint32_t rank, std::uint32_t event, bool at_end, std::uint32_t reduction);
   double reduction_error(double terms_magnitude, double result_magnitude, int terms) const;
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   const GradientSource& source_;
   Mode mode_;
@@ -78,6 +93,7 @@ class Model {
   double average_roundings_ = 0;  // of the division by the world
   double world_divisor_ = 1;
 
+  Field asked_;                                 // the last that was put together on demand
   std::vector<double> fresh_;                   // one backward's terms on one rank
   std::vector<double> source_error_;            // of these terms, before anything rounds them
   std::vector<double> fresh_magnitude_;         // sum over ranks of |term|

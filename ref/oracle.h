@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ref/agreement.h"
+#include "ref/coverage.h"
 #include "ref/facts.h"
 #include "ref/finding.h"
 #include "ref/judge.h"
@@ -42,12 +43,15 @@ struct Verdict {
   std::uint32_t fingerprint_passes = 0, decode_passes = 0, value_passes = 0;
   JudgeStatistics ledger, values, parameters;
   std::uint64_t inconclusive_rows = 0;
+  Coverage coverage;
   std::vector<SnapshotKey> unbalanced;              // snapshots in which the ledger or a bound fails
 
-  bool clean() const { return findings.empty(); }
+  // Nothing found, and something judged.
+  bool clean() const { return findings.empty() && coverage.nothing.empty(); }
+  bool judged() const { return !findings.empty() || coverage.nothing.empty(); }
 };
 
 // Precondition: the scenario was admitted; producer, scenario and timeline outlive the call.
-Verdict judge(const Scenario& scenario, const Timeline& timeline, Producer& producer, const OracleOptions& options);
+Verdict judge(const Workload& workload, const Timeline& timeline, Producer& producer, const OracleOptions& options);
 
 }  // namespace gradledger::ref

@@ -2,13 +2,6 @@
 
 namespace gradledger::ref {
 
-bool promises_overflow_check(const Scenario& scenario) {
-  const DeepSpeedConfig& config = scenario.engine.config;
-  if (config.fp16.enabled) return true;
-  if (!config.bf16.enabled) return false;
-  return config.bf16.check_grad_overflow.value_or(config.zero.stage == 1 || config.zero.stage == 2);
-}
-
 std::vector<bool> planted_windows(const Timeline& timeline) {
   std::vector<bool> out(timeline.steps + 1, false);
   for (const Plant& plant : timeline.planted)
@@ -16,8 +9,8 @@ std::vector<bool> planted_windows(const Timeline& timeline) {
   return out;
 }
 
-std::vector<bool> windows_to_skip(const Scenario& scenario, const Timeline& timeline) {
-  if (!promises_overflow_check(scenario)) return std::vector<bool>(timeline.steps + 1, false);
+std::vector<bool> windows_to_skip(const Timeline& timeline) {
+  if (!timeline.contract.skips_nonfinite) return std::vector<bool>(timeline.steps + 1, false);
   return planted_windows(timeline);
 }
 

@@ -8,9 +8,9 @@
 
 namespace gradledger::ref {
 
-ParameterJudge::ParameterJudge(const Scenario& scenario, const GradientSource& source)
-    : scenario_(scenario), source_(source), ranks_(scenario.world_size) {
-  const DtypeFacts fp32 = facts_of(Dtype::float32), model = facts_of(scenario.model_dtype);
+ParameterJudge::ParameterJudge(const Workload& workload, const Contract& contract, const GradientSource& source)
+    : workload_(workload), contract_(contract), source_(source), ranks_(workload.world_size) {
+  const DtypeFacts fp32 = facts_of(Dtype::float32), model = facts_of(workload.model_dtype);
   fp32_ = {fp32.unit_roundoff(), fp32.tiny()};
   model_ = {model.unit_roundoff(), model.tiny()};
 }
@@ -20,7 +20,8 @@ void ParameterJudge::observe(const Observation& o) {
     case Role::applied_gradient: return apply(o);
     case Role::parameter:
     case Role::master_parameter:
-    case Role::optimizer_state: return check(o);
+    case Role::first_moment:
+    case Role::second_moment: return check(o);
     default: return;
   }
 }
@@ -28,7 +29,7 @@ void ParameterJudge::observe(const Observation& o) {
 ParameterJudge::Owned& ParameterJudge::owned(std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::uint32_t numel) {
   for (Owned& o : ranks_[rank].owned)
     if (o.parameter == parameter && o.offset == offset && o.weight.size() == numel) return o;
-  Owned& o = ranks_[rank].owned.emplace_back(Owned{parameter, offset, scenario_.engine.optimizer_of(parameter), {}, {}, {}});
+  Owned& o = ranks_[rank].owned.emplace_back(Owned{parameter, offset, contract_.optimizer_of(parameter), {}, {}, {}});
   std::vector<double> initial(numel);
   source_.initial_parameter(parameter, offset, initial);
   for (double x : initial) o.weight.push_back({x, 0.0});  // representable in the model dtype, so exact in fp32
@@ -97,8 +98,8 @@ const ParameterJudge::Owned* ParameterJudge::stepped(const Observation& o, std::
 }
 
 const std::vector<Bounded>& ParameterJudge::of_role(const Owned& owned, const Observation& o) {
-  if (o.role != Role::optimizer_state) return owned.weight;
-  return o.buffer.starts_with("exp_avg_sq") ? owned.second_moment : owned.first_moment;
+  if (!is_moment(o.role)) return owned.weight;
+  return o.role == Role::second_moment ? owned.second_moment : owned.first_moment;
 }
 
 void ParameterJudge::check(const Observation& o) {

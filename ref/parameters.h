@@ -12,7 +12,7 @@ namespace gradledger::ref {
 
 class ParameterJudge final : public TraceSink {
  public:
-  ParameterJudge(const Scenario& scenario, const GradientSource& source);
+  ParameterJudge(const Workload& workload, const Contract& contract, const GradientSource& source);
 
   void observe(const Observation& observation) override;
 
@@ -41,7 +41,8 @@ class ParameterJudge final : public TraceSink {
   const Owned* stepped(const Observation& observation, std::uint32_t parameter, std::uint32_t element) const;
   static const std::vector<Bounded>& of_role(const Owned& owned, const Observation& observation);
 
-  const Scenario& scenario_;
+  const Workload& workload_;
+  const Contract& contract_;
   const GradientSource& source_;
   Rounding fp32_, model_;
   std::vector<RankState> ranks_;

@@ -10,31 +10,9 @@
 namespace gradledger::ref {
 namespace {
 
-// Lists the snapshots of gradient roles, or of the applied gradients alone.
-class SnapshotList final : public TraceSink {
- public:
-  SnapshotList(const Timeline& timeline, bool all, std::vector<SeenSnapshot>& into) : timeline_(timeline), all_(all), into_(into) {}
-
-  void observe(const Observation& o) override {
-    if (o.role != Role::applied_gradient && !(all_ && holds_gradients(o.role))) return;
-    const Event& event = timeline_.events[o.event];
-    SeenSnapshot seen{{o.event, o.at_end, o.rank, std::string(o.buffer)}, o.role, event.step, {}};
-    if (o.at_end && event.kind == EventKind::step && event.updates) ++seen.step;
-    if (o.role == Role::applied_gradient)
-      for (const ObservedPiece& piece : o.pieces)
-        if (piece.parameter >= 0)
-          seen.layout.push_back({static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.parameter_offset + piece.numel});
-    into_.push_back(std::move(seen));
-  }
-
- private:
-  const Timeline& timeline_;
-  bool all_;
-  std::vector<SeenSnapshot>& into_;
-};
-
 void add(JudgeStatistics& into, const JudgeStatistics& more) {
   into.snapshots += more.snapshots;
+  for (std::size_t i = 0; i < reasons_not_due; ++i) into.not_due[i] += more.not_due[i];
   into.elements += more.elements;
   into.inconclusive += more.inconclusive;
   into.tightest = std::max(into.tightest, more.tightest);
@@ -42,16 +20,16 @@ void add(JudgeStatistics& into, const JudgeStatistics& more) {
 
 }  // namespace
 
-Passes::Passes(const Scenario& scenario, const Timeline& timeline, Producer& producer, const OracleOptions& options)
-    : scenario_(scenario),
+Passes::Passes(const Workload& workload, const Timeline& timeline, Producer& producer, const OracleOptions& options)
+    : workload_(workload),
       timeline_(timeline),
       producer_(producer),
       options_(options),
-      range_(probe_range(scenario, timeline)),
-      ledger_(scenario, timeline, range_) {}
+      range_(probe_range(workload, timeline)),
+      ledger_(workload, timeline, range_) {}
 
 void Passes::run(Verdict& verdict) {
-  const GradientKind kind = scenario_.gradients.kind;
+  const GradientKind kind = workload_.gradients.kind;
   verdict.dyadic = range_.dyadic;
   value_pass(kind == GradientKind::probe ? GradientKind::normal : kind, true, verdict);
   if (!evidence_.facts.races.empty()) {
@@ -67,16 +45,16 @@ void Passes::run(Verdict& verdict) {
 
 // Random, adversarial or given data, with every decision of the engine alive.
 void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
-  const std::uint64_t seed = hash_keys({options_.seed, scenario_.gradients.seed, static_cast<std::uint64_t>(kind)});
-  const auto given = value_source(scenario_, timeline_, kind, seed);
+  const std::uint64_t seed = hash_keys({options_.seed, workload_.gradients.seed, static_cast<std::uint64_t>(kind)});
+  const auto given = value_source(workload_, timeline_, kind, seed);
   const PlantedSource source(*given, timeline_);
-  Model model(scenario_, timeline_, source, Model::Mode::bounded);
-  PassJudge values(scenario_, timeline_, model, Model::Mode::bounded, scenario_.gradient_clipping());
-  ParameterJudge parameters(scenario_, source);
-  AgreementJudge agreement(scenario_.world_size);
-  StepJudge steps(scenario_, timeline_, source, model);
-  KeptStateJudge kept(scenario_, timeline_, source);
-  FactsSink facts(scenario_, timeline_);
+  Model model(workload_, timeline_, source, Model::Mode::bounded);
+  PassJudge values(workload_, timeline_, model, Model::Mode::bounded, timeline_.contract.clip.max_norm);
+  ParameterJudge parameters(workload_, timeline_.contract, source);
+  AgreementJudge agreement(timeline_);
+  StepJudge steps(workload_, timeline_, source, model);
+  KeptStateJudge kept(workload_, timeline_, source);
+  FactsSink facts(workload_, timeline_);
   Tee tee;
   tee.add(&agreement);
   tee.add(&parameters);
@@ -98,13 +76,17 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   append(evidence_.divergences, agreement.divergences());
   append(evidence_.steps, steps.mismatches());
   append(evidence_.steps, kept.mismatches());
-  if (primary) evidence_.facts = facts.take(summary);
+  if (!primary) return;
+  evidence_.decided = steps.decided();
+  evidence_.without_update = steps.without_update();
+  evidence_.missing = steps.missing();
+  evidence_.facts = facts.take(summary);
 }
 
 // Tries schedules until the values of one differ from those of the enqueued order, in which nothing can race.
 void Passes::find_race_in_values() {
-  const GradientKind kind = scenario_.gradients.kind == GradientKind::probe ? GradientKind::normal : scenario_.gradients.kind;
-  const auto given = value_source(scenario_, timeline_, kind, hash_keys({options_.seed, scenario_.gradients.seed, static_cast<std::uint64_t>(kind)}));
+  const GradientKind kind = workload_.gradients.kind == GradientKind::probe ? GradientKind::normal : workload_.gradients.kind;
+  const auto given = value_source(workload_, timeline_, kind, hash_keys({options_.seed, workload_.gradients.seed, static_cast<std::uint64_t>(kind)}));
   const PlantedSource source(*given, timeline_);
   TraceSink nobody;
   RunOptions run;
@@ -130,13 +112,9 @@ void Passes::fingerprint_passes(Verdict& verdict) {
   const std::uint32_t passes = range_.dyadic ? fingerprint.passes() : 1;
   for (std::uint32_t pass = 0; pass < passes; ++pass) {
     fingerprint.set_pass(pass);
-    Model model(scenario_, timeline_, source, mode);
-    PassJudge judge(scenario_, timeline_, model, mode, 0.0);
-    SnapshotList list(timeline_, !range_.dyadic, evidence_.seen);
-    Tee tee;
-    if (pass == 0) tee.add(&list);
-    tee.add(&judge);
-    producer_.run(source, run, tee);
+    Model model(workload_, timeline_, source, mode);
+    PassJudge judge(workload_, timeline_, model, mode, 0.0, pass == 0 ? &evidence_.seen : nullptr);
+    producer_.run(source, run, judge);
     ++verdict.fingerprint_passes;
     add(verdict.ledger, judge.statistics());
     for (const Mismatch& mismatch : judge.mismatches()) {
@@ -144,8 +122,18 @@ void Passes::fingerprint_passes(Verdict& verdict) {
       if (std::none_of(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), same)) evidence_.fingerprint.push_back(mismatch);
     }
     if (pass > 0) continue;
+    evidence_.applied = judge.applied();
+    verdict.coverage.judged = judge.statistics().snapshots;
+    verdict.coverage.not_judged = judge.statistics().not_due;
     evidence_.not_applied = judge.not_applied();
+    // Silence is evidence only of a producer that promised to show what a step applies, or of a step that says what it did.
+    for (auto at = evidence_.not_applied.begin(); at != evidence_.not_applied.end();) {
+      const bool told = producer_.capabilities().applied_gradients || judge.applied().contains(at->first) || evidence_.without_update.contains(at->first);
+      if (!told) verdict.coverage.not_shown.push_back(at->first);
+      at = told ? std::next(at) : evidence_.not_applied.erase(at);
+    }
     evidence_.not_reduced = judge.not_reduced();
+    if (!producer_.capabilities().accumulators) std::erase_if(evidence_.not_reduced, [&](const auto& hole) { return !judge.shows_reduced(hole.first); });
   }
   std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
 }
@@ -154,24 +142,22 @@ void Passes::fingerprint_passes(Verdict& verdict) {
 void Passes::want_snapshots() {
   std::set<std::pair<std::uint32_t, std::uint32_t>> first_seen, unbalanced;
   for (const Mismatch& mismatch : evidence_.fingerprint) {
-    if (first_seen.insert({mismatch.key.rank, mismatch.step}).second || mismatch.role == Role::applied_gradient) ledger_.want(mismatch.key);
+    if (first_seen.insert({mismatch.key.rank, mismatch.step}).second || mismatch.role == Role::applied_gradient) ledger_.want(mismatch.key, mismatch.after);
     unbalanced.insert({mismatch.key.rank, mismatch.step});
   }
-  for (const SeenSnapshot& seen : evidence_.seen)
+  for (const JudgedSnapshot& seen : evidence_.seen)
     if (seen.role == Role::applied_gradient && (options_.full_ledger || !range_.dyadic || unbalanced.contains({seen.key.rank, seen.step})))
-      ledger_.want(seen.key);
+      ledger_.want(seen.key, seen.after);
   if (range_.dyadic) return;
   // Without equality the fingerprint may miss a contribution: decode what boundaries left behind as well.
-  std::set<std::uint32_t> reductions;
-  for (const Backward& b : timeline_.backwards) reductions.insert(b.reduced_at);
-  for (const SeenSnapshot& seen : evidence_.seen)
-    if (reductions.contains(seen.key.event) && seen.role != Role::local_accumulator) ledger_.want(seen.key);
+  for (const JudgedSnapshot& seen : evidence_.seen)
+    if (timeline_.is_boundary(seen.key.event) && seen.role != Role::local_accumulator) ledger_.want(seen.key, seen.after);
 }
 
 Passes::Pairs Passes::all_contributions() const {
   Pairs pairs;
   for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
-    for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r)
       if (timeline_.backwards[b].micro_batch[r] != no_contribution) pairs.emplace_back(b, r);
   return pairs;
 }
@@ -220,9 +206,9 @@ void Passes::decode_without_fingerprint(Verdict& verdict) {
         }
   }
   if (miscounted.empty()) return;
-  Ledger earlier(scenario_, timeline_, range_);
-  for (const SeenSnapshot& seen : evidence_.seen)
-    if (windows.contains({seen.key.rank, seen.step}) && !ledger_.wants(seen.key)) earlier.want(seen.key);
+  Ledger earlier(workload_, timeline_, range_);
+  for (const JudgedSnapshot& seen : evidence_.seen)
+    if (windows.contains({seen.key.rank, seen.step}) && !ledger_.wants(seen.key)) earlier.want(seen.key, seen.after);
   const Pairs pairs(miscounted.begin(), miscounted.end());
   earlier.decode(producer_, ledger_schedule_, pairs);
   verdict.decode_passes += static_cast<std::uint32_t>(pairs.size());

@@ -11,14 +11,6 @@
 
 namespace gradledger::ref {
 
-// A snapshot of a gradient role, as the fingerprint pass met it.
-struct SeenSnapshot {
-  SnapshotKey key;
-  Role role = Role::scratch;
-  std::uint32_t step = 0;
-  std::vector<ElementRange> layout;  // of applied gradients
-};
-
 struct Evidence {
   RunFacts facts;
   std::optional<std::uint64_t> race_seed;  // a schedule whose values differ from those of the enqueued order
@@ -27,12 +19,15 @@ struct Evidence {
   std::vector<Divergence> divergences;
   std::vector<StepMismatch> steps;
   std::map<std::uint32_t, std::vector<ElementRange>> not_applied, not_reduced;  // by event
-  std::vector<SeenSnapshot> seen;
+  std::vector<JudgedSnapshot> seen;
+  std::set<std::uint32_t> applied, decided;  // step events: of which some applied element was compared; whose due skip was judged
+  std::set<std::uint32_t> without_update;    // in which a rank says that it did not update
+  std::vector<MissingFact> missing;
 };
 
 class Passes {
  public:
-  Passes(const Scenario& scenario, const Timeline& timeline, Producer& producer, const OracleOptions& options);
+  Passes(const Workload& workload, const Timeline& timeline, Producer& producer, const OracleOptions& options);
 
   // Runs everything; statistics go into the verdict.
   void run(Verdict& verdict);
@@ -52,7 +47,7 @@ class Passes {
   Pairs all_contributions() const;
   Pairs limited(Pairs pairs, Verdict& verdict) const;
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   Producer& producer_;
   OracleOptions options_;

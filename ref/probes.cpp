@@ -7,6 +7,7 @@
 #include "ref/dtype_facts.h"
 #include "ref/mlp_source.h"
 #include "sim/base/hash.h"
+#include "sim/scenario/factor.h"
 
 namespace gradledger::ref {
 namespace {
@@ -14,12 +15,6 @@ namespace {
 bool power_of_two(double x) {
   int exponent;
   return std::isfinite(x) && x > 0 && std::frexp(x, &exponent) == 0.5;
-}
-
-double initial_loss_scale(const Scenario& scenario) {
-  const Fp16Config& fp16 = scenario.engine.config.fp16;
-  if (!fp16.enabled) return 1.0;
-  return fp16.loss_scale > 0 ? fp16.loss_scale : std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power));
 }
 
 }  // namespace
@@ -54,34 +49,32 @@ namespace {
 
 // Where ranks hold all of a gradient, each further reduction of a window sums over the ranks what is an average already: W times the sum,
 // with the fraction that the division by W has left.
-bool reduces_averages_again(const Scenario& scenario, const Timeline& timeline) {
-  if (scenario.engine.config.zero.stage > 1) return false;
-  std::uint32_t step = never, event = never;
-  for (const Backward& b : timeline.backwards) {
-    if (b.reduced_at == never) continue;
-    if (b.step == step && b.reduced_at != event) return true;
-    step = b.step;
-    event = b.reduced_at;
+bool reduces_averages_again(const Timeline& timeline) {
+  if (!timeline.contract.replicates_reduced) return false;
+  std::uint32_t step = never;
+  for (const std::uint32_t event : timeline.boundaries) {
+    if (timeline.events[event].step == step) return true;
+    step = timeline.events[event].step;
   }
   return false;
 }
 
 }  // namespace
 
-ProbeRange probe_range(const Scenario& scenario, const Timeline& timeline) {
+ProbeRange probe_range(const Workload& workload, const Timeline& timeline) {
   ProbeRange range;
-  const DeepSpeedConfig& config = scenario.engine.config;
-  const double scale = initial_loss_scale(scenario);
-  range.dyadic = power_of_two(scenario.divisor()) && power_of_two(config.gradient_accumulation_steps) && power_of_two(scenario.world_size) &&
-                 power_of_two(config.gradient_predivide_factor) && power_of_two(scale);
-  range.precision = std::min({facts_of(scenario.model_dtype).precision, facts_of(scenario.grad_accum_dtype()).precision,
-                              facts_of(scenario.communication_dtype()).precision});
-  range.unit = std::bit_ceil(config.gradient_accumulation_steps) / std::exp2(std::ceil(std::log2(scale)));
+  const Contract& contract = timeline.contract;
+  const double scale = contract.loss_scale.initial;
+  range.dyadic = power_of_two(contract.divisor) && power_of_two(contract.steps_scalar) && power_of_two(workload.world_size) &&
+                 power_of_two(contract.predivide_scalar) && power_of_two(scale);
+  range.precision = std::min({facts_of(workload.model_dtype).precision, facts_of(contract.accumulation).precision,
+                              facts_of(contract.wire).precision});
+  range.unit = std::bit_ceil(contract.steps_scalar) / std::exp2(std::ceil(std::log2(scale)));
   // Sums stay below 2^(precision - 1): one bit to spare, so that a wrong sum cannot be rounded into the right one.
   // What users multiply by takes up the bits of its odd part.
   double odd = 1;
   for (const double factor : user_factors(timeline)) odd = std::max(odd, odd_part(factor));
-  const std::uint32_t again = reduces_averages_again(scenario, timeline) ? std::bit_ceil(scenario.world_size) : 1;
+  const std::uint32_t again = reduces_averages_again(timeline) ? std::bit_ceil(workload.world_size) : 1;
   const std::uint32_t sum_max = std::max(1u, (1u << (range.precision - 1)) / std::bit_ceil(static_cast<std::uint32_t>(odd)) / again);
   constexpr std::uint32_t least_value_max = 8;
   const std::uint32_t all = contributions_max(timeline);
@@ -165,19 +158,19 @@ double about_normal(std::uint64_t key, int bits) {
 
 class RandomSource : public GradientSource {
  public:
-  RandomSource(const Scenario& scenario, const Timeline& timeline, std::uint64_t seed)
-      : scenario_(scenario), timeline_(timeline), seed_(seed), bits_(facts_of(scenario.model_dtype).precision) {
+  RandomSource(const Workload& workload, const Timeline& timeline, std::uint64_t seed)
+      : workload_(workload), timeline_(timeline), seed_(seed), bits_(facts_of(workload.model_dtype).precision) {
     // What is deposited is scale x gradient / ga: keep it and its sums well inside fp16.
-    const double scale = initial_loss_scale(scenario);
-    const double room = scenario.model_dtype == Dtype::float16 ? facts_of(Dtype::float16).largest() / 64 : 4096.0;
-    const double terms = std::bit_ceil(contributions_max(timeline) * scenario.gradients.samples_per_micro_batch);
+    const double scale = timeline.contract.loss_scale.initial;
+    const double room = workload.model_dtype == Dtype::float16 ? facts_of(Dtype::float16).largest() / 64 : 4096.0;
+    const double terms = std::bit_ceil(contributions_max(timeline) * workload.gradients.samples_per_micro_batch);
     const double largest = scale * 4 * terms;
     magnitude_ = std::min(1.0, std::exp2(std::floor(std::log2(room / largest))));
   }
 
   void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
                 std::span<double> out) const override {
-    const std::uint32_t samples = scenario_.gradients.samples_per_micro_batch;
+    const std::uint32_t samples = workload_.gradients.samples_per_micro_batch;
     const Backward& b = timeline_.backwards[backward];
     for (std::size_t i = 0; i < out.size(); ++i) {
       const std::uint64_t element = offset + i;
@@ -207,7 +200,7 @@ class RandomSource : public GradientSource {
     return std::ldexp(std::nearbyint(std::ldexp(fraction, bits_)), exponent - bits_);
   }
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   std::uint64_t seed_;
   int bits_;
@@ -230,16 +223,16 @@ class AdversarialSource final : public RandomSource {
       case 1:  // the first sample swamps those that follow
         return sample == 0 ? magnitude_ * 4.0 : std::ldexp(magnitude_, -bits_ + 2) * (1.0 + static_cast<double>(element % 5));
       default:  // near the smallest values of the model dtype, so that sums are subnormal
-        return facts_of(scenario_.model_dtype).tiny() * static_cast<double>(1 + (hash_keys({element, sample, rank}) % 64));
+        return facts_of(workload_.model_dtype).tiny() * static_cast<double>(1 + (hash_keys({element, sample, rank}) % 64));
     }
   }
 };
 
 class GivenSource final : public GradientSource {
  public:
-  GivenSource(const Scenario& scenario, const Timeline& timeline) : values_(*scenario.gradients.values), timeline_(timeline) {
+  GivenSource(const Workload& workload, const Timeline& timeline) : values_(*workload.gradients.values), timeline_(timeline) {
     std::uint32_t at = 0;
-    for (const Parameter& p : scenario.parameters) {
+    for (const Parameter& p : workload.parameters) {
       offset_.push_back(at);
       at += p.numel;
     }
@@ -259,13 +252,13 @@ class GivenSource final : public GradientSource {
 
 }  // namespace
 
-std::unique_ptr<GradientSource> value_source(const Scenario& scenario, const Timeline& timeline, GradientKind kind, std::uint64_t seed) {
+std::unique_ptr<GradientSource> value_source(const Workload& workload, const Timeline& timeline, GradientKind kind, std::uint64_t seed) {
   switch (kind) {
-    case GradientKind::values: return std::make_unique<GivenSource>(scenario, timeline);
-    case GradientKind::mlp: return std::make_unique<MlpSource>(scenario, timeline, seed);
-    case GradientKind::adversarial: return std::make_unique<AdversarialSource>(scenario, timeline, seed);
+    case GradientKind::values: return std::make_unique<GivenSource>(workload, timeline);
+    case GradientKind::mlp: return std::make_unique<MlpSource>(workload, timeline, seed);
+    case GradientKind::adversarial: return std::make_unique<AdversarialSource>(workload, timeline, seed);
     case GradientKind::probe:
-    case GradientKind::normal: return std::make_unique<RandomSource>(scenario, timeline, seed);
+    case GradientKind::normal: return std::make_unique<RandomSource>(workload, timeline, seed);
   }
   return nullptr;
 }

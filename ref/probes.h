@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "sim/scenario/scenario.h"
+#include "sim/scenario/workload.h"
 #include "sim/scenario/timeline.h"
 #include "sim/trace/producer.h"
 
@@ -27,7 +27,7 @@ struct ProbeRange {
   std::uint32_t value_max = 1;   // probes are integers from 1 to this; lit_max x value_max has a bit to spare in the precision
 };
 
-ProbeRange probe_range(const Scenario& scenario, const Timeline& timeline);
+ProbeRange probe_range(const Workload& workload, const Timeline& timeline);
 
 // Every element of every contribution holds its own random integer, or is dark in this pass. Over `passes()` passes each contribution is
 // lit on each element at least once for every round.
@@ -96,6 +96,6 @@ class PlantedSource final : public GradientSource {
 };
 
 // Gradients of the value passes, representable in the model dtype, with initial weights. `kind` is normal, adversarial, values or mlp.
-std::unique_ptr<GradientSource> value_source(const Scenario& scenario, const Timeline& timeline, GradientKind kind, std::uint64_t seed);
+std::unique_ptr<GradientSource> value_source(const Workload& workload, const Timeline& timeline, GradientKind kind, std::uint64_t seed);
 
 }  // namespace gradledger::ref

@@ -20,15 +20,10 @@ void add_element(std::vector<ElementRange>& ranges, std::uint32_t parameter, std
 
 }  // namespace
 
-StepJudge::StepJudge(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, Model& model)
-    : scenario_(scenario), timeline_(timeline), source_(source), model_(model) {}
+StepJudge::StepJudge(const Workload& workload, const Timeline& timeline, const GradientSource& source, Model& model)
+    : workload_(workload), timeline_(timeline), source_(source), model_(model) {}
 
-bool StepJudge::RankStep::skips() const { return reported("overflow").value_or(0) != 0; }
-
-std::optional<double> StepJudge::RankStep::reported(std::string_view metric) const {
-  const auto found = metrics.find(metric);
-  return found == metrics.end() ? std::nullopt : std::optional(found->second);
-}
+bool StepJudge::RankStep::skips() const { return reported(StepFact::skipped).value_or(0) != 0; }
 
 // The first record of an event brings its reference.
 StepJudge::Step& StepJudge::step(std::uint32_t event) {
@@ -60,11 +55,16 @@ void StepJudge::observe(const Observation& o) {
   }
 }
 
-void StepJudge::metric(const MetricRecord& r) {
-  if (timeline_.events[r.event].kind == EventKind::step) step(r.event).ranks[r.rank].metrics[std::string(r.name)] = r.value;
+void StepJudge::step_fact(const StepRecord& r) {
+  if (timeline_.events[r.event].kind != EventKind::step) return;
+  Said& said = said_[{r.event, r.rank}];
+  said.facts[static_cast<std::size_t>(r.fact)] = true;
+  if (r.fact == StepFact::updated) said.updated = r.value != 0;
+  else step(r.event).ranks[r.rank].facts[static_cast<std::size_t>(r.fact)] = r.value;
 }
 
 void StepJudge::event_done(std::uint32_t rank, std::uint32_t event) {
+  if (timeline_.events[event].kind == EventKind::step) said_[{event, rank}].ended = true;
   const auto known = steps_.find(event);
   if (known != steps_.end()) known->second.ranks[rank].done = true;
 }
@@ -81,7 +81,7 @@ void StepJudge::add(FindingClass finding, std::uint32_t event, std::uint32_t ran
 // ---- what is due ------------------------------------------------------------------------------------------------------------------------
 
 Skip StepJudge::due(std::uint32_t event, const Step& step, double scale) const {
-  if (!step.finite) return promises_overflow_check(scenario_) ? Skip::must : Skip::open;
+  if (!step.finite) return timeline_.contract.skips_nonfinite ? Skip::must : Skip::open;
   const bool accused = std::any_of(step.ranks.begin(), step.ranks.end(), [](const auto& r) { return r.second.skips() || !r.second.not_finite.empty(); });
   if (!accused) return Skip::must_not;
   return in_range(timeline_.events[event].step, scale) ? Skip::must_not : Skip::open;
@@ -89,16 +89,16 @@ Skip StepJudge::due(std::uint32_t event, const Step& step, double scale) const {
 
 // Whether no order of summation can leave any format on the way: the largest terms of all contributions together fit.
 bool StepJudge::in_range(std::uint32_t window, double scale) const {
-  double largest = facts_of(scenario_.model_dtype).largest(), sum = 0;
-  for (Dtype dtype : {scenario_.grad_accum_dtype(), scenario_.communication_dtype()}) largest = std::min(largest, facts_of(dtype).largest());
+  double largest = facts_of(workload_.model_dtype).largest(), sum = 0;
+  for (Dtype dtype : {timeline_.contract.accumulation, timeline_.contract.wire}) largest = std::min(largest, facts_of(dtype).largest());
   std::vector<double> gradient, error;
   for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b) {
     if (timeline_.backwards[b].step != window) continue;
-    for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
       double most = 0;
-      for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
-        if (!timeline_.used(scenario_, b, r, p)) continue;
-        gradient.resize(scenario_.parameters[p].numel);
+      for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
+        if (!timeline_.used(workload_, b, r, p)) continue;
+        gradient.resize(workload_.parameters[p].numel);
         source_.gradient(b, r, p, 0, gradient);
         double factor = 1;  // the largest on the way
         for (const std::uint32_t set : timeline_.gradients_set) factor = std::max(factor, timeline_.factor(b, r, p, set));
@@ -109,16 +109,16 @@ bool StepJudge::in_range(std::uint32_t window, double scale) const {
       sum += most;
     }
   }
-  return sum * scale * (1 + facts_of(scenario_.model_dtype).unit_roundoff()) < largest;
+  return sum * scale * (1 + facts_of(workload_.model_dtype).unit_roundoff()) < largest;
 }
 
 // ---- what was done ----------------------------------------------------------------------------------------------------------------------
 
 std::vector<StepMismatch> StepJudge::mismatches() {
-  LossScaleModel scale(scenario_);
+  LossScaleModel scale(timeline_.contract.loss_scale);
   bool scale_known = true;
   for (const auto& [event, step] : steps_) {
-    const bool stepped = std::any_of(step.ranks.begin(), step.ranks.end(), [](const auto& r) { return r.second.reported("overflow").has_value(); });
+    const bool stepped = std::any_of(step.ranks.begin(), step.ranks.end(), [](const auto& r) { return r.second.reported(StepFact::skipped).has_value(); });
     if (!stepped) continue;
     const Skip skip = due(event, step, scale.scale());
     judge_skips(event, step, skip);
@@ -128,14 +128,39 @@ std::vector<StepMismatch> StepJudge::mismatches() {
     scale_known = scale_known && (skip != Skip::open || agreed);
     scale.step(skip == Skip::open ? skipped : skip == Skip::must);
     for (const auto& [rank, mine] : step.ranks) {
-      const auto reported = mine.reported("loss_scale");
+      const auto reported = mine.reported(StepFact::loss_scale);
       if (!scale_known || !reported || *reported == scale.scale()) continue;
       add(FindingClass::wrong_scale, event, rank, fmt::format("the loss scale is {} from here on, documented is {}", *reported, scale.scale()),
           Quantity{"loss_scale", *reported, scale.scale(), 0});
     }
     if (step.finite) judge_norms(event, step);
+    if (skip == Skip::must) decided_.insert(event);
   }
+  list_missing();
   return std::move(out_);
+}
+
+std::set<std::uint32_t> StepJudge::without_update() const {
+  std::set<std::uint32_t> out;
+  for (const auto& [at, said] : said_)
+    if (said.facts[static_cast<std::size_t>(StepFact::updated)] && !said.updated) out.insert(at.first);
+  return out;
+}
+
+// Of steps that must update, what each rank that came through them left unsaid and the contract asks for.
+void StepJudge::list_missing() {
+  const Contract& contract = timeline_.contract;
+  for (const auto& [at, said] : said_) {
+    const auto [event, rank] = at;
+    if (!timeline_.events[event].updates || !said.ended) continue;
+    const auto ask = [&](StepFact fact, bool needed) {
+      if (needed && !said.facts[static_cast<std::size_t>(fact)]) missing_.push_back({event, rank, fact});
+    };
+    ask(StepFact::skipped, contract.skips_nonfinite);
+    ask(StepFact::updated, true);
+    ask(StepFact::loss_scale, contract.loss_scale.dynamic);
+    ask(StepFact::clipping_norm, contract.clip.max_norm > 0 && said.updated);
+  }
 }
 
 void StepJudge::judge_skips(std::uint32_t event, const Step& step, Skip due) {
@@ -148,7 +173,7 @@ void StepJudge::judge_skips(std::uint32_t event, const Step& step, Skip due) {
   for (const auto& [rank, mine] : step.ranks) {
     if (due == Skip::must && mine.applied && !mine.not_finite.empty()) {
       add(FindingClass::nonfinite_missed, event, rank,
-          fmt::format("{} of the applied gradient are not finite; the configuration checks for overflow, and every rank must skip", elements_text(scenario_, mine.not_finite)));
+          fmt::format("{} of the applied gradient are not finite; the configuration checks for overflow, and every rank must skip", elements_text(workload_, mine.not_finite)));
       out_.back().elements = mine.not_finite;
     } else if (due == Skip::must && !mine.skips() && (mine.applied || !mine.done) && !mine.raised && (!poisoned || !skipping.empty())) {
       add(FindingClass::wrong_skip, event, rank,
@@ -156,7 +181,7 @@ void StepJudge::judge_skips(std::uint32_t event, const Step& step, Skip due) {
                       skipping.empty() ? "" : "; skipped by ", skipping.empty() ? "" : numbered("rank", skipping)));
     } else if (due == Skip::must_not && mine.skips()) {
       add(FindingClass::wrong_skip, event, rank, "skips, though every gradient of the window is finite and in the range of every format on its way");
-    } else if (due == Skip::must_not && !mine.skips() && !mine.applied && mine.done && mine.reported("overflow") && timeline_.events[event].updates) {
+    } else if (due == Skip::must_not && !mine.skips() && !mine.applied && mine.done && mine.reported(StepFact::skipped) && timeline_.events[event].updates) {
       add(FindingClass::wrong_skip, event, rank, "returns without an update, and reports no overflow");
     } else if (due == Skip::open && mine.skips() && !stepping.empty()) {
       add(FindingClass::wrong_skip, event, rank, fmt::format("skips, and {} not", numbered("rank", stepping) + (stepping.size() == 1 ? " does" : " do")));
@@ -166,35 +191,30 @@ void StepJudge::judge_skips(std::uint32_t event, const Step& step, Skip due) {
 
 // Where nothing is promised, what is not finite stays in its own elements.
 void StepJudge::judge_finiteness(std::uint32_t event, const Step& step) {
-  const bool promised = promises_overflow_check(scenario_);
+  const bool promised = timeline_.contract.skips_nonfinite;
   for (const auto& [rank, mine] : step.ranks) {
     if (mine.spread.empty() || (promised && !step.finite)) continue;
-    if (step.finite && !in_range(timeline_.events[event].step, mine.reported("loss_scale").value_or(1))) continue;
+    if (step.finite && !in_range(timeline_.events[event].step, mine.reported(StepFact::loss_scale).value_or(1))) continue;
     add(FindingClass::nonfinite_missed, event, rank,
-        fmt::format("{} of the applied gradient are not finite, though every contribution to them is", elements_text(scenario_, mine.spread)));
+        fmt::format("{} of the applied gradient are not finite, though every contribution to them is", elements_text(workload_, mine.spread)));
     out_.back().elements = mine.spread;
   }
-}
-
-bool StepJudge::norms_are_combined() const {
-  const auto of_expert = [](const Parameter& p) { return p.expert.has_value(); };
-  return scenario_.engine.param_groups.size() > 1 || scenario_.engine.pipeline_stages > 1 || std::any_of(scenario_.parameters.begin(), scenario_.parameters.end(), of_expert);
 }
 
 void StepJudge::judge_norms(std::uint32_t event, const Step& step) {
   // The scale is taken out in fp32: a quotient, its argument, and the square root. The norms of several groups or stages are rounded, averaged over
   // their ranks (a product and a sum), squared and rounded, and the root of their sum is taken.
-  const double of_groups = norms_are_combined() ? 5.0 + scenario_.world_size : 0.0;
+  const double of_groups = timeline_.contract.clip.norm_in_parts ? 5.0 + workload_.world_size : 0.0;
   const double bound = widened(step.norm.error + (4 + of_groups) * facts_of(Dtype::float32).unit_roundoff() * step.norm.magnitude());
   if (!std::isfinite(bound) || bound >= step.norm.value) return;  // nothing can be told
   for (const auto& [rank, mine] : step.ranks) {
     if (mine.skips()) continue;
-    for (const auto& [metric, verb] : {std::pair{"global_grad_norm", "reports"}, std::pair{"clipping_norm", "clips by"}}) {
-      const auto norm = mine.reported(metric);
+    for (const auto& [fact, verb] : {std::pair{StepFact::gradient_norm, "reports"}, std::pair{StepFact::clipping_norm, "clips by"}}) {
+      const auto norm = mine.reported(fact);
       if (!norm || std::abs(*norm - step.norm.value) <= bound) continue;
       add(FindingClass::wrong_norm, event, rank,
           fmt::format("{} a gradient norm of {:.9g}, due is {:.9g}, and rounding explains at most {:.3g} of the difference", verb, *norm, step.norm.value, bound),
-          Quantity{metric, *norm, step.norm.value, bound});
+          Quantity{name_of(fact), *norm, step.norm.value, bound});
     }
   }
 }

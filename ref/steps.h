@@ -1,11 +1,13 @@
 // What a step decides beyond its gradient, against the documentation: whether it is skipped, its loss scale, norm and clipping.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ref/bounded.h"
@@ -27,28 +29,42 @@ struct StepMismatch {
   std::string what;                    // the sentence behind rank and event
 };
 
+// What a step did not say, so that nothing which hangs on it is judged.
+struct MissingFact {
+  std::uint32_t event = 0, rank = 0;
+  StepFact fact = StepFact::skipped;
+};
+
 // Watches one pass with every decision of the engine alive. Must see each record before the model forgets its event.
 class StepJudge final : public TraceSink {
  public:
-  StepJudge(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, Model& model);
+  StepJudge(const Workload& workload, const Timeline& timeline, const GradientSource& source, Model& model);
 
   void observe(const Observation& observation) override;
-  void metric(const MetricRecord& record) override;
+  void step_fact(const StepRecord& record) override;
   void event_done(std::uint32_t rank, std::uint32_t event) override;
   void engine_error(const EngineErrorRecord& record) override;
 
   // Precondition: the run is over.
   std::vector<StepMismatch> mismatches();
+  // Likewise, and after mismatches().
+  const std::vector<MissingFact>& missing() const { return missing_; }
+  const std::set<std::uint32_t>& decided() const { return decided_; }  // step events whose due skip was judged
+  std::set<std::uint32_t> without_update() const;                      // step events in which a rank says that it did not update
 
  private:
   struct RankStep {
-    std::map<std::string, double, std::less<>> metrics;
+    std::array<std::optional<double>, step_facts> facts;
     bool applied = false, done = false, raised = false;
     std::vector<ElementRange> not_finite;  // of the applied gradient
     std::vector<ElementRange> spread;      // of these, where the window's gradient is finite
 
     bool skips() const;
-    std::optional<double> reported(std::string_view metric) const;
+    std::optional<double> reported(StepFact fact) const { return facts[static_cast<std::size_t>(fact)]; }
+  };
+  struct Said {
+    std::array<bool, step_facts> facts{};
+    bool updated = false, ended = false;  // ended: the rank came through the step
   };
   struct Step {
     bool finite = true;  // every element of the window's gradient
@@ -61,16 +77,19 @@ class StepJudge final : public TraceSink {
   bool in_range(std::uint32_t window, double scale) const;
   void judge_skips(std::uint32_t event, const Step& step, Skip due);
   void judge_finiteness(std::uint32_t event, const Step& step);
-  bool norms_are_combined() const;
   void judge_norms(std::uint32_t event, const Step& step);
+  void list_missing();
   void add(FindingClass finding, std::uint32_t event, std::uint32_t rank, std::string what, std::optional<Quantity> quantity = {});
 
-  const Scenario& scenario_;
+  const Workload& workload_;
   const Timeline& timeline_;
   const GradientSource& source_;
   Model& model_;
   std::map<std::uint32_t, Step> steps_;  // by event
   std::vector<StepMismatch> out_;
+  std::vector<MissingFact> missing_;
+  std::set<std::uint32_t> decided_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Said> said_;  // by step event and rank
 };
 
 }  // namespace gradledger::ref

@@ -2,10 +2,36 @@
 
 #include "sim/engine/buffers.h"
 #include "sim/engine/engine.h"
+#include "sim/frameworks/deepspeed/contract.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/parse.h"
 
 namespace gradledger {
+
+namespace {
+
+// What the script asks of /expect and /gradients must be there.
+std::optional<InputError> whole_problem(const Scenario& s, const Timeline& timeline) {
+  for (std::size_t i = 0; i < s.expect.values.size(); ++i)
+    if (s.expect.values[i].event >= timeline.events.size())
+      return InputError{"/expect/values/" + std::to_string(i) + "/event", "lies past the script's last event, " + std::to_string(timeline.events.size() - 1)};
+  if (s.gradients.kind != GradientKind::values) return std::nullopt;
+  for (const Backward& backward : timeline.backwards)
+    for (std::uint32_t r = 0; r < s.world_size; ++r)
+      if (backward.micro_batch[r] != no_contribution && backward.data[r] >= s.gradients.values->size())
+        return InputError{timeline.pointers[timeline.events[backward.event].item],
+                          "needs the gradient of micro-batch " + std::to_string(backward.data[r]) + ", but /gradients give " +
+                              std::to_string(s.gradients.values->size()) + " micro-batches; name one with \"micro_batch\""};
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<Timeline> make_timeline(const Scenario& scenario) {
+  auto contract = deepspeed::resolve_contract(scenario);
+  if (!contract) return contract.error();
+  return unroll(scenario, scenario.script, std::move(contract).value());
+}
 
 std::optional<InputError> admission_error(const Scenario& scenario) {
   const auto selected = select_engine(scenario);
@@ -20,6 +46,9 @@ std::optional<InputError> admission_error(const Scenario& scenario) {
 Result<Scenario> read_scenario(std::string_view text, const std::filesystem::path& directory) {
   auto scenario = parse_scenario(text, directory);
   if (!scenario) return scenario.error();
+  const auto timeline = make_timeline(*scenario);
+  if (!timeline) return timeline.error();
+  if (auto error = whole_problem(*scenario, *timeline)) return *error;
   if (auto error = admission_error(*scenario)) return *error;
   return scenario;
 }

@@ -7,8 +7,13 @@
 
 #include "sim/base/result.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/timeline.h"
 
 namespace gradledger {
+
+// The script unrolled under the contract that framework, configuration, release and scenario make together. Errors: an unknown release or
+// change, and those of unroll().
+Result<Timeline> make_timeline(const Scenario& scenario);
 
 // Whether some engine serves the scenario: release and switches known, configuration not refused by the framework, buffers in
 // `expect` known.

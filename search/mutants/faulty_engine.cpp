@@ -17,7 +17,7 @@ FaultyEngine::FaultyEngine(const Fault& fault, const EngineContext& context) : f
 
 FaultyEngine::FaultyEngine(const FaultyEngine& other)
     : fault_(other.fault_), context_(other.context_), purposes_(other.purposes_), believed_(other.believed_), inner_(other.inner_->clone()), written_(other.written_),
-      buffers_(other.buffers_), views_(other.views_), metrics_(other.metrics_), recorded_(other.recorded_), told_(other.told_), queue_(other.queue_),
+      buffers_(other.buffers_), views_(other.views_), recorded_(other.recorded_), told_(other.told_), queue_(other.queue_),
       event_(other.event_), started_(other.started_) {}
 
 Moment FaultyEngine::moment() const { return {*context_.scenario, *context_.timeline, started_ ? &event_ : nullptr, context_.rank}; }
@@ -83,8 +83,6 @@ void FaultyEngine::declare_new(ProgramWriter& w) {
   }
   for (; views_ < written_.views.size(); ++views_)
     ensures(w.view(written_.views[views_].name, written_.views[views_].pieces) == views_, "the real program has the views of the engine's own");
-  for (; metrics_ < written_.metrics.size(); ++metrics_)
-    ensures(w.metric_name(written_.metrics[metrics_]) == metrics_, "the real program has the metrics of the engine's own");
 }
 
 void FaultyEngine::write(const Op& op, const Tape& tape, ProgramWriter& w) {
@@ -114,7 +112,10 @@ void FaultyEngine::write(const Op& op, const Tape& tape, ProgramWriter& w) {
     case OpKind::synchronize: return w.synchronize(op.flag != 0);
     case OpKind::read: return w.read(op.source, op.index);
     case OpKind::observe: return w.observe(op.index, op.role, op.scalar, op.flag != 0);
-    case OpKind::metric: return op.source.buffer == no_index ? w.metric(op.index, op.scalar) : w.metric(op.index, op.source, op.scalar);
+    case OpKind::report: {
+      const auto fact = static_cast<StepFact>(op.index);
+      return op.source.buffer == no_index ? w.report(fact, op.scalar) : w.report(fact, op.source, op.scalar);
+    }
     case OpKind::end_event: return w.end_event();
   }
 }

@@ -4,6 +4,7 @@
 
 #include "search/mutants/blocks.h"
 #include "search/draw/variants.h"
+#include "sim/load.h"
 
 namespace gradledger::search {
 namespace {

@@ -8,6 +8,7 @@
 #include "search/campaign/parallel.h"
 #include "search/shrink/shape.h"
 #include "search/sequences/state_key.h"
+#include "sim/load.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::search {
@@ -115,8 +116,8 @@ class Explorer {
   static void leave_open(Timeline& timeline) {
     const auto exit = static_cast<std::uint32_t>(timeline.events.size() - 1);
     timeline.events.pop_back();
-    for (Backward& backward : timeline.backwards)
-      if (backward.reduced_at == exit) backward.reduced_at = never;
+    std::erase(timeline.reductions, exit);
+    std::erase(timeline.boundaries, exit);
   }
 
   // By the whole oracle, as a script that closes its blocks.

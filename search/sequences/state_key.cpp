@@ -21,12 +21,14 @@ std::uint64_t contents_of(const Rank& rank, Slice slice, std::uint64_t salt) {
 void add_contract(TraceHash& hash, const Scenario& scenario, const Timeline& timeline) {
   const std::uint32_t window = timeline.steps - 1;
   hash.add(window % window_period);
+  const std::uint32_t reduced = !timeline.reductions.empty() && timeline.events[timeline.reductions.back()].step == window ? timeline.reductions.back() : never;
   for (const std::uint32_t count : timeline.micro_batches.back()) hash.add(count);
   for (std::size_t b = 0; b < timeline.backwards.size(); ++b) {
     const Backward& backward = timeline.backwards[b];
     if (backward.step != window) continue;
     for (std::uint32_t r = 0; r < scenario.world_size; ++r)
-      if (backward.micro_batch[r] != no_contribution) hash.add((std::uint64_t{r} << 32) | (std::uint64_t{backward.micro_batch[r]} << 1) | (timeline.dropped_at[b][r] == never));
+      if (backward.micro_batch[r] != no_contribution) hash.add((std::uint64_t{r} << 32) | (std::uint64_t{backward.micro_batch[r]} << 2) |
+                                                                  ((reduced != never && backward.event <= reduced) ? 2u : 0u) | (timeline.dropped_at[b][r] == never));
   }
   for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
     std::uint64_t calls = 0, override_value = 0;

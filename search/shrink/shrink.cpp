@@ -9,7 +9,7 @@
 
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
-#include "sim/scenario/timeline.h"
+#include "sim/load.h"
 
 namespace gradledger::search {
 namespace {

@@ -132,7 +132,7 @@ void RankStates::run(const Op& op, std::uint32_t at) {
     case OpKind::end_event: return;
     case OpKind::release: words_[at_buffers + op.target.buffer] = poison_[op.target.buffer]; return;
     case OpKind::read:
-    case OpKind::metric:
+    case OpKind::report:
       if (op.source.buffer != no_index) see_slice(at, op.source);
       return;
     case OpKind::sgd:

@@ -55,7 +55,7 @@ std::vector<Access> accesses(const Program& program, std::uint32_t step) {
     }
     case OpKind::collective: add_collective(all, program.collectives[op.index], step % 2 != 0); break;
     case OpKind::read:
-    case OpKind::metric: add(all, op.source, false); break;
+    case OpKind::report: add(all, op.source, false); break;
   }
   return all;
 }

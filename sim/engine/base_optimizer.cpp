@@ -1,6 +1,7 @@
 #include "sim/engine/base_optimizer.h"
 
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 namespace gradledger {
@@ -41,10 +42,10 @@ void BaseOptimizer::update(ProgramWriter& w, Slice weights, Slice gradient, std:
 
 void BaseOptimizer::observe(ProgramWriter& w, const std::vector<ViewPiece>& pieces) const {
   if (!has_moments()) return;
-  for (const auto& [name, moment] : {std::pair{"exp_avg", first_moment_}, std::pair{"exp_avg_sq", second_moment_}}) {
+  for (const auto& [name, moment, role] : {std::tuple{"exp_avg", first_moment_, Role::first_moment}, std::tuple{"exp_avg_sq", second_moment_, Role::second_moment}}) {
     std::vector<ViewPiece> of_moment = pieces;
     for (ViewPiece& piece : of_moment) piece.slice = moment.part(piece.slice.offset, piece.slice.numel);
-    w.observe(w.view(name + suffix_, std::move(of_moment)), Role::optimizer_state, 1.0, true);
+    w.observe(w.view(name + suffix_, std::move(of_moment)), role, 1.0, true);
   }
 }
 

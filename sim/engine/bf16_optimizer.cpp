@@ -52,11 +52,9 @@ Slice Bf16Optimizer::own_partition(std::size_t group) const {
 void Bf16Optimizer::backward_prologue(ProgramWriter& w) {
   for (const Tensor& grad : grad_)
     if (grad.defined()) w.fill(grad.slice, 0.0);
-  gradients_reduced_ = false;
 }
 
 void Bf16Optimizer::gradient_ready(ProgramWriter& w, std::uint32_t p) {
-  if (holds_ == Holds::reduced) holds_ = Holds::mixed;
   if (!immediate_) return;
   accumulate(w, p);
   if (behaviour().bf16_hook_leaves == Bf16HookLeaves::zeros) w.fill(grad_[p].slice, 0.0);
@@ -81,7 +79,6 @@ void Bf16Optimizer::reduce_gradients(ProgramWriter& w) {
   std::vector<Slice> shared, of_experts;
   for (std::size_t g = 0; g < weights_.size(); ++g) (weights_[g].of_experts() ? of_experts : shared).push_back(gradients_[g]);
   buffered_all_reduce(w, shared, of_experts);
-  holds_ = Holds::reduced;
 }
 
 // Before #5170: PARAM.grad, the last micro-batch alone, is averaged, and the step goes on with the rank's own accumulator.
@@ -90,7 +87,6 @@ void Bf16Optimizer::reduce_last_micro_batch(ProgramWriter& w) {
   for (std::uint32_t p = 0; p < parameter_count(); ++p)
     if (grad_[p].defined() && numel(p) > 0) (scenario().parameters[p].expert ? of_experts : shared).push_back(grad_[p].slice);
   buffered_all_reduce(w, shared, of_experts);
-  gradients_reduced_ = true;
 }
 
 // ---- step -------------------------------------------------------------------------------------------------------------------------
@@ -99,7 +95,7 @@ void Bf16Optimizer::model_step(ProgramWriter& w) {
   require_gradients();
   if (linear() || behaviour().bf16_norm == Bf16Norm::above_zero) report_decision(w, false, 1.0);
   emit_norm(w);
-  w.metric(w.metric_name("global_grad_norm"), norm_, 1.0);
+  w.report(StepFact::gradient_norm, norm_, 1.0);
   if (linear()) return finish_step(w, std::nullopt);
   read(w, norm_known, norm_);
 }
@@ -155,14 +151,15 @@ void Bf16Optimizer::finish_step(ProgramWriter& w, std::optional<double> clip) {
       if (has_gradients_[p]) w.multiply(high_precision(p), *clip);
 
   std::vector<Tensor> casts(weights_.size());
-  for (std::size_t g = 0; g < weights_.size(); ++g) apply(w, g, casts[g]);
+  bool updated = false;
+  for (std::size_t g = 0; g < weights_.size(); ++g) updated = apply(w, g, casts[g]) || updated;
   weights_.all_gather(w);
   for (Tensor& cast : casts) tensors_.drop(w, cast);
   clear_high_precision(w);
-  step_done(w, false);
+  step_done(w, updated);
 }
 
-void Bf16Optimizer::apply(ProgramWriter& w, std::size_t group, Tensor& cast) {
+bool Bf16Optimizer::apply(ProgramWriter& w, std::size_t group, Tensor& cast) {
   Slice gradient = own_partition(group);
   const std::string name = weights_[group].master_name() + ".grad";
   if (w.declaration(gradient.buffer).dtype != Dtype::float32) {
@@ -171,15 +168,15 @@ void Bf16Optimizer::apply(ProgramWriter& w, std::size_t group, Tensor& cast) {
     gradient = cast.slice;
   }
   // #6485: until then set at initialisation, and taken away again where it is a cast: the base optimizer finds no gradient and does nothing.
-  if (cast.defined() && behaviour().bf16_master_gradient != Bf16MasterGradient::at_step) return;
+  if (cast.defined() && behaviour().bf16_master_gradient != Bf16MasterGradient::at_step) return false;
   w.observe(w.view(name, weights_[group].partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
   weights_[group].step(w, gradient);
+  return true;
 }
 
 void Bf16Optimizer::clear_high_precision(ProgramWriter& w) {
   for (const Slice gradient : gradients_) w.fill(gradient, 0.0);
   std::fill(has_gradients_.begin(), has_gradients_.end(), false);
-  holds_ = Holds::local;
 }
 
 void Bf16Optimizer::optimizer_zero_grad(ProgramWriter& w) {
@@ -189,19 +186,14 @@ void Bf16Optimizer::optimizer_zero_grad(ProgramWriter& w) {
 
 // ---- snapshots ----------------------------------------------------------------------------------------------------------------------
 
-Role Bf16Optimizer::gradient_role(std::uint32_t) const { return gradients_reduced_ ? Role::reduced_accumulator : Role::scratch; }
-
 void Bf16Optimizer::observe_wrapper(ProgramWriter& w) {
-  const Role role = holds_ == Holds::local     ? Role::local_accumulator
-                    : holds_ == Holds::reduced ? Role::reduced_accumulator
-                                               : Role::scratch;
   for (std::size_t g = 0; g < weights_.size(); ++g) {
     const FlatPartition& layout = weights_[g].layout();
     std::vector<ViewPiece> pieces;
     for (std::uint32_t p : layout.order()) pieces.push_back({high_precision(p), static_cast<std::int32_t>(p), 0});
     if (layout.numel() < gradients_[g].numel) pieces.push_back({gradients_[g].part(layout.numel(), gradients_[g].numel - layout.numel()), -1, 0});
-    w.observe(w.view("fp32_groups_gradients_flat" + number(g), std::move(pieces)), role, 1.0, true);
-    w.observe(w.view("fp32_groups_gradient_flat_partition" + number(g), weights_[g].partition_pieces(own_partition(g))), role, 1.0, true);
+    w.observe(w.view("fp32_groups_gradients_flat" + number(g), std::move(pieces)), Role::replicated_accumulator, 1.0, true);
+    w.observe(w.view("fp32_groups_gradient_flat_partition" + number(g), weights_[g].partition_pieces(own_partition(g))), Role::replicated_accumulator, 1.0, true);
   }
   if (stepped_) weights_.observe(w);
 }

@@ -27,7 +27,6 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   void optimizer_zero_grad(ProgramWriter& w) override;
   void set_whole_gradient(const Event& event, ProgramWriter& w) override;
   void observe_wrapper(ProgramWriter& w) override;
-  Role gradient_role(std::uint32_t parameter) const override;
 
   bool accumulates_in_epilogue() const override { return true; }
   bool hooks_count() const override { return false; }
@@ -43,7 +42,7 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   void emit_norm(ProgramWriter& w);
   void emit_norm_of(ProgramWriter& w, bool experts, Slice squared);
   void finish_step(ProgramWriter& w, std::optional<double> clip);
-  void apply(ProgramWriter& w, std::size_t group, Tensor& cast);
+  bool apply(ProgramWriter& w, std::size_t group, Tensor& cast);
   Slice high_precision(std::uint32_t parameter) const;
   Slice own_partition(std::size_t group) const;
   bool has_experts() const { return std::any_of(weights_.begin(), weights_.end(), [](const FlatWeights& group) { return group.of_experts(); }); }
@@ -53,10 +52,8 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   FlatGroups weights_;
   std::vector<Slice> gradients_;     // fp32_groups_gradients_flat[g]: the whole padded group, on every rank of its
   std::vector<bool> has_gradients_;  // by parameter, in this window
-  bool gradients_reduced_ = false;   // PARAM.grad holds an average
   Slice norm_squared_, norm_, expert_norm_;
   // What the buffer holds: this rank's sum, the average of all ranks, or an average with local gradients on top.
-  enum class Holds : std::uint8_t { local, reduced, mixed } holds_ = Holds::local;
 };
 
 }  // namespace gradledger

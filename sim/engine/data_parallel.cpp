@@ -66,23 +66,17 @@ void DataParallel::initialise(ProgramWriter& w) {
 // live-1: since #7665 the scale no longer reaches the loss, while the step still divides by it.
 double DataParallel::loss_scale() const { return behaviour().fp16_st0_scale == Fp16Stage0Scale::applied ? scaler_.scale() : 1.0; }
 
-// The accumulation itself is autograd's in-place add in the model dtype.
-void DataParallel::gradient_ready(ProgramWriter&, std::uint32_t) {
-  if (holds_ == Holds::reduced) holds_ = Holds::mixed;
-}
-
 // At a boundary: missing gradients become zeros, so that ranks stay aligned; then the buffered all-reduce, in place.
 void DataParallel::reduce_gradients(ProgramWriter& w) {
   std::vector<Slice> gradients, of_experts;
   for (std::uint32_t p : learned()) {
     if (!grad_[p].defined()) {
-      grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
+      make_gradient(w, p);
       w.fill(grad_[p].slice, 0.0);
     }
     if (numel(p) > 0) (scenario().parameters[p].expert ? of_experts : gradients).push_back(grad_[p].slice);
   }
   buffered_all_reduce(w, gradients, of_experts);
-  holds_ = Holds::reduced;
 }
 
 // ---- step -------------------------------------------------------------------------------------------------------------------------
@@ -96,7 +90,7 @@ void DataParallel::model_step(ProgramWriter& w) {
     w.copy(norm_share_, norm_);
     w.multiply(norm_share_, 1.0 / peers().size());
     w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_share_, .output = norm_share_});
-    w.metric(w.metric_name("global_grad_norm"), norm_share_, 1.0);
+    w.report(StepFact::gradient_norm, norm_share_, 1.0);
     if (linear()) return step_plain(w, std::nullopt);
     return read(w, norm_known, norm_share_);
   }
@@ -117,11 +111,11 @@ void DataParallel::on_value(std::uint32_t stage, double value, ProgramWriter& w)
   scaler_.update(overflow);
   report_decision(w, overflow, scaler_.scale());
   // #7645: before it the return stood outside the branch of the overflow, and no step did anything.
-  if (fused_ && behaviour().fused_step_return == FusedStepReturn::always) return step_done(w, overflow);
+  if (fused_ && behaviour().fused_step_return == FusedStepReturn::always) return step_done(w, false);
   const bool applies_anyway = fused_ && !config().fp16.enabled;  // bf16: the flag is computed, and the step goes on
-  if (overflow && !applies_anyway) return step_done(w, true);
+  if (overflow && !applies_anyway) return step_done(w, false);
   emit_norm(w);
-  w.metric(w.metric_name("global_grad_norm"), norm_, reported_norm_factor());
+  w.report(StepFact::gradient_norm, norm_, reported_norm_factor());
   if (scenario().gradient_clipping() > 0 && !linear()) return read(w, norm_known, norm_);
   step_master(w, std::nullopt);
 }
@@ -191,8 +185,7 @@ void DataParallel::step_plain(ProgramWriter& w, std::optional<double> norm) {
   for (BaseOptimizer& optimizer : optimizers_) optimizer.begin_step();
   for (std::uint32_t p : learned())
     if (grad_[p].defined()) optimizers_[group_of_[p]].update(w, weights_[p], gradients[p], offsets_[p]);
-  holds_ = Holds::local;
-  step_done(w, false);
+  step_done(w, true);
 }
 
 // fp16 and bf16: fp32 copies of the gradients, missing ones zero, unscaled and clipped; base step on the master weights; cast back.
@@ -214,8 +207,7 @@ void DataParallel::step_master(ProgramWriter& w, std::optional<double> norm) {
     w.copy(weights_[p], master_[p]);
     tensors_.drop(w, masters[p]);
   }
-  holds_ = Holds::local;
-  step_done(w, false);
+  step_done(w, true);
 }
 
 // Before #7839 bf16 at stage 0 was left out: the gradients of a window stayed for the next.
@@ -223,17 +215,7 @@ bool DataParallel::zero_grad_after_step() const {
   return !(config().bf16.enabled && config().zero.stage == 0 && behaviour().bf16_st0_zero_grad == Bf16Stage0ZeroGrad::skipped);
 }
 
-void DataParallel::optimizer_zero_grad(ProgramWriter& w) {
-  DeepSpeedEngine::optimizer_zero_grad(w);
-  holds_ = Holds::local;
-}
-
 // ---- snapshots ----------------------------------------------------------------------------------------------------------------------
-
-Role DataParallel::gradient_role(std::uint32_t) const {
-  if (holds_ == Holds::local) return Role::local_accumulator;
-  return holds_ == Holds::reduced ? Role::reduced_accumulator : Role::scratch;
-}
 
 std::vector<ViewPiece> DataParallel::pieces(const std::vector<std::uint32_t>& parameters, const std::vector<Slice>& slices) {
   std::vector<ViewPiece> out;

@@ -19,11 +19,9 @@ class DataParallel final : public DeepSpeedEngine {
   void fold(StateFold& f) const override;
 
  protected:
-  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;
   void reduce_gradients(ProgramWriter& w) override;
   void model_step(ProgramWriter& w) override;
   void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
-  void optimizer_zero_grad(ProgramWriter& w) override;
   void observe_wrapper(ProgramWriter& w) override;
 
   double loss_scale() const override;
@@ -32,7 +30,7 @@ class DataParallel final : public DeepSpeedEngine {
   bool multiplies_loss() const override { return false; }
   bool needs_scaler() const override { return false; }
   bool zero_grad_after_step() const override;
-  Role gradient_role(std::uint32_t parameter) const override;
+  Role gradient_role() const override { return Role::replicated_accumulator; }
 
  private:
   enum Stage : std::uint32_t { overflow_known, norm_known };
@@ -58,7 +56,6 @@ class DataParallel final : public DeepSpeedEngine {
   std::vector<Slice> master_;   // fp32, by parameter; the weights themselves when not wrapped
   std::vector<std::uint32_t> offsets_;  // by parameter, in its group
   Slice norm_squared_, norm_, overflow_flag_, norm_share_, parameter_norms_;
-  enum class Holds : std::uint8_t { local, reduced, mixed } holds_ = Holds::local;
 };
 
 }  // namespace gradledger

@@ -20,6 +20,7 @@ double through_hooks(double factor, double each_hook, std::uint32_t hooked_outpu
 DeepSpeedEngine::DeepSpeedEngine(const EngineContext& context)
     : grad_(context.scenario->parameters.size()),
       context_(context),
+      own_storage_(context.scenario->parameters.size(), no_index),
       peers_(data_parallel_group(scenario(), rank())),
       has_direct_backwards_(std::any_of(context.timeline->events.begin(), context.timeline->events.end(), [](const Event& e) { return e.direct; })),
       uses_(context.scenario->parameters.size()),
@@ -189,11 +190,16 @@ void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uin
   if (use != p && !per_use) return;
   if (uses_side_stream_) go_to_stream_of(p, w);
   const bool add = grad_[p].defined();
-  if (!add) grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
+  if (!add) make_gradient(w, p);
   w.deposit(grad_[p].slice, backward, p, 0, per_use ? factor / uses_[p] : factor, add);
   hook_follows_ = use != p;
   if (hooks_count()) hooks_.gradient(behaviour().direct_epilogue);
   gradient_ready(w, p);
+}
+
+void DeepSpeedEngine::make_gradient(ProgramWriter& w, std::uint32_t p) {
+  grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
+  own_storage_[p] = grad_[p].slice.buffer;
 }
 
 // Each layer's backward runs on the stream of its forward. A stream that takes over waits for the activations' gradient, not for what the
@@ -254,16 +260,18 @@ void DeepSpeedEngine::step(ProgramWriter& w) {
     model_step(w);
     return;  // step_done() goes on
   }
+  w.report(StepFact::updated, 0.0);
   in_step_ = false;
   ++micro_steps_;
 }
 
 void DeepSpeedEngine::report_decision(ProgramWriter& w, bool overflow, double loss_scale) {
-  w.metric(w.metric_name("overflow"), overflow ? 1.0 : 0.0);
-  if (config().fp16.enabled) w.metric(w.metric_name("loss_scale"), loss_scale);
+  w.report(StepFact::skipped, overflow ? 1.0 : 0.0);
+  if (config().fp16.enabled) w.report(StepFact::loss_scale, loss_scale);
 }
 
-void DeepSpeedEngine::step_done(ProgramWriter& w, bool /*overflow*/) {
+void DeepSpeedEngine::step_done(ProgramWriter& w, bool updated) {
+  w.report(StepFact::updated, updated ? 1.0 : 0.0);
   if (zero_grad_after_step()) optimizer_zero_grad(w);
   stepped_ = true;
   in_step_ = false;
@@ -292,7 +300,8 @@ std::vector<ViewPiece> DeepSpeedEngine::whole_parameter(std::uint32_t parameter,
 void DeepSpeedEngine::observe(ProgramWriter& w) {
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     if (!grad_[p].defined()) continue;
-    w.observe(w.view(parameter_name(p) + ".grad", whole_parameter(p, grad_[p].slice)), gradient_role(p), gradient_scale(), true);
+    const Role role = grad_[p].slice.buffer == own_storage_[p] ? gradient_role() : Role::scratch;
+    w.observe(w.view(parameter_name(p) + ".grad", whole_parameter(p, grad_[p].slice)), role, gradient_scale(), true);
   }
   observe_wrapper(w);
 }

@@ -53,7 +53,7 @@ class DeepSpeedEngine : public Engine {
   virtual bool can_coalesce() const { return false; }            // coalesce_grad_reduction: stages 1 to 3 but BF16_Optimizer
   virtual bool sets_param_grad() const { return true; }          // a user's new gradient goes there, where there is one
   virtual bool zero_grad_after_step() const { return true; }
-  virtual Role gradient_role(std::uint32_t /*parameter*/) const { return Role::scratch; }  // of param.grad, now
+  virtual Role gradient_role() const { return Role::scratch; }   // of param.grad, where it has storage of its own
   virtual double gradient_scale() const { return loss_scale(); } // of param.grad, relative to the true gradient
 
   // ---- what the wrapper may use ---------------------------------------------------------------------------------------------------
@@ -113,9 +113,9 @@ class DeepSpeedEngine : public Engine {
   // What the wrapper decided about a step, and the loss scale from here on.
   void report_decision(ProgramWriter& w, bool overflow, double loss_scale);
   // The norm that clipping goes by, in true units.
-  void report_clipping_norm(ProgramWriter& w, double norm) { w.metric(w.metric_name("clipping_norm"), norm); }
-  // The end of a model step, skipped or not.
-  void step_done(ProgramWriter& w, bool overflow);
+  void report_clipping_norm(ProgramWriter& w, double norm) { w.report(StepFact::clipping_norm, norm); }
+  // The end of a model step. updated: the base optimizer ran.
+  void step_done(ProgramWriter& w, bool updated);
 
   // A full gradient of the user's: what the owners among `peers` hold of it, summed in fp32 on every rank, times the factor. `held` is this
   // rank's part from element `offset` on, if it has one. The caller holds the result.
@@ -123,6 +123,11 @@ class DeepSpeedEngine : public Engine {
   bool has_recorded_norm_refreshed(const Event& event) const;
 
   std::vector<ViewPiece> whole_parameter(std::uint32_t parameter, Slice slice) const;
+
+  // param.grad, with storage of its own and nothing in it yet.
+  void make_gradient(ProgramWriter& w, std::uint32_t parameter);
+  // What lies in param.grad is no sum any more: a reduction has written there.
+  void holds_no_sum(std::uint32_t parameter) { own_storage_[parameter] = no_index; }
 
   TensorTable tensors_;
   std::vector<Tensor> grad_;  // param.grad
@@ -156,6 +161,7 @@ class DeepSpeedEngine : public Engine {
   void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, double factor);
 
   EngineContext context_;
+  std::vector<BufferId> own_storage_;  // that autograd made for param.grad; elsewhere it shares a bucket's
   ProcessGroup peers_;
   const bool has_direct_backwards_;
   std::vector<std::uint32_t> learned_;

@@ -63,7 +63,6 @@ void ZeroStage1And2::set_whole_gradient(const Event& event, ProgramWriter& w) {
       w.squared_norm(recorded_norms_.part(p, 1), own);
     }
   }
-  if (offload_) set_by_user_[p] = true;
   tensors_.drop(w, full);
 }
 
@@ -90,7 +89,6 @@ void ZeroStage3::set_partition(const Event& event, ProgramWriter& w, Slice value
   const std::uint32_t p = event.parameter;
   w.copy_over_the_bus(settable_partition(p), value, false);
   if (!offload_) return;
-  set_by_user_[p] = true;
   if (!has_recorded_norm_refreshed(event)) return;
   w.fill(recorded_norms_.part(p, 1), 0.0);
   w.squared_norm(recorded_norms_.part(p, 1), value);

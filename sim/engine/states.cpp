@@ -22,22 +22,19 @@ void DeepSpeedEngine::fold(StateFold& f) const {
 void DataParallel::fold(StateFold& f) const {
   DeepSpeedEngine::fold(f);
   scaler_.fold(f);
-  f.number(static_cast<std::uint64_t>(holds_));
 }
 
 void Bf16Optimizer::fold(StateFold& f) const {
   DeepSpeedEngine::fold(f);
   f.slices(gradients_);
   f.flags(has_gradients_);
-  f.flag(gradients_reduced_);
-  f.number(static_cast<std::uint64_t>(holds_));
 }
 
 void ZeroStage1And2::fold(StateFold& f) const {
   DeepSpeedEngine::fold(f);
   scaler_.fold(f);
   f.number(static_cast<std::uint64_t>(micro_step_id_));
-  f.flags({ready_for_gradients_, epilogue_ran_, bucket_.extra_large, all_grad_tensors_.has_value(), averaged_current_, reduced_in_window_, unreduced_, master_filled_, master_current_});
+  f.flags({ready_for_gradients_, epilogue_ran_, bucket_.extra_large, all_grad_tensors_.has_value()});
   f.flags(already_reduced_);
   f.number(bucket_.elements);
   f.number(bucket_.index);
@@ -59,7 +56,6 @@ void ZeroStage1And2::fold(StateFold& f) const {
   f.flag(all_grad_tensors_known_);
   f.tensors(accumulated_on_host_);
   f.flags(host_holds_window_);
-  f.flags(set_by_user_);
   f.flags(norm_recorded_);
   f.slices(master_gradient_);
 }
@@ -68,7 +64,7 @@ void ZeroStage3::fold(StateFold& f) const {
   DeepSpeedEngine::fold(f);
   scaler_.fold(f);
   f.number(micro_step_id_);
-  f.flags({epilogue_ran_, partitions_current_, master_current_, master_filled_});
+  f.flag(epilogue_ran_);
   f.number(bucket_elements_);
   for (const std::uint32_t p : bucket_) {
     f.number(p);
@@ -78,7 +74,6 @@ void ZeroStage3::fold(StateFold& f) const {
   f.slice(partitions_);
   f.number(static_cast<std::uint64_t>(averaged_state_));
   f.flags(norm_recorded_);
-  f.flags(set_by_user_);
   f.flags(stored_in_window_);
   for (const SubGroup& group : groups_) f.slice(group.master_gradient);
 }

@@ -20,7 +20,6 @@ ZeroStage3::ZeroStage3(const EngineContext& context)
       optimizer_groups_(optimizer_groups(scenario(), rank())),
       gradient_slice_(parameter_count()),
       norm_recorded_(parameter_count()),
-      set_by_user_(parameter_count()),
       stored_in_window_(parameter_count()) {
   for (const RankGroup& group : optimizer_groups_) optimizers_.emplace_back(group.optimizer, offload_);
 }
@@ -93,7 +92,6 @@ void ZeroStage3::clear_backward_seen_flag(ProgramWriter& w) {
 }
 
 void ZeroStage3::backward_prologue(ProgramWriter& w) {
-  master_filled_ = false;
   fetch_weights(w);
 }
 
@@ -110,10 +108,8 @@ void ZeroStage3::fetch_weights(ProgramWriter& w) {
 // ---- backward: each parameter's hook ----------------------------------------------------------------------------------------------
 
 void ZeroStage3::gradient_ready(ProgramWriter& w, std::uint32_t p) {
-  master_current_ = master_filled_;
   if (coalescing()) {
-    partitions_current_ = false;
-    return;
+      return;
   }
   push(w, p);
 }
@@ -168,8 +164,6 @@ void ZeroStage3::partition_epilogue(ProgramWriter& w) {
   in_flight_.clear();
   if (!offload_) averaged_state_ = Averaged::set;
   epilogue_ran_ = true;
-  master_filled_ = false;
-  partitions_current_ = true;
   if (behaviour().stage3_id_increment == Stage3IdIncrement::epilogue) ++micro_step_id_;
 }
 
@@ -183,7 +177,6 @@ void ZeroStage3::finalise_unmanaged(ProgramWriter& w) {
 
 void ZeroStage3::model_step(ProgramWriter& w) {
   std::fill(stored_in_window_.begin(), stored_in_window_.end(), false);
-  std::fill(set_by_user_.begin(), set_by_user_.end(), false);
   micro_step_id_ = 0;
   epilogue_ran_ = false;
   // #7780: before it what a backward without an epilogue had put into the bucket stayed there.
@@ -219,10 +212,10 @@ void ZeroStage3::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
     optimizer_zero_grad(w);
     std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
     if (!offload_) averaged_state_ = Averaged::never;
-    return step_done(w, true);
+    return step_done(w, false);
   }
   emit_norm(w);
-  w.metric(w.metric_name("global_grad_norm"), norm_, 1.0 / unscaled_by());
+  w.report(StepFact::gradient_norm, norm_, 1.0 / unscaled_by());
   if (scenario().gradient_clipping() > 0 && !linear()) return read(w, norm_known, norm_);
   finish_step(w, std::nullopt);
 }
@@ -283,7 +276,7 @@ void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
   if (!offload_) averaged_state_ = Averaged::none;
   std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
   if (behaviour().stale_clear == StaleClear::zero) clear_stale(w);
-  step_done(w, false);
+  step_done(w, true);
 }
 
 // The master's values, cast. From host to host it is the CPU that copies; one that must cross the bus is waited for.
@@ -306,13 +299,6 @@ void ZeroStage3::optimizer_zero_grad(ProgramWriter& w) {
   DeepSpeedEngine::optimizer_zero_grad(w);
   micro_step_id_ = 0;
   epilogue_ran_ = false;
-  partitions_current_ = false;
-  master_current_ = false;
-}
-
-// Inside a coalesced block that nothing was reduced before, param.grad is the window's local sum.
-Role ZeroStage3::gradient_role(std::uint32_t) const {
-  return coalescing() && micro_step_id_ == 0 && !epilogue_ran_ ? Role::local_accumulator : Role::scratch;
 }
 
 // ---- snapshots ----------------------------------------------------------------------------------------------------------------------
@@ -335,10 +321,10 @@ std::vector<ViewPiece> ZeroStage3::group_pieces(const SubGroup& group, Slice fla
 void ZeroStage3::observe_wrapper(ProgramWriter& w) {
   for (std::uint32_t p : learned())
     w.observe(w.view("grad_partition[" + parameter_name(p) + "]", shard_pieces(p, partition_of(p))),
-              partitions_current_ && !set_by_user_[p] ? Role::reduced_accumulator : Role::scratch, scaler_.scale(), true);
+              Role::reduced_accumulator, scaler_.scale(), true);
   for (std::size_t g = 0; g < groups_.size() && offload_; ++g)
     w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "].grad", group_pieces(groups_[g], groups_[g].master_gradient)),
-              master_current_ ? Role::master_gradient : Role::scratch, scaler_.scale(), true);
+              Role::master_gradient, scaler_.scale(), true);
   if (!stepped_) return;
   for (std::uint32_t p : learned())
     w.observe(w.view("ds_tensor[" + parameter_name(p) + "]", shard_pieces(p, weights_[p])), Role::parameter, 1.0, true);

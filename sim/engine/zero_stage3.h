@@ -39,7 +39,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
   bool can_coalesce() const override { return true; }
   // Every output leaves the module as a copy that fetches weights in the backward: none is on the way of another.
   std::uint32_t hooks_passed(std::uint32_t parameter) const override { return std::min(DeepSpeedEngine::hooks_passed(parameter), 1u); }
-  Role gradient_role(std::uint32_t parameter) const override;
+  Role gradient_role() const override { return Role::local_accumulator; }
 
  private:
   enum Stage : std::uint32_t { overflow_known, norm_known };
@@ -109,12 +109,8 @@ class ZeroStage3 final : public DeepSpeedEngine {
   std::deque<std::uint32_t> in_flight_;  // stream events of reductions
 
   Slice partitions_;                 // grad_partitions_flat_buffer: zero at the start, never zeroed again
-  bool partitions_current_ = false;  // a backward of this window has been stored
-  bool master_current_ = false;      // offload: the last backward was a boundary
-  bool master_filled_ = false;       // by a bucket that the backward had filled before it was over
   enum class Averaged : std::uint8_t { never, none, set } averaged_state_ = Averaged::never;
   std::vector<bool> norm_recorded_;
-  std::vector<bool> set_by_user_;  // offload, by parameter: the master gradient is no copy of the partition any more
   std::vector<bool> stored_in_window_;  // offload, by parameter: a backward since the last step
   Slice recorded_norms_, overflow_flag_, norm_squared_, norm_total_, norm_;
 };

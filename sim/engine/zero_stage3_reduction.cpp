@@ -131,11 +131,7 @@ void ZeroStage3::partition_gradients(ProgramWriter& w, std::vector<Tensor> parti
       const Slice target = partition_of(p).part(0, partitions[i].numel());
       store_partition(w, target, partitions[i].slice);
       stored_in_window_[p] = true;
-      set_by_user_[p] = false;
-      if (offload_ && boundary_mirror()) {
-        to_master_gradient(w, p);
-        master_filled_ = true;
-      }
+      if (offload_ && boundary_mirror()) to_master_gradient(w, p);
     }
     tensors_.drop(w, partitions[i]);
     tensors_.clear(w, grad_[p]);
@@ -149,7 +145,6 @@ void ZeroStage3::to_master_gradient(ProgramWriter& w, std::uint32_t p) {
   norm_recorded_[p] = true;
   for (const SubGroup& group : groups_)
     if (contains(group.parameters, p)) w.copy_over_the_bus(in_group(group, group.master_gradient, p).part(0, stored.numel), stored, pinned());
-  master_current_ = true;
 }
 
 // micro_step_id 0 stores, every later one adds; host partitions are added to on the device.

@@ -43,7 +43,6 @@ ZeroStage1And2::ZeroStage1And2(const EngineContext& context)
       averaged_padding_(weights_.size()),
       accumulated_on_host_(parameter_count()),
       host_holds_window_(parameter_count()),
-      set_by_user_(parameter_count()),
       norm_recorded_(parameter_count()) {}
 
 void ZeroStage1And2::initialise(ProgramWriter& w) {
@@ -79,8 +78,6 @@ void ZeroStage1And2::clear_backward_seen_flag(ProgramWriter& w) {
 // ---- backward: each parameter's hook ----------------------------------------------------------------------------------------------
 
 void ZeroStage1And2::gradient_ready(ProgramWriter& w, std::uint32_t p) {
-  averaged_current_ = master_current_ = false;
-  unreduced_ = true;
   if (coalescing()) return;
   if (!has_hooks()) return;
   setup_buckets(w);
@@ -205,11 +202,9 @@ void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
   }
   if (to_partition_) {
     if (!offload_ && boundary_mirror()) make_partitions(w);
-    averaged_current_ = true;
   } else if (!offload_) {
     accumulate_owned(w);
   }
-  master_current_ = std::exchange(master_filled_, false);
   for (Tensor& buffer : bucket_.buffers) tensors_.clear(w, buffer);
   tensors_.clear(w, grads_in_partition_);
   ready_for_gradients_ = false;
@@ -217,8 +212,6 @@ void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
   if (behaviour().stage12_epilogue_clears == EpilogueClears::grad_and_accum)
     for (Tensor& accum : grad_accum_) tensors_.clear(w, accum);
   epilogue_ran_ = true;
-  reduced_in_window_ = true;
-  unreduced_ = false;
 }
 
 void ZeroStage1And2::backward_epilogue(ProgramWriter& w) {
@@ -243,7 +236,6 @@ void ZeroStage1And2::finalise_unmanaged(ProgramWriter& w) {
       if (!all_grad_tensors_) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
       take_averaged_gradients(w);
     }
-    averaged_current_ = true;
     return;
   }
   for (const OwnedPart& part : weights_.parts()) {
@@ -257,7 +249,6 @@ void ZeroStage1And2::finalise_unmanaged(ProgramWriter& w) {
     to_master_gradient(w, part.parameter, on_device.slice, on_device.slice.part(part.parameter_offset, part.numel));
     tensors_.drop(w, on_device);
   }
-  master_current_ = std::exchange(master_filled_, false);
 }
 
 void ZeroStage1And2::require_averaged_gradients() const {
@@ -309,12 +300,12 @@ void ZeroStage1And2::on_value(std::uint32_t stage, double value, ProgramWriter& 
   if (overflow) {
     optimizer_zero_grad(w);
     drop_accumulators(w, true);
-    return step_done(w, true);
+    return step_done(w, false);
   }
   emit_norm(w);
   // #2695: before it the scale that the next window will have.
   const bool updated = behaviour().reported_norm_scale == ReportedNormScale::updated;
-  w.metric(w.metric_name("global_grad_norm"), norm_, 1.0 / (updated ? scaler_.scale() : scale_before_update_));
+  w.report(StepFact::gradient_norm, norm_, 1.0 / (updated ? scaler_.scale() : scale_before_update_));
   if (scenario().gradient_clipping() > 0 && !linear()) return read(w, norm_known, norm_);
   finish_step(w, std::nullopt);
 }
@@ -367,7 +358,7 @@ void ZeroStage1And2::finish_step(ProgramWriter& w, std::optional<double> norm) {
   for (std::size_t g = 0; g < weights_.size(); ++g) apply(w, weights_[g], g, norm);
   weights_.all_gather(w);
   drop_accumulators(w, false);
-  step_done(w, false);
+  step_done(w, true);
 }
 
 // Unscales and clips a group's gradient, and steps with it.
@@ -413,14 +404,12 @@ Tensor ZeroStage1And2::flat_gradient(ProgramWriter& w, const FlatWeights& group,
 
 // What a step, taken or skipped, leaves behind: nothing on the device; on the host the accumulators and the master gradient stay.
 void ZeroStage1And2::drop_accumulators(ProgramWriter& w, bool skipped) {
-  reduced_in_window_ = false;
   // With offload a skipped step forgets norms and flag alone.
   if (!offload_ || !skipped) drop_partitions(w, skipped);
   if (!offload_) {
     for (Tensor& gradient : averaged_) tensors_.clear(w, gradient);
     for (Tensor& padding : averaged_padding_) tensors_.clear(w, padding);
     averaged_state_ = Averaged::none;
-    averaged_current_ = false;
     if (all_grad_tensors_)
       for (Tensor& gradient : *all_grad_tensors_) tensors_.clear(w, gradient);
     all_grad_tensors_.reset();
@@ -428,8 +417,6 @@ void ZeroStage1And2::drop_accumulators(ProgramWriter& w, bool skipped) {
   }
   std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
   std::fill(host_holds_window_.begin(), host_holds_window_.end(), false);
-  std::fill(set_by_user_.begin(), set_by_user_.end(), false);
-  master_current_ = false;
   w.fill(overflow_flag_, 0);
   if (behaviour().stale_clear != StaleClear::zero) return;
   OnStream by_the_host(w, Stream::host);

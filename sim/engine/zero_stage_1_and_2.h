@@ -37,7 +37,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   bool reduces_every_backward() const override { return partition_gradients_; }
   bool can_coalesce() const override { return true; }
   bool hooks_count() const override { return has_hooks(); }
-  Role gradient_role(std::uint32_t parameter) const override;
+  Role gradient_role() const override { return Role::local_accumulator; }
 
  private:
   enum Stage : std::uint32_t { overflow_known, norm_known };
@@ -156,15 +156,9 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   std::vector<bool> partition_known_;     // by group: the list had it once
   bool all_grad_tensors_known_ = false;   // the list was filled once
   std::vector<Tensor> averaged_padding_;  // by group
-  bool averaged_current_ = false;   // the last backward refreshed them
-  bool reduced_in_window_ = false;
-  bool unreduced_ = false;          // a backward came after the last reduction: in a coalesced block, or without an epilogue
 
   std::vector<Tensor> accumulated_on_host_;  // accumulated_grads_in_cpu, by parameter
   std::vector<bool> host_holds_window_;      // this window stored into it
-  std::vector<bool> set_by_user_;            // the master gradient was, and is no copy of the accumulator any more
-  bool master_filled_ = false;               // since the last epilogue
-  bool master_current_ = false;              // the last backward was a boundary and filled the master gradient
   std::vector<bool> norm_recorded_;          // norm_for_param_grads, by parameter
   std::vector<Slice> master_gradient_;       // offload, by group: single_partition_of_fp32_groups[g].grad
   Slice recorded_norms_, overflow_flag_, norm_squared_, norm_;

@@ -100,7 +100,6 @@ void ZeroStage1And2::to_master_gradient(ProgramWriter& w, std::uint32_t p, Slice
   norm_recorded_[p] = true;
   w.check_finite(overflow_flag_, gradient);
   w.copy_over_the_bus(master_gradient_[part.group].part(part.partition_offset, part.numel), own, pinned());
-  master_filled_ = true;
 }
 
 void ZeroStage1And2::accumulate_on_host(ProgramWriter& w, std::uint32_t p) {
@@ -125,7 +124,6 @@ void ZeroStage1And2::accumulate_on_host(ProgramWriter& w, std::uint32_t p) {
                                                            : true;
   if (store) w.copy_over_the_bus(host.slice, gradient, pinned());
   // What a boundary does not store went to the master gradient, and the host keeps a part that nobody reads.
-  set_by_user_[p] = false;
   host_holds_window_[p] = store || (host_holds_window_[p] && !boundary_mirror());
 }
 
@@ -171,7 +169,6 @@ void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
         tensors_.drop(w, fresh[i]);
       }
     }
-    averaged_current_ = true;
     return;
   }
   // #7509 split the accumulator off averaged_gradients and went on testing averaged_gradients for emptiness; #7665 tests the new list.
@@ -185,7 +182,6 @@ void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
     if (!all_grad_tensors_) throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
     add_into(*all_grad_tensors_);
   }
-  averaged_current_ = boundary_mirror();
   if (boundary_mirror()) take_averaged_gradients(w);
 }
 

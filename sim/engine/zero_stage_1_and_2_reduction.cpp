@@ -289,6 +289,7 @@ void ZeroStage1And2::average_separate(ProgramWriter& w) {
   for (const BucketEntry& entry : bucket_.entries) {
     w.copy(entry.gradient.slice, flat.slice.part(at, entry.gradient.numel()));
     at += entry.gradient.numel();
+    if (!uses_grad_accum_) holds_no_sum(entry.parameter);
   }
   tensors_.drop(w, cast);
   tensors_.drop(w, flat);

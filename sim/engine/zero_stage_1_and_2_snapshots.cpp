@@ -6,9 +6,6 @@
 
 namespace gradledger {
 
-// Until the window's first reduction the attribute is the local sum; after it, what came later.
-Role ZeroStage1And2::gradient_role(std::uint32_t) const { return reduced_in_window_ ? Role::scratch : Role::local_accumulator; }
-
 // A whole parameter, of which the rank answers for its own part alone.
 std::vector<ViewPiece> ZeroStage1And2::owned_piece(std::uint32_t p, Slice whole) const {
   const OwnedPart part = owned(p);
@@ -22,15 +19,18 @@ std::vector<ViewPiece> ZeroStage1And2::owned_piece(std::uint32_t p, Slice whole)
 
 void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
   const double scale = scaler_.scale();
+  // Where reduced values are kept they lie in it until the next forward.
+  const bool holds_average = epilogue_ran_ && behaviour().stage1_attr_reduction == Stage1AttrReduction::kept;
+  const Role accum_role = holds_average ? Role::scratch : Role::local_accumulator;
   for (std::uint32_t p : learned())
     if (grad_accum_[p].defined())
-      w.observe(w.view(parameter_name(p) + ".grad_accum", whole_parameter(p, grad_accum_[p].slice)), gradient_role(p), scale, true);
+      w.observe(w.view(parameter_name(p) + ".grad_accum", whole_parameter(p, grad_accum_[p].slice)), accum_role, scale, true);
   if (all_grad_tensors_) {
-    const Role role = averaged_state_ == Averaged::set || unreduced_ ? Role::scratch : Role::reduced_accumulator;
     for (std::size_t i = 0; i < all_grad_tensors_->size(); ++i) {
       if (!(*all_grad_tensors_)[i].defined()) continue;
       const std::uint32_t p = weights_.parts()[i].parameter;
-      w.observe(w.view("all_grad_tensors[" + std::to_string(weights_.parts()[i].group) + "][" + parameter_name(p) + "]", owned_piece(p, (*all_grad_tensors_)[i].slice)), role, scale, true);
+      w.observe(w.view("all_grad_tensors[" + std::to_string(weights_.parts()[i].group) + "][" + parameter_name(p) + "]", owned_piece(p, (*all_grad_tensors_)[i].slice)),
+                Role::reduced_accumulator, scale, true);
     }
   }
   for (std::size_t g = 0; g < weights_.size() && averaged_state_ == Averaged::set; ++g)
@@ -38,10 +38,10 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
   for (std::uint32_t p : learned())
     if (accumulated_on_host_[p].defined())
       w.observe(w.view("accumulated_grads_in_cpu[" + parameter_name(p) + "]", owned_piece(p, accumulated_on_host_[p].slice)),
-                host_holds_window_[p] && !unreduced_ && !set_by_user_[p] ? Role::reduced_accumulator : Role::scratch, scale, true);
+                Role::reduced_accumulator, scale, true);
   for (std::size_t g = 0; g < master_gradient_.size(); ++g)
     w.observe(w.view(weights_[g].master_name() + ".grad", weights_[g].partition_pieces(master_gradient_[g])),
-              master_current_ ? Role::master_gradient : Role::scratch, scale, true);
+              Role::master_gradient, scale, true);
   if (stepped_) weights_.observe(w);
 }
 
@@ -52,7 +52,7 @@ void ZeroStage1And2::observe_averaged(ProgramWriter& w, std::size_t group) {
     if (averaged_[i].defined()) pieces.push_back({averaged_[i].slice, static_cast<std::int32_t>(part.parameter), part.parameter_offset});
   }
   if (const Tensor& padding = averaged_padding_[group]; padding.defined()) pieces.push_back({padding.slice, -1, 0});
-  w.observe(w.view("averaged_gradients[" + std::to_string(group) + "]", std::move(pieces)), averaged_current_ ? Role::reduced_accumulator : Role::scratch,
+  w.observe(w.view("averaged_gradients[" + std::to_string(group) + "]", std::move(pieces)), Role::reduced_accumulator,
             scaler_.scale(), true);
 }
 

@@ -73,7 +73,7 @@ class Check {
         return write(call.output);
       }
       case OpKind::read:
-      case OpKind::metric: return read(op.source);
+      case OpKind::report: return read(op.source);
       case OpKind::allocate:  // gets memory as its release left it
       case OpKind::observe:
       case OpKind::end_event: return;

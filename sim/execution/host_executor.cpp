@@ -132,10 +132,10 @@ class HostExecutor::Run {
       case OpKind::observe:
         if (!options_.dry) observe(r, op);
         break;
-      case OpKind::metric: {
+      case OpKind::report: {
         if (options_.dry) break;
-        const double value = op.source.buffer == no_index ? op.scalar : scalar(r, op, "a metric") * op.scalar;
-        sink_.metric({r, op.event, rank.program.metrics[op.index], value});
+        const double value = op.source.buffer == no_index ? op.scalar : scalar(r, op, "a report") * op.scalar;
+        sink_.step_fact({r, op.event, static_cast<StepFact>(op.index), value});
         break;
       }
       case OpKind::end_event: sink_.event_done(r, op.event); break;
@@ -287,7 +287,8 @@ class HostExecutor::Run {
     }
     hash_.add(values.value());
     summary_.value_hash += mix(values.value() ^ op.index);  // order of ranks and buffers does not matter
-    sink_.observe({r, op.event, op.flag != 0, view.name, op.role, op.scalar, pieces_});
+    const MemorySpace space = view.pieces.empty() ? MemorySpace::device : rank.program.buffers[view.pieces.front().slice.buffer].space;
+    sink_.observe({r, op.event, op.flag != 0, view.name, op.role, op.scalar, pieces_, space});
   }
 
   void fetch(std::uint16_t r, Stream stream, const View& view) {

@@ -20,7 +20,7 @@ std::string_view name_of(Stream stream) {
 std::string_view name_of(OpKind kind) {
   constexpr std::array<std::string_view, 21> names{"allocate", "release", "deposit", "fill", "copy", "accumulate", "multiply", "divide", "squared_norm",
                                                    "square_root", "check_finite", "sgd", "adam", "collective", "record", "wait", "synchronize", "read",
-                                                   "observe", "metric", "end_event"};
+                                                   "observe", "report", "end_event"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -40,14 +40,6 @@ ViewId ProgramWriter::view(std::string name, std::vector<ViewPiece> pieces) {
   named.push_back(static_cast<ViewId>(views.size()));
   views.push_back({std::move(name), std::move(pieces)});
   return static_cast<ViewId>(views.size() - 1);
-}
-
-std::uint32_t ProgramWriter::metric_name(std::string name) {
-  auto& names = program_->metrics;
-  const auto known = std::find(names.begin(), names.end(), name);
-  if (known != names.end()) return static_cast<std::uint32_t>(known - names.begin());
-  names.push_back(std::move(name));
-  return static_cast<std::uint32_t>(names.size() - 1);
 }
 
 Op& ProgramWriter::emit_on(Stream stream, OpKind kind) {
@@ -177,16 +169,16 @@ void ProgramWriter::observe(ViewId view, Role role, double scale, bool at_end) {
   op.flag = at_end;
 }
 
-void ProgramWriter::metric(std::uint32_t name, Slice scalar, double factor) {
-  Op& op = emit(OpKind::metric);
-  op.index = name;
+void ProgramWriter::report(StepFact fact, Slice scalar, double factor) {
+  Op& op = emit(OpKind::report);
+  op.index = static_cast<std::uint32_t>(fact);
   op.source = scalar;
   op.scalar = factor;
 }
 
-void ProgramWriter::metric(std::uint32_t name, double value) {
-  Op& op = emit(OpKind::metric);
-  op.index = name;
+void ProgramWriter::report(StepFact fact, double value) {
+  Op& op = emit(OpKind::report);
+  op.index = static_cast<std::uint32_t>(fact);
   op.scalar = value;
 }
 

@@ -57,7 +57,7 @@ enum class OpKind : std::uint8_t {
   synchronize,   // the host waits until every stream of the rank has run dry
   read,          // the host reads the scalar source; the engine goes on at stage `index`
   observe,       // snapshot: view in `index`
-  metric,        // scalar source x scalar, or without a source scalar alone, is reported as metric `index`
+  report,        // scalar source x scalar, or without a source scalar alone, is what the step says of fact `index`
   end_event,     // the script event is over
 };
 
@@ -127,7 +127,6 @@ struct Program {
   std::vector<UpdateCall> updates;
   std::vector<View> views;
   std::map<std::string, std::vector<ViewId>, std::less<>> views_by_name;
-  std::vector<std::string> metrics;
   StreamHeads first = no_heads;
   StreamHeads last = no_heads;
   std::uint32_t stream_events = 0;
@@ -147,7 +146,6 @@ struct Program {
     updates.clear();
     views.clear();
     views_by_name.clear();
-    metrics.clear();
     first = last = no_heads;
     stream_events = 0;
     host_has_seen.fill(0);
@@ -170,7 +168,6 @@ class ProgramWriter {
   Slice whole(BufferId buffer) const { return {buffer, 0, program_->buffers[buffer].numel}; }
   const BufferDeclaration& declaration(BufferId buffer) const { return program_->buffers[buffer]; }
   ViewId view(std::string name, std::vector<ViewPiece> pieces);  // equal views share an id
-  std::uint32_t metric_name(std::string name);
 
   // ---- order
   Stream stream() const { return stream_; }
@@ -208,8 +205,8 @@ class ProgramWriter {
   // The host waits for this point of the current stream, then reads.
   void read(Slice scalar, std::uint32_t stage);
   void observe(ViewId view, Role role, double scale, bool at_end);
-  void metric(std::uint32_t name, Slice scalar, double factor);
-  void metric(std::uint32_t name, double value);  // one that the host knows
+  void report(StepFact fact, Slice scalar, double factor);
+  void report(StepFact fact, double value);  // one that the host knows
   void end_event();
 
  private:

@@ -13,7 +13,6 @@
 #include "sim/scenario/parameters_json.h"
 #include "sim/scenario/schema.h"
 #include "sim/scenario/script_json.h"
-#include "sim/scenario/timeline.h"
 
 namespace gradledger {
 namespace {
@@ -29,7 +28,7 @@ class Reader {
   Result<Scenario> read() {
     using Step = Problem (Reader::*)();
     for (Step step : {&Reader::read_world, &Reader::read_engine, &Reader::read_contract, &Reader::read_script, &Reader::read_gradients,
-                      &Reader::read_expect, &Reader::check_whole})
+                      &Reader::read_expect})
       if (Problem problem = (this->*step)()) return *problem;
     return std::move(out_);
   }
@@ -42,6 +41,7 @@ class Reader {
     out_.source = document_.value("source", std::vector<std::string>{});
     if (Problem problem = read_covers()) return problem;
     out_.twin_of = document_.value("twin_of", "");
+    out_.allow_open = document_.value("allow_open", false);
     out_.world_size = document_["world_size"];
     auto parameters = parameters_from_json(document_["parameters"]);
     if (!parameters) return parameters.error();
@@ -196,25 +196,6 @@ class Reader {
       if (finding.contains(key) && !(*into = fraction(finding[key])))
         return InputError{where + "/" + key, "cannot be read; expected a number, or a fraction such as \"3/8\""};
     out_.expect.findings.push_back(std::move(expected));
-    return std::nullopt;
-  }
-
-  // ---- the whole ----------------------------------------------------------------------------------------------------------------------
-
-  Problem check_whole() {
-    const auto timeline = make_timeline(out_);
-    if (!timeline) return timeline.error();
-    for (std::size_t i = 0; i < out_.expect.values.size(); ++i)
-      if (out_.expect.values[i].event >= timeline->events.size())
-        return InputError{"/expect/values/" + std::to_string(i) + "/event",
-                          "lies past the script's last event, " + std::to_string(timeline->events.size() - 1)};
-    if (out_.gradients.kind != GradientKind::values) return std::nullopt;
-    for (const Backward& backward : timeline->backwards)
-      for (std::uint32_t r = 0; r < out_.world_size; ++r)
-        if (backward.micro_batch[r] != no_contribution && backward.data[r] >= out_.gradients.values->size())
-          return InputError{timeline->pointers[timeline->events[backward.event].item],
-                            "needs the gradient of micro-batch " + std::to_string(backward.data[r]) + ", but /gradients give " +
-                                std::to_string(out_.gradients.values->size()) + " micro-batches; name one with \"micro_batch\""};
     return std::nullopt;
   }
 

@@ -1,29 +1,8 @@
 #include "sim/scenario/scenario.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace gradledger {
-
-namespace {
-
-// As values of a file: "nan" is "nan".
-bool same_elements(const std::vector<double>& a, const std::vector<double>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
-}
-
-bool same_given(const GivenValues& a, const GivenValues& b) {
-  const auto same_ranks = [](const auto& x, const auto& y) { return std::equal(x.begin(), x.end(), y.begin(), y.end(), same_elements); };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_ranks);
-}
-
-}  // namespace
-
-bool Gradients::operator==(const Gradients& other) const {
-  const bool same_values = values == other.values || (values && other.values && same_given(*values, *other.values));
-  return kind == other.kind && seed == other.seed && samples_per_micro_batch == other.samples_per_micro_batch && file == other.file &&
-         same_values && mlp == other.mlp;
-}
 
 OptimizerConfig EngineConfig::optimizer_of(const OptimizerGroup& group) const {
   OptimizerConfig out = optimizer;
@@ -37,14 +16,6 @@ OptimizerConfig EngineConfig::optimizer_of(std::uint32_t parameter) const {
     if (std::find(group.parameters.begin(), group.parameters.end(), parameter) != group.parameters.end()) return optimizer_of(group);
   return optimizer;
 }
-
-std::uint64_t Scenario::numel() const {
-  std::uint64_t sum = 0;
-  for (const Parameter& p : parameters) sum += p.numel;
-  return sum;
-}
-
-std::uint32_t Scenario::divisor() const { return contract.divide_by.value_or(engine.config.gradient_accumulation_steps); }
 
 double Scenario::gradient_clipping() const {
   if (engine.config.gradient_clipping) return *engine.config.gradient_clipping;
@@ -63,21 +34,5 @@ Dtype Scenario::grad_accum_dtype() const {
 }
 
 Dtype Scenario::communication_dtype() const { return engine.config.communication_data_type.value_or(model_dtype); }
-
-double odd_part(double factor) {
-  int exponent;
-  double odd = std::frexp(factor, &exponent);
-  while (odd != std::trunc(odd)) odd *= 2;
-  return odd;
-}
-
-std::string exact_factors() {
-  return "from 1/" + std::to_string(static_cast<int>(1 / least_factor)) + " to " + std::to_string(static_cast<int>(largest_factor)) + ", an odd number up to " +
-         std::to_string(static_cast<int>(odd_factor_max)) + " times a power of two";
-}
-
-bool exact_factor(double factor) {
-  return std::isfinite(factor) && factor >= least_factor && factor <= largest_factor && odd_part(factor) <= odd_factor_max;
-}
 
 }  // namespace gradledger

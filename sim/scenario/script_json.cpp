@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "sim/scenario/factor.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/timeline.h"
 

@@ -110,7 +110,7 @@ ordered_json gradients_to_json(const Scenario& scenario) {
   return out;
 }
 
-ordered_json contract_to_json(const Contract& contract) {
+ordered_json contract_to_json(const StatedContract& contract) {
   ordered_json out;
   out["window"] = contract.window == Window::since_last_step ? "since_last_step" : "every_step_call";
   out["average_over"] = contract.average_over_world ? "world" : "none";
@@ -173,6 +173,7 @@ ordered_json to_json(const Scenario& scenario) {
   out["engine"] = engine_to_json(scenario.engine, scenario.parameters);
   out["gradients"] = gradients_to_json(scenario);
   out["contract"] = contract_to_json(scenario.contract);
+  if (scenario.allow_open) out["allow_open"] = true;
   if (scenario.after_error == AfterError::go_on) out["after_error"] = "go_on";
   out["script"] = items_to_json(scenario.script);
   out["expect"] = expect_to_json(scenario.expect);

@@ -9,9 +9,12 @@
 #include <vector>
 
 #include "sim/base/result.h"
-#include "sim/scenario/scenario.h"
+#include "sim/scenario/contract.h"
+#include "sim/scenario/workload.h"
 
 namespace gradledger {
+
+struct ScriptItem;
 
 enum class EventKind : std::uint8_t {
   forward, backward, set_boundary, no_sync_enter, no_sync_exit, coalesce_enter, coalesce_exit, step, engine_zero_grad, optimizer_zero_grad, set_gradient, raise,
@@ -31,6 +34,8 @@ struct Event {
   double factor = 1.0;            // set_gradient: the parameter's gradient is multiplied by it
   std::uint32_t parameter = 0;    // set_gradient
   bool updates = false;           // step: the contract demands an update here
+  bool at_boundary = false;       // step: the documentation has it update, on some rank
+  std::uint32_t call = 0;         // step, where the counter decides: which call of its round, from 1; 0: something else does
   std::uint32_t of = 0;           // backward of an explicit forward
   std::uint32_t step = 0;         // window that the event lies in; a step that updates lies in the window that it closes
   std::uint32_t ordinal = 0;      // backward: number among all backward events; indexes Timeline::backwards
@@ -49,7 +54,6 @@ struct Backward {
   std::uint32_t event = 0;
   std::uint32_t step = 0;
   bool boundary = false;                   // documented to be a gradient accumulation boundary, on some rank
-  std::uint32_t reduced_at = never;        // event after which it is documented to be reduced: its own at a boundary, the exit of a coalesced block
   std::vector<std::uint32_t> micro_batch;  // by rank: number within the window; no_contribution where the rank does not run it
   std::vector<std::uint32_t> data;         // by rank: which given micro-batch
   std::vector<std::uint32_t> uses;         // parameters named by the event; empty: all that the parameters' own rule admits
@@ -63,50 +67,62 @@ struct Plant {
 };
 
 struct Timeline {
+  Contract contract;  // that it was unrolled under
   std::uint32_t world_size = 1;
   std::vector<Event> events;
   std::vector<std::string> pointers;
   std::vector<Backward> backwards;
   std::uint32_t steps = 0;                                    // windows, an open one at the end included
   bool open_window = false;                                   // contributions after the last update
+  // Events after which the documentation has reduced what came before them in their window: backwards outside of blocks, at a boundary or
+  // wherever gradients are partitioned, and exits of coalesced blocks. Sorted; the boundaries are a part of them.
+  std::vector<std::uint32_t> reductions, boundaries;
   std::vector<std::vector<std::uint32_t>> micro_batches;      // [step][rank]: how many
   std::vector<std::vector<std::uint32_t>> dropped_at;         // [backward][rank]: event of the zero_grad meant to drop it; never otherwise
   std::vector<Plant> planted;                                 // by backward, then rank
   std::vector<std::uint32_t> gradients_set;                   // events that set a gradient
 
+  // The last of a window's reductions, or boundaries, before an event; never where there is none.
+  std::uint32_t reduction_before(std::uint32_t event, std::uint32_t step) const { return last_before(reductions, event, step); }
+  std::uint32_t boundary_before(std::uint32_t event, std::uint32_t step) const { return last_before(boundaries, event, step); }
+  bool is_boundary(std::uint32_t event) const;
+  // Whether a backward of the event's window, up to it, has not been reduced by the documentation.
+  bool waits_for_reduction(std::uint32_t event) const;
+  std::uint32_t last_before(const std::vector<std::uint32_t>& list, std::uint32_t event, std::uint32_t step) const;
   std::string describe(std::uint32_t event) const;            // "event 4: backward of micro-batch 3"
   Contribution contribution(std::uint32_t backward, std::uint32_t rank) const;
-  bool used(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
+  bool used(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
   // What users multiplied a contribution by since, up to and with an event of its window.
   double factor(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t up_to_event) const;
   // The parameters that autograd passes on a rank, in the order in which their gradients are ready; a tied one at each of its uses.
-  std::vector<std::uint32_t> ready_order(const Scenario& scenario, std::uint32_t backward, std::uint32_t rank) const;
+  std::vector<std::uint32_t> ready_order(const Workload& workload, std::uint32_t backward, std::uint32_t rank) const;
 };
 
 // What the documentation says of a boundary: a sticky override, else the counter of step() calls. One for each rank.
 class DocumentedBoundary {
  public:
-  explicit DocumentedBoundary(const DeepSpeedConfig& config) : steps_(config.gradient_accumulation_steps), managed_(config.managed_gradient_accumulation) {}
+  explicit DocumentedBoundary(const BoundaryRule& rule) : rule_(rule) {}
 
   void set(bool boundary) { override_ = boundary; }
   // Of a backward. Unmanaged, none is: every step() is one.
-  bool now() const { return managed_ && override_.value_or((calls_ + 1) % steps_ == 0); }
+  bool now() const { return rule_.counted && override_.value_or((calls_ + 1) % rule_.calls == 0); }
+  // Which call of the counter's round the next step() is, from 1; 0 where the counter does not decide.
+  std::uint32_t call() const { return rule_.counted && !override_ ? static_cast<std::uint32_t>(calls_ % rule_.calls) + 1 : 0; }
   // One call of step(); whether it updates.
   bool step() {
-    const bool updates = !managed_ || now();
+    const bool updates = !rule_.counted || now();
     ++calls_;
     return updates;
   }
 
  private:
-  std::uint64_t steps_;
-  bool managed_;
+  BoundaryRule rule_;
   std::uint64_t calls_ = 0;
   std::optional<bool> override_;
 };
 
-// Precondition: ranks and names of parameters are the scenario's. Errors: too many events or named uses, an `of` that names no forward, an
+// Precondition: ranks and names of parameters are the workload's. Errors: too many events or named uses, an `of` that names no forward, an
 // overflow that no gradient can hold.
-Result<Timeline> make_timeline(const Scenario& scenario);
+Result<Timeline> unroll(const Workload& workload, const std::vector<ScriptItem>& script, Contract contract);
 
 }  // namespace gradledger

@@ -55,4 +55,15 @@ void GradientSource::gradient_error(std::uint32_t, std::uint32_t, std::uint32_t,
   for (double& x : out) x = 0.0;
 }
 
+std::string_view name_of(StepFact fact) {
+  switch (fact) {
+    case StepFact::skipped: return "skipped";
+    case StepFact::updated: return "updated";
+    case StepFact::loss_scale: return "loss_scale";
+    case StepFact::gradient_norm: return "global_grad_norm";
+    case StepFact::clipping_norm: return "clipping_norm";
+  }
+  return "";
+}
+
 }  // namespace gradledger

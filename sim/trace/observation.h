@@ -14,6 +14,10 @@
 
 namespace gradledger {
 
+enum class MemorySpace : std::uint8_t { device, host };
+
+std::string_view name_of(MemorySpace space);
+
 // A stretch of a snapshot: `numel` stored elements that are [parameter_offset, parameter_offset + numel) of a parameter.
 // parameter < 0: alignment padding, which no parameter owns.
 struct ObservedPiece {
@@ -32,6 +36,7 @@ struct Observation {
   Role role = Role::scratch;
   double scale = 1.0;        // stored = true gradient x scale (loss scale in force)
   std::span<const ObservedPiece> pieces;
+  MemorySpace space = MemorySpace::device;
 };
 
 enum class CollectiveKind : std::uint8_t { all_reduce, reduce, reduce_scatter, all_gather, broadcast };
@@ -57,10 +62,6 @@ struct CollectiveRecord {
 
   std::string text() const;  // "all_reduce sum of 64 bf16"
 };
-
-enum class MemorySpace : std::uint8_t { device, host };
-
-std::string_view name_of(MemorySpace space);
 
 // bytes is what the framework would hold; what the simulator holds may be less (a bucket larger than the model).
 struct MemoryRecord {
@@ -130,11 +131,21 @@ struct RaceRecord {
   RacingOperation first, second;
 };
 
-// A scalar that the framework reports: gradient norm, loss scale, overflow flag, counters.
-struct MetricRecord {
+// What a step() decided or reported. A producer that cannot tell one does not give it: what hangs on it is then not judged.
+enum class StepFact : std::uint8_t {
+  skipped,        // 0 or 1: it found an overflow and leaves everything as it was
+  updated,        // 0 or 1: the base optimizer ran on the window's gradient
+  loss_scale,     // in force from here on
+  gradient_norm,  // that it reports, in true units
+  clipping_norm,  // that it clips by, in true units
+};
+inline constexpr std::size_t step_facts = 5;
+std::string_view name_of(StepFact fact);
+
+struct StepRecord {
   std::uint32_t rank = 0;
   std::uint32_t event = 0;
-  std::string_view name;
+  StepFact fact = StepFact::skipped;
   double value = 0;
 };
 

@@ -22,7 +22,7 @@ class TraceSink {
   virtual void observe(const Observation&) {}
   virtual void collective(const CollectiveRecord&) {}
   virtual void memory(const MemoryRecord&) {}
-  virtual void metric(const MetricRecord&) {}
+  virtual void step_fact(const StepRecord&) {}
   virtual void event_done(std::uint32_t /*rank*/, std::uint32_t /*event*/) {}
   virtual void unwritten(const UnwrittenRecord&) {}
   virtual void engine_error(const EngineErrorRecord&) {}
@@ -90,10 +90,17 @@ struct RunSummary {
   std::uint64_t bytes_peak = 0;            // held by buffers, all ranks
 };
 
+// What a producer promises to show. What it does not promise and does not show is not judged; what it promised and does not show is missing.
+struct Capabilities {
+  bool applied_gradients = false;  // of every step that updates, on every rank
+  bool accumulators = false;       // every buffer that holds a sum of gradients, after every event
+};
+
 class Producer {
  public:
   virtual ~Producer() = default;
   virtual std::string_view name() const = 0;
+  virtual Capabilities capabilities() const { return {}; }
   virtual RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) = 0;
 };
 

@@ -57,7 +57,7 @@ void Transcript::memory(const MemoryRecord& r) {
   add(r.event, r.rank, (r.allocated ? "allocation of " : "release of ") + std::string(r.buffer)).hash = hash_keys({r.bytes, static_cast<std::uint64_t>(r.space), r.at_start});
 }
 
-void Transcript::metric(const MetricRecord& r) { add(r.event, r.rank, "metric " + std::string(r.name)).hash = bits_of(r.value); }
+void Transcript::step_fact(const StepRecord& r) { add(r.event, r.rank, "step fact " + std::string(name_of(r.fact))).hash = bits_of(r.value); }
 void Transcript::event_done(std::uint32_t rank, std::uint32_t event) { add(event, rank, "end of the event"); }
 void Transcript::unwritten(const UnwrittenRecord& r) { add(r.event, r.rank, "unwritten memory of " + r.buffer + " read by " + r.reader).hash = hash_keys({r.begin, r.end, r.released}); }
 void Transcript::engine_error(const EngineErrorRecord& r) { add(r.event, r.rank, r.type + ": " + r.message).hash = hash_of(r.message); }

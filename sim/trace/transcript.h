@@ -34,7 +34,7 @@ class Transcript final : public TraceSink {
   void observe(const Observation& observation) override;
   void collective(const CollectiveRecord& record) override;
   void memory(const MemoryRecord& record) override;
-  void metric(const MetricRecord& record) override;
+  void step_fact(const StepRecord& record) override;
   void event_done(std::uint32_t rank, std::uint32_t event) override;
   void unwritten(const UnwrittenRecord& record) override;
   void engine_error(const EngineErrorRecord& record) override;

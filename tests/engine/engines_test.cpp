@@ -287,10 +287,10 @@ TEST(loss_scale, an_overflow_on_one_rank_makes_every_rank_skip_and_halves_the_sc
     const auto source = ref::value_source(s, *timeline, GradientKind::values, 0);
     Keeper seen;
     executor.run(*source, RunOptions{}, seen);
-    ASSERT_FALSE(seen.metrics.empty());
-    for (const auto& [key, value] : seen.metrics) {
-      EXPECT_NE(std::get<2>(key), "global_grad_norm") << "a skipped step reports no norm, stage " << number;
-      if (std::get<2>(key) == "overflow") {
+    ASSERT_FALSE(seen.facts.empty());
+    for (const auto& [key, value] : seen.facts) {
+      EXPECT_NE(std::get<2>(key), StepFact::gradient_norm) << "a skipped step reports no norm, stage " << number;
+      if (std::get<2>(key) == StepFact::skipped) {
         EXPECT_EQ(value, 1.0) << "every rank skips, stage " << number;
       }
     }

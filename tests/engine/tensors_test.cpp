@@ -27,7 +27,7 @@ struct Table {
     const std::uint32_t written = w.record();
     OnStream there(w, stream);
     w.wait(written);
-    w.metric(0, tensor.slice, 1.0);
+    w.report(StepFact::gradient_norm, tensor.slice, 1.0);
   }
 };
 

@@ -17,7 +17,7 @@ struct Report {
   Observation snapshot{.rank = 1, .event = 3, .buffer = "grads[0]", .role = Role::local_accumulator};
   CollectiveRecord call{.rank = 1, .event = 3, .sequence = 5, .numel = 64};
   MemoryRecord memory{.rank = 1, .event = 3, .buffer = "bucket", .bytes = 256};
-  MetricRecord metric{.rank = 1, .event = 3, .name = "norm", .value = 1.5};
+  StepRecord fact{.rank = 1, .event = 3, .fact = StepFact::gradient_norm, .value = 1.5};
   UnwrittenRecord unwritten{.rank = 1, .event = 3, .buffer = "flat", .begin = 2, .end = 7, .reader = "step"};
   EngineErrorRecord error{.rank = 1, .event = 3, .type = "TypeError", .message = "is None"};
   DeadlockRecord deadlock{{{.rank = 1, .event = 3, .collective = CollectiveRecord{.rank = 1, .event = 3, .kind = CollectiveKind::broadcast}}}};
@@ -32,7 +32,7 @@ struct Report {
     out.observe(snapshot);
     out.collective(call);
     out.memory(memory);
-    out.metric(metric);
+    out.step_fact(fact);
     out.unwritten(unwritten);
     out.engine_error(error);
     out.deadlock(deadlock);
@@ -103,15 +103,15 @@ TEST(transcripts, that_kept_a_snapshot_tell_how_many_elements_differ_and_the_bit
   EXPECT_TRUE(elsewhere->one.starts_with("hash ")) << elsewhere->one;
 }
 
-TEST(transcripts, differ_in_a_metric_by_any_bit_and_are_equal_where_both_are_not_a_number) {
-  expect_named("metric ", {
-                              [](Report& r) { r.metric.value = std::nextafter(1.5, 2.0); },
-                              [](Report& r) { r.metric.value = std::numeric_limits<double>::quiet_NaN(); },
-                              [](Report& r) { r.metric.name = "loss"; },
+TEST(transcripts, differ_in_a_step_fact_by_any_bit_and_are_equal_where_both_are_not_a_number) {
+  expect_named("step fact ", {
+                              [](Report& r) { r.fact.value = std::nextafter(1.5, 2.0); },
+                              [](Report& r) { r.fact.value = std::numeric_limits<double>::quiet_NaN(); },
+                              [](Report& r) { r.fact.fact = StepFact::loss_scale; },
                           });
   Report one, other;
-  one.metric.value = std::numeric_limits<double>::quiet_NaN();
-  other.metric.value = -std::numeric_limits<double>::quiet_NaN();
+  one.fact.value = std::numeric_limits<double>::quiet_NaN();
+  other.fact.value = -std::numeric_limits<double>::quiet_NaN();
   EXPECT_FALSE(first_difference(one.transcript(), other.transcript())) << "the payload is the processor's";
 }
 
@@ -182,7 +182,7 @@ TEST(transcripts, differ_where_an_event_does_not_end) {
 
 TEST(transcripts, with_the_same_records_in_another_interleaving_do_not_differ) {
   Report a, b;
-  a.metric.rank = 0;
+  a.fact.rank = 0;
   Transcript one = a.transcript(), other;
   Report later = a;
   other.event_done(1, 3);
@@ -190,7 +190,7 @@ TEST(transcripts, with_the_same_records_in_another_interleaving_do_not_differ) {
   other.deadlock(later.deadlock);
   other.engine_error(later.error);
   other.unwritten(later.unwritten);
-  other.metric(later.metric);
+  other.step_fact(later.fact);
   other.memory(later.memory);
   other.collective(later.call);
   later.snapshot.pieces = a.pieces;
@@ -199,9 +199,9 @@ TEST(transcripts, with_the_same_records_in_another_interleaving_do_not_differ) {
 }
 
 TEST(transcripts, are_said_to_part_at_the_first_event_and_there_at_the_first_rank) {
-  const auto with = [](std::initializer_list<std::pair<Transcript::Place, double>> metrics) {
+  const auto with = [](std::initializer_list<std::pair<Transcript::Place, double>> facts) {
     Transcript out;
-    for (const auto& [place, value] : metrics) out.metric({.rank = place.second, .event = place.first, .name = "norm", .value = value});
+    for (const auto& [place, value] : facts) out.step_fact({.rank = place.second, .event = place.first, .fact = StepFact::gradient_norm, .value = value});
     return out;
   };
   const auto difference = first_difference(with({{{2, 0}, 1}, {{1, 1}, 1}, {{1, 0}, 1}}), with({{{2, 0}, 2}, {{1, 1}, 2}, {{1, 0}, 1}}));
@@ -211,7 +211,7 @@ TEST(transcripts, are_said_to_part_at_the_first_event_and_there_at_the_first_ran
   const auto missing = first_difference(with({{{4, 2}, 1}}), Transcript());
   ASSERT_TRUE(missing);
   EXPECT_EQ(missing->event, 4u);
-  EXPECT_EQ(missing->one, "metric norm");
+  EXPECT_EQ(missing->one, "step fact global_grad_norm");
   EXPECT_EQ(missing->other, "nothing");
 }
 

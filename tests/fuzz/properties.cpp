@@ -3,7 +3,7 @@
 #include "sim/load.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/parse.h"
-#include "sim/scenario/timeline.h"
+#include "sim/load.h"
 
 namespace gradledger::fuzz {
 namespace {

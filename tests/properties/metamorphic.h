@@ -182,13 +182,16 @@ inline Applied applied(const Case& c, const GradientSource& source, const Schedu
 
 class KeySink final : public StopSink {
  public:
-  KeySink(ref::Ledger& ledger, bool applied_alone) : ledger_(ledger), applied_alone_(applied_alone) {}
+  KeySink(ref::Ledger& ledger, const Timeline& timeline, bool applied_alone) : ledger_(ledger), due_(timeline), applied_alone_(applied_alone) {}
   void observe(const Observation& o) override {
-    if (o.role == Role::applied_gradient || (!applied_alone_ && holds_gradients(o.role))) ledger_.want({o.event, o.at_end, o.rank, std::string(o.buffer)});
+    const ref::Due due = due_.of(o);
+    if (!due.not_due && (o.role == Role::applied_gradient || !applied_alone_)) ledger_.want({o.event, o.at_end, o.rank, std::string(o.buffer)}, due.after);
   }
+  void event_done(std::uint32_t rank, std::uint32_t event) override { due_.event_done(rank, event); }
 
  private:
   ref::Ledger& ledger_;
+  ref::DueTracker due_;
   bool applied_alone_;
 };
 
@@ -203,11 +206,12 @@ struct Books {
 inline Books books(const Case& c, Snapshots which, const Schedule& schedule = in_order()) {
   HostExecutor executor(c.scenario, c.timeline);
   ref::Ledger ledger(c.scenario, c.timeline, c.range);
-  KeySink keys(ledger, which == Snapshots::applied);
+  KeySink keys(ledger, c.timeline, which == Snapshots::applied);
   RunOptions options;
   options.linear = true;
   options.schedule = schedule;
-  executor.run(ElementSource([](auto...) { return 0.0; }), options, keys);
+  // Other data in every contribution, so that what is written shows.
+  executor.run(ElementSource([](auto... key) { return static_cast<double>(1 + hash_keys({std::uint64_t{key}...}) % 127); }), options, keys);
   std::vector<std::pair<std::uint32_t, std::uint32_t>> all;
   for (std::uint32_t b = 0; b < c.timeline.backwards.size(); ++b)
     for (std::uint32_t r = 0; r < c.scenario.world_size; ++r)

@@ -18,6 +18,7 @@ class Reporting final : public Producer {
   Reporting(Producer& inner, Keeps keeps, Adds adds) : inner_(inner), keeps_(std::move(keeps)), adds_(std::move(adds)) {}
 
   std::string_view name() const override { return "reporting"; }
+  Capabilities capabilities() const override { return inner_.capabilities(); }
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override {
     if (adds_) adds_(sink);
     Sink kept(keeps_, sink);
@@ -32,7 +33,7 @@ class Reporting final : public Producer {
       if (keeps_(o)) to_.observe(o);
     }
     void collective(const CollectiveRecord& r) override { to_.collective(r); }
-    void metric(const MetricRecord& r) override { to_.metric(r); }
+    void step_fact(const StepRecord& r) override { to_.step_fact(r); }
     void event_done(std::uint32_t rank, std::uint32_t event) override { to_.event_done(rank, event); }
 
    private:

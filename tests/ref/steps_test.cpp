@@ -30,7 +30,7 @@ ScriptItem overflow(std::uint32_t rank, std::uint32_t micro_batch) {
 
 // The scale after each of the steps; 'o' is an overflow, '.' none.
 std::vector<double> scales(const Scenario& s, const std::string& steps) {
-  ref::LossScaleModel model(s);
+  ref::LossScaleModel model(make_timeline(s)->contract.loss_scale);
   std::vector<double> out;
   for (char step : steps) {
     model.step(step == 'o');
@@ -60,25 +60,25 @@ TEST(loss_scale_model, follows_hand_computed_sequences) {
 
 TEST(overflow_checks, are_promised_by_fp16_and_by_bf16_where_the_key_has_an_effect_or_asks) {
   Scenario s = fp16_scenario(0);
-  EXPECT_TRUE(ref::promises_overflow_check(s));
+  EXPECT_TRUE(make_timeline(s)->contract.skips_nonfinite);
   s = base_scenario(1, {1}, Dtype::bfloat16);
   for (std::uint32_t stage : {0u, 1u, 2u, 3u}) {
     s.engine.config.zero.stage = stage;
     s.engine.config.bf16.check_grad_overflow.reset();
-    EXPECT_EQ(ref::promises_overflow_check(s), stage == 1 || stage == 2);
+    EXPECT_EQ(make_timeline(s)->contract.skips_nonfinite, stage == 1 || stage == 2);
     for (bool asked : {false, true}) {
       s.engine.config.bf16.check_grad_overflow = asked;
-      EXPECT_EQ(ref::promises_overflow_check(s), asked);
+      EXPECT_EQ(make_timeline(s)->contract.skips_nonfinite, asked);
     }
   }
-  EXPECT_FALSE(ref::promises_overflow_check(base_scenario(1, {1}, Dtype::float32)));
+  EXPECT_FALSE(make_timeline(base_scenario(1, {1}, Dtype::float32))->contract.skips_nonfinite);
 }
 
 // ---- producers that lie ---------------------------------------------------------------------------------------------------------------
 
-Set classes_with_metric(const Scenario& s, const std::string& name, double factor) {
-  return classes(judge_tampered(s, [](const Snapshot&) {}, 0, [&](MetricRecord& m) {
-    if (m.name == name && m.rank == 1) m.value *= factor;
+Set classes_with_fact(const Scenario& s, StepFact fact, double factor) {
+  return classes(judge_tampered(s, [](const Snapshot&) {}, 0, [&](StepRecord& m) {
+    if (m.fact == fact && m.rank == 1) m.value *= factor;
   }));
 }
 
@@ -86,16 +86,16 @@ TEST(wrong_norm, is_a_reported_or_clipping_norm_outside_its_bound) {
   for (std::uint32_t stage : {1u, 2u, 3u}) {
     Scenario s = fp16_scenario(stage);
     s.engine.config.gradient_clipping = 0.25;
-    EXPECT_EQ(classes_with_metric(s, "none", 1), Set{}) << stage;
-    EXPECT_EQ(classes_with_metric(s, "global_grad_norm", 1.25), Set{"wrong-norm"}) << stage;
-    EXPECT_EQ(classes_with_metric(s, "clipping_norm", 0.75), Set{"wrong-norm"}) << stage;
-    EXPECT_EQ(classes_with_metric(s, "loss_scale", 2), Set{"wrong-scale"}) << stage;
+    EXPECT_EQ(classes_with_fact(s, StepFact::gradient_norm, 1), Set{}) << stage;
+    EXPECT_EQ(classes_with_fact(s, StepFact::gradient_norm, 1.25), Set{"wrong-norm"}) << stage;
+    EXPECT_EQ(classes_with_fact(s, StepFact::clipping_norm, 0.75), Set{"wrong-norm"}) << stage;
+    EXPECT_EQ(classes_with_fact(s, StepFact::loss_scale, 2), Set{"wrong-scale"}) << stage;
   }
 }
 
 TEST(wrong_skip, is_an_overflow_that_no_gradient_explains) {
-  const ref::Verdict verdict = judge_tampered(fp16_scenario(2), [](const Snapshot&) {}, 0, [](MetricRecord& m) {
-    if (m.name == "overflow" && m.event == 3 && m.rank == 0) m.value = 1;
+  const ref::Verdict verdict = judge_tampered(fp16_scenario(2), [](const Snapshot&) {}, 0, [](StepRecord& m) {
+    if (m.fact == StepFact::skipped && m.event == 3 && m.rank == 0) m.value = 1;
   });
   EXPECT_EQ(classes(verdict), Set{"wrong-skip"}) << sentences(verdict);
   ASSERT_EQ(verdict.findings.size(), 1u);
@@ -148,8 +148,8 @@ TEST(wrong_skip, is_a_rank_alone_where_skipping_and_going_on_are_both_right) {
   s.engine.config.zero.stage = 3;
   s.script = {overflow(0, 0), backward(), step()};
   for (const bool alone : {false, true}) {
-    const ref::Verdict verdict = judge_tampered(s, [](const Snapshot&) {}, 0, [&](MetricRecord& m) {
-      if (alone && m.name == "overflow" && m.rank == 1) m.value = 1;
+    const ref::Verdict verdict = judge_tampered(s, [](const Snapshot&) {}, 0, [&](StepRecord& m) {
+      if (alone && m.fact == StepFact::skipped && m.rank == 1) m.value = 1;
     });
     EXPECT_EQ(classes(verdict), alone ? Set{"wrong-skip"} : Set{}) << sentences(verdict);
   }
@@ -166,7 +166,7 @@ ref::Verdict judge_touched(Scenario s, std::uint32_t skipped, Role role, bool to
 
 TEST(wrong_skip, is_a_skipped_step_that_changes_weights_or_state) {
   for (std::uint32_t stage : {0u, 1u, 2u, 3u})
-    for (Role role : {Role::parameter, Role::master_parameter, Role::optimizer_state})
+    for (Role role : {Role::parameter, Role::master_parameter, Role::first_moment, Role::second_moment})
       for (std::uint32_t step : {0u, 1u}) {
         Scenario s = fp16_scenario(stage, 1);
         s.engine.config.fp16.initial_scale_power = 6;
@@ -196,7 +196,8 @@ TEST(clipping, that_is_left_out_is_a_wrong_norm_with_both_factors) {
   clipped.engine.config.gradient_clipping = 0.25;
   const auto timeline = make_timeline(s);
   HostExecutor producer(s, *timeline);
-  const ref::Verdict verdict = ref::judge(clipped, *timeline, producer, {});
+  const auto meant = make_timeline(clipped);
+  const ref::Verdict verdict = ref::judge(clipped, *meant, producer, {});
   ASSERT_EQ(classes(verdict), Set{"wrong-norm"}) << sentences(verdict);
   ASSERT_TRUE(verdict.findings[0].quantity);
   EXPECT_LT(std::abs(verdict.findings[0].quantity->observed - 1), 1.0 / 256) << "not clipped";

@@ -115,6 +115,7 @@ inline json every_key_of_a_configuration() {
 inline json every_event() {
   return json::parse(R"({
     "name": "every event, and values",
+    "allow_open": true,
     "after_error": "go_on",
     "world_size": 2,
     "parameters": [{"name": "a", "numel": 2}, {"name": "b/c~d", "numel": 1}],

@@ -12,7 +12,7 @@
 #include "sim/scenario/catalogue.h"
 #include "sim/scenario/layout.h"
 #include "sim/scenario/scenario.h"
-#include "sim/scenario/timeline.h"
+#include "sim/load.h"
 
 namespace gradledger::testing {
 
@@ -285,7 +285,7 @@ class RandomScenario {
       e.memory.push_back(memory);
     }
     for (std::uint32_t i = below(3); i > 0; --i) e.not_allocated.push_back(word());
-    const auto events = static_cast<std::uint32_t>(make_timeline(out_)->events.size());
+    const auto events = static_cast<std::uint32_t>(unroll(out_, out_.script, {})->events.size());
     for (std::uint32_t i = below(3); i > 0; --i) e.values.push_back({below(events), below(out_.world_size), word(), {number(), -number(), 0}});
     if (coin()) e.comparison = ExpectedComparison{word(), coin()};
   }

@@ -54,7 +54,7 @@ TEST(round_trip, nothing_of_a_configuration_is_lost) {
 TEST(round_trip, nothing_of_a_contract_and_of_expectations_is_lost) {
   const auto scenario = testing::read(testing::rich_documents()[0]);
   ASSERT_TRUE(scenario);
-  EXPECT_EQ(scenario->contract, (Contract{Window::every_step_call, false, 3, false}));
+  EXPECT_EQ(scenario->contract, (StatedContract{Window::every_step_call, false, 3, false}));
   EXPECT_EQ(scenario->gradients.seed, 9007199254740991u);
   EXPECT_EQ(scenario->gradients.samples_per_micro_batch, 8u);
   const Expect& expect = scenario->expect;

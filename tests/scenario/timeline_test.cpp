@@ -1,5 +1,5 @@
 // The script unrolled: events in order, windows, micro-batches, and what the user's contract says of each.
-#include "sim/scenario/timeline.h"
+#include "sim/load.h"
 
 #include <gtest/gtest.h>
 
@@ -152,9 +152,22 @@ TEST(timeline, expects_a_reduction_at_a_boundary_outside_of_blocks_and_at_the_en
   const Timeline t = timeline_of(R"([{"no_sync": [{"backward": {}}]}, {"coalesce": [{"backward": {"micro_batches": 2}}]}, {"backward": {}}, {"coalesce": []}])",
                                  every_backward_a_boundary);
   EXPECT_EQ(kinds(t), "no_sync enter, backward, no_sync exit, coalesce enter, backward, backward, coalesce exit, backward, coalesce enter, coalesce exit");
-  Numbers reduced_at;
-  for (const Backward& b : t.backwards) reduced_at.push_back(b.reduced_at);
-  EXPECT_EQ(reduced_at, (Numbers{never, never, 6, 7}));
+  EXPECT_EQ(t.boundaries, (Numbers{6, 7}));
+  EXPECT_EQ(t.reductions, t.boundaries);
+  EXPECT_EQ(t.reduction_before(6, 0), never);
+  EXPECT_EQ(t.reduction_before(8, 0), 7u);
+  EXPECT_TRUE(t.waits_for_reduction(1));
+  EXPECT_FALSE(t.waits_for_reduction(6)) << "the block's end takes all with it";
+}
+
+TEST(timeline, of_partitioned_gradients_has_a_reduction_after_every_backward_outside_of_blocks) {
+  const Timeline t = timeline_of(R"([{"backward": {"micro_batches": 2}}, {"coalesce": [{"backward": {}}]}, {"step": {}}, {"backward": {}}])",
+                                 {{"engine", {{"config", {{"gradient_accumulation_steps", 4}, {"zero_optimization", {{"stage", 2}}}}}}}});
+  EXPECT_EQ(kinds(t), "backward, backward, coalesce enter, backward, coalesce exit, step, backward");
+  EXPECT_EQ(t.reductions, (Numbers{0, 1, 4, 6}));
+  EXPECT_EQ(t.boundaries, (Numbers{4}));
+  EXPECT_TRUE(t.waits_for_reduction(3));
+  EXPECT_EQ(t.reduction_before(3, 0), 1u);
 }
 
 TEST(timeline, leaves_out_what_follows_an_exception_in_its_blocks) {
@@ -170,7 +183,7 @@ TEST(timeline, after_an_exception_on_every_rank_has_events_that_nobody_runs) {
   const Timeline t = timeline_of(R"([{"coalesce": [{"backward": {}}, {"raise": {}}, {"backward": {}}]}, {"backward": {}}])");
   EXPECT_FALSE(t.events[3].runs_on(0) || t.events[3].runs_on(1));
   EXPECT_EQ(micro_batches(t, 0), (Numbers{0, no_contribution, 1}));
-  EXPECT_EQ(t.backwards[0].reduced_at, never);
+  EXPECT_EQ(t.boundaries, Numbers{});
   EXPECT_EQ(t.describe(3), "event 3: backward of nobody");
 }
 
@@ -252,11 +265,15 @@ TEST(timeline, knows_in_which_order_gradients_are_ready) {
 }
 
 TEST(timeline, describes_its_events) {
-  const Timeline t = timeline_of(R"([{"set_boundary": false}, {"backward": {}}, {"zero_grad": "optimizer"}, {"step": {}}])");
+  const Timeline t = timeline_of(R"([{"set_boundary": false}, {"backward": {}}, {"zero_grad": "optimizer"}, {"step": {}}, {"set_boundary": true}, {"step": {}}])");
   EXPECT_EQ(t.describe(0), "event 0: set_boundary false");
   EXPECT_EQ(t.describe(1), "event 1: backward of micro-batch 0");
   EXPECT_EQ(t.describe(2), "event 2: optimizer.zero_grad");
-  EXPECT_EQ(t.describe(3), "event 3: step");
+  EXPECT_EQ(t.describe(3), "event 3: step (not at a boundary)");
+  EXPECT_EQ(t.describe(5), "event 5: step");
+  const Timeline counted = timeline_of(R"([{"backward": {}}, {"step": {}}, {"backward": {}}, {"step": {}}])", {{"engine", {{"config", {{"gradient_accumulation_steps", 2}}}}}});
+  EXPECT_EQ(counted.describe(1), "event 1: step (call 1 of 2)");
+  EXPECT_EQ(counted.describe(3), "event 3: step");
 }
 
 }  // namespace

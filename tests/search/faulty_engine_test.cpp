@@ -37,7 +37,7 @@ TEST(faulty_engine, without_a_fault_changes_no_value_no_collective_and_no_findin
       EXPECT_EQ(observed.value_hash, expected.value_hash) << scenario.name;
       EXPECT_EQ(observed.bytes_peak, expected.bytes_peak) << scenario.name;
       EXPECT_EQ(wrapped.snapshots, plain.snapshots) << scenario.name;
-      EXPECT_EQ(wrapped.metrics, plain.metrics) << scenario.name;
+      EXPECT_EQ(wrapped.facts, plain.facts) << scenario.name;
       EXPECT_EQ(wrapped.allocations.size(), plain.allocations.size()) << scenario.name;
       EXPECT_EQ(wrapped.collectives.size(), plain.collectives.size()) << scenario.name;
       EXPECT_TRUE(reported_classes(scenario, with_fault(no_fault), 1).empty()) << scenario.name;

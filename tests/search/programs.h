@@ -126,7 +126,7 @@ class DrawnProgram {
         return w.allocate(a.buffer);
       default:
         if (random.below(3) == 0) w.synchronize();
-        else if (random.below(3) == 0) w.metric(w.metric_name("m"), b.part(0, 1), 1.0);
+        else if (random.below(3) == 0) w.report(StepFact::gradient_norm, b.part(0, 1), 1.0);
         else w.fill(a, static_cast<double>(value + 1000));
     }
   }

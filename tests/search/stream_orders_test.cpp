@@ -200,7 +200,7 @@ TEST(stream_orders, see_a_value_that_is_reported_though_nothing_keeps_it) {
     w.fill(a, 1.0);
     {
       OnStream copy(w, Stream::copy);
-      w.metric(w.metric_name("loss"), a.part(0, 1), 1.0);
+      w.report(StepFact::loss_scale, a.part(0, 1), 1.0);
     }
     w.fill(a, 2.0);
   });

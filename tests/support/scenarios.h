@@ -9,7 +9,7 @@
 #include "sim/engine/engine.h"
 #include "sim/execution/host_executor.h"
 #include "sim/load.h"
-#include "sim/scenario/timeline.h"
+#include "sim/load.h"
 
 namespace gradledger::testing {
 

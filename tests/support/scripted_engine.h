@@ -58,7 +58,7 @@ class Keeper final : public TraceSink {
   }
   void collective(const CollectiveRecord& r) override { collectives.push_back(r); }
   void memory(const MemoryRecord& r) override { allocations.emplace_back(std::string(r.buffer), r.allocated); }
-  void metric(const MetricRecord& r) override { metrics[{r.rank, r.event, std::string(r.name)}] = r.value; }
+  void step_fact(const StepRecord& r) override { facts[{r.rank, r.event, r.fact}] = r.value; }
   void unwritten(const UnwrittenRecord& r) override { unwritten_records.push_back(r); }
   void engine_error(const EngineErrorRecord& r) override { errors.push_back(r); }
   void deadlock(const DeadlockRecord& r) override { deadlock_record = r; }
@@ -68,7 +68,7 @@ class Keeper final : public TraceSink {
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::string>, std::vector<double>> snapshots;
   std::vector<CollectiveRecord> collectives;
   std::vector<std::pair<std::string, bool>> allocations;
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::string>, double> metrics;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, StepFact>, double> facts;
   std::vector<UnwrittenRecord> unwritten_records;
   std::vector<EngineErrorRecord> errors;
   std::optional<DeadlockRecord> deadlock_record;

@@ -23,14 +23,15 @@ struct Snapshot {
 };
 
 using Tamper = std::function<void(const Snapshot&)>;
-using TamperMetric = std::function<void(MetricRecord&)>;
+using TamperFact = std::function<void(StepRecord&)>;
 
 class TamperingProducer final : public Producer {
  public:
-  TamperingProducer(const Scenario& scenario, const Timeline& timeline, Tamper tamper, TamperMetric metric = {})
-      : inner_(scenario, timeline), timeline_(timeline), tamper_(std::move(tamper)), metric_(std::move(metric)) {}
+  TamperingProducer(const Scenario& scenario, const Timeline& timeline, Tamper tamper, TamperFact fact = {})
+      : inner_(scenario, timeline), timeline_(timeline), tamper_(std::move(tamper)), fact_(std::move(fact)) {}
 
   std::string_view name() const override { return "tampering"; }
+  Capabilities capabilities() const override { return inner_.capabilities(); }
 
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override {
     Sink tampered(*this, options.linear, sink);
@@ -69,10 +70,10 @@ class TamperingProducer final : public Producer {
     }
     void collective(const CollectiveRecord& r) override { to_.collective(r); }
     void memory(const MemoryRecord& r) override { to_.memory(r); }
-    void metric(const MetricRecord& r) override {
-      MetricRecord changed = r;
-      if (owner_.metric_) owner_.metric_(changed);
-      to_.metric(changed);
+    void step_fact(const StepRecord& r) override {
+      StepRecord changed = r;
+      if (owner_.fact_) owner_.fact_(changed);
+      to_.step_fact(changed);
     }
     void event_done(std::uint32_t rank, std::uint32_t event) override { to_.event_done(rank, event); }
     void engine_error(const EngineErrorRecord& r) override { to_.engine_error(r); }
@@ -86,12 +87,12 @@ class TamperingProducer final : public Producer {
   HostExecutor inner_;
   const Timeline& timeline_;
   Tamper tamper_;
-  TamperMetric metric_;
+  TamperFact fact_;
 };
 
-inline ref::Verdict judge_tampered(const Scenario& scenario, Tamper tamper, std::uint64_t seed = 0, TamperMetric metric = {}) {
+inline ref::Verdict judge_tampered(const Scenario& scenario, Tamper tamper, std::uint64_t seed = 0, TamperFact fact = {}) {
   const auto timeline = make_timeline(scenario);
-  TamperingProducer producer(scenario, *timeline, std::move(tamper), std::move(metric));
+  TamperingProducer producer(scenario, *timeline, std::move(tamper), std::move(fact));
   ref::OracleOptions options;
   options.seed = seed;
   return ref::judge(scenario, *timeline, producer, options);

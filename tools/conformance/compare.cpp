@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "sim/engine/engine.h"
+#include "sim/load.h"
 #include "tools/conformance/replay.h"
 
 namespace gradledger::conform {

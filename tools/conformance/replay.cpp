@@ -75,7 +75,7 @@ void Replay::observe(const Observation& o) {
   if (!o.at_end) return;
   ReplayedMoment& moment = moments_[o.rank][o.event];
   if (o.role == Role::parameter) return keep_weights(o, moment);
-  if (o.role == Role::master_parameter || o.role == Role::optimizer_state) return;
+  if (o.role == Role::master_parameter || is_moment(o.role)) return;
   RecordedBuffer& buffer = moment.buffers[recorded_name(std::string(o.buffer))];
   for (const ObservedPiece& piece : o.pieces) {
     if (buffer.dtype.empty()) buffer.dtype = recorded_name(piece.dtype);
@@ -100,8 +100,8 @@ void Replay::collective(const CollectiveRecord& c) {
   moments_[c.rank][c.event].collectives.push_back({recorded_name(c.kind), c.numel, recorded_name(c.dtype)});
 }
 
-void Replay::metric(const MetricRecord& m) {
-  if (m.name == "global_grad_norm") moments_[m.rank][m.event].norm = m.value;
+void Replay::step_fact(const StepRecord& m) {
+  if (m.fact == StepFact::gradient_norm) moments_[m.rank][m.event].norm = m.value;
 }
 
 void Replay::index_updates() {

@@ -36,7 +36,7 @@ class Replay final : private TraceSink {
  private:
   void observe(const Observation& o) override;
   void collective(const CollectiveRecord& c) override;
-  void metric(const MetricRecord& m) override;
+  void step_fact(const StepRecord& m) override;
   void engine_error(const EngineErrorRecord& e) override { errors_[e.rank].push_back(e); }
   void deadlock(const DeadlockRecord&) override { stuck_ = "deadlocks"; }
   void mismatch(const MismatchRecord& m) override { stuck_ = "issues collectives of different " + m.what; }

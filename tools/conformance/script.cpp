@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/base/limits.h"
+#include "sim/frameworks/deepspeed/contract.h"
 #include "sim/scenario/timeline.h"
 
 namespace gradledger::conform {
@@ -16,7 +17,7 @@ class ScriptBuilder {
  public:
   ScriptBuilder(const Scenario& scenario, GivenValues& values)
       : scenario_(scenario), values_(values), recorded_(static_cast<std::uint32_t>(values.size())),
-        boundary_(scenario.engine.config) {}
+        boundary_(deepspeed::boundary_rule(scenario.engine.config)) {}
 
   void add(const Field& op) {
     const std::string& kind = op.at(0).text(limits::name_length_max);

@@ -4,6 +4,7 @@
 #include "ref/facts.h"
 #include "tools/gradledger/accounting_report.h"
 #include "tools/gradledger/expectations.h"
+#include "tools/gradledger/expected_values.h"
 
 namespace gradledger::tool {
 namespace {
@@ -92,16 +93,21 @@ std::vector<std::string> unmet(const Loaded& loaded, const Accounting& accountin
 
 std::vector<std::string> unmet(const Loaded& loaded, const Held& held) {
   std::vector<std::string> out = unmet(loaded, held.verdict);
+  out.insert(out.end(), held.unmet_values.begin(), held.unmet_values.end());
   if (held.accounting)
     for (std::string& line : unmet(loaded, *held.accounting)) out.push_back(std::move(line));
   return out;
 }
 
 Held run_for_expectations(const Loaded& loaded, const Options& options) {
-  if (!expects_bytes(loaded.scenario.expect)) return {judge(loaded, options, nullptr), std::nullopt};
-  AccountingSink accounting(loaded.scenario, loaded.timeline);
-  ref::Verdict verdict = judge(loaded, options, &accounting);
-  return {std::move(verdict), accounting.take()};
+  ExpectedValuesSink values(loaded.scenario.expect.values);
+  std::optional<AccountingSink> accounting;
+  ref::Tee watch;
+  if (!loaded.scenario.expect.values.empty()) watch.add(&values);
+  if (expects_bytes(loaded.scenario.expect)) watch.add(&accounting.emplace(loaded.scenario, loaded.timeline));
+  Held held{judge(loaded, options, &watch), {}, values.unmet()};
+  if (accounting) held.accounting = accounting->take();
+  return held;
 }
 
 std::vector<std::string> unmet_in_dry_run(const Loaded& loaded, const Options& options) {

@@ -32,7 +32,6 @@ class Matcher {
     findings();
     collectives();
     allocations();
-    for (const std::string& value : verdict_.facts.unmet_values) out_.push_back(value);
     return std::move(out_);
   }
 
@@ -187,7 +186,7 @@ class AppliedValues final : public TraceSink {
     const Scenario& scenario = loaded_.scenario;
     if (scenario.gradients.samples_per_micro_batch == 1 || scenario.gradients.mlp) return out;  // a network's is not rounded before it is deposited
     const double u = ref::facts_of(scenario.model_dtype).unit_roundoff() + ref::facts_of(Dtype::float64).unit_roundoff();
-    const double each = ref::averaged_weight(scenario) * u / (1 - u);
+    const double each = loaded_.timeline.contract.averaged_weight() * u / (1 - u);
     std::vector<double> gradient;
     for (std::uint32_t b = 0; b < loaded_.timeline.backwards.size(); ++b) {
       if (loaded_.timeline.backwards[b].step != step) continue;

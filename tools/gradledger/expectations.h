@@ -8,17 +8,18 @@
 
 namespace gradledger::tool {
 
-// A verdict, and the accounting of its primary pass where the scenario expects anything of it.
+// A verdict, and what its primary pass showed where the scenario expects anything of it.
 struct Held {
   ref::Verdict verdict;
   std::optional<Accounting> accounting;
+  std::vector<std::string> unmet_values;  // exact contents that were not there, a line each
 };
 // Throws ProgramsTooLarge.
 Held run_for_expectations(const Loaded& loaded, const Options& options);
 
 // One line for each expectation that is not met; empty when all are.
 std::vector<std::string> unmet(const Loaded& loaded, const Held& held);
-// Likewise, of what a verdict shows alone: no memory and no bytes.
+// Likewise, of what a verdict shows alone: no memory, no bytes and no contents.
 std::vector<std::string> unmet(const Loaded& loaded, const ref::Verdict& verdict);
 // Likewise, of what an accounting shows alone.
 std::vector<std::string> unmet(const Loaded& loaded, const Accounting& accounting);

@@ -82,7 +82,9 @@ void hold_to_expectations(const Loaded& loaded, const Options& options, Outcome&
   for (const ExpectedFinding& f : loaded.scenario.expect.findings) expected.insert(f.finding);
   for (const ref::Finding& f : held.verdict.findings) reported.insert(std::string(name_of(f.finding)));
   outcome.expected = classes_of(expected);
-  outcome.reported = classes_of(reported);
+  outcome.reported = held.verdict.judged() ? classes_of(reported) : "nothing judged";
+  if (!held.verdict.judged() && !loaded.scenario.allow_open)
+    fail(outcome, {loaded.path.string(), "nothing was judged: " + held.verdict.coverage.nothing + "; a scenario that means this says \"allow_open\": true"});
   for (std::string& line : unmet(loaded, held)) outcome.unmet.push_back(std::move(line));
   if (const auto error = compare(loaded, options, outcome)) fail(outcome, *error);
 }

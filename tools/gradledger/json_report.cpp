@@ -93,6 +93,18 @@ ordered_json statistics_json(const ref::JudgeStatistics& s) {
   return {{"snapshots", s.snapshots}, {"elements", s.elements}, {"inconclusive", s.inconclusive}, {"largest_error_over_bound", s.tightest}};
 }
 
+ordered_json coverage_json(const ref::Coverage& c) {
+  ordered_json out{{"snapshots", c.snapshots()}, {"judged", c.judged}};
+  for (std::size_t i = 0; i < ref::reasons_not_due; ++i) out["not_judged"][std::string(name_of(static_cast<ref::NotDue>(i)))] = c.not_judged[i];
+  out["windows_closed"] = c.windows_closed;
+  out["windows_judged"] = c.windows_judged;
+  out["missing_facts"] = ordered_json::array();
+  for (const ref::MissingFact& m : c.missing) out["missing_facts"].push_back({{"event", m.event}, {"rank", m.rank}, {"fact", name_of(m.fact)}});
+  out["applied_gradients_not_shown"] = c.not_shown;  // step events
+  out["nothing_judged"] = c.nothing.empty() ? ordered_json(nullptr) : ordered_json(c.nothing);
+  return out;
+}
+
 }  // namespace
 
 ordered_json json_report(const Loaded& loaded, const Options& options, const ref::Verdict& verdict) {
@@ -109,7 +121,9 @@ ordered_json json_report(const Loaded& loaded, const Options& options, const ref
   out["world_size"] = s.world_size;
   out["producer"] = options.producer;
   out["seed"] = options.seed;
-  out["verdict"] = verdict.clean() ? "clean" : "findings";
+  out["verdict"] = !verdict.findings.empty() ? "findings" : verdict.clean() ? "clean" : "nothing judged";
+  out["open"] = loaded.timeline.open_window;
+  out["coverage"] = coverage_json(verdict.coverage);
   out["findings"] = ordered_json::array();
   for (const ref::Finding& f : verdict.findings) out["findings"].push_back(finding_json(loaded, options, f));
   out["ledger"] = ordered_json::array();

@@ -50,7 +50,11 @@ int replay_one(const std::string& file, const Options& options) {
     fmt::print(stderr, "gradledger: --schedule: a recorded decision was not possible; the run went on with the seeded policy\n");
   if (options.json) fmt::print("{}\n", json_report(**loaded, options, verdict).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   else fmt::print("{}", terminal_report(**loaded, options, verdict, lines));
-  return verdict.clean() ? clean : findings;
+  if (!verdict.judged() && !(*loaded)->scenario.allow_open) {
+    complain({file, "nothing was judged: " + verdict.coverage.nothing + "; a scenario that means this says \"allow_open\": true"});
+    return bad_input;
+  }
+  return verdict.findings.empty() ? clean : findings;
 }
 
 int compare_one(const std::string& file, const Options& options) {

@@ -54,6 +54,12 @@ bool is_unbalanced(const Verdict& verdict, const ref::SnapshotKey& key) {
   return std::binary_search(verdict.unbalanced.begin(), verdict.unbalanced.end(), key);
 }
 
+std::string fact_text(StepFact fact, double value) {
+  if (fact == StepFact::skipped) return value != 0 ? "overflow, skipped" : "no overflow";
+  if (fact == StepFact::updated) return value != 0 ? "updated" : "no update";
+  return fmt::format("{} {:.6g}", name_of(fact), value);
+}
+
 std::string event_lines(const Loaded& loaded, const Paint& paint, const Verdict& verdict, const EventWatch& watch) {
   std::string out = "\nevent  rank  what                          gradients held (role, norm; * out of balance) and collectives issued\n";
   for (const auto& [at, line] : watch.lines()) {
@@ -68,7 +74,7 @@ std::string event_lines(const Loaded& loaded, const Paint& paint, const Verdict&
       parts.push_back(wrong ? paint.wrong(text) : text);
     }
     for (const std::string& collective : line.collectives) parts.push_back(paint.faint("-> " + collective));
-    for (const auto& [name, value] : line.metrics) parts.push_back(fmt::format("{} {:.6g}", name, value));
+    for (const auto& [fact, value] : line.facts) parts.push_back(fact_text(fact, value));
     out += fmt::format("{:5}  {:4}  {:28}  {}\n", event, rank, what, parts.empty() ? "-" : fmt::format("{}", fmt::join(parts, "; ")));
   }
   return out;
@@ -177,14 +183,31 @@ std::string finding_lines(const Loaded& loaded, const Options& options, const Pa
   return out;
 }
 
+// "judged: 576 of 600 snapshots of gradients (12 unchanged, 12 scratch), 3 of 3 windows".
+std::string coverage_lines(const ref::Coverage& c) {
+  std::vector<std::string> rest;
+  for (std::size_t i = 0; i < ref::reasons_not_due; ++i)
+    if (c.not_judged[i] > 0) rest.push_back(fmt::format("{} {}", c.not_judged[i], name_of(static_cast<ref::NotDue>(i))));
+  std::string out = fmt::format("judged: {} of {} snapshots of gradients{}, {} of {} windows that a step closes\n", c.judged, c.snapshots(),
+                                rest.empty() ? "" : fmt::format(" ({})", fmt::join(rest, ", ")), c.windows_judged, c.windows_closed);
+  if (!c.not_shown.empty()) out += fmt::format("not judged: the gradient that is applied at {}, which nobody showed\n", ref::numbered("event", c.not_shown));
+  std::map<StepFact, std::vector<std::uint32_t>> ranks;
+  for (const ref::MissingFact& m : c.missing) ranks[m.fact].push_back(m.rank);
+  for (const auto& [fact, of] : ranks)
+    out += fmt::format("not judged: {} of {} steps, which {} did not report\n", name_of(fact), of.size(), ref::numbered("rank", of));
+  return out;
+}
+
 std::string verdict_lines(const Loaded& loaded, const Options& options, const Paint& paint, const Verdict& verdict) {
   std::string out = "\nverdict\n";
-  if (verdict.clean()) {
-    out += paint.right(fmt::format("clean: every contribution of every rank and micro-batch has its due weight in {} snapshots, and {} values lie within their bounds.",
-                                   verdict.ledger.snapshots, verdict.values.elements + verdict.parameters.elements)) + "\n";
-  } else {
+  if (!verdict.judged())
+    out += paint.wrong("nothing judged: " + verdict.coverage.nothing) + "\n";
+  else if (verdict.clean())
+    out += paint.right(fmt::format("clean: every contribution of every rank and micro-batch has its due weight, and {} values lie within their bounds.",
+                                   verdict.values.elements + verdict.parameters.elements)) + "\n";
+  else
     out += finding_lines(loaded, options, paint, verdict);
-  }
+  out += coverage_lines(verdict.coverage);
   const std::uint64_t inconclusive = verdict.values.inconclusive + verdict.parameters.inconclusive;
   if (inconclusive > 0) out += fmt::format("inconclusive: {} values, whose bound or reference means nothing\n", inconclusive);
   if (verdict.inconclusive_rows > 0) out += fmt::format("inconclusive: {} rows of the ledger, in which rounding hides weights, though not absences\n", verdict.inconclusive_rows);

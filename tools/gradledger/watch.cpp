@@ -64,8 +64,8 @@ void TraceWriter::memory(const MemoryRecord& r) {
   line({{"record", r.allocated ? "allocate" : "release"}, {"event", r.event}, {"rank", r.rank}, {"buffer", r.buffer}, {"space", r.space == MemorySpace::host ? "host" : "device"}, {"bytes", r.bytes}});
 }
 
-void TraceWriter::metric(const MetricRecord& r) {
-  line({{"record", "metric"}, {"event", r.event}, {"rank", r.rank}, {"name", r.name}, {"value", r.value}, {"hex", fmt::format("{:a}", r.value)}});
+void TraceWriter::step_fact(const StepRecord& r) {
+  line({{"record", "step_fact"}, {"event", r.event}, {"rank", r.rank}, {"fact", name_of(r.fact)}, {"value", r.value}, {"hex", fmt::format("{:a}", r.value)}});
 }
 
 void TraceWriter::event_done(std::uint32_t rank, std::uint32_t event) { line({{"record", "event_done"}, {"event", event}, {"rank", rank}}); }

@@ -24,14 +24,14 @@ struct EventLine {
   };
   std::vector<std::string> collectives;
   std::vector<Buffer> buffers;
-  std::vector<std::pair<std::string, double>> metrics;
+  std::vector<std::pair<StepFact, double>> facts;
 };
 
 class EventWatch final : public TraceSink {
  public:
   void observe(const Observation& observation) override;
   void collective(const CollectiveRecord& record) override { lines_[{record.event, record.rank}].collectives.push_back(record.text()); }
-  void metric(const MetricRecord& record) override { lines_[{record.event, record.rank}].metrics.emplace_back(std::string(record.name), record.value); }
+  void step_fact(const StepRecord& record) override { lines_[{record.event, record.rank}].facts.emplace_back(record.fact, record.value); }
   void event_done(std::uint32_t rank, std::uint32_t event) override { lines_[{event, rank}]; }
 
   const std::map<std::pair<std::uint32_t, std::uint32_t>, EventLine>& lines() const { return lines_; }  // event, rank
@@ -52,7 +52,7 @@ class TraceWriter final : public TraceSink {
   void observe(const Observation& observation) override;
   void collective(const CollectiveRecord& record) override;
   void memory(const MemoryRecord& record) override;
-  void metric(const MetricRecord& record) override;
+  void step_fact(const StepRecord& record) override;
   void event_done(std::uint32_t rank, std::uint32_t event) override;
   void unwritten(const UnwrittenRecord& record) override;
   void engine_error(const EngineErrorRecord& record) override;

@@ -1,0 +1,73 @@
+#include "ref/due.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace gradledger::ref {
+
+std::string_view name_of(NotDue reason) {
+  switch (reason) {
+    case NotDue::scratch: return "scratch";
+    case NotDue::unchanged: return "unchanged";
+    case NotDue::left_over: return "left over";
+    case NotDue::interrupted: return "interrupted";
+  }
+  return "";
+}
+
+Due DueTracker::of(const Observation& o) {
+  if (!holds_gradients(o.role)) return {NotDue::scratch};
+  const Event& event = timeline_.events[o.event];
+  if (o.at_end && event.kind == EventKind::raise && o.role != Role::local_accumulator) return {NotDue::interrupted};
+  if (!o.at_end || o.role == Role::applied_gradient || o.role == Role::replicated_accumulator) return {};
+  Rank& rank = ranks_[o.rank];
+  Buffer& buffer = known(rank, o.buffer);
+  // Gone and made anew where the event before did not show it.
+  if (buffer.last == never || buffer.last != rank.last_event) buffer.appeared = o.event;
+  buffer.last = o.event;
+  if (o.role == Role::local_accumulator) {
+    return {{}, timeline_.reduction_before(buffer.appeared, event.step)};
+  }
+  const bool fresh = changes(buffer, o);
+  const bool closes = event.kind == EventKind::step && event.updates;
+  // The master gradient is filled at boundaries; until the first of the window it is what the run began with, or the last window's.
+  const std::uint32_t filled = o.role == Role::master_gradient ? timeline_.boundary_before(o.event + 1, event.step) : timeline_.reduction_before(o.event + 1, event.step);
+  const bool reduced = !closes && filled != never;
+  if (!reduced) return {NotDue::left_over};
+  return fresh ? Due{} : Due{NotDue::unchanged};
+}
+
+DueTracker::Buffer& DueTracker::known(Rank& rank, std::string_view name) {
+  for (std::size_t turn = 0; turn < rank.buffers.size(); ++turn) {
+    const std::size_t i = (rank.next + turn) % rank.buffers.size();
+    if (rank.buffers[i].name != name) continue;
+    rank.next = i + 1;
+    return rank.buffers[i];
+  }
+  rank.next = 0;
+  return rank.buffers.emplace_back(Buffer{std::string(name), never, never, {}});
+}
+
+// Whether the contents differ from those that were seen last, which are then forgotten.
+bool DueTracker::changes(Buffer& buffer, const Observation& o) {
+  bool same = true;
+  std::size_t at = 0;
+  for (const ObservedPiece& piece : o.pieces) {
+    if (piece.parameter < 0) continue;
+    const std::size_t size = std::size_t{piece.numel} * size_of(piece.dtype);
+    same = same && at + size <= buffer.bytes.size() && std::memcmp(buffer.bytes.data() + at, piece.data, size) == 0;
+    at += size;
+  }
+  same = same && at == buffer.bytes.size();
+  if (same) return false;
+  buffer.bytes.resize(at);
+  at = 0;
+  for (const ObservedPiece& piece : o.pieces) {
+    const std::size_t size = piece.parameter < 0 ? 0 : std::size_t{piece.numel} * size_of(piece.dtype);
+    if (size > 0) std::memcpy(buffer.bytes.data() + at, piece.data, size);
+    at += size;
+  }
+  return true;
+}
+
+}  // namespace gradledger::ref

@@ -1,0 +1,58 @@
+// Whether a snapshot owes anything, and since when. Decided here from what a buffer is, from the script and from what was seen before: the
+// engine says what a buffer is, and not when it may be held to it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/scenario/timeline.h"
+#include "sim/trace/producer.h"
+
+namespace gradledger::ref {
+
+// Why a snapshot is not judged.
+enum class NotDue : std::uint8_t {
+  scratch,        // it holds no sum of gradients that anybody promises
+  unchanged,      // it was judged as it is, and nothing was written since
+  left_over,      // of an earlier window, or of before the window's first reduction
+  interrupted,    // the user's exception: what is due is due at the ranks' next common event
+};
+inline constexpr std::size_t reasons_not_due = 4;
+std::string_view name_of(NotDue reason);
+
+struct Due {
+  std::optional<NotDue> not_due;
+  std::uint32_t after = never;  // local sums: contributions after this reduction; never: of the whole window
+};
+
+// Follows the snapshots of one pass. Precondition: it sees every snapshot of a rank and the end of each of its events, in order.
+class DueTracker {
+ public:
+  explicit DueTracker(const Timeline& timeline) : timeline_(timeline), ranks_(timeline.world_size) {}
+
+  Due of(const Observation& observation);
+  void event_done(std::uint32_t rank, std::uint32_t event) { ranks_[rank].last_event = event; }
+
+ private:
+  struct Buffer {
+    std::string name;
+    std::uint32_t appeared = never, last = never;  // events
+    std::vector<std::byte> bytes;                  // reduced gradients: the contents
+  };
+  struct Rank {
+    std::uint32_t last_event = never;
+    std::vector<Buffer> buffers;
+    std::size_t next = 0;  // buffers are shown in the same order after every event
+  };
+
+  Buffer& known(Rank& rank, std::string_view name);
+  static bool changes(Buffer& buffer, const Observation& observation);
+
+  const Timeline& timeline_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace gradledger::ref

@@ -1,0 +1,69 @@
+// Turns evidence into findings, each with a name, a place and its contributions. A file each for what kind of evidence is named.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "ref/classify.h"
+#include "ref/passes.h"
+
+namespace gradledger::ref {
+
+class Naming {
+ public:
+  Naming(const Workload& workload, const Timeline& timeline, Evidence& evidence, Ledger& ledger, Verdict& verdict)
+      : workload_(workload), timeline_(timeline), evidence_(evidence), ledger_(ledger), verdict_(verdict), skipped_(windows_to_skip(timeline)) {}
+
+  void run();
+
+ private:
+  // ---- findings so far
+  Finding& add(FindingClass finding, std::uint32_t event, std::uint32_t rank);
+  Finding* find(FindingClass finding, std::uint32_t step, std::uint32_t rank);
+  static void also_in(Finding& finding, const std::string& buffer);
+  template <class Fits>
+  bool found_in(std::uint32_t step, Fits&& fits) const {
+    return std::any_of(verdict_.findings.begin(), verdict_.findings.end(), [&](const Finding& f) { return f.step == step && fits(f); });
+  }
+  bool decided(std::uint32_t step) const;
+  bool follows(std::uint32_t step) const;
+  bool explained(std::uint32_t step) const;
+
+  // ---- structure.cpp: what stops or poisons a run
+  void name_structural();
+  void name_race(const RaceRecord& record);
+  bool races_before(std::uint32_t step) const;
+  void name_deadlock(const DeadlockRecord& deadlock);
+
+  // ---- rows.cpp: rows that do not balance
+  RowContext context_of(const LedgerEntry& entry) const;
+  void name_entry(const LedgerEntry& entry);
+  const Mismatch* fingerprint_of(const SnapshotKey& key) const;
+  void record(const LedgerEntry& entry, const LedgerRow& row, Diagnosis diagnosis);
+  static void weigh(Finding& finding, const LedgerRow& row, const std::vector<Miscounted>& contributions);
+  std::uint32_t first_event_of(const LedgerEntry& entry) const;
+
+  // ---- values.cpp: gradients that are nowhere, values that rounding does not explain
+  void name_coverage();
+  void name_values();
+  void name_divergences();
+
+  // ---- steps.cpp: what steps decided
+  void name_steps(bool after_gradients);
+  void name_clipping();
+
+  // ---- table.cpp: the table of applied gradients
+  void list_applied();
+  void balanced_row(const JudgedSnapshot& seen);
+  void weigh_coverage();
+
+  const Workload& workload_;
+  const Timeline& timeline_;
+  Evidence& evidence_;
+  Ledger& ledger_;
+  Verdict& verdict_;
+  std::vector<bool> skipped_;  // by window
+};
+
+}  // namespace gradledger::ref

@@ -1,0 +1,94 @@
+#include "ref/naming/naming.h"
+
+namespace gradledger::ref {
+
+RowContext Naming::context_of(const LedgerEntry& entry) const {
+  RowContext context;
+  context.full_weight = timeline_.contract.local_weight();
+  context.averaged_weight = timeline_.contract.averaged_weight();
+  context.rank = entry.key.rank;
+  context.step = entry.step;
+  context.world = workload_.world_size;
+  context.local = entry.role == Role::local_accumulator ||
+                  (entry.role == Role::replicated_accumulator && timeline_.reduction_before(entry.key.event + 1, entry.step) == never);
+  context.host_accumulator = verdict_.facts.host_gradients[entry.key.rank];
+  context.tolerance = ledger_.tolerance();
+  const auto gradient = verdict_.facts.collectives.find("gradient");
+  if (gradient != verdict_.facts.collectives.end() && entry.step < gradient->second[entry.key.rank].size())
+    context.reduced = gradient->second[entry.key.rank][entry.step] > 0;
+  return context;
+}
+
+void Naming::name_entry(const LedgerEntry& entry) {
+  if (entry.role == Role::applied_gradient && skipped_[entry.step]) return;  // that it was applied at all is the finding
+  const RowContext context = context_of(entry);
+  bool balanced = true;
+  for (const LedgerRow& row : ledger_.rows(entry)) {
+    verdict_.inconclusive_rows += row.inconclusive;
+    if (!timeline_.planted.empty()) balanced = balanced && !row.inconclusive;
+    for (Diagnosis& diagnosis : diagnose(row, entry.columns, context)) {
+      balanced = false;
+      record(entry, row, std::move(diagnosis));
+    }
+  }
+  // The fingerprint differs, yet each contribution alone weighs what it must: the right sums lie in the wrong places.
+  if (balanced && verdict_.undecoded == 0 && fingerprint_of(entry.key))
+    record(entry, {fingerprint_of(entry.key)->ranges, {}, {}, false}, {FindingClass::misplaced_shard, {}});
+}
+
+const Mismatch* Naming::fingerprint_of(const SnapshotKey& key) const {
+  for (const Mismatch& mismatch : evidence_.fingerprint)
+    if (mismatch.key == key && mismatch.wrong_elements > 0) return &mismatch;
+  return nullptr;
+}
+
+void Naming::record(const LedgerEntry& entry, const LedgerRow& row, Diagnosis diagnosis) {
+  Finding* finding = find(diagnosis.finding, entry.step, entry.key.rank);
+  if (finding && (finding->buffer != entry.key.buffer || finding->event != entry.key.event)) {
+    also_in(*finding, entry.key.buffer);
+    // The applied gradient has the last word on what was lost.
+    if (entry.role != Role::applied_gradient || finding->role == Role::applied_gradient) return;
+  }
+  if (!finding) {
+    finding = &add(diagnosis.finding, entry.key.event, entry.key.rank);
+    finding->first_event = first_event_of(entry);
+  }
+  if (finding->role != entry.role || finding->buffer != entry.key.buffer) {
+    finding->elements.clear();
+    finding->contributions.clear();
+    finding->lost_weight = finding->excess_weight = 0;
+  }
+  finding->step = entry.step;
+  finding->event = entry.key.event;
+  finding->buffer = entry.key.buffer;
+  finding->role = entry.role;
+  finding->elements.insert(finding->elements.end(), row.elements.begin(), row.elements.end());
+  for (const Miscounted& m : diagnosis.contributions)
+    if (std::none_of(finding->contributions.begin(), finding->contributions.end(), [&](const Miscounted& k) { return k.contribution == m.contribution; }))
+      finding->contributions.push_back(m);
+  weigh(*finding, row, diagnosis.contributions);
+  if (const Mismatch* mismatch = fingerprint_of(entry.key)) finding->worst = mismatch->worst;
+  const auto in_values = std::find_if(evidence_.values.begin(), evidence_.values.end(), [&](const Mismatch& m) { return m.key == entry.key; });
+  if (in_values != evidence_.values.end()) finding->worst = in_values->worst;
+}
+
+void Naming::weigh(Finding& finding, const LedgerRow& row, const std::vector<Miscounted>& contributions) {
+  double due = 0, lost = 0, excess = 0;
+  for (double expected : row.expected) due += expected;
+  for (const Miscounted& m : contributions) {
+    lost += std::max(0.0, m.expected - m.observed);
+    excess += std::max(0.0, m.observed - m.expected);
+  }
+  if (due <= 0) return;
+  finding.lost_weight = std::max(finding.lost_weight, lost / due);
+  finding.excess_weight = std::max(finding.excess_weight, excess / due);
+}
+
+std::uint32_t Naming::first_event_of(const LedgerEntry& entry) const {
+  std::uint32_t first = entry.key.event;
+  for (const Mismatch& mismatch : evidence_.fingerprint)
+    if (mismatch.step == entry.step) first = std::min(first, mismatch.key.event);
+  return first;
+}
+
+}  // namespace gradledger::ref

@@ -1,0 +1,49 @@
+#include "ref/naming/naming.h"
+
+#include <fmt/format.h>
+
+#include "ref/describe.h"
+
+namespace gradledger::ref {
+
+bool Naming::decided(std::uint32_t step) const {
+  return found_in(step, [](const Finding& f) { return f.finding == FindingClass::wrong_skip || f.finding == FindingClass::nonfinite_missed; });
+}
+
+// A norm, a factor or a scale follows from the gradients of its window: where these are wrong, it is no finding of its own.
+bool Naming::follows(std::uint32_t step) const {
+  return found_in(step, [](const Finding& f) {
+    return f.finding < FindingClass::rank_divergence || (f.finding == FindingClass::rounding_excess && holds_gradients(f.role)) ||
+           f.finding == FindingClass::wrong_skip || f.finding == FindingClass::nonfinite_missed;
+  });
+}
+
+void Naming::name_steps(bool after_gradients) {
+  for (const StepMismatch& m : evidence_.steps) {
+    const bool decision = m.finding == FindingClass::wrong_skip || m.finding == FindingClass::nonfinite_missed;
+    const std::uint32_t step = timeline_.events[m.event].step;
+    if (decision == after_gradients || races_before(step) || find(m.finding, step, m.rank) || (after_gradients && follows(step))) continue;
+    if (m.finding == FindingClass::wrong_scale && explained(step)) continue;
+    Finding& finding = add(m.finding, m.event, m.rank);
+    finding.quantity = m.quantity;
+    finding.elements = m.elements;
+    finding.role = Role::applied_gradient;
+    finding.sentence = fmt::format("{}: step {}, rank {}, {}: {}.", name_of(m.finding), step, m.rank, timeline_.describe(m.event), m.what);
+  }
+}
+
+void Naming::name_clipping() {
+  for (const Mismatch& m : evidence_.values) {
+    if (!m.clipping || follows(m.step) || explained(m.step) || find(FindingClass::wrong_norm, m.step, m.key.rank)) continue;
+    Finding& finding = add(FindingClass::wrong_norm, m.key.event, m.key.rank);
+    finding.quantity = m.clipping;
+    finding.buffer = m.key.buffer;
+    finding.role = m.role;
+    finding.elements = m.ranges;
+    finding.worst = m.worst;
+    finding.sentence = fmt::format("wrong-norm: step {}, rank {}, {}: the applied gradient is {:.9g} times the true one in every element; clipping to {} makes that {:.9g}.",
+                                   m.step, m.key.rank, timeline_.describe(m.key.event), m.clipping->observed, timeline_.contract.clip.max_norm, m.clipping->due);
+  }
+}
+
+}  // namespace gradledger::ref

@@ -1,0 +1,89 @@
+#include "ref/naming/naming.h"
+
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "ref/describe.h"
+
+namespace gradledger::ref {
+
+// Wrong sums entail wrong values, and different ones on different ranks; wrong values entail neither.
+bool Naming::explained(std::uint32_t step) const {
+  return std::any_of(verdict_.findings.begin(), verdict_.findings.end(), [&](const Finding& f) {
+    return f.step <= step && f.finding != FindingClass::rounding_excess && f.finding != FindingClass::rank_divergence;
+  });
+}
+
+void Naming::name_coverage() {
+  if (verdict_.facts.stopped()) return;
+  for (const auto& [event, elements] : evidence_.not_applied) {
+    const std::uint32_t step = timeline_.events[event].step;
+    std::vector<Miscounted> missing;
+    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
+      for (std::uint32_t r = 0; r < workload_.world_size; ++r)
+        if (timeline_.backwards[b].step == step && timeline_.backwards[b].micro_batch[r] != no_contribution && timeline_.dropped_at[b][r] == never)
+          missing.push_back({timeline_.contribution(b, r), timeline_.contract.averaged_weight(), 0.0});
+    if (missing.empty() || decided(step)) continue;
+    Finding& finding = add(FindingClass::discarded_gradient, event, 0);
+    finding.buffer = "nothing";
+    finding.role = Role::applied_gradient;
+    finding.elements = elements;
+    finding.contributions = std::move(missing);
+    finding.lost_weight = 1;
+    finding.sentence = fmt::format("discarded-gradient: {} must update, but no rank applies a gradient to {}; {} stay out.", timeline_.describe(event),
+                                   elements_text(workload_, elements), contributions_text(finding.contributions, step));
+  }
+  for (const auto& [event, elements] : evidence_.not_reduced) {
+    const std::uint32_t step = timeline_.events[event].step;
+    if (explained(step)) continue;
+    Finding& finding = add(FindingClass::missing_reduction, event, 0);
+    finding.elements = elements;
+    finding.sentence = fmt::format("missing-reduction: after {}, a gradient accumulation boundary, no rank holds a reduced gradient of {}.",
+                                   timeline_.describe(event), elements_text(workload_, elements));
+  }
+}
+
+void Naming::name_values() {
+  std::vector<const Mismatch*> all;
+  for (const Mismatch& mismatch : evidence_.values) all.push_back(&mismatch);
+  for (const Mismatch& mismatch : evidence_.parameters) all.push_back(&mismatch);
+  for (const Mismatch* mismatch : all) {
+    const bool update = !holds_gradients(mismatch->role);
+    if ((!update && (explained(mismatch->step) || mismatch->clipping)) || races_before(mismatch->step)) continue;
+    if (Finding* known = find(FindingClass::rounding_excess, timeline_.events[mismatch->key.event].step, mismatch->key.rank)) {
+      also_in(*known, mismatch->key.buffer);
+      continue;
+    }
+    Finding& finding = add(FindingClass::rounding_excess, mismatch->key.event, mismatch->key.rank);
+    finding.buffer = mismatch->key.buffer;
+    finding.role = mismatch->role;
+    finding.elements = mismatch->ranges;
+    finding.worst = mismatch->worst;
+    const WorstElement& worst = mismatch->worst;
+    finding.sentence = fmt::format("rounding-excess: rank {}, {}, {}: element {} of {} is {:.9g}, {} is {:.9g}, and rounding explains at most {:.3g} of the {:.3g} between them.",
+                                   finding.rank, timeline_.describe(finding.event), finding.buffer, worst.element, workload_.parameters[worst.parameter].name,
+                                   worst.observed, update ? "the update of the applied gradient" : "the reference", worst.expected, worst.bound, worst.error());
+  }
+}
+
+void Naming::name_divergences() {
+  for (const Divergence& d : evidence_.divergences) {
+    const std::uint32_t step = timeline_.events[d.event].step;
+    if (explained(step)) continue;
+    if (Finding* known = find(FindingClass::rank_divergence, step, d.rank)) {
+      also_in(*known, d.buffer);
+      continue;
+    }
+    Finding& finding = add(FindingClass::rank_divergence, d.event, d.rank);
+    finding.buffer = d.buffer;
+    finding.role = d.role;
+    finding.elements = {{d.parameter, d.element, d.element + 1}};
+    finding.worst = WorstElement{d.parameter, d.element, d.value, d.other_value, 0, d.bits, d.dtype};
+    finding.sentence = fmt::format("rank-divergence: after {}, ranks {} and {} hold different bits in {} elements of {}, first at element {} of {}: {:.9g} and {:.9g}.",
+                                   timeline_.describe(d.event), d.rank, d.other_rank, d.elements, d.buffer, d.element,
+                                   workload_.parameters[d.parameter].name, d.value, d.other_value);
+  }
+}
+
+}  // namespace gradledger::ref

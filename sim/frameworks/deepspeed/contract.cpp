@@ -1,0 +1,75 @@
+#include "sim/frameworks/deepspeed/contract.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/scenario/history.h"
+#include "sim/scenario/layout.h"
+
+namespace gradledger::deepspeed {
+namespace {
+
+// fp16 always; bf16 where check_grad_overflow says so, and at stages 1 and 2, where that key has its effect, unless it says no; fp32 never.
+bool skips_nonfinite(const DeepSpeedConfig& config) {
+  if (config.fp16.enabled) return true;
+  return config.bf16.enabled && config.bf16.check_grad_overflow.value_or(config.zero.stage == 1 || config.zero.stage == 2);
+}
+
+// FP16_Optimizer has no hysteresis.
+LossScalePolicy loss_scale(const DeepSpeedConfig& config) {
+  const Fp16Config& fp16 = config.fp16;
+  LossScalePolicy out;
+  if (!fp16.enabled) return out;
+  out.dynamic = fp16.loss_scale == 0;
+  out.initial = out.dynamic ? std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power)) : fp16.loss_scale;
+  out.window = fp16.loss_scale_window;
+  out.hysteresis = config.zero.stage == 0 ? 1 : fp16.hysteresis;
+  out.consecutive_hysteresis = fp16.consecutive_hysteresis;
+  out.minimum = fp16.min_loss_scale;
+  return out;
+}
+
+ClipPolicy clip(const Scenario& s) {
+  const bool experts = std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.expert.has_value(); });
+  constexpr double guard = 1e-6;  // no tolerance: DeepSpeed's constant in the definition of clipping
+  return {s.gradient_clipping(), guard, s.engine.param_groups.size() > 1 || s.engine.pipeline_stages > 1 || experts};
+}
+
+std::vector<std::vector<std::uint32_t>> holders(const Scenario& s) {
+  if (s.engine.pipeline_stages == 1 && s.engine.expert_parallel_size == 1) return {};
+  std::vector<std::vector<std::uint32_t>> out(s.parameters.size());
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
+    for (std::uint32_t r = 0; r < s.world_size; ++r)
+      if (holds(s, r, p)) out[p].push_back(r);
+  return out;
+}
+
+}  // namespace
+
+BoundaryRule boundary_rule(const DeepSpeedConfig& config) { return {config.gradient_accumulation_steps, config.managed_gradient_accumulation}; }
+
+Result<Contract> resolve_contract(const Scenario& s) {
+  const auto point = point_named(s.engine.as_of.base, s.engine.as_of.switches.empty() ? "/engine/as_of" : "/engine/as_of/base");
+  if (!point) return point.error();
+  const DeepSpeedConfig& config = s.engine.config;
+  Contract out;
+  out.stated = s.contract;
+  out.divisor = s.contract.divide_by.value_or(config.gradient_accumulation_steps);
+  out.average_divisor = s.contract.average_over_world ? averaging_divisor(s) : 1;
+  out.holders = holders(s);
+  out.boundary = boundary_rule(config);
+  out.replicates_reduced = config.zero.stage <= 1;
+  out.reduces_every_backward = config.zero.stage >= 2;
+  out.accumulation = s.grad_accum_dtype();
+  out.wire = s.communication_dtype();
+  out.steps_scalar = config.gradient_accumulation_steps;
+  out.predivide_scalar = config.gradient_predivide_factor;
+  out.skips_nonfinite = skips_nonfinite(config);
+  out.loss_scale = loss_scale(config);
+  out.clip = clip(s);
+  if (s.engine.param_groups.empty()) out.optimizers = {s.engine.optimizer};
+  else for (std::uint32_t p = 0; p < s.parameters.size(); ++p) out.optimizers.push_back(s.engine.optimizer_of(p));
+  return out;
+}
+
+}  // namespace gradledger::deepspeed

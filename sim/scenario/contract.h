@@ -1,0 +1,103 @@
+// What is right, as a value: what each contribution must weigh, which steps must update, the formats on the way and the decisions of a
+// step. Resolved once from framework, configuration, release and what the user states; all that the timeline and the oracle see of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "sim/numeric/dtype.h"
+
+namespace gradledger {
+
+enum class Window : std::uint8_t {
+  since_last_step,  // a step closes the window where the documentation says that it updates: override, or micro-step counter
+  every_step_call,  // every call of step() must update
+};
+
+// What the scenario states.
+struct StatedContract {
+  Window window = Window::since_last_step;
+  bool average_over_world = true;               // "world"; false: "none", the ranks' gradients are summed
+  std::optional<std::uint32_t> divide_by;       // absent: as the framework divides
+  bool zero_grad_discards = true;               // what zero_grad calls are meant to do to the open window
+
+  bool operator==(const StatedContract&) const = default;
+};
+
+enum class OptimizerType : std::uint8_t { sgd, adam, adamw };
+
+struct OptimizerConfig {
+  OptimizerType type = OptimizerType::sgd;
+  double learning_rate = 1.0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;  // no tolerance: the default of Adam
+  double weight_decay = 0.0;
+
+  bool operator==(const OptimizerConfig&) const = default;
+};
+
+// The loss scale, step by step. A static one stays.
+struct LossScalePolicy {
+  double initial = 1;
+  bool dynamic = false;
+  std::uint32_t window = 1;      // good steps in a row, a multiple of which lets it grow
+  std::uint32_t hysteresis = 1;  // overflows that it takes to shrink
+  bool consecutive_hysteresis = false;
+  double minimum = 1;
+
+  bool operator==(const LossScalePolicy&) const = default;
+};
+
+// The applied gradient is the averaged one times min(1, max_norm / (norm + guard)), by the norm of all of it.
+struct ClipPolicy {
+  double max_norm = 0;           // 0: not clipped
+  double guard = 0;
+  bool norm_in_parts = false;    // the norms of groups or stages are rounded, averaged over their ranks and combined
+
+  bool operator==(const ClipPolicy&) const = default;
+};
+
+// When a step() updates, by the documentation: every n-th call, unless a call on the engine said otherwise.
+struct BoundaryRule {
+  std::uint32_t calls = 1;
+  bool counted = true;  // false: every call updates, and no backward is at a boundary
+  std::string_view counted_by = "gradient_accumulation_steps";  // what the framework calls n
+
+  bool operator==(const BoundaryRule&) const = default;
+};
+
+struct Contract {
+  StatedContract stated;
+
+  // ---- weights: a contribution is divided by `divisor`, and the sum over ranks by `average_divisor`
+  double divisor = 1;
+  double average_divisor = 1;
+  std::vector<std::vector<std::uint32_t>> holders;  // by parameter: the ranks that have it, sorted; empty: all
+  BoundaryRule boundary;
+  bool replicates_reduced = false;  // every rank holds all of a reduced gradient, and a further reduction of a window sums averages again
+  bool reduces_every_backward = false;  // not those at a boundary alone
+
+  // ---- the way: formats, and scalars that are multiplied in somewhere
+  Dtype accumulation = Dtype::float32, wire = Dtype::float32;
+  std::uint32_t steps_scalar = 1;   // that each micro-batch's loss is divided by
+  double predivide_scalar = 1;      // of the average
+
+  // ---- decisions of a step
+  bool skips_nonfinite = false;
+  LossScalePolicy loss_scale;
+  ClipPolicy clip;
+  std::vector<OptimizerConfig> optimizers;  // by parameter; a lone one: of all
+
+  bool holds(std::uint32_t rank, std::uint32_t parameter) const;
+  const OptimizerConfig& optimizer_of(std::uint32_t parameter) const { return optimizers.size() == 1 ? optimizers[0] : optimizers[parameter]; }
+  // Of one contribution in a correct local sum, and in a correct average.
+  double local_weight() const { return 1.0 / divisor; }
+  double averaged_weight() const { return local_weight() / average_divisor; }
+
+  bool operator==(const Contract&) const = default;
+};
+
+}  // namespace gradledger

@@ -1,0 +1,43 @@
+// What the ranks are told to do, as it is written: an item for each entry of a script, blocks with theirs inside.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gradledger {
+
+enum class ScriptKind : std::uint8_t {
+  forward, backward, set_boundary, step, engine_zero_grad, optimizer_zero_grad, raise, no_sync, coalesce, repeat, overflow, set_gradient,
+};
+
+// What an overflow plants in a gradient.
+enum class PlantedValue : std::uint8_t { infinity, minus_infinity, not_a_number };
+
+struct ScriptItem {
+  ScriptKind kind = ScriptKind::step;
+  std::vector<std::uint32_t> ranks;              // empty: all
+  bool boundary = false;                         // set_boundary
+  std::uint32_t micro_batches = 1;               // backward: this many, one after the other
+  std::optional<std::uint32_t> of;               // backward of an explicit forward, counted since the last step
+  std::optional<std::uint32_t> micro_batch;      // values: which of the given micro-batches; default: position in the window. overflow: the
+                                                 // micro-batch of the window that it is planted in
+  std::vector<std::string> uses;                 // parameters that get a gradient; empty: as the parameters say. overflow: at most one.
+                                                 // set_gradient: the one
+  double factor = 1.0;                           // set_gradient: what the gradient is multiplied by
+  bool local = false;                            // set_gradient: through the API of a rank's own partition
+  PlantedValue planted = PlantedValue::infinity;  // overflow
+  bool scale_wrt_gas = true;                     // backward: false leaves out the division by gradient_accumulation_steps
+  std::uint32_t phases = 1;                      // backward: autograd ends this many times in it, as with reentrant checkpointing
+  bool direct = false;                           // backward: loss.backward() instead of engine.backward(loss)
+  bool caught = false;                           // raise: the loop goes on after the blocks that it leaves
+  std::map<std::uint32_t, std::vector<std::string>> order;  // backward, by rank: parameters whose gradients are ready first, in this order
+  std::uint32_t times = 1;                       // repeat
+  std::vector<ScriptItem> items;                 // no_sync, coalesce, repeat
+
+  bool operator==(const ScriptItem&) const = default;
+};
+
+}  // namespace gradledger

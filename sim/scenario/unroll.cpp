@@ -1,0 +1,320 @@
+// A script to a timeline: events in order, windows, contributions, reductions and updates as the contract has them.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "sim/base/limits.h"
+#include "sim/scenario/factor.h"
+#include "sim/scenario/script.h"
+#include "sim/scenario/timeline.h"
+
+namespace gradledger {
+namespace {
+
+// Walks the script once, in order, as every rank will.
+class Unroller {
+ public:
+  Unroller(const Workload& workload, Contract contract) : workload_(workload) {
+    out_.contract = std::move(contract);
+    out_.world_size = workload.world_size;
+    ranks_.resize(workload.world_size, DocumentedBoundary(out_.contract.boundary));
+    explicit_forwards_.resize(workload.world_size, 0);
+    left_.resize(workload.world_size, false);
+    kept_from_.resize(workload.world_size, 0);
+    for (std::uint32_t p = 0; p < workload.parameters.size(); ++p) parameter_named_[workload.parameters[p].name] = p;
+    open_window();
+  }
+
+  std::optional<InputError> run(const std::vector<ScriptItem>& script) {
+    if (auto error = walk(script, "/script")) return error;
+    finish();
+    return plant();
+  }
+
+  Timeline take() { return std::move(out_); }
+
+ private:
+  std::optional<InputError> walk(const std::vector<ScriptItem>& items, const std::string& where) {
+    for (std::size_t i = 0; i < items.size(); ++i)
+      if (auto error = visit(items[i], where + "/" + std::to_string(i))) return error;
+    return std::nullopt;
+  }
+
+  std::optional<InputError> visit(const ScriptItem& item, const std::string& where) {
+    switch (item.kind) {
+      case ScriptKind::repeat:
+        for (std::uint32_t i = 0; i < item.times; ++i)
+          if (auto error = walk(item.items, where + "/repeat/of")) return error;
+        return std::nullopt;
+      case ScriptKind::no_sync: return block(item, EventKind::no_sync_enter, EventKind::no_sync_exit, where, where + "/no_sync");
+      case ScriptKind::coalesce: return coalesced(item, where);
+      case ScriptKind::raise: return raise(item, where);
+      case ScriptKind::backward:
+        for (std::uint32_t i = 0; i < item.micro_batches; ++i)
+          if (auto error = backward(item, where)) return error;
+        return std::nullopt;
+      case ScriptKind::forward:
+        for (std::uint32_t r = 0; r < ranks_.size(); ++r) explicit_forwards_[r] += runs(item, r);
+        return emit(item, EventKind::forward, where);
+      case ScriptKind::set_boundary:
+        for (std::uint32_t r = 0; r < ranks_.size(); ++r)
+          if (runs(item, r)) ranks_[r].set(item.boundary);
+        return emit(item, EventKind::set_boundary, where);
+      case ScriptKind::step: return step(item, where);
+      case ScriptKind::engine_zero_grad: return zero_grad(item, EventKind::engine_zero_grad, where);
+      case ScriptKind::optimizer_zero_grad: return zero_grad(item, EventKind::optimizer_zero_grad, where);
+      case ScriptKind::overflow: return overflow(item, where);
+      case ScriptKind::set_gradient: return set_gradient(item, where);
+    }
+    return std::nullopt;
+  }
+
+  bool runs(const ScriptItem& item, std::uint32_t rank) const {
+    return !left_[rank] && (item.ranks.empty() || std::binary_search(item.ranks.begin(), item.ranks.end(), rank));
+  }
+
+  // Reductions wait until the end of a block of either kind.
+  std::optional<InputError> block(const ScriptItem& item, EventKind enter, EventKind exit, const std::string& where, const std::string& inside) {
+    if (auto error = emit(item, enter, where)) return error;
+    ++depth_;
+    if (auto error = walk(item.items, inside)) return error;
+    --depth_;
+    if (auto error = emit(item, exit, where)) return error;
+    if (depth_ == 0) std::fill(left_.begin(), left_.end(), false);
+    return std::nullopt;
+  }
+
+  std::optional<InputError> coalesced(const ScriptItem& item, const std::string& where) {
+    const std::size_t first = out_.backwards.size();
+    if (auto error = block(item, EventKind::coalesce_enter, EventKind::coalesce_exit, where, where + "/coalesce")) return error;
+    if (out_.backwards.size() > first && out_.events.back().ranks.empty() && !out_.events.back().nobody) reduce_here(true);
+    return std::nullopt;
+  }
+
+  void reduce_here(bool boundary) {
+    const auto event = static_cast<std::uint32_t>(out_.events.size() - 1);
+    out_.reductions.push_back(event);
+    if (boundary) out_.boundaries.push_back(event);
+  }
+
+  // The exception leaves every block: what is left of them does not run on these ranks.
+  std::optional<InputError> raise(const ScriptItem& item, const std::string& where) {
+    if (auto error = emit(item, EventKind::raise, where)) return error;
+    out_.events.back().caught = item.caught;
+    for (std::uint32_t r = 0; depth_ > 0 && r < workload_.world_size; ++r) left_[r] = left_[r] || runs(item, r);
+    return std::nullopt;
+  }
+
+  // Kept until the windows are known: it may stand before its backward or after it.
+  std::optional<InputError> overflow(const ScriptItem& item, const std::string& where) {
+    if (overflows_.size() >= limits::events_max / workload_.world_size)
+      return InputError{where, "makes the unrolled script plant too often; expected entries x ranks of at most " + std::to_string(limits::events_max)};
+    overflows_.push_back({&item, out_.steps - 1, where});
+    return std::nullopt;
+  }
+
+  std::optional<InputError> emit(const ScriptItem& item, EventKind kind, const std::string& where) {
+    if (out_.events.size() >= limits::events_max / workload_.world_size)
+      return InputError{where, "the unrolled script has too many events; expected events x ranks of at most " +
+                                   std::to_string(limits::events_max)};
+    Event event;
+    event.kind = kind;
+    event.boundary = item.boundary;
+    event.step = out_.steps - 1;
+    if (out_.pointers.empty() || out_.pointers.back() != where) out_.pointers.push_back(where);
+    event.item = static_cast<std::uint32_t>(out_.pointers.size() - 1);
+    event.ranks = item.ranks;
+    if (std::find(left_.begin(), left_.end(), true) != left_.end()) {
+      event.ranks.clear();
+      for (std::uint32_t r = 0; r < workload_.world_size; ++r)
+        if (runs(item, r)) event.ranks.push_back(r);
+      event.nobody = event.ranks.empty();
+    }
+    out_.events.push_back(std::move(event));
+    return std::nullopt;
+  }
+
+  std::optional<InputError> backward(const ScriptItem& item, const std::string& where) {
+    for (std::uint32_t r = 0; item.of && r < workload_.world_size; ++r)
+      if (runs(item, r) && *item.of >= explicit_forwards_[r])
+        return InputError{where + "/backward/of", "names forward " + std::to_string(*item.of) + ", but only " + std::to_string(explicit_forwards_[r]) +
+                                                      " explicit forwards came before it in its window on rank " + std::to_string(r)};
+    named_uses_ += item.uses.size();
+    for (const auto& [rank, names] : item.order) named_uses_ += names.size();
+    if (named_uses_ > limits::named_uses_max)
+      return InputError{where + "/backward/uses", "makes the unrolled script name more than " + std::to_string(limits::named_uses_max) +
+                                                      " parameters; expected fewer, or used_by with the parameters"};
+    if (auto error = emit(item, EventKind::backward, where)) return error;
+    Event& event = out_.events.back();
+    event.own_forward = !item.of.has_value();
+    event.of = item.of.value_or(0);
+    event.scale_wrt_gas = item.scale_wrt_gas;
+    event.phases = item.phases;
+    event.direct = item.direct;
+    event.ordinal = static_cast<std::uint32_t>(out_.backwards.size());
+    Backward backward;
+    backward.event = static_cast<std::uint32_t>(out_.events.size() - 1);
+    backward.step = event.step;
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r) backward.boundary |= runs(item, r) && ranks_[r].now();
+    if (depth_ == 0 && (backward.boundary || out_.contract.reduces_every_backward)) reduce_here(backward.boundary);
+    for (const std::string& name : item.uses) backward.uses.push_back(parameter_named_.at(name));
+    for (const auto& [rank, names] : item.order)
+      for (const std::string& name : names) backward.order[rank].push_back(parameter_named_.at(name));
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
+      std::uint32_t& count = out_.micro_batches.back()[r];
+      backward.micro_batch.push_back(runs(item, r) ? count++ : no_contribution);
+      backward.data.push_back(item.micro_batch.value_or(backward.micro_batch.back()));
+    }
+    out_.backwards.push_back(std::move(backward));
+    out_.dropped_at.emplace_back(workload_.world_size, never);
+    return std::nullopt;
+  }
+
+  std::optional<InputError> step(const ScriptItem& item, const std::string& where) {
+    if (auto error = emit(item, EventKind::step, where)) return error;
+    Event& event = out_.events.back();
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+      if (!runs(item, r)) continue;
+      event.call = std::max(event.call, ranks_[r].call());
+      event.at_boundary |= ranks_[r].step();
+    }
+    const bool updates = event.updates = event.at_boundary || out_.contract.stated.window == Window::every_step_call;
+    if (updates) {
+      std::fill(explicit_forwards_.begin(), explicit_forwards_.end(), 0);
+      open_window();
+    }
+    return std::nullopt;
+  }
+
+  std::optional<InputError> zero_grad(const ScriptItem& item, EventKind kind, const std::string& where) {
+    if (auto error = emit(item, kind, where)) return error;
+    if (!out_.contract.stated.zero_grad_discards) return std::nullopt;
+    const auto event = static_cast<std::uint32_t>(out_.events.size() - 1);
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
+      if (!runs(item, r)) continue;
+      for (std::size_t b = kept_from_[r]; b < out_.backwards.size(); ++b)
+        if (out_.backwards[b].micro_batch[r] != no_contribution) out_.dropped_at[b][r] = event;
+      kept_from_[r] = out_.backwards.size();
+    }
+    return std::nullopt;
+  }
+
+  // By the contract whatever the open window has of that parameter so far is multiplied, on every rank.
+  std::optional<InputError> set_gradient(const ScriptItem& item, const std::string& where) {
+    if (out_.gradients_set.size() >= limits::gradients_set_max)
+      return InputError{where, "the unrolled script sets too many gradients; expected at most " + std::to_string(limits::gradients_set_max)};
+    const std::uint32_t parameter = parameter_named_.at(item.uses.front());
+    Factors& in_window = factors_[parameter];
+    in_window.product *= item.factor;
+    const bool exact = exact_factor(in_window.product / in_window.least) && exact_factor(in_window.product / in_window.most);
+    in_window.least = std::min(in_window.least, in_window.product);
+    in_window.most = std::max(in_window.most, in_window.product);
+    if (!exact)
+      return InputError{where + "/set_gradient/times", "makes what the window multiplies this gradient by inexact; expected all of it together " + exact_factors()};
+    if (auto error = emit(item, EventKind::set_gradient, where)) return error;
+    Event& event = out_.events.back();
+    event.parameter = parameter;
+    event.factor = item.factor;
+    event.local = item.local;
+    out_.gradients_set.push_back(static_cast<std::uint32_t>(out_.events.size() - 1));
+    return std::nullopt;
+  }
+
+  void open_window() {
+    ++out_.steps;
+    factors_.clear();
+    std::fill(kept_from_.begin(), kept_from_.end(), out_.backwards.size());
+    out_.micro_batches.emplace_back(workload_.world_size, 0);
+  }
+
+  // ---- overflows ------------------------------------------------------------------------------------------------------------------------
+
+  struct Overflow {
+    const ScriptItem* item;
+    std::uint32_t step;
+    std::string where;
+  };
+
+  std::optional<InputError> plant() {
+    for (const Overflow& overflow : overflows_)
+      for (std::uint32_t r = 0; r < workload_.world_size; ++r)
+        if (runs(*overflow.item, r))
+          if (auto error = plant_on(overflow, r)) return error;
+    std::stable_sort(out_.planted.begin(), out_.planted.end(),
+                     [](const Plant& a, const Plant& b) { return std::pair(a.backward, a.rank) < std::pair(b.backward, b.rank); });
+    return std::nullopt;
+  }
+
+  std::optional<InputError> plant_on(const Overflow& overflow, std::uint32_t rank) {
+    const std::uint32_t number = *overflow.item->micro_batch;
+    const std::uint32_t backward = backward_of(overflow.step, rank, number);
+    if (backward == never)
+      return InputError{overflow.where + "/overflow/micro_batch", "is " + std::to_string(number) + ", but rank " + std::to_string(rank) + " runs " +
+                            std::to_string(overflow.step < out_.steps ? out_.micro_batches[overflow.step][rank] : 0) +
+                            " micro-batches in the window where this stands; expected one of them, counted from 0"};
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    const PlantedValue value = overflow.item->planted;
+    const double planted = value == PlantedValue::infinity ? infinity : value == PlantedValue::minus_infinity ? -infinity : std::numeric_limits<double>::quiet_NaN();
+    for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
+      const bool named = overflow.item->uses.empty() || overflow.item->uses.front() == workload_.parameters[p].name;
+      if (!named || workload_.parameters[p].numel == 0 || !out_.used(workload_, backward, rank, p)) continue;
+      out_.planted.push_back({backward, rank, p, planted});
+      return std::nullopt;
+    }
+    return InputError{overflow.where + "/overflow" + (overflow.item->uses.empty() ? "" : "/parameter"),
+                      "finds no gradient to plant in: micro-batch " + std::to_string(number) + " of rank " + std::to_string(rank) +
+                          " uses no such parameter; expected one with elements that it uses"};
+  }
+
+  // Backwards are in the order of their windows, and of their numbers on each rank.
+  std::uint32_t backward_of(std::uint32_t step, std::uint32_t rank, std::uint32_t number) {
+    if (indexed_step_ != step) {
+      indexed_step_ = step;
+      index_.assign(workload_.world_size, {});
+      auto first = std::partition_point(out_.backwards.begin(), out_.backwards.end(), [&](const Backward& b) { return b.step < step; });
+      for (; first != out_.backwards.end() && first->step == step; ++first)
+        for (std::uint32_t r = 0; r < workload_.world_size; ++r)
+          if (first->micro_batch[r] != no_contribution) index_[r].push_back(static_cast<std::uint32_t>(first - out_.backwards.begin()));
+    }
+    return number < index_[rank].size() ? index_[rank][number] : never;
+  }
+
+  // A trailing window without events is none.
+  void finish() {
+    const bool used = !out_.events.empty() && out_.events.back().step == out_.steps - 1 && !out_.events.back().updates;
+    out_.open_window = !out_.backwards.empty() && out_.backwards.back().step == out_.steps - 1;
+    if (!used && out_.steps > 1) {
+      --out_.steps;
+      out_.micro_batches.pop_back();
+    }
+  }
+
+  const Workload& workload_;
+  Timeline out_;
+  std::vector<DocumentedBoundary> ranks_;
+  std::map<std::string, std::uint32_t> parameter_named_;
+  std::vector<std::uint32_t> explicit_forwards_;  // by rank, in the open window
+  std::vector<std::size_t> kept_from_;            // by rank: backwards of the open window from here on were not dropped
+  // What the open window multiplied a gradient by: now, and where it was least and most. Any contribution takes part in some of it.
+  struct Factors {
+    double product = 1, least = 1, most = 1;
+  };
+  std::map<std::uint32_t, Factors> factors_;      // by parameter
+  std::uint64_t named_uses_ = 0;
+  std::vector<Overflow> overflows_;
+  std::uint32_t indexed_step_ = never;
+  std::vector<std::vector<std::uint32_t>> index_;  // [rank][micro-batch] of that window: its backward
+  std::uint32_t depth_ = 0;                        // of blocks around the event
+  std::vector<bool> left_;                         // by rank: an exception left the blocks around
+};
+
+}  // namespace
+
+Result<Timeline> unroll(const Workload& workload, const std::vector<ScriptItem>& script, Contract contract) {
+  Unroller unroller(workload, std::move(contract));
+  if (auto error = unroller.run(script)) return *error;
+  return unroller.take();
+}
+
+}  // namespace gradledger

@@ -1,0 +1,81 @@
+// What the ranks of a run compute: parameters, their data and their dtype, whoever runs it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/numeric/dtype.h"
+#include "sim/scenario/predicate.h"
+
+namespace gradledger {
+
+struct Parameter {
+  std::string name;
+  std::uint32_t numel = 0;
+  std::optional<Predicate> used_by;  // which contributions use it; absent: all
+  bool trainable = true;             // false: frozen, no gradient
+  std::optional<std::uint32_t> tied_to;  // another use of that parameter, which has the storage and the gradient of both
+  bool on_side_stream = false;       // autograd makes its gradient on a stream that is not the one that calls backward
+  std::uint32_t hooked_outputs = 1;  // outputs of the module that its gradient passes on the way
+
+  std::optional<std::uint32_t> expert;   // number of the expert that it belongs to
+  std::uint32_t pipeline_stage = 0;
+
+  bool has_gradient() const { return trainable && !tied_to; }
+  bool operator==(const Parameter&) const = default;
+};
+
+enum class GradientKind : std::uint8_t { probe, normal, adversarial, values, mlp };
+
+// gelu: x times the normal distribution function of x, by erf; not the form with tanh.
+enum class Activation : std::uint8_t { none, relu, gelu };
+
+// y = W x + b. The weight is `out` rows of `in` elements.
+struct LinearLayer {
+  std::uint32_t weight = 0;  // parameters, by index
+  std::optional<std::uint32_t> bias;
+  std::uint32_t in = 0, out = 0;
+
+  bool operator==(const LinearLayer&) const = default;
+};
+
+// Linear layers with an activation between them; the loss is the mean squared error against a target.
+struct Mlp {
+  Activation activation = Activation::none;
+  std::vector<LinearLayer> layers;  // of all parameters, each used once
+
+  bool operator==(const Mlp&) const = default;
+};
+
+// Gradients given by the user: values[micro_batch][rank] holds every parameter's elements, parameters concatenated in order.
+// Micro-batches are repeated in every window.
+using GivenValues = std::vector<std::vector<std::vector<double>>>;
+
+struct Gradients {
+  GradientKind kind = GradientKind::probe;
+  std::uint64_t seed = 0;
+  // All but values: a micro-batch's gradient is the mean of this many samples, numbered through the window, so that windows with
+  // equal global batch see equal samples.
+  std::uint32_t samples_per_micro_batch = 1;
+  std::string file;  // values: where they were read from, relative to the scenario; empty when inline
+  std::shared_ptr<const GivenValues> values;
+  std::optional<Mlp> mlp;  // mlp: the network that producer and oracle each run; samples_per_micro_batch is its batch
+
+  bool operator==(const Gradients& other) const;
+};
+
+struct Workload {
+  std::uint32_t world_size = 1;
+  std::vector<Parameter> parameters;
+  Dtype model_dtype = Dtype::float32;
+  Gradients gradients;
+
+  bool operator==(const Workload&) const = default;
+
+  std::uint64_t numel() const;  // of all parameters
+};
+
+}  // namespace gradledger

@@ -152,7 +152,7 @@ DeepSpeedEngine::LossFactors DeepSpeedEngine::loss_factors(const Event& event, b
     case ScaleSite::engine_loss:
       if (event.direct) return {scale, share};
       if (event.scale_wrt_gas) return {scale * share, 1.0};
-      // live-29: the hook of an output that is itself the loss runs before engine.backward() has marked the graph as its own.
+      // live-30: the hook of an output that is itself the loss runs before engine.backward() has marked the graph as its own.
       return {loss_is_an_output && !multiplies_loss() ? scale * share : scale, 1.0};
   }
   return {};

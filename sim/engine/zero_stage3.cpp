@@ -257,7 +257,7 @@ void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
     Slice gradient = group.master_gradient;
     if (!offload_) {
       const Slice accumulated = partitions_.part(group.offset, group.size);
-      // live-30: flattening one tensor is no copy, nor is a cast to the dtype that it has: the step unscales and clips the accumulator itself.
+      // live-31: flattening one tensor is no copy, nor is a cast to the dtype that it has: the step unscales and clips the accumulator itself.
       const bool aliases = group.parameters.size() == 1 && acc_dtype_ == Dtype::float32;
       if (!aliases) flat = tensors_.allocate(w, name, Dtype::float32, group.size);
       gradient = aliases ? accumulated : flat.slice;

@@ -20,7 +20,7 @@ std::vector<ViewPiece> ZeroStage1And2::owned_piece(std::uint32_t p, Slice whole)
 void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
   const double scale = scaler_.scale();
   // Where reduced values are kept they lie in it until the next forward.
-  const bool holds_average = epilogue_ran_ && behaviour().stage1_attr_reduction == Stage1AttrReduction::kept;
+  const bool holds_average = epilogue_ran_ && (to_partition_ || behaviour().stage1_attr_reduction == Stage1AttrReduction::kept);
   const Role accum_role = holds_average ? Role::scratch : Role::local_accumulator;
   for (std::uint32_t p : learned())
     if (grad_accum_[p].defined())

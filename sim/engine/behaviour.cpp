@@ -126,6 +126,8 @@ const std::vector<SwitchRow>& rows() {
       row("stage12_fp32_partition", &Behaviour::stage12_fp32_partition,
           "stages 1 and 2, 16-bit model accumulating in fp32: whether every reduction adds to an fp32 partition of the rank, which then is averaged_gradients",
           {{"absent", {}}, {"accumulates", in_0_19_8}}),
+      row("fp32_partition_when_skipped", &Behaviour::fp32_partition_when_skipped, "that partition with CPU offload: whether a step that is skipped lets go of it",
+          {{"kept", {}}, {"dropped", {}, true}}),
       row("stage12_full_bucket_key", &Behaviour::stage12_full_bucket_key, "stages 1 and 2: the dtype under which a full bucket is looked up",
           {{"communication_dtype", pr7636}, {"model_dtype", pr6993}}),
       row("stage12_bucket_payload", &Behaviour::stage12_bucket_payload,

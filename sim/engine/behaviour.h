@@ -73,6 +73,7 @@ enum class OwnerOfNothing : std::uint8_t { served, raises };
 enum class Bf16HookLeaves : std::uint8_t { gradient, zeros, nothing };
 enum class Bf16ZeroAccDefault : std::uint8_t { model, fp32 };
 enum class Fp32Partition : std::uint8_t { absent, accumulates };
+enum class Fp32PartitionWhenSkipped : std::uint8_t { kept, dropped };
 enum class BucketKey : std::uint8_t { communication_dtype, model_dtype };
 enum class Bf16Norm : std::uint8_t { above_zero, finite };
 enum class Stage1AttrBucket : std::uint8_t { param_grad, grad_accum };
@@ -123,6 +124,7 @@ struct Behaviour {
   Bf16ZeroAccDefault bf16_zero_acc_default;
   Stage1AttrBucket stage1_attr_bucket;
   Fp32Partition stage12_fp32_partition;
+  Fp32PartitionWhenSkipped fp32_partition_when_skipped;
   BucketKey stage12_full_bucket_key;
   Bf16Norm bf16_norm;
   BucketPayload stage12_bucket_payload;

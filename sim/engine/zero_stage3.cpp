@@ -82,8 +82,8 @@ Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) c
 
 // live-7: since #7780 the counter moves here, so that a second backward without a forward in between stores instead of adding.
 void ZeroStage3::clear_backward_seen_flag(ProgramWriter& w) {
-  // A forward gathers nothing for a parameter without elements, and cannot join nothing.
-  if (std::any_of(learned().begin(), learned().end(), [this](std::uint32_t p) { return numel(p) == 0; }))
+  // A forward that gathers has nothing to join for a parameter without elements.
+  if (world() > 1 && std::any_of(learned().begin(), learned().end(), [this](std::uint32_t p) { return numel(p) == 0; }))
     throw FrameworkError{"ValueError", "torch.cat(): expected a non-empty list of Tensors"};
   fetch_weights(w);
   const bool moves_in_block = coalescing() && behaviour().coalesce_micro_step_id == CoalesceCounter::moves;

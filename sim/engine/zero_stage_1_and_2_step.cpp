@@ -189,8 +189,8 @@ Tensor ZeroStage1And2::flat_gradient(ProgramWriter& w, const FlatWeights& group,
 
 // What a step, taken or skipped, leaves behind: nothing on the device; on the host the accumulators and the master gradient stay.
 void ZeroStage1And2::drop_accumulators(ProgramWriter& w, bool skipped) {
-  // With offload a skipped step forgets norms and flag alone.
-  if (!offload_ || !skipped) drop_partitions(w, skipped);
+  // live-33: with offload a skipped step forgets norms and flag alone.
+  if (!offload_ || !skipped || behaviour().fp32_partition_when_skipped == Fp32PartitionWhenSkipped::dropped) drop_partitions(w, skipped);
   if (!offload_) {
     for (Tensor& gradient : averaged_) tensors_.clear(w, gradient);
     for (Tensor& padding : averaged_padding_) tensors_.clear(w, padding);

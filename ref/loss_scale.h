@@ -8,8 +8,8 @@
 
 namespace gradledger::ref {
 
-// A static scale stays. A dynamic one doubles at a step without overflow that comes after a multiple of `window` such steps in a row, and
-// halves, down to the minimum, at the overflow that uses the hysteresis up.
+// A static scale stays. A dynamic one doubles with every `window` steps in a row without overflow, growth_lag steps behind the last of them
+// if these are good as well, and halves, down to the minimum, at the overflow that uses the hysteresis up.
 class LossScaleModel {
  public:
   explicit LossScaleModel(const LossScalePolicy& policy) : policy_(policy), scale_(policy.initial), patience_(policy.hysteresis) {}
@@ -25,10 +25,10 @@ class LossScaleModel {
       good_steps_ = 0;
       return;
     }
-    const bool grows = good_steps_ > 0 && good_steps_ % policy_.window == 0;
+    ++good_steps_;
+    const bool grows = good_steps_ > policy_.growth_lag && (good_steps_ - policy_.growth_lag) % policy_.window == 0;
     if (grows) scale_ *= 2;
     if (grows || policy_.consecutive_hysteresis) patience_ = policy_.hysteresis;
-    ++good_steps_;
   }
 
  private:

@@ -66,9 +66,14 @@ std::uint64_t mark_of(const ref::WorstElement& worst) {
   return ratio < 0 ? 4 : ratio < 1 ? 5 : std::nearbyint(ratio) == ratio ? 6 : 7;
 }
 
+bool pinned(const Scenario& s) {
+  const auto behaviour = resolve_behaviour(s.engine.as_of);
+  return s.engine.config.offloads_optimizer() && behaviour && pins_host_memory(s.engine.config, *behaviour);
+}
+
 bool uses_streams(const Scenario& s) {
   const ZeroConfig& zero = s.engine.config.zero;
-  return zero.stage > 0 && (zero.overlap_comm.value_or(zero.stage == 3) || zero.offload_pin_memory ||
+  return zero.stage > 0 && (zero.overlap_comm.value_or(zero.stage == 3) || pinned(s) ||
                             std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.on_side_stream; }));
 }
 

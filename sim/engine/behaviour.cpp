@@ -74,6 +74,9 @@ const std::vector<SwitchRow>& rows() {
           {{"ignored", {}}, {"honoured", pr8232}}),
       row("scale_update", &Behaviour::scale_update, "dynamic loss scale: moved before or after the gradients are unscaled",
           {{"before_unscale", {}}, {"after_unscale", {}, true}}),
+      row("scale_growth", &Behaviour::scale_growth,
+          "stages 1 to 3, dynamic loss scale: whether it doubles at the last step of loss_scale_window steps without overflow, or at the one after",
+          {{"after_a_window", {}}, {"one_step_later", pr6976}}),
       row("bf16_overflow_check_default", &Behaviour::bf16_overflow_check_default, "default of bf16.check_grad_overflow",
           {{"off", {}}, {"on", pr8035}}),
       row("bf16_overflow_test", &Behaviour::bf16_overflow_test, "stages 1 and 2 bf16: whether an overflow is looked for at all",
@@ -141,6 +144,12 @@ const std::vector<SwitchRow>& rows() {
       row("stage3_reduced_dtype", &Behaviour::stage3_reduced_dtype,
           "stage 3: the dtype that a reduced gradient is cast to where it was communicated in another than the model's",
           {{"model", {}}, {"acc", pr8056}}),
+      row("stage3_bucket_start", &Behaviour::stage3_bucket_start, "stage 3: where a bucket is filled from once it was reduced",
+          {{"beginning", pr7418}, {"behind_the_last", pr6993}}),
+      row("pin_memory_default", &Behaviour::pin_memory_default, "default of offload_optimizer.pin_memory", {{"off", {}}, {"on", pr8207}}),
+      row("stage3_master_copy", &Behaviour::stage3_master_copy,
+          "stage 3 with CPU offload: whether the host waits for the copy of a pinned partition to the master gradient",
+          {{"waited_for", {}}, {"follows_pin_memory", pr8207}}),
       row("tied_hook", &Behaviour::tied_hook, "whether the hook of a tied parameter runs at each of its uses or once, when all have been added up",
           {{"per_use", {}, true}, {"once", {}}}, 1),
       row("overlap_producer_wait", &Behaviour::overlap_producer_wait,
@@ -177,8 +186,11 @@ const std::vector<SwitchRow>& rows() {
           {{"twice", {}}, {"by_its_ranks", pr4957}, {"with_the_bucket", pr6546}}),
       row("expert_divisor", &Behaviour::expert_divisor, "stage 0: what the sum over an expert's ranks is divided by, their number or that of all",
           {{"expert_data_parallel", {}}, {"data_parallel", pr5259}}),
-      row("pipeline_scale", &Behaviour::pipeline_scale, "pipeline: whether 1/gradient_accumulation_steps is applied once or again in each stage",
-          {{"once", pr8154}, {"each_stage", pr7665}}),
+      row("pipeline_scale", &Behaviour::pipeline_scale, "pipeline: whether 1/gradient_accumulation_steps is applied once, nowhere or again in each stage",
+          {{"once", pr8154}, {"nowhere", pr6675}, {"each_stage", pr7665}}),
+      row("pipeline_backward", &Behaviour::pipeline_backward,
+          "pipeline: what the engine takes the backward of a stage before the last for: one of its own, or a direct one that it refuses where those are refused",
+          {{"served", pr7787}, {"taken_for_direct", pr7665}}),
       row("pipeline_boundary", &Behaviour::pipeline_boundary, "pipeline: whether the optimizer hears of the boundary, or takes every micro-batch for one, in the last stage none",
           {{"kept_back", {}}, {"handed_over", pr1264}}),
       row("set_gradient_api", &Behaviour::set_gradient_api, "whether users can set a gradient: safe_set_full_grad, safe_set_local_grad",
@@ -267,6 +279,10 @@ bool reduces_whole_buckets(const DeepSpeedConfig& config, const Behaviour& behav
   const bool contiguous = config.zero.contiguous_gradients || config.offloads_optimizer();
   return (config.zero.stage == 1 || config.zero.stage == 2) && contiguous && !config.zero.reduce_scatter &&
          behaviour.stage12_bucket_payload == BucketPayload::whole_buffer;
+}
+
+bool pins_host_memory(const DeepSpeedConfig& config, const Behaviour& behaviour) {
+  return config.zero.offload_pin_memory.value_or(behaviour.pin_memory_default == PinMemoryDefault::on);
 }
 
 std::string_view switch_value(const Behaviour& behaviour, std::string_view switch_name) {

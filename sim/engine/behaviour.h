@@ -30,6 +30,7 @@ enum class Stage1AttrReduction : std::uint8_t { kept, discarded };
 enum class Stage2AccDtype : std::uint8_t { model, acc };
 enum class SumOp : std::uint8_t { ignored, honoured };
 enum class ScaleUpdate : std::uint8_t { before_unscale, after_unscale };
+enum class ScaleGrowth : std::uint8_t { after_a_window, one_step_later };
 enum class Coalesce : std::uint8_t { absent, available };
 enum class UnmanagedAccumulation : std::uint8_t { absent, stages_0_and_1, up_to_stage_2, up_to_stage_3, with_offload };
 enum class UnmanagedOverride : std::uint8_t { refused, honoured };
@@ -51,7 +52,8 @@ enum class EmptyBucket : std::uint8_t { reduced, skipped };
 enum class SequenceDivisor : std::uint8_t { all_ranks, data_parallel };
 enum class ExpertAverage : std::uint8_t { twice, by_its_ranks, with_the_bucket };
 enum class ExpertDivisor : std::uint8_t { expert_data_parallel, data_parallel };
-enum class PipelineScale : std::uint8_t { once, each_stage };
+enum class PipelineScale : std::uint8_t { once, nowhere, each_stage };
+enum class PipelineBackward : std::uint8_t { served, taken_for_direct };
 enum class PipelineBoundary : std::uint8_t { kept_back, handed_over };
 enum class SetGradientApi : std::uint8_t { absent, available };
 enum class SetGradientNorm : std::uint8_t { kept, local_refreshed, refreshed };
@@ -81,6 +83,9 @@ enum class BucketPayload : std::uint8_t { whole_buffer, filled };
 enum class ExtraLargeKey : std::uint8_t { communication_dtype, model_dtype };
 enum class Stage3Predivide : std::uint8_t { always, unless_one };
 enum class Stage3ReducedDtype : std::uint8_t { model, acc };
+enum class Stage3BucketStart : std::uint8_t { beginning, behind_the_last };
+enum class PinMemoryDefault : std::uint8_t { off, on };
+enum class Stage3MasterCopy : std::uint8_t { waited_for, follows_pin_memory };
 
 struct Behaviour {
   Stage12Accumulator stage12_accumulator;
@@ -100,6 +105,7 @@ struct Behaviour {
   Stage2AccDtype stage2_acc_dtype;
   SumOp allreduce_op_sum;
   ScaleUpdate scale_update;
+  ScaleGrowth scale_growth;
   Bf16OverflowCheck bf16_overflow_check_default;
   Bf16OverflowTest bf16_overflow_test;
   Stage1OverflowAgreement stage1_overflow_agreement;
@@ -131,6 +137,9 @@ struct Behaviour {
   ExtraLargeKey stage12_extra_large_key;
   Stage3Predivide stage3_predivide_multiplies;
   Stage3ReducedDtype stage3_reduced_dtype;
+  Stage3BucketStart stage3_bucket_start;
+  PinMemoryDefault pin_memory_default;
+  Stage3MasterCopy stage3_master_copy;
   TiedHook tied_hook;
   OverlapProducerWait overlap_producer_wait;
   OverlapBucketIndex overlap_bucket_index;
@@ -147,6 +156,7 @@ struct Behaviour {
   ExpertAverage expert_average;
   ExpertDivisor expert_divisor;
   PipelineScale pipeline_scale;
+  PipelineBackward pipeline_backward;
   PipelineBoundary pipeline_boundary;
   SetGradientApi set_gradient_api;
   SetGradientNorm set_gradient_norm;
@@ -173,6 +183,9 @@ Result<Behaviour> resolve_behaviour(const AsOf& as_of);
 
 // Stages 1 and 2: whether the elements behind the filled part of a bucket take part in its all-reduce.
 bool reduces_whole_buckets(const DeepSpeedConfig& config, const Behaviour& behaviour);
+
+// Offload of the optimizer: whether its host memory is pinned.
+bool pins_host_memory(const DeepSpeedConfig& config, const Behaviour& behaviour);
 
 // The value that a switch has in a behaviour, by name.
 std::string_view switch_value(const Behaviour& behaviour, std::string_view switch_name);

@@ -12,7 +12,7 @@ constexpr double inherited_bf16_scale = 65536.0;
 
 LossScaler scaler_for(const Scenario& scenario, const Behaviour& behaviour) {
   const DeepSpeedConfig& config = scenario.engine.config;
-  if (config.fp16.enabled) return LossScaler(config.fp16, false);
+  if (config.fp16.enabled) return LossScaler(config.fp16, false, ScaleGrowth::one_step_later);
   const bool inherits = config.bf16.enabled && behaviour.bf16_st0_zero_grad == Bf16Stage0ZeroGrad::skipped;
   return LossScaler::fixed(inherits ? inherited_bf16_scale : 1.0);
 }
@@ -22,7 +22,7 @@ LossScaler scaler_for(const Scenario& scenario, const Behaviour& behaviour) {
 DataParallel::DataParallel(const EngineContext& context)
     : DeepSpeedEngine(context),
       wrapped_(scenario().model_dtype != Dtype::float32),
-      fused_(wrapped_ && scenario().engine.optimizer.type != OptimizerType::sgd),
+      fused_(wrapped_ && scenario().engine.optimizer.fused()),
       scaler_(scaler_for(scenario(), behaviour())),
       groups_(optimizer_groups(scenario(), rank())),
       group_of_(parameter_count()) {

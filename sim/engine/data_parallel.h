@@ -46,7 +46,7 @@ class DataParallel final : public DeepSpeedEngine {
   static std::vector<ViewPiece> pieces(const std::vector<std::uint32_t>& parameters, const std::vector<Slice>& slices);
 
   const bool wrapped_;        // fp16 or bf16
-  const bool fused_;          // FP16_Optimizer: Adam is fused by default, SGD is not
+  const bool fused_;          // FP16_Optimizer, else FP16_UnfusedOptimizer
   LossScaler scaler_;         // what the step divides by
   double scale_before_update_ = 1.0;
   std::vector<RankGroup> groups_;

@@ -7,15 +7,12 @@
 #include "sim/engine/fallback_reduction.h"
 
 namespace gradledger {
-namespace {
-
 // live-12: each hooked output that a gradient passes divides, and where there is none nothing does.
-double through_hooks(double factor, double each_hook, std::uint32_t hooked_outputs) {
-  for (std::uint32_t output = 0; output < hooked_outputs; ++output) factor *= each_hook;
+double DeepSpeedEngine::LossFactors::of(std::uint32_t hooks) const {
+  double factor = loss;
+  for (std::uint32_t output = 0; output < hooks; ++output) factor *= each_hook;
   return factor;
 }
-
-}  // namespace
 
 DeepSpeedEngine::DeepSpeedEngine(const EngineContext& context)
     : grad_(context.scenario->parameters.size()),
@@ -42,7 +39,7 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
       window_ = event.step;
       explicit_forward_used_.push_back(false);
       return forward(w);
-    case EventKind::backward: return backward(event, w);
+    case EventKind::backward: backward(event, w); micro_steps_ += in_pipeline(); return;
     case EventKind::set_boundary: return set_boundary(event.boundary);
     case EventKind::no_sync_enter: in_no_sync_ = true; return;
     case EventKind::no_sync_exit: in_no_sync_ = false; return;
@@ -68,6 +65,8 @@ void DeepSpeedEngine::require_initialised() const {
 bool DeepSpeedEngine::boundary() const {
   if (override_boundary_) return *override_boundary_;
   if (unmanaged()) return in_step_;
+  // A pipeline runs gradient_accumulation_steps micro-batches, whatever calls of step() stand between them.
+  if (in_pipeline() && in_step_) return micro_steps_ > 0 && micro_steps_ % config().gradient_accumulation_steps == 0;
   return (micro_steps_ + 1) % config().gradient_accumulation_steps == 0;
 }
 
@@ -81,9 +80,18 @@ bool DeepSpeedEngine::boundary_for_optimizer() const {
 
 // #8154: from #7665 to it the output hook of every stage divided, and a gradient passes those of all later stages.
 double DeepSpeedEngine::pipeline_factor() const {
-  if (behaviour().pipeline_scale == PipelineScale::once) return 1.0;
+  if (behaviour().pipeline_scale != PipelineScale::each_stage) return 1.0;
   const std::uint32_t later = scenario().engine.pipeline_stages - 1 - stage_of(scenario(), rank());
   return std::pow(config().gradient_accumulation_steps, -static_cast<double>(later));
+}
+
+// #7787: before it the engine did not know that the backward of a stage before the last is the pipeline's. The last one's is engine.backward.
+bool DeepSpeedEngine::taken_for_direct() const {
+  return behaviour().pipeline_backward == PipelineBackward::taken_for_direct && stage_of(scenario(), rank()) + 1 < scenario().engine.pipeline_stages;
+}
+
+void DeepSpeedEngine::refuse_direct() const {
+  if (auto error = refusal_of(protocol(), EventKind::backward, true)) throw std::move(*error);
 }
 
 void DeepSpeedEngine::set_boundary(bool boundary) {
@@ -116,9 +124,10 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
   for (std::size_t i = 0; i < ready.size(); ++i) {
     if (i > 0 && i % in_phase == 0) end_of_phase(event, w);
     if (prepares && ready.begin() + static_cast<std::ptrdiff_t>(i) == first) prologue(event, w);
-    deposit(w, event.ordinal, ready[i], through_hooks(factors.loss, factors.each_hook, hooks_passed(ready[i])));
+    deposit(w, event.ordinal, ready[i], factors);
   }
   if (uses_side_stream_) join_streams(w);
+  if (taken_for_direct() && needs_scaler()) refuse_direct();
   if (ends_with_epilogue(event)) epilogue(w);
 }
 
@@ -133,7 +142,7 @@ bool DeepSpeedEngine::prologue_runs(const Event& event, bool passes_an_output) {
 }
 
 void DeepSpeedEngine::prologue(const Event& event, ProgramWriter& w) {
-  if (event.direct && !is_zero_optimizer()) throw *refusal_of(protocol(), EventKind::backward, true);
+  if ((event.direct || taken_for_direct()) && !is_zero_optimizer()) refuse_direct();
   backward_prologue(w);
   hooks_.enter();
   if (config().zero.stage >= 1) mirror_ = boundary_for_optimizer();
@@ -143,9 +152,10 @@ void DeepSpeedEngine::prologue(const Event& event, ProgramWriter& w) {
 DeepSpeedEngine::LossFactors DeepSpeedEngine::loss_factors(const Event& event, bool loss_is_an_output) const {
   const double share = 1.0 / config().gradient_accumulation_steps;
   const double scale = pipeline_factor() * (event.direct ? 1.0 : loss_scale());
+  const bool pipeline_sums = in_pipeline() && behaviour().pipeline_scale == PipelineScale::nowhere;
   switch (behaviour().scale_site) {
-    // engine.backward() divides, but inside no_sync; loss.backward() knows of nothing.
-    case ScaleSite::loss: return {event.direct || in_no_sync_ || !scale_wrt_gas_ ? scale : scale * share, 1.0};
+    // engine.backward() divides where it reduces: not inside no_sync, nor in a pipeline, which reduces by an instruction of its own.
+    case ScaleSite::loss: return {event.direct || in_no_sync_ || pipeline_sums || !scale_wrt_gas_ ? scale : scale * share, 1.0};
     case ScaleSite::output_hook:
       // Up to #7724 whatever scale_wrt_gas said.
       return {scale, scale_wrt_gas_ || behaviour().scale_wrt_gas_in_hook == ScaleWrtGas::ignored ? share : 1.0};
@@ -164,14 +174,14 @@ bool DeepSpeedEngine::ends_with_epilogue(const Event& event) {
   if (rule == DirectEpilogue::none) return !event.direct;
   if (!event.direct) return true;
   if (!hooks_.end_of_graph(rule, hooks_count())) return false;
-  if (needs_scaler()) throw *refusal_of(protocol(), EventKind::backward, true);
+  if (needs_scaler()) refuse_direct();
   return true;
 }
 
 void DeepSpeedEngine::epilogue(ProgramWriter& w) {
   // #7985: with reduce_then_accumulate the boundary micro-batch enters BF16_Optimizer's buffer after the all-reduce and stays private.
   // A pipeline reduces by an instruction of its own, when the backwards of all micro-batches are over.
-  const bool in_order = behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce || scenario().engine.pipeline_stages > 1;
+  const bool in_order = behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce || in_pipeline();
   const bool epilogue_first = accumulates_in_epilogue() && in_order;
   if (epilogue_first) backward_epilogue(w);
   if (!in_no_sync_) {
@@ -184,14 +194,15 @@ void DeepSpeedEngine::epilogue(ProgramWriter& w) {
 
 // Autograd adds up the uses of a tied parameter and deposits their sum once, where the last of them is ready. #7534: with a dtype that
 // changes between uses each is deposited, and calls the hook, by itself.
-void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, double factor) {
+void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, const LossFactors& factors) {
   const std::uint32_t p = scenario().parameters[use].tied_to.value_or(use);
   const bool per_use = behaviour().tied_hook == TiedHook::per_use;
   if (use != p && !per_use) return;
   if (uses_side_stream_) go_to_stream_of(p, w);
   const bool add = grad_[p].defined();
   if (!add) make_gradient(w, p);
-  w.deposit(grad_[p].slice, backward, p, 0, per_use ? factor / uses_[p] : factor, add);
+  const double weight = per_use ? factors.of(hooks_passed(use)) / uses_[p] : weight_of_uses(p, factors);
+  w.deposit(grad_[p].slice, backward, p, 0, weight, add);
   hook_follows_ = use != p;
   if (hooks_count()) hooks_.gradient(behaviour().direct_epilogue);
   gradient_ready(w, p);
@@ -200,6 +211,18 @@ void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uin
 void DeepSpeedEngine::make_gradient(ProgramWriter& w, std::uint32_t p) {
   grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
   own_storage_[p] = grad_[p].slice.buffer;
+}
+
+// Every use gives an equal part of the gradient. One through the model inside the engine passes no hook (#8224).
+double DeepSpeedEngine::weight_of_uses(std::uint32_t p, const LossFactors& factors) const {
+  double sum = 0;
+  bool alike = true;
+  for (std::uint32_t use = 0; uses_[p] > 1 && use < parameter_count(); ++use) {
+    if (use != p && scenario().parameters[use].tied_to != p) continue;
+    sum += factors.of(hooks_passed(use));
+    alike = alike && hooks_passed(use) == hooks_passed(p);
+  }
+  return alike ? factors.of(hooks_passed(p)) : sum / uses_[p];
 }
 
 // Each layer's backward runs on the stream of its forward. A stream that takes over waits for the activations' gradient, not for what the
@@ -262,7 +285,7 @@ void DeepSpeedEngine::step(ProgramWriter& w) {
   }
   w.report(StepFact::updated, 0.0);
   in_step_ = false;
-  ++micro_steps_;
+  micro_steps_ += !in_pipeline();
 }
 
 void DeepSpeedEngine::report_decision(ProgramWriter& w, bool overflow, double loss_scale) {
@@ -275,7 +298,7 @@ void DeepSpeedEngine::step_done(ProgramWriter& w, bool updated) {
   if (zero_grad_after_step()) optimizer_zero_grad(w);
   stepped_ = true;
   in_step_ = false;
-  ++micro_steps_;
+  micro_steps_ = in_pipeline() ? 0 : micro_steps_ + 1;
 }
 
 void DeepSpeedEngine::read(ProgramWriter& w, std::uint32_t stage, Slice scalar) {
@@ -325,7 +348,7 @@ void DeepSpeedEngine::join_norms(ProgramWriter& w, Slice squared, Slice norm, Sl
 }
 
 void DeepSpeedEngine::sum_over_stages(ProgramWriter& w, Slice squared) {
-  if (scenario().engine.pipeline_stages > 1)
+  if (in_pipeline())
     w.collective({.purpose = Purpose::norm, .group = model_parallel_group(scenario(), rank()).id, .input = squared, .output = squared});
 }
 

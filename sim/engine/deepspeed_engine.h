@@ -84,7 +84,7 @@ class DeepSpeedEngine : public Engine {
   std::size_t backwards_in_script() const { return context_.timeline->backwards.size(); }
   // Some backward may end without its epilogue: a direct one, or one after an error.
   bool may_skip_epilogues() const { return has_direct_backwards_ || scenario().after_error == AfterError::go_on; }
-  bool pinned() const { return config().zero.offload_pin_memory; }
+  bool pinned() const { return pins_host_memory(config(), behaviour()); }
   bool averages() const {
     return config().gradient_allreduce_op == AllreduceOp::mean || behaviour().allreduce_op_sum == SumOp::ignored;
   }
@@ -152,13 +152,18 @@ class DeepSpeedEngine : public Engine {
   void raise(const Event& event, ProgramWriter& w);
   bool boundary_for_optimizer() const;
   Protocol protocol() const { return {&scenario(), &behaviour(), in_no_sync_, can_coalesce(), is_zero_optimizer()}; }
+  bool in_pipeline() const { return scenario().engine.pipeline_stages > 1; }
   double pipeline_factor() const;
+  bool taken_for_direct() const;
+  void refuse_direct() const;
   // What a gradient is multiplied by on its way from the loss, and once more by each hooked output that it passes.
   struct LossFactors {
     double loss = 1.0, each_hook = 1.0;
+    double of(std::uint32_t hooks) const;
   };
   LossFactors loss_factors(const Event& event, bool loss_is_an_output) const;
-  void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, double factor);
+  void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, const LossFactors& factors);
+  double weight_of_uses(std::uint32_t parameter, const LossFactors& factors) const;
 
   EngineContext context_;
   std::vector<BufferId> own_storage_;  // that autograd made for param.grad; elsewhere it shares a bucket's
@@ -169,7 +174,7 @@ class DeepSpeedEngine : public Engine {
   bool hook_follows_ = false;
   const bool uses_side_stream_;
   std::uint32_t activations_ = no_index;     // stream event: what the next layer's backward needs is there
-  std::uint64_t micro_steps_ = 0;
+  std::uint64_t micro_steps_ = 0;            // calls of step(); in a pipeline backwards since the last update
   std::optional<bool> override_boundary_;
   bool in_no_sync_ = false;                          // or in a coalesced block
   bool coalescing_ = false;

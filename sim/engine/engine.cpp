@@ -14,6 +14,7 @@ namespace gradledger {
 namespace {
 
 constexpr std::string_view plain = "torch optimizer";
+constexpr std::string_view fused = "FP16_Optimizer";
 constexpr std::string_view unfused = "FP16_UnfusedOptimizer";
 constexpr std::string_view bf16 = "BF16_Optimizer";
 constexpr std::string_view zero = "DeepSpeedZeroOptimizer";
@@ -23,21 +24,24 @@ InputError refused(std::string where, std::string reason) {
   return {"/engine/config" + std::move(where), "DeepSpeed refuses this at initialisation: " + std::move(reason)};
 }
 
+// One wrapper for DeepSpeed's FusedAdam, another for every other base optimizer.
+std::string_view fp16_wrapper(const Scenario& s) { return s.engine.optimizer.fused() ? fused : unfused; }
+
 Result<std::string_view> select_stage0(const Scenario& s, const Behaviour& behaviour) {
   const std::string model(name_of(s.model_dtype)), acc(name_of(s.grad_accum_dtype()));
   const bool same = s.model_dtype == s.grad_accum_dtype();
   const InputError mix = refused("/data_types/grad_accum_dtype", "at stage 0 a " + model + " model cannot accumulate in " + acc + " (NotImplementedError)");
   if (s.model_dtype != Dtype::bfloat16) {
     if (!same) return mix;
-    return s.model_dtype == Dtype::float32 ? plain : unfused;
+    return s.model_dtype == Dtype::float32 ? plain : fp16_wrapper(s);
   }
   if (!same && s.grad_accum_dtype() != Dtype::float32) return mix;
   // A pipeline accumulates in bf16 in a wrapper of its own; while the two names of it were one string the other wrapper took it.
-  if (same && s.engine.pipeline_stages > 1) return behaviour.bf16_st0_accumulation == Bf16Stage0Accumulation::any ? unfused : bf16;
+  if (same && s.engine.pipeline_stages > 1) return behaviour.bf16_st0_accumulation == Bf16Stage0Accumulation::any ? fp16_wrapper(s) : bf16;
   switch (behaviour.bf16_st0_accumulation) {
     case Bf16Stage0Accumulation::fp32_only: return same ? Result<std::string_view>(mix) : bf16;
-    case Bf16Stage0Accumulation::any: return unfused;
-    case Bf16Stage0Accumulation::model_only: return same ? Result<std::string_view>(unfused) : mix;
+    case Bf16Stage0Accumulation::any: return fp16_wrapper(s);
+    case Bf16Stage0Accumulation::model_only: return same ? Result<std::string_view>(fp16_wrapper(s)) : mix;
   }
   return mix;
 }
@@ -115,8 +119,10 @@ void Engine::fold(StateFold&) const { expects(false, "an engine's states are tol
 const std::vector<EngineInfo>& engines() {
   static const std::vector<EngineInfo> infos{
       {plain, "stage 0, fp32", "param.grad, by autograd, fp32, replicated"},
-      {unfused, "stage 0, fp16, and bf16 since #7515 (FP16_Optimizer too); stage 1, bf16, fp32 accumulation between #7515 and #7788",
+      {fused,
+       "with DeepSpeed's Adam: stage 0, fp16, and bf16 since #7515; stage 1, bf16, fp32 accumulation between #7515 and #7788",
        "param.grad, by autograd, model dtype, replicated"},
+      {unfused, "the same with another base optimizer: SGD, or Adam with torch_adam", "param.grad, by autograd, model dtype, replicated"},
       {bf16,
        "stage 1, bf16, grad_accum_dtype fp32, no CPU offload; before #7515 stage 0 with these as well; stage 0, bf16, bf16 accumulation in a pipeline, but from #7515 to #7788",
        "one flat buffer in the accumulation dtype, replicated"},
@@ -137,7 +143,7 @@ Result<std::string_view> select_engine(const Scenario& scenario) {
   const bool bf16_with_fp32 = config.zero.stage == 1 && scenario.model_dtype == Dtype::bfloat16 &&
                               scenario.grad_accum_dtype() == Dtype::float32 && !config.offloads_optimizer();
   if (!bf16_with_fp32) return zero;
-  return behaviour->bf16_acc_fp32_wrapper == Bf16Fp32Wrapper::bf16_optimizer ? bf16 : unfused;
+  return behaviour->bf16_acc_fp32_wrapper == Bf16Fp32Wrapper::bf16_optimizer ? bf16 : fp16_wrapper(scenario);
 }
 
 std::unique_ptr<Engine> make_engine(const EngineContext& context) {

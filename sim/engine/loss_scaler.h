@@ -11,13 +11,14 @@
 namespace gradledger {
 
 // DeepSpeed has two dynamic scalers: that of the ZeRO wrappers counts hysteresis and raises at the minimum; that of
-// FP16_Optimizer does neither.
+// FP16_Optimizer does neither, and grows one step after a full window in every release.
 class LossScaler {
  public:
   LossScaler() = default;
-  LossScaler(const Fp16Config& config, bool zero_wrapper)
+  LossScaler(const Fp16Config& config, bool zero_wrapper, ScaleGrowth growth)
       : dynamic_(config.loss_scale == 0),
         counts_hysteresis_(zero_wrapper),
+        lag_(growth == ScaleGrowth::after_a_window ? 0 : 1),
         consecutive_(config.consecutive_hysteresis),
         window_(config.loss_scale_window),
         hysteresis_max_(config.hysteresis),
@@ -74,8 +75,8 @@ class LossScaler {
 
   void grow() {
     if (counts_hysteresis_ && consecutive_) hysteresis_ = hysteresis_max_;
-    const std::int64_t stable = iteration_ - last_overflow_ - 1;
-    if (stable <= 0 || stable % window_ != 0) return;
+    const std::int64_t good_steps = iteration_ - last_overflow_ - lag_;  // in a row; this one is counted without a lag
+    if (good_steps <= 0 || good_steps % window_ != 0) return;
     if (counts_hysteresis_ && !consecutive_) hysteresis_ = hysteresis_max_;
     scale_ *= 2.0;
   }
@@ -83,6 +84,7 @@ class LossScaler {
   bool dynamic_ = false;
   bool counts_hysteresis_ = false;
   bool consecutive_ = false;
+  std::int64_t lag_ = 0;
   std::int64_t window_ = 1;
   std::uint32_t hysteresis_max_ = 1;
   std::uint32_t hysteresis_ = 1;

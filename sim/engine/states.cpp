@@ -13,7 +13,7 @@ void DeepSpeedEngine::fold(StateFold& f) const {
   f.number(micro_steps_ % config().gradient_accumulation_steps);
   f.flag(override_boundary_);
   f.flag(override_before_coalescing_);
-  f.flags({in_no_sync_, coalescing_, scale_wrt_gas_, in_step_, mirror_, stepped_});
+  f.flags({in_no_sync_, coalescing_, scale_wrt_gas_, in_step_, mirror_, stepped_, in_pipeline() && micro_steps_ > 0});
   hooks_.fold(f);
   f.number(explicit_forward_used_.size());
   f.flags(explicit_forward_used_);

@@ -16,7 +16,7 @@ ZeroStage3::ZeroStage3(const EngineContext& context)
       model_dtype_(scenario().model_dtype),
       acc_dtype_(scenario().grad_accum_dtype()),
       comm_dtype_(scenario().communication_dtype()),
-      scaler_(config().fp16.enabled ? LossScaler(config().fp16, true) : LossScaler::fixed(1.0)),
+      scaler_(config().fp16.enabled ? LossScaler(config().fp16, true, behaviour().scale_growth) : LossScaler::fixed(1.0)),
       optimizer_groups_(optimizer_groups(scenario(), rank())),
       gradient_slice_(parameter_count()),
       norm_recorded_(parameter_count()),
@@ -64,7 +64,8 @@ void ZeroStage3::initialise(ProgramWriter& w) {
   w.fill(partitions_, 0.0);
   if (contiguous_) {
     const std::uint64_t size = config().zero.reduce_bucket_size;
-    const std::uint64_t fills = may_skip_epilogues() ? std::max<std::size_t>(backwards_in_script(), 1) : 1;  // of one bucket
+    const bool several = may_skip_epilogues() || behaviour().stage3_bucket_start == Stage3BucketStart::behind_the_last;
+    const std::uint64_t fills = several ? std::max<std::size_t>(backwards_in_script(), 1) : 1;  // of one bucket
     bucket_buffer_ = tensors_.allocate(w, "ipg_bucket", comm_dtype_, std::min<std::uint64_t>(size, fills * scenario().numel()), MemorySpace::device, size);
   }
   recorded_norms_ = buffer("norm_for_param_grads", Dtype::float64, parameter_count(), MemorySpace::device);
@@ -180,10 +181,7 @@ void ZeroStage3::model_step(ProgramWriter& w) {
   micro_step_id_ = 0;
   epilogue_ran_ = false;
   // #7780: before it what a backward without an epilogue had put into the bucket stayed there.
-  if (behaviour().stage3_bucket_at_step == Stage3BucketAtStep::cleared) {
-    bucket_.clear();
-    bucket_elements_ = 0;
-  }
+  if (behaviour().stage3_bucket_at_step == Stage3BucketAtStep::cleared) clear_bucket();
   if (!offload_ && averaged_state_ != Averaged::set) {
     if (averaged_state_ == Averaged::never) throw FrameworkError{"KeyError", "0"};
     throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};

@@ -59,6 +59,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
   void require_reducible() const;
   void limit_reductions_in_flight(ProgramWriter& w);
   void reduce_bucket(ProgramWriter& w);
+  void clear_bucket();
   std::vector<Tensor> all_reduce_partitions(ProgramWriter& w);
   std::vector<Tensor> reduce_scatter_partitions(ProgramWriter& w);
   bool rounds_to_model() const;

@@ -16,8 +16,7 @@ void ZeroStage3::reduce_bucket(ProgramWriter& w) {
   const bool all_reduces = contiguous_ && bucket_elements_ <= config().zero.reduce_bucket_size && !config().zero.reduce_scatter;
   if (!all_reduces) std::sort(bucket_.begin(), bucket_.end());
   partition_gradients(w, all_reduces ? all_reduce_partitions(w) : reduce_scatter_partitions(w));
-  bucket_.clear();
-  bucket_elements_ = 0;
+  clear_bucket();
   in_flight_.push_back(w.record());
 }
 
@@ -28,6 +27,13 @@ void ZeroStage3::require_reducible() const {
   const std::set<std::uint32_t> distinct(bucket_.begin(), bucket_.end());
   if (distinct.size() < bucket_.size() && behaviour().tied_hook == TiedHook::once)
     throw FrameworkError{"AssertionError", "a parameter is in the bucket twice"};
+}
+
+// #7418: before it the elements that were reduced went on counting, and a full bucket held one parameter at a time. Where the whole
+// bucket is all-reduced, the parameters were cut from its beginning, where those of the first backward still lay.
+void ZeroStage3::clear_bucket() {
+  bucket_.clear();
+  if (behaviour().stage3_bucket_start == Stage3BucketStart::beginning) bucket_elements_ = 0;
 }
 
 // The host goes on when all but two are over.
@@ -140,11 +146,12 @@ void ZeroStage3::partition_gradients(ProgramWriter& w, std::vector<Tensor> parti
 
 void ZeroStage3::to_master_gradient(ProgramWriter& w, std::uint32_t p) {
   const Slice stored = partition_of(p).part(0, shard(p).real);
+  const bool follows = pinned() && behaviour().stage3_master_copy == Stage3MasterCopy::follows_pin_memory;
   w.fill(recorded_norms_.part(p, 1), 0.0);
   w.squared_norm(recorded_norms_.part(p, 1), stored);
   norm_recorded_[p] = true;
   for (const SubGroup& group : groups_)
-    if (contains(group.parameters, p)) w.copy_over_the_bus(in_group(group, group.master_gradient, p).part(0, stored.numel), stored, pinned());
+    if (contains(group.parameters, p)) w.copy_over_the_bus(in_group(group, group.master_gradient, p).part(0, stored.numel), stored, follows);
 }
 
 // micro_step_id 0 stores, every later one adds; host partitions are added to on the device.

@@ -30,7 +30,7 @@ ZeroStage1And2::ZeroStage1And2(const EngineContext& context)
       comm_dtype_(scenario().communication_dtype()),
       to_partition_(behaviour().stage12_fp32_partition == Fp32Partition::accumulates && acc_dtype_ == Dtype::float32 && model_dtype_ != Dtype::float32),
       bucket_dtype_(to_partition_ && uses_grad_accum_ ? acc_dtype_ : model_dtype_),
-      scaler_(config().fp16.enabled ? LossScaler(config().fp16, true) : LossScaler::fixed(1.0)),
+      scaler_(config().fp16.enabled ? LossScaler(config().fp16, true, behaviour().scale_growth) : LossScaler::fixed(1.0)),
       weights_(scenario(), rank(), "single_partition_of_fp32_groups", dealing_of(config(), behaviour())),
       micro_step_id_(behaviour().offload_keep == OffloadKeep::counter_only ? 0 : -1),
       already_reduced_(parameter_count()),

@@ -97,6 +97,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   // ---- keeping what was reduced
   void keep(ProgramWriter& w, std::uint32_t parameter);
   void keep_of_partition(ProgramWriter& w, std::uint32_t parameter);
+  void require_gradient(std::uint32_t parameter);
   void keep_on_host(ProgramWriter& w, std::uint32_t parameter);
   void accumulate_on_host(ProgramWriter& w, std::uint32_t parameter);
   void to_master_gradient(ProgramWriter& w, std::uint32_t parameter, Slice gradient, Slice own);

@@ -8,9 +8,8 @@ namespace gradledger {
 // copy_grads_in_partition: an owned parameter's full gradient leaves the bucket, which will be overwritten.
 void ZeroStage1And2::keep(ProgramWriter& w, std::uint32_t p) {
   if (to_partition_) return keep_of_partition(w, p);
-  // A zero_grad since the hook that filled the bucket: param.grad is None.
-  if (!gradient_attribute(p).defined()) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'view'"};
   if (offload_) return keep_on_host(w, p);
+  require_gradient(p);
   if (!grads_in_partition_.defined()) {
     std::uint64_t total = 0;
     for (const OwnedPart& part : weights_.parts()) total += numel(part.parameter);
@@ -78,12 +77,18 @@ void ZeroStage1And2::drop_partitions(ProgramWriter& w, bool skipped) {
   averaged_state_ = Averaged::none;
 }
 
+// A zero_grad since the hook that filled the bucket: param.grad is None.
+void ZeroStage1And2::require_gradient(std::uint32_t p) {
+  if (!gradient_attribute(p).defined()) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'view'"};
+}
+
 void ZeroStage1And2::keep_on_host(ProgramWriter& w, std::uint32_t p) {
   const bool at_boundary = boundary_mirror();
   // #7981: before it, the host accumulator was used only with gradient_accumulation_steps > 1.
   const bool uses_host_accumulator = behaviour().offload_keep == OffloadKeep::gate_id_or_not_boundary
                                          ? micro_step_id_ > 0 || !at_boundary
                                          : config().gradient_accumulation_steps > 1;
+  if (uses_host_accumulator || at_boundary) require_gradient(p);
   if (uses_host_accumulator) accumulate_on_host(w, p);
   if (!at_boundary) return;
   const OwnedPart part = owned(p);

@@ -42,7 +42,7 @@ struct ZeroConfig {
   bool round_robin_gradients = false;
   std::uint64_t sub_group_size = 1'000'000'000;  // elements, stage 3
   OffloadDevice offload_optimizer = OffloadDevice::none;
-  bool offload_pin_memory = false;
+  std::optional<bool> offload_pin_memory;  // default by release: false, true since #8207
   OffloadDevice offload_param = OffloadDevice::none;  // stage 3; ignored below it
 
   bool operator==(const ZeroConfig&) const = default;

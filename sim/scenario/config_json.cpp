@@ -62,26 +62,26 @@ void put_dtype(ordered_json& into, const char* key, const std::optional<Dtype>& 
   if (value) into[key] = name_of(*value);
 }
 
-// DeepSpeed's batch triple: train_batch_size = micro batch x accumulation steps x world.
-std::optional<InputError> settle_batch(const json& config, std::uint32_t world, const std::string& where, std::uint32_t& steps) {
+// DeepSpeed's batch triple: train_batch_size = micro batch x accumulation steps x data-parallel ranks.
+std::optional<InputError> settle_batch(const json& config, std::uint32_t ranks, const std::string& where, std::uint32_t& steps) {
   std::optional<std::uint64_t> train, micro, given;
   take(config, "train_batch_size", train);
   take(config, "train_micro_batch_size_per_gpu", micro);
   take(config, "gradient_accumulation_steps", given);
   if (given) steps = static_cast<std::uint32_t>(*given);
-  if (!train) return std::nullopt;
+  if (!train || ranks == 0) return std::nullopt;
   const auto misfit = [&](const std::string& expected) {
     return InputError{where + "/train_batch_size", "is " + std::to_string(*train) + "; expected " + expected};
   };
   if (micro && given) {
-    const std::uint64_t product = *micro * *given * world;
+    const std::uint64_t product = *micro * *given * ranks;
     if (*train != product)
-      return misfit(std::to_string(product) + " = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world_size");
+      return misfit(std::to_string(product) + " = train_micro_batch_size_per_gpu x gradient_accumulation_steps x data-parallel ranks");
     return std::nullopt;
   }
-  const std::uint64_t divisor = micro ? *micro * world : static_cast<std::uint64_t>(steps) * world;
+  const std::uint64_t divisor = micro ? *micro * ranks : static_cast<std::uint64_t>(steps) * ranks;
   if (*train % divisor != 0)
-    return misfit("a multiple of " + std::to_string(divisor) + (micro ? " = train_micro_batch_size_per_gpu x world_size" : " = gradient_accumulation_steps x world_size"));
+    return misfit("a multiple of " + std::to_string(divisor) + (micro ? " = train_micro_batch_size_per_gpu x data-parallel ranks" : " = gradient_accumulation_steps x data-parallel ranks"));
   if (!micro) return std::nullopt;
   if (*train / divisor > limits::gradient_accumulation_steps_max)
     return misfit("at most " + std::to_string(limits::gradient_accumulation_steps_max) + " accumulation steps of " + std::to_string(divisor));
@@ -125,9 +125,9 @@ std::optional<InputError> zero_from_json(const json& zero, const std::string& wh
 
 }  // namespace
 
-Result<DeepSpeedConfig> config_from_json(const json& config, std::uint32_t world_size, const std::string& where) {
+Result<DeepSpeedConfig> config_from_json(const json& config, std::uint32_t data_parallel_ranks, const std::string& where) {
   DeepSpeedConfig out;
-  if (auto error = settle_batch(config, world_size, where, out.gradient_accumulation_steps)) return *error;
+  if (auto error = settle_batch(config, data_parallel_ranks, where, out.gradient_accumulation_steps)) return *error;
   take(config, "managed_gradient_accumulation", out.managed_gradient_accumulation);
   if (config.value("gradient_allreduce_op", "mean") == "sum") out.gradient_allreduce_op = AllreduceOp::sum;
   take(config, "prescale_gradients", out.prescale_gradients);
@@ -201,7 +201,7 @@ ordered_json config_to_json(const DeepSpeedConfig& config) {
   ordered_json offload = ordered_json::object();
   if (config.offloads_optimizer()) offload["device"] = "cpu";
   else if (inert_zero_part.contains("offload_optimizer") || config.zero.offload_pin_memory) offload["device"] = "none";
-  if (config.zero.offload_pin_memory) offload["pin_memory"] = true;
+  put(offload, "pin_memory", config.zero.offload_pin_memory);
   ordered_json offload_param = inert_zero_part.value("offload_param", ordered_json::object());
   if (!offload_param.empty() || config.zero.offload_param == OffloadDevice::cpu) offload_param["device"] = config.zero.offload_param == OffloadDevice::cpu ? "cpu" : "none";
   if (!offload_param.empty()) zero["offload_param"] = offload_param;
@@ -216,7 +216,7 @@ ordered_json config_to_json(const DeepSpeedConfig& config) {
   return out;
 }
 
-OptimizerConfig optimizer_from_json(const json& optimizer) {
+Result<OptimizerConfig> optimizer_from_json(const json& optimizer, const std::string& where) {
   OptimizerConfig out;
   const std::string type = optimizer["type"];
   out.type = type == "SGD" ? OptimizerType::sgd : type == "Adam" ? OptimizerType::adam : OptimizerType::adamw;
@@ -225,6 +225,9 @@ OptimizerConfig optimizer_from_json(const json& optimizer) {
   take(from, "lr", out.learning_rate);
   take(from, "eps", out.epsilon);
   take(from, "weight_decay", out.weight_decay);
+  take(from, "torch_adam", out.torch_adam);
+  if (out.torch_adam && out.type == OptimizerType::sgd)
+    return InputError{where + (optimizer.contains("params") ? "/params" : "") + "/torch_adam", "is true, with type SGD; expected it with Adam or AdamW alone"};
   if (from.contains("betas")) {
     out.beta1 = from["betas"][0];
     out.beta2 = from["betas"][1];
@@ -240,6 +243,7 @@ ordered_json optimizer_to_json(const OptimizerConfig& optimizer) {
   if (optimizer.beta1 != defaults.beta1 || optimizer.beta2 != defaults.beta2) out["betas"] = {optimizer.beta1, optimizer.beta2};
   put(out, "eps", optimizer.epsilon, defaults.epsilon);
   put(out, "weight_decay", optimizer.weight_decay, defaults.weight_decay);
+  put(out, "torch_adam", optimizer.torch_adam, defaults.torch_adam);
   return out;
 }
 

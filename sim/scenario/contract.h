@@ -35,7 +35,9 @@ struct OptimizerConfig {
   double beta2 = 0.999;
   double epsilon = 1e-8;  // no tolerance: the default of Adam
   double weight_decay = 0.0;
+  bool torch_adam = false;  // PyTorch's class, not DeepSpeed's FusedAdam or CPU Adam
 
+  bool fused() const { return type != OptimizerType::sgd && !torch_adam; }
   bool operator==(const OptimizerConfig&) const = default;
 };
 
@@ -44,6 +46,7 @@ struct LossScalePolicy {
   double initial = 1;
   bool dynamic = false;
   std::uint32_t window = 1;      // good steps in a row, a multiple of which lets it grow
+  std::uint32_t growth_lag = 0;  // steps by which it grows behind the last of them
   std::uint32_t hysteresis = 1;  // overflows that it takes to shrink
   bool consecutive_hysteresis = false;
   double minimum = 1;
@@ -63,7 +66,8 @@ struct ClipPolicy {
 // When a step() updates, by the documentation: every n-th call, unless a call on the engine said otherwise.
 struct BoundaryRule {
   std::uint32_t calls = 1;
-  bool counted = true;  // false: every call updates, and no backward is at a boundary
+  bool counted = true;        // false: every call updates, and no backward is at a boundary
+  bool of_backwards = false;  // true: what is counted is backwards since the last update
   std::string_view counted_by = "gradient_accumulation_steps";  // what the framework calls n
 
   bool operator==(const BoundaryRule&) const = default;

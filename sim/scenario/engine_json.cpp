@@ -63,28 +63,38 @@ ordered_json param_groups_to_json(const std::vector<OptimizerGroup>& groups, con
   return out;
 }
 
+// Those with samples of their own: no batch counts the stages of a pipeline, or the ranks that share a sequence. Experts lie on ranks that
+// are counted. 0 where the sizes do not divide the world, which the check of the layout reports.
+std::uint32_t data_parallel_ranks(const EngineConfig& engine, std::uint32_t world_size) {
+  const std::uint64_t sharing = std::uint64_t{engine.pipeline_stages} * engine.sequence_parallel_size;
+  return world_size % sharing == 0 ? static_cast<std::uint32_t>(world_size / sharing) : 0;
+}
+
 }  // namespace
 
 Result<EngineConfig> engine_from_json(const json& engine, std::uint32_t world_size, const std::vector<Parameter>& parameters) {
   EngineConfig out;
   out.framework = engine["framework"];
   if (engine.contains("as_of")) out.as_of = as_of_from_json(engine["as_of"]);
-  auto config = config_from_json(engine["config"], world_size, "/engine/config");
+  out.expert_parallel_size = engine.value("expert_parallel_size", 1u);
+  out.sequence_parallel_size = engine.value("sequence_parallel_size", 1u);
+  out.pipeline_stages = engine.value("pipeline_stages", 1u);
+  auto config = config_from_json(engine["config"], data_parallel_ranks(out, world_size), "/engine/config");
   if (!config) return config.error();
   out.config = std::move(config).value();
   const bool in_config = engine["config"].contains("optimizer");
   if (in_config && engine.contains("optimizer"))
     return InputError{"/engine/optimizer", "is given, and so is /engine/config/optimizer; expected one of the two"};
-  if (in_config) out.optimizer = optimizer_from_json(engine["config"]["optimizer"]);
-  else if (engine.contains("optimizer")) out.optimizer = optimizer_from_json(engine["optimizer"]);
+  if (in_config || engine.contains("optimizer")) {
+    auto optimizer = in_config ? optimizer_from_json(engine["config"]["optimizer"], "/engine/config/optimizer") : optimizer_from_json(engine["optimizer"], "/engine/optimizer");
+    if (!optimizer) return optimizer.error();
+    out.optimizer = *optimizer;
+  }
   if (engine.contains("param_groups")) {
     auto groups = param_groups_from_json(engine["param_groups"], parameters);
     if (!groups) return groups.error();
     out.param_groups = std::move(groups).value();
   }
-  out.expert_parallel_size = engine.value("expert_parallel_size", 1u);
-  out.sequence_parallel_size = engine.value("sequence_parallel_size", 1u);
-  out.pipeline_stages = engine.value("pipeline_stages", 1u);
   return out;
 }
 

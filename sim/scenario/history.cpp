@@ -8,7 +8,7 @@
 namespace gradledger {
 namespace {
 
-constexpr std::array<ChangeInfo, 68> all_changes{{
+constexpr std::array<ChangeInfo, 71> all_changes{{
     {Change::pr545, "#545", "stage 2: a missing gradient becomes zeros in the flat partition instead of being left out"},
     {Change::pr551, "#551", "stages 1 and 2: the norm is not summed over the world a second time where there is no model-parallel group"},
     {Change::pr861, "#861", "stage 2 offload: parameters that no backward used are left out of the norm instead of raising"},
@@ -37,23 +37,25 @@ constexpr std::array<ChangeInfo, 68> all_changes{{
     {Change::pr6550, "#6550", "stage 1/2 offload: the counter starts at -1; add above id 0, else store"},
     {Change::pr6590, "#6590", "safe_set_full_grad and safe_set_local_grad are available"},
     {Change::pr6546, "#6546", "mixture of experts: the expert gradients of ZeRO are divided by the data-parallel world"},
-    {Change::pr6675, "#6675", "no_sync is available; inside it the loss is not divided by gradient_accumulation_steps"},
+    {Change::pr6675, "#6675", "no_sync is available; inside it, and in pipelines, the loss is not divided by gradient_accumulation_steps"},
     {Change::pr7171, "#7171", "an infinite norm is masked without making a NaN"},
     {Change::pr7302, "#7302", "stage 3 offload: safe_set_local_grad refreshes the recorded norm"},
-    {Change::pr6976, "#6976", "stages 1 and 2: an overflow is looked for in bf16 too, where configured; bf16.immediate_grad_update is no default any more"},
-    {Change::pr6993, "#6993", "torch.autocast with ZeRO; clearing a bucket starts its buffers from the first again"},
+    {Change::pr6976, "#6976", "stages 1 and 2: an overflow is looked for in bf16 too, where configured; stages 1 to 3: the loss scale grows one step later; immediate_grad_update defaults to false"},
+    {Change::pr6993, "#6993", "torch.autocast with ZeRO; clearing a bucket starts its buffers from the first again, at stage 3 it goes on behind what was cleared"},
+    {Change::pr7418, "#7418", "stage 3: a bucket that was reduced is filled from its beginning again"},
     {Change::pr7371, "#7371", "stages 1 and 2 with overlap_comm: a bucket waits for every reduction before it is filled"},
     {Change::pr7509, "#7509", "stage 1/2: all_grad_tensors split off averaged_gradients, emptiness still tested on the latter"},
-    {Change::pr7515, "#7515", "bf16 with fp32 accumulation at stage 1 is served by FP16_UnfusedOptimizer"},
+    {Change::pr7515, "#7515", "bf16 with fp32 accumulation at stage 1 is served by FP16_Optimizer and FP16_UnfusedOptimizer"},
     {Change::pr7534, "#7534", "stage 3 with autocast: a tied parameter is reduced once instead of once for each use"},
     {Change::pr7580, "#7580", "stage 1 fp16: ranks agree on an overflow"},
     {Change::pr7636, "#7636", "stages 1 and 2: a full bucket is looked up under the communication dtype, not the parameter's"},
     {Change::pr7645, "#7645", "FP16_Optimizer: the step returns early on an overflow alone"},
     {Change::pr7660, "#7660", "stages 1 and 2: a parameter larger than the bucket is found again under the communication dtype"},
-    {Change::pr7665, "#7665", "PyTorch-style backward: 1/ga in an output hook, emptiness tested on all_grad_tensors, epilogue order"},
+    {Change::pr7665, "#7665", "PyTorch-style backward: 1/ga in an output hook of every pipeline stage, emptiness tested on all_grad_tensors, epilogue order"},
     {Change::pr7700, "#7700", "stages 1 and 2: a rank that owns no parameter is served"},
     {Change::pr7724, "#7724", "scale_wrt_gas false has an effect on the output hook"},
     {Change::pr7780, "#7780", "stage 3: micro_step_id moves at the next forward instead of in the epilogue"},
+    {Change::pr7787, "#7787", "pipeline: the stages before the last run their backward as the engine's own, which stage 0 and dynamic loss scales demand"},
     {Change::pr7789, "#7789", "stages 1 and 2: empty parameters stay out of the reduction"},
     {Change::pr7788, "#7788", "bf16 with fp32 accumulation at stage 1 is served by BF16_Optimizer again"},
     {Change::pr7805, "#7805", "stages 1 and 2 with overlap_comm: clearing a bucket keeps its buffers in turn, and the wait of #7371 goes"},
@@ -72,6 +74,7 @@ constexpr std::array<ChangeInfo, 68> all_changes{{
     {Change::pr8184, "#8184", "unmanaged gradient accumulation is available at stages 0 and 1"},
     {Change::pr8203, "#8203", "unmanaged gradient accumulation is available at stage 2"},
     {Change::pr8217, "#8217", "unmanaged gradient accumulation is available at stage 3"},
+    {Change::pr8207, "#8207", "offload: pin_memory defaults to true; stage 3: the host does not wait for the copy to a pinned master gradient"},
     {Change::pr8225, "#8225", "unmanaged gradient accumulation is available with offload"},
     {Change::pr8232, "#8232", "gradient_allreduce_op \"sum\" is honoured"},
     {Change::pr8280, "#8280", "stages 1 and 2: a parameter of size zero never comes to a bucket"},
@@ -80,12 +83,13 @@ constexpr std::array<ChangeInfo, 68> all_changes{{
 }};
 
 // Read off the published packages: the newest change that each contains. Releases are cut from one line of changes.
-constexpr std::array<ReleaseInfo, 23> all_releases{{
+constexpr std::array<ReleaseInfo, 24> all_releases{{
     {"0.16.0", "0.16.5", Change::pr6675},
     {"0.16.6", "0.16.9", Change::pr7171},
     {"0.17.0", "0.17.0", Change::pr7302},
     {"0.17.1", "0.17.1", Change::pr6976},
-    {"0.17.2", "0.17.4", Change::pr6993},
+    {"0.17.2", "0.17.2", Change::pr6993},
+    {"0.17.3", "0.17.4", Change::pr7418},
     {"0.17.5", "0.17.5", Change::pr7371},
     {"0.17.6", "0.17.6", Change::pr7534},
     {"0.18.0", "0.18.0", Change::pr7580},

@@ -98,7 +98,7 @@ struct Timeline {
   std::vector<std::uint32_t> ready_order(const Workload& workload, std::uint32_t backward, std::uint32_t rank) const;
 };
 
-// What the documentation says of a boundary: a sticky override, else the counter of step() calls. One for each rank.
+// What the documentation says of a boundary: a sticky override, else the counter of step() calls or of backwards. One for each rank.
 class DocumentedBoundary {
  public:
   explicit DocumentedBoundary(const BoundaryRule& rule) : rule_(rule) {}
@@ -106,12 +106,15 @@ class DocumentedBoundary {
   void set(bool boundary) { override_ = boundary; }
   // Of a backward. Unmanaged, none is: every step() is one.
   bool now() const { return rule_.counted && override_.value_or((calls_ + 1) % rule_.calls == 0); }
+  // One backward, behind the question.
+  void backward() { calls_ += rule_.of_backwards; }
   // Which call of the counter's round the next step() is, from 1; 0 where the counter does not decide.
-  std::uint32_t call() const { return rule_.counted && !override_ ? static_cast<std::uint32_t>(calls_ % rule_.calls) + 1 : 0; }
+  std::uint32_t call() const { return rule_.counted && !rule_.of_backwards && !override_ ? static_cast<std::uint32_t>(calls_ % rule_.calls) + 1 : 0; }
   // One call of step(); whether it updates.
   bool step() {
-    const bool updates = !rule_.counted || now();
-    ++calls_;
+    const bool updates = !rule_.counted || (rule_.of_backwards ? override_.value_or(calls_ > 0 && calls_ % rule_.calls == 0) : now());
+    if (!rule_.of_backwards) ++calls_;
+    else if (updates) calls_ = 0;
     return updates;
   }
 

@@ -156,7 +156,11 @@ class Unroller {
     Backward backward;
     backward.event = static_cast<std::uint32_t>(out_.events.size() - 1);
     backward.step = event.step;
-    for (std::uint32_t r = 0; r < ranks_.size(); ++r) backward.boundary |= runs(item, r) && ranks_[r].now();
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+      if (!runs(item, r)) continue;
+      backward.boundary |= ranks_[r].now();
+      ranks_[r].backward();
+    }
     if (depth_ == 0 && (backward.boundary || out_.contract.reduces_every_backward)) reduce_here(backward.boundary);
     for (const std::string& name : item.uses) backward.uses.push_back(parameter_named_.at(name));
     for (const auto& [rank, names] : item.order)

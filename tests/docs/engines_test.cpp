@@ -93,21 +93,26 @@ std::string selected(const Scenario& s) {
 
 TEST(engines_page, says_which_configuration_selects_which_engine) {
   constexpr Dtype fp32 = Dtype::float32, bf16 = Dtype::bfloat16, fp16 = Dtype::float16;
-  const std::string unfused = "FP16_UnfusedOptimizer", own = "BF16_Optimizer", zero = "DeepSpeedZeroOptimizer";
+  const std::string of_fp16 = "FP16_Optimizer", own = "BF16_Optimizer", zero = "DeepSpeedZeroOptimizer";
+  Scenario other = configured(0, fp16, fp16, false);
+  other.engine.optimizer.torch_adam = true;
+  EXPECT_EQ(selected(other), "FP16_UnfusedOptimizer");
+  other.engine.optimizer = {.type = OptimizerType::sgd};
+  EXPECT_EQ(selected(other), "FP16_UnfusedOptimizer");
   EXPECT_EQ(selected(configured(0, fp32, fp32, false)), "torch optimizer");
-  EXPECT_EQ(selected(configured(0, fp16, fp16, false)), unfused);
+  EXPECT_EQ(selected(configured(0, fp16, fp16, false)), of_fp16);
   EXPECT_EQ(selected(configured(0, bf16, bf16, false, "before #7515")), "refused");
-  EXPECT_EQ(selected(configured(0, bf16, bf16, false, "#7515")), unfused);
-  EXPECT_EQ(selected(configured(0, bf16, bf16, false)), unfused);
+  EXPECT_EQ(selected(configured(0, bf16, bf16, false, "#7515")), of_fp16);
+  EXPECT_EQ(selected(configured(0, bf16, bf16, false)), of_fp16);
   EXPECT_EQ(selected(configured(0, bf16, fp32, false, "before #7515")), own);
-  EXPECT_EQ(selected(configured(0, bf16, fp32, false, "#7515")), unfused);
-  EXPECT_EQ(selected(configured(0, bf16, fp32, false, "before #7788")), unfused);
+  EXPECT_EQ(selected(configured(0, bf16, fp32, false, "#7515")), of_fp16);
+  EXPECT_EQ(selected(configured(0, bf16, fp32, false, "before #7788")), of_fp16);
   EXPECT_EQ(selected(configured(0, bf16, fp32, false, "#7788")), "refused");
   EXPECT_EQ(selected(configured(0, bf16, fp16, false)), "refused");
   EXPECT_EQ(selected(configured(0, fp16, fp32, false)), "refused");
   EXPECT_EQ(selected(configured(0, fp32, fp32, true)), "refused");
   for (const char* as_of : {"before #7515", "#7788", "head"}) EXPECT_EQ(selected(configured(1, bf16, fp32, false, as_of)), own);
-  for (const char* as_of : {"#7515", "before #7788"}) EXPECT_EQ(selected(configured(1, bf16, fp32, false, as_of)), unfused);
+  for (const char* as_of : {"#7515", "before #7788"}) EXPECT_EQ(selected(configured(1, bf16, fp32, false, as_of)), of_fp16);
   for (Dtype model : {fp32, bf16, fp16})
     for (Dtype accumulation : {fp32, bf16, fp16})
       for (bool offload : {false, true}) {
@@ -176,13 +181,13 @@ std::map<std::string, std::vector<Scenario>> configurations() {
   };
   const auto fp32_wire = [](DeepSpeedConfig& c) { c.communication_data_type = Dtype::float32; };
   return {
-      {"`torch optimizer` and `FP16_UnfusedOptimizer`",
+      {"`torch optimizer`, `FP16_Optimizer` and `FP16_UnfusedOptimizer`",
        {configured(0, fp32, fp32, false), configured(0, bf16, bf16, false), with(configured(0, bf16, bf16, false), fp32_wire), configured(0, fp16, fp16, false)}},
       {"`BF16_Optimizer`", {configured(1, bf16, fp32, false), with(configured(1, bf16, fp32, false), [](DeepSpeedConfig& c) { c.bf16.immediate_grad_update = true; }),
                             with_experts(configured(1, bf16, fp32, false))}},
       {"`DeepSpeedZeroOptimizer`",
-       {configured(1, bf16, bf16, false), configured(1, fp16, fp32, false), configured(1, bf16, fp32, true), configured(2, bf16, bf16, false), configured(2, bf16, bf16, true),
-        with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.overlap_comm = true; }), with(configured(2, bf16, bf16, false), fp32_wire),
+       {configured(1, bf16, bf16, false), configured(1, fp16, fp32, false), configured(1, fp32, bf16, false), configured(1, bf16, fp32, true), configured(2, bf16, bf16, false),
+        configured(2, bf16, bf16, true), with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.overlap_comm = true; }), with(configured(2, bf16, bf16, false), fp32_wire),
         with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.contiguous_gradients = false; }), with_experts(configured(2, bf16, bf16, false))}},
       {"`DeepSpeedZeroOptimizer_Stage3`",
        {configured(3, bf16, bf16, false), configured(3, bf16, bf16, true), configured(3, bf16, fp32, false),

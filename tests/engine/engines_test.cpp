@@ -253,7 +253,7 @@ TEST(loss_scale, zero_wrappers_count_hysteresis_and_raise_at_the_minimum) {
   config.initial_scale_power = 2;
   config.hysteresis = 2;
   config.loss_scale_window = 3;
-  LossScaler scaler(config, true);
+  LossScaler scaler(config, true, ScaleGrowth::one_step_later);
   EXPECT_EQ(scaler.scale(), 4.0);
   scaler.update(true);
   EXPECT_EQ(scaler.scale(), 4.0);
@@ -265,9 +265,9 @@ TEST(loss_scale, zero_wrappers_count_hysteresis_and_raise_at_the_minimum) {
   EXPECT_EQ(scaler.scale(), 4.0);
   config.initial_scale_power = 0;
   config.hysteresis = 1;
-  LossScaler at_minimum(config, true);
+  LossScaler at_minimum(config, true, ScaleGrowth::one_step_later);
   EXPECT_THROW(at_minimum.update(true), FrameworkError);
-  LossScaler unfused(config, false);
+  LossScaler unfused(config, false, ScaleGrowth::one_step_later);
   EXPECT_NO_THROW(unfused.update(true));
 }
 

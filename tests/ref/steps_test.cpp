@@ -58,6 +58,21 @@ TEST(loss_scale_model, follows_hand_computed_sequences) {
   EXPECT_EQ(scales(s, "o.."), (std::vector<double>{128, 128, 128})) << "a static scale stays";
 }
 
+TEST(loss_scale_model, grows_with_the_window_or_a_step_behind_it_by_release) {
+  Scenario s = fp16_scenario(1);
+  s.engine.config.fp16.loss_scale_window = 2;
+  for (const char* as_of : {"0.16.0", "0.17.0", "before #6976"}) {
+    s.engine.as_of.base = as_of;
+    EXPECT_EQ(scales(s, "....."), (std::vector<double>{16, 32, 32, 64, 64})) << as_of;
+    EXPECT_EQ(scales(s, ".o..."), (std::vector<double>{16, 8, 8, 16, 16})) << as_of;
+  }
+  s.engine.as_of.base = "0.17.1";
+  EXPECT_EQ(scales(s, ".o..."), (std::vector<double>{16, 8, 8, 8, 16}));
+  s.engine.as_of.base = "0.17.0";
+  s.engine.config.zero.stage = 0;
+  EXPECT_EQ(scales(s, "....."), (std::vector<double>{16, 16, 32, 32, 64})) << "stage 0 has a scaler of its own";
+}
+
 TEST(overflow_checks, are_promised_by_fp16_and_by_bf16_where_the_key_has_an_effect_or_asks) {
   Scenario s = fp16_scenario(0);
   EXPECT_TRUE(make_timeline(s)->contract.skips_nonfinite);

@@ -69,7 +69,7 @@ inline json every_key_of_a_configuration() {
       "expert_parallel_size": 1, "sequence_parallel_size": 2, "pipeline_stages": 2,
       "as_of": {"base": "0.18.9", "offload_keep": "gate_ga", "scale_site": "output_hook"},
       "config": {
-        "train_batch_size": 48, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 4, "managed_gradient_accumulation": true,
+        "train_batch_size": 12, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 4, "managed_gradient_accumulation": true,
         "gradient_allreduce_op": "sum", "prescale_gradients": true, "gradient_predivide_factor": 2.5, "communication_data_type": "fp32",
         "data_types": {"grad_accum_dtype": "fp32"}, "gradient_clipping": 0.75,
         "bf16": {"enabled": true, "immediate_grad_update": true, "check_grad_overflow": false},
@@ -84,7 +84,7 @@ inline json every_key_of_a_configuration() {
           "stage3_max_reuse_distance": 1e9, "stage3_prefetch_bucket_size": 5e7, "stage3_gather_16bit_weights_on_model_save": true,
           "stage3_gather_fp16_weights_on_model_save": false, "ignore_unused_parameters": true, "load_from_fp32_weights": true,
           "elastic_checkpoint": false, "memory_efficient_linear": false, "zero_hpz_partition_size": 1},
-        "optimizer": {"type": "AdamW", "params": {"lr": 0.015625, "betas": [0.875, 0.96875], "eps": 0.0625, "weight_decay": 0.25}},
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.015625, "betas": [0.875, 0.96875], "eps": 0.0625, "weight_decay": 0.25, "torch_adam": true}},
         "steps_per_print": 10, "wall_clock_breakdown": true, "dump_state": false, "memory_breakdown": true, "zero_allow_untested_optimizer": true,
         "zero_force_ds_cpu_optimizer": false, "seq_parallel_communication_data_type": "fp32"
       }
@@ -126,7 +126,7 @@ inline json every_event() {
                           "zero_optimization": {"stage": 1, "overlap_comm": null, "offload_param": {"device": "none", "pin_memory": false},
                                                 "offload_optimizer": {"device": "none", "pin_memory": false}},
                           "seq_parallel_communication_data_type": null},
-               "optimizer": {"type": "Adam", "lr": 0.5, "betas": [0, 0.5], "eps": 0, "weight_decay": 0}},
+               "optimizer": {"type": "Adam", "lr": 0.5, "betas": [0, 0.5], "eps": 0, "weight_decay": 0, "torch_adam": false}},
     "gradients": {"kind": "values", "micro_batches": [
         [{"a": [1, "inf"], "b/c~d": [-0.0]}, {"a": ["-inf", "nan"], "b/c~d": [0.375]}],
         [{"a": [65504, 3], "b/c~d": [16777216]}, {"a": [-1.5, 2], "b/c~d": [0]}]]},

@@ -125,6 +125,7 @@ class RandomScenario {
     c.zero.round_robin_gradients = coin();
     if (coin()) c.zero.sub_group_size = 1 + below(1000);
     if (coin()) c.zero.offload_optimizer = OffloadDevice::cpu;
+    if (coin()) c.zero.offload_pin_memory = coin();
     if (coin()) c.zero.offload_param = OffloadDevice::cpu;
     inert(c);
     OptimizerConfig& o = out_.engine.optimizer;
@@ -134,6 +135,7 @@ class RandomScenario {
     if (coin()) o.beta2 = below_one();
     if (coin()) o.epsilon = number();
     if (coin()) o.weight_decay = number();
+    o.torch_adam = o.type != OptimizerType::sgd && coin();
     if (coin()) return;
     std::vector<OptimizerGroup>& groups = out_.engine.param_groups;
     groups.resize(1 + below(2));
@@ -148,7 +150,7 @@ class RandomScenario {
     nlohmann::json keys = nlohmann::json::object();
     if (coin()) keys["steps_per_print"] = number();
     if (coin()) keys["seq_parallel_communication_data_type"] = nullptr;
-    if (coin()) keys["train_batch_size"] = 3 * c.gradient_accumulation_steps * out_.world_size;
+    if (coin()) keys["train_batch_size"] = 3 * c.gradient_accumulation_steps * (out_.world_size / (out_.engine.pipeline_stages * out_.engine.sequence_parallel_size));
     if (coin()) keys["train_micro_batch_size_per_gpu"] = 3;
     if (coin()) keys["zero_optimization"]["elastic_checkpoint"] = coin();
     if (coin()) keys["zero_optimization"]["offload_optimizer"]["fast_init"] = coin();

@@ -15,14 +15,15 @@ bool skips_nonfinite(const DeepSpeedConfig& config) {
   return config.bf16.enabled && config.bf16.check_grad_overflow.value_or(config.zero.stage == 1 || config.zero.stage == 2);
 }
 
-// FP16_Optimizer has no hysteresis.
-LossScalePolicy loss_scale(const DeepSpeedConfig& config) {
+// Stage 0 has a scaler of its own, without hysteresis. #6976 gave its rule of growth to that of ZeRO, which doubled a step earlier.
+LossScalePolicy loss_scale(const DeepSpeedConfig& config, PointInHistory point) {
   const Fp16Config& fp16 = config.fp16;
   LossScalePolicy out;
   if (!fp16.enabled) return out;
   out.dynamic = fp16.loss_scale == 0;
   out.initial = out.dynamic ? std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power)) : fp16.loss_scale;
   out.window = fp16.loss_scale_window;
+  out.growth_lag = config.zero.stage == 0 || point.contains(Change::pr6976) ? 1 : 0;
   out.hysteresis = config.zero.stage == 0 ? 1 : fp16.hysteresis;
   out.consecutive_hysteresis = fp16.consecutive_hysteresis;
   out.minimum = fp16.min_loss_scale;
@@ -46,7 +47,7 @@ std::vector<std::vector<std::uint32_t>> holders(const Scenario& s) {
 
 }  // namespace
 
-BoundaryRule boundary_rule(const DeepSpeedConfig& config) { return {config.gradient_accumulation_steps, config.managed_gradient_accumulation}; }
+BoundaryRule boundary_rule(const DeepSpeedConfig& config, bool pipeline) { return {config.gradient_accumulation_steps, config.managed_gradient_accumulation, pipeline}; }
 
 Result<Contract> resolve_contract(const Scenario& s) {
   const auto point = point_named(s.engine.as_of.base, s.engine.as_of.switches.empty() ? "/engine/as_of" : "/engine/as_of/base");
@@ -57,7 +58,7 @@ Result<Contract> resolve_contract(const Scenario& s) {
   out.divisor = s.contract.divide_by.value_or(config.gradient_accumulation_steps);
   out.average_divisor = s.contract.average_over_world ? averaging_divisor(s) : 1;
   out.holders = holders(s);
-  out.boundary = boundary_rule(config);
+  out.boundary = boundary_rule(config, s.engine.pipeline_stages > 1);
   out.replicates_reduced = config.zero.stage <= 1;
   out.reduces_every_backward = config.zero.stage >= 2;
   out.accumulation = s.grad_accum_dtype();
@@ -65,7 +66,7 @@ Result<Contract> resolve_contract(const Scenario& s) {
   out.steps_scalar = config.gradient_accumulation_steps;
   out.predivide_scalar = config.gradient_predivide_factor;
   out.skips_nonfinite = skips_nonfinite(config);
-  out.loss_scale = loss_scale(config);
+  out.loss_scale = loss_scale(config, *point);
   out.clip = clip(s);
   if (s.engine.param_groups.empty()) out.optimizers = {s.engine.optimizer};
   else for (std::uint32_t p = 0; p < s.parameters.size(); ++p) out.optimizers.push_back(s.engine.optimizer_of(p));

@@ -7,8 +7,8 @@
 
 namespace gradledger::deepspeed {
 
-// When a step updates: the counter of step() calls, or every call where accumulation is not managed.
-BoundaryRule boundary_rule(const DeepSpeedConfig& config);
+// When a step updates: the counter of step() calls, or every call where accumulation is not managed; a pipeline counts its micro-batches.
+BoundaryRule boundary_rule(const DeepSpeedConfig& config, bool pipeline = false);
 
 // Precondition: the layout of the scenario is right. Errors: a release or change that is not known.
 Result<Contract> resolve_contract(const Scenario& scenario);

@@ -1,0 +1,247 @@
+// What moved between releases, by numbers that real runs of them gave: the wrapper of a base optimizer, the loss scale, pipelines, uses of a
+// module beside its engine, the buckets of stage 3 and its copies to the host.
+#include <gtest/gtest.h>
+
+#include "sim/engine/loss_scaler.h"
+#include "tests/support/scripted_engine.h"
+
+namespace gradledger::testing {
+namespace {
+
+Scenario of_stage(std::uint32_t number, Dtype dtype, const char* as_of, const std::vector<std::uint32_t>& sizes = {30, 21, 13}) {
+  Scenario s = base_scenario(2, sizes, dtype);
+  s.engine.config.zero.stage = number;
+  s.engine.as_of.base = as_of;
+  return s;
+}
+
+Scenario in_two_stages(std::uint32_t number, Dtype dtype, const char* as_of, std::uint32_t micro_batches) {
+  Scenario s = of_stage(number, dtype, as_of, {24, 19});
+  s.world_size = 4;
+  s.engine.pipeline_stages = 2;
+  s.parameters[1].pipeline_stage = 1;
+  s.engine.config.gradient_accumulation_steps = micro_batches;
+  s.script = {repeat(2, {backward(micro_batches), step()})};
+  return s;
+}
+
+Keeper run(const Scenario& s) {
+  expects(!admission_error(s), "a test's scenario is admitted");
+  const auto timeline = make_timeline(s);
+  HostExecutor executor(s, *timeline);
+  Keeper seen;
+  executor.run(CountingSource{}, RunOptions{}, seen);
+  return seen;
+}
+
+// What contributions weigh in the gradients that a run of ranks apply, where they weigh anything.
+std::set<double> applied_weights(const Scenario& s, std::uint32_t first_rank, std::uint32_t ranks) {
+  std::set<double> out;
+  const ref::Verdict verdict = judge(s);
+  for (const ref::AppliedRow& applied : verdict.applied)
+    if (applied.rank >= first_rank && applied.rank < first_rank + ranks) out.insert(applied.row.observed.begin(), applied.row.observed.end());
+  out.erase(0.0);
+  return out;
+}
+
+// ---- which wrapper ----------------------------------------------------------------------------------------------------------------------
+
+TEST(wrappers_of_fp16, are_chosen_by_the_base_optimizer_in_every_release_that_has_them) {
+  for (const char* as_of : {"0.16.0", "0.17.6", "0.18.2", "0.19.6", "head"}) {
+    Scenario s = of_stage(0, Dtype::float16, as_of);
+    EXPECT_EQ(*select_engine(s), "FP16_UnfusedOptimizer") << as_of;
+    for (const OptimizerType type : {OptimizerType::adam, OptimizerType::adamw}) {
+      s.engine.optimizer = {.type = type};
+      EXPECT_EQ(*select_engine(s), "FP16_Optimizer") << as_of;
+      s.engine.optimizer.torch_adam = true;
+      EXPECT_EQ(*select_engine(s), "FP16_UnfusedOptimizer") << as_of;
+    }
+  }
+  Scenario s = of_stage(1, Dtype::bfloat16, "0.18.4");
+  s.engine.config.grad_accum_dtype = Dtype::float32;
+  s.engine.optimizer.type = OptimizerType::adam;
+  EXPECT_EQ(*select_engine(s), "FP16_Optimizer");
+}
+
+// ---- loss scale -------------------------------------------------------------------------------------------------------------------------
+
+TEST(scale_growth, of_zero_came_a_step_earlier_before_0_17_1_and_that_of_stage_0_never_did) {
+  const auto scales = [](std::uint32_t stage, const char* as_of) {
+    Scenario s = of_stage(stage, Dtype::float16, as_of, {8});
+    s.engine.config.fp16 = {.enabled = true, .initial_scale_power = 4, .loss_scale_window = 1, .hysteresis = 1};
+    s.script = {repeat(3, {backward(), step()})};
+    std::vector<double> out;
+    const Keeper seen = run(s);
+    for (const auto& [key, value] : seen.facts)
+      if (std::get<0>(key) == 0 && std::get<2>(key) == StepFact::loss_scale) out.push_back(value);
+    return out;
+  };
+  const std::vector<double> early{32, 64, 128}, late{16, 32, 64};
+  for (const std::uint32_t stage : {1u, 2u, 3u}) {
+    EXPECT_EQ(scales(stage, "0.17.0"), early) << stage;
+    EXPECT_EQ(scales(stage, "0.17.1"), late) << stage;
+  }
+  for (const char* as_of : {"0.16.0", "0.17.0", "0.17.1"}) EXPECT_EQ(scales(0, as_of), late) << as_of;
+}
+
+TEST(scale_growth, starts_anew_after_an_overflow_by_either_rule) {
+  const Fp16Config config{.enabled = true, .initial_scale_power = 4, .loss_scale_window = 2, .hysteresis = 1};
+  const auto after = [&](ScaleGrowth growth, const std::string& steps) {
+    LossScaler scaler(config, true, growth);
+    for (const char step : steps) scaler.update(step == 'o');
+    return scaler.scale();
+  };
+  EXPECT_EQ(after(ScaleGrowth::after_a_window, ".o."), 8);
+  EXPECT_EQ(after(ScaleGrowth::after_a_window, ".o.."), 16);
+  EXPECT_EQ(after(ScaleGrowth::one_step_later, ".o.."), 8);
+  EXPECT_EQ(after(ScaleGrowth::one_step_later, ".o..."), 16);
+}
+
+// ---- pipelines --------------------------------------------------------------------------------------------------------------------------
+
+TEST(pipelines, divide_by_the_accumulation_steps_once_nowhere_or_in_each_stage) {
+  struct Row {
+    const char* as_of;
+    double first, last;  // two ranks a stage, four micro-batches
+  };
+  for (const Row& row : {Row{"before #6675", 1.0 / 8, 1.0 / 8}, Row{"0.16.0", 1.0 / 2, 1.0 / 2}, Row{"0.18.2", 1.0 / 2, 1.0 / 2}, Row{"0.18.3", 1.0 / 32, 1.0 / 8},
+                         Row{"0.19.2", 1.0 / 32, 1.0 / 8}, Row{"0.19.3", 1.0 / 8, 1.0 / 8}, Row{"head", 1.0 / 8, 1.0 / 8}}) {
+    const Scenario s = in_two_stages(1, Dtype::bfloat16, row.as_of, 4);
+    EXPECT_EQ(applied_weights(s, 0, 2), std::set<double>{row.first}) << row.as_of;
+    EXPECT_EQ(applied_weights(s, 2, 2), std::set<double>{row.last}) << row.as_of;
+  }
+}
+
+TEST(pipelines, ran_the_backward_of_their_first_stages_on_their_own_from_0_18_3_to_0_18_4) {
+  const auto raised = [](const Scenario& s) {
+    std::map<std::uint32_t, std::string> by_rank;
+    const Keeper seen = run(s);
+    for (const EngineErrorRecord& error : seen.errors) by_rank[error.rank] = error.type;
+    return by_rank;
+  };
+  const std::map<std::uint32_t, std::string> none, first_stage{{0, "RuntimeError"}, {1, "RuntimeError"}};
+  for (const char* as_of : {"0.18.3", "0.18.4"}) {
+    EXPECT_EQ(raised(in_two_stages(0, Dtype::float32, as_of, 1)), first_stage) << as_of;
+    EXPECT_EQ(raised(in_two_stages(0, Dtype::float16, as_of, 1)), first_stage) << as_of;
+    Scenario scaled = in_two_stages(1, Dtype::float16, as_of, 1);
+    EXPECT_EQ(raised(scaled), first_stage) << as_of;
+    scaled.engine.config.fp16.loss_scale = 8;
+    EXPECT_EQ(raised(scaled), none) << as_of;
+    EXPECT_EQ(raised(in_two_stages(1, Dtype::bfloat16, as_of, 1)), none) << as_of;
+  }
+  for (const char* as_of : {"0.18.2", "0.18.5"})
+    for (const std::uint32_t number : {0u, 1u}) EXPECT_EQ(raised(in_two_stages(number, Dtype::float16, as_of, 1)), none) << as_of;
+}
+
+TEST(pipelines, update_at_the_step_behind_all_micro_batches_wherever_others_stand) {
+  Scenario s = in_two_stages(1, Dtype::bfloat16, "head", 4);
+  for (const std::vector<ScriptItem>& window : {std::vector<ScriptItem>{backward(4), step()}, managed(4), {backward(), step(), backward(3), step()}}) {
+    s.script = {repeat(2, window)};
+    EXPECT_EQ(sentences(judge(s)), "");
+    EXPECT_EQ(make_timeline(s)->steps, 2u);
+  }
+  s.script = {backward(3), step()};
+  EXPECT_TRUE(make_timeline(s)->open_window);
+}
+
+// ---- a module used beside its engine ------------------------------------------------------------------------------------------------------
+
+TEST(uses_of_a_parameter, are_divided_each_by_the_hooks_that_it_passes) {
+  const auto weights = [](const char* as_of, std::vector<std::uint32_t> hooks) {
+    Scenario s = of_stage(2, Dtype::float32, as_of, {24});
+    s.parameters[0].hooked_outputs = hooks[0];
+    for (std::size_t use = 1; use < hooks.size(); ++use) {
+      s.parameters.push_back({.name = "use " + std::to_string(use), .numel = 24});
+      s.parameters.back().tied_to = 0;
+      s.parameters.back().hooked_outputs = hooks[use];
+    }
+    s.engine.config.gradient_accumulation_steps = 4;
+    s.script = managed(4);
+    return applied_weights(s, 0, 2);
+  };
+  EXPECT_EQ(weights("0.18.9", {1, 1}), std::set<double>{1.0 / 8});
+  EXPECT_EQ(weights("0.18.9", {1, 0}), std::set<double>{5.0 / 16});
+  EXPECT_EQ(weights("0.18.9", {0, 0}), std::set<double>{1.0 / 2});
+  EXPECT_EQ(weights("0.18.9", {1, 1, 1, 0}), std::set<double>{7.0 / 32});
+  EXPECT_EQ(weights("0.17.5", {1, 0}), std::set<double>{1.0 / 8}) << "the loss is divided as a whole";
+}
+
+// ---- stage 3 ------------------------------------------------------------------------------------------------------------------------------
+
+TEST(stage_3, reduced_each_parameter_alone_behind_the_first_full_bucket_of_0_17_2) {
+  const auto reductions = [](const char* as_of) {
+    Scenario s = of_stage(3, Dtype::bfloat16, as_of, std::vector<std::uint32_t>(6, 16));
+    s.engine.config.zero.reduce_bucket_size = 32;
+    s.script = {repeat(3, {backward(), step()})};
+    std::map<std::uint32_t, int> by_event;
+    const Keeper seen = run(s);
+    for (const CollectiveRecord& r : seen.collectives)
+      if (r.rank == 0 && r.purpose == Purpose::gradient) ++by_event[r.event];
+    std::vector<int> out;
+    for (const auto& [event, count] : by_event) out.push_back(count);
+    return out;
+  };
+  EXPECT_EQ(reductions("0.17.1"), (std::vector<int>{3, 3, 3}));
+  EXPECT_EQ(reductions("0.17.2"), (std::vector<int>{5, 6, 6}));
+  EXPECT_EQ(reductions("0.17.3"), (std::vector<int>{3, 3, 3}));
+}
+
+TEST(stage_3, applied_the_first_gradient_for_ever_in_0_17_2_without_reduce_scatter_until_the_bucket_was_full) {
+  const auto found = [](std::uint64_t bucket_size) {
+    Scenario s = of_stage(3, Dtype::bfloat16, "0.17.2", {16, 16});
+    s.engine.config.zero.reduce_scatter = false;
+    s.engine.config.zero.reduce_bucket_size = bucket_size;
+    s.script = {repeat(3, {backward(), step()})};
+    std::set<std::uint32_t> steps;
+    const ref::Verdict verdict = judge(s);
+    for (const ref::AppliedRow& applied : verdict.applied)
+      if (applied.row.observed != applied.row.expected) steps.insert(applied.step);
+    return steps;
+  };
+  EXPECT_EQ(found(1000), (std::set<std::uint32_t>{1, 2}));
+  EXPECT_EQ(found(64), (std::set<std::uint32_t>{1})) << "two backwards fill it, the third is reduced parameter by parameter";
+  EXPECT_EQ(found(32), (std::set<std::uint32_t>{}));
+}
+
+std::size_t waits_of_the_host(const Scenario& s) {
+  const auto timeline = make_timeline(s);
+  HostExecutor executor(s, *timeline);
+  Keeper seen;
+  executor.run(CountingSource{}, RunOptions{}, seen);
+  std::size_t waits = 0;
+  for (const Op& op : executor.ranks()[0].program.ops) waits += op.kind == OpKind::wait && op.stream == Stream::host;
+  return waits;
+}
+
+TEST(pin_memory, is_the_default_since_0_19_5_and_blocked_the_master_copy_of_stage_3_before) {
+  const auto waits = [](std::uint32_t stage, const char* as_of, std::optional<bool> pinned) {
+    Scenario s = of_stage(stage, Dtype::bfloat16, as_of, {16});
+    s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+    s.engine.config.zero.offload_pin_memory = pinned;
+    s.script = {backward(), step()};
+    return waits_of_the_host(s);
+  };
+  for (const std::uint32_t stage : {1u, 2u, 3u}) {
+    EXPECT_EQ(waits(stage, "0.19.4", std::nullopt), waits(stage, "0.19.4", false)) << stage;
+    EXPECT_EQ(waits(stage, "0.19.5", std::nullopt), waits(stage, "0.19.5", true)) << stage;
+    EXPECT_LT(waits(stage, "0.19.5", true), waits(stage, "0.19.5", false)) << stage;
+    EXPECT_EQ(waits(stage, "0.19.4", true) - waits(stage, "0.19.5", true), stage == 3 ? 1u : 0u) << stage;
+  }
+}
+
+// ---- what no release has ------------------------------------------------------------------------------------------------------------------
+
+TEST(set_gradient, of_a_parameter_that_has_no_place_in_the_list_raises) {
+  Scenario s = of_stage(2, Dtype::bfloat16, "head", {8, 8, 8});
+  s.engine.as_of.switches["missing_gradient"] = "shifts";
+  s.parameters[1].used_by = *Predicate::parse("micro_batch > 5", "");
+  s.script = {backward(), set_of("w1", 2), step()};
+  const Keeper seen = run(s);
+  ASSERT_EQ(seen.errors.size(), 2u);
+  for (const EngineErrorRecord& error : seen.errors) EXPECT_EQ(error.type, "IndexError");
+  s.script = {backward(), set_of("w0", 2), step()};
+  EXPECT_TRUE(run(s).errors.empty());
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -243,5 +243,26 @@ TEST(set_gradient, of_a_parameter_that_has_no_place_in_the_list_raises) {
   EXPECT_TRUE(run(s).errors.empty());
 }
 
+// ---- direct backwards ---------------------------------------------------------------------------------------------------------------
+
+// Before #7665 one leaves its parameters in the bucket, and a step takes their gradients away. The next backward finds the bucket full; a
+// gradient is then asked for where the host accumulates it, or at a boundary, and else the parameter that comes again is told from the rest.
+TEST(direct_backwards, leave_a_bucket_whose_gradients_offload_asks_for_where_it_reads_them) {
+  const auto type_of = [](std::uint32_t steps, bool boundary_then) {
+    Scenario s = of_stage(2, Dtype::bfloat16, "0.18.0", {5, 9, 7, 8});
+    s.engine.config.gradient_accumulation_steps = steps;
+    s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+    s.engine.config.zero.reduce_bucket_size = 30;
+    ScriptItem direct = backward();
+    direct.direct = true;
+    s.script = {boundary(true), backward(), direct, step(), boundary(boundary_then), backward(), boundary(true), backward(), step()};
+    const Keeper seen = run(s);
+    return seen.errors.empty() ? std::string() : seen.errors.front().type;
+  };
+  EXPECT_EQ(type_of(1, false), "AssertionError");
+  EXPECT_EQ(type_of(1, true), "AttributeError");
+  EXPECT_EQ(type_of(2, false), "AttributeError");
+}
+
 }  // namespace
 }  // namespace gradledger::testing

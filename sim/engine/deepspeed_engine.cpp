@@ -203,6 +203,7 @@ void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uin
   if (!add) make_gradient(w, p);
   const double weight = per_use ? factors.of(hooks_passed(use)) / uses_[p] : weight_of_uses(p, factors);
   w.deposit(grad_[p].slice, backward, p, 0, weight, add);
+  if (!has_hook(p)) return;
   hook_follows_ = use != p;
   if (hooks_count()) hooks_.gradient(behaviour().direct_epilogue);
   gradient_ready(w, p);

@@ -48,6 +48,7 @@ class DeepSpeedEngine : public Engine {
   virtual std::uint32_t hooks_passed(std::uint32_t parameter) const { return scenario().parameters[parameter].hooked_outputs; }
   virtual bool is_zero_optimizer() const { return true; }        // the wrapper takes part in loss.backward()
   virtual bool hooks_count() const { return true; }              // its gradient hooks tell the end of a backward
+  virtual bool has_hook(std::uint32_t) const { return true; }    // on this parameter
   virtual bool multiplies_loss() const { return true; }          // by its loss scale, if only 1: the result is no output any more
   virtual bool needs_scaler() const { return config().fp16.enabled && config().fp16.loss_scale == 0; }  // refuses an unscaled loss
   virtual bool can_coalesce() const { return false; }            // coalesce_grad_reduction: stages 1 to 3 but BF16_Optimizer

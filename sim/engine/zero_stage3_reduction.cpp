@@ -52,17 +52,26 @@ std::vector<Tensor> ZeroStage3::all_reduce_partitions(ProgramWriter& w) {
   if (postscale && factor != 1.0) w.divide(bucket, factor);
   w.divide(bucket, average_over());
   w.collective({.kind = CollectiveKind::all_reduce, .input = bucket, .output = bucket});
-  if (postscale && factor != average_over() && factor != 1.0) w.multiply(bucket, factor);
+  // The product is another tensor: what stays in the bucket is not multiplied.
+  Tensor product;
+  Slice reduced = bucket;
+  if (postscale && factor != average_over() && factor != 1.0) {
+    product = tensors_.allocate(w, "multiplied_bucket", comm_dtype_, bucket.numel);
+    reduced = product.slice;
+    w.copy(reduced, bucket);
+    w.multiply(reduced, factor);
+  }
   std::vector<Tensor> partitions;
   std::uint32_t at = 0;
   for (std::uint32_t p : bucket_) {
     const ParameterShard own = shard(p);
     Tensor partition = tensors_.allocate(w, "grad_partition of " + parameter_name(p), acc_dtype_, own.size);
     if (own.real < own.size) w.fill(partition.slice, 0.0);
-    if (own.real > 0) copy_reduced(w, p, partition.slice.part(0, own.real), bucket.part(at + own.offset, own.real));
+    if (own.real > 0) copy_reduced(w, p, partition.slice.part(0, own.real), reduced.part(at + own.offset, own.real));
     partitions.push_back(partition);
     at += numel(p);
   }
+  tensors_.drop(w, product);
   return partitions;
 }
 

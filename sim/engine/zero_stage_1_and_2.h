@@ -37,6 +37,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   bool reduces_every_backward() const override { return partition_gradients_; }
   bool can_coalesce() const override { return true; }
   bool hooks_count() const override { return has_hooks(); }
+  bool has_hook(std::uint32_t parameter) const override { return numel(parameter) > 0 || behaviour().empty_parameter != EmptyParameter::left_out; }
   Role gradient_role() const override { return Role::local_accumulator; }
 
  private:

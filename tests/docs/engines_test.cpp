@@ -192,6 +192,7 @@ std::map<std::string, std::vector<Scenario>> configurations() {
       {"`DeepSpeedZeroOptimizer_Stage3`",
        {configured(3, bf16, bf16, false), configured(3, bf16, bf16, true), configured(3, bf16, fp32, false),
         with(configured(3, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.reduce_scatter = false; }),
+        with(configured(3, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.reduce_scatter = false, c.gradient_predivide_factor = 4; }),
         with(configured(3, bf16, bf16, true), [](DeepSpeedConfig& c) { c.zero.offload_param = OffloadDevice::cpu; }),
         with(configured(3, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.contiguous_gradients = false; })}},
   };

@@ -264,5 +264,33 @@ TEST(direct_backwards, leave_a_bucket_whose_gradients_offload_asks_for_where_it_
   EXPECT_EQ(type_of(2, false), "AttributeError");
 }
 
+// ---- empty parameters, and what a bucket keeps ------------------------------------------------------------------------------------
+
+// Since 0.19.8 an empty parameter is none of the wrapper's: no hook of it makes the buckets that an unmanaged step looks into.
+TEST(empty_parameters, have_no_hook_since_0_19_8) {
+  for (const auto& [as_of, type] : {std::pair{"0.19.7", ""}, {"0.19.8", "IndexError"}}) {
+    Scenario s = of_stage(1, Dtype::float32, as_of, {7, 0, 6});
+    s.engine.config.managed_gradient_accumulation = false;
+    for (const std::uint32_t p : {0u, 2u}) s.parameters[p].used_by = Predicate::parse("step > 0", "").value();
+    s.script = {repeat(2, {backward(), step()})};
+    const Keeper seen = run(s);
+    EXPECT_EQ(seen.errors.empty() ? std::string() : seen.errors.front().type, type) << as_of;
+  }
+}
+
+// At 0.17.2 three backwards of one parameter each reduce what the first left at the beginning of the bucket. Divided by 1/2 and not
+// multiplied there again, it is twice as large each time: 1/4 of 1 + 2 + 4.
+TEST(buckets_of_stage_3, keep_what_was_not_multiplied_by_the_predivide_factor) {
+  Scenario s = of_stage(3, Dtype::bfloat16, "0.17.2", {9});
+  s.engine.config.gradient_accumulation_steps = 2;
+  s.engine.config.grad_accum_dtype = Dtype::float32;
+  s.engine.config.gradient_predivide_factor = 0.5;
+  s.engine.config.zero.reduce_scatter = false;
+  s.script = {boundary(false), backward(2), boundary(true), backward(), step()};
+  EXPECT_EQ(applied_weights(s, 0, 2), std::set<double>{1.75});
+  s.engine.as_of.base = "0.17.3";
+  EXPECT_EQ(applied_weights(s, 0, 2), std::set<double>{0.25});
+}
+
 }  // namespace
 }  // namespace gradledger::testing

@@ -192,9 +192,10 @@ void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
 
 // averaged_gradients := slices of all_grad_tensors (same storage), padded with zeros; all_grad_tensors := None.
 void ZeroStage1And2::take_averaged_gradients(ProgramWriter& w) {
-  const auto begins_here = [this](std::uint32_t p) { return owns(p) || weights_.of(p).owns_place(p); };
-  if (behaviour().owner_of_nothing == OwnerOfNothing::raises && std::none_of(learned().begin(), learned().end(), begins_here))
-    throw FrameworkError{"IndexError", "list index out of range"};
+  for (std::size_t g = 0; g < weights_.size() && behaviour().owner_of_nothing == OwnerOfNothing::raises; ++g) {
+    const auto begins_here = [&](std::uint32_t p) { return weights_.number_of(p) == g && (owns(p) || weights_[g].owns_place(p)); };
+    if (std::none_of(learned().begin(), learned().end(), begins_here)) throw FrameworkError{"IndexError", "list index out of range"};
+  }
   std::vector<std::uint32_t> filled(weights_.size());
   for (std::size_t i = 0; i < averaged_.size(); ++i) {
     const OwnedPart& part = weights_.parts()[i];

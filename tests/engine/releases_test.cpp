@@ -292,5 +292,23 @@ TEST(buckets_of_stage_3, keep_what_was_not_multiplied_by_the_predivide_factor) {
   EXPECT_EQ(applied_weights(s, 0, 2), std::set<double>{0.25});
 }
 
+// ---- groups of parameters -----------------------------------------------------------------------------------------------------------
+
+// #7700: before it, and since #7509, the first parameter of each group's partition was looked at, on ranks that have none too.
+TEST(parameter_groups, of_which_a_rank_owns_nothing_raise_from_0_17_6_to_0_18_2) {
+  for (const auto& [as_of, raises] : {std::pair{"0.17.5", false}, {"0.17.6", true}, {"0.18.2", true}, {"0.18.3", false}}) {
+    Scenario s = of_stage(2, Dtype::bfloat16, as_of, {12, 1, 7});
+    s.engine.param_groups.resize(2);
+    s.engine.param_groups[0].parameters = {0, 2};
+    s.engine.param_groups[1].parameters = {1};
+    s.script = {backward(), step()};
+    const Keeper seen = run(s);
+    ASSERT_EQ(seen.errors.size(), raises ? 1u : 0u) << as_of;
+    if (!raises) continue;
+    EXPECT_EQ(seen.errors[0].rank, 1u);
+    EXPECT_EQ(seen.errors[0].type, "IndexError");
+  }
+}
+
 }  // namespace
 }  // namespace gradledger::testing

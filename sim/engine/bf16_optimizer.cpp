@@ -137,7 +137,7 @@ void Bf16Optimizer::on_value(std::uint32_t, double norm, ProgramWriter& w) {
     report_decision(w, !finite, 1.0);
     if (!finite) {
       clear_high_precision(w);
-      return step_done(w, true);
+      return step_done(w, false);
     }
   }
   const double clip = scenario().gradient_clipping();

@@ -29,7 +29,6 @@ class DataParallel final : public DeepSpeedEngine {
   bool hooks_count() const override { return false; }
   bool multiplies_loss() const override { return false; }
   bool needs_scaler() const override { return false; }
-  bool zero_grad_after_step() const override;
   Role gradient_role() const override { return Role::replicated_accumulator; }
 
  private:

@@ -302,6 +302,11 @@ void DeepSpeedEngine::step_done(ProgramWriter& w, bool updated) {
   micro_steps_ = in_pipeline() ? 0 : micro_steps_ + 1;
 }
 
+// Before #7839 bf16 at stage 0 was left out, whatever wrapper serves it.
+bool DeepSpeedEngine::zero_grad_after_step() const {
+  return !(config().bf16.enabled && config().zero.stage == 0 && behaviour().bf16_st0_zero_grad == Bf16Stage0ZeroGrad::skipped);
+}
+
 void DeepSpeedEngine::read(ProgramWriter& w, std::uint32_t stage, Slice scalar) {
   expects(decides_on_overflow(), "a linear run makes no decision on a value");
   w.read(scalar, stage);

@@ -53,7 +53,6 @@ class DeepSpeedEngine : public Engine {
   virtual bool needs_scaler() const { return config().fp16.enabled && config().fp16.loss_scale == 0; }  // refuses an unscaled loss
   virtual bool can_coalesce() const { return false; }            // coalesce_grad_reduction: stages 1 to 3 but BF16_Optimizer
   virtual bool sets_param_grad() const { return true; }          // a user's new gradient goes there, where there is one
-  virtual bool zero_grad_after_step() const { return true; }
   virtual Role gradient_role() const { return Role::scratch; }   // of param.grad, where it has storage of its own
   virtual double gradient_scale() const { return loss_scale(); } // of param.grad, relative to the true gradient
 
@@ -157,6 +156,7 @@ class DeepSpeedEngine : public Engine {
   double pipeline_factor() const;
   bool taken_for_direct() const;
   void refuse_direct() const;
+  bool zero_grad_after_step() const;
   // What a gradient is multiplied by on its way from the loss, and once more by each hooked output that it passes.
   struct LossFactors {
     double loss = 1.0, each_hook = 1.0;

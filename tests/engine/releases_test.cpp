@@ -1,5 +1,9 @@
 // What moved between releases, by numbers that real runs of them gave: the wrapper of a base optimizer, the loss scale, pipelines, uses of a
 // module beside its engine, the buckets of stage 3 and its copies to the host.
+#include <algorithm>
+#include <limits>
+#include <span>
+
 #include <gtest/gtest.h>
 
 #include "sim/engine/loss_scaler.h"
@@ -307,6 +311,37 @@ TEST(parameter_groups, of_which_a_rank_owns_nothing_raise_from_0_17_6_to_0_18_2)
     if (!raises) continue;
     EXPECT_EQ(seen.errors[0].rank, 1u);
     EXPECT_EQ(seen.errors[0].type, "IndexError");
+  }
+}
+
+// ---- BF16_Optimizer -----------------------------------------------------------------------------------------------------------------
+
+// An infinity of rank 0 in the second backward.
+class SecondIsInfinite final : public GradientSource {
+ public:
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t, std::uint32_t, std::span<double> out) const override {
+    std::fill(out.begin(), out.end(), backward == 1 && rank == 0 ? std::numeric_limits<double>::infinity() : 1.0);
+  }
+};
+
+TEST(bf16_optimizer, skips_a_step_whose_norm_is_infinite_since_0_19_8_and_does_not_call_it_an_update) {
+  const auto run_as_of = [](const char* as_of) {
+    Scenario s = of_stage(1, Dtype::bfloat16, as_of, {8});
+    s.engine.config.grad_accum_dtype = Dtype::float32;
+    s.script = {backward(), step(), backward(), step()};
+    const auto timeline = make_timeline(s);
+    Keeper out;
+    HostExecutor(s, *timeline).run(SecondIsInfinite{}, {}, out);
+    return out;
+  };
+  const Keeper before = run_as_of("0.19.7"), since = run_as_of("0.19.8");
+  ASSERT_EQ(before.errors.size(), 2u);
+  EXPECT_EQ(before.errors[0].type, "AssertionError");
+  EXPECT_TRUE(since.errors.empty());
+  for (const std::uint32_t rank : {0u, 1u}) {
+    EXPECT_EQ(since.facts.at({rank, 1, StepFact::updated}), 1.0);
+    EXPECT_EQ(since.facts.at({rank, 3, StepFact::skipped}), 1.0);
+    EXPECT_EQ(since.facts.at({rank, 3, StepFact::updated}), 0.0);
   }
 }
 

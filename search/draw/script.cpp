@@ -29,7 +29,7 @@ class Script {
   Script(const Profile& profile, const Behaviour& behaviour, Draws& draws, const Swarm& swarm, Scenario& out)
       : draws_(draws), swarm_(swarm), out_(out), behaviour_(behaviour), as_documented_(profile.as_documented), events_left_(profile.events_max) {
     const auto engine = select_engine(out);
-    protocol_ = {&out_, &behaviour_, false, engine.ok() && *engine != "BF16_Optimizer" && out.engine.config.zero.stage > 0};
+    protocol_ = protocol_of(out_, behaviour_, engine.ok() ? *engine : "");
   }
 
   void draw() {

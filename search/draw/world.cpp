@@ -70,7 +70,7 @@ class World {
     const std::uint32_t count = takes(Feature::many_parameters) ? draws_.between(2, std::max(2u, profile_.parameters_max)) : draws_.between(1, 2);
     for (std::uint32_t i = 0; i < count; ++i) {
       Parameter p = parameter("p" + std::to_string(i), numel());
-      if (i > 0 && draws_.one_in(24)) p.numel = 0;
+      if (i > 0 && draws_.one_in(24) && !profile_.as_documented) p.numel = 0;  // stage 3 raises there
       if (i > 0 && takes(Feature::frozen)) p.trainable = false;
       if (takes(Feature::side_stream)) p.on_side_stream = true;
       if (takes(Feature::hooked_outputs)) p.hooked_outputs = draws_.of({2u, 0u, 3u});

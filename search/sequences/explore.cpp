@@ -27,7 +27,7 @@ class Explorer {
   explicit Explorer(const ExploreOptions& options)
       : options_(options), engine_(select_engine(options.world)), behaviour_(resolve_behaviour(options.world.engine.as_of)) {
     expects(engine_.ok() && behaviour_.ok(), "a world is explored that was not admitted");
-    protocol_ = {&options_.world, &*behaviour_, false, *engine_ != "BF16_Optimizer" && options.world.engine.config.zero.stage > 0};
+    protocol_ = protocol_of(options_.world, *behaviour_, *engine_);
     out_.symmetric = ranks_are_alike();
     range_ = widest_range();
   }

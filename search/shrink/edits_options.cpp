@@ -54,7 +54,7 @@ void add_dtype_edits(std::vector<Edit>& out) {
   });
   defaults(GRADLEDGER_FIELD(engine.config.grad_accum_dtype), config.grad_accum_dtype);
   defaults(GRADLEDGER_FIELD(engine.config.communication_data_type), config.communication_data_type);
-  defaults(GRADLEDGER_FIELD(engine.config.bf16.immediate_grad_update), false);
+  defaults(GRADLEDGER_FIELD(engine.config.bf16.immediate_grad_update), std::optional<bool>{});
   defaults(GRADLEDGER_FIELD(engine.config.fp16.loss_scale_window), config.fp16.loss_scale_window);
   defaults(GRADLEDGER_FIELD(engine.config.fp16.hysteresis), config.fp16.hysteresis);
   defaults(GRADLEDGER_FIELD(engine.config.fp16.initial_scale_power), config.fp16.initial_scale_power);

@@ -54,14 +54,14 @@ void initialise_weights(ProgramWriter& w, Slice weights, std::uint32_t parameter
 }
 
 FlatWeights::FlatWeights(const Scenario& scenario, std::uint32_t rank, std::uint32_t number, const RankGroup& group, const std::string& master_name,
-                         std::size_t first_part)
+                         std::size_t first_part, Dealing dealing)
     : peers_(group.peers),
       rank_(peers_.index_of(rank)),
       number_(number),
       suffix_("[" + std::to_string(number) + "]"),
       of_experts_(group.of_experts),
       scenario_(&scenario),
-      layout_(scenario, group.parameters, peers_.size(), scenario.engine.config.zero.round_robin_gradients),
+      layout_(scenario, group.parameters, peers_.size(), dealing),
       parts_(layout_.parts(rank_)),
       first_part_(first_part),
       master_name_(master_name + suffix_),
@@ -124,10 +124,11 @@ std::vector<ViewPiece> FlatWeights::partition_pieces(Slice slice) const {
   return pieces;
 }
 
-FlatGroups::FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::string& master_name) : group_of_(scenario.parameters.size()) {
+FlatGroups::FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::string& master_name, Dealing dealing)
+    : group_of_(scenario.parameters.size()) {
   for (const RankGroup& group : optimizer_groups(scenario, rank)) {
     const auto number = static_cast<std::uint32_t>(groups_.size());
-    groups_.emplace_back(scenario, rank, number, group, master_name, parts_.size());
+    groups_.emplace_back(scenario, rank, number, group, master_name, parts_.size(), dealing);
     for (std::uint32_t p : group.parameters) group_of_[p] = number;
     order_.insert(order_.end(), group.parameters.begin(), group.parameters.end());
     parts_.insert(parts_.end(), groups_.back().parts().begin(), groups_.back().parts().end());

@@ -39,7 +39,8 @@ class BaseOptimizer {
 // fp32 partition.
 class FlatWeights {
  public:
-  FlatWeights(const Scenario& scenario, std::uint32_t rank, std::uint32_t number, const RankGroup& group, const std::string& master_name, std::size_t first_part);
+  FlatWeights(const Scenario& scenario, std::uint32_t rank, std::uint32_t number, const RankGroup& group, const std::string& master_name, std::size_t first_part,
+              Dealing dealing);
 
   const FlatPartition& layout() const { return layout_; }
   const std::vector<OwnedPart>& parts() const { return parts_; }
@@ -54,6 +55,8 @@ class FlatWeights {
     part.group = number_;
     return part;
   }
+  // Whether the parameter begins in the rank's partition, be it without elements.
+  bool owns_place(std::uint32_t parameter) const { return layout_.partition() > 0 && layout_.offset(parameter) / layout_.partition() == rank_; }
   const std::string& master_name() const { return master_name_; }
 
   void initialise(ProgramWriter& w);
@@ -84,7 +87,7 @@ class FlatWeights {
 class FlatGroups {
  public:
   // master_name: of a partition, without its number.
-  FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::string& master_name);
+  FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::string& master_name, Dealing dealing);
 
   std::size_t size() const { return groups_.size(); }
   FlatWeights& operator[](std::size_t group) { return groups_[group]; }

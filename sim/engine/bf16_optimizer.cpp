@@ -16,8 +16,8 @@ std::string number(std::size_t group) { return "[" + std::to_string(group) + "]"
 
 Bf16Optimizer::Bf16Optimizer(const EngineContext& context)
     : DeepSpeedEngine(context),
-      immediate_(config().bf16.immediate_grad_update),
-      weights_(scenario(), rank(), "fp32_groups_flat_partition"),
+      immediate_(config().bf16.immediate_grad_update.value_or(behaviour().bf16_immediate_default == Bf16ImmediateDefault::on)),
+      weights_(scenario(), rank(), "fp32_groups_flat_partition", Dealing::in_order),  // round_robin_gradients is ZeRO's alone
       has_gradients_(parameter_count()) {}
 
 void Bf16Optimizer::initialise(ProgramWriter& w) {
@@ -58,6 +58,7 @@ void Bf16Optimizer::gradient_ready(ProgramWriter& w, std::uint32_t p) {
   if (!immediate_) return;
   accumulate(w, p);
   if (behaviour().bf16_hook_leaves == Bf16HookLeaves::zeros) w.fill(grad_[p].slice, 0.0);
+  if (behaviour().bf16_hook_leaves == Bf16HookLeaves::nothing) tensors_.clear(w, grad_[p]);
 }
 
 void Bf16Optimizer::accumulate(ProgramWriter& w, std::uint32_t p) {
@@ -91,7 +92,8 @@ void Bf16Optimizer::reduce_last_micro_batch(ProgramWriter& w) {
 // ---- step -------------------------------------------------------------------------------------------------------------------------
 
 void Bf16Optimizer::model_step(ProgramWriter& w) {
-  report_decision(w, false, 1.0);
+  require_gradients();
+  if (linear() || behaviour().bf16_norm == Bf16Norm::above_zero) report_decision(w, false, 1.0);
   emit_norm(w);
   w.report(StepFact::gradient_norm, norm_, 1.0);
   if (linear()) return finish_step(w, std::nullopt);
@@ -119,10 +121,25 @@ void Bf16Optimizer::emit_norm_of(ProgramWriter& w, bool experts, Slice squared) 
   sum_over_stages(w, squared);
 }
 
+// The norm of no gradient at all.
+void Bf16Optimizer::require_gradients() const {
+  if (std::find(has_gradients_.begin(), has_gradients_.end(), true) != has_gradients_.end()) return;
+  if (behaviour().bf16_norm == Bf16Norm::finite) throw FrameworkError{"RuntimeError", "stack expects a non-empty TensorList"};
+  throw FrameworkError{"IndexError", "list index out of range"};
+}
+
 void Bf16Optimizer::on_value(std::uint32_t, double norm, ProgramWriter& w) {
-  // An infinite or NaN norm becomes -1 upstream, so the same assertion stops it.
-  if (!(norm > 0.0) || norm > std::numeric_limits<float>::max())
+  // An infinite or NaN norm becomes -1 upstream.
+  const bool finite = norm >= 0.0 && norm <= std::numeric_limits<float>::max();
+  if (behaviour().bf16_norm == Bf16Norm::above_zero && !(finite && norm > 0.0))
     throw FrameworkError{"AssertionError", "BF16_Optimizer requires a gradient norm above zero"};
+  if (behaviour().bf16_norm == Bf16Norm::finite) {
+    report_decision(w, !finite, 1.0);
+    if (!finite) {
+      clear_high_precision(w);
+      return step_done(w, false);
+    }
+  }
   const double clip = scenario().gradient_clipping();
   if (clip > 0) report_clipping_norm(w, norm);
   finish_step(w, clip > 0 ? clip_coefficient(norm, clip) : std::nullopt);

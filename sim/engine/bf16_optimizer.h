@@ -29,6 +29,8 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   void observe_wrapper(ProgramWriter& w) override;
 
   bool accumulates_in_epilogue() const override { return true; }
+  bool hooks_count() const override { return false; }
+  bool multiplies_loss() const override { return false; }
   bool sets_param_grad() const override { return behaviour().bf16_set_gradient == Bf16SetGradient::param_grad; }
 
  private:
@@ -36,6 +38,7 @@ class Bf16Optimizer final : public DeepSpeedEngine {
 
   void accumulate(ProgramWriter& w, std::uint32_t parameter);
   void reduce_last_micro_batch(ProgramWriter& w);
+  void require_gradients() const;
   void emit_norm(ProgramWriter& w);
   void emit_norm_of(ProgramWriter& w, bool experts, Slice squared);
   void finish_step(ProgramWriter& w, std::optional<double> clip);

@@ -22,6 +22,7 @@ const std::vector<BufferFamily>& buffer_families() {
       {"*.grad_accum.to(model)", BufferPurpose::buckets, "ZeRO 1 and 2", "that attribute cast for the bucket"},
       {"accumulated_grads_in_cpu", BufferPurpose::accumulators, "ZeRO 1 and 2, offload", "host accumulator of a parameter"},
       {"all_grad_tensors", BufferPurpose::accumulators, "ZeRO 2 as it should be", "accumulator of an owned parameter, where it is not in the model dtype"},
+      {"averaged_gradients", BufferPurpose::accumulators, "ZeRO 1 and 2", "the rank's partition of reduced gradients, where that is in fp32 beside 16-bit parameters"},
       {"averaged_gradients.padding", BufferPurpose::accumulators, "ZeRO 1 and 2", "zeros that fill the last partition"},
       {"bit16_groups_flat", BufferPurpose::weights, "BF16_Optimizer, ZeRO 1 and 2", "all parameters, flat and padded"},
       {"bucket_in_communication_dtype", BufferPurpose::buckets, "ZeRO 1 and 2", "a bucket cast for its collective"},

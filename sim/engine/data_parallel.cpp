@@ -210,11 +210,6 @@ void DataParallel::step_master(ProgramWriter& w, std::optional<double> norm) {
   step_done(w, true);
 }
 
-// Before #7839 bf16 at stage 0 was left out: the gradients of a window stayed for the next.
-bool DataParallel::zero_grad_after_step() const {
-  return !(config().bf16.enabled && config().zero.stage == 0 && behaviour().bf16_st0_zero_grad == Bf16Stage0ZeroGrad::skipped);
-}
-
 // ---- snapshots ----------------------------------------------------------------------------------------------------------------------
 
 std::vector<ViewPiece> DataParallel::pieces(const std::vector<std::uint32_t>& parameters, const std::vector<Slice>& slices) {

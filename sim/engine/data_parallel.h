@@ -25,8 +25,10 @@ class DataParallel final : public DeepSpeedEngine {
   void observe_wrapper(ProgramWriter& w) override;
 
   double loss_scale() const override;
-  bool zero_grad_after_step() const override;
-  bool takes_direct_backwards() const override { return false; }
+  bool is_zero_optimizer() const override { return false; }
+  bool hooks_count() const override { return false; }
+  bool multiplies_loss() const override { return false; }
+  bool needs_scaler() const override { return false; }
   Role gradient_role() const override { return Role::replicated_accumulator; }
 
  private:

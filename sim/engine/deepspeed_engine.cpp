@@ -7,16 +7,12 @@
 #include "sim/engine/fallback_reduction.h"
 
 namespace gradledger {
-namespace {
-
-// live-12: `factor` is for a gradient that passes one hooked output. Every further one divides once more, and where there is none nothing does.
-double through_hooks(double factor, double each_hook, std::uint32_t hooked_outputs) {
-  if (hooked_outputs == 0) return factor / each_hook;
-  for (std::uint32_t further = 1; further < hooked_outputs; ++further) factor *= each_hook;
+// live-12: each hooked output that a gradient passes divides, and where there is none nothing does.
+double DeepSpeedEngine::LossFactors::of(std::uint32_t hooks) const {
+  double factor = loss;
+  for (std::uint32_t output = 0; output < hooks; ++output) factor *= each_hook;
   return factor;
 }
-
-}  // namespace
 
 DeepSpeedEngine::DeepSpeedEngine(const EngineContext& context)
     : grad_(context.scenario->parameters.size()),
@@ -35,8 +31,7 @@ DeepSpeedEngine::DeepSpeedEngine(const EngineContext& context)
 void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
   expects(!suspended(), "an event reached an engine that waits for a value");
   require_initialised();
-  const Protocol protocol{&scenario(), &behaviour(), in_no_sync_, can_coalesce()};
-  if (auto error = refusal_of(protocol, event.kind, event.direct)) throw std::move(*error);
+  if (auto error = refusal_of(protocol(), event.kind)) throw std::move(*error);
   stepped_ = false;
   switch (event.kind) {
     case EventKind::forward:
@@ -94,27 +89,13 @@ double DeepSpeedEngine::pipeline_factor() const {
   return std::pow(config().gradient_accumulation_steps, -static_cast<double>(later));
 }
 
-// Before #7665 the division was tied to the reduction, which a pipeline leaves to an instruction of its own; from then to #7724 the hook
-// divided whatever scale_wrt_gas said.
-bool DeepSpeedEngine::divides() const {
-  const bool hooks_scale = behaviour().scale_site == ScaleSite::output_hook;
-  const bool asked = scale_wrt_gas_ || (hooks_scale && behaviour().scale_wrt_gas_in_hook == ScaleWrtGas::ignored);
-  const bool nowhere = in_pipeline() && behaviour().pipeline_scale == PipelineScale::nowhere;
-  return asked && !nowhere && (hooks_scale || !in_no_sync_);
-}
-
 // #7787: before it the engine did not know that the backward of a stage before the last is the pipeline's. The last one's is engine.backward.
 bool DeepSpeedEngine::taken_for_direct() const {
   return behaviour().pipeline_backward == PipelineBackward::taken_for_direct && stage_of(scenario(), rank()) + 1 < scenario().engine.pipeline_stages;
 }
 
-// What a direct backward meets: the hook of the output where the wrapper counts no gradients, else the check behind the last gradient.
-void DeepSpeedEngine::take_for_direct(bool before_hooks) const {
-  if (!taken_for_direct()) return;
-  if (before_hooks && !takes_direct_backwards())
-    throw FrameworkError{"RuntimeError", "tensor.backward() is not supported in this configuration; use engine.backward(loss)"};
-  if (!before_hooks && config().fp16.enabled && config().fp16.loss_scale == 0)
-    throw FrameworkError{"RuntimeError", "the configuration needs a loss scale, but backward() was called on a tensor that engine.scale() did not scale"};
+void DeepSpeedEngine::refuse_direct() const {
+  if (auto error = refusal_of(protocol(), EventKind::backward, true)) throw std::move(*error);
 }
 
 void DeepSpeedEngine::set_boundary(bool boundary) {
@@ -123,44 +104,87 @@ void DeepSpeedEngine::set_boundary(bool boundary) {
 }
 
 void DeepSpeedEngine::forward(ProgramWriter& w) {
-  epilogue_queued_since_forward_ = false;
+  hooks_.forward();
   clear_backward_seen_flag(w);
 }
 
 void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
-  bool first_of_its_graph = true;
-  if (event.own_forward) {
-    forward(w);
-  } else {
-    first_of_its_graph = !explicit_forward_used_.at(event.of);
-    explicit_forward_used_.at(event.of) = true;
-  }
-
-  const bool hooks_scale = behaviour().scale_site == ScaleSite::output_hook;
-  if (!event.direct) scale_wrt_gas_ = event.scale_wrt_gas;
-  const std::uint32_t divisor = divides() ? config().gradient_accumulation_steps : 1;
-  const std::vector<double>& of_loop = context_.timeline->backwards[event.ordinal].loss_factor;
-  const double factor = pipeline_factor() * loss_scale() * (of_loop.empty() ? 1.0 : of_loop[rank()]) / divisor;
-  const double each_hook = hooks_scale ? 1.0 / divisor : 1;
-
-  take_for_direct(true);
-  if (first_of_its_graph || !hooks_scale) {
-    backward_prologue(w);
-    if (config().zero.stage >= 1) mirror_ = boundary_for_optimizer();
-  }
-
+  if (event.own_forward) forward(w);
   const std::vector<std::uint32_t> ready = context_.timeline->ready_order(scenario(), event.ordinal, rank());
+  const auto passes = [&](bool outputs) {
+    return std::any_of(ready.begin(), ready.end(), [&](std::uint32_t p) { return (scenario().parameters[p].hooked_outputs > 0) == outputs; });
+  };
+  hooks_.begin();
+  const bool prepares = prologue_runs(event, passes(true) || ready.empty());
+  if (prepares && ready.empty()) prologue(event, w);
+  if (!event.direct) scale_wrt_gas_ = event.scale_wrt_gas;
+  // A term that goes around the outputs is added to them, and a loop's own weight makes another tensor: the loss is then none of them.
+  const bool weighed = !context_.timeline->backwards[event.ordinal].loss_factor.empty();
+  const LossFactors factors = loss_factors(event, !passes(false) && !weighed);
+
+  // The hook that prepares the wrapper is that of an output: gradients that go around them come before it.
+  const bool by_hook = behaviour().scale_site != ScaleSite::loss;
+  const auto first = std::find_if(ready.begin(), ready.end(), [&](std::uint32_t p) { return !by_hook || scenario().parameters[p].hooked_outputs > 0; });
   const std::size_t in_phase = (ready.size() + event.phases - 1) / event.phases;
   for (std::size_t i = 0; i < ready.size(); ++i) {
-    if (i > 0 && i % in_phase == 0) end_of_phase(w);
-    deposit(w, event.ordinal, ready[i], factor, each_hook);
+    if (i > 0 && i % in_phase == 0) end_of_phase(event, w);
+    if (prepares && ready.begin() + static_cast<std::ptrdiff_t>(i) == first) prologue(event, w);
+    deposit(w, event.ordinal, ready[i], factors);
   }
   if (uses_side_stream_) join_streams(w);
-  take_for_direct(false);
+  if (taken_for_direct() && needs_scaler()) refuse_direct();
+  if (ends_with_epilogue(event)) epilogue(w);
+}
 
-  // live-10: the end-of-graph callback is queued once for each forward, so that of two direct backwards the second has no epilogue.
-  if (event.direct && std::exchange(epilogue_queued_since_forward_, true)) return;
+// Before #7665 engine.backward() prepared the wrapper itself, and nobody did for loss.backward(). Since then the first output hook of a
+// forward's graph does, once for each forward.
+bool DeepSpeedEngine::prologue_runs(const Event& event, bool passes_an_output) {
+  if (behaviour().scale_site == ScaleSite::loss) return !event.direct;
+  if (!passes_an_output || event.own_forward) return passes_an_output;
+  const bool first_of_its_graph = !explicit_forward_used_.at(event.of);
+  explicit_forward_used_.at(event.of) = true;
+  return first_of_its_graph;
+}
 
+void DeepSpeedEngine::prologue(const Event& event, ProgramWriter& w) {
+  if ((event.direct || taken_for_direct()) && !is_zero_optimizer()) refuse_direct();
+  backward_prologue(w);
+  hooks_.enter();
+  if (config().zero.stage >= 1) mirror_ = boundary_for_optimizer();
+}
+
+// Where the division by gradient_accumulation_steps is done, and whether the loss scale is in the loss.
+DeepSpeedEngine::LossFactors DeepSpeedEngine::loss_factors(const Event& event, bool loss_is_an_output) const {
+  const double share = 1.0 / config().gradient_accumulation_steps;
+  const std::vector<double>& of_loop = context_.timeline->backwards[event.ordinal].loss_factor;
+  const double scale = pipeline_factor() * (event.direct ? 1.0 : loss_scale()) * (of_loop.empty() ? 1.0 : of_loop[rank()]);
+  const bool pipeline_sums = in_pipeline() && behaviour().pipeline_scale == PipelineScale::nowhere;
+  switch (behaviour().scale_site) {
+    // engine.backward() divides where it reduces: not inside no_sync, nor in a pipeline, which reduces by an instruction of its own.
+    case ScaleSite::loss: return {event.direct || in_no_sync_ || pipeline_sums || !scale_wrt_gas_ ? scale : scale * share, 1.0};
+    case ScaleSite::output_hook:
+      // Up to #7724 whatever scale_wrt_gas said.
+      return {scale, scale_wrt_gas_ || behaviour().scale_wrt_gas_in_hook == ScaleWrtGas::ignored ? share : 1.0};
+    case ScaleSite::engine_loss:
+      if (event.direct) return {scale, share};
+      if (event.scale_wrt_gas) return {scale * share, 1.0};
+      // live-30: the hook of an output that is itself the loss runs before engine.backward() has marked the graph as its own.
+      return {loss_is_an_output && !multiplies_loss() ? scale * share : scale, 1.0};
+  }
+  return {};
+}
+
+// What makes loss.backward() end as engine.backward() does.
+bool DeepSpeedEngine::ends_with_epilogue(const Event& event) {
+  const DirectEpilogue rule = behaviour().direct_epilogue;
+  if (rule == DirectEpilogue::none) return !event.direct;
+  if (!event.direct) return true;
+  if (!hooks_.end_of_graph(rule, hooks_count())) return false;
+  if (needs_scaler()) refuse_direct();
+  return true;
+}
+
+void DeepSpeedEngine::epilogue(ProgramWriter& w) {
   // #7985: with reduce_then_accumulate the boundary micro-batch enters BF16_Optimizer's buffer after the all-reduce and stays private.
   // A pipeline reduces by an instruction of its own, when the backwards of all micro-batches are over.
   const bool in_order = behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce || in_pipeline();
@@ -171,20 +195,23 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
     if (reduces_every_backward() || boundary()) reduce_gradients(w);
   }
   if (!epilogue_first) backward_epilogue(w);
+  hooks_.exit();
 }
 
 // Autograd adds up the uses of a tied parameter and deposits their sum once, where the last of them is ready. #7534: with a dtype that
 // changes between uses each is deposited, and calls the hook, by itself.
-void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, double factor, double each_hook) {
+void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, const LossFactors& factors) {
   const std::uint32_t p = scenario().parameters[use].tied_to.value_or(use);
   const bool per_use = behaviour().tied_hook == TiedHook::per_use;
   if (use != p && !per_use) return;
   if (uses_side_stream_) go_to_stream_of(p, w);
   const bool add = grad_[p].defined();
   if (!add) make_gradient(w, p);
-  const double weight = per_use ? through_hooks(factor, each_hook, scenario().parameters[use].hooked_outputs) / uses_[p] : weight_of_uses(p, factor, each_hook);
+  const double weight = per_use ? factors.of(hooks_passed(use)) / uses_[p] : weight_of_uses(p, factors);
   w.deposit(grad_[p].slice, backward, p, 0, weight, add);
+  if (!has_hook(p)) return;
   hook_follows_ = use != p;
+  if (hooks_count()) hooks_.gradient(behaviour().direct_epilogue);
   gradient_ready(w, p);
 }
 
@@ -194,16 +221,15 @@ void DeepSpeedEngine::make_gradient(ProgramWriter& w, std::uint32_t p) {
 }
 
 // Every use gives an equal part of the gradient. One through the model inside the engine passes no hook (#8224).
-double DeepSpeedEngine::weight_of_uses(std::uint32_t p, double factor, double each_hook) const {
-  const auto hooks = [&](std::uint32_t use) { return scenario().parameters[use].hooked_outputs; };
+double DeepSpeedEngine::weight_of_uses(std::uint32_t p, const LossFactors& factors) const {
   double sum = 0;
   bool alike = true;
   for (std::uint32_t use = 0; uses_[p] > 1 && use < parameter_count(); ++use) {
     if (use != p && scenario().parameters[use].tied_to != p) continue;
-    sum += through_hooks(factor, each_hook, hooks(use));
-    alike = alike && hooks(use) == hooks(p);
+    sum += factors.of(hooks_passed(use));
+    alike = alike && hooks_passed(use) == hooks_passed(p);
   }
-  return alike ? through_hooks(factor, each_hook, hooks(p)) : sum / uses_[p];
+  return alike ? factors.of(hooks_passed(p)) : sum / uses_[p];
 }
 
 // Each layer's backward runs on the stream of its forward. A stream that takes over waits for the activations' gradient, not for what the
@@ -227,11 +253,10 @@ void DeepSpeedEngine::join_streams(ProgramWriter& w) {
   activations_ = no_index;
 }
 
-// Before #7780 the callback at the end of autograd ran at the end of each of its phases.
-void DeepSpeedEngine::end_of_phase(ProgramWriter& w) {
-  if (behaviour().phase_epilogue == PhaseEpilogue::once || !reduces_every_backward() || in_no_sync_) return;
-  mirror_ = boundary_for_optimizer();
-  reduce_gradients(w);
+// Where hooks are counted, a phase of autograd ends when those that it will run have run. After the first end the wrapper is in no backward
+// any more, so that later phases have none.
+void DeepSpeedEngine::end_of_phase(const Event& event, ProgramWriter& w) {
+  if (event.direct && behaviour().direct_epilogue == DirectEpilogue::hook_count && ends_with_epilogue(event)) epilogue(w);
 }
 
 // #7992. The reductions of the block's backwards wait for its end.
@@ -281,6 +306,11 @@ void DeepSpeedEngine::step_done(ProgramWriter& w, bool updated) {
   stepped_ = true;
   in_step_ = false;
   micro_steps_ = in_pipeline() ? 0 : micro_steps_ + 1;
+}
+
+// Before #7839 bf16 at stage 0 was left out, whatever wrapper serves it.
+bool DeepSpeedEngine::zero_grad_after_step() const {
+  return !(config().bf16.enabled && config().zero.stage == 0 && behaviour().bf16_st0_zero_grad == Bf16Stage0ZeroGrad::skipped);
 }
 
 void DeepSpeedEngine::read(ProgramWriter& w, std::uint32_t stage, Slice scalar) {

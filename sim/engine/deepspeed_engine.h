@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "sim/engine/backward_hooks.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/legality.h"
 #include "sim/engine/state_fold.h"
@@ -44,10 +45,14 @@ class DeepSpeedEngine : public Engine {
   virtual double loss_scale() const { return 1.0; }              // multiplied into the loss
   virtual bool reduces_every_backward() const { return false; }  // partitioned gradients: stages 2 and 3
   virtual bool accumulates_in_epilogue() const { return false; } // BF16_Optimizer
+  virtual std::uint32_t hooks_passed(std::uint32_t parameter) const { return scenario().parameters[parameter].hooked_outputs; }
+  virtual bool is_zero_optimizer() const { return true; }        // the wrapper takes part in loss.backward()
+  virtual bool hooks_count() const { return true; }              // its gradient hooks tell the end of a backward
+  virtual bool has_hook(std::uint32_t) const { return true; }    // on this parameter
+  virtual bool multiplies_loss() const { return true; }          // by its loss scale, if only 1: the result is no output any more
+  virtual bool needs_scaler() const { return config().fp16.enabled && config().fp16.loss_scale == 0; }  // refuses an unscaled loss
   virtual bool can_coalesce() const { return false; }            // coalesce_grad_reduction: stages 1 to 3 but BF16_Optimizer
   virtual bool sets_param_grad() const { return true; }          // a user's new gradient goes there, where there is one
-  virtual bool zero_grad_after_step() const { return true; }
-  virtual bool takes_direct_backwards() const { return true; }   // since #7665: wrappers whose hooks count gradients
   virtual Role gradient_role() const { return Role::scratch; }   // of param.grad, where it has storage of its own
   virtual double gradient_scale() const { return loss_scale(); } // of param.grad, relative to the true gradient
 
@@ -88,7 +93,7 @@ class DeepSpeedEngine : public Engine {
   bool boundary() const;
   bool boundary_mirror() const { return mirror_; }
   bool coalescing() const { return coalescing_; }
-  bool unmanaged() const { return Protocol{&scenario(), &behaviour()}.unmanaged(); }
+  bool unmanaged() const { return protocol().unmanaged(); }
 
   // What was allocated just now is there for the other stream of autograd too.
   void share_allocation(ProgramWriter& w) {
@@ -144,18 +149,29 @@ class DeepSpeedEngine : public Engine {
   void clip_by(double norm, ProgramWriter& w);
   void all_reduce(const Event& event, ProgramWriter& w);
   void finalize(ProgramWriter& w);
-  void end_of_phase(ProgramWriter& w);
+  bool prologue_runs(const Event& event, bool passes_an_output);
+  void prologue(const Event& event, ProgramWriter& w);
+  bool ends_with_epilogue(const Event& event);
+  void epilogue(ProgramWriter& w);
+  void end_of_phase(const Event& event, ProgramWriter& w);
   void enter_coalescing();
   void exit_coalescing(ProgramWriter& w);
   void raise(const Event& event, ProgramWriter& w);
   bool boundary_for_optimizer() const;
+  Protocol protocol() const { return {&scenario(), &behaviour(), in_no_sync_, can_coalesce(), is_zero_optimizer()}; }
   bool in_pipeline() const { return scenario().engine.pipeline_stages > 1; }
-  bool divides() const;
   double pipeline_factor() const;
   bool taken_for_direct() const;
-  void take_for_direct(bool before_hooks) const;
-  void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, double factor, double each_hook);
-  double weight_of_uses(std::uint32_t parameter, double factor, double each_hook) const;
+  void refuse_direct() const;
+  bool zero_grad_after_step() const;
+  // What a gradient is multiplied by on its way from the loss, and once more by each hooked output that it passes.
+  struct LossFactors {
+    double loss = 1.0, each_hook = 1.0;
+    double of(std::uint32_t hooks) const;
+  };
+  LossFactors loss_factors(const Event& event, bool loss_is_an_output) const;
+  void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, const LossFactors& factors);
+  double weight_of_uses(std::uint32_t parameter, const LossFactors& factors) const;
 
   EngineContext context_;
   std::vector<BufferId> own_storage_;  // that autograd made for param.grad; elsewhere it shares a bucket's
@@ -172,7 +188,7 @@ class DeepSpeedEngine : public Engine {
   bool coalescing_ = false;
   bool scale_wrt_gas_ = true;                        // of the last engine.backward(); direct ones go by it
   std::optional<bool> override_before_coalescing_;
-  bool epilogue_queued_since_forward_ = false;       // a direct backward queued the end-of-graph callback
+  BackwardHooks hooks_;
   bool in_step_ = false;
   bool mirror_ = true;
   std::optional<std::uint32_t> pending_stage_;

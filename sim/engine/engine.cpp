@@ -6,6 +6,7 @@
 #include "sim/base/limits.h"
 #include "sim/engine/bf16_optimizer.h"
 #include "sim/engine/data_parallel.h"
+#include "sim/engine/partition.h"
 #include "sim/engine/zero_stage3.h"
 #include "sim/engine/zero_stage_1_and_2.h"
 
@@ -59,6 +60,19 @@ std::optional<InputError> unmanaged_refusal(const DeepSpeedConfig& config, Unman
   return std::nullopt;
 }
 
+// #8280: before it a parameter without elements inside a partition found no master weights to be linked to. Round robin is not asked.
+std::optional<InputError> empty_parameter_refusal(const Scenario& s, const Behaviour& behaviour) {
+  if (s.engine.config.zero.stage == 0 || s.engine.config.zero.stage == 3 || behaviour.empty_parameter != EmptyParameter::looked_up) return std::nullopt;
+  for (const RankGroup& group : optimizer_groups(s, 0)) {
+    const FlatPartition layout(s, group.parameters, group.peers.size(), Dealing::in_order);
+    for (const std::uint32_t p : group.parameters)
+      if (s.parameters[p].numel == 0 && layout.offset(p) < layout.padded() && layout.offset(p) % layout.partition() != 0)
+        return InputError{"/parameters/" + std::to_string(p) + "/numel",
+                          "DeepSpeed refuses this at initialisation: an empty parameter inside a rank's partition (AssertionError); expected elements, or it first"};
+  }
+  return std::nullopt;
+}
+
 // Mixtures of experts.
 std::optional<InputError> expert_refusal(const Scenario& s) {
   const ZeroConfig& zero = s.engine.config.zero;
@@ -88,6 +102,7 @@ std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour)
                       "a whole bucket is reduced here (switch stage12_bucket_payload); expected at most " + std::to_string(limits::whole_bucket_numel_max)};
   if (stage == 0 && config.offloads_optimizer())
     return InputError{"/engine/config/zero_optimization/offload_optimizer", "has no effect at stage 0; expected a stage from 1 to 3"};
+  if (auto error = empty_parameter_refusal(s, behaviour)) return error;
   const bool experts = std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.expert.has_value(); });
   if (stage >= 2 && s.engine.pipeline_stages > 1)
     return refused("/zero_optimization/stage", "stages 2 and 3 do not go with pipelines (AssertionError); expected 0 or 1 with /engine/pipeline_stages");

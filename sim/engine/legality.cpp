@@ -19,9 +19,11 @@ std::string says(const Protocol&) {
 
 std::string of_stage(const Protocol& p) { return "no_sync is refused: ZeRO stage " + std::to_string(p.config().zero.stage) + " partitions gradients"; }
 
+bool looks_at_direct(const Protocol& p) { return p.behaviour->direct_epilogue != DirectEpilogue::none; }
+
 using enum EventKind;
 
-constexpr std::array<LegalityRule, 13> rules{{
+constexpr std::array<LegalityRule, 12> rules{{
     {set_boundary, false, [](const Protocol& p) { return p.unmanaged() && p.behaviour->unmanaged_override == UnmanagedOverride::refused; }, "AssertionError",
      says<"set_gradient_accumulation_boundary() is refused: accumulation is not managed">},
 
@@ -40,11 +42,11 @@ constexpr std::array<LegalityRule, 13> rules{{
      says<"coalesce_grad_reduction is refused: the wrapper does not reduce by parameter">},
     {coalesce_enter, false, [](const Protocol& p) { return p.in_block; }, "AssertionError", says<"coalesce_grad_reduction is refused inside no_sync or itself">},
 
-    // Where loss.backward() may stand in for engine.backward(loss).
-    {backward, true, [](const Protocol& p) { return p.behaviour->scale_site == ScaleSite::loss; }, "AssertionError",
-     says<"loss.backward() is not supported; use engine.backward(loss)">},
-    {backward, true, [](const Protocol& p) { return p.config().fp16.enabled; }, "RuntimeError", says<"loss.backward() needs engine.scale(loss) in fp16">},
-    {backward, true, [](const Protocol& p) { return p.config().zero.stage == 0; }, "RuntimeError", says<"loss.backward() is refused at ZeRO stage 0">},
+    // Where loss.backward() may stand in for engine.backward(loss). Before #7665 nobody looked.
+    {backward, true, [](const Protocol& p) { return looks_at_direct(p) && !p.zero_wrapper; }, "RuntimeError",
+     says<"loss.backward() is refused: it needs a wrapper of ZeRO">},
+    {backward, true, [](const Protocol& p) { return looks_at_direct(p) && p.config().fp16.enabled && p.config().fp16.loss_scale == 0; }, "RuntimeError",
+     says<"loss.backward() needs engine.scale(loss) with a dynamic loss scale">},
 
     {step, false, [](const Protocol& p) { return p.in_block; }, "AssertionError", says<"step() is refused inside no_sync or coalesce_grad_reduction">},
 }};
@@ -52,6 +54,11 @@ constexpr std::array<LegalityRule, 13> rules{{
 }  // namespace
 
 std::span<const LegalityRule> legality_rules() { return rules; }
+
+Protocol protocol_of(const Scenario& scenario, const Behaviour& behaviour, std::string_view wrapper) {
+  const bool by_parameter = wrapper == "DeepSpeedZeroOptimizer" || wrapper == "DeepSpeedZeroOptimizer_Stage3";
+  return {&scenario, &behaviour, false, by_parameter, by_parameter || wrapper == "BF16_Optimizer"};
+}
 
 std::optional<FrameworkError> refusal_of(const Protocol& protocol, EventKind event, bool direct) {
   for (const LegalityRule& rule : rules)

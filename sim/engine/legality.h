@@ -18,6 +18,7 @@ struct Protocol {
   const Behaviour* behaviour = nullptr;
   bool in_block = false;             // no_sync, or coalesce_grad_reduction
   bool reduces_by_parameter = true;  // what coalesce_grad_reduction asks of the wrapper: stages 1 to 3 but BF16_Optimizer
+  bool zero_wrapper = true;          // what loss.backward() asks of it: stages 1 to 3 but FP16_UnfusedOptimizer
 
   const DeepSpeedConfig& config() const { return scenario->engine.config; }
   // step() is the boundary. Before #8184 the key was not known, and ignored.
@@ -35,6 +36,9 @@ struct LegalityRule {
 
 // The first rule that applies is the framework's answer.
 std::span<const LegalityRule> legality_rules();
+
+// Outside every block, of the wrapper that select_engine names. Views both.
+Protocol protocol_of(const Scenario& scenario, const Behaviour& behaviour, std::string_view wrapper);
 
 // What the framework raises at an event; nothing where it takes it. Refusals that depend on what gradients hold are the engines' own.
 std::optional<FrameworkError> refusal_of(const Protocol& protocol, EventKind event, bool direct = false);

@@ -22,15 +22,20 @@ struct OwnedPart {
 
 // The parameters of one of the optimizer's groups, laid end to end in `order`, padded with zeros to a multiple of twice the ranks that
 // divide them; member r of these owns [r x partition, (r+1) x partition).
+// In the order given, or dealt to the ranks in turn; from 0.19.8 on parameters without elements are not dealt.
+enum class Dealing : std::uint8_t { in_order, in_turn, in_turn_without_empty };
+
 class FlatPartition {
  public:
-  FlatPartition(const Scenario& scenario, const std::vector<std::uint32_t>& members, std::uint32_t world, bool round_robin) : world_(world) {
-    if (round_robin) {
-      for (std::uint32_t rank = 0; rank < world_; ++rank)
-        for (std::size_t i = rank; i < members.size(); i += world_) order_.push_back(members[i]);
-    } else {
-      order_ = members;
-    }
+  FlatPartition(const Scenario& scenario, const std::vector<std::uint32_t>& members, std::uint32_t world, Dealing dealing) : world_(world) {
+    std::vector<std::uint32_t> dealt = members;
+    const auto empty = dealing != Dealing::in_turn_without_empty
+                           ? dealt.end()
+                           : std::stable_partition(dealt.begin(), dealt.end(), [&](std::uint32_t p) { return scenario.parameters[p].numel > 0; });
+    const auto count = static_cast<std::size_t>(empty - dealt.begin());
+    for (std::uint32_t rank = 0; dealing != Dealing::in_order && rank < world_; ++rank)
+      for (std::size_t i = rank; i < count; i += world_) order_.push_back(dealt[i]);
+    order_.insert(order_.end(), dealing == Dealing::in_order ? dealt.begin() : empty, dealt.end());
     for (std::uint32_t p : order_) {
       places_.push_back({p, numel_, scenario.parameters[p].numel});
       numel_ += scenario.parameters[p].numel;

@@ -13,7 +13,8 @@ void DeepSpeedEngine::fold(StateFold& f) const {
   f.number(micro_steps_ % config().gradient_accumulation_steps);
   f.flag(override_boundary_);
   f.flag(override_before_coalescing_);
-  f.flags({in_no_sync_, coalescing_, scale_wrt_gas_, epilogue_queued_since_forward_, in_step_, mirror_, stepped_, in_pipeline() && micro_steps_ > 0});
+  f.flags({in_no_sync_, coalescing_, scale_wrt_gas_, in_step_, mirror_, stepped_, in_pipeline() && micro_steps_ > 0});
+  hooks_.fold(f);
   f.number(explicit_forward_used_.size());
   f.flags(explicit_forward_used_);
 }
@@ -37,6 +38,7 @@ void ZeroStage1And2::fold(StateFold& f) const {
   f.flags(already_reduced_);
   f.number(bucket_.elements);
   f.number(bucket_.index);
+  f.number(bucket_.empty.size());
   for (const BucketEntry& entry : bucket_.entries) {
     f.number(entry.parameter);
     f.tensor(entry.gradient);
@@ -49,6 +51,9 @@ void ZeroStage1And2::fold(StateFold& f) const {
   f.number(static_cast<std::uint64_t>(averaged_state_));
   f.tensors(averaged_);
   f.tensors(averaged_padding_);
+  f.tensors(partition_sum_);
+  f.flags(partition_known_);
+  f.flag(all_grad_tensors_known_);
   f.tensors(accumulated_on_host_);
   f.flags(host_holds_window_);
   f.flags(norm_recorded_);

@@ -66,7 +66,7 @@ void ZeroStage3::initialise(ProgramWriter& w) {
     const std::uint64_t size = config().zero.reduce_bucket_size;
     const bool several = may_skip_epilogues() || behaviour().stage3_bucket_start == Stage3BucketStart::behind_the_last;
     const std::uint64_t fills = several ? std::max<std::size_t>(backwards_in_script(), 1) : 1;  // of one bucket
-    bucket_buffer_ = buffer("ipg_bucket", comm_dtype_, std::min<std::uint64_t>(size, fills * scenario().numel()), MemorySpace::device, size);
+    bucket_buffer_ = tensors_.allocate(w, "ipg_bucket", comm_dtype_, std::min<std::uint64_t>(size, fills * scenario().numel()), MemorySpace::device, size);
   }
   recorded_norms_ = buffer("norm_for_param_grads", Dtype::float64, parameter_count(), MemorySpace::device);
   norm_squared_ = buffer("norm_squared", Dtype::float64, 1, MemorySpace::device);
@@ -83,6 +83,9 @@ Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) c
 
 // live-7: since #7780 the counter moves here, so that a second backward without a forward in between stores instead of adding.
 void ZeroStage3::clear_backward_seen_flag(ProgramWriter& w) {
+  // A forward that gathers has nothing to join for a parameter without elements.
+  if (world() > 1 && std::any_of(learned().begin(), learned().end(), [this](std::uint32_t p) { return numel(p) == 0; }))
+    throw FrameworkError{"ValueError", "torch.cat(): expected a non-empty list of Tensors"};
   fetch_weights(w);
   const bool moves_in_block = coalescing() && behaviour().coalesce_micro_step_id == CoalesceCounter::moves;
   if ((epilogue_ran_ && behaviour().stage3_id_increment == Stage3IdIncrement::forward) || moves_in_block) ++micro_step_id_;
@@ -121,12 +124,12 @@ void ZeroStage3::push(ProgramWriter& w, std::uint32_t p) {
   if (made_on != reduction_stream()) wait_for(w, made_on);
   OnStream reduction(w, reduction_stream());
   if (contiguous_ && bucket_elements_ + numel(p) <= bucket_size) {
-    const Slice in_bucket = bucket_buffer_.part(static_cast<std::uint32_t>(bucket_elements_), numel(p));
-    w.copy(in_bucket, grad_[p].slice);
+    const Tensor in_bucket = bucket_buffer_.part(static_cast<std::uint32_t>(bucket_elements_), numel(p));
+    w.copy(in_bucket.slice, grad_[p].slice);
     // #7534: a second hook found param.grad in the bucket, added to it there and was pushed again with the sum of both uses.
-    if (contains(bucket_, p)) w.copy(gradient_slice_[p], grad_[p].slice);
-    if (!hook_follows()) tensors_.clear(w, grad_[p]);
-    gradient_slice_[p] = in_bucket;
+    if (contains(bucket_, p) && behaviour().tied_hook == TiedHook::per_use) w.copy(gradient_slice_[p], grad_[p].slice);
+    if (!hook_follows()) tensors_.share(w, grad_[p], in_bucket);
+    gradient_slice_[p] = in_bucket.slice;
   } else {
     gradient_slice_[p] = grad_[p].slice;
   }
@@ -177,7 +180,8 @@ void ZeroStage3::model_step(ProgramWriter& w) {
   std::fill(stored_in_window_.begin(), stored_in_window_.end(), false);
   micro_step_id_ = 0;
   epilogue_ran_ = false;
-  clear_bucket();
+  // #7780: before it what a backward without an epilogue had put into the bucket stayed there.
+  if (behaviour().stage3_bucket_at_step == Stage3BucketAtStep::cleared) clear_bucket();
   if (!offload_ && averaged_state_ != Averaged::set) {
     if (averaged_state_ == Averaged::never) throw FrameworkError{"KeyError", "0"};
     throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
@@ -250,9 +254,12 @@ void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
     Tensor flat;
     Slice gradient = group.master_gradient;
     if (!offload_) {
-      flat = tensors_.allocate(w, name, Dtype::float32, group.size);
-      gradient = flat.slice;
-      w.copy(gradient, partitions_.part(group.offset, group.size));
+      const Slice accumulated = partitions_.part(group.offset, group.size);
+      // live-31: flattening one tensor is no copy, nor is a cast to the dtype that it has: the step unscales and clips the accumulator itself.
+      const bool aliases = group.parameters.size() == 1 && acc_dtype_ == Dtype::float32;
+      if (!aliases) flat = tensors_.allocate(w, name, Dtype::float32, group.size);
+      gradient = aliases ? accumulated : flat.slice;
+      if (!aliases) w.copy(gradient, accumulated);
     }
     if (offload_) w.host_waits();
     {

@@ -37,6 +37,8 @@ class ZeroStage3 final : public DeepSpeedEngine {
   double loss_scale() const override { return scaler_.scale(); }
   bool reduces_every_backward() const override { return true; }
   bool can_coalesce() const override { return true; }
+  // Every output leaves the module as a copy that fetches weights in the backward: none is on the way of another.
+  std::uint32_t hooks_passed(std::uint32_t parameter) const override { return std::min(DeepSpeedEngine::hooks_passed(parameter), 1u); }
   Role gradient_role() const override { return Role::local_accumulator; }
 
  private:
@@ -54,6 +56,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
 
   void push(ProgramWriter& w, std::uint32_t parameter);
   void wait_for(ProgramWriter& w, Stream producer) const;  // the reduction stream does
+  void require_reducible() const;
   void limit_reductions_in_flight(ProgramWriter& w);
   void reduce_bucket(ProgramWriter& w);
   void clear_bucket();
@@ -103,7 +106,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
   std::uint64_t bucket_elements_ = 0;
   std::vector<std::uint32_t> bucket_;  // parameters waiting
   std::vector<Slice> gradient_slice_;  // where each one's gradient lies: in the bucket buffer, or param.grad
-  Slice bucket_buffer_;
+  Tensor bucket_buffer_;
   std::deque<std::uint32_t> in_flight_;  // stream events of reductions
 
   Slice partitions_;                 // grad_partitions_flat_buffer: zero at the start, never zeroed again

@@ -2,6 +2,7 @@
 #include "sim/engine/zero_stage3.h"
 
 #include <algorithm>
+#include <set>
 
 namespace gradledger {
 
@@ -9,6 +10,7 @@ namespace gradledger {
 
 void ZeroStage3::reduce_bucket(ProgramWriter& w) {
   if (bucket_.empty()) return;
+  require_reducible();
   limit_reductions_in_flight(w);
   OnStream reduction(w, reduction_stream());
   const bool all_reduces = contiguous_ && bucket_elements_ <= config().zero.reduce_bucket_size && !config().zero.reduce_scatter;
@@ -16,6 +18,15 @@ void ZeroStage3::reduce_bucket(ProgramWriter& w) {
   partition_gradients(w, all_reduces ? all_reduce_partitions(w) : reduce_scatter_partitions(w));
   clear_bucket();
   in_flight_.push_back(w.record());
+}
+
+// Backwards without an epilogue leave parameters in the bucket, where a zero_grad or another backward finds them.
+void ZeroStage3::require_reducible() const {
+  for (const std::uint32_t p : bucket_)
+    if (!grad_[p].defined()) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'numel'"};
+  const std::set<std::uint32_t> distinct(bucket_.begin(), bucket_.end());
+  if (distinct.size() < bucket_.size() && behaviour().tied_hook == TiedHook::once)
+    throw FrameworkError{"AssertionError", "a parameter is in the bucket twice"};
 }
 
 // #7418: before it the elements that were reduced went on counting, and a full bucket held one parameter at a time. Where the whole
@@ -35,23 +46,32 @@ void ZeroStage3::limit_reductions_in_flight(ProgramWriter& w) {
 
 // reduce_scatter: false. live-6: with gradient_predivide_factor == world it divides twice and never multiplies back.
 std::vector<Tensor> ZeroStage3::all_reduce_partitions(ProgramWriter& w) {
-  const Slice bucket = bucket_buffer_.part(0, static_cast<std::uint32_t>(bucket_elements_));
+  const Slice bucket = bucket_buffer_.slice.part(0, static_cast<std::uint32_t>(bucket_elements_));
   const double factor = config().gradient_predivide_factor;
   const bool postscale = !config().prescale_gradients;
   if (postscale && factor != 1.0) w.divide(bucket, factor);
   w.divide(bucket, average_over());
   w.collective({.kind = CollectiveKind::all_reduce, .input = bucket, .output = bucket});
-  if (postscale && factor != average_over() && factor != 1.0) w.multiply(bucket, factor);
+  // The product is another tensor: what stays in the bucket is not multiplied.
+  Tensor product;
+  Slice reduced = bucket;
+  if (postscale && factor != average_over() && factor != 1.0) {
+    product = tensors_.allocate(w, "multiplied_bucket", comm_dtype_, bucket.numel);
+    reduced = product.slice;
+    w.copy(reduced, bucket);
+    w.multiply(reduced, factor);
+  }
   std::vector<Tensor> partitions;
   std::uint32_t at = 0;
   for (std::uint32_t p : bucket_) {
     const ParameterShard own = shard(p);
     Tensor partition = tensors_.allocate(w, "grad_partition of " + parameter_name(p), acc_dtype_, own.size);
     if (own.real < own.size) w.fill(partition.slice, 0.0);
-    if (own.real > 0) copy_reduced(w, p, partition.slice.part(0, own.real), bucket.part(at + own.offset, own.real));
+    if (own.real > 0) copy_reduced(w, p, partition.slice.part(0, own.real), reduced.part(at + own.offset, own.real));
     partitions.push_back(partition);
     at += numel(p);
   }
+  tensors_.drop(w, product);
   return partitions;
 }
 
@@ -61,10 +81,11 @@ std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
   for (std::uint32_t p : bucket_) chunk += shard(p).size;
   Tensor interleaved;
   const Slice lone = gradient_slice_[bucket_.front()];
+  const bool in_bucket = contiguous_ && lone.buffer == bucket_buffer_.slice.buffer;
   if (bucket_.size() == 1 && lone.numel == chunk * world() && w.declaration(lone.buffer).dtype == comm_dtype_) {
     // A lone parameter without padding is its own interleaving. The caller holds its memory.
-    if (grad_[bucket_.front()].defined()) tensors_.share(w, interleaved, grad_[bucket_.front()]);
-    else interleaved.slice = lone;
+    if (in_bucket) interleaved.slice = lone;
+    else tensors_.share(w, interleaved, grad_[bucket_.front()]);
   } else {
     interleaved = tensors_.allocate(w, "interleaved_partitions", comm_dtype_, std::uint64_t{chunk} * world());
     interleave(w, interleaved.slice);
@@ -77,7 +98,7 @@ std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
   w.collective({.kind = CollectiveKind::reduce_scatter, .input = interleaved.slice, .output = own});
   const bool multiplies = predivides || (!config().prescale_gradients && behaviour().stage3_predivide_multiplies == Stage3Predivide::always);
   if (multiplies && factor != world()) w.multiply(own, factor);
-  const bool counted = interleaved.slice.buffer != bucket_buffer_.buffer;  // the bucket buffer lives as long as the engine
+  const bool counted = !contiguous_ || interleaved.slice.buffer != bucket_buffer_.slice.buffer;  // the bucket buffer lives as long as the engine
   std::vector<Tensor> partitions;
   std::uint32_t at = 0;
   for (std::uint32_t p : bucket_) {

@@ -3,9 +3,16 @@
 #include <algorithm>
 #include <utility>
 
-#include "sim/engine/clipping.h"
-
 namespace gradledger {
+
+namespace {
+
+Dealing dealing_of(const DeepSpeedConfig& config, const Behaviour& behaviour) {
+  if (!config.zero.round_robin_gradients) return Dealing::in_order;
+  return behaviour.empty_parameter == EmptyParameter::left_out ? Dealing::in_turn_without_empty : Dealing::in_turn;
+}
+
+}  // namespace
 
 ZeroStage1And2::ZeroStage1And2(const EngineContext& context)
     : DeepSpeedEngine(context),
@@ -21,11 +28,16 @@ ZeroStage1And2::ZeroStage1And2(const EngineContext& context)
       model_dtype_(scenario().model_dtype),
       acc_dtype_(scenario().grad_accum_dtype()),
       comm_dtype_(scenario().communication_dtype()),
+      to_partition_(behaviour().stage12_fp32_partition == Fp32Partition::accumulates && acc_dtype_ == Dtype::float32 && model_dtype_ != Dtype::float32),
+      bucket_dtype_(to_partition_ && uses_grad_accum_ ? acc_dtype_ : model_dtype_),
       scaler_(config().fp16.enabled ? LossScaler(config().fp16, true, behaviour().scale_growth) : LossScaler::fixed(1.0)),
-      weights_(scenario(), rank(), "single_partition_of_fp32_groups"),
+      weights_(scenario(), rank(), "single_partition_of_fp32_groups", dealing_of(config(), behaviour())),
       micro_step_id_(behaviour().offload_keep == OffloadKeep::counter_only ? 0 : -1),
       already_reduced_(parameter_count()),
       grad_accum_(parameter_count()),
+      averaged_(weights_.parts().size()),
+      partition_sum_(weights_.size()),
+      partition_known_(weights_.size()),
       averaged_padding_(weights_.size()),
       accumulated_on_host_(parameter_count()),
       host_holds_window_(parameter_count()),
@@ -65,7 +77,7 @@ void ZeroStage1And2::clear_backward_seen_flag(ProgramWriter& w) {
 
 void ZeroStage1And2::gradient_ready(ProgramWriter& w, std::uint32_t p) {
   if (coalescing()) return;
-  if (!partition_gradients_ && !overlap_ && !contiguous_ && !uses_grad_accum_) return;  // no hook is registered
+  if (!has_hooks()) return;
   setup_buckets(w);
   if (uses_grad_accum_) drain(w, p);
   if (partition_gradients_ || (overlap_ && boundary_mirror())) push(w, p);
@@ -94,17 +106,17 @@ void ZeroStage1And2::setup_buckets(ProgramWriter& w) {
   bucket_.index = 0;
   for (std::uint32_t i = 0; i < (overlap_ ? 2u : 1u); ++i)
     tensors_.give(w, bucket_.buffers[i],
-                  tensors_.allocate(w, "ipg_buffer[" + std::to_string(i) + "]", model_dtype_, useful, MemorySpace::device, bucket_size));
+                  tensors_.allocate(w, "ipg_buffer[" + std::to_string(i) + "]", bucket_dtype_, useful, MemorySpace::device, bucket_size));
   share_allocation(w);
 }
 
 Tensor& ZeroStage1And2::gradient_attribute(std::uint32_t p) { return uses_grad_accum_ ? grad_accum_[p] : grad_[p]; }
 
-// One count belongs to the caller. With param.grad_accum it is a temporary in the model dtype.
+// One count belongs to the caller. With param.grad_accum it is a temporary in the model dtype, unless the rank's partition is in fp32 too.
 Tensor ZeroStage1And2::gradient_for_reduction(ProgramWriter& w, std::uint32_t p) {
   Tensor gradient;
-  if (!uses_grad_accum_) {
-    tensors_.share(w, gradient, grad_[p]);
+  if (!uses_grad_accum_ || to_partition_) {
+    tensors_.share(w, gradient, gradient_attribute(p));
     return gradient;
   }
   gradient = tensors_.allocate(w, parameter_name(p) + ".grad_accum.to(model)", model_dtype_, numel(p));
@@ -113,9 +125,12 @@ Tensor ZeroStage1And2::gradient_for_reduction(ProgramWriter& w, std::uint32_t p)
 }
 
 void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
-  if (numel(p) == 0) return require_owner(p);
+  if (numel(p) == 0 && behaviour().empty_parameter != EmptyParameter::looked_up) return;
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
   if (bucket_.elements + numel(p) > bucket_size) {
+    // #6993 asked for the parameter's own dtype among buckets that are named by the dtype they are communicated in.
+    if (comm_dtype_ != model_dtype_ && behaviour().stage12_full_bucket_key == BucketKey::model_dtype)
+      throw FrameworkError{"KeyError", model_dtype_ == Dtype::float32 ? "torch.float32" : model_dtype_ == Dtype::bfloat16 ? "torch.bfloat16" : "torch.float16"};
     if (bucket_.entries.empty() && behaviour().empty_bucket == EmptyBucket::reduced) reduce_nothing(w);
     reduce_bucket(w);
     if (contiguous_ && overlap_) {
@@ -123,6 +138,7 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
       bucket_.index = 1 - bucket_.index;
     }
   }
+  if (numel(p) == 0) return bucket_.empty.push_back(p);
   require_not_reduced(p);
   // #4084: until then the bucket was filled from param.grad, which is None once it went into param.grad_accum.
   if (contiguous_ && uses_grad_accum_ && behaviour().stage1_attr_bucket == Stage1AttrBucket::param_grad)
@@ -135,7 +151,7 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
     w.copy(in_bucket.slice, entry.gradient.slice);
     bucket_.producers[static_cast<std::size_t>(w.stream())] = true;
     tensors_.share(w, entry.gradient, in_bucket);
-    if (!uses_grad_accum_) tensors_.share(w, grad_[p], in_bucket);
+    if (!uses_grad_accum_ || to_partition_) tensors_.share(w, gradient_attribute(p), in_bucket);
   }
   bucket_.elements += numel(p);
   bucket_.entries.push_back(entry);
@@ -143,9 +159,8 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
 
 // #8280: before it the owner of an empty parameter behind all others was looked up past the last partition.
 void ZeroStage1And2::require_owner(std::uint32_t p) const {
-  if (behaviour().empty_parameter == EmptyParameter::looked_up && config().zero.reduce_scatter && contiguous_ &&
-      weights_.of(p).layout().offset(p) >= weights_.of(p).layout().padded())
-    throw FrameworkError{"IndexError", "list index out of range"};
+  if (config().zero.reduce_scatter && contiguous_ && weights_.of(p).layout().offset(p) >= weights_.of(p).layout().padded())
+    throw FrameworkError{"KeyError", std::to_string(p)};
 }
 
 void ZeroStage1And2::require_not_reduced(std::uint32_t p) const {
@@ -183,7 +198,11 @@ void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
     for (Tensor& gradient : deferred_) tensors_.clear(w, gradient);
     deferred_.clear();
   }
-  if (!offload_) accumulate_owned(w);
+  if (to_partition_) {
+    if (!offload_ && boundary_mirror()) make_partitions(w);
+  } else if (!offload_) {
+    accumulate_owned(w);
+  }
   for (Tensor& buffer : bucket_.buffers) tensors_.clear(w, buffer);
   tensors_.clear(w, grads_in_partition_);
   ready_for_gradients_ = false;
@@ -197,185 +216,6 @@ void ZeroStage1And2::backward_epilogue(ProgramWriter& w) {
   if (!uses_grad_accum_) return;
   for (std::uint32_t p : learned())
     if (grad_[p].defined()) drain(w, p);
-}
-
-// ---- step -------------------------------------------------------------------------------------------------------------------------
-
-// Stage 1 reduces now; stage 2 has, and takes what it accumulated, with offload of the parameters that this window stored.
-void ZeroStage1And2::finalise_unmanaged(ProgramWriter& w) {
-  if (!partition_gradients_) {
-    if (contiguous_ && !ready_for_gradients_) throw FrameworkError{"IndexError", "list index out of range"};
-    return reduce_gradients(w);
-  }
-  if (!offload_) {
-    if (!all_grad_tensors_) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
-    take_averaged_gradients(w);
-    return;
-  }
-  for (const OwnedPart& part : weights_.parts()) {
-    if (!host_holds_window_[part.parameter]) continue;
-    Tensor on_device = tensors_.allocate(w, "temp_grad_buffer_for_gpu_offload", model_dtype_, numel(part.parameter));
-    w.copy_over_the_bus(on_device.slice, accumulated_on_host_[part.parameter].slice, pinned());
-    to_master_gradient(w, part.parameter, on_device.slice);
-    tensors_.drop(w, on_device);
-  }
-}
-
-void ZeroStage1And2::require_averaged_gradients() const {
-  if (offload_ || averaged_state_ == Averaged::set) return;
-  if (averaged_state_ == Averaged::never) throw FrameworkError{"KeyError", "0"};
-  throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
-}
-
-void ZeroStage1And2::model_step(ProgramWriter& w) {
-  micro_step_id_ = -1;
-  require_averaged_gradients();
-  if (!checks_overflow_) return on_value(overflow_known, 0.0, w);
-  if (!offload_) {
-    w.fill(overflow_flag_, 0);
-    for (const Tensor& gradient : averaged_)
-      if (gradient.defined()) w.check_finite(overflow_flag_, gradient.slice);
-  }
-  // #7580: before it stage 1 kept each rank's own flag.
-  if (partition_gradients_ || behaviour().stage1_overflow_agreement == Stage1OverflowAgreement::always)
-    w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .input = overflow_flag_, .output = overflow_flag_});
-  if (!decides_on_overflow()) return on_value(overflow_known, 0.0, w);
-  read(w, overflow_known, overflow_flag_);
-}
-
-void ZeroStage1And2::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
-  if (stage == norm_known) {
-    report_clipping_norm(w, value / unscaled_by());
-    return finish_step(w, value);
-  }
-  const bool overflow = value != 0.0;
-  scale_before_update_ = scaler_.scale();
-  scaler_.update(overflow);
-  report_decision(w, overflow, scaler_.scale());
-  if (overflow) {
-    optimizer_zero_grad(w);
-    drop_accumulators(w);
-    return step_done(w, false);
-  }
-  emit_norm(w);
-  // #2695: before it the scale that the next window will have.
-  const bool updated = behaviour().reported_norm_scale == ReportedNormScale::updated;
-  w.report(StepFact::gradient_norm, norm_, 1.0 / (updated ? scaler_.scale() : scale_before_update_));
-  if (scenario().gradient_clipping() > 0 && !linear()) return read(w, norm_known, norm_);
-  finish_step(w, std::nullopt);
-}
-
-// Of each group, and of several the norm of their norms.
-void ZeroStage1And2::emit_norm(ProgramWriter& w) {
-  for (std::size_t g = 0; g < weights_.size(); ++g) {
-    emit_group_norm(w, g);
-    if (weights_.size() > 1) w.copy(group_norms_.part(static_cast<std::uint32_t>(g), 1), norm_);
-  }
-  if (weights_.size() == 1) return;
-  w.fill(norm_squared_, 0.0);
-  w.squared_norm(norm_squared_, group_norms_);
-  w.copy(norm_, norm_squared_);
-  w.square_root(norm_);
-}
-
-// Squares in fp64, the rank's total in fp32, one all_reduce of it. With offload: of the parameters whose norm was recorded.
-void ZeroStage1And2::emit_group_norm(ProgramWriter& w, std::size_t group) {
-  w.fill(norm_squared_, 0.0);
-  if (offload_) {
-    for (const OwnedPart& part : weights_[group].parts()) {
-      if (norm_recorded_[part.parameter]) w.accumulate(norm_squared_, recorded_norms_.part(part.parameter, 1));
-      else if (behaviour().unused_norm == UnusedNorm::required) throw FrameworkError{"KeyError", std::to_string(part.parameter)};
-    }
-  } else {
-    for (std::size_t i = weights_[group].first_part(); i < weights_[group].end_of_parts(); ++i)
-      if (averaged_[i].defined()) w.squared_norm(norm_squared_, averaged_[i].slice);
-  }
-  w.copy(norm_, norm_squared_);
-  w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_, .output = norm_});
-  // #551: without a model-parallel group the world stood in for it.
-  if (behaviour().norm_all_reduce == NormAllReduce::twice) w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_, .output = norm_});
-  sum_over_stages(w, norm_);
-  w.square_root(norm_);
-  if (!weights_[group].of_experts()) return;
-  // The mean over the ranks that have the same experts, of norms that are equal there already.
-  w.multiply(norm_, 1.0 / weights_[group].peers().size());
-  w.collective({.purpose = Purpose::norm, .group = weights_[group].peers().id, .input = norm_, .output = norm_});
-}
-
-// live-9: a step that moves the scale divides by the new one.
-double ZeroStage1And2::unscaled_by() const {
-  return behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
-}
-
-void ZeroStage1And2::finish_step(ProgramWriter& w, std::optional<double> norm) {
-  if (!offload_)
-    for (Tensor& grad : grad_) tensors_.clear(w, grad);
-  for (std::size_t g = 0; g < weights_.size(); ++g) apply(w, weights_[g], g, norm);
-  weights_.all_gather(w);
-  drop_accumulators(w);
-  step_done(w, true);
-}
-
-// Unscales and clips a group's gradient, and steps with it.
-void ZeroStage1And2::apply(ProgramWriter& w, FlatWeights& group, std::size_t number, std::optional<double> norm) {
-  Tensor flat;
-  if (!offload_) flat = flat_gradient(w, group, number);
-  const Slice gradient = offload_ ? master_gradient_[number] : flat.slice;
-  const bool masks = behaviour().norm_masking == NormMasking::where;
-  const bool unscales = config().fp16.enabled || behaviour().bf16_unscale_and_clip == Bf16UnscaleAndClip::done;
-  if (offload_) w.host_waits();
-  {
-    OnStream owner(w, offload_ ? Stream::host : Stream::compute);
-    if (const double factor = unscale_and_clip_factor(unscaled_by(), norm, scenario().gradient_clipping(), masks); factor != 1.0 && unscales)
-      w.multiply(gradient, factor);
-    w.observe(w.view(group.master_name() + ".grad", group.partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
-  }
-  group.step(w, gradient);
-  tensors_.drop(w, flat);
-}
-
-// averaged_gradients of the group, end to end, in fp32; they are let go.
-Tensor ZeroStage1And2::flat_gradient(ProgramWriter& w, const FlatWeights& group, std::size_t number) {
-  Tensor flat = tensors_.allocate(w, group.master_name() + ".grad", Dtype::float32, group.layout().partition());
-  std::uint32_t at = 0;
-  for (std::size_t i = group.first_part(); i < group.end_of_parts(); ++i) {
-    if (all_grad_tensors_) tensors_.clear(w, (*all_grad_tensors_)[i]);
-    if (!averaged_[i].defined()) continue;
-    w.copy(flat.slice.part(at, averaged_[i].numel()), averaged_[i].slice);
-    at += averaged_[i].numel();
-    tensors_.clear(w, averaged_[i]);
-  }
-  if (Tensor& padding = averaged_padding_[number]; padding.defined()) {
-    w.copy(flat.slice.part(flat.numel() - padding.numel(), padding.numel()), padding.slice);
-    tensors_.clear(w, padding);
-  }
-  return flat;
-}
-
-// What a step, taken or skipped, leaves behind: nothing on the device; on the host the accumulators and the master gradient stay.
-void ZeroStage1And2::drop_accumulators(ProgramWriter& w) {
-  if (!offload_) {
-    for (Tensor& gradient : averaged_) tensors_.clear(w, gradient);
-    for (Tensor& padding : averaged_padding_) tensors_.clear(w, padding);
-    averaged_state_ = Averaged::none;
-    if (all_grad_tensors_)
-      for (Tensor& gradient : *all_grad_tensors_) tensors_.clear(w, gradient);
-    all_grad_tensors_.reset();
-    return;
-  }
-  std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
-  std::fill(host_holds_window_.begin(), host_holds_window_.end(), false);
-  w.fill(overflow_flag_, 0);
-  if (behaviour().stale_clear != StaleClear::zero) return;
-  OnStream by_the_host(w, Stream::host);
-  for (const Slice gradient : master_gradient_) w.fill(gradient, 0.0);
-  for (const Tensor& host : accumulated_on_host_)
-    if (host.defined()) w.fill(host.slice, 0.0);
-}
-
-void ZeroStage1And2::optimizer_zero_grad(ProgramWriter& w) {
-  DeepSpeedEngine::optimizer_zero_grad(w);
-  for (Tensor& accum : grad_accum_) tensors_.clear(w, accum);
 }
 
 }  // namespace gradledger

@@ -36,6 +36,8 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   double loss_scale() const override { return scaler_.scale(); }
   bool reduces_every_backward() const override { return partition_gradients_; }
   bool can_coalesce() const override { return true; }
+  bool hooks_count() const override { return has_hooks(); }
+  bool has_hook(std::uint32_t parameter) const override { return numel(parameter) > 0 || behaviour().empty_parameter != EmptyParameter::left_out; }
   Role gradient_role() const override { return Role::local_accumulator; }
 
  private:
@@ -52,6 +54,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
     std::uint64_t elements = 0;
     std::vector<BucketEntry> entries;
     std::array<bool, stream_count> producers{};  // streams that copied into it
+    std::vector<std::uint32_t> empty;  // parameters without elements
     bool extra_large = false;  // holds one parameter larger than the bucket, which is reduced where it lies
   };
   // A stretch of a bucket that one rank owns, by its number among the ranks that divide the group.
@@ -59,9 +62,11 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
     const ProcessGroup* peers = nullptr;
     std::uint32_t owner = 0;
     Slice slice;
+    Slice partition{};  // with an fp32 partition: where the rank's own is added
   };
 
   // ---- backward: hooks and buckets
+  bool has_hooks() const { return partition_gradients_ || overlap_ || contiguous_ || uses_grad_accum_; }
   void drain(ProgramWriter& w, std::uint32_t parameter);
   void setup_buckets(ProgramWriter& w);
   Tensor gradient_for_reduction(ProgramWriter& w, std::uint32_t parameter);
@@ -74,6 +79,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
 
   // ---- the three reductions
   Slice contiguous_bucket() const;
+  Slice extra_large_gradient() const;
   void wait_for_producers(ProgramWriter& w);
   void wait_for_earlier_reductions(ProgramWriter& w) const;
   void let_go_of_reduced(ProgramWriter& w, BucketEntry& entry, Stream producer);
@@ -83,23 +89,31 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   bool divides_experts_apart() const;
   void average_whole(ProgramWriter& w, Slice bucket);
   void average_separate(ProgramWriter& w);
-  std::vector<Run> owner_runs(Slice bucket) const;
+  std::vector<Run> owner_runs(ProgramWriter& w, Slice bucket);
+  void add_to_partition(ProgramWriter& w, Slice reduced);
   static void flatten(ProgramWriter& w, Slice flat, const std::vector<Run>& runs, std::size_t first, std::size_t last);
   void reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, bool to_owner);
   Slice flattened(ProgramWriter& w, const std::vector<Run>& runs, std::size_t first, std::size_t last, Tensor& flat);
 
   // ---- keeping what was reduced
   void keep(ProgramWriter& w, std::uint32_t parameter);
+  void keep_of_partition(ProgramWriter& w, std::uint32_t parameter);
+  void require_gradient(std::uint32_t parameter);
   void keep_on_host(ProgramWriter& w, std::uint32_t parameter);
   void accumulate_on_host(ProgramWriter& w, std::uint32_t parameter);
-  void to_master_gradient(ProgramWriter& w, std::uint32_t parameter, Slice gradient);
+  void to_master_gradient(ProgramWriter& w, std::uint32_t parameter, Slice gradient, Slice own);
   void partition_epilogue(ProgramWriter& w);
   void accumulate_owned(ProgramWriter& w);
   void take_averaged_gradients(ProgramWriter& w);
+  Slice partition_of(ProgramWriter& w, std::uint32_t parameter);
+  void make_partition(ProgramWriter& w, std::size_t group);
+  void make_partitions(ProgramWriter& w);
+  void drop_partitions(ProgramWriter& w, bool skipped);
 
   // ---- step
   void require_averaged_gradients() const;
-  void drop_accumulators(ProgramWriter& w);
+  void require_finite_test() const;
+  void drop_accumulators(ProgramWriter& w, bool skipped);
   double unscaled_by() const;
   void finish_step(ProgramWriter& w, std::optional<double> norm);
   void apply(ProgramWriter& w, FlatWeights& group, std::size_t number, std::optional<double> norm);
@@ -119,6 +133,8 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   const bool uses_grad_accum_;       // stage 1 with an accumulation dtype of its own: param.grad_accum
   const bool checks_overflow_;
   const Dtype model_dtype_, acc_dtype_, comm_dtype_;
+  const bool to_partition_;          // reduced values are added to an fp32 partition of the rank
+  const Dtype bucket_dtype_;
 
   LossScaler scaler_;
   double scale_before_update_ = 1.0;
@@ -138,6 +154,9 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   std::optional<std::vector<Tensor>> all_grad_tensors_;
   enum class Averaged : std::uint8_t { never, none, set } averaged_state_ = Averaged::never;
   std::vector<Tensor> averaged_;
+  std::vector<Tensor> partition_sum_;     // by group: the fp32 partition, of which averaged_ are views
+  std::vector<bool> partition_known_;     // by group: the list had it once
+  bool all_grad_tensors_known_ = false;   // the list was filled once
   std::vector<Tensor> averaged_padding_;  // by group
 
   std::vector<Tensor> accumulated_on_host_;  // accumulated_grads_in_cpu, by parameter

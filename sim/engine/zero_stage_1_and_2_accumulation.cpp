@@ -1,13 +1,15 @@
 // ZeRO stages 1 and 2: where a reduced gradient is kept, on the device and on the host.
 #include "sim/engine/zero_stage_1_and_2.h"
 
+#include <algorithm>
+
 namespace gradledger {
 
 // copy_grads_in_partition: an owned parameter's full gradient leaves the bucket, which will be overwritten.
 void ZeroStage1And2::keep(ProgramWriter& w, std::uint32_t p) {
-  // A zero_grad since the hook that filled the bucket: param.grad is None.
-  if (!gradient_attribute(p).defined()) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'view'"};
+  if (to_partition_) return keep_of_partition(w, p);
   if (offload_) return keep_on_host(w, p);
+  require_gradient(p);
   if (!grads_in_partition_.defined()) {
     std::uint64_t total = 0;
     for (const OwnedPart& part : weights_.parts()) total += numel(part.parameter);
@@ -26,21 +28,78 @@ void ZeroStage1And2::keep(ProgramWriter& w, std::uint32_t p) {
   if (!uses_grad_accum_) tensors_.share(w, grad_[p], kept);
 }
 
+// The reduction has added the gradient to the partition. With offload a boundary takes what it holds by then on to the master gradient.
+void ZeroStage1And2::keep_of_partition(ProgramWriter& w, std::uint32_t p) {
+  if (!offload_) {
+    if (uses_grad_accum_) tensors_.clear(w, grad_accum_[p]);
+    return;
+  }
+  host_holds_window_[p] = true;
+  if (!boundary_mirror()) return;
+  const Slice own = partition_of(w, p);
+  to_master_gradient(w, p, own, own);
+  tensors_.clear(w, gradient_attribute(p));
+}
+
+// The rank's part of a parameter in the fp32 partition, which the first that asks for it makes.
+Slice ZeroStage1And2::partition_of(ProgramWriter& w, std::uint32_t p) {
+  const OwnedPart part = owned(p);
+  make_partition(w, part.group);
+  return partition_sum_[part.group].slice.part(part.partition_offset, part.numel);
+}
+
+void ZeroStage1And2::make_partition(ProgramWriter& w, std::size_t g) {
+  if (partition_sum_[g].defined()) return;
+  partition_known_[g] = true;
+  const std::uint32_t size = weights_[g].layout().partition();
+  tensors_.give(w, partition_sum_[g], tensors_.allocate(w, "averaged_gradients", acc_dtype_, size));
+  w.fill(partition_sum_[g].slice, 0.0);
+  std::uint32_t filled = 0;
+  for (std::size_t i = weights_[g].first_part(); i < weights_[g].end_of_parts(); ++i) {
+    const OwnedPart& part = weights_.parts()[i];
+    tensors_.share(w, averaged_[i], partition_sum_[g].part(part.partition_offset, part.numel));
+    filled = part.partition_offset + part.numel;
+  }
+  if (filled < size) tensors_.share(w, averaged_padding_[g], partition_sum_[g].part(filled, size - filled));
+  averaged_state_ = Averaged::set;
+}
+
+void ZeroStage1And2::make_partitions(ProgramWriter& w) {
+  for (std::size_t g = 0; g < weights_.size(); ++g) make_partition(w, g);
+}
+
+void ZeroStage1And2::drop_partitions(ProgramWriter& w, bool skipped) {
+  if (!to_partition_) return;
+  for (Tensor& gradient : averaged_) tensors_.clear(w, gradient);
+  for (Tensor& padding : averaged_padding_) tensors_.clear(w, padding);
+  for (Tensor& sum : partition_sum_) tensors_.clear(w, sum);
+  if (!skipped) partition_known_.assign(partition_known_.size(), true);
+  averaged_state_ = Averaged::none;
+}
+
+// A zero_grad since the hook that filled the bucket: param.grad is None.
+void ZeroStage1And2::require_gradient(std::uint32_t p) {
+  if (!gradient_attribute(p).defined()) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'view'"};
+}
+
 void ZeroStage1And2::keep_on_host(ProgramWriter& w, std::uint32_t p) {
   const bool at_boundary = boundary_mirror();
   // #7981: before it, the host accumulator was used only with gradient_accumulation_steps > 1.
   const bool uses_host_accumulator = behaviour().offload_keep == OffloadKeep::gate_id_or_not_boundary
                                          ? micro_step_id_ > 0 || !at_boundary
                                          : config().gradient_accumulation_steps > 1;
+  if (uses_host_accumulator || at_boundary) require_gradient(p);
   if (uses_host_accumulator) accumulate_on_host(w, p);
   if (!at_boundary) return;
-  to_master_gradient(w, p, gradient_attribute(p).slice);
+  const OwnedPart part = owned(p);
+  const Slice gradient = gradient_attribute(p).slice;
+  to_master_gradient(w, p, gradient, gradient.part(part.parameter_offset, part.numel));
   tensors_.clear(w, gradient_attribute(p));
 }
 
-void ZeroStage1And2::to_master_gradient(ProgramWriter& w, std::uint32_t p, Slice gradient) {
+// `gradient` is looked at for an overflow, `own` is the rank's part of it.
+void ZeroStage1And2::to_master_gradient(ProgramWriter& w, std::uint32_t p, Slice gradient, Slice own) {
   const OwnedPart part = owned(p);
-  const Slice own = gradient.part(part.parameter_offset, part.numel);
   w.fill(recorded_norms_.part(p, 1), 0.0);
   w.squared_norm(recorded_norms_.part(p, 1), own);
   norm_recorded_[p] = true;
@@ -75,6 +134,7 @@ void ZeroStage1And2::accumulate_on_host(ProgramWriter& w, std::uint32_t p) {
 
 // The three historical accumulators. What differs is which list is tested for emptiness, and which is added to.
 void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
+  all_grad_tensors_known_ = true;
   std::vector<Tensor> fresh;
   for (const OwnedPart& part : weights_.parts()) {
     Tensor gradient;
@@ -132,7 +192,10 @@ void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
 
 // averaged_gradients := slices of all_grad_tensors (same storage), padded with zeros; all_grad_tensors := None.
 void ZeroStage1And2::take_averaged_gradients(ProgramWriter& w) {
-  averaged_.resize(weights_.parts().size());
+  for (std::size_t g = 0; g < weights_.size() && behaviour().owner_of_nothing == OwnerOfNothing::raises; ++g) {
+    const auto begins_here = [&](std::uint32_t p) { return weights_.number_of(p) == g && (owns(p) || weights_[g].owns_place(p)); };
+    if (std::none_of(learned().begin(), learned().end(), begins_here)) throw FrameworkError{"IndexError", "list index out of range"};
+  }
   std::vector<std::uint32_t> filled(weights_.size());
   for (std::size_t i = 0; i < averaged_.size(); ++i) {
     const OwnedPart& part = weights_.parts()[i];

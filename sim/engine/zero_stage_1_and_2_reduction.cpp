@@ -2,12 +2,14 @@
 #include "sim/engine/zero_stage_1_and_2.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gradledger {
 
 // ---- one bucket: reduce, then keep what is owned ------------------------------------------------------------------------------------
 
 void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
+  for (const std::uint32_t p : std::exchange(bucket_.empty, {})) require_owner(p);
   if (bucket_.entries.empty()) return;
   const Stream producer = w.stream();
   if (overlap_ && contiguous_) wait_for_producers(w);
@@ -55,7 +57,15 @@ Slice ZeroStage1And2::contiguous_bucket() const {
   if (comm_dtype_ != model_dtype_ && behaviour().stage12_extra_large_key == ExtraLargeKey::model_dtype)
     throw FrameworkError{"RuntimeError", "start (0) + length (" + std::to_string(filled) + ") exceeds dimension size (" +
                                              std::to_string(config().zero.reduce_bucket_size) + ")"};
-  return bucket_.entries.front().gradient.slice;
+  return extra_large_gradient();
+}
+
+// What the parameter's gradient is by now: a backward without an epilogue, and a zero_grad after it, leave another in the bucket.
+Slice ZeroStage1And2::extra_large_gradient() const {
+  const BucketEntry& entry = bucket_.entries.front();
+  const Tensor& attribute = uses_grad_accum_ ? grad_accum_[entry.parameter] : grad_[entry.parameter];
+  if (!attribute.defined()) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'view'"};
+  return uses_grad_accum_ && !to_partition_ ? entry.gradient.slice : attribute.slice;
 }
 
 // Copies follow the reduction on its stream. On one of their own they would follow nothing.
@@ -109,7 +119,7 @@ void ZeroStage1And2::wait_for_earlier_reductions(ProgramWriter& w) const {
 // local / world.
 void ZeroStage1And2::average_runs(ProgramWriter& w, Slice bucket) {
   divide_runs(w, bucket);
-  const std::vector<Run> runs = owner_runs(bucket);
+  const std::vector<Run> runs = owner_runs(w, bucket);
   const bool to_owner = !config().zero.use_multi_rank_bucket_allreduce;
   const auto together = [to_owner](const Run& a, const Run& b) { return a.peers->id == b.peers->id && (!to_owner || a.owner == b.owner); };
   for (auto run = runs.begin(); run != runs.end(); ++run) {
@@ -136,8 +146,8 @@ bool ZeroStage1And2::divides_experts_apart() const {
   return behaviour().expert_average != ExpertAverage::with_the_bucket && std::any_of(bucket_.entries.begin(), bucket_.entries.end(), of_expert);
 }
 
-// The bucket cut where ownership changes, neighbours of one owner merged.
-std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(Slice bucket) const {
+// The bucket cut where ownership changes, neighbours of one owner merged, but for what goes to the rank's fp32 partition.
+std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(ProgramWriter& w, Slice bucket) {
   std::vector<Run> runs;
   std::uint32_t at = 0;
   for (const BucketEntry& entry : bucket_.entries) {
@@ -145,8 +155,9 @@ std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(Slice bucket) const 
     for (std::uint32_t owner = 0; owner < group.peers().size(); ++owner) {
       const std::uint32_t count = group.layout().owned(owner, entry.parameter).numel;
       if (count == 0) continue;
-      if (!runs.empty() && runs.back().owner == owner && runs.back().peers->id == group.peers().id) runs.back().slice.numel += count;
-      else runs.push_back({&group.peers(), owner, bucket.part(at, count)});
+      const bool added = to_partition_ && owner == group.index_in_peers();
+      if (!added && !runs.empty() && runs.back().owner == owner && runs.back().peers->id == group.peers().id) runs.back().slice.numel += count;
+      else runs.push_back({&group.peers(), owner, bucket.part(at, count), added ? partition_of(w, entry.parameter) : Slice{}});
       at += count;
     }
   }
@@ -179,7 +190,7 @@ void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& 
     const Slice data = flattened(w, runs, first, last, flat);
     Tensor cast;
     Slice wire = data;
-    if (comm_dtype_ != model_dtype_) {
+    if (comm_dtype_ != bucket_dtype_) {
       cast = tensors_.allocate(w, "bucket_in_communication_dtype", comm_dtype_, total);
       wire = cast.slice;
       w.copy(wire, data);
@@ -188,6 +199,8 @@ void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& 
     if (averages() && divides_experts_apart() && behaviour().expert_average == ExpertAverage::twice)
       w.divide(wire, peers.size() / sequence_ranks());
     w.collective({.kind = to_owner ? CollectiveKind::reduce : CollectiveKind::all_reduce, .group = peers.id, .root = to_owner ? peers.ranks[root] : 0, .input = wire, .output = wire});
+    for (std::uint32_t i = static_cast<std::uint32_t>(first), at = 0; i < last; at += runs[i++].slice.numel)
+      if (runs[i].partition.buffer != no_index) w.accumulate(runs[i].partition, wire.part(at, runs[i].slice.numel));
     if (cast.defined() && (!to_owner || root == me)) w.copy(data, wire);
     for (std::uint32_t at = 0; flat.defined() && first < last; ++first) {
       const Run& run = runs[first];
@@ -205,7 +218,7 @@ Slice ZeroStage1And2::flattened(ProgramWriter& w, const std::vector<Run>& runs, 
   if (last - first == 1) return runs[first].slice;
   std::uint64_t total = 0;
   for (std::size_t i = first; i < last; ++i) total += runs[i].slice.numel;
-  flat = tensors_.allocate(w, "flattened_bucket", model_dtype_, total);
+  flat = tensors_.allocate(w, "flattened_bucket", bucket_dtype_, total);
   flatten(w, flat.slice, runs, first, last);
   return flat.slice;
 }
@@ -214,7 +227,7 @@ Slice ZeroStage1And2::flattened(ProgramWriter& w, const std::vector<Run>& runs, 
 void ZeroStage1And2::average_whole(ProgramWriter& w, Slice bucket) {
   Tensor cast;
   Slice wire = bucket;
-  if (comm_dtype_ != model_dtype_) {
+  if (comm_dtype_ != bucket_dtype_) {
     cast = tensors_.allocate(w, "bucket_in_communication_dtype", comm_dtype_, bucket.numel);
     wire = cast.slice;
     w.copy(wire, bucket);
@@ -231,8 +244,19 @@ void ZeroStage1And2::average_whole(ProgramWriter& w, Slice bucket) {
     w.collective(call);
     if (factor != average_over()) w.multiply(wire, factor / average_over());
   }
+  add_to_partition(w, wire);
   if (cast.defined()) w.copy(bucket, wire);
   tensors_.drop(w, cast);
+}
+
+// With an fp32 partition: the rank's parts of what was reduced in whole.
+void ZeroStage1And2::add_to_partition(ProgramWriter& w, Slice reduced) {
+  std::uint32_t at = 0;
+  for (const BucketEntry& entry : bucket_.entries) {
+    const OwnedPart part = owned(entry.parameter);
+    if (to_partition_ && part.numel > 0) w.accumulate(partition_of(w, entry.parameter), reduced.part(at + part.parameter_offset, part.numel));
+    at += entry.gradient.numel();
+  }
 }
 
 // Not contiguous: flattened copy, cast, divided by the world in the communication dtype, one all_reduce, cast and copied back on every rank.
@@ -244,7 +268,7 @@ void ZeroStage1And2::average_separate(ProgramWriter& w) {
   }
   if (behaviour().separate_buckets == SeparateBuckets::dropped) return;
   const auto total = static_cast<std::uint32_t>(bucket_.elements);
-  Tensor flat = tensors_.allocate(w, "flattened_bucket", model_dtype_, total);
+  Tensor flat = tensors_.allocate(w, "flattened_bucket", bucket_dtype_, total);
   std::uint32_t at = 0;
   for (const BucketEntry& entry : bucket_.entries) {
     w.copy(flat.slice.part(at, entry.gradient.numel()), entry.gradient.slice);
@@ -252,13 +276,14 @@ void ZeroStage1And2::average_separate(ProgramWriter& w) {
   }
   Tensor cast;
   Slice wire = flat.slice;
-  if (comm_dtype_ != model_dtype_) {
+  if (comm_dtype_ != bucket_dtype_) {
     cast = tensors_.allocate(w, "bucket_in_communication_dtype", comm_dtype_, total);
     wire = cast.slice;
     w.copy(wire, flat.slice);
   }
   if (averages()) w.divide(wire, average_over());
   w.collective({.kind = CollectiveKind::all_reduce, .group = peers().id, .input = wire, .output = wire});
+  add_to_partition(w, wire);
   if (cast.defined()) w.copy(flat.slice, wire);
   at = 0;
   for (const BucketEntry& entry : bucket_.entries) {

@@ -20,7 +20,7 @@ std::vector<ViewPiece> ZeroStage1And2::owned_piece(std::uint32_t p, Slice whole)
 void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
   const double scale = scaler_.scale();
   // Where reduced values are kept they lie in it until the next forward.
-  const bool holds_average = epilogue_ran_ && behaviour().stage1_attr_reduction == Stage1AttrReduction::kept;
+  const bool holds_average = epilogue_ran_ && (to_partition_ || behaviour().stage1_attr_reduction == Stage1AttrReduction::kept);
   const Role accum_role = holds_average ? Role::scratch : Role::local_accumulator;
   for (std::uint32_t p : learned())
     if (grad_accum_[p].defined())
@@ -33,7 +33,8 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
                 Role::reduced_accumulator, scale, true);
     }
   }
-  for (std::size_t g = 0; g < weights_.size() && averaged_state_ == Averaged::set; ++g) observe_averaged(w, g);
+  for (std::size_t g = 0; g < weights_.size() && averaged_state_ == Averaged::set; ++g)
+    if (!to_partition_ || partition_sum_[g].defined()) observe_averaged(w, g);
   for (std::uint32_t p : learned())
     if (accumulated_on_host_[p].defined())
       w.observe(w.view("accumulated_grads_in_cpu[" + parameter_name(p) + "]", owned_piece(p, accumulated_on_host_[p].slice)),

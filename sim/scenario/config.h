@@ -14,7 +14,7 @@ enum class OffloadDevice : std::uint8_t { none, cpu };
 
 struct Bf16Config {
   bool enabled = false;
-  bool immediate_grad_update = false;
+  std::optional<bool> immediate_grad_update;  // default by release: false, but true from #4975 to #6976
   std::optional<bool> check_grad_overflow;  // default by release: false, true since #8035
 
   bool operator==(const Bf16Config&) const = default;

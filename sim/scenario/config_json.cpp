@@ -173,7 +173,7 @@ ordered_json config_to_json(const DeepSpeedConfig& config) {
   put(out, "gradient_clipping", config.gradient_clipping);
   ordered_json bf16 = ordered_json::object();
   put(bf16, "enabled", config.bf16.enabled, false);
-  put(bf16, "immediate_grad_update", config.bf16.immediate_grad_update, false);
+  put(bf16, "immediate_grad_update", config.bf16.immediate_grad_update);
   put(bf16, "check_grad_overflow", config.bf16.check_grad_overflow);
   if (!bf16.empty()) out["bf16"] = bf16;
   ordered_json fp16 = ordered_json::object();

@@ -8,7 +8,7 @@
 namespace gradledger {
 namespace {
 
-constexpr std::array<ChangeInfo, 66> all_changes{{
+constexpr std::array<ChangeInfo, 71> all_changes{{
     {Change::pr545, "#545", "stage 2: a missing gradient becomes zeros in the flat partition instead of being left out"},
     {Change::pr551, "#551", "stages 1 and 2: the norm is not summed over the world a second time where there is no model-parallel group"},
     {Change::pr861, "#861", "stage 2 offload: parameters that no backward used are left out of the norm instead of raising"},
@@ -23,6 +23,7 @@ constexpr std::array<ChangeInfo, 66> all_changes{{
     {Change::pr3790, "#3790", "stages 1 and 2: bf16 is clipped again"},
     {Change::pr4084, "#4084", "stage 1 with an accumulation dtype of its own: the bucket takes PARAM.grad_accum; with offload ZeRO serves it"},
     {Change::pr4957, "#4957", "mixture of experts: the expert gradients of ZeRO are divided once"},
+    {Change::pr4975, "#4975", "bf16.immediate_grad_update is available, and the default"},
     {Change::pr5150, "#5150", "stage 0 fp32: the clip coefficient is at most 1 instead of at least 1"},
     {Change::pr5170, "#5170", "BF16_Optimizer: the accumulator is reduced, which the step uses, instead of PARAM.grad"},
     {Change::pr5268, "#5268", "stages 1 and 2: the filled part of a contiguous bucket is reduced instead of the whole buffer"},
@@ -39,7 +40,7 @@ constexpr std::array<ChangeInfo, 66> all_changes{{
     {Change::pr6675, "#6675", "no_sync is available; inside it, and in pipelines, the loss is not divided by gradient_accumulation_steps"},
     {Change::pr7171, "#7171", "an infinite norm is masked without making a NaN"},
     {Change::pr7302, "#7302", "stage 3 offload: safe_set_local_grad refreshes the recorded norm"},
-    {Change::pr6976, "#6976", "stages 1 and 2: an overflow is looked for in bf16 too, where configured; stages 1 to 3: the loss scale grows one step later"},
+    {Change::pr6976, "#6976", "stages 1 and 2: an overflow is looked for in bf16 too, where configured; stages 1 to 3: the loss scale grows one step later; immediate_grad_update defaults to false"},
     {Change::pr6993, "#6993", "torch.autocast with ZeRO; clearing a bucket starts its buffers from the first again, at stage 3 it goes on behind what was cleared"},
     {Change::pr7418, "#7418", "stage 3: a bucket that was reduced is filled from its beginning again"},
     {Change::pr7371, "#7371", "stages 1 and 2 with overlap_comm: a bucket waits for every reduction before it is filled"},
@@ -47,9 +48,11 @@ constexpr std::array<ChangeInfo, 66> all_changes{{
     {Change::pr7515, "#7515", "bf16 with fp32 accumulation at stage 1 is served by FP16_Optimizer and FP16_UnfusedOptimizer"},
     {Change::pr7534, "#7534", "stage 3 with autocast: a tied parameter is reduced once instead of once for each use"},
     {Change::pr7580, "#7580", "stage 1 fp16: ranks agree on an overflow"},
+    {Change::pr7636, "#7636", "stages 1 and 2: a full bucket is looked up under the communication dtype, not the parameter's"},
     {Change::pr7645, "#7645", "FP16_Optimizer: the step returns early on an overflow alone"},
     {Change::pr7660, "#7660", "stages 1 and 2: a parameter larger than the bucket is found again under the communication dtype"},
     {Change::pr7665, "#7665", "PyTorch-style backward: 1/ga in an output hook of every pipeline stage, emptiness tested on all_grad_tensors, epilogue order"},
+    {Change::pr7700, "#7700", "stages 1 and 2: a rank that owns no parameter is served"},
     {Change::pr7724, "#7724", "scale_wrt_gas false has an effect on the output hook"},
     {Change::pr7780, "#7780", "stage 3: micro_step_id moves at the next forward instead of in the epilogue"},
     {Change::pr7787, "#7787", "pipeline: the stages before the last run their backward as the engine's own, which stage 0 and dynamic loss scales demand"},
@@ -75,10 +78,12 @@ constexpr std::array<ChangeInfo, 66> all_changes{{
     {Change::pr8225, "#8225", "unmanaged gradient accumulation is available with offload"},
     {Change::pr8232, "#8232", "gradient_allreduce_op \"sum\" is honoured"},
     {Change::pr8280, "#8280", "stages 1 and 2: a parameter of size zero never comes to a bucket"},
+    {Change::pr8245, "#8245", "engine.backward() divides the loss by gradient_accumulation_steps, and the output hook graphs of loss.backward() alone"},
+    {Change::in_0_19_8, "0.19.8", "stages 1 and 2 with fp32 accumulation of a 16-bit model: the rank's partition accumulates reduced values in fp32; BF16_Optimizer takes a zero norm"},
 }};
 
 // Read off the published packages: the newest change that each contains. Releases are cut from one line of changes.
-constexpr std::array<ReleaseInfo, 22> all_releases{{
+constexpr std::array<ReleaseInfo, 24> all_releases{{
     {"0.16.0", "0.16.5", Change::pr6675},
     {"0.16.6", "0.16.9", Change::pr7171},
     {"0.17.0", "0.17.0", Change::pr7302},
@@ -87,9 +92,10 @@ constexpr std::array<ReleaseInfo, 22> all_releases{{
     {"0.17.3", "0.17.4", Change::pr7418},
     {"0.17.5", "0.17.5", Change::pr7371},
     {"0.17.6", "0.17.6", Change::pr7534},
-    {"0.18.0", "0.18.1", Change::pr7580},
+    {"0.18.0", "0.18.0", Change::pr7580},
+    {"0.18.1", "0.18.1", Change::pr7636},
     {"0.18.2", "0.18.2", Change::pr7660},
-    {"0.18.3", "0.18.3", Change::pr7665},
+    {"0.18.3", "0.18.3", Change::pr7700},
     {"0.18.4", "0.18.4", Change::pr7724},
     {"0.18.5", "0.18.5", Change::pr7805},
     {"0.18.6", "0.18.7", Change::pr7839},
@@ -100,7 +106,8 @@ constexpr std::array<ReleaseInfo, 22> all_releases{{
     {"0.19.3", "0.19.3", Change::pr8154},
     {"0.19.4", "0.19.4", Change::pr8217},
     {"0.19.5", "0.19.5", Change::pr8225},
-    {"0.19.6", "0.19.6", Change::pr8280},
+    {"0.19.6", "0.19.7", Change::pr8245},
+    {"0.19.8", "0.19.8", Change::in_0_19_8},
 }};
 
 // In 0.16.0, and not in 0.15.4.

@@ -13,10 +13,11 @@ namespace gradledger {
 
 // In merge order. A point in history is the number of changes that it contains.
 enum class Change : std::uint8_t {
-  pr545, pr551, pr861, pr1039, pr1273, pr1264, pr2512, pr2566, pr2695, pr3166, pr3630, pr3790, pr4084, pr4957, pr5150, pr5170,
+  pr545, pr551, pr861, pr1039, pr1273, pr1264, pr2512, pr2566, pr2695, pr3166, pr3630, pr3790, pr4084, pr4957, pr4975, pr5150, pr5170,
   pr5268, pr5259, pr5328, pr5555, pr5606, pr5868, pr6485, pr6508, pr6550, pr6590, pr6546, pr6675, pr7171, pr7302, pr6976, pr6993, pr7418, pr7371,
-  pr7509, pr7515, pr7534, pr7580, pr7645, pr7660, pr7665, pr7724, pr7780, pr7787, pr7789, pr7788, pr7805, pr7839, pr7898, pr7967, pr7965,
-  pr7981, pr7985, pr7992, pr8056, pr8068, pr8035, pr8080, pr8154, pr8184, pr8203, pr8217, pr8207, pr8225, pr8232, pr8280,
+  pr7509, pr7515, pr7534, pr7580, pr7636, pr7645, pr7660, pr7665, pr7700, pr7724, pr7780, pr7787, pr7789, pr7788, pr7805, pr7839, pr7898, pr7967,
+  pr7965, pr7981, pr7985, pr7992, pr8056, pr8068, pr8035, pr8080, pr8154, pr8184, pr8203, pr8217, pr8207, pr8225, pr8232, pr8280, pr8245,
+  in_0_19_8,
 };
 
 struct ChangeInfo {

@@ -95,8 +95,10 @@ std::vector<std::uint32_t> Timeline::ready_order(const Workload& workload, std::
   if (first != backwards[backward].order.end()) all = first->second;
   std::vector<bool> placed(count);
   for (std::uint32_t p : all) placed[p] = true;
-  for (std::uint32_t p = count; p-- > 0;)
-    if (!placed[p]) all.push_back(p);
+  // A term that goes around the outputs is made after the forward: its backward is first.
+  for (const bool around : {true, false})
+    for (std::uint32_t p = count; p-- > 0;)
+      if (!placed[p] && (workload.parameters[p].hooked_outputs == 0) == around) all.push_back(p);
   std::erase_if(all, [&](std::uint32_t p) { return !used(workload, backward, rank, workload.parameters[p].tied_to.value_or(p)); });
   return all;
 }

@@ -35,8 +35,11 @@ std::vector<Scenario> configurations() {
               if (stage == 3) s.script.push_back(set_of("w0", 2, true));
               Scenario with_experts = s;
               with_experts.parameters[2].expert = 0;
-              for (const Scenario& made : {s, with_experts})
-                if (!admission_error(made)) out.push_back(made);
+              for (Scenario made : {s, with_experts})
+                for (const char* as_of : {"0.19.7", "head"}) {
+                  made.engine.as_of.base = as_of;
+                  if (!admission_error(made)) out.push_back(made);
+                }
             }
   return out;
 }
@@ -93,7 +96,7 @@ TEST(buffer_families, are_what_an_expectation_may_name) {
     s.expect.not_allocated = {"ipg_buffer", known};
     EXPECT_FALSE(admission_error(s)) << known;
   }
-  for (const char* unknown : {"accumulated_grads_in_cpus", "w1.grad", "*.grad", "", "averaged_gradients"}) {
+  for (const char* unknown : {"accumulated_grads_in_cpus", "w1.grad", "*.grad", "", "averaged_gradient"}) {
     s.expect.not_allocated = {"ipg_buffer", unknown};
     const auto error = admission_error(s);
     ASSERT_TRUE(error) << unknown;

@@ -305,12 +305,12 @@ TEST(loss_scale, an_overflow_on_one_rank_makes_every_rank_skip_and_halves_the_sc
 }
 
 // live-11: 256 + 1 + 1 + 1 stays 256 in bf16.
-TEST(accumulation_dtype, of_stage_2_is_the_models_whatever_was_asked_for) {
-  const auto largest_applied = [](const char* stage2_acc_dtype) {
+TEST(accumulation_dtype, of_stage_2_is_the_models_whatever_was_asked_for_up_to_0_19_7) {
+  const auto largest_applied = [](const AsOf& as_of) {
     Scenario s = stage(2, Dtype::bfloat16);
     s.engine.config.gradient_accumulation_steps = 4;
     s.engine.config.grad_accum_dtype = Dtype::float32;
-    s.engine.as_of.switches["stage2_acc_dtype"] = stage2_acc_dtype;
+    s.engine.as_of = as_of;
     s.script = managed(4);
     s.gradients.kind = GradientKind::values;
     const std::vector<double> four_times_256(64, 1024.0), four(64, 4.0);
@@ -327,8 +327,9 @@ TEST(accumulation_dtype, of_stage_2_is_the_models_whatever_was_asked_for) {
         for (double x : values) largest = std::max(largest, x);
     return largest;
   };
-  EXPECT_EQ(largest_applied("model"), 256.0);
-  EXPECT_EQ(largest_applied("acc"), 259.0);
+  EXPECT_EQ(largest_applied({"0.19.7", {}}), 256.0);
+  EXPECT_EQ(largest_applied({"0.19.7", {{"stage2_acc_dtype", "acc"}}}), 259.0);
+  EXPECT_EQ(largest_applied({"0.19.8", {}}), 259.0);
 }
 
 }  // namespace

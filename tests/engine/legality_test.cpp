@@ -76,7 +76,7 @@ TEST(legality, of_the_table_is_what_the_engines_raise) {
                 const auto engine = select_engine(s);
                 if (!engine.ok()) continue;
                 const auto behaviour = resolve_behaviour(s.engine.as_of);
-                Protocol protocol{&s, &*behaviour, false, *engine == "DeepSpeedZeroOptimizer" || *engine == "DeepSpeedZeroOptimizer_Stage3"};
+                Protocol protocol = protocol_of(s, *behaviour, *engine);
                 // What surrounds it may be refused first.
                 std::optional<FrameworkError> expected;
                 if (t.in_block) expected = refusal_of(protocol, t.script[0].kind == ScriptKind::no_sync ? EventKind::no_sync_enter : EventKind::coalesce_enter);

@@ -8,9 +8,9 @@ namespace gradledger::testing {
 namespace {
 
 // Every element of every parameter, and who owns it, from the definition: element offset / partition size.
-void expect_partition(const std::vector<std::uint32_t>& sizes, std::uint32_t world, bool round_robin) {
+void expect_partition(const std::vector<std::uint32_t>& sizes, std::uint32_t world, Dealing dealing) {
   const Scenario scenario = base_scenario(world, sizes, Dtype::float32);
-  const FlatPartition layout(scenario, optimizer_groups(scenario, 0).front().parameters, world, round_robin);
+  const FlatPartition layout(scenario, optimizer_groups(scenario, 0).front().parameters, world, dealing);
   EXPECT_EQ(layout.padded() % (2 * world), 0u);
   EXPECT_GE(layout.padded(), layout.numel());
   EXPECT_LT(layout.padded() - layout.numel(), 2 * world);
@@ -32,17 +32,23 @@ void expect_partition(const std::vector<std::uint32_t>& sizes, std::uint32_t wor
 TEST(flat_partition, gives_every_element_to_exactly_one_rank) {
   for (std::uint32_t world : {1u, 2u, 3u, 4u, 7u, 8u})
     for (const std::vector<std::uint32_t>& sizes : std::vector<std::vector<std::uint32_t>>{{1}, {30, 21, 13}, {40, 41, 17}, {1, 1, 1}, {5, 0, 9}, {100}, {29, 14, 15}})
-      for (bool round_robin : {false, true}) expect_partition(sizes, world, round_robin);
+      for (const Dealing dealing : {Dealing::in_order, Dealing::in_turn, Dealing::in_turn_without_empty}) expect_partition(sizes, world, dealing);
 }
 
 TEST(flat_partition, round_robin_deals_parameters_out_by_index) {
-  const FlatPartition layout(base_scenario(2, {3, 4, 5, 6}, Dtype::float32), {0, 1, 2, 3}, 2, true);
+  const FlatPartition layout(base_scenario(2, {3, 4, 5, 6}, Dtype::float32), {0, 1, 2, 3}, 2, Dealing::in_turn);
   EXPECT_EQ(layout.order(), (std::vector<std::uint32_t>{0, 2, 1, 3}));
   EXPECT_EQ(layout.offset(1), 8u);
 }
 
+TEST(flat_partition, round_robin_may_pass_over_what_is_empty) {
+  const Scenario scenario = base_scenario(2, {2, 0, 3, 2}, Dtype::float32);
+  EXPECT_EQ(FlatPartition(scenario, {0, 1, 2, 3}, 2, Dealing::in_turn).order(), (std::vector<std::uint32_t>{0, 2, 1, 3}));
+  EXPECT_EQ(FlatPartition(scenario, {0, 1, 2, 3}, 2, Dealing::in_turn_without_empty).order(), (std::vector<std::uint32_t>{0, 3, 2, 1}));
+}
+
 TEST(flat_partition, holds_the_members_of_its_group_in_their_order_there) {
-  const FlatPartition layout(base_scenario(3, {3, 4, 5, 6}, Dtype::float32), {3, 1}, 3, false);
+  const FlatPartition layout(base_scenario(3, {3, 4, 5, 6}, Dtype::float32), {3, 1}, 3, Dealing::in_order);
   EXPECT_EQ(layout.numel(), 10u);
   EXPECT_EQ(layout.padded(), 12u);
   EXPECT_EQ(layout.offset(1), 6u);

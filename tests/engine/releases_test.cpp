@@ -1,5 +1,9 @@
 // What moved between releases, by numbers that real runs of them gave: the wrapper of a base optimizer, the loss scale, pipelines, uses of a
 // module beside its engine, the buckets of stage 3 and its copies to the host.
+#include <algorithm>
+#include <limits>
+#include <span>
+
 #include <gtest/gtest.h>
 
 #include "sim/engine/loss_scaler.h"
@@ -241,6 +245,104 @@ TEST(set_gradient, of_a_parameter_that_has_no_place_in_the_list_raises) {
   for (const EngineErrorRecord& error : seen.errors) EXPECT_EQ(error.type, "IndexError");
   s.script = {backward(), set_of("w0", 2), step()};
   EXPECT_TRUE(run(s).errors.empty());
+}
+
+// ---- direct backwards ---------------------------------------------------------------------------------------------------------------
+
+// Before #7665 one leaves its parameters in the bucket, and a step takes their gradients away. The next backward finds the bucket full; a
+// gradient is then asked for where the host accumulates it, or at a boundary, and else the parameter that comes again is told from the rest.
+TEST(direct_backwards, leave_a_bucket_whose_gradients_offload_asks_for_where_it_reads_them) {
+  const auto type_of = [](std::uint32_t steps, bool boundary_then) {
+    Scenario s = of_stage(2, Dtype::bfloat16, "0.18.0", {5, 9, 7, 8});
+    s.engine.config.gradient_accumulation_steps = steps;
+    s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+    s.engine.config.zero.reduce_bucket_size = 30;
+    ScriptItem direct = backward();
+    direct.direct = true;
+    s.script = {boundary(true), backward(), direct, step(), boundary(boundary_then), backward(), boundary(true), backward(), step()};
+    const Keeper seen = run(s);
+    return seen.errors.empty() ? std::string() : seen.errors.front().type;
+  };
+  EXPECT_EQ(type_of(1, false), "AssertionError");
+  EXPECT_EQ(type_of(1, true), "AttributeError");
+  EXPECT_EQ(type_of(2, false), "AttributeError");
+}
+
+// ---- empty parameters, and what a bucket keeps ------------------------------------------------------------------------------------
+
+// Since 0.19.8 an empty parameter is none of the wrapper's: no hook of it makes the buckets that an unmanaged step looks into.
+TEST(empty_parameters, have_no_hook_since_0_19_8) {
+  for (const auto& [as_of, type] : {std::pair{"0.19.7", ""}, {"0.19.8", "IndexError"}}) {
+    Scenario s = of_stage(1, Dtype::float32, as_of, {7, 0, 6});
+    s.engine.config.managed_gradient_accumulation = false;
+    for (const std::uint32_t p : {0u, 2u}) s.parameters[p].used_by = Predicate::parse("step > 0", "").value();
+    s.script = {repeat(2, {backward(), step()})};
+    const Keeper seen = run(s);
+    EXPECT_EQ(seen.errors.empty() ? std::string() : seen.errors.front().type, type) << as_of;
+  }
+}
+
+// At 0.17.2 three backwards of one parameter each reduce what the first left at the beginning of the bucket. Divided by 1/2 and not
+// multiplied there again, it is twice as large each time: 1/4 of 1 + 2 + 4.
+TEST(buckets_of_stage_3, keep_what_was_not_multiplied_by_the_predivide_factor) {
+  Scenario s = of_stage(3, Dtype::bfloat16, "0.17.2", {9});
+  s.engine.config.gradient_accumulation_steps = 2;
+  s.engine.config.grad_accum_dtype = Dtype::float32;
+  s.engine.config.gradient_predivide_factor = 0.5;
+  s.engine.config.zero.reduce_scatter = false;
+  s.script = {boundary(false), backward(2), boundary(true), backward(), step()};
+  EXPECT_EQ(applied_weights(s, 0, 2), std::set<double>{1.75});
+  s.engine.as_of.base = "0.17.3";
+  EXPECT_EQ(applied_weights(s, 0, 2), std::set<double>{0.25});
+}
+
+// ---- groups of parameters -----------------------------------------------------------------------------------------------------------
+
+// #7700: before it, and since #7509, the first parameter of each group's partition was looked at, on ranks that have none too.
+TEST(parameter_groups, of_which_a_rank_owns_nothing_raise_from_0_17_6_to_0_18_2) {
+  for (const auto& [as_of, raises] : {std::pair{"0.17.5", false}, {"0.17.6", true}, {"0.18.2", true}, {"0.18.3", false}}) {
+    Scenario s = of_stage(2, Dtype::bfloat16, as_of, {12, 1, 7});
+    s.engine.param_groups.resize(2);
+    s.engine.param_groups[0].parameters = {0, 2};
+    s.engine.param_groups[1].parameters = {1};
+    s.script = {backward(), step()};
+    const Keeper seen = run(s);
+    ASSERT_EQ(seen.errors.size(), raises ? 1u : 0u) << as_of;
+    if (!raises) continue;
+    EXPECT_EQ(seen.errors[0].rank, 1u);
+    EXPECT_EQ(seen.errors[0].type, "IndexError");
+  }
+}
+
+// ---- BF16_Optimizer -----------------------------------------------------------------------------------------------------------------
+
+// An infinity of rank 0 in the second backward.
+class SecondIsInfinite final : public GradientSource {
+ public:
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t, std::uint32_t, std::span<double> out) const override {
+    std::fill(out.begin(), out.end(), backward == 1 && rank == 0 ? std::numeric_limits<double>::infinity() : 1.0);
+  }
+};
+
+TEST(bf16_optimizer, skips_a_step_whose_norm_is_infinite_since_0_19_8_and_does_not_call_it_an_update) {
+  const auto run_as_of = [](const char* as_of) {
+    Scenario s = of_stage(1, Dtype::bfloat16, as_of, {8});
+    s.engine.config.grad_accum_dtype = Dtype::float32;
+    s.script = {backward(), step(), backward(), step()};
+    const auto timeline = make_timeline(s);
+    Keeper out;
+    HostExecutor(s, *timeline).run(SecondIsInfinite{}, {}, out);
+    return out;
+  };
+  const Keeper before = run_as_of("0.19.7"), since = run_as_of("0.19.8");
+  ASSERT_EQ(before.errors.size(), 2u);
+  EXPECT_EQ(before.errors[0].type, "AssertionError");
+  EXPECT_TRUE(since.errors.empty());
+  for (const std::uint32_t rank : {0u, 1u}) {
+    EXPECT_EQ(since.facts.at({rank, 1, StepFact::updated}), 1.0);
+    EXPECT_EQ(since.facts.at({rank, 3, StepFact::skipped}), 1.0);
+    EXPECT_EQ(since.facts.at({rank, 3, StepFact::updated}), 0.0);
+  }
 }
 
 }  // namespace

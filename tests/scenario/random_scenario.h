@@ -115,7 +115,7 @@ class RandomScenario {
     if (coin()) c.gradient_clipping = coin() ? 0 : number();
     out_.model_dtype = one_of(dtypes);
     c.bf16.enabled = out_.model_dtype == Dtype::bfloat16;
-    c.bf16.immediate_grad_update = coin();
+    if (coin()) c.bf16.immediate_grad_update = coin();
     if (coin()) c.bf16.check_grad_overflow = coin();
     c.fp16 = {out_.model_dtype == Dtype::float16, coin() ? 0 : number(), below(25), 1 + below(2000), 1 + below(4), coin(), number()};
     c.zero.stage = below(4);

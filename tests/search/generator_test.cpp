@@ -77,7 +77,7 @@ std::set<std::string> traits_of(const Scenario& s) {
   note(c.zero.offload_pin_memory == true, "pinned");
   note(c.zero.sub_group_size < 100, "sub-groups");
   note(!c.managed_gradient_accumulation, "unmanaged");
-  note(c.bf16.immediate_grad_update, "immediate");
+  note(c.bf16.immediate_grad_update == true, "immediate");
   note(c.gradient_allreduce_op == AllreduceOp::sum, "sum");
   note(c.gradient_predivide_factor != 1, "predivide");
   for (const Parameter& p : s.parameters) {

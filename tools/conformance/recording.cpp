@@ -16,9 +16,10 @@ struct Inexpressible {
   std::string why;
 };
 
-// Recorders label the state of the code: "pre7981" and "post7981" are before and right after a change. Anything else is the name of a release
-// or change as scenarios write it.
+// Recorders label the state of the code: "pre7981" and "post7981" are before and right after a change, "head" is the newest commit by the time
+// of the recordings, and not the newest state that is known here. Anything else is the name of a release or change as scenarios write it.
 std::string as_of_label(const std::string& label) {
+  if (label == "head") return "#8280";
   for (const auto& [prefix, point] : {std::pair{"pre", "before #"}, std::pair{"post", "#"}}) {
     const std::string number = label.starts_with(prefix) ? label.substr(std::string(prefix).size()) : "";
     if (!number.empty() && number.find_first_not_of("0123456789") == std::string::npos) return point + number;

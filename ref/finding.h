@@ -90,6 +90,16 @@ struct Race {
   std::uint32_t schedules_tried = 0;
 };
 
+enum class Whose : std::uint8_t { usage, framework };
+std::string_view name_of(Whose whose);
+
+// Whether the script loses what is lost in a framework without defects too. Filled in by whoever knows what the framework documents.
+struct Blame {
+  Whose whose = Whose::framework;
+  std::string rule;  // of documented use, that is broken; empty: none that matters
+  std::string why;   // sentences
+};
+
 struct Finding {
   FindingClass finding = FindingClass::discarded_gradient;
   std::uint32_t step = 0;
@@ -106,6 +116,7 @@ struct Finding {
   double excess_weight = 0;       // share that is too much
   std::vector<std::string> also_in;  // other buffers of the rank that show it
   std::optional<Race> race;          // of a stream-race
+  std::optional<Blame> blame;
   std::string sentence;           // what a reviewer can quote
 };
 

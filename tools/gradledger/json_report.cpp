@@ -70,6 +70,7 @@ ordered_json finding_json(const Loaded& loaded, const Options& options, const re
   if (f.quantity)
     out["quantity"] = {{"name", f.quantity->name}, {"observed", number_json(f.quantity->observed)}, {"due", number_json(f.quantity->due)}, {"bound", number_json(f.quantity->bound)}};
   if (f.race) out["race"] = race_json(loaded, options, f);
+  if (f.blame) out["blame"] = blame_json(*f.blame);
   out["first_event"] = f.first_event;
   out["lost_weight"] = f.lost_weight;
   out["excess_weight"] = f.excess_weight;
@@ -106,6 +107,12 @@ ordered_json coverage_json(const ref::Coverage& c) {
 }
 
 }  // namespace
+
+ordered_json blame_json(const ref::Blame& blame) {
+  return {{"whose", name_of(blame.whose)}, {"rule", blame.rule.empty() ? ordered_json(nullptr) : ordered_json(blame.rule)}, {"why", blame.why}};
+}
+
+std::string usage_mark(const ref::Blame& blame) { return blame.whose == ref::Whose::usage ? fmt::format(", usage ({})", blame.rule) : ""; }
 
 ordered_json json_report(const Loaded& loaded, const Options& options, const ref::Verdict& verdict) {
   const Scenario& s = loaded.scenario;

@@ -156,6 +156,11 @@ std::string step_table(const Loaded& loaded, const Paint& paint, std::uint32_t s
 
 // ---- the verdict ------------------------------------------------------------------------------------------------------------------
 
+// "usage (single-boundary). The backward at a boundary ...".
+std::string blame_text(const ref::Blame& blame) {
+  return fmt::format("{}{}. {}", name_of(blame.whose), blame.rule.empty() ? "" : fmt::format(" ({})", blame.rule), blame.why);
+}
+
 std::string finding_lines(const Loaded& loaded, const Options& options, const Paint& paint, const Verdict& verdict) {
   std::map<ref::FindingClass, std::vector<const Finding*>> by_class;
   for (const Finding& f : verdict.findings) by_class[f.finding].push_back(&f);
@@ -163,6 +168,7 @@ std::string finding_lines(const Loaded& loaded, const Options& options, const Pa
   for (const auto& [kind, all] : by_class) {
     const Finding& first = *all.front();
     out += paint.wrong(first.sentence) + "\n";
+    if (first.blame) out += fmt::format("  whose: {}\n", blame_text(*first.blame));
     if (first.race) {
       if (first.race->others > 0) out += fmt::format("  and {} more pairs of operations in the same window\n", first.race->others);
       if (const std::string command = race_command(loaded.path, options, first); !command.empty()) out += fmt::format("  values that differ: {}\n", command);

@@ -100,6 +100,13 @@ struct Blame {
   std::string why;   // sentences
 };
 
+// A defect that is known, in words. Filled in likewise.
+struct KnownDefect {
+  std::string entry, title, origin;  // of the catalogue
+  std::string since, fixed;          // releases; "": it is not known, or in none
+  std::string avoid;                 // a sentence, if one is known
+};
+
 struct Finding {
   FindingClass finding = FindingClass::discarded_gradient;
   std::uint32_t step = 0;
@@ -117,6 +124,7 @@ struct Finding {
   std::vector<std::string> also_in;  // other buffers of the rank that show it
   std::optional<Race> race;          // of a stream-race
   std::optional<Blame> blame;
+  std::optional<KnownDefect> known;
   std::string sentence;           // what a reviewer can quote
 };
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "search/blame/documented_form.h"
+#include "search/blame/window.h"
 #include "sim/load.h"
 
 namespace gradledger::search {
@@ -16,9 +17,6 @@ using deepspeed::Misuse;
 using ref::Blame;
 using ref::Finding;
 using ref::Whose;
-
-// The window that a finding shows itself in: what a step leaves behind belongs to the next one, and shows in its own.
-std::uint32_t window_of(const Finding& f, const Timeline& timeline) { return std::min(f.step, timeline.events[f.event].step); }
 
 // What a form of the script shows, once it is asked for.
 struct Seen {

@@ -37,6 +37,11 @@ ordered_json race_json(const Loaded& loaded, const Options& options, const ref::
   return out;
 }
 
+ordered_json known_json(const ref::KnownDefect& d) {
+  const auto or_null = [](const std::string& text) { return text.empty() ? ordered_json(nullptr) : ordered_json(text); };
+  return {{"entry", d.entry}, {"title", d.title}, {"origin", or_null(d.origin)}, {"since", or_null(d.since)}, {"fixed", or_null(d.fixed)}, {"avoid", or_null(d.avoid)}};
+}
+
 ordered_json finding_json(const Loaded& loaded, const Options& options, const ref::Finding& f) {
   ordered_json out;
   out["class"] = name_of(f.finding);
@@ -71,6 +76,7 @@ ordered_json finding_json(const Loaded& loaded, const Options& options, const re
     out["quantity"] = {{"name", f.quantity->name}, {"observed", number_json(f.quantity->observed)}, {"due", number_json(f.quantity->due)}, {"bound", number_json(f.quantity->bound)}};
   if (f.race) out["race"] = race_json(loaded, options, f);
   if (f.blame) out["blame"] = blame_json(*f.blame);
+  out["known"] = f.known ? known_json(*f.known) : ordered_json(nullptr);
   out["first_event"] = f.first_event;
   out["lost_weight"] = f.lost_weight;
   out["excess_weight"] = f.excess_weight;

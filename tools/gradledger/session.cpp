@@ -8,7 +8,7 @@
 
 #include "gpu/ranks/thread_devices.h"
 #include "ref/facts.h"
-#include "search/blame/blame.h"
+#include "search/blame/way_out.h"
 #include "sim/engine/engine.h"
 #include "sim/execution/host_executor.h"
 #include "sim/load.h"
@@ -145,6 +145,7 @@ void explain(const Loaded& loaded, const Options& options, ref::Verdict& verdict
     return ref::judge(scenario, timeline, producer, oracle);
   };
   search::assign_blame(loaded.scenario, loaded.timeline, verdict.findings, judge_other);
+  search::find_known_defects(loaded.scenario, loaded.timeline, verdict.findings, judge_other);
 }
 
 namespace {

@@ -161,6 +161,15 @@ std::string blame_text(const ref::Blame& blame) {
   return fmt::format("{}{}. {}", name_of(blame.whose), blame.rule.empty() ? "" : fmt::format(" ({})", blame.rule), blame.why);
 }
 
+// "catalogue-1 (#7981), host accumulator ...; since 0.16.0 or before, fixed in 0.19.0. Keep the optimizer ...".
+std::string known_text(const ref::KnownDefect& d) {
+  std::string out = fmt::format("{}{}, {}", d.entry, d.origin.empty() ? "" : fmt::format(" ({})", d.origin), d.title);
+  if (!d.since.empty()) out += fmt::format("; since {}", d.since);
+  if (!d.fixed.empty()) out += fmt::format("; fixed in {}.", d.fixed);
+  else out += d.since.empty() ? "; by a switch that was set by hand." : "; fixed in no release.";
+  return out + (d.avoid.empty() ? "" : " To avoid it: " + d.avoid);
+}
+
 std::string finding_lines(const Loaded& loaded, const Options& options, const Paint& paint, const Verdict& verdict) {
   std::map<ref::FindingClass, std::vector<const Finding*>> by_class;
   for (const Finding& f : verdict.findings) by_class[f.finding].push_back(&f);
@@ -169,6 +178,7 @@ std::string finding_lines(const Loaded& loaded, const Options& options, const Pa
     const Finding& first = *all.front();
     out += paint.wrong(first.sentence) + "\n";
     if (first.blame) out += fmt::format("  whose: {}\n", blame_text(*first.blame));
+    if (first.known) out += fmt::format("  known: {}\n", known_text(*first.known));
     if (first.race) {
       if (first.race->others > 0) out += fmt::format("  and {} more pairs of operations in the same window\n", first.race->others);
       if (const std::string command = race_command(loaded.path, options, first); !command.empty()) out += fmt::format("  values that differ: {}\n", command);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -11,11 +12,13 @@ namespace gradledger::ref {
 
 std::string weight_text(double weight) {
   if (weight == 0) return "0";
+  // Weights are quotients of small integers in fp64, up to a few roundings of it.
   constexpr int denominator_max = 4096;
-  for (int denominator = 1; denominator <= denominator_max; denominator = denominator < 64 ? denominator + 1 : denominator * 2) {
-    const double numerator = weight * denominator;
-    if (numerator == std::round(numerator) && std::abs(numerator) < 1000)
-      return denominator == 1 ? fmt::format("{}", numerator) : fmt::format("{}/{}", numerator, denominator);
+  constexpr double near = 16 * std::numeric_limits<double>::epsilon();
+  for (int denominator = 1; denominator <= denominator_max; ++denominator) {
+    const double numerator = weight * denominator, whole = std::round(numerator);
+    if (std::abs(whole) >= 1 && std::abs(whole) < 1000 && std::abs(numerator - whole) <= near * std::abs(whole))
+      return denominator == 1 ? fmt::format("{}", whole) : fmt::format("{}/{}", whole, denominator);
   }
   int exponent;
   const double fraction = std::frexp(weight, &exponent);
@@ -87,13 +90,13 @@ std::string what_happened(const Finding& f) {
   const std::string weights = weights_of(f.contributions, f.rank);
   using enum FindingClass;
   switch (f.finding) {
-    case discarded_gradient: return fmt::format("{} never reached the step ({})", who, weights);
+    case discarded_gradient: return fmt::format("{} {} ({})", who, f.role == Role::applied_gradient ? "never reached the step" : "are not in it", weights);
     case offload_loss: return fmt::format("{} got lost on the way through the host accumulator ({})", who, weights);
-    case boundary_leak: return fmt::format("the boundary micro-batch stayed private to its rank: {} ({})", who, weights);
-    case stale_gradient: return fmt::format("{} still counted without belonging to this window ({})", who, weights);
+    case boundary_leak: return fmt::format("what ran at the boundary stayed private to its rank: {} ({})", who, weights);
+    case stale_gradient: return fmt::format("{} still counted where nothing of them is due ({})", who, weights);
     case duplicated_gradient: return fmt::format("{} counted more than once ({})", who, weights);
-    case missing_reduction: return fmt::format("nothing was averaged over ranks: {} ({})", who, weights);
-    case wrong_scale: return fmt::format("every contribution has the wrong scale: {} ({})", who, weights);
+    case missing_reduction: return fmt::format("no average over ranks was taken of {} ({})", who, weights);
+    case wrong_scale: return fmt::format("{} counted with a wrong scale ({})", who, weights);
     case misplaced_shard: return "elements hold what belongs to other elements";
     default: return "";
   }
@@ -112,12 +115,12 @@ std::string race_text(const Race& race, const Timeline& timeline) {
 }
 
 std::string sentence_of(const Finding& f, const Workload& workload, const Timeline& timeline) {
-  std::string out = fmt::format("{}: in step {}, rank {}, {} ({}), {}", name_of(f.finding), f.step, f.rank, f.buffer, elements_text(workload, f.elements),
-                                what_happened(f));
-  if (f.lost_weight > 0) {
-    out += fmt::format("; {} of the window's weight is missing", weight_text(f.lost_weight));
+  std::string out = fmt::format("{}: in step {}, rank {}, {} ({}), {}{}", name_of(f.finding), f.step, f.rank, f.buffer, elements_text(workload, f.elements),
+                                f.varies && f.finding != FindingClass::misplaced_shard ? "not the same in all of them: " : "", what_happened(f));
+  if (f.lost_weight > 0 && f.finding != FindingClass::misplaced_shard) {
+    out += fmt::format("; {}{} of the window's weight is missing", f.varies ? "up to " : "", weight_text(f.lost_weight));
     if (f.finding == FindingClass::discarded_gradient || f.finding == FindingClass::offload_loss)
-      out += fmt::format(", an effective learning rate of {}", weight_text(1 - f.lost_weight));
+      out += fmt::format(": {} {} of the window's batch", f.varies ? "some elements follow only" : "these elements follow", weight_text(1 - f.lost_weight));
   }
   out += fmt::format("; first out of balance at {}.", timeline.describe(f.first_event));
   return out;

@@ -116,6 +116,7 @@ struct Finding {
   Role role = Role::scratch;
   std::vector<ElementRange> elements;
   std::vector<Miscounted> contributions;
+  bool varies = false;            // not all of them in all of the elements, or with other weights in some
   std::optional<WorstElement> worst;
   std::optional<Quantity> quantity;
   std::uint32_t first_event = 0;  // the first at which the books did not balance in this way

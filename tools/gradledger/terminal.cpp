@@ -170,6 +170,13 @@ std::string known_text(const ref::KnownDefect& d) {
   return out + (d.avoid.empty() ? "" : " To avoid it: " + d.avoid);
 }
 
+// Where nothing is due a bound is next to nothing, and a quotient says no more than that.
+std::string error_text(const ref::WorstElement& w) {
+  if (w.bound == 0) return "the comparison is exact";
+  const double times = w.error() / w.bound;
+  return times < 1000 ? fmt::format("the error is {:.3g} times its bound", times) : "the error is more than 1000 times its bound";
+}
+
 std::string finding_lines(const Loaded& loaded, const Options& options, const Paint& paint, const Verdict& verdict) {
   std::map<ref::FindingClass, std::vector<const Finding*>> by_class;
   for (const Finding& f : verdict.findings) by_class[f.finding].push_back(&f);
@@ -186,7 +193,7 @@ std::string finding_lines(const Loaded& loaded, const Options& options, const Pa
     if (first.worst) {
       const ref::WorstElement& w = *first.worst;
       out += fmt::format("  worst element: {}[{}] is {:.9g} (0x{:0{}x}), due {:.9g}; {}\n", loaded.scenario.parameters[w.parameter].name, w.element, w.observed,
-                         w.bits, 2 * size_of(w.dtype), w.expected, w.bound > 0 ? fmt::format("error over bound {:.3g}", w.error() / w.bound) : "the comparison is exact");
+                         w.bits, 2 * size_of(w.dtype), w.expected, error_text(w));
     }
     if (all.size() == 1) continue;
     std::vector<std::uint32_t> steps, ranks;

@@ -102,8 +102,8 @@ class Explorer {
     Timeline timeline = make_timeline(scenario).value();
     const std::uint32_t open = open_blocks(options_.alphabet, t.word);
     if (open > 0) leave_open(timeline);
-    const deepspeed::UseReport use = deepspeed::use_of(scenario, timeline);
-    if (options_.as_documented && !use.misuses.empty()) {
+    const deepspeed::UseReport use = options_.as_documented ? deepspeed::use_of(scenario, timeline) : deepspeed::UseReport{};
+    if (!use.misuses.empty()) {
       t.undocumented = true;
       return;
     }
@@ -114,7 +114,7 @@ class Explorer {
     look.window_period = window_period;
     look.after = [&](const HostExecutor& executor) {
       const bool ended = std::all_of(executor.ranks().begin(), executor.ranks().end(), [](const Rank& r) { return r.finished; });
-      if (ended) t.key = state_key(scenario, timeline, executor.ranks(), open, options_.as_documented ? use.state : 0);
+      if (ended) t.key = state_key(scenario, timeline, executor.ranks(), open, use.state);
     };
     const Look seen = look_at(scenario, timeline, look);
     t.wrong = seen.suspicious;

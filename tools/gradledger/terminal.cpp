@@ -165,8 +165,8 @@ std::string blame_text(const ref::Blame& blame) {
 std::string known_text(const ref::KnownDefect& d) {
   std::string out = fmt::format("{}{}, {}", d.entry, d.origin.empty() ? "" : fmt::format(" ({})", d.origin), d.title);
   if (!d.since.empty()) out += fmt::format("; since {}", d.since);
-  if (!d.fixed.empty()) out += fmt::format("; fixed in {}.", d.fixed);
-  else out += d.since.empty() ? "; by a switch that was set by hand." : "; fixed in no release.";
+  if (!d.fixed.empty()) out += fmt::format("{} fixed in {}.", d.since.empty() ? ";" : ",", d.fixed);
+  else out += d.since.empty() ? "; by a switch that was set by hand." : ", fixed in no release.";
   return out + (d.avoid.empty() ? "" : " To avoid it: " + d.avoid);
 }
 

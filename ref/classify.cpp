@@ -57,7 +57,7 @@ class Diagnostician {
     for (std::size_t k = 0; k < columns_.size(); ++k)
       if (row_.observed[k] != row_.expected[k]) wrong_.push_back(k);
     if (wrong_.empty()) return {};
-    if (misplaced()) return std::move(out_);
+    if (!context_.one_factor && misplaced()) return std::move(out_);
     if (another_group()) return std::move(out_);
     stale();
     if (!common_factor() && !another_normalisation() && !part_of_the_group()) {
@@ -194,8 +194,9 @@ class Diagnostician {
       if (as_private && own_present.contains(micro_batch) && (context_.normalisations.empty() || of_peers.contains(micro_batch))) alone.insert(micro_batch);
     if (alone.empty()) return;
     const bool all = alone.size() == fits.size();
+    const bool at_boundary = std::includes(context_.boundary.begin(), context_.boundary.end(), alone.begin(), alone.end());
     // With one micro-batch a leak and a missing reduction weigh the same; that a collective ran tells them apart.
-    const bool leak = !all || (fits.size() == 1 && context_.reduced);
+    const bool leak = at_boundary && (!all || (fits.size() == 1 && context_.reduced));
     take(leak ? boundary_leak : missing_reduction, [&](std::size_t k) { return in_window(k) && alone.contains(contribution(k).micro_batch); });
   }
 
@@ -227,6 +228,21 @@ class Diagnostician {
 };
 
 }  // namespace
+
+bool off_by_one_factor(const std::vector<LedgerRow>& rows, const std::vector<LedgerColumn>& columns, std::uint32_t step) {
+  std::optional<double> factor;
+  std::uint64_t elements = 0;
+  for (const LedgerRow& row : rows) {
+    for (const ElementRange& range : row.elements) elements += range.end - range.begin;
+    for (std::size_t k = 0; k < columns.size(); ++k) {
+      if (columns[k].contribution.step != step || row.expected[k] == 0) continue;
+      const double ratio = simplest(row.observed[k] / row.expected[k]);
+      if (factor && ratio != *factor) return false;
+      factor = ratio;
+    }
+  }
+  return elements > 1 && factor && *factor != 0 && *factor != 1;
+}
 
 std::vector<Diagnosis> diagnose(const LedgerRow& row, const std::vector<LedgerColumn>& columns, const RowContext& context) {
   return Diagnostician(row, columns, context).run();

@@ -1,6 +1,7 @@
 // Names for rows of the ledger that do not balance.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,12 @@ struct RowContext {
   double tolerance = 0;            // of coefficients; 0: they are exact
   bool wide = false;               // they are quotients of whatever whole numbers
   std::vector<Normalisation> normalisations;  // to be told apart where weights differ within the window
+  std::set<std::uint32_t> boundary;  // micro-batches of the window that ran at a gradient accumulation boundary, on this rank
+  bool one_factor = false;         // several elements, all of them off by one and the same factor: none of them is another one
 };
+
+// Whether every contribution of a window is off by one factor in all rows, which hold several elements.
+bool off_by_one_factor(const std::vector<LedgerRow>& rows, const std::vector<LedgerColumn>& columns, std::uint32_t step);
 
 // Diagnoses of one row; empty where it balances.
 std::vector<Diagnosis> diagnose(const LedgerRow& row, const std::vector<LedgerColumn>& columns, const RowContext& context);

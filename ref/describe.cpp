@@ -13,9 +13,10 @@
 namespace gradledger::ref {
 
 std::string weight_text(double weight) {
+  // Weights are quotients of whole numbers in fp64, up to a few roundings of it.
   constexpr std::int64_t terms_max = 1 << 18;
-  const auto quotient = simplest_within(weight, std::numeric_limits<double>::epsilon() * std::abs(weight), terms_max);
-  if (quotient) return text_of(*quotient);
+  constexpr double near = 16 * std::numeric_limits<double>::epsilon();
+  if (const auto quotient = simplest_within(weight, near * std::abs(weight), terms_max)) return text_of(*quotient);
   int exponent;
   const double fraction = std::frexp(weight, &exponent);
   if (fraction == 0.5) return fmt::format("2^{}", exponent - 1);
@@ -86,15 +87,15 @@ std::string what_happened(const Finding& f) {
   const std::string weights = weights_of(f.contributions, f.rank);
   using enum FindingClass;
   switch (f.finding) {
-    case discarded_gradient: return fmt::format("{} never reached the step ({})", who, weights);
+    case discarded_gradient: return fmt::format("{} {} ({})", who, f.role == Role::applied_gradient ? "never reached the step" : "are not in it", weights);
     case offload_loss: return fmt::format("{} got lost on the way through the host accumulator ({})", who, weights);
-    case boundary_leak: return fmt::format("the boundary micro-batch stayed private to its rank: {} ({})", who, weights);
-    case stale_gradient: return fmt::format("{} still counted without belonging to this window ({})", who, weights);
+    case boundary_leak: return fmt::format("what ran at the boundary stayed private to its rank: {} ({})", who, weights);
+    case stale_gradient: return fmt::format("{} still counted where nothing of them is due ({})", who, weights);
     case duplicated_gradient: return fmt::format("{} counted more than once ({})", who, weights);
-    case missing_reduction: return fmt::format("nothing was averaged over ranks: {} ({})", who, weights);
+    case missing_reduction: return fmt::format("no average over ranks was taken of {} ({})", who, weights);
     case wrong_scale:
       if (!f.as_if.empty()) return fmt::format("{}, and the contract says otherwise: {} ({})", f.as_if, who, weights);
-      return fmt::format("{} the wrong scale: {} ({})", f.contributions.size() == 1 ? "a contribution has" : "contributions have", who, weights);
+      return fmt::format("{} counted with a wrong scale ({})", who, weights);
     case wrong_group: return fmt::format("averaged over other ranks than the contract says: {} ({})", who, weights);
     case misplaced_shard: return "elements hold what belongs to other elements";
     default: return "";
@@ -114,12 +115,12 @@ std::string race_text(const Race& race, const Timeline& timeline) {
 }
 
 std::string sentence_of(const Finding& f, const Workload& workload, const Timeline& timeline) {
-  std::string out = fmt::format("{}: in step {}, rank {}, {} ({}), {}", name_of(f.finding), f.step, f.rank, f.buffer, elements_text(workload, f.elements),
-                                what_happened(f));
-  if (f.lost_weight > 0) {
-    out += fmt::format("; {} of the window's weight is missing", weight_text(f.lost_weight));
+  std::string out = fmt::format("{}: in step {}, rank {}, {} ({}), {}{}", name_of(f.finding), f.step, f.rank, f.buffer, elements_text(workload, f.elements),
+                                f.varies && f.finding != FindingClass::misplaced_shard ? "not the same in all of them: " : "", what_happened(f));
+  if (f.lost_weight > 0 && f.finding != FindingClass::misplaced_shard) {
+    out += fmt::format("; {}{} of the window's weight is missing", f.varies ? "up to " : "", weight_text(f.lost_weight));
     if (f.finding == FindingClass::discarded_gradient || f.finding == FindingClass::offload_loss)
-      out += fmt::format(", an effective learning rate of {}", weight_text(1 - f.lost_weight));
+      out += fmt::format(": {} {} of the window's batch", f.varies ? "some elements follow only" : "these elements follow", weight_text(1 - f.lost_weight));
   }
   out += fmt::format("; first out of balance at {}.", timeline.describe(f.first_event));
   return out;

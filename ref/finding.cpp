@@ -47,6 +47,8 @@ std::optional<FindingClass> finding_class_named(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view name_of(Whose whose) { return whose == Whose::usage ? "usage" : "framework"; }
+
 double WorstElement::error() const { return std::abs(observed - expected); }
 
 }  // namespace gradledger::ref

@@ -92,6 +92,23 @@ struct Race {
   std::uint32_t schedules_tried = 0;
 };
 
+enum class Whose : std::uint8_t { usage, framework };
+std::string_view name_of(Whose whose);
+
+// Whether the script loses what is lost in a framework without defects too. Filled in by whoever knows what the framework documents.
+struct Blame {
+  Whose whose = Whose::framework;
+  std::string rule;  // of documented use, that is broken; empty: none that matters
+  std::string why;   // sentences
+};
+
+// A defect that is known, in words. Filled in likewise.
+struct KnownDefect {
+  std::string entry, title, origin;  // of the catalogue
+  std::string since, fixed;          // releases; "": it is not known, or in none
+  std::string avoid;                 // a sentence, if one is known
+};
+
 struct Finding {
   FindingClass finding = FindingClass::discarded_gradient;
   std::uint32_t step = 0;
@@ -101,6 +118,7 @@ struct Finding {
   Role role = Role::scratch;
   std::vector<ElementRange> elements;
   std::vector<Miscounted> contributions;
+  bool varies = false;            // not all of them in all of the elements, or with other weights in some
   std::optional<WorstElement> worst;
   std::optional<Quantity> quantity;
   std::uint32_t first_event = 0;  // the first at which the books did not balance in this way
@@ -109,6 +127,8 @@ struct Finding {
   std::vector<std::string> also_in;  // other buffers of the rank that show it
   std::optional<Race> race;          // of a stream-race
   std::string as_if;                 // of weights: the normalisation that has them, in words
+  std::optional<Blame> blame;
+  std::optional<KnownDefect> known;
   std::string sentence;           // what a reviewer can quote
 };
 

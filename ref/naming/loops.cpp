@@ -25,6 +25,7 @@ void Naming::name_early_updates() {
     Finding& finding = add(FindingClass::wrong_skip, seen.key.event, seen.key.rank);
     finding.buffer = seen.key.buffer;
     finding.role = seen.role;
+    finding.elements = seen.layout;
     finding.contributions = std::move(early);
     const std::string taken = contributions_text(finding.contributions, finding.step);
     finding.sentence = fmt::format("wrong-skip: {} updates, and the loop means no update there; {} go into it and are missing from the update that is meant for window {}.",

@@ -16,18 +16,31 @@ RowContext Naming::context_of(const LedgerEntry& entry) const {
   context.host_accumulator = verdict_.facts.host_gradients[entry.key.rank];
   context.tolerance = ledger_.tolerance();
   if (timeline_.two_layers && entry.role == Role::applied_gradient) context.normalisations = known_normalisations(workload_, timeline_, entry);
+  const Layer layer = entry.role == Role::applied_gradient ? Layer::meant : Layer::documented;
+  for (const Backward& b : timeline_.backwards)
+    if (timeline_.window_of(b, layer) == entry.step && b.boundary && b.micro_batch[entry.key.rank] != no_contribution) context.boundary.insert(b.micro_batch[entry.key.rank]);
   const auto gradient = verdict_.facts.collectives.find("gradient");
   if (gradient != verdict_.facts.collectives.end() && entry.step < gradient->second[entry.key.rank].size())
     context.reduced = gradient->second[entry.key.rank][entry.step] > 0;
   return context;
 }
 
+// Ranks with different numbers of micro-batches meet in collectives of different ones; that they then do not fit is the finding.
+bool Naming::follows_unequal_loops(std::uint32_t step) const {
+  const std::vector<std::uint32_t>& counts = timeline_.micro_batches[step];
+  if (std::equal(counts.begin() + 1, counts.end(), counts.begin())) return false;
+  return found_in(step, [](const Finding& f) { return f.finding == FindingClass::collective_mismatch || f.finding == FindingClass::deadlock; });
+}
+
 void Naming::name_entry(const LedgerEntry& entry) {
   if (entry.role == Role::applied_gradient && skipped_[entry.step]) return;  // that it was applied at all is the finding
   if (entry.role == Role::applied_gradient && cut_short(entry.step)) return;  // likewise, before its window was over
-  const RowContext context = context_of(entry);
+  if (follows_unequal_loops(entry.step)) return;
+  RowContext context = context_of(entry);
+  const std::vector<LedgerRow> rows = ledger_.rows(entry);
+  context.one_factor = off_by_one_factor(rows, entry.columns, entry.step);
   bool balanced = true;
-  for (const LedgerRow& row : ledger_.rows(entry)) {
+  for (const LedgerRow& row : rows) {
     verdict_.inconclusive_rows += row.inconclusive;
     if (!timeline_.planted.empty()) balanced = balanced && !row.inconclusive;
     for (Diagnosis& diagnosis : diagnose(row, entry.columns, context)) {
@@ -61,7 +74,9 @@ void Naming::record(const LedgerEntry& entry, const LedgerRow& row, Diagnosis di
     finding->elements.clear();
     finding->contributions.clear();
     finding->lost_weight = finding->excess_weight = 0;
+    finding->varies = false;
   }
+  if (!finding->elements.empty() && finding->contributions != diagnosis.contributions) finding->varies = true;
   finding->step = entry.step;
   finding->event = entry.key.event;
   finding->buffer = entry.key.buffer;

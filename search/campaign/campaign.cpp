@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "search/campaign/parallel.h"
+#include "search/blame/blame.h"
 #include "search/campaign/rerun.h"
 #include "search/shrink/shape.h"
 #include "search/shrink/shrink.h"
 #include "sim/base/hash.h"
+#include "sim/frameworks/deepspeed/documented_use.h"
 #include "sim/load.h"
 
 namespace gradledger::search {
@@ -171,10 +173,15 @@ ref::Verdict judge_case(const Scenario& scenario, const Timeline& timeline, cons
   return ref::judge(scenario, timeline, producer, oracle);
 }
 
+bool documented(const Scenario& scenario) { return deepspeed::use_of(scenario, make_timeline(scenario).value()).misuses.empty(); }
+
 Found shrink_finding(const Scenario& scenario, ref::FindingClass finding, std::uint64_t number, const CampaignOptions& options) {
   const std::string engine = engine_of(scenario);
   const bool mended = only_there(scenario, finding, options);
-  const Shrunk shrunk = shrink(scenario, [&](const Scenario& s) { return shows(s, finding, engine, options) && (!mended || only_there(s, finding, options)); });
+  const bool keeps = options.profile.as_documented && documented(scenario);
+  const Shrunk shrunk = shrink(scenario, [&](const Scenario& s) {
+    return (!keeps || documented(s)) && shows(s, finding, engine, options) && (!mended || only_there(s, finding, options));
+  });
   auto found = found_in(shrunk.scenario, finding, options);
   ensures(found.has_value(), "what was made small still shows the finding");
   found->number = number;
@@ -184,12 +191,16 @@ Found shrink_finding(const Scenario& scenario, ref::FindingClass finding, std::u
 
 std::optional<Found> found_in(const Scenario& scenario, ref::FindingClass finding, const CampaignOptions& options) {
   const auto timeline = make_timeline(scenario);
-  const ref::Verdict verdict = judge_case(scenario, *timeline, options);
+  ref::Verdict verdict = judge_case(scenario, *timeline, options);
+  assign_blame(scenario, *timeline, verdict.findings, [&](const Scenario& other, const Timeline& its) { return judge_case(other, its, options); });
   Found out;
   std::set<std::string> classes;
   for (const ref::Finding& f : verdict.findings) {
     classes.insert(std::string(name_of(f.finding)));
-    if (f.finding == finding && out.sentence.empty()) out.sentence = f.sentence;
+    if (f.finding == finding && out.sentence.empty()) {
+      out.sentence = f.sentence;
+      out.blame = *f.blame;
+    }
   }
   if (out.sentence.empty()) return std::nullopt;
   out.finding = name_of(finding);

@@ -36,6 +36,7 @@ struct Found {
   std::string finding;   // class
   std::string engine;    // variant, or the framework's class where no variant is its name
   std::string shape;     // what distinguishes it: events of the smallest script
+  ref::Blame blame;      // whose it is
   std::string sentence;  // the oracle's, of the smallest script
   std::uint64_t number = 0;     // case
   std::uint64_t alike = 1;      // shrunk findings that came to the same shape

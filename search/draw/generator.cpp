@@ -8,6 +8,7 @@
 #include "search/draw/world.h"
 #include "sim/base/hash.h"
 #include "sim/engine/engine.h"
+#include "sim/frameworks/deepspeed/documented_use.h"
 #include "sim/load.h"
 #include "sim/scenario/layout.h"
 
@@ -57,7 +58,9 @@ Drawn draw_case(const Profile& profile, std::uint64_t seed, std::uint64_t number
     draw_script(profile, *behaviour, draws, swarm, out);
     make_canonical(out);
     if (!admitted(out)) continue;
-    if (auto timeline = make_timeline(out)) return {std::move(out), std::move(timeline).value()};
+    auto timeline = make_timeline(out);
+    if (timeline && profile.as_documented) ensures(deepspeed::use_of(out, *timeline).misuses.empty(), "a documented case keeps to the documentation");
+    if (timeline) return {std::move(out), std::move(timeline).value()};
   }
 }
 

@@ -8,6 +8,7 @@
 #include "search/campaign/parallel.h"
 #include "search/shrink/shape.h"
 #include "search/sequences/state_key.h"
+#include "sim/frameworks/deepspeed/documented_use.h"
 #include "sim/load.h"
 #include "sim/scenario/layout.h"
 
@@ -17,7 +18,7 @@ namespace {
 // What became of one event tried in one state.
 struct Tried {
   Word word;
-  bool refused = false, mirrored = false, wrong = false;
+  bool refused = false, mirrored = false, undocumented = false, wrong = false;
   std::uint64_t alike = 0, elements = 0;
   StateKey key;
 };
@@ -65,6 +66,10 @@ class Explorer {
         ++out_.mirrored;
         continue;
       }
+      if (t.undocumented) {
+        ++out_.undocumented;
+        continue;
+      }
       ++out_.transitions;
       out_.elements += t.elements;
       out_.depth = length;
@@ -97,6 +102,11 @@ class Explorer {
     Timeline timeline = make_timeline(scenario).value();
     const std::uint32_t open = open_blocks(options_.alphabet, t.word);
     if (open > 0) leave_open(timeline);
+    const deepspeed::UseReport use = options_.as_documented ? deepspeed::use_of(scenario, timeline) : deepspeed::UseReport{};
+    if (!use.misuses.empty()) {
+      t.undocumented = true;
+      return;
+    }
     LookOptions look;
     look.seed = options_.seed;
     look.check_streams = false;
@@ -104,7 +114,7 @@ class Explorer {
     look.window_period = window_period;
     look.after = [&](const HostExecutor& executor) {
       const bool ended = std::all_of(executor.ranks().begin(), executor.ranks().end(), [](const Rank& r) { return r.finished; });
-      if (ended) t.key = state_key(scenario, timeline, executor.ranks(), open);
+      if (ended) t.key = state_key(scenario, timeline, executor.ranks(), open, use.state);
     };
     const Look seen = look_at(scenario, timeline, look);
     t.wrong = seen.suspicious;

@@ -15,6 +15,7 @@ struct ExploreOptions {
   std::vector<Letter> alphabet;
   std::uint32_t length = 7;         // events
   std::uint64_t states_max = 4'000'000;
+  bool as_documented = false;       // sequences that leave the documentation are not tried
   bool merge_states = true;         // false: every sequence is run, to check the merging
   std::uint64_t seed = 0;
   std::uint32_t jobs = 1;
@@ -25,6 +26,7 @@ struct ExploreResult {
   std::uint64_t states = 1;        // different ones, the start among them
   std::uint64_t transitions = 0;   // events tried in a state
   std::uint64_t refused = 0;       // that the framework does not take there
+  std::uint64_t undocumented = 0;  // that leave the documentation there, and were not asked for
   std::uint64_t merged = 0;        // that led to a state met before
   std::uint64_t mirrored = 0;      // not tried: the same with ranks renamed
   std::uint64_t wrong = 0;         // after which something is wrong; such a sequence is not continued

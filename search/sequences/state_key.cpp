@@ -44,13 +44,14 @@ void add_contract(TraceHash& hash, const Scenario& scenario, const Timeline& tim
 
 }  // namespace
 
-StateKey state_key(const Scenario& scenario, const Timeline& timeline, std::span<const Rank> ranks, std::uint32_t open_blocks) {
+StateKey state_key(const Scenario& scenario, const Timeline& timeline, std::span<const Rank> ranks, std::uint32_t open_blocks, std::uint64_t use) {
   StateKey key;
   for (std::size_t word = 0; word < key.words.size(); ++word) {
     const std::uint64_t salt = mix(word + 1);
     TraceHash hash;
     hash.add(salt);
     hash.add(open_blocks);
+    hash.add(use);
     add_contract(hash, scenario, timeline);
     for (const Rank& rank : ranks) {
       StateFold fold([&](Slice slice) { return contents_of(rank, slice, salt); });

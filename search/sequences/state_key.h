@@ -20,6 +20,8 @@ struct StateKey {
 // Probes that repeat with this period of windows let a state meet itself in a later one.
 inline constexpr std::uint32_t window_period = 3;
 
-StateKey state_key(const Scenario& scenario, const Timeline& timeline, std::span<const Rank> ranks, std::uint32_t open_blocks);
+// use: what else decides which events may follow.
+StateKey state_key(const Scenario& scenario, const Timeline& timeline, std::span<const Rank> ranks, std::uint32_t open_blocks,
+                   std::uint64_t use = 0);
 
 }  // namespace gradledger::search

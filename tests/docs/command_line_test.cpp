@@ -117,6 +117,14 @@ TEST(command_line_page, names_every_field_of_the_searches) {
   for (const std::string& record : records) EXPECT_NE(text.find("`" + record + "`"), std::string::npos) << record;
 }
 
+TEST(findings_page, has_every_rule_of_documented_use_as_it_is_listed) {
+  const Document document = read_document(source_folder / "docs/findings.md");
+  const Section* section = document.section("Whose it is");
+  ASSERT_TRUE(section);
+  for (const Cells& row : listed("rules")) EXPECT_TRUE(has_row(document, row)) << row[0];
+  EXPECT_EQ(section->rows.size(), listed("rules").size());
+}
+
 TEST(findings_page, has_every_class_as_it_is_listed) {
   const Document document = read_document(source_folder / "docs/findings.md");
   std::size_t rows = 0;

@@ -24,6 +24,7 @@ ref::RowContext reduced_row() {
   context.world = 2;
   context.micro_batches = 2;
   context.reduced = true;
+  context.boundary = {1};
   return context;
 }
 
@@ -59,6 +60,8 @@ TEST(diagnosis, of_a_lone_private_micro_batch_depends_on_whether_a_collective_ra
   ref::RowContext context = reduced_row();
   context.micro_batches = 1;
   const std::vector<ref::LedgerColumn> all = columns(), one{all[0], all[1]};
+  EXPECT_EQ(names({0.5, 0}, context, {0.25, 0.25}, one), Names{"missing-reduction"}) << "it did not run at the boundary";
+  context.boundary = {0};
   EXPECT_EQ(names({0.5, 0}, context, {0.25, 0.25}, one), Names{"boundary-leak"});
   context.reduced = false;
   EXPECT_EQ(names({0.5, 0}, context, {0.25, 0.25}, one), Names{"missing-reduction"});
@@ -86,6 +89,25 @@ TEST(diagnosis, of_a_ratio_of_two_probes_is_a_misplaced_shard) {
   const double elsewhere = 0.25 * ref::SingleSource::probe_max / ref::SingleSource::probe_min;
   EXPECT_EQ(names({elsewhere, elsewhere, elsewhere, elsewhere}, reduced_row()), Names{"misplaced-shard"});
   EXPECT_EQ(names({0.25, elsewhere, 0.25, 0.25}, reduced_row()), Names{"misplaced-shard"});
+}
+
+// By three, where every divisor is a power of two: the factor of one element could be that of two probes, that of all elements is not.
+TEST(diagnosis, of_one_factor_in_several_elements_is_a_wrong_scale_whatever_it_is) {
+  const Weights due{0.25, 0.25, 0.25, 0.25}, off{0.25 / 3, 0.25 / 3, 0.25 / 3, 0.25 / 3}, other{0.05, 0.05, 0.05, 0.05};
+  const auto one_factor = [&](const std::vector<Weights>& observed, std::uint32_t elements) {
+    std::vector<ref::LedgerRow> rows;
+    for (const Weights& w : observed) rows.push_back({{{0, 0, elements}}, w, due, false});
+    return ref::off_by_one_factor(rows, columns(), 1);
+  };
+  EXPECT_TRUE(one_factor({off}, 2));
+  EXPECT_TRUE(one_factor({off, off}, 1));
+  EXPECT_FALSE(one_factor({off}, 1)) << "one element cannot tell";
+  EXPECT_FALSE(one_factor({off, other}, 2)) << "each element has its own";
+  EXPECT_FALSE(one_factor({due}, 2));
+  ref::RowContext context = reduced_row();
+  EXPECT_EQ(names(other, context), Names{"misplaced-shard"});
+  context.one_factor = true;
+  EXPECT_EQ(names(other, context), Names{"wrong-scale"});
 }
 
 TEST(diagnosis, in_a_local_accumulator_takes_a_peers_contribution_for_a_duplicate) {

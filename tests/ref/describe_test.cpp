@@ -15,6 +15,10 @@ TEST(words, for_weights_are_fractions_where_they_are_fractions) {
   EXPECT_EQ(ref::weight_text(1.0 / 3), "1/3");
   EXPECT_EQ(ref::weight_text(-0.5), "-1/2");
   EXPECT_EQ(ref::weight_text(1.0 / 2048), "1/2048");
+  EXPECT_EQ(ref::weight_text(1 - 1.0 / 3), "2/3");
+  EXPECT_EQ(ref::weight_text(0.2 * 4), "4/5");
+  EXPECT_EQ(ref::weight_text(1.0 / 7 / 2), "1/14");
+  EXPECT_EQ(ref::weight_text(std::sqrt(2.0) / 17), "0.083189");
   EXPECT_EQ(ref::weight_text(std::ldexp(1.0, -20)), "2^-20");
   EXPECT_EQ(ref::weight_text(std::ldexp(1.0, 16)), "65536");
 }

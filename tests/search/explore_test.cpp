@@ -38,6 +38,11 @@ TEST(explore, finds_the_same_whether_it_merges_states_or_runs_every_sequence) {
     const ExploreResult once = explore(options);
     options.merge_states = false;
     const ExploreResult every = explore(options);
+    options.as_documented = true;
+    const ExploreResult every_documented = explore(options);
+    options.merge_states = true;
+    EXPECT_EQ(shapes_of(explore(options)), shapes_of(every_documented)) << variant.name;
+    EXPECT_LT(every_documented.transitions, every.transitions);
     EXPECT_EQ(shapes_of(once), shapes_of(every)) << variant.name;
     EXPECT_TRUE(once.complete && every.complete);
     EXPECT_LT(once.states, every.states) << variant.name;

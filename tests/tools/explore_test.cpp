@@ -46,15 +46,35 @@ TEST(explore, of_events_that_lose_nothing_is_complete_and_clean) {
 }
 
 TEST(explore, of_an_old_release_names_the_shortest_sequences_that_go_wrong) {
-  const auto at = [](const char* change) { return explore({"--engine", "bf16-optimizer", "--alphabet", "backward,step", "--length", "3", "--as-of", change}); };
+  const auto at = [](const char* change) { return explore({"--engine", "bf16-optimizer", "--alphabet", "backward,step", "--length", "3", "--any-script", "--as-of", change}); };
   const Outcome before = at("before #7985"), after = at("#7985");
   EXPECT_EQ(before.code, tool::findings);
-  EXPECT_EQ(lines_of(before.out).at(0), "# gradledger explore --seed 0 --engine bf16-optimizer --as-of 'before #7985' --alphabet backward,step --length 3");
+  EXPECT_EQ(lines_of(before.out).at(0), "# gradledger explore --seed 0 --engine bf16-optimizer --as-of 'before #7985' --alphabet backward,step --any-script --length 3");
   EXPECT_TRUE(shows(before, "complete up to 3 events")) << before.out;
   EXPECT_TRUE(shows(before, "\n  boundary-leak         2 ranks: backward\n")) << before.out;
   EXPECT_FALSE(shows(after, "boundary-leak")) << after.out;
   // Of either, a step that no backward came before.
-  for (const Outcome& outcome : {before, after}) EXPECT_TRUE(shows(outcome, "\n  engine-error          2 ranks: step\n")) << outcome.out;
+  for (const Outcome& outcome : {before, after}) EXPECT_TRUE(shows(outcome, "\n  engine-error          2 ranks: step, usage (one-backward-a-step)\n")) << outcome.out;
+}
+
+// What loses gradients by the documentation is not looked for, and marked where it is asked for.
+TEST(explore, leaves_out_what_leaves_the_documentation_unless_it_is_asked_for) {
+  const Outcome documented = explore({"--length", "5"}), any = explore({"--length", "5", "--any-script", "--json"});
+  EXPECT_EQ(documented.code, tool::clean) << documented.out;
+  EXPECT_FALSE(shows(documented, ", 0 leave the documentation")) << documented.out;
+  EXPECT_EQ(any.code, tool::findings);
+  std::size_t usage = 0;
+  for (const json& record : explore_records(any)) {
+    if (record["record"] == "engine") {
+      EXPECT_EQ(record["undocumented"], 0);
+      continue;
+    }
+    EXPECT_EQ(record["blame"]["whose"], "usage") << record["shape"] << record["blame"];
+    ++usage;
+  }
+  EXPECT_GT(usage, 20u);
+  const Outcome marked = explore({"--engine", "zero2", "--length", "3", "--any-script"});
+  EXPECT_TRUE(shows(marked, "\n  discarded-gradient    2 ranks: backward backward, usage (one-backward-a-step)\n")) << marked.out;
 }
 
 TEST(explore, without_a_file_takes_every_engine) {
@@ -97,7 +117,7 @@ TEST(explore, finds_the_same_with_several_jobs) {
 
 TEST(explore, prints_scenarios_that_a_gate_passes_and_the_counts_of_each_engine) {
   const TemporaryFolder folder;
-  const Outcome outcome = explore({"--engine", "zero1", "--length", "3", "--json", "--world-size", "3"});
+  const Outcome outcome = explore({"--engine", "zero1", "--length", "3", "--json", "--world-size", "3", "--any-script"});
   EXPECT_EQ(outcome.code, tool::findings);
   const auto records = explore_records(outcome);
   ASSERT_GE(records.size(), 2u);
@@ -118,7 +138,7 @@ TEST(explore, prints_scenarios_that_a_gate_passes_and_the_counts_of_each_engine)
 }
 
 TEST(explore, of_a_file_takes_its_world_and_not_its_script) {
-  const Outcome outcome = explore({testing::leaking_scenario, "--length", "2", "--alphabet", "backward,step"});
+  const Outcome outcome = explore({testing::leaking_scenario, "--length", "2", "--alphabet", "backward,step", "--any-script"});
   EXPECT_EQ(outcome.code, tool::findings) << outcome.err;
   EXPECT_TRUE(shows(outcome, "bf16-optimizer: complete up to 2 events; ")) << outcome.out;
   EXPECT_TRUE(shows(outcome, "\n  boundary-leak         4 ranks: step backward\n")) << outcome.out;

@@ -60,10 +60,10 @@ TEST(a_difference_of_two_releases, is_explained_by_coefficients_and_kept_as_a_fi
 
 TEST(a_difference, has_the_command_that_draws_it_again) {
   const TemporaryFolder folder;
-  const Outcome outcome = differ(folder.path() / "first", "before #7981,#7981", {"--engine", "zero2-offload", "--documented", "--cases", "8"});
+  const Outcome outcome = differ(folder.path() / "first", "before #7981,#7981", {"--engine", "zero2-offload", "--cases", "8"});
   EXPECT_EQ(outcome.code, tool::findings) << outcome.err;
   ASSERT_GE(lines_of(outcome.out).size(), 4u);
-  EXPECT_EQ(lines_of(outcome.out)[0], "# gradledger fuzz --seed 0 --engine zero2-offload --documented --cases 8 --differ 'before #7981,#7981' --findings " + (folder.path() / "first").string());
+  EXPECT_EQ(lines_of(outcome.out)[0], "# gradledger fuzz --seed 0 --engine zero2-offload --cases 8 --differ 'before #7981,#7981' --findings " + (folder.path() / "first").string());
   const std::string note = json_of(text_of(fs::directory_iterator(folder.path() / "first")->path()))["note"], before = "Draw it again: ";
   ASSERT_NE(note.find(before), std::string::npos) << note;
   const Outcome again = shell(note.substr(note.find(before) + before.size()) + " --findings again", folder.path());
@@ -73,7 +73,7 @@ TEST(a_difference, has_the_command_that_draws_it_again) {
 
 TEST(engines, of_documented_scripts_at_head_do_not_differ) {
   const TemporaryFolder folder;
-  const Outcome outcome = differ(folder.path() / "findings", "zero1,zero2,zero3", {"--documented", "--cases", "48"});
+  const Outcome outcome = differ(folder.path() / "findings", "zero1,zero2,zero3", {"--cases", "48"});
   EXPECT_EQ(outcome.code, tool::clean) << outcome.out << outcome.err;
   EXPECT_NE(outcome.out.find(" compared, 0 differ, "), std::string::npos) << outcome.out;
   EXPECT_EQ(outcome.out.find(" 0 compared"), std::string::npos) << outcome.out;
@@ -143,7 +143,7 @@ TEST(a_folder_of_known_defects, that_holds_none_is_bad_input) {
   // It draws from all engines as of the release of each defect, and writes nothing.
   for (const char* option : {"--engine", "--as-of", "--switch", "--shard", "--jobs", "--findings", "--case", "--producer"})
     refused({option, option == std::string("--producer") ? "host" : "1"}, std::string(option) == "--producer" ? "--producer" : option);
-  refused({"--documented"}, "--documented excludes --catalogue");
+  refused({"--any-script"}, "--any-script excludes --catalogue");
   folder.write("broken.json", "{");
   refused({}, "broken.json: ");
 }

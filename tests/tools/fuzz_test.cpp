@@ -27,7 +27,7 @@ Outcome fuzz(const fs::path& findings, std::vector<std::string> options) {
 
 // A release that loses gradients on the way through the host, and races.
 std::vector<std::string> old_release(std::vector<std::string> more = {}) {
-  std::vector<std::string> out{"--as-of", "0.18.9", "--engine", "zero2-offload", "--documented", "--cases", "40"};
+  std::vector<std::string> out{"--as-of", "0.18.9", "--engine", "zero2-offload", "--cases", "40"};
   out.insert(out.end(), more.begin(), more.end());
   return out;
 }
@@ -64,12 +64,12 @@ std::string class_of(const std::string& text) { return json_of(text)["expect"]["
 
 TEST(fuzz, of_documented_scripts_at_head_finds_nothing_and_says_how_much_that_means) {
   const TemporaryFolder folder;
-  const Outcome outcome = fuzz(folder.path() / "findings", {"--documented", "--cases", "64"});
+  const Outcome outcome = fuzz(folder.path() / "findings", {"--cases", "64"});
   EXPECT_EQ(outcome.code, tool::clean) << outcome.out << outcome.err;
   EXPECT_EQ(outcome.err, "");
   const auto lines = lines_of(outcome.out);
   ASSERT_EQ(lines.size(), 4u) << outcome.out;
-  EXPECT_EQ(lines[0], "# gradledger fuzz --seed 0 --documented --cases 64 --findings " + (folder.path() / "findings").string());
+  EXPECT_EQ(lines[0], "# gradledger fuzz --seed 0 --cases 64 --findings " + (folder.path() / "findings").string());
   EXPECT_TRUE(lines[1].starts_with("64 cases, ")) << lines[1];
   EXPECT_NE(lines[1].find(" elements compared; 0 looked wrong, "), std::string::npos) << lines[1];
   EXPECT_EQ(lines[1].find(" 0 elements compared"), std::string::npos) << lines[1];
@@ -116,7 +116,7 @@ TEST(a_second_campaign, replays_what_was_saved_and_writes_none_of_it_again) {
   EXPECT_EQ(count_of(second, "new  "), 0u) << second.out;
   EXPECT_EQ(contents_of(folder.path()), found_in_old_release());
   // Of other cases and other code: they are replayed all the same, and decide the exit code.
-  const Outcome elsewhere = fuzz(folder.path(), {"--documented", "--cases", "8"});
+  const Outcome elsewhere = fuzz(folder.path(), {"--cases", "8"});
   EXPECT_EQ(elsewhere.code, tool::findings);
   EXPECT_EQ(count_of(elsewhere, "still there  "), found_in_old_release().size()) << elsewhere.out;
 }
@@ -124,7 +124,7 @@ TEST(a_second_campaign, replays_what_was_saved_and_writes_none_of_it_again) {
 TEST(a_second_campaign, of_another_release_keeps_what_both_show_in_files_of_its_own) {
   const TemporaryFolder folder;
   write_all(folder, found_in_old_release());
-  const Outcome other = fuzz(folder.path(), {"--as-of", "0.18.2", "--engine", "zero2-offload", "--documented", "--cases", "40"});
+  const Outcome other = fuzz(folder.path(), {"--as-of", "0.18.2", "--engine", "zero2-offload", "--cases", "40"});
   EXPECT_EQ(other.code, tool::findings);
   EXPECT_GT(count_of(other, "new  "), 0u) << "a finding of 0.18.9 hides none of 0.18.2\n" << other.out;
   const auto files = contents_of(folder.path());
@@ -138,15 +138,15 @@ TEST(a_saved_finding, that_is_no_longer_shown_is_gone_and_is_kept) {
   json saved = json_of(text_of(testing::leaking_scenario));
   saved.erase("twin_of");
   const std::string path = folder.write("a.json", saved.dump());
-  EXPECT_EQ(count_of(fuzz(folder.path(), {"--documented", "--cases", "8"}), "still there  boundary-leak"), 1u);
+  EXPECT_EQ(count_of(fuzz(folder.path(), {"--cases", "8"}), "still there  boundary-leak"), 1u);
   saved["engine"]["as_of"] = "head";
   folder.write("a.json", saved.dump());
-  const Outcome outcome = fuzz(folder.path(), {"--documented", "--cases", "8"});
+  const Outcome outcome = fuzz(folder.path(), {"--cases", "8"});
   EXPECT_EQ(outcome.code, tool::clean) << outcome.out << outcome.err;
   EXPECT_EQ(count_of(outcome, "gone         boundary-leak"), 1u) << outcome.out;
   EXPECT_TRUE(says(outcome, path)) << outcome.out;
   EXPECT_EQ(contents_of(folder.path()).size(), 1u);
-  const json record = json_of(lines_of(fuzz(folder.path(), {"--documented", "--cases", "8", "--json"}).out).at(0));
+  const json record = json_of(lines_of(fuzz(folder.path(), {"--cases", "8", "--json"}).out).at(0));
   EXPECT_EQ(record, (json{{"record", "finding"}, {"status", "gone"}, {"class", "boundary-leak"}, {"file", path}}));
 }
 
@@ -179,7 +179,7 @@ TEST(a_finding, that_cannot_be_written_after_all_is_reported_all_the_same) {
 
 TEST(fuzz, leaves_nothing_beside_the_folder_of_findings) {
   const TemporaryFolder folder;
-  EXPECT_EQ(shell("gradledger fuzz --as-of 0.18.9 --engine zero2-offload --documented --cases 40", folder.path()).code, tool::findings);
+  EXPECT_EQ(shell("gradledger fuzz --as-of 0.18.9 --engine zero2-offload --cases 40", folder.path()).code, tool::findings);
   const auto top = fs::directory_iterator(folder.path());
   EXPECT_EQ(std::distance(fs::begin(top), fs::end(top)), 1);
   std::map<std::string, std::string> files = contents_of(folder.path() / "findings");
@@ -194,7 +194,7 @@ json summary_of(const Outcome& outcome) {
 
 TEST(shards, have_all_cases_between_them) {
   const TemporaryFolder folder;
-  const auto part = [&](const char* shard) { return summary_of(fuzz(folder.path(), {"--documented", "--cases", "41", "--json", "--shard", shard})); };
+  const auto part = [&](const char* shard) { return summary_of(fuzz(folder.path(), {"--cases", "41", "--json", "--shard", shard})); };
   const json whole = part("0/1"), first = part("0/2"), second = part("1/2");
   EXPECT_EQ(whole["cases"], 41);
   EXPECT_EQ(first["cases"], 21);
@@ -249,16 +249,16 @@ TEST(fuzz, prints_json_of_one_object_a_line) {
 
 TEST(a_case, runs_alone_by_its_number) {
   const TemporaryFolder folder;
-  const json summary = summary_of(fuzz(folder.path(), {"--documented", "--case", "17", "--json"}));
+  const json summary = summary_of(fuzz(folder.path(), {"--case", "17", "--json"}));
   EXPECT_EQ(summary["cases"], 1);
-  EXPECT_EQ(summary["command"], "gradledger fuzz --seed 0 --documented --case 17 --findings " + folder.path().string());
+  EXPECT_EQ(summary["command"], "gradledger fuzz --seed 0 --case 17 --findings " + folder.path().string());
   expect_complaint(fuzz(folder.path(), {"--case", "17", "--cases", "2"}), tool::bad_input, "--case");
   expect_complaint(fuzz(folder.path(), {"--case", "17", "--time", "2"}), tool::bad_input, "--case");
 }
 
 TEST(time, ends_a_campaign_of_any_length) {
   const TemporaryFolder folder;
-  const json summary = summary_of(fuzz(folder.path(), {"--documented", "--time", "1", "--engine", "zero0", "--json"}));
+  const json summary = summary_of(fuzz(folder.path(), {"--time", "1", "--engine", "zero0", "--json"}));
   EXPECT_EQ(summary["record"], "summary");
   EXPECT_GE(summary["seconds"], 1.0);
 }
@@ -281,7 +281,7 @@ TEST(options_of_fuzz, that_are_not_right_are_named) {
 
 TEST(a_switch, is_set_on_top_of_the_release) {
   const TemporaryFolder folder;
-  const Outcome outcome = fuzz(folder.path(), {"--switch", "offload_keep=counter_only", "--engine", "zero2-offload", "--documented", "--cases", "24"});
+  const Outcome outcome = fuzz(folder.path(), {"--switch", "offload_keep=counter_only", "--engine", "zero2-offload", "--cases", "24"});
   EXPECT_EQ(outcome.code, tool::findings) << outcome.out << outcome.err;
   EXPECT_TRUE(says(outcome, "new          offload-loss")) << outcome.out;
   EXPECT_EQ(run({"gate", folder.path()}).code, tool::clean);

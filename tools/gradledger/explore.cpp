@@ -9,6 +9,7 @@
 #include "sim/scenario/parse.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
+#include "tools/gradledger/report.h"
 #include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
@@ -66,6 +67,7 @@ Result<World> world_of(Scenario scenario, const Options& options, const ExploreV
   out.options.states_max = verb.states_max;
   out.options.seed = options.seed;
   out.options.jobs = verb.jobs;
+  out.options.as_documented = !verb.any_script;
   return out;
 }
 
@@ -102,18 +104,19 @@ void print(const World& world, const search::ExploreResult& r, const Options& op
   if (options.json) {
     for (const search::Found& f : r.found)
       fmt::print("{}\n", ordered_json({{"record", "finding"}, {"engine", world.name}, {"class", f.finding}, {"shape", f.shape}, {"events", f.events},
-                                       {"sentence", f.sentence}, {"scenario", to_json(f.scenario)}})
+                                       {"blame", blame_json(f.blame)}, {"sentence", f.sentence}, {"scenario", to_json(f.scenario)}})
                              .dump(-1, ' ', false, ordered_json::error_handler_t::replace));
     fmt::print("{}\n", ordered_json({{"record", "engine"}, {"schema_version", 1}, {"engine", world.name}, {"as_of", world.options.world.engine.as_of.base},
                                      {"complete", r.complete}, {"length", world.options.length},
                                      {"depth", r.depth}, {"states", r.states}, {"transitions", r.transitions}, {"merged", r.merged},
-                                     {"mirrored", r.mirrored}, {"refused", r.refused}, {"wrong", r.wrong},
+                                     {"mirrored", r.mirrored}, {"refused", r.refused}, {"undocumented", r.undocumented}, {"wrong", r.wrong},
                                      {"compared", r.elements}, {"symmetric", r.symmetric}, {"seconds", seconds}}).dump());
     return;
   }
-  fmt::print("{}: {} up to {} events; {} states, {} transitions, depth {}; {} led to a state met before, {} to something wrong, {} were refused, {} mirror others ({:.1f} s)\n", world.name,
-             r.complete ? "complete" : "NOT complete", world.options.length, r.states, r.transitions, r.depth, r.merged, r.wrong, r.refused, r.mirrored, seconds);
-  for (const search::Found& f : r.found) fmt::print("  {:20}  {}\n", f.finding, f.shape);
+  fmt::print("{}: {} up to {} events; {} states, {} transitions, depth {}; {} led to a state met before, {} to something wrong, {} were refused, "
+             "{} leave the documentation, {} mirror others ({:.1f} s)\n",
+             world.name, r.complete ? "complete" : "NOT complete", world.options.length, r.states, r.transitions, r.depth, r.merged, r.wrong, r.refused, r.undocumented, r.mirrored, seconds);
+  for (const search::Found& f : r.found) fmt::print("  {:20}  {}{}\n", f.finding, f.shape, usage_mark(f.blame));
 }
 
 }  // namespace
@@ -127,6 +130,7 @@ std::string repeat_command(const Options& options, const ExploreVerb& verb) {
   for (const std::string& text : verb.switches) out += " --switch " + shell_word(text);
   if (verb.world_size != otherwise.world_size) out += fmt::format(" --world-size {}", verb.world_size);
   if (!verb.alphabet.empty()) out += " --alphabet " + shell_word(verb.alphabet);
+  if (verb.any_script) out += " --any-script";
   if (verb.streams) out += " --streams";
   else out += fmt::format(" --length {}", verb.length);
   if (verb.states_max != otherwise.states_max) out += fmt::format(" --states-max {}", verb.states_max);

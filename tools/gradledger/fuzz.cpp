@@ -13,6 +13,7 @@
 #include "search/campaign/canary.h"
 #include "sim/scenario/parse.h"
 #include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/report.h"
 #include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
@@ -49,7 +50,7 @@ struct Report {
 
 ordered_json finding_json(const search::Found& f, const std::string& status, const std::string& file) {
   return {{"record", "finding"}, {"status", status}, {"class", f.finding},   {"engine", f.engine},     {"shape", f.shape}, {"events", f.events}, {"minimal", f.minimal},
-          {"case", f.number},    {"alike", f.alike}, {"sentence", f.sentence}, {"file", file}};
+          {"case", f.number},    {"alike", f.alike}, {"blame", blame_json(f.blame)}, {"sentence", f.sentence}, {"file", file}};
 }
 
 void print_json(const Report& r, const Options& options, const FuzzOptions& fuzz) {
@@ -69,10 +70,10 @@ void print_json(const Report& r, const Options& options, const FuzzOptions& fuzz
 void print_text(const Report& r, const Options& options, const FuzzOptions& fuzz) {
   fmt::print("# {}\n", repeat_command(options, fuzz));
   for (const Saved& saved : r.saved) {
-    for (const search::Found& f : saved.shows) fmt::print("still there  {:20}  {:14}  {}\n             {}\n", f.finding, f.engine, f.shape, saved.path.string());
+    for (const search::Found& f : saved.shows) fmt::print("still there  {:20}  {:14}  {}{}\n             {}\n", f.finding, f.engine, f.shape, usage_mark(f.blame), saved.path.string());
     for (const std::string& gone : saved.gone) fmt::print("gone         {:20}  {}\n", gone, saved.path.string());
   }
-  for (const auto& [f, path] : r.written) fmt::print("new          {:20}  {:14}  {}\n             {}\n             {}\n", f->finding, f->engine, f->shape, f->sentence,
+  for (const auto& [f, path] : r.written) fmt::print("new          {:20}  {:14}  {}{}\n             {}\n             {}\n", f->finding, f->engine, f->shape, usage_mark(f->blame), f->sentence,
                                                             path.empty() ? "not written" : path.string());
   const search::CampaignState& s = r.state;
   for (const search::Broken& b : s.broken) fmt::print("internal error in case {}: {}\n  draw it again: gradledger fuzz{} --case {}\n", b.number, b.what, drawn_by(options, fuzz), b.number);

@@ -26,7 +26,7 @@ struct FuzzOptions {
   std::string shard = "0/1";
   std::uint32_t jobs = 1;
   std::string findings{findings_default};  // folder
-  bool documented = false;
+  bool any_script = false;                 // also those that leave the documentation
   std::string differ;                      // sides, comma-separated
   std::string catalogue;                   // folder of scenarios whose defects are looked for
 };

@@ -55,7 +55,7 @@ Result<search::CampaignOptions> campaign_options(const Options& options, const F
   const auto as_of = as_of_from(fuzz.as_of, fuzz.switches);
   if (!as_of) return as_of.error();
   out.profile.as_of = *as_of;
-  out.profile.as_documented = fuzz.documented;
+  out.profile.as_documented = !fuzz.any_script;
   const auto shard = shard_of(fuzz.shard);
   if (!shard) return shard.error();
   std::tie(out.shard, out.shards) = *shard;
@@ -80,7 +80,7 @@ std::string drawn_by(const Options& options, const FuzzOptions& fuzz) {
   for (const std::string& engine : fuzz.engines) out += " --engine " + engine;
   if (fuzz.as_of != "head") out += " --as-of " + shell_word(fuzz.as_of);
   for (const std::string& text : fuzz.switches) out += " --switch " + shell_word(text);
-  if (fuzz.documented) out += " --documented";
+  if (fuzz.any_script) out += " --any-script";
   if (options.producer != "host") out += fmt::format(" --producer {} --ranks {}", options.producer, options.ranks);
   return out;
 }

@@ -37,6 +37,11 @@ ordered_json race_json(const Loaded& loaded, const Options& options, const ref::
   return out;
 }
 
+ordered_json known_json(const ref::KnownDefect& d) {
+  const auto or_null = [](const std::string& text) { return text.empty() ? ordered_json(nullptr) : ordered_json(text); };
+  return {{"entry", d.entry}, {"title", d.title}, {"origin", or_null(d.origin)}, {"since", or_null(d.since)}, {"fixed", or_null(d.fixed)}, {"avoid", or_null(d.avoid)}};
+}
+
 ordered_json finding_json(const Loaded& loaded, const Options& options, const ref::Finding& f) {
   ordered_json out;
   out["class"] = name_of(f.finding);
@@ -70,6 +75,8 @@ ordered_json finding_json(const Loaded& loaded, const Options& options, const re
   if (f.quantity)
     out["quantity"] = {{"name", f.quantity->name}, {"observed", number_json(f.quantity->observed)}, {"due", number_json(f.quantity->due)}, {"bound", number_json(f.quantity->bound)}};
   if (f.race) out["race"] = race_json(loaded, options, f);
+  if (f.blame) out["blame"] = blame_json(*f.blame);
+  out["known"] = f.known ? known_json(*f.known) : ordered_json(nullptr);
   out["first_event"] = f.first_event;
   out["lost_weight"] = f.lost_weight;
   out["excess_weight"] = f.excess_weight;
@@ -106,6 +113,12 @@ ordered_json coverage_json(const ref::Coverage& c) {
 }
 
 }  // namespace
+
+ordered_json blame_json(const ref::Blame& blame) {
+  return {{"whose", name_of(blame.whose)}, {"rule", blame.rule.empty() ? ordered_json(nullptr) : ordered_json(blame.rule)}, {"why", blame.why}};
+}
+
+std::string usage_mark(const ref::Blame& blame) { return blame.whose == ref::Whose::usage ? fmt::format(", usage ({})", blame.rule) : ""; }
 
 ordered_json json_report(const Loaded& loaded, const Options& options, const ref::Verdict& verdict) {
   const Scenario& s = loaded.scenario;

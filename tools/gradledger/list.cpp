@@ -4,6 +4,7 @@
 #include "ref/finding.h"
 #include "sim/engine/buffers.h"
 #include "sim/engine/engine.h"
+#include "sim/frameworks/deepspeed/documented_use.h"
 #include "sim/scenario/catalogue.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
@@ -79,6 +80,12 @@ Table entry_table() {
   return out;
 }
 
+Table rule_table() {
+  Table out{{"rule", "says"}};
+  for (const deepspeed::UseRule& r : deepspeed::use_rules()) out.push_back({std::string(r.id), std::string(r.says)});
+  return out;
+}
+
 Table exit_code_table() {
   Table out{{"code", "meaning"}};
   for (const ExitCodeInfo& e : exit_codes) out.push_back({fmt::format("{}", static_cast<int>(e.code)), std::string(e.meaning)});
@@ -100,6 +107,7 @@ int list(const std::string& what, const Options& options) {
                       : what == "changes"    ? change_table()
                       : what == "buffers"    ? buffer_table()
                       : what == "entries"    ? entry_table()
+                      : what == "rules"      ? rule_table()
                                              : exit_code_table();
   if (options.json) {
     nlohmann::ordered_json out = nlohmann::ordered_json::array();

@@ -35,6 +35,7 @@ int replay_one(const std::string& file, const Options& options) {
   ref::Verdict verdict;
   try {
     verdict = judge(**loaded, options, &watch);
+    explain(**loaded, options, verdict);
   } catch (const ProgramsTooLarge&) {
     complain(programs_too_large(**loaded, options));
     return unavailable;

@@ -35,7 +35,7 @@ CLI::App* add_fuzz(CLI::App& app, FuzzOptions& fuzz) {
   verb->add_option("--shard", fuzz.shard, "i/n: of n campaigns that share the cases, the one with number i")->capture_default_str();
   verb->add_option("--jobs", fuzz.jobs, "Threads; what is found does not depend on them")->check(whole_number)->check(CLI::Range(1, 1024))->capture_default_str();
   verb->add_option("--findings", fuzz.findings, "Folder that findings are written to, and whose files are replayed first")->check(some_text)->capture_default_str();
-  verb->add_flag("--documented", fuzz.documented, "Only scripts in which a correct framework loses nothing");
+  verb->add_flag("--any-script", fuzz.any_script, "Also scripts that leave the documentation, in which a correct framework loses gradients too");
   CLI::Option* differ = verb->add_option("--differ", fuzz.differ, "Releases, changes, engines or producers, comma-separated: find scripts on which they apply different gradients")->check(some_text);
   verb->add_option("--catalogue", fuzz.catalogue, "Folder of scenarios: how many cases each of its known defects takes to be found from nothing")->check(some_text)->excludes(differ);
   return verb;
@@ -43,7 +43,7 @@ CLI::App* add_fuzz(CLI::App& app, FuzzOptions& fuzz) {
 
 void limit_fuzz(CLI::App* fuzz) {
   exclude(fuzz, "--differ", {"--producer", "--memory-limit"});
-  exclude(fuzz, "--catalogue", {"--case", "--engine", "--as-of", "--switch", "--shard", "--jobs", "--findings", "--documented", "--producer", "--ranks", "--deadline"});
+  exclude(fuzz, "--catalogue", {"--case", "--engine", "--as-of", "--switch", "--shard", "--jobs", "--findings", "--any-script", "--producer", "--ranks", "--deadline"});
 }
 
 CLI::App* add_explore(CLI::App& app, ExploreVerb& verb) {
@@ -62,8 +62,9 @@ CLI::App* add_explore(CLI::App& app, ExploreVerb& verb) {
       ->check(whole_number)->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 28))->capture_default_str();
   out->add_option("--time", verb.time_s, "Seconds after which it ends, likewise")->check(whole_number)->check(CLI::Range(1, 604800));
   out->add_option("--jobs", verb.jobs, "Threads; what is found does not depend on them")->check(whole_number)->check(CLI::Range(1, 1024))->capture_default_str();
+  out->add_flag("--any-script", verb.any_script, "Also sequences that leave the documentation");
   out->add_flag("--streams", verb.streams, "All orders of the streams of FILE's script instead, held against the happens-before check")->needs(file);
-  exclude(out, "--streams", {"--alphabet", "--length", "--time", "--jobs"});
+  exclude(out, "--streams", {"--alphabet", "--length", "--time", "--jobs", "--any-script"});
   return out;
 }
 

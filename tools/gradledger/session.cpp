@@ -8,6 +8,7 @@
 
 #include "gpu/ranks/thread_devices.h"
 #include "ref/facts.h"
+#include "search/blame/way_out.h"
 #include "sim/engine/engine.h"
 #include "sim/execution/host_executor.h"
 #include "sim/load.h"
@@ -133,6 +134,18 @@ ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watc
   oracle.full_ledger = options.full_ledger;
   oracle.watch = watch;
   return ref::judge(loaded.scenario, loaded.timeline, producer, oracle);
+}
+
+void explain(const Loaded& loaded, const Options& options, ref::Verdict& verdict) {
+  const search::Judge judge_other = [&](const Scenario& scenario, const Timeline& timeline) {
+    HostExecutor producer(scenario, timeline);
+    producer.limit_programs(program_bytes_max(loaded, options));
+    ref::OracleOptions oracle;
+    oracle.seed = options.seed;
+    return ref::judge(scenario, timeline, producer, oracle);
+  };
+  search::assign_blame(loaded.scenario, loaded.timeline, verdict.findings, judge_other);
+  search::find_known_defects(loaded.scenario, loaded.timeline, verdict.findings, judge_other);
 }
 
 namespace {

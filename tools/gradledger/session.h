@@ -72,6 +72,9 @@ Result<Schedule> schedule_from(const Options& options);
 // Throws ProgramsTooLarge where the script is too long for the memory limit.
 ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch);
 
+// Says of each finding whose it is, and which known defect, by judging what the script would have been on the host. Throws ProgramsTooLarge.
+void explain(const Loaded& loaded, const Options& options, ref::Verdict& verdict);
+
 // What the scenario holds and sends, by a dry run of its linear programs; `watch`, if any, sees the run too. Throws ProgramsTooLarge.
 Accounting account(const Loaded& loaded, const Options& options, TraceSink* watch);
 

@@ -156,6 +156,27 @@ std::string step_table(const Loaded& loaded, const Paint& paint, std::uint32_t s
 
 // ---- the verdict ------------------------------------------------------------------------------------------------------------------
 
+// "usage (single-boundary). The backward at a boundary ...".
+std::string blame_text(const ref::Blame& blame) {
+  return fmt::format("{}{}. {}", name_of(blame.whose), blame.rule.empty() ? "" : fmt::format(" ({})", blame.rule), blame.why);
+}
+
+// "catalogue-1 (#7981), host accumulator ...; since 0.16.0 or before, fixed in 0.19.0. Keep the optimizer ...".
+std::string known_text(const ref::KnownDefect& d) {
+  std::string out = fmt::format("{}{}, {}", d.entry, d.origin.empty() ? "" : fmt::format(" ({})", d.origin), d.title);
+  if (!d.since.empty()) out += fmt::format("; since {}", d.since);
+  if (!d.fixed.empty()) out += fmt::format("{} fixed in {}.", d.since.empty() ? ";" : ",", d.fixed);
+  else out += d.since.empty() ? "; by a switch that was set by hand." : ", fixed in no release.";
+  return out + (d.avoid.empty() ? "" : " To avoid it: " + d.avoid);
+}
+
+// Where nothing is due a bound is next to nothing, and a quotient says no more than that.
+std::string error_text(const ref::WorstElement& w) {
+  if (w.bound == 0) return "the comparison is exact";
+  const double times = w.error() / w.bound;
+  return times < 1000 ? fmt::format("the error is {:.3g} times its bound", times) : "the error is more than 1000 times its bound";
+}
+
 std::string finding_lines(const Loaded& loaded, const Options& options, const Paint& paint, const Verdict& verdict) {
   std::map<ref::FindingClass, std::vector<const Finding*>> by_class;
   for (const Finding& f : verdict.findings) by_class[f.finding].push_back(&f);
@@ -163,6 +184,8 @@ std::string finding_lines(const Loaded& loaded, const Options& options, const Pa
   for (const auto& [kind, all] : by_class) {
     const Finding& first = *all.front();
     out += paint.wrong(first.sentence) + "\n";
+    if (first.blame) out += fmt::format("  whose: {}\n", blame_text(*first.blame));
+    if (first.known) out += fmt::format("  known: {}\n", known_text(*first.known));
     if (first.race) {
       if (first.race->others > 0) out += fmt::format("  and {} more pairs of operations in the same window\n", first.race->others);
       if (const std::string command = race_command(loaded.path, options, first); !command.empty()) out += fmt::format("  values that differ: {}\n", command);
@@ -170,7 +193,7 @@ std::string finding_lines(const Loaded& loaded, const Options& options, const Pa
     if (first.worst) {
       const ref::WorstElement& w = *first.worst;
       out += fmt::format("  worst element: {}[{}] is {:.9g} (0x{:0{}x}), due {:.9g}; {}\n", loaded.scenario.parameters[w.parameter].name, w.element, w.observed,
-                         w.bits, 2 * size_of(w.dtype), w.expected, w.bound > 0 ? fmt::format("error over bound {:.3g}", w.error() / w.bound) : "the comparison is exact");
+                         w.bits, 2 * size_of(w.dtype), w.expected, error_text(w));
     }
     if (all.size() == 1) continue;
     std::vector<std::uint32_t> steps, ranks;

@@ -1,0 +1,245 @@
+#include "search/blame/documented_form.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "sim/engine/behaviour.h"
+#include "sim/load.h"
+
+namespace gradledger::search {
+namespace {
+
+ScriptItem item_of(ScriptKind kind) {
+  ScriptItem out;
+  out.kind = kind;
+  return out;
+}
+
+class Writer {
+ public:
+  Writer(const Scenario& scenario, const Timeline& timeline, const std::vector<deepspeed::Misuse>& misuses, Form form)
+      : timeline_(timeline), form_(form), theirs_(timeline.contract.boundary), ours_(timeline.contract.boundary) {
+    for (const deepspeed::Misuse& m : misuses) broken_.insert(m.step);
+    out_.scenario = scenario;
+    out_.scenario.script.clear();
+    out_.scenario.expect = {};
+    const bool keeps = !scenario.contract.zero_grad_discards;
+    out_.scenario.contract = {};
+    out_.scenario.contract.zero_grad_discards = !keeps;
+    out_.scenario.contract.average_over = scenario.engine.config.gradient_allreduce_op == AllreduceOp::mean ? "world" : "none";
+    into_ = &out_.scenario.script;
+  }
+
+  std::optional<Documented> write() {
+    if (form_ == Form::counted && !count_windows()) return std::nullopt;
+    for (std::uint32_t w = 0; w < timeline_.steps; ++w) window(w);
+    out_.scenario.allow_open = true;
+    return std::move(out_);
+  }
+
+ private:
+  bool manages() const { return timeline_.contract.boundary.counted; }
+  bool of_calls() const { return manages() && !timeline_.contract.boundary.of_backwards; }
+
+  // ---- windows ---------------------------------------------------------------------------------------------------------------------
+
+  void window(std::uint32_t w) {
+    const bool rewrite = form_ == Form::counted || broken_.contains(w);
+    const auto [first, last] = events_of(w);
+    if (rewrite && (form_ == Form::left_out || kept(w).empty())) {
+      for (std::uint32_t e = first; e < last; ++e) follow(timeline_.events[e]);
+      out_.window.emplace_back();
+      return;
+    }
+    out_.window.emplace_back(windows_++);
+    if (rewrite) as_documented(w, first, last);
+    else as_it_is(first, last);
+  }
+
+  std::pair<std::uint32_t, std::uint32_t> events_of(std::uint32_t w) const {
+    const auto& events = timeline_.events;
+    const auto first = std::partition_point(events.begin(), events.end(), [&](const Event& e) { return e.step < w; });
+    const auto last = std::partition_point(first, events.end(), [&](const Event& e) { return e.step == w; });
+    return {static_cast<std::uint32_t>(first - events.begin()), static_cast<std::uint32_t>(last - events.begin())};
+  }
+
+  // What the original's counter makes of an event.
+  void follow(const Event& e) {
+    if (e.kind == EventKind::set_boundary) theirs_.set(e.boundary);
+    else if (e.kind == EventKind::backward) theirs_.backward();
+    else if (e.kind == EventKind::step) theirs_.step();
+  }
+
+  // Backwards of the window that somebody meant to count.
+  std::vector<std::uint32_t> kept(std::uint32_t w) const {
+    std::vector<std::uint32_t> out;
+    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b) {
+      const Backward& backward = timeline_.backwards[b];
+      const auto counts = [&](std::uint32_t r) { return backward.micro_batch[r] != no_contribution && timeline_.dropped_at[b][r] == never; };
+      bool any = false;
+      for (std::uint32_t r = 0; r < timeline_.world_size; ++r) any = any || counts(r);
+      if (backward.step == w && any) out.push_back(b);
+    }
+    return out;
+  }
+
+  // Every closed window has as many backwards, nothing else decides, and the loop asked for no divisor of its own.
+  bool count_windows() {
+    const bool calls = std::any_of(timeline_.events.begin(), timeline_.events.end(), [](const Event& e) { return e.kind == EventKind::set_boundary; });
+    if (calls || !of_calls() || timeline_.steps == 0) return false;
+    const auto micro_batches = static_cast<std::uint32_t>(kept(0).size());
+    for (std::uint32_t w = 1; w < timeline_.steps; ++w)
+      if (kept(w).size() != micro_batches) return false;
+    out_.scenario.engine.config.gradient_accumulation_steps = micro_batches;
+    return micro_batches > 0;
+  }
+
+  void as_documented(std::uint32_t w, std::uint32_t first, std::uint32_t last) {
+    for (std::uint32_t e = first; e < last; ++e) follow(timeline_.events[e]);
+    const std::vector<std::uint32_t> backwards = kept(w);
+    const bool closed = last > first && timeline_.events[last - 1].updates;
+    for (std::size_t i = 0; i < backwards.size(); ++i) {
+      const bool at_boundary = i + 1 == backwards.size() && (closed || timeline_.backwards[backwards[i]].boundary);
+      if (form_ == Form::calls) set_boundary(at_boundary);
+      ScriptItem item = backward_of(backwards[i]);
+      item.direct = false;
+      item.scale_wrt_gas = true;
+      item.of.reset();
+      add(std::move(item));
+      if (form_ == Form::counted && !at_boundary) add(item_of(ScriptKind::step));
+    }
+    for (std::uint32_t e = first; e < last; ++e)
+      if (timeline_.events[e].kind == EventKind::set_gradient && closed) add(set_gradient_of(timeline_.events[e]));
+    plants(backwards);
+    if (!closed) return;
+    if (form_ == Form::calls) set_boundary(true);
+    add(item_of(ScriptKind::step));
+  }
+
+  void as_it_is(std::uint32_t first, std::uint32_t last) {
+    std::vector<std::uint32_t> backwards;
+    for (std::uint32_t e = first; e < last; ++e) {
+      const Event& event = timeline_.events[e];
+      const bool asked = event.kind == EventKind::backward || event.kind == EventKind::step || event.kind == EventKind::coalesce_enter;
+      follow_override(event);
+      if (asked && of_calls() && !event.nobody) set_boundary(theirs_.now());
+      if (event.kind == EventKind::backward) backwards.push_back(event.ordinal);
+      if (e + 1 == last) plants(backwards);
+      if (!event.nobody) same(event);
+      else if (event.kind == EventKind::no_sync_exit || event.kind == EventKind::coalesce_exit) into_ = &out_.scenario.script;
+      if (event.kind != EventKind::set_boundary) follow(event);
+    }
+  }
+
+  void follow_override(const Event& e) {
+    if (e.kind == EventKind::set_boundary) theirs_.set(e.boundary);
+  }
+
+  // ---- items -----------------------------------------------------------------------------------------------------------------------
+
+  void add(ScriptItem item) {
+    if (item.kind == ScriptKind::step) ours_.step();
+    if (item.kind == ScriptKind::backward) ours_.backward();
+    into_->push_back(std::move(item));
+  }
+
+  void set_boundary(bool value) {
+    if (!of_calls() || ours_.now() == value) return;
+    ours_.set(value);
+    ScriptItem item = item_of(ScriptKind::set_boundary);
+    item.boundary = value;
+    add(std::move(item));
+  }
+
+  void same(const Event& e) {
+    switch (e.kind) {
+      case EventKind::forward: return add(item_of(ScriptKind::forward));
+      case EventKind::backward: return add(backward_of(e.ordinal));
+      case EventKind::set_boundary: return;
+      case EventKind::no_sync_enter: return enter(ScriptKind::no_sync);
+      case EventKind::coalesce_enter: return enter(ScriptKind::coalesce);
+      case EventKind::no_sync_exit:
+      case EventKind::coalesce_exit: into_ = &out_.scenario.script; return;
+      case EventKind::step: return add(item_of(ScriptKind::step));
+      case EventKind::engine_zero_grad: return add(item_of(ScriptKind::engine_zero_grad));
+      case EventKind::optimizer_zero_grad: return add(item_of(ScriptKind::optimizer_zero_grad));
+      case EventKind::set_gradient: return add(set_gradient_of(e));
+      case EventKind::scale_gradients:
+      case EventKind::clip_gradients:
+      case EventKind::all_reduce:
+      case EventKind::finalize: return;  // of loops that have no documented form
+      case EventKind::raise: break;
+    }
+    ScriptItem item = item_of(ScriptKind::raise);
+    item.caught = e.caught;
+    add(std::move(item));
+  }
+
+  // Blocks do not nest in a documented script.
+  void enter(ScriptKind kind) {
+    out_.scenario.script.push_back(item_of(kind));
+    into_ = &out_.scenario.script.back().items;
+  }
+
+  ScriptItem backward_of(std::uint32_t b) const {
+    const Backward& backward = timeline_.backwards[b];
+    const Event& event = timeline_.events[backward.event];
+    ScriptItem out = item_of(ScriptKind::backward);
+    if (!event.own_forward) out.of = event.of;
+    out.scale_wrt_gas = event.scale_wrt_gas;
+    out.phases = event.phases;
+    out.direct = event.direct;
+    for (std::uint32_t r = timeline_.world_size; r-- > 0;)
+      if (backward.micro_batch[r] != no_contribution && backward.data[r] != backward.micro_batch[r]) out.micro_batch = backward.data[r];
+    for (const std::uint32_t p : backward.uses) out.uses.push_back(out_.scenario.parameters[p].name);
+    for (const auto& [rank, parameters] : backward.order)
+      for (const std::uint32_t p : parameters) out.order[rank].push_back(out_.scenario.parameters[p].name);
+    return out;
+  }
+
+  ScriptItem set_gradient_of(const Event& e) const {
+    ScriptItem out = item_of(ScriptKind::set_gradient);
+    out.uses = {out_.scenario.parameters[e.parameter].name};
+    out.factor = e.factor;
+    out.local = e.local;
+    return out;
+  }
+
+  // What was planted in the backwards that a window now has.
+  void plants(const std::vector<std::uint32_t>& backwards) {
+    for (const Plant& plant : timeline_.planted) {
+      const auto at = std::find(backwards.begin(), backwards.end(), plant.backward);
+      if (at == backwards.end()) continue;
+      ScriptItem item = item_of(ScriptKind::overflow);
+      item.micro_batch = static_cast<std::uint32_t>(at - backwards.begin());
+      item.ranks = {plant.rank};
+      item.uses = {out_.scenario.parameters[plant.parameter].name};
+      item.planted = std::isnan(plant.value) ? PlantedValue::not_a_number : plant.value > 0 ? PlantedValue::infinity : PlantedValue::minus_infinity;
+      out_.scenario.script.push_back(std::move(item));
+    }
+  }
+
+  const Timeline& timeline_;
+  const Form form_;
+  DocumentedBoundary theirs_, ours_;
+  std::set<std::uint32_t> broken_;
+  Documented out_;
+  std::vector<ScriptItem>* into_;
+  std::uint32_t windows_ = 0;
+};
+
+}  // namespace
+
+std::optional<Documented> documented_form(const Scenario& scenario, const Timeline& timeline, const std::vector<deepspeed::Misuse>& misuses, Form form) {
+  if (timeline.two_layers) return std::nullopt;  // what the loop means is in no document
+  auto out = Writer(scenario, timeline, misuses, form).write();
+  if (!out || out->scenario.script.empty() || admission_error(out->scenario)) return std::nullopt;
+  if (out->scenario.after_error == AfterError::go_on) out->scenario.after_error = AfterError::stop;
+  const auto again = make_timeline(out->scenario);
+  if (!again || !deepspeed::use_of(out->scenario, *again).misuses.empty()) return std::nullopt;
+  return out;
+}
+
+}  // namespace gradledger::search

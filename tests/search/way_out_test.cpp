@@ -1,0 +1,181 @@
+// Known defects: which one a finding is, since when, and that what is said to avoid it does.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "search/blame/way_out.h"
+#include "sim/scenario/catalogue.h"
+#include "sim/scenario/repairs.h"
+#include "tests/support/scenarios.h"
+
+namespace gradledger::testing {
+namespace {
+
+const std::filesystem::path corpus_folder = std::filesystem::path(GRADLEDGER_SOURCE_DIR) / "scenarios";
+
+Scenario scenario_at(const std::string& file) { return load_scenario(corpus_folder / file).value(); }
+
+std::vector<ref::Finding> explained(const Scenario& s) {
+  ref::Verdict verdict = judge(s);
+  const auto timeline = make_timeline(s);
+  const search::Judge again = [](const Scenario& other, const Timeline&) { return judge(other); };
+  search::assign_blame(s, *timeline, verdict.findings, again);
+  search::find_known_defects(s, *timeline, verdict.findings, again);
+  return verdict.findings;
+}
+
+std::set<std::string> words_of(std::string_view text) {
+  std::set<std::string> out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(", ", at), text.size());
+    out.insert(std::string(text.substr(at, end - at)));
+    at = end + 2;
+  }
+  return out;
+}
+
+// The entry itself, or one that tells of the same change or issue.
+bool same_defect(const std::string& entry, const std::string& other) {
+  if (entry == other || (entry == "catalogue-2" && other == "catalogue-3")) return true;  // 3 brought the condition that 2 repairs
+  const auto a = words_of((*entry_named(entry, ""))->origin), b = words_of((*entry_named(other, ""))->origin);
+  return std::any_of(a.begin(), a.end(), [&](const std::string& word) { return b.contains(word); });
+}
+
+// Every scenario that covers entries and reports something: the entry that its findings are found to be.
+const std::map<std::string, std::vector<ref::Finding>>& of_the_corpus() {
+  static const auto all = [] {
+    std::map<std::string, std::vector<ref::Finding>> out;
+    for (const char* folder : {"catalogue", "live", "deepspeed-7981", "deepspeed-7985", "streams", "set-gradient", "coalesce"})
+      for (const auto& entry : std::filesystem::directory_iterator(corpus_folder / folder)) {
+        const auto s = load_scenario(entry.path());
+        if (!s || s->covers.empty() || s->expect.findings.empty() || s->expect.accounting_only) continue;
+        out[std::string(folder) + "/" + entry.path().filename().string()] = explained(*s);
+      }
+    return out;
+  }();
+  return all;
+}
+
+TEST(repairs, name_entries_switches_and_values_that_there_are) {
+  for (const Repair& r : repairs()) {
+    EXPECT_TRUE(entry_named(r.entry, "").ok()) << r.entry;
+    for (const std::string_view value : {r.wrong, r.right}) {
+      if (!value.empty()) {
+        EXPECT_TRUE(resolve_behaviour(AsOf{"head", {{std::string(r.name), std::string(value)}}}).ok()) << r.name << " " << value;
+      }
+    }
+    EXPECT_NE(r.wrong, r.right) << r.entry;
+  }
+}
+
+TEST(a_known_defect, is_the_one_that_the_scenario_was_written_for) {
+  std::set<std::string> named;
+  for (const auto& [file, findings] : of_the_corpus()) {
+    const Scenario s = scenario_at(file);
+    for (const ref::Finding& f : findings) {
+      if (!f.known) continue;
+      named.insert(f.known->entry);
+      EXPECT_TRUE(std::any_of(s.covers.begin(), s.covers.end(), [&](const std::string& id) { return same_defect(f.known->entry, id); })) << file << " is named " << f.known->entry;
+    }
+  }
+  std::set<std::string> all;
+  for (const Repair& r : repairs()) all.insert(std::string(r.entry));
+  std::set<std::string> never;
+  std::set_difference(all.begin(), all.end(), named.begin(), named.end(), std::inserter(never, never.begin()));
+  EXPECT_EQ(never, (std::set<std::string>{}));
+}
+
+TEST(a_known_defect, is_dated_by_the_releases_that_show_it) {
+  const auto dates = [](const std::string& file) {
+    const auto& findings = of_the_corpus().at(file);
+    const auto at = std::find_if(findings.begin(), findings.end(), [](const ref::Finding& f) { return f.known.has_value(); });
+    return at == findings.end() ? std::string("unknown") : at->known->entry + " " + at->known->since + " - " + at->known->fixed;
+  };
+  EXPECT_EQ(dates("deepspeed-7985/boundary-leak-0.18.6.json"), "catalogue-4 0.18.5 - 0.19.0");
+  EXPECT_EQ(dates("deepspeed-7981/offload-keeps-only-the-last-0.18.9.json"), "catalogue-1 0.16.0 or before - 0.19.0");
+  EXPECT_EQ(dates("deepspeed-7981/managed-ga-4-stage-2-0.17.6.json"), "catalogue-5 0.17.6 - 0.18.3");
+  EXPECT_EQ(dates("catalogue/10-unreduced-accumulator.json"), "catalogue-10  - 0.16.0 or before");
+  EXPECT_EQ(dates("live/5-unused-in-a-window-stage-2-offload.json").substr(0, 7), "live-5 ");
+}
+
+// A second way to the same dates: at the last release before and the first one after, the script is as it says.
+TEST(a_known_defect, is_shown_by_the_release_that_it_is_dated_from_and_not_by_the_one_that_repairs_it) {
+  std::size_t compared = 0;
+  for (const auto& [file, findings] : of_the_corpus()) {
+    for (const ref::Finding& f : findings) {
+      if (!f.known || f.known->since.empty() || f.known->fixed.empty()) continue;
+      Scenario s = scenario_at(file);
+      if (!s.engine.as_of.switches.empty()) continue;
+      s.engine.as_of.base = f.known->since.substr(0, f.known->since.find(' '));
+      EXPECT_TRUE(classes(judge(s)).contains(std::string(name_of(f.finding)))) << file << " at " << s.engine.as_of.base;
+      s.engine.as_of.base = f.known->fixed;
+      if (classes(judge(s)).contains(std::string(name_of(f.finding)))) {
+        const auto later = explained(s);
+        EXPECT_TRUE(std::none_of(later.begin(), later.end(), [&](const ref::Finding& o) { return o.known && o.known->entry == f.known->entry; })) << file << " at " << s.engine.as_of.base;
+      }
+      ++compared;
+      break;
+    }
+  }
+  EXPECT_GT(compared, 25u);
+}
+
+TEST(a_known_defect, is_none_of_a_clean_script_or_of_usage) {
+  Scenario s = base_scenario(2, {8, 8}, Dtype::float32);
+  s.engine.config.zero.stage = 2;
+  s.script = {repeat(2, without_boundary_calls(3))};
+  const auto findings = explained(s);
+  ASSERT_FALSE(findings.empty());
+  for (const ref::Finding& f : findings) EXPECT_FALSE(f.known) << f.known->entry;
+}
+
+// ---- ways out -------------------------------------------------------------------------------------------------------------------------
+
+std::vector<ScriptItem> without_blocks(const std::vector<ScriptItem>& items) {
+  std::vector<ScriptItem> out;
+  for (ScriptItem item : items) {
+    item.items = without_blocks(item.items);
+    if (item.kind == ScriptKind::no_sync) out.insert(out.end(), item.items.begin(), item.items.end());
+    else out.push_back(std::move(item));
+  }
+  return out;
+}
+
+// What each sentence tells a user to do.
+const std::map<std::string, std::function<void(Scenario&)>>& advice() {
+  static const std::map<std::string, std::function<void(Scenario&)>> all{
+      {"Keep the optimizer on the device, without offload_optimizer.", [](Scenario& s) { s.engine.config.zero.offload_optimizer = OffloadDevice::none; }},
+      {"Set overlap_comm to false.", [](Scenario& s) { s.engine.config.zero.overlap_comm = false; }},
+      {"Leave out no_sync.", [](Scenario& s) { s.script = without_blocks(s.script); }},
+      {"Set bf16.immediate_grad_update to true.", [](Scenario& s) { s.engine.config.bf16.immediate_grad_update = true; }},
+      {"Leave out data_types.grad_accum_dtype.", [](Scenario& s) { s.engine.config.grad_accum_dtype.reset(); }},
+      {"Set a static loss_scale.", [](Scenario& s) { s.engine.config.fp16.loss_scale = 8; }},
+  };
+  return all;
+}
+
+TEST(what_avoids_a_defect, does_so_in_every_scenario_that_was_written_for_it) {
+  std::map<std::string, std::size_t> tried;
+  for (const auto& [file, findings] : of_the_corpus())
+    for (const ref::Finding& f : findings) {
+      if (!f.known || f.known->avoid.empty()) continue;
+      const auto does = advice().find(f.known->avoid);
+      ASSERT_NE(does, advice().end()) << f.known->avoid;
+      Scenario s = scenario_at(file);
+      does->second(s);
+      ASSERT_FALSE(admission_error(s)) << file;
+      EXPECT_FALSE(classes(judge(s)).contains(std::string(name_of(f.finding)))) << file << ": " << f.known->avoid;
+      ++tried[f.known->entry];
+    }
+  for (const Repair& r : repairs()) {
+    if (!r.avoid.empty()) {
+      EXPECT_GT(tried[std::string(r.entry)], 0u) << r.entry;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -11,6 +11,8 @@ namespace {
 // Why no step of the script is meant to update.
 std::string without_update(const Timeline& timeline, std::size_t steps) {
   const auto last_set = std::find_if(timeline.events.rbegin(), timeline.events.rend(), [](const Event& e) { return e.kind == EventKind::set_boundary; });
+  if (timeline.contract.stated.window == Window::marked)
+    return fmt::format("{} step() call{}, none marked: write \"update\": true in each step where the loop means to update", steps, steps == 1 ? "" : "s");
   const std::string calls = fmt::format("{} step() call{}, none at a boundary", steps, steps == 1 ? "" : "s");
   if (last_set != timeline.events.rend() && !last_set->boundary)
     return calls + ": the boundary was set to false; set it to true before the last backward of a window";

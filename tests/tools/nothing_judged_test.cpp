@@ -27,7 +27,10 @@ struct Vacuous {
 std::vector<Vacuous> vacuous() {
   json unused = loop("unused", R"([{"backward": {}}, {"step": {}}])", 1);
   unused["parameters"][0]["used_by"] = "micro_batch > 99";
+  json marked = loop("marked", R"([{"backward": {}}, {"step": {}}])");
+  marked["contract"] = {{"window", "marked"}};
   return {
+      {marked, "1 step() call, none marked: write \"update\": true in each step where the loop means to update"},
       {loop("counted", R"([{"backward": {"micro_batches": 4}}, {"step": {}}])"),
        "1 step() call, none at a boundary: gradient_accumulation_steps is 4 and every 4th call updates; write a step after each backward, or set the boundary"},
       {loop("boundary-false", R"([{"set_boundary": false}, {"backward": {"micro_batches": 4}}, {"step": {}}, {"step": {}}])"),

@@ -137,7 +137,7 @@ std::string coverage_page(const std::vector<EntryCoverage>& rows) {
       "* **expected**, **reported**: classes of [findings](findings.md). Every defective scenario reports one of those expected, all of them together report all.\n"
       "* A **clean** scenario is the twin that has the repair, the other configuration or the right calls. It must report nothing.\n",
       rows.size(), covered, without, open);
-  for (const auto& [prefix, heading] : {std::pair{"catalogue-", "Fixed by a change"}, std::pair{"live-", "At head"}, std::pair{"zoo-", "Reports"}}) {
+  for (const auto& [prefix, heading] : {std::pair{"catalogue-", "Fixed by a change"}, std::pair{"live-", "At head"}, std::pair{"zoo-", "Reports"}, std::pair{"newer-", "Newer reports"}}) {
     out += fmt::format("\n## {}\n\n| entry | defect | origin | evidence | expected | reported | defective | clean | verdict |\n|---|---|---|---|---|---|---|---|---|\n", heading);
     for (const EntryCoverage& row : rows)
       if (row.entry->id.starts_with(prefix) && (is_covered(row) || !row.problem.empty()))

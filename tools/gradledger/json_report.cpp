@@ -80,6 +80,7 @@ ordered_json finding_json(const Loaded& loaded, const Options& options, const re
   out["first_event"] = f.first_event;
   out["lost_weight"] = f.lost_weight;
   out["excess_weight"] = f.excess_weight;
+  if (!f.as_if.empty()) out["as_if"] = f.as_if;
   out["also_in"] = f.also_in;
   out["sentence"] = f.sentence;
   return out;

@@ -129,6 +129,7 @@ struct Finding {
   std::string as_if;                 // of weights: the normalisation that has them, in words
   std::optional<Blame> blame;
   std::optional<KnownDefect> known;
+  bool too_large = false;         // the run, to be judged again for the defect that is known
   std::string sentence;           // what a reviewer can quote
 };
 

@@ -64,8 +64,9 @@ void DeviceRank::fetch(Stream from, std::span<const Operand> operands, std::vect
   std::byte* to = out.data();
   for (const Operand& operand : operands) {
     const std::byte* source = at(operand);
+    if (operand.numel == 0) continue;
     if (on_host(operand)) std::memcpy(to, source, bytes_of(operand));
-    else if (operand.numel > 0) api_.download(stream(from), to, source, bytes_of(operand));
+    else api_.download(stream(from), to, source, bytes_of(operand));
     to += fetched_bytes(operand);
   }
 }

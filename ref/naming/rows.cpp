@@ -27,6 +27,7 @@ RowContext Naming::context_of(const LedgerEntry& entry) const {
 
 // Ranks with different numbers of micro-batches meet in collectives of different ones; that they then do not fit is the finding.
 bool Naming::follows_unequal_loops(std::uint32_t step) const {
+  if (step >= timeline_.micro_batches.size()) return false;  // behind the last window
   const std::vector<std::uint32_t>& counts = timeline_.micro_batches[step];
   if (std::equal(counts.begin() + 1, counts.end(), counts.begin())) return false;
   return found_in(step, [](const Finding& f) { return f.finding == FindingClass::collective_mismatch || f.finding == FindingClass::deadlock; });

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "search/blame/window.h"
+#include "sim/base/limits.h"
 #include "sim/engine/behaviour.h"
 #include "sim/load.h"
 #include "sim/scenario/catalogue.h"
@@ -127,9 +128,13 @@ class Defects {
 
 void find_known_defects(const Scenario& scenario, const Timeline& timeline, std::vector<Finding>& findings, const Judge& judge) {
   if (findings.empty()) return;
+  const bool too_large = scenario.numel() * scenario.world_size * timeline.backwards.size() > limits::compared_elements_max;
   Defects defects(scenario, timeline, judge);
   for (Finding& f : findings)
-    if (f.blame && f.blame->whose == ref::Whose::framework) f.known = defects.of(f);
+    if (f.blame && f.blame->whose == ref::Whose::framework) {
+      f.too_large = too_large;
+      if (!too_large) f.known = defects.of(f);
+    }
 }
 
 }  // namespace gradledger::search

@@ -31,6 +31,7 @@ inline constexpr std::uint32_t mlp_layers_max = 64;
 inline constexpr std::uint32_t mlp_width_max = 1u << 16;                       // inputs and outputs of a layer
 inline constexpr std::uint32_t condition_length_max = 1024;                    // characters of "micro_batch < 3"
 inline constexpr std::uint32_t name_length_max = 256;
+inline constexpr std::uint64_t compared_elements_max = 1ull << 22;              // of all contributions of a run that is judged again to find its known defect
 inline constexpr std::uint32_t races_reported_max = 64;                        // pairs of operations of a rank that are named
 inline constexpr std::uint32_t race_schedules_max = 64;                        // schedules tried for one that shows a race in the values
 inline constexpr std::uint64_t race_operations_max = 1ull << 24;               // operations of all of them together

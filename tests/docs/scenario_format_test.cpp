@@ -260,6 +260,7 @@ const LimitRow limit_rows[] = {
     {"mlp_width_max", limits::mlp_width_max, "inputs and outputs of a layer"},
     {"condition_length_max", limits::condition_length_max, "a condition"},
     {"name_length_max", limits::name_length_max, "a name"},
+    {"compared_elements_max", limits::compared_elements_max, "elements of all contributions of a run that is judged again for its known defect"},
     {"races_reported_max", limits::races_reported_max, "pairs of racing operations named of a rank"},
     {"race_schedules_max", limits::race_schedules_max, "schedules tried for one that shows a race"},
     {"race_operations_max", limits::race_operations_max, "operations of all of these schedules"},

@@ -88,6 +88,21 @@ TEST(a_known_defect, is_the_one_that_the_scenario_was_written_for) {
   EXPECT_EQ(never, (std::set<std::string>{}));
 }
 
+TEST(a_known_defect, is_not_looked_for_where_that_would_take_long) {
+  Scenario s = scenario_at("deepspeed-7981/offload-keeps-only-the-last-0.18.9.json");
+  s.parameters[0].numel = 1u << 20;
+  ref::Verdict verdict;
+  verdict.findings.resize(1);
+  verdict.findings[0].blame = ref::Blame{ref::Whose::framework, "", ""};
+  const search::Judge never = [](const Scenario&, const Timeline&) -> ref::Verdict {
+    ADD_FAILURE() << "a run of this size was judged again";
+    return {};
+  };
+  search::find_known_defects(s, *make_timeline(s), verdict.findings, never);
+  EXPECT_TRUE(verdict.findings[0].too_large);
+  EXPECT_FALSE(verdict.findings[0].known);
+}
+
 TEST(a_known_defect, is_dated_by_the_releases_that_show_it) {
   const auto dates = [](const std::string& file) {
     const auto& findings = of_the_corpus().at(file);

@@ -77,6 +77,7 @@ ordered_json finding_json(const Loaded& loaded, const Options& options, const re
   if (f.race) out["race"] = race_json(loaded, options, f);
   if (f.blame) out["blame"] = blame_json(*f.blame);
   out["known"] = f.known ? known_json(*f.known) : ordered_json(nullptr);
+  if (f.too_large) out["known_too_large"] = true;
   out["first_event"] = f.first_event;
   out["lost_weight"] = f.lost_weight;
   out["excess_weight"] = f.excess_weight;

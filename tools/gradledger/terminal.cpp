@@ -188,7 +188,8 @@ std::string finding_lines(const Loaded& loaded, const Options& options, const Pa
     if (first.blame) out += fmt::format("  whose: {}\n", blame_text(*first.blame));
     if (first.known) out += fmt::format("  known: {}\n", known_text(*first.known));
     if (first.too_large)
-      out += fmt::format("  known: not looked for; the contributions have more than {} elements together, and each release would be judged. A model with smaller parameters tells\n", limits::compared_elements_max);
+      out += fmt::format("  known: not looked for; the contributions have more than {} elements together, and each release would be judged. Smaller parameters tell.\n",
+                         limits::compared_elements_max);
     if (first.race) {
       if (first.race->others > 0) out += fmt::format("  and {} more pairs of operations in the same window\n", first.race->others);
       if (const std::string command = race_command(loaded.path, options, first); !command.empty()) out += fmt::format("  values that differ: {}\n", command);

@@ -60,6 +60,11 @@ bool receive_all(int socket, void* bytes, std::size_t n) {
   return true;
 }
 
+// As NCCL does: a collective whose peer is gone does not end by itself, so it never answers with what was not reduced.
+[[noreturn]] void wait_to_be_ended() {
+  for (;;) pause();
+}
+
 struct Hello {
   std::uint32_t rank;
   char host[60];
@@ -106,7 +111,7 @@ void compute(const Call& call, const std::vector<std::byte>& own, std::size_t in
   for (std::uint32_t r = 0; r < comm.ranks; ++r) {
     if (r > 0) {
       inputs[r].resize(input_bytes);
-      if (!receive_all(comm.peers[r], inputs[r].data(), input_bytes)) return;
+      if (!receive_all(comm.peers[r], inputs[r].data(), input_bytes)) wait_to_be_ended();
     }
     outputs[r].resize(output_bytes);
     buffers.push_back({inputs[r].data(), outputs[r].data()});
@@ -124,7 +129,7 @@ void perform(const Call& call) {
   const std::vector<std::byte> own(call.input, call.input + input_bytes);
   if (comm.rank == 0) return compute(call, own, input_bytes, output_bytes);
   std::vector<std::byte> output(output_bytes);
-  if (!send_all(comm.peers[0], own.data(), input_bytes) || !receive_all(comm.peers[0], output.data(), output_bytes)) return;
+  if (!send_all(comm.peers[0], own.data(), input_bytes) || !receive_all(comm.peers[0], output.data(), output_bytes)) wait_to_be_ended();
   if (call.kind != CollectiveKind::reduce || call.root == static_cast<int>(comm.rank)) std::memcpy(call.output, output.data(), output_bytes);
 }
 
@@ -145,7 +150,7 @@ int enqueue(CollectiveKind kind, const void* input, void* output, std::size_t co
       std::unique_lock lock(c.comm->mutex);
       c.comm->changed.wait(lock, [&] { return c.comm->done == c.number; });
     }
-    if (fault("hang")) pause();
+    if (fault("hang")) wait_to_be_ended();
     perform(c);
     {
       const std::lock_guard lock(c.comm->mutex);

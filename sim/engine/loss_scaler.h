@@ -18,8 +18,8 @@ class LossScaler {
   LossScaler(const Fp16Config& config, bool zero_wrapper, ScaleGrowth growth)
       : dynamic_(config.loss_scale == 0),
         counts_hysteresis_(zero_wrapper),
-        lag_(growth == ScaleGrowth::after_a_window ? 0 : 1),
         consecutive_(config.consecutive_hysteresis),
+        lag_(growth == ScaleGrowth::after_a_window ? 0 : 1),
         window_(config.loss_scale_window),
         hysteresis_max_(config.hysteresis),
         hysteresis_(config.hysteresis),

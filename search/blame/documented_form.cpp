@@ -169,7 +169,9 @@ class Writer {
       case EventKind::scale_gradients:
       case EventKind::clip_gradients:
       case EventKind::all_reduce:
-      case EventKind::finalize: return;  // of loops that have no documented form
+      case EventKind::finalize:
+      case EventKind::save:
+      case EventKind::restore: return;  // of loops that have no documented form
       case EventKind::raise: break;
     }
     ScriptItem item = item_of(ScriptKind::raise);

@@ -19,6 +19,7 @@ class BaseOptimizer {
 
   void initialise(ProgramWriter& w, std::uint32_t numel, const std::string& suffix);
   void begin_step() { ++step_; }
+  void load(const BaseOptimizer& saved) { step_ = saved.step_; }
   // weights and gradient: fp32; `offset` is where they lie in the flat range.
   void update(ProgramWriter& w, Slice weights, Slice gradient, std::uint32_t offset) const;
 
@@ -63,6 +64,7 @@ class FlatWeights {
   // Base step with `gradient` (fp32, the partition's length), weights of the partition = master.
   void step(ProgramWriter& w, Slice gradient);
   void all_gather(ProgramWriter& w) const;
+  void load(const FlatWeights& saved) { optimizer_.load(saved.optimizer_); }
   void observe(ProgramWriter& w) const;
 
   // The partition's elements as view pieces over `slice` (of the partition's length).
@@ -103,6 +105,9 @@ class FlatGroups {
 
   void initialise(ProgramWriter& w);
   void all_gather(ProgramWriter& w) const;
+  void load(const FlatGroups& saved) {
+    for (std::size_t g = 0; g < groups_.size(); ++g) groups_[g].load(saved.groups_[g]);
+  }
   void observe(ProgramWriter& w) const;
 
  private:

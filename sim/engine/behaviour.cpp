@@ -180,6 +180,8 @@ const std::vector<SwitchRow>& rows() {
           {{"looked_up", {}}, {"skipped", pr8280}, {"left_out", in_0_19_8}}),
       row("empty_bucket", &Behaviour::empty_bucket, "stages 1 and 2: whether a bucket that nothing was pushed to is reduced",
           {{"reduced", {}}, {"skipped", pr5868}}),
+      row("released_bucket", &Behaviour::released_bucket, "stages 1 and 2: what a reduction that no backward came before finds in place of the bucket",
+          {{"none", {}}, {"empty_list", pr6993}}),
       row("sequence_divisor", &Behaviour::sequence_divisor, "stage 0 and BF16_Optimizer: whether ranks that share a sequence count as one in the average",
           {{"all_ranks", {}}, {"data_parallel", pr5555}}),
       row("expert_average", &Behaviour::expert_average, "stages 1 and 2: whether a bucket with experts is divided gradient by gradient, once or twice, or as every other",

@@ -49,6 +49,7 @@ enum class Stage1Missing : std::uint8_t { pushed, skipped };
 enum class UnusedNorm : std::uint8_t { required, skipped };
 enum class EmptyParameter : std::uint8_t { looked_up, skipped, left_out };
 enum class EmptyBucket : std::uint8_t { reduced, skipped };
+enum class ReleasedBucket : std::uint8_t { none, empty_list };
 enum class SequenceDivisor : std::uint8_t { all_ranks, data_parallel };
 enum class ExpertAverage : std::uint8_t { twice, by_its_ranks, with_the_bucket };
 enum class ExpertDivisor : std::uint8_t { expert_data_parallel, data_parallel };
@@ -152,6 +153,7 @@ struct Behaviour {
   UnusedNorm unused_norm;
   EmptyParameter empty_parameter;
   EmptyBucket empty_bucket;
+  ReleasedBucket released_bucket;
   SequenceDivisor sequence_divisor;
   ExpertAverage expert_average;
   ExpertDivisor expert_divisor;

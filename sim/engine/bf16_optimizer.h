@@ -15,6 +15,7 @@ class Bf16Optimizer final : public DeepSpeedEngine {
 
   std::unique_ptr<Engine> clone() const override { return std::make_unique<Bf16Optimizer>(*this); }
   void initialise(ProgramWriter& w) override;
+  void load(const Engine& saved) override;
   void fold(StateFold& f) const override;
 
  protected:

@@ -16,6 +16,7 @@ class DataParallel final : public DeepSpeedEngine {
 
   std::unique_ptr<Engine> clone() const override { return std::make_unique<DataParallel>(*this); }
   void initialise(ProgramWriter& w) override;
+  void load(const Engine& saved) override;
   void fold(StateFold& f) const override;
 
  protected:

@@ -56,6 +56,8 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
     case EventKind::clip_gradients: return clip_gradients(event, w);
     case EventKind::all_reduce: return all_reduce(event, w);
     case EventKind::finalize: return finalize(w);
+    case EventKind::save: return;  // of the weights and what belongs to them
+    case EventKind::restore: expects(false, "a new process is another engine"); return;
   }
 }
 

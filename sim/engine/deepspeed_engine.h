@@ -31,6 +31,7 @@ class DeepSpeedEngine : public Engine {
   virtual void backward_prologue(ProgramWriter&) {}                                // once for each forward's outputs
   virtual void gradient_ready(ProgramWriter&, std::uint32_t /*parameter*/) {}      // post-accumulate hook, gradient-ready order
   virtual void backward_epilogue(ProgramWriter&) {}
+  virtual void require_bucket() const {}                                           // raises where a call by hand finds nothing to reduce from
   virtual void reduce_gradients(ProgramWriter& w) = 0;                             // allreduce_gradients, where it does anything
   virtual void finalise_unmanaged(ProgramWriter& w) { reduce_gradients(w); }       // step() without managed accumulation, before model_step
   virtual void model_step(ProgramWriter& w) = 0;                                   // ends in step_done(), at once or after reads

@@ -114,6 +114,7 @@ std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour)
 
 }  // namespace
 
+void Engine::load(const Engine&) { expects(false, "a checkpoint is loaded into an engine that says nothing of it"); }
 void Engine::fold(StateFold&) const { expects(false, "an engine's states are told apart that does not say what they are"); }
 
 const std::vector<EngineInfo>& engines() {

@@ -43,6 +43,8 @@ class Engine {
   virtual void resume(double value, ProgramWriter& w) = 0;
   // Snapshots of every live accumulator, after an event.
   virtual void observe(ProgramWriter& w) = 0;
+  // What a checkpoint holds of the host's state: taken from the engine of the process before. Weights and moments are not its concern.
+  virtual void load(const Engine& saved);
   // What of its state decides the rest of the script, between two events. Needed where states are told apart (search/sequences/explore.h).
   virtual void fold(StateFold& f) const;
 };

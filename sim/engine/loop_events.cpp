@@ -61,7 +61,9 @@ void DeepSpeedEngine::all_reduce(const Event& event, ProgramWriter& w) {
 // engine.allreduce_gradients(): what a backward at a boundary ends with.
 void DeepSpeedEngine::finalize(ProgramWriter& w) {
   mirror_ = boundary_for_optimizer();
-  if (reduces_every_backward() || boundary()) reduce_gradients(w);
+  if (!reduces_every_backward() && !boundary()) return;
+  require_bucket();
+  reduce_gradients(w);
 }
 
 }  // namespace gradledger

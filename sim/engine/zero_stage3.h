@@ -18,6 +18,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
 
   std::unique_ptr<Engine> clone() const override { return std::make_unique<ZeroStage3>(*this); }
   void initialise(ProgramWriter& w) override;
+  void load(const Engine& saved) override;
   void fold(StateFold& f) const override;
 
  protected:

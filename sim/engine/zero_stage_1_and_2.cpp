@@ -190,6 +190,13 @@ void ZeroStage1And2::flush_coalesced(ProgramWriter& w) {
   partition_epilogue(w);
 }
 
+// The end of the reduction before has let go of the buffers, and only a backward brings them back.
+void ZeroStage1And2::require_bucket() const {
+  if (!contiguous_ || ready_for_gradients_) return;
+  if (behaviour().released_bucket == ReleasedBucket::none) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
+  throw FrameworkError{"IndexError", "list index out of range"};
+}
+
 void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
   reduce_bucket(w);
   std::fill(already_reduced_.begin(), already_reduced_.end(), false);

@@ -18,12 +18,14 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
 
   std::unique_ptr<Engine> clone() const override { return std::make_unique<ZeroStage1And2>(*this); }
   void initialise(ProgramWriter& w) override;
+  void load(const Engine& saved) override;
   void fold(StateFold& f) const override;
 
  protected:
   void clear_backward_seen_flag(ProgramWriter& w) override;
   void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;
   void backward_epilogue(ProgramWriter& w) override;
+  void require_bucket() const override;
   void reduce_gradients(ProgramWriter& w) override;
   void flush_coalesced(ProgramWriter& w) override;
   void finalise_unmanaged(ProgramWriter& w) override;

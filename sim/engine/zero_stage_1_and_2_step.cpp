@@ -10,7 +10,7 @@ namespace gradledger {
 // Stage 1 reduces now; stage 2 has, and takes what it accumulated, with offload of the parameters that this window stored.
 void ZeroStage1And2::finalise_unmanaged(ProgramWriter& w) {
   if (!partition_gradients_) {
-    if (contiguous_ && !ready_for_gradients_) throw FrameworkError{"IndexError", "list index out of range"};
+    require_bucket();
     return reduce_gradients(w);
   }
   if (!offload_) {

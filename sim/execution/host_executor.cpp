@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/base/hash.h"
+#include "sim/execution/checkpoint.h"
 #include "sim/execution/enabled.h"
 #include "sim/execution/happens_before.h"
 #include "sim/execution/host_autograd.h"
@@ -188,7 +189,17 @@ class HostExecutor::Run {
       return;
     }
     const std::uint32_t event = rank.next_event++;
+    if (events[event].kind == EventKind::restore) return restart(r, event);
     emit(r, event, [&](Engine& engine, ProgramWriter& writer) { engine.handle(events[event], writer); });
+  }
+
+  void restart(std::uint16_t r, std::uint32_t event) {
+    Rank& rank = ranks_[r];
+    std::unique_ptr<Engine> fresh = executor_.make_engine_of(r, options_.linear);
+    emit(r, event, [&](Engine& old, ProgramWriter& writer) {
+      load_checkpoint(executor_.scenario_, rank.program, old, *fresh, writer);
+      rank.engine = std::move(fresh);
+    });
   }
 
   void end_event(Engine& engine, ProgramWriter& writer) {
@@ -325,6 +336,12 @@ HostExecutor::HostExecutor(const Scenario& scenario, const Timeline& timeline, C
 HostExecutor::~HostExecutor() = default;
 HostExecutor::HostExecutor(HostExecutor&&) = default;
 
+std::unique_ptr<Engine> HostExecutor::make_engine_of(std::uint32_t rank, bool linear) const {
+  const auto behaviour = resolve_behaviour(scenario_.engine.as_of);
+  expects(behaviour.ok(), "a scenario runs whose as_of was not checked");
+  return factory_({&scenario_, &timeline_, *behaviour, rank, linear});
+}
+
 RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& options, TraceSink& sink) {
   expects(options.linear || !options.dry, "a dry run has no values to decide on");
   if (source.network_data() && !options.dry) {
@@ -337,14 +354,12 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
   if (replays) {
     for (Rank& rank : ranks_) rank.rewind();
   } else {
-    const auto behaviour = resolve_behaviour(scenario_.engine.as_of);
-    expects(behaviour.ok(), "a scenario runs whose as_of was not checked");
     ranks_.resize(scenario_.world_size);
     for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
       Rank& rank = ranks_[r];
       rank.start_over();
       rank.program.wide = options.wide;
-      rank.engine = factory_({&scenario_, &timeline_, *behaviour, r, options.linear});
+      rank.engine = make_engine_of(r, options.linear);
       ProgramWriter writer(rank.program);
       rank.engine->initialise(writer);
       rank.operations_at_start = static_cast<std::uint32_t>(rank.program.ops.size());

@@ -63,6 +63,8 @@ class HostExecutor final : public Producer {
  private:
   class Run;
 
+  std::unique_ptr<Engine> make_engine_of(std::uint32_t rank, bool linear) const;
+
   const Scenario& scenario_;
   const Timeline& timeline_;
   CollectiveArithmetic arithmetic_;

@@ -13,7 +13,7 @@ namespace gradledger {
 
 enum class ScriptKind : std::uint8_t {
   forward, backward, set_boundary, step, engine_zero_grad, optimizer_zero_grad, raise, no_sync, coalesce, repeat, overflow, set_gradient,
-  scale_gradients, clip, all_reduce, finalize,
+  scale_gradients, clip, all_reduce, finalize, save, restore,
 };
 
 // What the loop itself reduces over ranks.

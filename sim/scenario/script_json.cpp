@@ -74,6 +74,10 @@ class ScriptReader {
       return read_group(value, "over", "world", here, item);
     } else if (key == "finalize") {
       item.kind = ScriptKind::finalize;
+    } else if (key == "save") {
+      item.kind = ScriptKind::save;
+    } else if (key == "restore") {
+      item.kind = ScriptKind::restore;
     } else if (key == "no_sync") {
       item.kind = ScriptKind::no_sync;
       return read_items(value, here, item.items);

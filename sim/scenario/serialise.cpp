@@ -78,6 +78,8 @@ ordered_json item_to_json(const ScriptItem& item) {
       body["as"] = item.mean ? "mean" : "sum";
       return {{"all_reduce", body}};
     case ScriptKind::finalize: return {{"finalize", body}};
+    case ScriptKind::save: return {{"save", body}};
+    case ScriptKind::restore: return {{"restore", body}};
     case ScriptKind::raise:
       if (item.caught) body["caught"] = true;
       return {{"raise", body}};

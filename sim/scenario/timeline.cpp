@@ -23,6 +23,8 @@ std::string_view name_of(EventKind kind) {
     case EventKind::clip_gradients: return "clip";
     case EventKind::all_reduce: return "all_reduce";
     case EventKind::finalize: return "finalize";
+    case EventKind::save: return "save";
+    case EventKind::restore: return "restore";
   }
   return "";
 }

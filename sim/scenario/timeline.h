@@ -18,7 +18,7 @@ struct ScriptItem;
 
 enum class EventKind : std::uint8_t {
   forward, backward, set_boundary, no_sync_enter, no_sync_exit, coalesce_enter, coalesce_exit, step, engine_zero_grad, optimizer_zero_grad, set_gradient, raise,
-  scale_gradients, clip_gradients, all_reduce, finalize,
+  scale_gradients, clip_gradients, all_reduce, finalize, save, restore,
 };
 
 std::string_view name_of(EventKind kind);
@@ -53,7 +53,7 @@ struct Event {
 
   // Whether the loop itself changes what the framework has in its buffers of gradients.
   bool touches_gradients() const {
-    return kind == EventKind::scale_gradients || kind == EventKind::clip_gradients || kind == EventKind::finalize || (kind == EventKind::all_reduce && of_gradients);
+    return kind == EventKind::scale_gradients || kind == EventKind::clip_gradients || kind == EventKind::finalize || kind == EventKind::restore || (kind == EventKind::all_reduce && of_gradients);
   }
 
   bool runs_on(std::uint32_t rank) const;

@@ -74,6 +74,8 @@ class Unroller {
       case ScriptKind::clip: return touch(item, EventKind::clip_gradients, where);
       case ScriptKind::all_reduce: return touch(item, EventKind::all_reduce, where);
       case ScriptKind::finalize: return touch(item, EventKind::finalize, where);
+      case ScriptKind::save: return save(item, where);
+      case ScriptKind::restore: return restore(item, where);
     }
     return std::nullopt;
   }
@@ -197,6 +199,7 @@ class Unroller {
     }
     event.updates = marked_ ? item.update : event.at_boundary || out_.contract.stated.window == Window::every_step_call;
     event.closes = marked_ ? event.at_boundary : event.updates;
+    if (event.closes || event.updates) saved_.reset();
     if (event.closes) std::fill(explicit_forwards_.begin(), explicit_forwards_.end(), 0);
     if (marked_ && event.closes) {
       ++documented_;
@@ -239,6 +242,27 @@ class Unroller {
     if (!event.touches_gradients()) return std::nullopt;
     scales_.push_back(&item);
     out_.touched.push_back(static_cast<std::uint32_t>(out_.events.size() - 1));
+    return std::nullopt;
+  }
+
+  std::optional<InputError> save(const ScriptItem& item, const std::string& where) {
+    saved_ = out_.backwards.size();
+    return emit(item, EventKind::save, where);
+  }
+
+  // A new process, whose engine counts from the start. What ran since the checkpoint did not happen.
+  std::optional<InputError> restore(const ScriptItem& item, const std::string& where) {
+    if (!saved_) return InputError{where, "has no checkpoint to load; expected a save before it, and no step that updates between the two"};
+    if (depth_ > 0) return InputError{where, "stands inside a block, which a new process is not in; expected it behind the block"};
+    if (auto error = touch(item, EventKind::restore, where)) return error;
+    const auto event = static_cast<std::uint32_t>(out_.events.size() - 1);
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
+      std::vector<std::size_t> since(workload_.world_size, *saved_);
+      drop(r, event, since, out_.dropped_at);
+      kept_from_[r] = std::max(kept_from_[r], *saved_);
+      ranks_[r] = DocumentedBoundary(out_.contract.boundary);
+      explicit_forwards_[r] = 0;
+    }
     return std::nullopt;
   }
 
@@ -340,6 +364,7 @@ class Unroller {
   std::vector<std::size_t> kept_from_;            // by rank: backwards of the open window from here on were not dropped
   std::vector<std::size_t> kept_documented_;      // likewise of the documentation's window
   std::vector<const ScriptItem*> items_, scales_;  // by backward; by event that touches gradients
+  std::optional<std::size_t> saved_;              // backwards before the checkpoint; none behind an update
   std::uint32_t documented_ = 0;                  // the documentation's window
   bool marked_ = false;                           // the loop states its own
   // What the open window multiplied a gradient by: now, and where it was least and most. Any contribution takes part in some of it.

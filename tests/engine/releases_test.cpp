@@ -282,6 +282,22 @@ TEST(empty_parameters, have_no_hook_since_0_19_8) {
   }
 }
 
+// The end of a reduction lets go of the bucket's buffers, and only a backward makes them again. Runs of the releases named raise so.
+TEST(buckets_of_stages_1_and_2, that_no_backward_filled_cannot_be_reduced) {
+  for (const auto& [as_of, type] : {std::pair{"0.16.5", "TypeError"}, {"0.17.6", "IndexError"}, {"0.19.8", "IndexError"}})
+    for (const std::uint32_t stage : {1u, 2u})
+      for (const std::vector<ScriptItem>& before : {std::vector<ScriptItem>{}, {backward()}}) {
+        Scenario s = of_stage(stage, Dtype::bfloat16, as_of, {7, 6});
+        s.script = before;
+        s.script.push_back(event(ScriptKind::finalize));
+        const Keeper seen = run(s);
+        ASSERT_EQ(seen.errors.size(), 2u) << as_of << ", stage " << stage << ", " << before.size();
+        EXPECT_EQ(seen.errors[0].type, type);
+        s.script = {boundary(false), backward(), event(ScriptKind::finalize)};
+        EXPECT_EQ(run(s).errors.empty(), stage == 1) << as_of;  // stage 2 has reduced it, whatever the boundary
+      }
+}
+
 // At 0.17.2 three backwards of one parameter each reduce what the first left at the beginning of the bucket. Divided by 1/2 and not
 // multiplied there again, it is twice as large each time: 1/4 of 1 + 2 + 4.
 TEST(buckets_of_stage_3, keep_what_was_not_multiplied_by_the_predivide_factor) {

@@ -186,7 +186,8 @@ inline json every_key_of_a_loop() {
       {"backward": {"micro_batches": 2, "weight": [["1/3", 0.1], ["size_of(each)/micro_batches_of(both)", 2]]}},
       {"scale_gradients": {"by": "world/2", "ranks": [0]}}, {"scale_gradients": {"by": 0.5}},
       {"all_reduce": {"of": "gradients", "over": "both", "as": "sum", "ranks": [0, 1]}}, {"all_reduce": {"of": "scalar", "as": "mean"}},
-      {"clip": {"max_norm": 0.5, "norm_over": "both", "ranks": [1]}}, {"finalize": {"ranks": [0, 1]}}, {"step": {"update": true}}]
+      {"clip": {"max_norm": 0.5, "norm_over": "both", "ranks": [1]}}, {"finalize": {"ranks": [0, 1]}}, {"save": {}}, {"restore": {}},
+      {"step": {"update": true}}]
   })doc");
 }
 

@@ -159,6 +159,40 @@ TEST(a_mark, needs_windows_that_are_marked) {
   expect_refused(document, "/contract/window", "whose window the framework decides");
 }
 
+// Two micro-batches in a window; a checkpoint behind the first, and what is not in it runs again.
+json resumed(const json& script) {
+  json document = small_document();
+  document["script"] = script;
+  return document;
+}
+const json a_backward = {{"backward", json::object()}}, a_step = {{"step", json::object()}}, a_save = {{"save", json::object()}}, a_restore = {{"restore", json::object()}};
+
+TEST(a_restored_checkpoint, needs_one_that_was_saved_in_the_open_window) {
+  const char* what = "has no checkpoint to load; expected a save before it, and no step that updates between the two";
+  expect_refused(resumed({a_backward, a_step, a_restore, a_backward, a_step}), "/script/2", what);
+  expect_refused(resumed({a_save, a_backward, a_step, a_backward, a_step, a_restore}), "/script/5", what);
+  EXPECT_TRUE(testing::read(resumed({a_backward, a_step, a_backward, a_step, a_save, a_restore, a_restore, a_backward, a_step, a_backward, a_step})));
+}
+
+TEST(a_restored_checkpoint, is_refused_inside_a_block) {
+  expect_refused(resumed({a_save, {{"no_sync", {a_backward, a_restore}}}, a_backward, a_step}), "/script/1/no_sync/1",
+                 "stands inside a block, which a new process is not in; expected it behind the block");
+}
+
+TEST(a_restored_checkpoint, lets_the_window_go_on_and_forgets_what_ran_since_it_was_saved) {
+  const Timeline timeline = timeline_of(resumed({a_backward, a_step, a_save, a_backward, a_restore, a_backward, a_step, a_backward, a_step}));
+  ASSERT_EQ(timeline.backwards.size(), 4u);
+  const std::uint32_t step_that_updates = 8;
+  EXPECT_FALSE(timeline.events[6].updates);  // the new engine counts from the start
+  EXPECT_TRUE(timeline.events[step_that_updates].updates);
+  EXPECT_EQ(timeline.backwards[0].step, timeline.backwards[3].step);
+  for (std::uint32_t r : {0u, 1u}) {
+    EXPECT_EQ(timeline.dropped_at[1][r], 4u);
+    for (std::size_t kept : {0u, 2u, 3u}) EXPECT_GT(timeline.dropped_at[kept][r], step_that_updates) << kept;
+    EXPECT_EQ(timeline.backwards[1].micro_batch[r], 1u);
+  }
+}
+
 TEST(a_simplest_quotient, is_the_fraction_that_a_value_was) {
   for (std::int64_t q = 1; q < 200; ++q)
     for (std::int64_t p = 1; p < 60; ++p) {

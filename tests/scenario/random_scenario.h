@@ -268,6 +268,8 @@ class RandomScenario {
       if (depth == 2 && coin()) set_gradient(items);
       if (weighs_)
         for (ScriptItem& event : loop_events()) items.push_back(std::move(event));
+      if (weighs_ && depth == 2 && coin())
+        for (const ScriptKind kind : {ScriptKind::save, ScriptKind::restore}) items.emplace_back().kind = kind;
     }
     return items;
   }

@@ -84,6 +84,7 @@ std::map<std::string, std::pair<Scenario, std::string>> breaking() {
       {"window", {every, "at 1"}},
       {"weights", {weighed, "at 1"}},
       {"own-gradients", {scaled, "at 1"}},
+      {"checkpoint", {at_stage(0, {backward(), step(), event(ScriptKind::save), event(ScriptKind::restore), backward(), step(), backward(), step()}, 2), "at 3"}},
   };
 }
 

@@ -50,7 +50,7 @@ bool states_weights(const Scenario& s) {
   const auto any = [](const auto& self, const std::vector<ScriptItem>& items) -> bool {
     return std::any_of(items.begin(), items.end(), [&](const ScriptItem& item) {
       return !item.weight.empty() || item.kind == ScriptKind::scale_gradients || item.kind == ScriptKind::clip || item.kind == ScriptKind::all_reduce ||
-             item.kind == ScriptKind::finalize || self(self, item.items);
+             item.kind == ScriptKind::finalize || item.kind == ScriptKind::restore || self(self, item.items);
     });
   };
   const bool in_a_group = s.contract.average_over != "world" && s.contract.average_over != "none";

@@ -12,7 +12,7 @@
 namespace gradledger::deepspeed {
 namespace {
 
-constexpr std::array<UseRule, 15> rules{{
+constexpr std::array<UseRule, 16> rules{{
     {Use::one_backward_a_step, "one-backward-a-step", "Where the counter of step() calls decides, one step() follows each backward."},
     {Use::step_behind_backward, "step-behind-backward", "A step() that updates follows a backward of its window."},
     {Use::single_boundary, "single-boundary", "The backward at a gradient accumulation boundary is the last one before step(), and the only one at the boundary."},
@@ -27,7 +27,8 @@ constexpr std::array<UseRule, 15> rules{{
     {Use::average, "average", "Gradients are averaged over ranks, or summed with gradient_allreduce_op \"sum\"."},
     {Use::window, "window", "A step() updates at a gradient accumulation boundary, and nowhere else."},
     {Use::weights, "weights", "What the loop multiplies a loss by, divided as the engine divides, is what the contribution is due to weigh."},
-    {Use::own_gradients, "own-gradients", "Gradients are changed and reduced by the engine, or through its API; what a loop does to param.grad is its own."},
+    {Use::own_gradients, "own-gradients", "Gradients are changed through the framework's API and reduced by the engine; what a loop does to param.grad, or reduces beside that, is its own."},
+    {Use::checkpoint, "checkpoint", "A checkpoint is saved behind a step() that updates: the gradients of an open window are not in it."},
 }};
 
 // Where a rank stands in its window.
@@ -82,12 +83,21 @@ class Walk {
 
   // Where the loop states what it means: whether the framework can know of it.
   void own_contract(const Event& e) {
+    if (e.kind == EventKind::restore) return restored(e);
     if (e.touches_gradients()) broken(Use::own_gradients);
     if (e.kind != EventKind::step) return;
     if (e.updates != e.closes) broken(Use::window);
     for (std::uint32_t b = 0; e.updates && b < timeline_.backwards.size(); ++b)
       for (std::uint32_t r = 0; timeline_.backwards[b].step == e.step && r < ranks_.size(); ++r)
         if (timeline_.backwards[b].micro_batch[r] != no_contribution && !weighs_what_is_due(b, r)) return broken(Use::weights);
+  }
+
+  // What the new processes count is theirs alone.
+  void restored(const Event& e) {
+    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
+      for (std::uint32_t r = 0; timeline_.backwards[b].step == e.step && timeline_.backwards[b].event < event_ && r < ranks_.size(); ++r)
+        if (timeline_.backwards[b].micro_batch[r] != no_contribution && timeline_.dropped_at[b][r] > event_) broken(Use::checkpoint);
+    ranks_.assign(ranks_.size(), RankUse{DocumentedBoundary(rule())});
   }
 
   bool weighs_what_is_due(std::uint32_t backward, std::uint32_t rank) const {

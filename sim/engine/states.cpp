@@ -34,7 +34,7 @@ void ZeroStage1And2::fold(StateFold& f) const {
   DeepSpeedEngine::fold(f);
   scaler_.fold(f);
   f.number(static_cast<std::uint64_t>(micro_step_id_));
-  f.flags({ready_for_gradients_, epilogue_ran_, bucket_.extra_large, all_grad_tensors_.has_value()});
+  f.flags({ready_for_gradients_, had_buckets_, epilogue_ran_, bucket_.extra_large, all_grad_tensors_.has_value()});
   f.flags(already_reduced_);
   f.number(bucket_.elements);
   f.number(bucket_.index);

@@ -95,7 +95,7 @@ void ZeroStage1And2::drain(ProgramWriter& w, std::uint32_t p) {
 // At the first hook after a release: in stage 2 that is once for each backward, in stage 1 once for each window.
 void ZeroStage1And2::setup_buckets(ProgramWriter& w) {
   if (ready_for_gradients_) return;
-  ready_for_gradients_ = true;
+  ready_for_gradients_ = had_buckets_ = true;
   ++micro_step_id_;
   if (!contiguous_) return;
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
@@ -193,7 +193,8 @@ void ZeroStage1And2::flush_coalesced(ProgramWriter& w) {
 // The end of the reduction before has let go of the buffers, and only a backward brings them back.
 void ZeroStage1And2::require_bucket() const {
   if (!contiguous_ || ready_for_gradients_) return;
-  if (behaviour().released_bucket == ReleasedBucket::none) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
+  if (behaviour().released_bucket == ReleasedBucket::none && had_buckets_) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
+  if (behaviour().released_bucket == ReleasedBucket::none) throw FrameworkError{"AttributeError", "'DeepSpeedZeroOptimizer' object has no attribute 'ipg_buffer'"};
   throw FrameworkError{"IndexError", "list index out of range"};
 }
 

@@ -143,6 +143,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   FlatGroups weights_;
   std::int64_t micro_step_id_ = -1;
   bool ready_for_gradients_ = false;
+  bool had_buckets_ = false;
   bool epilogue_ran_ = false;
   std::vector<bool> already_reduced_;
   Bucket bucket_;

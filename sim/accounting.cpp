@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/frameworks/framework.h"
+
 namespace gradledger {
 namespace {
 
@@ -91,7 +93,7 @@ std::uint64_t accounting_bytes(const Timeline& timeline) {
 }
 
 AccountingSink::AccountingSink(const Scenario& scenario, const Timeline& timeline)
-    : timeline_(timeline), phases_(phases_of(timeline)), purposes_(scenario), changes_(timeline.world_size), reached_(timeline.world_size, 0) {
+    : timeline_(timeline), phases_(phases_of(timeline)), purposes_(purposes_of_buffers(scenario)), changes_(timeline.world_size), reached_(timeline.world_size, 0) {
   out_.ranks.resize(timeline.world_size);
   for (RankAccount& rank : out_.ranks) rank.windows.resize(timeline.steps);
   out_.windows_closed = timeline.steps - (timeline.open_window ? 1 : 0);

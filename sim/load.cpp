@@ -1,8 +1,6 @@
 #include "sim/load.h"
 
-#include "sim/engine/buffers.h"
-#include "sim/engine/engine.h"
-#include "sim/frameworks/deepspeed/contract.h"
+#include "sim/frameworks/framework.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/parse.h"
 
@@ -28,7 +26,7 @@ std::optional<InputError> whole_problem(const Scenario& s, const Timeline& timel
 }  // namespace
 
 Result<Timeline> make_timeline(const Scenario& scenario) {
-  auto contract = deepspeed::resolve_contract(scenario);
+  auto contract = framework_of(scenario).contract(scenario);
   if (!contract) return contract.error();
   return unroll(scenario, scenario.script, std::move(contract).value());
 }
@@ -44,7 +42,7 @@ std::optional<InputError> admission_error(const Scenario& scenario) {
 }
 
 Result<Scenario> read_scenario(std::string_view text, const std::filesystem::path& directory) {
-  auto scenario = parse_scenario(text, directory);
+  auto scenario = parse_scenario(text, directory, [](std::string_view id) -> const ConfigReader* { return framework_named(id); });
   if (!scenario) return scenario.error();
   const auto timeline = make_timeline(*scenario);
   if (!timeline) return timeline.error();

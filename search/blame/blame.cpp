@@ -8,12 +8,12 @@
 
 #include "search/blame/documented_form.h"
 #include "search/blame/window.h"
+#include "sim/frameworks/framework.h"
 #include "sim/load.h"
 
 namespace gradledger::search {
 namespace {
 
-using deepspeed::Misuse;
 using ref::Blame;
 using ref::Finding;
 using ref::Whose;
@@ -33,7 +33,7 @@ struct Seen {
 class Blamer {
  public:
   Blamer(const Scenario& scenario, const Timeline& timeline, const Judge& judge)
-      : scenario_(scenario), timeline_(timeline), judge_(judge), misuses_(deepspeed::use_of(scenario, timeline).misuses) {}
+      : scenario_(scenario), timeline_(timeline), judge_(judge), misuses_(framework_of(scenario).use_of(scenario, timeline).misuses) {}
 
   Blame of(const Finding& f) {
     const std::uint32_t window = window_of(f, timeline_);
@@ -53,7 +53,7 @@ class Blamer {
   const Misuse* reaching(std::uint32_t window, const Finding& f) const {
     // Buffers are held to the documentation, whatever the loop means.
     const bool of_buffers = holds_gradients(f.role) && f.role != Role::applied_gradient;
-    const auto of_loop = [](const Misuse& m) { return m.rule->use >= deepspeed::Use::weights; };
+    const auto of_loop = [](const Misuse& m) { return m.rule->of_loop; };
     const Misuse* out = nullptr;
     for (const Misuse& m : misuses_)
       if (!(of_buffers && of_loop(m)) && m.step <= window && (!out || m.step > out->step)) out = &m;

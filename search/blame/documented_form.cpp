@@ -5,7 +5,8 @@
 #include <set>
 #include <utility>
 
-#include "sim/engine/behaviour.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/load.h"
 
 namespace gradledger::search {
@@ -19,16 +20,16 @@ ScriptItem item_of(ScriptKind kind) {
 
 class Writer {
  public:
-  Writer(const Scenario& scenario, const Timeline& timeline, const std::vector<deepspeed::Misuse>& misuses, Form form)
+  Writer(const Scenario& scenario, const Timeline& timeline, const std::vector<Misuse>& misuses, Form form)
       : timeline_(timeline), form_(form), theirs_(timeline.contract.boundary), ours_(timeline.contract.boundary) {
-    for (const deepspeed::Misuse& m : misuses) broken_.insert(m.step);
+    for (const Misuse& m : misuses) broken_.insert(m.step);
     out_.scenario = scenario;
     out_.scenario.script.clear();
     out_.scenario.expect = {};
     const bool keeps = !scenario.contract.zero_grad_discards;
     out_.scenario.contract = {};
     out_.scenario.contract.zero_grad_discards = !keeps;
-    out_.scenario.contract.average_over = scenario.engine.config.gradient_allreduce_op == AllreduceOp::mean ? "world" : "none";
+    out_.scenario.contract.average_over = deepspeed_config(scenario).gradient_allreduce_op == AllreduceOp::mean ? "world" : "none";
     into_ = &out_.scenario.script;
   }
 
@@ -92,7 +93,7 @@ class Writer {
     const auto micro_batches = static_cast<std::uint32_t>(kept(0).size());
     for (std::uint32_t w = 1; w < timeline_.steps; ++w)
       if (kept(w).size() != micro_batches) return false;
-    out_.scenario.engine.config.gradient_accumulation_steps = micro_batches;
+    deepspeed_config(out_.scenario).gradient_accumulation_steps = micro_batches;
     return micro_batches > 0;
   }
 
@@ -234,13 +235,13 @@ class Writer {
 
 }  // namespace
 
-std::optional<Documented> documented_form(const Scenario& scenario, const Timeline& timeline, const std::vector<deepspeed::Misuse>& misuses, Form form) {
+std::optional<Documented> documented_form(const Scenario& scenario, const Timeline& timeline, const std::vector<Misuse>& misuses, Form form) {
   if (timeline.two_layers) return std::nullopt;  // what the loop means is in no document
   auto out = Writer(scenario, timeline, misuses, form).write();
   if (!out || out->scenario.script.empty() || admission_error(out->scenario)) return std::nullopt;
   if (out->scenario.after_error == AfterError::go_on) out->scenario.after_error = AfterError::stop;
   const auto again = make_timeline(out->scenario);
-  if (!again || !deepspeed::use_of(out->scenario, *again).misuses.empty()) return std::nullopt;
+  if (!again || !framework_of(out->scenario).use_of(out->scenario, *again).misuses.empty()) return std::nullopt;
   return out;
 }
 

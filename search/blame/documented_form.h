@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "sim/frameworks/deepspeed/documented_use.h"
+#include "sim/frameworks/framework.h"
 
 namespace gradledger::search {
 
@@ -20,6 +20,6 @@ struct Documented {
 };
 
 // Nothing where the script cannot be written in that form. The contract is what the configuration documents.
-std::optional<Documented> documented_form(const Scenario& scenario, const Timeline& timeline, const std::vector<deepspeed::Misuse>& misuses, Form form);
+std::optional<Documented> documented_form(const Scenario& scenario, const Timeline& timeline, const std::vector<Misuse>& misuses, Form form);
 
 }  // namespace gradledger::search

@@ -8,11 +8,12 @@
 
 #include "search/blame/window.h"
 #include "sim/base/limits.h"
-#include "sim/engine/behaviour.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/load.h"
 #include "sim/scenario/catalogue.h"
-#include "sim/scenario/history.h"
-#include "sim/scenario/repairs.h"
+#include "sim/frameworks/deepspeed/history.h"
+#include "sim/frameworks/deepspeed/repairs.h"
 
 namespace gradledger::search {
 namespace {
@@ -54,7 +55,7 @@ class Defects {
     const auto behaviour = resolve_behaviour(as_of);
     if (!behaviour) return false;
     const std::string_view now = switch_value(*behaviour, repair.name);
-    const std::uint32_t stage = scenario_.engine.config.zero.stage;
+    const std::uint32_t stage = deepspeed_config(scenario_).zero.stage;
     return now != repair.right && (repair.wrong.empty() || now == repair.wrong) && repair.stage_min <= stage && stage <= repair.stage_max;
   }
 

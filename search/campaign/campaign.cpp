@@ -11,7 +11,7 @@
 #include "search/shrink/shape.h"
 #include "search/shrink/shrink.h"
 #include "sim/base/hash.h"
-#include "sim/frameworks/deepspeed/documented_use.h"
+#include "sim/frameworks/framework.h"
 #include "sim/load.h"
 
 namespace gradledger::search {
@@ -173,7 +173,7 @@ ref::Verdict judge_case(const Scenario& scenario, const Timeline& timeline, cons
   return ref::judge(scenario, timeline, producer, oracle);
 }
 
-bool documented(const Scenario& scenario) { return deepspeed::use_of(scenario, make_timeline(scenario).value()).misuses.empty(); }
+bool documented(const Scenario& scenario) { return framework_of(scenario).use_of(scenario, make_timeline(scenario).value()).misuses.empty(); }
 
 Found shrink_finding(const Scenario& scenario, ref::FindingClass finding, std::uint64_t number, const CampaignOptions& options) {
   const std::string engine = engine_of(scenario);

@@ -11,6 +11,7 @@
 #include "ref/oracle.h"
 #include "search/draw/generator.h"
 #include "search/campaign/screen.h"
+#include "sim/frameworks/framework.h"
 
 namespace gradledger::search {
 
@@ -25,7 +26,7 @@ struct CampaignOptions {
   std::uint32_t shrunk_of_class = 12;  // findings of one class and engine that are made small
   std::uint32_t judge_every = 64;      // also of cases in which nothing looks wrong
   std::uint32_t rerun_every = 101;     // run twice and compared, decision by decision
-  EngineFactory factory = make_engine;
+  EngineFactory factory;  // empty: those of the scenario's framework
   Devices* devices = nullptr;       // not owned; one job
   std::function<bool()> stop = [] { return false; };  // asked between rounds
   std::function<void(const struct CampaignState&)> progress = [](const CampaignState&) {};

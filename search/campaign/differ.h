@@ -11,6 +11,7 @@
 
 #include "ref/probes.h"
 #include "search/campaign/campaign.h"
+#include "sim/frameworks/framework.h"
 
 namespace gradledger::search {
 
@@ -18,7 +19,7 @@ namespace gradledger::search {
 struct Side {
   std::string name;  // as the user gave it
   std::function<void(Scenario&)> apply;
-  EngineFactory factory = make_engine;
+  EngineFactory factory;  // empty: those of the scenario's framework
   Devices* devices = nullptr;  // not owned
 };
 

@@ -8,6 +8,8 @@
 #include "ref/model.h"
 #include "ref/probes.h"
 #include "sim/base/hash.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/settings.h"
 
 namespace gradledger::search {
 namespace {
@@ -68,18 +70,18 @@ std::uint64_t mark_of(const ref::WorstElement& worst) {
 
 bool pinned(const Scenario& s) {
   const auto behaviour = resolve_behaviour(s.engine.as_of);
-  return s.engine.config.offloads_optimizer() && behaviour && pins_host_memory(s.engine.config, *behaviour);
+  return deepspeed_config(s).offloads_optimizer() && behaviour && pins_host_memory(deepspeed_config(s), *behaviour);
 }
 
 bool uses_streams(const Scenario& s) {
-  const ZeroConfig& zero = s.engine.config.zero;
+  const ZeroConfig& zero = deepspeed_config(s).zero;
   return zero.stage > 0 && (zero.overlap_comm.value_or(zero.stage == 3) || pinned(s) ||
                             std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.on_side_stream; }));
 }
 
 std::uint64_t configuration(const Scenario& s) {
-  const DeepSpeedConfig& c = s.engine.config;
-  const bool wide = c.zero.stage == 1 && s.model_dtype != s.grad_accum_dtype();  // another lifecycle
+  const DeepSpeedConfig& c = deepspeed_config(s);
+  const bool wide = c.zero.stage == 1 && s.model_dtype != grad_accum_dtype_of(s);  // another lifecycle
   return hash_keys({c.zero.stage, c.offloads_optimizer(), wide, c.managed_gradient_accumulation});
 }
 
@@ -113,7 +115,7 @@ void put_back(std::vector<Rank>& spare, std::vector<Rank> used) {
 }  // namespace
 
 bool decides_on_values(const Scenario& s) {
-  return s.gradient_clipping() > 0 || s.engine.config.fp16.enabled || s.engine.optimizer.type != OptimizerType::sgd || s.model_dtype != Dtype::float32;
+  return gradient_clipping_of(s) > 0 || deepspeed_config(s).fp16.enabled || s.engine.optimizer.type != OptimizerType::sgd || s.model_dtype != Dtype::float32;
 }
 
 Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptions& options) {

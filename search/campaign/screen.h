@@ -9,6 +9,7 @@
 
 #include "ref/oracle.h"
 #include "sim/execution/host_executor.h"
+#include "sim/frameworks/framework.h"
 #include "sim/scenario/timeline.h"
 
 namespace gradledger::search {
@@ -23,7 +24,7 @@ struct Look {
 
 struct LookOptions {
   std::uint64_t seed = 0;
-  EngineFactory factory = make_engine;
+  EngineFactory factory;  // empty: those of the scenario's framework
   Devices* devices = nullptr;  // that compute; not owned
   bool check_streams = true;
   bool every_event = true;  // every accumulator after every event; false: what steps apply

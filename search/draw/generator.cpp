@@ -8,7 +8,9 @@
 #include "search/draw/world.h"
 #include "sim/base/hash.h"
 #include "sim/engine/engine.h"
-#include "sim/frameworks/deepspeed/documented_use.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/framework.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/load.h"
 #include "sim/scenario/layout.h"
 
@@ -25,14 +27,14 @@ void as_documented(Swarm& swarm) {
 
 // What no release does right yet, however it is used: fp16 at stage 0, a loss scale that moves, another accumulation dtype at stages 1 and 2.
 void leave_out_open_defects(Scenario& s) {
-  DeepSpeedConfig& config = s.engine.config;
+  DeepSpeedConfig& config = deepspeed_config(s);
   if (config.fp16.enabled && config.zero.stage == 0) {
     set_model_dtype(s, Dtype::bfloat16);
     config.fp16 = {};
   }
   config.fp16.loss_scale_window = Fp16Config{}.loss_scale_window;
-  const auto engine = select_engine(s);
-  if (engine.ok() && *engine == "DeepSpeedZeroOptimizer") config.grad_accum_dtype.reset();
+  const auto engine = deepspeed::select_wrapper(s);
+  if (engine.ok() && *engine == deepspeed::Wrapper::zero_stages_1_and_2) config.grad_accum_dtype.reset();
 }
 
 bool admitted(const Scenario& scenario) { return !layout_problem(scenario) && !admission_error(scenario); }
@@ -59,7 +61,7 @@ Drawn draw_case(const Profile& profile, std::uint64_t seed, std::uint64_t number
     make_canonical(out);
     if (!admitted(out)) continue;
     auto timeline = make_timeline(out);
-    if (timeline && profile.as_documented) ensures(deepspeed::use_of(out, *timeline).misuses.empty(), "a documented case keeps to the documentation");
+    if (timeline && profile.as_documented) ensures(framework_of(out).use_of(out, *timeline).misuses.empty(), "a documented case keeps to the documentation");
     if (timeline) return {std::move(out), std::move(timeline).value()};
   }
 }

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
+
 namespace gradledger::search {
 namespace {
 
@@ -28,15 +32,15 @@ class Script {
  public:
   Script(const Profile& profile, const Behaviour& behaviour, Draws& draws, const Swarm& swarm, Scenario& out)
       : draws_(draws), swarm_(swarm), out_(out), behaviour_(behaviour), as_documented_(profile.as_documented), events_left_(profile.events_max) {
-    const auto engine = select_engine(out);
-    protocol_ = protocol_of(out_, behaviour_, engine.ok() ? *engine : "");
+    const auto wrapper = deepspeed::select_wrapper(out);
+    protocol_ = protocol_of(out_, behaviour_, wrapper.ok() ? *wrapper : deepspeed::Wrapper::plain);
   }
 
   void draw() {
     kind_ = windows();
     micro_batches_ = draws_.one_in(10) ? 3 : draws_.of({1u, 2u, 2u, 4u});
-    if (kind_ == Windows::counted) out_.engine.config.gradient_accumulation_steps = micro_batches_;
-    else if (kind_ == Windows::by_calls && draws_.one_in(4)) out_.engine.config.gradient_accumulation_steps = draws_.of({2u, 4u});
+    if (kind_ == Windows::counted) deepspeed_config(out_).gradient_accumulation_steps = micro_batches_;
+    else if (kind_ == Windows::by_calls && draws_.one_in(4)) deepspeed_config(out_).gradient_accumulation_steps = draws_.of({2u, 4u});
     const bool free = !as_documented_ && draws_.one_in(2);
     const std::uint32_t count = takes(Feature::windows) ? draws_.between(2, 4) : 1 + draws_.below(2);
     for (std::uint32_t w = 0; w < count && (w == 0 || events_left_ > 4); ++w) free ? free_window() : window();
@@ -48,7 +52,7 @@ class Script {
   bool strays(Feature feature) const { return !as_documented_ && swarm_.takes(feature, draws_) && draws_.one_in(2); }
 
   Windows windows() {
-    if (!out_.engine.config.managed_gradient_accumulation) return Windows::unmanaged;
+    if (!deepspeed_config(out_).managed_gradient_accumulation) return Windows::unmanaged;
     const std::uint32_t counted = swarm_.weight(Feature::counted_windows) + 1, calls = swarm_.weight(Feature::boundary_calls) + 1;
     const std::uint32_t bare = as_documented_ ? 0 : swarm_.weight(Feature::bare_windows);
     const std::uint32_t pick = draws_.below(counted + calls + bare);
@@ -150,7 +154,7 @@ class Script {
       ScriptItem item = item_of(ScriptKind::set_gradient);
       item.uses = {trainable()};
       item.factor = draws_.of({0.5, 2.0, 3.0});
-      item.local = out_.engine.config.zero.stage == 3 && draws_.one_in(3);
+      item.local = deepspeed_config(out_).zero.stage == 3 && draws_.one_in(3);
       if (behaviour_.set_gradient_api == SetGradientApi::available) add(out_.script, std::move(item));
     }
     if (takes(Feature::overflow) && out_.model_dtype != Dtype::float32) overflow();

@@ -4,14 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/spelling.h"
 
 namespace gradledger::search {
 namespace {
 
 void at_stage(Scenario& s, std::uint32_t stage, bool offload) {
-  s.engine.config.zero.stage = stage;
-  s.engine.config.zero.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
+  deepspeed_config(s).zero.stage = stage;
+  deepspeed_config(s).zero.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
 }
 
 constexpr std::array<Variant, 8> all{{
@@ -22,7 +23,7 @@ constexpr std::array<Variant, 8> all{{
      [](Scenario& s) {
        at_stage(s, 1, false);
        set_model_dtype(s, Dtype::bfloat16);
-       s.engine.config.grad_accum_dtype = Dtype::float32;
+       deepspeed_config(s).grad_accum_dtype = Dtype::float32;
      }},
     {"zero2", "stage 2", [](Scenario& s) { at_stage(s, 2, false); }},
     {"zero2-offload", "stage 2, optimizer on the CPU", [](Scenario& s) { at_stage(s, 2, true); }},
@@ -47,8 +48,8 @@ Result<const Variant*> variant_named(std::string_view name, std::string_view whe
 
 void set_model_dtype(Scenario& s, Dtype dtype) {
   s.model_dtype = dtype;
-  s.engine.config.bf16.enabled = dtype == Dtype::bfloat16;
-  s.engine.config.fp16.enabled = dtype == Dtype::float16;
+  deepspeed_config(s).bf16.enabled = dtype == Dtype::bfloat16;
+  deepspeed_config(s).fp16.enabled = dtype == Dtype::float16;
 }
 
 }  // namespace gradledger::search

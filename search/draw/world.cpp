@@ -5,6 +5,7 @@
 #include <string>
 
 #include "sim/engine/engine.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::search {
@@ -18,7 +19,7 @@ class World {
     out_.world_size = world_size();
     engine();
     parameters();
-    if (out_.engine.config.zero.stage > 0) partitions();
+    if (deepspeed_config(out_).zero.stage > 0) partitions();
     reduction();
     step();
   }
@@ -27,7 +28,7 @@ class World {
   bool takes(Feature feature) const { return swarm_.takes(feature, draws_); }
   // Of what a case has or has not, once: dtypes that differ from each other need several at a time.
   bool often(Feature feature) const { return swarm_.on(feature) && (takes(feature) || draws_.one_in(2)); }
-  DeepSpeedConfig& config() { return out_.engine.config; }
+  DeepSpeedConfig& config() { return deepspeed_config(out_); }
 
   // Powers of two mostly, so that coefficients are exact.
   std::uint32_t world_size() {

@@ -2,6 +2,7 @@
 #include "search/mutants/blocks.h"
 #include "search/mutants/catalogue.h"
 #include "search/draw/variants.h"
+#include "sim/frameworks/deepspeed/settings.h"
 
 namespace gradledger::search {
 namespace {
@@ -19,7 +20,7 @@ bool adds(const Tape& tape, const Op& op) { return deposits(tape, op) && op.flag
 // Sums of gradients, not of squares.
 bool accumulations(const Tape& tape, const Op& op) { return op.kind == accumulate && tape.purpose(op.target) != BufferPurpose::scalars; }
 
-double steps_of(const Moment& m) { return m.scenario.engine.config.gradient_accumulation_steps; }
+double steps_of(const Moment& m) { return deepspeed_config(m.scenario).gradient_accumulation_steps; }
 
 Which stores_on_the_host() { return that(writes(BufferPurpose::accumulators, {copy}), from_space(MemorySpace::device, MemorySpace::host, {copy})); }
 
@@ -33,8 +34,8 @@ void twin_parameters(Scenario& s) {
 void single_precision(Scenario& s) {
   several_micro_batches(s);
   set_model_dtype(s, Dtype::float32);
-  s.engine.config.grad_accum_dtype.reset();
-  s.engine.config.communication_data_type.reset();
+  deepspeed_config(s).grad_accum_dtype.reset();
+  deepspeed_config(s).communication_data_type.reset();
 }
 
 void swap_parameters(Op& one, Op& other) { std::swap(one.source, other.source); }
@@ -85,10 +86,10 @@ std::vector<Mutant> of_accumulators() {
        {.edit = edit(always, Take::each, accumulations, through_bf16)},
        [](Scenario& s) {
          several_micro_batches(s);
-         if (s.engine.config.zero.stage != 1) single_precision(s);
+         if (deepspeed_config(s).zero.stage != 1) single_precision(s);
        }},
       {"accumulates-in-model-dtype", "the accumulator has the model's dtype and not the one that was asked for", {rounding_excess}, {"bf16-optimizer", "zero3", "zero3-offload"},
-       {.believe = [](Scenario& s, EngineContext&) { s.engine.config.grad_accum_dtype.reset(); }}, wide_accumulation},
+       {.believe = [](Scenario& s, EngineContext&) { deepspeed_config(s).grad_accum_dtype.reset(); }}, wide_accumulation},
       {"store-adds", "the first micro-batch of a window is added to what the window before left", {stale_gradient}, storing,
        {.edit = edit(both(at_first_micro_batch, after_first_window), Take::each, writes(BufferPurpose::accumulators, {copy}), adding)}, several_micro_batches},
       {"host-accumulator-not-fetched", "the host accumulator is not brought to the device before it is added to", {unwritten_memory}, {"zero2-offload", "zero3-offload"},

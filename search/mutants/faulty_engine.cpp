@@ -2,9 +2,11 @@
 
 #include <utility>
 
+#include "sim/frameworks/framework.h"
+
 namespace gradledger::search {
 
-FaultyEngine::FaultyEngine(const Fault& fault, const EngineContext& context) : fault_(&fault), context_(context), purposes_(*context.scenario) {
+FaultyEngine::FaultyEngine(const Fault& fault, const EngineContext& context) : fault_(&fault), context_(context), purposes_(purposes_of_buffers(*context.scenario)) {
   EngineContext told = context;
   if (fault.believe) {
     auto scenario = std::make_shared<Scenario>(*context.scenario);

@@ -28,7 +28,7 @@ Hunt hunt_in(const Profile& profile, const Mutant& mutant, std::uint64_t seed, s
     std::vector<ref::FindingClass> fitting;
     std::copy_if(out.reported.begin(), out.reported.end(), std::back_inserter(fitting), [&](ref::FindingClass c) { return has(mutant.classes, c); });
     if (fitting.empty()) continue;
-    const std::vector<ref::FindingClass> without = reported_classes(scenario, make_engine, seed);
+    const std::vector<ref::FindingClass> without = reported_classes(scenario, EngineFactory(), seed);
     out.found = std::any_of(fitting.begin(), fitting.end(), [&](ref::FindingClass c) { return !has(without, c); });
     if (!out.found) continue;
     out.scenario = std::move(scenario);

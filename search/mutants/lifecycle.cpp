@@ -3,6 +3,7 @@
 
 #include "search/mutants/blocks.h"
 #include "search/mutants/catalogue.h"
+#include "sim/frameworks/deepspeed/settings.h"
 
 namespace gradledger::search {
 namespace {
@@ -101,7 +102,7 @@ TapeEdit kept_after_the_step() {
 void override_boundaries(Scenario& s) {
   s.script.clear();
   several_micro_batches(s);
-  s.engine.config.gradient_accumulation_steps = 1;
+  deepspeed_config(s).gradient_accumulation_steps = 1;
 }
 
 void dropped_by_the_user(Scenario& s) {
@@ -114,7 +115,7 @@ void dropped_by_the_user(Scenario& s) {
 
 void in_one_bucket(Scenario& s) {
   override_boundaries(s);
-  s.engine.config.zero.contiguous_gradients = true;
+  deepspeed_config(s).zero.contiguous_gradients = true;
 }
 
 std::vector<Mutant> of_boundaries() {
@@ -138,7 +139,7 @@ std::vector<Mutant> of_boundaries() {
       {"step-ignored", "step() at a boundary does nothing", {discarded_gradient, offload_loss}, every_variant,
        {.tell = [](Told& told, const Event& event, const Moment&) { if (event.kind == EventKind::step && event.updates) told.now.clear(); }}, override_boundaries},
       {"boundary-private", "the all-reduce comes before the boundary's gradient is in the accumulator", {boundary_leak}, {"bf16-optimizer"},
-       {.believe = [](Scenario&, EngineContext& c) { c.behaviour.order_bf16_epilogue = Bf16EpilogueOrder::reduce_then_accumulate; }}, override_boundaries},
+       {.believe = [](Scenario& s, EngineContext&) { s.engine.as_of.switches["order_bf16_epilogue"] = "reduce_then_accumulate"; }}, override_boundaries},
       {"boundary-deposited-late", "the boundary's gradient arrives when the all-reduce is over", {boundary_leak}, {"zero0"},
        {.edit = edit(at_boundary, Take::each, deposits, to_the_end)}, override_boundaries},
   };
@@ -155,9 +156,9 @@ std::vector<Mutant> of_resets() {
       {"accumulator-kept-after-step", "the accumulator is not zeroed after a step", {stale_gradient}, {"bf16-optimizer"},
        {.edit = edit(at_step, Take::each, writes(BufferPurpose::accumulators, {fill}), dropped)}, override_boundaries},
       {"accumulator-tests-the-wrong-list", "whether a window is fresh is read off a list that is filled at its end", {discarded_gradient}, {"zero2"},
-       {.believe = [](Scenario&, EngineContext& c) { c.behaviour.stage12_accumulator = Stage12Accumulator::split_tests_av; }}, override_boundaries},
+       {.believe = [](Scenario& s, EngineContext&) { s.engine.as_of.switches["stage12_accumulator"] = "split_tests_AV"; }}, override_boundaries},
       {"host-accumulator-gated", "the host accumulator is used only with gradient_accumulation_steps above 1", {offload_loss}, {"zero2-offload"},
-       {.believe = [](Scenario&, EngineContext& c) { c.behaviour.offload_keep = OffloadKeep::gate_ga; }}, override_boundaries},
+       {.believe = [](Scenario& s, EngineContext&) { s.engine.as_of.switches["offload_keep"] = "gate_ga"; }}, override_boundaries},
       {"takes-itself-for-its-peer", "one rank takes itself for the rank before", {discarded_gradient, misplaced_shard}, zero_variants,
        {.believe = [](Scenario&, EngineContext& c) { c.rank = c.rank == 1 ? 0 : c.rank; }}, in_one_bucket},
   };

@@ -4,6 +4,7 @@
 
 #include "search/mutants/blocks.h"
 #include "search/draw/variants.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/load.h"
 
 namespace gradledger::search {
@@ -47,7 +48,7 @@ void start_over(Scenario& s) {
   s.script.clear();
   s.contract = {};
   s.after_error = AfterError::stop;
-  s.engine.config.managed_gradient_accumulation = true;
+  deepspeed_config(s).managed_gradient_accumulation = true;
 }
 
 }  // namespace
@@ -77,20 +78,20 @@ void several_micro_batches(Scenario& s) {
 void counted_micro_batches(Scenario& s) {
   several_ranks(s);
   start_over(s);
-  s.engine.config.gradient_accumulation_steps = micro_batches;
+  deepspeed_config(s).gradient_accumulation_steps = micro_batches;
   s.script = {repeated_items(windows * micro_batches, {item(ScriptKind::backward), item(ScriptKind::step)})};
 }
 
 void three_of_each(Scenario& s) {
   counted_micro_batches(s);
-  s.world_size = s.engine.config.gradient_accumulation_steps = 3;
+  s.world_size = deepspeed_config(s).gradient_accumulation_steps = 3;
   several_ranks(s);
   s.script.front().times = windows * 3;
 }
 
 void clipped(Scenario& s) {
   several_ranks(s);
-  s.engine.config.gradient_clipping = 1.0 / 64;
+  deepspeed_config(s).gradient_clipping = 1.0 / 64;
 }
 
 void with_moments(Scenario& s) {
@@ -103,8 +104,8 @@ void with_moments(Scenario& s) {
 void half_precision(Scenario& s) {
   several_micro_batches(s);
   set_model_dtype(s, Dtype::float16);
-  s.engine.config.grad_accum_dtype.reset();
-  s.engine.config.fp16.loss_scale = 16;
+  deepspeed_config(s).grad_accum_dtype.reset();
+  deepspeed_config(s).fp16.loss_scale = 16;
 }
 
 void planted_overflow(Scenario& s) {
@@ -119,13 +120,13 @@ void planted_overflow(Scenario& s) {
 
 void overlapping(Scenario& s) {
   several_micro_batches(s);
-  s.engine.config.zero.overlap_comm = true;
+  deepspeed_config(s).zero.overlap_comm = true;
 }
 
 void wide_accumulation(Scenario& s) {
   several_micro_batches(s);
   set_model_dtype(s, Dtype::bfloat16);
-  s.engine.config.grad_accum_dtype = s.engine.config.communication_data_type = Dtype::float32;
+  deepspeed_config(s).grad_accum_dtype = deepspeed_config(s).communication_data_type = Dtype::float32;
 }
 
 }  // namespace gradledger::search

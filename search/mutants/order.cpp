@@ -1,6 +1,7 @@
 // Faults of order: streams that do not wait, memory that is let go of or read at the wrong time.
 #include "search/mutants/blocks.h"
 #include "search/mutants/catalogue.h"
+#include "sim/frameworks/deepspeed/settings.h"
 
 namespace gradledger::search {
 namespace {
@@ -12,25 +13,25 @@ Which waits_on(Stream stream) { return on_stream(stream, of_kind({wait})); }
 
 void contiguous_overlap(Scenario& s) {
   overlapping(s);
-  s.engine.config.zero.contiguous_gradients = true;
+  deepspeed_config(s).zero.contiguous_gradients = true;
 }
 
 void two_small_buckets(Scenario& s) {
   contiguous_overlap(s);
-  s.engine.config.zero.reduce_bucket_size = 0;
-  for (const Parameter& p : s.parameters) s.engine.config.zero.reduce_bucket_size = std::max<std::uint64_t>(s.engine.config.zero.reduce_bucket_size, p.numel);
+  deepspeed_config(s).zero.reduce_bucket_size = 0;
+  for (const Parameter& p : s.parameters) deepspeed_config(s).zero.reduce_bucket_size = std::max<std::uint64_t>(deepspeed_config(s).zero.reduce_bucket_size, p.numel);
   while (s.parameters.size() < 4) s.parameters.push_back({"more" + std::to_string(s.parameters.size()), s.parameters.front().numel, std::nullopt});
   s.engine.param_groups.clear();
 }
 
 void one_stream(Scenario& s) {
   several_micro_batches(s);
-  s.engine.config.zero.overlap_comm = false;
+  deepspeed_config(s).zero.overlap_comm = false;
 }
 
 void pinned_memory(Scenario& s) {
   one_stream(s);
-  s.engine.config.zero.offload_pin_memory = true;
+  deepspeed_config(s).zero.offload_pin_memory = true;
 }
 
 void clipped_on_the_device(Scenario& s) {
@@ -45,7 +46,7 @@ void two_autograd_streams(Scenario& s) {
 
 // Stage 3 looks at all of its partitions in fp16 alone.
 void padded(Scenario& s) {
-  if (s.engine.config.zero.stage == 3) half_precision(s);
+  if (deepspeed_config(s).zero.stage == 3) half_precision(s);
   several_micro_batches(s);
   for (Parameter& p : s.parameters) p.numel = 2 * s.world_size + 1;
 }

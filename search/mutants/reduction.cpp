@@ -4,6 +4,7 @@
 #include "search/mutants/blocks.h"
 #include "search/mutants/catalogue.h"
 #include "search/draw/variants.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::search {
@@ -56,18 +57,18 @@ void small_buckets(Scenario& s) {
   several_micro_batches(s);
   if (s.parameters.size() == 1) s.parameters.push_back({"another", s.parameters[0].numel + 1, std::nullopt});
   s.engine.param_groups.clear();
-  s.engine.config.zero.reduce_bucket_size = 1;
+  deepspeed_config(s).zero.reduce_bucket_size = 1;
 }
 
 void roots(Scenario& s) {
   several_micro_batches(s);
-  s.engine.config.zero.contiguous_gradients = s.engine.config.zero.reduce_scatter = true;
-  s.engine.config.zero.use_multi_rank_bucket_allreduce = false;
+  deepspeed_config(s).zero.contiguous_gradients = deepspeed_config(s).zero.reduce_scatter = true;
+  deepspeed_config(s).zero.use_multi_rank_bucket_allreduce = false;
 }
 
 void scattered(Scenario& s) {
   several_micro_batches(s);
-  s.engine.config.zero.reduce_scatter = true;
+  deepspeed_config(s).zero.reduce_scatter = true;
 }
 
 // Of a world of four.
@@ -128,7 +129,7 @@ std::vector<Mutant> of_sums() {
        {.edit = both_edits(edit(always, Take::each, reductions, called(over_half_the_ranks)), edit(always, Take::each, divisions, divisor_times([](const Moment&) { return 0.5; })))},
        in_two_halves},
       {"communicates-in-bf16", "what is to be communicated in fp32 is communicated in bf16", {rounding_excess}, {"bf16-optimizer", "zero3", "zero3-offload"},
-       {.believe = [](Scenario& s, EngineContext&) { s.engine.config.communication_data_type = Dtype::bfloat16; }}, wide_accumulation},
+       {.believe = [](Scenario& s, EngineContext&) { deepspeed_config(s).communication_data_type = Dtype::bfloat16; }}, wide_accumulation},
   };
 }
 

@@ -4,6 +4,7 @@
 #include "search/mutants/blocks.h"
 #include "search/mutants/catalogue.h"
 #include "search/draw/variants.h"
+#include "sim/frameworks/deepspeed/settings.h"
 
 namespace gradledger::search {
 namespace {
@@ -45,13 +46,13 @@ void decaying(Scenario& s) {
 void moving_scale(Scenario& s) {
   half_precision(s);
   counted_micro_batches(s);
-  s.engine.config.fp16 = {.enabled = true, .loss_scale = 0, .initial_scale_power = 4, .loss_scale_window = 1, .hysteresis = 1};
+  deepspeed_config(s).fp16 = {.enabled = true, .loss_scale = 0, .initial_scale_power = 4, .loss_scale_window = 1, .hysteresis = 1};
   s.engine.as_of.switches["scale_update"] = "after_unscale";
 }
 
 void shrinking_scale(Scenario& s) {
   planted_overflow(s);
-  s.engine.config.fp16 = {.enabled = true, .loss_scale = 0, .initial_scale_power = 4, .loss_scale_window = 1000, .hysteresis = 1};
+  deepspeed_config(s).fp16 = {.enabled = true, .loss_scale = 0, .initial_scale_power = 4, .loss_scale_window = 1000, .hysteresis = 1};
 }
 
 std::vector<Mutant> of_norms() {
@@ -78,13 +79,13 @@ std::vector<Mutant> of_scales() {
       {"unscaling-skipped", "the loss scale is not taken out of the gradients", {wrong_scale}, zero_variants, {.edit = edit(at_step, Take::each, factors, dropped)}, half_precision},
       {"unscaled-twice", "the loss scale is taken out of the gradients twice", {wrong_scale}, zero_variants, {.edit = edit(at_step, Take::each, factors, repeated)}, half_precision},
       {"loss-scaled-twice", "the loss is multiplied by its scale twice", {wrong_scale}, zero_variants,
-       {.edit = edit(always, Take::each, deposits, scaled_by([](const Moment& m) { return m.scenario.engine.config.fp16.loss_scale; }))}, half_precision},
+       {.edit = edit(always, Take::each, deposits, scaled_by([](const Moment& m) { return deepspeed_config(m.scenario).fp16.loss_scale; }))}, half_precision},
       {"unscaled-by-the-next-scale", "a step divides by the scale that the next window has", {wrong_scale}, zero_variants,
-       {.believe = [](Scenario&, EngineContext& c) { c.behaviour.scale_update = ScaleUpdate::before_unscale; }}, moving_scale},
+       {.believe = [](Scenario& s, EngineContext&) { s.engine.as_of.switches["scale_update"] = "before_unscale"; }}, moving_scale},
       {"scale-grows-late", "the loss scale counts one good step too many before it doubles", {wrong_scale}, zero_variants,
-       {.believe = [](Scenario& s, EngineContext&) { s.engine.config.fp16.loss_scale_window += 1; }}, moving_scale},
+       {.believe = [](Scenario& s, EngineContext&) { deepspeed_config(s).fp16.loss_scale_window += 1; }}, moving_scale},
       {"scale-not-halved", "an overflow does not halve the loss scale", {wrong_scale}, zero_variants,
-       {.believe = [](Scenario& s, EngineContext&) { s.engine.config.fp16.hysteresis += 1; }}, shrinking_scale},
+       {.believe = [](Scenario& s, EngineContext&) { deepspeed_config(s).fp16.hysteresis += 1; }}, shrinking_scale},
       {"overflow-unseen", "gradients are not looked at for infinities", {nonfinite_missed}, zero_variants,
        {.edit = edit(always, Take::each, of_kind({check_finite}), dropped)}, planted_overflow},
       {"overflow-ignored", "a step goes on although it saw an overflow", {nonfinite_missed}, zero_variants,

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sim/base/result.h"
-#include "sim/engine/legality.h"
+#include "sim/frameworks/deepspeed/legality.h"
 
 namespace gradledger::search {
 

@@ -8,7 +8,8 @@
 #include "search/campaign/parallel.h"
 #include "search/shrink/shape.h"
 #include "search/sequences/state_key.h"
-#include "sim/frameworks/deepspeed/documented_use.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/framework.h"
 #include "sim/load.h"
 #include "sim/scenario/layout.h"
 
@@ -26,7 +27,7 @@ struct Tried {
 class Explorer {
  public:
   explicit Explorer(const ExploreOptions& options)
-      : options_(options), engine_(select_engine(options.world)), behaviour_(resolve_behaviour(options.world.engine.as_of)) {
+      : options_(options), engine_(deepspeed::select_wrapper(options.world)), behaviour_(resolve_behaviour(options.world.engine.as_of)) {
     expects(engine_.ok() && behaviour_.ok(), "a world is explored that was not admitted");
     protocol_ = protocol_of(options_.world, *behaviour_, *engine_);
     out_.symmetric = ranks_are_alike();
@@ -102,7 +103,7 @@ class Explorer {
     Timeline timeline = make_timeline(scenario).value();
     const std::uint32_t open = open_blocks(options_.alphabet, t.word);
     if (open > 0) leave_open(timeline);
-    const deepspeed::UseReport use = options_.as_documented ? deepspeed::use_of(scenario, timeline) : deepspeed::UseReport{};
+    const UseReport use = options_.as_documented ? framework_of(scenario).use_of(scenario, timeline) : UseReport{};
     if (!use.misuses.empty()) {
       t.undocumented = true;
       return;
@@ -178,7 +179,7 @@ class Explorer {
   }
 
   const ExploreOptions& options_;
-  const Result<std::string_view> engine_;
+  const Result<deepspeed::Wrapper> engine_;
   const Result<Behaviour> behaviour_;
   Protocol protocol_;
   ref::ProbeRange range_;

@@ -1,6 +1,7 @@
 #include "search/sequences/state_key.h"
 
 #include "sim/engine/state_fold.h"
+#include "sim/frameworks/deepspeed/settings.h"
 
 namespace gradledger::search {
 namespace {
@@ -37,7 +38,7 @@ void add_contract(TraceHash& hash, const Scenario& scenario, const Timeline& tim
       calls += event.kind == EventKind::step;
       if (event.kind == EventKind::set_boundary) override_value = event.boundary ? 1 : 2;
     }
-    hash.add(calls % scenario.engine.config.gradient_accumulation_steps);
+    hash.add(calls % deepspeed_config(scenario).gradient_accumulation_steps);
     hash.add(override_value);
   }
 }

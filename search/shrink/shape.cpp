@@ -5,6 +5,8 @@
 #include "search/campaign/campaign.h"
 #include "sim/base/hash.h"
 #include "sim/engine/engine.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 
 namespace gradledger::search {
 namespace {
@@ -63,9 +65,9 @@ std::string short_hash(const std::string& text) {
 }
 
 std::string engine_of(const Scenario& scenario) {
-  const auto selected = select_engine(scenario);
-  if (selected.ok() && *selected == "BF16_Optimizer") return "bf16-optimizer";
-  return fmt::format("zero{}{}", scenario.engine.config.zero.stage, scenario.engine.config.offloads_optimizer() ? "-offload" : "");
+  const auto selected = deepspeed::select_wrapper(scenario);
+  if (selected.ok() && *selected == deepspeed::Wrapper::bf16) return "bf16-optimizer";
+  return fmt::format("zero{}{}", deepspeed_config(scenario).zero.stage, deepspeed_config(scenario).offloads_optimizer() ? "-offload" : "");
 }
 
 }  // namespace gradledger::search

@@ -9,7 +9,6 @@
 
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
-#include "sim/load.h"
 
 namespace gradledger::search {
 namespace {

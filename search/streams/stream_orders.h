@@ -15,6 +15,7 @@
 
 #include "sim/base/limits.h"
 #include "sim/execution/host_executor.h"
+#include "sim/frameworks/framework.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/timeline.h"
 #include "sim/trace/observation.h"
@@ -32,7 +33,7 @@ struct StreamOrderOptions {
   std::uint32_t witnesses_max = limits::stream_witnesses_max;
   bool reduce = true;  // false: every order, states deduplicated
   CollectiveArithmetic arithmetic = CollectiveArithmetic::nccl_ring;
-  EngineFactory factory = make_engine;
+  EngineFactory factory;  // empty: those of the scenario's framework
   std::function<void(std::uint32_t rank, Program&)> alter;  // what a test breaks in the recorded programs, if anything
 };
 

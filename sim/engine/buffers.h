@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <set>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -33,19 +34,18 @@ struct BufferFamily {
   std::string_view holds;
 };
 
-const std::vector<BufferFamily>& buffer_families();
-
-// The purpose of a buffer by its name with index: "fp32_groups[0][w].grad" holds master gradients. Views the scenario's names.
+// The purpose of a buffer by its name with index: "fp32_groups[0][w].grad" holds master gradients. Views the scenario's names, and the families.
 class BufferPurposes {
  public:
-  explicit BufferPurposes(const Scenario& scenario);
+  BufferPurposes(const Scenario& scenario, std::span<const BufferFamily> families);
   BufferPurpose of(std::string_view name) const;
 
  private:
+  std::span<const BufferFamily> families_;
   std::set<std::string_view> parameters_;
 };
 
-// Whether an engine could allocate a buffer of that name for the scenario's parameters.
-bool names_buffer_family(const Scenario& scenario, std::string_view name);
+// Whether an engine with these families could allocate a buffer of that name for the scenario's parameters.
+bool names_one_of(std::span<const BufferFamily> families, const Scenario& scenario, std::string_view name);
 
 }  // namespace gradledger

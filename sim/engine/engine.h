@@ -1,6 +1,7 @@
 // An engine is a framework's host code for one rank: script events in, operations out. It computes nothing on gradients.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,8 +9,8 @@
 #include <vector>
 
 #include "sim/base/result.h"
-#include "sim/engine/behaviour.h"
 #include "sim/program/program.h"
+#include "sim/scenario/scenario.h"
 #include "sim/scenario/timeline.h"
 
 namespace gradledger {
@@ -25,7 +26,6 @@ struct FrameworkError {
 struct EngineContext {
   const Scenario* scenario = nullptr;
   const Timeline* timeline = nullptr;
-  Behaviour behaviour{};
   std::uint32_t rank = 0;
   bool linear = false;  // no decision may depend on a value: see RunOptions::linear
 };
@@ -55,13 +55,7 @@ struct EngineInfo {
   std::string_view accumulates;  // where and in what
 };
 
-const std::vector<EngineInfo>& engines();
-
-// The class that the framework would select, by its own rules. Errors: combinations that it refuses, with its reason, and options
-// that gradledger does not model yet.
-Result<std::string_view> select_engine(const Scenario& scenario);
-
-// Precondition: select_engine succeeds.
-std::unique_ptr<Engine> make_engine(const EngineContext& context);
+// Makes the engine of one rank: of a framework (sim/frameworks/framework.h), or a stand-in.
+using EngineFactory = std::function<std::unique_ptr<Engine>(const EngineContext&)>;
 
 }  // namespace gradledger

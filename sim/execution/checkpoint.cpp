@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/base/contract.h"
-#include "sim/engine/buffers.h"
+#include "sim/frameworks/framework.h"
 
 namespace gradledger {
 namespace {
@@ -33,7 +33,7 @@ void load_checkpoint(const Scenario& scenario, const Program& program, const Eng
   // Both engines start alike, so buffers of one name come in one order.
   std::map<std::string, std::vector<BufferId>> mine;
   for (BufferId b = static_cast<BufferId>(program.buffers.size()); b-- > first;) mine[program.buffers[b].name].push_back(b);
-  const BufferPurposes purposes(scenario);
+  const BufferPurposes purposes = purposes_of_buffers(scenario);
   w.synchronize();
   for (const BufferId b : live) {
     const BufferDeclaration& was = program.buffers[b];

@@ -12,6 +12,7 @@
 #include "sim/execution/policy.h"
 #include "sim/execution/rendezvous.h"
 #include "sim/scenario/layout.h"
+#include "sim/frameworks/framework.h"
 
 namespace gradledger {
 
@@ -331,15 +332,13 @@ class HostExecutor::Run {
 };
 
 HostExecutor::HostExecutor(const Scenario& scenario, const Timeline& timeline, CollectiveArithmetic arithmetic, EngineFactory factory)
-    : scenario_(scenario), timeline_(timeline), arithmetic_(arithmetic), factory_(std::move(factory)) {}
+    : scenario_(scenario), timeline_(timeline), arithmetic_(arithmetic), factory_(factory ? std::move(factory) : engine_factory(scenario)) {}
 
 HostExecutor::~HostExecutor() = default;
 HostExecutor::HostExecutor(HostExecutor&&) = default;
 
 std::unique_ptr<Engine> HostExecutor::make_engine_of(std::uint32_t rank, bool linear) const {
-  const auto behaviour = resolve_behaviour(scenario_.engine.as_of);
-  expects(behaviour.ok(), "a scenario runs whose as_of was not checked");
-  return factory_({&scenario_, &timeline_, *behaviour, rank, linear});
+  return factory_({&scenario_, &timeline_, rank, linear});
 }
 
 RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& options, TraceSink& sink) {

@@ -16,9 +16,6 @@
 
 namespace gradledger {
 
-// Makes the engine of one rank: make_engine, or a stand-in.
-using EngineFactory = std::function<std::unique_ptr<Engine>(const EngineContext&)>;
-
 // The operations of all ranks would take more memory than the executor was given. Nothing is wrong with the scenario but its length.
 class ProgramsTooLarge final : public std::bad_alloc {
  public:
@@ -34,7 +31,7 @@ class HostExecutor final : public Producer {
  public:
   // Preconditions: the scenario was admitted (sim/load.h) and the timeline is its own; both outlive the executor.
   HostExecutor(const Scenario& scenario, const Timeline& timeline, CollectiveArithmetic arithmetic = CollectiveArithmetic::nccl_ring,
-               EngineFactory factory = make_engine);
+               EngineFactory factory = {});  // empty: those of the scenario's framework
   ~HostExecutor() override;
   HostExecutor(HostExecutor&&);
 

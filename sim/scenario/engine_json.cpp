@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "sim/scenario/config_json.h"
+#include "sim/scenario/optimizer_json.h"
 
 namespace gradledger {
 namespace {
@@ -72,14 +72,16 @@ std::uint32_t data_parallel_ranks(const EngineConfig& engine, std::uint32_t worl
 
 }  // namespace
 
-Result<EngineConfig> engine_from_json(const json& engine, std::uint32_t world_size, const std::vector<Parameter>& parameters) {
+Result<EngineConfig> engine_from_json(const json& engine, std::uint32_t world_size, const std::vector<Parameter>& parameters, ConfigReaders readers) {
   EngineConfig out;
   out.framework = engine["framework"];
   if (engine.contains("as_of")) out.as_of = as_of_from_json(engine["as_of"]);
   out.expert_parallel_size = engine.value("expert_parallel_size", 1u);
   out.sequence_parallel_size = engine.value("sequence_parallel_size", 1u);
   out.pipeline_stages = engine.value("pipeline_stages", 1u);
-  auto config = config_from_json(engine["config"], data_parallel_ranks(out, world_size), "/engine/config");
+  const ConfigReader* framework = readers(out.framework);
+  if (!framework) return InputError{"/engine/framework", "is " + engine["framework"].dump() + ", which is no framework that is modelled; \"gradledger list frameworks\" prints them"};
+  auto config = framework->config_from_json(engine["config"], data_parallel_ranks(out, world_size), "/engine/config");
   if (!config) return config.error();
   out.config = std::move(config).value();
   const bool in_config = engine["config"].contains("optimizer");
@@ -107,7 +109,7 @@ ordered_json engine_to_json(const EngineConfig& engine, const std::vector<Parame
     out["as_of"] = {{"base", engine.as_of.base}};
     for (const auto& [name, value] : engine.as_of.switches) out["as_of"][name] = value;
   }
-  out["config"] = config_to_json(engine.config);
+  out["config"] = ordered_json::parse(engine.config.json_text());
   out["optimizer"] = optimizer_to_json(engine.optimizer);
   if (!engine.param_groups.empty()) out["param_groups"] = param_groups_to_json(engine.param_groups, parameters);
   if (engine.expert_parallel_size != 1) out["expert_parallel_size"] = engine.expert_parallel_size;

@@ -12,7 +12,7 @@
 namespace gradledger {
 
 // Precondition: `engine` passed the schema. Errors carry pointers below /engine.
-Result<EngineConfig> engine_from_json(const nlohmann::json& engine, std::uint32_t world_size, const std::vector<Parameter>& parameters);
+Result<EngineConfig> engine_from_json(const nlohmann::json& engine, std::uint32_t world_size, const std::vector<Parameter>& parameters, ConfigReaders readers);
 
 nlohmann::ordered_json engine_to_json(const EngineConfig& engine, const std::vector<Parameter>& parameters);
 

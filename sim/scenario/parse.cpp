@@ -5,7 +5,6 @@
 
 #include "sim/base/limits.h"
 #include "sim/scenario/catalogue.h"
-#include "sim/scenario/config_json.h"
 #include "sim/scenario/engine_json.h"
 #include "sim/scenario/gradients_json.h"
 #include "sim/scenario/json_reader.h"
@@ -24,7 +23,7 @@ using Problem = std::optional<InputError>;
 // Reads a document that passed the schema; what a schema cannot say is checked here.
 class Reader {
  public:
-  Reader(const json& document, const std::filesystem::path& directory) : document_(document), directory_(directory) {}
+  Reader(const json& document, const std::filesystem::path& directory, ConfigReaders readers) : document_(document), directory_(directory), readers_(readers) {}
 
   Result<Scenario> read() {
     using Step = Problem (Reader::*)();
@@ -62,28 +61,19 @@ class Reader {
   }
 
   Problem read_engine() {
-    auto engine = engine_from_json(document_["engine"], out_.world_size, out_.parameters);
+    auto engine = engine_from_json(document_["engine"], out_.world_size, out_.parameters, readers_);
     if (!engine) return engine.error();
     out_.engine = std::move(engine).value();
     if (Problem problem = layout_problem(out_)) return problem;
     return settle_model_dtype();
   }
 
-  // model_dtype and the enabled sections say the same; either alone is enough.
   Problem settle_model_dtype() {
-    DeepSpeedConfig& config = out_.engine.config;
-    const json& given = document_["engine"]["config"];
-    const Dtype configured = config.bf16.enabled ? Dtype::bfloat16 : config.fp16.enabled ? Dtype::float16 : Dtype::float32;
-    out_.model_dtype = configured;
-    if (!document_.contains("model_dtype")) return std::nullopt;
-    const Dtype wanted = *gradient_dtype_named(document_["model_dtype"].get<std::string>());
-    const auto unsaid = [&](const char* section) { return !given.contains(section) || !given[section].contains("enabled"); };
-    if (configured == Dtype::float32 && wanted == Dtype::bfloat16 && unsaid("bf16")) config.bf16.enabled = true;
-    else if (configured == Dtype::float32 && wanted == Dtype::float16 && unsaid("fp16")) config.fp16.enabled = true;
-    else if (configured != wanted)
-      return InputError{"/model_dtype", "is \"" + std::string(name_of(wanted)) + "\", but the bf16 and fp16 sections of /engine/config make it \"" +
-                                            std::string(name_of(configured)) + "\""};
-    out_.model_dtype = wanted;
+    std::optional<Dtype> stated;
+    if (document_.contains("model_dtype")) stated = gradient_dtype_named(document_["model_dtype"].get<std::string>());
+    const auto dtype = readers_(out_.engine.framework)->model_dtype(out_.engine.config, document_["engine"]["config"], stated);
+    if (!dtype) return dtype.error();
+    out_.model_dtype = *dtype;
     return std::nullopt;
   }
 
@@ -207,21 +197,17 @@ class Reader {
 
   const json& document_;
   const std::filesystem::path& directory_;
+  ConfigReaders readers_;
   Scenario out_;
 };
 
 }  // namespace
 
-Result<Scenario> parse_scenario(std::string_view text, const std::filesystem::path& directory) {
+Result<Scenario> parse_scenario(std::string_view text, const std::filesystem::path& directory, ConfigReaders readers) {
   const auto document = read_json(text);
   if (!document) return document.error();
   if (auto problem = check_against_schema(*document)) return *problem;
-  return Reader(*document, directory).read();
-}
-
-Result<DeepSpeedConfig> parse_deepspeed_config(const nlohmann::json& config, std::uint32_t world_size, const std::string& where) {
-  if (auto problem = check_against_part("/properties/engine/properties/config", config, where)) return *problem;
-  return config_from_json(config, world_size, where);
+  return Reader(*document, directory, readers).read();
 }
 
 }  // namespace gradledger

@@ -15,11 +15,7 @@ namespace gradledger {
 // `directory` is where a gradients file is looked for. Everything that can be wrong is one error with a JSON pointer: syntax, unknown
 // keys, types, limits, impossible worlds. Nothing of the size that a file asks for is allocated before that. Whether an engine serves
 // the configuration is for sim/load.h.
-Result<Scenario> parse_scenario(std::string_view text, const std::filesystem::path& directory);
-
-// A DeepSpeed configuration alone, as in /engine/config; errors point below `where`. The model dtype and the world size are needed for
-// its defaults and checks.
-Result<DeepSpeedConfig> parse_deepspeed_config(const nlohmann::json& config, std::uint32_t world_size, const std::string& where);
+Result<Scenario> parse_scenario(std::string_view text, const std::filesystem::path& directory, ConfigReaders readers);
 
 // Canonical: fixed key order, defaults left out.
 nlohmann::ordered_json to_json(const Scenario& scenario);

@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "sim/numeric/dtype.h"
-#include "sim/scenario/config.h"
 #include "sim/scenario/contract.h"
-#include "sim/scenario/history.h"
+#include "sim/scenario/framework_config.h"
 #include "sim/scenario/predicate.h"
 #include "sim/scenario/script.h"
 #include "sim/scenario/workload.h"
@@ -27,7 +26,7 @@ struct OptimizerGroup {
   bool operator==(const OptimizerGroup&) const = default;
 };
 
-// The release or change, or switches by name on top of one. Resolved by sim/engine/behaviour.h.
+// The release or change of the framework, or switches by name on top of one.
 struct AsOf {
   std::string base = "head";
   std::map<std::string, std::string> switches;
@@ -38,7 +37,7 @@ struct AsOf {
 struct EngineConfig {
   std::string framework = "deepspeed";
   AsOf as_of;
-  DeepSpeedConfig config;
+  FrameworkConfig config;
   OptimizerConfig optimizer;
   std::vector<OptimizerGroup> param_groups;  // empty: one of all parameters
   std::uint32_t expert_parallel_size = 1;
@@ -127,10 +126,6 @@ struct Scenario : Workload {
   Expect expect;
 
   bool operator==(const Scenario&) const = default;
-
-  double gradient_clipping() const;        // given, or the release's default
-  Dtype grad_accum_dtype() const;          // given, or the model dtype; fp32 for bf16 at stage 0 before #7515
-  Dtype communication_dtype() const;       // given, or the 16-bit model dtype, or fp32
 };
 
 }  // namespace gradledger

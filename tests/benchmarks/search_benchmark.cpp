@@ -5,6 +5,7 @@
 #include "search/campaign/campaign.h"
 #include "search/mutants/hunt.h"
 #include "search/sequences/explore.h"
+#include "sim/frameworks/deepspeed/settings.h"
 
 namespace gradledger {
 namespace {
@@ -79,9 +80,9 @@ void every_sequence_of_seven_events(benchmark::State& state) {
         p.numel = 4;
         options.world.parameters.push_back(std::move(p));
       }
-      options.world.engine.config.gradient_clipping = 0.0;
+      deepspeed_config(options.world).gradient_clipping = 0.0;
       variant.apply(options.world);
-      for (const std::string& text : default_alphabet(options.world.engine.config.zero.stage)) options.alphabet.push_back(*letter_from(text, 2, ""));
+      for (const std::string& text : default_alphabet(deepspeed_config(options.world).zero.stage)) options.alphabet.push_back(*letter_from(text, 2, ""));
       const ExploreResult result = explore(options);
       expects(result.complete, "every sequence was tried");
       states += result.states;

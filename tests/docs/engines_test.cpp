@@ -2,7 +2,10 @@
 #include <set>
 
 #include "ref/probes.h"
-#include "sim/scenario/history.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/history.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 #include "sim/scenario/schema.h"
 #include "tests/docs/command.h"
 #include "tests/docs/markdown.h"
@@ -77,10 +80,10 @@ TEST(engines_page, speaks_of_configuration_keys_that_the_schema_has) {
 Scenario configured(std::uint32_t stage, Dtype model, Dtype accumulation, bool offload, const std::string& as_of = "head") {
   Scenario s = base_scenario(2, {}, model);
   s.parameters.push_back({"PARAM", 12, std::nullopt});
-  s.engine.config.zero.stage = stage;
-  s.engine.config.grad_accum_dtype = accumulation;
-  s.engine.config.gradient_accumulation_steps = 2;
-  if (offload) s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  deepspeed_config(s).zero.stage = stage;
+  deepspeed_config(s).grad_accum_dtype = accumulation;
+  deepspeed_config(s).gradient_accumulation_steps = 2;
+  if (offload) deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
   s.engine.as_of.base = as_of;
   s.engine.optimizer.type = OptimizerType::adam;
   return s;
@@ -88,7 +91,7 @@ Scenario configured(std::uint32_t stage, Dtype model, Dtype accumulation, bool o
 
 std::string selected(const Scenario& s) {
   const auto engine = select_engine(s);
-  return engine ? std::string(*engine) : "refused";
+  return engine ? std::string((*engine)->name) : "refused";
 }
 
 TEST(engines_page, says_which_configuration_selects_which_engine) {
@@ -155,7 +158,7 @@ void run(Scenario s, Buffers& into) {
   s.parameters.push_back({"later", 5, *Predicate::parse("micro_batch > 0", "")});
   const std::string first = s.parameters[0].name;
   std::vector<ScriptItem> set{event(ScriptKind::optimizer_zero_grad), set_of(first, 2)};
-  if (s.engine.config.zero.stage == 3) set.insert(set.begin() + 1, set_of(first, 2, true));
+  if (deepspeed_config(s).zero.stage == 3) set.insert(set.begin() + 1, set_of(first, 2, true));
   const std::vector<std::vector<ScriptItem>> scripts{
       three({}), three({boundary(true), backward(), boundary(false), backward(), backward()}), three({boundary(true), backward(2), step(), backward()}), three(set)};
   for (const std::vector<ScriptItem>& script : scripts) {
@@ -172,7 +175,7 @@ void run(Scenario s, Buffers& into) {
 std::map<std::string, std::vector<Scenario>> configurations() {
   constexpr Dtype fp32 = Dtype::float32, bf16 = Dtype::bfloat16, fp16 = Dtype::float16;
   const auto with = [](Scenario s, auto change) {
-    change(s.engine.config);
+    change(deepspeed_config(s));
     return s;
   };
   const auto with_experts = [](Scenario s) {

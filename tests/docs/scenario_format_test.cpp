@@ -302,8 +302,8 @@ TEST(scenario_format_page, gives_the_memory_that_the_command_computes) {
   for (const Cells& row : rows) {
     Scenario s;
     s.model_dtype = *gradient_dtype_named(row.at(0));
-    s.engine.config.grad_accum_dtype = gradient_dtype_named(row.at(1));
-    s.engine.config.communication_data_type = gradient_dtype_named(row.at(2));
+    deepspeed_config(s).grad_accum_dtype = gradient_dtype_named(row.at(1));
+    deepspeed_config(s).communication_data_type = gradient_dtype_named(row.at(2));
     s.engine.optimizer.type = row.at(3) == "SGD" ? OptimizerType::sgd : row.at(3) == "Adam" ? OptimizerType::adam : OptimizerType::adamw;
     s.world_size = static_cast<std::uint32_t>(std::stoul(row.at(4)));
     s.parameters = {{"p", 1000, std::nullopt}};
@@ -325,8 +325,8 @@ TEST(scenario_format_page, gives_the_formula_that_the_command_computes) {
           for (std::uint32_t world : {1u, 5u, 128u}) {
             Scenario s;
             s.model_dtype = model;
-            s.engine.config.grad_accum_dtype = accumulation;
-            s.engine.config.communication_data_type = wire;
+            deepspeed_config(s).grad_accum_dtype = accumulation;
+            deepspeed_config(s).communication_data_type = wire;
             s.engine.optimizer.type = type;
             s.world_size = world;
             s.parameters = {{"p", 7, std::nullopt}, {"q", 3, std::nullopt}};

@@ -6,6 +6,7 @@
 #include "ref/facts.h"
 #include "ref/probes.h"
 #include "sim/accounting.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -33,9 +34,9 @@ constexpr std::uint32_t backwards = 3;
 
 Scenario sized(std::uint32_t stage, bool contiguous, std::uint64_t bucket_elements = 1000) {
   Scenario s = base_scenario(2, {64, 32, 32}, Dtype::bfloat16);
-  s.engine.config.zero.stage = stage;
-  s.engine.config.zero.contiguous_gradients = contiguous;
-  s.engine.config.zero.reduce_bucket_size = bucket_elements;
+  deepspeed_config(s).zero.stage = stage;
+  deepspeed_config(s).zero.contiguous_gradients = contiguous;
+  deepspeed_config(s).zero.reduce_bucket_size = bucket_elements;
   s.script = {repeat(2, with_boundary_calls(backwards))};
   return s;
 }
@@ -66,17 +67,17 @@ CollectiveAccount sent(const Scenario& scenario, Purpose purpose = Purpose::grad
 TEST(memory, of_stage_0_is_the_gradient_and_its_flat_copy) {
   EXPECT_EQ(held(sized(0, true)), (Held{full, full, full + full}));
   Scenario s = sized(0, true);
-  s.engine.config.communication_data_type = Dtype::float32;
+  deepspeed_config(s).communication_data_type = Dtype::float32;
   EXPECT_EQ(held(s), (Held{full, full, full + full + 4 * elements}));
 }
 
 TEST(memory, of_bf16_optimizer_is_an_fp32_buffer_for_all_parameters_beside_the_gradient) {
   Scenario s = sized(1, true);
-  s.engine.config.grad_accum_dtype = Dtype::float32;
+  deepspeed_config(s).grad_accum_dtype = Dtype::float32;
   s.parameters[2].numel = 31;  // padded to 128 again
   const std::uint64_t padded = 4 * elements, gradient = full - e;
   EXPECT_EQ(held(s), (Held{padded + gradient, padded + gradient, padded + gradient + padded + padded / 2}));
-  s.engine.config.communication_data_type = Dtype::float32;
+  deepspeed_config(s).communication_data_type = Dtype::float32;
   EXPECT_EQ(held(s).peak, padded + gradient + padded);
   EXPECT_EQ(dry_run(s).ranks[1].windows[1].of(Phase::step).space[0].resident[gradient_memory], padded);
 }
@@ -85,7 +86,7 @@ TEST(memory, of_stage_1_is_the_whole_gradient_until_the_boundary) {
   EXPECT_EQ(held(sized(1, false)), (Held{full, own, full + full}));
   EXPECT_EQ(held(sized(1, false, 64)), (Held{full, own, full + full / 2})) << "two buckets";
   Scenario s = sized(1, false);
-  s.engine.config.communication_data_type = Dtype::float32;
+  deepspeed_config(s).communication_data_type = Dtype::float32;
   EXPECT_EQ(held(s).peak, full + full + 4 * elements) << "the flat copy and its cast";
 }
 
@@ -104,7 +105,7 @@ TEST(memory, of_stage_1_with_contiguous_gradients_has_the_bucket_from_the_first_
 
 TEST(memory, of_stage_1_with_overlap_has_two_buckets) {
   Scenario s = sized(1, true, 1000);
-  s.engine.config.zero.overlap_comm = true;
+  deepspeed_config(s).zero.overlap_comm = true;
   EXPECT_EQ(held(s), (Held{full + 2 * 1000 * e, own, full + 2 * 1000 * e}));
 }
 
@@ -128,7 +129,7 @@ TEST(memory, of_stage_3_is_its_partitions_and_in_a_reduction_the_gradient_and_th
   constexpr std::uint64_t bucket = 1000 * e;
   EXPECT_EQ(held(sized(3, true)), (Held{own + bucket, own + bucket, own + bucket + full})) << "pushing frees the gradient";
   Scenario s = sized(3, false);
-  s.engine.config.grad_accum_dtype = Dtype::float32;
+  deepspeed_config(s).grad_accum_dtype = Dtype::float32;
   EXPECT_EQ(held(s), (Held{2 * own, 2 * own, 2 * own + full + full + 2 * own})) << "partitions in fp32";
   s = sized(3, false);
   s.parameters[2].numel = 31;  // padded to a multiple of the world
@@ -153,7 +154,7 @@ TEST(memory, of_stages_1_and_2_with_offload_leaves_the_device_at_the_end_of_a_re
   constexpr std::uint64_t bucket = 1000 * e;
   for (std::uint32_t stage : {1u, 2u}) {
     Scenario s = sized(stage, true);
-    s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+    deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
     const Held device = held(s), master = held(s, MemorySpace::host, static_cast<std::size_t>(BufferPurpose::master_gradients));
     EXPECT_EQ(device.accumulate, stage == 1 ? full + bucket : 0);
     EXPECT_EQ(device.boundary, 0u);
@@ -166,7 +167,7 @@ TEST(memory, of_stages_1_and_2_with_offload_leaves_the_device_at_the_end_of_a_re
 
 TEST(memory, of_stage_3_with_offload_is_on_the_host) {
   Scenario s = sized(3, false);
-  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
   EXPECT_EQ(held(s, MemorySpace::host), (Held{own, own, own}));
   EXPECT_EQ(held(s, MemorySpace::host, static_cast<std::size_t>(BufferPurpose::master_gradients)), (Held{4 * halves, 4 * halves, 4 * halves}));
   EXPECT_EQ(held(s), (Held{0, 0, full + full + halves})) << "the largest partition is brought to the device to be added to";
@@ -181,11 +182,11 @@ TEST(memory, of_offloaded_weights_is_on_the_host_and_one_copy_at_a_time_on_the_d
   EXPECT_EQ(held(s, MemorySpace::device, weights), (Held{own, own, own}));
   EXPECT_EQ(held(s, MemorySpace::host, weights), (Held{0, 0, 0}));
   const Held gradients = held(s);
-  s.engine.config.zero.offload_param = OffloadDevice::cpu;
+  deepspeed_config(s).zero.offload_param = OffloadDevice::cpu;
   EXPECT_EQ(held(s, MemorySpace::device, weights), (Held{0, 0, largest}));
   EXPECT_EQ(held(s, MemorySpace::host, weights), (Held{own, own, own}));
   EXPECT_EQ(held(s), gradients) << "nothing of a gradient moves";
-  s.engine.config.zero.stage = 2;
+  deepspeed_config(s).zero.stage = 2;
   EXPECT_EQ(held(s, MemorySpace::host, weights), (Held{0, 0, 0})) << "below stage 3 the key has no effect";
 }
 
@@ -203,7 +204,7 @@ TEST(collectives, of_gradients_are_one_for_each_bucket_in_each_reduction) {
   Scenario s = sized(3, true);
   s.parameters[2].numel = 31;
   EXPECT_EQ(sent(s).elements, elements * backwards) << "stage 3 pads each parameter to a multiple of the world";
-  s.engine.config.zero.stage = 2;
+  deepspeed_config(s).zero.stage = 2;
   EXPECT_EQ(sent(s).elements, (elements - 1) * backwards) << "stage 2 pads nothing";
   EXPECT_EQ(sent(sized(2, true), Purpose::parameter), (CollectiveAccount{1, halves, own})) << "each rank's own part";
 }
@@ -218,9 +219,9 @@ TEST(dry_run, accounts_as_a_full_run_does_under_any_schedule) {
         for (bool overlap : {false, true})
           for (Dtype accumulation : {Dtype::bfloat16, Dtype::float32}) {
             Scenario s = sized(stage, contiguous, 50);
-            s.engine.config.zero.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
-            s.engine.config.zero.overlap_comm = overlap;
-            s.engine.config.grad_accum_dtype = accumulation;
+            deepspeed_config(s).zero.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
+            deepspeed_config(s).zero.overlap_comm = overlap;
+            deepspeed_config(s).grad_accum_dtype = accumulation;
             s.engine.optimizer.type = OptimizerType::adam;
             s.parameters[1].used_by = *Predicate::parse("micro_batch > 0", "");
             if (admission_error(s)) continue;

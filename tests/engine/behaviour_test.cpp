@@ -1,4 +1,4 @@
-#include "sim/engine/behaviour.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,8 @@
 #include <set>
 #include <tuple>
 
-#include "sim/scenario/history.h"
+#include "sim/frameworks/deepspeed/history.h"
+#include "sim/frameworks/deepspeed/settings.h"
 
 namespace gradledger::testing {
 namespace {
@@ -86,11 +87,11 @@ TEST(history, a_release_contains_a_change_and_the_release_before_it_does_not) {
 TEST(behaviours, gradient_clipping_defaults_to_one_since_8068) {
   Scenario scenario;
   scenario.engine.as_of.base = "0.19.2";
-  EXPECT_EQ(scenario.gradient_clipping(), 0.0);
+  EXPECT_EQ(gradient_clipping_of(scenario), 0.0);
   scenario.engine.as_of.base = "0.19.3";
-  EXPECT_EQ(scenario.gradient_clipping(), 1.0);
-  scenario.engine.config.gradient_clipping = 0.5;
-  EXPECT_EQ(scenario.gradient_clipping(), 0.5);
+  EXPECT_EQ(gradient_clipping_of(scenario), 1.0);
+  deepspeed_config(scenario).gradient_clipping = 0.5;
+  EXPECT_EQ(gradient_clipping_of(scenario), 0.5);
 }
 
 TEST(behaviours, a_switch_overrides_its_base) {

@@ -3,7 +3,10 @@
 
 #include "ref/facts.h"
 #include "ref/probes.h"
-#include "sim/engine/buffers.h"
+#include "sim/frameworks/deepspeed/buffers.h"
+#include "sim/frameworks/framework.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -20,17 +23,17 @@ std::vector<Scenario> configurations() {
             for (bool multi_rank_all_reduce : {false, true}) {
               Scenario s = base_scenario(2, {30, 21, 12}, dtype);
               s.engine.optimizer.type = OptimizerType::adam;
-              s.engine.config.zero.stage = stage;
-              s.engine.config.zero.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
-              s.engine.config.zero.contiguous_gradients = contiguous;
-              s.engine.config.zero.offload_param = contiguous ? OffloadDevice::cpu : OffloadDevice::none;
-              s.engine.config.zero.use_multi_rank_bucket_allreduce = multi_rank_all_reduce;
+              deepspeed_config(s).zero.stage = stage;
+              deepspeed_config(s).zero.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
+              deepspeed_config(s).zero.contiguous_gradients = contiguous;
+              deepspeed_config(s).zero.offload_param = contiguous ? OffloadDevice::cpu : OffloadDevice::none;
+              deepspeed_config(s).zero.use_multi_rank_bucket_allreduce = multi_rank_all_reduce;
               s.engine.as_of.switches["stage2_acc_dtype"] = multi_rank_all_reduce ? "acc" : "model";
-              s.engine.config.gradient_clipping = 1.0;
-              s.engine.config.communication_data_type = dtype == Dtype::float32 ? Dtype::bfloat16 : Dtype::float32;
-              if (fp32_accumulation) s.engine.config.grad_accum_dtype = Dtype::float32;
+              deepspeed_config(s).gradient_clipping = 1.0;
+              deepspeed_config(s).communication_data_type = dtype == Dtype::float32 ? Dtype::bfloat16 : Dtype::float32;
+              if (fp32_accumulation) deepspeed_config(s).grad_accum_dtype = Dtype::float32;
               s.parameters[1].used_by = *Predicate::parse("step == 0", "");  // in the second window it gets zeros
-              s.engine.config.gradient_accumulation_steps = 3;
+              deepspeed_config(s).gradient_accumulation_steps = 3;
               s.script = {repeat(2, managed(3)), repeat(2, {backward(), step()}), backward(), event(ScriptKind::engine_zero_grad), set_of("w0", 2)};
               if (stage == 3) s.script.push_back(set_of("w0", 2, true));
               Scenario with_experts = s;
@@ -54,7 +57,7 @@ std::vector<std::string> allocated_by(const Scenario& scenario) {
 
 // "*" for the parameter's name.
 std::string family_of(const Scenario& scenario, const std::string& name) {
-  for (const BufferFamily& family : buffer_families())
+  for (const BufferFamily& family : deepspeed::buffer_families())
     for (const Parameter& p : scenario.parameters) {
       std::string concrete(family.name);
       if (const std::size_t star = concrete.find('*'); star != std::string::npos) concrete.replace(star, 1, p.name);
@@ -65,11 +68,11 @@ std::string family_of(const Scenario& scenario, const std::string& name) {
 
 TEST(buffer_families, are_what_the_engines_allocate_all_of_it_and_nothing_else) {
   std::set<std::string> unseen;
-  for (const BufferFamily& family : buffer_families()) unseen.insert(std::string(family.name));
+  for (const BufferFamily& family : deepspeed::buffer_families()) unseen.insert(std::string(family.name));
   for (const Scenario& s : configurations())
     for (const std::string& name : allocated_by(s)) {
       EXPECT_TRUE(names_buffer_family(s, name)) << name;
-      EXPECT_NE(BufferPurposes(s).of(name), BufferPurpose::other) << name;
+      EXPECT_NE(purposes_of_buffers(s).of(name), BufferPurpose::other) << name;
       unseen.erase(family_of(s, name));
     }
   for (const std::string& family : unseen) ADD_FAILURE() << family << " is allocated by no configuration";
@@ -78,7 +81,7 @@ TEST(buffer_families, are_what_the_engines_allocate_all_of_it_and_nothing_else) 
 TEST(buffer_families, give_each_buffer_its_purpose_by_its_name) {
   Scenario s = base_scenario(2, {4, 4}, Dtype::float32);
   s.parameters[1].name = "layer[0].grad";
-  const BufferPurposes purposes(s);
+  const BufferPurposes purposes = purposes_of_buffers(s);
   EXPECT_EQ(purposes.of("w0"), BufferPurpose::weights);
   EXPECT_EQ(purposes.of("w0.grad"), BufferPurpose::gradients);
   EXPECT_EQ(purposes.of("layer[0].grad"), BufferPurpose::weights);

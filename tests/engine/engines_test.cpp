@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "sim/base/limits.h"
-#include "sim/engine/loss_scaler.h"
+#include "sim/frameworks/deepspeed/engine/loss_scaler.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 #include "tests/support/scripted_engine.h"
 
 namespace gradledger::testing {
@@ -11,14 +13,14 @@ namespace {
 
 Scenario stage(std::uint32_t number, Dtype dtype = Dtype::float32) {
   Scenario s = base_scenario(2, {30, 21, 13}, dtype);
-  s.engine.config.zero.stage = number;
+  deepspeed_config(s).zero.stage = number;
   s.script = with_boundary_calls(4);
   return s;
 }
 
 std::string selected(const Scenario& s) {
   const auto engine = select_engine(s);
-  return engine ? std::string(*engine) : "refused at " + engine.error().where;
+  return engine ? std::string((*engine)->name) : "refused at " + engine.error().where;
 }
 
 TEST(selection, follows_stage_dtype_accumulation_and_offload) {
@@ -29,13 +31,13 @@ TEST(selection, follows_stage_dtype_accumulation_and_offload) {
   EXPECT_EQ(selected(stage(2)), "DeepSpeedZeroOptimizer");
   EXPECT_EQ(selected(stage(3)), "DeepSpeedZeroOptimizer_Stage3");
   Scenario s = stage(1, Dtype::bfloat16);
-  s.engine.config.grad_accum_dtype = Dtype::float32;
+  deepspeed_config(s).grad_accum_dtype = Dtype::float32;
   EXPECT_EQ(selected(s), "BF16_Optimizer");
   s.engine.as_of.base = "before #7788";
   EXPECT_EQ(selected(s), "FP16_UnfusedOptimizer");
   s.engine.as_of.base = "before #7515";
   EXPECT_EQ(selected(s), "BF16_Optimizer");
-  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
   EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
 }
 
@@ -44,7 +46,7 @@ TEST(selection, of_a_pipeline_that_accumulates_in_bf16_without_zero) {
   s.world_size = 4;
   s.parameters[1].pipeline_stage = 1;
   s.engine.pipeline_stages = 2;
-  s.engine.config.grad_accum_dtype = Dtype::bfloat16;
+  deepspeed_config(s).grad_accum_dtype = Dtype::bfloat16;
   EXPECT_EQ(selected(s), "BF16_Optimizer");
   for (const char* as_of : {"#7515", "before #7788"}) {
     s.engine.as_of.base = as_of;
@@ -64,55 +66,55 @@ TEST(pipelines, reduce_after_all_backwards_whatever_the_epilogue_does) {
   s.parameters[1].pipeline_stage = 1;
   s.engine.pipeline_stages = 2;
   s.engine.as_of.switches["order_bf16_epilogue"] = "reduce_then_accumulate";
-  s.engine.config.gradient_accumulation_steps = 2;
+  deepspeed_config(s).gradient_accumulation_steps = 2;
   s.script = {repeat(2, managed(2))};
   EXPECT_EQ(sentences(judge(s)), "");
   s = base_scenario(2, {30, 21}, Dtype::bfloat16);
   s.engine.as_of.switches["order_bf16_epilogue"] = "reduce_then_accumulate";
-  s.engine.config.grad_accum_dtype = Dtype::float32;
-  s.engine.config.zero.stage = 1;
+  deepspeed_config(s).grad_accum_dtype = Dtype::float32;
+  deepspeed_config(s).zero.stage = 1;
   s.script = {repeat(2, managed(1))};
   EXPECT_EQ(classes(judge(s)), std::set<std::string>{"boundary-leak"});
 }
 
 TEST(selection, serves_unmanaged_accumulation_stage_by_stage_and_ignores_the_key_before) {
   Scenario s = stage(2);
-  s.engine.config.managed_gradient_accumulation = false;
+  deepspeed_config(s).managed_gradient_accumulation = false;
   EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
   s.engine.as_of.base = "#8184";
   EXPECT_EQ(selected(s), "refused at /engine/config/managed_gradient_accumulation");
   s.engine.as_of.base = "before #8184";
   EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
   s.engine.as_of.base = "#8217";
-  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
   EXPECT_EQ(selected(s), "refused at /engine/config/managed_gradient_accumulation");
   s.engine.as_of.base = "#8225";
   EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
   s = stage(1);
-  s.engine.config.managed_gradient_accumulation = false;
-  s.engine.config.zero.overlap_comm = true;
+  deepspeed_config(s).managed_gradient_accumulation = false;
+  deepspeed_config(s).zero.overlap_comm = true;
   EXPECT_EQ(selected(s), "refused at /engine/config/zero_optimization/overlap_comm");
 }
 
 TEST(selection, refuses_what_the_framework_refuses) {
   Scenario s = stage(2);
-  s.engine.config.gradient_predivide_factor = 2;
+  deepspeed_config(s).gradient_predivide_factor = 2;
   EXPECT_EQ(selected(s), "refused at /engine/config/gradient_predivide_factor");
-  s.engine.config.zero.reduce_scatter = false;
+  deepspeed_config(s).zero.reduce_scatter = false;
   EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
   s = stage(3);
-  s.engine.config.prescale_gradients = true;
+  deepspeed_config(s).prescale_gradients = true;
   EXPECT_EQ(selected(s), "refused at /engine/config/prescale_gradients");
   s = stage(3);
-  s.engine.config.gradient_allreduce_op = AllreduceOp::sum;
+  deepspeed_config(s).gradient_allreduce_op = AllreduceOp::sum;
   EXPECT_EQ(selected(s), "refused at /engine/config/gradient_allreduce_op");
   s = stage(0, Dtype::bfloat16);
-  s.engine.config.grad_accum_dtype = Dtype::float32;
+  deepspeed_config(s).grad_accum_dtype = Dtype::float32;
   EXPECT_EQ(selected(s), "refused at /engine/config/data_types/grad_accum_dtype");
   s.engine.as_of.base = "before #7788";
   EXPECT_EQ(selected(s), "FP16_UnfusedOptimizer");
   s = stage(0);
-  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
   EXPECT_EQ(selected(s), "refused at /engine/config/zero_optimization/offload_optimizer");
 }
 
@@ -125,14 +127,14 @@ TEST(selection, refuses_experts_and_pipelines_where_the_framework_does) {
   EXPECT_EQ(selected(with_experts(2)), "DeepSpeedZeroOptimizer");
   EXPECT_EQ(selected(with_experts(3)), "refused at /engine/config/zero_optimization/stage");
   Scenario s = with_experts(2);
-  s.engine.config.zero.contiguous_gradients = false;
+  deepspeed_config(s).zero.contiguous_gradients = false;
   EXPECT_EQ(selected(s), "refused at /engine/config/zero_optimization/contiguous_gradients");
-  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;  // which makes them contiguous
+  deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;  // which makes them contiguous
   EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
   s = with_experts(1);
-  s.engine.config.zero.contiguous_gradients = false;
+  deepspeed_config(s).zero.contiguous_gradients = false;
   EXPECT_EQ(selected(s), "DeepSpeedZeroOptimizer");
-  s.engine.config.zero.reduce_scatter = false;
+  deepspeed_config(s).zero.reduce_scatter = false;
   EXPECT_EQ(selected(s), "refused at /engine/config/zero_optimization/reduce_scatter");
   for (std::uint32_t of_stage : {0u, 1u, 2u, 3u}) {
     s = stage(of_stage);
@@ -173,7 +175,7 @@ TEST(traffic, stage_1_reduces_once_a_window_and_stages_2_and_3_once_a_backward) 
 TEST(traffic, three_buckets_are_three_collectives) {
   for (std::uint32_t number : {1u, 2u, 3u}) {
     Scenario s = stage(number);
-    s.engine.config.zero.reduce_bucket_size = 30;
+    deepspeed_config(s).zero.reduce_bucket_size = 30;
     const std::vector<std::string> calls = gradient_collectives(s);
     EXPECT_EQ(calls.size(), number == 1 ? 3u : 12u) << "stage " << number;
   }
@@ -181,42 +183,42 @@ TEST(traffic, three_buckets_are_three_collectives) {
 
 TEST(traffic, buckets_fill_in_gradient_order_in_stage_2_and_in_parameter_order_in_stage_1) {
   Scenario s = stage(2);
-  s.engine.config.zero.reduce_bucket_size = 30;
+  deepspeed_config(s).zero.reduce_bucket_size = 30;
   EXPECT_EQ(gradient_collectives(s)[0], "all_reduce sum of 13 fp32 (gradient)");
-  s.engine.config.zero.stage = 1;
+  deepspeed_config(s).zero.stage = 1;
   EXPECT_EQ(gradient_collectives(s)[0], "all_reduce sum of 30 fp32 (gradient)");
 }
 
 TEST(traffic, without_multi_rank_buckets_each_owner_gets_a_reduce) {
   Scenario s = stage(1);
-  s.engine.config.zero.use_multi_rank_bucket_allreduce = false;
+  deepspeed_config(s).zero.use_multi_rank_bucket_allreduce = false;
   EXPECT_EQ(gradient_collectives(s), (std::vector<std::string>{"reduce sum of 32 fp32 with root 0 (gradient)", "reduce sum of 32 fp32 with root 1 (gradient)"}));
 }
 
 TEST(traffic, bf16_optimizer_sends_its_fp32_buffer_in_bf16_unless_told_otherwise) {
   Scenario s = stage(1, Dtype::bfloat16);
-  s.engine.config.grad_accum_dtype = Dtype::float32;
+  deepspeed_config(s).grad_accum_dtype = Dtype::float32;
   EXPECT_EQ(gradient_collectives(s), times(1, "all_reduce sum of 64 bf16 (gradient)"));
-  s.engine.config.communication_data_type = Dtype::float32;
+  deepspeed_config(s).communication_data_type = Dtype::float32;
   EXPECT_EQ(gradient_collectives(s), times(1, "all_reduce sum of 64 fp32 (gradient)"));
 }
 
 TEST(traffic, a_bucket_was_reduced_whole_before_5268) {
   Scenario s = stage(1);
-  s.engine.config.zero.reduce_scatter = false;
-  s.engine.config.zero.reduce_bucket_size = 100;
+  deepspeed_config(s).zero.reduce_scatter = false;
+  deepspeed_config(s).zero.reduce_bucket_size = 100;
   s.engine.as_of.base = "before #5268";
   EXPECT_EQ(gradient_collectives(s), times(1, "all_reduce sum of 100 fp32 (gradient)"));
   s.engine.as_of.base = "#5268";
   EXPECT_EQ(gradient_collectives(s), times(1, "all_reduce sum of 64 fp32 (gradient)"));
   s.engine.as_of.base = "before #5268";
-  s.engine.config.zero.reduce_bucket_size = limits::whole_bucket_numel_max + 1;
+  deepspeed_config(s).zero.reduce_bucket_size = limits::whole_bucket_numel_max + 1;
   EXPECT_EQ(selected(s), "refused at /engine/config/zero_optimization/reduce_bucket_size");
 }
 
 TEST(memory, a_lone_backward_allocates_no_host_accumulator_since_7981) {
   Scenario s = stage(2);
-  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
   s.script = {repeat(3, with_boundary_calls(1))};
   const auto allocates = [&] {
     for (const auto& [name, allocated] : run(s).allocations)
@@ -232,7 +234,7 @@ TEST(memory, everything_that_a_window_allocates_is_released_or_held_for_good) {
   for (std::uint32_t number : {0u, 1u, 2u, 3u}) {
     for (bool overlap : {false, true}) {
       Scenario s = stage(number);
-      s.engine.config.zero.overlap_comm = overlap;
+      deepspeed_config(s).zero.overlap_comm = overlap;
       s.script = {repeat(2, managed(1))};
       const auto live_after = [&](std::uint32_t windows) {
         s.script = {repeat(windows, with_boundary_calls(3))};
@@ -274,8 +276,8 @@ TEST(loss_scale, zero_wrappers_count_hysteresis_and_raise_at_the_minimum) {
 TEST(loss_scale, an_overflow_on_one_rank_makes_every_rank_skip_and_halves_the_scale) {
   for (std::uint32_t number : {1u, 2u, 3u}) {
     Scenario s = stage(number, Dtype::float16);
-    s.engine.config.fp16.initial_scale_power = 4;
-    s.engine.config.fp16.hysteresis = 1;
+    deepspeed_config(s).fp16.initial_scale_power = 4;
+    deepspeed_config(s).fp16.hysteresis = 1;
     s.script = {repeat(2, with_boundary_calls(1))};
     s.gradients.kind = GradientKind::values;
     std::vector<double> ones(64, 1.0), overflow(64, 1.0);
@@ -308,8 +310,8 @@ TEST(loss_scale, an_overflow_on_one_rank_makes_every_rank_skip_and_halves_the_sc
 TEST(accumulation_dtype, of_stage_2_is_the_models_whatever_was_asked_for_up_to_0_19_7) {
   const auto largest_applied = [](const AsOf& as_of) {
     Scenario s = stage(2, Dtype::bfloat16);
-    s.engine.config.gradient_accumulation_steps = 4;
-    s.engine.config.grad_accum_dtype = Dtype::float32;
+    deepspeed_config(s).gradient_accumulation_steps = 4;
+    deepspeed_config(s).grad_accum_dtype = Dtype::float32;
     s.engine.as_of = as_of;
     s.script = managed(4);
     s.gradients.kind = GradientKind::values;

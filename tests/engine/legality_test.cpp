@@ -3,7 +3,10 @@
 
 #include <set>
 
-#include "sim/engine/legality.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/legality.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -67,13 +70,13 @@ TEST(legality, of_the_table_is_what_the_engines_raise) {
               for (const Tried& t : tried()) {
                 Scenario s = base_scenario(2, {6, 6}, dtype);
                 s.engine.as_of.base = as_of;
-                s.engine.config.zero.stage = stage;
-                s.engine.config.managed_gradient_accumulation = managed;
+                deepspeed_config(s).zero.stage = stage;
+                deepspeed_config(s).managed_gradient_accumulation = managed;
                 s.engine.pipeline_stages = pipeline;
                 if (pipeline == 2) s.parameters[1].pipeline_stage = 1;
-                if (wide) s.engine.config.grad_accum_dtype = Dtype::float32;
+                if (wide) deepspeed_config(s).grad_accum_dtype = Dtype::float32;
                 s.script = t.script;
-                const auto engine = select_engine(s);
+                const auto engine = deepspeed::select_wrapper(s);
                 if (!engine.ok()) continue;
                 const auto behaviour = resolve_behaviour(s.engine.as_of);
                 Protocol protocol = protocol_of(s, *behaviour, *engine);

@@ -1,4 +1,4 @@
-#include "sim/engine/partition.h"
+#include "sim/frameworks/deepspeed/engine/partition.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include "sim/engine/loss_scaler.h"
+#include "sim/frameworks/deepspeed/engine/loss_scaler.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 #include "tests/support/scripted_engine.h"
 
 namespace gradledger::testing {
@@ -14,7 +16,7 @@ namespace {
 
 Scenario of_stage(std::uint32_t number, Dtype dtype, const char* as_of, const std::vector<std::uint32_t>& sizes = {30, 21, 13}) {
   Scenario s = base_scenario(2, sizes, dtype);
-  s.engine.config.zero.stage = number;
+  deepspeed_config(s).zero.stage = number;
   s.engine.as_of.base = as_of;
   return s;
 }
@@ -24,7 +26,7 @@ Scenario in_two_stages(std::uint32_t number, Dtype dtype, const char* as_of, std
   s.world_size = 4;
   s.engine.pipeline_stages = 2;
   s.parameters[1].pipeline_stage = 1;
-  s.engine.config.gradient_accumulation_steps = micro_batches;
+  deepspeed_config(s).gradient_accumulation_steps = micro_batches;
   s.script = {repeat(2, {backward(micro_batches), step()})};
   return s;
 }
@@ -53,18 +55,18 @@ std::set<double> applied_weights(const Scenario& s, std::uint32_t first_rank, st
 TEST(wrappers_of_fp16, are_chosen_by_the_base_optimizer_in_every_release_that_has_them) {
   for (const char* as_of : {"0.16.0", "0.17.6", "0.18.2", "0.19.6", "head"}) {
     Scenario s = of_stage(0, Dtype::float16, as_of);
-    EXPECT_EQ(*select_engine(s), "FP16_UnfusedOptimizer") << as_of;
+    EXPECT_EQ(engine_name(s), "FP16_UnfusedOptimizer") << as_of;
     for (const OptimizerType type : {OptimizerType::adam, OptimizerType::adamw}) {
       s.engine.optimizer = {.type = type};
-      EXPECT_EQ(*select_engine(s), "FP16_Optimizer") << as_of;
+      EXPECT_EQ(engine_name(s), "FP16_Optimizer") << as_of;
       s.engine.optimizer.torch_adam = true;
-      EXPECT_EQ(*select_engine(s), "FP16_UnfusedOptimizer") << as_of;
+      EXPECT_EQ(engine_name(s), "FP16_UnfusedOptimizer") << as_of;
     }
   }
   Scenario s = of_stage(1, Dtype::bfloat16, "0.18.4");
-  s.engine.config.grad_accum_dtype = Dtype::float32;
+  deepspeed_config(s).grad_accum_dtype = Dtype::float32;
   s.engine.optimizer.type = OptimizerType::adam;
-  EXPECT_EQ(*select_engine(s), "FP16_Optimizer");
+  EXPECT_EQ(engine_name(s), "FP16_Optimizer");
 }
 
 // ---- loss scale -------------------------------------------------------------------------------------------------------------------------
@@ -72,7 +74,7 @@ TEST(wrappers_of_fp16, are_chosen_by_the_base_optimizer_in_every_release_that_ha
 TEST(scale_growth, of_zero_came_a_step_earlier_before_0_17_1_and_that_of_stage_0_never_did) {
   const auto scales = [](std::uint32_t stage, const char* as_of) {
     Scenario s = of_stage(stage, Dtype::float16, as_of, {8});
-    s.engine.config.fp16 = {.enabled = true, .initial_scale_power = 4, .loss_scale_window = 1, .hysteresis = 1};
+    deepspeed_config(s).fp16 = {.enabled = true, .initial_scale_power = 4, .loss_scale_window = 1, .hysteresis = 1};
     s.script = {repeat(3, {backward(), step()})};
     std::vector<double> out;
     const Keeper seen = run(s);
@@ -129,7 +131,7 @@ TEST(pipelines, ran_the_backward_of_their_first_stages_on_their_own_from_0_18_3_
     EXPECT_EQ(raised(in_two_stages(0, Dtype::float16, as_of, 1)), first_stage) << as_of;
     Scenario scaled = in_two_stages(1, Dtype::float16, as_of, 1);
     EXPECT_EQ(raised(scaled), first_stage) << as_of;
-    scaled.engine.config.fp16.loss_scale = 8;
+    deepspeed_config(scaled).fp16.loss_scale = 8;
     EXPECT_EQ(raised(scaled), none) << as_of;
     EXPECT_EQ(raised(in_two_stages(1, Dtype::bfloat16, as_of, 1)), none) << as_of;
   }
@@ -159,7 +161,7 @@ TEST(uses_of_a_parameter, are_divided_each_by_the_hooks_that_it_passes) {
       s.parameters.back().tied_to = 0;
       s.parameters.back().hooked_outputs = hooks[use];
     }
-    s.engine.config.gradient_accumulation_steps = 4;
+    deepspeed_config(s).gradient_accumulation_steps = 4;
     s.script = managed(4);
     return applied_weights(s, 0, 2);
   };
@@ -175,7 +177,7 @@ TEST(uses_of_a_parameter, are_divided_each_by_the_hooks_that_it_passes) {
 TEST(stage_3, reduced_each_parameter_alone_behind_the_first_full_bucket_of_0_17_2) {
   const auto reductions = [](const char* as_of) {
     Scenario s = of_stage(3, Dtype::bfloat16, as_of, std::vector<std::uint32_t>(6, 16));
-    s.engine.config.zero.reduce_bucket_size = 32;
+    deepspeed_config(s).zero.reduce_bucket_size = 32;
     s.script = {repeat(3, {backward(), step()})};
     std::map<std::uint32_t, int> by_event;
     const Keeper seen = run(s);
@@ -193,8 +195,8 @@ TEST(stage_3, reduced_each_parameter_alone_behind_the_first_full_bucket_of_0_17_
 TEST(stage_3, applied_the_first_gradient_for_ever_in_0_17_2_without_reduce_scatter_until_the_bucket_was_full) {
   const auto found = [](std::uint64_t bucket_size) {
     Scenario s = of_stage(3, Dtype::bfloat16, "0.17.2", {16, 16});
-    s.engine.config.zero.reduce_scatter = false;
-    s.engine.config.zero.reduce_bucket_size = bucket_size;
+    deepspeed_config(s).zero.reduce_scatter = false;
+    deepspeed_config(s).zero.reduce_bucket_size = bucket_size;
     s.script = {repeat(3, {backward(), step()})};
     std::set<std::uint32_t> steps;
     const ref::Verdict verdict = judge(s);
@@ -220,8 +222,8 @@ std::size_t waits_of_the_host(const Scenario& s) {
 TEST(pin_memory, is_the_default_since_0_19_5_and_blocked_the_master_copy_of_stage_3_before) {
   const auto waits = [](std::uint32_t stage, const char* as_of, std::optional<bool> pinned) {
     Scenario s = of_stage(stage, Dtype::bfloat16, as_of, {16});
-    s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
-    s.engine.config.zero.offload_pin_memory = pinned;
+    deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
+    deepspeed_config(s).zero.offload_pin_memory = pinned;
     s.script = {backward(), step()};
     return waits_of_the_host(s);
   };
@@ -254,9 +256,9 @@ TEST(set_gradient, of_a_parameter_that_has_no_place_in_the_list_raises) {
 TEST(direct_backwards, leave_a_bucket_whose_gradients_offload_asks_for_where_it_reads_them) {
   const auto type_of = [](std::uint32_t steps, bool boundary_then) {
     Scenario s = of_stage(2, Dtype::bfloat16, "0.18.0", {5, 9, 7, 8});
-    s.engine.config.gradient_accumulation_steps = steps;
-    s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
-    s.engine.config.zero.reduce_bucket_size = 30;
+    deepspeed_config(s).gradient_accumulation_steps = steps;
+    deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
+    deepspeed_config(s).zero.reduce_bucket_size = 30;
     ScriptItem direct = backward();
     direct.direct = true;
     s.script = {boundary(true), backward(), direct, step(), boundary(boundary_then), backward(), boundary(true), backward(), step()};
@@ -274,7 +276,7 @@ TEST(direct_backwards, leave_a_bucket_whose_gradients_offload_asks_for_where_it_
 TEST(empty_parameters, have_no_hook_since_0_19_8) {
   for (const auto& [as_of, type] : {std::pair{"0.19.7", ""}, {"0.19.8", "IndexError"}}) {
     Scenario s = of_stage(1, Dtype::float32, as_of, {7, 0, 6});
-    s.engine.config.managed_gradient_accumulation = false;
+    deepspeed_config(s).managed_gradient_accumulation = false;
     for (const std::uint32_t p : {0u, 2u}) s.parameters[p].used_by = Predicate::parse("step > 0", "").value();
     s.script = {repeat(2, {backward(), step()})};
     const Keeper seen = run(s);
@@ -302,10 +304,10 @@ TEST(buckets_of_stages_1_and_2, that_no_backward_filled_cannot_be_reduced) {
 // multiplied there again, it is twice as large each time: 1/4 of 1 + 2 + 4.
 TEST(buckets_of_stage_3, keep_what_was_not_multiplied_by_the_predivide_factor) {
   Scenario s = of_stage(3, Dtype::bfloat16, "0.17.2", {9});
-  s.engine.config.gradient_accumulation_steps = 2;
-  s.engine.config.grad_accum_dtype = Dtype::float32;
-  s.engine.config.gradient_predivide_factor = 0.5;
-  s.engine.config.zero.reduce_scatter = false;
+  deepspeed_config(s).gradient_accumulation_steps = 2;
+  deepspeed_config(s).grad_accum_dtype = Dtype::float32;
+  deepspeed_config(s).gradient_predivide_factor = 0.5;
+  deepspeed_config(s).zero.reduce_scatter = false;
   s.script = {boundary(false), backward(2), boundary(true), backward(), step()};
   EXPECT_EQ(applied_weights(s, 0, 2), std::set<double>{1.75});
   s.engine.as_of.base = "0.17.3";
@@ -343,7 +345,7 @@ class SecondIsInfinite final : public GradientSource {
 TEST(bf16_optimizer, skips_a_step_whose_norm_is_infinite_since_0_19_8_and_does_not_call_it_an_update) {
   const auto run_as_of = [](const char* as_of) {
     Scenario s = of_stage(1, Dtype::bfloat16, as_of, {8});
-    s.engine.config.grad_accum_dtype = Dtype::float32;
+    deepspeed_config(s).grad_accum_dtype = Dtype::float32;
     s.script = {backward(), step(), backward(), step()};
     const auto timeline = make_timeline(s);
     Keeper out;

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "sim/frameworks/framework.h"
 #include "tests/support/scripted_engine.h"
 
 namespace gradledger::testing {

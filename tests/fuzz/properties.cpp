@@ -3,7 +3,6 @@
 #include "sim/load.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/parse.h"
-#include "sim/load.h"
 
 namespace gradledger::fuzz {
 namespace {

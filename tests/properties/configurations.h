@@ -3,6 +3,7 @@
 
 #include <rapidcheck/gtest.h>
 
+#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -12,7 +13,7 @@ inline Scenario any_clean_scenario() {
   const Dtype dtype = *rc::gen::element(Dtype::float32, Dtype::bfloat16, Dtype::float16).as("dtype");
   const auto sizes = *rc::gen::nonEmpty(rc::gen::resize(5, rc::gen::container<std::vector<std::uint32_t>>(rc::gen::inRange(1u, 41u)))).as("sizes");
   Scenario s = base_scenario(world, sizes, dtype);
-  DeepSpeedConfig& config = s.engine.config;
+  DeepSpeedConfig& config = deepspeed_config(s);
   config.zero.stage = *rc::gen::inRange(0u, 4u).as("stage");
   if (config.zero.stage > 0 && *rc::gen::arbitrary<bool>().as("offload")) config.zero.offload_optimizer = OffloadDevice::cpu;
   config.zero.contiguous_gradients = *rc::gen::arbitrary<bool>().as("contiguous_gradients");

@@ -13,6 +13,7 @@
 #include "sim/base/hash.h"
 #include "sim/base/rational.h"
 #include "sim/execution/host_executor.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/load.h"
 
 namespace gradledger::testing {

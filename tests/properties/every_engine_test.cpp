@@ -7,6 +7,8 @@
 
 #include "ref/facts.h"
 #include "ref/probes.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 #include "tests/properties/configurations.h"
 
 namespace gradledger::testing {
@@ -34,9 +36,9 @@ Schedule seeded(std::uint64_t seed) {
 Scenario any_admitted_scenario() {
   Scenario s = any_clean_scenario();
   RC_PRE(!admission_error(s));
-  const DeepSpeedConfig& config = s.engine.config;
-  RC_PRE(!(config.zero.stage == 2 && config.offloads_optimizer() && s.grad_accum_dtype() != s.model_dtype));
-  if (s.engine.config.zero.stage == 0 && s.model_dtype == Dtype::float16) {
+  const DeepSpeedConfig& config = deepspeed_config(s);
+  RC_PRE(!(config.zero.stage == 2 && config.offloads_optimizer() && grad_accum_dtype_of(s) != s.model_dtype));
+  if (deepspeed_config(s).zero.stage == 0 && s.model_dtype == Dtype::float16) {
     s.engine.as_of.switches["fp16_st0_scale"] = "applied";
     s.engine.as_of.switches["unfused_reported_norm"] = "unscaled";
   }
@@ -87,8 +89,8 @@ auto what_lasts(const Scenario& scenario, std::uint64_t seed) {
 
 RC_GTEST_PROP(every_engine, goes_on_from_a_checkpoint_as_if_it_had_not_stopped, ()) {
   Scenario through = any_admitted_scenario();
-  through.engine.config.fp16.loss_scale_window = 1;  // a scale that changes at every step
-  through.engine.config.fp16.initial_scale_power = 4;
+  deepspeed_config(through).fp16.loss_scale_window = 1;  // a scale that changes at every step
+  deepspeed_config(through).fp16.initial_scale_power = 4;
   const std::vector<ScriptItem> windows = through.script;
   through.script.insert(through.script.end(), windows.begin(), windows.end());
   Scenario resumed = through;
@@ -104,7 +106,7 @@ RC_GTEST_PROP(every_engine, goes_on_from_a_checkpoint_as_if_it_had_not_stopped, 
 // BF16_Optimizer raises on an infinite norm, and in fp32 a NaN norm clips everything to NaN: both are as they are.
 RC_GTEST_PROP(every_engine, skips_an_overflow_wherever_it_is_planted_and_raises_no_alarm, ()) {
   Scenario s = any_admitted_scenario();
-  RC_PRE(*select_engine(s) != "BF16_Optimizer");
+  RC_PRE(engine_name(s) != "BF16_Optimizer");
   const auto timeline = make_timeline(s);
   ScriptItem item = event(ScriptKind::overflow);
   item.ranks = {*rc::gen::inRange(0u, s.world_size).as("rank")};
@@ -112,7 +114,7 @@ RC_GTEST_PROP(every_engine, skips_an_overflow_wherever_it_is_planted_and_raises_
   item.micro_batch = *rc::gen::inRange(0u, timeline->micro_batches[0][0]).as("micro-batch");
   item.uses = {s.parameters[*rc::gen::inRange<std::size_t>(0, s.parameters.size()).as("parameter")].name};
   item.planted = *rc::gen::element(PlantedValue::infinity, PlantedValue::minus_infinity, PlantedValue::not_a_number).as("value");
-  RC_PRE(!(s.model_dtype == Dtype::float32 && s.engine.config.gradient_clipping > 0.0 && item.planted == PlantedValue::not_a_number));
+  RC_PRE(!(s.model_dtype == Dtype::float32 && deepspeed_config(s).gradient_clipping > 0.0 && item.planted == PlantedValue::not_a_number));
   s.script.insert(s.script.begin(), item);
   s.script.push_back(repeat(2, with_boundary_calls(2)));
   const ref::Verdict verdict = judge(s);
@@ -152,7 +154,7 @@ RC_GTEST_PROP(every_engine, repeats_a_run_from_its_recorded_decisions, ()) {
 // Otherwise the properties above would hold of a scheduler that always does the same.
 TEST(every_engine_checks, different_seeds_give_different_schedules) {
   Scenario s = base_scenario(4, {30, 21, 13}, Dtype::bfloat16);
-  s.engine.config.zero.stage = 2;
+  deepspeed_config(s).zero.stage = 2;
   s.script = {repeat(2, with_boundary_calls(3))};
   EXPECT_NE(run(s, seeded(1)).trace_hash, run(s, seeded(2)).trace_hash);
 }

@@ -5,13 +5,15 @@
 
 #include "search/campaign/differ.h"
 #include "sim/engine/engine.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 
 namespace gradledger::testing::metamorphic {
 namespace {
 
 // ---- buckets ----------------------------------------------------------------------------------------------------------------------
 
-bool with_buckets(const Case& c) { return exact(c) && c.scenario.engine.config.zero.stage > 0 && *select_engine(c.scenario) != "BF16_Optimizer"; }
+bool with_buckets(const Case& c) { return exact(c) && deepspeed_config(c.scenario).zero.stage > 0 && engine_name(c.scenario) != "BF16_Optimizer"; }
 
 void draw_buckets(search::Draws& draws, ZeroConfig& zero) {
   zero.reduce_bucket_size = draws.of<std::uint64_t>({1, 5, 8, 16, 24, 40, 500'000'000});
@@ -26,7 +28,7 @@ Outcome buckets_change_no_weight(const search::Profile& profile, std::uint64_t s
   const Case one(out.scenario);
   search::Draws draws = draws_of(seed);
   Scenario changed = one.scenario;
-  while (changed.engine.config.zero == one.scenario.engine.config.zero) draw_buckets(draws, changed.engine.config.zero);
+  while (deepspeed_config(changed).zero == deepspeed_config(one.scenario).zero) draw_buckets(draws, deepspeed_config(changed).zero);
   const Case other(std::move(changed));
   compare(books(one, Snapshots::all), books(other, Snapshots::all), out);
   const ref::FingerprintSource source(one.timeline, one.range, seed);
@@ -39,11 +41,11 @@ TEST(metamorphic_layout, buckets_and_how_they_are_reduced_change_no_weight_in_an
 // Found by this property: a rank whose last bucket held no element of its own did not answer for the master gradient.
 TEST(metamorphic_layout, a_last_bucket_without_an_element_of_the_rank_leaves_its_master_gradient_judged) {
   Scenario s = base_scenario(4, {1, 1, 2, 14}, Dtype::float32);
-  s.engine.config.zero.stage = 3;
-  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  deepspeed_config(s).zero.stage = 3;
+  deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
   s.script = {backward(), step()};
   const Case one(s);
-  s.engine.config.zero.reduce_bucket_size = 16;
+  deepspeed_config(s).zero.reduce_bucket_size = 16;
   const Case other(s);
   Outcome out;
   compare(books(one, Snapshots::all), books(other, Snapshots::all), out);
@@ -60,7 +62,7 @@ TEST(metamorphic_layout, a_size_of_buckets_changes_weights_where_buckets_of_a_ki
 
 // Dealing in turn changes an order only where a rank is dealt a second parameter.
 bool dealt(const Case& c) {
-  const std::uint32_t stage = c.scenario.engine.config.zero.stage, world = c.scenario.world_size;
+  const std::uint32_t stage = deepspeed_config(c.scenario).zero.stage, world = c.scenario.world_size;
   return exact(c) && world > 1 && (stage == 3 || (stage > 0 && c.scenario.parameters.size() > world && c.scenario.engine.param_groups.empty()));
 }
 
@@ -70,9 +72,9 @@ Outcome with_other_owners(const Scenario& scenario, std::uint64_t seed) {
   const Case one(out.scenario);
   search::Draws draws = draws_of(seed);
   Scenario changed = one.scenario;
-  ZeroConfig& zero = changed.engine.config.zero;
+  ZeroConfig& zero = deepspeed_config(changed).zero;
   if (zero.stage < 3) zero.round_robin_gradients = !zero.round_robin_gradients;
-  while (zero == one.scenario.engine.config.zero) zero.sub_group_size = draws.of<std::uint64_t>({1, 4, 16, 1'000'000'000});
+  while (zero == deepspeed_config(one.scenario).zero) zero.sub_group_size = draws.of<std::uint64_t>({1, 4, 16, 1'000'000'000});
   const Case other(std::move(changed));
   compare(rows_of(books(one, Snapshots::applied)), rows_of(books(other, Snapshots::applied)), out);
   const ref::FingerprintSource source(one.timeline, one.range, seed);
@@ -87,7 +89,7 @@ TEST(metamorphic_layout, who_owns_an_element_changes_no_weight_in_it) { expect_h
 // live-2: a rank then steps with what is its own, in the elements that it owns.
 Outcome partitions_change_no_weight_in_another_dtype(const search::Profile& profile, std::uint64_t seed) {
   Scenario s = drawn(profile, seed, [](const Case& c) { return dealt(c) && c.scenario.model_dtype == Dtype::float32; });
-  s.engine.config.grad_accum_dtype = Dtype::bfloat16;
+  deepspeed_config(s).grad_accum_dtype = Dtype::bfloat16;
   return with_other_owners(s, seed);
 }
 
@@ -116,7 +118,7 @@ Scenario split(Scenario s, std::uint32_t parameter, std::uint32_t at) {
 }
 
 // A forward of stage 3 raises where it would gather an empty one.
-bool gathers(const Case& c) { return c.scenario.engine.config.zero.stage == 3 && c.scenario.world_size > 1; }
+bool gathers(const Case& c) { return deepspeed_config(c.scenario).zero.stage == 3 && c.scenario.world_size > 1; }
 
 bool has_parts(const Case& c) {
   const auto& all = c.scenario.parameters;
@@ -159,7 +161,7 @@ TEST(metamorphic_layout, a_parameter_cut_in_two_raises_where_an_empty_one_does) 
 // Away from the ends of the range, where fp16 always is.
 bool wide_range(const Case& c) {
   const Scenario& s = c.scenario;
-  return s.model_dtype != Dtype::float16 && s.grad_accum_dtype() != Dtype::float16 && s.communication_dtype() != Dtype::float16;
+  return s.model_dtype != Dtype::float16 && grad_accum_dtype_of(s) != Dtype::float16 && communication_dtype_of(s) != Dtype::float16;
 }
 
 // Every snapshot of gradients, divided by 2^power.
@@ -192,7 +194,7 @@ bool same_values(const std::map<ref::SnapshotKey, std::vector<double>>& one, con
 }
 
 Outcome scales(const search::Profile& profile, std::uint64_t seed, bool linear) {
-  Outcome out{drawn(profile, seed, [&](const Case& c) { return wide_range(c) && (linear || c.scenario.gradient_clipping() > 0); }), 0, {}};
+  Outcome out{drawn(profile, seed, [&](const Case& c) { return wide_range(c) && (linear || gradient_clipping_of(c.scenario) > 0); }), 0, {}};
   const Case c(out.scenario);
   search::Draws draws = draws_of(seed);
   const int power = (draws.one_in(2) ? 1 : -1) * static_cast<int>(draws.between(1, 20));
@@ -238,7 +240,7 @@ TEST(metamorphic_layout, a_power_of_two_does_not_pass_through_clipping) {
 // accumulates in another dtype than the model's, and fp16 at stage 0 is an open defect.
 Outcome stages_apply_the_same(const search::Profile& profile, std::uint64_t seed) {
   Outcome out{drawn(as_documented(), seed, exact), 0, {}};
-  out.scenario.engine.config.grad_accum_dtype.reset();
+  deepspeed_config(out.scenario).grad_accum_dtype.reset();
   std::vector<search::Side> sides;
   for (const search::Variant& variant : search::variants()) {
     const bool fp16 = out.scenario.model_dtype == Dtype::float16;

@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "sim/engine/engine.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 
 namespace gradledger::testing::metamorphic {
 namespace {
@@ -24,7 +26,7 @@ std::vector<ScriptItem*> backward_items(Scenario& s) {
 // stage 3 and offload add the last window's to a parameter that the first one leaves out (live-3, live-5, live-5b). There the first and
 // the last micro-batch use everything and stay where they are.
 bool keeps_the_ends(const Case& c) {
-  const DeepSpeedConfig& config = c.scenario.engine.config;
+  const DeepSpeedConfig& config = deepspeed_config(c.scenario);
   return config.zero.stage == 3 || config.offloads_optimizer() || (config.zero.stage == 1 && config.zero.overlap_comm.value_or(false));
 }
 
@@ -105,7 +107,7 @@ bool has_peers(const Case& c) { return exact(c) && c.scenario.world_size > 1; }
 
 // Ranks that leave out different parameters meet in the reductions of engines that pack all of them, and in no others. BF16_Optimizer raises
 // on a rank that has left out all.
-bool packs(const Scenario& s) { return s.engine.config.zero.stage == 0 || (*select_engine(s) == "BF16_Optimizer" && s.parameters.size() > 1); }
+bool packs(const Scenario& s) { return deepspeed_config(s).zero.stage == 0 || (engine_name(s) == "BF16_Optimizer" && s.parameters.size() > 1); }
 
 void leave_out(Scenario& s, std::uint32_t parameter, std::uint32_t rank) { s.parameters[parameter].used_by = Predicate::parse(fmt::format("rank != {}", rank), "").value(); }
 
@@ -173,7 +175,7 @@ Outcome schedules_change_no_weight(const search::Profile& profile, std::uint64_t
   search::Profile larger = profile;
   larger.parameters_max = 8;
   Outcome out{drawn(larger, seed, exact), 0, {}};
-  if (out.scenario.engine.config.zero.stage > 0) out.scenario.engine.config.zero.reduce_bucket_size = 8;
+  if (deepspeed_config(out.scenario).zero.stage > 0) deepspeed_config(out.scenario).zero.reduce_bucket_size = 8;
   const Case c(out.scenario);
   const auto seeded = [](std::uint64_t of) {
     Schedule schedule;

@@ -2,6 +2,7 @@
 #include "tests/properties/metamorphic.h"
 
 #include "sim/engine/engine.h"
+#include "sim/frameworks/deepspeed/settings.h"
 
 namespace gradledger::testing::metamorphic {
 namespace {
@@ -14,7 +15,7 @@ bool accumulates(const Case& c) {
 
 // Windows of one micro-batch, as many as the case has.
 Scenario one_backward_a_window(Scenario s, std::uint32_t windows) {
-  s.engine.config.gradient_accumulation_steps = 1;
+  deepspeed_config(s).gradient_accumulation_steps = 1;
   s.script = {repeat(windows, {backward(), step()})};
   return s;
 }
@@ -22,7 +23,7 @@ Scenario one_backward_a_window(Scenario s, std::uint32_t windows) {
 Outcome one_batch_is_as_many_micro_batches(const search::Profile& profile, std::uint64_t seed) {
   Outcome out{drawn(profile, seed, accumulates), 0, {}};
   const Case many(out.scenario), one(one_backward_a_window(out.scenario, many.timeline.steps));
-  const double share = 1.0 / many.scenario.engine.config.gradient_accumulation_steps;
+  const double share = 1.0 / deepspeed_config(many.scenario).gradient_accumulation_steps;
   const ref::FingerprintSource of_many(many.timeline, many.range, seed);
   // The batch's gradient: the sum of its micro-batches' shares.
   const ElementSource of_one([&](std::uint32_t b, std::uint32_t r, std::uint32_t p, std::uint32_t element) {
@@ -66,7 +67,7 @@ Cut any_cut(search::Draws& draws, std::uint32_t batch) {
 
 Scenario cut(Scenario s, const Cut& by, std::uint32_t windows) {
   s.world_size = by.world;
-  s.engine.config.gradient_accumulation_steps = by.steps;
+  deepspeed_config(s).gradient_accumulation_steps = by.steps;
   s.gradients.samples_per_micro_batch = by.samples;
   s.script = {repeat(windows, managed(by.steps))};
   return s;
@@ -76,7 +77,7 @@ Scenario cut(Scenario s, const Cut& by, std::uint32_t windows) {
 class SampleSource final : public GradientSource {
  public:
   SampleSource(const Case& c, const Cut& by, std::uint64_t seed) : case_(c), by_(by), seed_(seed) {
-    const double deposited = c.range.unit / c.scenario.engine.config.gradient_accumulation_steps;  // a power of two over the loss scale
+    const double deposited = c.range.unit / deepspeed_config(c.scenario).gradient_accumulation_steps;  // a power of two over the loss scale
     unit_ = deposited * by.batch();
     value_max_ = (1u << (c.range.precision - 1)) / by.batch();
   }

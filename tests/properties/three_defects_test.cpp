@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -44,7 +45,7 @@ void require(const Scenario& scenario, const Point& p, const std::set<std::strin
 
 Scenario open_instruct(const Point& p, std::uint32_t stage, bool toggles) {
   Scenario s = base_scenario(p.world, p.sizes, p.dtype);
-  s.engine.config.zero.stage = stage;
+  deepspeed_config(s).zero.stage = stage;
   s.script = {repeat(p.windows, toggles ? with_boundary_calls(p.micro_batches) : without_boundary_calls(p.micro_batches))};
   return s;
 }
@@ -73,8 +74,8 @@ RC_GTEST_PROP(open_instruct_1498, stage_3_keeps_every_micro_batch_without_bounda
 Scenario offload(const Point& p, const char* as_of) {
   Scenario s = base_scenario(p.world, p.sizes, p.dtype);
   s.engine.as_of.base = as_of;
-  s.engine.config.zero.stage = 2;
-  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  deepspeed_config(s).zero.stage = 2;
+  deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
   s.script = {repeat(p.windows, with_boundary_calls(p.micro_batches))};
   return s;
 }
@@ -94,10 +95,10 @@ RC_GTEST_PROP(deepspeed_7981, offload_keeps_every_backward_after_the_fix, ()) {
 Scenario boundary_leak(const Point& p, const char* as_of) {
   Scenario s = base_scenario(p.world, p.sizes, Dtype::bfloat16);
   s.engine.as_of.base = as_of;
-  s.engine.config.gradient_accumulation_steps = p.micro_batches;
-  s.engine.config.zero.stage = 1;
-  s.engine.config.grad_accum_dtype = Dtype::float32;
-  s.engine.config.communication_data_type = p.dtype;  // the class exists for bf16 models alone; what varies is the wire
+  deepspeed_config(s).gradient_accumulation_steps = p.micro_batches;
+  deepspeed_config(s).zero.stage = 1;
+  deepspeed_config(s).grad_accum_dtype = Dtype::float32;
+  deepspeed_config(s).communication_data_type = p.dtype;  // the class exists for bf16 models alone; what varies is the wire
   s.script = {repeat(p.windows, managed(p.micro_batches))};
   return s;
 }
@@ -122,7 +123,7 @@ RC_GTEST_PROP(deepspeed_7985, ranks_agree_on_the_whole_window_after_the_fix, ())
 RC_GTEST_PROP(deepspeed_7985, immediate_grad_update_is_not_affected, ()) {
   const Point p = any_point(every_dtype);
   Scenario s = boundary_leak(p, "before #7985");
-  s.engine.config.bf16.immediate_grad_update = true;
+  deepspeed_config(s).bf16.immediate_grad_update = true;
   require(s, p, clean);
 }
 

@@ -1,6 +1,7 @@
 // What a verdict rests on: counted, and said; and producers that say little are not taken to be right.
 #include <gtest/gtest.h>
 
+#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/tampering.h"
 
 namespace gradledger::testing {
@@ -51,9 +52,9 @@ ref::Verdict judge_told(const Scenario& s, Taciturn::Tells tells) {
 
 Scenario fp16_windows() {
   Scenario s = base_scenario(2, {30, 21, 13}, Dtype::float16);
-  s.engine.config.gradient_accumulation_steps = 2;
-  s.engine.config.zero.stage = 2;
-  s.engine.config.gradient_clipping = 0.25;
+  deepspeed_config(s).gradient_accumulation_steps = 2;
+  deepspeed_config(s).zero.stage = 2;
+  deepspeed_config(s).gradient_clipping = 0.25;
   s.script = {repeat(2, managed(2))};
   return s;
 }
@@ -106,8 +107,8 @@ TEST(coverage, has_what_steps_did_not_say) {
 
 TEST(a_step_that_says_that_it_did_not_update, is_a_finding_whoever_says_so) {
   Scenario s = base_scenario(2, {30, 21, 13}, Dtype::float32);
-  s.engine.config.gradient_accumulation_steps = 2;
-  s.engine.config.zero.stage = 2;
+  deepspeed_config(s).gradient_accumulation_steps = 2;
+  deepspeed_config(s).zero.stage = 2;
   s.contract.window = Window::every_step_call;
   s.script = managed(2);
   const ref::Verdict told = judge_told(s, {.facts = {StepFact::updated}});

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "ref/due.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -26,8 +27,8 @@ Due due_of(ref::DueTracker& tracker, const Shown& shown) {
 
 Timeline timeline_of(std::uint32_t stage, std::uint32_t steps, std::vector<ScriptItem> script) {
   Scenario s = base_scenario(1, {1}, Dtype::float32);
-  s.engine.config.zero.stage = stage;
-  s.engine.config.gradient_accumulation_steps = steps;
+  deepspeed_config(s).zero.stage = stage;
+  deepspeed_config(s).gradient_accumulation_steps = steps;
   s.script = std::move(script);
   return make_timeline(s).value();
 }

@@ -9,6 +9,7 @@
 #include "ref/oracle.h"
 #include "sim/base/hash.h"
 #include "sim/execution/host_autograd.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/faulty_autograd.h"
 
 namespace gradledger::testing {
@@ -164,11 +165,11 @@ TEST(mlp, judged_with_an_engine_is_clean_for_any_correct_backward_and_found_for_
     for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu}) {
       Scenario s = network({6, 6, 6, 3}, activation, true, 2);
       s.model_dtype = dtype;
-      s.engine.config.bf16.enabled = dtype == Dtype::bfloat16;
-      s.engine.config.fp16.enabled = dtype == Dtype::float16;
-      s.engine.config.fp16.loss_scale = 64;
-      s.engine.config.zero.stage = activation == Activation::gelu ? 1 : 2;
-      s.engine.config.gradient_clipping = activation == Activation::none ? 0.25 : 0;
+      deepspeed_config(s).bf16.enabled = dtype == Dtype::bfloat16;
+      deepspeed_config(s).fp16.enabled = dtype == Dtype::float16;
+      deepspeed_config(s).fp16.loss_scale = 64;
+      deepspeed_config(s).zero.stage = activation == Activation::gelu ? 1 : 2;
+      deepspeed_config(s).gradient_clipping = activation == Activation::none ? 0.25 : 0;
       const auto timeline = make_timeline(s);
       const auto judged = [&](Fault fault) {
         FaultyProducer producer(s, *timeline, fault);
@@ -185,9 +186,9 @@ TEST(mlp, judged_with_an_engine_is_clean_for_any_correct_backward_and_found_for_
 TEST(mlp, planted_infinities_reach_the_gradients_that_a_producer_computes) {
   Scenario s = network({4, 3, 2}, Activation::gelu, true, 2);
   s.model_dtype = Dtype::float16;
-  s.engine.config.fp16.enabled = true;
-  s.engine.config.fp16.loss_scale = 64;
-  s.engine.config.zero.stage = 2;
+  deepspeed_config(s).fp16.enabled = true;
+  deepspeed_config(s).fp16.loss_scale = 64;
+  deepspeed_config(s).zero.stage = 2;
   ScriptItem overflow = event(ScriptKind::overflow);
   overflow.micro_batch = 1;
   overflow.uses = {"1.weight"};
@@ -207,7 +208,7 @@ TEST(mlp, too_large_for_a_useful_bound_is_inconclusive_and_not_right) {
 // One window of four samples, as one micro-batch or as two.
 TEST(mlp, sees_the_same_samples_however_a_window_is_cut_into_micro_batches) {
   Scenario whole = network({5, 4, 3}, Activation::gelu, true, 4), halves = network({5, 4, 3}, Activation::gelu, true, 2);
-  whole.engine.config.gradient_accumulation_steps = 1;
+  deepspeed_config(whole).gradient_accumulation_steps = 1;
   const auto one = make_timeline(whole), two = make_timeline(halves);
   const MlpSource source(whole, *one, 9), of_halves(halves, *two, 9);
   for (std::uint32_t p = 0; p < whole.parameters.size(); ++p) {

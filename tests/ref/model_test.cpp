@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "ref/model.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/scripted_engine.h"
 
 namespace gradledger::testing {
@@ -109,7 +110,7 @@ TEST(model, leaves_out_what_a_zero_grad_dropped_from_then_on) {
 TEST(model, multiplies_what_the_window_has_of_a_parameter_so_far) {
   Scenario s = base_scenario(2, {1, 1}, Dtype::float32);
   s.script = {backward(), set_of("w1", 3), backward(), set_of("w1", 0.5), step(), backward()};
-  s.engine.config.gradient_accumulation_steps = 1;
+  deepspeed_config(s).gradient_accumulation_steps = 1;
   s.contract.divide(1);
   ByHand by_hand(s);
   EXPECT_EQ(by_hand.local(0, 1), (Values{1, 3 * 1}));

@@ -1,6 +1,7 @@
 // Every class of finding, from a producer that lies in just that way; and clean runs that stay clean.
 #include <gtest/gtest.h>
 
+#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/tampering.h"
 
 namespace gradledger::testing {
@@ -11,8 +12,8 @@ using Set = std::set<std::string>;
 // Stage 1 in bf16 on 2 ranks, 4 micro-batches, 2 windows: right, until somebody lies.
 Scenario honest(Dtype dtype = Dtype::bfloat16, std::uint32_t world = 2) {
   Scenario s = base_scenario(world, {30, 21, 13}, dtype);
-  s.engine.config.zero.stage = 1;
-  s.engine.config.gradient_accumulation_steps = 4;
+  deepspeed_config(s).zero.stage = 1;
+  deepspeed_config(s).gradient_accumulation_steps = 4;
   s.script = {repeat(2, managed(4))};
   return s;
 }
@@ -118,7 +119,7 @@ TEST(oracle, the_gradient_of_the_window_before_is_stale) {
 
 TEST(oracle, a_gradient_that_nobody_applies_is_discarded) {
   Scenario s = honest();
-  s.engine.config.gradient_accumulation_steps = 2;
+  deepspeed_config(s).gradient_accumulation_steps = 2;
   s.contract.window = Window::every_step_call;
   s.script = {backward(), step()};  // the counter says: not yet
   const ref::Verdict verdict = judge(s);
@@ -130,7 +131,7 @@ TEST(oracle, a_gradient_that_nobody_applies_is_discarded) {
 
 TEST(oracle, a_script_that_only_some_ranks_run_is_a_deadlock) {
   Scenario s = honest();
-  s.engine.config.gradient_accumulation_steps = 1;
+  deepspeed_config(s).gradient_accumulation_steps = 1;
   ScriptItem only_rank_0 = backward();
   only_rank_0.ranks = {0};
   s.script = {only_rank_0};
@@ -143,7 +144,7 @@ TEST(oracle, a_script_that_only_some_ranks_run_is_a_deadlock) {
 
 TEST(oracle, no_sync_under_stage_2_is_the_frameworks_own_error) {
   Scenario s = honest();
-  s.engine.config.zero.stage = 2;
+  deepspeed_config(s).zero.stage = 2;
   ScriptItem block = event(ScriptKind::no_sync);
   block.items = {backward()};
   s.script = {block, backward(), step()};
@@ -161,7 +162,7 @@ TEST(contract, a_divisor_that_the_engine_does_not_apply_is_a_wrong_scale) {
 
 TEST(contract, a_sum_over_ranks_must_be_what_the_user_wants) {
   Scenario s = honest();
-  s.engine.config.gradient_allreduce_op = AllreduceOp::sum;
+  deepspeed_config(s).gradient_allreduce_op = AllreduceOp::sum;
   EXPECT_EQ(classes(judge(s)), Set{"wrong-scale"});
   s.contract.average_over = "none";
   EXPECT_EQ(classes(judge(s)), Set{});
@@ -169,13 +170,13 @@ TEST(contract, a_sum_over_ranks_must_be_what_the_user_wants) {
 
 TEST(contract, a_zero_grad_that_leaves_reduced_gradients_alone_is_stale_unless_the_user_keeps_them) {
   Scenario s = base_scenario(2, {30, 21, 13}, Dtype::float32);
-  s.engine.config.zero.stage = 2;
+  deepspeed_config(s).zero.stage = 2;
   s.script = {boundary(false), backward(), event(ScriptKind::engine_zero_grad), backward(), boundary(true), backward(), step()};
   EXPECT_EQ(classes(judge(s)), Set{"stale-gradient"}) << sentences(judge(s));
   s.contract.zero_grad_discards = false;
   EXPECT_EQ(classes(judge(s)), Set{});
   s.contract.zero_grad_discards = true;
-  s.engine.config.zero.stage = 0;
+  deepspeed_config(s).zero.stage = 0;
   EXPECT_EQ(classes(judge(s)), Set{}) << "stage 0 drops what autograd accumulated";
 }
 
@@ -184,10 +185,10 @@ TEST(contract, parameters_that_a_micro_batch_does_not_use_owe_nothing) {
   s.parameters[1].used_by = *Predicate::parse("micro_batch != 1", "");
   s.parameters[2].used_by = *Predicate::parse("step == 0 and micro_batch == 0", "");
   for (std::uint32_t number : {0u, 1u, 2u}) {
-    s.engine.config.zero.stage = number;
+    deepspeed_config(s).zero.stage = number;
     EXPECT_EQ(classes(judge(s)), Set{}) << "stage " << number << "\n" << sentences(judge(s));
   }
-  s.engine.config.zero.stage = 3;  // live-5b: a parameter unused in a window keeps its partition of the window before
+  deepspeed_config(s).zero.stage = 3;  // live-5b: a parameter unused in a window keeps its partition of the window before
   EXPECT_EQ(classes(judge(s)), Set{"stale-gradient"}) << sentences(judge(s));
 }
 
@@ -200,8 +201,8 @@ TEST(updates, sgd_adam_and_adamw_stay_within_their_bounds_on_every_engine) {
         if (offload && number == 0) continue;
         Scenario s = honest();
         s.engine.optimizer = {type, 0.25, 0.9, 0.999, 1e-8, 0.01};  // no tolerance: epsilon
-        s.engine.config.zero.stage = number;
-        if (offload) s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+        deepspeed_config(s).zero.stage = number;
+        if (offload) deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
         s.script = {repeat(3, managed(4))};
         const ref::Verdict verdict = judge(s);
         EXPECT_EQ(classes(verdict), Set{}) << "stage " << number << sentences(verdict);
@@ -225,8 +226,8 @@ TEST(clipping, is_judged_in_the_value_pass_and_is_right_in_every_engine) {
   for (std::uint32_t number : {0u, 1u, 2u, 3u}) {
     for (Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
       Scenario s = honest(dtype);
-      s.engine.config.zero.stage = number;
-      s.engine.config.gradient_clipping = 0.5;
+      deepspeed_config(s).zero.stage = number;
+      deepspeed_config(s).gradient_clipping = 0.5;
       const ref::Verdict verdict = judge(s);
       EXPECT_EQ(classes(verdict), Set{}) << "stage " << number << sentences(verdict);
     }
@@ -235,9 +236,9 @@ TEST(clipping, is_judged_in_the_value_pass_and_is_right_in_every_engine) {
 
 TEST(clipping, that_does_nothing_is_a_wrong_norm) {
   Scenario s = honest(Dtype::float32);
-  s.engine.config.gradient_clipping = 0.5;
+  deepspeed_config(s).gradient_clipping = 0.5;
   Scenario without = s;
-  without.engine.config.gradient_clipping = 0.0;
+  deepspeed_config(without).gradient_clipping = 0.0;
   // The producer runs without clipping; the oracle knows of it.
   const auto timeline = make_timeline(s);
   HostExecutor producer(without, *timeline);
@@ -253,9 +254,9 @@ TEST(set_gradients, are_judged_right_where_engines_do_what_users_ask) {
       for (const double factor : {0.25, 3.0, 0.75})
         for (std::uint32_t stage = 0; stage <= 3; ++stage) {
           Scenario s = base_scenario(2, {32, 20}, dtype);
-          s.engine.config.zero.stage = stage;
-          s.engine.config.gradient_accumulation_steps = steps;
-          s.engine.config.gradient_clipping = 0.5;
+          deepspeed_config(s).zero.stage = stage;
+          deepspeed_config(s).gradient_accumulation_steps = steps;
+          deepspeed_config(s).gradient_clipping = 0.5;
           s.script = {repeat(2, {repeat(steps - 1, {backward(), step()}), backward(), set_of("w0", factor), step()})};
           EXPECT_EQ(sentences(judge(s)), "") << "stage " << stage << ", " << steps << " steps, times " << factor;
         }
@@ -264,8 +265,8 @@ TEST(set_gradients, are_judged_right_where_engines_do_what_users_ask) {
 // Neither the applied gradient nor the norm of a step may have been left as it was.
 TEST(set_gradients, that_change_nothing_are_wrong_scales) {
   Scenario s = base_scenario(2, {32, 20}, Dtype::bfloat16);
-  s.engine.config.zero.stage = 1;
-  s.engine.config.grad_accum_dtype = Dtype::float32;
+  deepspeed_config(s).zero.stage = 1;
+  deepspeed_config(s).grad_accum_dtype = Dtype::float32;
   s.script = {backward(), set_of("w1", 0.5), step()};
   const ref::Verdict verdict = judge(s);
   ASSERT_EQ(classes(verdict), std::set<std::string>{"wrong-scale"});
@@ -276,8 +277,8 @@ TEST(set_gradients, that_change_nothing_are_wrong_scales) {
 
 TEST(set_gradients, of_a_rank_that_kept_its_micro_batch_to_itself_are_still_leaks) {
   Scenario s = base_scenario(2, {32, 20}, Dtype::bfloat16);
-  s.engine.config.zero.stage = 1;
-  s.engine.config.grad_accum_dtype = Dtype::float32;
+  deepspeed_config(s).zero.stage = 1;
+  deepspeed_config(s).grad_accum_dtype = Dtype::float32;
   s.engine.as_of = {"before #7985", {{"bf16_set_gradient", "accumulator"}}};
   s.script = {backward(), set_of("w0", 0.5), set_of("w1", 0.5), step()};
   EXPECT_EQ(classes(judge(s)), std::set<std::string>{"boundary-leak"});

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/tampering.h"
 
 namespace gradledger::testing {
@@ -48,8 +49,8 @@ class Reporting final : public Producer {
 
 Scenario two_leaking_windows() {
   Scenario s = base_scenario(2, {30, 21, 13}, Dtype::float32);
-  s.engine.config.gradient_accumulation_steps = 2;
-  s.engine.config.zero.stage = 2;
+  deepspeed_config(s).gradient_accumulation_steps = 2;
+  deepspeed_config(s).zero.stage = 2;
   s.script = {repeat(2, managed(2))};
   return s;
 }

@@ -6,6 +6,7 @@
 
 #include "ref/describe.h"
 #include "search/draw/generator.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/parse.h"
 #include "tests/support/scenarios.h"
 
@@ -156,8 +157,8 @@ TEST(sentences, of_random_scripts_claim_what_the_ledger_says) {
 
 Scenario at_stage(std::uint32_t stage, std::vector<ScriptItem> script, std::uint32_t ga = 1) {
   Scenario s = base_scenario(2, {22, 13}, Dtype::float32);
-  s.engine.config.zero.stage = stage;
-  s.engine.config.gradient_accumulation_steps = ga;
+  deepspeed_config(s).zero.stage = stage;
+  deepspeed_config(s).gradient_accumulation_steps = ga;
   s.script = std::move(script);
   return s;
 }
@@ -165,7 +166,7 @@ Scenario at_stage(std::uint32_t stage, std::vector<ScriptItem> script, std::uint
 TEST(a_private_micro_batch, is_a_missing_reduction_where_it_did_not_run_at_the_boundary) {
   for (const char* uses : {"micro_batch == 0", "micro_batch == 1"}) {
     Scenario s = at_stage(1, managed(4), 4);
-    s.engine.config.zero.overlap_comm = true;
+    deepspeed_config(s).zero.overlap_comm = true;
     s.parameters[1].used_by = Predicate::parse(uses, "").value();
     const ref::Verdict verdict = judge(s);
     EXPECT_EQ(classes(verdict), (std::set<std::string>{"missing-reduction"})) << sentences(verdict);

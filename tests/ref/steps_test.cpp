@@ -3,6 +3,7 @@
 
 #include "ref/loss_scale.h"
 #include "ref/overflow.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/tampering.h"
 
 namespace gradledger::testing {
@@ -12,10 +13,10 @@ using Set = std::set<std::string>;
 
 Scenario fp16_scenario(std::uint32_t stage, std::uint32_t windows = 3) {
   Scenario s = base_scenario(2, {30, 21, 13}, Dtype::float16);
-  s.engine.config.gradient_accumulation_steps = 2;
-  s.engine.config.fp16.initial_scale_power = 4;
-  s.engine.config.fp16.hysteresis = 1;
-  s.engine.config.zero.stage = stage;
+  deepspeed_config(s).gradient_accumulation_steps = 2;
+  deepspeed_config(s).fp16.initial_scale_power = 4;
+  deepspeed_config(s).fp16.hysteresis = 1;
+  deepspeed_config(s).zero.stage = stage;
   s.engine.as_of.switches["fp16_st0_scale"] = "applied";
   s.script = {repeat(windows, managed(2))};
   return s;
@@ -41,7 +42,7 @@ std::vector<double> scales(const Scenario& s, const std::string& steps) {
 
 TEST(loss_scale_model, follows_hand_computed_sequences) {
   Scenario s = fp16_scenario(2);
-  Fp16Config& config = s.engine.config.fp16;
+  Fp16Config& config = deepspeed_config(s).fp16;
   config.loss_scale_window = 2;
   EXPECT_EQ(scales(s, "....."), (std::vector<double>{16, 16, 32, 32, 64})) << "every second good step after the first";
   EXPECT_EQ(scales(s, "oo...."), (std::vector<double>{8, 4, 4, 4, 8, 8}));
@@ -52,7 +53,7 @@ TEST(loss_scale_model, follows_hand_computed_sequences) {
   EXPECT_EQ(scales(s, "oo...oo"), (std::vector<double>{16, 16, 16, 16, 32, 32, 32})) << "a growth step does";
   config.consecutive_hysteresis = true;
   EXPECT_EQ(scales(s, "oo.oo"), (std::vector<double>{16, 16, 16, 16, 16})) << "every good step does";
-  s.engine.config.zero.stage = 0;
+  deepspeed_config(s).zero.stage = 0;
   EXPECT_EQ(scales(s, "oo"), (std::vector<double>{8, 4})) << "stage 0 has no hysteresis";
   config.loss_scale = 128;
   EXPECT_EQ(scales(s, "o.."), (std::vector<double>{128, 128, 128})) << "a static scale stays";
@@ -60,7 +61,7 @@ TEST(loss_scale_model, follows_hand_computed_sequences) {
 
 TEST(loss_scale_model, grows_with_the_window_or_a_step_behind_it_by_release) {
   Scenario s = fp16_scenario(1);
-  s.engine.config.fp16.loss_scale_window = 2;
+  deepspeed_config(s).fp16.loss_scale_window = 2;
   for (const char* as_of : {"0.16.0", "0.17.0", "before #6976"}) {
     s.engine.as_of.base = as_of;
     EXPECT_EQ(scales(s, "....."), (std::vector<double>{16, 32, 32, 64, 64})) << as_of;
@@ -69,7 +70,7 @@ TEST(loss_scale_model, grows_with_the_window_or_a_step_behind_it_by_release) {
   s.engine.as_of.base = "0.17.1";
   EXPECT_EQ(scales(s, ".o..."), (std::vector<double>{16, 8, 8, 8, 16}));
   s.engine.as_of.base = "0.17.0";
-  s.engine.config.zero.stage = 0;
+  deepspeed_config(s).zero.stage = 0;
   EXPECT_EQ(scales(s, "....."), (std::vector<double>{16, 16, 32, 32, 64})) << "stage 0 has a scaler of its own";
 }
 
@@ -78,11 +79,11 @@ TEST(overflow_checks, are_promised_by_fp16_and_by_bf16_where_the_key_has_an_effe
   EXPECT_TRUE(make_timeline(s)->contract.skips_nonfinite);
   s = base_scenario(1, {1}, Dtype::bfloat16);
   for (std::uint32_t stage : {0u, 1u, 2u, 3u}) {
-    s.engine.config.zero.stage = stage;
-    s.engine.config.bf16.check_grad_overflow.reset();
+    deepspeed_config(s).zero.stage = stage;
+    deepspeed_config(s).bf16.check_grad_overflow.reset();
     EXPECT_EQ(make_timeline(s)->contract.skips_nonfinite, stage == 1 || stage == 2);
     for (bool asked : {false, true}) {
-      s.engine.config.bf16.check_grad_overflow = asked;
+      deepspeed_config(s).bf16.check_grad_overflow = asked;
       EXPECT_EQ(make_timeline(s)->contract.skips_nonfinite, asked);
     }
   }
@@ -100,7 +101,7 @@ Set classes_with_fact(const Scenario& s, StepFact fact, double factor) {
 TEST(wrong_norm, is_a_reported_or_clipping_norm_outside_its_bound) {
   for (std::uint32_t stage : {1u, 2u, 3u}) {
     Scenario s = fp16_scenario(stage);
-    s.engine.config.gradient_clipping = 0.25;
+    deepspeed_config(s).gradient_clipping = 0.25;
     EXPECT_EQ(classes_with_fact(s, StepFact::gradient_norm, 1), Set{}) << stage;
     EXPECT_EQ(classes_with_fact(s, StepFact::gradient_norm, 1.25), Set{"wrong-norm"}) << stage;
     EXPECT_EQ(classes_with_fact(s, StepFact::clipping_norm, 0.75), Set{"wrong-norm"}) << stage;
@@ -160,7 +161,7 @@ TEST(wrong_skip, is_a_step_of_a_window_with_a_planted_value_and_nothing_of_it_is
 
 TEST(wrong_skip, is_a_rank_alone_where_skipping_and_going_on_are_both_right) {
   Scenario s = base_scenario(2, {30, 21, 13}, Dtype::bfloat16);
-  s.engine.config.zero.stage = 3;
+  deepspeed_config(s).zero.stage = 3;
   s.script = {overflow(0, 0), backward(), step()};
   for (const bool alone : {false, true}) {
     const ref::Verdict verdict = judge_tampered(s, [](const Snapshot&) {}, 0, [&](StepRecord& m) {
@@ -184,7 +185,7 @@ TEST(wrong_skip, is_a_skipped_step_that_changes_weights_or_state) {
     for (Role role : {Role::parameter, Role::master_parameter, Role::first_moment, Role::second_moment})
       for (std::uint32_t step : {0u, 1u}) {
         Scenario s = fp16_scenario(stage, 1);
-        s.engine.config.fp16.initial_scale_power = 6;
+        deepspeed_config(s).fp16.initial_scale_power = 6;
         s.engine.optimizer.type = OptimizerType::adam;
         const ref::Verdict verdict = judge_touched(s, step, role, true);
         ASSERT_EQ(classes(verdict), Set{"wrong-skip"}) << stage << " " << step << " " << sentences(verdict);
@@ -206,9 +207,9 @@ TEST(nonfinite_missed, is_an_applied_gradient_that_is_not_finite_where_the_confi
 
 TEST(clipping, that_is_left_out_is_a_wrong_norm_with_both_factors) {
   Scenario s = fp16_scenario(2);
-  s.engine.config.gradient_clipping = 0.0;
+  deepspeed_config(s).gradient_clipping = 0.0;
   Scenario clipped = s;
-  clipped.engine.config.gradient_clipping = 0.25;
+  deepspeed_config(clipped).gradient_clipping = 0.25;
   const auto timeline = make_timeline(s);
   HostExecutor producer(s, *timeline);
   const auto meant = make_timeline(clipped);

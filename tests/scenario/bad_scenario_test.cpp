@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/base/limits.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/scenario/documents.h"
 
 namespace gradledger {
@@ -221,7 +222,7 @@ TEST(bad_config, with_batch_sizes_that_do_not_fit_is_refused) {
   expect_refused(with({{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1ull << 40}, {"gradient_accumulation_steps", 65536}}), where, "expected 144115188075855872 = ");
   const auto settled = testing::read(with({{"train_batch_size", 48}, {"train_micro_batch_size_per_gpu", 3}}));
   ASSERT_TRUE(settled) << settled.error().text();
-  EXPECT_EQ(settled->engine.config.gradient_accumulation_steps, 8u);
+  EXPECT_EQ(deepspeed_config(*settled).gradient_accumulation_steps, 8u);
 }
 
 // What the pipeline's stages and the ranks of a sequence share is one micro-batch; experts lie on ranks that have one each.
@@ -235,7 +236,7 @@ TEST(config, counts_data_parallel_ranks_in_a_batch) {
     document["engine"]["config"].erase("gradient_accumulation_steps");
     document["engine"]["config"].update({{"train_batch_size", 16}, {"train_micro_batch_size_per_gpu", 2}});
     const auto scenario = testing::read(document);
-    return scenario ? std::to_string(scenario->engine.config.gradient_accumulation_steps) : scenario.error().text();
+    return scenario ? std::to_string(deepspeed_config(*scenario).gradient_accumulation_steps) : scenario.error().text();
   };
   EXPECT_EQ(steps("pipeline_stages", 1), "2");
   EXPECT_EQ(steps("pipeline_stages", 2), "4");

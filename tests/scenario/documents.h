@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
 #include "tests/support/temporary_folder.h"
@@ -33,6 +35,8 @@ inline json small_document_with(const std::string& pointer, const json& value) {
   document[json::json_pointer(pointer)] = value;
   return document;
 }
+
+inline const ConfigReader* config_readers(std::string_view id) { return framework_named(id); }
 
 inline Result<Scenario> read(const json& document, const std::filesystem::path& folder = ".") { return read_scenario(document.dump(), folder); }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/hash.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/catalogue.h"
 #include "sim/scenario/layout.h"
 #include "sim/scenario/scenario.h"
@@ -102,7 +103,7 @@ class RandomScenario {
   }
 
   void engine() {
-    DeepSpeedConfig& c = out_.engine.config;
+    DeepSpeedConfig& c = deepspeed_config(out_);
     out_.engine.as_of.base = coin() ? "head" : word();
     for (std::uint32_t i = below(3); i > 0; --i) out_.engine.as_of.switches["switch" + word()] = word();
     c.gradient_accumulation_steps = 1 + below(8);

@@ -3,6 +3,7 @@
 
 #include "sim/base/hash.h"
 #include "sim/base/limits.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/schema.h"
 #include "sim/scenario/timeline.h"
 #include "tests/scenario/documents.h"
@@ -31,7 +32,7 @@ TEST(round_trip, rich_documents_come_back_as_they_were) {
 TEST(round_trip, nothing_of_a_configuration_is_lost) {
   const auto scenario = testing::read(testing::rich_documents()[0]);
   ASSERT_TRUE(scenario) << scenario.error().text();
-  const DeepSpeedConfig& config = scenario->engine.config;
+  const DeepSpeedConfig& config = deepspeed_config(*scenario);
   EXPECT_EQ(config.gradient_accumulation_steps, 4u);
   EXPECT_EQ(config.gradient_allreduce_op, AllreduceOp::sum);
   EXPECT_TRUE(config.prescale_gradients);
@@ -152,7 +153,7 @@ TEST(round_trip, any_scenario_value_comes_back_as_it_was) {
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     const Scenario scenario = testing::RandomScenario(seed).make();
     const std::string text = serialise(scenario);
-    const auto parsed = parse_scenario(text, ".");
+    const auto parsed = parse_scenario(text, ".", testing::config_readers);
     ASSERT_TRUE(parsed) << "seed " << seed << ": " << parsed.error().text() << "\n" << text;
     ASSERT_TRUE(*parsed == scenario) << "seed " << seed << "\n" << text << "\nbecame\n" << serialise(*parsed);
     ASSERT_EQ(serialise(*parsed), text);

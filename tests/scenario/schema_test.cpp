@@ -9,6 +9,7 @@
 
 #include "sim/base/limits.h"
 #include "sim/scenario/json_reader.h"
+#include "sim/frameworks/deepspeed/config_json.h"
 #include "tests/scenario/documents.h"
 
 namespace gradledger {

@@ -9,13 +9,14 @@
 #include "search/blame/documented_form.h"
 #include "search/draw/generator.h"
 #include "search/shrink/shape.h"
+#include "sim/frameworks/deepspeed/documented_use.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/parse.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
 namespace {
 
-using deepspeed::UseReport;
 using search::Form;
 
 const std::filesystem::path corpus_folder = std::filesystem::path(GRADLEDGER_SOURCE_DIR) / "scenarios";
@@ -25,7 +26,7 @@ UseReport use(const Scenario& s) { return deepspeed::use_of(s, make_timeline(s).
 // "one-backward-a-step at 1, ..."
 std::string broken(const Scenario& s) {
   std::string out;
-  for (const deepspeed::Misuse& m : use(s).misuses) out += (out.empty() ? "" : ", ") + std::string(m.rule->id) + " at " + std::to_string(m.event);
+  for (const Misuse& m : use(s).misuses) out += (out.empty() ? "" : ", ") + std::string(m.rule->id) + " at " + std::to_string(m.event);
   return out;
 }
 
@@ -38,8 +39,8 @@ std::vector<ref::Finding> blamed(const Scenario& s) {
 
 Scenario at_stage(std::uint32_t stage, std::vector<ScriptItem> script, std::uint32_t ga = 1) {
   Scenario s = base_scenario(2, {8, 8}, Dtype::float32);
-  s.engine.config.zero.stage = stage;
-  s.engine.config.gradient_accumulation_steps = ga;
+  deepspeed_config(s).zero.stage = stage;
+  deepspeed_config(s).gradient_accumulation_steps = ga;
   s.script = std::move(script);
   return s;
 }
@@ -90,14 +91,14 @@ std::map<std::string, std::pair<Scenario, std::string>> breaking() {
 
 TEST(documented_use, has_for_every_rule_a_script_that_breaks_it) {
   auto scripts = breaking();
-  for (const deepspeed::UseRule& rule : deepspeed::use_rules()) {
+  for (const UseRule& rule : deepspeed::use_rules()) {
     const auto at = scripts.find(std::string(rule.id));
     ASSERT_NE(at, scripts.end()) << rule.id;
     const auto& [scenario, where] = at->second;
     ASSERT_TRUE(broken(scenario).starts_with(at->first + " " + where)) << at->first << ": " << broken(scenario);
-    if (rule.use == deepspeed::Use::zero_grad_behind_step || rule.use == deepspeed::Use::same_script || rule.use == deepspeed::Use::own_gradients) continue;  // these break the other one too
-    for (const deepspeed::Misuse& m : use(scenario).misuses)
-      EXPECT_TRUE(m.rule->use == rule.use || rule.use == deepspeed::Use::refused_call) << at->first << ": " << broken(scenario);
+    if (std::set<std::string_view>{"zero-grad-behind-step", "same-script", "own-gradients"}.contains(rule.id)) continue;  // these break the other one too
+    for (const Misuse& m : use(scenario).misuses)
+      EXPECT_TRUE(m.rule == &rule || rule.id == "refused-call") << at->first << ": " << broken(scenario);
   }
   EXPECT_EQ(scripts.size(), deepspeed::use_rules().size());
 }
@@ -120,7 +121,7 @@ TEST(documented_use, is_broken_by_many_of_the_other_cases_and_by_every_rule) {
   for (std::uint64_t number = 0; number < 2000; ++number) {
     const UseReport report = use(search::draw({}, 4, number));
     undocumented += !report.misuses.empty();
-    for (const deepspeed::Misuse& m : report.misuses) rules.insert(std::string(m.rule->id));
+    for (const Misuse& m : report.misuses) rules.insert(std::string(m.rule->id));
   }
   EXPECT_GT(undocumented, 400u);
   EXPECT_LT(undocumented, 2000u);
@@ -175,7 +176,7 @@ TEST(blame, of_several_backwards_before_one_step_is_the_users_at_head) {
 TEST(blame, is_the_frameworks_where_a_documented_script_shows_it_too) {
   Scenario s = at_stage(2, {repeat(2, without_boundary_calls(3))});
   s.engine.as_of.base = "0.18.2";
-  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
   const auto findings = blamed(s);
   ASSERT_FALSE(findings.empty());
   EXPECT_EQ(findings.front().blame->whose, ref::Whose::framework) << findings.front().sentence << findings.front().blame->why;
@@ -186,8 +187,8 @@ TEST(blame, is_the_frameworks_where_a_documented_script_shows_it_too) {
 TEST(blame, tells_windows_apart) {
   Scenario s = base_scenario(2, {8, 8}, Dtype::bfloat16);
   s.engine.as_of.base = "0.18.9";
-  s.engine.config.zero.stage = 1;
-  s.engine.config.grad_accum_dtype = Dtype::float32;
+  deepspeed_config(s).zero.stage = 1;
+  deepspeed_config(s).grad_accum_dtype = Dtype::float32;
   s.script = {boundary(true), backward(), step(), boundary(false), backward(), boundary(true), step()};
   const auto findings = blamed(s);
   std::map<std::uint32_t, std::set<ref::Whose>> whose;

@@ -8,7 +8,9 @@
 #include "search/campaign/campaign.h"
 #include "search/campaign/canary.h"
 #include "search/campaign/rerun.h"
-#include "sim/engine/legality.h"
+#include "sim/frameworks/deepspeed/legality.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 #include "sim/scenario/parse.h"
 #include "tests/support/scripted_engine.h"
 #include "tests/support/scenarios.h"
@@ -209,8 +211,8 @@ TEST(campaign, of_documented_scripts_keeps_them_such_while_they_get_smaller) {
   options.profile.as_documented = true;
   Scenario s = base_scenario(2, {8, 8}, Dtype::bfloat16);
   s.engine.as_of.base = "0.18.9";
-  s.engine.config.zero.stage = 2;
-  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  deepspeed_config(s).zero.stage = 2;
+  deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
   s.script = {repeat(2, with_boundary_calls(2))};
   EXPECT_EQ(shrink_finding(s, ref::FindingClass::offload_loss, 0, options).shape, "1 rank: boundary(F) backward boundary(T) backward");
   options.profile.as_documented = false;

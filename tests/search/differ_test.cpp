@@ -5,6 +5,7 @@
 #include "search/campaign/rows.h"
 #include "search/mutants/mutant.h"
 #include "search/shrink/shape.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -18,8 +19,8 @@ Side release(const char* name) {
 
 TEST(differ, explains_by_coefficients_what_a_release_changed) {
   Scenario s = base_scenario(2, {8}, Dtype::float32);
-  s.engine.config.zero.stage = 2;
-  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
+  deepspeed_config(s).zero.stage = 2;
+  deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
   s.script = with_boundary_calls(2);
   const std::vector<Side> sides{release("0.18.9"), release("0.19.6")};
   const Comparison comparison = compare_sides(s, sides, 0);
@@ -60,7 +61,7 @@ TEST(differ, sees_no_difference_between_stages_used_as_documented) {
 
 TEST(differ, sees_an_engine_that_raises_where_the_other_does_not) {
   Scenario s = base_scenario(1, {8}, Dtype::float32);
-  s.engine.config.zero.stage = 2;
+  deepspeed_config(s).zero.stage = 2;
   ScriptItem block = event(ScriptKind::coalesce);
   block.items = {backward()};
   s.script = {block, step()};
@@ -72,7 +73,7 @@ TEST(differ, sees_an_engine_that_raises_where_the_other_does_not) {
 
 TEST(differ, sees_a_fault_in_one_of_two_equal_engines) {
   Scenario s = base_scenario(2, {8}, Dtype::float32);
-  s.engine.config.zero.stage = 1;
+  deepspeed_config(s).zero.stage = 1;
   s.script = with_boundary_calls(2);
   Side faulty = release("head");
   faulty.factory = with_fault(**mutant_named("micro-batch-lost", ""));

@@ -8,6 +8,8 @@
 #include "search/draw/variants.h"
 #include "search/sequences/explore.h"
 #include "search/sequences/state_key.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -20,7 +22,7 @@ ExploreOptions world_of(const Variant& variant, std::uint32_t length, const char
   options.world = base_scenario(2, {4, 4}, Dtype::float32);
   options.world.engine.as_of.base = as_of;
   variant.apply(options.world);
-  for (const std::string& text : default_alphabet(options.world.engine.config.zero.stage)) options.alphabet.push_back(*letter_from(text, 2, ""));
+  for (const std::string& text : default_alphabet(deepspeed_config(options.world).zero.stage)) options.alphabet.push_back(*letter_from(text, 2, ""));
   options.length = length;
   return options;
 }
@@ -159,7 +161,7 @@ TEST(state_key, of_two_sequences_is_equal_only_where_their_futures_are) {
     const ExploreOptions options = world_of(**variant_named(name, ""), 4);
     std::map<StateKey, Word> first;
     const auto behaviour = resolve_behaviour(options.world.engine.as_of);
-    const Protocol protocol{&options.world, &*behaviour, false, options.world.engine.config.zero.stage > 0 && std::string_view(name) != "bf16-optimizer"};
+    const Protocol protocol{&options.world, &*behaviour, false, deepspeed_config(options.world).zero.stage > 0 && std::string_view(name) != "bf16-optimizer"};
     const auto end_of = [&](const Word& word, StateKey& key) {
       auto script = script_of(options.alphabet, word, protocol);
       if (!script || open_blocks(options.alphabet, word) > 0) return false;

@@ -6,6 +6,7 @@
 #include "search/draw/generator.h"
 #include "search/mutants/hunt.h"
 #include "search/draw/variants.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
 #include "tests/support/scripted_engine.h"
 
 namespace gradledger::search {
@@ -33,7 +34,7 @@ TEST(faulty_engine, without_a_fault_changes_no_value_no_collective_and_no_findin
       RunOptions options;
       options.check_streams = true;
       testing::Keeper plain, wrapped;
-      const RunSummary expected = run(scenario, make_engine, options, plain), observed = run(scenario, with_fault(no_fault), options, wrapped);
+      const RunSummary expected = run(scenario, EngineFactory(), options, plain), observed = run(scenario, with_fault(no_fault), options, wrapped);
       EXPECT_EQ(observed.value_hash, expected.value_hash) << scenario.name;
       EXPECT_EQ(observed.bytes_peak, expected.bytes_peak) << scenario.name;
       EXPECT_EQ(wrapped.snapshots, plain.snapshots) << scenario.name;
@@ -50,7 +51,7 @@ TEST(faulty_engine, without_a_fault_is_clean_where_mutants_are_found) {
   for (const Mutant& mutant : mutants()) {
     const Hunt found = hunt(mutant, 1, 12);
     ASSERT_TRUE(found.scenario) << mutant.name;
-    EXPECT_TRUE(reported_classes(*found.scenario, make_engine, 1).empty()) << mutant.name;
+    EXPECT_TRUE(reported_classes(*found.scenario, EngineFactory(), 1).empty()) << mutant.name;
     EXPECT_TRUE(reported_classes(*found.scenario, with_fault(no_fault), 1).empty()) << mutant.name;
   }
 }
@@ -73,7 +74,7 @@ TEST(faulty_engine, plants_the_same_fault_when_its_program_runs_again) {
 TEST(faulty_engine, goes_on_as_a_copy_of_itself) {
   const Scenario scenario = case_of(variants()[4], 0);
   const auto timeline = make_timeline(scenario);
-  const EngineContext context{&scenario, &*timeline, *resolve_behaviour(scenario.engine.as_of), 0, false};
+  const EngineContext context{&scenario, &*timeline, 0, false};
   Program written, copied;
   const std::unique_ptr<Engine> engine = with_fault(**mutant_named("gradient-deposited-twice", ""))(context);
   ProgramWriter w(written);

@@ -8,6 +8,8 @@
 #include "search/draw/generator.h"
 #include "search/draw/swarm.h"
 #include "sim/engine/engine.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
 #include "tests/support/scenarios.h"
@@ -57,11 +59,11 @@ TEST(draw, keeps_to_the_profile) {
 
 // Marks of the features in what was drawn, so that none is dead.
 std::set<std::string> traits_of(const Scenario& s) {
-  std::set<std::string> out{std::string(name_of(s.model_dtype)), "stage" + std::to_string(s.engine.config.zero.stage), *select_engine(s) == "" ? "" : std::string(*select_engine(s))};
+  std::set<std::string> out{std::string(name_of(s.model_dtype)), "stage" + std::to_string(deepspeed_config(s).zero.stage), std::string(engine_name(s))};
   const auto note = [&](bool has, const char* what) {
     if (has) out.insert(what);
   };
-  const DeepSpeedConfig& c = s.engine.config;
+  const DeepSpeedConfig& c = deepspeed_config(s);
   note(c.grad_accum_dtype.has_value(), "accumulation dtype");
   note(c.communication_data_type.has_value(), "wire dtype");
   note(c.gradient_clipping.value_or(0) > 0, "clipping");

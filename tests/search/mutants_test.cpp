@@ -11,6 +11,7 @@
 #include "search/draw/generator.h"
 #include "search/mutants/hunt.h"
 #include "search/draw/variants.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/load.h"
 #include "tests/support/scenarios.h"
 
@@ -119,8 +120,8 @@ TEST(hunt, does_not_count_what_is_wrong_without_the_fault) {
   mutant.variants = {"zero2"};
   mutant.require = [](Scenario& s) {
     s.engine.as_of.base = "0.18.9";
-    s.engine.config.gradient_accumulation_steps = 1;
-    s.engine.config.managed_gradient_accumulation = true;
+    deepspeed_config(s).gradient_accumulation_steps = 1;
+    deepspeed_config(s).managed_gradient_accumulation = true;
     s.contract = {};
     s.script = testing::without_boundary_calls(4);
   };

@@ -6,6 +6,7 @@
 #include "search/campaign/campaign.h"
 #include "search/shrink/shape.h"
 #include "search/shrink/shrink.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
 #include "tests/support/scenarios.h"
@@ -69,10 +70,10 @@ TEST(shrink, ends_where_no_event_can_go_and_no_edit_keeps_the_finding) {
 TEST(shrink, takes_windows_ranks_parameters_and_options_away) {
   Scenario s = base_scenario(4, {12, 20, 7}, Dtype::bfloat16);
   s.engine.as_of.base = "0.18.9";
-  s.engine.config.zero.stage = 2;
-  s.engine.config.zero.offload_optimizer = OffloadDevice::cpu;
-  s.engine.config.zero.reduce_bucket_size = 16;
-  s.engine.config.gradient_clipping = 0.5;
+  deepspeed_config(s).zero.stage = 2;
+  deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
+  deepspeed_config(s).zero.reduce_bucket_size = 16;
+  deepspeed_config(s).gradient_clipping = 0.5;
   s.engine.optimizer.type = OptimizerType::adamw;
   s.script = {repeat(3, with_boundary_calls(3))};
   const Found found = shrink_finding(s, ref::FindingClass::offload_loss, 0, {});
@@ -81,8 +82,8 @@ TEST(shrink, takes_windows_ranks_parameters_and_options_away) {
   EXPECT_EQ(found.scenario.parameters[0].numel, 1u);
   EXPECT_EQ(found.scenario.model_dtype, Dtype::float32);
   EXPECT_EQ(found.scenario.engine.optimizer, OptimizerConfig{});
-  EXPECT_EQ(found.scenario.engine.config.zero.reduce_bucket_size, ZeroConfig{}.reduce_bucket_size);
-  EXPECT_EQ(found.scenario.engine.config.gradient_clipping, 0.0);
+  EXPECT_EQ(deepspeed_config(found.scenario).zero.reduce_bucket_size, ZeroConfig{}.reduce_bucket_size);
+  EXPECT_EQ(deepspeed_config(found.scenario).gradient_clipping, 0.0);
 }
 
 TEST(shrink, stops_at_its_limit_and_says_that_it_did) {

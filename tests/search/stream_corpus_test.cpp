@@ -52,7 +52,7 @@ void hold_against_each_other(const Scenario& scenario, const Timeline& timeline,
   ASSERT_TRUE(end) << name;
   EXPECT_EQ(end->outcome, orders.witnesses[0].outcome) << name;
   for (const std::uint64_t seed : {0, 1}) {
-    const Contents executor = executed(scenario, timeline, make_engine, {.seed = seed}).first;
+    const Contents executor = executed(scenario, timeline, EngineFactory(), {.seed = seed}).first;
     ASSERT_EQ(executor.size(), end->memory.size()) << name;
     for (std::size_t r = 0; r < executor.size(); ++r)
       for (std::size_t b = 0; b < executor[r].size(); ++b) {

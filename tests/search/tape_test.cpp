@@ -11,7 +11,7 @@ namespace {
 
 class Written {
  public:
-  Written() : scenario_(testing::base_scenario(2, {8}, Dtype::float32)), timeline_(*make_timeline(with_a_step())), purposes_(scenario_) {
+  Written() : scenario_(testing::base_scenario(2, {8}, Dtype::float32)), timeline_(*make_timeline(with_a_step())), purposes_(purposes_of_buffers(scenario_)) {
     ProgramWriter w(program_);
     const Slice a = w.whole(w.declare("a", Dtype::float32, 8)), b = w.whole(w.declare("b", Dtype::float32, 8));
     for (std::uint32_t i = 0; i < 3; ++i) {

@@ -7,8 +7,10 @@
 #include <set>
 
 #include "search/blame/way_out.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/catalogue.h"
-#include "sim/scenario/repairs.h"
+#include "sim/frameworks/deepspeed/repairs.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -140,7 +142,7 @@ TEST(a_known_defect, is_shown_by_the_release_that_it_is_dated_from_and_not_by_th
 
 TEST(a_known_defect, is_none_of_a_clean_script_or_of_usage) {
   Scenario s = base_scenario(2, {8, 8}, Dtype::float32);
-  s.engine.config.zero.stage = 2;
+  deepspeed_config(s).zero.stage = 2;
   s.script = {repeat(2, without_boundary_calls(3))};
   const auto findings = explained(s);
   ASSERT_FALSE(findings.empty());
@@ -162,12 +164,12 @@ std::vector<ScriptItem> without_blocks(const std::vector<ScriptItem>& items) {
 // What each sentence tells a user to do.
 const std::map<std::string, std::function<void(Scenario&)>>& advice() {
   static const std::map<std::string, std::function<void(Scenario&)>> all{
-      {"Keep the optimizer on the device, without offload_optimizer.", [](Scenario& s) { s.engine.config.zero.offload_optimizer = OffloadDevice::none; }},
-      {"Set overlap_comm to false.", [](Scenario& s) { s.engine.config.zero.overlap_comm = false; }},
+      {"Keep the optimizer on the device, without offload_optimizer.", [](Scenario& s) { deepspeed_config(s).zero.offload_optimizer = OffloadDevice::none; }},
+      {"Set overlap_comm to false.", [](Scenario& s) { deepspeed_config(s).zero.overlap_comm = false; }},
       {"Leave out no_sync.", [](Scenario& s) { s.script = without_blocks(s.script); }},
-      {"Set bf16.immediate_grad_update to true.", [](Scenario& s) { s.engine.config.bf16.immediate_grad_update = true; }},
-      {"Leave out data_types.grad_accum_dtype.", [](Scenario& s) { s.engine.config.grad_accum_dtype.reset(); }},
-      {"Set a static loss_scale.", [](Scenario& s) { s.engine.config.fp16.loss_scale = 8; }},
+      {"Set bf16.immediate_grad_update to true.", [](Scenario& s) { deepspeed_config(s).bf16.immediate_grad_update = true; }},
+      {"Leave out data_types.grad_accum_dtype.", [](Scenario& s) { deepspeed_config(s).grad_accum_dtype.reset(); }},
+      {"Set a static loss_scale.", [](Scenario& s) { deepspeed_config(s).fp16.loss_scale = 8; }},
   };
   return all;
 }

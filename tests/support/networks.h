@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/base/hash.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -28,8 +29,8 @@ inline Scenario network(std::vector<std::uint32_t> widths, Activation activation
     mlp.layers.push_back(layer);
   }
   s.gradients.mlp = mlp;
-  s.engine.config.gradient_accumulation_steps = 2;
-  s.engine.config.gradient_clipping = 0;
+  deepspeed_config(s).gradient_accumulation_steps = 2;
+  deepspeed_config(s).gradient_clipping = 0;
   s.script = {repeat(2, managed(2))};
   return s;
 }

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "ref/oracle.h"
-#include "sim/engine/engine.h"
 #include "sim/execution/host_executor.h"
-#include "sim/load.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 #include "sim/load.h"
 
 namespace gradledger::testing {
@@ -66,9 +66,9 @@ inline Scenario base_scenario(std::uint32_t world, const std::vector<std::uint32
   s.world_size = world;
   for (std::size_t i = 0; i < sizes.size(); ++i) s.parameters.push_back({"w" + std::to_string(i), sizes[i], std::nullopt});
   s.model_dtype = dtype;
-  s.engine.config.bf16.enabled = dtype == Dtype::bfloat16;
-  s.engine.config.fp16.enabled = dtype == Dtype::float16;
-  s.engine.config.gradient_clipping = 0.0;
+  deepspeed_config(s).bf16.enabled = dtype == Dtype::bfloat16;
+  deepspeed_config(s).fp16.enabled = dtype == Dtype::float16;
+  deepspeed_config(s).gradient_clipping = 0.0;
   return s;
 }
 

@@ -2,10 +2,10 @@
 #include <set>
 
 #include "ref/finding.h"
-#include "sim/engine/behaviour.h"
-#include "sim/engine/engine.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/history.h"
+#include "sim/frameworks/framework.h"
 #include "sim/scenario/catalogue.h"
-#include "sim/scenario/history.h"
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
@@ -19,7 +19,7 @@ using testing::Outcome;
 using testing::run;
 
 TEST(list, has_a_row_for_each_thing_as_text_and_as_json) {
-  for (const auto& [what, rows] : std::vector<std::pair<std::string, std::size_t>>{{"engines", engines().size()},
+  for (const auto& [what, rows] : std::vector<std::pair<std::string, std::size_t>>{{"engines", framework_named("deepspeed")->engines().size()},
                                                                                   {"behaviours", switches().size()},
                                                                                   {"findings", ref::finding_classes().size()},
                                                                                   {"changes", changes().size()},

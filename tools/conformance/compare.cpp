@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include "sim/engine/engine.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 #include "sim/load.h"
 #include "tools/conformance/replay.h"
 
@@ -66,7 +68,7 @@ class Judge {
   // Stage 3 fetches parameters for every forward and backward, and checks that ranks fetch alike: no gradient is in these calls, and the
   // replay does not issue them.
   bool is_fetch(const RecordedCollective& call, const std::string& operation) const {
-    return recording_.scenario.engine.config.zero.stage == 3 && operation != "step" &&
+    return deepspeed_config(recording_.scenario).zero.stage == 3 && operation != "step" &&
            (call.kind == "all_gather_into_tensor" || call.kind == "broadcast");
   }
 

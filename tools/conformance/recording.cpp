@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/json_reader.h"
+#include "sim/frameworks/deepspeed/config_json.h"
 #include "sim/scenario/parse.h"
 #include "tools/conformance/files.h"
 #include "tools/conformance/script.h"
@@ -34,12 +36,12 @@ void set_engine(const RecordedRun& run, Scenario& scenario) {
   scenario.engine.as_of.base = as_of;
   auto config = parse_deepspeed_config(run.config, run.world, "");
   if (!config) throw Inexpressible{"configuration: " + config.error().text()};
-  scenario.engine.config = std::move(config).value();
-  scenario.model_dtype = scenario.engine.config.bf16.enabled   ? Dtype::bfloat16
-                         : scenario.engine.config.fp16.enabled ? Dtype::float16
+  deepspeed_config(scenario) = std::move(config).value();
+  scenario.model_dtype = deepspeed_config(scenario).bf16.enabled   ? Dtype::bfloat16
+                         : deepspeed_config(scenario).fp16.enabled ? Dtype::float16
                                                                : Dtype::float32;
-  const ZeroConfig& zero = scenario.engine.config.zero;
-  if ((zero.stage == 1 || zero.stage == 2) && !zero.contiguous_gradients && !scenario.engine.config.offloads_optimizer())
+  const ZeroConfig& zero = deepspeed_config(scenario).zero;
+  if ((zero.stage == 1 || zero.stage == 2) && !zero.contiguous_gradients && !deepspeed_config(scenario).offloads_optimizer())
     scenario.engine.as_of.switches["separate_buckets"] = "dropped";  // recordings come from CPUs
 }
 

@@ -7,6 +7,7 @@
 
 #include "sim/base/limits.h"
 #include "sim/frameworks/deepspeed/contract.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/timeline.h"
 
 namespace gradledger::conform {
@@ -17,7 +18,7 @@ class ScriptBuilder {
  public:
   ScriptBuilder(const Scenario& scenario, GivenValues& values)
       : scenario_(scenario), values_(values), recorded_(static_cast<std::uint32_t>(values.size())),
-        boundary_(deepspeed::boundary_rule(scenario.engine.config)) {}
+        boundary_(deepspeed::boundary_rule(deepspeed_config(scenario))) {}
 
   void add(const Field& op) {
     const std::string& kind = op.at(0).text(limits::name_length_max);

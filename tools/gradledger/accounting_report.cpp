@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "ref/describe.h"
+#include "sim/frameworks/deepspeed/settings.h"
 
 namespace gradledger::tool {
 namespace {
@@ -129,7 +130,7 @@ AccountingRow accounting_row(const Loaded& loaded, const Accounting& accounting)
   const Timeline& timeline = loaded.timeline;
   const std::uint32_t window = accounting.windows_closed > 0 ? accounting.windows_closed - 1 : timeline.steps - 1;
   AccountingRow row;
-  row.stage = loaded.scenario.engine.config.zero.stage;
+  row.stage = deepspeed_config(loaded.scenario).zero.stage;
   row.mode = mode_of(timeline, window);
   for (const Backward& backward : timeline.backwards) row.backwards += backward.step == window;
   for (const RankAccount& rank : accounting.ranks) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
 #include "tools/gradledger/exit_codes.h"
@@ -23,7 +24,7 @@ struct World {
 };
 
 Result<std::vector<search::Letter>> letters_of(const ExploreVerb& verb, const Scenario& world) {
-  const std::vector<std::string> words = verb.alphabet.empty() ? search::default_alphabet(world.engine.config.zero.stage) : comma_separated(verb.alphabet);
+  const std::vector<std::string> words = verb.alphabet.empty() ? search::default_alphabet(deepspeed_config(world).zero.stage) : comma_separated(verb.alphabet);
   std::vector<search::Letter> out;
   for (const std::string& word : words) {
     const auto letter = search::letter_from(word, world.world_size, "--alphabet");
@@ -47,7 +48,7 @@ Scenario small_world(const ExploreVerb& verb, const AsOf& as_of, const search::V
     out.parameters.push_back(std::move(p));
   }
   out.engine.as_of = as_of;
-  out.engine.config.gradient_clipping = 0.0;
+  deepspeed_config(out).gradient_clipping = 0.0;
   variant.apply(out);
   return out;
 }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/frameworks/deepspeed/behaviour.h"
 #include "tools/gradledger/fuzz.h"
 
 namespace gradledger::tool {

@@ -2,9 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include "ref/finding.h"
-#include "sim/engine/buffers.h"
-#include "sim/engine/engine.h"
-#include "sim/frameworks/deepspeed/documented_use.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 #include "sim/scenario/catalogue.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
@@ -17,7 +17,8 @@ using Table = std::vector<Row>;
 
 Table engine_table() {
   Table out{{"engine", "serves", "accumulates in"}};
-  for (const EngineInfo& e : engines()) out.push_back({std::string(e.name), std::string(e.serves), std::string(e.accumulates)});
+  for (const Framework* f : frameworks())
+    for (const EngineInfo& e : f->engines()) out.push_back({std::string(e.name), std::string(e.serves), std::string(e.accumulates)});
   return out;
 }
 
@@ -69,7 +70,8 @@ Table change_table() {
 
 Table buffer_table() {
   Table out{{"buffer", "purpose", "allocated by", "holds"}};
-  for (const BufferFamily& b : buffer_families()) out.push_back({std::string(b.name), std::string(name_of(b.purpose)), std::string(b.allocated_by), std::string(b.holds)});
+  for (const Framework* f : frameworks())
+    for (const BufferFamily& b : f->buffer_families()) out.push_back({std::string(b.name), std::string(name_of(b.purpose)), std::string(b.allocated_by), std::string(b.holds)});
   return out;
 }
 
@@ -82,7 +84,8 @@ Table entry_table() {
 
 Table rule_table() {
   Table out{{"rule", "says"}};
-  for (const deepspeed::UseRule& r : deepspeed::use_rules()) out.push_back({std::string(r.id), std::string(r.says)});
+  for (const Framework* f : frameworks())
+    for (const UseRule& r : f->use_rules()) out.push_back({std::string(r.id), std::string(r.says)});
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "search/blame/way_out.h"
 #include "sim/engine/engine.h"
 #include "sim/execution/host_executor.h"
+#include "sim/frameworks/framework.h"
 #include "sim/load.h"
 #include "sim/scenario/json_reader.h"
 
@@ -45,20 +46,11 @@ std::string shell_word(const std::string& path) {
 
 std::uint64_t bytes_needed(const Scenario& scenario) {
   const std::uint64_t elements = scenario.numel(), world = scenario.world_size;
-  const std::uint64_t model = size_of(scenario.model_dtype), acc = size_of(scenario.grad_accum_dtype());
-  const std::uint64_t wire = size_of(scenario.communication_dtype());
-  const std::uint64_t moments = scenario.engine.optimizer.type == OptimizerType::sgd ? 0 : 8;
-  // A rank: weights, gradients, two buckets, a flat copy and its cast, kept gradients, accumulators, fp32 master and its gradient.
-  const std::uint64_t rank = 5 * model + 2 * acc + wire + 8 + moments + 8;
   // The reference: value and error of the local sum and of what waits for a boundary on each rank, five fields shared, three states alive.
   const std::uint64_t reference = 3 * (world * 4 * 8 + 5 * 8) + world * 3 * 16;
-  // Buckets that are reduced whole are held whole: two, and the cast of one.
-  const auto behaviour = resolve_behaviour(scenario.engine.as_of);
-  const bool whole = behaviour.ok() && reduces_whole_buckets(scenario.engine.config, *behaviour);
-  const std::uint64_t buckets = whole ? scenario.engine.config.zero.reduce_bucket_size * (2 * model + wire) : 0;
   // A network: weights on both sides, gradients with their errors here, the latest fp32 ones of every rank there, and 16 MiB for what is kept.
   const std::uint64_t network = scenario.gradients.mlp ? elements * (40 + 4 * world) + (16u << 20) : 0;
-  return elements * (world * rank + reference) + world * buckets + network;
+  return world * framework_of(scenario).rank_bytes(scenario) + elements * reference + network;
 }
 
 Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options, Use use) {
@@ -80,7 +72,7 @@ Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Op
   auto timeline = make_timeline(out->scenario);
   expects(timeline.ok(), "an admitted scenario has a timeline");
   out->timeline = std::move(timeline).value();
-  out->engine = std::string(*select_engine(out->scenario));
+  out->engine = std::string(engine_name(out->scenario));
   return out;
 }
 

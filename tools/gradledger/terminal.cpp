@@ -6,6 +6,7 @@
 
 #include "ref/describe.h"
 #include "sim/base/limits.h"
+#include "sim/frameworks/framework.h"
 #include "tools/gradledger/report.h"
 
 namespace gradledger::tool {
@@ -32,8 +33,7 @@ std::string header(const Loaded& loaded, const Options& options) {
   std::string as_of = s.engine.as_of.base;
   for (const auto& [name, value] : s.engine.as_of.switches) as_of += fmt::format(", {}={}", name, value);
   std::string out = fmt::format("# {}\n", repeat_command({loaded.path}, options));
-  out += fmt::format("# {}: {} as of {}, ZeRO stage {}{}, gradient_accumulation_steps {}\n", s.name, loaded.engine, as_of, s.engine.config.zero.stage,
-                     s.engine.config.offloads_optimizer() ? " with CPU offload" : "", s.engine.config.gradient_accumulation_steps);
+  out += fmt::format("# {}: {} as of {}, {}\n", s.name, loaded.engine, as_of, framework_of(s).described(s));
   out += fmt::format("# {} ranks, {} elements in {} parameters, {}; producer {}\n", s.world_size, s.numel(), s.parameters.size(), name_of(s.model_dtype), options.producer);
   constexpr std::size_t plants_max = 4;
   for (std::size_t i = 0; i < loaded.timeline.planted.size(); ++i) {

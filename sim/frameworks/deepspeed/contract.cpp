@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/scenario/history.h"
+#include "sim/frameworks/deepspeed/history.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::deepspeed {
@@ -33,7 +34,7 @@ LossScalePolicy loss_scale(const DeepSpeedConfig& config, PointInHistory point) 
 ClipPolicy clip(const Scenario& s) {
   const bool experts = std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.expert.has_value(); });
   constexpr double guard = 1e-6;  // no tolerance: DeepSpeed's constant in the definition of clipping
-  return {s.gradient_clipping(), guard, s.engine.param_groups.size() > 1 || s.engine.pipeline_stages > 1 || experts};
+  return {gradient_clipping_of(s), guard, s.engine.param_groups.size() > 1 || s.engine.pipeline_stages > 1 || experts};
 }
 
 std::vector<std::vector<std::uint32_t>> holders(const Scenario& s) {
@@ -81,7 +82,7 @@ BoundaryRule boundary_rule(const DeepSpeedConfig& config, bool pipeline) { retur
 Result<Contract> resolve_contract(const Scenario& s) {
   const auto point = point_named(s.engine.as_of.base, s.engine.as_of.switches.empty() ? "/engine/as_of" : "/engine/as_of/base");
   if (!point) return point.error();
-  const DeepSpeedConfig& config = s.engine.config;
+  const DeepSpeedConfig& config = deepspeed_config(s);
   Contract out;
   out.stated = s.contract;
   out.own_weights = states_weights(s);
@@ -95,8 +96,8 @@ Result<Contract> resolve_contract(const Scenario& s) {
   out.boundary = boundary_rule(config, s.engine.pipeline_stages > 1);
   out.replicates_reduced = config.zero.stage <= 1;
   out.reduces_every_backward = config.zero.stage >= 2;
-  out.accumulation = s.grad_accum_dtype();
-  out.wire = s.communication_dtype();
+  out.accumulation = grad_accum_dtype_of(s);
+  out.wire = communication_dtype_of(s);
   out.steps_scalar = config.gradient_accumulation_steps;
   out.predivide_scalar = config.gradient_predivide_factor;
   out.skips_nonfinite = skips_nonfinite(config);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "sim/base/result.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/contract.h"
 #include "sim/scenario/scenario.h"
 

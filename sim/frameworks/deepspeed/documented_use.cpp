@@ -7,28 +7,31 @@
 #include <utility>
 
 #include "sim/base/hash.h"
-#include "sim/engine/legality.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/engines.h"
+#include "sim/frameworks/deepspeed/legality.h"
+#include "sim/frameworks/deepspeed/settings.h"
 
 namespace gradledger::deepspeed {
 namespace {
 
 constexpr std::array<UseRule, 16> rules{{
-    {Use::one_backward_a_step, "one-backward-a-step", "Where the counter of step() calls decides, one step() follows each backward."},
-    {Use::step_behind_backward, "step-behind-backward", "A step() that updates follows a backward of its window."},
-    {Use::single_boundary, "single-boundary", "The backward at a gradient accumulation boundary is the last one before step(), and the only one at the boundary."},
-    {Use::boundary_before_step, "boundary-before-step", "The last backward before a step() that updates runs at the boundary, and outside no_sync."},
-    {Use::same_script, "same-script", "Every rank makes the same calls in the same order."},
-    {Use::zero_grad_behind_step, "zero-grad-behind-step", "step() zeroes the gradients itself; zero_grad() is not called between a backward and the step() that applies it."},
-    {Use::set_gradient_behind_boundary, "set-gradient-behind-boundary", "A gradient is set behind the backward at the boundary and before step()."},
-    {Use::direct_backward, "direct-backward", "loss.backward() is for releases from DeepSpeed#7665 on, and for configurations that take it; the others want engine.backward(loss)."},
-    {Use::refused_call, "refused-call", "A call that this configuration refuses is not made."},
-    {Use::coalesced_backwards, "coalesced-backwards", "coalesce_grad_reduction() stands around backwards, and around no call that moves the boundary."},
-    {Use::divisor, "divisor", "The engine divides every loss by gradient_accumulation_steps, or by nothing with scale_wrt_gas=False."},
-    {Use::average, "average", "Gradients are averaged over ranks, or summed with gradient_allreduce_op \"sum\"."},
-    {Use::window, "window", "A step() updates at a gradient accumulation boundary, and nowhere else."},
-    {Use::weights, "weights", "What the loop multiplies a loss by, divided as the engine divides, is what the contribution is due to weigh."},
-    {Use::own_gradients, "own-gradients", "Gradients are changed through the framework's API and reduced by the engine; what a loop does to param.grad, or reduces beside that, is its own."},
-    {Use::checkpoint, "checkpoint", "A checkpoint is saved behind a step() that updates: the gradients of an open window are not in it."},
+    {"one-backward-a-step", "Where the counter of step() calls decides, one step() follows each backward."},
+    {"step-behind-backward", "A step() that updates follows a backward of its window."},
+    {"single-boundary", "The backward at a gradient accumulation boundary is the last one before step(), and the only one at the boundary."},
+    {"boundary-before-step", "The last backward before a step() that updates runs at the boundary, and outside no_sync."},
+    {"same-script", "Every rank makes the same calls in the same order."},
+    {"zero-grad-behind-step", "step() zeroes the gradients itself; zero_grad() is not called between a backward and the step() that applies it."},
+    {"set-gradient-behind-boundary", "A gradient is set behind the backward at the boundary and before step()."},
+    {"direct-backward", "loss.backward() is for releases from DeepSpeed#7665 on, and for configurations that take it; the others want engine.backward(loss)."},
+    {"refused-call", "A call that this configuration refuses is not made."},
+    {"coalesced-backwards", "coalesce_grad_reduction() stands around backwards, and around no call that moves the boundary."},
+    {"divisor", "The engine divides every loss by gradient_accumulation_steps, or by nothing with scale_wrt_gas=False."},
+    {"average", "Gradients are averaged over ranks, or summed with gradient_allreduce_op \"sum\"."},
+    {"window", "A step() updates at a gradient accumulation boundary, and nowhere else."},
+    {"weights", "What the loop multiplies a loss by, divided as the engine divides, is what the contribution is due to weigh.", true},
+    {"own-gradients", "Gradients are changed through the framework's API and reduced by the engine; what a loop does to param.grad, or reduces beside that, is its own.", true},
+    {"checkpoint", "A checkpoint is saved behind a step() that updates: the gradients of an open window are not in it.", true},
 }};
 
 // Where a rank stands in its window.
@@ -47,8 +50,8 @@ class Walk {
  public:
   Walk(const Scenario& scenario, const Timeline& timeline)
       : scenario_(scenario), timeline_(timeline), behaviour_(resolve_behaviour(scenario.engine.as_of)), ranks_(scenario.world_size, RankUse{DocumentedBoundary(timeline.contract.boundary)}) {
-    const auto engine = select_engine(scenario);
-    protocol_ = {&scenario_, &*behaviour_, false, engine.ok() && *engine != "BF16_Optimizer" && scenario.engine.config.zero.stage > 0};
+    const auto wrapper = select_wrapper(scenario);
+    protocol_ = {&scenario_, &*behaviour_, false, wrapper.ok() && *wrapper != Wrapper::bf16 && deepspeed_config(scenario).zero.stage > 0};
   }
 
   UseReport run() {
@@ -150,7 +153,7 @@ class Walk {
   void backward(const Event& e, RankUse& u) {
     if (e.direct && behaviour_->scale_site == ScaleSite::loss) broken(Use::direct_backward);
     if (!timeline_.two_layers && Rational(documented_divisor(e)) != timeline_.contract.divisor) broken(Use::divisor);
-    if (!timeline_.two_layers && (scenario_.contract.average_over == "world") == (scenario_.engine.config.gradient_allreduce_op == AllreduceOp::sum)) broken(Use::average);
+    if (!timeline_.two_layers && (scenario_.contract.average_over == "world") == (deepspeed_config(scenario_).gradient_allreduce_op == AllreduceOp::sum)) broken(Use::average);
     u.backwards += !u.coalesces;
     if (by_counter(u) && !u.coalesces && u.backwards > 1) broken(Use::one_backward_a_step);
     else if (rule().counted && u.boundary_seen) broken(Use::single_boundary);
@@ -161,7 +164,7 @@ class Walk {
     u.boundary.backward();
   }
 
-  std::int64_t documented_divisor(const Event& e) const { return e.scale_wrt_gas ? scenario_.engine.config.gradient_accumulation_steps : 1; }
+  std::int64_t documented_divisor(const Event& e) const { return e.scale_wrt_gas ? deepspeed_config(scenario_).gradient_accumulation_steps : 1; }
 
   void step(const Event& e, RankUse& u) {
     if (u.backwards == 0 && by_counter(u)) broken(Use::one_backward_a_step);

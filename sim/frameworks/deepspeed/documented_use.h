@@ -7,8 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/scenario/scenario.h"
-#include "sim/scenario/timeline.h"
+#include "sim/frameworks/framework.h"
 
 namespace gradledger::deepspeed {
 
@@ -17,23 +16,8 @@ enum class Use : std::uint8_t {
   coalesced_backwards, divisor, average, window, weights, own_gradients, checkpoint,
 };
 
-struct UseRule {
-  Use use;
-  std::string_view id;    // "one-backward-a-step"
-  std::string_view says;  // a sentence
-};
-
+// By the number of their Use.
 std::span<const UseRule> use_rules();
-
-struct Misuse {
-  const UseRule* rule = nullptr;
-  std::uint32_t event = 0, step = 0;
-};
-
-struct UseReport {
-  std::vector<Misuse> misuses;  // in the order of events, a rule once a window
-  std::uint64_t state = 0;      // two scripts with the same one, in the same window, go on to break the same rules by the same events
-};
 
 // Precondition: the scenario was admitted, and the timeline is its own.
 UseReport use_of(const Scenario& scenario, const Timeline& timeline);

@@ -1,0 +1,243 @@
+#include "sim/frameworks/deepspeed/engine/data_parallel.h"
+
+#include <string>
+
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/engine/clipping.h"
+#include "sim/frameworks/deepspeed/settings.h"
+
+namespace gradledger {
+namespace {
+
+// The initial scale that bf16 inherited from fp16's dynamic scaler while one wrapper served both.
+constexpr double inherited_bf16_scale = 65536.0;
+
+LossScaler scaler_for(const Scenario& scenario, const Behaviour& behaviour) {
+  const DeepSpeedConfig& config = deepspeed_config(scenario);
+  if (config.fp16.enabled) return LossScaler(config.fp16, false, ScaleGrowth::one_step_later);
+  const bool inherits = config.bf16.enabled && behaviour.bf16_st0_zero_grad == Bf16Stage0ZeroGrad::skipped;
+  return LossScaler::fixed(inherits ? inherited_bf16_scale : 1.0);
+}
+
+}  // namespace
+
+DataParallel::DataParallel(const DeepSpeedContext& context)
+    : DeepSpeedEngine(context),
+      wrapped_(scenario().model_dtype != Dtype::float32),
+      fused_(wrapped_ && scenario().engine.optimizer.fused()),
+      scaler_(scaler_for(scenario(), behaviour())),
+      groups_(optimizer_groups(scenario(), rank())),
+      group_of_(parameter_count()) {
+  for (const RankGroup& group : groups_) optimizers_.emplace_back(group.optimizer, false);
+}
+
+void DataParallel::initialise(ProgramWriter& w) {
+  const auto buffer = [&](std::string name, Dtype dtype, std::uint32_t count) {
+    const BufferId b = w.declare(std::move(name), dtype, count);
+    w.allocate(b);
+    return w.whole(b);
+  };
+  offsets_.resize(parameter_count());
+  weights_.resize(parameter_count());
+  master_.resize(parameter_count());
+  for (std::uint32_t g = 0; g < groups_.size(); ++g) {
+    const std::string suffix = "[" + std::to_string(g) + "]";
+    std::uint32_t total = 0;
+    for (std::uint32_t p : groups_[g].parameters) {
+      group_of_[p] = g;
+      offsets_[p] = total;
+      total += numel(p);
+      weights_[p] = buffer(parameter_name(p), scenario().model_dtype, numel(p));
+      initialise_weights(w, weights_[p], p, 0);
+      if (!wrapped_) continue;
+      master_[p] = buffer("fp32_groups" + suffix + "[" + parameter_name(p) + "]", Dtype::float32, numel(p));
+      w.copy(master_[p], weights_[p]);
+    }
+    optimizers_[g].initialise(w, total, suffix);
+  }
+  if (!wrapped_) master_ = weights_;
+  norm_squared_ = buffer("norm_squared", Dtype::float64, 1);
+  norm_ = buffer("norm", Dtype::float32, 1);
+  norm_share_ = buffer("norm / world", Dtype::float32, 1);
+  if (!wrapped_) parameter_norms_ = buffer("norms", Dtype::float32, parameter_count());
+  overflow_flag_ = buffer("overflow", Dtype::uint8, 1);
+}
+
+// ---- backward ---------------------------------------------------------------------------------------------------------------------
+
+// live-1: since #7665 the scale no longer reaches the loss, while the step still divides by it.
+double DataParallel::loss_scale() const { return behaviour().fp16_st0_scale == Fp16Stage0Scale::applied ? scaler_.scale() : 1.0; }
+
+// At a boundary: missing gradients become zeros, so that ranks stay aligned; then the buffered all-reduce, in place.
+void DataParallel::reduce_gradients(ProgramWriter& w) {
+  std::vector<Slice> gradients, of_experts;
+  for (std::uint32_t p : learned()) {
+    if (!grad_[p].defined()) {
+      make_gradient(w, p);
+      w.fill(grad_[p].slice, 0.0);
+    }
+    if (numel(p) > 0) (scenario().parameters[p].expert ? of_experts : gradients).push_back(grad_[p].slice);
+  }
+  buffered_all_reduce(w, gradients, of_experts);
+}
+
+// ---- step -------------------------------------------------------------------------------------------------------------------------
+
+void DataParallel::model_step(ProgramWriter& w) {
+  if (!wrapped_) {
+    report_decision(w, false, 1.0);
+    if (gradient_clipping_of(scenario()) <= 0) return step_plain(w, std::nullopt);
+    emit_norm_of_norms(w);
+    // The norms are equal on every rank but for experts; upstream averages them all the same.
+    w.copy(norm_share_, norm_);
+    w.multiply(norm_share_, 1.0 / peers().size());
+    w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_share_, .output = norm_share_});
+    w.report(StepFact::gradient_norm, norm_share_, 1.0);
+    if (linear()) return step_plain(w, std::nullopt);
+    return read(w, norm_known, norm_share_);
+  }
+  if (!decides_on_overflow()) return on_value(overflow_known, 0.0, w);
+  w.fill(overflow_flag_, 0);
+  for (const Tensor& grad : grad_)
+    if (grad.defined()) w.check_finite(overflow_flag_, grad.slice);
+  read(w, overflow_known, overflow_flag_);
+}
+
+void DataParallel::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
+  if (stage == norm_known) {
+    report_clipping_norm(w, wrapped_ ? value / unscaled_by() : value);
+    return wrapped_ ? step_master(w, value) : step_plain(w, value);
+  }
+  const bool overflow = value != 0.0;
+  scale_before_update_ = scaler_.scale();
+  scaler_.update(overflow);
+  report_decision(w, overflow, scaler_.scale());
+  // #7645: before it the return stood outside the branch of the overflow, and no step did anything.
+  if (fused_ && behaviour().fused_step_return == FusedStepReturn::always) return step_done(w, false);
+  const bool applies_anyway = fused_ && !config().fp16.enabled;  // bf16: the flag is computed, and the step goes on
+  if (overflow && !applies_anyway) return step_done(w, false);
+  emit_norm(w);
+  w.report(StepFact::gradient_norm, norm_, reported_norm_factor());
+  if (gradient_clipping_of(scenario()) > 0 && !linear()) return read(w, norm_known, norm_);
+  step_master(w, std::nullopt);
+}
+
+// live-15: FP16_UnfusedOptimizer reports the norm of the scaled gradients.
+double DataParallel::reported_norm_factor() const {
+  return fused_ || behaviour().unfused_reported_norm == UnfusedReportedNorm::unscaled ? 1.0 / unscaled_by() : 1.0;
+}
+
+// live-9: a step that moves the scale divides by the new one.
+double DataParallel::unscaled_by() const {
+  return behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
+}
+
+// fp32: the norm of each gradient, and the norm of these, each rounded to fp32.
+void DataParallel::emit_norm_of_norms(ProgramWriter& w) {
+  w.fill(parameter_norms_, 0.0);
+  // In a pipeline the first stage counts alone: the others' parameters are taken for copies of it, as with tensor parallelism.
+  const bool counted = stage_of(scenario(), rank()) == 0;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    if (grad_[p].defined() && counted) emit_norm_of(w, {grad_[p].slice}, parameter_norms_.part(p, 1), false);
+  }
+  emit_norm_of(w, {parameter_norms_}, norm_, true);
+}
+
+// Experts: FP16_UnfusedOptimizer leaves them out of the norm; FP16_Optimizer takes the norm of their master weights in place of that of
+// their gradients.
+void DataParallel::emit_norm(ProgramWriter& w) {
+  std::vector<Slice> shared, of_experts;
+  for (std::uint32_t p : learned()) {
+    if (scenario().parameters[p].expert) of_experts.push_back(master_[p]);
+    else if (grad_[p].defined()) shared.push_back(grad_[p].slice);
+  }
+  emit_norm_of(w, shared, norm_, true);
+  if (!fused_ || of_experts.empty()) return;
+  emit_norm_of(w, of_experts, norm_share_, true);
+  if (const ProcessGroup sharing = expert_parallel_group(scenario(), rank()); sharing.size() > 1) {
+    w.fill(norm_squared_, 0.0);
+    w.squared_norm(norm_squared_, norm_share_);
+    w.copy(norm_share_, norm_squared_);
+    w.collective({.purpose = Purpose::norm, .group = sharing.id, .input = norm_share_, .output = norm_share_});
+    w.square_root(norm_share_);
+  }
+  join_norms(w, norm_squared_, norm_, norm_share_);
+}
+
+// In fp32, of squares added up in fp64.
+void DataParallel::emit_norm_of(ProgramWriter& w, const std::vector<Slice>& slices, Slice norm, bool across_stages) {
+  w.fill(norm_squared_, 0.0);
+  for (const Slice slice : slices) w.squared_norm(norm_squared_, slice);
+  w.copy(norm, norm_squared_);
+  if (across_stages) sum_over_stages(w, norm);
+  w.square_root(norm);
+}
+
+// fp32: clip in place, then the base optimizer on param.grad.
+void DataParallel::step_plain(ProgramWriter& w, std::optional<double> norm) {
+  const bool at_most_one = behaviour().fp32_clip_coefficient == Fp32ClipCoefficient::at_most_one;
+  const auto clip = norm ? fp32_clip_coefficient(*norm, gradient_clipping_of(scenario()), at_most_one) : std::nullopt;
+  std::vector<Slice> gradients(parameter_count());
+  for (std::uint32_t p : learned()) {
+    if (!grad_[p].defined()) continue;
+    gradients[p] = grad_[p].slice;
+    if (clip) w.multiply(gradients[p], *clip);
+  }
+  observe_weights(w, true, gradients);
+  for (BaseOptimizer& optimizer : optimizers_) optimizer.begin_step();
+  for (std::uint32_t p : learned())
+    if (grad_[p].defined()) optimizers_[group_of_[p]].update(w, weights_[p], gradients[p], offsets_[p]);
+  step_done(w, true);
+}
+
+// fp16 and bf16: fp32 copies of the gradients, missing ones zero, unscaled and clipped; base step on the master weights; cast back.
+void DataParallel::step_master(ProgramWriter& w, std::optional<double> norm) {
+  const double factor = unscale_and_clip_factor(unscaled_by(), norm, gradient_clipping_of(scenario()));
+  std::vector<Tensor> masters(parameter_count());
+  std::vector<Slice> gradients(parameter_count());
+  for (std::uint32_t p : learned()) {
+    masters[p] = tensors_.allocate(w, "fp32_groups[" + std::to_string(group_of_[p]) + "][" + parameter_name(p) + "].grad", Dtype::float32, numel(p));
+    gradients[p] = masters[p].slice;
+    if (grad_[p].defined()) w.copy(gradients[p], grad_[p].slice);
+    else w.fill(gradients[p], 0.0);
+    if (factor != 1.0) w.multiply(gradients[p], factor);
+  }
+  observe_weights(w, true, gradients);
+  for (BaseOptimizer& optimizer : optimizers_) optimizer.begin_step();
+  for (std::uint32_t p : learned()) {
+    optimizers_[group_of_[p]].update(w, master_[p], gradients[p], offsets_[p]);
+    w.copy(weights_[p], master_[p]);
+    tensors_.drop(w, masters[p]);
+  }
+  step_done(w, true);
+}
+
+// ---- snapshots ----------------------------------------------------------------------------------------------------------------------
+
+std::vector<ViewPiece> DataParallel::pieces(const std::vector<std::uint32_t>& parameters, const std::vector<Slice>& slices) {
+  std::vector<ViewPiece> out;
+  for (std::uint32_t p : parameters)
+    if (slices[p].buffer != no_index) out.push_back({slices[p], static_cast<std::int32_t>(p), 0});
+  return out;
+}
+
+void DataParallel::observe_weights(ProgramWriter& w, bool applied, const std::vector<Slice>& gradients) {
+  const Role role = applied ? Role::applied_gradient : Role::master_parameter;
+  if (!wrapped_) return w.observe(w.view(applied ? "param.grad" : "param", pieces(learned(), gradients)), role, 1.0, !applied);
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    w.observe(w.view("fp32_groups[" + std::to_string(g) + (applied ? "].grad" : "]"), pieces(groups_[g].parameters, gradients)), role, 1.0, !applied);
+}
+
+void DataParallel::observe_wrapper(ProgramWriter& w) {
+  if (!stepped_) return;
+  for (std::uint32_t p : learned())
+    w.observe(w.view(parameter_name(p), whole_parameter(p, weights_[p])), Role::parameter, 1.0, true);
+  observe_weights(w, false, master_);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    std::vector<ViewPiece> in_moments;
+    for (std::uint32_t p : groups_[g].parameters) in_moments.push_back({{no_index, offsets_[p], numel(p)}, static_cast<std::int32_t>(p), 0});
+    optimizers_[g].observe(w, in_moments);
+  }
+}
+
+}  // namespace gradledger

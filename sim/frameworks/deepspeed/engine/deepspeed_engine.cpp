@@ -1,0 +1,371 @@
+#include "sim/frameworks/deepspeed/engine/deepspeed_engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "sim/frameworks/deepspeed/engine/fallback_reduction.h"
+
+namespace gradledger {
+// live-12: each hooked output that a gradient passes divides, and where there is none nothing does.
+double DeepSpeedEngine::LossFactors::of(std::uint32_t hooks) const {
+  double factor = loss;
+  for (std::uint32_t output = 0; output < hooks; ++output) factor *= each_hook;
+  return factor;
+}
+
+DeepSpeedEngine::DeepSpeedEngine(const DeepSpeedContext& context)
+    : grad_(context.scenario->parameters.size()),
+      context_(context),
+      own_storage_(context.scenario->parameters.size(), no_index),
+      peers_(data_parallel_group(scenario(), rank())),
+      has_direct_backwards_(std::any_of(context.timeline->events.begin(), context.timeline->events.end(), [](const Event& e) { return e.direct; })),
+      uses_(context.scenario->parameters.size()),
+      uses_side_stream_(std::any_of(context.scenario->parameters.begin(), context.scenario->parameters.end(), [](const Parameter& p) { return p.on_side_stream; })) {
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    ++uses_[scenario().parameters[p].tied_to.value_or(p)];
+    if (scenario().parameters[p].has_gradient() && holds(scenario(), rank(), p)) learned_.push_back(p);
+  }
+}
+
+void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
+  expects(!suspended(), "an event reached an engine that waits for a value");
+  require_initialised();
+  if (auto error = refusal_of(protocol(), event.kind)) throw std::move(*error);
+  stepped_ = false;
+  switch (event.kind) {
+    case EventKind::forward:
+      if (event.documented != window_) explicit_forward_used_.clear();
+      window_ = event.documented;
+      explicit_forward_used_.push_back(false);
+      return forward(w);
+    case EventKind::backward: backward(event, w); micro_steps_ += in_pipeline(); return;
+    case EventKind::set_boundary: return set_boundary(event.boundary);
+    case EventKind::no_sync_enter: in_no_sync_ = true; return;
+    case EventKind::no_sync_exit: in_no_sync_ = false; return;
+    case EventKind::coalesce_enter: return enter_coalescing();
+    case EventKind::coalesce_exit: return exit_coalescing(w);
+    case EventKind::raise: return raise(event, w);
+    case EventKind::step: return step(w);
+    case EventKind::engine_zero_grad:
+      for (Tensor& grad : grad_) tensors_.clear(w, grad);
+      return;
+    case EventKind::optimizer_zero_grad: return optimizer_zero_grad(w);
+    case EventKind::set_gradient: return set_gradient(event, w);
+    case EventKind::scale_gradients: return scale_gradients(event, w);
+    case EventKind::clip_gradients: return clip_gradients(event, w);
+    case EventKind::all_reduce: return all_reduce(event, w);
+    case EventKind::finalize: return finalize(w);
+    case EventKind::save: return;  // of the weights and what belongs to them
+    case EventKind::restore: expects(false, "a new process is another engine"); return;
+  }
+}
+
+// #2512: bf16 was assumed to accumulate in fp32, which ZeRO refused; until #2566 no configuration that leaves the dtype open starts.
+void DeepSpeedEngine::require_initialised() const {
+  if (behaviour().bf16_zero_acc_default == Bf16ZeroAccDefault::fp32 && config().zero.stage > 0 && scenario().model_dtype == Dtype::bfloat16 &&
+      !config().grad_accum_dtype)
+    throw FrameworkError{"NotImplementedError", "at initialisation: model and gradient accumulation dtype must be equal to use ZeRO"};
+}
+
+bool DeepSpeedEngine::boundary() const {
+  if (override_boundary_) return *override_boundary_;
+  if (unmanaged()) return in_step_;
+  // A pipeline runs gradient_accumulation_steps micro-batches, whatever calls of step() stand between them.
+  if (in_pipeline() && in_step_) return micro_steps_ > 0 && micro_steps_ % config().gradient_accumulation_steps == 0;
+  return (micro_steps_ + 1) % config().gradient_accumulation_steps == 0;
+}
+
+// #1264: before it the pipeline engine told no more than each backward() of the last stage, which comes before it forces the boundary.
+// The other stages' optimizers were left with the start value.
+bool DeepSpeedEngine::boundary_for_optimizer() const {
+  const std::uint32_t stages = scenario().engine.pipeline_stages;
+  if (stages == 1 || behaviour().pipeline_boundary == PipelineBoundary::handed_over) return boundary();
+  return stage_of(scenario(), rank()) + 1 < stages;
+}
+
+// #8154: from #7665 to it the output hook of every stage divided, and a gradient passes those of all later stages.
+double DeepSpeedEngine::pipeline_factor() const {
+  if (behaviour().pipeline_scale != PipelineScale::each_stage) return 1.0;
+  const std::uint32_t later = scenario().engine.pipeline_stages - 1 - stage_of(scenario(), rank());
+  return std::pow(config().gradient_accumulation_steps, -static_cast<double>(later));
+}
+
+// #7787: before it the engine did not know that the backward of a stage before the last is the pipeline's. The last one's is engine.backward.
+bool DeepSpeedEngine::taken_for_direct() const {
+  return behaviour().pipeline_backward == PipelineBackward::taken_for_direct && stage_of(scenario(), rank()) + 1 < scenario().engine.pipeline_stages;
+}
+
+void DeepSpeedEngine::refuse_direct() const {
+  if (auto error = refusal_of(protocol(), EventKind::backward, true)) throw std::move(*error);
+}
+
+void DeepSpeedEngine::set_boundary(bool boundary) {
+  override_boundary_ = boundary;
+  mirror_ = boundary;
+}
+
+void DeepSpeedEngine::forward(ProgramWriter& w) {
+  hooks_.forward();
+  clear_backward_seen_flag(w);
+}
+
+void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
+  if (event.own_forward) forward(w);
+  const std::vector<std::uint32_t> ready = context_.timeline->ready_order(scenario(), event.ordinal, rank());
+  const auto passes = [&](bool outputs) {
+    return std::any_of(ready.begin(), ready.end(), [&](std::uint32_t p) { return (scenario().parameters[p].hooked_outputs > 0) == outputs; });
+  };
+  hooks_.begin();
+  const bool prepares = prologue_runs(event, passes(true) || ready.empty());
+  if (prepares && ready.empty()) prologue(event, w);
+  if (!event.direct) scale_wrt_gas_ = event.scale_wrt_gas;
+  // A term that goes around the outputs is added to them, and a loop's own weight makes another tensor: the loss is then none of them.
+  const bool weighed = !context_.timeline->backwards[event.ordinal].loss_factor.empty();
+  const LossFactors factors = loss_factors(event, !passes(false) && !weighed);
+
+  // The hook that prepares the wrapper is that of an output: gradients that go around them come before it.
+  const bool by_hook = behaviour().scale_site != ScaleSite::loss;
+  const auto first = std::find_if(ready.begin(), ready.end(), [&](std::uint32_t p) { return !by_hook || scenario().parameters[p].hooked_outputs > 0; });
+  const std::size_t in_phase = (ready.size() + event.phases - 1) / event.phases;
+  for (std::size_t i = 0; i < ready.size(); ++i) {
+    if (i > 0 && i % in_phase == 0) end_of_phase(event, w);
+    if (prepares && ready.begin() + static_cast<std::ptrdiff_t>(i) == first) prologue(event, w);
+    deposit(w, event.ordinal, ready[i], factors);
+  }
+  if (uses_side_stream_) join_streams(w);
+  if (taken_for_direct() && needs_scaler()) refuse_direct();
+  if (ends_with_epilogue(event)) epilogue(w);
+}
+
+// Before #7665 engine.backward() prepared the wrapper itself, and nobody did for loss.backward(). Since then the first output hook of a
+// forward's graph does, once for each forward.
+bool DeepSpeedEngine::prologue_runs(const Event& event, bool passes_an_output) {
+  if (behaviour().scale_site == ScaleSite::loss) return !event.direct;
+  if (!passes_an_output || event.own_forward) return passes_an_output;
+  const bool first_of_its_graph = !explicit_forward_used_.at(event.of);
+  explicit_forward_used_.at(event.of) = true;
+  return first_of_its_graph;
+}
+
+void DeepSpeedEngine::prologue(const Event& event, ProgramWriter& w) {
+  if ((event.direct || taken_for_direct()) && !is_zero_optimizer()) refuse_direct();
+  backward_prologue(w);
+  hooks_.enter();
+  if (config().zero.stage >= 1) mirror_ = boundary_for_optimizer();
+}
+
+// Where the division by gradient_accumulation_steps is done, and whether the loss scale is in the loss.
+DeepSpeedEngine::LossFactors DeepSpeedEngine::loss_factors(const Event& event, bool loss_is_an_output) const {
+  const double share = 1.0 / config().gradient_accumulation_steps;
+  const std::vector<double>& of_loop = context_.timeline->backwards[event.ordinal].loss_factor;
+  const double scale = pipeline_factor() * (event.direct ? 1.0 : loss_scale()) * (of_loop.empty() ? 1.0 : of_loop[rank()]);
+  const bool pipeline_sums = in_pipeline() && behaviour().pipeline_scale == PipelineScale::nowhere;
+  switch (behaviour().scale_site) {
+    // engine.backward() divides where it reduces: not inside no_sync, nor in a pipeline, which reduces by an instruction of its own.
+    case ScaleSite::loss: return {event.direct || in_no_sync_ || pipeline_sums || !scale_wrt_gas_ ? scale : scale * share, 1.0};
+    case ScaleSite::output_hook:
+      // Up to #7724 whatever scale_wrt_gas said.
+      return {scale, scale_wrt_gas_ || behaviour().scale_wrt_gas_in_hook == ScaleWrtGas::ignored ? share : 1.0};
+    case ScaleSite::engine_loss:
+      if (event.direct) return {scale, share};
+      if (event.scale_wrt_gas) return {scale * share, 1.0};
+      // live-30: the hook of an output that is itself the loss runs before engine.backward() has marked the graph as its own.
+      return {loss_is_an_output && !multiplies_loss() ? scale * share : scale, 1.0};
+  }
+  return {};
+}
+
+// What makes loss.backward() end as engine.backward() does.
+bool DeepSpeedEngine::ends_with_epilogue(const Event& event) {
+  const DirectEpilogue rule = behaviour().direct_epilogue;
+  if (rule == DirectEpilogue::none) return !event.direct;
+  if (!event.direct) return true;
+  if (!hooks_.end_of_graph(rule, hooks_count())) return false;
+  if (needs_scaler()) refuse_direct();
+  return true;
+}
+
+void DeepSpeedEngine::epilogue(ProgramWriter& w) {
+  // #7985: with reduce_then_accumulate the boundary micro-batch enters BF16_Optimizer's buffer after the all-reduce and stays private.
+  // A pipeline reduces by an instruction of its own, when the backwards of all micro-batches are over.
+  const bool in_order = behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce || in_pipeline();
+  const bool epilogue_first = accumulates_in_epilogue() && in_order;
+  if (epilogue_first) backward_epilogue(w);
+  if (!in_no_sync_) {
+    mirror_ = boundary_for_optimizer();
+    if (reduces_every_backward() || boundary()) reduce_gradients(w);
+  }
+  if (!epilogue_first) backward_epilogue(w);
+  hooks_.exit();
+}
+
+// Autograd adds up the uses of a tied parameter and deposits their sum once, where the last of them is ready. #7534: with a dtype that
+// changes between uses each is deposited, and calls the hook, by itself.
+void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, const LossFactors& factors) {
+  const std::uint32_t p = scenario().parameters[use].tied_to.value_or(use);
+  const bool per_use = behaviour().tied_hook == TiedHook::per_use;
+  if (use != p && !per_use) return;
+  if (uses_side_stream_) go_to_stream_of(p, w);
+  const bool add = grad_[p].defined();
+  if (!add) make_gradient(w, p);
+  const double weight = per_use ? factors.of(hooks_passed(use)) / uses_[p] : weight_of_uses(p, factors);
+  w.deposit(grad_[p].slice, backward, p, 0, weight, add);
+  if (!has_hook(p)) return;
+  hook_follows_ = use != p;
+  if (hooks_count()) hooks_.gradient(behaviour().direct_epilogue);
+  gradient_ready(w, p);
+}
+
+void DeepSpeedEngine::make_gradient(ProgramWriter& w, std::uint32_t p) {
+  grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
+  own_storage_[p] = grad_[p].slice.buffer;
+}
+
+// Every use gives an equal part of the gradient. One through the model inside the engine passes no hook (#8224).
+double DeepSpeedEngine::weight_of_uses(std::uint32_t p, const LossFactors& factors) const {
+  double sum = 0;
+  bool alike = true;
+  for (std::uint32_t use = 0; uses_[p] > 1 && use < parameter_count(); ++use) {
+    if (use != p && scenario().parameters[use].tied_to != p) continue;
+    sum += factors.of(hooks_passed(use));
+    alike = alike && hooks_passed(use) == hooks_passed(p);
+  }
+  return alike ? factors.of(hooks_passed(p)) : sum / uses_[p];
+}
+
+// Each layer's backward runs on the stream of its forward. A stream that takes over waits for the activations' gradient, not for what the
+// hooks of the layer before did on the other stream.
+void DeepSpeedEngine::go_to_stream_of(std::uint32_t p, ProgramWriter& w) {
+  const Stream its_own = scenario().parameters[p].on_side_stream ? Stream::side : Stream::compute;
+  if (activations_ == no_index) activations_ = w.record();
+  if (its_own != w.stream()) {
+    w.set_stream(its_own);
+    w.wait(activations_);
+  }
+  activations_ = w.record();
+}
+
+// At the end autograd lets the stream that called backward wait for the others.
+void DeepSpeedEngine::join_streams(ProgramWriter& w) {
+  w.set_stream(Stream::side);
+  const std::uint32_t ended = w.record();
+  w.set_stream(Stream::compute);
+  w.wait(ended);
+  activations_ = no_index;
+}
+
+// Where hooks are counted, a phase of autograd ends when those that it will run have run. After the first end the wrapper is in no backward
+// any more, so that later phases have none.
+void DeepSpeedEngine::end_of_phase(const Event& event, ProgramWriter& w) {
+  if (event.direct && behaviour().direct_epilogue == DirectEpilogue::hook_count && ends_with_epilogue(event)) epilogue(w);
+}
+
+// #7992. The reductions of the block's backwards wait for its end.
+void DeepSpeedEngine::enter_coalescing() {
+  override_before_coalescing_ = override_boundary_;
+  in_no_sync_ = coalescing_ = true;
+}
+
+// One reduction, as if at a boundary. The engine's override is put back, the optimizer's copy of it is not.
+void DeepSpeedEngine::exit_coalescing(ProgramWriter& w) {
+  in_no_sync_ = coalescing_ = false;
+  override_boundary_ = mirror_ = true;
+  flush_coalesced(w);
+  override_boundary_ = override_before_coalescing_;
+}
+
+// Blocks end on the way out, with all that their end does; live-14: the flush of a coalesced block then has one rank's collectives alone.
+void DeepSpeedEngine::raise(const Event& event, ProgramWriter& w) {
+  if (coalescing_) exit_coalescing(w);
+  in_no_sync_ = false;
+  if (!event.caught) throw FrameworkError{"RuntimeError", "raised by the script"};
+}
+
+void DeepSpeedEngine::step(ProgramWriter& w) {
+  in_step_ = true;
+  if (unmanaged() && boundary()) {
+    mirror_ = true;
+    finalise_unmanaged(w);
+  }
+  if (boundary()) {
+    model_step(w);
+    return;  // step_done() goes on
+  }
+  w.report(StepFact::updated, 0.0);
+  in_step_ = false;
+  micro_steps_ += !in_pipeline();
+}
+
+void DeepSpeedEngine::report_decision(ProgramWriter& w, bool overflow, double loss_scale) {
+  w.report(StepFact::skipped, overflow ? 1.0 : 0.0);
+  if (config().fp16.enabled) w.report(StepFact::loss_scale, loss_scale);
+}
+
+void DeepSpeedEngine::step_done(ProgramWriter& w, bool updated) {
+  w.report(StepFact::updated, updated ? 1.0 : 0.0);
+  if (zero_grad_after_step()) optimizer_zero_grad(w);
+  stepped_ = true;
+  in_step_ = false;
+  micro_steps_ = in_pipeline() ? 0 : micro_steps_ + 1;
+}
+
+// Before #7839 bf16 at stage 0 was left out, whatever wrapper serves it.
+bool DeepSpeedEngine::zero_grad_after_step() const {
+  return !(config().bf16.enabled && config().zero.stage == 0 && behaviour().bf16_st0_zero_grad == Bf16Stage0ZeroGrad::skipped);
+}
+
+void DeepSpeedEngine::read(ProgramWriter& w, std::uint32_t stage, Slice scalar) {
+  expects(decides_on_overflow(), "a linear run makes no decision on a value");
+  w.read(scalar, stage);
+  pending_stage_ = stage;
+}
+
+void DeepSpeedEngine::resume(double value, ProgramWriter& w) {
+  expects(suspended(), "an engine is resumed that waits for nothing");
+  const std::uint32_t stage = *std::exchange(pending_stage_, std::nullopt);
+  if (stage == loop_norm_known) clip_by(value, w);
+  else on_value(stage, value, w);
+}
+
+void DeepSpeedEngine::optimizer_zero_grad(ProgramWriter& w) {
+  for (Tensor& grad : grad_) tensors_.clear(w, grad);
+}
+
+std::vector<ViewPiece> DeepSpeedEngine::whole_parameter(std::uint32_t parameter, Slice slice) const {
+  return {ViewPiece{slice, static_cast<std::int32_t>(parameter), 0}};
+}
+
+void DeepSpeedEngine::observe(ProgramWriter& w) {
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    if (!grad_[p].defined()) continue;
+    const Role role = grad_[p].slice.buffer == own_storage_[p] ? gradient_role() : Role::scratch;
+    w.observe(w.view(parameter_name(p) + ".grad", whole_parameter(p, grad_[p].slice)), role, gradient_scale(), true);
+  }
+  observe_wrapper(w);
+}
+
+void DeepSpeedEngine::buffered_all_reduce(ProgramWriter& w, const std::vector<Slice>& shared, const std::vector<Slice>& of_experts) {
+  const Dtype wire = communication_dtype_of(scenario());
+  fallback_all_reduce(w, tensors_, config(), averages(), fallback_divisor(), wire, shared, peers().id);
+  if (of_experts.empty()) return;
+  const ProcessGroup replicas = expert_data_parallel_group(scenario(), rank());
+  // #5259: before it the sum over an expert's ranks was averaged over them, though each has the tokens of all.
+  const bool of_replicas = behaviour().expert_divisor == ExpertDivisor::expert_data_parallel;
+  fallback_all_reduce(w, tensors_, config(), averages(), of_replicas ? replicas.size() : fallback_divisor(), wire, of_experts, replicas.id);
+}
+
+void DeepSpeedEngine::join_norms(ProgramWriter& w, Slice squared, Slice norm, Slice other) {
+  w.fill(squared, 0.0);
+  w.squared_norm(squared, norm);
+  w.squared_norm(squared, other);
+  w.copy(norm, squared);
+  w.square_root(norm);
+}
+
+void DeepSpeedEngine::sum_over_stages(ProgramWriter& w, Slice squared) {
+  if (in_pipeline())
+    w.collective({.purpose = Purpose::norm, .group = model_parallel_group(scenario(), rank()).id, .input = squared, .output = squared});
+}
+
+}  // namespace gradledger

@@ -1,0 +1,203 @@
+// DeepSpeedEngine: what forward, backward, step and the rest do around every optimizer wrapper. The wrappers derive from it, one file
+// each, and fill in the hooks in the order in which the engine calls them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/engine/backward_hooks.h"
+#include "sim/frameworks/deepspeed/engine/context.h"
+#include "sim/frameworks/deepspeed/legality.h"
+#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/engine/state_fold.h"
+#include "sim/engine/tensors.h"
+#include "sim/scenario/layout.h"
+
+namespace gradledger {
+
+class DeepSpeedEngine : public Engine {
+ public:
+  explicit DeepSpeedEngine(const DeepSpeedContext& context);
+
+  void handle(const Event& event, ProgramWriter& w) final;
+  bool suspended() const final { return pending_stage_.has_value(); }
+  void resume(double value, ProgramWriter& w) final;
+  void observe(ProgramWriter& w) final;
+  void fold(StateFold& f) const override;
+
+ protected:
+  // ---- the wrapper's hooks, in the order of a window ------------------------------------------------------------------------------
+  virtual void clear_backward_seen_flag(ProgramWriter&) {}                         // forward
+  virtual void backward_prologue(ProgramWriter&) {}                                // once for each forward's outputs
+  virtual void gradient_ready(ProgramWriter&, std::uint32_t /*parameter*/) {}      // post-accumulate hook, gradient-ready order
+  virtual void backward_epilogue(ProgramWriter&) {}
+  virtual void require_bucket() const {}                                           // raises where a call by hand finds nothing to reduce from
+  virtual void reduce_gradients(ProgramWriter& w) = 0;                             // allreduce_gradients, where it does anything
+  virtual void finalise_unmanaged(ProgramWriter& w) { reduce_gradients(w); }       // step() without managed accumulation, before model_step
+  virtual void model_step(ProgramWriter& w) = 0;                                   // ends in step_done(), at once or after reads
+  virtual void on_value(std::uint32_t /*stage*/, double /*value*/, ProgramWriter&) {}
+  virtual void optimizer_zero_grad(ProgramWriter& w);
+  virtual void flush_coalesced(ProgramWriter&) {}                                  // the end of a coalesced block
+  virtual void set_whole_gradient(const Event& event, ProgramWriter& w);           // safe_set_full_grad where there is no param.grad
+  virtual void set_own_partition(const Event& event, ProgramWriter& w);            // safe_set_local_grad
+  virtual void observe_wrapper(ProgramWriter& w) = 0;
+
+  // ---- what the wrapper says of itself --------------------------------------------------------------------------------------------
+  virtual double loss_scale() const { return 1.0; }              // multiplied into the loss
+  virtual bool reduces_every_backward() const { return false; }  // partitioned gradients: stages 2 and 3
+  virtual bool accumulates_in_epilogue() const { return false; } // BF16_Optimizer
+  virtual std::uint32_t hooks_passed(std::uint32_t parameter) const { return scenario().parameters[parameter].hooked_outputs; }
+  virtual bool is_zero_optimizer() const { return true; }        // the wrapper takes part in loss.backward()
+  virtual bool hooks_count() const { return true; }              // its gradient hooks tell the end of a backward
+  virtual bool has_hook(std::uint32_t) const { return true; }    // on this parameter
+  virtual bool multiplies_loss() const { return true; }          // by its loss scale, if only 1: the result is no output any more
+  virtual bool needs_scaler() const { return config().fp16.enabled && config().fp16.loss_scale == 0; }  // refuses an unscaled loss
+  virtual bool can_coalesce() const { return false; }            // coalesce_grad_reduction: stages 1 to 3 but BF16_Optimizer
+  virtual bool sets_param_grad() const { return true; }          // a user's new gradient goes there, where there is one
+  virtual Role gradient_role() const { return Role::scratch; }   // of param.grad, where it has storage of its own
+  virtual double gradient_scale() const { return loss_scale(); } // of param.grad, relative to the true gradient
+
+  // ---- what the wrapper may use ---------------------------------------------------------------------------------------------------
+  const Scenario& scenario() const { return *context_.scenario; }
+  const DeepSpeedConfig& config() const { return deepspeed_config(*context_.scenario); }
+  const Behaviour& behaviour() const { return context_.behaviour; }
+  std::uint32_t rank() const { return context_.rank; }
+  std::uint32_t world() const { return context_.scenario->world_size; }
+  std::uint32_t parameter_count() const { return static_cast<std::uint32_t>(context_.scenario->parameters.size()); }
+  std::uint32_t numel(std::uint32_t parameter) const { return context_.scenario->parameters[parameter].numel; }
+  const std::string& parameter_name(std::uint32_t parameter) const { return context_.scenario->parameters[parameter].name; }
+  // The ranks that this one averages gradients with, and what their sum is divided by.
+  const ProcessGroup& peers() const { return peers_; }
+  std::uint32_t index_in_peers() const { return peers_.index_of(rank()); }
+  double sequence_ranks() const { return context_.scenario->engine.sequence_parallel_size; }  // that share a sequence
+  double average_over() const { return averaging_divisor(scenario()); }
+  // #5555: before it the buffered all-reduce counted every rank of a sequence.
+  double fallback_divisor() const {
+    return behaviour().sequence_divisor == SequenceDivisor::all_ranks ? peers_.size() : average_over();
+  }
+  // The parameters that have a gradient on this rank, in the order of the model.
+  const std::vector<std::uint32_t>& learned() const { return learned_; }
+  // Whether another hook of the same parameter follows in this backward.
+  bool hook_follows() const { return hook_follows_; }
+  bool linear() const { return context_.linear; }
+  // Whether overflow flags are read. A linear run holds nothing that is not finite but what the script plants.
+  bool decides_on_overflow() const { return !linear() || !context_.timeline->planted.empty(); }
+  std::size_t backwards_in_script() const { return context_.timeline->backwards.size(); }
+  // Some backward may end without its epilogue: a direct one, or one after an error.
+  bool may_skip_epilogues() const { return has_direct_backwards_ || scenario().after_error == AfterError::go_on; }
+  bool pinned() const { return pins_host_memory(config(), behaviour()); }
+  bool averages() const {
+    return config().gradient_allreduce_op == AllreduceOp::mean || behaviour().allreduce_op_sum == SumOp::ignored;
+  }
+
+  // The engine's is_gradient_accumulation_boundary(), and the optimizer's copy of it.
+  bool boundary() const;
+  bool boundary_mirror() const { return mirror_; }
+  bool coalescing() const { return coalescing_; }
+  bool unmanaged() const { return protocol().unmanaged(); }
+
+  // What was allocated just now is there for the other stream of autograd too.
+  void share_allocation(ProgramWriter& w) {
+    if (uses_side_stream_) activations_ = w.record();
+  }
+
+  // buffered_allreduce_fallback of gradients that every rank has, and of experts among the ranks that have the same.
+  void buffered_all_reduce(ProgramWriter& w, const std::vector<Slice>& shared, const std::vector<Slice>& of_experts);
+
+  // norm := the norm of both, in fp32, of squares added up in `squared`.
+  static void join_norms(ProgramWriter& w, Slice squared, Slice norm, Slice other);
+  // The sum of squares of each stage becomes that of the whole pipeline.
+  void sum_over_stages(ProgramWriter& w, Slice squared);
+
+  // Emits a read of a scalar and suspends; on_value(stage, ...) goes on.
+  void read(ProgramWriter& w, std::uint32_t stage, Slice scalar);
+  // What the wrapper decided about a step, and the loss scale from here on.
+  void report_decision(ProgramWriter& w, bool overflow, double loss_scale);
+  // The norm that clipping goes by, in true units.
+  void report_clipping_norm(ProgramWriter& w, double norm) { w.report(StepFact::clipping_norm, norm); }
+  // The end of a model step. updated: the base optimizer ran.
+  void step_done(ProgramWriter& w, bool updated);
+
+  // A full gradient of the user's: what the owners among `peers` hold of it, summed in fp32 on every rank, times the factor. `held` is this
+  // rank's part from element `offset` on, if it has one. The caller holds the result.
+  Tensor times_factor(const Event& event, ProgramWriter& w, Slice held, std::uint32_t offset);
+  bool has_recorded_norm_refreshed(const Event& event) const;
+
+  std::vector<ViewPiece> whole_parameter(std::uint32_t parameter, Slice slice) const;
+
+  // param.grad, with storage of its own and nothing in it yet.
+  void make_gradient(ProgramWriter& w, std::uint32_t parameter);
+  // What lies in param.grad is no sum any more: a reduction has written there.
+  void holds_no_sum(std::uint32_t parameter) { own_storage_[parameter] = no_index; }
+
+  TensorTable tensors_;
+  std::vector<Tensor> grad_;  // param.grad
+  bool stepped_ = false;      // the last event took a model step: weights may have changed
+
+ private:
+  static constexpr std::uint32_t loop_norm_known = 0xFFFFFFFFu;  // a stage that no wrapper has
+
+  void require_initialised() const;
+  void forward(ProgramWriter& w);
+  void backward(const Event& event, ProgramWriter& w);
+  void go_to_stream_of(std::uint32_t parameter, ProgramWriter& w);
+  void join_streams(ProgramWriter& w);
+  void step(ProgramWriter& w);
+  void set_boundary(bool boundary);
+  void set_gradient(const Event& event, ProgramWriter& w);
+  void scale_gradients(const Event& event, ProgramWriter& w);
+  void clip_gradients(const Event& event, ProgramWriter& w);
+  void clip_by(double norm, ProgramWriter& w);
+  void all_reduce(const Event& event, ProgramWriter& w);
+  void finalize(ProgramWriter& w);
+  bool prologue_runs(const Event& event, bool passes_an_output);
+  void prologue(const Event& event, ProgramWriter& w);
+  bool ends_with_epilogue(const Event& event);
+  void epilogue(ProgramWriter& w);
+  void end_of_phase(const Event& event, ProgramWriter& w);
+  void enter_coalescing();
+  void exit_coalescing(ProgramWriter& w);
+  void raise(const Event& event, ProgramWriter& w);
+  bool boundary_for_optimizer() const;
+  Protocol protocol() const { return {&scenario(), &behaviour(), in_no_sync_, can_coalesce(), is_zero_optimizer()}; }
+  bool in_pipeline() const { return scenario().engine.pipeline_stages > 1; }
+  double pipeline_factor() const;
+  bool taken_for_direct() const;
+  void refuse_direct() const;
+  bool zero_grad_after_step() const;
+  // What a gradient is multiplied by on its way from the loss, and once more by each hooked output that it passes.
+  struct LossFactors {
+    double loss = 1.0, each_hook = 1.0;
+    double of(std::uint32_t hooks) const;
+  };
+  LossFactors loss_factors(const Event& event, bool loss_is_an_output) const;
+  void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, const LossFactors& factors);
+  double weight_of_uses(std::uint32_t parameter, const LossFactors& factors) const;
+
+  DeepSpeedContext context_;
+  std::vector<BufferId> own_storage_;  // that autograd made for param.grad; elsewhere it shares a bucket's
+  ProcessGroup peers_;
+  const bool has_direct_backwards_;
+  std::vector<std::uint32_t> learned_;
+  std::vector<std::uint32_t> uses_;  // by parameter: how often the model uses it, ties counted
+  bool hook_follows_ = false;
+  const bool uses_side_stream_;
+  std::uint32_t activations_ = no_index;     // stream event: what the next layer's backward needs is there
+  std::uint64_t micro_steps_ = 0;            // calls of step(); in a pipeline backwards since the last update
+  std::optional<bool> override_boundary_;
+  bool in_no_sync_ = false;                          // or in a coalesced block
+  bool coalescing_ = false;
+  bool scale_wrt_gas_ = true;                        // of the last engine.backward(); direct ones go by it
+  std::optional<bool> override_before_coalescing_;
+  BackwardHooks hooks_;
+  bool in_step_ = false;
+  bool mirror_ = true;
+  std::optional<std::uint32_t> pending_stage_;
+  double loop_max_norm_ = 0;                 // of the clip that waits for its norm
+  std::uint32_t window_ = 0;                 // of the forwards below
+  std::vector<bool> explicit_forward_used_;  // by explicit forward of the window: its prologue ran
+};
+
+}  // namespace gradledger

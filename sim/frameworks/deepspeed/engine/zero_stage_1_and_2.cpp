@@ -1,0 +1,232 @@
+#include "sim/frameworks/deepspeed/engine/zero_stage_1_and_2.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/settings.h"
+
+namespace gradledger {
+
+namespace {
+
+Dealing dealing_of(const DeepSpeedConfig& config, const Behaviour& behaviour) {
+  if (!config.zero.round_robin_gradients) return Dealing::in_order;
+  return behaviour.empty_parameter == EmptyParameter::left_out ? Dealing::in_turn_without_empty : Dealing::in_turn;
+}
+
+}  // namespace
+
+ZeroStage1And2::ZeroStage1And2(const DeepSpeedContext& context)
+    : DeepSpeedEngine(context),
+      partition_gradients_(config().zero.stage == 2),
+      offload_(config().offloads_optimizer()),
+      contiguous_(config().zero.contiguous_gradients || offload_),
+      overlap_(config().zero.overlap_comm.value_or(false)),
+      uses_grad_accum_(config().zero.stage == 1 && grad_accum_dtype_of(scenario()) != scenario().model_dtype),
+      checks_overflow_(config().fp16.enabled ||
+                       (config().bf16.enabled && behaviour().bf16_overflow_test == Bf16OverflowTest::configured &&
+                        config().bf16.check_grad_overflow.value_or(
+                                                     behaviour().bf16_overflow_check_default == Bf16OverflowCheck::on))),
+      model_dtype_(scenario().model_dtype),
+      acc_dtype_(grad_accum_dtype_of(scenario())),
+      comm_dtype_(communication_dtype_of(scenario())),
+      to_partition_(behaviour().stage12_fp32_partition == Fp32Partition::accumulates && acc_dtype_ == Dtype::float32 && model_dtype_ != Dtype::float32),
+      bucket_dtype_(to_partition_ && uses_grad_accum_ ? acc_dtype_ : model_dtype_),
+      scaler_(config().fp16.enabled ? LossScaler(config().fp16, true, behaviour().scale_growth) : LossScaler::fixed(1.0)),
+      weights_(scenario(), rank(), "single_partition_of_fp32_groups", dealing_of(config(), behaviour())),
+      micro_step_id_(behaviour().offload_keep == OffloadKeep::counter_only ? 0 : -1),
+      already_reduced_(parameter_count()),
+      grad_accum_(parameter_count()),
+      averaged_(weights_.parts().size()),
+      partition_sum_(weights_.size()),
+      partition_known_(weights_.size()),
+      averaged_padding_(weights_.size()),
+      accumulated_on_host_(parameter_count()),
+      host_holds_window_(parameter_count()),
+      norm_recorded_(parameter_count()) {}
+
+void ZeroStage1And2::initialise(ProgramWriter& w) {
+  weights_.initialise(w);
+  const auto scalar = [&](const char* name, Dtype dtype, std::uint32_t numel = 1) {
+    const BufferId b = w.declare(name, dtype, numel);
+    w.allocate(b);
+    return w.whole(b);
+  };
+  norm_squared_ = scalar("norm_squared", Dtype::float64);
+  norm_ = scalar("norm", Dtype::float32);
+  overflow_flag_ = scalar("overflow", Dtype::uint8);
+  w.fill(overflow_flag_, 0);
+  if (weights_.size() > 1) group_norms_ = scalar("norm_groups", Dtype::float32, static_cast<std::uint32_t>(weights_.size()));
+  if (!offload_) return;
+  recorded_norms_ = scalar("norm_for_param_grads", Dtype::float64, parameter_count());
+  for (const FlatWeights& group : weights_) {
+    const BufferId master = w.declare(group.master_name() + ".grad", Dtype::float32, group.layout().partition(), MemorySpace::host);
+    w.allocate(master);
+    master_gradient_.push_back(w.whole(master));
+    w.fill(master_gradient_.back(), 0.0);
+  }
+}
+
+// ---- forward --------------------------------------------------------------------------------------------------------------------
+
+void ZeroStage1And2::clear_backward_seen_flag(ProgramWriter& w) {
+  if (epilogue_ran_)
+    for (Tensor& accum : grad_accum_) tensors_.clear(w, accum);
+  epilogue_ran_ = false;
+}
+
+// ---- backward: each parameter's hook ----------------------------------------------------------------------------------------------
+
+void ZeroStage1And2::gradient_ready(ProgramWriter& w, std::uint32_t p) {
+  if (coalescing()) return;
+  if (!has_hooks()) return;
+  setup_buckets(w);
+  if (uses_grad_accum_) drain(w, p);
+  if (partition_gradients_ || (overlap_ && boundary_mirror())) push(w, p);
+}
+
+// param.grad goes into param.grad_accum.
+void ZeroStage1And2::drain(ProgramWriter& w, std::uint32_t p) {
+  const bool add = grad_accum_[p].defined();
+  if (!add) grad_accum_[p] = tensors_.allocate(w, parameter_name(p) + ".grad_accum", acc_dtype_, numel(p));
+  if (add) w.accumulate(grad_accum_[p].slice, grad_[p].slice);
+  else w.copy(grad_accum_[p].slice, grad_[p].slice);
+  tensors_.clear(w, grad_[p]);
+}
+
+// At the first hook after a release: in stage 2 that is once for each backward, in stage 1 once for each window.
+void ZeroStage1And2::setup_buckets(ProgramWriter& w) {
+  if (ready_for_gradients_) return;
+  ready_for_gradients_ = had_buckets_ = true;
+  ++micro_step_id_;
+  if (!contiguous_) return;
+  const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
+  // Inside no_sync with overlap_comm, and where direct backwards go without an epilogue, the hooks of several backwards fill one bucket.
+  const bool several = (overlap_ && !partition_gradients_) || may_skip_epilogues();
+  const std::uint64_t fills = several ? std::max<std::size_t>(backwards_in_script(), 1) : 1;
+  const std::uint64_t useful = reduces_whole_buckets(config(), behaviour()) ? bucket_size : std::min<std::uint64_t>(bucket_size, fills * scenario().numel());
+  bucket_.index = 0;
+  for (std::uint32_t i = 0; i < (overlap_ ? 2u : 1u); ++i)
+    tensors_.give(w, bucket_.buffers[i],
+                  tensors_.allocate(w, "ipg_buffer[" + std::to_string(i) + "]", bucket_dtype_, useful, MemorySpace::device, bucket_size));
+  share_allocation(w);
+}
+
+Tensor& ZeroStage1And2::gradient_attribute(std::uint32_t p) { return uses_grad_accum_ ? grad_accum_[p] : grad_[p]; }
+
+// One count belongs to the caller. With param.grad_accum it is a temporary in the model dtype, unless the rank's partition is in fp32 too.
+Tensor ZeroStage1And2::gradient_for_reduction(ProgramWriter& w, std::uint32_t p) {
+  Tensor gradient;
+  if (!uses_grad_accum_ || to_partition_) {
+    tensors_.share(w, gradient, gradient_attribute(p));
+    return gradient;
+  }
+  gradient = tensors_.allocate(w, parameter_name(p) + ".grad_accum.to(model)", model_dtype_, numel(p));
+  w.copy(gradient.slice, grad_accum_[p].slice);
+  return gradient;
+}
+
+void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
+  if (numel(p) == 0 && behaviour().empty_parameter != EmptyParameter::looked_up) return;
+  const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
+  if (bucket_.elements + numel(p) > bucket_size) {
+    // #6993 asked for the parameter's own dtype among buckets that are named by the dtype they are communicated in.
+    if (comm_dtype_ != model_dtype_ && behaviour().stage12_full_bucket_key == BucketKey::model_dtype)
+      throw FrameworkError{"KeyError", model_dtype_ == Dtype::float32 ? "torch.float32" : model_dtype_ == Dtype::bfloat16 ? "torch.bfloat16" : "torch.float16"};
+    if (bucket_.entries.empty() && behaviour().empty_bucket == EmptyBucket::reduced) reduce_nothing(w);
+    reduce_bucket(w);
+    if (contiguous_ && overlap_) {
+      if (behaviour().overlap_bucket_index == OverlapBucketIndex::reset_and_waits) wait_for_earlier_reductions(w);
+      bucket_.index = 1 - bucket_.index;
+    }
+  }
+  if (numel(p) == 0) return bucket_.empty.push_back(p);
+  require_not_reduced(p);
+  // #4084: until then the bucket was filled from param.grad, which is None once it went into param.grad_accum.
+  if (contiguous_ && uses_grad_accum_ && behaviour().stage1_attr_bucket == Stage1AttrBucket::param_grad)
+    throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'view'"};
+  BucketEntry entry{p, gradient_for_reduction(w, p)};
+  if (contiguous_ && numel(p) > bucket_size) {
+    bucket_.extra_large = true;
+  } else if (contiguous_) {
+    const Tensor in_bucket = bucket_.buffers[bucket_.index].part(static_cast<std::uint32_t>(bucket_.elements), numel(p));
+    w.copy(in_bucket.slice, entry.gradient.slice);
+    bucket_.producers[static_cast<std::size_t>(w.stream())] = true;
+    tensors_.share(w, entry.gradient, in_bucket);
+    if (!uses_grad_accum_ || to_partition_) tensors_.share(w, gradient_attribute(p), in_bucket);
+  }
+  bucket_.elements += numel(p);
+  bucket_.entries.push_back(entry);
+}
+
+// #8280: before it the owner of an empty parameter behind all others was looked up past the last partition.
+void ZeroStage1And2::require_owner(std::uint32_t p) const {
+  if (config().zero.reduce_scatter && contiguous_ && weights_.of(p).layout().offset(p) >= weights_.of(p).layout().padded())
+    throw FrameworkError{"KeyError", std::to_string(p)};
+}
+
+void ZeroStage1And2::require_not_reduced(std::uint32_t p) const {
+  if (already_reduced_[p])
+    throw FrameworkError{"AssertionError", "The parameter " + parameter_name(p) + " has already been reduced; its gradient was computed twice"};
+}
+
+// ---- the end of a backward that reduces -----------------------------------------------------------------------------------------------
+
+void ZeroStage1And2::reduce_gradients(ProgramWriter& w) {
+  if (!partition_gradients_ && !overlap_)
+    for (std::uint32_t p : weights_.order()) {
+      if (gradient_attribute(p).defined()) {
+        if (boundary_mirror()) push(w, p);
+      } else if (behaviour().stage1_missing_gradient == Stage1Missing::pushed)
+        throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'numel'"};
+    }
+  partition_epilogue(w);
+}
+
+// The end of a coalesced block, in the order of the groups whatever overlap_comm says.
+void ZeroStage1And2::flush_coalesced(ProgramWriter& w) {
+  if (overlap_) w.synchronize();
+  setup_buckets(w);
+  for (std::uint32_t p : weights_.order())
+    if (gradient_attribute(p).defined()) push(w, p);
+  partition_epilogue(w);
+}
+
+// The end of the reduction before has let go of the buffers, and only a backward brings them back.
+void ZeroStage1And2::require_bucket() const {
+  if (!contiguous_ || ready_for_gradients_) return;
+  if (behaviour().released_bucket == ReleasedBucket::none && had_buckets_) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
+  if (behaviour().released_bucket == ReleasedBucket::none) throw FrameworkError{"AttributeError", "'DeepSpeedZeroOptimizer' object has no attribute 'ipg_buffer'"};
+  throw FrameworkError{"IndexError", "list index out of range"};
+}
+
+void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
+  reduce_bucket(w);
+  std::fill(already_reduced_.begin(), already_reduced_.end(), false);
+  if (overlap_) {
+    w.synchronize();
+    for (Tensor& gradient : deferred_) tensors_.clear(w, gradient);
+    deferred_.clear();
+  }
+  if (to_partition_) {
+    if (!offload_ && boundary_mirror()) make_partitions(w);
+  } else if (!offload_) {
+    accumulate_owned(w);
+  }
+  for (Tensor& buffer : bucket_.buffers) tensors_.clear(w, buffer);
+  tensors_.clear(w, grads_in_partition_);
+  ready_for_gradients_ = false;
+  for (Tensor& grad : grad_) tensors_.clear(w, grad);
+  if (behaviour().stage12_epilogue_clears == EpilogueClears::grad_and_accum)
+    for (Tensor& accum : grad_accum_) tensors_.clear(w, accum);
+  epilogue_ran_ = true;
+}
+
+void ZeroStage1And2::backward_epilogue(ProgramWriter& w) {
+  if (!uses_grad_accum_) return;
+  for (std::uint32_t p : learned())
+    if (grad_[p].defined()) drain(w, p);
+}
+
+}  // namespace gradledger

@@ -1,0 +1,299 @@
+// ZeRO stages 1 and 2: how a bucket is reduced.
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/engine/zero_stage_1_and_2.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradledger {
+
+// ---- one bucket: reduce, then keep what is owned ------------------------------------------------------------------------------------
+
+void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
+  for (const std::uint32_t p : std::exchange(bucket_.empty, {})) require_owner(p);
+  if (bucket_.entries.empty()) return;
+  const Stream producer = w.stream();
+  if (overlap_ && contiguous_) wait_for_producers(w);
+  {
+    OnStream reduction(w, overlap_ ? Stream::communication : producer);
+    if (!contiguous_) {
+      average_separate(w);
+    } else {
+      const Slice bucket = contiguous_bucket();
+      if (config().zero.reduce_scatter) average_runs(w, bucket);
+      else average_whole(w, bucket);
+    }
+  }
+  OnStream copies(w, copy_stream(producer));
+  for (BucketEntry& entry : bucket_.entries) {
+    require_not_reduced(entry.parameter);
+    already_reduced_[entry.parameter] = true;
+    // Contiguous, only what the rank owns was copied back into the bucket.
+    if (uses_grad_accum_ && behaviour().stage1_attr_reduction == Stage1AttrReduction::kept && (owns(entry.parameter) || !contiguous_))
+      w.copy(grad_accum_[entry.parameter].slice, entry.gradient.slice);
+    if (contiguous_ && owns(entry.parameter)) keep(w, entry.parameter);
+    let_go_of_reduced(w, entry, producer);
+  }
+  bucket_.entries.clear();
+  bucket_.elements = 0;
+  bucket_.producers = {};
+  bucket_.extra_large = false;
+  if (behaviour().overlap_bucket_index != OverlapBucketIndex::alternates) bucket_.index = 0;
+}
+
+// #5868: before it a parameter larger than the bucket made the empty bucket before it be all-reduced.
+void ZeroStage1And2::reduce_nothing(ProgramWriter& w) {
+  if (!contiguous_ || config().zero.reduce_scatter) return;
+  const Slice nothing = bucket_.buffers[bucket_.index].slice.part(0, 0);
+  w.collective({.kind = CollectiveKind::all_reduce, .group = peers().id, .input = nothing, .output = nothing});
+}
+
+// What a contiguous bucket reduces: its filled part, or the one parameter that is larger than it.
+Slice ZeroStage1And2::contiguous_bucket() const {
+  const Slice buffer = bucket_.buffers[bucket_.index].slice;
+  const auto filled = static_cast<std::uint32_t>(bucket_.elements);
+  // #5268: until then the elements behind the filled part took part in the all-reduce.
+  if (!bucket_.extra_large) return reduces_whole_buckets(config(), behaviour()) ? buffer : buffer.part(0, filled);
+  // #6993 put the parameter under its own dtype and looked it up under the communication dtype; #7660 uses that for both.
+  if (comm_dtype_ != model_dtype_ && behaviour().stage12_extra_large_key == ExtraLargeKey::model_dtype)
+    throw FrameworkError{"RuntimeError", "start (0) + length (" + std::to_string(filled) + ") exceeds dimension size (" +
+                                             std::to_string(config().zero.reduce_bucket_size) + ")"};
+  return extra_large_gradient();
+}
+
+// What the parameter's gradient is by now: a backward without an epilogue, and a zero_grad after it, leave another in the bucket.
+Slice ZeroStage1And2::extra_large_gradient() const {
+  const BucketEntry& entry = bucket_.entries.front();
+  const Tensor& attribute = uses_grad_accum_ ? grad_accum_[entry.parameter] : grad_[entry.parameter];
+  if (!attribute.defined()) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'view'"};
+  return uses_grad_accum_ && !to_partition_ ? entry.gradient.slice : attribute.slice;
+}
+
+// Copies follow the reduction on its stream. On one of their own they would follow nothing.
+Stream ZeroStage1And2::copy_stream(Stream producer) const {
+  if (overlap_) return Stream::communication;
+  return offload_ && behaviour().offload_copy_stream == OffloadCopyStream::copy ? Stream::copy : producer;
+}
+
+// The allocator ties memory to the stream that asked for it. That the reduction still uses it counts only where it was told (#7965).
+void ZeroStage1And2::let_go_of_reduced(ProgramWriter& w, BucketEntry& entry, Stream producer) {
+  OnStream allocator(w, overlap_ && behaviour().overlap_lifetime == OverlapLifetime::after_reduction ? Stream::communication : producer);
+  if (partition_gradients_ && !owns(entry.parameter)) {
+    if (overlap_ && !contiguous_) {
+      Tensor later;
+      tensors_.share(w, later, gradient_attribute(entry.parameter));
+      deferred_.push_back(later);
+    }
+    tensors_.clear(w, gradient_attribute(entry.parameter));
+  }
+  tensors_.clear(w, entry.gradient);
+}
+
+// The reduction waits for what filled the bucket (#8080: whichever streams did); the stream that goes on waits for the reductions before
+// this one (#5606), of which the last but one read the buffer that is filled next.
+void ZeroStage1And2::wait_for_producers(ProgramWriter& w) {
+  const Stream current = w.stream();
+  const bool every = behaviour().overlap_producers == OverlapProducers::every_stream;
+  for (std::size_t s = 0; s < stream_count; ++s) {
+    const auto producer = static_cast<Stream>(s);
+    if (every && !bucket_.extra_large ? !bucket_.producers[s] : producer != current) continue;
+    w.set_stream(producer);
+    const std::uint32_t produced = w.record();
+    w.set_stream(Stream::communication);
+    w.wait(produced);
+  }
+  w.set_stream(current);
+  if (behaviour().overlap_producer_wait == OverlapProducerWait::earlier_reductions) wait_for_earlier_reductions(w);
+}
+
+void ZeroStage1And2::wait_for_earlier_reductions(ProgramWriter& w) const {
+  std::uint32_t reduced = 0;
+  {
+    OnStream communication(w, Stream::communication);
+    reduced = w.record();
+  }
+  w.wait(reduced);
+}
+
+// Contiguous, reduce_scatter: divided by the world in the model dtype first; then one all_reduce for the bucket, or one reduce for
+// each owner, in the group that divides the parameter. Only an owner copies its stretches back, so what a rank does not own stays at
+// local / world.
+void ZeroStage1And2::average_runs(ProgramWriter& w, Slice bucket) {
+  divide_runs(w, bucket);
+  const std::vector<Run> runs = owner_runs(w, bucket);
+  const bool to_owner = !config().zero.use_multi_rank_bucket_allreduce;
+  const auto together = [to_owner](const Run& a, const Run& b) { return a.peers->id == b.peers->id && (!to_owner || a.owner == b.owner); };
+  for (auto run = runs.begin(); run != runs.end(); ++run) {
+    if (std::any_of(runs.begin(), run, [&](const Run& earlier) { return together(earlier, *run); })) continue;
+    std::vector<Run> reduced_together;
+    std::copy_if(run, runs.end(), std::back_inserter(reduced_together), [&](const Run& later) { return together(later, *run); });
+    reduce_flattened(w, reduced_together, to_owner);
+  }
+}
+
+// #6546: before it a bucket with experts was divided gradient by gradient, each by the ranks that have it.
+void ZeroStage1And2::divide_runs(ProgramWriter& w, Slice bucket) {
+  if (!averages()) return;
+  if (!divides_experts_apart()) return w.divide(bucket, average_over());
+  std::uint32_t at = 0;
+  for (const BucketEntry& entry : bucket_.entries) {
+    w.divide(bucket.part(at, entry.gradient.numel()), weights_.of(entry.parameter).peers().size() / sequence_ranks());
+    at += entry.gradient.numel();
+  }
+}
+
+bool ZeroStage1And2::divides_experts_apart() const {
+  const auto of_expert = [this](const BucketEntry& entry) { return weights_.of(entry.parameter).of_experts(); };
+  return behaviour().expert_average != ExpertAverage::with_the_bucket && std::any_of(bucket_.entries.begin(), bucket_.entries.end(), of_expert);
+}
+
+// The bucket cut where ownership changes, neighbours of one owner merged, but for what goes to the rank's fp32 partition.
+std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(ProgramWriter& w, Slice bucket) {
+  std::vector<Run> runs;
+  std::uint32_t at = 0;
+  for (const BucketEntry& entry : bucket_.entries) {
+    const FlatWeights& group = weights_.of(entry.parameter);
+    for (std::uint32_t owner = 0; owner < group.peers().size(); ++owner) {
+      const std::uint32_t count = group.layout().owned(owner, entry.parameter).numel;
+      if (count == 0) continue;
+      const bool added = to_partition_ && owner == group.index_in_peers();
+      if (!added && !runs.empty() && runs.back().owner == owner && runs.back().peers->id == group.peers().id) runs.back().slice.numel += count;
+      else runs.push_back({&group.peers(), owner, bucket.part(at, count), added ? partition_of(w, entry.parameter) : Slice{}});
+      at += count;
+    }
+  }
+  ensures(at == bucket.numel, "the owners' stretches fill the bucket");
+  return runs;
+}
+
+// Runs that lie side by side are copied as one.
+void ZeroStage1And2::flatten(ProgramWriter& w, Slice flat, const std::vector<Run>& runs, std::size_t first, std::size_t last) {
+  std::uint32_t at = 0;
+  while (first < last) {
+    Slice stretch = runs[first++].slice;
+    while (first < last && runs[first].slice.offset == stretch.offset + stretch.numel) stretch.numel += runs[first++].slice.numel;
+    w.copy(flat.part(at, stretch.numel), stretch);
+    at += stretch.numel;
+  }
+}
+
+// Flatten, cast, reduce, cast back, copy back. Dispatched each time the flat size exceeds the bucket size.
+void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, bool to_owner) {
+  const ProcessGroup& peers = *runs.front().peers;
+  const std::uint32_t me = peers.index_of(rank()), root = runs.front().owner;
+  std::size_t first = 0;
+  while (first < runs.size()) {
+    std::size_t last = first;
+    std::uint64_t total = 0;
+    while (last < runs.size() && total <= config().zero.reduce_bucket_size) total += runs[last++].slice.numel;
+
+    Tensor flat;
+    const Slice data = flattened(w, runs, first, last, flat);
+    Tensor cast;
+    Slice wire = data;
+    if (comm_dtype_ != bucket_dtype_) {
+      cast = tensors_.allocate(w, "bucket_in_communication_dtype", comm_dtype_, total);
+      wire = cast.slice;
+      w.copy(wire, data);
+    }
+    // #4957: until then once more what was divided gradient by gradient.
+    if (averages() && divides_experts_apart() && behaviour().expert_average == ExpertAverage::twice)
+      w.divide(wire, peers.size() / sequence_ranks());
+    w.collective({.kind = to_owner ? CollectiveKind::reduce : CollectiveKind::all_reduce, .group = peers.id, .root = to_owner ? peers.ranks[root] : 0, .input = wire, .output = wire});
+    for (std::uint32_t i = static_cast<std::uint32_t>(first), at = 0; i < last; at += runs[i++].slice.numel)
+      if (runs[i].partition.buffer != no_index) w.accumulate(runs[i].partition, wire.part(at, runs[i].slice.numel));
+    if (cast.defined() && (!to_owner || root == me)) w.copy(data, wire);
+    for (std::uint32_t at = 0; flat.defined() && first < last; ++first) {
+      const Run& run = runs[first];
+      if (run.owner == me) w.copy(run.slice, data.part(at, run.slice.numel));
+      at += run.slice.numel;
+    }
+    first = last;
+    tensors_.drop(w, cast);
+    tensors_.drop(w, flat);
+  }
+}
+
+// Flattening one tensor is no copy.
+Slice ZeroStage1And2::flattened(ProgramWriter& w, const std::vector<Run>& runs, std::size_t first, std::size_t last, Tensor& flat) {
+  if (last - first == 1) return runs[first].slice;
+  std::uint64_t total = 0;
+  for (std::size_t i = first; i < last; ++i) total += runs[i].slice.numel;
+  flat = tensors_.allocate(w, "flattened_bucket", bucket_dtype_, total);
+  flatten(w, flat.slice, runs, first, last);
+  return flat.slice;
+}
+
+// Contiguous, no reduce_scatter: the whole bucket is all-reduced in place, divided before or after by the pre- and postscale rules.
+void ZeroStage1And2::average_whole(ProgramWriter& w, Slice bucket) {
+  Tensor cast;
+  Slice wire = bucket;
+  if (comm_dtype_ != bucket_dtype_) {
+    cast = tensors_.allocate(w, "bucket_in_communication_dtype", comm_dtype_, bucket.numel);
+    wire = cast.slice;
+    w.copy(wire, bucket);
+  }
+  const CollectiveCall call{.kind = CollectiveKind::all_reduce, .group = peers().id, .input = wire, .output = wire};
+  const double factor = config().gradient_predivide_factor;
+  if (!averages()) {
+    w.collective(call);
+  } else if (config().prescale_gradients) {
+    w.divide(wire, average_over());
+    w.collective(call);
+  } else {
+    if (factor != 1.0) w.multiply(wire, 1.0 / factor);
+    w.collective(call);
+    if (factor != average_over()) w.multiply(wire, factor / average_over());
+  }
+  add_to_partition(w, wire);
+  if (cast.defined()) w.copy(bucket, wire);
+  tensors_.drop(w, cast);
+}
+
+// With an fp32 partition: the rank's parts of what was reduced in whole.
+void ZeroStage1And2::add_to_partition(ProgramWriter& w, Slice reduced) {
+  std::uint32_t at = 0;
+  for (const BucketEntry& entry : bucket_.entries) {
+    const OwnedPart part = owned(entry.parameter);
+    if (to_partition_ && part.numel > 0) w.accumulate(partition_of(w, entry.parameter), reduced.part(at + part.parameter_offset, part.numel));
+    at += entry.gradient.numel();
+  }
+}
+
+// Not contiguous: flattened copy, cast, divided by the world in the communication dtype, one all_reduce, cast and copied back on every rank.
+void ZeroStage1And2::average_separate(ProgramWriter& w) {
+  if (overlap_) {
+    w.synchronize();
+    for (Tensor& gradient : deferred_) tensors_.clear(w, gradient);
+    deferred_.clear();
+  }
+  if (behaviour().separate_buckets == SeparateBuckets::dropped) return;
+  const auto total = static_cast<std::uint32_t>(bucket_.elements);
+  Tensor flat = tensors_.allocate(w, "flattened_bucket", bucket_dtype_, total);
+  std::uint32_t at = 0;
+  for (const BucketEntry& entry : bucket_.entries) {
+    w.copy(flat.slice.part(at, entry.gradient.numel()), entry.gradient.slice);
+    at += entry.gradient.numel();
+  }
+  Tensor cast;
+  Slice wire = flat.slice;
+  if (comm_dtype_ != bucket_dtype_) {
+    cast = tensors_.allocate(w, "bucket_in_communication_dtype", comm_dtype_, total);
+    wire = cast.slice;
+    w.copy(wire, flat.slice);
+  }
+  if (averages()) w.divide(wire, average_over());
+  w.collective({.kind = CollectiveKind::all_reduce, .group = peers().id, .input = wire, .output = wire});
+  add_to_partition(w, wire);
+  if (cast.defined()) w.copy(flat.slice, wire);
+  at = 0;
+  for (const BucketEntry& entry : bucket_.entries) {
+    w.copy(entry.gradient.slice, flat.slice.part(at, entry.gradient.numel()));
+    at += entry.gradient.numel();
+    if (!uses_grad_accum_) holds_no_sum(entry.parameter);
+  }
+  tensors_.drop(w, cast);
+  tensors_.drop(w, flat);
+}
+
+}  // namespace gradledger

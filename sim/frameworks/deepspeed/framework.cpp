@@ -1,0 +1,82 @@
+#include "sim/frameworks/deepspeed/framework.h"
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/buffers.h"
+#include "sim/frameworks/deepspeed/config_json.h"
+#include "sim/frameworks/deepspeed/contract.h"
+#include "sim/frameworks/deepspeed/documented_use.h"
+#include "sim/frameworks/deepspeed/engines.h"
+#include "sim/frameworks/deepspeed/settings.h"
+
+namespace gradledger::deepspeed {
+namespace {
+
+using nlohmann::json;
+
+class DeepSpeed final : public Framework {
+ public:
+  std::string_view id() const override { return "deepspeed"; }
+  std::string_view title() const override { return "DeepSpeed"; }
+
+  Result<FrameworkConfig> config_from_json(const json& config, std::uint32_t data_parallel_ranks, const std::string& where) const override {
+    auto read = gradledger::config_from_json(config, data_parallel_ranks, where);
+    if (!read) return read.error();
+    return FrameworkConfig(std::move(read).value());
+  }
+
+  // The enabled sections say it too.
+  Result<Dtype> model_dtype(FrameworkConfig& of, const json& given, std::optional<Dtype> stated) const override {
+    auto& config = of.as<DeepSpeedConfig>();
+    const Dtype configured = config.bf16.enabled ? Dtype::bfloat16 : config.fp16.enabled ? Dtype::float16 : Dtype::float32;
+    if (!stated) return configured;
+    const auto unsaid = [&](const char* section) { return !given.contains(section) || !given[section].contains("enabled"); };
+    if (configured == Dtype::float32 && *stated == Dtype::bfloat16 && unsaid("bf16")) config.bf16.enabled = true;
+    else if (configured == Dtype::float32 && *stated == Dtype::float16 && unsaid("fp16")) config.fp16.enabled = true;
+    else if (configured != *stated)
+      return InputError{"/model_dtype", "is \"" + std::string(name_of(*stated)) + "\", but the bf16 and fp16 sections of /engine/config make it \"" + std::string(name_of(configured)) + "\""};
+    return *stated;
+  }
+
+  Result<Contract> contract(const Scenario& scenario) const override { return resolve_contract(scenario); }
+
+  std::span<const EngineInfo> engines() const override { return deepspeed::engines(); }
+  Result<const EngineInfo*> select(const Scenario& scenario) const override {
+    const auto wrapper = select_wrapper(scenario);
+    if (!wrapper) return wrapper.error();
+    return &info_of(*wrapper);
+  }
+  EngineFactory factory(const Scenario& scenario) const override { return deepspeed::engine_factory(scenario); }
+
+  std::span<const BufferFamily> buffer_families() const override { return deepspeed::buffer_families(); }
+  // Weights, gradients, two buckets, a flat copy and its cast, kept gradients, accumulators, fp32 master and its gradient, moments.
+  std::uint64_t rank_bytes(const Scenario& scenario) const override {
+    const std::uint64_t model = size_of(scenario.model_dtype), acc = size_of(grad_accum_dtype_of(scenario)), wire = size_of(communication_dtype_of(scenario));
+    const std::uint64_t moments = scenario.engine.optimizer.type == OptimizerType::sgd ? 0 : 8;
+    // Buckets that are reduced whole are held whole: two, and the cast of one.
+    const auto behaviour = resolve_behaviour(scenario.engine.as_of);
+    const bool whole = behaviour.ok() && reduces_whole_buckets(deepspeed_config(scenario), *behaviour);
+    const std::uint64_t buckets = whole ? deepspeed_config(scenario).zero.reduce_bucket_size * (2 * model + wire) : 0;
+    return scenario.numel() * (5 * model + 2 * acc + wire + 8 + moments + 8) + buckets;
+  }
+  std::string described(const Scenario& scenario) const override {
+    const DeepSpeedConfig& config = deepspeed_config(scenario);
+    return "ZeRO stage " + std::to_string(config.zero.stage) + (config.offloads_optimizer() ? " with CPU offload" : "") + ", gradient_accumulation_steps " +
+           std::to_string(config.gradient_accumulation_steps);
+  }
+
+  std::span<const UseRule> use_rules() const override { return deepspeed::use_rules(); }
+  UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return deepspeed::use_of(scenario, timeline); }
+};
+
+}  // namespace
+
+const Framework* framework() {
+  static const DeepSpeed it;
+  return &it;
+}
+
+}  // namespace gradledger::deepspeed

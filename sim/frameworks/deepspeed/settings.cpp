@@ -1,0 +1,29 @@
+#include "sim/frameworks/deepspeed/settings.h"
+
+namespace gradledger {
+namespace {
+
+PointInHistory point_of(const Scenario& scenario) {
+  const auto point = point_named(scenario.engine.as_of.base, "/engine/as_of");
+  expects(point.ok(), "a scenario whose as_of was not checked");
+  return *point;
+}
+
+}  // namespace
+
+double gradient_clipping_of(const Scenario& scenario) {
+  if (const auto& given = deepspeed_config(scenario).gradient_clipping) return *given;
+  return point_of(scenario).contains(Change::pr8068) ? 1.0 : 0.0;
+}
+
+// Until #7515 bf16 without ZeRO had a wrapper of its own, which accumulates in fp32.
+Dtype grad_accum_dtype_of(const Scenario& scenario) {
+  const DeepSpeedConfig& config = deepspeed_config(scenario);
+  if (config.grad_accum_dtype) return *config.grad_accum_dtype;
+  if (scenario.model_dtype != Dtype::bfloat16 || config.zero.stage > 0) return scenario.model_dtype;
+  return point_of(scenario).contains(Change::pr7515) ? scenario.model_dtype : Dtype::float32;
+}
+
+Dtype communication_dtype_of(const Scenario& scenario) { return deepspeed_config(scenario).communication_data_type.value_or(scenario.model_dtype); }
+
+}  // namespace gradledger

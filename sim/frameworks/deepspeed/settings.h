@@ -1,0 +1,17 @@
+// The configuration of a scenario that DeepSpeed runs, and what it comes to at the scenario's release where a key is left out.
+#pragma once
+
+#include "sim/frameworks/deepspeed/config.h"
+#include "sim/frameworks/deepspeed/history.h"
+#include "sim/scenario/scenario.h"
+
+namespace gradledger {
+
+inline const DeepSpeedConfig& deepspeed_config(const Scenario& scenario) { return scenario.engine.config.as<DeepSpeedConfig>(); }
+inline DeepSpeedConfig& deepspeed_config(Scenario& scenario) { return scenario.engine.config.as<DeepSpeedConfig>(); }
+
+double gradient_clipping_of(const Scenario& scenario);   // given, or the release's default
+Dtype grad_accum_dtype_of(const Scenario& scenario);     // given, or the model dtype; fp32 for bf16 at stage 0 before #7515
+Dtype communication_dtype_of(const Scenario& scenario);  // given, or the model dtype
+
+}  // namespace gradledger

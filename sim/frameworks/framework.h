@@ -1,0 +1,84 @@
+// What a framework is to the rest: a configuration that it alone reads, a contract that follows from it, engines, and what it calls things.
+// sim/frameworks/registry.cpp lists them; nothing else includes from a framework's folder.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/result.h"
+#include "sim/engine/buffers.h"
+#include "sim/engine/engine.h"
+#include "sim/scenario/contract.h"
+#include "sim/scenario/framework_config.h"
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/timeline.h"
+
+namespace gradledger {
+
+// A rule of use that the framework documents. A script that breaks one loses gradients in a framework without defects too, or may.
+struct UseRule {
+  std::string_view id;    // "one-backward-a-step"
+  std::string_view says;  // a sentence
+  bool of_loop = false;   // of what the loop weighs or changes by itself, not of its calls
+};
+
+struct Misuse {
+  const UseRule* rule = nullptr;
+  std::uint32_t event = 0, step = 0;
+};
+
+struct UseReport {
+  std::vector<Misuse> misuses;  // in the order of events, a rule once a window
+  std::uint64_t state = 0;      // two scripts with the same one, in the same window, go on to break the same rules by the same events
+};
+
+class Framework : public ConfigReader {
+ public:
+  virtual std::string_view id() const = 0;     // /engine/framework of a scenario
+  virtual std::string_view title() const = 0;  // as its users call it
+
+  // What it documents of a configuration at a release, as a contract; written from the documentation, not from the engines.
+  // Precondition: the layout of the scenario is right. Errors: a release or change that is not known.
+  virtual Result<Contract> contract(const Scenario& scenario) const = 0;
+
+  virtual std::span<const EngineInfo> engines() const = 0;
+  // The class that it would select, by its own rules: an entry of engines(). Errors: combinations that it refuses, with its reason, and
+  // options that are not modelled.
+  virtual Result<const EngineInfo*> select(const Scenario& scenario) const = 0;
+  // Makes the engines of a scenario's ranks; what follows from the scenario alone is resolved once. Precondition: select() succeeds; the
+  // scenario outlives the factory.
+  virtual EngineFactory factory(const Scenario& scenario) const = 0;
+
+  virtual std::span<const BufferFamily> buffer_families() const = 0;
+  // What the buffers of a rank hold at most, from above, optimizer included: bytes. Precondition: the model dtype is settled.
+  virtual std::uint64_t rank_bytes(const Scenario& scenario) const = 0;
+  // The configuration in a few words, for the head of a report: "ZeRO stage 2, gradient_accumulation_steps 4".
+  virtual std::string described(const Scenario& scenario) const = 0;
+
+  virtual std::span<const UseRule> use_rules() const = 0;
+  // Precondition: the scenario was admitted, and the timeline is its own.
+  virtual UseReport use_of(const Scenario& scenario, const Timeline& timeline) const = 0;
+};
+
+// All that there are, in the order in which they are listed to users.
+std::span<const Framework* const> frameworks();
+
+// Null where there is none of that id.
+const Framework* framework_named(std::string_view id);
+
+// Precondition: the scenario was read, so that its framework is one of frameworks().
+const Framework& framework_of(const Scenario& scenario);
+
+// ---- the framework of a scenario, asked ------------------------------------------------------------------------------------------------
+
+Result<const EngineInfo*> select_engine(const Scenario& scenario);
+std::string_view engine_name(const Scenario& scenario);  // precondition: select_engine() succeeds
+EngineFactory engine_factory(const Scenario& scenario);
+// Of one rank. Where all ranks are made, engine_factory() resolves what they share once.
+std::unique_ptr<Engine> make_engine(const EngineContext& context);
+BufferPurposes purposes_of_buffers(const Scenario& scenario);
+bool names_buffer_family(const Scenario& scenario, std::string_view name);
+
+}  // namespace gradledger

@@ -1,0 +1,33 @@
+// The frameworks that there are. A new one is a folder beside this file and a line in frameworks().
+#include <algorithm>
+#include <array>
+
+#include "sim/frameworks/deepspeed/framework.h"
+#include "sim/frameworks/framework.h"
+
+namespace gradledger {
+
+std::span<const Framework* const> frameworks() {
+  static const std::array all{deepspeed::framework()};
+  return all;
+}
+
+const Framework* framework_named(std::string_view id) {
+  const auto at = std::find_if(frameworks().begin(), frameworks().end(), [&](const Framework* f) { return f->id() == id; });
+  return at == frameworks().end() ? nullptr : *at;
+}
+
+const Framework& framework_of(const Scenario& scenario) {
+  const Framework* found = framework_named(scenario.engine.framework);
+  expects(found != nullptr, "a scenario's framework is one that there is");
+  return *found;
+}
+
+Result<const EngineInfo*> select_engine(const Scenario& scenario) { return framework_of(scenario).select(scenario); }
+std::string_view engine_name(const Scenario& scenario) { return (*select_engine(scenario))->name; }
+EngineFactory engine_factory(const Scenario& scenario) { return framework_of(scenario).factory(scenario); }
+std::unique_ptr<Engine> make_engine(const EngineContext& context) { return engine_factory(*context.scenario)(context); }
+BufferPurposes purposes_of_buffers(const Scenario& scenario) { return BufferPurposes(scenario, framework_of(scenario).buffer_families()); }
+bool names_buffer_family(const Scenario& scenario, std::string_view name) { return names_one_of(framework_of(scenario).buffer_families(), scenario, name); }
+
+}  // namespace gradledger

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "tools/gradledger/fuzz.h"
+#include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
 namespace {
@@ -33,6 +34,7 @@ Result<AsOf> as_of_from(const std::string& base, const std::vector<std::string>&
     const bool of_base = error.where == "/engine/as_of" || error.where == "/engine/as_of/base";
     return InputError{of_base || switches.empty() ? "--as-of" : "--switch", error.message};
   }
+  say_what_is_taken_as("--as-of", base);
   return out;
 }
 

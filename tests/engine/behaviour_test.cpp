@@ -84,6 +84,26 @@ TEST(history, a_release_contains_a_change_and_the_release_before_it_does_not) {
   EXPECT_TRUE(point_named("0.16.0", "")->contains(Change::pr6675));
 }
 
+TEST(history, a_release_that_is_not_known_is_taken_as_the_one_before_it) {
+  const std::vector<std::tuple<const char*, const char*, const char*>> table{
+      {"0.20.1", "0.19.8", "0.20.1 is newer than every release that is known; taken as the newest of them, 0.19.8"},
+      {"1.0.0", "0.19.8", "taken as the newest of them, 0.19.8"},
+      {"0.19.9.post1", "0.19.8", "taken as the newest of them, 0.19.8"},
+      {"0.19.8.1", "0.19.8", "0.19.8.1 is no release that is known; taken as 0.19.8. Say a change that it took over alone with a switch"},
+      {"0.18.9.1", "0.18.9", "taken as one of 0.18.8 to 0.18.9. Say"},
+      {"0.18.10", "0.18.9", "taken as one of 0.18.8 to 0.18.9"},
+      {"0.16.9.post1", "0.16.9", "taken as one of 0.16.6 to 0.16.9"},
+      {"0.16.2.post3", "0.16.2", "taken as one of 0.16.0 to 0.16.5"}};
+  for (const auto& [written, taken_as, note] : table) {
+    ASSERT_TRUE(point_named(written, "").ok()) << written;
+    EXPECT_EQ(*point_named(written, ""), *point_named(taken_as, "")) << written;
+    ASSERT_TRUE(point_note(written)) << written;
+    EXPECT_NE(point_note(written)->find(note), std::string::npos) << *point_note(written);
+  }
+  EXPECT_EQ(*point_named("0.20.1", ""), head());
+  for (const char* quiet : {"0.19.8", "0.18.9", "0.18.9.0", "head", "#7981", "before #7981", "0.15.9", "0.18", "tomorrow", ""}) EXPECT_FALSE(point_note(quiet)) << quiet;
+}
+
 TEST(behaviours, gradient_clipping_defaults_to_one_since_8068) {
   Scenario scenario;
   scenario.engine.as_of.base = "0.19.2";
@@ -102,7 +122,7 @@ TEST(behaviours, a_switch_overrides_its_base) {
 }
 
 TEST(behaviours, unknown_names_are_errors_that_say_what_is_known) {
-  for (const AsOf& as_of : {AsOf{"0.99.0", {}}, AsOf{"#1", {}}, AsOf{"before 0.18.9", {}}, AsOf{"0.18", {}}, AsOf{"", {}}}) {
+  for (const AsOf& as_of : {AsOf{"0.99", {}}, AsOf{"#1", {}}, AsOf{"before 0.18.9", {}}, AsOf{"0.18", {}}, AsOf{"", {}}}) {
     const auto behaviour = resolve_behaviour(as_of);
     ASSERT_FALSE(behaviour.ok()) << as_of.base;
     EXPECT_NE(behaviour.error().message.find("0.19.8"), std::string::npos);

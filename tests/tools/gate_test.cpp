@@ -33,6 +33,18 @@ TEST(gate, passes_what_is_as_expected) {
   EXPECT_EQ(outcome.err, "");
 }
 
+TEST(gate, and_a_replay_say_what_a_release_that_is_not_known_is_taken_as) {
+  const TemporaryFolder folder;
+  json scenario = leak_named("a");
+  scenario["engine"]["as_of"] = "0.99.0";
+  const std::string file = folder.write("a.json", scenario.dump());
+  for (const char* verb : {"gate", "replay"}) {
+    const Outcome outcome = run({verb, file});
+    EXPECT_NE(outcome.err.find(file + ": /engine/as_of: 0.99.0 is newer than every release that is known; taken as the newest of them, 0.19.8\n"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.code, tool::bad_input) << verb;
+  }
+}
+
 TEST(gate, fails_on_a_finding_that_is_not_expected_and_on_one_that_is_not_reported) {
   const TemporaryFolder folder;
   json scenario = leak_named("a");

@@ -62,9 +62,12 @@ TEST(list, of_behaviours_has_the_values_of_the_release_that_is_asked_for) {
   };
   EXPECT_EQ(value("0.18.2", "stage12_accumulator"), "split_tests_AV");
   EXPECT_EQ(value("0.18.3", "stage12_accumulator"), "split_tests_L");
-  const Outcome unknown = run({"list", "behaviours", "--as-of", "0.20.0"});
+  const Outcome unknown = run({"list", "behaviours", "--as-of", "0.20"});
   EXPECT_EQ(unknown.code, tool::bad_input);
-  EXPECT_NE(unknown.err.find("--as-of: unknown release or change \"0.20.0\""), std::string::npos) << unknown.err;
+  EXPECT_NE(unknown.err.find("--as-of: unknown release or change \"0.20\""), std::string::npos) << unknown.err;
+  const Outcome newer = run({"list", "behaviours", "--as-of", "0.20.0"});
+  EXPECT_EQ(newer.code, tool::clean);
+  EXPECT_NE(newer.err.find("--as-of: 0.20.0 is newer than every release that is known"), std::string::npos) << newer.err;
 }
 
 TEST(list, of_entries_has_every_id_once_and_every_number_of_the_catalogue) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/scenario/history.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
 
@@ -12,6 +13,10 @@ void say(const std::string& text) {
   for (const unsigned char c : text) line += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, static_cast<char>(c));
   line += '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+void say_what_is_taken_as(const std::string& where, const std::string& as_of) {
+  if (const auto note = point_note(as_of)) say(where + ": " + *note);
 }
 
 void complain(const InputError& error) { say(error.text()); }

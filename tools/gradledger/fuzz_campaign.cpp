@@ -5,6 +5,7 @@
 
 #include "sim/frameworks/deepspeed/behaviour.h"
 #include "tools/gradledger/fuzz.h"
+#include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
 namespace {
@@ -34,6 +35,7 @@ Result<AsOf> as_of_from(const std::string& base, const std::vector<std::string>&
     const bool of_base = error.where == "/engine/as_of" || error.where == "/engine/as_of/base";
     return InputError{of_base || switches.empty() ? "--as-of" : "--switch", error.message};
   }
+  say_what_is_taken_as("--as-of", base);
   return out;
 }
 

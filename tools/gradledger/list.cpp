@@ -103,6 +103,7 @@ int list(const std::string& what, const Options& options) {
     complain({"--as-of", behaviour.error().message});
     return bad_input;
   }
+  say_what_is_taken_as("--as-of", options.as_of);
   const Table table = what == "engines"      ? engine_table()
                       : what == "behaviours" ? behaviour_table(options.as_of, *behaviour)
                       : what == "findings"   ? finding_table()

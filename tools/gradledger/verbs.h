@@ -22,6 +22,9 @@ int list(const std::string& what, const Options& options);
 // On standard error, as one line, whatever was in a file or a name. Never throws: there is nowhere left to report to.
 void say(const std::string& text);
 
+// Says it where a release that is not known is taken as one that is.
+void say_what_is_taken_as(const std::string& where, const std::string& as_of);
+
 // One error, on standard error, in one form.
 void complain(const InputError& error);
 

@@ -2,8 +2,6 @@
 
 #include <array>
 #include <charconv>
-#include <optional>
-#include <tuple>
 
 namespace gradledger {
 namespace {
@@ -113,21 +111,30 @@ constexpr std::array<ReleaseInfo, 24> all_releases{{
 // In 0.16.0, and not in 0.15.4.
 constexpr Change first_of_known_releases = Change::pr6675;
 
-using Version = std::tuple<int, int, int>;
+// A fourth number is that of a patch release: "0.18.9.1", "0.16.9.post1".
+using Version = std::array<int, 4>;
 
 std::optional<Version> version_of(std::string_view text) {
-  std::array<int, 3> parts{};
+  Version parts{};
   for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i == 3 && text.starts_with("post")) text.remove_prefix(4);
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parts[i]);
     if (error != std::errc{} || parts[i] < 0) return std::nullopt;
     text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-    if (i < 2) {
-      if (!text.starts_with('.')) return std::nullopt;
-      text.remove_prefix(1);
-    }
+    if (text.empty()) return i < 2 ? std::nullopt : std::optional(parts);
+    if (!text.starts_with('.')) return std::nullopt;
+    text.remove_prefix(1);
   }
-  if (!text.empty()) return std::nullopt;
-  return Version{parts[0], parts[1], parts[2]};
+  return std::nullopt;
+}
+
+// The last line of releases that begins no later: that of a patch release, and of what is newer than all. None for what is older.
+const ReleaseInfo* line_of(std::string_view as_of) {
+  const auto version = version_of(as_of);
+  const ReleaseInfo* line = nullptr;
+  for (const ReleaseInfo& release : all_releases)
+    if (version && *version_of(release.first) <= *version) line = &release;
+  return line;
 }
 
 std::string what_is_known() {
@@ -151,10 +158,10 @@ std::optional<PointInHistory> known_point(std::string_view as_of) {
     return before ? PointInHistory{static_cast<std::uint8_t>(change.change)} : after(change.change);
   }
   const auto version = version_of(as_of);
-  if (!version) return std::nullopt;
-  for (const ReleaseInfo& release : all_releases)
-    if (*version_of(release.first) <= *version && *version <= *version_of(release.last)) return after(release.newest);
-  return std::nullopt;
+  if (!version || (*version)[3] != 0) return std::nullopt;
+  const ReleaseInfo* line = line_of(as_of);
+  if (!line || *version > *version_of(line->last)) return std::nullopt;
+  return after(line->newest);
 }
 
 // The spelling that is known of a release or change that was written in another one: "v0.18.9", "7981", "after #7981".
@@ -185,7 +192,19 @@ PointInHistory head() { return {static_cast<std::uint8_t>(all_changes.size())}; 
 
 Result<PointInHistory> point_named(std::string_view as_of, std::string_view where) {
   if (const auto point = known_point(as_of)) return *point;
+  if (const ReleaseInfo* line = line_of(as_of)) return after(line->newest);
   return InputError{std::string(where), "unknown release or change \"" + std::string(as_of) + "\"; expected " + what_is_known() + hint(as_of)};
+}
+
+std::optional<std::string> point_note(std::string_view as_of) {
+  const ReleaseInfo* line = known_point(as_of) ? nullptr : line_of(as_of);
+  if (!line) return std::nullopt;
+  Version version = *version_of(as_of);
+  version[3] = 0;
+  if (version > *version_of(all_releases.back().last))
+    return std::string(as_of) + " is newer than every release that is known; taken as the newest of them, " + std::string(line->last);
+  const std::string taken = line->first == line->last ? "" : "one of " + std::string(line->first) + " to ";
+  return std::string(as_of) + " is no release that is known; taken as " + taken + std::string(line->last) + ". Say a change that it took over alone with a switch";
 }
 
 }  // namespace gradledger

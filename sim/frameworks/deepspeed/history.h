@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,7 +49,11 @@ struct PointInHistory {
 
 PointInHistory head();
 
-// "0.18.9", "#7981" (right after it), "before #7981", "head". Errors name the releases and changes that are known.
+// "0.18.9", "#7981" (right after it), "before #7981", "head". A release between two that are known is one of the line before it, and a
+// newer one the newest. Errors name the releases and changes that are known.
 Result<PointInHistory> point_named(std::string_view as_of, std::string_view where);
+
+// What is to be said of a release that is not known and taken as one that is; none for every other text.
+std::optional<std::string> point_note(std::string_view as_of);
 
 }  // namespace gradledger

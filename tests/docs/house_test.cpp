@@ -28,7 +28,8 @@ TEST(house, every_document_is_reached_from_the_readme) {
 
 TEST(house, licence_is_the_whole_apache_licence) {
   const std::string text = text_of(source_folder / "LICENSE");
-  for (const char* part : {"Apache License\n                           Version 2.0, January 2004", "9. Accepting Warranty or Additional Liability", "END OF TERMS AND CONDITIONS", "APPENDIX: How to apply"})
+  for (const char* part : {"Apache License\n                           Version 2.0, January 2004", "9. Accepting Warranty or Additional Liability",
+                           "END OF TERMS AND CONDITIONS", "APPENDIX: How to apply"})
     EXPECT_NE(text.find(part), std::string::npos) << part;
 }
 
@@ -37,6 +38,23 @@ TEST(house, changelog_has_the_version_of_the_project_and_what_is_not_released) {
   EXPECT_TRUE(changelog.section("Unreleased"));
   const auto dated = [&](const Section& s) { return std::regex_match(s.heading, std::regex(std::regex_replace(project_version(), std::regex("\\."), "\\.") + R"( - \d{4}-\d{2}-\d{2})")); };
   EXPECT_TRUE(std::any_of(changelog.sections.begin(), changelog.sections.end(), dated)) << project_version();
+}
+
+// Its lists send people to files: all of them are there.
+TEST(house, contributors_are_sent_to_files_that_exist) {
+  const std::string text = text_of(source_folder / "CONTRIBUTING.md");
+  const std::regex named(R"(`((?:cmake|docs|ref|scenarios|search|sim|tests|tools)/[\w./-]+)`)");
+  std::size_t files = 0;
+  const bool moved = std::filesystem::exists(source_folder / "sim/frameworks/framework.h");  // until then the frameworks' files lie elsewhere
+  for (std::sregex_iterator at(text.begin(), text.end(), named), end; at != end; ++at, ++files) {
+    const std::string path = (*at)[1];
+    if (moved || !path.starts_with("sim/frameworks/")) {
+      EXPECT_TRUE(std::filesystem::exists(source_folder / path)) << path;
+    }
+  }
+  EXPECT_GT(files, 40u);
+  for (const char* thing : {"a scenario", "a known defect", "a release", "an engine", "an event", "a class of findings", "a framework"})
+    EXPECT_TRUE(read_document(source_folder / "CONTRIBUTING.md").section(std::string("To add ") + thing)) << thing;
 }
 
 TEST(house, editor_settings_are_those_of_the_tree) {

@@ -6,7 +6,10 @@ target_compile_options(gradledger_options INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Xcompiler=-ffp-contract=off>)
 set(CMAKE_CXX_EXTENSIONS OFF)
 
-if(GRADLEDGER_SANITIZE)
+if(GRADLEDGER_SANITIZE STREQUAL "thread")
+  target_compile_options(gradledger_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=thread -fno-omit-frame-pointer>)
+  target_link_options(gradledger_options INTERFACE -fsanitize=thread)
+elseif(GRADLEDGER_SANITIZE)
   target_compile_options(gradledger_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer>)
   target_link_options(gradledger_options INTERFACE -fsanitize=address,undefined)

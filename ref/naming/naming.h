@@ -46,7 +46,7 @@ class Naming {
   bool follows_unequal_loops(std::uint32_t step) const;
   void name_entry(const LedgerEntry& entry);
   const Mismatch* fingerprint_of(const SnapshotKey& key) const;
-  void record(const LedgerEntry& entry, const LedgerRow& row, Diagnosis diagnosis);
+  void record(const LedgerEntry& entry, const LedgerRow& row, const Diagnosis& diagnosis);
   static void weigh(Finding& finding, const LedgerRow& row, const std::vector<Miscounted>& contributions);
   std::uint32_t first_event_of(const LedgerEntry& entry) const;
 

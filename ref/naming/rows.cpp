@@ -60,7 +60,7 @@ const Mismatch* Naming::fingerprint_of(const SnapshotKey& key) const {
   return nullptr;
 }
 
-void Naming::record(const LedgerEntry& entry, const LedgerRow& row, Diagnosis diagnosis) {
+void Naming::record(const LedgerEntry& entry, const LedgerRow& row, const Diagnosis& diagnosis) {
   Finding* finding = find(diagnosis.finding, entry.step, entry.key.rank);
   if (finding && (finding->buffer != entry.key.buffer || finding->event != entry.key.event)) {
     also_in(*finding, entry.key.buffer);

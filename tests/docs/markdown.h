@@ -131,9 +131,12 @@ inline Document read_document(const std::filesystem::path& file) {
   return out;
 }
 
+// Those in the root, and everything below docs/.
 inline std::vector<std::filesystem::path> all_documents() {
-  std::vector<std::filesystem::path> out{source_folder / "README.md"};
-  for (const auto& entry : std::filesystem::directory_iterator(source_folder / "docs"))
+  std::vector<std::filesystem::path> out;
+  for (const auto& entry : std::filesystem::directory_iterator(source_folder))
+    if (entry.path().extension() == ".md") out.push_back(entry.path());
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(source_folder / "docs"))
     if (entry.path().extension() == ".md") out.push_back(entry.path());
   std::sort(out.begin(), out.end());
   return out;

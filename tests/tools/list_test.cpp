@@ -18,6 +18,8 @@ using testing::lines_of;
 using testing::Outcome;
 using testing::run;
 
+json rows_of(const Outcome& listed) { return json_of(listed.out)["rows"]; }
+
 TEST(list, has_a_row_for_each_thing_as_text_and_as_json) {
   for (const auto& [what, rows] : std::vector<std::pair<std::string, std::size_t>>{{"engines", framework_named("deepspeed")->engines().size()},
                                                                                   {"behaviours", switches().size()},
@@ -32,7 +34,7 @@ TEST(list, has_a_row_for_each_thing_as_text_and_as_json) {
     EXPECT_EQ(text.err, "");
     EXPECT_EQ(lines_of(text.out).size(), rows + 1);
     EXPECT_EQ(as_json.code, tool::clean);
-    const json table = json_of(as_json.out);
+    const json table = rows_of(as_json);
     ASSERT_EQ(table.size(), rows);
     for (const json& row : table) EXPECT_EQ(row.size(), table[0].size());
   }
@@ -40,14 +42,14 @@ TEST(list, has_a_row_for_each_thing_as_text_and_as_json) {
 
 TEST(list, of_findings_names_every_class) {
   std::set<std::string> listed, known;
-  for (const json& row : json_of(run({"list", "findings", "--json"}).out)) listed.insert(row["class"]);
+  for (const json& row : rows_of(run({"list", "findings", "--json"}))) listed.insert(row["class"]);
   for (const ref::FindingClassInfo& info : ref::finding_classes()) known.insert(std::string(info.name));
   EXPECT_EQ(listed, known);
 }
 
 TEST(list, of_releases_has_what_the_changes_of_each_moved) {
   std::string moved;
-  for (const json& row : json_of(run({"list", "releases", "--json"}).out))
+  for (const json& row : rows_of(run({"list", "releases", "--json"})))
     if (row["releases"] == "0.17.6") moved = row["moves"];
   EXPECT_NE(moved.find("stage12_accumulator split_tests_AV (#7509)"), std::string::npos) << moved;
   EXPECT_NE(moved.find("bf16_acc_fp32_wrapper FP16_UnfusedOptimizer (#7515)"), std::string::npos) << moved;
@@ -56,7 +58,7 @@ TEST(list, of_releases_has_what_the_changes_of_each_moved) {
 
 TEST(list, of_behaviours_has_the_values_of_the_release_that_is_asked_for) {
   const auto value = [](const std::string& as_of, const std::string& name) {
-    for (const json& row : json_of(run({"list", "behaviours", "--as-of", as_of, "--json"}).out))
+    for (const json& row : rows_of(run({"list", "behaviours", "--as-of", as_of, "--json"})))
       if (row["switch"] == name) return row["at " + as_of].get<std::string>();
     return std::string();
   };
@@ -72,13 +74,13 @@ TEST(list, of_behaviours_has_the_values_of_the_release_that_is_asked_for) {
 
 TEST(list, of_entries_has_every_id_once_and_every_number_of_the_catalogue) {
   std::set<std::string> ids;
-  for (const json& row : json_of(run({"list", "entries", "--json"}).out)) EXPECT_TRUE(ids.insert(row["entry"]).second) << row["entry"];
+  for (const json& row : rows_of(run({"list", "entries", "--json"}))) EXPECT_TRUE(ids.insert(row["entry"]).second) << row["entry"];
   for (int i = 1; i <= 42; ++i) EXPECT_TRUE(ids.contains("catalogue-" + std::to_string(i))) << i;
   for (int i = 1; i <= 20; ++i) EXPECT_TRUE(ids.contains("live-" + std::to_string(i))) << i;
   EXPECT_TRUE(ids.contains("live-5b"));
 }
 
-TEST(list, of_buffers_is_there) { EXPECT_GT(json_of(run({"list", "buffers", "--json"}).out).size(), 5u); }
+TEST(list, of_buffers_is_there) { EXPECT_GT(rows_of(run({"list", "buffers", "--json"})).size(), 5u); }
 
 }  // namespace
 }  // namespace gradledger

@@ -6,6 +6,7 @@
 
 #include "ref/describe.h"
 #include "sim/frameworks/deepspeed/settings.h"
+#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
@@ -186,6 +187,7 @@ std::string accounting_report(const Loaded& loaded, const Options& options, cons
 ordered_json accounting_json(const Loaded& loaded, const Options& options, const Accounting& accounting) {
   ordered_json out;
   out["schema_version"] = 1;
+  out["tool"] = tool_json();
   out["command"] = repeat_command({loaded.path}, options);
   out["scenario"] = loaded.scenario.name;
   out["file"] = loaded.path.string();

@@ -8,6 +8,7 @@
 #include "tools/gradledger/coverage.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
+#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
@@ -24,8 +25,8 @@ std::string verdict_of(const EntryCoverage& row) {
 }
 
 nlohmann::ordered_json row_json(const EntryCoverage& row) {
-  return {{"entry", row.entry->id},          {"expected", classes_text(*row.entry)}, {"reported", row.reported},           {"defective", labels(row.defects)},
-          {"clean", labels(row.clean)}, {"verdict", verdict_of(row)},           {"not_covered", row.entry->not_covered}};
+  return {{"schema_version", 1},         {"tool", tool_json()},              {"entry", row.entry->id},      {"expected", classes_text(*row.entry)}, {"reported", row.reported},
+          {"defective", labels(row.defects)}, {"clean", labels(row.clean)}, {"verdict", verdict_of(row)}, {"not_covered", row.entry->not_covered}};
 }
 
 int complain_of(const InputError& error) {

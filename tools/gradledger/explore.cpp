@@ -12,6 +12,7 @@
 #include "tools/gradledger/fuzz.h"
 #include "tools/gradledger/report.h"
 #include "tools/gradledger/verbs.h"
+#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
@@ -107,7 +108,7 @@ void print(const World& world, const search::ExploreResult& r, const Options& op
       fmt::print("{}\n", ordered_json({{"record", "finding"}, {"engine", world.name}, {"class", f.finding}, {"shape", f.shape}, {"events", f.events},
                                        {"blame", blame_json(f.blame)}, {"sentence", f.sentence}, {"scenario", to_json(f.scenario)}})
                              .dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-    fmt::print("{}\n", ordered_json({{"record", "engine"}, {"schema_version", 1}, {"engine", world.name}, {"as_of", world.options.world.engine.as_of.base},
+    fmt::print("{}\n", ordered_json({{"record", "engine"}, {"schema_version", 1}, {"tool", tool_json()}, {"engine", world.name}, {"as_of", world.options.world.engine.as_of.base},
                                      {"complete", r.complete}, {"length", world.options.length},
                                      {"depth", r.depth}, {"states", r.states}, {"transitions", r.transitions}, {"merged", r.merged},
                                      {"mirrored", r.mirrored}, {"refused", r.refused}, {"undocumented", r.undocumented}, {"wrong", r.wrong},

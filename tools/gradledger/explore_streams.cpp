@@ -7,6 +7,7 @@
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/explore.h"
 #include "tools/gradledger/verbs.h"
+#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
@@ -27,7 +28,7 @@ ordered_json json_of(const search::StreamOrders& o, const Loaded& loaded, double
     races.push_back({{"rank", r.rank}, {"buffer", r.buffer}, {"begin", r.begin}, {"end", r.end}, {"first", r.first.operation}, {"second", r.second.operation}});
   for (const search::StreamWitness& w : o.witnesses)
     outcomes.push_back({{"values", fmt::format("{:016x}", w.outcome.values)}, {"memory", fmt::format("{:016x}", w.outcome.memory)}, {"order", decisions_text(w.decisions)}});
-  return {{"record", "streams"}, {"schema_version", 1}, {"scenario", loaded.scenario.name}, {"complete", o.complete}, {"every_choice", o.every_choice},
+  return {{"record", "streams"}, {"schema_version", 1}, {"tool", tool_json()}, {"scenario", loaded.scenario.name}, {"complete", o.complete}, {"every_choice", o.every_choice},
           {"states", o.states}, {"transitions", o.transitions},
           {"rank_states", o.rank_states}, {"depth", o.depth}, {"left_out", o.left_out}, {"deadlock", o.deadlock}, {"mismatch", o.mismatch}, {"outcomes", o.outcomes},
           {"outcomes_in_values", o.outcomes_in_values}, {"races", races}, {"witnesses", outcomes}, {"agreement", name_of(o.agreement)}, {"seconds", seconds}};

@@ -15,6 +15,7 @@
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/report.h"
 #include "tools/gradledger/verbs.h"
+#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
@@ -62,7 +63,7 @@ void print_json(const Report& r, const Options& options, const FuzzOptions& fuzz
   for (const auto& [found, path] : r.written) line(finding_json(*found, "new", path.string()));
   for (const search::Broken& b : r.state.broken) line({{"record", "internal error"}, {"case", b.number}, {"what", b.what}, {"scenario", to_json(b.scenario)}});
   const search::CampaignState& s = r.state;
-  line({{"record", "summary"}, {"schema_version", 1}, {"command", repeat_command(options, fuzz)}, {"shard", fuzz.shard}, {"cases", s.cases}, {"events", s.events},
+  line({{"record", "summary"}, {"schema_version", 1}, {"tool", tool_json()}, {"command", repeat_command(options, fuzz)}, {"shard", fuzz.shard}, {"cases", s.cases}, {"events", s.events},
         {"rank_events", s.rank_events}, {"operations", s.operations}, {"compared", s.compared}, {"suspicious", s.suspicious}, {"judged", s.judged}, {"reruns", s.reruns},
         {"canary_cases", r.canary ? ordered_json(*r.canary) : ordered_json()}, {"nondeterminism", s.nondeterminism.value_or("")}, {"seconds", r.seconds}});
 }

@@ -14,6 +14,7 @@
 #include "tools/gradledger/fuzz.h"
 #include "tools/gradledger/scenario_files.h"
 #include "tools/gradledger/verbs.h"
+#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
@@ -112,7 +113,8 @@ int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz) {
   std::sort(excess.begin(), excess.end());
   const long median = excess.empty() ? 0 : excess[excess.size() / 2];
   if (options.json) {
-    const nlohmann::ordered_json summary{{"record", "summary"}, {"schema_version", 1}, {"rows", hunted}, {"found", found}, {"of_loops", of_loops.size()}, {"median_events_above_known", median}};
+    const nlohmann::ordered_json summary{{"record", "summary"}, {"schema_version", 1}, {"tool", tool_json()}, {"rows", hunted}, {"found", found},
+                                         {"of_loops", of_loops.size()}, {"median_events_above_known", median}};
     fmt::print("{}\n", summary.dump());
   } else {
     fmt::print("{} of {} entries found; scripts are {} event{} longer than the shortest known one, in the median\n", found, hunted, median, median == 1 ? "" : "s");

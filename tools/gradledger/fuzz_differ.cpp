@@ -13,6 +13,7 @@
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
 #include "tools/gradledger/verbs.h"
+#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
@@ -123,8 +124,8 @@ int fuzz_differ(const Options& options, const FuzzOptions& fuzz) {
     else fmt::print("{}\n  {}\n  {}\n", found.shape, found.explanation, fmt::join(*paths, "  "));
   }
   if (options.json)
-    line({{"record", "summary"}, {"schema_version", 1}, {"command", repeat_command(options, fuzz)}, {"cases", state.cases}, {"compared", state.compared}, {"differing", state.differing},
-          {"canary_cases", canary ? nlohmann::ordered_json(*canary) : nlohmann::ordered_json()}});
+    line({{"record", "summary"}, {"schema_version", 1}, {"tool", tool_json()}, {"command", repeat_command(options, fuzz)}, {"cases", state.cases}, {"compared", state.compared},
+          {"differing", state.differing}, {"canary_cases", canary ? nlohmann::ordered_json(*canary) : nlohmann::ordered_json()}});
   else fmt::print("{} cases, {} compared, {} differ, {} of them unlike each other\n", state.cases, state.compared, state.differing, state.found.size());
   if (!canary) {
     say("the canary, a fault that must make a difference, made none; what this campaign says means nothing");

@@ -10,6 +10,7 @@
 #include "tools/gradledger/report.h"
 #include "tools/gradledger/scenario_files.h"
 #include "tools/gradledger/verbs.h"
+#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
@@ -112,7 +113,7 @@ Outcome gate_one(const fs::path& path, const Options& options) {
 }
 
 nlohmann::ordered_json outcome_json(const Outcome& o) {
-  return {{"scenario", o.name}, {"passed", o.unmet.empty()}, {"expected", o.expected}, {"reported", o.reported}, {"unmet", o.unmet}};
+  return {{"schema_version", 1}, {"tool", tool_json()}, {"scenario", o.name}, {"passed", o.unmet.empty()}, {"expected", o.expected}, {"reported", o.reported}, {"unmet", o.unmet}};
 }
 
 }  // namespace

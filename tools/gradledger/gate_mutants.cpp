@@ -8,6 +8,7 @@
 #include "search/campaign/parallel.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
+#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
@@ -83,7 +84,8 @@ int gate_mutants(const std::vector<std::string>& paths, const Options& options) 
   for (const Planted& p : hunted) kinds.insert(p.mutant);
   const std::size_t alive = hunted.size() - static_cast<std::size_t>(found);
   if (options.json)
-    fmt::print("{}\n", nlohmann::ordered_json({{"record", "summary"}, {"schema_version", 1}, {"mutants", kinds.size()}, {"planted", hunted.size()}, {"found", found}, {"alive", alive}}).dump());
+    fmt::print("{}\n", nlohmann::ordered_json({{"record", "summary"}, {"schema_version", 1}, {"tool", tool_json()}, {"mutants", kinds.size()},
+                                              {"planted", hunted.size()}, {"found", found}, {"alive", alive}}).dump());
   else fmt::print("{} mutant{} planted in {} engines altogether: {} found, {} alive\n", kinds.size(), kinds.size() == 1 ? "" : "s", hunted.size(), found, alive);
   return alive == 0 ? clean : findings;
 }

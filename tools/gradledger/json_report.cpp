@@ -4,6 +4,7 @@
 
 #include "ref/describe.h"
 #include "tools/gradledger/report.h"
+#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
@@ -126,6 +127,7 @@ ordered_json json_report(const Loaded& loaded, const Options& options, const ref
   const Scenario& s = loaded.scenario;
   ordered_json out;
   out["schema_version"] = 1;
+  out["tool"] = tool_json();
   out["command"] = repeat_command({loaded.path}, options);
   out["scenario"] = s.name;
   out["file"] = loaded.path.string();

@@ -8,6 +8,7 @@
 #include "sim/scenario/catalogue.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
+#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
@@ -114,11 +115,11 @@ int list(const std::string& what, const Options& options) {
                       : what == "rules"      ? rule_table()
                                              : exit_code_table();
   if (options.json) {
-    nlohmann::ordered_json out = nlohmann::ordered_json::array();
+    nlohmann::ordered_json out{{"schema_version", 1}, {"tool", tool_json()}, {"list", what}, {"rows", nlohmann::ordered_json::array()}};
     for (std::size_t r = 1; r < table.size(); ++r) {
       nlohmann::ordered_json row;
       for (std::size_t c = 0; c < table[r].size(); ++c) row[table[0][c]] = table[r][c];
-      out.push_back(std::move(row));
+      out["rows"].push_back(std::move(row));
     }
     fmt::print("{}\n", out.dump(2));
     return clean;

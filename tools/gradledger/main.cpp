@@ -19,6 +19,7 @@
 #include "tools/gradledger/numbers.h"
 #include "tools/gradledger/search_options.h"
 #include "tools/gradledger/verbs.h"
+#include "tools/version/version.h"
 
 namespace gradledger::tool {
 
@@ -126,6 +127,7 @@ void occupy_standard_streams() {
 int run(int argc, char** argv) {
   CLI::App app{"Replays gradient accumulation on virtual ranks and says which contribution is missing, doubled, stale or private."};
   app.require_subcommand(1);
+  app.set_version_flag("--version", version_text(), "Version, commit, compiler and build type");
   std::string footer = "Exit codes:\n";
   for (const ExitCodeInfo& e : exit_codes) footer += fmt::format("  {}  {}\n", static_cast<int>(e.code), e.meaning);
   app.footer(footer);
@@ -158,6 +160,8 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
+  } catch (const CLI::CallForVersion& asked) {
+    return app.exit(asked);
   } catch (const CLI::ParseError& error) {
     complain({"", error.what() + std::string("; see gradledger --help")});
     return bad_input;

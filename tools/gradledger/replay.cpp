@@ -9,12 +9,13 @@
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/report.h"
 #include "tools/gradledger/verbs.h"
+#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
 
 nlohmann::ordered_json trace_header(const Loaded& loaded, const Options& options) {
-  return {{"record", "start"}, {"schema_version", 1}, {"command", repeat_command({loaded.path}, options)}, {"scenario", loaded.scenario.name}, {"seed", options.seed}};
+  return {{"record", "start"}, {"schema_version", 1}, {"tool", tool_json()}, {"command", repeat_command({loaded.path}, options)}, {"scenario", loaded.scenario.name}, {"seed", options.seed}};
 }
 
 int replay_one(const std::string& file, const Options& options) {
@@ -69,7 +70,8 @@ int compare_one(const std::string& file, const Options& options) {
     const Compared compared = compare_producers(**loaded, options);
     const std::string text = text_of(compared, **loaded, options);
     if (options.json) {
-      const nlohmann::ordered_json line{{"schema_version", 1}, {"scenario", (*loaded)->scenario.name}, {"compare", options.compare}, {"equal", !compared.difference && !compared.races},
+      const nlohmann::ordered_json line{{"schema_version", 1}, {"tool", tool_json()}, {"scenario", (*loaded)->scenario.name}, {"compare", options.compare},
+                                        {"equal", !compared.difference && !compared.races},
                                         {"races", compared.races}, {"runs", compared.runs}, {"records", compared.records}, {"text", text}};
       fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     } else {

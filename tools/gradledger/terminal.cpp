@@ -162,7 +162,7 @@ std::string blame_text(const ref::Blame& blame) {
   return fmt::format("{}{}. {}", name_of(blame.whose), blame.rule.empty() ? "" : fmt::format(" ({})", blame.rule), blame.why);
 }
 
-// "catalogue-1 (#7981), host accumulator ...; since 0.16.0 or before, fixed in 0.19.0. Keep the optimizer ...".
+// "catalogue-1 (DeepSpeed#7981), host accumulator ...; since 0.16.0 or before, fixed in 0.19.0. Keep the optimizer ...".
 std::string known_text(const ref::KnownDefect& d) {
   std::string out = fmt::format("{}{}, {}", d.entry, d.origin.empty() ? "" : fmt::format(" ({})", d.origin), d.title);
   if (!d.since.empty()) out += fmt::format("; since {}", d.since);

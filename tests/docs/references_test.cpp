@@ -1,0 +1,53 @@
+// A number means nothing without its project: pages say DeepSpeed#7981. A bare #7981 is a value of as_of, and stands in code marks, in quotes, in
+// the tables that the command prints, or alone in a cell.
+#include <set>
+
+#include "tests/docs/markdown.h"
+
+namespace gradledger::testing {
+namespace {
+
+// Tables that are held to what the command lists, cell by cell.
+bool is_listed(const std::filesystem::path& file, const Section& section) {
+  static const std::set<std::string> tables{"Engines", "Behaviour switches", "Changes", "Releases"};
+  return file.filename() == "engines.md" && tables.contains(section.heading);
+}
+
+// What a cell may hold alone: "#7981", "before #7981", "#7967, #7965", "#545 to #6675".
+bool is_as_of(const std::string& cell) { return std::regex_match(cell, std::regex(R"((before )?#\d+(, #\d+)*( to #\d+)?)")); }
+
+bool has_bare_reference(const std::string& text) {
+  const std::string prose = without(without(text, "`[^`]*`"), "\"[^\"]*\"");
+  return std::regex_search(prose, std::regex(R"((^|[^\w&/\]])#\d{3,}\b)"));
+}
+
+std::vector<std::string> bare_references(const std::filesystem::path& file) {
+  std::vector<std::string> out;
+  for (const Section& section : read_document(file).sections) {
+    std::istringstream lines(section.heading + "\n" + section.text);
+    for (std::string line; std::getline(lines, line);)
+      if (!line.starts_with("|") && has_bare_reference(line)) out.push_back(line);
+    for (const Cells& row : section.rows)
+      for (const std::string& cell : row)
+        if (!is_listed(file, section) && !is_as_of(cell) && has_bare_reference(cell)) out.push_back(cell);
+  }
+  return out;
+}
+
+TEST(references, name_their_project) {
+  std::vector<std::filesystem::path> files = all_documents();
+  files.push_back(source_folder / "tests/conformance/data/README.md");
+  for (const std::filesystem::path& file : files)
+    for (const std::string& line : bare_references(file)) ADD_FAILURE() << file << " has a number without its project: " << line;
+}
+
+TEST(references, without_their_project_are_found) {
+  for (const char* bare : {"before #7839 a step", "#7981 repairs it", "since (#8035)", "`x` of #7665"}) EXPECT_TRUE(has_bare_reference(bare)) << bare;
+  for (const char* right : {"before DeepSpeed#7839 a step", "`#7981`, right after it", "set to \"before #7981\"", "page.md#123", "issue #1"}) EXPECT_FALSE(has_bare_reference(right)) << right;
+  EXPECT_TRUE(is_as_of("before #7981"));
+  EXPECT_TRUE(is_as_of("#545 to #6675"));
+  EXPECT_FALSE(is_as_of("skipped before #7981"));
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -1,5 +1,7 @@
 # Run at every build: writes HEADER with the commit of SOURCE, and touches it only where that has changed, so that one file is compiled anew.
 # COMMIT: what a packager says instead, for a source tree without its repository.
+cmake_minimum_required(VERSION 3.25)
+
 set(commit "${COMMIT}")
 if(NOT commit)
   set(commit "unknown")

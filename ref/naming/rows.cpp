@@ -44,9 +44,9 @@ void Naming::name_entry(const LedgerEntry& entry) {
   for (const LedgerRow& row : rows) {
     verdict_.inconclusive_rows += row.inconclusive;
     if (!timeline_.planted.empty()) balanced = balanced && !row.inconclusive;
-    for (Diagnosis& diagnosis : diagnose(row, entry.columns, context)) {
+    for (const Diagnosis& diagnosis : diagnose(row, entry.columns, context)) {
       balanced = false;
-      record(entry, row, std::move(diagnosis));
+      record(entry, row, diagnosis);
     }
   }
   // The fingerprint differs, yet each contribution alone weighs what it must: the right sums lie in the wrong places.

@@ -45,12 +45,9 @@ TEST(house, contributors_are_sent_to_files_that_exist) {
   const std::string text = text_of(source_folder / "CONTRIBUTING.md");
   const std::regex named(R"(`((?:cmake|docs|ref|scenarios|search|sim|tests|tools)/[\w./-]+)`)");
   std::size_t files = 0;
-  const bool moved = std::filesystem::exists(source_folder / "sim/frameworks/framework.h");  // until then the frameworks' files lie elsewhere
   for (std::sregex_iterator at(text.begin(), text.end(), named), end; at != end; ++at, ++files) {
     const std::string path = (*at)[1];
-    if (moved || !path.starts_with("sim/frameworks/")) {
-      EXPECT_TRUE(std::filesystem::exists(source_folder / path)) << path;
-    }
+    EXPECT_TRUE(std::filesystem::exists(source_folder / path)) << path;
   }
   EXPECT_GT(files, 40u);
   for (const char* thing : {"a scenario", "a known defect", "a release", "an engine", "an event", "a class of findings", "a framework"})

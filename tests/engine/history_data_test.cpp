@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "sim/engine/behaviour.h"
-#include "sim/scenario/history.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/history.h"
 
 namespace gradledger::testing {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/scenario/history.h"
+#include "sim/frameworks/deepspeed/history.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
 

@@ -50,6 +50,13 @@ void reduce_stretch(ReduceOp op, Dtype dtype, std::uint32_t owner, std::uint32_t
     for (std::uint32_t r = 1; r < world; ++r) numeric::maximum_u8(sum, input(r), n);
     return;
   }
+  if (dtype == Dtype::int32) {
+    expects(op == ReduceOp::sum, "counts are added up");
+    std::memcpy(sum, input(0u), n * sizeof(std::int32_t));
+    for (std::uint32_t r = 1; r < world; ++r)
+      for (std::size_t i = 0; i < n; ++i) reinterpret_cast<std::int32_t*>(sum)[i] += reinterpret_cast<const std::int32_t*>(input(r))[i];
+    return;
+  }
   if (dtype == Dtype::float64) {
     // Totals: NCCL's chain as for any dtype; a CPU backend is taken to add them in rank order.
     const std::uint32_t start = arithmetic == CollectiveArithmetic::nccl_ring ? (owner + 1) % world : 0;

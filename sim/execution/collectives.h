@@ -25,7 +25,7 @@ struct CollectiveBuffers {
 // numel: elements of the input (all_gather: of each rank's input; reduce_scatter: of the whole input, a multiple of the world).
 // One entry of `ranks` for each rank, in rank order. In place means output == input (all_reduce, reduce), output == input +
 // rank x chunk (reduce_scatter) or input == output + rank x chunk (all_gather).
-// dtype: float32, bfloat16, float16; float64 for sums; uint8 for max and for data that only moves.
+// dtype: float32, bfloat16, float16; float64 and int32 for sums; uint8 for max and for data that only moves.
 void run_collective(CollectiveKind kind, ReduceOp op, Dtype dtype, std::uint32_t numel, std::uint32_t root,
                     CollectiveArithmetic arithmetic, std::span<const CollectiveBuffers> ranks);
 

@@ -229,6 +229,7 @@ class HostExecutor::Run {
       data = rank.memory.at(op.source, dtype);
     }
     if (dtype == Dtype::uint8) return static_cast<double>(std::to_integer<unsigned>(*data));
+    if (dtype == Dtype::int32) return *reinterpret_cast<const std::int32_t*>(data);
     if (dtype == Dtype::float64) return *reinterpret_cast<const double*>(data);
     double value = 0;
     numeric::convert(Dtype::float64, &value, dtype, data, 1);
@@ -242,7 +243,10 @@ class HostExecutor::Run {
     std::optional<Meeting> complete = rendezvous_.arrive(r, stream, op);
     if (!complete) return;
     if (const char* what = rendezvous_.misfit(*complete)) return report_mismatch(*complete, what);
+    const bool shown = options_.show_reductions && !options_.dry && !devices_;
+    if (shown) keep_inputs(*complete);
     if (!options_.dry) rendezvous_.perform(*complete, devices_);
+    if (shown) show_reduction(*complete);
     for (std::uint32_t member : rendezvous_.members(*complete)) {
       const auto peer = static_cast<std::uint16_t>(member);
       const auto s = static_cast<std::size_t>(complete->rank[peer].stream);
@@ -251,6 +255,32 @@ class HostExecutor::Run {
       if (peer != r) make_runnable(peer);
     }
     rendezvous_.recycle(std::move(*complete));
+  }
+
+  static bool reduces(CollectiveKind kind) { return kind != CollectiveKind::all_gather && kind != CollectiveKind::broadcast; }
+
+  std::span<const std::byte> bytes_of(std::uint32_t rank, Slice slice) {
+    const Dtype dtype = ranks_[rank].program.buffers[slice.buffer].stored;
+    return {ranks_[rank].memory.at(slice, dtype), slice.numel * std::size_t{size_of(dtype)}};
+  }
+
+  // In place the result overwrites what was handed over.
+  void keep_inputs(const Meeting& meeting) {
+    inputs_.clear();
+    for (const std::uint32_t member : rendezvous_.members(meeting)) {
+      const std::span<const std::byte> input = bytes_of(member, ranks_[member].program.collectives[meeting.rank[member].call].input);
+      inputs_.emplace_back(input.begin(), input.end());
+    }
+  }
+
+  void show_reduction(const Meeting& meeting) {
+    std::size_t number = 0;
+    for (const std::uint32_t member : rendezvous_.members(meeting)) {
+      const CollectiveCall& call = ranks_[member].program.collectives[meeting.rank[member].call];
+      const std::vector<std::byte>& input = inputs_[number++];
+      if (!reduces(call.kind)) continue;
+      sink_.reduction({rendezvous_.record_of(static_cast<std::uint16_t>(member), meeting.rank[member].call, meeting.rank[member].event), input, bytes_of(member, call.output)});
+    }
   }
 
   void make_runnable(std::uint16_t r) {
@@ -323,6 +353,7 @@ class HostExecutor::Run {
   std::vector<ObservedPiece> pieces_;
   std::vector<Operand> operands_;    // of a snapshot on a device
   std::vector<std::byte> fetched_;   // its bytes
+  std::vector<std::vector<std::byte>> inputs_;  // of a reduction, by member
   std::uint64_t bytes_held_ = 0;     // by all ranks
   std::uint64_t program_bytes_ = 0;  // likewise, beyond what they had at the start
   bool mismatched_ = false;

@@ -53,6 +53,7 @@ class ScriptReader {
         return InputError{here + "/update", "marks where the loop means to update; expected it with /contract/window \"marked\" alone"};
     } else if (key == "zero_grad") {
       const std::string of = value.is_string() ? value : value["of"];
+      if (value.is_object()) item.set_to_none = value.value("set_to_none", true);
       item.kind = of == "engine" ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
     } else if (key == "overflow") {
       return read_overflow(value, here, item);
@@ -78,6 +79,8 @@ class ScriptReader {
       item.kind = ScriptKind::save;
     } else if (key == "restore") {
       item.kind = ScriptKind::restore;
+    } else if (key == "unscale") {
+      item.kind = ScriptKind::unscale;
     } else if (key == "no_sync") {
       item.kind = ScriptKind::no_sync;
       return read_items(value, here, item.items);
@@ -103,6 +106,10 @@ class ScriptReader {
     item.scale_wrt_gas = value.value("scale_wrt_gas", true);
     item.phases = value.value("phases", 1u);
     item.direct = value.value("direct", false);
+    item.sum_of = value.value("sum_of", 1u);
+    if (value.contains("raises_after")) item.raises_after = value["raises_after"];
+    if (item.sum_of != 1 && (item.of || item.micro_batches != 1))
+      return InputError{here + "/sum_of", "adds up losses whose forwards run here, in one backward; expected it without \"of\" and \"micro_batches\""};
     if (item.of && item.micro_batches != 1)
       return InputError{here + "/micro_batches", "goes with backwards that run their own forward; expected it without \"of\""};
     if (value.contains("weight")) {

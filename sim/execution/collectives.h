@@ -15,6 +15,7 @@ namespace gradledger {
 enum class CollectiveArithmetic : std::uint8_t {
   nccl_ring,  // one rounding into the data type at each hop of the ring
   gloo_fp32,  // a CPU backend: the same chains over gloo's chunks, 16-bit data widened to fp32 first and rounded once at the end
+  gloo,       // the same chunks, each addition rounded into the data type: PyTorch's gloo of today
 };
 
 struct CollectiveBuffers {

@@ -40,6 +40,7 @@ struct ScriptItem {
   bool direct = false;                           // backward: loss.backward() instead of engine.backward(loss)
   std::uint32_t sum_of = 1;                      // backward: of the sum of the losses of this many micro-batches, each with a forward of its own
   std::optional<std::uint32_t> raises_after;     // backward: an exception leaves autograd after this many gradients
+  bool past_scaler = false;                      // backward, step: not through the loop's GradScaler
   bool set_to_none = true;                       // zero_grad: false fills gradients with zeros in place
   bool caught = false;                           // raise: the loop goes on after the blocks that it leaves
   std::map<std::uint32_t, std::vector<std::string>> order;  // backward, by rank: parameters whose gradients are ready first, in this order

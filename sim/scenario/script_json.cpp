@@ -49,6 +49,7 @@ class ScriptReader {
     } else if (key == "step") {
       item.kind = ScriptKind::step;
       item.update = value.value("update", false);
+      item.past_scaler = value.value("past_scaler", false);
       if (item.update && scenario_.contract.window != Window::marked)
         return InputError{here + "/update", "marks where the loop means to update; expected it with /contract/window \"marked\" alone"};
     } else if (key == "zero_grad") {
@@ -107,6 +108,7 @@ class ScriptReader {
     item.phases = value.value("phases", 1u);
     item.direct = value.value("direct", false);
     item.sum_of = value.value("sum_of", 1u);
+    item.past_scaler = value.value("past_scaler", false);
     if (value.contains("raises_after")) item.raises_after = value["raises_after"];
     if (item.sum_of != 1 && (item.of || item.micro_batches != 1))
       return InputError{here + "/sum_of", "adds up losses whose forwards run here, in one backward; expected it without \"of\" and \"micro_batches\""};

@@ -29,6 +29,7 @@ ordered_json backward_to_json(const ScriptItem& item) {
   if (!item.scale_wrt_gas) body["scale_wrt_gas"] = false;
   if (item.phases != 1) body["phases"] = item.phases;
   if (item.direct) body["direct"] = true;
+  if (item.past_scaler) body["past_scaler"] = true;
   if (item.sum_of != 1) body["sum_of"] = item.sum_of;
   if (item.raises_after) body["raises_after"] = *item.raises_after;
   if (!item.weight.empty()) body["weight"] = weight_to_json(item.weight);
@@ -47,6 +48,7 @@ ordered_json item_to_json(const ScriptItem& item) {
       return {{"set_boundary", body}};
     case ScriptKind::step:
       if (item.update) body["update"] = true;
+      if (item.past_scaler) body["past_scaler"] = true;
       return {{"step", body}};
     case ScriptKind::engine_zero_grad:
     case ScriptKind::optimizer_zero_grad: {

@@ -31,6 +31,7 @@ struct Event {
   std::uint32_t phases = 1;       // backward: parameters in this many parts, one after the other
   std::uint32_t summed = 1;       // backward: of the sum of this many losses; their entries in Timeline::backwards follow each other
   std::optional<std::uint32_t> raises_after;  // backward: an exception leaves autograd after this many gradients
+  bool past_scaler = false;       // backward, step: not through the loop's GradScaler
   bool set_to_none = true;        // zero_grad: false fills with zeros in place
   bool direct = false;            // backward: called on the loss, not on the engine
   bool caught = false;            // raise: the rank goes on after the blocks that the exception leaves

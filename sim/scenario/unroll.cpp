@@ -132,6 +132,7 @@ class Unroller {
     Event event;
     event.kind = kind;
     event.boundary = item.boundary;
+    event.past_scaler = item.past_scaler;
     event.step = out_.steps - 1;
     event.documented = marked_ ? documented_ : event.step;
     if (out_.pointers.empty() || out_.pointers.back() != where) out_.pointers.push_back(where);

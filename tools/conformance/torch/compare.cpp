@@ -14,8 +14,8 @@
 namespace gradledger::conform::torch {
 namespace {
 
-// Recorders write -0 as 0 where nothing was computed: the sign of a zero is no part of a number's value there.
-bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+// Bit for bit, but that every NaN is one.
+bool same(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b) || (std::isnan(a) && std::isnan(b)); }
 
 std::string text(const Collective& c) { return fmt::format("{} {} of {} {}", c.kind, c.operation, c.numel, c.dtype); }
 
@@ -38,14 +38,16 @@ class Judge {
     out_.version = run_.version;
     for (rank_ = 0; rank_ < run_.world && agrees(); ++rank_) {
       std::uint32_t before = never;
-      for (operation_ = 0; operation_ < run_.ranks[rank_].size() && agrees(); ++operation_) {
+      const std::size_t judged = expressed_.judged[rank_];
+      for (operation_ = 0; operation_ < judged && agrees(); ++operation_) {
         const std::uint32_t event = expressed_.events[rank_][operation_];
         moment(run_.ranks[rank_][operation_], event == never ? before : event, event != never, before);
         if (event != never) before = event;
       }
+      // The collectives of the operation that does not end are still what they are.
+      if (judged < run_.ranks[rank_].size() && agrees()) calls(run_.ranks[rank_][judged].collectives, replay_.at(rank_, expressed_.events[rank_][judged]).collectives);
     }
-    if (!replay_.stuck().empty()) differ("the replay " + replay_.stuck());
-    if (!agrees()) out_.outcome = Outcome::differs;
+    end();
     return out_;
   }
 
@@ -54,6 +56,16 @@ class Judge {
 
   void differ(const std::string& how) {
     if (agrees()) out_.why = fmt::format("rank {}, operation {} {}: {}", rank_, operation_, operation_ < run_.operations.size() ? run_.operations[operation_].dump() : "", how);
+  }
+
+  // A rank that loses its peer in the recording waits for it in the replay, and no other does.
+  void end() {
+    bool lost = !run_.ended_by.empty();
+    for (std::size_t r = 0; r < run_.world; ++r) lost |= expressed_.judged[r] < run_.ranks[r].size();
+    if (lost && replay_.stuck().empty()) differ("a rank loses its peer, and the replay runs through");
+    if (!lost && !replay_.stuck().empty()) differ("the replay " + replay_.stuck());
+    if (!agrees()) out_.outcome = Outcome::differs;
+    else if (lost) out_.why = "what follows on a rank whose peer is gone is not judged; the replay " + replay_.stuck();
   }
 
   // runs: whether the operation ran on the rank; else everything is as it was.
@@ -76,13 +88,17 @@ class Judge {
     if (!same_error(recorded, replayed)) differ(fmt::format("raises \"{}\", the replay \"{}\"", recorded, replayed));
   }
 
-  void collectives(const Moment& recorded, const Moment& replayed) {
-    for (std::size_t i = 0; i < std::max(recorded.collectives.size(), replayed.collectives.size()) && agrees(); ++i) {
-      if (i >= recorded.collectives.size()) return differ("the replay issues " + text(replayed.collectives[i]) + " besides");
-      if (i >= replayed.collectives.size()) return differ("the replay does not issue " + text(recorded.collectives[i]));
-      if (recorded.collectives[i] != replayed.collectives[i]) return differ(fmt::format("issues {}, the replay {}", text(recorded.collectives[i]), text(replayed.collectives[i])));
+  void calls(const std::vector<Collective>& recorded, const std::vector<Collective>& replayed) {
+    for (std::size_t i = 0; i < std::max(recorded.size(), replayed.size()) && agrees(); ++i) {
+      if (i >= recorded.size()) return differ("the replay issues " + text(replayed[i]) + " besides");
+      if (i >= replayed.size()) return differ("the replay does not issue " + text(recorded[i]));
+      if (recorded[i] != replayed[i]) return differ(fmt::format("issues {}, the replay {}", text(recorded[i]), text(replayed[i])));
       ++out_.collectives;
     }
+  }
+
+  void collectives(const Moment& recorded, const Moment& replayed) {
+    calls(recorded.collectives, replayed.collectives);
     for (const auto& [place, transfer] : recorded.transfers) {
       const auto other = replayed.transfers.find(place);
       if (other == replayed.transfers.end()) return differ(fmt::format("collective {} of the replay does not end", place));

@@ -62,7 +62,7 @@ class Builder {
       item.kind = ScriptKind::forward;
       forwards_[micro_batch] = forward_count_++;
     } else if (kind == "step" || kind == "scaler_step") {
-      if ((kind == "scaler_step") != out_.config.grad_scaler.has_value()) throw Inexpressible{"a GradScaler for some steps only"};
+      item.past_scaler = kind == "step" && out_.config.grad_scaler.has_value();
       item.kind = ScriptKind::step;
       forwards_.clear();
       forward_count_ = 0;
@@ -101,7 +101,8 @@ class Builder {
     std::vector<std::uint32_t> out;
     for (std::uint32_t r = 0; r < run_.world; ++r) {
       const bool named = !given.contains("ranks") || std::find(given["ranks"].begin(), given["ranks"].end(), r) != given["ranks"].end();
-      if (named && number_ < run_.ranks[r].size()) out.push_back(r);
+      const std::size_t length = std::min(run_.ranks[r].size(), out_.judged[r] + 1);
+      if (named && (number_ < length || (!run_.ended_by.empty() && number_ == run_.ranks[r].size()))) out.push_back(r);
     }
     return out;
   }
@@ -187,7 +188,7 @@ class Builder {
     if (given.contains("raise_in")) item.raises_after = raises_after(given["raise_in"], rank, used);
     weighs_ |= given.contains("divide");
     if (given.contains("divide")) item.weight = {{Formula(one_over(Field(given["divide"], "/divide")))}};
-    if (given.contains("scaler") != out_.config.grad_scaler.has_value() && kind != "b") throw Inexpressible{"a GradScaler for some losses only"};
+    item.past_scaler = !given.contains("scaler") && out_.config.grad_scaler.has_value();
     if (given.contains("planned_inf")) item.micro_batch = with_infinite_loss(*item.micro_batch, given["planned_inf"]);
     return item;
   }
@@ -276,6 +277,12 @@ void configure(const Run& run, Expressed& out) {
   out.config = std::move(read).value();
 }
 
+// gloo reports a peer that is gone as a closed connection, where the replay waits for ever. What follows is a consequence of it.
+std::size_t judged(const std::vector<Moment>& moments) {
+  const auto lost = std::find_if(moments.begin(), moments.end(), [](const Moment& m) { return m.error.find(" peer") != std::string::npos; });
+  return static_cast<std::size_t>(lost - moments.begin());
+}
+
 }  // namespace
 
 Result<Expressed> express(const Run& run) {
@@ -292,10 +299,7 @@ Result<Expressed> express(const Run& run) {
     configure(run, out);
     if (!run.refusal.empty()) return out;
     if (run.gradients.empty()) return InputError{"/grads", "is null; expected gradients, as no rank was refused"};
-    if (!run.ended_by.empty()) return InputError{inexpressible, "a rank's process was ended: " + run.ended_by};
-    for (const std::vector<Moment>& moments : run.ranks)
-      for (const Moment& moment : moments)
-        if (moment.error.find(" peer") != std::string::npos) return InputError{inexpressible, "a rank waits for one that is gone, which gloo reports as a closed connection"};
+    for (std::size_t r = 0; r < run.world; ++r) out.judged.push_back(judged(run.ranks[r]));
     Builder(run, out).build();
     return out;
   } catch (const Unreadable& unreadable) {

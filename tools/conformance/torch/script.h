@@ -14,6 +14,8 @@ namespace gradledger::conform::torch {
 struct Expressed {
   Scenario scenario;
   ::gradledger::torch::DdpConfig config;
+  // How many operations are judged, by rank: those before one in which a peer is gone.
+  std::vector<std::size_t> judged;
   // The event that stands for an operation, by rank and operation.
   std::vector<std::vector<std::uint32_t>> events;
 };

@@ -90,6 +90,7 @@ Problem script_problem(const Scenario& s, const DdpConfig& config, const std::ve
     const std::string here = where + "/" + std::to_string(i);
     if (const char* why = foreign(item.kind)) return InputError{here, why};
     if (item.kind == ScriptKind::unscale && !config.grad_scaler) return InputError{here, "unscales what nothing scaled; expected grad_scaler in /engine/config"};
+    if (item.past_scaler && !config.grad_scaler) return InputError{here, "goes past a GradScaler that there is none of; expected grad_scaler in /engine/config"};
     const bool in_fp32 = std::all_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.dtype.value_or(s.model_dtype) == Dtype::float32; });
     if (item.kind == ScriptKind::clip && !in_fp32) return InputError{here + "/clip", "is modelled for gradients in fp32"};
     if (item.kind == ScriptKind::backward && (!item.scale_wrt_gas || item.phases != 1 || item.direct))

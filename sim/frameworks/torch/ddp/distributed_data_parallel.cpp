@@ -75,7 +75,7 @@ void DistributedDataParallel::handle(const Event& event, ProgramWriter& w) {
       require_backward_grad_sync_ = outer_blocks_.back();
       outer_blocks_.pop_back();
       return;
-    case EventKind::step: return step(pass);
+    case EventKind::step: return step(event, pass);
     case EventKind::engine_zero_grad:
     case EventKind::optimizer_zero_grad: return zero_grad(event, pass);
     case EventKind::unscale: return unscale(pass);
@@ -133,6 +133,7 @@ void DistributedDataParallel::backward(const Event& event, const Pass& pass) {
   bool through_sink = event.own_forward ? config_->static_graph && !delay_enqueued_ : graphs_[event.of].through_sink;
   for (std::uint32_t i = 0; event.own_forward && i < event.summed; ++i) forward(pass, event.ordinal + i);
   reducer_.drop_callbacks();
+  gradient_scale_ = event.past_scaler ? 1.0 : scaler_.scale();
   // The sink is the last node of the forward and the first of the backward; whoever comes second finds it done.
   delay_queued_ = through_sink && !std::exchange(delay_enqueued_, delay_enqueued_ || through_sink);
   autograd(event, pass);
@@ -184,7 +185,7 @@ void DistributedDataParallel::accumulate_grad(const Event& event, const Pass& pa
 
 void DistributedDataParallel::deposit(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add) {
   const std::vector<double>& of_loop = context_.timeline->backwards[ordinal].loss_factor;
-  pass.w.deposit(target, ordinal, p, 0, scaler_.scale() * (of_loop.empty() ? 1.0 : of_loop[context_.rank]), add);
+  pass.w.deposit(target, ordinal, p, 0, gradient_scale_ * (of_loop.empty() ? 1.0 : of_loop[context_.rank]), add);
 }
 
 void DistributedDataParallel::make_gradient(const Pass& pass, std::uint32_t p) {
@@ -211,10 +212,9 @@ void DistributedDataParallel::read(ProgramWriter& w, Stage stage, Slice scalar) 
 
 void DistributedDataParallel::observe(ProgramWriter& w) {
   const auto whole = [](std::uint32_t p, Slice slice) { return std::vector<ViewPiece>{{slice, static_cast<std::int32_t>(p), 0}}; };
-  const double scale = scaler_.unscaled() ? 1.0 : scaler_.scale();
   for (std::uint32_t p = 0; p < parameter_count(); ++p)
     if (const Tensor& grad = gradients_.grad[p]; grad.defined())
-      w.observe(w.view(parameter(p).name + ".grad", whole(p, grad.slice)), Role::replicated_accumulator, scale, true);
+      w.observe(w.view(parameter(p).name + ".grad", whole(p, grad.slice)), Role::replicated_accumulator, gradient_scale_, true);
   if (!stepped_) return;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     if (!parameter(p).has_gradient()) continue;

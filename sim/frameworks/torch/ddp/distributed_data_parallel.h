@@ -53,7 +53,7 @@ class DistributedDataParallel final : public Engine {
   void clear_grad_buffer(const Pass& pass);
   void reduce_delayed(const Pass& pass);
 
-  void step(const Pass& pass);
+  void step(const Event& event, const Pass& pass);
   void optimizer_step(const Pass& pass);
   void update(ProgramWriter& w, std::uint32_t p, Slice gradient);
   void unscale(const Pass& pass);
@@ -70,6 +70,7 @@ class DistributedDataParallel final : public Engine {
   Gradients gradients_;
   Reducer reducer_;
   GradScaler scaler_;
+  double gradient_scale_ = 1.0;                    // of what the last backward made of the loss
   bool require_backward_grad_sync_ = true;
   std::vector<bool> outer_blocks_;                 // what no_sync blocks will put back
   bool delay_enqueued_ = false;                    // static_graph's first reduction; never again

@@ -11,8 +11,8 @@ constexpr float clip_guard = 1e-6F;  // no tolerance: PyTorch's constant in the 
 
 }  // namespace
 
-void DistributedDataParallel::step(const Pass& pass) {
-  if (!scaler_.enabled()) return optimizer_step(pass);
+void DistributedDataParallel::step(const Event& event, const Pass& pass) {
+  if (!scaler_.enabled() || event.past_scaler) return optimizer_step(pass);
   if (!scaler_.unscaled()) unscale(pass);
   // Nothing in a linear run overflows but what the script plants.
   if (linear() && context_.timeline->planted.empty()) return scaler_update(false, pass);
@@ -32,7 +32,7 @@ void DistributedDataParallel::optimizer_step(const Pass& pass) {
   std::vector<ViewPiece> applied;
   for (std::uint32_t p = 0; p < parameter_count(); ++p)
     if (gradients_.grad[p].defined()) applied.push_back({gradients_.grad[p].slice, static_cast<std::int32_t>(p), 0});
-  pass.w.observe(pass.w.view("param.grad", std::move(applied)), Role::applied_gradient, 1.0, false);
+  pass.w.observe(pass.w.view("param.grad", std::move(applied)), Role::applied_gradient, gradient_scale_, false);
   for (std::uint32_t p = 0; p < parameter_count(); ++p)
     if (gradients_.grad[p].defined()) update(pass.w, p, gradients_.grad[p].slice);
   pass.w.report(StepFact::updated, 1.0);
@@ -66,6 +66,7 @@ void DistributedDataParallel::unscale(const Pass& pass) {
   }
   if (!any) throw FrameworkError{"AssertionError", "No inf checks were recorded for this optimizer."};
   scaler_.set_unscaled();
+  gradient_scale_ = 1.0;
 }
 
 void DistributedDataParallel::zero_grad(const Event& event, const Pass& pass) {

@@ -10,6 +10,7 @@
 #include "sim/execution/host_autograd.h"
 #include "sim/execution/operations.h"
 #include "sim/execution/policy.h"
+#include "sim/execution/reduction_log.h"
 #include "sim/execution/rendezvous.h"
 #include "sim/scenario/layout.h"
 
@@ -21,7 +22,7 @@ class HostExecutor::Run {
   Run(HostExecutor& executor, const GradientSource& source, const RunOptions& options, TraceSink& sink, bool replays)
       : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), devices_(options.dry ? nullptr : executor.devices_),
         operations_(source, sink, options.dry, options.wide, devices_),
-        rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_), policy_(options.schedule), replays_(replays), in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
+        rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_), reductions_(ranks_, rendezvous_, sink), policy_(options.schedule), replays_(replays), in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
 
   RunSummary go() {
     for (std::uint16_t r = 0; r < ranks_.size(); ++r) runnable_.push_back(r);
@@ -244,9 +245,9 @@ class HostExecutor::Run {
     if (!complete) return;
     if (const char* what = rendezvous_.misfit(*complete)) return report_mismatch(*complete, what);
     const bool shown = options_.show_reductions && !options_.dry && !devices_;
-    if (shown) keep_inputs(*complete);
+    if (shown) reductions_.before(*complete);
     if (!options_.dry) rendezvous_.perform(*complete, devices_);
-    if (shown) show_reduction(*complete);
+    if (shown) reductions_.after(*complete);
     for (std::uint32_t member : rendezvous_.members(*complete)) {
       const auto peer = static_cast<std::uint16_t>(member);
       const auto s = static_cast<std::size_t>(complete->rank[peer].stream);
@@ -255,32 +256,6 @@ class HostExecutor::Run {
       if (peer != r) make_runnable(peer);
     }
     rendezvous_.recycle(std::move(*complete));
-  }
-
-  static bool reduces(CollectiveKind kind) { return kind != CollectiveKind::all_gather && kind != CollectiveKind::broadcast; }
-
-  std::span<const std::byte> bytes_of(std::uint32_t rank, Slice slice) {
-    const Dtype dtype = ranks_[rank].program.buffers[slice.buffer].stored;
-    return {ranks_[rank].memory.at(slice, dtype), slice.numel * std::size_t{size_of(dtype)}};
-  }
-
-  // In place the result overwrites what was handed over.
-  void keep_inputs(const Meeting& meeting) {
-    inputs_.clear();
-    for (const std::uint32_t member : rendezvous_.members(meeting)) {
-      const std::span<const std::byte> input = bytes_of(member, ranks_[member].program.collectives[meeting.rank[member].call].input);
-      inputs_.emplace_back(input.begin(), input.end());
-    }
-  }
-
-  void show_reduction(const Meeting& meeting) {
-    std::size_t number = 0;
-    for (const std::uint32_t member : rendezvous_.members(meeting)) {
-      const CollectiveCall& call = ranks_[member].program.collectives[meeting.rank[member].call];
-      const std::vector<std::byte>& input = inputs_[number++];
-      if (!reduces(call.kind)) continue;
-      sink_.reduction({rendezvous_.record_of(static_cast<std::uint16_t>(member), meeting.rank[member].call, meeting.rank[member].event), input, bytes_of(member, call.output)});
-    }
   }
 
   void make_runnable(std::uint16_t r) {
@@ -346,6 +321,7 @@ class HostExecutor::Run {
   Devices* const devices_;
   Operations operations_;
   Rendezvous rendezvous_;
+  ReductionLog reductions_;
   SchedulePolicy policy_;
   TraceHash hash_;
   RunSummary summary_;
@@ -353,7 +329,6 @@ class HostExecutor::Run {
   std::vector<ObservedPiece> pieces_;
   std::vector<Operand> operands_;    // of a snapshot on a device
   std::vector<std::byte> fetched_;   // its bytes
-  std::vector<std::vector<std::byte>> inputs_;  // of a reduction, by member
   std::uint64_t bytes_held_ = 0;     // by all ranks
   std::uint64_t program_bytes_ = 0;  // likewise, beyond what they had at the start
   bool mismatched_ = false;

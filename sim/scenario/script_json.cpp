@@ -47,15 +47,11 @@ class ScriptReader {
       item.kind = ScriptKind::set_boundary;
       item.boundary = value.is_boolean() ? value.get<bool>() : value["value"].get<bool>();
     } else if (key == "step") {
-      item.kind = ScriptKind::step;
-      item.update = value.value("update", false);
-      item.past_scaler = value.value("past_scaler", false);
-      if (item.update && scenario_.contract.window != Window::marked)
-        return InputError{here + "/update", "marks where the loop means to update; expected it with /contract/window \"marked\" alone"};
+      return read_step(value, here, item);
     } else if (key == "zero_grad") {
       const std::string of = value.is_string() ? value : value["of"];
-      if (value.is_object()) item.set_to_none = value.value("set_to_none", true);
       item.kind = of == "engine" ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
+      item.set_to_none = value.is_string() || value.value("set_to_none", true);
     } else if (key == "overflow") {
       return read_overflow(value, here, item);
     } else if (key == "set_gradient") {
@@ -96,6 +92,15 @@ class ScriptReader {
       item.times = value["times"];
       return read_items(value["of"], here + "/of", item.items);
     }
+    return std::nullopt;
+  }
+
+  Problem read_step(const json& value, const std::string& here, ScriptItem& item) const {
+    item.kind = ScriptKind::step;
+    item.past_scaler = value.value("past_scaler", false);
+    item.update = value.value("update", false);
+    if (item.update && scenario_.contract.window != Window::marked)
+      return InputError{here + "/update", "marks where the loop means to update; expected it with /contract/window \"marked\" alone"};
     return std::nullopt;
   }
 

@@ -127,8 +127,7 @@ class Unroller {
 
   std::optional<InputError> emit(const ScriptItem& item, EventKind kind, const std::string& where) {
     if (out_.events.size() >= limits::events_max / workload_.world_size)
-      return InputError{where, "the unrolled script has too many events; expected events x ranks of at most " +
-                                   std::to_string(limits::events_max)};
+      return InputError{where, "the unrolled script has too many events; expected events x ranks of at most " + std::to_string(limits::events_max)};
     Event event;
     event.kind = kind;
     event.boundary = item.boundary;
@@ -182,11 +181,7 @@ class Unroller {
   // One contribution of every rank to the backward that was emitted last.
   void contribute(const ScriptItem& item, std::uint32_t number, bool boundary) {
     const Event& event = out_.events.back();
-    Backward backward;
-    backward.event = static_cast<std::uint32_t>(out_.events.size() - 1);
-    backward.step = event.step;
-    backward.documented = event.documented;
-    backward.boundary = boundary;
+    Backward backward{.event = static_cast<std::uint32_t>(out_.events.size() - 1), .step = event.step, .documented = event.documented, .boundary = boundary};
     backward.raises_after = item.raises_after;
     for (const std::string& name : item.uses) backward.uses.push_back(parameter_named_.at(name));
     for (const auto& [rank, names] : item.order)

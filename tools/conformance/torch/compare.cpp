@@ -76,7 +76,8 @@ class Judge {
     errors(recorded.error, happened.error);
     collectives(recorded, happened);
     buffers(recorded, replayed);
-    for (const Weights& weights : recorded.weights) values(fmt::format("weights of parameter {}", weights.parameter), weights.values, replay_.weights(rank_, event == never ? 0 : event, weights.parameter));
+    for (const Weights& weights : recorded.weights)
+      values(fmt::format("weights of parameter {}", weights.parameter), weights.values, replay_.weights(rank_, event == never ? 0 : event, weights.parameter));
     for (const Weights& applied : recorded.applied) this->applied(applied, event, before);
     if (recorded.weights.empty() && !happened.weights.empty()) unchanged(happened.weights, before);
     number("norm", recorded.norm, happened.norm);

@@ -59,8 +59,10 @@ std::uint32_t place(const std::string& key, const Field& where) {
   return static_cast<std::uint32_t>(std::stoul(key));
 }
 
-Moment read_moment(const Field& entry, const Run& run, const Vectors& vectors) {
+// Snapshots that are left out are those of the operation before.
+Moment read_moment(const Field& entry, const Run& run, const Vectors& vectors, const std::vector<Moment>& before) {
   Moment out;
+  if (!entry.has("snap") && !before.empty()) out.buffers = before.back().buffers;
   if (entry.has("error")) out.error = text_of(entry.at("error"));
   if (entry.has("snap"))
     for (const auto& [name, value] : entry.at("snap").members()) {
@@ -134,7 +136,7 @@ Run read(const Field& line) {
     if (!rank.has("trace")) continue;
     for (const Field& entry : rank.at("trace").entries(run.operations.size())) {
       if (entry.at("op").json() != run.operations[moments.size()]) entry.at("op").fail("is not the operation at this place of /spec/ops");
-      moments.push_back(read_moment(entry, run, vectors));
+      moments.push_back(read_moment(entry, run, vectors, moments));
     }
   }
   return run;

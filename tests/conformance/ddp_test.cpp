@@ -1,6 +1,7 @@
 // Recorded runs of PyTorch's DistributedDataParallel, and that their comparison sees a change in any of its numbers.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "sim/scenario/json_reader.h"
@@ -11,10 +12,11 @@ namespace gradledger::conform::torch {
 namespace {
 
 using nlohmann::json;
+using DdpRun = Run;  // tests have a function of that name
 
-std::vector<Run> recorded() {
+std::vector<DdpRun> recorded() {
   const auto file = std::filesystem::path(GRADLEDGER_SOURCE_DIR) / "tests/conformance/torch_data/ddp.jsonl.gz";
-  std::vector<Run> out;
+  std::vector<DdpRun> out;
   const auto error = for_each_line(file.string(), [&](const std::string& line, const std::string& where) -> std::optional<InputError> {
     const auto document = read_json(line);
     if (!document || !is_ddp_run(*document)) return InputError{where, "is no run of DistributedDataParallel"};
@@ -29,7 +31,7 @@ std::vector<Run> recorded() {
 
 TEST(recorded_ddp_runs, agree_with_their_replay_in_every_number) {
   std::uint64_t agree = 0, elements = 0, collectives = 0;
-  for (const Run& run : recorded()) {
+  for (const DdpRun& run : recorded()) {
     const auto comparison = judge(run);
     ASSERT_TRUE(comparison.ok()) << run.name << ": " << comparison.error().text();
     EXPECT_EQ(comparison->outcome, Outcome::agrees) << run.name << ": " << comparison->why;
@@ -44,9 +46,9 @@ TEST(recorded_ddp_runs, agree_with_their_replay_in_every_number) {
 
 // Whether the comparison notices that one number of some moment is another; `change` says whether it found one to change.
 template <class Change>
-void expect_noticed(const std::vector<Run>& runs, Change&& change) {
+void expect_noticed(const std::vector<DdpRun>& runs, Change&& change) {
   std::uint64_t changed = 0;
-  for (Run run : runs) {
+  for (DdpRun run : runs) {
     bool done = false;
     for (std::vector<Moment>& moments : run.ranks)
       for (Moment& moment : moments)
@@ -65,9 +67,9 @@ bool nudge(std::vector<double>& values) {
 }
 
 TEST(recorded_ddp_runs, differ_where_one_number_is_another) {
-  std::vector<Run> runs = recorded();
+  std::vector<DdpRun> runs = recorded();
   // Not those of which a part is not judged.
-  std::erase_if(runs, [n = 0u](const Run& run) mutable { return n++ % 6 != 0 || judge(run)->in_part(); });
+  std::erase_if(runs, [n = 0u](const DdpRun& run) mutable { return n++ % 6 != 0 || judge(run)->in_part(); });
   expect_noticed(runs, [](Moment& m) { return !m.buffers.empty() && nudge(m.buffers.rbegin()->second.values); });
   expect_noticed(runs, [](Moment& m) { return !m.weights.empty() && nudge(m.weights.back().values); });
   expect_noticed(runs, [](Moment& m) { return !m.applied.empty() && nudge(m.applied.back().values); });

@@ -159,7 +159,7 @@ TEST(ddp_config, reads_what_it_writes) {
                                    "delay_all_reduce": {"params": ["a"], "hook": "b"}, "grad_scaler": {"init_scale": 4.0, "growth_interval": 3}})");
   const auto config = ddp_config_from_json(all, "/engine/config");
   ASSERT_TRUE(config.ok());
-  EXPECT_EQ(ddp_config_to_json(*config), all);
+  EXPECT_EQ(json::parse(ddp_config_to_json(*config).dump()), all);
   EXPECT_EQ(*ddp_config_from_json(ddp_config_to_json(DdpConfig{}), ""), DdpConfig{});
 }
 

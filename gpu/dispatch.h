@@ -86,6 +86,7 @@ void fill(Run&& run, Dtype dtype, void* target, double value, std::size_t n) {
   const auto store_bits = [&](auto bits) { run(Fill<decltype(bits)>{static_cast<decltype(bits)*>(target), bits}, n); };
   switch (dtype) {
     case Dtype::uint8: return store_bits(static_cast<std::uint8_t>(value));
+    case Dtype::int32: return store_bits(static_cast<std::uint32_t>(static_cast<std::int32_t>(value)));
     case Dtype::float64: return store_bits(std::bit_cast<std::uint64_t>(value));
     case Dtype::float32: return store_bits(std::bit_cast<std::uint32_t>(numeric::narrow_double<float>(value)));
     case Dtype::bfloat16: return store_bits(numeric::narrow_double<Bf16>(value).bits);

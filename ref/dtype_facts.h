@@ -30,9 +30,10 @@ inline DtypeFacts facts_of(Dtype dtype) {
     case Dtype::bfloat16: return {8, 127, -126};
     case Dtype::float16: return {11, 15, -14};
     case Dtype::float64: return {53, 1023, -1022};
-    case Dtype::uint8: break;
+    case Dtype::uint8:
+    case Dtype::int32: break;
   }
-  expects(false, "flags have no rounding");
+  expects(false, "flags and counts have no rounding");
   return {};
 }
 

@@ -44,6 +44,7 @@ constexpr std::array<std::pair<const char*, const char*>, 20> pins{{{"NCCL_NET",
 int nccl_type(Dtype dtype) {
   switch (dtype) {
     case Dtype::uint8: return 1;
+    case Dtype::int32: return 2;
     case Dtype::float16: return 6;
     case Dtype::float32: return 7;
     case Dtype::float64: return 8;

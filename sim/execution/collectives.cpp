@@ -50,9 +50,16 @@ void reduce_stretch(ReduceOp op, Dtype dtype, std::uint32_t owner, std::uint32_t
     for (std::uint32_t r = 1; r < world; ++r) numeric::maximum_u8(sum, input(r), n);
     return;
   }
+  if (dtype == Dtype::int32) {
+    expects(op == ReduceOp::sum, "counts are added up");
+    std::memcpy(sum, input(0u), n * sizeof(std::int32_t));
+    for (std::uint32_t r = 1; r < world; ++r)
+      for (std::size_t i = 0; i < n; ++i) reinterpret_cast<std::int32_t*>(sum)[i] += reinterpret_cast<const std::int32_t*>(input(r))[i];
+    return;
+  }
   if (dtype == Dtype::float64) {
-    // Totals: NCCL's chain as for any dtype; a CPU backend is taken to add them in rank order.
-    const std::uint32_t start = arithmetic == CollectiveArithmetic::nccl_ring ? (owner + 1) % world : 0;
+    // Totals: the chain as for any dtype, but that of recordings of an older gloo, whose only totals are added in rank order.
+    const std::uint32_t start = arithmetic == CollectiveArithmetic::gloo_fp32 ? 0 : (owner + 1) % world;
     auto* total = reinterpret_cast<double*>(sum);
     std::memcpy(total, input(start), n * sizeof(double));
     for (std::uint32_t hop = 1; hop < world; ++hop)
@@ -87,8 +94,8 @@ class Runner {
 
   void all_reduce(std::uint32_t numel) {
     for (std::uint64_t at = 0; at < numel;) {
-      const ElementRange stretch = arithmetic_ == CollectiveArithmetic::gloo_fp32 ? gloo_stretch(at, numel, world())
-                                                                                 : all_reduce_stretch(at, numel, world(), dtype_);
+      const ElementRange stretch = arithmetic_ == CollectiveArithmetic::nccl_ring ? all_reduce_stretch(at, numel, world(), dtype_)
+                                                                                 : gloo_stretch(at, numel, world());
       in_pieces(stretch.begin, stretch.end, stretch.owner, [&](std::uint64_t from, std::size_t n) {
         for (const CollectiveBuffers& rank : ranks_) std::memcpy(rank.output + from * width_, sum(), n * width_);
       });

@@ -10,6 +10,7 @@
 #include "sim/execution/host_autograd.h"
 #include "sim/execution/operations.h"
 #include "sim/execution/policy.h"
+#include "sim/execution/reduction_log.h"
 #include "sim/execution/rendezvous.h"
 #include "sim/scenario/layout.h"
 #include "sim/frameworks/framework.h"
@@ -22,7 +23,7 @@ class HostExecutor::Run {
   Run(HostExecutor& executor, const GradientSource& source, const RunOptions& options, TraceSink& sink, bool replays)
       : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), devices_(options.dry ? nullptr : executor.devices_),
         operations_(source, sink, options.dry, options.wide, devices_),
-        rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_), policy_(options.schedule), replays_(replays), in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
+        rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_), reductions_(ranks_, rendezvous_, sink), policy_(options.schedule), replays_(replays), in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
 
   RunSummary go() {
     for (std::uint16_t r = 0; r < ranks_.size(); ++r) runnable_.push_back(r);
@@ -230,6 +231,7 @@ class HostExecutor::Run {
       data = rank.memory.at(op.source, dtype);
     }
     if (dtype == Dtype::uint8) return static_cast<double>(std::to_integer<unsigned>(*data));
+    if (dtype == Dtype::int32) return *reinterpret_cast<const std::int32_t*>(data);
     if (dtype == Dtype::float64) return *reinterpret_cast<const double*>(data);
     double value = 0;
     numeric::convert(Dtype::float64, &value, dtype, data, 1);
@@ -243,7 +245,10 @@ class HostExecutor::Run {
     std::optional<Meeting> complete = rendezvous_.arrive(r, stream, op);
     if (!complete) return;
     if (const char* what = rendezvous_.misfit(*complete)) return report_mismatch(*complete, what);
+    const bool shown = options_.show_reductions && !options_.dry && !devices_;
+    if (shown) reductions_.before(*complete);
     if (!options_.dry) rendezvous_.perform(*complete, devices_);
+    if (shown) reductions_.after(*complete);
     for (std::uint32_t member : rendezvous_.members(*complete)) {
       const auto peer = static_cast<std::uint16_t>(member);
       const auto s = static_cast<std::size_t>(complete->rank[peer].stream);
@@ -317,6 +322,7 @@ class HostExecutor::Run {
   Devices* const devices_;
   Operations operations_;
   Rendezvous rendezvous_;
+  ReductionLog reductions_;
   SchedulePolicy policy_;
   TraceHash hash_;
   RunSummary summary_;

@@ -53,24 +53,32 @@ void Operations::track_written(const Op& op, Rank& rank, std::uint32_t rank_numb
 }
 
 // What fp64 does otherwise. No gradient follows from a norm in a linear run, or from an update in any.
-bool Operations::compute_wide(const Op& op, Rank& rank) {
+bool Operations::replaced_in_wide(const Op& op) {
   switch (op.kind) {
     case OpKind::squared_norm:
     case OpKind::square_root:
     case OpKind::sgd:
     case OpKind::adam: return true;
-    case OpKind::multiply:
-    case OpKind::divide: {
-      auto* data = reinterpret_cast<double*>(rank.memory.at(op.target, Dtype::float64));
-      for (std::uint32_t i = 0; i < op.target.numel; ++i) data[i] = op.kind == OpKind::multiply ? data[i] * op.scalar : data[i] / op.scalar;
-      return true;
-    }
     default: return false;
   }
 }
 
+// fp64 takes the scalar as it is given; every other dtype takes it in fp32.
+void Operations::scale(const Op& op, Rank& rank) {
+  const Dtype dtype = dtype_of(rank, op.target);
+  std::byte* data = rank.memory.at(op.target, dtype);
+  if (dtype == Dtype::float64) {
+    auto* values = reinterpret_cast<double*>(data);
+    for (std::uint32_t i = 0; i < op.target.numel; ++i) values[i] = op.kind == OpKind::multiply ? values[i] * op.scalar : values[i] / op.scalar;
+    return;
+  }
+  const auto scalar = static_cast<float>(op.scalar);
+  if (op.kind == OpKind::multiply) numeric::multiply(dtype, data, scalar, op.target.numel);
+  else numeric::divide(dtype, data, scalar, op.target.numel);
+}
+
 void Operations::compute(const Op& op, Rank& rank, std::uint32_t rank_number) {
-  if (wide_ && compute_wide(op, rank)) return;
+  if (wide_ && replaced_in_wide(op)) return;
   switch (op.kind) {
     case OpKind::deposit: return deposit(op, rank, rank_number);
     case OpKind::fill: {
@@ -80,14 +88,7 @@ void Operations::compute(const Op& op, Rank& rank, std::uint32_t rank_number) {
     case OpKind::copy:
     case OpKind::accumulate: return two_operands(op, rank);
     case OpKind::multiply:
-    case OpKind::divide: {
-      const Dtype dtype = dtype_of(rank, op.target);
-      std::byte* data = rank.memory.at(op.target, dtype);
-      const auto scalar = static_cast<float>(op.scalar);
-      if (op.kind == OpKind::multiply) numeric::multiply(dtype, data, scalar, op.target.numel);
-      else numeric::divide(dtype, data, scalar, op.target.numel);
-      return;
-    }
+    case OpKind::divide: return scale(op, rank);
     case OpKind::squared_norm:
     case OpKind::square_root:
     case OpKind::check_finite: return reduce_to_scalar(op, rank);

@@ -28,7 +28,8 @@ class Operations {
   void change_storage(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number);
   void track_written(const Op& op, Rank& rank, std::uint32_t rank_number);
   void compute(const Op& op, Rank& rank, std::uint32_t rank_number);
-  bool compute_wide(const Op& op, Rank& rank);
+  static bool replaced_in_wide(const Op& op);
+  void scale(const Op& op, Rank& rank);
   void values_of_deposit(const Op& op, std::uint32_t rank_number);
   void deposit(const Op& op, Rank& rank, std::uint32_t rank_number);
   void two_operands(const Op& op, Rank& rank);

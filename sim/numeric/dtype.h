@@ -1,4 +1,4 @@
-// The storage types of gradients, accumulators, wires and flags.
+// The storage types of gradients, accumulators, wires, flags and counts.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace gradledger {
 
-enum class Dtype : std::uint8_t { float32, bfloat16, float16, float64, uint8 };
+enum class Dtype : std::uint8_t { float32, bfloat16, float16, float64, uint8, int32 };
 
-inline constexpr int dtype_count = 5;
+inline constexpr int dtype_count = 6;
 
 constexpr std::uint32_t size_of(Dtype dtype) {
   switch (dtype) {
@@ -18,6 +18,7 @@ constexpr std::uint32_t size_of(Dtype dtype) {
     case Dtype::float16: return 2;
     case Dtype::float64: return 8;
     case Dtype::uint8: return 1;
+    case Dtype::int32: return 4;
   }
   return 0;
 }
@@ -30,6 +31,7 @@ constexpr std::string_view name_of(Dtype dtype) {
     case Dtype::float16: return "fp16";
     case Dtype::float64: return "fp64";
     case Dtype::uint8: return "uint8";
+    case Dtype::int32: return "int32";
   }
   return "";
 }

@@ -23,6 +23,10 @@ void fill(Dtype dtype, void* target, double value, std::size_t n) {
     std::fill_n(static_cast<std::uint8_t*>(target), n, static_cast<std::uint8_t>(value));
     return;
   }
+  if (dtype == Dtype::int32) {
+    std::fill_n(static_cast<std::int32_t*>(target), n, static_cast<std::int32_t>(value));
+    return;
+  }
   if (dtype == Dtype::float64) {
     for (std::size_t i = 0; i < n; ++i) static_cast<double*>(target)[i] = value;
     return;

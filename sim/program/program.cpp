@@ -27,7 +27,7 @@ std::string_view name_of(OpKind kind) {
 BufferId ProgramWriter::declare(std::string name, Dtype dtype, std::uint64_t numel, MemorySpace space, std::uint64_t declared_numel) {
   expects(numel <= std::numeric_limits<std::uint32_t>::max(), "a buffer has more elements than a slice can address");
   BufferDeclaration declaration{std::move(name), dtype, static_cast<std::uint32_t>(numel), space, 0, dtype};
-  if (program_->wide && dtype != Dtype::uint8) declaration.stored = Dtype::float64;
+  if (program_->wide && dtype != Dtype::uint8 && dtype != Dtype::int32) declaration.stored = Dtype::float64;
   declaration.declared_bytes = std::max(numel, declared_numel) * size_of(dtype);
   program_->buffers.push_back(std::move(declaration));
   return static_cast<BufferId>(program_->buffers.size() - 1);

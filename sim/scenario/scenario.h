@@ -102,7 +102,7 @@ struct ExpectedComparison {
 
 struct Expect {
   std::vector<ExpectedFinding> findings;
-  std::map<std::string, ExpectedCollectives> collectives;  // by purpose: "gradient", "norm", "overflow", "parameter", "user"
+  std::map<std::string, ExpectedCollectives> collectives;  // by purpose: "gradient", "norm", "overflow", "parameter", "user", "control"
   bool accounting_only = false;                            // nothing is judged: a dry run, of any size
   std::vector<ExpectedMemory> memory;
   std::vector<std::string> not_allocated;                  // buffers, by name without index

@@ -13,7 +13,7 @@ namespace gradledger {
 
 enum class ScriptKind : std::uint8_t {
   forward, backward, set_boundary, step, engine_zero_grad, optimizer_zero_grad, raise, no_sync, coalesce, repeat, overflow, set_gradient,
-  scale_gradients, clip, all_reduce, finalize, save, restore,
+  scale_gradients, clip, all_reduce, finalize, save, restore, unscale,
 };
 
 // What the loop itself reduces over ranks.
@@ -38,6 +38,10 @@ struct ScriptItem {
   bool scale_wrt_gas = true;                     // backward: false leaves out the division by gradient_accumulation_steps
   std::uint32_t phases = 1;                      // backward: autograd ends this many times in it, as with reentrant checkpointing
   bool direct = false;                           // backward: loss.backward() instead of engine.backward(loss)
+  std::uint32_t sum_of = 1;                      // backward: of the sum of the losses of this many micro-batches, each with a forward of its own
+  std::optional<std::uint32_t> raises_after;     // backward: an exception leaves autograd after this many gradients
+  bool past_scaler = false;                      // backward, step: not through the loop's GradScaler
+  bool set_to_none = true;                       // zero_grad: false fills gradients with zeros in place
   bool caught = false;                           // raise: the loop goes on after the blocks that it leaves
   std::map<std::uint32_t, std::vector<std::string>> order;  // backward, by rank: parameters whose gradients are ready first, in this order
   // What the loss is multiplied by. One formula for all, or by rank, or by micro-batch, or by rank and micro-batch: [rank][micro-batch], a

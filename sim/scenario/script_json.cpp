@@ -47,13 +47,11 @@ class ScriptReader {
       item.kind = ScriptKind::set_boundary;
       item.boundary = value.is_boolean() ? value.get<bool>() : value["value"].get<bool>();
     } else if (key == "step") {
-      item.kind = ScriptKind::step;
-      item.update = value.value("update", false);
-      if (item.update && scenario_.contract.window != Window::marked)
-        return InputError{here + "/update", "marks where the loop means to update; expected it with /contract/window \"marked\" alone"};
+      return read_step(value, here, item);
     } else if (key == "zero_grad") {
       const std::string of = value.is_string() ? value : value["of"];
       item.kind = of == "engine" ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
+      item.set_to_none = value.is_string() || value.value("set_to_none", true);
     } else if (key == "overflow") {
       return read_overflow(value, here, item);
     } else if (key == "set_gradient") {
@@ -78,6 +76,8 @@ class ScriptReader {
       item.kind = ScriptKind::save;
     } else if (key == "restore") {
       item.kind = ScriptKind::restore;
+    } else if (key == "unscale") {
+      item.kind = ScriptKind::unscale;
     } else if (key == "no_sync") {
       item.kind = ScriptKind::no_sync;
       return read_items(value, here, item.items);
@@ -95,6 +95,15 @@ class ScriptReader {
     return std::nullopt;
   }
 
+  Problem read_step(const json& value, const std::string& here, ScriptItem& item) const {
+    item.kind = ScriptKind::step;
+    item.past_scaler = value.value("past_scaler", false);
+    item.update = value.value("update", false);
+    if (item.update && scenario_.contract.window != Window::marked)
+      return InputError{here + "/update", "marks where the loop means to update; expected it with /contract/window \"marked\" alone"};
+    return std::nullopt;
+  }
+
   Problem read_backward(const json& value, const std::string& here, ScriptItem& item) {
     item.kind = ScriptKind::backward;
     item.micro_batches = value.value("micro_batches", 1u);
@@ -103,6 +112,11 @@ class ScriptReader {
     item.scale_wrt_gas = value.value("scale_wrt_gas", true);
     item.phases = value.value("phases", 1u);
     item.direct = value.value("direct", false);
+    item.sum_of = value.value("sum_of", 1u);
+    item.past_scaler = value.value("past_scaler", false);
+    if (value.contains("raises_after")) item.raises_after = value["raises_after"];
+    if (item.sum_of != 1 && (item.of || item.micro_batches != 1))
+      return InputError{here + "/sum_of", "adds up losses whose forwards run here, in one backward; expected it without \"of\" and \"micro_batches\""};
     if (item.of && item.micro_batches != 1)
       return InputError{here + "/micro_batches", "goes with backwards that run their own forward; expected it without \"of\""};
     if (value.contains("weight")) {

@@ -29,6 +29,9 @@ ordered_json backward_to_json(const ScriptItem& item) {
   if (!item.scale_wrt_gas) body["scale_wrt_gas"] = false;
   if (item.phases != 1) body["phases"] = item.phases;
   if (item.direct) body["direct"] = true;
+  if (item.past_scaler) body["past_scaler"] = true;
+  if (item.sum_of != 1) body["sum_of"] = item.sum_of;
+  if (item.raises_after) body["raises_after"] = *item.raises_after;
   if (!item.weight.empty()) body["weight"] = weight_to_json(item.weight);
   for (const auto& [rank, names] : item.order) body["order"][std::to_string(rank)] = names;
   return body;
@@ -45,12 +48,14 @@ ordered_json item_to_json(const ScriptItem& item) {
       return {{"set_boundary", body}};
     case ScriptKind::step:
       if (item.update) body["update"] = true;
+      if (item.past_scaler) body["past_scaler"] = true;
       return {{"step", body}};
     case ScriptKind::engine_zero_grad:
     case ScriptKind::optimizer_zero_grad: {
       const char* of = item.kind == ScriptKind::engine_zero_grad ? "engine" : "optimizer";
-      if (item.ranks.empty()) return {{"zero_grad", of}};
+      if (item.ranks.empty() && item.set_to_none) return {{"zero_grad", of}};
       body["of"] = of;
+      if (!item.set_to_none) body["set_to_none"] = false;
       return {{"zero_grad", body}};
     }
     case ScriptKind::overflow: {
@@ -80,6 +85,7 @@ ordered_json item_to_json(const ScriptItem& item) {
     case ScriptKind::finalize: return {{"finalize", body}};
     case ScriptKind::save: return {{"save", body}};
     case ScriptKind::restore: return {{"restore", body}};
+    case ScriptKind::unscale: return {{"unscale", body}};
     case ScriptKind::raise:
       if (item.caught) body["caught"] = true;
       return {{"raise", body}};

@@ -25,6 +25,7 @@ std::string_view name_of(EventKind kind) {
     case EventKind::finalize: return "finalize";
     case EventKind::save: return "save";
     case EventKind::restore: return "restore";
+    case EventKind::unscale: return "unscale";
   }
   return "";
 }
@@ -72,6 +73,15 @@ Contribution Timeline::contribution(std::uint32_t backward, std::uint32_t rank) 
 }
 
 bool Timeline::used(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
+  if (!in_graph(workload, backward, rank, parameter)) return false;
+  const std::optional<std::uint32_t> after = backwards[backward].raises_after;
+  if (!after) return true;
+  const std::vector<std::uint32_t> ready = ready_order(workload, backward, rank);
+  const auto last = ready.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(*after, ready.size()));
+  return std::find(ready.begin(), last, parameter) != last;
+}
+
+bool Timeline::in_graph(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
   const Backward& b = backwards[backward];
   if (b.micro_batch[rank] == no_contribution || !workload.parameters[parameter].has_gradient() || !contract.holds(rank, parameter)) return false;
   if (!b.uses.empty()) return std::find(b.uses.begin(), b.uses.end(), parameter) != b.uses.end();
@@ -101,7 +111,7 @@ std::vector<std::uint32_t> Timeline::ready_order(const Workload& workload, std::
   for (const bool around : {true, false})
     for (std::uint32_t p = count; p-- > 0;)
       if (!placed[p] && (workload.parameters[p].hooked_outputs == 0) == around) all.push_back(p);
-  std::erase_if(all, [&](std::uint32_t p) { return !used(workload, backward, rank, workload.parameters[p].tied_to.value_or(p)); });
+  std::erase_if(all, [&](std::uint32_t p) { return !in_graph(workload, backward, rank, workload.parameters[p].tied_to.value_or(p)); });
   return all;
 }
 

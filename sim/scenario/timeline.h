@@ -18,7 +18,7 @@ struct ScriptItem;
 
 enum class EventKind : std::uint8_t {
   forward, backward, set_boundary, no_sync_enter, no_sync_exit, coalesce_enter, coalesce_exit, step, engine_zero_grad, optimizer_zero_grad, set_gradient, raise,
-  scale_gradients, clip_gradients, all_reduce, finalize, save, restore,
+  scale_gradients, clip_gradients, all_reduce, finalize, save, restore, unscale,
 };
 
 std::string_view name_of(EventKind kind);
@@ -29,6 +29,10 @@ struct Event {
   bool own_forward = true;        // backward: runs its own forward first; false: of an explicit one
   bool scale_wrt_gas = true;      // backward: divided by gradient_accumulation_steps
   std::uint32_t phases = 1;       // backward: parameters in this many parts, one after the other
+  std::uint32_t summed = 1;       // backward: of the sum of this many losses; their entries in Timeline::backwards follow each other
+  std::optional<std::uint32_t> raises_after;  // backward: an exception leaves autograd after this many gradients
+  bool past_scaler = false;       // backward, step: not through the loop's GradScaler
+  bool set_to_none = true;        // zero_grad: false fills with zeros in place
   bool direct = false;            // backward: called on the loss, not on the engine
   bool caught = false;            // raise: the rank goes on after the blocks that the exception leaves
   bool local = false;             // set_gradient: each rank its own partition, by an API of its own
@@ -70,6 +74,7 @@ struct Backward {
   bool boundary = false;                   // documented to be a gradient accumulation boundary, on some rank
   std::vector<std::uint32_t> micro_batch;  // by rank: number within the window; no_contribution where the rank does not run it
   std::vector<std::uint32_t> data;         // by rank: which given micro-batch
+  std::optional<std::uint32_t> raises_after;  // as of an event
   std::vector<std::uint32_t> uses;         // parameters named by the event; empty: all that the parameters' own rule admits
   std::map<std::uint32_t, std::vector<std::uint32_t>> order;  // by rank: whose gradients are ready first
   std::vector<double> loss_factor;         // by rank: what the loop multiplies its loss by; empty: 1
@@ -133,10 +138,14 @@ struct Timeline {
   std::uint32_t last_before(const std::vector<std::uint32_t>& list, std::uint32_t event, std::uint32_t step) const;
   std::string describe(std::uint32_t event) const;            // "event 4: backward of micro-batch 3"
   Contribution contribution(std::uint32_t backward, std::uint32_t rank) const;
+  // Whether a contribution has a gradient for the parameter; and whether its forward used it, though an exception may have left the backward
+  // before.
   bool used(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
+  bool in_graph(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
   // What users multiplied a contribution by since, up to and with an event of its window.
   double factor(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t up_to_event) const;
-  // The parameters that autograd passes on a rank, in the order in which their gradients are ready; a tied one at each of its uses.
+  // The parameters that autograd passes on a rank, in the order in which their gradients are ready; a tied one at each of its uses. An
+  // exception may leave it on the way.
   std::vector<std::uint32_t> ready_order(const Workload& workload, std::uint32_t backward, std::uint32_t rank) const;
 };
 

@@ -76,6 +76,7 @@ class Unroller {
       case ScriptKind::finalize: return touch(item, EventKind::finalize, where);
       case ScriptKind::save: return save(item, where);
       case ScriptKind::restore: return restore(item, where);
+      case ScriptKind::unscale: return emit(item, EventKind::unscale, where);
     }
     return std::nullopt;
   }
@@ -126,11 +127,11 @@ class Unroller {
 
   std::optional<InputError> emit(const ScriptItem& item, EventKind kind, const std::string& where) {
     if (out_.events.size() >= limits::events_max / workload_.world_size)
-      return InputError{where, "the unrolled script has too many events; expected events x ranks of at most " +
-                                   std::to_string(limits::events_max)};
+      return InputError{where, "the unrolled script has too many events; expected events x ranks of at most " + std::to_string(limits::events_max)};
     Event event;
     event.kind = kind;
     event.boundary = item.boundary;
+    event.past_scaler = item.past_scaler;
     event.step = out_.steps - 1;
     event.documented = marked_ ? documented_ : event.step;
     if (out_.pointers.empty() || out_.pointers.back() != where) out_.pointers.push_back(where);
@@ -163,30 +164,37 @@ class Unroller {
     event.scale_wrt_gas = item.scale_wrt_gas;
     event.phases = item.phases;
     event.direct = item.direct;
+    event.summed = item.sum_of;
+    event.raises_after = item.raises_after;
     event.ordinal = static_cast<std::uint32_t>(out_.backwards.size());
-    Backward backward;
-    backward.event = static_cast<std::uint32_t>(out_.events.size() - 1);
-    backward.step = event.step;
-    backward.documented = event.documented;
+    bool boundary = false;
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
       if (!runs(item, r)) continue;
-      backward.boundary |= ranks_[r].now();
+      boundary |= ranks_[r].now();
       ranks_[r].backward();
     }
-    if (depth_ == 0 && (backward.boundary || out_.contract.reduces_every_backward)) reduce_here(backward.boundary);
+    if (depth_ == 0 && (boundary || out_.contract.reduces_every_backward)) reduce_here(boundary);
+    for (std::uint32_t i = 0; i < item.sum_of; ++i) contribute(item, i, boundary);
+    return std::nullopt;
+  }
+
+  // One contribution of every rank to the backward that was emitted last.
+  void contribute(const ScriptItem& item, std::uint32_t number, bool boundary) {
+    const Event& event = out_.events.back();
+    Backward backward{.event = static_cast<std::uint32_t>(out_.events.size() - 1), .step = event.step, .documented = event.documented, .boundary = boundary};
+    backward.raises_after = item.raises_after;
     for (const std::string& name : item.uses) backward.uses.push_back(parameter_named_.at(name));
     for (const auto& [rank, names] : item.order)
       for (const std::string& name : names) backward.order[rank].push_back(parameter_named_.at(name));
     for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
       std::uint32_t& count = out_.micro_batches.back()[r];
       backward.micro_batch.push_back(runs(item, r) ? count++ : no_contribution);
-      backward.data.push_back(item.micro_batch.value_or(backward.micro_batch.back()));
+      backward.data.push_back(item.micro_batch ? *item.micro_batch + number : backward.micro_batch.back());
     }
     out_.backwards.push_back(std::move(backward));
     items_.push_back(&item);
     out_.dropped_at.emplace_back(workload_.world_size, never);
     if (marked_) out_.dropped_documented.emplace_back(workload_.world_size, never);
-    return std::nullopt;
   }
 
   std::optional<InputError> step(const ScriptItem& item, const std::string& where) {
@@ -211,6 +219,7 @@ class Unroller {
 
   std::optional<InputError> zero_grad(const ScriptItem& item, EventKind kind, const std::string& where) {
     if (auto error = emit(item, kind, where)) return error;
+    out_.events.back().set_to_none = item.set_to_none;
     if (!out_.contract.stated.zero_grad_discards) return std::nullopt;
     const auto event = static_cast<std::uint32_t>(out_.events.size() - 1);
     for (std::uint32_t r = 0; r < workload_.world_size; ++r) {

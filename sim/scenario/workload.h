@@ -18,6 +18,7 @@ struct Parameter {
   std::uint32_t numel = 0;
   std::optional<Predicate> used_by;  // which contributions use it; absent: all
   bool trainable = true;             // false: frozen, no gradient
+  std::optional<Dtype> dtype;        // absent: the model's
   std::optional<std::uint32_t> tied_to;  // another use of that parameter, which has the storage and the gradient of both
   bool on_side_stream = false;       // autograd makes its gradient on a stream that is not the one that calls backward
   std::uint32_t hooked_outputs = 1;  // outputs of the module that its gradient passes on the way
@@ -91,6 +92,7 @@ struct Workload {
   bool operator==(const Workload&) const = default;
 
   std::uint64_t numel() const;  // of all parameters
+  Dtype dtype_of(std::uint32_t parameter) const { return parameters[parameter].dtype.value_or(model_dtype); }
 };
 
 }  // namespace gradledger

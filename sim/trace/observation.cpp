@@ -31,6 +31,7 @@ std::string_view name_of(Purpose purpose) {
     case Purpose::overflow: return "overflow";
     case Purpose::parameter: return "parameter";
     case Purpose::user: return "user";
+    case Purpose::control: return "control";
   }
   return "";
 }

@@ -41,7 +41,8 @@ struct Observation {
 
 enum class CollectiveKind : std::uint8_t { all_reduce, reduce, reduce_scatter, all_gather, broadcast };
 enum class ReduceOp : std::uint8_t { sum, avg, max };
-enum class Purpose : std::uint8_t { gradient, norm, overflow, parameter, user };
+// control: what ranks tell each other about the reduction itself, as which parameters were used.
+enum class Purpose : std::uint8_t { gradient, norm, overflow, parameter, user, control };
 
 std::string_view name_of(CollectiveKind kind);
 std::string_view name_of(ReduceOp op);
@@ -61,6 +62,12 @@ struct CollectiveRecord {
   std::uint32_t root = 0;
 
   std::string text() const;  // "all_reduce sum of 64 bf16"
+};
+
+// What one rank handed to a reduction, and what it got back.
+struct ReductionRecord {
+  CollectiveRecord call;
+  std::span<const std::byte> input, output;
 };
 
 // bytes is what the framework would hold; what the simulator holds may be less (a bucket larger than the model).

@@ -21,6 +21,7 @@ class TraceSink {
   virtual ~TraceSink() = default;
   virtual void observe(const Observation&) {}
   virtual void collective(const CollectiveRecord&) {}
+  virtual void reduction(const ReductionRecord&) {}  // with RunOptions::show_reductions
   virtual void memory(const MemoryRecord&) {}
   virtual void step_fact(const StepRecord&) {}
   virtual void event_done(std::uint32_t /*rank*/, std::uint32_t /*event*/) {}
@@ -78,6 +79,7 @@ struct RunOptions {
   bool wide = false;
   // No storage and no arithmetic: collectives, allocations, events and their order alone reach the sink. Needs `linear`.
   bool dry = false;
+  bool show_reductions = false;  // hand the data of all_reduce, reduce and reduce_scatter to the sink; on the host alone
   bool check_streams = false;  // report accesses that no wait orders, after the run
   bool log_decisions = false;  // keep the trace hash after every step of the schedule
 };

@@ -310,7 +310,7 @@ class RandomScenario {
       if (coin()) finding.lost_weight = number();
       e.findings.push_back(finding);
     }
-    for (const char* purpose : {"gradient", "norm", "overflow", "parameter", "user"}) {
+    for (const char* purpose : {"gradient", "norm", "overflow", "parameter", "user", "control"}) {
       if (coin()) continue;
       if (coin()) e.collectives[purpose].per_step = below(100);
       else e.collectives[purpose].at_most_per_step = below(100);

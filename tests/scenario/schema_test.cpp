@@ -206,7 +206,7 @@ TEST(schema, its_limits_are_those_of_the_program) {
       {"/definitions/item/properties/repeat/properties/times/maximum", limits::repeat_times_max},
   };
   for (const auto& [pointer, limit] : table) EXPECT_EQ(scenario_schema().at(json::json_pointer(pointer)), limit) << pointer;
-  for (const char* purpose : {"gradient", "norm", "overflow", "parameter", "user"})
+  for (const char* purpose : {"gradient", "norm", "overflow", "parameter", "user", "control"})
     for (const auto& [key, most] : {std::pair{"per_step", std::uint64_t{limits::collectives_max}}, std::pair{"at_most_per_step", std::uint64_t{limits::collectives_max}},
                                     std::pair{"bytes_per_step", limits::bytes_max}, std::pair{"at_most_bytes_per_step", limits::bytes_max}})
       EXPECT_EQ(scenario_schema()["properties"]["expect"]["properties"]["collectives"]["properties"][purpose]["properties"][key]["maximum"], most);

@@ -6,7 +6,11 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "sim/scenario/json_reader.h"
 #include "tools/conformance/compare.h"
+#include "tools/conformance/files.h"
+#include "tools/conformance/recording.h"
+#include "tools/conformance/torch/compare.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/version/version.h"
 
@@ -53,9 +57,21 @@ void print(const Totals& totals, bool json) {
   }
 }
 
+// Of whichever framework the line is.
+Result<Comparison> judge_line(const nlohmann::json& line) {
+  if (torch::is_ddp_run(line)) {
+    const auto run = torch::read_ddp_run(line);
+    return run ? torch::judge(*run) : run.error();
+  }
+  const auto run = read_run(line);
+  return run ? judge(*run) : run.error();
+}
+
 std::optional<InputError> judge_file(const std::string& path, bool json, Totals& totals) {
-  return for_each_run(path, [&](const RecordedRun& run, const std::string& where) -> std::optional<InputError> {
-    const auto comparison = judge(run);
+  return for_each_line(path, [&](const std::string& line, const std::string& where) -> std::optional<InputError> {
+    const auto document = read_json(line);
+    if (!document) return InputError{where, document.error().text()};
+    const auto comparison = judge_line(*document);
     if (!comparison) return InputError{where, comparison.error().text()};
     print(*comparison, json);
     totals.add(*comparison);

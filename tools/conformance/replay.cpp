@@ -25,6 +25,7 @@ std::string recorded_name(Dtype dtype) {
     case Dtype::float16: return "float16";
     case Dtype::float64: return "float64";
     case Dtype::uint8: return "uint8";
+    case Dtype::int32: return "int32";
   }
   return "";
 }

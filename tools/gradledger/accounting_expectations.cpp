@@ -16,7 +16,7 @@ bool expects_bytes(const Expect& expect) {
 }
 
 std::optional<Purpose> purpose_named(const std::string& name) {
-  for (Purpose purpose : {Purpose::gradient, Purpose::norm, Purpose::overflow, Purpose::parameter, Purpose::user})
+  for (Purpose purpose : {Purpose::gradient, Purpose::norm, Purpose::overflow, Purpose::parameter, Purpose::user, Purpose::control})
     if (name_of(purpose) == name) return purpose;
   return std::nullopt;
 }

@@ -58,6 +58,7 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
     case EventKind::finalize: return finalize(w);
     case EventKind::save: return;  // of the weights and what belongs to them
     case EventKind::restore: expects(false, "a new process is another engine"); return;
+    case EventKind::unscale: expects(false, "admission refuses unscale: DeepSpeed scales losses itself"); return;
   }
 }
 

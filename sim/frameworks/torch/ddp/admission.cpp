@@ -1,0 +1,111 @@
+#include "sim/frameworks/torch/ddp/admission.h"
+
+#include <algorithm>
+#include <string>
+
+#include "sim/scenario/factor.h"
+
+namespace gradledger::torch {
+namespace {
+
+using Problem = std::optional<InputError>;
+
+Problem option_problem(const Scenario& s, const DdpConfig& config) {
+  const auto named = [&](const std::string& name) {
+    return std::any_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.name == name; });
+  };
+  if (config.skip_all_reduce_unused_params && !config.find_unused_parameters)
+    return InputError{"/engine/config/skip_all_reduce_unused_params", "skips what find_unused_parameters finds; expected both"};
+  if (config.optimizer_in_backward && config.comm_hook != CommHook::none)
+    return InputError{"/engine/config/optimizer_in_backward", "is a communication hook of its own, and one can be registered; expected it without comm_hook"};
+  if (config.optimizer_in_backward && config.grad_scaler)
+    return InputError{"/engine/config/optimizer_in_backward", "steps before a GradScaler could unscale; expected it without grad_scaler"};
+  if (!config.delay_all_reduce) return std::nullopt;
+  const std::string where = "/engine/config/delay_all_reduce";
+  for (const std::string& name : config.delay_all_reduce->parameters)
+    if (!named(name)) return InputError{where + "/params", "names no parameter: \"" + name + "\""};
+  if (!named(config.delay_all_reduce->hook)) return InputError{where + "/hook", "names no parameter: \"" + config.delay_all_reduce->hook + "\""};
+  const bool all = std::all_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) {
+    const auto& delayed = config.delay_all_reduce->parameters;
+    return !p.has_gradient() || std::find(delayed.begin(), delayed.end(), p.name) != delayed.end();
+  });
+  if (all)
+    return InputError{where + "/params",
+                      "PyTorch refuses this at initialisation: ValueError: DistributedDataParallel's input module must be on the same type of devices, "
+                      "but input module parameters locate in set()."};
+  return std::nullopt;
+}
+
+Problem model_problem(const Scenario& s) {
+  bool learns = false;
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p) {
+    const Parameter& parameter = s.parameters[p];
+    const std::string where = "/parameters/" + std::to_string(p);
+    learns |= parameter.has_gradient();
+    if (parameter.tied_to) return InputError{where + "/tied_to", "is not modelled with DistributedDataParallel"};
+    if (parameter.expert) return InputError{where + "/expert", "is not modelled with DistributedDataParallel"};
+    if (parameter.on_side_stream) return InputError{where + "/on_side_stream", "is not modelled with DistributedDataParallel"};
+    const OptimizerConfig optimizer = s.engine.optimizer_of(p);
+    if (s.dtype_of(p) == Dtype::float32) continue;
+    if (optimizer.type != OptimizerType::sgd || optimizer.weight_decay != 0 || !exact_factor(optimizer.learning_rate))
+      return InputError{"/engine/optimizer", "steps on weights that are not fp32, which is modelled for SGD without weight decay, with a learning rate of " + exact_factors()};
+  }
+  if (!learns)
+    return InputError{"/parameters", "PyTorch refuses this at initialisation: RuntimeError: DistributedDataParallel is not needed when a module doesn't have any "
+                                     "parameters that require a gradient."};
+  if (s.engine.pipeline_stages > 1) return InputError{"/engine/pipeline_stages", "is not modelled with DistributedDataParallel"};
+  if (s.engine.sequence_parallel_size > 1) return InputError{"/engine/sequence_parallel_size", "is not modelled with DistributedDataParallel"};
+  if (s.engine.expert_parallel_size > 1) return InputError{"/engine/expert_parallel_size", "is not modelled with DistributedDataParallel"};
+  return std::nullopt;
+}
+
+const char* foreign(ScriptKind kind) {
+  switch (kind) {
+    case ScriptKind::set_boundary: return "is an engine's notion; DistributedDataParallel has no boundaries";
+    case ScriptKind::coalesce: return "is DeepSpeed's; expected no_sync";
+    case ScriptKind::set_gradient:
+    case ScriptKind::finalize: return "is DeepSpeed's";
+    case ScriptKind::save:
+    case ScriptKind::restore: return "is not modelled with DistributedDataParallel";
+    case ScriptKind::forward:
+    case ScriptKind::backward:
+    case ScriptKind::step:
+    case ScriptKind::engine_zero_grad:
+    case ScriptKind::optimizer_zero_grad:
+    case ScriptKind::raise:
+    case ScriptKind::no_sync:
+    case ScriptKind::repeat:
+    case ScriptKind::overflow:
+    case ScriptKind::scale_gradients:
+    case ScriptKind::clip:
+    case ScriptKind::all_reduce:
+    case ScriptKind::unscale: return nullptr;
+  }
+  return nullptr;
+}
+
+Problem script_problem(const Scenario& s, const DdpConfig& config, const std::vector<ScriptItem>& items, const std::string& where) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const ScriptItem& item = items[i];
+    const std::string here = where + "/" + std::to_string(i);
+    if (const char* why = foreign(item.kind)) return InputError{here, why};
+    if (item.kind == ScriptKind::unscale && !config.grad_scaler) return InputError{here, "unscales what nothing scaled; expected grad_scaler in /engine/config"};
+    if (item.past_scaler && !config.grad_scaler) return InputError{here, "goes past a GradScaler that there is none of; expected grad_scaler in /engine/config"};
+    const bool in_fp32 = std::all_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.dtype.value_or(s.model_dtype) == Dtype::float32; });
+    if (item.kind == ScriptKind::clip && !in_fp32) return InputError{here + "/clip", "is modelled for gradients in fp32"};
+    if (item.kind == ScriptKind::backward && (!item.scale_wrt_gas || item.phases != 1 || item.direct))
+      return InputError{here + "/backward", "has scale_wrt_gas, phases or direct, which are DeepSpeed's"};
+    if (Problem problem = script_problem(s, config, item.items, here)) return problem;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<InputError> ddp_refusal(const Scenario& scenario, const DdpConfig& config) {
+  if (Problem problem = option_problem(scenario, config)) return problem;
+  if (Problem problem = model_problem(scenario)) return problem;
+  return script_problem(scenario, config, scenario.script, "/script");
+}
+
+}  // namespace gradledger::torch

@@ -1,0 +1,28 @@
+#include "sim/frameworks/torch/ddp/buffers.h"
+
+namespace gradledger::torch {
+
+const std::vector<BufferFamily>& ddp_buffer_families() {
+  using enum BufferPurpose;
+  static const std::vector<BufferFamily> families{
+      {"*", weights, "the model", "its weights, replicated"},
+      {"*.grad", gradients, "autograd, and the reducer for parameters that this rank did not use", "param.grad, where it is no view of a bucket"},
+      {"*.grad of a sum", gradients, "autograd", "the gradients of several forwards, before AccumulateGrad"},
+      {"*.delta", other, "the optimizer", "what a step adds to weights that are not fp32"},
+      {"buckets", buckets, "the reducer, at construction and at the rebuild", "a bucket's gradients, flat"},
+      {"bucket_indices", scalars, "the reducer, at the rebuild", "the bucket of each parameter, from rank 0"},
+      {"bucket_sizes", scalars, "the reducer, at the rebuild", "the number of parameters of each bucket, from rank 0"},
+      {"local_used_map", scalars, "the reducer", "which parameters were used, by how many ranks"},
+      {"delay_grad_buffer", accumulators, "delay_all_reduce_named_params", "the gradients of the delayed parameters, fp32"},
+      {"exp_avg", optimizer_state, "Adam, AdamW", "first moments"},
+      {"exp_avg_sq", optimizer_state, "Adam, AdamW", "second moments"},
+      {"total_norm_squared", scalars, "clip_grad_norm_", "a sum of squares"},
+      {"total_norm", scalars, "clip_grad_norm_", "the norm of all gradients"},
+      {"norm", scalars, "clip_grad_norm_", "the norm of one gradient"},
+      {"found_inf", scalars, "GradScaler", "whether a gradient has an infinity or NaN"},
+      {"loop_scalar", scalars, "the loop", "a scalar that it reduces"},
+  };
+  return families;
+}
+
+}  // namespace gradledger::torch

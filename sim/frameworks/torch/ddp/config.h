@@ -1,0 +1,50 @@
+// What decides the gradients of a model in DistributedDataParallel: arguments of its constructor, and what a loop hangs onto it. Keys are PyTorch's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gradledger::torch {
+
+// torch.distributed.algorithms.ddp_comm_hooks. A wrapper is the one around allreduce_hook.
+enum class CommHook : std::uint8_t { none, allreduce, fp16_compress, bf16_compress, fp16_wrapper, bf16_wrapper, noop };
+
+// delay_all_reduce_named_params and param_to_hook_all_reduce: parameters by name.
+struct DelayedAllReduce {
+  std::vector<std::string> parameters;
+  std::string hook;
+
+  bool operator==(const DelayedAllReduce&) const = default;
+};
+
+// torch.amp.GradScaler, where the loop uses one: every loss is scaled, every step() is the scaler's step and update.
+struct GradScalerConfig {
+  double init_scale = 65536;
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  std::uint32_t growth_interval = 2000;
+
+  bool operator==(const GradScalerConfig&) const = default;
+};
+
+struct DdpConfig {
+  std::optional<double> bucket_cap_mb;      // absent: 25, and 1 for the first bucket
+  std::vector<double> bucket_cap_mb_list;   // empty: bucket_cap_mb rules
+  bool find_unused_parameters = false;
+  bool gradient_as_bucket_view = false;
+  bool static_graph = false;
+  bool batched_grad_copy = false;
+  bool skip_all_reduce_unused_params = false;
+  CommHook comm_hook = CommHook::none;
+  bool optimizer_in_backward = false;
+  std::optional<DelayedAllReduce> delay_all_reduce;
+  std::optional<GradScalerConfig> grad_scaler;
+
+  // Whether each backward walks the graph for parameters that it will not reach.
+  bool searches_unused() const { return find_unused_parameters && !static_graph; }
+  bool operator==(const DdpConfig&) const = default;
+};
+
+}  // namespace gradledger::torch

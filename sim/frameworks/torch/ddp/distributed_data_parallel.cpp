@@ -1,0 +1,226 @@
+#include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/frameworks/torch/ddp/errors.h"
+
+namespace gradledger::torch {
+namespace {
+
+bool is_delayed(const DdpConfig& config, const std::string& name) {
+  if (!config.delay_all_reduce) return false;
+  const std::vector<std::string>& names = config.delay_all_reduce->parameters;
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::vector<std::uint32_t> reduced_parameters(const Scenario& s, const DdpConfig& config) {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
+    if (s.parameters[p].has_gradient() && !is_delayed(config, s.parameters[p].name)) out.push_back(p);
+  return out;
+}
+
+}  // namespace
+
+DistributedDataParallel::DistributedDataParallel(const EngineContext& context, const DdpConfig& config)
+    : context_(context), config_(&config), reducer_(context, config, reduced_parameters(*context.scenario, config)), scaler_(config.grad_scaler) {
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    optimizers_.emplace_back(scenario().engine.optimizer_of(p), false);
+    if (!is_delayed(config, parameter(p).name)) continue;
+    delayed_.push_back(p);
+  }
+  for (std::uint32_t p = 0; config.delay_all_reduce && p < parameter_count(); ++p)
+    if (parameter(p).name == config.delay_all_reduce->hook) delayed_hook_ = p;
+}
+
+void DistributedDataParallel::initialise(ProgramWriter& w) {
+  const StepInBackward none;
+  const Pass pass{w, gradients_, none};
+  const auto buffer = [&](const std::string& name, Dtype dtype, std::uint32_t numel) {
+    const BufferId b = w.declare(name, dtype, numel);
+    w.allocate(b);
+    return w.whole(b);
+  };
+  gradients_.grad.resize(parameter_count());
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    weights_.push_back(buffer(parameter(p).name, scenario().dtype_of(p), parameter(p).numel));
+    initialise_weights(w, weights_[p], p, 0);
+    if (parameter(p).has_gradient()) optimizers_[p].initialise(w, parameter(p).numel, "[" + parameter(p).name + "]");
+  }
+  norm_squared_ = buffer("total_norm_squared", Dtype::float64, 1);
+  norm_ = buffer("total_norm", Dtype::float32, 1);
+  parameter_norm_ = buffer("norm", Dtype::float32, 1);
+  if (scaler_.enabled()) found_inf_ = buffer("found_inf", Dtype::uint8, 1);
+  reducer_.initialise(pass);
+  initialise_delayed(pass);
+}
+
+void DistributedDataParallel::handle(const Event& event, ProgramWriter& w) {
+  stepped_ = false;
+  if (window_ != event.documented) {
+    window_ = event.documented;
+    forwards_ = 0;
+    graphs_.clear();
+  }
+  const StepInBackward in_backward = [&](std::uint32_t p, Slice gradient) { update(w, p, gradient); };
+  const Pass pass{w, gradients_, in_backward};
+  switch (event.kind) {
+    case EventKind::forward: return explicit_forward(event, pass);
+    case EventKind::backward: return backward(event, pass);
+    case EventKind::no_sync_enter:
+      outer_blocks_.push_back(std::exchange(require_backward_grad_sync_, false));
+      return;
+    case EventKind::no_sync_exit:
+      require_backward_grad_sync_ = outer_blocks_.back();
+      outer_blocks_.pop_back();
+      return;
+    case EventKind::step: return step(event, pass);
+    case EventKind::engine_zero_grad:
+    case EventKind::optimizer_zero_grad: return zero_grad(event, pass);
+    case EventKind::unscale: return unscale(pass);
+    case EventKind::scale_gradients: return scale_gradients(event, pass);
+    case EventKind::clip_gradients: return clip(event, pass);
+    case EventKind::all_reduce: return all_reduce(event, pass);
+    case EventKind::raise:
+      // The exception leaves every block.
+      if (!outer_blocks_.empty()) require_backward_grad_sync_ = outer_blocks_.front();
+      outer_blocks_.clear();
+      if (!event.caught) throw FrameworkError{"RuntimeError", "raised by the script"};
+      return;
+    case EventKind::set_boundary:
+    case EventKind::coalesce_enter:
+    case EventKind::coalesce_exit:
+    case EventKind::set_gradient:
+    case EventKind::finalize:
+    case EventKind::save:
+    case EventKind::restore: break;
+  }
+  expects(false, "DistributedDataParallel is given an event that its admission refuses");
+}
+
+// ---- forward ----------------------------------------------------------------------------------------------------------------------
+
+// Whether the coming backward reduces is decided here, and not where it runs.
+void DistributedDataParallel::forward(const Pass& pass, std::uint32_t ordinal) {
+  reducer_.rebuild_buckets(pass);
+  if (require_backward_grad_sync_) {
+    std::vector<std::uint32_t> reachable;
+    for (std::uint32_t p = 0; ordinal != no_index && p < parameter_count(); ++p)
+      if (context_.timeline->in_graph(scenario(), ordinal, context_.rank, p)) reachable.push_back(p);
+    reducer_.prepare_for_backward(reachable);
+  }
+  clear_grad_buffer(pass);
+}
+
+void DistributedDataParallel::explicit_forward(const Event& event, const Pass& pass) {
+  const auto number = static_cast<std::uint32_t>(&event - context_.timeline->events.data());
+  graphs_[forwards_++].through_sink = config_->static_graph && !delay_enqueued_;
+  forward(pass, backward_of_forward(number));
+}
+
+// The outputs of a forward are what its backward starts from: which parameters they reach is known once it is.
+std::uint32_t DistributedDataParallel::backward_of_forward(std::uint32_t forward) const {
+  const std::vector<Event>& events = context_.timeline->events;
+  for (std::size_t i = forward + 1; i < events.size() && events[i].documented == events[forward].documented; ++i)
+    if (events[i].kind == EventKind::backward && !events[i].own_forward && events[i].of + 1 == forwards_ && events[i].runs_on(context_.rank)) return events[i].ordinal;
+  return no_index;
+}
+
+// ---- backward ---------------------------------------------------------------------------------------------------------------------
+
+void DistributedDataParallel::backward(const Event& event, const Pass& pass) {
+  bool through_sink = event.own_forward ? config_->static_graph && !delay_enqueued_ : graphs_[event.of].through_sink;
+  for (std::uint32_t i = 0; event.own_forward && i < event.summed; ++i) forward(pass, event.ordinal + i);
+  reducer_.drop_callbacks();
+  gradient_scale_ = event.past_scaler ? 1.0 : scaler_.scale();
+  // The sink is the last node of the forward and the first of the backward; whoever comes second finds it done.
+  delay_queued_ = through_sink && !std::exchange(delay_enqueued_, delay_enqueued_ || through_sink);
+  autograd(event, pass);
+  if (std::exchange(delay_queued_, false)) reducer_.delay_all_reduce(pass);
+  if (reducer_.optimizer_ran()) {
+    // All gradients of its parameters are given up, before the reducer would copy into them.
+    for (Tensor& grad : gradients_.grad) gradients_.tensors.clear(pass.w, grad);
+    stepped_ = true;
+  }
+  if (reducer_.finalize_queued()) end_of_backward(pass, reducer_.finalize_backward(pass));
+}
+
+void DistributedDataParallel::end_of_backward(const Pass& pass, std::optional<Slice> question) {
+  if (question) read(pass.w, Stage::parameter_used, *question);
+}
+
+void DistributedDataParallel::autograd(const Event& event, const Pass& pass) {
+  std::vector<std::uint32_t> ready;
+  for (std::uint32_t i = 0; i < event.summed; ++i)
+    for (const std::uint32_t p : context_.timeline->ready_order(scenario(), event.ordinal + i, context_.rank))
+      if (std::find(ready.begin(), ready.end(), p) == ready.end()) ready.push_back(p);
+  std::uint32_t done = 0;
+  for (const std::uint32_t p : ready) {
+    if (event.raises_after && done++ == *event.raises_after) break;
+    accumulate_grad(event, pass, p);
+  }
+  if (event.raises_after) throw FrameworkError{"RuntimeError", "raised by the script in a backward"};
+}
+
+// Autograd adds up the gradients of all uses before AccumulateGrad sees them; the reducer's hook runs once, behind it.
+void DistributedDataParallel::accumulate_grad(const Event& event, const Pass& pass, std::uint32_t p) {
+  if (p == delayed_hook_) reduce_delayed(pass);
+  std::vector<std::uint32_t> terms;
+  for (std::uint32_t i = 0; i < event.summed; ++i)
+    if (context_.timeline->used(scenario(), event.ordinal + i, context_.rank, p)) terms.push_back(event.ordinal + i);
+  Tensor& grad = gradients_.grad[p];
+  const bool defined = grad.defined();
+  if (!defined) make_gradient(pass, p);
+  if (terms.size() == 1 || !defined) {
+    for (std::size_t i = 0; i < terms.size(); ++i) deposit(pass, grad.slice, terms[i], p, defined || i > 0);
+  } else {
+    Tensor sum = gradients_.tensors.allocate(pass.w, parameter(p).name + ".grad of a sum", scenario().dtype_of(p), parameter(p).numel);
+    for (std::size_t i = 0; i < terms.size(); ++i) deposit(pass, sum.slice, terms[i], p, i > 0);
+    pass.w.accumulate(grad.slice, sum.slice);
+    gradients_.tensors.drop(pass.w, sum);
+  }
+  if (reducer_.manages(p)) reducer_.autograd_hook(pass, p, event.ordinal);
+}
+
+void DistributedDataParallel::deposit(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add) {
+  const std::vector<double>& of_loop = context_.timeline->backwards[ordinal].loss_factor;
+  pass.w.deposit(target, ordinal, p, 0, gradient_scale_ * (of_loop.empty() ? 1.0 : of_loop[context_.rank]), add);
+}
+
+void DistributedDataParallel::make_gradient(const Pass& pass, std::uint32_t p) {
+  gradients_.grad[p] = gradients_.tensors.allocate(pass.w, parameter(p).name + ".grad", scenario().dtype_of(p), parameter(p).numel);
+}
+
+void DistributedDataParallel::resume(double value, ProgramWriter& w) {
+  expects(suspended(), "an engine is resumed that waits for nothing");
+  const StepInBackward none;
+  const Pass pass{w, gradients_, none};
+  switch (*std::exchange(pending_, std::nullopt)) {
+    case Stage::parameter_used: return end_of_backward(pass, reducer_.finalize_goes_on(pass, value != 0));
+    case Stage::found_inf: return scaler_update(value != 0, pass);
+    case Stage::clip_norm: return clip_by(value, pass);
+  }
+}
+
+void DistributedDataParallel::read(ProgramWriter& w, Stage stage, Slice scalar) {
+  w.read(scalar, static_cast<std::uint32_t>(stage));
+  pending_ = stage;
+}
+
+// ---- snapshots --------------------------------------------------------------------------------------------------------------------
+
+void DistributedDataParallel::observe(ProgramWriter& w) {
+  const auto whole = [](std::uint32_t p, Slice slice) { return std::vector<ViewPiece>{{slice, static_cast<std::int32_t>(p), 0}}; };
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    if (const Tensor& grad = gradients_.grad[p]; grad.defined())
+      w.observe(w.view(parameter(p).name + ".grad", whole(p, grad.slice)), Role::replicated_accumulator, gradient_scale_, true);
+  if (!stepped_) return;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    if (!parameter(p).has_gradient()) continue;
+    w.observe(w.view(parameter(p).name, whole(p, weights_[p])), Role::parameter, 1.0, true);
+    optimizers_[p].observe(w, {{{no_index, 0, parameter(p).numel}, static_cast<std::int32_t>(p), 0}});
+  }
+}
+
+}  // namespace gradledger::torch

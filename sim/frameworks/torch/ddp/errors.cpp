@@ -1,0 +1,62 @@
+#include "sim/frameworks/torch/ddp/errors.h"
+
+namespace gradledger::torch {
+namespace {
+
+const std::string prior =
+    "Expected to have finished reduction in the prior iteration before starting a new one. This error indicates that your ";
+const std::string all_outputs = "making sure all `forward` function outputs participate in calculating loss. ";
+const std::string outputs_not_found =
+    "\nIf you already have done the above, then the distributed data parallel module wasn't able to locate the output tensors in the return value of "
+    "your module's `forward` function. Please include the loss function and the structure of the return value of `forward` of your module when "
+    "reporting this issue (e.g. list, dict, iterable).";
+const std::string how_to_see_more =
+    "\n In addition, you can set the environment variable TORCH_DISTRIBUTED_DEBUG to either INFO or DETAIL to print out information about which "
+    "particular parameters did not receive gradient on this rank as part of this error";
+
+std::string reason(const DdpConfig& config) {
+  if (config.static_graph)
+    return prior +
+           "training graph has changed in this iteration, e.g., one parameter is used in first iteration, but then got unused in the second iteration. "
+           "this is not compatible with static_graph set to True.";
+  const std::string unused = prior + "module has parameters that were not used in producing loss. ";
+  if (config.find_unused_parameters)
+    return unused + "Since `find_unused_parameters=True` is enabled, this likely  means that not all `forward` outputs participate in computing loss. " +
+           "You can fix this by " + all_outputs + outputs_not_found;
+  return unused +
+         "You can enable unused parameter detection by passing the keyword argument `find_unused_parameters=True` to "
+         "`torch.nn.parallel.DistributedDataParallel`, and by \n" +
+         all_outputs + outputs_not_found;
+}
+
+}  // namespace
+
+FrameworkError internal_assert(const std::string& condition, std::uint32_t line) {
+  return {"RuntimeError", condition + " INTERNAL ASSERT FAILED at \"reducer.cpp\":" + std::to_string(line) + ", please report a bug to PyTorch. "};
+}
+
+FrameworkError unfinished_reduction(const DdpConfig& config, std::uint32_t rank, const std::vector<std::uint32_t>& unmarked) {
+  if (unmarked.empty()) return internal_assert("!unmarked_param_indices.empty()", 2121);
+  std::string indices;
+  for (const std::uint32_t i : unmarked) indices += " " + std::to_string(i);
+  return {"RuntimeError", reason(config) + "\nParameter indices which did not receive grad for rank " + std::to_string(rank) + ":" + indices + how_to_see_more};
+}
+
+FrameworkError graph_has_changed() {
+  return {"RuntimeError",
+          "Your training graph has changed in this iteration, e.g., one parameter is unused in first iteration, but then got used in the second "
+          "iteration. this is not compatible with static_graph set to True."};
+}
+
+FrameworkError not_a_bucket_view() {
+  return {"RuntimeError",
+          "Detected at least one parameter gradient is not the expected DDP bucket view with gradient_as_bucket_view=True. This may happen (for "
+          "example) if multiple allreduce hooks were registered onto the same parameter. If you hit this error, please file an issue with a minimal "
+          "repro."};
+}
+
+FrameworkError marked_twice(std::uint32_t parameter) {
+  return {"RuntimeError", "Expected to mark a variable ready only once. Parameter at index " + std::to_string(parameter) + " has been marked as ready twice."};
+}
+
+}  // namespace gradledger::torch

@@ -1,0 +1,43 @@
+// torch.amp.GradScaler: the loss scale, and what unscale_ and update() do to it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "sim/frameworks/torch/ddp/config.h"
+
+namespace gradledger::torch {
+
+class GradScaler {
+ public:
+  explicit GradScaler(const std::optional<GradScalerConfig>& config) : config_(config.value_or(GradScalerConfig{})), enabled_(config), scale_(config_.init_scale) {}
+
+  bool enabled() const { return enabled_; }
+  double scale() const { return enabled_ ? scale_ : 1.0; }
+  // What gradients are multiplied by: the reciprocal, in fp32.
+  double unscale_factor() const { return static_cast<double>(static_cast<float>(1.0 / scale_)); }
+
+  bool unscaled() const { return unscaled_; }
+  void set_unscaled() { unscaled_ = true; }
+
+  // The end of a step.
+  void update(bool found_inf) {
+    unscaled_ = false;
+    if (found_inf) {
+      scale_ *= config_.backoff_factor;
+      good_steps_ = 0;
+    } else if (++good_steps_ == config_.growth_interval) {
+      scale_ *= config_.growth_factor;
+      good_steps_ = 0;
+    }
+  }
+
+ private:
+  GradScalerConfig config_;
+  bool enabled_;
+  double scale_;
+  std::uint32_t good_steps_ = 0;
+  bool unscaled_ = false;
+};
+
+}  // namespace gradledger::torch

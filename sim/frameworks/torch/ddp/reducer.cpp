@@ -1,0 +1,290 @@
+#include "sim/frameworks/torch/ddp/reducer.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "sim/frameworks/torch/ddp/errors.h"
+
+namespace gradledger::torch {
+
+Reducer::Reducer(const EngineContext& context, const DdpConfig& config, std::vector<std::uint32_t> parameters)
+    : context_(context), config_(&config), parameters_(std::move(parameters)), number_of_(context.scenario->parameters.size(), no_index) {
+  for (std::uint32_t v = 0; v < parameters_.size(); ++v) number_of_[parameters_[v]] = v;
+  ready_.resize(parameters_.size());
+  used_.resize(parameters_.size());
+  hooks_triggered_.resize(parameters_.size());
+}
+
+void Reducer::initialise(const Pass& pass) {
+  const BufferId map = pass.w.declare("local_used_map", Dtype::int32, parameters_.size());
+  pass.w.allocate(map);
+  used_map_ = pass.w.whole(map);
+  std::vector<std::uint32_t> order(parameters_.size());
+  for (std::uint32_t v = 0; v < order.size(); ++v) order[v] = v;
+  initialize_buckets(pass, initial_buckets(sized(order), initial_limits(*config_)));
+}
+
+std::vector<SizedParameter> Reducer::sized(const std::vector<std::uint32_t>& order) const {
+  std::vector<SizedParameter> out;
+  for (const std::uint32_t v : order) out.push_back({v, context_.scenario->parameters[parameters_[v]].numel, context_.scenario->dtype_of(parameters_[v])});
+  return out;
+}
+
+// New buckets exist before the old ones go. Gradients that are views move into the new ones.
+void Reducer::initialize_buckets(const Pass& pass, const BucketAssignment& assignment) {
+  const std::vector<Bucket> before = std::exchange(buckets_, {});
+  bucket_of_.assign(parameters_.size(), 0);
+  place_in_.assign(parameters_.size(), 0);
+  for (const std::vector<std::uint32_t>& variables : assignment) {
+    Bucket bucket;
+    bucket.variables = variables;
+    for (const SizedParameter& p : sized(variables)) {
+      bucket_of_[p.index] = static_cast<std::uint32_t>(buckets_.size());
+      place_in_[p.index] = static_cast<std::uint32_t>(bucket.offsets.size());
+      bucket.offsets.push_back(bucket.numel);
+      bucket.numel += p.numel;
+    }
+    const Dtype dtype = context_.scenario->dtype_of(parameters_[variables.front()]);
+    bucket.gradients = pass.g.tensors.allocate(pass.w, "buckets[" + std::to_string(buckets_.size()) + "].gradients", dtype, bucket.numel);
+    buckets_.push_back(std::move(bucket));
+  }
+  if (config_->gradient_as_bucket_view)
+    for (std::uint32_t v = 0; v < parameters_.size(); ++v) {
+      Tensor& grad = pass.g.grad[parameters_[v]];
+      if (!grad.defined()) continue;
+      pass.w.copy(view(v), grad.slice);
+      pass.g.tensors.share(pass.w, grad, {view(v)});
+    }
+  for (const Bucket& bucket : before) pass.g.tensors.drop(pass.w, bucket.gradients);
+}
+
+Slice Reducer::view(std::uint32_t variable) const {
+  const Bucket& bucket = buckets_[bucket_of_[variable]];
+  return bucket.gradients.slice.part(bucket.offsets[place_in_[variable]], context_.scenario->parameters[parameters_[variable]].numel);
+}
+
+// ---- forward ----------------------------------------------------------------------------------------------------------------------
+
+void Reducer::ensure_prior_reduction_finished() const {
+  if (!require_finalize_) return;
+  std::vector<std::uint32_t> unmarked;
+  for (std::uint32_t v = 0; v < ready_.size(); ++v)
+    if (!ready_[v]) unmarked.push_back(v);
+  throw unfinished_reduction(*config_, context_.rank, unmarked);
+}
+
+void Reducer::rebuild_buckets(const Pass& pass) {
+  ensure_prior_reduction_finished();
+  if (!should_rebuild_buckets() || rebuilt_order_.empty()) return;
+  const BucketAssignment assignment = rebuilt_buckets(sized(order_of_rank_0()), rebuilt_limits(*config_));
+  sync_bucket_indices(pass, assignment);
+  has_rebuilt_ = true;
+  rebuilt_order_.clear();
+  initialize_buckets(pass, assignment);
+}
+
+// The assignment of rank 0 is everybody's. What it sends is known here without asking: the order in which its hooks fired.
+std::vector<std::uint32_t> Reducer::order_of_rank_0() const {
+  std::vector<std::uint32_t> out;
+  if (rebuilt_in_ != no_index && context_.timeline->backwards[rebuilt_in_].micro_batch[0] != no_contribution)
+    for (const std::uint32_t p : context_.timeline->ready_order(*context_.scenario, rebuilt_in_, 0))
+      if (manages(p)) out.push_back(number_of_[p]);
+  return out.size() == rebuilt_order_.size() ? out : rebuilt_order_;
+}
+
+void Reducer::sync_bucket_indices(const Pass& pass, const BucketAssignment& assignment) {
+  const auto send = [&](const std::string& name, const std::vector<std::uint32_t>& values) {
+    Tensor tensor = pass.g.tensors.allocate(pass.w, name, Dtype::int32, values.size());
+    for (std::uint32_t i = 0; i < values.size(); ++i) pass.w.fill(tensor.slice.part(i, 1), values[i]);
+    pass.w.collective({.kind = CollectiveKind::broadcast, .purpose = Purpose::control, .input = tensor.slice, .output = tensor.slice});
+    pass.g.tensors.drop(pass.w, tensor);
+  };
+  std::vector<std::uint32_t> bucket_of(parameters_.size() + 1), sizes;
+  for (std::uint32_t b = 0; b < assignment.size(); ++b) {
+    sizes.push_back(static_cast<std::uint32_t>(assignment[b].size()));
+    for (const std::uint32_t v : assignment[b]) bucket_of[v] = b;
+  }
+  bucket_of.back() = static_cast<std::uint32_t>(assignment.size());
+  send("bucket_indices", bucket_of);
+  send("bucket_sizes", sizes);
+}
+
+void Reducer::prepare_for_backward(const std::vector<std::uint32_t>& reachable) {
+  expect_autograd_hooks_ = true;
+  next_bucket_ = 0;
+  for (Bucket& bucket : buckets_) bucket.pending = static_cast<std::uint32_t>(bucket.variables.size());
+  hooks_left_ = hooks_triggered_;
+  has_marked_unused_ = false;
+  std::fill(ready_.begin(), ready_.end(), false);
+  if (!dynamic_graph_find_unused()) return;
+  unused_.clear();
+  for (std::uint32_t v = 0; v < parameters_.size(); ++v)
+    if (std::find(reachable.begin(), reachable.end(), parameters_[v]) == reachable.end()) unused_.push_back(v);
+}
+
+// ---- backward ---------------------------------------------------------------------------------------------------------------------
+
+void Reducer::autograd_hook(const Pass& pass, std::uint32_t parameter, std::uint32_t ordinal) {
+  const std::uint32_t v = number_of_[parameter];
+  if (!std::exchange(first_hook_called_, true)) ++backward_calls_;
+  if (dynamic_graph_find_unused() || static_graph_first_iteration()) used_[v] = true;
+  if (static_graph_first_iteration()) {
+    ++hooks_triggered_[v];
+    return;
+  }
+  if (!expect_autograd_hooks_) return;
+  if (!std::exchange(has_marked_unused_, true))
+    for (const std::uint32_t unused : unused_) mark_variable_ready(pass, unused);
+  if (static_graph_after_first_iteration()) {
+    if (hooks_left_[v] == 0) throw graph_has_changed();
+    if (--hooks_left_[v] > 0) return;
+  }
+  if (should_rebuild_buckets()) {
+    rebuilt_order_.push_back(v);
+    rebuilt_in_ = ordinal;
+  }
+  mark_variable_ready(pass, v);
+}
+
+void Reducer::mark_variable_ready(const Pass& pass, std::uint32_t variable) {
+  if (ready_[variable]) throw marked_twice(variable);
+  ready_[variable] = true;
+  require_finalize_ = true;
+  mark_variable_ready_dense(pass, variable);
+  if (--buckets_[bucket_of_[variable]].pending == 0) mark_bucket_ready(pass);
+  if (next_bucket_ < buckets_.size()) return;
+  if (dynamic_graph_find_unused()) all_reduce_local_used_map(pass);
+  finalize_queued_ = true;
+}
+
+// The slice of the bucket becomes this rank's share of the average; a hook divides itself.
+void Reducer::mark_variable_ready_dense(const Pass& pass, std::uint32_t variable) {
+  Tensor& grad = pass.g.grad[parameters_[variable]];
+  const Slice slice = view(variable);
+  const bool divides = config_->comm_hook == CommHook::none && !config_->optimizer_in_backward;
+  if (!grad.defined()) return pass.w.fill(slice, 0.0);
+  if (batched()) return;  // with all of its bucket
+  if (grad.slice.buffer == slice.buffer) {
+    if (divides) pass.w.divide(slice, world());
+    return;
+  }
+  pass.w.copy(slice, grad.slice);
+  if (divides) pass.w.multiply(slice, 1.0 / world());
+  if (config_->gradient_as_bucket_view) pass.g.tensors.share(pass.w, grad, {slice});
+}
+
+// batched_grad_copy: one copy of all gradients of a bucket, then one division of all of it.
+void Reducer::copy_batch(const Pass& pass, const Bucket& bucket) {
+  for (const std::uint32_t v : bucket.variables) {
+    Tensor& grad = pass.g.grad[parameters_[v]];
+    if (!grad.defined() || grad.slice.buffer == bucket.gradients.slice.buffer) continue;
+    pass.w.copy(view(v), grad.slice);
+    if (config_->gradient_as_bucket_view) pass.g.tensors.share(pass.w, grad, {view(v)});
+  }
+  if (config_->comm_hook == CommHook::none && !config_->optimizer_in_backward) pass.w.divide(bucket.gradients.slice, world());
+}
+
+// Buckets are reduced in their order: a later one that is full waits for those before it.
+void Reducer::mark_bucket_ready(const Pass& pass) {
+  for (; next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0; ++next_bucket_) {
+    Bucket& bucket = buckets_[next_bucket_];
+    bucket.skipped = should_skip(bucket);
+    if (!bucket.skipped) all_reduce_bucket(pass, bucket);
+  }
+}
+
+bool Reducer::should_skip(const Bucket& bucket) const {
+  return config_->skip_all_reduce_unused_params && std::all_of(bucket.variables.begin(), bucket.variables.end(), [&](std::uint32_t v) {
+    return std::find(unused_.begin(), unused_.end(), v) != unused_.end();
+  });
+}
+
+void Reducer::all_reduce_local_used_map(const Pass& pass) {
+  for (std::uint32_t v = 0; v < parameters_.size(); ++v) pass.w.fill(used_map_.part(v, 1), used_[v] ? 1 : 0);
+  const std::uint32_t filled = pass.w.record();
+  OnStream communication(pass.w, Stream::communication);
+  pass.w.wait(filled);
+  pass.w.collective({.purpose = Purpose::control, .input = used_map_, .output = used_map_});
+  used_map_work_ = pass.w.record();
+}
+
+// static_graph reduces everything at the end of its first iteration, in which it counts.
+void Reducer::delay_all_reduce(const Pass& pass) {
+  all_reduce_local_used_map(pass);
+  unused_.clear();
+  for (std::uint32_t v = 0; v < parameters_.size(); ++v) {
+    if (hooks_triggered_[v] == 0) unused_.push_back(v);
+    require_finalize_ = true;
+    mark_variable_ready_dense(pass, v);
+  }
+  for (Bucket& bucket : buckets_) all_reduce_bucket(pass, bucket);
+  finalize_queued_ = true;
+}
+
+// ---- the end of a backward --------------------------------------------------------------------------------------------------------
+
+std::optional<Slice> Reducer::finalize_backward(const Pass& pass) {
+  finalize_queued_ = false;
+  if (!expect_autograd_hooks_) throw internal_assert("expect_autograd_hooks_", 1732);
+  if (static_graph_after_first_iteration() && should_rebuild_buckets()) rebuilt_order_.insert(rebuilt_order_.end(), unused_.begin(), unused_.end());
+  expect_autograd_hooks_ = false;
+  first_hook_called_ = false;
+  require_finalize_ = false;
+  finalize_at_ = 0;
+  return finalize_dense(pass);
+}
+
+std::optional<Slice> Reducer::finalize_goes_on(const Pass& pass, bool used) {
+  std::size_t at = finalize_at_;
+  for (const Bucket& bucket : buckets_) {
+    if (at < bucket.variables.size()) {
+      used_[bucket.variables[at]] = used;
+      finalize_variable(pass, bucket.variables[at], !used);
+      break;
+    }
+    at -= bucket.variables.size();
+  }
+  ++finalize_at_;
+  return finalize_dense(pass);
+}
+
+// Bucket by bucket, from finalize_at_ on. A parameter that was not used here may have been elsewhere: the reduced map says.
+std::optional<Slice> Reducer::finalize_dense(const Pass& pass) {
+  std::size_t at = 0;
+  for (Bucket& bucket : buckets_)
+    for (std::size_t i = 0; i < bucket.variables.size(); ++i, ++at) {
+      if (at < finalize_at_) continue;
+      finalize_at_ = at;
+      if (bucket.work != no_index) pass.w.wait(std::exchange(bucket.work, no_index));
+      if (bucket.compressed.defined()) pass.g.tensors.clear(pass.w, bucket.compressed);
+      const std::uint32_t v = bucket.variables[i];
+      const bool has_map = config_->static_graph || config_->find_unused_parameters;
+      if (has_map && !used_[v] && !used_map_reduced_) {
+        if (used_map_work_ != no_index) pass.w.wait(std::exchange(used_map_work_, no_index));
+        return used_map_.part(v, 1);
+      }
+      if (!bucket.skipped) finalize_variable(pass, v, has_map && !used_[v]);
+    }
+  used_map_reduced_ = config_->static_graph;
+  if (used_map_work_ != no_index) pass.w.wait(std::exchange(used_map_work_, no_index));
+  if (dynamic_graph_find_unused()) std::fill(used_.begin(), used_.end(), false);
+  return std::nullopt;
+}
+
+void Reducer::finalize_variable(const Pass& pass, std::uint32_t variable, bool globally_unused) {
+  if (globally_unused || config_->optimizer_in_backward) return;
+  Tensor& grad = pass.g.grad[parameters_[variable]];
+  const Slice slice = view(variable);
+  if (config_->gradient_as_bucket_view) {
+    if (!grad.defined()) return pass.g.tensors.share(pass.w, grad, {slice});
+    if (grad.slice.buffer != slice.buffer) throw not_a_bucket_view();
+    return;
+  }
+  if (!grad.defined())
+    grad = pass.g.tensors.allocate(pass.w, context_.scenario->parameters[parameters_[variable]].name + ".grad",
+                                   context_.scenario->dtype_of(parameters_[variable]), slice.numel);
+  pass.w.copy(grad.slice, slice);
+}
+
+}  // namespace gradledger::torch

@@ -1,0 +1,124 @@
+// c10d::Reducer: the buckets of DistributedDataParallel, and when and how they are reduced. Its functions keep the names of reducer.cpp, as
+// users meet them in error texts. It numbers parameters by their place among those that it was given.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "sim/engine/engine.h"
+#include "sim/engine/tensors.h"
+#include "sim/frameworks/torch/ddp/buckets.h"
+#include "sim/scenario/scenario.h"
+
+namespace gradledger::torch {
+
+// What engine and reducer share of a rank.
+struct Gradients {
+  TensorTable tensors;
+  std::vector<Tensor> grad;  // param.grad, by parameter of the model
+};
+
+// The optimizer's step on one parameter of the model, where it runs in the backward.
+using StepInBackward = std::function<void(std::uint32_t parameter, Slice gradient)>;
+
+// What a call of the reducer works on.
+struct Pass {
+  ProgramWriter& w;
+  Gradients& g;
+  const StepInBackward& step;
+};
+
+struct Bucket {
+  Tensor gradients;                      // the flat tensor
+  std::vector<std::uint32_t> variables;  // as the reducer numbers them
+  std::vector<std::uint32_t> offsets;
+  std::uint32_t numel = 0;
+  std::uint32_t pending = 0;
+  std::uint32_t work = no_index;         // stream event: it is reduced
+  Tensor compressed;                     // of a hook, on its way
+  bool skipped = false;                  // nobody uses any of it
+};
+
+class Reducer {
+ public:
+  // `parameters` of the model are the reducer's. The scenario and the configuration outlive it.
+  Reducer(const EngineContext& context, const DdpConfig& config, std::vector<std::uint32_t> parameters);
+
+  void initialise(const Pass& pass);
+  bool manages(std::uint32_t parameter) const { return number_of_[parameter] != no_index; }
+
+  // ---- the forward
+  void ensure_prior_reduction_finished() const;
+  void rebuild_buckets(const Pass& pass);
+  // reachable: parameters of the model that the graph of the outputs reaches.
+  void prepare_for_backward(const std::vector<std::uint32_t>& reachable);
+
+  // ---- the backward, `ordinal` of the timeline
+  void autograd_hook(const Pass& pass, std::uint32_t parameter, std::uint32_t ordinal);
+  // The callback that static_graph queues in its first iteration.
+  void delay_all_reduce(const Pass& pass);
+  // Callbacks that wait for the end of the backward: none, where an exception left it.
+  bool finalize_queued() const { return finalize_queued_; }
+  void drop_callbacks() { finalize_queued_ = optimizer_ran_ = false; }
+  // Up to the first question that it has to the reduced map of used parameters, if any: the slice to read.
+  std::optional<Slice> finalize_backward(const Pass& pass);
+  std::optional<Slice> finalize_goes_on(const Pass& pass, bool used);
+
+  // Whether a bucket was stepped in this backward: all gradients are None at its end.
+  bool optimizer_ran() const { return optimizer_ran_; }
+
+ private:
+  bool dynamic_graph_find_unused() const { return config_->searches_unused(); }
+  bool static_graph_first_iteration() const { return config_->static_graph && backward_calls_ == 1; }
+  bool static_graph_after_first_iteration() const { return config_->static_graph && backward_calls_ > 1; }
+  bool should_rebuild_buckets() const { return (config_->static_graph || !config_->find_unused_parameters) && !has_rebuilt_; }
+  bool batched() const { return config_->batched_grad_copy; }
+  std::uint32_t world() const { return context_.scenario->world_size; }
+  Slice view(std::uint32_t variable) const;
+
+  void initialize_buckets(const Pass& pass, const BucketAssignment& assignment);
+  std::vector<SizedParameter> sized(const std::vector<std::uint32_t>& order) const;
+  std::vector<std::uint32_t> order_of_rank_0() const;
+  void sync_bucket_indices(const Pass& pass, const BucketAssignment& assignment);
+  void mark_variable_ready(const Pass& pass, std::uint32_t variable);
+  void mark_variable_ready_dense(const Pass& pass, std::uint32_t variable);
+  void copy_batch(const Pass& pass, const Bucket& bucket);
+  void mark_bucket_ready(const Pass& pass);
+  void all_reduce_bucket(const Pass& pass, Bucket& bucket);
+  bool should_skip(const Bucket& bucket) const;
+  void all_reduce_local_used_map(const Pass& pass);
+  std::optional<Slice> finalize_dense(const Pass& pass);
+  void finalize_variable(const Pass& pass, std::uint32_t variable, bool globally_unused);
+
+  EngineContext context_;
+  const DdpConfig* config_;
+  std::vector<std::uint32_t> parameters_;  // of the model, by the reducer's number
+  std::vector<std::uint32_t> number_of_;   // by parameter of the model; no_index: not the reducer's
+  std::vector<Bucket> buckets_;
+  std::vector<std::uint32_t> bucket_of_, place_in_;  // by variable
+
+  bool expect_autograd_hooks_ = false;
+  bool require_finalize_ = false;
+  bool has_marked_unused_ = false;
+  bool has_rebuilt_ = false;
+  bool first_hook_called_ = false;
+  std::uint32_t backward_calls_ = 0;  // that were finished, and the one that runs
+  std::size_t next_bucket_ = 0;
+  std::vector<std::uint32_t> unused_;
+  std::vector<bool> ready_;                                    // in this iteration
+  std::vector<std::uint32_t> rebuilt_order_;
+  std::uint32_t rebuilt_in_ = no_index;                        // ordinal of the backward that gave the order
+  std::vector<std::uint32_t> hooks_triggered_, hooks_left_;    // static_graph: in the first iteration, and what is left of as many
+
+  Slice used_map_;                                             // int32, of all ranks after its reduction
+  std::uint32_t used_map_work_ = no_index;
+  std::vector<bool> used_;                                     // the host's map
+  bool used_map_reduced_ = false;
+  std::size_t finalize_at_ = 0;                                // of all variables, bucket by bucket
+  bool finalize_queued_ = false;
+  bool optimizer_ran_ = false;
+};
+
+}  // namespace gradledger::torch

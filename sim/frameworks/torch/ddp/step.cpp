@@ -1,0 +1,133 @@
+// What a loop does with the gradients: steps of the optimizer and of a GradScaler, zero_grad, clipping, and what it does by hand.
+#include <algorithm>
+
+#include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
+#include "sim/scenario/layout.h"
+
+namespace gradledger::torch {
+namespace {
+
+constexpr float clip_guard = 1e-6F;  // no tolerance: PyTorch's constant in the definition of clip_grad_norm_
+
+}  // namespace
+
+void DistributedDataParallel::step(const Event& event, const Pass& pass) {
+  if (!scaler_.enabled() || event.past_scaler) return optimizer_step(pass);
+  if (!scaler_.unscaled()) unscale(pass);
+  // Nothing in a linear run overflows but what the script plants.
+  if (linear() && context_.timeline->planted.empty()) return scaler_update(false, pass);
+  read(pass.w, Stage::found_inf, found_inf_);
+}
+
+void DistributedDataParallel::scaler_update(bool found_inf, const Pass& pass) {
+  pass.w.report(StepFact::skipped, found_inf ? 1.0 : 0.0);
+  stepped_ = true;
+  if (found_inf) pass.w.report(StepFact::updated, 0.0);
+  else optimizer_step(pass);
+  scaler_.update(found_inf);
+  pass.w.report(StepFact::loss_scale, scaler_.scale());
+}
+
+void DistributedDataParallel::optimizer_step(const Pass& pass) {
+  std::vector<ViewPiece> applied;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    if (gradients_.grad[p].defined()) applied.push_back({gradients_.grad[p].slice, static_cast<std::int32_t>(p), 0});
+  pass.w.observe(pass.w.view("param.grad", std::move(applied)), Role::applied_gradient, gradient_scale_, false);
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    if (gradients_.grad[p].defined()) update(pass.w, p, gradients_.grad[p].slice);
+  pass.w.report(StepFact::updated, 1.0);
+  stepped_ = true;
+}
+
+// fp32 takes the optimizer's kernel. Other weights have SGD alone: its one multiplication is exact, as admission sees to it.
+void DistributedDataParallel::update(ProgramWriter& w, std::uint32_t p, Slice gradient) {
+  if (scenario().dtype_of(p) == Dtype::float32) {
+    optimizers_[p].begin_step();
+    return optimizers_[p].update(w, weights_[p], gradient, 0);
+  }
+  Tensor delta = gradients_.tensors.allocate(w, parameter(p).name + ".delta", scenario().dtype_of(p), parameter(p).numel);
+  w.copy(delta.slice, gradient);
+  w.multiply(delta.slice, -scenario().engine.optimizer_of(p).learning_rate);
+  w.accumulate(weights_[p], delta.slice);
+  gradients_.tensors.drop(w, delta);
+}
+
+// unscale_: inf is looked for in what was there before, in every gradient.
+void DistributedDataParallel::unscale(const Pass& pass) {
+  if (scaler_.unscaled()) throw FrameworkError{"RuntimeError", "unscale_() has already been called on this optimizer since the last update()."};
+  pass.w.fill(found_inf_, 0);
+  bool any = false;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    if (!gradients_.grad[p].defined()) continue;
+    if (scenario().dtype_of(p) == Dtype::float16) throw FrameworkError{"ValueError", "Attempting to unscale FP16 gradients."};
+    any = true;
+    pass.w.check_finite(found_inf_, gradients_.grad[p].slice);
+    if (scaler_.unscale_factor() != 1.0) pass.w.multiply(gradients_.grad[p].slice, scaler_.unscale_factor());
+  }
+  if (!any) throw FrameworkError{"AssertionError", "No inf checks were recorded for this optimizer."};
+  scaler_.set_unscaled();
+  gradient_scale_ = 1.0;
+}
+
+void DistributedDataParallel::zero_grad(const Event& event, const Pass& pass) {
+  for (Tensor& grad : gradients_.grad) {
+    if (!grad.defined()) continue;
+    if (event.set_to_none) gradients_.tensors.clear(pass.w, grad);
+    else pass.w.fill(grad.slice, 0.0);
+  }
+}
+
+// clip_grad_norm_: the norm of each gradient, rounded, and the norm of these, one fp32 addition after the other.
+void DistributedDataParallel::clip(const Event& event, const Pass& pass) {
+  if (linear()) return;  // the ledger asks where contributions go, not how long they are
+  pass.w.fill(norm_, 0.0);
+  for (const Tensor& grad : gradients_.grad) {
+    if (!grad.defined()) continue;
+    pass.w.fill(norm_squared_, 0.0);
+    pass.w.squared_norm(norm_squared_, grad.slice);
+    pass.w.copy(parameter_norm_, norm_squared_);
+    pass.w.square_root(parameter_norm_);
+    pass.w.fill(norm_squared_, 0.0);
+    pass.w.squared_norm(norm_squared_, parameter_norm_);
+    pass.w.copy(parameter_norm_, norm_squared_);
+    pass.w.accumulate(norm_, parameter_norm_);
+  }
+  const ProcessGroup group = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], context_.rank);
+  if (group.size() > 1) pass.w.collective({.purpose = Purpose::user, .group = group.id, .input = norm_, .output = norm_});
+  pass.w.square_root(norm_);
+  pass.w.report(StepFact::loop_norm, norm_, 1.0);
+  max_norm_ = event.max_norm;
+  read(pass.w, Stage::clip_norm, norm_);
+}
+
+// Python divides a number by a tensor as the tensor's reciprocal times the number.
+void DistributedDataParallel::clip_by(double norm, const Pass& pass) {
+  const float reciprocal = 1.0F / (static_cast<float>(norm) + clip_guard);
+  const float factor = std::min(1.0F, reciprocal * static_cast<float>(max_norm_));
+  for (const Tensor& grad : gradients_.grad)
+    if (grad.defined()) pass.w.multiply(grad.slice, factor);
+}
+
+void DistributedDataParallel::scale_gradients(const Event& event, const Pass& pass) {
+  for (const Tensor& grad : gradients_.grad)
+    if (grad.defined()) pass.w.multiply(grad.slice, event.by[context_.rank]);
+}
+
+// A gradient that some rank of the group lacks leaves the others waiting, as it does in PyTorch.
+void DistributedDataParallel::all_reduce(const Event& event, const Pass& pass) {
+  const ProcessGroup group = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], context_.rank);
+  if (group.size() == 1) return;
+  if (!event.of_gradients) {
+    Tensor scalar = gradients_.tensors.allocate(pass.w, "loop_scalar", Dtype::float32, 1);
+    pass.w.fill(scalar.slice, 1.0);
+    pass.w.collective({.purpose = Purpose::user, .group = group.id, .input = scalar.slice, .output = scalar.slice});
+    return gradients_.tensors.drop(pass.w, scalar);
+  }
+  for (const Tensor& grad : gradients_.grad) {
+    if (!grad.defined() || grad.numel() == 0) continue;
+    pass.w.collective({.purpose = Purpose::user, .group = group.id, .input = grad.slice, .output = grad.slice});
+    if (event.mean) pass.w.divide(grad.slice, group.size());
+  }
+}
+
+}  // namespace gradledger::torch

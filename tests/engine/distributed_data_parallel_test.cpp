@@ -1,0 +1,203 @@
+// The rules of DistributedDataParallel one by one; that their sum is PyTorch is what the recorded runs show.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "ref/probes.h"
+#include "sim/execution/host_executor.h"
+#include "sim/frameworks/torch/ddp/admission.h"
+#include "sim/frameworks/torch/ddp/buckets.h"
+#include "sim/frameworks/torch/ddp/config_json.h"
+#include "sim/frameworks/torch/ddp/contract.h"
+#include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
+
+namespace gradledger::torch {
+namespace {
+
+using nlohmann::json;
+
+ScriptItem item(ScriptKind kind) {
+  ScriptItem out;
+  out.kind = kind;
+  return out;
+}
+
+ScriptItem backward_of(std::uint32_t forward) {
+  ScriptItem out = item(ScriptKind::backward);
+  out.of = forward;
+  return out;
+}
+
+ScriptItem no_sync(std::vector<ScriptItem> items) {
+  ScriptItem out = item(ScriptKind::no_sync);
+  out.items = std::move(items);
+  return out;
+}
+
+// What each event of rank 0 sent, and where param.grad of the first parameter was after it.
+struct Seen final : TraceSink {
+  void collective(const CollectiveRecord& c) override {
+    if (c.rank == 0) calls[c.event] += std::string(calls[c.event].empty() ? "" : ", ") + std::string(name_of(c.kind)) + " " + std::to_string(c.numel) + " " + std::string(name_of(c.dtype));
+  }
+  void engine_error(const EngineErrorRecord& e) override { errors[e.event] = e.type + ": " + e.message; }
+  void step_fact(const StepRecord& s) override {
+    if (s.rank == 0 && s.fact == StepFact::loss_scale) scales.push_back(s.value);
+  }
+  void unwritten(const UnwrittenRecord& u) override { unwritten_reads.push_back(u.buffer); }
+
+  std::map<std::uint32_t, std::string> calls, errors;
+  std::vector<double> scales;
+  std::vector<std::string> unwritten_reads;
+};
+
+// Two parameters of 4 and 6 elements on two ranks.
+Seen run(std::vector<ScriptItem> script, const DdpConfig& config) {
+  Scenario s;
+  s.world_size = 2;
+  s.parameters = {{"w0", 4, std::nullopt}, {"w1", 6, std::nullopt}};
+  s.after_error = AfterError::go_on;
+  s.gradients.kind = GradientKind::normal;
+  s.script = std::move(script);
+  EXPECT_FALSE(ddp_refusal(s, config));
+  const auto timeline = unroll(s, s.script, ddp_contract(s, config));
+  EXPECT_TRUE(timeline.ok());
+  const auto source = ref::value_source(s, *timeline, s.gradients.kind, 1);
+  Seen seen;
+  HostExecutor(s, *timeline, CollectiveArithmetic::gloo, [&](const EngineContext& context) { return std::make_unique<DistributedDataParallel>(context, config); })
+      .run(*source, {}, seen);
+  EXPECT_EQ(seen.unwritten_reads, std::vector<std::string>{});
+  return seen;
+}
+
+const std::string whole = "all_reduce 10 fp32";
+const std::string rebuild = "broadcast 3 int32, broadcast 1 int32, ";
+
+TEST(ddp_buckets, are_closed_once_they_have_their_limit) {
+  const std::vector<SizedParameter> parameters{{0, 10}, {1, 10}, {2, 10}, {3, 10}};
+  EXPECT_EQ(rebuilt_buckets(parameters, {41, 80}), (BucketAssignment{{0, 1}, {2, 3}}));
+  EXPECT_EQ(rebuilt_buckets(parameters, {40, 41}), (BucketAssignment{{0}, {1, 2}, {3}}));
+}
+
+TEST(ddp_buckets, of_the_constructor_are_reduced_last_first_and_hold_one_dtype_each) {
+  const std::vector<SizedParameter> parameters{{0, 10}, {1, 10, Dtype::bfloat16}, {2, 10}, {3, 10, Dtype::bfloat16}};
+  EXPECT_EQ(initial_buckets(parameters, {1000}), (BucketAssignment{{1, 3}, {0, 2}}));
+}
+
+TEST(ddp_buckets, have_a_small_first_one_unless_a_cap_is_given_and_one_in_all_before_the_rebuild) {
+  DdpConfig config;
+  EXPECT_EQ(rebuilt_limits(config), (BucketLimits{1u << 20, 25u << 20}));
+  EXPECT_EQ(initial_limits(config).front(), ~std::uint64_t{0});
+  config.bucket_cap_mb = 2;
+  EXPECT_EQ(rebuilt_limits(config), (BucketLimits{2u << 20}));
+  config.find_unused_parameters = true;
+  EXPECT_EQ(initial_limits(config), (BucketLimits{2u << 20}));
+}
+
+TEST(ddp, reduces_where_the_forward_ran_outside_of_no_sync_wherever_the_backward_runs) {
+  const Seen seen = run({item(ScriptKind::forward), no_sync({backward_of(0), item(ScriptKind::forward)}), backward_of(1)}, {});
+  // forward, enter, backward, forward, exit, backward
+  EXPECT_EQ(seen.calls, (std::map<std::uint32_t, std::string>{{2, whole}, {3, rebuild.substr(0, rebuild.size() - 2)}}));
+}
+
+TEST(ddp, does_not_reduce_the_second_backward_of_two_whose_forwards_both_ran_before) {
+  const Seen seen = run({item(ScriptKind::forward), item(ScriptKind::forward), backward_of(0), backward_of(1)}, {});
+  EXPECT_EQ(seen.calls, (std::map<std::uint32_t, std::string>{{2, whole}}));
+}
+
+TEST(ddp, reduces_one_backward_of_a_sum_once) {
+  ScriptItem sum = item(ScriptKind::backward);
+  sum.sum_of = 3;
+  EXPECT_EQ(run({sum}, {}).calls, (std::map<std::uint32_t, std::string>{{0, whole}}));
+}
+
+TEST(ddp, rebuilds_its_buckets_once_and_not_where_it_searches_for_unused_parameters) {
+  const std::vector<ScriptItem> three(3, item(ScriptKind::backward));
+  EXPECT_EQ(run(three, {}).calls, (std::map<std::uint32_t, std::string>{{0, whole}, {1, rebuild + whole}, {2, whole}}));
+  const std::string with_map = whole + ", all_reduce 2 int32";
+  EXPECT_EQ(run(three, {.find_unused_parameters = true}).calls, (std::map<std::uint32_t, std::string>{{0, with_map}, {1, with_map}, {2, with_map}}));
+}
+
+TEST(ddp, raises_at_the_forward_behind_a_reduction_that_an_exception_left) {
+  ScriptItem raises = item(ScriptKind::backward);
+  raises.raises_after = 1;
+  const Seen seen = run({raises, item(ScriptKind::step), item(ScriptKind::backward)}, {});
+  EXPECT_TRUE(seen.calls.empty());
+  EXPECT_NE(seen.errors.at(2).find("Expected to have finished reduction in the prior iteration"), std::string::npos);
+  EXPECT_NE(seen.errors.at(2).find("Parameter indices which did not receive grad for rank"), std::string::npos);
+}
+
+TEST(ddp, does_not_mind_an_exception_before_the_first_gradient_or_in_a_backward_without_reduction) {
+  ScriptItem raises = item(ScriptKind::backward);
+  raises.raises_after = 0;
+  EXPECT_EQ(run({raises, item(ScriptKind::backward)}, {}).calls.at(1), whole);
+  raises.raises_after = 1;
+  EXPECT_EQ(run({no_sync({raises}), item(ScriptKind::backward)}, {}).calls.at(3), whole);
+}
+
+TEST(ddp, with_static_graph_does_not_survive_a_first_backward_inside_of_no_sync) {
+  const Seen seen = run({no_sync({item(ScriptKind::backward)})}, {.static_graph = true});
+  EXPECT_NE(seen.errors.at(1).find("expect_autograd_hooks_ INTERNAL ASSERT FAILED"), std::string::npos);
+  EXPECT_EQ(seen.calls.at(1), "all_reduce 2 int32, " + whole);
+}
+
+TEST(ddp, keeps_buckets_of_another_dtype_on_the_wire_than_in_memory) {
+  EXPECT_EQ(run({item(ScriptKind::backward)}, {.comm_hook = CommHook::bf16_compress}).calls.at(0), "all_reduce 10 bf16");
+  EXPECT_TRUE(run({item(ScriptKind::backward)}, {.comm_hook = CommHook::noop}).calls.empty());
+}
+
+TEST(ddp, lets_a_grad_scaler_grow_after_its_interval_and_refuses_to_unscale_twice) {
+  DdpConfig config;
+  config.grad_scaler = {.init_scale = 8, .growth_interval = 2};
+  const std::vector<ScriptItem> window{item(ScriptKind::backward), item(ScriptKind::step)};
+  EXPECT_EQ(run({window[0], window[1], window[0], window[1]}, config).scales, (std::vector<double>{8, 16}));
+  const Seen seen = run({window[0], item(ScriptKind::unscale), item(ScriptKind::unscale)}, config);
+  EXPECT_NE(seen.errors.at(2).find("unscale_() has already been called"), std::string::npos);
+}
+
+TEST(ddp_config, reads_what_it_writes) {
+  const json all = json::parse(R"({"bucket_cap_mb": 2.5, "static_graph": true, "gradient_as_bucket_view": true, "comm_hook": "fp16_wrapper",
+                                   "delay_all_reduce": {"params": ["a"], "hook": "b"}, "grad_scaler": {"init_scale": 4.0, "growth_interval": 3}})");
+  const auto config = ddp_config_from_json(all, "/engine/config");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(json::parse(ddp_config_to_json(*config).dump()), all);
+  EXPECT_EQ(*ddp_config_from_json(ddp_config_to_json(DdpConfig{}), ""), DdpConfig{});
+}
+
+TEST(ddp_config, names_the_place_of_what_is_wrong) {
+  const auto place = [](const char* text) {
+    const auto config = ddp_config_from_json(json::parse(text), "/engine/config");
+    return config ? std::string("nothing") : config.error().where;
+  };
+  EXPECT_EQ(place(R"({"static_graph": 1})"), "/engine/config/static_graph");
+  EXPECT_EQ(place(R"({"broadcast": true})"), "/engine/config/broadcast");
+  EXPECT_EQ(place(R"({"comm_hook": "powersgd"})"), "/engine/config/comm_hook");
+  EXPECT_EQ(place(R"({"bucket_cap_mb_list": [1, 0]})"), "/engine/config/bucket_cap_mb_list/1");
+  EXPECT_EQ(place(R"({"grad_scaler": {"init_scale": 3}})"), "/engine/config/grad_scaler/init_scale");
+  EXPECT_EQ(place(R"({"delay_all_reduce": {"params": [], "hook": "a"}})"), "/engine/config/delay_all_reduce/params");
+}
+
+TEST(ddp_contract, averages_over_the_world_and_updates_at_every_step) {
+  Scenario s;
+  s.world_size = 3;
+  s.parameters = {{"w", 4, std::nullopt}};
+  const Contract contract = ddp_contract(s, {});
+  EXPECT_EQ(contract.average_divisor, Rational(3));
+  EXPECT_EQ(contract.divisor, Rational(1));
+  EXPECT_FALSE(contract.boundary.counted);
+}
+
+TEST(ddp_admission, refuses_what_pytorch_refuses_and_what_is_not_modelled) {
+  Scenario s;
+  s.world_size = 2;
+  s.parameters = {{"w", 4, std::nullopt}};
+  DdpConfig config;
+  config.delay_all_reduce = DelayedAllReduce{{"w"}, "w"};
+  EXPECT_NE(ddp_refusal(s, config)->message.find("must be on the same type of devices"), std::string::npos);
+  s.script = {no_sync({item(ScriptKind::set_boundary)})};
+  EXPECT_EQ(ddp_refusal(s, {})->where, "/script/0/0");
+  s.script = {item(ScriptKind::unscale)};
+  EXPECT_EQ(ddp_refusal(s, {})->where, "/script/0");
+}
+
+}  // namespace
+}  // namespace gradledger::torch

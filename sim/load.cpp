@@ -23,22 +23,6 @@ std::optional<InputError> whole_problem(const Scenario& s, const Timeline& timel
   return std::nullopt;
 }
 
-// What loops around PyTorch's own wrappers do, and DeepSpeed's engine does not model.
-std::optional<InputError> not_of_deepspeed(const std::vector<ScriptItem>& items, const std::string& where) {
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    const std::string here = where + "/" + std::to_string(i);
-    const char* what = items[i].kind == ScriptKind::unscale ? "unscale"
-                       : items[i].sum_of != 1               ? "sum_of"
-                       : items[i].raises_after              ? "raises_after"
-                       : items[i].past_scaler               ? "past_scaler"
-                       : !items[i].set_to_none              ? "set_to_none"
-                                                            : nullptr;
-    if (what) return InputError{here, "has " + std::string(what) + ", which is not modelled with DeepSpeed; expected a scenario of PyTorch's wrappers"};
-    if (auto error = not_of_deepspeed(items[i].items, here)) return error;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 Result<Timeline> make_timeline(const Scenario& scenario) {
@@ -48,9 +32,6 @@ Result<Timeline> make_timeline(const Scenario& scenario) {
 }
 
 std::optional<InputError> admission_error(const Scenario& scenario) {
-  if (auto error = not_of_deepspeed(scenario.script, "/script")) return error;
-  for (std::size_t p = 0; p < scenario.parameters.size(); ++p)
-    if (scenario.parameters[p].dtype) return InputError{"/parameters/" + std::to_string(p) + "/dtype", "is not modelled with DeepSpeed, whose parameters have one dtype"};
   const auto selected = select_engine(scenario);
   if (!selected) return selected.error();
   for (std::size_t i = 0; i < scenario.expect.not_allocated.size(); ++i)

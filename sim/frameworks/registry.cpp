@@ -4,11 +4,12 @@
 
 #include "sim/frameworks/deepspeed/framework.h"
 #include "sim/frameworks/framework.h"
+#include "sim/frameworks/torch/ddp/framework.h"
 
 namespace gradledger {
 
 std::span<const Framework* const> frameworks() {
-  static const std::array all{deepspeed::framework()};
+  static const std::array all{deepspeed::framework(), torch::ddp()};
   return all;
 }
 

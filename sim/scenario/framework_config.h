@@ -79,13 +79,16 @@ class FrameworkConfig {
   std::unique_ptr<Base> holds_;
 };
 
-// What the reader of scenarios asks of the framework that one names. JSON has passed the schema.
+// What the reader of scenarios asks of the framework that one names.
 class ConfigReader {
  public:
   virtual ~ConfigReader() = default;
 
   // `where`: the pointer of the object. Errors: keys that do not fit each other.
   virtual Result<FrameworkConfig> config_from_json(const nlohmann::json& config, std::uint32_t data_parallel_ranks, const std::string& where) const = 0;
+
+  // Whether the schema of scenarios knows the configuration; what it does not, config_from_json() checks as a whole.
+  virtual bool config_in_schema() const { return true; }
 
   // The dtype that /model_dtype and the configuration say together; either alone is enough. Errors: they contradict each other.
   virtual Result<Dtype> model_dtype(FrameworkConfig& config, const nlohmann::json& given, std::optional<Dtype> stated) const = 0;

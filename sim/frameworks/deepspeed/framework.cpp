@@ -17,6 +17,29 @@ namespace {
 
 using nlohmann::json;
 
+// What loops around PyTorch's own wrappers do, and DeepSpeed's engine does not model.
+std::optional<InputError> not_of_deepspeed(const std::vector<ScriptItem>& items, const std::string& where) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string here = where + "/" + std::to_string(i);
+    const char* what = items[i].kind == ScriptKind::unscale ? "unscale"
+                       : items[i].sum_of != 1               ? "sum_of"
+                       : items[i].raises_after              ? "raises_after"
+                       : items[i].past_scaler               ? "past_scaler"
+                       : !items[i].set_to_none              ? "set_to_none"
+                                                            : nullptr;
+    if (what) return InputError{here, "has " + std::string(what) + ", which is not modelled with DeepSpeed; expected a scenario of PyTorch's wrappers"};
+    if (auto error = not_of_deepspeed(items[i].items, here)) return error;
+  }
+  return std::nullopt;
+}
+
+std::optional<InputError> not_modelled(const Scenario& scenario) {
+  if (auto error = not_of_deepspeed(scenario.script, "/script")) return error;
+  for (std::size_t p = 0; p < scenario.parameters.size(); ++p)
+    if (scenario.parameters[p].dtype) return InputError{"/parameters/" + std::to_string(p) + "/dtype", "is not modelled with DeepSpeed, whose parameters have one dtype"};
+  return std::nullopt;
+}
+
 class DeepSpeed final : public Framework {
  public:
   std::string_view id() const override { return "deepspeed"; }
@@ -45,6 +68,7 @@ class DeepSpeed final : public Framework {
 
   std::span<const EngineInfo> engines() const override { return deepspeed::engines(); }
   Result<const EngineInfo*> select(const Scenario& scenario) const override {
+    if (auto error = not_modelled(scenario)) return *error;
     const auto wrapper = select_wrapper(scenario);
     if (!wrapper) return wrapper.error();
     return &info_of(*wrapper);

@@ -45,6 +45,7 @@ struct DdpConfig {
   // Whether each backward walks the graph for parameters that it will not reach.
   bool searches_unused() const { return find_unused_parameters && !static_graph; }
   bool operator==(const DdpConfig&) const = default;
+  std::string json_text() const;
 };
 
 }  // namespace gradledger::torch

@@ -133,4 +133,6 @@ ordered_json ddp_config_to_json(const DdpConfig& config) {
   return out;
 }
 
+std::string DdpConfig::json_text() const { return ddp_config_to_json(*this).dump(); }
+
 }  // namespace gradledger::torch

@@ -1,0 +1,172 @@
+#include "sim/frameworks/torch/ddp/documented_use.h"
+
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "sim/base/hash.h"
+
+namespace gradledger::torch {
+namespace {
+
+enum class Use : std::uint8_t {
+  same_script, forward_in_the_block, last_is_synchronised, one_backward_a_forward, unused_parameters, static_graph, no_exception, no_reduction, loss_division, average, zero_grad_behind_step,
+  weights, own_gradients,
+};
+
+// By the numbers of Use.
+constexpr std::array<UseRule, 13> rules{{
+    {"same-calls", "Every rank makes the same calls in the same order."},
+    {"forward-in-no-sync", "A forward and its backward stand in no_sync together, or outside of it together: what decides is the forward."},
+    {"last-backward-synchronised", "The last forward and backward before step() run outside of no_sync."},
+    {"one-backward-a-forward", "Each forward is followed by its own backward, once, before the next forward."},
+    {"unused-parameters", "Where a backward leaves parameters out, find_unused_parameters or static_graph says so."},
+    {"static-graph", "With static_graph every backward uses the parameters that the first one did, and the first one is synchronised."},
+    {"no-exception", "A DistributedDataParallel whose backward raised is not trained on with."},
+    {"reducing-hook", "The communication hook reduces: noop_hook is for measurements."},
+    {"loss-division", "DistributedDataParallel divides by the ranks alone: what else a loss is to be divided by, the loop divides it by."},
+    {"mean-over-ranks", "Gradients are averaged over all ranks."},
+    {"zero-grad-between-windows", "zero_grad() is not called between a backward and the step() that applies it."},
+    {"weights-of-the-loop", "What the loop multiplies a loss by, averaged over the ranks, is what the contribution is due to weigh.", true},
+    {"reduced-gradients-kept", "What the loop does to param.grad, or reduces beside the wrapper, is its own.", true},
+}};
+
+// Where a rank stands.
+struct RankUse {
+  bool in_no_sync = false, contributed = false, last_synchronised = true;
+  std::uint32_t forwards = 0;          // explicit ones, in the open window
+  std::map<std::uint32_t, bool> open;  // explicit forwards that had no backward yet, and whether each ran in no_sync
+  std::set<std::uint32_t> run;         // graphs that had theirs
+  std::optional<std::vector<bool>> first_graph;
+};
+
+class Walk {
+ public:
+  Walk(const Scenario& scenario, const Timeline& timeline, const DdpConfig& config) : scenario_(scenario), timeline_(timeline), config_(config), ranks_(scenario.world_size) {}
+
+  UseReport run() {
+    for (event_ = 0; event_ < timeline_.events.size(); ++event_) visit(timeline_.events[event_]);
+    TraceHash hash;
+    for (const RankUse& u : ranks_) {
+      for (const bool part : {u.in_no_sync, u.contributed, u.last_synchronised}) hash.add(part);
+      hash.add(u.open.size());
+    }
+    out_.state = hash.value();
+    return std::move(out_);
+  }
+
+ private:
+  void broken(Use use) {
+    const std::uint32_t step = timeline_.events[event_].step;
+    if (said_.insert({use, step}).second) out_.misuses.push_back({&rules[static_cast<std::size_t>(use)], event_, step});
+  }
+
+  void visit(const Event& e) {
+    if (e.kind == EventKind::no_sync_exit) {
+      for (RankUse& u : ranks_) u.in_no_sync = false;
+      return;
+    }
+    if (e.nobody) return;
+    if (!e.ranks.empty() && e.ranks.size() < ranks_.size()) broken(Use::same_script);
+    if (timeline_.two_layers) own_contract(e);
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r)
+      if (e.runs_on(r)) on_rank(e, r);
+  }
+
+  // Where the loop states what it means: whether the wrapper can know of it.
+  void own_contract(const Event& e) {
+    if (e.touches_gradients()) broken(Use::own_gradients);
+    if (e.kind != EventKind::step || !e.updates) return;
+    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
+      for (std::uint32_t r = 0; timeline_.backwards[b].step == e.step && r < ranks_.size(); ++r)
+        for (std::uint32_t on = 0; timeline_.backwards[b].micro_batch[r] != no_contribution && on < ranks_.size(); ++on)
+          if (timeline_.averaged_weight(b, r, on, Layer::documented) != timeline_.averaged_weight(b, r, on, Layer::meant)) return broken(Use::weights);
+  }
+
+  void on_rank(const Event& e, std::uint32_t rank) {
+    RankUse& u = ranks_[rank];
+    switch (e.kind) {
+      case EventKind::no_sync_enter: u.in_no_sync = true; return;
+      case EventKind::forward:
+        if (!u.open.empty()) broken(Use::one_backward_a_forward);
+        u.open[u.forwards++] = u.in_no_sync;
+        return;
+      case EventKind::backward: return backward(e, rank, u);
+      case EventKind::step:
+        if (u.contributed && !u.last_synchronised) broken(Use::last_is_synchronised);
+        u.contributed = false;
+        u.last_synchronised = true;
+        u.forwards = 0;
+        u.open.clear();
+        u.run.clear();
+        return;
+      case EventKind::engine_zero_grad:
+      case EventKind::optimizer_zero_grad:
+        if (u.contributed) broken(Use::zero_grad_behind_step);
+        return;
+      case EventKind::raise: broken(Use::no_exception); return;
+      default: return;
+    }
+  }
+
+  void backward(const Event& e, std::uint32_t rank, RankUse& u) {
+    if (config_.comm_hook == CommHook::noop) broken(Use::no_reduction);
+    if (!timeline_.two_layers && timeline_.contract.divisor != Rational(1)) broken(Use::loss_division);
+    if (!timeline_.two_layers && scenario_.contract.average_over != "world") broken(Use::average);
+    if (e.raises_after) broken(Use::no_exception);
+    const bool deferred = forward_in_no_sync(e, u);
+    if (deferred != u.in_no_sync) broken(Use::forward_in_the_block);
+    graph(e, rank, u, deferred);
+    u.contributed = true;
+    u.last_synchronised = !deferred;
+  }
+
+  // Whether its forward ran in no_sync. A graph whose backward ran before has used up its reduction.
+  bool forward_in_no_sync(const Event& e, RankUse& u) {
+    if (e.own_forward) {
+      if (!u.open.empty()) broken(Use::one_backward_a_forward);
+      return u.in_no_sync;
+    }
+    const auto open = u.open.find(e.of);
+    if (!u.run.insert(e.of).second || open == u.open.end()) {
+      broken(Use::one_backward_a_forward);
+      return u.in_no_sync;
+    }
+    const bool in_no_sync = open->second;
+    u.open.erase(open);
+    return in_no_sync;
+  }
+
+  void graph(const Event& e, std::uint32_t rank, RankUse& u, bool deferred) {
+    std::vector<bool> uses;
+    bool all = true;
+    for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
+      uses.push_back(timeline_.in_graph(scenario_, e.ordinal, rank, p));
+      all &= uses.back() || !scenario_.parameters[p].has_gradient();
+    }
+    if (!all && !deferred && !config_.find_unused_parameters && !config_.static_graph) broken(Use::unused_parameters);
+    if (!config_.static_graph) return;
+    if (!u.first_graph && deferred) broken(Use::static_graph);
+    if (u.first_graph && *u.first_graph != uses) broken(Use::static_graph);
+    u.first_graph = uses;
+  }
+
+  const Scenario& scenario_;
+  const Timeline& timeline_;
+  const DdpConfig& config_;
+  std::vector<RankUse> ranks_;
+  std::uint32_t event_ = 0;
+  std::set<std::pair<Use, std::uint32_t>> said_;
+  UseReport out_;
+};
+
+}  // namespace
+
+std::span<const UseRule> ddp_use_rules() { return rules; }
+
+UseReport ddp_use_of(const Scenario& scenario, const Timeline& timeline, const DdpConfig& config) { return Walk(scenario, timeline, config).run(); }
+
+}  // namespace gradledger::torch

@@ -1,0 +1,80 @@
+#include "sim/frameworks/torch/ddp/framework.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "sim/frameworks/torch/ddp/admission.h"
+#include "sim/frameworks/torch/ddp/buffers.h"
+#include "sim/frameworks/torch/ddp/config_json.h"
+#include "sim/frameworks/torch/ddp/contract.h"
+#include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
+#include "sim/frameworks/torch/ddp/documented_use.h"
+
+namespace gradledger::torch {
+namespace {
+
+using nlohmann::json;
+
+// The release that it was read of and recorded with.
+constexpr std::string_view modelled = "2.13.0";
+
+const DdpConfig& config_of(const Scenario& scenario) { return scenario.engine.config.as<DdpConfig>(); }
+
+std::optional<InputError> as_of_problem(const AsOf& as_of) {
+  if (!as_of.switches.empty()) return InputError{"/engine/as_of", "has switches, which DistributedDataParallel has none of; expected a release"};
+  if (as_of.base == "head" || as_of.base == modelled) return std::nullopt;
+  return InputError{"/engine/as_of", "is \"" + as_of.base + "\"; of PyTorch one release is modelled: expected \"" + std::string(modelled) + "\", or \"head\", which is the same"};
+}
+
+class DistributedDataParallelFramework final : public Framework {
+ public:
+  std::string_view id() const override { return "ddp"; }
+  std::string_view title() const override { return "PyTorch DistributedDataParallel"; }
+
+  Result<FrameworkConfig> config_from_json(const json& config, std::uint32_t, const std::string& where) const override {
+    auto read = ddp_config_from_json(config, where);
+    if (!read) return read.error();
+    return FrameworkConfig(std::move(read).value());
+  }
+  bool config_in_schema() const override { return false; }
+  Result<Dtype> model_dtype(FrameworkConfig&, const json&, std::optional<Dtype> stated) const override { return stated.value_or(Dtype::float32); }
+
+  Result<Contract> contract(const Scenario& scenario) const override {
+    if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
+    return ddp_contract(scenario, config_of(scenario));
+  }
+
+  std::span<const EngineInfo> engines() const override {
+    static constexpr std::array infos{EngineInfo{"DistributedDataParallel", "framework ddp: PyTorch 2.13", "param.grad, by autograd, replicated; buckets on the way"}};
+    return infos;
+  }
+  Result<const EngineInfo*> select(const Scenario& scenario) const override {
+    if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
+    if (auto problem = ddp_refusal(scenario, config_of(scenario))) return *problem;
+    return &engines().front();
+  }
+  EngineFactory factory(const Scenario& scenario) const override {
+    return [&config = config_of(scenario)](const EngineContext& context) { return std::make_unique<DistributedDataParallel>(context, config); };
+  }
+
+  std::span<const BufferFamily> buffer_families() const override { return ddp_buffer_families(); }
+  // Weights, gradients, buckets with a cast of each, the delayed gradients' fp32 buffer, moments.
+  std::uint64_t rank_bytes(const Scenario& scenario) const override { return scenario.numel() * (6 * size_of(Dtype::float32) + 8); }
+  std::string described(const Scenario& scenario) const override {
+    const std::string options = config_of(scenario).json_text();
+    return options == "{}" ? "default options" : "options " + options;
+  }
+
+  std::span<const UseRule> use_rules() const override { return ddp_use_rules(); }
+  UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return ddp_use_of(scenario, timeline, config_of(scenario)); }
+};
+
+}  // namespace
+
+const Framework* ddp() {
+  static const DistributedDataParallelFramework it;
+  return &it;
+}
+
+}  // namespace gradledger::torch

@@ -237,6 +237,7 @@ class Writer {
 
 std::optional<Documented> documented_form(const Scenario& scenario, const Timeline& timeline, const std::vector<Misuse>& misuses, Form form) {
   if (timeline.two_layers) return std::nullopt;  // what the loop means is in no document
+  if (scenario.engine.framework != "deepspeed") return std::nullopt;  // the writer knows the calls of one framework
   auto out = Writer(scenario, timeline, misuses, form).write();
   if (!out || out->scenario.script.empty() || admission_error(out->scenario)) return std::nullopt;
   if (out->scenario.after_error == AfterError::go_on) out->scenario.after_error = AfterError::stop;

@@ -128,7 +128,7 @@ class Defects {
 }  // namespace
 
 void find_known_defects(const Scenario& scenario, const Timeline& timeline, std::vector<Finding>& findings, const Judge& judge) {
-  if (findings.empty()) return;
+  if (findings.empty() || scenario.engine.framework != "deepspeed") return;  // the catalogue's repairs are switches of one framework
   const bool too_large = scenario.numel() * scenario.world_size * timeline.backwards.size() > limits::compared_elements_max;
   Defects defects(scenario, timeline, judge);
   for (Finding& f : findings)

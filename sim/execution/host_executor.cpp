@@ -23,7 +23,8 @@ class HostExecutor::Run {
   Run(HostExecutor& executor, const GradientSource& source, const RunOptions& options, TraceSink& sink, bool replays)
       : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), devices_(options.dry ? nullptr : executor.devices_),
         operations_(source, sink, options.dry, options.wide, devices_),
-        rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_), reductions_(ranks_, rendezvous_, sink), policy_(options.schedule), replays_(replays), in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
+        rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_), reductions_(ranks_, rendezvous_, sink),
+        policy_(options.schedule), replays_(replays), in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
 
   RunSummary go() {
     for (std::uint16_t r = 0; r < ranks_.size(); ++r) runnable_.push_back(r);

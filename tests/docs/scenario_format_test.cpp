@@ -172,7 +172,7 @@ json document_with(const std::string& where, const std::string& key, const json*
   if (where == "backward" || where == "parameters") pointer = where == "backward" ? "/script/0/backward" : "/parameters/0";
   const std::pair<const char*, json> events[] = {
       {"overflow", {{"micro_batch", 0}}}, {"set_gradient", {{"parameter", document["parameters"][0]["name"]}, {"times", 2}}},
-      {"raise", json::object()}, {"scale_gradients", {{"by", 2}}}, {"clip", {{"max_norm", 1}}}, {"all_reduce", json::object()}, {"finalize", json::object()}};
+      {"raise", json::object()}, {"scale_gradients", {{"by", 2}}}, {"clip", {{"max_norm", 1}}}, {"all_reduce", json::object()}, {"finalize", json::object()}, {"zero_grad", {{"of", "engine"}}}};
   for (const auto& [event, body] : events) {
     if (where != event) continue;
     if (where == "overflow") document["script"].push_back({{"backward", json::object()}});

@@ -29,6 +29,19 @@ TEST(round_trip, rich_documents_come_back_as_they_were) {
   }
 }
 
+TEST(round_trip, what_loops_around_other_wrappers_do_comes_back_as_it_was_and_is_not_for_deepspeed) {
+  const json document = testing::loop_document();
+  const auto first = parse_scenario(document.dump(), ".");
+  ASSERT_TRUE(first) << first.error().text();
+  const auto second = parse_scenario(serialise(*first), ".");
+  ASSERT_TRUE(second) << second.error().text();
+  EXPECT_TRUE(*first == *second);
+  for (const json& item : document["script"]) {
+    const auto alone = read_scenario(testing::small_document_with("/script", json::array({item, {{"backward", json::object()}}, {{"step", json::object()}}})).dump(), ".");
+    EXPECT_EQ(testing::error_of(alone).where, "/script/0") << item;
+  }
+}
+
 TEST(round_trip, nothing_of_a_configuration_is_lost) {
   const auto scenario = testing::read(testing::rich_documents()[0]);
   ASSERT_TRUE(scenario) << scenario.error().text();
@@ -73,7 +86,7 @@ TEST(round_trip, nothing_of_a_contract_and_of_expectations_is_lost) {
   EXPECT_EQ(expect.findings[1].peer, 0.0);
   EXPECT_EQ(expect.findings[2], (ExpectedFinding{"deadlock", {}, {}, {}, {}}));
   EXPECT_EQ(expect.collectives.at("overflow"), (ExpectedCollectives{0, 1, 0, 1}));
-  EXPECT_EQ(expect.collectives.size(), 5u);
+  EXPECT_EQ(expect.collectives.size(), 6u);
   EXPECT_EQ(expect.collectives.at("norm").bytes_per_step, 4u);
   EXPECT_EQ(expect.collectives.at("parameter").at_most_bytes_per_step, limits::bytes_max);
   ASSERT_EQ(expect.memory.size(), 2u);
@@ -142,6 +155,7 @@ void every_property(const json& node, const std::string& where, std::map<const j
 TEST(round_trip, the_rich_documents_use_every_key_of_the_schema) {
   std::set<const json*> used;
   for (const json& document : testing::rich_documents()) mark(scenario_schema(), document, used);
+  mark(scenario_schema(), testing::loop_document(), used);
   std::map<const json*, std::string> all;
   every_property(scenario_schema(), "", all);
   EXPECT_GT(all.size(), 100u);

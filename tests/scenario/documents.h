@@ -36,9 +36,8 @@ inline json small_document_with(const std::string& pointer, const json& value) {
   return document;
 }
 
-<<<<<<< HEAD
 inline const ConfigReader* config_readers(std::string_view id) { return framework_named(id); }
-=======
+
 // What loops around PyTorch's own wrappers do. DeepSpeed's admission refuses it.
 inline json loop_document() {
   return small_document_with("/script", json::parse(R"([
@@ -46,7 +45,6 @@ inline json loop_document() {
     {"step": {"past_scaler": true}}, {"zero_grad": {"of": "optimizer", "set_to_none": false}}, {"zero_grad": {"of": "engine", "ranks": [0], "set_to_none": false}}
   ])"));
 }
->>>>>>> ddp
 
 inline Result<Scenario> read(const json& document, const std::filesystem::path& folder = ".") { return read_scenario(document.dump(), folder); }
 

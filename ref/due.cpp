@@ -12,6 +12,7 @@ std::string_view name_of(NotDue reason) {
     case NotDue::left_over: return "left over";
     case NotDue::interrupted: return "interrupted";
     case NotDue::touched: return "changed by the loop";
+    case NotDue::mixed: return "own and averaged in one";
   }
   return "";
 }
@@ -22,6 +23,7 @@ Due DueTracker::of(const Observation& o) {
   if (o.at_end && event.kind == EventKind::raise && o.role != Role::local_accumulator) return {NotDue::interrupted};
   if (o.role == Role::applied_gradient) return {};
   if (timeline_.touched_at(o.event, o.at_end)) return {NotDue::touched};
+  if (timeline_.contract.mixes_own_and_averaged) return {NotDue::mixed};
   if (!o.at_end || o.role == Role::replicated_accumulator) return {};
   Rank& rank = ranks_[o.rank];
   Buffer& buffer = known(rank, o.buffer);

@@ -2,6 +2,7 @@
 // sim/frameworks/registry.cpp lists them; nothing else includes from a framework's folder.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,6 +43,9 @@ class Framework : public ConfigReader {
   // What it documents of a configuration at a release, as a contract; written from the documentation, not from the engines.
   // Precondition: the layout of the scenario is right. Errors: a release or change that is not known.
   virtual Result<Contract> contract(const Scenario& scenario) const = 0;
+
+  // What a user should know of how a release is taken: one that is newer than what is modelled, say.
+  virtual std::optional<std::string> as_of_note(std::string_view /*as_of*/) const { return std::nullopt; }
 
   virtual std::span<const EngineInfo> engines() const = 0;
   // The class that it would select, by its own rules: an entry of engines(). Errors: combinations that it refuses, with its reason, and

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/frameworks/deepspeed/history.h"
+#include "sim/frameworks/framework.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
 
@@ -17,6 +18,10 @@ void say(const std::string& text) {
 
 void say_what_is_taken_as(const std::string& where, const std::string& as_of) {
   if (const auto note = point_note(as_of)) say(where + ": " + *note);
+}
+
+void say_what_is_taken_as(const std::string& file, const Scenario& scenario) {
+  if (const auto note = framework_of(scenario).as_of_note(scenario.engine.as_of.base)) say(file + ": /engine/as_of: " + *note);
 }
 
 void complain(const InputError& error) { say(error.text()); }

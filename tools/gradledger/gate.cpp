@@ -98,7 +98,7 @@ Outcome gate_one(const fs::path& path, const Options& options) {
     return outcome;
   }
   outcome.name = (*loaded)->scenario.name;
-  say_what_is_taken_as(path.string() + ": /engine/as_of", (*loaded)->scenario.engine.as_of.base);
+  say_what_is_taken_as(path.string(), (*loaded)->scenario);
   if (const auto error = check_twin(**loaded, options)) fail(outcome, *error);
   try {
     if (options.compare.empty()) hold_to_expectations(**loaded, options, outcome);

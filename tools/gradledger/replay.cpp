@@ -24,7 +24,7 @@ int replay_one(const std::string& file, const Options& options) {
     complain(loaded.error());
     return loaded.error().unavailable ? unavailable : bad_input;
   }
-  say_what_is_taken_as(file + ": /engine/as_of", (*loaded)->scenario.engine.as_of.base);
+  say_what_is_taken_as(file, (*loaded)->scenario);
   EventWatch lines;
   std::optional<TraceWriter> trace;
   ref::Tee watch;

@@ -24,6 +24,7 @@ void say(const std::string& text);
 
 // Says it where a release that is not known is taken as one that is.
 void say_what_is_taken_as(const std::string& where, const std::string& as_of);
+void say_what_is_taken_as(const std::string& file, const Scenario& scenario);
 
 // One error, on standard error, in one form.
 void complain(const InputError& error);

@@ -66,6 +66,8 @@ class DeepSpeed final : public Framework {
 
   Result<Contract> contract(const Scenario& scenario) const override { return resolve_contract(scenario); }
 
+  std::optional<std::string> as_of_note(std::string_view as_of) const override { return point_note(as_of); }
+
   std::span<const EngineInfo> engines() const override { return deepspeed::engines(); }
   Result<const EngineInfo*> select(const Scenario& scenario) const override {
     if (auto error = not_modelled(scenario)) return *error;

@@ -54,6 +54,7 @@ Contract ddp_contract(const Scenario& s, const DdpConfig& config) {
   out.boundary = {1, false, false, "step()"};
   out.replicates_reduced = true;
   out.reduces_every_backward = true;
+  out.mixes_own_and_averaged = true;
   out.accumulation = s.model_dtype;
   out.wire = wire(s, config);
   if (config.grad_scaler) {

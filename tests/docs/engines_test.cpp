@@ -232,6 +232,8 @@ TEST(engines_page, has_every_buffer_that_is_listed) {
   for (const auto& [heading, unused] : configurations())
     for (const Cells& row : section(heading).rows)
       for (const std::string& name : code_in(row.at(0))) documented.insert(name.substr(0, name.find('[')));
+  const Document ddp = read_document(source_folder / "docs/ddp.md");
+  for (const Cells& row : ddp.section("Buffers")->rows) documented.insert(code_in(row.at(0)).at(0));
   for (const Cells& row : listed("buffers")) EXPECT_TRUE(documented.contains(std::regex_replace(row[0], std::regex("\\*"), "PARAM"))) << row[0];
 }
 

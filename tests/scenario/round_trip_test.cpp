@@ -31,9 +31,9 @@ TEST(round_trip, rich_documents_come_back_as_they_were) {
 
 TEST(round_trip, what_loops_around_other_wrappers_do_comes_back_as_it_was_and_is_not_for_deepspeed) {
   const json document = testing::loop_document();
-  const auto first = parse_scenario(document.dump(), ".");
+  const auto first = parse_scenario(document.dump(), ".", testing::config_readers);
   ASSERT_TRUE(first) << first.error().text();
-  const auto second = parse_scenario(serialise(*first), ".");
+  const auto second = parse_scenario(serialise(*first), ".", testing::config_readers);
   ASSERT_TRUE(second) << second.error().text();
   EXPECT_TRUE(*first == *second);
   for (const json& item : document["script"]) {

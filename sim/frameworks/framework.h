@@ -2,6 +2,7 @@
 // sim/frameworks/registry.cpp lists them; nothing else includes from a framework's folder.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -58,6 +59,10 @@ class Framework : public ConfigReader {
   virtual std::span<const BufferFamily> buffer_families() const = 0;
   // What the buffers of a rank hold at most, from above, optimizer included: bytes. Precondition: the model dtype is settled.
   virtual std::uint64_t rank_bytes(const Scenario& scenario) const = 0;
+  // How far it shards, where that has a number: ZeRO's stage.
+  virtual std::optional<std::uint32_t> stage(const Scenario& /*scenario*/) const { return std::nullopt; }
+  // Whether the searches know what may vary in its configurations and scripts.
+  virtual bool searched() const { return false; }
   // The configuration in a few words, for the head of a report: "ZeRO stage 2, gradient_accumulation_steps 4".
   virtual std::string described(const Scenario& scenario) const = 0;
 

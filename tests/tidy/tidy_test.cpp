@@ -75,7 +75,7 @@ const std::set<std::string>& that_know_a_framework() {
       "sim/frameworks/registry.cpp", "search/campaign/screen.cpp", "search/draw/script.h", "search/draw/variants.cpp", "search/draw/generator.cpp", "search/draw/script.cpp",
       "search/draw/world.cpp", "search/blame/way_out.cpp", "search/blame/documented_form.cpp", "search/mutants/order.cpp", "search/mutants/accumulation.cpp",
       "search/mutants/lifecycle.cpp", "search/mutants/step.cpp", "search/mutants/needs.cpp", "search/mutants/reduction.cpp", "search/shrink/edits_options.cpp", "search/shrink/shape.cpp",
-      "search/sequences/alphabet.h", "search/sequences/state_key.cpp", "search/sequences/explore.cpp", "tools/gradledger/complaint.cpp", "tools/gradledger/fuzz_campaign.cpp", "tools/gradledger/accounting_report.cpp",
+      "search/sequences/alphabet.h", "search/sequences/state_key.cpp", "search/sequences/explore.cpp", "tools/gradledger/complaint.cpp", "tools/gradledger/fuzz_campaign.cpp",
       "tools/gradledger/fuzz_differ.cpp", "tools/gradledger/explore.cpp", "tools/gradledger/list.cpp"};
   return files;
 }

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "ref/describe.h"
-#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
 #include "tools/version/version.h"
 
 namespace gradledger::tool {
@@ -102,7 +102,7 @@ ordered_json rank_json(const RankAccount& rank, std::uint32_t number) {
 }
 
 ordered_json row_json(const AccountingRow& row) {
-  ordered_json out{{"stage", row.stage}, {"mode", row.mode}, {"backwards", row.backwards}, {"peak_window_bytes", row.peak_window_bytes}, {"resident_window_bytes", row.resident_window_bytes}};
+  ordered_json out{{"stage", row.stage ? ordered_json(*row.stage) : ordered_json(nullptr)}, {"mode", row.mode}, {"backwards", row.backwards}, {"peak_window_bytes", row.peak_window_bytes}, {"resident_window_bytes", row.resident_window_bytes}};
   if (row.peak_flush_bytes) out["peak_flush_bytes"] = *row.peak_flush_bytes;
   if (row.resident_flush_bytes) out["resident_flush_bytes"] = *row.resident_flush_bytes;
   out["gradient_collectives"] = row.gradient.count;
@@ -131,7 +131,7 @@ AccountingRow accounting_row(const Loaded& loaded, const Accounting& accounting)
   const Timeline& timeline = loaded.timeline;
   const std::uint32_t window = accounting.windows_closed > 0 ? accounting.windows_closed - 1 : timeline.steps - 1;
   AccountingRow row;
-  row.stage = deepspeed_config(loaded.scenario).zero.stage;
+  row.stage = framework_of(loaded.scenario).stage(loaded.scenario);
   row.mode = mode_of(timeline, window);
   for (const Backward& backward : timeline.backwards) row.backwards += backward.step == window;
   for (const RankAccount& rank : accounting.ranks) {
@@ -158,7 +158,7 @@ std::string accounting_table(const std::vector<AccountingRow>& rows) {
   bool holds_back = false;
   for (const AccountingRow& row : rows) {
     holds_back = holds_back || row.holds_back();
-    out += fmt::format("Z{:<4}  {:8}  {:>9}  {:>14}  {:>14}  {:>14}  {:>14}  {:>11}  {:>12}\n", row.stage, row.mode, row.backwards,
+    out += fmt::format("{:<5}  {:8}  {:>9}  {:>14}  {:>14}  {:>14}  {:>14}  {:>11}  {:>12}\n", row.stage ? fmt::format("Z{}", *row.stage) : "-", row.mode, row.backwards,
                        size_text(row.peak_window_bytes) + (row.holds_back() ? " + T" : ""), size_text(row.resident_window_bytes), text(row.peak_flush_bytes),
                        text(row.resident_flush_bytes), row.gradient.count, size_text(row.gradient.bytes));
   }

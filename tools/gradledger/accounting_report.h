@@ -14,7 +14,7 @@ namespace gradledger::tool {
 
 // The last window that a step closed (or the open one), in gradient memory of the device: the most that any rank holds or sends.
 struct AccountingRow {
-  std::uint32_t stage = 0;
+  std::optional<std::uint32_t> stage;  // where the framework has such
   std::string mode;                            // "baseline", or the block that holds reductions back: "no_sync", "coalesce"
   std::uint32_t backwards = 0;
   std::uint64_t peak_window_bytes = 0;         // baseline: in all backwards; else inside the block, the flush left out

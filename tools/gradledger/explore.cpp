@@ -78,6 +78,7 @@ Result<std::vector<World>> worlds_of(const Options& options, const ExploreVerb& 
   if (!verb.file.empty()) {
     const auto loaded = load(verb.file, options);
     if (!loaded) return loaded.error();
+    if (auto error = not_searched((*loaded)->scenario, verb.file)) return *error;
     auto world = world_of((*loaded)->scenario, options, verb);
     if (!world) return world.error();
     out.push_back(std::move(world).value());

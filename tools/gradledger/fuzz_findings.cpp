@@ -29,6 +29,7 @@ Result<std::vector<Saved>> replay_saved(const Options& options, const FuzzOption
   for (const fs::path& file : *files) {
     const auto loaded = load(file, options);
     if (!loaded) return loaded.error();
+    if (auto error = not_searched((*loaded)->scenario, file.string())) return *error;
     Saved saved{file, {}, {}};
     for (const ExpectedFinding& expected : (*loaded)->scenario.expect.findings) {
       Scenario plain = (*loaded)->scenario;

@@ -187,4 +187,10 @@ std::string race_command(const std::filesystem::path& path, const Options& optio
   return repeat_command({path}, visible);
 }
 
+std::optional<InputError> not_searched(const Scenario& scenario, const std::string& file) {
+  const Framework& framework = framework_of(scenario);
+  if (framework.searched()) return std::nullopt;
+  return InputError{file + ": /engine/framework", fmt::format("is \"{}\", whose configurations the searches do not know yet; expected \"deepspeed\"", framework.id())};
+}
+
 }  // namespace gradledger::tool

@@ -19,6 +19,9 @@
 
 namespace gradledger::tool {
 
+// Searches vary, fold and shrink what they know of a framework. None: they know its scenarios.
+std::optional<InputError> not_searched(const Scenario& scenario, const std::string& file);
+
 struct Options {
   std::uint64_t seed = 0;
   bool json = false;

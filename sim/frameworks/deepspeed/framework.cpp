@@ -88,6 +88,8 @@ class DeepSpeed final : public Framework {
     const std::uint64_t buckets = whole ? deepspeed_config(scenario).zero.reduce_bucket_size * (2 * model + wire) : 0;
     return scenario.numel() * (5 * model + 2 * acc + wire + 8 + moments + 8) + buckets;
   }
+  std::optional<std::uint32_t> stage(const Scenario& scenario) const override { return deepspeed_config(scenario).zero.stage; }
+  bool searched() const override { return true; }
   std::string described(const Scenario& scenario) const override {
     const DeepSpeedConfig& config = deepspeed_config(scenario);
     return "ZeRO stage " + std::to_string(config.zero.stage) + (config.offloads_optimizer() ? " with CPU offload" : "") + ", gradient_accumulation_steps " +

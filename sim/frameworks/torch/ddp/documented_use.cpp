@@ -13,12 +13,12 @@ namespace gradledger::torch {
 namespace {
 
 enum class Use : std::uint8_t {
-  same_script, forward_in_the_block, last_is_synchronised, one_backward_a_forward, unused_parameters, static_graph, no_exception, no_reduction, loss_division, average, zero_grad_behind_step,
+  same_script, forward_in_the_block, last_is_synchronised, one_backward_a_forward, unused_parameters, static_graph, no_exception, no_reduction, loss_division, average, zero_grad_behind_step, zero_grad_before_backward,
   weights, own_gradients,
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 13> rules{{
+constexpr std::array<UseRule, 14> rules{{
     {"same-calls", "Every rank makes the same calls in the same order."},
     {"forward-in-no-sync", "A forward and its backward stand in no_sync together, or outside of it together: what decides is the forward."},
     {"last-backward-synchronised", "The last forward and backward before step() run outside of no_sync."},
@@ -30,13 +30,14 @@ constexpr std::array<UseRule, 13> rules{{
     {"loss-division", "DistributedDataParallel divides by the ranks alone: what else a loss is to be divided by, the loop divides it by."},
     {"mean-over-ranks", "Gradients are averaged over all ranks."},
     {"zero-grad-between-windows", "zero_grad() is not called between a backward and the step() that applies it."},
+    {"zero-grad-before-backward", "Gradients last over step(): a loop calls zero_grad() between it and the next backward."},
     {"weights-of-the-loop", "What the loop multiplies a loss by, averaged over the ranks, is what the contribution is due to weigh.", true},
     {"reduced-gradients-kept", "What the loop does to param.grad, or reduces beside the wrapper, is its own.", true},
 }};
 
 // Where a rank stands.
 struct RankUse {
-  bool in_no_sync = false, contributed = false, last_synchronised = true;
+  bool in_no_sync = false, contributed = false, last_synchronised = true, applied = false;
   std::uint32_t forwards = 0;          // explicit ones, in the open window
   std::map<std::uint32_t, bool> open;  // explicit forwards that had no backward yet, and whether each ran in no_sync
   std::set<std::uint32_t> run;         // graphs that had theirs
@@ -51,7 +52,7 @@ class Walk {
     for (event_ = 0; event_ < timeline_.events.size(); ++event_) visit(timeline_.events[event_]);
     TraceHash hash;
     for (const RankUse& u : ranks_) {
-      for (const bool part : {u.in_no_sync, u.contributed, u.last_synchronised}) hash.add(part);
+      for (const bool part : {u.in_no_sync, u.contributed, u.last_synchronised, u.applied}) hash.add(part);
       hash.add(u.open.size());
     }
     out_.state = hash.value();
@@ -97,6 +98,7 @@ class Walk {
       case EventKind::backward: return backward(e, rank, u);
       case EventKind::step:
         if (u.contributed && !u.last_synchronised) broken(Use::last_is_synchronised);
+        u.applied = u.applied || u.contributed;
         u.contributed = false;
         u.last_synchronised = true;
         u.forwards = 0;
@@ -106,6 +108,7 @@ class Walk {
       case EventKind::engine_zero_grad:
       case EventKind::optimizer_zero_grad:
         if (u.contributed) broken(Use::zero_grad_behind_step);
+        u.applied = false;
         return;
       case EventKind::raise: broken(Use::no_exception); return;
       default: return;
@@ -117,6 +120,7 @@ class Walk {
     if (!timeline_.two_layers && timeline_.contract.divisor != Rational(1)) broken(Use::loss_division);
     if (!timeline_.two_layers && scenario_.contract.average_over != "world") broken(Use::average);
     if (e.raises_after) broken(Use::no_exception);
+    if (u.applied && !config_.optimizer_in_backward) broken(Use::zero_grad_before_backward);
     const bool deferred = forward_in_no_sync(e, u);
     if (deferred != u.in_no_sync) broken(Use::forward_in_the_block);
     graph(e, rank, u, deferred);

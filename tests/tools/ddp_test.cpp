@@ -1,0 +1,125 @@
+// Scenarios of DistributedDataParallel through the command: judged, blamed by its own rules, refused where a verb does not know them.
+#include <map>
+#include <set>
+
+#include "sim/frameworks/framework.h"
+#include "sim/load.h"
+#include "tests/tools/command.h"
+#include "tools/gradledger/exit_codes.h"
+
+namespace gradledger {
+namespace {
+
+using testing::json;
+using testing::json_of;
+using testing::Outcome;
+using testing::run;
+using testing::TemporaryFolder;
+
+json loop(const char* script, const char* config = "{}") {
+  return {{"name", "ddp"},
+          {"world_size", 2},
+          {"parameters", {{{"name", "w0"}, {"numel", 13}}, {{"name", "w1"}, {"numel", 6}}}},
+          {"model_dtype", "fp32"},
+          {"engine", {{"framework", "ddp"}, {"config", json::parse(config)}}},
+          {"script", json::parse(script)}};
+}
+
+std::vector<std::string> broken(const json& document) {
+  const auto scenario = read_scenario(document.dump(), ".");
+  EXPECT_TRUE(scenario) << (scenario ? "" : scenario.error().text());
+  const auto timeline = make_timeline(*scenario);
+  std::vector<std::string> out;
+  for (const Misuse& m : framework_of(*scenario).use_of(*scenario, *timeline).misuses) out.emplace_back(m.rule->id);
+  return out;
+}
+
+std::map<std::string, json> breaking() {
+  json divided = loop(R"([{"backward": {}}, {"step": {}}])"), summed = divided, weighed = loop(R"([{"backward": {"weight": "1/3"}}, {"step": {}}])"), left_out = divided;
+  divided["contract"] = {{"divide_by", 2}};
+  summed["contract"] = {{"average_over", "none"}};
+  weighed["contract"] = {{"divide_by", "window"}};
+  left_out["parameters"][1]["used_by"] = "step > 5";
+  json changing = loop(R"([{"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}, {"backward": {}}, {"step": {}}])", R"({"static_graph": true})");
+  changing["parameters"][1]["used_by"] = "step < 1";
+  json scaled = loop(R"([{"backward": {}}, {"scale_gradients": {"by": 0.5}}, {"step": {}}])");
+  scaled["contract"] = {{"divide_by", 2}};
+  return {
+      {"same-calls", loop(R"([{"backward": {"ranks": [0]}}])")},
+      {"forward-in-no-sync", loop(R"([{"forward": {}}, {"no_sync": [{"backward": {"of": 0}}]}, {"step": {}}])")},
+      {"last-backward-synchronised", loop(R"([{"no_sync": [{"backward": {}}]}, {"step": {}}])")},
+      {"one-backward-a-forward", loop(R"([{"forward": {}}, {"backward": {"of": 0}}, {"backward": {"of": 0}}, {"step": {}}])")},
+      {"unused-parameters", left_out},
+      {"static-graph", changing},
+      {"no-exception", loop(R"([{"raise": {"caught": true}}, {"backward": {}}, {"step": {}}])")},
+      {"reducing-hook", loop(R"([{"backward": {}}, {"step": {}}])", R"({"comm_hook": "noop"})")},
+      {"loss-division", divided},
+      {"mean-over-ranks", summed},
+      {"zero-grad-between-windows", loop(R"([{"backward": {}}, {"zero_grad": "optimizer"}, {"step": {}}])")},
+      {"zero-grad-before-backward", loop(R"([{"backward": {}}, {"step": {}}, {"backward": {}}, {"step": {}}])")},
+      {"weights-of-the-loop", weighed},
+      {"reduced-gradients-kept", scaled},
+  };
+}
+
+TEST(documented_use_of_ddp, has_for_every_rule_a_script_that_breaks_it) {
+  const auto scripts = breaking();
+  for (const UseRule& rule : framework_named("ddp")->use_rules()) {
+    ASSERT_TRUE(scripts.contains(std::string(rule.id))) << rule.id;
+    const std::vector<std::string> ids = broken(scripts.at(std::string(rule.id)));
+    ASSERT_FALSE(ids.empty()) << rule.id;
+    EXPECT_EQ(ids.front(), rule.id);
+  }
+  EXPECT_EQ(scripts.size(), framework_named("ddp")->use_rules().size());
+}
+
+TEST(documented_use_of_ddp, is_broken_by_no_documented_loop) {
+  for (const char* script : {R"([{"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}, {"backward": {}}, {"step": {}}])",
+                             R"([{"no_sync": [{"backward": {}}, {"backward": {}}]}, {"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}])",
+                             R"([{"forward": {}}, {"backward": {"of": 0}}, {"forward": {}}, {"backward": {"of": 1}}, {"step": {}}])"})
+    EXPECT_EQ(broken(loop(script)), std::vector<std::string>{}) << script;
+}
+
+TEST(a_loop_around_ddp, that_loses_its_reduction_is_told_which_rule_it_broke) {
+  for (const auto& [name, rule] : {std::pair{"synchronised-before-the-last", "last-backward-synchronised"}, {"backward-behind-the-block", "forward-in-no-sync"},
+                                   {"two-forwards-before-two-backwards", "one-backward-a-forward"}, {"unused-parameter-not-looked-for", "unused-parameters"}}) {
+    const Outcome outcome = run({"replay", "--json", std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/ddp/" + name + ".json"});
+    EXPECT_EQ(outcome.code, tool::findings) << name;
+    const json report = json_of(outcome.out);
+    for (const json& finding : report["findings"]) {
+      EXPECT_EQ(finding["blame"]["whose"], "usage") << name;
+      EXPECT_EQ(finding["blame"]["rule"], rule) << name;
+    }
+  }
+}
+
+TEST(a_loop_around_ddp, is_refused_where_it_says_what_ddp_does_not_have) {
+  const TemporaryFolder folder;
+  const auto error_of = [&](json document, const std::string& pointer, const json& value) {
+    document[json::json_pointer(pointer)] = value;
+    const Outcome outcome = run({"replay", folder.write("a.json", document.dump())});
+    EXPECT_EQ(outcome.code, tool::bad_input) << pointer;
+    return outcome.err;
+  };
+  const json good = loop(R"([{"backward": {}}, {"step": {}}])");
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  EXPECT_TRUE(has(error_of(good, "/engine/config/zero_optimization", json::object()), "/engine/config/zero_optimization: is no option of DistributedDataParallel"));
+  EXPECT_TRUE(has(error_of(good, "/engine/config", json::array({1})), "/engine/config: is no object"));
+  EXPECT_TRUE(has(error_of(good, "/engine/as_of", "0.18.9"), "/engine/as_of: is \"0.18.9\"; of PyTorch one release is modelled"));
+  EXPECT_TRUE(has(error_of(good, "/engine/framework", "fsdp"), "/engine/framework: is \"fsdp\"; expected one of \"deepspeed\", \"ddp\""));
+  EXPECT_TRUE(has(error_of(good, "/script/0", {{"set_boundary", true}}), "/script/0: is an engine's notion"));
+  EXPECT_TRUE(has(error_of(good, "/engine/config/bucket_cap_mb", -1), "/engine/config/bucket_cap_mb: is -1; expected a number above 0"));
+}
+
+TEST(a_loop_around_ddp, is_not_for_searches_and_has_no_stage_in_a_table) {
+  const std::string file = std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/ddp/each-forward-with-its-backward.json";
+  const Outcome explored = run({"explore", file, "--length", "2"});
+  EXPECT_EQ(explored.code, tool::bad_input);
+  EXPECT_NE(explored.err.find("/engine/framework: is \"ddp\", whose configurations the searches do not know yet"), std::string::npos) << explored.err;
+  const Outcome table = run({"replay", "--accounting", "--summary", file});
+  EXPECT_EQ(table.code, tool::clean) << table.err;
+  EXPECT_NE(table.out.find("\n-  "), std::string::npos) << table.out;
+}
+
+}  // namespace
+}  // namespace gradledger

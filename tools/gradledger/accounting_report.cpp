@@ -102,7 +102,8 @@ ordered_json rank_json(const RankAccount& rank, std::uint32_t number) {
 }
 
 ordered_json row_json(const AccountingRow& row) {
-  ordered_json out{{"stage", row.stage ? ordered_json(*row.stage) : ordered_json(nullptr)}, {"mode", row.mode}, {"backwards", row.backwards}, {"peak_window_bytes", row.peak_window_bytes}, {"resident_window_bytes", row.resident_window_bytes}};
+  ordered_json out{{"stage", row.stage ? ordered_json(*row.stage) : ordered_json(nullptr)},
+                   {"mode", row.mode}, {"backwards", row.backwards}, {"peak_window_bytes", row.peak_window_bytes}, {"resident_window_bytes", row.resident_window_bytes}};
   if (row.peak_flush_bytes) out["peak_flush_bytes"] = *row.peak_flush_bytes;
   if (row.resident_flush_bytes) out["resident_flush_bytes"] = *row.resident_flush_bytes;
   out["gradient_collectives"] = row.gradient.count;

@@ -13,8 +13,8 @@ namespace gradledger::torch {
 namespace {
 
 enum class Use : std::uint8_t {
-  same_script, forward_in_the_block, last_is_synchronised, one_backward_a_forward, unused_parameters, static_graph, no_exception, no_reduction, loss_division, average, zero_grad_behind_step, zero_grad_before_backward,
-  weights, own_gradients,
+  same_script, forward_in_the_block, last_is_synchronised, one_backward_a_forward, unused_parameters, static_graph, no_exception, no_reduction, loss_division, average,
+  zero_grad_behind_step, zero_grad_before_backward, weights, own_gradients,
 };
 
 // By the numbers of Use.

@@ -38,7 +38,8 @@ TEST(history_data, names_the_switches_that_each_change_moved) {
   std::map<std::string, std::set<std::string>> moved;
   for (const SwitchInfo& info : switches())
     for (const SwitchInfo::Value& value : info.values) moved[id_of(value.since)].insert(std::string(info.name));
-  for (const json& change : history_file("changes.json")["changes"])
+  const json data = history_file("changes.json")["changes"];
+  for (const json& change : data)
     EXPECT_EQ(change["switches"].get<std::set<std::string>>(), moved[change["id"]]) << change["id"];
 }
 

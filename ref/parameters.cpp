@@ -50,7 +50,10 @@ void ParameterJudge::apply(const Observation& o) {
     gradient.resize(piece.numel);
     read_stored(piece.dtype, piece.data, piece.numel, gradient.data());
     Owned& mine = owned(o.rank, static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.numel);
-    for (std::size_t i = 0; i < gradient.size(); ++i) update(mine, i, {gradient[i], 0.0}, state.steps);
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      update(mine, i, {gradient[i], 0.0}, state.steps);
+      if (contract_.steps_in_model_dtype) mine.weight[i] = rounded(mine.weight[i], model_);
+    }
   }
 }
 
@@ -119,7 +122,7 @@ void ParameterJudge::check(const Observation& o) {
       if (!owner) continue;  // nobody stepped it in this event: the step was skipped
       ++statistics_.elements;
       const Bounded& reference = of_role(*owner, o)[element - owner->offset];
-      const Bounded due = o.role == Role::parameter ? rounded(reference, model_) : reference;
+      const Bounded due = o.role == Role::parameter && !contract_.steps_in_model_dtype ? rounded(reference, model_) : reference;
       if (!std::isfinite(due.error) || !std::isfinite(due.value)) {
         ++statistics_.inconclusive;
         continue;

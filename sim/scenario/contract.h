@@ -124,6 +124,7 @@ struct Contract {
   bool skips_nonfinite = false;
   LossScalePolicy loss_scale;
   ClipPolicy clip;
+  bool steps_in_model_dtype = false;  // there are no fp32 masters: each step rounds the weights to the model dtype, and goes on from there
   std::vector<OptimizerConfig> optimizers;  // by parameter; a lone one: of all
 
   bool holds(std::uint32_t rank, std::uint32_t parameter) const;

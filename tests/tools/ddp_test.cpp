@@ -44,6 +44,8 @@ std::map<std::string, json> breaking() {
   changing["parameters"][1]["used_by"] = "step < 1";
   json scaled = loop(R"([{"backward": {}}, {"scale_gradients": {"by": 0.5}}, {"step": {}}])");
   scaled["contract"] = {{"divide_by", 2}};
+  json in_fp16 = loop(R"([{"backward": {}}, {"step": {}}])", R"({"grad_scaler": {}})");
+  in_fp16["model_dtype"] = "fp16";
   return {
       {"same-calls", loop(R"([{"backward": {"ranks": [0]}}])")},
       {"forward-in-no-sync", loop(R"([{"forward": {}}, {"no_sync": [{"backward": {"of": 0}}]}, {"step": {}}])")},
@@ -57,6 +59,8 @@ std::map<std::string, json> breaking() {
       {"mean-over-ranks", summed},
       {"zero-grad-between-windows", loop(R"([{"backward": {}}, {"zero_grad": "optimizer"}, {"step": {}}])")},
       {"zero-grad-before-backward", loop(R"([{"backward": {}}, {"step": {}}, {"backward": {}}, {"step": {}}])")},
+      {"backward-before-step", loop(R"([{"step": {}}])")},
+      {"scaler-of-fp32", in_fp16},
       {"weights-of-the-loop", weighed},
       {"reduced-gradients-kept", scaled},
   };
@@ -93,6 +97,20 @@ TEST(a_loop_around_ddp, that_loses_its_reduction_is_told_which_rule_it_broke) {
   }
 }
 
+// Weights without fp32 masters round at every step, by more than one rounding at the end explains.
+TEST(a_loop_around_ddp, is_clean_in_every_dtype_over_several_steps_where_it_keeps_to_what_is_documented) {
+  const TemporaryFolder folder;
+  for (const char* dtype : {"fp32", "bf16", "fp16"})
+    for (const char* config : {"{}", R"({"gradient_as_bucket_view": true, "bucket_cap_mb": 0.00003})", R"({"static_graph": true})", R"({"comm_hook": "allreduce"})"}) {
+      json document = loop(R"([{"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"},
+                               {"repeat": {"times": 4, "of": [{"no_sync": [{"backward": {}}]}, {"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}]}}])", config);
+      document["model_dtype"] = dtype;
+      document["world_size"] = 3;
+      const Outcome outcome = run({"replay", "--summary", folder.write("a.json", document.dump())});
+      EXPECT_EQ(outcome.code, tool::clean) << dtype << config << outcome.out << outcome.err;
+    }
+}
+
 TEST(a_loop_around_ddp, is_refused_where_it_says_what_ddp_does_not_have) {
   const TemporaryFolder folder;
   const auto error_of = [&](json document, const std::string& pointer, const json& value) {
@@ -108,6 +126,9 @@ TEST(a_loop_around_ddp, is_refused_where_it_says_what_ddp_does_not_have) {
   EXPECT_TRUE(has(error_of(good, "/engine/as_of", "0.18.9"), "/engine/as_of: is \"0.18.9\"; of PyTorch one release is modelled"));
   EXPECT_TRUE(has(error_of(good, "/engine/framework", "fsdp"), "/engine/framework: is \"fsdp\"; expected one of \"deepspeed\", \"ddp\""));
   EXPECT_TRUE(has(error_of(good, "/script/0", {{"set_boundary", true}}), "/script/0: is an engine's notion"));
+  EXPECT_TRUE(has(error_of(good, "/engine/config/optimizer_in_backward", true), "/engine/config/optimizer_in_backward: steps inside backwards"));
+  EXPECT_TRUE(has(error_of(good, "/script/0", json::parse(R"({"no_sync": [{"set_boundary": true}]})")), "/script/0/no_sync/0: is an engine's notion"));
+  EXPECT_TRUE(has(error_of(good, "/script/0/backward/sum_of", 2), "/script/0/backward/sum_of: is replayed from recordings and not judged"));
   EXPECT_TRUE(has(error_of(good, "/engine/config/bucket_cap_mb", -1), "/engine/config/bucket_cap_mb: is -1; expected a number above 0"));
 }
 

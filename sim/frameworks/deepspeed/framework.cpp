@@ -11,6 +11,7 @@
 #include "sim/frameworks/deepspeed/documented_use.h"
 #include "sim/frameworks/deepspeed/engines.h"
 #include "sim/frameworks/deepspeed/settings.h"
+#include "sim/scenario/script_pointer.h"
 
 namespace gradledger::deepspeed {
 namespace {
@@ -28,7 +29,7 @@ std::optional<InputError> not_of_deepspeed(const std::vector<ScriptItem>& items,
                        : !items[i].set_to_none              ? "set_to_none"
                                                             : nullptr;
     if (what) return InputError{here, "has " + std::string(what) + ", which is not modelled with DeepSpeed; expected a scenario of PyTorch's wrappers"};
-    if (auto error = not_of_deepspeed(items[i].items, here)) return error;
+    if (auto error = not_of_deepspeed(items[i].items, pointer_of_items(items[i], here))) return error;
   }
   return std::nullopt;
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sim/scenario/factor.h"
+#include "sim/scenario/script_pointer.h"
 
 namespace gradledger::torch {
 namespace {
@@ -95,7 +96,7 @@ Problem script_problem(const Scenario& s, const DdpConfig& config, const std::ve
     if (item.kind == ScriptKind::clip && !in_fp32) return InputError{here + "/clip", "is modelled for gradients in fp32"};
     if (item.kind == ScriptKind::backward && (!item.scale_wrt_gas || item.phases != 1 || item.direct))
       return InputError{here + "/backward", "has scale_wrt_gas, phases or direct, which are DeepSpeed's"};
-    if (Problem problem = script_problem(s, config, item.items, here)) return problem;
+    if (Problem problem = script_problem(s, config, item.items, pointer_of_items(item, here))) return problem;
   }
   return std::nullopt;
 }

@@ -56,6 +56,7 @@ Contract ddp_contract(const Scenario& s, const DdpConfig& config) {
   out.reduces_every_backward = true;
   out.mixes_own_and_averaged = true;
   out.accumulation = s.model_dtype;
+  out.steps_in_model_dtype = true;
   out.wire = wire(s, config);
   if (config.grad_scaler) {
     out.skips_nonfinite = true;

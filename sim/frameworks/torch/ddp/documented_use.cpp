@@ -14,11 +14,11 @@ namespace {
 
 enum class Use : std::uint8_t {
   same_script, forward_in_the_block, last_is_synchronised, one_backward_a_forward, unused_parameters, static_graph, no_exception, no_reduction, loss_division, average,
-  zero_grad_behind_step, zero_grad_before_backward, weights, own_gradients,
+  zero_grad_behind_step, zero_grad_before_backward, backward_before_step, scaler_of_fp32, weights, own_gradients,
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 14> rules{{
+constexpr std::array<UseRule, 16> rules{{
     {"same-calls", "Every rank makes the same calls in the same order."},
     {"forward-in-no-sync", "A forward and its backward stand in no_sync together, or outside of it together: what decides is the forward."},
     {"last-backward-synchronised", "The last forward and backward before step() run outside of no_sync."},
@@ -31,6 +31,8 @@ constexpr std::array<UseRule, 14> rules{{
     {"mean-over-ranks", "Gradients are averaged over all ranks."},
     {"zero-grad-between-windows", "zero_grad() is not called between a backward and the step() that applies it."},
     {"zero-grad-before-backward", "Gradients last over step(): a loop calls zero_grad() between it and the next backward."},
+    {"backward-before-step", "A step() follows a backward of its window."},
+    {"scaler-of-fp32", "GradScaler unscales gradients in fp32: the parameters are kept in fp32, and autocast casts."},
     {"weights-of-the-loop", "What the loop multiplies a loss by, averaged over the ranks, is what the contribution is due to weigh.", true},
     {"reduced-gradients-kept", "What the loop does to param.grad, or reduces beside the wrapper, is its own.", true},
 }};
@@ -97,6 +99,7 @@ class Walk {
         return;
       case EventKind::backward: return backward(e, rank, u);
       case EventKind::step:
+        if (!u.contributed) broken(Use::backward_before_step);
         if (u.contributed && !u.last_synchronised) broken(Use::last_is_synchronised);
         u.applied = u.applied || u.contributed;
         u.contributed = false;
@@ -120,6 +123,7 @@ class Walk {
     if (!timeline_.two_layers && timeline_.contract.divisor != Rational(1)) broken(Use::loss_division);
     if (!timeline_.two_layers && scenario_.contract.average_over != "world") broken(Use::average);
     if (e.raises_after) broken(Use::no_exception);
+    if (config_.grad_scaler && scenario_.model_dtype == Dtype::float16) broken(Use::scaler_of_fp32);
     if (u.applied && !config_.optimizer_in_backward) broken(Use::zero_grad_before_backward);
     const bool deferred = forward_in_no_sync(e, u);
     if (deferred != u.in_no_sync) broken(Use::forward_in_the_block);

@@ -10,6 +10,7 @@
 #include "sim/frameworks/torch/ddp/contract.h"
 #include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
 #include "sim/frameworks/torch/ddp/documented_use.h"
+#include "sim/scenario/script_pointer.h"
 
 namespace gradledger::torch {
 namespace {
@@ -25,6 +26,21 @@ std::optional<InputError> as_of_problem(const AsOf& as_of) {
   if (!as_of.switches.empty()) return InputError{"/engine/as_of", "has switches, which DistributedDataParallel has none of; expected a release"};
   if (as_of.base == "head" || as_of.base == modelled) return std::nullopt;
   return InputError{"/engine/as_of", "is \"" + as_of.base + "\"; of PyTorch one release is modelled: expected \"" + std::string(modelled) + "\", or \"head\", which is the same"};
+}
+
+// What the engine serves, and recordings hold it to, but the oracle has no contract for.
+std::optional<InputError> not_judged(const Scenario& s) {
+  if (config_of(s).optimizer_in_backward)
+    return InputError{"/engine/config/optimizer_in_backward", "steps inside backwards, where no window of a contract ends: it is replayed from recordings and not judged"};
+  const auto sums = [](const auto& self, const std::vector<ScriptItem>& items, const std::string& where) -> std::optional<InputError> {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const std::string here = where + "/" + std::to_string(i);
+      if (items[i].sum_of != 1) return InputError{here + "/backward/sum_of", "is replayed from recordings and not judged; expected a backward for each forward"};
+      if (auto error = self(self, items[i].items, pointer_of_items(items[i], here))) return error;
+    }
+    return std::nullopt;
+  };
+  return sums(sums, s.script, "/script");
 }
 
 class DistributedDataParallelFramework final : public Framework {
@@ -52,6 +68,7 @@ class DistributedDataParallelFramework final : public Framework {
   Result<const EngineInfo*> select(const Scenario& scenario) const override {
     if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
     if (auto problem = ddp_refusal(scenario, config_of(scenario))) return *problem;
+    if (auto problem = not_judged(scenario)) return *problem;
     return &engines().front();
   }
   EngineFactory factory(const Scenario& scenario) const override {

@@ -1,0 +1,15 @@
+// Where in a document the items inside a block stand.
+#pragma once
+
+#include <string>
+
+#include "sim/scenario/script.h"
+
+namespace gradledger {
+
+// here: the pointer of the block, or of a repeat.
+inline std::string pointer_of_items(const ScriptItem& block, const std::string& here) {
+  return here + (block.kind == ScriptKind::no_sync ? "/no_sync" : block.kind == ScriptKind::coalesce ? "/coalesce" : "/repeat/of");
+}
+
+}  // namespace gradledger

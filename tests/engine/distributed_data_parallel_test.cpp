@@ -194,7 +194,7 @@ TEST(ddp_admission, refuses_what_pytorch_refuses_and_what_is_not_modelled) {
   config.delay_all_reduce = DelayedAllReduce{{"w"}, "w"};
   EXPECT_NE(ddp_refusal(s, config)->message.find("must be on the same type of devices"), std::string::npos);
   s.script = {no_sync({item(ScriptKind::set_boundary)})};
-  EXPECT_EQ(ddp_refusal(s, {})->where, "/script/0/0");
+  EXPECT_EQ(ddp_refusal(s, {})->where, "/script/0/no_sync/0");
   s.script = {item(ScriptKind::unscale)};
   EXPECT_EQ(ddp_refusal(s, {})->where, "/script/0");
 }

@@ -2,7 +2,7 @@
 add_library(gradledger_options INTERFACE)
 target_compile_features(gradledger_options INTERFACE cxx_std_20)
 target_compile_options(gradledger_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -Wall -Wextra -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers>
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -Wall -Wextra -Werror=switch -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers>
   $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Xcompiler=-ffp-contract=off>)
 set(CMAKE_CXX_EXTENSIONS OFF)
 

@@ -10,11 +10,11 @@ namespace {
 
 // Why no step of the script is meant to update.
 std::string without_update(const Timeline& timeline, std::size_t steps) {
-  const auto last_set = std::find_if(timeline.events.rbegin(), timeline.events.rend(), [](const Event& e) { return e.kind == EventKind::set_boundary; });
+  const auto last_set = std::find_if(timeline.events.rbegin(), timeline.events.rend(), [](const Event& e) { return e.is<events::SetBoundary>(); });
   if (timeline.contract.stated.window == Window::marked)
     return fmt::format("{} step() call{}, none marked: write \"update\": true in each step where the loop means to update", steps, steps == 1 ? "" : "s");
   const std::string calls = fmt::format("{} step() call{}, none at a boundary", steps, steps == 1 ? "" : "s");
-  if (last_set != timeline.events.rend() && !last_set->boundary)
+  if (last_set != timeline.events.rend() && !last_set->as<events::SetBoundary>()->boundary)
     return calls + ": the boundary was set to false; set it to true before the last backward of a window";
   if (timeline.contract.boundary.of_backwards)
     return fmt::format("{}: {} is {} and a step updates behind that many backwards; write as many before it", calls, timeline.contract.boundary.counted_by, timeline.contract.boundary.calls);
@@ -31,13 +31,13 @@ bool contributes(const Workload& workload, const Timeline& timeline, const Backw
 }
 
 std::string why_nothing(const Workload& workload, const Timeline& timeline) {
-  const auto is_step = [](const Event& e) { return e.kind == EventKind::step; };
+  const auto is_step = [](const Event& e) { return e.is<events::Step>(); };
   const auto steps = static_cast<std::size_t>(std::count_if(timeline.events.begin(), timeline.events.end(), is_step));
   if (timeline.backwards.empty()) return "no backward: there is no gradient to apply";
   if (steps == 0) return "no step(): no window is closed; write a step after the last backward of a window";
   std::set<std::uint32_t> closed;
   for (const Event& e : timeline.events)
-    if (is_step(e) && e.updates) closed.insert(e.step);
+    if (e.updates()) closed.insert(e.step);
   if (closed.empty()) return without_update(timeline, steps);
   const auto in_closed = [&](const Backward& b) { return closed.contains(b.step); };
   if (std::none_of(timeline.backwards.begin(), timeline.backwards.end(), in_closed)) return "no backward lies in a window that a step closes";
@@ -63,7 +63,7 @@ Coverage coverage_of(const Workload& workload, const Timeline& timeline, const s
   Coverage out;
   const std::set<std::uint32_t> due = contributing_windows(workload, timeline);
   for (std::uint32_t e = 0; e < timeline.events.size(); ++e) {
-    if (timeline.events[e].kind != EventKind::step || !timeline.events[e].updates) continue;
+    if (!timeline.events[e].updates()) continue;
     ++out.windows_closed;
     out.windows_judged += due.contains(timeline.events[e].step) && (applied.contains(e) || decided.contains(e));
   }

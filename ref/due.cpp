@@ -20,7 +20,7 @@ std::string_view name_of(NotDue reason) {
 Due DueTracker::of(const Observation& o) {
   if (!holds_gradients(o.role)) return {NotDue::scratch};
   const Event& event = timeline_.events[o.event];
-  if (o.at_end && event.kind == EventKind::raise && o.role != Role::local_accumulator) return {NotDue::interrupted};
+  if (o.at_end && event.is<events::Raise>() && o.role != Role::local_accumulator) return {NotDue::interrupted};
   if (o.role == Role::applied_gradient) return {};
   if (timeline_.touched_at(o.event, o.at_end)) return {NotDue::touched};
   if (timeline_.contract.mixes_own_and_averaged) return {NotDue::mixed};

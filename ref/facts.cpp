@@ -17,7 +17,7 @@ void FactsSink::collective(const CollectiveRecord& record) {
   by_rank.resize(workload_.world_size);
   by_rank[record.rank].resize(timeline_.steps, 0);
   ++by_rank[record.rank][timeline_.events[record.event].step];
-  const bool of_loop = record.purpose == Purpose::user && timeline_.events[record.event].touches_gradients() && timeline_.events[record.event].kind == EventKind::all_reduce;
+  const bool of_loop = record.purpose == Purpose::user && timeline_.events[record.event].touches_gradients() && timeline_.events[record.event].is<events::AllReduce>();
   if (!of_loop && (record.purpose != Purpose::gradient || reduces_here(record.event))) return;
   SurplusCollectives& s = surplus_[{record.event, record.rank}];
   s.event = record.event;
@@ -29,7 +29,7 @@ void FactsSink::collective(const CollectiveRecord& record) {
 // By the documentation: at the window's reductions, or in a step that makes its own.
 bool FactsSink::reduces_here(std::uint32_t event) const {
   const Event& e = timeline_.events[event];
-  if (e.kind == EventKind::step) return !timeline_.contract.boundary.counted && e.closes;
+  if (e.is<events::Step>()) return !timeline_.contract.boundary.counted && e.closes();
   return std::binary_search(timeline_.reductions.begin(), timeline_.reductions.end(), event);
 }
 

@@ -67,7 +67,7 @@ std::uint32_t PassJudge::window(const Observation& o) const {
 void PassJudge::judge_applied(const Observation& o) {
   cover(applied_, o);
   const Field& field = applied_model(o.rank).reduced(o.event, o.at_end);
-  const bool unmeant = !meant_.empty() && !timeline_.events[o.event].updates;
+  const bool unmeant = !meant_.empty() && !timeline_.events[o.event].updates();
   if (unmeant || skipped_[window(o)]) return compare(o, {}, field, 0.0, 0.0);  // nothing of it is due
   double factor = 1.0, factor_error = 0.0;
   if (mode_ == Model::Mode::bounded) {
@@ -216,7 +216,7 @@ std::vector<ElementRange> PassJudge::holes(const Coverage* coverage, std::uint32
 std::map<std::uint32_t, std::vector<ElementRange>> PassJudge::not_applied() const {
   std::map<std::uint32_t, std::vector<ElementRange>> out;
   for (std::uint32_t e = 0; e < timeline_.events.size(); ++e) {
-    if (timeline_.events[e].kind != EventKind::step || !timeline_.events[e].updates || planted_[timeline_.events[e].step]) continue;
+    if (!timeline_.events[e].updates() || planted_[timeline_.events[e].step]) continue;
     const auto covered = applied_.find(e);
     auto missing = holes(covered == applied_.end() ? nullptr : &covered->second, timeline_.events[e].step, Layer::meant);
     if (!missing.empty()) out[e] = std::move(missing);

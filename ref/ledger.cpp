@@ -119,7 +119,7 @@ double Ledger::expected(const LedgerEntry& entry, std::uint32_t backward, std::u
   const std::uint32_t last_event = entry.key.at_end ? entry.key.event : entry.key.event - 1;
   const bool counted = timeline_.window_of(b, layer) == entry.step && b.event <= last_event && timeline_.dropped(backward, rank, layer) > last_event &&
                        timeline_.used(workload_, backward, rank, parameter);
-  const bool unmeant = applied && timeline_.two_layers && !timeline_.events[entry.key.event].updates;
+  const bool unmeant = applied && timeline_.two_layers && !timeline_.events[entry.key.event].updates();
   if (!counted || (applied && skipped_[entry.step]) || unmeant) return 0;
   const double factor = timeline_.factor(backward, rank, parameter, last_event);
   const double averaged = timeline_.averaged_weight(backward, rank, entry.key.rank, layer) * factor;

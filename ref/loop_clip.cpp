@@ -11,7 +11,7 @@ namespace gradledger::ref {
 
 void LoopClipJudge::step_fact(const StepRecord& r) {
   const Event& event = timeline_.events[r.event];
-  if (r.fact != StepFact::loop_norm || event.kind != EventKind::clip_gradients) return;
+  if (r.fact != StepFact::loop_norm || !event.is<events::ClipGradients>()) return;
   // What the loop did to gradients before leaves open what it means to clip.
   if (timeline_.touched_at(r.event, false)) return;
   const Field& gradient = model_.reduced(r.event, false);

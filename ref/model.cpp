@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ref/dtype_facts.h"
+#include "sim/base/overloaded.h"
 #include "sim/scenario/factor.h"
 
 namespace gradledger::ref {
@@ -22,6 +23,16 @@ double wide_roundoff(const Timeline& timeline) {
   return (4.0 + (2.0 + timeline.world_size) * static_cast<double>(timeline.touched.size())) * facts_of(Dtype::float64).unit_roundoff();
 }
 
+// Whether an event by itself changes what a rank's sum, or the average, must be. What the loop does to gradients by hand changes no sum that
+// is due: those windows are judged by what was applied.
+bool changes_sums(const Event& event) {
+  using namespace events;
+  return std::visit(overloaded{[](const one_of<events::Backward, EngineZeroGrad, OptimizerZeroGrad, SetGradient> auto&) { return true; },
+                               [](const one_of<Forward, SetBoundary, EnterNoSync, ExitNoSync, EnterCoalesce, ExitCoalesce, Step, Raise, ScaleGradients, ClipGradients,
+                                               AllReduce, Finalize, Save, Restore, Unscale, OfFramework> auto&) { return false; }},
+                    event.body);
+}
+
 }  // namespace
 
 Model::Model(const Workload& workload, const Timeline& timeline, const GradientSource& source, Mode mode, const View& view)
@@ -32,9 +43,8 @@ Model::Model(const Workload& workload, const Timeline& timeline, const GradientS
   }
   for (std::uint32_t e = 0; e < timeline.events.size(); ++e) {
     const Event& event = timeline.events[e];
-    const bool zeroes = event.kind == EventKind::engine_zero_grad || event.kind == EventKind::optimizer_zero_grad;
     const bool reduces = std::binary_search(timeline.reductions.begin(), timeline.reductions.end(), e);
-    if (event.kind == EventKind::backward || zeroes || reduces || event.kind == EventKind::set_gradient || timeline.closes(event, view_.layer)) changes_.push_back(e);
+    if (changes_sums(event) || reduces || timeline.closes(event, view_.layer)) changes_.push_back(e);
   }
   deposit_ = rounding_of(workload.model_dtype);
   accumulate_ = rounding_of(timeline.contract.accumulation);
@@ -96,11 +106,11 @@ const Model::State& Model::state(std::size_t position) {
 
 void Model::advance(State& state, std::uint32_t event) {
   const Event& e = timeline_.events[event];
-  if (e.kind == EventKind::step) {
+  if (e.is<events::Step>()) {
     state = empty(timeline_.window_of(e, view_.layer) + 1);
     return;
   }
-  if (e.kind != EventKind::engine_zero_grad && e.kind != EventKind::optimizer_zero_grad) return apply(state, event, event);
+  if (!e.zeroes_gradients()) return apply(state, event, event);
   // A zero_grad: the window again, without what was dropped.
   const std::uint32_t window = timeline_.window_of(e, view_.layer);
   state = empty(window);
@@ -112,18 +122,19 @@ void Model::advance(State& state, std::uint32_t event) {
 void Model::apply(State& state, std::uint32_t event, std::uint32_t up_to_event) {
   const Event& e = timeline_.events[event];
   const bool reduces = std::binary_search(timeline_.reductions.begin(), timeline_.reductions.end(), event);
-  if (e.kind == EventKind::backward) {
+  if (const auto* backward = e.as<events::Backward>()) {
     if (!reduces && state.reduced_once && !state.done) state.done = state.reduced;
-    add_backward(state, e.ordinal, up_to_event);
+    add_backward(state, backward->ordinal, up_to_event);
   }
-  if (e.kind == EventKind::set_gradient) multiply(state, e);
+  if (e.is<events::SetGradient>()) multiply(state, e);
   if (reduces) reduce(state, event);
 }
 
 // A product with a factor of few bits: exact, but for what falls below the smallest values and for an odd factor.
 void Model::multiply(State& state, const Event& event) {
-  const std::size_t begin = offset_[event.parameter], end = begin + workload_.parameters[event.parameter].numel;
-  const double factor = event.factor, u = odd_part(factor) == 1 ? 0 : accumulate_.u, tiny = std::max(accumulate_.tiny, deposit_.tiny);
+  const auto& set = *event.as<events::SetGradient>();
+  const std::size_t begin = offset_[set.parameter], end = begin + workload_.parameters[set.parameter].numel;
+  const double factor = set.factor, u = odd_part(factor) == 1 ? 0 : accumulate_.u, tiny = std::max(accumulate_.tiny, deposit_.tiny);
   const auto grow = [&](double value, double error) { return error == 0 && value == 0 ? 0.0 : widened(error * factor + u * (std::abs(value) + error) * factor + tiny); };
   const auto scale = [&](Field& field, std::size_t i) {
     if (!field.error.empty()) field.error[i] = grow(field.value[i], field.error[i]);
@@ -258,7 +269,8 @@ double Model::error_at_boundary(const State& state, std::size_t i) const {
 void Model::reduce(State& state, std::uint32_t event) {
   state.reduced_once = true;
   state.done.reset();
-  if (!timeline_.is_boundary(event)) return;
+  // Where averages and what is new are one buffer, whatever was averaged before goes over the wire again.
+  if (!timeline_.is_boundary(event) && !timeline_.contract.mixes_own_and_averaged) return;
   for (std::size_t i = 0; mode_ == Mode::bounded && i < numel_; ++i) {
     state.error_at_boundary[i] = error_at_boundary(state, i);
     state.reduced_at_boundary[i] = std::abs(state.reduced.value[i]) + state.error_at_boundary[i];
@@ -277,8 +289,8 @@ const Field& Model::local_after(std::uint32_t rank, std::uint32_t event, bool at
   for (const std::uint32_t change : changes_) {
     if (change <= reduction || change > event || (change == event && !at_end)) continue;
     const Event& e = timeline_.events[change];
-    if (e.kind == EventKind::backward) add_backward(since, e.ordinal, event);
-    if (e.kind == EventKind::set_gradient) multiply(since, e);
+    if (const auto* backward = e.as<events::Backward>()) add_backward(since, backward->ordinal, event);
+    if (e.is<events::SetGradient>()) multiply(since, e);
   }
   asked_ = std::move(since.local[rank]);
   return asked_;

@@ -34,11 +34,11 @@ std::vector<double> user_factors(const Timeline& timeline) {
   std::vector<double> out{1.0};
   const std::vector<std::uint32_t>& set = timeline.gradients_set;
   for (std::size_t first = 0; first < set.size(); ++first) {
-    const Event& from = timeline.events[set[first]];
+    const auto body = [&](std::size_t i) -> const events::SetGradient& { return *timeline.events[set[i]].as<events::SetGradient>(); };
     double product = 1;
-    for (std::size_t i = first; i < set.size() && timeline.events[set[i]].step == from.step; ++i) {
-      if (timeline.events[set[i]].parameter != from.parameter) continue;
-      product *= timeline.events[set[i]].factor;
+    for (std::size_t i = first; i < set.size() && timeline.events[set[i]].step == timeline.events[set[first]].step; ++i) {
+      if (body(i).parameter != body(first).parameter) continue;
+      product *= body(i).factor;
       if (std::find(out.begin(), out.end(), product) == out.end()) out.push_back(product);
     }
   }

@@ -56,7 +56,7 @@ void StepJudge::observe(const Observation& o) {
 }
 
 void StepJudge::step_fact(const StepRecord& r) {
-  if (timeline_.events[r.event].kind != EventKind::step) return;
+  if (!timeline_.events[r.event].is<events::Step>()) return;
   Said& said = said_[{r.event, r.rank}];
   said.facts[static_cast<std::size_t>(r.fact)] = true;
   if (r.fact == StepFact::updated) said.updated = r.value != 0;
@@ -64,7 +64,7 @@ void StepJudge::step_fact(const StepRecord& r) {
 }
 
 void StepJudge::event_done(std::uint32_t rank, std::uint32_t event) {
-  if (timeline_.events[event].kind == EventKind::step) said_[{event, rank}].ended = true;
+  if (timeline_.events[event].is<events::Step>()) said_[{event, rank}].ended = true;
   const auto known = steps_.find(event);
   if (known != steps_.end()) known->second.ranks[rank].done = true;
 }
@@ -153,7 +153,7 @@ void StepJudge::list_missing() {
   const Contract& contract = timeline_.contract;
   for (const auto& [at, said] : said_) {
     const auto [event, rank] = at;
-    if (!timeline_.events[event].closes || !said.ended) continue;
+    if (!timeline_.events[event].closes() || !said.ended) continue;
     const auto ask = [&](StepFact fact, bool needed) {
       if (needed && !said.facts[static_cast<std::size_t>(fact)]) missing_.push_back({event, rank, fact});
     };
@@ -182,7 +182,7 @@ void StepJudge::judge_skips(std::uint32_t event, const Step& step, Skip due) {
                       skipping.empty() ? "" : "; skipped by ", skipping.empty() ? "" : numbered("rank", skipping)));
     } else if (due == Skip::must_not && mine.skips()) {
       add(FindingClass::wrong_skip, event, rank, "skips, though every gradient of the window is finite and in the range of every format on its way");
-    } else if (due == Skip::must_not && !mine.skips() && !mine.applied && mine.done && mine.reported(StepFact::skipped) && timeline_.events[event].closes) {
+    } else if (due == Skip::must_not && !mine.skips() && !mine.applied && mine.done && mine.reported(StepFact::skipped) && timeline_.events[event].closes()) {
       add(FindingClass::wrong_skip, event, rank, "returns without an update, and reports no overflow");
     } else if (due == Skip::open && mine.skips() && !stepping.empty()) {
       add(FindingClass::wrong_skip, event, rank, fmt::format("skips, and {} not", numbered("rank", stepping) + (stepping.size() == 1 ? " does" : " do")));

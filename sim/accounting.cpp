@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/base/overloaded.h"
 #include "sim/frameworks/framework.h"
 
 namespace gradledger {
@@ -73,17 +74,19 @@ CollectiveAccount WindowAccount::total(Purpose purpose) const {
 
 // A backward inside a block reduces nothing, wherever the boundary is; a coalesced block reduces at its end.
 std::vector<Phase> phases_of(const Timeline& timeline) {
+  using namespace events;
   std::vector<Phase> out;
   std::uint32_t depth = 0;
   for (const Event& event : timeline.events) {
-    Phase phase = Phase::between;
-    if (event.kind == EventKind::forward) phase = Phase::accumulate;
-    if (event.kind == EventKind::backward) phase = timeline.backwards[event.ordinal].boundary && depth == 0 ? Phase::boundary : Phase::accumulate;
-    if (event.kind == EventKind::step) phase = Phase::step;
-    if (event.kind == EventKind::coalesce_exit) phase = Phase::boundary;
-    if (event.kind == EventKind::no_sync_enter || event.kind == EventKind::coalesce_enter) ++depth;
-    if (event.kind == EventKind::no_sync_exit || event.kind == EventKind::coalesce_exit) --depth;
-    out.push_back(phase);
+    if (event.is<EnterNoSync>() || event.is<EnterCoalesce>()) ++depth;
+    if (event.is<ExitNoSync>() || event.is<ExitCoalesce>()) --depth;
+    out.push_back(std::visit(
+        overloaded{[](const Forward&) { return Phase::accumulate; },
+                   [&](const events::Backward& backward) { return timeline.backwards[backward.ordinal].boundary && depth == 0 ? Phase::boundary : Phase::accumulate; },
+                   [](const Step&) { return Phase::step; }, [](const ExitCoalesce&) { return Phase::boundary; },
+                   [](const one_of<SetBoundary, EnterNoSync, ExitNoSync, EnterCoalesce, EngineZeroGrad, OptimizerZeroGrad, SetGradient, Raise, ScaleGradients,
+                                   ClipGradients, AllReduce, Finalize, Save, Restore, Unscale, OfFramework> auto&) { return Phase::between; }},
+        event.body));
   }
   return out;
 }

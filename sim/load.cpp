@@ -42,7 +42,8 @@ std::optional<InputError> admission_error(const Scenario& scenario) {
 }
 
 Result<Scenario> read_scenario(std::string_view text, const std::filesystem::path& directory) {
-  auto scenario = parse_scenario(text, directory, [](std::string_view id) -> const ConfigReader* { return framework_named(id); });
+  constexpr ConfigReaders readers{.named = [](std::string_view id) -> const ConfigReader* { return framework_named(id); }, .ids = framework_ids};
+  auto scenario = parse_scenario(text, directory, readers);
   if (!scenario) return scenario.error();
   const auto timeline = make_timeline(*scenario);
   if (!timeline) return timeline.error();

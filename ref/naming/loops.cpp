@@ -13,7 +13,7 @@ void Naming::name_early_updates() {
   if (!timeline_.two_layers || verdict_.facts.stopped()) return;
   std::set<std::uint32_t> named;
   for (const JudgedSnapshot& seen : evidence_.seen) {
-    if (seen.role != Role::applied_gradient || timeline_.events[seen.key.event].updates || !named.insert(seen.key.event).second) continue;
+    if (seen.role != Role::applied_gradient || timeline_.events[seen.key.event].updates() || !named.insert(seen.key.event).second) continue;
     std::vector<Miscounted> early;
     for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b) {
       const Backward& backward = timeline_.backwards[b];
@@ -34,7 +34,7 @@ void Naming::name_early_updates() {
 }
 
 bool Naming::cut_short(std::uint32_t step) const {
-  return timeline_.two_layers && found_in(step, [&](const Finding& f) { return f.finding == FindingClass::wrong_skip && !timeline_.events[f.event].updates; });
+  return timeline_.two_layers && found_in(step, [&](const Finding& f) { return f.finding == FindingClass::wrong_skip && !timeline_.events[f.event].updates(); });
 }
 
 void Naming::name_surplus() {

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "sim/base/overloaded.h"
 #include "sim/frameworks/deepspeed/behaviour.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/load.h"
@@ -68,9 +69,9 @@ class Writer {
 
   // What the original's counter makes of an event.
   void follow(const Event& e) {
-    if (e.kind == EventKind::set_boundary) theirs_.set(e.boundary);
-    else if (e.kind == EventKind::backward) theirs_.backward();
-    else if (e.kind == EventKind::step) theirs_.step();
+    follow_override(e);
+    if (e.is<events::Backward>()) theirs_.backward();
+    if (e.is<events::Step>()) theirs_.step();
   }
 
   // Backwards of the window that somebody meant to count.
@@ -88,7 +89,7 @@ class Writer {
 
   // Every closed window has as many backwards, nothing else decides, and the loop asked for no divisor of its own.
   bool count_windows() {
-    const bool calls = std::any_of(timeline_.events.begin(), timeline_.events.end(), [](const Event& e) { return e.kind == EventKind::set_boundary; });
+    const bool calls = std::any_of(timeline_.events.begin(), timeline_.events.end(), [](const Event& e) { return e.is<events::SetBoundary>(); });
     if (calls || !of_calls() || timeline_.steps == 0) return false;
     const auto micro_batches = static_cast<std::uint32_t>(kept(0).size());
     for (std::uint32_t w = 1; w < timeline_.steps; ++w)
@@ -100,7 +101,7 @@ class Writer {
   void as_documented(std::uint32_t w, std::uint32_t first, std::uint32_t last) {
     for (std::uint32_t e = first; e < last; ++e) follow(timeline_.events[e]);
     const std::vector<std::uint32_t> backwards = kept(w);
-    const bool closed = last > first && timeline_.events[last - 1].updates;
+    const bool closed = last > first && timeline_.events[last - 1].updates();
     for (std::size_t i = 0; i < backwards.size(); ++i) {
       const bool at_boundary = i + 1 == backwards.size() && (closed || timeline_.backwards[backwards[i]].boundary);
       if (form_ == Form::calls) set_boundary(at_boundary);
@@ -112,7 +113,7 @@ class Writer {
       if (form_ == Form::counted && !at_boundary) add(item_of(ScriptKind::step));
     }
     for (std::uint32_t e = first; e < last; ++e)
-      if (timeline_.events[e].kind == EventKind::set_gradient && closed) add(set_gradient_of(timeline_.events[e]));
+      if (const auto* set = timeline_.events[e].as<events::SetGradient>(); set && closed) add(set_gradient_of(*set));
     plants(backwards);
     if (!closed) return;
     if (form_ == Form::calls) set_boundary(true);
@@ -123,19 +124,19 @@ class Writer {
     std::vector<std::uint32_t> backwards;
     for (std::uint32_t e = first; e < last; ++e) {
       const Event& event = timeline_.events[e];
-      const bool asked = event.kind == EventKind::backward || event.kind == EventKind::step || event.kind == EventKind::coalesce_enter;
+      const bool asked = event.is<events::Backward>() || event.is<events::Step>() || event.is<events::EnterCoalesce>();
       follow_override(event);
       if (asked && of_calls() && !event.nobody) set_boundary(theirs_.now());
-      if (event.kind == EventKind::backward) backwards.push_back(event.ordinal);
+      if (const auto* backward = event.as<events::Backward>()) backwards.push_back(backward->ordinal);
       if (e + 1 == last) plants(backwards);
       if (!event.nobody) same(event);
-      else if (event.kind == EventKind::no_sync_exit || event.kind == EventKind::coalesce_exit) into_ = &out_.scenario.script;
-      if (event.kind != EventKind::set_boundary) follow(event);
+      else if (event.is<events::ExitNoSync>() || event.is<events::ExitCoalesce>()) into_ = &out_.scenario.script;
+      if (!event.is<events::SetBoundary>()) follow(event);
     }
   }
 
   void follow_override(const Event& e) {
-    if (e.kind == EventKind::set_boundary) theirs_.set(e.boundary);
+    if (const auto* set = e.as<events::SetBoundary>()) theirs_.set(set->boundary);
   }
 
   // ---- items -----------------------------------------------------------------------------------------------------------------------
@@ -155,29 +156,20 @@ class Writer {
   }
 
   void same(const Event& e) {
-    switch (e.kind) {
-      case EventKind::forward: return add(item_of(ScriptKind::forward));
-      case EventKind::backward: return add(backward_of(e.ordinal));
-      case EventKind::set_boundary: return;
-      case EventKind::no_sync_enter: return enter(ScriptKind::no_sync);
-      case EventKind::coalesce_enter: return enter(ScriptKind::coalesce);
-      case EventKind::no_sync_exit:
-      case EventKind::coalesce_exit: into_ = &out_.scenario.script; return;
-      case EventKind::step: return add(item_of(ScriptKind::step));
-      case EventKind::engine_zero_grad: return add(item_of(ScriptKind::engine_zero_grad));
-      case EventKind::optimizer_zero_grad: return add(item_of(ScriptKind::optimizer_zero_grad));
-      case EventKind::set_gradient: return add(set_gradient_of(e));
-      case EventKind::scale_gradients:
-      case EventKind::clip_gradients:
-      case EventKind::all_reduce:
-      case EventKind::finalize:
-      case EventKind::save:
-      case EventKind::restore: return;  // of loops that have no documented form
-      case EventKind::raise: break;
-    }
-    ScriptItem item = item_of(ScriptKind::raise);
-    item.caught = e.caught;
-    add(std::move(item));
+    using namespace events;
+    std::visit(overloaded{[&](const Forward&) { add(item_of(ScriptKind::forward)); }, [&](const events::Backward& body) { add(backward_of(body.ordinal)); },
+                          [](const SetBoundary&) {}, [&](const EnterNoSync&) { enter(ScriptKind::no_sync); }, [&](const EnterCoalesce&) { enter(ScriptKind::coalesce); },
+                          [&](const one_of<ExitNoSync, ExitCoalesce> auto&) { into_ = &out_.scenario.script; }, [&](const Step&) { add(item_of(ScriptKind::step)); },
+                          [&](const EngineZeroGrad&) { add(item_of(ScriptKind::engine_zero_grad)); },
+                          [&](const OptimizerZeroGrad&) { add(item_of(ScriptKind::optimizer_zero_grad)); }, [&](const SetGradient& body) { add(set_gradient_of(body)); },
+                          [&](const Raise& body) {
+                            ScriptItem item = item_of(ScriptKind::raise);
+                            item.caught = body.caught;
+                            add(std::move(item));
+                          },
+                          // Of loops that have no documented form.
+                          [](const one_of<ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore, Unscale, OfFramework> auto&) {}},
+               e.body);
   }
 
   // Blocks do not nest in a documented script.
@@ -188,7 +180,7 @@ class Writer {
 
   ScriptItem backward_of(std::uint32_t b) const {
     const Backward& backward = timeline_.backwards[b];
-    const Event& event = timeline_.events[backward.event];
+    const auto& event = *timeline_.events[backward.event].as<events::Backward>();
     ScriptItem out = item_of(ScriptKind::backward);
     if (!event.own_forward) out.of = event.of;
     out.scale_wrt_gas = event.scale_wrt_gas;
@@ -202,7 +194,7 @@ class Writer {
     return out;
   }
 
-  ScriptItem set_gradient_of(const Event& e) const {
+  ScriptItem set_gradient_of(const events::SetGradient& e) const {
     ScriptItem out = item_of(ScriptKind::set_gradient);
     out.uses = {out_.scenario.parameters[e.parameter].name};
     out.factor = e.factor;

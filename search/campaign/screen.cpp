@@ -39,7 +39,7 @@ class Incidents final : public TraceSink {
 
  private:
   void note(unsigned kind, std::uint32_t event) {
-    if ((seen_ & kind) == 0) hash_.add(kind * 64u + static_cast<unsigned>(timeline_.events[event].kind));
+    if ((seen_ & kind) == 0) hash_.add(kind * 64u + static_cast<unsigned>(timeline_.events[event].kind()));
     seen_ |= kind;
   }
 
@@ -154,7 +154,7 @@ Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptio
   if (!judge.mismatches().empty()) {
     const ref::Mismatch& first = *std::min_element(judge.mismatches().begin(), judge.mismatches().end(), [](const auto& a, const auto& b) { return a.key < b.key; });
     look.suspicious = true;
-    for (const std::uint64_t word : {static_cast<std::uint64_t>(timeline.events[first.key.event].kind), static_cast<std::uint64_t>(first.role), std::uint64_t{first.step > 0}, mark_of(first.worst)})
+    for (const std::uint64_t word : {static_cast<std::uint64_t>(timeline.events[first.key.event].kind()), static_cast<std::uint64_t>(first.role), std::uint64_t{first.step > 0}, mark_of(first.worst)})
       alike.add(word);
   } else if (!incidents.stopped()) {
     const bool lost = any_is_due(timeline, judge.not_applied());

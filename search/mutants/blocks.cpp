@@ -7,7 +7,7 @@ namespace gradledger::search {
 namespace {
 
 const Backward* backward_of(const Moment& m) {
-  return m.event && m.event->kind == EventKind::backward ? &m.timeline.backwards[m.event->ordinal] : nullptr;
+  return m.event && m.event->is<events::Backward>() ? &m.timeline.backwards[m.event->as<events::Backward>()->ordinal] : nullptr;
 }
 
 bool is_one_of(OpKind kind, const std::vector<OpKind>& kinds) { return std::find(kinds.begin(), kinds.end(), kind) != kinds.end(); }
@@ -56,7 +56,7 @@ bool at_boundary(const Moment& m) { return backward_of(m) && backward_of(m)->bou
 bool at_first_micro_batch(const Moment& m) { return backward_of(m) && backward_of(m)->micro_batch[m.rank] == 0; }
 bool at_later_micro_batch(const Moment& m) { return backward_of(m) && backward_of(m)->micro_batch[m.rank] > 0; }
 bool at_inner_micro_batch(const Moment& m) { return backward_of(m) && !backward_of(m)->boundary; }
-bool at_step(const Moment& m) { return m.event && m.event->kind == EventKind::step && m.event->updates; }
+bool at_step(const Moment& m) { return m.event && m.event->updates(); }
 bool after_first_window(const Moment& m) { return m.event && m.event->step > 0; }
 
 When on_rank(std::uint32_t rank, When when) {

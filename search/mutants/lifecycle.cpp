@@ -14,21 +14,20 @@ using enum OpKind;
 // At stage 2 the accumulator has no zero_grad.
 const std::vector<std::string_view> all_but_zero2{"zero0", "zero1", "zero1-offload", "bf16-optimizer", "zero3", "zero3-offload"};
 
-Event event_like(EventKind kind, const Event& event) {
-  Event out;
-  out.kind = kind;
-  out.step = event.step;
-  return out;
-}
+Event beside(const Event& event, EventBody body) { return {.body = std::move(body), .step = event.step}; }
 
-bool says_boundary(const Event& event) { return event.kind == EventKind::set_boundary && event.boundary; }
-bool inner_step(const Event& event) { return event.kind == EventKind::step && !event.updates; }
+bool says_boundary(const Event& event) { return event.is<events::SetBoundary>() && event.as<events::SetBoundary>()->boundary; }
+bool inner_step(const Event& event) { return event.is<events::Step>() && !event.updates(); }
+
+bool inner_backward(const Event& event, const Moment& m) {
+  return event.is<events::Backward>() && !m.timeline.backwards[event.as<events::Backward>()->ordinal].boundary;
+}
 
 void boundary_late(Told& told, const Event& event, const Moment&) {
   if (says_boundary(event)) {
     told.held = {event};
     told.now.clear();
-  } else if (event.kind == EventKind::backward) {
+  } else if (event.is<events::Backward>()) {
     told.now.insert(told.now.end(), told.held.begin(), told.held.end());
     told.held.clear();
   }
@@ -36,20 +35,15 @@ void boundary_late(Told& told, const Event& event, const Moment&) {
 
 // At the backward before that of the boundary.
 void boundary_early(Told& told, const Event& event, const Moment& m) {
-  if (event.kind != EventKind::backward || m.timeline.backwards[event.ordinal].boundary) return;
-  const std::size_t next = event.ordinal + 1;
+  if (!inner_backward(event, m)) return;
+  const std::size_t next = event.as<events::Backward>()->ordinal + 1;
   if (next >= m.timeline.backwards.size() || m.timeline.backwards[next].step != event.step || !m.timeline.backwards[next].boundary) return;
-  Event early = event_like(EventKind::set_boundary, event);
-  early.boundary = true;
-  told.now.insert(told.now.begin(), early);
+  told.now.insert(told.now.begin(), beside(event, events::SetBoundary{true}));
 }
 
 // No backward is an inner one for the engine.
 void boundary_everywhere(Told& told, const Event& event, const Moment& m) {
-  if (event.kind != EventKind::backward || m.timeline.backwards[event.ordinal].boundary) return;
-  Event on = event_like(EventKind::set_boundary, event), off = on;
-  on.boundary = true;
-  told.now = {on, event, off};
+  if (inner_backward(event, m)) told.now = {beside(event, events::SetBoundary{true}), event, beside(event, events::SetBoundary{false})};
 }
 
 void surplus_reported(Scenario& s) {
@@ -71,7 +65,7 @@ void first_step(Told& told, const Event& event, std::size_t times) {
 // The step() after one that was skipped.
 void step_after_skip(Told& told, const Event& event, const Moment& m) {
   const auto is_planted = [&](const Plant& plant) { return m.timeline.backwards[plant.backward].step == event.step; };
-  if (event.kind == EventKind::step && event.updates && std::any_of(m.timeline.planted.begin(), m.timeline.planted.end(), is_planted)) {
+  if (event.updates() && std::any_of(m.timeline.planted.begin(), m.timeline.planted.end(), is_planted)) {
     told.held = {event};
   } else if (inner_step(event) && told.held.size() == 1) {
     told.held.push_back(event);
@@ -80,15 +74,15 @@ void step_after_skip(Told& told, const Event& event, const Moment& m) {
 }
 
 void zeroed_before_the_boundary(Told& told, const Event& event, const Moment& m) {
-  if (event.kind == EventKind::backward && m.timeline.backwards[event.ordinal].boundary) told.now.insert(told.now.begin(), event_like(EventKind::optimizer_zero_grad, event));
+  if (event.is<events::Backward>() && !inner_backward(event, m)) told.now.insert(told.now.begin(), beside(event, events::OptimizerZeroGrad{}));
 }
 
 void zeroed_after_the_first(Told& told, const Event& event, const Moment& m) {
-  if (at_first_micro_batch(m) && after_first_window(m)) told.now.push_back(event_like(EventKind::optimizer_zero_grad, event));
+  if (at_first_micro_batch(m) && after_first_window(m)) told.now.push_back(beside(event, events::OptimizerZeroGrad{}));
 }
 
 void zero_grad_ignored(Told& told, const Event& event, const Moment&) {
-  if (event.kind == EventKind::optimizer_zero_grad) told.now.clear();
+  if (event.is<events::OptimizerZeroGrad>()) told.now.clear();
 }
 
 // Autograd finds what the window before left, and adds to it.
@@ -135,9 +129,9 @@ std::vector<Mutant> of_boundaries() {
       {"skipped-step-not-counted", "the counter of step() calls stands still after an overflow", {discarded_gradient, offload_loss}, zero_variants,
        {.tell = step_after_skip}, planted_overflow},
       {"step-repeated", "the model step runs twice", {engine_error}, {"zero1", "bf16-optimizer", "zero2", "zero3"},
-       {.tell = [](Told& told, const Event& event, const Moment&) { if (event.kind == EventKind::step && event.updates) told.now.push_back(event); }}, override_boundaries},
+       {.tell = [](Told& told, const Event& event, const Moment&) { if (event.updates()) told.now.push_back(event); }}, override_boundaries},
       {"step-ignored", "step() at a boundary does nothing", {discarded_gradient, offload_loss}, every_variant,
-       {.tell = [](Told& told, const Event& event, const Moment&) { if (event.kind == EventKind::step && event.updates) told.now.clear(); }}, override_boundaries},
+       {.tell = [](Told& told, const Event& event, const Moment&) { if (event.updates()) told.now.clear(); }}, override_boundaries},
       {"boundary-private", "the all-reduce comes before the boundary's gradient is in the accumulator", {boundary_leak}, {"bf16-optimizer"},
        {.believe = [](Scenario& s, EngineContext&) { s.engine.as_of.switches["order_bf16_epilogue"] = "reduce_then_accumulate"; }}, override_boundaries},
       {"boundary-deposited-late", "the boundary's gradient arrives when the all-reduce is over", {boundary_leak}, {"zero0"},

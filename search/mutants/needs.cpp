@@ -37,8 +37,8 @@ bool has_windows(const Scenario& s) {
   if (!timeline.ok()) return false;
   std::uint32_t closed = 0;
   for (const Event& event : timeline->events) {
-    closed += event.kind == EventKind::step && event.updates;
-    if (event.kind != EventKind::backward && event.kind != EventKind::step && event.kind != EventKind::set_boundary) return false;
+    closed += event.updates();
+    if (!event.is<events::Backward>() && !event.is<events::Step>() && !event.is<events::SetBoundary>()) return false;
   }
   const auto several = [](const std::vector<std::uint32_t>& of_ranks) { return *std::min_element(of_ranks.begin(), of_ranks.end()) > 1; };
   return closed > 1 && closed == timeline->steps && std::all_of(timeline->micro_batches.begin(), timeline->micro_batches.end(), several);

@@ -35,8 +35,8 @@ void add_contract(TraceHash& hash, const Scenario& scenario, const Timeline& tim
     std::uint64_t calls = 0, override_value = 0;
     for (const Event& event : timeline.events) {
       if (!event.runs_on(r)) continue;
-      calls += event.kind == EventKind::step;
-      if (event.kind == EventKind::set_boundary) override_value = event.boundary ? 1 : 2;
+      calls += event.is<events::Step>();
+      if (const auto* set = event.as<events::SetBoundary>()) override_value = set->boundary ? 1 : 2;
     }
     hash.add(calls % deepspeed_config(scenario).gradient_accumulation_steps);
     hash.add(override_value);

@@ -33,6 +33,14 @@ std::string plain_word(const ScriptItem& item) {
     case ScriptKind::repeat: return fmt::format("{}x{{ {} }}", item.times, words_for(item.items));
     case ScriptKind::overflow: return "overflow";
     case ScriptKind::set_gradient: return item.local ? "set_local_gradient" : "set_gradient";
+    case ScriptKind::scale_gradients: return "scale_gradients";
+    case ScriptKind::clip: return "clip";
+    case ScriptKind::all_reduce: return "all_reduce";
+    case ScriptKind::finalize: return "finalize";
+    case ScriptKind::save: return "save";
+    case ScriptKind::restore: return "restore";
+    case ScriptKind::unscale: return "unscale";
+    case ScriptKind::of_framework: return item.event.name;
   }
   return "";
 }

@@ -192,7 +192,7 @@ class HostExecutor::Run {
       return;
     }
     const std::uint32_t event = rank.next_event++;
-    if (events[event].kind == EventKind::restore) return restart(r, event);
+    if (events[event].is<events::Restore>()) return restart(r, event);
     emit(r, event, [&](Engine& engine, ProgramWriter& writer) { engine.handle(events[event], writer); });
   }
 

@@ -74,6 +74,8 @@ class Framework : public ConfigReader {
 // All that there are, in the order in which they are listed to users.
 std::span<const Framework* const> frameworks();
 
+std::vector<std::string> framework_ids();
+
 // Null where there is none of that id.
 const Framework* framework_named(std::string_view id);
 

@@ -13,6 +13,12 @@ std::span<const Framework* const> frameworks() {
   return all;
 }
 
+std::vector<std::string> framework_ids() {
+  std::vector<std::string> out;
+  for (const Framework* framework : frameworks()) out.emplace_back(framework->id());
+  return out;
+}
+
 const Framework* framework_named(std::string_view id) {
   const auto at = std::find_if(frameworks().begin(), frameworks().end(), [&](const Framework* f) { return f->id() == id; });
   return at == frameworks().end() ? nullptr : *at;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/scenario/optimizer_json.h"
+#include "sim/scenario/spelling.h"
 
 namespace gradledger {
 namespace {
@@ -79,8 +80,12 @@ Result<EngineConfig> engine_from_json(const json& engine, std::uint32_t world_si
   out.expert_parallel_size = engine.value("expert_parallel_size", 1u);
   out.sequence_parallel_size = engine.value("sequence_parallel_size", 1u);
   out.pipeline_stages = engine.value("pipeline_stages", 1u);
-  const ConfigReader* framework = readers(out.framework);
-  if (!framework) return InputError{"/engine/framework", "is " + engine["framework"].dump() + ", which is no framework that is modelled; \"gradledger list frameworks\" prints them"};
+  const ConfigReader* framework = readers.named(out.framework);
+  if (!framework) {
+    std::string known;
+    for (const std::string& id : readers.ids()) known += (known.empty() ? "" : ", ") + json(id).dump();
+    return InputError{"/engine/framework", "is " + engine["framework"].dump() + "; expected one of " + known + suggestion(out.framework, readers.ids())};
+  }
   auto config = framework->config_from_json(engine["config"], data_parallel_ranks(out, world_size), "/engine/config");
   if (!config) return config.error();
   out.config = std::move(config).value();

@@ -71,7 +71,7 @@ class Reader {
   Problem settle_model_dtype() {
     std::optional<Dtype> stated;
     if (document_.contains("model_dtype")) stated = gradient_dtype_named(document_["model_dtype"].get<std::string>());
-    const auto dtype = readers_(out_.engine.framework)->model_dtype(out_.engine.config, document_["engine"]["config"], stated);
+    const auto dtype = readers_.named(out_.engine.framework)->model_dtype(out_.engine.config, document_["engine"]["config"], stated);
     if (!dtype) return dtype.error();
     out_.model_dtype = *dtype;
     return std::nullopt;
@@ -96,7 +96,7 @@ class Reader {
 
   Problem read_script() {
     if (document_.value("after_error", "stop") == "go_on") out_.after_error = AfterError::go_on;
-    auto script = script_from_json(document_["script"], out_);
+    auto script = script_from_json(document_["script"], out_, *readers_.named(out_.engine.framework));
     if (!script) return script.error();
     out_.script = std::move(script).value();
     return std::nullopt;
@@ -205,7 +205,7 @@ class Reader {
 json without_own_config(const json& document, ConfigReaders readers) {
   const json::json_pointer framework("/engine/framework"), config("/engine/config");
   if (!document.is_object() || !document.contains(framework) || !document[framework].is_string() || !document.contains(config)) return document;
-  const ConfigReader* reader = readers(document[framework].get<std::string>());
+  const ConfigReader* reader = readers.named(document[framework].get<std::string>());
   if (!reader || reader->config_in_schema()) return document;
   json out = document;
   out[config] = json::object();

@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "sim/scenario/formula.h"
+#include "sim/scenario/framework_value.h"
 
 namespace gradledger {
 
 enum class ScriptKind : std::uint8_t {
   forward, backward, set_boundary, step, engine_zero_grad, optimizer_zero_grad, raise, no_sync, coalesce, repeat, overflow, set_gradient,
-  scale_gradients, clip, all_reduce, finalize, save, restore, unscale,
+  scale_gradients, clip, all_reduce, finalize, save, restore, unscale, of_framework,
 };
 
 // What the loop itself reduces over ranks.
@@ -21,6 +22,15 @@ enum class Reduced : std::uint8_t { gradients, scalar };
 
 // What an overflow plants in a gradient.
 enum class PlantedValue : std::uint8_t { infinity, minus_infinity, not_a_number };
+
+// What a script says of an event that its framework alone has.
+struct OwnEvent {
+  std::string name;
+  FrameworkValue arguments;
+  bool reduces = false;  // by its documentation
+
+  bool operator==(const OwnEvent&) const = default;
+};
 
 struct ScriptItem {
   ScriptKind kind = ScriptKind::step;
@@ -53,6 +63,7 @@ struct ScriptItem {
   Reduced reduced = Reduced::gradients;          // all_reduce
   bool mean = true;                              // all_reduce: false: the sum
   bool update = false;                           // step: the loop means to update here
+  OwnEvent event;                                // of_framework
   std::uint32_t times = 1;                       // repeat
   std::vector<ScriptItem> items;                 // no_sync, coalesce, repeat
 

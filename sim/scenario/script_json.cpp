@@ -10,6 +10,7 @@
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/loop_json.h"
 #include "sim/scenario/layout.h"
+#include "sim/scenario/spelling.h"
 #include "sim/scenario/timeline.h"
 
 namespace gradledger {
@@ -20,7 +21,7 @@ using Problem = std::optional<InputError>;
 
 class ScriptReader {
  public:
-  explicit ScriptReader(const Scenario& scenario) : scenario_(scenario) {
+  ScriptReader(const Scenario& scenario, const ConfigReader& framework) : scenario_(scenario), framework_(framework) {
     for (const Parameter& parameter : scenario.parameters) names_.emplace(parameter.name, parameter.has_gradient());
   }
 
@@ -76,6 +77,8 @@ class ScriptReader {
       item.kind = ScriptKind::save;
     } else if (key == "restore") {
       item.kind = ScriptKind::restore;
+    } else if (key == "event") {
+      return read_own_event(value, here, item);
     } else if (key == "unscale") {
       item.kind = ScriptKind::unscale;
     } else if (key == "no_sync") {
@@ -137,6 +140,27 @@ class ScriptReader {
         return InputError{here + "/order", "has the key " + json(key).dump() + "; expected ranks from 0 to " + std::to_string(scenario_.world_size - 1)};
       if (Problem problem = read_names(names, here + "/order/" + key, item.order[rank])) return problem;
     }
+    return std::nullopt;
+  }
+
+  Problem read_own_event(const json& value, const std::string& here, ScriptItem& item) const {
+    const std::string name = value["name"];
+    const auto events = framework_.events();
+    const auto event = std::find_if(events.begin(), events.end(), [&](const FrameworkEvent& e) { return e.name == name; });
+    if (event == events.end()) {
+      std::vector<std::string> known;
+      std::string names;
+      for (const FrameworkEvent& e : events) names += (names.empty() ? "" : ", ") + json(known.emplace_back(e.name)).dump();
+      return InputError{here + "/name", "is " + json(name).dump() + ", which is no event of the framework's own; expected " +
+                                            (known.empty() ? "none: \"" + scenario_.engine.framework + "\" has no such event" : "one of " + names + suggestion(name, known))};
+    }
+    json arguments = value;
+    arguments.erase("name");
+    arguments.erase("ranks");
+    auto read = framework_.event_from_json(*event, arguments, here);
+    if (!read) return read.error();
+    item.kind = ScriptKind::of_framework;
+    item.event = {name, std::move(read).value(), event->reduces};
     return std::nullopt;
   }
 
@@ -219,14 +243,15 @@ class ScriptReader {
   }
 
   const Scenario& scenario_;
+  const ConfigReader& framework_;
   std::map<std::string, bool> names_;  // of the parameters, and whether they have a gradient of their own
 };
 
 }  // namespace
 
-Result<std::vector<ScriptItem>> script_from_json(const json& script, const Scenario& scenario) {
+Result<std::vector<ScriptItem>> script_from_json(const json& script, const Scenario& scenario, const ConfigReader& framework) {
   std::vector<ScriptItem> out;
-  if (Problem problem = ScriptReader(scenario).read_items(script, "/script", out)) return *problem;
+  if (Problem problem = ScriptReader(scenario, framework).read_items(script, "/script", out)) return *problem;
   return out;
 }
 

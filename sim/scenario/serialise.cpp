@@ -86,6 +86,10 @@ ordered_json item_to_json(const ScriptItem& item) {
     case ScriptKind::save: return {{"save", body}};
     case ScriptKind::restore: return {{"restore", body}};
     case ScriptKind::unscale: return {{"unscale", body}};
+    case ScriptKind::of_framework:
+      body["name"] = item.event.name;
+      body.update(ordered_json::parse(item.event.arguments.json_text()));
+      return {{"event", body}};
     case ScriptKind::raise:
       if (item.caught) body["caught"] = true;
       return {{"raise", body}};

@@ -5,35 +5,6 @@
 
 namespace gradledger {
 
-std::string_view name_of(EventKind kind) {
-  switch (kind) {
-    case EventKind::forward: return "forward";
-    case EventKind::backward: return "backward";
-    case EventKind::set_boundary: return "set_boundary";
-    case EventKind::no_sync_enter: return "no_sync enter";
-    case EventKind::no_sync_exit: return "no_sync exit";
-    case EventKind::coalesce_enter: return "coalesce enter";
-    case EventKind::coalesce_exit: return "coalesce exit";
-    case EventKind::step: return "step";
-    case EventKind::engine_zero_grad: return "engine.zero_grad";
-    case EventKind::optimizer_zero_grad: return "optimizer.zero_grad";
-    case EventKind::set_gradient: return "set_gradient";
-    case EventKind::raise: return "raise";
-    case EventKind::scale_gradients: return "scale_gradients";
-    case EventKind::clip_gradients: return "clip";
-    case EventKind::all_reduce: return "all_reduce";
-    case EventKind::finalize: return "finalize";
-    case EventKind::save: return "save";
-    case EventKind::restore: return "restore";
-    case EventKind::unscale: return "unscale";
-  }
-  return "";
-}
-
-bool Event::runs_on(std::uint32_t rank) const {
-  return !nobody && (ranks.empty() || std::binary_search(ranks.begin(), ranks.end(), rank));
-}
-
 std::uint32_t Timeline::last_before(const std::vector<std::uint32_t>& list, std::uint32_t event, std::uint32_t step) const {
   const auto after = std::lower_bound(list.begin(), list.end(), event);
   return after == list.begin() || events[*std::prev(after)].documented != step ? never : *std::prev(after);
@@ -55,16 +26,18 @@ double Timeline::averaged_weight(std::uint32_t backward, std::uint32_t rank, std
 
 std::string Timeline::describe(std::uint32_t event) const {
   const Event& e = events.at(event);
-  std::string text = "event " + std::to_string(event) + ": " + std::string(name_of(e.kind));
-  if (e.kind == EventKind::backward) {
-    const std::vector<std::uint32_t>& numbers = backwards[e.ordinal].micro_batch;
+  const auto* own = e.as<events::OfFramework>();
+  std::string text = "event " + std::to_string(event) + ": " + (own ? own->name : std::string(name_of(e.kind())));
+  if (const auto* backward = e.as<events::Backward>()) {
+    const std::vector<std::uint32_t>& numbers = backwards[backward->ordinal].micro_batch;
     const auto number = std::find_if(numbers.begin(), numbers.end(), [](std::uint32_t m) { return m != no_contribution; });
     text += number == numbers.end() ? " of nobody" : " of micro-batch " + std::to_string(*number);
   }
-  if (e.kind == EventKind::set_boundary) text += e.boundary ? " true" : " false";
-  if (e.kind == EventKind::step && contract.stated.window == Window::marked) text += e.updates ? " (the loop means to update)" : " (the loop means no update)";
-  if (e.kind == EventKind::step && !e.at_boundary && !e.nobody)
-    text += e.call > 0 ? " (call " + std::to_string(e.call) + " of " + std::to_string(contract.boundary.calls) + ")" : " (not at a boundary)";
+  if (const auto* set = e.as<events::SetBoundary>()) text += set->boundary ? " true" : " false";
+  const auto* step = e.as<events::Step>();
+  if (step && contract.stated.window == Window::marked) text += step->updates ? " (the loop means to update)" : " (the loop means no update)";
+  if (step && !step->at_boundary && !e.nobody)
+    text += step->call > 0 ? " (call " + std::to_string(step->call) + " of " + std::to_string(contract.boundary.calls) + ")" : " (not at a boundary)";
   return text;
 }
 
@@ -95,7 +68,8 @@ double Timeline::factor(std::uint32_t backward, std::uint32_t rank, std::uint32_
   for (auto at = std::upper_bound(gradients_set.begin(), gradients_set.end(), b.event); at != gradients_set.end() && *at <= up_to_event; ++at) {
     const Event& e = events[*at];
     if (e.step != b.step) break;
-    if (e.parameter == parameter && e.runs_on(rank)) product *= e.factor;
+    const auto* set = e.as<events::SetGradient>();
+    if (set->parameter == parameter && e.runs_on(rank)) product *= set->factor;
   }
   return product;
 }

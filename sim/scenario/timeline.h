@@ -10,58 +10,12 @@
 
 #include "sim/base/result.h"
 #include "sim/scenario/contract.h"
+#include "sim/scenario/event.h"
 #include "sim/scenario/workload.h"
 
 namespace gradledger {
 
 struct ScriptItem;
-
-enum class EventKind : std::uint8_t {
-  forward, backward, set_boundary, no_sync_enter, no_sync_exit, coalesce_enter, coalesce_exit, step, engine_zero_grad, optimizer_zero_grad, set_gradient, raise,
-  scale_gradients, clip_gradients, all_reduce, finalize, save, restore, unscale,
-};
-
-std::string_view name_of(EventKind kind);
-
-struct Event {
-  EventKind kind = EventKind::step;
-  bool boundary = false;          // set_boundary
-  bool own_forward = true;        // backward: runs its own forward first; false: of an explicit one
-  bool scale_wrt_gas = true;      // backward: divided by gradient_accumulation_steps
-  std::uint32_t phases = 1;       // backward: parameters in this many parts, one after the other
-  std::uint32_t summed = 1;       // backward: of the sum of this many losses; their entries in Timeline::backwards follow each other
-  std::optional<std::uint32_t> raises_after;  // backward: an exception leaves autograd after this many gradients
-  bool past_scaler = false;       // backward, step: not through the loop's GradScaler
-  bool set_to_none = true;        // zero_grad: false fills with zeros in place
-  bool direct = false;            // backward: called on the loss, not on the engine
-  bool caught = false;            // raise: the rank goes on after the blocks that the exception leaves
-  bool local = false;             // set_gradient: each rank its own partition, by an API of its own
-  double factor = 1.0;            // set_gradient: the parameter's gradient is multiplied by it
-  std::uint32_t parameter = 0;    // set_gradient
-  bool updates = false;           // step: the contract demands an update here
-  bool closes = false;            // step: by the documentation a window ends here
-  bool at_boundary = false;       // step: the documentation has it update, on some rank
-  std::uint32_t call = 0;         // step, where the counter decides: which call of its round, from 1; 0: something else does
-  std::uint32_t of = 0;           // backward of an explicit forward
-  std::uint32_t step = 0;         // window that the event lies in; a step that updates lies in the window that it closes
-  std::uint32_t documented = 0;   // likewise, as the documentation has the windows: they differ where the loop states its own
-  std::uint32_t ordinal = 0;      // backward: number among all backward events; indexes Timeline::backwards
-  std::uint32_t item = 0;         // indexes Timeline::pointers: where in the file
-  std::vector<std::uint32_t> ranks;  // sorted; empty: all
-  bool nobody = false;               // every rank left the block before
-  std::vector<double> by;            // scale_gradients: by rank
-  double max_norm = 0;               // clip_gradients
-  std::uint32_t over = 0;            // clip_gradients, all_reduce: indexes Timeline::group_names
-  bool of_gradients = true;          // all_reduce: false: of a scalar
-  bool mean = true;                  // all_reduce: false: the sum
-
-  // Whether the loop itself changes what the framework has in its buffers of gradients.
-  bool touches_gradients() const {
-    return kind == EventKind::scale_gradients || kind == EventKind::clip_gradients || kind == EventKind::finalize || kind == EventKind::restore || (kind == EventKind::all_reduce && of_gradients);
-  }
-
-  bool runs_on(std::uint32_t rank) const;
-};
 
 inline constexpr std::uint32_t no_contribution = 0xFFFFFFFFu;
 inline constexpr std::uint32_t never = 0xFFFFFFFFu;
@@ -114,7 +68,7 @@ struct Timeline {
 
   std::uint32_t window_of(const Event& e, Layer layer) const { return layer == Layer::meant ? e.step : e.documented; }
   std::uint32_t window_of(const Backward& b, Layer layer) const { return layer == Layer::meant ? b.step : b.documented; }
-  bool closes(const Event& e, Layer layer) const { return e.kind == EventKind::step && (layer == Layer::meant ? e.updates : e.closes); }
+  bool closes(const Event& e, Layer layer) const { return layer == Layer::meant ? e.updates() : e.closes(); }
   std::uint32_t dropped(std::uint32_t backward, std::uint32_t rank, Layer layer) const {
     return layer == Layer::meant || dropped_documented.empty() ? dropped_at[backward][rank] : dropped_documented[backward][rank];
   }

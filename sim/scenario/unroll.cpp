@@ -51,7 +51,7 @@ class Unroller {
         for (std::uint32_t i = 0; i < item.times; ++i)
           if (auto error = walk(item.items, where + "/repeat/of")) return error;
         return std::nullopt;
-      case ScriptKind::no_sync: return block(item, EventKind::no_sync_enter, EventKind::no_sync_exit, where, where + "/no_sync");
+      case ScriptKind::no_sync: return block(item, events::EnterNoSync{}, events::ExitNoSync{}, where, where + "/no_sync");
       case ScriptKind::coalesce: return coalesced(item, where);
       case ScriptKind::raise: return raise(item, where);
       case ScriptKind::backward:
@@ -60,23 +60,24 @@ class Unroller {
         return std::nullopt;
       case ScriptKind::forward:
         for (std::uint32_t r = 0; r < ranks_.size(); ++r) explicit_forwards_[r] += runs(item, r);
-        return emit(item, EventKind::forward, where);
+        return emit(item, events::Forward{}, where);
       case ScriptKind::set_boundary:
         for (std::uint32_t r = 0; r < ranks_.size(); ++r)
           if (runs(item, r)) ranks_[r].set(item.boundary);
-        return emit(item, EventKind::set_boundary, where);
+        return emit(item, events::SetBoundary{item.boundary}, where);
       case ScriptKind::step: return step(item, where);
-      case ScriptKind::engine_zero_grad: return zero_grad(item, EventKind::engine_zero_grad, where);
-      case ScriptKind::optimizer_zero_grad: return zero_grad(item, EventKind::optimizer_zero_grad, where);
+      case ScriptKind::engine_zero_grad: return zero_grad(item, events::EngineZeroGrad{item.set_to_none}, where);
+      case ScriptKind::optimizer_zero_grad: return zero_grad(item, events::OptimizerZeroGrad{item.set_to_none}, where);
       case ScriptKind::overflow: return overflow(item, where);
       case ScriptKind::set_gradient: return set_gradient(item, where);
-      case ScriptKind::scale_gradients: return touch(item, EventKind::scale_gradients, where);
-      case ScriptKind::clip: return touch(item, EventKind::clip_gradients, where);
-      case ScriptKind::all_reduce: return touch(item, EventKind::all_reduce, where);
-      case ScriptKind::finalize: return touch(item, EventKind::finalize, where);
+      case ScriptKind::scale_gradients: return touch(item, events::ScaleGradients{}, where);
+      case ScriptKind::clip: return touch(item, events::ClipGradients{item.max_norm, group(item.over)}, where);
+      case ScriptKind::all_reduce: return touch(item, events::AllReduce{group(item.over), item.reduced == Reduced::gradients, item.mean}, where);
+      case ScriptKind::finalize: return touch(item, events::Finalize{}, where);
       case ScriptKind::save: return save(item, where);
       case ScriptKind::restore: return restore(item, where);
-      case ScriptKind::unscale: return emit(item, EventKind::unscale, where);
+      case ScriptKind::unscale: return emit(item, events::Unscale{}, where);
+      case ScriptKind::of_framework: return of_framework(item, where);
     }
     return std::nullopt;
   }
@@ -86,19 +87,19 @@ class Unroller {
   }
 
   // Reductions wait until the end of a block of either kind.
-  std::optional<InputError> block(const ScriptItem& item, EventKind enter, EventKind exit, const std::string& where, const std::string& inside) {
-    if (auto error = emit(item, enter, where)) return error;
+  std::optional<InputError> block(const ScriptItem& item, EventBody enter, EventBody exit, const std::string& where, const std::string& inside) {
+    if (auto error = emit(item, std::move(enter), where)) return error;
     ++depth_;
     if (auto error = walk(item.items, inside)) return error;
     --depth_;
-    if (auto error = emit(item, exit, where)) return error;
+    if (auto error = emit(item, std::move(exit), where)) return error;
     if (depth_ == 0) std::fill(left_.begin(), left_.end(), false);
     return std::nullopt;
   }
 
   std::optional<InputError> coalesced(const ScriptItem& item, const std::string& where) {
     const std::size_t first = out_.backwards.size();
-    if (auto error = block(item, EventKind::coalesce_enter, EventKind::coalesce_exit, where, where + "/coalesce")) return error;
+    if (auto error = block(item, events::EnterCoalesce{}, events::ExitCoalesce{}, where, where + "/coalesce")) return error;
     if (out_.backwards.size() > first && out_.events.back().ranks.empty() && !out_.events.back().nobody) reduce_here(true);
     return std::nullopt;
   }
@@ -111,8 +112,7 @@ class Unroller {
 
   // The exception leaves every block: what is left of them does not run on these ranks.
   std::optional<InputError> raise(const ScriptItem& item, const std::string& where) {
-    if (auto error = emit(item, EventKind::raise, where)) return error;
-    out_.events.back().caught = item.caught;
+    if (auto error = emit(item, events::Raise{item.caught}, where)) return error;
     for (std::uint32_t r = 0; depth_ > 0 && r < workload_.world_size; ++r) left_[r] = left_[r] || runs(item, r);
     return std::nullopt;
   }
@@ -125,13 +125,11 @@ class Unroller {
     return std::nullopt;
   }
 
-  std::optional<InputError> emit(const ScriptItem& item, EventKind kind, const std::string& where) {
+  std::optional<InputError> emit(const ScriptItem& item, EventBody body, const std::string& where) {
     if (out_.events.size() >= limits::events_max / workload_.world_size)
       return InputError{where, "the unrolled script has too many events; expected events x ranks of at most " + std::to_string(limits::events_max)};
     Event event;
-    event.kind = kind;
-    event.boundary = item.boundary;
-    event.past_scaler = item.past_scaler;
+    event.body = std::move(body);
     event.step = out_.steps - 1;
     event.documented = marked_ ? documented_ : event.step;
     if (out_.pointers.empty() || out_.pointers.back() != where) out_.pointers.push_back(where);
@@ -157,16 +155,10 @@ class Unroller {
     if (named_uses_ > limits::named_uses_max)
       return InputError{where + "/backward/uses", "makes the unrolled script name more than " + std::to_string(limits::named_uses_max) +
                                                       " parameters; expected fewer, or used_by with the parameters"};
-    if (auto error = emit(item, EventKind::backward, where)) return error;
-    Event& event = out_.events.back();
-    event.own_forward = !item.of.has_value();
-    event.of = item.of.value_or(0);
-    event.scale_wrt_gas = item.scale_wrt_gas;
-    event.phases = item.phases;
-    event.direct = item.direct;
-    event.summed = item.sum_of;
-    event.raises_after = item.raises_after;
-    event.ordinal = static_cast<std::uint32_t>(out_.backwards.size());
+    const events::Backward body{.own_forward = !item.of.has_value(), .of = item.of.value_or(0), .scale_wrt_gas = item.scale_wrt_gas, .phases = item.phases,
+                                .summed = item.sum_of, .raises_after = item.raises_after, .past_scaler = item.past_scaler, .direct = item.direct,
+                                .ordinal = static_cast<std::uint32_t>(out_.backwards.size())};
+    if (auto error = emit(item, body, where)) return error;
     bool boundary = false;
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
       if (!runs(item, r)) continue;
@@ -198,8 +190,7 @@ class Unroller {
   }
 
   std::optional<InputError> step(const ScriptItem& item, const std::string& where) {
-    if (auto error = emit(item, EventKind::step, where)) return error;
-    Event& event = out_.events.back();
+    events::Step event{.past_scaler = item.past_scaler};
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
       if (!runs(item, r)) continue;
       event.call = std::max(event.call, ranks_[r].call());
@@ -207,6 +198,7 @@ class Unroller {
     }
     event.updates = marked_ ? item.update : event.at_boundary || out_.contract.stated.window == Window::every_step_call;
     event.closes = marked_ ? event.at_boundary : event.updates;
+    if (auto error = emit(item, event, where)) return error;
     if (event.closes || event.updates) saved_.reset();
     if (event.closes) std::fill(explicit_forwards_.begin(), explicit_forwards_.end(), 0);
     if (marked_ && event.closes) {
@@ -217,9 +209,8 @@ class Unroller {
     return std::nullopt;
   }
 
-  std::optional<InputError> zero_grad(const ScriptItem& item, EventKind kind, const std::string& where) {
-    if (auto error = emit(item, kind, where)) return error;
-    out_.events.back().set_to_none = item.set_to_none;
+  std::optional<InputError> zero_grad(const ScriptItem& item, EventBody body, const std::string& where) {
+    if (auto error = emit(item, std::move(body), where)) return error;
     if (!out_.contract.stated.zero_grad_discards) return std::nullopt;
     const auto event = static_cast<std::uint32_t>(out_.events.size() - 1);
     for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
@@ -237,33 +228,40 @@ class Unroller {
   }
 
   // What the loop does to gradients itself, or sends beside them.
-  std::optional<InputError> touch(const ScriptItem& item, EventKind kind, const std::string& where) {
+  std::optional<InputError> touch(const ScriptItem& item, EventBody body, const std::string& where) {
     if (out_.touched.size() >= limits::loop_events_max)
       return InputError{where, "makes the unrolled script change gradients too often; expected at most " + std::to_string(limits::loop_events_max) + " such events"};
-    if (auto error = emit(item, kind, where)) return error;
-    Event& event = out_.events.back();
-    event.max_norm = item.max_norm;
-    event.mean = item.mean;
-    event.of_gradients = item.reduced == Reduced::gradients;
-    const auto name = std::find(out_.group_names.begin(), out_.group_names.end(), item.over);
-    event.over = static_cast<std::uint32_t>(name - out_.group_names.begin());
-    if (name == out_.group_names.end()) out_.group_names.push_back(item.over);
-    if (!event.touches_gradients()) return std::nullopt;
+    if (auto error = emit(item, std::move(body), where)) return error;
+    if (!out_.events.back().touches_gradients()) return std::nullopt;
     scales_.push_back(&item);
     out_.touched.push_back(static_cast<std::uint32_t>(out_.events.size() - 1));
     return std::nullopt;
   }
 
+  std::uint32_t group(const std::string& over) {
+    const auto name = std::find(out_.group_names.begin(), out_.group_names.end(), over);
+    const auto index = static_cast<std::uint32_t>(name - out_.group_names.begin());
+    if (name == out_.group_names.end()) out_.group_names.push_back(over);
+    return index;
+  }
+
+  std::optional<InputError> of_framework(const ScriptItem& item, const std::string& where) {
+    if (auto error = emit(item, events::OfFramework{item.event.name, item.event.arguments}, where)) return error;
+    const Event& event = out_.events.back();
+    if (item.event.reduces && depth_ == 0 && event.ranks.empty() && !event.nobody) reduce_here(false);
+    return std::nullopt;
+  }
+
   std::optional<InputError> save(const ScriptItem& item, const std::string& where) {
     saved_ = out_.backwards.size();
-    return emit(item, EventKind::save, where);
+    return emit(item, events::Save{}, where);
   }
 
   // A new process, whose engine counts from the start. What ran since the checkpoint did not happen.
   std::optional<InputError> restore(const ScriptItem& item, const std::string& where) {
     if (!saved_) return InputError{where, "has no checkpoint to load; expected a save before it, and no step that updates between the two"};
     if (depth_ > 0) return InputError{where, "stands inside a block, which a new process is not in; expected it behind the block"};
-    if (auto error = touch(item, EventKind::restore, where)) return error;
+    if (auto error = touch(item, events::Restore{}, where)) return error;
     const auto event = static_cast<std::uint32_t>(out_.events.size() - 1);
     for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
       std::vector<std::size_t> since(workload_.world_size, *saved_);
@@ -287,11 +285,7 @@ class Unroller {
     in_window.most = std::max(in_window.most, in_window.product);
     if (!exact)
       return InputError{where + "/set_gradient/times", "makes what the window multiplies this gradient by inexact; expected all of it together " + exact_factors()};
-    if (auto error = emit(item, EventKind::set_gradient, where)) return error;
-    Event& event = out_.events.back();
-    event.parameter = parameter;
-    event.factor = item.factor;
-    event.local = item.local;
+    if (auto error = emit(item, events::SetGradient{parameter, item.factor, item.local}, where)) return error;
     out_.gradients_set.push_back(static_cast<std::uint32_t>(out_.events.size() - 1));
     return std::nullopt;
   }
@@ -357,7 +351,7 @@ class Unroller {
 
   // A trailing window without events is none.
   void finish() {
-    const bool used = !out_.events.empty() && out_.events.back().step == out_.steps - 1 && !out_.events.back().updates;
+    const bool used = !out_.events.empty() && out_.events.back().step == out_.steps - 1 && !out_.events.back().updates();
     out_.open_window = !out_.backwards.empty() && out_.backwards.back().step == out_.steps - 1;
     if (!used && out_.steps > 1) {
       --out_.steps;

@@ -155,12 +155,13 @@ class Scale {
     const std::string at = where(event, "/scale_gradients/by");
     if (item.by.of_a_micro_batch()) return InputError{at, "counts the tokens of one micro-batch, and a gradient is of all of them; expected tokens_of_rank or tokens_of_window"};
     if (Problem problem = check_formula(item.by, at)) return problem;
-    event.by.assign(workload_.world_size, 1);
+    std::vector<double>& by = event.as<events::ScaleGradients>()->by;
+    by.assign(workload_.world_size, 1);
     for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
       if (!event.runs_on(r)) continue;
       const auto value = item.by.evaluate(contract_.groups, counts_[event.step], r, 0, at);
       if (!value) return value.error();
-      event.by[r] = value_of(*value);
+      by[r] = value_of(*value);
     }
     return std::nullopt;
   }

@@ -113,8 +113,8 @@ ordered_json row_json(const AccountingRow& row) {
 
 std::string mode_of(const Timeline& timeline, std::uint32_t window) {
   for (const Event& event : timeline.events) {
-    if (event.step == window && event.kind == EventKind::no_sync_enter) return "no_sync";
-    if (event.step == window && event.kind == EventKind::coalesce_enter) return "coalesce";
+    if (event.step == window && event.is<events::EnterNoSync>()) return "no_sync";
+    if (event.step == window && event.is<events::EnterCoalesce>()) return "coalesce";
   }
   return "baseline";
 }

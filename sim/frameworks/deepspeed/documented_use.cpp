@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/base/hash.h"
+#include "sim/base/overloaded.h"
 #include "sim/frameworks/deepspeed/behaviour.h"
 #include "sim/frameworks/deepspeed/engines.h"
 #include "sim/frameworks/deepspeed/legality.h"
@@ -76,7 +77,7 @@ class Walk {
   }
 
   void visit(const Event& e) {
-    if (e.kind == EventKind::no_sync_exit || e.kind == EventKind::coalesce_exit) return leave_block();
+    if (e.is<events::ExitNoSync>() || e.is<events::ExitCoalesce>()) return leave_block();
     if (e.nobody) return;
     if (!e.ranks.empty() && e.ranks.size() < ranks_.size()) broken(Use::same_script);
     if (timeline_.two_layers) own_contract(e);
@@ -86,11 +87,11 @@ class Walk {
 
   // Where the loop states what it means: whether the framework can know of it.
   void own_contract(const Event& e) {
-    if (e.kind == EventKind::restore) return restored(e);
+    if (e.is<events::Restore>()) return restored(e);
     if (e.touches_gradients()) broken(Use::own_gradients);
-    if (e.kind != EventKind::step) return;
-    if (e.updates != e.closes) broken(Use::window);
-    for (std::uint32_t b = 0; e.updates && b < timeline_.backwards.size(); ++b)
+    if (!e.is<events::Step>()) return;
+    if (e.updates() != e.closes()) broken(Use::window);
+    for (std::uint32_t b = 0; e.updates() && b < timeline_.backwards.size(); ++b)
       for (std::uint32_t r = 0; timeline_.backwards[b].step == e.step && r < ranks_.size(); ++r)
         if (timeline_.backwards[b].micro_batch[r] != no_contribution && !weighs_what_is_due(b, r)) return broken(Use::weights);
   }
@@ -120,27 +121,29 @@ class Walk {
 
   void on_rank(const Event& e, RankUse& u) {
     protocol_.in_block = u.in_block;
-    if (refusal_of(protocol_, e.kind, e.direct)) broken(e.kind == EventKind::backward ? Use::direct_backward : Use::refused_call);
-    switch (e.kind) {
-      case EventKind::set_boundary:
-        if (!rule().counted) broken(Use::refused_call);  // unmanaged, every step() is a boundary
-        if (u.coalesces) broken(Use::coalesced_backwards);
-        u.overridden = true;
-        return u.boundary.set(e.boundary);
-      case EventKind::coalesce_enter: u.coalesces = true; [[fallthrough]];
-      case EventKind::no_sync_enter: return enter_block(u);
-      case EventKind::backward: return backward(e, u);
-      case EventKind::step: return step(e, u);
-      case EventKind::engine_zero_grad:
-      case EventKind::optimizer_zero_grad:
-        if (u.contributed) broken(Use::zero_grad_behind_step);
-        return;
-      case EventKind::set_gradient:
-        if (behaviour_->set_gradient_api == SetGradientApi::absent) broken(Use::refused_call);
-        if (rule().counted && !u.last_at_boundary) broken(Use::set_gradient_behind_boundary);
-        return;
-      default: return;
-    }
+    if (refusal_of(protocol_, e.kind(), e.direct())) broken(e.is<events::Backward>() ? Use::direct_backward : Use::refused_call);
+    using namespace events;
+    std::visit(overloaded{[&](const SetBoundary& body) {
+                            if (!rule().counted) broken(Use::refused_call);  // unmanaged, every step() is a boundary
+                            if (u.coalesces) broken(Use::coalesced_backwards);
+                            u.overridden = true;
+                            u.boundary.set(body.boundary);
+                          },
+                          [&](const EnterCoalesce&) {
+                            u.coalesces = true;
+                            enter_block(u);
+                          },
+                          [&](const EnterNoSync&) { enter_block(u); }, [&](const events::Backward& body) { backward(body, u); }, [&](const Step& body) { step(body, u); },
+                          [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto&) {
+                            if (u.contributed) broken(Use::zero_grad_behind_step);
+                          },
+                          [&](const SetGradient&) {
+                            if (behaviour_->set_gradient_api == SetGradientApi::absent) broken(Use::refused_call);
+                            if (rule().counted && !u.last_at_boundary) broken(Use::set_gradient_behind_boundary);
+                          },
+                          [](const one_of<Forward, ExitNoSync, ExitCoalesce, Raise, ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore, Unscale,
+                                          OfFramework> auto&) {}},
+               e.body);
   }
 
   // A coalesced block stands for one backward.
@@ -150,7 +153,7 @@ class Walk {
     u.coalesced = 0;
   }
 
-  void backward(const Event& e, RankUse& u) {
+  void backward(const events::Backward& e, RankUse& u) {
     if (e.direct && behaviour_->scale_site == ScaleSite::loss) broken(Use::direct_backward);
     if (!timeline_.two_layers && Rational(documented_divisor(e)) != timeline_.contract.divisor) broken(Use::divisor);
     if (!timeline_.two_layers && (scenario_.contract.average_over == "world") == (deepspeed_config(scenario_).gradient_allreduce_op == AllreduceOp::sum)) broken(Use::average);
@@ -164,9 +167,9 @@ class Walk {
     u.boundary.backward();
   }
 
-  std::int64_t documented_divisor(const Event& e) const { return e.scale_wrt_gas ? deepspeed_config(scenario_).gradient_accumulation_steps : 1; }
+  std::int64_t documented_divisor(const events::Backward& e) const { return e.scale_wrt_gas ? deepspeed_config(scenario_).gradient_accumulation_steps : 1; }
 
-  void step(const Event& e, RankUse& u) {
+  void step(const events::Step& e, RankUse& u) {
     if (u.backwards == 0 && by_counter(u)) broken(Use::one_backward_a_step);
     else if (!u.contributed && e.closes) broken(Use::step_behind_backward);
     if (rule().counted && u.contributed && e.at_boundary && !u.last_at_boundary) broken(Use::boundary_before_step);

@@ -26,7 +26,7 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   void model_step(ProgramWriter& w) override;
   void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
   void optimizer_zero_grad(ProgramWriter& w) override;
-  void set_whole_gradient(const Event& event, ProgramWriter& w) override;
+  void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) override;
   void observe_wrapper(ProgramWriter& w) override;
 
   bool accumulates_in_epilogue() const override { return true; }

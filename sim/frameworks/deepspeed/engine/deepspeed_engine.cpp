@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "sim/base/overloaded.h"
 #include "sim/frameworks/deepspeed/engine/fallback_reduction.h"
 
 namespace gradledger {
@@ -19,7 +20,7 @@ DeepSpeedEngine::DeepSpeedEngine(const DeepSpeedContext& context)
       context_(context),
       own_storage_(context.scenario->parameters.size(), no_index),
       peers_(data_parallel_group(scenario(), rank())),
-      has_direct_backwards_(std::any_of(context.timeline->events.begin(), context.timeline->events.end(), [](const Event& e) { return e.direct; })),
+      has_direct_backwards_(std::any_of(context.timeline->events.begin(), context.timeline->events.end(), [](const Event& e) { return e.direct(); })),
       uses_(context.scenario->parameters.size()),
       uses_side_stream_(std::any_of(context.scenario->parameters.begin(), context.scenario->parameters.end(), [](const Parameter& p) { return p.on_side_stream; })) {
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
@@ -31,35 +32,33 @@ DeepSpeedEngine::DeepSpeedEngine(const DeepSpeedContext& context)
 void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
   expects(!suspended(), "an event reached an engine that waits for a value");
   require_initialised();
-  if (auto error = refusal_of(protocol(), event.kind)) throw std::move(*error);
+  if (auto error = refusal_of(protocol(), event.kind())) throw std::move(*error);
   stepped_ = false;
-  switch (event.kind) {
-    case EventKind::forward:
-      if (event.documented != window_) explicit_forward_used_.clear();
-      window_ = event.documented;
-      explicit_forward_used_.push_back(false);
-      return forward(w);
-    case EventKind::backward: backward(event, w); micro_steps_ += in_pipeline(); return;
-    case EventKind::set_boundary: return set_boundary(event.boundary);
-    case EventKind::no_sync_enter: in_no_sync_ = true; return;
-    case EventKind::no_sync_exit: in_no_sync_ = false; return;
-    case EventKind::coalesce_enter: return enter_coalescing();
-    case EventKind::coalesce_exit: return exit_coalescing(w);
-    case EventKind::raise: return raise(event, w);
-    case EventKind::step: return step(w);
-    case EventKind::engine_zero_grad:
-      for (Tensor& grad : grad_) tensors_.clear(w, grad);
-      return;
-    case EventKind::optimizer_zero_grad: return optimizer_zero_grad(w);
-    case EventKind::set_gradient: return set_gradient(event, w);
-    case EventKind::scale_gradients: return scale_gradients(event, w);
-    case EventKind::clip_gradients: return clip_gradients(event, w);
-    case EventKind::all_reduce: return all_reduce(event, w);
-    case EventKind::finalize: return finalize(w);
-    case EventKind::save: return;  // of the weights and what belongs to them
-    case EventKind::restore: expects(false, "a new process is another engine"); return;
-    case EventKind::unscale: expects(false, "admission refuses unscale: DeepSpeed scales losses itself"); return;
-  }
+  using namespace events;
+  std::visit(overloaded{[&](const Forward&) {
+                          if (event.documented != window_) explicit_forward_used_.clear();
+                          window_ = event.documented;
+                          explicit_forward_used_.push_back(false);
+                          forward(w);
+                        },
+                        [&](const events::Backward& body) {
+                          backward(body, w);
+                          micro_steps_ += in_pipeline();
+                        },
+                        [&](const SetBoundary& body) { set_boundary(body.boundary); }, [&](const EnterNoSync&) { in_no_sync_ = true; },
+                        [&](const ExitNoSync&) { in_no_sync_ = false; }, [&](const EnterCoalesce&) { enter_coalescing(); }, [&](const ExitCoalesce&) { exit_coalescing(w); },
+                        [&](const Raise& body) { raise(body, w); }, [&](const Step&) { step(w); },
+                        [&](const EngineZeroGrad&) {
+                          for (Tensor& grad : grad_) tensors_.clear(w, grad);
+                        },
+                        [&](const OptimizerZeroGrad&) { optimizer_zero_grad(w); }, [&](const SetGradient& body) { set_gradient(body, w); },
+                        [&](const ScaleGradients& body) { scale_gradients(body, w); }, [&](const ClipGradients& body) { clip_gradients(body, w); },
+                        [&](const AllReduce& body) { all_reduce(body, w); }, [&](const Finalize&) { finalize(w); },
+                        [](const Save&) {},  // of the weights and what belongs to them
+                        [](const Restore&) { expects(false, "a new process is another engine"); },
+                        [](const Unscale&) { expects(false, "admission refuses unscale: DeepSpeed scales losses itself"); },
+                        [](const OfFramework&) { expects(false, "DeepSpeed has no event of its own"); }},
+             event.body);
 }
 
 // #2512: bf16 was assumed to accumulate in fp32, which ZeRO refused; until #2566 no configuration that leaves the dtype open starts.
@@ -111,7 +110,7 @@ void DeepSpeedEngine::forward(ProgramWriter& w) {
   clear_backward_seen_flag(w);
 }
 
-void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
+void DeepSpeedEngine::backward(const events::Backward& event, ProgramWriter& w) {
   if (event.own_forward) forward(w);
   const std::vector<std::uint32_t> ready = context_.timeline->ready_order(scenario(), event.ordinal, rank());
   const auto passes = [&](bool outputs) {
@@ -141,7 +140,7 @@ void DeepSpeedEngine::backward(const Event& event, ProgramWriter& w) {
 
 // Before #7665 engine.backward() prepared the wrapper itself, and nobody did for loss.backward(). Since then the first output hook of a
 // forward's graph does, once for each forward.
-bool DeepSpeedEngine::prologue_runs(const Event& event, bool passes_an_output) {
+bool DeepSpeedEngine::prologue_runs(const events::Backward& event, bool passes_an_output) {
   if (behaviour().scale_site == ScaleSite::loss) return !event.direct;
   if (!passes_an_output || event.own_forward) return passes_an_output;
   const bool first_of_its_graph = !explicit_forward_used_.at(event.of);
@@ -149,7 +148,7 @@ bool DeepSpeedEngine::prologue_runs(const Event& event, bool passes_an_output) {
   return first_of_its_graph;
 }
 
-void DeepSpeedEngine::prologue(const Event& event, ProgramWriter& w) {
+void DeepSpeedEngine::prologue(const events::Backward& event, ProgramWriter& w) {
   if ((event.direct || taken_for_direct()) && !is_zero_optimizer()) refuse_direct();
   backward_prologue(w);
   hooks_.enter();
@@ -157,7 +156,7 @@ void DeepSpeedEngine::prologue(const Event& event, ProgramWriter& w) {
 }
 
 // Where the division by gradient_accumulation_steps is done, and whether the loss scale is in the loss.
-DeepSpeedEngine::LossFactors DeepSpeedEngine::loss_factors(const Event& event, bool loss_is_an_output) const {
+DeepSpeedEngine::LossFactors DeepSpeedEngine::loss_factors(const events::Backward& event, bool loss_is_an_output) const {
   const double share = 1.0 / config().gradient_accumulation_steps;
   const std::vector<double>& of_loop = context_.timeline->backwards[event.ordinal].loss_factor;
   const double scale = pipeline_factor() * (event.direct ? 1.0 : loss_scale()) * (of_loop.empty() ? 1.0 : of_loop[rank()]);
@@ -178,7 +177,7 @@ DeepSpeedEngine::LossFactors DeepSpeedEngine::loss_factors(const Event& event, b
 }
 
 // What makes loss.backward() end as engine.backward() does.
-bool DeepSpeedEngine::ends_with_epilogue(const Event& event) {
+bool DeepSpeedEngine::ends_with_epilogue(const events::Backward& event) {
   const DirectEpilogue rule = behaviour().direct_epilogue;
   if (rule == DirectEpilogue::none) return !event.direct;
   if (!event.direct) return true;
@@ -258,7 +257,7 @@ void DeepSpeedEngine::join_streams(ProgramWriter& w) {
 
 // Where hooks are counted, a phase of autograd ends when those that it will run have run. After the first end the wrapper is in no backward
 // any more, so that later phases have none.
-void DeepSpeedEngine::end_of_phase(const Event& event, ProgramWriter& w) {
+void DeepSpeedEngine::end_of_phase(const events::Backward& event, ProgramWriter& w) {
   if (event.direct && behaviour().direct_epilogue == DirectEpilogue::hook_count && ends_with_epilogue(event)) epilogue(w);
 }
 
@@ -277,7 +276,7 @@ void DeepSpeedEngine::exit_coalescing(ProgramWriter& w) {
 }
 
 // Blocks end on the way out, with all that their end does; live-14: the flush of a coalesced block then has one rank's collectives alone.
-void DeepSpeedEngine::raise(const Event& event, ProgramWriter& w) {
+void DeepSpeedEngine::raise(const events::Raise& event, ProgramWriter& w) {
   if (coalescing_) exit_coalescing(w);
   in_no_sync_ = false;
   if (!event.caught) throw FrameworkError{"RuntimeError", "raised by the script"};

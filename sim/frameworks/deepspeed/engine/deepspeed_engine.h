@@ -40,8 +40,8 @@ class DeepSpeedEngine : public Engine {
   virtual void on_value(std::uint32_t /*stage*/, double /*value*/, ProgramWriter&) {}
   virtual void optimizer_zero_grad(ProgramWriter& w);
   virtual void flush_coalesced(ProgramWriter&) {}                                  // the end of a coalesced block
-  virtual void set_whole_gradient(const Event& event, ProgramWriter& w);           // safe_set_full_grad where there is no param.grad
-  virtual void set_own_partition(const Event& event, ProgramWriter& w);            // safe_set_local_grad
+  virtual void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w);           // safe_set_full_grad where there is no param.grad
+  virtual void set_own_partition(const events::SetGradient& event, ProgramWriter& w);            // safe_set_local_grad
   virtual void observe_wrapper(ProgramWriter& w) = 0;
 
   // ---- what the wrapper says of itself --------------------------------------------------------------------------------------------
@@ -122,8 +122,8 @@ class DeepSpeedEngine : public Engine {
 
   // A full gradient of the user's: what the owners among `peers` hold of it, summed in fp32 on every rank, times the factor. `held` is this
   // rank's part from element `offset` on, if it has one. The caller holds the result.
-  Tensor times_factor(const Event& event, ProgramWriter& w, Slice held, std::uint32_t offset);
-  bool has_recorded_norm_refreshed(const Event& event) const;
+  Tensor times_factor(const events::SetGradient& event, ProgramWriter& w, Slice held, std::uint32_t offset);
+  bool has_recorded_norm_refreshed(const events::SetGradient& event) const;
 
   std::vector<ViewPiece> whole_parameter(std::uint32_t parameter, Slice slice) const;
 
@@ -141,25 +141,25 @@ class DeepSpeedEngine : public Engine {
 
   void require_initialised() const;
   void forward(ProgramWriter& w);
-  void backward(const Event& event, ProgramWriter& w);
+  void backward(const events::Backward& event, ProgramWriter& w);
   void go_to_stream_of(std::uint32_t parameter, ProgramWriter& w);
   void join_streams(ProgramWriter& w);
   void step(ProgramWriter& w);
   void set_boundary(bool boundary);
-  void set_gradient(const Event& event, ProgramWriter& w);
-  void scale_gradients(const Event& event, ProgramWriter& w);
-  void clip_gradients(const Event& event, ProgramWriter& w);
+  void set_gradient(const events::SetGradient& event, ProgramWriter& w);
+  void scale_gradients(const events::ScaleGradients& event, ProgramWriter& w);
+  void clip_gradients(const events::ClipGradients& event, ProgramWriter& w);
   void clip_by(double norm, ProgramWriter& w);
-  void all_reduce(const Event& event, ProgramWriter& w);
+  void all_reduce(const events::AllReduce& event, ProgramWriter& w);
   void finalize(ProgramWriter& w);
-  bool prologue_runs(const Event& event, bool passes_an_output);
-  void prologue(const Event& event, ProgramWriter& w);
-  bool ends_with_epilogue(const Event& event);
+  bool prologue_runs(const events::Backward& event, bool passes_an_output);
+  void prologue(const events::Backward& event, ProgramWriter& w);
+  bool ends_with_epilogue(const events::Backward& event);
   void epilogue(ProgramWriter& w);
-  void end_of_phase(const Event& event, ProgramWriter& w);
+  void end_of_phase(const events::Backward& event, ProgramWriter& w);
   void enter_coalescing();
   void exit_coalescing(ProgramWriter& w);
-  void raise(const Event& event, ProgramWriter& w);
+  void raise(const events::Raise& event, ProgramWriter& w);
   bool boundary_for_optimizer() const;
   Protocol protocol() const { return {&scenario(), &behaviour(), in_no_sync_, can_coalesce(), is_zero_optimizer()}; }
   bool in_pipeline() const { return scenario().engine.pipeline_stages > 1; }
@@ -172,7 +172,7 @@ class DeepSpeedEngine : public Engine {
     double loss = 1.0, each_hook = 1.0;
     double of(std::uint32_t hooks) const;
   };
-  LossFactors loss_factors(const Event& event, bool loss_is_an_output) const;
+  LossFactors loss_factors(const events::Backward& event, bool loss_is_an_output) const;
   void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, const LossFactors& factors);
   double weight_of_uses(std::uint32_t parameter, const LossFactors& factors) const;
 

@@ -11,13 +11,13 @@ constexpr double clip_guard = 1e-6;  // no tolerance: PyTorch's constant in the 
 
 }  // namespace
 
-void DeepSpeedEngine::scale_gradients(const Event& event, ProgramWriter& w) {
+void DeepSpeedEngine::scale_gradients(const events::ScaleGradients& event, ProgramWriter& w) {
   for (const std::uint32_t p : learned())
     if (grad_[p].defined()) w.multiply(grad_[p].slice, event.by[rank()]);
 }
 
 // clip_grad_norm_: norms of all that this rank has, squares added up over a group where the loop does that.
-void DeepSpeedEngine::clip_gradients(const Event& event, ProgramWriter& w) {
+void DeepSpeedEngine::clip_gradients(const events::ClipGradients& event, ProgramWriter& w) {
   if (linear()) return;  // the ledger asks where contributions go, not how long they are
   Tensor squared = tensors_.allocate(w, "loop_norm_squared", Dtype::float64, 1), norm = tensors_.allocate(w, "loop_norm", Dtype::float32, 1);
   w.fill(squared.slice, 0.0);
@@ -41,7 +41,7 @@ void DeepSpeedEngine::clip_by(double norm, ProgramWriter& w) {
 }
 
 // A gradient that some rank of the group lacks leaves the others waiting, as it does in PyTorch.
-void DeepSpeedEngine::all_reduce(const Event& event, ProgramWriter& w) {
+void DeepSpeedEngine::all_reduce(const events::AllReduce& event, ProgramWriter& w) {
   const ProcessGroup group = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], rank());
   if (group.size() == 1) return;
   if (!event.of_gradients) {

@@ -7,7 +7,7 @@
 
 namespace gradledger {
 
-void DeepSpeedEngine::set_gradient(const Event& event, ProgramWriter& w) {
+void DeepSpeedEngine::set_gradient(const events::SetGradient& event, ProgramWriter& w) {
   if (behaviour().set_gradient_api == SetGradientApi::absent)
     throw FrameworkError{"ImportError", std::string("cannot import name '") + (event.local ? "safe_set_local_grad" : "safe_set_full_grad") + "' from 'deepspeed.utils'"};
   if (!holds(scenario(), rank(), event.parameter)) return;
@@ -17,15 +17,15 @@ void DeepSpeedEngine::set_gradient(const Event& event, ProgramWriter& w) {
 }
 
 // Stage 0: what the getter returns is None.
-void DeepSpeedEngine::set_whole_gradient(const Event&, ProgramWriter&) {
+void DeepSpeedEngine::set_whole_gradient(const events::SetGradient&, ProgramWriter&) {
   throw FrameworkError{"TypeError", "unsupported operand type(s) for *: 'NoneType' and 'float'"};
 }
 
-void DeepSpeedEngine::set_own_partition(const Event&, ProgramWriter&) {
+void DeepSpeedEngine::set_own_partition(const events::SetGradient&, ProgramWriter&) {
   throw FrameworkError{"AssertionError", "This API is only defined for ZeRO-3 partitioned parameters"};
 }
 
-Tensor DeepSpeedEngine::times_factor(const Event& event, ProgramWriter& w, Slice held, std::uint32_t offset) {
+Tensor DeepSpeedEngine::times_factor(const events::SetGradient& event, ProgramWriter& w, Slice held, std::uint32_t offset) {
   const Tensor full = tensors_.allocate(w, "reduce_buffer", Dtype::float32, numel(event.parameter));
   w.fill(full.slice, 0.0);
   if (held.numel > 0) w.copy_over_the_bus(full.slice.part(offset, held.numel), held, false);
@@ -37,13 +37,13 @@ Tensor DeepSpeedEngine::times_factor(const Event& event, ProgramWriter& w, Slice
 }
 
 // #7302 reached the local API of stage 3 alone.
-bool DeepSpeedEngine::has_recorded_norm_refreshed(const Event& event) const {
+bool DeepSpeedEngine::has_recorded_norm_refreshed(const events::SetGradient& event) const {
   const SetGradientNorm rule = behaviour().set_gradient_norm;
   return rule == SetGradientNorm::refreshed || (rule == SetGradientNorm::local_refreshed && event.local);
 }
 
 // Owners alone look for the gradient; the others go straight to the collective. With offload it is the master gradient, whatever is in it.
-void ZeroStage1And2::set_whole_gradient(const Event& event, ProgramWriter& w) {
+void ZeroStage1And2::set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) {
   const std::uint32_t p = event.parameter;
   Slice held;
   const OwnedPart part = owned(p);
@@ -70,7 +70,7 @@ void ZeroStage1And2::set_whole_gradient(const Event& event, ProgramWriter& w) {
 
 // param.grad stays until the next backward zeroes it, so that what is set goes there, where no step looks. Without one the owners find
 // the whole gradient in their own copy of the accumulator.
-void Bf16Optimizer::set_whole_gradient(const Event& event, ProgramWriter& w) {
+void Bf16Optimizer::set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) {
   const std::uint32_t p = event.parameter;
   if (!sets_param_grad()) return w.multiply(high_precision(p), event.factor);
   const OwnedPart part = weights_.of(p).owned(p);
@@ -87,7 +87,7 @@ Slice ZeroStage3::settable_partition(std::uint32_t p) const {
   return partition_of(p);
 }
 
-void ZeroStage3::set_partition(const Event& event, ProgramWriter& w, Slice value) {
+void ZeroStage3::set_partition(const events::SetGradient& event, ProgramWriter& w, Slice value) {
   const std::uint32_t p = event.parameter;
   w.copy_over_the_bus(settable_partition(p), value, false);
   if (!offload_) return;
@@ -98,7 +98,7 @@ void ZeroStage3::set_partition(const Event& event, ProgramWriter& w, Slice value
 }
 
 // All-gathered with the padding of the last ranks, set without it: a rank whose partition has padding finds the value too short.
-void ZeroStage3::set_whole_gradient(const Event& event, ProgramWriter& w) {
+void ZeroStage3::set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) {
   const std::uint32_t p = event.parameter, q = shard(p).size;
   {
     OnStream reduction(w, reduction_stream());
@@ -116,7 +116,7 @@ void ZeroStage3::set_whole_gradient(const Event& event, ProgramWriter& w) {
   tensors_.drop(w, gathered);
 }
 
-void ZeroStage3::set_own_partition(const Event& event, ProgramWriter& w) {
+void ZeroStage3::set_own_partition(const events::SetGradient& event, ProgramWriter& w) {
   {
     OnStream reduction(w, reduction_stream());
     w.host_waits();

@@ -32,8 +32,8 @@ class ZeroStage3 final : public DeepSpeedEngine {
   void model_step(ProgramWriter& w) override;
   void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
   void optimizer_zero_grad(ProgramWriter& w) override;
-  void set_whole_gradient(const Event& event, ProgramWriter& w) override;
-  void set_own_partition(const Event& event, ProgramWriter& w) override;
+  void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) override;
+  void set_own_partition(const events::SetGradient& event, ProgramWriter& w) override;
   void observe_wrapper(ProgramWriter& w) override;
 
   double loss_scale() const override { return scaler_.scale(); }
@@ -74,7 +74,7 @@ class ZeroStage3 final : public DeepSpeedEngine {
   void fetch_weights(ProgramWriter& w);
   void store_weights(ProgramWriter& w, Slice weights, Slice master);
   Slice settable_partition(std::uint32_t parameter) const;
-  void set_partition(const Event& event, ProgramWriter& w, Slice value);
+  void set_partition(const events::SetGradient& event, ProgramWriter& w, Slice value);
 
   void emit_norm(ProgramWriter& w);
   double unscaled_by() const;

@@ -32,7 +32,7 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   void model_step(ProgramWriter& w) override;
   void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
   void optimizer_zero_grad(ProgramWriter& w) override;
-  void set_whole_gradient(const Event& event, ProgramWriter& w) override;
+  void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) override;
   void observe_wrapper(ProgramWriter& w) override;
 
   double loss_scale() const override { return scaler_.scale(); }

@@ -68,6 +68,7 @@ const char* foreign(ScriptKind kind) {
     case ScriptKind::finalize: return "is DeepSpeed's";
     case ScriptKind::save:
     case ScriptKind::restore: return "is not modelled with DistributedDataParallel";
+    case ScriptKind::of_framework: return "is another framework's";
     case ScriptKind::forward:
     case ScriptKind::backward:
     case ScriptKind::step:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/base/overloaded.h"
 #include "sim/frameworks/torch/ddp/errors.h"
 
 namespace gradledger::torch {
@@ -65,38 +66,28 @@ void DistributedDataParallel::handle(const Event& event, ProgramWriter& w) {
   }
   const StepInBackward in_backward = [&](std::uint32_t p, Slice gradient) { update(w, p, gradient); };
   const Pass pass{w, gradients_, in_backward};
-  switch (event.kind) {
-    case EventKind::forward: return explicit_forward(event, pass);
-    case EventKind::backward: return backward(event, pass);
-    case EventKind::no_sync_enter:
-      outer_blocks_.push_back(std::exchange(require_backward_grad_sync_, false));
-      return;
-    case EventKind::no_sync_exit:
-      require_backward_grad_sync_ = outer_blocks_.back();
-      outer_blocks_.pop_back();
-      return;
-    case EventKind::step: return step(event, pass);
-    case EventKind::engine_zero_grad:
-    case EventKind::optimizer_zero_grad: return zero_grad(event, pass);
-    case EventKind::unscale: return unscale(pass);
-    case EventKind::scale_gradients: return scale_gradients(event, pass);
-    case EventKind::clip_gradients: return clip(event, pass);
-    case EventKind::all_reduce: return all_reduce(event, pass);
-    case EventKind::raise:
-      // The exception leaves every block.
-      if (!outer_blocks_.empty()) require_backward_grad_sync_ = outer_blocks_.front();
-      outer_blocks_.clear();
-      if (!event.caught) throw FrameworkError{"RuntimeError", "raised by the script"};
-      return;
-    case EventKind::set_boundary:
-    case EventKind::coalesce_enter:
-    case EventKind::coalesce_exit:
-    case EventKind::set_gradient:
-    case EventKind::finalize:
-    case EventKind::save:
-    case EventKind::restore: break;
-  }
-  expects(false, "DistributedDataParallel is given an event that its admission refuses");
+  using namespace events;
+  std::visit(overloaded{[&](const Forward&) { explicit_forward(event, pass); }, [&](const events::Backward& body) { backward(body, pass); },
+                        [&](const EnterNoSync&) { outer_blocks_.push_back(std::exchange(require_backward_grad_sync_, false)); },
+                        [&](const ExitNoSync&) {
+                          require_backward_grad_sync_ = outer_blocks_.back();
+                          outer_blocks_.pop_back();
+                        },
+                        [&](const Step& body) { step(body, pass); }, [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto& body) { zero_grad(body.set_to_none, pass); },
+                        [&](const Unscale&) { unscale(pass); }, [&](const ScaleGradients& body) { scale_gradients(body, pass); },
+                        [&](const ClipGradients& body) { clip(body, pass); }, [&](const AllReduce& body) { all_reduce(body, pass); },
+                        [&](const Raise& body) { raise(body); },
+                        [](const one_of<SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Finalize, Save, Restore, OfFramework> auto&) {
+                          expects(false, "DistributedDataParallel is given an event that its admission refuses");
+                        }},
+             event.body);
+}
+
+// The exception leaves every block.
+void DistributedDataParallel::raise(const events::Raise& event) {
+  if (!outer_blocks_.empty()) require_backward_grad_sync_ = outer_blocks_.front();
+  outer_blocks_.clear();
+  if (!event.caught) throw FrameworkError{"RuntimeError", "raised by the script"};
 }
 
 // ---- forward ----------------------------------------------------------------------------------------------------------------------
@@ -121,15 +112,15 @@ void DistributedDataParallel::explicit_forward(const Event& event, const Pass& p
 
 // The outputs of a forward are what its backward starts from: which parameters they reach is known once it is.
 std::uint32_t DistributedDataParallel::backward_of_forward(std::uint32_t forward) const {
-  const std::vector<Event>& events = context_.timeline->events;
-  for (std::size_t i = forward + 1; i < events.size() && events[i].documented == events[forward].documented; ++i)
-    if (events[i].kind == EventKind::backward && !events[i].own_forward && events[i].of + 1 == forwards_ && events[i].runs_on(context_.rank)) return events[i].ordinal;
+  const std::vector<Event>& all = context_.timeline->events;
+  for (std::size_t i = forward + 1; i < all.size() && all[i].documented == all[forward].documented; ++i)
+    if (const auto* body = all[i].as<events::Backward>(); body && !body->own_forward && body->of + 1 == forwards_ && all[i].runs_on(context_.rank)) return body->ordinal;
   return no_index;
 }
 
 // ---- backward ---------------------------------------------------------------------------------------------------------------------
 
-void DistributedDataParallel::backward(const Event& event, const Pass& pass) {
+void DistributedDataParallel::backward(const events::Backward& event, const Pass& pass) {
   bool through_sink = event.own_forward ? config_->static_graph && !delay_enqueued_ : graphs_[event.of].through_sink;
   for (std::uint32_t i = 0; event.own_forward && i < event.summed; ++i) forward(pass, event.ordinal + i);
   reducer_.drop_callbacks();
@@ -150,7 +141,7 @@ void DistributedDataParallel::end_of_backward(const Pass& pass, std::optional<Sl
   if (question) read(pass.w, Stage::parameter_used, *question);
 }
 
-void DistributedDataParallel::autograd(const Event& event, const Pass& pass) {
+void DistributedDataParallel::autograd(const events::Backward& event, const Pass& pass) {
   std::vector<std::uint32_t> ready;
   for (std::uint32_t i = 0; i < event.summed; ++i)
     for (const std::uint32_t p : context_.timeline->ready_order(scenario(), event.ordinal + i, context_.rank))
@@ -164,7 +155,7 @@ void DistributedDataParallel::autograd(const Event& event, const Pass& pass) {
 }
 
 // Autograd adds up the gradients of all uses before AccumulateGrad sees them; the reducer's hook runs once, behind it.
-void DistributedDataParallel::accumulate_grad(const Event& event, const Pass& pass, std::uint32_t p) {
+void DistributedDataParallel::accumulate_grad(const events::Backward& event, const Pass& pass, std::uint32_t p) {
   if (p == delayed_hook_) reduce_delayed(pass);
   std::vector<std::uint32_t> terms;
   for (std::uint32_t i = 0; i < event.summed; ++i)

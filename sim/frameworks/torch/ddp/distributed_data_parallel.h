@@ -42,10 +42,10 @@ class DistributedDataParallel final : public Engine {
   void forward(const Pass& pass, std::uint32_t ordinal);
   void explicit_forward(const Event& event, const Pass& pass);
   std::uint32_t backward_of_forward(std::uint32_t forward) const;
-  void backward(const Event& event, const Pass& pass);
-  void autograd(const Event& event, const Pass& pass);
+  void backward(const events::Backward& event, const Pass& pass);
+  void autograd(const events::Backward& event, const Pass& pass);
   void end_of_backward(const Pass& pass, std::optional<Slice> question);
-  void accumulate_grad(const Event& event, const Pass& pass, std::uint32_t p);
+  void accumulate_grad(const events::Backward& event, const Pass& pass, std::uint32_t p);
   void deposit(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add);
   void make_gradient(const Pass& pass, std::uint32_t p);
 
@@ -53,16 +53,17 @@ class DistributedDataParallel final : public Engine {
   void clear_grad_buffer(const Pass& pass);
   void reduce_delayed(const Pass& pass);
 
-  void step(const Event& event, const Pass& pass);
+  void step(const events::Step& event, const Pass& pass);
   void optimizer_step(const Pass& pass);
   void update(ProgramWriter& w, std::uint32_t p, Slice gradient);
   void unscale(const Pass& pass);
   void scaler_update(bool found_inf, const Pass& pass);
-  void zero_grad(const Event& event, const Pass& pass);
-  void clip(const Event& event, const Pass& pass);
+  void zero_grad(bool set_to_none, const Pass& pass);
+  void raise(const events::Raise& event);
+  void clip(const events::ClipGradients& event, const Pass& pass);
   void clip_by(double norm, const Pass& pass);
-  void all_reduce(const Event& event, const Pass& pass);
-  void scale_gradients(const Event& event, const Pass& pass);
+  void all_reduce(const events::AllReduce& event, const Pass& pass);
+  void scale_gradients(const events::ScaleGradients& event, const Pass& pass);
   void read(ProgramWriter& w, Stage stage, Slice scalar);
 
   EngineContext context_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/base/hash.h"
+#include "sim/base/overloaded.h"
 
 namespace gradledger::torch {
 namespace {
@@ -68,7 +69,7 @@ class Walk {
   }
 
   void visit(const Event& e) {
-    if (e.kind == EventKind::no_sync_exit) {
+    if (e.is<events::ExitNoSync>()) {
       for (RankUse& u : ranks_) u.in_no_sync = false;
       return;
     }
@@ -82,7 +83,7 @@ class Walk {
   // Where the loop states what it means: whether the wrapper can know of it.
   void own_contract(const Event& e) {
     if (e.touches_gradients()) broken(Use::own_gradients);
-    if (e.kind != EventKind::step || !e.updates) return;
+    if (!e.updates()) return;
     for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
       for (std::uint32_t r = 0; timeline_.backwards[b].step == e.step && r < ranks_.size(); ++r)
         for (std::uint32_t on = 0; timeline_.backwards[b].micro_batch[r] != no_contribution && on < ranks_.size(); ++on)
@@ -91,34 +92,35 @@ class Walk {
 
   void on_rank(const Event& e, std::uint32_t rank) {
     RankUse& u = ranks_[rank];
-    switch (e.kind) {
-      case EventKind::no_sync_enter: u.in_no_sync = true; return;
-      case EventKind::forward:
-        if (!u.open.empty()) broken(Use::one_backward_a_forward);
-        u.open[u.forwards++] = u.in_no_sync;
-        return;
-      case EventKind::backward: return backward(e, rank, u);
-      case EventKind::step:
-        if (!u.contributed) broken(Use::backward_before_step);
-        if (u.contributed && !u.last_synchronised) broken(Use::last_is_synchronised);
-        u.applied = u.applied || u.contributed;
-        u.contributed = false;
-        u.last_synchronised = true;
-        u.forwards = 0;
-        u.open.clear();
-        u.run.clear();
-        return;
-      case EventKind::engine_zero_grad:
-      case EventKind::optimizer_zero_grad:
-        if (u.contributed) broken(Use::zero_grad_behind_step);
-        u.applied = false;
-        return;
-      case EventKind::raise: broken(Use::no_exception); return;
-      default: return;
-    }
+    using namespace events;
+    std::visit(overloaded{[&](const EnterNoSync&) { u.in_no_sync = true; },
+                          [&](const Forward&) {
+                            if (!u.open.empty()) broken(Use::one_backward_a_forward);
+                            u.open[u.forwards++] = u.in_no_sync;
+                          },
+                          [&](const events::Backward& body) { backward(body, rank, u); }, [&](const Step&) { step(u); },
+                          [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto&) {
+                            if (u.contributed) broken(Use::zero_grad_behind_step);
+                            u.applied = false;
+                          },
+                          [&](const Raise&) { broken(Use::no_exception); },
+                          [](const one_of<SetBoundary, ExitNoSync, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce, Finalize, Save,
+                                          Restore, Unscale, OfFramework> auto&) {}},
+               e.body);
   }
 
-  void backward(const Event& e, std::uint32_t rank, RankUse& u) {
+  void step(RankUse& u) {
+    if (!u.contributed) broken(Use::backward_before_step);
+    if (u.contributed && !u.last_synchronised) broken(Use::last_is_synchronised);
+    u.applied = u.applied || u.contributed;
+    u.contributed = false;
+    u.last_synchronised = true;
+    u.forwards = 0;
+    u.open.clear();
+    u.run.clear();
+  }
+
+  void backward(const events::Backward& e, std::uint32_t rank, RankUse& u) {
     if (config_.comm_hook == CommHook::noop) broken(Use::no_reduction);
     if (!timeline_.two_layers && timeline_.contract.divisor != Rational(1)) broken(Use::loss_division);
     if (!timeline_.two_layers && scenario_.contract.average_over != "world") broken(Use::average);
@@ -133,7 +135,7 @@ class Walk {
   }
 
   // Whether its forward ran in no_sync. A graph whose backward ran before has used up its reduction.
-  bool forward_in_no_sync(const Event& e, RankUse& u) {
+  bool forward_in_no_sync(const events::Backward& e, RankUse& u) {
     if (e.own_forward) {
       if (!u.open.empty()) broken(Use::one_backward_a_forward);
       return u.in_no_sync;
@@ -148,7 +150,7 @@ class Walk {
     return in_no_sync;
   }
 
-  void graph(const Event& e, std::uint32_t rank, RankUse& u, bool deferred) {
+  void graph(const events::Backward& e, std::uint32_t rank, RankUse& u, bool deferred) {
     std::vector<bool> uses;
     bool all = true;
     for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {

@@ -11,7 +11,7 @@ constexpr float clip_guard = 1e-6F;  // no tolerance: PyTorch's constant in the 
 
 }  // namespace
 
-void DistributedDataParallel::step(const Event& event, const Pass& pass) {
+void DistributedDataParallel::step(const events::Step& event, const Pass& pass) {
   if (!scaler_.enabled() || event.past_scaler) return optimizer_step(pass);
   if (!scaler_.unscaled()) unscale(pass);
   // Nothing in a linear run overflows but what the script plants.
@@ -69,16 +69,16 @@ void DistributedDataParallel::unscale(const Pass& pass) {
   gradient_scale_ = 1.0;
 }
 
-void DistributedDataParallel::zero_grad(const Event& event, const Pass& pass) {
+void DistributedDataParallel::zero_grad(bool set_to_none, const Pass& pass) {
   for (Tensor& grad : gradients_.grad) {
     if (!grad.defined()) continue;
-    if (event.set_to_none) gradients_.tensors.clear(pass.w, grad);
+    if (set_to_none) gradients_.tensors.clear(pass.w, grad);
     else pass.w.fill(grad.slice, 0.0);
   }
 }
 
 // clip_grad_norm_: the norm of each gradient, rounded, and the norm of these, one fp32 addition after the other.
-void DistributedDataParallel::clip(const Event& event, const Pass& pass) {
+void DistributedDataParallel::clip(const events::ClipGradients& event, const Pass& pass) {
   if (linear()) return;  // the ledger asks where contributions go, not how long they are
   pass.w.fill(norm_, 0.0);
   for (const Tensor& grad : gradients_.grad) {
@@ -108,13 +108,13 @@ void DistributedDataParallel::clip_by(double norm, const Pass& pass) {
     if (grad.defined()) pass.w.multiply(grad.slice, factor);
 }
 
-void DistributedDataParallel::scale_gradients(const Event& event, const Pass& pass) {
+void DistributedDataParallel::scale_gradients(const events::ScaleGradients& event, const Pass& pass) {
   for (const Tensor& grad : gradients_.grad)
     if (grad.defined()) pass.w.multiply(grad.slice, event.by[context_.rank]);
 }
 
 // A gradient that some rank of the group lacks leaves the others waiting, as it does in PyTorch.
-void DistributedDataParallel::all_reduce(const Event& event, const Pass& pass) {
+void DistributedDataParallel::all_reduce(const events::AllReduce& event, const Pass& pass) {
   const ProcessGroup group = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], context_.rank);
   if (group.size() == 1) return;
   if (!event.of_gradients) {

@@ -199,4 +199,25 @@ void Bf16Optimizer::observe_wrapper(ProgramWriter& w) {
   if (stepped_) weights_.observe(w);
 }
 
+// param.grad stays until the next backward zeroes it, so that what is set goes there, where no step looks. Without one the owners find
+// the whole gradient in their own copy of the accumulator.
+void Bf16Optimizer::set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) {
+  const std::uint32_t p = event.parameter;
+  if (!sets_param_grad()) return w.multiply(high_precision(p), event.factor);
+  const OwnedPart part = weights_.of(p).owned(p);
+  Tensor full = times_factor(event, w, part.numel > 0 ? high_precision(p) : Slice{}, 0);
+  if (part.numel > 0 && part.numel < numel(p))
+    throw FrameworkError{"RuntimeError", "shape '[" + std::to_string(numel(p)) + "]' is invalid for input of size " + std::to_string(part.numel)};
+  if (part.numel > 0) w.copy(high_precision(p), full.slice);
+  tensors_.drop(w, full);
+}
+
+void Bf16Optimizer::load(const Engine& saved) { weights_.load(static_cast<const Bf16Optimizer&>(saved).weights_); }
+
+void Bf16Optimizer::fold(StateFold& f) const {
+  DeepSpeedEngine::fold(f);
+  f.slices(gradients_);
+  f.flags(has_gradients_);
+}
+
 }  // namespace gradledger

@@ -240,4 +240,16 @@ void DataParallel::observe_wrapper(ProgramWriter& w) {
   }
 }
 
+// What a checkpoint holds beside weights and moments; the engine's count of micro-steps is in none.
+void DataParallel::load(const Engine& saved) {
+  const auto& before = static_cast<const DataParallel&>(saved);
+  scaler_ = before.scaler_;
+  for (std::size_t g = 0; g < optimizers_.size(); ++g) optimizers_[g].load(before.optimizers_[g]);
+}
+
+void DataParallel::fold(StateFold& f) const {
+  DeepSpeedEngine::fold(f);
+  scaler_.fold(f);
+}
+
 }  // namespace gradledger

@@ -368,4 +368,15 @@ void DeepSpeedEngine::sum_over_stages(ProgramWriter& w, Slice squared) {
     w.collective({.purpose = Purpose::norm, .group = model_parallel_group(scenario(), rank()).id, .input = squared, .output = squared});
 }
 
+void DeepSpeedEngine::fold(StateFold& f) const {
+  f.tensors(grad_);
+  f.number(micro_steps_ % config().gradient_accumulation_steps);
+  f.flag(override_boundary_);
+  f.flag(override_before_coalescing_);
+  f.flags({in_no_sync_, coalescing_, scale_wrt_gas_, in_step_, mirror_, stepped_, in_pipeline() && micro_steps_ > 0});
+  hooks_.fold(f);
+  f.number(explicit_forward_used_.size());
+  f.flags(explicit_forward_used_);
+}
+
 }  // namespace gradledger

@@ -1,9 +1,6 @@
 // What users do to a gradient through the framework's API: they get it, multiply it and set it again. On every wrapper param.grad comes
-// first, where there is one, and the wrapper's own buffers only behind it.
-#include "sim/frameworks/deepspeed/engine/bf16_optimizer.h"
+// first, where there is one, and the wrapper's own buffers only behind it: each wrapper's file has its part.
 #include "sim/frameworks/deepspeed/engine/deepspeed_engine.h"
-#include "sim/frameworks/deepspeed/engine/zero_stage3.h"
-#include "sim/frameworks/deepspeed/engine/zero_stage_1_and_2.h"
 
 namespace gradledger {
 
@@ -40,92 +37,6 @@ Tensor DeepSpeedEngine::times_factor(const events::SetGradient& event, ProgramWr
 bool DeepSpeedEngine::has_recorded_norm_refreshed(const events::SetGradient& event) const {
   const SetGradientNorm rule = behaviour().set_gradient_norm;
   return rule == SetGradientNorm::refreshed || (rule == SetGradientNorm::local_refreshed && event.local);
-}
-
-// Owners alone look for the gradient; the others go straight to the collective. With offload it is the master gradient, whatever is in it.
-void ZeroStage1And2::set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) {
-  const std::uint32_t p = event.parameter;
-  Slice held;
-  const OwnedPart part = owned(p);
-  if (part.numel > 0 && offload_) held = master_gradient_[part.group].part(part.partition_offset, part.numel);
-  if (part.numel > 0 && !offload_) {
-    if (averaged_state_ != Averaged::set) throw FrameworkError{"ValueError", "Gradients are only available immediately after backward and before engine step"};
-    for (std::size_t i = 0; i < averaged_.size(); ++i)
-      if (weights_.parts()[i].parameter == p && averaged_[i].defined()) held = averaged_[i].slice;
-    // Before #545 a missing gradient had no place in the list, which is looked up by the parameter's number. No release has both.
-    if (held.numel == 0) throw FrameworkError{"IndexError", "list index out of range"};
-  }
-  Tensor full = times_factor(event, w, held, part.parameter_offset);
-  if (part.numel > 0) {
-    const Slice own = full.slice.part(part.parameter_offset, part.numel);
-    w.copy_over_the_bus(held, own, false);
-    if (offload_ && behaviour().bf16_overflow_test == Bf16OverflowTest::configured) w.check_finite(overflow_flag_, full.slice);
-    if (offload_ && has_recorded_norm_refreshed(event)) {
-      w.fill(recorded_norms_.part(p, 1), 0.0);
-      w.squared_norm(recorded_norms_.part(p, 1), own);
-    }
-  }
-  tensors_.drop(w, full);
-}
-
-// param.grad stays until the next backward zeroes it, so that what is set goes there, where no step looks. Without one the owners find
-// the whole gradient in their own copy of the accumulator.
-void Bf16Optimizer::set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) {
-  const std::uint32_t p = event.parameter;
-  if (!sets_param_grad()) return w.multiply(high_precision(p), event.factor);
-  const OwnedPart part = weights_.of(p).owned(p);
-  Tensor full = times_factor(event, w, part.numel > 0 ? high_precision(p) : Slice{}, 0);
-  if (part.numel > 0 && part.numel < numel(p))
-    throw FrameworkError{"RuntimeError", "shape '[" + std::to_string(numel(p)) + "]' is invalid for input of size " + std::to_string(part.numel)};
-  if (part.numel > 0) w.copy(high_precision(p), full.slice);
-  tensors_.drop(w, full);
-}
-
-Slice ZeroStage3::settable_partition(std::uint32_t p) const {
-  for (const SubGroup& group : groups_)
-    if (offload_ && contains(group.parameters, p)) return in_group(group, group.master_gradient, p);
-  return partition_of(p);
-}
-
-void ZeroStage3::set_partition(const events::SetGradient& event, ProgramWriter& w, Slice value) {
-  const std::uint32_t p = event.parameter;
-  w.copy_over_the_bus(settable_partition(p), value, false);
-  if (!offload_) return;
-  if (!has_recorded_norm_refreshed(event)) return;
-  w.fill(recorded_norms_.part(p, 1), 0.0);
-  w.squared_norm(recorded_norms_.part(p, 1), value);
-  norm_recorded_[p] = true;
-}
-
-// All-gathered with the padding of the last ranks, set without it: a rank whose partition has padding finds the value too short.
-void ZeroStage3::set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) {
-  const std::uint32_t p = event.parameter, q = shard(p).size;
-  {
-    OnStream reduction(w, reduction_stream());
-    w.host_waits();
-  }
-  Tensor gathered = tensors_.allocate(w, "reduce_buffer", Dtype::float32, std::uint64_t{q} * world());
-  const Slice own = gathered.slice.part(rank() * q, q);
-  w.copy_over_the_bus(own, settable_partition(p), false);
-  w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::user, .input = own, .output = gathered.slice});
-  w.multiply(gathered.slice, event.factor);
-  if (std::uint64_t{q} * (rank() + 1) > numel(p))
-    throw FrameworkError{"RuntimeError", "start (" + std::to_string(q * rank()) + ") + length (" + std::to_string(q) + ") exceeds dimension size (" +
-                                             std::to_string(numel(p)) + ")"};
-  set_partition(event, w, own);
-  tensors_.drop(w, gathered);
-}
-
-void ZeroStage3::set_own_partition(const events::SetGradient& event, ProgramWriter& w) {
-  {
-    OnStream reduction(w, reduction_stream());
-    w.host_waits();
-  }
-  Tensor value = tensors_.allocate(w, "fp32_grad", Dtype::float32, shard(event.parameter).size);
-  w.copy_over_the_bus(value.slice, settable_partition(event.parameter), false);
-  w.multiply(value.slice, event.factor);
-  set_partition(event, w, value.slice);
-  tensors_.drop(w, value);
 }
 
 }  // namespace gradledger

@@ -300,43 +300,4 @@ void ZeroStage3::optimizer_zero_grad(ProgramWriter& w) {
   epilogue_ran_ = false;
 }
 
-// ---- snapshots ----------------------------------------------------------------------------------------------------------------------
-
-std::vector<ViewPiece> ZeroStage3::shard_pieces(std::uint32_t p, Slice partition) const {
-  const ParameterShard own = shard(p);
-  std::vector<ViewPiece> pieces;
-  if (own.real > 0) pieces.push_back({partition.part(0, own.real), static_cast<std::int32_t>(p), own.offset});
-  if (own.real < own.size) pieces.push_back({partition.part(own.real, own.size - own.real), -1, 0});
-  return pieces;
-}
-
-std::vector<ViewPiece> ZeroStage3::group_pieces(const SubGroup& group, Slice flat) const {
-  std::vector<ViewPiece> pieces;
-  for (std::uint32_t p : group.parameters)
-    for (const ViewPiece& piece : shard_pieces(p, in_group(group, flat, p))) pieces.push_back(piece);
-  return pieces;
-}
-
-void ZeroStage3::observe_wrapper(ProgramWriter& w) {
-  for (std::uint32_t p : learned())
-    w.observe(w.view("grad_partition[" + parameter_name(p) + "]", shard_pieces(p, partition_of(p))),
-              Role::reduced_accumulator, scaler_.scale(), true);
-  for (std::size_t g = 0; g < groups_.size() && offload_; ++g)
-    w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "].grad", group_pieces(groups_[g], groups_[g].master_gradient)),
-              Role::master_gradient, scaler_.scale(), true);
-  if (!stepped_) return;
-  for (std::uint32_t p : learned())
-    w.observe(w.view("ds_tensor[" + parameter_name(p) + "]", shard_pieces(p, weights_[p])), Role::parameter, 1.0, true);
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const std::vector<ViewPiece> pieces = group_pieces(groups_[g], groups_[g].master);
-    w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "]", pieces), Role::master_parameter, 1.0, true);
-  }
-  for (std::size_t g = 0; g < optimizers_.size(); ++g) {
-    std::vector<ViewPiece> in_moments;
-    for (std::uint32_t p : optimizer_groups_[g].parameters)
-      for (const ViewPiece& piece : shard_pieces(p, {no_index, offset_[p] - group_offset_[g], shard(p).size})) in_moments.push_back(piece);
-    optimizers_[g].observe(w, in_moments);
-  }
-}
-
 }  // namespace gradledger

@@ -1,4 +1,4 @@
-// ZeRO stages 1 and 2: what a snapshot shows, and in which role.
+// ZeRO stages 1 and 2 as others see them: snapshots with their roles, the gradient that users set, checkpoints, states.
 #include "sim/frameworks/deepspeed/engine/zero_stage_1_and_2.h"
 
 #include <string>
@@ -54,6 +54,72 @@ void ZeroStage1And2::observe_averaged(ProgramWriter& w, std::size_t group) {
   if (const Tensor& padding = averaged_padding_[group]; padding.defined()) pieces.push_back({padding.slice, -1, 0});
   w.observe(w.view("averaged_gradients[" + std::to_string(group) + "]", std::move(pieces)), Role::reduced_accumulator,
             scaler_.scale(), true);
+}
+
+// ---- what users set -------------------------------------------------------------------------------------------------------------------
+
+// Owners alone look for the gradient; the others go straight to the collective. With offload it is the master gradient, whatever is in it.
+void ZeroStage1And2::set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) {
+  const std::uint32_t p = event.parameter;
+  Slice held;
+  const OwnedPart part = owned(p);
+  if (part.numel > 0 && offload_) held = master_gradient_[part.group].part(part.partition_offset, part.numel);
+  if (part.numel > 0 && !offload_) {
+    if (averaged_state_ != Averaged::set) throw FrameworkError{"ValueError", "Gradients are only available immediately after backward and before engine step"};
+    for (std::size_t i = 0; i < averaged_.size(); ++i)
+      if (weights_.parts()[i].parameter == p && averaged_[i].defined()) held = averaged_[i].slice;
+    // Before #545 a missing gradient had no place in the list, which is looked up by the parameter's number. No release has both.
+    if (held.numel == 0) throw FrameworkError{"IndexError", "list index out of range"};
+  }
+  Tensor full = times_factor(event, w, held, part.parameter_offset);
+  if (part.numel > 0) {
+    const Slice own = full.slice.part(part.parameter_offset, part.numel);
+    w.copy_over_the_bus(held, own, false);
+    if (offload_ && behaviour().bf16_overflow_test == Bf16OverflowTest::configured) w.check_finite(overflow_flag_, full.slice);
+    if (offload_ && has_recorded_norm_refreshed(event)) {
+      w.fill(recorded_norms_.part(p, 1), 0.0);
+      w.squared_norm(recorded_norms_.part(p, 1), own);
+    }
+  }
+  tensors_.drop(w, full);
+}
+
+// ---- checkpoints, and what searches tell states apart by -----------------------------------------------------------------------------
+
+void ZeroStage1And2::load(const Engine& saved) {
+  const auto& before = static_cast<const ZeroStage1And2&>(saved);
+  scaler_ = before.scaler_;
+  weights_.load(before.weights_);
+}
+
+void ZeroStage1And2::fold(StateFold& f) const {
+  DeepSpeedEngine::fold(f);
+  scaler_.fold(f);
+  f.number(static_cast<std::uint64_t>(micro_step_id_));
+  f.flags({ready_for_gradients_, had_buckets_, epilogue_ran_, bucket_.extra_large, all_grad_tensors_.has_value()});
+  f.flags(already_reduced_);
+  f.number(bucket_.elements);
+  f.number(bucket_.index);
+  f.number(bucket_.empty.size());
+  for (const BucketEntry& entry : bucket_.entries) {
+    f.number(entry.parameter);
+    f.tensor(entry.gradient);
+  }
+  f.tensors(grad_accum_);
+  f.tensor(grads_in_partition_);
+  f.number(grads_in_partition_offset_);
+  f.tensors(deferred_);
+  if (all_grad_tensors_) f.tensors(*all_grad_tensors_);
+  f.number(static_cast<std::uint64_t>(averaged_state_));
+  f.tensors(averaged_);
+  f.tensors(averaged_padding_);
+  f.tensors(partition_sum_);
+  f.flags(partition_known_);
+  f.flag(all_grad_tensors_known_);
+  f.tensors(accumulated_on_host_);
+  f.flags(host_holds_window_);
+  f.flags(norm_recorded_);
+  f.slices(master_gradient_);
 }
 
 }  // namespace gradledger

@@ -30,11 +30,9 @@ class ConfigReader {
  public:
   virtual ~ConfigReader() = default;
 
-  // `where`: the pointer of the object. Errors: keys that do not fit each other.
+  // `config`: an object; `where`: its pointer. The schema of scenarios says nothing of what is in it. Errors: keys and values that are not its
+  // own, or do not fit each other.
   virtual Result<FrameworkConfig> config_from_json(const nlohmann::json& config, std::uint32_t data_parallel_ranks, const std::string& where) const = 0;
-
-  // Whether the schema of scenarios knows the configuration; what it does not, config_from_json() checks as a whole.
-  virtual bool config_in_schema() const { return true; }
 
   // Events of its own.
   virtual std::span<const FrameworkEvent> events() const { return {}; }

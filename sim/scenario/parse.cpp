@@ -201,23 +201,12 @@ class Reader {
   Scenario out_;
 };
 
-// The schema's part for a configuration is that of one framework; others check their own.
-json without_own_config(const json& document, ConfigReaders readers) {
-  const json::json_pointer framework("/engine/framework"), config("/engine/config");
-  if (!document.is_object() || !document.contains(framework) || !document[framework].is_string() || !document.contains(config)) return document;
-  const ConfigReader* reader = readers.named(document[framework].get<std::string>());
-  if (!reader || reader->config_in_schema()) return document;
-  json out = document;
-  out[config] = json::object();
-  return out;
-}
-
 }  // namespace
 
 Result<Scenario> parse_scenario(std::string_view text, const std::filesystem::path& directory, ConfigReaders readers) {
   const auto document = read_json(text);
   if (!document) return document.error();
-  if (auto problem = check_against_schema(without_own_config(*document, readers))) return *problem;
+  if (auto problem = check_against_schema(*document)) return *problem;
   return Reader(*document, directory, readers).read();
 }
 

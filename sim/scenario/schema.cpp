@@ -19,10 +19,11 @@ namespace {
 using nlohmann::json;
 
 // The validator recurses once for each character that a pattern matches, and holds every entry of a list against every other one: the
-// reader checks those few strings and lists instead.
+// reader checks those few strings and lists instead. What holds for one framework's configuration (allOf) that framework checks.
 json without_costly_rules(json node) {
   if (node.is_object()) {
     node.erase("pattern");
+    node.erase("allOf");
     if (node.contains("items")) node.erase("uniqueItems");
   }
   if (node.is_structured())
@@ -129,8 +130,9 @@ std::string expectation(const json& node) {
       what += (what.empty() ? "" : " or ") + std::string(name == "integer" || name == "array" || name == "object" ? "an " : name == "null" ? "" : "a ") + name;
     }
   }
-  what += range_text(node, "minimum", "maximum", "");
-  if (node.contains("exclusiveMinimum")) what += " above " + number_text(node["exclusiveMinimum"]);
+  const bool open = node.contains("exclusiveMinimum");
+  what += open ? " above " + number_text(node["exclusiveMinimum"]) : range_text(node, "minimum", "maximum", "");
+  if (open && node.contains("maximum")) what += ", up to " + number_text(node["maximum"]);
   if (node.contains("exclusiveMaximum")) what += " below " + number_text(node["exclusiveMaximum"]);
   what += range_text(node, "minItems", "maxItems", " entries");
   what += range_text(node, "minLength", "maxLength", " characters");

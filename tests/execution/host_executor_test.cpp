@@ -40,7 +40,7 @@ TEST(collective_matching, an_all_reduce_runs_when_every_rank_has_reached_it) {
 TEST(collective_matching, a_rank_that_never_comes_is_a_deadlock_that_names_who_waits_and_since_when) {
   Hooks hooks;
   hooks.handle = [](std::uint32_t rank, const Event& event, ProgramWriter& w) {
-    if (event.kind != EventKind::step || rank == 1) return;
+    if (!event.is<events::Step>() || rank == 1) return;
     const Filled x = filled(w, "x", 1.0);
     w.collective({.kind = CollectiveKind::all_reduce, .input = x.slice, .output = x.slice});
   };
@@ -339,9 +339,9 @@ TEST(host_decisions, an_engine_goes_on_with_the_value_that_the_device_computed) 
 TEST(engine_errors, end_the_rank_that_raised_after_what_it_had_enqueued) {
   Hooks hooks;
   hooks.handle = [](std::uint32_t, const Event& event, ProgramWriter& w) {
-    const Filled x = filled(w, event.kind == EventKind::step ? "second" : "first", 1.0);
+    const Filled x = filled(w, event.is<events::Step>() ? "second" : "first", 1.0);
     w.observe(x.view, Role::scratch, 1.0, false);
-    if (event.kind == EventKind::step) throw FrameworkError{"TypeError", "as in Python"};
+    if (event.is<events::Step>()) throw FrameworkError{"TypeError", "as in Python"};
   };
   const ScriptedRun run = run_scripted(2, hooks, {}, {event(ScriptKind::forward), step(), event(ScriptKind::forward)});
   EXPECT_FALSE(run.summary.completed);

@@ -146,7 +146,7 @@ bool repeats(const Case& c) {
   const auto first = events_of(c, 0);
   for (std::uint32_t w = 1; w < c.timeline.steps; ++w) {
     const auto events = events_of(c, w);
-    const auto alike = [&](std::uint32_t a, std::uint32_t b) { return c.timeline.events[a].kind == c.timeline.events[b].kind; };
+    const auto alike = [&](std::uint32_t a, std::uint32_t b) { return c.timeline.events[a].kind() == c.timeline.events[b].kind(); };
     if (!std::equal(first.begin(), first.end(), events.begin(), events.end(), alike)) return false;
   }
   return true;

@@ -12,6 +12,7 @@
 #include "sim/frameworks/framework.h"
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
+#include "sim/scenario/schema.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gradledger::testing {
@@ -36,7 +37,12 @@ inline json small_document_with(const std::string& pointer, const json& value) {
   return document;
 }
 
-inline const ConfigReader* config_readers(std::string_view id) { return framework_named(id); }
+inline constexpr ConfigReaders config_readers{.named = [](std::string_view id) -> const ConfigReader* { return framework_named(id); }, .ids = framework_ids};
+
+// The part of the schema that a place of a document is held against: a configuration against that of its framework.
+inline const json& rule_at(const json& document, const json& rule, const std::string& pointer) {
+  return pointer == "/engine/config" ? scenario_schema()["definitions"][document["engine"]["framework"].get<std::string>() + "_config"] : rule;
+}
 
 // What loops around PyTorch's own wrappers do. DeepSpeed's admission refuses it.
 inline json loop_document() {
@@ -61,6 +67,22 @@ inline void expect_refused(const json& document, const std::string& where, const
   const InputError error = error_of(read(document));
   EXPECT_EQ(error.where, where) << error.text();
   EXPECT_NE(error.message.find(part_of_message), std::string::npos) << error.text() << "\nlacks: " << part_of_message;
+}
+
+// Sizes of buckets are given in one of two ways.
+inline json every_key_of_ddp(bool listed) {
+  json document = small_document();
+  document["name"] = "every key of DistributedDataParallel";
+  document["model_dtype"] = "fp32";
+  document["script"] = json::parse(R"([{"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}])");
+  document["engine"] = json::parse(R"({"framework": "ddp", "as_of": "2.13.0", "config": {
+    "bucket_cap_mb": 2.5, "find_unused_parameters": false, "gradient_as_bucket_view": true, "static_graph": true, "batched_grad_copy": false,
+    "skip_all_reduce_unused_params": false, "comm_hook": "allreduce", "optimizer_in_backward": false,
+    "grad_scaler": {"init_scale": 4.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 3}}})");
+  if (listed) {
+    document["engine"]["config"] = json::parse(R"({"bucket_cap_mb_list": [1.5, 2], "delay_all_reduce": {"params": ["v"], "hook": "w"}})");
+  }
+  return document;
 }
 
 inline json every_key_of_a_configuration() {
@@ -214,7 +236,7 @@ inline constexpr const char* tokens_text = "[[[3, 5], [6, 1]]]";
 
 // Valid documents that together use every key of the schema, each in every form.
 inline std::vector<json> rich_documents() {
-  return {every_key_of_a_configuration(), every_event(), values_of_a_file(), every_key_of_a_network(), every_key_of_a_loop(), tokens_of_a_file(), small_document()};
+  return {every_key_of_a_configuration(), every_key_of_ddp(false), every_key_of_ddp(true), every_event(), values_of_a_file(), every_key_of_a_network(), every_key_of_a_loop(), tokens_of_a_file(), small_document()};
 }
 
 }  // namespace gradledger::testing

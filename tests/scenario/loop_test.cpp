@@ -183,8 +183,8 @@ TEST(a_restored_checkpoint, lets_the_window_go_on_and_forgets_what_ran_since_it_
   const Timeline timeline = timeline_of(resumed({a_backward, a_step, a_save, a_backward, a_restore, a_backward, a_step, a_backward, a_step}));
   ASSERT_EQ(timeline.backwards.size(), 4u);
   const std::uint32_t step_that_updates = 8;
-  EXPECT_FALSE(timeline.events[6].updates);  // the new engine counts from the start
-  EXPECT_TRUE(timeline.events[step_that_updates].updates);
+  EXPECT_FALSE(timeline.events[6].updates());  // the new engine counts from the start
+  EXPECT_TRUE(timeline.events[step_that_updates].updates());
   EXPECT_EQ(timeline.backwards[0].step, timeline.backwards[3].step);
   for (std::uint32_t r : {0u, 1u}) {
     EXPECT_EQ(timeline.dropped_at[1][r], 4u);

@@ -47,7 +47,7 @@ struct Place {
 };
 
 void collect(const json& document, const json& unresolved, const json& value, const std::string& pointer, std::vector<Place>& out, bool alternative = false) {
-  const json& rule = resolved(unresolved);
+  const json& rule = resolved(testing::rule_at(document, unresolved, pointer));
   out.push_back({&document, pointer, &value, &rule, alternative});
   if (rule.contains("oneOf")) {
     for (const json& one : rule["oneOf"])
@@ -178,11 +178,11 @@ TEST(schema, its_limits_are_those_of_the_program) {
       {"/properties/parameters/items/properties/numel/maximum", limits::parameter_numel_max},
       {"/properties/parameters/items/properties/name/maxLength", limits::name_length_max},
       {"/properties/name/maxLength", limits::name_length_max},
-      {"/properties/engine/properties/config/properties/gradient_accumulation_steps/maximum", limits::gradient_accumulation_steps_max},
-      {"/properties/engine/properties/config/properties/train_batch_size/maximum", limits::batch_size_max},
-      {"/properties/engine/properties/config/properties/train_micro_batch_size_per_gpu/maximum", limits::batch_size_max},
-      {"/properties/engine/properties/config/properties/fp16/properties/loss_scale_window/maximum", limits::loss_scale_steps_max},
-      {"/properties/engine/properties/config/properties/fp16/properties/hysteresis/maximum", limits::loss_scale_steps_max},
+      {"/definitions/deepspeed_config/properties/gradient_accumulation_steps/maximum", limits::gradient_accumulation_steps_max},
+      {"/definitions/deepspeed_config/properties/train_batch_size/maximum", limits::batch_size_max},
+      {"/definitions/deepspeed_config/properties/train_micro_batch_size_per_gpu/maximum", limits::batch_size_max},
+      {"/definitions/deepspeed_config/properties/fp16/properties/loss_scale_window/maximum", limits::loss_scale_steps_max},
+      {"/definitions/deepspeed_config/properties/fp16/properties/hysteresis/maximum", limits::loss_scale_steps_max},
       {"/properties/gradients/properties/micro_batches/maxItems", limits::micro_batches_max},
       {"/properties/gradients/properties/layers/maxItems", limits::mlp_layers_max},
       {"/properties/gradients/properties/layers/items/properties/in/maximum", limits::mlp_width_max},

@@ -28,7 +28,7 @@ Timeline timeline_of(const std::string& script, const json& more = json::object(
 
 std::string kinds(const Timeline& timeline) {
   std::string out;
-  for (const Event& e : timeline.events) out += (out.empty() ? "" : ", ") + std::string(name_of(e.kind));
+  for (const Event& e : timeline.events) out += (out.empty() ? "" : ", ") + std::string(name_of(e.kind()));
   return out;
 }
 
@@ -43,7 +43,7 @@ Numbers windows(const Timeline& timeline) {
 Numbers updating_events(const Timeline& timeline) {
   Numbers out;
   for (std::uint32_t e = 0; e < timeline.events.size(); ++e)
-    if (timeline.events[e].updates) out.push_back(e);
+    if (timeline.events[e].updates()) out.push_back(e);
   return out;
 }
 
@@ -64,7 +64,7 @@ TEST(timeline, unrolls_repetitions_and_micro_batches_in_order) {
   EXPECT_EQ(t.pointers[t.events[9].item], "/script/0/repeat/of/2");
   ASSERT_EQ(t.backwards.size(), 4u);
   EXPECT_EQ(t.backwards[2].event, 7u);
-  EXPECT_EQ(t.events[7].ordinal, 2u);
+  EXPECT_EQ(t.events[7].as<events::Backward>()->ordinal, 2u);
 }
 
 TEST(timeline, closes_a_window_where_the_counter_of_steps_says_so) {
@@ -175,7 +175,7 @@ TEST(timeline, leaves_out_what_follows_an_exception_in_its_blocks) {
   EXPECT_EQ(kinds(t), "coalesce enter, backward, raise, backward, coalesce exit, backward");
   EXPECT_EQ(micro_batches(t, 0), (Numbers{0, 1, 2}));
   EXPECT_EQ(micro_batches(t, 1), (Numbers{0, no_contribution, 1}));
-  EXPECT_TRUE(t.events[2].caught);
+  EXPECT_TRUE(t.events[2].as<events::Raise>()->caught);
   EXPECT_FALSE(t.events[4].runs_on(1));  // the exception has left the block already
 }
 
@@ -219,9 +219,9 @@ TEST(timeline, drops_nothing_where_the_contract_keeps) {
 TEST(timeline, tells_a_backward_of_an_explicit_forward_from_one_with_its_own) {
   const Timeline t = timeline_of(R"([{"forward": {}}, {"forward": {}}, {"backward": {"of": 1}}, {"backward": {}}])");
   EXPECT_EQ(kinds(t), "forward, forward, backward, backward");
-  EXPECT_FALSE(t.events[2].own_forward);
-  EXPECT_EQ(t.events[2].of, 1u);
-  EXPECT_TRUE(t.events[3].own_forward);
+  EXPECT_FALSE(t.events[2].as<events::Backward>()->own_forward);
+  EXPECT_EQ(t.events[2].as<events::Backward>()->of, 1u);
+  EXPECT_TRUE(t.events[3].as<events::Backward>()->own_forward);
 }
 
 TEST(timeline, counts_explicit_forwards_anew_in_each_window) {

@@ -82,7 +82,7 @@ TEST(faulty_engine, goes_on_as_a_copy_of_itself) {
   copied = written;
   const std::unique_ptr<Engine> copy = engine->clone();
   ProgramWriter other(copied);
-  const auto first = std::find_if(timeline->events.begin(), timeline->events.end(), [](const Event& e) { return e.kind == EventKind::backward; });
+  const auto first = std::find_if(timeline->events.begin(), timeline->events.end(), [](const Event& e) { return e.is<events::Backward>(); });
   ASSERT_NE(first, timeline->events.end());
   engine->handle(*first, w);
   copy->handle(*first, other);

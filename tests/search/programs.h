@@ -27,7 +27,7 @@ struct StreamProgram {
     scenario.script = {backward(2), step()};
     timeline = *make_timeline(scenario);
     hooks.handle = [body](std::uint32_t rank, const Event& event, ProgramWriter& w) {
-      if (event.kind == EventKind::step) body(rank, w);
+      if (event.is<events::Step>()) body(rank, w);
     };
     options.factory = [this](const EngineContext& c) { return std::make_unique<ScriptedEngine>(hooks, c.rank); };
     options.witnesses_max = 1u << 20;

@@ -220,7 +220,7 @@ ordered_json config_to_json(const DeepSpeedConfig& config) {
 std::string DeepSpeedConfig::json_text() const { return config_to_json(*this).dump(); }
 
 Result<DeepSpeedConfig> parse_deepspeed_config(const nlohmann::json& config, std::uint32_t world_size, const std::string& where) {
-  if (auto problem = check_against_part("/properties/engine/properties/config", config, where)) return *problem;
+  if (auto problem = check_against_part("/definitions/deepspeed_config", config, where)) return *problem;
   return config_from_json(config, world_size, where);
 }
 

@@ -47,7 +47,7 @@ class DeepSpeed final : public Framework {
   std::string_view title() const override { return "DeepSpeed"; }
 
   Result<FrameworkConfig> config_from_json(const json& config, std::uint32_t data_parallel_ranks, const std::string& where) const override {
-    auto read = gradledger::config_from_json(config, data_parallel_ranks, where);
+    auto read = parse_deepspeed_config(config, data_parallel_ranks, where);
     if (!read) return read.error();
     return FrameworkConfig(std::move(read).value());
   }

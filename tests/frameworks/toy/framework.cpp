@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "sim/scenario/layout.h"
 #include "sim/scenario/script.h"
 #include "sim/scenario/script_pointer.h"
 #include "tests/frameworks/toy/engine.h"
@@ -20,7 +21,7 @@ struct ToyConfig {
   bool operator==(const ToyConfig&) const = default;
 };
 
-constexpr UseRule flush_before_step{"flush-before-step", "step() applies what was flushed, and forgets the rest"};
+constexpr UseRule flush_before_step{"flush-before-step", "step() applies what was flushed, and forgets the rest."};
 
 // It takes backwards, flushes and steps.
 std::optional<InputError> refused(const std::vector<ScriptItem>& items, const std::string& where) {
@@ -45,7 +46,6 @@ class Toy final : public Framework {
     if (!config.empty()) return InputError{where + "/" + config.begin().key(), "is no option of the toy, which has none"};
     return FrameworkConfig(ToyConfig{});
   }
-  bool config_in_schema() const override { return false; }
   Result<Dtype> model_dtype(FrameworkConfig&, const json&, std::optional<Dtype> stated) const override {
     if (stated.value_or(Dtype::float32) != Dtype::float32) return InputError{"/model_dtype", "is not fp32, which the toy's models have"};
     return Dtype::float32;

@@ -53,7 +53,6 @@ class DistributedDataParallelFramework final : public Framework {
     if (!read) return read.error();
     return FrameworkConfig(std::move(read).value());
   }
-  bool config_in_schema() const override { return false; }
   Result<Dtype> model_dtype(FrameworkConfig&, const json&, std::optional<Dtype> stated) const override { return stated.value_or(Dtype::float32); }
 
   Result<Contract> contract(const Scenario& scenario) const override {

@@ -40,9 +40,12 @@ class ScriptReader {
     const std::string here = where + "/" + key;
     if (value.is_object() && value.contains("ranks"))
       if (Problem problem = read_ranks(value["ranks"], here + "/ranks", item.ranks)) return problem;
-    if (key == "forward") {
-      item.kind = ScriptKind::forward;
-    } else if (key == "backward") {
+    for (const auto& [name, kind] : bare_events)
+      if (key == name) {
+        item.kind = kind;
+        return std::nullopt;
+      }
+    if (key == "backward") {
       return read_backward(value, here, item);
     } else if (key == "set_boundary") {
       item.kind = ScriptKind::set_boundary;
@@ -71,16 +74,8 @@ class ScriptReader {
       item.reduced = value.value("of", "gradients") == "gradients" ? Reduced::gradients : Reduced::scalar;
       item.mean = value.value("as", "mean") == "mean";
       return read_group(value, "over", "world", here, item);
-    } else if (key == "finalize") {
-      item.kind = ScriptKind::finalize;
-    } else if (key == "save") {
-      item.kind = ScriptKind::save;
-    } else if (key == "restore") {
-      item.kind = ScriptKind::restore;
     } else if (key == "event") {
       return read_own_event(value, here, item);
-    } else if (key == "unscale") {
-      item.kind = ScriptKind::unscale;
     } else if (key == "no_sync") {
       item.kind = ScriptKind::no_sync;
       return read_items(value, here, item.items);

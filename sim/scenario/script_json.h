@@ -1,14 +1,22 @@
 // The script of a scenario from JSON.
 #pragma once
 
+#include <array>
+#include <utility>
+
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "sim/base/result.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/script.h"
 
 namespace gradledger {
+
+// Events that say nothing beside their ranks, by their keys.
+inline constexpr std::array<std::pair<const char*, ScriptKind>, 5> bare_events{{{"forward", ScriptKind::forward}, {"finalize", ScriptKind::finalize}, {"save", ScriptKind::save},
+                                                                                {"restore", ScriptKind::restore}, {"unscale", ScriptKind::unscale}}};
 
 // Precondition: `script` passed the schema; `scenario` has its world and parameters. Errors: ranks and names that are not the scenario's,
 // entries that contradict themselves.

@@ -6,6 +6,7 @@
 #include "sim/scenario/mlp_json.h"
 #include "sim/scenario/parameters_json.h"
 #include "sim/scenario/parse.h"
+#include "sim/scenario/script_json.h"
 
 namespace gradledger {
 namespace {
@@ -40,7 +41,11 @@ ordered_json backward_to_json(const ScriptItem& item) {
 ordered_json item_to_json(const ScriptItem& item) {
   ordered_json body = with_ranks(item);
   switch (item.kind) {
-    case ScriptKind::forward: return {{"forward", body}};
+    case ScriptKind::forward:
+    case ScriptKind::finalize:
+    case ScriptKind::save:
+    case ScriptKind::restore:
+    case ScriptKind::unscale: return {{std::find_if(bare_events.begin(), bare_events.end(), [&](const auto& bare) { return bare.second == item.kind; })->first, body}};
     case ScriptKind::backward: return {{"backward", backward_to_json(item)}};
     case ScriptKind::set_boundary:
       if (item.ranks.empty()) return {{"set_boundary", item.boundary}};
@@ -82,10 +87,6 @@ ordered_json item_to_json(const ScriptItem& item) {
       body["over"] = item.over;
       body["as"] = item.mean ? "mean" : "sum";
       return {{"all_reduce", body}};
-    case ScriptKind::finalize: return {{"finalize", body}};
-    case ScriptKind::save: return {{"save", body}};
-    case ScriptKind::restore: return {{"restore", body}};
-    case ScriptKind::unscale: return {{"unscale", body}};
     case ScriptKind::of_framework:
       body["name"] = item.event.name;
       body.update(ordered_json::parse(item.event.arguments.json_text()));

@@ -43,8 +43,7 @@ const std::vector<Key>& all_keys() {
   static const std::vector<Key> keys = [] {
     std::vector<Key> out;
     keys_below(scenario_schema(), "", out);
-    keys_below(scenario_schema()["definitions"]["deepspeed_config"], "engine.config", out);
-    keys_below(scenario_schema()["definitions"]["item"], "script", out);
+    for (const auto& [part, where] : {std::pair{"deepspeed_config", "engine.config"}, std::pair{"item", "script"}}) keys_below(scenario_schema()["definitions"][part], where, out);
     return out;
   }();
   return keys;

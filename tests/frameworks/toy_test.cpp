@@ -27,7 +27,7 @@ Outcome replay(const json& document) {
 TEST(a_new_framework, passes_the_gate_with_its_own_event_and_scenarios) {
   const Outcome gate = run_toy({"gate", folder, "--json"});
   EXPECT_EQ(gate.code, 0) << gate.out << gate.err;
-  EXPECT_EQ(json::parse(gate.out)["scenarios"].size(), 2u) << gate.out;
+  EXPECT_EQ(std::count(gate.out.begin(), gate.out.end(), '\n'), 2) << gate.out;
 }
 
 TEST(a_new_framework, is_told_which_rule_of_its_own_lost_a_gradient) {

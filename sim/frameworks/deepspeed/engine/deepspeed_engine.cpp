@@ -35,7 +35,8 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
   if (auto error = refusal_of(protocol(), event.kind())) throw std::move(*error);
   stepped_ = false;
   using namespace events;
-  std::visit(overloaded{[&](const Forward&) {
+  std::visit(overloaded{[&](const SetBoundary& body) { set_boundary(body.boundary); },
+                        [&](const Forward&) {
                           if (event.documented != window_) explicit_forward_used_.clear();
                           window_ = event.documented;
                           explicit_forward_used_.push_back(false);
@@ -45,7 +46,7 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
                           backward(body, w);
                           micro_steps_ += in_pipeline();
                         },
-                        [&](const SetBoundary& body) { set_boundary(body.boundary); }, [&](const EnterNoSync&) { in_no_sync_ = true; },
+                        [&](const EnterNoSync&) { in_no_sync_ = true; },
                         [&](const ExitNoSync&) { in_no_sync_ = false; }, [&](const EnterCoalesce&) { enter_coalescing(); }, [&](const ExitCoalesce&) { exit_coalescing(w); },
                         [&](const Raise& body) { raise(body, w); }, [&](const Step&) { step(w); },
                         [&](const EngineZeroGrad&) {

@@ -38,6 +38,19 @@ ordered_json backward_to_json(const ScriptItem& item) {
   return body;
 }
 
+const char* key_of_bare(ScriptKind kind) {
+  return std::find_if(bare_events.begin(), bare_events.end(), [&](const auto& bare) { return bare.second == kind; })->first;
+}
+
+ordered_json zero_grad_to_json(const ScriptItem& item) {
+  ordered_json body = with_ranks(item);
+  const char* of = item.kind == ScriptKind::engine_zero_grad ? "engine" : "optimizer";
+  if (item.ranks.empty() && item.set_to_none) return {{"zero_grad", of}};
+  body["of"] = of;
+  if (!item.set_to_none) body["set_to_none"] = false;
+  return {{"zero_grad", body}};
+}
+
 ordered_json item_to_json(const ScriptItem& item) {
   ordered_json body = with_ranks(item);
   switch (item.kind) {
@@ -45,7 +58,7 @@ ordered_json item_to_json(const ScriptItem& item) {
     case ScriptKind::finalize:
     case ScriptKind::save:
     case ScriptKind::restore:
-    case ScriptKind::unscale: return {{std::find_if(bare_events.begin(), bare_events.end(), [&](const auto& bare) { return bare.second == item.kind; })->first, body}};
+    case ScriptKind::unscale: return {{key_of_bare(item.kind), body}};
     case ScriptKind::backward: return {{"backward", backward_to_json(item)}};
     case ScriptKind::set_boundary:
       if (item.ranks.empty()) return {{"set_boundary", item.boundary}};
@@ -56,13 +69,7 @@ ordered_json item_to_json(const ScriptItem& item) {
       if (item.past_scaler) body["past_scaler"] = true;
       return {{"step", body}};
     case ScriptKind::engine_zero_grad:
-    case ScriptKind::optimizer_zero_grad: {
-      const char* of = item.kind == ScriptKind::engine_zero_grad ? "engine" : "optimizer";
-      if (item.ranks.empty() && item.set_to_none) return {{"zero_grad", of}};
-      body["of"] = of;
-      if (!item.set_to_none) body["set_to_none"] = false;
-      return {{"zero_grad", body}};
-    }
+    case ScriptKind::optimizer_zero_grad: return zero_grad_to_json(item);
     case ScriptKind::overflow: {
       constexpr const char* values[] = {"inf", "-inf", "nan"};
       body["micro_batch"] = *item.micro_batch;

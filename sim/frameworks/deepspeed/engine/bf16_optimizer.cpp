@@ -49,8 +49,9 @@ Slice Bf16Optimizer::own_partition(std::size_t group) const {
 
 // ---- backward ---------------------------------------------------------------------------------------------------------------------
 
-// Low-precision gradients of the micro-batch before are zeroed in place.
+// Low-precision gradients of the micro-batch before are zeroed in place; before DeepSpeed#7018 they were let go.
 void Bf16Optimizer::backward_prologue(ProgramWriter& w) {
+  if (behaviour().bf16_prologue == Bf16Prologue::drops) return DeepSpeedEngine::optimizer_zero_grad(w);
   for (const Tensor& grad : grad_)
     if (grad.defined()) w.fill(grad.slice, 0.0);
 }
@@ -74,7 +75,7 @@ void Bf16Optimizer::backward_epilogue(ProgramWriter& w) {
 }
 
 // At a boundary. The accumulator is cast to the communication dtype, bf16 unless configured, summed and averaged there, and cast back:
-// every rank then holds the whole average. The engine decides whether the last micro-batch is in it by then (#7985).
+// every rank then holds the whole average. The engine decides whether the last micro-batch is in it by then (DeepSpeed#7985).
 void Bf16Optimizer::reduce_gradients(ProgramWriter& w) {
   if (behaviour().bf16_reduced_buffer == Bf16ReducedBuffer::param_grad) return reduce_last_micro_batch(w);
   std::vector<Slice> shared, of_experts;
@@ -82,7 +83,7 @@ void Bf16Optimizer::reduce_gradients(ProgramWriter& w) {
   buffered_all_reduce(w, shared, of_experts);
 }
 
-// Before #5170: PARAM.grad, the last micro-batch alone, is averaged, and the step goes on with the rank's own accumulator.
+// Before DeepSpeed#5170: PARAM.grad, the last micro-batch alone, is averaged, and the step goes on with the rank's own accumulator.
 void Bf16Optimizer::reduce_last_micro_batch(ProgramWriter& w) {
   std::vector<Slice> shared, of_experts;
   for (std::uint32_t p = 0; p < parameter_count(); ++p)
@@ -168,7 +169,7 @@ bool Bf16Optimizer::apply(ProgramWriter& w, std::size_t group, Tensor& cast) {
     w.copy(cast.slice, gradient);
     gradient = cast.slice;
   }
-  // #6485: until then set at initialisation, and taken away again where it is a cast: the base optimizer finds no gradient and does nothing.
+  // DeepSpeed#6485: until then set at initialisation, and taken away again where it is a cast: the base optimizer finds no gradient and does nothing.
   if (cast.defined() && behaviour().bf16_master_gradient != Bf16MasterGradient::at_step) return false;
   w.observe(w.view(name, weights_[group].partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
   weights_[group].step(w, gradient);

@@ -36,7 +36,7 @@ Tensor DeepSpeedEngine::times_factor(const Event& event, ProgramWriter& w, Slice
   return full;
 }
 
-// #7302 reached the local API of stage 3 alone.
+// DeepSpeed#7302 reached the local API of stage 3 alone.
 bool DeepSpeedEngine::has_recorded_norm_refreshed(const Event& event) const {
   const SetGradientNorm rule = behaviour().set_gradient_norm;
   return rule == SetGradientNorm::refreshed || (rule == SetGradientNorm::local_refreshed && event.local);
@@ -52,7 +52,7 @@ void ZeroStage1And2::set_whole_gradient(const Event& event, ProgramWriter& w) {
     if (averaged_state_ != Averaged::set) throw FrameworkError{"ValueError", "Gradients are only available immediately after backward and before engine step"};
     for (std::size_t i = 0; i < averaged_.size(); ++i)
       if (weights_.parts()[i].parameter == p && averaged_[i].defined()) held = averaged_[i].slice;
-    // Before #545 a missing gradient had no place in the list, which is looked up by the parameter's number. No release has both.
+    // Before DeepSpeed#545 a missing gradient had no place in the list, which is looked up by the parameter's number. No release has both.
     if (held.numel == 0) throw FrameworkError{"IndexError", "list index out of range"};
   }
   Tensor full = times_factor(event, w, held, part.parameter_offset);
@@ -69,12 +69,18 @@ void ZeroStage1And2::set_whole_gradient(const Event& event, ProgramWriter& w) {
 }
 
 // param.grad stays until the next backward zeroes it, so that what is set goes there, where no step looks. Without one the owners find
-// the whole gradient in their own copy of the accumulator.
+// the whole gradient in their own copy of the accumulator. From 0.19.8 on each owner reads there what it owns, also where there is a param.grad.
 void Bf16Optimizer::set_whole_gradient(const Event& event, ProgramWriter& w) {
   const std::uint32_t p = event.parameter;
-  if (!sets_param_grad()) return w.multiply(high_precision(p), event.factor);
+  if (sets_accumulator()) return w.multiply(high_precision(p), event.factor);
   const OwnedPart part = weights_.of(p).owned(p);
-  Tensor full = times_factor(event, w, part.numel > 0 ? high_precision(p) : Slice{}, 0);
+  const Slice whole = part.numel > 0 ? high_precision(p) : Slice{};
+  const bool fragment = reads_fragments() && part.numel > 0;
+  Tensor full = times_factor(event, w, fragment ? whole.part(part.parameter_offset, part.numel) : whole, fragment ? part.parameter_offset : 0);
+  if (reads_fragments() && grad_[p].defined()) {
+    w.copy(grad_[p].slice, full.slice);
+    return tensors_.drop(w, full);
+  }
   if (part.numel > 0 && part.numel < numel(p))
     throw FrameworkError{"RuntimeError", "shape '[" + std::to_string(numel(p)) + "]' is invalid for input of size " + std::to_string(part.numel)};
   if (part.numel > 0) w.copy(high_precision(p), full.slice);

@@ -106,7 +106,7 @@ class Defects {
     const auto shows = [&](std::size_t at) { return shows_in(all[at].name, f, repair); };
     const auto named = [&](std::size_t at) { return all[at].name + (at == 0 ? " or before" : ""); };
     std::size_t last = 0;
-    while (last + 1 < all.size() && all[last].at.changes_contained < here->changes_contained) ++last;
+    while (last + 1 < all.size() && !all[last].at.contains_all_of(*here)) ++last;
     while (last > 0 && !shows(last)) --last;
     if (!shows(last)) {
       if (!scenario_.engine.as_of.switches.contains(std::string(repair.name))) out.fixed = named(last);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/base/result.h"
+#include "sim/engine/buffers.h"
 #include "sim/program/program.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/timeline.h"
@@ -45,6 +46,8 @@ class Engine {
   virtual void observe(ProgramWriter& w) = 0;
   // What a checkpoint holds of the host's state: taken from the engine of the process before. Weights and moments are not its concern.
   virtual void load(const Engine& saved);
+  // Whether it brings back buffers of this purpose: weights, master weights or moments. May raise FrameworkError.
+  virtual bool restores(BufferPurpose /*purpose*/) const { return true; }
   // What of its state decides the rest of the script, between two events. Needed where states are told apart (search/sequences/explore.h).
   virtual void fold(StateFold& f) const;
 };
@@ -53,6 +56,7 @@ struct EngineInfo {
   std::string_view name;         // the framework's class
   std::string_view serves;       // which configurations
   std::string_view accumulates;  // where and in what
+  std::string_view evidence;     // "recorded": runs of the real one are replayed; "read": its source was read, and none was recorded
 };
 
 // Makes the engine of one rank: of a framework (sim/frameworks/framework.h), or a stand-in.

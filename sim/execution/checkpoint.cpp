@@ -38,7 +38,8 @@ void load_checkpoint(const Scenario& scenario, const Program& program, const Eng
   for (const BufferId b : live) {
     const BufferDeclaration& was = program.buffers[b];
     const auto now = mine.find(was.name);
-    if (!saved(purposes.of(was.name)) || now == mine.end() || now->second.empty()) continue;
+    const BufferPurpose purpose = purposes.of(was.name);
+    if (!saved(purpose) || !fresh.restores(purpose) || now == mine.end() || now->second.empty()) continue;
     OnStream where(w, was.space == MemorySpace::host ? Stream::host : Stream::compute);
     w.copy(w.whole(now->second.back()), w.whole(b));
     now->second.pop_back();

@@ -18,7 +18,8 @@ enum class Evidence : std::uint8_t {
 };
 
 struct Entry {
-  std::string_view id;                      // "catalogue-7", "live-5b", "zoo-12"
+  std::string_view id;    // "catalogue-7", "live-5b", "zoo-12"
+  std::string_view name;  // a few words for people to say, "expert-weights-in-the-norm"; printed beside the id
   std::string_view title;
   std::string_view origin;                  // changes and issues; "" where there is none
   Evidence evidence;

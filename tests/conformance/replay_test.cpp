@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "sim/frameworks/deepspeed/engines.h"
+#include "sim/frameworks/framework.h"
 #include "tests/conformance/recordings.h"
 #include "tools/conformance/compare.h"
 
@@ -75,6 +77,20 @@ TEST(recorded_runs_of_the_folder, are_all_expected_here) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(data_folder()))
     if (entry.path().extension() == ".gz") present.insert(entry.path().string());
   EXPECT_EQ(present, expected);
+}
+
+// What `gradledger list engines` and docs/conformance.md call recorded.
+TEST(recorded_runs_of_the_folder, are_of_every_engine_that_is_called_recorded) {
+  std::set<std::string> called, replayed;
+  for (const EngineInfo& engine : deepspeed::engines())
+    if (engine.evidence == "recorded") called.insert(std::string(engine.name));
+    else EXPECT_EQ(engine.evidence, "read") << engine.name;
+  for (const Expected& e : all_expected)
+    for (const RecordedRun& run : runs_of(e.file)) {
+      const auto recording = express(run);
+      if (recording && recording->refusal.empty()) replayed.insert(std::string(engine_name(recording->scenario)));
+    }
+  EXPECT_EQ(replayed, called);
 }
 
 TEST(recorded_runs_of_the_folder, are_each_there_once) {

@@ -46,6 +46,15 @@ TEST(catalogue, names_classes_that_there_are) {
     for (const std::string_view name : entry.classes) EXPECT_TRUE(name.empty() || ref::finding_class_named(name)) << entry.id << " " << name;
 }
 
+TEST(catalogue, gives_every_entry_a_name_of_its_own_that_speaks) {
+  const std::regex speaking("[a-z0-9]+(-[a-z0-9]+){2,}");
+  std::set<std::string_view> names;
+  for (const Entry& entry : catalogue()) {
+    EXPECT_TRUE(std::regex_match(std::string(entry.name), speaking)) << entry.id << " " << entry.name;
+    EXPECT_TRUE(names.insert(entry.name).second) << entry.id << " " << entry.name;
+  }
+}
+
 // What opens an entry: a scenario that is not as expected, a class that nothing reports, a twin that is missing, no scenario at all.
 TEST(coverage, opens_an_entry_whose_scenarios_do_not_show_it) {
   const auto problem_after = [](auto&& change) {

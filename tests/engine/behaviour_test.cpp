@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <set>
 #include <tuple>
@@ -70,6 +71,7 @@ TEST(history, changes_stand_at_their_own_numbers_and_releases_in_order) {
 // Each first release was read off the package: its code has what the change brought, the release before has not.
 TEST(history, a_release_contains_a_change_and_the_release_before_it_does_not) {
   const std::vector<std::tuple<Change, const char*, const char*>> firsts{
+      {Change::pr7018, "0.16.4", "0.16.5"}, {Change::pr7330, "0.17.0", "0.17.1"}, {Change::pr7586, "0.17.6", "0.18.0"}, {Change::pr7786, "0.18.4", "0.18.5"},
       {Change::pr7171, "0.16.5", "0.16.6"}, {Change::pr7302, "0.16.9", "0.17.0"}, {Change::pr6976, "0.17.0", "0.17.1"}, {Change::pr6993, "0.17.1", "0.17.2"},
       {Change::pr7418, "0.17.2", "0.17.3"}, {Change::pr7371, "0.17.4", "0.17.5"}, {Change::pr7534, "0.17.5", "0.17.6"}, {Change::pr7580, "0.17.6", "0.18.0"}, {Change::pr7645, "0.18.1", "0.18.2"},
       {Change::pr7724, "0.18.3", "0.18.4"}, {Change::pr7787, "0.18.4", "0.18.5"}, {Change::pr7805, "0.18.4", "0.18.5"}, {Change::pr7898, "0.18.7", "0.18.8"}, {Change::pr7965, "0.18.9", "0.19.0"},
@@ -89,11 +91,11 @@ TEST(history, a_release_that_is_not_known_is_taken_as_the_one_before_it) {
       {"0.20.1", "0.19.8", "0.20.1 is newer than every release that is known; taken as the newest of them, 0.19.8"},
       {"1.0.0", "0.19.8", "taken as the newest of them, 0.19.8"},
       {"0.19.9.post1", "0.19.8", "taken as the newest of them, 0.19.8"},
-      {"0.19.8.1", "0.19.8", "0.19.8.1 is no release that is known; taken as 0.19.8. Say a change that it took over alone with a switch"},
+      {"0.19.8.1", "0.19.8", "0.19.8.1 is no release that is known; taken as 0.19.8. Say a change that it took over alone as 0.19.8.1+#NUMBER"},
       {"0.18.9.1", "0.18.9", "taken as one of 0.18.8 to 0.18.9. Say"},
       {"0.18.10", "0.18.9", "taken as one of 0.18.8 to 0.18.9"},
       {"0.16.9.post1", "0.16.9", "taken as one of 0.16.6 to 0.16.9"},
-      {"0.16.2.post3", "0.16.2", "taken as one of 0.16.0 to 0.16.5"}};
+      {"0.16.2.post3", "0.16.2", "taken as one of 0.16.0 to 0.16.4"}};
   for (const auto& [written, taken_as, note] : table) {
     ASSERT_TRUE(point_named(written, "").ok()) << written;
     EXPECT_EQ(*point_named(written, ""), *point_named(taken_as, "")) << written;
@@ -102,6 +104,43 @@ TEST(history, a_release_that_is_not_known_is_taken_as_the_one_before_it) {
   }
   EXPECT_EQ(*point_named("0.20.1", ""), head());
   for (const char* quiet : {"0.19.8", "0.18.9", "0.18.9.0", "head", "#7981", "before #7981", "0.15.9", "0.18", "tomorrow", ""}) EXPECT_FALSE(point_note(quiet)) << quiet;
+}
+
+TEST(history, a_branch_has_changes_beside_its_release_or_lacks_some) {
+  const PointInHistory branch = *point_named("0.18.9+#7981", "");
+  EXPECT_TRUE(branch.contains(Change::pr7981));
+  EXPECT_FALSE(branch.contains(Change::pr7967)) << "merged before it, and not taken over";
+  EXPECT_EQ(branch.without(Change::pr7981), *point_named("0.18.9", ""));
+  EXPECT_EQ(*point_named("0.18.9+DeepSpeed#7981", ""), branch);
+  EXPECT_EQ(*point_named("0.18.9.1+#7981", ""), branch);
+  EXPECT_EQ(point_note("0.18.9.1+#7981"), "0.18.9.1 is no release that is known; taken as one of 0.18.8 to 0.18.9");
+  EXPECT_EQ(*point_named("DeepSpeed#7981", ""), *point_named("#7981", ""));
+  EXPECT_EQ(*point_named("before #7981+#7981", ""), *point_named("#7981", ""));
+  EXPECT_EQ(*point_named("0.19.0-#7985+#7992", ""), point_named("0.19.0", "")->without(Change::pr7985).with(Change::pr7992));
+  EXPECT_TRUE(head().contains_all_of(branch));
+  EXPECT_FALSE(branch.contains_all_of(head()));
+  EXPECT_EQ(value_at("0.18.9", "offload_keep"), "add_else_store");
+  EXPECT_EQ(value_at("0.18.9+#7981", "offload_keep"), "gate_id_or_not_boundary");
+  EXPECT_EQ(value_at("0.18.9+#7981", "order_bf16_epilogue"), value_at("0.18.9", "order_bf16_epilogue"));
+  EXPECT_EQ(value_at("head-#8245", "scale_site"), "output_hook");
+}
+
+TEST(history, a_row_of_releases_may_hold_changes_that_its_branch_took_over_alone) {
+  constexpr std::array picked{Change::pr7981};
+  const ReleaseInfo row{"0.18.9.1", "0.18.9.1", Change::pr7898, picked};
+  EXPECT_EQ(point_of(row), *point_named("0.18.9+#7981", ""));
+  for (const ReleaseInfo& release : releases()) EXPECT_EQ(point_of(release), *point_named(release.last, "")) << release.last;
+}
+
+TEST(history, a_branch_that_is_no_such_thing_is_told_why) {
+  const auto said = [](const char* as_of) { return point_named(as_of, "/engine/as_of").error().message; };
+  EXPECT_NE(said("0.18.9+#1").find("unknown change \"#1\" in \"0.18.9+#1\"; expected after + or - one of #545, "), std::string::npos) << said("0.18.9+#1");
+  EXPECT_NE(said("0.18.9+").find("unknown change \"\""), std::string::npos);
+  EXPECT_NE(said("0.18.9+cu118").find("unknown change \"cu118\""), std::string::npos);
+  EXPECT_EQ(said("0.19.0+#7981"), "\"0.19.0\" contains #7981 already; expected a change that it lacks");
+  EXPECT_EQ(said("0.18.9-#7981"), "\"0.18.9\" does not contain #7981; expected a change that it contains");
+  EXPECT_EQ(said("0.18.9+#7981+#7981"), "\"0.18.9+#7981\" contains #7981 already; expected a change that it lacks");
+  EXPECT_NE(said("0.15.9+#7981").find("unknown release or change \"0.15.9\""), std::string::npos);
 }
 
 TEST(behaviours, gradient_clipping_defaults_to_one_since_8068) {

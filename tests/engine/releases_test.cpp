@@ -9,17 +9,10 @@
 #include "sim/frameworks/deepspeed/engine/loss_scaler.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/frameworks/framework.h"
-#include "tests/support/scripted_engine.h"
+#include "tests/engine/releases.h"
 
 namespace gradledger::testing {
 namespace {
-
-Scenario of_stage(std::uint32_t number, Dtype dtype, const char* as_of, const std::vector<std::uint32_t>& sizes = {30, 21, 13}) {
-  Scenario s = base_scenario(2, sizes, dtype);
-  deepspeed_config(s).zero.stage = number;
-  s.engine.as_of.base = as_of;
-  return s;
-}
 
 Scenario in_two_stages(std::uint32_t number, Dtype dtype, const char* as_of, std::uint32_t micro_batches) {
   Scenario s = of_stage(number, dtype, as_of, {24, 19});
@@ -29,15 +22,6 @@ Scenario in_two_stages(std::uint32_t number, Dtype dtype, const char* as_of, std
   deepspeed_config(s).gradient_accumulation_steps = micro_batches;
   s.script = {repeat(2, {backward(micro_batches), step()})};
   return s;
-}
-
-Keeper run(const Scenario& s) {
-  expects(!admission_error(s), "a test's scenario is admitted");
-  const auto timeline = make_timeline(s);
-  HostExecutor executor(s, *timeline);
-  Keeper seen;
-  executor.run(CountingSource{}, RunOptions{}, seen);
-  return seen;
 }
 
 // What contributions weigh in the gradients that a run of ranks apply, where they weigh anything.
@@ -251,7 +235,7 @@ TEST(set_gradient, of_a_parameter_that_has_no_place_in_the_list_raises) {
 
 // ---- direct backwards ---------------------------------------------------------------------------------------------------------------
 
-// Before #7665 one leaves its parameters in the bucket, and a step takes their gradients away. The next backward finds the bucket full; a
+// Before DeepSpeed#7665 one leaves its parameters in the bucket, and a step takes their gradients away. The next backward finds the bucket full; a
 // gradient is then asked for where the host accumulates it, or at a boundary, and else the parameter that comes again is told from the rest.
 TEST(direct_backwards, leave_a_bucket_whose_gradients_offload_asks_for_where_it_reads_them) {
   const auto type_of = [](std::uint32_t steps, bool boundary_then) {
@@ -316,7 +300,7 @@ TEST(buckets_of_stage_3, keep_what_was_not_multiplied_by_the_predivide_factor) {
 
 // ---- groups of parameters -----------------------------------------------------------------------------------------------------------
 
-// #7700: before it, and since #7509, the first parameter of each group's partition was looked at, on ranks that have none too.
+// DeepSpeed#7700: before it, and since DeepSpeed#7509, the first parameter of each group's partition was looked at, on ranks that have none too.
 TEST(parameter_groups, of_which_a_rank_owns_nothing_raise_from_0_17_6_to_0_18_2) {
   for (const auto& [as_of, raises] : {std::pair{"0.17.5", false}, {"0.17.6", true}, {"0.18.2", true}, {"0.18.3", false}}) {
     Scenario s = of_stage(2, Dtype::bfloat16, as_of, {12, 1, 7});

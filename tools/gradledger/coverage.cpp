@@ -137,17 +137,20 @@ std::string coverage_page(const std::vector<EntryCoverage>& rows) {
       "* **expected**, **reported**: classes of [findings](findings.md). Every defective scenario reports one of those expected, all of them together report all.\n"
       "* A **clean** scenario is the twin that has the repair, the other configuration or the right calls. It must report nothing.\n",
       rows.size(), covered, without, open);
-  for (const auto& [prefix, heading] : {std::pair{"catalogue-", "Fixed by a change"}, std::pair{"live-", "At head"}, std::pair{"zoo-", "Reports"}, std::pair{"newer-", "Newer reports"}}) {
-    out += fmt::format("\n## {}\n\n| entry | defect | origin | evidence | expected | reported | defective | clean | verdict |\n|---|---|---|---|---|---|---|---|---|\n", heading);
+  for (const auto& [prefix, heading] :
+       {std::pair{"catalogue-", "Fixed by a change"}, std::pair{"live-", "At head"}, std::pair{"zoo-", "Reports"}, std::pair{"newer-", "Newer reports"}}) {
+    out += fmt::format("\n## {}\n\n| entry | name | defect | origin | evidence | expected | reported | defective | clean | verdict |\n|---|---|---|---|---|---|---|---|---|---|\n",
+                       heading);
     for (const EntryCoverage& row : rows)
       if (row.entry->id.starts_with(prefix) && (is_covered(row) || !row.problem.empty()))
-        out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", row.entry->id, row.entry->title, row.entry->origin,
+        out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", row.entry->id, row.entry->name, row.entry->title, row.entry->origin,
                            row.entry->evidence == Evidence::recorded ? "recorded" : "read", classes_text(*row.entry), is_covered(row) ? text_of(row.reported) : "",
                            labels_of(row.defects), labels_of(row.clean), row.problem.empty() ? "as expected" : "open: " + row.problem);
   }
-  out += "\n## Not covered\n\n| entry | defect | origin | why |\n|---|---|---|---|\n";
+  out += "\n## Not covered\n\n| entry | name | defect | origin | why |\n|---|---|---|---|---|\n";
   for (const EntryCoverage& row : rows)
-    if (!is_covered(row) && row.problem.empty()) out += fmt::format("| {} | {} | {} | {} |\n", row.entry->id, row.entry->title, row.entry->origin, row.entry->not_covered);
+    if (!is_covered(row) && row.problem.empty())
+      out += fmt::format("| {} | {} | {} | {} | {} |\n", row.entry->id, row.entry->name, row.entry->title, row.entry->origin, row.entry->not_covered);
   return out;
 }
 

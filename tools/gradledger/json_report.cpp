@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ref/describe.h"
+#include "sim/scenario/catalogue.h"
 #include "tools/gradledger/report.h"
 #include "tools/version/version.h"
 
@@ -40,7 +41,9 @@ ordered_json race_json(const Loaded& loaded, const Options& options, const ref::
 
 ordered_json known_json(const ref::KnownDefect& d) {
   const auto or_null = [](const std::string& text) { return text.empty() ? ordered_json(nullptr) : ordered_json(text); };
-  return {{"entry", d.entry}, {"title", d.title}, {"origin", or_null(d.origin)}, {"since", or_null(d.since)}, {"fixed", or_null(d.fixed)}, {"avoid", or_null(d.avoid)}};
+  const Entry& entry = **entry_named(d.entry, "");
+  return {{"entry", d.entry},          {"name", entry.name},        {"title", d.title},         {"origin", or_null(d.origin)},
+          {"since", or_null(d.since)}, {"fixed", or_null(d.fixed)}, {"avoid", or_null(d.avoid)}};
 }
 
 ordered_json finding_json(const Loaded& loaded, const Options& options, const ref::Finding& f) {

@@ -17,9 +17,9 @@ using Row = std::vector<std::string>;
 using Table = std::vector<Row>;
 
 Table engine_table() {
-  Table out{{"engine", "serves", "accumulates in"}};
+  Table out{{"engine", "serves", "accumulates in", "evidence"}};
   for (const Framework* f : frameworks())
-    for (const EngineInfo& e : f->engines()) out.push_back({std::string(e.name), std::string(e.serves), std::string(e.accumulates)});
+    for (const EngineInfo& e : f->engines()) out.push_back({std::string(e.name), std::string(e.serves), std::string(e.accumulates), std::string(e.evidence)});
   return out;
 }
 
@@ -77,9 +77,9 @@ Table buffer_table() {
 }
 
 Table entry_table() {
-  Table out{{"entry", "title", "origin", "expected", "evidence"}};
+  Table out{{"entry", "name", "title", "origin", "expected", "evidence"}};
   for (const Entry& e : catalogue())
-    out.push_back({std::string(e.id), std::string(e.title), std::string(e.origin), classes_text(e), e.evidence == Evidence::recorded ? "recorded" : "read"});
+    out.push_back({std::string(e.id), std::string(e.name), std::string(e.title), std::string(e.origin), classes_text(e), e.evidence == Evidence::recorded ? "recorded" : "read"});
   return out;
 }
 

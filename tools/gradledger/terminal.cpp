@@ -7,6 +7,7 @@
 #include "ref/describe.h"
 #include "sim/base/limits.h"
 #include "sim/frameworks/framework.h"
+#include "sim/scenario/catalogue.h"
 #include "tools/gradledger/report.h"
 
 namespace gradledger::tool {
@@ -162,9 +163,9 @@ std::string blame_text(const ref::Blame& blame) {
   return fmt::format("{}{}. {}", name_of(blame.whose), blame.rule.empty() ? "" : fmt::format(" ({})", blame.rule), blame.why);
 }
 
-// "catalogue-1 (DeepSpeed#7981), host accumulator ...; since 0.16.0 or before, fixed in 0.19.0. Keep the optimizer ...".
+// "catalogue-1 host-accumulator-unused-at-one-step (DeepSpeed#7981), host accumulator ...; since 0.16.0 or before, fixed in 0.19.0. Keep the optimizer ...".
 std::string known_text(const ref::KnownDefect& d) {
-  std::string out = fmt::format("{}{}, {}", d.entry, d.origin.empty() ? "" : fmt::format(" ({})", d.origin), d.title);
+  std::string out = fmt::format("{} {}{}, {}", d.entry, (*entry_named(d.entry, ""))->name, d.origin.empty() ? "" : fmt::format(" ({})", d.origin), d.title);
   if (!d.since.empty()) out += fmt::format("; since {}", d.since);
   if (!d.fixed.empty()) out += fmt::format("{} fixed in {}.", d.since.empty() ? ";" : ",", d.fixed);
   else out += d.since.empty() ? "; by a switch that was set by hand." : ", fixed in no release.";

@@ -14,8 +14,8 @@ enum class OffloadDevice : std::uint8_t { none, cpu };
 
 struct Bf16Config {
   bool enabled = false;
-  std::optional<bool> immediate_grad_update;  // default by release: false, but true from #4975 to #6976
-  std::optional<bool> check_grad_overflow;  // default by release: false, true since #8035
+  std::optional<bool> immediate_grad_update;  // default by release: false, but true from DeepSpeed#4975 to DeepSpeed#6976
+  std::optional<bool> check_grad_overflow;    // default by release: false, true since DeepSpeed#8035
 
   bool operator==(const Bf16Config&) const = default;
 };
@@ -42,7 +42,7 @@ struct ZeroConfig {
   bool round_robin_gradients = false;
   std::uint64_t sub_group_size = 1'000'000'000;  // elements, stage 3
   OffloadDevice offload_optimizer = OffloadDevice::none;
-  std::optional<bool> offload_pin_memory;  // default by release: false, true since #8207
+  std::optional<bool> offload_pin_memory;             // default by release: false, true since DeepSpeed#8207
   OffloadDevice offload_param = OffloadDevice::none;  // stage 3; ignored below it
 
   bool operator==(const ZeroConfig&) const = default;
@@ -55,8 +55,8 @@ struct DeepSpeedConfig {
   bool prescale_gradients = false;
   double gradient_predivide_factor = 1.0;
   std::optional<Dtype> communication_data_type;
-  std::optional<Dtype> grad_accum_dtype;       // data_types.grad_accum_dtype
-  std::optional<double> gradient_clipping;     // default by release: 0, 1.0 since #8068
+  std::optional<Dtype> grad_accum_dtype;    // data_types.grad_accum_dtype
+  std::optional<double> gradient_clipping;  // default by release: 0, 1.0 since DeepSpeed#8068
   Bf16Config bf16;
   Fp16Config fp16;
   ZeroConfig zero;

@@ -16,7 +16,7 @@ bool skips_nonfinite(const DeepSpeedConfig& config) {
   return config.bf16.enabled && config.bf16.check_grad_overflow.value_or(config.zero.stage == 1 || config.zero.stage == 2);
 }
 
-// Stage 0 has a scaler of its own, without hysteresis. #6976 gave its rule of growth to that of ZeRO, which doubled a step earlier.
+// Stage 0 has a scaler of its own, without hysteresis. DeepSpeed#6976 gave its rule of growth to that of ZeRO, which doubled a step earlier.
 LossScalePolicy loss_scale(const DeepSpeedConfig& config, PointInHistory point) {
   const Fp16Config& fp16 = config.fp16;
   LossScalePolicy out;

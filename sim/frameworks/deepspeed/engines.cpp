@@ -55,7 +55,7 @@ std::optional<InputError> unmanaged_refusal(const DeepSpeedConfig& config, Unman
   return std::nullopt;
 }
 
-// #8280: before it a parameter without elements inside a partition found no master weights to be linked to. Round robin is not asked.
+// DeepSpeed#8280: before it a parameter without elements inside a partition found no master weights to be linked to. Round robin is not asked.
 std::optional<InputError> empty_parameter_refusal(const Scenario& s, const Behaviour& behaviour) {
   if (deepspeed_config(s).zero.stage == 0 || deepspeed_config(s).zero.stage == 3 || behaviour.empty_parameter != EmptyParameter::looked_up) return std::nullopt;
   for (const RankGroup& group : optimizer_groups(s, 0)) {
@@ -111,17 +111,18 @@ std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour)
 
 std::span<const EngineInfo> engines() {
   static constexpr std::array infos{
-      EngineInfo{"torch optimizer", "stage 0, fp32", "param.grad, by autograd, fp32, replicated"},
+      EngineInfo{"torch optimizer", "stage 0, fp32", "param.grad, by autograd, fp32, replicated", "recorded"},
       EngineInfo{"FP16_Optimizer",
-       "with DeepSpeed's Adam: stage 0, fp16, and bf16 since #7515; stage 1, bf16, fp32 accumulation between #7515 and #7788",
-       "param.grad, by autograd, model dtype, replicated"},
-      EngineInfo{"FP16_UnfusedOptimizer", "the same with another base optimizer: SGD, or Adam with torch_adam", "param.grad, by autograd, model dtype, replicated"},
+                 "with DeepSpeed's Adam: stage 0, fp16, and bf16 since DeepSpeed#7515; stage 1, bf16, fp32 accumulation between DeepSpeed#7515 and DeepSpeed#7788",
+                 "param.grad, by autograd, model dtype, replicated", "read"},
+      EngineInfo{"FP16_UnfusedOptimizer", "the same with another base optimizer: SGD, or Adam with torch_adam", "param.grad, by autograd, model dtype, replicated", "recorded"},
       EngineInfo{"BF16_Optimizer",
-       "stage 1, bf16, grad_accum_dtype fp32, no CPU offload; before #7515 stage 0 with these as well; stage 0, bf16, bf16 accumulation in a pipeline, but from #7515 to #7788",
-       "one flat buffer in the accumulation dtype, replicated"},
+                 "stage 1, bf16, grad_accum_dtype fp32, no CPU offload; before DeepSpeed#7515 stage 0 with these as well; stage 0, bf16, bf16 accumulation in a pipeline, "
+                 "but from DeepSpeed#7515 to DeepSpeed#7788",
+                 "one flat buffer in the accumulation dtype, replicated", "recorded"},
       EngineInfo{"DeepSpeedZeroOptimizer", "stages 1 and 2 otherwise",
-       "stage 1: param.grad until the boundary; stage 2: all_grad_tensors of owned parameters; offload: accumulated_grads_in_cpu"},
-      EngineInfo{"DeepSpeedZeroOptimizer_Stage3", "stage 3", "grad_partition of every parameter, accumulation dtype, on the device or, with offload, on the host"},
+                 "stage 1: param.grad until the boundary; stage 2: all_grad_tensors of owned parameters; offload: accumulated_grads_in_cpu", "recorded"},
+      EngineInfo{"DeepSpeedZeroOptimizer_Stage3", "stage 3", "grad_partition of every parameter, accumulation dtype, on the device or, with offload, on the host", "recorded"},
   };
   return infos;
 }

@@ -2,6 +2,8 @@
 // the releases between them. `engine.as_of` names a point in it.
 #pragma once
 
+#include <bitset>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -12,14 +14,18 @@
 
 namespace gradledger {
 
-// In merge order. A point in history is the number of changes that it contains.
+// In merge order, as history.def has them.
 enum class Change : std::uint8_t {
-  pr545, pr551, pr861, pr1039, pr1273, pr1264, pr2512, pr2566, pr2695, pr3166, pr3630, pr3790, pr4084, pr4957, pr4975, pr5150, pr5170,
-  pr5268, pr5259, pr5328, pr5555, pr5606, pr5868, pr6485, pr6508, pr6550, pr6590, pr6546, pr6675, pr7171, pr7302, pr6976, pr6993, pr7418, pr7371,
-  pr7509, pr7515, pr7534, pr7580, pr7636, pr7645, pr7660, pr7665, pr7700, pr7724, pr7780, pr7787, pr7789, pr7788, pr7805, pr7839, pr7898, pr7967,
-  pr7965, pr7981, pr7985, pr7992, pr8056, pr8068, pr8035, pr8080, pr8154, pr8184, pr8203, pr8217, pr8207, pr8225, pr8232, pr8280, pr8245,
-  in_0_19_8,
+#define CHANGE(number, moved) pr##number,
+#define PACKAGE(id, release, moved) id,
+#include "sim/frameworks/deepspeed/history.def"
 };
+
+inline constexpr std::size_t change_count = 0
+#define CHANGE(number, moved) +1
+#define PACKAGE(id, release, moved) +1
+#include "sim/frameworks/deepspeed/history.def"
+    ;
 
 struct ChangeInfo {
   Change change;
@@ -30,7 +36,8 @@ struct ChangeInfo {
 struct ReleaseInfo {
   std::string_view first;  // the first release of a run of releases that behave alike
   std::string_view last;
-  Change newest;           // it contains this change and all before it
+  Change newest;                     // it contains this change and all before it
+  std::span<const Change> picked{};  // and these, which a release branch took over alone
 };
 
 std::span<const ChangeInfo> changes();
@@ -39,18 +46,24 @@ std::span<const ReleaseInfo> releases();
 // The first release that contains a change: "before 0.16.0" where that is older than every release that is known, "none" where none does yet.
 std::string first_release(Change change);
 
-// A state of the code. Contains a prefix of changes().
-struct PointInHistory {
-  std::uint8_t changes_contained = 0;
-
-  bool contains(Change change) const { return static_cast<std::uint8_t>(change) < changes_contained; }
+// A state of the code: the changes that it contains. Most states are a change and all before it; a release branch may have others beside.
+class PointInHistory {
+ public:
+  bool contains(Change change) const { return changes_[static_cast<std::size_t>(change)]; }
+  bool contains_all_of(const PointInHistory& other) const { return (changes_ & other.changes_) == other.changes_; }
+  PointInHistory with(Change change) const;
+  PointInHistory without(Change change) const;
   bool operator==(const PointInHistory&) const = default;
+
+ private:
+  std::bitset<change_count> changes_;
 };
 
 PointInHistory head();
+PointInHistory point_of(const ReleaseInfo& line);
 
-// "0.18.9", "#7981" (right after it), "before #7981", "head". A release between two that are known is one of the line before it, and a
-// newer one the newest. Errors name the releases and changes that are known.
+// "0.18.9", "#7981" (right after it), "before #7981", "head"; behind each of these what a branch has beside it or lacks, "0.18.9+#7981" or
+// "head-#8245". A release between two that are known is one of the line before it, and a newer one the newest. Errors name what is known.
 Result<PointInHistory> point_named(std::string_view as_of, std::string_view where);
 
 // What is to be said of a release that is not known and taken as one that is; none for every other text.

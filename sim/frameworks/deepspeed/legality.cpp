@@ -30,7 +30,7 @@ constexpr std::array<LegalityRule, 12> rules{{
     {no_sync_enter, false, [](const Protocol& p) { return p.config().zero.stage >= 2; }, "AssertionError", of_stage},
     {no_sync_enter, false, [](const Protocol& p) { return p.in_block; }, "AssertionError", says<"no_sync is refused inside no_sync">},
 
-    // #7992
+    // DeepSpeed#7992
     {coalesce_enter, false, [](const Protocol& p) { return p.behaviour->coalesce == Coalesce::absent; }, "AttributeError",
      says<"'DeepSpeedEngine' object has no attribute 'coalesce_grad_reduction'">},
     {coalesce_enter, false, [](const Protocol& p) { return p.unmanaged(); }, "AssertionError", says<"coalesce_grad_reduction is refused: accumulation is not managed">},
@@ -42,9 +42,8 @@ constexpr std::array<LegalityRule, 12> rules{{
      says<"coalesce_grad_reduction is refused: the wrapper does not reduce by parameter">},
     {coalesce_enter, false, [](const Protocol& p) { return p.in_block; }, "AssertionError", says<"coalesce_grad_reduction is refused inside no_sync or itself">},
 
-    // Where loss.backward() may stand in for engine.backward(loss). Before #7665 nobody looked.
-    {backward, true, [](const Protocol& p) { return looks_at_direct(p) && !p.zero_wrapper; }, "RuntimeError",
-     says<"loss.backward() is refused: it needs a wrapper of ZeRO">},
+    // Where loss.backward() may stand in for engine.backward(loss). Before DeepSpeed#7665 nobody looked.
+    {backward, true, [](const Protocol& p) { return looks_at_direct(p) && !p.zero_wrapper; }, "RuntimeError", says<"loss.backward() is refused: it needs a wrapper of ZeRO">},
     {backward, true, [](const Protocol& p) { return looks_at_direct(p) && p.config().fp16.enabled && p.config().fp16.loss_scale == 0; }, "RuntimeError",
      says<"loss.backward() needs engine.scale(loss) with a dynamic loss scale">},
 

@@ -23,7 +23,7 @@ struct Protocol {
   bool zero_wrapper = true;          // what loss.backward() asks of it: stages 1 to 3 but FP16_UnfusedOptimizer
 
   const DeepSpeedConfig& config() const { return deepspeed_config(*scenario); }
-  // step() is the boundary. Before #8184 the key was not known, and ignored.
+  // step() is the boundary. Before DeepSpeed#8184 the key was not known, and ignored.
   bool unmanaged() const { return !config().managed_gradient_accumulation && behaviour->unmanaged_accumulation != UnmanagedAccumulation::absent; }
 };
 

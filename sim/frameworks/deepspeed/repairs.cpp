@@ -63,6 +63,7 @@ constexpr Repair table[] = {
     {"live-15", "unfused_reported_norm", "scaled", "unscaled"},
     {"live-21", "set_gradient_norm", "", "refreshed"},
     {"live-22", "bf16_set_gradient", "param_grad", "accumulator"},
+    {"live-26", "fused_expert_norm", "masters", "gradients"},
 };
 
 }  // namespace

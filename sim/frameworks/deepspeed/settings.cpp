@@ -16,7 +16,7 @@ double gradient_clipping_of(const Scenario& scenario) {
   return point_of(scenario).contains(Change::pr8068) ? 1.0 : 0.0;
 }
 
-// Until #7515 bf16 without ZeRO had a wrapper of its own, which accumulates in fp32.
+// Until DeepSpeed#7515 bf16 without ZeRO had a wrapper of its own, which accumulates in fp32.
 Dtype grad_accum_dtype_of(const Scenario& scenario) {
   const DeepSpeedConfig& config = deepspeed_config(scenario);
   if (config.grad_accum_dtype) return *config.grad_accum_dtype;

@@ -11,7 +11,7 @@ inline const DeepSpeedConfig& deepspeed_config(const Scenario& scenario) { retur
 inline DeepSpeedConfig& deepspeed_config(Scenario& scenario) { return scenario.engine.config.as<DeepSpeedConfig>(); }
 
 double gradient_clipping_of(const Scenario& scenario);   // given, or the release's default
-Dtype grad_accum_dtype_of(const Scenario& scenario);     // given, or the model dtype; fp32 for bf16 at stage 0 before #7515
+Dtype grad_accum_dtype_of(const Scenario& scenario);     // given, or the model dtype; fp32 for bf16 at stage 0 before DeepSpeed#7515
 Dtype communication_dtype_of(const Scenario& scenario);  // given, or the model dtype
 
 }  // namespace gradledger

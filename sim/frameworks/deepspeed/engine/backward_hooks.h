@@ -13,7 +13,7 @@ class BackwardHooks {
   void forward() { seen_ = queued_ = false; }
   void begin() { ends_here_ = false; }
 
-  // The prologue. #7780: it also asks autograd to call back at the end, unless that was asked since the last forward.
+  // The prologue. DeepSpeed#7780: it also asks autograd to call back at the end, unless that was asked since the last forward.
   void enter() {
     ++depth_;
     seen_ = true;
@@ -35,7 +35,7 @@ class BackwardHooks {
   bool end_of_graph(DirectEpilogue rule, bool hooks_count) const {
     if (rule == DirectEpilogue::hook_count) return hooks_count && depth_ > 0;
     if (!ends_here_ || depth_ == 0) return false;
-    // #8245: a backward before this one never ended, and none does any more.
+    // DeepSpeed#8245: a backward before this one never ended, and none does any more.
     return rule != DirectEpilogue::end_of_sound_graph || depth_ == 1;
   }
 

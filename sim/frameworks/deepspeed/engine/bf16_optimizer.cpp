@@ -49,8 +49,9 @@ Slice Bf16Optimizer::own_partition(std::size_t group) const {
 
 // ---- backward ---------------------------------------------------------------------------------------------------------------------
 
-// Low-precision gradients of the micro-batch before are zeroed in place.
+// Low-precision gradients of the micro-batch before are zeroed in place; before DeepSpeed#7018 they were let go.
 void Bf16Optimizer::backward_prologue(ProgramWriter& w) {
+  if (behaviour().bf16_prologue == Bf16Prologue::drops) return DeepSpeedEngine::optimizer_zero_grad(w);
   for (const Tensor& grad : grad_)
     if (grad.defined()) w.fill(grad.slice, 0.0);
 }
@@ -74,7 +75,7 @@ void Bf16Optimizer::backward_epilogue(ProgramWriter& w) {
 }
 
 // At a boundary. The accumulator is cast to the communication dtype, bf16 unless configured, summed and averaged there, and cast back:
-// every rank then holds the whole average. The engine decides whether the last micro-batch is in it by then (#7985).
+// every rank then holds the whole average. The engine decides whether the last micro-batch is in it by then (DeepSpeed#7985).
 void Bf16Optimizer::reduce_gradients(ProgramWriter& w) {
   if (behaviour().bf16_reduced_buffer == Bf16ReducedBuffer::param_grad) return reduce_last_micro_batch(w);
   std::vector<Slice> shared, of_experts;
@@ -82,7 +83,7 @@ void Bf16Optimizer::reduce_gradients(ProgramWriter& w) {
   buffered_all_reduce(w, shared, of_experts);
 }
 
-// Before #5170: PARAM.grad, the last micro-batch alone, is averaged, and the step goes on with the rank's own accumulator.
+// Before DeepSpeed#5170: PARAM.grad, the last micro-batch alone, is averaged, and the step goes on with the rank's own accumulator.
 void Bf16Optimizer::reduce_last_micro_batch(ProgramWriter& w) {
   std::vector<Slice> shared, of_experts;
   for (std::uint32_t p = 0; p < parameter_count(); ++p)
@@ -168,7 +169,7 @@ bool Bf16Optimizer::apply(ProgramWriter& w, std::size_t group, Tensor& cast) {
     w.copy(cast.slice, gradient);
     gradient = cast.slice;
   }
-  // #6485: until then set at initialisation, and taken away again where it is a cast: the base optimizer finds no gradient and does nothing.
+  // DeepSpeed#6485: until then set at initialisation, and taken away again where it is a cast: the base optimizer finds no gradient and does nothing.
   if (cast.defined() && behaviour().bf16_master_gradient != Bf16MasterGradient::at_step) return false;
   w.observe(w.view(name, weights_[group].partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
   weights_[group].step(w, gradient);
@@ -200,12 +201,18 @@ void Bf16Optimizer::observe_wrapper(ProgramWriter& w) {
 }
 
 // param.grad stays until the next backward zeroes it, so that what is set goes there, where no step looks. Without one the owners find
-// the whole gradient in their own copy of the accumulator.
+// the whole gradient in their own copy of the accumulator. From 0.19.8 on each owner reads there what it owns, also where there is a param.grad.
 void Bf16Optimizer::set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) {
   const std::uint32_t p = event.parameter;
-  if (!sets_param_grad()) return w.multiply(high_precision(p), event.factor);
+  if (sets_accumulator()) return w.multiply(high_precision(p), event.factor);
   const OwnedPart part = weights_.of(p).owned(p);
-  Tensor full = times_factor(event, w, part.numel > 0 ? high_precision(p) : Slice{}, 0);
+  const Slice whole = part.numel > 0 ? high_precision(p) : Slice{};
+  const bool fragment = reads_fragments() && part.numel > 0;
+  Tensor full = times_factor(event, w, fragment ? whole.part(part.parameter_offset, part.numel) : whole, fragment ? part.parameter_offset : 0);
+  if (reads_fragments() && grad_[p].defined()) {
+    w.copy(grad_[p].slice, full.slice);
+    return tensors_.drop(w, full);
+  }
   if (part.numel > 0 && part.numel < numel(p))
     throw FrameworkError{"RuntimeError", "shape '[" + std::to_string(numel(p)) + "]' is invalid for input of size " + std::to_string(part.numel)};
   if (part.numel > 0) w.copy(high_precision(p), full.slice);

@@ -14,40 +14,44 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   explicit Bf16Optimizer(const DeepSpeedContext& context);
 
   std::unique_ptr<Engine> clone() const override { return std::make_unique<Bf16Optimizer>(*this); }
-  void initialise(ProgramWriter& w) override;
+  void initialise(ProgramWriter& w) override;  // bf16_optimizer.py: _setup_for_real_optimizer, at 0.19.7
   void load(const Engine& saved) override;
   void fold(StateFold& f) const override;
 
  protected:
-  void backward_prologue(ProgramWriter& w) override;
-  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;
-  void backward_epilogue(ProgramWriter& w) override;
-  void reduce_gradients(ProgramWriter& w) override;
-  void model_step(ProgramWriter& w) override;
-  void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
-  void optimizer_zero_grad(ProgramWriter& w) override;
-  void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) override;
-  void observe_wrapper(ProgramWriter& w) override;
+  void backward_prologue(ProgramWriter& w) override;                            // bf16_optimizer.py: backward_prologue, clear_lp_grads, at 0.19.7
+  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;      // bf16_optimizer.py: accumulate_hp_grads_and_remove_lp, at 0.19.7
+  void backward_epilogue(ProgramWriter& w) override;                            // bf16_optimizer.py: backward_epilogue, update_hp_grads, at 0.19.7
+  void reduce_gradients(ProgramWriter& w) override;                             // engine.py: buffered_allreduce_fallback, at 0.19.7
+  void model_step(ProgramWriter& w) override;                                   // bf16_optimizer.py: step, at 0.19.7
+  void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;  // bf16_optimizer.py: step, at 0.19.7
+  void optimizer_zero_grad(ProgramWriter& w) override;                          // bf16_optimizer.py: zero_grad, at 0.19.7
+  void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) override;       // tensor_fragment.py: get_full_hp_grad, set_full_hp_grad, at 0.19.7
+  void observe_wrapper(ProgramWriter& w) override;                              // ours: snapshots
 
   bool accumulates_in_epilogue() const override { return true; }
   bool hooks_count() const override { return false; }
   bool multiplies_loss() const override { return false; }
-  bool sets_param_grad() const override { return behaviour().bf16_set_gradient == Bf16SetGradient::param_grad; }
+  bool sets_param_grad() const override { return !sets_accumulator() && !reads_fragments(); }
 
  private:
   enum Stage : std::uint32_t { norm_known };
 
-  void accumulate(ProgramWriter& w, std::uint32_t parameter);
-  void reduce_last_micro_batch(ProgramWriter& w);
+  bool sets_accumulator() const { return behaviour().bf16_set_gradient == Bf16SetGradient::accumulator; }
+  bool reads_fragments() const { return behaviour().bf16_get_gradient == Bf16GetGradient::owned_fragment; }
+  void accumulate(ProgramWriter& w, std::uint32_t parameter);  // bf16_optimizer.py: _update_hp_grad, at 0.19.7
+  void reduce_last_micro_batch(ProgramWriter& w);              // engine.py: buffered_allreduce_fallback, before DeepSpeed#5170
   void require_gradients() const;
-  void emit_norm(ProgramWriter& w);
-  void emit_norm_of(ProgramWriter& w, bool experts, Slice squared);
-  void finish_step(ProgramWriter& w, std::optional<double> clip);
-  bool apply(ProgramWriter& w, std::size_t group, Tensor& cast);
+  void emit_norm(ProgramWriter& w);                                  // utils.py: get_norm_with_moe_layers, at 0.19.7
+  void emit_norm_of(ProgramWriter& w, bool experts, Slice squared);  // utils.py: get_global_norm_of_tensors, at 0.19.7
+  void finish_step(ProgramWriter& w, std::optional<double> clip);    // bf16_optimizer.py: step, update_lp_params, at 0.19.7
+  bool apply(ProgramWriter& w, std::size_t group, Tensor& cast);     // bf16_optimizer.py: step, at 0.19.7
   Slice high_precision(std::uint32_t parameter) const;
   Slice own_partition(std::size_t group) const;
-  bool has_experts() const { return std::any_of(weights_.begin(), weights_.end(), [](const FlatWeights& group) { return group.of_experts(); }); }
-  void clear_high_precision(ProgramWriter& w);
+  bool has_experts() const {
+    return std::any_of(weights_.begin(), weights_.end(), [](const FlatWeights& group) { return group.of_experts(); });
+  }
+  void clear_high_precision(ProgramWriter& w);  // bf16_optimizer.py: clear_hp_grads, at 0.19.7
 
   const bool immediate_;
   FlatGroups weights_;

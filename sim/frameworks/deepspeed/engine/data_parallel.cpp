@@ -22,10 +22,9 @@ LossScaler scaler_for(const Scenario& scenario, const Behaviour& behaviour) {
 }  // namespace
 
 DataParallel::DataParallel(const DeepSpeedContext& context)
-    : DeepSpeedEngine(context),
+    : ScaledOptimizer(context, scaler_for(*context.scenario, context.behaviour)),
       wrapped_(scenario().model_dtype != Dtype::float32),
       fused_(wrapped_ && scenario().engine.optimizer.fused()),
-      scaler_(scaler_for(scenario(), behaviour())),
       groups_(optimizer_groups(scenario(), rank())),
       group_of_(parameter_count()) {
   for (const RankGroup& group : groups_) optimizers_.emplace_back(group.optimizer, false);
@@ -65,7 +64,7 @@ void DataParallel::initialise(ProgramWriter& w) {
 
 // ---- backward ---------------------------------------------------------------------------------------------------------------------
 
-// live-1: since #7665 the scale no longer reaches the loss, while the step still divides by it.
+// live-1: since DeepSpeed#7665 the scale no longer reaches the loss, while the step still divides by it.
 double DataParallel::loss_scale() const { return behaviour().fp16_st0_scale == Fp16Stage0Scale::applied ? scaler_.scale() : 1.0; }
 
 // At a boundary: missing gradients become zeros, so that ranks stay aligned; then the buffered all-reduce, in place.
@@ -96,6 +95,7 @@ void DataParallel::model_step(ProgramWriter& w) {
     if (linear()) return step_plain(w, std::nullopt);
     return read(w, norm_known, norm_share_);
   }
+  require_timers();
   if (!decides_on_overflow()) return on_value(overflow_known, 0.0, w);
   w.fill(overflow_flag_, 0);
   for (const Tensor& grad : grad_)
@@ -103,33 +103,25 @@ void DataParallel::model_step(ProgramWriter& w) {
   read(w, overflow_known, overflow_flag_);
 }
 
-void DataParallel::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
-  if (stage == norm_known) {
-    report_clipping_norm(w, wrapped_ ? value / unscaled_by() : value);
-    return wrapped_ ? step_master(w, value) : step_plain(w, value);
-  }
-  const bool overflow = value != 0.0;
-  scale_before_update_ = scaler_.scale();
-  scaler_.update(overflow);
-  report_decision(w, overflow, scaler_.scale());
-  // #7645: before it the return stood outside the branch of the overflow, and no step did anything.
-  if (fused_ && behaviour().fused_step_return == FusedStepReturn::always) return step_done(w, false);
-  const bool applies_anyway = fused_ && !config().fp16.enabled;  // bf16: the flag is computed, and the step goes on
-  if (overflow && !applies_anyway) return step_done(w, false);
-  emit_norm(w);
-  w.report(StepFact::gradient_norm, norm_, reported_norm_factor());
-  if (gradient_clipping_of(scenario()) > 0 && !linear()) return read(w, norm_known, norm_);
-  step_master(w, std::nullopt);
+// DeepSpeed#7645: before it the return stood outside the branch of the overflow, and no step did anything. In bf16 FP16_Optimizer computed the flag,
+// and the step went on.
+bool DataParallel::skips_on(bool overflow) const {
+  if (fused_ && behaviour().fused_step_return == FusedStepReturn::always) return true;
+  const bool applies_anyway = fused_ && !config().fp16.enabled && behaviour().fused_bf16_overflow == FusedBf16Overflow::applied;
+  return overflow && !applies_anyway;
+}
+
+void DataParallel::finish_step(ProgramWriter& w, std::optional<double> norm) { return wrapped_ ? step_master(w, norm) : step_plain(w, norm); }
+
+// DeepSpeed#7330: before it only a dynamic loss scale brought timers with it.
+void DataParallel::require_timers() const {
+  if (fused_ && config().fp16.enabled && config().fp16.loss_scale != 0 && behaviour().fused_timers == FusedTimers::missing)
+    throw FrameworkError{"TypeError", "'NoneType' object is not callable"};
 }
 
 // live-15: FP16_UnfusedOptimizer reports the norm of the scaled gradients.
 double DataParallel::reported_norm_factor() const {
   return fused_ || behaviour().unfused_reported_norm == UnfusedReportedNorm::unscaled ? 1.0 / unscaled_by() : 1.0;
-}
-
-// live-9: a step that moves the scale divides by the new one.
-double DataParallel::unscaled_by() const {
-  return behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
 }
 
 // fp32: the norm of each gradient, and the norm of these, each rounded to fp32.
@@ -143,13 +135,14 @@ void DataParallel::emit_norm_of_norms(ProgramWriter& w) {
   emit_norm_of(w, {parameter_norms_}, norm_, true);
 }
 
-// Experts: FP16_UnfusedOptimizer leaves them out of the norm; FP16_Optimizer takes the norm of their master weights in place of that of
-// their gradients.
+// Experts: FP16_UnfusedOptimizer leaves them out of the norm; FP16_Optimizer took the norm of their master weights in place of that of
+// their gradients (live-26).
 void DataParallel::emit_norm(ProgramWriter& w) {
   std::vector<Slice> shared, of_experts;
   for (std::uint32_t p : learned()) {
-    if (scenario().parameters[p].expert) of_experts.push_back(master_[p]);
-    else if (grad_[p].defined()) shared.push_back(grad_[p].slice);
+    const bool of_expert = scenario().parameters[p].expert.has_value();
+    if (of_expert && behaviour().fused_expert_norm == FusedExpertNorm::masters) of_experts.push_back(master_[p]);
+    else if (grad_[p].defined()) (of_expert ? of_experts : shared).push_back(grad_[p].slice);
   }
   emit_norm_of(w, shared, norm_, true);
   if (!fused_ || of_experts.empty()) return;
@@ -240,12 +233,19 @@ void DataParallel::observe_wrapper(ProgramWriter& w) {
   }
 }
 
-// What a checkpoint holds beside weights and moments; the engine's count of micro-steps is in none.
+// DeepSpeed#7515 let wrappers of fp16 serve bf16, and loading looked for ZeRO's files, which they do not write; since DeepSpeed#7586 it took the weights
+// alone, and since DeepSpeed#7786 all.
 void DataParallel::load(const Engine& saved) {
   const auto& before = static_cast<const DataParallel&>(saved);
+  const bool looks_for_zero = config().zero.stage > 0 || behaviour().bf16_st0_checkpoint == Bf16Stage0Checkpoint::refused;
+  if (!restores_state() && looks_for_zero)
+    throw FrameworkError{"AttributeError", std::string(fused_ ? "'FP16_Optimizer'" : "'FP16_UnfusedOptimizer'") + " object has no attribute 'dp_process_group'"};
+  if (!restores_state()) return;
   scaler_ = before.scaler_;
   for (std::size_t g = 0; g < optimizers_.size(); ++g) optimizers_[g].load(before.optimizers_[g]);
 }
+
+bool DataParallel::restores(BufferPurpose purpose) const { return purpose == BufferPurpose::weights || restores_state(); }
 
 void DataParallel::fold(StateFold& f) const {
   DeepSpeedEngine::fold(f);

@@ -5,25 +5,29 @@
 #include <vector>
 
 #include "sim/engine/base_optimizer.h"
-#include "sim/frameworks/deepspeed/engine/deepspeed_engine.h"
-#include "sim/frameworks/deepspeed/engine/loss_scaler.h"
+#include "sim/frameworks/deepspeed/engine/scaled_optimizer.h"
 
 namespace gradledger {
 
-class DataParallel final : public DeepSpeedEngine {
+class DataParallel final : public ScaledOptimizer {
  public:
   explicit DataParallel(const DeepSpeedContext& context);
 
   std::unique_ptr<Engine> clone() const override { return std::make_unique<DataParallel>(*this); }
-  void initialise(ProgramWriter& w) override;
+  void initialise(ProgramWriter& w) override;  // fused_optimizer.py, unfused_optimizer.py: __init__, at 0.19.7
   void load(const Engine& saved) override;
+  bool restores(BufferPurpose purpose) const override;
   void fold(StateFold& f) const override;
 
  protected:
-  void reduce_gradients(ProgramWriter& w) override;
-  void model_step(ProgramWriter& w) override;
-  void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
-  void observe_wrapper(ProgramWriter& w) override;
+  void reduce_gradients(ProgramWriter& w) override;  // engine.py: allreduce_gradients, _get_gradients_for_reduction, at 0.19.7
+  void model_step(ProgramWriter& w) override;        // fused_optimizer.py, unfused_optimizer.py: step, at 0.19.7
+  bool skips_on(bool overflow) const override;
+  void emit_norm(ProgramWriter& w) override;  // utils.py: get_flattened_grad_norm, get_weight_norm, at 0.19.7
+  double reported_norm_factor() const override;
+  void skip_step(ProgramWriter& w) override { step_done(w, false); }        // fused_optimizer.py, unfused_optimizer.py: step, at 0.19.7
+  void finish_step(ProgramWriter& w, std::optional<double> norm) override;  // fused_optimizer.py, unfused_optimizer.py: step, at 0.19.7
+  void observe_wrapper(ProgramWriter& w) override;                          // ours: snapshots
 
   double loss_scale() const override;
   bool is_zero_optimizer() const override { return false; }
@@ -33,29 +37,24 @@ class DataParallel final : public DeepSpeedEngine {
   Role gradient_role() const override { return Role::replicated_accumulator; }
 
  private:
-  enum Stage : std::uint32_t { overflow_known, norm_known };
-
-  void emit_norm(ProgramWriter& w);
-  void emit_norm_of(ProgramWriter& w, const std::vector<Slice>& slices, Slice norm, bool across_stages);
-  void emit_norm_of_norms(ProgramWriter& w);
-  double reported_norm_factor() const;
-  double unscaled_by() const;
-  void step_plain(ProgramWriter& w, std::optional<double> norm);
-  void step_master(ProgramWriter& w, std::optional<double> norm);
-  void observe_weights(ProgramWriter& w, bool applied, const std::vector<Slice>& gradients);
+  void emit_norm_of(ProgramWriter& w, const std::vector<Slice>& slices, Slice norm, bool across_stages);  // utils.py: get_weight_norm, at 0.19.7
+  void emit_norm_of_norms(ProgramWriter& w);                                                              // utils.py: clip_grad_norm_, at 0.19.7
+  void require_timers() const;
+  bool restores_state() const { return !wrapped_ || !config().bf16.enabled || behaviour().bf16_st0_checkpoint == Bf16Stage0Checkpoint::whole; }
+  void step_plain(ProgramWriter& w, std::optional<double> norm);                              // engine.py: clip_fp32_gradients, _take_model_step, at 0.19.7
+  void step_master(ProgramWriter& w, std::optional<double> norm);                             // fused_optimizer.py, unfused_optimizer.py: step, unscale_and_clip_grads, at 0.19.7
+  void observe_weights(ProgramWriter& w, bool applied, const std::vector<Slice>& gradients);  // ours: snapshots
   static std::vector<ViewPiece> pieces(const std::vector<std::uint32_t>& parameters, const std::vector<Slice>& slices);
 
-  const bool wrapped_;        // fp16 or bf16
-  const bool fused_;          // FP16_Optimizer, else FP16_UnfusedOptimizer
-  LossScaler scaler_;         // what the step divides by
-  double scale_before_update_ = 1.0;
+  const bool wrapped_;  // fp16 or bf16
+  const bool fused_;    // FP16_Optimizer, else FP16_UnfusedOptimizer
   std::vector<RankGroup> groups_;
   std::vector<BaseOptimizer> optimizers_;  // by group
   std::vector<std::uint32_t> group_of_;    // by parameter
-  std::vector<Slice> weights_;  // model dtype, by parameter
-  std::vector<Slice> master_;   // fp32, by parameter; the weights themselves when not wrapped
-  std::vector<std::uint32_t> offsets_;  // by parameter, in its group
-  Slice norm_squared_, norm_, overflow_flag_, norm_share_, parameter_norms_;
+  std::vector<Slice> weights_;             // model dtype, by parameter
+  std::vector<Slice> master_;              // fp32, by parameter; the weights themselves when not wrapped
+  std::vector<std::uint32_t> offsets_;     // by parameter, in its group
+  Slice norm_squared_, overflow_flag_, norm_share_, parameter_norms_;
 };
 
 }  // namespace gradledger

@@ -62,7 +62,7 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
              event.body);
 }
 
-// #2512: bf16 was assumed to accumulate in fp32, which ZeRO refused; until #2566 no configuration that leaves the dtype open starts.
+// DeepSpeed#2512: bf16 was assumed to accumulate in fp32, which ZeRO refused; until DeepSpeed#2566 no configuration that leaves the dtype open starts.
 void DeepSpeedEngine::require_initialised() const {
   if (behaviour().bf16_zero_acc_default == Bf16ZeroAccDefault::fp32 && config().zero.stage > 0 && scenario().model_dtype == Dtype::bfloat16 &&
       !config().grad_accum_dtype)
@@ -77,7 +77,7 @@ bool DeepSpeedEngine::boundary() const {
   return (micro_steps_ + 1) % config().gradient_accumulation_steps == 0;
 }
 
-// #1264: before it the pipeline engine told no more than each backward() of the last stage, which comes before it forces the boundary.
+// DeepSpeed#1264: before it the pipeline engine told no more than each backward() of the last stage, which comes before it forces the boundary.
 // The other stages' optimizers were left with the start value.
 bool DeepSpeedEngine::boundary_for_optimizer() const {
   const std::uint32_t stages = scenario().engine.pipeline_stages;
@@ -85,14 +85,14 @@ bool DeepSpeedEngine::boundary_for_optimizer() const {
   return stage_of(scenario(), rank()) + 1 < stages;
 }
 
-// #8154: from #7665 to it the output hook of every stage divided, and a gradient passes those of all later stages.
+// DeepSpeed#8154: from DeepSpeed#7665 to it the output hook of every stage divided, and a gradient passes those of all later stages.
 double DeepSpeedEngine::pipeline_factor() const {
   if (behaviour().pipeline_scale != PipelineScale::each_stage) return 1.0;
   const std::uint32_t later = scenario().engine.pipeline_stages - 1 - stage_of(scenario(), rank());
   return std::pow(config().gradient_accumulation_steps, -static_cast<double>(later));
 }
 
-// #7787: before it the engine did not know that the backward of a stage before the last is the pipeline's. The last one's is engine.backward.
+// DeepSpeed#7787: before it the engine did not know that the backward of a stage before the last is the pipeline's. The last one's is engine.backward.
 bool DeepSpeedEngine::taken_for_direct() const {
   return behaviour().pipeline_backward == PipelineBackward::taken_for_direct && stage_of(scenario(), rank()) + 1 < scenario().engine.pipeline_stages;
 }
@@ -139,7 +139,7 @@ void DeepSpeedEngine::backward(const events::Backward& event, ProgramWriter& w) 
   if (ends_with_epilogue(event)) epilogue(w);
 }
 
-// Before #7665 engine.backward() prepared the wrapper itself, and nobody did for loss.backward(). Since then the first output hook of a
+// Before DeepSpeed#7665 engine.backward() prepared the wrapper itself, and nobody did for loss.backward(). Since then the first output hook of a
 // forward's graph does, once for each forward.
 bool DeepSpeedEngine::prologue_runs(const events::Backward& event, bool passes_an_output) {
   if (behaviour().scale_site == ScaleSite::loss) return !event.direct;
@@ -166,7 +166,7 @@ DeepSpeedEngine::LossFactors DeepSpeedEngine::loss_factors(const events::Backwar
     // engine.backward() divides where it reduces: not inside no_sync, nor in a pipeline, which reduces by an instruction of its own.
     case ScaleSite::loss: return {event.direct || in_no_sync_ || pipeline_sums || !scale_wrt_gas_ ? scale : scale * share, 1.0};
     case ScaleSite::output_hook:
-      // Up to #7724 whatever scale_wrt_gas said.
+      // Up to DeepSpeed#7724 whatever scale_wrt_gas said.
       return {scale, scale_wrt_gas_ || behaviour().scale_wrt_gas_in_hook == ScaleWrtGas::ignored ? share : 1.0};
     case ScaleSite::engine_loss:
       if (event.direct) return {scale, share};
@@ -188,7 +188,7 @@ bool DeepSpeedEngine::ends_with_epilogue(const events::Backward& event) {
 }
 
 void DeepSpeedEngine::epilogue(ProgramWriter& w) {
-  // #7985: with reduce_then_accumulate the boundary micro-batch enters BF16_Optimizer's buffer after the all-reduce and stays private.
+  // DeepSpeed#7985: with reduce_then_accumulate the boundary micro-batch enters BF16_Optimizer's buffer after the all-reduce and stays private.
   // A pipeline reduces by an instruction of its own, when the backwards of all micro-batches are over.
   const bool in_order = behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce || in_pipeline();
   const bool epilogue_first = accumulates_in_epilogue() && in_order;
@@ -201,7 +201,7 @@ void DeepSpeedEngine::epilogue(ProgramWriter& w) {
   hooks_.exit();
 }
 
-// Autograd adds up the uses of a tied parameter and deposits their sum once, where the last of them is ready. #7534: with a dtype that
+// Autograd adds up the uses of a tied parameter and deposits their sum once, where the last of them is ready. DeepSpeed#7534: with a dtype that
 // changes between uses each is deposited, and calls the hook, by itself.
 void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, const LossFactors& factors) {
   const std::uint32_t p = scenario().parameters[use].tied_to.value_or(use);
@@ -223,7 +223,7 @@ void DeepSpeedEngine::make_gradient(ProgramWriter& w, std::uint32_t p) {
   own_storage_[p] = grad_[p].slice.buffer;
 }
 
-// Every use gives an equal part of the gradient. One through the model inside the engine passes no hook (#8224).
+// Every use gives an equal part of the gradient. One through the model inside the engine passes no hook (DeepSpeed#8224).
 double DeepSpeedEngine::weight_of_uses(std::uint32_t p, const LossFactors& factors) const {
   double sum = 0;
   bool alike = true;
@@ -262,7 +262,7 @@ void DeepSpeedEngine::end_of_phase(const events::Backward& event, ProgramWriter&
   if (event.direct && behaviour().direct_epilogue == DirectEpilogue::hook_count && ends_with_epilogue(event)) epilogue(w);
 }
 
-// #7992. The reductions of the block's backwards wait for its end.
+// DeepSpeed#7992. The reductions of the block's backwards wait for its end.
 void DeepSpeedEngine::enter_coalescing() {
   override_before_coalescing_ = override_boundary_;
   in_no_sync_ = coalescing_ = true;
@@ -311,10 +311,8 @@ void DeepSpeedEngine::step_done(ProgramWriter& w, bool updated) {
   micro_steps_ = in_pipeline() ? 0 : micro_steps_ + 1;
 }
 
-// Before #7839 bf16 at stage 0 was left out, whatever wrapper serves it.
-bool DeepSpeedEngine::zero_grad_after_step() const {
-  return !(config().bf16.enabled && config().zero.stage == 0 && behaviour().bf16_st0_zero_grad == Bf16Stage0ZeroGrad::skipped);
-}
+// Before DeepSpeed#7839 bf16 at stage 0 was left out, whatever wrapper serves it.
+bool DeepSpeedEngine::zero_grad_after_step() const { return !(config().bf16.enabled && config().zero.stage == 0 && behaviour().bf16_st0_zero_grad == Bf16Stage0ZeroGrad::skipped); }
 
 void DeepSpeedEngine::read(ProgramWriter& w, std::uint32_t stage, Slice scalar) {
   expects(decides_on_overflow(), "a linear run makes no decision on a value");
@@ -351,7 +349,7 @@ void DeepSpeedEngine::buffered_all_reduce(ProgramWriter& w, const std::vector<Sl
   fallback_all_reduce(w, tensors_, config(), averages(), fallback_divisor(), wire, shared, peers().id);
   if (of_experts.empty()) return;
   const ProcessGroup replicas = expert_data_parallel_group(scenario(), rank());
-  // #5259: before it the sum over an expert's ranks was averaged over them, though each has the tokens of all.
+  // DeepSpeed#5259: before it the sum over an expert's ranks was averaged over them, though each has the tokens of all.
   const bool of_replicas = behaviour().expert_divisor == ExpertDivisor::expert_data_parallel;
   fallback_all_reduce(w, tensors_, config(), averages(), of_replicas ? replicas.size() : fallback_divisor(), wire, of_experts, replicas.id);
 }

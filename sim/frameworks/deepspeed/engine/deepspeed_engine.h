@@ -21,43 +21,52 @@ class DeepSpeedEngine : public Engine {
  public:
   explicit DeepSpeedEngine(const DeepSpeedContext& context);
 
-  void handle(const Event& event, ProgramWriter& w) final;
+  void handle(const Event& event, ProgramWriter& w) final;  // ours: one event
   bool suspended() const final { return pending_stage_.has_value(); }
-  void resume(double value, ProgramWriter& w) final;
-  void observe(ProgramWriter& w) final;
+  void resume(double value, ProgramWriter& w) final;  // ours: goes on with a value
+  void observe(ProgramWriter& w) final;               // ours: snapshots
   void fold(StateFold& f) const override;
 
  protected:
   // ---- the wrapper's hooks, in the order of a window ------------------------------------------------------------------------------
-  virtual void clear_backward_seen_flag(ProgramWriter&) {}                         // forward
-  virtual void backward_prologue(ProgramWriter&) {}                                // once for each forward's outputs
-  virtual void gradient_ready(ProgramWriter&, std::uint32_t /*parameter*/) {}      // post-accumulate hook, gradient-ready order
-  virtual void backward_epilogue(ProgramWriter&) {}
-  virtual void require_bucket() const {}                                           // raises where a call by hand finds nothing to reduce from
-  virtual void reduce_gradients(ProgramWriter& w) = 0;                             // allreduce_gradients, where it does anything
-  virtual void finalise_unmanaged(ProgramWriter& w) { reduce_gradients(w); }       // step() without managed accumulation, before model_step
-  virtual void model_step(ProgramWriter& w) = 0;                                   // ends in step_done(), at once or after reads
-  virtual void on_value(std::uint32_t /*stage*/, double /*value*/, ProgramWriter&) {}
-  virtual void optimizer_zero_grad(ProgramWriter& w);
-  virtual void flush_coalesced(ProgramWriter&) {}                                  // the end of a coalesced block
-  virtual void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w);           // safe_set_full_grad where there is no param.grad
-  virtual void set_own_partition(const events::SetGradient& event, ProgramWriter& w);            // safe_set_local_grad
-  virtual void observe_wrapper(ProgramWriter& w) = 0;
+  // engine.py: _forward_prologue, at 0.19.7
+  virtual void clear_backward_seen_flag(ProgramWriter&) {}  // forward
+  // engine.py: _backward_prologue, at 0.19.7
+  virtual void backward_prologue(ProgramWriter&) {}  // once for each forward's outputs
+  // ours: of the wrapper
+  virtual void gradient_ready(ProgramWriter&, std::uint32_t /*parameter*/) {}  // post-accumulate hook, gradient-ready order
+  virtual void backward_epilogue(ProgramWriter&) {}                            // engine.py: _backward_epilogue, at 0.19.7
+  virtual void require_bucket() const {}                                       // raises where a call by hand finds nothing to reduce from
+  // engine.py: allreduce_gradients, at 0.19.7
+  virtual void reduce_gradients(ProgramWriter& w) = 0;  // allreduce_gradients, where it does anything
+  // engine.py: step, at 0.19.7
+  virtual void finalise_unmanaged(ProgramWriter& w) { reduce_gradients(w); }  // step() without managed accumulation, before model_step
+  // engine.py: _take_model_step, at 0.19.7
+  virtual void model_step(ProgramWriter& w) = 0;                                       // ends in step_done(), at once or after reads
+  virtual void on_value(std::uint32_t /*stage*/, double /*value*/, ProgramWriter&) {}  // ours: goes on with a value
+  virtual void optimizer_zero_grad(ProgramWriter& w);                                  // engine.py: zero_grad, at 0.19.7
+  // engine.py: coalesce_grad_reduction, at 0.19.7
+  virtual void flush_coalesced(ProgramWriter&) {}  // the end of a coalesced block
+  // tensor_fragment.py: safe_set_full_grad, at 0.19.7
+  virtual void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w);  // safe_set_full_grad where there is no param.grad
+  // tensor_fragment.py: safe_set_local_grad, at 0.19.7
+  virtual void set_own_partition(const events::SetGradient& event, ProgramWriter& w);  // safe_set_local_grad
+  virtual void observe_wrapper(ProgramWriter& w) = 0;                    // ours: snapshots
 
   // ---- what the wrapper says of itself --------------------------------------------------------------------------------------------
-  virtual double loss_scale() const { return 1.0; }              // multiplied into the loss
-  virtual bool reduces_every_backward() const { return false; }  // partitioned gradients: stages 2 and 3
-  virtual bool accumulates_in_epilogue() const { return false; } // BF16_Optimizer
+  virtual double loss_scale() const { return 1.0; }               // multiplied into the loss
+  virtual bool reduces_every_backward() const { return false; }   // partitioned gradients: stages 2 and 3
+  virtual bool accumulates_in_epilogue() const { return false; }  // BF16_Optimizer
   virtual std::uint32_t hooks_passed(std::uint32_t parameter) const { return scenario().parameters[parameter].hooked_outputs; }
-  virtual bool is_zero_optimizer() const { return true; }        // the wrapper takes part in loss.backward()
-  virtual bool hooks_count() const { return true; }              // its gradient hooks tell the end of a backward
-  virtual bool has_hook(std::uint32_t) const { return true; }    // on this parameter
-  virtual bool multiplies_loss() const { return true; }          // by its loss scale, if only 1: the result is no output any more
+  virtual bool is_zero_optimizer() const { return true; }                                               // the wrapper takes part in loss.backward()
+  virtual bool hooks_count() const { return true; }                                                     // its gradient hooks tell the end of a backward
+  virtual bool has_hook(std::uint32_t) const { return true; }                                           // on this parameter
+  virtual bool multiplies_loss() const { return true; }                                                 // by its loss scale, if only 1: the result is no output any more
   virtual bool needs_scaler() const { return config().fp16.enabled && config().fp16.loss_scale == 0; }  // refuses an unscaled loss
-  virtual bool can_coalesce() const { return false; }            // coalesce_grad_reduction: stages 1 to 3 but BF16_Optimizer
-  virtual bool sets_param_grad() const { return true; }          // a user's new gradient goes there, where there is one
-  virtual Role gradient_role() const { return Role::scratch; }   // of param.grad, where it has storage of its own
-  virtual double gradient_scale() const { return loss_scale(); } // of param.grad, relative to the true gradient
+  virtual bool can_coalesce() const { return false; }                                                   // coalesce_grad_reduction: stages 1 to 3 but BF16_Optimizer
+  virtual bool sets_param_grad() const { return true; }                                                 // a user's new gradient goes there, where there is one
+  virtual Role gradient_role() const { return Role::scratch; }                                          // of param.grad, where it has storage of its own
+  virtual double gradient_scale() const { return loss_scale(); }                                        // of param.grad, relative to the true gradient
 
   // ---- what the wrapper may use ---------------------------------------------------------------------------------------------------
   const Scenario& scenario() const { return *context_.scenario; }
@@ -73,10 +82,8 @@ class DeepSpeedEngine : public Engine {
   std::uint32_t index_in_peers() const { return peers_.index_of(rank()); }
   double sequence_ranks() const { return context_.scenario->engine.sequence_parallel_size; }  // that share a sequence
   double average_over() const { return averaging_divisor(scenario()); }
-  // #5555: before it the buffered all-reduce counted every rank of a sequence.
-  double fallback_divisor() const {
-    return behaviour().sequence_divisor == SequenceDivisor::all_ranks ? peers_.size() : average_over();
-  }
+  // DeepSpeed#5555: before it the buffered all-reduce counted every rank of a sequence.
+  double fallback_divisor() const { return behaviour().sequence_divisor == SequenceDivisor::all_ranks ? peers_.size() : average_over(); }
   // The parameters that have a gradient on this rank, in the order of the model.
   const std::vector<std::uint32_t>& learned() const { return learned_; }
   // Whether another hook of the same parameter follows in this backward.
@@ -88,9 +95,7 @@ class DeepSpeedEngine : public Engine {
   // Some backward may end without its epilogue: a direct one, or one after an error.
   bool may_skip_epilogues() const { return has_direct_backwards_ || scenario().after_error == AfterError::go_on; }
   bool pinned() const { return pins_host_memory(config(), behaviour()); }
-  bool averages() const {
-    return config().gradient_allreduce_op == AllreduceOp::mean || behaviour().allreduce_op_sum == SumOp::ignored;
-  }
+  bool averages() const { return config().gradient_allreduce_op == AllreduceOp::mean || behaviour().allreduce_op_sum == SumOp::ignored; }
 
   // The engine's is_gradient_accumulation_boundary(), and the optimizer's copy of it.
   bool boundary() const;
@@ -99,36 +104,38 @@ class DeepSpeedEngine : public Engine {
   bool unmanaged() const { return protocol().unmanaged(); }
 
   // What was allocated just now is there for the other stream of autograd too.
+  // ours: what autograd of PyTorch does between streams
   void share_allocation(ProgramWriter& w) {
     if (uses_side_stream_) activations_ = w.record();
   }
 
   // buffered_allreduce_fallback of gradients that every rank has, and of experts among the ranks that have the same.
+  // engine.py: buffered_allreduce_fallback, _reduce_expert_gradients, at 0.19.7
   void buffered_all_reduce(ProgramWriter& w, const std::vector<Slice>& shared, const std::vector<Slice>& of_experts);
 
   // norm := the norm of both, in fp32, of squares added up in `squared`.
-  static void join_norms(ProgramWriter& w, Slice squared, Slice norm, Slice other);
+  static void join_norms(ProgramWriter& w, Slice squared, Slice norm, Slice other);  // utils.py: get_norm_with_moe_layers, at 0.19.7
   // The sum of squares of each stage becomes that of the whole pipeline.
-  void sum_over_stages(ProgramWriter& w, Slice squared);
+  void sum_over_stages(ProgramWriter& w, Slice squared);  // utils.py: get_global_norm_of_tensors, at 0.19.7
 
   // Emits a read of a scalar and suspends; on_value(stage, ...) goes on.
-  void read(ProgramWriter& w, std::uint32_t stage, Slice scalar);
+  void read(ProgramWriter& w, std::uint32_t stage, Slice scalar);  // ours: asks for a value
   // What the wrapper decided about a step, and the loss scale from here on.
-  void report_decision(ProgramWriter& w, bool overflow, double loss_scale);
+  void report_decision(ProgramWriter& w, bool overflow, double loss_scale);  // ours: for the oracle
   // The norm that clipping goes by, in true units.
-  void report_clipping_norm(ProgramWriter& w, double norm) { w.report(StepFact::clipping_norm, norm); }
+  void report_clipping_norm(ProgramWriter& w, double norm) { w.report(StepFact::clipping_norm, norm); }  // ours: for the oracle
   // The end of a model step. updated: the base optimizer ran.
-  void step_done(ProgramWriter& w, bool updated);
+  void step_done(ProgramWriter& w, bool updated);  // engine.py: _take_model_step, at 0.19.7
 
   // A full gradient of the user's: what the owners among `peers` hold of it, summed in fp32 on every rank, times the factor. `held` is this
   // rank's part from element `offset` on, if it has one. The caller holds the result.
-  Tensor times_factor(const events::SetGradient& event, ProgramWriter& w, Slice held, std::uint32_t offset);
+  Tensor times_factor(const events::SetGradient& event, ProgramWriter& w, Slice held, std::uint32_t offset);  // tensor_fragment.py: get_full_hp_grad, at 0.19.7
   bool has_recorded_norm_refreshed(const events::SetGradient& event) const;
 
   std::vector<ViewPiece> whole_parameter(std::uint32_t parameter, Slice slice) const;
 
   // param.grad, with storage of its own and nothing in it yet.
-  void make_gradient(ProgramWriter& w, std::uint32_t parameter);
+  void make_gradient(ProgramWriter& w, std::uint32_t parameter);  // ours: what autograd of PyTorch does
   // What lies in param.grad is no sum any more: a reduction has written there.
   void holds_no_sum(std::uint32_t parameter) { own_storage_[parameter] = no_index; }
 
@@ -140,26 +147,26 @@ class DeepSpeedEngine : public Engine {
   static constexpr std::uint32_t loop_norm_known = 0xFFFFFFFFu;  // a stage that no wrapper has
 
   void require_initialised() const;
-  void forward(ProgramWriter& w);
-  void backward(const events::Backward& event, ProgramWriter& w);
-  void go_to_stream_of(std::uint32_t parameter, ProgramWriter& w);
-  void join_streams(ProgramWriter& w);
-  void step(ProgramWriter& w);
+  void forward(ProgramWriter& w);                                   // engine.py: forward, at 0.19.7
+  void backward(const events::Backward& event, ProgramWriter& w);              // engine.py: backward, at 0.19.7
+  void go_to_stream_of(std::uint32_t parameter, ProgramWriter& w);  // ours: what autograd of PyTorch does between streams
+  void join_streams(ProgramWriter& w);                              // ours: what autograd of PyTorch does between streams
+  void step(ProgramWriter& w);                                      // engine.py: step, at 0.19.7
   void set_boundary(bool boundary);
-  void set_gradient(const events::SetGradient& event, ProgramWriter& w);
-  void scale_gradients(const events::ScaleGradients& event, ProgramWriter& w);
-  void clip_gradients(const events::ClipGradients& event, ProgramWriter& w);
-  void clip_by(double norm, ProgramWriter& w);
-  void all_reduce(const events::AllReduce& event, ProgramWriter& w);
-  void finalize(ProgramWriter& w);
+  void set_gradient(const events::SetGradient& event, ProgramWriter& w);     // tensor_fragment.py: safe_get_full_grad, safe_set_full_grad, at 0.19.7
+  void scale_gradients(const events::ScaleGradients& event, ProgramWriter& w);  // ours: the loop's own code
+  void clip_gradients(const events::ClipGradients& event, ProgramWriter& w);   // ours: the loop's own code
+  void clip_by(double norm, ProgramWriter& w);                 // ours: the loop's own code
+  void all_reduce(const events::AllReduce& event, ProgramWriter& w);       // ours: the loop's own code
+  void finalize(ProgramWriter& w);                             // engine.py: allreduce_gradients, at 0.19.7
   bool prologue_runs(const events::Backward& event, bool passes_an_output);
-  void prologue(const events::Backward& event, ProgramWriter& w);
+  void prologue(const events::Backward& event, ProgramWriter& w);  // engine.py: _backward_prologue_per_tensor, at 0.19.7
   bool ends_with_epilogue(const events::Backward& event);
-  void epilogue(ProgramWriter& w);
-  void end_of_phase(const events::Backward& event, ProgramWriter& w);
+  void epilogue(ProgramWriter& w);                          // engine.py: _backward_epilogue, at 0.19.7
+  void end_of_phase(const events::Backward& event, ProgramWriter& w);  // engine.py: _backward_post_hook, at 0.19.7
   void enter_coalescing();
-  void exit_coalescing(ProgramWriter& w);
-  void raise(const events::Raise& event, ProgramWriter& w);
+  void exit_coalescing(ProgramWriter& w);            // engine.py: coalesce_grad_reduction, at 0.19.7
+  void raise(const events::Raise& event, ProgramWriter& w);  // ours: the loop's own code
   bool boundary_for_optimizer() const;
   Protocol protocol() const { return {&scenario(), &behaviour(), in_no_sync_, can_coalesce(), is_zero_optimizer()}; }
   bool in_pipeline() const { return scenario().engine.pipeline_stages > 1; }
@@ -173,7 +180,7 @@ class DeepSpeedEngine : public Engine {
     double of(std::uint32_t hooks) const;
   };
   LossFactors loss_factors(const events::Backward& event, bool loss_is_an_output) const;
-  void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, const LossFactors& factors);
+  void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, const LossFactors& factors);  // ours: what autograd of PyTorch does
   double weight_of_uses(std::uint32_t parameter, const LossFactors& factors) const;
 
   DeepSpeedContext context_;
@@ -184,12 +191,12 @@ class DeepSpeedEngine : public Engine {
   std::vector<std::uint32_t> uses_;  // by parameter: how often the model uses it, ties counted
   bool hook_follows_ = false;
   const bool uses_side_stream_;
-  std::uint32_t activations_ = no_index;     // stream event: what the next layer's backward needs is there
-  std::uint64_t micro_steps_ = 0;            // calls of step(); in a pipeline backwards since the last update
+  std::uint32_t activations_ = no_index;  // stream event: what the next layer's backward needs is there
+  std::uint64_t micro_steps_ = 0;         // calls of step(); in a pipeline backwards since the last update
   std::optional<bool> override_boundary_;
-  bool in_no_sync_ = false;                          // or in a coalesced block
+  bool in_no_sync_ = false;  // or in a coalesced block
   bool coalescing_ = false;
-  bool scale_wrt_gas_ = true;                        // of the last engine.backward(); direct ones go by it
+  bool scale_wrt_gas_ = true;  // of the last engine.backward(); direct ones go by it
   std::optional<bool> override_before_coalescing_;
   BackwardHooks hooks_;
   bool in_step_ = false;

@@ -12,8 +12,9 @@ inline constexpr std::uint64_t fallback_pack_elements = 500'000'000;
 
 // Packs tensors of one dtype until the pack exceeds the limit; each pack is flattened, cast to the communication dtype, all-reduced with
 // the pre- or postscale factors around it, cast back and copied back.
-inline void fallback_all_reduce(ProgramWriter& w, TensorTable& tensors, const DeepSpeedConfig& config, bool averages, double divisor,
-                                Dtype communication_dtype, const std::vector<Slice>& gradients, std::uint32_t group) {
+// engine.py: allreduce_no_retain, allreduce_bucket, at 0.19.7
+inline void fallback_all_reduce(ProgramWriter& w, TensorTable& tensors, const DeepSpeedConfig& config, bool averages, double divisor, Dtype communication_dtype,
+                                const std::vector<Slice>& gradients, std::uint32_t group) {
   std::size_t first = 0;
   while (first < gradients.size()) {
     std::size_t last = first;

@@ -17,8 +17,7 @@ namespace gradledger {
 // fp32 partition.
 class FlatWeights {
  public:
-  FlatWeights(const Scenario& scenario, std::uint32_t rank, std::uint32_t number, const RankGroup& group, const std::string& master_name, std::size_t first_part,
-              Dealing dealing);
+  FlatWeights(const Scenario& scenario, std::uint32_t rank, std::uint32_t number, const RankGroup& group, const std::string& master_name, std::size_t first_part, Dealing dealing);
 
   const FlatPartition& layout() const { return layout_; }
   const std::vector<OwnedPart>& parts() const { return parts_; }
@@ -37,12 +36,12 @@ class FlatWeights {
   bool owns_place(std::uint32_t parameter) const { return layout_.partition() > 0 && layout_.offset(parameter) / layout_.partition() == rank_; }
   const std::string& master_name() const { return master_name_; }
 
-  void initialise(ProgramWriter& w);
+  void initialise(ProgramWriter& w);  // stage_1_and_2.py, bf16_optimizer.py: __init__, at 0.19.7
   // Base step with `gradient` (fp32, the partition's length), weights of the partition = master.
-  void step(ProgramWriter& w, Slice gradient);
-  void all_gather(ProgramWriter& w) const;
+  void step(ProgramWriter& w, Slice gradient);  // stage_1_and_2.py: _optimizer_step, at 0.19.7
+  void all_gather(ProgramWriter& w) const;      // utils.py: all_gather_dp_groups, at 0.19.7
   void load(const FlatWeights& saved) { optimizer_.load(saved.optimizer_); }
-  void observe(ProgramWriter& w) const;
+  void observe(ProgramWriter& w) const;  // ours: snapshots
 
   // The partition's elements as view pieces over `slice` (of the partition's length).
   std::vector<ViewPiece> partition_pieces(Slice slice) const;
@@ -80,12 +79,12 @@ class FlatGroups {
   const std::vector<std::uint32_t>& order() const { return order_; }  // of the parameters, group by group as they were given
   const std::vector<OwnedPart>& parts() const { return parts_; }      // of all groups, each in flat order
 
-  void initialise(ProgramWriter& w);
-  void all_gather(ProgramWriter& w) const;
+  void initialise(ProgramWriter& w);        // stage_1_and_2.py, bf16_optimizer.py: __init__, at 0.19.7
+  void all_gather(ProgramWriter& w) const;  // utils.py: all_gather_dp_groups, at 0.19.7
   void load(const FlatGroups& saved) {
     for (std::size_t g = 0; g < groups_.size(); ++g) groups_[g].load(saved.groups_[g]);
   }
-  void observe(ProgramWriter& w) const;
+  void observe(ProgramWriter& w) const;  // ours: snapshots
 
  private:
   std::vector<FlatWeights> groups_;

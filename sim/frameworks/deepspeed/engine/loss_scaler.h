@@ -26,15 +26,22 @@ class LossScaler {
         hysteresis_max_(config.hysteresis),
         hysteresis_(config.hysteresis),
         minimum_(config.min_loss_scale),
-        scale_(dynamic_ ? power_of_two(config.initial_scale_power) : config.loss_scale) {}
+        scale_(dynamic_ ? power_of_two(config.initial_scale_power) : config.loss_scale),
+        before_update_(scale_) {}
+
+  // Of the ZeRO wrappers, which have none but in fp16.
+  static LossScaler of_zero(const DeepSpeedConfig& config, const Behaviour& behaviour) {
+    return config.fp16.enabled ? LossScaler(config.fp16, true, behaviour.scale_growth) : fixed(1.0);
+  }
 
   static LossScaler fixed(double scale) {
     LossScaler scaler;
-    scaler.scale_ = scale;
+    scaler.scale_ = scaler.before_update_ = scale;
     return scaler;
   }
 
   double scale() const { return scale_; }
+  double before_update() const { return before_update_; }  // what it was before the last update
 
   void fold(StateFold& f) const {
     f.number(std::bit_cast<std::uint64_t>(scale_));
@@ -44,6 +51,7 @@ class LossScaler {
   }
 
   void update(bool overflow) {
+    before_update_ = scale_;
     if (!dynamic_) return;
     if (overflow) {
       shrink();
@@ -70,8 +78,7 @@ class LossScaler {
       --hysteresis_;
       return;
     }
-    if (scale_ == minimum_)
-      throw FrameworkError{"Exception", "Current loss scale already at minimum - cannot decrease scale anymore"};
+    if (scale_ == minimum_) throw FrameworkError{"Exception", "Current loss scale already at minimum - cannot decrease scale anymore"};
     scale_ = std::max(scale_ / 2.0, minimum_);
   }
 
@@ -92,6 +99,7 @@ class LossScaler {
   std::uint32_t hysteresis_ = 1;
   double minimum_ = 1;
   double scale_ = 1;
+  double before_update_ = 1;
   std::int64_t iteration_ = 0;
   std::int64_t last_overflow_ = -1;
 };

@@ -33,7 +33,7 @@ Tensor DeepSpeedEngine::times_factor(const events::SetGradient& event, ProgramWr
   return full;
 }
 
-// #7302 reached the local API of stage 3 alone.
+// DeepSpeed#7302 reached the local API of stage 3 alone.
 bool DeepSpeedEngine::has_recorded_norm_refreshed(const events::SetGradient& event) const {
   const SetGradientNorm rule = behaviour().set_gradient_norm;
   return rule == SetGradientNorm::refreshed || (rule == SetGradientNorm::local_refreshed && event.local);

@@ -9,7 +9,7 @@
 namespace gradledger {
 
 ZeroStage3::ZeroStage3(const DeepSpeedContext& context)
-    : DeepSpeedEngine(context),
+    : ScaledOptimizer(context, LossScaler::of_zero(deepspeed_config(*context.scenario), context.behaviour)),
       offload_(config().offloads_optimizer()),
       offload_parameters_(config().offloads_parameters()),
       contiguous_(config().zero.contiguous_gradients),
@@ -17,7 +17,6 @@ ZeroStage3::ZeroStage3(const DeepSpeedContext& context)
       model_dtype_(scenario().model_dtype),
       acc_dtype_(grad_accum_dtype_of(scenario())),
       comm_dtype_(communication_dtype_of(scenario())),
-      scaler_(config().fp16.enabled ? LossScaler(config().fp16, true, behaviour().scale_growth) : LossScaler::fixed(1.0)),
       optimizer_groups_(optimizer_groups(scenario(), rank())),
       gradient_slice_(parameter_count()),
       norm_recorded_(parameter_count()),
@@ -82,7 +81,7 @@ Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) c
 
 // ---- forward --------------------------------------------------------------------------------------------------------------------
 
-// live-7: since #7780 the counter moves here, so that a second backward without a forward in between stores instead of adding.
+// live-7: since DeepSpeed#7780 the counter moves here, so that a second backward without a forward in between stores instead of adding.
 void ZeroStage3::clear_backward_seen_flag(ProgramWriter& w) {
   // A forward that gathers has nothing to join for a parameter without elements.
   if (world() > 1 && std::any_of(learned().begin(), learned().end(), [this](std::uint32_t p) { return numel(p) == 0; }))
@@ -127,7 +126,7 @@ void ZeroStage3::push(ProgramWriter& w, std::uint32_t p) {
   if (contiguous_ && bucket_elements_ + numel(p) <= bucket_size) {
     const Tensor in_bucket = bucket_buffer_.part(static_cast<std::uint32_t>(bucket_elements_), numel(p));
     w.copy(in_bucket.slice, grad_[p].slice);
-    // #7534: a second hook found param.grad in the bucket, added to it there and was pushed again with the sum of both uses.
+    // DeepSpeed#7534: a second hook found param.grad in the bucket, added to it there and was pushed again with the sum of both uses.
     if (contains(bucket_, p) && behaviour().tied_hook == TiedHook::per_use) w.copy(gradient_slice_[p], grad_[p].slice);
     if (!hook_follows()) tensors_.share(w, grad_[p], in_bucket);
     gradient_slice_[p] = in_bucket.slice;
@@ -181,7 +180,7 @@ void ZeroStage3::model_step(ProgramWriter& w) {
   std::fill(stored_in_window_.begin(), stored_in_window_.end(), false);
   micro_step_id_ = 0;
   epilogue_ran_ = false;
-  // #7780: before it what a backward without an epilogue had put into the bucket stayed there.
+  // DeepSpeed#7780: before it what a backward without an epilogue had put into the bucket stayed there.
   if (behaviour().stage3_bucket_at_step == Stage3BucketAtStep::cleared) clear_bucket();
   if (!offload_ && averaged_state_ != Averaged::set) {
     if (averaged_state_ == Averaged::never) throw FrameworkError{"KeyError", "0"};
@@ -198,25 +197,11 @@ void ZeroStage3::model_step(ProgramWriter& w) {
   read(w, overflow_known, overflow_flag_);
 }
 
-void ZeroStage3::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
-  if (stage == norm_known) {
-    report_clipping_norm(w, value / unscaled_by());
-    return finish_step(w, value);
-  }
-  const bool overflow = value != 0.0;
-  scale_before_update_ = scaler_.scale();
-  scaler_.update(overflow);
-  report_decision(w, overflow, scaler_.scale());
-  if (overflow) {
-    optimizer_zero_grad(w);
-    std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
-    if (!offload_) averaged_state_ = Averaged::never;
-    return step_done(w, false);
-  }
-  emit_norm(w);
-  w.report(StepFact::gradient_norm, norm_, 1.0 / unscaled_by());
-  if (gradient_clipping_of(scenario()) > 0 && !linear()) return read(w, norm_known, norm_);
-  finish_step(w, std::nullopt);
+void ZeroStage3::skip_step(ProgramWriter& w) {
+  optimizer_zero_grad(w);
+  std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
+  if (!offload_) averaged_state_ = Averaged::never;
+  step_done(w, false);
 }
 
 // One all_reduce a sub-group: fp64, or fp32 of the recorded norms with offload.
@@ -241,13 +226,8 @@ void ZeroStage3::emit_norm(ProgramWriter& w) {
   w.square_root(norm_);
 }
 
-// live-9: a step that moves the scale divides by the new one, also in the norm that it reports.
-double ZeroStage3::unscaled_by() const {
-  return behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
-}
-
 void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
-  const double factor = unscale_and_clip_factor(unscaled_by(), norm, gradient_clipping_of(scenario()), behaviour().norm_masking == NormMasking::where);
+  const double factor = unscale_and_clip_factor(unscaled_by(), norm, gradient_clipping_of(scenario()), invalid_norm_as(behaviour().norm_masking));
   for (BaseOptimizer& optimizer : optimizers_) optimizer.begin_step();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     SubGroup& group = groups_[g];

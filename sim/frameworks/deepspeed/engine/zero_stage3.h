@@ -8,33 +8,34 @@
 
 #include "sim/engine/base_optimizer.h"
 #include "sim/frameworks/deepspeed/engine/partition.h"
-#include "sim/frameworks/deepspeed/engine/deepspeed_engine.h"
-#include "sim/frameworks/deepspeed/engine/loss_scaler.h"
+#include "sim/frameworks/deepspeed/engine/scaled_optimizer.h"
 
 namespace gradledger {
 
-class ZeroStage3 final : public DeepSpeedEngine {
+class ZeroStage3 final : public ScaledOptimizer {
  public:
   explicit ZeroStage3(const DeepSpeedContext& context);
 
   std::unique_ptr<Engine> clone() const override { return std::make_unique<ZeroStage3>(*this); }
-  void initialise(ProgramWriter& w) override;
+  void initialise(ProgramWriter& w) override;  // stage3.py: _setup_for_real_optimizer, at 0.19.7
   void load(const Engine& saved) override;
   void fold(StateFold& f) const override;
 
  protected:
-  void clear_backward_seen_flag(ProgramWriter& w) override;
-  void backward_prologue(ProgramWriter& w) override;
-  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;
-  void reduce_gradients(ProgramWriter& w) override;
-  void flush_coalesced(ProgramWriter& w) override;
-  void finalise_unmanaged(ProgramWriter& w) override;
-  void model_step(ProgramWriter& w) override;
-  void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
-  void optimizer_zero_grad(ProgramWriter& w) override;
-  void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) override;
-  void set_own_partition(const events::SetGradient& event, ProgramWriter& w) override;
-  void observe_wrapper(ProgramWriter& w) override;
+  void clear_backward_seen_flag(ProgramWriter& w) override;                 // stage3.py: clear_backward_seen_flag, at 0.19.7
+  void backward_prologue(ProgramWriter& w) override;                        // stage3.py: backward_prologue, at 0.19.7
+  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;  // stage3.py: reduce_ready_partitions_and_remove_grads, at 0.19.7
+  void reduce_gradients(ProgramWriter& w) override;                         // stage3.py: overlapping_partition_gradients_reduce_epilogue, at 0.19.7
+  void flush_coalesced(ProgramWriter& w) override;                          // engine.py: _flush_coalesced_reduction_zero3, at 0.19.7
+  void finalise_unmanaged(ProgramWriter& w) override;                       // stage3.py: finalize_gradient_accumulation_boundary, at 0.19.7
+  void model_step(ProgramWriter& w) override;                               // stage3.py: step, at 0.19.7
+  void emit_norm(ProgramWriter& w) override;                                // stage3.py: _get_norm_groups, at 0.19.7
+  void skip_step(ProgramWriter& w) override;                                // stage3.py: _overflow_clean_up, at 0.19.7
+  void finish_step(ProgramWriter& w, std::optional<double> norm) override;  // stage3.py: step, unscale_and_clip_grads, at 0.19.7
+  void optimizer_zero_grad(ProgramWriter& w) override;                      // stage3.py: zero_grad, at 0.19.7
+  void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) override;   // stage3.py: set_fp32_grad_for_param, at 0.19.7
+  void set_own_partition(const events::SetGradient& event, ProgramWriter& w) override;    // stage3.py: set_local_grad_for_param, at 0.19.7
+  void observe_wrapper(ProgramWriter& w) override;                          // ours: snapshots
 
   double loss_scale() const override { return scaler_.scale(); }
   bool reduces_every_backward() const override { return true; }
@@ -44,42 +45,38 @@ class ZeroStage3 final : public DeepSpeedEngine {
   Role gradient_role() const override { return Role::local_accumulator; }
 
  private:
-  enum Stage : std::uint32_t { overflow_known, norm_known };
-
   // Neighbouring parameters of one of the optimizer's groups, closed once their partitions reach sub_group_size.
   struct SubGroup {
     std::vector<std::uint32_t> parameters;
-    std::uint32_t offset = 0;           // of its partitions in the flat buffers
-    std::uint32_t size = 0;             // sum of partition sizes
-    std::uint32_t of = 0;               // the optimizer's group
-    Slice master;                       // fp32, this rank's
-    Slice master_gradient;              // offload
+    std::uint32_t offset = 0;  // of its partitions in the flat buffers
+    std::uint32_t size = 0;    // sum of partition sizes
+    std::uint32_t of = 0;      // the optimizer's group
+    Slice master;              // fp32, this rank's
+    Slice master_gradient;     // offload
   };
 
-  void push(ProgramWriter& w, std::uint32_t parameter);
+  void push(ProgramWriter& w, std::uint32_t parameter);  // stage3.py: __add_grad_to_ipg_bucket, at 0.19.7
+  // stage3.py: __add_grad_to_ipg_bucket, at 0.19.7
   void wait_for(ProgramWriter& w, Stream producer) const;  // the reduction stream does
   void require_reducible() const;
-  void limit_reductions_in_flight(ProgramWriter& w);
-  void reduce_bucket(ProgramWriter& w);
+  void limit_reductions_in_flight(ProgramWriter& w);  // stage3.py: __reduce_and_partition_ipg_grads, at 0.19.7
+  void reduce_bucket(ProgramWriter& w);               // stage3.py: __reduce_and_partition_ipg_grads, at 0.19.7
   void clear_bucket();
-  std::vector<Tensor> all_reduce_partitions(ProgramWriter& w);
-  std::vector<Tensor> reduce_scatter_partitions(ProgramWriter& w);
+  std::vector<Tensor> all_reduce_partitions(ProgramWriter& w);      // stage3.py: __avg_scatter_contiguous_grads, at 0.19.7
+  std::vector<Tensor> reduce_scatter_partitions(ProgramWriter& w);  // stage3.py: __avg_scatter_grads, at 0.19.7
   bool rounds_to_model() const;
-  void copy_reduced(ProgramWriter& w, std::uint32_t parameter, Slice target, Slice reduced);
-  void interleave(ProgramWriter& w, Slice interleaved);
-  void partition_gradients(ProgramWriter& w, std::vector<Tensor> partitions);
-  void store_partition(ProgramWriter& w, Slice target, Slice partition);
-  void to_master_gradient(ProgramWriter& w, std::uint32_t parameter);
-  void partition_epilogue(ProgramWriter& w);
-  void fetch_weights(ProgramWriter& w);
-  void store_weights(ProgramWriter& w, Slice weights, Slice master);
+  void copy_reduced(ProgramWriter& w, std::uint32_t parameter, Slice target, Slice reduced);  // stage3.py: __reduce_and_partition_ipg_grads, at 0.19.7
+  void interleave(ProgramWriter& w, Slice interleaved);                                       // coalesced_collectives.py: reduce_scatter_coalesced, at 0.19.7
+  void partition_gradients(ProgramWriter& w, std::vector<Tensor> partitions);                 // stage3.py: partition_grads, at 0.19.7
+  void store_partition(ProgramWriter& w, Slice target, Slice partition);                      // stage3.py: partition_grads, at 0.19.7
+  void to_master_gradient(ProgramWriter& w, std::uint32_t parameter);                         // stage3.py: _offload_grad_partition_at_boundary, at 0.19.7
+  void partition_epilogue(ProgramWriter& w);                                                  // stage3.py: independent_gradient_partition_epilogue, at 0.19.7
+  void fetch_weights(ProgramWriter& w);                                                       // ours: what a gather costs where weights lie on the host
+  void store_weights(ProgramWriter& w, Slice weights, Slice master);                          // stage3.py: _reassign_or_swap_out_partitioned_parameters, at 0.19.7
   Slice settable_partition(std::uint32_t parameter) const;
-  void set_partition(const events::SetGradient& event, ProgramWriter& w, Slice value);
+  void set_partition(const events::SetGradient& event, ProgramWriter& w, Slice value);  // stage3.py: set_fp32_grad_for_param, at 0.19.7
 
-  void emit_norm(ProgramWriter& w);
-  double unscaled_by() const;
-  void finish_step(ProgramWriter& w, std::optional<double> norm);
-  void clear_stale(ProgramWriter& w);
+  void clear_stale(ProgramWriter& w);  // ours: a repair that no release has
 
   ParameterShard shard(std::uint32_t parameter) const { return shard_of(numel(parameter), world(), rank()); }
   Slice partition_of(std::uint32_t parameter) const { return partitions_.part(offset_[parameter], shard(parameter).size); }
@@ -88,16 +85,14 @@ class ZeroStage3 final : public DeepSpeedEngine {
   std::vector<ViewPiece> group_pieces(const SubGroup& group, Slice flat) const;
   Stream reduction_stream() const { return overlap_ ? Stream::communication : Stream::compute; }
 
-  const bool offload_;             // of the optimizer
+  const bool offload_;  // of the optimizer
   const bool offload_parameters_;
   const bool contiguous_;
   const bool overlap_;
   const Dtype model_dtype_, acc_dtype_, comm_dtype_;
 
-  LossScaler scaler_;
-  double scale_before_update_ = 1.0;
   std::vector<RankGroup> optimizer_groups_;
-  std::vector<BaseOptimizer> optimizers_;  // by group
+  std::vector<BaseOptimizer> optimizers_;    // by group
   std::vector<std::uint32_t> group_offset_;  // of a group in the flat buffers
   std::vector<SubGroup> groups_;
   std::vector<std::uint32_t> offset_;  // of a parameter's partition in the flat buffers
@@ -111,11 +106,11 @@ class ZeroStage3 final : public DeepSpeedEngine {
   Tensor bucket_buffer_;
   std::deque<std::uint32_t> in_flight_;  // stream events of reductions
 
-  Slice partitions_;                 // grad_partitions_flat_buffer: zero at the start, never zeroed again
+  Slice partitions_;  // grad_partitions_flat_buffer: zero at the start, never zeroed again
   enum class Averaged : std::uint8_t { never, none, set } averaged_state_ = Averaged::never;
   std::vector<bool> norm_recorded_;
   std::vector<bool> stored_in_window_;  // offload, by parameter: a backward since the last step
-  Slice recorded_norms_, overflow_flag_, norm_squared_, norm_total_, norm_;
+  Slice recorded_norms_, overflow_flag_, norm_squared_, norm_total_;
 };
 
 inline bool contains(const std::vector<std::uint32_t>& parameters, std::uint32_t p) { return std::find(parameters.begin(), parameters.end(), p) != parameters.end(); }

@@ -29,7 +29,7 @@ void ZeroStage3::require_reducible() const {
     throw FrameworkError{"AssertionError", "a parameter is in the bucket twice"};
 }
 
-// #7418: before it the elements that were reduced went on counting, and a full bucket held one parameter at a time. Where the whole
+// DeepSpeed#7418: before it the elements that were reduced went on counting, and a full bucket held one parameter at a time. Where the whole
 // bucket is all-reduced, the parameters were cut from its beginning, where those of the first backward still lay.
 void ZeroStage3::clear_bucket() {
   bucket_.clear();
@@ -117,7 +117,7 @@ std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
   return partitions;
 }
 
-// #8056: until then what was communicated in another dtype went through the model dtype on its way to the accumulator.
+// DeepSpeed#8056: until then what was communicated in another dtype went through the model dtype on its way to the accumulator.
 bool ZeroStage3::rounds_to_model() const { return comm_dtype_ != model_dtype_ && behaviour().stage3_reduced_dtype == Stage3ReducedDtype::model; }
 
 void ZeroStage3::copy_reduced(ProgramWriter& w, std::uint32_t p, Slice target, Slice reduced) {

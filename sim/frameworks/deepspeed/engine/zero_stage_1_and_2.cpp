@@ -18,7 +18,7 @@ Dealing dealing_of(const DeepSpeedConfig& config, const Behaviour& behaviour) {
 }  // namespace
 
 ZeroStage1And2::ZeroStage1And2(const DeepSpeedContext& context)
-    : DeepSpeedEngine(context),
+    : ScaledOptimizer(context, LossScaler::of_zero(deepspeed_config(*context.scenario), context.behaviour)),
       partition_gradients_(config().zero.stage == 2),
       offload_(config().offloads_optimizer()),
       contiguous_(config().zero.contiguous_gradients || offload_),
@@ -33,7 +33,6 @@ ZeroStage1And2::ZeroStage1And2(const DeepSpeedContext& context)
       comm_dtype_(communication_dtype_of(scenario())),
       to_partition_(behaviour().stage12_fp32_partition == Fp32Partition::accumulates && acc_dtype_ == Dtype::float32 && model_dtype_ != Dtype::float32),
       bucket_dtype_(to_partition_ && uses_grad_accum_ ? acc_dtype_ : model_dtype_),
-      scaler_(config().fp16.enabled ? LossScaler(config().fp16, true, behaviour().scale_growth) : LossScaler::fixed(1.0)),
       weights_(scenario(), rank(), "single_partition_of_fp32_groups", dealing_of(config(), behaviour())),
       micro_step_id_(behaviour().offload_keep == OffloadKeep::counter_only ? 0 : -1),
       already_reduced_(parameter_count()),
@@ -76,6 +75,11 @@ void ZeroStage1And2::clear_backward_seen_flag(ProgramWriter& w) {
   epilogue_ran_ = false;
 }
 
+// DeepSpeed#7018: before it the counter moved here, whatever was reduced since.
+void ZeroStage1And2::backward_prologue(ProgramWriter&) {
+  if (behaviour().stage12_micro_step_id == MicroStepCount::each_backward) ++micro_step_id_;
+}
+
 // ---- backward: each parameter's hook ----------------------------------------------------------------------------------------------
 
 void ZeroStage1And2::gradient_ready(ProgramWriter& w, std::uint32_t p) {
@@ -99,7 +103,7 @@ void ZeroStage1And2::drain(ProgramWriter& w, std::uint32_t p) {
 void ZeroStage1And2::setup_buckets(ProgramWriter& w) {
   if (ready_for_gradients_) return;
   ready_for_gradients_ = had_buckets_ = true;
-  ++micro_step_id_;
+  if (behaviour().stage12_micro_step_id == MicroStepCount::each_reduction) ++micro_step_id_;
   if (!contiguous_) return;
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
   // Inside no_sync with overlap_comm, and where direct backwards go without an epilogue, the hooks of several backwards fill one bucket.
@@ -131,7 +135,7 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
   if (numel(p) == 0 && behaviour().empty_parameter != EmptyParameter::looked_up) return;
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
   if (bucket_.elements + numel(p) > bucket_size) {
-    // #6993 asked for the parameter's own dtype among buckets that are named by the dtype they are communicated in.
+    // DeepSpeed#6993 asked for the parameter's own dtype among buckets that are named by the dtype they are communicated in.
     if (comm_dtype_ != model_dtype_ && behaviour().stage12_full_bucket_key == BucketKey::model_dtype)
       throw FrameworkError{"KeyError", model_dtype_ == Dtype::float32 ? "torch.float32" : model_dtype_ == Dtype::bfloat16 ? "torch.bfloat16" : "torch.float16"};
     if (bucket_.entries.empty() && behaviour().empty_bucket == EmptyBucket::reduced) reduce_nothing(w);
@@ -143,7 +147,7 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
   }
   if (numel(p) == 0) return bucket_.empty.push_back(p);
   require_not_reduced(p);
-  // #4084: until then the bucket was filled from param.grad, which is None once it went into param.grad_accum.
+  // DeepSpeed#4084: until then the bucket was filled from param.grad, which is None once it went into param.grad_accum.
   if (contiguous_ && uses_grad_accum_ && behaviour().stage1_attr_bucket == Stage1AttrBucket::param_grad)
     throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'view'"};
   BucketEntry entry{p, gradient_for_reduction(w, p)};
@@ -160,7 +164,7 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
   bucket_.entries.push_back(entry);
 }
 
-// #8280: before it the owner of an empty parameter behind all others was looked up past the last partition.
+// DeepSpeed#8280: before it the owner of an empty parameter behind all others was looked up past the last partition.
 void ZeroStage1And2::require_owner(std::uint32_t p) const {
   if (config().zero.reduce_scatter && contiguous_ && weights_.of(p).layout().offset(p) >= weights_.of(p).layout().padded())
     throw FrameworkError{"KeyError", std::to_string(p)};

@@ -7,33 +7,37 @@
 #include <vector>
 
 #include "sim/frameworks/deepspeed/engine/flat_groups.h"
-#include "sim/frameworks/deepspeed/engine/deepspeed_engine.h"
-#include "sim/frameworks/deepspeed/engine/loss_scaler.h"
+#include "sim/frameworks/deepspeed/engine/scaled_optimizer.h"
 
 namespace gradledger {
 
-class ZeroStage1And2 final : public DeepSpeedEngine {
+class ZeroStage1And2 final : public ScaledOptimizer {
  public:
   explicit ZeroStage1And2(const DeepSpeedContext& context);
 
   std::unique_ptr<Engine> clone() const override { return std::make_unique<ZeroStage1And2>(*this); }
-  void initialise(ProgramWriter& w) override;
+  void initialise(ProgramWriter& w) override;  // stage_1_and_2.py: __init__, at 0.19.7
   void load(const Engine& saved) override;
   void fold(StateFold& f) const override;
 
  protected:
-  void clear_backward_seen_flag(ProgramWriter& w) override;
-  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;
-  void backward_epilogue(ProgramWriter& w) override;
+  void clear_backward_seen_flag(ProgramWriter& w) override;                 // stage_1_and_2.py: clear_backward_seen_flag, at 0.19.7
+  void backward_prologue(ProgramWriter& w) override;                        // base_optimizer.py: backward_prologue, at 0.19.7
+  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;  // stage_1_and_2.py: process_gradients, at 0.19.7
+  void backward_epilogue(ProgramWriter& w) override;                        // stage_1_and_2.py: backward_epilogue, at 0.19.7
   void require_bucket() const override;
-  void reduce_gradients(ProgramWriter& w) override;
-  void flush_coalesced(ProgramWriter& w) override;
-  void finalise_unmanaged(ProgramWriter& w) override;
-  void model_step(ProgramWriter& w) override;
-  void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;
-  void optimizer_zero_grad(ProgramWriter& w) override;
-  void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) override;
-  void observe_wrapper(ProgramWriter& w) override;
+  void reduce_gradients(ProgramWriter& w) override;    // stage_1_and_2.py: reduce_gradients, at 0.19.7
+  void flush_coalesced(ProgramWriter& w) override;     // engine.py: _flush_coalesced_reduction_zero12, at 0.19.7
+  void finalise_unmanaged(ProgramWriter& w) override;  // stage_1_and_2.py: finalize_gradient_accumulation_boundary, at 0.19.7
+  void model_step(ProgramWriter& w) override;          // stage_1_and_2.py: step, at 0.19.7
+  bool skips_invalid_norms() const override;
+  void emit_norm(ProgramWriter& w) override;  // stage_1_and_2.py: scaled_global_norm, at 0.19.7
+  double reported_norm_factor() const override;
+  void skip_step(ProgramWriter& w) override;                                // stage_1_and_2.py: step, at 0.19.7
+  void finish_step(ProgramWriter& w, std::optional<double> norm) override;  // stage_1_and_2.py: step, at 0.19.7
+  void optimizer_zero_grad(ProgramWriter& w) override;                      // stage_1_and_2.py: zero_grad, at 0.19.7
+  void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) override;   // tensor_fragment.py: set_full_hp_grad, at 0.19.7
+  void observe_wrapper(ProgramWriter& w) override;                          // ours: snapshots
 
   double loss_scale() const override { return scaler_.scale(); }
   bool reduces_every_backward() const override { return partition_gradients_; }
@@ -43,8 +47,6 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   Role gradient_role() const override { return Role::local_accumulator; }
 
  private:
-  enum Stage : std::uint32_t { overflow_known, norm_known };
-
   // A gradient waiting in the bucket: the tensor that the reduction reads and that its result lands in.
   struct BucketEntry {
     std::uint32_t parameter = 0;
@@ -56,8 +58,8 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
     std::uint64_t elements = 0;
     std::vector<BucketEntry> entries;
     std::array<bool, stream_count> producers{};  // streams that copied into it
-    std::vector<std::uint32_t> empty;  // parameters without elements
-    bool extra_large = false;  // holds one parameter larger than the bucket, which is reduced where it lies
+    std::vector<std::uint32_t> empty;            // parameters without elements
+    bool extra_large = false;                    // holds one parameter larger than the bucket, which is reduced where it lies
   };
   // A stretch of a bucket that one rank owns, by its number among the ranks that divide the group.
   struct Run {
@@ -69,77 +71,72 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
 
   // ---- backward: hooks and buckets
   bool has_hooks() const { return partition_gradients_ || overlap_ || contiguous_ || uses_grad_accum_; }
-  void drain(ProgramWriter& w, std::uint32_t parameter);
-  void setup_buckets(ProgramWriter& w);
-  Tensor gradient_for_reduction(ProgramWriter& w, std::uint32_t parameter);
+  void drain(ProgramWriter& w, std::uint32_t parameter);                     // stage_1_and_2.py: _fill_param_grad_accum_attribute, at 0.19.7
+  void setup_buckets(ProgramWriter& w);                                      // stage_1_and_2.py: setup_buckets, at 0.19.7
+  Tensor gradient_for_reduction(ProgramWriter& w, std::uint32_t parameter);  // stage_1_and_2.py: get_gradient_for_reduction, at 0.19.7
   Tensor& gradient_attribute(std::uint32_t parameter);
-  void push(ProgramWriter& w, std::uint32_t parameter);
+  void push(ProgramWriter& w, std::uint32_t parameter);  // stage_1_and_2.py: reduce_independent_p_g_buckets_and_remove_grads, at 0.19.7
   void require_not_reduced(std::uint32_t parameter) const;
   void require_owner(std::uint32_t parameter) const;
-  void reduce_nothing(ProgramWriter& w);
-  void reduce_bucket(ProgramWriter& w);
+  void reduce_nothing(ProgramWriter& w);  // stage_1_and_2.py: reduce_ipg_grads, at 0.19.7
+  void reduce_bucket(ProgramWriter& w);   // stage_1_and_2.py: reduce_ipg_grads, at 0.19.7
 
   // ---- the three reductions
   Slice contiguous_bucket() const;
   Slice extra_large_gradient() const;
-  void wait_for_producers(ProgramWriter& w);
-  void wait_for_earlier_reductions(ProgramWriter& w) const;
-  void let_go_of_reduced(ProgramWriter& w, BucketEntry& entry, Stream producer);
+  void wait_for_producers(ProgramWriter& w);                                      // stage_1_and_2.py: average_tensor, at 0.19.7
+  void wait_for_earlier_reductions(ProgramWriter& w) const;                       // stage_1_and_2.py: average_tensor, at 0.19.7
+  void let_go_of_reduced(ProgramWriter& w, BucketEntry& entry, Stream producer);  // stage_1_and_2.py: reduce_ipg_grads, at 0.19.7
   Stream copy_stream(Stream producer) const;
-  void average_runs(ProgramWriter& w, Slice bucket);
-  void divide_runs(ProgramWriter& w, Slice bucket);
+  void average_runs(ProgramWriter& w, Slice bucket);  // stage_1_and_2.py: average_tensor, at 0.19.7
+  void divide_runs(ProgramWriter& w, Slice bucket);   // stage_1_and_2.py: average_tensor, at 0.19.7
   bool divides_experts_apart() const;
-  void average_whole(ProgramWriter& w, Slice bucket);
-  void average_separate(ProgramWriter& w);
-  std::vector<Run> owner_runs(ProgramWriter& w, Slice bucket);
-  void add_to_partition(ProgramWriter& w, Slice reduced);
-  static void flatten(ProgramWriter& w, Slice flat, const std::vector<Run>& runs, std::size_t first, std::size_t last);
-  void reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, bool to_owner);
-  Slice flattened(ProgramWriter& w, const std::vector<Run>& runs, std::size_t first, std::size_t last, Tensor& flat);
+  void average_whole(ProgramWriter& w, Slice bucket);           // stage_1_and_2.py: gradient_reduction_w_predivide, at 0.19.7
+  void average_separate(ProgramWriter& w);                      // stage_1_and_2.py: buffered_reduce_fallback, at 0.19.7
+  std::vector<Run> owner_runs(ProgramWriter& w, Slice bucket);  // stage_1_and_2.py: average_tensor, at 0.19.7
+  void add_to_partition(ProgramWriter& w, Slice reduced);       // stage_1_and_2.py: _add_full_reduction_to_compact_grad_partition, at 0.19.8
+  static void flatten(ProgramWriter& w, Slice flat, const std::vector<Run>& runs, std::size_t first, std::size_t last);  // ours: of flattened()
+  void reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, bool to_owner);  // stage_1_and_2.py: allreduce_and_copy_with_multiple_ranks, allreduce_no_retain, at 0.19.7
+  Slice flattened(ProgramWriter& w, const std::vector<Run>& runs, std::size_t first, std::size_t last, Tensor& flat);  // stage_1_and_2.py: allreduce_bucket, at 0.19.7
 
   // ---- keeping what was reduced
-  void keep(ProgramWriter& w, std::uint32_t parameter);
-  void keep_of_partition(ProgramWriter& w, std::uint32_t parameter);
+  void keep(ProgramWriter& w, std::uint32_t parameter);               // stage_1_and_2.py: copy_grads_in_partition, at 0.19.7
+  void keep_of_partition(ProgramWriter& w, std::uint32_t parameter);  // stage_1_and_2.py: copy_grads_in_partition, at 0.19.8
   void require_gradient(std::uint32_t parameter);
-  void keep_on_host(ProgramWriter& w, std::uint32_t parameter);
-  void accumulate_on_host(ProgramWriter& w, std::uint32_t parameter);
-  void to_master_gradient(ProgramWriter& w, std::uint32_t parameter, Slice gradient, Slice own);
-  void partition_epilogue(ProgramWriter& w);
-  void accumulate_owned(ProgramWriter& w);
-  void take_averaged_gradients(ProgramWriter& w);
-  Slice partition_of(ProgramWriter& w, std::uint32_t parameter);
-  void make_partition(ProgramWriter& w, std::size_t group);
-  void make_partitions(ProgramWriter& w);
-  void drop_partitions(ProgramWriter& w, bool skipped);
+  void keep_on_host(ProgramWriter& w, std::uint32_t parameter);                                   // stage_1_and_2.py: copy_grads_in_partition, at 0.19.7
+  void accumulate_on_host(ProgramWriter& w, std::uint32_t parameter);                             // stage_1_and_2.py: async_accumulate_grad_in_cpu_via_gpu, at 0.19.7
+  void to_master_gradient(ProgramWriter& w, std::uint32_t parameter, Slice gradient, Slice own);  // stage_1_and_2.py: async_inplace_copy_grad_to_fp32_buffer_from_gpu, at 0.19.7
+  void partition_epilogue(ProgramWriter& w);                                                      // stage_1_and_2.py: independent_gradient_partition_epilogue, at 0.19.7
+  void accumulate_owned(ProgramWriter& w);                        // stage_1_and_2.py: independent_gradient_partition_epilogue, get_all_grad_tensors, at 0.19.7
+  void take_averaged_gradients(ProgramWriter& w);                 // stage_1_and_2.py: get_flat_partition, at 0.19.7
+  Slice partition_of(ProgramWriter& w, std::uint32_t parameter);  // stage_1_and_2.py: _get_compact_grad_partition_slice, at 0.19.8
+  void make_partition(ProgramWriter& w, std::size_t group);       // stage_1_and_2.py: _build_compact_grad_partition_buffer, at 0.19.8
+  void make_partitions(ProgramWriter& w);                         // ours: of all groups
+  void drop_partitions(ProgramWriter& w, bool skipped);           // stage_1_and_2.py: step, at 0.19.8
 
   // ---- step
   void require_averaged_gradients() const;
   void require_finite_test() const;
-  void drop_accumulators(ProgramWriter& w, bool skipped);
-  double unscaled_by() const;
-  void finish_step(ProgramWriter& w, std::optional<double> norm);
-  void apply(ProgramWriter& w, FlatWeights& group, std::size_t number, std::optional<double> norm);
-  Tensor flat_gradient(ProgramWriter& w, const FlatWeights& group, std::size_t number);
-  void emit_norm(ProgramWriter& w);
-  void emit_group_norm(ProgramWriter& w, std::size_t group);
+  void drop_accumulators(ProgramWriter& w, bool skipped);                                            // stage_1_and_2.py: step, at 0.19.7
+  void apply(ProgramWriter& w, FlatWeights& group, std::size_t number, std::optional<double> norm);  // stage_1_and_2.py: unscale_and_clip_grads, _optimizer_step, at 0.19.7
+  Tensor flat_gradient(ProgramWriter& w, const FlatWeights& group, std::size_t number);              // stage_1_and_2.py: step, at 0.19.7
+  void emit_group_norm(ProgramWriter& w, std::size_t group);  // stage_1_and_2.py: get_grad_norm_direct, complete_grad_norm_calculation_for_cpu_offload, at 0.19.7
 
   OwnedPart owned(std::uint32_t parameter) const { return weights_.of(parameter).owned(parameter); }
   bool owns(std::uint32_t parameter) const { return owned(parameter).numel > 0; }
-  void observe_averaged(ProgramWriter& w, std::size_t group);
+  void observe_averaged(ProgramWriter& w, std::size_t group);  // ours: snapshots
   std::vector<ViewPiece> owned_piece(std::uint32_t parameter, Slice whole) const;
 
-  const bool partition_gradients_;   // stage 2
+  const bool partition_gradients_;  // stage 2
   const bool offload_;
   const bool contiguous_;
   const bool overlap_;
-  const bool uses_grad_accum_;       // stage 1 with an accumulation dtype of its own: param.grad_accum
+  const bool uses_grad_accum_;  // stage 1 with an accumulation dtype of its own: param.grad_accum
   const bool checks_overflow_;
   const Dtype model_dtype_, acc_dtype_, comm_dtype_;
-  const bool to_partition_;          // reduced values are added to an fp32 partition of the rank
+  const bool to_partition_;  // reduced values are added to an fp32 partition of the rank
   const Dtype bucket_dtype_;
 
-  LossScaler scaler_;
-  double scale_before_update_ = 1.0;
   FlatGroups weights_;
   std::int64_t micro_step_id_ = -1;
   bool ready_for_gradients_ = false;
@@ -148,10 +145,10 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   std::vector<bool> already_reduced_;
   Bucket bucket_;
 
-  std::vector<Tensor> grad_accum_;        // param.grad_accum
-  Tensor grads_in_partition_;             // full gradients of owned parameters, this epilogue's
+  std::vector<Tensor> grad_accum_;  // param.grad_accum
+  Tensor grads_in_partition_;       // full gradients of owned parameters, this epilogue's
   std::uint32_t grads_in_partition_offset_ = 0;
-  std::vector<Tensor> deferred_;          // cleared at the next reduction (overlap without contiguous gradients)
+  std::vector<Tensor> deferred_;  // cleared at the next reduction (overlap without contiguous gradients)
 
   // all_grad_tensors, by owned part of all groups; averaged_gradients in three states: never set, None, set.
   std::optional<std::vector<Tensor>> all_grad_tensors_;
@@ -166,8 +163,8 @@ class ZeroStage1And2 final : public DeepSpeedEngine {
   std::vector<bool> host_holds_window_;      // this window stored into it
   std::vector<bool> norm_recorded_;          // norm_for_param_grads, by parameter
   std::vector<Slice> master_gradient_;       // offload, by group: single_partition_of_fp32_groups[g].grad
-  Slice recorded_norms_, overflow_flag_, norm_squared_, norm_;
-  Slice group_norms_;                        // several groups: the norm of each
+  Slice recorded_norms_, overflow_flag_, norm_squared_;
+  Slice group_norms_;  // several groups: the norm of each
 };
 
 }  // namespace gradledger

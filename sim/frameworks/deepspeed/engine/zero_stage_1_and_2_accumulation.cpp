@@ -84,10 +84,9 @@ void ZeroStage1And2::require_gradient(std::uint32_t p) {
 
 void ZeroStage1And2::keep_on_host(ProgramWriter& w, std::uint32_t p) {
   const bool at_boundary = boundary_mirror();
-  // #7981: before it, the host accumulator was used only with gradient_accumulation_steps > 1.
-  const bool uses_host_accumulator = behaviour().offload_keep == OffloadKeep::gate_id_or_not_boundary
-                                         ? micro_step_id_ > 0 || !at_boundary
-                                         : config().gradient_accumulation_steps > 1;
+  // DeepSpeed#7981: before it, the host accumulator was used only with gradient_accumulation_steps > 1.
+  const bool uses_host_accumulator =
+      behaviour().offload_keep == OffloadKeep::gate_id_or_not_boundary ? micro_step_id_ > 0 || !at_boundary : config().gradient_accumulation_steps > 1;
   if (uses_host_accumulator || at_boundary) require_gradient(p);
   if (uses_host_accumulator) accumulate_on_host(w, p);
   if (!at_boundary) return;
@@ -123,10 +122,8 @@ void ZeroStage1And2::accumulate_on_host(ProgramWriter& w, std::uint32_t p) {
     tensors_.drop(w, on_device);
   }
   const OffloadKeep rule = behaviour().offload_keep;
-  // #6550: add, else store: whatever a later backward adds is never stored again.
-  const bool store = rule == OffloadKeep::counter_only     ? !boundary_mirror()
-                     : rule == OffloadKeep::add_else_store ? !add
-                                                           : true;
+  // DeepSpeed#6550: add, else store: whatever a later backward adds is never stored again.
+  const bool store = rule == OffloadKeep::counter_only ? !boundary_mirror() : rule == OffloadKeep::add_else_store ? !add : true;
   if (store) w.copy_over_the_bus(host.slice, gradient, pinned());
   // What a boundary does not store went to the master gradient, and the host keeps a part that nobody reads.
   host_holds_window_[p] = store || (host_holds_window_[p] && !boundary_mirror());
@@ -145,7 +142,7 @@ void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
         w.copy(cast.slice, gradient.slice);
         tensors_.give(w, gradient, cast);
       }
-    } else if (behaviour().missing_gradient == MissingGradient::zeros) {  // #545: before it the parameter was skipped, and what follows it moved up
+    } else if (behaviour().missing_gradient == MissingGradient::zeros) {  // DeepSpeed#545: before it the parameter was skipped, and what follows it moved up
       gradient = tensors_.allocate(w, "zeros[" + parameter_name(part.parameter) + "]", acc_dtype_, numel(part.parameter));
       w.fill(gradient.slice, 0.0);
     }
@@ -176,9 +173,8 @@ void ZeroStage1And2::accumulate_owned(ProgramWriter& w) {
     }
     return;
   }
-  // #7509 split the accumulator off averaged_gradients and went on testing averaged_gradients for emptiness; #7665 tests the new list.
-  const bool starts = behaviour().stage12_accumulator == Stage12Accumulator::split_tests_av ? averaged_state_ != Averaged::set
-                                                                                            : !all_grad_tensors_.has_value();
+  // DeepSpeed#7509 split the accumulator off averaged_gradients and went on testing averaged_gradients for emptiness; DeepSpeed#7665 tests the new list.
+  const bool starts = behaviour().stage12_accumulator == Stage12Accumulator::split_tests_av ? averaged_state_ != Averaged::set : !all_grad_tensors_.has_value();
   if (starts) {
     if (all_grad_tensors_)
       for (Tensor& gradient : *all_grad_tensors_) tensors_.drop(w, gradient);

@@ -41,7 +41,7 @@ void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
   if (behaviour().overlap_bucket_index != OverlapBucketIndex::alternates) bucket_.index = 0;
 }
 
-// #5868: before it a parameter larger than the bucket made the empty bucket before it be all-reduced.
+// DeepSpeed#5868: before it a parameter larger than the bucket made the empty bucket before it be all-reduced.
 void ZeroStage1And2::reduce_nothing(ProgramWriter& w) {
   if (!contiguous_ || config().zero.reduce_scatter) return;
   const Slice nothing = bucket_.buffers[bucket_.index].slice.part(0, 0);
@@ -52,9 +52,9 @@ void ZeroStage1And2::reduce_nothing(ProgramWriter& w) {
 Slice ZeroStage1And2::contiguous_bucket() const {
   const Slice buffer = bucket_.buffers[bucket_.index].slice;
   const auto filled = static_cast<std::uint32_t>(bucket_.elements);
-  // #5268: until then the elements behind the filled part took part in the all-reduce.
+  // DeepSpeed#5268: until then the elements behind the filled part took part in the all-reduce.
   if (!bucket_.extra_large) return reduces_whole_buckets(config(), behaviour()) ? buffer : buffer.part(0, filled);
-  // #6993 put the parameter under its own dtype and looked it up under the communication dtype; #7660 uses that for both.
+  // DeepSpeed#6993 put the parameter under its own dtype and looked it up under the communication dtype; DeepSpeed#7660 uses that for both.
   if (comm_dtype_ != model_dtype_ && behaviour().stage12_extra_large_key == ExtraLargeKey::model_dtype)
     throw FrameworkError{"RuntimeError", "start (0) + length (" + std::to_string(filled) + ") exceeds dimension size (" +
                                              std::to_string(config().zero.reduce_bucket_size) + ")"};
@@ -75,7 +75,7 @@ Stream ZeroStage1And2::copy_stream(Stream producer) const {
   return offload_ && behaviour().offload_copy_stream == OffloadCopyStream::copy ? Stream::copy : producer;
 }
 
-// The allocator ties memory to the stream that asked for it. That the reduction still uses it counts only where it was told (#7965).
+// The allocator ties memory to the stream that asked for it. That the reduction still uses it counts only where it was told (DeepSpeed#7965).
 void ZeroStage1And2::let_go_of_reduced(ProgramWriter& w, BucketEntry& entry, Stream producer) {
   OnStream allocator(w, overlap_ && behaviour().overlap_lifetime == OverlapLifetime::after_reduction ? Stream::communication : producer);
   if (partition_gradients_ && !owns(entry.parameter)) {
@@ -89,8 +89,8 @@ void ZeroStage1And2::let_go_of_reduced(ProgramWriter& w, BucketEntry& entry, Str
   tensors_.clear(w, entry.gradient);
 }
 
-// The reduction waits for what filled the bucket (#8080: whichever streams did); the stream that goes on waits for the reductions before
-// this one (#5606), of which the last but one read the buffer that is filled next.
+// The reduction waits for what filled the bucket (DeepSpeed#8080: whichever streams did); the stream that goes on waits for the reductions before
+// this one (DeepSpeed#5606), of which the last but one read the buffer that is filled next.
 void ZeroStage1And2::wait_for_producers(ProgramWriter& w) {
   const Stream current = w.stream();
   const bool every = behaviour().overlap_producers == OverlapProducers::every_stream;
@@ -131,7 +131,7 @@ void ZeroStage1And2::average_runs(ProgramWriter& w, Slice bucket) {
   }
 }
 
-// #6546: before it a bucket with experts was divided gradient by gradient, each by the ranks that have it.
+// DeepSpeed#6546: before it a bucket with experts was divided gradient by gradient, each by the ranks that have it.
 void ZeroStage1And2::divide_runs(ProgramWriter& w, Slice bucket) {
   if (!averages()) return;
   if (!divides_experts_apart()) return w.divide(bucket, average_over());
@@ -181,6 +181,9 @@ void ZeroStage1And2::flatten(ProgramWriter& w, Slice flat, const std::vector<Run
 void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, bool to_owner) {
   const ProcessGroup& peers = *runs.front().peers;
   const std::uint32_t me = peers.index_of(rank()), root = runs.front().owner;
+  // Up to 0.19.7 the one root's number among the expert's ranks was compared with the rank among all that average.
+  const bool own_numbers = !to_owner || behaviour().expert_owner == ExpertOwner::expert_data_parallel;
+  const std::uint32_t keeper = own_numbers ? me : index_in_peers();
   std::size_t first = 0;
   while (first < runs.size()) {
     std::size_t last = first;
@@ -196,16 +199,16 @@ void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& 
       wire = cast.slice;
       w.copy(wire, data);
     }
-    // #4957: until then once more what was divided gradient by gradient.
-    if (averages() && divides_experts_apart() && behaviour().expert_average == ExpertAverage::twice)
-      w.divide(wire, peers.size() / sequence_ranks());
-    w.collective({.kind = to_owner ? CollectiveKind::reduce : CollectiveKind::all_reduce, .group = peers.id, .root = to_owner ? peers.ranks[root] : 0, .input = wire, .output = wire});
+    // DeepSpeed#4957: until then once more what was divided gradient by gradient.
+    if (averages() && divides_experts_apart() && behaviour().expert_average == ExpertAverage::twice) w.divide(wire, peers.size() / sequence_ranks());
+    w.collective(
+        {.kind = to_owner ? CollectiveKind::reduce : CollectiveKind::all_reduce, .group = peers.id, .root = to_owner ? peers.ranks[root] : 0, .input = wire, .output = wire});
     for (std::uint32_t i = static_cast<std::uint32_t>(first), at = 0; i < last; at += runs[i++].slice.numel)
       if (runs[i].partition.buffer != no_index) w.accumulate(runs[i].partition, wire.part(at, runs[i].slice.numel));
     if (cast.defined() && (!to_owner || root == me)) w.copy(data, wire);
     for (std::uint32_t at = 0; flat.defined() && first < last; ++first) {
       const Run& run = runs[first];
-      if (run.owner == me) w.copy(run.slice, data.part(at, run.slice.numel));
+      if (run.owner == keeper) w.copy(run.slice, data.part(at, run.slice.numel));
       at += run.slice.numel;
     }
     first = last;

@@ -68,7 +68,7 @@ void ZeroStage1And2::set_whole_gradient(const events::SetGradient& event, Progra
     if (averaged_state_ != Averaged::set) throw FrameworkError{"ValueError", "Gradients are only available immediately after backward and before engine step"};
     for (std::size_t i = 0; i < averaged_.size(); ++i)
       if (weights_.parts()[i].parameter == p && averaged_[i].defined()) held = averaged_[i].slice;
-    // Before #545 a missing gradient had no place in the list, which is looked up by the parameter's number. No release has both.
+    // Before DeepSpeed#545 a missing gradient had no place in the list, which is looked up by the parameter's number. No release has both.
     if (held.numel == 0) throw FrameworkError{"IndexError", "list index out of range"};
   }
   Tensor full = times_factor(event, w, held, part.parameter_offset);

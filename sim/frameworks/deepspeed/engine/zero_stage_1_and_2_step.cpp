@@ -49,7 +49,7 @@ void ZeroStage1And2::require_averaged_gradients() const {
   throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
 }
 
-// #8280: before it the largest element of nothing was asked for.
+// DeepSpeed#8280: before it the largest element of nothing was asked for.
 void ZeroStage1And2::require_finite_test() const {
   if (behaviour().empty_parameter != EmptyParameter::looked_up || offload_) return;
   for (const std::uint32_t p : learned())
@@ -67,33 +67,23 @@ void ZeroStage1And2::model_step(ProgramWriter& w) {
     for (const Tensor& gradient : averaged_)
       if (gradient.defined()) w.check_finite(overflow_flag_, gradient.slice);
   }
-  // #7580: before it stage 1 kept each rank's own flag.
+  // DeepSpeed#7580: before it stage 1 kept each rank's own flag.
   if (partition_gradients_ || behaviour().stage1_overflow_agreement == Stage1OverflowAgreement::always)
     w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .input = overflow_flag_, .output = overflow_flag_});
   if (!decides_on_overflow()) return on_value(overflow_known, 0.0, w);
   read(w, overflow_known, overflow_flag_);
 }
 
-void ZeroStage1And2::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
-  if (stage == norm_known) {
-    report_clipping_norm(w, value / unscaled_by());
-    return finish_step(w, value);
-  }
-  const bool overflow = value != 0.0;
-  scale_before_update_ = scaler_.scale();
-  scaler_.update(overflow);
-  report_decision(w, overflow, scaler_.scale());
-  if (overflow) {
-    optimizer_zero_grad(w);
-    drop_accumulators(w, true);
-    return step_done(w, false);
-  }
-  emit_norm(w);
-  // #2695: before it the scale that the next window will have.
-  const bool updated = behaviour().reported_norm_scale == ReportedNormScale::updated;
-  w.report(StepFact::gradient_norm, norm_, 1.0 / (updated ? scaler_.scale() : scale_before_update_));
-  if (gradient_clipping_of(scenario()) > 0 && !linear()) return read(w, norm_known, norm_);
-  finish_step(w, std::nullopt);
+// Where bf16 looks for no overflow, no norm skips a step either.
+bool ZeroStage1And2::skips_invalid_norms() const { return ScaledOptimizer::skips_invalid_norms() && (model_dtype_ != Dtype::bfloat16 || checks_overflow_); }
+
+// DeepSpeed#2695: before it the scale that the next window will have.
+double ZeroStage1And2::reported_norm_factor() const { return 1.0 / (behaviour().reported_norm_scale == ReportedNormScale::updated ? scaler_.scale() : scaler_.before_update()); }
+
+void ZeroStage1And2::skip_step(ProgramWriter& w) {
+  optimizer_zero_grad(w);
+  drop_accumulators(w, true);
+  step_done(w, false);
 }
 
 // Of each group, and of several the norm of their norms.
@@ -123,7 +113,7 @@ void ZeroStage1And2::emit_group_norm(ProgramWriter& w, std::size_t group) {
   }
   w.copy(norm_, norm_squared_);
   w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_, .output = norm_});
-  // #551: without a model-parallel group the world stood in for it.
+  // DeepSpeed#551: without a model-parallel group the world stood in for it.
   if (behaviour().norm_all_reduce == NormAllReduce::twice) w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_, .output = norm_});
   sum_over_stages(w, norm_);
   w.square_root(norm_);
@@ -131,11 +121,6 @@ void ZeroStage1And2::emit_group_norm(ProgramWriter& w, std::size_t group) {
   // The mean over the ranks that have the same experts, of norms that are equal there already.
   w.multiply(norm_, 1.0 / weights_[group].peers().size());
   w.collective({.purpose = Purpose::norm, .group = weights_[group].peers().id, .input = norm_, .output = norm_});
-}
-
-// live-9: a step that moves the scale divides by the new one.
-double ZeroStage1And2::unscaled_by() const {
-  return behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scale_before_update_;
 }
 
 void ZeroStage1And2::finish_step(ProgramWriter& w, std::optional<double> norm) {
@@ -152,12 +137,11 @@ void ZeroStage1And2::apply(ProgramWriter& w, FlatWeights& group, std::size_t num
   Tensor flat;
   if (!offload_) flat = flat_gradient(w, group, number);
   const Slice gradient = offload_ ? master_gradient_[number] : flat.slice;
-  const bool masks = behaviour().norm_masking == NormMasking::where;
   const bool unscales = config().fp16.enabled || behaviour().bf16_unscale_and_clip == Bf16UnscaleAndClip::done;
   if (offload_) w.host_waits();
   {
     OnStream owner(w, offload_ ? Stream::host : Stream::compute);
-    if (const double factor = unscale_and_clip_factor(unscaled_by(), norm, gradient_clipping_of(scenario()), masks); factor != 1.0 && unscales)
+    if (const double factor = unscale_and_clip_factor(unscaled_by(), norm, gradient_clipping_of(scenario()), invalid_norm_as(behaviour().norm_masking)); factor != 1.0 && unscales)
       w.multiply(gradient, factor);
     w.observe(w.view(group.master_name() + ".grad", group.partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
   }

@@ -19,11 +19,11 @@ class DistributedDataParallel final : public Engine {
   DistributedDataParallel(const EngineContext& context, const DdpConfig& config);
 
   std::unique_ptr<Engine> clone() const override { return std::make_unique<DistributedDataParallel>(*this); }
-  void initialise(ProgramWriter& w) override;
-  void handle(const Event& event, ProgramWriter& w) override;
+  void initialise(ProgramWriter& w) override;                  // distributed.py: __init__, at torch 2.13
+  void handle(const Event& event, ProgramWriter& w) override;  // ours: one event
   bool suspended() const override { return pending_.has_value(); }
-  void resume(double value, ProgramWriter& w) override;
-  void observe(ProgramWriter& w) override;
+  void resume(double value, ProgramWriter& w) override;  // ours: goes on with a value
+  void observe(ProgramWriter& w) override;               // ours: snapshots
 
  private:
   enum class Stage : std::uint8_t { parameter_used, found_inf, clip_norm };
@@ -39,57 +39,57 @@ class DistributedDataParallel final : public Engine {
   std::uint32_t parameter_count() const { return static_cast<std::uint32_t>(context_.scenario->parameters.size()); }
   bool linear() const { return context_.linear; }
 
-  void forward(const Pass& pass, std::uint32_t ordinal);
-  void explicit_forward(const Event& event, const Pass& pass);
+  void forward(const Pass& pass, std::uint32_t ordinal);        // distributed.py: _pre_forward, _post_forward, at torch 2.13
+  void explicit_forward(const Event& event, const Pass& pass);  // distributed.py: forward, at torch 2.13
   std::uint32_t backward_of_forward(std::uint32_t forward) const;
-  void backward(const events::Backward& event, const Pass& pass);
-  void autograd(const events::Backward& event, const Pass& pass);
-  void end_of_backward(const Pass& pass, std::optional<Slice> question);
-  void accumulate_grad(const events::Backward& event, const Pass& pass, std::uint32_t p);
-  void deposit(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add);
-  void make_gradient(const Pass& pass, std::uint32_t p);
+  void backward(const events::Backward& event, const Pass& pass);                                             // ours: what autograd of PyTorch does
+  void autograd(const events::Backward& event, const Pass& pass);                                             // ours: what autograd of PyTorch does
+  void end_of_backward(const Pass& pass, std::optional<Slice> question);                           // reducer.cpp: finalize_backward, at torch 2.13
+  void accumulate_grad(const events::Backward& event, const Pass& pass, std::uint32_t p);                     // ours: what autograd of PyTorch does
+  void deposit(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add);  // ours: what autograd of PyTorch does
+  void make_gradient(const Pass& pass, std::uint32_t p);                                           // ours: what autograd of PyTorch does
 
-  void initialise_delayed(const Pass& pass);
-  void clear_grad_buffer(const Pass& pass);
-  void reduce_delayed(const Pass& pass);
+  void initialise_delayed(const Pass& pass);  // distributed.py: _register_delay_all_reduce_hook, at torch 2.13
+  void clear_grad_buffer(const Pass& pass);   // distributed.py: _clear_grad_buffer, at torch 2.13
+  void reduce_delayed(const Pass& pass);      // distributed.py: _register_delay_all_reduce_hook, at torch 2.13
 
-  void step(const events::Step& event, const Pass& pass);
-  void optimizer_step(const Pass& pass);
-  void update(ProgramWriter& w, std::uint32_t p, Slice gradient);
-  void unscale(const Pass& pass);
-  void scaler_update(bool found_inf, const Pass& pass);
-  void zero_grad(bool set_to_none, const Pass& pass);
-  void raise(const events::Raise& event);
-  void clip(const events::ClipGradients& event, const Pass& pass);
-  void clip_by(double norm, const Pass& pass);
-  void all_reduce(const events::AllReduce& event, const Pass& pass);
-  void scale_gradients(const events::ScaleGradients& event, const Pass& pass);
-  void read(ProgramWriter& w, Stage stage, Slice scalar);
+  void step(const events::Step& event, const Pass& pass);                 // ours: the loop's own code
+  void optimizer_step(const Pass& pass);                           // ours: the loop's own optimizer
+  void update(ProgramWriter& w, std::uint32_t p, Slice gradient);  // ours: the loop's own optimizer
+  void unscale(const Pass& pass);                                  // grad_scaler.py: unscale_, at torch 2.13
+  void scaler_update(bool found_inf, const Pass& pass);            // grad_scaler.py: update, at torch 2.13
+  void zero_grad(bool set_to_none, const Pass& pass);            // ours: the loop's own code
+  void raise(const events::Raise& event);  // ours: the loop\'s own code
+  void clip(const events::ClipGradients& event, const Pass& pass);                 // clip_grad.py: clip_grad_norm_, at torch 2.13
+  void clip_by(double norm, const Pass& pass);                     // clip_grad.py: clip_grad_norm_, at torch 2.13
+  void all_reduce(const events::AllReduce& event, const Pass& pass);           // ours: the loop's own code
+  void scale_gradients(const events::ScaleGradients& event, const Pass& pass);      // ours: the loop's own code
+  void read(ProgramWriter& w, Stage stage, Slice scalar);          // ours: asks for a value
 
   EngineContext context_;
   const DdpConfig* config_;
   Gradients gradients_;
   Reducer reducer_;
   GradScaler scaler_;
-  double gradient_scale_ = 1.0;                    // of what the last backward made of the loss
+  double gradient_scale_ = 1.0;  // of what the last backward made of the loss
   bool require_backward_grad_sync_ = true;
-  std::vector<bool> outer_blocks_;                 // what no_sync blocks will put back
-  bool delay_enqueued_ = false;                    // static_graph's first reduction; never again
-  bool delay_queued_ = false;                      // as a callback of the running backward
-  std::map<std::uint32_t, Graph> graphs_;          // of explicit forwards, by number in their window
-  std::uint32_t forwards_ = 0;                     // explicit ones in the window
+  std::vector<bool> outer_blocks_;         // what no_sync blocks will put back
+  bool delay_enqueued_ = false;            // static_graph's first reduction; never again
+  bool delay_queued_ = false;              // as a callback of the running backward
+  std::map<std::uint32_t, Graph> graphs_;  // of explicit forwards, by number in their window
+  std::uint32_t forwards_ = 0;             // explicit ones in the window
   std::uint32_t window_ = 0;
 
-  std::vector<std::uint32_t> delayed_;             // parameters outside of the reducer
-  std::optional<std::uint32_t> delayed_hook_;      // whose gradient sets off their reduction
-  Slice delay_buffer_;                             // fp32, whatever the parameters are
-  std::vector<Slice> delay_views_;                 // by parameter
+  std::vector<std::uint32_t> delayed_;         // parameters outside of the reducer
+  std::optional<std::uint32_t> delayed_hook_;  // whose gradient sets off their reduction
+  Slice delay_buffer_;                         // fp32, whatever the parameters are
+  std::vector<Slice> delay_views_;             // by parameter
 
-  std::vector<Slice> weights_;                     // by parameter
-  std::vector<BaseOptimizer> optimizers_;          // PyTorch's state is of each parameter
+  std::vector<Slice> weights_;             // by parameter
+  std::vector<BaseOptimizer> optimizers_;  // PyTorch's state is of each parameter
   Slice norm_squared_, norm_, parameter_norm_, found_inf_;
   double max_norm_ = 0;
-  bool stepped_ = false;                           // the last event: weights may have changed
+  bool stepped_ = false;  // the last event: weights may have changed
   std::optional<Stage> pending_;
 };
 

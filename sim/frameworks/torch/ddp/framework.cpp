@@ -61,7 +61,7 @@ class DistributedDataParallelFramework final : public Framework {
   }
 
   std::span<const EngineInfo> engines() const override {
-    static constexpr std::array infos{EngineInfo{"DistributedDataParallel", "framework ddp: PyTorch 2.13", "param.grad, by autograd, replicated; buckets on the way"}};
+    static constexpr std::array infos{EngineInfo{"DistributedDataParallel", "framework ddp: PyTorch 2.13", "param.grad, by autograd, replicated; buckets on the way", "recorded"}};
     return infos;
   }
   Result<const EngineInfo*> select(const Scenario& scenario) const override {

@@ -36,9 +36,9 @@ struct Bucket {
   std::vector<std::uint32_t> offsets;
   std::uint32_t numel = 0;
   std::uint32_t pending = 0;
-  std::uint32_t work = no_index;         // stream event: it is reduced
-  Tensor compressed;                     // of a hook, on its way
-  bool skipped = false;                  // nobody uses any of it
+  std::uint32_t work = no_index;  // stream event: it is reduced
+  Tensor compressed;              // of a hook, on its way
+  bool skipped = false;           // nobody uses any of it
 };
 
 class Reducer {
@@ -46,25 +46,25 @@ class Reducer {
   // `parameters` of the model are the reducer's. The scenario and the configuration outlive it.
   Reducer(const EngineContext& context, const DdpConfig& config, std::vector<std::uint32_t> parameters);
 
-  void initialise(const Pass& pass);
+  void initialise(const Pass& pass);  // reducer.cpp: Reducer, at torch 2.13
   bool manages(std::uint32_t parameter) const { return number_of_[parameter] != no_index; }
 
   // ---- the forward
   void ensure_prior_reduction_finished() const;
-  void rebuild_buckets(const Pass& pass);
+  void rebuild_buckets(const Pass& pass);  // reducer.cpp: rebuild_buckets, at torch 2.13
   // reachable: parameters of the model that the graph of the outputs reaches.
   void prepare_for_backward(const std::vector<std::uint32_t>& reachable);
 
   // ---- the backward, `ordinal` of the timeline
-  void autograd_hook(const Pass& pass, std::uint32_t parameter, std::uint32_t ordinal);
+  void autograd_hook(const Pass& pass, std::uint32_t parameter, std::uint32_t ordinal);  // reducer.cpp: autograd_hook, at torch 2.13
   // The callback that static_graph queues in its first iteration.
-  void delay_all_reduce(const Pass& pass);
+  void delay_all_reduce(const Pass& pass);  // reducer.cpp: delay_all_reduce, at torch 2.13
   // Callbacks that wait for the end of the backward: none, where an exception left it.
   bool finalize_queued() const { return finalize_queued_; }
   void drop_callbacks() { finalize_queued_ = optimizer_ran_ = false; }
   // Up to the first question that it has to the reduced map of used parameters, if any: the slice to read.
-  std::optional<Slice> finalize_backward(const Pass& pass);
-  std::optional<Slice> finalize_goes_on(const Pass& pass, bool used);
+  std::optional<Slice> finalize_backward(const Pass& pass);            // reducer.cpp: finalize_backward, at torch 2.13
+  std::optional<Slice> finalize_goes_on(const Pass& pass, bool used);  // reducer.cpp: finalize_backward, at torch 2.13
 
   // Whether a bucket was stepped in this backward: all gradients are None at its end.
   bool optimizer_ran() const { return optimizer_ran_; }
@@ -78,19 +78,19 @@ class Reducer {
   std::uint32_t world() const { return context_.scenario->world_size; }
   Slice view(std::uint32_t variable) const;
 
-  void initialize_buckets(const Pass& pass, const BucketAssignment& assignment);
+  void initialize_buckets(const Pass& pass, const BucketAssignment& assignment);  // reducer.cpp: initialize_buckets, at torch 2.13
   std::vector<SizedParameter> sized(const std::vector<std::uint32_t>& order) const;
   std::vector<std::uint32_t> order_of_rank_0() const;
-  void sync_bucket_indices(const Pass& pass, const BucketAssignment& assignment);
-  void mark_variable_ready(const Pass& pass, std::uint32_t variable);
-  void mark_variable_ready_dense(const Pass& pass, std::uint32_t variable);
-  void copy_batch(const Pass& pass, const Bucket& bucket);
-  void mark_bucket_ready(const Pass& pass);
-  void all_reduce_bucket(const Pass& pass, Bucket& bucket);
+  void sync_bucket_indices(const Pass& pass, const BucketAssignment& assignment);  // reducer.cpp: sync_bucket_indices, at torch 2.13
+  void mark_variable_ready(const Pass& pass, std::uint32_t variable);              // reducer.cpp: mark_variable_ready, at torch 2.13
+  void mark_variable_ready_dense(const Pass& pass, std::uint32_t variable);        // reducer.cpp: mark_variable_ready_dense, at torch 2.13
+  void copy_batch(const Pass& pass, const Bucket& bucket);                         // reducer.cpp: all_reduce_bucket, at torch 2.13
+  void mark_bucket_ready(const Pass& pass);                                        // reducer.cpp: mark_bucket_ready, at torch 2.13
+  void all_reduce_bucket(const Pass& pass, Bucket& bucket);                        // reducer.cpp: all_reduce_bucket, at torch 2.13
   bool should_skip(const Bucket& bucket) const;
-  void all_reduce_local_used_map(const Pass& pass);
-  std::optional<Slice> finalize_dense(const Pass& pass);
-  void finalize_variable(const Pass& pass, std::uint32_t variable, bool globally_unused);
+  void all_reduce_local_used_map(const Pass& pass);                                        // reducer.cpp: all_reduce_local_used_map, at torch 2.13
+  std::optional<Slice> finalize_dense(const Pass& pass);                                   // reducer.cpp: finalize_bucket_dense, at torch 2.13
+  void finalize_variable(const Pass& pass, std::uint32_t variable, bool globally_unused);  // reducer.cpp: finalize_bucket_dense, at torch 2.13
 
   EngineContext context_;
   const DdpConfig* config_;
@@ -107,16 +107,16 @@ class Reducer {
   std::uint32_t backward_calls_ = 0;  // that were finished, and the one that runs
   std::size_t next_bucket_ = 0;
   std::vector<std::uint32_t> unused_;
-  std::vector<bool> ready_;                                    // in this iteration
+  std::vector<bool> ready_;  // in this iteration
   std::vector<std::uint32_t> rebuilt_order_;
-  std::uint32_t rebuilt_in_ = no_index;                        // ordinal of the backward that gave the order
-  std::vector<std::uint32_t> hooks_triggered_, hooks_left_;    // static_graph: in the first iteration, and what is left of as many
+  std::uint32_t rebuilt_in_ = no_index;                      // ordinal of the backward that gave the order
+  std::vector<std::uint32_t> hooks_triggered_, hooks_left_;  // static_graph: in the first iteration, and what is left of as many
 
-  Slice used_map_;                                             // int32, of all ranks after its reduction
+  Slice used_map_;  // int32, of all ranks after its reduction
   std::uint32_t used_map_work_ = no_index;
-  std::vector<bool> used_;                                     // the host's map
+  std::vector<bool> used_;  // the host's map
   bool used_map_reduced_ = false;
-  std::size_t finalize_at_ = 0;                                // of all variables, bucket by bucket
+  std::size_t finalize_at_ = 0;  // of all variables, bucket by bucket
   bool finalize_queued_ = false;
   bool optimizer_ran_ = false;
 };

@@ -1,0 +1,36 @@
+#include "sim/frameworks/deepspeed/engine/scaled_optimizer.h"
+
+#include <cmath>
+#include <limits>
+
+#include "sim/frameworks/deepspeed/settings.h"
+
+namespace gradledger {
+
+void ScaledOptimizer::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
+  if (stage == norm_known) {
+    report_clipping_norm(w, value / unscaled_by());
+    return finish_step(w, value);
+  }
+  // From 0.19.8 on the norm is asked for before the scale moves. A linear run has none.
+  const bool norm_decides = skips_invalid_norms() && !linear();
+  if (stage == overflow_known && norm_decides && !skips_on(value != 0.0)) {
+    emit_norm(w);
+    return read(w, norm_checked, norm_);
+  }
+  const bool overflow = stage == norm_checked ? !std::isfinite(value) : value != 0.0;
+  scaler_.update(overflow);
+  report_decision(w, overflow, scaler_.scale());
+  if (skips_on(overflow)) {
+    if (norm_decides) w.report(StepFact::gradient_norm, std::numeric_limits<double>::infinity());
+    return skip_step(w);
+  }
+  if (stage == overflow_known) emit_norm(w);
+  w.report(StepFact::gradient_norm, norm_, reported_norm_factor());
+  const bool clips = gradient_clipping_of(scenario()) > 0 && !linear();
+  if (!clips) return finish_step(w, std::nullopt);
+  if (stage == norm_checked) return on_value(norm_known, value, w);
+  read(w, norm_known, norm_);
+}
+
+}  // namespace gradledger

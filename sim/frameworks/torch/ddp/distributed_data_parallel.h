@@ -59,7 +59,7 @@ class DistributedDataParallel final : public Engine {
   void unscale(const Pass& pass);                                  // grad_scaler.py: unscale_, at torch 2.13
   void scaler_update(bool found_inf, const Pass& pass);            // grad_scaler.py: update, at torch 2.13
   void zero_grad(bool set_to_none, const Pass& pass);            // ours: the loop's own code
-  void raise(const events::Raise& event);  // ours: the loop\'s own code
+  void raise(const events::Raise& event);  // ours: the loop's own code
   void clip(const events::ClipGradients& event, const Pass& pass);                 // clip_grad.py: clip_grad_norm_, at torch 2.13
   void clip_by(double norm, const Pass& pass);                     // clip_grad.py: clip_grad_norm_, at torch 2.13
   void all_reduce(const events::AllReduce& event, const Pass& pass);           // ours: the loop's own code

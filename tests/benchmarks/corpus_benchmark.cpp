@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 namespace gradledger {
 namespace {

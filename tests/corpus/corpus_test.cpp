@@ -8,8 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tools/gradledger/expectations.h"
-#include "tools/gradledger/session.h"
+#include "verbs/expectations.h"
+#include "verbs/session.h"
 
 namespace gradledger::testing {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "ref/finding.h"
 #include "tests/docs/markdown.h"
-#include "tools/gradledger/coverage.h"
+#include "verbs/coverage.h"
 
 namespace gradledger::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include "tests/docs/command.h"
 #include "tests/docs/markdown.h"
 #include "tests/scenario/documents.h"
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 namespace gradledger::testing {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "tests/tools/command.h"
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 namespace gradledger {
 namespace {

@@ -12,7 +12,7 @@
 #include "tools/conformance/recording.h"
 #include "tools/conformance/torch/compare.h"
 #include "tools/gradledger/exit_codes.h"
-#include "tools/version/version.h"
+#include "report/version/version.h"
 
 namespace gradledger::conform {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "ref/describe.h"
 #include "sim/frameworks/framework.h"
-#include "tools/version/version.h"
+#include "report/version/version.h"
 
 namespace gradledger::tool {
 namespace {

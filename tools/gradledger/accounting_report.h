@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/accounting.h"
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 namespace gradledger::tool {
 

@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/scenario/json_reader.h"
-#include "tools/gradledger/coverage.h"
+#include "verbs/coverage.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
-#include "tools/version/version.h"
+#include "report/version/version.h"
 
 namespace gradledger::tool {
 namespace {

@@ -12,7 +12,7 @@
 #include "tools/gradledger/fuzz.h"
 #include "tools/gradledger/report.h"
 #include "tools/gradledger/verbs.h"
-#include "tools/version/version.h"
+#include "report/version/version.h"
 
 namespace gradledger::tool {
 namespace {

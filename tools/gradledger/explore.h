@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "search/sequences/explore.h"
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 namespace gradledger::tool {
 

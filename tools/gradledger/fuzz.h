@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "search/campaign/campaign.h"
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 namespace gradledger::tool {
 

@@ -12,9 +12,9 @@
 #include "sim/scenario/catalogue.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
-#include "tools/gradledger/scenario_files.h"
+#include "verbs/scenario_files.h"
 #include "tools/gradledger/verbs.h"
-#include "tools/version/version.h"
+#include "report/version/version.h"
 
 namespace gradledger::tool {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "sim/scenario/parse.h"
 #include "tools/gradledger/fuzz.h"
-#include "tools/gradledger/scenario_files.h"
+#include "verbs/scenario_files.h"
 
 namespace gradledger::tool {
 namespace fs = std::filesystem;

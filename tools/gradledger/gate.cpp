@@ -4,13 +4,13 @@
 
 #include <fmt/format.h>
 
-#include "tools/gradledger/compare.h"
+#include "verbs/compare.h"
 #include "tools/gradledger/exit_codes.h"
-#include "tools/gradledger/expectations.h"
+#include "verbs/expectations.h"
 #include "tools/gradledger/report.h"
-#include "tools/gradledger/scenario_files.h"
+#include "verbs/scenario_files.h"
 #include "tools/gradledger/verbs.h"
-#include "tools/version/version.h"
+#include "report/version/version.h"
 
 namespace gradledger::tool {
 namespace {

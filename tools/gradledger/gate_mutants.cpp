@@ -8,7 +8,7 @@
 #include "search/campaign/parallel.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
-#include "tools/version/version.h"
+#include "report/version/version.h"
 
 namespace gradledger::tool {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "ref/describe.h"
 #include "tools/gradledger/report.h"
-#include "tools/version/version.h"
+#include "report/version/version.h"
 
 namespace gradledger::tool {
 namespace {

@@ -13,13 +13,13 @@
 #include <fmt/format.h>
 
 #include "sim/base/contract.h"
-#include "tools/gradledger/compare.h"
+#include "verbs/compare.h"
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/numbers.h"
 #include "tools/gradledger/search_options.h"
 #include "tools/gradledger/verbs.h"
-#include "tools/version/version.h"
+#include "report/version/version.h"
 
 namespace gradledger::tool {
 

@@ -5,11 +5,11 @@
 
 #include "ref/facts.h"
 #include "tools/gradledger/accounting_report.h"
-#include "tools/gradledger/compare.h"
+#include "verbs/compare.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/report.h"
 #include "tools/gradledger/verbs.h"
-#include "tools/version/version.h"
+#include "report/version/version.h"
 
 namespace gradledger::tool {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 #include "tools/gradledger/watch.h"
 
 namespace gradledger::tool {

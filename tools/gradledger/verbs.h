@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 namespace gradledger::tool {
 

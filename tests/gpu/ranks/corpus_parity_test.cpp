@@ -5,8 +5,8 @@
 #include "tests/gpu/ranks/options.h"
 #include "tests/gpu/ranks/standin.h"
 #include "tests/numeric/operands.h"
-#include "tools/gradledger/compare.h"
-#include "tools/gradledger/scenario_files.h"
+#include "verbs/compare.h"
+#include "verbs/scenario_files.h"
 
 namespace gradledger::testing {
 namespace {

@@ -1,7 +1,7 @@
 // The options of the command that has made these devices.
 #pragma once
 
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 namespace gradledger::testing {
 

@@ -8,7 +8,7 @@
 #include "tests/gpu/ranks/options.h"
 #include "tests/gpu/ranks/standin.h"
 #include "tests/support/temporary_folder.h"
-#include "tools/gradledger/compare.h"
+#include "verbs/compare.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
 

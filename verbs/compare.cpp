@@ -1,5 +1,6 @@
-#include "tools/gradledger/compare.h"
+#include "verbs/compare.h"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -7,7 +8,6 @@
 
 #include "ref/probes.h"
 #include "sim/base/hash.h"
-#include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
 namespace {

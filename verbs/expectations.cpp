@@ -1,4 +1,4 @@
-#include "tools/gradledger/expectations.h"
+#include "verbs/expectations.h"
 
 #include <algorithm>
 #include <cmath>

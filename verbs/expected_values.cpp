@@ -1,4 +1,4 @@
-#include "tools/gradledger/expected_values.h"
+#include "verbs/expected_values.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "tools/version/version.h"
+#include "report/version/version.h"
 
 #include "commit.h"  // made by cmake/Commit.cmake when it has changed
 

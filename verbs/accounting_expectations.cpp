@@ -2,9 +2,8 @@
 #include <fmt/format.h>
 
 #include "ref/facts.h"
-#include "tools/gradledger/accounting_report.h"
-#include "tools/gradledger/expectations.h"
-#include "tools/gradledger/expected_values.h"
+#include "verbs/expectations.h"
+#include "verbs/expected_values.h"
 
 namespace gradledger::tool {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 #include <algorithm>
 #include <string_view>

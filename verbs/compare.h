@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "sim/trace/transcript.h"
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 namespace gradledger::tool {
 

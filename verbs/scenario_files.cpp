@@ -1,4 +1,4 @@
-#include "tools/gradledger/scenario_files.h"
+#include "verbs/scenario_files.h"
 
 #include <set>
 

@@ -1,12 +1,12 @@
-#include "tools/gradledger/coverage.h"
+#include "verbs/coverage.h"
 
 #include <algorithm>
 #include <map>
 
 #include <fmt/format.h>
 
-#include "tools/gradledger/expectations.h"
-#include "tools/gradledger/scenario_files.h"
+#include "verbs/expectations.h"
+#include "verbs/scenario_files.h"
 
 namespace gradledger::tool {
 namespace {

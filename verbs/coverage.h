@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "sim/scenario/catalogue.h"
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 namespace gradledger::tool {
 

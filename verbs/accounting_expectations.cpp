@@ -5,7 +5,7 @@
 #include "verbs/expectations.h"
 #include "verbs/expected_values.h"
 
-namespace gradledger::tool {
+namespace gradledger::verbs {
 namespace {
 
 bool expects_bytes(const Expect& expect) {
@@ -120,4 +120,4 @@ std::vector<std::string> unmet_in_dry_run(const Loaded& loaded, const Options& o
   return out;
 }
 
-}  // namespace gradledger::tool
+}  // namespace gradledger::verbs

@@ -9,7 +9,7 @@
 #include "ref/probes.h"
 #include "sim/base/hash.h"
 
-namespace gradledger::tool {
+namespace gradledger::verbs {
 namespace {
 
 constexpr std::array<std::string_view, 2> producers{"host", "gpu"};
@@ -103,4 +103,17 @@ std::string text_of(const Compared& compared, const Loaded& loaded, const Option
   return text + fmt::format(": {} by {}, {} by {}", d.one, one, d.other, other);
 }
 
-}  // namespace gradledger::tool
+report::ProducersReport compare_report(const Loaded& loaded, const Options& options) {
+  const Compared compared = compare_producers(loaded, options);
+  report::ProducersReport out;
+  out.scenario = loaded.scenario.name;
+  out.compare = options.compare;
+  out.equal = !compared.difference && !compared.races;
+  out.races = compared.races;
+  out.runs = compared.runs;
+  out.records = compared.records;
+  out.text = text_of(compared, loaded, options);
+  return out;
+}
+
+}  // namespace gradledger::verbs

@@ -5,10 +5,11 @@
 #include <string>
 #include <string_view>
 
+#include "report/runs.h"
 #include "sim/trace/transcript.h"
 #include "verbs/session.h"
 
-namespace gradledger::tool {
+namespace gradledger::verbs {
 
 // What --compare takes: the empty string, or why not.
 std::string check_compare(const std::string& text);
@@ -26,4 +27,7 @@ Compared compare_producers(const Loaded& loaded, const Options& options);
 // One line: "equal: 1234 records of 2 runs", or where they part.
 std::string text_of(const Compared& compared, const Loaded& loaded, const Options& options);
 
-}  // namespace gradledger::tool
+// Likewise throws.
+report::ProducersReport compare_report(const Loaded& loaded, const Options& options);
+
+}  // namespace gradledger::verbs

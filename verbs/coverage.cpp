@@ -8,7 +8,7 @@
 #include "verbs/expectations.h"
 #include "verbs/scenario_files.h"
 
-namespace gradledger::tool {
+namespace gradledger::verbs {
 namespace {
 
 namespace fs = std::filesystem;
@@ -47,11 +47,18 @@ void share_with_twins(std::vector<CoveringScenario>& all) {
   for (auto& [to, covers] : shared) to->covers.merge(covers);
 }
 
+// The scenarios of an entry.
+struct Covered {
+  const Entry* entry = nullptr;
+  std::vector<const CoveringScenario*> defects;  // report something
+  std::vector<const CoveringScenario*> clean;    // report nothing
+  std::set<std::string> reported;
+};
+
 // Why an entry is open.
-std::string problem_of(const EntryCoverage& row) {
+std::string problem_of(const Covered& row) {
   const std::set<std::string> wanted = classes_of(*row.entry);
-  const bool covered = !row.defects.empty() || !row.clean.empty();
-  if (!covered) return row.entry->not_covered.empty() ? "no scenario, and no reason for having none" : "";
+  if (row.defects.empty() && row.clean.empty()) return row.entry->not_covered.empty() ? "no scenario, and no reason for having none" : "";
   if (!row.entry->not_covered.empty()) return "has scenarios, and a reason for having none";
   for (const auto* group : {&row.defects, &row.clean})
     for (const CoveringScenario* s : *group)
@@ -65,13 +72,11 @@ std::string problem_of(const EntryCoverage& row) {
   return row.clean.empty() ? "no clean twin" : "";
 }
 
-std::string labels_of(const std::vector<const CoveringScenario*>& scenarios) {
-  std::string out;
-  for (const CoveringScenario* s : scenarios) out += (out.empty() ? "`" : ", `") + s->label + "`";
+std::vector<std::string> labels_of(const std::vector<const CoveringScenario*>& scenarios) {
+  std::vector<std::string> out;
+  for (const CoveringScenario* s : scenarios) out.push_back(s->label);
   return out;
 }
-
-bool is_covered(const EntryCoverage& row) { return !row.defects.empty() || !row.clean.empty(); }
 
 }  // namespace
 
@@ -110,45 +115,18 @@ std::optional<InputError> judge_all(std::vector<CoveringScenario>& scenarios, co
   return std::nullopt;
 }
 
-std::vector<EntryCoverage> coverage_of(const std::vector<CoveringScenario>& scenarios) {
-  std::vector<EntryCoverage> out;
+std::vector<report::CoverageRow> coverage_of(const std::vector<CoveringScenario>& scenarios) {
+  std::vector<report::CoverageRow> out;
   for (const Entry& entry : catalogue()) {
-    EntryCoverage row{&entry, {}, {}, {}, ""};
+    Covered row{&entry, {}, {}, {}};
     for (const CoveringScenario& s : scenarios) {
       if (!s.covers.contains(std::string(entry.id))) continue;
       (s.expected.empty() ? row.clean : row.defects).push_back(&s);
       row.reported.insert(s.reported.begin(), s.reported.end());
     }
-    row.problem = problem_of(row);
-    out.push_back(std::move(row));
+    out.push_back({&entry, labels_of(row.defects), labels_of(row.clean), row.reported, problem_of(row)});
   }
   return out;
 }
 
-std::string coverage_page(const std::vector<EntryCoverage>& rows) {
-  const auto covered = std::count_if(rows.begin(), rows.end(), is_covered);
-  const auto without = std::count_if(rows.begin(), rows.end(), [](const EntryCoverage& r) { return !is_covered(r) && r.problem.empty(); });
-  const auto open = std::count_if(rows.begin(), rows.end(), [](const EntryCoverage& r) { return !r.problem.empty(); });
-  std::string out = fmt::format(
-      "# Coverage\n\nWhich scenario shows which known defect. Made by `gradledger coverage scenarios --write docs/coverage.md`;\nwith `--check` the command fails where "
-      "this page is out of date. `gradledger list entries` prints the entries; a scenario names them with the key `covers`.\n\n"
-      "{} entries: {} covered by scenarios, {} not covered for a reason that is given, {} open.\n\n"
-      "* **evidence**: `recorded` where a run of the framework showed it, `read` where it follows from the framework's source or from a report alone.\n"
-      "* **expected**, **reported**: classes of [findings](findings.md). Every defective scenario reports one of those expected, all of them together report all.\n"
-      "* A **clean** scenario is the twin that has the repair, the other configuration or the right calls. It must report nothing.\n",
-      rows.size(), covered, without, open);
-  for (const auto& [prefix, heading] : {std::pair{"catalogue-", "Fixed by a change"}, std::pair{"live-", "At head"}, std::pair{"zoo-", "Reports"}, std::pair{"newer-", "Newer reports"}}) {
-    out += fmt::format("\n## {}\n\n| entry | defect | origin | evidence | expected | reported | defective | clean | verdict |\n|---|---|---|---|---|---|---|---|---|\n", heading);
-    for (const EntryCoverage& row : rows)
-      if (row.entry->id.starts_with(prefix) && (is_covered(row) || !row.problem.empty()))
-        out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", row.entry->id, row.entry->title, row.entry->origin,
-                           row.entry->evidence == Evidence::recorded ? "recorded" : "read", classes_text(*row.entry), is_covered(row) ? text_of(row.reported) : "",
-                           labels_of(row.defects), labels_of(row.clean), row.problem.empty() ? "as expected" : "open: " + row.problem);
-  }
-  out += "\n## Not covered\n\n| entry | defect | origin | why |\n|---|---|---|---|\n";
-  for (const EntryCoverage& row : rows)
-    if (!is_covered(row) && row.problem.empty()) out += fmt::format("| {} | {} | {} | {} |\n", row.entry->id, row.entry->title, row.entry->origin, row.entry->not_covered);
-  return out;
-}
-
-}  // namespace gradledger::tool
+}  // namespace gradledger::verbs

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "sim/scenario/catalogue.h"
+#include "report/corpus.h"
 #include "verbs/session.h"
 
-namespace gradledger::tool {
+namespace gradledger::verbs {
 
 // A scenario that covers entries, or is the twin of one that does.
 struct CoveringScenario {
@@ -22,14 +22,6 @@ struct CoveringScenario {
   std::vector<std::string> unmet;    // what is not as the scenario expects
 };
 
-struct EntryCoverage {
-  const Entry* entry = nullptr;
-  std::vector<const CoveringScenario*> defects;  // report something
-  std::vector<const CoveringScenario*> clean;    // report nothing
-  std::set<std::string> reported;
-  std::string problem;                           // why the entry is open; "" where it is not
-};
-
 // Those of a folder, in the order of their paths, each taken to report what it expects. Errors: a file that cannot be read, no scenario
 // that covers anything.
 Result<std::vector<CoveringScenario>> covering_scenarios(const std::filesystem::path& folder, const Options& options);
@@ -38,9 +30,6 @@ Result<std::vector<CoveringScenario>> covering_scenarios(const std::filesystem::
 std::optional<InputError> judge_all(std::vector<CoveringScenario>& scenarios, const Options& options);
 
 // One for each entry, in the order of the catalogue.
-std::vector<EntryCoverage> coverage_of(const std::vector<CoveringScenario>& scenarios);
+std::vector<report::CoverageRow> coverage_of(const std::vector<CoveringScenario>& scenarios);
 
-// docs/coverage.md.
-std::string coverage_page(const std::vector<EntryCoverage>& rows);
-
-}  // namespace gradledger::tool
+}  // namespace gradledger::verbs

@@ -14,7 +14,7 @@
 #include "sim/base/hash.h"
 #include "sim/execution/host_executor.h"
 
-namespace gradledger::tool {
+namespace gradledger::verbs {
 namespace {
 
 using ref::Finding;
@@ -253,4 +253,4 @@ Result<bool> applied_agree(const Loaded& one, const Loaded& other, const Options
   return agree;
 }
 
-}  // namespace gradledger::tool
+}  // namespace gradledger::verbs

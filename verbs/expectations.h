@@ -6,7 +6,7 @@
 
 #include "verbs/session.h"
 
-namespace gradledger::tool {
+namespace gradledger::verbs {
 
 // A verdict, and what its primary pass showed where the scenario expects anything of it.
 struct Held {
@@ -32,4 +32,4 @@ std::vector<std::string> unmet_in_dry_run(const Loaded& loaded, const Options& o
 // numbers of samples. Throws ProgramsTooLarge.
 Result<bool> applied_agree(const Loaded& one, const Loaded& other, const Options& options);
 
-}  // namespace gradledger::tool
+}  // namespace gradledger::verbs

@@ -6,7 +6,7 @@
 
 #include "ref/dtype_facts.h"
 
-namespace gradledger::tool {
+namespace gradledger::verbs {
 
 // Whole buffers are compared, padding included where the values go that far.
 void ExpectedValuesSink::observe(const Observation& o) {
@@ -43,4 +43,4 @@ std::vector<std::string> ExpectedValuesSink::unmet() const {
   return out;
 }
 
-}  // namespace gradledger::tool
+}  // namespace gradledger::verbs

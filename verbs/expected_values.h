@@ -7,7 +7,7 @@
 #include "sim/scenario/scenario.h"
 #include "sim/trace/producer.h"
 
-namespace gradledger::tool {
+namespace gradledger::verbs {
 
 class ExpectedValuesSink final : public TraceSink {
  public:
@@ -28,4 +28,4 @@ class ExpectedValuesSink final : public TraceSink {
   std::vector<Seen> seen_;
 };
 
-}  // namespace gradledger::tool
+}  // namespace gradledger::verbs

@@ -2,7 +2,7 @@
 
 #include <set>
 
-namespace gradledger::tool {
+namespace gradledger::verbs {
 
 namespace fs = std::filesystem;
 
@@ -28,4 +28,4 @@ Result<std::vector<fs::path>> scenario_files(const std::vector<std::string>& pat
   return std::vector<fs::path>(files.begin(), files.end());
 }
 
-}  // namespace gradledger::tool
+}  // namespace gradledger::verbs

@@ -7,9 +7,9 @@
 
 #include "sim/base/result.h"
 
-namespace gradledger::tool {
+namespace gradledger::verbs {
 
 // Files as given, each once; folders searched for *.json, leaving out schemas and gradient tables. In the order of their paths, never none.
 Result<std::vector<std::filesystem::path>> scenario_files(const std::vector<std::string>& paths);
 
-}  // namespace gradledger::tool
+}  // namespace gradledger::verbs

@@ -1,4 +1,4 @@
-// One scenario, loaded and judged: what the verbs share.
+// One scenario, loaded and judged: what the verbs share. Nothing here prints.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +17,26 @@
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/timeline.h"
 
-namespace gradledger::tool {
+namespace gradledger::verbs {
 
 // Searches vary, fold and shrink what they know of a framework. None: they know its scenarios.
 std::optional<InputError> not_searched(const Scenario& scenario, const std::string& file);
 
+// What a judgement depends on, and what its report is to hold.
 struct Options {
   std::uint64_t seed = 0;
-  bool json = false;
   bool full_ledger = false;
-  bool summary = false;              // no line for each event
-  bool accounting = false;           // bytes and collectives of a dry run instead of a judgement
-  std::string trace;                 // file to write
-  std::string schedule = "seeded";   // seeded, round-robin, or a trace file whose decisions are replayed
+  bool summary = false;     // a report without a line for each event; of an accounting without the ranks
+  bool accounting = false;  // bytes and collectives of a dry run instead of a judgement
+  std::string schedule = "seeded";             // seeded, round-robin, or a trace file whose decisions are replayed
   std::optional<std::uint64_t> schedule_seed;  // of the schedule alone
   std::string producer = "host";
-  std::string ranks = "threads";     // of the gpu producer: threads, processes or launcher
-  std::uint64_t deadline_s = 120;    // likewise, of every answer
-  std::string compare;               // two producers, "host,gpu": their traces are compared and nothing is judged
-  Devices* devices = nullptr;        // of the gpu producer, made from the above; not owned
+  std::string ranks = "threads";   // of the gpu producer: threads, processes or launcher
+  std::uint64_t deadline_s = 120;  // likewise, of every answer
+  std::string compare;             // two producers, "host,gpu": their traces are compared and nothing is judged
+  Devices* devices = nullptr;      // of the gpu producer, made from the above; not owned
   bool uses_devices() const { return producer == "gpu" || compare.find("gpu") != compare.npos; }
-  std::string write_page, check_page;  // coverage: files
-  std::string as_of = "head";        // of a list
-  bool mutants = false;              // gate: of the oracle, by the catalogue of faults
-  std::vector<std::string> only_mutants;  // by name; empty: all
-  std::uint32_t mutant_cases = 24;   // in which a mutant must be found, in each of its engines
-  std::uint32_t jobs = 1;            // of a gate over mutants
   std::uint64_t memory_limit = limits::memory_bytes_default;
-  bool colour = false;               // decided by the terminal
 };
 
 // What a scenario is loaded for. A judgement must fit the memory limit; a dry run holds no elements. A gate judges unless the scenario
@@ -81,13 +73,4 @@ void explain(const Loaded& loaded, const Options& options, ref::Verdict& verdict
 // What the scenario holds and sends, by a dry run of its linear programs; `watch`, if any, sees the run too. Throws ProgramsTooLarge.
 Accounting account(const Loaded& loaded, const Options& options, TraceSink* watch);
 
-// A path or option as a shell reads it back: plain where it can be, quoted, or with its bytes spelt out.
-std::string shell_word(const std::string& path);
-
-// The command that repeats a replay.
-std::string repeat_command(const std::vector<std::filesystem::path>& paths, const Options& options);
-
-// The command that runs the schedule in which a race shows in the values; empty where none was found.
-std::string race_command(const std::filesystem::path& path, const Options& options, const ref::Finding& finding);
-
-}  // namespace gradledger::tool
+}  // namespace gradledger::verbs

@@ -2,7 +2,7 @@
 
 #include "commit.h"  // made by cmake/Commit.cmake when it has changed
 
-namespace gradledger::tool {
+namespace gradledger::report {
 
 const Version& version() {
   static const Version all{GRADLEDGER_VERSION, GRADLEDGER_COMMIT, GRADLEDGER_COMPILER, GRADLEDGER_BUILD_TYPE};
@@ -16,9 +16,8 @@ std::string version_text() {
   return out;
 }
 
-nlohmann::ordered_json tool_json() {
-  const Version& v = version();
+nlohmann::ordered_json tool_json(const Version& v) {
   return {{"name", "gradledger"}, {"version", v.number}, {"commit", v.commit}, {"compiler", v.compiler}, {"build_type", v.build_type}};
 }
 
-}  // namespace gradledger::tool
+}  // namespace gradledger::report

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace gradledger::tool {
+namespace gradledger::report {
 
 struct Version {
   std::string_view number;      // of project()
@@ -20,6 +20,6 @@ const Version& version();
 // "gradledger 0.1.0 (commit ..., GNU 12.2.0, Release)"
 std::string version_text();
 
-nlohmann::ordered_json tool_json();
+nlohmann::ordered_json tool_json(const Version& tool = version());
 
-}  // namespace gradledger::tool
+}  // namespace gradledger::report

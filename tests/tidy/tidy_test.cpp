@@ -127,6 +127,7 @@ const std::vector<Rule>& rules() {
       {"the simulator and the oracle know nothing of CUDA", {"sim", "ref", "search", "report", "verbs"}, std::regex(R"(#include [<"](cuda|nccl))"), "#include <cuda_runtime_api.h>"},
       {"floating point is never fast", {"cmake", "sim", "ref", "search", "gpu", "report", "verbs", "tools", "tests"},
        std::regex(R"(-ffast-math|-Ofast|use_fast_math|-ffp-contract=(fast|on))"), "add_compile_options(-ffast-math)"},
+      {"the library prints nothing", {"report", "verbs"}, std::regex(R"(fmt::print|std::cout|std::cerr|\bf?printf\(|\bputs\()"), "  fmt::print(\"{}\", text);"},
       {"no tabs and no blanks at the end", {"sim", "ref", "search", "gpu", "report", "verbs", "tools", "tests", "cmake"}, std::regex("\t| +$"), "int x; "},
       {"no line longer than a screen", {"sim", "ref", "search", "gpu", "report", "verbs", "tools", "tests"}, std::regex(".{201}"), std::string(201, 'x')},
   };

@@ -5,8 +5,8 @@
 
 namespace gradledger::testing {
 
-inline tool::Options options_for(Devices& devices) {
-  tool::Options options;
+inline verbs::Options options_for(Devices& devices) {
+  verbs::Options options;
   options.producer = "gpu";
   options.compare = "host,gpu";
   options.devices = &devices;

@@ -1,15 +1,14 @@
-#include "tools/gradledger/watch.h"
+#include "report/trace_file.h"
 
 #include <cmath>
 
 #include <fmt/format.h>
 
 #include "ref/dtype_facts.h"
+#include "report/json_parts.h"
 
-namespace gradledger::tool {
+namespace gradledger::report {
 namespace {
-
-using nlohmann::ordered_json;
 
 ordered_json collective_json(const CollectiveRecord& r) {
   return {{"kind", name_of(r.kind)},   {"op", name_of(r.op)}, {"purpose", name_of(r.purpose)}, {"dtype", name_of(r.dtype)}, {"numel", r.numel},
@@ -18,20 +17,12 @@ ordered_json collective_json(const CollectiveRecord& r) {
 
 }  // namespace
 
-void EventWatch::observe(const Observation& o) {
-  if (!holds_gradients(o.role)) return;
-  EventLine::Buffer buffer{std::string(o.buffer), o.role, Dtype::float32, 0, o.at_end};
-  double squares = 0;
-  std::vector<double> values;
-  for (const ObservedPiece& piece : o.pieces) {
-    buffer.dtype = piece.dtype;
-    if (piece.parameter < 0) continue;
-    values.resize(piece.numel);
-    ref::read_stored(piece.dtype, piece.data, piece.numel, values.data());
-    for (double x : values) squares += x * x;
-  }
-  buffer.norm = std::sqrt(squares) / o.scale;
-  lines_[{o.event, o.rank}].buffers.push_back(std::move(buffer));
+void TraceWriter::header(const std::string& command, const std::string& scenario, std::uint64_t seed) {
+  ordered_json head = json_head(version(), "start");
+  head["command"] = command;
+  head["scenario"] = scenario;
+  head["seed"] = seed;
+  line(head);
 }
 
 void TraceWriter::observe(const Observation& o) {
@@ -115,4 +106,4 @@ void TraceWriter::finish(const RunSummary& s) {
   out_.flush();
 }
 
-}  // namespace gradledger::tool
+}  // namespace gradledger::report

@@ -1,20 +1,17 @@
+#include "report/terminal.h"
+
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "ref/describe.h"
 #include "sim/base/limits.h"
-#include "sim/frameworks/framework.h"
-#include "tools/gradledger/report.h"
 
-namespace gradledger::tool {
+namespace gradledger::report {
 namespace {
 
 using ref::AppliedRow;
-using ref::Finding;
-using ref::Verdict;
 
 class Paint {
  public:
@@ -28,31 +25,26 @@ class Paint {
   bool colour_;
 };
 
-std::string header(const Loaded& loaded, const Options& options) {
-  const Scenario& s = loaded.scenario;
-  std::string as_of = s.engine.as_of.base;
-  for (const auto& [name, value] : s.engine.as_of.switches) as_of += fmt::format(", {}={}", name, value);
-  std::string out = fmt::format("# {}\n", repeat_command({loaded.path}, options));
-  out += fmt::format("# {}: {} as of {}, {}\n", s.name, loaded.engine, as_of, framework_of(s).described(s));
-  out += fmt::format("# {} ranks, {} elements in {} parameters, {}; producer {}\n", s.world_size, s.numel(), s.parameters.size(), name_of(s.model_dtype), options.producer);
+std::string header(const Report& report) {
+  std::string as_of = report.as_of.base;
+  for (const auto& [name, value] : report.as_of.switches) as_of += fmt::format(", {}={}", name, value);
+  std::string out = fmt::format("# {}\n", report.command);
+  out += fmt::format("# {}: {} as of {}, {}\n", report.scenario, report.engine, as_of, report.described);
+  out += fmt::format("# {} ranks, {} elements in {} parameters, {}; producer {}\n", report.world_size, report.elements, report.parameters.size(), name_of(report.model_dtype),
+                     report.producer);
   constexpr std::size_t plants_max = 4;
-  for (std::size_t i = 0; i < loaded.timeline.planted.size(); ++i) {
+  for (std::size_t i = 0; i < report.planted.size(); ++i) {
     if (i == plants_max) {
-      out += fmt::format("# planted: and {} more\n", loaded.timeline.planted.size() - plants_max);
+      out += fmt::format("# planted: and {} more\n", report.planted.size() - plants_max);
       break;
     }
-    const Plant& plant = loaded.timeline.planted[i];
-    const Contribution at = loaded.timeline.contribution(plant.backward, plant.rank);
-    out += fmt::format("# planted: {} in {}[0] of micro-batch {} of rank {}, step {}\n", plant.value, s.parameters[plant.parameter].name, at.micro_batch, at.rank, at.step);
+    const Planted& plant = report.planted[i];
+    out += fmt::format("# planted: {} in {}[0] of micro-batch {} of rank {}, step {}\n", plant.value, plant.parameter, plant.at.micro_batch, plant.at.rank, plant.at.step);
   }
-  std::string note = s.note;  // for people, with whatever in it
+  std::string note = report.note;  // for people, with whatever in it
   std::replace_if(note.begin(), note.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
   if (!note.empty()) out += fmt::format("# {}\n", note);
   return out;
-}
-
-bool is_unbalanced(const Verdict& verdict, const ref::SnapshotKey& key) {
-  return std::binary_search(verdict.unbalanced.begin(), verdict.unbalanced.end(), key);
 }
 
 std::string fact_text(StepFact fact, double value) {
@@ -61,22 +53,18 @@ std::string fact_text(StepFact fact, double value) {
   return fmt::format("{} {:.6g}", name_of(fact), value);
 }
 
-std::string event_lines(const Loaded& loaded, const Paint& paint, const Verdict& verdict, const EventWatch& watch) {
+std::string event_lines(const Report& report, const Paint& paint) {
   std::string out = "\nevent  rank  what                          gradients held (role, norm; * out of balance) and collectives issued\n";
-  for (const auto& [at, line] : watch.lines()) {
-    const auto [event, rank] = at;
-    std::string what = loaded.timeline.describe(event);
-    what = what.substr(what.find(": ") + 2);
+  for (const EventLine& line : report.events) {
     std::vector<std::string> parts;
     for (const EventLine::Buffer& buffer : line.buffers) {
       if (buffer.role == Role::scratch) continue;
-      const bool wrong = is_unbalanced(verdict, {event, buffer.at_end, rank, buffer.name});
-      const std::string text = fmt::format("{}{} ({}, {:.6g})", wrong ? "*" : "", buffer.name, name_of(buffer.role), buffer.norm);
-      parts.push_back(wrong ? paint.wrong(text) : text);
+      const std::string text = fmt::format("{}{} ({}, {:.6g})", buffer.wrong ? "*" : "", buffer.name, name_of(buffer.role), buffer.norm);
+      parts.push_back(buffer.wrong ? paint.wrong(text) : text);
     }
     for (const std::string& collective : line.collectives) parts.push_back(paint.faint("-> " + collective));
     for (const auto& [fact, value] : line.facts) parts.push_back(fact_text(fact, value));
-    out += fmt::format("{:5}  {:4}  {:28}  {}\n", event, rank, what, parts.empty() ? "-" : fmt::format("{}", fmt::join(parts, "; ")));
+    out += fmt::format("{:5}  {:4}  {:28}  {}\n", line.event, line.rank, line.what, parts.empty() ? "-" : fmt::format("{}", fmt::join(parts, "; ")));
   }
   return out;
 }
@@ -116,7 +104,7 @@ std::vector<ColumnGroup> groups_of(const std::vector<const AppliedRow*>& rows) {
   return groups;
 }
 
-std::string step_table(const Loaded& loaded, const Paint& paint, std::uint32_t step, const std::vector<const AppliedRow*>& rows) {
+std::string step_table(const Report& report, const Paint& paint, std::uint32_t step, const std::vector<const AppliedRow*>& rows) {
   constexpr std::size_t columns_max = 24;
   std::vector<ColumnGroup> groups = groups_of(rows);
   const std::size_t hidden = groups.size() > columns_max ? groups.size() - columns_max : 0;
@@ -131,7 +119,7 @@ std::string step_table(const Loaded& loaded, const Paint& paint, std::uint32_t s
   table.push_back(head);
   wrong.push_back(std::vector<bool>(head.size(), false));
   for (const AppliedRow* row : rows) {
-    table.push_back({fmt::format("{}", row->rank), ref::elements_text(loaded.scenario, row->row.elements)});
+    table.push_back({fmt::format("{}", row->rank), ref::elements_text(report.parameters, row->row.elements)});
     wrong.push_back({false, false});
     for (const ColumnGroup& g : groups) {
       const double observed = row->row.observed[g.index], expected = row->row.expected[g.index];
@@ -178,9 +166,9 @@ std::string error_text(const ref::WorstElement& w) {
   return times < 1000 ? fmt::format("the error is {:.3g} times its bound", times) : "the error is more than 1000 times its bound";
 }
 
-std::string finding_lines(const Loaded& loaded, const Options& options, const Paint& paint, const Verdict& verdict) {
+std::string finding_lines(const Report& report, const Paint& paint) {
   std::map<ref::FindingClass, std::vector<const Finding*>> by_class;
-  for (const Finding& f : verdict.findings) by_class[f.finding].push_back(&f);
+  for (const Finding& f : report.findings) by_class[f.finding].push_back(&f);
   std::string out;
   for (const auto& [kind, all] : by_class) {
     const Finding& first = *all.front();
@@ -192,11 +180,11 @@ std::string finding_lines(const Loaded& loaded, const Options& options, const Pa
                          limits::compared_elements_max);
     if (first.race) {
       if (first.race->others > 0) out += fmt::format("  and {} more pairs of operations in the same window\n", first.race->others);
-      if (const std::string command = race_command(loaded.path, options, first); !command.empty()) out += fmt::format("  values that differ: {}\n", command);
+      if (!first.race_command.empty()) out += fmt::format("  values that differ: {}\n", first.race_command);
     }
     if (first.worst) {
       const ref::WorstElement& w = *first.worst;
-      out += fmt::format("  worst element: {}[{}] is {:.9g} (0x{:0{}x}), due {:.9g}; {}\n", loaded.scenario.parameters[w.parameter].name, w.element, w.observed,
+      out += fmt::format("  worst element: {}[{}] is {:.9g} (0x{:0{}x}), due {:.9g}; {}\n", report.parameters.at(w.parameter), w.element, w.observed,
                          w.bits, 2 * size_of(w.dtype), w.expected, error_text(w));
     }
     if (all.size() == 1) continue;
@@ -225,51 +213,60 @@ std::string coverage_lines(const ref::Coverage& c) {
   return out;
 }
 
-std::string verdict_lines(const Loaded& loaded, const Options& options, const Paint& paint, const Verdict& verdict) {
+std::string verdict_lines(const Report& report, const Paint& paint) {
   std::string out = "\nverdict\n";
-  if (!verdict.judged())
-    out += paint.wrong("nothing judged: " + verdict.coverage.nothing) + "\n";
-  else if (verdict.clean())
-    out += paint.right(fmt::format("clean: every contribution of every rank and micro-batch has its due weight, and {} values lie within their bounds.",
-                                   verdict.values.elements + verdict.parameters.elements)) + "\n";
-  else
-    out += finding_lines(loaded, options, paint, verdict);
-  out += coverage_lines(verdict.coverage);
-  const std::uint64_t inconclusive = verdict.values.inconclusive + verdict.parameters.inconclusive;
+  const Statistics& s = report.statistics;
+  switch (report.outcome()) {
+    case Outcome::nothing_judged: out += paint.wrong("nothing judged: " + report.coverage.nothing) + "\n"; break;
+    case Outcome::clean:
+      out += paint.right(fmt::format("clean: every contribution of every rank and micro-batch has its due weight, and {} values lie within their bounds.",
+                                     s.values.elements + s.parameters.elements)) +
+             "\n";
+      break;
+    case Outcome::findings: out += finding_lines(report, paint); break;
+  }
+  out += coverage_lines(report.coverage);
+  const std::uint64_t inconclusive = s.values.inconclusive + s.parameters.inconclusive;
   if (inconclusive > 0) out += fmt::format("inconclusive: {} values, whose bound or reference means nothing\n", inconclusive);
-  if (verdict.inconclusive_rows > 0) out += fmt::format("inconclusive: {} rows of the ledger, in which rounding hides weights, though not absences\n", verdict.inconclusive_rows);
-  if (verdict.undecoded > 0) out += fmt::format("not decoded: {} of {} contributions, past the limit of one judgement\n", verdict.undecoded, verdict.contributions);
-  if (loaded.timeline.open_window) out += "open: the script ends with gradients that no step has applied\n";
-  out += paint.faint(fmt::format("{} fingerprint, {} decode and {} value passes; trace {:016x}", verdict.fingerprint_passes, verdict.decode_passes,
-                                 verdict.value_passes, verdict.facts.summary.trace_hash)) + "\n";
-  out += fmt::format("repeat with: {}\n", repeat_command({loaded.path}, options));
+  if (report.inconclusive_rows > 0)
+    out += fmt::format("inconclusive: {} rows of the ledger, in which rounding hides weights, though not absences\n", report.inconclusive_rows);
+  if (report.contributions_not_decoded > 0)
+    out += fmt::format("not decoded: {} of {} contributions, past the limit of one judgement\n", report.contributions_not_decoded, report.contributions);
+  if (report.open) out += "open: the script ends with gradients that no step has applied\n";
+  out += paint.faint(fmt::format("{} fingerprint, {} decode and {} value passes; trace {:016x}", report.fingerprint_passes, report.decode_passes, report.value_passes,
+                                 report.run.trace_hash)) +
+         "\n";
+  out += fmt::format("repeat with: {}\n", report.command);
+  return out;
+}
+
+// The ledger of the gradients that were applied, wrong cells marked.
+std::string ledger_table(const Report& report, const Paint& paint) {
+  std::map<std::uint32_t, std::vector<const AppliedRow*>> by_step;
+  for (const AppliedRow& row : report.ledger) by_step[row.step].push_back(&row);
+  std::string out;
+  for (const auto& [step, rows] : by_step) {
+    // Rows of one step can have been decoded or not: tables of one kind each.
+    std::map<std::size_t, std::vector<const AppliedRow*>> by_columns;
+    for (const AppliedRow* row : rows) by_columns[row->columns.size()].push_back(row);
+    for (const auto& [columns, alike] : by_columns) out += step_table(report, paint, step, alike);
+  }
   return out;
 }
 
 }  // namespace
 
-std::string ledger_table(const Loaded& loaded, const Options& options, const Verdict& verdict) {
-  const Paint paint(options.colour);
-  std::map<std::uint32_t, std::vector<const AppliedRow*>> by_step;
-  for (const AppliedRow& row : verdict.applied) by_step[row.step].push_back(&row);
-  std::string out;
-  std::string last_body;
-  for (const auto& [step, rows] : by_step) {
-    // Rows of one step can have been decoded or not: tables of one kind each.
-    std::map<std::size_t, std::vector<const AppliedRow*>> by_columns;
-    for (const AppliedRow* row : rows) by_columns[row->columns.size()].push_back(row);
-    for (const auto& [columns, alike] : by_columns) out += step_table(loaded, paint, step, alike);
-  }
-  return out;
+std::string Terminal::head(const std::string& command) const { return fmt::format("# {}\n", command); }
+
+std::string Terminal::between() const { return "\n"; }
+
+std::string Terminal::text(const Report& report) const {
+  const Paint paint(style_.colour);
+  std::string out = header(report);
+  if (!report.in_short) out += event_lines(report, paint);
+  return out + ledger_table(report, paint) + verdict_lines(report, paint);
 }
 
-std::string terminal_report(const Loaded& loaded, const Options& options, const Verdict& verdict, const EventWatch& watch) {
-  const Paint paint(options.colour);
-  std::string out = header(loaded, options);
-  if (!options.summary) out += event_lines(loaded, paint, verdict, watch);
-  out += ledger_table(loaded, options, verdict);
-  out += verdict_lines(loaded, options, paint, verdict);
-  return out;
-}
+std::unique_ptr<Renderer> make_terminal(const Style& style) { return std::make_unique<Terminal>(style); }
 
-}  // namespace gradledger::tool
+}  // namespace gradledger::report

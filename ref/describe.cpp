@@ -59,13 +59,19 @@ std::string contributions_text(const std::vector<Miscounted>& contributions, std
   return out;
 }
 
-std::string elements_text(const Workload& workload, const std::vector<ElementRange>& elements) {
+std::string elements_text(const std::vector<std::string>& parameters, const std::vector<ElementRange>& elements) {
   std::string out;
   for (std::size_t i = 0; i < elements.size(); ++i) {
     if (i == 8) return out + fmt::format(", and {} more ranges", elements.size() - i);
-    out += fmt::format("{}{}[{}:{}]", i ? ", " : "", workload.parameters[elements[i].parameter].name, elements[i].begin, elements[i].end);
+    out += fmt::format("{}{}[{}:{}]", i ? ", " : "", parameters[elements[i].parameter], elements[i].begin, elements[i].end);
   }
   return out;
+}
+
+std::string elements_text(const Workload& workload, const std::vector<ElementRange>& elements) {
+  std::vector<std::string> names;
+  for (const Parameter& p : workload.parameters) names.push_back(p.name);
+  return elements_text(names, elements);
 }
 
 namespace {

@@ -17,7 +17,8 @@ std::string weight_text(double weight);
 // "micro-batches 0-2 of ranks 0-1", with steps where they are not `step`.
 std::string contributions_text(const std::vector<Miscounted>& contributions, std::uint32_t step);
 
-// "w0[0:30], w1[0:2]".
+// "w0[0:30], w1[0:2]": of parameters with these names, or of those of a scenario.
+std::string elements_text(const std::vector<std::string>& parameters, const std::vector<ElementRange>& elements);
 std::string elements_text(const Workload& workload, const std::vector<ElementRange>& elements);
 
 // "0-2, 5".

@@ -104,7 +104,7 @@ struct Blame {
 
 // A defect that is known, in words. Filled in likewise.
 struct KnownDefect {
-  std::string entry, title, origin;  // of the catalogue
+  std::string entry, name, title, origin;  // of the catalogue
   std::string since, fixed;          // releases; "": it is not known, or in none
   std::string avoid;                 // a sentence, if one is known
 };

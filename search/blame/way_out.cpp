@@ -43,7 +43,7 @@ class Defects {
       const Entry& entry = **entry_named(repair.entry, "");
       if (std::find(entry.classes.begin(), entry.classes.end(), name_of(f.finding)) == entry.classes.end()) continue;
       if (!has_defect(scenario_.engine.as_of, repair) || !cured(f, repair, scenario_.engine.as_of)) continue;
-      ref::KnownDefect out{std::string(entry.id), std::string(entry.title), std::string(entry.origin), "", "", std::string(repair.avoid)};
+      ref::KnownDefect out{std::string(entry.id), std::string(entry.name), std::string(entry.title), std::string(entry.origin), "", "", std::string(repair.avoid)};
       date(f, repair, out);
       return out;
     }

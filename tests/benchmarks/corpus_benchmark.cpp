@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 namespace gradledger {
 namespace {
@@ -20,13 +20,13 @@ std::vector<std::filesystem::path> corpus() {
 
 void scenarios_of_the_corpus(benchmark::State& state) {
   const auto files = corpus();
-  const tool::Options options;
+  const verbs::Options options;
   for (auto _ : state) {
     for (const auto& file : files) {
-      const auto loaded = tool::load(file, options, tool::Use::gate);
+      const auto loaded = verbs::load(file, options, verbs::Use::gate);
       expects(loaded.ok(), "the corpus loads");
       if ((*loaded)->scenario.expect.accounting_only) continue;  // too large to be judged
-      const ref::Verdict verdict = tool::judge(**loaded, options, nullptr);
+      const ref::Verdict verdict = verbs::judge(**loaded, options, nullptr);
       benchmark::DoNotOptimize(verdict.findings.size());
     }
   }

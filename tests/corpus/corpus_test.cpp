@@ -8,8 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tools/gradledger/expectations.h"
-#include "tools/gradledger/session.h"
+#include "verbs/expectations.h"
+#include "verbs/session.h"
 
 namespace gradledger::testing {
 namespace {
@@ -74,16 +74,16 @@ std::vector<std::pair<std::string, Expect>> altered(const Expect& expect) {
 }
 
 TEST_P(corpus, reports_what_it_expects_and_would_fail_if_it_expected_anything_else) {
-  const tool::Options options;
-  const auto loaded = tool::load(GetParam(), options, tool::Use::gate);
+  const verbs::Options options;
+  const auto loaded = verbs::load(GetParam(), options, verbs::Use::gate);
   ASSERT_TRUE(loaded) << loaded.error().text();
   const Expect expect = (*loaded)->scenario.expect;
-  std::optional<tool::Held> held;
+  std::optional<verbs::Held> held;
   if (!expect.accounting_only) {
-    held = tool::run_for_expectations(**loaded, options);
+    held = verbs::run_for_expectations(**loaded, options);
     EXPECT_TRUE(held->verdict.ledger.elements > 0 || held->verdict.facts.stopped()) << "nothing was compared, and nothing stopped the run";
   }
-  const auto unmet = [&] { return held ? tool::unmet(**loaded, *held) : tool::unmet_in_dry_run(**loaded, options); };
+  const auto unmet = [&] { return held ? verbs::unmet(**loaded, *held) : verbs::unmet_in_dry_run(**loaded, options); };
   for (const std::string& line : unmet()) ADD_FAILURE() << line;
 
   const auto others = altered(expect);
@@ -105,14 +105,14 @@ std::vector<fs::path> compared_files() {
 class corpus_comparison : public ::testing::TestWithParam<fs::path> {};
 
 TEST_P(corpus_comparison, holds) {
-  const tool::Options options;
-  const auto loaded = tool::load(GetParam(), options, tool::Use::gate);
+  const verbs::Options options;
+  const auto loaded = verbs::load(GetParam(), options, verbs::Use::gate);
   ASSERT_TRUE(loaded) << loaded.error().text();
   const auto& comparison = (*loaded)->scenario.expect.comparison;
   ASSERT_TRUE(comparison);
-  const auto other = tool::load(GetParam().parent_path() / comparison->with, options);
+  const auto other = verbs::load(GetParam().parent_path() / comparison->with, options);
   ASSERT_TRUE(other) << other.error().text();
-  const auto agree = tool::applied_agree(**loaded, **other, options);
+  const auto agree = verbs::applied_agree(**loaded, **other, options);
   ASSERT_TRUE(agree) << agree.error().text();
   EXPECT_EQ(*agree, comparison->agree);
 }
@@ -175,11 +175,11 @@ TEST(corpus_as_a_whole, has_for_each_defect_scenarios_with_findings_and_clean_on
 
 // A condition asks for its contributions in every completed window.
 TEST(corpus_as_a_whole, is_gated_on_every_window_that_a_condition_selects) {
-  const tool::Options options;
-  const auto loaded = tool::load(corpus_folder / "open-instruct-1498" / "stage-2-discards-varying-windows.json", options);
+  const verbs::Options options;
+  const auto loaded = verbs::load(corpus_folder / "open-instruct-1498" / "stage-2-discards-varying-windows.json", options);
   ASSERT_TRUE(loaded) << loaded.error().text();
-  const ref::Verdict verdict = tool::judge(**loaded, options, nullptr);
-  ASSERT_TRUE(tool::unmet(**loaded, verdict).empty());
+  const ref::Verdict verdict = verbs::judge(**loaded, options, nullptr);
+  ASSERT_TRUE(verbs::unmet(**loaded, verdict).empty());
   ASSERT_GT((*loaded)->timeline.steps, 1u);
   std::uint32_t steps_with_findings = 0;
   for (std::uint32_t step = 0; step < (*loaded)->timeline.steps; ++step) {
@@ -187,7 +187,7 @@ TEST(corpus_as_a_whole, is_gated_on_every_window_that_a_condition_selects) {
     std::erase_if(without.findings, [&](const ref::Finding& f) { return f.step == step; });
     if (without.findings.size() == verdict.findings.size()) continue;
     ++steps_with_findings;
-    EXPECT_FALSE(tool::unmet(**loaded, without).empty()) << "without the findings of step " << step;
+    EXPECT_FALSE(verbs::unmet(**loaded, without).empty()) << "without the findings of step " << step;
   }
   EXPECT_GT(steps_with_findings, 1u);
 }

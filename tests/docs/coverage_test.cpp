@@ -3,38 +3,38 @@
 
 #include "ref/finding.h"
 #include "tests/docs/markdown.h"
-#include "tools/gradledger/coverage.h"
+#include "verbs/coverage.h"
 
 namespace gradledger::testing {
 namespace {
 
-using tool::CoveringScenario;
-using tool::EntryCoverage;
+using verbs::CoveringScenario;
+using report::CoverageRow;
 
 // Each scenario taken to report what it expects: tests/corpus holds it to that.
 const std::vector<CoveringScenario>& corpus() {
   static const std::vector<CoveringScenario> scenarios = [] {
-    auto found = tool::covering_scenarios(source_folder / "scenarios", tool::Options{});
+    auto found = verbs::covering_scenarios(source_folder / "scenarios", verbs::Options{});
     expects(found.ok(), "a corpus that covers entries");
     return std::move(found).value();
   }();
   return scenarios;
 }
 
-const EntryCoverage& row_of(const std::vector<EntryCoverage>& rows, std::string_view id) {
-  const auto found = std::find_if(rows.begin(), rows.end(), [&](const EntryCoverage& r) { return r.entry->id == id; });
+const CoverageRow& row_of(const std::vector<CoverageRow>& rows, std::string_view id) {
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const CoverageRow& r) { return r.entry->id == id; });
   expects(found != rows.end(), "an entry of the catalogue");
   return *found;
 }
 
 TEST(coverage_page, is_what_the_command_makes_of_the_corpus) {
-  EXPECT_EQ(text_of(source_folder / "docs/coverage.md"), tool::coverage_page(tool::coverage_of(corpus())))
+  EXPECT_EQ(text_of(source_folder / "docs/coverage.md"), report::coverage_page(verbs::coverage_of(corpus())))
       << "gradledger coverage scenarios --write docs/coverage.md";
 }
 
 TEST(coverage_page, has_no_entry_that_is_open) {
   std::size_t covered = 0;
-  for (const EntryCoverage& row : tool::coverage_of(corpus())) {
+  for (const CoverageRow& row : verbs::coverage_of(corpus())) {
     EXPECT_EQ(row.problem, "") << row.entry->id;
     covered += !row.clean.empty();
   }
@@ -60,7 +60,7 @@ TEST(coverage, opens_an_entry_whose_scenarios_do_not_show_it) {
   const auto problem_after = [](auto&& change) {
     std::vector<CoveringScenario> scenarios = corpus();
     std::erase_if(scenarios, [&](CoveringScenario& s) { return s.covers.contains("catalogue-1") && change(s); });
-    return row_of(tool::coverage_of(scenarios), "catalogue-1").problem;
+    return row_of(verbs::coverage_of(scenarios), "catalogue-1").problem;
   };
   EXPECT_EQ(problem_after([](CoveringScenario&) { return false; }), "");
   EXPECT_EQ(problem_after([](CoveringScenario&) { return true; }), "no scenario, and no reason for having none");

@@ -7,7 +7,7 @@
 #include "tests/docs/command.h"
 #include "tests/docs/markdown.h"
 #include "tests/scenario/documents.h"
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 namespace gradledger::testing {
 namespace {
@@ -307,7 +307,7 @@ TEST(scenario_format_page, gives_the_memory_that_the_command_computes) {
     s.engine.optimizer.type = row.at(3) == "SGD" ? OptimizerType::sgd : row.at(3) == "Adam" ? OptimizerType::adam : OptimizerType::adamw;
     s.world_size = static_cast<std::uint32_t>(std::stoul(row.at(4)));
     s.parameters = {{"p", 1000, std::nullopt}};
-    EXPECT_EQ(tool::bytes_needed(s), 1000 * std::stoull(row.at(5))) << row.at(0) << " " << row.at(4);
+    EXPECT_EQ(verbs::bytes_needed(s), 1000 * std::stoull(row.at(5))) << row.at(0) << " " << row.at(4);
   }
 }
 
@@ -331,7 +331,7 @@ TEST(scenario_format_page, gives_the_formula_that_the_command_computes) {
             s.world_size = world;
             s.parameters = {{"p", 7, std::nullopt}, {"q", 3, std::nullopt}};
             const std::uint64_t moments = type == OptimizerType::sgd ? 0 : 8;
-            EXPECT_EQ(tool::bytes_needed(s), 10u * (world * (5 * size_of(model) + 2 * size_of(accumulation) + size_of(wire) + 16 + moments + 144) + 120));
+            EXPECT_EQ(verbs::bytes_needed(s), 10u * (world * (5 * size_of(model) + 2 * size_of(accumulation) + size_of(wire) + 16 + moments + 144) + 120));
             ++tried;
           }
   EXPECT_EQ(tried, 48u);
@@ -342,7 +342,7 @@ TEST(scenario_format_page, gives_the_memory_of_a_network) {
   const Scenario s = *read(every_key_of_a_network());
   Scenario without = s;
   without.gradients.mlp.reset();
-  EXPECT_EQ(tool::bytes_needed(s) - tool::bytes_needed(without), s.numel() * (40 + 4 * s.world_size) + (16u << 20));
+  EXPECT_EQ(verbs::bytes_needed(s) - verbs::bytes_needed(without), s.numel() * (40 + 4 * s.world_size) + (16u << 20));
 }
 
 // ---- examples -----------------------------------------------------------------------------------------------------------------------------

@@ -35,13 +35,15 @@ const std::map<std::string, std::vector<std::string>>& may_include() {
       {"ref", {"ref", "sim/scenario/contract.h", "sim/scenario/factor.h", "sim/scenario/predicate.h", "sim/scenario/timeline.h", "sim/scenario/workload.h", "sim/trace", "sim/base", "sim/numeric/dtype.h"}},
       {"search", {"search", "ref", "sim"}},
       {"gpu", {"gpu", "sim"}},
-      {"tools", {"tools", "search", "sim", "ref", "gpu"}},
-      {"tests", {"tests", "tools", "search", "sim", "ref", "gpu"}},
+      {"report", {"report", "ref", "sim"}},
+      {"verbs", {"verbs", "report", "search", "ref", "sim", "gpu"}},
+      {"tools", {"tools", "verbs", "report", "search", "sim", "ref", "gpu"}},
+      {"tests", {"tests", "tools", "verbs", "report", "search", "sim", "ref", "gpu"}},
   };
   return table;
 }
 
-const std::regex our_include(R"re(^\s*#include "((sim|ref|search|gpu|tools|tests)/[^"]+)")re");
+const std::regex our_include(R"re(^\s*#include "((sim|ref|search|gpu|report|verbs|tools|tests)/[^"]+)")re");
 
 const std::vector<std::string>* rule_of(const SourceFile& file) {
   const std::vector<std::string>* rule = nullptr;
@@ -99,7 +101,7 @@ TEST(includes, of_a_framework_are_its_own_and_the_registrys) {
 
 TEST(includes, of_engines_and_arithmetic_are_refused_to_the_oracle) {
   const std::vector<std::string>& oracle = *rule_of({"ref/model.cpp", {}});
-  for (const char* included : {"sim/engine/engine.h", "sim/execution/collectives.h", "sim/program/program.h", "sim/numeric/kernels.h", "sim/scenario/scenario.h", "sim/frameworks/deepspeed/config.h", "sim/frameworks/deepspeed/contract.h", "tools/gradledger/session.h"})
+  for (const char* included : {"sim/engine/engine.h", "sim/execution/collectives.h", "sim/program/program.h", "sim/numeric/kernels.h", "sim/scenario/scenario.h", "sim/frameworks/deepspeed/config.h", "sim/frameworks/deepspeed/contract.h", "verbs/session.h"})
     EXPECT_FALSE(allowed(oracle, included)) << included;
   EXPECT_FALSE(allowed(*rule_of({"sim/engine/engine.cpp", {}}), "sim/numeric/kernels.h")) << "engines do not compute";
   EXPECT_FALSE(allowed(*rule_of({"sim/load.cpp", {}}), "ref/oracle.h"));
@@ -117,16 +119,17 @@ struct Rule {
 
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all{
-      {"a tolerance is derived, not written down", {"sim", "ref", "search", "gpu", "tests", "tools"}, std::regex(R"([0-9.]e-[0-9])"), "if (error < 1e-6)", "no tolerance:"},
+      {"a tolerance is derived, not written down", {"sim", "ref", "search", "gpu", "report", "verbs", "tests", "tools"}, std::regex(R"([0-9.]e-[0-9])"), "if (error < 1e-6)", "no tolerance:"},
       {"equality up to a few ulps is a tolerance", {"tests"}, std::regex(R"(EXPECT_(NEAR|FLOAT_EQ|DOUBLE_EQ)|ASSERT_(NEAR|FLOAT_EQ|DOUBLE_EQ))"), "  EXPECT_NEAR(a, b, c);"},
-      {"no wall clock", {"sim", "ref", "search"}, std::regex(R"(std::chrono|<chrono>|gettimeofday|clock_gettime|\bclock\(\)|\btime\(nullptr\))"), "std::chrono::steady_clock::now()"},
-      {"random numbers come from the seed by sim/base/hash.h", {"sim", "ref", "search"}, std::regex(R"(<random>|random_device|_distribution\b|\brand\(\))"), "#include <random>"},
-      {"no order that a hash table or a pointer decides", {"sim", "ref", "search"}, std::regex(R"(std::unordered_|std::hash<|reinterpret_cast<std::uintptr_t>)"), "std::unordered_map<int, int> x;"},
-      {"the simulator and the oracle know nothing of CUDA", {"sim", "ref", "search"}, std::regex(R"(#include [<"](cuda|nccl))"), "#include <cuda_runtime_api.h>"},
-      {"floating point is never fast", {"cmake", "sim", "ref", "search", "gpu", "tools", "tests"},
+      {"no wall clock", {"sim", "ref", "search", "report", "verbs"}, std::regex(R"(std::chrono|<chrono>|gettimeofday|clock_gettime|\bclock\(\)|\btime\(nullptr\))"), "std::chrono::steady_clock::now()"},
+      {"random numbers come from the seed by sim/base/hash.h", {"sim", "ref", "search", "report", "verbs"}, std::regex(R"(<random>|random_device|_distribution\b|\brand\(\))"), "#include <random>"},
+      {"no order that a hash table or a pointer decides", {"sim", "ref", "search", "report", "verbs"}, std::regex(R"(std::unordered_|std::hash<|reinterpret_cast<std::uintptr_t>)"), "std::unordered_map<int, int> x;"},
+      {"the simulator and the oracle know nothing of CUDA", {"sim", "ref", "search", "report", "verbs"}, std::regex(R"(#include [<"](cuda|nccl))"), "#include <cuda_runtime_api.h>"},
+      {"floating point is never fast", {"cmake", "sim", "ref", "search", "gpu", "report", "verbs", "tools", "tests"},
        std::regex(R"(-ffast-math|-Ofast|use_fast_math|-ffp-contract=(fast|on))"), "add_compile_options(-ffast-math)"},
-      {"no tabs and no blanks at the end", {"sim", "ref", "search", "gpu", "tools", "tests", "cmake"}, std::regex("\t| +$"), "int x; "},
-      {"no line longer than a screen", {"sim", "ref", "search", "gpu", "tools", "tests"}, std::regex(".{201}"), std::string(201, 'x')},
+      {"the library prints nothing", {"report", "verbs"}, std::regex(R"(fmt::print|std::cout|std::cerr|\bf?printf\(|\bputs\()"), "  fmt::print(\"{}\", text);"},
+      {"no tabs and no blanks at the end", {"sim", "ref", "search", "gpu", "report", "verbs", "tools", "tests", "cmake"}, std::regex("\t| +$"), "int x; "},
+      {"no line longer than a screen", {"sim", "ref", "search", "gpu", "report", "verbs", "tools", "tests"}, std::regex(".{201}"), std::string(201, 'x')},
   };
   return all;
 }

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "tests/tools/command.h"
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 namespace gradledger {
 namespace {
@@ -110,21 +110,21 @@ TEST(a_scenario, of_more_ranks_than_fit_one_process_is_not_available_to_the_gpu_
     return folder.write("s.json", R"({"name": "s", "world_size": )" + std::to_string(world) + R"(, "parameters": [{"name": "w", "numel": 64}],
       "engine": {"framework": "deepspeed", "config": {}}, "script": [{"backward": {}}, {"step": {}}]})");
   };
-  tool::Options by_threads, by_processes, on_host;
+  verbs::Options by_threads, by_processes, on_host;
   by_threads.producer = by_processes.producer = "gpu";
   by_processes.ranks = "processes";
-  EXPECT_TRUE(tool::load(of(16), by_threads));
+  EXPECT_TRUE(verbs::load(of(16), by_threads));
   const std::string path = of(17);
-  const auto refused = tool::load(path, by_threads);
+  const auto refused = verbs::load(path, by_threads);
   ASSERT_FALSE(refused);
   EXPECT_TRUE(refused.error().unavailable);
   EXPECT_EQ(refused.error().text(), path + ": /world_size: is 17, more ranks than fit one process; expected at most 16 with --ranks threads, or --ranks processes");
   by_threads.producer = "host";
   by_threads.compare = "host,gpu";
-  EXPECT_FALSE(tool::load(path, by_threads));
-  EXPECT_TRUE(tool::load(path, by_threads, tool::Use::account)) << "a dry run has no devices";
-  EXPECT_TRUE(tool::load(path, by_processes));
-  EXPECT_TRUE(tool::load(path, on_host));
+  EXPECT_FALSE(verbs::load(path, by_threads));
+  EXPECT_TRUE(verbs::load(path, by_threads, verbs::Use::account)) << "a dry run has no devices";
+  EXPECT_TRUE(verbs::load(path, by_processes));
+  EXPECT_TRUE(verbs::load(path, on_host));
 }
 
 TEST(exit_code, of_several_files_is_the_worst_and_every_file_is_judged) {

@@ -12,7 +12,7 @@
 #include "tools/conformance/recording.h"
 #include "tools/conformance/torch/compare.h"
 #include "tools/gradledger/exit_codes.h"
-#include "tools/version/version.h"
+#include "report/version/version.h"
 
 namespace gradledger::conform {
 namespace {
@@ -47,7 +47,7 @@ void print(const Comparison& c, bool json) {
 void print(const Totals& totals, bool json) {
   const auto [agree, differ, left_out] = totals.by_outcome;
   if (json) {
-    const nlohmann::ordered_json line{{"schema_version", 1}, {"tool", tool::tool_json()}, {"agree", agree}, {"agree_in_part", totals.in_part}, {"differ", differ}, {"cannot_be_expressed", left_out},
+    const nlohmann::ordered_json line{{"schema_version", 1}, {"tool", report::tool_json()}, {"agree", agree}, {"agree_in_part", totals.in_part}, {"differ", differ}, {"cannot_be_expressed", left_out},
                                       {"elements_compared", totals.elements}, {"collectives_compared", totals.collectives}};
     fmt::print("{}\n", line.dump());
   } else {
@@ -101,7 +101,7 @@ int run(int argc, char** argv) {
   std::vector<std::string> files;
   bool json = false;
   app.add_option("FILE", files, "Recordings: JSON lines, plain or gzip (.gz), in either form")->required();
-  app.set_version_flag("--version", tool::version_text(), "Version, commit, compiler and build type");
+  app.set_version_flag("--version", report::version_text(), "Version, commit, compiler and build type");
   app.add_flag("--json", json, "One JSON object a run, totals last");
   try {
     app.parse(argc, argv);

@@ -5,7 +5,7 @@
 
 #include "sim/base/result.h"
 #include "sim/execution/devices.h"
-#include "tools/gradledger/session.h"
+#include "tools/gradledger/options.h"
 
 namespace gradledger::tool {
 

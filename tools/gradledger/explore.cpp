@@ -3,21 +3,16 @@
 #include <chrono>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/load.h"
-#include "sim/scenario/parse.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
-#include "tools/gradledger/report.h"
+#include "tools/gradledger/output.h"
 #include "tools/gradledger/verbs.h"
-#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
-
-using nlohmann::ordered_json;
 
 struct World {
   std::string name;  // of the engine
@@ -103,23 +98,25 @@ Result<std::vector<World>> worlds_of(const Options& options, const ExploreVerb& 
   return out;
 }
 
-void print(const World& world, const search::ExploreResult& r, const Options& options, double seconds) {
-  if (options.json) {
-    for (const search::Found& f : r.found)
-      fmt::print("{}\n", ordered_json({{"record", "finding"}, {"engine", world.name}, {"class", f.finding}, {"shape", f.shape}, {"events", f.events},
-                                       {"blame", blame_json(f.blame)}, {"sentence", f.sentence}, {"scenario", to_json(f.scenario)}})
-                             .dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-    fmt::print("{}\n", ordered_json({{"record", "engine"}, {"schema_version", 1}, {"tool", tool_json()}, {"engine", world.name}, {"as_of", world.options.world.engine.as_of.base},
-                                     {"complete", r.complete}, {"length", world.options.length},
-                                     {"depth", r.depth}, {"states", r.states}, {"transitions", r.transitions}, {"merged", r.merged},
-                                     {"mirrored", r.mirrored}, {"refused", r.refused}, {"undocumented", r.undocumented}, {"wrong", r.wrong},
-                                     {"compared", r.elements}, {"symmetric", r.symmetric}, {"seconds", seconds}}).dump());
-    return;
-  }
-  fmt::print("{}: {} up to {} events; {} states, {} transitions, depth {}; {} led to a state met before, {} to something wrong, {} were refused, "
-             "{} leave the documentation, {} mirror others ({:.1f} s)\n",
-             world.name, r.complete ? "complete" : "NOT complete", world.options.length, r.states, r.transitions, r.depth, r.merged, r.wrong, r.refused, r.undocumented, r.mirrored, seconds);
-  for (const search::Found& f : r.found) fmt::print("  {:20}  {}{}\n", f.finding, f.shape, usage_mark(f.blame));
+report::ExploreReport report_of(const World& world, const search::ExploreResult& r, double seconds) {
+  report::ExploreReport out;
+  out.engine = world.name;
+  out.as_of = world.options.world.engine.as_of.base;
+  for (const search::Found& f : r.found) out.found.push_back(found_row(f));
+  out.complete = r.complete;
+  out.symmetric = r.symmetric;
+  out.length = world.options.length;
+  out.depth = r.depth;
+  out.states = r.states;
+  out.transitions = r.transitions;
+  out.merged = r.merged;
+  out.mirrored = r.mirrored;
+  out.refused = r.refused;
+  out.undocumented = r.undocumented;
+  out.wrong = r.wrong;
+  out.compared = r.elements;
+  out.seconds = seconds;
+  return out;
 }
 
 }  // namespace
@@ -142,8 +139,8 @@ std::string repeat_command(const Options& options, const ExploreVerb& verb) {
   return out;
 }
 
-int explore(const Options& options, const ExploreVerb& verb) {
-  if (verb.streams) return explore_streams_of(options, verb);
+int explore(const Options& options, const ExploreVerb& verb, const Output& out) {
+  if (verb.streams) return explore_streams_of(options, verb, out);
   auto worlds = worlds_of(options, verb);
   if (!worlds) {
     complain(worlds.error());
@@ -161,8 +158,8 @@ int explore(const Options& options, const ExploreVerb& verb) {
       complain({"--alphabet", "reaches no gradient: nothing was compared; expected a backward and a step among its events"});
       return bad_input;
     }
-    if (!options.json && &world == &worlds->front()) fmt::print("# {}\n", repeat_command(options, verb));
-    print(world, result, options, std::chrono::duration<double>(now() - began).count());
+    if (&world == &worlds->front()) out.head(repeat_command(options, verb));
+    out.print(report_of(world, result, std::chrono::duration<double>(now() - began).count()));
     if (!result.complete || !result.found.empty()) code = findings;
   }
   return code;

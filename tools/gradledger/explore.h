@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "search/sequences/explore.h"
-#include "tools/gradledger/session.h"
+#include "tools/gradledger/options.h"
 
 namespace gradledger::tool {
+
+class Output;
 
 struct ExploreVerb {
   std::string file;                  // a scenario whose world is explored; empty: a small one for each engine
@@ -29,6 +31,6 @@ struct ExploreVerb {
 // The command that repeats the run.
 std::string repeat_command(const Options& options, const ExploreVerb& verb);
 
-int explore_streams_of(const Options& options, const ExploreVerb& verb);
+int explore_streams_of(const Options& options, const ExploreVerb& verb, const Output& out);
 
 }  // namespace gradledger::tool

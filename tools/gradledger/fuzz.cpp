@@ -8,19 +8,14 @@
 #include <map>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "search/campaign/canary.h"
-#include "sim/scenario/parse.h"
 #include "tools/gradledger/exit_codes.h"
-#include "tools/gradledger/report.h"
+#include "tools/gradledger/output.h"
 #include "tools/gradledger/verbs.h"
-#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
-
-using nlohmann::ordered_json;
 
 // On a terminal alone, and on its last line.
 class Progress {
@@ -43,47 +38,40 @@ class Progress {
 struct Report {
   std::vector<Saved> saved;
   search::CampaignState state;
-  std::map<const search::Found*, std::filesystem::path> written;
+  std::map<std::size_t, std::filesystem::path> written;  // by number in the state
   std::optional<InputError> not_written;  // why a finding has no file
   std::optional<std::uint32_t> canary;    // cases until it was found
   double seconds = 0;
 };
 
-ordered_json finding_json(const search::Found& f, const std::string& status, const std::string& file) {
-  return {{"record", "finding"}, {"status", status}, {"class", f.finding},   {"engine", f.engine},     {"shape", f.shape}, {"events", f.events}, {"minimal", f.minimal},
-          {"case", f.number},    {"alike", f.alike}, {"blame", blame_json(f.blame)}, {"sentence", f.sentence}, {"file", file}};
-}
-
-void print_json(const Report& r, const Options& options, const FuzzOptions& fuzz) {
-  const auto line = [](const ordered_json& json) { fmt::print("{}\n", json.dump(-1, ' ', false, ordered_json::error_handler_t::replace)); };
+report::FuzzReport report_of(const Report& r, const Options& options, const FuzzOptions& fuzz) {
+  report::FuzzReport out;
+  out.command = repeat_command(options, fuzz);
+  out.shard = fuzz.shard;
   for (const Saved& saved : r.saved) {
-    for (const search::Found& f : saved.shows) line(finding_json(f, "still there", saved.path.string()));
-    for (const std::string& gone : saved.gone) line({{"record", "finding"}, {"status", "gone"}, {"class", gone}, {"file", saved.path.string()}});
+    for (const search::Found& f : saved.shows) out.found.push_back(found_row(f, "still there", saved.path.string()));
+    for (const std::string& gone : saved.gone) {
+      report::FoundRow row{.status = "gone", .finding = gone};
+      row.file = saved.path.string();
+      out.found.push_back(std::move(row));
+    }
   }
-  for (const auto& [found, path] : r.written) line(finding_json(*found, "new", path.string()));
-  for (const search::Broken& b : r.state.broken) line({{"record", "internal error"}, {"case", b.number}, {"what", b.what}, {"scenario", to_json(b.scenario)}});
   const search::CampaignState& s = r.state;
-  line({{"record", "summary"}, {"schema_version", 1}, {"tool", tool_json()}, {"command", repeat_command(options, fuzz)}, {"shard", fuzz.shard}, {"cases", s.cases}, {"events", s.events},
-        {"rank_events", s.rank_events}, {"operations", s.operations}, {"compared", s.compared}, {"suspicious", s.suspicious}, {"judged", s.judged}, {"reruns", s.reruns},
-        {"canary_cases", r.canary ? ordered_json(*r.canary) : ordered_json()}, {"nondeterminism", s.nondeterminism.value_or("")}, {"seconds", r.seconds}});
-}
-
-void print_text(const Report& r, const Options& options, const FuzzOptions& fuzz) {
-  fmt::print("# {}\n", repeat_command(options, fuzz));
-  for (const Saved& saved : r.saved) {
-    for (const search::Found& f : saved.shows) fmt::print("still there  {:20}  {:14}  {}{}\n             {}\n", f.finding, f.engine, f.shape, usage_mark(f.blame), saved.path.string());
-    for (const std::string& gone : saved.gone) fmt::print("gone         {:20}  {}\n", gone, saved.path.string());
-  }
-  for (const auto& [f, path] : r.written) fmt::print("new          {:20}  {:14}  {}{}\n             {}\n             {}\n", f->finding, f->engine, f->shape, usage_mark(f->blame), f->sentence,
-                                                            path.empty() ? "not written" : path.string());
-  const search::CampaignState& s = r.state;
-  for (const search::Broken& b : s.broken) fmt::print("internal error in case {}: {}\n  draw it again: gradledger fuzz{} --case {}\n", b.number, b.what, drawn_by(options, fuzz), b.number);
-  if (s.nondeterminism) fmt::print("not deterministic: {}\n", *s.nondeterminism);
-  fmt::print("{} cases, {} events on {} rank-events, {} elements compared; {} looked wrong, {} went before the oracle, {} ran twice alike\n", s.cases, s.events, s.rank_events, s.compared,
-             s.suspicious, s.judged, s.reruns);
-  if (r.canary) fmt::print("canary: the fault that must be found was, after {} case{}\n", *r.canary, *r.canary == 1 ? "" : "s");
-  else fmt::print("canary: the fault that must be found was NOT; what this campaign says means nothing\n");
-  fmt::print("{:.1f} s, {:.0f} cases a second\n", r.seconds, static_cast<double>(s.cases) / r.seconds);
+  for (const auto& [number, path] : r.written) out.found.push_back(found_row(s.found[number], "new", path.string()));
+  for (const search::Broken& b : s.broken)
+    out.broken.push_back({b.number, b.what, fmt::format("gradledger fuzz{} --case {}", drawn_by(options, fuzz), b.number), b.scenario});
+  out.cases = s.cases;
+  out.events = s.events;
+  out.rank_events = s.rank_events;
+  out.operations = s.operations;
+  out.compared = s.compared;
+  out.suspicious = s.suspicious;
+  out.judged = s.judged;
+  out.reruns = s.reruns;
+  out.nondeterminism = s.nondeterminism;
+  out.canary = r.canary;
+  out.seconds = r.seconds;
+  return out;
 }
 
 // A campaign that ran nothing proves nothing.
@@ -98,7 +86,7 @@ void write_new(Report& report, std::size_t known, const Options& options, const 
   for (std::size_t i = known; i < report.state.found.size(); ++i) {
     const auto path = save(report.state.found[i], options, fuzz);
     if (!path) report.not_written = path.error();
-    report.written[&report.state.found[i]] = path ? *path : std::filesystem::path();
+    report.written[i] = path ? *path : std::filesystem::path();
   }
 }
 
@@ -118,16 +106,16 @@ int code_of(const Report& r) {
 
 }  // namespace
 
-int fuzz(const Options& options, const FuzzOptions& fuzz) {
+int fuzz(const Options& options, const FuzzOptions& fuzz, const Output& out) {
   auto campaign = campaign_options(options, fuzz);
   const auto refuse = [](const InputError& error) {
     complain(error);
     return error.unavailable ? unavailable : bad_input;
   };
   if (!campaign) return refuse(campaign.error());
-  if (!fuzz.catalogue.empty()) return fuzz_catalogue(options, fuzz);
+  if (!fuzz.catalogue.empty()) return fuzz_catalogue(options, fuzz, out);
   if (const auto error = refusal_of_folder(fuzz)) return refuse(*error);
-  if (!fuzz.differ.empty()) return fuzz_differ(options, fuzz);
+  if (!fuzz.differ.empty()) return fuzz_differ(options, fuzz, out);
   Report report;
   const Progress progress;
   auto saved = replay_saved(options, fuzz);
@@ -142,8 +130,7 @@ int fuzz(const Options& options, const FuzzOptions& fuzz) {
   report.seconds = progress.seconds();
   if (const auto error = vacuous(report.state)) return refuse(*error);
   write_new(report, known.size(), options, fuzz);
-  if (options.json) print_json(report, options, fuzz);
-  else print_text(report, options, fuzz);
+  out.print(report_of(report, options, fuzz));
   return report.not_written ? refuse(*report.not_written) : code_of(report);
 }
 

@@ -8,10 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "report/searches.h"
 #include "search/campaign/campaign.h"
-#include "tools/gradledger/session.h"
+#include "tools/gradledger/options.h"
 
 namespace gradledger::tool {
+
+class Output;
 
 inline constexpr std::string_view findings_default = "findings";
 inline constexpr std::uint64_t cases_default = 20'000;
@@ -63,6 +66,9 @@ Result<std::filesystem::path> save(const search::Found& found, const Options& op
 // Writes a scenario into the folder, as the file of its name. Errors: it cannot be written.
 Result<std::filesystem::path> write_scenario(const Scenario& scenario, const FuzzOptions& fuzz);
 
+// A finding of a search as the reports have it. Status and file are a campaign's.
+report::FoundRow found_row(const search::Found& found, const std::string& status = "", const std::string& file = "");
+
 // Of a shard that has nothing to do.
 InputError no_case_taken();
 
@@ -71,7 +77,7 @@ std::optional<InputError> refusal_of_folder(const FuzzOptions& fuzz);
 
 // ---- the other ways to search ------------------------------------------------------------------------------------------------------
 
-int fuzz_differ(const Options& options, const FuzzOptions& fuzz);
-int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz);
+int fuzz_differ(const Options& options, const FuzzOptions& fuzz, const Output& out);
+int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz, const Output& out);
 
 }  // namespace gradledger::tool

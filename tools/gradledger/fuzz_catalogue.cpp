@@ -3,18 +3,15 @@
 #include <map>
 #include <set>
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
 #include "search/shrink/edits.h"
 #include "search/campaign/rows.h"
 #include "search/shrink/shape.h"
 #include "sim/scenario/catalogue.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
-#include "tools/gradledger/scenario_files.h"
+#include "tools/gradledger/output.h"
+#include "verbs/scenario_files.h"
 #include "tools/gradledger/verbs.h"
-#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
@@ -56,21 +53,25 @@ struct RowOutcome {
   double seconds = 0;
 };
 
-void print_row(const Entry& entry, const KnownRow& row, const RowOutcome& o, const Options& options) {
-  const std::string finding = o.hunt.finding ? std::string(name_of(*o.hunt.finding)) : "";
-  if (options.json) {
-    fmt::print("{}\n", nlohmann::ordered_json({{"record", "row"}, {"id", entry.id}, {"as_of", row.defect.with.base}, {"found", o.hunt.found}, {"cases", o.hunt.cases}, {"seconds", o.seconds},
-                                               {"class", finding}, {"events", o.hunt.events}, {"events_known", row.events}, {"shape", o.hunt.found ? search::shape_of(o.hunt.smallest) : ""}}).dump());
-    return;
-  }
-  fmt::print("{:14} {:16} {:>7} {:>8.2f}  {:20} {:>6} {:>6}  {}\n", entry.id, row.defect.with.base, o.hunt.found ? std::to_string(o.hunt.cases) : "-", o.seconds, o.hunt.found ? finding : "NOT FOUND",
-             o.hunt.found ? std::to_string(o.hunt.events) : "", row.events, o.hunt.found ? search::shape_of(o.hunt.smallest) : entry.title);
+report::HuntRow row_of(const Entry& entry, const KnownRow& row, const RowOutcome& o) {
+  report::HuntRow out;
+  out.entry = std::string(entry.id);
+  out.title = std::string(entry.title);
+  out.as_of = row.defect.with.base;
+  out.finding = o.hunt.finding ? std::string(name_of(*o.hunt.finding)) : "";
+  out.shape = o.hunt.found ? search::shape_of(o.hunt.smallest) : "";
+  out.found = o.hunt.found;
+  out.cases = o.hunt.cases;
+  out.seconds = o.seconds;
+  out.events = o.hunt.events;
+  out.events_known = row.events;
+  return out;
 }
 
 }  // namespace
 
-int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz) {
-  const auto files = scenario_files({fuzz.catalogue});
+int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz, const Output& out) {
+  const auto files = verbs::scenario_files({fuzz.catalogue});
   if (!files) {
     complain({"--catalogue", files.error().text()});
     return bad_input;
@@ -91,8 +92,7 @@ int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz) {
   }
   constexpr std::uint64_t seconds_default = 10, cases_max = 1u << 20;
   const std::uint64_t seconds_max = fuzz.time_s.value_or(seconds_default);
-  if (!options.json) fmt::print("# {}\n", repeat_command(options, fuzz));
-  if (!options.json) fmt::print("{:14} {:16} {:>7} {:>8}  {:20} {:>6} {:>6}  {}\n", "entry", "as of", "cases", "seconds", "found as", "events", "known", "shape");
+  out.print(report::HuntHead{repeat_command(options, fuzz)});
   std::size_t found = 0, hunted = 0;
   std::vector<long> excess;
   for (const Entry& entry : catalogue()) {
@@ -107,19 +107,13 @@ int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz) {
     outcome.seconds = elapsed();
     found += outcome.hunt.found;
     if (outcome.hunt.found) excess.push_back(static_cast<long>(outcome.hunt.events) - static_cast<long>(row->second.events));
-    print_row(entry, row->second, outcome, options);
+    out.print(row_of(entry, row->second, outcome));
   }
   std::erase_if(of_loops, [&](const std::string& id) { return rows.contains(id); });
   std::sort(excess.begin(), excess.end());
-  const long median = excess.empty() ? 0 : excess[excess.size() / 2];
-  if (options.json) {
-    const nlohmann::ordered_json summary{{"record", "summary"}, {"schema_version", 1}, {"tool", tool_json()}, {"rows", hunted}, {"found", found},
-                                         {"of_loops", of_loops.size()}, {"median_events_above_known", median}};
-    fmt::print("{}\n", summary.dump());
-  } else {
-    fmt::print("{} of {} entries found; scripts are {} event{} longer than the shortest known one, in the median\n", found, hunted, median, median == 1 ? "" : "s");
-    if (!of_loops.empty()) fmt::print("{} entries are of loops that state what they mean, which no drawn script does: left out\n", of_loops.size());
-  }
+  report::HuntSummary summary{.rows = hunted, .found = found, .of_loops = of_loops.size()};
+  if (!excess.empty()) summary.events_above_known = excess[excess.size() / 2];
+  out.print(summary);
   return found == hunted ? clean : findings;
 }
 

@@ -1,7 +1,6 @@
 #include <set>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "search/campaign/canary.h"
 #include "search/campaign/differ.h"
@@ -12,8 +11,8 @@
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
+#include "tools/gradledger/output.h"
 #include "tools/gradledger/verbs.h"
-#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
@@ -92,7 +91,7 @@ Result<std::vector<std::string>> write(const search::DifferFound& found, const s
 
 }  // namespace
 
-int fuzz_differ(const Options& options, const FuzzOptions& fuzz) {
+int fuzz_differ(const Options& options, const FuzzOptions& fuzz, const Output& out) {
   auto campaign = campaign_options(options, fuzz);
   auto sides = sides_from(options, fuzz);
   if (!campaign || !sides) {
@@ -110,23 +109,21 @@ int fuzz_differ(const Options& options, const FuzzOptions& fuzz) {
     return bad_input;
   }
   const auto canary = search::cases_until_differ_canary(options.seed);
-  if (!options.json) fmt::print("# {}\n", repeat_command(options, fuzz));
-  const auto line = [](const nlohmann::ordered_json& json) { fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)); };
+  out.head(repeat_command(options, fuzz));
   for (const search::DifferFound& found : state.found) {
     const auto paths = write(found, sides->sides, options, fuzz);
     if (!paths) {
       complain(paths.error());
       return bad_input;
     }
-    if (options.json)
-      line({{"record", "difference"}, {"one", sides->sides[found.parting.one].name}, {"other", sides->sides[found.parting.other].name}, {"case", found.number},
-                                                 {"alike", found.alike}, {"shape", found.shape}, {"text", found.explanation}, {"files", *paths}});
-    else fmt::print("{}\n  {}\n  {}\n", found.shape, found.explanation, fmt::join(*paths, "  "));
+    const search::Parting& parting = found.parting;
+    out.print(report::DifferenceRow{sides->sides[parting.one].name, sides->sides[parting.other].name, found.number, found.alike, found.shape, found.explanation, *paths});
   }
-  if (options.json)
-    line({{"record", "summary"}, {"schema_version", 1}, {"tool", tool_json()}, {"command", repeat_command(options, fuzz)}, {"cases", state.cases}, {"compared", state.compared},
-          {"differing", state.differing}, {"canary_cases", canary ? nlohmann::ordered_json(*canary) : nlohmann::ordered_json()}});
-  else fmt::print("{} cases, {} compared, {} differ, {} of them unlike each other\n", state.cases, state.compared, state.differing, state.found.size());
+  report::DifferSummary summary{.command = repeat_command(options, fuzz), .cases = state.cases, .compared = state.compared};
+  summary.differing = state.differing;
+  summary.unlike = state.found.size();
+  summary.canary = canary;
+  out.print(summary);
   if (!canary) {
     say("the canary, a fault that must make a difference, made none; what this campaign says means nothing");
     return internal_error;

@@ -7,7 +7,7 @@
 
 #include "sim/scenario/parse.h"
 #include "tools/gradledger/fuzz.h"
-#include "tools/gradledger/scenario_files.h"
+#include "verbs/scenario_files.h"
 
 namespace gradledger::tool {
 namespace fs = std::filesystem;
@@ -21,7 +21,7 @@ Result<std::vector<Saved>> replay_saved(const Options& options, const FuzzOption
   std::vector<Saved> out;
   std::error_code missing;
   if (!fs::is_directory(fuzz.findings, missing) || fs::is_empty(fuzz.findings, missing)) return out;
-  const auto files = scenario_files({fuzz.findings});
+  const auto files = verbs::scenario_files({fuzz.findings});
   if (!files) return InputError{"--findings", files.error().text()};
   search::CampaignOptions campaign;
   campaign.seed = options.seed;
@@ -41,6 +41,10 @@ Result<std::vector<Saved>> replay_saved(const Options& options, const FuzzOption
     out.push_back(std::move(saved));
   }
   return out;
+}
+
+report::FoundRow found_row(const search::Found& found, const std::string& status, const std::string& file) {
+  return {status, found.finding, found.engine, found.shape, found.events, found.minimal, found.number, found.alike, found.blame, found.sentence, file, found.scenario};
 }
 
 Result<fs::path> save(const search::Found& found, const Options& options, const FuzzOptions& fuzz) {

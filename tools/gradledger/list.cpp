@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "ref/finding.h"
 #include "sim/frameworks/deepspeed/behaviour.h"
@@ -7,13 +6,13 @@
 #include "sim/frameworks/framework.h"
 #include "sim/scenario/catalogue.h"
 #include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/output.h"
 #include "tools/gradledger/verbs.h"
-#include "tools/version/version.h"
 
 namespace gradledger::tool {
 namespace {
 
-using Row = std::vector<std::string>;
+using Row = report::Listing::Row;
 using Table = std::vector<Row>;
 
 Table engine_table() {
@@ -98,7 +97,7 @@ Table exit_code_table() {
 
 }  // namespace
 
-int list(const std::string& what, const Options& options) {
+int list(const std::string& what, const Options& options, const Output& out) {
   const auto behaviour = resolve_behaviour(AsOf{options.as_of, {}});
   if (!behaviour) {
     complain({"--as-of", behaviour.error().message});
@@ -114,24 +113,7 @@ int list(const std::string& what, const Options& options) {
                       : what == "entries"    ? entry_table()
                       : what == "rules"      ? rule_table()
                                              : exit_code_table();
-  if (options.json) {
-    nlohmann::ordered_json out{{"schema_version", 1}, {"tool", tool_json()}, {"list", what}, {"rows", nlohmann::ordered_json::array()}};
-    for (std::size_t r = 1; r < table.size(); ++r) {
-      nlohmann::ordered_json row;
-      for (std::size_t c = 0; c < table[r].size(); ++c) row[table[0][c]] = table[r][c];
-      out["rows"].push_back(std::move(row));
-    }
-    fmt::print("{}\n", out.dump(2));
-    return clean;
-  }
-  std::vector<std::size_t> width(table[0].size(), 0);
-  for (const Row& row : table)
-    for (std::size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());
-  for (const Row& row : table) {
-    std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c) line += c + 1 == row.size() ? row[c] : fmt::format("{:<{}}  ", row[c], width[c]);
-    fmt::print("{}\n", line);
-  }
+  out.print(report::Listing{.what = what, .table = table});
   return clean;
 }
 

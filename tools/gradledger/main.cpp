@@ -12,14 +12,15 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "report/version/version.h"
 #include "sim/base/contract.h"
-#include "tools/gradledger/compare.h"
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/numbers.h"
+#include "tools/gradledger/output.h"
 #include "tools/gradledger/search_options.h"
 #include "tools/gradledger/verbs.h"
-#include "tools/version/version.h"
+#include "verbs/compare.h"
 
 namespace gradledger::tool {
 
@@ -33,12 +34,19 @@ void add_deadline(CLI::App* verb, Options& options) {
 }
 
 void add_compare(CLI::App* verb, Options& options) {
-  verb->add_option("--compare", options.compare, "Two producers, as host,gpu: hold their traces against each other bit for bit, and judge nothing")->check(check_compare);
+  verb->add_option("--compare", options.compare, "Two producers, as host,gpu: hold their traces against each other bit for bit, and judge nothing")->check(verbs::check_compare);
+}
+
+void add_format(CLI::App* verb, Options& options, const std::string& json_is) {
+  std::vector<std::string> names;
+  for (const report::Format& format : report::formats()) names.emplace_back(format.name);
+  CLI::Option* json = verb->add_flag("--json", options.json, json_is);
+  verb->add_option("--format", options.format, "Form of the report; --json is short for --format json")->check(CLI::IsMember(names))->excludes(json)->capture_default_str();
 }
 
 void add_run(CLI::App* verb, Options& options, const char* json_of) {
   verb->add_option("--seed", options.seed, "Seed of the schedule, the probes and the random data")->check(whole_number)->capture_default_str();
-  verb->add_flag("--json", options.json, std::string("One JSON object a ") + json_of + " instead of text");
+  add_format(verb, options, std::string("One JSON object a ") + json_of + " instead of text");
   verb->add_option("--memory-limit", options.memory_limit, "Bytes that a judgement may need")
       ->transform(CLI::AsSizeValue(false))
       ->transform(CLI::Validator(size_in_bytes, ""))  // comes first
@@ -109,7 +117,7 @@ void add_list(CLI::App& app, Options& options, std::string& what) {
   verb->add_option("WHAT", what, "engines, behaviours, changes, releases, findings, rules, buffers, entries or exit-codes")
       ->required()
       ->check(CLI::IsMember({"engines", "behaviours", "changes", "releases", "findings", "rules", "buffers", "entries", "exit-codes"}));
-  verb->add_flag("--json", options.json, "JSON instead of text");
+  add_format(verb, options, "JSON instead of text");
   verb->add_option("--as-of", options.as_of, "behaviours: the values at this release or change")->capture_default_str();
 }
 
@@ -127,7 +135,7 @@ void occupy_standard_streams() {
 int run(int argc, char** argv) {
   CLI::App app{"Replays gradient accumulation on virtual ranks and says which contribution is missing, doubled, stale or private."};
   app.require_subcommand(1);
-  app.set_version_flag("--version", version_text(), "Version, commit, compiler and build type");
+  app.set_version_flag("--version", report::version_text(), "Version, commit, compiler and build type");
   std::string footer = "Exit codes:\n";
   for (const ExitCodeInfo& e : exit_codes) footer += fmt::format("  {}  {}\n", static_cast<int>(e.code), e.meaning);
   app.footer(footer);
@@ -174,12 +182,13 @@ int run(int argc, char** argv) {
   }
   if (made->served) return *made->served;
   options.devices = made->devices.get();
-  if (*replay_verb) return replay(paths, options);
-  if (*gate_verb) return options.mutants ? gate_mutants(paths, options) : gate(paths, options);
-  if (*coverage_verb) return coverage(folder, options);
-  if (*explore_verb) return explore(options, explore_options);
-  if (*fuzz_verb) return fuzz(options, fuzz_options);
-  return list(what, options);
+  const Output out(options);
+  if (*replay_verb) return replay(paths, options, out);
+  if (*gate_verb) return options.mutants ? gate_mutants(paths, options, out) : gate(paths, options, out);
+  if (*coverage_verb) return coverage(folder, options, out);
+  if (*explore_verb) return explore(options, explore_options, out);
+  if (*fuzz_verb) return fuzz(options, fuzz_options, out);
+  return list(what, options, out);
 }
 
 }  // namespace

@@ -1,135 +1,108 @@
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
-#include <fmt/format.h>
-
-#include "ref/facts.h"
-#include "tools/gradledger/accounting_report.h"
-#include "tools/gradledger/compare.h"
+#include "report/trace_file.h"
 #include "tools/gradledger/exit_codes.h"
-#include "tools/gradledger/report.h"
+#include "tools/gradledger/output.h"
 #include "tools/gradledger/verbs.h"
-#include "tools/version/version.h"
+#include "verbs/accounting.h"
+#include "verbs/compare.h"
+#include "verbs/replay.h"
 
 namespace gradledger::tool {
 namespace {
 
-nlohmann::ordered_json trace_header(const Loaded& loaded, const Options& options) {
-  return {{"record", "start"}, {"schema_version", 1}, {"tool", tool_json()}, {"command", repeat_command({loaded.path}, options)}, {"scenario", loaded.scenario.name}, {"seed", options.seed}};
-}
-
-int replay_one(const std::string& file, const Options& options) {
+int replay_one(const std::string& file, const Options& options, const Output& out) {
   const auto loaded = load(file, options);
   if (!loaded) {
     complain(loaded.error());
     return loaded.error().unavailable ? unavailable : bad_input;
   }
   say_what_is_taken_as(file, (*loaded)->scenario);
-  EventWatch lines;
-  std::optional<TraceWriter> trace;
-  ref::Tee watch;
-  watch.add(&lines);
-  if (!options.trace.empty()) {
-    trace.emplace(options.trace);
-    trace->header(trace_header(**loaded, options));
-    watch.add(&*trace);
-  }
-  ref::Verdict verdict;
+  std::optional<report::TraceWriter> trace;
+  if (!options.trace.empty()) trace.emplace(options.trace).header(repeat_command({file}, options), (*loaded)->scenario.name, options.seed);
+  report::Report report;
   try {
-    verdict = judge(**loaded, options, &watch);
-    explain(**loaded, options, verdict);
+    report = verbs::replay(**loaded, options, trace ? &*trace : nullptr);
   } catch (const ProgramsTooLarge&) {
     complain(programs_too_large(**loaded, options));
     return unavailable;
   }
   if (trace) {
-    trace->finish(verdict.facts.summary);
+    trace->finish(report.run);
     if (!trace->ok()) {
       complain({"--trace", options.trace + " cannot be written"});
       return bad_input;
     }
   }
-  if (verdict.facts.summary.replay_diverged)
-    fmt::print(stderr, "gradledger: --schedule: a recorded decision was not possible; the run went on with the seeded policy\n");
-  if (options.json) fmt::print("{}\n", json_report(**loaded, options, verdict).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-  else fmt::print("{}", terminal_report(**loaded, options, verdict, lines));
-  if (!verdict.judged() && !(*loaded)->scenario.allow_open) {
-    complain({file, "nothing was judged: " + verdict.coverage.nothing + "; a scenario that means this says \"allow_open\": true"});
+  if (report.run.replay_diverged) say("--schedule: a recorded decision was not possible; the run went on with the seeded policy");
+  out.print(report);
+  if (report.outcome() == report::Outcome::nothing_judged && !(*loaded)->scenario.allow_open) {
+    complain({file, "nothing was judged: " + report.coverage.nothing + "; a scenario that means this says \"allow_open\": true"});
     return bad_input;
   }
-  return verdict.findings.empty() ? clean : findings;
+  return report.findings.empty() ? clean : findings;
 }
 
-int compare_one(const std::string& file, const Options& options) {
+int compare_one(const std::string& file, const Options& options, const Output& out) {
   const auto loaded = load(file, options);
   if (!loaded) {
     complain(loaded.error());
     return loaded.error().unavailable ? unavailable : bad_input;
   }
   try {
-    const Compared compared = compare_producers(**loaded, options);
-    const std::string text = text_of(compared, **loaded, options);
-    if (options.json) {
-      const nlohmann::ordered_json line{{"schema_version", 1}, {"tool", tool_json()}, {"scenario", (*loaded)->scenario.name}, {"compare", options.compare},
-                                        {"equal", !compared.difference && !compared.races},
-                                        {"races", compared.races}, {"runs", compared.runs}, {"records", compared.records}, {"text", text}};
-      fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-    } else {
-      fmt::print("{}: {}\n", (*loaded)->scenario.name, text);
-    }
-    return compared.difference || compared.races ? findings : clean;
+    const report::ProducersReport report = verbs::compare_report(**loaded, options);
+    out.print(report);
+    return report.equal ? clean : findings;
   } catch (const ProgramsTooLarge&) {
     complain(programs_too_large(**loaded, options));
     return unavailable;
   }
 }
 
-std::optional<Accounting> accounting_of(const std::string& file, const Options& options, std::unique_ptr<Loaded>& loaded, int& code) {
-  auto read = load(file, options, Use::account);
-  if (!read) {
-    complain(read.error());
+std::optional<report::AccountingReport> accounting_of(const std::string& file, const Options& options, int& code) {
+  const auto loaded = load(file, options, Use::account);
+  if (!loaded) {
+    complain(loaded.error());
     code = bad_input;
     return std::nullopt;
   }
-  loaded = std::move(read).value();
   try {
-    return account(*loaded, options, nullptr);
+    return verbs::accounting_report(**loaded, options);
   } catch (const ProgramsTooLarge&) {
-    complain(programs_too_large(*loaded, options));
+    complain(programs_too_large(**loaded, options));
     code = unavailable;
     return std::nullopt;
   }
 }
 
 // Nothing is judged, so nothing is found.
-int replay_accounting(const std::vector<std::string>& files, const Options& options) {
+int replay_accounting(const std::vector<std::string>& files, const Options& options, const Output& out) {
   int worst = clean;
-  const bool table = options.summary && !options.json;
-  if (table) fmt::print("# {}\n", repeat_command({files.begin(), files.end()}, options));
-  std::vector<AccountingRow> rows;
+  report::AccountingSummary summary{repeat_command({files.begin(), files.end()}, options), {}};
   for (std::size_t i = 0; i < files.size(); ++i) {
-    std::unique_ptr<Loaded> loaded;
     int code = clean;
-    const auto accounting = accounting_of(files[i], options, loaded, code);
+    const auto report = accounting_of(files[i], options, code);
     worst = std::max(worst, code);
-    if (!accounting) continue;
-    if (table) rows.push_back(accounting_row(*loaded, *accounting));
-    else if (options.json) fmt::print("{}\n", accounting_json(*loaded, options, *accounting).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-    else fmt::print("{}{}", i > 0 ? "\n" : "", accounting_report(*loaded, options, *accounting));
+    if (!report) continue;
+    summary.rows.push_back(report->row);
+    if (i > 0 && !options.summary) out.between();
+    out.print(*report);
   }
-  if (table) fmt::print("{}", accounting_table(rows));
+  if (options.summary) out.print(summary);
   return worst;
 }
 
 }  // namespace
 
 // Several files: the worst outcome decides; input errors before findings.
-int replay(const std::vector<std::string>& files, const Options& options) {
+int replay(const std::vector<std::string>& files, const Options& options, const Output& out) {
   if (const auto schedule = schedule_from(options); !schedule) {
     complain(schedule.error());
     return bad_input;
   }
-  if (options.accounting) return replay_accounting(files, options);
+  if (options.accounting) return replay_accounting(files, options, out);
   if (!options.trace.empty() && files.size() > 1) {
     complain({"--trace", "goes with one scenario; expected a single file"});
     return bad_input;
@@ -146,8 +119,8 @@ int replay(const std::vector<std::string>& files, const Options& options) {
   }
   int worst = clean;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    if (i > 0 && !options.json && options.compare.empty()) fmt::print("\n");
-    worst = std::max(worst, options.compare.empty() ? replay_one(files[i], options) : compare_one(files[i], options));
+    if (i > 0 && options.compare.empty()) out.between();
+    worst = std::max(worst, options.compare.empty() ? replay_one(files[i], options, out) : compare_one(files[i], options, out));
   }
   return worst;
 }

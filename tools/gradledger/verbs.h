@@ -1,23 +1,24 @@
-// The verbs of the command. Each returns the exit code.
+// The verbs of the command. Each prints what it has and returns the exit code.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "tools/gradledger/session.h"
+#include "tools/gradledger/options.h"
 
 namespace gradledger::tool {
 
 struct ExploreVerb;
 struct FuzzOptions;
+class Output;
 
-int replay(const std::vector<std::string>& files, const Options& options);
-int gate(const std::vector<std::string>& paths, const Options& options);
-int gate_mutants(const std::vector<std::string>& paths, const Options& options);
-int coverage(const std::string& folder, const Options& options);
-int fuzz(const Options& options, const FuzzOptions& fuzz);
-int explore(const Options& options, const ExploreVerb& verb);
-int list(const std::string& what, const Options& options);
+int replay(const std::vector<std::string>& files, const Options& options, const Output& out);
+int gate(const std::vector<std::string>& paths, const Options& options, const Output& out);
+int gate_mutants(const std::vector<std::string>& paths, const Options& options, const Output& out);
+int coverage(const std::string& folder, const Options& options, const Output& out);
+int fuzz(const Options& options, const FuzzOptions& fuzz, const Output& out);
+int explore(const Options& options, const ExploreVerb& verb, const Output& out);
+int list(const std::string& what, const Options& options, const Output& out);
 
 // On standard error, as one line, whatever was in a file or a name. Never throws: there is nowhere left to report to.
 void say(const std::string& text);

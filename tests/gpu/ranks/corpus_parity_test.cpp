@@ -5,8 +5,8 @@
 #include "tests/gpu/ranks/options.h"
 #include "tests/gpu/ranks/standin.h"
 #include "tests/numeric/operands.h"
-#include "tools/gradledger/compare.h"
-#include "tools/gradledger/scenario_files.h"
+#include "verbs/compare.h"
+#include "verbs/scenario_files.h"
 
 namespace gradledger::testing {
 namespace {
@@ -16,19 +16,19 @@ struct Parity {
 };
 
 // As gradledger gate --compare host,gpu does.
-void compare(const std::filesystem::path& path, const tool::Options& options, Parity& parity) {
-  const auto loaded = tool::load(path, options, tool::Use::gate);
+void compare(const std::filesystem::path& path, const verbs::Options& options, Parity& parity) {
+  const auto loaded = verbs::load(path, options, verbs::Use::gate);
   ASSERT_TRUE(loaded || loaded.error().unavailable) << loaded.error().text();
   if (!loaded || (*loaded)->scenario.expect.accounting_only || (*loaded)->scenario.numel() > 20'000) {
     ++parity.left_out;
     return;
   }
-  const tool::Compared compared = tool::compare_producers(**loaded, options);
+  const verbs::Compared compared = verbs::compare_producers(**loaded, options);
   if (compared.races) {
     ++parity.racing;
     return;
   }
-  ASSERT_FALSE(compared.difference) << path << ": " << tool::text_of(compared, **loaded, options);
+  ASSERT_FALSE(compared.difference) << path << ": " << verbs::text_of(compared, **loaded, options);
   EXPECT_GT(compared.records, 0u);
   EXPECT_GE(compared.runs, 2u) << path;
   ++parity.compared;
@@ -40,7 +40,7 @@ class corpus_on_the_standin : public ::testing::TestWithParam<std::size_t> {
 };
 
 TEST_P(corpus_on_the_standin, reports_what_the_host_reports_bit_for_bit) {
-  const auto files = tool::scenario_files({std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios"});
+  const auto files = verbs::scenario_files({std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios"});
   ASSERT_TRUE(files);
   const std::uint64_t kernels = StandinDevice::kernels();
   const auto devices = thread_devices();

@@ -1,12 +1,12 @@
 // The options of the command that has made these devices.
 #pragma once
 
-#include "tools/gradledger/session.h"
+#include "verbs/session.h"
 
 namespace gradledger::testing {
 
-inline tool::Options options_for(Devices& devices) {
-  tool::Options options;
+inline verbs::Options options_for(Devices& devices) {
+  verbs::Options options;
   options.producer = "gpu";
   options.compare = "host,gpu";
   options.devices = &devices;

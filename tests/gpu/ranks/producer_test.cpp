@@ -8,9 +8,8 @@
 #include "tests/gpu/ranks/options.h"
 #include "tests/gpu/ranks/standin.h"
 #include "tests/support/temporary_folder.h"
-#include "tools/gradledger/compare.h"
-#include "tools/gradledger/exit_codes.h"
-#include "tools/gradledger/verbs.h"
+#include "verbs/compare.h"
+#include "verbs/gate.h"
 
 namespace gradledger::testing {
 namespace {
@@ -19,8 +18,8 @@ namespace fs = std::filesystem;
 
 const std::string corpus = std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/";
 
-std::unique_ptr<tool::Loaded> load(const std::string& file) {
-  auto loaded = tool::load(corpus + file, {});
+std::unique_ptr<verbs::Loaded> load(const std::string& file) {
+  auto loaded = verbs::load(corpus + file, {});
   EXPECT_TRUE(loaded) << (loaded ? "" : loaded.error().text());
   return std::move(loaded).value();
 }
@@ -33,7 +32,7 @@ std::vector<std::string> some_scenarios() {
       std::vector<std::pair<std::size_t, std::string>> by_size;
       for (const auto& entry : fs::directory_iterator(corpus + folder)) {
         const std::string file = folder + ("/" + entry.path().filename().string());
-        const auto loaded = tool::load(corpus + file, {});
+        const auto loaded = verbs::load(corpus + file, {});
         if (!loaded || (*loaded)->scenario.expect.findings.empty() == defective) continue;
         by_size.emplace_back((*loaded)->timeline.events.size() * (*loaded)->scenario.world_size, file);
       }
@@ -51,11 +50,11 @@ std::vector<std::string> sentences(const ref::Verdict& verdict) {
 
 TEST(gpu_producer, comes_to_the_verdicts_of_the_host) {
   const auto devices = thread_devices();
-  const tool::Options on_devices = options_for(*devices);
+  const verbs::Options on_devices = options_for(*devices);
   std::size_t with_findings = 0, clean = 0;
   for (const std::string& file : some_scenarios()) {
     const auto loaded = load(file);
-    const ref::Verdict host = tool::judge(*loaded, {}, nullptr), device = tool::judge(*loaded, on_devices, nullptr);
+    const ref::Verdict host = verbs::judge(*loaded, {}, nullptr), device = verbs::judge(*loaded, on_devices, nullptr);
     EXPECT_EQ(sentences(device), sentences(host)) << file;
     EXPECT_EQ(device.facts.summary.value_hash, host.facts.summary.value_hash) << file;
     EXPECT_EQ(device.facts.summary.trace_hash, host.facts.summary.trace_hash) << file;
@@ -70,8 +69,8 @@ TEST(gpu_producer, in_processes_equals_the_host_too) {
   const std::vector<std::string> files = some_scenarios();
   for (std::size_t i = 0; i < files.size(); i += 2) {
     const auto loaded = load(files[i]);
-    const tool::Compared compared = tool::compare_producers(*loaded, options_for(*devices));
-    EXPECT_FALSE(compared.difference) << tool::text_of(compared, *loaded, options_for(*devices));
+    const verbs::Compared compared = verbs::compare_producers(*loaded, options_for(*devices));
+    EXPECT_FALSE(compared.difference) << verbs::text_of(compared, *loaded, options_for(*devices));
     EXPECT_GT(compared.records, 0u);
     EXPECT_GE(compared.runs, 2u) << "normal and adversarial gradients";
   }
@@ -83,8 +82,8 @@ TEST(gpu_producer, equals_the_host_however_late_its_streams_are) {
   const std::vector<std::string> files = some_scenarios();
   for (const std::string& file : files) {
     const auto loaded = load(file);
-    const tool::Compared compared = tool::compare_producers(*loaded, options_for(*devices));
-    EXPECT_FALSE(compared.difference) << tool::text_of(compared, *loaded, options_for(*devices));
+    const verbs::Compared compared = verbs::compare_producers(*loaded, options_for(*devices));
+    EXPECT_FALSE(compared.difference) << verbs::text_of(compared, *loaded, options_for(*devices));
     EXPECT_GE(compared.runs, 2u) << file;
   }
 }
@@ -92,14 +91,14 @@ TEST(gpu_producer, equals_the_host_however_late_its_streams_are) {
 TEST(a_comparison, names_the_event_the_rank_and_the_bits_where_a_kernel_is_wrong) {
   const auto devices = thread_devices();
   const auto loaded = load("deepspeed-7985/no-leak-7985.json");
-  ASSERT_FALSE(tool::compare_producers(*loaded, options_for(*devices)).difference);
+  ASSERT_FALSE(verbs::compare_producers(*loaded, options_for(*devices)).difference);
   StandinDevice::accumulates_wrongly() = true;
-  const tool::Compared compared = tool::compare_producers(*loaded, options_for(*devices));
+  const verbs::Compared compared = verbs::compare_producers(*loaded, options_for(*devices));
   StandinDevice::accumulates_wrongly() = false;
   ASSERT_TRUE(compared.difference);
   EXPECT_GT(compared.difference->elements, 0u);
   EXPECT_NE(compared.difference->one, compared.difference->other);
-  const std::string text = tool::text_of(compared, *loaded, options_for(*devices));
+  const std::string text = verbs::text_of(compared, *loaded, options_for(*devices));
   for (const char* part : {"differ first at ", "rank ", "snapshot ", " elements, first ", " by host, 0x", " by gpu"}) EXPECT_NE(text.find(part), text.npos) << text;
 }
 
@@ -114,8 +113,8 @@ TEST(gpu_producer, has_the_devices_run_the_backward_of_a_network) {
   std::uint32_t judged = 0;
   for (const auto& entry : fs::directory_iterator(corpus + "real-backward")) {
     const auto loaded = load("real-backward/" + entry.path().filename().string());
-    const ref::Verdict verdict = tool::judge(*loaded, options_for(*devices), nullptr);
-    EXPECT_EQ(sentences(verdict), sentences(tool::judge(*loaded, {}, nullptr))) << loaded->path;
+    const ref::Verdict verdict = verbs::judge(*loaded, options_for(*devices), nullptr);
+    EXPECT_EQ(sentences(verdict), sentences(verbs::judge(*loaded, {}, nullptr))) << loaded->path;
     ++judged;
   }
   EXPECT_GT(judged, 0u);
@@ -129,16 +128,19 @@ TEST(gpu_producer, by_threads_leaves_out_a_scenario_of_too_many_ranks_and_goes_o
     "script": [{"backward": {}}, {"step": {}}], "expect": {"findings": []}})";
   folder.write("a.json", R"({"name": "a", "world_size": 17, )" + rest);
   folder.write("b.json", R"({"name": "b", "world_size": 2, )" + rest);
-  ::testing::internal::CaptureStdout();
-  EXPECT_EQ(tool::gate({folder.path()}, options_for(*devices)), tool::unavailable);
-  const std::string text = ::testing::internal::GetCapturedStdout();
-  for (const char* part : {"a.json: /world_size: is 17, ", "1 passed, 1 failed\n"}) EXPECT_NE(text.find(part), text.npos) << text;
+  const auto gate = verbs::gate({folder.path()}, options_for(*devices), [](const report::GateRow&) {});
+  ASSERT_TRUE(gate);
+  EXPECT_EQ(gate->passed(), 1u);
+  ASSERT_EQ(gate->failed(), 1u);
+  const report::GateRow& refused = gate->rows.front();
+  EXPECT_TRUE(refused.unavailable);
+  EXPECT_NE(refused.unmet.at(0).find("a.json: /world_size: is 17, "), std::string::npos) << refused.unmet.at(0);
 }
 
 TEST(a_comparison, takes_two_known_producers_and_nothing_else) {
-  EXPECT_EQ(tool::check_compare("host,gpu"), "");
-  EXPECT_EQ(tool::check_compare("gpu,gpu"), "");
-  for (const char* wrong : {"", "host", "host,", ",gpu", "host,cloud", "host,gpu,gpu"}) EXPECT_NE(tool::check_compare(wrong), "") << wrong;
+  EXPECT_EQ(verbs::check_compare("host,gpu"), "");
+  EXPECT_EQ(verbs::check_compare("gpu,gpu"), "");
+  for (const char* wrong : {"", "host", "host,", ",gpu", "host,cloud", "host,gpu,gpu"}) EXPECT_NE(verbs::check_compare(wrong), "") << wrong;
 }
 
 // ---- under a launcher ---------------------------------------------------------------------------------------------------------------------
@@ -198,7 +200,7 @@ TEST_F(launcher_variables, let_ranks_that_others_started_join_the_run) {
   const auto devices = gpu::devices_of_launcher({0, 3, "127.0.0.1", port, "job"}, {STANDIN_RANK}, std::chrono::seconds(30));
   const auto loaded = load(some_scenarios().front());
   ASSERT_LE(loaded->scenario.world_size, 3u);
-  const tool::Compared compared = tool::compare_producers(*loaded, options_for(*devices));
+  const verbs::Compared compared = verbs::compare_producers(*loaded, options_for(*devices));
   EXPECT_FALSE(compared.difference);
   EXPECT_GE(compared.runs, 2u);
   EXPECT_EQ(devices->ranks().size(), 3u);

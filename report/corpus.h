@@ -1,0 +1,85 @@
+// Values of the verbs that hold many scenarios, faults or entries against what is known of them, and of what is known.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ref/finding.h"
+#include "report/version/version.h"
+#include "sim/scenario/catalogue.h"
+
+namespace gradledger::report {
+
+// One scenario of a gate.
+struct GateRow {
+  Version tool = version();
+  std::string file, scenario;
+  std::string expected, reported;  // classes of findings; "clean", "equal", "accounting only", where there are none
+  std::vector<std::string> unmet;  // a line for each expectation
+  std::string note;                // that its release is not known, and what it is taken as
+  bool compared = false;           // two producers were
+  bool bad_input = false, unavailable = false;
+  bool broken = false;             // its run broke off, and no device is left for another one
+
+  bool passed() const { return unmet.empty(); }
+};
+
+struct GateReport {
+  std::vector<GateRow> rows;  // never none
+  std::size_t files = 0;      // that it was to be held over
+
+  std::size_t passed() const;
+  std::size_t failed() const { return rows.size() - passed(); }
+  std::size_t not_run() const { return files - rows.size(); }
+};
+
+// One fault in one engine.
+struct MutantRow {
+  std::string mutant, engine;
+  std::vector<ref::FindingClass> fitting, reported;  // classes that name it; those of the last case
+  bool found = false;
+  std::uint32_t cases = 0;  // until then
+};
+
+struct MutantReport {
+  Version tool = version();
+  std::vector<MutantRow> rows;  // those of a mutant follow one another
+
+  std::size_t mutants() const;
+  std::size_t found() const;
+  std::size_t alive() const { return rows.size() - found(); }
+};
+
+struct CoverageRow {
+  const Entry* entry = nullptr;                  // of the catalogue
+  std::vector<std::string> defective, clean;     // scenarios that report something, and nothing
+  std::set<std::string> reported;                // classes
+  std::string problem;                           // why the entry is open; "" where it is not
+
+  bool covered() const { return !defective.empty() || !clean.empty(); }
+};
+
+struct CoverageReport {
+  Version tool = version();
+  std::vector<CoverageRow> rows;  // one for each entry, in the order of the catalogue
+  std::size_t scenarios = 0;
+  std::string outdated_page;      // "" where none was looked at, or it is right
+
+  std::size_t open() const;
+};
+
+// docs/coverage.md.
+std::string coverage_page(const std::vector<CoverageRow>& rows);
+
+// One of the tables of what is known.
+struct Listing {
+  using Row = std::vector<std::string>;
+  Version tool = version();
+  std::string what;        // "engines"
+  std::vector<Row> table;  // the first row is the heading
+};
+
+}  // namespace gradledger::report

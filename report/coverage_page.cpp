@@ -1,0 +1,50 @@
+// docs/coverage.md: the one page that is made from a corpus.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "report/corpus.h"
+
+namespace gradledger::report {
+namespace {
+
+std::string text_of(const std::set<std::string>& names) { return names.empty() ? "clean" : fmt::format("{}", fmt::join(names, ", ")); }
+
+std::string labels_of(const std::vector<std::string>& scenarios) {
+  std::string out;
+  for (const std::string& label : scenarios) out += (out.empty() ? "`" : ", `") + label + "`";
+  return out;
+}
+
+}  // namespace
+
+std::string coverage_page(const std::vector<CoverageRow>& rows) {
+  const auto covered = std::count_if(rows.begin(), rows.end(), [](const CoverageRow& r) { return r.covered(); });
+  const auto without = std::count_if(rows.begin(), rows.end(), [](const CoverageRow& r) { return !r.covered() && r.problem.empty(); });
+  const auto open = std::count_if(rows.begin(), rows.end(), [](const CoverageRow& r) { return !r.problem.empty(); });
+  std::string out = fmt::format(
+      "# Coverage\n\nWhich scenario shows which known defect. Made by `gradledger coverage scenarios --write docs/coverage.md`;\nwith `--check` the command fails where "
+      "this page is out of date. `gradledger list entries` prints the entries; a scenario names them with the key `covers`.\n\n"
+      "{} entries: {} covered by scenarios, {} not covered for a reason that is given, {} open.\n\n"
+      "* **evidence**: `recorded` where a run of the framework showed it, `read` where it follows from the framework's source or from a report alone.\n"
+      "* **expected**, **reported**: classes of [findings](findings.md). Every defective scenario reports one of those expected, all of them together report all.\n"
+      "* A **clean** scenario is the twin that has the repair, the other configuration or the right calls. It must report nothing.\n",
+      rows.size(), covered, without, open);
+  for (const auto& [prefix, heading] :
+       {std::pair{"catalogue-", "Fixed by a change"}, std::pair{"live-", "At head"}, std::pair{"zoo-", "Reports"}, std::pair{"newer-", "Newer reports"}}) {
+    out += fmt::format("\n## {}\n\n| entry | name | defect | origin | evidence | expected | reported | defective | clean | verdict |\n|---|---|---|---|---|---|---|---|---|---|\n",
+                       heading);
+    for (const CoverageRow& row : rows)
+      if (row.entry->id.starts_with(prefix) && (row.covered() || !row.problem.empty()))
+        out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", row.entry->id, row.entry->name, row.entry->title, row.entry->origin,
+                           row.entry->evidence == Evidence::recorded ? "recorded" : "read", classes_text(*row.entry), row.covered() ? text_of(row.reported) : "",
+                           labels_of(row.defective), labels_of(row.clean), row.problem.empty() ? "as expected" : "open: " + row.problem);
+  }
+  out += "\n## Not covered\n\n| entry | name | defect | origin | why |\n|---|---|---|---|---|\n";
+  for (const CoverageRow& row : rows)
+    if (!row.covered() && row.problem.empty())
+      out += fmt::format("| {} | {} | {} | {} | {} |\n", row.entry->id, row.entry->name, row.entry->title, row.entry->origin, row.entry->not_covered);
+  return out;
+}
+
+}  // namespace gradledger::report

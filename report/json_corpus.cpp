@@ -1,0 +1,60 @@
+// Gates, coverage and listings as JSON.
+#include "report/json.h"
+#include "report/json_parts.h"
+#include "report/words.h"
+
+namespace gradledger::report {
+
+std::string Json::text(const GateRow& row) const {
+  ordered_json out = json_head(row.tool);
+  out["scenario"] = row.scenario;
+  out["passed"] = row.passed();
+  out["expected"] = row.expected;
+  out["reported"] = row.reported;
+  out["unmet"] = row.unmet;
+  return json_line(out);
+}
+
+std::string Json::text(const GateReport&) const { return ""; }  // every row was a line
+
+std::string Json::text(const MutantReport& report) const {
+  std::string out;
+  for (const MutantRow& row : report.rows)
+    out += json_line({{"record", "mutant"}, {"mutant", row.mutant}, {"engine", row.engine}, {"found", row.found}, {"cases", row.cases}, {"reported", names_of(row.reported)}});
+  ordered_json summary = json_head(report.tool, "summary");
+  summary["mutants"] = report.mutants();
+  summary["planted"] = report.rows.size();
+  summary["found"] = report.found();
+  summary["alive"] = report.alive();
+  return out + json_line(summary);
+}
+
+std::string Json::text(const CoverageReport& report) const {
+  std::string out;
+  for (const CoverageRow& row : report.rows) {
+    ordered_json line = json_head(report.tool);
+    line["entry"] = row.entry->id;
+    line["expected"] = classes_text(*row.entry);
+    line["reported"] = row.reported;
+    line["defective"] = row.defective;
+    line["clean"] = row.clean;
+    line["verdict"] = verdict_text(row);
+    line["not_covered"] = row.entry->not_covered;
+    out += json_line(line);
+  }
+  return out;
+}
+
+std::string Json::text(const Listing& listing) const {
+  ordered_json out = json_head(listing.tool);
+  out["list"] = listing.what;
+  out["rows"] = ordered_json::array();
+  for (std::size_t r = 1; r < listing.table.size(); ++r) {
+    ordered_json row;
+    for (std::size_t c = 0; c < listing.table[r].size(); ++c) row[listing.table[0][c]] = listing.table[r][c];
+    out["rows"].push_back(std::move(row));
+  }
+  return out.dump(2) + "\n";
+}
+
+}  // namespace gradledger::report

@@ -1,0 +1,20 @@
+#include "report/report.h"
+
+namespace gradledger::report {
+
+std::string_view name_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::clean: return "clean";
+    case Outcome::findings: return "findings";
+    case Outcome::nothing_judged: return "nothing judged";
+  }
+  expects(false, "an outcome");
+  return "";
+}
+
+Outcome Report::outcome() const {
+  if (!findings.empty()) return Outcome::findings;
+  return coverage.nothing.empty() ? Outcome::clean : Outcome::nothing_judged;
+}
+
+}  // namespace gradledger::report

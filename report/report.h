@@ -1,0 +1,90 @@
+// What a replay has to say, as a value: made once from a verdict, and shown by every format. Whoever reads it needs no scenario beside it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ref/oracle.h"
+#include "report/version/version.h"
+#include "sim/scenario/scenario.h"
+
+namespace gradledger::report {
+
+// What the oracle found, and what only the scenario's file and the command know of it.
+struct Finding : ref::Finding {
+  std::string pointer;       // JSON pointer of the script item at which it was seen
+  std::string race_command;  // of a stream-race: shows it in the values; empty where no such schedule was found
+};
+
+// What one rank did and held in one event.
+struct EventLine {
+  struct Buffer {
+    std::string name;
+    Role role = Role::scratch;
+    double norm = 0;      // of its parameter elements, in true units
+    bool at_end = true;   // of the event, not within it
+    bool wrong = false;   // the books of this snapshot do not balance
+  };
+  std::uint32_t event = 0, rank = 0;
+  std::string what;  // "step (call 1 of 4)"
+  std::vector<Buffer> buffers;
+  std::vector<std::string> collectives;
+  std::vector<std::pair<StepFact, double>> facts;
+};
+
+// A value that no arithmetic makes, put into the gradient of one micro-batch.
+struct Planted {
+  double value = 0;
+  std::string parameter;
+  Contribution at;
+};
+
+enum class Outcome : std::uint8_t { clean, findings, nothing_judged };
+std::string_view name_of(Outcome outcome);
+
+struct Statistics {
+  ref::JudgeStatistics ledger, values, parameters;
+};
+
+struct Report {
+  Version tool = version();
+  std::string command;  // repeats the run
+
+  // What was judged.
+  std::string scenario, file, note;
+  std::string framework, engine, described;  // described: the configuration in a few words
+  AsOf as_of;
+  std::uint32_t world_size = 0;
+  std::vector<std::string> parameters;  // names; elements name them by number
+  std::uint64_t elements = 0;
+  Dtype model_dtype = Dtype::float32;
+  std::string producer;
+  std::uint64_t seed = 0;
+  std::vector<Planted> planted;
+
+  // What was seen. Events are there unless a summary was asked for.
+  bool in_short = false;
+  std::vector<EventLine> events;
+  std::vector<ref::AppliedRow> ledger;
+  std::vector<Finding> findings;
+  bool open = false;  // the script ends with gradients that no step has applied
+
+  // What that rests on, and what was not judged.
+  ref::Coverage coverage;
+  bool exact = true;  // probes were held to equality
+  std::uint32_t contributions = 0, contributions_not_decoded = 0;
+  std::uint64_t inconclusive_rows = 0;
+  std::uint32_t fingerprint_passes = 0, decode_passes = 0, value_passes = 0;
+  Statistics statistics;
+
+  // Of the primary pass. collectives: purpose -> [rank][window].
+  std::map<std::string, std::vector<std::vector<std::uint32_t>>> collectives;
+  RunSummary run;
+
+  Outcome outcome() const;
+};
+
+}  // namespace gradledger::report

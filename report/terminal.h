@@ -1,0 +1,38 @@
+// Text for people: tables, sentences, and colour where a terminal has it. terminal.cpp shows replays, the files beside it the other verbs.
+#pragma once
+
+#include "report/format.h"
+
+namespace gradledger::report {
+
+class Terminal final : public Renderer {
+ public:
+  explicit Terminal(const Style& style) : style_(style) {}
+
+  std::string head(const std::string& command) const override;
+  std::string between() const override;
+  std::string text(const Report& report) const override;
+  std::string text(const AccountingReport& report) const override;
+  std::string text(const AccountingSummary& summary) const override;
+  std::string text(const ProducersReport& report) const override;
+  std::string text(const GateRow& row) const override;
+  std::string text(const GateReport& report) const override;
+  std::string text(const MutantReport& report) const override;
+  std::string text(const CoverageReport& report) const override;
+  std::string text(const Listing& listing) const override;
+  std::string text(const FuzzReport& report) const override;
+  std::string text(const DifferenceRow& row) const override;
+  std::string text(const DifferSummary& summary) const override;
+  std::string text(const HuntHead& head) const override;
+  std::string text(const HuntRow& row) const override;
+  std::string text(const HuntSummary& summary) const override;
+  std::string text(const ExploreReport& report) const override;
+  std::string text(const OrdersReport& report) const override;
+
+ private:
+  Style style_;
+};
+
+std::unique_ptr<Renderer> make_terminal(const Style& style);
+
+}  // namespace gradledger::report

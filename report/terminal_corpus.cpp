@@ -1,0 +1,75 @@
+// Gates, coverage and listings for people.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "report/terminal.h"
+#include "report/words.h"
+
+namespace gradledger::report {
+
+std::string Terminal::text(const GateRow&) const { return ""; }  // the table is as wide as its widest row
+
+std::string Terminal::text(const GateReport& report) const {
+  std::size_t width = 8, expected_width = 8;
+  for (const GateRow& row : report.rows) {
+    width = std::max(width, row.scenario.size());
+    expected_width = std::max(expected_width, row.expected.size());
+  }
+  std::string out = fmt::format("{:6}  {:<{}}  {:<{}}  {}\n", "", "scenario", width, "expected", expected_width, "reported");
+  for (const GateRow& row : report.rows) {
+    out += fmt::format("{:6}  {:<{}}  {:<{}}  {}\n", row.passed() ? "ok" : "FAILED", row.scenario, width, row.expected, expected_width, row.reported);
+    for (const std::string& line : row.unmet) out += fmt::format("        {}\n", line);
+  }
+  return out + fmt::format("{} passed, {} failed{}\n", report.passed(), report.failed(), report.not_run() > 0 ? fmt::format(", {} not run", report.not_run()) : "");
+}
+
+std::string Terminal::text(const MutantReport& report) const {
+  std::string out;
+  const std::vector<MutantRow>& all = report.rows;
+  for (std::size_t i = 0; i < all.size();) {
+    const std::string mutant = all[i].mutant;
+    std::uint32_t found = 0, engines = 0, cases = 0;
+    std::set<ref::FindingClass> seen;
+    std::string survived;
+    for (; i < all.size() && all[i].mutant == mutant; ++i, ++engines) {
+      const MutantRow& row = all[i];
+      found += row.found;
+      cases = std::max(cases, row.cases);
+      if (row.found) seen.insert(row.reported.begin(), row.reported.end());
+      else survived += fmt::format("        survives in {} for {} cases; fitting would be {}\n", row.engine, row.cases, names_of(row.fitting));
+    }
+    out += fmt::format("{:6}  {:34} {:>2} of {} engines, within {:>3} case{}  {}\n{}", found == engines ? "found" : "ALIVE", mutant, found, engines, cases, cases == 1 ? " " : "s",
+                       names_of({seen.begin(), seen.end()}), survived);
+  }
+  const std::size_t mutants = report.mutants();
+  return out + fmt::format("{} mutant{} planted in {} engines altogether: {} found, {} alive\n", mutants, mutants == 1 ? "" : "s", all.size(), report.found(), report.alive());
+}
+
+std::string Terminal::text(const CoverageReport& report) const {
+  std::size_t width = 8, expected_width = 8;
+  for (const CoverageRow& row : report.rows) {
+    width = std::max(width, row.entry->id.size());
+    expected_width = std::max(expected_width, classes_text(*row.entry).size());
+  }
+  std::string out = fmt::format("{:<{}}  {:<{}}  {:>9}  {:>5}  {}\n", "entry", width, "expected", expected_width, "defective", "clean", "verdict");
+  for (const CoverageRow& row : report.rows)
+    out += fmt::format("{:<{}}  {:<{}}  {:>9}  {:>5}  {}\n", row.entry->id, width, classes_text(*row.entry), expected_width, row.defective.size(), row.clean.size(),
+                       verdict_text(row));
+  return out + fmt::format("{} entries, {} scenarios, {} open{}\n", report.rows.size(), report.scenarios, report.open(),
+                           report.outdated_page.empty() ? "" : "; " + report.outdated_page + " is out of date");
+}
+
+std::string Terminal::text(const Listing& listing) const {
+  std::vector<std::size_t> width(listing.table.at(0).size(), 0);
+  for (const Listing::Row& row : listing.table)
+    for (std::size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());
+  std::string out;
+  for (const Listing::Row& row : listing.table) {
+    for (std::size_t c = 0; c < row.size(); ++c) out += c + 1 == row.size() ? row[c] : fmt::format("{:<{}}  ", row[c], width[c]);
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace gradledger::report

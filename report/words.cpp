@@ -1,0 +1,27 @@
+#include "report/words.h"
+
+#include <fmt/format.h>
+
+namespace gradledger::report {
+
+std::string names_of(const std::vector<ref::FindingClass>& classes) {
+  std::string out;
+  for (const ref::FindingClass c : classes) out += (out.empty() ? "" : ", ") + std::string(name_of(c));
+  return out;
+}
+
+std::string verdict_text(const CoverageRow& row) {
+  if (!row.problem.empty()) return "open: " + row.problem;
+  return row.entry->not_covered.empty() ? "as expected" : "not covered";
+}
+
+std::string usage_mark(const ref::Blame& blame) { return blame.whose == ref::Whose::usage ? fmt::format(", usage ({})", blame.rule) : ""; }
+
+std::string size_text(std::uint64_t bytes) {
+  constexpr std::uint64_t mebibyte = 1u << 20;
+  if (bytes < mebibyte) return fmt::format("{} B", bytes);
+  if (bytes % mebibyte == 0) return fmt::format("{} MiB", bytes / mebibyte);
+  return fmt::format("{:.3f} MiB", static_cast<double>(bytes) / static_cast<double>(mebibyte));
+}
+
+}  // namespace gradledger::report

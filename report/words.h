@@ -1,0 +1,23 @@
+// Words that more than one format uses.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/corpus.h"
+
+namespace gradledger::report {
+
+// "boundary-leak, wrong-scale"
+std::string names_of(const std::vector<ref::FindingClass>& classes);
+
+// "as expected", "not covered", "open: " and why.
+std::string verdict_text(const CoverageRow& row);
+
+// ", usage (single-boundary)" or nothing.
+std::string usage_mark(const ref::Blame& blame);
+
+// 0, 12 B, 3.25 MiB: exact where it can be.
+std::string size_text(std::uint64_t bytes);
+
+}  // namespace gradledger::report

@@ -1,0 +1,116 @@
+// A report that nobody ran, in each format.
+#include "tests/report/made_by_hand.h"
+
+namespace gradledger::testing {
+namespace {
+
+using nlohmann::json;
+using report::Outcome;
+using report::Report;
+
+TEST(a_report_for_people, shows_what_the_value_holds) {
+  EXPECT_EQ(shown("terminal", report_by_hand()),
+            "# gradledger replay a.json --seed 7\n"
+            "# a: SomeOptimizer as of 0.1.0, offload_keep=never, as it comes\n"
+            "# 2 ranks, 12 elements in 2 parameters, bf16; producer host\n"
+            "# planted: 8 in w1[0] of micro-batch 1 of rank 0, step 2\n"
+            "# a note of two lines\n"
+            "\n"
+            "event  rank  what                          gradients held (role, norm; * out of balance) and collectives issued\n"
+            "    3     1  step (call 2 of 2)            *accumulator (local, 1.5); -> all_reduce; no overflow\n"
+            "\n"
+            "ledger of the gradient applied in step 2 (weight of each contribution; [observed for due] is wrong)\n"
+            "  rank  elements          r0 m0  r0 m1\n"
+            "  1     w0[0:4], w1[2:8]  1/2    [0 for 1/2]\n"
+            "\n"
+            "verdict\n"
+            "discarded-gradient: one micro-batch is missing\n"
+            "  whose: usage (single-boundary). Two backwards stand before the step.\n"
+            "  known: catalogue-0 (Somewhere#1), a defect; since 0.0.9, fixed in 0.2.0. To avoid it: Wait.\n"
+            "  worst element: w1[2] is 1 (0x3f80), due 3; the error is 4 times its bound\n"
+            "judged: 10 of 14 snapshots of gradients (4 " +
+                std::string(name_of(ref::NotDue{})) +
+                "), 2 of 3 windows that a step closes\n"
+                "not judged: the gradient that is applied at event 5, which nobody showed\n"
+                "not judged: skipped of 1 steps, which rank 1 did not report\n"
+                "inconclusive: 2 rows of the ledger, in which rounding hides weights, though not absences\n"
+                "not decoded: 8 of 40 contributions, past the limit of one judgement\n"
+                "open: the script ends with gradients that no step has applied\n"
+                "2 fingerprint, 3 decode and 4 value passes; trace 0000000000000abc\n"
+                "repeat with: gradledger replay a.json --seed 7\n");
+}
+
+TEST(a_report_for_people, has_no_events_where_it_is_short_and_colours_where_it_may) {
+  Report report = report_by_hand();
+  report.in_short = true;
+  EXPECT_EQ(shown("terminal", report).find("step (call 2 of 2)"), std::string::npos);
+  EXPECT_EQ(shown("terminal", report).find('\033'), std::string::npos);
+  const std::string coloured = report::renderer("terminal", {.colour = true})->text(report);
+  EXPECT_NE(coloured.find("\033[31;1m[0 for 1/2]\033[0m"), std::string::npos) << coloured;
+}
+
+TEST(a_report_for_programs, holds_what_the_value_holds) {
+  const auto objects = objects_of(shown("json", report_by_hand()));
+  ASSERT_EQ(objects.size(), 1u);
+  const json& o = objects[0];
+  EXPECT_EQ(o["schema_version"], 1);
+  EXPECT_EQ(o["tool"], (json{{"name", "gradledger"}, {"version", "9.8.7"}, {"commit", "abcdef"}, {"compiler", "GNU 99"}, {"build_type", "Debug"}}));
+  EXPECT_EQ(o["command"], "gradledger replay a.json --seed 7");
+  EXPECT_EQ(o["engine"], "SomeOptimizer");
+  EXPECT_EQ(o["behaviours"], (json{{"offload_keep", "never"}}));
+  EXPECT_EQ(o["verdict"], "findings");
+  EXPECT_EQ(o["open"], true);
+  EXPECT_EQ(o["coverage"]["snapshots"], 14);
+  EXPECT_EQ(o["coverage"]["not_judged"][std::string(name_of(ref::NotDue{}))], 4);
+  EXPECT_EQ(o["coverage"]["missing_facts"], (json::array({{{"event", 3}, {"rank", 1}, {"fact", "skipped"}}})));
+  EXPECT_EQ(o["coverage"]["applied_gradients_not_shown"], json::array({5}));
+  const json elements = json::array({{{"parameter", "w0"}, {"begin", 0}, {"end", 4}}, {{"parameter", "w1"}, {"begin", 2}, {"end", 8}}});
+  ASSERT_EQ(o["findings"].size(), 1u);
+  const json& f = o["findings"][0];
+  EXPECT_EQ(f["class"], "discarded-gradient");
+  EXPECT_EQ(f["pointer"], "/script/1");
+  EXPECT_EQ(f["elements"], elements);
+  EXPECT_EQ(f["contributions"], (json::array({{{"step", 2}, {"rank", 0}, {"micro_batch", 1}, {"expected", 0.5}, {"observed", 0.0}}})));
+  EXPECT_EQ(f["blame"], (json{{"whose", "usage"}, {"rule", "single-boundary"}, {"why", "Two backwards stand before the step."}}));
+  EXPECT_EQ(f["known"]["entry"], "catalogue-0");
+  EXPECT_EQ(f["worst"]["error_over_bound"], 4);
+  EXPECT_EQ(f["sentence"], "discarded-gradient: one micro-batch is missing");
+  EXPECT_EQ(o["ledger"][0]["elements"], elements);
+  EXPECT_EQ(o["ledger"][0]["weights"].size(), 2u);
+  EXPECT_EQ(o["collectives_by_rank_and_step"]["gradient"], (json::array({{0, 1}, {0, 1}})));
+  EXPECT_EQ(o["trace_hash"], "0000000000000abc");
+  EXPECT_EQ(o["bytes_peak"], 96);
+}
+
+TEST(a_report, of_a_race_says_which_command_shows_it) {
+  Report report = report_by_hand();
+  report.findings[0].race = ref::Race{};
+  report.findings[0].race->others = 3;
+  EXPECT_FALSE(objects_of(shown("json", report)).at(0)["findings"][0]["race"].contains("command"));
+  report.findings[0].race->schedule_seed = 11;
+  report.findings[0].race_command = "gradledger replay a.json --schedule-seed 11";
+  const json race = objects_of(shown("json", report)).at(0)["findings"][0]["race"];
+  EXPECT_EQ(race["schedule_seed"], 11);
+  EXPECT_EQ(race["command"], report.findings[0].race_command);
+  EXPECT_NE(shown("terminal", report).find("  and 3 more pairs of operations in the same window\n  values that differ: gradledger replay a.json --schedule-seed 11\n"), std::string::npos);
+}
+
+TEST(a_report, without_findings_is_clean_only_where_something_was_judged) {
+  Report report = report_by_hand();
+  EXPECT_EQ(report.outcome(), Outcome::findings);
+  report.findings.clear();
+  EXPECT_EQ(report.outcome(), Outcome::clean);
+  report.coverage.nothing = "no step()";
+  EXPECT_EQ(report.outcome(), Outcome::nothing_judged);
+  EXPECT_EQ(objects_of(shown("json", report)).at(0)["verdict"], "nothing judged");
+  EXPECT_NE(shown("terminal", report).find("nothing judged: no step()\n"), std::string::npos);
+}
+
+TEST(a_report, with_bytes_that_are_no_text_is_still_json) {
+  Report report = report_by_hand();
+  report.file = "a\xff.json";
+  EXPECT_EQ(objects_of(shown("json", report)).at(0)["file"], "a\xef\xbf\xbd.json");
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -1,0 +1,33 @@
+// What the command line asks for, beside what a judgement depends on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "verbs/command.h"
+#include "verbs/session.h"
+
+namespace gradledger::tool {
+
+using verbs::load;
+using verbs::Loaded;
+using verbs::not_searched;
+using verbs::repeat_command;
+using verbs::shell_word;
+using verbs::Use;
+
+struct Options : verbs::Options {
+  bool json = false;                      // the format, by a shorter name
+  std::string format = "terminal";        // a name of report/format.h
+  bool colour = false;                    // decided by the terminal
+  std::string trace;                      // file to write
+  std::string write_page, check_page;     // coverage: files
+  std::string as_of = "head";             // of a list
+  bool mutants = false;                   // gate: of the oracle, by the catalogue of faults
+  std::vector<std::string> only_mutants;  // by name; empty: all
+  std::uint32_t mutant_cases = 24;        // in which a mutant must be found, in each of its engines
+  std::uint32_t jobs = 1;                 // of a gate over mutants
+};
+
+}  // namespace gradledger::tool

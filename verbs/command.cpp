@@ -1,0 +1,61 @@
+#include "verbs/command.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace gradledger::verbs {
+namespace {
+
+bool is_text(const std::string& word) {
+  try {
+    static_cast<void>(nlohmann::json(word).dump());
+  } catch (const nlohmann::json::type_error&) {
+    return false;  // no UTF-8
+  }
+  return std::none_of(word.begin(), word.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+}  // namespace
+
+std::string shell_word(const std::string& path) {
+  const std::string word = path.starts_with('-') ? "./" + path : path;
+  constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./:=@%+,";
+  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+  const bool text = is_text(word);
+  std::string out = text ? "'" : "$'";
+  for (unsigned char c : word) {
+    if (text) out += c == '\'' ? "'\\''" : std::string(1, static_cast<char>(c));
+    else if (c == '\'' || c == '\\') out += std::string("\\") + static_cast<char>(c);
+    else if (c < 0x20 || c >= 0x7f) out += fmt::format("\\x{:02x}", c);
+    else out += static_cast<char>(c);
+  }
+  return out + "'";
+}
+
+std::string repeat_command(const std::vector<std::filesystem::path>& paths, const Options& options) {
+  std::string out = "gradledger replay";
+  for (const std::filesystem::path& path : paths) out += " " + shell_word(path.string());
+  out += fmt::format(" --seed {}", options.seed);
+  if (options.accounting) out += " --accounting";
+  if (options.schedule != "seeded") out += " --schedule " + shell_word(options.schedule);
+  if (options.schedule_seed) out += fmt::format(" --schedule-seed {}", *options.schedule_seed);
+  if (options.full_ledger) out += " --ledger";
+  if (options.summary) out += " --summary";
+  if (options.producer != "host") out += fmt::format(" --producer {} --ranks {}", options.producer, options.ranks);
+  if (!options.compare.empty()) out += " --compare " + options.compare;
+  if (options.memory_limit != limits::memory_bytes_default) out += fmt::format(" --memory-limit {}", options.memory_limit);
+  return out;
+}
+
+std::string race_command(const std::filesystem::path& path, const Options& options, const ref::Finding& finding) {
+  if (!finding.race || !finding.race->schedule_seed) return "";
+  Options visible = options;
+  visible.schedule = "seeded";
+  visible.schedule_seed = finding.race->schedule_seed;
+  return repeat_command({path}, visible);
+}
+
+}  // namespace gradledger::verbs

@@ -1,0 +1,21 @@
+// The commands that repeat what a verb did, as a shell reads them.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "verbs/session.h"
+
+namespace gradledger::verbs {
+
+// A path or option as a shell reads it back: plain where it can be, quoted, or with its bytes spelt out.
+std::string shell_word(const std::string& path);
+
+// The command that repeats a replay.
+std::string repeat_command(const std::vector<std::filesystem::path>& paths, const Options& options);
+
+// The command that runs the schedule in which a race shows in the values; empty where none was found.
+std::string race_command(const std::filesystem::path& path, const Options& options, const ref::Finding& finding);
+
+}  // namespace gradledger::verbs

@@ -1,0 +1,23 @@
+// The oracle against faults that it must report.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "report/corpus.h"
+#include "sim/base/result.h"
+
+namespace gradledger::verbs {
+
+struct MutantOptions {
+  std::uint64_t seed = 0;
+  std::vector<std::string> only;  // by name; empty: all
+  std::uint32_t cases = 24;       // in which a mutant must be found, in each of its engines
+  std::uint32_t jobs = 1;
+};
+
+// Plants every fault in each of its engines. Errors: a name that is no mutant's.
+Result<report::MutantReport> gate_mutants(const MutantOptions& options);
+
+}  // namespace gradledger::verbs

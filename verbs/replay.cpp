@@ -1,0 +1,83 @@
+#include "verbs/replay.h"
+
+#include <algorithm>
+
+#include "ref/facts.h"
+#include "sim/frameworks/framework.h"
+#include "verbs/command.h"
+
+namespace gradledger::verbs {
+namespace {
+
+using report::EventLine;
+using report::Report;
+
+void say_what_ran(const Loaded& loaded, const Options& options, Report& out) {
+  const Scenario& s = loaded.scenario;
+  out.command = repeat_command({loaded.path}, options);
+  out.scenario = s.name;
+  out.file = loaded.path.string();
+  out.note = s.note;
+  out.framework = std::string(framework_of(s).id());
+  out.engine = loaded.engine;
+  out.described = framework_of(s).described(s);
+  out.as_of = s.engine.as_of;
+  out.world_size = s.world_size;
+  for (const Parameter& p : s.parameters) out.parameters.push_back(p.name);
+  out.elements = s.numel();
+  out.model_dtype = s.model_dtype;
+  out.producer = options.producer;
+  out.seed = options.seed;
+  for (const Plant& plant : loaded.timeline.planted)
+    out.planted.push_back({plant.value, s.parameters[plant.parameter].name, loaded.timeline.contribution(plant.backward, plant.rank)});
+  out.in_short = options.summary;
+  out.open = loaded.timeline.open_window;
+}
+
+std::vector<EventLine> event_lines(const Loaded& loaded, const ref::Verdict& verdict, const EventWatch& watch) {
+  std::vector<EventLine> out;
+  for (const auto& [place, seen] : watch.lines()) {
+    EventLine line = seen;
+    const std::string what = loaded.timeline.describe(line.event);
+    line.what = what.substr(what.find(": ") + 2);
+    for (EventLine::Buffer& b : line.buffers)
+      b.wrong = std::binary_search(verdict.unbalanced.begin(), verdict.unbalanced.end(), ref::SnapshotKey{line.event, b.at_end, line.rank, b.name});
+    out.push_back(std::move(line));
+  }
+  return out;
+}
+
+}  // namespace
+
+Report report_of(const Loaded& loaded, const Options& options, const ref::Verdict& verdict, const EventWatch& lines) {
+  Report out;
+  say_what_ran(loaded, options, out);
+  if (!options.summary) out.events = event_lines(loaded, verdict, lines);
+  out.ledger = verdict.applied;
+  const Timeline& timeline = loaded.timeline;
+  for (const ref::Finding& f : verdict.findings) out.findings.push_back({f, timeline.pointers[timeline.events[f.event].item], race_command(loaded.path, options, f)});
+  out.coverage = verdict.coverage;
+  out.exact = verdict.dyadic;
+  out.contributions = verdict.contributions;
+  out.contributions_not_decoded = verdict.undecoded;
+  out.inconclusive_rows = verdict.inconclusive_rows;
+  out.fingerprint_passes = verdict.fingerprint_passes;
+  out.decode_passes = verdict.decode_passes;
+  out.value_passes = verdict.value_passes;
+  out.statistics = {verdict.ledger, verdict.values, verdict.parameters};
+  out.collectives = verdict.facts.collectives;
+  out.run = verdict.facts.summary;
+  return out;
+}
+
+Report replay(const Loaded& loaded, const Options& options, TraceSink* watch) {
+  EventWatch lines;
+  ref::Tee sinks;
+  sinks.add(&lines);
+  sinks.add(watch);
+  ref::Verdict verdict = judge(loaded, options, &sinks);
+  explain(loaded, options, verdict);
+  return report_of(loaded, options, verdict, lines);
+}
+
+}  // namespace gradledger::verbs

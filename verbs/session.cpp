@@ -1,0 +1,144 @@
+#include "verbs/session.h"
+
+#include <string_view>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gpu/ranks/thread_devices.h"
+#include "ref/facts.h"
+#include "search/blame/way_out.h"
+#include "sim/engine/engine.h"
+#include "sim/execution/host_executor.h"
+#include "sim/frameworks/framework.h"
+#include "sim/load.h"
+#include "sim/scenario/json_reader.h"
+
+namespace gradledger::verbs {
+std::uint64_t bytes_needed(const Scenario& scenario) {
+  const std::uint64_t elements = scenario.numel(), world = scenario.world_size;
+  // The reference: value and error of the local sum and of what waits for a boundary on each rank, five fields shared, three states alive.
+  const std::uint64_t reference = 3 * (world * 4 * 8 + 5 * 8) + world * 3 * 16;
+  // A network: weights on both sides, gradients with their errors here, the latest fp32 ones of every rank there, and 16 MiB for what is kept.
+  const std::uint64_t network = scenario.gradients.mlp ? elements * (40 + 4 * world) + (16u << 20) : 0;
+  return world * framework_of(scenario).rank_bytes(scenario) + elements * reference + network;
+}
+
+Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options, Use use) {
+  auto scenario = load_scenario(path);
+  if (!scenario) return scenario.error();
+  const std::uint64_t bytes = bytes_needed(*scenario);
+  const bool judged = use == Use::judge || (use == Use::gate && !scenario->expect.accounting_only);
+  if (judged && bytes > options.memory_limit)
+    return InputError{path.string() + ": /parameters",
+                      fmt::format("need up to {} bytes to be judged; expected at most --memory-limit, {} bytes, or a replay with --accounting", bytes, options.memory_limit), true};
+  if (judged && options.uses_devices() && options.ranks == "threads" && scenario->world_size > gpu::thread_ranks_max)
+    return InputError{path.string() + ": /world_size",
+                      fmt::format("is {}, more ranks than fit one process; expected at most {} with --ranks threads, or --ranks processes", scenario->world_size,
+                                  gpu::thread_ranks_max),
+                      true};
+  auto out = std::make_unique<Loaded>();
+  out->path = path;
+  out->scenario = std::move(scenario).value();
+  auto timeline = make_timeline(out->scenario);
+  expects(timeline.ok(), "an admitted scenario has a timeline");
+  out->timeline = std::move(timeline).value();
+  out->engine = std::string(engine_name(out->scenario));
+  return out;
+}
+
+std::uint64_t program_bytes_max(const Loaded& loaded, const Options& options) { return options.memory_limit - bytes_needed(loaded.scenario); }
+
+InputError programs_too_large(const Loaded& loaded, const Options& options) {
+  return {loaded.path.string() + ": /script",
+          fmt::format("makes programs on {} ranks for which --memory-limit, {} MiB, is too small; expected fewer events or parameters, or a larger limit",
+                      loaded.scenario.world_size, options.memory_limit >> 20),
+          true};
+}
+
+Result<Schedule> schedule_from(const Options& options) {
+  Schedule schedule;
+  schedule.seed = options.schedule_seed.value_or(options.seed);
+  if (options.schedule == "seeded") return schedule;
+  if (options.schedule == "round-robin") {
+    schedule.policy = Schedule::Policy::round_robin;
+    return schedule;
+  }
+  const auto text = read_file(options.schedule);
+  if (!text) return InputError{"--schedule", text.error().text() + "; expected seeded, round-robin or a file written by --trace"};
+  schedule.policy = Schedule::Policy::replay;
+  // The decisions are the last line of a trace.
+  const std::size_t end = text->find_last_not_of("\n");
+  const std::size_t begin = end == std::string::npos ? end : text->rfind('\n', end);
+  const auto last = nlohmann::json::parse(text->substr(begin == std::string::npos ? 0 : begin + 1), nullptr, false);
+  if (!last.is_object() || !last.contains("decisions") || !last["decisions"].is_array())
+    return InputError{"--schedule", options.schedule + " holds no decisions; expected a file written by --trace"};
+  for (const auto& decision : last["decisions"]) {
+    if (!decision.is_number_unsigned() || decision > 0xFFFF) return InputError{"--schedule", options.schedule + " holds decisions that are not numbers of ranks or streams"};
+    schedule.decisions.push_back(decision);
+  }
+  return schedule;
+}
+
+HostExecutor make_producer(const Loaded& loaded, const Options& options) {
+  HostExecutor producer(loaded.scenario, loaded.timeline);
+  producer.limit_programs(program_bytes_max(loaded, options));
+  if (options.devices) producer.run_on(*options.devices);
+  return producer;
+}
+
+ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch) {
+  HostExecutor producer = make_producer(loaded, options);
+  ref::OracleOptions oracle;
+  const auto schedule = schedule_from(options);
+  expects(schedule.ok(), "the schedule was checked before");
+  oracle.schedule = *schedule;
+  oracle.seed = options.seed;
+  oracle.full_ledger = options.full_ledger;
+  oracle.watch = watch;
+  return ref::judge(loaded.scenario, loaded.timeline, producer, oracle);
+}
+
+void explain(const Loaded& loaded, const Options& options, ref::Verdict& verdict) {
+  const search::Judge judge_other = [&](const Scenario& scenario, const Timeline& timeline) {
+    HostExecutor producer(scenario, timeline);
+    producer.limit_programs(program_bytes_max(loaded, options));
+    ref::OracleOptions oracle;
+    oracle.seed = options.seed;
+    return ref::judge(scenario, timeline, producer, oracle);
+  };
+  search::assign_blame(loaded.scenario, loaded.timeline, verdict.findings, judge_other);
+  search::find_known_defects(loaded.scenario, loaded.timeline, verdict.findings, judge_other);
+}
+
+namespace {
+
+class NoGradients final : public GradientSource {
+ public:
+  void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::span<double>) const override { expects(false, "a dry run asks for no gradient"); }
+};
+
+}  // namespace
+
+Accounting account(const Loaded& loaded, const Options& options, TraceSink* watch) {
+  const std::uint64_t records = accounting_bytes(loaded.timeline);
+  if (records > options.memory_limit / 2) throw ProgramsTooLarge(options.memory_limit);
+  HostExecutor producer(loaded.scenario, loaded.timeline);
+  producer.limit_programs(options.memory_limit / 2);  // the other half is for what is recorded of them, which is less
+  AccountingSink accounting(loaded.scenario, loaded.timeline);
+  ref::Tee sinks;
+  sinks.add(&accounting);
+  sinks.add(watch);
+  const auto schedule = schedule_from(options);
+  expects(schedule.ok(), "the schedule was checked before");
+  producer.run(NoGradients(), {.schedule = *schedule, .observe_events = false, .linear = true, .dry = true}, sinks);
+  return accounting.take();
+}
+
+std::optional<InputError> not_searched(const Scenario& scenario, const std::string& file) {
+  const Framework& framework = framework_of(scenario);
+  if (framework.searched()) return std::nullopt;
+  return InputError{file + ": /engine/framework", fmt::format("is \"{}\", whose configurations the searches do not know yet; expected \"deepspeed\"", framework.id())};
+}
+
+}  // namespace gradledger::verbs

@@ -1,0 +1,76 @@
+// One scenario, loaded and judged: what the verbs share. Nothing here prints.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ref/oracle.h"
+#include "sim/accounting.h"
+#include "sim/base/limits.h"
+#include "sim/base/result.h"
+#include "sim/execution/devices.h"
+#include "sim/execution/host_executor.h"
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/timeline.h"
+
+namespace gradledger::verbs {
+
+// Searches vary, fold and shrink what they know of a framework. None: they know its scenarios.
+std::optional<InputError> not_searched(const Scenario& scenario, const std::string& file);
+
+// What a judgement depends on, and what its report is to hold.
+struct Options {
+  std::uint64_t seed = 0;
+  bool full_ledger = false;
+  bool summary = false;     // a report without a line for each event; of an accounting without the ranks
+  bool accounting = false;  // bytes and collectives of a dry run instead of a judgement
+  std::string schedule = "seeded";             // seeded, round-robin, or a trace file whose decisions are replayed
+  std::optional<std::uint64_t> schedule_seed;  // of the schedule alone
+  std::string producer = "host";
+  std::string ranks = "threads";   // of the gpu producer: threads, processes or launcher
+  std::uint64_t deadline_s = 120;  // likewise, of every answer
+  std::string compare;             // two producers, "host,gpu": their traces are compared and nothing is judged
+  Devices* devices = nullptr;      // of the gpu producer, made from the above; not owned
+  bool uses_devices() const { return producer == "gpu" || compare.find("gpu") != compare.npos; }
+  std::uint64_t memory_limit = limits::memory_bytes_default;
+};
+
+// What a scenario is loaded for. A judgement must fit the memory limit; a dry run holds no elements. A gate judges unless the scenario
+// expects accounting alone.
+enum class Use : std::uint8_t { judge, account, gate };
+
+// Loaded, admitted, and where it is judged within the memory limit and with no more ranks than run where --ranks wants them.
+struct Loaded {
+  std::filesystem::path path;
+  Scenario scenario;
+  Timeline timeline;
+  std::string engine;
+};
+
+Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options, Use use = Use::judge);
+
+// Bytes that the elements of the scenario take at the peak of a judgement, from above: the formula of docs/architecture.md. What is left
+// of the limit is for the ranks' programs.
+std::uint64_t bytes_needed(const Scenario& scenario);
+std::uint64_t program_bytes_max(const Loaded& loaded, const Options& options);
+InputError programs_too_large(const Loaded& loaded, const Options& options);
+
+// The producer that the options name, with the limit of its programs set.
+HostExecutor make_producer(const Loaded& loaded, const Options& options);
+
+Result<Schedule> schedule_from(const Options& options);
+
+// Throws ProgramsTooLarge where the script is too long for the memory limit.
+ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch);
+
+// Says of each finding whose it is, and which known defect, by judging what the script would have been on the host. Throws ProgramsTooLarge.
+void explain(const Loaded& loaded, const Options& options, ref::Verdict& verdict);
+
+// What the scenario holds and sends, by a dry run of its linear programs; `watch`, if any, sees the run too. Throws ProgramsTooLarge.
+Accounting account(const Loaded& loaded, const Options& options, TraceSink* watch);
+
+}  // namespace gradledger::verbs

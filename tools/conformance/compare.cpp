@@ -56,6 +56,9 @@ class Judge {
  private:
   bool has_moments() const { return recording_.scenario.engine.optimizer.type != OptimizerType::sgd; }
 
+  // fp32 at stage 0 is clipped by PyTorch's function, whose norm the framework tells nobody; the replay says what it was.
+  bool norm_is_untold() const { return deepspeed_config(recording_.scenario).zero.stage == 0 && recording_.scenario.model_dtype == Dtype::float32; }
+
   // Formulas of Adam differ in the order of their operations: any of them lies within a bound of the same update in fp64.
   void bounded_weights() {
     const WeightsOutcome outcome = hold_weights(recording_, replay_, timeline_);
@@ -83,7 +86,7 @@ class Judge {
       differ(fmt::format("{}: an overflow is {}", where, *recorded.overflow ? "recorded, and not replayed" : "replayed, and not recorded"));
     out_.elements += recorded.loss_scale.has_value() + recorded.overflow.has_value();
     if (recorded.norm) norm(*recorded.norm, replay_.norm(r, i), where);
-    else if (ours.norm) differ(where + ": only the replay reports a gradient norm");
+    else if (ours.norm && !norm_is_untold()) differ(where + ": only the replay reports a gradient norm");
   }
 
   void error(std::size_t r, std::size_t i, const RecordedMoment& recorded, const std::string& where) {

@@ -49,6 +49,8 @@ void set_engine(const RecordedRun& run, Scenario& scenario) {
   const ZeroConfig& zero = deepspeed_config(scenario).zero;
   if ((zero.stage == 1 || zero.stage == 2) && !zero.contiguous_gradients && !deepspeed_config(scenario).offloads_optimizer())
     scenario.engine.as_of.switches["separate_buckets"] = "dropped";  // recordings come from CPUs
+  // A CPU has one stream: nothing is freed while a reduction still reads it.
+  if ((zero.stage == 1 || zero.stage == 2) && zero.overlap_comm.value_or(false)) scenario.engine.as_of.switches["overlap_lifetime"] = "after_reduction";
 }
 
 // PyTorch's CPU build raises this where it zeroes a host tensor in pinned memory, and a run on a GPU does not: judged up to there.

@@ -83,7 +83,7 @@ const std::vector<SwitchRow>& rows() {
       row("bf16_overflow_test", &Behaviour::bf16_overflow_test, "stages 1 and 2 bf16: whether an overflow is looked for at all",
           {{"never", {}}, {"configured", pr6976}}),
       row("stage1_overflow_agreement", &Behaviour::stage1_overflow_agreement, "stage 1: whether ranks agree on an overflow",
-          {{"partitioned_only", {}}, {"always", pr7580}}),
+          {{"partitioned_only", pr6976}, {"always", pr7580}}, 1),
       row("fused_step_return", &Behaviour::fused_step_return, "FP16_Optimizer: when a step returns before it updates",
           {{"on_overflow", pr7645}, {"always", pr7515}}),
       row("norm_masking", &Behaviour::norm_masking, "stages 1 to 3: how a norm that is not finite is replaced by -1",

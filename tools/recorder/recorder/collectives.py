@@ -52,27 +52,35 @@ class Recorder:
 
     def all_reduce(self, tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Done | None:
         ranks = self.note("all_reduce", tensor, group, operator=REDUCTIONS.get(op, str(op)))
-        self.reduced("all_reduce", tensor, op, group, len(ranks))
+        self.reduced("all_reduce", tensor, op, group, ranks)
         return Done() if async_op else None
 
     def reduce(self, tensor: torch.Tensor, dst: int | None = None, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False,
                group_dst: int | None = None) -> Done | None:
         root = dst if dst is not None else dist.get_global_rank(group, group_dst)
         ranks = self.note("reduce", tensor, group, operator=REDUCTIONS.get(op, str(op)), root=root)
-        self.reduced("reduce", tensor, op, group, len(ranks), root)
+        self.reduced("reduce", tensor, op, group, ranks, root)
         return Done() if async_op else None
 
-    def reduced(self, name: str, tensor: torch.Tensor, op: Any, group: Any, members: int, *root: int) -> None:
-        """gloo neither averages nor, in older releases, adds 16-bit numbers; and where it does, it rounds at every hop."""
+    def reduced(self, name: str, tensor: torch.Tensor, op: Any, group: Any, ranks: list[int], root: int | None = None) -> None:
+        """16-bit numbers are added in fp32 and rounded once. all_reduce is gloo's, whose rounding of fp32 sums is that of a ring.
+        What has one owner is added up from the owner's neighbour on, as in a ring: gloo's own order depends on its release."""
         average = op == dist.ReduceOp.AVG
-        wide = tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
-        kept = None if name == "all_reduce" or root[0] == dist.get_rank() else tensor.clone()  # a reduce may scribble on others' input
-        self.native[name](wide, *root, op=dist.ReduceOp.SUM if average else op, group=group)
+        wide = tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.clone()
+        if name == "all_reduce":
+            self.native["all_reduce"](wide, op=dist.ReduceOp.SUM if average else op, group=group)
+        else:
+            if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+                raise NotImplementedError(f"the recorder does not know a reduce by {op}")
+            parts = [torch.empty_like(wide) for _ in ranks]
+            self.native["all_gather"](parts, wide, group=group)
+            owner = ranks.index(root)
+            wide = parts[(owner + 1) % len(ranks)].clone()
+            for hop in range(2, len(ranks) + 1):
+                wide += parts[(owner + hop) % len(ranks)]
         if average:
-            wide.mul_(1.0 / members)
-        if kept is not None:
-            tensor.copy_(kept)
-        elif wide is not tensor:
+            wide.mul_(1.0 / len(ranks))
+        if root is None or root == dist.get_rank():
             tensor.copy_(wide)
 
     def broadcast(self, tensor: torch.Tensor, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None) -> Done | None:
@@ -98,7 +106,7 @@ class Recorder:
         ranks = self.note("reduce_scatter_tensor", input, group, operator=REDUCTIONS.get(op, str(op)))
         for member, chunk in zip(ranks, input.reshape(-1).chunk(len(ranks))):
             chunk = chunk.clone()
-            self.reduced("reduce", chunk, op, group, len(ranks), member)
+            self.reduced("reduce", chunk, op, group, ranks, member)
             if member == dist.get_rank():
                 output.view(-1).copy_(chunk)
         return Done() if async_op else None

@@ -22,4 +22,4 @@ def after_import() -> list[str]:
     backend.build_shm_op = lambda: None
     return ["fp16 is allowed on the CPU accelerator", "collectives are issued one by one, without a coalescing manager",
             "the shared-memory collectives of the CPU are not built",
-            "16-bit reductions run in fp32 and round once; reduce_scatter_tensor is one reduce for each rank"]
+            "16-bit reductions run in fp32 and round once; reduce and reduce_scatter_tensor add from the owner's neighbour on, as a ring does"]

@@ -35,7 +35,8 @@ bool RecordedMoment::operator==(const RecordedMoment& other) const {
 
 bool RecordedRun::operator==(const RecordedRun& other) const {
   return name == other.name && version == other.version && world == other.world && sizes == other.sizes && config == other.config &&
-         optimizer == other.optimizer && operations == other.operations && unfinished == other.unfinished && goes_on_after_errors == other.goes_on_after_errors && refusal == other.refusal && ranks == other.ranks &&
+         optimizer == other.optimizer && operations == other.operations && unfinished == other.unfinished &&
+         goes_on_after_errors == other.goes_on_after_errors && refusal == other.refusal && ranks == other.ranks &&
          same_gradients(gradients, other.gradients);
 }
 

@@ -78,26 +78,26 @@ TEST(formats, keep_what_newer_recorders_say) {
   EXPECT_EQ(*again, run);
 }
 
-std::string difference(const RecordedRun& run) {
+std::string first_difference(const RecordedRun& run) {
   const auto comparison = judge(run);
   return comparison ? comparison->why : comparison.error().text();
 }
 
 TEST(formats, have_additions_that_are_held_against_the_replay) {
   const RecordedRun run = run_with_additions();
-  EXPECT_EQ(difference(run), "");
+  EXPECT_EQ(first_difference(run), "");
   RecordedRun altered = run;
   altered.ranks[0][2].collectives->front().operation = "max";
-  EXPECT_NE(difference(altered).find("by max between 0, 1 recorded, all_reduce of 2 float32 by sum"), std::string::npos) << difference(altered);
+  EXPECT_NE(first_difference(altered).find("by max between 0, 1 recorded, all_reduce of 2 float32 by sum"), std::string::npos) << first_difference(altered);
   altered = run;
   altered.ranks[0][2].collectives->front().group = {0};
-  EXPECT_NE(difference(altered).find("between 0 recorded"), std::string::npos) << difference(altered);
+  EXPECT_NE(first_difference(altered).find("between 0 recorded"), std::string::npos) << first_difference(altered);
   altered = run;
   altered.ranks[1][3].loss_scale = 2;
-  EXPECT_EQ(difference(altered), "rank 1, operation 3 (step): the loss scale is 2 recorded, 1 replayed");
+  EXPECT_EQ(first_difference(altered), "rank 1, operation 3 (step): the loss scale is 2 recorded, 1 replayed");
   altered = run;
   altered.ranks[1][3].overflow = true;
-  EXPECT_EQ(difference(altered), "rank 1, operation 3 (step): an overflow is recorded, and not replayed");
+  EXPECT_EQ(first_difference(altered), "rank 1, operation 3 (step): an overflow is recorded, and not replayed");
 }
 
 TEST(formats, refuse_additions_that_are_malformed) {

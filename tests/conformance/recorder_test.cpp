@@ -1,12 +1,18 @@
 // tools/recorder without DeepSpeed: what it prints and writes, what it refuses, and that its gradients are those of the compact format.
-#include "sim/base/result.h"
+#include <algorithm>
+#include <set>
+#include <sstream>
+
 #include "tests/conformance/recordings.h"
 #include "tests/tools/command.h"
 #include "tools/conformance/compact_format.h"
 
-namespace gradledger::conform {
+namespace gradledger::recorder {
 namespace {
 
+using conform::read_run;
+using conform::RecordedMoment;
+using conform::to_compact;
 using nlohmann::json;
 using testing::Outcome;
 using testing::shell;
@@ -114,4 +120,4 @@ print(json.dumps(launch.assembled({'spec': spec, 'grads': runs.gradients(spec)},
 }
 
 }  // namespace
-}  // namespace gradledger::conform
+}  // namespace gradledger::recorder

@@ -69,7 +69,7 @@ def loss_scale() -> Iterator[Spec]:
             yield named(f"fp16_dynamic_clip_z{stage}_off", config, good + overflow + good)
 
 
-BETAS = {"lr": 0.01, "betas": [0.9, 0.99], "eps": 1e-8}
+BETAS = {"lr": 0.01, "betas": [0.9, 0.99], "eps": 1e-8}  # no tolerance: the defaults of Adam, but for lr and the second beta
 
 
 def adam() -> Iterator[Spec]:

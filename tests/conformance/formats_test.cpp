@@ -54,7 +54,7 @@ RecordedRun run_with_additions() {
   json line = json::parse(by_hand);
   line["spec"]["optimizer"] = {{"type", "SGD"}, {"lr", 1}};
   for (json& rank : line["ranks"]) {
-    rank["trace"][2]["calls"][0].push_back({{"operator", "sum"}, {"group", {0, 1}}});
+    rank["trace"][2]["calls"][0].push_back({{"operator", "sum"}, {"group", {0u, 1u}}});
     rank["trace"][3]["loss_scale"] = 1;
     rank["trace"][3]["overflow"] = false;
   }

@@ -15,7 +15,8 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* all_files[] = {"stages_1_to_3", "cpu_offload", "bf16_optimizer", "bucket_options", "odd_orders", "fp16_overflow",
-                                     "rounding", "stage_0", "coalesced_reduction", "unmanaged_accumulation", "contiguous_gradients_off"};
+                                     "rounding", "stage_0", "coalesced_reduction", "unmanaged_accumulation", "contiguous_gradients_off", "early_releases", "newest_releases",
+                                     "loss_scales", "adam"};
 
 json parsed(const nlohmann::ordered_json& line) { return json::parse(line.dump()); }
 
@@ -47,6 +48,82 @@ constexpr const char* by_hand = R"({
                {"op": ["step"], "calls": [], "snap": {"param0.grad": {"dtype": "torch.float32", "raw": [1, 4]}}, "params": [[0, 0]]},
                {"op": ["fb", 1], "calls": [["all_reduce", 2, "float32"]], "snap": {"param0.grad": {"dtype": "torch.float32", "raw": [2.5, 2]}}},
                {"op": ["step"], "snap": {}, "params": [[-2.5, -2]]}]}]})";
+
+// Of recorders that say more: the optimizer, what a collective did and between whom, what a step reports.
+RecordedRun run_with_additions() {
+  json line = json::parse(by_hand);
+  line["spec"]["optimizer"] = {{"type", "SGD"}, {"lr", 1}};
+  for (json& rank : line["ranks"]) {
+    rank["trace"][2]["calls"][0].push_back({{"operator", "sum"}, {"group", {0u, 1u}}});
+    rank["trace"][3]["loss_scale"] = 1;
+    rank["trace"][3]["overflow"] = false;
+  }
+  auto run = read_run(line);
+  EXPECT_TRUE(run) << run.error().text();
+  return std::move(run).value();
+}
+
+TEST(formats, keep_what_newer_recorders_say) {
+  const RecordedRun run = run_with_additions();
+  EXPECT_EQ(run.optimizer, (json{{"type", "SGD"}, {"lr", 1}}));
+  const RecordedCollective& call = run.ranks[0][2].collectives->front();
+  EXPECT_EQ(call.operation, "sum");
+  EXPECT_EQ(call.group, (std::vector<std::uint32_t>{0, 1}));
+  EXPECT_EQ(call.root, std::nullopt);
+  EXPECT_EQ(run.ranks[1][3].loss_scale, 1);
+  EXPECT_EQ(run.ranks[1][3].overflow, false);
+  EXPECT_EQ(run.ranks[1][1].loss_scale, std::nullopt);
+  const auto again = read_run(parsed(to_compact(run)));
+  ASSERT_TRUE(again) << again.error().text();
+  EXPECT_EQ(*again, run);
+}
+
+std::string first_difference(const RecordedRun& run) {
+  const auto comparison = judge(run);
+  return comparison ? comparison->why : comparison.error().text();
+}
+
+TEST(formats, have_additions_that_are_held_against_the_replay) {
+  const RecordedRun run = run_with_additions();
+  EXPECT_EQ(first_difference(run), "");
+  RecordedRun altered = run;
+  altered.ranks[0][2].collectives->front().operation = "max";
+  EXPECT_NE(first_difference(altered).find("by max between 0, 1 recorded, all_reduce of 2 float32 by sum"), std::string::npos) << first_difference(altered);
+  altered = run;
+  altered.ranks[0][2].collectives->front().group = {0};
+  EXPECT_NE(first_difference(altered).find("between 0 recorded"), std::string::npos) << first_difference(altered);
+  altered = run;
+  altered.ranks[1][3].loss_scale = 2;
+  EXPECT_EQ(first_difference(altered), "rank 1, operation 3 (step): the loss scale is 2 recorded, 1 replayed");
+  altered = run;
+  altered.ranks[1][3].overflow = true;
+  EXPECT_EQ(first_difference(altered), "rank 1, operation 3 (step): an overflow is recorded, and not replayed");
+}
+
+TEST(formats, refuse_additions_that_are_malformed) {
+  const auto refusal = [](auto alter) {
+    json line = json::parse(by_hand);
+    alter(line);
+    const auto run = read_run(line);
+    return run ? std::string("is read") : run.error().text();
+  };
+  EXPECT_NE(refusal([](json& line) { line["spec"]["optimizer"] = {{"type", "Lion"}}; }).find("/spec/optimizer"), std::string::npos);
+  EXPECT_NE(refusal([](json& line) { line["ranks"][0]["trace"][2]["calls"][0].push_back({{"group", "all"}}); }).find("/calls/0/3/group"), std::string::npos);
+  EXPECT_NE(refusal([](json& line) { line["ranks"][0]["trace"][3]["overflow"] = 1; }).find("/overflow: is 1; expected true or false"), std::string::npos);
+}
+
+TEST(formats, say_of_an_unfinished_run_why_it_is_not_judged) {
+  json line = json::parse(by_hand);
+  line["unfinished"] = "rank 1 was ended";
+  line["ranks"][1]["trace"].erase(3);
+  const auto run = read_run(line);
+  ASSERT_TRUE(run) << run.error().text();
+  const auto comparison = judge(*run);
+  ASSERT_TRUE(comparison);
+  EXPECT_EQ(comparison->outcome, Outcome::inexpressible);
+  EXPECT_EQ(comparison->why, "the run is unfinished: rank 1 was ended");
+  EXPECT_EQ(*read_run(parsed(to_compact(*run))), *run);
+}
 
 TEST(formats, of_the_recorder_are_read_from_text_written_by_hand) {
   const auto run = read_run(json::parse(by_hand));

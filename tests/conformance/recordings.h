@@ -45,6 +45,15 @@ inline nlohmann::json spelled(const std::vector<double>& values) {
   return out;
 }
 
+inline nlohmann::json recorder_call(const RecordedCollective& call) {
+  nlohmann::json out{call.kind, call.numel, call.dtype}, details = nlohmann::json::object();
+  if (!call.operation.empty()) details["operator"] = call.operation;
+  if (call.group) details["group"] = *call.group;
+  if (call.root) details["root"] = *call.root;
+  if (!details.empty()) out.push_back(std::move(details));
+  return out;
+}
+
 inline nlohmann::json recorder_entry(const RecordedMoment& moment, const nlohmann::json& operation) {
   nlohmann::json out{{"op", operation}};
   if (!moment.error.empty()) out["error"] = moment.error;
@@ -52,9 +61,11 @@ inline nlohmann::json recorder_entry(const RecordedMoment& moment, const nlohman
   for (const auto& [name, buffer] : moment.buffers) out["snap"][name] = {{"dtype", "torch." + buffer.dtype}, {"raw", spelled(buffer.values)}};
   for (const std::vector<double>& parameter : moment.parameters) out["params"].push_back(spelled(parameter));
   if (moment.norm) out["global_grad_norm"] = spelled(*moment.norm);
+  if (moment.loss_scale) out["loss_scale"] = spelled(*moment.loss_scale);
+  if (moment.overflow) out["overflow"] = *moment.overflow;
   if (moment.collectives) {
     out["calls"] = nlohmann::json::array();
-    for (const RecordedCollective& call : *moment.collectives) out["calls"].push_back({call.kind, call.numel, call.dtype});
+    for (const RecordedCollective& call : *moment.collectives) out["calls"].push_back(recorder_call(call));
   }
   return out;
 }
@@ -73,7 +84,10 @@ inline nlohmann::json to_recorder_format(const RecordedRun& run) {
         next += size;
       }
     }
+  if (!run.optimizer.is_null()) out["spec"]["optimizer"] = run.optimizer;
+  if (!run.unfinished.empty()) out["unfinished"] = run.unfinished;
   out["ranks"] = nlohmann::json::array();
+  if (!run.unfinished.empty()) return out;
   for (std::size_t r = 0; r < run.world; ++r) {
     if (!run.refusal.empty()) {
       out["ranks"].push_back({{"rank", r}, {"init_error", run.refusal}});

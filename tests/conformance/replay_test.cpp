@@ -24,7 +24,26 @@ struct Expected {
   std::uint64_t elements;
   std::uint64_t collectives;
   const char* reason;  // why the others cannot be expressed
+  std::uint64_t differ = 0;  // all of them known_differences
 };
+
+// What real releases did and the engines do not do yet. Each is a row of "What differs" in docs/conformance.md.
+struct KnownDifference {
+  const char* run;
+  const char* version;
+  const char* why;  // begins so
+};
+constexpr KnownDifference known_differences[] = {
+    // DeepSpeed#7018
+    {"bf16_ga4_z1_off", "0.16.0", "rank 0, operation 6 (fb 3): accumulated_grads_in_cpu[param0][0] is 0 recorded, 0.125 replayed"},
+    {"bf16_fp32acc_ga4_z1", "0.16.0", "rank 0, operation 7 (step): the replay has no param0.grad"},
+};
+
+bool is_known(const Comparison& comparison) {
+  return std::any_of(std::begin(known_differences), std::end(known_differences), [&](const KnownDifference& known) {
+    return comparison.name == known.run && comparison.version == known.version && comparison.why.starts_with(known.why);
+  });
+}
 
 // Counts are exact, so that a reader that skips something or an engine that models less shows here. docs/conformance.md states them too.
 constexpr Expected all_expected[] = {
@@ -39,6 +58,10 @@ constexpr Expected all_expected[] = {
     {"coalesced_reduction", 76, 1, 0, 148612, 832, ""},
     {"unmanaged_accumulation", 34, 0, 0, 33077, 406, ""},
     {"contiguous_gradients_off", 18, 0, 0, 28734, 144, ""},
+    {"early_releases", 218, 0, 0, 415764, 3433, "", 2},
+    {"newest_releases", 88, 0, 0, 139446, 1420, ""},
+    {"loss_scales", 104, 0, 4, 288208, 3120, "the run is unfinished: rank "},
+    {"adam", 36, 0, 0, 85007, 840, ""},
 };
 
 std::string test_name(const ::testing::TestParamInfo<Expected>& info) {
@@ -49,11 +72,14 @@ class recorded_runs : public ::testing::TestWithParam<Expected> {};
 
 TEST_P(recorded_runs, agree_with_their_replays_or_say_why_they_cannot_be_expressed) {
   const Expected& expected = GetParam();
-  std::uint64_t agree = 0, in_part = 0, left_out = 0, elements = 0, collectives = 0;
+  std::uint64_t agree = 0, in_part = 0, differ = 0, left_out = 0, elements = 0, collectives = 0;
   for (const RecordedRun& run : runs_of(expected.file)) {
     const auto comparison = judge(run);
     ASSERT_TRUE(comparison) << run.name << ": " << comparison.error().text();
-    EXPECT_NE(comparison->outcome, Outcome::differs) << run.name << " at " << run.version << ": " << comparison->why;
+    if (comparison->outcome == Outcome::differs) {
+      EXPECT_TRUE(is_known(*comparison)) << run.name << " at " << run.version << ": " << comparison->why;
+      ++differ;
+    }
     agree += comparison->outcome == Outcome::agrees;
     in_part += comparison->in_part();
     elements += comparison->elements;
@@ -64,6 +90,7 @@ TEST_P(recorded_runs, agree_with_their_replays_or_say_why_they_cannot_be_express
   }
   EXPECT_EQ(agree, expected.agree);
   EXPECT_EQ(in_part, expected.in_part);
+  EXPECT_EQ(differ, expected.differ);
   EXPECT_EQ(left_out, expected.inexpressible);
   EXPECT_EQ(elements, expected.elements);
   EXPECT_EQ(collectives, expected.collectives);
@@ -100,7 +127,7 @@ TEST(recorded_runs_of_the_folder, are_each_there_once) {
       const auto [it, is_new] = seen.emplace(std::pair(run.name, run.version), e.file);
       EXPECT_TRUE(is_new) << run.name << " at " << run.version << " is in " << it->second << " and in " << e.file;
     }
-  EXPECT_EQ(seen.size(), 954u);
+  EXPECT_EQ(seen.size(), 1406u);
 }
 
 TEST(recorded_runs_of_the_folder, have_the_figures_that_the_documentation_states) {
@@ -110,12 +137,12 @@ TEST(recorded_runs_of_the_folder, have_the_figures_that_the_documentation_states
   Expected all{"together", 0, 0, 0, 0, 0, ""};
   const auto row = [](const Expected& e) {
     const std::string in_part = e.in_part == 0 ? "" : fmt::format(", {} of them in part", e.in_part);
-    return fmt::format("| {} | {}{} | 0 | {} | {} | {} |\n", e.file, e.agree, in_part, e.inexpressible, e.elements, e.collectives);
+    return fmt::format("| {} | {}{} | {} | {} | {} | {} |\n", e.file, e.agree, in_part, e.differ, e.inexpressible, e.elements, e.collectives);
   };
   for (const Expected& e : all_expected) {
     EXPECT_NE(text.find(row(e)), std::string::npos) << row(e);
     all = {all.file, all.agree + e.agree, all.in_part + e.in_part, all.inexpressible + e.inexpressible, all.elements + e.elements,
-           all.collectives + e.collectives, ""};
+           all.collectives + e.collectives, "", all.differ + e.differ};
   }
   EXPECT_NE(text.find(row(all)), std::string::npos) << row(all);
 }
@@ -131,7 +158,7 @@ TEST(recorded_runs_of_the_folder, are_compared_in_every_run_and_on_every_rank) {
       const std::uint64_t judged = comparison->in_part() ? 2 : run.operations.size();  // the error is in operation 2
       for (const std::vector<RecordedMoment>& moments : run.ranks)
         for (std::size_t i = 0; i < std::min<std::size_t>(judged, moments.size()); ++i) {
-          held += moments[i].norm.has_value() + !moments[i].error.empty();
+          held += moments[i].norm.has_value() + !moments[i].error.empty() + moments[i].loss_scale.has_value() + moments[i].overflow.has_value();
           if (!moments[i].error.empty()) continue;
           for (const auto& [name, buffer] : moments[i].buffers) held += buffer.values.size();
           for (const std::vector<double>& parameter : moments[i].parameters) held += parameter.size();

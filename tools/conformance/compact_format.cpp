@@ -68,6 +68,16 @@ class VectorTable {
   ordered_json table_ = ordered_json::array();
 };
 
+ordered_json call_json(const RecordedCollective& call) {
+  ordered_json out{call.kind, call.numel, call.dtype};
+  ordered_json details = ordered_json::object();
+  if (!call.operation.empty()) details["operator"] = call.operation;
+  if (call.group) details["group"] = *call.group;
+  if (call.root) details["root"] = *call.root;
+  if (!details.empty()) out.push_back(std::move(details));
+  return out;
+}
+
 using WrittenBuffers = std::map<std::string, std::pair<std::string, std::size_t>>;  // dtype, and the vector's number
 
 ordered_json moment_json(const RecordedMoment& moment, WrittenBuffers& held, VectorTable& vectors) {
@@ -81,9 +91,11 @@ ordered_json moment_json(const RecordedMoment& moment, WrittenBuffers& held, Vec
   held = std::move(now);
   for (const std::vector<double>& parameter : moment.parameters) out["weights"].push_back(vectors.number(parameter));
   if (moment.norm) out["norm"] = number_json(*moment.norm);
+  if (moment.loss_scale) out["loss_scale"] = number_json(*moment.loss_scale);
+  if (moment.overflow) out["overflow"] = *moment.overflow;
   if (moment.collectives) {
     ordered_json& calls = out["collectives"] = ordered_json::array();
-    for (const RecordedCollective& call : *moment.collectives) calls.push_back({call.kind, call.numel, call.dtype});
+    for (const RecordedCollective& call : *moment.collectives) calls.push_back(call_json(call));
   }
   if (!moment.error.empty()) out["error"] = moment.error;
   return out;
@@ -151,6 +163,7 @@ RecordedMoment read_moment(const Field& entry, const RecordedRun& run, const Vec
     out.parameters.push_back(vector_of(run.sizes[p], entry.at("weights").at(p), vectors));
   }
   out.collectives = read_collectives(entry, "collectives", budget);
+  read_step(entry, out);
   if (entry.has("norm")) out.norm = entry.at("norm").number();
   if (entry.has("error")) out.error = entry.at("error").text(limits::file_bytes_max);
   return out;
@@ -183,8 +196,10 @@ ordered_json to_compact(const RecordedRun& run) {
   VectorTable vectors;
   ordered_json out{{"format", compact_format}, {"name", run.name}, {"version", run.version}, {"world", run.world}, {"sizes", run.sizes},
                    {"config", run.config}, {"operations", run.operations}, {"micro_batches", run.gradients.size()}};
+  if (!run.optimizer.is_null()) out["optimizer"] = run.optimizer;
   out["gradients"] = gradients_json(run, vectors);
   if (run.goes_on_after_errors) out["goes_on_after_errors"] = true;
+  if (!run.unfinished.empty()) out["unfinished"] = run.unfinished;
   if (!run.refusal.empty()) out["refusal"] = run.refusal;
   ordered_json ranks = ordered_json::array();
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
@@ -211,6 +226,7 @@ RecordedRun read_compact_format(const Field& line) {
   run.version = line.at("version").text(limits::name_length_max);
   const std::uint32_t micro_batches = read_outline({line.at("world"), line.at("sizes"), line.at("operations"), line.at("micro_batches")}, run);
   run.config = line.at("config").object();
+  read_additions(line, line, run);
   run.goes_on_after_errors = line.has("goes_on_after_errors") && line.at("goes_on_after_errors").flag();
   const Vectors vectors = read_vectors(line.at("vectors"));
   run.gradients = read_gradients(line.at("gradients"), micro_batches, run, vectors);
@@ -218,6 +234,7 @@ RecordedRun read_compact_format(const Field& line) {
     run.refusal = line.at("refusal").text(limits::file_bytes_max);
     return run;
   }
+  if (!run.unfinished.empty()) return run;
   NumberBudget budget;
   const Field ranks = line.at("ranks");
   for (const Field& rank : ranks.entries(run.world)) run.ranks.push_back(read_rank(rank, run, vectors, budget));

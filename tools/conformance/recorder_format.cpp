@@ -1,6 +1,6 @@
 // The recorder's own lines: {"name", "version", "spec": {"world", "sizes", "n_mb", "config", "ops"}, "grads": {"rank0": {"mb0": [[...]]}},
-// "ranks": [{"trace": [{"op", "calls", "snap": {buffer: {"dtype", "raw"}}, "params", "global_grad_norm", "error"}]}]}. What they say besides is
-// not needed.
+// "ranks": [{"trace": [{"op", "calls", "snap": {buffer: {"dtype", "raw"}}, "params", "global_grad_norm", "loss_scale", "overflow", "error"}]}]}. What
+// they say besides is not needed.
 #include "tools/conformance/run_parts.h"
 
 namespace gradledger::conform {
@@ -41,6 +41,7 @@ RecordedMoment read_moment(const Field& entry, const nlohmann::json& operation, 
     budget.take(run.sizes[p], entry);
   }
   out.collectives = read_collectives(entry, "calls", budget);
+  read_step(entry, out);
   if (entry.has("global_grad_norm") && !entry.at("global_grad_norm").json().is_null()) out.norm = entry.at("global_grad_norm").number();
   return out;
 }
@@ -54,12 +55,14 @@ RecordedRun read_recorder_format(const Field& line) {
   run.version = line.at("version").text(limits::name_length_max);
   const std::uint32_t micro_batches = read_outline({spec.at("world"), spec.at("sizes"), spec.at("ops"), spec.at("n_mb")}, run);
   run.config = spec.at("config").object();
+  read_additions(spec, line, run);
   run.goes_on_after_errors = spec.has("continue_on_error") && spec.at("continue_on_error").flag();
   for (std::uint32_t m = 0; m < micro_batches; ++m) {
     run.gradients.emplace_back();
     for (std::uint32_t r = 0; r < run.world; ++r)
       run.gradients.back().push_back(flat_gradient(line.at("grads").at("rank" + std::to_string(r)).at("mb" + std::to_string(m)), run));
   }
+  if (!run.unfinished.empty()) return run;
   const Field ranks = line.at("ranks");
   for (const Field& rank : ranks.entries(run.world))
     if (rank.has("init_error")) {

@@ -5,6 +5,7 @@
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/frameworks/deepspeed/config_json.h"
+#include "sim/scenario/optimizer_json.h"
 #include "sim/scenario/parse.h"
 #include "tools/conformance/files.h"
 #include "tools/conformance/script.h"
@@ -40,9 +41,16 @@ void set_engine(const RecordedRun& run, Scenario& scenario) {
   scenario.model_dtype = deepspeed_config(scenario).bf16.enabled   ? Dtype::bfloat16
                          : deepspeed_config(scenario).fp16.enabled ? Dtype::float16
                                                                : Dtype::float32;
+  if (!run.optimizer.is_null()) {
+    auto optimizer = optimizer_from_json(run.optimizer, "");
+    if (!optimizer) throw Inexpressible{"optimizer: " + optimizer.error().text()};
+    scenario.engine.optimizer = *optimizer;
+  }
   const ZeroConfig& zero = deepspeed_config(scenario).zero;
   if ((zero.stage == 1 || zero.stage == 2) && !zero.contiguous_gradients && !deepspeed_config(scenario).offloads_optimizer())
     scenario.engine.as_of.switches["separate_buckets"] = "dropped";  // recordings come from CPUs
+  // A CPU has one stream: nothing is freed while a reduction still reads it.
+  if ((zero.stage == 1 || zero.stage == 2) && zero.overlap_comm.value_or(false)) scenario.engine.as_of.switches["overlap_lifetime"] = "after_reduction";
 }
 
 // PyTorch's CPU build raises this where it zeroes a host tensor in pinned memory, and a run on a GPU does not: judged up to there.
@@ -66,6 +74,7 @@ Recording make_recording(const RecordedRun& run) {
   scenario.world_size = run.world;
   for (std::size_t p = 0; p < run.sizes.size(); ++p) scenario.parameters.push_back({"param" + std::to_string(p), run.sizes[p], std::nullopt});
   set_engine(run, scenario);
+  if (!run.unfinished.empty()) throw Inexpressible{"the run is unfinished: " + run.unfinished};
   auto values = std::make_shared<GivenValues>(run.gradients);
   Script script = make_script(Field(run.operations, "operations"), scenario, *values);
   if (!run.refusal.empty()) {

@@ -12,11 +12,19 @@
 
 namespace gradledger::conform {
 
+// A stretch of the gradient that a step was given, in its own bytes.
+struct AppliedGradient {
+  ObservedPiece piece;
+  std::vector<std::byte> bytes;
+};
+
 struct ReplayedMoment {
   std::map<std::string, RecordedBuffer> buffers;
   std::vector<std::vector<double>> parameters;  // where weights were observed; NaN where another rank holds an element
-  std::optional<double> norm;
+  std::optional<double> norm, loss_scale;
+  std::optional<bool> overflow;
   std::vector<RecordedCollective> collectives;
+  std::vector<AppliedGradient> applied;  // by a step, where the optimizer has moments
 };
 
 // Runs the scenario with the arithmetic of the recordings' collectives. Precondition: the scenario was admitted and `timeline` is its own.
@@ -32,6 +40,10 @@ class Replay final : private TraceSink {
   double weight(std::size_t rank, std::size_t event, std::size_t parameter, std::size_t element) const;
   // As last reported up to the event, at first 0.
   double norm(std::size_t rank, std::size_t event) const;
+  // Likewise; at first what the configuration says, 1 where it says nothing.
+  double loss_scale(std::size_t rank, std::size_t event) const;
+  // Of the last step that updated or skipped; at first false.
+  bool overflow(std::size_t rank, std::size_t event) const;
 
  private:
   void observe(const Observation& o) override;
@@ -41,17 +53,19 @@ class Replay final : private TraceSink {
   void deadlock(const DeadlockRecord&) override { stuck_ = "deadlocks"; }
   void mismatch(const MismatchRecord& m) override { stuck_ = "issues collectives of different " + m.what; }
 
+  void keep_applied(const Observation& o, ReplayedMoment& moment) const;
   void keep_weights(const Observation& o, ReplayedMoment& moment);
   void index_updates();
 
-  // The event that last observed weights or reported a norm, for each event; -1: none yet.
+  // The event that last observed weights, or reported one of the others, for each event; -1: none yet.
   struct Latest {
-    std::vector<std::int64_t> weights, norm;
+    std::vector<std::int64_t> weights, norm, loss_scale, overflow;
   };
 
   const Scenario& scenario_;
   std::vector<std::vector<ReplayedMoment>> moments_;  // [rank][event]
   std::vector<Latest> latest_;                        // [rank]
+  std::vector<std::vector<std::uint32_t>> groups_;    // members by id
   std::vector<std::vector<double>> initial_weights_;
   std::vector<std::vector<EngineErrorRecord>> errors_;
   std::string stuck_;

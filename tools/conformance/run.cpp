@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sim/scenario/schema.h"
 #include "tools/conformance/compact_format.h"
 #include "tools/conformance/run_parts.h"
 
@@ -27,13 +28,15 @@ bool RecordedBuffer::operator==(const RecordedBuffer& other) const { return dtyp
 
 bool RecordedMoment::operator==(const RecordedMoment& other) const {
   return operation == other.operation && error == other.error && same_bits(parameters, other.parameters) &&
-         norm.has_value() == other.norm.has_value() && (!norm || same_bits(*norm, *other.norm)) && collectives == other.collectives &&
+         norm.has_value() == other.norm.has_value() && (!norm || same_bits(*norm, *other.norm)) && loss_scale == other.loss_scale &&
+         overflow == other.overflow && collectives == other.collectives &&
          buffers == other.buffers;
 }
 
 bool RecordedRun::operator==(const RecordedRun& other) const {
   return name == other.name && version == other.version && world == other.world && sizes == other.sizes && config == other.config &&
-         operations == other.operations && goes_on_after_errors == other.goes_on_after_errors && refusal == other.refusal && ranks == other.ranks &&
+         optimizer == other.optimizer && operations == other.operations && unfinished == other.unfinished &&
+         goes_on_after_errors == other.goes_on_after_errors && refusal == other.refusal && ranks == other.ranks &&
          same_gradients(gradients, other.gradients);
 }
 
@@ -76,15 +79,39 @@ std::string operation_text(const nlohmann::json& operation) {
   return out;
 }
 
+static void read_details(const Field& details, RecordedCollective& call, NumberBudget& budget) {
+  if (details.has("operator")) call.operation = details.at("operator").text(limits::name_length_max);
+  if (details.has("root")) call.root = details.at("root").count(0, limits::world_size_max - 1);
+  if (!details.has("group")) return;
+  call.group.emplace();
+  for (const Field& rank : details.at("group").entries(limits::world_size_max)) call.group->push_back(rank.count(0, limits::world_size_max - 1));
+  budget.take(call.group->size(), details);
+}
+
 std::optional<std::vector<RecordedCollective>> read_collectives(const Field& moment, const std::string& key, NumberBudget& budget) {
   if (!moment.has(key)) return std::nullopt;
   std::vector<RecordedCollective> out;
   const std::vector<Field> calls = moment.at(key).entries(limits::collectives_max);
   budget.take(NumberBudget::per_text * calls.size(), moment.at(key));
-  for (const Field& call : calls)
+  for (const Field& call : calls) {
     out.push_back({call.at(0).text(limits::name_length_max), call.at(1).count(0, std::numeric_limits<std::uint32_t>::max()),
                    call.at(2).text(limits::name_length_max)});
+    if (call.json().size() > 3) read_details(call.at(3), out.back(), budget);
+  }
   return out;
+}
+
+void read_step(const Field& moment, RecordedMoment& out) {
+  if (moment.has("loss_scale") && !moment.at("loss_scale").json().is_null()) out.loss_scale = moment.at("loss_scale").number();
+  if (moment.has("overflow") && !moment.at("overflow").json().is_null()) out.overflow = moment.at("overflow").flag();
+}
+
+void read_additions(const Field& spec, const Field& line, RecordedRun& run) {
+  if (spec.has("optimizer")) {
+    run.optimizer = spec.at("optimizer").object();
+    if (auto problem = check_against_part("/properties/engine/properties/optimizer", run.optimizer, "")) spec.at("optimizer").fail(problem->text());
+  }
+  if (line.has("unfinished")) run.unfinished = line.at("unfinished").text(limits::file_bytes_max);
 }
 
 void check_lengths(const RecordedRun& run, const Field& ranks) {

@@ -26,6 +26,10 @@ struct RecordedCollective {
   std::string kind;         // the framework's call: "reduce_scatter_tensor"
   std::uint32_t numel = 0;  // of the input
   std::string dtype;
+  // What recorders may leave out.
+  std::string operation = {};                       // "sum", of a reduction
+  std::optional<std::vector<std::uint32_t>> group = {};  // its members, ranks of the world
+  std::optional<std::uint32_t> root = {};           // of the world
 
   bool operator==(const RecordedCollective&) const = default;
 };
@@ -36,6 +40,8 @@ struct RecordedMoment {
   std::map<std::string, RecordedBuffer> buffers;               // by the framework's name
   std::vector<std::vector<double>> parameters;                 // after a step
   std::optional<double> norm;                                  // reported by a step
+  std::optional<double> loss_scale;                            // in force after a step
+  std::optional<bool> overflow;                                // reported by a step
   std::optional<std::vector<RecordedCollective>> collectives;  // absent: not recorded
   std::string error;                                           // "TypeError: ..." where the operation raised
 
@@ -48,9 +54,11 @@ struct RecordedRun {
   std::uint32_t world = 1;
   std::vector<std::uint32_t> sizes;                // elements of each parameter
   nlohmann::json config;                           // the framework's configuration, as it was given
+  nlohmann::json optimizer;                        // {"type": "Adam", "lr": 0.5}, as scenarios write it; null: SGD with learning rate 1
   nlohmann::json operations;                       // [["fb", 0], ["boundary", true], ["step"]]
   GivenValues gradients;                           // [micro_batch][rank], parameters concatenated
   bool goes_on_after_errors = false;
+  std::string unfinished;                          // why the recorder ended it; there are no ranks then
   std::string refusal;                             // the framework refused the configuration; there are no ranks then
   std::vector<std::vector<RecordedMoment>> ranks;  // [rank][operation], up to an error that ended the rank
 

@@ -37,8 +37,14 @@ class NumberBudget {
   std::uint64_t left_ = numbers_max;
 };
 
-// [["all_reduce", 64, "bfloat16"]] under a key of a moment, which may lack it. Throws Unreadable.
+// [["all_reduce", 64, "bfloat16", {"operator": "sum", "group": [0, 1], "root": 0}]], the last of which a call may lack, under a key of a moment, which may lack it. Throws Unreadable.
 std::optional<std::vector<RecordedCollective>> read_collectives(const Field& moment, const std::string& key, NumberBudget& budget);
+
+// "loss_scale" and "overflow" of a moment; a moment may lack them. Throws Unreadable.
+void read_step(const Field& moment, RecordedMoment& out);
+
+// "optimizer" of the outline and "unfinished" of the line; both may be lacking. Throws Unreadable.
+void read_additions(const Field& outline, const Field& line, RecordedRun& run);
 
 // Every rank of the world is there, with a moment for each operation, or none after an error that ended it. Throws Unreadable.
 void check_lengths(const RecordedRun& run, const Field& ranks);

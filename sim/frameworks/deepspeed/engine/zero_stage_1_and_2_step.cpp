@@ -67,7 +67,7 @@ void ZeroStage1And2::model_step(ProgramWriter& w) {
     for (const Tensor& gradient : averaged_)
       if (gradient.defined()) w.check_finite(overflow_flag_, gradient.slice);
   }
-  // DeepSpeed#7580: before it stage 1 kept each rank's own flag.
+  // From DeepSpeed#6976 to DeepSpeed#7580 stage 1 kept each rank's own flag.
   if (partition_gradients_ || behaviour().stage1_overflow_agreement == Stage1OverflowAgreement::always)
     w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .input = overflow_flag_, .output = overflow_flag_});
   if (!decides_on_overflow()) return on_value(overflow_known, 0.0, w);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <typeinfo>
@@ -14,6 +15,7 @@
 #include "sim/base/contract.h"
 #include "sim/base/result.h"
 #include "sim/numeric/dtype.h"
+#include "sim/scenario/catalogue.h"
 
 namespace gradledger {
 
@@ -92,6 +94,9 @@ class ConfigReader {
 
   // The dtype that /model_dtype and the configuration say together; either alone is enough. Errors: they contradict each other.
   virtual Result<Dtype> model_dtype(FrameworkConfig& config, const nlohmann::json& given, std::optional<Dtype> stated) const = 0;
+
+  // Its known defects, which a scenario may cover.
+  virtual std::span<const Entry> catalogue() const { return {}; }
 };
 
 // By the id that /engine/framework gives; null where there is none such.

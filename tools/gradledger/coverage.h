@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/scenario/catalogue.h"
+#include "sim/frameworks/framework.h"
 #include "tools/gradledger/session.h"
 
 namespace gradledger::tool {

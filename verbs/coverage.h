@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "report/corpus.h"
+#include "sim/frameworks/framework.h"
 #include "verbs/session.h"
 
 namespace gradledger::verbs {

@@ -137,7 +137,7 @@ Accounting account(const Loaded& loaded, const Options& options, TraceSink* watc
 
 std::optional<InputError> not_searched(const Scenario& scenario, const std::string& file) {
   const Framework& framework = framework_of(scenario);
-  if (framework.searched()) return std::nullopt;
+  if (framework.search_space()) return std::nullopt;
   return InputError{file + ": /engine/framework", fmt::format("is \"{}\", whose configurations the searches do not know yet; expected \"deepspeed\"", framework.id())};
 }
 

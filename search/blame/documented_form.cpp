@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "sim/base/overloaded.h"
-#include "sim/frameworks/deepspeed/behaviour.h"
-#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/search_space.h"
 #include "sim/load.h"
 
 namespace gradledger::search {
@@ -30,7 +29,7 @@ class Writer {
     const bool keeps = !scenario.contract.zero_grad_discards;
     out_.scenario.contract = {};
     out_.scenario.contract.zero_grad_discards = !keeps;
-    out_.scenario.contract.average_over = deepspeed_config(scenario).gradient_allreduce_op == AllreduceOp::mean ? "world" : "none";
+    out_.scenario.contract.average_over = tuning_of(scenario).average_over(scenario);
     into_ = &out_.scenario.script;
   }
 
@@ -94,8 +93,7 @@ class Writer {
     const auto micro_batches = static_cast<std::uint32_t>(kept(0).size());
     for (std::uint32_t w = 1; w < timeline_.steps; ++w)
       if (kept(w).size() != micro_batches) return false;
-    deepspeed_config(out_.scenario).gradient_accumulation_steps = micro_batches;
-    return micro_batches > 0;
+    return micro_batches > 0 && tuning_of(out_.scenario).count_windows(out_.scenario, micro_batches);
   }
 
   void as_documented(std::uint32_t w, std::uint32_t first, std::uint32_t last) {
@@ -229,7 +227,8 @@ class Writer {
 
 std::optional<Documented> documented_form(const Scenario& scenario, const Timeline& timeline, const std::vector<Misuse>& misuses, Form form) {
   if (timeline.two_layers) return std::nullopt;  // what the loop means is in no document
-  if (scenario.engine.framework != "deepspeed") return std::nullopt;  // the writer knows the calls of one framework
+  const SearchSpace* space = framework_of(scenario).search_space();
+  if (!space || !space->has_documented_form()) return std::nullopt;
   auto out = Writer(scenario, timeline, misuses, form).write();
   if (!out || out->scenario.script.empty() || admission_error(out->scenario)) return std::nullopt;
   if (out->scenario.after_error == AfterError::go_on) out->scenario.after_error = AfterError::stop;

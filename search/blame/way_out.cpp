@@ -8,12 +8,9 @@
 
 #include "search/blame/window.h"
 #include "sim/base/limits.h"
-#include "sim/frameworks/deepspeed/behaviour.h"
-#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/framework.h"
+#include "sim/frameworks/history.h"
 #include "sim/load.h"
-#include "sim/scenario/catalogue.h"
-#include "sim/frameworks/deepspeed/history.h"
-#include "sim/frameworks/deepspeed/repairs.h"
 
 namespace gradledger::search {
 namespace {
@@ -21,25 +18,13 @@ namespace {
 using ref::Finding;
 using ref::FindingClass;
 
-// A release, or what comes after the newest of them.
-struct Point {
-  std::string name;
-  PointInHistory at;
-};
-
-std::vector<Point> points() {
-  std::vector<Point> out;
-  for (const ReleaseInfo& r : releases()) out.push_back({std::string(r.first), *point_named(r.first, "")});
-  if (!(out.back().at == head())) out.push_back({"head", head()});
-  return out;
-}
-
 class Defects {
  public:
-  Defects(const Scenario& scenario, const Timeline& timeline, const Judge& judge) : scenario_(scenario), timeline_(timeline), judge_(judge) {}
+  Defects(const Scenario& scenario, const Timeline& timeline, const Judge& judge, const History& history)
+      : scenario_(scenario), timeline_(timeline), judge_(judge), history_(history) {}
 
   std::optional<ref::KnownDefect> of(const Finding& f) {
-    for (const Repair& repair : repairs()) {
+    for (const Repair& repair : history_.repairs()) {
       const Entry& entry = **entry_named(repair.entry, "");
       if (std::find(entry.classes.begin(), entry.classes.end(), name_of(f.finding)) == entry.classes.end()) continue;
       if (!has_defect(scenario_.engine.as_of, repair) || !cured(f, repair, scenario_.engine.as_of)) continue;
@@ -52,11 +37,9 @@ class Defects {
 
  private:
   bool has_defect(const AsOf& as_of, const Repair& repair) const {
-    const auto behaviour = resolve_behaviour(as_of);
-    if (!behaviour) return false;
-    const std::string_view now = switch_value(*behaviour, repair.name);
-    const std::uint32_t stage = deepspeed_config(scenario_).zero.stage;
-    return now != repair.right && (repair.wrong.empty() || now == repair.wrong) && repair.stage_min <= stage && stage <= repair.stage_max;
+    const auto now = history_.switch_value(as_of, repair.name);
+    const std::uint32_t stage = framework_of(scenario_).stage(scenario_).value_or(0);
+    return now && *now != repair.right && (repair.wrong.empty() || *now == repair.wrong) && repair.stage_min <= stage && stage <= repair.stage_max;
   }
 
   // The same code with the repair does not show it, nor anything that would keep it from showing.
@@ -101,12 +84,12 @@ class Defects {
 
   // The releases around this one that show it; where none does, the latest before it.
   void date(const Finding& f, const Repair& repair, ref::KnownDefect& out) {
-    const std::vector<Point> all = points();
-    const auto here = point_named(scenario_.engine.as_of.base, "");
-    const auto shows = [&](std::size_t at) { return shows_in(all[at].name, f, repair); };
-    const auto named = [&](std::size_t at) { return all[at].name + (at == 0 ? " or before" : ""); };
+    const std::vector<std::string> all = history_.points();
+    const std::string& here = scenario_.engine.as_of.base;
+    const auto shows = [&](std::size_t at) { return shows_in(all[at], f, repair); };
+    const auto named = [&](std::size_t at) { return all[at] + (at == 0 ? " or before" : ""); };
     std::size_t last = 0;
-    while (last + 1 < all.size() && !all[last].at.contains_all_of(*here)) ++last;
+    while (last + 1 < all.size() && !history_.contains_all_of(all[last], here).value_or(true)) ++last;
     while (last > 0 && !shows(last)) --last;
     if (!shows(last)) {
       if (!scenario_.engine.as_of.switches.contains(std::string(repair.name))) out.fixed = named(last);
@@ -122,15 +105,17 @@ class Defects {
   const Scenario& scenario_;
   const Timeline& timeline_;
   const Judge& judge_;
+  const History& history_;
   std::map<std::pair<std::string, std::map<std::string, std::string>>, Shown> runs_;
 };
 
 }  // namespace
 
 void find_known_defects(const Scenario& scenario, const Timeline& timeline, std::vector<Finding>& findings, const Judge& judge) {
-  if (findings.empty() || scenario.engine.framework != "deepspeed") return;  // the catalogue's repairs are switches of one framework
+  const History* history = framework_of(scenario).history();
+  if (findings.empty() || !history) return;
   const bool too_large = scenario.numel() * scenario.world_size * timeline.backwards.size() > limits::compared_elements_max;
-  Defects defects(scenario, timeline, judge);
+  Defects defects(scenario, timeline, judge, *history);
   for (Finding& f : findings)
     if (f.blame && f.blame->whose == ref::Whose::framework) {
       f.too_large = too_large;

@@ -27,7 +27,7 @@ struct Case {
   Scenario scenario;
   Look look;
   std::uint64_t events = 0;
-  bool judged = false;
+  bool judged = false, decides_on_values = false;
   std::vector<ref::FindingClass> classes;
   std::string broken, nondeterministic;
 };
@@ -90,6 +90,7 @@ class Campaign {
     Drawn drawn = draw_case(options_.profile, options_.seed, c.number);
     c.scenario = std::move(drawn.scenario);
     c.events = drawn.timeline.events.size();
+    c.decides_on_values = search::decides_on_values(c.scenario, drawn.timeline.contract);
     LookOptions how;
     how.seed = hash_keys({options_.seed, c.number});
     how.factory = options_.factory;
@@ -108,7 +109,7 @@ class Campaign {
 
   bool to_be_judged(const Case& c) {
     if (c.look.suspicious) return ++alike_[c.look.alike] <= options_.judged_of_alike;
-    return mix(c.number) % (decides_on_values(c.scenario) ? std::max(1u, options_.judge_every / 4) : options_.judge_every) == 0;
+    return mix(c.number) % (c.decides_on_values ? std::max(1u, options_.judge_every / 4) : options_.judge_every) == 0;
   }
 
   void take(const Case& c, std::vector<std::pair<const Case*, ref::FindingClass>>& to_shrink) {

@@ -8,8 +8,7 @@
 #include "ref/model.h"
 #include "ref/probes.h"
 #include "sim/base/hash.h"
-#include "sim/frameworks/deepspeed/behaviour.h"
-#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/search_space.h"
 
 namespace gradledger::search {
 namespace {
@@ -68,23 +67,6 @@ std::uint64_t mark_of(const ref::WorstElement& worst) {
   return ratio < 0 ? 4 : ratio < 1 ? 5 : std::nearbyint(ratio) == ratio ? 6 : 7;
 }
 
-bool pinned(const Scenario& s) {
-  const auto behaviour = resolve_behaviour(s.engine.as_of);
-  return deepspeed_config(s).offloads_optimizer() && behaviour && pins_host_memory(deepspeed_config(s), *behaviour);
-}
-
-bool uses_streams(const Scenario& s) {
-  const ZeroConfig& zero = deepspeed_config(s).zero;
-  return zero.stage > 0 && (zero.overlap_comm.value_or(zero.stage == 3) || pinned(s) ||
-                            std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.on_side_stream; }));
-}
-
-std::uint64_t configuration(const Scenario& s) {
-  const DeepSpeedConfig& c = deepspeed_config(s);
-  const bool wide = c.zero.stage == 1 && s.model_dtype != grad_accum_dtype_of(s);  // another lifecycle
-  return hash_keys({c.zero.stage, c.offloads_optimizer(), wide, c.managed_gradient_accumulation});
-}
-
 // A step applies nothing where its window has no contribution.
 bool any_is_due(const Timeline& timeline, const std::map<std::uint32_t, std::vector<ref::ElementRange>>& not_applied) {
   return std::any_of(not_applied.begin(), not_applied.end(), [&](const auto& entry) {
@@ -114,8 +96,8 @@ void put_back(std::vector<Rank>& spare, std::vector<Rank> used) {
 
 }  // namespace
 
-bool decides_on_values(const Scenario& s) {
-  return gradient_clipping_of(s) > 0 || deepspeed_config(s).fp16.enabled || s.engine.optimizer.type != OptimizerType::sgd || s.model_dtype != Dtype::float32;
+bool decides_on_values(const Scenario& s, const Contract& contract) {
+  return contract.clip.max_norm > 0 || s.engine.optimizer.type != OptimizerType::sgd || s.model_dtype != Dtype::float32;
 }
 
 Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptions& options) {
@@ -138,7 +120,7 @@ Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptio
   run.linear = true;
   run.observe_events = options.every_event;
   run.schedule.seed = options.seed;
-  run.check_streams = options.check_streams && uses_streams(scenario);
+  run.check_streams = options.check_streams && search_space_of(scenario).uses_streams(scenario);
   const RunSummary summary = executor.run(source, run, tee);
   if (options.after) options.after(executor);
   put_back(spare, executor.hand_over());
@@ -148,7 +130,7 @@ Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptio
   look.operations = summary.operations;
   look.compared = judge.statistics().elements;
   TraceHash alike;
-  alike.add(configuration(scenario));
+  alike.add(search_space_of(scenario).alike(scenario));
   if (incidents.any()) alike.add(incidents.hash());
   look.suspicious = incidents.any();
   if (!judge.mismatches().empty()) {

@@ -37,6 +37,6 @@ struct LookOptions {
 Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptions& options);
 
 // Decisions that probes cannot reach: clipping, overflow, rounding on the way, the optimizer's arithmetic.
-bool decides_on_values(const Scenario& scenario);
+bool decides_on_values(const Scenario& scenario, const Contract& contract);
 
 }  // namespace gradledger::search

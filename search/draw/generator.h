@@ -1,5 +1,5 @@
-// Scenarios from a seed: worlds, parameters, configurations and scripts of events, drawn as a state machine that knows what a framework
-// refuses.
+// Scenarios from a seed: worlds, parameters, configurations and scripts of events, drawn as a state machine that asks the framework what
+// it takes.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace gradledger::search {
 
 // What a campaign draws from.
 struct Profile {
-  std::vector<const Variant*> variants;  // empty: all
+  std::vector<const Variant*> variants;  // of one framework; empty: all of the default one
   AsOf as_of;
   std::uint32_t world_max = 4;
   std::uint32_t parameters_max = 3;
@@ -25,6 +25,8 @@ struct Drawn {
   Scenario scenario;  // admitted (sim/load.h)
   Timeline timeline;
 };
+
+const Framework& framework_of(const Profile& profile);
 
 // Case `number` of a seed: the same on every machine, whatever was drawn before.
 Drawn draw_case(const Profile& profile, std::uint64_t seed, std::uint64_t number);

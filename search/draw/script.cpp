@@ -1,11 +1,10 @@
 #include "search/draw/script.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
-#include "sim/frameworks/deepspeed/behaviour.h"
-#include "sim/frameworks/deepspeed/settings.h"
-#include "sim/frameworks/framework.h"
+#include "sim/frameworks/search_space.h"
 
 namespace gradledger::search {
 namespace {
@@ -30,17 +29,14 @@ enum class Windows { counted, by_calls, bare, unmanaged };
 
 class Script {
  public:
-  Script(const Profile& profile, const Behaviour& behaviour, Draws& draws, const Swarm& swarm, Scenario& out)
-      : draws_(draws), swarm_(swarm), out_(out), behaviour_(behaviour), as_documented_(profile.as_documented), events_left_(profile.events_max) {
-    const auto wrapper = deepspeed::select_wrapper(out);
-    protocol_ = protocol_of(out_, behaviour_, wrapper.ok() ? *wrapper : deepspeed::Wrapper::plain);
-  }
+  Script(const Profile& profile, Draws& draws, const Swarm& swarm, Scenario& out)
+      : draws_(draws), swarm_(swarm), out_(out), space_(search_space_of(out)), calls_(space_.calls(out)), as_documented_(profile.as_documented), events_left_(profile.events_max) {}
 
   void draw() {
     kind_ = windows();
     micro_batches_ = draws_.one_in(10) ? 3 : draws_.of({1u, 2u, 2u, 4u});
-    if (kind_ == Windows::counted) deepspeed_config(out_).gradient_accumulation_steps = micro_batches_;
-    else if (kind_ == Windows::by_calls && draws_.one_in(4)) deepspeed_config(out_).gradient_accumulation_steps = draws_.of({2u, 4u});
+    if (kind_ == Windows::counted) space_.tuning().count_windows(out_, micro_batches_);
+    else if (kind_ == Windows::by_calls && draws_.one_in(4)) space_.tuning().count_windows(out_, draws_.of({2u, 4u}));
     const bool free = !as_documented_ && draws_.one_in(2);
     const std::uint32_t count = takes(Feature::windows) ? draws_.between(2, 4) : 1 + draws_.below(2);
     for (std::uint32_t w = 0; w < count && (w == 0 || events_left_ > 4); ++w) free ? free_window() : window();
@@ -52,7 +48,7 @@ class Script {
   bool strays(Feature feature) const { return !as_documented_ && swarm_.takes(feature, draws_) && draws_.one_in(2); }
 
   Windows windows() {
-    if (!deepspeed_config(out_).managed_gradient_accumulation) return Windows::unmanaged;
+    if (!calls_->manages_windows()) return Windows::unmanaged;
     const std::uint32_t counted = swarm_.weight(Feature::counted_windows) + 1, calls = swarm_.weight(Feature::boundary_calls) + 1;
     const std::uint32_t bare = as_documented_ ? 0 : swarm_.weight(Feature::bare_windows);
     const std::uint32_t pick = draws_.below(counted + calls + bare);
@@ -61,7 +57,7 @@ class Script {
 
   // ---- one event, if the framework takes it ----------------------------------------------------------------------------------------
 
-  bool legal(EventKind kind, bool direct = false) const { return !refusal_of(protocol_, kind, direct); }
+  bool legal(EventKind kind, bool direct = false) const { return calls_->takes(kind, in_block_, direct); }
 
   void add(std::vector<ScriptItem>& into, ScriptItem item) {
     if (events_left_ > 0) --events_left_;
@@ -143,9 +139,9 @@ class Script {
 
   template <class Body>
   void in_block(ScriptItem&, Body&& body) {
-    protocol_.in_block = true;
+    in_block_ = true;
     body();
-    protocol_.in_block = false;
+    in_block_ = false;
   }
 
   // What belongs between the last backward and the step.
@@ -154,8 +150,8 @@ class Script {
       ScriptItem item = item_of(ScriptKind::set_gradient);
       item.uses = {trainable()};
       item.factor = draws_.of({0.5, 2.0, 3.0});
-      item.local = deepspeed_config(out_).zero.stage == 3 && draws_.one_in(3);
-      if (behaviour_.set_gradient_api == SetGradientApi::available) add(out_.script, std::move(item));
+      item.local = calls_->sets_own_partitions() && draws_.one_in(3);
+      if (calls_->sets_gradients()) add(out_.script, std::move(item));
     }
     if (takes(Feature::overflow) && out_.model_dtype != Dtype::float32) overflow();
   }
@@ -234,17 +230,16 @@ class Script {
   Draws& draws_;
   const Swarm& swarm_;
   Scenario& out_;
-  const Behaviour& behaviour_;
+  const SearchSpace& space_;
+  const std::unique_ptr<Calls> calls_;
   const bool as_documented_;
-  Protocol protocol_;
+  bool in_block_ = false;
   Windows kind_ = Windows::counted;
   std::uint32_t micro_batches_ = 1, forwards_ = 0, events_left_;
 };
 
 }  // namespace
 
-void draw_script(const Profile& profile, const Behaviour& behaviour, Draws& draws, const Swarm& swarm, Scenario& out) {
-  Script(profile, behaviour, draws, swarm, out).draw();
-}
+void draw_script(const Profile& profile, Draws& draws, const Swarm& swarm, Scenario& out) { Script(profile, draws, swarm, out).draw(); }
 
 }  // namespace gradledger::search

@@ -3,12 +3,10 @@
 
 #include "search/draw/generator.h"
 #include "search/draw/swarm.h"
-#include "sim/frameworks/deepspeed/behaviour.h"
-#include "sim/frameworks/deepspeed/legality.h"
 
 namespace gradledger::search {
 
-// Fills in the script, and what of the configuration counts windows. Every event is one that the framework takes (sim/frameworks/deepspeed/legality.h).
-void draw_script(const Profile& profile, const Behaviour& behaviour, Draws& draws, const Swarm& swarm, Scenario& out);
+// Fills in the script, and what of the configuration counts windows. Every event is one that the framework takes (Calls).
+void draw_script(const Profile& profile, Draws& draws, const Swarm& swarm, Scenario& out);
 
 }  // namespace gradledger::search

@@ -1,26 +1,23 @@
-// The engines as a campaign names them: a configuration that makes DeepSpeed take one gradient lifecycle.
+// The engines as a campaign names them.
 #pragma once
 
 #include <span>
 #include <string_view>
 
 #include "sim/base/result.h"
-#include "sim/scenario/scenario.h"
+#include "sim/frameworks/search_space.h"
 
 namespace gradledger::search {
 
-struct Variant {
-  std::string_view name;     // "zero2-offload"
-  std::string_view meaning;
-  void (*apply)(Scenario&);  // stage, offload and the dtypes without which the lifecycle is another
-};
+using gradledger::Variant;
 
+// Of the framework that scenarios have where they name none: what is searched where nobody names an engine.
 std::span<const Variant> variants();
 
-// Errors name the nearest variant, if one is near.
+// Of any framework. Errors name the nearest variant, if one is near.
 Result<const Variant*> variant_named(std::string_view name, std::string_view where);
 
-// The model dtype, with the switch of the configuration that goes with it.
-void set_model_dtype(Scenario& scenario, Dtype dtype);
+// The framework whose engine it is.
+const Framework& framework_of(const Variant& variant);
 
 }  // namespace gradledger::search

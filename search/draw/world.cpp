@@ -1,11 +1,10 @@
 #include "search/draw/world.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
+#include <vector>
 
-#include "sim/engine/engine.h"
-#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/search_space.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::search {
@@ -19,16 +18,11 @@ class World {
     out_.world_size = world_size();
     engine();
     parameters();
-    if (deepspeed_config(out_).zero.stage > 0) partitions();
-    reduction();
-    step();
+    search_space_of(out_).draw_options(draws_, swarm_, out_);
   }
 
  private:
   bool takes(Feature feature) const { return swarm_.takes(feature, draws_); }
-  // Of what a case has or has not, once: dtypes that differ from each other need several at a time.
-  bool often(Feature feature) const { return swarm_.on(feature) && (takes(feature) || draws_.one_in(2)); }
-  DeepSpeedConfig& config() { return deepspeed_config(out_); }
 
   // Powers of two mostly, so that coefficients are exact.
   std::uint32_t world_size() {
@@ -40,22 +34,10 @@ class World {
 
   void engine() {
     out_.engine.as_of = profile_.as_of;
-    const auto all = variants();
-    if (often(Feature::sixteen_bits)) set_model_dtype(out_, draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16}));
-    if (config().fp16.enabled) loss_scale();
-    if (often(Feature::wide_accumulation)) config().grad_accum_dtype = draws_.one_in(4) ? out_.model_dtype : Dtype::float32;
-    const Variant& variant = profile_.variants.empty() ? all[draws_.below(static_cast<std::uint32_t>(all.size()))]
-                                                       : *profile_.variants[draws_.below(static_cast<std::uint32_t>(profile_.variants.size()))];
-    variant.apply(out_);
-    if (takes(Feature::immediate_update)) config().bf16.immediate_grad_update = config().bf16.enabled;
-  }
-
-  void loss_scale() {
-    Fp16Config& fp16 = config().fp16;
-    if (draws_.one_in(2)) fp16.loss_scale = draws_.of({1.0, 8.0, 1024.0});
-    else fp16.initial_scale_power = draws_.of({2u, 8u});
-    if (draws_.one_in(4)) fp16.loss_scale_window = draws_.of({1u, 2u});
-    if (draws_.one_in(4)) fp16.hysteresis = 1;
+    std::vector<const Variant*> among = profile_.variants;
+    if (among.empty())
+      for (const Variant& variant : variants()) among.push_back(&variant);
+    search_space_of(out_).draw_engine(among, draws_, swarm_, out_);
   }
 
   static Parameter parameter(std::string name, std::uint32_t numel) {
@@ -120,42 +102,6 @@ class World {
     if (draws_.one_in(2)) std::swap(one, other);
     one.learning_rate = 0.5;
     out_.engine.param_groups = {one, other};
-  }
-
-  void partitions() {
-    ZeroConfig& zero = config().zero;
-    if (takes(Feature::small_buckets)) zero.reduce_bucket_size = draws_.of({8u, 16u, 24u, 40u});
-    if (takes(Feature::no_contiguous)) zero.contiguous_gradients = false;
-    if (takes(Feature::no_reduce_scatter)) zero.reduce_scatter = false;
-    if (draws_.one_in(8)) zero.use_multi_rank_bucket_allreduce = false;
-    if (takes(Feature::overlap)) zero.overlap_comm = true;
-    else if (zero.stage == 3 && draws_.one_in(2)) zero.overlap_comm = false;
-    if (draws_.one_in(12)) zero.round_robin_gradients = true;
-    if (zero.stage == 3 && takes(Feature::sub_groups)) zero.sub_group_size = draws_.of({4u, 16u});
-    if (zero.stage == 3 && draws_.one_in(12)) zero.offload_param = OffloadDevice::cpu;
-    if (config().offloads_optimizer() && takes(Feature::pinned)) zero.offload_pin_memory = true;
-  }
-
-  void reduction() {
-    if (often(Feature::wire_dtype)) config().communication_data_type = draws_.of({Dtype::float32, Dtype::bfloat16});
-    if (takes(Feature::predivide)) {
-      config().prescale_gradients = draws_.one_in(2);
-      config().gradient_predivide_factor = draws_.of({1.0, 2.0, 4.0});
-    }
-    if (takes(Feature::summed)) {
-      config().gradient_allreduce_op = AllreduceOp::sum;
-      out_.contract.average_over = "none";
-    }
-    if (takes(Feature::unmanaged)) config().managed_gradient_accumulation = false;
-  }
-
-  void step() {
-    config().gradient_clipping = takes(Feature::clipping) ? draws_.of({0.5, 0.01, 4.0}) : 0.0;
-    if (takes(Feature::adam)) {
-      out_.engine.optimizer.type = draws_.of({OptimizerType::adam, OptimizerType::adamw});
-      out_.engine.optimizer.learning_rate = 0.125;
-      if (draws_.one_in(3)) out_.engine.optimizer.weight_decay = 0.25;
-    }
   }
 
   const Profile& profile_;

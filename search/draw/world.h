@@ -6,7 +6,7 @@
 
 namespace gradledger::search {
 
-// Fills in all but the script. What DeepSpeed refuses, or a scenario may not say, can come out: the caller asks and draws again.
+// Fills in all but the script. What the framework refuses, or a scenario may not say, can come out: the caller asks and draws again.
 void draw_world(const Profile& profile, Draws& draws, const Swarm& swarm, Scenario& out);
 
 }  // namespace gradledger::search

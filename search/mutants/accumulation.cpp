@@ -1,8 +1,7 @@
 // Faults on the way of a micro-batch's gradient into the accumulator.
 #include "search/mutants/blocks.h"
 #include "search/mutants/catalogue.h"
-#include "search/draw/variants.h"
-#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/search_space.h"
 
 namespace gradledger::search {
 namespace {
@@ -10,9 +9,9 @@ namespace {
 using enum ref::FindingClass;
 using enum OpKind;
 
-const std::vector<std::string_view> accumulating{"bf16-optimizer", "zero2", "zero2-offload", "zero3", "zero3-offload"};
-const std::vector<std::string_view> storing{"zero2-offload", "zero3", "zero3-offload"};
-const std::vector<std::string_view> by_autograd{"zero0", "zero1", "zero1-offload"};
+const std::vector<std::string_view> accumulating = engines_that([](const EngineTraits& t) { return t.accumulates_itself; });
+const std::vector<std::string_view> storing = engines_that([](const EngineTraits& t) { return t.reduces_every_backward && (t.offloads || !t.gathers_weights); });
+const std::vector<std::string_view> by_autograd = engines_that([](const EngineTraits& t) { return !t.accumulates_itself; });
 
 bool sets(const Tape& tape, const Op& op) { return deposits(tape, op) && op.flag == 0; }
 bool adds(const Tape& tape, const Op& op) { return deposits(tape, op) && op.flag != 0; }
@@ -20,7 +19,7 @@ bool adds(const Tape& tape, const Op& op) { return deposits(tape, op) && op.flag
 // Sums of gradients, not of squares.
 bool accumulations(const Tape& tape, const Op& op) { return op.kind == accumulate && tape.purpose(op.target) != BufferPurpose::scalars; }
 
-double steps_of(const Moment& m) { return deepspeed_config(m.scenario).gradient_accumulation_steps; }
+double steps_of(const Moment& m) { return m.timeline.contract.steps_scalar; }
 
 Which stores_on_the_host() { return that(writes(BufferPurpose::accumulators, {copy}), from_space(MemorySpace::device, MemorySpace::host, {copy})); }
 
@@ -33,9 +32,9 @@ void twin_parameters(Scenario& s) {
 
 void single_precision(Scenario& s) {
   several_micro_batches(s);
-  set_model_dtype(s, Dtype::float32);
-  deepspeed_config(s).grad_accum_dtype.reset();
-  deepspeed_config(s).communication_data_type.reset();
+  tuning_of(s).set_model_dtype(s, Dtype::float32);
+  tuning_of(s).set_accumulation_dtype(s, std::nullopt);
+  tuning_of(s).set_wire_dtype(s, std::nullopt);
 }
 
 void swap_parameters(Op& one, Op& other) { std::swap(one.source, other.source); }
@@ -62,10 +61,10 @@ std::vector<Mutant> of_deposits() {
       {"steps-not-divided-by", "no micro-batch is divided by gradient_accumulation_steps", {wrong_scale}, every_variant,
        {.edit = edit(always, Take::each, deposits, scaled_by(steps_of))}, counted_micro_batches},
       // In bf16 three quarters of a weight are, within rounding, what an element out of place would have.
-      {"steps-off-by-one", "every micro-batch is divided by gradient_accumulation_steps + 1", {wrong_scale}, all_but_bf16_optimizer,
+      {"steps-off-by-one", "every micro-batch is divided by gradient_accumulation_steps + 1", {wrong_scale}, all_but_whole_accumulators,
        {.edit = edit(always, Take::each, deposits, scaled_by([](const Moment& m) { return steps_of(m) / (steps_of(m) + 1); }))}, three_of_each},
       // The ledger's integers do not fit bf16, while each alone does: such sums are named as those of other elements.
-      {"gradient-rounded-to-bf16", "an fp32 gradient passes through bf16", {rounding_excess, misplaced_shard}, all_but_bf16_optimizer,
+      {"gradient-rounded-to-bf16", "an fp32 gradient passes through bf16", {rounding_excess, misplaced_shard}, all_but_whole_accumulators,
        {.edit = edit(always, Take::each, deposits, through_bf16)}, single_precision},
   };
 }
@@ -86,18 +85,18 @@ std::vector<Mutant> of_accumulators() {
        {.edit = edit(always, Take::each, accumulations, through_bf16)},
        [](Scenario& s) {
          several_micro_batches(s);
-         if (deepspeed_config(s).zero.stage != 1) single_precision(s);
+         if (reduces_every_backward(s)) single_precision(s);
        }},
-      {"accumulates-in-model-dtype", "the accumulator has the model's dtype and not the one that was asked for", {rounding_excess}, {"bf16-optimizer", "zero3", "zero3-offload"},
-       {.believe = [](Scenario& s, EngineContext&) { deepspeed_config(s).grad_accum_dtype.reset(); }}, wide_accumulation},
+      {"accumulates-in-model-dtype", "the accumulator has the model's dtype and not the one that was asked for", {rounding_excess}, wide_accumulators,
+       {.believe = [](Scenario& s, EngineContext&) { tuning_of(s).set_accumulation_dtype(s, std::nullopt); }}, wide_accumulation},
       {"store-adds", "the first micro-batch of a window is added to what the window before left", {stale_gradient}, storing,
        {.edit = edit(both(at_first_micro_batch, after_first_window), Take::each, writes(BufferPurpose::accumulators, {copy}), adding)}, several_micro_batches},
-      {"host-accumulator-not-fetched", "the host accumulator is not brought to the device before it is added to", {unwritten_memory}, {"zero2-offload", "zero3-offload"},
+      {"host-accumulator-not-fetched", "the host accumulator is not brought to the device before it is added to", {unwritten_memory}, host_accumulators,
        {.edit = edit(at_backward, Take::each, from_space(MemorySpace::host, MemorySpace::device, {copy}), dropped)}, several_micro_batches},
-      {"host-accumulator-not-stored", "a sum is not written back to the host accumulator", {offload_loss}, {"zero2-offload", "zero3-offload"},
+      {"host-accumulator-not-stored", "a sum is not written back to the host accumulator", {offload_loss}, host_accumulators,
        {.edit = edit(both(at_later_micro_batch, at_inner_micro_batch), Take::each, stores_on_the_host(), dropped)},
        several_micro_batches},
-      {"host-accumulator-short", "the last element of a slice is not written back to the host accumulator", {offload_loss, stale_gradient}, {"zero2-offload", "zero3-offload"},
+      {"host-accumulator-short", "the last element of a slice is not written back to the host accumulator", {offload_loss, stale_gradient}, host_accumulators,
        {.edit = edit(at_inner_micro_batch, Take::each, stores_on_the_host(), shortened)},
        several_micro_batches},
   };

@@ -8,6 +8,7 @@
 
 #include "search/mutants/mutant.h"
 #include "sim/engine/buffers.h"
+#include "sim/frameworks/search_space.h"
 
 namespace gradledger::search {
 
@@ -88,7 +89,17 @@ void planted_overflow(Scenario& scenario);        // fp16 with a dynamic loss sc
 void overlapping(Scenario& scenario);
 void wide_accumulation(Scenario& scenario);       // bf16 model, accumulation and communication in fp32
 
-// Variants that have something in common.
-extern const std::vector<std::string_view> every_variant, all_but_bf16_optimizer, offload_variants, device_variants, zero_variants, flat_variants, bucket_variants;
+bool reduces_every_backward(const Scenario& scenario);  // by its contract
+
+// ---- what the engine takes the run for: one with a defect that the framework has a switch or an option for
+std::function<void(Scenario&, EngineContext&)> has_defect(std::string_view fault);
+
+// ---- engines, by what they do with gradients
+std::vector<std::string_view> engines_that(bool (*fit)(const EngineTraits&));
+extern const std::vector<std::string_view> every_variant, offload_variants, device_variants,
+    owner_variants, owners_on_the_device, bucket_variants,   // gradients end on the rank that steps them; bucket: and its weights are gathered
+    flat_variants, sharded_weights,                          // weights are gathered after a step, or never whole
+    plain_variants, replicating_variants,                    // every rank holds every averaged gradient; plain: in param.grad
+    whole_accumulators, wide_accumulators, host_accumulators, all_but_whole_accumulators;  // of the engine's own; whole: of every element
 
 }  // namespace gradledger::search

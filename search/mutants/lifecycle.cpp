@@ -3,7 +3,7 @@
 
 #include "search/mutants/blocks.h"
 #include "search/mutants/catalogue.h"
-#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/search_space.h"
 
 namespace gradledger::search {
 namespace {
@@ -11,8 +11,8 @@ namespace {
 using enum ref::FindingClass;
 using enum OpKind;
 
-// At stage 2 the accumulator has no zero_grad.
-const std::vector<std::string_view> all_but_zero2{"zero0", "zero1", "zero1-offload", "bf16-optimizer", "zero3", "zero3-offload"};
+// Where what is reduced at every backward is stepped in parts of replicated weights, the accumulator has no zero_grad.
+const std::vector<std::string_view> cleared_by_zero_grad = engines_that([](const EngineTraits& t) { return !(t.reduces_every_backward && t.gathers_weights); });
 
 Event beside(const Event& event, EventBody body) { return {.body = std::move(body), .step = event.step}; }
 
@@ -96,7 +96,7 @@ TapeEdit kept_after_the_step() {
 void override_boundaries(Scenario& s) {
   s.script.clear();
   several_micro_batches(s);
-  deepspeed_config(s).gradient_accumulation_steps = 1;
+  tuning_of(s).count_windows(s, 1);
 }
 
 void dropped_by_the_user(Scenario& s) {
@@ -109,15 +109,16 @@ void dropped_by_the_user(Scenario& s) {
 
 void in_one_bucket(Scenario& s) {
   override_boundaries(s);
-  deepspeed_config(s).zero.contiguous_gradients = true;
+  tuning_of(s).fill_flat_buckets(s);
 }
 
 std::vector<Mutant> of_boundaries() {
   return {
-      {"boundary-everywhere", "every backward is taken for one at a boundary", {surplus_communication}, {"zero0"}, {.tell = boundary_everywhere}, surplus_reported},
+      {"boundary-everywhere", "every backward is taken for one at a boundary", {surplus_communication}, plain_variants, {.tell = boundary_everywhere}, surplus_reported},
       {"boundary-late", "the engine hears of a boundary one backward late", {discarded_gradient, offload_loss, missing_reduction, engine_error},
-       {"zero0", "zero1", "zero1-offload", "bf16-optimizer", "zero2", "zero2-offload", "zero3-offload"}, {.tell = boundary_late}, override_boundaries},
-      {"boundary-early", "the engine takes the backward before for the boundary", {discarded_gradient, offload_loss, engine_error}, {"zero1", "zero1-offload", "zero2"},
+       engines_that([](const EngineTraits& t) { return t.offloads || t.gathers_weights || !t.reduces_to_owners; }), {.tell = boundary_late}, override_boundaries},
+      {"boundary-early", "the engine takes the backward before for the boundary", {discarded_gradient, offload_loss, engine_error},
+       engines_that([](const EngineTraits& t) { return t.reduces_to_owners && t.gathers_weights && !(t.reduces_every_backward && t.offloads); }),
        {.tell = boundary_early}, override_boundaries},
       {"boundary-unheard-on-a-rank", "one rank never hears that a boundary is there", {deadlock, collective_mismatch}, every_variant, {.tell = boundary_unheard}, override_boundaries},
       {"step-counted-twice", "a step() counts as two, and every boundary comes too early", {discarded_gradient, offload_loss}, every_variant,
@@ -126,34 +127,38 @@ std::vector<Mutant> of_boundaries() {
        {.tell = [](Told& told, const Event& event, const Moment&) { first_step(told, event, 0); }}, counted_micro_batches},
       {"step-not-counted-on-a-rank", "one rank's counter of step() calls is behind its peers'", {deadlock, collective_mismatch}, every_variant,
        {.tell = [](Told& told, const Event& event, const Moment& m) { if (m.rank == 1) first_step(told, event, 0); }}, counted_micro_batches},
-      {"skipped-step-not-counted", "the counter of step() calls stands still after an overflow", {discarded_gradient, offload_loss}, zero_variants,
+      {"skipped-step-not-counted", "the counter of step() calls stands still after an overflow", {discarded_gradient, offload_loss}, owner_variants,
        {.tell = step_after_skip}, planted_overflow},
-      {"step-repeated", "the model step runs twice", {engine_error}, {"zero1", "bf16-optimizer", "zero2", "zero3"},
+      {"step-repeated", "the model step runs twice", {engine_error},
+       engines_that([](const EngineTraits& t) { return !t.offloads && (t.reduces_to_owners || t.accumulates_itself); }),
        {.tell = [](Told& told, const Event& event, const Moment&) { if (event.updates()) told.now.push_back(event); }}, override_boundaries},
       {"step-ignored", "step() at a boundary does nothing", {discarded_gradient, offload_loss}, every_variant,
        {.tell = [](Told& told, const Event& event, const Moment&) { if (event.updates()) told.now.clear(); }}, override_boundaries},
-      {"boundary-private", "the all-reduce comes before the boundary's gradient is in the accumulator", {boundary_leak}, {"bf16-optimizer"},
-       {.believe = [](Scenario& s, EngineContext&) { s.engine.as_of.switches["order_bf16_epilogue"] = "reduce_then_accumulate"; }}, override_boundaries},
-      {"boundary-deposited-late", "the boundary's gradient arrives when the all-reduce is over", {boundary_leak}, {"zero0"},
+      {"boundary-private", "the all-reduce comes before the boundary's gradient is in the accumulator", {boundary_leak}, whole_accumulators,
+       {.believe = has_defect("boundary-private")}, override_boundaries},
+      {"boundary-deposited-late", "the boundary's gradient arrives when the all-reduce is over", {boundary_leak}, plain_variants,
        {.edit = edit(at_boundary, Take::each, deposits, to_the_end)}, override_boundaries},
   };
 }
 
 std::vector<Mutant> of_resets() {
   return {
-      {"zeroed-too-early", "gradients are zeroed before the boundary's backward", {discarded_gradient, offload_loss}, all_but_zero2,
+      {"zeroed-too-early", "gradients are zeroed before the boundary's backward", {discarded_gradient, offload_loss}, cleared_by_zero_grad,
        {.tell = zeroed_before_the_boundary}, override_boundaries},
-      {"zeroed-too-late", "gradients are zeroed after the first backward of the next window", {discarded_gradient, offload_loss}, all_but_zero2,
+      {"zeroed-too-late", "gradients are zeroed after the first backward of the next window", {discarded_gradient, offload_loss}, cleared_by_zero_grad,
        {.tell = zeroed_after_the_first}, override_boundaries},
-      {"zero-grad-ignored", "what zero_grad must drop is still there", {stale_gradient}, {"zero0", "zero1", "zero1-offload", "bf16-optimizer"}, {.tell = zero_grad_ignored}, dropped_by_the_user},
-      {"gradients-kept-after-step", "param.grad is not zeroed after a step", {stale_gradient}, {"zero0"}, {.edit = kept_after_the_step()}, override_boundaries},
-      {"accumulator-kept-after-step", "the accumulator is not zeroed after a step", {stale_gradient}, {"bf16-optimizer"},
+      {"zero-grad-ignored", "what zero_grad must drop is still there", {stale_gradient},
+       engines_that([](const EngineTraits& t) { return !t.reduces_every_backward; }), {.tell = zero_grad_ignored}, dropped_by_the_user},
+      {"gradients-kept-after-step", "param.grad is not zeroed after a step", {stale_gradient}, plain_variants, {.edit = kept_after_the_step()}, override_boundaries},
+      {"accumulator-kept-after-step", "the accumulator is not zeroed after a step", {stale_gradient}, whole_accumulators,
        {.edit = edit(at_step, Take::each, writes(BufferPurpose::accumulators, {fill}), dropped)}, override_boundaries},
-      {"accumulator-tests-the-wrong-list", "whether a window is fresh is read off a list that is filled at its end", {discarded_gradient}, {"zero2"},
-       {.believe = [](Scenario& s, EngineContext&) { s.engine.as_of.switches["stage12_accumulator"] = "split_tests_AV"; }}, override_boundaries},
-      {"host-accumulator-gated", "the host accumulator is used only with gradient_accumulation_steps above 1", {offload_loss}, {"zero2-offload"},
-       {.believe = [](Scenario& s, EngineContext&) { s.engine.as_of.switches["offload_keep"] = "gate_ga"; }}, override_boundaries},
-      {"takes-itself-for-its-peer", "one rank takes itself for the rank before", {discarded_gradient, misplaced_shard}, zero_variants,
+      {"accumulator-tests-the-wrong-list", "whether a window is fresh is read off a list that is filled at its end", {discarded_gradient},
+       engines_that([](const EngineTraits& t) { return t.reduces_every_backward && t.gathers_weights && !t.offloads; }),
+       {.believe = has_defect("accumulator-tests-the-wrong-list")}, override_boundaries},
+      {"host-accumulator-gated", "the host accumulator is used only with gradient_accumulation_steps above 1", {offload_loss},
+       engines_that([](const EngineTraits& t) { return t.reduces_every_backward && t.gathers_weights && t.offloads; }),
+       {.believe = has_defect("host-accumulator-gated")}, override_boundaries},
+      {"takes-itself-for-its-peer", "one rank takes itself for the rank before", {discarded_gradient, misplaced_shard}, owner_variants,
        {.believe = [](Scenario&, EngineContext& c) { c.rank = c.rank == 1 ? 0 : c.rank; }}, in_one_bucket},
   };
 }

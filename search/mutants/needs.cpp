@@ -3,8 +3,7 @@
 #include <utility>
 
 #include "search/mutants/blocks.h"
-#include "search/draw/variants.h"
-#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/search_space.h"
 #include "sim/load.h"
 
 namespace gradledger::search {
@@ -48,18 +47,19 @@ void start_over(Scenario& s) {
   s.script.clear();
   s.contract = {};
   s.after_error = AfterError::stop;
-  deepspeed_config(s).managed_gradient_accumulation = true;
+  tuning_of(s).manage_windows(s);
 }
 
 }  // namespace
 
-const std::vector<std::string_view> every_variant{"zero0", "zero1", "zero1-offload", "bf16-optimizer", "zero2", "zero2-offload", "zero3", "zero3-offload"};
-const std::vector<std::string_view> all_but_bf16_optimizer{"zero0", "zero1", "zero1-offload", "zero2", "zero2-offload", "zero3", "zero3-offload"};
-const std::vector<std::string_view> zero_variants{"zero1", "zero1-offload", "zero2", "zero2-offload", "zero3", "zero3-offload"};
-const std::vector<std::string_view> offload_variants{"zero1-offload", "zero2-offload", "zero3-offload"};
-const std::vector<std::string_view> device_variants{"zero0", "zero1", "bf16-optimizer", "zero2", "zero3"};
-const std::vector<std::string_view> flat_variants{"zero1", "zero1-offload", "bf16-optimizer", "zero2", "zero2-offload"};
-const std::vector<std::string_view> bucket_variants{"zero1", "zero1-offload", "zero2", "zero2-offload"};
+bool reduces_every_backward(const Scenario& s) {
+  const auto contract = framework_of(s).contract(s);
+  return contract.ok() && contract->reduces_every_backward;
+}
+
+std::function<void(Scenario&, EngineContext&)> has_defect(std::string_view fault) {
+  return [fault](Scenario& s, EngineContext&) { tuning_of(s).set_defect(s, fault, true); };
+}
 
 void several_ranks(Scenario& s) {
   if (s.world_size == 1) s.world_size = 2;
@@ -78,20 +78,21 @@ void several_micro_batches(Scenario& s) {
 void counted_micro_batches(Scenario& s) {
   several_ranks(s);
   start_over(s);
-  deepspeed_config(s).gradient_accumulation_steps = micro_batches;
+  tuning_of(s).count_windows(s, micro_batches);
   s.script = {repeated_items(windows * micro_batches, {item(ScriptKind::backward), item(ScriptKind::step)})};
 }
 
 void three_of_each(Scenario& s) {
   counted_micro_batches(s);
-  s.world_size = deepspeed_config(s).gradient_accumulation_steps = 3;
+  s.world_size = 3;
+  tuning_of(s).count_windows(s, 3);
   several_ranks(s);
   s.script.front().times = windows * 3;
 }
 
 void clipped(Scenario& s) {
   several_ranks(s);
-  deepspeed_config(s).gradient_clipping = 1.0 / 64;
+  tuning_of(s).clip(s, 1.0 / 64);
 }
 
 void with_moments(Scenario& s) {
@@ -103,9 +104,9 @@ void with_moments(Scenario& s) {
 
 void half_precision(Scenario& s) {
   several_micro_batches(s);
-  set_model_dtype(s, Dtype::float16);
-  deepspeed_config(s).grad_accum_dtype.reset();
-  deepspeed_config(s).fp16.loss_scale = 16;
+  tuning_of(s).set_model_dtype(s, Dtype::float16);
+  tuning_of(s).set_accumulation_dtype(s, std::nullopt);
+  tuning_of(s).set_loss_scale(s, {.initial = 16});
 }
 
 void planted_overflow(Scenario& s) {
@@ -121,13 +122,14 @@ void planted_overflow(Scenario& s) {
 
 void overlapping(Scenario& s) {
   several_micro_batches(s);
-  deepspeed_config(s).zero.overlap_comm = true;
+  tuning_of(s).overlap(s, true);
 }
 
 void wide_accumulation(Scenario& s) {
   several_micro_batches(s);
-  set_model_dtype(s, Dtype::bfloat16);
-  deepspeed_config(s).grad_accum_dtype = deepspeed_config(s).communication_data_type = Dtype::float32;
+  tuning_of(s).set_model_dtype(s, Dtype::bfloat16);
+  tuning_of(s).set_accumulation_dtype(s, Dtype::float32);
+  tuning_of(s).set_wire_dtype(s, Dtype::float32);
 }
 
 }  // namespace gradledger::search

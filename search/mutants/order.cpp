@@ -1,7 +1,7 @@
 // Faults of order: streams that do not wait, memory that is let go of or read at the wrong time.
 #include "search/mutants/blocks.h"
 #include "search/mutants/catalogue.h"
-#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/search_space.h"
 
 namespace gradledger::search {
 namespace {
@@ -13,25 +13,26 @@ Which waits_on(Stream stream) { return on_stream(stream, of_kind({wait})); }
 
 void contiguous_overlap(Scenario& s) {
   overlapping(s);
-  deepspeed_config(s).zero.contiguous_gradients = true;
+  tuning_of(s).fill_flat_buckets(s);
 }
 
 void two_small_buckets(Scenario& s) {
   contiguous_overlap(s);
-  deepspeed_config(s).zero.reduce_bucket_size = 0;
-  for (const Parameter& p : s.parameters) deepspeed_config(s).zero.reduce_bucket_size = std::max<std::uint64_t>(deepspeed_config(s).zero.reduce_bucket_size, p.numel);
+  std::uint64_t largest = 0;
+  for (const Parameter& p : s.parameters) largest = std::max<std::uint64_t>(largest, p.numel);
+  tuning_of(s).limit_buckets(s, largest);
   while (s.parameters.size() < 4) s.parameters.push_back({"more" + std::to_string(s.parameters.size()), s.parameters.front().numel, std::nullopt});
   s.engine.param_groups.clear();
 }
 
 void one_stream(Scenario& s) {
   several_micro_batches(s);
-  deepspeed_config(s).zero.overlap_comm = false;
+  tuning_of(s).overlap(s, false);
 }
 
 void pinned_memory(Scenario& s) {
   one_stream(s);
-  deepspeed_config(s).zero.offload_pin_memory = true;
+  tuning_of(s).pin_host_memory(s);
 }
 
 void clipped_on_the_device(Scenario& s) {
@@ -44,28 +45,30 @@ void two_autograd_streams(Scenario& s) {
   s.parameters.back().on_side_stream = true;
 }
 
-// Stage 3 looks at all of its partitions in fp16 alone.
+// What is reduced at every backward is looked at as a whole in fp16 alone.
 void padded(Scenario& s) {
-  if (deepspeed_config(s).zero.stage == 3) half_precision(s);
+  if (reduces_every_backward(s)) half_precision(s);
   several_micro_batches(s);
   for (Parameter& p : s.parameters) p.numel = 2 * s.world_size + 1;
 }
 
 std::vector<Mutant> of_waits() {
   return {
-      {"reduction-does-not-wait", "the communication stream reduces before it waits for what fills the bucket", {stream_race}, zero_variants,
+      {"reduction-does-not-wait", "the communication stream reduces before it waits for what fills the bucket", {stream_race}, owner_variants,
        {.edit = edit(at_backward, Take::each, waits_on(Stream::communication), dropped)}, contiguous_overlap},
-      {"waits-one-operation-late", "the communication stream waits after the operation that needed it", {stream_race}, zero_variants,
+      {"waits-one-operation-late", "the communication stream waits after the operation that needed it", {stream_race}, owner_variants,
        {.edit = edit(at_backward, Take::each, waits_on(Stream::communication), after_what_comes_next)}, contiguous_overlap},
-      {"recorded-too-early", "an event is recorded before the operation that it stands for", {stream_race}, zero_variants,
+      {"recorded-too-early", "an event is recorded before the operation that it stands for", {stream_race}, owner_variants,
        {.edit = edit(at_backward, Take::each, on_stream(Stream::compute, of_kind({record})), before_what_comes_before)}, contiguous_overlap},
-      {"reductions-not-awaited", "a backward ends without waiting for its reductions", {stream_race}, {"zero1", "zero2", "zero3"},
+      {"reductions-not-awaited", "a backward ends without waiting for its reductions", {stream_race}, owners_on_the_device,
        {.edit = edit(at_backward, Take::each, either(of_kind({synchronize}), waits_on(Stream::host)), dropped)}, contiguous_overlap},
-      {"bucket-reused-too-early", "a bucket is filled again while it is still being reduced", {stream_race}, {"zero1", "zero2"},
+      {"bucket-reused-too-early", "a bucket is filled again while it is still being reduced", {stream_race},
+       engines_that([](const EngineTraits& t) { return t.reduces_to_owners && t.gathers_weights && !t.offloads; }),
        {.edit = edit(at_backward, Take::each, waits_on(Stream::compute), dropped)}, two_small_buckets},
-      {"host-step-does-not-wait", "the CPU steps before the copies to the host are over", {stream_race}, {"zero1-offload", "zero2-offload"},
+      {"host-step-does-not-wait", "the CPU steps before the copies to the host are over", {stream_race},
+       engines_that([](const EngineTraits& t) { return t.offloads && t.gathers_weights; }),
        {.edit = edit(at_step, Take::each, waits_on(Stream::host), dropped)}, pinned_memory},
-      {"norm-read-too-early", "the host reads the norm before the device has computed it", {stream_race}, {"zero0", "zero1", "bf16-optimizer", "zero2", "zero3"},
+      {"norm-read-too-early", "the host reads the norm before the device has computed it", {stream_race}, device_variants,
        {.edit = edit(at_step, Take::each, waits_on(Stream::host), dropped)}, clipped_on_the_device},
       {"streams-not-joined", "the stream that calls backward does not wait for autograd's other one", {stream_race}, every_variant,
        {.edit = edit(at_backward, Take::each, waits_on(Stream::compute), dropped)}, two_autograd_streams},
@@ -89,11 +92,12 @@ std::vector<Mutant> of_memory() {
   return {
       {"bucket-released-too-early", "a bucket's memory is let go of before its last use", {unwritten_memory, stream_race}, every_variant,
        {.edit = edit(always, Take::each, writes(BufferPurpose::buckets, {release}), before_its_last_use)}, several_micro_batches},
-      {"gradient-released-too-early", "param.grad is let go of before its last use", {unwritten_memory, stream_race}, {"zero0", "zero1", "zero2", "zero3", "zero3-offload"},
+      {"gradient-released-too-early", "param.grad is let go of before its last use", {unwritten_memory, stream_race},
+       engines_that([](const EngineTraits& t) { return (t.reduces_to_owners || !t.accumulates_itself) && !(t.offloads && t.gathers_weights); }),
        {.edit = edit(always, Take::each, writes(BufferPurpose::gradients, {release}), before_its_last_use)}, several_micro_batches},
-      {"step-before-its-gradient", "the gradient that a step uses is written after the step", {unwritten_memory}, {"zero1", "zero2", "zero3"},
+      {"step-before-its-gradient", "the gradient that a step uses is written after the step", {unwritten_memory}, owners_on_the_device,
        {.edit = edit(at_step, Take::each, writes(BufferPurpose::master_gradients, {copy}), to_the_end)}, several_micro_batches},
-      {"padding-not-written", "what a fresh buffer must hold at the start is left unwritten", {unwritten_memory}, {"bf16-optimizer", "zero3", "zero3-offload"},
+      {"padding-not-written", "what a fresh buffer must hold at the start is left unwritten", {unwritten_memory}, wide_accumulators,
        {.edit = edit(at_start, Take::each, writes(BufferPurpose::accumulators, {fill}), dropped)}, padded},
   };
 }

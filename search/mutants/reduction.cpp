@@ -3,8 +3,7 @@
 
 #include "search/mutants/blocks.h"
 #include "search/mutants/catalogue.h"
-#include "search/draw/variants.h"
-#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/search_space.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::search {
@@ -13,7 +12,7 @@ namespace {
 using enum ref::FindingClass;
 using enum OpKind;
 
-const std::vector<std::string_view> not_stage_3{"zero0", "bf16-optimizer", "zero1", "zero1-offload", "zero2", "zero2-offload"};
+const std::vector<std::string_view> not_stage_3 = engines_that([](const EngineTraits& t) { return t.gathers_weights || !t.reduces_to_owners; });
 
 // The divisor of the average times a factor, however it is applied.
 Change divisor_times(std::function<double(const Moment&)> factor) {
@@ -57,18 +56,17 @@ void small_buckets(Scenario& s) {
   several_micro_batches(s);
   if (s.parameters.size() == 1) s.parameters.push_back({"another", s.parameters[0].numel + 1, std::nullopt});
   s.engine.param_groups.clear();
-  deepspeed_config(s).zero.reduce_bucket_size = 1;
+  tuning_of(s).limit_buckets(s, 1);
 }
 
 void roots(Scenario& s) {
   several_micro_batches(s);
-  deepspeed_config(s).zero.contiguous_gradients = deepspeed_config(s).zero.reduce_scatter = true;
-  deepspeed_config(s).zero.use_multi_rank_bucket_allreduce = false;
+  tuning_of(s).reduce_to_owners(s);
 }
 
 void scattered(Scenario& s) {
   several_micro_batches(s);
-  deepspeed_config(s).zero.reduce_scatter = true;
+  tuning_of(s).scatter(s);
 }
 
 // Of a world of four.
@@ -111,7 +109,7 @@ std::vector<Mutant> of_sums() {
       {"average-repeated", "gradients are divided by the ranks twice", {wrong_scale}, every_variant,
        {.edit = edit(always, Take::each, divisions, repeated)}, several_micro_batches},
       // In bf16 three quarters of a weight are, within rounding, what an element out of place would have.
-      {"average-off-by-one", "gradients are divided by one rank more than there are", {wrong_scale}, all_but_bf16_optimizer,
+      {"average-off-by-one", "gradients are divided by one rank more than there are", {wrong_scale}, all_but_whole_accumulators,
        {.edit = edit(always, Take::each, divisions, divisor_times(ranks_and_one))}, three_of_each},
       {"average-skipped-on-a-rank", "one rank leaves out the division", {wrong_scale, duplicated_gradient}, every_variant,
        {.edit = edit(on_rank(0), Take::each, divisions, dropped)}, several_micro_batches},
@@ -119,17 +117,18 @@ std::vector<Mutant> of_sums() {
        {.edit = edit(always, Take::each, reductions, called([](CollectiveCall& c, const Moment&) { c.op = ReduceOp::avg; }))}, several_micro_batches},
       {"broadcast-instead-of-sum", "the first rank's gradients go to all ranks, and nobody else's", {discarded_gradient, offload_loss}, not_stage_3,
        {.edit = edit(always, Take::each, reductions, called([](CollectiveCall& c, const Moment&) { c.kind = CollectiveKind::broadcast, c.root = 0; }))}, several_micro_batches},
-      {"averages-over-half-the-ranks", "the group that is averaged over is taken for half as large", {wrong_scale}, {"zero0", "bf16-optimizer", "zero1", "zero2"},
+      {"averages-over-half-the-ranks", "the group that is averaged over is taken for half as large", {wrong_scale},
+       engines_that([](const EngineTraits& t) { return !t.offloads && (t.gathers_weights || !t.reduces_to_owners); }),
        {.believe = [](Scenario& s, EngineContext&) { s.engine.sequence_parallel_size = 2; }},
        [](Scenario& s) {
          several_micro_batches(s);
          s.world_size += s.world_size % 2;
        }},
-      {"sum-over-half-the-ranks", "gradients are averaged over half of the ranks", {wrong_group}, {"zero0"},
+      {"sum-over-half-the-ranks", "gradients are averaged over half of the ranks", {wrong_group}, plain_variants,
        {.edit = both_edits(edit(always, Take::each, reductions, called(over_half_the_ranks)), edit(always, Take::each, divisions, divisor_times([](const Moment&) { return 0.5; })))},
        in_two_halves},
-      {"communicates-in-bf16", "what is to be communicated in fp32 is communicated in bf16", {rounding_excess}, {"bf16-optimizer", "zero3", "zero3-offload"},
-       {.believe = [](Scenario& s, EngineContext&) { deepspeed_config(s).communication_data_type = Dtype::bfloat16; }}, wide_accumulation},
+      {"communicates-in-bf16", "what is to be communicated in fp32 is communicated in bf16", {rounding_excess}, wide_accumulators,
+       {.believe = [](Scenario& s, EngineContext&) { tuning_of(s).set_wire_dtype(s, Dtype::bfloat16); }}, wide_accumulation},
   };
 }
 
@@ -139,7 +138,7 @@ std::vector<Mutant> of_slices() {
        {.edit = edit(always, Take::each, reductions, called(one_less))}, several_micro_batches},
       {"reduction-starts-late", "the first element of a bucket is not reduced", {discarded_gradient, offload_loss}, not_stage_3,
        {.edit = edit(always, Take::each, reductions, called(one_later))}, several_micro_batches},
-      {"bucket-not-copied-back", "what was reduced stays in the bucket", {missing_reduction, boundary_leak}, {"zero0", "bf16-optimizer"},
+      {"bucket-not-copied-back", "what was reduced stays in the bucket", {missing_reduction, boundary_leak}, replicating_variants,
        {.edit = edit(always, Take::each, out_of_buckets(), dropped)},
        several_micro_batches},
       {"bucket-not-filled", "a gradient is not copied into the bucket that is reduced", {unwritten_memory, stale_gradient}, every_variant,
@@ -148,10 +147,10 @@ std::vector<Mutant> of_slices() {
       {"bucket-filled-out-of-place", "a gradient lies one element off in the bucket that is reduced", {misplaced_shard, unwritten_memory}, every_variant,
        {.edit = edit(always, Take::last, into_buckets(), target_slid)},
        several_micro_batches},
-      {"reduced-slice-shifted", "what leaves the bucket comes from one element further", {misplaced_shard, unwritten_memory}, {"zero0", "bf16-optimizer", "zero1", "zero2", "zero3"},
+      {"reduced-slice-shifted", "what leaves the bucket comes from one element further", {misplaced_shard, unwritten_memory}, device_variants,
        {.edit = edit(always, Take::first, out_of_buckets(), source_slid)},
        several_micro_batches},
-      {"scattered-to-the-neighbour", "a reduce-scatter writes to the place of the next rank's chunk", {discarded_gradient, misplaced_shard, offload_loss}, {"zero3", "zero3-offload"},
+      {"scattered-to-the-neighbour", "a reduce-scatter writes to the place of the next rank's chunk", {discarded_gradient, misplaced_shard, offload_loss}, sharded_weights,
        {.edit = edit(always, Take::each, reductions, called(into_the_neighbours_chunk))}, scattered},
       {"wrong-root", "a bucket is reduced to the rank after its owner", {discarded_gradient, offload_loss, misplaced_shard}, bucket_variants,
        {.edit = edit(always, Take::each, reductions, called(next_root))}, roots},
@@ -161,7 +160,7 @@ std::vector<Mutant> of_slices() {
 std::vector<Mutant> of_agreement() {
   return {
       {"reduces-over-the-world", "gradients are reduced over all ranks instead of those of the stage", {collective_mismatch, misplaced_shard, deadlock},
-       {"zero0", "zero1", "bf16-optimizer"},
+       engines_that([](const EngineTraits& t) { return !t.offloads && !t.reduces_every_backward; }),
        {.edit = edit(always, Take::each, reductions, called([](CollectiveCall& c, const Moment&) { c.group = 0; }))}, two_stages},
       {"wrong-root-on-a-rank", "one rank names another root than its peers", {collective_mismatch}, bucket_variants,
        {.edit = edit(on_rank(1), Take::first, reductions, called(next_root))}, roots},
@@ -173,18 +172,19 @@ std::vector<Mutant> of_agreement() {
        {.edit = edit(on_rank(1), Take::first, reductions, dropped)}, several_micro_batches},
       {"last-collective-skipped-on-a-rank", "one rank leaves out the last collective of a step", {deadlock, collective_mismatch}, flat_variants,
        {.edit = edit(on_rank(1, at_step), Take::last, collectives(Purpose::parameter), dropped)}, several_micro_batches},
-      {"collectives-out-of-order-on-a-rank", "one rank reduces two buckets in the other order", {collective_mismatch, misplaced_shard}, zero_variants,
+      {"collectives-out-of-order-on-a-rank", "one rank reduces two buckets in the other order", {collective_mismatch, misplaced_shard}, owner_variants,
        {.edit = swap_first(on_rank(1), reductions, [](const Op&, const Op&) { return true; }, [](Op& one, Op& other) { std::swap(one.index, other.index); })},
        small_buckets},
       {"weights-not-gathered", "updated weights are not gathered from their owners", {rank_divergence, rounding_excess}, flat_variants,
        {.edit = edit(always, Take::each, collectives(Purpose::parameter), dropped)}, several_micro_batches},
       {"weights-gathered-too-early", "weights are gathered before they are updated", {rank_divergence, rounding_excess}, flat_variants,
        {.edit = edit(at_step, Take::each, collectives(Purpose::parameter), to_the_front)}, several_micro_batches},
-      {"norm-not-summed", "each rank clips by the norm of its own part", {wrong_norm}, zero_variants,
+      {"norm-not-summed", "each rank clips by the norm of its own part", {wrong_norm}, owner_variants,
        {.edit = edit(always, Take::each, collectives(Purpose::norm), dropped)}, clipped},
-      {"norm-averaged", "the mean of the ranks' sums of squares stands for their sum", {wrong_norm}, {"zero1", "zero1-offload", "zero2", "zero2-offload", "zero3-offload"},
+      {"norm-averaged", "the mean of the ranks' sums of squares stands for their sum", {wrong_norm},
+       engines_that([](const EngineTraits& t) { return t.reduces_to_owners && (t.offloads || t.gathers_weights); }),
        {.edit = edit(always, Take::each, collectives(Purpose::norm), called([](CollectiveCall& c, const Moment&) { c.op = ReduceOp::avg; }))}, clipped},
-      {"overflow-not-agreed", "a rank that sees no overflow does not hear of its peers'", {wrong_skip}, {"zero1", "zero2", "zero3"},
+      {"overflow-not-agreed", "a rank that sees no overflow does not hear of its peers'", {wrong_skip}, owners_on_the_device,
        {.edit = edit(always, Take::each, collectives(Purpose::overflow), dropped)}, planted_overflow},
   };
 }

@@ -3,8 +3,7 @@
 
 #include "search/mutants/blocks.h"
 #include "search/mutants/catalogue.h"
-#include "search/draw/variants.h"
-#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/search_space.h"
 
 namespace gradledger::search {
 namespace {
@@ -12,7 +11,7 @@ namespace {
 using enum ref::FindingClass;
 using enum OpKind;
 
-const std::vector<std::string_view> mastered{"zero1", "zero1-offload", "bf16-optimizer", "zero2", "zero2-offload", "zero3", "zero3-offload"};
+const std::vector<std::string_view> mastered = engines_that([](const EngineTraits& t) { return t.reduces_to_owners || t.accumulates_itself; });
 
 // The factor that unscales and clips.
 bool factors(const Tape& tape, const Op& op) {
@@ -46,13 +45,13 @@ void decaying(Scenario& s) {
 void moving_scale(Scenario& s) {
   half_precision(s);
   counted_micro_batches(s);
-  deepspeed_config(s).fp16 = {.enabled = true, .loss_scale = 0, .initial_scale_power = 4, .loss_scale_window = 1, .hysteresis = 1};
-  s.engine.as_of.switches["scale_update"] = "after_unscale";
+  tuning_of(s).set_loss_scale(s, {.initial = 16, .dynamic = true, .window = 1});
+  tuning_of(s).set_defect(s, "unscaled-by-the-next-scale", false);
 }
 
 void shrinking_scale(Scenario& s) {
   planted_overflow(s);
-  deepspeed_config(s).fp16 = {.enabled = true, .loss_scale = 0, .initial_scale_power = 4, .loss_scale_window = 1000, .hysteresis = 1};
+  tuning_of(s).set_loss_scale(s, {.initial = 16, .dynamic = true, .window = 1000});
 }
 
 std::vector<Mutant> of_norms() {
@@ -76,25 +75,25 @@ std::vector<Mutant> of_norms() {
 
 std::vector<Mutant> of_scales() {
   return {
-      {"unscaling-skipped", "the loss scale is not taken out of the gradients", {wrong_scale}, zero_variants, {.edit = edit(at_step, Take::each, factors, dropped)}, half_precision},
-      {"unscaled-twice", "the loss scale is taken out of the gradients twice", {wrong_scale}, zero_variants, {.edit = edit(at_step, Take::each, factors, repeated)}, half_precision},
-      {"loss-scaled-twice", "the loss is multiplied by its scale twice", {wrong_scale}, zero_variants,
-       {.edit = edit(always, Take::each, deposits, scaled_by([](const Moment& m) { return deepspeed_config(m.scenario).fp16.loss_scale; }))}, half_precision},
-      {"unscaled-by-the-next-scale", "a step divides by the scale that the next window has", {wrong_scale}, zero_variants,
-       {.believe = [](Scenario& s, EngineContext&) { s.engine.as_of.switches["scale_update"] = "before_unscale"; }}, moving_scale},
-      {"scale-grows-late", "the loss scale counts one good step too many before it doubles", {wrong_scale}, zero_variants,
-       {.believe = [](Scenario& s, EngineContext&) { deepspeed_config(s).fp16.loss_scale_window += 1; }}, moving_scale},
-      {"scale-not-halved", "an overflow does not halve the loss scale", {wrong_scale}, zero_variants,
-       {.believe = [](Scenario& s, EngineContext&) { deepspeed_config(s).fp16.hysteresis += 1; }}, shrinking_scale},
-      {"overflow-unseen", "gradients are not looked at for infinities", {nonfinite_missed}, zero_variants,
+      {"unscaling-skipped", "the loss scale is not taken out of the gradients", {wrong_scale}, owner_variants, {.edit = edit(at_step, Take::each, factors, dropped)}, half_precision},
+      {"unscaled-twice", "the loss scale is taken out of the gradients twice", {wrong_scale}, owner_variants, {.edit = edit(at_step, Take::each, factors, repeated)}, half_precision},
+      {"loss-scaled-twice", "the loss is multiplied by its scale twice", {wrong_scale}, owner_variants,
+       {.edit = edit(always, Take::each, deposits, scaled_by([](const Moment& m) { return m.timeline.contract.loss_scale.initial; }))}, half_precision},
+      {"unscaled-by-the-next-scale", "a step divides by the scale that the next window has", {wrong_scale}, owner_variants,
+       {.believe = has_defect("unscaled-by-the-next-scale")}, moving_scale},
+      {"scale-grows-late", "the loss scale counts one good step too many before it doubles", {wrong_scale}, owner_variants,
+       {.believe = has_defect("scale-grows-late")}, moving_scale},
+      {"scale-not-halved", "an overflow does not halve the loss scale", {wrong_scale}, owner_variants,
+       {.believe = has_defect("scale-not-halved")}, shrinking_scale},
+      {"overflow-unseen", "gradients are not looked at for infinities", {nonfinite_missed}, owner_variants,
        {.edit = edit(always, Take::each, of_kind({check_finite}), dropped)}, planted_overflow},
-      {"overflow-ignored", "a step goes on although it saw an overflow", {nonfinite_missed}, zero_variants,
+      {"overflow-ignored", "a step goes on although it saw an overflow", {nonfinite_missed}, owner_variants,
        {.value = [](double value, const Moment&) { return value == 1.0 ? 0.0 : value; }}, planted_overflow},
-      {"overflow-flag-not-reset", "the flag of a skipped step is still up at the next", {wrong_skip}, zero_variants,
+      {"overflow-flag-not-reset", "the flag of a skipped step is still up at the next", {wrong_skip}, owner_variants,
        {.edit = edit(both(at_step, after_first_window), Take::each, flags(fill), dropped)}, planted_overflow},
-      {"skips-without-overflow", "a step is skipped although every gradient is finite", {wrong_skip}, zero_variants,
+      {"skips-without-overflow", "a step is skipped although every gradient is finite", {wrong_skip}, owner_variants,
        {.value = [](double value, const Moment&) { return value == 0.0 ? 1.0 : value; }}, half_precision},
-      {"one-rank-skips", "one rank skips a step that its peers take", {wrong_skip}, zero_variants,
+      {"one-rank-skips", "one rank skips a step that its peers take", {wrong_skip}, owner_variants,
        {.value = [](double value, const Moment& m) { return m.rank == 1 && value == 0.0 ? 1.0 : value; }}, half_precision},
   };
 }
@@ -127,9 +126,9 @@ std::vector<Mutant> of_updates() {
        {.edit = edit(at_step, Take::each, from_to(BufferPurpose::master_weights, BufferPurpose::weights, {copy}), target_shifted)}, several_micro_batches},
       {"master-gradient-not-copied", "the window's gradient does not reach the host's master gradient", {offload_loss, stale_gradient}, offload_variants,
        {.edit = edit(at_boundary, Take::each, writes(BufferPurpose::master_gradients, {copy}), dropped)}, several_micro_batches},
-      {"master-gradient-shifted", "the master gradient is taken from one element further", {misplaced_shard, unwritten_memory}, zero_variants,
+      {"master-gradient-shifted", "the master gradient is taken from one element further", {misplaced_shard, unwritten_memory}, owner_variants,
        {.edit = edit(always, Take::each, writes(BufferPurpose::master_gradients, {copy}), source_slid)}, several_micro_batches},
-      {"master-gradient-short", "the last element of a gradient does not reach the master gradient", {offload_loss, stale_gradient, unwritten_memory}, zero_variants,
+      {"master-gradient-short", "the last element of a gradient does not reach the master gradient", {offload_loss, stale_gradient, unwritten_memory}, owner_variants,
        {.edit = edit(always, Take::each, writes(BufferPurpose::master_gradients, {copy}), shortened)}, several_micro_batches},
   };
 }

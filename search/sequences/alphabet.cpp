@@ -72,10 +72,6 @@ Result<Letter> letter_from(std::string_view text, std::uint32_t world_size, std:
   return InputError{std::string(where), "\"" + std::string(text) + "\" is no event; expected one of " + names + suggestion(name, known)};
 }
 
-std::vector<std::string> default_alphabet(std::uint32_t stage) {
-  return {"backward", "step", "boundary(T)", "boundary(F)", "engine.zero_grad", "optimizer.zero_grad", stage == 0 ? "no_sync" : "coalesce", "end"};
-}
-
 std::uint32_t open_blocks(const std::vector<Letter>& alphabet, const Word& word) {
   std::uint32_t open = 0;
   for (const std::uint8_t letter : word) {
@@ -85,21 +81,22 @@ std::uint32_t open_blocks(const std::vector<Letter>& alphabet, const Word& word)
   return open;
 }
 
-std::optional<std::vector<ScriptItem>> script_of(const std::vector<Letter>& alphabet, const Word& word, Protocol protocol) {
+std::optional<std::vector<ScriptItem>> script_of(const std::vector<Letter>& alphabet, const Word& word, const Calls& calls) {
   std::vector<ScriptItem> script;
   std::vector<ScriptItem>* into = &script;
+  bool in_block = false;
   for (const std::uint8_t number : word) {
     const Letter& letter = alphabet[number];
     if (letter.kind == Letter::Kind::end) {
-      if (!protocol.in_block) return std::nullopt;
-      protocol.in_block = false;
+      if (!in_block) return std::nullopt;
+      in_block = false;
       into = &script;
       continue;
     }
-    if (refusal_of(protocol, event_of(letter.item.kind), letter.item.direct)) return std::nullopt;
+    if (!calls.takes(event_of(letter.item.kind), in_block, letter.item.direct)) return std::nullopt;
     into->push_back(letter.item);
     if (letter.kind == Letter::Kind::event) continue;
-    protocol.in_block = true;  // blocks do not nest: the framework refuses it
+    in_block = true;  // blocks do not nest: the framework refuses it
     into = &into->back().items;
   }
   return script;

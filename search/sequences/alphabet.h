@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sim/base/result.h"
-#include "sim/frameworks/deepspeed/legality.h"
+#include "sim/frameworks/search_space.h"
 
 namespace gradledger::search {
 
@@ -23,13 +23,10 @@ struct Letter {
 // Errors name the words that there are.
 Result<Letter> letter_from(std::string_view text, std::uint32_t world_size, std::string_view where);
 
-// backward, step, both boundary calls, both zero_grads, a block (no_sync at stage 0, coalesce above) and its end: 8.
-std::vector<std::string> default_alphabet(std::uint32_t stage);
-
 using Word = std::vector<std::uint8_t>;  // letters, by number
 
 // Nothing where the framework, or the language, refuses it: a step inside a block, an end without a block.
-std::optional<std::vector<ScriptItem>> script_of(const std::vector<Letter>& alphabet, const Word& word, Protocol protocol);
+std::optional<std::vector<ScriptItem>> script_of(const std::vector<Letter>& alphabet, const Word& word, const Calls& calls);
 
 // How many blocks are open at the end of a word; script_of closes them.
 std::uint32_t open_blocks(const std::vector<Letter>& alphabet, const Word& word);

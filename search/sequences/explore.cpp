@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
 #include "search/campaign/parallel.h"
 #include "search/shrink/shape.h"
 #include "search/sequences/state_key.h"
-#include "sim/frameworks/deepspeed/behaviour.h"
-#include "sim/frameworks/framework.h"
+#include "sim/frameworks/search_space.h"
 #include "sim/load.h"
 #include "sim/scenario/layout.h"
 
@@ -26,10 +26,9 @@ struct Tried {
 
 class Explorer {
  public:
-  explicit Explorer(const ExploreOptions& options)
-      : options_(options), engine_(deepspeed::select_wrapper(options.world)), behaviour_(resolve_behaviour(options.world.engine.as_of)) {
-    expects(engine_.ok() && behaviour_.ok(), "a world is explored that was not admitted");
-    protocol_ = protocol_of(options_.world, *behaviour_, *engine_);
+  explicit Explorer(const ExploreOptions& options) : options_(options) {
+    expects(select_engine(options_.world).ok(), "a world is explored that was not admitted");
+    calls_ = search_space_of(options_.world).calls(options_.world);
     out_.symmetric = ranks_are_alike();
     range_ = widest_range();
   }
@@ -93,7 +92,7 @@ class Explorer {
       t.mirrored = true;
       return;
     }
-    auto script = script_of(options_.alphabet, t.word, protocol_);
+    auto script = script_of(options_.alphabet, t.word, *calls_);
     if (!script) {
       t.refused = true;
       return;
@@ -134,7 +133,7 @@ class Explorer {
   // By the whole oracle, as a script that closes its blocks.
   void name(const Word& word) {
     Scenario scenario = options_.world;
-    scenario.script = *script_of(options_.alphabet, word, protocol_);
+    scenario.script = *script_of(options_.alphabet, word, *calls_);
     const auto timeline = make_timeline(scenario);
     CampaignOptions how;
     how.seed = options_.seed;
@@ -179,9 +178,7 @@ class Explorer {
   }
 
   const ExploreOptions& options_;
-  const Result<deepspeed::Wrapper> engine_;
-  const Result<Behaviour> behaviour_;
-  Protocol protocol_;
+  std::unique_ptr<Calls> calls_;
   ref::ProbeRange range_;
   ExploreResult out_;
   std::set<StateKey> seen_;

@@ -1,7 +1,6 @@
 #include "search/sequences/state_key.h"
 
 #include "sim/engine/state_fold.h"
-#include "sim/frameworks/deepspeed/settings.h"
 
 namespace gradledger::search {
 namespace {
@@ -38,7 +37,7 @@ void add_contract(TraceHash& hash, const Scenario& scenario, const Timeline& tim
       calls += event.is<events::Step>();
       if (const auto* set = event.as<events::SetBoundary>()) override_value = set->boundary ? 1 : 2;
     }
-    hash.add(calls % deepspeed_config(scenario).gradient_accumulation_steps);
+    hash.add(calls % timeline.contract.boundary.calls);
     hash.add(override_value);
   }
 }

@@ -240,7 +240,7 @@ std::size_t events_of(const Items& items) {
   return count;
 }
 
-void add_option_edits(std::vector<Edit>& out);  // edits_options.cpp
+void add_option_edits(const Scenario& scenario, std::vector<Edit>& out);  // edits_options.cpp
 
 std::vector<Edit> edits_of(const Scenario& s) {
   std::vector<Edit> out;
@@ -250,7 +250,7 @@ std::vector<Edit> edits_of(const Scenario& s) {
   out.push_back(drop_forwards);
   add_parameter_edits(s, out);
   add_detail_edits(s, out);
-  add_option_edits(out);
+  add_option_edits(s, out);
   add_size_edits(s, out);
   return out;
 }

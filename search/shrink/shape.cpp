@@ -4,9 +4,7 @@
 
 #include "search/campaign/campaign.h"
 #include "sim/base/hash.h"
-#include "sim/engine/engine.h"
-#include "sim/frameworks/deepspeed/settings.h"
-#include "sim/frameworks/framework.h"
+#include "sim/frameworks/search_space.h"
 
 namespace gradledger::search {
 namespace {
@@ -73,9 +71,8 @@ std::string short_hash(const std::string& text) {
 }
 
 std::string engine_of(const Scenario& scenario) {
-  const auto selected = deepspeed::select_wrapper(scenario);
-  if (selected.ok() && *selected == deepspeed::Wrapper::bf16) return "bf16-optimizer";
-  return fmt::format("zero{}{}", deepspeed_config(scenario).zero.stage, deepspeed_config(scenario).offloads_optimizer() ? "-offload" : "");
+  const SearchSpace* space = framework_of(scenario).search_space();
+  return space ? space->variant_of(scenario) : std::string(engine_name(scenario));
 }
 
 }  // namespace gradledger::search

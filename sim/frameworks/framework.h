@@ -12,6 +12,7 @@
 #include "sim/base/result.h"
 #include "sim/engine/buffers.h"
 #include "sim/engine/engine.h"
+#include "sim/scenario/catalogue.h"
 #include "sim/scenario/contract.h"
 #include "sim/scenario/framework_config.h"
 #include "sim/scenario/scenario.h"
@@ -36,6 +37,9 @@ struct UseReport {
   std::uint64_t state = 0;      // two scripts with the same one, in the same window, go on to break the same rules by the same events
 };
 
+class History;
+class SearchSpace;
+
 class Framework : public ConfigReader {
  public:
   virtual std::string_view id() const = 0;     // /engine/framework of a scenario
@@ -45,6 +49,8 @@ class Framework : public ConfigReader {
   // Precondition: the layout of the scenario is right. Errors: a release or change that is not known.
   virtual Result<Contract> contract(const Scenario& scenario) const = 0;
 
+  // What is wrong with a state of the code that somebody asks for; nothing where it is known. Pointers are those of a scenario.
+  virtual std::optional<InputError> as_of_problem(const AsOf& as_of) const = 0;
   // What a user should know of how a release is taken: one that is newer than what is modelled, say.
   virtual std::optional<std::string> as_of_note(std::string_view /*as_of*/) const { return std::nullopt; }
 
@@ -61,14 +67,16 @@ class Framework : public ConfigReader {
   virtual std::uint64_t rank_bytes(const Scenario& scenario) const = 0;
   // How far it shards, where that has a number: ZeRO's stage.
   virtual std::optional<std::uint32_t> stage(const Scenario& /*scenario*/) const { return std::nullopt; }
-  // Whether the searches know what may vary in its configurations and scripts.
-  virtual bool searched() const { return false; }
   // The configuration in a few words, for the head of a report: "ZeRO stage 2, gradient_accumulation_steps 4".
   virtual std::string described(const Scenario& scenario) const = 0;
 
   virtual std::span<const UseRule> use_rules() const = 0;
   // Precondition: the scenario was admitted, and the timeline is its own.
   virtual UseReport use_of(const Scenario& scenario, const Timeline& timeline) const = 0;
+
+  // Null: nothing is searched (sim/frameworks/search_space.h); there is one release alone (sim/frameworks/history.h).
+  virtual const SearchSpace* search_space() const { return nullptr; }
+  virtual const History* history() const { return nullptr; }
 };
 
 // All that there are, in the order in which they are listed to users.
@@ -76,11 +84,19 @@ std::span<const Framework* const> frameworks();
 
 std::vector<std::string> framework_ids();
 
+// The one that a scenario has where it names none.
+const Framework& default_framework();
+
 // Null where there is none of that id.
 const Framework* framework_named(std::string_view id);
 
 // Precondition: the scenario was read, so that its framework is one of frameworks().
 const Framework& framework_of(const Scenario& scenario);
+
+// The known defects of all frameworks, in their order, then those of loops around any of them.
+std::span<const Entry> catalogue();
+// Errors name the nearest id, if one is near.
+Result<const Entry*> entry_named(std::string_view id, std::string_view where);
 
 // ---- the framework of a scenario, asked ------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,11 @@
 // The frameworks that there are. A new one is a folder beside this file and a line in frameworks().
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "sim/frameworks/deepspeed/framework.h"
 #include "sim/frameworks/framework.h"
+#include "sim/frameworks/search_space.h"
 #include "sim/frameworks/torch/ddp/framework.h"
 
 namespace gradledger {
@@ -24,11 +26,32 @@ const Framework* framework_named(std::string_view id) {
   return at == frameworks().end() ? nullptr : *at;
 }
 
+const Framework& default_framework() { return framework_of(Scenario{}); }
+
 const Framework& framework_of(const Scenario& scenario) {
   const Framework* found = framework_named(scenario.engine.framework);
   expects(found != nullptr, "a scenario's framework is one that there is");
   return *found;
 }
+
+const SearchSpace& search_space_of(const Scenario& scenario) {
+  const SearchSpace* space = framework_of(scenario).search_space();
+  expects(space != nullptr, "a framework that is not searched was asked what varies in it");
+  return *space;
+}
+
+std::span<const Entry> catalogue() {
+  static const std::vector<Entry> all = [] {
+    std::vector<Entry> out;
+    const auto add = [&](std::span<const Entry> entries) { out.insert(out.end(), entries.begin(), entries.end()); };
+    for (const Framework* f : frameworks()) add(f->catalogue());
+    add(loop_defects());
+    return out;
+  }();
+  return all;
+}
+
+Result<const Entry*> entry_named(std::string_view id, std::string_view where) { return entry_named(id, where, {catalogue()}); }
 
 Result<const EngineInfo*> select_engine(const Scenario& scenario) { return framework_of(scenario).select(scenario); }
 std::string_view engine_name(const Scenario& scenario) { return (*select_engine(scenario))->name; }

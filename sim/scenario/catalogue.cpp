@@ -1,6 +1,5 @@
 #include "sim/scenario/catalogue.h"
 
-#include <algorithm>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -12,164 +11,8 @@ namespace {
 
 constexpr auto recorded = Evidence::recorded, read = Evidence::read;
 
-// Fixed by a change; then live at head; then reports of users and of other projects, by the number that they have in our collection.
+// By the number that they have in our collection.
 constexpr Entry entries[] = {
-    {"catalogue-1", "host-accumulator-unused-at-one-step", "host accumulator left unused at gradient_accumulation_steps 1", "DeepSpeed#7981", recorded, {"offload-loss"}, ""},
-    {"catalogue-2", "offload-keeps-the-first-micro-batch", "host accumulator stored by the first micro-batch alone", "DeepSpeed#7967", recorded, {"offload-loss"}, ""},
-    {"catalogue-3", "offload-counter-starts-at-minus-one", "the counter's new start and the store condition that came with it", "DeepSpeed#6550", recorded, {"offload-loss"}, ""},
-    {"catalogue-4", "boundary-micro-batch-stays-private", "BF16_Optimizer reduces before it accumulates", "DeepSpeed#7985", recorded, {"boundary-leak"}, ""},
-    {"catalogue-5", "wrong-list-tested-for-emptiness",
-     "stages 1 and 2 test the wrong list for emptiness", "DeepSpeed#7509, DeepSpeed#7665", recorded, {"discarded-gradient", "engine-error"}, ""},
-    {"catalogue-6", "coalesced-flush-stands-at-window-start",
-     "a coalesced block reduces once and loses nothing, and its flush finds the counter where the window began", "DeepSpeed#7992", recorded, {"stale-gradient"}, ""},
-    {"catalogue-7", "scale-wrt-gas-ignored", "scale_wrt_gas false is ignored by the output hook", "DeepSpeed#7724", recorded, {"wrong-scale"}, ""},
-    {"catalogue-8", "each-pipeline-stage-divides", "every pipeline stage divides by gradient_accumulation_steps", "DeepSpeed#8154", recorded, {"wrong-scale"}, ""},
-    {"catalogue-9", "stage-0-bf16-gradients-not-zeroed",
-     "stage 0 bf16 does not zero its gradients, and divides by a scale that was never applied", "DeepSpeed#7839", recorded, {"stale-gradient", "wrong-scale"}, ""},
-    {"catalogue-10", "reduced-and-stepped-buffers-differ",
-     "the low-precision gradients are reduced, the fp32 buffer is stepped", "DeepSpeed#5170", read, {"missing-reduction"}, ""},
-    {"catalogue-11", "fused-step-never-updates", "FP16_Optimizer returns before the update whether there is an overflow or not", "DeepSpeed#7645", read, {"wrong-skip"}, ""},
-    {"catalogue-12", "overflow-flag-kept-private", "stage 1 keeps the overflow flag to the rank that saw it", "DeepSpeed#7580", recorded, {"wrong-skip"}, ""},
-    {"catalogue-13", "bf16-infinities-not-looked-for", "bf16 gradients are not searched for infinities", "DeepSpeed#6976, DeepSpeed#8035", recorded, {"nonfinite-missed"}, ""},
-    {"catalogue-14", "reported-norm-at-the-next-scale", "the reported norm is unscaled with the loss scale of the next step", "DeepSpeed#2695", read, {"wrong-norm"}, ""},
-    {"catalogue-15", "masked-infinity-becomes-nan", "masking an infinite norm makes it NaN", "DeepSpeed#7171", read, {"nonfinite-missed"}, ""},
-    {"catalogue-16", "bf16-clipping-without-effect", "clipping has no effect in bf16", "DeepSpeed#3166, DeepSpeed#3790", read, {"wrong-norm"}, ""},
-    {"catalogue-17", "clip-coefficient-bounded-from-below", "the clip coefficient is bounded from the wrong side", "DeepSpeed#5150", read, {"wrong-norm"}, ""},
-    {"catalogue-18", "replaced-gradient-keeps-its-norm", "a gradient that the user replaced keeps its old norm", "DeepSpeed#7302", read, {"wrong-norm"}, ""},
-    {"catalogue-19", "missing-gradient-shifts-the-partition", "a missing gradient shifts what follows it in the flat partition", "DeepSpeed#545", read, {"misplaced-shard"}, ""},
-    {"catalogue-20", "missing-gradient-pushed-to-the-bucket", "parameters without a gradient are pushed to the bucket", "DeepSpeed#1273", read, {"engine-error"}, ""},
-    {"catalogue-21", "unused-parameter-without-a-norm", "an unused parameter has no norm to add up", "DeepSpeed#861, DeepSpeed#1039", read, {"engine-error"}, ""},
-    {"catalogue-22", "pipeline-boundary-not-handed-over", "the pipeline engine does not tell the optimizer of the boundary", "DeepSpeed#1264", read, {"missing-reduction"}, ""},
-    {"catalogue-23", "bucket-filled-from-a-cleared-gradient", "stage 1 with fp32 accumulation buckets param.grad, which is gone", "DeepSpeed#4084", read, {"engine-error"}, ""},
-    {"catalogue-24", "refused-default-accumulation-dtype",
-     "bf16 defaults to an accumulation dtype that ZeRO refuses", "DeepSpeed#2512, DeepSpeed#2566", read, {"engine-error"}, ""},
-    {"catalogue-25", "master-gradient-given-once", "BF16_Optimizer gives the masters their gradient once, not at every step", "DeepSpeed#6485", read, {"wrong-skip"}, ""},
-    {"catalogue-26", "whole-bucket-buffer-averaged", "the whole bucket buffer is averaged, filled or not", "DeepSpeed#5268", read, {}, ""},
-    {"catalogue-27", "expert-gradients-divided-wrongly",
-     "expert gradients are divided twice, or by the wrong group", "DeepSpeed#4957, DeepSpeed#5259, DeepSpeed#6546", read, {"wrong-scale"}, ""},
-    {"catalogue-28", "sequence-ranks-counted-in-the-average", "stage 0 with sequence parallelism divides by the whole world", "DeepSpeed#5555", read, {"wrong-scale"}, ""},
-    {"catalogue-29", "multiplied-by-a-predivide-factor-of-one", "stage 3 multiplies by a predivide factor of 1, without effect on any figure", "DeepSpeed#3630", read, {}, ""},
-    {"catalogue-30", "buffer-index-reset-in-flight", "clearing a bucket resets the index of the buffer in flight", "DeepSpeed#7371, DeepSpeed#7805", read, {"stream-race"}, ""},
-    {"catalogue-31", "bucket-refilled-while-it-is-read", "the bucket is refilled while its reduction still reads it", "DeepSpeed#5606", read, {"stream-race"}, ""},
-    {"catalogue-32", "one-of-several-producers-waited-for", "the reduction waits for one of several producing streams", "DeepSpeed#8080", read, {"stream-race"}, ""},
-    {"catalogue-33", "default-stream-waited-for", "stage 3 waits for the default stream instead of the current one", "DeepSpeed#7898", read, {"stream-race"}, ""},
-    {"catalogue-34", "direct-backward-ends-after-one-phase",
-     "loss.backward() with re-entrant checkpointing ends after the first phase", "DeepSpeed#7780", recorded, {"discarded-gradient"}, ""},
-    {"catalogue-35", "extra-large-parameter-under-the-wrong-dtype", "an extra-large parameter is recorded under the wrong dtype", "DeepSpeed#7660", recorded, {"engine-error"}, ""},
-    {"catalogue-36", "tied-parameter-pushed-for-each-use", "a tied parameter is pushed once for each of its uses", "DeepSpeed#7534", read, {"duplicated-gradient"}, ""},
-    {"catalogue-37", "empty-parameters-in-buckets",
-     "parameters without elements take part in buckets", "DeepSpeed#5868, DeepSpeed#7789, DeepSpeed#8280", recorded, {"engine-error"}, ""},
-    {"catalogue-38", "rounded-to-the-model-dtype-on-the-way",
-     "stage 3 rounds to the model dtype before it accumulates in fp32", "DeepSpeed#8056", recorded, {"rounding-excess"}, ""},
-    {"catalogue-39", "norm-summed-over-the-world-twice", "the norm is summed over the world a second time", "DeepSpeed#551", read, {"wrong-norm"}, ""},
-    {"catalogue-40", "no-division-inside-no-sync",
-     "no division by gradient_accumulation_steps inside no_sync", "DeepSpeed#6675, DeepSpeed#7665", recorded, {"duplicated-gradient", "wrong-scale"}, ""},
-    {"catalogue-41", "unmanaged-offload-with-unused-parameters",
-     "unmanaged accumulation with offload and parameters that a window leaves out", "DeepSpeed#8184, DeepSpeed#8203, DeepSpeed#8217, DeepSpeed#8225", recorded,
-     {"stale-gradient"}, ""},
-    {"catalogue-42", "low-precision-gradients-cleared-in-the-hook",
-     "low-precision gradients are cleared in the hook, without effect on any figure", "DeepSpeed#5328, DeepSpeed#6508", read, {}, ""},
-    {"catalogue-43", "pipeline-sums-its-micro-batches", "a pipeline sums over its micro-batches", "DeepSpeed#6675, DeepSpeed#7665, DeepSpeed#7773", recorded, {"wrong-scale"}, ""},
-    {"catalogue-44", "pipeline-backward-taken-for-direct",
-     "the backward of a pipeline's earlier stages is taken for one of the user's and refused", "DeepSpeed#7665, DeepSpeed#7787", recorded,
-     {"deadlock", "engine-error"}, ""},
-    {"catalogue-45", "inner-forward-not-divided",
-     "a forward of the model inside the engine, beside one of the engine, is not divided by gradient_accumulation_steps", "DeepSpeed#8224, DeepSpeed#8245", recorded,
-     {"wrong-scale"}, ""},
-    {"catalogue-46", "reduced-elements-counted-in-the-bucket",
-     "stage 3 goes on counting what a bucket has reduced, and reduces every further parameter alone", "DeepSpeed#6993, DeepSpeed#7418", recorded, {}, ""},
-    {"catalogue-47", "bucket-cut-from-its-beginning",
-     "stage 3 without reduce_scatter cuts a bucket from its beginning, behind which it was filled", "DeepSpeed#6993, DeepSpeed#7418", recorded,
-     {"discarded-gradient", "stale-gradient"}, ""},
-    {"catalogue-48", "direct-backward-not-reduced",
-     "loss.backward() is neither divided, reduced nor refused", "DeepSpeed#7665", recorded, {"missing-reduction", "engine-error"}, ""},
-    {"catalogue-49", "full-bucket-under-the-wrong-dtype",
-     "a full bucket is looked up under the parameter's dtype instead of the communication's", "DeepSpeed#6993, DeepSpeed#7636", recorded, {"engine-error"}, ""},
-    {"catalogue-50", "owner-of-nothing-raises",
-     "a rank that owns no parameter does not get through a boundary", "DeepSpeed#7509, DeepSpeed#7700", recorded, {"engine-error", "deadlock"}, ""},
-
-    {"live-1", "stage-0-scale-never-applied", "fp16 at stage 0: the step divides by a loss scale that was never applied", "DeepSpeed#8393", recorded, {"wrong-scale"}, ""},
-    {"live-2", "stage-1-throws-reduced-values-away",
-     "stage 1 with an accumulation dtype of its own throws the reduced values away, up to 0.19.7", "", recorded, {"missing-reduction"}, ""},
-    {"live-3", "overlap-skips-parameters-of-earlier-backwards",
-     "stage 1 with overlap never reduces a parameter that the boundary backward leaves out", "", recorded, {"missing-reduction"}, ""},
-    {"live-4", "second-boundary-backward-with-offload",
-     "a second boundary backward with offload loses the first and adds earlier windows", "open-instruct#1498", recorded, {"offload-loss", "stale-gradient"}, ""},
-    {"live-5", "offload-keeps-slices-of-unused-parameters",
-     "stages 1 and 2 with offload keep the slices of parameters that a window leaves out", "", recorded, {"stale-gradient"}, ""},
-    {"live-5b", "stage-3-keeps-partitions-of-unused-parameters", "stage 3 keeps the partitions of parameters that a window leaves out", "", recorded, {"stale-gradient"}, ""},
-    {"live-6", "predivide-factor-equal-to-the-world",
-     "stage 3 without reduce_scatter divides twice where the predivide factor is the world size", "", recorded, {"wrong-scale"}, ""},
-    {"live-7", "second-backward-overwrites-the-first",
-     "stage 3: of two backwards without a forward between them the second overwrites the first", "DeepSpeed#7780", recorded, {"discarded-gradient", "offload-loss"}, ""},
-    {"live-8", "graph-run-again-counted-twice", "BF16_Optimizer counts a graph's first backward twice when the graph is run again", "", recorded, {"duplicated-gradient"}, ""},
-    {"live-9", "scale-moves-before-the-step-divides", "a step that doubles the loss scale divides its own gradient by the new one", "", recorded, {"wrong-scale"}, ""},
-    {"live-10", "second-of-two-graphs-never-reduced", "two forwards, then two direct backwards: the second is never reduced", "", recorded, {"engine-error", "offload-loss"}, ""},
-    {"live-11", "stage-2-accumulates-in-the-model-dtype",
-     "stage 2 accumulates in the model dtype whatever grad_accum_dtype says, up to 0.19.7", "", recorded, {"rounding-excess"}, ""},
-    {"live-12", "nested-outputs-divided-each",
-     "nested outputs are divided by gradient_accumulation_steps once each, paths around them never; since 0.19.6 by loss.backward() alone", "DeepSpeed#8245", recorded,
-     {"wrong-scale"}, ""},
-    {"live-13", "sum-reduction-multiplies-at-each-boundary",
-     "reduction by sum multiplies what was reduced before at every further boundary", "", recorded, {"duplicated-gradient"}, ""},
-    {"live-14", "exception-ends-a-coalesced-block",
-     "a coalesced block that an exception ends; a second step with offload applies the first again", "", recorded, {"deadlock", "stale-gradient"}, ""},
-    {"live-15", "unfused-norm-reported-with-the-scale", "FP16_UnfusedOptimizer reports the norm with the loss scale in it", "DeepSpeed#8588", recorded, {"wrong-norm"}, ""},
-    {"live-16", "boundary-on-off-on-in-one-window",
-     "boundary set to true, false, true in one window at stages 1 and 2", "", recorded, {"discarded-gradient", "offload-loss", "stale-gradient"}, ""},
-    {"live-17", "two-coalesced-blocks-before-a-step", "two coalesced blocks, or one and a boundary backward, before one step at stages 1 and 2", "", recorded,
-     {"discarded-gradient", "offload-loss", "stale-gradient"}, ""},
-    {"live-18", "coalesced-block-without-a-boundary", "a coalesced block without a boundary: the step is skipped and says nothing", "", recorded, {"discarded-gradient"}, ""},
-    {"live-19", "no-sync-with-overlap-pushes-twice", "stage 1: boundary backwards inside no_sync with overlap push a parameter twice", "", recorded, {"engine-error"}, ""},
-    {"live-20", "unmanaged-second-step-raises", "unmanaged accumulation: a second step raises, and so does everything after it", "", recorded, {"engine-error"}, ""},
-    {"live-21", "set-gradient-keeps-the-offload-norm", "a gradient set as a whole keeps the norm that offload recorded", "", recorded, {"wrong-norm"}, ""},
-    {"live-22", "set-gradient-goes-where-no-step-looks",
-     "BF16_Optimizer: a gradient that is set goes to param.grad, and the step uses the accumulator", "", recorded, {"wrong-scale"}, ""},
-    {"live-23", "set-gradient-refused-on-padded-partitions",
-     "stage 3: a whole gradient cannot be set where the last partition is padded", "", recorded, {"engine-error", "deadlock"}, ""},
-    {"live-24", "clip-by-the-mean-of-expert-norms",
-     "fp32 at stage 0 clips by the mean of the norms of ranks that hold different experts", "DeepSpeed#8475", read, {"wrong-norm"}, ""},
-    {"live-25", "experts-left-out-of-the-norm", "FP16_UnfusedOptimizer leaves the experts out of the norm", "DeepSpeed#8613", read, {"wrong-norm"}, ""},
-    {"live-26", "expert-weights-in-the-norm", "FP16_Optimizer puts the experts' master weights into the norm of the gradient, up to 0.19.7", "", read, {"wrong-norm"}, ""},
-    {"live-27", "clip-by-the-first-stage-alone", "fp32 at stage 0 in a pipeline clips by the norm of the first stage", "", read, {"wrong-norm"}, ""},
-    {"live-28", "offload-drops-what-the-boundary-leaves-out",
-     "with offload, what a parameter accumulated is lost where the boundary backward leaves it out", "", recorded, {"offload-loss"}, ""},
-    {"live-29", "stage-3-divides-by-all-sequence-ranks", "stage 3 divides by every rank of a sequence in its reduce-scatter", "tmax#9", recorded, {"wrong-scale"}, ""},
-    {"live-30", "output-loss-divided-all-the-same",
-     "stage 0 divides a loss that is an output of the model, though scale_wrt_gas is false", "DeepSpeed#8245", recorded, {"wrong-scale"}, ""},
-    {"live-31", "stage-3-step-divides-its-accumulator",
-     "stage 3: the step of a sub-group of one parameter divides the fp32 accumulator itself", "", recorded, {"stale-gradient"}, ""},
-    {"live-32", "static-scale-not-in-a-direct-loss",
-     "fp16 with a static loss scale: the step of loss.backward() divides by a scale that was never applied", "", recorded, {"wrong-scale"}, ""},
-    {"live-33", "skipped-step-keeps-the-infinity",
-     "stages 1 and 2 with offload, accumulating in fp32: a skipped step keeps the infinity, and no later step updates; since 0.19.8", "", recorded,
-     {"stale-gradient", "wrong-skip"}, ""},
-
-    {"zoo-seed", "one-reduction-for-several-backwards", "one set of reductions for several backwards", "DeepSpeed#7992", recorded, {}, ""},
-    {"zoo-1", "offload-keeps-the-last-micro-batch", "stage 2 with offload keeps the last of several backwards", "DeepSpeed#7981", recorded, {"offload-loss"}, ""},
-    {"zoo-2", "last-micro-batch-stays-on-its-rank", "the boundary micro-batch of BF16_Optimizer stays on its rank", "DeepSpeed#7985", recorded, {"boundary-leak"}, ""},
-    {"zoo-3", "manual-accumulation-keeps-the-last",
-     "manual accumulation at gradient_accumulation_steps 1 keeps the last backward", "open-instruct#1498", recorded, {"discarded-gradient"}, ""},
-    {"zoo-4", "offload-keeps-first-and-last",
-     "stage 2 with offload: first and last micro-batch alone, by the counter's new start", "DeepSpeed#6550", recorded, {"offload-loss"}, ""},
-    {"zoo-6", "holes-in-the-flat-partition", "parameters without a gradient leave holes in the flat partition", "DeepSpeed#545", read, {"misplaced-shard"}, ""},
-    {"zoo-7", "gradients-moved-before-the-reduction", "stage 0 bf16: gradients are reduced after they were moved elsewhere", "DeepSpeed#5170", read, {"missing-reduction"}, ""},
-    {"zoo-8", "backward-clears-the-one-before", "stage 0 bf16: every backward clears what the one before left", "DeepSpeed#5154", read, {"missing-reduction"}, ""},
-    {"zoo-9", "gradients-carried-over-between-steps",
-     "stage 0 bf16: gradients are carried over from step to step", "DeepSpeed#7839", recorded, {"stale-gradient", "wrong-scale"}, ""},
-    {"zoo-11", "boundary-lost-in-the-pipeline", "the pipeline's boundary does not reach the optimizer", "DeepSpeed#1264", read, {"missing-reduction"}, ""},
-    {"zoo-12", "refilled-without-a-wait", "the compute stream does not wait for the reduction of the bucket that it refills", "DeepSpeed#5606", read, {"stream-race"}, ""},
-    {"zoo-13", "next-bucket-over-the-one-in-flight", "the next bucket is written over the one in flight", "DeepSpeed#5545", read, {"stream-race"}, ""},
-    {"zoo-14", "two-runs-disagree", "two runs of one script with overlap disagree", "DeepSpeed#5523", read, {"stream-race"}, ""},
-    {"zoo-16", "two-buffers-one-index-reset", "the index of the two bucket buffers is reset with a reduction in flight", "DeepSpeed#7805", read, {"stream-race"}, ""},
-    {"zoo-17", "buffers-released-in-use", "communication buffers are released while a collective uses them", "DeepSpeed#7965", read, {"stream-race"}, ""},
-    {"zoo-18", "several-streams-one-wait", "hooks write from several streams, and the reduction waits for one", "DeepSpeed#8080", read, {"stream-race"}, ""},
-    {"zoo-19", "wrong-stream-waited-for", "the default stream is waited for, another one produces", "DeepSpeed#7898", read, {"stream-race"}, ""},
-    {"zoo-21", "experts-over-the-wrong-group", "expert gradients are averaged over the wrong group", "DeepSpeed#5618", read, {"wrong-scale"}, ""},
-    {"zoo-22", "whole-matrices-asked-slices-given", "an optimizer that needs whole matrices gets its slice of the reduced gradient", "DeepSpeed#7878", read, {"missing-reduction"},
-     "the slices that ranks own are right; it shows in an optimizer that reads whole matrices, and none such is modelled"},
-    {"zoo-23", "unmanaged-with-a-boundary-by-hand",
-     "unmanaged accumulation with a boundary that is set by hand", "DeepSpeed#8184", recorded, {"discarded-gradient", "engine-error"}, ""},
     {"zoo-32", "first-micro-batch-reduces-in-place-of-the-last", "the first micro-batch of a window reduces in place of the last", "FunASR#3472", read, {"boundary-leak"}, ""},
     {"zoo-36", "no-sync-around-the-backward-alone", "a no_sync block around the backward alone", "LoongForge#163", read, {"surplus-communication"}, ""},
     {"zoo-37", "no-sync-behind-the-forward", "a no_sync block behind the forward", "LVSM#22", read, {"surplus-communication"}, ""},
@@ -229,7 +72,7 @@ constexpr Entry entries[] = {
 
 }  // namespace
 
-std::span<const Entry> catalogue() { return entries; }
+std::span<const Entry> loop_defects() { return entries; }
 
 std::string classes_text(const Entry& entry) {
   std::string out;
@@ -238,11 +81,13 @@ std::string classes_text(const Entry& entry) {
   return out.empty() ? "clean" : out;
 }
 
-Result<const Entry*> entry_named(std::string_view id, std::string_view where) {
-  const auto found = std::find_if(std::begin(entries), std::end(entries), [&](const Entry& e) { return e.id == id; });
-  if (found != std::end(entries)) return &*found;
+Result<const Entry*> entry_named(std::string_view id, std::string_view where, std::initializer_list<std::span<const Entry>> among) {
   std::vector<std::string> known;
-  for (const Entry& e : entries) known.emplace_back(e.id);
+  for (const std::span<const Entry> entries_of_one : among)
+    for (const Entry& e : entries_of_one) {
+      if (e.id == id) return &e;
+      known.emplace_back(e.id);
+    }
   return InputError{std::string(where), "names no entry: " + nlohmann::json(id).dump() + "; expected one of those that \"gradledger list entries\" prints" +
                                             suggestion(id, known)};
 }

@@ -1,9 +1,10 @@
-// The defects that a corpus can cover: a table of facts. A scenario names its entries with the key "covers"; `gradledger coverage` holds
-// a corpus against the table.
+// The defects that a corpus can cover. A scenario names its entries with the key "covers"; `gradledger coverage` holds a corpus against the
+// table. Those of a framework are in its folder, those of loops around any framework here.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,12 +28,12 @@ struct Entry {
   std::string_view not_covered;             // why no scenario shows it; "" where one does
 };
 
-std::span<const Entry> catalogue();
+std::span<const Entry> loop_defects();
 
 // "offload-loss, stale-gradient", or "clean".
 std::string classes_text(const Entry& entry);
 
 // Errors name the nearest id, if one is near.
-Result<const Entry*> entry_named(std::string_view id, std::string_view where);
+Result<const Entry*> entry_named(std::string_view id, std::string_view where, std::initializer_list<std::span<const Entry>> among);
 
 }  // namespace gradledger

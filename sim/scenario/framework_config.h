@@ -12,6 +12,7 @@
 
 #include "sim/base/result.h"
 #include "sim/numeric/dtype.h"
+#include "sim/scenario/catalogue.h"
 #include "sim/scenario/framework_value.h"
 
 namespace gradledger {
@@ -41,6 +42,9 @@ class ConfigReader {
 
   // The dtype that /model_dtype and the configuration say together; either alone is enough. Errors: they contradict each other.
   virtual Result<Dtype> model_dtype(FrameworkConfig& config, const nlohmann::json& given, std::optional<Dtype> stated) const = 0;
+
+  // Its known defects, which a scenario may cover.
+  virtual std::span<const Entry> catalogue() const { return {}; }
 };
 
 // The frameworks that there are.

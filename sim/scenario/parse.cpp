@@ -39,7 +39,7 @@ class Reader {
     if (!printable(out_.name)) return InputError{"/name", "holds a control character; expected a name that can be printed"};
     out_.note = document_.value("note", "");
     out_.source = document_.value("source", std::vector<std::string>{});
-    if (Problem problem = read_covers()) return problem;
+    out_.covers = document_.value("covers", std::vector<std::string>{});
     out_.twin_of = document_.value("twin_of", "");
     out_.allow_open = document_.value("allow_open", false);
     out_.world_size = document_["world_size"];
@@ -49,12 +49,12 @@ class Reader {
     return std::nullopt;
   }
 
-  Problem read_covers() {
-    out_.covers = document_.value("covers", std::vector<std::string>{});
+  Problem covers_problem() const {
+    const auto of_the_framework = readers_(out_.engine.framework)->catalogue();
     std::set<std::string> seen;
     for (std::size_t i = 0; i < out_.covers.size(); ++i) {
       const std::string where = "/covers/" + std::to_string(i);
-      if (const auto entry = entry_named(out_.covers[i], where); !entry) return entry.error();
+      if (const auto entry = entry_named(out_.covers[i], where, {of_the_framework, loop_defects()}); !entry) return entry.error();
       if (!seen.insert(out_.covers[i]).second) return InputError{where, "names " + json(out_.covers[i]).dump() + " again; expected each entry once"};
     }
     return std::nullopt;
@@ -64,6 +64,7 @@ class Reader {
     auto engine = engine_from_json(document_["engine"], out_.world_size, out_.parameters, readers_);
     if (!engine) return engine.error();
     out_.engine = std::move(engine).value();
+    if (Problem problem = covers_problem()) return problem;
     if (Problem problem = layout_problem(out_)) return problem;
     return settle_model_dtype();
   }

@@ -82,7 +82,7 @@ void every_sequence_of_seven_events(benchmark::State& state) {
       }
       deepspeed_config(options.world).gradient_clipping = 0.0;
       variant.apply(options.world);
-      for (const std::string& text : default_alphabet(deepspeed_config(options.world).zero.stage)) options.alphabet.push_back(*letter_from(text, 2, ""));
+      for (const std::string& text : search_space_of(options.world).alphabet(options.world)) options.alphabet.push_back(*letter_from(text, 2, ""));
       const ExploreResult result = explore(options);
       expects(result.complete, "every sequence was tried");
       states += result.states;

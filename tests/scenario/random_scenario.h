@@ -10,7 +10,7 @@
 
 #include "sim/base/hash.h"
 #include "sim/frameworks/deepspeed/settings.h"
-#include "sim/scenario/catalogue.h"
+#include "sim/frameworks/framework.h"
 #include "sim/scenario/layout.h"
 #include "sim/scenario/scenario.h"
 #include "sim/load.h"

@@ -8,8 +8,8 @@
 #include "search/draw/variants.h"
 #include "search/sequences/explore.h"
 #include "search/sequences/state_key.h"
-#include "sim/frameworks/deepspeed/behaviour.h"
 #include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/search_space.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -22,7 +22,7 @@ ExploreOptions world_of(const Variant& variant, std::uint32_t length, const char
   options.world = base_scenario(2, {4, 4}, Dtype::float32);
   options.world.engine.as_of.base = as_of;
   variant.apply(options.world);
-  for (const std::string& text : default_alphabet(deepspeed_config(options.world).zero.stage)) options.alphabet.push_back(*letter_from(text, 2, ""));
+  for (const std::string& text : search_space_of(options.world).alphabet(options.world)) options.alphabet.push_back(*letter_from(text, 2, ""));
   options.length = length;
   return options;
 }
@@ -160,10 +160,9 @@ TEST(state_key, of_two_sequences_is_equal_only_where_their_futures_are) {
   for (const char* name : {"zero0", "zero2", "zero1-offload", "zero3", "bf16-optimizer"}) {
     const ExploreOptions options = world_of(**variant_named(name, ""), 4);
     std::map<StateKey, Word> first;
-    const auto behaviour = resolve_behaviour(options.world.engine.as_of);
-    const Protocol protocol{&options.world, &*behaviour, false, deepspeed_config(options.world).zero.stage > 0 && std::string_view(name) != "bf16-optimizer"};
+    const auto calls = search_space_of(options.world).calls(options.world);
     const auto end_of = [&](const Word& word, StateKey& key) {
-      auto script = script_of(options.alphabet, word, protocol);
+      auto script = script_of(options.alphabet, word, *calls);
       if (!script || open_blocks(options.alphabet, word) > 0) return false;
       Scenario s = options.world;
       s.script = std::move(*script);
@@ -218,12 +217,11 @@ TEST(alphabet, refuses_what_is_no_event_and_no_rank) {
 TEST(alphabet, has_eight_events_by_default_and_words_that_frameworks_refuse_have_no_script) {
   ExploreOptions options = world_of(**variant_named("zero0", ""), 4);
   ASSERT_EQ(options.alphabet.size(), 8u);
-  const auto behaviour = resolve_behaviour(options.world.engine.as_of);
-  const Protocol protocol{&options.world, &*behaviour, false, false};
-  EXPECT_TRUE(script_of(options.alphabet, {6, 0, 7, 1}, protocol));   // no_sync backward end step
-  EXPECT_FALSE(script_of(options.alphabet, {6, 1}, protocol));        // a step inside
-  EXPECT_FALSE(script_of(options.alphabet, {7}, protocol));           // an end of nothing
-  EXPECT_FALSE(script_of(options.alphabet, {6, 6}, protocol));        // a block in a block
+  const auto calls = search_space_of(options.world).calls(options.world);
+  EXPECT_TRUE(script_of(options.alphabet, {6, 0, 7, 1}, *calls));   // no_sync backward end step
+  EXPECT_FALSE(script_of(options.alphabet, {6, 1}, *calls));        // a step inside
+  EXPECT_FALSE(script_of(options.alphabet, {7}, *calls));           // an end of nothing
+  EXPECT_FALSE(script_of(options.alphabet, {6, 6}, *calls));        // a block in a block
 }
 
 }  // namespace

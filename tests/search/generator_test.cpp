@@ -9,7 +9,7 @@
 #include "search/draw/swarm.h"
 #include "sim/engine/engine.h"
 #include "sim/frameworks/deepspeed/settings.h"
-#include "sim/frameworks/framework.h"
+#include "sim/frameworks/search_space.h"
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
 #include "tests/support/scenarios.h"
@@ -146,23 +146,40 @@ TEST(draw, writes_no_event_that_the_framework_refuses) {
 
 TEST(swarm, turns_features_off_and_weighs_the_others_very_differently) {
   std::map<std::uint32_t, int> weights;
+  const auto features = default_framework().search_space()->features();
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Draws draws{rc::Random(seed)};
-    const Swarm swarm(draws);
-    for (std::size_t f = 0; f < feature_count; ++f) ++weights[swarm.weight(static_cast<Feature>(f))];
+    const Swarm swarm(draws, features);
+    for (const FeatureInfo& f : features) ++weights[swarm.weight(f.feature)];
   }
   EXPECT_EQ(weights.size(), 6u);  // off, 1, 2, 4, 8, 16
-  const int all = 200 * static_cast<int>(feature_count);
+  const int all = 200 * static_cast<int>(features.size());
   EXPECT_GT(weights[0], all * 2 / 5);
   EXPECT_LT(weights[0], all * 3 / 5);
   EXPECT_GT(weights[16], all / 20);
 }
 
-TEST(swarm, names_every_feature_once) {
-  std::set<std::string_view> names;
-  for (std::size_t f = 0; f < feature_count; ++f) names.insert(name_of(static_cast<Feature>(f)));
-  EXPECT_EQ(names.size(), feature_count);
-  EXPECT_FALSE(names.contains(""));
+TEST(swarm, names_every_feature_once_and_has_those_that_are_not_listed_off) {
+  for (const Framework* framework : frameworks()) {
+    if (!framework->search_space()) continue;
+    const auto features = framework->search_space()->features();
+    std::set<std::string_view> names;
+    std::set<Feature> listed;
+    for (const FeatureInfo& f : features) {
+      names.insert(f.name);
+      listed.insert(f.feature);
+    }
+    EXPECT_EQ(names.size(), features.size()) << framework->id();
+    EXPECT_EQ(listed.size(), features.size()) << framework->id();
+    EXPECT_FALSE(names.contains("")) << framework->id();
+    Draws draws{rc::Random(1)};
+    const Swarm swarm(draws, features.first(3));
+    for (std::size_t f = 0; f < features_max; ++f) {
+      const auto feature = static_cast<Feature>(f);
+      const bool drawn = feature == features[0].feature || feature == features[1].feature || feature == features[2].feature;
+      EXPECT_TRUE(drawn || !swarm.on(feature)) << framework->id() << " " << f;
+    }
+  }
 }
 
 TEST(variant, is_found_by_name_and_a_near_miss_is_answered) {

@@ -9,7 +9,7 @@
 #include "search/blame/way_out.h"
 #include "sim/frameworks/deepspeed/behaviour.h"
 #include "sim/frameworks/deepspeed/settings.h"
-#include "sim/scenario/catalogue.h"
+#include "sim/frameworks/framework.h"
 #include "sim/frameworks/deepspeed/repairs.h"
 #include "tests/support/scenarios.h"
 

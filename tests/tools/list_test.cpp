@@ -5,7 +5,6 @@
 #include "sim/frameworks/deepspeed/behaviour.h"
 #include "sim/frameworks/deepspeed/history.h"
 #include "sim/frameworks/framework.h"
-#include "sim/scenario/catalogue.h"
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "sim/frameworks/deepspeed/history.h"
 #include "sim/frameworks/framework.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
@@ -16,12 +15,12 @@ void say(const std::string& text) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-void say_what_is_taken_as(const std::string& where, const std::string& as_of) {
-  if (const auto note = point_note(as_of)) say(where + ": " + *note);
+void say_what_is_taken_as(const std::string& where, const Framework& framework, const std::string& as_of) {
+  if (const auto note = framework.as_of_note(as_of)) say(where + ": " + *note);
 }
 
 void say_what_is_taken_as(const std::string& file, const Scenario& scenario) {
-  if (const auto note = framework_of(scenario).as_of_note(scenario.engine.as_of.base)) say(file + ": /engine/as_of: " + *note);
+  say_what_is_taken_as(file + ": /engine/as_of", framework_of(scenario), scenario.engine.as_of.base);
 }
 
 void complain(const InputError& error) { say(error.text()); }

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/search_space.h"
 #include "sim/load.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
@@ -20,7 +20,7 @@ struct World {
 };
 
 Result<std::vector<search::Letter>> letters_of(const ExploreVerb& verb, const Scenario& world) {
-  const std::vector<std::string> words = verb.alphabet.empty() ? search::default_alphabet(deepspeed_config(world).zero.stage) : comma_separated(verb.alphabet);
+  const std::vector<std::string> words = verb.alphabet.empty() ? search_space_of(world).alphabet(world) : comma_separated(verb.alphabet);
   std::vector<search::Letter> out;
   for (const std::string& word : words) {
     const auto letter = search::letter_from(word, world.world_size, "--alphabet");
@@ -44,8 +44,8 @@ Scenario small_world(const ExploreVerb& verb, const AsOf& as_of, const search::V
     out.parameters.push_back(std::move(p));
   }
   out.engine.as_of = as_of;
-  deepspeed_config(out).gradient_clipping = 0.0;
   variant.apply(out);
+  tuning_of(out).clip(out, 0.0);
   return out;
 }
 
@@ -79,16 +79,13 @@ Result<std::vector<World>> worlds_of(const Options& options, const ExploreVerb& 
     out.push_back(std::move(world).value());
     return out;
   }
-  const auto as_of = as_of_from(verb.as_of, verb.switches);
-  if (!as_of) return as_of.error();
-  std::vector<const search::Variant*> chosen;
-  for (const std::string& name : verb.engines) {
-    const auto variant = search::variant_named(name, "--engine");
-    if (!variant) return variant.error();
-    chosen.push_back(*variant);
-  }
+  auto named = variants_from(verb.engines);
+  if (!named) return named.error();
+  std::vector<const search::Variant*> chosen = std::move(named).value();
   for (const search::Variant& variant : search::variants())
     if (verb.engines.empty()) chosen.push_back(&variant);
+  const auto as_of = as_of_from(search::framework_of(*chosen.front()), verb.as_of, verb.switches);
+  if (!as_of) return as_of.error();
   for (const search::Variant* variant : chosen) {
     auto world = world_of(small_world(verb, *as_of, *variant), options, verb);
     if (!world && world.error().where == "--alphabet") return world.error();

@@ -37,8 +37,11 @@ struct FuzzOptions {
 // The campaign that the options ask for. Errors name the option.
 Result<search::CampaignOptions> campaign_options(const Options& options, const FuzzOptions& fuzz);
 
-// A state of the code as --as-of and --switch give it.
-Result<AsOf> as_of_from(const std::string& base, const std::vector<std::string>& switches);
+// The engines that --engine names. Errors: one that there is not, or engines of two frameworks.
+Result<std::vector<const search::Variant*>> variants_from(const std::vector<std::string>& names);
+
+// A state of the framework's code as --as-of and --switch give it.
+Result<AsOf> as_of_from(const Framework& framework, const std::string& base, const std::vector<std::string>& switches);
 
 std::vector<std::string> comma_separated(const std::string& text);
 

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "sim/frameworks/deepspeed/behaviour.h"
 #include "tools/gradledger/fuzz.h"
 #include "tools/gradledger/verbs.h"
 
@@ -23,19 +22,30 @@ Result<std::pair<std::uint32_t, std::uint32_t>> shard_of(const std::string& text
 
 }  // namespace
 
-Result<AsOf> as_of_from(const std::string& base, const std::vector<std::string>& switches) {
+Result<std::vector<const search::Variant*>> variants_from(const std::vector<std::string>& names) {
+  std::vector<const search::Variant*> out;
+  for (const std::string& name : names) {
+    const auto variant = search::variant_named(name, "--engine");
+    if (!variant) return variant.error();
+    if (!out.empty() && &search::framework_of(**variant) != &search::framework_of(*out.front()))
+      return InputError{"--engine", fmt::format("names {} and {}, which are of two frameworks; expected engines of one", out.front()->name, name)};
+    out.push_back(*variant);
+  }
+  return out;
+}
+
+Result<AsOf> as_of_from(const Framework& framework, const std::string& base, const std::vector<std::string>& switches) {
   AsOf out{base, {}};
   for (const std::string& text : switches) {
     const std::size_t at = text.find('=');
     if (at == std::string::npos) return InputError{"--switch", "\"" + text + "\" sets nothing; expected name=value"};
     out.switches[text.substr(0, at)] = text.substr(at + 1);
   }
-  if (const auto behaviour = resolve_behaviour(out); !behaviour) {
-    const InputError& error = behaviour.error();
-    const bool of_base = error.where == "/engine/as_of" || error.where == "/engine/as_of/base";
-    return InputError{of_base || switches.empty() ? "--as-of" : "--switch", error.message};
+  if (const auto error = framework.as_of_problem(out)) {
+    const bool of_base = error->where == "/engine/as_of" || error->where == "/engine/as_of/base";
+    return InputError{of_base || switches.empty() ? "--as-of" : "--switch", error->message};
   }
-  say_what_is_taken_as("--as-of", base);
+  say_what_is_taken_as("--as-of", framework, base);
   return out;
 }
 
@@ -50,12 +60,10 @@ std::vector<std::string> comma_separated(const std::string& text) {
 
 Result<search::CampaignOptions> campaign_options(const Options& options, const FuzzOptions& fuzz) {
   search::CampaignOptions out;
-  for (const std::string& name : fuzz.engines) {
-    const auto variant = search::variant_named(name, "--engine");
-    if (!variant) return variant.error();
-    out.profile.variants.push_back(*variant);
-  }
-  const auto as_of = as_of_from(fuzz.as_of, fuzz.switches);
+  auto engines = variants_from(fuzz.engines);
+  if (!engines) return engines.error();
+  out.profile.variants = std::move(engines).value();
+  const auto as_of = as_of_from(framework_of(out.profile), fuzz.as_of, fuzz.switches);
   if (!as_of) return as_of.error();
   out.profile.as_of = *as_of;
   out.profile.as_documented = !fuzz.any_script;

@@ -6,7 +6,7 @@
 #include "search/shrink/edits.h"
 #include "search/campaign/rows.h"
 #include "search/shrink/shape.h"
-#include "sim/scenario/catalogue.h"
+#include "sim/frameworks/framework.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
 #include "tools/gradledger/output.h"

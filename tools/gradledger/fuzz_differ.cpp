@@ -5,9 +5,8 @@
 #include "search/campaign/canary.h"
 #include "search/campaign/differ.h"
 #include "search/shrink/shape.h"
-#include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/history.h"
 #include "sim/load.h"
-#include "sim/frameworks/deepspeed/history.h"
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
@@ -37,7 +36,8 @@ std::optional<InputError> add_producer(const std::string& name, const Options& o
 }
 
 // A producer, an engine, or a point in the history of the code.
-Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz) {
+Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz, const Framework& framework) {
+  const auto is_point = [&](const std::string& name) { return framework.history() && framework.history()->contains_all_of(name, name); };
   Sides out;
   std::set<std::string> names;
   for (const std::string& name : comma_separated(fuzz.differ)) {
@@ -46,7 +46,7 @@ Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz) {
       if (auto error = add_producer(name, options, out)) return *error;
     } else if (const auto variant = search::variant_named(name, "--differ")) {
       out.sides.push_back({.name = name, .apply = (*variant)->apply});
-    } else if (point_named(name, "--differ").ok()) {
+    } else if (is_point(name)) {
       out.sides.push_back({.name = name, .apply = [name](Scenario& s) { s.engine.as_of.base = name; }});
     } else {
       return InputError{"--differ", "\"" + name + "\" is no release, change, engine or producer; expected as 0.18.9, \"before #7981\", zero2-offload, host or gpu"};
@@ -89,16 +89,18 @@ Result<std::vector<std::string>> write(const search::DifferFound& found, const s
   return paths;
 }
 
+int refused(const InputError& error) {
+  complain(error);
+  return error.unavailable ? unavailable : bad_input;
+}
+
 }  // namespace
 
 int fuzz_differ(const Options& options, const FuzzOptions& fuzz, const Output& out) {
   auto campaign = campaign_options(options, fuzz);
-  auto sides = sides_from(options, fuzz);
-  if (!campaign || !sides) {
-    const InputError& error = campaign ? sides.error() : campaign.error();
-    complain(error);
-    return error.unavailable ? unavailable : bad_input;
-  }
+  if (!campaign) return refused(campaign.error());
+  auto sides = sides_from(options, fuzz, framework_of(campaign->profile));
+  if (!sides) return refused(sides.error());
   const search::DifferState state = search::run_differ(*campaign, sides->sides);
   if (state.cases == 0) {
     complain(no_case_taken());

@@ -1,10 +1,8 @@
 #include <fmt/format.h>
 
 #include "ref/finding.h"
-#include "sim/frameworks/deepspeed/behaviour.h"
-#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/frameworks/framework.h"
-#include "sim/scenario/catalogue.h"
+#include "sim/frameworks/history.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/output.h"
 #include "tools/gradledger/verbs.h"
@@ -22,13 +20,36 @@ Table engine_table() {
   return out;
 }
 
-Table behaviour_table(const std::string& as_of, const Behaviour& behaviour) {
-  Table out{{"switch", "values (since)", "at " + as_of, "meaning"}};
-  for (const SwitchInfo& s : switches()) {
-    std::string values;
-    for (const SwitchInfo::Value& v : s.values) values += fmt::format("{}{} ({})", values.empty() ? "" : ", ", v.name, v.since);
-    out.push_back({std::string(s.name), values, std::string(switch_value(behaviour, s.name)), std::string(s.meaning)});
+Table framework_table() {
+  Table out{{"framework", "title", "engines", "events of its own", "searched"}};
+  for (const Framework* f : frameworks()) {
+    std::string engines, events;
+    for (const EngineInfo& e : f->engines()) engines += fmt::format("{}{}", engines.empty() ? "" : ", ", e.name);
+    for (const FrameworkEvent& e : f->events()) events += fmt::format("{}{}", events.empty() ? "" : ", ", e.name);
+    out.push_back({std::string(f->id()), std::string(f->title()), engines, events.empty() ? "none" : events, f->search_space() ? "yes" : "no"});
   }
+  return out;
+}
+
+Table event_table() {
+  Table out{{"event", "framework", "says", "reduces"}};
+  for (const Framework* f : frameworks())
+    for (const FrameworkEvent& e : f->events()) out.push_back({std::string(e.name), std::string(f->id()), std::string(e.says), e.reduces ? "yes" : "no"});
+  return out;
+}
+
+// The histories that there are.
+std::vector<const History*> histories() {
+  std::vector<const History*> out;
+  for (const Framework* f : frameworks())
+    if (f->history()) out.push_back(f->history());
+  return out;
+}
+
+Table behaviour_table(const std::string& as_of) {
+  Table out{{"switch", "values (since)", "at " + as_of, "meaning"}};
+  for (const History* h : histories())
+    for (const History::SwitchRow& s : h->switch_rows(as_of)) out.push_back({s.name, s.values, s.now, s.meaning});
   return out;
 }
 
@@ -38,33 +59,17 @@ Table finding_table() {
   return out;
 }
 
-// "offload_keep gate_ga (#7967)" for each switch that the change moved.
-void append_moves(const ChangeInfo& change, std::string& to) {
-  for (const SwitchInfo& s : switches())
-    for (const SwitchInfo::Value& v : s.values)
-      if (v.since == change.name) to += fmt::format("{}{} {} ({})", to.empty() ? "" : "; ", s.name, v.name, change.name);
-}
-
-// The first run of releases stands for all changes up to it.
 Table release_table() {
   Table out{{"releases", "adds", "moves"}};
-  std::size_t next = 0;
-  for (const ReleaseInfo& r : releases()) {
-    const std::size_t first = next;
-    std::string adds, moves;
-    for (; next <= static_cast<std::size_t>(r.newest); ++next) {
-      if (out.size() > 1) adds += fmt::format("{}{}", next > first ? ", " : "", changes()[next].name);
-      append_moves(changes()[next], moves);
-    }
-    if (out.size() == 1) adds = fmt::format("{} to {}", changes()[first].name, changes()[next - 1].name);
-    out.push_back({r.first == r.last ? std::string(r.first) : fmt::format("{} to {}", r.first, r.last), adds, moves.empty() ? "nothing" : moves});
-  }
+  for (const History* h : histories())
+    for (const History::ReleaseRow& r : h->release_rows()) out.push_back({r.releases, r.adds, r.moves});
   return out;
 }
 
 Table change_table() {
   Table out{{"change", "first release", "what it did"}};
-  for (const ChangeInfo& c : changes()) out.push_back({std::string(c.name), first_release(c.change), std::string(c.moved)});
+  for (const History* h : histories())
+    for (const History::ChangeRow& c : h->change_rows()) out.push_back({c.change, c.first_release, c.what});
   return out;
 }
 
@@ -98,14 +103,18 @@ Table exit_code_table() {
 }  // namespace
 
 int list(const std::string& what, const Options& options, const Output& out) {
-  const auto behaviour = resolve_behaviour(AsOf{options.as_of, {}});
-  if (!behaviour) {
-    complain({"--as-of", behaviour.error().message});
-    return bad_input;
+  for (const Framework* f : frameworks()) {
+    if (!f->history()) continue;
+    if (const auto error = f->as_of_problem(AsOf{options.as_of, {}})) {
+      complain({"--as-of", error->message});
+      return bad_input;
+    }
+    say_what_is_taken_as("--as-of", *f, options.as_of);
   }
-  say_what_is_taken_as("--as-of", options.as_of);
-  const Table table = what == "engines"      ? engine_table()
-                      : what == "behaviours" ? behaviour_table(options.as_of, *behaviour)
+  const Table table = what == "frameworks"   ? framework_table()
+                      : what == "events"     ? event_table()
+                      : what == "engines"    ? engine_table()
+                      : what == "behaviours" ? behaviour_table(options.as_of)
                       : what == "findings"   ? finding_table()
                       : what == "releases"   ? release_table()
                       : what == "changes"    ? change_table()

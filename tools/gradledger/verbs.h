@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/frameworks/framework.h"
 #include "tools/gradledger/options.h"
 
 namespace gradledger::tool {
@@ -24,7 +25,7 @@ int list(const std::string& what, const Options& options, const Output& out);
 void say(const std::string& text);
 
 // Says it where a release that is not known is taken as one that is.
-void say_what_is_taken_as(const std::string& where, const std::string& as_of);
+void say_what_is_taken_as(const std::string& where, const Framework& framework, const std::string& as_of);
 void say_what_is_taken_as(const std::string& file, const Scenario& scenario);
 
 // One error, on standard error, in one form.

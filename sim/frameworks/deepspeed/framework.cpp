@@ -6,10 +6,13 @@
 
 #include "sim/frameworks/deepspeed/behaviour.h"
 #include "sim/frameworks/deepspeed/buffers.h"
+#include "sim/frameworks/deepspeed/catalogue.h"
 #include "sim/frameworks/deepspeed/config_json.h"
 #include "sim/frameworks/deepspeed/contract.h"
 #include "sim/frameworks/deepspeed/documented_use.h"
 #include "sim/frameworks/deepspeed/engines.h"
+#include "sim/frameworks/deepspeed/framework_history.h"
+#include "sim/frameworks/deepspeed/search/search_space.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/script_pointer.h"
 
@@ -67,6 +70,10 @@ class DeepSpeed final : public Framework {
 
   Result<Contract> contract(const Scenario& scenario) const override { return resolve_contract(scenario); }
 
+  std::optional<InputError> as_of_problem(const AsOf& as_of) const override {
+    const auto behaviour = resolve_behaviour(as_of);
+    return behaviour ? std::nullopt : std::optional(behaviour.error());
+  }
   std::optional<std::string> as_of_note(std::string_view as_of) const override { return point_note(as_of); }
 
   std::span<const EngineInfo> engines() const override { return deepspeed::engines(); }
@@ -90,7 +97,6 @@ class DeepSpeed final : public Framework {
     return scenario.numel() * (5 * model + 2 * acc + wire + 8 + moments + 8) + buckets;
   }
   std::optional<std::uint32_t> stage(const Scenario& scenario) const override { return deepspeed_config(scenario).zero.stage; }
-  bool searched() const override { return true; }
   std::string described(const Scenario& scenario) const override {
     const DeepSpeedConfig& config = deepspeed_config(scenario);
     return "ZeRO stage " + std::to_string(config.zero.stage) + (config.offloads_optimizer() ? " with CPU offload" : "") + ", gradient_accumulation_steps " +
@@ -99,6 +105,10 @@ class DeepSpeed final : public Framework {
 
   std::span<const UseRule> use_rules() const override { return deepspeed::use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return deepspeed::use_of(scenario, timeline); }
+
+  std::span<const Entry> catalogue() const override { return deepspeed::catalogue(); }
+  const SearchSpace* search_space() const override { return &deepspeed::search_space(); }
+  const History* history() const override { return &deepspeed::history(); }
 };
 
 }  // namespace

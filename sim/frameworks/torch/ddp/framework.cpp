@@ -22,7 +22,7 @@ constexpr std::string_view modelled = "2.13.0";
 
 const DdpConfig& config_of(const Scenario& scenario) { return scenario.engine.config.as<DdpConfig>(); }
 
-std::optional<InputError> as_of_problem(const AsOf& as_of) {
+std::optional<InputError> problem_of(const AsOf& as_of) {
   if (!as_of.switches.empty()) return InputError{"/engine/as_of", "has switches, which DistributedDataParallel has none of; expected a release"};
   if (as_of.base == "head" || as_of.base == modelled) return std::nullopt;
   return InputError{"/engine/as_of", "is \"" + as_of.base + "\"; of PyTorch one release is modelled: expected \"" + std::string(modelled) + "\", or \"head\", which is the same"};
@@ -55,8 +55,9 @@ class DistributedDataParallelFramework final : public Framework {
   }
   Result<Dtype> model_dtype(FrameworkConfig&, const json&, std::optional<Dtype> stated) const override { return stated.value_or(Dtype::float32); }
 
+  std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return problem_of(as_of); }
   Result<Contract> contract(const Scenario& scenario) const override {
-    if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
+    if (auto problem = problem_of(scenario.engine.as_of)) return *problem;
     return ddp_contract(scenario, config_of(scenario));
   }
 
@@ -65,7 +66,7 @@ class DistributedDataParallelFramework final : public Framework {
     return infos;
   }
   Result<const EngineInfo*> select(const Scenario& scenario) const override {
-    if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
+    if (auto problem = problem_of(scenario.engine.as_of)) return *problem;
     if (auto problem = ddp_refusal(scenario, config_of(scenario))) return *problem;
     if (auto problem = not_judged(scenario)) return *problem;
     return &engines().front();

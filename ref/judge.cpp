@@ -109,6 +109,7 @@ void PassJudge::compare(const Observation& o, const Due& due, const Field& field
         ++statistics_.inconclusive;
         continue;
       }
+      if (piece.error) bound += piece.error[i];
       const double error = std::abs(stored_[i] - expected);
       if (error <= bound) {
         if (bound > 0) statistics_.tightest = std::max(statistics_.tightest, error / bound);

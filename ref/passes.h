@@ -39,6 +39,10 @@ class Passes {
   using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;  // backward, rank
 
   void value_pass(GradientKind kind, bool primary, Verdict& verdict);
+  void one_pass(Verdict& verdict);
+  void keep_decoded(std::vector<LedgerEntry>& decoded, Verdict& verdict);
+  void note_shown(const PassJudge& judge, Verdict& verdict);
+  void forget_empty_updates(const GradientSource& source);
   void find_race_in_values();
   void fingerprint_passes(Verdict& verdict);
   PassJudge::Meant meant(const GradientSource& source, Model::Mode mode) const;

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "ref/probes.h"
-#include "sim/execution/host_executor.h"
 #include "sim/numeric/kernels.h"
+#include "sim/producers/producers.h"
 
 namespace gradledger::conform {
 namespace {
@@ -56,7 +56,7 @@ Replay::Replay(const Scenario& scenario, const Timeline& timeline)
     initial_weights_.emplace_back(scenario.parameters[p].numel);
     source->initial_parameter(p, 0, initial_weights_.back());
   }
-  HostExecutor(scenario, timeline, CollectiveArithmetic::gloo_fp32).run(*source, RunOptions{}, *this);
+  make_producer(scenario, timeline, {.arithmetic = CollectiveArithmetic::gloo_fp32})->run(*source, RunOptions{}, *this);
   index_updates();
 }
 

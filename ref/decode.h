@@ -1,4 +1,5 @@
-// Weights of contributions from one run's values: what every element holds is a sum of known gradients, each times a weight that is asked for.
+// Weights of contributions from one run's values: what every element holds is a sum of known gradients, each times a weight that is asked for. An
+// element in which one weight alone is unknown tells it; a weight that is never alone in that way stays open.
 #pragma once
 
 #include <cstdint>

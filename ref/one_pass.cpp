@@ -37,22 +37,48 @@ class SnapshotDecoder final : public TraceSink {
   std::vector<SnapshotKey>& closed() { return closed_; }  // that no weights explain, or that hold too much
 
  private:
-  // What clipping left of a step's gradient, by the norm that the step reported; none where it reported none.
-  std::optional<double> clipped_to(const Observation& o) const {
-    const ClipPolicy& clip = timeline_.contract.clip;
-    if (o.role != Role::applied_gradient || clip.max_norm == 0) return 1.0;
+  bool may_be_clipped(const Observation& o) const { return o.role == Role::applied_gradient && timeline_.contract.clip.max_norm > 0; }
+
+  // What clipping left of a step's gradient, by the norm that the step reported.
+  double clipped_to(const Observation& o) const {
     const auto norm = norms_.find({o.event, o.rank});
-    if (norm == norms_.end()) return std::nullopt;
-    return std::min(1.0, clip.max_norm / (norm->second + clip.guard));
+    if (!may_be_clipped(o) || norm == norms_.end()) return 1;
+    return std::min(1.0, timeline_.contract.clip.max_norm / (norm->second + timeline_.contract.clip.guard));
+  }
+
+  // A factor that all contributions have in common is clipping's, whatever norm was reported: weights are told up to it.
+  std::optional<LedgerEntry> decode(const Observation& o, const SnapshotKey& key, std::uint32_t after) {
+    const double clip = clipped_to(o);
+    auto out = clip > 0 ? decode(o, key, after, clip) : std::nullopt;
+    if (out && may_be_clipped(o)) {
+      const double common = factor_of_the_window(*out);
+      auto again = common > 0 && common != 1 ? decode(o, key, after, clip * common) : std::nullopt;
+      if (again && factor_of_the_window(*again) == 1) out = std::move(again);
+    }
+    if (out) remember(*out);
+    return out;
+  }
+
+  // Observed weight over due weight of the window's contributions; 0 where it is not one for all.
+  double factor_of_the_window(const LedgerEntry& entry) const {
+    double least = HUGE_VAL, most = 0;
+    for (const LedgerColumn& column : entry.columns) {
+      if (column.contribution.step != entry.step || column.runs.front().open) continue;
+      const double due = ledger_.expected(entry, column.backward, column.rank, entry.layout.front().parameter);
+      if (due == 0) continue;
+      least = std::min(least, column.runs.front().coefficient / due);
+      most = std::max(most, column.runs.front().coefficient / due);
+    }
+    // Each is off by rounding.
+    return least > 0 && most <= least * (1 + Ledger::tolerance_max) ? (least + most) / 2 : 0;
   }
 
   double rounding(const Observation& o) const {
-    const bool clipped = o.role == Role::applied_gradient && timeline_.contract.clip.max_norm > 0;
     const double of_norm = static_cast<double>(workload_.numel()) + 8;  // a sum of squares, its root, and six roundings of the factor
-    return ledger_.lone_rounding() + (clipped ? of_norm * facts_of(Dtype::float32).unit_roundoff() : 0);
+    return ledger_.lone_rounding() + (may_be_clipped(o) ? of_norm * facts_of(Dtype::float32).unit_roundoff() : 0);
   }
 
-  std::optional<LedgerEntry> decode(const Observation& o, const SnapshotKey& key, std::uint32_t after) {
+  std::optional<LedgerEntry> decode(const Observation& o, const SnapshotKey& key, std::uint32_t after, double clip) const {
     LedgerEntry entry;
     entry.key = key;
     entry.role = o.role;
@@ -65,18 +91,16 @@ class SnapshotDecoder final : public TraceSink {
       elements += piece.numel;
     }
     list_columns(entry, o);
-    const auto clip = clipped_to(o);
-    if (!clip || *clip == 0 || entry.columns.empty() || elements * entry.columns.size() > terms_max) return std::nullopt;
-    const auto whole = weights_of(entry, o, *clip, std::nullopt);
+    if (entry.columns.empty() || elements == 0 || elements * entry.columns.size() > terms_max) return std::nullopt;
+    const auto whole = weights_of(entry, o, clip, std::nullopt);
     std::uint32_t at = 0;
     for (std::size_t i = 0; i < o.pieces.size(); ++i) {
       if (o.pieces[i].parameter < 0 || o.pieces[i].numel == 0) continue;
-      const auto own = whole ? whole : weights_of(entry, o, *clip, i);
+      const auto own = whole ? whole : weights_of(entry, o, clip, i);
       if (!own) return std::nullopt;
       write_runs(entry, o.pieces[i], *own, at);
       at += o.pieces[i].numel;
     }
-    remember(entry);
     return entry;
   }
 
@@ -187,10 +211,11 @@ void Passes::one_pass(Verdict& verdict) {
   verdict.unexplained.insert(verdict.unexplained.end(), decoder.closed().begin(), decoder.closed().end());
 }
 
-// An update by a gradient of zeros leaves no trace in weights: that none is seen is no evidence.
+// An update by a gradient of zeros leaves no trace in weights: that none is seen is no evidence. Whether a step had to be skipped is asked elsewhere.
 void Passes::forget_empty_updates(const GradientSource& source) {
   Model model(workload_, timeline_, source, Model::Mode::bounded);
   std::erase_if(evidence_.not_applied, [&](const auto& hole) {
+    if (evidence_.skipped.contains(hole.first)) return true;
     const Field& due = model.reduced(hole.first, false);
     return std::all_of(hole.second.begin(), hole.second.end(), [&](const ElementRange& range) {
       for (std::size_t i = model.offset(range.parameter) + range.begin; i < model.offset(range.parameter) + range.end; ++i)

@@ -91,6 +91,7 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   if (!primary) return;
   evidence_.decided = steps.decided();
   evidence_.without_update = steps.without_update();
+  evidence_.skipped = steps.skipped();
   evidence_.missing = steps.missing();
   evidence_.facts = facts.take(summary);
   if (only) note_shown(values, verdict);

@@ -22,6 +22,7 @@ struct Evidence {
   std::vector<JudgedSnapshot> seen;
   std::set<std::uint32_t> applied, decided;  // step events: of which some applied element was compared; whose due skip was judged
   std::set<std::uint32_t> without_update;    // in which a rank says that it did not update
+  std::set<std::uint32_t> skipped;           // likewise, all of them because of an overflow
   std::vector<MissingFact> missing;
 };
 

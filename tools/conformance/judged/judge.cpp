@@ -32,6 +32,7 @@ std::string left_out_of(const Recording& recording, const ref::Verdict& verdict)
     if (const std::uint64_t n = verdict.coverage.not_judged[reason])
       out.push_back(fmt::format("{} snapshot{} ({})", n, n == 1 ? "" : "s", ref::name_of(static_cast<ref::NotDue>(reason))));
   if (verdict.values.inconclusive > 0) out.push_back(fmt::format("{} elements whose reference is not finite, or that rounding hides", verdict.values.inconclusive));
+  if (verdict.inconclusive_rows > 0) out.push_back(fmt::format("{} rows of the ledger in part: no element of theirs tells all contributions apart", verdict.inconclusive_rows));
   std::set<StepFact> missing;
   for (const ref::MissingFact& fact : verdict.coverage.missing) missing.insert(fact.fact);
   for (const StepFact fact : missing) out.push_back(fmt::format("{} of steps, which the recording does not tell", gradledger::name_of(fact)));
@@ -55,8 +56,12 @@ Judged judge_alone(const Recording& recording) {
   RecordedProducer producer(recording, *timeline);
   Judged out{recording.name, recording.version, JudgedAs::clean, "", ref::judge(recording.scenario, *timeline, producer, {})};
   out.why = left_out_of(recording, out.verdict);
-  if (!out.verdict.findings.empty()) out.outcome = JudgedAs::findings;
-  else if (!out.verdict.coverage.nothing.empty()) out = not_judged(recording.name, recording.version, out.verdict.coverage.nothing);
+  if (!out.verdict.judged()) {
+    out.outcome = JudgedAs::not_judged;
+    out.why = out.verdict.coverage.nothing;
+  } else if (!out.verdict.clean()) {
+    out.outcome = JudgedAs::findings;
+  }
   return out;
 }
 

@@ -17,7 +17,7 @@ struct Judged {
   std::string version;
   JudgedAs outcome = JudgedAs::not_judged;
   std::string why;       // not judged: why; else what of the run was not, beside what no recording tells
-  ref::Verdict verdict;  // empty where nothing was judged
+  ref::Verdict verdict;  // empty where there is no run
 };
 
 // What a recording does not tell, whatever is in it: a sentence for the end of a report.

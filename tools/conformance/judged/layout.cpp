@@ -27,8 +27,8 @@ std::size_t elements_of(const std::vector<Stretch>& stretches) {
 
 }  // namespace
 
-RecordedLayout::RecordedLayout(const Scenario& scenario, const Timeline& timeline, bool bf16_optimizer)
-    : scenario_(scenario), timeline_(timeline), bf16_optimizer_(bf16_optimizer), stage_(deepspeed_config(scenario).zero.stage) {
+RecordedLayout::RecordedLayout(const Scenario& scenario, const Timeline& timeline, Division division)
+    : scenario_(scenario), timeline_(timeline), division_(division) {
   const auto count = static_cast<std::uint32_t>(scenario.parameters.size());
   const std::uint32_t world = scenario.world_size;
   // Round robin deals the parameters to the ranks in turn.
@@ -67,8 +67,8 @@ BufferMeaning RecordedLayout::of(const std::string& name, std::uint32_t rank, st
 
 // Autograd's own sum, until something is reduced: from then on it may share its memory with a bucket or a partition, which a recording does not say.
 Role RecordedLayout::role_of_gradient(std::uint32_t event) const {
-  if (bf16_optimizer_) return Role::scratch;
-  if (stage_ == 0) return Role::replicated_accumulator;
+  if (division_ == Division::bf16_optimizer) return Role::scratch;
+  if (division_ == Division::none) return Role::replicated_accumulator;
   const std::uint32_t window = timeline_.events[event].documented;
   if (timeline_.closes(timeline_.events[event], Layer::documented)) return Role::scratch;
   return timeline_.reduction_before(event + 1, window) == never || timeline_.waits_for_reduction(event) ? Role::local_accumulator : Role::scratch;
@@ -140,8 +140,8 @@ std::vector<Stretch> RecordedLayout::sub_group(std::uint32_t group, std::uint32_
 
 std::vector<Stretch> RecordedLayout::stepped_by(std::uint32_t rank) const {
   std::vector<Stretch> out;
-  if (flat()) out = partition(rank);
-  else if (stage_ == 3)
+  if (division_ == Division::flat || division_ == Division::bf16_optimizer) out = partition(rank);
+  else if (division_ == Division::sharded)
     for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p)
       for (const Stretch& stretch : shard(p, rank)) out.push_back(stretch);
   else

@@ -27,10 +27,17 @@ struct BufferMeaning {
   bool on_host = false;
 };
 
+// How ranks divide what they step, and what param.grad is for. Some releases leave a stage that was asked for aside.
+enum class Division : std::uint8_t {
+  none,            // every rank steps everything
+  flat,            // ZeRO's flat partitions: stages 1 and 2
+  bf16_optimizer,  // likewise; gradients are taken out of param.grad as they come
+  sharded,         // stage 3: each parameter by itself
+};
+
 class RecordedLayout {
  public:
-  // bf16_optimizer: the run has buffers of BF16_Optimizer, which divides the weights as stages 1 and 2 do and takes gradients out of param.grad.
-  RecordedLayout(const Scenario& scenario, const Timeline& timeline, bool bf16_optimizer);
+  RecordedLayout(const Scenario& scenario, const Timeline& timeline, Division division);
 
   // A buffer of `numel` elements after an event. Of a name that is not known, or with another number of elements than its name asks for: scratch.
   BufferMeaning of(const std::string& name, std::uint32_t rank, std::uint32_t event, std::size_t numel) const;
@@ -44,13 +51,11 @@ class RecordedLayout {
   std::vector<Stretch> owned_part(std::uint32_t parameter, std::uint32_t rank) const;
   std::vector<Stretch> shard(std::uint32_t parameter, std::uint32_t rank) const;
   std::vector<Stretch> sub_group(std::uint32_t group, std::uint32_t rank) const;
-  bool flat() const { return bf16_optimizer_ || stage_ == 1 || stage_ == 2; }
   Role role_of_gradient(std::uint32_t event) const;
 
   const Scenario& scenario_;
   const Timeline& timeline_;
-  bool bf16_optimizer_;
-  std::uint32_t stage_;
+  Division division_;
   std::uint32_t partition_ = 0;        // elements of a rank's flat partition, padding included
   std::vector<std::uint32_t> order_;   // of the parameters in the flat buffer
 };

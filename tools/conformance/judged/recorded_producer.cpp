@@ -7,6 +7,7 @@
 #include "ref/bounded.h"
 #include "ref/dtype_facts.h"
 #include "ref/loss_scale.h"
+#include "sim/frameworks/deepspeed/settings.h"
 #include "sim/numeric/kernels.h"
 
 namespace gradledger::conform {
@@ -18,12 +19,22 @@ Dtype dtype_named(const std::string& name) {
   return Dtype::float64;
 }
 
-bool uses_bf16_optimizer(const Recording& recording) {
-  return std::any_of(recording.ranks.begin(), recording.ranks.end(), [](const auto& moments) {
-    return std::any_of(moments.begin(), moments.end(), [](const RecordedMoment& m) {
-      return std::any_of(m.buffers.begin(), m.buffers.end(), [](const auto& b) { return b.first.starts_with("fp32_groups_gradient"); });
+// By the names of the buffers that the run had at some time: those of partitions are there behind the first reduction at the latest. Where steps make
+// the reductions, there may be none behind any operation, and the stage that was asked for is taken.
+Division division_of(const Recording& recording, const Timeline& timeline) {
+  const auto has = [&](const char* name) {
+    return std::any_of(recording.ranks.begin(), recording.ranks.end(), [&](const auto& moments) {
+      return std::any_of(moments.begin(), moments.end(), [&](const RecordedMoment& m) {
+        return std::any_of(m.buffers.begin(), m.buffers.end(), [&](const auto& b) { return b.first.starts_with(name); });
+      });
     });
-  });
+  };
+  if (has("fp32_groups_gradient")) return Division::bf16_optimizer;
+  if (has("grad_partition[") || has("fp32_partition.grad[")) return Division::sharded;
+  for (const char* name : {"averaged_gradients[", "all_grad_tensors[", "accumulated_grads_in_cpu[", "single_partition_of_fp32_groups["})
+    if (has(name)) return Division::flat;
+  const std::uint32_t stage = deepspeed_config(recording.scenario).zero.stage;
+  return stage == 0 || !timeline.reductions.empty() ? Division::none : stage == 3 ? Division::sharded : Division::flat;
 }
 
 // A snapshot on its way to a sink.
@@ -61,7 +72,7 @@ class Shown {
 }  // namespace
 
 RecordedProducer::RecordedProducer(const Recording& recording, const Timeline& timeline)
-    : recording_(recording), timeline_(timeline), layout_(recording.scenario, timeline, uses_bf16_optimizer(recording)) {}
+    : recording_(recording), timeline_(timeline), layout_(recording.scenario, timeline, division_of(recording, timeline)) {}
 
 RunSummary RecordedProducer::run(const GradientSource& source, const RunOptions& options, TraceSink& sink) {
   expects(!options.linear && !options.wide && !options.dry, "a run that is over has the one pass that it had");
@@ -81,7 +92,8 @@ RunSummary RecordedProducer::run(const GradientSource& source, const RunOptions&
       if (!now.error.empty()) {
         // What a rank that goes on held there is not recorded, and nothing is over for it.
         const std::size_t colon = now.error.find(':');
-        sink.engine_error({rank, event, now.error.substr(0, colon), colon == std::string::npos ? "" : now.error.substr(std::min(colon + 2, now.error.size()))});
+        const std::string message = colon == std::string::npos ? "" : now.error.substr(std::min(colon + 2, now.error.size()));
+        sink.engine_error({rank, event, now.error.substr(0, colon), message});
         summary.completed = false;
         continue;
       }
@@ -126,7 +138,10 @@ void RecordedProducer::find_updates(const GradientSource& source) {
       for (std::uint32_t rank = 0; rank < recording_.ranks.size(); ++rank) {
         if (!has(rank, event) || moment(rank, event).parameters.empty()) continue;
         const auto& before = weights_before(rank, event);
-        for (std::size_t p = 0; p < before.size(); ++p) update.changed = update.changed || std::memcmp(before[p].data(), moment(rank, event).parameters[p].data(), before[p].size() * sizeof(double)) != 0;
+        for (std::size_t p = 0; p < before.size(); ++p) {
+          const std::vector<double>& after = moment(rank, event).parameters[p];
+          update.changed = update.changed || std::memcmp(before[p].data(), after.data(), after.size() * sizeof(double)) != 0;
+        }
       }
       update.skipped = !update.changed && timeline_.contract.skips_nonfinite && timeline_.events[event].closes && holds_nonfinite(event);
       if (update.changed || update.skipped) scale.step(update.skipped);

@@ -30,13 +30,13 @@ enum class Kind {
 };
 constexpr std::size_t kinds = 8;
 
-struct Expected {
+struct Agreement {
   const char* file;
   std::uint64_t clean, findings, not_judged, snapshots, unexplained;
   std::array<std::uint64_t, kinds> agreement;  // runs by kind, of those that are judged or simulated
 };
 
-constexpr Expected all_expected[] = {
+constexpr Agreement all_agreements[] = {
     {"stages_1_to_3", 105, 30, 0, 6653, 0, {135, 0, 0, 0, 0, 0, 0, 0}},
     {"cpu_offload", 96, 24, 0, 5092, 0, {112, 8, 0, 0, 0, 0, 0, 0}},
     {"bf16_optimizer", 41, 14, 0, 3278, 0, {53, 0, 0, 0, 0, 2, 0, 0}},
@@ -127,10 +127,10 @@ std::string places(const Found& found) {
   return out;
 }
 
-class judged_recordings : public ::testing::TestWithParam<Expected> {};
+class judged_recordings : public ::testing::TestWithParam<Agreement> {};
 
 TEST_P(judged_recordings, show_what_the_engines_runs_show) {
-  const Expected& expected = GetParam();
+  const Agreement& expected = GetParam();
   JudgedTotals totals;
   std::array<std::uint64_t, kinds> agreement{};
   for (const RecordedRun& run : runs_of(expected.file)) {
@@ -156,7 +156,7 @@ TEST_P(judged_recordings, show_what_the_engines_runs_show) {
                                                           totals.unexplained, fmt::join(agreement, ", "));
 }
 
-INSTANTIATE_TEST_SUITE_P(of_every_file, judged_recordings, ::testing::ValuesIn(all_expected), [](const auto& info) { return std::string(info.param.file); });
+INSTANTIATE_TEST_SUITE_P(of_every_file, judged_recordings, ::testing::ValuesIn(all_agreements), [](const auto& info) { return std::string(info.param.file); });
 
 // ---- what a buffer is -------------------------------------------------------------------------------------------------------------------
 

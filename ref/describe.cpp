@@ -128,6 +128,11 @@ std::string sentence_of(const Finding& f, const Workload& workload, const Timeli
     if (f.finding == FindingClass::discarded_gradient || f.finding == FindingClass::offload_loss)
       out += fmt::format(": {} {} of the window's batch", f.varies ? "some elements follow only" : "these elements follow", weight_text(1 - f.lost_weight));
   }
+  if (!f.alike.empty()) {
+    std::vector<Miscounted> alike;
+    for (const Contribution& contribution : f.alike) alike.push_back({contribution, 0, 0});
+    out += fmt::format("; some of these have the same data as {}, so that it may be of those", contributions_text(alike, f.step));
+  }
   out += fmt::format("; first out of balance at {}.", timeline.describe(f.first_event));
   return out;
 }

@@ -118,6 +118,7 @@ struct Finding {
   Role role = Role::scratch;
   std::vector<ElementRange> elements;
   std::vector<Miscounted> contributions;
+  std::vector<Contribution> alike;  // with the same data as some of these, in a run that is over: what is wrong may be of them
   bool varies = false;            // not all of them in all of the elements, or with other weights in some
   std::optional<WorstElement> worst;
   std::optional<Quantity> quantity;

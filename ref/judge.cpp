@@ -100,9 +100,9 @@ void PassJudge::compare(const Observation& o, const Due& due, const Field& field
     total += piece.numel;
     for (std::uint32_t i = 0; i < piece.numel; ++i) {
       const double expected = field.value[base + i] * factor * o.scale;
-      double bound = 0;
+      double bound = piece.error ? piece.error[i] : 0;
       if (bounded) {
-        bound = o.scale * (field.error[base + i] * factor + (std::abs(field.value[base + i]) + field.error[base + i]) * factor_error);
+        bound += o.scale * (field.error[base + i] * factor + (std::abs(field.value[base + i]) + field.error[base + i]) * factor_error);
         if (factor_error > 0) bound += facts_of(piece.dtype).tiny();
       }
       if (!std::isfinite(expected) || !std::isfinite(bound) || (bounded && !std::isfinite(stored_[i]) && may_leave_its_range(o, std::abs(expected) + bound))) {
@@ -160,14 +160,16 @@ std::optional<double> PassJudge::common_factor(const Observation& o, const Field
     stored_.resize(piece.numel);
     read_stored(piece.dtype, piece.data, piece.numel, stored_.data());
     const DtypeFacts facts = facts_of(piece.dtype);
+    const double roundoff = std::max(facts.unit_roundoff(), facts_of(Dtype::float32).unit_roundoff());  // a gradient that was worked out is in fp64
     const std::size_t base = model_.offset(static_cast<std::uint32_t>(piece.parameter)) + piece.parameter_offset;
     for (std::uint32_t i = 0; i < piece.numel; ++i) {
       const double due = field.value[base + i] * o.scale;
-      const double error = o.scale * field.error[base + i] + 9 * facts.unit_roundoff() * std::abs(due);  // unscaling and clipping round 9 times
+      const double error = o.scale * field.error[base + i] + 9 * roundoff * std::abs(due);  // unscaling and clipping round 9 times
+      const double hidden = facts.tiny() + (piece.error ? piece.error[i] : 0);
       if (!(std::abs(due) > error)) continue;
       const double along = due > 0 ? stored_[i] : -stored_[i];
-      least = std::max(least, (along - facts.tiny()) / (std::abs(due) + error));
-      most = std::min(most, (along + facts.tiny()) / (std::abs(due) - error));
+      least = std::max(least, (along - hidden) / (std::abs(due) + error));
+      most = std::min(most, (along + hidden) / (std::abs(due) - error));
     }
   }
   if (!(least <= most) || !std::isfinite(most)) return std::nullopt;

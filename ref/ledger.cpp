@@ -20,7 +20,7 @@ class Ledger::Column final : public TraceSink {
     if (entry.columns.empty()) describe(entry, *wanted, o);
     const Timeline& timeline = ledger_.timeline_;
     LedgerColumn column{backward_, rank_, timeline.contribution(backward_, rank_), timeline.backwards[backward_].documented, timeline.own_weight(backward_, rank_),
-                        timeline.averaged_weight(backward_, rank_, o.rank, o.role == Role::applied_gradient ? Layer::meant : Layer::documented), {}};
+                        timeline.averaged_weight(backward_, rank_, o.rank, o.role == Role::applied_gradient ? Layer::meant : Layer::documented), {}, {}};
     std::uint32_t at = 0;
     for (const ObservedPiece& piece : o.pieces) {
       if (piece.parameter < 0) continue;
@@ -75,8 +75,9 @@ double Ledger::rounding() const {
   return (8.0 + 2.0 * workload_.world_size + 2.0 * static_cast<double>(timeline_.events.size())) * facts_of(Dtype::float64).unit_roundoff();
 }
 
-double Ledger::tolerance() const {
-  if (range_.dyadic || range_.wide) return 0;
+double Ledger::tolerance() const { return range_.dyadic || range_.wide ? 0 : lone_rounding(); }
+
+double Ledger::lone_rounding() const {
   double u = 0;
   for (Dtype dtype : {workload_.model_dtype, timeline_.contract.accumulation, timeline_.contract.wire})
     u = std::max(u, facts_of(dtype).unit_roundoff());
@@ -158,6 +159,7 @@ std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {
       const LedgerColumn& column = entry.columns[k];
       while (column.runs[run_of[k]].end <= begin) ++run_of[k];
       row.observed.push_back(column.runs[run_of[k]].coefficient);
+      row.inconclusive = row.inconclusive || column.runs[run_of[k]].open;
       row.expected.push_back(expected(entry, column.backward, column.rank, in.parameter));
       if (!std::isfinite(row.observed.back()) && !timeline_.planted.empty()) {  // what is planted hides the weight
         row.observed.back() = row.expected.back();

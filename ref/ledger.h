@@ -18,6 +18,7 @@ namespace gradledger::ref {
 struct CoefficientRun {
   std::uint32_t begin = 0, end = 0;
   double coefficient = 0;
+  bool open = false;  // values do not tell it: what is due stands in its place
 };
 
 struct LedgerColumn {
@@ -27,6 +28,7 @@ struct LedgerColumn {
   std::uint32_t documented = 0;        // its window by the documentation
   double own = 0, averaged = 0;        // what it weighs by the contract, in its rank's own sum and in what is applied, before anybody set anything
   std::vector<CoefficientRun> runs;
+  std::vector<Contribution> alike;     // with the same data: what is wrong of this one may be wrong of them
 };
 
 struct LedgerEntry {
@@ -59,9 +61,13 @@ class Ledger {
   // Runs one pass for each of the contributions.
   void decode(Producer& producer, const Schedule& schedule, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& backward_and_rank);
 
+  // Takes in an entry that was decoded in another way, from values.
+  void put(LedgerEntry entry) { wanted_.insert_or_assign(entry.key, std::move(entry)); }
+
   // Relative rounding of a lone contribution on its way; 0 where everything is exact. From tolerance_max on a weight means nothing.
   static constexpr double tolerance_max = 0.25;
   double tolerance() const;
+  double lone_rounding() const;  // likewise, in the formats that the contract has
   bool wide() const { return range_.wide; }
   std::vector<LedgerRow> rows(const LedgerEntry& entry) const;
   // What a contribution must weigh in an element of a parameter, by the entry's role.

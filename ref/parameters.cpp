@@ -51,7 +51,7 @@ void ParameterJudge::apply(const Observation& o) {
     read_stored(piece.dtype, piece.data, piece.numel, gradient.data());
     Owned& mine = owned(o.rank, static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.numel);
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-      update(mine, i, {gradient[i], 0.0}, state.steps);
+      update(mine, i, {gradient[i], piece.error ? piece.error[i] : 0.0}, state.steps);
       if (contract_.steps_in_model_dtype) mine.weight[i] = rounded(mine.weight[i], model_);
     }
   }

@@ -36,6 +36,7 @@ Passes::Passes(const Workload& workload, const Timeline& timeline, Producer& pro
       ledger_(workload, timeline, range_) {}
 
 void Passes::run(Verdict& verdict) {
+  if (producer_.capabilities().one_pass) return one_pass(verdict);
   const GradientKind kind = workload_.gradients.kind;
   verdict.dyadic = range_.dyadic;
   value_pass(kind == GradientKind::probe ? GradientKind::normal : kind, true, verdict);
@@ -56,7 +57,8 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   const auto given = value_source(workload_, timeline_, kind, seed);
   const PlantedSource source(*given, timeline_);
   Model model(workload_, timeline_, source, Model::Mode::bounded);
-  PassJudge values(workload_, timeline_, model, Model::Mode::bounded, timeline_.contract.clip.max_norm);
+  const bool only = producer_.capabilities().one_pass;
+  PassJudge values(workload_, timeline_, model, Model::Mode::bounded, timeline_.contract.clip.max_norm, only ? &evidence_.seen : nullptr);
   ParameterJudge parameters(workload_, timeline_.contract, source);
   AgreementJudge agreement(timeline_);
   StepJudge steps(workload_, timeline_, source, model);
@@ -89,8 +91,10 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   if (!primary) return;
   evidence_.decided = steps.decided();
   evidence_.without_update = steps.without_update();
+  evidence_.skipped = steps.skipped();
   evidence_.missing = steps.missing();
   evidence_.facts = facts.take(summary);
+  if (only) note_shown(values, verdict);
 }
 
 // Tries schedules until the values of one differ from those of the enqueued order, in which nothing can race.
@@ -133,20 +137,25 @@ void Passes::fingerprint_passes(Verdict& verdict) {
       if (std::none_of(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), same)) evidence_.fingerprint.push_back(mismatch);
     }
     if (pass > 0) continue;
-    evidence_.applied = judge.applied();
-    verdict.coverage.judged = judge.statistics().snapshots;
-    verdict.coverage.not_judged = judge.statistics().not_due;
-    evidence_.not_applied = judge.not_applied();
-    // Silence is evidence only of a producer that promised to show what a step applies, or of a step that says what it did.
-    for (auto at = evidence_.not_applied.begin(); at != evidence_.not_applied.end();) {
-      const bool told = producer_.capabilities().applied_gradients || judge.applied().contains(at->first) || evidence_.without_update.contains(at->first);
-      if (!told) verdict.coverage.not_shown.push_back(at->first);
-      at = told ? std::next(at) : evidence_.not_applied.erase(at);
-    }
-    evidence_.not_reduced = judge.not_reduced();
-    if (!producer_.capabilities().accumulators) std::erase_if(evidence_.not_reduced, [&](const auto& hole) { return !judge.shows_reduced(hole.first); });
+    note_shown(judge, verdict);
   }
   std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
+}
+
+// What the first pass that is held to the books showed, and what it did not.
+void Passes::note_shown(const PassJudge& judge, Verdict& verdict) {
+  evidence_.applied = judge.applied();
+  verdict.coverage.judged = judge.statistics().snapshots;
+  verdict.coverage.not_judged = judge.statistics().not_due;
+  evidence_.not_applied = judge.not_applied();
+  // Silence is evidence only of a producer that promised to show what a step applies, or of a step that says what it did.
+  for (auto at = evidence_.not_applied.begin(); at != evidence_.not_applied.end();) {
+    const bool told = producer_.capabilities().applied_gradients || judge.applied().contains(at->first) || evidence_.without_update.contains(at->first);
+    if (!told) verdict.coverage.not_shown.push_back(at->first);
+    at = told ? std::next(at) : evidence_.not_applied.erase(at);
+  }
+  evidence_.not_reduced = judge.not_reduced();
+  if (!producer_.capabilities().accumulators) std::erase_if(evidence_.not_reduced, [&](const auto& hole) { return !judge.shows_reduced(hole.first); });
 }
 
 // Ranks that average with each other mean the same.

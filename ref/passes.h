@@ -22,6 +22,7 @@ struct Evidence {
   std::vector<JudgedSnapshot> seen;
   std::set<std::uint32_t> applied, decided;  // step events: of which some applied element was compared; whose due skip was judged
   std::set<std::uint32_t> without_update;    // in which a rank says that it did not update
+  std::set<std::uint32_t> skipped;           // likewise, all of them because of an overflow
   std::vector<MissingFact> missing;
 };
 
@@ -39,6 +40,10 @@ class Passes {
   using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;  // backward, rank
 
   void value_pass(GradientKind kind, bool primary, Verdict& verdict);
+  void one_pass(Verdict& verdict);
+  void keep_decoded(std::vector<LedgerEntry>& decoded, Verdict& verdict);
+  void note_shown(const PassJudge& judge, Verdict& verdict);
+  void forget_empty_updates(const GradientSource& source);
   void find_race_in_values();
   void fingerprint_passes(Verdict& verdict);
   PassJudge::Meant meant(const GradientSource& source, Model::Mode mode) const;

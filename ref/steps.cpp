@@ -148,6 +148,13 @@ std::set<std::uint32_t> StepJudge::without_update() const {
   return out;
 }
 
+std::set<std::uint32_t> StepJudge::skipped() const {
+  std::set<std::uint32_t> out;
+  for (const auto& [event, step] : steps_)
+    if (!step.ranks.empty() && std::all_of(step.ranks.begin(), step.ranks.end(), [](const auto& r) { return r.second.skips(); })) out.insert(event);
+  return out;
+}
+
 // Of steps that must update, what each rank that came through them left unsaid and the contract asks for.
 void StepJudge::list_missing() {
   const Contract& contract = timeline_.contract;

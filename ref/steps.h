@@ -51,6 +51,7 @@ class StepJudge final : public TraceSink {
   const std::vector<MissingFact>& missing() const { return missing_; }
   const std::set<std::uint32_t>& decided() const { return decided_; }  // step events whose due skip was judged
   std::set<std::uint32_t> without_update() const;                      // step events in which a rank says that it did not update
+  std::set<std::uint32_t> skipped() const;                             // step events that all ranks say they skip
 
  private:
   struct RankStep {

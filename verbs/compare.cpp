@@ -32,7 +32,7 @@ class Side {
 
   Transcript run(const GradientSource& source, const Schedule& schedule, std::optional<Transcript::Place> kept) {
     Transcript transcript(kept);
-    producer_.run(source, {.schedule = schedule}, transcript);
+    producer_->run(source, {.schedule = schedule}, transcript);
     return transcript;
   }
 
@@ -41,14 +41,13 @@ class Side {
     if (name == "host") options.devices = nullptr;
     return options;
   }
-  HostExecutor producer_;
+  std::unique_ptr<Producer> producer_;
 };
 
 bool has_races(const Loaded& loaded, const GradientSource& source, const Options& options) {
-  HostExecutor host(loaded.scenario, loaded.timeline);
-  host.limit_programs(program_bytes_max(loaded, options));
+  const auto host = gradledger::make_producer(loaded.scenario, loaded.timeline, {.program_bytes_max = program_bytes_max(loaded, options)});
   RaceSink sink;
-  host.run(source, {.check_streams = true}, sink);
+  host->run(source, {.check_streams = true}, sink);
   return sink.any;
 }
 

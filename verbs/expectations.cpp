@@ -12,7 +12,6 @@
 #include "ref/model.h"
 #include "ref/probes.h"
 #include "sim/base/hash.h"
-#include "sim/execution/host_executor.h"
 
 namespace gradledger::verbs {
 namespace {
@@ -212,11 +211,11 @@ std::vector<AppliedValues::Step> applied_by(const Loaded& loaded, const Options&
   const GradientKind kind = loaded.scenario.gradients.kind == GradientKind::probe ? GradientKind::normal : loaded.scenario.gradients.kind;
   const auto source = ref::value_source(loaded.scenario, loaded.timeline, kind, hash_keys({options.seed, loaded.scenario.gradients.seed}));
   AppliedValues sink(loaded, *source);
-  HostExecutor producer = make_producer(loaded, options);
+  const auto producer = make_producer(loaded, options);
   RunOptions run;
   run.schedule.seed = options.seed;
   run.linear = true;  // clipping would hide a difference of scale
-  producer.run(*source, run, sink);
+  producer->run(*source, run, sink);
   return sink.steps();
 }
 

@@ -9,7 +9,6 @@
 #include "ref/facts.h"
 #include "search/blame/way_out.h"
 #include "sim/engine/engine.h"
-#include "sim/execution/host_executor.h"
 #include "sim/frameworks/framework.h"
 #include "sim/load.h"
 #include "sim/scenario/json_reader.h"
@@ -80,15 +79,12 @@ Result<Schedule> schedule_from(const Options& options) {
   return schedule;
 }
 
-HostExecutor make_producer(const Loaded& loaded, const Options& options) {
-  HostExecutor producer(loaded.scenario, loaded.timeline);
-  producer.limit_programs(program_bytes_max(loaded, options));
-  if (options.devices) producer.run_on(*options.devices);
-  return producer;
+std::unique_ptr<Producer> make_producer(const Loaded& loaded, const Options& options) {
+  return gradledger::make_producer(loaded.scenario, loaded.timeline, {.devices = options.devices, .program_bytes_max = program_bytes_max(loaded, options)});
 }
 
 ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch) {
-  HostExecutor producer = make_producer(loaded, options);
+  const auto producer = make_producer(loaded, options);
   ref::OracleOptions oracle;
   const auto schedule = schedule_from(options);
   expects(schedule.ok(), "the schedule was checked before");
@@ -96,16 +92,15 @@ ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watc
   oracle.seed = options.seed;
   oracle.full_ledger = options.full_ledger;
   oracle.watch = watch;
-  return ref::judge(loaded.scenario, loaded.timeline, producer, oracle);
+  return ref::judge(loaded.scenario, loaded.timeline, *producer, oracle);
 }
 
 void explain(const Loaded& loaded, const Options& options, ref::Verdict& verdict) {
   const search::Judge judge_other = [&](const Scenario& scenario, const Timeline& timeline) {
-    HostExecutor producer(scenario, timeline);
-    producer.limit_programs(program_bytes_max(loaded, options));
+    const auto producer = gradledger::make_producer(scenario, timeline, {.program_bytes_max = program_bytes_max(loaded, options)});
     ref::OracleOptions oracle;
     oracle.seed = options.seed;
-    return ref::judge(scenario, timeline, producer, oracle);
+    return ref::judge(scenario, timeline, *producer, oracle);
   };
   search::assign_blame(loaded.scenario, loaded.timeline, verdict.findings, judge_other);
   search::find_known_defects(loaded.scenario, loaded.timeline, verdict.findings, judge_other);
@@ -123,15 +118,15 @@ class NoGradients final : public GradientSource {
 Accounting account(const Loaded& loaded, const Options& options, TraceSink* watch) {
   const std::uint64_t records = accounting_bytes(loaded.timeline);
   if (records > options.memory_limit / 2) throw ProgramsTooLarge(options.memory_limit);
-  HostExecutor producer(loaded.scenario, loaded.timeline);
-  producer.limit_programs(options.memory_limit / 2);  // the other half is for what is recorded of them, which is less
+  // The other half is for what is recorded of them, which is less.
+  const auto producer = gradledger::make_producer(loaded.scenario, loaded.timeline, {.program_bytes_max = options.memory_limit / 2});
   AccountingSink accounting(loaded.scenario, loaded.timeline);
   ref::Tee sinks;
   sinks.add(&accounting);
   sinks.add(watch);
   const auto schedule = schedule_from(options);
   expects(schedule.ok(), "the schedule was checked before");
-  producer.run(NoGradients(), {.schedule = *schedule, .observe_events = false, .linear = true, .dry = true}, sinks);
+  producer->run(NoGradients(), {.schedule = *schedule, .observe_events = false, .linear = true, .dry = true}, sinks);
   return accounting.take();
 }
 

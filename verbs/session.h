@@ -13,7 +13,7 @@
 #include "sim/base/limits.h"
 #include "sim/base/result.h"
 #include "sim/execution/devices.h"
-#include "sim/execution/host_executor.h"
+#include "sim/producers/producers.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/timeline.h"
 
@@ -60,7 +60,7 @@ std::uint64_t program_bytes_max(const Loaded& loaded, const Options& options);
 InputError programs_too_large(const Loaded& loaded, const Options& options);
 
 // The producer that the options name, with the limit of its programs set.
-HostExecutor make_producer(const Loaded& loaded, const Options& options);
+std::unique_ptr<Producer> make_producer(const Loaded& loaded, const Options& options);
 
 Result<Schedule> schedule_from(const Options& options);
 

@@ -47,12 +47,14 @@ class Naming {
   void name_entry(const LedgerEntry& entry);
   const Mismatch* fingerprint_of(const SnapshotKey& key) const;
   void record(const LedgerEntry& entry, const LedgerRow& row, const Diagnosis& diagnosis);
+  static void list_alike(Finding& finding, const LedgerEntry& entry, const Diagnosis& diagnosis);
   static void weigh(Finding& finding, const LedgerRow& row, const std::vector<Miscounted>& contributions);
   std::uint32_t first_event_of(const LedgerEntry& entry) const;
 
   // ---- values.cpp: gradients that are nowhere, values that rounding does not explain
   void name_coverage();
   void name_values();
+  std::string open_text(const SnapshotKey& key) const;
   void name_divergences();
 
   // ---- steps.cpp: what steps decided

@@ -43,7 +43,7 @@ void Naming::name_entry(const LedgerEntry& entry) {
   bool balanced = true;
   for (const LedgerRow& row : rows) {
     verdict_.inconclusive_rows += row.inconclusive;
-    if (!timeline_.planted.empty()) balanced = balanced && !row.inconclusive;
+    if (verdict_.one_pass || !timeline_.planted.empty()) balanced = balanced && !row.inconclusive;
     for (const Diagnosis& diagnosis : diagnose(row, entry.columns, context)) {
       balanced = false;
       record(entry, row, diagnosis);
@@ -76,6 +76,7 @@ void Naming::record(const LedgerEntry& entry, const LedgerRow& row, const Diagno
     finding->contributions.clear();
     finding->lost_weight = finding->excess_weight = 0;
     finding->varies = false;
+    finding->alike.clear();
   }
   if (!finding->elements.empty() && finding->contributions != diagnosis.contributions) finding->varies = true;
   finding->step = entry.step;
@@ -87,10 +88,20 @@ void Naming::record(const LedgerEntry& entry, const LedgerRow& row, const Diagno
     if (std::none_of(finding->contributions.begin(), finding->contributions.end(), [&](const Miscounted& k) { return k.contribution == m.contribution; }))
       finding->contributions.push_back(m);
   if (finding->as_if.empty()) finding->as_if = diagnosis.as_if;
+  list_alike(*finding, entry, diagnosis);
   weigh(*finding, row, diagnosis.contributions);
   if (const Mismatch* mismatch = fingerprint_of(entry.key)) finding->worst = mismatch->worst;
   const auto in_values = std::find_if(evidence_.values.begin(), evidence_.values.end(), [&](const Mismatch& m) { return m.key == entry.key; });
   if (in_values != evidence_.values.end()) finding->worst = in_values->worst;
+}
+
+// In a run that is over, contributions with equal data cannot be told apart.
+void Naming::list_alike(Finding& finding, const LedgerEntry& entry, const Diagnosis& diagnosis) {
+  for (const LedgerColumn& column : entry.columns) {
+    const bool named = std::any_of(diagnosis.contributions.begin(), diagnosis.contributions.end(), [&](const Miscounted& m) { return m.contribution == column.contribution; });
+    for (const Contribution& other : column.alike)
+      if (named && std::find(finding.alike.begin(), finding.alike.end(), other) == finding.alike.end()) finding.alike.push_back(other);
+  }
 }
 
 void Naming::weigh(Finding& finding, const LedgerRow& row, const std::vector<Miscounted>& contributions) {

@@ -61,10 +61,16 @@ void Naming::name_values() {
     finding.elements = mismatch->ranges;
     finding.worst = mismatch->worst;
     const WorstElement& worst = mismatch->worst;
-    finding.sentence = fmt::format("rounding-excess: rank {}, {}, {}: element {} of {} is {:.9g}, {} is {:.9g}, and rounding explains at most {:.3g} of the {:.3g} between them.",
+    finding.sentence = fmt::format("rounding-excess: rank {}, {}, {}: element {} of {} is {:.9g}, {} is {:.9g}, and rounding explains at most {:.3g} of the {:.3g} between them{}.",
                                    finding.rank, timeline_.describe(finding.event), finding.buffer, worst.element, workload_.parameters[worst.parameter].name,
-                                   worst.observed, update ? "the update of the applied gradient" : "the reference", worst.expected, worst.bound, worst.error());
+                                   worst.observed, update ? "the update of the applied gradient" : "the reference", worst.expected, worst.bound, worst.error(), open_text(mismatch->key));
   }
+}
+
+// Of a run that is over. In many passes each contribution would have been looked at alone.
+std::string Naming::open_text(const SnapshotKey& key) const {
+  const auto& open = verdict_.unexplained;
+  return std::find(open.begin(), open.end(), key) == open.end() ? "" : "; which contributions weigh wrong, the values of one run leave open";
 }
 
 void Naming::name_divergences() {

@@ -167,11 +167,10 @@ bool only_there(const Scenario& scenario, ref::FindingClass finding, const Campa
 CampaignState run_campaign(const CampaignOptions& options, std::vector<Found> known) { return Campaign(options, std::move(known)).run(); }
 
 ref::Verdict judge_case(const Scenario& scenario, const Timeline& timeline, const CampaignOptions& options) {
-  HostExecutor producer(scenario, timeline, CollectiveArithmetic::nccl_ring, options.factory);
-  if (options.devices) producer.run_on(*options.devices);
+  const auto producer = make_producer(scenario, timeline, {.engines = options.factory, .devices = options.devices});
   ref::OracleOptions oracle;
   oracle.seed = options.seed;
-  return ref::judge(scenario, timeline, producer, oracle);
+  return ref::judge(scenario, timeline, *producer, oracle);
 }
 
 bool documented(const Scenario& scenario) { return framework_of(scenario).use_of(scenario, make_timeline(scenario).value()).misuses.empty(); }

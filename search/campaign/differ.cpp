@@ -69,13 +69,12 @@ Applied run_side(const Prepared& prepared, const Side& side, const ref::ProbeRan
   const ref::PlantedSource source(fingerprint, *prepared.timeline);
   Applied out;
   AppliedSink sink(out);
-  HostExecutor executor(prepared.scenario, *prepared.timeline, CollectiveArithmetic::nccl_ring, side.factory);
-  if (side.devices) executor.run_on(*side.devices);
+  const auto producer = make_producer(prepared.scenario, *prepared.timeline, {.engines = side.factory, .devices = side.devices});
   RunOptions run;
   run.linear = true;
   run.observe_events = false;
   run.schedule.policy = Schedule::Policy::in_order;  // races are no difference
-  executor.run(source, run, sink);
+  producer->run(source, run, sink);
   return out;
 }
 
@@ -108,11 +107,10 @@ std::optional<Parting> parting_of(const Applied& one, const Applied& other) {
 std::map<Contribution, double> weights_at(const Scenario& scenario, const Side& side, const Parting& at) {
   std::map<Contribution, double> out;
   const auto prepared = prepare(scenario, side);
-  HostExecutor executor(prepared->scenario, *prepared->timeline, CollectiveArithmetic::nccl_ring, side.factory);
-  if (side.devices) executor.run_on(*side.devices);
+  const auto producer = make_producer(prepared->scenario, *prepared->timeline, {.engines = side.factory, .devices = side.devices});
   ref::OracleOptions oracle;
   oracle.full_ledger = true;
-  const ref::Verdict verdict = ref::judge(prepared->scenario, *prepared->timeline, executor, oracle);
+  const ref::Verdict verdict = ref::judge(prepared->scenario, *prepared->timeline, *producer, oracle);
   for (const ref::AppliedRow& row : verdict.applied) {
     const bool holds = row.event == at.event && std::any_of(row.row.elements.begin(), row.row.elements.end(), [&](const ref::ElementRange& e) {
       return e.parameter == at.parameter && at.element >= e.begin && at.element < e.end;

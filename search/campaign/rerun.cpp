@@ -16,9 +16,7 @@ std::string differs_in_rerun(const Scenario& scenario, const Timeline& timeline,
   run.log_decisions = true;
   const auto once = [&] {
     TraceSink nobody;
-    HostExecutor executor(scenario, timeline, CollectiveArithmetic::nccl_ring, options.factory);
-    if (options.devices) executor.run_on(*options.devices);
-    return executor.run(source, run, nobody);
+    return make_producer(scenario, timeline, {.engines = options.factory, .devices = options.devices})->run(source, run, nobody);
   };
   const RunSummary first = once();
   return first_parting(first, once());

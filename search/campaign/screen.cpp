@@ -113,17 +113,16 @@ Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptio
   SnapshotsOf snapshots(judge);
   tee.add(options.every_event ? static_cast<TraceSink*>(&judge) : &snapshots);
   thread_local std::vector<Rank> spare;
-  HostExecutor executor(scenario, timeline, CollectiveArithmetic::nccl_ring, options.factory);
-  executor.take_over(take(spare, scenario.world_size));
-  if (options.devices) executor.run_on(*options.devices);
+  const auto producer = make_producer(scenario, timeline, {.engines = options.factory, .devices = options.devices});
+  producer->take_over(take(spare, scenario.world_size));
   RunOptions run;
   run.linear = true;
   run.observe_events = options.every_event;
   run.schedule.seed = options.seed;
   run.check_streams = options.check_streams && search_space_of(scenario).uses_streams(scenario);
-  const RunSummary summary = executor.run(source, run, tee);
-  if (options.after) options.after(executor);
-  put_back(spare, executor.hand_over());
+  const RunSummary summary = producer->run(source, run, tee);
+  if (options.after) options.after(*producer);
+  put_back(spare, producer->hand_over());
 
   Look look;
   look.trace_hash = summary.trace_hash;

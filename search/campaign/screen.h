@@ -8,8 +8,8 @@
 #include <string>
 
 #include "ref/oracle.h"
-#include "sim/execution/host_executor.h"
 #include "sim/frameworks/framework.h"
+#include "sim/producers/producers.h"
 #include "sim/scenario/timeline.h"
 
 namespace gradledger::search {
@@ -30,7 +30,7 @@ struct LookOptions {
   bool every_event = true;  // every accumulator after every event; false: what steps apply
   std::optional<ref::ProbeRange> range;            // of the probes, where it is not the case's own
   std::uint32_t window_period = 0;  // probes repeat after so many windows; 0: never
-  std::function<void(const HostExecutor&)> after;  // the run
+  std::function<void(const Simulation&)> after;  // the run
 };
 
 // Preconditions: the scenario was admitted, the timeline is its own.

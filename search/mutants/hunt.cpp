@@ -6,6 +6,7 @@
 #include "ref/oracle.h"
 #include "search/draw/generator.h"
 #include "sim/load.h"
+#include "sim/producers/producers.h"
 
 namespace gradledger::search {
 namespace {
@@ -42,11 +43,11 @@ Hunt hunt_in(const Profile& profile, const Mutant& mutant, std::uint64_t seed, s
 std::vector<ref::FindingClass> reported_classes(const Scenario& scenario, EngineFactory factory, std::uint64_t seed) {
   const auto timeline = make_timeline(scenario);
   expects(timeline.ok(), "a case that is judged was admitted");
-  HostExecutor producer(scenario, *timeline, CollectiveArithmetic::nccl_ring, std::move(factory));
+  const auto producer = make_producer(scenario, *timeline, {.engines = std::move(factory)});
   ref::OracleOptions options;
   options.seed = options.schedule.seed = seed;
   std::vector<ref::FindingClass> out;
-  for (const ref::Finding& finding : ref::judge(scenario, *timeline, producer, options).findings)
+  for (const ref::Finding& finding : ref::judge(scenario, *timeline, *producer, options).findings)
     if (!has(out, finding.finding)) out.push_back(finding.finding);
   return out;
 }

@@ -9,7 +9,7 @@
 #include "ref/finding.h"
 #include "search/mutants/tape.h"
 #include "sim/base/result.h"
-#include "sim/execution/host_executor.h"
+#include "sim/frameworks/framework.h"
 
 namespace gradledger::search {
 

@@ -112,9 +112,9 @@ class Explorer {
     look.check_streams = false;
     look.range = range_;
     look.window_period = window_period;
-    look.after = [&](const HostExecutor& executor) {
-      const bool ended = std::all_of(executor.ranks().begin(), executor.ranks().end(), [](const Rank& r) { return r.finished; });
-      if (ended) t.key = state_key(scenario, timeline, executor.ranks(), open, use.state);
+    look.after = [&](const Simulation& run) {
+      const bool ended = std::all_of(run.ranks().begin(), run.ranks().end(), [](const Rank& r) { return r.finished; });
+      if (ended) t.key = state_key(scenario, timeline, run.ranks(), open, use.state);
     };
     const Look seen = look_at(scenario, timeline, look);
     t.wrong = seen.suspicious;

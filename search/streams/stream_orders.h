@@ -14,8 +14,9 @@
 #include <vector>
 
 #include "sim/base/limits.h"
-#include "sim/execution/host_executor.h"
+#include "sim/execution/collectives.h"
 #include "sim/frameworks/framework.h"
+#include "sim/program/program.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/timeline.h"
 #include "sim/trace/observation.h"
@@ -29,7 +30,7 @@ struct StreamOrderOptions {
   // quarter of it. 0: none.
   std::uint32_t variants_max = limits::stream_variants_max;
   std::uint64_t bytes_max = limits::stream_bytes_max;     // of all that the search holds
-  std::uint64_t program_bytes_max = ~std::uint64_t{0};    // HostExecutor::limit_programs
+  std::uint64_t program_bytes_max = ~std::uint64_t{0};    // as of ProducerOptions
   std::uint32_t witnesses_max = limits::stream_witnesses_max;
   bool reduce = true;  // false: every order, states deduplicated
   CollectiveArithmetic arithmetic = CollectiveArithmetic::nccl_ring;

@@ -5,6 +5,7 @@
 
 #include "sim/base/hash.h"
 #include "sim/execution/happens_before.h"
+#include "sim/producers/producers.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::search {
@@ -25,17 +26,16 @@ bool has(StreamControl::StreamSet set, std::size_t stream) { return (set >> stre
 
 StreamSystem::StreamSystem(const Scenario& scenario, const Timeline& timeline, const StreamOrderOptions& options)
     : gradients_(ref::value_source(scenario, timeline, GradientKind::normal, options.seed)), planted_(*gradients_, timeline), operations_(planted_, nobody_) {
-  HostExecutor recorder(scenario, timeline, options.arithmetic, options.factory);
-  recorder.limit_programs(options.program_bytes_max);
+  const auto recorder = make_producer(scenario, timeline, {.engines = options.factory, .arithmetic = options.arithmetic, .program_bytes_max = options.program_bytes_max});
   RunOptions run;
   run.linear = true;
   run.observe_events = false;  // its waits are not the framework's
   Mismatches sink;
-  recorder.run(planted_, run, sink);
+  recorder->run(planted_, run, sink);
   mismatch_ = sink.any;
   ranks_.resize(scenario.world_size);
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-    ranks_[r].program = recorder.ranks()[r].program;
+    ranks_[r].program = recorder->ranks()[r].program;
     if (options.alter) options.alter(r, ranks_[r].program);
     states_.emplace_back(ranks_[r], r, operations_, contents_);
   }

@@ -5,29 +5,16 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <new>
 #include <span>
 #include <vector>
 
 #include "sim/execution/collectives.h"
 #include "sim/execution/devices.h"
-#include "sim/execution/rank.h"
-#include "sim/trace/producer.h"
+#include "sim/execution/simulation.h"
 
 namespace gradledger {
 
-// The operations of all ranks would take more memory than the executor was given. Nothing is wrong with the scenario but its length.
-class ProgramsTooLarge final : public std::bad_alloc {
- public:
-  explicit ProgramsTooLarge(std::uint64_t limit) : limit_(limit) {}
-  std::uint64_t limit() const { return limit_; }
-  const char* what() const noexcept override { return "the programs of the ranks are larger than the limit"; }
-
- private:
-  std::uint64_t limit_;
-};
-
-class HostExecutor final : public Producer {
+class HostExecutor final : public Simulation {
  public:
   // Preconditions: the scenario was admitted (sim/load.h) and the timeline is its own; both outlive the executor.
   HostExecutor(const Scenario& scenario, const Timeline& timeline, CollectiveArithmetic arithmetic = CollectiveArithmetic::nccl_ring,
@@ -50,12 +37,9 @@ class HostExecutor final : public Producer {
   // So their programs are recorded once and run again for every further source.
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override;
 
-  // Ranks of an executor that is done, whose memory this one uses again: many small runs take most of their time from the allocator.
-  void take_over(std::vector<Rank> ranks) { ranks_ = std::move(ranks); }
-  std::vector<Rank> hand_over() { return std::move(ranks_); }
-
-  // As the last run left them: programs as far as they were written, memory.
-  std::span<const Rank> ranks() const { return ranks_; }
+  void take_over(std::vector<Rank> ranks) override { ranks_ = std::move(ranks); }
+  std::vector<Rank> hand_over() override { return std::move(ranks_); }
+  std::span<const Rank> ranks() const override { return ranks_; }
 
  private:
   class Run;

@@ -26,6 +26,7 @@ struct ObservedPiece {
   std::uint32_t numel = 0;
   Dtype dtype = Dtype::float32;
   const std::byte* data = nullptr;
+  const double* error = nullptr;  // by element, what it may be off by: worked out from something that was rounded; null: as it was held
 };
 
 struct Observation {

@@ -100,6 +100,8 @@ struct Capabilities {
   bool applied_gradients = false;  // of every step that updates, on every rank
   bool accumulators = false;       // every buffer that holds a sum of gradients, after every event
   bool wide = false;               // linear runs in fp64
+  // A run that is over: every pass shows the same, with the scenario's own gradients, and there is none with others. No `linear`, no schedules.
+  bool one_pass = false;
 };
 
 class Producer {

@@ -145,7 +145,7 @@ TEST(state_key, tells_apart_what_lies_in_accumulators_that_nobody_shows) {
     look.window_period = window_period;
     look.range = ref::ProbeRange{false, true, 24, 1.0, 64, 64};
     StateKey key;
-    look.after = [&](const HostExecutor& executor) { key = state_key(s, *timeline, executor.ranks(), 0); };
+    look.after = [&](const Simulation& executor) { key = state_key(s, *timeline, executor.ranks(), 0); };
     EXPECT_FALSE(look_at(s, *timeline, look).suspicious);
     return key;
   };
@@ -171,7 +171,7 @@ TEST(state_key, of_two_sequences_is_equal_only_where_their_futures_are) {
       look.window_period = window_period;
       look.range = ref::ProbeRange{false, true, 24, 1.0, 64, 64};
       bool ended = false;
-      look.after = [&](const HostExecutor& executor) {
+      look.after = [&](const Simulation& executor) {
         ended = std::all_of(executor.ranks().begin(), executor.ranks().end(), [](const Rank& r) { return r.finished; });
         if (ended) key = state_key(s, *timeline, executor.ranks(), 0);
       };

@@ -9,6 +9,7 @@
 #include "sim/scenario/json_reader.h"
 #include "tools/conformance/compare.h"
 #include "tools/conformance/files.h"
+#include "tools/conformance/judged/judge.h"
 #include "tools/conformance/recording.h"
 #include "tools/conformance/torch/compare.h"
 #include "tools/gradledger/exit_codes.h"
@@ -79,6 +80,39 @@ std::optional<InputError> judge_file(const std::string& path, bool json, Totals&
   });
 }
 
+// By the oracle, with no engine.
+std::optional<InputError> judge_file_alone(const std::string& path, bool json, JudgedTotals& totals) {
+  return for_each_line(path, [&](const std::string& line, const std::string& where) -> std::optional<InputError> {
+    const auto document = read_json(line);
+    if (!document) return InputError{where, document.error().text()};
+    if (torch::is_ddp_run(*document)) return InputError{where, "is a run of DistributedDataParallel; --judge expects recordings of DeepSpeed"};
+    const auto run = read_run(*document);
+    if (!run) return InputError{where, run.error().text()};
+    const auto judged = judge_alone(*run);
+    if (!judged) return InputError{where, judged.error().text()};
+    if (json) fmt::print("{}\n", json_of(*judged).dump());
+    else fmt::print("{}", text_of(*judged));
+    totals.add(*judged);
+    return std::nullopt;
+  });
+}
+
+int judge_files_alone(const std::vector<std::string>& files, bool json) {
+  JudgedTotals totals;
+  int code = tool::clean;
+  for (const std::string& file : files)
+    if (const auto error = judge_file_alone(file, json, totals)) {
+      fmt::print(stderr, "gradledger-conform: {}\n", error->text());
+      code = tool::bad_input;
+    }
+  if (json) fmt::print("{}\n", json_of(totals).dump());
+  else fmt::print("{}", text_of(totals));
+  if (code != tool::clean || totals.with_findings > 0) return std::max<int>(code, totals.with_findings == 0 ? tool::clean : tool::findings);
+  if (totals.clean > 0) return tool::clean;
+  fmt::print(stderr, "gradledger-conform: nothing was judged: none of {} runs shows a gradient that is due\n", totals.not_judged);
+  return tool::unavailable;
+}
+
 // A file that is bad input does not keep the others from being judged.
 int judge_files(const std::vector<std::string>& files, bool json) {
   Totals totals;
@@ -99,9 +133,10 @@ int judge_files(const std::vector<std::string>& files, bool json) {
 int run(int argc, char** argv) {
   CLI::App app{"Holds recorded runs of a real framework against replays by the engine and release that produced them."};
   std::vector<std::string> files;
-  bool json = false;
+  bool json = false, alone = false;
   app.add_option("FILE", files, "Recordings: JSON lines, plain or gzip (.gz), in either form")->required();
   app.set_version_flag("--version", report::version_text(), "Version, commit, compiler and build type");
+  app.add_flag("--judge", alone, "Judge the runs by the oracle alone, with no engine: what the framework applied against what its documentation has due");
   app.add_flag("--json", json, "One JSON object a run, totals last");
   try {
     app.parse(argc, argv);
@@ -113,7 +148,7 @@ int run(int argc, char** argv) {
     fmt::print(stderr, "gradledger-conform: {}\n", error.what());
     return tool::bad_input;
   }
-  return judge_files(files, json);
+  return alone ? judge_files_alone(files, json) : judge_files(files, json);
 }
 
 }  // namespace

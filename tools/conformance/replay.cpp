@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "ref/probes.h"
-#include "sim/execution/host_executor.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/numeric/kernels.h"
+#include "sim/producers/producers.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::conform {
@@ -59,7 +59,7 @@ Replay::Replay(const Scenario& scenario, const Timeline& timeline)
     initial_weights_.emplace_back(scenario.parameters[p].numel);
     source->initial_parameter(p, 0, initial_weights_.back());
   }
-  HostExecutor(scenario, timeline, CollectiveArithmetic::gloo_fp32).run(*source, RunOptions{}, *this);
+  make_producer(scenario, timeline, {.arithmetic = CollectiveArithmetic::gloo_fp32})->run(*source, RunOptions{}, *this);
   index_updates();
 }
 

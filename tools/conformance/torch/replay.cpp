@@ -5,6 +5,7 @@
 #include "ref/probes.h"
 #include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
 #include "sim/numeric/kernels.h"
+#include "sim/producers/producers.h"
 
 namespace gradledger::conform::torch {
 namespace {
@@ -41,9 +42,9 @@ Replay::Replay(const Expressed& expressed, const Timeline& timeline)
   };
   RunOptions options;
   options.show_reductions = true;
-  HostExecutor executor(scenario_, timeline, CollectiveArithmetic::gloo, factory);
-  executor.run(*source, options, *this);
-  find_views(executor.ranks());
+  const auto producer = make_producer(scenario_, timeline, {.engines = factory, .arithmetic = CollectiveArithmetic::gloo});
+  producer->run(*source, options, *this);
+  find_views(producer->ranks());
 }
 
 // Where a gradient lies in larger storage: known from the program, as snapshots are values alone.

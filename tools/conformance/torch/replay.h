@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/execution/host_executor.h"
+#include "sim/execution/rank.h"
 #include "sim/trace/producer.h"
 #include "tools/conformance/torch/script.h"
 

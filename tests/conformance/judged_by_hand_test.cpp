@@ -114,7 +114,7 @@ std::optional<Contribution> lose_a_contribution(RecordedRun& run) {
   const auto recording = express(run);
   const auto timeline = make_timeline(recording->scenario);
   if (timeline->contract.clip.max_norm > 0) return std::nullopt;
-  const auto step = std::find_if(timeline->events.begin(), timeline->events.end(), [](const Event& e) { return e.kind == EventKind::step && e.updates; });
+  const auto step = std::find_if(timeline->events.begin(), timeline->events.end(), [](const Event& e) { return e.updates(); });
   const std::uint32_t rank = run.world - 1;
   for (std::uint32_t b = 0; step != timeline->events.end() && b < timeline->backwards.size(); ++b) {
     const Backward& backward = timeline->backwards[b];

@@ -114,7 +114,7 @@ constexpr Entry entries[] = {
     {"live-33", "skipped-step-keeps-the-infinity", "stages 1 and 2 with offload, accumulating in fp32: a skipped step keeps the infinity, and no later step updates; since 0.19.8", "", recorded,
      {"stale-gradient", "wrong-skip"}, ""},
 
-    {"zoo-seed", "one set of reductions for several backwards", "DeepSpeed#7992", recorded, {}, ""},
+    {"zoo-seed", "one-reduction-for-several-backwards", "one set of reductions for several backwards", "DeepSpeed#7992", recorded, {}, ""},
     {"zoo-1", "offload-keeps-the-last-micro-batch", "stage 2 with offload keeps the last of several backwards", "DeepSpeed#7981", recorded, {"offload-loss"}, ""},
     {"zoo-2", "last-micro-batch-stays-on-its-rank", "the boundary micro-batch of BF16_Optimizer stays on its rank", "DeepSpeed#7985", recorded, {"boundary-leak"}, ""},
     {"zoo-3", "manual-accumulation-keeps-the-last", "manual accumulation at gradient_accumulation_steps 1 keeps the last backward", "open-instruct#1498", recorded, {"discarded-gradient"}, ""},

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "ref/describe.h"
+#include "report/version/version.h"
 #include "tools/conformance/judged/recorded_producer.h"
-#include "tools/version/version.h"
 
 namespace gradledger::conform {
 namespace {
@@ -108,7 +108,7 @@ std::string text_of(const JudgedTotals& totals) {
 }
 
 ordered_json json_of(const JudgedTotals& totals) {
-  return {{"schema_version", 1}, {"tool", tool::tool_json()}, {"clean", totals.clean}, {"with_findings", totals.with_findings}, {"not_judged", totals.not_judged},
+  return {{"schema_version", 1}, {"tool", report::tool_json()}, {"clean", totals.clean}, {"with_findings", totals.with_findings}, {"not_judged", totals.not_judged},
           {"snapshots_judged", totals.snapshots}, {"snapshots_not_judged", totals.snapshots_not_judged}, {"elements_judged", totals.elements}, {"unexplained", totals.unexplained},
           {"runs_by_class", totals.classes}, {"recordings_do_not_tell", recordings_do_not_tell}};
 }

@@ -84,7 +84,7 @@ RunSummary RecordedProducer::run(const GradientSource& source, const RunOptions&
     for (std::uint32_t rank = 0; rank < world; ++rank) {
       if (!has(rank, event) || !moment(rank, event).error.empty()) continue;
       show_collectives(event, rank, sink);
-      if (timeline_.events[event].kind == EventKind::step) show_step(updates_[event], rank, sink);
+      if (timeline_.events[event].is<events::Step>()) show_step(updates_[event], rank, sink);
     }
     for (std::uint32_t rank = 0; rank < world; ++rank) {
       if (!has(rank, event)) continue;
@@ -134,7 +134,7 @@ void RecordedProducer::find_updates(const GradientSource& source) {
   ref::LossScaleModel scale(timeline_.contract.loss_scale);
   for (std::uint32_t event = 0; event < timeline_.events.size(); ++event) {
     Update update{event, false, false, scale.scale()};
-    if (timeline_.events[event].kind == EventKind::step) {
+    if (timeline_.events[event].is<events::Step>()) {
       for (std::uint32_t rank = 0; rank < recording_.ranks.size(); ++rank) {
         if (!has(rank, event) || moment(rank, event).parameters.empty()) continue;
         const auto& before = weights_before(rank, event);
@@ -143,7 +143,7 @@ void RecordedProducer::find_updates(const GradientSource& source) {
           update.changed = update.changed || std::memcmp(before[p].data(), after.data(), after.size() * sizeof(double)) != 0;
         }
       }
-      update.skipped = !update.changed && timeline_.contract.skips_nonfinite && timeline_.events[event].closes && holds_nonfinite(event);
+      update.skipped = !update.changed && timeline_.contract.skips_nonfinite && timeline_.events[event].closes() && holds_nonfinite(event);
       if (update.changed || update.skipped) scale.step(update.skipped);
       update.loss_scale = scale.scale();
     }

@@ -50,7 +50,7 @@ class Reader {
   }
 
   Problem covers_problem() const {
-    const auto of_the_framework = readers_(out_.engine.framework)->catalogue();
+    const auto of_the_framework = readers_.named(out_.engine.framework)->catalogue();
     std::set<std::string> seen;
     for (std::size_t i = 0; i < out_.covers.size(); ++i) {
       const std::string where = "/covers/" + std::to_string(i);

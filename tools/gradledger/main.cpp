@@ -114,9 +114,9 @@ CLI::App* add_gate(CLI::App& app, Options& options, std::vector<std::string>& pa
 
 void add_list(CLI::App& app, Options& options, std::string& what) {
   CLI::App* verb = app.add_subcommand("list", "What gradledger knows");
-  verb->add_option("WHAT", what, "engines, behaviours, changes, releases, findings, rules, buffers, entries or exit-codes")
+  verb->add_option("WHAT", what, "frameworks, engines, events, behaviours, changes, releases, findings, rules, buffers, entries or exit-codes")
       ->required()
-      ->check(CLI::IsMember({"engines", "behaviours", "changes", "releases", "findings", "rules", "buffers", "entries", "exit-codes"}));
+      ->check(CLI::IsMember({"frameworks", "engines", "events", "behaviours", "changes", "releases", "findings", "rules", "buffers", "entries", "exit-codes"}));
   add_format(verb, options, "JSON instead of text");
   verb->add_option("--as-of", options.as_of, "behaviours: the values at this release or change")->capture_default_str();
 }

@@ -65,7 +65,12 @@ class Toy final : public Framework {
     return FrameworkValue(out);
   }
 
+  std::optional<InputError> as_of_problem(const AsOf& as_of) const override {
+    if (as_of.switches.empty() && as_of.base == "head") return std::nullopt;
+    return InputError{"/engine/as_of", "names a state of the toy's code, of which there is one: expected \"head\""};
+  }
   Result<Contract> contract(const Scenario& scenario) const override {
+    if (auto error = as_of_problem(scenario.engine.as_of)) return *error;
     Contract out;
     out.stated = scenario.contract;
     out.groups = named_groups(scenario);

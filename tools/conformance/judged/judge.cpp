@@ -6,6 +6,7 @@
 
 #include "ref/describe.h"
 #include "report/version/version.h"
+#include "sim/load.h"
 #include "tools/conformance/judged/recorded_producer.h"
 
 namespace gradledger::conform {

@@ -181,7 +181,11 @@ void Bf16Optimizer::clear_high_precision(ProgramWriter& w) {
   std::fill(has_gradients_.begin(), has_gradients_.end(), false);
 }
 
+// The engine asks for the method before it calls it; a user does not.
+bool Bf16Optimizer::zero_grad_after_step() const { return behaviour().bf16_prologue != Bf16Prologue::drops && DeepSpeedEngine::zero_grad_after_step(); }
+
 void Bf16Optimizer::optimizer_zero_grad(ProgramWriter& w) {
+  if (behaviour().bf16_prologue == Bf16Prologue::drops) throw FrameworkError{"AttributeError", "'BF16_Optimizer' object has no attribute 'zero_grad'"};
   DeepSpeedEngine::optimizer_zero_grad(w);
   clear_high_precision(w);
 }

@@ -26,6 +26,7 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   void model_step(ProgramWriter& w) override;                                   // bf16_optimizer.py: step, at 0.19.7
   void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;  // bf16_optimizer.py: step, at 0.19.7
   void optimizer_zero_grad(ProgramWriter& w) override;                          // bf16_optimizer.py: zero_grad, at 0.19.7
+  bool zero_grad_after_step() const override;                                   // engine.py: _take_model_step, at 0.16.0
   void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) override;       // tensor_fragment.py: get_full_hp_grad, set_full_hp_grad, at 0.19.7
   void observe_wrapper(ProgramWriter& w) override;                              // ours: snapshots
 

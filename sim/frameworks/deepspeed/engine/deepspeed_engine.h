@@ -45,6 +45,7 @@ class DeepSpeedEngine : public Engine {
   virtual void model_step(ProgramWriter& w) = 0;                                       // ends in step_done(), at once or after reads
   virtual void on_value(std::uint32_t /*stage*/, double /*value*/, ProgramWriter&) {}  // ours: goes on with a value
   virtual void optimizer_zero_grad(ProgramWriter& w);                                  // engine.py: zero_grad, at 0.19.7
+  virtual bool zero_grad_after_step() const;
   // engine.py: coalesce_grad_reduction, at 0.19.7
   virtual void flush_coalesced(ProgramWriter&) {}  // the end of a coalesced block
   // tensor_fragment.py: safe_set_full_grad, at 0.19.7
@@ -173,7 +174,6 @@ class DeepSpeedEngine : public Engine {
   double pipeline_factor() const;
   bool taken_for_direct() const;
   void refuse_direct() const;
-  bool zero_grad_after_step() const;
   // What a gradient is multiplied by on its way from the loss, and once more by each hooked output that it passes.
   struct LossFactors {
     double loss = 1.0, each_hook = 1.0;

@@ -26,7 +26,7 @@ TEST(a_report_for_people, shows_what_the_value_holds) {
             "verdict\n"
             "discarded-gradient: one micro-batch is missing\n"
             "  whose: usage (single-boundary). Two backwards stand before the step.\n"
-            "  known: catalogue-0 (Somewhere#1), a defect; since 0.0.9, fixed in 0.2.0. To avoid it: Wait.\n"
+            "  known: catalogue-0 a-name (Somewhere#1), a defect; since 0.0.9, fixed in 0.2.0. To avoid it: Wait.\n"
             "  worst element: w1[2] is 1 (0x3f80), due 3; the error is 4 times its bound\n"
             "judged: 10 of 14 snapshots of gradients (4 " +
                 std::string(name_of(ref::NotDue{})) +
@@ -73,6 +73,7 @@ TEST(a_report_for_programs, holds_what_the_value_holds) {
   EXPECT_EQ(f["contributions"], (json::array({{{"step", 2}, {"rank", 0}, {"micro_batch", 1}, {"expected", 0.5}, {"observed", 0.0}}})));
   EXPECT_EQ(f["blame"], (json{{"whose", "usage"}, {"rule", "single-boundary"}, {"why", "Two backwards stand before the step."}}));
   EXPECT_EQ(f["known"]["entry"], "catalogue-0");
+  EXPECT_EQ(f["known"]["name"], "a-name");
   EXPECT_EQ(f["worst"]["error_over_bound"], 4);
   EXPECT_EQ(f["sentence"], "discarded-gradient: one micro-batch is missing");
   EXPECT_EQ(o["ledger"][0]["elements"], elements);

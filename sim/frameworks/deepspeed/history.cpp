@@ -170,7 +170,7 @@ Result<PointInHistory> point_named(std::string_view as_of, std::string_view wher
   const std::string_view base = base_of(as_of);
   if (const auto point = known_point(base)) return branch(*point, as_of, where);
   if (const ReleaseInfo* line = line_of(base)) return branch(point_of(*line), as_of, where);
-  return InputError{std::string(where), "unknown release or change \"" + std::string(base) + "\"; expected " + what_is_known() + hint(base)};
+  return InputError{std::string(where), "unknown release or change \"" + std::string(base.empty() ? as_of : base) + "\"; expected " + what_is_known() + hint(base)};
 }
 
 std::optional<std::string> point_note(std::string_view as_of) {

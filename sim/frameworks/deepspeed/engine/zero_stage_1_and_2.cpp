@@ -31,19 +31,30 @@ ZeroStage1And2::ZeroStage1And2(const DeepSpeedContext& context)
       model_dtype_(scenario().model_dtype),
       acc_dtype_(grad_accum_dtype_of(scenario())),
       comm_dtype_(communication_dtype_of(scenario())),
-      to_partition_(behaviour().stage12_fp32_partition == Fp32Partition::accumulates && acc_dtype_ == Dtype::float32 && model_dtype_ != Dtype::float32),
-      bucket_dtype_(to_partition_ && uses_grad_accum_ ? acc_dtype_ : model_dtype_),
       weights_(scenario(), rank(), "single_partition_of_fp32_groups", dealing_of(config(), behaviour())),
+      kept_(scenario(), behaviour(), weights_),
+      reduces_copy_(uses_grad_accum_ && !kept_->sums_in_fp32()),
+      bucket_dtype_(uses_grad_accum_ && !reduces_copy_ ? acc_dtype_ : model_dtype_),
       micro_step_id_(behaviour().offload_keep == OffloadKeep::counter_only ? 0 : -1),
       already_reduced_(parameter_count()),
-      grad_accum_(parameter_count()),
-      averaged_(weights_.parts().size()),
-      partition_sum_(weights_.size()),
-      partition_known_(weights_.size()),
-      averaged_padding_(weights_.size()),
-      accumulated_on_host_(parameter_count()),
-      host_holds_window_(parameter_count()),
-      norm_recorded_(parameter_count()) {}
+      grad_accum_(parameter_count()) {}
+
+KeepingContext ZeroStage1And2::keeping() {
+  return {.scenario = scenario(),
+          .config = config(),
+          .behaviour = behaviour(),
+          .weights = weights_,
+          .learned = learned(),
+          .tensors = tensors_,
+          .grad = grad_,
+          .grad_accum = grad_accum_,
+          .uses_grad_accum = uses_grad_accum_,
+          .reduces_copy = reduces_copy_,
+          .boundary = boundary_mirror(),
+          .pinned = pinned(),
+          .micro_step_id = micro_step_id_,
+          .overflow_flag = overflow_flag_};
+}
 
 void ZeroStage1And2::initialise(ProgramWriter& w) {
   weights_.initialise(w);
@@ -57,14 +68,7 @@ void ZeroStage1And2::initialise(ProgramWriter& w) {
   overflow_flag_ = scalar("overflow", Dtype::uint8);
   w.fill(overflow_flag_, 0);
   if (weights_.size() > 1) group_norms_ = scalar("norm_groups", Dtype::float32, static_cast<std::uint32_t>(weights_.size()));
-  if (!offload_) return;
-  recorded_norms_ = scalar("norm_for_param_grads", Dtype::float64, parameter_count());
-  for (const FlatWeights& group : weights_) {
-    const BufferId master = w.declare(group.master_name() + ".grad", Dtype::float32, group.layout().partition(), MemorySpace::host);
-    w.allocate(master);
-    master_gradient_.push_back(w.whole(master));
-    w.fill(master_gradient_.back(), 0.0);
-  }
+  kept_->initialise(w, keeping());
 }
 
 // ---- forward --------------------------------------------------------------------------------------------------------------------
@@ -119,18 +123,6 @@ void ZeroStage1And2::setup_buckets(ProgramWriter& w) {
 
 Tensor& ZeroStage1And2::gradient_attribute(std::uint32_t p) { return uses_grad_accum_ ? grad_accum_[p] : grad_[p]; }
 
-// One count belongs to the caller. With param.grad_accum it is a temporary in the model dtype, unless the rank's partition is in fp32 too.
-Tensor ZeroStage1And2::gradient_for_reduction(ProgramWriter& w, std::uint32_t p) {
-  Tensor gradient;
-  if (!uses_grad_accum_ || to_partition_) {
-    tensors_.share(w, gradient, gradient_attribute(p));
-    return gradient;
-  }
-  gradient = tensors_.allocate(w, parameter_name(p) + ".grad_accum.to(model)", model_dtype_, numel(p));
-  w.copy(gradient.slice, grad_accum_[p].slice);
-  return gradient;
-}
-
 void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
   if (numel(p) == 0 && behaviour().empty_parameter != EmptyParameter::looked_up) return;
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
@@ -150,7 +142,7 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
   // DeepSpeed#4084: until then the bucket was filled from param.grad, which is None once it went into param.grad_accum.
   if (contiguous_ && uses_grad_accum_ && behaviour().stage1_attr_bucket == Stage1AttrBucket::param_grad)
     throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'view'"};
-  BucketEntry entry{p, gradient_for_reduction(w, p)};
+  BucketEntry entry{p, keeping().gradient_for_reduction(w, p)};
   if (contiguous_ && numel(p) > bucket_size) {
     bucket_.extra_large = true;
   } else if (contiguous_) {
@@ -158,7 +150,7 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
     w.copy(in_bucket.slice, entry.gradient.slice);
     bucket_.producers[static_cast<std::size_t>(w.stream())] = true;
     tensors_.share(w, entry.gradient, in_bucket);
-    if (!uses_grad_accum_ || to_partition_) tensors_.share(w, gradient_attribute(p), in_bucket);
+    if (!reduces_copy_) tensors_.share(w, gradient_attribute(p), in_bucket);
   }
   bucket_.elements += numel(p);
   bucket_.entries.push_back(entry);
@@ -213,13 +205,9 @@ void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
     for (Tensor& gradient : deferred_) tensors_.clear(w, gradient);
     deferred_.clear();
   }
-  if (to_partition_) {
-    if (!offload_ && boundary_mirror()) make_partitions(w);
-  } else if (!offload_) {
-    accumulate_owned(w);
-  }
+  kept_->end_of_reductions(w, keeping());
   for (Tensor& buffer : bucket_.buffers) tensors_.clear(w, buffer);
-  tensors_.clear(w, grads_in_partition_);
+  kept_->buckets_released(w, keeping());
   ready_for_gradients_ = false;
   for (Tensor& grad : grad_) tensors_.clear(w, grad);
   if (behaviour().stage12_epilogue_clears == EpilogueClears::grad_and_accum)

@@ -1,4 +1,5 @@
-// DeepSpeedZeroOptimizer: ZeRO stages 1 and 2, with and without CPU offload of the optimizer.
+// DeepSpeedZeroOptimizer: ZeRO stages 1 and 2, with and without CPU offload of the optimizer: hooks, buckets, reductions and the step.
+// What was reduced is kept in one of the ways of engine/keeping.
 #pragma once
 
 #include <array>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "sim/frameworks/deepspeed/engine/flat_groups.h"
+#include "sim/frameworks/deepspeed/engine/keeping/ways_of_keeping.h"
 #include "sim/frameworks/deepspeed/engine/scaled_optimizer.h"
 
 namespace gradledger {
@@ -66,14 +68,13 @@ class ZeroStage1And2 final : public ScaledOptimizer {
     const ProcessGroup* peers = nullptr;
     std::uint32_t owner = 0;
     Slice slice;
-    Slice partition{};  // with an fp32 partition: where the rank's own is added
+    Slice sum{};  // where the rank's own is added, if its way of keeping adds
   };
 
   // ---- backward: hooks and buckets
   bool has_hooks() const { return partition_gradients_ || overlap_ || contiguous_ || uses_grad_accum_; }
-  void drain(ProgramWriter& w, std::uint32_t parameter);                     // stage_1_and_2.py: _fill_param_grad_accum_attribute, at 0.19.7
-  void setup_buckets(ProgramWriter& w);                                      // stage_1_and_2.py: setup_buckets, at 0.19.7
-  Tensor gradient_for_reduction(ProgramWriter& w, std::uint32_t parameter);  // stage_1_and_2.py: get_gradient_for_reduction, at 0.19.7
+  void drain(ProgramWriter& w, std::uint32_t parameter);  // stage_1_and_2.py: _fill_param_grad_accum_attribute, at 0.19.7
+  void setup_buckets(ProgramWriter& w);                   // stage_1_and_2.py: setup_buckets, at 0.19.7
   Tensor& gradient_attribute(std::uint32_t parameter);
   void push(ProgramWriter& w, std::uint32_t parameter);  // stage_1_and_2.py: reduce_independent_p_g_buckets_and_remove_grads, at 0.19.7
   void require_not_reduced(std::uint32_t parameter) const;
@@ -94,38 +95,21 @@ class ZeroStage1And2 final : public ScaledOptimizer {
   void average_whole(ProgramWriter& w, Slice bucket);           // stage_1_and_2.py: gradient_reduction_w_predivide, at 0.19.7
   void average_separate(ProgramWriter& w);                      // stage_1_and_2.py: buffered_reduce_fallback, at 0.19.7
   std::vector<Run> owner_runs(ProgramWriter& w, Slice bucket);  // stage_1_and_2.py: average_tensor, at 0.19.7
-  void add_to_partition(ProgramWriter& w, Slice reduced);       // stage_1_and_2.py: _add_full_reduction_to_compact_grad_partition, at 0.19.8
+  void add_to_sums(ProgramWriter& w, Slice reduced);            // stage_1_and_2.py: _add_full_reduction_to_compact_grad_partition, at 0.19.8
   static void flatten(ProgramWriter& w, Slice flat, const std::vector<Run>& runs, std::size_t first, std::size_t last);  // ours: of flattened()
   void reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, bool to_owner);  // stage_1_and_2.py: allreduce_and_copy_with_multiple_ranks, allreduce_no_retain, at 0.19.7
   Slice flattened(ProgramWriter& w, const std::vector<Run>& runs, std::size_t first, std::size_t last, Tensor& flat);  // stage_1_and_2.py: allreduce_bucket, at 0.19.7
 
   // ---- keeping what was reduced
-  void keep(ProgramWriter& w, std::uint32_t parameter);               // stage_1_and_2.py: copy_grads_in_partition, at 0.19.7
-  void keep_of_partition(ProgramWriter& w, std::uint32_t parameter);  // stage_1_and_2.py: copy_grads_in_partition, at 0.19.8
-  void require_gradient(std::uint32_t parameter);
-  void keep_on_host(ProgramWriter& w, std::uint32_t parameter);                                   // stage_1_and_2.py: copy_grads_in_partition, at 0.19.7
-  void accumulate_on_host(ProgramWriter& w, std::uint32_t parameter);                             // stage_1_and_2.py: async_accumulate_grad_in_cpu_via_gpu, at 0.19.7
-  void to_master_gradient(ProgramWriter& w, std::uint32_t parameter, Slice gradient, Slice own);  // stage_1_and_2.py: async_inplace_copy_grad_to_fp32_buffer_from_gpu, at 0.19.7
-  void partition_epilogue(ProgramWriter& w);                                                      // stage_1_and_2.py: independent_gradient_partition_epilogue, at 0.19.7
-  void accumulate_owned(ProgramWriter& w);                        // stage_1_and_2.py: independent_gradient_partition_epilogue, get_all_grad_tensors, at 0.19.7
-  void take_averaged_gradients(ProgramWriter& w);                 // stage_1_and_2.py: get_flat_partition, at 0.19.7
-  Slice partition_of(ProgramWriter& w, std::uint32_t parameter);  // stage_1_and_2.py: _get_compact_grad_partition_slice, at 0.19.8
-  void make_partition(ProgramWriter& w, std::size_t group);       // stage_1_and_2.py: _build_compact_grad_partition_buffer, at 0.19.8
-  void make_partitions(ProgramWriter& w);                         // ours: of all groups
-  void drop_partitions(ProgramWriter& w, bool skipped);           // stage_1_and_2.py: step, at 0.19.8
+  KeepingContext keeping();
+  void partition_epilogue(ProgramWriter& w);  // stage_1_and_2.py: independent_gradient_partition_epilogue, at 0.19.7
 
   // ---- step
-  void require_averaged_gradients() const;
-  void require_finite_test() const;
-  void drop_accumulators(ProgramWriter& w, bool skipped);                                            // stage_1_and_2.py: step, at 0.19.7
   void apply(ProgramWriter& w, FlatWeights& group, std::size_t number, std::optional<double> norm);  // stage_1_and_2.py: unscale_and_clip_grads, _optimizer_step, at 0.19.7
-  Tensor flat_gradient(ProgramWriter& w, const FlatWeights& group, std::size_t number);              // stage_1_and_2.py: step, at 0.19.7
   void emit_group_norm(ProgramWriter& w, std::size_t group);  // stage_1_and_2.py: get_grad_norm_direct, complete_grad_norm_calculation_for_cpu_offload, at 0.19.7
 
   OwnedPart owned(std::uint32_t parameter) const { return weights_.of(parameter).owned(parameter); }
   bool owns(std::uint32_t parameter) const { return owned(parameter).numel > 0; }
-  void observe_averaged(ProgramWriter& w, std::size_t group);  // ours: snapshots
-  std::vector<ViewPiece> owned_piece(std::uint32_t parameter, Slice whole) const;
 
   const bool partition_gradients_;  // stage 2
   const bool offload_;
@@ -134,10 +118,12 @@ class ZeroStage1And2 final : public ScaledOptimizer {
   const bool uses_grad_accum_;  // stage 1 with an accumulation dtype of its own: param.grad_accum
   const bool checks_overflow_;
   const Dtype model_dtype_, acc_dtype_, comm_dtype_;
-  const bool to_partition_;  // reduced values are added to an fp32 partition of the rank
-  const Dtype bucket_dtype_;
 
   FlatGroups weights_;
+  WayOfKeeping kept_;
+  const bool reduces_copy_;  // of param.grad_accum, in the model dtype
+  const Dtype bucket_dtype_;
+
   std::int64_t micro_step_id_ = -1;
   bool ready_for_gradients_ = false;
   bool had_buckets_ = false;
@@ -146,24 +132,9 @@ class ZeroStage1And2 final : public ScaledOptimizer {
   Bucket bucket_;
 
   std::vector<Tensor> grad_accum_;  // param.grad_accum
-  Tensor grads_in_partition_;       // full gradients of owned parameters, this epilogue's
-  std::uint32_t grads_in_partition_offset_ = 0;
-  std::vector<Tensor> deferred_;  // cleared at the next reduction (overlap without contiguous gradients)
+  std::vector<Tensor> deferred_;    // cleared at the next reduction (overlap without contiguous gradients)
 
-  // all_grad_tensors, by owned part of all groups; averaged_gradients in three states: never set, None, set.
-  std::optional<std::vector<Tensor>> all_grad_tensors_;
-  enum class Averaged : std::uint8_t { never, none, set } averaged_state_ = Averaged::never;
-  std::vector<Tensor> averaged_;
-  std::vector<Tensor> partition_sum_;     // by group: the fp32 partition, of which averaged_ are views
-  std::vector<bool> partition_known_;     // by group: the list had it once
-  bool all_grad_tensors_known_ = false;   // the list was filled once
-  std::vector<Tensor> averaged_padding_;  // by group
-
-  std::vector<Tensor> accumulated_on_host_;  // accumulated_grads_in_cpu, by parameter
-  std::vector<bool> host_holds_window_;      // this window stored into it
-  std::vector<bool> norm_recorded_;          // norm_for_param_grads, by parameter
-  std::vector<Slice> master_gradient_;       // offload, by group: single_partition_of_fp32_groups[g].grad
-  Slice recorded_norms_, overflow_flag_, norm_squared_;
+  Slice overflow_flag_, norm_squared_;
   Slice group_norms_;  // several groups: the norm of each
 };
 

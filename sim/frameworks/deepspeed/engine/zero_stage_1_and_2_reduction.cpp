@@ -31,7 +31,7 @@ void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
     // Contiguous, only what the rank owns was copied back into the bucket.
     if (uses_grad_accum_ && behaviour().stage1_attr_reduction == Stage1AttrReduction::kept && (owns(entry.parameter) || !contiguous_))
       w.copy(grad_accum_[entry.parameter].slice, entry.gradient.slice);
-    if (contiguous_ && owns(entry.parameter)) keep(w, entry.parameter);
+    if (contiguous_ && owns(entry.parameter)) kept_->keep(w, keeping(), entry.parameter);
     let_go_of_reduced(w, entry, producer);
   }
   bucket_.entries.clear();
@@ -66,7 +66,7 @@ Slice ZeroStage1And2::extra_large_gradient() const {
   const BucketEntry& entry = bucket_.entries.front();
   const Tensor& attribute = uses_grad_accum_ ? grad_accum_[entry.parameter] : grad_[entry.parameter];
   if (!attribute.defined()) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'view'"};
-  return uses_grad_accum_ && !to_partition_ ? entry.gradient.slice : attribute.slice;
+  return reduces_copy_ ? entry.gradient.slice : attribute.slice;
 }
 
 // Copies follow the reduction on its stream. On one of their own they would follow nothing.
@@ -147,7 +147,7 @@ bool ZeroStage1And2::divides_experts_apart() const {
   return behaviour().expert_average != ExpertAverage::with_the_bucket && std::any_of(bucket_.entries.begin(), bucket_.entries.end(), of_expert);
 }
 
-// The bucket cut where ownership changes, neighbours of one owner merged, but for what goes to the rank's fp32 partition.
+// The bucket cut where ownership changes, neighbours of one owner merged, but for what is added to the rank's sums.
 std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(ProgramWriter& w, Slice bucket) {
   std::vector<Run> runs;
   std::uint32_t at = 0;
@@ -156,9 +156,10 @@ std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(ProgramWriter& w, Sl
     for (std::uint32_t owner = 0; owner < group.peers().size(); ++owner) {
       const std::uint32_t count = group.layout().owned(owner, entry.parameter).numel;
       if (count == 0) continue;
-      const bool added = to_partition_ && owner == group.index_in_peers();
+      const Slice sum = owner == group.index_in_peers() ? kept_->sum_of(w, keeping(), entry.parameter) : Slice{};
+      const bool added = sum.buffer != no_index;
       if (!added && !runs.empty() && runs.back().owner == owner && runs.back().peers->id == group.peers().id) runs.back().slice.numel += count;
-      else runs.push_back({&group.peers(), owner, bucket.part(at, count), added ? partition_of(w, entry.parameter) : Slice{}});
+      else runs.push_back({&group.peers(), owner, bucket.part(at, count), sum});
       at += count;
     }
   }
@@ -204,7 +205,7 @@ void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& 
     w.collective(
         {.kind = to_owner ? CollectiveKind::reduce : CollectiveKind::all_reduce, .group = peers.id, .root = to_owner ? peers.ranks[root] : 0, .input = wire, .output = wire});
     for (std::uint32_t i = static_cast<std::uint32_t>(first), at = 0; i < last; at += runs[i++].slice.numel)
-      if (runs[i].partition.buffer != no_index) w.accumulate(runs[i].partition, wire.part(at, runs[i].slice.numel));
+      if (runs[i].sum.buffer != no_index) w.accumulate(runs[i].sum, wire.part(at, runs[i].slice.numel));
     if (cast.defined() && (!to_owner || root == me)) w.copy(data, wire);
     for (std::uint32_t at = 0; flat.defined() && first < last; ++first) {
       const Run& run = runs[first];
@@ -248,17 +249,18 @@ void ZeroStage1And2::average_whole(ProgramWriter& w, Slice bucket) {
     w.collective(call);
     if (factor != average_over()) w.multiply(wire, factor / average_over());
   }
-  add_to_partition(w, wire);
+  add_to_sums(w, wire);
   if (cast.defined()) w.copy(bucket, wire);
   tensors_.drop(w, cast);
 }
 
-// With an fp32 partition: the rank's parts of what was reduced in whole.
-void ZeroStage1And2::add_to_partition(ProgramWriter& w, Slice reduced) {
+// The rank's parts of what was reduced in whole.
+void ZeroStage1And2::add_to_sums(ProgramWriter& w, Slice reduced) {
   std::uint32_t at = 0;
   for (const BucketEntry& entry : bucket_.entries) {
     const OwnedPart part = owned(entry.parameter);
-    if (to_partition_ && part.numel > 0) w.accumulate(partition_of(w, entry.parameter), reduced.part(at + part.parameter_offset, part.numel));
+    const Slice sum = part.numel > 0 ? kept_->sum_of(w, keeping(), entry.parameter) : Slice{};
+    if (sum.buffer != no_index) w.accumulate(sum, reduced.part(at + part.parameter_offset, part.numel));
     at += entry.gradient.numel();
   }
 }
@@ -287,7 +289,7 @@ void ZeroStage1And2::average_separate(ProgramWriter& w) {
   }
   if (averages()) w.divide(wire, average_over());
   w.collective({.kind = CollectiveKind::all_reduce, .group = peers().id, .input = wire, .output = wire});
-  add_to_partition(w, wire);
+  add_to_sums(w, wire);
   if (cast.defined()) w.copy(flat.slice, wire);
   at = 0;
   for (const BucketEntry& entry : bucket_.entries) {

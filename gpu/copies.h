@@ -72,8 +72,7 @@ class CopyQueue {
     expects(blocks <= blocks_limit, "a grid has fewer than 2^31 blocks");
     if (copies_.count == Copies<T, S, Function>::copies_max || blocks_ + blocks > blocks_limit) flush();
     const bool vectors = packing.packs > 0;
-    copies_.copy[copies_.count++] = {target, source, n, vectors ? static_cast<std::uint32_t>(packing.head) : Copies<T, S, Function>::no_head,
-                                     static_cast<std::uint32_t>(blocks_)};
+    copies_.copy[copies_.count++] = {target, source, n, vectors ? static_cast<std::uint32_t>(packing.head) : Copies<T, S, Function>::no_head, static_cast<std::uint32_t>(blocks_)};
     blocks_ += blocks;
   }
   void flush() {

@@ -34,8 +34,8 @@ struct Cublas::Functions {
   int (*destroy)(void* handle);
   int (*set_stream)(void* handle, cudaStream_t stream);
   int (*set_math_mode)(void* handle, int mode);
-  int (*sgemm)(void* handle, int operation_a, int operation_b, int m, int n, int k, const float* alpha, const float* a, int lda, const float* b, int ldb,
-               const float* beta, float* c, int ldc);
+  int (*sgemm)(void* handle, int operation_a, int operation_b, int m, int n, int k, const float* alpha, const float* a, int lda, const float* b, int ldb, const float* beta,
+               float* c, int ldc);
 
   // The name of a function that the library lacks; null: none.
   const char* load(void* library) {

@@ -10,14 +10,13 @@ std::string version_text(int version) { return std::to_string(version / 1000) + 
 }  // namespace
 
 void raise_device_error(cudaError_t code, const char* what, std::source_location where) {
-  throw DeviceError(code, std::string(what) + " failed: " + cudaGetErrorString(code) + " (" + cudaGetErrorName(code) + ", " + where.file_name() + ":" +
-                              std::to_string(where.line()) + ")");
+  throw DeviceError(
+      code, std::string(what) + " failed: " + cudaGetErrorString(code) + " (" + cudaGetErrorName(code) + ", " + where.file_name() + ":" + std::to_string(where.line()) + ")");
 }
 
 std::string DeviceDescription::text() const {
-  return name + ", compute capability " + std::to_string(compute_capability / 10) + "." + std::to_string(compute_capability % 10) + ", " +
-         std::to_string(multiprocessors) + " multiprocessors, " + std::to_string(memory_bytes >> 20) + " MiB, driver for CUDA " + version_text(driver_version) +
-         ", runtime " + version_text(runtime_version);
+  return name + ", compute capability " + std::to_string(compute_capability / 10) + "." + std::to_string(compute_capability % 10) + ", " + std::to_string(multiprocessors) +
+         " multiprocessors, " + std::to_string(memory_bytes >> 20) + " MiB, driver for CUDA " + version_text(driver_version) + ", runtime " + version_text(runtime_version);
 }
 
 Result<DeviceDescription> find_device() {
@@ -35,8 +34,7 @@ Result<DeviceDescription> find_device() {
   DeviceDescription found{properties.name, properties.major * 10 + properties.minor, properties.multiProcessorCount, properties.totalGlobalMem, 0, 0};
   check(cudaDriverGetVersion(&found.driver_version), "asking for the driver's version");
   check(cudaRuntimeGetVersion(&found.runtime_version), "asking for the runtime's version");
-  if (found.compute_capability < compute_capability_min)
-    return InputError{"gpu", found.name + " is older than compute capability 9.0, for which the kernels are compiled"};
+  if (found.compute_capability < compute_capability_min) return InputError{"gpu", found.name + " is older than compute capability 9.0, for which the kernels are compiled"};
   return found;
 }
 

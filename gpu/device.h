@@ -26,7 +26,8 @@ class DeviceError : public std::runtime_error {
 
 // Every CUDA call goes through here; `what` names the attempt ("copy to the device").
 inline void check(cudaError_t code, const char* what, std::source_location where = std::source_location::current()) {
-  if (code != cudaSuccess) [[unlikely]] raise_device_error(code, what, where);
+  if (code != cudaSuccess) [[unlikely]]
+    raise_device_error(code, what, where);
 }
 
 struct DeviceDescription {

@@ -33,8 +33,8 @@ class DeviceApi {
 
   virtual void record(EventHandle event, StreamHandle stream) = 0;
   virtual void wait(StreamHandle stream, EventHandle event) = 0;
-  virtual void host_wait(EventHandle event) = 0;            // returns when the event has passed
-  virtual void synchronize(StreamHandle stream) = 0;        // returns when the stream is done
+  virtual void host_wait(EventHandle event) = 0;      // returns when the event has passed
+  virtual void synchronize(StreamHandle stream) = 0;  // returns when the stream is done
 
   virtual void fill_bytes(StreamHandle stream, void* target, std::byte value, std::size_t bytes) = 0;
   virtual void copy(StreamHandle stream, void* target, const void* source, std::size_t bytes) = 0;

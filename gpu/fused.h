@@ -68,8 +68,7 @@ struct MixedAdam {
   Formula formula;
 
   bool aligned_at(std::size_t i) const {
-    return is_vector_aligned(parameter + i) && is_vector_aligned(gradient + i) && is_vector_aligned(first + i) && is_vector_aligned(second + i) &&
-           is_vector_aligned(output + i);
+    return is_vector_aligned(parameter + i) && is_vector_aligned(gradient + i) && is_vector_aligned(first + i) && is_vector_aligned(second + i) && is_vector_aligned(output + i);
   }
   template <std::size_t w>
   GRADLEDGER_HD AdamPack<G, w> fetch(std::size_t i) const {
@@ -168,8 +167,8 @@ void multiply_by_stored(Run&& run, Dtype dtype, void* target, const float* facto
 
 // run(program, blocks) here: see tree_sum.
 template <class Run>
-void accumulate_with_norm(Run&& run, Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm,
-                          std::uint8_t* flag, double* workspace) {
+void accumulate_with_norm(Run&& run, Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm, std::uint8_t* flag,
+                          double* workspace) {
   numeric::with_dtype(target_dtype, [&](auto t) {
     numeric::with_dtype(source_dtype, [&](auto s) {
       using T = decltype(t);
@@ -186,8 +185,9 @@ void adam_mixed(Run&& run, const numeric::MixedAdamCall& call, float factor, con
     using Formula = std::decay_t<decltype(formula)>;
     using G = decltype(gradient);
     using Output = decltype(output);
-    run(MixedAdam<Formula, G, Output>{call.parameter, static_cast<const G*>(call.gradient), call.first, call.second, static_cast<Output*>(call.output), factor,
-                                      coefficient, formula}, n);
+    run(MixedAdam<Formula, G, Output>{call.parameter, static_cast<const G*>(call.gradient), call.first, call.second, static_cast<Output*>(call.output), factor, coefficient,
+                                      formula},
+        n);
   };
   const auto with_formula = [&](const auto& formula) {
     numeric::with_dtype(call.gradient_dtype, [&](auto gradient) {

@@ -48,8 +48,8 @@ void unscale(cudaStream_t stream, Dtype dtype, void* target, float factor, std::
 void multiply_by_stored(cudaStream_t stream, Dtype dtype, void* target, const float* factor, std::size_t n);
 
 // The workspace as of squared_norm.
-void accumulate_with_norm(cudaStream_t stream, Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n,
-                          double* norm, std::uint8_t* flag, void* workspace);
+void accumulate_with_norm(cudaStream_t stream, Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm,
+                          std::uint8_t* flag, void* workspace);
 void combined_factor(cudaStream_t stream, const double* squared_norm, double scale, double clip, float* factor);
 void clip_coefficient(cudaStream_t stream, const double* squared_norm, double clip, float* coefficient);
 void adam_mixed(cudaStream_t stream, const numeric::MixedAdamCall& call, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n);

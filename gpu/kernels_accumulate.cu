@@ -12,8 +12,6 @@ void fused_accumulate(cudaStream_t stream, Dtype dtype, void* target, const void
   dispatch::fused_accumulate(Launch{stream, "launch of fused_accumulate"}, dtype, target, source, scalar, n);
 }
 
-void maximum_u8(cudaStream_t stream, void* target, const void* source, std::size_t n) {
-  dispatch::maximum_u8(Launch{stream, "launch of maximum_u8"}, target, source, n);
-}
+void maximum_u8(cudaStream_t stream, void* target, const void* source, std::size_t n) { dispatch::maximum_u8(Launch{stream, "launch of maximum_u8"}, target, source, n); }
 
 }  // namespace gradledger::gpu

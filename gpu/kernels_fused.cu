@@ -12,8 +12,8 @@ void multiply_by_stored(cudaStream_t stream, Dtype dtype, void* target, const fl
   dispatch::multiply_by_stored(Launch{stream, "launch of multiply_by_stored"}, dtype, target, factor, n);
 }
 
-void accumulate_with_norm(cudaStream_t stream, Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n,
-                          double* norm, std::uint8_t* flag, void* workspace) {
+void accumulate_with_norm(cudaStream_t stream, Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm,
+                          std::uint8_t* flag, void* workspace) {
   dispatch::accumulate_with_norm(LaunchPhased{stream, "launch of accumulate_with_norm"}, target_dtype, target, source_dtype, source, factor, n, norm, flag,
                                  static_cast<double*>(workspace));
 }

@@ -36,8 +36,8 @@ void AgreementJudge::observe(const Observation& o) {
     }
     if (known) continue;
     const std::size_t bytes = std::size_t{piece.numel} * size_of(piece.dtype);
-    stretches.push_back({o.rank, static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.numel, piece.dtype,
-                         std::vector<std::byte>(piece.data, piece.data + bytes)});
+    stretches.push_back(
+        {o.rank, static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.numel, piece.dtype, std::vector<std::byte>(piece.data, piece.data + bytes)});
   }
 }
 

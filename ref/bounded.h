@@ -27,9 +27,7 @@ struct Rounding {
 
 inline double widened(double error) { return error * (1.0 + 4 * std::numeric_limits<double>::epsilon()); }
 
-inline Bounded rounded(Bounded x, Rounding r) {
-  return {x.value, widened(x.error + r.of(x.magnitude()))};
-}
+inline Bounded rounded(Bounded x, Rounding r) { return {x.value, widened(x.error + r.of(x.magnitude()))}; }
 
 // Adding an exact zero changes nothing and rounds nothing.
 inline Bounded add(Bounded a, Bounded b, Rounding r) {

@@ -50,8 +50,7 @@ bool ratio_of_probes(double ratio, double tolerance) {
 
 class Diagnostician {
  public:
-  Diagnostician(const LedgerRow& row, const std::vector<LedgerColumn>& columns, const RowContext& context)
-      : row_(row), columns_(columns), context_(context) {}
+  Diagnostician(const LedgerRow& row, const std::vector<LedgerColumn>& columns, const RowContext& context) : row_(row), columns_(columns), context_(context) {}
 
   std::vector<Diagnosis> run() {
     for (std::size_t k = 0; k < columns_.size(); ++k)
@@ -201,8 +200,7 @@ class Diagnostician {
   }
 
   void lost() {
-    take(context_.host_accumulator ? offload_loss : discarded_gradient,
-         [&](std::size_t k) { return in_window(k) && row_.expected[k] != 0 && row_.observed[k] == 0; });
+    take(context_.host_accumulator ? offload_loss : discarded_gradient, [&](std::size_t k) { return in_window(k) && row_.expected[k] != 0 && row_.observed[k] == 0; });
   }
 
   void counted_again() {
@@ -244,8 +242,6 @@ bool off_by_one_factor(const std::vector<LedgerRow>& rows, const std::vector<Led
   return elements > 1 && factor && *factor != 0 && *factor != 1;
 }
 
-std::vector<Diagnosis> diagnose(const LedgerRow& row, const std::vector<LedgerColumn>& columns, const RowContext& context) {
-  return Diagnostician(row, columns, context).run();
-}
+std::vector<Diagnosis> diagnose(const LedgerRow& row, const std::vector<LedgerColumn>& columns, const RowContext& context) { return Diagnostician(row, columns, context).run(); }
 
 }  // namespace gradledger::ref

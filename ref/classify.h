@@ -24,20 +24,20 @@ struct Normalisation {
 
 // What the window looked like to a rank, for the cases that coefficients alone leave open.
 struct RowContext {
-  bool documented = false;         // windows are the documentation's, not the loop's
+  bool documented = false;  // windows are the documentation's, not the loop's
   double average_divisor = 1;
-  std::uint32_t rank = 0;          // whose row it is
+  std::uint32_t rank = 0;  // whose row it is
   std::uint32_t step = 0;
   std::uint32_t world = 1;
-  std::uint32_t micro_batches = 0; // of the window, on this rank
-  bool local = false;              // a local accumulator: peers do not belong
-  bool host_accumulator = false;   // optimizer offload
-  bool reduced = false;            // a gradient collective ran in the window
-  double tolerance = 0;            // of coefficients; 0: they are exact
-  bool wide = false;               // they are quotients of whatever whole numbers
+  std::uint32_t micro_batches = 0;            // of the window, on this rank
+  bool local = false;                         // a local accumulator: peers do not belong
+  bool host_accumulator = false;              // optimizer offload
+  bool reduced = false;                       // a gradient collective ran in the window
+  double tolerance = 0;                       // of coefficients; 0: they are exact
+  bool wide = false;                          // they are quotients of whatever whole numbers
   std::vector<Normalisation> normalisations;  // to be told apart where weights differ within the window
-  std::set<std::uint32_t> boundary;  // micro-batches of the window that ran at a gradient accumulation boundary, on this rank
-  bool one_factor = false;         // several elements, all of them off by one and the same factor: none of them is another one
+  std::set<std::uint32_t> boundary;           // micro-batches of the window that ran at a gradient accumulation boundary, on this rank
+  bool one_factor = false;                    // several elements, all of them off by one and the same factor: none of them is another one
 };
 
 // Whether every contribution of a window is off by one factor in all rows, which hold several elements.

@@ -18,11 +18,11 @@ struct Coverage {
   std::array<std::uint64_t, reasons_not_due> not_judged{};  // by reason
   // Windows that the contract has a step close, and those of them whose applied gradient, or whose skip, was judged.
   std::uint32_t windows_closed = 0, windows_judged = 0;
-  std::vector<MissingFact> missing;  // what steps did not say, and therefore was not judged
+  std::vector<MissingFact> missing;      // what steps did not say, and therefore was not judged
   std::vector<std::uint32_t> not_shown;  // step events of judged windows whose applied gradient nobody promised, and nobody showed
-  std::string nothing;               // why nothing was judged; empty: something was
+  std::string nothing;                   // why nothing was judged; empty: something was
 
-  std::uint64_t snapshots() const;   // judged or not
+  std::uint64_t snapshots() const;  // judged or not
 };
 
 // applied: the step events of which some element was compared. decided: those whose due skip was judged.

@@ -10,16 +10,16 @@ namespace gradledger::ref {
 
 // One contribution. Its data may be those of another one: then the sum of both weights is all that values show.
 struct Candidate {
-  double due = 0;               // what it must weigh here
-  double own = 0, averaged = 0; // what contributions like it weigh in some buffer
-  bool in_window = false;       // that the snapshot answers for
-  double seen_before = 0;       // weight of one of an earlier window, where an earlier snapshot of this window told it apart
+  double due = 0;                // what it must weigh here
+  double own = 0, averaged = 0;  // what contributions like it weigh in some buffer
+  bool in_window = false;        // that the snapshot answers for
+  double seen_before = 0;        // weight of one of an earlier window, where an earlier snapshot of this window told it apart
 };
 
 struct Weight {
   double value = 0;
-  bool open = false;                 // values do not tell it; `value` is what is due
-  std::vector<std::size_t> alike;    // candidates with equal data, any of which may have what is wrong of it
+  bool open = false;               // values do not tell it; `value` is what is due
+  std::vector<std::size_t> alike;  // candidates with equal data, any of which may have what is wrong of it
 };
 
 class Decoder {

@@ -112,10 +112,10 @@ std::string what_happened(const Finding& f) {
 
 std::string race_text(const Race& race, const Timeline& timeline) {
   const RaceRecord& r = race.record;
-  std::string out = fmt::format("stream-race: rank {}, {}[{}:{}]: nothing orders {} on the {} stream ({}) and {} on the {} stream ({}); {} must wait for the {} stream's {}",
-                                r.rank, r.buffer, r.begin, r.end, r.first.operation, r.first.stream, timeline.describe(r.first.event), r.second.operation,
-                                r.second.stream, timeline.describe(r.second.event), r.second.stream == "host" ? "the host" : fmt::format("the {} stream", r.second.stream),
-                                r.first.stream, r.first.operation);
+  std::string out =
+      fmt::format("stream-race: rank {}, {}[{}:{}]: nothing orders {} on the {} stream ({}) and {} on the {} stream ({}); {} must wait for the {} stream's {}", r.rank, r.buffer,
+                  r.begin, r.end, r.first.operation, r.first.stream, timeline.describe(r.first.event), r.second.operation, r.second.stream, timeline.describe(r.second.event),
+                  r.second.stream == "host" ? "the host" : fmt::format("the {} stream", r.second.stream), r.first.stream, r.first.operation);
   if (race.schedule_seed) return out + fmt::format(". Schedule seed {} shows it in the values.", *race.schedule_seed);
   return out + fmt::format(". None of {} schedules tried shows it in the values.", race.schedules_tried);
 }

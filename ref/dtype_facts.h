@@ -14,9 +14,9 @@
 namespace gradledger::ref {
 
 struct DtypeFacts {
-  int precision;      // significand bits, the implicit one included
-  int exponent_max;   // of the largest finite value, 2^exponent_max * (2 - 2^(1 - precision))
-  int exponent_min;   // of the smallest normal value
+  int precision;     // significand bits, the implicit one included
+  int exponent_max;  // of the largest finite value, 2^exponent_max * (2 - 2^(1 - precision))
+  int exponent_min;  // of the smallest normal value
 
   // Half the distance between 1 and its successor: one rounding changes x by at most unit_roundoff |x|, plus tiny / 2 below the normals.
   double unit_roundoff() const { return std::ldexp(1.0, -precision); }
@@ -54,12 +54,9 @@ inline double decode_stored(Dtype dtype, const std::byte* at) {
   const bool negative = (bits >> (width * 8 - 1)) & 1;
   const auto all_ones = static_cast<std::uint32_t>(facts.exponent_max * 2 + 1);
   double magnitude;
-  if (exponent_field == all_ones)
-    magnitude = fraction ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
-  else if (exponent_field == 0)
-    magnitude = std::ldexp(static_cast<double>(fraction), facts.exponent_min - fraction_bits);
-  else
-    magnitude = std::ldexp(static_cast<double>(fraction | (1u << fraction_bits)), static_cast<int>(exponent_field) - facts.exponent_max - fraction_bits);
+  if (exponent_field == all_ones) magnitude = fraction ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+  else if (exponent_field == 0) magnitude = std::ldexp(static_cast<double>(fraction), facts.exponent_min - fraction_bits);
+  else magnitude = std::ldexp(static_cast<double>(fraction | (1u << fraction_bits)), static_cast<int>(exponent_field) - facts.exponent_max - fraction_bits);
   return negative ? -magnitude : magnitude;
 }
 

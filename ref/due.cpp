@@ -36,7 +36,8 @@ Due DueTracker::of(const Observation& o) {
   const bool fresh = changes(buffer, o);
   const bool closes = timeline_.closes(event, Layer::documented);
   // The master gradient is filled at boundaries; until the first of the window it is what the run began with, or the last window's.
-  const std::uint32_t filled = o.role == Role::master_gradient ? timeline_.boundary_before(o.event + 1, event.documented) : timeline_.reduction_before(o.event + 1, event.documented);
+  const std::uint32_t filled =
+      o.role == Role::master_gradient ? timeline_.boundary_before(o.event + 1, event.documented) : timeline_.reduction_before(o.event + 1, event.documented);
   const bool reduced = !closes && filled != never;
   if (!reduced) return {NotDue::left_over};
   return fresh ? Due{} : Due{NotDue::unchanged};

@@ -15,12 +15,12 @@ namespace gradledger::ref {
 
 // Why a snapshot is not judged.
 enum class NotDue : std::uint8_t {
-  scratch,        // it holds no sum of gradients that anybody promises
-  unchanged,      // it was judged as it is, and nothing was written since
-  left_over,      // of an earlier window, or of before the window's first reduction
-  interrupted,    // the user's exception: what is due is due at the ranks' next common event
-  touched,        // the loop changed it itself: what is due is due in the applied gradient
-  mixed,          // own and averaged gradients share the buffer, which lasts until the loop clears it: likewise
+  scratch,      // it holds no sum of gradients that anybody promises
+  unchanged,    // it was judged as it is, and nothing was written since
+  left_over,    // of an earlier window, or of before the window's first reduction
+  interrupted,  // the user's exception: what is due is due at the ranks' next common event
+  touched,      // the loop changed it itself: what is due is due in the applied gradient
+  mixed,        // own and averaged gradients share the buffer, which lasts until the loop clears it: likewise
 };
 inline constexpr std::size_t reasons_not_due = 6;
 std::string_view name_of(NotDue reason);

@@ -28,7 +28,7 @@ struct RunFacts {
   std::optional<MismatchRecord> mismatch;
   std::vector<RaceRecord> races;
   std::vector<SurplusCollectives> surplus;  // by event, then rank
-  std::vector<bool> host_gradients;  // by rank: some gradient was shown in host memory
+  std::vector<bool> host_gradients;         // by rank: some gradient was shown in host memory
 
   bool stopped() const { return !engine_errors.empty() || deadlock || mismatch; }
 };

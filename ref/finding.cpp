@@ -11,8 +11,7 @@ using enum FindingClass;
 constexpr std::array<FindingClassInfo, 20> classes{{
     {discarded_gradient, "discarded-gradient", "contributions of the window do not reach the step", "coefficient 0 for own and peer ranks alike"},
     {offload_loss, "offload-loss", "contributions are lost on the way through the host accumulator", "coefficient 0, with the optimizer offloaded to the CPU"},
-    {boundary_leak, "boundary-leak", "the boundary micro-batch stays private to its rank",
-     "own boundary micro-batch at the full weight, the peers' at 0, earlier ones right"},
+    {boundary_leak, "boundary-leak", "the boundary micro-batch stays private to its rank", "own boundary micro-batch at the full weight, the peers' at 0, earlier ones right"},
     {stale_gradient, "stale-gradient", "contributions of an earlier window, or dropped by a zero_grad, are still there", "a coefficient that is not 0 where 0 is due"},
     {duplicated_gradient, "duplicated-gradient", "contributions are counted more than once", "a coefficient that is a multiple of the right one"},
     {missing_reduction, "missing-reduction", "gradients are not averaged over ranks", "own contributions at the full weight, the peers' at 0, in the whole window"},
@@ -32,7 +31,8 @@ constexpr std::array<FindingClassInfo, 20> classes{{
     {unwritten_memory, "unwritten-memory", "memory that was never written, or was released, is read", "poison reaches a snapshot, a decision or an update"},
     {engine_error, "engine-error", "the framework raises: loud, and here for the record", "an exception of the framework"},
     {stream_race, "stream-race", "two streams of a rank touch the same elements and neither waits for the other", "accesses that the program does not order"},
-    {surplus_communication, "surplus-communication", "gradients are reduced where the documentation has no reduction", "gradient collectives at events that are none of the window's reductions"},
+    {surplus_communication, "surplus-communication", "gradients are reduced where the documentation has no reduction",
+     "gradient collectives at events that are none of the window's reductions"},
 }};
 
 }  // namespace

@@ -69,7 +69,7 @@ struct WorstElement {
   std::uint32_t element = 0;
   double observed = 0;  // as stored, loss scale included
   double expected = 0;
-  double bound = 0;     // 0: the comparison is exact
+  double bound = 0;  // 0: the comparison is exact
   std::uint64_t bits = 0;
   Dtype dtype = Dtype::float32;
 
@@ -81,7 +81,7 @@ struct Quantity {
   std::string_view name;  // "global_grad_norm"
   double observed = 0;
   double due = 0;
-  double bound = 0;       // 0: the comparison is exact
+  double bound = 0;  // 0: the comparison is exact
 };
 
 // Operations that nothing orders, and a schedule in which that changes what is computed.
@@ -105,8 +105,8 @@ struct Blame {
 // A defect that is known, in words. Filled in likewise.
 struct KnownDefect {
   std::string entry, name, title, origin;  // of the catalogue
-  std::string since, fixed;          // releases; "": it is not known, or in none
-  std::string avoid;                 // a sentence, if one is known
+  std::string since, fixed;                // releases; "": it is not known, or in none
+  std::string avoid;                       // a sentence, if one is known
 };
 
 struct Finding {
@@ -119,19 +119,19 @@ struct Finding {
   std::vector<ElementRange> elements;
   std::vector<Miscounted> contributions;
   std::vector<Contribution> alike;  // with the same data as some of these, in a run that is over: what is wrong may be of them
-  bool varies = false;            // not all of them in all of the elements, or with other weights in some
+  bool varies = false;              // not all of them in all of the elements, or with other weights in some
   std::optional<WorstElement> worst;
   std::optional<Quantity> quantity;
-  std::uint32_t first_event = 0;  // the first at which the books did not balance in this way
-  double lost_weight = 0;         // share of the window's expected weight that is missing
-  double excess_weight = 0;       // share that is too much
+  std::uint32_t first_event = 0;     // the first at which the books did not balance in this way
+  double lost_weight = 0;            // share of the window's expected weight that is missing
+  double excess_weight = 0;          // share that is too much
   std::vector<std::string> also_in;  // other buffers of the rank that show it
   std::optional<Race> race;          // of a stream-race
   std::string as_if;                 // of weights: the normalisation that has them, in words
   std::optional<Blame> blame;
   std::optional<KnownDefect> known;
-  bool too_large = false;         // the run, to be judged again for the defect that is known
-  std::string sentence;           // what a reviewer can quote
+  bool too_large = false;  // the run, to be judged again for the defect that is known
+  std::string sentence;    // what a reviewer can quote
 };
 
 }  // namespace gradledger::ref

@@ -27,8 +27,17 @@ std::uint64_t bits_at(const ObservedPiece& piece, std::size_t i) {
 }  // namespace
 
 PassJudge::PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping, std::vector<JudgedSnapshot>* judged, Meant meant)
-    : workload_(workload), timeline_(timeline), model_(model), mode_(mode), clipping_(clipping), due_(timeline), judged_(judged), meant_(std::move(meant)),
-      skipped_(windows_to_skip(timeline)), planted_(planted_windows(timeline)), rank_event_(workload.world_size, 0) {}
+    : workload_(workload),
+      timeline_(timeline),
+      model_(model),
+      mode_(mode),
+      clipping_(clipping),
+      due_(timeline),
+      judged_(judged),
+      meant_(std::move(meant)),
+      skipped_(windows_to_skip(timeline)),
+      planted_(planted_windows(timeline)),
+      rank_event_(workload.world_size, 0) {}
 
 void PassJudge::observe(const Observation& o) {
   if (o.role > Role::applied_gradient && o.role != Role::scratch) return;  // weights and moments have a judge of their own
@@ -60,9 +69,7 @@ void PassJudge::list(const Observation& o, const Due& due) {
   judged_->push_back(std::move(seen));
 }
 
-std::uint32_t PassJudge::window(const Observation& o) const {
-  return timeline_.window_at(o.event, o.at_end, o.role == Role::applied_gradient ? Layer::meant : Layer::documented);
-}
+std::uint32_t PassJudge::window(const Observation& o) const { return timeline_.window_at(o.event, o.at_end, o.role == Role::applied_gradient ? Layer::meant : Layer::documented); }
 
 void PassJudge::judge_applied(const Observation& o) {
   cover(applied_, o);

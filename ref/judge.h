@@ -34,15 +34,15 @@ struct Mismatch {
   std::uint32_t after = never;  // local sums: due are contributions after this reduction
   double scale = 1.0;
   std::uint64_t wrong_elements = 0;
-  WorstElement worst;               // largest error over bound; exact comparisons: largest error
-  std::vector<ElementRange> ranges; // of wrong elements, neighbours merged
-  std::optional<Quantity> clipping; // applied gradients that are right but for one common factor: that factor and the due one
+  WorstElement worst;                // largest error over bound; exact comparisons: largest error
+  std::vector<ElementRange> ranges;  // of wrong elements, neighbours merged
+  std::optional<Quantity> clipping;  // applied gradients that are right but for one common factor: that factor and the due one
   // Copies for the search of misplaced elements, where the snapshot is small.
   std::vector<double> observed, expected;
 };
 
 struct JudgeStatistics {
-  std::uint64_t snapshots = 0;     // judged
+  std::uint64_t snapshots = 0;                           // judged
   std::array<std::uint64_t, reasons_not_due> not_due{};  // snapshots of gradients that were not, by reason
   std::uint64_t elements = 0;
   std::uint64_t inconclusive = 0;  // elements whose bound hides a whole contribution, or whose reference is not finite
@@ -64,8 +64,7 @@ class PassJudge : public TraceSink {
   using Meant = std::vector<std::unique_ptr<Model>>;
 
   // clipping: what the applied gradient is clipped to; 0 in linear passes. judged: the list that every snapshot that is judged goes to, if any.
-  PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping, std::vector<JudgedSnapshot>* judged = nullptr,
-            Meant meant = {});
+  PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping, std::vector<JudgedSnapshot>* judged = nullptr, Meant meant = {});
 
   void observe(const Observation& observation) override;
   void event_done(std::uint32_t rank, std::uint32_t event) override;

@@ -25,7 +25,7 @@ class KeptStateJudge final : public TraceSink {
 
  private:
   struct RankState {
-    std::uint32_t skipped_at = never, applied_at = never;                    // events
+    std::uint32_t skipped_at = never, applied_at = never;                   // events
     std::map<std::string, std::vector<std::uint64_t>, std::less<>> hashes;  // by buffer: of each of its pieces, after the step before
   };
 

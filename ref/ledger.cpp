@@ -10,8 +10,7 @@ namespace gradledger::ref {
 // Reads one column off the snapshots of a pass.
 class Ledger::Column final : public TraceSink {
  public:
-  Column(Ledger& ledger, const SingleSource& source, std::uint32_t backward, std::uint32_t rank)
-      : ledger_(ledger), source_(source), backward_(backward), rank_(rank) {}
+  Column(Ledger& ledger, const SingleSource& source, std::uint32_t backward, std::uint32_t rank) : ledger_(ledger), source_(source), backward_(backward), rank_(rank) {}
 
   void observe(const Observation& o) override {
     const auto wanted = ledger_.wanted_.find(SnapshotKey{o.event, o.at_end, o.rank, std::string(o.buffer)});
@@ -19,8 +18,14 @@ class Ledger::Column final : public TraceSink {
     LedgerEntry& entry = wanted->second;
     if (entry.columns.empty()) describe(entry, *wanted, o);
     const Timeline& timeline = ledger_.timeline_;
-    LedgerColumn column{backward_, rank_, timeline.contribution(backward_, rank_), timeline.backwards[backward_].documented, timeline.own_weight(backward_, rank_),
-                        timeline.averaged_weight(backward_, rank_, o.rank, o.role == Role::applied_gradient ? Layer::meant : Layer::documented), {}, {}};
+    LedgerColumn column{backward_,
+                        rank_,
+                        timeline.contribution(backward_, rank_),
+                        timeline.backwards[backward_].documented,
+                        timeline.own_weight(backward_, rank_),
+                        timeline.averaged_weight(backward_, rank_, o.rank, o.role == Role::applied_gradient ? Layer::meant : Layer::documented),
+                        {},
+                        {}};
     std::uint32_t at = 0;
     for (const ObservedPiece& piece : o.pieces) {
       if (piece.parameter < 0) continue;
@@ -44,8 +49,7 @@ class Ledger::Column final : public TraceSink {
     entry.step = ledger_.timeline_.window_at(o.event, o.at_end, o.role == Role::applied_gradient ? Layer::meant : Layer::documented);
     entry.layout.clear();
     for (const ObservedPiece& piece : o.pieces)
-      if (piece.parameter >= 0)
-        entry.layout.push_back({static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.parameter_offset + piece.numel});
+      if (piece.parameter >= 0) entry.layout.push_back({static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.parameter_offset + piece.numel});
   }
 
   Ledger& ledger_;
@@ -79,8 +83,7 @@ double Ledger::tolerance() const { return range_.dyadic || range_.wide ? 0 : lon
 
 double Ledger::lone_rounding() const {
   double u = 0;
-  for (Dtype dtype : {workload_.model_dtype, timeline_.contract.accumulation, timeline_.contract.wire})
-    u = std::max(u, facts_of(dtype).unit_roundoff());
+  for (Dtype dtype : {workload_.model_dtype, timeline_.contract.accumulation, timeline_.contract.wire}) u = std::max(u, facts_of(dtype).unit_roundoff());
   std::uint32_t reductions = 1;  // of one window: an engine may average what it has at each boundary
   std::vector<std::uint32_t> boundaries(timeline_.steps + 1, 0);
   for (const std::uint32_t event : timeline_.boundaries) reductions = std::max(reductions, ++boundaries[timeline_.events[event].documented]);
@@ -106,9 +109,7 @@ double Ledger::snapped(double coefficient, const LedgerColumn& column) const {
   for (const double weight : {column.averaged, column.own}) {
     const double ratio = coefficient / weight;
     for (const double simple : {std::round(ratio), 1.0 / std::round(1.0 / ratio)})
-      if (std::isfinite(simple) && simple != 0 && std::abs(simple) <= multiples && std::abs(simple) >= 1.0 / multiples &&
-          close(simple * weight))
-        return simple * weight;
+      if (std::isfinite(simple) && simple != 0 && std::abs(simple) <= multiples && std::abs(simple) >= 1.0 / multiples && close(simple * weight)) return simple * weight;
   }
   return coefficient;
 }
@@ -171,10 +172,8 @@ std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {
     }
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const LedgerRow& r) { return r.observed == row.observed && r.expected == row.expected; });
     LedgerRow& into = same == rows.end() ? rows.emplace_back(std::move(row)) : *same;
-    if (!into.elements.empty() && into.elements.back().parameter == elements.parameter && into.elements.back().end == elements.begin)
-      into.elements.back().end = elements.end;
-    else
-      into.elements.push_back(elements);
+    if (!into.elements.empty() && into.elements.back().parameter == elements.parameter && into.elements.back().end == elements.begin) into.elements.back().end = elements.end;
+    else into.elements.push_back(elements);
   }
   return rows;
 }

@@ -25,19 +25,19 @@ struct LedgerColumn {
   std::uint32_t backward = 0;
   std::uint32_t rank = 0;
   Contribution contribution;
-  std::uint32_t documented = 0;        // its window by the documentation
-  double own = 0, averaged = 0;        // what it weighs by the contract, in its rank's own sum and in what is applied, before anybody set anything
+  std::uint32_t documented = 0;  // its window by the documentation
+  double own = 0, averaged = 0;  // what it weighs by the contract, in its rank's own sum and in what is applied, before anybody set anything
   std::vector<CoefficientRun> runs;
-  std::vector<Contribution> alike;     // with the same data: what is wrong of this one may be wrong of them
+  std::vector<Contribution> alike;  // with the same data: what is wrong of this one may be wrong of them
 };
 
 struct LedgerEntry {
   SnapshotKey key;
   Role role = Role::scratch;
   std::uint32_t step = 0;
-  std::uint32_t after = never;         // local sums: due are contributions after this reduction
-  std::vector<ElementRange> layout;    // which elements the snapshot holds, in its order
-  std::vector<LedgerColumn> columns;   // of the decoded contributions
+  std::uint32_t after = never;        // local sums: due are contributions after this reduction
+  std::vector<ElementRange> layout;   // which elements the snapshot holds, in its order
+  std::vector<LedgerColumn> columns;  // of the decoded contributions
 };
 
 // Elements of an entry that share a whole row of coefficients.
@@ -45,7 +45,7 @@ struct LedgerRow {
   std::vector<ElementRange> elements;
   std::vector<double> observed;  // by column
   std::vector<double> expected;
-  bool inconclusive = false;     // rounding leaves open how much a contribution weighs, not whether it is there
+  bool inconclusive = false;  // rounding leaves open how much a contribution weighs, not whether it is there
 };
 
 class Ledger {

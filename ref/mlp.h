@@ -47,7 +47,7 @@ class MlpReference {
   std::uint32_t batch_;
   const std::vector<std::vector<double>>& weights_;
   std::vector<double> largest_weight_;  // by layer
-  bool composed_;  // errors go through products of maps; else those would take too long, and the bounds are coarser
+  bool composed_;                       // errors go through products of maps; else those would take too long, and the bounds are coarser
   double slack_;
   ErrorChain chain_;
   std::vector<Vector> input_, sum_, slope_;  // by layer: what goes in, what comes out, derivative of the activation there

@@ -46,7 +46,10 @@ void give_up_where_nothing_is_told(MlpGradients& gradients) {
 }  // namespace
 
 MlpSource::MlpSource(const Workload& workload, const Timeline& timeline, std::uint64_t seed)
-    : workload_(workload), timeline_(timeline), seed_(seed), weights_(weights_of(workload, seed)),
+    : workload_(workload),
+      timeline_(timeline),
+      seed_(seed),
+      weights_(weights_of(workload, seed)),
       reference_(*workload.gradients.mlp, workload.gradients.samples_per_micro_batch, weights_) {}
 
 void MlpSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {

@@ -28,8 +28,8 @@ double wide_roundoff(const Timeline& timeline) {
 bool changes_sums(const Event& event) {
   using namespace events;
   return std::visit(overloaded{[](const one_of<events::Backward, EngineZeroGrad, OptimizerZeroGrad, SetGradient> auto&) { return true; },
-                               [](const one_of<Forward, SetBoundary, EnterNoSync, ExitNoSync, EnterCoalesce, ExitCoalesce, Step, Raise, ScaleGradients, ClipGradients,
-                                               AllReduce, Finalize, Save, Restore, Unscale, OfFramework> auto&) { return false; }},
+                               [](const one_of<Forward, SetBoundary, EnterNoSync, ExitNoSync, EnterCoalesce, ExitCoalesce, Step, Raise, ScaleGradients, ClipGradients, AllReduce,
+                                               Finalize, Save, Restore, Unscale, OfFramework> auto&) { return false; }},
                     event.body);
 }
 
@@ -61,9 +61,7 @@ Model::Model(const Workload& workload, const Timeline& timeline, const GradientS
   average_roundings_ = 3;
 }
 
-std::uint32_t Model::window(std::uint32_t event, bool at_end) const {
-  return timeline_.window_at(event, at_end, view_.layer);
-}
+std::uint32_t Model::window(std::uint32_t event, bool at_end) const { return timeline_.window_at(event, at_end, view_.layer); }
 
 // How many changes happened by then.
 std::size_t Model::position(std::uint32_t event, bool at_end) const {
@@ -150,8 +148,7 @@ void Model::multiply(State& state, const Event& event) {
       sum += state.local[r].value[i];
     }
     if (mode_ == Mode::bounded) {
-      for (std::vector<double>* error : {&state.error_per_backward, &state.error_at_boundary, &state.reduced.error})
-        (*error)[i] = grow(state.reduced.value[i], (*error)[i]);
+      for (std::vector<double>* error : {&state.error_per_backward, &state.error_at_boundary, &state.reduced.error}) (*error)[i] = grow(state.reduced.value[i], (*error)[i]);
       state.reduced_at_boundary[i] *= factor;
     }
     if (state.done) scale(*state.done, i);

@@ -59,14 +59,14 @@ class Model {
   // Sums of the open window after some number of its events.
   struct State {
     std::uint32_t step = 0;
-    std::vector<Field> local;             // by rank
-    std::vector<Field> since;             // by rank: since the last boundary of the window; before the first one empty, and the same as local
+    std::vector<Field> local;  // by rank
+    std::vector<Field> since;  // by rank: since the last boundary of the window; before the first one empty, and the same as local
     Field reduced;
     bool reduced_once = false;
-    std::optional<Field> done;            // what of `reduced` has been, where contributions wait that came after a reduction
-    std::vector<double> error_per_backward;  // reduced after every backward, then accumulated
-    std::vector<double> error_at_boundary;   // accumulated locally, reduced at boundaries
-    std::vector<double> reduced_at_boundary; // magnitude that the last boundary's reduction produced
+    std::optional<Field> done;                // what of `reduced` has been, where contributions wait that came after a reduction
+    std::vector<double> error_per_backward;   // reduced after every backward, then accumulated
+    std::vector<double> error_at_boundary;    // accumulated locally, reduced at boundaries
+    std::vector<double> reduced_at_boundary;  // magnitude that the last boundary's reduction produced
   };
 
   std::size_t position(std::uint32_t event, bool at_end) const;
@@ -94,8 +94,8 @@ class Model {
   View view_;
   std::vector<std::size_t> offset_;
   std::size_t numel_ = 0;
-  std::vector<std::uint32_t> changes_;      // events that change the sums: backwards, zero_grads, steps that update
-  std::deque<State> states_;                // states_[i] is the state after changes_[first_ + i]
+  std::vector<std::uint32_t> changes_;  // events that change the sums: backwards, zero_grads, steps that update
+  std::deque<State> states_;            // states_[i] is the state after changes_[first_ + i]
   std::size_t first_ = 0;
 
   Rounding deposit_, accumulate_, communicate_;
@@ -103,12 +103,12 @@ class Model {
   double average_roundings_ = 0;  // of the division by the world
   double world_divisor_ = 1;
 
-  Field asked_;                                 // the last that was put together on demand
-  std::vector<double> fresh_;                   // one backward's terms on one rank
-  std::vector<double> source_error_;            // of these terms, before anything rounds them
-  std::vector<double> fresh_magnitude_;         // sum over ranks of |term|
-  std::vector<double> fresh_error_;             // sum over ranks of the terms' errors
-  std::vector<std::uint8_t> fresh_terms_;       // how many ranks' terms are not zero
+  Field asked_;                            // the last that was put together on demand
+  std::vector<double> fresh_;              // one backward's terms on one rank
+  std::vector<double> source_error_;       // of these terms, before anything rounds them
+  std::vector<double> fresh_magnitude_;    // sum over ranks of |term|
+  std::vector<double> fresh_error_;        // sum over ranks of the terms' errors
+  std::vector<std::uint8_t> fresh_terms_;  // how many ranks' terms are not zero
 };
 
 }  // namespace gradledger::ref

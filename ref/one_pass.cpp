@@ -111,8 +111,8 @@ class SnapshotDecoder final : public TraceSink {
     for (std::uint32_t b = 0; b < timeline_.backwards.size() && timeline_.backwards[b].event <= last; ++b)
       for (std::uint32_t r = 0; r < workload_.world_size; ++r)
         if (timeline_.backwards[b].micro_batch[r] != no_contribution)
-          entry.columns.push_back({b, r, timeline_.contribution(b, r), timeline_.backwards[b].documented, timeline_.own_weight(b, r),
-                                   timeline_.averaged_weight(b, r, o.rank, layer), {}, {}});
+          entry.columns.push_back(
+              {b, r, timeline_.contribution(b, r), timeline_.backwards[b].documented, timeline_.own_weight(b, r), timeline_.averaged_weight(b, r, o.rank, layer), {}, {}});
   }
 
   std::vector<Candidate> candidates(const LedgerEntry& entry, const Observation& o) const {
@@ -182,8 +182,8 @@ class SnapshotDecoder final : public TraceSink {
   const Timeline& timeline_;
   const GradientSource& source_;
   Ledger& ledger_;
-  const std::map<SnapshotKey, std::uint32_t>& wanted_;  // and the reduction after which contributions to local sums are due
-  std::map<std::pair<std::uint32_t, std::uint32_t>, double> norms_;  // by event, rank
+  const std::map<SnapshotKey, std::uint32_t>& wanted_;                                             // and the reduction after which contributions to local sums are due
+  std::map<std::pair<std::uint32_t, std::uint32_t>, double> norms_;                                // by event, rank
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>, double> seen_;  // by rank, window, backward, its rank
   std::vector<LedgerEntry> decoded_;
   std::vector<SnapshotKey> closed_;

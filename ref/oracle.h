@@ -18,11 +18,11 @@
 namespace gradledger::ref {
 
 struct OracleOptions {
-  Schedule schedule;            // of the primary pass
-  std::uint64_t seed = 0;       // of probes and random data
-  bool full_ledger = false;     // decode the applied gradient of every step, balanced or not
-  TraceSink* watch = nullptr;   // sees the primary pass too
-  bool check_streams = true;    // look for races in the primary pass
+  Schedule schedule;                // of the primary pass
+  std::uint64_t seed = 0;           // of probes and random data
+  bool full_ledger = false;         // decode the applied gradient of every step, balanced or not
+  TraceSink* watch = nullptr;       // sees the primary pass too
+  bool check_streams = true;        // look for races in the primary pass
   std::uint32_t decode_max = 1024;  // contributions decoded at most
 };
 
@@ -38,15 +38,15 @@ struct Verdict {
   std::vector<Finding> findings;
   std::vector<AppliedRow> applied;
   RunFacts facts;
-  bool one_pass = false;                            // of a run that is over: by its own values alone
-  bool dyadic = true;                               // the ledger was held to equality
-  std::uint32_t contributions = 0, undecoded = 0;   // in the scenario; left out of decoding by the limit
+  bool one_pass = false;                           // of a run that is over: by its own values alone
+  bool dyadic = true;                              // the ledger was held to equality
+  std::uint32_t contributions = 0, undecoded = 0;  // in the scenario; left out of decoding by the limit
   std::uint32_t fingerprint_passes = 0, decode_passes = 0, value_passes = 0;
   JudgeStatistics ledger, values, parameters;
   std::uint64_t inconclusive_rows = 0;
   Coverage coverage;
-  std::vector<SnapshotKey> unexplained;             // of a run that is over: snapshots that are wrong, and either no weights explain them or the values leave some open
-  std::vector<SnapshotKey> unbalanced;              // snapshots in which the ledger or a bound fails
+  std::vector<SnapshotKey> unexplained;  // of a run that is over: snapshots that are wrong, and either no weights explain them or the values leave some open
+  std::vector<SnapshotKey> unbalanced;   // snapshots in which the ledger or a bound fails
 
   // Nothing found, and something judged.
   bool clean() const { return findings.empty() && coverage.nothing.empty(); }

@@ -84,8 +84,7 @@ void ParameterJudge::update(Owned& owned, std::size_t i, Bounded g, std::uint32_
   v = add(mul(beta2, v, fp32_), mul(mul(rest2, g, fp32_), g, fp32_), fp32_);
   const Bounded denominator = add(root(div(v, correction2, fp32_), fp32_), hyperparameter(config.epsilon, fp32_), fp32_);
   Bounded change = mul(lr, div(div(m, correction1, fp32_), denominator, fp32_), fp32_);
-  if (config.type == OptimizerType::adamw && config.weight_decay != 0)
-    change = add(change, mul(lr, mul(decay, weight, fp32_), fp32_), fp32_);
+  if (config.type == OptimizerType::adamw && config.weight_decay != 0) change = add(change, mul(lr, mul(decay, weight, fp32_), fp32_), fp32_);
   weight = rounded(add(weight, minus(reordered(change)), fp32_), fp32_);
 }
 
@@ -133,10 +132,8 @@ void ParameterJudge::check(const Observation& o) {
         continue;
       }
       ++mismatch.wrong_elements;
-      if (!mismatch.ranges.empty() && mismatch.ranges.back().parameter == p && mismatch.ranges.back().end == element)
-        ++mismatch.ranges.back().end;
-      else
-        mismatch.ranges.push_back({p, element, element + 1});
+      if (!mismatch.ranges.empty() && mismatch.ranges.back().parameter == p && mismatch.ranges.back().end == element) ++mismatch.ranges.back().end;
+      else mismatch.ranges.push_back({p, element, element + 1});
       const double measure = std::isnan(error) || due.error == 0 ? HUGE_VAL : error / due.error;
       if (measure <= worst) continue;
       worst = measure;

@@ -28,12 +28,7 @@ ProbeRange range_of(const Workload& workload, const Timeline& timeline, const Pr
 }  // namespace
 
 Passes::Passes(const Workload& workload, const Timeline& timeline, Producer& producer, const OracleOptions& options)
-    : workload_(workload),
-      timeline_(timeline),
-      producer_(producer),
-      options_(options),
-      range_(range_of(workload, timeline, producer)),
-      ledger_(workload, timeline, range_) {}
+    : workload_(workload), timeline_(timeline), producer_(producer), options_(options), range_(range_of(workload, timeline, producer)), ledger_(workload, timeline, range_) {}
 
 void Passes::run(Verdict& verdict) {
   if (producer_.capabilities().one_pass) return one_pass(verdict);

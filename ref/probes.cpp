@@ -67,8 +67,7 @@ ProbeRange probe_range(const Workload& workload, const Timeline& timeline) {
   const double scale = contract.loss_scale.initial;
   range.dyadic = !timeline.two_layers && power_of_two(value_of(contract.divisor)) && power_of_two(contract.steps_scalar) && power_of_two(workload.world_size) &&
                  power_of_two(contract.predivide_scalar) && power_of_two(scale);
-  range.precision = std::min({facts_of(workload.model_dtype).precision, facts_of(contract.accumulation).precision,
-                              facts_of(contract.wire).precision});
+  range.precision = std::min({facts_of(workload.model_dtype).precision, facts_of(contract.accumulation).precision, facts_of(contract.wire).precision});
   range.unit = std::bit_ceil(contract.steps_scalar) / std::exp2(std::ceil(std::log2(scale)));
   // Sums stay below 2^(precision - 1): one bit to spare, so that a wrong sum cannot be rounded into the right one.
   // What users multiply by takes up the bits of its odd part.
@@ -100,8 +99,7 @@ FingerprintSource::FingerprintSource(const Timeline& timeline, const ProbeRange&
   classes_ = (all + range.lit_max - 1) / range.lit_max;
 }
 
-void FingerprintSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
-                                 std::span<double> out) const {
+void FingerprintSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
   // Contributions of a window are numbered rank by rank; neighbours lie in different classes, and elements turn the wheel.
   const Backward& b = timeline_.backwards[backward];
   std::uint32_t number = b.micro_batch[rank];
@@ -129,14 +127,12 @@ double SingleSource::probe(std::uint32_t parameter, std::uint32_t element) const
   return range_.unit * static_cast<double>(probe_min + 2 * static_cast<int>(word % ((probe_max - probe_min) / 2 + 1)));
 }
 
-void SingleSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
-                            std::span<double> out) const {
+void SingleSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
   const bool lit = backward == backward_ && rank == rank_;
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = lit ? probe(parameter, offset + static_cast<std::uint32_t>(i)) : 0.0;
 }
 
-void PlantedSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
-                             std::span<double> out) const {
+void PlantedSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
   inner_.gradient(backward, rank, parameter, offset, out);
   plant(backward, rank, parameter, offset, out);
 }
@@ -144,8 +140,7 @@ void PlantedSource::gradient(std::uint32_t backward, std::uint32_t rank, std::ui
 void PlantedSource::plant(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
   if (offset > 0 || out.empty()) return;
   const auto before = [&](const Plant& p) { return std::pair(p.backward, p.rank) < std::pair(backward, rank); };
-  for (auto p = std::partition_point(timeline_.planted.begin(), timeline_.planted.end(), before);
-       p != timeline_.planted.end() && p->backward == backward && p->rank == rank; ++p)
+  for (auto p = std::partition_point(timeline_.planted.begin(), timeline_.planted.end(), before); p != timeline_.planted.end() && p->backward == backward && p->rank == rank; ++p)
     if (p->parameter == parameter) out[0] = p->value;
 }
 
@@ -178,8 +173,7 @@ class RandomSource : public GradientSource {
     magnitude_ = std::min(1.0, std::exp2(std::floor(std::log2(room / largest))));
   }
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
-                std::span<double> out) const override {
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
     const std::uint32_t samples = workload_.gradients.samples_per_micro_batch;
     const Backward& b = timeline_.backwards[backward];
     for (std::size_t i = 0; i < out.size(); ++i) {
@@ -248,8 +242,7 @@ class GivenSource final : public GradientSource {
     }
   }
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
-                std::span<double> out) const override {
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
     const std::vector<double>& flat = values_[timeline_.backwards[backward].data[rank]][rank];
     std::copy_n(flat.begin() + offset_[parameter] + offset, out.size(), out.begin());
   }

@@ -20,12 +20,12 @@ std::vector<double> user_factors(const Timeline& timeline);
 
 // What the scenario's formats and divisors allow.
 struct ProbeRange {
-  bool wide = false;             // runs are in fp64: probes are long, and weights are told apart to fp64's rounding
-  bool dyadic = false;           // every divisor and scale on the way is a power of two: probes can be held to equality
-  int precision = 8;             // bits of the narrowest format
-  double unit = 1.0;             // a probe of n is a gradient of n x unit, chosen so that what is deposited is about n
-  std::uint32_t lit_max = 1;     // contributions of one window that may be lit on one element at a time
-  std::uint32_t value_max = 1;   // probes are integers from 1 to this; lit_max x value_max has a bit to spare in the precision
+  bool wide = false;            // runs are in fp64: probes are long, and weights are told apart to fp64's rounding
+  bool dyadic = false;          // every divisor and scale on the way is a power of two: probes can be held to equality
+  int precision = 8;            // bits of the narrowest format
+  double unit = 1.0;            // a probe of n is a gradient of n x unit, chosen so that what is deposited is about n
+  std::uint32_t lit_max = 1;    // contributions of one window that may be lit on one element at a time
+  std::uint32_t value_max = 1;  // probes are integers from 1 to this; lit_max x value_max has a bit to spare in the precision
 };
 
 ProbeRange probe_range(const Workload& workload, const Timeline& timeline);
@@ -43,8 +43,7 @@ class FingerprintSource final : public GradientSource {
   std::uint32_t passes() const { return classes_ * rounds; }
   void set_pass(std::uint32_t pass) { pass_ = pass; }
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
-                std::span<double> out) const override;
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
 
  private:
   const Timeline& timeline_;
@@ -69,8 +68,7 @@ class SingleSource final : public GradientSource {
   static constexpr int wide_bits = 30;                  // of a probe in fp64: the quotient of two is no quotient of small numbers
   double probe(std::uint32_t parameter, std::uint32_t element) const;
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
-                std::span<double> out) const override;
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
 
  private:
   ProbeRange range_;
@@ -83,11 +81,8 @@ class PlantedSource final : public GradientSource {
  public:
   PlantedSource(const GradientSource& inner, const Timeline& timeline) : inner_(inner), timeline_(timeline) {}
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
-                std::span<double> out) const override;
-  void initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
-    inner_.initial_parameter(parameter, offset, out);
-  }
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
+  void initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override { inner_.initial_parameter(parameter, offset, out); }
   const NetworkData* network_data() const override { return inner_.network_data(); }
   void gradient_error(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
     inner_.gradient_error(backward, rank, parameter, offset, out);

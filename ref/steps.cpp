@@ -185,8 +185,8 @@ void StepJudge::judge_skips(std::uint32_t event, const Step& step, Skip due) {
       out_.back().elements = mine.not_finite;
     } else if (due == Skip::must && !mine.skips() && (mine.applied || !mine.done) && !mine.raised && (!poisoned || !skipping.empty())) {
       add(FindingClass::wrong_skip, event, rank,
-          fmt::format("goes on to update, though the window holds a gradient that is not finite, and every rank must skip{}{}",
-                      skipping.empty() ? "" : "; skipped by ", skipping.empty() ? "" : numbered("rank", skipping)));
+          fmt::format("goes on to update, though the window holds a gradient that is not finite, and every rank must skip{}{}", skipping.empty() ? "" : "; skipped by ",
+                      skipping.empty() ? "" : numbered("rank", skipping)));
     } else if (due == Skip::must_not && mine.skips()) {
       add(FindingClass::wrong_skip, event, rank, "skips, though every gradient of the window is finite and in the range of every format on its way");
     } else if (due == Skip::must_not && !mine.skips() && !mine.applied && mine.done && mine.reported(StepFact::skipped) && timeline_.events[event].closes()) {

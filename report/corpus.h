@@ -22,7 +22,7 @@ struct GateRow {
   std::string note;                // that its release is not known, and what it is taken as
   bool compared = false;           // two producers were
   bool bad_input = false, unavailable = false;
-  bool broken = false;             // its run broke off, and no device is left for another one
+  bool broken = false;  // its run broke off, and no device is left for another one
 
   bool passed() const { return unmet.empty(); }
 };
@@ -54,10 +54,10 @@ struct MutantReport {
 };
 
 struct CoverageRow {
-  const Entry* entry = nullptr;                  // of the catalogue
-  std::vector<std::string> defective, clean;     // scenarios that report something, and nothing
-  std::set<std::string> reported;                // classes
-  std::string problem;                           // why the entry is open; "" where it is not
+  const Entry* entry = nullptr;               // of the catalogue
+  std::vector<std::string> defective, clean;  // scenarios that report something, and nothing
+  std::set<std::string> reported;             // classes
+  std::string problem;                        // why the entry is open; "" where it is not
 
   bool covered() const { return !defective.empty() || !clean.empty(); }
 };
@@ -66,7 +66,7 @@ struct CoverageReport {
   Version tool = version();
   std::vector<CoverageRow> rows;  // one for each entry, in the order of the catalogue
   std::size_t scenarios = 0;
-  std::string outdated_page;      // "" where none was looked at, or it is right
+  std::string outdated_page;  // "" where none was looked at, or it is right
 
   std::size_t open() const;
 };

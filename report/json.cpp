@@ -30,8 +30,8 @@ ordered_json race_json(const Finding& f) {
 
 ordered_json known_json(const ref::KnownDefect& d) {
   const auto or_null = [](const std::string& text) { return text.empty() ? ordered_json(nullptr) : ordered_json(text); };
-  return {{"entry", d.entry},          {"name", d.name},             {"title", d.title},         {"origin", or_null(d.origin)},
-          {"since", or_null(d.since)}, {"fixed", or_null(d.fixed)}, {"avoid", or_null(d.avoid)}};
+  return {{"entry", d.entry},          {"name", d.name},           {"title", d.title}, {"origin", or_null(d.origin)}, {"since", or_null(d.since)},
+          {"fixed", or_null(d.fixed)}, {"avoid", or_null(d.avoid)}};
 }
 
 ordered_json contributions_json(const std::vector<ref::Miscounted>& contributions) {
@@ -72,7 +72,8 @@ ordered_json finding_json(const Report& report, const Finding& f) {
   out["contributions"] = contributions_json(f.contributions);
   if (f.worst) out["worst"] = worst_json(report, *f.worst);
   if (f.quantity)
-    out["quantity"] = {{"name", f.quantity->name}, {"observed", number_json(f.quantity->observed)}, {"due", number_json(f.quantity->due)}, {"bound", number_json(f.quantity->bound)}};
+    out["quantity"] = {
+        {"name", f.quantity->name}, {"observed", number_json(f.quantity->observed)}, {"due", number_json(f.quantity->due)}, {"bound", number_json(f.quantity->bound)}};
   if (f.race) out["race"] = race_json(f);
   if (f.blame) out["blame"] = blame_json(*f.blame);
   out["known"] = f.known ? known_json(*f.known) : ordered_json(nullptr);
@@ -92,11 +93,8 @@ ordered_json ledger_json(const Report& report, const ref::AppliedRow& row) {
   for (std::size_t k = 0; k < row.columns.size(); ++k) {
     const Contribution& c = row.columns[k];
     if (row.row.observed[k] == 0 && row.row.expected[k] == 0) continue;
-    out["weights"].push_back({{"step", c.step},
-                              {"rank", c.rank},
-                              {"micro_batch", c.micro_batch},
-                              {"observed", number_json(row.row.observed[k])},
-                              {"expected", number_json(row.row.expected[k])}});
+    out["weights"].push_back(
+        {{"step", c.step}, {"rank", c.rank}, {"micro_batch", c.micro_batch}, {"observed", number_json(row.row.observed[k])}, {"expected", number_json(row.row.expected[k])}});
   }
   return out;
 }

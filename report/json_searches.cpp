@@ -121,10 +121,8 @@ std::string Json::text(const ExploreReport& r) const {
 std::string Json::text(const OrdersReport& r) const {
   ordered_json races = ordered_json::array(), witnesses = ordered_json::array();
   for (const RaceRecord& race : r.races)
-    races.push_back(
-        {{"rank", race.rank}, {"buffer", race.buffer}, {"begin", race.begin}, {"end", race.end}, {"first", race.first.operation}, {"second", race.second.operation}});
-  for (const OrderOutcome& w : r.witnesses)
-    witnesses.push_back({{"values", fmt::format("{:016x}", w.values)}, {"memory", fmt::format("{:016x}", w.memory)}, {"order", w.order}});
+    races.push_back({{"rank", race.rank}, {"buffer", race.buffer}, {"begin", race.begin}, {"end", race.end}, {"first", race.first.operation}, {"second", race.second.operation}});
+  for (const OrderOutcome& w : r.witnesses) witnesses.push_back({{"values", fmt::format("{:016x}", w.values)}, {"memory", fmt::format("{:016x}", w.memory)}, {"order", w.order}});
   ordered_json out = json_head(r.tool, "streams");
   out.update({{"scenario", r.scenario},
               {"complete", r.complete},

@@ -24,9 +24,9 @@ struct EventLine {
   struct Buffer {
     std::string name;
     Role role = Role::scratch;
-    double norm = 0;      // of its parameter elements, in true units
-    bool at_end = true;   // of the event, not within it
-    bool wrong = false;   // the books of this snapshot do not balance
+    double norm = 0;     // of its parameter elements, in true units
+    bool at_end = true;  // of the event, not within it
+    bool wrong = false;  // the books of this snapshot do not balance
   };
   std::uint32_t event = 0, rank = 0;
   std::string what;  // "step (call 1 of 4)"

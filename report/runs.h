@@ -17,8 +17,8 @@ struct AccountingRow {
   std::optional<std::uint32_t> stage;  // where the framework has such
   std::string mode;                    // "baseline", or the block that holds reductions back: "no_sync", "coalesce"
   std::uint32_t backwards = 0;
-  std::uint64_t peak_window_bytes = 0;      // baseline: in all backwards; else inside the block, the flush left out
-  std::uint64_t resident_window_bytes = 0;  // likewise after the last of these backwards
+  std::uint64_t peak_window_bytes = 0;                                  // baseline: in all backwards; else inside the block, the flush left out
+  std::uint64_t resident_window_bytes = 0;                              // likewise after the last of these backwards
   std::optional<std::uint64_t> peak_flush_bytes, resident_flush_bytes;  // of what reduces last: a boundary backward, or the flush
   CollectiveAccount gradient;
 

@@ -21,7 +21,7 @@ struct FoundRow {
   std::uint64_t number = 0, alike = 1;  // its case; findings that came to the same shape
   ref::Blame blame;
   std::string sentence;
-  std::string file;                     // of a campaign; empty: it could not be written
+  std::string file;  // of a campaign; empty: it could not be written
   Scenario scenario;
 
   bool gone() const { return status == "gone"; }

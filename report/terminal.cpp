@@ -42,7 +42,8 @@ std::string header(const Report& report) {
     out += fmt::format("# planted: {} in {}[0] of micro-batch {} of rank {}, step {}\n", plant.value, plant.parameter, plant.at.micro_batch, plant.at.rank, plant.at.step);
   }
   std::string note = report.note;  // for people, with whatever in it
-  std::replace_if(note.begin(), note.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  std::replace_if(
+      note.begin(), note.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
   if (!note.empty()) out += fmt::format("# {}\n", note);
   return out;
 }
@@ -146,9 +147,7 @@ std::string step_table(const Report& report, const Paint& paint, std::uint32_t s
 // ---- the verdict ------------------------------------------------------------------------------------------------------------------
 
 // "usage (single-boundary). The backward at a boundary ...".
-std::string blame_text(const ref::Blame& blame) {
-  return fmt::format("{}{}. {}", name_of(blame.whose), blame.rule.empty() ? "" : fmt::format(" ({})", blame.rule), blame.why);
-}
+std::string blame_text(const ref::Blame& blame) { return fmt::format("{}{}. {}", name_of(blame.whose), blame.rule.empty() ? "" : fmt::format(" ({})", blame.rule), blame.why); }
 
 // "catalogue-1 host-accumulator-unused-at-one-step (DeepSpeed#7981), host accumulator ...; since 0.16.0 or before, fixed in 0.19.0. Keep the optimizer ...".
 std::string known_text(const ref::KnownDefect& d) {
@@ -184,8 +183,8 @@ std::string finding_lines(const Report& report, const Paint& paint) {
     }
     if (first.worst) {
       const ref::WorstElement& w = *first.worst;
-      out += fmt::format("  worst element: {}[{}] is {:.9g} (0x{:0{}x}), due {:.9g}; {}\n", report.parameters.at(w.parameter), w.element, w.observed,
-                         w.bits, 2 * size_of(w.dtype), w.expected, error_text(w));
+      out += fmt::format("  worst element: {}[{}] is {:.9g} (0x{:0{}x}), due {:.9g}; {}\n", report.parameters.at(w.parameter), w.element, w.observed, w.bits, 2 * size_of(w.dtype),
+                         w.expected, error_text(w));
     }
     if (all.size() == 1) continue;
     std::vector<std::uint32_t> steps, ranks;
@@ -208,8 +207,7 @@ std::string coverage_lines(const ref::Coverage& c) {
   if (!c.not_shown.empty()) out += fmt::format("not judged: the gradient that is applied at {}, which nobody showed\n", ref::numbered("event", c.not_shown));
   std::map<StepFact, std::vector<std::uint32_t>> ranks;
   for (const ref::MissingFact& m : c.missing) ranks[m.fact].push_back(m.rank);
-  for (const auto& [fact, of] : ranks)
-    out += fmt::format("not judged: {} of {} steps, which {} did not report\n", name_of(fact), of.size(), ref::numbered("rank", of));
+  for (const auto& [fact, of] : ranks) out += fmt::format("not judged: {} of {} steps, which {} did not report\n", name_of(fact), of.size(), ref::numbered("rank", of));
   return out;
 }
 
@@ -228,8 +226,7 @@ std::string verdict_lines(const Report& report, const Paint& paint) {
   out += coverage_lines(report.coverage);
   const std::uint64_t inconclusive = s.values.inconclusive + s.parameters.inconclusive;
   if (inconclusive > 0) out += fmt::format("inconclusive: {} values, whose bound or reference means nothing\n", inconclusive);
-  if (report.inconclusive_rows > 0)
-    out += fmt::format("inconclusive: {} rows of the ledger, in which rounding hides weights, though not absences\n", report.inconclusive_rows);
+  if (report.inconclusive_rows > 0) out += fmt::format("inconclusive: {} rows of the ledger, in which rounding hides weights, though not absences\n", report.inconclusive_rows);
   if (report.contributions_not_decoded > 0)
     out += fmt::format("not decoded: {} of {} contributions, past the limit of one judgement\n", report.contributions_not_decoded, report.contributions);
   if (report.open) out += "open: the script ends with gradients that no step has applied\n";

@@ -85,7 +85,7 @@ std::string Terminal::text(const AccountingReport& report) const {
 std::string Terminal::text(const AccountingSummary& summary) const {
   std::string out = head(summary.command);
   out += fmt::format("{:5}  {:8}  {:>9}  {:>14}  {:>14}  {:>14}  {:>14}  {:>11}  {:>12}\n", "stage", "mode", "backwards", "peak window", "window res.", "peak flush", "flush res.",
-                                "collectives", "sent");
+                     "collectives", "sent");
   const auto text = [](const std::optional<std::uint64_t>& bytes) { return bytes ? size_text(*bytes) : std::string("-"); };
   bool holds_back = false;
   for (const AccountingRow& row : summary.rows) {

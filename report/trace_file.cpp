@@ -11,8 +11,8 @@ namespace gradledger::report {
 namespace {
 
 ordered_json collective_json(const CollectiveRecord& r) {
-  return {{"kind", name_of(r.kind)},   {"op", name_of(r.op)}, {"purpose", name_of(r.purpose)}, {"dtype", name_of(r.dtype)}, {"numel", r.numel},
-          {"root", r.root},            {"group", r.group},    {"sequence", r.sequence}};
+  return {{"kind", name_of(r.kind)}, {"op", name_of(r.op)}, {"purpose", name_of(r.purpose)}, {"dtype", name_of(r.dtype)}, {"numel", r.numel},
+          {"root", r.root},          {"group", r.group},    {"sequence", r.sequence}};
 }
 
 }  // namespace
@@ -52,7 +52,12 @@ void TraceWriter::collective(const CollectiveRecord& r) {
 }
 
 void TraceWriter::memory(const MemoryRecord& r) {
-  line({{"record", r.allocated ? "allocate" : "release"}, {"event", r.event}, {"rank", r.rank}, {"buffer", r.buffer}, {"space", r.space == MemorySpace::host ? "host" : "device"}, {"bytes", r.bytes}});
+  line({{"record", r.allocated ? "allocate" : "release"},
+        {"event", r.event},
+        {"rank", r.rank},
+        {"buffer", r.buffer},
+        {"space", r.space == MemorySpace::host ? "host" : "device"},
+        {"bytes", r.bytes}});
 }
 
 void TraceWriter::step_fact(const StepRecord& r) {
@@ -65,9 +70,7 @@ void TraceWriter::unwritten(const UnwrittenRecord& r) {
   line({{"record", "unwritten"}, {"event", r.event}, {"rank", r.rank}, {"buffer", r.buffer}, {"begin", r.begin}, {"end", r.end}, {"reader", r.reader}, {"released", r.released}});
 }
 
-void TraceWriter::engine_error(const EngineErrorRecord& r) {
-  line({{"record", "engine_error"}, {"event", r.event}, {"rank", r.rank}, {"type", r.type}, {"message", r.message}});
-}
+void TraceWriter::engine_error(const EngineErrorRecord& r) { line({{"record", "engine_error"}, {"event", r.event}, {"rank", r.rank}, {"type", r.type}, {"message", r.message}}); }
 
 void TraceWriter::deadlock(const DeadlockRecord& r) {
   ordered_json json{{"record", "deadlock"}, {"ranks", ordered_json::array()}};

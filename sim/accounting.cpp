@@ -80,20 +80,18 @@ std::vector<Phase> phases_of(const Timeline& timeline) {
   for (const Event& event : timeline.events) {
     if (event.is<EnterNoSync>() || event.is<EnterCoalesce>()) ++depth;
     if (event.is<ExitNoSync>() || event.is<ExitCoalesce>()) --depth;
-    out.push_back(std::visit(
-        overloaded{[](const Forward&) { return Phase::accumulate; },
-                   [&](const events::Backward& backward) { return timeline.backwards[backward.ordinal].boundary && depth == 0 ? Phase::boundary : Phase::accumulate; },
-                   [](const Step&) { return Phase::step; }, [](const ExitCoalesce&) { return Phase::boundary; },
-                   [](const one_of<SetBoundary, EnterNoSync, ExitNoSync, EnterCoalesce, EngineZeroGrad, OptimizerZeroGrad, SetGradient, Raise, ScaleGradients,
-                                   ClipGradients, AllReduce, Finalize, Save, Restore, Unscale, OfFramework> auto&) { return Phase::between; }},
-        event.body));
+    out.push_back(
+        std::visit(overloaded{[](const Forward&) { return Phase::accumulate; },
+                              [&](const events::Backward& backward) { return timeline.backwards[backward.ordinal].boundary && depth == 0 ? Phase::boundary : Phase::accumulate; },
+                              [](const Step&) { return Phase::step; }, [](const ExitCoalesce&) { return Phase::boundary; },
+                              [](const one_of<SetBoundary, EnterNoSync, ExitNoSync, EnterCoalesce, EngineZeroGrad, OptimizerZeroGrad, SetGradient, Raise, ScaleGradients,
+                                              ClipGradients, AllReduce, Finalize, Save, Restore, Unscale, OfFramework> auto&) { return Phase::between; }},
+                   event.body));
   }
   return out;
 }
 
-std::uint64_t accounting_bytes(const Timeline& timeline) {
-  return std::uint64_t{timeline.world_size} * timeline.steps * sizeof(WindowAccount);
-}
+std::uint64_t accounting_bytes(const Timeline& timeline) { return std::uint64_t{timeline.world_size} * timeline.steps * sizeof(WindowAccount); }
 
 AccountingSink::AccountingSink(const Scenario& scenario, const Timeline& timeline)
     : timeline_(timeline), phases_(phases_of(timeline)), purposes_(purposes_of_buffers(scenario)), changes_(timeline.world_size), reached_(timeline.world_size, 0) {
@@ -118,9 +116,7 @@ BufferPurpose AccountingSink::purpose_of(std::string_view buffer) {
   return known_.emplace(buffer, purposes_.of(buffer)).first->second;
 }
 
-void AccountingSink::memory(const MemoryRecord& r) {
-  changes_[r.rank].push_back({r.order, r.event, r.at_start, r.allocated, purpose_of(r.buffer), r.space, r.bytes});
-}
+void AccountingSink::memory(const MemoryRecord& r) { changes_[r.rank].push_back({r.order, r.event, r.at_start, r.allocated, purpose_of(r.buffer), r.space, r.bytes}); }
 
 void AccountingSink::engine_error(const EngineErrorRecord& r) {
   if (!out_.stopped) out_.stopped = "rank " + std::to_string(r.rank) + ", " + timeline_.describe(r.event) + ": " + r.type + ": " + r.message;

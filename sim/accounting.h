@@ -21,7 +21,7 @@ enum class Phase : std::uint8_t {
   accumulate,  // forwards, and backwards that are no boundary or whose reduction a block holds back
   boundary,    // boundary backwards, and the flush at the end of a coalesced block
   step,
-  between,     // whatever else a script does
+  between,  // whatever else a script does
 };
 inline constexpr std::size_t phase_count = 4;
 std::string_view name_of(Phase phase);
@@ -79,7 +79,7 @@ struct RankAccount {
 
 struct Accounting {
   std::vector<RankAccount> ranks;
-  std::uint32_t windows_closed = 0;  // by a step; one more may be open
+  std::uint32_t windows_closed = 0;    // by a step; one more may be open
   std::optional<std::string> stopped;  // why a rank did not reach its end
 
   bool operator==(const Accounting&) const = default;

@@ -17,9 +17,9 @@ std::optional<InputError> whole_problem(const Scenario& s, const Timeline& timel
   for (const Backward& backward : timeline.backwards)
     for (std::uint32_t r = 0; r < s.world_size; ++r)
       if (backward.micro_batch[r] != no_contribution && backward.data[r] >= s.gradients.values->size())
-        return InputError{timeline.pointers[timeline.events[backward.event].item],
-                          "needs the gradient of micro-batch " + std::to_string(backward.data[r]) + ", but /gradients give " +
-                              std::to_string(s.gradients.values->size()) + " micro-batches; name one with \"micro_batch\""};
+        return InputError{timeline.pointers[timeline.events[backward.event].item], "needs the gradient of micro-batch " + std::to_string(backward.data[r]) +
+                                                                                       ", but /gradients give " + std::to_string(s.gradients.values->size()) +
+                                                                                       " micro-batches; name one with \"micro_batch\""};
   return std::nullopt;
 }
 
@@ -36,8 +36,7 @@ std::optional<InputError> admission_error(const Scenario& scenario) {
   if (!selected) return selected.error();
   for (std::size_t i = 0; i < scenario.expect.not_allocated.size(); ++i)
     if (!names_buffer_family(scenario, scenario.expect.not_allocated[i]))
-      return InputError{"/expect/not_allocated/" + std::to_string(i),
-                        "names no buffer that an engine allocates; expected one that \"gradledger list buffers\" prints"};
+      return InputError{"/expect/not_allocated/" + std::to_string(i), "names no buffer that an engine allocates; expected one that \"gradledger list buffers\" prints"};
   return std::nullopt;
 }
 

@@ -18,7 +18,7 @@ struct Compared {
   std::uint64_t runs = 0, records = 0;  // of each producer
   bool races = false;                   // values are then the schedule's, and nothing is compared
   std::optional<TraceDifference> difference;
-  std::string gradients;                // the kind with which they differ
+  std::string gradients;  // the kind with which they differ
 };
 
 // Throws ProgramsTooLarge and DeviceFailure.

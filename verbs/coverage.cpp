@@ -65,8 +65,7 @@ std::string problem_of(const Covered& row) {
       if (!s->unmet.empty()) return s->label + ": " + s->unmet.front();
   if (wanted.empty()) return row.defects.empty() ? "" : row.defects.front()->label + " reports " + text_of(row.reported);
   for (const CoveringScenario* s : row.defects)
-    if (std::none_of(wanted.begin(), wanted.end(), [&](const std::string& name) { return s->reported.contains(name); }))
-      return s->label + " reports " + text_of(s->reported);
+    if (std::none_of(wanted.begin(), wanted.end(), [&](const std::string& name) { return s->reported.contains(name); })) return s->label + " reports " + text_of(s->reported);
   for (const std::string& name : wanted)
     if (!row.reported.contains(name)) return "no scenario reports " + name;
   return row.clean.empty() ? "no clean twin" : "";

@@ -19,9 +19,7 @@ namespace {
 using ref::Finding;
 
 // Weights are quotients of small integers in fp64: equal up to a few roundings of it.
-bool same_weight(double a, double b) {
-  return std::abs(a - b) <= 8 * std::numeric_limits<double>::epsilon() * std::max(std::abs(a), std::abs(b));
-}
+bool same_weight(double a, double b) { return std::abs(a - b) <= 8 * std::numeric_limits<double>::epsilon() * std::max(std::abs(a), std::abs(b)); }
 
 class Matcher {
  public:
@@ -60,7 +58,8 @@ class Matcher {
     }
     for (std::size_t i = 0; i < expected.size(); ++i) {
       if (met[i]) unnamed(expected[i], named[i]);
-      else if (!near[i]) out_.push_back(fmt::format("expected and not reported: {}{}", expected[i].finding, expected[i].contributions ? " of " + expected[i].contributions->text() : ""));
+      else if (!near[i])
+        out_.push_back(fmt::format("expected and not reported: {}{}", expected[i].finding, expected[i].contributions ? " of " + expected[i].contributions->text() : ""));
     }
   }
 
@@ -90,7 +89,8 @@ class Matcher {
     for (const ref::Miscounted& m : f.contributions) {
       const std::optional<double>& due = m.contribution.rank == f.rank ? expected.own : expected.peer;
       if (due && !same_weight(*due, m.observed))
-        return fmt::format("micro-batch {} of rank {} weighs {}, expected {}", m.contribution.micro_batch, m.contribution.rank, ref::weight_text(m.observed), ref::weight_text(*due));
+        return fmt::format("micro-batch {} of rank {} weighs {}, expected {}", m.contribution.micro_batch, m.contribution.rank, ref::weight_text(m.observed),
+                           ref::weight_text(*due));
     }
     if (expected.lost_weight && !same_weight(*expected.lost_weight, f.lost_weight))
       return fmt::format("{} of the window's weight is missing, expected {}", ref::weight_text(f.lost_weight), ref::weight_text(*expected.lost_weight));
@@ -135,8 +135,7 @@ class Matcher {
 
   void allocations() {
     for (const std::string& name : loaded_.scenario.expect.not_allocated)
-      if (std::binary_search(verdict_.facts.allocated.begin(), verdict_.facts.allocated.end(), name))
-        out_.push_back(fmt::format("{} is allocated, expected it not to be", name));
+      if (std::binary_search(verdict_.facts.allocated.begin(), verdict_.facts.allocated.end(), name)) out_.push_back(fmt::format("{} is allocated, expected it not to be", name));
   }
 
   const Loaded& loaded_;

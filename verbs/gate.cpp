@@ -23,14 +23,14 @@ std::optional<InputError> compare(const Loaded& loaded, const Options& options, 
   const ExpectedComparison& comparison = *loaded.scenario.expect.comparison;
   const fs::path with = loaded.path.parent_path() / comparison.with;
   std::error_code missing;
-  if (fs::equivalent(with, loaded.path, missing))
-    return InputError{loaded.path.string() + ": /expect/comparison/with", "names the scenario itself; expected another one"};
+  if (fs::equivalent(with, loaded.path, missing)) return InputError{loaded.path.string() + ": /expect/comparison/with", "names the scenario itself; expected another one"};
   const auto other = load(with, options);
   if (!other) return InputError{loaded.path.string() + ": /expect/comparison/with", other.error().text(), other.error().unavailable};
   const auto agree = applied_agree(loaded, **other, options);
   if (!agree) return agree.error();
   if (*agree != comparison.agree)
-    outcome.unmet.push_back(fmt::format("the applied gradients {} those of {}, expected them to {}", *agree ? "agree with" : "differ from", comparison.with, comparison.agree ? "agree" : "differ"));
+    outcome.unmet.push_back(
+        fmt::format("the applied gradients {} those of {}, expected them to {}", *agree ? "agree with" : "differ from", comparison.with, comparison.agree ? "agree" : "differ"));
   return std::nullopt;
 }
 

@@ -37,8 +37,7 @@ Result<report::MutantReport> gate_mutants(const MutantOptions& options) {
   expects(!hunted.empty(), "a gate over mutants has some");
   search::in_parallel(hunted.size(), options.jobs, [&](std::size_t i) { hunted[i].hunt = search::hunt(*hunted[i].mutant, hunted[i].variant, options.seed, options.cases); });
   report::MutantReport out;
-  for (const Planted& p : hunted)
-    out.rows.push_back({std::string(p.mutant->name), std::string(p.variant), p.mutant->classes, p.hunt.reported, p.hunt.found, p.hunt.cases});
+  for (const Planted& p : hunted) out.rows.push_back({std::string(p.mutant->name), std::string(p.variant), p.mutant->classes, p.hunt.reported, p.hunt.found, p.hunt.cases});
   return out;
 }
 

@@ -32,10 +32,9 @@ Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Op
     return InputError{path.string() + ": /parameters",
                       fmt::format("need up to {} bytes to be judged; expected at most --memory-limit, {} bytes, or a replay with --accounting", bytes, options.memory_limit), true};
   if (judged && options.uses_devices() && options.ranks == "threads" && scenario->world_size > gpu::thread_ranks_max)
-    return InputError{path.string() + ": /world_size",
-                      fmt::format("is {}, more ranks than fit one process; expected at most {} with --ranks threads, or --ranks processes", scenario->world_size,
-                                  gpu::thread_ranks_max),
-                      true};
+    return InputError{
+        path.string() + ": /world_size",
+        fmt::format("is {}, more ranks than fit one process; expected at most {} with --ranks threads, or --ranks processes", scenario->world_size, gpu::thread_ranks_max), true};
   auto out = std::make_unique<Loaded>();
   out->path = path;
   out->scenario = std::move(scenario).value();

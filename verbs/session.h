@@ -26,8 +26,8 @@ std::optional<InputError> not_searched(const Scenario& scenario, const std::stri
 struct Options {
   std::uint64_t seed = 0;
   bool full_ledger = false;
-  bool summary = false;     // a report without a line for each event; of an accounting without the ranks
-  bool accounting = false;  // bytes and collectives of a dry run instead of a judgement
+  bool summary = false;                        // a report without a line for each event; of an accounting without the ranks
+  bool accounting = false;                     // bytes and collectives of a dry run instead of a judgement
   std::string schedule = "seeded";             // seeded, round-robin, or a trace file whose decisions are replayed
   std::optional<std::uint64_t> schedule_seed;  // of the schedule alone
   std::string producer = "host";

@@ -21,8 +21,7 @@ float* floats(std::byte* address) { return reinterpret_cast<float*>(address); }
 DeviceRank::~DeviceRank() {
   try {
     synchronize_all();
-  } catch (const std::exception&) {
-  }
+  } catch (const std::exception&) {}
   for (StreamHandle stream : streams_)
     if (stream) api_.destroy_stream(stream);
   for (EventHandle event : events_)
@@ -43,9 +42,7 @@ void DeviceRank::enqueue(const Command& command, std::span<const double> values)
   const bool by_host = command.stream == Stream::host;
   switch (command.kind) {
     case OpKind::allocate: provide(command.target.buffer, bytes_of(command.target), command.space); [[fallthrough]];
-    case OpKind::release:
-      poison_buffer(stream(command.stream), command.target.buffer);
-      break;
+    case OpKind::release: poison_buffer(stream(command.stream), command.target.buffer); break;
     case OpKind::record: return api_.record(event(command.index), stream(command.stream));
     case OpKind::wait: return by_host ? api_.host_wait(event(command.index)) : api_.wait(stream(command.stream), event(command.index));
     case OpKind::synchronize: return synchronize_all();

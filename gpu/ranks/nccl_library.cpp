@@ -18,26 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 
 // Ring and Simple on one channel through sockets: docs/arithmetic.md says what each pin is for. NCCL_HOSTID is set for each rank.
-constexpr std::array<std::pair<const char*, const char*>, 20> pins{{{"NCCL_NET", "Socket"},
-                                                                    {"NCCL_NET_PLUGIN", "none"},
-                                                                    {"NCCL_IB_DISABLE", "1"},
-                                                                    {"NCCL_SOCKET_FAMILY", "AF_INET"},
-                                                                    {"NCCL_ALGO", "Ring"},
-                                                                    {"NCCL_PROTO", "Simple"},
-                                                                    {"NCCL_MIN_NCHANNELS", "1"},
-                                                                    {"NCCL_MAX_NCHANNELS", "1"},
-                                                                    {"NCCL_BUFFSIZE", "4194304"},
-                                                                    {"NCCL_TUNER_PLUGIN", "none"},
-                                                                    {"NCCL_NVLS_ENABLE", "0"},
-                                                                    {"NCCL_MNNVL_ENABLE", "0"},
-                                                                    {"NCCL_CUMEM_ENABLE", "0"},
-                                                                    {"NCCL_CUMEM_HOST_ENABLE", "0"},
-                                                                    {"NCCL_RAS_ENABLE", "0"},
-                                                                    {"NCCL_RUNTIME_CONNECT", "0"},
-                                                                    {"NCCL_CGA_CLUSTER_SIZE", "0"},
-                                                                    {"NCCL_IGNORE_CPU_AFFINITY", "1"},
-                                                                    {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},
-                                                                    {"CUDA_MODULE_LOADING", "EAGER"}}};
+constexpr std::array<std::pair<const char*, const char*>, 20> pins{
+    {{"NCCL_NET", "Socket"},        {"NCCL_NET_PLUGIN", "none"},    {"NCCL_IB_DISABLE", "1"},          {"NCCL_SOCKET_FAMILY", "AF_INET"},     {"NCCL_ALGO", "Ring"},
+     {"NCCL_PROTO", "Simple"},      {"NCCL_MIN_NCHANNELS", "1"},    {"NCCL_MAX_NCHANNELS", "1"},       {"NCCL_BUFFSIZE", "4194304"},          {"NCCL_TUNER_PLUGIN", "none"},
+     {"NCCL_NVLS_ENABLE", "0"},     {"NCCL_MNNVL_ENABLE", "0"},     {"NCCL_CUMEM_ENABLE", "0"},        {"NCCL_CUMEM_HOST_ENABLE", "0"},       {"NCCL_RAS_ENABLE", "0"},
+     {"NCCL_RUNTIME_CONNECT", "0"}, {"NCCL_CGA_CLUSTER_SIZE", "0"}, {"NCCL_IGNORE_CPU_AFFINITY", "1"}, {"CUDA_DEVICE_MAX_CONNECTIONS", "32"}, {"CUDA_MODULE_LOADING", "EAGER"}}};
 
 }  // namespace
 
@@ -77,7 +62,8 @@ std::vector<std::string> nccl_candidates() {
 std::optional<InputError> pin_nccl_environment() {
   for (const auto& [name, value] : pins) {
     if (const char* set = std::getenv(name); set && std::string_view(set) != value)
-      return InputError{name, std::string("is \"") + set + "\" in the environment, with which sums are not formed in the order that is modelled; expected \"" + value + "\", or nothing"};
+      return InputError{name,
+                        std::string("is \"") + set + "\" in the environment, with which sums are not formed in the order that is modelled; expected \"" + value + "\", or nothing"};
     setenv(name, value, 1);
   }
   return std::nullopt;

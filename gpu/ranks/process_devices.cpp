@@ -73,8 +73,11 @@ struct Connection : std::enable_shared_from_this<Connection> {
 class ProcessDevices::Control {
  public:
   Control(std::unique_ptr<RankLauncher> launcher, const Listening& listening, std::chrono::milliseconds deadline)
-      : launcher_(std::move(launcher)), acceptor_(context_, tcp::endpoint(listening.on_loopback ? asio::ip::address_v4::loopback() : asio::ip::address_v4::any(), listening.port)),
-        token_(listening.token.empty() ? fresh_token() : listening.token), deadline_(deadline), ranks_expected_(listening.ranks) {
+      : launcher_(std::move(launcher)),
+        acceptor_(context_, tcp::endpoint(listening.on_loopback ? asio::ip::address_v4::loopback() : asio::ip::address_v4::any(), listening.port)),
+        token_(listening.token.empty() ? fresh_token() : listening.token),
+        deadline_(deadline),
+        ranks_expected_(listening.ranks) {
     accept();
   }
 
@@ -104,11 +107,12 @@ class ProcessDevices::Control {
     }
     ranks_.resize(world);
     hellos_.resize(world);
-    wait_for([&] { return all_there(); }, [&] {
-      std::uint32_t missing = 0;
-      while (ranks_[missing]) ++missing;
-      return std::pair(missing, std::string("did not connect"));
-    });
+    wait_for([&] { return all_there(); },
+             [&] {
+               std::uint32_t missing = 0;
+               while (ranks_[missing]) ++missing;
+               return std::pair(missing, std::string("did not connect"));
+             });
   }
 
   void post(std::uint32_t rank, FrameKind kind, std::vector<std::byte> body) {
@@ -298,8 +302,7 @@ void ProcessDevices::collective(std::span<const Participant> members) {
   Group group;
   for (const Participant& member : members) group.push_back(member.rank);
   control_->know(group);
-  for (const Participant& member : members)
-    control_->post(member.rank, FrameKind::collective, Packer().add_all(std::span<const std::uint32_t>(group)).add(member.command).take());
+  for (const Participant& member : members) control_->post(member.rank, FrameKind::collective, Packer().add_all(std::span<const std::uint32_t>(group)).add(member.command).take());
   // At once: a member may wait for the collective in its next command, and take nothing more until its peers have theirs.
   for (const Participant& member : members) control_->flush(member.rank);
 }

@@ -34,9 +34,9 @@ inline constexpr const char* token_variable = "GRADLEDGER_TOKEN";
 // Where ranks of other machines connect.
 struct Listening {
   bool on_loopback = true;
-  std::uint16_t port = 0;  // 0: any that is free
-  std::string token;       // empty: one is made
-  std::uint32_t ranks = 0; // that connect from the start, whatever the first run needs
+  std::uint16_t port = 0;   // 0: any that is free
+  std::string token;        // empty: one is made
+  std::uint32_t ranks = 0;  // that connect from the start, whatever the first run needs
 };
 
 class ProcessDevices final : public Devices {

@@ -63,7 +63,8 @@ void serve(tcp::socket& socket, const RankAddress& address, const ApiFactory& ma
   if (!library) throw std::runtime_error(library.error().text());
   const std::unique_ptr<DeviceApi> api = make_api(address.rank);
   api->attach_thread();
-  const Hello hello{.token = address.token, .rank = address.rank, .process = getpid(), .host = asio::ip::host_name(), .device = api->description(), .nccl_version = library->version()};
+  const Hello hello{
+      .token = address.token, .rank = address.rank, .process = getpid(), .host = asio::ip::host_name(), .device = api->description(), .nccl_version = library->version()};
   send(socket, {FrameKind::hello, hello.packed()});
   RankServer server(*api, std::move(library).value(), address.rank);
   Frame frame;

@@ -64,7 +64,8 @@ void ThreadDevices::abandon() {
 }
 
 void ThreadDevices::begin(std::uint32_t world) {
-  if (world > thread_ranks_max) throw DeviceFailure(std::nullopt, std::to_string(world) + " ranks do not fit one process; expected at most " + std::to_string(thread_ranks_max) + ", or processes");
+  if (world > thread_ranks_max)
+    throw DeviceFailure(std::nullopt, std::to_string(world) + " ranks do not fit one process; expected at most " + std::to_string(thread_ranks_max) + ", or processes");
   while (members_.size() < world) add_member();
   for (std::uint32_t r = 0; r < world; ++r) named(r, [&] { members_[r]->device->begin(); });
 }

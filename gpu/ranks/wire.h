@@ -26,7 +26,7 @@ enum class FrameKind : std::uint32_t {
   collective,  // group, command
   finish,      // -> reply; the process ends
   reply,
-  failure,     // of the rank: its number, text; the process ends
+  failure,  // of the rank: its number, text; the process ends
 };
 
 struct Frame {
@@ -125,9 +125,7 @@ struct Hello {
   std::string host, device;
   std::int32_t nccl_version = 0;
 
-  std::vector<std::byte> packed() const {
-    return Packer().add(version).add_text(token).add(rank).add(process).add_text(host).add_text(device).add(nccl_version).take();
-  }
+  std::vector<std::byte> packed() const { return Packer().add(version).add_text(token).add(rank).add(process).add_text(host).add_text(device).add(nccl_version).take(); }
   // The version is read first: what follows may be laid out otherwise.
   static Hello unpacked(std::span<const std::byte> bytes);
 };

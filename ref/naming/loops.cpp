@@ -46,8 +46,9 @@ void Naming::name_surplus() {
     }
     Finding& finding = add(FindingClass::surplus_communication, s.event, s.rank);
     finding.quantity = Quantity{"bytes", static_cast<double>(s.bytes), 0, 0};
-    finding.sentence = fmt::format("surplus-communication: in step {}, rank {} reduces gradients at {}, where the documentation has no reduction: {} collective{} of {} bytes there.",
-                                   finding.step, s.rank, timeline_.describe(s.event), s.collectives, s.collectives == 1 ? "" : "s", s.bytes);
+    finding.sentence =
+        fmt::format("surplus-communication: in step {}, rank {} reduces gradients at {}, where the documentation has no reduction: {} collective{} of {} bytes there.",
+                    finding.step, s.rank, timeline_.describe(s.event), s.collectives, s.collectives == 1 ? "" : "s", s.bytes);
   }
 }
 

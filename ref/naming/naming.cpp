@@ -21,9 +21,8 @@ void Naming::run() {
   name_surplus();
   for (Finding& finding : verdict_.findings)
     if (finding.sentence.empty()) finding.sentence = sentence_of(finding, workload_, timeline_);
-  std::stable_sort(verdict_.findings.begin(), verdict_.findings.end(), [](const Finding& a, const Finding& b) {
-    return std::tie(a.step, a.first_event, a.finding, a.rank) < std::tie(b.step, b.first_event, b.finding, b.rank);
-  });
+  std::stable_sort(verdict_.findings.begin(), verdict_.findings.end(),
+                   [](const Finding& a, const Finding& b) { return std::tie(a.step, a.first_event, a.finding, a.rank) < std::tie(b.step, b.first_event, b.finding, b.rank); });
   list_applied();
   weigh_coverage();
   for (const auto* mismatches : {&evidence_.fingerprint, &evidence_.values, &evidence_.parameters})
@@ -50,6 +49,5 @@ Finding* Naming::find(FindingClass finding, std::uint32_t step, std::uint32_t ra
 void Naming::also_in(Finding& finding, const std::string& buffer) {
   if (finding.buffer != buffer && std::find(finding.also_in.begin(), finding.also_in.end(), buffer) == finding.also_in.end()) finding.also_in.push_back(buffer);
 }
-
 
 }  // namespace gradledger::ref

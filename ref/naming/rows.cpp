@@ -20,8 +20,7 @@ RowContext Naming::context_of(const LedgerEntry& entry) const {
   for (const Backward& b : timeline_.backwards)
     if (timeline_.window_of(b, layer) == entry.step && b.boundary && b.micro_batch[entry.key.rank] != no_contribution) context.boundary.insert(b.micro_batch[entry.key.rank]);
   const auto gradient = verdict_.facts.collectives.find("gradient");
-  if (gradient != verdict_.facts.collectives.end() && entry.step < gradient->second[entry.key.rank].size())
-    context.reduced = gradient->second[entry.key.rank][entry.step] > 0;
+  if (gradient != verdict_.facts.collectives.end() && entry.step < gradient->second[entry.key.rank].size()) context.reduced = gradient->second[entry.key.rank][entry.step] > 0;
   return context;
 }
 
@@ -34,7 +33,7 @@ bool Naming::follows_unequal_loops(std::uint32_t step) const {
 }
 
 void Naming::name_entry(const LedgerEntry& entry) {
-  if (entry.role == Role::applied_gradient && skipped_[entry.step]) return;  // that it was applied at all is the finding
+  if (entry.role == Role::applied_gradient && skipped_[entry.step]) return;   // that it was applied at all is the finding
   if (entry.role == Role::applied_gradient && cut_short(entry.step)) return;  // likewise, before its window was over
   if (follows_unequal_loops(entry.step)) return;
   RowContext context = context_of(entry);
@@ -50,8 +49,7 @@ void Naming::name_entry(const LedgerEntry& entry) {
     }
   }
   // The fingerprint differs, yet each contribution alone weighs what it must: the right sums lie in the wrong places.
-  if (balanced && verdict_.undecoded == 0 && fingerprint_of(entry.key))
-    record(entry, {fingerprint_of(entry.key)->ranges, {}, {}, false}, {FindingClass::misplaced_shard, {}});
+  if (balanced && verdict_.undecoded == 0 && fingerprint_of(entry.key)) record(entry, {fingerprint_of(entry.key)->ranges, {}, {}, false}, {FindingClass::misplaced_shard, {}});
 }
 
 const Mismatch* Naming::fingerprint_of(const SnapshotKey& key) const {

@@ -13,8 +13,8 @@ bool Naming::decided(std::uint32_t step) const {
 // A norm, a factor or a scale follows from the gradients of its window: where these are wrong, it is no finding of its own.
 bool Naming::follows(std::uint32_t step) const {
   return found_in(step, [](const Finding& f) {
-    return f.finding < FindingClass::rank_divergence || (f.finding == FindingClass::rounding_excess && holds_gradients(f.role)) ||
-           f.finding == FindingClass::wrong_skip || f.finding == FindingClass::nonfinite_missed;
+    return f.finding < FindingClass::rank_divergence || (f.finding == FindingClass::rounding_excess && holds_gradients(f.role)) || f.finding == FindingClass::wrong_skip ||
+           f.finding == FindingClass::nonfinite_missed;
   });
 }
 

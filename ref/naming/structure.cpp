@@ -25,8 +25,8 @@ void Naming::name_structural() {
     if (races_before(timeline_.events[record.event].step)) continue;
     Finding& finding = add(FindingClass::unwritten_memory, record.event, record.rank);
     finding.buffer = record.buffer;
-    finding.sentence = fmt::format("unwritten-memory: rank {}, {}: {} reads {}[{}:{}], which was {}.", record.rank, timeline_.describe(record.event),
-                                   record.reader, record.buffer, record.begin, record.end, record.released ? "released" : "never written");
+    finding.sentence = fmt::format("unwritten-memory: rank {}, {}: {} reads {}[{}:{}], which was {}.", record.rank, timeline_.describe(record.event), record.reader, record.buffer,
+                                   record.begin, record.end, record.released ? "released" : "never written");
   }
 }
 

@@ -36,8 +36,7 @@ void Naming::balanced_row(const JudgedSnapshot& seen) {
     std::vector<double> weights;
     for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
       for (std::uint32_t r = 0; r < workload_.world_size; ++r)
-        if (timeline_.backwards[b].step == seen.step && timeline_.backwards[b].micro_batch[r] != no_contribution)
-          weights.push_back(ledger_.expected(entry, b, r, range.parameter));
+        if (timeline_.backwards[b].step == seen.step && timeline_.backwards[b].micro_batch[r] != no_contribution) weights.push_back(ledger_.expected(entry, b, r, range.parameter));
     by_row[std::move(weights)].push_back(range);
   }
   for (const auto& [weights, elements] : by_row)

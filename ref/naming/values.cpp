@@ -10,9 +10,8 @@ namespace gradledger::ref {
 
 // Wrong sums entail wrong values, and different ones on different ranks; wrong values entail neither.
 bool Naming::explained(std::uint32_t step) const {
-  return std::any_of(verdict_.findings.begin(), verdict_.findings.end(), [&](const Finding& f) {
-    return f.step <= step && f.finding != FindingClass::rounding_excess && f.finding != FindingClass::rank_divergence;
-  });
+  return std::any_of(verdict_.findings.begin(), verdict_.findings.end(),
+                     [&](const Finding& f) { return f.step <= step && f.finding != FindingClass::rounding_excess && f.finding != FindingClass::rank_divergence; });
 }
 
 void Naming::name_coverage() {
@@ -39,8 +38,8 @@ void Naming::name_coverage() {
     if (explained(step)) continue;
     Finding& finding = add(FindingClass::missing_reduction, event, 0);
     finding.elements = elements;
-    finding.sentence = fmt::format("missing-reduction: after {}, a gradient accumulation boundary, no rank holds a reduced gradient of {}.",
-                                   timeline_.describe(event), elements_text(workload_, elements));
+    finding.sentence = fmt::format("missing-reduction: after {}, a gradient accumulation boundary, no rank holds a reduced gradient of {}.", timeline_.describe(event),
+                                   elements_text(workload_, elements));
   }
 }
 
@@ -62,8 +61,8 @@ void Naming::name_values() {
     finding.worst = mismatch->worst;
     const WorstElement& worst = mismatch->worst;
     finding.sentence = fmt::format("rounding-excess: rank {}, {}, {}: element {} of {} is {:.9g}, {} is {:.9g}, and rounding explains at most {:.3g} of the {:.3g} between them{}.",
-                                   finding.rank, timeline_.describe(finding.event), finding.buffer, worst.element, workload_.parameters[worst.parameter].name,
-                                   worst.observed, update ? "the update of the applied gradient" : "the reference", worst.expected, worst.bound, worst.error(), open_text(mismatch->key));
+                                   finding.rank, timeline_.describe(finding.event), finding.buffer, worst.element, workload_.parameters[worst.parameter].name, worst.observed,
+                                   update ? "the update of the applied gradient" : "the reference", worst.expected, worst.bound, worst.error(), open_text(mismatch->key));
   }
 }
 
@@ -86,9 +85,9 @@ void Naming::name_divergences() {
     finding.role = d.role;
     finding.elements = {{d.parameter, d.element, d.element + 1}};
     finding.worst = WorstElement{d.parameter, d.element, d.value, d.other_value, 0, d.bits, d.dtype};
-    finding.sentence = fmt::format("rank-divergence: after {}, ranks {} and {} hold different bits in {} elements of {}, first at element {} of {}: {:.9g} and {:.9g}.",
-                                   timeline_.describe(d.event), d.rank, d.other_rank, d.elements, d.buffer, d.element,
-                                   workload_.parameters[d.parameter].name, d.value, d.other_value);
+    finding.sentence =
+        fmt::format("rank-divergence: after {}, ranks {} and {} hold different bits in {} elements of {}, first at element {} of {}: {:.9g} and {:.9g}.",
+                    timeline_.describe(d.event), d.rank, d.other_rank, d.elements, d.buffer, d.element, workload_.parameters[d.parameter].name, d.value, d.other_value);
   }
 }
 

@@ -9,9 +9,9 @@
 namespace gradledger::search {
 
 enum class Form : std::uint8_t {
-  calls,    // the boundary is set before each backward of those windows
-  counted,  // gradient_accumulation_steps is what every window has, and a step() follows each backward
-  left_out, // those windows are not there
+  calls,     // the boundary is set before each backward of those windows
+  counted,   // gradient_accumulation_steps is what every window has, and a step() follows each backward
+  left_out,  // those windows are not there
 };
 
 struct Documented {

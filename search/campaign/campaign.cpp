@@ -179,9 +179,8 @@ Found shrink_finding(const Scenario& scenario, ref::FindingClass finding, std::u
   const std::string engine = engine_of(scenario);
   const bool mended = only_there(scenario, finding, options);
   const bool keeps = options.profile.as_documented && documented(scenario);
-  const Shrunk shrunk = shrink(scenario, [&](const Scenario& s) {
-    return (!keeps || documented(s)) && shows(s, finding, engine, options) && (!mended || only_there(s, finding, options));
-  });
+  const Shrunk shrunk =
+      shrink(scenario, [&](const Scenario& s) { return (!keeps || documented(s)) && shows(s, finding, engine, options) && (!mended || only_there(s, finding, options)); });
   auto found = found_in(shrunk.scenario, finding, options);
   ensures(found.has_value(), "what was made small still shows the finding");
   found->number = number;

@@ -18,30 +18,30 @@ namespace gradledger::search {
 struct CampaignOptions {
   Profile profile;
   std::uint64_t seed = 0;
-  std::uint64_t cases = 20'000;     // of all shards together
-  std::uint64_t first = 0;          // number of the first case
+  std::uint64_t cases = 20'000;         // of all shards together
+  std::uint64_t first = 0;              // number of the first case
   std::uint32_t shard = 0, shards = 1;  // this one takes the cases whose number leaves `shard` when divided
   std::uint32_t jobs = 1;
-  std::uint32_t judged_of_alike = 3;   // cases that look the same and go before the oracle
-  std::uint32_t shrunk_of_class = 12;  // findings of one class and engine that are made small
-  std::uint32_t judge_every = 64;      // also of cases in which nothing looks wrong
-  std::uint32_t rerun_every = 101;     // run twice and compared, decision by decision
-  EngineFactory factory;  // empty: those of the scenario's framework
-  Devices* devices = nullptr;       // not owned; one job
+  std::uint32_t judged_of_alike = 3;                  // cases that look the same and go before the oracle
+  std::uint32_t shrunk_of_class = 12;                 // findings of one class and engine that are made small
+  std::uint32_t judge_every = 64;                     // also of cases in which nothing looks wrong
+  std::uint32_t rerun_every = 101;                    // run twice and compared, decision by decision
+  EngineFactory factory;                              // empty: those of the scenario's framework
+  Devices* devices = nullptr;                         // not owned; one job
   std::function<bool()> stop = [] { return false; };  // asked between rounds
   std::function<void(const struct CampaignState&)> progress = [](const CampaignState&) {};
 };
 
 // One finding of a campaign: a class, on an engine, in a shape.
 struct Found {
-  std::string finding;   // class
-  std::string engine;    // variant, or the framework's class where no variant is its name
-  std::string shape;     // what distinguishes it: events of the smallest script
-  ref::Blame blame;      // whose it is
-  std::string sentence;  // the oracle's, of the smallest script
-  std::uint64_t number = 0;     // case
-  std::uint64_t alike = 1;      // shrunk findings that came to the same shape
-  Scenario scenario;     // smallest, with what it reports expected
+  std::string finding;       // class
+  std::string engine;        // variant, or the framework's class where no variant is its name
+  std::string shape;         // what distinguishes it: events of the smallest script
+  ref::Blame blame;          // whose it is
+  std::string sentence;      // the oracle's, of the smallest script
+  std::uint64_t number = 0;  // case
+  std::uint64_t alike = 1;   // shrunk findings that came to the same shape
+  Scenario scenario;         // smallest, with what it reports expected
   bool minimal = false;
   std::uint32_t events = 0;
 };

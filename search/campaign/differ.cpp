@@ -112,9 +112,8 @@ std::map<Contribution, double> weights_at(const Scenario& scenario, const Side& 
   oracle.full_ledger = true;
   const ref::Verdict verdict = ref::judge(prepared->scenario, *prepared->timeline, *producer, oracle);
   for (const ref::AppliedRow& row : verdict.applied) {
-    const bool holds = row.event == at.event && std::any_of(row.row.elements.begin(), row.row.elements.end(), [&](const ref::ElementRange& e) {
-      return e.parameter == at.parameter && at.element >= e.begin && at.element < e.end;
-    });
+    const bool holds = row.event == at.event && std::any_of(row.row.elements.begin(), row.row.elements.end(),
+                                                            [&](const ref::ElementRange& e) { return e.parameter == at.parameter && at.element >= e.begin && at.element < e.end; });
     if (!holds) continue;
     for (std::size_t k = 0; k < row.columns.size(); ++k) out[row.columns[k]] = row.row.observed[k];
     break;
@@ -169,7 +168,8 @@ Comparison compare_sides(const Scenario& scenario, const std::vector<Side>& side
     prepared.push_back(std::move(*one));
   }
   // The same probes on every side: those that the narrowest takes.
-  const ref::ProbeRange& range = std::min_element(prepared.begin(), prepared.end(), [](const Prepared& a, const Prepared& b) { return a.range.value_max < b.range.value_max; })->range;
+  const ref::ProbeRange& range =
+      std::min_element(prepared.begin(), prepared.end(), [](const Prepared& a, const Prepared& b) { return a.range.value_max < b.range.value_max; })->range;
   for (const Prepared& p : prepared)
     if (p.range.unit != range.unit) return {};
   std::vector<Applied> applied;
@@ -182,8 +182,9 @@ Comparison compare_sides(const Scenario& scenario, const std::vector<Side>& side
     at.other = s;
     const auto ended = [](const Applied& a) { return a.stopped.empty() ? std::string("the script ends") : a.stopped; };
     if (at.stops) at.text = fmt::format("{}: {}; {}: {}", sides[0].name, ended(applied[0]), sides[s].name, ended(applied[s]));
-    else at.text = fmt::format("{} applies other weights to {}[{}] than {} at {}", sides[s].name, scenario.parameters[at.parameter].name, at.element,
-                               sides[0].name, prepared[0].timeline->describe(at.event));
+    else
+      at.text = fmt::format("{} applies other weights to {}[{}] than {} at {}", sides[s].name, scenario.parameters[at.parameter].name, at.element, sides[0].name,
+                            prepared[0].timeline->describe(at.event));
   }
   return out;
 }

@@ -19,7 +19,7 @@ namespace gradledger::search {
 struct Side {
   std::string name;  // as the user gave it
   std::function<void(Scenario&)> apply;
-  EngineFactory factory;  // empty: those of the scenario's framework
+  EngineFactory factory;       // empty: those of the scenario's framework
   Devices* devices = nullptr;  // not owned
 };
 
@@ -33,7 +33,7 @@ struct Applied {
 struct Parting {
   std::size_t one = 0, other = 0;  // sides, by number
   std::uint32_t event = 0, parameter = 0, element = 0;
-  bool stops = false;              // one of them did not run to its end
+  bool stops = false;  // one of them did not run to its end
   std::string text;
 };
 

@@ -12,19 +12,19 @@
 namespace gradledger::search {
 
 struct KnownDefect {
-  AsOf with;                                // a state of the code that has it
-  std::optional<AsOf> without;              // the same with the repair; absent: nothing has one yet
-  std::vector<ref::FindingClass> classes;   // any of which shows it
-  std::string engine;                       // where `without` is absent: that the finding must be on
+  AsOf with;                               // a state of the code that has it
+  std::optional<AsOf> without;             // the same with the repair; absent: nothing has one yet
+  std::vector<ref::FindingClass> classes;  // any of which shows it
+  std::string engine;                      // where `without` is absent: that the finding must be on
 };
 
 struct RowHunt {
   bool found = false;
   std::uint32_t cases = 0;  // drawn until then
   std::optional<ref::FindingClass> finding;
-  Scenario scenario;        // as drawn
+  Scenario scenario;  // as drawn
   Scenario smallest;
-  std::uint32_t events = 0; // of the smallest
+  std::uint32_t events = 0;  // of the smallest
 };
 
 // The class by which a scenario shows the defect, and the repaired code does not.

@@ -72,7 +72,8 @@ bool any_is_due(const Timeline& timeline, const std::map<std::uint32_t, std::vec
   return std::any_of(not_applied.begin(), not_applied.end(), [&](const auto& entry) {
     for (std::size_t b = 0; b < timeline.backwards.size(); ++b)
       for (std::uint32_t r = 0; r < timeline.world_size; ++r)
-        if (timeline.backwards[b].step == timeline.events[entry.first].step && timeline.backwards[b].micro_batch[r] != no_contribution && timeline.dropped_at[b][r] == never) return true;
+        if (timeline.backwards[b].step == timeline.events[entry.first].step && timeline.backwards[b].micro_batch[r] != no_contribution && timeline.dropped_at[b][r] == never)
+          return true;
     return false;
   });
 }
@@ -135,7 +136,8 @@ Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptio
   if (!judge.mismatches().empty()) {
     const ref::Mismatch& first = *std::min_element(judge.mismatches().begin(), judge.mismatches().end(), [](const auto& a, const auto& b) { return a.key < b.key; });
     look.suspicious = true;
-    for (const std::uint64_t word : {static_cast<std::uint64_t>(timeline.events[first.key.event].kind()), static_cast<std::uint64_t>(first.role), std::uint64_t{first.step > 0}, mark_of(first.worst)})
+    for (const std::uint64_t word :
+         {static_cast<std::uint64_t>(timeline.events[first.key.event].kind()), static_cast<std::uint64_t>(first.role), std::uint64_t{first.step > 0}, mark_of(first.worst)})
       alike.add(word);
   } else if (!incidents.stopped()) {
     const bool lost = any_is_due(timeline, judge.not_applied());

@@ -16,7 +16,7 @@ namespace gradledger::search {
 
 struct Look {
   bool suspicious = false;
-  std::uint64_t alike = 0;     // equal for cases that look the same: engine, kind of event, role and mark of the first thing wrong
+  std::uint64_t alike = 0;  // equal for cases that look the same: engine, kind of event, role and mark of the first thing wrong
   std::uint64_t trace_hash = 0;
   std::uint64_t operations = 0;
   std::uint64_t compared = 0;  // elements
@@ -24,12 +24,12 @@ struct Look {
 
 struct LookOptions {
   std::uint64_t seed = 0;
-  EngineFactory factory;  // empty: those of the scenario's framework
+  EngineFactory factory;       // empty: those of the scenario's framework
   Devices* devices = nullptr;  // that compute; not owned
   bool check_streams = true;
-  bool every_event = true;  // every accumulator after every event; false: what steps apply
-  std::optional<ref::ProbeRange> range;            // of the probes, where it is not the case's own
-  std::uint32_t window_period = 0;  // probes repeat after so many windows; 0: never
+  bool every_event = true;                       // every accumulator after every event; false: what steps apply
+  std::optional<ref::ProbeRange> range;          // of the probes, where it is not the case's own
+  std::uint32_t window_period = 0;               // probes repeat after so many windows; 0: never
   std::function<void(const Simulation&)> after;  // the run
 };
 

@@ -6,9 +6,7 @@
 namespace gradledger::search {
 namespace {
 
-const Backward* backward_of(const Moment& m) {
-  return m.event && m.event->is<events::Backward>() ? &m.timeline.backwards[m.event->as<events::Backward>()->ordinal] : nullptr;
-}
+const Backward* backward_of(const Moment& m) { return m.event && m.event->is<events::Backward>() ? &m.timeline.backwards[m.event->as<events::Backward>()->ordinal] : nullptr; }
 
 bool is_one_of(OpKind kind, const std::vector<OpKind>& kinds) { return std::find(kinds.begin(), kinds.end(), kind) != kinds.end(); }
 
@@ -92,20 +90,14 @@ bool divisions(const Tape& tape, const Op& op) {
 }
 
 Which writes(BufferPurpose purpose, std::initializer_list<OpKind> kinds) {
-  return [purpose, any = std::vector<OpKind>(kinds)](const Tape& tape, const Op& op) {
-    return is_one_of(op.kind, any) && tape.purpose(op.target) == purpose;
-  };
+  return [purpose, any = std::vector<OpKind>(kinds)](const Tape& tape, const Op& op) { return is_one_of(op.kind, any) && tape.purpose(op.target) == purpose; };
 }
 
 Which reads(BufferPurpose purpose, std::initializer_list<OpKind> kinds) {
-  return [purpose, any = std::vector<OpKind>(kinds)](const Tape& tape, const Op& op) {
-    return is_one_of(op.kind, any) && tape.purpose(op.source) == purpose;
-  };
+  return [purpose, any = std::vector<OpKind>(kinds)](const Tape& tape, const Op& op) { return is_one_of(op.kind, any) && tape.purpose(op.source) == purpose; };
 }
 
-Which from_to(BufferPurpose source, BufferPurpose target, std::initializer_list<OpKind> kinds) {
-  return that(reads(source, kinds), writes(target, kinds));
-}
+Which from_to(BufferPurpose source, BufferPurpose target, std::initializer_list<OpKind> kinds) { return that(reads(source, kinds), writes(target, kinds)); }
 
 Which from_space(MemorySpace source, MemorySpace target, std::initializer_list<OpKind> kinds) {
   return [source, target, any = std::vector<OpKind>(kinds)](const Tape& tape, const Op& op) {

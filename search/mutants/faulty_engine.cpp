@@ -18,9 +18,19 @@ FaultyEngine::FaultyEngine(const Fault& fault, const EngineContext& context) : f
 }
 
 FaultyEngine::FaultyEngine(const FaultyEngine& other)
-    : fault_(other.fault_), context_(other.context_), purposes_(other.purposes_), believed_(other.believed_), inner_(other.inner_->clone()), written_(other.written_),
-      buffers_(other.buffers_), views_(other.views_), recorded_(other.recorded_), told_(other.told_), queue_(other.queue_),
-      event_(other.event_), started_(other.started_) {}
+    : fault_(other.fault_),
+      context_(other.context_),
+      purposes_(other.purposes_),
+      believed_(other.believed_),
+      inner_(other.inner_->clone()),
+      written_(other.written_),
+      buffers_(other.buffers_),
+      views_(other.views_),
+      recorded_(other.recorded_),
+      told_(other.told_),
+      queue_(other.queue_),
+      event_(other.event_),
+      started_(other.started_) {}
 
 Moment FaultyEngine::moment() const { return {*context_.scenario, *context_.timeline, started_ ? &event_ : nullptr, context_.rank}; }
 

@@ -35,11 +35,11 @@ class FaultyEngine final : public Engine {
   BufferPurposes purposes_;
   std::shared_ptr<const Scenario> believed_;
   std::unique_ptr<Engine> inner_;
-  Program written_;                          // by the engine within
+  Program written_;                      // by the engine within
   std::size_t buffers_ = 0, views_ = 0;  // of it that the real program has too, under the same numbers
-  std::vector<std::uint32_t> recorded_;      // by stream event of the engine's: the real one
+  std::vector<std::uint32_t> recorded_;  // by stream event of the engine's: the real one
   Told told_;
-  std::deque<Event> queue_;                  // still to be handled
+  std::deque<Event> queue_;  // still to be handled
   Event event_;
   bool started_ = false;
 };

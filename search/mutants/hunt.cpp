@@ -11,9 +11,7 @@
 namespace gradledger::search {
 namespace {
 
-bool has(const std::vector<ref::FindingClass>& classes, ref::FindingClass finding) {
-  return std::find(classes.begin(), classes.end(), finding) != classes.end();
-}
+bool has(const std::vector<ref::FindingClass>& classes, ref::FindingClass finding) { return std::find(classes.begin(), classes.end(), finding) != classes.end(); }
 
 bool serves(const Scenario& scenario) { return !admission_error(scenario) && make_timeline(scenario).ok(); }
 

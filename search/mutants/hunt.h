@@ -10,10 +10,10 @@
 namespace gradledger::search {
 
 struct Hunt {
-  std::uint32_t cases = 0;                   // judged, the one that found it included
+  std::uint32_t cases = 0;  // judged, the one that found it included
   bool found = false;
-  std::vector<ref::FindingClass> reported;   // with the fault, in the last case, each class once
-  std::optional<Scenario> scenario;          // in which it was found
+  std::vector<ref::FindingClass> reported;  // with the fault, in the last case, each class once
+  std::optional<Scenario> scenario;         // in which it was found
 };
 
 // Found: reported with a fitting class that the same case does not have without the fault.

@@ -21,19 +21,19 @@ struct Told {
 
 // What goes wrong. No engine knows of it: it sits around one, and whatever it leaves empty is right.
 struct Fault {
-  std::function<void(Tape&, const Moment&)> edit;                    // of what a call wrote
-  std::function<void(Told&, const Event&, const Moment&)> tell;      // what the engine hears of an event
-  std::function<void(Scenario&, EngineContext&)> believe;            // what it takes the run for
-  std::function<double(double, const Moment&)> value;                // what it reads where it waits for a value
+  std::function<void(Tape&, const Moment&)> edit;                // of what a call wrote
+  std::function<void(Told&, const Event&, const Moment&)> tell;  // what the engine hears of an event
+  std::function<void(Scenario&, EngineContext&)> believe;        // what it takes the run for
+  std::function<double(double, const Moment&)> value;            // what it reads where it waits for a value
 };
 
 struct Mutant {
   std::string_view name;
-  std::string_view what;                        // goes wrong, in one sentence
-  std::vector<ref::FindingClass> classes;       // any of them names it fittingly
-  std::vector<std::string_view> variants;       // that have what it breaks (search/draw/variants.h)
+  std::string_view what;                   // goes wrong, in one sentence
+  std::vector<ref::FindingClass> classes;  // any of them names it fittingly
+  std::vector<std::string_view> variants;  // that have what it breaks (search/draw/variants.h)
   Fault fault;
-  void (*require)(Scenario&) = nullptr;         // makes a drawn case one in which the fault is reached
+  void (*require)(Scenario&) = nullptr;  // makes a drawn case one in which the fault is reached
 };
 
 std::span<const Mutant> mutants();

@@ -13,9 +13,7 @@ Tape::Tape(Program& program, const BufferPurposes& purposes, std::size_t first, 
   }
 }
 
-std::size_t Tape::place_of(std::uint32_t number) const {
-  return static_cast<std::size_t>(std::find(numbers_.begin(), numbers_.end(), number) - numbers_.begin());
-}
+std::size_t Tape::place_of(std::uint32_t number) const { return static_cast<std::size_t>(std::find(numbers_.begin(), numbers_.end(), number) - numbers_.begin()); }
 
 void Tape::erase(std::size_t at) {
   ops_.erase(ops_.begin() + static_cast<std::ptrdiff_t>(at));

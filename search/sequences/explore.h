@@ -11,12 +11,12 @@
 namespace gradledger::search {
 
 struct ExploreOptions {
-  Scenario world;                   // whose script is not looked at
+  Scenario world;  // whose script is not looked at
   std::vector<Letter> alphabet;
-  std::uint32_t length = 7;         // events
+  std::uint32_t length = 7;  // events
   std::uint64_t states_max = 4'000'000;
-  bool as_documented = false;       // sequences that leave the documentation are not tried
-  bool merge_states = true;         // false: every sequence is run, to check the merging
+  bool as_documented = false;  // sequences that leave the documentation are not tried
+  bool merge_states = true;    // false: every sequence is run, to check the merging
   std::uint64_t seed = 0;
   std::uint32_t jobs = 1;
   std::function<bool()> stop = [] { return false; };  // asked now and then

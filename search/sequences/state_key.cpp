@@ -27,8 +27,9 @@ void add_contract(TraceHash& hash, const Scenario& scenario, const Timeline& tim
     const Backward& backward = timeline.backwards[b];
     if (backward.step != window) continue;
     for (std::uint32_t r = 0; r < scenario.world_size; ++r)
-      if (backward.micro_batch[r] != no_contribution) hash.add((std::uint64_t{r} << 32) | (std::uint64_t{backward.micro_batch[r]} << 2) |
-                                                                  ((reduced != never && backward.event <= reduced) ? 2u : 0u) | (timeline.dropped_at[b][r] == never));
+      if (backward.micro_batch[r] != no_contribution)
+        hash.add((std::uint64_t{r} << 32) | (std::uint64_t{backward.micro_batch[r]} << 2) | ((reduced != never && backward.event <= reduced) ? 2u : 0u) |
+                 (timeline.dropped_at[b][r] == never));
   }
   for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
     std::uint64_t calls = 0, override_value = 0;

@@ -21,7 +21,6 @@ struct StateKey {
 inline constexpr std::uint32_t window_period = 3;
 
 // use: what else decides which events may follow.
-StateKey state_key(const Scenario& scenario, const Timeline& timeline, std::span<const Rank> ranks, std::uint32_t open_blocks,
-                   std::uint64_t use = 0);
+StateKey state_key(const Scenario& scenario, const Timeline& timeline, std::span<const Rank> ranks, std::uint32_t open_blocks, std::uint64_t use = 0);
 
 }  // namespace gradledger::search

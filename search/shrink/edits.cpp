@@ -90,8 +90,7 @@ std::vector<std::pair<std::size_t, std::size_t>> windows_of(const Items& script)
 
 void add_event_edits(const Scenario& s, std::vector<Edit>& out) {
   for (std::size_t count = s.script.size() / 2; count > 1; count /= 2)
-    for (std::size_t from = 0; from + count <= s.script.size(); from += count)
-      out.push_back([from, count](Scenario& x) { return remove_range(x, from, count); });
+    for (std::size_t from = 0; from + count <= s.script.size(); from += count) out.push_back([from, count](Scenario& x) { return remove_range(x, from, count); });
   std::vector<Path> paths;
   Path at;
   list_paths(s.script, at, paths);
@@ -236,7 +235,8 @@ void make_canonical(Scenario& s) {
 std::size_t events_of(const Items& items) {
   std::size_t count = 0;
   for (const ScriptItem& item : items)
-    if (item.kind != ScriptKind::overflow) count += is_block(item) ? 2 + events_of(item.items) : item.kind == ScriptKind::repeat ? item.times * events_of(item.items) : item.micro_batches;
+    if (item.kind != ScriptKind::overflow)
+      count += is_block(item) ? 2 + events_of(item.items) : item.kind == ScriptKind::repeat ? item.times * events_of(item.items) : item.micro_batches;
   return count;
 }
 

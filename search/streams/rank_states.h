@@ -22,7 +22,7 @@ inline constexpr std::uint32_t nothing = 0xFFFFFFFFu;
 class RankStates {
  public:
   // The scratch rank holds the program, complete; it, the operations and the contents, which all ranks share, outlive this.
-  explicit  RankStates(Rank& scratch, std::uint32_t rank, Operations& operations, Interner& contents);
+  explicit RankStates(Rank& scratch, std::uint32_t rank, Operations& operations, Interner& contents);
 
   // Before the first operation: all memory poison. Number 0.
   static constexpr StateId first = 0;
@@ -81,8 +81,8 @@ class RankStates {
   void see(std::uint64_t key, std::span<const std::byte> bytes);
   void see_slice(std::uint32_t at, Slice slice);
   std::span<const std::byte> slice_of(Slice slice) const;  // of the open state
-  void load(BufferId buffer);   // contents to scratch memory
-  void store(BufferId buffer);  // and back
+  void load(BufferId buffer);                              // contents to scratch memory
+  void store(BufferId buffer);                             // and back
 
   Rank& scratch_;
   std::uint32_t rank_;
@@ -93,8 +93,8 @@ class RankStates {
   std::vector<ContentId> poison_;      // by buffer
   Interner numbers_;
   std::vector<State> states_;
-  Progress progress_;                  // of the open state
-  std::vector<std::uint32_t> words_;   // likewise, but for the number of its progress
+  Progress progress_;                 // of the open state
+  std::vector<std::uint32_t> words_;  // likewise, but for the number of its progress
   std::vector<std::byte> bytes_;
 };
 

@@ -61,7 +61,11 @@ std::vector<Access> accesses(const Program& program, std::uint32_t step) {
 }
 
 StreamControl::StreamControl(const Program& program)
-    : program_(program), record_of_(program.stream_events, no_index), touches_(program.buffers.size()), conflicts_(2 * program.ops.size()), conflicts_known_(2 * program.ops.size(), 0) {
+    : program_(program),
+      record_of_(program.stream_events, no_index),
+      touches_(program.buffers.size()),
+      conflicts_(2 * program.ops.size()),
+      conflicts_known_(2 * program.ops.size(), 0) {
   for (std::uint32_t at = 0; at < program.ops.size(); ++at) {
     const Op& op = program.ops[at];
     if (op.kind == OpKind::record) record_of_[op.index] = at;

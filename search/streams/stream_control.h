@@ -39,8 +39,8 @@ class StreamControl {
 
   struct Choices {
     StreamSet enabled = 0;
-    StreamSet contributed = 0;                         // waits for peers
-    std::array<StreamSet, stream_count> meets{};       // of an enabled head: the streams that could meet it in memory while it stands still
+    StreamSet contributed = 0;                    // waits for peers
+    std::array<StreamSet, stream_count> meets{};  // of an enabled head: the streams that could meet it in memory while it stands still
 
     // The first stream whose head may run and be met by none; stream_count where there is none.
     std::size_t first_free() const {
@@ -78,8 +78,8 @@ class StreamControl {
     std::uint32_t step = 0;
     Access access;
   };
-  std::vector<std::vector<Touch>> touches_;              // by buffer
-  std::vector<std::vector<std::uint32_t>> conflicts_;    // by step: those of other streams, sorted; computed when asked for
+  std::vector<std::vector<Touch>> touches_;            // by buffer
+  std::vector<std::vector<std::uint32_t>> conflicts_;  // by step: those of other streams, sorted; computed when asked for
   std::vector<std::uint8_t> conflicts_known_;
   Interner numbers_;
   std::vector<Progress> progresses_;

@@ -182,7 +182,7 @@ class Exploration {
   const std::size_t width_;
   std::map<std::uint64_t, Layer> ahead_;  // by depth
   std::uint64_t depth_ = 0;
-  std::vector<Origin> origins_;           // by state
+  std::vector<Origin> origins_;  // by state
   std::vector<Ending> outcomes_;
   StreamOrders out_;
 };

@@ -29,12 +29,12 @@ struct StreamOrderOptions {
   // Where there are more states than that, another search follows at most so many of those that differ in values alone, and yet another a
   // quarter of it. 0: none.
   std::uint32_t variants_max = limits::stream_variants_max;
-  std::uint64_t bytes_max = limits::stream_bytes_max;     // of all that the search holds
-  std::uint64_t program_bytes_max = ~std::uint64_t{0};    // as of ProducerOptions
+  std::uint64_t bytes_max = limits::stream_bytes_max;   // of all that the search holds
+  std::uint64_t program_bytes_max = ~std::uint64_t{0};  // as of ProducerOptions
   std::uint32_t witnesses_max = limits::stream_witnesses_max;
   bool reduce = true;  // false: every order, states deduplicated
   CollectiveArithmetic arithmetic = CollectiveArithmetic::nccl_ring;
-  EngineFactory factory;  // empty: those of the scenario's framework
+  EngineFactory factory;                                    // empty: those of the scenario's framework
   std::function<void(std::uint32_t rank, Program&)> alter;  // what a test breaks in the recorded programs, if anything
 };
 
@@ -64,7 +64,7 @@ enum class StreamAgreement : std::uint8_t {
   agree,                    // no race and one outcome, or a race and several
   race_without_difference,  // a race is reported and every order leaves the same
   difference_without_race,
-  unknown,                  // the search was not complete, or no order was
+  unknown,  // the search was not complete, or no order was
 };
 std::string_view name_of(StreamAgreement agreement);
 
@@ -78,10 +78,10 @@ struct StreamOrders {
   // Likewise, but for states that differ from those that were followed in values alone: wherever the streams of all ranks can stand, every
   // choice was taken. Outcomes are some of all then.
   bool every_choice = false;
-  std::uint64_t left_out = 0;     // such states
-  bool deadlock = false;          // then in every order
-  bool mismatch = false;          // ranks meet with different calls: nothing was searched
-  std::uint64_t outcomes = 0;     // distinct in memory
+  std::uint64_t left_out = 0;  // such states
+  bool deadlock = false;       // then in every order
+  bool mismatch = false;       // ranks meet with different calls: nothing was searched
+  std::uint64_t outcomes = 0;  // distinct in memory
   std::uint64_t outcomes_in_values = 0;
   std::vector<StreamWitness> witnesses;  // one for each of the first outcomes, those that differ in values first
   std::vector<RaceRecord> races;         // by the happens-before check, of the same programs

@@ -18,19 +18,19 @@ struct CallSite {
   const char* function;
   int line;
 
-  static constexpr CallSite here(const char* file = __builtin_FILE(), const char* function = __builtin_FUNCTION(), int line = __builtin_LINE()) {
-    return {file, function, line};
-  }
+  static constexpr CallSite here(const char* file = __builtin_FILE(), const char* function = __builtin_FUNCTION(), int line = __builtin_LINE()) { return {file, function, line}; }
 };
 
 [[noreturn]] void raise_contract_violation(const char* kind, const char* what, CallSite where);
 
 inline void expects(bool condition, const char* what, CallSite where = CallSite::here()) {
-  if (!condition) [[unlikely]] raise_contract_violation("precondition", what, where);
+  if (!condition) [[unlikely]]
+    raise_contract_violation("precondition", what, where);
 }
 
 inline void ensures(bool condition, const char* what, CallSite where = CallSite::here()) {
-  if (!condition) [[unlikely]] raise_contract_violation("postcondition", what, where);
+  if (!condition) [[unlikely]]
+    raise_contract_violation("postcondition", what, where);
 }
 
 }  // namespace gradledger

@@ -38,9 +38,7 @@ class SplitMix64 {
   }
 
   // A number in [0, bound), bound > 0, by multiply-shift (Lemire); the bias is below 2^-32 for the bounds used here.
-  std::uint32_t below(std::uint32_t bound) {
-    return static_cast<std::uint32_t>((static_cast<std::uint64_t>(static_cast<std::uint32_t>(next())) * bound) >> 32);
-  }
+  std::uint32_t below(std::uint32_t bound) { return static_cast<std::uint32_t>((static_cast<std::uint64_t>(static_cast<std::uint32_t>(next())) * bound) >> 32); }
 
  private:
   std::uint64_t state_;

@@ -15,14 +15,14 @@ namespace gradledger {
 // What memory is for. A buffer keeps the purpose that it was allocated for: stages 1 and 2 accumulate in the first gradients themselves.
 enum class BufferPurpose : std::uint8_t {
   weights,
-  gradients,         // what autograd writes, model dtype
-  buckets,           // buckets, flat copies, casts and partitions on their way
+  gradients,  // what autograd writes, model dtype
+  buckets,    // buckets, flat copies, casts and partitions on their way
   accumulators,
   master_weights,
   master_gradients,  // their gradients, for the step
   optimizer_state,
   scalars,
-  other,             // of no family: another producer's
+  other,  // of no family: another producer's
 };
 inline constexpr std::size_t buffer_purposes = 9;
 std::string_view name_of(BufferPurpose purpose);

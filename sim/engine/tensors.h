@@ -25,14 +25,12 @@ class TensorTable {
  public:
   // A new tensor with one count, held by whoever stores it. Storage of the same name, dtype and size is used again where torch's allocator
   // would: on the stream that first asked for it, and where another stream let go of it, after the host has seen that stream get there.
-  Tensor allocate(ProgramWriter& w, const std::string& name, Dtype dtype, std::uint64_t numel,
-                  MemorySpace space = MemorySpace::device, std::uint64_t declared_numel = 0) {
+  Tensor allocate(ProgramWriter& w, const std::string& name, Dtype dtype, std::uint64_t numel, MemorySpace space = MemorySpace::device, std::uint64_t declared_numel = 0) {
     std::vector<Shape>& shapes = by_name_[name];
     const auto known = std::find_if(shapes.begin(), shapes.end(), [&](const Shape& s) { return s.numel == numel && s.dtype == dtype && s.space == space; });
     Shape& shape = known != shapes.end() ? *known : shapes.emplace_back(Shape{dtype, numel, space, {}});
-    const auto free = std::find_if(shape.free.rbegin(), shape.free.rend(), [&](const Free& f) {
-      return home_[f.buffer] == w.stream() && (f.released_on == w.stream() || w.host_has_seen(f.released_on, f.released_at));
-    });
+    const auto free = std::find_if(shape.free.rbegin(), shape.free.rend(),
+                                   [&](const Free& f) { return home_[f.buffer] == w.stream() && (f.released_on == w.stream() || w.host_has_seen(f.released_on, f.released_at)); });
     BufferId b;
     if (free == shape.free.rend()) {
       b = w.declare(name, dtype, numel, space, declared_numel);

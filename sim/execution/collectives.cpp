@@ -42,8 +42,8 @@ ElementRange gloo_stretch(std::uint64_t index, std::uint64_t numel, std::uint32_
 
 // Reduces `n` elements of one stretch into `sum`; input(r) is rank r's data for it.
 template <class Input>
-void reduce_stretch(ReduceOp op, Dtype dtype, std::uint32_t owner, std::uint32_t world, CollectiveArithmetic arithmetic, std::size_t n,
-                    std::byte* sum, std::vector<float>& wide, Input&& input) {
+void reduce_stretch(ReduceOp op, Dtype dtype, std::uint32_t owner, std::uint32_t world, CollectiveArithmetic arithmetic, std::size_t n, std::byte* sum, std::vector<float>& wide,
+                    Input&& input) {
   if (op == ReduceOp::max) {
     expects(dtype == Dtype::uint8, "max is defined for flags");
     std::memcpy(sum, input(0u), n);
@@ -72,8 +72,7 @@ void reduce_stretch(ReduceOp op, Dtype dtype, std::uint32_t owner, std::uint32_t
   if (arithmetic == CollectiveArithmetic::gloo_fp32) {
     wide.resize(n);
     numeric::convert(Dtype::float32, wide.data(), dtype, input(first), n);
-    for (std::uint32_t hop = 2; hop <= world; ++hop)
-      numeric::accumulate(Dtype::float32, wide.data(), dtype, input((owner + hop) % world), n);
+    for (std::uint32_t hop = 2; hop <= world; ++hop) numeric::accumulate(Dtype::float32, wide.data(), dtype, input((owner + hop) % world), n);
     if (op == ReduceOp::avg) numeric::multiply(Dtype::float32, wide.data(), scalar, n);
     numeric::convert(dtype, sum, Dtype::float32, wide.data(), n);
     return;
@@ -94,8 +93,7 @@ class Runner {
 
   void all_reduce(std::uint32_t numel) {
     for (std::uint64_t at = 0; at < numel;) {
-      const ElementRange stretch = arithmetic_ == CollectiveArithmetic::nccl_ring ? all_reduce_stretch(at, numel, world(), dtype_)
-                                                                                 : gloo_stretch(at, numel, world());
+      const ElementRange stretch = arithmetic_ == CollectiveArithmetic::nccl_ring ? all_reduce_stretch(at, numel, world(), dtype_) : gloo_stretch(at, numel, world());
       in_pieces(stretch.begin, stretch.end, stretch.owner, [&](std::uint64_t from, std::size_t n) {
         for (const CollectiveBuffers& rank : ranks_) std::memcpy(rank.output + from * width_, sum(), n * width_);
       });
@@ -104,18 +102,15 @@ class Runner {
   }
 
   void reduce(std::uint32_t numel, std::uint32_t root) {
-    in_pieces(0, numel, root, [&](std::uint64_t from, std::size_t n) {
-      std::memcpy(ranks_[root].output + from * width_, sum(), n * width_);
-    });
+    in_pieces(0, numel, root, [&](std::uint64_t from, std::size_t n) { std::memcpy(ranks_[root].output + from * width_, sum(), n * width_); });
   }
 
   void reduce_scatter(std::uint32_t numel) {
     expects(numel % world() == 0, "a reduce_scatter whose input does not split evenly");
     const std::uint64_t chunk = numel / world();
     for (std::uint32_t owner = 0; owner < world(); ++owner)
-      in_pieces(owner * chunk, (owner + 1) * chunk, owner, [&](std::uint64_t from, std::size_t n) {
-        std::memcpy(ranks_[owner].output + (from - owner * chunk) * width_, sum(), n * width_);
-      });
+      in_pieces(owner * chunk, (owner + 1) * chunk, owner,
+                [&](std::uint64_t from, std::size_t n) { std::memcpy(ranks_[owner].output + (from - owner * chunk) * width_, sum(), n * width_); });
   }
 
   void all_gather(std::uint32_t numel) {
@@ -141,8 +136,7 @@ class Runner {
     const std::uint64_t piece = piece_bytes / width_;
     for (std::uint64_t from = begin; from < end; from += piece) {
       const std::size_t n = std::min(piece, end - from);
-      reduce_stretch(op_, dtype_, owner, world(), arithmetic_, n, sum_.data(), wide_,
-                     [&](std::uint32_t r) { return ranks_[r].input + from * width_; });
+      reduce_stretch(op_, dtype_, owner, world(), arithmetic_, n, sum_.data(), wide_, [&](std::uint32_t r) { return ranks_[r].input + from * width_; });
       store(from, n);
     }
   }
@@ -163,8 +157,8 @@ std::uint32_t all_reduce_owner(std::uint64_t index, std::uint64_t numel, std::ui
   return all_reduce_stretch(index, numel, world, dtype).owner;
 }
 
-void run_collective(CollectiveKind kind, ReduceOp op, Dtype dtype, std::uint32_t numel, std::uint32_t root,
-                    CollectiveArithmetic arithmetic, std::span<const CollectiveBuffers> ranks) {
+void run_collective(CollectiveKind kind, ReduceOp op, Dtype dtype, std::uint32_t numel, std::uint32_t root, CollectiveArithmetic arithmetic,
+                    std::span<const CollectiveBuffers> ranks) {
   expects(!ranks.empty() && root < ranks.size(), "a collective without its ranks");
   Runner runner(op, dtype, arithmetic, ranks);
   switch (kind) {

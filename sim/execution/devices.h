@@ -29,16 +29,16 @@ struct Operand {
 struct Command {
   OpKind kind = OpKind::fill;
   Stream stream = Stream::host;
-  bool flag = false;                            // deposit: accumulates; update: by the formula of the CPU
-  MemorySpace space = MemorySpace::device;      // allocate
+  bool flag = false;                        // deposit: accumulates; update: by the formula of the CPU
+  MemorySpace space = MemorySpace::device;  // allocate
   CollectiveKind collective = CollectiveKind::all_reduce;
   ReduceOp op = ReduceOp::sum;
-  std::uint32_t index = no_index;               // record, wait: number of the stream event
-  std::uint32_t root = 0;                       // collective: index in its group
-  Operand target, source;                       // update: parameter and gradient; collective: output and input; allocate: the buffer
-  Operand first_moment, second_moment;          // adam
+  std::uint32_t index = no_index;       // record, wait: number of the stream event
+  std::uint32_t root = 0;               // collective: index in its group
+  Operand target, source;               // update: parameter and gradient; collective: output and input; allocate: the buffer
+  Operand first_moment, second_moment;  // adam
   double scalar = 0;
-  numeric::AdamScalars scalars;                 // updates
+  numeric::AdamScalars scalars;  // updates
 };
 
 // The command of one of a program's operations: storage, arithmetic, update, record, wait or synchronize.
@@ -47,8 +47,7 @@ Command command_of(const Op& op, const Program& program);
 // A rank is lost: its process ended, a deadline passed, a call of CUDA or NCCL failed. The run cannot go on.
 class DeviceFailure : public std::runtime_error {
  public:
-  DeviceFailure(std::optional<std::uint32_t> rank, const std::string& what)
-      : std::runtime_error(rank ? "rank " + std::to_string(*rank) + ": " + what : what), rank_(rank) {}
+  DeviceFailure(std::optional<std::uint32_t> rank, const std::string& what) : std::runtime_error(rank ? "rank " + std::to_string(*rank) + ": " + what : what), rank_(rank) {}
   std::optional<std::uint32_t> rank() const { return rank_; }
 
  private:

@@ -26,8 +26,7 @@ struct Stretch {
 
 class Check {
  public:
-  Check(const Program& program, std::uint32_t rank)
-      : program_(program), rank_(rank), recorded_(program.stream_events), stretches_(program.buffers.size()) {
+  Check(const Program& program, std::uint32_t rank) : program_(program), rank_(rank), recorded_(program.stream_events), stretches_(program.buffers.size()) {
     for (std::size_t b = 0; b < stretches_.size(); ++b) stretches_[b].push_back({0, program.buffers[b].numel, 0, Stream::host, {}});
   }
 

@@ -48,8 +48,8 @@ void HostAutograd::backward(std::vector<std::vector<float>>& gradients) {
   numeric::squared_error_gradient(sums_.back().data(), target_.data(), 2.0f / outputs, delta_.data(), target_.size());
   for (std::size_t l = mlp_.layers.size(); l-- > 0;) {
     const LinearLayer& layer = mlp_.layers[l];
-    numeric::linear_parameter_gradients(inputs_[l].data(), delta_.data(), gradients[layer.weight].data(), layer.bias ? gradients[*layer.bias].data() : nullptr,
-                                        layer.in, layer.out);
+    numeric::linear_parameter_gradients(inputs_[l].data(), delta_.data(), gradients[layer.weight].data(), layer.bias ? gradients[*layer.bias].data() : nullptr, layer.in,
+                                        layer.out);
     if (l == 0) return;
     passed_on_.resize(layer.in);
     numeric::linear_input_gradient(weights_[layer.weight].data(), delta_.data(), passed_on_.data(), layer.in, layer.out);

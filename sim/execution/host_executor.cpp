@@ -21,10 +21,17 @@ namespace gradledger {
 class HostExecutor::Run {
  public:
   Run(HostExecutor& executor, const GradientSource& source, const RunOptions& options, TraceSink& sink, bool replays)
-      : executor_(executor), ranks_(executor.ranks_), options_(options), sink_(sink), devices_(options.dry ? nullptr : executor.devices_),
+      : executor_(executor),
+        ranks_(executor.ranks_),
+        options_(options),
+        sink_(sink),
+        devices_(options.dry ? nullptr : executor.devices_),
         operations_(source, sink, options.dry, options.wide, devices_),
-        rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_), reductions_(ranks_, rendezvous_, sink),
-        policy_(options.schedule), replays_(replays), in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
+        rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_),
+        reductions_(ranks_, rendezvous_, sink),
+        policy_(options.schedule),
+        replays_(replays),
+        in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
 
   RunSummary go() {
     for (std::uint16_t r = 0; r < ranks_.size(); ++r) runnable_.push_back(r);
@@ -124,9 +131,7 @@ class HostExecutor::Run {
     }
     rank.head[s] = op.next;
     switch (op.kind) {
-      case OpKind::record:
-        rank.recorded[op.index] = 1;
-        [[fallthrough]];
+      case OpKind::record: rank.recorded[op.index] = 1; [[fallthrough]];
       case OpKind::wait:
       case OpKind::synchronize:
         if (devices_) devices_->enqueue(r, command_of(op, rank.program), {});
@@ -270,8 +275,7 @@ class HostExecutor::Run {
   void report_mismatch(const Meeting& meeting, const char* what) {
     mismatched_ = true;
     MismatchRecord record{what, {}};
-    for (std::uint32_t r : rendezvous_.members(meeting))
-      record.calls.push_back(rendezvous_.record_of(static_cast<std::uint16_t>(r), meeting.rank[r].call, meeting.rank[r].event));
+    for (std::uint32_t r : rendezvous_.members(meeting)) record.calls.push_back(rendezvous_.record_of(static_cast<std::uint16_t>(r), meeting.rank[r].call, meeting.rank[r].event));
     sink_.mismatch(record);
   }
 
@@ -312,7 +316,8 @@ class HostExecutor::Run {
 
   void fetch(std::uint16_t r, Stream stream, const View& view) {
     operands_.clear();
-    for (const ViewPiece& piece : view.pieces) operands_.push_back({piece.slice.buffer, piece.slice.offset, piece.slice.numel, ranks_[r].program.buffers[piece.slice.buffer].stored});
+    for (const ViewPiece& piece : view.pieces)
+      operands_.push_back({piece.slice.buffer, piece.slice.offset, piece.slice.numel, ranks_[r].program.buffers[piece.slice.buffer].stored});
     devices_->fetch(r, stream, operands_, fetched_);
   }
 
@@ -334,7 +339,7 @@ class HostExecutor::Run {
   std::uint64_t bytes_held_ = 0;     // by all ranks
   std::uint64_t program_bytes_ = 0;  // likewise, beyond what they had at the start
   bool mismatched_ = false;
-  bool replays_ = false;             // complete programs of an earlier run
+  bool replays_ = false;  // complete programs of an earlier run
   const bool in_order_;
 };
 
@@ -344,9 +349,7 @@ HostExecutor::HostExecutor(const Scenario& scenario, const Timeline& timeline, C
 HostExecutor::~HostExecutor() = default;
 HostExecutor::HostExecutor(HostExecutor&&) = default;
 
-std::unique_ptr<Engine> HostExecutor::make_engine_of(std::uint32_t rank, bool linear) const {
-  return factory_({&scenario_, &timeline_, rank, linear});
-}
+std::unique_ptr<Engine> HostExecutor::make_engine_of(std::uint32_t rank, bool linear) const { return factory_({&scenario_, &timeline_, rank, linear}); }
 
 RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& options, TraceSink& sink) {
   expects(options.linear || !options.dry, "a dry run has no values to decide on");
@@ -379,7 +382,8 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
     for (std::uint32_t r = 0; r < ranks_.size(); ++r)
       for (const RaceRecord& race : stream_races(ranks_[r].program, r)) sink.race(race);
   // Complete programs can run again: nothing in them depended on a value but what is planted in every run alike.
-  recorded_ = options.linear && (!options.dry || timeline_.planted.empty()) && std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.emitted_all && rank.finished; });
+  recorded_ = options.linear && (!options.dry || timeline_.planted.empty()) &&
+              std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.emitted_all && rank.finished; });
   recorded_observes_ = options.observe_events;
   recorded_wide_ = options.wide;
   return summary;

@@ -53,7 +53,7 @@ class HostExecutor final : public Simulation {
   std::uint64_t program_bytes_max_ = std::numeric_limits<std::uint64_t>::max();
   Devices* devices_ = nullptr;
   std::vector<Rank> ranks_;
-  bool recorded_ = false;          // ranks_ hold complete programs of a linear run
+  bool recorded_ = false;  // ranks_ hold complete programs of a linear run
   bool recorded_observes_ = false, recorded_wide_ = false;
 };
 

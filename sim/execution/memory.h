@@ -17,7 +17,7 @@ inline constexpr std::byte poison{0xFF};  // NaN in every floating type
 struct Storage {
   std::vector<std::byte> bytes;  // kept over releases
   RangeSet written;
-  std::uint64_t held = 0;  // bytes, while it is live
+  std::uint64_t held = 0;      // bytes, while it is live
   std::uint64_t declared = 0;  // bytes of the buffer
   bool live = false;
   bool poisoned = false;  // all of it

@@ -147,8 +147,7 @@ void Operations::update(const Op& op, Rank& rank) {
   const UpdateCall& call = rank.program.updates[op.index];
   const auto data = [&](Slice slice) { return reinterpret_cast<float*>(rank.memory.at(slice, Dtype::float32)); };
   const std::size_t n = call.parameter.numel;
-  if (op.kind == OpKind::sgd)
-    return numeric::sgd(data(call.parameter), data(call.gradient), call.scalars.learning_rate, call.scalars.weight_decay, n);
+  if (op.kind == OpKind::sgd) return numeric::sgd(data(call.parameter), data(call.gradient), call.scalars.learning_rate, call.scalars.weight_decay, n);
   const auto step = call.cpu_formula ? numeric::adam_cpu : numeric::adam_fused;
   step(data(call.parameter), data(call.gradient), data(call.first_moment), data(call.second_moment), call.scalars, n);
 }

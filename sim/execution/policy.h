@@ -13,8 +13,7 @@ namespace gradledger {
 // Chooses among enabled actions, named by numbers that mean the same in every run: rank, or rank and stream.
 class SchedulePolicy {
  public:
-  explicit SchedulePolicy(const Schedule& schedule)
-      : policy_(schedule.policy), random_(schedule.seed), replay_(schedule.decisions) {}
+  explicit SchedulePolicy(const Schedule& schedule) : policy_(schedule.policy), random_(schedule.seed), replay_(schedule.decisions) {}
 
   // The index of the action to take. Precondition: enabled is not empty.
   std::size_t pick(std::span<const std::uint16_t> enabled) {

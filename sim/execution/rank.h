@@ -21,9 +21,9 @@ struct Rank {
   StreamHeads head = no_heads;                       // next operation of each stream
   std::array<bool, stream_count> waits_for_peers{};  // its collective was announced
   std::vector<std::uint8_t> recorded;                // stream events
-  std::uint32_t next_event = 0;  // of the script, to be emitted
-  std::uint32_t event = 0;       // of the last operation that ran
-  std::uint32_t operations_at_start = 0;  // of its program, before the first event
+  std::uint32_t next_event = 0;                      // of the script, to be emitted
+  std::uint32_t event = 0;                           // of the last operation that ran
+  std::uint32_t operations_at_start = 0;             // of its program, before the first event
   bool emitted_all = false;
   bool finished = false;
   std::vector<EngineErrorRecord> errors;
@@ -51,8 +51,7 @@ struct Rank {
   // Heads that had run dry move on to what was appended since.
   void see_appended(const StreamHeads& last_before) {
     for (std::size_t s = 0; s < stream_count; ++s)
-      if (head[s] == no_index)
-        head[s] = last_before[s] == no_index ? program.first[s] : program.ops[last_before[s]].next;
+      if (head[s] == no_index) head[s] = last_before[s] == no_index ? program.first[s] : program.ops[last_before[s]].next;
     recorded.resize(program.stream_events, 0);
     memory.prepare(program.buffers);
   }

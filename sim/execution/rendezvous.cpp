@@ -12,7 +12,8 @@ std::uint32_t root_index(const std::vector<std::uint32_t>& group, std::uint32_t 
 
 std::optional<Meeting> Rendezvous::arrive(std::uint16_t r, Stream stream, const Op& op) {
   const CollectiveCall& call = ranks_[r].program.collectives[op.index];
-  expects(call.group < groups_.size() && std::binary_search(groups_[call.group].begin(), groups_[call.group].end(), r), "a rank calls a collective of a group that it is no member of");
+  expects(call.group < groups_.size() && std::binary_search(groups_[call.group].begin(), groups_[call.group].end(), r),
+          "a rank calls a collective of a group that it is no member of");
   auto meeting = std::find_if(meetings_.begin(), meetings_.end(), [&](const Meeting& m) { return m.group == call.group && m.sequence == call.sequence; });
   if (meeting == meetings_.end()) {
     meetings_.push_back(spare_.empty() ? Meeting{} : std::move(spare_.back()));

@@ -40,12 +40,38 @@ class Draws {
 // What a case may have or not. A framework lists those that its worlds and scripts can have, and adds its own.
 enum class Feature : std::uint8_t {
   // worlds, parameters
-  many_parameters, frozen, tied, side_stream, hooked_outputs, used_by_some, expert_parallel, sequence_parallel, pipeline,
+  many_parameters,
+  frozen,
+  tied,
+  side_stream,
+  hooked_outputs,
+  used_by_some,
+  expert_parallel,
+  sequence_parallel,
+  pipeline,
   // configuration
-  sixteen_bits, clipping, adam, groups,
+  sixteen_bits,
+  clipping,
+  adam,
+  groups,
   // scripts
-  boundary_calls, counted_windows, bare_windows, blocks, zero_grads, own_forwards, direct, phases, uses, order, unscaled, set_gradient, overflow, some_ranks,
-  raises, double_steps, windows,
+  boundary_calls,
+  counted_windows,
+  bare_windows,
+  blocks,
+  zero_grads,
+  own_forwards,
+  direct,
+  phases,
+  uses,
+  order,
+  unscaled,
+  set_gradient,
+  overflow,
+  some_ranks,
+  raises,
+  double_steps,
+  windows,
   of_the_framework,  // the first of a framework's own
 };
 inline constexpr std::size_t features_max = 64;

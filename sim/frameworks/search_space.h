@@ -29,7 +29,7 @@ struct EngineTraits {
 
 // An engine as a campaign names it: a configuration that makes the framework take one gradient lifecycle.
 struct Variant {
-  std::string_view name;     // "zero2-offload"; no two frameworks have one of the same name
+  std::string_view name;  // "zero2-offload"; no two frameworks have one of the same name
   std::string_view meaning;
   EngineTraits traits;
   void (*apply)(Scenario&);  // the framework, and the options without which the lifecycle is another

@@ -35,11 +35,11 @@ class Tuning {
   virtual bool set_loss_scale(Scenario&, const LossScalePolicy&) const { return false; }
 
   // ---- the way of a reduction
-  virtual bool overlap(Scenario&, bool) const { return false; }            // of communication with the backward
-  virtual bool fill_flat_buckets(Scenario&) const { return false; }        // gradients are copied into one
+  virtual bool overlap(Scenario&, bool) const { return false; }      // of communication with the backward
+  virtual bool fill_flat_buckets(Scenario&) const { return false; }  // gradients are copied into one
   virtual bool limit_buckets(Scenario&, std::uint64_t /*numel*/) const { return false; }
-  virtual bool scatter(Scenario&) const { return false; }                  // each rank receives its own part
-  virtual bool reduce_to_owners(Scenario&) const { return false; }         // likewise, with a root for each part
+  virtual bool scatter(Scenario&) const { return false; }           // each rank receives its own part
+  virtual bool reduce_to_owners(Scenario&) const { return false; }  // likewise, with a root for each part
   virtual bool pin_host_memory(Scenario&) const { return false; }
 
   // A fault of the mutants' catalogue that is one of the framework's own defects: the run as an engine with it takes it, or as one without.

@@ -21,8 +21,7 @@ void unscale(Dtype dtype, void* target, float factor, std::size_t n, std::uint8_
   multiply(dtype, target, factor, n);
 }
 
-void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm,
-                          std::uint8_t* flag) {
+void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm, std::uint8_t* flag) {
   expects(target_dtype != Dtype::float64, "a norm is taken of gradients");
   accumulate(target_dtype, target, source_dtype, source, n);
   if (!all_finite(target_dtype, target, n)) *flag = 1;

@@ -11,8 +11,7 @@ void unscale(Dtype dtype, void* target, float factor, std::size_t n, std::uint8_
 
 // accumulate; then *flag = 1 if a sum is an infinity or NaN; then *norm = squared_norm of the fp32 values RN(sum * factor), which
 // are not stored. With factor 1 that is squared_norm of the target.
-void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm,
-                          std::uint8_t* flag);
+void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm, std::uint8_t* flag);
 
 // Parameter and moments in fp32, the gradient in any gradient dtype, the parameter once more in 16 bits; by either formula of Adam.
 struct MixedAdamCall {

@@ -67,8 +67,7 @@ double tree_sum_of_chunks(std::size_t n, At&& at) {
   }
   while (partial.size() > 1) {
     std::vector<double> next((partial.size() + chunk - 1) / chunk);
-    for (std::size_t c = 0; c < next.size(); ++c)
-      next[c] = tree_sum(std::min(chunk, partial.size() - c * chunk), [&](std::size_t i) { return partial[c * chunk + i]; });
+    for (std::size_t c = 0; c < next.size(); ++c) next[c] = tree_sum(std::min(chunk, partial.size() - c * chunk), [&](std::size_t i) { return partial[c * chunk + i]; });
     partial = std::move(next);
   }
   return partial.front();

@@ -49,9 +49,9 @@ struct AdamScalars {
   float beta2 = 0, one_minus_beta2 = 0;
   float epsilon = 0;
   float weight_decay = 0;
-  float bias_correction1 = 1;  // 1 - beta1^step
-  float bias_correction2 = 1;  // 1 - beta2^step; the CPU formula uses 1/sqrt of it
-  bool decoupled_decay = true; // AdamW; false adds decay to the gradient
+  float bias_correction1 = 1;   // 1 - beta1^step
+  float bias_correction2 = 1;   // 1 - beta2^step; the CPU formula uses 1/sqrt of it
+  bool decoupled_decay = true;  // AdamW; false adds decay to the gradient
 };
 
 // parameter = RN(parameter - RN(lr * RN(gradient + RN(weight_decay * parameter)))).

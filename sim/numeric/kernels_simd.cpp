@@ -28,7 +28,9 @@ struct Convert {
   T* target;
   const S* source;
   template <class D>
-  HWY_INLINE auto vector(D d, std::size_t i) const { return load_widened(d, source + i); }
+  HWY_INLINE auto vector(D d, std::size_t i) const {
+    return load_widened(d, source + i);
+  }
   HWY_INLINE T scalar(std::size_t i) const { return narrow<T>(widen(source[i])); }
 };
 
@@ -38,7 +40,9 @@ struct ConvertFromDouble {
   T* target;
   const double* source;
   template <class D>
-  HWY_INLINE auto vector(D d, std::size_t i) const { return demote_for<T>(d, hn::LoadU(d, source + i)); }
+  HWY_INLINE auto vector(D d, std::size_t i) const {
+    return demote_for<T>(d, hn::LoadU(d, source + i));
+  }
   HWY_INLINE T scalar(std::size_t i) const { return narrow_double<T>(source[i]); }
 };
 
@@ -48,7 +52,9 @@ struct ConvertToDouble {
   double* target;
   const S* source;
   template <class D>
-  HWY_INLINE auto vector(D d, std::size_t i) const { return hn::PromoteTo(d, load_widened(d, source + i)); }
+  HWY_INLINE auto vector(D d, std::size_t i) const {
+    return hn::PromoteTo(d, load_widened(d, source + i));
+  }
   HWY_INLINE double scalar(std::size_t i) const { return static_cast<double>(widen(source[i])); }
 };
 
@@ -58,7 +64,9 @@ struct Accumulate {
   T* target;
   const S* source;
   template <class D>
-  HWY_INLINE auto vector(D d, std::size_t i) const { return hn::Add(load_widened(d, target + i), load_widened(d, source + i)); }
+  HWY_INLINE auto vector(D d, std::size_t i) const {
+    return hn::Add(load_widened(d, target + i), load_widened(d, source + i));
+  }
   HWY_INLINE T scalar(std::size_t i) const { return narrow<T>(widen(target[i]) + widen(source[i])); }
 };
 
@@ -69,7 +77,9 @@ struct Multiply {
   const T* source;
   float factor;
   template <class D>
-  HWY_INLINE auto vector(D d, std::size_t i) const { return hn::Mul(load_widened(d, source + i), hn::Set(d, factor)); }
+  HWY_INLINE auto vector(D d, std::size_t i) const {
+    return hn::Mul(load_widened(d, source + i), hn::Set(d, factor));
+  }
   HWY_INLINE T scalar(std::size_t i) const { return narrow<T>(widen(source[i]) * factor); }
 };
 
@@ -79,7 +89,9 @@ struct Divide {
   T* target;
   float divisor;
   template <class D>
-  HWY_INLINE auto vector(D d, std::size_t i) const { return hn::Div(load_widened(d, target + i), hn::Set(d, divisor)); }
+  HWY_INLINE auto vector(D d, std::size_t i) const {
+    return hn::Div(load_widened(d, target + i), hn::Set(d, divisor));
+  }
   HWY_INLINE T scalar(std::size_t i) const { return narrow<T>(widen(target[i]) / divisor); }
 };
 
@@ -132,9 +144,7 @@ HWY_INLINE bool exponents_below(Integer all_ones, const T* source, std::size_t n
   if constexpr (HWY_TARGET != HWY_SCALAR) {
     const hn::CappedTag<Integer, width> d;
     const std::size_t lanes = hn::Lanes(d);
-    const auto exponents = [&](std::size_t i) HWY_ATTR {
-      return hn::And(hn::LoadU(d, reinterpret_cast<const Integer*>(source + i)), hn::Set(d, all_ones));
-    };
+    const auto exponents = [&](std::size_t i) HWY_ATTR { return hn::And(hn::LoadU(d, reinterpret_cast<const Integer*>(source + i)), hn::Set(d, all_ones)); };
     if (n >= lanes) {
       auto largest = exponents(n - lanes);
       for (std::size_t i = 0; i + lanes < n; i += lanes) largest = hn::Max(largest, exponents(i));
@@ -233,9 +243,7 @@ void accumulate(Dtype target_dtype, void* target, Dtype source_dtype, const void
   for (std::size_t i = 0; i < n; ++i) static_cast<double*>(target)[i] += static_cast<const double*>(source)[i];
 }
 
-void multiply(Dtype dtype, void* target, float factor, std::size_t n) {
-  HWY_DYNAMIC_DISPATCH(multiply)(dtype, target, target, factor, n);
-}
+void multiply(Dtype dtype, void* target, float factor, std::size_t n) { HWY_DYNAMIC_DISPATCH(multiply)(dtype, target, target, factor, n); }
 
 void divide(Dtype dtype, void* target, float divisor, std::size_t n) { HWY_DYNAMIC_DISPATCH(divide)(dtype, target, divisor, n); }
 
@@ -245,9 +253,7 @@ void premultiply(Dtype dtype, void* target, const void* source, float scalar, st
   HWY_DYNAMIC_DISPATCH(multiply)(dtype, target, source, rounded, n);
 }
 
-void fused_accumulate(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) {
-  HWY_DYNAMIC_DISPATCH(fused_accumulate)(dtype, target, source, scalar, n);
-}
+void fused_accumulate(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) { HWY_DYNAMIC_DISPATCH(fused_accumulate)(dtype, target, source, scalar, n); }
 
 bool all_finite(Dtype dtype, const void* source, std::size_t n) { return HWY_DYNAMIC_DISPATCH(all_finite)(dtype, source, n); }
 

@@ -18,9 +18,9 @@
 namespace gradledger {
 
 struct ProducerOptions {
-  EngineFactory engines;        // empty: those of the scenario's framework
+  EngineFactory engines;  // empty: those of the scenario's framework
   CollectiveArithmetic arithmetic = CollectiveArithmetic::nccl_ring;
-  Devices* devices = nullptr;   // that hold the memory and compute, for as long as the producer lives; null: the host
+  Devices* devices = nullptr;  // that hold the memory and compute, for as long as the producer lives; null: the host
   // Bytes that the operations of all ranks may take: a run throws ProgramsTooLarge after the event that goes beyond.
   std::uint64_t program_bytes_max = std::numeric_limits<std::uint64_t>::max();
 };

@@ -79,7 +79,7 @@ struct Op {
 
 struct BufferDeclaration {
   std::string name;
-  Dtype dtype = Dtype::float32;      // the framework's
+  Dtype dtype = Dtype::float32;  // the framework's
   std::uint32_t numel = 0;
   MemorySpace space = MemorySpace::device;
   std::uint64_t declared_bytes = 0;  // what the framework would hold
@@ -93,8 +93,8 @@ struct CollectiveCall {
   std::uint32_t group = 0;     // 0: the world
   std::uint32_t sequence = 0;  // number in its group, in the order of enqueueing; set by the writer
   std::uint32_t root = 0;
-  Slice input;                 // reduce_scatter: world x output
-  Slice output;                // all_gather: world x input; the same slice: in place
+  Slice input;   // reduce_scatter: world x output
+  Slice output;  // all_gather: world x input; the same slice: in place
 };
 
 // One call of the base optimizer on a flat fp32 partition.
@@ -132,13 +132,11 @@ struct Program {
   StreamHeads last = no_heads;
   std::uint32_t stream_events = 0;
   std::array<std::uint32_t, stream_count> host_has_seen{};  // by stream: the host waited until its operations below this number were over
-  std::vector<std::uint32_t> group_sequences;  // collectives issued so far, by group
-  bool wide = false;                           // every floating buffer that is declared is fp64
+  std::vector<std::uint32_t> group_sequences;               // collectives issued so far, by group
+  bool wide = false;                                        // every floating buffer that is declared is fp64
 
   // Taken by what grows with the script.
-  std::uint64_t bytes() const {
-    return ops.capacity() * sizeof(Op) + collectives.capacity() * sizeof(CollectiveCall) + updates.capacity() * sizeof(UpdateCall);
-  }
+  std::uint64_t bytes() const { return ops.capacity() * sizeof(Op) + collectives.capacity() * sizeof(CollectiveCall) + updates.capacity() * sizeof(UpdateCall); }
 
   // Empty again; what it holds keeps its memory.
   void clear() {
@@ -165,8 +163,7 @@ class ProgramWriter {
 
   // ---- declarations: no operation
   // declared_numel: what the framework would allocate, where the simulator needs less.
-  BufferId declare(std::string name, Dtype dtype, std::uint64_t numel, MemorySpace space = MemorySpace::device,
-                   std::uint64_t declared_numel = 0);
+  BufferId declare(std::string name, Dtype dtype, std::uint64_t numel, MemorySpace space = MemorySpace::device, std::uint64_t declared_numel = 0);
   Slice whole(BufferId buffer) const { return {buffer, 0, program_->buffers[buffer].numel}; }
   const BufferDeclaration& declaration(BufferId buffer) const { return program_->buffers[buffer]; }
   ViewId view(std::string name, std::vector<ViewPiece> pieces);  // equal views share an id

@@ -88,8 +88,7 @@ Result<const Entry*> entry_named(std::string_view id, std::string_view where, st
       if (e.id == id) return &e;
       known.emplace_back(e.id);
     }
-  return InputError{std::string(where), "names no entry: " + nlohmann::json(id).dump() + "; expected one of those that \"gradledger list entries\" prints" +
-                                            suggestion(id, known)};
+  return InputError{std::string(where), "names no entry: " + nlohmann::json(id).dump() + "; expected one of those that \"gradledger list entries\" prints" + suggestion(id, known)};
 }
 
 }  // namespace gradledger

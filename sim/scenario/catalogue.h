@@ -22,7 +22,7 @@ struct Entry {
   std::string_view id;    // "catalogue-7", "live-5b", "zoo-12"
   std::string_view name;  // a few words for people to say, "expert-weights-in-the-norm"; printed beside the id
   std::string_view title;
-  std::string_view origin;                  // changes and issues; "" where there is none
+  std::string_view origin;  // changes and issues; "" where there is none
   Evidence evidence;
   std::array<std::string_view, 3> classes;  // of findings, all of which its scenarios report; none: right gradients, nothing may be reported
   std::string_view not_covered;             // why no scenario shows it; "" where one does

@@ -22,7 +22,7 @@ enum class Window : std::uint8_t {
 
 // What a window's contributions are divided by.
 enum class Normaliser : std::uint8_t {
-  framework,       // what the framework divides by
+  framework,  // what the framework divides by
   number,
   window,          // the micro-batches that the window has, of all ranks
   tokens,          // the tokens of the window, of all ranks: each contribution counts with its own
@@ -40,11 +40,11 @@ struct StatedClip {
 struct StatedContract {
   Window window = Window::since_last_step;
   Normaliser normaliser = Normaliser::framework;
-  Rational divide_by{1};              // Normaliser::number
+  Rational divide_by{1};               // Normaliser::number
   std::string average_over = "world";  // "none": the sum over ranks; or a group by name
-  bool zero_grad_discards = true;     // what zero_grad calls are meant to do to the open window
-  bool reports_surplus = false;       // more than one reduction of a window's gradients is a finding
-  std::optional<StatedClip> clip;     // of the loop; absent: the framework's
+  bool zero_grad_discards = true;      // what zero_grad calls are meant to do to the open window
+  bool reports_surplus = false;        // more than one reduction of a window's gradients is a finding
+  std::optional<StatedClip> clip;      // of the loop; absent: the framework's
 
   void divide(const Rational& number) {
     normaliser = Normaliser::number;
@@ -83,9 +83,9 @@ struct LossScalePolicy {
 
 // The applied gradient is the averaged one times min(1, max_norm / (norm + guard)), by the norm of all of it.
 struct ClipPolicy {
-  double max_norm = 0;           // 0: not clipped
+  double max_norm = 0;  // 0: not clipped
   double guard = 0;
-  bool norm_in_parts = false;    // the norms of groups or stages are rounded, averaged over their ranks and combined
+  bool norm_in_parts = false;  // the norms of groups or stages are rounded, averaged over their ranks and combined
 
   bool operator==(const ClipPolicy&) const = default;
 };
@@ -93,8 +93,8 @@ struct ClipPolicy {
 // When a step() updates, by the documentation: every n-th call, unless a call on the engine said otherwise.
 struct BoundaryRule {
   std::uint32_t calls = 1;
-  bool counted = true;        // false: every call updates, and no backward is at a boundary
-  bool of_backwards = false;  // true: what is counted is backwards since the last update
+  bool counted = true;                                          // false: every call updates, and no backward is at a boundary
+  bool of_backwards = false;                                    // true: what is counted is backwards since the last update
   std::string_view counted_by = "gradient_accumulation_steps";  // what the framework calls n
 
   bool operator==(const BoundaryRule&) const = default;
@@ -102,7 +102,7 @@ struct BoundaryRule {
 
 struct Contract {
   StatedContract stated;
-  Groups groups;  // by name: the scenario's, and the framework's own
+  Groups groups;             // by name: the scenario's, and the framework's own
   bool own_weights = false;  // the loop or the contract weighs contributions by more than one divisor: what is documented and what is meant may differ
 
   // ---- weights, by the documentation: a contribution is divided by `divisor`, and the sum over ranks by `average_divisor`
@@ -111,20 +111,20 @@ struct Contract {
   std::vector<std::vector<std::uint32_t>> holders;  // by parameter: the ranks that have it, sorted; empty: all
   std::vector<std::uint32_t> average_group;         // by rank: a number for each set of ranks that average with each other; empty: one
   BoundaryRule boundary;
-  bool replicates_reduced = false;  // every rank holds all of a reduced gradient, and a further reduction of a window sums averages again
+  bool replicates_reduced = false;      // every rank holds all of a reduced gradient, and a further reduction of a window sums averages again
   bool reduces_every_backward = false;  // not those at a boundary alone
   bool mixes_own_and_averaged = false;  // one buffer holds own gradients and averages, as backwards were reduced or not, until the loop clears it
 
   // ---- the way: formats, and scalars that are multiplied in somewhere
   Dtype accumulation = Dtype::float32, wire = Dtype::float32;
-  std::uint32_t steps_scalar = 1;   // that each micro-batch's loss is divided by
-  double predivide_scalar = 1;      // of the average
+  std::uint32_t steps_scalar = 1;  // that each micro-batch's loss is divided by
+  double predivide_scalar = 1;     // of the average
 
   // ---- decisions of a step
   bool skips_nonfinite = false;
   LossScalePolicy loss_scale;
   ClipPolicy clip;
-  bool steps_in_model_dtype = false;  // there are no fp32 masters: each step rounds the weights to the model dtype, and goes on from there
+  bool steps_in_model_dtype = false;        // there are no fp32 masters: each step rounds the weights to the model dtype, and goes on from there
   std::vector<OptimizerConfig> optimizers;  // by parameter; a lone one: of all
 
   bool holds(std::uint32_t rank, std::uint32_t parameter) const;

@@ -90,8 +90,7 @@ Result<EngineConfig> engine_from_json(const json& engine, std::uint32_t world_si
   if (!config) return config.error();
   out.config = std::move(config).value();
   const bool in_config = engine["config"].contains("optimizer");
-  if (in_config && engine.contains("optimizer"))
-    return InputError{"/engine/optimizer", "is given, and so is /engine/config/optimizer; expected one of the two"};
+  if (in_config && engine.contains("optimizer")) return InputError{"/engine/optimizer", "is given, and so is /engine/config/optimizer; expected one of the two"};
   if (in_config || engine.contains("optimizer")) {
     auto optimizer = in_config ? optimizer_from_json(engine["config"]["optimizer"], "/engine/config/optimizer") : optimizer_from_json(engine["optimizer"], "/engine/optimizer");
     if (!optimizer) return optimizer.error();

@@ -32,14 +32,11 @@ std::string_view name_of(EventKind kind) {
   return "";
 }
 
-bool Event::runs_on(std::uint32_t rank) const {
-  return !nobody && (ranks.empty() || std::binary_search(ranks.begin(), ranks.end(), rank));
-}
+bool Event::runs_on(std::uint32_t rank) const { return !nobody && (ranks.empty() || std::binary_search(ranks.begin(), ranks.end(), rank)); }
 
 bool Event::touches_gradients() const {
   using namespace events;
-  return std::visit(overloaded{[](const one_of<ScaleGradients, ClipGradients, Finalize, Restore> auto&) { return true; },
-                               [](const AllReduce& event) { return event.of_gradients; },
+  return std::visit(overloaded{[](const one_of<ScaleGradients, ClipGradients, Finalize, Restore> auto&) { return true; }, [](const AllReduce& event) { return event.of_gradients; },
                                [](const one_of<Forward, events::Backward, SetBoundary, EnterNoSync, ExitNoSync, EnterCoalesce, ExitCoalesce, Step, EngineZeroGrad,
                                                OptimizerZeroGrad, SetGradient, Raise, Save, Unscale, OfFramework> auto&) { return false; }},
                     body);

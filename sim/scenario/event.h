@@ -19,15 +19,15 @@ namespace events {
 struct Forward {};
 
 struct Backward {
-  bool own_forward = true;      // runs its own forward first; false: of an explicit one
-  std::uint32_t of = 0;         // the explicit one
-  bool scale_wrt_gas = true;    // divided by gradient_accumulation_steps
-  std::uint32_t phases = 1;     // parameters in this many parts, one after the other
-  std::uint32_t summed = 1;     // of the sum of this many losses; their entries in Timeline::backwards follow each other
+  bool own_forward = true;                    // runs its own forward first; false: of an explicit one
+  std::uint32_t of = 0;                       // the explicit one
+  bool scale_wrt_gas = true;                  // divided by gradient_accumulation_steps
+  std::uint32_t phases = 1;                   // parameters in this many parts, one after the other
+  std::uint32_t summed = 1;                   // of the sum of this many losses; their entries in Timeline::backwards follow each other
   std::optional<std::uint32_t> raises_after;  // an exception leaves autograd after this many gradients
-  bool past_scaler = false;     // not through the loop's GradScaler
-  bool direct = false;          // called on the loss, not on the engine
-  std::uint32_t ordinal = 0;    // number among all backward events; indexes Timeline::backwards
+  bool past_scaler = false;                   // not through the loop's GradScaler
+  bool direct = false;                        // called on the loss, not on the engine
+  std::uint32_t ordinal = 0;                  // number among all backward events; indexes Timeline::backwards
 };
 
 struct SetBoundary {
@@ -94,13 +94,31 @@ struct OfFramework {
 }  // namespace events
 
 using EventBody = std::variant<events::Forward, events::Backward, events::SetBoundary, events::EnterNoSync, events::ExitNoSync, events::EnterCoalesce, events::ExitCoalesce,
-                               events::Step, events::EngineZeroGrad, events::OptimizerZeroGrad, events::SetGradient, events::Raise, events::ScaleGradients,
-                               events::ClipGradients, events::AllReduce, events::Finalize, events::Save, events::Restore, events::Unscale, events::OfFramework>;
+                               events::Step, events::EngineZeroGrad, events::OptimizerZeroGrad, events::SetGradient, events::Raise, events::ScaleGradients, events::ClipGradients,
+                               events::AllReduce, events::Finalize, events::Save, events::Restore, events::Unscale, events::OfFramework>;
 
 // The alternatives of EventBody, in its order: for tables of kinds.
 enum class EventKind : std::uint8_t {
-  forward, backward, set_boundary, no_sync_enter, no_sync_exit, coalesce_enter, coalesce_exit, step, engine_zero_grad, optimizer_zero_grad, set_gradient, raise,
-  scale_gradients, clip_gradients, all_reduce, finalize, save, restore, unscale, of_framework,
+  forward,
+  backward,
+  set_boundary,
+  no_sync_enter,
+  no_sync_exit,
+  coalesce_enter,
+  coalesce_exit,
+  step,
+  engine_zero_grad,
+  optimizer_zero_grad,
+  set_gradient,
+  raise,
+  scale_gradients,
+  clip_gradients,
+  all_reduce,
+  finalize,
+  save,
+  restore,
+  unscale,
+  of_framework,
 };
 static_assert(std::variant_size_v<EventBody> == static_cast<std::size_t>(EventKind::of_framework) + 1);
 
@@ -117,11 +135,17 @@ struct Event {
   EventKind kind() const { return static_cast<EventKind>(body.index()); }
   // Null where it is something else.
   template <class T>
-  const T* as() const { return std::get_if<T>(&body); }
+  const T* as() const {
+    return std::get_if<T>(&body);
+  }
   template <class T>
-  T* as() { return std::get_if<T>(&body); }
+  T* as() {
+    return std::get_if<T>(&body);
+  }
   template <class T>
-  bool is() const { return std::holds_alternative<T>(body); }
+  bool is() const {
+    return std::holds_alternative<T>(body);
+  }
 
   // A step at which the contract demands an update; at which a documented window ends.
   bool updates() const { return is<events::Step>() && as<events::Step>()->updates; }

@@ -16,8 +16,6 @@ std::string exact_factors() {
          std::to_string(static_cast<int>(odd_factor_max)) + " times a power of two";
 }
 
-bool exact_factor(double factor) {
-  return std::isfinite(factor) && factor >= least_factor && factor <= largest_factor && odd_part(factor) <= odd_factor_max;
-}
+bool exact_factor(double factor) { return std::isfinite(factor) && factor >= least_factor && factor <= largest_factor && odd_part(factor) <= odd_factor_max; }
 
 }  // namespace gradledger

@@ -56,9 +56,7 @@ class Reader {
   }
 
  private:
-  InputError error(const std::string& what) const {
-    return {where_, what + "; expected a product of " + known() + ", such as \"tokens/tokens_of_window\""};
-  }
+  InputError error(const std::string& what) const { return {where_, what + "; expected a product of " + known() + ", such as \"tokens/tokens_of_window\""}; }
 
   void skip_blanks() {
     while (text_.starts_with(' ')) text_.remove_prefix(1);

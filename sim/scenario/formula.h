@@ -16,21 +16,21 @@ namespace gradledger {
 // What a factor may be beside a number.
 enum class Count : std::uint8_t {
   number,
-  tokens,                   // of the micro-batch itself; for the loss of a backward alone
-  tokens_of_rank,           // of all micro-batches that the rank runs in the window
-  tokens_of_window,         // of all ranks
-  tokens_of,                // of the ranks of a group, the rank's own one
+  tokens,            // of the micro-batch itself; for the loss of a backward alone
+  tokens_of_rank,    // of all micro-batches that the rank runs in the window
+  tokens_of_window,  // of all ranks
+  tokens_of,         // of the ranks of a group, the rank's own one
   micro_batches_of_rank,
   micro_batches_of_window,
   micro_batches_of,
-  world,                    // ranks
-  size_of,                  // ranks of a group
+  world,    // ranks
+  size_of,  // ranks of a group
 };
 
 struct Factor {
   Count count = Count::number;
   std::uint32_t number = 1;
-  std::string group;     // of tokens_of, micro_batches_of, size_of
+  std::string group;  // of tokens_of, micro_batches_of, size_of
   bool divides = false;
 
   bool operator==(const Factor&) const = default;

@@ -55,8 +55,7 @@ class TableReader {
   }
 
   Problem read_elements(const json& elements, const Parameter& parameter, const std::string& where) {
-    if (elements.size() != parameter.numel)
-      return InputError{where, "has " + std::to_string(elements.size()) + " elements; expected " + std::to_string(parameter.numel)};
+    if (elements.size() != parameter.numel) return InputError{where, "has " + std::to_string(elements.size()) + " elements; expected " + std::to_string(parameter.numel)};
     std::vector<double>& into = values_.back().back();
     for (std::size_t i = 0; i < elements.size(); ++i) {
       const json& element = elements[i];

@@ -45,8 +45,7 @@ class Checker final : public nlohmann::json_sax<nlohmann::json> {
 
   bool parse_error(std::size_t byte, const std::string&, const nlohmann::json::exception& thrown) override {
     value();  // the pointer of what the parser stumbled over
-    if (dynamic_cast<const nlohmann::json::out_of_range*>(&thrown))
-      return stop({pointer(), "holds a number that no double can represent; expected a finite one"});
+    if (dynamic_cast<const nlohmann::json::out_of_range*>(&thrown)) return stop({pointer(), "holds a number that no double can represent; expected a finite one"});
     return stop({place_of(text_, byte), "is not JSON from here on; expected a JSON document in UTF-8"});
   }
 
@@ -65,8 +64,7 @@ class Checker final : public nlohmann::json_sax<nlohmann::json> {
 
   bool open(bool array) {
     value();
-    if (frames_.size() >= limits::json_depth_max)
-      return stop({pointer(), "is nested too deeply; expected at most " + std::to_string(limits::json_depth_max) + " levels"});
+    if (frames_.size() >= limits::json_depth_max) return stop({pointer(), "is nested too deeply; expected at most " + std::to_string(limits::json_depth_max) + " levels"});
     frames_.push_back({array, 0, {}, {}});
     return true;
   }
@@ -126,15 +124,13 @@ std::string pointer_token(std::string_view key) {
 }
 
 Result<nlohmann::json> read_json(std::string_view text) {
-  if (text.size() > limits::file_bytes_max)
-    return InputError{"", "is larger than is read; expected at most " + std::to_string(limits::file_bytes_max) + " bytes"};
+  if (text.size() > limits::file_bytes_max) return InputError{"", "is larger than is read; expected at most " + std::to_string(limits::file_bytes_max) + " bytes"};
   Checker checker(text);
   const bool complete = nlohmann::json::sax_parse(text.begin(), text.end(), &checker);
   if (checker.error()) return *checker.error();
   ensures(complete, "a document that is not read to its end has an error");
   // The parser takes a NUL for the end of the text.
-  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos)
-    return InputError{place_of(text, nul + 1), "is a NUL; expected a JSON document in UTF-8"};
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) return InputError{place_of(text, nul + 1), "is a NUL; expected a JSON document in UTF-8"};
   return nlohmann::json::parse(text.begin(), text.end());
 }
 
@@ -147,8 +143,7 @@ Result<std::string> read_file(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(status)) return InputError{path.string(), "is a device, a pipe or a socket; expected a regular file"};
   const std::uintmax_t size = std::filesystem::file_size(path, failed);
   if (failed) return InputError{path.string(), "cannot be read: " + failed.message()};
-  if (size > limits::file_bytes_max)
-    return InputError{path.string(), "is larger than is read; expected at most " + std::to_string(limits::file_bytes_max) + " bytes"};
+  if (size > limits::file_bytes_max) return InputError{path.string(), "is larger than is read; expected at most " + std::to_string(limits::file_bytes_max) + " bytes"};
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return InputError{path.string(), "cannot be opened; expected a file that may be read"};
   // No more than was announced: some files of the system have no size and no end.

@@ -107,7 +107,8 @@ ProcessGroup sequence_group(const Scenario& scenario, std::uint32_t rank) {
 std::uint32_t first_loop_id(const Scenario& scenario) { return first_id(scenario, Kind::model_parallel) + stage_size(scenario); }
 
 bool uses_groups(const std::vector<ScriptItem>& items) {
-  return std::any_of(items.begin(), items.end(), [](const ScriptItem& item) { return item.kind == ScriptKind::clip || item.kind == ScriptKind::all_reduce || uses_groups(item.items); });
+  return std::any_of(items.begin(), items.end(),
+                     [](const ScriptItem& item) { return item.kind == ScriptKind::clip || item.kind == ScriptKind::all_reduce || uses_groups(item.items); });
 }
 
 }  // namespace
@@ -174,8 +175,9 @@ std::optional<InputError> expert_problem(const Scenario& scenario) {
   for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
     const std::uint32_t first = stage_of(scenario, r) * stage_size(scenario);
     if (numbers(r) != numbers(first))
-      return InputError{"/engine/expert_parallel_size", "is " + std::to_string(scenario.engine.expert_parallel_size) + ", which gives one of ranks " + std::to_string(first) + " and " +
-                                                            std::to_string(r) + " alone an expert to train of some parameter group; expected experts for all ranks of a stage"};
+      return InputError{"/engine/expert_parallel_size", "is " + std::to_string(scenario.engine.expert_parallel_size) + ", which gives one of ranks " + std::to_string(first) +
+                                                            " and " + std::to_string(r) +
+                                                            " alone an expert to train of some parameter group; expected experts for all ranks of a stage"};
   }
   return std::nullopt;
 }

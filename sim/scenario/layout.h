@@ -31,7 +31,7 @@ ProcessGroup expert_data_parallel_group(const Scenario& scenario, std::uint32_t 
 
 ProcessGroup expert_parallel_group(const Scenario& scenario, std::uint32_t rank);  // one rank for each share of the experts
 
-ProcessGroup model_parallel_group(const Scenario& scenario, std::uint32_t rank);   // one rank of each pipeline stage
+ProcessGroup model_parallel_group(const Scenario& scenario, std::uint32_t rank);  // one rank of each pipeline stage
 
 // What one of the optimizer's groups holds on a rank. Experts stand in groups of their own behind all others, as MoE training splits them.
 struct RankGroup {

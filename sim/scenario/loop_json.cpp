@@ -17,12 +17,9 @@ using Problem = std::optional<InputError>;
 
 constexpr const char* table_rule = "/properties/tokens/oneOf/1/properties/table";
 
-constexpr std::pair<Normaliser, const char*> normalisers[] = {{Normaliser::framework, "gradient_accumulation_steps"},
-                                                              {Normaliser::window, "window"},
-                                                              {Normaliser::tokens, "tokens"},
-                                                              {Normaliser::tokens_of_rank, "tokens_of_rank"}};
-constexpr std::pair<Window, const char*> windows[] = {
-    {Window::since_last_step, "since_last_step"}, {Window::every_step_call, "every_step_call"}, {Window::marked, "marked"}};
+constexpr std::pair<Normaliser, const char*> normalisers[] = {
+    {Normaliser::framework, "gradient_accumulation_steps"}, {Normaliser::window, "window"}, {Normaliser::tokens, "tokens"}, {Normaliser::tokens_of_rank, "tokens_of_rank"}};
+constexpr std::pair<Window, const char*> windows[] = {{Window::since_last_step, "since_last_step"}, {Window::every_step_call, "every_step_call"}, {Window::marked, "marked"}};
 
 template <class Value, std::size_t N>
 Value value_named(const std::pair<Value, const char*> (&names)[N], const std::string& name, Value other) {
@@ -113,8 +110,8 @@ Problem groups_from_json(const json& groups, Scenario& into) {
     for (std::size_t i = 0; i < sets.size(); ++i) {
       for (const json& rank : sets[i]) {
         if (rank >= into.world_size)
-          return InputError{where + "/" + std::to_string(i), "has rank " + rank.dump() + " of a world of " + std::to_string(into.world_size) + "; expected ranks from 0 to " +
-                                                                 std::to_string(into.world_size - 1)};
+          return InputError{where + "/" + std::to_string(i),
+                            "has rank " + rank.dump() + " of a world of " + std::to_string(into.world_size) + "; expected ranks from 0 to " + std::to_string(into.world_size - 1)};
         if (!seen.insert(rank.get<std::uint32_t>()).second) return InputError{where + "/" + std::to_string(i), "has rank " + rank.dump() + " again; expected each rank once"};
       }
     }

@@ -49,7 +49,8 @@ class LayerReader {
       if (parameters_[p].name != name) continue;
       if (!used_in_[p].empty()) return InputError{where, "names " + json(name).dump() + ", as " + used_in_[p] + " does; expected each parameter in one place"};
       if (parameters_[p].numel != elements)
-        return InputError{where, "names " + json(name).dump() + ", which has " + std::to_string(parameters_[p].numel) + " elements; expected " + product + ", " + std::to_string(elements)};
+        return InputError{
+            where, "names " + json(name).dump() + ", which has " + std::to_string(parameters_[p].numel) + " elements; expected " + product + ", " + std::to_string(elements)};
       if (parameters_[p].tied_to || parameters_[p].expert || parameters_[p].pipeline_stage != 0)
         return InputError{where, "names " + json(name).dump() + ", which is tied, an expert's or a later stage's; expected a parameter of its own on every rank"};
       used_in_[p] = where;

@@ -13,8 +13,7 @@ namespace {
 using nlohmann::json;
 
 // What a tied parameter takes from the one that it is tied to, and what it cannot have besides.
-std::optional<InputError> tie(const json& entry, const std::string& where, std::vector<Parameter>& parameters, std::size_t i,
-                              const std::map<std::string, std::uint32_t>& by_name) {
+std::optional<InputError> tie(const json& entry, const std::string& where, std::vector<Parameter>& parameters, std::size_t i, const std::map<std::string, std::uint32_t>& by_name) {
   const std::string name = entry["tied_to"];
   const auto root = by_name.find(name);
   if (root == by_name.end() || root->second == i)
@@ -23,8 +22,8 @@ std::optional<InputError> tie(const json& entry, const std::string& where, std::
   if (!shared.has_gradient())
     return InputError{where + "/tied_to", "names " + json(name).dump() + ", which has no gradient of its own; expected a parameter that is trainable and not tied itself"};
   if (shared.numel != parameters[i].numel)
-    return InputError{where + "/numel", "is " + std::to_string(parameters[i].numel) + ", but " + json(name).dump() + " has " +
-                                            std::to_string(shared.numel) + " elements; expected the same"};
+    return InputError{where + "/numel",
+                      "is " + std::to_string(parameters[i].numel) + ", but " + json(name).dump() + " has " + std::to_string(shared.numel) + " elements; expected the same"};
   parameters[i].tied_to = root->second;
   parameters[i].expert = shared.expert;
   parameters[i].pipeline_stage = shared.pipeline_stage;
@@ -41,8 +40,7 @@ Result<Parameter> parameter_from_json(const json& entry, const std::string& wher
   parameter.pipeline_stage = entry.value("pipeline_stage", 0u);
   if (entry.contains("expert")) parameter.expert = entry["expert"];
   for (const char* key : {"used_by", "trainable", "expert", "pipeline_stage"})
-    if (entry.contains("tied_to") && entry.contains(key))
-      return InputError{where + "/" + key, "goes with the parameter that this one is tied to; expected it there"};
+    if (entry.contains("tied_to") && entry.contains(key)) return InputError{where + "/" + key, "goes with the parameter that this one is tied to; expected it there"};
   if (!entry.contains("used_by")) return parameter;
   auto used_by = Predicate::parse(entry["used_by"].get<std::string>(), where + "/used_by");
   if (!used_by) return used_by.error();

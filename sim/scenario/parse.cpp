@@ -27,8 +27,7 @@ class Reader {
 
   Result<Scenario> read() {
     using Step = Problem (Reader::*)();
-    for (Step step : {&Reader::read_world, &Reader::read_engine, &Reader::read_contract, &Reader::read_script, &Reader::read_gradients,
-                      &Reader::read_expect})
+    for (Step step : {&Reader::read_world, &Reader::read_engine, &Reader::read_contract, &Reader::read_script, &Reader::read_gradients, &Reader::read_expect})
       if (Problem problem = (this->*step)()) return *problem;
     return std::move(out_);
   }
@@ -134,13 +133,12 @@ class Reader {
       for (std::size_t i = 0; i < expect["values"].size(); ++i) {
         const json& v = expect["values"][i];
         if (v["rank"] >= out_.world_size)
-          return InputError{"/expect/values/" + std::to_string(i) + "/rank", "lies outside a world of " + std::to_string(out_.world_size) +
-                                                                               "; expected ranks from 0 to " + std::to_string(out_.world_size - 1)};
+          return InputError{"/expect/values/" + std::to_string(i) + "/rank",
+                            "lies outside a world of " + std::to_string(out_.world_size) + "; expected ranks from 0 to " + std::to_string(out_.world_size - 1)};
         out_.expect.values.push_back({v["event"], v["rank"], v["buffer"], v["values"].get<std::vector<double>>()});
       }
     }
-    if (expect.contains("comparison"))
-      out_.expect.comparison = ExpectedComparison{expect["comparison"]["with"], expect["comparison"]["applied"] == "agree"};
+    if (expect.contains("comparison")) out_.expect.comparison = ExpectedComparison{expect["comparison"]["with"], expect["comparison"]["applied"] == "agree"};
     if (Problem problem = read_expected_memory(expect)) return problem;
     return read_accounting_only(expect);
   }
@@ -173,8 +171,7 @@ class Reader {
     out_.expect.accounting_only = expect.value("accounting_only", false);
     if (!out_.expect.accounting_only) return std::nullopt;
     for (const char* key : {"findings", "values", "comparison"})
-      if (expect.contains(key))
-        return InputError{std::string("/expect/") + key, "needs a judgement, and \"accounting_only\" rules it out; expected one of the two"};
+      if (expect.contains(key)) return InputError{std::string("/expect/") + key, "needs a judgement, and \"accounting_only\" rules it out; expected one of the two"};
     const Expect& stated = out_.expect;
     if (stated.collectives.empty() && stated.memory.empty() && stated.not_allocated.empty())
       return InputError{"/expect/accounting_only", "leaves nothing to hold; expected collectives, memory or not_allocated beside it"};
@@ -190,8 +187,7 @@ class Reader {
       expected.contributions = *predicate;
     }
     for (auto [key, into] : {std::pair{"own", &expected.own}, std::pair{"peer", &expected.peer}, std::pair{"lost_weight", &expected.lost_weight}})
-      if (finding.contains(key) && !(*into = fraction(finding[key])))
-        return InputError{where + "/" + key, "cannot be read; expected a number, or a fraction such as \"3/8\""};
+      if (finding.contains(key) && !(*into = fraction(finding[key]))) return InputError{where + "/" + key, "cannot be read; expected a number, or a fraction such as \"3/8\""};
     out_.expect.findings.push_back(std::move(expected));
     return std::nullopt;
   }

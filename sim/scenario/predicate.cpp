@@ -48,17 +48,15 @@ std::string quoted(std::string_view text) { return nlohmann::json(text).dump(-1,
 }  // namespace
 
 Result<Predicate> Predicate::parse(std::string_view text, std::string_view where) {
-  constexpr std::array<std::pair<std::string_view, Field>, 3> fields{
-      {{"micro_batch", Field::micro_batch}, {"rank", Field::rank}, {"step", Field::step}}};
+  constexpr std::array<std::pair<std::string_view, Field>, 3> fields{{{"micro_batch", Field::micro_batch}, {"rank", Field::rank}, {"step", Field::step}}};
   constexpr std::array<std::pair<std::string_view, Comparison>, 6> comparisons{{{"<", Comparison::less},
-                                                                               {"<=", Comparison::less_equal},
-                                                                               {"==", Comparison::equal},
-                                                                               {"!=", Comparison::not_equal},
-                                                                               {">=", Comparison::greater_equal},
-                                                                               {">", Comparison::greater}}};
+                                                                                {"<=", Comparison::less_equal},
+                                                                                {"==", Comparison::equal},
+                                                                                {"!=", Comparison::not_equal},
+                                                                                {">=", Comparison::greater_equal},
+                                                                                {">", Comparison::greater}}};
   if (text.size() > limits::condition_length_max)
-    return InputError{std::string(where), "is a condition of " + std::to_string(text.size()) + " characters; expected at most " +
-                                              std::to_string(limits::condition_length_max)};
+    return InputError{std::string(where), "is a condition of " + std::to_string(text.size()) + " characters; expected at most " + std::to_string(limits::condition_length_max)};
   const auto wrong = [&](std::string_view word, const std::string& expected) {
     return InputError{std::string(where), "cannot read the condition " + quoted(text) + (word.empty() ? " at its end" : " at " + quoted(word)) + "; expected " + expected +
                                               ", in terms such as \"micro_batch < 3\", \"rank == 1\" or \"micro_batch == last\", joined by \"and\""};
@@ -89,9 +87,7 @@ Result<Predicate> Predicate::parse(std::string_view text, std::string_view where
 
 bool Predicate::holds(const Contribution& contribution, std::uint32_t micro_batches) const {
   for (const Term& term : terms_) {
-    const std::uint32_t left = term.field == Field::rank   ? contribution.rank
-                               : term.field == Field::step ? contribution.step
-                                                           : contribution.micro_batch;
+    const std::uint32_t left = term.field == Field::rank ? contribution.rank : term.field == Field::step ? contribution.step : contribution.micro_batch;
     const std::uint32_t right = term.last ? micro_batches - 1 : term.value;
     bool holds = false;
     switch (term.comparison) {

@@ -53,11 +53,11 @@ struct EngineConfig {
 enum class AfterError : std::uint8_t { stop, go_on };
 
 struct ExpectedFinding {
-  std::string finding;                      // class name
-  std::optional<Predicate> contributions;   // exactly these are miscounted
-  std::optional<double> own;                // observed coefficient of the rank's own miscounted contributions
-  std::optional<double> peer;               // and of the other ranks' ones
-  std::optional<double> lost_weight;        // share of the window's weight that is missing
+  std::string finding;                     // class name
+  std::optional<Predicate> contributions;  // exactly these are miscounted
+  std::optional<double> own;               // observed coefficient of the rank's own miscounted contributions
+  std::optional<double> peer;              // and of the other ranks' ones
+  std::optional<double> lost_weight;       // share of the window's weight that is missing
 
   bool operator==(const ExpectedFinding&) const = default;
 };
@@ -75,8 +75,8 @@ struct ExpectedCollectives {
 struct ExpectedMemory {
   std::string of = "gradient memory";
   std::string space = "device";
-  std::string phase;                   // empty: any
-  std::optional<std::uint32_t> rank;   // absent: every rank
+  std::string phase;                  // empty: any
+  std::optional<std::uint32_t> rank;  // absent: every rank
   std::optional<std::uint64_t> resident, at_most_resident, peak, at_most_peak;
 
   bool operator==(const ExpectedMemory&) const = default;
@@ -105,7 +105,7 @@ struct Expect {
   std::map<std::string, ExpectedCollectives> collectives;  // by purpose: "gradient", "norm", "overflow", "parameter", "user", "control"
   bool accounting_only = false;                            // nothing is judged: a dry run, of any size
   std::vector<ExpectedMemory> memory;
-  std::vector<std::string> not_allocated;                  // buffers, by name without index
+  std::vector<std::string> not_allocated;  // buffers, by name without index
   std::vector<ExpectedValues> values;
   std::optional<ExpectedComparison> comparison;
 
@@ -117,7 +117,7 @@ struct Scenario : Workload {
   std::string note;
   std::vector<std::string> source;
   std::vector<std::string> covers;  // ids of entries of the catalogue
-  std::string twin_of;  // the file, relative to this one, of the scenario that this one differs from in one thing
+  std::string twin_of;              // the file, relative to this one, of the scenario that this one differs from in one thing
   EngineConfig engine;
   StatedContract contract;
   bool allow_open = false;  // a run in which no step closes a window is what the scenario is about

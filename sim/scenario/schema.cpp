@@ -52,9 +52,7 @@ class NodeCheck {
   }
 
   // Stops at the first thing that does not fit, and remembers nothing of it: a large table of nonsense costs no memory.
-  bool fits(const json& value) const {
-    return valijson::Validator().validate(schema_, valijson::adapters::NlohmannJsonAdapter(value), nullptr);
-  }
+  bool fits(const json& value) const { return valijson::Validator().validate(schema_, valijson::adapters::NlohmannJsonAdapter(value), nullptr); }
 
  private:
   valijson::Schema schema_;
@@ -170,8 +168,7 @@ InputError explain(const json& node, const json& value, const std::string& point
         if (!node["properties"].contains(key))
           return {pointer + "/" + pointer_token(key), "is not a key that is known here; expected one of " + keys_of(node) + suggestion(key, key_list(node))};
     for (const json& key : node.value("required", json::array()))
-      if (!value.contains(key.get<std::string>()))
-        return {pointer, "lacks " + key.dump() + ": expected " + expectation(resolve(node["properties"][key.get<std::string>()]))};
+      if (!value.contains(key.get<std::string>())) return {pointer, "lacks " + key.dump() + ": expected " + expectation(resolve(node["properties"][key.get<std::string>()]))};
   }
   if (value.is_object() && value.size() > 1 && node.value("maxProperties", 0) == 1)
     return {pointer, "has the keys \"" + value.begin().key() + "\" and \"" + std::next(value.begin()).key() + "\"; expected " + expectation(node)};

@@ -115,8 +115,7 @@ class ScriptReader {
     if (value.contains("raises_after")) item.raises_after = value["raises_after"];
     if (item.sum_of != 1 && (item.of || item.micro_batches != 1))
       return InputError{here + "/sum_of", "adds up losses whose forwards run here, in one backward; expected it without \"of\" and \"micro_batches\""};
-    if (item.of && item.micro_batches != 1)
-      return InputError{here + "/micro_batches", "goes with backwards that run their own forward; expected it without \"of\""};
+    if (item.of && item.micro_batches != 1) return InputError{here + "/micro_batches", "goes with backwards that run their own forward; expected it without \"of\""};
     if (value.contains("weight")) {
       auto weight = weight_from_json(value["weight"], scenario_.world_size, item.micro_batches, here + "/weight");
       if (!weight) return weight.error();
@@ -184,8 +183,8 @@ class ScriptReader {
       if (value.contains("ranks")) return InputError{here + "/rank", "is given, and so is ranks; expected one of the two"};
       const std::uint32_t rank = value["rank"];
       if (rank >= scenario_.world_size)
-        return InputError{here + "/rank", "is rank " + std::to_string(rank) + " of a world of " + std::to_string(scenario_.world_size) +
-                                              "; expected ranks from 0 to " + std::to_string(scenario_.world_size - 1)};
+        return InputError{here + "/rank", "is rank " + std::to_string(rank) + " of a world of " + std::to_string(scenario_.world_size) + "; expected ranks from 0 to " +
+                                              std::to_string(scenario_.world_size - 1)};
       if (scenario_.world_size > 1) item.ranks = {rank};
     }
     if (value.contains("parameter")) {
@@ -203,11 +202,10 @@ class ScriptReader {
     item.uses.push_back(value["parameter"]);
     if (Problem problem = check_named(item.uses.front(), here + "/parameter")) return problem;
     if (!names_.at(item.uses.front()))
-      return InputError{here + "/parameter", "names " + json(item.uses.front()).dump() +
-                                                 ", which has no gradient of its own; expected a parameter that is trainable and not tied to another"};
+      return InputError{here + "/parameter",
+                        "names " + json(item.uses.front()).dump() + ", which has no gradient of its own; expected a parameter that is trainable and not tied to another"};
     const auto factor = fraction(value["times"]);
-    if (!factor || !exact_factor(*factor))
-      return InputError{here + "/times", "is no factor that every format multiplies exactly; expected " + exact_factors()};
+    if (!factor || !exact_factor(*factor)) return InputError{here + "/times", "is no factor that every format multiplies exactly; expected " + exact_factors()};
     item.factor = *factor;
     return std::nullopt;
   }

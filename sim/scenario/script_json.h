@@ -15,8 +15,8 @@
 namespace gradledger {
 
 // Events that say nothing beside their ranks, by their keys.
-inline constexpr std::array<std::pair<const char*, ScriptKind>, 5> bare_events{{{"forward", ScriptKind::forward}, {"finalize", ScriptKind::finalize}, {"save", ScriptKind::save},
-                                                                                {"restore", ScriptKind::restore}, {"unscale", ScriptKind::unscale}}};
+inline constexpr std::array<std::pair<const char*, ScriptKind>, 5> bare_events{
+    {{"forward", ScriptKind::forward}, {"finalize", ScriptKind::finalize}, {"save", ScriptKind::save}, {"restore", ScriptKind::restore}, {"unscale", ScriptKind::unscale}}};
 
 // Precondition: `script` passed the schema; `scenario` has its world and parameters. Errors: ranks and names that are not the scenario's,
 // entries that contradict themselves.

@@ -82,9 +82,7 @@ ordered_json item_to_json(const ScriptItem& item) {
       body["times"] = item.factor;
       if (item.local) body["api"] = "local";
       return {{"set_gradient", body}};
-    case ScriptKind::scale_gradients:
-      body["by"] = item.by.text();
-      return {{"scale_gradients", body}};
+    case ScriptKind::scale_gradients: body["by"] = item.by.text(); return {{"scale_gradients", body}};
     case ScriptKind::clip:
       body["max_norm"] = item.max_norm;
       body["norm_over"] = item.over;
@@ -182,10 +180,8 @@ ordered_json expect_to_json(const Expect& expect) {
   }
   for (const ExpectedMemory& memory : expect.memory) out["memory"].push_back(memory_to_json(memory));
   if (!expect.not_allocated.empty()) out["not_allocated"] = expect.not_allocated;
-  for (const ExpectedValues& v : expect.values)
-    out["values"].push_back({{"event", v.event}, {"rank", v.rank}, {"buffer", v.buffer}, {"values", v.values}});
-  if (expect.comparison)
-    out["comparison"] = {{"with", expect.comparison->with}, {"applied", expect.comparison->agree ? "agree" : "differ"}};
+  for (const ExpectedValues& v : expect.values) out["values"].push_back({{"event", v.event}, {"rank", v.rank}, {"buffer", v.buffer}, {"values", v.values}});
+  if (expect.comparison) out["comparison"] = {{"with", expect.comparison->with}, {"applied", expect.comparison->agree ? "agree" : "differ"}};
   return out;
 }
 

@@ -41,9 +41,7 @@ std::string Timeline::describe(std::uint32_t event) const {
   return text;
 }
 
-Contribution Timeline::contribution(std::uint32_t backward, std::uint32_t rank) const {
-  return {backwards.at(backward).step, rank, backwards.at(backward).micro_batch.at(rank)};
-}
+Contribution Timeline::contribution(std::uint32_t backward, std::uint32_t rank) const { return {backwards.at(backward).step, rank, backwards.at(backward).micro_batch.at(rank)}; }
 
 bool Timeline::used(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
   if (!in_graph(workload, backward, rank, parameter)) return false;

@@ -24,16 +24,16 @@ inline constexpr std::uint32_t never = 0xFFFFFFFFu;
 struct Backward {
   std::uint32_t event = 0;
   std::uint32_t step = 0;
-  std::uint32_t documented = 0;            // as of an event
-  bool boundary = false;                   // documented to be a gradient accumulation boundary, on some rank
-  std::vector<std::uint32_t> micro_batch;  // by rank: number within the window; no_contribution where the rank does not run it
-  std::vector<std::uint32_t> data;         // by rank: which given micro-batch
-  std::optional<std::uint32_t> raises_after;  // as of an event
-  std::vector<std::uint32_t> uses;         // parameters named by the event; empty: all that the parameters' own rule admits
+  std::uint32_t documented = 0;                               // as of an event
+  bool boundary = false;                                      // documented to be a gradient accumulation boundary, on some rank
+  std::vector<std::uint32_t> micro_batch;                     // by rank: number within the window; no_contribution where the rank does not run it
+  std::vector<std::uint32_t> data;                            // by rank: which given micro-batch
+  std::optional<std::uint32_t> raises_after;                  // as of an event
+  std::vector<std::uint32_t> uses;                            // parameters named by the event; empty: all that the parameters' own rule admits
   std::map<std::uint32_t, std::vector<std::uint32_t>> order;  // by rank: whose gradients are ready first
-  std::vector<double> loss_factor;         // by rank: what the loop multiplies its loss by; empty: 1
-  std::vector<Rational> weight;            // by rank: of the contribution in a correct sum of its rank, by the documentation
-  std::vector<Rational> due;               // by rank: what it must weigh in the applied gradient of the ranks that average with it
+  std::vector<double> loss_factor;                            // by rank: what the loop multiplies its loss by; empty: 1
+  std::vector<Rational> weight;                               // by rank: of the contribution in a correct sum of its rank, by the documentation
+  std::vector<Rational> due;                                  // by rank: what it must weigh in the applied gradient of the ranks that average with it
 };
 
 // An infinity or NaN in the first element of a parameter's gradient of one contribution. Data, not an event: nothing runs.
@@ -52,19 +52,19 @@ struct Timeline {
   std::vector<Event> events;
   std::vector<std::string> pointers;
   std::vector<Backward> backwards;
-  std::uint32_t steps = 0;                                    // windows, an open one at the end included
-  bool two_layers = false;                                    // the loop states weights or windows of its own: the layers may differ
-  std::vector<std::string> group_names;                       // that events name
-  bool open_window = false;                                   // contributions after the last update
+  std::uint32_t steps = 0;               // windows, an open one at the end included
+  bool two_layers = false;               // the loop states weights or windows of its own: the layers may differ
+  std::vector<std::string> group_names;  // that events name
+  bool open_window = false;              // contributions after the last update
   // Events after which the documentation has reduced what came before them in their window: backwards outside of blocks, at a boundary or
   // wherever gradients are partitioned, and exits of coalesced blocks. Sorted; the boundaries are a part of them.
   std::vector<std::uint32_t> reductions, boundaries;
-  std::vector<std::vector<std::uint32_t>> micro_batches;      // [step][rank]: how many
-  std::vector<std::vector<std::uint32_t>> dropped_at;         // [backward][rank]: event of the zero_grad meant to drop it; never otherwise
+  std::vector<std::vector<std::uint32_t>> micro_batches;       // [step][rank]: how many
+  std::vector<std::vector<std::uint32_t>> dropped_at;          // [backward][rank]: event of the zero_grad meant to drop it; never otherwise
   std::vector<std::vector<std::uint32_t>> dropped_documented;  // likewise, by the documentation's windows; empty where the windows are the same
-  std::vector<std::uint32_t> touched;                         // events that touch gradients, sorted
-  std::vector<Plant> planted;                                 // by backward, then rank
-  std::vector<std::uint32_t> gradients_set;                   // events that set a gradient
+  std::vector<std::uint32_t> touched;                          // events that touch gradients, sorted
+  std::vector<Plant> planted;                                  // by backward, then rank
+  std::vector<std::uint32_t> gradients_set;                    // events that set a gradient
 
   std::uint32_t window_of(const Event& e, Layer layer) const { return layer == Layer::meant ? e.step : e.documented; }
   std::uint32_t window_of(const Backward& b, Layer layer) const { return layer == Layer::meant ? b.step : b.documented; }
@@ -76,9 +76,7 @@ struct Timeline {
   double own_weight(std::uint32_t backward, std::uint32_t rank) const { return value_of(backwards[backward].weight[rank]); }
   double averaged_weight(std::uint32_t backward, std::uint32_t rank, std::uint32_t on_rank, Layer layer) const;
   // The window that a snapshot answers for: in a step that ends it, still the old one.
-  std::uint32_t window_at(std::uint32_t event, bool at_end, Layer layer) const {
-    return window_of(events[event], layer) + (at_end && closes(events[event], layer) ? 1 : 0);
-  }
+  std::uint32_t window_at(std::uint32_t event, bool at_end, Layer layer) const { return window_of(events[event], layer) + (at_end && closes(events[event], layer) ? 1 : 0); }
   // Whether the loop touched gradients in the documented window that a snapshot answers for, before it.
   bool touched_at(std::uint32_t event, bool at_end) const {
     return !touched.empty() && !(at_end && closes(events[event], Layer::documented)) && last_before(touched, event + at_end, events[event].documented) != never;
@@ -90,7 +88,7 @@ struct Timeline {
   // Whether a backward of the event's window, up to it, has not been reduced by the documentation.
   bool waits_for_reduction(std::uint32_t event) const;
   std::uint32_t last_before(const std::vector<std::uint32_t>& list, std::uint32_t event, std::uint32_t step) const;
-  std::string describe(std::uint32_t event) const;            // "event 4: backward of micro-batch 3"
+  std::string describe(std::uint32_t event) const;  // "event 4: backward of micro-batch 3"
   Contribution contribution(std::uint32_t backward, std::uint32_t rank) const;
   // Whether a contribution has a gradient for the parameter; and whether its forward used it, though an exception may have left the backward
   // before.

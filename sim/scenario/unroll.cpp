@@ -82,9 +82,7 @@ class Unroller {
     return std::nullopt;
   }
 
-  bool runs(const ScriptItem& item, std::uint32_t rank) const {
-    return !left_[rank] && (item.ranks.empty() || std::binary_search(item.ranks.begin(), item.ranks.end(), rank));
-  }
+  bool runs(const ScriptItem& item, std::uint32_t rank) const { return !left_[rank] && (item.ranks.empty() || std::binary_search(item.ranks.begin(), item.ranks.end(), rank)); }
 
   // Reductions wait until the end of a block of either kind.
   std::optional<InputError> block(const ScriptItem& item, EventBody enter, EventBody exit, const std::string& where, const std::string& inside) {
@@ -153,10 +151,16 @@ class Unroller {
     named_uses_ += item.uses.size();
     for (const auto& [rank, names] : item.order) named_uses_ += names.size();
     if (named_uses_ > limits::named_uses_max)
-      return InputError{where + "/backward/uses", "makes the unrolled script name more than " + std::to_string(limits::named_uses_max) +
-                                                      " parameters; expected fewer, or used_by with the parameters"};
-    const events::Backward body{.own_forward = !item.of.has_value(), .of = item.of.value_or(0), .scale_wrt_gas = item.scale_wrt_gas, .phases = item.phases,
-                                .summed = item.sum_of, .raises_after = item.raises_after, .past_scaler = item.past_scaler, .direct = item.direct,
+      return InputError{where + "/backward/uses",
+                        "makes the unrolled script name more than " + std::to_string(limits::named_uses_max) + " parameters; expected fewer, or used_by with the parameters"};
+    const events::Backward body{.own_forward = !item.of.has_value(),
+                                .of = item.of.value_or(0),
+                                .scale_wrt_gas = item.scale_wrt_gas,
+                                .phases = item.phases,
+                                .summed = item.sum_of,
+                                .raises_after = item.raises_after,
+                                .past_scaler = item.past_scaler,
+                                .direct = item.direct,
                                 .ordinal = static_cast<std::uint32_t>(out_.backwards.size())};
     if (auto error = emit(item, body, where)) return error;
     bool boundary = false;
@@ -283,8 +287,7 @@ class Unroller {
     const bool exact = exact_factor(in_window.product / in_window.least) && exact_factor(in_window.product / in_window.most);
     in_window.least = std::min(in_window.least, in_window.product);
     in_window.most = std::max(in_window.most, in_window.product);
-    if (!exact)
-      return InputError{where + "/set_gradient/times", "makes what the window multiplies this gradient by inexact; expected all of it together " + exact_factors()};
+    if (!exact) return InputError{where + "/set_gradient/times", "makes what the window multiplies this gradient by inexact; expected all of it together " + exact_factors()};
     if (auto error = emit(item, events::SetGradient{parameter, item.factor, item.local}, where)) return error;
     out_.gradients_set.push_back(static_cast<std::uint32_t>(out_.events.size() - 1));
     return std::nullopt;
@@ -310,8 +313,7 @@ class Unroller {
       for (std::uint32_t r = 0; r < workload_.world_size; ++r)
         if (runs(*overflow.item, r))
           if (auto error = plant_on(overflow, r)) return error;
-    std::stable_sort(out_.planted.begin(), out_.planted.end(),
-                     [](const Plant& a, const Plant& b) { return std::pair(a.backward, a.rank) < std::pair(b.backward, b.rank); });
+    std::stable_sort(out_.planted.begin(), out_.planted.end(), [](const Plant& a, const Plant& b) { return std::pair(a.backward, a.rank) < std::pair(b.backward, b.rank); });
     return std::nullopt;
   }
 
@@ -320,8 +322,8 @@ class Unroller {
     const std::uint32_t backward = backward_of(overflow.step, rank, number);
     if (backward == never)
       return InputError{overflow.where + "/overflow/micro_batch", "is " + std::to_string(number) + ", but rank " + std::to_string(rank) + " runs " +
-                            std::to_string(overflow.step < out_.steps ? out_.micro_batches[overflow.step][rank] : 0) +
-                            " micro-batches in the window where this stands; expected one of them, counted from 0"};
+                                                                      std::to_string(overflow.step < out_.steps ? out_.micro_batches[overflow.step][rank] : 0) +
+                                                                      " micro-batches in the window where this stands; expected one of them, counted from 0"};
     constexpr double infinity = std::numeric_limits<double>::infinity();
     const PlantedValue value = overflow.item->planted;
     const double planted = value == PlantedValue::infinity ? infinity : value == PlantedValue::minus_infinity ? -infinity : std::numeric_limits<double>::quiet_NaN();
@@ -331,9 +333,9 @@ class Unroller {
       out_.planted.push_back({backward, rank, p, planted});
       return std::nullopt;
     }
-    return InputError{overflow.where + "/overflow" + (overflow.item->uses.empty() ? "" : "/parameter"),
-                      "finds no gradient to plant in: micro-batch " + std::to_string(number) + " of rank " + std::to_string(rank) +
-                          " uses no such parameter; expected one with elements that it uses"};
+    return InputError{overflow.where + "/overflow" + (overflow.item->uses.empty() ? "" : "/parameter"), "finds no gradient to plant in: micro-batch " + std::to_string(number) +
+                                                                                                            " of rank " + std::to_string(rank) +
+                                                                                                            " uses no such parameter; expected one with elements that it uses"};
   }
 
   // Backwards are in the order of their windows, and of their numbers on each rank.
@@ -363,18 +365,18 @@ class Unroller {
   Timeline out_;
   std::vector<DocumentedBoundary> ranks_;
   std::map<std::string, std::uint32_t> parameter_named_;
-  std::vector<std::uint32_t> explicit_forwards_;  // by rank, in the open window
-  std::vector<std::size_t> kept_from_;            // by rank: backwards of the open window from here on were not dropped
-  std::vector<std::size_t> kept_documented_;      // likewise of the documentation's window
+  std::vector<std::uint32_t> explicit_forwards_;   // by rank, in the open window
+  std::vector<std::size_t> kept_from_;             // by rank: backwards of the open window from here on were not dropped
+  std::vector<std::size_t> kept_documented_;       // likewise of the documentation's window
   std::vector<const ScriptItem*> items_, scales_;  // by backward; by event that touches gradients
-  std::optional<std::size_t> saved_;              // backwards before the checkpoint; none behind an update
-  std::uint32_t documented_ = 0;                  // the documentation's window
-  bool marked_ = false;                           // the loop states its own
+  std::optional<std::size_t> saved_;               // backwards before the checkpoint; none behind an update
+  std::uint32_t documented_ = 0;                   // the documentation's window
+  bool marked_ = false;                            // the loop states its own
   // What the open window multiplied a gradient by: now, and where it was least and most. Any contribution takes part in some of it.
   struct Factors {
     double product = 1, least = 1, most = 1;
   };
-  std::map<std::uint32_t, Factors> factors_;      // by parameter
+  std::map<std::uint32_t, Factors> factors_;  // by parameter
   std::uint64_t named_uses_ = 0;
   std::vector<Overflow> overflows_;
   std::uint32_t indexed_step_ = never;

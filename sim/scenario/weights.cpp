@@ -36,12 +36,12 @@ class Scale {
 
   Problem check_contract() const {
     if (multiplies() && stated_.normaliser == Normaliser::framework)
-      return InputError{"/contract", "does not say what a contribution is due to weigh, and the script multiplies losses or gradients itself; expected \"divide_by\": a number, "
-                                     "\"window\", \"tokens\" or \"tokens_of_rank\""};
+      return InputError{"/contract",
+                        "does not say what a contribution is due to weigh, and the script multiplies losses or gradients itself; expected \"divide_by\": a number, "
+                        "\"window\", \"tokens\" or \"tokens_of_rank\""};
     if (stated_.average_over == "none" && (stated_.normaliser == Normaliser::window || stated_.normaliser == Normaliser::tokens))
       return InputError{"/contract/average_over", "is \"none\", but \"divide_by\" counts the window of all ranks; expected \"world\" or a group"};
-    if (counts_tokens() && !workload_.tokens.stated())
-      return InputError{"/contract/divide_by", "counts tokens, and the scenario states none; expected \"tokens\" beside it"};
+    if (counts_tokens() && !workload_.tokens.stated()) return InputError{"/contract/divide_by", "counts tokens, and the scenario states none; expected \"tokens\" beside it"};
     if (stated_.window == Window::marked && !timeline_.planted.empty())
       return InputError{"/contract/window", "is \"marked\", and the script plants an overflow, whose window the framework decides; expected one of the two"};
     return std::nullopt;
@@ -65,9 +65,7 @@ class Scale {
     return std::nullopt;
   }
 
-  std::uint64_t tokens_of(const Backward& b, std::uint32_t rank) const {
-    return workload_.tokens.stated() ? *workload_.tokens.of(b.step, rank, b.micro_batch[rank]) : 0;
-  }
+  std::uint64_t tokens_of(const Backward& b, std::uint32_t rank) const { return workload_.tokens.stated() ? *workload_.tokens.of(b.step, rank, b.micro_batch[rank]) : 0; }
 
   // One formula for all ranks or one each, and in it one for all micro-batches of the item or one each.
   const Formula* formula_of(const ScriptItem& item, std::uint32_t rank, std::uint32_t number) const {
@@ -143,7 +141,8 @@ class Scale {
         break;
       case Normaliser::tokens_of_rank:
         if (window.tokens[rank] == 0)
-          return InputError{"/tokens", "are all 0 on rank " + std::to_string(rank) + " in window " + std::to_string(b.step) + ", which \"divide_by\" divides by; expected a token at least"};
+          return InputError{"/tokens",
+                            "are all 0 on rank " + std::to_string(rank) + " in window " + std::to_string(b.step) + ", which \"divide_by\" divides by; expected a token at least"};
         out = checked_product(Rational(own, static_cast<std::int64_t>(window.tokens[rank])), average);
         break;
     }

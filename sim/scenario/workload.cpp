@@ -20,8 +20,7 @@ bool same_given(const GivenValues& a, const GivenValues& b) {
 
 bool Gradients::operator==(const Gradients& other) const {
   const bool same_values = values == other.values || (values && other.values && same_given(*values, *other.values));
-  return kind == other.kind && seed == other.seed && samples_per_micro_batch == other.samples_per_micro_batch && file == other.file &&
-         same_values && mlp == other.mlp;
+  return kind == other.kind && seed == other.seed && samples_per_micro_batch == other.samples_per_micro_batch && file == other.file && same_values && mlp == other.mlp;
 }
 
 std::optional<std::uint32_t> Tokens::of(std::uint32_t window, std::uint32_t rank, std::uint32_t micro_batch) const {

@@ -16,14 +16,14 @@ namespace gradledger {
 struct Parameter {
   std::string name;
   std::uint32_t numel = 0;
-  std::optional<Predicate> used_by;  // which contributions use it; absent: all
-  bool trainable = true;             // false: frozen, no gradient
-  std::optional<Dtype> dtype;        // absent: the model's
+  std::optional<Predicate> used_by;      // which contributions use it; absent: all
+  bool trainable = true;                 // false: frozen, no gradient
+  std::optional<Dtype> dtype;            // absent: the model's
   std::optional<std::uint32_t> tied_to;  // another use of that parameter, which has the storage and the gradient of both
-  bool on_side_stream = false;       // autograd makes its gradient on a stream that is not the one that calls backward
-  std::uint32_t hooked_outputs = 1;  // outputs of the module that its gradient passes on the way
+  bool on_side_stream = false;           // autograd makes its gradient on a stream that is not the one that calls backward
+  std::uint32_t hooked_outputs = 1;      // outputs of the module that its gradient passes on the way
 
-  std::optional<std::uint32_t> expert;   // number of the expert that it belongs to
+  std::optional<std::uint32_t> expert;  // number of the expert that it belongs to
   std::uint32_t pipeline_stage = 0;
 
   bool has_gradient() const { return trainable && !tied_to; }
@@ -71,9 +71,9 @@ struct Gradients {
 
 // Tokens that the loss of a micro-batch is taken over, by window, rank and micro-batch.
 struct Tokens {
-  std::optional<std::uint32_t> constant;                             // the same for all
-  std::vector<std::vector<std::vector<std::uint32_t>>> table;        // one window: every window's
-  std::string file;                                                  // that the table was read from, relative to the scenario
+  std::optional<std::uint32_t> constant;                       // the same for all
+  std::vector<std::vector<std::vector<std::uint32_t>>> table;  // one window: every window's
+  std::string file;                                            // that the table was read from, relative to the scenario
 
   bool stated() const { return constant || !table.empty(); }
   // None where the table does not go that far.

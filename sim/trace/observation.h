@@ -32,10 +32,10 @@ struct ObservedPiece {
 struct Observation {
   std::uint32_t rank = 0;
   std::uint32_t event = 0;
-  bool at_end = true;        // after the event; false: inside it (the gradient that a step applies)
-  std::string_view buffer;   // the framework's own name, with index: "averaged_gradients[0]"
+  bool at_end = true;       // after the event; false: inside it (the gradient that a step applies)
+  std::string_view buffer;  // the framework's own name, with index: "averaged_gradients[0]"
   Role role = Role::scratch;
-  double scale = 1.0;        // stored = true gradient x scale (loss scale in force)
+  double scale = 1.0;  // stored = true gradient x scale (loss scale in force)
   std::span<const ObservedPiece> pieces;
   MemorySpace space = MemorySpace::device;
 };
@@ -97,15 +97,15 @@ struct UnwrittenRecord {
 struct EngineErrorRecord {
   std::uint32_t rank = 0;
   std::uint32_t event = 0;
-  std::string type;     // "TypeError"
+  std::string type;  // "TypeError"
   std::string message;
 };
 
 // What a rank waits for when nothing can move any more.
 struct WaitingRank {
   std::uint32_t rank = 0;
-  std::uint32_t event = 0;                    // waits since this event
-  std::optional<CollectiveRecord> collective; // absent: the rank ended (script done, or raised)
+  std::uint32_t event = 0;                     // waits since this event
+  std::optional<CollectiveRecord> collective;  // absent: the rank ended (script done, or raised)
   bool finished = false;
 };
 
@@ -121,7 +121,7 @@ struct MismatchRecord {
 
 // One of two operations that touch the same elements.
 struct RacingOperation {
-  std::string operation;     // "copy", "all_reduce (gradient)"
+  std::string operation;  // "copy", "all_reduce (gradient)"
   std::string_view stream;
   std::uint32_t event = 0;   // that it belongs to
   std::uint32_t number = 0;  // in the rank's program: the order in which the host enqueued

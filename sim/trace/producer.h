@@ -48,8 +48,7 @@ class GradientSource {
  public:
   virtual ~GradientSource() = default;
   // Elements [offset, offset + out.size()) of the parameter's gradient from one backward event on one rank.
-  virtual void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset,
-                        std::span<double> out) const = 0;
+  virtual void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const = 0;
   virtual void initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const;
   // Where a producer computes the gradient itself: the network, whose weights are initial_parameter(). Null: gradient() is what is deposited.
   virtual const NetworkData* network_data() const { return nullptr; }
@@ -80,19 +79,19 @@ struct RunOptions {
   // No storage and no arithmetic: collectives, allocations, events and their order alone reach the sink. Needs `linear`.
   bool dry = false;
   bool show_reductions = false;  // hand the data of all_reduce, reduce and reduce_scatter to the sink; on the host alone
-  bool check_streams = false;  // report accesses that no wait orders, after the run
-  bool log_decisions = false;  // keep the trace hash after every step of the schedule
+  bool check_streams = false;    // report accesses that no wait orders, after the run
+  bool log_decisions = false;    // keep the trace hash after every step of the schedule
 };
 
 struct RunSummary {
-  std::uint64_t trace_hash = 0;            // everything, decisions included
-  std::uint64_t value_hash = 0;            // snapshots alone, independent of the schedule for a race-free program
-  std::vector<std::uint16_t> decisions;    // replayable
+  std::uint64_t trace_hash = 0;                // everything, decisions included
+  std::uint64_t value_hash = 0;                // snapshots alone, independent of the schedule for a race-free program
+  std::vector<std::uint16_t> decisions;        // replayable
   std::vector<std::uint64_t> decision_hashes;  // with log_decisions: of everything up to each step of the schedule
-  bool replay_diverged = false;            // a recorded decision was not enabled; continued with the seeded policy
-  bool completed = false;                  // every rank reached the end of its script
+  bool replay_diverged = false;                // a recorded decision was not enabled; continued with the seeded policy
+  bool completed = false;                      // every rank reached the end of its script
   std::uint64_t operations = 0;
-  std::uint64_t bytes_peak = 0;            // held by buffers, all ranks
+  std::uint64_t bytes_peak = 0;  // held by buffers, all ranks
 };
 
 // What a producer promises to show. What it does not promise and does not show is not judged; what it promised and does not show is missing.

@@ -7,16 +7,16 @@
 namespace gradledger {
 
 enum class Role : std::uint8_t {
-  local_accumulator,    // 1/divisor of every own micro-batch of the window so far, or since it was made anew after a reduction
+  local_accumulator,       // 1/divisor of every own micro-batch of the window so far, or since it was made anew after a reduction
   replicated_accumulator,  // the same, and once it has been reduced the average in its place, on every rank
-  reduced_accumulator,  // 1/(world x divisor) of every rank's micro-batches of the window so far
-  master_gradient,      // as reduced, in the master dtype, on its way to the step
-  applied_gradient,     // what the base optimizer is about to use: the whole window
-  parameter,            // model weights after the step; equal bits on every rank that holds an element
-  master_parameter,     // the base optimizer's own copy
-  first_moment,         // of the base optimizer
+  reduced_accumulator,     // 1/(world x divisor) of every rank's micro-batches of the window so far
+  master_gradient,         // as reduced, in the master dtype, on its way to the step
+  applied_gradient,        // what the base optimizer is about to use: the whole window
+  parameter,               // model weights after the step; equal bits on every rank that holds an element
+  master_parameter,        // the base optimizer's own copy
+  first_moment,            // of the base optimizer
   second_moment,
-  scratch,              // none of these: shown, not judged
+  scratch,  // none of these: shown, not judged
 };
 
 constexpr std::string_view name_of(Role role) {

@@ -26,9 +26,7 @@ std::string hex(const std::byte* bytes, std::uint32_t width) {
 
 }  // namespace
 
-Transcript::Entry& Transcript::add(std::uint32_t event, std::uint32_t rank, std::string what) {
-  return entries_[{event, rank}].emplace_back(Entry{std::move(what), 0, {}, {}});
-}
+Transcript::Entry& Transcript::add(std::uint32_t event, std::uint32_t rank, std::string what) { return entries_[{event, rank}].emplace_back(Entry{std::move(what), 0, {}, {}}); }
 
 void Transcript::observe(const Observation& o) {
   Entry& entry = add(o.event, o.rank, "snapshot " + std::string(o.buffer) + (o.at_end ? "" : " inside the event"));
@@ -59,7 +57,9 @@ void Transcript::memory(const MemoryRecord& r) {
 
 void Transcript::step_fact(const StepRecord& r) { add(r.event, r.rank, "step fact " + std::string(name_of(r.fact))).hash = bits_of(r.value); }
 void Transcript::event_done(std::uint32_t rank, std::uint32_t event) { add(event, rank, "end of the event"); }
-void Transcript::unwritten(const UnwrittenRecord& r) { add(r.event, r.rank, "unwritten memory of " + r.buffer + " read by " + r.reader).hash = hash_keys({r.begin, r.end, r.released}); }
+void Transcript::unwritten(const UnwrittenRecord& r) {
+  add(r.event, r.rank, "unwritten memory of " + r.buffer + " read by " + r.reader).hash = hash_keys({r.begin, r.end, r.released});
+}
 void Transcript::engine_error(const EngineErrorRecord& r) { add(r.event, r.rank, r.type + ": " + r.message).hash = hash_of(r.message); }
 
 void Transcript::deadlock(const DeadlockRecord& r) {

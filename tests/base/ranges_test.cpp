@@ -124,13 +124,15 @@ TEST(range_set, agrees_with_a_bitmap_after_any_operations) {
           set.clear();
           bitmap.fill({0, Bitmap::size}, false);
           break;
-        case 1: case 2: case 3: case 4: case 5:
+        case 1:
+        case 2:
+        case 3:
+        case 4:
+        case 5:
           set.remove(r);
           bitmap.fill(r, false);
           break;
-        default:
-          set.add(r);
-          bitmap.fill(r, true);
+        default: set.add(r); bitmap.fill(r, true);
       }
       ASSERT_EQ(set.ranges(), bitmap.ranges()) << "seed " << seed << ", operation " << operation << ": " << text_of(set);
       ASSERT_EQ(set.empty(), bitmap.ranges().empty());

@@ -15,8 +15,10 @@ Scenario scenario_of(std::uint32_t stage, bool offload) {
   const std::string config = R"({"gradient_accumulation_steps": 4, "gradient_clipping": 0, "zero_optimization": {"stage": )" + std::to_string(stage) +
                              (offload ? R"(, "offload_optimizer": {"device": "cpu"})" : "") + "}}";
   const std::string text = R"({"name": "benchmark", "world_size": 8, "parameters": [{"name": "w", "numel": 16}],
-    "engine": {"framework": "deepspeed", "config": )" + config + R"(},
-    "script": [{"repeat": {"times": )" + std::to_string(windows * micro_batches) + R"(, "of": [{"backward": {}}, {"step": {}}]}}]})";
+    "engine": {"framework": "deepspeed", "config": )" +
+                           config + R"(},
+    "script": [{"repeat": {"times": )" +
+                           std::to_string(windows * micro_batches) + R"(, "of": [{"backward": {}}, {"step": {}}]}}]})";
   auto scenario = read_scenario(text, ".");
   expects(scenario.ok(), "the benchmark's scenario is admitted");
   return std::move(scenario).value();

@@ -28,10 +28,13 @@ constexpr Case cases[] = {
 
 Scenario scenario_of(const Case& c, bool before) {
   const std::string text = R"({"name": "benchmark", "world_size": 4, "parameters": [{"name": "w0", "numel": 4}, {"name": "w1", "numel": 4},
-      {"name": "w2", "numel": 4, "produced_on": ")" + std::string(c.produced_on) + R"("}], "model_dtype": "fp32",
-    "engine": {"framework": "deepspeed", "as_of": ")" + (before ? "before " : "") + c.as_of + R"(", "optimizer": {"type": "SGD", "lr": 1.0},
+      {"name": "w2", "numel": 4, "produced_on": ")" +
+                           std::string(c.produced_on) + R"("}], "model_dtype": "fp32",
+    "engine": {"framework": "deepspeed", "as_of": ")" +
+                           (before ? "before " : "") + c.as_of + R"(", "optimizer": {"type": "SGD", "lr": 1.0},
       "config": {"gradient_accumulation_steps": 4, "gradient_clipping": 0,
-        "zero_optimization": {"overlap_comm": true, "reduce_bucket_size": )" + std::to_string(c.bucket) + R"(, "stage": )" + std::to_string(c.stage) + R"(}}},
+        "zero_optimization": {"overlap_comm": true, "reduce_bucket_size": )" +
+                           std::to_string(c.bucket) + R"(, "stage": )" + std::to_string(c.stage) + R"(}}},
     "script": [{"repeat": {"times": 4, "of": [{"backward": {}}, {"step": {}}]}}]})";
   auto scenario = read_scenario(text, ".");
   expects(scenario.ok(), "the benchmark's scenario is admitted");

@@ -14,10 +14,13 @@ namespace {
 
 Scenario scenario_of(std::uint32_t stage, std::uint32_t numel, std::uint32_t windows) {
   const std::string text = R"({"name": "benchmark", "world_size": 8, "parameters": [
-      {"name": "a", "numel": )" + std::to_string(numel) + R"(}, {"name": "b", "numel": )" + std::to_string(numel) + R"(}, {"name": "c", "numel": )" + std::to_string(numel) + R"(}],
+      {"name": "a", "numel": )" +
+                           std::to_string(numel) + R"(}, {"name": "b", "numel": )" + std::to_string(numel) + R"(}, {"name": "c", "numel": )" + std::to_string(numel) + R"(}],
     "engine": {"framework": "deepspeed", "config": {"gradient_accumulation_steps": 4, "gradient_clipping": 0,
-      "zero_optimization": {"overlap_comm": true, "reduce_bucket_size": )" + std::to_string(numel) + R"(, "stage": )" + std::to_string(stage) + R"(}}},
-    "script": [{"repeat": {"times": )" + std::to_string(4 * windows) + R"(, "of": [{"backward": {}}, {"step": {}}]}}]})";
+      "zero_optimization": {"overlap_comm": true, "reduce_bucket_size": )" +
+                           std::to_string(numel) + R"(, "stage": )" + std::to_string(stage) + R"(}}},
+    "script": [{"repeat": {"times": )" +
+                           std::to_string(4 * windows) + R"(, "of": [{"backward": {}}, {"step": {}}]}}]})";
   auto scenario = read_scenario(text, ".");
   expects(scenario.ok(), "the benchmark's scenario is admitted");
   return std::move(scenario).value();

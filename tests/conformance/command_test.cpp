@@ -26,9 +26,7 @@ struct Called {
 
 class the_command : public ::testing::Test {
  protected:
-  the_command() : folder_(std::filesystem::temp_directory_path() / ("gradledger-conform-" + std::to_string(getpid()))) {
-    std::filesystem::create_directories(folder_);
-  }
+  the_command() : folder_(std::filesystem::temp_directory_path() / ("gradledger-conform-" + std::to_string(getpid()))) { std::filesystem::create_directories(folder_); }
   ~the_command() override { std::filesystem::remove_all(folder_); }
 
   Called call(const std::string& arguments) const {
@@ -147,7 +145,12 @@ TEST_F(the_command, prints_objects_of_a_fixed_shape_with_json) {
   EXPECT_EQ(objects[19].at("why"), "");
   EXPECT_EQ(totals.at("tool").at("name"), "gradledger");
   totals.erase("tool");
-  const json expected{{"schema_version", 1}, {"agree", 52}, {"agree_in_part", 0}, {"differ", 1}, {"cannot_be_expressed", 18}, {"elements_compared", elements},
+  const json expected{{"schema_version", 1},
+                      {"agree", 52},
+                      {"agree_in_part", 0},
+                      {"differ", 1},
+                      {"cannot_be_expressed", 18},
+                      {"elements_compared", elements},
                       {"collectives_compared", collectives}};
   EXPECT_EQ(totals, expected);
 }

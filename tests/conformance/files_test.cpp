@@ -18,9 +18,7 @@ namespace {
 
 class recording_files : public ::testing::Test {
  protected:
-  recording_files() : folder_(std::filesystem::temp_directory_path() / ("gradledger-files-" + std::to_string(getpid()))) {
-    std::filesystem::create_directories(folder_);
-  }
+  recording_files() : folder_(std::filesystem::temp_directory_path() / ("gradledger-files-" + std::to_string(getpid()))) { std::filesystem::create_directories(folder_); }
   ~recording_files() override { std::filesystem::remove_all(folder_); }
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }

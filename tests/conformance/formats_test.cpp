@@ -14,9 +14,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* all_files[] = {"stages_1_to_3", "cpu_offload", "bf16_optimizer", "bucket_options", "odd_orders", "fp16_overflow",
-                                     "rounding", "stage_0", "coalesced_reduction", "unmanaged_accumulation", "contiguous_gradients_off", "early_releases", "newest_releases",
-                                     "loss_scales", "adam"};
+constexpr const char* all_files[] = {
+    "stages_1_to_3", "cpu_offload",         "bf16_optimizer",         "bucket_options",           "odd_orders",     "fp16_overflow",   "rounding",
+    "stage_0",       "coalesced_reduction", "unmanaged_accumulation", "contiguous_gradients_off", "early_releases", "newest_releases", "loss_scales",
+    "adam"};
 
 json parsed(const nlohmann::ordered_json& line) { return json::parse(line.dump()); }
 
@@ -160,8 +161,8 @@ TEST(formats, that_are_compact_are_read_from_text_written_by_hand) {
 TEST(formats, carry_every_kind_of_number) {
   RecordedRun run = *read_run(json::parse(by_hand));
   constexpr double whole_max = 9007199254740992.0;
-  const std::vector<double> numbers{-0.0, std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), std::nan(""),
-                                    std::ldexp(1.0, -149), whole_max, 2 * whole_max, 0.1, 1e300, -1};
+  const std::vector<double> numbers{
+      -0.0, std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), std::nan(""), std::ldexp(1.0, -149), whole_max, 2 * whole_max, 0.1, 1e300, -1};
   run.ranks[0][0].buffers["param0.grad"].values = numbers;
   for (const json& line : {parsed(to_compact(run)), to_recorder_format(run)}) {
     const auto again = read_run(line);
@@ -218,12 +219,10 @@ TEST(mistakes_of_the_recorder_format, are_reported_with_their_place) {
       {R"([{"op": "remove", "path": "/ranks/0/trace/0/snap/param0.grad/dtype"}])", R"(/ranks/0/trace/0/snap/param0.grad: lacks "dtype")"},
       {R"([{"op": "replace", "path": "/ranks/0/trace/0/snap/param0.grad/raw/0", "value": "one"}])",
        R"(/ranks/0/trace/0/snap/param0.grad/raw/0: is "one"; expected a number, "inf", "-inf" or "nan")"},
-      {R"([{"op": "replace", "path": "/ranks/0/trace/1/params", "value": [[0]]}])",
-       "/ranks/0/trace/1/params/0: is an array of 1; expected an array of 2 numbers"},
+      {R"([{"op": "replace", "path": "/ranks/0/trace/1/params", "value": [[0]]}])", "/ranks/0/trace/1/params/0: is an array of 1; expected an array of 2 numbers"},
       {R"([{"op": "replace", "path": "/ranks/0/trace/2/calls/0", "value": ["all_reduce", -2, "float32"]}])",
        "/ranks/0/trace/2/calls/0/1: is -2; expected a whole number from 0 to 4294967295"},
-      {R"([{"op": "replace", "path": "/ranks/0/trace/2/calls/0", "value": ["all_reduce"]}])",
-       "/ranks/0/trace/2/calls/0: is an array of 1; expected an array of more than 1"},
+      {R"([{"op": "replace", "path": "/ranks/0/trace/2/calls/0", "value": ["all_reduce"]}])", "/ranks/0/trace/2/calls/0: is an array of 1; expected an array of more than 1"},
       {R"([{"op": "add", "path": "/ranks/0/trace/3/global_grad_norm", "value": "big"}])",
        R"(/ranks/0/trace/3/global_grad_norm: is "big"; expected a number, "inf", "-inf" or "nan")"},
       {R"([{"op": "add", "path": "/ranks/0/trace/3/error", "value": 5}])", "/ranks/0/trace/3/error: is 5; expected a text of at most 67108864 characters"},
@@ -249,10 +248,8 @@ TEST(mistakes_of_the_compact_format, are_reported_with_their_place) {
       {R"([{"op": "add", "path": "/vectors/-", "value": [1]}, {"op": "replace", "path": "/gradients/1/1", "value": 9}])",
        "/gradients/1/1: names a vector of 1 elements; expected one of 2"},
       {R"([{"op": "add", "path": "/ranks/0/0/gone", "value": ["averaged"]}])", "/ranks/0/0/gone/0: names a buffer that was not there"},
-      {R"([{"op": "replace", "path": "/ranks/0/0/changed/param0.grad", "value": 3}])",
-       "/ranks/0/0/changed/param0.grad: is 3; expected an array of more than 0"},
-      {R"([{"op": "replace", "path": "/ranks/0/0/changed/param0.grad/1", "value": true}])",
-       "/ranks/0/0/changed/param0.grad/1: is true; expected a whole number from 0 to 8"},
+      {R"([{"op": "replace", "path": "/ranks/0/0/changed/param0.grad", "value": 3}])", "/ranks/0/0/changed/param0.grad: is 3; expected an array of more than 0"},
+      {R"([{"op": "replace", "path": "/ranks/0/0/changed/param0.grad/1", "value": true}])", "/ranks/0/0/changed/param0.grad/1: is true; expected a whole number from 0 to 8"},
       {R"([{"op": "replace", "path": "/ranks/0", "value": 0}])", "/ranks/0: says that the first rank is like an earlier one"},
       {R"([{"op": "replace", "path": "/ranks/1", "value": 1}])", "/ranks/1: is 1; expected a whole number from 0 to 0"},
       {R"([{"op": "replace", "path": "/ranks/0/1/weights", "value": []}])", "/ranks/0/1/weights: is an array of 0; expected an array of more than 0"},

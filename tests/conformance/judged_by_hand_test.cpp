@@ -88,7 +88,8 @@ TEST(a_recording_by_hand, whose_values_no_weights_explain_is_found_and_says_that
   const Judged odd = judged(run);
   EXPECT_EQ(classes_of(odd), std::set<std::string>{"rounding-excess"});
   EXPECT_FALSE(odd.verdict.unexplained.empty());
-  EXPECT_NE(odd.verdict.findings.front().sentence.find("which contributions weigh wrong, the values of one run leave open"), std::string::npos) << odd.verdict.findings.front().sentence;
+  EXPECT_NE(odd.verdict.findings.front().sentence.find("which contributions weigh wrong, the values of one run leave open"), std::string::npos)
+      << odd.verdict.findings.front().sentence;
 }
 
 TEST(a_recording_by_hand, without_weights_behind_its_step_is_not_judged) {

@@ -152,8 +152,8 @@ TEST_P(judged_recordings, show_what_the_engines_runs_show) {
   EXPECT_EQ(totals.not_judged, expected.not_judged);
   EXPECT_EQ(totals.snapshots, expected.snapshots);
   EXPECT_EQ(totals.unexplained, expected.unexplained);
-  EXPECT_EQ(agreement, expected.agreement) << fmt::format("{{\"{}\", {}, {}, {}, {}, {}, {{{}}}}},", expected.file, totals.clean, totals.with_findings, totals.not_judged, totals.snapshots,
-                                                          totals.unexplained, fmt::join(agreement, ", "));
+  EXPECT_EQ(agreement, expected.agreement) << fmt::format("{{\"{}\", {}, {}, {}, {}, {}, {{{}}}}},", expected.file, totals.clean, totals.with_findings, totals.not_judged,
+                                                          totals.snapshots, totals.unexplained, fmt::join(agreement, ", "));
 }
 
 INSTANTIATE_TEST_SUITE_P(of_every_file, judged_recordings, ::testing::ValuesIn(all_agreements), [](const auto& info) { return std::string(info.param.file); });

@@ -116,8 +116,7 @@ TEST(an_altered_recording, differs_where_only_one_side_raises_or_both_raise_diff
   const std::string operation = std::to_string(raises.ranks[0].size() - 1);
   RecordedRun other = raises, silent = raises, loud = bf16_optimizer_run();
   other.ranks[0].back().error = "KeyError: 0";
-  EXPECT_EQ(difference(other), "rank 0, operation " + operation + " (" + raises.ranks[0].back().operation +
-                                   "): the recording raises KeyError, the replay TypeError");
+  EXPECT_EQ(difference(other), "rank 0, operation " + operation + " (" + raises.ranks[0].back().operation + "): the recording raises KeyError, the replay TypeError");
   for (auto& moments : silent.ranks) moments.pop_back();
   EXPECT_TRUE(difference(silent).starts_with("rank 0: the replay raises TypeError")) << difference(silent);
   loud.ranks[0].back().error = "ValueError: no";
@@ -200,8 +199,7 @@ TEST_P(every_recording, differs_when_its_last_reduction_is_left_out) {
 }
 
 INSTANTIATE_TEST_SUITE_P(of_every_file, every_recording,
-                         ::testing::Values("stages_1_to_3", "cpu_offload", "bf16_optimizer", "bucket_options", "odd_orders", "fp16_overflow",
-                                           "rounding", "stage_0"),
+                         ::testing::Values("stages_1_to_3", "cpu_offload", "bf16_optimizer", "bucket_options", "odd_orders", "fp16_overflow", "rounding", "stage_0"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

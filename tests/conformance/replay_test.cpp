@@ -45,9 +45,7 @@ constexpr Expected all_expected[] = {
     {"adam", 36, 0, 0, 85007, 840, ""},
 };
 
-std::string test_name(const ::testing::TestParamInfo<Expected>& info) {
-  return info.param.file;
-}
+std::string test_name(const ::testing::TestParamInfo<Expected>& info) { return info.param.file; }
 
 class recorded_runs : public ::testing::TestWithParam<Expected> {};
 
@@ -118,8 +116,7 @@ TEST(recorded_runs_of_the_folder, have_the_figures_that_the_documentation_states
   };
   for (const Expected& e : all_expected) {
     EXPECT_NE(text.find(row(e)), std::string::npos) << row(e);
-    all = {all.file, all.agree + e.agree, all.in_part + e.in_part, all.inexpressible + e.inexpressible, all.elements + e.elements,
-           all.collectives + e.collectives, ""};
+    all = {all.file, all.agree + e.agree, all.in_part + e.in_part, all.inexpressible + e.inexpressible, all.elements + e.elements, all.collectives + e.collectives, ""};
   }
   EXPECT_NE(text.find(row(all)), std::string::npos) << row(all);
 }

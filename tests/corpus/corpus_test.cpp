@@ -35,7 +35,8 @@ class corpus : public ::testing::TestWithParam<fs::path> {};
 
 std::string test_name(const ::testing::TestParamInfo<fs::path>& info) {
   std::string name = info.param.lexically_relative(corpus_folder).replace_extension().string();
-  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 

@@ -98,13 +98,13 @@ TEST(command_line_page, names_every_field_of_the_searches) {
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / ("gradledger-docs-" + std::to_string(getpid()));
   const std::string findings = folder.string(), racing = (source_folder / "scenarios/streams/stage-3-side-stream-before-7898.json").string();
   std::set<std::string> records;
-  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
-           {"gate", "--mutants", "--mutant", "micro-batch-lost", "--json"},
-           {"fuzz", "--findings", findings, "--as-of", "0.18.9", "--engine", "zero2-offload", "--cases", "8", "--json"},
-           {"fuzz", "--findings", findings, "--differ", "0.18.9,0.19.6", "--engine", "zero2-offload", "--cases", "8", "--json"},
-           {"fuzz", "--catalogue", racing, "--cases", "1", "--json"},
-           {"explore", "--engine", "zero1", "--length", "2", "--json"},
-           {"explore", "--streams", racing, "--json"}}) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"gate", "--mutants", "--mutant", "micro-batch-lost", "--json"},
+                                             {"fuzz", "--findings", findings, "--as-of", "0.18.9", "--engine", "zero2-offload", "--cases", "8", "--json"},
+                                             {"fuzz", "--findings", findings, "--differ", "0.18.9,0.19.6", "--engine", "zero2-offload", "--cases", "8", "--json"},
+                                             {"fuzz", "--catalogue", racing, "--cases", "1", "--json"},
+                                             {"explore", "--engine", "zero1", "--length", "2", "--json"},
+                                             {"explore", "--streams", racing, "--json"}}) {
     std::istringstream lines(run_command(words).output);
     for (std::string line; std::getline(lines, line);) {
       const nlohmann::json record = nlohmann::json::parse(line);

@@ -8,8 +8,8 @@
 namespace gradledger::testing {
 namespace {
 
-using verbs::CoveringScenario;
 using report::CoverageRow;
+using verbs::CoveringScenario;
 
 // Each scenario taken to report what it expects: tests/corpus holds it to that.
 const std::vector<CoveringScenario>& corpus() {
@@ -28,8 +28,7 @@ const CoverageRow& row_of(const std::vector<CoverageRow>& rows, std::string_view
 }
 
 TEST(coverage_page, is_what_the_command_makes_of_the_corpus) {
-  EXPECT_EQ(text_of(source_folder / "docs/coverage.md"), report::coverage_page(verbs::coverage_of(corpus())))
-      << "gradledger coverage scenarios --write docs/coverage.md";
+  EXPECT_EQ(text_of(source_folder / "docs/coverage.md"), report::coverage_page(verbs::coverage_of(corpus()))) << "gradledger coverage scenarios --write docs/coverage.md";
 }
 
 TEST(coverage_page, has_no_entry_that_is_open) {

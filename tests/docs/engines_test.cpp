@@ -159,8 +159,8 @@ void run(Scenario s, Buffers& into) {
   const std::string first = s.parameters[0].name;
   std::vector<ScriptItem> set{event(ScriptKind::optimizer_zero_grad), set_of(first, 2)};
   if (deepspeed_config(s).zero.stage == 3) set.insert(set.begin() + 1, set_of(first, 2, true));
-  const std::vector<std::vector<ScriptItem>> scripts{
-      three({}), three({boundary(true), backward(), boundary(false), backward(), backward()}), three({boundary(true), backward(2), step(), backward()}), three(set)};
+  const std::vector<std::vector<ScriptItem>> scripts{three({}), three({boundary(true), backward(), boundary(false), backward(), backward()}),
+                                                     three({boundary(true), backward(2), step(), backward()}), three(set)};
   for (const std::vector<ScriptItem>& script : scripts) {
     s.script = script;
     ASSERT_FALSE(admission_error(s)) << admission_error(s)->text();
@@ -186,12 +186,14 @@ std::map<std::string, std::vector<Scenario>> configurations() {
   return {
       {"`torch optimizer`, `FP16_Optimizer` and `FP16_UnfusedOptimizer`",
        {configured(0, fp32, fp32, false), configured(0, bf16, bf16, false), with(configured(0, bf16, bf16, false), fp32_wire), configured(0, fp16, fp16, false)}},
-      {"`BF16_Optimizer`", {configured(1, bf16, fp32, false), with(configured(1, bf16, fp32, false), [](DeepSpeedConfig& c) { c.bf16.immediate_grad_update = true; }),
-                            with_experts(configured(1, bf16, fp32, false))}},
+      {"`BF16_Optimizer`",
+       {configured(1, bf16, fp32, false), with(configured(1, bf16, fp32, false), [](DeepSpeedConfig& c) { c.bf16.immediate_grad_update = true; }),
+        with_experts(configured(1, bf16, fp32, false))}},
       {"`DeepSpeedZeroOptimizer`",
        {configured(1, bf16, bf16, false), configured(1, fp16, fp32, false), configured(1, fp32, bf16, false), configured(1, bf16, fp32, true), configured(2, bf16, bf16, false),
-        configured(2, bf16, bf16, true), with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.overlap_comm = true; }), with(configured(2, bf16, bf16, false), fp32_wire),
-        with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.contiguous_gradients = false; }), with_experts(configured(2, bf16, bf16, false))}},
+        configured(2, bf16, bf16, true), with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.overlap_comm = true; }),
+        with(configured(2, bf16, bf16, false), fp32_wire), with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.contiguous_gradients = false; }),
+        with_experts(configured(2, bf16, bf16, false))}},
       {"`DeepSpeedZeroOptimizer_Stage3`",
        {configured(3, bf16, bf16, false), configured(3, bf16, bf16, true), configured(3, bf16, fp32, false),
         with(configured(3, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.reduce_scatter = false; }),

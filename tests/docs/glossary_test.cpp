@@ -56,9 +56,10 @@ TEST(glossary, has_every_word_that_reports_take_for_granted) {
   std::set<std::string> words;
   for (const Cells& row : entries()) words.insert(row[0]);
   for (const char* word :
-       {"accumulator", "applied gradient", "as of", "boundary", "bound", "canary", "case", "class", "clean", "contract", "contribution", "due", "engine", "entry", "event",
-        "finding", "fingerprint", "gate", "head", "inconclusive", "known defect", "ledger", "mutant", "not judged", "nothing judged", "open", "overflow", "pass", "poison",
-        "probe", "producer", "race", "role", "scenario", "schedule", "shape", "snapshot", "step fact", "trace", "twin", "usage", "verdict", "weight", "window"})
+       {"accumulator", "applied gradient", "as of",          "boundary", "bound",     "canary",      "case",   "class", "clean",        "contract",     "contribution",
+        "due",         "engine",           "entry",          "event",    "finding",   "fingerprint", "gate",   "head",  "inconclusive", "known defect", "ledger",
+        "mutant",      "not judged",       "nothing judged", "open",     "overflow",  "pass",        "poison", "probe", "producer",     "race",         "role",
+        "scenario",    "schedule",         "shape",          "snapshot", "step fact", "trace",       "twin",   "usage", "verdict",      "weight",       "window"})
     EXPECT_TRUE(words.contains(word)) << word;
 }
 

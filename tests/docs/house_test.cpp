@@ -28,15 +28,17 @@ TEST(house, every_document_is_reached_from_the_readme) {
 
 TEST(house, licence_is_the_whole_apache_licence) {
   const std::string text = text_of(source_folder / "LICENSE");
-  for (const char* part : {"Apache License\n                           Version 2.0, January 2004", "9. Accepting Warranty or Additional Liability",
-                           "END OF TERMS AND CONDITIONS", "APPENDIX: How to apply"})
+  for (const char* part : {"Apache License\n                           Version 2.0, January 2004", "9. Accepting Warranty or Additional Liability", "END OF TERMS AND CONDITIONS",
+                           "APPENDIX: How to apply"})
     EXPECT_NE(text.find(part), std::string::npos) << part;
 }
 
 TEST(house, changelog_has_the_version_of_the_project_and_what_is_not_released) {
   const Document changelog = read_document(source_folder / "CHANGELOG.md");
   EXPECT_TRUE(changelog.section("Unreleased"));
-  const auto dated = [&](const Section& s) { return std::regex_match(s.heading, std::regex(std::regex_replace(project_version(), std::regex("\\."), "\\.") + R"( - \d{4}-\d{2}-\d{2})")); };
+  const auto dated = [&](const Section& s) {
+    return std::regex_match(s.heading, std::regex(std::regex_replace(project_version(), std::regex("\\."), "\\.") + R"( - \d{4}-\d{2}-\d{2})"));
+  };
   EXPECT_TRUE(std::any_of(changelog.sections.begin(), changelog.sections.end(), dated)) << project_version();
 }
 

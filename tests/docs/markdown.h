@@ -33,8 +33,8 @@ using Cells = std::vector<std::string>;
 // What stands between a heading and the next one, of whatever level.
 struct Section {
   std::string heading;
-  std::string text;           // fenced blocks left out
-  std::vector<Cells> rows;    // of all tables, without the lines that head them
+  std::string text;         // fenced blocks left out
+  std::vector<Cells> rows;  // of all tables, without the lines that head them
 };
 
 struct Document {
@@ -63,8 +63,7 @@ inline std::string trimmed(const std::string& text) {
 inline Cells cells_of(const std::string& line) {
   Cells out;
   std::size_t begin = 1;
-  for (std::size_t end = line.find('|', begin); end != std::string::npos; begin = end + 1, end = line.find('|', begin))
-    out.push_back(trimmed(line.substr(begin, end - begin)));
+  for (std::size_t end = line.find('|', begin); end != std::string::npos; begin = end + 1, end = line.find('|', begin)) out.push_back(trimmed(line.substr(begin, end - begin)));
   return out;
 }
 

@@ -170,9 +170,10 @@ json document_with(const std::string& where, const std::string& key, const json*
   if (where.starts_with("engine.config.optimizer")) document["engine"]["config"]["optimizer"] = {{"type", "SGD"}};
   std::string pointer = where.empty() ? "" : "/" + std::regex_replace(where, std::regex("\\."), "/");
   if (where == "backward" || where == "parameters") pointer = where == "backward" ? "/script/0/backward" : "/parameters/0";
-  const std::pair<const char*, json> events[] = {
-      {"overflow", {{"micro_batch", 0}}}, {"set_gradient", {{"parameter", document["parameters"][0]["name"]}, {"times", 2}}},
-      {"raise", json::object()}, {"scale_gradients", {{"by", 2}}}, {"clip", {{"max_norm", 1}}}, {"all_reduce", json::object()}, {"finalize", json::object()}, {"zero_grad", {{"of", "engine"}}}};
+  const std::pair<const char*, json> events[] = {{"overflow", {{"micro_batch", 0}}}, {"set_gradient", {{"parameter", document["parameters"][0]["name"]}, {"times", 2}}},
+                                                 {"raise", json::object()},          {"scale_gradients", {{"by", 2}}},
+                                                 {"clip", {{"max_norm", 1}}},        {"all_reduce", json::object()},
+                                                 {"finalize", json::object()},       {"zero_grad", {{"of", "engine"}}}};
   for (const auto& [event, body] : events) {
     if (where != event) continue;
     if (where == "overflow") document["script"].push_back({{"backward", json::object()}});
@@ -284,8 +285,7 @@ TEST(scenario_format_page, gives_every_limit_as_the_code_has_it) {
   const std::string source = text_of(source_folder / "sim/base/limits.h");
   const std::regex constant(R"(inline constexpr [\w:]+ (\w+) =)");
   std::size_t constants = 0;
-  for (std::sregex_iterator at(source.begin(), source.end(), constant), end; at != end; ++at, ++constants)
-    EXPECT_TRUE(covered.contains((*at)[1])) << (*at)[1] << " is in no row";
+  for (std::sregex_iterator at(source.begin(), source.end(), constant), end; at != end; ++at, ++constants) EXPECT_TRUE(covered.contains((*at)[1])) << (*at)[1] << " is in no row";
   EXPECT_EQ(constants, covered.size());
   EXPECT_EQ(format_page().section("Limits")->rows.size(), covered.size() + 1);
 }

@@ -197,7 +197,8 @@ TEST(collectives, of_gradients_are_one_for_each_bucket_in_each_reduction) {
     const std::uint64_t size = elements / buckets;
     for (bool contiguous : {false, true}) {
       EXPECT_EQ(sent(sized(1, contiguous, size)), (CollectiveAccount{buckets, elements, full})) << buckets;
-      for (std::uint32_t stage : {2u, 3u}) EXPECT_EQ(sent(sized(stage, contiguous, size)), (CollectiveAccount{buckets * backwards, elements * backwards, full * backwards})) << stage;
+      for (std::uint32_t stage : {2u, 3u})
+        EXPECT_EQ(sent(sized(stage, contiguous, size)), (CollectiveAccount{buckets * backwards, elements * backwards, full * backwards})) << stage;
     }
   }
   EXPECT_EQ(sent(sized(0, true)), (CollectiveAccount{1, elements, full}));

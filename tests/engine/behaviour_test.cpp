@@ -73,10 +73,11 @@ TEST(history, a_release_contains_a_change_and_the_release_before_it_does_not) {
   const std::vector<std::tuple<Change, const char*, const char*>> firsts{
       {Change::pr7018, "0.16.4", "0.16.5"}, {Change::pr7330, "0.17.0", "0.17.1"}, {Change::pr7586, "0.17.6", "0.18.0"}, {Change::pr7786, "0.18.4", "0.18.5"},
       {Change::pr7171, "0.16.5", "0.16.6"}, {Change::pr7302, "0.16.9", "0.17.0"}, {Change::pr6976, "0.17.0", "0.17.1"}, {Change::pr6993, "0.17.1", "0.17.2"},
-      {Change::pr7418, "0.17.2", "0.17.3"}, {Change::pr7371, "0.17.4", "0.17.5"}, {Change::pr7534, "0.17.5", "0.17.6"}, {Change::pr7580, "0.17.6", "0.18.0"}, {Change::pr7645, "0.18.1", "0.18.2"},
-      {Change::pr7724, "0.18.3", "0.18.4"}, {Change::pr7787, "0.18.4", "0.18.5"}, {Change::pr7805, "0.18.4", "0.18.5"}, {Change::pr7898, "0.18.7", "0.18.8"}, {Change::pr7965, "0.18.9", "0.19.0"},
-      {Change::pr7992, "0.19.0", "0.19.1"}, {Change::pr8056, "0.19.1", "0.19.2"}, {Change::pr8154, "0.19.2", "0.19.3"}, {Change::pr8217, "0.19.3", "0.19.4"},
-      {Change::pr8207, "0.19.4", "0.19.5"}, {Change::pr8225, "0.19.4", "0.19.5"}, {Change::pr8280, "0.19.5", "0.19.6"}};
+      {Change::pr7418, "0.17.2", "0.17.3"}, {Change::pr7371, "0.17.4", "0.17.5"}, {Change::pr7534, "0.17.5", "0.17.6"}, {Change::pr7580, "0.17.6", "0.18.0"},
+      {Change::pr7645, "0.18.1", "0.18.2"}, {Change::pr7724, "0.18.3", "0.18.4"}, {Change::pr7787, "0.18.4", "0.18.5"}, {Change::pr7805, "0.18.4", "0.18.5"},
+      {Change::pr7898, "0.18.7", "0.18.8"}, {Change::pr7965, "0.18.9", "0.19.0"}, {Change::pr7992, "0.19.0", "0.19.1"}, {Change::pr8056, "0.19.1", "0.19.2"},
+      {Change::pr8154, "0.19.2", "0.19.3"}, {Change::pr8217, "0.19.3", "0.19.4"}, {Change::pr8207, "0.19.4", "0.19.5"}, {Change::pr8225, "0.19.4", "0.19.5"},
+      {Change::pr8280, "0.19.5", "0.19.6"}};
   for (const auto& [change, before, first] : firsts) {
     EXPECT_EQ(first_release(change), first);
     EXPECT_FALSE(point_named(before, "")->contains(change)) << before;

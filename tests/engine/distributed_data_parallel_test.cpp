@@ -37,7 +37,8 @@ ScriptItem no_sync(std::vector<ScriptItem> items) {
 // What each event of rank 0 sent, and where param.grad of the first parameter was after it.
 struct Seen final : TraceSink {
   void collective(const CollectiveRecord& c) override {
-    if (c.rank == 0) calls[c.event] += std::string(calls[c.event].empty() ? "" : ", ") + std::string(name_of(c.kind)) + " " + std::to_string(c.numel) + " " + std::string(name_of(c.dtype));
+    if (c.rank == 0)
+      calls[c.event] += std::string(calls[c.event].empty() ? "" : ", ") + std::string(name_of(c.kind)) + " " + std::to_string(c.numel) + " " + std::string(name_of(c.dtype));
   }
   void engine_error(const EngineErrorRecord& e) override { errors[e.event] = e.type + ": " + e.message; }
   void step_fact(const StepRecord& s) override {
@@ -63,8 +64,9 @@ Seen run(std::vector<ScriptItem> script, const DdpConfig& config) {
   EXPECT_TRUE(timeline.ok());
   const auto source = ref::value_source(s, *timeline, s.gradients.kind, 1);
   Seen seen;
-  HostExecutor(s, *timeline, CollectiveArithmetic::gloo, [&](const EngineContext& context) { return std::make_unique<DistributedDataParallel>(context, config); })
-      .run(*source, {}, seen);
+  HostExecutor(s, *timeline, CollectiveArithmetic::gloo, [&](const EngineContext& context) {
+    return std::make_unique<DistributedDataParallel>(context, config);
+  }).run(*source, {}, seen);
   EXPECT_EQ(seen.unwritten_reads, std::vector<std::string>{});
   return seen;
 }

@@ -39,8 +39,7 @@ TEST(history_data, names_the_switches_that_each_change_moved) {
   for (const SwitchInfo& info : switches())
     for (const SwitchInfo::Value& value : info.values) moved[id_of(value.since)].insert(std::string(info.name));
   const json data = history_file("changes.json")["changes"];
-  for (const json& change : data)
-    EXPECT_EQ(change["switches"].get<std::set<std::string>>(), moved[change["id"]]) << change["id"];
+  for (const json& change : data) EXPECT_EQ(change["switches"].get<std::set<std::string>>(), moved[change["id"]]) << change["id"];
 }
 
 TEST(history_data, has_every_release_and_each_contains_what_its_line_does) {
@@ -86,8 +85,7 @@ TEST(history_data, is_counted_by_the_page_about_it_which_names_all_that_is_missi
     for (const json& entry : data[part]) {
       ++counts[entry["verdict"]];
       const std::string where = part == std::string("commits") ? entry["pull_request"].dump() : entry["release"].dump();
-      if (entry["verdict"] == "relevant, missing")
-        EXPECT_NE(page.find(" | " + entry["title"].get<std::string>() + " |"), std::string::npos) << where << " " << entry["title"];
+      if (entry["verdict"] == "relevant, missing") EXPECT_NE(page.find(" | " + entry["title"].get<std::string>() + " |"), std::string::npos) << where << " " << entry["title"];
     }
     for (const char* name : {"all", "modelled", "not modelled", "relevant, missing"}) {
       const std::string row = "\n| " + std::string(name) + " | " + std::to_string(counts[name]) + " |";

@@ -33,8 +33,7 @@ std::uint64_t elements_that_need_fusion(std::size_t world) {
   for (std::size_t i = 0; i < n; ++i) {
     EXPECT_EQ(bits(outputs[0][i]), bits(chain(ring, i, 0)));
     std::uint32_t sum = bits(ring.first_hop(inputs[1 % world][i]));
-    for (std::size_t hop = 2; hop <= world; ++hop)
-      sum = reference::add(f, reference::multiply(f, bits(inputs[hop % world][i]), ring.scalar_bits()), sum);
+    for (std::size_t hop = 2; hop <= world; ++hop) sum = reference::add(f, reference::multiply(f, bits(inputs[hop % world][i]), ring.scalar_bits()), sum);
     different += sum != bits(outputs[0][i]);
   }
   ::testing::Test::RecordProperty("need_fusion", std::to_string(different));

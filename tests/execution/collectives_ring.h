@@ -22,7 +22,7 @@ inline constexpr std::size_t nowhere = ~std::size_t{0};
 // What a rank does with one slice: receive it or take its own input, combine the two, keep the result, pass it on.
 struct Step {
   bool receives = false;
-  std::size_t input = nowhere;   // combined with what was received, or sent if nothing was
+  std::size_t input = nowhere;  // combined with what was received, or sent if nothing was
   std::size_t output = nowhere;
   bool sends = false;
   std::size_t n = 0;
@@ -37,8 +37,7 @@ struct Ring {
   std::vector<Data> outputs;
   std::vector<std::vector<Step>> steps;
 
-  Ring(const std::vector<Data>& in, std::size_t output_numel, T canary, bool avg)
-      : averages(avg), inputs(in), outputs(in.size(), Data(output_numel, canary)), steps(in.size()) {}
+  Ring(const std::vector<Data>& in, std::size_t output_numel, T canary, bool avg) : averages(avg), inputs(in), outputs(in.size(), Data(output_numel, canary)), steps(in.size()) {}
 
   std::size_t world() const { return inputs.size(); }
 
@@ -199,8 +198,8 @@ struct Case {
     return kind == CollectiveKind::all_gather ? numel * world : numel;
   }
   std::string text() const {
-    return std::string(name_of(kind)) + " " + std::string(name_of(op)) + " world " + std::to_string(world) + " numel " +
-           std::to_string(numel) + " root " + std::to_string(root) + (in_place ? " in place" : "");
+    return std::string(name_of(kind)) + " " + std::string(name_of(op)) + " world " + std::to_string(world) + " numel " + std::to_string(numel) + " root " + std::to_string(root) +
+           (in_place ? " in place" : "");
   }
 };
 
@@ -231,8 +230,7 @@ std::vector<std::vector<T>> rank_inputs(std::size_t world, std::size_t n, std::u
 
 // The outputs of run_collective; with an in-place case the input lies where the contract says, inside the output or around it.
 template <class T>
-std::vector<std::vector<T>> run(const Case& c, std::vector<std::vector<T>> inputs, T canary,
-                                CollectiveArithmetic arithmetic = CollectiveArithmetic::nccl_ring) {
+std::vector<std::vector<T>> run(const Case& c, std::vector<std::vector<T>> inputs, T canary, CollectiveArithmetic arithmetic = CollectiveArithmetic::nccl_ring) {
   std::vector<std::vector<T>> outputs(c.world, std::vector<T>(c.output_numel(), canary));
   std::vector<CollectiveBuffers> buffers(c.world);
   const std::vector<std::vector<T>> before = inputs;

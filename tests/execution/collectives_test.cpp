@@ -31,8 +31,7 @@ std::uint64_t compare_case(const Case& c) {
   for (std::size_t r = 0; r < c.world; ++r)
     for (std::size_t i = 0; i < c.output_numel(); ++i, ++count)
       if (bits(outputs[r][i]) != bits(ring.outputs[r][i])) {
-        ADD_FAILURE() << "rank " << r << " element " << i << ": " << std::hex << bits(outputs[r][i]) << ", the ring gives "
-                      << bits(ring.outputs[r][i]);
+        ADD_FAILURE() << "rank " << r << " element " << i << ": " << std::hex << bits(outputs[r][i]) << ", the ring gives " << bits(ring.outputs[r][i]);
         return count;
       }
   return count;
@@ -84,15 +83,9 @@ void compare_long_all_reduce(std::size_t world, ReduceOp op, std::size_t whole_l
 }
 
 // The last loop is a short one, cut into smaller chunks. Under sanitizers one whole loop less.
-TEST(long_all_reduce, loops_of_fp32_over_2_ranks_give_the_bits_of_the_ring) {
-  compare_long_all_reduce<float>(2, ReduceOp::avg, sanitized ? 1 : 2);
-}
-TEST(long_all_reduce, loops_of_fp32_over_3_ranks_give_the_bits_of_the_ring) {
-  compare_long_all_reduce<float>(3, ReduceOp::sum, sanitized ? 1 : 2);
-}
-TEST(long_all_reduce, loops_of_bf16_over_3_ranks_give_the_bits_of_the_ring) {
-  compare_long_all_reduce<Bf16>(3, ReduceOp::avg, 1);
-}
+TEST(long_all_reduce, loops_of_fp32_over_2_ranks_give_the_bits_of_the_ring) { compare_long_all_reduce<float>(2, ReduceOp::avg, sanitized ? 1 : 2); }
+TEST(long_all_reduce, loops_of_fp32_over_3_ranks_give_the_bits_of_the_ring) { compare_long_all_reduce<float>(3, ReduceOp::sum, sanitized ? 1 : 2); }
+TEST(long_all_reduce, loops_of_bf16_over_3_ranks_give_the_bits_of_the_ring) { compare_long_all_reduce<Bf16>(3, ReduceOp::avg, 1); }
 
 // The owner that all_reduce_owner names is the one whose chain the ring played; another owner's chain has other bits somewhere.
 TEST(long_all_reduce, all_reduce_owner_names_the_end_of_each_chain) {

@@ -32,8 +32,7 @@ TEST(collective_matching, an_all_reduce_runs_when_every_rank_has_reached_it) {
   };
   const ScriptedRun run = run_scripted(3, hooks);
   EXPECT_TRUE(run.summary.completed);
-  for (std::uint32_t rank = 0; rank < 3; ++rank)
-    EXPECT_EQ(run.seen.snapshots.at({rank, 0, "x"}), std::vector<double>(8, 6.0));
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(run.seen.snapshots.at({rank, 0, "x"}), std::vector<double>(8, 6.0));
   EXPECT_EQ(run.seen.collectives.size(), 3u);
 }
 
@@ -246,8 +245,7 @@ RunOptions seeded(std::uint64_t seed) {
 
 TEST(schedules, a_missing_wait_shows_in_the_values_under_some_seed) {
   std::set<double> outcomes;
-  for (std::uint64_t seed = 0; seed < 64; ++seed)
-    outcomes.insert(run_scripted(1, bucket_reuse(false), seeded(seed)).seen.snapshots.at({0, 0, "out"}).front());
+  for (std::uint64_t seed = 0; seed < 64; ++seed) outcomes.insert(run_scripted(1, bucket_reuse(false), seeded(seed)).seen.snapshots.at({0, 0, "out"}).front());
   EXPECT_EQ(outcomes, (std::set<double>{1.0, 2.0}));
 }
 
@@ -313,8 +311,7 @@ TEST(streams, a_device_operation_behind_host_work_waits_until_the_host_has_done_
     w.synchronize();
     w.observe(out.view, Role::scratch, 1.0, true);
   };
-  for (std::uint64_t seed = 0; seed < 32; ++seed)
-    EXPECT_EQ(run_scripted(1, hooks, seeded(seed)).seen.snapshots.at({0, 0, "out"}).front(), 3.0);
+  for (std::uint64_t seed = 0; seed < 32; ++seed) EXPECT_EQ(run_scripted(1, hooks, seeded(seed)).seen.snapshots.at({0, 0, "out"}).front(), 3.0);
 }
 
 // ---- decisions ----------------------------------------------------------------------------------------------------------------------

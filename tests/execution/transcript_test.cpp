@@ -83,7 +83,10 @@ TEST(transcripts, differ_in_a_snapshot_by_any_bit_and_by_what_it_is_of) {
                                         [](Report& r) { r.pieces[0].parameter_offset = 5; },
                                         [](Report& r) { r.pieces[0].numel = 1; },
                                         [](Report& r) { r.pieces[0].dtype = Dtype::bfloat16; },
-                                        [](Report& r) { r.pieces.pop_back(); r.pieces.push_back({.numel = 2}); },
+                                        [](Report& r) {
+                                          r.pieces.pop_back();
+                                          r.pieces.push_back({.numel = 2});
+                                        },
                                         [](Report& r) { r.snapshot.at_end = false; },
                                     });
   EXPECT_FALSE(difference_after([](Report& r) { r.elements[2] = 4.0f; })) << "padding is nobody's";
@@ -105,10 +108,10 @@ TEST(transcripts, that_kept_a_snapshot_tell_how_many_elements_differ_and_the_bit
 
 TEST(transcripts, differ_in_a_step_fact_by_any_bit_and_are_equal_where_both_are_not_a_number) {
   expect_named("step fact ", {
-                              [](Report& r) { r.fact.value = std::nextafter(1.5, 2.0); },
-                              [](Report& r) { r.fact.value = std::numeric_limits<double>::quiet_NaN(); },
-                              [](Report& r) { r.fact.fact = StepFact::loss_scale; },
-                          });
+                                 [](Report& r) { r.fact.value = std::nextafter(1.5, 2.0); },
+                                 [](Report& r) { r.fact.value = std::numeric_limits<double>::quiet_NaN(); },
+                                 [](Report& r) { r.fact.fact = StepFact::loss_scale; },
+                             });
   Report one, other;
   one.fact.value = std::numeric_limits<double>::quiet_NaN();
   other.fact.value = -std::numeric_limits<double>::quiet_NaN();

@@ -15,9 +15,43 @@ void collect(json& value, std::vector<json*>& out) {
 }
 
 json some_value(SplitMix64& random) {
-  static const std::vector<json> values{nullptr, true, false, 0, 1, 2, 3, 4, 16, 127, 128, 129, 65536, 65537, 4294967295u, 9007199254740992, 18446744073709551615u, -1, 0.5, -0.0, 1e300, "", "auto",
-                                        "head", "0.18.9", "before #7981", "3/8", "micro_batch == last", "inf", "bf16", "fp16", "cpu", json::array(), json::object(), {{"backward", {{"of", 0}}}},
-                                        {{"forward", json::object()}}, {{"step", json::object()}}};
+  static const std::vector<json> values{nullptr,
+                                        true,
+                                        false,
+                                        0,
+                                        1,
+                                        2,
+                                        3,
+                                        4,
+                                        16,
+                                        127,
+                                        128,
+                                        129,
+                                        65536,
+                                        65537,
+                                        4294967295u,
+                                        9007199254740992,
+                                        18446744073709551615u,
+                                        -1,
+                                        0.5,
+                                        -0.0,
+                                        1e300,
+                                        "",
+                                        "auto",
+                                        "head",
+                                        "0.18.9",
+                                        "before #7981",
+                                        "3/8",
+                                        "micro_batch == last",
+                                        "inf",
+                                        "bf16",
+                                        "fp16",
+                                        "cpu",
+                                        json::array(),
+                                        json::object(),
+                                        {{"backward", {{"of", 0}}}},
+                                        {{"forward", json::object()}},
+                                        {{"step", json::object()}}};
   return values[random.below(static_cast<std::uint32_t>(values.size()))];
 }
 

@@ -93,8 +93,8 @@ class Twins : public ::testing::TestWithParam<Implementation> {
       compared_ += expected.size();
       if (std::memcmp(expected.data(), observed.data(), expected.size()) == 0) continue;
       const auto at = std::mismatch(expected.begin(), expected.end(), observed.begin()).first - expected.begin();
-      FAIL() << "array " << slot << " differs first at byte " << at - static_cast<std::ptrdiff_t>(arrays[slot].begin()) << ": "
-             << hex_around(observed, at) << " where the host has " << hex_around(expected, at);
+      FAIL() << "array " << slot << " differs first at byte " << at - static_cast<std::ptrdiff_t>(arrays[slot].begin()) << ": " << hex_around(observed, at)
+             << " where the host has " << hex_around(expected, at);
     }
   }
 
@@ -157,4 +157,3 @@ inline std::string implementation_name(const ::testing::TestParamInfo<Implementa
 inline void PrintTo(const Implementation& implementation, std::ostream* out) { *out << implementation.name; }
 
 }  // namespace gradledger::testing
-

@@ -10,8 +10,7 @@ namespace {
 std::vector<double> interesting_doubles() {
   std::vector<double> values;
   for (float f : interesting_values<float>())
-    for (std::uint64_t below : {0ull, 1ull, 0x0FFFFFFFull, 0x10000000ull, 0x10000001ull, 0x1FFFFFFFull})
-      values.push_back(from_bits<double>(bits(static_cast<double>(f)) + below));
+    for (std::uint64_t below : {0ull, 1ull, 0x0FFFFFFFull, 0x10000000ull, 0x10000001ull, 0x1FFFFFFFull}) values.push_back(from_bits<double>(bits(static_cast<double>(f)) + below));
   for (std::uint64_t word : {0x0000000000000001ull, 0x000FFFFFFFFFFFFFull, 0x7FEFFFFFFFFFFFFFull, 0x7FF0000000000000ull, 0xFFF0000000000001ull, 0xFFF8000000000000ull})
     values.push_back(from_bits<double>(word));
   return values;
@@ -35,8 +34,7 @@ class elementwise_twins : public Twins {
             << "length " << n << ", offsets " << target << " and " << source;
       }
     const std::size_t many = sanitized ? 30'001 : 300'001;
-    compare({Array(random_elements<T>(many, 1), 1), Array(random_elements<S>(many, 2), 1)},
-            [&](Kernels& k, const Addresses& at) { call(k, at[0], at[1], many); });
+    compare({Array(random_elements<T>(many, 1), 1), Array(random_elements<S>(many, 2), 1)}, [&](Kernels& k, const Addresses& at) { call(k, at[0], at[1], many); });
   }
 
   // The same, and over all pairs of special values.
@@ -68,8 +66,7 @@ TEST_P(elementwise_twins, convert_between_gradient_dtypes_and_to_and_from_fp64) 
   const auto one = [&](auto t, auto s) {
     using T = decltype(t);
     using S = decltype(s);
-    compare_arrays(values_of<T>(), values_of<S>(),
-                   [](Kernels& k, void* target, const void* source, std::size_t n) { k.convert(dtype_of<T>, target, dtype_of<S>, source, n); });
+    compare_arrays(values_of<T>(), values_of<S>(), [](Kernels& k, void* target, const void* source, std::size_t n) { k.convert(dtype_of<T>, target, dtype_of<S>, source, n); });
     const std::vector<S> sources = values_of<S>();
     compare({Array(std::vector<T>(sources.size()), 0), Array(sources, 0)},
             [&](Kernels& k, const Addresses& at) { k.convert(dtype_of<T>, at[0], dtype_of<S>, at[1], sources.size()); });
@@ -167,8 +164,7 @@ TEST_P(elementwise_twins, fused_accumulate_on_addends_near_the_product) {
         const T product = numeric::narrow<T>(numeric::widen(source[i]) * scalar);
         target[i] = from_bits<T>(bits(product) ^ (random.next() & (random.next() | 0xFFFu)));
       }
-      ASSERT_NO_FATAL_FAILURE(compare({Array(target, 0), Array(source, 0)},
-                                      [&](Kernels& k, const Addresses& at) { k.fused_accumulate(dtype_of<T>, at[0], at[1], scalar, n); }));
+      ASSERT_NO_FATAL_FAILURE(compare({Array(target, 0), Array(source, 0)}, [&](Kernels& k, const Addresses& at) { k.fused_accumulate(dtype_of<T>, at[0], at[1], scalar, n); }));
     }
   });
 }
@@ -213,8 +209,7 @@ TEST_P(elementwise_twins, maximum_u8_keeps_the_larger_flag) {
   for (int i = 0; i < 256; ++i) bytes.push_back(static_cast<std::uint8_t>(i * 167));
   for (std::size_t n : lengths())
     for (const auto& [target, source] : offsets())
-      compare({Array(cycle(bytes, n), target), Array(cycle(bytes, n, n / 256 + 3), source)},
-              [&, n = n](Kernels& k, const Addresses& at) { k.maximum_u8(at[0], at[1], n); });
+      compare({Array(cycle(bytes, n), target), Array(cycle(bytes, n, n / 256 + 3), source)}, [&, n = n](Kernels& k, const Addresses& at) { k.maximum_u8(at[0], at[1], n); });
 }
 
 TEST_P(elementwise_twins, fill_stores_the_rounded_value_in_every_dtype) {
@@ -223,8 +218,8 @@ TEST_P(elementwise_twins, fill_stores_the_rounded_value_in_every_dtype) {
       const double stored = dtype == Dtype::uint8 ? 200.0 : value;
       for (std::size_t n : lengths())
         for (std::size_t offset : {0, 1})
-          ASSERT_NO_FATAL_FAILURE(compare({Array(std::vector<std::byte>(n * size_of(dtype)), offset * size_of(dtype))},
-                                          [&](Kernels& k, const Addresses& at) { k.fill(dtype, at[0], stored, n); }));
+          ASSERT_NO_FATAL_FAILURE(
+              compare({Array(std::vector<std::byte>(n * size_of(dtype)), offset * size_of(dtype))}, [&](Kernels& k, const Addresses& at) { k.fill(dtype, at[0], stored, n); }));
     }
 }
 

@@ -70,9 +70,7 @@ class exhaustive_twins : public Twins {
         target[i] = i % 2 ? from_bits<T>(bits(numeric::mul(a, source[i])) ^ ((hash >> (i / 2 % 32)) & 0x83FFu)) : from_bits<T>(hash);
       }
     };
-    compare_rows<T, T>(fill, [](Kernels& k, T* target, T* source, std::size_t row) {
-      k.fused_accumulate(dtype_of<T>, target, source, scalar<T>(row), row_elements);
-    });
+    compare_rows<T, T>(fill, [](Kernels& k, T* target, T* source, std::size_t row) { k.fused_accumulate(dtype_of<T>, target, source, scalar<T>(row), row_elements); });
   }
   // The row is the upper half of the fp32 value.
   template <class T>
@@ -87,8 +85,7 @@ class exhaustive_twins : public Twins {
   void convert_every_value() {
     std::vector<S> values(row_elements);
     for (std::size_t i = 0; i < row_elements; ++i) values[i] = from_bits<S>(i);
-    compare({Array(std::vector<T>(row_elements), 0), Array(values, 0)},
-            [&](Kernels& k, const Addresses& at) { k.convert(dtype_of<T>, at[0], dtype_of<S>, at[1], row_elements); });
+    compare({Array(std::vector<T>(row_elements), 0), Array(values, 0)}, [&](Kernels& k, const Addresses& at) { k.convert(dtype_of<T>, at[0], dtype_of<S>, at[1], row_elements); });
   }
 
  private:

@@ -32,9 +32,9 @@ void fused_twins::compare_with_factors(Call&& call) {
     for (float factor : factors)
       for (std::size_t n : lengths())
         for (std::size_t offset : {0, 1})
-          ASSERT_NO_FATAL_FAILURE(compare({Array(cycle(values, n, 5 * n), offset), one_float(factor), flag_array()}, [&](Kernels& k, const Addresses& at) {
-            call(k, dtype_of<T>, at, factor, n);
-          })) << "length " << n << ", factor " << factor;
+          ASSERT_NO_FATAL_FAILURE(
+              compare({Array(cycle(values, n, 5 * n), offset), one_float(factor), flag_array()}, [&](Kernels& k, const Addresses& at) { call(k, dtype_of<T>, at, factor, n); }))
+              << "length " << n << ", factor " << factor;
   });
 }
 
@@ -75,12 +75,11 @@ const double clips[] = {0.0, -1.0, 0x1p-30, 0.1, 1.0, 2.5, 1e30};
 TEST_P(fused_twins, factors_of_a_norm_are_those_of_the_engines) {
   for (double squared : squared_norms)
     for (double clip : clips) {
-      ASSERT_NO_FATAL_FAILURE(compare({one_double(squared), one_float(-1)},
-                                      [&](Kernels& k, const Addresses& at) { k.clip_coefficient(doubles(at[0]), clip, floats(at[1])); }))
+      ASSERT_NO_FATAL_FAILURE(compare({one_double(squared), one_float(-1)}, [&](Kernels& k, const Addresses& at) { k.clip_coefficient(doubles(at[0]), clip, floats(at[1])); }))
           << squared << ", clip " << clip;
       for (double scale : scales)
-        ASSERT_NO_FATAL_FAILURE(compare({one_double(squared), one_float(-1)},
-                                        [&](Kernels& k, const Addresses& at) { k.combined_factor(doubles(at[0]), scale, clip, floats(at[1])); }))
+        ASSERT_NO_FATAL_FAILURE(
+            compare({one_double(squared), one_float(-1)}, [&](Kernels& k, const Addresses& at) { k.combined_factor(doubles(at[0]), scale, clip, floats(at[1])); }))
             << squared << ", scale " << scale << ", clip " << clip;
     }
 }
@@ -150,9 +149,7 @@ TEST_P(fused_twins, accumulate_with_norm_flags_a_sum_that_is_not_finite_at_any_p
         targets[position] = a;
         sources[position] = b;
         const std::vector<Array> arrays = {Array(targets, 0), Array(sources, 1), one_double(-1), flag_array()};
-        const auto call = [&](Kernels& k, const Addresses& at) {
-          k.accumulate_with_norm(Dtype::float32, at[0], Dtype::float32, at[1], 1.0f, n, doubles(at[2]), flag_at(at[3]));
-        };
+        const auto call = [&](Kernels& k, const Addresses& at) { k.accumulate_with_norm(Dtype::float32, at[0], Dtype::float32, at[1], 1.0f, n, doubles(at[2]), flag_at(at[3])); };
         ASSERT_NO_FATAL_FAILURE(compare(arrays, call)) << "length " << n << ", position " << position;
         std::vector<std::byte> flag = arrays[3].bytes();
         other().read(3, flag);
@@ -178,11 +175,13 @@ TEST_P(fused_twins, adam_mixed_takes_every_gradient_and_writes_either_output_by_
             arrays[1] = Array(cycle(interesting_values<G>(), n, 3 * n), gradient_offset);
             arrays.push_back(Array(std::vector<Bf16>(n), offset));
             arrays.push_back(one_float(coefficient));
-            ASSERT_NO_FATAL_FAILURE(compare(arrays, [&, n = n, decoupled = adversarial](Kernels& k, const Addresses& at) {
-              for (bool cpu_formula : {false, true})
-                for (int step : {1, 1000})
-                  k.adam_mixed(mixed(dtype_of<G>, output, at, cpu_formula), 1.0f / 3, floats(at[5]), scalars_at(step, 0.01f, decoupled), n);
-            })) << "length " << n;
+            ASSERT_NO_FATAL_FAILURE(compare(arrays,
+                                            [&, n = n, decoupled = adversarial](Kernels& k, const Addresses& at) {
+                                              for (bool cpu_formula : {false, true})
+                                                for (int step : {1, 1000})
+                                                  k.adam_mixed(mixed(dtype_of<G>, output, at, cpu_formula), 1.0f / 3, floats(at[5]), scalars_at(step, 0.01f, decoupled), n);
+                                            }))
+                << "length " << n;
           }
   });
 }

@@ -20,12 +20,8 @@ class HostKernels final : public Kernels {
   }
   void multiply(Dtype dtype, void* target, float factor, std::size_t n) override { numeric::multiply(dtype, target, factor, n); }
   void divide(Dtype dtype, void* target, float divisor, std::size_t n) override { numeric::divide(dtype, target, divisor, n); }
-  void premultiply(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) override {
-    numeric::premultiply(dtype, target, source, scalar, n);
-  }
-  void fused_accumulate(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) override {
-    numeric::fused_accumulate(dtype, target, source, scalar, n);
-  }
+  void premultiply(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) override { numeric::premultiply(dtype, target, source, scalar, n); }
+  void fused_accumulate(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) override { numeric::fused_accumulate(dtype, target, source, scalar, n); }
   void maximum_u8(void* target, const void* source, std::size_t n) override { numeric::maximum_u8(target, source, n); }
   void fill(Dtype dtype, void* target, double value, std::size_t n) override { numeric::fill(dtype, target, value, n); }
   void flag_not_finite(Dtype dtype, const void* source, std::size_t n, std::uint8_t* flag) override {
@@ -46,8 +42,7 @@ class HostKernels final : public Kernels {
   }
   void unscale(Dtype dtype, void* target, float factor, std::size_t n, std::uint8_t* flag) override { numeric::unscale(dtype, target, factor, n, flag); }
   void multiply_by_stored(Dtype dtype, void* target, const float* factor, std::size_t n) override { numeric::multiply(dtype, target, *factor, n); }
-  void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm,
-                            std::uint8_t* flag) override {
+  void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm, std::uint8_t* flag) override {
     numeric::accumulate_with_norm(target_dtype, target, source_dtype, source, factor, n, norm, flag);
   }
   void combined_factor(const double* squared_norm, double scale, double clip, float* factor) override {

@@ -55,8 +55,7 @@ class Kernels {
 
   virtual void unscale(Dtype dtype, void* target, float factor, std::size_t n, std::uint8_t* flag) = 0;
   virtual void multiply_by_stored(Dtype dtype, void* target, const float* factor, std::size_t n) = 0;
-  virtual void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm,
-                                    std::uint8_t* flag) = 0;
+  virtual void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm, std::uint8_t* flag) = 0;
   virtual void combined_factor(const double* squared_norm, double scale, double clip, float* factor) = 0;
   virtual void clip_coefficient(const double* squared_norm, double clip, float* coefficient) = 0;
   virtual void adam_mixed(const numeric::MixedAdamCall& call, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) = 0;

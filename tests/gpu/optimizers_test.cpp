@@ -12,9 +12,11 @@ TEST_P(optimizer_twins, sgd_with_and_without_decay) {
   for (float decay : {0.0f, 0.01f})
     for (std::size_t n : lengths())
       for (const auto& [offset, gradient_offset] : offsets())
-        ASSERT_NO_FATAL_FAILURE(compare(state_of(n, true, gradient_offset, offset), [&, n = n](Kernels& k, const Addresses& at) {
-          for (int step = 0; step < 3; ++step) k.sgd(floats(at[0]), floats(at[1]), 0.003f, decay, n);
-        })) << "length " << n;
+        ASSERT_NO_FATAL_FAILURE(compare(state_of(n, true, gradient_offset, offset),
+                                        [&, n = n](Kernels& k, const Addresses& at) {
+                                          for (int step = 0; step < 3; ++step) k.sgd(floats(at[0]), floats(at[1]), 0.003f, decay, n);
+                                        }))
+            << "length " << n;
 }
 
 TEST_P(optimizer_twins, both_adam_formulas_with_either_decay_over_several_steps) {

@@ -75,9 +75,8 @@ std::vector<std::vector<T>> searched_arrays(std::size_t n) {
 
 TEST_P(reduction_twins, flag_not_finite_sees_one_infinity_or_nan_at_any_position) {
   const auto search = [&](Dtype dtype, const auto& elements, std::size_t offset, std::uint8_t flag) {
-    compare({Array(elements, offset), Array(std::vector<std::uint8_t>{flag}, 0)}, [&](Kernels& k, const Addresses& at) {
-      k.flag_not_finite(dtype, at[0], elements.size() - 1, reinterpret_cast<std::uint8_t*>(at[1]));
-    });
+    compare({Array(elements, offset), Array(std::vector<std::uint8_t>{flag}, 0)},
+            [&](Kernels& k, const Addresses& at) { k.flag_not_finite(dtype, at[0], elements.size() - 1, reinterpret_cast<std::uint8_t*>(at[1])); });
   };
   for (std::size_t n : lengths())
     for (std::size_t offset : {0, 1}) {

@@ -64,8 +64,7 @@ TEST(arithmetic, fp16_operations_round_once_over_random_pairs) { compare_random_
 
 template <class T>
 void compare_fused(T a, T b, T c) {
-  ASSERT_EQ(bits(numeric::fma(a, b, c)), reference::fused(reference::format_of<T>, bits(a), bits(b), bits(c)))
-      << std::hex << bits(a) << " * " << bits(b) << " + " << bits(c);
+  ASSERT_EQ(bits(numeric::fma(a, b, c)), reference::fused(reference::format_of<T>, bits(a), bits(b), bits(c))) << std::hex << bits(a) << " * " << bits(b) << " + " << bits(c);
 }
 
 template <class T>

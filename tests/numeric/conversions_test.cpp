@@ -83,8 +83,7 @@ void narrow_with_scalar_definition(std::uint64_t stride) {
   const std::uint64_t count = for_every_float<T>(stride, [](const std::uint32_t* inputs, const std::uint16_t* expected, std::size_t n) {
     std::uint32_t wrong = 0;
     for (std::size_t i = 0; i < n; ++i) wrong |= narrow<T>(std::bit_cast<float>(inputs[i])).bits ^ expected[i];
-    for (std::size_t i = 0; wrong != 0 && i < n; ++i)
-      EXPECT_EQ(narrow<T>(std::bit_cast<float>(inputs[i])).bits, expected[i]) << std::hex << inputs[i];
+    for (std::size_t i = 0; wrong != 0 && i < n; ++i) EXPECT_EQ(narrow<T>(std::bit_cast<float>(inputs[i])).bits, expected[i]) << std::hex << inputs[i];
     return wrong == 0;
   });
   report_count(count, inputs_at_stride(stride));
@@ -227,8 +226,7 @@ TEST(conversions, doubles_round_once_to_fp32) {
     std::vector<float> actual(inputs.size());
     numeric::convert(Dtype::float32, actual.data(), Dtype::float64, inputs.data(), inputs.size());
     hwy::SetSupportedTargetsForTest(0);
-    for (std::size_t i = 0; i < inputs.size(); ++i, ++count)
-      ASSERT_EQ(bits(actual[i]), reference::encode(reference::fp32, reference::decode_double(inputs[i]))) << inputs[i];
+    for (std::size_t i = 0; i < inputs.size(); ++i, ++count) ASSERT_EQ(bits(actual[i]), reference::encode(reference::fp32, reference::decode_double(inputs[i]))) << inputs[i];
   }
   report_count(count, hwy::SupportedAndGeneratedTargets().size() * inputs.size());
 }

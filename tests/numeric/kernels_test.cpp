@@ -38,8 +38,7 @@ template <class T>
 class Buffer {
  public:
   static constexpr std::size_t margin = 40;
-  Buffer(std::size_t n, std::size_t offset, const std::vector<T>& values, std::size_t phase)
-      : begin_(margin + offset), n_(n), storage_(n + offset + 2 * margin) {
+  Buffer(std::size_t n, std::size_t offset, const std::vector<T>& values, std::size_t phase) : begin_(margin + offset), n_(n), storage_(n + offset + 2 * margin) {
     for (std::size_t i = 0; i < storage_.size(); ++i) storage_[i] = values[(i + phase) % values.size()];
     original_ = storage_;
   }
@@ -146,18 +145,15 @@ TEST_P(kernels, convert_rounds_once_and_copies_equal_dtypes_unchanged) {
 
 // ---- one dtype and a scalar -----------------------------------------------------------------------------------------------------
 
-const float scalars[] = {1.0f,        -1.0f,        0.5f,      1.0f / 3, 7.0f,  65519.0f, 65520.0f,
-                         0x1.8p127f, 0x1.2p-127f, 0x1p-149f, 0.0f,     -0.0f, INFINITY, NAN};
+const float scalars[] = {1.0f, -1.0f, 0.5f, 1.0f / 3, 7.0f, 65519.0f, 65520.0f, 0x1.8p127f, 0x1.2p-127f, 0x1p-149f, 0.0f, -0.0f, INFINITY, NAN};
 
 template <class T>
 void compare_scalar_kernels() {
   for (float scalar : scalars) {
     SCOPED_TRACE(scalar);
     const T rounded = narrow<T>(scalar);
-    compare<T, T>([&](T* target, const T*, std::size_t n) { numeric::multiply(dtype_of<T>, target, scalar, n); },
-                  [&](T t, T) { return narrow<T>(widen(t) * scalar); });
-    compare<T, T>([&](T* target, const T*, std::size_t n) { numeric::divide(dtype_of<T>, target, scalar, n); },
-                  [&](T t, T) { return narrow<T>(widen(t) / scalar); });
+    compare<T, T>([&](T* target, const T*, std::size_t n) { numeric::multiply(dtype_of<T>, target, scalar, n); }, [&](T t, T) { return narrow<T>(widen(t) * scalar); });
+    compare<T, T>([&](T* target, const T*, std::size_t n) { numeric::divide(dtype_of<T>, target, scalar, n); }, [&](T t, T) { return narrow<T>(widen(t) / scalar); });
     compare<T, T>([&](T* target, const T* source, std::size_t n) { numeric::premultiply(dtype_of<T>, target, source, scalar, n); },
                   [&](T, T s) { return numeric::mul(s, rounded); });
     compare<T, T>([&](T* target, const T* source, std::size_t n) { numeric::fused_accumulate(dtype_of<T>, target, source, scalar, n); },
@@ -231,13 +227,10 @@ template <class T>
 void compare_kernels_in_place() {
   const float scalar = 1.0f / 3;
   const T rounded = narrow<T>(scalar);
-  compare_in_place<T>([](T* data, std::size_t n) { numeric::accumulate(dtype_of<T>, data, dtype_of<T>, data, n); },
-                      [](T x) { return numeric::add(x, x); });
+  compare_in_place<T>([](T* data, std::size_t n) { numeric::accumulate(dtype_of<T>, data, dtype_of<T>, data, n); }, [](T x) { return numeric::add(x, x); });
   compare_in_place<T>([](T* data, std::size_t n) { numeric::convert(dtype_of<T>, data, dtype_of<T>, data, n); }, [](T x) { return x; });
-  compare_in_place<T>([&](T* data, std::size_t n) { numeric::premultiply(dtype_of<T>, data, data, scalar, n); },
-                      [&](T x) { return numeric::mul(x, rounded); });
-  compare_in_place<T>([&](T* data, std::size_t n) { numeric::fused_accumulate(dtype_of<T>, data, data, scalar, n); },
-                      [&](T x) { return numeric::fma(x, rounded, x); });
+  compare_in_place<T>([&](T* data, std::size_t n) { numeric::premultiply(dtype_of<T>, data, data, scalar, n); }, [&](T x) { return numeric::mul(x, rounded); });
+  compare_in_place<T>([&](T* data, std::size_t n) { numeric::fused_accumulate(dtype_of<T>, data, data, scalar, n); }, [&](T x) { return numeric::fma(x, rounded, x); });
 }
 
 TEST_P(kernels, a_target_may_be_its_own_source) {
@@ -285,8 +278,7 @@ TEST_P(kernels, all_finite_sees_one_infinity_or_nan_at_any_position) {
   look_for_infinities<float>();
   look_for_infinities<Bf16>();
   look_for_infinities<Fp16>();
-  look_for_infinities<double>({0.0, -0.0, 1.0, -0x1.fffffffffffffp1023, 0x1p-1074},
-                              {INFINITY, -INFINITY, NAN, -NAN, from_bits<double>(0x7FF0000000000001u)});
+  look_for_infinities<double>({0.0, -0.0, 1.0, -0x1.fffffffffffffp1023, 0x1p-1074}, {INFINITY, -INFINITY, NAN, -NAN, from_bits<double>(0x7FF0000000000001u)});
 }
 
 // ---- the rest -------------------------------------------------------------------------------------------------------------------

@@ -74,10 +74,32 @@ std::vector<T> interesting_values(std::size_t random_count = 24) {
   const reference::Format f = reference::format_of<T>;
   const std::uint32_t leading = 1u << (f.digits - 1);
   const std::uint32_t one = (f.infinity() / 2) & ~(leading - 1);  // exponent all ones but the last, halved: the bias
-  std::vector<std::uint32_t> magnitudes = {0, 1, 2, 3, leading / 2, leading - 2, leading - 1, leading, leading + 1, leading + 2,
-                                           one - 2, one - 1, one, one + 1, one + 2, one + 3, one + leading / 2, one + leading - 1,
-                                           f.infinity() - 2, f.infinity() - 1, f.infinity(), f.infinity() + 1,
-                                           f.infinity() + leading / 2, f.infinity() + leading / 2 + 1, f.nan() - 1, f.nan()};
+  std::vector<std::uint32_t> magnitudes = {0,
+                                           1,
+                                           2,
+                                           3,
+                                           leading / 2,
+                                           leading - 2,
+                                           leading - 1,
+                                           leading,
+                                           leading + 1,
+                                           leading + 2,
+                                           one - 2,
+                                           one - 1,
+                                           one,
+                                           one + 1,
+                                           one + 2,
+                                           one + 3,
+                                           one + leading / 2,
+                                           one + leading - 1,
+                                           f.infinity() - 2,
+                                           f.infinity() - 1,
+                                           f.infinity(),
+                                           f.infinity() + 1,
+                                           f.infinity() + leading / 2,
+                                           f.infinity() + leading / 2 + 1,
+                                           f.nan() - 1,
+                                           f.nan()};
   const std::uint32_t exponents = f.infinity() / leading;
   for (std::uint32_t e = 1; e < exponents; e += exponents / 16)
     for (std::uint32_t fraction : {0u, 1u, leading / 2, leading / 2 + 1, leading - 1}) magnitudes.push_back(e * leading + fraction);

@@ -20,15 +20,12 @@ struct State {
 };
 
 enum class Formula { sgd, sgd_without_decay, adam_fused, adamw_fused, adam_cpu, adamw_cpu };
-const Formula formulas[] = {Formula::sgd,         Formula::sgd_without_decay, Formula::adam_fused,
-                            Formula::adamw_fused, Formula::adam_cpu,          Formula::adamw_cpu};
+const Formula formulas[] = {Formula::sgd, Formula::sgd_without_decay, Formula::adam_fused, Formula::adamw_fused, Formula::adam_cpu, Formula::adamw_cpu};
 
 bool decoupled(Formula formula) { return formula == Formula::adamw_fused || formula == Formula::adamw_cpu; }
 bool on_cpu(Formula formula) { return formula == Formula::adam_cpu || formula == Formula::adamw_cpu; }
 
-AdamScalars scalars_at(Formula formula, int step) {
-  return testing::scalars_at(step, formula == Formula::sgd_without_decay ? 0.0f : 0.01f, decoupled(formula));
-}
+AdamScalars scalars_at(Formula formula, int step) { return testing::scalars_at(step, formula == Formula::sgd_without_decay ? 0.0f : 0.01f, decoupled(formula)); }
 
 void apply(Formula formula, State& state, const AdamScalars& s) {
   const std::size_t n = state.parameter.size();
@@ -99,9 +96,7 @@ Rounded operator-(Rounded a, Rounded b) { return Rounded(double(a) - double(b));
 Rounded operator*(Rounded a, Rounded b) { return Rounded(double(a) * double(b)); }
 Rounded operator/(Rounded a, Rounded b) { return Rounded(double(a) / double(b)); }
 Rounded sqrt(Rounded a) { return Rounded(std::sqrt(double(a))); }
-Rounded fma(Rounded a, Rounded b, Rounded c) {
-  return Rounded(from_bits<float>(reference::fused(reference::fp32, bits(a.value), bits(b.value), bits(c.value))));
-}
+Rounded fma(Rounded a, Rounded b, Rounded c) { return Rounded(from_bits<float>(reference::fused(reference::fp32, bits(a.value), bits(b.value), bits(c.value)))); }
 
 // 24 random bits between -1 and 1.
 float random_fraction(Random& random) { return static_cast<float>(static_cast<std::int64_t>(random.next() >> 40) - (1 << 23)) / (1 << 23); }
@@ -130,8 +125,8 @@ TEST(optimizers, every_operation_of_every_formula_rounds_once) {
       State after = before;
       apply(formula, after, s);
       for (std::size_t i = 0; i < before.parameter.size(); ++i, ++count) {
-        const Element<Rounded> expected = expected_update<Rounded>(
-            formula, {Rounded(before.parameter[i]), Rounded(before.gradient[i]), Rounded(before.first[i]), Rounded(before.second[i])}, s);
+        const Element<Rounded> expected =
+            expected_update<Rounded>(formula, {Rounded(before.parameter[i]), Rounded(before.gradient[i]), Rounded(before.first[i]), Rounded(before.second[i])}, s);
         const bool moments = formula != Formula::sgd && formula != Formula::sgd_without_decay;
         SCOPED_TRACE(i);
         ASSERT_EQ(bits(after.parameter[i]), bits(expected.parameter.value)) << static_cast<int>(formula);
@@ -159,9 +154,7 @@ struct Bounded {
     error = carried + u * (std::abs(v) + carried) + half_subnormal + u_here * std::abs(v);
   }
 };
-long double product_error(const Bounded& a, const Bounded& b) {
-  return std::abs(a.value) * b.error + std::abs(b.value) * a.error + a.error * b.error;
-}
+long double product_error(const Bounded& a, const Bounded& b) { return std::abs(a.value) * b.error + std::abs(b.value) * a.error + a.error * b.error; }
 Bounded operator+(Bounded a, Bounded b) { return {a.value + b.value, a.error + b.error}; }
 Bounded operator-(Bounded a, Bounded b) { return {a.value - b.value, a.error + b.error}; }
 Bounded operator*(Bounded a, Bounded b) { return {a.value * b.value, product_error(a, b)}; }
@@ -175,9 +168,7 @@ Bounded sqrt(Bounded a) {
 }
 Bounded fma(Bounded a, Bounded b, Bounded c) { return {a.value * b.value + c.value, product_error(a, b) + c.error}; }
 
-bool within(float observed, const Bounded& expected) {
-  return std::abs(static_cast<long double>(observed) - expected.value) <= expected.error;
-}
+bool within(float observed, const Bounded& expected) { return std::abs(static_cast<long double>(observed) - expected.value) <= expected.error; }
 
 State training_state() {
   State state;
@@ -196,8 +187,8 @@ State training_state() {
 std::uint64_t outside(Formula formula, const State& before, const State& after, const AdamScalars& s) {
   std::uint64_t count = 0;
   for (std::size_t i = 0; i < before.parameter.size(); ++i) {
-    const Element<Bounded> expected = expected_update<Bounded>(
-        formula, {Bounded(before.parameter[i]), Bounded(before.gradient[i]), Bounded(before.first[i]), Bounded(before.second[i])}, s);
+    const Element<Bounded> expected =
+        expected_update<Bounded>(formula, {Bounded(before.parameter[i]), Bounded(before.gradient[i]), Bounded(before.first[i]), Bounded(before.second[i])}, s);
     const bool moments = within(after.first[i], expected.first) && within(after.second[i], expected.second);
     count += !(moments && within(after.parameter[i], expected.parameter));
   }

@@ -133,8 +133,6 @@ inline std::uint32_t convert(Format to, Format from, std::uint32_t x) { return e
 inline std::uint32_t add(Format f, std::uint32_t a, std::uint32_t b) { return encode(f, sum(decode(f, a), decode(f, b))); }
 inline std::uint32_t multiply(Format f, std::uint32_t a, std::uint32_t b) { return encode(f, product(decode(f, a), decode(f, b))); }
 inline std::uint32_t divide(Format f, std::uint32_t a, std::uint32_t b) { return encode(f, quotient(decode(f, a), decode(f, b))); }
-inline std::uint32_t fused(Format f, std::uint32_t a, std::uint32_t b, std::uint32_t c) {
-  return encode(f, sum(product(decode(f, a), decode(f, b)), decode(f, c)));
-}
+inline std::uint32_t fused(Format f, std::uint32_t a, std::uint32_t b, std::uint32_t c) { return encode(f, sum(product(decode(f, a), decode(f, b)), decode(f, c))); }
 
 }  // namespace gradledger::reference

@@ -60,9 +60,7 @@ using Fits = std::function<bool(const Case&)>;
 inline bool always(const Case&) { return true; }
 
 // Every sum of a window is exact with all of its contributions at once.
-inline bool exact(const Case& c) {
-  return c.range.dyadic && c.range.lit_max >= ref::contributions_max(c.timeline);
-}
+inline bool exact(const Case& c) { return c.range.dyadic && c.range.lit_max >= ref::contributions_max(c.timeline); }
 
 // The first drawn case of the seed that fits, so that nothing is discarded. What no case fits is an error of the test.
 inline Scenario drawn(const search::Profile& profile, std::uint64_t seed, const Fits& fits) {

@@ -188,9 +188,8 @@ class ScaledSink final : public StopSink {
 // What is planted, and what follows from it, is equal to itself.
 bool same_values(const std::map<ref::SnapshotKey, std::vector<double>>& one, const std::map<ref::SnapshotKey, std::vector<double>>& other) {
   const auto same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
-  return std::equal(one.begin(), one.end(), other.begin(), other.end(), [&](const auto& a, const auto& b) {
-    return a.first == b.first && std::equal(a.second.begin(), a.second.end(), b.second.begin(), b.second.end(), same);
-  });
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(),
+                    [&](const auto& a, const auto& b) { return a.first == b.first && std::equal(a.second.begin(), a.second.end(), b.second.begin(), b.second.end(), same); });
 }
 
 Outcome scales(const search::Profile& profile, std::uint64_t seed, bool linear) {

@@ -191,7 +191,9 @@ Outcome schedules_change_no_weight(const search::Profile& profile, std::uint64_t
 
 TEST(metamorphic_order, schedules_change_no_weight_in_any_buffer) { expect_holds(schedules_change_no_weight); }
 
-TEST(metamorphic_order, schedules_change_weights_where_a_bucket_is_filled_while_it_is_reduced) { expect_fails(schedules_change_no_weight, as_documented("before #5606", {"zero1", "zero2"})); }
+TEST(metamorphic_order, schedules_change_weights_where_a_bucket_is_filled_while_it_is_reduced) {
+  expect_fails(schedules_change_no_weight, as_documented("before #5606", {"zero1", "zero2"}));
+}
 
 // ---- a parameter that nobody uses -------------------------------------------------------------------------------------------------
 

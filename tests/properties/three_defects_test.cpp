@@ -111,8 +111,7 @@ RC_GTEST_PROP(deepspeed_7985, the_boundary_micro_batch_is_private_before_the_fix
   // The bias of the window is (W-1)/W * 1/ga, whatever the wire rounds: a sum of W-1 differences of two quotients, over a sum of all.
   const double bias = (p.world - 1.0) / p.world / p.micro_batches;
   const double roundings = 4.0 * p.world * p.micro_batches;
-  for (const ref::Finding& f : verdict.findings)
-    RC_ASSERT(std::abs(f.lost_weight - bias) <= roundings * std::numeric_limits<double>::epsilon() / 2 * bias);
+  for (const ref::Finding& f : verdict.findings) RC_ASSERT(std::abs(f.lost_weight - bias) <= roundings * std::numeric_limits<double>::epsilon() / 2 * bias);
 }
 
 RC_GTEST_PROP(deepspeed_7985, ranks_agree_on_the_whole_window_after_the_fix, ()) {

@@ -28,8 +28,7 @@ ref::RowContext reduced_row() {
   return context;
 }
 
-Names names(const Weights& observed, const ref::RowContext& context, const Weights& expected = {0.25, 0.25, 0.25, 0.25},
-            const std::vector<ref::LedgerColumn>& of = columns()) {
+Names names(const Weights& observed, const ref::RowContext& context, const Weights& expected = {0.25, 0.25, 0.25, 0.25}, const std::vector<ref::LedgerColumn>& of = columns()) {
   Names out;
   for (const ref::Diagnosis& d : diagnose({{}, observed, expected, false}, of, context)) out.emplace_back(name_of(d.finding));
   return out;
@@ -48,13 +47,9 @@ TEST(diagnosis, with_a_host_accumulator_is_an_offload_loss) {
   EXPECT_EQ(names({0, 0, 0.25, 0.25}, context), Names{"offload-loss"});
 }
 
-TEST(diagnosis, of_a_private_micro_batch_is_a_boundary_leak) {
-  EXPECT_EQ(names({0.25, 0.25, 0.5, 0}, reduced_row()), Names{"boundary-leak"});
-}
+TEST(diagnosis, of_a_private_micro_batch_is_a_boundary_leak) { EXPECT_EQ(names({0.25, 0.25, 0.5, 0}, reduced_row()), Names{"boundary-leak"}); }
 
-TEST(diagnosis, of_a_window_private_as_a_whole_is_a_missing_reduction) {
-  EXPECT_EQ(names({0.5, 0, 0.5, 0}, reduced_row()), Names{"missing-reduction"});
-}
+TEST(diagnosis, of_a_window_private_as_a_whole_is_a_missing_reduction) { EXPECT_EQ(names({0.5, 0, 0.5, 0}, reduced_row()), Names{"missing-reduction"}); }
 
 TEST(diagnosis, of_a_lone_private_micro_batch_depends_on_whether_a_collective_ran) {
   ref::RowContext context = reduced_row();

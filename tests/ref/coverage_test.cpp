@@ -7,7 +7,6 @@
 namespace gradledger::testing {
 namespace {
 
-
 // The host executor, of whose records only some arrive, and which promises nothing.
 class Taciturn final : public Producer {
  public:

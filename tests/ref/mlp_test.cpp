@@ -39,13 +39,16 @@ struct Agreement {
 Agreement agreement(const Scenario& s, const MlpSource& source, const Gradients32& gradients, std::uint32_t rank = 0) {
   Agreement out;
   double squares = 0, errors = 0;
-  for_each_element(s, source, gradients, [&](double value, double error, double gradient) {
-    ++out.elements;
-    squares += value * value;
-    errors += error * error;
-    if (!(std::abs(gradient - value) <= error)) ++out.outside;
-    else if (error > 0) out.used = std::max(out.used, std::abs(gradient - value) / error);
-  }, rank);
+  for_each_element(
+      s, source, gradients,
+      [&](double value, double error, double gradient) {
+        ++out.elements;
+        squares += value * value;
+        errors += error * error;
+        if (!(std::abs(gradient - value) <= error)) ++out.outside;
+        else if (error > 0) out.used = std::max(out.used, std::abs(gradient - value) / error);
+      },
+      rank);
   out.relative = std::sqrt(errors / squares);
   return out;
 }

@@ -53,7 +53,7 @@ TEST(network_pass, has_the_functions_of_the_simulator) {
   const float u = std::ldexp(1.0f, -24);
   for (int k = -4096; k <= 4096; ++k) {
     const float x = static_cast<float>(k) / 512;
-    EXPECT_LE(std::abs(gpu::Gelu{}(x) - numeric::gelu(x)), 2 * 6 * u * std::abs(x)) << x;
+    EXPECT_LE(std::abs(gpu::Gelu{}(x)-numeric::gelu(x)), 2 * 6 * u * std::abs(x)) << x;
     EXPECT_LE(std::abs(gpu::GeluBackward{}(1.0f, x) - numeric::gelu_slope(x)), 2 * 10 * u) << x;
     EXPECT_EQ(gpu::Relu{}(x), std::max(x, 0.0f));
     EXPECT_EQ(gpu::ReluBackward{}(3.0f, x), x > 0 ? 3.0f : 0.0f);

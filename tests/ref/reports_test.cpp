@@ -82,8 +82,11 @@ TEST(missing_reduction, is_one_rank_that_does_not_show_its_part) {
 
 TEST(unwritten_memory, is_what_a_producer_reports_as_read_before_it_was_written_or_after_its_release) {
   for (const bool released : {false, true}) {
-    const ref::Verdict verdict = judge_reported(two_leaking_windows(), [](const Observation&) { return true; },
-                                                [&](TraceSink& sink) { sink.unwritten({1, 3, "a buffer", 4, 9, "the norm", released}); });
+    const ref::Verdict verdict = judge_reported(
+        two_leaking_windows(), [](const Observation&) { return true; },
+        [&](TraceSink& sink) {
+          sink.unwritten({1, 3, "a buffer", 4, 9, "the norm", released});
+        });
     EXPECT_EQ(classes(verdict), Set{"unwritten-memory"}) << sentences(verdict);
     ASSERT_EQ(verdict.findings.size(), 1u);
     EXPECT_EQ(verdict.findings[0].rank, 1u);
@@ -137,9 +140,11 @@ TEST(rounding_excess, of_an_update_is_not_reported_where_streams_race) {
       if (x.role == Role::master_parameter && !x.linear)
         for (double& value : *x.values) value += 1;
     });
-    Reporting producer(tampering, [](const Observation&) { return true; }, [&](TraceSink& sink) {
-      if (races) sink.race(race);
-    });
+    Reporting producer(
+        tampering, [](const Observation&) { return true; },
+        [&](TraceSink& sink) {
+          if (races) sink.race(race);
+        });
     const ref::Verdict verdict = ref::judge(s, *timeline, producer, {});
     EXPECT_EQ(classes(verdict), races ? Set{"stream-race"} : Set{"rounding-excess"}) << sentences(verdict);
   }

@@ -51,8 +51,7 @@ std::set<Contribution> named_in(const std::string& sentence, std::uint32_t step)
   const std::string claims = sentence.substr(0, sentence.find("first out of balance"));
   for (std::sregex_iterator at(claims.begin(), claims.end(), contributions), end; at != end; ++at)
     for (const std::uint32_t micro_batch : numbers_in((*at)[2]))
-      for (const std::uint32_t rank : numbers_in((*at)[3]))
-        out.insert({(*at)[8].matched ? static_cast<std::uint32_t>(std::stoul((*at)[8])) : step, rank, micro_batch});
+      for (const std::uint32_t rank : numbers_in((*at)[3])) out.insert({(*at)[8].matched ? static_cast<std::uint32_t>(std::stoul((*at)[8])) : step, rank, micro_batch});
   return out;
 }
 
@@ -63,7 +62,8 @@ bool overlap(const std::vector<ref::ElementRange>& a, const std::vector<ref::Ele
 }
 
 bool at_boundary(const Judged& j, const Contribution& c) {
-  return std::any_of(j.timeline.backwards.begin(), j.timeline.backwards.end(), [&](const Backward& b) { return b.step == c.step && b.micro_batch[c.rank] == c.micro_batch && b.boundary; });
+  return std::any_of(j.timeline.backwards.begin(), j.timeline.backwards.end(),
+                     [&](const Backward& b) { return b.step == c.step && b.micro_batch[c.rank] == c.micro_batch && b.boundary; });
 }
 
 // What the word of a class claims of each contribution that goes with it.
@@ -187,7 +187,8 @@ TEST(a_lost_gradient, is_told_as_the_share_of_the_batch_that_is_left) {
   s.engine.optimizer.type = OptimizerType::adamw;
   const ref::Verdict verdict = judge(s);
   ASSERT_FALSE(verdict.findings.empty());
-  EXPECT_NE(verdict.findings.front().sentence.find("3/4 of the window's weight is missing: these elements follow 1/4 of the window's batch"), std::string::npos) << sentences(verdict);
+  EXPECT_NE(verdict.findings.front().sentence.find("3/4 of the window's weight is missing: these elements follow 1/4 of the window's batch"), std::string::npos)
+      << sentences(verdict);
 }
 
 }  // namespace

@@ -93,9 +93,11 @@ TEST(overflow_checks, are_promised_by_fp16_and_by_bf16_where_the_key_has_an_effe
 // ---- producers that lie ---------------------------------------------------------------------------------------------------------------
 
 Set classes_with_fact(const Scenario& s, StepFact fact, double factor) {
-  return classes(judge_tampered(s, [](const Snapshot&) {}, 0, [&](StepRecord& m) {
-    if (m.fact == fact && m.rank == 1) m.value *= factor;
-  }));
+  return classes(judge_tampered(
+      s, [](const Snapshot&) {}, 0,
+      [&](StepRecord& m) {
+        if (m.fact == fact && m.rank == 1) m.value *= factor;
+      }));
 }
 
 TEST(wrong_norm, is_a_reported_or_clipping_norm_outside_its_bound) {
@@ -110,9 +112,11 @@ TEST(wrong_norm, is_a_reported_or_clipping_norm_outside_its_bound) {
 }
 
 TEST(wrong_skip, is_an_overflow_that_no_gradient_explains) {
-  const ref::Verdict verdict = judge_tampered(fp16_scenario(2), [](const Snapshot&) {}, 0, [](StepRecord& m) {
-    if (m.fact == StepFact::skipped && m.event == 3 && m.rank == 0) m.value = 1;
-  });
+  const ref::Verdict verdict = judge_tampered(
+      fp16_scenario(2), [](const Snapshot&) {}, 0,
+      [](StepRecord& m) {
+        if (m.fact == StepFact::skipped && m.event == 3 && m.rank == 0) m.value = 1;
+      });
   EXPECT_EQ(classes(verdict), Set{"wrong-skip"}) << sentences(verdict);
   ASSERT_EQ(verdict.findings.size(), 1u);
   EXPECT_NE(verdict.findings[0].sentence.find("step 0, rank 0"), std::string::npos) << sentences(verdict);
@@ -165,9 +169,11 @@ TEST(wrong_skip, is_a_rank_alone_where_skipping_and_going_on_are_both_right) {
   s.engine.as_of.base = "0.19.7";  // the last that goes on
   s.script = {overflow(0, 0), backward(), step()};
   for (const bool alone : {false, true}) {
-    const ref::Verdict verdict = judge_tampered(s, [](const Snapshot&) {}, 0, [&](StepRecord& m) {
-      if (alone && m.fact == StepFact::skipped && m.rank == 1) m.value = 1;
-    });
+    const ref::Verdict verdict = judge_tampered(
+        s, [](const Snapshot&) {}, 0,
+        [&](StepRecord& m) {
+          if (alone && m.fact == StepFact::skipped && m.rank == 1) m.value = 1;
+        });
     EXPECT_EQ(classes(verdict), alone ? Set{"wrong-skip"} : Set{}) << sentences(verdict);
   }
 }

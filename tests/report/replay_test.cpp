@@ -93,7 +93,8 @@ TEST(a_report, of_a_race_says_which_command_shows_it) {
   const json race = objects_of(shown("json", report)).at(0)["findings"][0]["race"];
   EXPECT_EQ(race["schedule_seed"], 11);
   EXPECT_EQ(race["command"], report.findings[0].race_command);
-  EXPECT_NE(shown("terminal", report).find("  and 3 more pairs of operations in the same window\n  values that differ: gradledger replay a.json --schedule-seed 11\n"), std::string::npos);
+  EXPECT_NE(shown("terminal", report).find("  and 3 more pairs of operations in the same window\n  values that differ: gradledger replay a.json --schedule-seed 11\n"),
+            std::string::npos);
 }
 
 TEST(a_report, without_findings_is_clean_only_where_something_was_judged) {

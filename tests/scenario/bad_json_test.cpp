@@ -68,11 +68,14 @@ TEST(json_text, with_a_key_twice_is_located_at_the_second_one) {
 
 TEST(json_text, is_read_no_further_than_the_first_thing_that_is_wrong) {
   expect_unreadable(R"({"a": 1, "a": 2, this is no JSON)", "/a", "appears twice");
-  expect_unreadable(std::string(limits::json_depth_max + 1, '[') + "no JSON", [] {
-    std::string pointer;
-    for (std::uint32_t i = 0; i < limits::json_depth_max; ++i) pointer += "/0";
-    return pointer;
-  }(), "is nested too deeply; expected at most 64 levels");
+  expect_unreadable(
+      std::string(limits::json_depth_max + 1, '[') + "no JSON",
+      [] {
+        std::string pointer;
+        for (std::uint32_t i = 0; i < limits::json_depth_max; ++i) pointer += "/0";
+        return pointer;
+      }(),
+      "is nested too deeply; expected at most 64 levels");
 }
 
 TEST(json_text, is_nested_as_deeply_as_the_limit_and_no_deeper) {
@@ -95,9 +98,7 @@ TEST(json_text, with_a_number_beyond_every_double_is_located) {
   EXPECT_EQ((*small)[0], 0.0);
 }
 
-TEST(json_text, larger_than_a_file_may_be_is_refused) {
-  expect_unreadable(std::string(limits::file_bytes_max + 1, ' '), "", "expected at most 67108864 bytes");
-}
+TEST(json_text, larger_than_a_file_may_be_is_refused) { expect_unreadable(std::string(limits::file_bytes_max + 1, ' '), "", "expected at most 67108864 bytes"); }
 
 TEST(pointers, escape_what_a_key_may_hold) {
   EXPECT_EQ(pointer_token("a/b~c"), "a~1b~0c");

@@ -71,7 +71,8 @@ TEST(bad_parameters, frozen_or_tied_in_ways_that_cannot_be_are_refused) {
   expect_refused(tied({{"name", "v"}, {"numel", 4}, {"tied_to", "v"}}), "/parameters/1/tied_to", "names no other parameter: \"v\"");
   expect_refused(tied({{"name", "v"}, {"numel", 3}, {"tied_to", "w"}}), "/parameters/1/numel", "is 3, but \"w\" has 4 elements");
   expect_refused(tied({{"name", "v"}, {"numel", 4}, {"tied_to", "w"}, {"used_by", "rank == 0"}}), "/parameters/1/used_by", "goes with the parameter that this one is tied to");
-  json chain = small_document_with("/parameters", {{{"name", "w"}, {"numel", 4}}, {{"name", "v"}, {"numel", 4}, {"tied_to", "w"}}, {{"name", "u"}, {"numel", 4}, {"tied_to", "v"}}});
+  json chain =
+      small_document_with("/parameters", {{{"name", "w"}, {"numel", 4}}, {{"name", "v"}, {"numel", 4}, {"tied_to", "w"}}, {{"name", "u"}, {"numel", 4}, {"tied_to", "v"}}});
   expect_refused(chain, "/parameters/2/tied_to", "names \"v\", which has no gradient of its own");
   json used = tied({{"name", "v"}, {"numel", 4}, {"tied_to", "w"}});
   used["script"] = json::parse(R"([{"backward": {"uses": ["v"]}}])");
@@ -175,7 +176,8 @@ TEST(bad_set_gradients, of_what_has_no_gradient_are_refused) {
   const auto with = [](const json& set) { return small_document_with("/script/1", {{"set_gradient", set}}); };
   expect_refused(with({{"parameter", "u"}, {"times", 2}}), "/script/1/set_gradient/parameter", "names no parameter: \"u\"; expected one of \"w\", \"v\"");
   expect_refused(with({{"parameter", "w"}}), "/script/1/set_gradient", "lacks \"times\"");
-  expect_refused(with({{"parameter", "w"}, {"times", 2}, {"ranks", {0}}}), "/script/1/set_gradient/ranks", "is not a key that is known here; expected one of api, parameter, times");
+  expect_refused(with({{"parameter", "w"}, {"times", 2}, {"ranks", {0}}}), "/script/1/set_gradient/ranks",
+                 "is not a key that is known here; expected one of api, parameter, times");
   expect_refused(with({{"parameter", "w"}, {"times", 2}, {"api", "whole"}}), "/script/1/set_gradient/api", "expected one of \"full\", \"local\"");
   json frozen = with({{"parameter", "w"}, {"times", 2}});
   frozen["parameters"][0]["trainable"] = false;
@@ -296,7 +298,10 @@ TEST(bad_config, that_the_framework_refuses_names_what_it_refuses) {
       {"sum at stage 3", {{"gradient_allreduce_op", "sum"}, {"zero_optimization", {{"stage", 3}}}}, "/gradient_allreduce_op", "expected \"mean\""},
       {"mixed dtypes at stage 0", {{"data_types", {{"grad_accum_dtype", "bf16"}}}}, "/data_types/grad_accum_dtype", "a fp32 model cannot accumulate in bf16"},
       {"mixed dtypes at stage 0, bf16", {{"bf16", {{"enabled", true}}}, {"data_types", {{"grad_accum_dtype", "fp32"}}}}, "/data_types/grad_accum_dtype", "NotImplementedError"},
-      {"offload at stage 0", {{"zero_optimization", {{"stage", 0}, {"offload_optimizer", {{"device", "cpu"}}}}}}, "/zero_optimization/offload_optimizer", "expected a stage from 1 to 3"},
+      {"offload at stage 0",
+       {{"zero_optimization", {{"stage", 0}, {"offload_optimizer", {{"device", "cpu"}}}}}},
+       "/zero_optimization/offload_optimizer",
+       "expected a stage from 1 to 3"},
   };
   for (const Row& row : table) {
     SCOPED_TRACE(row.what);
@@ -325,11 +330,18 @@ TEST(bad_as_of, names_what_is_known) {
 
 TEST(bad_as_of, in_another_spelling_gets_the_right_one) {
   const std::vector<std::pair<const char*, const char*>> table{
-      {"v0.18.9", "0.18.9"},   {"DeepSpeed 0.18.9", "0.18.9"}, {"7981", "#7981"},         {"after #7981", "#7981"},  {"PR 7981", "#7981"},
-      {"# 7981", "#7981"},     {"before 7981", "before #7981"}, {"before#7981", "before #7981"}, {"Before PR 7981", "before #7981"}, {"0.18.9 ", "0.18.9"},
+      {"v0.18.9", "0.18.9"},
+      {"DeepSpeed 0.18.9", "0.18.9"},
+      {"7981", "#7981"},
+      {"after #7981", "#7981"},
+      {"PR 7981", "#7981"},
+      {"# 7981", "#7981"},
+      {"before 7981", "before #7981"},
+      {"before#7981", "before #7981"},
+      {"Before PR 7981", "before #7981"},
+      {"0.18.9 ", "0.18.9"},
   };
-  for (const auto& [written, meant] : table)
-    expect_refused(small_document_with("/engine/as_of", written), "/engine/as_of", "did you mean \"" + std::string(meant) + "\"?");
+  for (const auto& [written, meant] : table) expect_refused(small_document_with("/engine/as_of", written), "/engine/as_of", "did you mean \"" + std::string(meant) + "\"?");
   for (const char* hopeless : {"v1.0.0", "123", "release", "after the fix"}) {
     const InputError error = testing::error_of(testing::read(small_document_with("/engine/as_of", hopeless)));
     EXPECT_EQ(error.message.find("did you mean"), std::string::npos) << error.text();

@@ -236,8 +236,8 @@ inline constexpr const char* tokens_text = "[[[3, 5], [6, 1]]]";
 
 // Valid documents that together use every key of the schema, each in every form.
 inline std::vector<json> rich_documents() {
-  return {every_key_of_a_configuration(), every_event(), values_of_a_file(), every_key_of_a_network(), every_key_of_a_loop(), tokens_of_a_file(),
-          small_document(), every_key_of_ddp(false), every_key_of_ddp(true)};
+  return {every_key_of_a_configuration(), every_event(),         values_of_a_file(), every_key_of_a_network(), every_key_of_a_loop(), tokens_of_a_file(), small_document(),
+          every_key_of_ddp(false),        every_key_of_ddp(true)};
 }
 
 }  // namespace gradledger::testing

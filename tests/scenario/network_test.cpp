@@ -11,8 +11,7 @@ using testing::json;
 
 // w is 2 x 2, v has 3 elements: the small document's parameters, as two layers.
 json document() {
-  return testing::small_document_with(
-      "/gradients", {{"kind", "mlp"}, {"layers", {{{"weight", "w"}, {"in", 2}, {"out", 2}}, {{"weight", "v"}, {"in", 1}, {"out", 3}}}}});
+  return testing::small_document_with("/gradients", {{"kind", "mlp"}, {"layers", {{{"weight", "w"}, {"in", 2}, {"out", 2}}, {{"weight", "v"}, {"in", 1}, {"out", 3}}}}});
 }
 
 json bent(const std::string& pointer, const json& value) {
@@ -48,8 +47,8 @@ TEST(network, that_does_not_fit_is_refused_at_its_place) {
   for (const auto& row : rows) {
     const std::string where = row.where;
     const std::string blamed = where == "/gradients/layers/1/out" || where == "/parameters/2/expert" ? "/gradients/layers/1/weight"
-                               : where == "/parameters/1/numel"                                       ? "/gradients/layers/1/bias"
-                                                                                                      : where;
+                               : where == "/parameters/1/numel"                                      ? "/gradients/layers/1/bias"
+                                                                                                     : where;
     expect_refused(bent(where, row.value), blamed, row.message);
   }
   expect_refused(bent("/gradients/layers/1", {{"weight", "u"}, {"in", 2}, {"out", 3}}), "/gradients/layers", "leave out parameter \"v\"; expected each one in one layer");

@@ -47,8 +47,12 @@ class RandomScenario {
  private:
   void parameters() {
     for (std::uint32_t i = 0, n = 1 + below(4); i < n; ++i)
-      out_.parameters.push_back({.name = "p" + std::to_string(i) + name(), .numel = below(6) + (i == 0), .used_by = coin() ? condition() : std::nullopt, .trainable = i == 0 || coin(),
-                                 .hooked_outputs = below(5), .expert = i > 0 && coin() ? std::optional(below(3)) : std::nullopt});
+      out_.parameters.push_back({.name = "p" + std::to_string(i) + name(),
+                                 .numel = below(6) + (i == 0),
+                                 .used_by = coin() ? condition() : std::nullopt,
+                                 .trainable = i == 0 || coin(),
+                                 .hooked_outputs = below(5),
+                                 .expert = i > 0 && coin() ? std::optional(below(3)) : std::nullopt});
     if (coin()) out_.parameters.push_back({.name = "tied" + name(), .numel = out_.parameters[0].numel, .tied_to = 0});
     for (std::uint32_t s = 1; out_.world_size % 2 == 0 && s < 2 && coin(); ++s) {
       out_.engine.pipeline_stages = 2;
@@ -78,7 +82,9 @@ class RandomScenario {
   std::uint32_t below(std::uint32_t bound) { return random_.below(bound); }
   bool coin() { return below(2) == 0; }
   template <class T, std::size_t N>
-  T one_of(const std::array<T, N>& values) { return values[below(N)]; }
+  T one_of(const std::array<T, N>& values) {
+    return values[below(N)];
+  }
 
   // Any positive double of a wide range of magnitudes.
   double number() { return std::ldexp(static_cast<double>(random_.next() >> 11) + 1, static_cast<int>(below(160)) - 120); }
@@ -341,7 +347,7 @@ class RandomScenario {
   SplitMix64 random_;
   Scenario out_;
   std::uint32_t given_ = 0;
-  bool weighs_ = false;     // the loop multiplies losses and gradients
+  bool weighs_ = false;  // the loop multiplies losses and gradients
 };
 
 }  // namespace gradledger::testing

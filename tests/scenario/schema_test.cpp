@@ -24,9 +24,8 @@ const json& resolved(const json& node) {
 }
 
 bool has_type(const std::string& type, const json& value) {
-  return (type == "object" && value.is_object()) || (type == "array" && value.is_array()) || (type == "string" && value.is_string()) ||
-         (type == "boolean" && value.is_boolean()) || (type == "null" && value.is_null()) || (type == "integer" && value.is_number_integer()) ||
-         (type == "number" && value.is_number());
+  return (type == "object" && value.is_object()) || (type == "array" && value.is_array()) || (type == "string" && value.is_string()) || (type == "boolean" && value.is_boolean()) ||
+         (type == "null" && value.is_null()) || (type == "integer" && value.is_number_integer()) || (type == "number" && value.is_number());
 }
 
 // Whether a value of this type can be right there at all.

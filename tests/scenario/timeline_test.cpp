@@ -57,7 +57,8 @@ Numbers micro_batches(const Timeline& timeline, std::uint32_t rank) {
 const json every_backward_a_boundary = {{"engine", {{"config", {{"gradient_accumulation_steps", 1}}}}}};
 
 TEST(timeline, unrolls_repetitions_and_micro_batches_in_order) {
-  const Timeline t = timeline_of(R"([{"repeat": {"times": 2, "of": [{"repeat": {"times": 2, "of": [{"set_boundary": false}]}}, {"backward": {"micro_batches": 2}}, {"step": {}}]}}])");
+  const Timeline t =
+      timeline_of(R"([{"repeat": {"times": 2, "of": [{"repeat": {"times": 2, "of": [{"set_boundary": false}]}}, {"backward": {"micro_batches": 2}}, {"step": {}}]}}])");
   EXPECT_EQ(kinds(t), "set_boundary, set_boundary, backward, backward, step, set_boundary, set_boundary, backward, backward, step");
   EXPECT_EQ(t.pointers[t.events[1].item], "/script/0/repeat/of/0/repeat/of/0");
   EXPECT_EQ(t.pointers[t.events[7].item], "/script/0/repeat/of/1");
@@ -112,7 +113,8 @@ TEST(timeline, counts_an_update_without_backwards_as_a_window_of_its_own) {
 }
 
 TEST(timeline, tells_documented_boundaries_from_other_backwards) {
-  const Timeline t = timeline_of(R"([{"backward": {}}, {"step": {}}, {"backward": {}}, {"step": {}}, {"set_boundary": true}, {"backward": {}}, {"set_boundary": false}, {"backward": {}}])");
+  const Timeline t =
+      timeline_of(R"([{"backward": {}}, {"step": {}}, {"backward": {}}, {"step": {}}, {"set_boundary": true}, {"backward": {}}, {"set_boundary": false}, {"backward": {}}])");
   std::vector<bool> boundaries;
   for (const Backward& b : t.backwards) boundaries.push_back(b.boundary);
   EXPECT_EQ(boundaries, (std::vector<bool>{false, true, true, false}));
@@ -149,8 +151,8 @@ TEST(timeline, brackets_a_block_without_synchronisation) {
 }
 
 TEST(timeline, expects_a_reduction_at_a_boundary_outside_of_blocks_and_at_the_end_of_a_coalesced_one) {
-  const Timeline t = timeline_of(R"([{"no_sync": [{"backward": {}}]}, {"coalesce": [{"backward": {"micro_batches": 2}}]}, {"backward": {}}, {"coalesce": []}])",
-                                 every_backward_a_boundary);
+  const Timeline t =
+      timeline_of(R"([{"no_sync": [{"backward": {}}]}, {"coalesce": [{"backward": {"micro_batches": 2}}]}, {"backward": {}}, {"coalesce": []}])", every_backward_a_boundary);
   EXPECT_EQ(kinds(t), "no_sync enter, backward, no_sync exit, coalesce enter, backward, backward, coalesce exit, backward, coalesce enter, coalesce exit");
   EXPECT_EQ(t.boundaries, (Numbers{6, 7}));
   EXPECT_EQ(t.reductions, t.boundaries);
@@ -202,7 +204,8 @@ TEST(timeline, drops_what_the_open_window_has_at_a_zero_grad) {
 }
 
 TEST(timeline, drops_on_the_ranks_that_call_zero_grad_and_only_what_was_not_dropped_before) {
-  const Timeline t = timeline_of(R"([{"backward": {}}, {"zero_grad": {"of": "optimizer", "ranks": [1]}}, {"backward": {"ranks": [0]}}, {"backward": {}}, {"zero_grad": "engine"}])");
+  const Timeline t =
+      timeline_of(R"([{"backward": {}}, {"zero_grad": {"of": "optimizer", "ranks": [1]}}, {"backward": {"ranks": [0]}}, {"backward": {}}, {"zero_grad": "engine"}])");
   EXPECT_EQ(t.dropped_at, (std::vector<Numbers>{{4, 1}, {4, never}, {4, 4}}));
 }
 
@@ -252,8 +255,9 @@ TEST(timeline, knows_which_parameters_a_backward_uses) {
 }
 
 TEST(timeline, knows_in_which_order_gradients_are_ready) {
-  const json parameters = {{"parameters", {{{"name", "w"}, {"numel", 4}}, {{"name", "ice"}, {"numel", 3}, {"trainable", false}},
-                                            {{"name", "v"}, {"numel", 4}}, {{"name", "again"}, {"numel", 4}, {"tied_to", "w"}}}}};
+  const json parameters = {
+      {"parameters",
+       {{{"name", "w"}, {"numel", 4}}, {{"name", "ice"}, {"numel", 3}, {"trainable", false}}, {{"name", "v"}, {"numel", 4}}, {{"name", "again"}, {"numel", 4}, {"tied_to", "w"}}}}};
   const std::string script = R"([{"backward": {}}, {"backward": {"order": {"1": ["w"]}}}, {"backward": {"uses": ["v"]}}])";
   const Scenario scenario = scenario_of(script, parameters);
   const Timeline t = timeline_of(script, parameters);

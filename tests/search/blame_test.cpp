@@ -97,8 +97,7 @@ TEST(documented_use, has_for_every_rule_a_script_that_breaks_it) {
     const auto& [scenario, where] = at->second;
     ASSERT_TRUE(broken(scenario).starts_with(at->first + " " + where)) << at->first << ": " << broken(scenario);
     if (std::set<std::string_view>{"zero-grad-behind-step", "same-script", "own-gradients"}.contains(rule.id)) continue;  // these break the other one too
-    for (const Misuse& m : use(scenario).misuses)
-      EXPECT_TRUE(m.rule == &rule || rule.id == "refused-call") << at->first << ": " << broken(scenario);
+    for (const Misuse& m : use(scenario).misuses) EXPECT_TRUE(m.rule == &rule || rule.id == "refused-call") << at->first << ": " << broken(scenario);
   }
   EXPECT_EQ(scripts.size(), deepspeed::use_rules().size());
 }
@@ -125,8 +124,8 @@ TEST(documented_use, is_broken_by_many_of_the_other_cases_and_by_every_rule) {
   }
   EXPECT_GT(undocumented, 400u);
   EXPECT_LT(undocumented, 2000u);
-  for (const char* rule : {"one-backward-a-step", "step-behind-backward", "single-boundary", "boundary-before-step", "same-script", "zero-grad-behind-step", "set-gradient-behind-boundary",
-                           "coalesced-backwards", "divisor"})
+  for (const char* rule : {"one-backward-a-step", "step-behind-backward", "single-boundary", "boundary-before-step", "same-script", "zero-grad-behind-step",
+                           "set-gradient-behind-boundary", "coalesced-backwards", "divisor"})
     EXPECT_TRUE(rules.contains(rule)) << rule;
 }
 

@@ -218,10 +218,10 @@ TEST(alphabet, has_eight_events_by_default_and_words_that_frameworks_refuse_have
   ExploreOptions options = world_of(**variant_named("zero0", ""), 4);
   ASSERT_EQ(options.alphabet.size(), 8u);
   const auto calls = search_space_of(options.world).calls(options.world);
-  EXPECT_TRUE(script_of(options.alphabet, {6, 0, 7, 1}, *calls));   // no_sync backward end step
-  EXPECT_FALSE(script_of(options.alphabet, {6, 1}, *calls));        // a step inside
-  EXPECT_FALSE(script_of(options.alphabet, {7}, *calls));           // an end of nothing
-  EXPECT_FALSE(script_of(options.alphabet, {6, 6}, *calls));        // a block in a block
+  EXPECT_TRUE(script_of(options.alphabet, {6, 0, 7, 1}, *calls));  // no_sync backward end step
+  EXPECT_FALSE(script_of(options.alphabet, {6, 1}, *calls));       // a step inside
+  EXPECT_FALSE(script_of(options.alphabet, {7}, *calls));          // an end of nothing
+  EXPECT_FALSE(script_of(options.alphabet, {6, 6}, *calls));       // a block in a block
 }
 
 }  // namespace

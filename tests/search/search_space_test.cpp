@@ -49,7 +49,8 @@ TEST(variants, have_the_traits_that_their_contracts_say) {
     const EngineTraits& t = variant.traits;
     EXPECT_EQ(t.reduces_every_backward, contract_of(world).reduces_every_backward) << variant.name;
     EXPECT_EQ(!t.reduces_every_backward, contract_of(world).replicates_reduced) << variant.name;
-    EXPECT_TRUE(all.insert({t.reduces_to_owners, t.reduces_every_backward, t.accumulates_itself, t.gathers_weights, t.offloads}).second) << variant.name << " has the traits of another";
+    EXPECT_TRUE(all.insert({t.reduces_to_owners, t.reduces_every_backward, t.accumulates_itself, t.gathers_weights, t.offloads}).second)
+        << variant.name << " has the traits of another";
   }
 }
 
@@ -89,7 +90,8 @@ TEST(tuning, leaves_a_scenario_alone_where_a_framework_has_nothing_of_the_kind) 
 
 // With the defect and without it are two configurations, both of which the framework serves.
 TEST(tuning, has_the_defects_that_mutants_name) {
-  for (const char* fault : {"boundary-private", "accumulator-tests-the-wrong-list", "host-accumulator-gated", "unscaled-by-the-next-scale", "scale-grows-late", "scale-not-halved"}) {
+  for (const char* fault :
+       {"boundary-private", "accumulator-tests-the-wrong-list", "host-accumulator-gated", "unscaled-by-the-next-scale", "scale-grows-late", "scale-not-halved"}) {
     ASSERT_TRUE(mutant_named(fault, "").ok()) << fault;
     Scenario with = world_of(variants().front()), without = with;
     EXPECT_TRUE(tuning_of(with).set_defect(with, fault, true)) << fault;

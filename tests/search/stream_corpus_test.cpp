@@ -20,7 +20,8 @@ using search::StreamOrders;
 bool has_several_streams(const fs::path& path) {
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  return std::ranges::any_of(std::array{"\"overlap_comm\": true", "\"produced_on\"", "\"offload_optimizer\""}, [&](const char* sign) { return text.find(sign) != std::string::npos; });
+  return std::ranges::any_of(std::array{"\"overlap_comm\": true", "\"produced_on\"", "\"offload_optimizer\""},
+                             [&](const char* sign) { return text.find(sign) != std::string::npos; });
 }
 
 std::vector<fs::path> files_with_several_streams() {
@@ -108,7 +109,8 @@ TEST(stream_corpus, with_a_wait_left_out_has_a_race_that_shows_or_the_wait_was_n
     if (!search::explore_streams(*scenario, *timeline, without_wait(no_index)).races.empty()) continue;
     for (std::size_t n = 0; n < 12; ++n) {
       const StreamOrders orders = search::explore_streams(*scenario, *timeline, without_wait(n));
-      EXPECT_EQ(orders.agreement, StreamAgreement::agree) << path.filename() << " without wait " << n << ": " << orders.races.size() << " races, " << orders.outcomes << " outcomes";
+      EXPECT_EQ(orders.agreement, StreamAgreement::agree) << path.filename() << " without wait " << n << ": " << orders.races.size() << " races, " << orders.outcomes
+                                                          << " outcomes";
       ++(orders.races.empty() ? not_needed : needed);
     }
   }

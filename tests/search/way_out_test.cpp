@@ -131,7 +131,8 @@ TEST(a_known_defect, is_shown_by_the_release_that_it_is_dated_from_and_not_by_th
       s.engine.as_of.base = f.known->fixed;
       if (classes(judge(s)).contains(std::string(name_of(f.finding)))) {
         const auto later = explained(s);
-        EXPECT_TRUE(std::none_of(later.begin(), later.end(), [&](const ref::Finding& o) { return o.known && o.known->entry == f.known->entry; })) << file << " at " << s.engine.as_of.base;
+        EXPECT_TRUE(std::none_of(later.begin(), later.end(), [&](const ref::Finding& o) { return o.known && o.known->entry == f.known->entry; }))
+            << file << " at " << s.engine.as_of.base;
       }
       ++compared;
       break;

@@ -18,7 +18,7 @@ struct Snapshot {
   bool at_end;
   std::string buffer;
   Role role;
-  bool linear;                 // a pass of the ledger
+  bool linear;  // a pass of the ledger
   std::vector<double>* values;
 };
 

@@ -33,7 +33,9 @@ const std::map<std::string, std::vector<std::string>>& may_include() {
       {"sim/execution", {"sim/execution", "sim/frameworks/framework.h", "sim/engine", "sim/program", "sim/trace", "sim/scenario", "sim/base", "sim/numeric"}},
       {"sim/producers", {"sim/producers", "sim/execution", "sim/frameworks/framework.h", "sim/trace", "sim/scenario"}},
       {"sim", {"sim"}},
-      {"ref", {"ref", "sim/scenario/contract.h", "sim/scenario/factor.h", "sim/scenario/predicate.h", "sim/scenario/timeline.h", "sim/scenario/workload.h", "sim/trace", "sim/base", "sim/numeric/dtype.h"}},
+      {"ref",
+       {"ref", "sim/scenario/contract.h", "sim/scenario/factor.h", "sim/scenario/predicate.h", "sim/scenario/timeline.h", "sim/scenario/workload.h", "sim/trace", "sim/base",
+        "sim/numeric/dtype.h"}},
       {"search", {"search", "ref", "sim"}},
       {"gpu", {"gpu", "sim"}},
       {"report", {"report", "ref", "sim"}},
@@ -91,7 +93,8 @@ TEST(includes, of_a_framework_are_its_own_and_the_registrys) {
 
 TEST(includes, of_engines_and_arithmetic_are_refused_to_the_oracle) {
   const std::vector<std::string>& oracle = *rule_of({"ref/model.cpp", {}});
-  for (const char* included : {"sim/engine/engine.h", "sim/execution/collectives.h", "sim/program/program.h", "sim/numeric/kernels.h", "sim/scenario/scenario.h", "sim/frameworks/deepspeed/config.h", "sim/frameworks/deepspeed/contract.h", "verbs/session.h"})
+  for (const char* included : {"sim/engine/engine.h", "sim/execution/collectives.h", "sim/program/program.h", "sim/numeric/kernels.h", "sim/scenario/scenario.h",
+                               "sim/frameworks/deepspeed/config.h", "sim/frameworks/deepspeed/contract.h", "verbs/session.h"})
     EXPECT_FALSE(allowed(oracle, included)) << included;
   EXPECT_FALSE(allowed(*rule_of({"sim/engine/engine.cpp", {}}), "sim/numeric/kernels.h")) << "engines do not compute";
   EXPECT_FALSE(allowed(*rule_of({"sim/load.cpp", {}}), "ref/oracle.h"));
@@ -103,21 +106,42 @@ struct Rule {
   std::string what;
   std::vector<std::string> folders;
   std::regex forbidden;
-  std::string example;         // a line that the search must find
-  std::string unless = "\n";   // a line with this is an exception that says so
+  std::string example;        // a line that the search must find
+  std::string unless = "\n";  // a line with this is an exception that says so
 };
 
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all{
-      {"a tolerance is derived, not written down", {"sim", "ref", "search", "gpu", "report", "verbs", "tests", "tools"}, std::regex(R"([0-9.]e-[0-9])"), "if (error < 1e-6)", "no tolerance:"},
+      {"a tolerance is derived, not written down",
+       {"sim", "ref", "search", "gpu", "report", "verbs", "tests", "tools"},
+       std::regex(R"([0-9.]e-[0-9])"),
+       "if (error < 1e-6)",
+       "no tolerance:"},
       {"equality up to a few ulps is a tolerance", {"tests"}, std::regex(R"(EXPECT_(NEAR|FLOAT_EQ|DOUBLE_EQ)|ASSERT_(NEAR|FLOAT_EQ|DOUBLE_EQ))"), "  EXPECT_NEAR(a, b, c);"},
-      {"no wall clock", {"sim", "ref", "search", "report", "verbs"}, std::regex(R"(std::chrono|<chrono>|gettimeofday|clock_gettime|\bclock\(\)|\btime\(nullptr\))"), "std::chrono::steady_clock::now()"},
-      {"random numbers come from the seed by sim/base/hash.h", {"sim", "ref", "search", "report", "verbs"}, std::regex(R"(<random>|random_device|_distribution\b|\brand\(\))"), "#include <random>"},
-      {"no order that a hash table or a pointer decides", {"sim", "ref", "search", "report", "verbs"}, std::regex(R"(std::unordered_|std::hash<|reinterpret_cast<std::uintptr_t>)"), "std::unordered_map<int, int> x;"},
-      {"the simulator and the oracle know nothing of CUDA", {"sim", "ref", "search", "report", "verbs"}, std::regex(R"(#include [<"](cuda|nccl))"), "#include <cuda_runtime_api.h>"},
-      {"producers are made by sim/producers/producers.h", {"search", "tools", "verbs"}, std::regex(R"(\bHostExecutor\b|sim/execution/host_executor\.h)"), "#include \"sim/execution/host_executor.h\""},
-      {"floating point is never fast", {"cmake", "sim", "ref", "search", "gpu", "report", "verbs", "tools", "tests"},
-       std::regex(R"(-ffast-math|-Ofast|use_fast_math|-ffp-contract=(fast|on))"), "add_compile_options(-ffast-math)"},
+      {"no wall clock",
+       {"sim", "ref", "search", "report", "verbs"},
+       std::regex(R"(std::chrono|<chrono>|gettimeofday|clock_gettime|\bclock\(\)|\btime\(nullptr\))"),
+       "std::chrono::steady_clock::now()"},
+      {"random numbers come from the seed by sim/base/hash.h",
+       {"sim", "ref", "search", "report", "verbs"},
+       std::regex(R"(<random>|random_device|_distribution\b|\brand\(\))"),
+       "#include <random>"},
+      {"no order that a hash table or a pointer decides",
+       {"sim", "ref", "search", "report", "verbs"},
+       std::regex(R"(std::unordered_|std::hash<|reinterpret_cast<std::uintptr_t>)"),
+       "std::unordered_map<int, int> x;"},
+      {"the simulator and the oracle know nothing of CUDA",
+       {"sim", "ref", "search", "report", "verbs"},
+       std::regex(R"(#include [<"](cuda|nccl))"),
+       "#include <cuda_runtime_api.h>"},
+      {"producers are made by sim/producers/producers.h",
+       {"search", "tools", "verbs"},
+       std::regex(R"(\bHostExecutor\b|sim/execution/host_executor\.h)"),
+       "#include \"sim/execution/host_executor.h\""},
+      {"floating point is never fast",
+       {"cmake", "sim", "ref", "search", "gpu", "report", "verbs", "tools", "tests"},
+       std::regex(R"(-ffast-math|-Ofast|use_fast_math|-ffp-contract=(fast|on))"),
+       "add_compile_options(-ffast-math)"},
       {"the library prints nothing", {"report", "verbs"}, std::regex(R"(fmt::print|std::cout|std::cerr|\bf?printf\(|\bputs\()"), "  fmt::print(\"{}\", text);"},
       {"no tabs and no blanks at the end", {"sim", "ref", "search", "gpu", "report", "verbs", "tools", "tests", "cmake"}, std::regex("\t| +$"), "int x; "},
       {"no line longer than a screen", {"sim", "ref", "search", "gpu", "report", "verbs", "tools", "tests"}, std::regex(".{201}"), std::string(201, 'x')},
@@ -146,7 +170,8 @@ TEST(words, that_are_forbidden_are_found_where_they_occur) {
 
 // Lines of the functions, tests included: from a line that opens a body to the brace that closes it at the same depth.
 std::vector<std::pair<std::size_t, std::size_t>> functions_of(const SourceFile& file) {
-  static const std::regex opens(R"(^( *)[^ /#:].*\).*\{$)"), no_function(R"(^ *(if|for|while|switch|do|else|namespace|class|struct|enum|\}|static const std::vector|const std::vector)\b)");
+  static const std::regex opens(R"(^( *)[^ /#:].*\).*\{$)"),
+      no_function(R"(^ *(if|for|while|switch|do|else|namespace|class|struct|enum|\}|static const std::vector|const std::vector)\b)");
   std::vector<std::pair<std::size_t, std::size_t>> out;
   for (std::size_t l = 0; l < file.lines.size(); ++l) {
     std::smatch match;

@@ -86,10 +86,10 @@ struct PublishedRow {
 };
 
 const PublishedRow published[] = {
-    {"stage-1-baseline", "baseline", 1, 512, 128, 128, false, "all_reduce"}, {"stage-1-no-sync", "no_sync", 1, 0, 256, 128, false, "all_reduce"},
-    {"stage-1-coalesce", "coalesce", 1, 0, 256, 128, false, "all_reduce"},   {"stage-2-coalesce", "coalesce", 2, 0, 256, 128, false, "all_reduce"},
-    {"stage-3-coalesce", "coalesce", 3, 0, 384, 128, false, "reduce_scatter"},
-    {"stage-2-baseline", "baseline", 2, 640, 128, 128, true, "all_reduce"},  {"stage-3-baseline", "baseline", 3, 640, 128, 128, true, "reduce_scatter"},
+    {"stage-1-baseline", "baseline", 1, 512, 128, 128, false, "all_reduce"},    {"stage-1-no-sync", "no_sync", 1, 0, 256, 128, false, "all_reduce"},
+    {"stage-1-coalesce", "coalesce", 1, 0, 256, 128, false, "all_reduce"},      {"stage-2-coalesce", "coalesce", 2, 0, 256, 128, false, "all_reduce"},
+    {"stage-3-coalesce", "coalesce", 3, 0, 384, 128, false, "reduce_scatter"},  {"stage-2-baseline", "baseline", 2, 640, 128, 128, true, "all_reduce"},
+    {"stage-3-baseline", "baseline", 3, 640, 128, 128, true, "reduce_scatter"},
 };
 
 TEST(the_table_of_7992, is_what_the_program_counts) {
@@ -147,7 +147,8 @@ std::string unmet(const char* expect, const char* script = nullptr) {
 
 TEST(gate, holds_a_scenario_of_any_size_against_the_bytes_that_it_expects) {
   EXPECT_EQ(unmet(R"({"accounting_only": true, "collectives": {"gradient": {"at_most_per_step": 1, "bytes_per_step": 1073741824}},
-    "memory": [{"phase": "boundary", "peak": 2147483648, "at_most_resident": 1073741824}, {"of": "accumulators", "space": "host", "peak": 0}]})"), "");
+    "memory": [{"phase": "boundary", "peak": 2147483648, "at_most_resident": 1073741824}, {"of": "accumulators", "space": "host", "peak": 0}]})"),
+            "");
   EXPECT_EQ(unmet(R"({"accounting_only": true, "collectives": {"gradient": {"at_most_bytes_per_step": 1073741823}}})"),
             "rank 0 sends 1073741824 bytes in gradient collectives in step 0, expected at most 1073741823");
   EXPECT_EQ(unmet(R"({"accounting_only": true, "collectives": {"gradient": {"bytes_per_step": 1073741823}}})"),

@@ -32,7 +32,7 @@ inline std::string text_of(const std::filesystem::path& path) {
 }
 
 struct Outcome {
-  int code = -1;    // -1: ended by a signal
+  int code = -1;  // -1: ended by a signal
   int signal = 0;
   std::string out, err;
 };

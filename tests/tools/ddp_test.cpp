@@ -85,8 +85,10 @@ TEST(documented_use_of_ddp, is_broken_by_no_documented_loop) {
 }
 
 TEST(a_loop_around_ddp, that_loses_its_reduction_is_told_which_rule_it_broke) {
-  for (const auto& [name, rule] : {std::pair{"synchronised-before-the-last", "last-backward-synchronised"}, {"backward-behind-the-block", "forward-in-no-sync"},
-                                   {"two-forwards-before-two-backwards", "one-backward-a-forward"}, {"unused-parameter-not-looked-for", "unused-parameters"}}) {
+  for (const auto& [name, rule] : {std::pair{"synchronised-before-the-last", "last-backward-synchronised"},
+                                   {"backward-behind-the-block", "forward-in-no-sync"},
+                                   {"two-forwards-before-two-backwards", "one-backward-a-forward"},
+                                   {"unused-parameter-not-looked-for", "unused-parameters"}}) {
     const Outcome outcome = run({"replay", "--json", std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/ddp/" + name + ".json"});
     EXPECT_EQ(outcome.code, tool::findings) << name;
     const json report = json_of(outcome.out);
@@ -105,7 +107,8 @@ TEST(a_loop_around_ddp, is_clean_in_every_dtype_over_several_steps_where_it_keep
                                R"({"comm_hook": "bf16_compress"})", R"({"comm_hook": "fp16_wrapper"})"}) {
       // Each of the backwards that are reduced sends all of the window's gradient so far, and rounds it to the wire again.
       json document = loop(R"([{"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"},
-                               {"repeat": {"times": 4, "of": [{"no_sync": [{"backward": {}}]}, {"backward": {"micro_batches": 4}}, {"step": {}}, {"zero_grad": "optimizer"}]}}])", config);
+                               {"repeat": {"times": 4, "of": [{"no_sync": [{"backward": {}}]}, {"backward": {"micro_batches": 4}}, {"step": {}}, {"zero_grad": "optimizer"}]}}])",
+                           config);
       document["model_dtype"] = dtype;
       document["world_size"] = 3;
       const Outcome outcome = run({"replay", "--summary", folder.write("a.json", document.dump())});
@@ -123,7 +126,8 @@ TEST(a_loop_around_ddp, is_refused_where_it_says_what_ddp_does_not_have) {
   };
   const json good = loop(R"([{"backward": {}}, {"step": {}}])");
   const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
-  EXPECT_TRUE(has(error_of(good, "/engine/config/zero_optimization", json::object()), "/engine/config/zero_optimization: is not a key that is known here; expected one of batched_grad_copy"));
+  EXPECT_TRUE(has(error_of(good, "/engine/config/zero_optimization", json::object()),
+                  "/engine/config/zero_optimization: is not a key that is known here; expected one of batched_grad_copy"));
   EXPECT_TRUE(has(error_of(good, "/engine/config", json::array({1})), "/engine/config: is an array of 1 entries; expected an object"));
   EXPECT_TRUE(has(error_of(good, "/engine/as_of", "0.18.9"), "/engine/as_of: is \"0.18.9\"; of PyTorch one release is modelled"));
   EXPECT_TRUE(has(error_of(good, "/engine/framework", "fsdp"), "/engine/framework: is \"fsdp\"; expected one of \"deepspeed\", \"ddp\""));

@@ -64,7 +64,8 @@ TEST(a_comparison_of_two_runs_of_the_host, exits_with_0_where_they_are_equal_and
 
 TEST(exit_code, is_2_for_a_number_that_is_none) {
   for (const char* seed : {"-1", "1e3", "0x10", "010", "1.5", "", " 1", "1 ", "18446744073709551616", "99999999999999999999999", "seven"})
-    expect_complaint(run({"replay", clean_scenario, "--seed", seed}), tool::bad_input, "--seed: \"" + std::string(seed) + "\" is no number here; expected a whole one from 0 to 18446744073709551615");
+    expect_complaint(run({"replay", clean_scenario, "--seed", seed}), tool::bad_input,
+                     "--seed: \"" + std::string(seed) + "\" is no number here; expected a whole one from 0 to 18446744073709551615");
   for (const char* size : {"-5", "-5gb", "1.5gb", "", "gb", "99999999999tb", "99999999999999999999999999", "99999999999999999999999999kb", "1 furlong"})
     expect_complaint(run({"replay", clean_scenario, "--memory-limit", size}), tool::bad_input, "--memory-limit");
 }

@@ -221,7 +221,8 @@ TEST(explore_streams, says_where_it_is_not_complete) {
 TEST(explore_streams, is_of_a_file_and_takes_no_option_of_the_other_search) {
   expect_explore_refused({"--streams"}, "--streams requires FILE");
   expect_explore_refused({"--streams", "missing.json"}, "missing.json: cannot be read");
-  for (const auto& [option, value] : {std::pair{"--alphabet", "step"}, {"--length", "3"}, {"--time", "3"}, {"--jobs", "2"}}) expect_explore_refused({"--streams", joined, option, value}, option);
+  for (const auto& [option, value] : {std::pair{"--alphabet", "step"}, {"--length", "3"}, {"--time", "3"}, {"--jobs", "2"}})
+    expect_explore_refused({"--streams", joined, option, value}, option);
 }
 
 }  // namespace

@@ -57,19 +57,26 @@ std::string repeat_command_of(const std::string& report) {
 TEST(the_repeat_command, gives_the_same_report_for_a_file_of_any_name) {
   const TemporaryFolder folder;
   const std::string text = text_of(leaking_scenario);
-  for (const std::string& name : std::vector<std::string>{"plain.json", "with space.json", "it's.json", "\"quoted\".json", "-leading.json", "--json", "$HOME `id` $(id).json", "back\\slash.json",
-                                  "new\nline.json", "tab\t.json", "*?[a].json", "caf\xc3\xa9.json", "no\xff\xfeutf8.json", "no\xff" "8 it's \\.json", "~", "#comment", "a;b&c|d<e>f", "!x", "%s{}"}) {
+  for (const std::string& name : std::vector<std::string>{"plain.json", "with space.json", "it's.json", "\"quoted\".json", "-leading.json", "--json", "$HOME `id` $(id).json",
+                                                          "back\\slash.json", "new\nline.json", "tab\t.json", "*?[a].json", "caf\xc3\xa9.json", "no\xff\xfeutf8.json",
+                                                          "no\xff"
+                                                          "8 it's \\.json",
+                                                          "~", "#comment", "a;b&c|d<e>f", "!x", "%s{}"}) {
     SCOPED_TRACE(name);
     folder.write(name, text);
-    const Outcome first = shell("gradledger replay --seed 3 --summary -- " + std::string(name.starts_with('-') ? "./" : "") + "\"$(printf '" + [&] {
-      std::string octal;
-      for (unsigned char c : name) {
-        char digits[8];
-        std::snprintf(digits, sizeof digits, "\\%03o", c);
-        octal += digits;
-      }
-      return octal;
-    }() + "')\"", folder.path());
+    const Outcome first = shell(
+        "gradledger replay --seed 3 --summary -- " + std::string(name.starts_with('-') ? "./" : "") + "\"$(printf '" +
+            [&] {
+              std::string octal;
+              for (unsigned char c : name) {
+                char digits[8];
+                std::snprintf(digits, sizeof digits, "\\%03o", c);
+                octal += digits;
+              }
+              return octal;
+            }() +
+            "')\"",
+        folder.path());
     EXPECT_EQ(first.code, tool::findings) << first.err;
     const std::string command = repeat_command_of(first.out);
     const Outcome again = shell(command, folder.path());
@@ -106,8 +113,29 @@ TEST(the_json_report, has_the_documented_fields_and_one_line_a_scenario) {
   const std::vector<std::string> lines = lines_of(outcome.out);
   ASSERT_EQ(lines.size(), 2u);
   const json clean = json_of(lines[0]), leak = json_of(lines[1]);
-  for (const char* field : {"schema_version", "command", "scenario", "file", "engine", "as_of", "world_size", "producer", "seed", "verdict", "findings", "ledger", "exact", "passes", "contributions",
-                            "contributions_not_decoded", "inconclusive_rows", "statistics", "collectives_by_rank_and_step", "bytes_peak", "completed", "trace_hash", "value_hash"}) {
+  for (const char* field : {"schema_version",
+                            "command",
+                            "scenario",
+                            "file",
+                            "engine",
+                            "as_of",
+                            "world_size",
+                            "producer",
+                            "seed",
+                            "verdict",
+                            "findings",
+                            "ledger",
+                            "exact",
+                            "passes",
+                            "contributions",
+                            "contributions_not_decoded",
+                            "inconclusive_rows",
+                            "statistics",
+                            "collectives_by_rank_and_step",
+                            "bytes_peak",
+                            "completed",
+                            "trace_hash",
+                            "value_hash"}) {
     EXPECT_TRUE(clean.contains(field)) << field;
     EXPECT_TRUE(leak.contains(field)) << field;
   }
@@ -118,7 +146,8 @@ TEST(the_json_report, has_the_documented_fields_and_one_line_a_scenario) {
   ASSERT_FALSE(leak["findings"].empty());
   const json& finding = leak["findings"][0];
   EXPECT_EQ(finding["class"], "boundary-leak");
-  for (const char* field : {"class", "step", "event", "pointer", "rank", "buffer", "role", "elements", "contributions", "first_event", "lost_weight", "excess_weight", "also_in", "sentence"})
+  for (const char* field :
+       {"class", "step", "event", "pointer", "rank", "buffer", "role", "elements", "contributions", "first_event", "lost_weight", "excess_weight", "also_in", "sentence"})
     EXPECT_TRUE(finding.contains(field)) << field;
   const json scenario = json_of(text_of(leaking_scenario));
   EXPECT_TRUE(scenario.contains(json::json_pointer(finding["pointer"].get<std::string>()))) << finding["pointer"];

@@ -29,7 +29,11 @@ struct SmallHistory {
     changes = json_of(text_of(data_folder / "changes.json"));
     for (json& change : changes["changes"]) change["commit"] = nullptr;
     releases = {{"releases", {release("0.16.0"), release("0.16.1")}}};
-    audited = {{"first", "v0.15.4"}, {"last", hash("HEAD")}, {"last_date", ""}, {"files", {"engine.py"}}, {"packages", json::array()},
+    audited = {{"first", "v0.15.4"},
+               {"last", hash("HEAD")},
+               {"last_date", ""},
+               {"files", {"engine.py"}},
+               {"packages", json::array()},
                {"commits", {{{"commit", hash("v0.16.0")}, {"pull_request", "DeepSpeed#6675"}, {"date", ""}, {"title", "a"}, {"verdict", "not modelled"}, {"reason", "b"}}}}};
   }
 

@@ -20,15 +20,16 @@ using testing::run;
 json rows_of(const Outcome& listed) { return json_of(listed.out)["rows"]; }
 
 TEST(list, has_a_row_for_each_thing_as_text_and_as_json) {
-  for (const auto& [what, rows] : std::vector<std::pair<std::string, std::size_t>>{{"engines", framework_named("deepspeed")->engines().size() + framework_named("ddp")->engines().size()},
-                                                                                  {"behaviours", switches().size()},
-                                                                                  {"frameworks", frameworks().size()},
-                                                                                  {"events", 0},
-                                                                                  {"findings", ref::finding_classes().size()},
-                                                                                  {"changes", changes().size()},
-                                                                                  {"releases", releases().size()},
-                                                                                  {"entries", catalogue().size()},
-                                                                                  {"exit-codes", tool::exit_codes.size()}}) {
+  for (const auto& [what, rows] :
+       std::vector<std::pair<std::string, std::size_t>>{{"engines", framework_named("deepspeed")->engines().size() + framework_named("ddp")->engines().size()},
+                                                        {"behaviours", switches().size()},
+                                                        {"frameworks", frameworks().size()},
+                                                        {"events", 0},
+                                                        {"findings", ref::finding_classes().size()},
+                                                        {"changes", changes().size()},
+                                                        {"releases", releases().size()},
+                                                        {"entries", catalogue().size()},
+                                                        {"exit-codes", tool::exit_codes.size()}}) {
     SCOPED_TRACE(what);
     const Outcome text = run({"list", what}), as_json = run({"list", what, "--json"});
     EXPECT_EQ(text.code, tool::clean);

@@ -81,7 +81,8 @@ TEST(gate_over_mutants, refuses_what_it_would_not_look_at) {
   const auto refused = [](std::vector<std::string> options, const std::string& part) { expect_complaint(gate_mutants(std::move(options)), tool::bad_input, part); };
   refused({"--mutant", "micro-batch-lots"}, "--mutant: \"micro-batch-lots\" is no mutant; docs/mutants.md lists them; did you mean \"micro-batch-lost\"?");
   refused({testing::clean_scenario}, "--mutants: goes without scenarios; expected no PATH");
-  for (const auto& [option, value] : {std::pair{"--producer", "host"}, {"--producer", "gpu"}, {"--ranks", "threads"}, {"--deadline", "9"}, {"--memory-limit", "1gb"}, {"--compare", "host,host"}})
+  for (const auto& [option, value] :
+       {std::pair{"--producer", "host"}, {"--producer", "gpu"}, {"--ranks", "threads"}, {"--deadline", "9"}, {"--memory-limit", "1gb"}, {"--compare", "host,host"}})
     refused({option, value}, std::string(option) + " excludes --mutants");
   for (const char* number : {"0", "-1", "010", "x"}) {
     refused({"--cases", number}, "--cases");

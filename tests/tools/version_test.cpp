@@ -20,7 +20,8 @@ TEST(version, is_one_line_of_the_number_the_commit_the_compiler_and_the_build) {
     const Outcome outcome = testing::run_program({program, "--version"});
     EXPECT_EQ(outcome.code, tool::clean);
     EXPECT_EQ(outcome.err, "");
-    EXPECT_TRUE(std::regex_match(outcome.out, std::regex("gradledger [0-9]+\\.[0-9]+\\.[0-9]+ \\(commit [\\w.-]+, [A-Za-z]+ [0-9.]+, [A-Za-z]*(, [a-z ]*sanitizers?)?\\)\n"))) << outcome.out;
+    EXPECT_TRUE(std::regex_match(outcome.out, std::regex("gradledger [0-9]+\\.[0-9]+\\.[0-9]+ \\(commit [\\w.-]+, [A-Za-z]+ [0-9.]+, [A-Za-z]*(, [a-z ]*sanitizers?)?\\)\n")))
+        << outcome.out;
   }
 }
 
@@ -49,18 +50,18 @@ TEST(version, is_in_every_json_that_is_printed_and_the_same_everywhere) {
   const testing::TemporaryFolder folder;
   const std::string findings = folder.path() / "findings", racing = scenarios + "/streams/stage-3-side-stream-before-7898.json";
   const std::string number = run({"--version"}).out;
-  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {"replay", "--json", testing::leaking_scenario},
-           {"replay", "--json", "--accounting", testing::leaking_scenario},
-           {"gate", "--json", testing::clean_scenario},
-           {"gate", "--mutants", "--mutant", "micro-batch-lost", "--json"},
-           {"coverage", "--json", scenarios + "/deepspeed-7985"},
-           {"list", "findings", "--json"},
-           {"fuzz", "--findings", findings, "--engine", "zero2-offload", "--cases", "4", "--json"},
-           {"fuzz", "--findings", findings, "--differ", "0.18.9,0.19.6", "--engine", "zero2-offload", "--cases", "8", "--json"},
-           {"fuzz", "--catalogue", racing, "--cases", "1", "--json"},
-           {"explore", "--engine", "zero1", "--length", "2", "--json"},
-           {"explore", "--streams", racing, "--json"}}) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"replay", "--json", testing::leaking_scenario},
+                                             {"replay", "--json", "--accounting", testing::leaking_scenario},
+                                             {"gate", "--json", testing::clean_scenario},
+                                             {"gate", "--mutants", "--mutant", "micro-batch-lost", "--json"},
+                                             {"coverage", "--json", scenarios + "/deepspeed-7985"},
+                                             {"list", "findings", "--json"},
+                                             {"fuzz", "--findings", findings, "--engine", "zero2-offload", "--cases", "4", "--json"},
+                                             {"fuzz", "--findings", findings, "--differ", "0.18.9,0.19.6", "--engine", "zero2-offload", "--cases", "8", "--json"},
+                                             {"fuzz", "--catalogue", racing, "--cases", "1", "--json"},
+                                             {"explore", "--engine", "zero1", "--length", "2", "--json"},
+                                             {"explore", "--streams", racing, "--json"}}) {
     SCOPED_TRACE(arguments[0] + " " + arguments[1]);
     const std::vector<json> tools = tools_of(arguments);
     ASSERT_FALSE(tools.empty());

@@ -15,8 +15,11 @@ std::string where(const Recording& recording, std::size_t rank, std::size_t even
 class Weights {
  public:
   Weights(const Recording& recording, const Replay& replay, const Timeline& timeline)
-      : recording_(recording), replay_(replay), source_(ref::value_source(recording.scenario, timeline, GradientKind::values, 0)),
-        judge_(recording.scenario, timeline.contract, *source_), latest_(recording.ranks.size()) {
+      : recording_(recording),
+        replay_(replay),
+        source_(ref::value_source(recording.scenario, timeline, GradientKind::values, 0)),
+        judge_(recording.scenario, timeline.contract, *source_),
+        latest_(recording.ranks.size()) {
     for (auto& of_rank : latest_)
       for (std::uint32_t p = 0; p < recording.scenario.parameters.size(); ++p) {
         of_rank.emplace_back(recording.scenario.parameters[p].numel);
@@ -61,15 +64,14 @@ class Weights {
   void within_bound(std::size_t r, std::size_t event, std::uint32_t p, const std::vector<double>& recorded) {
     const ref::JudgeStatistics before = judge_.statistics();
     const std::vector<float> stored(recorded.begin(), recorded.end());
-    const ObservedPiece piece{static_cast<std::int32_t>(p), 0, static_cast<std::uint32_t>(stored.size()), Dtype::float32,
-                              reinterpret_cast<const std::byte*>(stored.data())};
+    const ObservedPiece piece{static_cast<std::int32_t>(p), 0, static_cast<std::uint32_t>(stored.size()), Dtype::float32, reinterpret_cast<const std::byte*>(stored.data())};
     judge_.observe({static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(event), true, "recorded", Role::parameter, 1.0, {&piece, 1}});
     const ref::JudgeStatistics& after = judge_.statistics();
     out_.elements += (after.elements - before.elements) - (after.inconclusive - before.inconclusive);
     if (judge_.mismatches().empty()) return;
     const auto& worst = judge_.mismatches().front().worst;
-    out_.why = fmt::format("{}: weight {} of parameter {} is {} recorded; the gradient that the replay applied makes it {}, within {}", where(recording_, r, event),
-                           worst.element, worst.parameter, worst.observed, worst.expected, worst.bound);
+    out_.why = fmt::format("{}: weight {} of parameter {} is {} recorded; the gradient that the replay applied makes it {}, within {}", where(recording_, r, event), worst.element,
+                           worst.parameter, worst.observed, worst.expected, worst.bound);
   }
 
   const Recording& recording_;
@@ -82,8 +84,6 @@ class Weights {
 
 }  // namespace
 
-WeightsOutcome hold_weights(const Recording& recording, const Replay& replay, const Timeline& timeline) {
-  return Weights(recording, replay, timeline).run();
-}
+WeightsOutcome hold_weights(const Recording& recording, const Replay& replay, const Timeline& timeline) { return Weights(recording, replay, timeline).run(); }
 
 }  // namespace gradledger::conform

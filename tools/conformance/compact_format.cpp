@@ -148,8 +148,7 @@ using HeldBuffers = std::map<std::string, std::pair<std::string, const std::vect
 RecordedMoment read_moment(const Field& entry, const RecordedRun& run, const Vectors& vectors, HeldBuffers& held, NumberBudget& budget) {
   RecordedMoment out;
   if (entry.has("changed"))
-    for (const auto& [name, buffer] : entry.at("changed").members())
-      held[name] = {buffer.at(0).text(limits::name_length_max), &vector_named(buffer.at(1), vectors)};
+    for (const auto& [name, buffer] : entry.at("changed").members()) held[name] = {buffer.at(0).text(limits::name_length_max), &vector_named(buffer.at(1), vectors)};
   if (entry.has("gone"))
     for (const Field& name : entry.at("gone").entries(numbers_max))
       if (held.erase(name.text(limits::name_length_max)) == 0) name.fail("names a buffer that was not there");
@@ -194,8 +193,8 @@ std::vector<RecordedMoment> read_rank(const Field& rank, const RecordedRun& run,
 
 ordered_json to_compact(const RecordedRun& run) {
   VectorTable vectors;
-  ordered_json out{{"format", compact_format}, {"name", run.name}, {"version", run.version}, {"world", run.world}, {"sizes", run.sizes},
-                   {"config", run.config}, {"operations", run.operations}, {"micro_batches", run.gradients.size()}};
+  ordered_json out{{"format", compact_format}, {"name", run.name},     {"version", run.version},       {"world", run.world},
+                   {"sizes", run.sizes},       {"config", run.config}, {"operations", run.operations}, {"micro_batches", run.gradients.size()}};
   if (!run.optimizer.is_null()) out["optimizer"] = run.optimizer;
   out["gradients"] = gradients_json(run, vectors);
   if (run.goes_on_after_errors) out["goes_on_after_errors"] = true;

@@ -32,9 +32,8 @@ std::string text(const RecordedCollective& call, const RecordedCollective& as) {
 
 // What is not recorded is not held against anything.
 bool fits(const RecordedCollective& recorded, const RecordedCollective& mine) {
-  return recorded.kind == mine.kind && recorded.numel == mine.numel && recorded.dtype == mine.dtype &&
-         (recorded.operation.empty() || recorded.operation == mine.operation) && (!recorded.group || recorded.group == mine.group) &&
-         (!recorded.root || recorded.root == mine.root);
+  return recorded.kind == mine.kind && recorded.numel == mine.numel && recorded.dtype == mine.dtype && (recorded.operation.empty() || recorded.operation == mine.operation) &&
+         (!recorded.group || recorded.group == mine.group) && (!recorded.root || recorded.root == mine.root);
 }
 
 class Judge {
@@ -109,8 +108,7 @@ class Judge {
   // Stage 3 fetches parameters for every forward and backward, and checks that ranks fetch alike: no gradient is in these calls, and the
   // replay does not issue them.
   bool is_fetch(const RecordedCollective& call, const std::string& operation) const {
-    return deepspeed_config(recording_.scenario).zero.stage == 3 && operation != "step" &&
-           (call.kind == "all_gather_into_tensor" || call.kind == "broadcast");
+    return deepspeed_config(recording_.scenario).zero.stage == 3 && operation != "step" && (call.kind == "all_gather_into_tensor" || call.kind == "broadcast");
   }
 
   void collectives(const RecordedMoment& recorded, const ReplayedMoment& ours, const std::string& where) {
@@ -123,8 +121,7 @@ class Judge {
       if (!fits(call, mine)) return differ(fmt::format("{}: collective {} is {} recorded, {} replayed", where, n, text(call, call), text(mine, call)));
       ++n;
     }
-    if (n < ours.collectives.size())
-      differ(fmt::format("{}: only the replay has collective {}, {}", where, n, text(ours.collectives[n], {})));
+    if (n < ours.collectives.size()) differ(fmt::format("{}: only the replay has collective {}, {}", where, n, text(ours.collectives[n], {})));
   }
 
   // Stage 3 ranks hold shards: an element may be with any rank.
@@ -134,8 +131,7 @@ class Judge {
       double mine = replay_.weight(r, i, p, e);
       for (std::size_t other = 0; std::isnan(mine) && other < recording_.ranks.size(); ++other) mine = replay_.weight(other, i, p, e);
       ++out_.elements;
-      if (!same(recorded[e], mine))
-        return differ(fmt::format("{}: weight {} of parameter {} is {} recorded, {} replayed", where, e, p, recorded[e], mine));
+      if (!same(recorded[e], mine)) return differ(fmt::format("{}: weight {} of parameter {} is {} recorded, {} replayed", where, e, p, recorded[e], mine));
     }
   }
 
@@ -143,8 +139,7 @@ class Judge {
   void norm(double recorded, double mine, const std::string& where) {
     ++out_.elements;
     const double bound = norm_error(std::max(recorded, mine), recording_.scenario.numel());
-    if (!same(recorded, mine) && !(std::abs(recorded - mine) <= bound))
-      differ(fmt::format("{}: the gradient norm is {} recorded, {} replayed", where, recorded, mine));
+    if (!same(recorded, mine) && !(std::abs(recorded - mine) <= bound)) differ(fmt::format("{}: the gradient norm is {} recorded, {} replayed", where, recorded, mine));
   }
 
   bool equal(const RecordedBuffer& recorded, const RecordedBuffer& mine, const std::string& where) {
@@ -188,8 +183,7 @@ Comparison judge_run(const Recording& recording) {
   const auto timeline = make_timeline(recording.scenario);
   if (!timeline) return {.outcome = Outcome::inexpressible, .why = timeline.error().text()};
   expects(recording.ranks.size() == recording.scenario.world_size, "a recording lacks ranks");
-  for (const auto& moments : recording.ranks)
-    expects(moments.size() <= timeline->events.size(), "a recording has more operations than its script has events");
+  for (const auto& moments : recording.ranks) expects(moments.size() <= timeline->events.size(), "a recording has more operations than its script has events");
   return Judge(recording, *timeline, Replay(recording.scenario, *timeline)).run();
 }
 

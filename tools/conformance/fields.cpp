@@ -101,8 +101,7 @@ std::vector<double> Field::exactly(std::size_t count) const {
 }
 
 const std::string& Field::text(std::size_t length_max) const {
-  if (!value_->is_string() || value_->get_ref<const std::string&>().size() > length_max)
-    unexpected("a text of at most " + std::to_string(length_max) + " characters");
+  if (!value_->is_string() || value_->get_ref<const std::string&>().size() > length_max) unexpected("a text of at most " + std::to_string(length_max) + " characters");
   return value_->get_ref<const std::string&>();
 }
 

@@ -27,14 +27,14 @@ class Field {
   // Every function below throws Unreadable where the value is not what is asked for.
   Field at(const std::string& key) const;
   Field at(std::size_t index) const;
-  std::vector<Field> entries(std::uint64_t count_max) const;                  // of an array
-  std::vector<std::pair<std::string, Field>> members() const;                 // of an object, names of at most limits::name_length_max
+  std::vector<Field> entries(std::uint64_t count_max) const;   // of an array
+  std::vector<std::pair<std::string, Field>> members() const;  // of an object, names of at most limits::name_length_max
   std::uint32_t count(std::uint32_t least, std::uint32_t most) const;
   const nlohmann::json& object() const;
   bool flag() const;
-  double number() const;                                                      // "inf", "-inf" and "nan" are numbers too
+  double number() const;  // "inf", "-inf" and "nan" are numbers too
   std::vector<double> numbers(std::uint64_t count_max) const;
-  std::vector<double> exactly(std::size_t count) const;                       // that many numbers
+  std::vector<double> exactly(std::size_t count) const;  // that many numbers
   const std::string& text(std::size_t length_max) const;
 
   [[noreturn]] void fail(std::string message) const;

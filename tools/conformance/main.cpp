@@ -37,8 +37,8 @@ struct Totals {
 void print(const Comparison& c, bool json) {
   const char* outcome = outcome_names[static_cast<std::size_t>(c.outcome)];
   if (json) {
-    const nlohmann::ordered_json line{{"run", c.name},           {"version", c.version},           {"outcome", outcome}, {"why", c.why},
-                                      {"elements_compared", c.elements}, {"collectives_compared", c.collectives}};
+    const nlohmann::ordered_json line{
+        {"run", c.name}, {"version", c.version}, {"outcome", outcome}, {"why", c.why}, {"elements_compared", c.elements}, {"collectives_compared", c.collectives}};
     fmt::print("{}\n", line.dump());
   } else {
     fmt::print("{:20}{} at {}{}{}\n", outcome, c.name, c.version, c.why.empty() ? "" : ": ", c.why);
@@ -48,13 +48,18 @@ void print(const Comparison& c, bool json) {
 void print(const Totals& totals, bool json) {
   const auto [agree, differ, left_out] = totals.by_outcome;
   if (json) {
-    const nlohmann::ordered_json line{{"schema_version", 1}, {"tool", report::tool_json()}, {"agree", agree}, {"agree_in_part", totals.in_part}, {"differ", differ}, {"cannot_be_expressed", left_out},
-                                      {"elements_compared", totals.elements}, {"collectives_compared", totals.collectives}};
+    const nlohmann::ordered_json line{{"schema_version", 1},
+                                      {"tool", report::tool_json()},
+                                      {"agree", agree},
+                                      {"agree_in_part", totals.in_part},
+                                      {"differ", differ},
+                                      {"cannot_be_expressed", left_out},
+                                      {"elements_compared", totals.elements},
+                                      {"collectives_compared", totals.collectives}};
     fmt::print("{}\n", line.dump());
   } else {
     fmt::print("{} agree{}, {} differ, {} cannot be expressed; {} elements and {} collectives compared\n", agree,
-               totals.in_part == 0 ? "" : fmt::format(" ({} of them in part)", totals.in_part), differ, left_out, totals.elements,
-               totals.collectives);
+               totals.in_part == 0 ? "" : fmt::format(" ({} of them in part)", totals.in_part), differ, left_out, totals.elements, totals.collectives);
   }
 }
 

@@ -15,8 +15,7 @@ std::string dtype_name(const Field& dtype) {
 std::vector<double> flat_gradient(const Field& parameters, const RecordedRun& run) {
   std::vector<double> flat;
   const std::vector<Field> given = parameters.entries(run.sizes.size());
-  if (given.size() != run.sizes.size())
-    parameters.fail("has " + std::to_string(given.size()) + " parameters; expected " + std::to_string(run.sizes.size()));
+  if (given.size() != run.sizes.size()) parameters.fail("has " + std::to_string(given.size()) + " parameters; expected " + std::to_string(run.sizes.size()));
   for (std::size_t p = 0; p < given.size(); ++p) {
     const std::vector<double> elements = given[p].exactly(run.sizes[p]);
     flat.insert(flat.end(), elements.begin(), elements.end());
@@ -59,8 +58,7 @@ RecordedRun read_recorder_format(const Field& line) {
   run.goes_on_after_errors = spec.has("continue_on_error") && spec.at("continue_on_error").flag();
   for (std::uint32_t m = 0; m < micro_batches; ++m) {
     run.gradients.emplace_back();
-    for (std::uint32_t r = 0; r < run.world; ++r)
-      run.gradients.back().push_back(flat_gradient(line.at("grads").at("rank" + std::to_string(r)).at("mb" + std::to_string(m)), run));
+    for (std::uint32_t r = 0; r < run.world; ++r) run.gradients.back().push_back(flat_gradient(line.at("grads").at("rank" + std::to_string(r)).at("mb" + std::to_string(m)), run));
   }
   if (!run.unfinished.empty()) return run;
   const Field ranks = line.at("ranks");
@@ -72,8 +70,7 @@ RecordedRun read_recorder_format(const Field& line) {
   NumberBudget budget;
   for (const Field& rank : ranks.entries(run.world)) {
     run.ranks.emplace_back();
-    for (const Field& entry : rank.at("trace").entries(run.operations.size()))
-      run.ranks.back().push_back(read_moment(entry, run.operations[run.ranks.back().size()], run, budget));
+    for (const Field& entry : rank.at("trace").entries(run.operations.size())) run.ranks.back().push_back(read_moment(entry, run.operations[run.ranks.back().size()], run, budget));
   }
   check_lengths(run, ranks);
   return run;

@@ -38,9 +38,7 @@ void set_engine(const RecordedRun& run, Scenario& scenario) {
   auto config = parse_deepspeed_config(run.config, run.world, "");
   if (!config) throw Inexpressible{"configuration: " + config.error().text()};
   deepspeed_config(scenario) = std::move(config).value();
-  scenario.model_dtype = deepspeed_config(scenario).bf16.enabled   ? Dtype::bfloat16
-                         : deepspeed_config(scenario).fp16.enabled ? Dtype::float16
-                                                               : Dtype::float32;
+  scenario.model_dtype = deepspeed_config(scenario).bf16.enabled ? Dtype::bfloat16 : deepspeed_config(scenario).fp16.enabled ? Dtype::float16 : Dtype::float32;
   if (!run.optimizer.is_null()) {
     auto optimizer = optimizer_from_json(run.optimizer, "");
     if (!optimizer) throw Inexpressible{"optimizer: " + optimizer.error().text()};

@@ -15,8 +15,7 @@ namespace {
 // The framework's recorded names where they differ from the simulator's.
 std::string recorded_name(std::string name) {
   const std::string ours = "fp32_partitioned_groups_flat[";
-  if (name.starts_with(ours) && name.ends_with("].grad"))
-    return "fp32_partition.grad[" + name.substr(ours.size(), name.size() - ours.size() - 6) + "]";
+  if (name.starts_with(ours) && name.ends_with("].grad")) return "fp32_partition.grad[" + name.substr(ours.size(), name.size() - ours.size() - 6) + "]";
   return name;
 }
 
@@ -52,8 +51,7 @@ void append(std::vector<double>& into, const ObservedPiece& piece) {
 }  // namespace
 
 Replay::Replay(const Scenario& scenario, const Timeline& timeline)
-    : scenario_(scenario), moments_(scenario.world_size, std::vector<ReplayedMoment>(timeline.events.size())), groups_(process_groups(scenario)),
-      errors_(scenario.world_size) {
+    : scenario_(scenario), moments_(scenario.world_size, std::vector<ReplayedMoment>(timeline.events.size())), groups_(process_groups(scenario)), errors_(scenario.world_size) {
   const auto source = ref::value_source(scenario, timeline, GradientKind::values, 0);
   for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) {
     initial_weights_.emplace_back(scenario.parameters[p].numel);
@@ -103,8 +101,7 @@ void Replay::observe(const Observation& o) {
 
 void Replay::keep_applied(const Observation& o, ReplayedMoment& moment) const {
   if (o.at_end || scenario_.engine.optimizer.type == OptimizerType::sgd) return;
-  for (const ObservedPiece& piece : o.pieces)
-    moment.applied.push_back({piece, std::vector<std::byte>(piece.data, piece.data + piece.numel * size_of(piece.dtype))});
+  for (const ObservedPiece& piece : o.pieces) moment.applied.push_back({piece, std::vector<std::byte>(piece.data, piece.data + piece.numel * size_of(piece.dtype))});
 }
 
 // Whole parameters, or stage 3's shards, put where they belong.

@@ -27,17 +27,14 @@ bool same_bits(const std::vector<std::vector<double>>& a, const std::vector<std:
 bool RecordedBuffer::operator==(const RecordedBuffer& other) const { return dtype == other.dtype && same_bits(values, other.values); }
 
 bool RecordedMoment::operator==(const RecordedMoment& other) const {
-  return operation == other.operation && error == other.error && same_bits(parameters, other.parameters) &&
-         norm.has_value() == other.norm.has_value() && (!norm || same_bits(*norm, *other.norm)) && loss_scale == other.loss_scale &&
-         overflow == other.overflow && collectives == other.collectives &&
-         buffers == other.buffers;
+  return operation == other.operation && error == other.error && same_bits(parameters, other.parameters) && norm.has_value() == other.norm.has_value() &&
+         (!norm || same_bits(*norm, *other.norm)) && loss_scale == other.loss_scale && overflow == other.overflow && collectives == other.collectives && buffers == other.buffers;
 }
 
 bool RecordedRun::operator==(const RecordedRun& other) const {
-  return name == other.name && version == other.version && world == other.world && sizes == other.sizes && config == other.config &&
-         optimizer == other.optimizer && operations == other.operations && unfinished == other.unfinished &&
-         goes_on_after_errors == other.goes_on_after_errors && refusal == other.refusal && ranks == other.ranks &&
-         same_gradients(gradients, other.gradients);
+  return name == other.name && version == other.version && world == other.world && sizes == other.sizes && config == other.config && optimizer == other.optimizer &&
+         operations == other.operations && unfinished == other.unfinished && goes_on_after_errors == other.goes_on_after_errors && refusal == other.refusal &&
+         ranks == other.ranks && same_gradients(gradients, other.gradients);
 }
 
 bool same_gradients(const GivenValues& a, const GivenValues& b) {
@@ -94,8 +91,7 @@ std::optional<std::vector<RecordedCollective>> read_collectives(const Field& mom
   const std::vector<Field> calls = moment.at(key).entries(limits::collectives_max);
   budget.take(NumberBudget::per_text * calls.size(), moment.at(key));
   for (const Field& call : calls) {
-    out.push_back({call.at(0).text(limits::name_length_max), call.at(1).count(0, std::numeric_limits<std::uint32_t>::max()),
-                   call.at(2).text(limits::name_length_max)});
+    out.push_back({call.at(0).text(limits::name_length_max), call.at(1).count(0, std::numeric_limits<std::uint32_t>::max()), call.at(2).text(limits::name_length_max)});
     if (call.json().size() > 3) read_details(call.at(3), out.back(), budget);
   }
   return out;
@@ -115,14 +111,12 @@ void read_additions(const Field& spec, const Field& line, RecordedRun& run) {
 }
 
 void check_lengths(const RecordedRun& run, const Field& ranks) {
-  if (run.ranks.size() != run.world)
-    ranks.fail("has entries for " + std::to_string(run.ranks.size()) + " ranks; expected one for each of " + std::to_string(run.world));
+  if (run.ranks.size() != run.world) ranks.fail("has entries for " + std::to_string(run.ranks.size()) + " ranks; expected one for each of " + std::to_string(run.world));
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
     const std::vector<RecordedMoment>& moments = run.ranks[r];
     const bool ended = !moments.empty() && !moments.back().error.empty();
     if (moments.size() == run.operations.size() || (ended && moments.size() < run.operations.size())) continue;
-    ranks.at(r).fail("has " + std::to_string(moments.size()) + " entries for " + std::to_string(run.operations.size()) +
-                     " operations; expected one for each, up to an error");
+    ranks.at(r).fail("has " + std::to_string(moments.size()) + " entries for " + std::to_string(run.operations.size()) + " operations; expected one for each, up to an error");
   }
 }
 

@@ -27,9 +27,9 @@ struct RecordedCollective {
   std::uint32_t numel = 0;  // of the input
   std::string dtype;
   // What recorders may leave out.
-  std::string operation = {};                       // "sum", of a reduction
+  std::string operation = {};                            // "sum", of a reduction
   std::optional<std::vector<std::uint32_t>> group = {};  // its members, ranks of the world
-  std::optional<std::uint32_t> root = {};           // of the world
+  std::optional<std::uint32_t> root = {};                // of the world
 
   bool operator==(const RecordedCollective&) const = default;
 };
@@ -50,13 +50,13 @@ struct RecordedMoment {
 
 struct RecordedRun {
   std::string name;
-  std::string version;                             // label of the code's state: "head", "pre7981", "post7981"
+  std::string version;  // label of the code's state: "head", "pre7981", "post7981"
   std::uint32_t world = 1;
-  std::vector<std::uint32_t> sizes;                // elements of each parameter
-  nlohmann::json config;                           // the framework's configuration, as it was given
-  nlohmann::json optimizer;                        // {"type": "Adam", "lr": 0.5}, as scenarios write it; null: SGD with learning rate 1
-  nlohmann::json operations;                       // [["fb", 0], ["boundary", true], ["step"]]
-  GivenValues gradients;                           // [micro_batch][rank], parameters concatenated
+  std::vector<std::uint32_t> sizes;  // elements of each parameter
+  nlohmann::json config;             // the framework's configuration, as it was given
+  nlohmann::json optimizer;          // {"type": "Adam", "lr": 0.5}, as scenarios write it; null: SGD with learning rate 1
+  nlohmann::json operations;         // [["fb", 0], ["boundary", true], ["step"]]
+  GivenValues gradients;             // [micro_batch][rank], parameters concatenated
   bool goes_on_after_errors = false;
   std::string unfinished;                          // why the recorder ended it; there are no ranks then
   std::string refusal;                             // the framework refused the configuration; there are no ranks then

@@ -17,8 +17,7 @@ namespace {
 class ScriptBuilder {
  public:
   ScriptBuilder(const Scenario& scenario, GivenValues& values)
-      : scenario_(scenario), values_(values), recorded_(static_cast<std::uint32_t>(values.size())),
-        boundary_(deepspeed::boundary_rule(deepspeed_config(scenario))) {}
+      : scenario_(scenario), values_(values), recorded_(static_cast<std::uint32_t>(values.size())), boundary_(deepspeed::boundary_rule(deepspeed_config(scenario))) {}
 
   void add(const Field& op) {
     const std::string& kind = op.at(0).text(limits::name_length_max);
@@ -76,8 +75,7 @@ class ScriptBuilder {
       else if (option != "inf" && option != "retain_graph") refuse("an operation with option \"" + option + "\"");
     }
     if (given.has("inf"))
-      for (const Field& rank : given.at("inf").entries(scenario_.world_size))
-        ranks[rank.count(0, scenario_.world_size - 1)].front() = std::numeric_limits<double>::infinity();
+      for (const Field& rank : given.at("inf").entries(scenario_.world_size)) ranks[rank.count(0, scenario_.world_size - 1)].front() = std::numeric_limits<double>::infinity();
     if (ranks == values_[*item.micro_batch]) return;
     values_.push_back(std::move(ranks));
     item.micro_batch = static_cast<std::uint32_t>(values_.size() - 1);

@@ -19,9 +19,7 @@ void say_what_is_taken_as(const std::string& where, const Framework& framework, 
   if (const auto note = framework.as_of_note(as_of)) say(where + ": " + *note);
 }
 
-void say_what_is_taken_as(const std::string& file, const Scenario& scenario) {
-  say_what_is_taken_as(file + ": /engine/as_of", framework_of(scenario), scenario.engine.as_of.base);
-}
+void say_what_is_taken_as(const std::string& file, const Scenario& scenario) { say_what_is_taken_as(file + ": /engine/as_of", framework_of(scenario), scenario.engine.as_of.base); }
 
 void complain(const InputError& error) { say(error.text()); }
 

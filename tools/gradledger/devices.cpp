@@ -109,9 +109,9 @@ Result<DevicesMade> make_devices(const Options& options) {
   auto library = gpu::NcclLibrary::load();
   if (!library) return library.error();
   if (library->version() != gpu::nccl_version_modelled)
-    say("NCCL " + std::to_string(library->version()) + " is not the version whose order of sums is modelled, " + std::to_string(gpu::nccl_version_modelled) + "; bits may differ for that reason");
-  if (options.ranks == "processes")
-    return with_autograd(std::make_unique<gpu::ProcessDevices>(gpu::spawning_launcher(own_rank(options)), gpu::Listening{}, deadline_of(options)));
+    say("NCCL " + std::to_string(library->version()) + " is not the version whose order of sums is modelled, " + std::to_string(gpu::nccl_version_modelled) +
+        "; bits may differ for that reason");
+  if (options.ranks == "processes") return with_autograd(std::make_unique<gpu::ProcessDevices>(gpu::spawning_launcher(own_rank(options)), gpu::Listening{}, deadline_of(options)));
   return with_autograd(std::make_unique<gpu::ThreadDevices>(api_factory(options), std::move(library).value(), deadline_of(options)));
 }
 

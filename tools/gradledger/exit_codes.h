@@ -14,7 +14,9 @@ struct ExitCodeInfo {
 };
 
 inline constexpr std::array<ExitCodeInfo, 6> exit_codes{{
-    {clean, "clean: no findings; gate: every scenario as expected, or every mutant found; explore: and complete; fuzz and explore look at documented scripts alone where --any-script is not given"},
+    {clean,
+     "clean: no findings; gate: every scenario as expected, or every mutant found; explore: and complete; fuzz and explore look at documented scripts alone where --any-script is "
+     "not given"},
     {findings,
      "findings; gate: a scenario is not as expected, or a mutant survives; coverage: an entry is open, or the page is out of date; "
      "explore: or not complete; fuzz: or a known defect is not found"},

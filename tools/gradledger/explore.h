@@ -18,14 +18,14 @@ struct ExploreVerb {
   std::vector<std::string> engines;  // without a file; empty: all
   std::string as_of = "head";        // without a file
   std::vector<std::string> switches;
-  std::uint32_t world_size = 2;      // without a file
-  std::string alphabet;              // comma-separated; empty: the engine's eight
+  std::uint32_t world_size = 2;  // without a file
+  std::string alphabet;          // comma-separated; empty: the engine's eight
   std::uint32_t length = 7;
   std::uint64_t states_max = 4'000'000;
   std::optional<std::uint64_t> time_s;
   std::uint32_t jobs = 1;
-  bool any_script = false;           // also sequences that leave the documentation
-  bool streams = false;              // all orders of the streams of the file's script instead
+  bool any_script = false;  // also sequences that leave the documentation
+  bool streams = false;     // all orders of the streams of the file's script instead
 };
 
 // The command that repeats the run.

@@ -39,8 +39,8 @@ struct Report {
   std::vector<Saved> saved;
   search::CampaignState state;
   std::map<std::size_t, std::filesystem::path> written;  // by number in the state
-  std::optional<InputError> not_written;  // why a finding has no file
-  std::optional<std::uint32_t> canary;    // cases until it was found
+  std::optional<InputError> not_written;                 // why a finding has no file
+  std::optional<std::uint32_t> canary;                   // cases until it was found
   double seconds = 0;
 };
 
@@ -58,8 +58,7 @@ report::FuzzReport report_of(const Report& r, const Options& options, const Fuzz
   }
   const search::CampaignState& s = r.state;
   for (const auto& [number, path] : r.written) out.found.push_back(found_row(s.found[number], "new", path.string()));
-  for (const search::Broken& b : s.broken)
-    out.broken.push_back({b.number, b.what, fmt::format("gradledger fuzz{} --case {}", drawn_by(options, fuzz), b.number), b.scenario});
+  for (const search::Broken& b : s.broken) out.broken.push_back({b.number, b.what, fmt::format("gradledger fuzz{} --case {}", drawn_by(options, fuzz), b.number), b.scenario});
   out.cases = s.cases;
   out.events = s.events;
   out.rank_events = s.rank_events;
@@ -93,8 +92,7 @@ void write_new(Report& report, std::size_t known, const Options& options, const 
 // Those of the state of the code that is searched: what another one shows, this one need not.
 std::vector<search::Found> known_here(const std::vector<Saved>& saved, const AsOf& as_of) {
   std::vector<search::Found> out;
-  for (const Saved& s : saved)
-    std::copy_if(s.shows.begin(), s.shows.end(), std::back_inserter(out), [&](const search::Found& f) { return f.scenario.engine.as_of == as_of; });
+  for (const Saved& s : saved) std::copy_if(s.shows.begin(), s.shows.end(), std::back_inserter(out), [&](const search::Found& f) { return f.scenario.engine.as_of == as_of; });
   return out;
 }
 

@@ -20,12 +20,12 @@ inline constexpr std::string_view findings_default = "findings";
 inline constexpr std::uint64_t cases_default = 20'000;
 
 struct FuzzOptions {
-  std::optional<std::uint64_t> cases;      // absent: as many as --time has room for, or 20 000
+  std::optional<std::uint64_t> cases;  // absent: as many as --time has room for, or 20 000
   std::optional<std::uint64_t> time_s;
-  std::optional<std::uint64_t> only;       // one case, by its number
-  std::vector<std::string> engines;        // variants; empty: all
+  std::optional<std::uint64_t> only;  // one case, by its number
+  std::vector<std::string> engines;   // variants; empty: all
   std::string as_of = "head";
-  std::vector<std::string> switches;       // "name=value", on top of as_of
+  std::vector<std::string> switches;  // "name=value", on top of as_of
   std::string shard = "0/1";
   std::uint32_t jobs = 1;
   std::string findings{findings_default};  // folder
@@ -55,8 +55,8 @@ std::string repeat_command(const Options& options, const FuzzOptions& fuzz);
 
 struct Saved {
   std::filesystem::path path;
-  std::vector<search::Found> shows;   // of the classes that it expects
-  std::vector<std::string> gone;      // classes that it no longer shows
+  std::vector<search::Found> shows;  // of the classes that it expects
+  std::vector<std::string> gone;     // classes that it no longer shows
 };
 
 // Every scenario of the folder, judged again; none where there is no such folder. Errors: a file that is no scenario.

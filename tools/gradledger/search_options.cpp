@@ -14,10 +14,14 @@ void exclude(CLI::App* verb, const char* option, std::initializer_list<const cha
 }  // namespace
 
 void add_mutants(CLI::App* gate, Options& options) {
-  CLI::Option* mutants = gate->add_flag("--mutants", options.mutants, "Instead of scenarios: plant every fault of the catalogue in each of its engines; one that is not reported fails the gate");
+  CLI::Option* mutants =
+      gate->add_flag("--mutants", options.mutants, "Instead of scenarios: plant every fault of the catalogue in each of its engines; one that is not reported fails the gate");
   gate->add_option("--mutant", options.only_mutants, "This one alone, by name")->needs(mutants);
   gate->add_option("--cases", options.mutant_cases, "Cases in which a fault must be found, in each of its engines")
-      ->check(whole_number)->check(CLI::Range(1, 1 << 20))->needs(mutants)->capture_default_str();
+      ->check(whole_number)
+      ->check(CLI::Range(1, 1 << 20))
+      ->needs(mutants)
+      ->capture_default_str();
   gate->add_option("--jobs", options.jobs, "Threads")->check(whole_number)->check(CLI::Range(1, 1024))->needs(mutants)->capture_default_str();
   exclude(gate, "--mutants", {"--memory-limit", "--producer", "--ranks", "--deadline", "--compare"});
 }
@@ -28,7 +32,10 @@ CLI::App* add_fuzz(CLI::App& app, FuzzOptions& fuzz) {
   CLI::Option* cases = verb->add_option("--cases", fuzz.cases, "Cases to draw, all shards together; 20000 without --time")->check(whole_number)->check(number);
   CLI::Option* time = verb->add_option("--time", fuzz.time_s, "Seconds after which no new round of cases begins")->check(whole_number)->check(CLI::Range(1, 604800));
   verb->add_option("--case", fuzz.only, "Draw this one case alone, by its number")
-      ->check(whole_number)->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40))->excludes(cases)->excludes(time);
+      ->check(whole_number)
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40))
+      ->excludes(cases)
+      ->excludes(time);
   verb->add_option("--engine", fuzz.engines, "Engines to draw: zero0, zero1, zero1-offload, bf16-optimizer, zero2, zero2-offload, zero3, zero3-offload; default: all");
   verb->add_option("--as-of", fuzz.as_of, "Release or change that the engines are of")->capture_default_str();
   verb->add_option("--switch", fuzz.switches, "name=value: a behaviour switch on top of it");
@@ -36,8 +43,11 @@ CLI::App* add_fuzz(CLI::App& app, FuzzOptions& fuzz) {
   verb->add_option("--jobs", fuzz.jobs, "Threads; what is found does not depend on them")->check(whole_number)->check(CLI::Range(1, 1024))->capture_default_str();
   verb->add_option("--findings", fuzz.findings, "Folder that findings are written to, and whose files are replayed first")->check(some_text)->capture_default_str();
   verb->add_flag("--any-script", fuzz.any_script, "Also scripts that leave the documentation, in which a correct framework loses gradients too");
-  CLI::Option* differ = verb->add_option("--differ", fuzz.differ, "Releases, changes, engines or producers, comma-separated: find scripts on which they apply different gradients")->check(some_text);
-  verb->add_option("--catalogue", fuzz.catalogue, "Folder of scenarios: how many cases each of its known defects takes to be found from nothing")->check(some_text)->excludes(differ);
+  CLI::Option* differ =
+      verb->add_option("--differ", fuzz.differ, "Releases, changes, engines or producers, comma-separated: find scripts on which they apply different gradients")->check(some_text);
+  verb->add_option("--catalogue", fuzz.catalogue, "Folder of scenarios: how many cases each of its known defects takes to be found from nothing")
+      ->check(some_text)
+      ->excludes(differ);
   return verb;
 }
 
@@ -54,12 +64,15 @@ CLI::App* add_explore(CLI::App& app, ExploreVerb& verb) {
   out->add_option("--switch", verb.switches, "name=value: a behaviour switch on top of it")->excludes(file);
   out->add_option("--world-size", verb.world_size, "Ranks, without FILE")->check(whole_number)->check(CLI::Range(1, 16))->excludes(file)->capture_default_str();
   out->add_option("--alphabet", verb.alphabet,
-                  "Events, comma-separated: backward, backward(unscaled), loss.backward, step, boundary(T), boundary(F), engine.zero_grad, optimizer.zero_grad, raise, no_sync, coalesce, end; "
+                  "Events, comma-separated: backward, backward(unscaled), loss.backward, step, boundary(T), boundary(F), engine.zero_grad, optimizer.zero_grad, raise, no_sync, "
+                  "coalesce, end; "
                   "with @1 on rank 1 alone")
       ->check(some_text);
   out->add_option("--length", verb.length, "Events of the longest sequence")->check(whole_number)->check(CLI::Range(1, 64))->capture_default_str();
   out->add_option("--states-max", verb.states_max, "States after which the search ends, and says that it is not complete")
-      ->check(whole_number)->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 28))->capture_default_str();
+      ->check(whole_number)
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 28))
+      ->capture_default_str();
   out->add_option("--time", verb.time_s, "Seconds after which it ends, likewise")->check(whole_number)->check(CLI::Range(1, 604800));
   out->add_option("--jobs", verb.jobs, "Threads; what is found does not depend on them")->check(whole_number)->check(CLI::Range(1, 1024))->capture_default_str();
   out->add_flag("--any-script", verb.any_script, "Also sequences that leave the documentation");

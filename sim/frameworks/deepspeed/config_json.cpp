@@ -12,14 +12,28 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr const char* inert_top[] = {"train_batch_size", "train_micro_batch_size_per_gpu", "steps_per_print", "wall_clock_breakdown",
-                                     "dump_state", "memory_breakdown", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
+constexpr const char* inert_top[] = {"train_batch_size",
+                                     "train_micro_batch_size_per_gpu",
+                                     "steps_per_print",
+                                     "wall_clock_breakdown",
+                                     "dump_state",
+                                     "memory_breakdown",
+                                     "zero_allow_untested_optimizer",
+                                     "zero_force_ds_cpu_optimizer",
                                      "seq_parallel_communication_data_type"};
-constexpr const char* inert_zero[] = {"allgather_bucket_size", "allgather_partitions", "stage3_param_persistence_threshold",
-                                      "stage3_max_live_parameters", "stage3_max_reuse_distance", "stage3_prefetch_bucket_size",
-                                      "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save",
-                                      "ignore_unused_parameters", "load_from_fp32_weights", "elastic_checkpoint",
-                                      "memory_efficient_linear", "zero_hpz_partition_size"};
+constexpr const char* inert_zero[] = {"allgather_bucket_size",
+                                      "allgather_partitions",
+                                      "stage3_param_persistence_threshold",
+                                      "stage3_max_live_parameters",
+                                      "stage3_max_reuse_distance",
+                                      "stage3_prefetch_bucket_size",
+                                      "stage3_gather_16bit_weights_on_model_save",
+                                      "stage3_gather_fp16_weights_on_model_save",
+                                      "ignore_unused_parameters",
+                                      "load_from_fp32_weights",
+                                      "elastic_checkpoint",
+                                      "memory_efficient_linear",
+                                      "zero_hpz_partition_size"};
 constexpr const char* inert_offload_param[] = {"pin_memory", "buffer_count", "buffer_size", "max_in_cpu"};
 constexpr const char* inert_offload[] = {"buffer_count", "fast_init", "pipeline_read", "pipeline_write", "ratio"};
 
@@ -71,18 +85,16 @@ std::optional<InputError> settle_batch(const json& config, std::uint32_t ranks, 
   take(config, "gradient_accumulation_steps", given);
   if (given) steps = static_cast<std::uint32_t>(*given);
   if (!train || ranks == 0) return std::nullopt;
-  const auto misfit = [&](const std::string& expected) {
-    return InputError{where + "/train_batch_size", "is " + std::to_string(*train) + "; expected " + expected};
-  };
+  const auto misfit = [&](const std::string& expected) { return InputError{where + "/train_batch_size", "is " + std::to_string(*train) + "; expected " + expected}; };
   if (micro && given) {
     const std::uint64_t product = *micro * *given * ranks;
-    if (*train != product)
-      return misfit(std::to_string(product) + " = train_micro_batch_size_per_gpu x gradient_accumulation_steps x data-parallel ranks");
+    if (*train != product) return misfit(std::to_string(product) + " = train_micro_batch_size_per_gpu x gradient_accumulation_steps x data-parallel ranks");
     return std::nullopt;
   }
   const std::uint64_t divisor = micro ? *micro * ranks : static_cast<std::uint64_t>(steps) * ranks;
   if (*train % divisor != 0)
-    return misfit("a multiple of " + std::to_string(divisor) + (micro ? " = train_micro_batch_size_per_gpu x data-parallel ranks" : " = gradient_accumulation_steps x data-parallel ranks"));
+    return misfit("a multiple of " + std::to_string(divisor) +
+                  (micro ? " = train_micro_batch_size_per_gpu x data-parallel ranks" : " = gradient_accumulation_steps x data-parallel ranks"));
   if (!micro) return std::nullopt;
   if (*train / divisor > limits::gradient_accumulation_steps_max)
     return misfit("at most " + std::to_string(limits::gradient_accumulation_steps_max) + " accumulation steps of " + std::to_string(divisor));

@@ -104,7 +104,8 @@ Result<Contract> resolve_contract(const Scenario& s) {
   out.loss_scale = loss_scale(config, *point);
   out.clip = clip(s);
   if (s.engine.param_groups.empty()) out.optimizers = {s.engine.optimizer};
-  else for (std::uint32_t p = 0; p < s.parameters.size(); ++p) out.optimizers.push_back(s.engine.optimizer_of(p));
+  else
+    for (std::uint32_t p = 0; p < s.parameters.size(); ++p) out.optimizers.push_back(s.engine.optimizer_of(p));
   return out;
 }
 

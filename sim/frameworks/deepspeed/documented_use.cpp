@@ -38,19 +38,22 @@ constexpr std::array<UseRule, 16> rules{{
 // Where a rank stands in its window.
 struct RankUse {
   DocumentedBoundary boundary;
-  bool overridden = false;         // a call on the engine decides
-  std::uint32_t backwards = 0;     // since the last step()
-  bool contributed = false;        // a backward since the last update
-  bool boundary_seen = false;      // one of them at the boundary
-  bool last_at_boundary = false;   // and the latest
+  bool overridden = false;        // a call on the engine decides
+  std::uint32_t backwards = 0;    // since the last step()
+  bool contributed = false;       // a backward since the last update
+  bool boundary_seen = false;     // one of them at the boundary
+  bool last_at_boundary = false;  // and the latest
   bool in_block = false, coalesces = false;
-  std::uint32_t coalesced = 0;     // backwards of the block
+  std::uint32_t coalesced = 0;  // backwards of the block
 };
 
 class Walk {
  public:
   Walk(const Scenario& scenario, const Timeline& timeline)
-      : scenario_(scenario), timeline_(timeline), behaviour_(resolve_behaviour(scenario.engine.as_of)), ranks_(scenario.world_size, RankUse{DocumentedBoundary(timeline.contract.boundary)}) {
+      : scenario_(scenario),
+        timeline_(timeline),
+        behaviour_(resolve_behaviour(scenario.engine.as_of)),
+        ranks_(scenario.world_size, RankUse{DocumentedBoundary(timeline.contract.boundary)}) {
     const auto wrapper = select_wrapper(scenario);
     protocol_ = {&scenario_, &*behaviour_, false, wrapper.ok() && *wrapper != Wrapper::bf16 && deepspeed_config(scenario).zero.stage > 0};
   }
@@ -123,27 +126,27 @@ class Walk {
     protocol_.in_block = u.in_block;
     if (refusal_of(protocol_, e.kind(), e.direct())) broken(e.is<events::Backward>() ? Use::direct_backward : Use::refused_call);
     using namespace events;
-    std::visit(overloaded{[&](const SetBoundary& body) {
-                            if (!rule().counted) broken(Use::refused_call);  // unmanaged, every step() is a boundary
-                            if (u.coalesces) broken(Use::coalesced_backwards);
-                            u.overridden = true;
-                            u.boundary.set(body.boundary);
-                          },
-                          [&](const EnterCoalesce&) {
-                            u.coalesces = true;
-                            enter_block(u);
-                          },
-                          [&](const EnterNoSync&) { enter_block(u); }, [&](const events::Backward& body) { backward(body, u); }, [&](const Step& body) { step(body, u); },
-                          [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto&) {
-                            if (u.contributed) broken(Use::zero_grad_behind_step);
-                          },
-                          [&](const SetGradient&) {
-                            if (behaviour_->set_gradient_api == SetGradientApi::absent) broken(Use::refused_call);
-                            if (rule().counted && !u.last_at_boundary) broken(Use::set_gradient_behind_boundary);
-                          },
-                          [](const one_of<Forward, ExitNoSync, ExitCoalesce, Raise, ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore, Unscale,
-                                          OfFramework> auto&) {}},
-               e.body);
+    std::visit(
+        overloaded{[&](const SetBoundary& body) {
+                     if (!rule().counted) broken(Use::refused_call);  // unmanaged, every step() is a boundary
+                     if (u.coalesces) broken(Use::coalesced_backwards);
+                     u.overridden = true;
+                     u.boundary.set(body.boundary);
+                   },
+                   [&](const EnterCoalesce&) {
+                     u.coalesces = true;
+                     enter_block(u);
+                   },
+                   [&](const EnterNoSync&) { enter_block(u); }, [&](const events::Backward& body) { backward(body, u); }, [&](const Step& body) { step(body, u); },
+                   [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto&) {
+                     if (u.contributed) broken(Use::zero_grad_behind_step);
+                   },
+                   [&](const SetGradient&) {
+                     if (behaviour_->set_gradient_api == SetGradientApi::absent) broken(Use::refused_call);
+                     if (rule().counted && !u.last_at_boundary) broken(Use::set_gradient_behind_boundary);
+                   },
+                   [](const one_of<Forward, ExitNoSync, ExitCoalesce, Raise, ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore, Unscale, OfFramework> auto&) {}},
+        e.body);
   }
 
   // A coalesced block stands for one backward.

@@ -12,8 +12,22 @@
 namespace gradledger::deepspeed {
 
 enum class Use : std::uint8_t {
-  one_backward_a_step, step_behind_backward, single_boundary, boundary_before_step, same_script, zero_grad_behind_step, set_gradient_behind_boundary, direct_backward, refused_call,
-  coalesced_backwards, divisor, average, window, weights, own_gradients, checkpoint,
+  one_backward_a_step,
+  step_behind_backward,
+  single_boundary,
+  boundary_before_step,
+  same_script,
+  zero_grad_behind_step,
+  set_gradient_behind_boundary,
+  direct_backward,
+  refused_call,
+  coalesced_backwards,
+  divisor,
+  average,
+  window,
+  weights,
+  own_gradients,
+  checkpoint,
 };
 
 // By the number of their Use.

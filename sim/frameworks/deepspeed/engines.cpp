@@ -15,9 +15,7 @@
 namespace gradledger::deepspeed {
 namespace {
 
-InputError refused(std::string where, std::string reason) {
-  return {"/engine/config" + std::move(where), "DeepSpeed refuses this at initialisation: " + std::move(reason)};
-}
+InputError refused(std::string where, std::string reason) { return {"/engine/config" + std::move(where), "DeepSpeed refuses this at initialisation: " + std::move(reason)}; }
 
 // One wrapper for DeepSpeed's FusedAdam, another for every other base optimizer.
 Wrapper fp16_wrapper(const Scenario& s) { return s.engine.optimizer.fused() ? Wrapper::fp16_fused : Wrapper::fp16_unfused; }
@@ -82,10 +80,8 @@ std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour)
   const DeepSpeedConfig& config = deepspeed_config(s);
   const std::uint32_t stage = config.zero.stage;
   if (stage >= 2 && config.zero.reduce_scatter) {
-    if (config.gradient_predivide_factor != 1.0)
-      return refused("/gradient_predivide_factor", "stages 2 and 3 with reduce_scatter need a factor of 1.0 (AssertionError)");
-    if (config.prescale_gradients)
-      return refused("/prescale_gradients", "stages 2 and 3 with reduce_scatter do not prescale (AssertionError)");
+    if (config.gradient_predivide_factor != 1.0) return refused("/gradient_predivide_factor", "stages 2 and 3 with reduce_scatter need a factor of 1.0 (AssertionError)");
+    if (config.prescale_gradients) return refused("/prescale_gradients", "stages 2 and 3 with reduce_scatter do not prescale (AssertionError)");
   }
   if (stage == 3 && config.gradient_allreduce_op == AllreduceOp::sum && behaviour.allreduce_op_sum == SumOp::honoured)
     return refused("/gradient_allreduce_op", "stage 3 only averages; expected \"mean\"");
@@ -95,8 +91,7 @@ std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour)
   if (reduces_whole_buckets(config, behaviour) && config.zero.reduce_bucket_size > limits::whole_bucket_numel_max)
     return InputError{"/engine/config/zero_optimization/reduce_bucket_size",
                       "a whole bucket is reduced here (switch stage12_bucket_payload); expected at most " + std::to_string(limits::whole_bucket_numel_max)};
-  if (stage == 0 && config.offloads_optimizer())
-    return InputError{"/engine/config/zero_optimization/offload_optimizer", "has no effect at stage 0; expected a stage from 1 to 3"};
+  if (stage == 0 && config.offloads_optimizer()) return InputError{"/engine/config/zero_optimization/offload_optimizer", "has no effect at stage 0; expected a stage from 1 to 3"};
   if (auto error = empty_parameter_refusal(s, behaviour)) return error;
   const bool experts = std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.expert.has_value(); });
   if (stage >= 2 && s.engine.pipeline_stages > 1)
@@ -134,8 +129,7 @@ Result<Wrapper> select_wrapper(const Scenario& scenario) {
   const DeepSpeedConfig& config = deepspeed_config(scenario);
   if (config.zero.stage == 0) return select_stage0(scenario, *behaviour);
   if (config.zero.stage == 3) return Wrapper::zero_stage_3;
-  const bool bf16_with_fp32 = config.zero.stage == 1 && scenario.model_dtype == Dtype::bfloat16 &&
-                              grad_accum_dtype_of(scenario) == Dtype::float32 && !config.offloads_optimizer();
+  const bool bf16_with_fp32 = config.zero.stage == 1 && scenario.model_dtype == Dtype::bfloat16 && grad_accum_dtype_of(scenario) == Dtype::float32 && !config.offloads_optimizer();
   if (!bf16_with_fp32) return Wrapper::zero_stages_1_and_2;
   return behaviour->bf16_acc_fp32_wrapper == Bf16Fp32Wrapper::bf16_optimizer ? Wrapper::bf16 : fp16_wrapper(scenario);
 }

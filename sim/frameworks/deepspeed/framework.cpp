@@ -64,7 +64,8 @@ class DeepSpeed final : public Framework {
     if (configured == Dtype::float32 && *stated == Dtype::bfloat16 && unsaid("bf16")) config.bf16.enabled = true;
     else if (configured == Dtype::float32 && *stated == Dtype::float16 && unsaid("fp16")) config.fp16.enabled = true;
     else if (configured != *stated)
-      return InputError{"/model_dtype", "is \"" + std::string(name_of(*stated)) + "\", but the bf16 and fp16 sections of /engine/config make it \"" + std::string(name_of(configured)) + "\""};
+      return InputError{"/model_dtype",
+                        "is \"" + std::string(name_of(*stated)) + "\", but the bf16 and fp16 sections of /engine/config make it \"" + std::string(name_of(configured)) + "\""};
     return *stated;
   }
 

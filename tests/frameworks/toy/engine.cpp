@@ -22,13 +22,11 @@ void ToyEngine::initialise(ProgramWriter& w) {
 void ToyEngine::handle(const Event& event, ProgramWriter& w) {
   using namespace events;
   stepped_ = false;
-  std::visit(overloaded{[&](const events::Backward& body) { backward(body, w); }, [&](const OfFramework& body) { flush(body.arguments.as<Flush>(), w); },
-                        [&](const Step&) { step(w); },
-                        [](const one_of<Forward, SetBoundary, EnterNoSync, ExitNoSync, EnterCoalesce, ExitCoalesce, EngineZeroGrad, OptimizerZeroGrad, SetGradient, Raise,
-                                        ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore, Unscale> auto&) {
-                          expects(false, "the toy is given an event that its admission refuses");
-                        }},
-             event.body);
+  std::visit(
+      overloaded{[&](const events::Backward& body) { backward(body, w); }, [&](const OfFramework& body) { flush(body.arguments.as<Flush>(), w); }, [&](const Step&) { step(w); },
+                 [](const one_of<Forward, SetBoundary, EnterNoSync, ExitNoSync, EnterCoalesce, ExitCoalesce, EngineZeroGrad, OptimizerZeroGrad, SetGradient, Raise, ScaleGradients,
+                                 ClipGradients, AllReduce, Finalize, Save, Restore, Unscale> auto&) { expects(false, "the toy is given an event that its admission refuses"); }},
+      event.body);
 }
 
 void ToyEngine::backward(const events::Backward& event, ProgramWriter& w) {

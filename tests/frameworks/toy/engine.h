@@ -37,7 +37,7 @@ class ToyEngine final : public Engine {
 
   EngineContext context_;
   TensorTable tensors_;
-  std::vector<Slice> weights_;                // by parameter, as the three that follow
+  std::vector<Slice> weights_;  // by parameter, as the three that follow
   std::vector<Tensor> own_, averaged_;
   std::vector<BaseOptimizer> optimizers_;
   bool stepped_ = false;

@@ -73,7 +73,8 @@ class CollectiveComparison {
     inputs_.assign(world(), {});
     for (std::uint32_t i = 0; i < world(); ++i) {
       const std::uint32_t rank = group_[i];
-      for (const auto& [buffer, numel] : {std::pair(0u, input_numel(c)), std::pair(1u, output_numel(c))}) devices_.enqueue(rank, command(OpKind::allocate, buffer, numel, c.dtype), {});
+      for (const auto& [buffer, numel] : {std::pair(0u, input_numel(c)), std::pair(1u, output_numel(c))})
+        devices_.enqueue(rank, command(OpKind::allocate, buffer, numel, c.dtype), {});
       if (c.dtype == Dtype::uint8 || c.dtype == Dtype::float64) {
         Command fill = command(OpKind::fill, 0, input_numel(c), c.dtype);
         fill.scalar = c.dtype == Dtype::uint8 ? rank : 1.0 / 3 + rank;

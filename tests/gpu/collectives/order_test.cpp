@@ -45,8 +45,7 @@ INSTANTIATE_TEST_SUITE_P(by, collectives_under_test, ::testing::ValuesIn(ranks_u
 
 TEST_P(collectives_under_test, add_in_ring_order_in_every_world_and_size) {
   for (std::uint32_t world = 2; world <= GetParam().world_max; ++world)
-    for (std::uint32_t numel : {1u, 7u, 1000u, 4099u})
-      ASSERT_NO_FATAL_FAILURE(run_reductions(world, numel, false, 2));
+    for (std::uint32_t numel : {1u, 7u, 1000u, 4099u}) ASSERT_NO_FATAL_FAILURE(run_reductions(world, numel, false, 2));
 }
 
 TEST_P(collectives_under_test, add_in_ring_order_where_values_are_special) {

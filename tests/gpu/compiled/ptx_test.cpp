@@ -47,11 +47,28 @@ std::size_t fused_in(const PtxKernel& kernel) {
 }
 
 TEST(ptx, of_every_operation_is_in_the_library) {
-  const std::pair<const char*, std::size_t> expected[] = {
-      {"9ConvertedI", 18},  {"4SameI", 3},         {"3SumI", 10},           {"8FusedSumI", 3},        {"6LargerE", 1},           {"10MultipliedI", 3},
-      {"7DividedI", 3},     {"4FillI", 4},         {"13FlagNotFiniteI", 4}, {"7UnscaleI", 3},         {"18MultipliedByStoredI", 3}, {"3SgdE", 1},
-      {"10SquareRootE", 1}, {"7SquaresI", 3},      {"11PartialSumsE", 2},   {"13SquaresOfSumsI", 9}, {"4AdamI", 2},             {"9MixedAdamI", 12},
-      {"14CombinedFactorE", 1}, {"15ClipCoefficientE", 1}, {"7CompareI", 6}, {"15StartDifferenceE", 1}};
+  const std::pair<const char*, std::size_t> expected[] = {{"9ConvertedI", 18},
+                                                          {"4SameI", 3},
+                                                          {"3SumI", 10},
+                                                          {"8FusedSumI", 3},
+                                                          {"6LargerE", 1},
+                                                          {"10MultipliedI", 3},
+                                                          {"7DividedI", 3},
+                                                          {"4FillI", 4},
+                                                          {"13FlagNotFiniteI", 4},
+                                                          {"7UnscaleI", 3},
+                                                          {"18MultipliedByStoredI", 3},
+                                                          {"3SgdE", 1},
+                                                          {"10SquareRootE", 1},
+                                                          {"7SquaresI", 3},
+                                                          {"11PartialSumsE", 2},
+                                                          {"13SquaresOfSumsI", 9},
+                                                          {"4AdamI", 2},
+                                                          {"9MixedAdamI", 12},
+                                                          {"14CombinedFactorE", 1},
+                                                          {"15ClipCoefficientE", 1},
+                                                          {"7CompareI", 6},
+                                                          {"15StartDifferenceE", 1}};
   std::size_t total = 0;
   for (const auto& [fragment, count] : expected) {
     std::size_t found = 0;
@@ -108,9 +125,7 @@ TEST(ptx, has_no_calls_and_no_local_memory) {
 
 bool is_atomic(std::string_view opcode) { return opcode.starts_with("atom.") || opcode.starts_with("red."); }
 // Sums, minima and maxima of integers come out the same in any order.
-bool is_order_free(std::string_view opcode) {
-  return opcode.ends_with(".u64") && (has(opcode, ".add.") || has(opcode, ".min.") || has(opcode, ".max."));
-}
+bool is_order_free(std::string_view opcode) { return opcode.ends_with(".u64") && (has(opcode, ".add.") || has(opcode, ".min.") || has(opcode, ".max.")); }
 
 TEST(ptx, has_atomics_only_in_comparisons_and_only_order_free_ones_of_integers) {
   std::size_t comparisons = 0;

@@ -49,17 +49,11 @@ class DeviceKernels final : public Kernels {
   }
   void multiply(Dtype dtype, void* target, float factor, std::size_t n) override { gpu::multiply(stream(), dtype, target, factor, n); }
   void divide(Dtype dtype, void* target, float divisor, std::size_t n) override { gpu::divide(stream(), dtype, target, divisor, n); }
-  void premultiply(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) override {
-    gpu::premultiply(stream(), dtype, target, source, scalar, n);
-  }
-  void fused_accumulate(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) override {
-    gpu::fused_accumulate(stream(), dtype, target, source, scalar, n);
-  }
+  void premultiply(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) override { gpu::premultiply(stream(), dtype, target, source, scalar, n); }
+  void fused_accumulate(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) override { gpu::fused_accumulate(stream(), dtype, target, source, scalar, n); }
   void maximum_u8(void* target, const void* source, std::size_t n) override { gpu::maximum_u8(stream(), target, source, n); }
   void fill(Dtype dtype, void* target, double value, std::size_t n) override { gpu::fill(stream(), dtype, target, value, n); }
-  void flag_not_finite(Dtype dtype, const void* source, std::size_t n, std::uint8_t* flag) override {
-    gpu::flag_not_finite(stream(), dtype, source, n, flag);
-  }
+  void flag_not_finite(Dtype dtype, const void* source, std::size_t n, std::uint8_t* flag) override { gpu::flag_not_finite(stream(), dtype, source, n, flag); }
   void squared_norm(Dtype dtype, const void* source, std::size_t n, double* result) override {
     const gpu::DeviceMemory workspace(gpu::squared_norm_workspace_bytes(n));
     gpu::squared_norm(stream(), dtype, source, n, result, workspace.data());
@@ -76,21 +70,14 @@ class DeviceKernels final : public Kernels {
     gpu::adam_cpu(stream(), parameter, gradient, first, second, s, n);
   }
   void unscale(Dtype dtype, void* target, float factor, std::size_t n, std::uint8_t* flag) override { gpu::unscale(stream(), dtype, target, factor, n, flag); }
-  void multiply_by_stored(Dtype dtype, void* target, const float* factor, std::size_t n) override {
-    gpu::multiply_by_stored(stream(), dtype, target, factor, n);
-  }
-  void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm,
-                            std::uint8_t* flag) override {
+  void multiply_by_stored(Dtype dtype, void* target, const float* factor, std::size_t n) override { gpu::multiply_by_stored(stream(), dtype, target, factor, n); }
+  void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm, std::uint8_t* flag) override {
     const gpu::DeviceMemory workspace(gpu::squared_norm_workspace_bytes(n));
     gpu::accumulate_with_norm(stream(), target_dtype, target, source_dtype, source, factor, n, norm, flag, workspace.data());
     stream_->synchronize();
   }
-  void combined_factor(const double* squared_norm, double scale, double clip, float* factor) override {
-    gpu::combined_factor(stream(), squared_norm, scale, clip, factor);
-  }
-  void clip_coefficient(const double* squared_norm, double clip, float* coefficient) override {
-    gpu::clip_coefficient(stream(), squared_norm, clip, coefficient);
-  }
+  void combined_factor(const double* squared_norm, double scale, double clip, float* factor) override { gpu::combined_factor(stream(), squared_norm, scale, clip, factor); }
+  void clip_coefficient(const double* squared_norm, double clip, float* coefficient) override { gpu::clip_coefficient(stream(), squared_norm, clip, coefficient); }
   void adam_mixed(const numeric::MixedAdamCall& call, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) override {
     gpu::adam_mixed(stream(), call, factor, coefficient, s, n);
   }

@@ -130,9 +130,7 @@ std::vector<Benchmark> reductions_and_buckets() {
       {"squared_norm fp32", 4, [](const Arrays& a) { gpu::squared_norm(a.s(), fp32, a.g(), n, a.norm(), a.workspace.data()); }},
       {"squared_norm bf16", 2, [](const Arrays& a) { gpu::squared_norm(a.s(), bf16, a.small.data(), n, a.norm(), a.workspace.data()); }},
       {"accumulate_with_norm fp32 += bf16", 10,
-       [](const Arrays& a) {
-         gpu::accumulate_with_norm(a.s(), fp32, a.accumulator.data(), bf16, a.small.data(), 1.0f, n, a.norm(), a.flag(), a.workspace.data());
-       }},
+       [](const Arrays& a) { gpu::accumulate_with_norm(a.s(), fp32, a.accumulator.data(), bf16, a.small.data(), 1.0f, n, a.norm(), a.flag(), a.workspace.data()); }},
       {"flatten 300 tensors bf16", 4, [](const Arrays& a) { gpu::flatten(a.s(), bf16, a.output.data(), bf16, a.tensors(a.small, 2)); }},
       {"flatten 300 tensors bf16 to fp32", 6, [](const Arrays& a) { gpu::flatten(a.s(), fp32, a.accumulator.data(), bf16, a.tensors(a.small, 2)); }},
       {"unflatten 300 tensors fp32 to bf16", 6, [](const Arrays& a) { gpu::unflatten(a.s(), bf16, a.tensors(a.output, 2), fp32, a.g()); }},
@@ -148,10 +146,8 @@ std::vector<Benchmark> optimizers_and_steps() {
       {"sgd", 12, [](const Arrays& a) { gpu::sgd(a.s(), a.p(), a.g(), 0x1p-10f, 0.01f, n); }},
       {"adam_fused", 28, [](const Arrays& a) { gpu::adam_fused(a.s(), a.p(), a.g(), a.m(), a.v(), adam_scalars(), n); }},
       {"adam_cpu", 28, [](const Arrays& a) { gpu::adam_cpu(a.s(), a.p(), a.g(), a.m(), a.v(), adam_scalars(), n); }},
-      {"adam_mixed fp32 gradient, bf16 output", 30,
-       [](const Arrays& a) { gpu::adam_mixed(a.s(), mixed(a, fp32, a.gradient), 1.0f, a.coefficient(), adam_scalars(), n); }},
-      {"adam_mixed bf16 gradient, bf16 output", 28,
-       [](const Arrays& a) { gpu::adam_mixed(a.s(), mixed(a, bf16, a.small), 1.0f, a.coefficient(), adam_scalars(), n); }},
+      {"adam_mixed fp32 gradient, bf16 output", 30, [](const Arrays& a) { gpu::adam_mixed(a.s(), mixed(a, fp32, a.gradient), 1.0f, a.coefficient(), adam_scalars(), n); }},
+      {"adam_mixed bf16 gradient, bf16 output", 28, [](const Arrays& a) { gpu::adam_mixed(a.s(), mixed(a, bf16, a.small), 1.0f, a.coefficient(), adam_scalars(), n); }},
       {"step of separate passes", 72, unfused_step},
       {"fused step", 40, fused_step},
   };
@@ -159,9 +155,8 @@ std::vector<Benchmark> optimizers_and_steps() {
 
 // The speed that counts as all of it: cudaMemcpy between two arrays on the device.
 double copy_gigabytes_per_second(const Arrays& a) {
-  const double milliseconds = median_milliseconds(a.stream, repetitions, [&] {
-    gpu::check(cudaMemcpyAsync(a.accumulator.data(), a.gradient.data(), n * 4, cudaMemcpyDeviceToDevice, a.s()), "copy on the device");
-  });
+  const double milliseconds = median_milliseconds(
+      a.stream, repetitions, [&] { gpu::check(cudaMemcpyAsync(a.accumulator.data(), a.gradient.data(), n * 4, cudaMemcpyDeviceToDevice, a.s()), "copy on the device"); });
   return Measurement{"copy", n, 8, milliseconds}.gigabytes_per_second();
 }
 
@@ -185,8 +180,8 @@ int measure(const std::string& device, const char* json) {
   }
   const Measurement& fused = all.back();
   const Measurement& separate = all[all.size() - 2];
-  std::printf("# a fused step moves %g bytes an element where separate passes move %g, and is %.2f times as fast\n", fused.bytes_per_element,
-              separate.bytes_per_element, separate.milliseconds / fused.milliseconds);
+  std::printf("# a fused step moves %g bytes an element where separate passes move %g, and is %.2f times as fast\n", fused.bytes_per_element, separate.bytes_per_element,
+              separate.milliseconds / fused.milliseconds);
   if (json && !write_json(json, json_of(device, copy, all))) {
     std::fprintf(stderr, "gpu_benchmarks: %s cannot be written\n", json);
     return 2;

@@ -53,13 +53,10 @@ double median_milliseconds(const gpu::Stream& stream, std::size_t repetitions, B
   return times[times.size() / 2];
 }
 
-inline void print_header() {
-  std::printf("%-44s %12s %10s %9s %9s %8s\n", "# kernel", "elements", "bytes/elem", "ms", "GB/s", "of copy");
-}
+inline void print_header() { std::printf("%-44s %12s %10s %9s %9s %8s\n", "# kernel", "elements", "bytes/elem", "ms", "GB/s", "of copy"); }
 
 inline void print_row(const Measurement& m, double copy) {
-  std::printf("%-44s %12zu %10g %9.4f %9.1f %8.3f\n", m.kernel.c_str(), m.elements, m.bytes_per_element, m.milliseconds, m.gigabytes_per_second(),
-              m.gigabytes_per_second() / copy);
+  std::printf("%-44s %12zu %10g %9.4f %9.1f %8.3f\n", m.kernel.c_str(), m.elements, m.bytes_per_element, m.milliseconds, m.gigabytes_per_second(), m.gigabytes_per_second() / copy);
   std::fflush(stdout);
 }
 

@@ -38,8 +38,7 @@ class devices_of_ranks : public ::testing::TestWithParam<Kind> {
 };
 
 INSTANTIATE_TEST_SUITE_P(by, devices_of_ranks,
-                         ::testing::Values(Kind{"threads", [] { return thread_devices(); }},
-                                           Kind{"processes", []() -> std::unique_ptr<Devices> { return process_devices(); }}),
+                         ::testing::Values(Kind{"threads", [] { return thread_devices(); }}, Kind{"processes", []() -> std::unique_ptr<Devices> { return process_devices(); }}),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(devices_of_ranks, poison_memory_that_is_allocated_released_or_left_by_a_run) {

@@ -41,9 +41,9 @@ class nccl_environment : public ::testing::Test {
 TEST_F(nccl_environment, is_pinned_to_what_the_order_of_sums_depends_on) {
   EXPECT_FALSE(gpu::pin_nccl_environment());
   const Variables pinned = variables();
-  const Variables documented{{"NCCL_ALGO", "Ring"},         {"NCCL_PROTO", "Simple"},         {"NCCL_MIN_NCHANNELS", "1"}, {"NCCL_MAX_NCHANNELS", "1"},
-                             {"NCCL_BUFFSIZE", "4194304"},  {"NCCL_NET", "Socket"},           {"NCCL_IB_DISABLE", "1"},    {"NCCL_TUNER_PLUGIN", "none"},
-                             {"NCCL_NET_PLUGIN", "none"},   {"NCCL_NVLS_ENABLE", "0"},        {"NCCL_CUMEM_ENABLE", "0"},  {"NCCL_CUMEM_HOST_ENABLE", "0"}};
+  const Variables documented{{"NCCL_ALGO", "Ring"},        {"NCCL_PROTO", "Simple"},  {"NCCL_MIN_NCHANNELS", "1"}, {"NCCL_MAX_NCHANNELS", "1"},
+                             {"NCCL_BUFFSIZE", "4194304"}, {"NCCL_NET", "Socket"},    {"NCCL_IB_DISABLE", "1"},    {"NCCL_TUNER_PLUGIN", "none"},
+                             {"NCCL_NET_PLUGIN", "none"},  {"NCCL_NVLS_ENABLE", "0"}, {"NCCL_CUMEM_ENABLE", "0"},  {"NCCL_CUMEM_HOST_ENABLE", "0"}};
   for (const auto& [name, value] : documented) {
     ASSERT_TRUE(pinned.contains(name)) << name;
     EXPECT_EQ(pinned.at(name), value) << name;

@@ -148,8 +148,8 @@ TEST(a_comparison, takes_two_known_producers_and_nothing_else) {
 class launcher_variables : public ::testing::Test {
  protected:
   void set(std::initializer_list<std::pair<const char*, const char*>> variables) {
-    for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "GRADLEDGER_PORT", "SLURM_JOB_ID",
-                             "TORCHELASTIC_RUN_ID", gpu::token_variable})
+    for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "GRADLEDGER_PORT",
+                             "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", gpu::token_variable})
       unsetenv(name);
     for (const auto& [name, value] : variables) setenv(name, value, 1);
   }

@@ -125,7 +125,9 @@ void compute(const Call& call, const std::vector<std::byte>& own, std::size_t in
 void perform(const Call& call) {
   Comm& comm = *call.comm;
   const std::size_t input_bytes = call.count * size_of(dtype_of(call.type));
-  const std::size_t output_bytes = call.kind == CollectiveKind::all_gather ? input_bytes * comm.ranks : call.kind == CollectiveKind::reduce_scatter ? input_bytes / comm.ranks : input_bytes;
+  const std::size_t output_bytes = call.kind == CollectiveKind::all_gather       ? input_bytes * comm.ranks
+                                   : call.kind == CollectiveKind::reduce_scatter ? input_bytes / comm.ranks
+                                                                                 : input_bytes;
   const std::vector<std::byte> own(call.input, call.input + input_bytes);
   if (comm.rank == 0) return compute(call, own, input_bytes, output_bytes);
   std::vector<std::byte> output(output_bytes);
@@ -238,10 +240,18 @@ int ncclCommDestroy(void* comm) {
 const char* ncclGetErrorString(int code) { return code == system_error ? "unhandled system error" : code == invalid_usage ? "invalid usage" : "invalid argument"; }
 const char* ncclGetLastError(void*) { return last_error.c_str(); }
 
-int ncclAllReduce(const void* in, void* out, std::size_t n, int type, int op, void* comm, void* stream) { return enqueue(CollectiveKind::all_reduce, in, out, n, type, op, 0, comm, stream); }
-int ncclReduce(const void* in, void* out, std::size_t n, int type, int op, int root, void* comm, void* stream) { return enqueue(CollectiveKind::reduce, in, out, n, type, op, root, comm, stream); }
-int ncclBroadcast(const void* in, void* out, std::size_t n, int type, int root, void* comm, void* stream) { return enqueue(CollectiveKind::broadcast, in, out, n, type, 0, root, comm, stream); }
-int ncclAllGather(const void* in, void* out, std::size_t n, int type, void* comm, void* stream) { return enqueue(CollectiveKind::all_gather, in, out, n, type, 0, 0, comm, stream); }
+int ncclAllReduce(const void* in, void* out, std::size_t n, int type, int op, void* comm, void* stream) {
+  return enqueue(CollectiveKind::all_reduce, in, out, n, type, op, 0, comm, stream);
+}
+int ncclReduce(const void* in, void* out, std::size_t n, int type, int op, int root, void* comm, void* stream) {
+  return enqueue(CollectiveKind::reduce, in, out, n, type, op, root, comm, stream);
+}
+int ncclBroadcast(const void* in, void* out, std::size_t n, int type, int root, void* comm, void* stream) {
+  return enqueue(CollectiveKind::broadcast, in, out, n, type, 0, root, comm, stream);
+}
+int ncclAllGather(const void* in, void* out, std::size_t n, int type, void* comm, void* stream) {
+  return enqueue(CollectiveKind::all_gather, in, out, n, type, 0, 0, comm, stream);
+}
 int ncclReduceScatter(const void* in, void* out, std::size_t n, int type, int op, void* comm, void* stream) {
   return enqueue(CollectiveKind::reduce_scatter, in, out, n * static_cast<Comm*>(comm)->ranks, type, op, 0, comm, stream);
 }

@@ -76,7 +76,8 @@ TEST(a_coordinator, turns_away_a_rank_of_another_run_and_one_that_never_comes_is
   standin_library();
   std::optional<std::string> turned_away;
   std::thread stranger([&] {
-    turned_away = gpu::serve_rank({"127.0.0.1", devices.port(), 0, "wrong"}, [](std::uint32_t) { return std::make_unique<StandinDevice>(); }, std::chrono::seconds(5));
+    turned_away = gpu::serve_rank(
+        {"127.0.0.1", devices.port(), 0, "wrong"}, [](std::uint32_t) { return std::make_unique<StandinDevice>(); }, std::chrono::seconds(5));
   });
   try {
     devices.begin(1);

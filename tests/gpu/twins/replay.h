@@ -49,8 +49,7 @@ struct ReplayPhased {
     order.visit(blocks, [&](std::size_t block) {
       typename Program::Shared shared;
       std::fill_n(reinterpret_cast<unsigned char*>(&shared), sizeof(shared), static_cast<unsigned char>(0xFF));  // NaNs
-      for (unsigned phase = 0; phase < Program::phases; ++phase)
-        order.visit(Program::threads, [&](std::size_t thread) { program.run(phase, block, thread, shared); });
+      for (unsigned phase = 0; phase < Program::phases; ++phase) order.visit(Program::threads, [&](std::size_t thread) { program.run(phase, block, thread, shared); });
     });
   }
 };

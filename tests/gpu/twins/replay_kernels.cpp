@@ -28,17 +28,13 @@ class ReplayKernels final : public Kernels {
   }
   void multiply(Dtype dtype, void* target, float factor, std::size_t n) override { gpu::dispatch::multiply(run_, dtype, target, target, factor, n); }
   void divide(Dtype dtype, void* target, float divisor, std::size_t n) override { gpu::dispatch::divide(run_, dtype, target, divisor, n); }
-  void premultiply(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) override {
-    gpu::dispatch::premultiply(run_, dtype, target, source, scalar, n);
-  }
+  void premultiply(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) override { gpu::dispatch::premultiply(run_, dtype, target, source, scalar, n); }
   void fused_accumulate(Dtype dtype, void* target, const void* source, float scalar, std::size_t n) override {
     gpu::dispatch::fused_accumulate(run_, dtype, target, source, scalar, n);
   }
   void maximum_u8(void* target, const void* source, std::size_t n) override { gpu::dispatch::maximum_u8(run_, target, source, n); }
   void fill(Dtype dtype, void* target, double value, std::size_t n) override { gpu::dispatch::fill(run_, dtype, target, value, n); }
-  void flag_not_finite(Dtype dtype, const void* source, std::size_t n, std::uint8_t* flag) override {
-    gpu::dispatch::flag_not_finite(run_, dtype, source, n, flag);
-  }
+  void flag_not_finite(Dtype dtype, const void* source, std::size_t n, std::uint8_t* flag) override { gpu::dispatch::flag_not_finite(run_, dtype, source, n, flag); }
   void squared_norm(Dtype dtype, const void* source, std::size_t n, double* result) override {
     std::vector<double> workspace(gpu::workspace_numel(n));
     gpu::dispatch::squared_norm(phased_, dtype, source, n, result, workspace.data());
@@ -53,23 +49,14 @@ class ReplayKernels final : public Kernels {
   void adam_cpu(float* parameter, const float* gradient, float* first, float* second, const numeric::AdamScalars& s, std::size_t n) override {
     run_(gpu::Adam<gpu::CpuAdamFormula>{parameter, gradient, first, second, gpu::CpuAdamFormula(s)}, n);
   }
-  void unscale(Dtype dtype, void* target, float factor, std::size_t n, std::uint8_t* flag) override {
-    gpu::dispatch::unscale(run_, dtype, target, factor, n, flag);
-  }
-  void multiply_by_stored(Dtype dtype, void* target, const float* factor, std::size_t n) override {
-    gpu::dispatch::multiply_by_stored(run_, dtype, target, factor, n);
-  }
-  void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm,
-                            std::uint8_t* flag) override {
+  void unscale(Dtype dtype, void* target, float factor, std::size_t n, std::uint8_t* flag) override { gpu::dispatch::unscale(run_, dtype, target, factor, n, flag); }
+  void multiply_by_stored(Dtype dtype, void* target, const float* factor, std::size_t n) override { gpu::dispatch::multiply_by_stored(run_, dtype, target, factor, n); }
+  void accumulate_with_norm(Dtype target_dtype, void* target, Dtype source_dtype, const void* source, float factor, std::size_t n, double* norm, std::uint8_t* flag) override {
     std::vector<double> workspace(gpu::workspace_numel(n));
     gpu::dispatch::accumulate_with_norm(phased_, target_dtype, target, source_dtype, source, factor, n, norm, flag, workspace.data());
   }
-  void combined_factor(const double* squared_norm, double scale, double clip, float* factor) override {
-    gpu::dispatch::combined_factor(run_, squared_norm, scale, clip, factor);
-  }
-  void clip_coefficient(const double* squared_norm, double clip, float* coefficient) override {
-    gpu::dispatch::clip_coefficient(run_, squared_norm, clip, coefficient);
-  }
+  void combined_factor(const double* squared_norm, double scale, double clip, float* factor) override { gpu::dispatch::combined_factor(run_, squared_norm, scale, clip, factor); }
+  void clip_coefficient(const double* squared_norm, double clip, float* coefficient) override { gpu::dispatch::clip_coefficient(run_, squared_norm, clip, coefficient); }
   void adam_mixed(const numeric::MixedAdamCall& call, float factor, const float* coefficient, const numeric::AdamScalars& s, std::size_t n) override {
     gpu::dispatch::adam_mixed(run_, call, factor, coefficient, s, n);
   }
@@ -99,7 +86,9 @@ class ReplayKernels final : public Kernels {
 
 std::vector<Implementation> implementations_under_test() {
   return {{"replay_of_the_launch", []() -> std::unique_ptr<Kernels> { return std::make_unique<ReplayKernels>(Replay{}); }},
-          {"replay_of_a_small_grid_out_of_order", []() -> std::unique_ptr<Kernels> { return std::make_unique<ReplayKernels>(Replay{{3, 96}, {7919}}); }}};
+          {"replay_of_a_small_grid_out_of_order", []() -> std::unique_ptr<Kernels> {
+             return std::make_unique<ReplayKernels>(Replay{{3, 96}, {7919}});
+           }}};
 }
 
 }  // namespace gradledger::testing

@@ -79,13 +79,26 @@ ordered_json json_of(const Judged& judged) {
   for (const ref::Finding& f : judged.verdict.findings) {
     ordered_json contributions = ordered_json::array(), alike = ordered_json::array();
     for (const ref::Miscounted& m : f.contributions)
-      contributions.push_back({{"step", m.contribution.step}, {"rank", m.contribution.rank}, {"micro_batch", m.contribution.micro_batch}, {"expected", m.expected}, {"observed", m.observed}});
+      contributions.push_back(
+          {{"step", m.contribution.step}, {"rank", m.contribution.rank}, {"micro_batch", m.contribution.micro_batch}, {"expected", m.expected}, {"observed", m.observed}});
     for (const Contribution& c : f.alike) alike.push_back({{"step", c.step}, {"rank", c.rank}, {"micro_batch", c.micro_batch}});
-    findings.push_back({{"class", ref::name_of(f.finding)}, {"step", f.step}, {"event", f.event}, {"rank", f.rank}, {"buffer", f.buffer},
-                        {"contributions", std::move(contributions)}, {"alike", std::move(alike)}, {"sentence", f.sentence}});
+    findings.push_back({{"class", ref::name_of(f.finding)},
+                        {"step", f.step},
+                        {"event", f.event},
+                        {"rank", f.rank},
+                        {"buffer", f.buffer},
+                        {"contributions", std::move(contributions)},
+                        {"alike", std::move(alike)},
+                        {"sentence", f.sentence}});
   }
-  return {{"run", judged.name}, {"version", judged.version}, {"outcome", name_of(judged.outcome)}, {"not_judged", judged.why}, {"snapshots_judged", judged.verdict.coverage.judged},
-          {"elements_judged", judged.verdict.values.elements}, {"unexplained", judged.verdict.unexplained.size()}, {"findings", std::move(findings)}};
+  return {{"run", judged.name},
+          {"version", judged.version},
+          {"outcome", name_of(judged.outcome)},
+          {"not_judged", judged.why},
+          {"snapshots_judged", judged.verdict.coverage.judged},
+          {"elements_judged", judged.verdict.values.elements},
+          {"unexplained", judged.verdict.unexplained.size()},
+          {"findings", std::move(findings)}};
 }
 
 void JudgedTotals::add(const Judged& judged) {
@@ -109,9 +122,17 @@ std::string text_of(const JudgedTotals& totals) {
 }
 
 ordered_json json_of(const JudgedTotals& totals) {
-  return {{"schema_version", 1}, {"tool", report::tool_json()}, {"clean", totals.clean}, {"with_findings", totals.with_findings}, {"not_judged", totals.not_judged},
-          {"snapshots_judged", totals.snapshots}, {"snapshots_not_judged", totals.snapshots_not_judged}, {"elements_judged", totals.elements}, {"unexplained", totals.unexplained},
-          {"runs_by_class", totals.classes}, {"recordings_do_not_tell", recordings_do_not_tell}};
+  return {{"schema_version", 1},
+          {"tool", report::tool_json()},
+          {"clean", totals.clean},
+          {"with_findings", totals.with_findings},
+          {"not_judged", totals.not_judged},
+          {"snapshots_judged", totals.snapshots},
+          {"snapshots_not_judged", totals.snapshots_not_judged},
+          {"elements_judged", totals.elements},
+          {"unexplained", totals.unexplained},
+          {"runs_by_class", totals.classes},
+          {"recordings_do_not_tell", recordings_do_not_tell}};
 }
 
 }  // namespace gradledger::conform

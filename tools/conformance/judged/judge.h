@@ -35,7 +35,7 @@ nlohmann::ordered_json json_of(const Judged& judged);
 struct JudgedTotals {
   std::uint64_t clean = 0, with_findings = 0, not_judged = 0;
   std::uint64_t snapshots = 0, snapshots_not_judged = 0, elements = 0;
-  std::uint64_t unexplained = 0;  // snapshots that are wrong in a way that weights do not explain
+  std::uint64_t unexplained = 0;                 // snapshots that are wrong in a way that weights do not explain
   std::map<std::string, std::uint64_t> classes;  // runs that show each
 
   void add(const Judged& judged);

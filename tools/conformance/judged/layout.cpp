@@ -27,8 +27,7 @@ std::size_t elements_of(const std::vector<Stretch>& stretches) {
 
 }  // namespace
 
-RecordedLayout::RecordedLayout(const Scenario& scenario, const Timeline& timeline, Division division)
-    : scenario_(scenario), timeline_(timeline), division_(division) {
+RecordedLayout::RecordedLayout(const Scenario& scenario, const Timeline& timeline, Division division) : scenario_(scenario), timeline_(timeline), division_(division) {
   const auto count = static_cast<std::uint32_t>(scenario.parameters.size());
   const std::uint32_t world = scenario.world_size;
   // Round robin deals the parameters to the ranks in turn.

@@ -23,7 +23,7 @@ struct Stretch {
 struct BufferMeaning {
   Role role = Role::scratch;
   std::vector<Stretch> stretches;
-  bool scaled = true;   // by the loss scale
+  bool scaled = true;  // by the loss scale
   bool on_host = false;
 };
 
@@ -56,8 +56,8 @@ class RecordedLayout {
   const Scenario& scenario_;
   const Timeline& timeline_;
   Division division_;
-  std::uint32_t partition_ = 0;        // elements of a rank's flat partition, padding included
-  std::vector<std::uint32_t> order_;   // of the parameters in the flat buffer
+  std::uint32_t partition_ = 0;       // elements of a rank's flat partition, padding included
+  std::vector<std::uint32_t> order_;  // of the parameters in the flat buffer
 };
 
 }  // namespace gradledger::conform

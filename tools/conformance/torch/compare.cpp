@@ -132,13 +132,15 @@ class Judge {
 
   void unchanged(const std::vector<Weights>& weights, std::uint32_t before) {
     for (const Weights& w : weights)
-      values(fmt::format("weights of parameter {}, which do not change", w.parameter), before == never ? std::vector<double>(w.values.size()) : replay_.weights(rank_, before, w.parameter), w.values);
+      values(fmt::format("weights of parameter {}, which do not change", w.parameter),
+             before == never ? std::vector<double>(w.values.size()) : replay_.weights(rank_, before, w.parameter), w.values);
   }
 
   void number(const char* what, std::optional<double> recorded, std::optional<double> replayed) {
     if (!recorded && !replayed) return;
     ++out_.elements;
-    if (!recorded || !replayed || !same(*recorded, *replayed)) differ(fmt::format("{} is {}, in the replay {}", what, recorded.value_or(std::nan("")), replayed.value_or(std::nan(""))));
+    if (!recorded || !replayed || !same(*recorded, *replayed))
+      differ(fmt::format("{} is {}, in the replay {}", what, recorded.value_or(std::nan("")), replayed.value_or(std::nan(""))));
   }
 
   void values(const std::string& what, const std::vector<double>& recorded, const std::vector<double>& replayed) {

@@ -57,16 +57,16 @@ struct Run {
   std::string name, version;
   std::uint32_t world = 1;
   std::vector<std::uint32_t> sizes;
-  std::uint32_t in_root = 0;                 // parameters of the root, which come first
-  std::vector<std::uint32_t> in_units;       // parameters of each unit
+  std::uint32_t in_root = 0;            // parameters of the root, which come first
+  std::vector<std::uint32_t> in_units;  // parameters of each unit
   bool root_at_end = false;
   std::string dtype;
-  std::vector<std::string> dtypes;           // by parameter; empty: all as the model
+  std::vector<std::string> dtypes;  // by parameter; empty: all as the model
   nlohmann::json config, operations;
-  GivenValues gradients;                     // [micro_batch][rank], parameters concatenated
-  std::string refusal;                       // the wrapper's, of every rank
-  std::string ended_by;                      // what ended a rank's process
-  std::vector<std::vector<Moment>> ranks;    // [rank][operation], up to what ended the rank
+  GivenValues gradients;                   // [micro_batch][rank], parameters concatenated
+  std::string refusal;                     // the wrapper's, of every rank
+  std::string ended_by;                    // what ended a rank's process
+  std::vector<std::vector<Moment>> ranks;  // [rank][operation], up to what ended the rank
 };
 
 // Whether a line of a file is such a run.

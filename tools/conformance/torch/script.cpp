@@ -18,7 +18,8 @@ struct Inexpressible {
 };
 
 Dtype dtype_named(const std::string& name) {
-  for (const auto& [text, dtype] : {std::pair{"float32", Dtype::float32}, std::pair{"bfloat16", Dtype::bfloat16}, std::pair{"float16", Dtype::float16}, std::pair{"float64", Dtype::float64}})
+  for (const auto& [text, dtype] :
+       {std::pair{"float32", Dtype::float32}, std::pair{"bfloat16", Dtype::bfloat16}, std::pair{"float16", Dtype::float16}, std::pair{"float64", Dtype::float64}})
     if (name == text) return dtype;
   throw Inexpressible{"parameters in " + name};
 }
@@ -249,11 +250,11 @@ class Builder {
   GivenValues values_;
   std::size_t number_ = 0;
   std::uint32_t next_event_ = 0;
-  std::vector<std::vector<ScriptItem>> blocks_;        // the script, and what of the open blocks there is
-  std::map<std::uint32_t, std::uint32_t> forwards_;    // by micro-batch: number since the last step
+  std::vector<std::vector<ScriptItem>> blocks_;      // the script, and what of the open blocks there is
+  std::map<std::uint32_t, std::uint32_t> forwards_;  // by micro-batch: number since the last step
   std::uint32_t forward_count_ = 0;
   bool weighs_ = false;
-  std::map<std::uint32_t, std::uint32_t> infinite_;    // by micro-batch: its variant
+  std::map<std::uint32_t, std::uint32_t> infinite_;  // by micro-batch: its variant
 };
 
 // The recorder's own keys aside, the configuration is the constructor's; it numbers parameters where a scenario names them.

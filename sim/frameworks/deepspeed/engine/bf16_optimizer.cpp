@@ -133,8 +133,7 @@ void Bf16Optimizer::require_gradients() const {
 void Bf16Optimizer::on_value(std::uint32_t, double norm, ProgramWriter& w) {
   // An infinite or NaN norm becomes -1 upstream.
   const bool finite = norm >= 0.0 && norm <= std::numeric_limits<float>::max();
-  if (behaviour().bf16_norm == Bf16Norm::above_zero && !(finite && norm > 0.0))
-    throw FrameworkError{"AssertionError", "BF16_Optimizer requires a gradient norm above zero"};
+  if (behaviour().bf16_norm == Bf16Norm::above_zero && !(finite && norm > 0.0)) throw FrameworkError{"AssertionError", "BF16_Optimizer requires a gradient norm above zero"};
   if (behaviour().bf16_norm == Bf16Norm::finite) {
     report_decision(w, !finite, 1.0);
     if (!finite) {

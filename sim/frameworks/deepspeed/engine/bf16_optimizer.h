@@ -19,16 +19,16 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   void fold(StateFold& f) const override;
 
  protected:
-  void backward_prologue(ProgramWriter& w) override;                            // bf16_optimizer.py: backward_prologue, clear_lp_grads, at 0.19.7
-  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;      // bf16_optimizer.py: accumulate_hp_grads_and_remove_lp, at 0.19.7
-  void backward_epilogue(ProgramWriter& w) override;                            // bf16_optimizer.py: backward_epilogue, update_hp_grads, at 0.19.7
-  void reduce_gradients(ProgramWriter& w) override;                             // engine.py: buffered_allreduce_fallback, at 0.19.7
-  void model_step(ProgramWriter& w) override;                                   // bf16_optimizer.py: step, at 0.19.7
-  void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;  // bf16_optimizer.py: step, at 0.19.7
-  void optimizer_zero_grad(ProgramWriter& w) override;                          // bf16_optimizer.py: zero_grad, at 0.19.7
-  bool zero_grad_after_step() const override;                                   // engine.py: _take_model_step, at 0.16.0
-  void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) override;       // tensor_fragment.py: get_full_hp_grad, set_full_hp_grad, at 0.19.7
-  void observe_wrapper(ProgramWriter& w) override;                              // ours: snapshots
+  void backward_prologue(ProgramWriter& w) override;                                     // bf16_optimizer.py: backward_prologue, clear_lp_grads, at 0.19.7
+  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;               // bf16_optimizer.py: accumulate_hp_grads_and_remove_lp, at 0.19.7
+  void backward_epilogue(ProgramWriter& w) override;                                     // bf16_optimizer.py: backward_epilogue, update_hp_grads, at 0.19.7
+  void reduce_gradients(ProgramWriter& w) override;                                      // engine.py: buffered_allreduce_fallback, at 0.19.7
+  void model_step(ProgramWriter& w) override;                                            // bf16_optimizer.py: step, at 0.19.7
+  void on_value(std::uint32_t stage, double value, ProgramWriter& w) override;           // bf16_optimizer.py: step, at 0.19.7
+  void optimizer_zero_grad(ProgramWriter& w) override;                                   // bf16_optimizer.py: zero_grad, at 0.19.7
+  bool zero_grad_after_step() const override;                                            // engine.py: _take_model_step, at 0.16.0
+  void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) override;  // tensor_fragment.py: get_full_hp_grad, set_full_hp_grad, at 0.19.7
+  void observe_wrapper(ProgramWriter& w) override;                                       // ours: snapshots
 
   bool accumulates_in_epilogue() const override { return true; }
   bool hooks_count() const override { return false; }

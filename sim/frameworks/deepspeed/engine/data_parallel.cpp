@@ -120,9 +120,7 @@ void DataParallel::require_timers() const {
 }
 
 // live-15: FP16_UnfusedOptimizer reports the norm of the scaled gradients.
-double DataParallel::reported_norm_factor() const {
-  return fused_ || behaviour().unfused_reported_norm == UnfusedReportedNorm::unscaled ? 1.0 / unscaled_by() : 1.0;
-}
+double DataParallel::reported_norm_factor() const { return fused_ || behaviour().unfused_reported_norm == UnfusedReportedNorm::unscaled ? 1.0 / unscaled_by() : 1.0; }
 
 // fp32: the norm of each gradient, and the norm of these, each rounded to fp32.
 void DataParallel::emit_norm_of_norms(ProgramWriter& w) {
@@ -223,8 +221,7 @@ void DataParallel::observe_weights(ProgramWriter& w, bool applied, const std::ve
 
 void DataParallel::observe_wrapper(ProgramWriter& w) {
   if (!stepped_) return;
-  for (std::uint32_t p : learned())
-    w.observe(w.view(parameter_name(p), whole_parameter(p, weights_[p])), Role::parameter, 1.0, true);
+  for (std::uint32_t p : learned()) w.observe(w.view(parameter_name(p), whole_parameter(p, weights_[p])), Role::parameter, 1.0, true);
   observe_weights(w, false, master_);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     std::vector<ViewPiece> in_moments;

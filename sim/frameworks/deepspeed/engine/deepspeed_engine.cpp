@@ -47,14 +47,20 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
                           micro_steps_ += in_pipeline();
                         },
                         [&](const EnterNoSync&) { in_no_sync_ = true; },
-                        [&](const ExitNoSync&) { in_no_sync_ = false; }, [&](const EnterCoalesce&) { enter_coalescing(); }, [&](const ExitCoalesce&) { exit_coalescing(w); },
-                        [&](const Raise& body) { raise(body, w); }, [&](const Step&) { step(w); },
+                        [&](const ExitNoSync&) { in_no_sync_ = false; },
+                        [&](const EnterCoalesce&) { enter_coalescing(); },
+                        [&](const ExitCoalesce&) { exit_coalescing(w); },
+                        [&](const Raise& body) { raise(body, w); },
+                        [&](const Step&) { step(w); },
                         [&](const EngineZeroGrad&) {
                           for (Tensor& grad : grad_) tensors_.clear(w, grad);
                         },
-                        [&](const OptimizerZeroGrad&) { optimizer_zero_grad(w); }, [&](const SetGradient& body) { set_gradient(body, w); },
-                        [&](const ScaleGradients& body) { scale_gradients(body, w); }, [&](const ClipGradients& body) { clip_gradients(body, w); },
-                        [&](const AllReduce& body) { all_reduce(body, w); }, [&](const Finalize&) { finalize(w); },
+                        [&](const OptimizerZeroGrad&) { optimizer_zero_grad(w); },
+                        [&](const SetGradient& body) { set_gradient(body, w); },
+                        [&](const ScaleGradients& body) { scale_gradients(body, w); },
+                        [&](const ClipGradients& body) { clip_gradients(body, w); },
+                        [&](const AllReduce& body) { all_reduce(body, w); },
+                        [&](const Finalize&) { finalize(w); },
                         [](const Save&) {},  // of the weights and what belongs to them
                         [](const Restore&) { expects(false, "a new process is another engine"); },
                         [](const Unscale&) { expects(false, "admission refuses unscale: DeepSpeed scales losses itself"); },
@@ -64,8 +70,7 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
 
 // DeepSpeed#2512: bf16 was assumed to accumulate in fp32, which ZeRO refused; until DeepSpeed#2566 no configuration that leaves the dtype open starts.
 void DeepSpeedEngine::require_initialised() const {
-  if (behaviour().bf16_zero_acc_default == Bf16ZeroAccDefault::fp32 && config().zero.stage > 0 && scenario().model_dtype == Dtype::bfloat16 &&
-      !config().grad_accum_dtype)
+  if (behaviour().bf16_zero_acc_default == Bf16ZeroAccDefault::fp32 && config().zero.stage > 0 && scenario().model_dtype == Dtype::bfloat16 && !config().grad_accum_dtype)
     throw FrameworkError{"NotImplementedError", "at initialisation: model and gradient accumulation dtype must be equal to use ZeRO"};
 }
 
@@ -331,9 +336,7 @@ void DeepSpeedEngine::optimizer_zero_grad(ProgramWriter& w) {
   for (Tensor& grad : grad_) tensors_.clear(w, grad);
 }
 
-std::vector<ViewPiece> DeepSpeedEngine::whole_parameter(std::uint32_t parameter, Slice slice) const {
-  return {ViewPiece{slice, static_cast<std::int32_t>(parameter), 0}};
-}
+std::vector<ViewPiece> DeepSpeedEngine::whole_parameter(std::uint32_t parameter, Slice slice) const { return {ViewPiece{slice, static_cast<std::int32_t>(parameter), 0}}; }
 
 void DeepSpeedEngine::observe(ProgramWriter& w) {
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
@@ -363,8 +366,7 @@ void DeepSpeedEngine::join_norms(ProgramWriter& w, Slice squared, Slice norm, Sl
 }
 
 void DeepSpeedEngine::sum_over_stages(ProgramWriter& w, Slice squared) {
-  if (in_pipeline())
-    w.collective({.purpose = Purpose::norm, .group = model_parallel_group(scenario(), rank()).id, .input = squared, .output = squared});
+  if (in_pipeline()) w.collective({.purpose = Purpose::norm, .group = model_parallel_group(scenario(), rank()).id, .input = squared, .output = squared});
 }
 
 void DeepSpeedEngine::fold(StateFold& f) const {

@@ -52,7 +52,7 @@ class DeepSpeedEngine : public Engine {
   virtual void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w);  // safe_set_full_grad where there is no param.grad
   // tensor_fragment.py: safe_set_local_grad, at 0.19.7
   virtual void set_own_partition(const events::SetGradient& event, ProgramWriter& w);  // safe_set_local_grad
-  virtual void observe_wrapper(ProgramWriter& w) = 0;                    // ours: snapshots
+  virtual void observe_wrapper(ProgramWriter& w) = 0;                                  // ours: snapshots
 
   // ---- what the wrapper says of itself --------------------------------------------------------------------------------------------
   virtual double loss_scale() const { return 1.0; }               // multiplied into the loss
@@ -149,24 +149,24 @@ class DeepSpeedEngine : public Engine {
 
   void require_initialised() const;
   void forward(ProgramWriter& w);                                   // engine.py: forward, at 0.19.7
-  void backward(const events::Backward& event, ProgramWriter& w);              // engine.py: backward, at 0.19.7
+  void backward(const events::Backward& event, ProgramWriter& w);   // engine.py: backward, at 0.19.7
   void go_to_stream_of(std::uint32_t parameter, ProgramWriter& w);  // ours: what autograd of PyTorch does between streams
   void join_streams(ProgramWriter& w);                              // ours: what autograd of PyTorch does between streams
   void step(ProgramWriter& w);                                      // engine.py: step, at 0.19.7
   void set_boundary(bool boundary);
-  void set_gradient(const events::SetGradient& event, ProgramWriter& w);     // tensor_fragment.py: safe_get_full_grad, safe_set_full_grad, at 0.19.7
+  void set_gradient(const events::SetGradient& event, ProgramWriter& w);        // tensor_fragment.py: safe_get_full_grad, safe_set_full_grad, at 0.19.7
   void scale_gradients(const events::ScaleGradients& event, ProgramWriter& w);  // ours: the loop's own code
-  void clip_gradients(const events::ClipGradients& event, ProgramWriter& w);   // ours: the loop's own code
-  void clip_by(double norm, ProgramWriter& w);                 // ours: the loop's own code
-  void all_reduce(const events::AllReduce& event, ProgramWriter& w);       // ours: the loop's own code
-  void finalize(ProgramWriter& w);                             // engine.py: allreduce_gradients, at 0.19.7
+  void clip_gradients(const events::ClipGradients& event, ProgramWriter& w);    // ours: the loop's own code
+  void clip_by(double norm, ProgramWriter& w);                                  // ours: the loop's own code
+  void all_reduce(const events::AllReduce& event, ProgramWriter& w);            // ours: the loop's own code
+  void finalize(ProgramWriter& w);                                              // engine.py: allreduce_gradients, at 0.19.7
   bool prologue_runs(const events::Backward& event, bool passes_an_output);
   void prologue(const events::Backward& event, ProgramWriter& w);  // engine.py: _backward_prologue_per_tensor, at 0.19.7
   bool ends_with_epilogue(const events::Backward& event);
-  void epilogue(ProgramWriter& w);                          // engine.py: _backward_epilogue, at 0.19.7
+  void epilogue(ProgramWriter& w);                                     // engine.py: _backward_epilogue, at 0.19.7
   void end_of_phase(const events::Backward& event, ProgramWriter& w);  // engine.py: _backward_post_hook, at 0.19.7
   void enter_coalescing();
-  void exit_coalescing(ProgramWriter& w);            // engine.py: coalesce_grad_reduction, at 0.19.7
+  void exit_coalescing(ProgramWriter& w);                    // engine.py: coalesce_grad_reduction, at 0.19.7
   void raise(const events::Raise& event, ProgramWriter& w);  // ours: the loop's own code
   bool boundary_for_optimizer() const;
   Protocol protocol() const { return {&scenario(), &behaviour(), in_no_sync_, can_coalesce(), is_zero_optimizer()}; }

@@ -4,8 +4,8 @@
 
 namespace gradledger {
 
-FlatWeights::FlatWeights(const Scenario& scenario, std::uint32_t rank, std::uint32_t number, const RankGroup& group, const std::string& master_name,
-                         std::size_t first_part, Dealing dealing)
+FlatWeights::FlatWeights(const Scenario& scenario, std::uint32_t rank, std::uint32_t number, const RankGroup& group, const std::string& master_name, std::size_t first_part,
+                         Dealing dealing)
     : peers_(group.peers),
       rank_(peers_.index_of(rank)),
       number_(number),
@@ -50,8 +50,7 @@ void FlatWeights::step(ProgramWriter& w, Slice gradient) {
 
 void FlatWeights::all_gather(ProgramWriter& w) const {
   const Slice own = weights_.part(rank_ * layout_.partition(), layout_.partition());
-  if (peers_.size() > 1)
-    w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .group = peers_.id, .input = own, .output = weights_});
+  if (peers_.size() > 1) w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .group = peers_.id, .input = own, .output = weights_});
 }
 
 void FlatWeights::observe(ProgramWriter& w) const {
@@ -75,8 +74,7 @@ std::vector<ViewPiece> FlatWeights::partition_pieces(Slice slice) const {
   return pieces;
 }
 
-FlatGroups::FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::string& master_name, Dealing dealing)
-    : group_of_(scenario.parameters.size()) {
+FlatGroups::FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::string& master_name, Dealing dealing) : group_of_(scenario.parameters.size()) {
   for (const RankGroup& group : optimizer_groups(scenario, rank)) {
     const auto number = static_cast<std::uint32_t>(groups_.size());
     groups_.emplace_back(scenario, rank, number, group, master_name, parts_.size(), dealing);

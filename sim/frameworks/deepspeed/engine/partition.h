@@ -17,7 +17,7 @@ struct OwnedPart {
   std::uint32_t parameter_offset = 0;  // first owned element, within the parameter
   std::uint32_t partition_offset = 0;  // the same element, within the partition
   std::uint32_t numel = 0;
-  std::uint32_t group = 0;             // of the optimizer's groups
+  std::uint32_t group = 0;  // of the optimizer's groups
 };
 
 // The parameters of one of the optimizer's groups, laid end to end in `order`, padded with zeros to a multiple of twice the ranks that
@@ -45,7 +45,7 @@ class FlatPartition {
     partition_ = (numel_ + grain - 1) / grain * grain / world_;
   }
 
-  std::uint32_t numel() const { return numel_; }                   // without padding
+  std::uint32_t numel() const { return numel_; }  // without padding
   std::uint32_t padded() const { return partition_ * world_; }
   std::uint32_t partition() const { return partition_; }
   std::uint32_t offset(std::uint32_t parameter) const { return place(parameter).offset; }  // precondition: contains(parameter)

@@ -75,9 +75,7 @@ void ZeroStage3::initialise(ProgramWriter& w) {
   overflow_flag_ = buffer("overflow", Dtype::uint8, 1, MemorySpace::device);
 }
 
-Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) const {
-  return flat.part(offset_[p] - group.offset, shard(p).size);
-}
+Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) const { return flat.part(offset_[p] - group.offset, shard(p).size); }
 
 // ---- forward --------------------------------------------------------------------------------------------------------------------
 
@@ -92,9 +90,7 @@ void ZeroStage3::clear_backward_seen_flag(ProgramWriter& w) {
   epilogue_ran_ = false;
 }
 
-void ZeroStage3::backward_prologue(ProgramWriter& w) {
-  fetch_weights(w);
-}
+void ZeroStage3::backward_prologue(ProgramWriter& w) { fetch_weights(w); }
 
 // offload_param: before a partition takes part in a gather it is copied to the device, and the host waits for it, pinned or not.
 void ZeroStage3::fetch_weights(ProgramWriter& w) {
@@ -110,7 +106,7 @@ void ZeroStage3::fetch_weights(ProgramWriter& w) {
 
 void ZeroStage3::gradient_ready(ProgramWriter& w, std::uint32_t p) {
   if (coalescing()) {
-      return;
+    return;
   }
   push(w, p);
 }

@@ -25,8 +25,7 @@ void ZeroStage3::require_reducible() const {
   for (const std::uint32_t p : bucket_)
     if (!grad_[p].defined()) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'numel'"};
   const std::set<std::uint32_t> distinct(bucket_.begin(), bucket_.end());
-  if (distinct.size() < bucket_.size() && behaviour().tied_hook == TiedHook::once)
-    throw FrameworkError{"AssertionError", "a parameter is in the bucket twice"};
+  if (distinct.size() < bucket_.size() && behaviour().tied_hook == TiedHook::once) throw FrameworkError{"AssertionError", "a parameter is in the bucket twice"};
 }
 
 // DeepSpeed#7418: before it the elements that were reduced went on counting, and a full bucket held one parameter at a time. Where the whole

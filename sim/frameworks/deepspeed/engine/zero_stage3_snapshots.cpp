@@ -22,14 +22,12 @@ std::vector<ViewPiece> ZeroStage3::group_pieces(const SubGroup& group, Slice fla
 
 void ZeroStage3::observe_wrapper(ProgramWriter& w) {
   for (std::uint32_t p : learned())
-    w.observe(w.view("grad_partition[" + parameter_name(p) + "]", shard_pieces(p, partition_of(p))),
-              Role::reduced_accumulator, scaler_.scale(), true);
+    w.observe(w.view("grad_partition[" + parameter_name(p) + "]", shard_pieces(p, partition_of(p))), Role::reduced_accumulator, scaler_.scale(), true);
   for (std::size_t g = 0; g < groups_.size() && offload_; ++g)
-    w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "].grad", group_pieces(groups_[g], groups_[g].master_gradient)),
-              Role::master_gradient, scaler_.scale(), true);
+    w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "].grad", group_pieces(groups_[g], groups_[g].master_gradient)), Role::master_gradient, scaler_.scale(),
+              true);
   if (!stepped_) return;
-  for (std::uint32_t p : learned())
-    w.observe(w.view("ds_tensor[" + parameter_name(p) + "]", shard_pieces(p, weights_[p])), Role::parameter, 1.0, true);
+  for (std::uint32_t p : learned()) w.observe(w.view("ds_tensor[" + parameter_name(p) + "]", shard_pieces(p, weights_[p])), Role::parameter, 1.0, true);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const std::vector<ViewPiece> pieces = group_pieces(groups_[g], groups_[g].master);
     w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "]", pieces), Role::master_parameter, 1.0, true);
@@ -73,8 +71,8 @@ void ZeroStage3::set_whole_gradient(const events::SetGradient& event, ProgramWri
   w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::user, .input = own, .output = gathered.slice});
   w.multiply(gathered.slice, event.factor);
   if (std::uint64_t{q} * (rank() + 1) > numel(p))
-    throw FrameworkError{"RuntimeError", "start (" + std::to_string(q * rank()) + ") + length (" + std::to_string(q) + ") exceeds dimension size (" +
-                                             std::to_string(numel(p)) + ")"};
+    throw FrameworkError{"RuntimeError",
+                         "start (" + std::to_string(q * rank()) + ") + length (" + std::to_string(q) + ") exceeds dimension size (" + std::to_string(numel(p)) + ")"};
   set_partition(event, w, own);
   tensors_.drop(w, gathered);
 }

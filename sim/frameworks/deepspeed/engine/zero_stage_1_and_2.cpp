@@ -24,10 +24,8 @@ ZeroStage1And2::ZeroStage1And2(const DeepSpeedContext& context)
       contiguous_(config().zero.contiguous_gradients || offload_),
       overlap_(config().zero.overlap_comm.value_or(false)),
       uses_grad_accum_(config().zero.stage == 1 && grad_accum_dtype_of(scenario()) != scenario().model_dtype),
-      checks_overflow_(config().fp16.enabled ||
-                       (config().bf16.enabled && behaviour().bf16_overflow_test == Bf16OverflowTest::configured &&
-                        config().bf16.check_grad_overflow.value_or(
-                                                     behaviour().bf16_overflow_check_default == Bf16OverflowCheck::on))),
+      checks_overflow_(config().fp16.enabled || (config().bf16.enabled && behaviour().bf16_overflow_test == Bf16OverflowTest::configured &&
+                                                 config().bf16.check_grad_overflow.value_or(behaviour().bf16_overflow_check_default == Bf16OverflowCheck::on))),
       model_dtype_(scenario().model_dtype),
       acc_dtype_(grad_accum_dtype_of(scenario())),
       comm_dtype_(communication_dtype_of(scenario())),
@@ -116,8 +114,7 @@ void ZeroStage1And2::setup_buckets(ProgramWriter& w) {
   const std::uint64_t useful = reduces_whole_buckets(config(), behaviour()) ? bucket_size : std::min<std::uint64_t>(bucket_size, fills * scenario().numel());
   bucket_.index = 0;
   for (std::uint32_t i = 0; i < (overlap_ ? 2u : 1u); ++i)
-    tensors_.give(w, bucket_.buffers[i],
-                  tensors_.allocate(w, "ipg_buffer[" + std::to_string(i) + "]", bucket_dtype_, useful, MemorySpace::device, bucket_size));
+    tensors_.give(w, bucket_.buffers[i], tensors_.allocate(w, "ipg_buffer[" + std::to_string(i) + "]", bucket_dtype_, useful, MemorySpace::device, bucket_size));
   share_allocation(w);
 }
 
@@ -158,13 +155,11 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
 
 // DeepSpeed#8280: before it the owner of an empty parameter behind all others was looked up past the last partition.
 void ZeroStage1And2::require_owner(std::uint32_t p) const {
-  if (config().zero.reduce_scatter && contiguous_ && weights_.of(p).layout().offset(p) >= weights_.of(p).layout().padded())
-    throw FrameworkError{"KeyError", std::to_string(p)};
+  if (config().zero.reduce_scatter && contiguous_ && weights_.of(p).layout().offset(p) >= weights_.of(p).layout().padded()) throw FrameworkError{"KeyError", std::to_string(p)};
 }
 
 void ZeroStage1And2::require_not_reduced(std::uint32_t p) const {
-  if (already_reduced_[p])
-    throw FrameworkError{"AssertionError", "The parameter " + parameter_name(p) + " has already been reduced; its gradient was computed twice"};
+  if (already_reduced_[p]) throw FrameworkError{"AssertionError", "The parameter " + parameter_name(p) + " has already been reduced; its gradient was computed twice"};
 }
 
 // ---- the end of a backward that reduces -----------------------------------------------------------------------------------------------
@@ -174,8 +169,7 @@ void ZeroStage1And2::reduce_gradients(ProgramWriter& w) {
     for (std::uint32_t p : weights_.order()) {
       if (gradient_attribute(p).defined()) {
         if (boundary_mirror()) push(w, p);
-      } else if (behaviour().stage1_missing_gradient == Stage1Missing::pushed)
-        throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'numel'"};
+      } else if (behaviour().stage1_missing_gradient == Stage1Missing::pushed) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'numel'"};
     }
   partition_epilogue(w);
 }

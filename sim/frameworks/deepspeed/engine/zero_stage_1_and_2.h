@@ -35,11 +35,11 @@ class ZeroStage1And2 final : public ScaledOptimizer {
   bool skips_invalid_norms() const override;
   void emit_norm(ProgramWriter& w) override;  // stage_1_and_2.py: scaled_global_norm, at 0.19.7
   double reported_norm_factor() const override;
-  void skip_step(ProgramWriter& w) override;                                // stage_1_and_2.py: step, at 0.19.7
-  void finish_step(ProgramWriter& w, std::optional<double> norm) override;  // stage_1_and_2.py: step, at 0.19.7
-  void optimizer_zero_grad(ProgramWriter& w) override;                      // stage_1_and_2.py: zero_grad, at 0.19.7
-  void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) override;   // tensor_fragment.py: set_full_hp_grad, at 0.19.7
-  void observe_wrapper(ProgramWriter& w) override;                          // ours: snapshots
+  void skip_step(ProgramWriter& w) override;                                             // stage_1_and_2.py: step, at 0.19.7
+  void finish_step(ProgramWriter& w, std::optional<double> norm) override;               // stage_1_and_2.py: step, at 0.19.7
+  void optimizer_zero_grad(ProgramWriter& w) override;                                   // stage_1_and_2.py: zero_grad, at 0.19.7
+  void set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) override;  // tensor_fragment.py: set_full_hp_grad, at 0.19.7
+  void observe_wrapper(ProgramWriter& w) override;                                       // ours: snapshots
 
   double loss_scale() const override { return scaler_.scale(); }
   bool reduces_every_backward() const override { return partition_gradients_; }

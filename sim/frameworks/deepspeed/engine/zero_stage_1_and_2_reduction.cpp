@@ -56,8 +56,7 @@ Slice ZeroStage1And2::contiguous_bucket() const {
   if (!bucket_.extra_large) return reduces_whole_buckets(config(), behaviour()) ? buffer : buffer.part(0, filled);
   // DeepSpeed#6993 put the parameter under its own dtype and looked it up under the communication dtype; DeepSpeed#7660 uses that for both.
   if (comm_dtype_ != model_dtype_ && behaviour().stage12_extra_large_key == ExtraLargeKey::model_dtype)
-    throw FrameworkError{"RuntimeError", "start (0) + length (" + std::to_string(filled) + ") exceeds dimension size (" +
-                                             std::to_string(config().zero.reduce_bucket_size) + ")"};
+    throw FrameworkError{"RuntimeError", "start (0) + length (" + std::to_string(filled) + ") exceeds dimension size (" + std::to_string(config().zero.reduce_bucket_size) + ")"};
   return extra_large_gradient();
 }
 

@@ -12,8 +12,7 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
   const bool holds_average = epilogue_ran_ && (!reduces_copy_ || behaviour().stage1_attr_reduction == Stage1AttrReduction::kept);
   const Role accum_role = holds_average ? Role::scratch : Role::local_accumulator;
   for (std::uint32_t p : learned())
-    if (grad_accum_[p].defined())
-      w.observe(w.view(parameter_name(p) + ".grad_accum", whole_parameter(p, grad_accum_[p].slice)), accum_role, scale, true);
+    if (grad_accum_[p].defined()) w.observe(w.view(parameter_name(p) + ".grad_accum", whole_parameter(p, grad_accum_[p].slice)), accum_role, scale, true);
   kept_->observe(w, keeping(), scale);
   if (stepped_) weights_.observe(w);
 }

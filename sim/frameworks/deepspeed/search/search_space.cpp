@@ -15,8 +15,7 @@ namespace {
 // By the table that the engines raise by.
 class DeepSpeedCalls final : public Calls {
  public:
-  DeepSpeedCalls(const Scenario& scenario, Wrapper wrapper)
-      : behaviour_(resolve_behaviour(scenario.engine.as_of).value()), protocol_(protocol_of(scenario, behaviour_, wrapper)) {}
+  DeepSpeedCalls(const Scenario& scenario, Wrapper wrapper) : behaviour_(resolve_behaviour(scenario.engine.as_of).value()), protocol_(protocol_of(scenario, behaviour_, wrapper)) {}
   DeepSpeedCalls(const DeepSpeedCalls&) = delete;
   DeepSpeedCalls& operator=(const DeepSpeedCalls&) = delete;
 
@@ -70,8 +69,8 @@ class Space final : public SearchSpace {
   }
   bool uses_streams(const Scenario& s) const override {
     const ZeroConfig& zero = deepspeed_config(s).zero;
-    return zero.stage > 0 && (zero.overlap_comm.value_or(zero.stage == 3) || pinned(s) ||
-                              std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.on_side_stream; }));
+    return zero.stage > 0 &&
+           (zero.overlap_comm.value_or(zero.stage == 3) || pinned(s) || std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.on_side_stream; }));
   }
 
   bool has_documented_form() const override { return true; }

@@ -15,7 +15,8 @@ Simplification set(Field field, Value value) {
   };
 }
 
-#define GRADLEDGER_SETTING(path) [](Scenario& s) -> auto& { return deepspeed_config(s).path; }
+#define GRADLEDGER_SETTING(path) \
+  [](Scenario & s) -> auto& { return deepspeed_config(s).path; }
 
 void add_dtype_defaults(std::vector<Simplification>& out) {
   const DeepSpeedConfig config;

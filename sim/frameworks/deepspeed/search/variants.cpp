@@ -15,17 +15,26 @@ constexpr std::array<Variant, 8> all{{
     {"zero0", "stage 0: gradients stay in param.grad", {}, [](Scenario& s) { at_stage(s, 0, false); }},
     {"zero1", "stage 1", {.reduces_to_owners = true, .gathers_weights = true}, [](Scenario& s) { at_stage(s, 1, false); }},
     {"zero1-offload", "stage 1, optimizer on the CPU", {.reduces_to_owners = true, .gathers_weights = true, .offloads = true}, [](Scenario& s) { at_stage(s, 1, true); }},
-    {"bf16-optimizer", "stage 1, bf16, accumulation in fp32", {.accumulates_itself = true, .gathers_weights = true},
+    {"bf16-optimizer",
+     "stage 1, bf16, accumulation in fp32",
+     {.accumulates_itself = true, .gathers_weights = true},
      [](Scenario& s) {
        at_stage(s, 1, false);
        set_model_dtype(s, Dtype::bfloat16);
        deepspeed_config(s).grad_accum_dtype = Dtype::float32;
      }},
-    {"zero2", "stage 2", {.reduces_to_owners = true, .reduces_every_backward = true, .accumulates_itself = true, .gathers_weights = true}, [](Scenario& s) { at_stage(s, 2, false); }},
-    {"zero2-offload", "stage 2, optimizer on the CPU",
-     {.reduces_to_owners = true, .reduces_every_backward = true, .accumulates_itself = true, .gathers_weights = true, .offloads = true}, [](Scenario& s) { at_stage(s, 2, true); }},
+    {"zero2",
+     "stage 2",
+     {.reduces_to_owners = true, .reduces_every_backward = true, .accumulates_itself = true, .gathers_weights = true},
+     [](Scenario& s) { at_stage(s, 2, false); }},
+    {"zero2-offload",
+     "stage 2, optimizer on the CPU",
+     {.reduces_to_owners = true, .reduces_every_backward = true, .accumulates_itself = true, .gathers_weights = true, .offloads = true},
+     [](Scenario& s) { at_stage(s, 2, true); }},
     {"zero3", "stage 3", {.reduces_to_owners = true, .reduces_every_backward = true, .accumulates_itself = true}, [](Scenario& s) { at_stage(s, 3, false); }},
-    {"zero3-offload", "stage 3, optimizer on the CPU", {.reduces_to_owners = true, .reduces_every_backward = true, .accumulates_itself = true, .offloads = true},
+    {"zero3-offload",
+     "stage 3, optimizer on the CPU",
+     {.reduces_to_owners = true, .reduces_every_backward = true, .accumulates_itself = true, .offloads = true},
      [](Scenario& s) { at_stage(s, 3, true); }},
 }};
 

@@ -12,9 +12,7 @@ namespace {
 using Problem = std::optional<InputError>;
 
 Problem option_problem(const Scenario& s, const DdpConfig& config) {
-  const auto named = [&](const std::string& name) {
-    return std::any_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.name == name; });
-  };
+  const auto named = [&](const std::string& name) { return std::any_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.name == name; }); };
   if (config.skip_all_reduce_unused_params && !config.find_unused_parameters)
     return InputError{"/engine/config/skip_all_reduce_unused_params", "skips what find_unused_parameters finds; expected both"};
   if (config.optimizer_in_backward && config.comm_hook != CommHook::none)
@@ -52,8 +50,9 @@ Problem model_problem(const Scenario& s) {
       return InputError{"/engine/optimizer", "steps on weights that are not fp32, which is modelled for SGD without weight decay, with a learning rate of " + exact_factors()};
   }
   if (!learns)
-    return InputError{"/parameters", "PyTorch refuses this at initialisation: RuntimeError: DistributedDataParallel is not needed when a module doesn't have any "
-                                     "parameters that require a gradient."};
+    return InputError{"/parameters",
+                      "PyTorch refuses this at initialisation: RuntimeError: DistributedDataParallel is not needed when a module doesn't have any "
+                      "parameters that require a gradient."};
   if (s.engine.pipeline_stages > 1) return InputError{"/engine/pipeline_stages", "is not modelled with DistributedDataParallel"};
   if (s.engine.sequence_parallel_size > 1) return InputError{"/engine/sequence_parallel_size", "is not modelled with DistributedDataParallel"};
   if (s.engine.expert_parallel_size > 1) return InputError{"/engine/expert_parallel_size", "is not modelled with DistributedDataParallel"};

@@ -58,9 +58,7 @@ BucketLimits initial_limits(const DdpConfig& config) {
   return capped(config);
 }
 
-BucketLimits rebuilt_limits(const DdpConfig& config) {
-  return config.bucket_cap_mb_list.empty() ? capped(config) : in_bytes(config.bucket_cap_mb_list);
-}
+BucketLimits rebuilt_limits(const DdpConfig& config) { return config.bucket_cap_mb_list.empty() ? capped(config) : in_bytes(config.bucket_cap_mb_list); }
 
 BucketAssignment initial_buckets(const std::vector<SizedParameter>& parameters, const BucketLimits& limits) {
   BucketAssignment out = assign(parameters, limits);

@@ -30,8 +30,8 @@ struct GradScalerConfig {
 };
 
 struct DdpConfig {
-  std::optional<double> bucket_cap_mb;      // absent: 25, and 1 for the first bucket
-  std::vector<double> bucket_cap_mb_list;   // empty: bucket_cap_mb rules
+  std::optional<double> bucket_cap_mb;     // absent: 25, and 1 for the first bucket
+  std::vector<double> bucket_cap_mb_list;  // empty: bucket_cap_mb rules
   bool find_unused_parameters = false;
   bool gradient_as_bucket_view = false;
   bool static_graph = false;

@@ -12,8 +12,7 @@ namespace {
 bool states_weights(const Scenario& s) {
   const auto any = [](const auto& self, const std::vector<ScriptItem>& items) -> bool {
     return std::any_of(items.begin(), items.end(), [&](const ScriptItem& item) {
-      return !item.weight.empty() || item.kind == ScriptKind::scale_gradients || item.kind == ScriptKind::clip || item.kind == ScriptKind::all_reduce ||
-             self(self, item.items);
+      return !item.weight.empty() || item.kind == ScriptKind::scale_gradients || item.kind == ScriptKind::clip || item.kind == ScriptKind::all_reduce || self(self, item.items);
     });
   };
   const bool in_a_group = s.contract.average_over != "world" && s.contract.average_over != "none";
@@ -66,7 +65,8 @@ Contract ddp_contract(const Scenario& s, const DdpConfig& config) {
     out.loss_scale.minimum = 0;
   }
   if (s.engine.param_groups.empty()) out.optimizers = {s.engine.optimizer};
-  else for (std::uint32_t p = 0; p < s.parameters.size(); ++p) out.optimizers.push_back(s.engine.optimizer_of(p));
+  else
+    for (std::uint32_t p = 0; p < s.parameters.size(); ++p) out.optimizers.push_back(s.engine.optimizer_of(p));
   return out;
 }
 

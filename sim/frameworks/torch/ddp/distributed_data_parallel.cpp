@@ -75,8 +75,7 @@ void DistributedDataParallel::handle(const Event& event, ProgramWriter& w) {
                         },
                         [&](const Step& body) { step(body, pass); }, [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto& body) { zero_grad(body.set_to_none, pass); },
                         [&](const Unscale&) { unscale(pass); }, [&](const ScaleGradients& body) { scale_gradients(body, pass); },
-                        [&](const ClipGradients& body) { clip(body, pass); }, [&](const AllReduce& body) { all_reduce(body, pass); },
-                        [&](const Raise& body) { raise(body); },
+                        [&](const ClipGradients& body) { clip(body, pass); }, [&](const AllReduce& body) { all_reduce(body, pass); }, [&](const Raise& body) { raise(body); },
                         [](const one_of<SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Finalize, Save, Restore, OfFramework> auto&) {
                           expects(false, "DistributedDataParallel is given an event that its admission refuses");
                         }},

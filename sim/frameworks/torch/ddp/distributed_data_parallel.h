@@ -42,10 +42,10 @@ class DistributedDataParallel final : public Engine {
   void forward(const Pass& pass, std::uint32_t ordinal);        // distributed.py: _pre_forward, _post_forward, at torch 2.13
   void explicit_forward(const Event& event, const Pass& pass);  // distributed.py: forward, at torch 2.13
   std::uint32_t backward_of_forward(std::uint32_t forward) const;
-  void backward(const events::Backward& event, const Pass& pass);                                             // ours: what autograd of PyTorch does
-  void autograd(const events::Backward& event, const Pass& pass);                                             // ours: what autograd of PyTorch does
+  void backward(const events::Backward& event, const Pass& pass);                                  // ours: what autograd of PyTorch does
+  void autograd(const events::Backward& event, const Pass& pass);                                  // ours: what autograd of PyTorch does
   void end_of_backward(const Pass& pass, std::optional<Slice> question);                           // reducer.cpp: finalize_backward, at torch 2.13
-  void accumulate_grad(const events::Backward& event, const Pass& pass, std::uint32_t p);                     // ours: what autograd of PyTorch does
+  void accumulate_grad(const events::Backward& event, const Pass& pass, std::uint32_t p);          // ours: what autograd of PyTorch does
   void deposit(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add);  // ours: what autograd of PyTorch does
   void make_gradient(const Pass& pass, std::uint32_t p);                                           // ours: what autograd of PyTorch does
 
@@ -53,18 +53,18 @@ class DistributedDataParallel final : public Engine {
   void clear_grad_buffer(const Pass& pass);   // distributed.py: _clear_grad_buffer, at torch 2.13
   void reduce_delayed(const Pass& pass);      // distributed.py: _register_delay_all_reduce_hook, at torch 2.13
 
-  void step(const events::Step& event, const Pass& pass);                 // ours: the loop's own code
-  void optimizer_step(const Pass& pass);                           // ours: the loop's own optimizer
-  void update(ProgramWriter& w, std::uint32_t p, Slice gradient);  // ours: the loop's own optimizer
-  void unscale(const Pass& pass);                                  // grad_scaler.py: unscale_, at torch 2.13
-  void scaler_update(bool found_inf, const Pass& pass);            // grad_scaler.py: update, at torch 2.13
-  void zero_grad(bool set_to_none, const Pass& pass);            // ours: the loop's own code
-  void raise(const events::Raise& event);  // ours: the loop's own code
-  void clip(const events::ClipGradients& event, const Pass& pass);                 // clip_grad.py: clip_grad_norm_, at torch 2.13
-  void clip_by(double norm, const Pass& pass);                     // clip_grad.py: clip_grad_norm_, at torch 2.13
-  void all_reduce(const events::AllReduce& event, const Pass& pass);           // ours: the loop's own code
-  void scale_gradients(const events::ScaleGradients& event, const Pass& pass);      // ours: the loop's own code
-  void read(ProgramWriter& w, Stage stage, Slice scalar);          // ours: asks for a value
+  void step(const events::Step& event, const Pass& pass);                       // ours: the loop's own code
+  void optimizer_step(const Pass& pass);                                        // ours: the loop's own optimizer
+  void update(ProgramWriter& w, std::uint32_t p, Slice gradient);               // ours: the loop's own optimizer
+  void unscale(const Pass& pass);                                               // grad_scaler.py: unscale_, at torch 2.13
+  void scaler_update(bool found_inf, const Pass& pass);                         // grad_scaler.py: update, at torch 2.13
+  void zero_grad(bool set_to_none, const Pass& pass);                           // ours: the loop's own code
+  void raise(const events::Raise& event);                                       // ours: the loop's own code
+  void clip(const events::ClipGradients& event, const Pass& pass);              // clip_grad.py: clip_grad_norm_, at torch 2.13
+  void clip_by(double norm, const Pass& pass);                                  // clip_grad.py: clip_grad_norm_, at torch 2.13
+  void all_reduce(const events::AllReduce& event, const Pass& pass);            // ours: the loop's own code
+  void scale_gradients(const events::ScaleGradients& event, const Pass& pass);  // ours: the loop's own code
+  void read(ProgramWriter& w, Stage stage, Slice scalar);                       // ours: asks for a value
 
   EngineContext context_;
   const DdpConfig* config_;

@@ -14,8 +14,22 @@ namespace gradledger::torch {
 namespace {
 
 enum class Use : std::uint8_t {
-  same_script, forward_in_the_block, last_is_synchronised, one_backward_a_forward, unused_parameters, static_graph, no_exception, no_reduction, loss_division, average,
-  zero_grad_behind_step, zero_grad_before_backward, backward_before_step, scaler_of_fp32, weights, own_gradients,
+  same_script,
+  forward_in_the_block,
+  last_is_synchronised,
+  one_backward_a_forward,
+  unused_parameters,
+  static_graph,
+  no_exception,
+  no_reduction,
+  loss_division,
+  average,
+  zero_grad_behind_step,
+  zero_grad_before_backward,
+  backward_before_step,
+  scaler_of_fp32,
+  weights,
+  own_gradients,
 };
 
 // By the numbers of Use.
@@ -104,8 +118,8 @@ class Walk {
                             u.applied = false;
                           },
                           [&](const Raise&) { broken(Use::no_exception); },
-                          [](const one_of<SetBoundary, ExitNoSync, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce, Finalize, Save,
-                                          Restore, Unscale, OfFramework> auto&) {}},
+                          [](const one_of<SetBoundary, ExitNoSync, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore,
+                                          Unscale, OfFramework> auto&) {}},
                e.body);
   }
 

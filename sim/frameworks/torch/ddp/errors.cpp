@@ -3,8 +3,7 @@
 namespace gradledger::torch {
 namespace {
 
-const std::string prior =
-    "Expected to have finished reduction in the prior iteration before starting a new one. This error indicates that your ";
+const std::string prior = "Expected to have finished reduction in the prior iteration before starting a new one. This error indicates that your ";
 const std::string all_outputs = "making sure all `forward` function outputs participate in calculating loss. ";
 const std::string outputs_not_found =
     "\nIf you already have done the above, then the distributed data parallel module wasn't able to locate the output tensors in the return value of "
@@ -21,8 +20,8 @@ std::string reason(const DdpConfig& config) {
            "this is not compatible with static_graph set to True.";
   const std::string unused = prior + "module has parameters that were not used in producing loss. ";
   if (config.find_unused_parameters)
-    return unused + "Since `find_unused_parameters=True` is enabled, this likely  means that not all `forward` outputs participate in computing loss. " +
-           "You can fix this by " + all_outputs + outputs_not_found;
+    return unused + "Since `find_unused_parameters=True` is enabled, this likely  means that not all `forward` outputs participate in computing loss. " + "You can fix this by " +
+           all_outputs + outputs_not_found;
   return unused +
          "You can enable unused parameter detection by passing the keyword argument `find_unused_parameters=True` to "
          "`torch.nn.parallel.DistributedDataParallel`, and by \n" +

@@ -195,9 +195,8 @@ void Reducer::mark_bucket_ready(const Pass& pass) {
 }
 
 bool Reducer::should_skip(const Bucket& bucket) const {
-  return config_->skip_all_reduce_unused_params && std::all_of(bucket.variables.begin(), bucket.variables.end(), [&](std::uint32_t v) {
-    return std::find(unused_.begin(), unused_.end(), v) != unused_.end();
-  });
+  return config_->skip_all_reduce_unused_params &&
+         std::all_of(bucket.variables.begin(), bucket.variables.end(), [&](std::uint32_t v) { return std::find(unused_.begin(), unused_.end(), v) != unused_.end(); });
 }
 
 void Reducer::all_reduce_local_used_map(const Pass& pass) {
@@ -282,8 +281,7 @@ void Reducer::finalize_variable(const Pass& pass, std::uint32_t variable, bool g
     return;
   }
   if (!grad.defined())
-    grad = pass.g.tensors.allocate(pass.w, context_.scenario->parameters[parameters_[variable]].name + ".grad",
-                                   context_.scenario->dtype_of(parameters_[variable]), slice.numel);
+    grad = pass.g.tensors.allocate(pass.w, context_.scenario->parameters[parameters_[variable]].name + ".grad", context_.scenario->dtype_of(parameters_[variable]), slice.numel);
   pass.w.copy(grad.slice, slice);
 }
 

@@ -24,9 +24,8 @@ Dtype dtype_named(const std::string& name) {
 Division division_of(const Recording& recording, const Timeline& timeline) {
   const auto has = [&](const char* name) {
     return std::any_of(recording.ranks.begin(), recording.ranks.end(), [&](const auto& moments) {
-      return std::any_of(moments.begin(), moments.end(), [&](const RecordedMoment& m) {
-        return std::any_of(m.buffers.begin(), m.buffers.end(), [&](const auto& b) { return b.first.starts_with(name); });
-      });
+      return std::any_of(moments.begin(), moments.end(),
+                         [&](const RecordedMoment& m) { return std::any_of(m.buffers.begin(), m.buffers.end(), [&](const auto& b) { return b.first.starts_with(name); }); });
     });
   };
   if (has("fp32_groups_gradient")) return Division::bf16_optimizer;
@@ -157,15 +156,26 @@ void RecordedProducer::show_step(const Update& update, std::uint32_t rank, Trace
   const RecordedMoment& now = moment(rank, update.event);
   if (now.parameters.empty()) return;
   sink.step_fact({rank, update.event, StepFact::updated, update.changed ? 1.0 : 0.0});
-  if (timeline_.contract.skips_nonfinite && (update.changed || update.skipped)) sink.step_fact({rank, update.event, StepFact::skipped, update.skipped ? 1.0 : 0.0});
+  // A step that went on shows what it applied, or says nothing of skipping.
+  if (timeline_.contract.skips_nonfinite && (update.skipped || (update.changed && weights_tell_the_gradient(rank))))
+    sink.step_fact({rank, update.event, StepFact::skipped, update.skipped ? 1.0 : 0.0});
   if (!update.changed) return;
   // Frameworks go on reporting the norm of an earlier update; this one's is new.
   if (now.norm) sink.step_fact({rank, update.event, StepFact::gradient_norm, *now.norm});
   show_applied(update.event, rank, sink);
 }
 
+bool RecordedProducer::weights_tell_the_gradient(std::uint32_t rank) const {
+  const std::vector<Stretch> stretches = layout_.stepped_by(rank);
+  return std::all_of(stretches.begin(), stretches.end(), [&](const Stretch& s) {
+    const OptimizerConfig& optimizer = timeline_.contract.optimizer_of(static_cast<std::uint32_t>(s.parameter));
+    return optimizer.type == OptimizerType::sgd && optimizer.weight_decay == 0;
+  });
+}
+
 // (before - after) / rate. Weights are rounded to the model dtype from masters in fp32, or in place; each of these roundings may be in the difference.
 void RecordedProducer::show_applied(std::uint32_t event, std::uint32_t rank, TraceSink& sink) const {
+  if (!weights_tell_the_gradient(rank)) return;
   const auto& before = weights_before(rank, event);
   const auto& after = moment(rank, event).parameters;
   const ref::DtypeFacts fp32 = ref::facts_of(Dtype::float32), model = ref::facts_of(recording_.scenario.model_dtype);
@@ -175,7 +185,6 @@ void RecordedProducer::show_applied(std::uint32_t event, std::uint32_t rank, Tra
   for (const Stretch& s : stretches) {
     const auto p = static_cast<std::uint32_t>(s.parameter);
     const OptimizerConfig& optimizer = timeline_.contract.optimizer_of(p);
-    if (optimizer.type != OptimizerType::sgd || optimizer.weight_decay != 0) return;  // weights do not tell what it used
     for (std::uint32_t e = s.offset; e < s.offset + s.numel; ++e) {
       values.push_back((before[p][e] - after[p][e]) / optimizer.learning_rate);
       const double largest = std::abs(before[p][e]) + std::abs(after[p][e]);

@@ -39,6 +39,7 @@ class RecordedProducer final : public Producer {
   double loss_scale(std::uint32_t event) const;
 
   void show_step(const Update& update, std::uint32_t rank, TraceSink& sink) const;
+  bool weights_tell_the_gradient(std::uint32_t rank) const;  // SGD without weight decay
   void show_applied(std::uint32_t event, std::uint32_t rank, TraceSink& sink) const;
   void show_buffers(std::uint32_t event, std::uint32_t rank, TraceSink& sink) const;
   void show_weights(std::uint32_t event, std::uint32_t rank, TraceSink& sink) const;

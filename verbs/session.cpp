@@ -132,7 +132,10 @@ Accounting account(const Loaded& loaded, const Options& options, TraceSink* watc
 std::optional<InputError> not_searched(const Scenario& scenario, const std::string& file) {
   const Framework& framework = framework_of(scenario);
   if (framework.search_space()) return std::nullopt;
-  return InputError{file + ": /engine/framework", fmt::format("is \"{}\", whose configurations the searches do not know yet; expected \"deepspeed\"", framework.id())};
+  std::string searched;
+  for (const Framework* f : frameworks())
+    if (f->search_space()) searched += fmt::format("{}\"{}\"", searched.empty() ? "" : " or ", f->id());
+  return InputError{file + ": /engine/framework", fmt::format("is \"{}\", whose configurations the searches do not know yet; expected {}", framework.id(), searched)};
 }
 
 }  // namespace gradledger::verbs

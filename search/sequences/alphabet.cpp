@@ -43,8 +43,22 @@ EventKind event_of(ScriptKind kind) {
     case ScriptKind::step: return EventKind::step;
     case ScriptKind::engine_zero_grad: return EventKind::engine_zero_grad;
     case ScriptKind::optimizer_zero_grad: return EventKind::optimizer_zero_grad;
-    default: return EventKind::raise;
+    case ScriptKind::raise: return EventKind::raise;
+    case ScriptKind::forward:
+    case ScriptKind::repeat:
+    case ScriptKind::overflow:
+    case ScriptKind::set_gradient:
+    case ScriptKind::scale_gradients:
+    case ScriptKind::clip:
+    case ScriptKind::all_reduce:
+    case ScriptKind::finalize:
+    case ScriptKind::save:
+    case ScriptKind::restore:
+    case ScriptKind::unscale:
+    case ScriptKind::of_framework: break;
   }
+  expects(false, "no letter of the alphabet is such an event");
+  return EventKind::raise;
 }
 
 }  // namespace

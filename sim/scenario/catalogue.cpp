@@ -12,6 +12,8 @@ namespace {
 constexpr auto recorded = Evidence::recorded, read = Evidence::read;
 
 // By the number that they have in our collection.
+// A row an entry.
+// clang-format off
 constexpr Entry entries[] = {
     {"zoo-32", "first-micro-batch-reduces-in-place-of-the-last", "the first micro-batch of a window reduces in place of the last", "FunASR#3472", read, {"boundary-leak"}, ""},
     {"zoo-36", "no-sync-around-the-backward-alone", "a no_sync block around the backward alone", "LoongForge#163", read, {"surplus-communication"}, ""},
@@ -69,6 +71,7 @@ constexpr Entry entries[] = {
     {"newer-43", "resumed-without-the-window", "a trainer stops in the middle of a window and resumes without its gradients", "OneTrainer#1465", read, {"discarded-gradient"}, ""},
     {"newer-44", "copied-division-behind-the-backward", "division behind the backward, in a copy of a trainer", "DFT#27", read, {"wrong-scale"}, ""},
 };
+// clang-format on
 
 }  // namespace
 

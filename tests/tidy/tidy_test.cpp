@@ -176,7 +176,9 @@ std::vector<std::pair<std::size_t, std::size_t>> functions_of(const SourceFile& 
   for (std::size_t l = 0; l < file.lines.size(); ++l) {
     std::smatch match;
     if (!std::regex_search(file.lines[l], match, opens) || std::regex_search(file.lines[l], no_function)) continue;
-    const std::string closing = match[1].str() + "}";
+    // The last of a constructor's members, each on a line of its own, stands six columns behind the brace that closes the body.
+    const bool initialises = l > 0 && file.lines[l - 1].ends_with(",") && match[1].length() >= 6;
+    const std::string closing = match[1].str().substr(initialises ? 6 : 0) + "}";
     for (std::size_t end = l + 1; end < file.lines.size(); ++end)
       if (file.lines[end].starts_with(closing)) {
         out.emplace_back(l, end - l + 1);

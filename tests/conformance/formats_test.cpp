@@ -14,10 +14,22 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* all_files[] = {
-    "stages_1_to_3", "cpu_offload",         "bf16_optimizer",         "bucket_options",           "odd_orders",     "fp16_overflow",   "rounding",
-    "stage_0",       "coalesced_reduction", "unmanaged_accumulation", "contiguous_gradients_off", "early_releases", "newest_releases", "loss_scales",
-    "adam"};
+constexpr const char* all_files[] = {"stages_1_to_3",
+                                     "cpu_offload",
+                                     "bf16_optimizer",
+                                     "bucket_options",
+                                     "odd_orders",
+                                     "fp16_overflow",
+                                     "rounding",
+                                     "stage_0",
+                                     "coalesced_reduction",
+                                     "unmanaged_accumulation",
+                                     "contiguous_gradients_off",
+                                     "early_releases",
+                                     "newest_releases",
+                                     "loss_scales",
+                                     "adam",
+                                     "drawn"};
 
 json parsed(const nlohmann::ordered_json& line) { return json::parse(line.dump()); }
 

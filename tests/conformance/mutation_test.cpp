@@ -52,6 +52,22 @@ TEST(an_altered_recording, differs_by_a_single_unit_in_the_last_place) {
   EXPECT_TRUE(difference(run).starts_with("rank 0, operation 8 (step): weight 8 of parameter 0 is ")) << difference(run);
 }
 
+// A clipped gradient carries the rounding of its norm: with 64 elements less than 2^-17 of the weight.
+TEST(an_altered_recording, that_clips_differs_where_a_weight_is_further_off_than_its_norms_rounding) {
+  const RecordedRun recorded = run_named("drawn", "drawn_11_37", "0.19.8");
+  ASSERT_EQ(recorded.config["gradient_clipping"], 2);
+  constexpr std::size_t first_update = 3;
+  ASSERT_NE(recorded.ranks[0][first_update].parameters[0][0], 0);
+  const auto off_by = [&](double relative) {
+    RecordedRun run = recorded;
+    run.ranks[0][first_update].parameters[0][0] *= 1 + relative;
+    return difference(run);
+  };
+  EXPECT_EQ(off_by(0), "does not differ: ");
+  EXPECT_EQ(off_by(std::ldexp(1.0, -23)), "does not differ: ");
+  EXPECT_TRUE(off_by(std::ldexp(1.0, -15)).starts_with("rank 0, operation 3 (step): weight 0 of parameter 0 is "));
+}
+
 TEST(an_altered_recording, differs_where_an_accumulator_lacks_a_micro_batch) {
   RecordedRun run = bf16_optimizer_run();
   const std::string name = "fp32_groups_gradients_flat[0]";

@@ -43,6 +43,7 @@ constexpr Expected all_expected[] = {
     {"newest_releases", 88, 0, 0, 139446, 1420, ""},
     {"loss_scales", 104, 0, 4, 288208, 3120, "the run is unfinished: rank "},
     {"adam", 36, 0, 0, 85007, 840, ""},
+    {"drawn", 135, 0, 2, 171436, 2613, "the run is unfinished: rank "},
 };
 
 std::string test_name(const ::testing::TestParamInfo<Expected>& info) { return info.param.file; }
@@ -102,7 +103,7 @@ TEST(recorded_runs_of_the_folder, are_each_there_once) {
       const auto [it, is_new] = seen.emplace(std::pair(run.name, run.version), e.file);
       EXPECT_TRUE(is_new) << run.name << " at " << run.version << " is in " << it->second << " and in " << e.file;
     }
-  EXPECT_EQ(seen.size(), 1406u);
+  EXPECT_EQ(seen.size(), 1543u);
 }
 
 TEST(recorded_runs_of_the_folder, have_the_figures_that_the_documentation_states) {
@@ -129,10 +130,13 @@ TEST(recorded_runs_of_the_folder, are_compared_in_every_run_and_on_every_rank) {
       ASSERT_TRUE(comparison) << comparison.error().text();
       if (comparison->outcome != Outcome::agrees) continue;
       std::uint64_t held = run.refusal.empty() ? 0 : 1;
+      // The wrappers of fp16 report a loss scale in bf16 too, which nobody uses.
+      const auto recording = express(run);
+      const bool inert = held == 0 && recording && recording->scenario.model_dtype == Dtype::bfloat16 && engine_name(recording->scenario).starts_with("FP16_");
       const std::uint64_t judged = comparison->in_part() ? 2 : run.operations.size();  // the error is in operation 2
       for (const std::vector<RecordedMoment>& moments : run.ranks)
         for (std::size_t i = 0; i < std::min<std::size_t>(judged, moments.size()); ++i) {
-          held += moments[i].norm.has_value() + !moments[i].error.empty() + moments[i].loss_scale.has_value() + moments[i].overflow.has_value();
+          held += moments[i].norm.has_value() + !moments[i].error.empty() + (moments[i].loss_scale.has_value() && !inert) + moments[i].overflow.has_value();
           if (!moments[i].error.empty()) continue;
           for (const auto& [name, buffer] : moments[i].buffers) held += buffer.values.size();
           for (const std::vector<double>& parameter : moments[i].parameters) held += parameter.size();

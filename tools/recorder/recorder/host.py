@@ -22,9 +22,8 @@ def main() -> None:
     os.dup2(2, 1)  # what DeepSpeed prints goes to the log
     import torch
     from . import mends
-    patch = mends.before_import()
     import deepspeed
-    patch += mends.after_import()
+    patch = mends.after_import()
     from . import rank
     torch.set_num_threads(1)
     for module in LATE:

@@ -1,8 +1,10 @@
 """Ranks as processes. A host process imports PyTorch and DeepSpeed once, and forks the ranks of every run from there."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +30,7 @@ class Host:
                                     "CUDA_VISIBLE_DEVICES": ""}
         self.log = scratch / "host.log"
         self.process = subprocess.Popen([sys.executable, "-m", "recorder.host", str(scratch)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=self.log.open("w"), env=environment, text=True)
+                                        stderr=self.log.open("w"), env=environment, text=True, start_new_session=True)
         self.versions = self.answer()
 
     def __enter__(self) -> Host:
@@ -39,8 +41,10 @@ class Host:
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # the host, and ranks that it may have left
+        self.process.wait()
 
     def answer(self) -> dict:
         line = self.process.stdout.readline()

@@ -4,10 +4,6 @@ from __future__ import annotations
 import sys
 
 
-def before_import() -> list[str]:
-    return []
-
-
 def after_import() -> list[str]:
     """DeepSpeed's own gates of the CPU. Nothing that makes, moves or uses a gradient is touched."""
     import torch

@@ -1,6 +1,8 @@
 #include "sim/scenario/schema.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,12 +43,28 @@ const json& resolve(const json& node) {
   return rules().at(json::json_pointer(node["$ref"].get<std::string>().substr(1)));
 }
 
+// What a node refers to, directly or through another: most refer to nothing, and every definition that is copied is compiled.
+void add_definitions(const json& node, json& into) {
+  if (!node.is_structured()) return;
+  if (node.is_object() && node.contains("$ref")) {
+    const std::string pointer = node["$ref"].get<std::string>().substr(1), name = pointer.substr(pointer.rfind('/') + 1);
+    if (!into.contains(name)) {
+      into[name] = rules().at(json::json_pointer(pointer));
+      add_definitions(json(into[name]), into);
+    }
+  }
+  for (const json& inner : node) add_definitions(inner, into);
+}
+
 // Whether a value fits one node of the schema. Compiled once, for the many values of an array.
 class NodeCheck {
  public:
   explicit NodeCheck(const json& node) {
     json compiled = resolve(node);
-    compiled["definitions"] = rules()["definitions"];
+    json definitions = json::object();
+    compiled.erase("definitions");
+    add_definitions(compiled, definitions);
+    compiled["definitions"] = std::move(definitions);
     const valijson::adapters::NlohmannJsonAdapter adapter(compiled);
     valijson::SchemaParser().populateSchema(adapter, schema_);
   }
@@ -194,6 +212,14 @@ InputError locate(const json& unresolved, const json& value, const std::string& 
   return explain(node, value, pointer);
 }
 
+// Each part is compiled once, for all the scenarios that are read.
+const NodeCheck& compiled_part(const std::string& pointer, const json& part) {
+  static std::mutex mutex;
+  static std::map<std::string, NodeCheck> compiled;
+  const std::lock_guard lock(mutex);
+  return compiled.try_emplace(pointer, part).first->second;
+}
+
 }  // namespace
 
 const json& scenario_schema() {
@@ -209,7 +235,7 @@ std::optional<InputError> check_against_schema(const json& document) {
 
 std::optional<InputError> check_against_part(const std::string& schema_pointer, const json& value, const std::string& where) {
   const json& part = rules().at(json::json_pointer(schema_pointer));
-  if (NodeCheck(part).fits(value)) return std::nullopt;
+  if (compiled_part(schema_pointer, part).fits(value)) return std::nullopt;
   return locate(part, value, where);
 }
 

@@ -8,6 +8,10 @@ std::size_t GateReport::passed() const {
   return static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), [](const GateRow& row) { return row.passed(); }));
 }
 
+std::size_t GateReport::failed() const {
+  return static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), [](const GateRow& row) { return row.failed(); }));
+}
+
 std::size_t MutantReport::mutants() const {
   std::set<std::string> names;
   for (const MutantRow& row : rows) names.insert(row.mutant);

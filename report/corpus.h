@@ -22,9 +22,12 @@ struct GateRow {
   std::string note;                // that its release is not known, and what it is taken as
   bool compared = false;           // two producers were
   bool bad_input = false, unavailable = false;
-  bool broken = false;  // its run broke off, and no device is left for another one
+  bool broken = false;      // its run broke off
+  std::string not_run;      // why it was not: the framework refuses it, or a driver cannot do it; nothing of it passed
+  std::vector<std::string> driver_notes;
 
-  bool passed() const { return unmet.empty(); }
+  bool failed() const { return !unmet.empty(); }
+  bool passed() const { return unmet.empty() && not_run.empty(); }
 };
 
 struct GateReport {
@@ -32,8 +35,8 @@ struct GateReport {
   std::size_t files = 0;      // that it was to be held over
 
   std::size_t passed() const;
-  std::size_t failed() const { return rows.size() - passed(); }
-  std::size_t not_run() const { return files - rows.size(); }
+  std::size_t failed() const;
+  std::size_t not_run() const { return files - passed() - failed(); }
 };
 
 // One fault in one engine.

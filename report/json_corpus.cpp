@@ -12,6 +12,8 @@ std::string Json::text(const GateRow& row) const {
   out["expected"] = row.expected;
   out["reported"] = row.reported;
   out["unmet"] = row.unmet;
+  if (!row.not_run.empty()) out["not_run"] = row.not_run;
+  if (!row.driver_notes.empty()) out["replaced"] = row.driver_notes;
   return json_line(out);
 }
 

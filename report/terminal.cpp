@@ -45,6 +45,7 @@ std::string header(const Report& report) {
   std::replace_if(
       note.begin(), note.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
   if (!note.empty()) out += fmt::format("# {}\n", note);
+  for (const std::string& replaced : report.driver_notes) out += fmt::format("# driver: {}\n", replaced);
   return out;
 }
 

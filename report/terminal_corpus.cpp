@@ -18,8 +18,9 @@ std::string Terminal::text(const GateReport& report) const {
   }
   std::string out = fmt::format("{:6}  {:<{}}  {:<{}}  {}\n", "", "scenario", width, "expected", expected_width, "reported");
   for (const GateRow& row : report.rows) {
-    out += fmt::format("{:6}  {:<{}}  {:<{}}  {}\n", row.passed() ? "ok" : "FAILED", row.scenario, width, row.expected, expected_width, row.reported);
+    out += fmt::format("{:6}  {:<{}}  {:<{}}  {}\n", row.failed() ? "FAILED" : row.passed() ? "ok" : "not run", row.scenario, width, row.expected, expected_width, row.reported);
     for (const std::string& line : row.unmet) out += fmt::format("        {}\n", line);
+    if (!row.not_run.empty()) out += fmt::format("        not run: {}\n", row.not_run);
   }
   return out + fmt::format("{} passed, {} failed{}\n", report.passed(), report.failed(), report.not_run() > 0 ? fmt::format(", {} not run", report.not_run()) : "");
 }

@@ -44,7 +44,10 @@ std::string repeat_command(const std::vector<std::filesystem::path>& paths, cons
   if (options.schedule_seed) out += fmt::format(" --schedule-seed {}", *options.schedule_seed);
   if (options.full_ledger) out += " --ledger";
   if (options.summary) out += " --summary";
-  if (options.producer != "host") out += fmt::format(" --producer {} --ranks {}", options.producer, options.ranks);
+  if (options.producer == "gpu") out += fmt::format(" --producer {} --ranks {}", options.producer, options.ranks);
+  else if (options.producer != "host") out += fmt::format(" --producer {} --python {}", shell_word(options.producer), shell_word(options.python));
+  if (options.backend != "gradledger") out += " --backend " + options.backend;
+  if (options.deliver != "eager") out += " --deliver " + options.deliver;
   if (!options.compare.empty()) out += " --compare " + options.compare;
   if (options.memory_limit != limits::memory_bytes_default) out += fmt::format(" --memory-limit {}", options.memory_limit);
   return out;

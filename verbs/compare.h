@@ -21,7 +21,7 @@ struct Compared {
   std::string gradients;  // the kind with which they differ
 };
 
-// Throws ProgramsTooLarge and DeviceFailure.
+// Throws ProgramsTooLarge and RunFailure.
 Compared compare_producers(const Loaded& loaded, const Options& options);
 
 // One line: "equal: 1234 records of 2 runs", or where they part.

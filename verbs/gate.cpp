@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "sim/frameworks/framework.h"
+#include "sim/load.h"
 #include "verbs/compare.h"
 #include "verbs/expectations.h"
 #include "verbs/scenario_files.h"
@@ -81,6 +82,48 @@ void hold_to_expectations(const Loaded& loaded, const Options& options, GateRow&
   if (const auto error = compare(loaded, options, outcome)) fail(outcome, *error);
 }
 
+bool written_for(const Scenario& as_written, const Scenario& as_run) { return as_written.engine.as_of == as_run.engine.as_of; }
+
+// What the model of the framework reports at the release that is installed; nothing where there is no model, or it has no engine for this.
+std::optional<std::set<std::string>> predicted(const Loaded& loaded, const Options& options) {
+  if (!framework_of(loaded.scenario).simulated() || admission_error(loaded.scenario)) return std::nullopt;
+  Options simulated = options;
+  simulated.driver = nullptr;
+  std::set<std::string> out;
+  for (const ref::Finding& f : judge(loaded, simulated, nullptr).findings) out.insert(std::string(name_of(f.finding)));
+  return out;
+}
+
+// A real framework: what the file expects holds of the release that it is written for. Of another one the model says what is known to be
+// wrong with it; where there is no model, the file's is all that there is.
+void hold_real_to_what_is_known(const Loaded& loaded, const Options& options, GateRow& outcome) {
+  if (loaded.scenario.expect.accounting_only) {
+    outcome.not_run = "expects accounting alone, which is the simulator's";
+    return;
+  }
+  const ref::Verdict verdict = judge(loaded, options, nullptr, &outcome.driver_notes);
+  std::set<std::string> expected, reported;
+  for (const ref::Finding& f : verdict.findings) reported.insert(std::string(name_of(f.finding)));
+  const auto as_written = load_scenario(loaded.path);
+  const bool of_this_release = as_written && written_for(*as_written, loaded.scenario);
+  const auto known = of_this_release ? std::nullopt : predicted(loaded, options);
+  if (known) expected = *known;
+  else
+    for (const ExpectedFinding& f : loaded.scenario.expect.findings) expected.insert(f.finding);
+  outcome.expected = classes_of(expected) + (known ? " (by the model of this release)" : "");
+  outcome.reported = verdict.judged() ? classes_of(reported) : "nothing judged";
+  if (!verdict.judged() && !loaded.scenario.allow_open)
+    fail(outcome, {loaded.path.string(), "nothing was judged: " + verdict.coverage.nothing + "; a scenario that means this says \"allow_open\": true"});
+  if (!known) {
+    for (std::string& line : unmet(loaded, verdict)) outcome.unmet.push_back(std::move(line));
+    return;
+  }
+  if (reported == expected) return;
+  outcome.unmet.push_back(fmt::format("reported are {}, and known of this release are {}", classes_of(reported), classes_of(expected)));
+  for (const ref::Finding& f : verdict.findings)
+    if (!expected.contains(std::string(name_of(f.finding)))) outcome.unmet.push_back(f.sentence);
+}
+
 // That the release is not known, and what it is taken as.
 std::string note_of(const Loaded& loaded) {
   const Scenario& s = loaded.scenario;
@@ -88,9 +131,7 @@ std::string note_of(const Loaded& loaded) {
   return note ? loaded.path.string() + ": /engine/as_of: " + *note : "";
 }
 
-GateRow gate_one(const fs::path& path, const Options& options) {
-  GateRow outcome;
-  outcome.file = outcome.scenario = path.string();
+GateRow gate_loaded(const fs::path& path, const Options& options, GateRow outcome) {
   const auto loaded = load(path, options, Use::gate);
   if (!loaded) {
     fail(outcome, loaded.error());
@@ -98,17 +139,32 @@ GateRow gate_one(const fs::path& path, const Options& options) {
   }
   outcome.scenario = (*loaded)->scenario.name;
   outcome.note = note_of(**loaded);
-  if (const auto error = check_twin(**loaded, options)) fail(outcome, *error);
+  if (!options.driver)
+    if (const auto error = check_twin(**loaded, options)) fail(outcome, *error);
   try {
-    if (options.compare.empty()) hold_to_expectations(**loaded, options, outcome);
+    if (options.driver) hold_real_to_what_is_known(**loaded, options, outcome);
+    else if (options.compare.empty()) hold_to_expectations(**loaded, options, outcome);
     else hold_to_each_other(**loaded, options, outcome);
   } catch (const ProgramsTooLarge&) {
     fail(outcome, programs_too_large(**loaded, options));
-  } catch (const DeviceFailure& error) {
+  } catch (const driver::NotRun& error) {
+    outcome.not_run = error.what();
+  } catch (const RunFailure& error) {
     outcome.unmet.emplace_back(error.what());
     outcome.broken = true;
   }
   return outcome;
+}
+
+GateRow gate_one(const fs::path& path, const Options& options) {
+  GateRow outcome;
+  outcome.file = outcome.scenario = path.string();
+  try {
+    return gate_loaded(path, options, outcome);
+  } catch (const driver::NotRun& error) {
+    outcome.not_run = error.what();
+    return outcome;
+  }
 }
 
 }  // namespace
@@ -121,7 +177,7 @@ Result<report::GateReport> gate(const std::vector<std::string>& paths, const Opt
   out.files = files->size();
   std::set<std::string> names;
   for (const fs::path& file : *files) {
-    if (!out.rows.empty() && out.rows.back().broken) break;  // there are no devices any more
+    if (!out.rows.empty() && out.rows.back().broken && !options.driver) break;  // there are no devices any more; processes are started again
     out.rows.push_back(gate_one(file, options));
     if (!names.insert(out.rows.back().scenario).second) out.rows.back().unmet.push_back("the name is taken by another scenario of the corpus");
     seen(out.rows.back());

@@ -5,6 +5,7 @@
 #include "ref/facts.h"
 #include "sim/frameworks/framework.h"
 #include "verbs/command.h"
+#include "verbs/installed.h"
 
 namespace gradledger::verbs {
 namespace {
@@ -26,7 +27,7 @@ void say_what_ran(const Loaded& loaded, const Options& options, Report& out) {
   for (const Parameter& p : s.parameters) out.parameters.push_back(p.name);
   out.elements = s.numel();
   out.model_dtype = s.model_dtype;
-  out.producer = options.producer;
+  out.producer = options.driver ? options.producer + " (" + releases_of(options.driver->hello()) + ")" : options.producer;
   out.seed = options.seed;
   for (const Plant& plant : loaded.timeline.planted)
     out.planted.push_back({plant.value, s.parameters[plant.parameter].name, loaded.timeline.contribution(plant.backward, plant.rank)});
@@ -75,9 +76,12 @@ Report replay(const Loaded& loaded, const Options& options, TraceSink* watch) {
   ref::Tee sinks;
   sinks.add(&lines);
   sinks.add(watch);
-  ref::Verdict verdict = judge(loaded, options, &sinks);
+  std::vector<std::string> notes;
+  ref::Verdict verdict = judge(loaded, options, &sinks, &notes);
   explain(loaded, options, verdict);
-  return report_of(loaded, options, verdict, lines);
+  Report out = report_of(loaded, options, verdict, lines);
+  out.driver_notes = std::move(notes);
+  return out;
 }
 
 }  // namespace gradledger::verbs

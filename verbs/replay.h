@@ -7,7 +7,7 @@
 
 namespace gradledger::verbs {
 
-// `watch`, if any, sees the primary pass too. Throws ProgramsTooLarge and DeviceFailure.
+// `watch`, if any, sees the primary pass too. Throws ProgramsTooLarge and RunFailure.
 report::Report replay(const Loaded& loaded, const Options& options, TraceSink* watch = nullptr);
 
 // The report of a verdict that is there already; `lines` are those of its primary pass.

@@ -12,6 +12,7 @@
 #include "sim/frameworks/framework.h"
 #include "sim/load.h"
 #include "sim/scenario/json_reader.h"
+#include "verbs/installed.h"
 
 namespace gradledger::verbs {
 std::uint64_t bytes_needed(const Scenario& scenario) {
@@ -24,8 +25,13 @@ std::uint64_t bytes_needed(const Scenario& scenario) {
 }
 
 Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options, Use use) {
-  auto scenario = load_scenario(path);
-  if (!scenario) return scenario.error();
+  auto read = load_scenario(path);
+  if (!read) return read.error();
+  Result<Scenario> scenario = options.driver ? as_installed(std::move(read).value(), options.driver->hello()) : std::move(read);
+  if (!scenario) return InputError{path.string() + ": " + scenario.error().where, scenario.error().message};
+  if (!options.driver && !framework_of(*scenario).simulated())
+    return InputError{path.string() + ": /engine/framework", "is \"" + scenario->engine.framework + "\", of which there is no engine here; expected --producer with a driver that runs it",
+                      true};
   const std::uint64_t bytes = bytes_needed(*scenario);
   const bool judged = use == Use::judge || (use == Use::gate && !scenario->expect.accounting_only);
   if (judged && bytes > options.memory_limit)
@@ -79,10 +85,11 @@ Result<Schedule> schedule_from(const Options& options) {
 }
 
 std::unique_ptr<Producer> make_producer(const Loaded& loaded, const Options& options) {
+  if (options.driver) return std::make_unique<driver::DriverProducer>(loaded.scenario, loaded.timeline, *options.driver, options.seed);
   return gradledger::make_producer(loaded.scenario, loaded.timeline, {.devices = options.devices, .program_bytes_max = program_bytes_max(loaded, options)});
 }
 
-ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch) {
+ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch, std::vector<std::string>* notes) {
   const auto producer = make_producer(loaded, options);
   ref::OracleOptions oracle;
   const auto schedule = schedule_from(options);
@@ -91,10 +98,13 @@ ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watc
   oracle.seed = options.seed;
   oracle.full_ledger = options.full_ledger;
   oracle.watch = watch;
-  return ref::judge(loaded.scenario, loaded.timeline, *producer, oracle);
+  ref::Verdict verdict = ref::judge(loaded.scenario, loaded.timeline, *producer, oracle);
+  if (const auto* real = dynamic_cast<const driver::DriverProducer*>(producer.get()); real && notes) *notes = real->notes();
+  return verdict;
 }
 
 void explain(const Loaded& loaded, const Options& options, ref::Verdict& verdict) {
+  if (!framework_of(loaded.scenario).simulated() || admission_error(loaded.scenario)) return;
   const search::Judge judge_other = [&](const Scenario& scenario, const Timeline& timeline) {
     const auto producer = gradledger::make_producer(scenario, timeline, {.program_bytes_max = program_bytes_max(loaded, options)});
     ref::OracleOptions oracle;

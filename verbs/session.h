@@ -13,6 +13,7 @@
 #include "sim/base/limits.h"
 #include "sim/base/result.h"
 #include "sim/execution/devices.h"
+#include "sim/producers/driver/driver_producer.h"
 #include "sim/producers/producers.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/timeline.h"
@@ -35,6 +36,10 @@ struct Options {
   std::uint64_t deadline_s = 120;  // likewise, of every answer
   std::string compare;             // two producers, "host,gpu": their traces are compared and nothing is judged
   Devices* devices = nullptr;      // of the gpu producer, made from the above; not owned
+  driver::DriverRanks* driver = nullptr;  // of a producer that is a real framework, made from the above; not owned
+  std::string python = "python3";         // that has the framework
+  std::string backend = "gradledger";     // of its process group
+  std::string deliver = "eager";          // when results of asynchronous collectives arrive
   bool uses_devices() const { return producer == "gpu" || compare.find("gpu") != compare.npos; }
   std::uint64_t memory_limit = limits::memory_bytes_default;
 };
@@ -64,9 +69,11 @@ std::unique_ptr<Producer> make_producer(const Loaded& loaded, const Options& opt
 
 Result<Schedule> schedule_from(const Options& options);
 
-// Throws ProgramsTooLarge where the script is too long for the memory limit.
-ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch);
+// Throws ProgramsTooLarge where the script is too long for the memory limit; of a driver also driver::NotRun and RunFailure. notes: what the
+// driver replaced by something like it.
+ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch, std::vector<std::string>* notes = nullptr);
 
+// Of a framework that has no engine here, nothing is said.
 // Says of each finding whose it is, and which known defect, by judging what the script would have been on the host. Throws ProgramsTooLarge.
 void explain(const Loaded& loaded, const Options& options, ref::Verdict& verdict);
 

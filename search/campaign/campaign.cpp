@@ -75,7 +75,7 @@ class Campaign {
     try {
       work();
       return "";
-    } catch (const DeviceFailure&) {
+    } catch (const RunFailure&) {
       throw;
     } catch (const std::exception& error) {
       return error.what();
@@ -147,7 +147,7 @@ bool shows(const Scenario& scenario, ref::FindingClass finding, const std::strin
     const auto timeline = make_timeline(scenario);
     const ref::Verdict verdict = judge_case(scenario, *timeline, options);
     return std::any_of(verdict.findings.begin(), verdict.findings.end(), [&](const ref::Finding& f) { return f.finding == finding; });
-  } catch (const DeviceFailure&) {
+  } catch (const RunFailure&) {
     throw;
   } catch (const std::exception&) {
     return false;  // another defect, and not the user's

@@ -8,12 +8,12 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "sim/program/program.h"
 #include "sim/trace/autograd.h"
+#include "sim/trace/producer.h"
 
 namespace gradledger {
 
@@ -45,13 +45,9 @@ struct Command {
 Command command_of(const Op& op, const Program& program);
 
 // A rank is lost: its process ended, a deadline passed, a call of CUDA or NCCL failed. The run cannot go on.
-class DeviceFailure : public std::runtime_error {
+class DeviceFailure final : public RunFailure {
  public:
-  DeviceFailure(std::optional<std::uint32_t> rank, const std::string& what) : std::runtime_error(rank ? "rank " + std::to_string(*rank) + ": " + what : what), rank_(rank) {}
-  std::optional<std::uint32_t> rank() const { return rank_; }
-
- private:
-  std::optional<std::uint32_t> rank_;
+  DeviceFailure(std::optional<std::uint32_t> rank, const std::string& what) : RunFailure(rank, rank ? "rank " + std::to_string(*rank) + ": " + what : what) {}
 };
 
 // One member of a collective.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -51,9 +52,13 @@ class Framework : public ConfigReader {
 
   // What is wrong with a state of the code that somebody asks for; nothing where it is known. Pointers are those of a scenario.
   virtual std::optional<InputError> as_of_problem(const AsOf& as_of) const = 0;
+  // The state of the code that is installed, by the releases of packages; nothing where it makes no difference.
+  virtual std::optional<AsOf> installed(const std::map<std::string, std::string>& /*releases*/) const { return std::nullopt; }
   // What a user should know of how a release is taken: one that is newer than what is modelled, say.
   virtual std::optional<std::string> as_of_note(std::string_view /*as_of*/) const { return std::nullopt; }
 
+  // False: there is no engine of it here. It is judged where it runs, by a driver.
+  virtual bool simulated() const { return true; }
   virtual std::span<const EngineInfo> engines() const = 0;
   // The class that it would select, by its own rules: an entry of engines(). Errors: combinations that it refuses, with its reason, and
   // options that are not modelled.

@@ -7,11 +7,12 @@
 #include "sim/frameworks/framework.h"
 #include "sim/frameworks/search_space.h"
 #include "sim/frameworks/torch/ddp/framework.h"
+#include "sim/frameworks/torch/outside/framework.h"
 
 namespace gradledger {
 
 std::span<const Framework* const> frameworks() {
-  static const std::array all{deepspeed::framework(), torch::ddp()};
+  static const std::array all{deepspeed::framework(), torch::ddp(), torch::fsdp2(), torch::fsdp1(), torch::plain(), torch::external()};
   return all;
 }
 

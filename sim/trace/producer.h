@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -92,6 +94,16 @@ struct RunSummary {
   bool completed = false;                      // every rank reached the end of its script
   std::uint64_t operations = 0;
   std::uint64_t bytes_peak = 0;  // held by buffers, all ranks
+};
+
+// A run broke off for a reason that is not in the scenario: a process, a device or a network failed.
+class RunFailure : public std::runtime_error {
+ public:
+  RunFailure(std::optional<std::uint32_t> rank, const std::string& what) : std::runtime_error(what), rank_(rank) {}
+  std::optional<std::uint32_t> rank() const { return rank_; }
+
+ private:
+  std::optional<std::uint32_t> rank_;
 };
 
 // What a producer promises to show. What it does not promise and does not show is not judged; what it promised and does not show is missing.

@@ -13,14 +13,19 @@ using report::GateRow;
 
 int code_of(const report::GateReport& gate, const Options& options) {
   const auto any = [&](auto&& of) { return std::any_of(gate.rows.begin(), gate.rows.end(), of); };
-  if (gate.rows.back().broken) {
-    say(gate.rows.back().unmet.back());
-    return broken_run;
-  }
+  for (const GateRow& row : gate.rows)
+    if (row.broken) {
+      say(row.unmet.back());
+      return broken_run;
+    }
   if (any([](const GateRow& row) { return row.bad_input; })) return bad_input;
   if (any([](const GateRow& row) { return row.unavailable; })) return unavailable;
   if (!options.compare.empty() && !any([](const GateRow& row) { return row.compared; })) {
     complain({"--compare", "found nothing to compare: every scenario races or is of accounting alone"});
+    return bad_input;
+  }
+  if (gate.passed() + gate.failed() == 0) {
+    complain({"--producer", "ran none of the scenarios; expected scenarios that " + options.producer + " can run"});
     return bad_input;
   }
   return gate.failed() == 0 ? clean : findings;

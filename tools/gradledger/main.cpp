@@ -15,6 +15,7 @@
 #include "report/version/version.h"
 #include "sim/base/contract.h"
 #include "tools/gradledger/devices.h"
+#include "tools/gradledger/drivers.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/numbers.h"
 #include "tools/gradledger/output.h"
@@ -27,7 +28,7 @@ namespace gradledger::tool {
 namespace {
 
 void add_deadline(CLI::App* verb, Options& options) {
-  verb->add_option("--deadline", options.deadline_s, "Seconds after which a rank of the gpu producer that does not answer is given up")
+  verb->add_option("--deadline", options.deadline_s, "Seconds after which a rank in a process of its own, or on a GPU, that does not answer is given up")
       ->check(whole_number)
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
@@ -54,11 +55,14 @@ void add_run(CLI::App* verb, Options& options, const char* json_of) {
 }
 
 void add_producer(CLI::App* verb, Options& options) {
-  verb->add_option("--producer", options.producer, "Who runs the program")->check(CLI::IsMember({"host", "gpu"}))->capture_default_str();
+  verb->add_option("--producer", options.producer, "Who runs the script: host, gpu, a real framework (deepspeed, ddp, fsdp2, fsdp1, torch), or a driver of your own (python:MODULE:FACTORY)")
+      ->check(check_producer)
+      ->capture_default_str();
   verb->add_option("--ranks", options.ranks, "Where the ranks of the gpu producer are: threads of this process, processes, or started by torchrun, mpirun or srun")
       ->check(CLI::IsMember({"threads", "processes", "launcher"}))
       ->capture_default_str();
   add_deadline(verb, options);
+  add_driver(verb, options);
 }
 
 void add_common(CLI::App* verb, Options& options, const char* json_of = "scenario") {
@@ -182,6 +186,12 @@ int run(int argc, char** argv) {
   }
   if (made->served) return *made->served;
   options.devices = made->devices.get();
+  const auto driver = make_driver(options);
+  if (!driver) {
+    complain(driver.error());
+    return bad_input;
+  }
+  options.driver = driver->get();
   const Output out(options);
   if (*replay_verb) return replay(paths, options, out);
   if (*gate_verb) return options.mutants ? gate_mutants(paths, options, out) : gate(paths, options, out);
@@ -205,7 +215,7 @@ int main(int argc, char** argv) {
   } catch (const std::system_error& error) {
     say(error.what());
     return bad_input;
-  } catch (const gradledger::DeviceFailure& error) {
+  } catch (const gradledger::RunFailure& error) {
     say(error.what());
     return broken_run;
   } catch (const std::bad_alloc&) {

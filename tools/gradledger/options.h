@@ -22,6 +22,7 @@ struct Options : verbs::Options {
   std::string format = "terminal";        // a name of report/format.h
   bool colour = false;                    // decided by the terminal
   std::string trace;                      // file to write
+  std::string driver_log;                 // likewise, of a real framework's frames
   std::string write_page, check_page;     // coverage: files
   std::string as_of = "head";             // of a list
   bool mutants = false;                   // gate: of the oracle, by the catalogue of faults

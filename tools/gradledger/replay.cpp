@@ -13,7 +13,7 @@
 namespace gradledger::tool {
 namespace {
 
-int replay_one(const std::string& file, const Options& options, const Output& out) {
+int replay_loaded(const std::string& file, const Options& options, const Output& out) {
   const auto loaded = load(file, options);
   if (!loaded) {
     complain(loaded.error());
@@ -43,6 +43,15 @@ int replay_one(const std::string& file, const Options& options, const Output& ou
     return bad_input;
   }
   return report.findings.empty() ? clean : findings;
+}
+
+int replay_one(const std::string& file, const Options& options, const Output& out) {
+  try {
+    return replay_loaded(file, options, out);
+  } catch (const driver::NotRun& error) {
+    complain({file, std::string("cannot be run: ") + error.what(), true});
+    return unavailable;
+  }
 }
 
 int compare_one(const std::string& file, const Options& options, const Output& out) {

@@ -75,6 +75,12 @@ class DeepSpeed final : public Framework {
     const auto behaviour = resolve_behaviour(as_of);
     return behaviour ? std::nullopt : std::optional(behaviour.error());
   }
+  // "0.18.9+cpu" is built of 0.18.9.
+  std::optional<AsOf> installed(const std::map<std::string, std::string>& releases) const override {
+    const auto found = releases.find("deepspeed");
+    if (found == releases.end()) return std::nullopt;
+    return AsOf{found->second.substr(0, found->second.find('+')), {}};
+  }
   std::optional<std::string> as_of_note(std::string_view as_of) const override { return point_note(as_of); }
 
   std::span<const EngineInfo> engines() const override { return deepspeed::engines(); }

@@ -56,6 +56,7 @@ class DistributedDataParallelFramework final : public Framework {
   Result<Dtype> model_dtype(FrameworkConfig&, const json&, std::optional<Dtype> stated) const override { return stated.value_or(Dtype::float32); }
 
   std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return problem_of(as_of); }
+  std::optional<AsOf> installed(const std::map<std::string, std::string>&) const override { return AsOf{}; }
   Result<Contract> contract(const Scenario& scenario) const override {
     if (auto problem = problem_of(scenario.engine.as_of)) return *problem;
     return ddp_contract(scenario, config_of(scenario));

@@ -1,0 +1,43 @@
+// Ranks of a real framework in processes on this machine, warm from one run to the next. Docs: docs/driver-protocol.md.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/producers/driver/ranks.h"
+
+namespace gradledger::driver {
+
+struct SessionOptions {
+  std::string driver;                   // a name that the Python package knows, or "module:factory"
+  std::string python = "python3";       // that has the framework
+  std::vector<std::string> python_path; // folders that its modules are searched in first; the package of drivers among them
+  std::string backend = "gradledger";   // of the process group: gradledger, gloo or nccl
+  std::string deliver = "eager";        // results of asynchronous collectives: eager, late or seeded
+  std::uint64_t seed = 0;
+  std::chrono::milliseconds deadline = std::chrono::seconds(120);  // of every answer
+  std::string log;                                                 // a file for all frames, as JSON lines; empty: none
+};
+
+class ProcessRanks final : public DriverRanks {
+ public:
+  // Nothing is started before it is needed. std::runtime_error where the log cannot be written.
+  explicit ProcessRanks(SessionOptions options);
+  // No process that was started here is left when this returns.
+  ~ProcessRanks() override;
+
+  const DriverHello& hello() override;
+  void provide(std::uint32_t world_size, bool fresh) override;
+  void send(std::uint32_t rank, Channel channel, const nlohmann::json& message) override;
+  std::optional<Incoming> poll() override;
+  Incoming next(std::span<const std::uint32_t> owing) override;
+
+ private:
+  class Sessions;
+  std::unique_ptr<Sessions> sessions_;
+};
+
+}  // namespace gradledger::driver

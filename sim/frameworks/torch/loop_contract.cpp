@@ -1,0 +1,53 @@
+#include "sim/frameworks/torch/loop_contract.h"
+
+#include <algorithm>
+
+#include "sim/scenario/layout.h"
+#include "sim/scenario/script.h"
+
+namespace gradledger::torch {
+namespace {
+
+// Whether the script or the contract weighs contributions by more than one divisor.
+bool states_weights(const Scenario& s) {
+  const auto any = [](const auto& self, const std::vector<ScriptItem>& items) -> bool {
+    return std::any_of(items.begin(), items.end(), [&](const ScriptItem& item) {
+      return !item.weight.empty() || item.kind == ScriptKind::scale_gradients || item.kind == ScriptKind::clip || item.kind == ScriptKind::all_reduce || self(self, item.items);
+    });
+  };
+  const bool in_a_group = s.contract.average_over != "world" && s.contract.average_over != "none";
+  return s.contract.window == Window::marked || s.contract.normaliser > Normaliser::number || in_a_group || any(any, s.script);
+}
+
+std::vector<std::uint32_t> average_groups(const Scenario& s, const Groups& groups) {
+  if (s.contract.average_over == "world" || s.contract.average_over == "none") return {};
+  std::vector<std::uint32_t> out(s.world_size);
+  for (std::uint32_t r = 0; r < s.world_size; ++r) out[r] = groups.of(s.contract.average_over, r).front();
+  return out;
+}
+
+}  // namespace
+
+Contract loop_contract(const Scenario& s) {
+  Contract out;
+  out.stated = s.contract;
+  out.own_weights = states_weights(s);
+  out.groups = named_groups(s);
+  // The loss is the loop's: nothing divides by the number of micro-batches.
+  out.divisor = s.contract.normaliser == Normaliser::number && !out.own_weights ? s.contract.divide_by : Rational(1);
+  out.average_divisor = s.contract.average_over == "none" && !out.own_weights ? Rational(1) : Rational(s.world_size);
+  out.average_group = average_groups(s, out.groups);
+  out.boundary = {1, false, false, "step()"};
+  out.replicates_reduced = true;
+  out.reduces_every_backward = true;
+  out.mixes_own_and_averaged = true;
+  out.accumulation = s.model_dtype;
+  out.steps_in_model_dtype = true;
+  out.wire = s.model_dtype;
+  if (s.engine.param_groups.empty()) out.optimizers = {s.engine.optimizer};
+  else
+    for (std::uint32_t p = 0; p < s.parameters.size(); ++p) out.optimizers.push_back(s.engine.optimizer_of(p));
+  return out;
+}
+
+}  // namespace gradledger::torch

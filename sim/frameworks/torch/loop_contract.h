@@ -1,0 +1,12 @@
+// The contract of a loop that owns its loss, its step and its zero_grad, as PyTorch's own wrappers leave it: nothing divides by the number of
+// micro-batches, and every step() updates.
+#pragma once
+
+#include "sim/scenario/contract.h"
+#include "sim/scenario/scenario.h"
+
+namespace gradledger::torch {
+
+Contract loop_contract(const Scenario& scenario);
+
+}  // namespace gradledger::torch

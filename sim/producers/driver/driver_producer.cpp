@@ -1,0 +1,41 @@
+#include "sim/producers/driver/driver_producer.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "sim/producers/driver/driver_run.h"
+
+namespace gradledger::driver {
+
+DriverProducer::DriverProducer(const Scenario& scenario, const Timeline& timeline, DriverRanks& ranks, std::uint64_t seed)
+    : scenario_(scenario), timeline_(timeline), ranks_(ranks), seed_(seed), name_(ranks.hello().driver) {}
+
+Capabilities DriverProducer::capabilities() const {
+  const DriverHello& hello = ranks_.hello();
+  return {.applied_gradients = hello.applied_gradients, .accumulators = hello.accumulators};
+}
+
+void DriverProducer::require_what_the_driver_can() const {
+  const DriverHello& hello = ranks_.hello();
+  if (!hello.frameworks.contains(scenario_.engine.framework))
+    throw NotRun(true, fmt::format("driver {} serves {}, and the scenario is of {}", hello.driver, fmt::join(hello.frameworks, ", "), scenario_.engine.framework));
+  for (std::uint32_t e = 0; e < timeline_.events.size(); ++e)
+    if (const std::string event = event_name(timeline_.events[e]); !hello.events.contains(event))
+      throw NotRun(true, fmt::format("driver {} cannot do {}, which {} asks for", hello.driver, event, timeline_.pointers[timeline_.events[e].item]));
+}
+
+RunSummary DriverProducer::run(const GradientSource& source, const RunOptions& options, TraceSink& sink) {
+  expects(!options.wide && !options.dry, "a real framework computes in its own formats");
+  require_what_the_driver_can();
+  ranks_.provide(scenario_.world_size, fresh_);
+  fresh_ = true;  // unless it comes to its end
+  DriverRun run(scenario_, timeline_, source, options, ranks_, sink);
+  const RunSummary summary = run.go(runs_++, seed_);
+  notes_ = run.notes();
+  fresh_ = !run.unharmed();
+  return summary;
+}
+
+}  // namespace gradledger::driver

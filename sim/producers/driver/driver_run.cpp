@@ -1,0 +1,183 @@
+#include "sim/producers/driver/driver_run.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "sim/producers/driver/group_messages.h"
+
+namespace gradledger::driver {
+
+using nlohmann::json;
+
+DriverRun::DriverRun(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, const RunOptions& options, DriverRanks& ranks, TraceSink& sink)
+    : timeline_(timeline),
+      scenario_(scenario),
+      source_(source),
+      options_(options),
+      ranks_(ranks),
+      trace_(scenario.world_size, sink),
+      coordinator_(scenario.world_size, scenario.numel(), trace_) {
+  for (std::uint32_t r = 0; r < scenario.world_size; ++r) states_.push_back({RankScript(scenario, timeline, r)});
+}
+
+RunSummary DriverRun::go(std::uint64_t number, std::uint64_t seed) {
+  const json message = configure_message(scenario_, source_, options_, number, seed);
+  for (std::uint32_t r = 0; r < states_.size(); ++r) {
+    coordinator_.running(r);
+    ranks_.send(r, Channel::events, message);
+  }
+  while (!over()) {
+    if (auto in = ranks_.poll()) take(std::move(*in));
+    else if (!settle()) take(ranks_.next(owing()));
+  }
+  if (refusal_) throw *refusal_;
+  trace_.finish();
+  RunSummary summary;
+  summary.trace_hash = summary.value_hash = trace_.hash();
+  summary.completed = std::all_of(states_.begin(), states_.end(), [](const RankState& state) { return state.complete; });
+  return summary;
+}
+
+bool DriverRun::over() const {
+  return std::all_of(states_.begin(), states_.end(), [](const RankState& state) { return state.stage == Stage::finished; });
+}
+
+std::vector<std::uint32_t> DriverRun::owing() const {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t r = 0; r < states_.size(); ++r)
+    if (states_[r].stage != Stage::finished && !coordinator_.waits(r)) out.push_back(r);
+  return out;
+}
+
+// The coordinator hears of ranks that have nothing left to do once all that they asked for before has been read.
+bool DriverRun::settle() {
+  if (became_idle_.empty()) {
+    auto answers = coordinator_.settle();
+    if (answers.empty()) return false;
+    send_all(std::move(answers));
+    return true;
+  }
+  for (const std::uint32_t rank : became_idle_) coordinator_.idle(rank);
+  became_idle_.clear();
+  return true;
+}
+
+void DriverRun::take(Incoming&& in) {
+  if (!in.message.is_object() || !in.message.contains("type") || !in.message["type"].is_string()) fail(in.rank, "sent a message without a type");
+  if (in.channel == Channel::group) take_request(in.rank, std::move(in.message));
+  else take_answer(in.rank, std::move(in.message));
+}
+
+void DriverRun::take_answer(std::uint32_t rank, json&& message) {
+  const std::string type = message["type"];
+  const Stage stage = states_[rank].stage;
+  if (type == "failure") {
+    const json text = message.value("text", json("")), traceback = message.value("traceback", json(""));
+    fail(rank, fmt::format("failed: {}\n{}", text.is_string() ? text.get<std::string>() : text.dump(), traceback.is_string() ? traceback.get<std::string>() : ""));
+  }
+  if (type == "configured" && stage == Stage::configures) return configured(rank, message);
+  if (type == "refused" && stage == Stage::configures) return refused(rank, message);
+  if (type == "done" && stage == Stage::plays) return take_done(rank, std::move(message));
+  if (type == "finished" && stage == Stage::finishes) {
+    states_[rank].stage = Stage::finished;
+    became_idle_.push_back(rank);
+    return;
+  }
+  fail(rank, "sent \"" + type + "\" where it was not expected");
+}
+
+// ---- the start ----------------------------------------------------------------------------------------------------------------------------
+
+void DriverRun::configured(std::uint32_t rank, const json& message) {
+  const json notes = message.value("notes", json::array());
+  if (!notes.is_array()) fail(rank, "sent \"configured\" whose notes are no list");
+  for (const json& note : notes)
+    if (note.is_string() && std::find(notes_.begin(), notes_.end(), note) == notes_.end()) notes_.push_back(note);
+  ++configured_;
+  states_[rank].stage = Stage::plays;
+  begin_if_all_are_configured();
+}
+
+void DriverRun::refused(std::uint32_t rank, const json& message) {
+  const auto error = error_from(message.value("error", json()), "/error");
+  if (!error) fail(rank, "sent \"refused\" with an error that cannot be read: " + error.error().text());
+  const json by_driver = message.value("by_driver", json(false));
+  if (!refusal_ || by_driver == json(true)) refusal_.emplace(by_driver == json(true), error->type.empty() ? error->text : error->type + ": " + error->text);
+  ++configured_;
+  unharmed_ = false;
+  states_[rank].stage = Stage::plays;
+  begin_if_all_are_configured();
+}
+
+void DriverRun::begin_if_all_are_configured() {
+  if (configured_ < states_.size()) {
+    // A rank that was refused will not come to what the others may still meet for.
+    return;
+  }
+  for (std::uint32_t r = 0; r < states_.size(); ++r) {
+    if (refusal_) states_[r].stage = Stage::finished;
+    else tell_next(r);
+  }
+}
+
+// ---- events -------------------------------------------------------------------------------------------------------------------------------
+
+void DriverRun::tell_next(std::uint32_t rank) {
+  RankState& state = states_[rank];
+  const std::vector<std::uint32_t>& events = state.script.events();
+  if (state.at < events.size() && state.complete) return ranks_.send(rank, Channel::events, state.script.message(events[state.at], source_));
+  state.stage = Stage::finishes;
+  ranks_.send(rank, Channel::events, {{"type", "finish"}, {"number", state.at}});
+}
+
+void DriverRun::take_done(std::uint32_t rank, json&& message) {
+  RankState& state = states_[rank];
+  auto done = done_from(std::move(message), scenario_);
+  if (!done) fail(rank, "answered an event with what cannot be read: " + done.error().text());
+  const std::uint32_t expected = state.script.events()[state.at];
+  if (done->event != expected) fail(rank, fmt::format("answered event {} where {} was asked for", done->event, expected));
+  Done shown = std::move(done).value();
+  // What the process group itself raised stands in its own record.
+  const bool ours = shown.error && (shown.error->type == "CollectiveMismatch" || shown.error->type == "CollectiveDeadlock");
+  if (shown.error) unharmed_ = false;
+  if (shown.error && (ours || scenario_.after_error == AfterError::stop)) state.complete = false;
+  if (ours) shown.error.reset();
+  const bool harmless = !ours && !shown.error;
+  trace_.done(rank, std::move(shown), harmless);
+  ++state.at;
+  trace_.hand_on(frontier());
+  tell_next(rank);
+}
+
+std::uint32_t DriverRun::frontier() const {
+  auto out = static_cast<std::uint32_t>(timeline_.events.size());
+  for (const RankState& state : states_)
+    if (state.complete && state.at < state.script.events().size()) out = std::min(out, state.script.events()[state.at]);
+  return out;
+}
+
+// ---- collectives ----------------------------------------------------------------------------------------------------------------------------
+
+void DriverRun::take_request(std::uint32_t rank, json&& message) {
+  const std::string type = message["type"];
+  if (type == "wait") {
+    if (keys_problem(message, {"type", "id"}) || !message["id"].is_number_unsigned()) fail(rank, "sent a wait that names no collective");
+    return send_all(coordinator_.wait(rank, message["id"]));
+  }
+  if (type != "collective") fail(rank, "sent \"" + type + "\" where a collective was expected");
+  auto request = group_request(std::move(message), rank, scenario_.world_size);
+  if (!request) fail(rank, "asked for a collective that cannot be read: " + request.error().text());
+  send_all(coordinator_.ask(rank, std::move(request).value()));
+}
+
+void DriverRun::send_all(std::vector<GroupAnswer> answers) {
+  for (GroupAnswer& answer : answers) {
+    if (answer.kind == GroupAnswer::Kind::refused) unharmed_ = false;
+    ranks_.send(answer.rank, Channel::group, group_message(std::move(answer)));
+  }
+}
+
+void DriverRun::fail(std::uint32_t rank, const std::string& what) const { throw DriverFailure(rank, fmt::format("rank {} {}", rank, what)); }
+
+}  // namespace gradledger::driver

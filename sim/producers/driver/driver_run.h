@@ -1,0 +1,101 @@
+// One run on the ranks of a real framework: who is told what next, and what is shown when.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "sim/base/hash.h"
+#include "sim/producers/driver/coordinator.h"
+#include "sim/producers/driver/driver_producer.h"
+#include "sim/producers/driver/messages.h"
+#include "sim/producers/driver/ranks.h"
+#include "sim/trace/producer.h"
+
+namespace gradledger::driver {
+
+// Keeps what ranks show until all of them are past it, and hands it on by event, then rank. Ranks are apart in time as they like.
+class OrderedTrace final : public TraceSink {
+ public:
+  OrderedTrace(std::uint32_t world_size, TraceSink& sink) : sink_(sink), waiting_(world_size) {}
+
+  void collective(const CollectiveRecord& record) override;
+  void mismatch(const MismatchRecord& record) override { mismatches_.push_back(record); }
+  void deadlock(const DeadlockRecord& record) override { deadlocks_.push_back(record); }
+  // goes_on: the rank raised nothing.
+  void done(std::uint32_t rank, Done&& done, bool harmless);
+
+  // Everything of events before this one is there, of all ranks.
+  void hand_on(std::uint32_t before_event);
+  void finish();
+  std::uint64_t hash() const { return hash_.value(); }
+
+ private:
+  struct Shown {
+    std::uint32_t event = 0;
+    std::variant<CollectiveRecord, Done> what;
+    bool harmless = true;
+  };
+  void hand_on(std::uint32_t rank, const Shown& shown);
+  void hand_on(std::uint32_t rank, const Done& done, bool harmless);
+
+  TraceSink& sink_;
+  std::vector<std::deque<Shown>> waiting_;  // by rank
+  std::vector<MismatchRecord> mismatches_;
+  std::vector<DeadlockRecord> deadlocks_;
+  TraceHash hash_;
+};
+
+class DriverRun {
+ public:
+  DriverRun(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, const RunOptions& options, DriverRanks& ranks, TraceSink& sink);
+
+  // Throws DriverFailure and NotRun.
+  RunSummary go(std::uint64_t number, std::uint64_t seed);
+
+  const std::vector<std::string>& notes() const { return notes_; }
+  // Nothing was raised and every rank came to the end of its script: its processes may serve the next run.
+  bool unharmed() const { return unharmed_; }
+
+ private:
+  enum class Stage : std::uint8_t { configures, plays, finishes, finished };
+  struct RankState {
+    RankScript script;
+    std::size_t at = 0;  // of the script's events
+    Stage stage = Stage::configures;
+    bool complete = true;
+  };
+
+  void take(Incoming&& in);
+  void take_answer(std::uint32_t rank, nlohmann::json&& message);
+  void take_done(std::uint32_t rank, nlohmann::json&& message);
+  void take_request(std::uint32_t rank, nlohmann::json&& message);
+  void configured(std::uint32_t rank, const nlohmann::json& message);
+  void refused(std::uint32_t rank, const nlohmann::json& message);
+  void begin_if_all_are_configured();
+  void tell_next(std::uint32_t rank);
+  void send_all(std::vector<GroupAnswer> answers);
+  bool settle();
+  bool over() const;
+  std::vector<std::uint32_t> owing() const;
+  std::uint32_t frontier() const;
+  [[noreturn]] void fail(std::uint32_t rank, const std::string& what) const;
+
+  const Timeline& timeline_;
+  const Scenario& scenario_;
+  const GradientSource& source_;
+  const RunOptions& options_;
+  DriverRanks& ranks_;
+  OrderedTrace trace_;
+  Coordinator coordinator_;
+  std::vector<RankState> states_;
+  std::vector<std::uint32_t> became_idle_;  // of whom the coordinator is told when nothing is left to read
+  std::uint32_t configured_ = 0;
+  std::optional<NotRun> refusal_;
+  std::vector<std::string> notes_;
+  bool unharmed_ = true;
+};
+
+}  // namespace gradledger::driver

@@ -1,0 +1,73 @@
+#include "tools/gradledger/drivers.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "drivers/sessions/process_ranks.h"
+
+namespace gradledger::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 5> drivers{"deepspeed", "ddp", "fsdp2", "fsdp1", "torch"};
+constexpr std::string_view own = "python:";
+
+// The package of drivers: where the environment says, beside the command, or in the sources that it was built of. A wheel has it where
+// Python finds it by itself.
+std::vector<std::string> package_path() {
+  if (const char* given = std::getenv("GRADLEDGER_DRIVERS"); given && *given) return {given};
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  for (const fs::path& place : {self.parent_path() / "../share/gradledger/python", fs::path(GRADLEDGER_PYTHON_PACKAGE)})
+    if (fs::exists(place / "gradledger" / "host.py", error)) return {fs::weakly_canonical(place, error).string()};
+  return {};
+}
+
+}  // namespace
+
+std::string check_producer(const std::string& text) {
+  if (text == "host" || text == "gpu" || std::find(drivers.begin(), drivers.end(), text) != drivers.end()) return "";
+  if (text.starts_with(own) && std::count(text.begin(), text.end(), ':') == 2 && !text.ends_with(':')) return "";
+  return fmt::format("\"{}\" is no producer; expected host, gpu, {}, or python:MODULE:FACTORY", text, fmt::join(drivers, ", "));
+}
+
+void add_driver(CLI::App* verb, Options& options) {
+  if (const char* python = std::getenv("GRADLEDGER_PYTHON"); python && *python) options.python = python;
+  verb->add_option("--python", options.python, "Python that has the framework, where the producer is one; GRADLEDGER_PYTHON is the default where it is set")->capture_default_str();
+  verb->add_option("--backend", options.backend, "Process group of a real framework: gradledger's own, gloo or nccl")
+      ->check(CLI::IsMember({"gradledger", "gloo", "nccl"}))
+      ->capture_default_str();
+  verb->add_option("--deliver", options.deliver, "When results of a real framework's asynchronous collectives arrive: at once, when they are waited for, or by the seed")
+      ->check(CLI::IsMember({"eager", "late", "seeded"}))
+      ->capture_default_str();
+  verb->add_option("--driver-log", options.driver_log, "Write every message between the command and the ranks of a real framework to this file, as JSON lines");
+}
+
+Result<std::unique_ptr<driver::DriverRanks>> make_driver(const Options& options) {
+  if (options.producer == "host" || options.producer == "gpu") return std::unique_ptr<driver::DriverRanks>();
+  if (!options.compare.empty()) return InputError{"--compare", "goes with host and gpu; expected it without --producer " + options.producer};
+  if (options.accounting) return InputError{"--accounting", "is a dry run of the simulator; expected it without --producer " + options.producer};
+  driver::SessionOptions session;
+  session.driver = options.producer.starts_with(own) ? options.producer.substr(own.size()) : options.producer;
+  session.python = options.python;
+  session.python_path = package_path();
+  session.backend = options.backend;
+  session.deliver = options.deliver;
+  session.seed = options.seed;
+  session.deadline = std::chrono::seconds(options.deadline_s);
+  session.log = options.driver_log;
+  try {
+    return std::unique_ptr<driver::DriverRanks>(std::make_unique<driver::ProcessRanks>(std::move(session)));
+  } catch (const std::runtime_error& error) {
+    return InputError{"--driver-log", error.what()};
+  }
+}
+
+}  // namespace gradledger::tool

@@ -189,7 +189,8 @@ Socket knock(asio::io_context& context, const Address& address, std::string_view
     Socket socket(own);
     error = connect(own, socket, address, until);
     if (!error) {
-      Socket out(context, socket.local_endpoint().protocol(), socket.release());
+      const auto protocol = socket.local_endpoint().protocol();
+      Socket out(context, protocol, socket.release());
       out.native_non_blocking(false);
       keep_to_oneself(out.native_handle());
       hurry(out);

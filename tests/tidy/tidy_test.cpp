@@ -95,7 +95,7 @@ TEST(includes, of_a_framework_are_its_own_and_the_registrys) {
 
 // Sockets are for those who talk to the processes of ranks. Elsewhere a simulator would wait for somebody.
 bool may_have_sockets(const SourceFile& file) { return file.in("sim/transport") || file.in("sim/producers/driver") || file.in("gpu/ranks") || file.in("tests"); }
-const std::regex of_sockets(R"re(^\s*#include ("sim/transport/|<boost/asio))re"), of_boost(R"re(^\s*#include <boost/)re");
+const std::regex of_sockets(R"re(^\s*#include ("sim/transport/|<boost/asio))re");
 
 TEST(includes, of_sockets_are_those_of_who_talks_to_ranks) {
   std::size_t seen = 0;
@@ -104,7 +104,6 @@ TEST(includes, of_sockets_are_those_of_who_talks_to_ranks) {
       const bool sockets = std::regex_search(file.lines[l], of_sockets);
       seen += sockets;
       EXPECT_TRUE(!sockets || may_have_sockets(file)) << place(file, l);
-      EXPECT_TRUE(!file.in("sim") || may_have_sockets(file) || !std::regex_search(file.lines[l], of_boost)) << place(file, l);
     }
   EXPECT_GT(seen, 0u);
   EXPECT_FALSE(may_have_sockets({"sim/producers/producers.cpp", {}}) || may_have_sockets({"verbs/session.cpp", {}}));

@@ -44,6 +44,7 @@ std::string Json::text(const FuzzReport& r) const {
                   {"suspicious", r.suspicious},
                   {"judged", r.judged},
                   {"reruns", r.reruns},
+                  {"not_run", r.not_run},
                   {"canary_cases", or_null(r.canary)},
                   {"nondeterminism", r.nondeterminism.value_or("")},
                   {"seconds", r.seconds}});
@@ -111,6 +112,7 @@ std::string Json::text(const ExploreReport& r) const {
                  {"mirrored", r.mirrored},
                  {"refused", r.refused},
                  {"undocumented", r.undocumented},
+                 {"not_run", r.not_run},
                  {"wrong", r.wrong},
                  {"compared", r.compared},
                  {"symmetric", r.symmetric},

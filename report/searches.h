@@ -40,6 +40,7 @@ struct FuzzReport {
   std::vector<FoundRow> found;
   std::vector<BrokenCase> broken;
   std::uint64_t cases = 0, events = 0, rank_events = 0, operations = 0, compared = 0, suspicious = 0, judged = 0, reruns = 0;
+  std::uint64_t not_run = 0;  // of the cases: a real framework, or its driver, does not take them
   std::optional<std::string> nondeterminism;  // where two runs of one case parted
   std::optional<std::uint32_t> canary;        // cases until it was found
   double seconds = 0;
@@ -88,6 +89,7 @@ struct ExploreReport {
   bool complete = false, symmetric = false;
   std::uint32_t length = 0, depth = 0;
   std::uint64_t states = 0, transitions = 0, merged = 0, mirrored = 0, refused = 0, undocumented = 0, wrong = 0, compared = 0;
+  std::uint64_t not_run = 0;  // sequences that a real framework, or its driver, does not take
   double seconds = 0;
 };
 

@@ -26,6 +26,7 @@ std::string Terminal::text(const FuzzReport& r) const {
   if (r.nondeterminism) out += fmt::format("not deterministic: {}\n", *r.nondeterminism);
   out += fmt::format("{} cases, {} events on {} rank-events, {} elements compared; {} looked wrong, {} went before the oracle, {} ran twice alike\n", r.cases, r.events,
                      r.rank_events, r.compared, r.suspicious, r.judged, r.reruns);
+  if (r.not_run > 0) out += fmt::format("{} of the cases were not run: the framework, or its driver, does not take them\n", r.not_run);
   if (r.canary) out += fmt::format("canary: the fault that must be found was, after {} case{}\n", *r.canary, plural(*r.canary));
   else out += "canary: the fault that must be found was NOT; what this campaign says means nothing\n";
   return out + fmt::format("{:.1f} s, {:.0f} cases a second\n", r.seconds, static_cast<double>(r.cases) / r.seconds);
@@ -58,6 +59,7 @@ std::string Terminal::text(const ExploreReport& r) const {
       "{}: {} up to {} events; {} states, {} transitions, depth {}; {} led to a state met before, {} to something wrong, {} were refused, "
       "{} leave the documentation, {} mirror others ({:.1f} s)\n",
       r.engine, r.complete ? "complete" : "NOT complete", r.length, r.states, r.transitions, r.depth, r.merged, r.wrong, r.refused, r.undocumented, r.mirrored, r.seconds);
+  if (r.not_run > 0) out += fmt::format("  {} sequences were not run: the framework, or its driver, does not take them\n", r.not_run);
   for (const FoundRow& f : r.found) out += fmt::format("  {:20}  {}{}\n", f.finding, f.shape, usage_mark(f.blame));
   return out;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -17,7 +18,8 @@
 namespace gradledger::search {
 namespace {
 
-constexpr std::uint64_t round_size = 2048;  // cases between two looks at the clock
+constexpr std::uint64_t round_size = 2048;      // cases between two looks at the clock
+constexpr std::uint64_t round_size_driver = 8;  // likewise, of a real framework
 constexpr std::size_t broken_max = 16;
 constexpr std::uint64_t look_at_every_event = 8;  // cases of which one is looked at after every event; of the others, what steps apply
 
@@ -27,7 +29,7 @@ struct Case {
   Scenario scenario;
   Look look;
   std::uint64_t events = 0;
-  bool judged = false, decides_on_values = false;
+  bool judged = false, decides_on_values = false, not_run = false;
   std::vector<ref::FindingClass> classes;
   std::string broken, nondeterministic;
 };
@@ -37,8 +39,9 @@ class Campaign {
   Campaign(const CampaignOptions& options, std::vector<Found> known) : options_(options) { state_.found = std::move(known); }
 
   CampaignState run() {
-    for (std::uint64_t at = options_.first; at < options_.first + options_.cases; at += round_size) {
-      round(at, std::min(options_.first + options_.cases, at + round_size));
+    const std::uint64_t size = options_.driver ? round_size_driver : round_size;
+    for (std::uint64_t at = options_.first; at < options_.first + options_.cases; at += size) {
+      round(at, std::min(options_.first + options_.cases, at + size));
       options_.progress(state_);
       if ((state_.stopped = options_.stop())) break;
     }
@@ -91,6 +94,7 @@ class Campaign {
     c.scenario = std::move(drawn.scenario);
     c.events = drawn.timeline.events.size();
     c.decides_on_values = search::decides_on_values(c.scenario, drawn.timeline.contract);
+    if (options_.driver) return;  // a look would cost as much as a judgement
     LookOptions how;
     how.seed = hash_keys({options_.seed, c.number});
     how.factory = options_.factory;
@@ -103,11 +107,18 @@ class Campaign {
   void judge(Case& c) const {
     const auto timeline = make_timeline(c.scenario);
     std::set<ref::FindingClass> classes;
-    for (const ref::Finding& f : judge_case(c.scenario, *timeline, options_).findings) classes.insert(f.finding);
+    try {
+      const ref::Verdict verdict = judge_case(c.scenario, *timeline, options_);
+      for (const ref::Finding& f : verdict.findings) classes.insert(f.finding);
+      if (options_.driver) c.look.compared = verdict.values.elements + verdict.ledger.elements;
+    } catch (const driver::NotRun&) {
+      c.not_run = true;
+    }
     c.classes.assign(classes.begin(), classes.end());
   }
 
   bool to_be_judged(const Case& c) {
+    if (options_.driver) return true;
     if (c.look.suspicious) return ++alike_[c.look.alike] <= options_.judged_of_alike;
     return mix(c.number) % (c.decides_on_values ? std::max(1u, options_.judge_every / 4) : options_.judge_every) == 0;
   }
@@ -120,7 +131,8 @@ class Campaign {
     state_.compared += c.look.compared;
     state_.suspicious += c.look.suspicious;
     state_.judged += c.judged;
-    state_.reruns += c.number % options_.rerun_every == 0;
+    state_.reruns += !options_.driver && c.number % options_.rerun_every == 0;
+    state_.not_run += c.not_run;
     if (!c.broken.empty()) report_broken(c, c.broken);
     if (!c.nondeterministic.empty() && !state_.nondeterminism) state_.nondeterminism = "case " + std::to_string(c.number) + ": " + c.nondeterministic;
     for (const ref::FindingClass finding : c.classes)
@@ -156,7 +168,7 @@ bool shows(const Scenario& scenario, ref::FindingClass finding, const std::strin
 
 // Documented scripts stay such while they get smaller: what they show at a release, the newest code must not report.
 bool only_there(const Scenario& scenario, ref::FindingClass finding, const CampaignOptions& options) {
-  if (!options.profile.as_documented || scenario.engine.as_of == AsOf{}) return true;
+  if (options.driver || !options.profile.as_documented || scenario.engine.as_of == AsOf{}) return true;
   Scenario newest = scenario;
   newest.engine.as_of = {};
   return !admission_error(newest) && !shows(newest, finding, engine_of(newest), options);
@@ -167,9 +179,11 @@ bool only_there(const Scenario& scenario, ref::FindingClass finding, const Campa
 CampaignState run_campaign(const CampaignOptions& options, std::vector<Found> known) { return Campaign(options, std::move(known)).run(); }
 
 ref::Verdict judge_case(const Scenario& scenario, const Timeline& timeline, const CampaignOptions& options) {
-  const auto producer = make_producer(scenario, timeline, {.engines = options.factory, .devices = options.devices});
   ref::OracleOptions oracle;
   oracle.seed = options.seed;
+  std::unique_ptr<Producer> producer;
+  if (options.driver) producer = std::make_unique<driver::DriverProducer>(scenario, timeline, *options.driver, options.seed);
+  else producer = make_producer(scenario, timeline, {.engines = options.factory, .devices = options.devices});
   return ref::judge(scenario, timeline, *producer, oracle);
 }
 
@@ -191,7 +205,10 @@ Found shrink_finding(const Scenario& scenario, ref::FindingClass finding, std::u
 std::optional<Found> found_in(const Scenario& scenario, ref::FindingClass finding, const CampaignOptions& options) {
   const auto timeline = make_timeline(scenario);
   ref::Verdict verdict = judge_case(scenario, *timeline, options);
-  assign_blame(scenario, *timeline, verdict.findings, [&](const Scenario& other, const Timeline& its) { return judge_case(other, its, options); });
+  // Whose it is follows from the script and the documentation, which the model knows.
+  CampaignOptions simulated = options;
+  simulated.driver = nullptr;
+  assign_blame(scenario, *timeline, verdict.findings, [&](const Scenario& other, const Timeline& its) { return judge_case(other, its, simulated); });
   Found out;
   std::set<std::string> classes;
   for (const ref::Finding& f : verdict.findings) {

@@ -12,6 +12,7 @@
 #include "search/draw/generator.h"
 #include "search/campaign/screen.h"
 #include "sim/frameworks/framework.h"
+#include "sim/producers/driver/driver_producer.h"
 
 namespace gradledger::search {
 
@@ -28,6 +29,7 @@ struct CampaignOptions {
   std::uint32_t rerun_every = 101;                    // run twice and compared, decision by decision
   EngineFactory factory;                              // empty: those of the scenario's framework
   Devices* devices = nullptr;                         // not owned; one job
+  driver::DriverRanks* driver = nullptr;              // likewise: a real framework, which runs and judges every case
   std::function<bool()> stop = [] { return false; };  // asked between rounds
   std::function<void(const struct CampaignState&)> progress = [](const CampaignState&) {};
 };
@@ -55,6 +57,7 @@ struct Broken {
 
 struct CampaignState {
   std::uint64_t cases = 0, events = 0, rank_events = 0, operations = 0, compared = 0, suspicious = 0, judged = 0, reruns = 0;
+  std::uint64_t not_run = 0;  // cases that a real framework, or its driver, does not take
   std::vector<Found> found;
   std::vector<Broken> broken;
   std::optional<std::string> nondeterminism;  // where two runs of one case parted

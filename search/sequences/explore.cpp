@@ -9,6 +9,7 @@
 #include "search/campaign/parallel.h"
 #include "search/shrink/shape.h"
 #include "search/sequences/state_key.h"
+#include "sim/base/hash.h"
 #include "sim/frameworks/search_space.h"
 #include "sim/load.h"
 #include "sim/scenario/layout.h"
@@ -19,7 +20,7 @@ namespace {
 // What became of one event tried in one state.
 struct Tried {
   Word word;
-  bool refused = false, mirrored = false, undocumented = false, wrong = false;
+  bool refused = false, mirrored = false, undocumented = false, wrong = false, not_run = false;
   std::uint64_t alike = 0, elements = 0;
   StateKey key;
 };
@@ -58,8 +59,8 @@ class Explorer {
       attempt(tried[i]);
     });
     for (Tried& t : tried) {
-      if (t.refused) {
-        ++out_.refused;
+      if (t.refused || t.not_run) {
+        ++(t.refused ? out_.refused : out_.not_run);
         continue;
       }
       if (t.mirrored) {
@@ -78,7 +79,7 @@ class Explorer {
         if (looks_.insert(t.alike).second) name(t.word);
         continue;
       }
-      if (options_.merge_states && !seen_.insert(t.key).second) {
+      if (options_.merge_states && !options_.driver && !seen_.insert(t.key).second) {
         ++out_.merged;
         continue;
       }
@@ -107,6 +108,7 @@ class Explorer {
       t.undocumented = true;
       return;
     }
+    if (options_.driver) return judge(scenario, t);
     LookOptions look;
     look.seed = options_.seed;
     look.check_streams = false;
@@ -122,6 +124,25 @@ class Explorer {
     t.elements = seen.compared;
   }
 
+  // A real framework: as a script that closes its blocks, by the whole oracle.
+  void judge(const Scenario& scenario, Tried& t) const {
+    try {
+      const ref::Verdict verdict = judge_case(scenario, make_timeline(scenario).value(), campaign());
+      t.wrong = !verdict.findings.empty();
+      t.elements = verdict.ledger.elements + verdict.values.elements;
+      for (const std::uint8_t letter : t.word) t.alike = mix(t.alike ^ (letter + 1u));
+    } catch (const driver::NotRun&) {
+      t.not_run = true;
+    }
+  }
+
+  CampaignOptions campaign() const {
+    CampaignOptions out;
+    out.seed = options_.seed;
+    out.driver = options_.driver;
+    return out;
+  }
+
   // The script closes its last block; the word does not.
   static void leave_open(Timeline& timeline) {
     const auto exit = static_cast<std::uint32_t>(timeline.events.size() - 1);
@@ -135,8 +156,7 @@ class Explorer {
     Scenario scenario = options_.world;
     scenario.script = *script_of(options_.alphabet, word, *calls_);
     const auto timeline = make_timeline(scenario);
-    CampaignOptions how;
-    how.seed = options_.seed;
+    const CampaignOptions how = campaign();
     std::set<ref::FindingClass> classes;
     for (const ref::Finding& f : judge_case(scenario, *timeline, how).findings) classes.insert(f.finding);
     for (const ref::FindingClass c : classes) {

@@ -19,6 +19,7 @@ struct ExploreOptions {
   bool merge_states = true;    // false: every sequence is run, to check the merging
   std::uint64_t seed = 0;
   std::uint32_t jobs = 1;
+  driver::DriverRanks* driver = nullptr;  // not owned: a real framework. Its states cannot be told apart, so every sequence is run; one job
   std::function<bool()> stop = [] { return false; };  // asked now and then
 };
 
@@ -28,6 +29,7 @@ struct ExploreResult {
   std::uint64_t refused = 0;       // that the framework does not take there
   std::uint64_t undocumented = 0;  // that leave the documentation there, and were not asked for
   std::uint64_t merged = 0;        // that led to a state met before
+  std::uint64_t not_run = 0;       // that a real framework, or its driver, does not take
   std::uint64_t mirrored = 0;      // not tried: the same with ranks renamed
   std::uint64_t wrong = 0;         // after which something is wrong; such a sequence is not continued
   std::uint32_t depth = 0;         // events of the longest sequence run

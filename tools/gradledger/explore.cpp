@@ -63,7 +63,8 @@ Result<World> world_of(Scenario scenario, const Options& options, const ExploreV
   out.options.length = verb.length;
   out.options.states_max = verb.states_max;
   out.options.seed = options.seed;
-  out.options.jobs = verb.jobs;
+  out.options.jobs = options.driver ? 1 : verb.jobs;
+  out.options.driver = options.driver;
   out.options.as_documented = !verb.any_script;
   return out;
 }
@@ -84,7 +85,8 @@ Result<std::vector<World>> worlds_of(const Options& options, const ExploreVerb& 
   std::vector<const search::Variant*> chosen = std::move(named).value();
   for (const search::Variant& variant : search::variants())
     if (verb.engines.empty()) chosen.push_back(&variant);
-  const auto as_of = as_of_from(search::framework_of(*chosen.front()), verb.as_of, verb.switches);
+  const Framework& framework = search::framework_of(*chosen.front());
+  const auto as_of = options.driver ? as_of_installed(framework, *options.driver, verb.as_of, verb.switches) : as_of_from(framework, verb.as_of, verb.switches);
   if (!as_of) return as_of.error();
   for (const search::Variant* variant : chosen) {
     auto world = world_of(small_world(verb, *as_of, *variant), options, verb);
@@ -110,6 +112,7 @@ report::ExploreReport report_of(const World& world, const search::ExploreResult&
   out.mirrored = r.mirrored;
   out.refused = r.refused;
   out.undocumented = r.undocumented;
+  out.not_run = r.not_run;
   out.wrong = r.wrong;
   out.compared = r.elements;
   out.seconds = seconds;
@@ -133,6 +136,7 @@ std::string repeat_command(const Options& options, const ExploreVerb& verb) {
   if (verb.states_max != otherwise.states_max) out += fmt::format(" --states-max {}", verb.states_max);
   if (verb.time_s) out += fmt::format(" --time {}", *verb.time_s);
   if (options.memory_limit != limits::memory_bytes_default) out += fmt::format(" --memory-limit {}", options.memory_limit);
+  if (options.producer != "host") out += fmt::format(" --producer {} --python {}", shell_word(options.producer), shell_word(options.python));
   return out;
 }
 

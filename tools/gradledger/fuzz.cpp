@@ -67,6 +67,7 @@ report::FuzzReport report_of(const Report& r, const Options& options, const Fuzz
   out.suspicious = s.suspicious;
   out.judged = s.judged;
   out.reruns = s.reruns;
+  out.not_run = s.not_run;
   out.nondeterminism = s.nondeterminism;
   out.canary = r.canary;
   out.seconds = r.seconds;

@@ -18,6 +18,7 @@ class Output;
 
 inline constexpr std::string_view findings_default = "findings";
 inline constexpr std::uint64_t cases_default = 20'000;
+inline constexpr std::uint64_t cases_default_driver = 100;  // of a real framework, which takes a thousand times as long
 
 struct FuzzOptions {
   std::optional<std::uint64_t> cases;  // absent: as many as --time has room for, or 20 000
@@ -41,6 +42,8 @@ Result<search::CampaignOptions> campaign_options(const Options& options, const F
 Result<std::vector<const search::Variant*>> variants_from(const std::vector<std::string>& names);
 
 // A state of the framework's code as --as-of and --switch give it.
+// Of a real framework: what is installed. Errors: it is not the framework that is drawn, or options that choose another state of the code.
+Result<AsOf> as_of_installed(const Framework& framework, driver::DriverRanks& driver, const std::string& base, const std::vector<std::string>& switches);
 Result<AsOf> as_of_from(const Framework& framework, const std::string& base, const std::vector<std::string>& switches);
 
 std::vector<std::string> comma_separated(const std::string& text);

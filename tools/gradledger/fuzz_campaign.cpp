@@ -49,6 +49,17 @@ Result<AsOf> as_of_from(const Framework& framework, const std::string& base, con
   return out;
 }
 
+Result<AsOf> as_of_installed(const Framework& framework, driver::DriverRanks& driver, const std::string& base, const std::vector<std::string>& switches) {
+  if (base != "head" || !switches.empty())
+    return InputError{switches.empty() ? "--as-of" : "--switch", "goes with the simulator: a real framework is of the release that is installed"};
+  const driver::DriverHello& hello = driver.hello();
+  if (!hello.frameworks.contains(std::string(framework.id())))
+    return InputError{"--producer", fmt::format("driver {} does not serve {}, whose configurations are drawn", hello.driver, framework.id())};
+  const AsOf out = framework.installed(hello.versions).value_or(AsOf{});
+  if (const auto error = framework.as_of_problem(out)) return InputError{"--producer", error->message};
+  return out;
+}
+
 std::vector<std::string> comma_separated(const std::string& text) {
   std::vector<std::string> out(1);
   for (const char c : text) {
@@ -63,7 +74,7 @@ Result<search::CampaignOptions> campaign_options(const Options& options, const F
   auto engines = variants_from(fuzz.engines);
   if (!engines) return engines.error();
   out.profile.variants = std::move(engines).value();
-  const auto as_of = as_of_from(framework_of(out.profile), fuzz.as_of, fuzz.switches);
+  auto as_of = options.driver ? as_of_installed(framework_of(out.profile), *options.driver, fuzz.as_of, fuzz.switches) : as_of_from(framework_of(out.profile), fuzz.as_of, fuzz.switches);
   if (!as_of) return as_of.error();
   out.profile.as_of = *as_of;
   out.profile.as_documented = !fuzz.any_script;
@@ -71,10 +82,11 @@ Result<search::CampaignOptions> campaign_options(const Options& options, const F
   if (!shard) return shard.error();
   std::tie(out.shard, out.shards) = *shard;
   out.seed = options.seed;
-  out.jobs = options.devices ? 1 : fuzz.jobs;
+  out.jobs = options.devices || options.driver ? 1 : fuzz.jobs;
   out.devices = options.devices;
+  out.driver = options.driver;
   constexpr std::uint64_t endless = 1ull << 40;
-  out.cases = fuzz.cases.value_or(fuzz.time_s ? endless : cases_default);
+  out.cases = fuzz.cases.value_or(fuzz.time_s ? endless : options.driver ? cases_default_driver : cases_default);
   if (fuzz.only) {
     out.first = *fuzz.only;
     out.cases = 1;
@@ -92,7 +104,8 @@ std::string drawn_by(const Options& options, const FuzzOptions& fuzz) {
   if (fuzz.as_of != "head") out += " --as-of " + shell_word(fuzz.as_of);
   for (const std::string& text : fuzz.switches) out += " --switch " + shell_word(text);
   if (fuzz.any_script) out += " --any-script";
-  if (options.producer != "host") out += fmt::format(" --producer {} --ranks {}", options.producer, options.ranks);
+  if (options.producer == "gpu") out += fmt::format(" --producer {} --ranks {}", options.producer, options.ranks);
+  else if (options.producer != "host") out += fmt::format(" --producer {} --python {}", shell_word(options.producer), shell_word(options.python));
   return out;
 }
 

@@ -162,6 +162,12 @@ int run(int argc, char** argv) {
   ExploreVerb explore_options;
   CLI::App* explore_verb = add_explore(app, explore_options);
   add_run(explore_verb, options, "finding and engine");
+  explore_verb->add_option("--producer", options.producer, "host, or a real framework: deepspeed, ddp, or python:MODULE:FACTORY")
+      ->check(check_producer)
+      ->check([](const std::string& text) { return text == "gpu" ? std::string("gpu does not explore; expected host, or a real framework") : std::string(); })
+      ->capture_default_str();
+  add_deadline(explore_verb, options);
+  add_driver(explore_verb, options);
   limit_explore(explore_verb);
 
   RankPlace place;

@@ -10,7 +10,10 @@ namespace gradledger::tool {
 
 void say(const std::string& text) {
   std::string line = "gradledger: ";
-  for (const unsigned char c : text) line += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, static_cast<char>(c));
+  for (const unsigned char c : text) {
+    if (c == '\n') line += "\n  ";  // of what a process printed
+    else line += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, static_cast<char>(c));
+  }
   line += '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);
 }

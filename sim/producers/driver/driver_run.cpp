@@ -107,14 +107,12 @@ void DriverRun::refused(std::uint32_t rank, const json& message) {
   ++configured_;
   unharmed_ = false;
   states_[rank].stage = Stage::plays;
+  became_idle_.push_back(rank);  // it will not come to what others may still meet for
   begin_if_all_are_configured();
 }
 
 void DriverRun::begin_if_all_are_configured() {
-  if (configured_ < states_.size()) {
-    // A rank that was refused will not come to what the others may still meet for.
-    return;
-  }
+  if (configured_ < states_.size()) return;
   for (std::uint32_t r = 0; r < states_.size(); ++r) {
     if (refusal_) states_[r].stage = Stage::finished;
     else tell_next(r);
@@ -162,11 +160,12 @@ std::uint32_t DriverRun::frontier() const {
 void DriverRun::take_request(std::uint32_t rank, json&& message) {
   const std::string type = message["type"];
   if (type == "wait") {
-    if (keys_problem(message, {"type", "id"}) || !message["id"].is_number_unsigned()) fail(rank, "sent a wait that names no collective");
-    return send_all(coordinator_.wait(rank, message["id"]));
+    const auto id = group_wait(message);
+    if (!id) fail(rank, "waits for what cannot be read: " + id.error().text());
+    return send_all(coordinator_.wait(rank, *id));
   }
   if (type != "collective") fail(rank, "sent \"" + type + "\" where a collective was expected");
-  auto request = group_request(std::move(message), rank, scenario_.world_size);
+  auto request = group_request(std::move(message), rank, scenario_.world_size, timeline_.events.size());
   if (!request) fail(rank, "asked for a collective that cannot be read: " + request.error().text());
   send_all(coordinator_.ask(rank, std::move(request).value()));
 }

@@ -56,7 +56,12 @@ class DistributedDataParallelFramework final : public Framework {
   Result<Dtype> model_dtype(FrameworkConfig&, const json&, std::optional<Dtype> stated) const override { return stated.value_or(Dtype::float32); }
 
   std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return problem_of(as_of); }
-  std::optional<AsOf> installed(const std::map<std::string, std::string>&) const override { return AsOf{}; }
+  // "2.13.0+cpu" is 2.13.0. The contract is the same of any; the model is of one.
+  std::optional<AsOf> installed(const std::map<std::string, std::string>& releases) const override {
+    const auto found = releases.find("torch");
+    if (found != releases.end() && found->second.substr(0, found->second.find('+')) == modelled) return AsOf{std::string(modelled), {}};
+    return AsOf{};
+  }
   Result<Contract> contract(const Scenario& scenario) const override {
     if (auto problem = problem_of(scenario.engine.as_of)) return *problem;
     return ddp_contract(scenario, config_of(scenario));

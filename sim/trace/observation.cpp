@@ -20,6 +20,7 @@ std::string_view name_of(ReduceOp op) {
     case ReduceOp::sum: return "sum";
     case ReduceOp::avg: return "avg";
     case ReduceOp::max: return "max";
+    case ReduceOp::other: return "other";
   }
   return "";
 }
@@ -39,6 +40,7 @@ std::string_view name_of(Purpose purpose) {
 std::string_view name_of(MemorySpace space) { return space == MemorySpace::device ? "device" : "host"; }
 
 std::string CollectiveRecord::text() const {
+  if (!in_words.empty()) return in_words;
   std::string out(name_of(kind));
   const bool reduces = kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::reduce_scatter;
   if (reduces) out += " " + std::string(name_of(op));

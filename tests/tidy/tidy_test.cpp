@@ -33,7 +33,6 @@ const std::map<std::string, std::vector<std::string>>& may_include() {
       {"sim/execution", {"sim/execution", "sim/frameworks/framework.h", "sim/engine", "sim/program", "sim/trace", "sim/scenario", "sim/base", "sim/numeric"}},
       {"sim/producers", {"sim/producers", "sim/execution", "sim/frameworks/framework.h", "sim/trace", "sim/scenario"}},
       {"sim/producers/driver", {"sim/producers/driver", "sim/execution/collectives.h", "sim/trace", "sim/scenario", "sim/base", "sim/numeric"}},
-      {"sim/producers/driver", {"sim"}},
       {"sim/transport", {"sim/transport", "sim/base"}},
       {"sim", {"sim"}},
       {"ref",

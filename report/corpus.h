@@ -22,8 +22,8 @@ struct GateRow {
   std::string note;                // that its release is not known, and what it is taken as
   bool compared = false;           // two producers were
   bool bad_input = false, unavailable = false;
-  bool broken = false;      // its run broke off
-  std::string not_run;      // why it was not: the framework refuses it, or a driver cannot do it; nothing of it passed
+  bool broken = false;  // its run broke off
+  std::string not_run;  // why it was not: the framework refuses it, or a driver cannot do it; nothing of it passed
   std::vector<std::string> driver_notes;
 
   bool failed() const { return !unmet.empty(); }

@@ -55,7 +55,7 @@ struct Report {
 
   // What was judged.
   std::string scenario, file, note;
-  std::vector<std::string> driver_notes;  // what the driver of a real framework replaced by something like it
+  std::vector<std::string> driver_notes;     // what the driver of a real framework replaced by something like it
   std::string framework, engine, described;  // described: the configuration in a few words
   AsOf as_of;
   std::uint32_t world_size = 0;

@@ -40,7 +40,7 @@ struct FuzzReport {
   std::vector<FoundRow> found;
   std::vector<BrokenCase> broken;
   std::uint64_t cases = 0, events = 0, rank_events = 0, operations = 0, compared = 0, suspicious = 0, judged = 0, reruns = 0;
-  std::uint64_t not_run = 0;  // of the cases: a real framework, or its driver, does not take them
+  std::uint64_t not_run = 0;                  // of the cases: a real framework, or its driver, does not take them
   std::optional<std::string> nondeterminism;  // where two runs of one case parted
   std::optional<std::uint32_t> canary;        // cases until it was found
   double seconds = 0;

@@ -30,8 +30,8 @@ Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Op
   Result<Scenario> scenario = options.driver ? as_installed(std::move(read).value(), options.driver->hello()) : std::move(read);
   if (!scenario) return InputError{path.string() + ": " + scenario.error().where, scenario.error().message};
   if (!options.driver && !framework_of(*scenario).simulated())
-    return InputError{path.string() + ": /engine/framework", "is \"" + scenario->engine.framework + "\", of which there is no engine here; expected --producer with a driver that runs it",
-                      true};
+    return InputError{path.string() + ": /engine/framework",
+                      "is \"" + scenario->engine.framework + "\", of which there is no engine here; expected --producer with a driver that runs it", true};
   const std::uint64_t bytes = bytes_needed(*scenario);
   const bool judged = use == Use::judge || (use == Use::gate && !scenario->expect.accounting_only);
   if (judged && bytes > options.memory_limit)

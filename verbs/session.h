@@ -32,10 +32,10 @@ struct Options {
   std::string schedule = "seeded";             // seeded, round-robin, or a trace file whose decisions are replayed
   std::optional<std::uint64_t> schedule_seed;  // of the schedule alone
   std::string producer = "host";
-  std::string ranks = "threads";   // of the gpu producer: threads, processes or launcher
-  std::uint64_t deadline_s = 120;  // likewise, of every answer
-  std::string compare;             // two producers, "host,gpu": their traces are compared and nothing is judged
-  Devices* devices = nullptr;      // of the gpu producer, made from the above; not owned
+  std::string ranks = "threads";          // of the gpu producer: threads, processes or launcher
+  std::uint64_t deadline_s = 120;         // likewise, of every answer
+  std::string compare;                    // two producers, "host,gpu": their traces are compared and nothing is judged
+  Devices* devices = nullptr;             // of the gpu producer, made from the above; not owned
   driver::DriverRanks* driver = nullptr;  // of a producer that is a real framework, made from the above; not owned
   std::string python = "python3";         // that has the framework
   std::string backend = "gradledger";     // of its process group

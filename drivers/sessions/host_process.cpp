@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <stdexcept>
 #include <string_view>
+#include <thread>
 
 extern char** environ;  // NOLINT: as POSIX has it
 
@@ -65,6 +67,17 @@ std::optional<std::string> HostProcess::ended() {
   int status = 0;
   if (!how_ && waitpid(process_, &status, WNOHANG) == process_) how_ = described_end(status);
   return how_;
+}
+
+void wait_until_gone(const std::vector<pid_t>& processes) {
+  // One that has ended and that nobody has asked about is still listed, as a zombie.
+  const auto runs = [](pid_t process) {
+    std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+    const std::string line((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
+    const std::size_t name_end = line.rfind(')');
+    return name_end != std::string::npos && name_end + 2 < line.size() && line[name_end + 2] != 'Z' && line[name_end + 2] != 'X';
+  };
+  for (int tries = 0; tries < 200 && std::any_of(processes.begin(), processes.end(), runs); ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 std::string last_lines(const std::filesystem::path& output) {

@@ -28,6 +28,9 @@ class HostProcess {
   std::optional<std::string> how_;
 };
 
+// Returns when none of the processes runs any more, which takes a moment after the signal; after two seconds in any case.
+void wait_until_gone(const std::vector<pid_t>& processes);
+
 // The last lines of what a process printed, for people; empty where there is nothing.
 std::string last_lines(const std::filesystem::path& output);
 

@@ -41,7 +41,7 @@ class ProcessRanks::Sessions {
   ~Sessions() {
     door_.close();
     for (const auto& connection : guests_) connection->close();
-    host_.reset();  // ends what is left
+    end_host();
   }
 
   const DriverHello& hello() {
@@ -118,13 +118,19 @@ class ProcessRanks::Sessions {
   void heard_of_host(const json& message) {
     log_.add("host", "command", "host", message);
     const std::string type = message.value("type", "");
-    if (type == "started") return;
+    if (type == "started") {
+      const json process = message.value("process", json());
+      if (process.is_number_integer()) started_.push_back(process.get<pid_t>());
+      return;
+    }
     const json rank = message.value("rank", json());
-    if (type != "ended" || !rank.is_number_unsigned() || rank >= ranks_.size()) return lose(std::nullopt, "the process of the driver sent \"" + type + "\", which is not understood");
+    if (type != "ended" || !rank.is_number_unsigned() || rank >= ranks_.size())
+      return lose(std::nullopt, "the process of the driver sent \"" + type + "\", which is not understood");
     Rank& of = ranks_[rank];
     of.ended = true;
     const json code = message.value("code", json()), signal = message.value("signal", json());
-    of.how = signal.is_number_integer() ? fmt::format("was ended by signal {}", signal.get<int>()) : fmt::format("ended with code {}", code.is_number_integer() ? code.get<int>() : -1);
+    of.how =
+        signal.is_number_integer() ? fmt::format("was ended by signal {}", signal.get<int>()) : fmt::format("ended with code {}", code.is_number_integer() ? code.get<int>() : -1);
     if (!ending_) lose(rank.get<std::uint32_t>(), of.how);
   }
 
@@ -249,7 +255,9 @@ class ProcessRanks::Sessions {
     if (host_lost) restart_host();
     else
       wait_for([&] { return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.ended; }); },
-               [&] { return Fault{std::nullopt, "ranks could not be ended"}; });
+               [&] {
+                 return Fault{std::nullopt, "ranks could not be ended"};
+               });
     std::erase_if(guests_, [](const auto& guest) { return guest.use_count() == 1; });
     ranks_.clear();
     inbox_.clear();
@@ -259,8 +267,14 @@ class ProcessRanks::Sessions {
   void restart_host() {
     if (host_connection_) host_connection_->close();
     host_connection_.reset();
-    host_.reset();
+    end_host();
     start_host();
+  }
+
+  void end_host() {
+    host_.reset();  // with all that it started
+    wait_until_gone(started_);
+    started_.clear();
   }
 
   std::optional<Incoming> pop() {
@@ -278,6 +292,7 @@ class ProcessRanks::Sessions {
   std::vector<std::shared_ptr<Connection>> guests_;
   std::shared_ptr<Connection> host_connection_;
   DriverHello hello_;
+  std::vector<pid_t> started_;  // processes of ranks
   std::vector<Rank> ranks_;
   std::deque<Incoming> inbox_;
   std::optional<Fault> lost_;

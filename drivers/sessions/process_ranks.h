@@ -12,11 +12,11 @@
 namespace gradledger::driver {
 
 struct SessionOptions {
-  std::string driver;                   // a name that the Python package knows, or "module:factory"
-  std::string python = "python3";       // that has the framework
-  std::vector<std::string> python_path; // folders that its modules are searched in first; the package of drivers among them
-  std::string backend = "gradledger";   // of the process group: gradledger, gloo or nccl
-  std::string deliver = "eager";        // results of asynchronous collectives: eager, late or seeded
+  std::string driver;                    // a name that the Python package knows, or "module:factory"
+  std::string python = "python3";        // that has the framework
+  std::vector<std::string> python_path;  // folders that its modules are searched in first; the package of drivers among them
+  std::string backend = "gradledger";    // of the process group: gradledger, gloo or nccl
+  std::string deliver = "eager";         // results of asynchronous collectives: eager, late or seeded
   std::uint64_t seed = 0;
   std::chrono::milliseconds deadline = std::chrono::seconds(120);  // of every answer
   std::string log;                                                 // a file for all frames, as JSON lines; empty: none

@@ -19,7 +19,7 @@ struct ExploreOptions {
   bool merge_states = true;    // false: every sequence is run, to check the merging
   std::uint64_t seed = 0;
   std::uint32_t jobs = 1;
-  driver::DriverRanks* driver = nullptr;  // not owned: a real framework. Its states cannot be told apart, so every sequence is run; one job
+  driver::DriverRanks* driver = nullptr;              // not owned: a real framework. Its states cannot be told apart, so every sequence is run; one job
   std::function<bool()> stop = [] { return false; };  // asked now and then
 };
 

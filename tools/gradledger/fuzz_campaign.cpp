@@ -74,7 +74,8 @@ Result<search::CampaignOptions> campaign_options(const Options& options, const F
   auto engines = variants_from(fuzz.engines);
   if (!engines) return engines.error();
   out.profile.variants = std::move(engines).value();
-  auto as_of = options.driver ? as_of_installed(framework_of(out.profile), *options.driver, fuzz.as_of, fuzz.switches) : as_of_from(framework_of(out.profile), fuzz.as_of, fuzz.switches);
+  auto as_of =
+      options.driver ? as_of_installed(framework_of(out.profile), *options.driver, fuzz.as_of, fuzz.switches) : as_of_from(framework_of(out.profile), fuzz.as_of, fuzz.switches);
   if (!as_of) return as_of.error();
   out.profile.as_of = *as_of;
   out.profile.as_documented = !fuzz.any_script;

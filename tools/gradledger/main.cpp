@@ -55,7 +55,8 @@ void add_run(CLI::App* verb, Options& options, const char* json_of) {
 }
 
 void add_producer(CLI::App* verb, Options& options) {
-  verb->add_option("--producer", options.producer, "Who runs the script: host, gpu, a real framework (deepspeed, ddp, fsdp2, fsdp1, torch), or a driver of your own (python:MODULE:FACTORY)")
+  verb->add_option("--producer", options.producer,
+                   "Who runs the script: host, gpu, a real framework (deepspeed, ddp, fsdp2, fsdp1, torch), or a driver of your own (python:MODULE:FACTORY)")
       ->check(check_producer)
       ->capture_default_str();
   verb->add_option("--ranks", options.ranks, "Where the ranks of the gpu producer are: threads of this process, processes, or started by torchrun, mpirun or srun")

@@ -29,11 +29,11 @@ constexpr std::array roles{Role::local_accumulator, Role::replicated_accumulator
 constexpr std::array dtypes{Dtype::float32, Dtype::bfloat16, Dtype::float16, Dtype::float64};
 constexpr std::array spaces{MemorySpace::device, MemorySpace::host};
 constexpr std::array<std::pair<std::string_view, StepFact>, step_facts> facts_by_name{{{"skipped", StepFact::skipped},
-                                                                                        {"updated", StepFact::updated},
-                                                                                        {"loss_scale", StepFact::loss_scale},
-                                                                                        {"gradient_norm", StepFact::gradient_norm},
-                                                                                        {"clipping_norm", StepFact::clipping_norm},
-                                                                                        {"loop_norm", StepFact::loop_norm}}};
+                                                                                       {"updated", StepFact::updated},
+                                                                                       {"loss_scale", StepFact::loss_scale},
+                                                                                       {"gradient_norm", StepFact::gradient_norm},
+                                                                                       {"clipping_norm", StepFact::clipping_norm},
+                                                                                       {"loop_norm", StepFact::loop_norm}}};
 
 bool counts(const json& value) { return value.is_number_integer() && (value.is_number_unsigned() || value.get<std::int64_t>() >= 0); }
 
@@ -153,7 +153,8 @@ Result<DriverHello> hello_from(const json& message) {
     out.versions[package] = version;
   }
   const json& can = message["capabilities"];
-  if (auto problem = keys_problem(can, {"events", "frameworks"}, {"applied_gradients", "accumulators", "weights"})) return wrong("/capabilities" + problem->where, problem->message);
+  if (auto problem = keys_problem(can, {"events", "frameworks"}, {"applied_gradients", "accumulators", "weights"}))
+    return wrong("/capabilities" + problem->where, problem->message);
   for (const auto& [key, into] : {std::pair{"events", &out.events}, {"frameworks", &out.frameworks}}) {
     if (!all_texts(can[key])) return wrong(std::string("/capabilities/") + key, "expected a list of texts");
     for (const json& text : can[key]) into->insert(text.get<std::string>());

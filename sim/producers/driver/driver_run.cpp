@@ -18,7 +18,11 @@ DriverRun::DriverRun(const Scenario& scenario, const Timeline& timeline, const G
       ranks_(ranks),
       trace_(scenario.world_size, sink),
       coordinator_(scenario.world_size, scenario.numel(), trace_) {
-  for (std::uint32_t r = 0; r < scenario.world_size; ++r) states_.push_back({RankScript(scenario, timeline, r)});
+  const DriverHello& hello = ranks.hello();
+  for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
+    states_.push_back({RankScript(scenario, timeline, r)});
+    if (!hello.applied_gradients && hello.weights) states_.back().weights.emplace(scenario, timeline.contract, source);
+  }
 }
 
 RunSummary DriverRun::go(std::uint64_t number, std::uint64_t seed) {
@@ -142,10 +146,21 @@ void DriverRun::take_done(std::uint32_t rank, json&& message) {
   if (shown.error && (ours || scenario_.after_error == AfterError::stop)) state.complete = false;
   if (ours) shown.error.reset();
   const bool harmless = !ours && !shown.error;
+  if (state.weights) add_applied(state, shown);
   trace_.done(rank, std::move(shown), harmless);
   ++state.at;
   trace_.hand_on(frontier());
   tell_next(rank);
+}
+
+// A step of a black box, by what it made of the weights. Where nothing changed, no gradient was applied.
+void DriverRun::add_applied(RankState& state, Done& shown) const {
+  if (!timeline_.events[shown.event].is<events::Step>()) return;
+  auto applied = state.weights->applied_by(shown, shown.errors);
+  const bool changed = applied && std::any_of(applied->data.begin(), applied->data.end(), [](std::uint8_t byte) { return byte != 0; });
+  if (!changed && !timeline_.events[shown.event].updates()) return;
+  const auto updated = [](const auto& fact) { return fact.first == StepFact::updated && fact.second == 0; };
+  if (applied && std::none_of(shown.facts.begin(), shown.facts.end(), updated)) shown.buffers.push_back(std::move(*applied));
 }
 
 std::uint32_t DriverRun::frontier() const {

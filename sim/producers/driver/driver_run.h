@@ -12,6 +12,7 @@
 #include "sim/producers/driver/driver_producer.h"
 #include "sim/producers/driver/messages.h"
 #include "sim/producers/driver/ranks.h"
+#include "sim/producers/driver/weights.h"
 #include "sim/trace/producer.h"
 
 namespace gradledger::driver {
@@ -66,11 +67,13 @@ class DriverRun {
     std::size_t at = 0;  // of the script's events
     Stage stage = Stage::configures;
     bool complete = true;
+    std::optional<WeightsOfRank> weights;  // of a black box
   };
 
   void take(Incoming&& in);
   void take_answer(std::uint32_t rank, nlohmann::json&& message);
   void take_done(std::uint32_t rank, nlohmann::json&& message);
+  void add_applied(RankState& state, Done& shown) const;
   void take_request(std::uint32_t rank, nlohmann::json&& message);
   void configured(std::uint32_t rank, const nlohmann::json& message);
   void refused(std::uint32_t rank, const nlohmann::json& message);

@@ -142,13 +142,22 @@ json RankScript::arguments(std::uint32_t at) const {
                         [&](const events::SetBoundary& b) { out["boundary"] = b.boundary; },
                         [&](const one_of<events::EnterNoSync, events::ExitNoSync, events::EnterCoalesce, events::ExitCoalesce> auto&) {},
                         [&](const events::Step& s) { out["past_scaler"] = s.past_scaler; },
-                        [&](const events::EngineZeroGrad& z) { out = {{"of", "engine"}, {"set_to_none", z.set_to_none}}; },
-                        [&](const events::OptimizerZeroGrad& z) { out = {{"of", "optimizer"}, {"set_to_none", z.set_to_none}}; },
-                        [&](const events::SetGradient& s) { out = {{"parameter", s.parameter}, {"factor", s.factor}, {"local", s.local}}; },
-                        [&](const events::Raise& r) { out["caught"] = r.caught; },
-                        [&](const events::ScaleGradients& s) { out["by"] = s.by.at(rank_); },
-                        [&](const events::ClipGradients& c) { out = {{"max_norm", c.max_norm}, {"group", group(c.over)}}; },
-                        [&](const events::AllReduce& a) { out = {{"group", group(a.over)}, {"of", a.of_gradients ? "gradients" : "scalar"}, {"as", a.mean ? "mean" : "sum"}}; },
+                        [&](const events::EngineZeroGrad& z) {
+                          out = {{"of", "engine"}, {"set_to_none", z.set_to_none}};
+                        },
+                        [&](const events::OptimizerZeroGrad& z) {
+                          out = {{"of", "optimizer"}, {"set_to_none", z.set_to_none}};
+                        },
+                        [&](const events::SetGradient& s) {
+                          out = {{"parameter", s.parameter}, {"factor", s.factor}, {"local", s.local}};
+                        },
+                        [&](const events::Raise& r) { out["caught"] = r.caught; }, [&](const events::ScaleGradients& s) { out["by"] = s.by.at(rank_); },
+                        [&](const events::ClipGradients& c) {
+                          out = {{"max_norm", c.max_norm}, {"group", group(c.over)}};
+                        },
+                        [&](const events::AllReduce& a) {
+                          out = {{"group", group(a.over)}, {"of", a.of_gradients ? "gradients" : "scalar"}, {"as", a.mean ? "mean" : "sum"}};
+                        },
                         [&](const one_of<events::Finalize, events::Save, events::Restore, events::Unscale> auto&) {},
                         [&](const events::OfFramework& own) { out = json::parse(own.arguments.json_text()); }},
              event.body);

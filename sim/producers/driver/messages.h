@@ -58,7 +58,7 @@ struct ShownBuffer {
   double scale = 1;
   std::vector<ObservedPiece> pieces;  // into data
   std::vector<std::uint8_t> data;
-};
+};  // moved, not copied: pieces point into the data
 
 struct RaisedError {
   std::string type, text, traceback;
@@ -69,6 +69,7 @@ struct Done {
   std::optional<RaisedError> error;
   std::vector<ShownBuffer> buffers;
   std::vector<std::pair<StepFact, double>> facts;
+  std::vector<std::vector<double>> errors;  // that pieces point to
 };
 
 // `message` is taken apart. Errors: keys, types, names or sizes that are not those of docs/driver-protocol.md.

@@ -65,6 +65,10 @@ class OutsideFramework final : public Framework {
   Result<Contract> contract(const Scenario& scenario) const override {
     if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
     Contract out = loop_contract(scenario);
+    if (kind_.any_key) {  // nobody documents when it reduces: what a step applies counts, and what a rank calls its own
+      out.reduces_every_backward = false;
+      out.mixes_own_and_averaged = false;
+    }
     if (!kind_.shards) return out;
     out.replicates_reduced = false;
     out.mixes_own_and_averaged = false;
@@ -78,7 +82,8 @@ class OutsideFramework final : public Framework {
   std::span<const EngineInfo> engines() const override { return {}; }
   Result<const EngineInfo*> select(const Scenario& scenario) const override {
     if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
-    if (kind_.id == "torch" && scenario.world_size > 1) return InputError{"/world_size", "is above 1, and a bare optimizer is one process; expected 1, or a framework that reduces"};
+    if (kind_.id == "torch" && scenario.world_size > 1)
+      return InputError{"/world_size", "is above 1, and a bare optimizer is one process; expected 1, or a framework that reduces"};
     return &info_;
   }
   EngineFactory factory(const Scenario&) const override {

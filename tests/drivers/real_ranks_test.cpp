@@ -1,0 +1,221 @@
+// Runs on ranks in processes of their own: what the oracle says of them, and what becomes of ranks that fail.
+#include <gtest/gtest.h>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "drivers/sessions/process_ranks.h"
+#include "ref/oracle.h"
+#include "sim/load.h"
+#include "sim/producers/driver/driver_producer.h"
+
+namespace gradledger::driver {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string script(int micro_batches = 3, int steps = 2) {
+  std::string out;
+  for (int s = 0; s < steps; ++s) out += fmt::format(R"({}{{"backward": {{"micro_batches": {}}}}}, {{"step": {{}}}})", out.empty() ? "" : ", ", micro_batches);
+  return out;
+}
+
+Scenario scenario(std::uint32_t world_size = 2, const std::string& events = script()) {
+  const std::string text = fmt::format(R"({{"name": "x", "world_size": {}, "parameters": [{{"name": "a", "numel": 12}}, {{"name": "b", "numel": 5}}],
+      "engine": {{"framework": "external", "config": {{"anything": true}}}}, "script": [{}]}})",
+                                       world_size, events);
+  return read_scenario(text, fs::path()).value();
+}
+
+std::unique_ptr<ProcessRanks> ranks(const std::string& name, std::chrono::milliseconds deadline = std::chrono::seconds(20), const std::string& log = "") {
+  SessionOptions options;
+  options.driver = name;
+  options.python = GRADLEDGER_STAND_IN;
+  options.deadline = deadline;
+  options.log = log;
+  return std::make_unique<ProcessRanks>(options);
+}
+
+ref::Verdict judged(DriverRanks& ranks, const Scenario& s) {
+  const Timeline timeline = make_timeline(s).value();
+  DriverProducer producer(s, timeline, ranks);
+  return ref::judge(s, timeline, producer, {});
+}
+
+std::string failure_of(const std::string& name, std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
+  const auto them = ranks(name, deadline);
+  try {
+    const ref::Verdict verdict = judged(*them, scenario());
+    return "no failure";
+  } catch (const DriverFailure& failure) {
+    return failure.what();
+  }
+}
+
+std::set<std::string> classes(const ref::Verdict& verdict) {
+  std::set<std::string> out;
+  for (const ref::Finding& f : verdict.findings) out.insert(std::string(ref::name_of(f.finding)));
+  return out;
+}
+
+// ---- verdicts -----------------------------------------------------------------------------------------------------------------------------
+
+TEST(a_real_framework, that_is_right_is_clean_and_was_judged) {
+  const auto them = ranks("right");
+  const ref::Verdict verdict = judged(*them, scenario());
+  EXPECT_TRUE(verdict.clean()) << verdict.findings.front().sentence;
+  EXPECT_GT(verdict.coverage.judged, 0u);
+  EXPECT_GT(verdict.ledger.elements, 0u);
+  EXPECT_FALSE(verdict.facts.collectives.empty()) << "the process group saw the averages";
+}
+
+TEST(a_real_framework, that_loses_micro_batches_is_reported_with_those_that_are_lost) {
+  const auto them = ranks("keeps-the-last-alone");
+  const ref::Verdict verdict = judged(*them, scenario());
+  ASSERT_FALSE(verdict.findings.empty());
+  std::set<std::uint32_t> lost;
+  for (const ref::Miscounted& m : verdict.findings.front().contributions) {
+    lost.insert(m.contribution.micro_batch);
+    EXPECT_EQ(m.observed, 0) << "its weight is gone";
+  }
+  EXPECT_EQ(lost, (std::set<std::uint32_t>{0, 1})) << verdict.findings.front().sentence;
+}
+
+TEST(a_real_framework, whose_rank_keeps_its_gradient_to_itself_is_reported_with_the_rank) {
+  const auto them = ranks("keeps-to-itself");
+  const ref::Verdict verdict = judged(*them, scenario());
+  ASSERT_FALSE(verdict.findings.empty());
+  EXPECT_TRUE(std::any_of(verdict.findings.begin(), verdict.findings.end(), [](const ref::Finding& f) { return f.rank == 1; }));
+}
+
+TEST(a_real_framework, that_shows_its_weights_alone_is_judged_by_them) {
+  const auto them = ranks("black-box");
+  const ref::Verdict verdict = judged(*them, scenario());
+  EXPECT_TRUE(verdict.judged()) << verdict.coverage.nothing;
+  EXPECT_GT(verdict.parameters.elements, 0u);
+}
+
+TEST(a_real_framework, that_raises_is_reported_with_what_it_said) {
+  const auto them = ranks("raises");
+  const ref::Verdict verdict = judged(*them, scenario());
+  EXPECT_TRUE(classes(verdict).contains("engine-error"));
+  EXPECT_NE(verdict.findings.front().sentence.find("out of bounds"), std::string::npos) << verdict.findings.front().sentence;
+}
+
+TEST(a_real_framework, whose_ranks_disagree_on_a_collective_is_reported_at_once) {
+  const auto them = ranks("disagrees");
+  EXPECT_TRUE(classes(judged(*them, scenario())).contains("collective-mismatch"));
+}
+
+TEST(a_real_framework, whose_ranks_wait_for_one_that_never_comes_is_a_deadlock_and_no_hang) {
+  const auto them = ranks("never-comes");
+  EXPECT_TRUE(classes(judged(*them, scenario())).contains("deadlock"));
+}
+
+TEST(a_real_framework, gives_the_same_verdict_again_in_warm_processes) {
+  const auto them = ranks("keeps-the-last-alone");
+  const ref::Verdict once = judged(*them, scenario()), again = judged(*them, scenario());
+  ASSERT_EQ(once.findings.size(), again.findings.size());
+  for (std::size_t i = 0; i < once.findings.size(); ++i) EXPECT_EQ(once.findings[i].sentence, again.findings[i].sentence);
+  EXPECT_EQ(once.facts.summary.trace_hash, again.facts.summary.trace_hash);
+}
+
+TEST(a_real_framework, serves_worlds_of_several_sizes_one_after_the_other) {
+  const auto them = ranks("right");
+  for (const std::uint32_t world_size : {2u, 3u, 1u, 3u}) EXPECT_TRUE(judged(*them, scenario(world_size)).clean()) << world_size;
+}
+
+TEST(a_real_framework, that_refuses_the_configuration_or_cannot_do_an_event_was_not_run) {
+  const auto refusing = ranks("refuses");
+  EXPECT_THROW(judged(*refusing, scenario()), NotRun);
+  const auto right = ranks("right");
+  EXPECT_THROW(judged(*right, scenario(2, R"({"set_boundary": true}, {"backward": {}}, {"step": {}})")), NotRun);
+  EXPECT_TRUE(judged(*right, scenario()).clean()) << "the next scenario is run";
+}
+
+// ---- failures -------------------------------------------------------------------------------------------------------------------------------
+
+TEST(a_rank, that_ends_is_reported_with_how_and_with_what_it_printed) {
+  const std::string what = failure_of("ends");
+  EXPECT_NE(what.find("rank 1 was ended by signal 9"), std::string::npos) << what;
+  EXPECT_NE(what.find("Segmentation fault in the optimizer"), std::string::npos) << what;
+}
+
+TEST(a_rank, that_is_silent_is_given_up_after_the_deadline) {
+  const std::string what = failure_of("is-silent", std::chrono::seconds(1));
+  EXPECT_NE(what.find("rank 1 did not answer within 1 s"), std::string::npos) << what;
+}
+
+TEST(a_rank, that_sends_what_nobody_understands_is_reported) {
+  EXPECT_NE(failure_of("sends-noise").find("no MessagePack"), std::string::npos);
+  EXPECT_NE(failure_of("announces-too-much").find("announced a frame of 4294967295 bytes"), std::string::npos);
+  EXPECT_NE(failure_of("nests").find("no MessagePack map of at most"), std::string::npos);
+  EXPECT_NE(failure_of("answers-another-event").find("answered event"), std::string::npos);
+  EXPECT_NE(failure_of("shows-what-is-not-there").find("/buffers/0/pieces/0"), std::string::npos);
+  EXPECT_NE(failure_of("fails").find("cannot go on"), std::string::npos);
+}
+
+TEST(a_driver, that_does_not_start_is_reported) {
+  EXPECT_NE(failure_of("never-there").find("ended with code 7"), std::string::npos);
+  EXPECT_NE(failure_of("of-another-version", std::chrono::seconds(2)).find("the process of the driver"), std::string::npos);
+  SessionOptions options;
+  options.python = "/no/such/python";
+  ProcessRanks missing(options);
+  EXPECT_THROW(missing.hello(), DriverFailure);
+}
+
+TEST(ranks, are_started_again_after_a_failure) {
+  const auto them = ranks("ends");
+  EXPECT_THROW(judged(*them, scenario()), DriverFailure);
+  EXPECT_THROW(judged(*them, scenario()), DriverFailure) << "they end again, and were there";
+}
+
+std::vector<int> processes_named(const std::string& name) {
+  std::vector<int> out;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
+    const std::string line((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (line.find(GRADLEDGER_STAND_IN) != std::string::npos && line.find(name) != std::string::npos) out.push_back(std::stoi(entry.path().filename()));
+  }
+  return out;
+}
+
+TEST(ranks, that_are_killed_at_any_moment_are_reported_and_leave_no_process) {
+  const std::string name = "right-until-killed";
+  for (int moment = 0; moment < 12; ++moment) {
+    const auto log = fs::temp_directory_path() / fmt::format("gradledger-killed-{}.jsonl", getpid());
+    {
+      const auto them = ranks(name, std::chrono::seconds(20), log.string());
+      them->provide(2, false);
+      const std::vector<int> all = processes_named(name);
+      ASSERT_EQ(all.size(), 3u) << "a host and two ranks";
+      // A child of this process kills one of them a little later.
+      const pid_t killer = fork();
+      if (killer == 0) {
+        usleep(static_cast<useconds_t>(moment * 700));
+        kill(all[static_cast<std::size_t>(moment) % all.size()], SIGKILL);
+        _exit(0);
+      }
+      try {
+        for (int run = 0; run < 1000; ++run) judged(*them, scenario());
+        ADD_FAILURE() << "nobody noticed";
+      } catch (const DriverFailure& failure) {
+        EXPECT_NE(std::string(failure.what()).find("signal 9"), std::string::npos) << failure.what();
+      }
+      int status = 0;
+      waitpid(killer, &status, 0);
+    }
+    EXPECT_TRUE(processes_named(name).empty());
+    EXPECT_GT(fs::file_size(log), 0u);
+    fs::remove(log);
+  }
+}
+
+}  // namespace
+}  // namespace gradledger::driver

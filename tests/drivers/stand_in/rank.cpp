@@ -1,0 +1,178 @@
+#include "tests/drivers/stand_in/rank.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+namespace gradledger::stand_in {
+namespace {
+
+using Values = std::vector<float>;
+
+Values values_of(const json& bytes) {
+  const auto& data = bytes.get_binary();
+  Values out(data.size() / sizeof(float));
+  std::memcpy(out.data(), data.data(), data.size());
+  return out;
+}
+
+json bytes_of(const Values& values) {
+  std::vector<std::uint8_t> out(values.size() * sizeof(float));
+  std::memcpy(out.data(), values.data(), out.size());
+  return json::binary(std::move(out));
+}
+
+class Rank {
+ public:
+  Rank(std::string name, std::uint32_t rank, std::uint32_t world_size, const json& events_hello, const json& group_hello)
+      : name_(std::move(name)), rank_(rank), world_size_(world_size), events_(events_hello), group_(group_hello) {}
+
+  int play() {
+    while (true) {
+      const json message = events_.receive();
+      const std::string type = message["type"];
+      if (type == "configure") configure(message);
+      else if (type == "event") events_.send(answer(message));
+      else if (type == "finish") events_.send({{"type", "finished"}});
+      else return 0;
+    }
+  }
+
+ private:
+  bool is(const char* name) const { return name_ == name; }
+  bool odd_one() const { return rank_ + 1 == world_size_; }  // the rank that does what is wrong
+
+  void configure(const json& message) {
+    if (is("refuses")) return events_.send({{"type", "refused"}, {"error", {{"type", "ValueError"}, {"text", "no such option"}}}, {"by_driver", false}});
+    if (is("fails")) return events_.send({{"type", "failure"}, {"text", "cannot go on"}, {"traceback", "line 1"}});
+    weights_.clear();
+    for (const json& parameter : message["parameters"]) weights_.push_back(values_of(parameter["weights"]));
+    rate_ = message["engine"].value("optimizer", json::object()).value("lr", 1.0f);
+    clear();
+    events_.send({{"type", "configured"}, {"notes", {"nothing is compiled"}}});
+  }
+
+  void clear() {
+    sums_.clear();
+    for (const Values& weights : weights_) sums_.emplace_back(weights.size());
+    micro_batches_ = 0;
+  }
+
+  json answer(const json& event) {
+    const std::string what = event["name"];
+    event_ = event["number"];
+    json out{{"type", "done"}, {"number", event_}, {"buffers", json::array()}};
+    misbehave(out);
+    if (what == "backward") backward(event);
+    if (what == "zero_grad") clear();
+    if (what == "step") return step(out);
+    if (!is("black-box"))
+      for (std::size_t p = 0; p < sums_.size(); ++p) out["buffers"].push_back(buffer("sum[" + std::to_string(p) + "]", "local", p, sums_[p], true));
+    if (is("shows-what-is-not-there")) out["buffers"][0]["pieces"][0][2] = 1000;
+    return out;
+  }
+
+  void misbehave(json& out) {
+    if (event_ == 0 || !odd_one()) return;
+    if (is("ends")) {
+      std::fprintf(stderr, "Segmentation fault in the optimizer\n");
+      raise(SIGKILL);
+    }
+    if (is("is-silent")) pause();
+    if (is("sends-noise")) events_.send_bytes({0, 0, 0, 2, 0xc1, 0xc1});
+    if (is("announces-too-much")) events_.send_bytes({0xff, 0xff, 0xff, 0xff});
+    if (is("nests")) {
+      std::vector<std::uint8_t> deep(4 + (1u << 16), 0x91);
+      deep[0] = deep[3] = 0, deep[1] = 1, deep[2] = 0;
+      events_.send_bytes(deep);
+    }
+    if (is("answers-another-event")) out["number"] = event_ + 1;
+    if (is("raises")) out["error"] = {{"type", "RuntimeError"}, {"text", "out of bounds"}, {"traceback", "File engine.py, line 7"}};
+  }
+
+  void backward(const json& event) {
+    ++micro_batches_;
+    const float factor = event["arguments"].value("loss_factor", 1.0f);
+    for (const auto& [number, bytes] : event["gradients"].items()) {
+      const Values gradient = values_of(bytes);
+      Values& sum = sums_[std::stoul(number)];
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = (is("keeps-the-last-alone") && micro_batches_ > 1 ? 0 : sum[i]) + factor * gradient[i];
+    }
+  }
+
+  json step(json& out) {
+    for (std::size_t p = 0; p < sums_.size(); ++p) {
+      const bool private_here = is("keeps-to-itself") && odd_one();
+      const Values mean = average(sums_[p]);
+      if (error_) {
+        out["error"] = *error_;
+        error_.reset();
+        return out;
+      }
+      const Values& applied = private_here ? sums_[p] : mean;
+      if (!is("black-box")) out["buffers"].push_back(buffer("gradient[" + std::to_string(p) + "]", "applied", p, applied, false));
+      for (std::size_t i = 0; i < applied.size(); ++i) weights_[p][i] -= rate_ * applied[i];
+    }
+    for (std::size_t p = 0; p < weights_.size(); ++p) out["buffers"].push_back(buffer("weight[" + std::to_string(p) + "]", "parameter", p, weights_[p], true));
+    out["facts"] = {{"updated", 1}};
+    clear();
+    return out;
+  }
+
+  static json buffer(const std::string& name, const char* role, std::size_t parameter, const Values& values, bool at_end) {
+    return {
+        {"name", name}, {"role", role}, {"dtype", "fp32"}, {"at_end", at_end}, {"pieces", json::array({json::array({parameter, 0, values.size()})})}, {"data", bytes_of(values)}};
+  }
+
+  Values average(const Values& values) {
+    if (is("never-comes") && odd_one()) return values;
+    const std::size_t numel = is("disagrees") && odd_one() ? values.size() - 1 : values.size();
+    std::vector<std::uint32_t> all;
+    for (std::uint32_t r = 0; r < world_size_; ++r) all.push_back(r);
+    const Values input(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(numel));
+    group_.send({{"type", "collective"},
+                 {"id", next_id_},
+                 {"group", all},
+                 {"tag", ""},
+                 {"kind", "all_reduce"},
+                 {"operator", "avg"},
+                 {"dtype", "fp32"},
+                 {"numel", numel},
+                 {"root", -1},
+                 {"site", "wrapper.py:12 step"},
+                 {"purpose", ""},
+                 {"event", event_},
+                 {"asynchronous", false},
+                 {"data", bytes_of(input)}});
+    group_.send({{"type", "wait"}, {"id", next_id_}});
+    while (true) {
+      const json answer = group_.receive();
+      if (answer["type"] == "go_on") continue;
+      ++next_id_;
+      if (answer["type"] == "result") return values_of(answer["data"]);
+      error_ = {{"type", answer["error"]["type"]}, {"text", answer["error"]["text"]}};
+      return values;
+    }
+  }
+
+  std::string name_;
+  std::uint32_t rank_, world_size_;
+  Wire events_, group_;
+  std::vector<Values> weights_, sums_;
+  float rate_ = 1;
+  std::uint32_t micro_batches_ = 0;
+  std::int64_t event_ = -1;
+  std::uint64_t next_id_ = 0;
+  std::optional<json> error_;
+};
+
+}  // namespace
+
+int play_rank(const std::string& name, std::uint32_t rank, std::uint32_t world_size, const json& events_hello, const json& group_hello) {
+  return Rank(name, rank, world_size, events_hello, group_hello).play();
+}
+
+}  // namespace gradledger::stand_in

@@ -1,0 +1,1 @@
+"""Drivers of frameworks, a module for each."""

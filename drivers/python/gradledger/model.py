@@ -1,0 +1,130 @@
+"""A model whose gradients are given: the loss is the sum of weight times gradient, so that a real backward deposits what the scenario says."""
+from __future__ import annotations
+
+import math
+from typing import Any, Mapping, Sequence
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from .driver import Backward, Configuration, Forward, Refused
+
+
+class Graph:
+    """What one forward is called with: gradients by parameter, and in which order they shall become ready. No dataclass: wrappers take those apart."""
+
+    def __init__(self, uses: Sequence[int], gradients: Mapping[int, torch.Tensor], phases: int = 1) -> None:
+        self.uses, self.gradients, self.phases = tuple(uses), gradients, phases
+        self.raises_after: int | None = None  # set before the backward
+
+    @staticmethod
+    def of(event: Forward) -> Graph:
+        phases = event.phases if isinstance(event, Backward) else 1
+        if isinstance(event, Backward) and event.summed != 1:
+            raise Refused("a backward of the sum of several losses has one set of gradients in the protocol; expected sum_of 1")
+        return Graph(event.uses, event.gradients, phases)
+
+
+class Layer(torch.nn.Module):
+    """One use of one parameter: a module of its own, so that wrappers can treat each differently."""
+
+    def __init__(self, weight: torch.nn.Parameter) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, loss: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int) -> torch.Tensor:
+        return _Term.apply(loss, self.weight, given, share, graph, place)
+
+
+class LinearModel(torch.nn.Module):
+    """Its layers form a chain, as those of a network do: what is used first in the forward has its gradient last."""
+
+    def __init__(self, configuration: Configuration, device: torch.device | str = "cpu") -> None:
+        super().__init__()
+        self.weights: dict[int, torch.nn.Parameter] = {}  # by number, without tied ones
+        for p, parameter in enumerate(configuration.parameters):
+            if parameter.tied_to is None:
+                first = parameter.weights.to(device=device, dtype=configuration.model_dtype, copy=True)
+                self.weights[p] = torch.nn.Parameter(first, requires_grad=parameter.trainable)
+        self.owners = [p if parameter.tied_to is None else parameter.tied_to for p, parameter in enumerate(configuration.parameters)]
+        self.layers = torch.nn.ModuleList(Layer(self.weights[owner]) for owner in self.owners)
+        self.device = torch.device(device)
+
+    def forward(self, graph: Graph) -> torch.Tensor:
+        order = self.places(graph.uses)
+        owners = [self.owners[p] for p in order]
+        left = {owner: shares(owners.count(owner)) for owner in owners}
+        terms = [(place, p, left[owner].pop()) for place, (p, owner) in enumerate(zip(order, owners))]
+        loss = _Start.apply(torch.zeros((), device=self.device, requires_grad=True), graph)
+        per_phase = math.ceil(len(terms) / graph.phases) or 1
+        for phase in reversed([terms[i:i + per_phase] for i in range(0, len(terms), per_phase)]):
+            loss = checkpoint(self.chain, loss, phase, graph, use_reentrant=True) if graph.phases > 1 else self.chain(loss, phase, graph)
+        return loss
+
+    def chain(self, loss: torch.Tensor, terms: Sequence[tuple[int, int, float]], graph: Graph) -> torch.Tensor:
+        for place, p, share in reversed(terms):
+            given = graph.gradients.get(self.owners[p])
+            if given is None:
+                raise Refused(f"parameter {p} is used and has no gradient in the message")
+            loss = self.layers[p](loss, given.to(self.device), share, graph, place)
+        return loss
+
+    def places(self, uses: Sequence[int]) -> list[int]:
+        """Tied uses that are not named come first, since the gradient is ready with the last of all."""
+        named, used = set(uses), {self.owners[p] for p in uses}
+        return [p for p in reversed(range(len(self.owners))) if p not in named and self.owners[p] != p and self.owners[p] in used] + list(uses)
+
+
+class _Start(torch.autograd.Function):
+    """The last node of the backward: where an exception comes from that comes after all gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: torch.Tensor, graph: Graph) -> torch.Tensor:
+        ctx.graph = graph
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
+        if ctx.graph.raises_after is not None:
+            raise_in_backward()
+        return gradient, None
+
+
+class _Term(torch.autograd.Function):
+    """loss + sum(weight * given), whose gradient is computed in fp64 and rounded once."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: torch.Tensor, weight: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int) -> torch.Tensor:
+        ctx.given, ctx.share, ctx.graph, ctx.place, ctx.dtype = given, share, graph, place, weight.dtype
+        return loss + (weight.float() * given).sum() * share
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
+        if ctx.graph.raises_after == ctx.place:
+            raise_in_backward()
+        deposit = rounded_once(ctx.given.double() * (gradient.double() * ctx.share), ctx.dtype) if ctx.needs_input_grad[1] else None
+        return gradient, deposit, None, None, None, None
+
+
+def raise_in_backward() -> None:
+    raise RuntimeError("raised by the script in a backward")
+
+
+def shares(uses: int) -> list[float]:
+    """Parts of a gradient that several uses have: powers of two, as equal as these can be, so that their sum is the gradient itself."""
+    size = 1 << (uses - 1).bit_length()
+    return [2 / size] * (size - uses) + [1 / size] * (2 * uses - size)
+
+
+def rounded_once(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """From fp64, to the nearest and ties to even. torch goes to 16 bits by way of fp32, which would round twice: fp32 is rounded to odd here, which loses no tie."""
+    near = exact.float()
+    if dtype in (torch.float32, torch.float64):
+        return exact.to(dtype)
+    back = near.double()
+    inexact = (back != exact) & ~exact.isnan()
+    if inexact.any():
+        bits = near.view(torch.int32)
+        truncated = bits - (back.abs() > exact.abs()).int()
+        near = torch.where(inexact, truncated | 1, bits).view(torch.float32)
+    return near.to(dtype)

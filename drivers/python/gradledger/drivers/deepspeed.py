@@ -1,0 +1,301 @@
+"""DeepSpeed: stages 0 to 3 with whatever wrapper it chooses for a configuration, releases 0.16.0 to 0.19.8 and later ones that are still built alike."""
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..driver import Backward, Buffer, Configuration, Driver, Forward, Refused
+from ..model import Graph, LinearModel
+from . import deepspeed_buffers as shown
+from . import deepspeed_setup as setup
+
+deepspeed = setup.deepspeed
+CLIP_GUARD = 1e-6  # PyTorch's, in the definition of clip_grad_norm_
+TAG = "saved"
+
+
+class DeepSpeedDriver(Driver):
+    name = "deepspeed"
+    frameworks = ("deepspeed",)
+    packages = ("deepspeed", "torch")
+    preload = ("torch._dynamo", "torch.distributed.fsdp", "deepspeed.module_inject.auto_ep_layer", "deepspeed.module_inject.auto_ep_comm",
+               "deepspeed.runtime.zero.muon.muon_optimizer")
+    applied_gradients = accumulators = setup.can_be_seen()  # else a black box: weights alone
+    weights = True
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        super().__init__(rank, world_size)
+        self.engine: Any = None
+        self.group: Any = None  # the process group that DeepSpeed was made for
+        self.saved: Path | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        self.configuration: Configuration | None = None
+        self.model: LinearModel | None = None
+        self.layout: shown.Layout | None = None
+        self.watch: Any = None  # the hook on the base optimizer
+        self.losses: dict[int, tuple[torch.Tensor, Graph]] = {}  # by the number of the event of the forward
+        self.blocks: list[contextlib.AbstractContextManager] = []
+        self.groups: dict[str, Any] = {}
+        self.applied: list[Buffer] = []
+        self.stepped = False
+        self.of_step: dict[str, Any] = {}
+
+    # ---- engines --------------------------------------------------------------------------------------------------------------------------
+
+    def configure(self, configuration: Configuration) -> list[str]:
+        self.close()
+        self.join()
+        self.configuration = configuration
+        self.make_groups()
+        return self.make_engine()
+
+    def join(self) -> None:
+        if self.group is not None and self.group is not dist.group.WORLD:
+            setup.leave_group()
+        setup.join_group()
+        self.group = dist.group.WORLD
+
+    def make_engine(self) -> list[str]:
+        configuration = self.configuration
+        config = setup.config_of(configuration)
+        torch.manual_seed(configuration.seed)
+        self.model = LinearModel(configuration, self.device)
+        base, notes = setup.base_optimizer(configuration, self.model.weights)
+        learned = [self.model.weights[p] for p in configuration.trainable]
+        self.engine, *_ = deepspeed.initialize(model=self.model, optimizer=base, model_parameters=learned, config=config, dist_init_required=False)
+        if self.applied_gradients:
+            try:
+                names = [parameter.name for parameter in configuration.parameters]
+                self.layout = shown.layout_of(self.engine, [self.model.weights[owner] for owner in self.model.owners], names)
+            except shown.Unknown as error:
+                raise Refused(f"the driver of DeepSpeed does not know its way here: {error}") from error
+            self.watch = self.layout.base.register_step_pre_hook(self.base_steps)
+        return notes + MENDED
+
+    def base_steps(self, *_: Any) -> None:
+        given = list(self.layout.applied())
+        self.applied += given
+        self.stepped = self.stepped or bool(given)
+
+    def close(self) -> None:
+        for block in reversed(self.blocks):
+            with contextlib.suppress(Exception):
+                block.__exit__(None, None, None)
+        if self.watch is not None:
+            self.watch.remove()
+        if self.engine is not None:
+            with contextlib.suppress(Exception):
+                self.engine.destroy()
+            self.engine = None
+        self.forget()
+        gc.collect()  # engines are full of cycles: their destructor would run in the middle of another engine's step
+        if self.saved is not None and self.rank == 0:
+            shutil.rmtree(self.saved, ignore_errors=True)
+        self.saved = None
+
+    # ---- what the rank holds --------------------------------------------------------------------------------------------------------------
+
+    def buffers(self, after: str) -> Iterable[Buffer]:
+        if self.engine is None or not (self.configuration.observe or after == "step"):
+            return
+        if self.layout is None:
+            if after == "step":
+                yield from shown.gathered_weights(self.model.weights, [parameter.name for parameter in self.configuration.parameters])
+            return
+        if after == "step":
+            yield from self.applied
+        scale = setup.scale_in_gradients(self.engine)
+        yield from self.layout.gradients(scale)
+        yield from self.layout.accumulators(scale)
+        if after == "step":
+            yield from self.layout.weights()
+            yield from self.layout.state()
+
+    def facts(self) -> dict[str, Any]:
+        return self.of_step
+
+    def step(self, past_scaler: bool = False) -> None:
+        if past_scaler:
+            raise self.cannot("step past a scaler: DeepSpeed scales losses itself")
+        self.applied, self.stepped, self.of_step = [], False, {}
+        at_boundary = self.engine.is_gradient_accumulation_boundary() or not setup.counts_micro_batches(self.engine)
+        skipped_before = self.engine.skipped_steps
+        self.engine.step()
+        skipped = self.engine.skipped_steps > skipped_before
+        if self.layout is None:
+            self.of_step = {"skipped": int(skipped)} if at_boundary else {}
+            return
+        self.of_step = {"updated": int(self.stepped)}
+        if not at_boundary:
+            return
+        self.of_step["skipped"] = int(skipped and not self.stepped)
+        if setup.uses_fp16(self.engine):
+            self.of_step["loss_scale"] = float(self.engine.optimizer.loss_scale)
+        norm = self.engine.get_global_grad_norm()
+        if self.stepped and norm is not None:
+            self.of_step["gradient_norm"] = float(norm)
+
+    # ---- forward and backward -------------------------------------------------------------------------------------------------------------
+
+    def forward(self, event: Forward) -> None:
+        graph = Graph.of(event)
+        self.losses[event.number] = (self.engine(graph), graph)
+
+    def backward(self, event: Backward) -> None:
+        if event.past_scaler:
+            raise self.cannot("backward past a scaler: DeepSpeed scales losses itself")
+        if event.of is None:
+            graph = Graph.of(event)
+            loss = self.engine(graph)
+        else:
+            loss, graph = self.losses[event.of]
+        graph.raises_after = event.raises_after
+        if event.loss_factor != 1.0:
+            loss = loss * event.loss_factor
+        more: dict[str, Any] = {} if event.of is None else {"retain_graph": True}  # another backward may come to the same forward
+        if event.direct:
+            loss.backward(**more)
+        else:
+            self.engine.backward(loss, **more, **({} if event.scale_wrt_gas else {"scale_wrt_gas": False}))
+
+    # ---- the rest of the script -----------------------------------------------------------------------------------------------------------
+
+    def set_boundary(self, boundary: bool) -> None:
+        self.engine.set_gradient_accumulation_boundary(boundary)
+
+    def enter_no_sync(self) -> None:
+        self.enter(self.engine.no_sync())
+
+    def enter_coalesce(self) -> None:
+        self.enter(self.engine.coalesce_grad_reduction())
+
+    def enter(self, block: contextlib.AbstractContextManager) -> None:
+        block.__enter__()
+        self.blocks.append(block)
+
+    def exit_no_sync(self, raising: bool = False) -> None:
+        if self.blocks:  # it was refused else
+            leave(self.blocks.pop(), RuntimeError("raised by the script") if raising else None)
+
+    exit_coalesce = exit_no_sync
+
+    def raise_(self, caught: bool = False) -> None:
+        """Blocks end on the way out, with all that their end does."""
+        error = RuntimeError("raised by the script")
+        while self.blocks:
+            leave(self.blocks.pop(), error)
+        if not caught:
+            raise error
+
+    def zero_grad(self, of: str = "optimizer", set_to_none: bool = True) -> None:
+        (self.engine if of == "engine" else self.engine.optimizer).zero_grad(**({} if set_to_none else {"set_to_none": False}))
+
+    def set_gradient(self, parameter: int, factor: float, local: bool = False) -> None:
+        kind = "local" if local else "full"
+        get, put = (getattr(deepspeed.utils, f"safe_{verb}_{kind}_grad") for verb in ("get", "set"))
+        weight = self.model.weights[self.model.owners[parameter]]
+        put(weight, get(weight) * factor)
+
+    def finalize(self) -> None:
+        self.engine.allreduce_gradients()
+
+    # ---- what a loop does to param.grad itself --------------------------------------------------------------------------------------------
+
+    def found(self) -> list[torch.Tensor]:
+        return [self.model.weights[p].grad for p in self.configuration.trainable if self.model.weights[p].grad is not None]
+
+    def scale_gradients(self, by: float) -> None:
+        for gradient in self.found():
+            gradient.mul_(by)
+
+    def clip_gradients(self, max_norm: float, group: str = "rank") -> None:
+        if self.configuration.linear:
+            return
+        found = self.found()
+        squared = sum((gradient.double().square().sum() for gradient in found), torch.zeros((), dtype=torch.float64, device=self.device)).float()
+        if self.is_shared(group):
+            dist.all_reduce(squared, group=self.groups.get(group))
+        factor = min(1.0, max_norm / (float(squared.sqrt()) + CLIP_GUARD))
+        for gradient in found:
+            gradient.mul_(factor)
+
+    def all_reduce(self, group: str = "world", of: str = "gradients", as_: str = "mean") -> None:
+        if not self.is_shared(group):
+            return
+        members = self.groups.get(group)
+        for tensor in self.found() if of == "gradients" else [torch.ones((), device=self.device)]:
+            dist.all_reduce(tensor, group=members)
+            if as_ == "mean":
+                tensor.div_(dist.get_world_size(members))
+
+    def make_groups(self) -> None:
+        """All ranks make all of them, in the same order."""
+        for name, sets in sorted(self.configuration.groups.items()):
+            for ranks in sets if name not in ("world", "dp", "rank") else ():
+                made = dist.new_group(list(ranks))
+                if self.rank in ranks:
+                    self.groups[name] = made
+
+    def is_shared(self, group: str) -> bool:
+        if group not in self.groups and group not in ("world", "dp", "rank"):
+            raise Refused(f"the driver of DeepSpeed has no group {group!r}")
+        return group != "rank" and dist.get_world_size(self.groups.get(group)) > 1
+
+    # ---- checkpoints ----------------------------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        self.saved = private_folder(self.configuration.run)
+        self.engine.save_checkpoint(str(self.saved), tag=TAG)
+
+    def restore(self) -> None:
+        """A new process would: another engine, made from the same configuration."""
+        configuration, saved, self.saved = self.configuration, self.saved, None
+        if saved is None:
+            raise Refused("restore without a save before it")
+        self.close()
+        self.configuration, self.saved = configuration, saved
+        self.make_groups()
+        self.make_engine()
+        path, _ = self.engine.load_checkpoint(str(saved), tag=TAG)
+        if path is None:
+            raise RuntimeError(f"DeepSpeed found no checkpoint {TAG!r} to load")
+
+
+def leave(block: contextlib.AbstractContextManager, error: BaseException | None) -> None:
+    """What the end of a block raises is the framework's, unless it is what came in."""
+    if error is None:
+        block.__exit__(None, None, None)
+        return
+    try:
+        block.__exit__(type(error), error, error.__traceback__)
+    except BaseException as other:
+        if other is not error:
+            raise
+
+
+def private_folder(run: int) -> Path:
+    """The same on all ranks, which share a secret or at least a parent, and nobody else's."""
+    secret = os.environ.get("GRADLEDGER_TOKEN") or str(os.getppid())
+    name = hashlib.sha256(f"{secret} checkpoint {run}".encode()).hexdigest()[:32]
+    folder = Path(tempfile.gettempdir()) / f"gradledger-{name}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise Refused(f"{folder} is not private; remove it")
+    return folder
+
+
+MENDED = setup.mend()
+driver = DeepSpeedDriver

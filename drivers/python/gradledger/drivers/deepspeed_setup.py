@@ -1,0 +1,215 @@
+"""DeepSpeed as it runs without a GPU and with nothing compiled: what an environment needs, a configuration for it, and base optimizers of PyTorch."""
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..driver import Configuration, Refused
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else it looks for compilers and drivers of other devices
+os.environ.setdefault("DS_BUILD_OPS", "0")
+
+import deepspeed  # noqa: E402
+from deepspeed.accelerator import get_accelerator  # noqa: E402
+from deepspeed.ops.adam import FusedAdam  # noqa: E402
+
+STEPS_PER_PRINT = 1 << 30
+# Of a scenario's engine: what divides ranks further than this driver can.
+DIVISIONS = ("expert_parallel_size", "sequence_parallel_size", "pipeline_stages")
+
+
+def mend() -> list[str]:
+    """Gates of the CPU, and what costs time and shows nothing. What makes, moves or uses a gradient stays as it is. Returns what was mended."""
+    silence()
+    if get_accelerator().device_name() != "cpu":
+        return []
+    accelerator = type(get_accelerator())
+    accelerator.is_fp16_supported = lambda self: True
+    accelerator.supported_dtypes = lambda self: [torch.float, torch.half, torch.bfloat16]
+    backend = sys.modules["deepspeed.comm.torch"]  # the package's attribute of that name is PyTorch itself
+    for name, value in (("has_coalescing_manager", False), ("build_shm_op", None)):
+        if hasattr(backend, name):
+            setattr(backend, name, lambda value=value: value)
+    return ["fp16 is allowed on the CPU", "collectives are issued one by one, without a coalescing manager", "no shared-memory collectives are compiled"]
+
+
+def silence() -> None:
+    """Reports of memory collect garbage and read /proc, several times for each engine."""
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    reporter = getattr(sys.modules["deepspeed.runtime.utils"], "see_memory_usage", None)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("deepspeed") and reporter is not None and getattr(module, "see_memory_usage", None) is reporter:
+            module.see_memory_usage = lambda message, force=False: None
+
+
+def join_group() -> None:
+    """DeepSpeed takes over the process group that there is. It reads ranks from the environment, as of a launcher."""
+    rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    for name, value in (("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", world_size), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", 29500)):
+        os.environ.setdefault(name, str(value))
+    if not deepspeed.comm.is_initialized():
+        deepspeed.init_distributed(torch.distributed.get_backend(), auto_mpi_discovery=False, dist_init_required=False, verbose=False)
+
+
+def leave_group() -> None:
+    """Groups that DeepSpeed keeps for the next engine are of no use where the process group is another one by then."""
+    groups = sys.modules["deepspeed.utils.groups"]
+    for name in ("_WORLD_GROUP", "_ZERO_PARAM_INTRA_PARALLEL_GROUP"):
+        if hasattr(groups, name):
+            setattr(groups, name, None)
+    sys.modules["deepspeed.comm.comm"].cdb = None
+
+
+# ---- the configuration --------------------------------------------------------------------------------------------------------------------
+
+
+def config_of(configuration: Configuration) -> dict[str, Any]:
+    """The scenario's, and what runs outside of a launcher need. The base optimizer is made here and not by DeepSpeed, who would compile it."""
+    for key in DIVISIONS:
+        if configuration.engine.get(key, 1) != 1:
+            raise Refused(f"the driver of DeepSpeed has no {key} but 1")
+    out = copy.deepcopy(dict(configuration.config))
+    out.pop("optimizer", None)
+    out.setdefault("train_micro_batch_size_per_gpu", micro_batch_size(out))
+    out |= {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False, "steps_per_print": STEPS_PER_PRINT, "wall_clock_breakdown": False,
+            "dump_state": False, "memory_breakdown": False}
+    for dtype, section in ((torch.bfloat16, "bf16"), (torch.float16, "fp16")):
+        if configuration.model_dtype == dtype:
+            out[section] = {"enabled": True} | dict(out.get(section) or {})
+    if configuration.linear:
+        out["gradient_clipping"] = 0.0
+    zero = out.get("zero_optimization") or {}
+    for key in ("offload_optimizer", "offload_param"):
+        if (zero.get(key) or {}).get("device") not in (None, "none", "cpu"):
+            raise Refused(f"the driver of DeepSpeed has no {key} to {zero[key]['device']}")
+    return out
+
+
+def micro_batch_size(config: Mapping[str, Any]) -> int:
+    """What is left of the whole batch where the scenario states that alone."""
+    whole = config.get("train_batch_size")
+    if whole is None:
+        return 1
+    return max(1, whole // (config.get("gradient_accumulation_steps", 1) * torch.distributed.get_world_size()))
+
+
+def offloads_optimizer(config: Mapping[str, Any]) -> bool:
+    return ((config.get("zero_optimization") or {}).get("offload_optimizer") or {}).get("device") == "cpu"
+
+
+# ---- base optimizers ----------------------------------------------------------------------------------------------------------------------
+
+
+def optimizer_settings(configuration: Configuration) -> dict[str, Any]:
+    """As scenarios write it, wherever it stands: `type` and the rest."""
+    given = configuration.engine.get("optimizer")
+    if given is None:
+        of_config = configuration.config.get("optimizer") or {"type": "SGD"}
+        given = {"type": of_config["type"], **(of_config.get("params") or {})}
+    return dict(given)
+
+
+def parameter_groups(configuration: Configuration, parameters: Mapping[int, torch.nn.Parameter]) -> list[dict[str, Any]]:
+    number = {parameter.name: p for p, parameter in enumerate(configuration.parameters)}
+    given = configuration.engine.get("param_groups")
+    if not given:
+        return [{"params": [parameters[p] for p in configuration.trainable]}]
+    return [{key: value for key, value in group.items() if key != "params"} | {"params": [parameters[number[name]] for name in group["params"]]} for group in given]
+
+
+def base_optimizer(configuration: Configuration, parameters: Mapping[int, torch.nn.Parameter]) -> tuple[torch.optim.Optimizer, list[str]]:
+    settings = optimizer_settings(configuration)
+    type_, of_torch = settings.pop("type"), settings.pop("torch_adam", False)
+    groups = parameter_groups(configuration, parameters)
+    if type_ == "SGD":
+        return torch.optim.SGD(groups, lr=settings.get("lr", 1.0), weight_decay=settings.get("weight_decay", 0.0)), []
+    if type_ not in ("Adam", "AdamW"):
+        raise Refused(f"the driver of DeepSpeed has no optimizer {type_!r}; expected SGD, Adam or AdamW")
+    more = {"lr": settings.get("lr", 1e-3), "betas": tuple(settings.get("betas", (0.9, 0.999))), "eps": settings.get("eps", 1e-8),
+            "weight_decay": settings.get("weight_decay", 0.0)}
+    if of_torch:
+        return getattr(torch.optim, type_)(groups, **more), []
+    if offloads_optimizer(configuration.config):
+        return getattr(torch.optim, type_)(groups, **more), [f"torch.optim.{type_} in place of DeepSpeedCPUAdam, which would be compiled"]
+    return UncompiledFusedAdam(groups, adam_w_mode=type_ == "AdamW", **more), ["FusedAdam's arithmetic is done by PyTorch, as its kernel would be compiled"]
+
+
+class UncompiledFusedAdam(FusedAdam):
+    """A FusedAdam to whoever asks, since wrappers are chosen by that, with the kernel's formulas written out."""
+
+    def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float, weight_decay: float, adam_w_mode: bool) -> None:
+        torch.optim.Optimizer.__init__(self, params, {"lr": lr, "bias_correction": True, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self.adam_w_mode = int(adam_w_mode)
+        self.set_grad_none = True
+
+    def step(self, closure: Any = None, **of_older_releases: Any) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self.update(parameter, group)
+
+    @torch.no_grad()
+    def update(self, parameter: torch.Tensor, group: Mapping[str, Any]) -> None:
+        state, (beta1, beta2) = self.state[parameter], group["betas"]
+        if not state:
+            state |= {"step": group.get("step", 0), "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
+        state["step"] += 1
+        gradient = parameter.grad
+        if not self.adam_w_mode and group["weight_decay"]:
+            gradient = gradient + group["weight_decay"] * parameter
+        state["exp_avg"].mul_(beta1).add_(gradient * (1 - beta1))
+        state["exp_avg_sq"].mul_(beta2).add_(gradient * (1 - beta2) * gradient)
+        denominator = (state["exp_avg_sq"] / (1 - math.pow(beta2, state["step"]))).sqrt() + group["eps"]
+        change = state["exp_avg"] / (1 - math.pow(beta1, state["step"])) / denominator
+        if self.adam_w_mode and group["weight_decay"]:
+            change = change + group["weight_decay"] * parameter
+        parameter.sub_(change * group["lr"])
+
+
+# ---- what a release has -------------------------------------------------------------------------------------------------------------------
+
+# Modules with wrappers that DeepSpeed may choose, and what of each a reader of its buffers needs.
+WRAPPERS = {
+    "deepspeed.runtime.zero.stage_1_and_2": ("bit16_groups", "bit16_groups_flat", "single_partition_of_fp32_groups", "params_in_partition", "averaged_gradients"),
+    "deepspeed.runtime.zero.stage3": ("fp16_groups", "fp32_partitioned_groups_flat", "__param_id_to_grad_partition"),
+    "deepspeed.runtime.bf16_optimizer": ("bf16_groups", "bf16_groups_flat", "fp32_groups_flat_partition", "fp32_groups_gradients_flat"),
+    "deepspeed.runtime.fp16.fused_optimizer": ("fp16_groups", "fp16_groups_flat", "fp32_groups_flat"),
+    "deepspeed.runtime.fp16.unfused_optimizer": ("fp16_groups", "fp32_groups"),
+}
+
+
+def can_be_seen() -> bool:
+    """Whether this release's wrappers name in their source what buffers are read off. Known releases all do; of a later one nobody knows."""
+    try:
+        return all(f"self.{name}" in Path(sys.modules[module].__file__).read_text() for module, names in WRAPPERS.items() for name in names)
+    except (KeyError, OSError, TypeError):
+        return False
+
+
+def uses_fp16(engine: Any) -> bool:
+    return bool(engine.fp16_enabled()) and hasattr(engine.optimizer, "loss_scale")
+
+
+def scale_in_gradients(engine: Any) -> float:
+    """By which a backward multiplies the loss. Since the engine does that itself it leaves out the wrappers of stage 0, though their step divides."""
+    wrapper = engine.optimizer
+    if isinstance(wrapper, torch.optim.Optimizer) or not hasattr(wrapper, "loss_scale"):
+        return 1.0
+    base = sys.modules.get("deepspeed.runtime.base_optimizer")
+    zero = getattr(base, "ZeROOptimizer", None)
+    engine_scales = zero is not None and hasattr(zero, "scale_if_loss")
+    return float(wrapper.loss_scale) if not engine_scales or isinstance(wrapper, zero) else 1.0
+
+
+def counts_micro_batches(engine: Any) -> bool:
+    managed = getattr(type(engine), "managed_gradient_accumulation", None)
+    return managed is None or bool(managed(engine))

@@ -37,7 +37,7 @@ class ProtocolError(Exception):
 
 
 class Closed(Exception):
-    """The other side closed the connection between two frames, which is how a run ends."""
+    """The other side closed the connection, which is how a run ends."""
 
 
 class Address:
@@ -81,11 +81,11 @@ class Connection:
             raise ProtocolError(f"a message of type {message.get('type')!r} has {len(packed)} bytes; expected at most {FRAME_BYTES_MAX}")
         head = len(packed).to_bytes(4, "big")
         with self.sending:
-            if len(packed) < 1 << 16:
-                self.socket.sendall(head + packed)
-            else:
-                self.socket.sendall(head)
-                self.socket.sendall(packed)
+            try:
+                for part in (head + packed,) if len(packed) < 1 << 16 else (head, packed):
+                    self.socket.sendall(part)
+            except ConnectionError:
+                raise Closed("the other side closed the connection") from None
 
     def receive(self) -> dict[str, Any]:
         """The next message. Raises Closed where the other side is gone, ProtocolError where it is no message of the command's."""
@@ -93,7 +93,7 @@ class Connection:
         if size > FRAME_BYTES_MAX:
             raise ProtocolError(f"a frame of {size} bytes is announced; expected at most {FRAME_BYTES_MAX}")
         try:
-            message = msgpack.unpackb(self.read(size), max_buffer_size=FRAME_BYTES_MAX)
+            message = msgpack.unpackb(self.read(size))
         except (ValueError, msgpack.exceptions.UnpackException) as error:
             raise ProtocolError(f"a frame of {size} bytes is no MessagePack: {error or type(error).__name__}") from None
         return checked(message)

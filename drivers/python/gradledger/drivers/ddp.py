@@ -1,0 +1,77 @@
+"""PyTorch's DistributedDataParallel."""
+from __future__ import annotations
+
+import inspect
+from typing import Any, Callable, Iterable
+
+import torch
+from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+from ..driver import Buffer, Configuration, Refused
+from ..model import LinearModel
+from ..torch_loop import TorchLoop
+
+ARGUMENTS = ("bucket_cap_mb", "bucket_cap_mb_list", "find_unused_parameters", "gradient_as_bucket_view", "static_graph", "batched_grad_copy",
+             "skip_all_reduce_unused_params")
+CONFIG_KEYS = frozenset(ARGUMENTS) | {"comm_hook", "optimizer_in_backward", "delay_all_reduce"}
+HOOKS: dict[str, Callable] = {
+    "allreduce": default_hooks.allreduce_hook,
+    "fp16_compress": default_hooks.fp16_compress_hook,
+    "bf16_compress": default_hooks.bf16_compress_hook,
+    "fp16_wrapper": default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook),
+    "bf16_wrapper": default_hooks.bf16_compress_wrapper(default_hooks.allreduce_hook),
+    "noop": debugging_hooks.noop_hook,
+}
+
+
+class Ddp(TorchLoop):
+    """Whether a backward is reduced was decided by its forward. Gradients of the rank and averages share param.grad."""
+
+    name = "ddp"
+    frameworks = ("ddp",)
+    config_keys = CONFIG_KEYS
+
+    def check(self, configuration: Configuration) -> None:
+        super().check(configuration)
+        config, known = configuration.config, inspect.signature(DistributedDataParallel.__init__).parameters
+        if config.get("optimizer_in_backward"):
+            raise Refused("optimizer_in_backward has no gradient that a step applies")
+        if config.get("comm_hook") not in (None, *HOOKS):
+            raise Refused(f"the comm_hook {config['comm_hook']!r} is none of {', '.join(HOOKS)}")
+        for key in ARGUMENTS:
+            if config.get(key) and key not in known:
+                raise Refused(f"PyTorch {torch.__version__} has no {key}")
+
+    def wrap(self, model: LinearModel) -> DistributedDataParallel:
+        config = self.configuration.config
+        arguments: dict[str, Any] = {key: config[key] for key in ARGUMENTS if config.get(key)}
+        if delayed := config.get("delay_all_reduce"):
+            named = {parameter.name: model.weights[p] for p, parameter in enumerate(self.configuration.parameters) if p in model.weights}
+            arguments["delay_all_reduce_named_params"] = [(name, named[name]) for name in delayed["params"]]
+            arguments["param_to_hook_all_reduce"] = named[delayed["hook"]]
+        out = DistributedDataParallel(model, device_ids=None if self.device.type == "cpu" else [self.device], **arguments)
+        if hook := config.get("comm_hook"):
+            out.register_comm_hook(None, self.renamed(HOOKS[hook]))
+        return out
+
+    def renamed(self, hook: Callable) -> Callable:
+        """bf16 hooks are refused by their names where there is no NCCL, though there is nothing in them that needs it."""
+        if self.device.type == "cuda" or "bf16" not in hook.__name__:
+            return hook
+        self.notes.append(f"{hook.__name__} is registered under another name, since PyTorch allows it on GPUs alone")
+
+        def same_hook(state: Any, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+            return hook(state, bucket)
+        return same_hook
+
+    def enter_no_sync(self) -> None:
+        self.enter_block(self.module.no_sync())
+
+    def exit_no_sync(self, raising: bool = False) -> None:
+        self.exit_block(raising)
+
+    def accumulated(self) -> Iterable[Buffer]:
+        for tensor, name in self.names.items():
+            if tensor.grad is not None:
+                yield Buffer(f"{name}.grad", "replicated", tensor.grad, self.pieces(tensor), scale=self.gradient_scale)

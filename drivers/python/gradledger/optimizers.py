@@ -1,0 +1,77 @@
+"""The base optimizer of a scenario, and the gradient that it is given."""
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Sequence
+
+import torch
+
+from .driver import Buffer, Configuration, Piece, Refused, local
+
+Pieces = Callable[[torch.Tensor], Sequence[Piece]]
+KINDS: dict[str, tuple[type[torch.optim.Optimizer], float]] = {"SGD": (torch.optim.SGD, 1.0), "Adam": (torch.optim.Adam, 0.001), "AdamW": (torch.optim.AdamW, 0.001)}
+MOMENTS = {"exp_avg": "first moment", "exp_avg_sq": "second moment"}
+
+
+def settings(configuration: Configuration) -> dict[str, Any]:
+    """What the scenario says of the optimizer, in whichever of the two places: `type`, and what it was given."""
+    of_config = configuration.config.get("optimizer")
+    given = dict(configuration.engine.get("optimizer") or ({"type": of_config["type"]} | of_config.get("params", {}) if of_config else {"type": "SGD"}))
+    if given.get("type") not in KINDS:
+        raise Refused(f"the optimizer {given.get('type')!r} is none of {', '.join(KINDS)}")
+    return given
+
+
+def arguments(configuration: Configuration) -> dict[str, Any]:
+    """Of torch's class. torch_adam asks for the class that is taken anyway."""
+    given = settings(configuration)
+    out: dict[str, Any] = {"lr": given.get("lr", KINDS[given["type"]][1]), "weight_decay": given.get("weight_decay", 0.0)}
+    if given["type"] != "SGD":
+        out |= {"betas": tuple(given.get("betas", (0.9, 0.999))), "eps": given.get("eps", 1e-8)}
+    return out
+
+
+def param_groups(configuration: Configuration, parameters: Mapping[int, torch.Tensor]) -> list[dict[str, Any]]:
+    """`parameters` are those that have a gradient, by number."""
+    if not configuration.engine.get("param_groups"):
+        return [{"params": list(parameters.values())}]
+    numbers = {parameter.name: p for p, parameter in enumerate(configuration.parameters)}
+    return [{"params": [parameters[numbers[name]] for name in group["params"]]} | {key: group[key] for key in ("lr", "weight_decay") if key in group}
+            for group in configuration.engine["param_groups"]]
+
+
+def make(configuration: Configuration, parameters: Mapping[int, torch.Tensor]) -> torch.optim.Optimizer:
+    """torch's, without momentum."""
+    return KINDS[settings(configuration)["type"]][0](param_groups(configuration, parameters), **arguments(configuration))
+
+
+class Applied:
+    """What an optimizer's step is given, seen when it begins. `scale` is what gradients are multiplied by at that time."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, pieces: Pieces, scale: Callable[[], float] = lambda: 1.0, name: str = "param.grad") -> None:
+        self.pieces, self.scale, self.name = pieces, scale, name
+        self.steps = 0
+        self.seen: list[Buffer] = []
+        self.hook = optimizer.register_step_pre_hook(self.look)
+
+    def look(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.steps += 1
+        by_dtype: dict[torch.dtype, tuple[list[torch.Tensor], list[Piece]]] = {}
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    tensors, pieces = by_dtype.setdefault(parameter.grad.dtype, ([], []))
+                    tensors.append(local(parameter.grad).clone())
+                    pieces.extend(self.pieces(parameter))
+        self.seen += [Buffer(self.name, "applied", tensors, pieces, at_end=False, scale=self.scale()) for tensors, pieces in by_dtype.values()]
+
+    def take(self) -> tuple[int, list[Buffer]]:
+        """How many steps there were since the last call, and what they were given."""
+        out = (self.steps, self.seen)
+        self.steps, self.seen = 0, []
+        return out
+
+
+def moments(optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str], pieces: Pieces) -> list[Buffer]:
+    """Of Adam. `names` are those of the parameters that the optimizer has."""
+    return [Buffer(f"{key}[{names[parameter]}]", role, state[key], pieces(parameter)) for parameter, state in optimizer.state.items() for key, role in MOMENTS.items()
+            if key in state]

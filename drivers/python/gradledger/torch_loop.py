@@ -1,0 +1,221 @@
+"""A PyTorch training loop, event by event: what the drivers of torch's own wrappers have in common."""
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Iterable, Iterator, Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+
+from . import optimizers
+from .driver import Backward, Buffer, Configuration, Driver, Forward, Piece, Refused
+from .groups import Groups
+from .model import Graph, LinearModel
+
+SCALER_KEYS = frozenset({"init_scale", "growth_factor", "backoff_factor", "growth_interval"})
+
+
+class TorchLoop(Driver):
+    """The loop owns forward, backward, step, zero_grad and a GradScaler. A wrapper overrides `wrap` and says where its gradients are."""
+
+    applied_gradients = True
+    accumulators = True
+    weights = True
+    preload: tuple[str, ...] = ("torch._dynamo",)  # any optimizer imports it
+    config_keys: frozenset[str] = frozenset()  # of engine.config, besides grad_scaler
+
+    def configure(self, configuration: Configuration) -> list[str]:
+        self.close()
+        self.check(configuration)
+        self.configuration = configuration
+        self.groups = Groups(configuration.groups, self.rank, self.world_size)
+        self.notes: list[str] = []
+        self.model = LinearModel(configuration, self.device)
+        self.module = self.wrap(self.model)
+        self.pieces_of: dict[torch.Tensor, list[Piece]] = {}
+        self.names: dict[torch.Tensor, str] = {}
+        self.optimizer = self.make_optimizer()
+        self.scaler = self.make_scaler()
+        self.unscaled = False  # by the scaler, since its last update
+        self.gradient_scale = 1.0  # of what is in the buffers of gradients
+        self.applied = optimizers.Applied(self.optimizer, self.pieces, lambda: self.gradient_scale)
+        self.losses: dict[int, tuple[Graph, torch.Tensor]] = {}
+        self.blocks: list[AbstractContextManager[Any]] = []
+        self.last_step: dict[str, Any] = {}
+        self.norm: float | None = None
+        return self.notes
+
+    def check(self, configuration: Configuration) -> None:
+        """An unknown key is refused, never passed over."""
+        known = self.config_keys | {"grad_scaler", "optimizer"}
+        if unknown := sorted(configuration.config.keys() - known):
+            raise Refused(f"engine.config has {', '.join(unknown)}; the driver {self.name} knows {', '.join(sorted(known))}")
+
+    def wrap(self, model: LinearModel) -> torch.nn.Module:
+        return model
+
+    def trained(self) -> Mapping[int, torch.Tensor]:
+        """What the optimizer is given, by the number of the parameter."""
+        return {p: self.model.weights[p] for p in self.configuration.trainable}
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        trained = self.trained()
+        for p, tensor in trained.items():
+            self.names[tensor] = self.configuration.parameters[p].name
+            self.pieces_of[tensor] = [self.piece(p, tensor)]
+        return optimizers.make(self.configuration, trained)
+
+    def piece(self, number: int, tensor: torch.Tensor) -> Piece:
+        return (number, 0, tensor.numel())
+
+    def pieces(self, tensor: torch.Tensor) -> Sequence[Piece]:
+        return self.pieces_of[tensor]
+
+    def make_scaler(self) -> torch.amp.GradScaler | None:
+        given = self.configuration.config.get("grad_scaler")
+        if given is None:
+            return None
+        if unknown := sorted(given.keys() - SCALER_KEYS):
+            raise Refused(f"engine.config.grad_scaler has {', '.join(unknown)}; expected {', '.join(sorted(SCALER_KEYS))}")
+        return torch.amp.GradScaler(self.device.type, **given)
+
+    def close(self) -> None:
+        for name in ("losses", "blocks", "applied", "optimizer", "scaler", "module", "model"):
+            self.__dict__.pop(name, None)
+
+    # ---- forward and backward
+
+    def forward(self, event: Forward) -> None:
+        graph = Graph.of(event)
+        self.losses[event.number] = (graph, self.module(graph))
+
+    def backward(self, event: Backward) -> None:
+        if not event.scale_wrt_gas:
+            raise Refused("scale_wrt_gas is an argument of DeepSpeed's")
+        graph, loss = self.loss_of(event)
+        graph.raises_after = event.raises_after
+        if event.loss_factor != 1.0:
+            loss = loss * event.loss_factor
+        scaled = self.scaler is not None and not event.past_scaler
+        self.gradient_scale = self.scaler.get_scale() if scaled else 1.0
+        if scaled:
+            loss = self.scaler.scale(loss)
+        loss.backward()
+
+    def loss_of(self, event: Backward) -> tuple[Graph, torch.Tensor]:
+        if event.of is None:
+            graph = Graph.of(event)
+            return graph, self.module(graph)
+        if event.of not in self.losses:
+            raise Refused(f"a backward of event {event.of}, which was no forward of this rank")
+        if event.phases != 1:
+            raise Refused("phases belong to the forward, which was run before")
+        return self.losses[event.of]
+
+    # ---- blocks
+
+    def enter_block(self, block: AbstractContextManager[Any]) -> None:
+        block.__enter__()
+        self.blocks.append(block)
+
+    def exit_block(self, raising: bool) -> None:
+        """Blocks that an exception has left before have nothing to do any more."""
+        if not self.blocks:
+            if not raising:
+                raise Refused("the end of a block that this rank is not in")
+            return
+        block = self.blocks.pop()
+        error = RuntimeError("raised by the script")
+        block.__exit__(*((type(error), error, None) if raising else (None, None, None)))
+
+    def raise_(self, caught: bool = False) -> None:
+        while self.blocks:
+            self.exit_block(raising=True)
+        if not caught:
+            raise RuntimeError("raised by the script")
+
+    # ---- what a loop does with gradients
+
+    def step(self, past_scaler: bool = False) -> None:
+        self.last_step = {}
+        if self.scaler is None or past_scaler:
+            self.optimizer.step()
+            self.last_step = {"updated": 1}
+        else:
+            if not self.unscaled:
+                self.unscale()
+            before = self.applied.steps
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            self.unscaled = False
+            updated = int(self.applied.steps > before)
+            self.last_step = {"updated": updated, "skipped": 1 - updated, "loss_scale": self.scaler.get_scale()}
+        if self.norm is not None:
+            self.last_step["gradient_norm"], self.norm = self.norm, None
+
+    def unscale(self) -> None:
+        if self.scaler is None:
+            raise Refused("unscale without a grad_scaler in engine.config")
+        self.scaler.unscale_(self.optimizer)
+        self.unscaled, self.gradient_scale = True, 1.0
+
+    def zero_grad(self, of: str = "optimizer", set_to_none: bool = True) -> None:
+        (self.module if of == "engine" else self.optimizer).zero_grad(set_to_none=set_to_none)
+
+    def gradients(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Every param.grad that a loop finds, beside its parameter."""
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    yield parameter, parameter.grad
+
+    def scale_gradients(self, by: float) -> None:
+        for _, gradient in self.gradients():
+            gradient.mul_(by)
+
+    def clip_gradients(self, max_norm: float, group: str = "rank") -> None:
+        if not self.configuration.linear:
+            self.norm = float(self.clip(max_norm, group))
+
+    def clip(self, max_norm: float, group: str) -> torch.Tensor:
+        """clip_grad_norm_, or its two halves with a sum over the ranks of a group between them."""
+        parameters = [parameter for parameter, _ in self.gradients()]
+        if self.groups.size(group) == 1:
+            return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+        norm = torch.nn.utils.get_total_norm([gradient for _, gradient in self.gradients()])
+        squared = norm.to(self.device) ** 2
+        dist.all_reduce(squared, group=self.groups.process_group(group))
+        norm = squared.sqrt()
+        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+        return norm
+
+    def all_reduce(self, group: str = "world", of: str = "gradients", as_: str = "mean") -> None:
+        size, process_group = self.groups.size(group), self.groups.process_group(group)
+        if size == 1:
+            return
+        if of == "scalar":
+            dist.all_reduce(torch.ones(1, device=self.device), group=process_group)
+            return
+        for _, gradient in self.gradients():
+            own = gradient.to_local() if hasattr(gradient, "to_local") else gradient
+            if own.numel():
+                dist.all_reduce(own, group=process_group)
+                if as_ == "mean":
+                    own.div_(size)
+
+    # ---- what the rank holds
+
+    def buffers(self, after: str) -> Iterable[Buffer]:
+        yield from self.accumulated()
+        _, applied = self.applied.take()
+        yield from applied
+        if after == "step":
+            for tensor, name in self.names.items():
+                yield Buffer(name, "parameter", tensor, self.pieces(tensor))
+            yield from optimizers.moments(self.optimizer, self.names, self.pieces)
+
+    def accumulated(self) -> Iterable[Buffer]:
+        raise NotImplementedError
+
+    def facts(self) -> dict[str, Any]:
+        return self.last_step

@@ -33,10 +33,14 @@ def arguments(configuration: Configuration) -> dict[str, Any]:
 def param_groups(configuration: Configuration, parameters: Mapping[int, torch.Tensor]) -> list[dict[str, Any]]:
     """`parameters` are those that have a gradient, by number."""
     if not configuration.engine.get("param_groups"):
-        return [{"params": list(parameters.values())}]
+        return [{"params": list(dict.fromkeys(parameters.values()))}]  # flat ones stand for several
     numbers = {parameter.name: p for p, parameter in enumerate(configuration.parameters)}
-    return [{"params": [parameters[numbers[name]] for name in group["params"]]} | {key: group[key] for key in ("lr", "weight_decay") if key in group}
-            for group in configuration.engine["param_groups"]]
+    out = [{"params": list(dict.fromkeys(parameters[numbers[name]] for name in group["params"]))} | {key: group[key] for key in ("lr", "weight_decay") if key in group}
+           for group in configuration.engine["param_groups"]]
+    taken = [parameter for group in out for parameter in group["params"]]
+    if len(dict.fromkeys(taken)) != len(taken):
+        raise Refused("param_groups divide parameters that the wrapper has joined to one")
+    return out
 
 
 def make(configuration: Configuration, parameters: Mapping[int, torch.Tensor]) -> torch.optim.Optimizer:
@@ -58,10 +62,13 @@ class Applied:
         by_dtype: dict[torch.dtype, tuple[list[torch.Tensor], list[Piece]]] = {}
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    tensors, pieces = by_dtype.setdefault(parameter.grad.dtype, ([], []))
-                    tensors.append(local(parameter.grad).clone())
-                    pieces.extend(self.pieces(parameter))
+                if parameter.grad is None:
+                    continue
+                gradient, where = local(parameter.grad), self.pieces(parameter)
+                if gradient.numel() == sum(piece[2] for piece in where):  # else the step is about to fail on it
+                    tensors, pieces = by_dtype.setdefault(gradient.dtype, ([], []))
+                    tensors.append(gradient.clone())
+                    pieces.extend(where)
         self.seen += [Buffer(self.name, "applied", tensors, pieces, at_end=False, scale=self.scale()) for tensors, pieces in by_dtype.values()]
 
     def take(self) -> tuple[int, list[Buffer]]:

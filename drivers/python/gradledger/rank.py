@@ -132,7 +132,8 @@ class Rank:
             error = messages.error(raised)
         seconds = time.perf_counter() - began
         shown = self.driver.buffers(name) if self.configuration.observe or name == "step" else ()
-        return {"type": "done", "number": message["number"], "error": error, "buffers": [buffer.encoded() for buffer in shown],
+        buffers = [encoded for buffer in shown if (encoded := buffer.encoded())["pieces"]]  # a shard may have no elements
+        return {"type": "done", "number": message["number"], "error": error, "buffers": buffers,
                 "facts": self.driver.facts() if name == "step" else {}, "metrics": {"seconds": seconds}}
 
     def initialise_group(self) -> None:

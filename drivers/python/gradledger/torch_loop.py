@@ -23,6 +23,7 @@ class TorchLoop(Driver):
     weights = True
     preload: tuple[str, ...] = ("torch._dynamo",)  # any optimizer imports it
     config_keys: frozenset[str] = frozenset()  # of engine.config, besides grad_scaler
+    scaler_class: type[torch.amp.GradScaler] = torch.amp.GradScaler
 
     def configure(self, configuration: Configuration) -> list[str]:
         self.close()
@@ -37,7 +38,7 @@ class TorchLoop(Driver):
         self.optimizer = self.make_optimizer()
         self.scaler = self.make_scaler()
         self.unscaled = False  # by the scaler, since its last update
-        self.gradient_scale = 1.0  # of what is in the buffers of gradients
+        self.gradient_scale = self.backward_scale = 1.0  # of param.grad, and of what unscaling does not reach
         self.applied = optimizers.Applied(self.optimizer, self.pieces, lambda: self.gradient_scale)
         self.losses: dict[int, tuple[Graph, torch.Tensor]] = {}
         self.blocks: list[AbstractContextManager[Any]] = []
@@ -56,14 +57,17 @@ class TorchLoop(Driver):
 
     def trained(self) -> Mapping[int, torch.Tensor]:
         """What the optimizer is given, by the number of the parameter."""
-        return {p: self.model.weights[p] for p in self.configuration.trainable}
+        return {p: self.model.layers[p].weight for p in self.configuration.trainable}
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         trained = self.trained()
+        self.name_trained(trained)
+        return optimizers.make(self.configuration, trained)
+
+    def name_trained(self, trained: Mapping[int, torch.Tensor]) -> None:
         for p, tensor in trained.items():
             self.names[tensor] = self.configuration.parameters[p].name
             self.pieces_of[tensor] = [self.piece(p, tensor)]
-        return optimizers.make(self.configuration, trained)
 
     def piece(self, number: int, tensor: torch.Tensor) -> Piece:
         return (number, 0, tensor.numel())
@@ -77,7 +81,7 @@ class TorchLoop(Driver):
             return None
         if unknown := sorted(given.keys() - SCALER_KEYS):
             raise Refused(f"engine.config.grad_scaler has {', '.join(unknown)}; expected {', '.join(sorted(SCALER_KEYS))}")
-        return torch.amp.GradScaler(self.device.type, **given)
+        return self.scaler_class(self.device.type, **given)
 
     def close(self) -> None:
         for name in ("losses", "blocks", "applied", "optimizer", "scaler", "module", "model"):
@@ -97,7 +101,7 @@ class TorchLoop(Driver):
         if event.loss_factor != 1.0:
             loss = loss * event.loss_factor
         scaled = self.scaler is not None and not event.past_scaler
-        self.gradient_scale = self.scaler.get_scale() if scaled else 1.0
+        self.gradient_scale = self.backward_scale = self.scaler.get_scale() if scaled else 1.0
         if scaled:
             loss = self.scaler.scale(loss)
         loss.backward()

@@ -1,0 +1,124 @@
+"""PyTorch's fully_shard (FSDP2): each parameter is cut along its first dimension."""
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Iterable, Iterator
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from ..driver import DTYPES, Buffer, Configuration, Piece, Refused, local
+from ..model import LinearModel
+from ..torch_loop import TorchLoop
+
+WRAPS = ("layers", "root")
+
+
+class Fsdp2(TorchLoop):
+    """Whether a backward is reduced is decided while it runs. Sums that were not reduced stay where no zero_grad reaches them."""
+
+    name = "fsdp2"
+    frameworks = ("fsdp2",)
+    preload = ("torch._dynamo", "torch.distributed.tensor")
+    config_keys = frozenset({"reshard_after_forward", "mixed_precision", "offload", "wrap"})
+    mesh: DeviceMesh | None = None
+
+    def check(self, configuration: Configuration) -> None:
+        super().check(configuration)
+        if configuration.config.get("wrap", "layers") not in WRAPS:
+            raise Refused(f"engine.config.wrap is {configuration.config['wrap']!r}; expected one of {', '.join(WRAPS)}")
+        mixed_precision(configuration)
+
+    def wrap(self, model: LinearModel) -> torch.nn.Module:
+        config = self.configuration.config
+        self.mesh = self.mesh or init_device_mesh(self.device.type, (self.world_size,))
+        arguments: dict[str, Any] = {"mesh": self.mesh, "mp_policy": MixedPrecisionPolicy(**mixed_precision(self.configuration), cast_forward_inputs=False)}
+        if config.get("reshard_after_forward") is not None:
+            arguments["reshard_after_forward"] = config["reshard_after_forward"]
+        if config.get("offload"):
+            arguments["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device.type != "cpu")
+        for p in self.units():
+            fully_shard(model.layers[p], **arguments)
+        fully_shard(model, **arguments)
+        numbers = {model.layers[p].weight: p for p in model.weights}
+        self.sharded = [(numbers[each.sharded_param], each) for module in model.modules() if isinstance(module, FSDPModule) for each in parameters_of(module)]
+        return model
+
+    def units(self) -> list[int]:
+        """Layers that are sharded on their own. A weight that two layers have can be in no unit of one of them."""
+        parameters = self.configuration.parameters
+        if self.configuration.config.get("wrap", "layers") == "root":
+            return []
+        tied = {number for p, parameter in enumerate(parameters) if parameter.tied_to is not None for number in (p, parameter.tied_to)}
+        if tied:
+            self.notes.append("layers with tied weights are sharded with the root, as fully_shard wants them in one group")
+        return [p for p in range(len(parameters)) if p not in tied]
+
+    def piece(self, number: int, tensor: torch.Tensor) -> Piece:
+        rows = -(-tensor.numel() // self.world_size)
+        return (number, min(self.rank * rows, tensor.numel()), local(tensor).numel())
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        self.module.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            self.module.set_requires_gradient_sync(True)
+
+    def enter_no_sync(self) -> None:
+        if self.blocks:
+            raise Refused("fully_shard has a switch and no block, so that there is none inside another")
+        self.enter_block(self.no_sync())
+
+    def exit_no_sync(self, raising: bool = False) -> None:
+        self.exit_block(raising)
+
+    def clip(self, max_norm: float, group: str) -> torch.Tensor:
+        """clip_grad_norm_ takes the norm over all ranks by itself. The norm of a rank alone is what a loop has that looks at its shards."""
+        parameters = [parameter for parameter, _ in self.gradients()]
+        if self.groups.size(group) == self.world_size:
+            norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+            return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        if self.groups.size(group) > 1:
+            raise Refused(f"a norm over the group {group!r} of shards that belong to all ranks")
+        shards = [gradient.to_local() for _, gradient in self.gradients()]
+        norm = torch.nn.utils.get_total_norm(shards)
+        factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # torch's own constant
+        for shard in shards:
+            shard.mul_(factor)
+        return norm
+
+    def buffers(self, after: str) -> Iterable[Buffer]:
+        for buffer in super().buffers(after):
+            yield replace(buffer, space="host") if self.configuration.config.get("offload") and buffer.role != "local" else buffer
+
+    def accumulated(self) -> Iterable[Buffer]:
+        for p, parameter in self.sharded:
+            name, whole = self.configuration.parameters[p].name, [(p, 0, self.configuration.parameters[p].numel)]
+            unsharded = getattr(getattr(parameter, "_unsharded_param", None), "grad", None)
+            for own, of in ((unsharded, "unsharded_param.grad"), (parameter.unsharded_accumulated_grad, "unsharded_accumulated_grad")):
+                if own is not None:
+                    yield Buffer(f"{name}.{of}", "local", own, whole, scale=self.backward_scale)
+            reduced = parameter.sharded_param.grad
+            if reduced is not None:
+                yield Buffer(f"{name}.grad", "reduced", reduced, self.pieces(parameter.sharded_param), scale=self.gradient_scale)
+
+
+def mixed_precision(configuration: Configuration) -> dict[str, torch.dtype]:
+    given = configuration.config.get("mixed_precision") or {}
+    if unknown := sorted(given.keys() - {"param_dtype", "reduce_dtype"}):
+        raise Refused(f"engine.config.mixed_precision has {', '.join(unknown)}; expected param_dtype and reduce_dtype")
+    if wrong := [value for value in given.values() if value is not None and value not in DTYPES]:
+        raise Refused(f"engine.config.mixed_precision has {wrong[0]!r}; expected one of {', '.join(DTYPES)}")
+    return {key: DTYPES[value] for key, value in given.items() if value is not None}
+
+
+def parameters_of(module: FSDPModule) -> Iterator[Any]:
+    """Earlier releases have one group of parameters for each module."""
+    state = module._get_fsdp_state()
+    groups = state._fsdp_param_groups if hasattr(state, "_fsdp_param_groups") else [state._fsdp_param_group]
+    for group in groups:
+        yield from group.fsdp_params if group is not None else ()

@@ -10,7 +10,7 @@ from typing import Any, Callable
 from .driver import Driver
 
 BUILT_IN = {"torch": "gradledger.drivers.torch:Torch", "ddp": "gradledger.drivers.ddp:Ddp", "fsdp2": "gradledger.drivers.fsdp2:Fsdp2",
-            "fsdp1": "gradledger.drivers.fsdp1:Fsdp1", "deepspeed": "gradledger.drivers.deepspeed:DeepSpeed"}
+            "fsdp1": "gradledger.drivers.fsdp1:Fsdp1", "deepspeed": "gradledger.drivers.deepspeed:DeepSpeedDriver"}
 Factory = Callable[[int, int], Driver]
 
 

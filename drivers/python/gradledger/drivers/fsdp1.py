@@ -1,0 +1,141 @@
+"""PyTorch's FullyShardedDataParallel (FSDP1): parameters of a module are joined to a flat one, which is cut in equal parts."""
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from ..driver import Backward, Buffer, Configuration, Piece, Refused
+from ..model import Layer, LinearModel
+from ..torch_loop import TorchLoop
+from .fsdp2 import WRAPS, mixed_precision
+
+STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")
+
+
+class Fsdp1(TorchLoop):
+    """Whether a backward is reduced is decided while it runs. A flat gradient is the rank's own while it is whole, and reduced where it is a shard."""
+
+    name = "fsdp1"
+    frameworks = ("fsdp1",)
+    preload = ("torch._dynamo", "torch.distributed.fsdp._flat_param")
+    config_keys = frozenset({"sharding_strategy", "use_orig_params", "mixed_precision", "wrap"})
+    scaler_class = ShardedGradScaler
+    last_was_in_no_sync = False
+
+    def check(self, configuration: Configuration) -> None:
+        super().check(configuration)
+        for key, known in (("wrap", WRAPS), ("sharding_strategy", STRATEGIES)):
+            if configuration.config.get(key, known[0]) not in known:
+                raise Refused(f"engine.config.{key} is {configuration.config[key]!r}; expected one of {', '.join(known)}")
+        if any(parameter.tied_to is not None for parameter in configuration.parameters) and configuration.config.get("wrap", "layers") != "root":
+            raise Refused("tied parameters have to be in one flat parameter; expected wrap to be 'root'")
+        mixed_precision(configuration)
+
+    def wrap(self, model: LinearModel) -> FullyShardedDataParallel:
+        config = self.configuration.config
+        arguments: dict[str, Any] = {"sharding_strategy": ShardingStrategy[config.get("sharding_strategy", "FULL_SHARD")], "device_id": self.device,
+                                     "use_orig_params": config.get("use_orig_params", False)}
+        if precision := mixed_precision(self.configuration):
+            arguments["mixed_precision"] = MixedPrecision(**precision, cast_forward_inputs=False, cast_root_forward_inputs=False)
+        if config.get("wrap", "layers") == "layers":
+            arguments["auto_wrap_policy"] = ModuleWrapPolicy({Layer})
+        self.original = {id(layer): p for p, layer in enumerate(model.layers)}
+        self.layers = list(model.layers)
+        out = FullyShardedDataParallel(model, **arguments)
+        self.flat = {handle: self.layout(handle) for module in FullyShardedDataParallel.fsdp_modules(out) if (handle := module._handle) is not None}
+        return out
+
+    def layout(self, handle: Any) -> list[Piece]:
+        """Pieces of the whole flat parameter, with what fills it up to equal shards."""
+        flat, out = handle.flat_param, []
+        own = iter(zip(flat._param_infos, flat._numels))
+        for numel, padding in zip(flat._numels_with_padding, flat._is_padding_mask):
+            if padding:
+                out.append((-1, 0, numel))
+            else:
+                info, numel = next(own)
+                out.append((self.original[id(info.module)], 0, numel))
+        rest = flat._sharded_size.numel() * self.shards(handle) - sum(piece[2] for piece in out)
+        return out + ([(-1, 0, rest)] if rest else [])
+
+    def shards(self, handle: Any) -> int:
+        return self.world_size if handle.uses_sharded_strategy else 1
+
+    def shard(self, handle: Any) -> list[Piece]:
+        numel = handle.flat_param._sharded_size.numel()
+        return cut(self.flat[handle], self.rank * numel if self.shards(handle) > 1 else 0, numel)
+
+    def trained(self) -> Mapping[int, torch.Tensor]:
+        if self.configuration.config.get("use_orig_params", False):
+            return {p: self.layers[p].weight for p in self.configuration.trainable}
+        of = {p: handle.flat_param for handle, pieces in self.flat.items() for p, _, _ in pieces}
+        return {p: of[p] for p in self.configuration.trainable}
+
+    def name_trained(self, trained: Mapping[int, torch.Tensor]) -> None:
+        for number, handle in enumerate(self.flat):
+            shard = self.shard(handle)
+            self.pieces_of[handle.flat_param], self.names[handle.flat_param] = shard, f"flat{number}"
+            if self.configuration.config.get("use_orig_params", False):
+                self.names.pop(handle.flat_param)
+                for p, offset, numel in self.flat[handle]:
+                    if p in trained:
+                        self.names[trained[p]] = self.configuration.parameters[p].name
+                        self.pieces_of[trained[p]] = [piece for piece in shard if piece[0] == p]
+
+    def backward(self, event: Backward) -> None:
+        self.last_was_in_no_sync = bool(self.blocks)
+        super().backward(event)
+
+    def enter_no_sync(self) -> None:
+        self.enter_block(self.module.no_sync())
+
+    def exit_no_sync(self, raising: bool = False) -> None:
+        self.exit_block(raising)
+
+    def clip(self, max_norm: float, group: str) -> torch.Tensor:
+        """The wrapper's own takes the norm over all ranks, torch's function that of the shards of one."""
+        if self.groups.size(group) == self.world_size:
+            return self.module.clip_grad_norm_(max_norm)
+        return super().clip(max_norm, group)
+
+    def accumulated(self) -> Iterable[Buffer]:
+        for number, handle in enumerate(self.flat):
+            flat = handle.flat_param
+            for name, gradient in (("grad", self.flat_gradient(handle)), ("_saved_grad_shard", getattr(flat, "_saved_grad_shard", None))):
+                if gradient is None:
+                    continue
+                if self.shards(handle) == 1:
+                    role, pieces = "replicated", self.flat[handle]
+                elif name == "grad" and self.is_whole(flat, gradient):
+                    role, pieces = "local", self.flat[handle]
+                else:
+                    role, pieces = "reduced", self.shard(handle)
+                scale = self.backward_scale if role == "local" else self.gradient_scale
+                yield Buffer(f"flat{number}.{name}", role, gradient, cut(pieces, 0, gradient.numel()), scale=scale)
+
+    def is_whole(self, flat: Any, gradient: torch.Tensor) -> bool:
+        """A flat parameter of one element is as large as its shards."""
+        if flat._unpadded_unsharded_size == flat._sharded_size:
+            return self.last_was_in_no_sync
+        return gradient.numel() != flat._sharded_size.numel()
+
+    def flat_gradient(self, handle: Any) -> torch.Tensor | None:
+        """With use_orig_params a zero_grad takes the views alone; what they were views of is dropped at the next forward."""
+        if self.configuration.config.get("use_orig_params", False) and all(self.layers[p].weight.grad is None for p, _, _ in self.flat[handle] if p >= 0):
+            return None
+        return handle.flat_param.grad
+
+
+def cut(pieces: Iterable[Piece], begin: int, numel: int) -> list[Piece]:
+    """The part of a buffer from `begin` on."""
+    out, at, end = [], 0, begin + numel
+    for p, offset, size in pieces:
+        first, last = max(at, begin), min(at + size, end)
+        if first < last:
+            out.append((p, offset + first - at if p >= 0 else 0, last - first))
+        at += size
+    return out

@@ -1,0 +1,7 @@
+"""The package is tested from where it lies, installed or not."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

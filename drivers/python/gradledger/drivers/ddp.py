@@ -37,6 +37,9 @@ class Ddp(TorchLoop):
         config, known = configuration.config, inspect.signature(DistributedDataParallel.__init__).parameters
         if config.get("optimizer_in_backward"):
             raise Refused("optimizer_in_backward has no gradient that a step applies")
+        names = {parameter.name for parameter in configuration.parameters}
+        if (delayed := config.get("delay_all_reduce")) and (unknown := sorted({*delayed["params"], delayed["hook"]} - names)):
+            raise Refused(f"delay_all_reduce names {', '.join(unknown)}; expected parameters")
         if config.get("comm_hook") not in (None, *HOOKS):
             raise Refused(f"the comm_hook {config['comm_hook']!r} is none of {', '.join(HOOKS)}")
         for key in ARGUMENTS:
@@ -47,9 +50,10 @@ class Ddp(TorchLoop):
         config = self.configuration.config
         arguments: dict[str, Any] = {key: config[key] for key in ARGUMENTS if config.get(key)}
         if delayed := config.get("delay_all_reduce"):
-            named = {parameter.name: model.weights[p] for p, parameter in enumerate(self.configuration.parameters) if p in model.weights}
-            arguments["delay_all_reduce_named_params"] = [(name, named[name]) for name in delayed["params"]]
-            arguments["param_to_hook_all_reduce"] = named[delayed["hook"]]
+            of = {parameter.name: model.weights[p] for p, parameter in enumerate(self.configuration.parameters) if p in model.weights}
+            delayed_weights = [of[name] for name in delayed["params"]]
+            arguments["delay_all_reduce_named_params"] = [(name, weight) for name, weight in model.named_parameters() if any(weight is each for each in delayed_weights)]
+            arguments["param_to_hook_all_reduce"] = of[delayed["hook"]]
         out = DistributedDataParallel(model, device_ids=None if self.device.type == "cpu" else [self.device], **arguments)
         if hook := config.get("comm_hook"):
             out.register_comm_hook(None, self.renamed(HOOKS[hook]))
@@ -61,7 +65,7 @@ class Ddp(TorchLoop):
             return hook
         self.notes.append(f"{hook.__name__} is registered under another name, since PyTorch allows it on GPUs alone")
 
-        def same_hook(state: Any, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        def same_hook(state, bucket):  # no annotations: PyTorch compares them, and here they would be texts
             return hook(state, bucket)
         return same_hook
 

@@ -1,0 +1,211 @@
+"""The real DistributedDataParallel on two ranks: buffers by values worked out by hand."""
+from __future__ import annotations
+
+import pytest
+
+from command import Command, by_element, ok, shown
+
+PARAMETERS = [{"name": "a", "numel": 3}, {"name": "b", "numel": 2}]
+GIVEN = {0: {0: [1, 2, 3], 1: [10, 5]}, 1: {0: [3, 2, 1], 1: [20, 7]}}
+MEAN = {"a.grad": [2, 2, 2], "b.grad": [15, 6]}
+
+
+@pytest.fixture(scope="module")
+def command():
+    with Command("ddp") as out:
+        out.start_ranks()
+        yield out
+
+
+def configure(command, config=None, parameters=PARAMETERS, optimizer=None, **more):
+    return ok(command.configure(parameters, {"framework": "ddp", "config": config or {}, "optimizer": optimizer or {"type": "SGD"}}, **more))
+
+
+@pytest.mark.parametrize("config", [
+    {}, {"bucket_cap_mb": 0.00001}, {"bucket_cap_mb_list": [0.00001, 1]}, {"find_unused_parameters": True}, {"gradient_as_bucket_view": True}, {"static_graph": True},
+    {"batched_grad_copy": True}, {"find_unused_parameters": True, "skip_all_reduce_unused_params": True}, {"comm_hook": "allreduce"}, {"comm_hook": "fp16_compress"},
+    {"comm_hook": "bf16_compress"}, {"comm_hook": "fp16_wrapper"}, {"comm_hook": "bf16_wrapper"}, {"delay_all_reduce": {"params": ["b"], "hook": "a"}}], ids=str)
+def test_a_backward_leaves_the_mean_in_every_configuration(command, config):
+    configure(command, config)
+    for _ in range(3):  # buckets are made again after the first
+        for answer in ok(command.event("backward", GIVEN)).values():
+            assert shown(answer, "replicated") == MEAN
+        ok(command.event("step"))
+        ok(command.event("zero_grad", of="optimizer"))
+
+
+def test_a_hook_that_does_nothing_leaves_own_gradients(command):
+    configure(command, {"comm_hook": "noop"})
+    assert {rank: shown(answer)["b.grad"] for rank, answer in ok(command.event("backward", GIVEN)).items()} == {0: [10, 5], 1: [20, 7]}
+
+
+def test_a_step_shows_what_it_was_given_and_the_weights_after_it(command):
+    configure(command, optimizer={"type": "SGD", "lr": 0.5})
+    ok(command.event("backward", GIVEN))
+    for answer in ok(command.event("step")).values():
+        assert by_element(answer, "applied") == {(0, 0): 2, (0, 1): 2, (0, 2): 2, (1, 0): 15, (1, 1): 6}
+        assert shown(answer, "parameter") == {"a": [-1, -1, -1], "b": [-7.5, -3]}
+        assert answer["facts"] == {"updated": 1}
+        assert [buffer["at_end"] for buffer in answer["buffers"] if buffer["role"] == "applied"] == [False]
+    assert not any(shown(answer) for answer in ok(command.event("zero_grad", of="engine")).values())
+    assert not any(by_element(answer, "applied") for answer in ok(command.event("step")).values())
+
+
+def test_moments_of_adam_are_shown_and_groups_have_their_own_rate(command):
+    engine = {"framework": "ddp", "config": {}, "optimizer": {"type": "AdamW", "lr": 0.25, "betas": [0.5, 0.75], "eps": 0.0},
+              "param_groups": [{"params": ["b"], "lr": 1.0}, {"params": ["a"]}]}
+    ok(command.configure(PARAMETERS, engine))
+    ok(command.event("backward", GIVEN))
+    answer = ok(command.event("step"))[1]
+    assert shown(answer, "first moment") == {"exp_avg[a]": [1, 1, 1], "exp_avg[b]": [7.5, 3]}
+    assert shown(answer, "second moment") == {"exp_avg_sq[a]": [1, 1, 1], "exp_avg_sq[b]": [56.25, 9]}
+    assert shown(answer, "parameter") == {"a": [-0.25] * 3, "b": [-1, -1]}
+
+
+def test_no_sync_adds_up_own_gradients_until_a_backward_outside(command):
+    configure(command)
+    ok(command.event("enter_no_sync"))
+    assert shown(ok(command.event("backward", GIVEN))[1]) == {"a.grad": [3, 2, 1], "b.grad": [20, 7]}
+    ok(command.event("exit_no_sync"))
+    assert shown(ok(command.event("backward", GIVEN))[1]) == {"a.grad": [4, 4, 4], "b.grad": [30, 12]}
+
+
+def test_the_forward_decides_whether_its_backward_is_reduced(command):
+    configure(command)
+    ok(command.event("enter_no_sync"))
+    ok(command.event("forward", GIVEN))
+    ok(command.event("exit_no_sync"))
+    assert shown(ok(command.event("backward", GIVEN, of=1))[1]) == {"a.grad": [3, 2, 1], "b.grad": [20, 7]}
+
+
+def test_a_loss_factor_multiplies_before_the_reduction(command):
+    configure(command)
+    assert shown(ok(command.event("backward", GIVEN, loss_factor=0.25))[0]) == {"a.grad": [0.5, 0.5, 0.5], "b.grad": [3.75, 1.5]}
+
+
+def test_a_parameter_that_one_rank_does_not_use_has_the_mean_with_zero(command):
+    configure(command, {"find_unused_parameters": True})
+    answers = ok(command.event("backward", {0: GIVEN[0], 1: {0: [3, 2, 1]}}))
+    assert [shown(answer) for answer in answers.values()] == [{"a.grad": [2, 2, 2], "b.grad": [5, 2.5]}] * 2
+
+
+def test_what_the_framework_raises_is_the_answer_and_the_rank_goes_on(command):
+    configure(command)
+    ok(command.event("backward", {rank: {0: GIVEN[rank][0]} for rank in range(2)}))  # b is not reduced, which DDP notices with the next forward
+    for answer in command.event("backward", GIVEN).values():
+        assert answer["error"]["type"] == "RuntimeError" and "Expected to have finished reduction" in answer["error"]["text"]
+        assert "distributed.py" in answer["error"]["traceback"]
+    configure(command)
+    ok(command.event("backward", GIVEN))
+
+
+def test_an_exception_leaves_autograd_after_so_many_gradients(command):
+    configure(command)
+    ok(command.event("enter_no_sync"))
+    answer = command.event("backward", GIVEN, raises_after=1)[0]
+    assert answer["error"]["text"] == "raised by the script in a backward"
+    assert shown(answer) == {"b.grad": [10, 5]}
+
+
+def test_a_caught_exception_leaves_the_block(command):
+    configure(command)
+    ok(command.event("enter_no_sync"))
+    ok(command.event("raise", caught=True))
+    ok(command.event("exit_no_sync", raising=True))
+    assert shown(ok(command.event("backward", GIVEN))[0]) == MEAN
+    assert command.event("raise", caught=False)[0]["error"] == command.event("raise", caught=False)[0]["error"] | {"type": "RuntimeError", "text": "raised by the script"}
+
+
+def test_a_scaler_multiplies_losses_and_skips_a_step_that_overflows(command):
+    configure(command, {"grad_scaler": {"init_scale": 1024.0, "growth_interval": 1}})
+    answer = ok(command.event("backward", GIVEN))[0]
+    assert shown(answer) == {"a.grad": [2048] * 3, "b.grad": [15360, 6144]} and {buffer["scale"] for buffer in answer["buffers"]} == {1024}
+    answer = ok(command.event("step"))[0]
+    assert by_element(answer, "applied")[(1, 0)] == 15 and answer["facts"] == {"updated": 1, "skipped": 0, "loss_scale": 2048}
+    ok(command.event("zero_grad", of="optimizer"))
+    ok(command.event("backward", {0: GIVEN[0] | {0: [float("inf"), 0, 0]}, 1: GIVEN[1]}))
+    answer = ok(command.event("step"))[1]
+    assert not by_element(answer, "applied") and answer["facts"] == {"updated": 0, "skipped": 1, "loss_scale": 1024}
+
+
+def test_gradients_are_unscaled_ahead_of_the_step_once(command):
+    configure(command, {"grad_scaler": {"init_scale": 4.0}})
+    ok(command.event("backward", GIVEN))
+    answer = ok(command.event("unscale"))[0]
+    assert shown(answer) == MEAN and {buffer["scale"] for buffer in answer["buffers"]} == {1}
+    assert "already been called" in command.event("unscale")[0]["error"]["text"]
+    assert by_element(ok(command.event("step"))[0], "applied")[(1, 1)] == 6
+
+
+def test_a_loss_and_a_step_can_go_past_the_scaler(command):
+    configure(command, {"grad_scaler": {"init_scale": 4.0}})
+    assert shown(ok(command.event("backward", GIVEN, past_scaler=True))[0]) == MEAN
+    answer = ok(command.event("step", past_scaler=True))[0]
+    assert by_element(answer, "applied")[(1, 1)] == 6 and answer["facts"] == {"updated": 1}
+
+
+def test_a_loop_scales_and_reduces_what_it_finds_itself(command):
+    configure(command, groups={"pair": [[0, 1]], "alone": [[0], [1]]})
+    ok(command.event("enter_no_sync"))
+    ok(command.event("backward", GIVEN))
+    ok(command.event("scale_gradients", by=0.5))
+    ok(command.event("all_reduce", group="alone", **{"as": "sum", "of": "gradients"}))
+    ok(command.event("all_reduce", group="pair", **{"as": "mean", "of": "scalar"}))
+    assert shown(ok(command.event("all_reduce", group="pair", **{"as": "sum", "of": "gradients"}))[0]) == {"a.grad": [2, 2, 2], "b.grad": [15, 6]}
+    assert shown(ok(command.event("all_reduce", group="world", **{"as": "mean", "of": "gradients"}))[1]) == {"a.grad": [2, 2, 2], "b.grad": [15, 6]}
+
+
+def test_a_norm_is_of_the_rank_or_of_a_group(command):
+    parameters, given = [{"name": "w", "numel": 2}], {0: {0: [3, 4]}, 1: {0: [0, 12]}}
+    for group, norms in (("rank", (5, 12)), ("world", (13, 13))):
+        configure(command, parameters=parameters)
+        ok(command.event("enter_no_sync"))
+        ok(command.event("backward", given))
+        answers = ok(command.event("clip_gradients", max_norm=1.0, group=group))
+        for rank, norm in enumerate(norms):
+            assert shown(answers[rank])["w.grad"] == pytest.approx([value / norm for value in given[rank][0]], rel=1e-5)
+        assert ok(command.event("step"))[0]["facts"]["gradient_norm"] == norms[0]
+
+
+def test_nothing_is_clipped_where_no_decision_may_depend_on_values(command):
+    configure(command, linear=True)
+    ok(command.event("backward", GIVEN))
+    assert shown(ok(command.event("clip_gradients", max_norm=1e-3, group="rank"))[0]) == MEAN
+
+
+def test_zero_grad_can_fill_instead_of_dropping(command):
+    configure(command)
+    ok(command.event("backward", GIVEN))
+    assert shown(ok(command.event("zero_grad", of="optimizer", set_to_none=False))[0]) == {"a.grad": [0, 0, 0], "b.grad": [0, 0]}
+
+
+def test_tied_frozen_and_empty_parameters_are_served(command):
+    parameters = [{"name": "a", "numel": 2}, {"name": "frozen", "numel": 2, "trainable": False}, {"name": "none", "numel": 0}, {"name": "again", "numel": 2, "tied_to": "a"}]
+    configure(command, parameters=parameters)
+    answer = ok(command.event("backward", {0: {0: [1, 2], 2: []}, 1: {0: [3, 6], 2: []}}))[0]
+    assert shown(answer) == {"a.grad": [2, 4]}
+    assert shown(ok(command.event("step"))[0], "parameter") == {"a": [-2, -4]}
+
+
+def test_16_bit_gradients_travel_as_they_are(command):
+    configure(command, model_dtype="bf16")
+    answer = ok(command.event("backward", GIVEN))[0]
+    assert shown(answer) == MEAN and {buffer["dtype"] for buffer in answer["buffers"]} == {"bf16"}
+
+
+def test_buffers_are_shown_at_steps_alone_where_nobody_observes(command):
+    configure(command, observe=False)
+    assert not ok(command.event("backward", GIVEN))[0]["buffers"]
+    assert by_element(ok(command.event("step"))[0], "applied")
+
+
+@pytest.mark.parametrize(("config", "says"), [({"bucket_size": 1}, "bucket_size"), ({"comm_hook": "powersgd"}, "powersgd"), ({"grad_scaler": {"scale": 1}}, "scale"),
+                                              ({"optimizer_in_backward": True}, "optimizer_in_backward")])
+def test_what_the_driver_cannot_do_is_refused_in_its_own_name(command, config, says):
+    for answer in command.configure(PARAMETERS, {"framework": "ddp", "config": config}).values():
+        assert answer["type"] == "refused" and answer["by_driver"] and says in answer["error"]["text"]
+
+
+def test_what_the_framework_refuses_is_no_fault_of_the_driver(command):
+    answer = command.configure(PARAMETERS, {"framework": "ddp", "config": {"delay_all_reduce": {"params": ["a", "b"], "hook": "b"}}})[0]
+    assert answer["type"] == "refused" and not answer["by_driver"] and answer["error"]["type"] == "ValueError"

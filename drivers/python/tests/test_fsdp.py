@@ -1,0 +1,195 @@
+"""The real fully_shard and FullyShardedDataParallel on two ranks: shards by parameter and element, with values worked out by hand."""
+from __future__ import annotations
+
+import pytest
+
+from command import Command, by_element, ok, shown
+
+# Sizes that two ranks cannot share evenly.
+PARAMETERS = [{"name": "a", "numel": 3}, {"name": "b", "numel": 5}]
+GIVEN = {0: {0: [1, 2, 3], 1: [0, 5, 0, 1, 7]}, 1: {0: [3, 2, 1], 1: [2, 5, 4, 1, 9]}}
+MEAN = {(0, 0): 2, (0, 1): 2, (0, 2): 2, (1, 0): 1, (1, 1): 5, (1, 2): 2, (1, 3): 1, (1, 4): 8}
+OWN = [{(p, i): value for p, values in GIVEN[rank].items() for i, value in enumerate(values)} for rank in range(2)]
+CONFIGURATIONS = {
+    "fsdp2": [{}, {"wrap": "root"}, {"reshard_after_forward": True}, {"reshard_after_forward": False}, {"offload": True},
+              {"mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}, {"mixed_precision": {"reduce_dtype": "bf16"}}],
+    "fsdp1": [{}, {"wrap": "root"}, {"sharding_strategy": "SHARD_GRAD_OP"}, {"use_orig_params": True}, {"use_orig_params": True, "wrap": "root"},
+              {"mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}],
+}
+OF_BOTH = [pytest.param(driver, config, id=f"{driver} {config}") for driver, configs in CONFIGURATIONS.items() for config in configs]
+
+
+@pytest.fixture(scope="module")
+def commands():
+    """Hosts take seconds to start: each is kept for all tests of its driver."""
+    started: dict[str, Command] = {}
+
+    def command(driver: str) -> Command:
+        if driver not in started:
+            started[driver] = Command(driver).__enter__()
+            started[driver].start_ranks()
+        return started[driver]
+    yield command
+    for each in started.values():
+        each.__exit__()
+
+
+def configured(commands, driver, config=None, parameters=PARAMETERS, optimizer=None, **more):
+    command = commands(driver)
+    ok(command.configure(parameters, {"framework": driver, "config": config or {}, "optimizer": optimizer or {"type": "SGD"}}, **more))
+    return command
+
+
+def whole(answers, role):
+    """What all ranks hold together. No two hold the same element."""
+    out: dict = {}
+    for answer in ok(answers).values():
+        held = by_element(answer, role)
+        assert not out.keys() & held.keys()
+        out |= held
+    return out
+
+
+def times(factor, values):
+    return {place: factor * value for place, value in values.items()}
+
+
+@pytest.mark.parametrize(("driver", "config"), OF_BOTH)
+def test_a_backward_leaves_shards_of_the_mean_and_a_step_applies_them(commands, driver, config):
+    command = configured(commands, driver, config)
+    for window in range(1, 3):
+        answers = command.event("backward", GIVEN)
+        assert whole(answers, "reduced") == MEAN
+        assert not any(by_element(answer, "local") for answer in answers.values())
+        answers = command.event("step")
+        assert whole(answers, "applied") == MEAN
+        assert whole(answers, "parameter") == times(-window, MEAN)
+        assert not any(shown(answer) for answer in ok(command.event("zero_grad", of="optimizer")).values())
+
+
+@pytest.mark.parametrize(("driver", "config"), OF_BOTH)
+def test_no_sync_adds_up_whole_gradients_until_a_backward_outside(commands, driver, config):
+    command = configured(commands, driver, config)
+    ok(command.event("enter_no_sync"))
+    ok(command.event("backward", GIVEN))
+    answers = ok(command.event("backward", GIVEN))
+    assert [by_element(answers[rank], "local") for rank in range(2)] == [times(2, OWN[0]), times(2, OWN[1])]
+    ok(command.event("exit_no_sync"))
+    answers = command.event("backward", GIVEN)
+    assert whole(answers, "reduced") == times(3, MEAN) and not any(by_element(answer, "local") for answer in answers.values())
+
+
+@pytest.mark.parametrize("driver", CONFIGURATIONS)
+def test_own_gradients_beside_a_reduced_shard_are_told_apart(commands, driver):
+    command = configured(commands, driver)
+    ok(command.event("backward", GIVEN))
+    ok(command.event("enter_no_sync"))
+    answers = command.event("backward", GIVEN)
+    assert whole(answers, "reduced") == MEAN
+    assert [by_element(answers[rank], "local") for rank in range(2)] == OWN
+
+
+@pytest.mark.parametrize("driver", CONFIGURATIONS)
+def test_whether_a_backward_is_reduced_is_decided_while_it_runs(commands, driver):
+    command = configured(commands, driver)
+    ok(command.event("enter_no_sync"))
+    ok(command.event("forward", GIVEN))
+    ok(command.event("exit_no_sync"))
+    assert whole(command.event("backward", GIVEN, of=1), "reduced") == MEAN
+
+
+def test_zero_grad_does_not_reach_what_fully_shard_has_not_reduced(commands):
+    command = configured(commands, "fsdp2")
+    ok(command.event("enter_no_sync"))
+    ok(command.event("backward", GIVEN))
+    ok(command.event("exit_no_sync"))
+    answers = ok(command.event("zero_grad", of="engine"))
+    assert by_element(answers[1], "local") == OWN[1]
+    assert whole(command.event("backward", GIVEN), "reduced") == times(2, MEAN)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [({"param_dtype": "bf16", "reduce_dtype": "fp32"}, "fp32"), ({"param_dtype": "bf16", "reduce_dtype": "bf16"}, "bf16")])
+def test_the_dtype_of_sums_that_wait_is_shown(commands, precision, dtype):
+    command = configured(commands, "fsdp2", {"mixed_precision": precision})
+    ok(command.event("enter_no_sync"))
+    answer = ok(command.event("backward", GIVEN))[0]
+    assert {buffer["dtype"] for buffer in answer["buffers"]} == {dtype}
+
+
+def test_what_is_offloaded_is_shown_on_the_host(commands):
+    command = configured(commands, "fsdp2", {"offload": True})
+    ok(command.event("backward", GIVEN))
+    assert {buffer["space"] for buffer in ok(command.event("step"))[0]["buffers"]} == {"host"}
+    ok(command.event("enter_no_sync"))
+    answer = ok(command.event("backward", GIVEN))[0]
+    assert {(buffer["role"], buffer["space"]) for buffer in answer["buffers"]} == {("local", "device"), ("reduced", "host")}
+
+
+@pytest.mark.parametrize("driver", CONFIGURATIONS)
+def test_a_norm_is_that_of_the_world_or_of_the_shards_of_a_rank(commands, driver):
+    parameters, given = [{"name": "w", "numel": 2}], {rank: {0: [3, 4]} for rank in range(2)}
+    for group, clipped in (("world", [0.6, 0.8]), ("rank", [1, 1])):
+        command = configured(commands, driver, parameters=parameters)
+        ok(command.event("backward", given))
+        held = whole(command.event("clip_gradients", max_norm=1.0, group=group), "reduced")
+        assert [held[0, i] for i in range(2)] == pytest.approx(clipped, rel=1e-5)
+
+
+@pytest.mark.parametrize("driver", CONFIGURATIONS)
+def test_moments_lie_where_their_shards_do(commands, driver):
+    command = configured(commands, driver, optimizer={"type": "Adam", "betas": [0.5, 0.75]})
+    ok(command.event("backward", GIVEN))
+    answers = command.event("step")
+    assert whole(answers, "first moment") == times(0.5, MEAN)
+    assert whole(answers, "second moment") == {place: value * value / 4 for place, value in MEAN.items()}
+
+
+@pytest.mark.parametrize("driver", CONFIGURATIONS)
+def test_a_scaler_is_undone_before_the_step(commands, driver):
+    command = configured(commands, driver, {"grad_scaler": {"init_scale": 8.0}})
+    answers = command.event("backward", GIVEN)
+    assert whole(answers, "reduced") == times(8, MEAN) and {buffer["scale"] for buffer in answers[0]["buffers"]} == {8}
+    assert whole(command.event("step"), "applied") == MEAN
+
+
+def test_padding_of_flat_parameters_is_no_element(commands):
+    command = configured(commands, "fsdp1", {"wrap": "root", "use_orig_params": True}, parameters=PARAMETERS + [{"name": "c", "numel": 1}])
+    answers = ok(command.event("backward", {rank: GIVEN[rank] | {2: [6]} for rank in range(2)}))
+    pieces = [piece for answer in answers.values() for buffer in answer["buffers"] for piece in buffer["pieces"]]
+    assert sum(numel for parameter, _, numel in pieces if parameter >= 0) == 9 and any(parameter == -1 for parameter, _, _ in pieces)
+    assert whole(answers, "reduced") == MEAN | {(2, 0): 6}
+
+
+def test_a_flat_parameter_that_is_not_sharded_is_replicated(commands):
+    command = configured(commands, "fsdp1", {"sharding_strategy": "NO_SHARD"})
+    answers = ok(command.event("backward", GIVEN))
+    assert [by_element(answers[rank], "replicated") for rank in range(2)] == [MEAN, MEAN]
+
+
+def test_a_flat_parameter_of_one_element_is_whole_inside_no_sync(commands):
+    command = configured(commands, "fsdp1", parameters=[{"name": "a", "numel": 2}, {"name": "one", "numel": 1}])
+    given = {rank: {0: [1, 2], 1: [4 + 2 * rank]} for rank in range(2)}
+    ok(command.event("enter_no_sync"))
+    answers = ok(command.event("backward", given))
+    assert [by_element(answers[rank], "local")[1, 0] for rank in range(2)] == [4, 6]
+    ok(command.event("exit_no_sync"))
+    assert whole(command.event("backward", given), "reduced") == {(0, 0): 2, (0, 1): 4, (1, 0): 10}
+
+
+@pytest.mark.parametrize("driver", CONFIGURATIONS)
+def test_tied_parameters_are_served_where_the_wrapper_can(commands, driver):
+    command = configured(commands, driver, {"wrap": "root"}, parameters=PARAMETERS + [{"name": "again", "numel": 3, "tied_to": "a"}])
+    assert whole(command.event("backward", GIVEN), "reduced") == MEAN
+
+
+@pytest.mark.parametrize(("driver", "config", "says"), [("fsdp2", {"wrap": "all"}, "layers, root"), ("fsdp2", {"mixed_precision": {"dtype": "bf16"}}, "param_dtype"),
+                                                        ("fsdp1", {"sharding_strategy": "HYBRID"}, "FULL_SHARD"), ("fsdp1", {"offload": True}, "offload")])
+def test_what_the_driver_does_not_know_is_refused(commands, driver, config, says):
+    for answer in commands(driver).configure(PARAMETERS, {"framework": driver, "config": config}).values():
+        assert answer["type"] == "refused" and answer["by_driver"] and says in answer["error"]["text"]
+
+
+@pytest.mark.parametrize(("config", "refused"), [({"wrap": "root"}, True), ({"wrap": "layers"}, False)])
+def test_groups_of_the_optimizer_do_not_divide_a_flat_parameter(commands, config, refused):
+    engine = {"framework": "fsdp1", "config": config, "param_groups": [{"params": ["a"], "lr": 2.0}, {"params": ["b"]}]}
+    assert (commands("fsdp1").configure(PARAMETERS, engine)[0]["type"] == "refused") == refused

@@ -31,20 +31,23 @@ class Connection(Protocol):
 
 
 class Requests:
-    """Whoever waits reads the connection, and keeps what is meant for others: there is no thread that could read at a moment that nobody chose."""
+    """A rank that waits does nothing else, as far as the command can see: while one thread waits, others neither ask nor wait, but take what has come.
+
+    Whoever waits reads the connection. There is no thread of its own that could read at a moment that nobody chose.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._sending = threading.Lock()
         self._changed = threading.Condition()
-        self._reading = False
+        self._is_waiting = False
         self._issued = 0
         self._answers: dict[int, dict[str, Any]] = {}
-        self._broken: BaseException | None = None
 
     def issue(self, **keys: Any) -> int:
         """Sends a collective. Numbers follow the order of sending."""
-        with self._sending:
+        with self._changed:
+            while self._is_waiting:
+                self._changed.wait()
             number = self._issued
             self._issued += 1
             self._connection.send({"type": "collective", "id": number} | keys)
@@ -56,11 +59,12 @@ class Requests:
     def result(self, number: int) -> bytes | None:
         """Waits for one collective. None: the command says to go on without it, which it says once at most for each."""
         with self._changed:
-            known = number in self._answers
-        if not known:
-            with self._sending:
-                self._connection.send({"type": "wait", "id": number})
-        answer = self._answer(number)
+            while self._is_waiting and number not in self._answers:
+                self._changed.wait()
+            answer = self._answers.pop(number, None)
+            self._is_waiting |= answer is None
+        if answer is None:
+            answer = self._wait_for(number)
         if answer["type"] == "go_on":
             return None
         if answer["type"] == "refused":
@@ -68,32 +72,20 @@ class Requests:
             raise REFUSALS.get(error["type"], CollectiveError)(error["text"])
         return answer["data"]
 
-    def _answer(self, number: int) -> dict[str, Any]:
-        while True:
-            with self._changed:
-                while number not in self._answers and self._reading and self._broken is None:
-                    self._changed.wait()
-                if number in self._answers:
-                    return self._answers.pop(number)
-                if self._broken is not None:
-                    raise CollectiveError(f"the connection to the command is gone: {self._broken}") from self._broken
-                self._reading = True
-            self._read_one()
-
-    def _read_one(self) -> None:
-        message: dict[str, Any] | None = None
-        broken: BaseException | None = None
+    def _wait_for(self, number: int) -> dict[str, Any]:
+        """Nobody else sends or reads until this is over."""
         try:
-            message = self._connection.receive()
-            if message["type"] not in ("result", "refused", "go_on"):
-                broken = ConnectionError(message.get("reason") or f"a {message['type']!r} came, which answers no collective")
-        except Exception as error:  # everybody who waits has to hear of it, not this thread alone
-            broken = error
+            self._connection.send({"type": "wait", "id": number})
+            while True:
+                message = self._connection.receive()
+                if message["type"] not in ("result", "refused", "go_on"):
+                    raise CollectiveError(f"the command sent {message['type']!r} instead of a result. {message.get('reason', '')}")
+                if message["id"] == number:
+                    return message
+                with self._changed:
+                    self._answers[message["id"]] = message
+                    self._changed.notify_all()
         finally:
             with self._changed:
-                self._reading = False
-                if broken is not None:
-                    self._broken = broken
-                elif message is not None:
-                    self._answers[message["id"]] = message
+                self._is_waiting = False
                 self._changed.notify_all()

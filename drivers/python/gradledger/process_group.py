@@ -142,7 +142,8 @@ class LedgerGroup(dist.ProcessGroup):
                 self._expect_one_for_each(given)
                 for tensor in given:
                     self._expect_sizes(output.numel(), tensor.numel())
-            pending.append(self._ask("scatter", output, opts, Fill([output]), root=root, data=joined([given[i] for i in self._by_member]) if given else b""))
+            pending.append(self._ask("scatter", output, opts, Fill([output]), numel=output.numel() * self.size(), root=root,
+                                     data=joined([given[i] for i in self._by_member]) if given else b""))
         return self._work(pending, asked, opts)
 
     # Each to each, and one to one
@@ -247,7 +248,7 @@ class LedgerGroup(dist.ProcessGroup):
         return self._ask(kind, tensor, opts, take, operator=operator_of(opts), **keys)
 
     def _ask(self, kind: str, tensor: torch.Tensor | None, opts: Any, take: Fill, *, data: bytes | bytearray | None = None, numel: int | None = None,
-             operator: str = "", root: int = -1, asynchronous: bool | None = None, **keys: Any) -> Pending:
+             operator: str = "", asynchronous: bool | None = None, **keys: Any) -> Pending:
         """`tensor` says type and size, and is what the rank gives where `data` does not."""
         if tensor is not None and tensor.layout != torch.strided:
             raise CollectiveRefused(f"{kind} of a tensor whose layout is {tensor.layout}; expected a dense one")
@@ -260,8 +261,8 @@ class LedgerGroup(dist.ProcessGroup):
             data = b"" if tensor is None else bytes_of(tensor)
         if len(data) > protocol.FRAME_BYTES_MAX - protocol.HELLO_BYTES_MAX:
             raise CollectiveRefused(f"{kind} of {len(data)} bytes; the protocol's largest frame is {protocol.FRAME_BYTES_MAX}")
-        number = self._requests.issue(group=self._members, tag=self._name, kind=kind, operator=operator, dtype=dtype, numel=numel, root=root, site=call_site(),
-                                      purpose="", event=current_event, asynchronous=is_asynchronous(opts) if asynchronous is None else asynchronous,
+        number = self._requests.issue(group=self._members, tag=self._name, kind=kind, operator=operator, dtype=dtype, numel=numel, site=call_site(), purpose="",
+                                      event=current_event, asynchronous=is_asynchronous(opts) if asynchronous is None else asynchronous,
                                       data=data, **keys)
         return Pending(number, take)
 

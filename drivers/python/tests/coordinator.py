@@ -4,6 +4,7 @@ It is written from docs/driver-protocol.md, with framing of its own, so that a m
 """
 from __future__ import annotations
 
+import queue
 import secrets
 import socket
 import struct
@@ -18,8 +19,8 @@ import torch
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64, "int8": torch.int8, "uint8": torch.uint8, "int16": torch.int16,
          "int32": torch.int32, "int64": torch.int64, "bool": torch.bool, "bytes": torch.uint8}
-REQUIRED = {"id", "group", "tag", "kind", "operator", "dtype", "numel", "root", "site", "purpose", "event", "asynchronous", "data", "type"}
-OPTIONAL = {"parts", "peer", "message_tag"}
+REQUIRED = {"id", "group", "tag", "kind", "operator", "dtype", "numel", "site", "purpose", "event", "asynchronous", "data", "type"}
+OPTIONAL = {"root", "parts", "peer", "message_tag"}
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Call:
     def says(self) -> str:
         m = self.message
         operator = f" {m['operator']}" if m["operator"] else ""
-        where = f" with rank {m['peer']}, tag {m['message_tag']}," if "peer" in m else f" of root {m['root']}," if m["root"] >= 0 else ""
+        where = f" with rank {m['peer']}, tag {m['message_tag']}," if "peer" in m else f" of root {m['root']}," if "root" in m else ""
         return f"rank {self.rank}: {m['kind']}{operator}{where} of {m['numel']} {m['dtype']} in group {m['tag']!r} of ranks {m['group']}, at {m['site']}, event {m['event']}"
 
 
@@ -38,6 +39,7 @@ class Call:
 class RankState:
     """`waits` holds what the rank waits for; it moves while that is empty and its connection is open."""
     connection: socket.socket
+    answers: queue.SimpleQueue[dict[str, Any] | None] = field(default_factory=queue.SimpleQueue)
     calls: dict[int, Call] = field(default_factory=dict)
     waits: set[int] = field(default_factory=set)
     told_to_go_on: set[int] = field(default_factory=set)
@@ -89,7 +91,8 @@ class Coordinator:
             with self._lock:
                 assert rank not in self._ranks, f"rank {rank} connected twice"
                 self._ranks[rank] = RankState(connection)
-                write_message(connection, {"type": "welcome"})
+                self._ranks[rank].answers.put({"type": "welcome"})
+            threading.Thread(target=self._write, args=(self._ranks[rank],), daemon=True).start()
             while True:
                 message = read_message(connection)
                 with self._lock:
@@ -103,18 +106,31 @@ class Coordinator:
             connection.shutdown(socket.SHUT_RDWR)
             self._end(rank)
 
+    @staticmethod
+    def _write(state: RankState) -> None:
+        """Apart from reading: a rank that is not reading yet must not keep the others waiting."""
+        while (answer := state.answers.get()) is not None:
+            packed = msgpack.packb(answer)
+            try:
+                state.connection.sendall(struct.pack(">I", len(packed)) + packed)
+            except OSError:
+                return
+
     def _end(self, rank: int) -> None:
         with self._lock:
             if rank in self._ranks:
                 self._ranks[rank].is_gone = True
+                self._ranks[rank].answers.put(None)
                 self._look_for_a_deadlock()
 
     def _take(self, rank: int, message: dict[str, Any]) -> None:
         state = self._ranks[rank]
         if message["type"] == "wait":
+            assert not state.waits, f"it waits for {message['id']} while it waits for {state.waits}"
             if message["id"] in state.calls:  # else it has been answered meanwhile
                 state.waits.add(message["id"])
             return
+        assert not state.waits, f"it asks for {message['kind']} while it waits for {state.waits}"
         assert message["type"] == "collective" and REQUIRED <= set(message) <= REQUIRED | OPTIONAL, set(message)
         assert message["group"] == sorted(message["group"]) and rank in message["group"], message["group"]
         call = Call(rank, message)
@@ -151,11 +167,7 @@ class Coordinator:
         state.waits.discard(number)
         if answer["type"] != "go_on":
             del state.calls[number]
-        if not state.is_gone:
-            try:
-                write_message(state.connection, answer | {"id": number})
-            except OSError:
-                state.is_gone = True
+        state.answers.put(answer | {"id": number})
 
     def _look_for_a_deadlock(self) -> None:
         if len(self._ranks) < self.world_size or not all(state.waits or state.is_gone for state in self._ranks.values()):
@@ -195,7 +207,7 @@ def mismatch(calls: list[Call]) -> str:
 def computed(calls: list[Call]) -> list[bytes]:
     first = calls[0].message
     kind, group, given = first["kind"], first["group"], [call.message["data"] for call in calls]
-    root = group.index(first["root"]) if first["root"] >= 0 else -1
+    root = group.index(first["root"]) if "root" in first else -1
     nothing = [b""] * len(calls)
     if kind == "send":
         return [b"", given[0]]
@@ -258,8 +270,3 @@ def read(connection: socket.socket, count: int) -> bytes:
 
 def read_message(connection: socket.socket) -> dict[str, Any]:
     return msgpack.unpackb(read(connection, struct.unpack(">I", read(connection, 4))[0]))
-
-
-def write_message(connection: socket.socket, message: dict[str, Any]) -> None:
-    packed = msgpack.packb(message)
-    connection.sendall(struct.pack(">I", len(packed)) + packed)

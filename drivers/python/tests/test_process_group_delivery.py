@@ -218,24 +218,47 @@ def test_a_coalescing_manager_gives_one_work_for_all(deliver: str) -> None:
 
 
 def test_threads_share_the_connection() -> None:
+    """They ask in the same order on all ranks, as NCCL wants it too, and wait all at once; what one reads is another's."""
     def of(rank: int) -> list[float]:
-        groups = [dist.new_group([0, 1]) for _ in range(4)]
-        out = [0.0] * 4
+        out, works, all_asked, turn = [0.0] * 8, [], threading.Barrier(8), threading.Condition()
 
         def work(i: int) -> None:
-            for turn in range(20):
-                tensor = torch.tensor([float(rank + i + turn)])
-                dist.all_reduce(tensor, group=groups[i], async_op=turn % 2 == 0)
-                out[i] += tensor.item()
+            tensor = torch.tensor([float(rank + i)])
+            with turn:
+                turn.wait_for(lambda: len(works) == i)
+                works.append(dist.all_reduce(tensor, async_op=True))
+                turn.notify_all()
+            all_asked.wait()
+            works[-1 - i].wait() if i % 2 else works[i].wait()
+            works[i].wait()
+            out[i] = tensor.item()
 
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         return out
 
-    assert run(2, of).returned == [[float(sum(2 * (i + turn) + 1 for turn in range(20))) for i in range(4)]] * 2
+    assert run(3, of, deliver="late").returned == [[3.0 * i + 3.0 for i in range(8)]] * 3
+
+
+def test_a_thread_that_asks_while_another_waits_comes_after_it() -> None:
+    def of(rank: int) -> list[float]:
+        first, second = torch.tensor([rank + 1.0]), torch.tensor([10.0 * (rank + 1)])
+        thread = threading.Thread(target=dist.all_reduce, args=(first,))
+        if rank == 0:
+            thread.start()
+            while thread.is_alive() and not dist.group.WORLD._requests._is_waiting:
+                pass
+            dist.all_reduce(second)
+            thread.join()
+        else:
+            dist.all_reduce(first)
+            dist.all_reduce(second)
+        return [first.item(), second.item()]
+
+    assert run(2, of).returned == [[3.0, 30.0]] * 2
 
 
 def test_autograd_does_not_notice_that_an_output_was_written() -> None:

@@ -8,7 +8,7 @@ import torch
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-ROLES = ("local", "replicated", "reduced", "master", "applied", "parameter", "master parameter", "first moment", "second moment", "scratch")
+ROLES = frozenset({"local", "replicated", "reduced", "master", "applied", "parameter", "master parameter", "first moment", "second moment", "scratch"})
 # An event of the protocol, and the method that does it where Python reserves the name.
 METHODS = {name: name for name in ("forward", "backward", "set_boundary", "enter_no_sync", "exit_no_sync", "enter_coalesce", "exit_coalesce", "step", "zero_grad",
                                    "set_gradient", "scale_gradients", "clip_gradients", "all_reduce", "finalize", "save", "restore", "unscale")} | {"raise": "raise_"}
@@ -69,7 +69,7 @@ class Backward(Forward):
     raises_after: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Buffer:
     """Gradients, weights or moments that a rank holds. `tensor` is read when `encoded` is called: give a copy of what changes before."""
     name: str
@@ -81,17 +81,18 @@ class Buffer:
     scale: float = 1.0  # what is stored is the true gradient times this
 
     def encoded(self) -> dict[str, Any]:
-        tensors = [local(tensor) for tensor in ([self.tensor] if isinstance(self.tensor, torch.Tensor) else self.tensor)]
-        dtypes = {tensor.dtype for tensor in tensors}
-        numel, covered = sum(tensor.numel() for tensor in tensors), sum(piece[2] for piece in self.pieces)
+        tensors = [local(tensor) for tensor in ((self.tensor,) if isinstance(self.tensor, torch.Tensor) else self.tensor)]
+        dtype = tensors[0].dtype if tensors else None
         if self.role not in ROLES:
-            raise ValueError(f"buffer {self.name!r} has the role {self.role!r}; expected one of {', '.join(ROLES)}")
-        if len(dtypes) != 1 or not dtypes <= NAMES.keys():
-            raise ValueError(f"buffer {self.name!r} is of {', '.join(sorted(map(str, dtypes))) or 'no tensor'}; expected one of {', '.join(DTYPES)}")
+            raise ValueError(f"buffer {self.name!r} has the role {self.role!r}; expected one of {', '.join(sorted(ROLES))}")
+        if dtype not in NAMES or any(tensor.dtype != dtype for tensor in tensors):
+            raise ValueError(f"buffer {self.name!r} is of {', '.join(str(tensor.dtype) for tensor in tensors) or 'no tensor'}; expected one of {', '.join(DTYPES)}")
+        pieces = [list(piece) for piece in self.pieces if piece[2]]
+        numel, covered = sum([tensor.numel() for tensor in tensors]), sum([piece[2] for piece in pieces])
         if numel != covered:
             raise ValueError(f"buffer {self.name!r} has {numel} elements, and its pieces {covered}")
-        return {"name": self.name, "role": self.role, "dtype": NAMES[dtypes.pop()], "space": self.space, "at_end": self.at_end, "scale": float(self.scale),
-                "pieces": [list(piece) for piece in self.pieces if piece[2]], "data": b"".join(map(stored, tensors))}
+        return {"name": self.name, "role": self.role, "dtype": NAMES[dtype], "space": self.space, "at_end": self.at_end, "scale": float(self.scale), "pieces": pieces,
+                "data": b"".join(map(stored, tensors))}
 
 
 class Driver:

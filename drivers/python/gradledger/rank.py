@@ -151,11 +151,16 @@ class Rank:
 
 def bound(method: Callable, name: str, given: Any) -> Callable[[], None]:
     """Arguments that a method lacks are the command's mistake, and must not look like an exception of the framework."""
+    if not isinstance(given, dict):
+        return functools.partial(method, given)
     try:
-        arguments = inspect.signature(method).bind(**given) if isinstance(given, dict) else inspect.signature(method).bind(given)
+        signature_of(getattr(method, "__func__", method)).bind(*([None] if hasattr(method, "__func__") else []), **given)
     except TypeError as error:
         raise ProtocolError(f"event {name!r}: {error}") from None
-    return functools.partial(method, *arguments.args, **arguments.kwargs)
+    return functools.partial(method, **given)
+
+
+signature_of = functools.cache(inspect.signature)
 
 
 if __name__ == "__main__":

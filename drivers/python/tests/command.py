@@ -18,6 +18,8 @@ import msgpack
 import numpy
 import torch
 
+from coordinator import Coordinator
+
 DEADLINE_SECONDS = 90
 PACKAGE = Path(__file__).resolve().parents[1]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
@@ -90,6 +92,9 @@ class Command:
         self.listener.bind(str(self.folder / "s"))
         self.listener.listen(64)
         threading.Thread(target=self.accept, daemon=True).start()
+        (self.folder / "collectives").mkdir()
+        self.coordinator = Coordinator(self.folder / "collectives", self.world_size)
+        self.coordinator.serve()
         self.process = self.run("gradledger.host")
         self.wait_until(lambda: self.host is not None)
         return self
@@ -103,6 +108,7 @@ class Command:
         finally:
             self.process.kill()
             self.listener.close()
+            self.coordinator.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def environment(self) -> dict[str, str]:
@@ -126,6 +132,8 @@ class Command:
         if connected.recv(64, socket.MSG_WAITALL) != self.token.encode():
             return connected.close()
         peer = Peer(connected)
+        if peer.hello["kind"] == "group":
+            return self.relay(connected, peer.hello)
         peer.send({"type": "welcome"})
         with self.joined:
             if peer.hello["kind"] == "host":
@@ -134,6 +142,14 @@ class Command:
                 self.ranks[peer.hello["rank"]] = peer
             self.joined.notify_all()
         peer.pump()
+
+    def relay(self, connected: socket.socket, hello: Mapping[str, Any]) -> None:
+        """Collectives are somebody else's."""
+        body, other = msgpack.packb(hello), socket.socket(socket.AF_UNIX)
+        other.connect(self.coordinator.address.removeprefix("unix:"))
+        other.sendall(self.coordinator.token.encode() + len(body).to_bytes(4, "big") + body)
+        threading.Thread(target=passed_on, args=(other, connected), daemon=True).start()
+        passed_on(connected, other)
 
     def wait_until(self, holds: Any) -> None:
         with self.joined:
@@ -178,6 +194,14 @@ class Command:
                               "gradients": {str(p): fp32(values) for p, values in own.items()}}
         self.number += 1
         return self.ask(messages)
+
+
+def passed_on(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while part := source.recv(1 << 16):
+            sink.sendall(part)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
 
 
 def fp32(values: Sequence[float]) -> bytes:

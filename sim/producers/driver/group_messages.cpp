@@ -129,8 +129,7 @@ void read_what(Keys& keys, GroupRequest& out, std::uint32_t world_size) {
   out.op = keys.name<GroupOperator>("operator", group_operators);
   out.dtype = keys.name<GroupDtype>("dtype", group_dtypes);
   out.numel = keys.count("numel", group_bytes_max);
-  if (has_root(out.kind)) out.root = static_cast<std::uint32_t>(keys.count("root", world_size - 1));
-  else if (keys.has("root")) keys.integer("root", -1, world_size - 1);  // of no meaning
+  if (has_root(out.kind) || keys.has("root")) out.root = static_cast<std::uint32_t>(keys.count("root", world_size - 1));
   if (keys.has("parts")) {
     out.parts = keys.numbers<std::uint64_t>("parts", world_size, group_bytes_max);
     if (out.parts.empty()) keys.fail("parts", "are empty; expected one for each member, or no such key");

@@ -141,7 +141,6 @@ class Rank {
                  {"operator", "avg"},
                  {"dtype", "fp32"},
                  {"numel", numel},
-                 {"root", -1},
                  {"site", "wrapper.py:12 step"},
                  {"purpose", ""},
                  {"event", event_},

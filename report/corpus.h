@@ -25,6 +25,7 @@ struct GateRow {
   bool broken = false;  // its run broke off
   std::string not_run;  // why it was not: the framework refuses it, or a driver cannot do it; nothing of it passed
   std::vector<std::string> driver_notes;
+  std::uint64_t weights_compared = 0;  // elements of a real framework's weights that were held against its model's, with --against
 
   bool failed() const { return !unmet.empty(); }
   bool passed() const { return unmet.empty() && not_run.empty(); }

@@ -13,6 +13,7 @@ std::string Json::text(const GateRow& row) const {
   out["reported"] = row.reported;
   out["unmet"] = row.unmet;
   if (!row.not_run.empty()) out["not_run"] = row.not_run;
+  if (row.weights_compared > 0) out["weights_compared"] = row.weights_compared;
   if (!row.driver_notes.empty()) out["replaced"] = row.driver_notes;
   return json_line(out);
 }

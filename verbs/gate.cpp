@@ -7,6 +7,7 @@
 
 #include "sim/frameworks/framework.h"
 #include "sim/load.h"
+#include "verbs/against.h"
 #include "verbs/compare.h"
 #include "verbs/expectations.h"
 #include "verbs/scenario_files.h"
@@ -94,6 +95,18 @@ std::optional<std::set<std::string>> predicted(const Loaded& loaded, const Optio
   return out;
 }
 
+// The weights of a real framework and those of its model.
+void hold_to_the_model(const Loaded& loaded, const Options& options, GateRow& outcome) {
+  const auto compared = against_model(loaded, options);
+  if (!compared) {
+    outcome.reported += ", no model to compare with";
+    return;
+  }
+  outcome.compared = compared->elements > 0;
+  outcome.weights_compared = compared->elements;
+  if (!compared->difference.empty()) outcome.unmet.push_back("the weights differ from the model's " + compared->difference);
+}
+
 // A real framework: what the file expects holds of the release that it is written for. Of another one the model says what is known to be
 // wrong with it; where there is no model, the file's is all that there is.
 void hold_real_to_what_is_known(const Loaded& loaded, const Options& options, GateRow& outcome) {
@@ -114,6 +127,7 @@ void hold_real_to_what_is_known(const Loaded& loaded, const Options& options, Ga
   outcome.reported = verdict.judged() ? classes_of(reported) : "nothing judged";
   if (!verdict.judged() && !loaded.scenario.allow_open)
     fail(outcome, {loaded.path.string(), "nothing was judged: " + verdict.coverage.nothing + "; a scenario that means this says \"allow_open\": true"});
+  if (options.against == "sim") hold_to_the_model(loaded, options, outcome);
   if (!known) {
     for (std::string& line : unmet(loaded, verdict)) outcome.unmet.push_back(std::move(line));
     return;

@@ -47,11 +47,15 @@ void add_driver(CLI::App* verb, Options& options) {
   verb->add_option("--deliver", options.deliver, "When results of a real framework's asynchronous collectives arrive: at once, when they are waited for, or by the seed")
       ->check(CLI::IsMember({"eager", "late", "seeded"}))
       ->capture_default_str();
+  verb->add_option("--against", options.against, "gate: hold the weights of a real framework against its model's too")->check(CLI::IsMember({"sim"}));
   verb->add_option("--driver-log", options.driver_log, "Write every message between the command and the ranks of a real framework to this file, as JSON lines");
 }
 
 Result<std::unique_ptr<driver::DriverRanks>> make_driver(const Options& options) {
-  if (options.producer == "host" || options.producer == "gpu") return std::unique_ptr<driver::DriverRanks>();
+  if (options.producer == "host" || options.producer == "gpu") {
+    if (!options.against.empty()) return InputError{"--against", "holds a real framework against its model; expected --producer with a driver"};
+    return std::unique_ptr<driver::DriverRanks>();
+  }
   if (!options.compare.empty()) return InputError{"--compare", "goes with host and gpu; expected it without --producer " + options.producer};
   if (options.accounting) return InputError{"--accounting", "is a dry run of the simulator; expected it without --producer " + options.producer};
   driver::SessionOptions session;

@@ -1,0 +1,21 @@
+// A real framework and its model on the same scenario and data: the weights after every step, element by element.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "verbs/session.h"
+
+namespace gradledger::verbs {
+
+struct AgainstModel {
+  std::uint64_t elements = 0, events = 0;  // compared
+  std::string difference;                  // the first, with both values; empty: none
+};
+
+// Nothing where there is no model: the framework has no engine here, or none for this configuration. Precondition: options.driver. Throws
+// ProgramsTooLarge, driver::NotRun and RunFailure.
+std::optional<AgainstModel> against_model(const Loaded& loaded, const Options& options);
+
+}  // namespace gradledger::verbs

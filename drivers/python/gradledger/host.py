@@ -59,7 +59,8 @@ class Host:
         self.world = 0  # counts the worlds that were started: each has a store of its own
         self.in_world: set[int] = set()
         self.world_size = 0
-        self.children_ended, self.wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.children_ended, self.wake = os.pipe()
+        os.set_blocking(self.wake, False)
 
     def serve(self) -> int:
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -134,7 +135,8 @@ class Host:
 
 def become_rank(host: Host, parent: int, number: int, world_size: int, errors: str) -> None:
     """In the new process. What belongs to the host is let go of, and the process does not outlive it."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
     signal.set_wakeup_fd(-1)

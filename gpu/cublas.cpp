@@ -61,8 +61,10 @@ std::vector<std::string> cublas_candidates(const char* given, const std::vector<
 }
 
 Result<std::unique_ptr<Cublas>> Cublas::open(cudaStream_t stream) {
+  const char* given = std::getenv("GRADLEDGER_CUBLAS");
+  if (given && *given && *given != '/') return InputError{"GRADLEDGER_CUBLAS", std::string("is \"") + given + "\"; expected the absolute path of a library, or nothing"};
   std::string tried;
-  for (const std::string& candidate : cublas_candidates(std::getenv("GRADLEDGER_CUBLAS"), package_folders())) {
+  for (const std::string& candidate : cublas_candidates(given, package_folders())) {
     // Its companion lies beside it, where the loader need not look.
     if (const fs::path path(candidate); path.has_parent_path()) dlopen((path.parent_path() / ("libcublasLt" + path.extension().string())).c_str(), RTLD_NOW | RTLD_GLOBAL);
     void* library = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);

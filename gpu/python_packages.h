@@ -10,7 +10,8 @@
 namespace gradledger::gpu {
 
 // Folders of packages: those of PYTHONPATH, then site-packages and dist-packages of each Python below VIRTUAL_ENV, CONDA_PREFIX, the
-// system's prefixes and the user's own, in the order of their names.
+// system's prefixes and the user's own (HOME), in the order of their names. What these variables have of relative paths is left out: libraries
+// are not loaded from wherever one stands.
 inline std::vector<std::filesystem::path> package_folders() {
   namespace fs = std::filesystem;
   std::vector<fs::path> out, prefixes;
@@ -24,6 +25,8 @@ inline std::vector<std::filesystem::path> package_folders() {
     if (const char* prefix = std::getenv(variable)) prefixes.emplace_back(prefix);
   prefixes.insert(prefixes.end(), {"/usr/local", "/usr", "/opt/conda", "/opt/venv"});
   if (const char* home = std::getenv("HOME")) prefixes.push_back(fs::path(home) / ".local");
+  std::erase_if(out, [](const fs::path& folder) { return folder.is_relative(); });
+  std::erase_if(prefixes, [](const fs::path& prefix) { return prefix.is_relative(); });
   for (const fs::path& prefix : prefixes) {
     std::vector<fs::path> pythons;
     std::error_code ignored;

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstdlib>
@@ -11,11 +10,14 @@
 #include <utility>
 
 #include "gpu/python_packages.h"
+#include "sim/transport/private_folder.h"
 
 namespace gradledger::gpu {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* nccl_variable = "GRADLEDGER_NCCL";
 
 // Ring and Simple on one channel through sockets: docs/arithmetic.md says what each pin is for. NCCL_HOSTID is set for each rank.
 constexpr std::array<std::pair<const char*, const char*>, 20> pins{
@@ -49,7 +51,7 @@ int nccl_op(ReduceOp op) {
 }
 
 std::vector<std::string> nccl_candidates() {
-  if (const char* given = std::getenv("GRADLEDGER_NCCL")) return {given};
+  if (const char* given = std::getenv(nccl_variable)) return {given};
   std::vector<std::string> found;
   for (const fs::path& folder : package_folders()) {
     const fs::path library = folder / "nvidia" / "nccl" / "lib" / "libnccl.so.2";
@@ -71,6 +73,8 @@ std::optional<InputError> pin_nccl_environment() {
 }
 
 Result<NcclLibrary> NcclLibrary::load() {
+  if (const char* given = std::getenv(nccl_variable); given && given[0] != '/')
+    return InputError{nccl_variable, std::string("is \"") + given + "\"; expected the absolute path of a library, or nothing"};
   std::string tried;
   for (const std::string& candidate : nccl_candidates()) {
     auto library = open(candidate);
@@ -81,16 +85,16 @@ Result<NcclLibrary> NcclLibrary::load() {
 }
 
 Result<NcclLibrary> NcclLibrary::load_copy(const fs::path& library) {
-  std::error_code error;
-  std::string name = (fs::temp_directory_path(error) / "gradledger-nccl-XXXXXX").string();
-  if (error) name = "/tmp/gradledger-nccl-XXXXXX";
-  const int file = mkstemp(name.data());
-  if (file < 0) return InputError{"nccl", "no temporary file can be made for a copy of " + library.string(), true};
-  close(file);
-  fs::copy_file(library, name, fs::copy_options::overwrite_existing, error);
-  auto copy = error ? Result<NcclLibrary>(InputError{"nccl", library.string() + " cannot be copied to " + name + ": " + error.message(), true}) : open(name);
-  unlink(name.c_str());  // what is loaded stays
-  return copy;
+  try {
+    const transport::PrivateFolder folder;  // gone when this returns; what is loaded stays
+    const fs::path copy = folder.path() / "libnccl.so.2";
+    std::error_code error;
+    fs::copy_file(library, copy, error);
+    if (error) return InputError{"nccl", library.string() + " cannot be copied to " + copy.string() + ": " + error.message(), true};
+    return open(copy.string());
+  } catch (const std::runtime_error& error) {
+    return InputError{"nccl", error.what(), true};
+  }
 }
 
 Result<NcclLibrary> NcclLibrary::open(const std::string& path) {

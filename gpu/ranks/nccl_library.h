@@ -38,9 +38,10 @@ std::optional<InputError> pin_nccl_environment();
 // One loaded copy of the library. Two copies share no state, so each can take part as a host of its own.
 class NcclLibrary {
  public:
-  // The first candidate that loads and has all functions.
+  // The first candidate that loads and has all functions. $GRADLEDGER_NCCL with a relative path is an error: which file that is depends on
+  // where one stands.
   static Result<NcclLibrary> load();
-  // A private copy of a library: of another file, since the loader knows files by their inode. The copy is gone when the process ends.
+  // A private copy of a library: of another file, since the loader knows files by their inode. The file of the copy is gone once it is loaded.
   static Result<NcclLibrary> load_copy(const std::filesystem::path& library);
 
   const std::string& path() const { return path_; }  // of the file, as the loader found it

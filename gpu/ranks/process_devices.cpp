@@ -1,72 +1,33 @@
 #include "gpu/ranks/process_devices.h"
 
 #include <algorithm>
-#include <deque>
-#include <random>
 #include <set>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
+#include "gpu/ranks/connection.h"
 #include "sim/base/contract.h"
+#include "sim/transport/door.h"
+#include "sim/transport/private_folder.h"
 
 namespace gradledger::gpu {
 namespace {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 
 // What is collected before it is sent, while nobody waits.
 constexpr std::size_t buffered_bytes = 64 << 10;
 
-// A secret of the run, not a source of results.
-std::string fresh_token() {
-  std::random_device entropy;
-  std::string token;
-  for (int i = 0; i < 32; ++i) token += "0123456789abcdef"[entropy() & 15];
-  return token;
+bool has_reply(FrameKind kind) { return kind == FrameKind::fetch || kind == FrameKind::make_id || kind == FrameKind::join || kind == FrameKind::finish; }
+
+// Where a process of this machine knocks at a door that is open on all interfaces.
+transport::Address from_here(transport::Address address) {
+  if (address.host == any_interface) address.host = "127.0.0.1";
+  return address;
 }
-
-// One rank's connection: frames come in all the time, so that the end of any process is seen while another one is waited for.
-struct Connection : std::enable_shared_from_this<Connection> {
-  explicit Connection(tcp::socket s) : socket(std::move(s)) {}
-
-  void receive() {
-    asio::async_read(socket, asio::buffer(&header, sizeof(header)), [self = shared_from_this()](boost::system::error_code error, std::size_t) {
-      if (error || !self->may_send(self->header)) return self->lose(error ? "" : "does not speak this program's language");
-      self->body.resize(self->header.bytes);
-      asio::async_read(self->socket, asio::buffer(self->body), [self](boost::system::error_code failed, std::size_t) {
-        if (failed) return self->lose("");
-        self->inbox.push_back({self->header.kind, std::move(self->body)});
-        self->receive();
-      });
-    });
-  }
-  // Memory for a frame is taken before it is there, so a stranger gets little.
-  bool may_send(const FrameHeader& announced) const {
-    if (!announced.valid()) return false;
-    return is_rank || (announced.bytes <= FrameHeader::newcomer_bytes_max && inbox.size() < FrameHeader::newcomer_frames_max);
-  }
-  void lose(const char* why) {
-    lost = true;
-    reason = why;
-    if (is_rank) return;
-    boost::system::error_code ignored;
-    socket.close(ignored);  // a stranger is kept no longer
-  }
-
-  tcp::socket socket;
-  FrameHeader header;
-  std::vector<std::byte> body, outbox;
-  std::deque<Frame> inbox;
-  bool is_rank = false;
-  bool lost = false;
-  std::string reason;
-};
 
 }  // namespace
 
@@ -74,12 +35,13 @@ class ProcessDevices::Control {
  public:
   Control(std::unique_ptr<RankLauncher> launcher, const Listening& listening, std::chrono::milliseconds deadline)
       : launcher_(std::move(launcher)),
-        acceptor_(context_, tcp::endpoint(listening.on_loopback ? asio::ip::address_v4::loopback() : asio::ip::address_v4::any(), listening.port)),
-        token_(listening.token.empty() ? fresh_token() : listening.token),
+        secret_(listening.secret.empty() ? transport::make_secret() : listening.secret),
         deadline_(deadline),
-        ranks_expected_(listening.ranks) {
-    accept();
-  }
+        ranks_expected_(listening.ranks),
+        door_(context_, listening.at ? *listening.at : transport::Address::unix_socket(folder_.emplace().path() / "ranks"), secret_, [this](transport::Socket socket) {
+          newcomers_.push_back(std::make_shared<Connection>(std::move(socket)));
+          newcomers_.back()->receive();
+        }) {}
 
   // Ranks that still answer are told to end; whatever is left is ended.
   ~Control() {
@@ -93,7 +55,7 @@ class ProcessDevices::Control {
     launcher_->end_all();
   }
 
-  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  const transport::Address& address() const { return door_.address(); }
   const std::vector<Hello>& hellos() const { return hellos_; }
 
   void provide(std::uint32_t world) {
@@ -101,7 +63,7 @@ class ProcessDevices::Control {
     world = std::max(world, ranks_expected_);
     if (world <= first) return;
     try {
-      for (std::uint32_t r = first; r < world; ++r) launcher_->start({"127.0.0.1", port(), r, token_});
+      for (std::uint32_t r = first; r < world; ++r) launcher_->start({from_here(address()), r, secret_});
     } catch (const std::runtime_error& error) {
       fail(std::nullopt, error.what());
     }
@@ -115,8 +77,10 @@ class ProcessDevices::Control {
              });
   }
 
-  void post(std::uint32_t rank, FrameKind kind, std::vector<std::byte> body) {
+  // reply_bytes: of the reply, where the frame has one.
+  void post(std::uint32_t rank, FrameKind kind, std::vector<std::byte> body, std::uint64_t reply_bytes = 0) {
     expects(rank < ranks_.size() && ranks_[rank], "a rank is spoken to that is not there");
+    if (has_reply(kind)) ranks_[rank]->await(reply_bytes);
     std::vector<std::byte>& out = ranks_[rank]->outbox;
     const FrameHeader header{.kind = kind, .bytes = body.size()};
     const auto* begin = reinterpret_cast<const std::byte*>(&header);
@@ -138,8 +102,7 @@ class ProcessDevices::Control {
     try {
       wait_for([&] { return sent; }, [&] { return std::pair(rank, std::string("did not take what it was sent")); });
     } catch (const DeviceFailure&) {
-      boost::system::error_code ignored;
-      to.socket.close(ignored);
+      close(to);
       while (!sent) context_.run_one();  // the write refers to this frame
       throw;
     }
@@ -157,13 +120,13 @@ class ProcessDevices::Control {
     wait_for([&] { return !from.inbox.empty(); }, [&] { return std::pair(rank, std::string("did not answer")); });
     Frame frame = std::move(from.inbox.front());
     from.inbox.pop_front();
-    if (frame.kind == FrameKind::failure) report_failure(frame);
+    if (frame.kind == FrameKind::failure) report_failure(frame, rank);
     return frame;
   }
 
   void know(const Group& group) {
     if (!known_.insert(group).second) return;
-    post(group.front(), FrameKind::make_id, {});
+    post(group.front(), FrameKind::make_id, {}, sizeof(NcclUniqueId));
     Frame made = reply(group.front());
     NcclUniqueId id;
     if (made.body.size() != sizeof(id)) fail(group.front(), "sent no unique id");
@@ -179,29 +142,16 @@ class ProcessDevices::Control {
   }
 
  private:
-  void accept() {
-    acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
-      if (error) return;
-      socket.set_option(tcp::no_delay(true), error);
-      newcomers_.push_back(std::make_shared<Connection>(std::move(socket)));
-      newcomers_.back()->receive();
-      accept();
-    });
-  }
-
   // Newcomers become ranks with their hello. One that is none of this run is turned away.
   bool all_there() {
     for (std::size_t i = 0; i < newcomers_.size();) {
       const std::shared_ptr<Connection> one = newcomers_[i];
-      if (one->inbox.empty() && !one->lost) {
+      if (one->inbox.empty() && !one->lost()) {
         ++i;
         continue;
       }
       newcomers_.erase(newcomers_.begin() + static_cast<std::ptrdiff_t>(i));
-      if (!one->inbox.empty() && !greet(one)) {
-        boost::system::error_code ignored;
-        one->socket.close(ignored);
-      }
+      if (one->inbox.empty() || !greet(one)) close(*one);
     }
     return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank != nullptr; });
   }
@@ -210,14 +160,13 @@ class ProcessDevices::Control {
   bool greet(const std::shared_ptr<Connection>& one) {
     const Frame frame = std::move(one->inbox.front());
     one->inbox.pop_front();
+    if (frame.kind == FrameKind::failure) report_failure(frame, std::nullopt);
+    if (frame.kind != FrameKind::hello) return false;
     try {
-      if (frame.kind == FrameKind::failure) report_failure(frame);
-      if (frame.kind != FrameKind::hello) return false;
       Hello hello = Hello::unpacked(frame.body);
-      if (hello.token != token_ || hello.rank >= ranks_.size() || ranks_[hello.rank]) return false;
-      ranks_[hello.rank] = one;
-      one->is_rank = true;
+      if (hello.rank >= ranks_.size() || ranks_[hello.rank]) return false;
       const std::uint32_t rank = hello.rank;
+      ranks_[rank] = one;
       hellos_[rank] = std::move(hello);
       return true;
     } catch (const WireError& error) {
@@ -225,10 +174,22 @@ class ProcessDevices::Control {
     }
   }
 
-  [[noreturn]] void report_failure(const Frame& frame) {
-    Unpacker in(frame.body);
-    const auto rank = in.get<std::uint32_t>();
-    fail(rank, in.get_text());
+  static void close(Connection& one) {
+    boost::system::error_code ignored;
+    one.socket.close(ignored);
+  }
+
+  // rank: whose connection it came by, where that is known.
+  [[noreturn]] void report_failure(const Frame& frame, std::optional<std::uint32_t> rank) {
+    std::string text = "failed, and does not say why";
+    try {
+      Unpacker in(frame.body);
+      const auto said = in.get<std::uint32_t>();
+      if (!rank) rank = said;
+      text = in.get_text();
+    } catch (const WireError&) {  // a failure it is all the same
+    }
+    fail(rank, text);
   }
 
   // Runs the connections until done() holds. late(): whose fault it is when the deadline passes, and what was not done.
@@ -248,14 +209,14 @@ class ProcessDevices::Control {
 
   // Raises where a rank has failed or is no more.
   void watch(std::uint32_t rank) {
-    if (ranks_[rank] && !ranks_[rank]->inbox.empty() && ranks_[rank]->inbox.back().kind == FrameKind::failure) report_failure(ranks_[rank]->inbox.back());
-    if (ranks_[rank] && !ranks_[rank]->lost) return;
+    if (ranks_[rank] && ranks_[rank]->failed()) report_failure(ranks_[rank]->inbox.back(), rank);
+    if (ranks_[rank] && !ranks_[rank]->lost()) return;
     const std::optional<std::string> how = launcher_->ended(rank);
     if (how) {
       hear_last_words();
       fail(rank, "its process " + *how);
     }
-    if (ranks_[rank]) fail(rank, ranks_[rank]->reason.empty() ? "its connection is closed" : ranks_[rank]->reason);
+    if (ranks_[rank]) fail(rank, ranks_[rank]->reason().empty() ? "its connection is closed" : ranks_[rank]->reason());
   }
 
   // What a process said before it ended may still be on its way.
@@ -265,29 +226,35 @@ class ProcessDevices::Control {
       context_.run_one_for(std::chrono::milliseconds(10));
       for (const auto* connections : {&newcomers_, &ranks_})
         for (const std::shared_ptr<Connection>& one : *connections)
-          if (one && !one->inbox.empty() && one->inbox.back().kind == FrameKind::failure) report_failure(one->inbox.back());
+          if (one && one->failed()) report_failure(one->inbox.back(), std::nullopt);
     }
   }
 
   asio::io_context context_;
   std::unique_ptr<RankLauncher> launcher_;
-  tcp::acceptor acceptor_;
-  std::string token_;
+  std::optional<transport::PrivateFolder> folder_;
+  std::string secret_;
   std::chrono::milliseconds deadline_;
   std::uint32_t ranks_expected_;
   std::vector<std::shared_ptr<Connection>> newcomers_, ranks_;
   std::vector<Hello> hellos_;
   std::set<Group> known_;
   bool failed_ = false;
+  transport::Door door_;
 };
 
-ProcessDevices::ProcessDevices(std::unique_ptr<RankLauncher> launcher, const Listening& listening, std::chrono::milliseconds deadline)
-    : control_(std::make_unique<Control>(std::move(launcher), listening, deadline)) {}
+ProcessDevices::ProcessDevices(std::unique_ptr<RankLauncher> launcher, const Listening& listening, std::chrono::milliseconds deadline) {
+  try {
+    control_ = std::make_unique<Control>(std::move(launcher), listening, deadline);
+  } catch (const std::runtime_error& error) {
+    throw DeviceFailure(std::nullopt, error.what());
+  }
+}
 
 ProcessDevices::~ProcessDevices() = default;
 
 const std::vector<Hello>& ProcessDevices::ranks() const { return control_->hellos(); }
-std::uint16_t ProcessDevices::port() const { return control_->port(); }
+const transport::Address& ProcessDevices::address() const { return control_->address(); }
 
 void ProcessDevices::begin(std::uint32_t world) {
   control_->provide(world);
@@ -308,9 +275,9 @@ void ProcessDevices::collective(std::span<const Participant> members) {
 }
 
 void ProcessDevices::fetch(std::uint32_t rank, Stream stream, std::span<const Operand> operands, std::vector<std::byte>& out) {
-  control_->post(rank, FrameKind::fetch, Packer().add(stream).add_all(operands).take());
   std::size_t bytes = 0;
   for (const Operand& operand : operands) bytes += fetched_bytes(operand);
+  control_->post(rank, FrameKind::fetch, Packer().add(stream).add_all(operands).take(), bytes);
   Frame reply = control_->reply(rank);
   if (reply.body.size() != bytes) control_->fail(rank, "sent " + std::to_string(reply.body.size()) + " bytes of " + std::to_string(bytes));
   out = std::move(reply.body);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,23 +26,29 @@ class RankLauncher {
   virtual void end_all() = 0;
 };
 
-// Starts `arguments` + {"--rank", N, "--port", P}; the token travels in the environment. The processes end with this one.
+// Starts `arguments` + {"--rank", N, "--address", A}; the secret travels in the environment. The processes end with this one.
 std::unique_ptr<RankLauncher> spawning_launcher(std::vector<std::string> arguments);
 
-// The variable that holds the token.
+// The variable that holds the secret of a run: 64 hexadecimal digits.
 inline constexpr const char* token_variable = "GRADLEDGER_TOKEN";
 
-// Where ranks of other machines connect.
+// What a process knows that was started so: the arguments, and the secret from the environment. Errors name what is not right.
+Result<RankAddress> spawned_address(std::uint32_t rank, const std::string& address);
+
+// A host to listen at: whoever reaches the machine can knock.
+inline constexpr const char* any_interface = "0.0.0.0";
+
+// Where ranks connect.
 struct Listening {
-  bool on_loopback = true;
-  std::uint16_t port = 0;   // 0: any that is free
-  std::string token;        // empty: one is made
-  std::uint32_t ranks = 0;  // that connect from the start, whatever the first run needs
+  std::optional<transport::Address> at;  // none: a Unix socket in a folder that nobody else can enter
+  std::string secret;                    // empty: one is made
+  std::uint32_t ranks = 0;               // that connect from the start, whatever the first run needs
 };
 
 class ProcessDevices final : public Devices {
  public:
-  // deadline: of each answer that is waited for, the connection of a rank among them. Ranks start when they are first needed.
+  // deadline: of each answer that is waited for, the connection of a rank among them. Ranks start when they are first needed. DeviceFailure
+  // where nobody can listen there.
   ProcessDevices(std::unique_ptr<RankLauncher> launcher, const Listening& listening, std::chrono::milliseconds deadline);
   ~ProcessDevices() override;
 
@@ -52,7 +59,7 @@ class ProcessDevices final : public Devices {
 
   // What the ranks said of themselves, once they are there.
   const std::vector<Hello>& ranks() const;
-  std::uint16_t port() const;
+  const transport::Address& address() const;  // where they knock
 
  private:
   class Control;

@@ -5,47 +5,37 @@
 
 #include <array>
 #include <exception>
-#include <thread>
+#include <string_view>
 
-#include <boost/asio/connect.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/host_name.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
 #include "gpu/ranks/rank_server.h"
+#include "sim/transport/door.h"
 
 namespace gradledger::gpu {
 namespace {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
-using Clock = std::chrono::steady_clock;
+using transport::Socket;
 
-void connect(tcp::socket& socket, const RankAddress& address, std::chrono::milliseconds deadline) {
-  tcp::resolver resolver(socket.get_executor());
-  const auto until = Clock::now() + deadline;
-  boost::system::error_code error;
-  do {
-    const auto places = resolver.resolve(address.host, std::to_string(address.port), error);
-    if (!error) asio::connect(socket, places, error);
-    if (!error) {
-      socket.set_option(tcp::no_delay(true));
-      return;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  } while (Clock::now() < until);
-  throw std::runtime_error("the coordinator at " + address.host + ":" + std::to_string(address.port) + " cannot be reached: " + error.message());
-}
+constexpr const char* gone = "the coordinator is gone";
+// A door that is shown another secret closes without a word, so a rank can but guess.
+constexpr const char* not_let_in = "the coordinator did not let this rank in: it is of another run, which has another secret, or it is gone";
 
-void send(tcp::socket& socket, const Frame& frame) {
+// What the coordinator takes of it.
+constexpr std::size_t failure_text_max = FrameHeader::words_bytes_max / 2;
+
+// Where the coordinator is gone, that is seen when something is expected of it.
+void send(Socket& socket, const Frame& frame) {
   const FrameHeader header{.kind = frame.kind, .bytes = frame.body.size()};
-  asio::write(socket, std::array{asio::buffer(&header, sizeof(header)), asio::buffer(frame.body)});
+  boost::system::error_code ignored;
+  asio::write(socket, std::array{asio::buffer(&header, sizeof(header)), asio::buffer(frame.body)}, ignored);
 }
 
 // False where the coordinator is gone.
-bool receive(tcp::socket& socket, Frame& frame) {
+bool receive(Socket& socket, Frame& frame) {
   FrameHeader header;
   boost::system::error_code error;
   asio::read(socket, asio::buffer(&header, sizeof(header)), error);
@@ -57,19 +47,19 @@ bool receive(tcp::socket& socket, Frame& frame) {
   return !error;
 }
 
-void serve(tcp::socket& socket, const RankAddress& address, const ApiFactory& make_api) {
+void serve(Socket& socket, const RankAddress& address, const ApiFactory& make_api) {
   setenv("NCCL_HOSTID", ("vr" + std::to_string(address.rank)).c_str(), 1);
   auto library = NcclLibrary::load();
   if (!library) throw std::runtime_error(library.error().text());
   const std::unique_ptr<DeviceApi> api = make_api(address.rank);
   api->attach_thread();
-  const Hello hello{
-      .token = address.token, .rank = address.rank, .process = getpid(), .host = asio::ip::host_name(), .device = api->description(), .nccl_version = library->version()};
+  const Hello hello{.rank = address.rank, .process = getpid(), .host = asio::ip::host_name(), .device = api->description(), .nccl_version = library->version()};
   send(socket, {FrameKind::hello, hello.packed()});
   RankServer server(*api, std::move(library).value(), address.rank);
   Frame frame;
-  while (!server.finished()) {
-    if (!receive(socket, frame)) throw std::runtime_error("the coordinator is gone");
+  bool heard = false;
+  for (; !server.finished(); heard = true) {
+    if (!receive(socket, frame)) throw std::runtime_error(heard ? gone : not_let_in);
     if (const auto reply = server.handle(frame)) send(socket, *reply);
   }
 }
@@ -78,16 +68,14 @@ void serve(tcp::socket& socket, const RankAddress& address, const ApiFactory& ma
 
 std::optional<std::string> serve_rank(const RankAddress& address, const ApiFactory& make_api, std::chrono::milliseconds deadline) {
   asio::io_context context;
-  tcp::socket socket(context);
+  std::optional<Socket> socket;
   try {
-    connect(socket, address, deadline);
-    serve(socket, address, make_api);
+    socket = transport::knock(context, address.coordinator, address.secret, deadline);
+    serve(*socket, address, make_api);
     return std::nullopt;
   } catch (const std::exception& error) {
-    try {
-      if (socket.is_open()) send(socket, {FrameKind::failure, Packer().add(address.rank).add_text(error.what()).take()});
-    } catch (const std::exception&) {  // nobody is left to be told
-    }
+    const std::string_view text = error.what();
+    if (socket) send(*socket, {FrameKind::failure, Packer().add(address.rank).add_text(text.substr(0, failure_text_max)).take()});
     return error.what();
   }
 }

@@ -6,19 +6,19 @@
 #include <string>
 
 #include "gpu/ranks/thread_devices.h"
+#include "sim/transport/address.h"
 
 namespace gradledger::gpu {
 
 // Where the coordinator is, and who this is.
 struct RankAddress {
-  std::string host = "127.0.0.1";
-  std::uint16_t port = 0;
+  transport::Address coordinator;
   std::uint32_t rank = 0;
-  std::string token;
+  std::string secret;
 };
 
 // Until the coordinator says that it is over. Returns what went wrong, which the coordinator was told too where it could be reached. A
-// coordinator that is not there yet is waited for until the deadline.
+// coordinator that is not there yet is waited for until the deadline. Precondition: the secret has the form of one.
 std::optional<std::string> serve_rank(const RankAddress& address, const ApiFactory& make_api, std::chrono::milliseconds deadline);
 
 }  // namespace gradledger::gpu

@@ -7,7 +7,6 @@ Hello Hello::unpacked(std::span<const std::byte> bytes) {
   Hello hello;
   hello.version = in.get<std::uint32_t>();
   if (hello.version != wire_version) throw WireError("a rank is run by another version of gradledger; expected the same program everywhere");
-  hello.token = in.get_text();
   hello.rank = in.get<std::uint32_t>();
   hello.process = in.get<std::int64_t>();
   hello.host = in.get_text();

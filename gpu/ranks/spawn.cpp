@@ -5,11 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <thread>
 
 #include "gpu/ranks/process_devices.h"
+#include "sim/transport/secret.h"
 
 extern char** environ;  // NOLINT: as POSIX has it
 
@@ -23,10 +25,11 @@ class SpawningLauncher final : public RankLauncher {
 
   void start(const RankAddress& address) override {
     std::vector<std::string> words = arguments_;
-    words.insert(words.end(), {"--rank", std::to_string(address.rank), "--port", std::to_string(address.port)});
-    std::vector<std::string> variables{std::string(token_variable) + "=" + address.token};
+    words.insert(words.end(), {"--rank", std::to_string(address.rank), "--address", address.coordinator.text()});
+    const std::string token = std::string(token_variable) + "=";
+    std::vector<std::string> variables{token + address.secret};
     for (char** variable = environ; *variable; ++variable)
-      if (std::strncmp(*variable, token_variable, std::strlen(token_variable)) != 0) variables.emplace_back(*variable);
+      if (std::strncmp(*variable, token.c_str(), token.size()) != 0) variables.emplace_back(*variable);
     pid_t process = 0;
     const int error = posix_spawn(&process, words[0].c_str(), nullptr, nullptr, pointers(words).data(), pointers(variables).data());
     if (error != 0) throw std::runtime_error(words[0] + " cannot be started: " + std::strerror(error));
@@ -83,5 +86,13 @@ class SpawningLauncher final : public RankLauncher {
 }  // namespace
 
 std::unique_ptr<RankLauncher> spawning_launcher(std::vector<std::string> arguments) { return std::make_unique<SpawningLauncher>(std::move(arguments)); }
+
+Result<RankAddress> spawned_address(std::uint32_t rank, const std::string& address) {
+  auto coordinator = transport::Address::parse(address);
+  if (!coordinator) return InputError{"--address", coordinator.error().message};
+  const char* secret = std::getenv(token_variable);
+  if (!secret || !transport::is_secret(secret)) return InputError{token_variable, "holds no secret; expected to be started by gradledger, which makes one"};
+  return RankAddress{std::move(coordinator).value(), rank, secret};
+}
 
 }  // namespace gradledger::gpu

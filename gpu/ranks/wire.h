@@ -1,5 +1,5 @@
-// What a coordinator and the processes of the ranks say to each other. Both are the same program on like machines, so values travel as
-// they lie in memory; the hello says which program it is.
+// What a coordinator and the processes of the ranks say to each other, once a rank has come in by its door (sim/transport/door.h). Both are
+// the same program on like machines, so values travel as they lie in memory; the hello says which program it is.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 namespace gradledger::gpu {
 
 enum class FrameKind : std::uint32_t {
-  hello,       // rank: version, token, rank, process, host, device, version of NCCL
+  hello,       // rank: version, rank, process, host, device, version of NCCL
   begin,       // a run starts
   enqueue,     // command, values
   fetch,       // stream, operands -> reply with the bytes
@@ -42,13 +42,12 @@ struct FrameHeader {
 
   bool valid() const { return magic == expected_magic && kind <= FrameKind::failure && bytes <= frame_bytes_max; }
   static constexpr std::uint64_t frame_bytes_max = 4ull << 30;
-  // Of who has not been recognised as a rank: a hello, or why there will be none.
-  static constexpr std::uint64_t newcomer_bytes_max = 64 << 10;
-  static constexpr std::size_t newcomer_frames_max = 2;
+  // Of a hello, and of why something failed.
+  static constexpr std::uint64_t words_bytes_max = 64 << 10;
 };
 
 // Of what is sent: it changes with the layout of a command, too.
-inline constexpr std::uint32_t wire_version = (1u << 16) | sizeof(Command);
+inline constexpr std::uint32_t wire_version = (2u << 16) | sizeof(Command);
 
 // Something was received that nobody of this program sends.
 class WireError : public std::runtime_error {
@@ -119,13 +118,12 @@ class Unpacker {
 // What a rank says of itself first.
 struct Hello {
   std::uint32_t version = wire_version;
-  std::string token;  // of the run; the coordinator made it
   std::uint32_t rank = 0;
   std::int64_t process = 0;
   std::string host, device;
   std::int32_t nccl_version = 0;
 
-  std::vector<std::byte> packed() const { return Packer().add(version).add_text(token).add(rank).add(process).add_text(host).add_text(device).add(nccl_version).take(); }
+  std::vector<std::byte> packed() const { return Packer().add(version).add(rank).add(process).add_text(host).add_text(device).add(nccl_version).take(); }
   // The version is read first: what follows may be laid out otherwise.
   static Hello unpacked(std::span<const std::byte> bytes);
 };

@@ -95,7 +95,7 @@ DevicesMade with_autograd(std::unique_ptr<Devices> devices) {
 Result<DevicesMade> devices_of_a_launcher(const Options& options) {
   const auto environment = gpu::launch_environment();
   if (!environment) return environment.error();
-  if (environment->rank > 0) return DevicesMade{nullptr, serve({environment->host, environment->port, environment->rank, environment->token}, options)};
+  if (environment->rank > 0) return DevicesMade{nullptr, serve(environment->address(), options)};
   return with_autograd(gpu::devices_of_launcher(*environment, own_rank(options), deadline_of(options)));
 }
 
@@ -115,13 +115,12 @@ Result<DevicesMade> make_devices(const Options& options) {
   return with_autograd(std::make_unique<gpu::ThreadDevices>(api_factory(options), std::move(library).value(), deadline_of(options)));
 }
 
-int rank(const Options& options, std::uint32_t number, std::uint16_t port) {
-  if (const auto error = missing_device()) {
-    complain(*error);
-    return error->unavailable ? unavailable : bad_input;
-  }
-  const char* token = getenv(gpu::token_variable);
-  return *serve({"127.0.0.1", port, number, token ? token : ""}, options);
+int rank(const Options& options, std::uint32_t number, const std::string& address) {
+  const auto error = missing_device();
+  const auto place = error ? Result<gpu::RankAddress>(*error) : gpu::spawned_address(number, address);
+  if (place) return *serve(*place, options);
+  complain(place.error());
+  return place.error().unavailable ? unavailable : bad_input;
 }
 
 }  // namespace gradledger::tool

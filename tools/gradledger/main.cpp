@@ -87,14 +87,14 @@ CLI::App* add_replay(CLI::App& app, Options& options, std::vector<std::string>& 
 
 struct RankPlace {
   std::uint32_t number = 0;
-  std::uint16_t port = 0;
+  std::string address;
 };
 
 // Nobody but gradledger itself starts it, so the help does not speak of it.
 CLI::App* add_rank(CLI::App& app, Options& options, RankPlace& place) {
   CLI::App* verb = app.add_subcommand("rank", "One rank of the gpu producer")->group("");
   verb->add_option("--rank", place.number, "Its number")->required();
-  verb->add_option("--port", place.port, "At which the other side waits")->required();
+  verb->add_option("--address", place.address, "At which the other side waits")->required();
   add_deadline(verb, options);
   return verb;
 }
@@ -185,7 +185,7 @@ int run(int argc, char** argv) {
     complain({"", error.what() + std::string("; see gradledger --help")});
     return bad_input;
   }
-  if (*rank_verb) return rank(options, place.number, place.port);
+  if (*rank_verb) return rank(options, place.number, place.address);
   const auto made = make_devices(options);
   if (!made) {
     complain(made.error());

@@ -32,6 +32,6 @@ void say_what_is_taken_as(const std::string& file, const Scenario& scenario);
 void complain(const InputError& error);
 
 // The process of one rank, which --ranks processes and --ranks launcher start.
-int rank(const Options& options, std::uint32_t number, std::uint16_t port);
+int rank(const Options& options, std::uint32_t number, const std::string& address);
 
 }  // namespace gradledger::tool

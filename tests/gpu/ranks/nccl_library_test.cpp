@@ -1,11 +1,17 @@
 // What NCCL needs around it: variables that pin the order of its sums, and a library that is one.
+#include <dlfcn.h>
+#include <gnu/libc-version.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
 
+#include "gpu/python_packages.h"
 #include "tests/gpu/ranks/standin.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradledger::testing {
 namespace {
@@ -85,8 +91,47 @@ TEST(nccl_library, that_is_not_there_is_not_available_and_what_was_tried_is_name
 }
 
 TEST(nccl_library, without_its_functions_is_refused_and_the_first_that_lacks_is_named) {
-  const Variable file("GRADLEDGER_NCCL", "libm.so.6");
-  expect_not_available(gpu::NcclLibrary::load(), {"libm.so.6 has no ncclGetUniqueId"});
+  Dl_info other{};
+  ASSERT_NE(dladdr(reinterpret_cast<void*>(&gnu_get_libc_version), &other), 0);
+  const Variable file("GRADLEDGER_NCCL", other.dli_fname);
+  expect_not_available(gpu::NcclLibrary::load(), {"libc.so.6 has no ncclGetUniqueId"});
+}
+
+// A library of any name could lie where one stands, or where LD_LIBRARY_PATH leads.
+TEST(nccl_library, by_a_relative_path_is_refused_however_good_it_is) {
+  const std::filesystem::path good = STANDIN_NCCL, before = std::filesystem::current_path();
+  std::filesystem::current_path(good.parent_path());
+  for (const std::string& relative : {"./" + good.filename().string(), good.filename().string(), "../" + good.parent_path().filename().string() + "/" + good.filename().string()}) {
+    const Variable file("GRADLEDGER_NCCL", relative.c_str());
+    const auto library = gpu::NcclLibrary::load();
+    ASSERT_FALSE(library) << relative;
+    EXPECT_EQ(library.error().text(), "GRADLEDGER_NCCL: is \"" + relative + "\"; expected the absolute path of a library, or nothing");
+  }
+  std::filesystem::current_path(before);
+}
+
+TEST(packages_of_python, are_looked_for_below_absolute_paths_alone) {
+  const TemporaryFolder prefix;
+  const std::filesystem::path packages = prefix.path() / "lib/python3.11/site-packages";
+  std::filesystem::create_directories(packages);
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(prefix.path());
+  const auto found = [] {
+    const auto folders = gpu::package_folders();
+    EXPECT_TRUE(std::all_of(folders.begin(), folders.end(), [](const std::filesystem::path& folder) { return folder.is_absolute(); }));
+    return folders;
+  };
+  const auto holds = [](const std::vector<std::filesystem::path>& folders, const std::filesystem::path& one) {
+    return std::find(folders.begin(), folders.end(), one) != folders.end();
+  };
+  {
+    const Variable paths("PYTHONPATH", "lib:/given/by/path::."), environment("VIRTUAL_ENV", "."), conda("CONDA_PREFIX", "");
+    EXPECT_TRUE(holds(found(), "/given/by/path"));
+    EXPECT_FALSE(holds(found(), packages));
+  }
+  const Variable environment("VIRTUAL_ENV", prefix.path().c_str());
+  EXPECT_TRUE(holds(found(), packages));
+  std::filesystem::current_path(before);
 }
 
 TEST(nccl_library, that_cannot_be_copied_is_not_available) {

@@ -5,6 +5,7 @@
 #include "gpu/ranks/launch_environment.h"
 #include "ref/classify.h"
 #include "sim/execution/host_autograd.h"
+#include "sim/transport/door.h"
 #include "tests/gpu/ranks/options.h"
 #include "tests/gpu/ranks/standin.h"
 #include "tests/support/temporary_folder.h"
@@ -149,28 +150,31 @@ class launcher_variables : public ::testing::Test {
  protected:
   void set(std::initializer_list<std::pair<const char*, const char*>> variables) {
     for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "GRADLEDGER_PORT",
-                             "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", gpu::token_variable})
+                             "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", gpu::token_variable, gpu::token_file_variable})
       unsetenv(name);
     for (const auto& [name, value] : variables) setenv(name, value, 1);
   }
   void TearDown() override { set({}); }
+
+  const std::string secret_ = transport::make_secret();
+  const char* const secret = secret_.c_str();
 };
 
 TEST_F(launcher_variables, of_torchrun_mpirun_and_srun_are_read) {
-  set({{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RUN_ID", "job7"}});
+  set({{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}, {gpu::token_variable, secret}});
   auto torchrun = gpu::launch_environment();
   ASSERT_TRUE(torchrun);
   EXPECT_EQ(torchrun->rank, 3u);
   EXPECT_EQ(torchrun->world, 8u);
   EXPECT_EQ(torchrun->host, "node1");
   EXPECT_EQ(torchrun->port, 29501) << "torchrun itself waits at 29500";
-  EXPECT_EQ(torchrun->token, "job7");
-  set({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"GRADLEDGER_PORT", "4000"}});
+  EXPECT_EQ(torchrun->secret, secret_);
+  set({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"GRADLEDGER_PORT", "4000"}, {gpu::token_variable, secret}});
   ASSERT_TRUE(gpu::launch_environment());
   EXPECT_EQ(gpu::launch_environment()->port, 4000);
-  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"MASTER_ADDR", "a"}, {"GRADLEDGER_PORT", "4000"}, {"SLURM_JOB_ID", "99"}});
+  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"MASTER_ADDR", "a"}, {"GRADLEDGER_PORT", "4000"}, {gpu::token_variable, secret}});
   ASSERT_TRUE(gpu::launch_environment());
-  EXPECT_EQ(gpu::launch_environment()->token, "99");
+  EXPECT_EQ(gpu::launch_environment()->address().coordinator.text(), "tcp:a:4000");
 }
 
 TEST_F(launcher_variables, that_are_missing_or_wrong_are_named) {
@@ -188,16 +192,59 @@ TEST_F(launcher_variables, that_are_missing_or_wrong_are_named) {
   EXPECT_EQ(refused({{"WORLD_SIZE", "2"}, {"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "65535"}}), "MASTER_PORT");
 }
 
+TEST_F(launcher_variables, have_to_hold_a_secret_that_cannot_be_guessed) {
+  const auto refused = [&](std::initializer_list<std::pair<const char*, const char*>> more) {
+    set({{"WORLD_SIZE", "2"}, {"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "5000"}, {"TORCHELASTIC_RUN_ID", "job7"}, {"SLURM_JOB_ID", "99"}});
+    for (const auto& [name, value] : more) setenv(name, value, 1);
+    const auto environment = gpu::launch_environment();
+    return environment ? "accepted" : environment.error().text();
+  };
+  EXPECT_EQ(refused({}),
+            "--ranks: \"launcher\" needs a secret that all ranks know and nobody else, in the variable GRADLEDGER_TOKEN or in a file that GRADLEDGER_TOKEN_FILE names; "
+            "expected 64 hexadecimal digits, as `openssl rand -hex 32` makes them");
+  EXPECT_EQ(refused({{gpu::token_variable, "hunter2"}}), "GRADLEDGER_TOKEN: is no secret; expected 64 hexadecimal digits, as `openssl rand -hex 32` makes them");
+  EXPECT_EQ(refused({{gpu::token_variable, secret}}), "accepted");
+}
+
+TEST_F(launcher_variables, may_name_a_file_with_the_secret_that_nobody_else_can_read) {
+  const TemporaryFolder folder;
+  const auto said_of = [&](const std::string& path) -> std::string {
+    set({{"WORLD_SIZE", "2"}, {"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "5000"}, {gpu::token_file_variable, path.c_str()}});
+    const auto environment = gpu::launch_environment();
+    return environment ? environment->secret : environment.error().text();
+  };
+  const auto file = [&](const std::string& text, fs::perms mode = fs::perms::owner_read) {
+    fs::remove(folder.path() / "secret");
+    const fs::path path = folder.write("secret", text);
+    fs::permissions(path, mode);
+    return path.string();
+  };
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != text.npos; };
+  EXPECT_EQ(said_of(file(secret_)), secret_);
+  EXPECT_EQ(said_of(file(secret_ + "\n")), secret_);
+  for (const std::string& text : {std::string(), secret_.substr(1), secret_ + "0", secret_ + "\n\n", secret_ + std::string(1000, 'a')})
+    EXPECT_TRUE(has(said_of(file(text)), "holds something else than a secret")) << text.size();
+  for (const fs::perms others : {fs::perms::group_read, fs::perms::others_read, fs::perms::group_write})
+    EXPECT_TRUE(has(said_of(file(secret_, fs::perms::owner_read | others)), "may be read by others; expected a file of the user's own with mode 600"));
+  EXPECT_TRUE(has(said_of("secret"), "GRADLEDGER_TOKEN_FILE: is \"secret\", a relative path"));
+  EXPECT_TRUE(has(said_of("/nowhere/secret"), "/nowhere/secret cannot be read: No such file or directory"));
+  EXPECT_TRUE(has(said_of(folder.path()), "is no file"));
+}
+
+std::uint16_t free_port() {
+  boost::asio::io_context context;
+  return transport::Door(context, transport::Address::tcp("127.0.0.1", 0), transport::make_secret(), [](transport::Socket) {}).address().port;
+}
+
 // The launcher's own processes are played by a spawning launcher; rank 0 is started by the devices.
 TEST_F(launcher_variables, let_ranks_that_others_started_join_the_run) {
   set({});
   setenv("GRADLEDGER_NCCL", STANDIN_NCCL, 1);
-  const auto probe = process_devices();  // finds a free port
-  const std::uint16_t port = static_cast<std::uint16_t>(probe->port() + 1);
+  const std::uint16_t port = free_port();
+  const gpu::LaunchEnvironment environment{0, 3, "127.0.0.1", port, secret_};
   const auto others = gpu::spawning_launcher({STANDIN_RANK});
-  others->start({"127.0.0.1", port, 1, "job"});
-  others->start({"127.0.0.1", port, 2, "job"});
-  const auto devices = gpu::devices_of_launcher({0, 3, "127.0.0.1", port, "job"}, {STANDIN_RANK}, std::chrono::seconds(30));
+  for (const std::uint32_t rank : {1u, 2u}) others->start({environment.address().coordinator, rank, secret_});
+  const auto devices = gpu::devices_of_launcher(environment, {STANDIN_RANK}, std::chrono::seconds(30));
   const auto loaded = load(some_scenarios().front());
   ASSERT_LE(loaded->scenario.world_size, 3u);
   const verbs::Compared compared = verbs::compare_producers(*loaded, options_for(*devices));

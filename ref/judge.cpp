@@ -26,6 +26,14 @@ std::uint64_t bits_at(const ObservedPiece& piece, std::size_t i) {
 
 }  // namespace
 
+void JudgeStatistics::add(const JudgeStatistics& more) {
+  snapshots += more.snapshots;
+  for (std::size_t i = 0; i < reasons_not_due; ++i) not_due[i] += more.not_due[i];
+  elements += more.elements;
+  inconclusive += more.inconclusive;
+  tightest = std::max(tightest, more.tightest);
+}
+
 PassJudge::PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping, std::vector<JudgedSnapshot>* judged, Meant meant)
     : workload_(workload),
       timeline_(timeline),

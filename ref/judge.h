@@ -47,6 +47,8 @@ struct JudgeStatistics {
   std::uint64_t elements = 0;
   std::uint64_t inconclusive = 0;  // elements whose bound hides a whole contribution, or whose reference is not finite
   double tightest = 0;             // largest error / bound among elements that passed
+
+  void add(const JudgeStatistics& more);
 };
 
 // A snapshot of gradients that was held to what is due.

@@ -72,6 +72,22 @@ void Ledger::decode(Producer& producer, const Schedule& schedule, const std::vec
   }
 }
 
+LedgerEntry Ledger::empty_entry(const SnapshotKey& key, Role role, std::uint32_t after) const {
+  const Layer layer = role == Role::applied_gradient ? Layer::meant : Layer::documented;
+  LedgerEntry entry;
+  entry.key = key;
+  entry.role = role;
+  entry.after = after;
+  entry.step = timeline_.window_at(key.event, key.at_end, layer);
+  const std::uint32_t end = key.at_end ? key.event + 1 : key.event;
+  for (std::uint32_t b = 0; b < timeline_.backwards.size() && timeline_.backwards[b].event < end; ++b)
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r)
+      if (timeline_.backwards[b].micro_batch[r] != no_contribution)
+        entry.columns.push_back(
+            {b, r, timeline_.contribution(b, r), timeline_.backwards[b].documented, timeline_.own_weight(b, r), timeline_.averaged_weight(b, r, key.rank, layer), {}, {}});
+  return entry;
+}
+
 // Of two coefficients that are one.
 double Ledger::rounding() const {
   if (!range_.wide) return tolerance();

@@ -64,6 +64,9 @@ class Ledger {
   // Takes in an entry that was decoded in another way, from values.
   void put(LedgerEntry entry) { wanted_.insert_or_assign(entry.key, std::move(entry)); }
 
+  // An entry of a snapshot, with a column for every contribution that a backward before it brought, and no weights yet.
+  LedgerEntry empty_entry(const SnapshotKey& key, Role role, std::uint32_t after) const;
+
   // Relative rounding of a lone contribution on its way; 0 where everything is exact. From tolerance_max on a weight means nothing.
   static constexpr double tolerance_max = 0.25;
   double tolerance() const;

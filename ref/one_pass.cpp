@@ -79,18 +79,13 @@ class SnapshotDecoder final : public TraceSink {
   }
 
   std::optional<LedgerEntry> decode(const Observation& o, const SnapshotKey& key, std::uint32_t after, double clip) const {
-    LedgerEntry entry;
-    entry.key = key;
-    entry.role = o.role;
-    entry.after = after;
-    entry.step = timeline_.window_at(o.event, o.at_end, o.role == Role::applied_gradient ? Layer::meant : Layer::documented);
+    LedgerEntry entry = ledger_.empty_entry(key, o.role, after);
     std::size_t elements = 0;
     for (const ObservedPiece& piece : o.pieces) {
       if (piece.parameter < 0 || piece.numel == 0) continue;
       entry.layout.push_back({static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.parameter_offset + piece.numel});
       elements += piece.numel;
     }
-    list_columns(entry, o);
     if (entry.columns.empty() || elements == 0 || elements * entry.columns.size() > terms_max) return std::nullopt;
     const auto whole = weights_of(entry, o, clip, std::nullopt);
     std::uint32_t at = 0;
@@ -102,17 +97,6 @@ class SnapshotDecoder final : public TraceSink {
       at += o.pieces[i].numel;
     }
     return entry;
-  }
-
-  // Everything that a backward before the snapshot brought.
-  void list_columns(LedgerEntry& entry, const Observation& o) const {
-    const std::uint32_t last = o.at_end ? o.event : o.event - 1;
-    const Layer layer = o.role == Role::applied_gradient ? Layer::meant : Layer::documented;
-    for (std::uint32_t b = 0; b < timeline_.backwards.size() && timeline_.backwards[b].event <= last; ++b)
-      for (std::uint32_t r = 0; r < workload_.world_size; ++r)
-        if (timeline_.backwards[b].micro_batch[r] != no_contribution)
-          entry.columns.push_back(
-              {b, r, timeline_.contribution(b, r), timeline_.backwards[b].documented, timeline_.own_weight(b, r), timeline_.averaged_weight(b, r, o.rank, layer), {}, {}});
   }
 
   std::vector<Candidate> candidates(const LedgerEntry& entry, const Observation& o) const {

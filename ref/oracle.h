@@ -39,13 +39,15 @@ struct Verdict {
   std::vector<AppliedRow> applied;
   RunFacts facts;
   bool one_pass = false;                           // of a run that is over: by its own values alone
+  bool few_runs = false;                           // contributions shared runs; what such runs leave out:
+  std::vector<std::string> left_out;               // in sentences
   bool dyadic = true;                              // the ledger was held to equality
   std::uint32_t contributions = 0, undecoded = 0;  // in the scenario; left out of decoding by the limit
   std::uint32_t fingerprint_passes = 0, decode_passes = 0, value_passes = 0;
   JudgeStatistics ledger, values, parameters;
   std::uint64_t inconclusive_rows = 0;
   Coverage coverage;
-  std::vector<SnapshotKey> unexplained;  // of a run that is over: snapshots that are wrong, and either no weights explain them or the values leave some open
+  std::vector<SnapshotKey> unexplained;  // of one or a few runs: snapshots that are wrong, and either no weights explain them or the values leave some open
   std::vector<SnapshotKey> unbalanced;   // snapshots in which the ledger or a bound fails
 
   // Nothing found, and something judged.

@@ -11,18 +11,10 @@
 namespace gradledger::ref {
 namespace {
 
-void add(JudgeStatistics& into, const JudgeStatistics& more) {
-  into.snapshots += more.snapshots;
-  for (std::size_t i = 0; i < reasons_not_due; ++i) into.not_due[i] += more.not_due[i];
-  into.elements += more.elements;
-  into.inconclusive += more.inconclusive;
-  into.tightest = std::max(into.tightest, more.tightest);
-}
-
 // Weights that no 16-bit probe carries exactly are told apart in fp64, where the producer has it.
 ProbeRange range_of(const Workload& workload, const Timeline& timeline, const Producer& producer) {
   const ProbeRange native = probe_range(workload, timeline);
-  return native.dyadic || !producer.capabilities().wide ? native : wide_range(timeline);
+  return native.dyadic || !producer.capabilities().wide || producer.capabilities().few_runs ? native : wide_range(timeline);
 }
 
 }  // namespace
@@ -32,6 +24,7 @@ Passes::Passes(const Workload& workload, const Timeline& timeline, Producer& pro
 
 void Passes::run(Verdict& verdict) {
   if (producer_.capabilities().one_pass) return one_pass(verdict);
+  if (producer_.capabilities().few_runs) return few_runs(verdict);
   const GradientKind kind = workload_.gradients.kind;
   verdict.dyadic = range_.dyadic;
   value_pass(kind == GradientKind::probe ? GradientKind::normal : kind, true, verdict);
@@ -47,10 +40,12 @@ void Passes::run(Verdict& verdict) {
 }
 
 // Random, adversarial or given data, with every decision of the engine alive.
-void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
-  const std::uint64_t seed = hash_keys({options_.seed, workload_.gradients.seed, static_cast<std::uint64_t>(kind)});
-  const auto given = value_source(workload_, timeline_, kind, seed);
-  const PlantedSource source(*given, timeline_);
+void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) { value_pass(*value_source(workload_, timeline_, kind, value_seed(kind)), primary, verdict); }
+
+std::uint64_t Passes::value_seed(GradientKind kind) const { return hash_keys({options_.seed, workload_.gradients.seed, static_cast<std::uint64_t>(kind)}); }
+
+void Passes::value_pass(const GradientSource& given, bool primary, Verdict& verdict) {
+  const PlantedSource source(given, timeline_);
   Model model(workload_, timeline_, source, Model::Mode::bounded);
   const bool only = producer_.capabilities().one_pass;
   PassJudge values(workload_, timeline_, model, Model::Mode::bounded, timeline_.contract.clip.max_norm, only ? &evidence_.seen : nullptr);
@@ -74,8 +69,8 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
   run.check_streams = primary && options_.check_streams;
   const RunSummary summary = producer_.run(source, run, tee);
   ++verdict.value_passes;
-  add(verdict.values, values.statistics());
-  add(verdict.parameters, parameters.statistics());
+  verdict.values.add(values.statistics());
+  verdict.parameters.add(parameters.statistics());
   const auto append = [](auto& into, const auto& more) { into.insert(into.end(), more.begin(), more.end()); };
   append(evidence_.values, values.mismatches());
   append(evidence_.parameters, parameters.mismatches());
@@ -95,7 +90,7 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) {
 // Tries schedules until the values of one differ from those of the enqueued order, in which nothing can race.
 void Passes::find_race_in_values() {
   const GradientKind kind = workload_.gradients.kind == GradientKind::probe ? GradientKind::normal : workload_.gradients.kind;
-  const auto given = value_source(workload_, timeline_, kind, hash_keys({options_.seed, workload_.gradients.seed, static_cast<std::uint64_t>(kind)}));
+  const auto given = value_source(workload_, timeline_, kind, value_seed(kind));
   const PlantedSource source(*given, timeline_);
   TraceSink nobody;
   RunOptions run;
@@ -126,7 +121,7 @@ void Passes::fingerprint_passes(Verdict& verdict) {
     PassJudge judge(workload_, timeline_, model, mode, 0.0, pass == 0 ? &evidence_.seen : nullptr, meant(source, mode));
     producer_.run(source, run, judge);
     ++verdict.fingerprint_passes;
-    add(verdict.ledger, judge.statistics());
+    verdict.ledger.add(judge.statistics());
     for (const Mismatch& mismatch : judge.mismatches()) {
       const auto same = [&](const Mismatch& m) { return m.key == mismatch.key; };
       if (std::none_of(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), same)) evidence_.fingerprint.push_back(mismatch);

@@ -26,6 +26,8 @@ struct Evidence {
   std::vector<MissingFact> missing;
 };
 
+class PackedRuns;
+
 class Passes {
  public:
   Passes(const Workload& workload, const Timeline& timeline, Producer& producer, const OracleOptions& options);
@@ -40,7 +42,13 @@ class Passes {
   using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;  // backward, rank
 
   void value_pass(GradientKind kind, bool primary, Verdict& verdict);
+  void value_pass(const GradientSource& given, bool primary, Verdict& verdict);
+  std::uint64_t value_seed(GradientKind kind) const;
   void one_pass(Verdict& verdict);
+  void few_runs(Verdict& verdict);
+  void first_packed_run(PackedRuns& runs, Verdict& verdict);
+  void keep_packed(PackedRuns& runs, Verdict& verdict);
+  void say_left_out(const PackedRuns& runs, Verdict& verdict) const;
   void keep_decoded(std::vector<LedgerEntry>& decoded, Verdict& verdict);
   void note_shown(const PassJudge& judge, Verdict& verdict);
   void forget_empty_updates(const GradientSource& source);

@@ -212,7 +212,7 @@ class RandomSource : public GradientSource {
 };
 
 // Cancellation, swamping and subnormals, each on every third element.
-class AdversarialSource final : public RandomSource {
+class AdversarialSource : public RandomSource {
  public:
   using RandomSource::RandomSource;
 
@@ -229,6 +229,16 @@ class AdversarialSource final : public RandomSource {
       default:  // near the smallest values of the model dtype, so that sums are subnormal
         return facts_of(workload_.model_dtype).tiny() * static_cast<double>(1 + (hash_keys({element, sample, rank}) % 64));
     }
+  }
+};
+
+class MixedSource final : public AdversarialSource {
+ public:
+  using AdversarialSource::AdversarialSource;
+
+ protected:
+  double one_sample(std::uint32_t step, std::uint64_t sample, std::uint32_t rank, std::uint32_t parameter, std::uint64_t element) const override {
+    return element / 3 % 3 == 1 ? AdversarialSource::one_sample(step, sample, rank, parameter, element) : RandomSource::one_sample(step, sample, rank, parameter, element);
   }
 };
 
@@ -264,6 +274,10 @@ std::unique_ptr<GradientSource> value_source(const Workload& workload, const Tim
     case GradientKind::normal: return std::make_unique<RandomSource>(workload, timeline, seed);
   }
   return nullptr;
+}
+
+std::unique_ptr<GradientSource> mixed_source(const Workload& workload, const Timeline& timeline, std::uint64_t seed) {
+  return std::make_unique<MixedSource>(workload, timeline, seed);
 }
 
 }  // namespace gradledger::ref

@@ -96,5 +96,7 @@ class PlantedSource final : public GradientSource {
 
 // Gradients of the value passes, representable in the model dtype, with initial weights. `kind` is normal, adversarial, values or mlp.
 std::unique_ptr<GradientSource> value_source(const Workload& workload, const Timeline& timeline, GradientKind kind, std::uint64_t seed);
+// Normal data, and adversarial ones on every third stretch of three elements: for where both must come from one run.
+std::unique_ptr<GradientSource> mixed_source(const Workload& workload, const Timeline& timeline, std::uint64_t seed);
 
 }  // namespace gradledger::ref

@@ -42,7 +42,7 @@ void Naming::name_entry(const LedgerEntry& entry) {
   bool balanced = true;
   for (const LedgerRow& row : rows) {
     verdict_.inconclusive_rows += row.inconclusive;
-    if (verdict_.one_pass || !timeline_.planted.empty()) balanced = balanced && !row.inconclusive;
+    if (verdict_.one_pass || verdict_.few_runs || !timeline_.planted.empty()) balanced = balanced && !row.inconclusive;
     for (const Diagnosis& diagnosis : diagnose(row, entry.columns, context)) {
       balanced = false;
       record(entry, row, diagnosis);

@@ -113,6 +113,8 @@ struct Capabilities {
   bool wide = false;               // linear runs in fp64
   // A run that is over: every pass shows the same, with the scenario's own gradients, and there is none with others. No `linear`, no schedules.
   bool one_pass = false;
+  // Each run costs so much that there may be a handful of them: contributions share a run. See docs/architecture.md, "A handful of runs".
+  bool few_runs = false;
 };
 
 class Producer {

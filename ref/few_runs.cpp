@@ -1,0 +1,83 @@
+// A producer that takes long to set up is run a few times. One run has every decision alive, one is held to the books with all contributions at once,
+// and only where these leave weights open there are more, up to a fixed number.
+#include <algorithm>
+
+#include "ref/packed_runs.h"
+#include "ref/passes.h"
+
+namespace gradledger::ref {
+namespace {
+
+constexpr std::uint32_t packed_runs_max = 3;  // beside the run of values
+
+}  // namespace
+
+void Passes::few_runs(Verdict& verdict) {
+  const GradientKind kind = workload_.gradients.kind;
+  verdict.few_runs = true;
+  verdict.dyadic = range_.dyadic;
+  verdict.contributions = static_cast<std::uint32_t>(all_contributions().size());
+  if (kind == GradientKind::probe) value_pass(*mixed_source(workload_, timeline_, value_seed(GradientKind::normal)), true, verdict);
+  else value_pass(kind, true, verdict);
+  if (!evidence_.facts.races.empty()) ledger_schedule_.policy = Schedule::Policy::in_order;
+  PackedRuns runs(workload_, timeline_, ledger_, range_, options_.seed);
+  first_packed_run(runs, verdict);
+  RunOptions again;
+  again.linear = true;
+  again.schedule = ledger_schedule_;
+  while (!runs.decode() && runs.runs() < packed_runs_max) {
+    const GradientSource& source = runs.next_run();
+    producer_.run(source, again, *runs.keeper(nullptr));
+    ++verdict.decode_passes;
+  }
+  keep_packed(runs, verdict);
+  say_left_out(runs, verdict);
+}
+
+// Held to the books.
+void Passes::first_packed_run(PackedRuns& runs, Verdict& verdict) {
+  const GradientSource& source = runs.next_run();
+  const Model::Mode mode = runs.exact() ? Model::Mode::exact : Model::Mode::bounded;
+  Model model(workload_, timeline_, source, mode);
+  PassJudge judge(workload_, timeline_, model, mode, 0.0, &evidence_.seen, meant(source, mode));
+  RunOptions run;
+  run.linear = true;
+  run.schedule = ledger_schedule_;
+  producer_.run(source, run, *runs.keeper(&judge));
+  ++verdict.fingerprint_passes;
+  verdict.ledger.add(judge.statistics());
+  evidence_.fingerprint = judge.mismatches();
+  std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
+  note_shown(judge, verdict);
+}
+
+// What was taken apart goes into the ledger; what was not stays wrong, and is named by its values.
+void Passes::keep_packed(PackedRuns& runs, Verdict& verdict) {
+  for (PackedRuns::Decoded& decoded : runs.decoded()) {
+    const SnapshotKey key = decoded.entry.key;
+    bool named = false;
+    if (!decoded.missing) {
+      const std::vector<LedgerRow> rows = ledger_.rows(decoded.entry);
+      const bool inconclusive = std::any_of(rows.begin(), rows.end(), [](const LedgerRow& row) { return row.inconclusive; });
+      named = !inconclusive || std::any_of(rows.begin(), rows.end(), [](const LedgerRow& row) { return row.observed != row.expected; });
+      ledger_.put(std::move(decoded.entry));
+    }
+    if (named) continue;
+    verdict.unexplained.push_back(key);
+    const auto of_key = [&](const Mismatch& m) { return m.key == key; };
+    if (std::any_of(evidence_.values.begin(), evidence_.values.end(), of_key)) continue;
+    const auto wrong = std::find_if(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), of_key);
+    if (wrong != evidence_.fingerprint.end()) evidence_.values.push_back(*wrong);
+  }
+}
+
+void Passes::say_left_out(const PackedRuns& runs, Verdict& verdict) const {
+  verdict.left_out.push_back("contributions share a run: weights are worked out from sums instead of each being looked at alone");
+  if (!evidence_.facts.races.empty()) verdict.left_out.push_back("no schedules are tried for one that shows a race in the values");
+  if (workload_.gradients.kind == GradientKind::probe)
+    verdict.left_out.push_back("adversarial data lie on a third of the elements, beside normal ones, instead of in a run of their own");
+  if (runs.classes() > 1)
+    verdict.left_out.push_back("of the contributions of a window that do not fit the formats together each element has a part in the run that is held to the books");
+}
+
+}  // namespace gradledger::ref

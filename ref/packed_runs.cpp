@@ -1,0 +1,113 @@
+#include "ref/packed_runs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ref/dtype_facts.h"
+#include "ref/taking_apart.h"
+
+namespace gradledger::ref {
+namespace {
+
+constexpr std::uint64_t kept_bytes_max = std::uint64_t{256} << 20;
+
+}  // namespace
+
+PackedRuns::PackedRuns(const Workload& workload, const Timeline& timeline, const Ledger& ledger, const ProbeRange& range, std::uint64_t seed)
+    : workload_(workload), timeline_(timeline), ledger_(ledger), packing_(packing_of(timeline, range, ledger.lone_rounding())), seed_(seed) {
+  rounding_.exact = packing_.exact;
+  rounding_.precision = range.precision;
+  rounding_.unit = packing_.unit;
+  rounding_.lone = ledger.lone_rounding();
+  for (Dtype dtype : {workload.model_dtype, timeline.contract.accumulation, timeline.contract.wire})
+    rounding_.addition = std::max(rounding_.addition, facts_of(dtype).unit_roundoff());
+}
+
+const GradientSource& PackedRuns::next_run() {
+  packed_.push_back(std::make_unique<PackedSource>(workload_, timeline_, packing_, seed_, runs()));
+  sources_.push_back(std::make_unique<PlantedSource>(*packed_.back(), timeline_));
+  return *sources_.back();
+}
+
+// Stands before the judge of a run, if it has one.
+class PackedRuns::Keeper final : public TraceSink {
+ public:
+  Keeper(PackedRuns& runs, PassJudge* judge) : runs_(runs), judge_(judge) {}
+
+  void observe(const Observation& o) override {
+    const SnapshotKey key{o.event, o.at_end, o.rank, std::string(o.buffer)};
+    if (!judge_) {
+      const auto kept = runs_.kept_.find(key);
+      if (kept != runs_.kept_.end() && !runs_.settled_.contains(key)) runs_.keep(o, kept->second);
+      return;
+    }
+    const std::size_t before = judge_->mismatches().size();
+    judge_->observe(o);
+    if (judge_->mismatches().size() == before) return;
+    // Of each rank and window what is wrong first, and the applied gradient.
+    const Mismatch& mismatch = judge_->mismatches().back();
+    const std::uint32_t first = runs_.first_wrong_.try_emplace({o.rank, mismatch.step}, o.event).first->second;
+    if (first != o.event && o.role != Role::applied_gradient) return;
+    Kept& kept = runs_.kept_[key];
+    kept.role = o.role;
+    kept.after = mismatch.after;
+    runs_.keep(o, kept);
+  }
+
+  void event_done(std::uint32_t rank, std::uint32_t event) override {
+    if (judge_) judge_->event_done(rank, event);
+  }
+
+ private:
+  PackedRuns& runs_;
+  PassJudge* judge_;
+};
+
+std::unique_ptr<TraceSink> PackedRuns::keeper(PassJudge* judge) { return std::make_unique<Keeper>(*this, judge); }
+
+void PackedRuns::keep(const Observation& o, Kept& kept) {
+  std::vector<ElementRange> layout;
+  std::vector<double> held, error;
+  for (const ObservedPiece& piece : o.pieces) {
+    if (piece.parameter < 0 || piece.numel == 0) continue;
+    bytes_kept_ += std::uint64_t{piece.numel} * 2 * sizeof(double);
+    if (bytes_kept_ > kept_bytes_max) return;
+    layout.push_back({static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.parameter_offset + piece.numel});
+    const std::size_t at = held.size();
+    held.resize(at + piece.numel);
+    read_stored(piece.dtype, piece.data, piece.numel, held.data() + at);
+    // Below the smallest values of a format something is lost, even of exact sums.
+    const double smallest = packing_.exact ? 0 : facts_of(piece.dtype).tiny() * workload_.world_size;
+    for (std::uint32_t i = 0; i < piece.numel; ++i) {
+      held[at + i] /= o.scale;
+      error.push_back(((piece.error ? piece.error[i] : 0) + smallest) / o.scale);
+    }
+  }
+  if (!kept.held.empty() && layout != kept.layout) return;  // another buffer of that name: it tells nothing of the first
+  kept.layout = std::move(layout);
+  kept.held.resize(runs());
+  kept.error.resize(runs());
+  kept.held.back() = std::move(held);
+  kept.error.back() = std::move(error);
+}
+
+bool PackedRuns::decode() {
+  decoded_.clear();
+  bool done = true;
+  for (auto& [key, kept] : kept_) {
+    Decoded out;
+    out.entry = ledger_.empty_entry(key, kept.role, kept.after);
+    out.entry.layout = kept.layout;
+    TakingApart taking(workload_, timeline_, ledger_, rounding_, out.entry);
+    for (std::uint32_t run = 0; run < kept.held.size(); ++run)
+      if (!kept.held[run].empty()) taking.add(*sources_[run], kept.held[run], kept.error[run]);
+    out.missing = !taking.run();
+    out.open = !out.missing && taking.open();
+    if (!out.open) settled_.insert(key);
+    done = done && !out.open;
+    decoded_.push_back(std::move(out));
+  }
+  return done;
+}
+
+}  // namespace gradledger::ref

@@ -1,0 +1,66 @@
+// Runs in which contributions share elements: what they showed of the snapshots that do not balance, and the weights that are worked out of it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ref/judge.h"
+#include "ref/ledger.h"
+#include "ref/packed.h"
+#include "ref/row_solver.h"
+
+namespace gradledger::ref {
+
+class PackedRuns {
+ public:
+  PackedRuns(const Workload& workload, const Timeline& timeline, const Ledger& ledger, const ProbeRange& range, std::uint64_t seed);
+
+  bool exact() const { return packing_.exact; }
+  std::uint32_t classes() const { return packing_.classes; }
+  std::uint32_t runs() const { return static_cast<std::uint32_t>(sources_.size()); }
+
+  // The data of one run more, for as long as this lives.
+  const GradientSource& next_run();
+  // Of the first run: keeps what its judge finds wrong. Of a later one: what was kept of the first.
+  std::unique_ptr<TraceSink> keeper(PassJudge* judge);
+
+  // Works weights out of all runs so far. True: nothing stays open that another run could tell.
+  bool decode();
+
+  struct Decoded {
+    LedgerEntry entry;
+    bool open = false;     // some weight of an element that is wrong
+    bool missing = false;  // it was too large to keep, or to take apart
+  };
+  std::vector<Decoded>& decoded() { return decoded_; }
+
+ private:
+  struct Kept {
+    Role role = Role::scratch;
+    std::uint32_t after = never;
+    std::vector<ElementRange> layout;
+    std::vector<std::vector<double>> held, error;  // by run, then by element; in units of the true gradient. No error: none
+  };
+  class Keeper;
+
+  void keep(const Observation& observation, Kept& kept);
+
+  const Workload& workload_;
+  const Timeline& timeline_;
+  const Ledger& ledger_;
+  Packing packing_;
+  RowRounding rounding_;
+  std::uint64_t seed_;
+  std::vector<std::unique_ptr<GradientSource>> packed_, sources_;
+  std::map<SnapshotKey, Kept> kept_;
+  std::set<SnapshotKey> settled_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> first_wrong_;  // event, by rank and window
+  std::uint64_t bytes_kept_ = 0;
+  std::vector<Decoded> decoded_;
+};
+
+}  // namespace gradledger::ref

@@ -1,0 +1,82 @@
+// Weights that elements have in common, from what they hold: each element of each run is an equation, a sum of known gradients times weights.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace gradledger::ref {
+
+// One contribution, as a snapshot may have it.
+struct Term {
+  double due = 0;                // what it must weigh here
+  double own = 0, averaged = 0;  // what contributions like it weigh in some buffer
+  std::uint32_t windows_ago = 0;
+  bool own_rank = false;
+};
+
+// One element in one run.
+struct PackedRow {
+  const float* gradients = nullptr;  // by term
+  double held = 0;
+  double error = 0;                   // that what is held may have for reasons of its own
+  double due = 0, due_magnitude = 0;  // the sum of what must be in it, and of its size
+};
+
+struct RowWeights {
+  std::vector<double> value;       // by term
+  std::vector<bool> open;          // by term: the rows do not tell it
+  std::optional<double> of_due{};  // then the above is empty: every term has this share of what is due of it, whatever that is
+
+  bool any_open() const;
+};
+
+struct RowRounding {
+  bool exact = false;   // whole numbers of up to `precision` bits are not rounded
+  int precision = 8;    // bits of the narrowest format on the way
+  double unit = 1;      // gradients are whole numbers of it
+  double lone = 0;      // relative, of a term on its way
+  double addition = 0;  // likewise, of each addition
+};
+
+class RowSolver {
+ public:
+  RowSolver(std::vector<Term> terms, const RowRounding& rounding) : terms_(std::move(terms)), rounding_(rounding) {}
+
+  // Weights that explain every row, or none. Those of earlier windows are 0 wherever the rows can do without them.
+  std::optional<RowWeights> solve(const std::vector<PackedRow>& rows) const;
+
+  // Whether weights leave what the row holds. A row with an open term is not told wrong.
+  bool explains(const RowWeights& weights, const PackedRow& row, bool rounded = false) const;
+  // So many rows that some weights would have been found if any fitted.
+  bool tell_everything(std::size_t rows) const { return rows >= window_terms() + 2; }
+
+ private:
+  // Terms that are taken to have one weight.
+  using Group = std::vector<std::size_t>;
+  using Groups = std::vector<Group>;
+  enum class Kind : std::uint8_t { plain, odd, open };
+  struct Snapped {
+    double weight = 0;
+    Kind kind = Kind::open;
+  };
+
+  std::size_t window_terms() const;
+  Groups window() const;
+  Groups with_earlier(std::uint32_t windows_ago, bool merged) const;
+  std::optional<RowWeights> share_of_due(const std::vector<PackedRow>& rows, bool rounded) const;
+  std::optional<RowWeights> fit(const Groups& groups, const std::vector<PackedRow>& rows, bool rounded) const;
+  std::optional<RowWeights> enumerate(const Groups& groups, const std::vector<PackedRow>& rows) const;
+  Snapped snapped(double weight, double error, const Group& group) const;
+  std::vector<double> plain_weights(const Group& group) const;
+  double likely(const Group& group) const;
+  double lit(const PackedRow& row, const Group& group) const;
+  double bound(double magnitude, double terms, double least, bool rounded) const;
+  RowWeights spread(const Groups& groups, const std::vector<Snapped>& of_groups) const;
+
+  std::vector<Term> terms_;
+  RowRounding rounding_;
+};
+
+}  // namespace gradledger::ref

@@ -1,0 +1,55 @@
+// One snapshot, taken apart: which stretches of its elements have weights in common, and which weights.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ref/ledger.h"
+#include "ref/row_solver.h"
+
+namespace gradledger::ref {
+
+class TakingApart {
+ public:
+  // The entry has its layout and its columns; their runs are written here.
+  TakingApart(const Workload& workload, const Timeline& timeline, const Ledger& ledger, const RowRounding& rounding, LedgerEntry& entry);
+
+  // What one run left in the elements, in true units. Precondition: one number for each element of the layout. Call before run().
+  void add(const GradientSource& source, const std::vector<double>& held, const std::vector<double>& error);
+
+  // False: it is too large. What no weights explain, though they would show, is written as due: its values lie in wrong places.
+  bool run();
+  bool open() const { return open_; }
+
+ private:
+  // Element -> what became of it: an answer, or one of these.
+  static constexpr int as_due = -1, unknown = -2, no_weights = -3;
+  using Elements = std::vector<std::uint32_t>;
+
+  void fill(const GradientSource& source, std::size_t run);
+  void explain(const Elements& elements);
+  void try_answers(Elements& elements);
+  std::vector<PackedRow> rows_of(const Elements& elements) const;
+  std::vector<Elements> parts(const Elements& elements) const;
+  bool fits(const RowWeights& answer, std::uint32_t element) const;
+  void write();
+
+  const Workload& workload_;
+  const Timeline& timeline_;
+  const Ledger& ledger_;
+  LedgerEntry& entry_;
+  std::uint32_t numel_ = 0;
+  std::vector<std::uint32_t> piece_of_;                   // by element
+  std::vector<std::vector<double>> expected_;             // by piece and column
+  std::vector<const GradientSource*> sources_;            // by run
+  std::vector<const std::vector<double>*> held_, error_;  // likewise
+  std::vector<float> gradients_;                          // by run, element and column
+  std::vector<std::vector<PackedRow>> rows_;              // by run and element; null where something is not finite
+  RowSolver solver_;
+  std::vector<RowWeights> answers_;
+  std::vector<int> became_;
+  std::uint32_t failures_ = 0;
+  bool open_ = false;
+};
+
+}  // namespace gradledger::ref

@@ -101,7 +101,7 @@ double Ledger::lone_rounding() const {
   double u = 0;
   for (Dtype dtype : {workload_.model_dtype, timeline_.contract.accumulation, timeline_.contract.wire}) u = std::max(u, facts_of(dtype).unit_roundoff());
   std::uint32_t reductions = 1;  // of one window: an engine may average what it has at each boundary
-  std::vector<std::uint32_t> boundaries(timeline_.steps + 1, 0);
+  std::map<std::uint32_t, std::uint32_t> boundaries;  // by documented window, of which there may be more than the loop has
   for (const std::uint32_t event : timeline_.boundaries) reductions = std::max(reductions, ++boundaries[timeline_.events[event].documented]);
   // Deposit 2; a reduction: cast, two factors and a product, cast back, and a sum of world equal terms; unscaling 3.
   const auto set = static_cast<double>(timeline_.gradients_set.size());

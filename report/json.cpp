@@ -140,6 +140,7 @@ std::string Json::text(const Report& report) const {
   for (const Finding& f : report.findings) out["findings"].push_back(finding_json(report, f));
   out["ledger"] = ordered_json::array();
   for (const ref::AppliedRow& row : report.ledger) out["ledger"].push_back(ledger_json(report, row));
+  if (!report.driver_notes.empty()) out["replaced"] = report.driver_notes;
   for (const auto& [purpose, by_rank] : report.collectives) out["collectives_by_rank_and_step"][purpose] = by_rank;
   out["passes"] = {{"fingerprint", report.fingerprint_passes}, {"decode", report.decode_passes}, {"value", report.value_passes}};
   out["exact"] = report.exact;

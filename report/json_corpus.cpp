@@ -4,16 +4,28 @@
 #include "report/words.h"
 
 namespace gradledger::report {
+namespace {
+
+// Why there is no verdict, as the exit codes have it.
+std::string_view error_of(const GateRow& row) {
+  if (row.broken) return "broken run";
+  if (row.bad_input) return "bad input";
+  return row.unavailable ? "not available" : "";
+}
+
+}  // namespace
 
 std::string Json::text(const GateRow& row) const {
   ordered_json out = json_head(row.tool);
   out["scenario"] = row.scenario;
+  out["file"] = row.file;
   out["passed"] = row.passed();
   out["expected"] = row.expected;
   out["reported"] = row.reported;
   out["unmet"] = row.unmet;
   if (!row.not_run.empty()) out["not_run"] = row.not_run;
   if (row.weights_compared > 0) out["weights_compared"] = row.weights_compared;
+  if (const std::string_view error = error_of(row); !error.empty()) out["error"] = error;
   if (!row.driver_notes.empty()) out["replaced"] = row.driver_notes;
   return json_line(out);
 }

@@ -216,7 +216,7 @@ int main(int argc, char** argv) {
   occupy_standard_streams();
   try {
     const int code = run(argc, argv);
-    if (std::fflush(stdout) == 0) return code;
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
     say("the report cannot be written to standard output");
     return std::max<int>(code, bad_input);
   } catch (const std::system_error& error) {

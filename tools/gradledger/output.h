@@ -1,6 +1,7 @@
 // Standard output: the one place that knows which format was asked for.
 #pragma once
 
+#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -26,7 +27,11 @@ class Output {
   void between() const { write(renderer_->between()); }
 
  private:
-  static void write(const std::string& text) { fmt::print("{}", text); }
+  // At once: who reads a pipe of a long gate sees each row when it is there.
+  static void write(const std::string& text) {
+    fmt::print("{}", text);
+    std::fflush(stdout);
+  }
 
   std::unique_ptr<report::Renderer> renderer_;
 };

@@ -1,0 +1,6 @@
+# What `pip install .` puts beside the Python modules: the command, the corpus, and the package once more for Pythons other than the one it
+# is installed in (drivers/python/elsewhere).
+set(data gradledger/data)
+install(TARGETS gradledger RUNTIME DESTINATION ${data}/bin COMPONENT wheel)
+install(DIRECTORY scenarios DESTINATION ${data} COMPONENT wheel)
+install(DIRECTORY drivers/python/elsewhere/ DESTINATION ${data}/python COMPONENT wheel FILES_MATCHING PATTERN "*.py")

@@ -17,10 +17,11 @@ namespace gradledger::report {
 struct GateRow {
   Version tool = version();
   std::string file, scenario;
-  std::string expected, reported;  // classes of findings; "clean", "equal", "accounting only", where there are none
-  std::vector<std::string> unmet;  // a line for each expectation
-  std::string note;                // that its release is not known, and what it is taken as
-  bool compared = false;           // two producers were
+  std::string expected, reported;      // classes of findings; "clean", "equal", "accounting only", where there are none
+  std::vector<std::string> unmet;      // a line for each expectation
+  std::vector<std::string> sentences;  // of what was found, expected or not
+  std::string note;                    // that its release is not known, and what it is taken as
+  bool compared = false;               // two producers were
   bool bad_input = false, unavailable = false;
   bool broken = false;  // its run broke off
   std::string not_run;  // why it was not: the framework refuses it, or a driver cannot do it; nothing of it passed

@@ -23,6 +23,7 @@ std::string Json::text(const GateRow& row) const {
   out["expected"] = row.expected;
   out["reported"] = row.reported;
   out["unmet"] = row.unmet;
+  out["sentences"] = row.sentences;
   if (!row.not_run.empty()) out["not_run"] = row.not_run;
   if (row.weights_compared > 0) out["weights_compared"] = row.weights_compared;
   if (const std::string_view error = error_of(row); !error.empty()) out["error"] = error;

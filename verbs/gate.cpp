@@ -20,6 +20,12 @@ using report::GateRow;
 
 std::string classes_of(const std::set<std::string>& names) { return names.empty() ? "clean" : fmt::format("{}", fmt::join(names, ", ")); }
 
+std::vector<std::string> sentences_of(const ref::Verdict& verdict) {
+  std::vector<std::string> out;
+  for (const ref::Finding& f : verdict.findings) out.push_back(f.sentence);
+  return out;
+}
+
 std::optional<InputError> compare(const Loaded& loaded, const Options& options, GateRow& outcome) {
   if (!loaded.scenario.expect.comparison) return std::nullopt;
   const ExpectedComparison& comparison = *loaded.scenario.expect.comparison;
@@ -74,6 +80,7 @@ void hold_to_expectations(const Loaded& loaded, const Options& options, GateRow&
   const Held held = run_for_expectations(loaded, options);
   std::set<std::string> expected, reported;
   for (const ExpectedFinding& f : loaded.scenario.expect.findings) expected.insert(f.finding);
+  outcome.sentences = sentences_of(held.verdict);
   for (const ref::Finding& f : held.verdict.findings) reported.insert(std::string(name_of(f.finding)));
   outcome.expected = classes_of(expected);
   outcome.reported = held.verdict.judged() ? classes_of(reported) : "nothing judged";
@@ -116,6 +123,7 @@ void hold_real_to_what_is_known(const Loaded& loaded, const Options& options, Ga
   }
   const ref::Verdict verdict = judge(loaded, options, nullptr, &outcome.driver_notes);
   std::set<std::string> expected, reported;
+  outcome.sentences = sentences_of(verdict);
   for (const ref::Finding& f : verdict.findings) reported.insert(std::string(name_of(f.finding)));
   const auto as_written = load_scenario(loaded.path);
   const bool of_this_release = as_written && written_for(*as_written, loaded.scenario);

@@ -158,6 +158,7 @@ class Row:
     expected: str  # classes, or "clean"
     reported: str
     unmet: tuple[str, ...]  # a line for each expectation
+    sentences: tuple[str, ...]  # of all findings, expected or not
     not_run: str | None  # why the framework or the driver does not take it; it neither passed nor failed
     error: str | None  # "bad input", "not available" or "broken run"
     replaced: tuple[str, ...]
@@ -180,7 +181,7 @@ class Row:
 
     @staticmethod
     def of(raw: Mapping[str, Any]) -> Row:
-        return Row(raw["scenario"], raw.get("file", ""), raw["passed"], raw["expected"], raw["reported"], tuple(raw["unmet"]), raw.get("not_run"), raw.get("error"),
+        return Row(raw["scenario"], raw.get("file", ""), raw["passed"], raw["expected"], raw["reported"], tuple(raw["unmet"]), tuple(raw.get("sentences", ())), raw.get("not_run"), raw.get("error"),
                    tuple(raw.get("replaced", ())), raw)
 
 

@@ -1,5 +1,6 @@
 #include "verbs/against.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <tuple>
@@ -50,6 +51,8 @@ bool same(double a, double b) { return std::memcmp(&a, &b, sizeof(a)) == 0 || (a
 std::optional<AgainstModel> against_model(const Loaded& loaded, const Options& options) {
   expects(options.driver != nullptr, "a real framework is held against its model");
   if (!framework_of(loaded.scenario).simulated() || admission_error(loaded.scenario)) return std::nullopt;
+  const auto compiled = [](const OptimizerConfig& optimizer) { return optimizer.fused(); };
+  if (std::any_of(loaded.timeline.contract.optimizers.begin(), loaded.timeline.contract.optimizers.end(), compiled)) return std::nullopt;
   const GradientKind own = loaded.scenario.gradients.kind, kind = own == GradientKind::probe ? GradientKind::normal : own;
   const auto values = ref::value_source(loaded.scenario, loaded.timeline, kind, hash_keys({options.seed, loaded.scenario.gradients.seed}));
   const ref::PlantedSource source(*values, loaded.timeline);

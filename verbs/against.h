@@ -14,7 +14,8 @@ struct AgainstModel {
   std::string difference;                  // the first, with both values; empty: none
 };
 
-// Nothing where there is no model: the framework has no engine here, or none for this configuration. Precondition: options.driver. Throws
+// Nothing where there is nothing to hold it against: the framework has no engine here, or none for this configuration; or its optimizer is a
+// kernel that drivers do not compile, which PyTorch's arithmetic stands in for. Precondition: options.driver. Throws
 // ProgramsTooLarge, driver::NotRun and RunFailure.
 std::optional<AgainstModel> against_model(const Loaded& loaded, const Options& options);
 

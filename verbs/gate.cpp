@@ -106,7 +106,7 @@ std::optional<std::set<std::string>> predicted(const Loaded& loaded, const Optio
 void hold_to_the_model(const Loaded& loaded, const Options& options, GateRow& outcome) {
   const auto compared = against_model(loaded, options);
   if (!compared) {
-    outcome.reported += ", no model to compare with";
+    outcome.reported += ", weights not compared";
     return;
   }
   outcome.compared = compared->elements > 0;

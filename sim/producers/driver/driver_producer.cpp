@@ -14,7 +14,7 @@ DriverProducer::DriverProducer(const Scenario& scenario, const Timeline& timelin
 
 Capabilities DriverProducer::capabilities() const {
   const DriverHello& hello = ranks_.hello();
-  return {.applied_gradients = hello.applied_gradients, .accumulators = hello.accumulators};
+  return {.applied_gradients = hello.applied_gradients, .accumulators = hello.accumulators, .few_runs = true};
 }
 
 void DriverProducer::require_what_the_driver_can() const {

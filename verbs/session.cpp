@@ -45,9 +45,11 @@ Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Op
   out->path = path;
   out->scenario = std::move(scenario).value();
   auto timeline = make_timeline(out->scenario);
-  expects(timeline.ok(), "an admitted scenario has a timeline");
+  expects(timeline.ok() || options.driver, "an admitted scenario has a timeline");
+  if (!timeline) return InputError{path.string() + ": " + timeline.error().where, timeline.error().message};  // at the release that is installed
   out->timeline = std::move(timeline).value();
-  out->engine = std::string(engine_name(out->scenario));
+  const auto selected = select_engine(out->scenario);
+  out->engine = selected ? std::string((*selected)->name) : options.producer;  // the model need not know what a real framework takes
   return out;
 }
 

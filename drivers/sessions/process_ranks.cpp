@@ -194,13 +194,14 @@ class ProcessRanks::Sessions {
 
   // ---- waiting -----------------------------------------------------------------------------------------------------------------------------
 
+  // A rank's process group connects when the framework makes one.
   bool all_there() const {
-    return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.connections.size() == (options_.backend == "gradledger" ? 2u : 1u); });
+    return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.connections.contains(Channel::events); });
   }
 
   Fault who_is_missing() const {
     for (std::uint32_t r = 0; r < ranks_.size(); ++r)
-      if (ranks_[r].connections.size() < (options_.backend == "gradledger" ? 2u : 1u)) return {r, fmt::format("rank {} did not connect", r)};
+      if (!ranks_[r].connections.contains(Channel::events)) return {r, fmt::format("rank {} did not connect", r)};
     return {std::nullopt, "a rank did not connect"};
   }
 

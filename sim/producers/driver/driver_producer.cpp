@@ -21,6 +21,12 @@ void DriverProducer::require_what_the_driver_can() const {
   const DriverHello& hello = ranks_.hello();
   if (!hello.frameworks.contains(scenario_.engine.framework))
     throw NotRun(true, fmt::format("driver {} serves {}, and the scenario is of {}", hello.driver, fmt::join(hello.frameworks, ", "), scenario_.engine.framework));
+  // Streams, experts and pipelines are of devices and layouts that a driver does not make.
+  for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
+    const Parameter& parameter = scenario_.parameters[p];
+    const char* asks = parameter.expert ? "expert" : parameter.on_side_stream ? "produced_on" : parameter.hooked_outputs != 1 ? "hooked_outputs" : parameter.pipeline_stage > 0 ? "pipeline_stage" : "";
+    if (*asks) throw NotRun(true, fmt::format("driver {} has nothing for /parameters/{}/{}", hello.driver, p, asks));
+  }
   for (std::uint32_t e = 0; e < timeline_.events.size(); ++e)
     if (const std::string event = event_name(timeline_.events[e]); !hello.events.contains(event))
       throw NotRun(true, fmt::format("driver {} cannot do {}, which {} asks for", hello.driver, event, timeline_.pointers[timeline_.events[e].item]));

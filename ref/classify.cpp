@@ -72,6 +72,7 @@ class Diagnostician {
   const Contribution& contribution(std::size_t k) const { return columns_[k].contribution; }
   std::uint32_t window(std::size_t k) const { return context_.documented ? columns_[k].documented : contribution(k).step; }
   bool in_window(std::size_t k) const { return window(k) == context_.step; }
+  bool told(std::size_t k) const { return row_.open.empty() || !row_.open[k]; }
   Miscounted miscounted(std::size_t k) const { return {contribution(k), row_.expected[k], row_.observed[k]}; }
 
   // Takes the columns that fit out of `wrong_` and names them.
@@ -120,7 +121,7 @@ class Diagnostician {
     std::map<std::uint32_t, bool> averaged;  // by rank
     std::optional<double> factor;
     for (std::size_t k = 0; k < columns_.size(); ++k) {
-      if (!in_window(k) || row_.expected[k] == 0) continue;
+      if (!in_window(k) || row_.expected[k] == 0 || !told(k)) continue;
       const bool here = row_.observed[k] != 0;
       if (const auto [at, fresh] = averaged.try_emplace(contribution(k).rank, here); !fresh && at->second != here) return false;
       if (!here) continue;
@@ -141,7 +142,7 @@ class Diagnostician {
       std::optional<double> factor;
       bool fits = true;
       for (std::size_t k = 0; k < columns_.size() && fits; ++k) {
-        if (!in_window(k) || row_.expected[k] == 0) continue;
+        if (!in_window(k) || row_.expected[k] == 0 || !told(k)) continue;
         const double ratio = row_.observed[k] / candidate.weights[k];
         fits = candidate.weights[k] != 0 && row_.observed[k] != 0 && (!factor || near(ratio, *factor));
         if (!factor) factor = ratio;
@@ -158,7 +159,7 @@ class Diagnostician {
   bool common_factor() {
     std::optional<double> factor;
     for (std::size_t k = 0; k < columns_.size(); ++k) {
-      if (!in_window(k) || row_.expected[k] == 0) continue;
+      if (!in_window(k) || row_.expected[k] == 0 || !told(k)) continue;
       const double ratio = simplest(row_.observed[k] / row_.expected[k]);
       if (factor && !near(ratio, *factor)) return false;
       if (!factor) factor = ratio;
@@ -173,7 +174,7 @@ class Diagnostician {
     if (context_.local || context_.world == 1) return;
     std::map<std::uint32_t, bool> fits;
     for (std::size_t k = 0; k < columns_.size(); ++k) {
-      if (!in_window(k) || row_.expected[k] == 0) continue;
+      if (!in_window(k) || row_.expected[k] == 0 || !told(k)) continue;
       const bool own = contribution(k).rank == context_.rank;
       // In terms of what is due: a user may have multiplied it.
       const bool whole_weight = simplest(row_.observed[k] / row_.expected[k]) == simplest(context_.average_divisor);

@@ -128,6 +128,11 @@ std::string sentence_of(const Finding& f, const Workload& workload, const Timeli
     if (f.finding == FindingClass::discarded_gradient || f.finding == FindingClass::offload_loss)
       out += fmt::format(": {} {} of the window's batch", f.varies ? "some elements follow only" : "these elements follow", weight_text(1 - f.lost_weight));
   }
+  if (!f.open.empty()) {
+    std::vector<Miscounted> open;
+    for (const Contribution& contribution : f.open) open.push_back({contribution, 0, 0});
+    out += fmt::format("; how much {} weigh, the runs leave open", contributions_text(open, f.step));
+  }
   if (!f.alike.empty()) {
     std::vector<Miscounted> alike;
     for (const Contribution& contribution : f.alike) alike.push_back({contribution, 0, 0});

@@ -59,7 +59,7 @@ void Passes::keep_packed(PackedRuns& runs, Verdict& verdict) {
     if (!decoded.missing) {
       const std::vector<LedgerRow> rows = ledger_.rows(decoded.entry);
       const bool inconclusive = std::any_of(rows.begin(), rows.end(), [](const LedgerRow& row) { return row.inconclusive; });
-      named = !inconclusive || std::any_of(rows.begin(), rows.end(), [](const LedgerRow& row) { return row.observed != row.expected; });
+      named = !inconclusive || std::any_of(rows.begin(), rows.end(), [](const LedgerRow& row) { return row.misplaced || row.observed != row.expected; });
       ledger_.put(std::move(decoded.entry));
     }
     if (named) continue;

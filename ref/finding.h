@@ -119,6 +119,7 @@ struct Finding {
   std::vector<ElementRange> elements;
   std::vector<Miscounted> contributions;
   std::vector<Contribution> alike;  // with the same data as some of these, in a run that is over: what is wrong may be of them
+  std::vector<Contribution> open;   // of these elements too, with weights that the runs do not tell
   bool varies = false;              // not all of them in all of the elements, or with other weights in some
   std::optional<WorstElement> worst;
   std::optional<Quantity> quantity;

@@ -100,7 +100,7 @@ double Ledger::tolerance() const { return range_.dyadic || range_.wide ? 0 : lon
 double Ledger::lone_rounding() const {
   double u = 0;
   for (Dtype dtype : {workload_.model_dtype, timeline_.contract.accumulation, timeline_.contract.wire}) u = std::max(u, facts_of(dtype).unit_roundoff());
-  std::uint32_t reductions = 1;  // of one window: an engine may average what it has at each boundary
+  std::uint32_t reductions = 1;                       // of one window: an engine may average what it has at each boundary
   std::map<std::uint32_t, std::uint32_t> boundaries;  // by documented window, of which there may be more than the loop has
   for (const std::uint32_t event : timeline_.boundaries) reductions = std::max(reductions, ++boundaries[timeline_.events[event].documented]);
   // Deposit 2; a reduction: cast, two factors and a product, cast back, and a sum of world equal terms; unscaling 3.
@@ -176,7 +176,9 @@ std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {
       const LedgerColumn& column = entry.columns[k];
       while (column.runs[run_of[k]].end <= begin) ++run_of[k];
       row.observed.push_back(column.runs[run_of[k]].coefficient);
-      row.inconclusive = row.inconclusive || column.runs[run_of[k]].open;
+      row.open.push_back(column.runs[run_of[k]].open);
+      row.inconclusive = row.inconclusive || row.open.back();
+      row.misplaced = row.misplaced || column.runs[run_of[k]].misplaced;
       row.expected.push_back(expected(entry, column.backward, column.rank, in.parameter));
       if (!std::isfinite(row.observed.back()) && !timeline_.planted.empty()) {  // what is planted hides the weight
         row.observed.back() = row.expected.back();
@@ -186,7 +188,9 @@ std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {
       row.inconclusive = row.inconclusive || row.observed.back() != row.expected.back();
       row.observed.back() = row.expected.back();
     }
-    const auto same = std::find_if(rows.begin(), rows.end(), [&](const LedgerRow& r) { return r.observed == row.observed && r.expected == row.expected; });
+    const auto same = std::find_if(rows.begin(), rows.end(), [&](const LedgerRow& r) {
+      return r.observed == row.observed && r.expected == row.expected && r.open == row.open && r.misplaced == row.misplaced;
+    });
     LedgerRow& into = same == rows.end() ? rows.emplace_back(std::move(row)) : *same;
     if (!into.elements.empty() && into.elements.back().parameter == elements.parameter && into.elements.back().end == elements.begin) into.elements.back().end = elements.end;
     else into.elements.push_back(elements);

@@ -18,7 +18,8 @@ namespace gradledger::ref {
 struct CoefficientRun {
   std::uint32_t begin = 0, end = 0;
   double coefficient = 0;
-  bool open = false;  // values do not tell it: what is due stands in its place
+  bool open = false;       // values do not tell it: what is due stands in its place
+  bool misplaced = false;  // it holds what is due of other elements: likewise
 };
 
 struct LedgerColumn {
@@ -45,6 +46,8 @@ struct LedgerRow {
   std::vector<ElementRange> elements;
   std::vector<double> observed;  // by column
   std::vector<double> expected;
+  std::vector<bool> open;     // by column: not told, and as expected
+  bool misplaced = false;     // they hold what is due of other elements
   bool inconclusive = false;  // rounding leaves open how much a contribution weighs, not whether it is there
 };
 

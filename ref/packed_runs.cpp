@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "ref/dtype_facts.h"
-#include "ref/taking_apart.h"
 
 namespace gradledger::ref {
 namespace {
@@ -93,21 +92,36 @@ void PackedRuns::keep(const Observation& o, Kept& kept) {
 
 bool PackedRuns::decode() {
   decoded_.clear();
-  bool done = true;
+  std::vector<WeightPattern> patterns;
   for (auto& [key, kept] : kept_) {
-    Decoded out;
-    out.entry = ledger_.empty_entry(key, kept.role, kept.after);
-    out.entry.layout = kept.layout;
-    TakingApart taking(workload_, timeline_, ledger_, rounding_, out.entry);
-    for (std::uint32_t run = 0; run < kept.held.size(); ++run)
-      if (!kept.held[run].empty()) taking.add(*sources_[run], kept.held[run], kept.error[run]);
-    out.missing = !taking.run();
-    out.open = !out.missing && taking.open();
-    if (!out.open) settled_.insert(key);
-    done = done && !out.open;
-    decoded_.push_back(std::move(out));
+    decoded_.push_back(take_apart(key, kept, patterns));
+    if (!decoded_.back().open) settled_.insert(key);
+  }
+  // What was told of one rank or window may be what happened to another one, of which less is shown.
+  bool done = true;
+  for (Decoded& decoded : decoded_) {
+    if (decoded.open && !patterns.empty()) decoded = take_apart(decoded.entry.key, kept_[decoded.entry.key], patterns);
+    done = done && !decoded.open;
   }
   return done;
+}
+
+PackedRuns::Decoded PackedRuns::take_apart(const SnapshotKey& key, const Kept& kept, std::vector<WeightPattern>& patterns) const {
+  Decoded out;
+  out.entry = ledger_.empty_entry(key, kept.role, kept.after);
+  out.entry.layout = kept.layout;
+  TakingApart taking(workload_, timeline_, ledger_, rounding_, out.entry);
+  const std::vector<WeightPattern> known = patterns;
+  taking.set_patterns(known);
+  for (std::uint32_t run = 0; run < kept.held.size(); ++run)
+    if (!kept.held[run].empty()) taking.add(*sources_[run], kept.held[run], kept.error[run]);
+  out.missing = !taking.run();
+  out.open = !out.missing && taking.open();
+  if (out.missing) return out;
+  constexpr std::size_t patterns_max = 64;
+  for (WeightPattern& pattern : taking.patterns())
+    if (patterns.size() < patterns_max && std::find(patterns.begin(), patterns.end(), pattern) == patterns.end()) patterns.push_back(std::move(pattern));
+  return out;
 }
 
 }  // namespace gradledger::ref

@@ -11,7 +11,7 @@
 #include "ref/judge.h"
 #include "ref/ledger.h"
 #include "ref/packed.h"
-#include "ref/row_solver.h"
+#include "ref/taking_apart.h"
 
 namespace gradledger::ref {
 
@@ -47,6 +47,7 @@ class PackedRuns {
   };
   class Keeper;
 
+  Decoded take_apart(const SnapshotKey& key, const Kept& kept, std::vector<WeightPattern>& patterns) const;
   void keep(const Observation& observation, Kept& kept);
 
   const Workload& workload_;

@@ -25,13 +25,18 @@ std::optional<RowWeights> RowSolver::solve(const std::vector<PackedRow>& rows) c
   const std::vector<Groups> sets{window(), with_earlier(1, false), with_earlier(any_window, false), with_earlier(1, true), with_earlier(any_window, true)};
   for (const Groups& groups : sets)
     if (groups.size() <= unknowns_max)
-      if (auto found = fit(groups, rows, false)) return found;
-  if (!rounding_.exact) return {};
+      if (auto found = fit(groups, rows, false); found && !found->any_open()) return found;
+  // Too few rows for that, or too coarse ones: weights that are likely.
   for (const Groups& groups : {window(), with_earlier(1, true)})
-    if (auto found = enumerate(groups, rows)) return found;
-  // Weights that the formats do not hold exactly.
-  if (auto share = share_of_due(rows, true)) return share;
-  return fit(window(), rows, true);
+    if (auto found = enumerate(groups, rows); found && !found->any_open()) return found;
+  if (rounding_.exact) {
+    // Weights that the formats do not hold exactly.
+    if (auto share = share_of_due(rows, true)) return share;
+    if (auto found = fit(window(), rows, true); found && !found->any_open()) return found;
+  }
+  // A part of them.
+  if (auto found = fit(window(), rows, false)) return found;
+  return enumerate(window(), rows);
 }
 
 std::size_t RowSolver::window_terms() const {
@@ -74,6 +79,7 @@ bool RowSolver::explains(const RowWeights& weights, const PackedRow& row, bool r
   for (std::size_t k = 0; k < terms_.size(); ++k) {
     if (row.gradients[k] == 0) continue;
     if (weights.open[k]) return true;
+    if (!weights.dark.empty() && weights.dark[k]) return false;
     if (weights.value[k] == 0) continue;
     const double term = weights.value[k] * static_cast<double>(row.gradients[k]);
     sum += term;
@@ -82,6 +88,28 @@ bool RowSolver::explains(const RowWeights& weights, const PackedRow& row, bool r
     ++terms;
   }
   return std::abs(row.held - sum) <= row.error + (magnitude > 0 ? bound(magnitude, terms, least, rounded) : 0);
+}
+
+// The terms that no row has.
+std::vector<bool> RowSolver::dark_in(const std::vector<PackedRow>& rows) const {
+  std::vector<bool> out;
+  for (std::size_t k = 0; k < terms_.size(); ++k) out.push_back(std::all_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return row.gradients[k] == 0; }));
+  return out;
+}
+
+// Positive terms that add up to no more than the format holds of the least of them were never rounded.
+bool RowSolver::surely_exact(const PackedRow& row) const {
+  double least = HUGE_VAL;
+  for (const Term& term : terms_)
+    for (const double weight : {term.averaged, term.own, term.due})
+      if (weight != 0) least = std::min(least, std::abs(weight));
+  return row.error == 0 && std::abs(row.held) <= std::ldexp(least * rounding_.unit, rounding_.precision);
+}
+
+double RowSolver::bits(const PackedRow& row) const {
+  if (rounding_.exact) return rounding_.precision - 3;
+  const double off = (rounding_.lone + rounding_.addition * static_cast<double>(window_terms())) * row.due_magnitude + row.error;
+  return row.due_magnitude > off ? std::log2(row.due_magnitude / std::max(off, std::ldexp(row.due_magnitude, -20))) : 0;
 }
 
 // One factor for all of what is due. Few rows tell it only if it is a simple one.
@@ -98,10 +126,11 @@ std::optional<RowWeights> RowSolver::share_of_due(const std::vector<PackedRow>& 
   const auto simple = simplest_within(share, off + lost_in_fp64 * std::abs(share), parts_max);
   RowWeights out;
   out.of_due = simple ? value_of(*simple) : share;
+  out.dark = dark_in(rows);
   if (!std::all_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return explains(out, row, rounded); })) return {};
-  const auto bits = static_cast<double>(rows.size() - 1) * (exact ? rounding_.precision - 2 : -std::log2(2 * off + lost_in_fp64) / 2);
   constexpr double bits_needed = 12;
-  return bits >= bits_needed || (*out.of_due == 0 && exact) ? std::optional(out) : std::nullopt;
+  const double evidence = static_cast<double>(rows.size() - 1) * bits(*largest);
+  return evidence >= bits_needed || (*out.of_due == 0 && exact) ? std::optional(out) : std::nullopt;
 }
 
 double RowSolver::likely(const Group& group) const {
@@ -135,7 +164,7 @@ RowSolver::Snapped RowSolver::snapped(double weight, double error, const Group& 
 }
 
 RowWeights RowSolver::spread(const Groups& groups, const std::vector<Snapped>& of_groups) const {
-  RowWeights out{std::vector<double>(terms_.size(), 0.0), std::vector<bool>(terms_.size(), false), {}};
+  RowWeights out{std::vector<double>(terms_.size(), 0.0), std::vector<bool>(terms_.size(), false), {}, {}};
   for (std::size_t g = 0; g < groups.size(); ++g)
     for (const std::size_t k : groups[g]) {
       out.value[k] = of_groups[g].weight;
@@ -150,26 +179,31 @@ std::optional<RowWeights> RowSolver::fit(const Groups& groups, const std::vector
   for (std::size_t g = 0; g < groups.size(); ++g)
     if (std::any_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return lit(row, groups[g]) != 0; })) asked.push_back(g);
   if (asked.empty() || rows.size() < asked.size()) return {};
-  const std::size_t used = std::min(rows.size(), 6 * asked.size() + 8);
+  const bool exact = rounding_.exact && !rounded;
+  std::vector<PackedRow> best;
+  const std::size_t wanted = 6 * asked.size() + 8;
+  for (const PackedRow& row : rows)
+    if (best.size() < wanted && (!exact || surely_exact(row))) best.push_back(row);
+  const std::size_t used = best.size();
+  if (used < asked.size()) return {};
   std::vector<std::vector<double>> a(used, std::vector<double>(asked.size()));
   for (std::size_t i = 0; i < used; ++i)
-    for (std::size_t j = 0; j < asked.size(); ++j) a[i][j] = lit(rows[i], groups[asked[j]]) / rounding_.unit;
+    for (std::size_t j = 0; j < asked.size(); ++j) a[i][j] = lit(best[i], groups[asked[j]]) / rounding_.unit;
   const auto inverse = least_squares(a, asked.size());
   if (inverse.empty()) return {};
   std::vector<Snapped> found(groups.size());
-  for (std::size_t g = 0; g < groups.size(); ++g) found[g] = {terms_[groups[g].front()].due, Kind::open};
+  for (std::size_t g = 0; g < groups.size(); ++g) found[g] = {terms_[groups[g].front()].due, Kind::plain};
   std::vector<double> weights(asked.size(), 0.0);
   double largest = 0;
   for (std::size_t j = 0; j < asked.size(); ++j) {
-    for (std::size_t i = 0; i < used; ++i) weights[j] += inverse[j][i] * rows[i].held / rounding_.unit;
+    for (std::size_t i = 0; i < used; ++i) weights[j] += inverse[j][i] * best[i].held / rounding_.unit;
     largest = std::max(largest, std::abs(weights[j]));
   }
-  const bool exact = rounding_.exact && !rounded;
   std::size_t odd = 0;
   for (std::size_t j = 0; j < asked.size(); ++j) {
     double error = lost_in_fp64 * largest;
     for (std::size_t i = 0; i < used; ++i) {
-      double off = rows[i].error;
+      double off = best[i].error;
       if (!exact) {
         double magnitude = 0;
         for (std::size_t l = 0; l < asked.size(); ++l) magnitude += std::abs(a[i][l] * weights[l]);
@@ -182,74 +216,147 @@ std::optional<RowWeights> RowSolver::fit(const Groups& groups, const std::vector
   }
   // With weights of whatever kind as many rows as there are unknowns are always explained.
   if (odd > 0 && rows.size() < asked.size() + 2) return {};
-  const RowWeights out = spread(groups, found);
+  RowWeights out = spread(groups, found);
+  out.dark = dark_in(rows);
   if (!std::all_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return explains(out, row, rounded); })) return {};
   return out;
 }
 
-// Too few rows: every choice of plain weights that explains them. Only what all of these agree in is told, and only where chance would hardly have left one.
-std::optional<RowWeights> RowSolver::enumerate(const Groups& groups, const std::vector<PackedRow>& rows) const {
-  if (groups.empty() || groups.size() > unknowns_max || rows.size() > groups.size() + 8) return {};
+// Tries choices of plain weights: which of them explain all rows.
+class RowSolver::Choices {
+ public:
+  Choices(const RowSolver& solver, const Groups& groups, const std::vector<PackedRow>& rows) : solver_(solver), groups_(groups), rows_(rows), chosen_(groups.size()) {
+    for (const Group& group : groups) plain_.push_back(solver.plain_weights(group));
+  }
+
+  // False: there are too many.
+  bool by_elimination();
+  bool row_by_row();
+  const std::vector<Snapped>& agreed() const { return agreed_; }  // open: choices differ. Empty: none explains them
+
+ private:
+  static constexpr double tries_max = 18;  // bits
+
+  void take();
+  void choose_pivots(const Reduced& reduced, const std::vector<std::size_t>& free);
+  bool choose(std::size_t row, std::size_t group);
+
+  const RowSolver& solver_;
+  const Groups& groups_;
+  const std::vector<PackedRow>& rows_;
+  std::vector<std::vector<double>> plain_;
+  std::vector<Snapped> chosen_, agreed_;
+  std::vector<bool> set_;
+  std::uint64_t tries_ = 0;
+};
+
+void RowSolver::Choices::take() {
+  if (agreed_.empty()) agreed_ = chosen_;
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    if (agreed_[g].weight != chosen_[g].weight) agreed_[g].kind = Kind::open;
+}
+
+// Exact rows: what elimination leaves free is chosen, and tells the rest.
+bool RowSolver::Choices::by_elimination() {
   LinearRows system;
-  double evidence = 0;  // bits
-  for (const PackedRow& row : rows) {
+  for (const PackedRow& row : rows_) {
+    if (!solver_.surely_exact(row)) continue;
     std::vector<double>& equation = system.emplace_back();
-    double most = 0, least = HUGE_VAL;
-    for (const Group& group : groups) {
-      equation.push_back(lit(row, group) / rounding_.unit);
-      if (equation.back() == 0) continue;
-      most += equation.back() * likely(group);
-      for (const double weight : plain_weights(group))
-        if (weight != 0) least = std::min(least, std::abs(weight));
-    }
-    equation.push_back(row.held / rounding_.unit);
-    if (most > least) evidence += std::log2(most / least);
+    for (const Group& group : groups_) equation.push_back(solver_.lit(row, group) / solver_.rounding_.unit);
+    equation.push_back(row.held / solver_.rounding_.unit);
   }
   constexpr double nothing = 1e-9;
-  const Reduced reduced = reduce(std::move(system), groups.size(), nothing);
-  std::vector<std::vector<double>> plain;
-  double choices = 0, tries = 0;  // bits
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    plain.push_back(plain_weights(groups[g]));
-    const double bits = std::log2(static_cast<double>(plain.back().size()));
-    choices += bits;
-    if (std::find(reduced.pivots.begin(), reduced.pivots.end(), g) == reduced.pivots.end()) tries += bits;
-  }
-  constexpr double tries_max = 18, bits_to_spare = 5;
-  if (tries > tries_max) return {};
+  const Reduced reduced = reduce(std::move(system), groups_.size(), nothing);
   std::vector<std::size_t> free;
-  for (std::size_t g = 0; g < groups.size(); ++g)
-    if (std::find(reduced.pivots.begin(), reduced.pivots.end(), g) == reduced.pivots.end()) free.push_back(g);
-  std::vector<Snapped> chosen(groups.size()), agreed;
-  const auto take = [&] {
-    for (std::size_t r = 0; r < reduced.rows.size(); ++r) {
-      double weight = reduced.rows[r].back();
-      for (const std::size_t g : free) weight -= reduced.rows[r][g] * chosen[g].weight;
-      const std::size_t pivot = reduced.pivots[r];
-      const auto fits = std::find_if(plain[pivot].begin(), plain[pivot].end(), [&](double p) { return std::abs(weight - p) <= lost_in_fp64 * likely(groups[pivot]); });
-      if (fits == plain[pivot].end()) return;
-      chosen[pivot] = {*fits, Kind::plain};
-    }
-    const RowWeights weights = spread(groups, chosen);
-    if (!std::all_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return explains(weights, row); })) return;
-    if (agreed.empty()) agreed = chosen;
-    for (std::size_t g = 0; g < groups.size(); ++g)
-      if (agreed[g].weight != chosen[g].weight) agreed[g].kind = Kind::open;
-  };
-  const std::function<void(std::size_t)> choose = [&](std::size_t at) {
-    if (at == free.size()) return take();
-    for (const double weight : plain[free[at]]) {
-      chosen[free[at]] = {weight, Kind::plain};
-      choose(at + 1);
+  double tries = 0;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (std::find(reduced.pivots.begin(), reduced.pivots.end(), g) != reduced.pivots.end()) continue;
+    free.push_back(g);
+    tries += std::log2(static_cast<double>(plain_[g].size()));
+  }
+  if (tries > tries_max) return false;
+  const std::function<void(std::size_t)> choose_free = [&](std::size_t at) {
+    if (at == free.size()) return choose_pivots(reduced, free);
+    for (const double weight : plain_[free[at]]) {
+      chosen_[free[at]] = {weight, Kind::plain};
+      choose_free(at + 1);
     }
   };
-  choose(0);
-  if (agreed.empty()) return {};
+  choose_free(0);
+  return true;
+}
+
+void RowSolver::Choices::choose_pivots(const Reduced& reduced, const std::vector<std::size_t>& free) {
+  for (std::size_t r = 0; r < reduced.rows.size(); ++r) {
+    double weight = reduced.rows[r].back();
+    for (const std::size_t g : free) weight -= reduced.rows[r][g] * chosen_[g].weight;
+    const std::size_t pivot = reduced.pivots[r];
+    const double near = lost_in_fp64 * solver_.likely(groups_[pivot]);
+    const auto fits = std::find_if(plain_[pivot].begin(), plain_[pivot].end(), [&](double p) { return std::abs(weight - p) <= near; });
+    if (fits == plain_[pivot].end()) return;
+    chosen_[pivot] = {*fits, Kind::plain};
+  }
+  const RowWeights weights = solver_.spread(groups_, chosen_);
+  if (std::all_of(rows_.begin(), rows_.end(), [&](const PackedRow& row) { return solver_.explains(weights, row); })) take();
+}
+
+// Rows of few terms each: the terms of one row are chosen, and the row is asked before the next.
+bool RowSolver::Choices::row_by_row() {
+  set_.assign(groups_.size(), false);
+  for (std::size_t g = 0; g < groups_.size(); ++g) chosen_[g] = {0, Kind::plain};
+  return choose(0, 0);
+}
+
+bool RowSolver::Choices::choose(std::size_t row, std::size_t group) {
+  constexpr std::uint64_t steps_max = 1u << 15;
+  if (++tries_ > steps_max) return false;
+  if (row == rows_.size()) {
+    take();
+    return true;
+  }
+  while (group < groups_.size() && (set_[group] || solver_.lit(rows_[row], groups_[group]) == 0)) ++group;
+  if (group == groups_.size()) return !solver_.explains(solver_.spread(groups_, chosen_), rows_[row]) || choose(row + 1, 0);
+  set_[group] = true;
+  bool all = true;
+  for (const double weight : plain_[group]) {
+    chosen_[group] = {weight, Kind::plain};
+    all = all && choose(row, group + 1);
+  }
+  chosen_[group] = {0, Kind::plain};
+  set_[group] = false;
+  return all;
+}
+
+// Every choice of plain weights that explains the rows. Only what all of these agree in is told, and only where chance would hardly have left one.
+std::optional<RowWeights> RowSolver::enumerate(const Groups& all, const std::vector<PackedRow>& rows) const {
+  Groups groups;
+  for (const Group& group : all)
+    if (std::any_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return lit(row, group) != 0; })) groups.push_back(group);
+  if (groups.empty() || groups.size() > unknowns_max || (rounding_.exact && rows.size() > groups.size() + 8)) return {};
+  double evidence = 0, choices = 0;  // bits
+  for (const Group& group : groups) choices += std::log2(static_cast<double>(plain_weights(group).size()));
+  for (const PackedRow& row : rows) {
+    double most = 0, least = HUGE_VAL;
+    for (const Group& group : groups) {
+      const double here = std::abs(lit(row, group));
+      most += here * likely(group);
+      for (const double weight : plain_weights(group))
+        if (weight != 0 && here != 0) least = std::min(least, std::abs(weight) * rounding_.unit);
+    }
+    if (!rounding_.exact) least = std::max(least, (rounding_.lone + rounding_.addition * static_cast<double>(groups.size())) * most + row.error);
+    if (most > least) evidence += std::log2(most / least);
+  }
+  Choices tried(*this, groups, rows);
+  if (!(rounding_.exact ? tried.by_elimination() : tried.row_by_row()) || tried.agreed().empty()) return {};
+  constexpr double bits_to_spare = 5;
+  std::vector<Snapped> told = tried.agreed();
   if (choices + bits_to_spare > evidence)
-    for (Snapped& weight : agreed) weight.kind = Kind::open;
+    for (Snapped& weight : told) weight.kind = Kind::open;
   for (std::size_t g = 0; g < groups.size(); ++g)
-    if (agreed[g].kind == Kind::open) agreed[g].weight = terms_[groups[g].front()].due;
-  return spread(groups, agreed);
+    if (told[g].kind == Kind::open) told[g].weight = terms_[groups[g].front()].due;
+  RowWeights out = spread(groups, told);
+  out.dark = dark_in(rows);
+  return out;
 }
 
 }  // namespace gradledger::ref

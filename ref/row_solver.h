@@ -27,7 +27,8 @@ struct PackedRow {
 struct RowWeights {
   std::vector<double> value;       // by term
   std::vector<bool> open;          // by term: the rows do not tell it
-  std::optional<double> of_due{};  // then the above is empty: every term has this share of what is due of it, whatever that is
+  std::vector<bool> dark;          // by term: no row has it
+  std::optional<double> of_due{};  // then the first two are empty: every term has this share of what is due of it, whatever that is
 
   bool any_open() const;
 };
@@ -49,8 +50,8 @@ class RowSolver {
 
   // Whether weights leave what the row holds. A row with an open term is not told wrong.
   bool explains(const RowWeights& weights, const PackedRow& row, bool rounded = false) const;
-  // So many rows that some weights would have been found if any fitted.
-  bool tell_everything(std::size_t rows) const { return rows >= window_terms() + 2; }
+  // How many bits of evidence a row is for weights that explain it.
+  double bits(const PackedRow& row) const;
 
  private:
   // Terms that are taken to have one weight.
@@ -68,9 +69,12 @@ class RowSolver {
   std::optional<RowWeights> share_of_due(const std::vector<PackedRow>& rows, bool rounded) const;
   std::optional<RowWeights> fit(const Groups& groups, const std::vector<PackedRow>& rows, bool rounded) const;
   std::optional<RowWeights> enumerate(const Groups& groups, const std::vector<PackedRow>& rows) const;
+  class Choices;
   Snapped snapped(double weight, double error, const Group& group) const;
   std::vector<double> plain_weights(const Group& group) const;
   double likely(const Group& group) const;
+  std::vector<bool> dark_in(const std::vector<PackedRow>& rows) const;
+  bool surely_exact(const PackedRow& row) const;
   double lit(const PackedRow& row, const Group& group) const;
   double bound(double magnitude, double terms, double least, bool rounded) const;
   RowWeights spread(const Groups& groups, const std::vector<Snapped>& of_groups) const;

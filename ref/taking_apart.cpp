@@ -9,16 +9,19 @@ namespace {
 constexpr std::size_t terms_max = std::size_t{1} << 25;  // gradients of a snapshot that are held at a time
 constexpr std::uint32_t failures_max = 256;              // stretches without weights, after which no more are tried
 
+std::uint32_t windows_between(const LedgerEntry& entry, const LedgerColumn& column) {
+  const std::uint32_t window = entry.role == Role::applied_gradient ? column.contribution.step : column.documented;
+  return window < entry.step ? entry.step - window : 0;
+}
+
 std::vector<Term> terms_of(const LedgerEntry& entry, const Ledger& ledger) {
   std::vector<Term> out;
-  const bool applied = entry.role == Role::applied_gradient;
   for (const LedgerColumn& column : entry.columns) {
     Term term;
     for (const ElementRange& piece : entry.layout) term.due = std::max(term.due, ledger.expected(entry, column.backward, column.rank, piece.parameter));
     term.own = column.own;
     term.averaged = column.averaged;
-    const std::uint32_t window = applied ? column.contribution.step : column.documented;
-    term.windows_ago = window < entry.step ? entry.step - window : 0;
+    term.windows_ago = windows_between(entry, column);
     term.own_rank = column.rank == entry.key.rank;
     out.push_back(term);
   }
@@ -28,7 +31,7 @@ std::vector<Term> terms_of(const LedgerEntry& entry, const Ledger& ledger) {
 }  // namespace
 
 TakingApart::TakingApart(const Workload& workload, const Timeline& timeline, const Ledger& ledger, const RowRounding& rounding, LedgerEntry& entry)
-    : workload_(workload), timeline_(timeline), ledger_(ledger), entry_(entry), solver_(terms_of(entry, ledger), rounding) {
+    : workload_(workload), timeline_(timeline), ledger_(ledger), entry_(entry), exact_(rounding.exact), precision_(rounding.precision), solver_(terms_of(entry, ledger), rounding) {
   for (std::uint32_t p = 0; p < entry.layout.size(); ++p) {
     numel_ += entry.layout[p].end - entry.layout[p].begin;
     piece_of_.resize(numel_, p);
@@ -56,7 +59,7 @@ bool TakingApart::run() {
     for (const auto& rows : rows_) {
       if (!rows[e].gradients) continue;
       any = true;
-      due = due && solver_.explains({{}, {}, 1.0}, rows[e]);
+      due = due && solver_.explains({{}, {}, {}, 1.0}, rows[e]);
     }
     if (any && due) became_[e] = as_due;
     else if (any) wrong.push_back(e);
@@ -67,6 +70,8 @@ bool TakingApart::run() {
   for (std::uint32_t e = 0; e < numel_; ++e)
     if (became_[e] == unknown && !rows_of({e}).empty()) left.push_back(e);
   try_answers(left);
+  if (!left.empty()) look_elsewhere();
+  join_neighbours();
   write();
   return true;
 }
@@ -128,6 +133,11 @@ void TakingApart::try_answers(Elements& elements) {
   }
 }
 
+void TakingApart::take(const Elements& elements, RowWeights answer) {
+  for (const std::uint32_t e : elements) became_[e] = static_cast<int>(answers_.size());
+  answers_.push_back(std::move(answer));
+}
+
 // Together if one answer explains all, else in parts.
 void TakingApart::explain(const Elements& some) {
   Elements elements = some;
@@ -135,18 +145,119 @@ void TakingApart::explain(const Elements& some) {
   if (elements.empty() || failures_ > failures_max) return;
   const std::vector<PackedRow> rows = rows_of(elements);
   auto answer = solver_.solve(rows);
-  if (answer) {
-    for (const std::uint32_t e : elements) became_[e] = static_cast<int>(answers_.size());
-    answers_.push_back(std::move(*answer));
-    return;
-  }
+  if (answer && !answer->any_open()) return take(elements, std::move(*answer));
+  if (auto likely = by_pattern(rows)) return take(elements, std::move(*likely));
+  if (answer) return take(elements, std::move(*answer));
   ++failures_;
   if (elements.size() == 1) return;
-  const std::size_t before = answers_.size();
   for (const Elements& part : parts(elements)) explain(part);
-  const bool nothing = std::all_of(answers_.begin() + static_cast<std::ptrdiff_t>(before), answers_.end(), [](const RowWeights& a) { return a.any_open(); });
-  if (nothing && solver_.tell_everything(rows.size()))
-    for (const std::uint32_t e : elements) became_[e] = no_weights;
+}
+
+// The one pattern that explains all rows. Several that do: none.
+std::optional<RowWeights> TakingApart::by_pattern(const std::vector<PackedRow>& rows) const {
+  std::optional<RowWeights> out;
+  double evidence = 0;
+  for (const PackedRow& row : rows) evidence += solver_.bits(row);
+  constexpr double bits_needed = 4;
+  if (!patterns_ || evidence < bits_needed) return {};
+  for (const WeightPattern& pattern : *patterns_)
+    for (const bool by_side : {false, true}) {
+      const auto weights = weights_by(pattern, by_side);
+      if (!weights || !std::all_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return solver_.explains(*weights, row); })) continue;
+      if (out && (out->value != weights->value || out->of_due != weights->of_due)) return {};
+      out = weights;
+    }
+  return out;
+}
+
+std::optional<RowWeights> TakingApart::weights_by(const WeightPattern& pattern, bool by_side) const {
+  if (pattern.role != entry_.role) return {};
+  RowWeights out;
+  out.of_due = pattern.of_due;
+  if (out.of_due) return out;
+  if (by_side && !pattern.sides) return {};
+  const auto& weights = by_side ? pattern.by_side : pattern.by_rank;
+  for (const LedgerColumn& column : entry_.columns) {
+    const std::uint32_t who = by_side ? column.rank == entry_.key.rank : column.rank;
+    const auto weight = weights.find({windows_between(entry_, column), who, column.contribution.micro_batch});
+    if (weight == weights.end() && windows_between(entry_, column) == 0) return {};
+    out.value.push_back(weight == weights.end() ? 0 : weight->second);
+    out.open.push_back(false);
+  }
+  return out;
+}
+
+std::vector<WeightPattern> TakingApart::patterns() const {
+  std::vector<WeightPattern> out;
+  for (std::size_t a = 0; a < answers_.size(); ++a) {
+    const RowWeights& answer = answers_[a];
+    const bool dark = std::find(answer.dark.begin(), answer.dark.end(), true) != answer.dark.end();
+    if (answer.any_open() || (dark && !answer.of_due) || std::find(became_.begin(), became_.end(), static_cast<int>(a)) == became_.end()) continue;
+    WeightPattern pattern;
+    pattern.role = entry_.role;
+    pattern.of_due = answer.of_due;
+    for (std::size_t k = 0; k < entry_.columns.size() && !answer.of_due; ++k) {
+      const LedgerColumn& column = entry_.columns[k];
+      const std::uint32_t ago = windows_between(entry_, column), own = column.rank == entry_.key.rank;
+      pattern.by_rank[{ago, column.rank, column.contribution.micro_batch}] = answer.value[k];
+      const auto [at, fresh] = pattern.by_side.try_emplace({ago, own, column.contribution.micro_batch}, answer.value[k]);
+      pattern.sides = pattern.sides && (fresh || at->second == answer.value[k]);
+    }
+    if (std::find(out.begin(), out.end(), pattern) == out.end()) out.push_back(std::move(pattern));
+  }
+  return out;
+}
+
+// Elements that hold what is due of another one of any parameter, in every run.
+void TakingApart::look_elsewhere() {
+  std::vector<std::vector<double>> due(rows_.size());  // by run, of every element of all parameters
+  std::size_t total = 0;
+  for (const Parameter& p : workload_.parameters) total += p.numel;
+  if (total * entry_.columns.size() * rows_.size() > terms_max || !exact_) return;
+  std::vector<std::size_t> base;
+  for (std::size_t run = 0; run < rows_.size(); ++run) {
+    base.clear();
+    for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
+      base.push_back(due[run].size());
+      const std::size_t at = due[run].size();
+      std::vector<double> gradient(workload_.parameters[p].numel);
+      due[run].resize(at + gradient.size(), 0.0);
+      for (const LedgerColumn& column : entry_.columns) {
+        const double weight = ledger_.expected(entry_, column.backward, column.rank, p);
+        if (weight == 0) continue;
+        sources_[run]->gradient(column.backward, column.rank, p, 0, gradient);
+        for (std::size_t i = 0; i < gradient.size(); ++i) due[run][at + i] += weight * gradient[i];
+      }
+    }
+  }
+  std::map<std::vector<double>, std::uint32_t> holders;  // what is due of an element in all runs, and of how many elements
+  for (std::size_t i = 0; i < total; ++i) {
+    std::vector<double> key;
+    for (const auto& of_run : due) key.push_back(of_run[i]);
+    ++holders[std::move(key)];
+  }
+  // So many elements by chance would be few of those that are left.
+  const double by_chance = static_cast<double>(total) * std::exp2(-static_cast<double>(rows_.size()) * (precision_ - 3));
+  constexpr double chance_max = 0.25;
+  if (by_chance > chance_max) return;
+  for (std::uint32_t e = 0; e < numel_; ++e) {
+    if (became_[e] != unknown) continue;
+    std::vector<double> held;
+    for (const auto& rows : rows_) held.push_back(rows[e].held);
+    if (holders.contains(held) && std::any_of(held.begin(), held.end(), [](double h) { return h != 0; })) became_[e] = elsewhere;
+  }
+}
+
+// An element that is right by chance, between others that one answer explains, has that answer too.
+void TakingApart::join_neighbours() {
+  for (std::uint32_t e = 0; e < numel_; ++e) {
+    if (became_[e] != as_due) continue;
+    int before = as_due, behind = as_due;
+    for (std::uint32_t i = e; i-- > 0 && piece_of_[i] == piece_of_[e] && before == as_due;) before = became_[i];
+    for (std::uint32_t i = e + 1; i < numel_ && piece_of_[i] == piece_of_[e] && behind == as_due; ++i) behind = became_[i];
+    const int both = before == as_due ? behind : behind == as_due ? before : before == behind ? before : as_due;
+    if (both >= 0 && !answers_[static_cast<std::size_t>(both)].any_open() && fits(answers_[static_cast<std::size_t>(both)], e)) became_[e] = both;
+  }
 }
 
 // By pieces; one piece at its widest gap, else in the middle.
@@ -180,12 +291,14 @@ void TakingApart::write() {
       const bool used = timeline_.used(workload_, column.backward, column.rank, entry_.layout[piece_of_[e]].parameter);
       if (used && became_[e] >= 0) {
         const RowWeights& answer = answers_[static_cast<std::size_t>(became_[e])];
-        run.open = !answer.of_due && answer.open[k];
+        run.open = (!answer.of_due && answer.open[k]) || (!answer.dark.empty() && answer.dark[k]);
         if (!run.open) run.coefficient = answer.of_due ? *answer.of_due * due : answer.value[k];
       }
       run.open = run.open || (used && became_[e] == unknown);
+      run.misplaced = became_[e] == elsewhere;
       open_ = open_ || run.open;
-      if (!column.runs.empty() && column.runs.back().coefficient == run.coefficient && column.runs.back().open == run.open) column.runs.back().end = e + 1;
+      if (!column.runs.empty() && column.runs.back().coefficient == run.coefficient && column.runs.back().open == run.open && column.runs.back().misplaced == run.misplaced)
+        column.runs.back().end = e + 1;
       else column.runs.push_back(run);
     }
   }

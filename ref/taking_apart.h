@@ -2,12 +2,25 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "ref/ledger.h"
 #include "ref/row_solver.h"
 
 namespace gradledger::ref {
+
+// Weights that were told somewhere, as they would be on another rank or in another window.
+struct WeightPattern {
+  Role role = Role::scratch;
+  std::optional<double> of_due{};
+  // By windows ago, rank and micro-batch; and with whether the rank's own in place of the rank, where that is enough to say it.
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, double> by_rank, by_side;
+  bool sides = true;
+
+  bool operator==(const WeightPattern&) const = default;
+};
 
 class TakingApart {
  public:
@@ -16,28 +29,40 @@ class TakingApart {
 
   // What one run left in the elements, in true units. Precondition: one number for each element of the layout. Call before run().
   void add(const GradientSource& source, const std::vector<double>& held, const std::vector<double>& error);
+  // Where values leave several weights open, one pattern of these that explains them is taken.
+  void set_patterns(const std::vector<WeightPattern>& patterns) { patterns_ = &patterns; }
 
-  // False: it is too large. What no weights explain, though they would show, is written as due: its values lie in wrong places.
+  // False: it is too large.
   bool run();
   bool open() const { return open_; }
+  // Of what was told without gaps, each once.
+  std::vector<WeightPattern> patterns() const;
 
  private:
   // Element -> what became of it: an answer, or one of these.
-  static constexpr int as_due = -1, unknown = -2, no_weights = -3;
+  static constexpr int as_due = -1, unknown = -2, elsewhere = -3;
   using Elements = std::vector<std::uint32_t>;
 
   void fill(const GradientSource& source, std::size_t run);
   void explain(const Elements& elements);
+  void take(const Elements& elements, RowWeights answer);
   void try_answers(Elements& elements);
+  std::optional<RowWeights> by_pattern(const std::vector<PackedRow>& rows) const;
+  std::optional<RowWeights> weights_by(const WeightPattern& pattern, bool by_side) const;
   std::vector<PackedRow> rows_of(const Elements& elements) const;
   std::vector<Elements> parts(const Elements& elements) const;
   bool fits(const RowWeights& answer, std::uint32_t element) const;
+  void look_elsewhere();
+  void join_neighbours();
   void write();
 
   const Workload& workload_;
   const Timeline& timeline_;
   const Ledger& ledger_;
   LedgerEntry& entry_;
+  const std::vector<WeightPattern>* patterns_ = nullptr;
+  bool exact_;
+  int precision_;
   std::uint32_t numel_ = 0;
   std::vector<std::uint32_t> piece_of_;                   // by element
   std::vector<std::vector<double>> expected_;             // by piece and column

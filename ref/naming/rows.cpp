@@ -37,19 +37,27 @@ void Naming::name_entry(const LedgerEntry& entry) {
   if (entry.role == Role::applied_gradient && cut_short(entry.step)) return;  // likewise, before its window was over
   if (follows_unequal_loops(entry.step)) return;
   RowContext context = context_of(entry);
-  const std::vector<LedgerRow> rows = ledger_.rows(entry);
+  std::vector<LedgerRow> rows = ledger_.rows(entry);
+  // Of the one run of a recording an open weight is taken for right.
+  for (LedgerRow& row : rows)
+    if (!verdict_.few_runs) row.open.clear();
   context.one_factor = off_by_one_factor(rows, entry.columns, entry.step);
   bool balanced = true;
   for (const LedgerRow& row : rows) {
     verdict_.inconclusive_rows += row.inconclusive;
     if (verdict_.one_pass || verdict_.few_runs || !timeline_.planted.empty()) balanced = balanced && !row.inconclusive;
+    if (row.misplaced) {
+      balanced = false;
+      record(entry, row, {FindingClass::misplaced_shard, {}, {}});
+    }
     for (const Diagnosis& diagnosis : diagnose(row, entry.columns, context)) {
       balanced = false;
       record(entry, row, diagnosis);
     }
   }
   // The fingerprint differs, yet each contribution alone weighs what it must: the right sums lie in the wrong places.
-  if (balanced && verdict_.undecoded == 0 && fingerprint_of(entry.key)) record(entry, {fingerprint_of(entry.key)->ranges, {}, {}, false}, {FindingClass::misplaced_shard, {}});
+  if (balanced && verdict_.undecoded == 0 && fingerprint_of(entry.key))
+    record(entry, {fingerprint_of(entry.key)->ranges, {}, {}, {}, false, false}, {FindingClass::misplaced_shard, {}, {}});
 }
 
 const Mismatch* Naming::fingerprint_of(const SnapshotKey& key) const {
@@ -75,6 +83,7 @@ void Naming::record(const LedgerEntry& entry, const LedgerRow& row, const Diagno
     finding->lost_weight = finding->excess_weight = 0;
     finding->varies = false;
     finding->alike.clear();
+    finding->open.clear();
   }
   if (!finding->elements.empty() && finding->contributions != diagnosis.contributions) finding->varies = true;
   finding->step = entry.step;
@@ -87,6 +96,9 @@ void Naming::record(const LedgerEntry& entry, const LedgerRow& row, const Diagno
       finding->contributions.push_back(m);
   if (finding->as_if.empty()) finding->as_if = diagnosis.as_if;
   list_alike(*finding, entry, diagnosis);
+  for (std::size_t k = 0; k < row.open.size(); ++k)
+    if (row.open[k] && row.expected[k] != 0 && std::find(finding->open.begin(), finding->open.end(), entry.columns[k].contribution) == finding->open.end())
+      finding->open.push_back(entry.columns[k].contribution);
   weigh(*finding, row, diagnosis.contributions);
   if (const Mismatch* mismatch = fingerprint_of(entry.key)) finding->worst = mismatch->worst;
   const auto in_values = std::find_if(evidence_.values.begin(), evidence_.values.end(), [&](const Mismatch& m) { return m.key == entry.key; });

@@ -69,7 +69,9 @@ void Naming::name_values() {
 // Of a run that is over. In many passes each contribution would have been looked at alone.
 std::string Naming::open_text(const SnapshotKey& key) const {
   const auto& open = verdict_.unexplained;
-  return std::find(open.begin(), open.end(), key) == open.end() ? "" : "; which contributions weigh wrong, the values of one run leave open";
+  return std::find(open.begin(), open.end(), key) == open.end()
+             ? ""
+             : fmt::format("; which contributions weigh wrong, the values of {} leave open", verdict_.few_runs ? "these few runs" : "one run");
 }
 
 void Naming::name_divergences() {

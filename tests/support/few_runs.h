@@ -1,6 +1,7 @@
 // The simulator as a producer that is run a few times only, and what such a verdict has that one of many runs has not.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -62,11 +63,12 @@ struct TwoVerdicts {
     std::vector<std::string> out;
     for (const ref::Finding& a : full.findings)
       for (const ref::Finding& b : few.findings) {
-        if (a.finding != b.finding || a.step != b.step || a.rank != b.rank || a.contributions.empty() || b.contributions.empty()) continue;
+        if (a.finding != b.finding || a.step != b.step || a.rank != b.rank || a.event != b.event || a.buffer != b.buffer || a.contributions.empty() || b.contributions.empty())
+          continue;
         std::set<Contribution> in_a, in_b;
         for (const ref::Miscounted& m : a.contributions) in_a.insert(m.contribution);
         for (const ref::Miscounted& m : b.contributions) in_b.insert(m.contribution);
-        if (in_a != in_b) out.push_back(a.sentence + "\n    " + b.sentence);
+        if (b.open.empty() ? in_a != in_b : !std::includes(in_a.begin(), in_a.end(), in_b.begin(), in_b.end())) out.push_back(a.sentence + "\n    " + b.sentence);
       }
     return out;
   }

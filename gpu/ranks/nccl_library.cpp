@@ -51,7 +51,7 @@ int nccl_op(ReduceOp op) {
 }
 
 std::vector<std::string> nccl_candidates() {
-  if (const char* given = std::getenv(nccl_variable)) return {given};
+  if (const char* given = std::getenv(nccl_variable); given && *given) return {given};
   std::vector<std::string> found;
   for (const fs::path& folder : package_folders()) {
     const fs::path library = folder / "nvidia" / "nccl" / "lib" / "libnccl.so.2";
@@ -73,7 +73,7 @@ std::optional<InputError> pin_nccl_environment() {
 }
 
 Result<NcclLibrary> NcclLibrary::load() {
-  if (const char* given = std::getenv(nccl_variable); given && given[0] != '/')
+  if (const char* given = std::getenv(nccl_variable); given && *given && *given != '/')
     return InputError{nccl_variable, std::string("is \"") + given + "\"; expected the absolute path of a library, or nothing"};
   std::string tried;
   for (const std::string& candidate : nccl_candidates()) {

@@ -45,7 +45,7 @@ TEST(exit_code, is_2_for_a_command_line_that_is_not_right) {
   expect_complaint(run({"replay", clean_scenario, "--ranks", "cloud"}), tool::bad_input, "--ranks");
   expect_complaint(run({"replay", clean_scenario, "--deadline", "0"}), tool::bad_input, "--deadline");
   expect_complaint(run({"gate", clean_scenario, "--compare", "host"}), tool::bad_input, "--compare: \"host\" names no two producers; expected host,gpu");
-  expect_complaint(run({"rank", "--rank", "0"}), tool::bad_input, "--port is required");
+  expect_complaint(run({"rank", "--rank", "0"}), tool::bad_input, "--address is required");
 }
 
 TEST(a_comparison_of_two_runs_of_the_host, exits_with_0_where_they_are_equal_and_with_2_where_nothing_can_be_compared) {
@@ -83,7 +83,7 @@ TEST(exit_code, is_4_for_what_this_machine_does_not_have) {
   expect_complaint(run({"replay", clean_scenario, "--producer", "gpu"}), tool::unavailable, "--producer: \"gpu\" ");
   expect_complaint(run({"gate", clean_scenario, "--producer", "gpu"}), tool::unavailable, "--producer: \"gpu\" ");
   expect_complaint(run({"gate", clean_scenario, "--compare", "host,gpu"}), tool::unavailable, "--producer: \"gpu\" ");
-  expect_complaint(run({"rank", "--rank", "0", "--port", "1"}), tool::unavailable, "--producer: \"gpu\" ");
+  expect_complaint(run({"rank", "--rank", "0", "--address", "unix:/nowhere/door"}), tool::unavailable, "--producer: \"gpu\" ");
 }
 
 TEST(exit_code, is_4_for_a_scenario_that_needs_more_memory_than_it_may_have) {

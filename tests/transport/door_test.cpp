@@ -115,6 +115,19 @@ TEST_P(a_door, goes_on_after_there_were_no_more_files_to_open) {
   EXPECT_LT(entrance.door.strangers(), strangers.size()) << "there were enough files for all: this has shown nothing";
 }
 
+TEST_P(a_door, that_is_closed_while_it_pauses_pauses_no_longer) {
+  Entrance entrance({.deadline = 60s, .pause = 60s}, GetParam());
+  Socket stranger = entrance.stranger();
+  {
+    const FewFiles none(static_cast<rlim_t>(stranger.native_handle()));
+    EXPECT_FALSE(entrance.run_until([&] { return entrance.door.strangers() > 0; }, 50ms)) << "there was a file for him: this shows nothing";
+  }
+  entrance.door.close();
+  entrance.context.restart();
+  entrance.context.run_for(10s);
+  EXPECT_TRUE(entrance.context.stopped());
+}
+
 TEST_P(a_door, that_is_closed_has_nothing_more_to_do_and_leaves_who_is_in_alone) {
   Entrance entrance({.deadline = 60s}, GetParam());
   Socket mine = entrance.guest(), stranger = entrance.stranger();

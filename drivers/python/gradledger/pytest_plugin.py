@@ -57,9 +57,9 @@ def gradledger(pytestconfig: pytest.Config) -> Session:
 @pytest.fixture
 def gradledger_report(request: pytest.FixtureRequest) -> Report:
     """The verdict on the scenario that the marker gives the test."""
-    if case_of(request.node) is None:
+    case = case_of(request.node)
+    if case is None:
         pytest.fail("gradledger_report goes with the marker gradledger, which says which scenarios", pytrace=False)
-    case: Case = request.getfixturevalue(CASE)
     try:
         return judgements_of(request.config).report(case.options, case.file)
     except api.Error as error:
@@ -68,12 +68,8 @@ def gradledger_report(request: pytest.FixtureRequest) -> Report:
 
 @pytest.fixture(name=CASE)
 def _case(request: pytest.FixtureRequest) -> Case:
-    """Skips what was not run, before anything else of the test is set up."""
-    case: Case = request.param
-    if why := why_not_run(verdict_of(request.config, case)):
-        judgements_of(request.config).not_run.append((case.file, why))
-        pytest.skip(f"not run: {case.file.name}: {why}")
-    return case
+    """What the marker parametrises a test by."""
+    return request.param
 
 
 # ---- hooks
@@ -111,6 +107,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what was not run, before anything of the test is set up."""
+    case = case_of(item)
+    if case is None:
+        return
+    judgements = judgements_of(item.config)
+    try:
+        why = why_not_run(judgements.row(case.options, case.file))
+    except api.Error:
+        return  # there is no verdict, which fails the test when it is called
+    if why:
+        judgements.not_run.append((case.file, why))
+        pytest.skip(f"not run: {case.file.name}: {why}")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
     """Before the body: what the body asserts comes on top."""
     if item.get_closest_marker("gradledger") is None:
@@ -118,7 +130,11 @@ def pytest_runtest_call(item: pytest.Item) -> None:
     case = case_of(item)
     if case is None:
         pytest.fail("the marker gradledger makes tests of functions, and of methods of classes that are no unittest.TestCase; nothing was judged here", pytrace=False)
-    if wrong := what_is_wrong(case, verdict_of(item.config, case)):
+    try:
+        wrong = what_is_wrong(case, judgements_of(item.config).row(case.options, case.file))
+    except api.Error as error:
+        wrong = str(error)
+    if wrong:
         pytest.fail(f"{case.file}\n{wrong}", pytrace=False)
 
 
@@ -187,13 +203,6 @@ def judgements_of(config: pytest.Config) -> Judgements:
 def case_of(item: pytest.Item) -> Case | None:
     callspec = getattr(item, "callspec", None)
     return callspec.params.get(CASE) if callspec is not None else None
-
-
-def verdict_of(config: pytest.Config, case: Case) -> Row:
-    try:
-        return judgements_of(config).row(case.options, case.file)
-    except api.Error as error:
-        pytest.fail(str(error), pytrace=False)
 
 
 def why_not_run(row: Row) -> str | None:

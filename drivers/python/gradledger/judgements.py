@@ -50,7 +50,9 @@ class Judgements:
         return wanted.rows[file]
 
     def report(self, options: api.Options, file: Path) -> Report:
-        wanted = self.by_options[options]
+        row, wanted = self.row(options, file), self.by_options[options]
+        if row.error:
+            raise api.Error("\n".join([row.error, *row.unmet]))
         if not wanted.reports:
             left = [each for each in wanted.with_report if self.was_run(options, each)]
             while left:

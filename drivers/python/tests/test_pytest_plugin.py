@@ -108,6 +108,8 @@ def test_a_scenario_without_a_verdict_fails_whatever_is_expected(project: Projec
     for expect in ("", ", expect='anything'", ", expect='clean'"):
         output = project.run(MARKED.format(expect, "", "pass"))
         assert outcomes(output) == {"failed": 3} and "rank 1 was silent" in output and error in output
+    output = project.run(MARKED.format("", "gradledger_report", "pass"))
+    assert outcomes(output) == {"error": 3} and "rank 1 was silent" in output and "KeyError" not in output
 
 
 def test_scenarios_behind_a_command_that_broke_off_have_not_passed(project: Project) -> None:

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t unknowns_max = 96;
 constexpr std::uint32_t any_window = ~std::uint32_t{0};
-constexpr double lost_in_fp64 = 1e-8;  // of the largest weight, by elimination with numbers of at most 20 bits
+// Of the largest weight, by elimination: the normal equations square the condition, so half of the 53 digits are left.
+const double lost_in_fp64 = std::ldexp(1.0, -26);
 
 }  // namespace
 
@@ -265,7 +266,7 @@ bool RowSolver::Choices::by_elimination() {
     for (const Group& group : groups_) equation.push_back(solver_.lit(row, group) / solver_.rounding_.unit);
     equation.push_back(row.held / solver_.rounding_.unit);
   }
-  constexpr double nothing = 1e-9;
+  const double nothing = std::ldexp(1.0, -30);  // as many of the 53 digits as numbers of 20 bits and some hundred rows leave
   const Reduced reduced = reduce(std::move(system), groups_.size(), nothing);
   std::vector<std::size_t> free;
   double tries = 0;

@@ -178,7 +178,7 @@ TEST(options_of_explore, that_are_not_right_are_named) {
   for (const char* option : {"--length", "--states-max", "--time", "--jobs", "--world-size"})
     for (const char* value : {"0", "-1", "010", "1.5", "x"}) expect_explore_refused({option, value}, option);
   expect_explore_refused({"--length", "65"}, "--length: ");
-  expect_explore_refused({"--producer", "host"}, "--producer");
+  expect_explore_refused({"--producer", "gpu"}, "--producer");
   expect_explore_refused({"--memory-limit", "1gb"}, "--memory-limit requires FILE");
   expect_complaint(explore({testing::clean_scenario, "--memory-limit", "1kb"}), tool::unavailable, "expected at most --memory-limit, 1024 bytes");
 }

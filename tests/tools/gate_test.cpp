@@ -225,6 +225,11 @@ TEST(gate, prints_json_of_the_documented_fields) {
   json first = json_of(lines[0]);
   EXPECT_EQ(first["tool"]["name"], "gradledger");
   first.erase("tool");
+  ASSERT_FALSE(first["sentences"].empty());
+  EXPECT_TRUE(first["sentences"][0].get<std::string>().starts_with("boundary-leak: in step 0")) << first["sentences"][0];
+  first.erase("sentences");
+  EXPECT_TRUE(first["file"].get<std::string>().ends_with("/a.json")) << first["file"];
+  first.erase("file");
   EXPECT_EQ(first, (json{{"schema_version", 1}, {"scenario", "a"}, {"passed", true}, {"expected", "boundary-leak"}, {"reported", "boundary-leak"}, {"unmet", json::array()}}));
   const json second = json_of(lines[1]);
   EXPECT_EQ(second["passed"], false);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -10,12 +11,18 @@ namespace gradledger::tool {
 
 void say(const std::string& text) {
   std::string line = "gradledger: ";
-  for (const unsigned char c : text) {
-    if (c == '\n') line += "\n  ";  // of what a process printed
-    else line += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, static_cast<char>(c));
-  }
+  for (const unsigned char c : text) line += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, static_cast<char>(c));
   line += '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+void say_lines(const std::string& text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    say(text.substr(at, end - at));
+    at = end + 1;
+  }
 }
 
 void say_what_is_taken_as(const std::string& where, const Framework& framework, const std::string& as_of) {

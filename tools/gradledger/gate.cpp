@@ -15,7 +15,7 @@ int code_of(const report::GateReport& gate, const Options& options) {
   const auto any = [&](auto&& of) { return std::any_of(gate.rows.begin(), gate.rows.end(), of); };
   for (const GateRow& row : gate.rows)
     if (row.broken) {
-      say(row.unmet.back());
+      say_lines(row.unmet.back());
       return broken_run;
     }
   if (any([](const GateRow& row) { return row.bad_input; })) return bad_input;

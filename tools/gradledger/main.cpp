@@ -66,6 +66,16 @@ void add_producer(CLI::App* verb, Options& options) {
   add_driver(verb, options);
 }
 
+// Orders and states of the simulator are explored, or a real framework; a GPU is neither.
+void add_real_producer(CLI::App* verb, Options& options) {
+  verb->add_option("--producer", options.producer, "host, or a real framework: deepspeed, ddp, or python:MODULE:FACTORY")
+      ->check(check_producer)
+      ->check([](const std::string& text) { return text == "gpu" ? std::string("gpu does not explore; expected host, or a real framework") : std::string(); })
+      ->capture_default_str();
+  add_deadline(verb, options);
+  add_driver(verb, options);
+}
+
 void add_common(CLI::App* verb, Options& options, const char* json_of = "scenario") {
   add_run(verb, options, json_of);
   add_producer(verb, options);
@@ -137,6 +147,25 @@ void occupy_standard_streams() {
   }
 }
 
+// `verb` with the devices, or the ranks of a real framework, that the options ask for.
+template <class Verb>
+int with_producer(Options& options, Verb&& verb) {
+  const auto made = make_devices(options);
+  if (!made) {
+    complain(made.error());
+    return made.error().unavailable ? unavailable : bad_input;
+  }
+  if (made->served) return *made->served;
+  options.devices = made->devices.get();
+  const auto driver = make_driver(options);
+  if (!driver) {
+    complain(driver.error());
+    return bad_input;
+  }
+  options.driver = driver->get();
+  return verb();
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Replays gradient accumulation on virtual ranks and says which contribution is missing, doubled, stale or private."};
   app.require_subcommand(1);
@@ -163,12 +192,7 @@ int run(int argc, char** argv) {
   ExploreVerb explore_options;
   CLI::App* explore_verb = add_explore(app, explore_options);
   add_run(explore_verb, options, "finding and engine");
-  explore_verb->add_option("--producer", options.producer, "host, or a real framework: deepspeed, ddp, or python:MODULE:FACTORY")
-      ->check(check_producer)
-      ->check([](const std::string& text) { return text == "gpu" ? std::string("gpu does not explore; expected host, or a real framework") : std::string(); })
-      ->capture_default_str();
-  add_deadline(explore_verb, options);
-  add_driver(explore_verb, options);
+  add_real_producer(explore_verb, options);
   limit_explore(explore_verb);
 
   RankPlace place;
@@ -186,26 +210,15 @@ int run(int argc, char** argv) {
     return bad_input;
   }
   if (*rank_verb) return rank(options, place.number, place.address);
-  const auto made = make_devices(options);
-  if (!made) {
-    complain(made.error());
-    return made.error().unavailable ? unavailable : bad_input;
-  }
-  if (made->served) return *made->served;
-  options.devices = made->devices.get();
-  const auto driver = make_driver(options);
-  if (!driver) {
-    complain(driver.error());
-    return bad_input;
-  }
-  options.driver = driver->get();
-  const Output out(options);
-  if (*replay_verb) return replay(paths, options, out);
-  if (*gate_verb) return options.mutants ? gate_mutants(paths, options, out) : gate(paths, options, out);
-  if (*coverage_verb) return coverage(folder, options, out);
-  if (*explore_verb) return explore(options, explore_options, out);
-  if (*fuzz_verb) return fuzz(options, fuzz_options, out);
-  return list(what, options, out);
+  return with_producer(options, [&] {
+    const Output out(options);
+    if (*replay_verb) return replay(paths, options, out);
+    if (*gate_verb) return options.mutants ? gate_mutants(paths, options, out) : gate(paths, options, out);
+    if (*coverage_verb) return coverage(folder, options, out);
+    if (*explore_verb) return explore(options, explore_options, out);
+    if (*fuzz_verb) return fuzz(options, fuzz_options, out);
+    return list(what, options, out);
+  });
 }
 
 }  // namespace
@@ -223,7 +236,7 @@ int main(int argc, char** argv) {
     say(error.what());
     return bad_input;
   } catch (const gradledger::RunFailure& error) {
-    say(error.what());
+    say_lines(error.what());
     return broken_run;
   } catch (const std::bad_alloc&) {
     say("out of memory; see --memory-limit");

@@ -23,6 +23,8 @@ int list(const std::string& what, const Options& options, const Output& out);
 
 // On standard error, as one line, whatever was in a file or a name. Never throws: there is nowhere left to report to.
 void say(const std::string& text);
+// Of several lines, as what a process printed last.
+void say_lines(const std::string& text);
 
 // Says it where a release that is not known is taken as one that is.
 void say_what_is_taken_as(const std::string& where, const Framework& framework, const std::string& as_of);

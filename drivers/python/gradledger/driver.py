@@ -9,9 +9,10 @@ import torch
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 ROLES = frozenset({"local", "replicated", "reduced", "master", "applied", "parameter", "master parameter", "first moment", "second moment", "scratch"})
-# An event of the protocol, and the method that does it where Python reserves the name.
-METHODS = {name: name for name in ("forward", "backward", "set_boundary", "enter_no_sync", "exit_no_sync", "enter_coalesce", "exit_coalesce", "step", "zero_grad",
-                                   "set_gradient", "scale_gradients", "clip_gradients", "all_reduce", "finalize", "save", "restore", "unscale")} | {"raise": "raise_"}
+# Events of the protocol, and the methods that do them: Python reserves one of the names.
+METHODS = {"raise": "raise_"} | {
+    name: name for name in ("forward", "backward", "set_boundary", "enter_no_sync", "exit_no_sync", "enter_coalesce", "exit_coalesce", "step", "zero_grad",
+                            "set_gradient", "scale_gradients", "clip_gradients", "all_reduce", "finalize", "save", "restore", "unscale")}
 Piece = tuple[int, int, int]  # parameter (-1: padding), offset in it, number of elements
 
 
@@ -86,13 +87,14 @@ class Buffer:
         if self.role not in ROLES:
             raise ValueError(f"buffer {self.name!r} has the role {self.role!r}; expected one of {', '.join(sorted(ROLES))}")
         if dtype not in NAMES or any(tensor.dtype != dtype for tensor in tensors):
-            raise ValueError(f"buffer {self.name!r} is of {', '.join(str(tensor.dtype) for tensor in tensors) or 'no tensor'}; expected one of {', '.join(DTYPES)}")
+            found = ", ".join(str(tensor.dtype) for tensor in tensors) or "no tensor"
+            raise ValueError(f"buffer {self.name!r} is of {found}; expected one of {', '.join(DTYPES)}")
         pieces = [list(piece) for piece in self.pieces if piece[2]]
         numel, covered = sum([tensor.numel() for tensor in tensors]), sum([piece[2] for piece in pieces])
         if numel != covered:
             raise ValueError(f"buffer {self.name!r} has {numel} elements, and its pieces {covered}")
-        return {"name": self.name, "role": self.role, "dtype": NAMES[dtype], "space": self.space, "at_end": self.at_end, "scale": float(self.scale), "pieces": pieces,
-                "data": b"".join(map(stored, tensors))}
+        return {"name": self.name, "role": self.role, "dtype": NAMES[dtype], "space": self.space, "at_end": self.at_end, "scale": float(self.scale),
+                "pieces": pieces, "data": b"".join(map(stored, tensors))}
 
 
 class Driver:

@@ -122,7 +122,8 @@ class Host:
             ended, status = os.waitpid(process, os.WNOHANG)
             if ended:
                 code = os.waitstatus_to_exitcode(status)
-                self.connection.send({"type": "ended", "rank": self.ranks.pop(process), "process": process} | ({"code": code} if code >= 0 else {"signal": -code}))
+                ending = {"code": code} if code >= 0 else {"signal": -code}
+                self.connection.send({"type": "ended", "rank": self.ranks.pop(process), "process": process} | ending)
 
     def end_all(self) -> None:
         for process in self.ranks:
@@ -147,8 +148,8 @@ def become_rank(host: Host, parent: int, number: int, world_size: int, errors: s
     os.dup2(file, 2)
     os.dup2(file, 1)
     # DeepSpeed looks for an address and a port, and does not use them: the group is there.
-    os.environ |= {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1",
-                   "MASTER_PORT": "29500"}
+    os.environ |= {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size),
+                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     rank.run(host.factory, host.name, number, world_size, host.backend, f"file://{host.folder}/store{host.world}")
 
 

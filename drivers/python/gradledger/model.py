@@ -117,7 +117,7 @@ def shares(uses: int) -> list[float]:
 
 
 def rounded_once(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """From fp64, to the nearest and ties to even. torch goes to 16 bits by way of fp32, which would round twice: fp32 is rounded to odd here, which loses no tie."""
+    """From fp64, to the nearest and ties to even. torch goes to 16 bits by way of fp32 and so rounds twice: fp32 is rounded to odd here, which loses no tie."""
     near = exact.float()
     if dtype in (torch.float32, torch.float64):
         return exact.to(dtype)

@@ -8,7 +8,9 @@ import torch
 from .driver import Buffer, Configuration, Piece, Refused, local
 
 Pieces = Callable[[torch.Tensor], Sequence[Piece]]
-KINDS: dict[str, tuple[type[torch.optim.Optimizer], float]] = {"SGD": (torch.optim.SGD, 1.0), "Adam": (torch.optim.Adam, 0.001), "AdamW": (torch.optim.AdamW, 0.001)}
+# By name in a scenario: the class, and the learning rate where none is given.
+KINDS: dict[str, tuple[type[torch.optim.Optimizer], float]] = {
+    "SGD": (torch.optim.SGD, 1.0), "Adam": (torch.optim.Adam, 0.001), "AdamW": (torch.optim.AdamW, 0.001)}
 MOMENTS = {"exp_avg": "first moment", "exp_avg_sq": "second moment"}
 
 
@@ -35,8 +37,8 @@ def param_groups(configuration: Configuration, parameters: Mapping[int, torch.Te
     if not configuration.engine.get("param_groups"):
         return [{"params": list(dict.fromkeys(parameters.values()))}]  # flat ones stand for several
     numbers = {parameter.name: p for p, parameter in enumerate(configuration.parameters)}
-    out = [{"params": list(dict.fromkeys(parameters[numbers[name]] for name in group["params"]))} | {key: group[key] for key in ("lr", "weight_decay") if key in group}
-           for group in configuration.engine["param_groups"]]
+    out = [{"params": list(dict.fromkeys(parameters[numbers[name]] for name in group["params"]))}
+           | {key: group[key] for key in ("lr", "weight_decay") if key in group} for group in configuration.engine["param_groups"]]
     taken = [parameter for group in out for parameter in group["params"]]
     if len(dict.fromkeys(taken)) != len(taken):
         raise Refused("param_groups divide parameters that the wrapper has joined to one")
@@ -80,5 +82,5 @@ class Applied:
 
 def moments(optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str], pieces: Pieces) -> list[Buffer]:
     """Of Adam. `names` are those of the parameters that the optimizer has."""
-    return [Buffer(f"{key}[{names[parameter]}]", role, state[key], pieces(parameter)) for parameter, state in optimizer.state.items() for key, role in MOMENTS.items()
-            if key in state]
+    return [Buffer(f"{key}[{names[parameter]}]", role, state[key], pieces(parameter))
+            for parameter, state in optimizer.state.items() for key, role in MOMENTS.items() if key in state]

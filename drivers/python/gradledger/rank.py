@@ -88,7 +88,8 @@ class Rank:
 
     def fail(self, error: Exception) -> None:
         try:
-            self.connection.send({"type": "failure"} | {key: text for key, text in messages.error(error).items() if key != "type"} | {"text": f"{type(error).__name__}: {error}"})
+            told = messages.error(error)
+            self.connection.send({"type": "failure", "text": f"{told['type']}: {told['text']}", "traceback": told["traceback"]})
         except Closed:
             pass  # nobody is there to be told
 

@@ -180,7 +180,8 @@ class Command:
     def configure(self, parameters: Sequence[Mapping[str, Any]], engine: Mapping[str, Any], **more: Any) -> dict[int, dict[str, Any]]:
         given = [{"trainable": True, "weights": fp32([0.0] * parameter["numel"])} | parameter for parameter in parameters]
         self.number = 0
-        message = {"type": "configure", "run": 0, "engine": engine, "parameters": given, "model_dtype": "fp32", "groups": {}, "linear": False, "observe": True, "seed": 0}
+        message = {"type": "configure", "run": 0, "engine": engine, "parameters": given, "model_dtype": "fp32", "groups": {}, "linear": False, "observe": True,
+                   "seed": 0}
         return self.ask({rank: message | more for rank in self.ranks})
 
     def event(self, name: str, gradients: Mapping[int, Mapping[int, Sequence[float]]] | None = None, ranks: Sequence[int] | None = None,

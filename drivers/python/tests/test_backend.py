@@ -10,7 +10,8 @@ GIVEN = {0: {0: [1, 2, 3], 1: [0, 5, 0, 1, 7]}, 1: {0: [3, 2, 1], 1: [2, 5, 4, 1
 MEAN = {(0, 0): 2, (0, 1): 2, (0, 2): 2, (1, 0): 1, (1, 1): 5, (1, 2): 2, (1, 3): 1, (1, 4): 8}
 
 
-@pytest.mark.parametrize(("driver", "kinds"), [("ddp", {"all_reduce"}), ("fsdp2", {"all_gather", "reduce_scatter"}), ("fsdp1", {"all_gather", "reduce_scatter"})])
+@pytest.mark.parametrize(("driver", "kinds"), [
+    ("ddp", {"all_reduce"}), ("fsdp2", {"all_gather", "reduce_scatter"}), ("fsdp1", {"all_gather", "reduce_scatter"})])
 def test_a_window_is_averaged_and_its_collectives_say_their_event(driver, kinds):
     with Command(driver, 2, backend="gradledger") as command:
         command.start_ranks()

@@ -108,7 +108,8 @@ def test_zero_grad_does_not_reach_what_fully_shard_has_not_reduced(commands):
     assert whole(command.event("backward", GIVEN), "reduced") == times(2, MEAN)
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [({"param_dtype": "bf16", "reduce_dtype": "fp32"}, "fp32"), ({"param_dtype": "bf16", "reduce_dtype": "bf16"}, "bf16")])
+@pytest.mark.parametrize(("precision", "dtype"), [({"param_dtype": "bf16", "reduce_dtype": "fp32"}, "fp32"),
+                                                  ({"param_dtype": "bf16", "reduce_dtype": "bf16"}, "bf16")])
 def test_the_dtype_of_sums_that_wait_is_shown(commands, precision, dtype):
     command = configured(commands, "fsdp2", {"mixed_precision": precision})
     ok(command.event("enter_no_sync"))
@@ -182,8 +183,9 @@ def test_tied_parameters_are_served_where_the_wrapper_can(commands, driver):
     assert whole(command.event("backward", GIVEN), "reduced") == MEAN
 
 
-@pytest.mark.parametrize(("driver", "config", "says"), [("fsdp2", {"wrap": "all"}, "layers, root"), ("fsdp2", {"mixed_precision": {"dtype": "bf16"}}, "param_dtype"),
-                                                        ("fsdp1", {"sharding_strategy": "HYBRID"}, "FULL_SHARD"), ("fsdp1", {"offload": True}, "offload")])
+@pytest.mark.parametrize(("driver", "config", "says"), [
+    ("fsdp2", {"wrap": "all"}, "layers, root"), ("fsdp2", {"mixed_precision": {"dtype": "bf16"}}, "param_dtype"),
+    ("fsdp1", {"sharding_strategy": "HYBRID"}, "FULL_SHARD"), ("fsdp1", {"offload": True}, "offload")])
 def test_what_the_driver_does_not_know_is_refused(commands, driver, config, says):
     for answer in commands(driver).configure(PARAMETERS, {"framework": driver, "config": config}).values():
         assert answer["type"] == "refused" and answer["by_driver"] and says in answer["error"]["text"]

@@ -47,7 +47,8 @@ def gone_in_time(processes) -> bool:
 
 def test_host_and_ranks_say_who_they_are(command):
     processes = command.start_ranks()
-    expected = {"events": ["backward", "step", "finalize", "save", "restore"], "frameworks": ["odd"], "applied_gradients": False, "accumulators": False, "weights": False}
+    expected = {"events": ["backward", "step", "finalize", "save", "restore"], "frameworks": ["odd"], "applied_gradients": False, "accumulators": False,
+                "weights": False}
     for hello in (command.host.hello, command.ranks[1].hello):
         assert hello["protocol"] == 1 and hello["driver"] == "odd_drivers:Odd" and hello["capabilities"] == expected
         assert {"python", "torch", "gradledger"} <= hello["versions"].keys()
@@ -69,7 +70,8 @@ def test_what_the_framework_raises_is_told_with_its_place(command):
     configured(command)
     error = command.event("backward", micro_batch=1)[1]["error"]
     assert error["type"] == "KeyError" and error["text"] == "'of the framework'" and "odd_drivers.py" in error["traceback"]
-    assert command.event("backward", micro_batch=2)[0]["error"] == command.event("backward", micro_batch=2)[0]["error"] | {"type": "Refused", "text": "not this"}
+    error = command.event("backward", micro_batch=2)[0]["error"]
+    assert (error["type"], error["text"]) == ("Refused", "not this")
     assert shown(ok(command.event("backward"))[0]) == {"g": [1.5, 1.5]}
 
 
@@ -111,7 +113,8 @@ def test_a_rank_that_is_busy_ends_with_its_connection(command):
 def test_no_process_outlives_the_host(command, how):
     processes = list(configured(command).values()) + [command.process.pid]
     command.ranks[0].send({"type": "event", "number": 0, "name": "step", "arguments": {}, "gradients": {}})
-    {"closed": command.host.close, "bye": lambda: command.host.send({"type": "bye", "reason": ""}), "killed": command.process.kill, "terminated": command.process.terminate}[how]()
+    {"closed": command.host.close, "bye": lambda: command.host.send({"type": "bye", "reason": ""}), "killed": command.process.kill,
+     "terminated": command.process.terminate}[how]()
     command.process.wait(DEADLINE_SECONDS)
     assert gone_in_time(processes)
 
@@ -168,8 +171,9 @@ def test_a_host_that_cannot_answer_says_why_and_ends(command, message):
     assert gone_in_time(processes.values())
 
 
-@pytest.mark.parametrize(("driver", "says"), [("odd_drivers:broken", "the framework is not here"), ("odd_drivers:nothing", "expected a gradledger.driver.Driver"),
-                                              ("odd_drivers:Even", "has no Even"), ("no_such_module:Driver", "no_such_module"), ("fsdp3", "module:factory")])
+@pytest.mark.parametrize(("driver", "says"), [
+    ("odd_drivers:broken", "the framework is not here"), ("odd_drivers:nothing", "expected a gradledger.driver.Driver"), ("odd_drivers:Even", "has no Even"),
+    ("no_such_module:Driver", "no_such_module"), ("fsdp3", "module:factory")])
 def test_a_host_without_a_driver_ends_with_one_line(driver, says):
     done = subprocess.run([sys.executable, "-m", "gradledger.host", driver], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=DEADLINE_SECONDS,
                           env=dict(os.environ) | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])})

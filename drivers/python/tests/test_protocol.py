@@ -24,7 +24,8 @@ def frame(message, size=None) -> bytes:
     return (len(body) if size is None else size).to_bytes(4, "big") + body
 
 
-@pytest.mark.parametrize("text", ["", "unix:", "tcp:", "tcp:host", "tcp:host:", "tcp:host:0", "tcp:host:65536", "tcp::80", "udp:host:80", "/tmp/socket", "tcp:host:٣"])
+@pytest.mark.parametrize("text", ["", "unix:", "tcp:", "tcp:host", "tcp:host:", "tcp:host:0", "tcp:host:65536", "tcp::80", "udp:host:80", "/tmp/socket",
+                                  "tcp:host:٣"])
 def test_what_is_no_address_is_refused(text):
     with pytest.raises(ProtocolError, match="expected unix:PATH or tcp:HOST:PORT"):
         Address(text)
@@ -87,7 +88,10 @@ def test_an_end_between_frames_is_no_error_and_one_inside_is(both):
 
 def test_threads_that_send_do_not_mix_their_frames(both):
     connection, theirs = both
-    threads = [threading.Thread(target=lambda byte=byte: [connection.send({"type": "x", "data": bytes([byte]) * 100_000}) for _ in range(5)]) for byte in range(4)]
+    def send(byte: int) -> None:
+        for _ in range(5):
+            connection.send({"type": "x", "data": bytes([byte]) * 100_000})
+    threads = [threading.Thread(target=send, args=(byte,)) for byte in range(4)]
     for thread in threads:
         thread.start()
     other = Connection(theirs)
@@ -105,7 +109,8 @@ def test_an_environment_without_a_secret_is_told_so():
         protocol.connect(protocol.hello("group", 0, 1), environment={"GRADLEDGER_ADDRESS": "unix:/nowhere", "GRADLEDGER_TOKEN": "secret"})
 
 
-@pytest.mark.parametrize(("answer", "says"), [({"type": "bye", "reason": "protocol 9 is spoken here"}, "protocol 9 is spoken here"), ({"type": "go_on", "id": 1}, "expected 'welcome'")])
+@pytest.mark.parametrize(("answer", "says"), [({"type": "bye", "reason": "protocol 9 is spoken here"}, "protocol 9 is spoken here"),
+                                              ({"type": "go_on", "id": 1}, "expected 'welcome'")])
 def test_whoever_is_not_welcome_is_told_why(tmp_path, answer, says):
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(tmp_path / "s"))

@@ -51,8 +51,8 @@ class Ddp(TorchLoop):
         arguments: dict[str, Any] = {key: config[key] for key in ARGUMENTS if config.get(key)}
         if delayed := config.get("delay_all_reduce"):
             of = {parameter.name: model.weights[p] for p, parameter in enumerate(self.configuration.parameters) if p in model.weights}
-            delayed_weights = [of[name] for name in delayed["params"]]
-            arguments["delay_all_reduce_named_params"] = [(name, weight) for name, weight in model.named_parameters() if any(weight is each for each in delayed_weights)]
+            late = {id(of[name]) for name in delayed["params"]}
+            arguments["delay_all_reduce_named_params"] = [(name, weight) for name, weight in model.named_parameters() if id(weight) in late]
             arguments["param_to_hook_all_reduce"] = of[delayed["hook"]]
         out = DistributedDataParallel(model, device_ids=None if self.device.type == "cpu" else [self.device], **arguments)
         if hook := config.get("comm_hook"):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
@@ -20,7 +21,7 @@ import torch
 
 from coordinator import Coordinator
 
-DEADLINE_SECONDS = 90
+DEADLINE_SECONDS = 300
 PACKAGE = Path(__file__).resolve().parents[1]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 
@@ -34,6 +35,7 @@ class Peer:
 
     def __init__(self, connected: socket.socket) -> None:
         self.socket, self.messages = connected, queue.Queue()
+        self.history: list[dict[str, Any]] = []
         self.hello = self.read()
 
     def read(self) -> dict[str, Any] | None:
@@ -55,6 +57,7 @@ class Peer:
 
     def pump(self) -> None:
         while (message := self.read()) is not None:
+            self.history.append(message)
             self.messages.put(message)
         self.messages.put(None)
 
@@ -171,6 +174,20 @@ class Command:
         assert all(message["type"] == "started" for message in started), started
         self.wait_until(lambda: len(self.ranks) == self.world_size)
         return {message["rank"]: message["process"] for message in started}
+
+    def end_ranks(self) -> None:
+        """The host is as it was in the beginning."""
+        self.ranks.clear()
+        for rank in range(self.world_size):
+            self.host.send({"type": "end", "rank": rank})
+        types = [message["type"] for message in self.host.history]
+        while types.count("ended") < types.count("started"):
+            time.sleep(0.005)
+            types = [message["type"] for message in self.host.history]
+        while not self.host.messages.empty():
+            self.host.messages.get()
+        for file in self.folder.glob("rank*.txt"):
+            file.unlink()
 
     def ask(self, messages: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
         for rank, message in messages.items():

@@ -18,8 +18,21 @@ ONE = [{"name": "w", "numel": 2}]
 ENGINE = {"framework": "odd", "config": {}}
 
 
+@pytest.fixture(scope="module")
+def shared():
+    with Command("odd_drivers:Odd", 2, paths=[TESTS]) as out:
+        yield out
+
+
 @pytest.fixture
-def command():
+def command(shared):
+    """A host that is there already, as importing takes seconds, and no rank."""
+    yield shared
+    shared.end_ranks()
+
+
+@pytest.fixture
+def own_command():
     with Command("odd_drivers:Odd", 2, paths=[TESTS]) as out:
         yield out
 
@@ -110,16 +123,16 @@ def test_a_rank_that_is_busy_ends_with_its_connection(command):
 
 
 @pytest.mark.parametrize("how", ["closed", "bye", "killed", "terminated"])
-def test_no_process_outlives_the_host(command, how):
-    processes = list(configured(command).values()) + [command.process.pid]
-    command.ranks[0].send({"type": "event", "number": 0, "name": "step", "arguments": {}, "gradients": {}})
-    {"closed": command.host.close, "bye": lambda: command.host.send({"type": "bye", "reason": ""}), "killed": command.process.kill,
-     "terminated": command.process.terminate}[how]()
-    command.process.wait(DEADLINE_SECONDS)
+def test_no_process_outlives_the_host(own_command, how):
+    processes = list(configured(own_command).values()) + [own_command.process.pid]
+    own_command.ranks[0].send({"type": "event", "number": 0, "name": "step", "arguments": {}, "gradients": {}})
+    {"closed": own_command.host.close, "bye": lambda: own_command.host.send({"type": "bye", "reason": ""}), "killed": own_command.process.kill,
+     "terminated": own_command.process.terminate}[how]()
+    own_command.process.wait(DEADLINE_SECONDS)
     assert gone_in_time(processes)
 
 
-def test_a_host_leaves_no_folder(command, tmp_path, monkeypatch):
+def test_a_host_leaves_no_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with Command("odd_drivers:Odd", 1, paths=[TESTS]) as other:
         other.start_ranks()
@@ -163,11 +176,11 @@ def test_a_frame_that_ends_early_ends_the_rank(command):
 
 
 @pytest.mark.parametrize("message", [{"type": "finish"}, {"type": "start", "rank": 2, "world_size": 2, "errors": ""}])
-def test_a_host_that_cannot_answer_says_why_and_ends(command, message):
-    processes = configured(command)
-    command.host.send(message)
-    assert command.host.receive()["type"] == "failure"
-    command.process.wait(DEADLINE_SECONDS)
+def test_a_host_that_cannot_answer_says_why_and_ends(own_command, message):
+    processes = configured(own_command)
+    own_command.host.send(message)
+    assert own_command.host.receive()["type"] == "failure"
+    own_command.process.wait(DEADLINE_SECONDS)
     assert gone_in_time(processes.values())
 
 

@@ -15,12 +15,13 @@ import torch
 import torch.distributed as dist
 
 from ..driver import Backward, Buffer, Configuration, Driver, Forward, Refused
+from ..groups import Groups
 from ..model import Graph, LinearModel
 from . import deepspeed_buffers as shown
 from . import deepspeed_setup as setup
 
 deepspeed = setup.deepspeed
-CLIP_GUARD = 1e-6  # PyTorch's, in the definition of clip_grad_norm_
+setup.mend()
 TAG = "saved"
 
 
@@ -30,7 +31,8 @@ class DeepSpeedDriver(Driver):
     packages = ("deepspeed", "torch")
     preload = ("torch._dynamo", "torch.distributed.fsdp", "deepspeed.module_inject.auto_ep_layer", "deepspeed.module_inject.auto_ep_comm",
                "deepspeed.runtime.zero.muon.muon_optimizer")
-    applied_gradients = accumulators = setup.can_be_seen()  # else a black box: weights alone
+    applied_gradients = setup.has(setup.WRAPPERS)  # else a black box: weights alone
+    accumulators = applied_gradients and setup.has(setup.SUMS)
     weights = True
 
     def __init__(self, rank: int, world_size: int) -> None:
@@ -47,7 +49,7 @@ class DeepSpeedDriver(Driver):
         self.watch: Any = None  # the hook on the base optimizer
         self.losses: dict[int, tuple[torch.Tensor, Graph]] = {}  # by the number of the event of the forward
         self.blocks: list[contextlib.AbstractContextManager] = []
-        self.groups: dict[str, Any] = {}
+        self.groups: Groups | None = None
         self.applied: list[Buffer] = []
         self.stepped = False
         self.of_step: dict[str, Any] = {}
@@ -58,7 +60,7 @@ class DeepSpeedDriver(Driver):
         self.close()
         self.join()
         self.configuration = configuration
-        self.make_groups()
+        self.groups = Groups(configuration.groups, self.rank, self.world_size)
         return self.make_engine()
 
     def join(self) -> None:
@@ -70,11 +72,11 @@ class DeepSpeedDriver(Driver):
     def make_engine(self) -> list[str]:
         configuration = self.configuration
         config = setup.config_of(configuration)
-        torch.manual_seed(configuration.seed)
         self.model = LinearModel(configuration, self.device)
-        base, notes = setup.base_optimizer(configuration, self.model.weights)
-        learned = [self.model.weights[p] for p in configuration.trainable]
-        self.engine, *_ = deepspeed.initialize(model=self.model, optimizer=base, model_parameters=learned, config=config, dist_init_required=False)
+        learned = {p: self.model.weights[p] for p in configuration.trainable}
+        base, notes = setup.base_optimizer(configuration, learned)
+        self.engine, *_ = deepspeed.initialize(model=self.model, optimizer=base, model_parameters=list(learned.values()), config=config,
+                                               dist_init_required=False)
         if self.applied_gradients:
             try:
                 names = [parameter.name for parameter in configuration.parameters]
@@ -82,7 +84,7 @@ class DeepSpeedDriver(Driver):
             except shown.Unknown as error:
                 raise Refused(f"the driver of DeepSpeed does not know its way here: {error}") from error
             self.watch = self.layout.base.register_step_pre_hook(self.base_steps)
-        return notes + MENDED
+        return notes + setup.mended(configuration, config)
 
     def base_steps(self, *_: Any) -> None:
         given = list(self.layout.applied())
@@ -95,12 +97,11 @@ class DeepSpeedDriver(Driver):
                 block.__exit__(None, None, None)
         if self.watch is not None:
             self.watch.remove()
-        if self.engine is not None:
-            with contextlib.suppress(Exception):
-                self.engine.destroy()
+        if self.configuration is not None:
+            setup.take_down(self.engine)
             self.engine = None
-        self.forget()
-        gc.collect()  # engines are full of cycles: their destructor would run in the middle of another engine's step
+            self.forget()
+            gc.collect()  # engines are full of cycles: their destructor would run in the middle of another engine's step
         if self.saved is not None and self.rank == 0:
             shutil.rmtree(self.saved, ignore_errors=True)
         self.saved = None
@@ -108,7 +109,7 @@ class DeepSpeedDriver(Driver):
     # ---- what the rank holds --------------------------------------------------------------------------------------------------------------
 
     def buffers(self, after: str) -> Iterable[Buffer]:
-        if self.engine is None or not (self.configuration.observe or after == "step"):
+        if self.engine is None:
             return
         if self.layout is None:
             if after == "step":
@@ -160,6 +161,10 @@ class DeepSpeedDriver(Driver):
             graph = Graph.of(event)
             loss = self.engine(graph)
         else:
+            if event.of not in self.losses:
+                raise Refused(f"a backward of event {event.of}, which was no forward of this rank")
+            if event.phases != 1:
+                raise Refused("phases belong to the forward, which was run before")
             loss, graph = self.losses[event.of]
         graph.raises_after = event.raises_after
         if event.loss_factor != 1.0:
@@ -213,45 +218,36 @@ class DeepSpeedDriver(Driver):
 
     # ---- what a loop does to param.grad itself --------------------------------------------------------------------------------------------
 
-    def found(self) -> list[torch.Tensor]:
-        return [self.model.weights[p].grad for p in self.configuration.trainable if self.model.weights[p].grad is not None]
+    def found(self) -> list[torch.nn.Parameter]:
+        weights = (self.model.weights[p] for p in self.configuration.trainable)
+        return [weight for weight in weights if weight.grad is not None]
 
     def scale_gradients(self, by: float) -> None:
-        for gradient in self.found():
-            gradient.mul_(by)
+        for weight in self.found():
+            weight.grad.mul_(by)
 
     def clip_gradients(self, max_norm: float, group: str = "rank") -> None:
+        """clip_grad_norm_, or its two halves with a sum over the ranks of a group between them."""
         if self.configuration.linear:
             return
         found = self.found()
-        squared = sum((gradient.double().square().sum() for gradient in found), torch.zeros((), dtype=torch.float64, device=self.device)).float()
-        if self.is_shared(group):
-            dist.all_reduce(squared, group=self.groups.get(group))
-        factor = min(1.0, max_norm / (float(squared.sqrt()) + CLIP_GUARD))
-        for gradient in found:
-            gradient.mul_(factor)
+        if self.groups.size(group) == 1:
+            torch.nn.utils.clip_grad_norm_(found, max_norm)
+            return
+        norm = torch.nn.utils.get_total_norm([weight.grad for weight in found])
+        squared = norm.to(self.device) ** 2
+        dist.all_reduce(squared, group=self.groups.process_group(group))
+        torch.nn.utils.clip_grads_with_norm_(found, max_norm, squared.sqrt())
 
     def all_reduce(self, group: str = "world", of: str = "gradients", as_: str = "mean") -> None:
-        if not self.is_shared(group):
+        size = self.groups.size(group)
+        if size == 1:
             return
-        members = self.groups.get(group)
-        for tensor in self.found() if of == "gradients" else [torch.ones((), device=self.device)]:
-            dist.all_reduce(tensor, group=members)
-            if as_ == "mean":
-                tensor.div_(dist.get_world_size(members))
-
-    def make_groups(self) -> None:
-        """All ranks make all of them, in the same order."""
-        for name, sets in sorted(self.configuration.groups.items()):
-            for ranks in sets if name not in ("world", "dp", "rank") else ():
-                made = dist.new_group(list(ranks))
-                if self.rank in ranks:
-                    self.groups[name] = made
-
-    def is_shared(self, group: str) -> bool:
-        if group not in self.groups and group not in ("world", "dp", "rank"):
-            raise Refused(f"the driver of DeepSpeed has no group {group!r}")
-        return group != "rank" and dist.get_world_size(self.groups.get(group)) > 1
+        for tensor in [weight.grad for weight in self.found()] if of == "gradients" else [torch.ones((), device=self.device)]:
+            if tensor.numel():
+                dist.all_reduce(tensor, group=self.groups.process_group(group))
+                if as_ == "mean":
+                    tensor.div_(size)
 
     # ---- checkpoints ----------------------------------------------------------------------------------------------------------------------
 
@@ -261,12 +257,11 @@ class DeepSpeedDriver(Driver):
 
     def restore(self) -> None:
         """A new process would: another engine, made from the same configuration."""
-        configuration, saved, self.saved = self.configuration, self.saved, None
+        configuration, groups, saved, self.saved = self.configuration, self.groups, self.saved, None
         if saved is None:
             raise Refused("restore without a save before it")
         self.close()
-        self.configuration, self.saved = configuration, saved
-        self.make_groups()
+        self.configuration, self.groups, self.saved = configuration, groups, saved
         self.make_engine()
         path, _ = self.engine.load_checkpoint(str(saved), tag=TAG)
         if path is None:
@@ -296,6 +291,3 @@ def private_folder(run: int) -> Path:
         raise Refused(f"{folder} is not private; remove it")
     return folder
 
-
-MENDED = setup.mend()
-driver = DeepSpeedDriver

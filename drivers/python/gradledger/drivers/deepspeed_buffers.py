@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +12,6 @@ import torch
 from ..driver import Buffer, Piece
 
 MOMENTS = (("exp_avg", "first moment"), ("exp_avg_sq", "second moment"))
-SHARED_STORAGE = "scratch"  # what shares memory with a bucket or a partition holds whatever that does
 
 
 class Unknown(Exception):
@@ -93,7 +94,7 @@ class Layout:
                 continue
             alone = gradient.untyped_storage().nbytes() <= gradient.numel() * gradient.element_size()
             pieces = self.whole(p) if gradient.numel() == self.numel(p) else [(-1, 0, gradient.numel())]
-            role = self.gradient_role if alone and pieces[0][0] == p else SHARED_STORAGE
+            role = self.gradient_role if alone and pieces[0][0] == p else "scratch"  # what shares memory with a bucket holds whatever that does
             yield Buffer(f"{self.names[p]}.grad", role, gradient, pieces, scale=scale)
 
     def numel(self, p: int) -> int:
@@ -108,7 +109,8 @@ class Layout:
                 continue
             # One tensor may hold many pieces; of several, each holds one.
             kept = pieces if len(tensors) == 1 else [piece for piece, there in zip(pieces, stepped) if there]
-            yield Buffer(applied_name(name), "applied", [tensor.grad.detach().clone() for tensor, there in zip(tensors, stepped) if there], kept, self.space, at_end=False)
+            copies = [tensor.grad.detach().clone() for tensor, there in zip(tensors, stepped) if there]
+            yield Buffer(f"{name}.grad", "applied", copies, kept, self.space, at_end=False)
 
     def state(self) -> Iterator[Buffer]:
         """Master weights and moments, behind a step."""
@@ -120,9 +122,11 @@ class Layout:
                 if tensors and all(moment is not None and moment.numel() == tensor.numel() for moment, tensor in zip(held, tensors)):
                     yield Buffer(f"{key}[{group}]", role, held, pieces, self.space)
 
-
-def applied_name(master: str) -> str:
-    return f"{master}.grad"
+    def master_gradients(self, scale: float) -> Iterator[Buffer]:
+        """With offload they lie on the host from a boundary on. Elsewhere they are there while a step runs, or behind one that raised."""
+        for name, tensors, pieces in self.masters:
+            if tensors[0].grad is not None:
+                yield fitting(f"{name}.grad", "master" if self.space == "host" else "scratch", [tensors[0].grad], pieces, self.space, scale)
 
 
 class PlainLayout(Layout):
@@ -136,8 +140,8 @@ class PlainLayout(Layout):
 
     def set_up(self) -> None:
         for group in self.base.param_groups:
-            tensors = list(group["params"])
-            self.masters.append(("param" if len(self.base.param_groups) == 1 else f"param[{len(self.masters)}]", tensors, [piece for t in tensors for piece in self.whole(self.number[id(t)])]))
+            name = "param" if len(self.base.param_groups) == 1 else f"param[{len(self.masters)}]"
+            self.masters.append((name, list(group["params"]), [piece for tensor in group["params"] for piece in self.whole(self.number[id(tensor)])]))
 
 
 class UnfusedLayout(Layout):
@@ -148,14 +152,15 @@ class UnfusedLayout(Layout):
 
     def set_up(self) -> None:
         for g, (low, high) in enumerate(zip(self.wrapper.fp16_groups, self.wrapper.fp32_groups)):
-            self.masters.append((f"fp32_groups[{g}]", list(high), [piece for parameter in low for piece in self.whole(self.number[id(parameter)])]))
+            pieces = [piece for parameter in low for piece in self.whole(self.number[id(parameter)])]
+            self.masters.append((f"fp32_groups[{g}]", list(high), pieces))
 
 
 class FlatLayout(Layout):
-    """Parameters lie in a flat buffer for each group, in whatever order and with whatever padding: their addresses tell. `partitions`: the rank has a part of it."""
+    """Parameters lie in a flat buffer for each group, in whatever order and with whatever padding: their addresses tell."""
 
     low = high = flat = ""  # attributes of the wrapper: parameters, masters and flat weights of each group
-    partitions = True
+    partitions = True  # the rank has a part of the masters
 
     def set_up(self) -> None:
         groups, masters, flats = (getattr(self.wrapper, name) for name in (self.low, self.high, self.flat))
@@ -238,8 +243,8 @@ class ZeroLayout(FlatLayout):
 
     def set_up(self) -> None:
         super().set_up()
-        self.offloads = bool(getattr(self.wrapper, "cpu_offload", False))
-        self.space = "host" if self.offloads else "device"
+        self.space = "host" if getattr(self.wrapper, "cpu_offload", False) else "device"
+        self.in_partition = getattr(self.wrapper, "params_in_partition", ())
         self.by_id = {self.wrapper.get_param_id(parameter): self.number[id(parameter)] for group in self.wrapper.bit16_groups for parameter in group}
 
     def accumulators(self, scale: float) -> Iterator[Buffer]:
@@ -249,19 +254,17 @@ class ZeroLayout(FlatLayout):
             if accumulated is not None:
                 yield fitting(f"{self.names[p]}.grad_accum", "scratch" if epilogue_ran else "local", [accumulated], self.whole(p), scale=scale)
         for g, tensors in (getattr(self.wrapper, "all_grad_tensors", None) or {}).items():
-            for parameter, tensor in zip(self.wrapper.params_in_partition[g], tensors or ()):
+            for parameter, tensor in zip(self.in_partition[g], tensors or ()):
                 p = self.number[id(parameter)]
                 if tensor is not None:
                     yield fitting(f"all_grad_tensors[{g}][{self.names[p]}]", "reduced", [tensor], self.owned(p), scale=scale)
         for id_, tensor in (getattr(self.wrapper, "accumulated_grads_in_cpu", None) or {}).items():
             p = self.by_id[id_]
             yield fitting(f"accumulated_grads_in_cpu[{self.names[p]}]", "reduced", [tensor], self.owned(p), "host", scale)
-        for g, tensors in (self.wrapper.averaged_gradients or {}).items():
+        for g, tensors in (getattr(self.wrapper, "averaged_gradients", None) or {}).items():
             if present(tensors):
                 yield fitting(f"averaged_gradients[{g}]", "reduced", present(tensors), self.partition(g), scale=scale)
-        for g, master in enumerate(self.wrapper.single_partition_of_fp32_groups):
-            if master.grad is not None:
-                yield fitting(f"single_partition_of_fp32_groups[{g}].grad", "master" if self.offloads else "scratch", [master.grad], self.partition(g), self.space, scale)
+        yield from self.master_gradients(scale)
 
 
 class Stage3Layout(Layout):
@@ -272,11 +275,11 @@ class Stage3Layout(Layout):
 
     def set_up(self) -> None:
         self.rank = torch.distributed.get_rank(self.wrapper.dp_process_group)
-        self.offloads = bool(getattr(self.wrapper, "offload_optimizer", False))
-        self.space = "host" if self.offloads else "device"
-        self.partitions = self.wrapper._DeepSpeedZeroOptimizer_Stage3__param_id_to_grad_partition
+        self.space = "host" if getattr(self.wrapper, "offload_optimizer", False) else "device"
+        self.partitions = getattr(self.wrapper, "_DeepSpeedZeroOptimizer_Stage3__param_id_to_grad_partition", {})
         for g, (group, master) in enumerate(zip(self.wrapper.fp16_groups, self.wrapper.fp32_partitioned_groups_flat)):
-            self.masters.append((f"fp32_partitioned_groups_flat[{g}]", [master], [piece for parameter in group for piece in self.shard(self.number[id(parameter)])]))
+            pieces = [piece for parameter in group for piece in self.shard(self.number[id(parameter)])]
+            self.masters.append((f"fp32_partitioned_groups_flat[{g}]", [master], pieces))
 
     def numel(self, p: int) -> int:
         return self.parameters[p].ds_numel
@@ -291,18 +294,22 @@ class Stage3Layout(Layout):
         return padded([(p, begin, real)] if real else [], size)
 
     def weights(self) -> Iterator[Buffer]:
+        space = "host" if getattr(self.wrapper, "offload_param", False) else "device"
         for p in self.own:
-            part = self.parameters[p].ds_tensor
-            yield fitting(f"ds_tensor[{self.names[p]}]", "parameter", [part.data], self.shard(p), "host" if getattr(self.wrapper, "offload_param", False) else "device")
+            yield without_padding(fitting(f"ds_tensor[{self.names[p]}]", "parameter", [self.parameters[p].ds_tensor.data], self.shard(p), space))
+
+    def applied(self) -> Iterator[Buffer]:
+        return map(without_padding, super().applied())
+
+    def state(self) -> Iterator[Buffer]:
+        return map(without_padding, super().state())
 
     def accumulators(self, scale: float) -> Iterator[Buffer]:
         for p in self.own:
             partition = self.partitions.get(self.parameters[p].ds_id)
             if partition is not None:
-                yield fitting(f"grad_partition[{self.names[p]}]", "reduced", [partition], self.shard(p), self.space, scale)
-        for g, (name, tensors, pieces) in enumerate(self.masters):
-            if tensors[0].grad is not None:
-                yield fitting(applied_name(name), "master" if self.offloads else "scratch", [tensors[0].grad], pieces, self.space, scale)
+                yield without_padding(fitting(f"grad_partition[{self.names[p]}]", "reduced", [partition], self.shard(p), self.space, scale))
+        yield from map(without_padding, self.master_gradients(scale))
 
 
 def fitting(name: str, role: str, tensors: list[torch.Tensor], pieces: list[Piece], space: str = "device", scale: float = 1.0) -> Buffer:
@@ -310,7 +317,28 @@ def fitting(name: str, role: str, tensors: list[torch.Tensor], pieces: list[Piec
     numel = elements(tensors)
     if numel != sum(piece[2] for piece in pieces):
         role, pieces = "scratch", [(-1, 0, numel)]
-    return Buffer(name, role, tensors, pieces, space, scale=scale)
+    return Buffer(name, role, of_one_dtype(tensors, pieces), pieces, space, scale=scale)
+
+
+def of_one_dtype(tensors: list[torch.Tensor], pieces: list[Piece]) -> list[torch.Tensor]:
+    """Padding may be of the accumulation dtype behind gradients of the model's. It is zeros, and loses nothing."""
+    real = tensors[:-1] if len(tensors) > 1 and pieces[-1] == (-1, 0, tensors[-1].numel()) else tensors
+    dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in real))
+    return [tensor.to(dtype) for tensor in tensors]
+
+
+def without_padding(buffer: Buffer) -> Buffer:
+    """With zeros for it: stage 3 never writes there, and what was in that memory differs from run to run."""
+    if all(p >= 0 for p, _, _ in buffer.pieces):
+        return buffer
+    tensors = [buffer.tensor] if isinstance(buffer.tensor, torch.Tensor) else buffer.tensor
+    flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+    at = 0
+    for p, _, numel in buffer.pieces:
+        if p < 0:
+            flat[at:at + numel] = 0
+        at += numel
+    return dataclasses.replace(buffer, tensor=flat)
 
 
 def gathered_weights(weights: Mapping[int, torch.nn.Parameter], names: Sequence[str]) -> Iterator[Buffer]:

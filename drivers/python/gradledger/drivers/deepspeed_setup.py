@@ -1,17 +1,19 @@
 """DeepSpeed as it runs without a GPU and with nothing compiled: what an environment needs, a configuration for it, and base optimizers of PyTorch."""
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from .. import optimizers
 from ..driver import Configuration, Refused
 
 if not torch.cuda.is_available():
@@ -27,19 +29,35 @@ STEPS_PER_PRINT = 1 << 30
 DIVISIONS = ("expert_parallel_size", "sequence_parallel_size", "pipeline_stages")
 
 
-def mend() -> list[str]:
-    """Gates of the CPU, and what costs time and shows nothing. What makes, moves or uses a gradient stays as it is. Returns what was mended."""
+def mend() -> None:
+    """Gates of the CPU, and what costs time and shows nothing. What makes, moves or uses a gradient stays as it is."""
     silence()
     if get_accelerator().device_name() != "cpu":
-        return []
+        return
     accelerator = type(get_accelerator())
     accelerator.is_fp16_supported = lambda self: True
     accelerator.supported_dtypes = lambda self: [torch.float, torch.half, torch.bfloat16]
     backend = sys.modules["deepspeed.comm.torch"]  # the package's attribute of that name is PyTorch itself
-    for name, value in (("has_coalescing_manager", False), ("build_shm_op", None)):
-        if hasattr(backend, name):
-            setattr(backend, name, lambda value=value: value)
-    return ["fp16 is allowed on the CPU", "collectives are issued one by one, without a coalescing manager", "no shared-memory collectives are compiled"]
+    if hasattr(backend, "build_shm_op"):
+        backend.build_shm_op = lambda: None  # collectives in shared memory, which would be compiled
+    if hasattr(backend, "has_coalescing_manager"):
+        known = backend.has_coalescing_manager
+        backend.has_coalescing_manager = lambda: known() and not is_gloo()
+
+
+def is_gloo() -> bool:
+    """Which has no coalescing manager, though PyTorch has."""
+    return torch.distributed.is_initialized() and torch.distributed.get_backend() == "gloo"
+
+
+def mended(configuration: Configuration, config: Mapping[str, Any]) -> list[str]:
+    """What of it matters to a configuration."""
+    out = []
+    if configuration.model_dtype == torch.float16 and get_accelerator().device_name() == "cpu":
+        out.append("DeepSpeed is told that the CPU does fp16")
+    if (config.get("zero_optimization") or {}).get("stage") == 3 and is_gloo():
+        out.append("collectives that DeepSpeed would coalesce are issued one by one, as gloo has no manager for them")
+    return out
 
 
 def silence() -> None:
@@ -67,6 +85,28 @@ def leave_group() -> None:
         if hasattr(groups, name):
             setattr(groups, name, None)
     sys.modules["deepspeed.comm.comm"].cdb = None
+
+
+def take_down(engine: Any) -> None:
+    """Nothing of it stays: neither its hooks, nor what keeps it from being collected. Stage 3 remembers every module that it ever hooked."""
+    wrapper = getattr(engine, "optimizer", None)
+    with contextlib.suppress(Exception):
+        engine.destroy()
+    if hasattr(wrapper, "grad_accs"):
+        wrapper.grad_accs.clear()  # nodes of autograd: a cycle through them is none that Python sees
+    stack = getattr(sys.modules.get("deepspeed.runtime.zero.parameter_offload"), "FWD_MODULE_STACK", None)
+    if stack is not None:
+        stack.clear()
+    for cache in caches_of("deepspeed.runtime.zero.partitioned_param_coordinator", "PartitionedParameterCoordinator"):
+        cache.cache_clear()
+
+
+def caches_of(module: str, name: str) -> Iterator[Any]:
+    """Of the methods of a class, as they stand there or in the closure of what wraps them."""
+    for method in vars(getattr(sys.modules.get(module), name, object)).values():
+        for function in (method, *(cell.cell_contents for cell in getattr(method, "__closure__", None) or ())):
+            if hasattr(function, "cache_clear"):
+                yield function
 
 
 # ---- the configuration --------------------------------------------------------------------------------------------------------------------
@@ -109,38 +149,17 @@ def offloads_optimizer(config: Mapping[str, Any]) -> bool:
 # ---- base optimizers ----------------------------------------------------------------------------------------------------------------------
 
 
-def optimizer_settings(configuration: Configuration) -> dict[str, Any]:
-    """As scenarios write it, wherever it stands: `type` and the rest."""
-    given = configuration.engine.get("optimizer")
-    if given is None:
-        of_config = configuration.config.get("optimizer") or {"type": "SGD"}
-        given = {"type": of_config["type"], **(of_config.get("params") or {})}
-    return dict(given)
-
-
-def parameter_groups(configuration: Configuration, parameters: Mapping[int, torch.nn.Parameter]) -> list[dict[str, Any]]:
-    number = {parameter.name: p for p, parameter in enumerate(configuration.parameters)}
-    given = configuration.engine.get("param_groups")
-    if not given:
-        return [{"params": [parameters[p] for p in configuration.trainable]}]
-    return [{key: value for key, value in group.items() if key != "params"} | {"params": [parameters[number[name]] for name in group["params"]]} for group in given]
-
-
 def base_optimizer(configuration: Configuration, parameters: Mapping[int, torch.nn.Parameter]) -> tuple[torch.optim.Optimizer, list[str]]:
-    settings = optimizer_settings(configuration)
-    type_, of_torch = settings.pop("type"), settings.pop("torch_adam", False)
-    groups = parameter_groups(configuration, parameters)
-    if type_ == "SGD":
-        return torch.optim.SGD(groups, lr=settings.get("lr", 1.0), weight_decay=settings.get("weight_decay", 0.0)), []
-    if type_ not in ("Adam", "AdamW"):
-        raise Refused(f"the driver of DeepSpeed has no optimizer {type_!r}; expected SGD, Adam or AdamW")
-    more = {"lr": settings.get("lr", 1e-3), "betas": tuple(settings.get("betas", (0.9, 0.999))), "eps": settings.get("eps", 1e-8),
-            "weight_decay": settings.get("weight_decay", 0.0)}
-    if of_torch:
-        return getattr(torch.optim, type_)(groups, **more), []
+    """`parameters` are those that have a gradient, by number. Also says what was taken instead of what the scenario means."""
+    settings = optimizers.settings(configuration)
+    type_ = settings["type"]
+    if type_ == "SGD" or settings.get("torch_adam"):
+        return optimizers.make(configuration, parameters), []
     if offloads_optimizer(configuration.config):
-        return getattr(torch.optim, type_)(groups, **more), [f"torch.optim.{type_} in place of DeepSpeedCPUAdam, which would be compiled"]
-    return UncompiledFusedAdam(groups, adam_w_mode=type_ == "AdamW", **more), ["FusedAdam's arithmetic is done by PyTorch, as its kernel would be compiled"]
+        return optimizers.make(configuration, parameters), [f"torch.optim.{type_} in place of DeepSpeedCPUAdam, which would be compiled"]
+    groups, arguments = optimizers.param_groups(configuration, parameters), optimizers.arguments(configuration)
+    made = UncompiledFusedAdam(groups, adam_w_mode=type_ == "AdamW", **arguments)
+    return made, ["FusedAdam's arithmetic is done by PyTorch, as its kernel would be compiled"]
 
 
 class UncompiledFusedAdam(FusedAdam):
@@ -177,20 +196,25 @@ class UncompiledFusedAdam(FusedAdam):
 
 # ---- what a release has -------------------------------------------------------------------------------------------------------------------
 
-# Modules with wrappers that DeepSpeed may choose, and what of each a reader of its buffers needs.
+# Modules with the wrappers that DeepSpeed may choose. What masters and the gradients of their steps are read off, and what sums of gradients are.
 WRAPPERS = {
-    "deepspeed.runtime.zero.stage_1_and_2": ("bit16_groups", "bit16_groups_flat", "single_partition_of_fp32_groups", "params_in_partition", "averaged_gradients"),
-    "deepspeed.runtime.zero.stage3": ("fp16_groups", "fp32_partitioned_groups_flat", "__param_id_to_grad_partition"),
-    "deepspeed.runtime.bf16_optimizer": ("bf16_groups", "bf16_groups_flat", "fp32_groups_flat_partition", "fp32_groups_gradients_flat"),
+    "deepspeed.runtime.zero.stage_1_and_2": ("bit16_groups", "bit16_groups_flat", "single_partition_of_fp32_groups", "real_dp_process_group"),
+    "deepspeed.runtime.zero.stage3": ("fp16_groups", "fp32_partitioned_groups_flat", "dp_process_group"),
+    "deepspeed.runtime.bf16_optimizer": ("bf16_groups", "bf16_groups_flat", "fp32_groups_flat_partition", "real_dp_process_group"),
     "deepspeed.runtime.fp16.fused_optimizer": ("fp16_groups", "fp16_groups_flat", "fp32_groups_flat"),
     "deepspeed.runtime.fp16.unfused_optimizer": ("fp16_groups", "fp32_groups"),
 }
+SUMS = {
+    "deepspeed.runtime.zero.stage_1_and_2": ("params_in_partition", "averaged_gradients", "accumulated_grads_in_cpu"),
+    "deepspeed.runtime.zero.stage3": ("__param_id_to_grad_partition",),
+    "deepspeed.runtime.bf16_optimizer": ("fp32_groups_gradients_flat",),
+}
 
 
-def can_be_seen() -> bool:
-    """Whether this release's wrappers name in their source what buffers are read off. Known releases all do; of a later one nobody knows."""
+def has(attributes: Mapping[str, Iterable[str]]) -> bool:
+    """Whether this release names them in its source. Known releases do; of a later one nobody knows."""
     try:
-        return all(f"self.{name}" in Path(sys.modules[module].__file__).read_text() for module, names in WRAPPERS.items() for name in names)
+        return all(f"self.{name}" in Path(sys.modules[module].__file__).read_text() for module, names in attributes.items() for name in names)
     except (KeyError, OSError, TypeError):
         return False
 

@@ -8,14 +8,15 @@ from types import CodeType, FrameType
 # Files between a framework's decision to communicate and the process group: they are the same for all calls and tell nothing.
 PACKAGES = ("torch", "gradledger")
 WRAPPERS = ("deepspeed/comm/", "deepspeed/utils/", "contextlib.py", "functools.py", "threading.py", "typing_extensions.py")
-PLUMBING = ("torch/distributed/distributed_c10d.py", "torch/distributed/c10d_logger.py", "torch/distributed/_functional_collectives.py", "torch/utils/", "torch/_ops.py",
-            "torch/_tensor.py", "torch/autograd/", "torch/nn/modules/", "torch/_library/", "torch/_compile.py", "torch/_dynamo/", "torch/_jit_internal.py")
+PLUMBING = ("torch/distributed/distributed_c10d.py", "torch/distributed/c10d_logger.py", "torch/distributed/_functional_collectives.py", "torch/utils/",
+            "torch/_ops.py", "torch/_tensor.py", "torch/autograd/", "torch/nn/modules/", "torch/_library/", "torch/_compile.py", "torch/_dynamo/",
+            "torch/_jit_internal.py")
 
 _known: dict[CodeType, tuple[str, bool, bool]] = {}
 
 
 def call_site() -> str:
-    """The nearest frame outside of torch and of gradledger; where there is none (a driver runs torch's own DDP or FSDP), the nearest of torch that is no plumbing."""
+    """The nearest frame outside of torch and of gradledger. Where there is none, as a driver runs torch's own DDP or FSDP: the nearest that is no plumbing."""
     of_torch = ""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

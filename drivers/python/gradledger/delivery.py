@@ -9,7 +9,11 @@ HOW = ("eager", "late", "seeded")
 
 
 class Delivery:
-    """`eager`: within the call. `late`: when somebody waits; until then the outputs hold poison. `seeded`: one of both, by seed, rank and number of the collective."""
+    """`eager`: within the call. `late`: when somebody waits; until then the outputs hold poison. `seeded`: one of both, by seed, rank and number.
+
+    A wait is for one collective, as gloo and torch's documentation have it. With NCCL a wait also covers what the same group was asked for before, so code that
+    counts on that (stage 3 before 0.19.8: DeepSpeed#8539) is right there and reads poison here.
+    """
 
     def __init__(self, how: str, seed: int, rank: int) -> None:
         if how not in HOW:

@@ -33,7 +33,7 @@ Tensors = Sequence[torch.Tensor]
 
 
 class LedgerGroup(dist.ProcessGroup):
-    """torch's names of collectives, those of several releases among them, and what each asks the command for. Ranks that torch hands over are ranks of the group."""
+    """torch's names of collectives, in all releases, and what each asks the command for. Ranks that torch hands over count within the group."""
 
     def __init__(self, store: dist.Store, rank: int, ranks: list[int], name: str, requests: Requests, delivery: Delivery) -> None:
         super().__init__(rank, len(ranks))
@@ -178,7 +178,7 @@ class LedgerGroup(dist.ProcessGroup):
                           source=source)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> dist.Work:
-        raise CollectiveRefused("a receive from any source: the protocol matches a receive with its sender's rank, since who comes first would differ from run to run")
+        raise CollectiveRefused("a receive from any source: a receive is matched by its sender's rank, since who comes first would differ from run to run")
 
     def barrier(self, opts: Any = None) -> dist.Work:
         return self._work([self._ask("barrier", None, opts, Ignore())], [], opts)
@@ -365,7 +365,7 @@ def create(options: Any, backend_options: Any = None) -> LedgerGroup:
 
 
 def register() -> None:
-    if NAME.upper() not in dist.Backend._plugins:
+    if not hasattr(dist.Backend, NAME.upper()):
         dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu", "cuda"])
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import torch
 
-NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64", torch.int8: "int8", torch.uint8: "uint8", torch.int16: "int16",
-         torch.int32: "int32", torch.int64: "int64", torch.bool: "bool"}
+NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64", torch.int8: "int8", torch.uint8: "uint8",
+         torch.int16: "int16", torch.int32: "int32", torch.int64: "int64", torch.bool: "bool"}
 
 
 def bytes_of(tensor: torch.Tensor) -> bytearray:

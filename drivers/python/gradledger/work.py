@@ -15,9 +15,13 @@ from .group_requests import CollectiveMismatch, Requests
 
 
 class Fill:
-    """Puts a result into tensors, one behind another. `arrange` brings its pieces into the order of the group's ranks, `given` is read and may lie in the tensors."""
+    """Puts a result into tensors, one behind another. `arrange` brings its pieces into the order of the group's ranks.
 
-    def __init__(self, tensors: Sequence[torch.Tensor], arrange: Callable[[bytes], bytes | bytearray] | None = None, given: torch.Tensor | None = None) -> None:
+    `given` is what the collective reads; it may lie in the tensors.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], arrange: Callable[[bytes], bytes | bytearray] | None = None,
+                 given: torch.Tensor | None = None) -> None:
         self.tensors, self._arrange, self._given = list(tensors), arrange, given
 
     def __call__(self, data: bytes) -> None:
@@ -141,7 +145,7 @@ class GroupWork(dist.Work):
     _source_rank = source_rank
 
     def get_future(self) -> torch.futures.Future:
-        """The result is delivered here and at once, also where delivery is late: a wait on a future happens in C++ (DDP's reducer does), where nobody sees it."""
+        """Delivers the result here and at once, also where delivery is late: C++ waits on futures, as DDP's reducer does, and nobody sees it."""
         with self._lock:
             if self._future is None:
                 self.wait()

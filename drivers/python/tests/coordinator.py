@@ -17,8 +17,8 @@ from typing import Any
 import msgpack
 import torch
 
-TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64, "int8": torch.int8, "uint8": torch.uint8, "int16": torch.int16,
-         "int32": torch.int32, "int64": torch.int64, "bool": torch.bool, "bytes": torch.uint8}
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64, "int8": torch.int8, "uint8": torch.uint8,
+         "int16": torch.int16, "int32": torch.int32, "int64": torch.int64, "bool": torch.bool, "bytes": torch.uint8}
 REQUIRED = {"id", "group", "tag", "kind", "operator", "dtype", "numel", "site", "purpose", "event", "asynchronous", "data", "type"}
 OPTIONAL = {"root", "parts", "peer", "message_tag"}
 
@@ -32,7 +32,8 @@ class Call:
         m = self.message
         operator = f" {m['operator']}" if m["operator"] else ""
         where = f" with rank {m['peer']}, tag {m['message_tag']}," if "peer" in m else f" of root {m['root']}," if "root" in m else ""
-        return f"rank {self.rank}: {m['kind']}{operator}{where} of {m['numel']} {m['dtype']} in group {m['tag']!r} of ranks {m['group']}, at {m['site']}, event {m['event']}"
+        what = f"{m['kind']}{operator}{where} of {m['numel']} {m['dtype']}"
+        return f"rank {self.rank}: {what} in group {m['tag']!r} of ranks {m['group']}, at {m['site']}, event {m['event']}"
 
 
 @dataclass
@@ -86,7 +87,8 @@ class Coordinator:
             if read(connection, 64) != self.token.encode():
                 return connection.close()
             hello = read_message(connection)
-            assert set(hello) == {"type", "protocol", "kind", "rank", "world_size", "process"} and hello["kind"] == "group" and hello["world_size"] == self.world_size, hello
+            assert set(hello) == {"type", "protocol", "kind", "rank", "world_size", "process"}, hello
+            assert hello["kind"] == "group" and hello["world_size"] == self.world_size, hello
             rank = hello["rank"]
             with self._lock:
                 assert rank not in self._ranks, f"rank {rank} connected twice"
@@ -243,8 +245,8 @@ def reduced(given: list[torch.Tensor], operator: str) -> torch.Tensor:
     total = given[0].to(wide)
     for more in given[1:]:
         other = more.to(wide)
-        total = {"sum": torch.add, "avg": torch.add, "product": torch.mul, "max": torch.maximum, "min": torch.minimum, "band": torch.bitwise_and, "bor": torch.bitwise_or,
-                 "bxor": torch.bitwise_xor}[operator](total, other)
+        total = {"sum": torch.add, "avg": torch.add, "product": torch.mul, "max": torch.maximum, "min": torch.minimum, "band": torch.bitwise_and,
+                 "bor": torch.bitwise_or, "bxor": torch.bitwise_xor}[operator](total, other)
     if operator == "avg":
         total = total / len(given) if total.is_floating_point() else torch.div(total, len(given), rounding_mode="trunc")
     return total.to(kind)

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from coordinator import Coordinator
 
-SECONDS_MAX = 120
+SECONDS_MAX = 300  # for whatever hangs; machines that tests share are slow
 
 
 @dataclass
@@ -43,14 +43,16 @@ def run(world_size: int, function: Callable[[int], Any], backend: str = "gradled
         return Outcome([torch.load(folder / f"rank{rank}", weights_only=False) for rank in range(world_size)], coordinator)
 
 
-def start(rank: int, world_size: int, function: Callable[[int], Any], backend: str, folder: Path, coordinator: Coordinator | None, environment: dict[str, str]) -> int:
+def start(rank: int, world_size: int, function: Callable[[int], Any], backend: str, folder: Path, coordinator: Coordinator | None,
+          environment: dict[str, str]) -> int:
     child = os.fork()
     if child:
         return child
     code = 1
     try:
         signal.alarm(SECONDS_MAX)
-        os.environ |= environment | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        os.environ |= environment | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
         torch.set_num_threads(1)
         if coordinator is not None:
             os.environ |= {"GRADLEDGER_ADDRESS": coordinator.address, "GRADLEDGER_TOKEN": coordinator.token}

@@ -42,13 +42,14 @@ def test_the_nearest_frame_outside_of_torch_is_named(folder: Path) -> None:
 
 
 def test_deepspeeds_layer_of_communication_is_passed_over(folder: Path) -> None:
-    said = nested(folder, ("deepspeed/runtime/zero/stage_1_and_2.py", "average_tensor"), ("deepspeed/utils/nvtx.py", "wrapped"), ("deepspeed/comm/comm.py", "all_reduce"),
-                  ("deepspeed/comm/torch.py", "all_reduce"), ("torch/distributed/distributed_c10d.py", "all_reduce"))
+    said = nested(folder, ("deepspeed/runtime/zero/stage_1_and_2.py", "average_tensor"), ("deepspeed/utils/nvtx.py", "wrapped"),
+                  ("deepspeed/comm/comm.py", "all_reduce"), ("deepspeed/comm/torch.py", "all_reduce"), ("torch/distributed/distributed_c10d.py", "all_reduce"))
     assert said == "deepspeed/runtime/zero/stage_1_and_2.py:4 average_tensor"
 
 
 def test_where_all_frames_are_torchs_and_ours_the_nearest_of_torch_that_tells_something_is_named(folder: Path) -> None:
-    said = nested(folder, ("gradledger/rank.py", "main"), ("torch/nn/modules/module.py", "_call"), ("torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_reduce"),
+    said = nested(folder, ("gradledger/rank.py", "main"), ("torch/nn/modules/module.py", "_call"),
+                  ("torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_reduce"),
                   ("torch/distributed/distributed_c10d.py", "reduce_scatter_tensor"))
     assert said == "torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:4 foreach_reduce"
 

@@ -237,10 +237,11 @@ def two_groups_of_the_same_ranks_at_once(rank: int, world: int) -> Any:
 
 
 BOTH: tuple[Callable[[int, int], Any], ...] = (
-    all_reduce, all_reduce_asynchronous, all_reduce_coalesced, all_reduce_of_a_transposed_tensor, all_reduce_of_a_part, all_reduce_of_nothing, all_reduce_of_a_scalar,
-    reduce_to_the_last, broadcast, broadcast_of_a_complex_tensor, all_gather, all_gather_of_nothing, all_gather_coalesced, all_gather_into_tensor, all_gather_in_place, gather,
-    scatter, reduce_scatter, reduce_scatter_tensor, all_to_all, all_to_all_single, all_to_all_single_in_unequal_parts, send_and_receive, sends_and_receives_around,
-    sends_told_apart_by_tags, objects, barrier, functional_collectives, a_group_of_some, two_groups_of_the_same_ranks_at_once)
+    all_reduce, all_reduce_asynchronous, all_reduce_coalesced, all_reduce_of_a_transposed_tensor, all_reduce_of_a_part, all_reduce_of_nothing,
+    all_reduce_of_a_scalar, reduce_to_the_last, broadcast, broadcast_of_a_complex_tensor, all_gather, all_gather_of_nothing, all_gather_coalesced,
+    all_gather_into_tensor, all_gather_in_place, gather, scatter, reduce_scatter, reduce_scatter_tensor, all_to_all, all_to_all_single,
+    all_to_all_single_in_unequal_parts, send_and_receive, sends_and_receives_around, sends_told_apart_by_tags, objects, barrier,
+    functional_collectives, a_group_of_some, two_groups_of_the_same_ranks_at_once)
 
 
 @functools.cache
@@ -362,8 +363,8 @@ def test_a_group_whose_ranks_are_not_in_order_keeps_its_own_order() -> None:
         dist.reduce_scatter(list_scattered, [torch.tensor([10.]), torch.tensor([20.]), torch.tensor([30.])], group=group)
         exchanged, unequal = torch.zeros(3), torch.zeros(6 if place == 0 else 3)
         dist.all_to_all_single(exchanged, torch.tensor([100. * place + to for to in range(3)]), group=group)
-        dist.all_to_all_single(unequal, torch.tensor([100. * place, 100. * place, 100. * place + 1, 100. * place + 2]), [2, 2, 2] if place == 0 else [1, 1, 1], [2, 1, 1],
-                               group=group)
+        rows = torch.tensor([100. * place, 100. * place, 100. * place + 1, 100. * place + 2])
+        dist.all_to_all_single(unequal, rows, [2, 2, 2] if place == 0 else [1, 1, 1], [2, 1, 1], group=group)
         sent = torch.tensor([float(rank)])
         dist.broadcast(sent, src=2, group=group)
         return place, gathered.tolist(), torch.cat(listed).tolist(), scattered.item(), list_scattered.item(), exchanged.tolist(), unequal.tolist(), sent.item()

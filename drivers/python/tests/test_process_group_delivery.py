@@ -148,7 +148,9 @@ def test_a_late_future_is_delivered_at_once() -> None:
 @pytest.mark.parametrize("deliver", ["eager", "late"])
 def test_a_functional_collective_is_waited_for_through_its_tensor(deliver: str) -> None:
     def of(rank: int) -> float:
-        return (torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.all_reduce(torch.tensor([rank + 1.0]), "sum", dist.group.WORLD.group_name)) * 2).item()
+        operations = torch.ops._c10d_functional
+        reduced = operations.all_reduce(torch.tensor([rank + 1.0]), "sum", dist.group.WORLD.group_name)
+        return (operations.wait_tensor(reduced) * 2).item()
 
     assert run(2, of, deliver=deliver).returned == [6.0, 6.0]
 

@@ -136,5 +136,6 @@ def test_requests_carry_the_event_and_whether_they_are_asynchronous() -> None:
     coordinator = run(2, of).coordinator
     assert coordinator is not None
     for rank in range(2):
-        asked = [(m["kind"], m["event"], m["asynchronous"], m["group"], m["tag"]) for sender, m in coordinator.log if sender == rank and m["type"] == "collective"]
+        of_rank = [m for sender, m in coordinator.log if sender == rank and m["type"] == "collective"]
+        asked = [(m["kind"], m["event"], m["asynchronous"], m["group"], m["tag"]) for m in of_rank]
         assert asked == [("barrier", -1, False, [0, 1], "0"), ("all_reduce", 7, True, [0, 1], "0")]

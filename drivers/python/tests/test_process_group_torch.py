@@ -38,7 +38,8 @@ def inputs(rank: int, step: int, micro_batch: int) -> torch.Tensor:
     return torch.tensor([[float((rank + 2 * step + micro_batch + i) % 3) for i in range(5)]])
 
 
-def trained(rank: int, model: torch.nn.Module, no_sync: Callable[[], Any], gradients: Callable[[torch.Tensor], torch.Tensor], with_all: bool = True) -> list[Any]:
+def trained(rank: int, model: torch.nn.Module, no_sync: Callable[[], Any], gradients: Callable[[torch.Tensor], torch.Tensor],
+            with_all: bool = True) -> list[Any]:
     optimizer, seen = torch.optim.SGD(model.parameters(), lr=1 / 64), []
     for step in range(STEPS):
         for micro_batch in range(MICRO_BATCHES):

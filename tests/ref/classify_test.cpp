@@ -30,7 +30,7 @@ ref::RowContext reduced_row() {
 
 Names names(const Weights& observed, const ref::RowContext& context, const Weights& expected = {0.25, 0.25, 0.25, 0.25}, const std::vector<ref::LedgerColumn>& of = columns()) {
   Names out;
-  for (const ref::Diagnosis& d : diagnose({{}, observed, expected, false}, of, context)) out.emplace_back(name_of(d.finding));
+  for (const ref::Diagnosis& d : diagnose({{}, observed, expected, {}}, of, context)) out.emplace_back(name_of(d.finding));
   return out;
 }
 
@@ -91,7 +91,7 @@ TEST(diagnosis, of_one_factor_in_several_elements_is_a_wrong_scale_whatever_it_i
   const Weights due{0.25, 0.25, 0.25, 0.25}, off{0.25 / 3, 0.25 / 3, 0.25 / 3, 0.25 / 3}, other{0.05, 0.05, 0.05, 0.05};
   const auto one_factor = [&](const std::vector<Weights>& observed, std::uint32_t elements) {
     std::vector<ref::LedgerRow> rows;
-    for (const Weights& w : observed) rows.push_back({{{0, 0, elements}}, w, due, false});
+    for (const Weights& w : observed) rows.push_back({{{0, 0, elements}}, w, due, {}});
     return ref::off_by_one_factor(rows, columns(), 1);
   };
   EXPECT_TRUE(one_factor({off}, 2));
@@ -112,7 +112,7 @@ TEST(diagnosis, in_a_local_accumulator_takes_a_peers_contribution_for_a_duplicat
 }
 
 TEST(diagnosis, of_what_fits_nothing_else_is_a_wrong_scale_of_just_those) {
-  const auto out = diagnose({{}, {0.25, 0.125, 0.25, 0.25}, {0.25, 0.25, 0.25, 0.25}, false}, columns(), reduced_row());
+  const auto out = diagnose({{}, {0.25, 0.125, 0.25, 0.25}, {0.25, 0.25, 0.25, 0.25}, {}}, columns(), reduced_row());
   ASSERT_EQ(out.size(), 1u);
   EXPECT_EQ(name_of(out[0].finding), "wrong-scale");
   ASSERT_EQ(out[0].contributions.size(), 1u);

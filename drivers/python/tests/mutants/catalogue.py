@@ -6,6 +6,7 @@ from dataclasses import dataclass
 ZERO12 = "deepspeed.runtime.zero.stage_1_and_2"
 ZERO3 = "deepspeed.runtime.zero.stage3"
 ENGINE = "deepspeed.runtime.engine"
+COALESCED = "deepspeed.runtime.comm.coalesced_collectives"
 GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 PARAM = "torch.distributed.fsdp._fully_shard._fsdp_param"
 COLLECTIVES = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
@@ -36,18 +37,14 @@ MUTANTS = (
     zero("offload-never-adds", ZERO12, "        if self.micro_step_id > 0:\n            accumulate_gradients()\n", "        pass\n", "stage-2-offload-by-hand"),
     zero("offload-adds-to-the-last-window", ZERO12, "        if self.micro_step_id > 0:\n            accumulate_gradients()\n", "        accumulate_gradients()\n",
          "stage-2-offload-by-hand"),
-    zero("step-counter-not-reset", ZERO12, "        self.micro_step_id = INITIAL_MICRO_STEP_ID\n        self._mark", "        self._mark", "stage-2-offload-by-hand"),
-    zero("no-mean-over-ranks-in-stages-1-and-2", ZERO12, "        elif self.postscale_gradients:\n            if self.gradient_predivide_factor != 1.0:\n                tensor_to_allreduce.mul_(",
-         "        elif True:\n            self.gradient_predivide_factor = dp_world_size\n            if False:\n                tensor_to_allreduce.mul_(", "stage-1-managed"),
-    zero("gradients-of-the-window-before-kept", ZERO12, "                self._release_preflattened_grad_buffers(i)\n                self.averaged_gradients[i] = None\n                self.all_grad_tensors[i] = None\n",
-         "                self._release_preflattened_grad_buffers(i)\n                self.averaged_gradients[i] = None\n", "stage-2-managed"),
+    zero("step-counter-not-reset", ZERO12, "        self.micro_step_id = INITIAL_MICRO_STEP_ID\n        self._wait_for_offload_copies()\n", "        self._wait_for_offload_copies()\n",
+         "stage-2-offload-by-hand"),
+    zero("stages-1-and-2-sum-over-ranks", ZERO12, "                tensor.div_(dist.get_world_size(group=self.dp_process_group) / float(self.sequence_parallel_size))\n", "                pass\n", "stage-1-managed"),
+    zero("stage-2-adds-no-backward-after-the-first", ZERO12, "                        accumulated_grad.add_(new_avg_grad)\n", "                        pass\n", "stage-2-managed"),
+    zero("stage-3-sums-over-ranks", COALESCED, "    tensor_partition_flat_buffer.div_(world_sz)  # pre-divide\n", "", "stage-3-managed"),
     zero("stage-3-overwrites", ZERO3, "            if self.micro_step_id == 0:  # don't accumulate", "            if True:", "stage-3-managed"),
     zero("stage-3-never-clears", ZERO3, "            if self.micro_step_id == 0:  # don't accumulate", "            if False:", "stage-3-managed"),
     zero("stage-3-counts-no-backwards", ZERO3, "        if self._epilogue_ran_this_backward:\n            self.micro_step_id += 1\n", "        pass\n", "stage-3-managed"),
-    zero("stage-3-starts-no-window", ZERO3, "    def _pre_step(self):\n        self.micro_step_id = 0\n", "    def _pre_step(self):\n", "stage-3-managed"),
-    zero("stage-3-divides-twice", ZERO3, "        tensor_to_allreduce.div_(dist.get_world_size(group=group) / float(self.sequence_parallel_size))",
-         "        tensor_to_allreduce.div_(2 * dist.get_world_size(group=group) / float(self.sequence_parallel_size))", "stage-3-managed"),
-    zero("loss-not-divided", ENGINE, "            loss = loss / self.gradient_accumulation_steps() if scale_wrt_gas else loss\n", "", "stage-0-managed"),
     zero("boundary-a-micro-batch-early", ENGINE, "return (self.micro_steps + 1) % self.gradient_accumulation_steps() == 0", "return (self.micro_steps + 2) % self.gradient_accumulation_steps() == 0",
          "stage-0-managed"),
     zero("boundary-inverted", ENGINE, "        else:\n            return self._is_gradient_accumulation_boundary\n", "        else:\n            return not self._is_gradient_accumulation_boundary\n",
@@ -56,9 +53,9 @@ MUTANTS = (
          "            if self.gradient_predivide_factor() != dp_world_size:", "stage-0-managed"),
     zero("stage-0-divisor-dropped", ENGINE, "                tensor_to_allreduce.mul_(self.gradient_predivide_factor() / dp_world_size)\n", "                pass\n", "stage-0-managed"),
     shard("fsdp2-loses-what-no-sync-kept", PARAM, "            self.unsharded_accumulated_grad += self.unsharded_param.grad\n", "            self.unsharded_accumulated_grad = self.unsharded_param.grad\n",
-          "accumulates-in-no-sync"),
+          "bf16-accumulates-in-no-sync"),
     shard("fsdp2-keeps-what-was-reduced", GROUP, "                    unsharded_grads.append(fsdp_param.unsharded_accumulated_grad_data)\n                    fsdp_param.unsharded_accumulated_grad = None\n",
-          "                    unsharded_grads.append(fsdp_param.unsharded_accumulated_grad_data)\n", "accumulates-in-no-sync"),
+          "                    unsharded_grads.append(fsdp_param.unsharded_accumulated_grad_data)\n", "bf16-accumulates-in-no-sync"),
     shard("fsdp2-counts-autograds-twice", GROUP, "                    unsharded_grads.append(fsdp_param.unsharded_grad_data)\n                    fsdp_param.unsharded_param.grad = None\n",
           "                    unsharded_grads.append(fsdp_param.unsharded_grad_data)\n", "reduces-every-backward"),
     shard("fsdp2-reduces-in-no-sync-alone", GROUP, "            if not self.reduce_grads:\n                if self.reshard_after_backward:", "            if self.reduce_grads:\n                if self.reshard_after_backward:",

@@ -14,6 +14,11 @@ Result<Scenario> as_installed(Scenario scenario, const driver::DriverHello& hell
   const Framework& framework = framework_of(scenario);
   if (auto installed = framework.installed(hello.versions)) scenario.engine.as_of = std::move(*installed);
   if (auto problem = framework.as_of_problem(scenario.engine.as_of)) return *problem;
+  // What is sent and held is counted by purposes that the model alone knows.
+  scenario.expect.collectives.clear();
+  scenario.expect.memory.clear();
+  scenario.expect.not_allocated.clear();
+  scenario.expect.values.clear();
   return scenario;
 }
 

@@ -140,12 +140,14 @@ void DriverRun::take_done(std::uint32_t rank, json&& message) {
   const std::uint32_t expected = state.script.events()[state.at];
   if (done->event != expected) fail(rank, fmt::format("answered event {} where {} was asked for", done->event, expected));
   Done shown = std::move(done).value();
+  if (shown.error && shown.error->type == "Refused") throw NotRun(true, shown.error->text);
   // What the process group itself raised stands in its own record.
   const bool ours = shown.error && (shown.error->type == "CollectiveMismatch" || shown.error->type == "CollectiveDeadlock");
   if (shown.error) unharmed_ = false;
   if (shown.error && (ours || scenario_.after_error == AfterError::stop)) state.complete = false;
   if (ours) shown.error.reset();
   const bool harmless = !ours && !shown.error;
+  if (!harmless) shown.buffers.clear();  // left in the middle of something, they answer for nothing
   if (state.weights) add_applied(state, shown);
   trace_.done(rank, std::move(shown), harmless);
   ++state.at;

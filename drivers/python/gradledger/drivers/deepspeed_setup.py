@@ -226,7 +226,8 @@ def uses_fp16(engine: Any) -> bool:
 def scale_in_gradients(engine: Any) -> float:
     """By which a backward multiplies the loss. Since the engine does that itself it leaves out the wrappers of stage 0, though their step divides."""
     wrapper = engine.optimizer
-    if isinstance(wrapper, torch.optim.Optimizer) or not hasattr(wrapper, "loss_scale"):
+    # BF16_Optimizer has one that is None in some releases: it does not scale.
+    if isinstance(wrapper, torch.optim.Optimizer) or getattr(wrapper, "loss_scale", None) is None:
         return 1.0
     base = sys.modules.get("deepspeed.runtime.base_optimizer")
     zero = getattr(base, "ZeROOptimizer", None)

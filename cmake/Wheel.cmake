@@ -3,4 +3,5 @@
 set(data gradledger/data)
 install(TARGETS gradledger RUNTIME DESTINATION ${data}/bin COMPONENT wheel)
 install(DIRECTORY scenarios DESTINATION ${data} COMPONENT wheel)
+install(DIRECTORY drivers/scenarios DESTINATION ${data}/drivers COMPONENT wheel)
 install(DIRECTORY drivers/python/elsewhere/ DESTINATION ${data}/python COMPONENT wheel FILES_MATCHING PATTERN "*.py")

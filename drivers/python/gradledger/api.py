@@ -74,13 +74,13 @@ def replay(scenario: Scenario, driver: Driver | None = None, python: str | os.Pa
 
 
 def gate(paths: Scenario | Iterable[Scenario], driver: Driver | None = None, python: str | os.PathLike[str] | None = None, *, backend: str = "gradledger",
-         deliver: str = "eager", deadline: int = 120, seed: int = 0, log: str | os.PathLike[str] | None = None) -> Gate:
+         deliver: str = "eager", deadline: int = 120, seed: int = 0, log: str | os.PathLike[str] | None = None, against: str | None = None) -> Gate:
     """Runs scenarios, or folders of them, and holds each against what it expects. A row that failed raises nothing: see `Gate.ok`.
 
-    The arguments are those of `replay`. Raises BadInput, NotRun (of none is there a verdict) or BrokenRun; `rows` of the exception are those that there are.
+    The arguments are those of `replay`; `against="sim"` holds the weights of a real framework against the model's as well. Raises BadInput, NotRun (of none is there a verdict) or BrokenRun; `rows` of the exception are those that there are.
     """
     with Material([paths] if isinstance(paths, (str, os.PathLike, Mapping)) else paths) as material:
-        run = Options(driver, python, backend, deliver, deadline, seed, log).run("gate", material.files)
+        run = Options(driver, python, backend, deliver, deadline, seed, log, against).run("gate", material.files)
         rows = tuple(Row.of(material.without_folder(raw)) for raw in run)
     text = material.without_folder(run.text)
     if rows and all(row.not_run for row in rows):
@@ -100,17 +100,19 @@ class Options:
     deadline: int = 120
     seed: int = 0
     log: str | os.PathLike[str] | None = None
+    against: str | None = None  # of a gate
 
     def run(self, verb: str, files: Sequence[str]) -> command.Run:
         words, modules = [verb, "--json", "--seed", str(self.seed)], []
         if self.driver in SIMULATED:
-            if self.python is not None or self.log is not None:
-                raise BadInput("python and log go with a driver; expected driver=")
+            if self.python is not None or self.log is not None or self.against is not None:
+                raise BadInput("python, log and against go with a driver; expected driver=")
             words += ["--producer", str(self.driver)] if self.driver else []
         else:
             producer, modules = self.producer()
             words += ["--producer", producer, "--backend", self.backend, "--deliver", self.deliver, "--deadline", str(self.deadline)]
             words += ["--driver-log", os.fspath(self.log)] if self.log is not None else []
+            words += ["--against", self.against] if self.against is not None and verb == "gate" else []
         python = None if self.python is None else os.fspath(self.python)
         try:
             return command.Run([*words, "--", *files], command.environment(python, modules))
@@ -223,22 +225,24 @@ class Material:
 
 
 def find(scenario: str | os.PathLike[str], folders: Sequence[Path] = ()) -> Path:
-    """A file or folder as given, or of the corpus: "deepspeed-7981", "scenarios/deepspeed-7981/offload-loses", with or without .json."""
+    """A file or folder as given, or of the corpus: "deepspeed-7981", "scenarios/deepspeed-7981/offload-loses", "fsdp2/world-3", with or without .json."""
     given = Path(scenario)
     for folder in (*folders, Path()):
         if (folder / given).exists():
             return (folder / given).absolute()
-    if not given.is_absolute():
-        inside = Path(*given.parts[1:]) if given.parts[:1] == ("scenarios",) else given
-        try:
-            corpus = command.corpus()
-        except command.NoCommand as error:
-            raise BadInput(f"{given}: does not exist, and {error}") from None
+    if given.is_absolute():
+        raise BadInput(f"{given}: does not exist; expected a scenario file or a folder of them")
+    inside = Path(*given.parts[1:]) if given.parts[:1] == ("scenarios",) else given
+    try:
+        corpora = command.corpora()
+    except command.NoCommand as error:
+        raise BadInput(f"{given}: does not exist, and {error}") from None
+    for corpus in corpora:
         for place in (corpus / inside, corpus / f"{inside}.json"):
             if place.exists() and place.resolve().is_relative_to(corpus.resolve()):
                 return place
-        raise BadInput(f"{given}: does not exist; expected a scenario file, a folder of them, or a name of the corpus at {corpus}")
-    raise BadInput(f"{given}: does not exist; expected a scenario file or a folder of them")
+    raise BadInput(f"{given}: does not exist; expected a scenario file, a folder of them, or a name of the corpus at {corpora[0]}")
+
 
 
 def failure(code: int, text: str, report: Report | None = None, rows: Sequence[Row] = ()) -> Error:

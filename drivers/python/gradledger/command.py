@@ -40,9 +40,14 @@ def path() -> Path:
 
 def corpus() -> Path:
     """The folder of the scenarios that come with gradledger."""
-    for place in (INSTALLED / "scenarios", CHECKOUT / "scenarios"):
-        if (place / "scenario.schema.json").is_file():
-            return place
+    return corpora()[0]
+
+
+def corpora() -> list[Path]:
+    """That one, and the folder of those that real frameworks alone run."""
+    for place in (INSTALLED, CHECKOUT):
+        if (place / "scenarios" / "scenario.schema.json").is_file():
+            return [place / "scenarios", place / "drivers" / "scenarios"]
     raise NoCommand(f"the corpus of scenarios is neither at {INSTALLED / 'scenarios'} nor at {CHECKOUT / 'scenarios'}")
 
 

@@ -84,7 +84,8 @@ def replayed(options: api.Options, files: list[Path], reports: dict[Path, Report
     left = [file for file in files if file not in reports]
     if left:
         try:
-            reports[left[0]] = api.replay(left[0], **{name: getattr(options, name) for name in api.Options.__dataclass_fields__})
+            asked = {name: getattr(options, name) for name in api.Options.__dataclass_fields__ if name != "against"}
+            reports[left[0]] = api.replay(left[0], **asked)
         except api.Error as error:
             reports[left[0]] = error
     return left[1:]

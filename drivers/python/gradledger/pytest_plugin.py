@@ -21,7 +21,7 @@ CASE = "_gradledger_case"
 NOT_SCENARIOS = (".schema.json", ".gradients.json", ".tokens.json")
 OPTIONS = tuple(field.name for field in fields(api.Options) if field.name != "log")  # there is one command for many tests
 JUDGEMENTS = pytest.StashKey[Judgements]()
-MARKER = """gradledger(*paths, driver=None, expect=None, python=None, backend="gradledger", deliver="eager", deadline=120, seed=0): a test for each \
+MARKER = """gradledger(*paths, driver=None, expect=None, python=None, backend="gradledger", deliver="eager", deadline=120, seed=0, against=None): a test for each \
 scenario of these files, folders, or names of gradledger's corpus. It fails where the scenario does not report what it expects, or `expect`: "clean", classes of \
 findings, or "anything", which leaves it to the body. It is skipped where the framework or the driver does not take the scenario."""
 

@@ -83,7 +83,7 @@ def test_a_gate_has_a_row_for_each_file_of_a_folder(built: None) -> None:
 
 
 def test_a_scenario_that_reports_something_else_fails_its_gate_and_raises_nothing(built: None) -> None:
-    gate = gradledger.gate([loses() | {"expect": {"findings": []}}, LOSES])
+    gate = gradledger.gate([loses() | {"name": "expects-nothing", "expect": {"findings": []}}, LOSES])
     assert not gate.ok and [row.passed for row in sorted(gate.rows, key=lambda row: row.passed)] == [False, True]
     assert gate.failed[0].reported == "offload-loss" and gate.failed[0].expected == "clean" and gate.failed[0].unmet and gate.failed[0].sentences
 
@@ -162,6 +162,9 @@ def test_options_of_a_driver_are_those_of_the_command(stand_in: StandIn, tmp_pat
         assert words[words.index(option) + 1] == value
     gradledger.replay(loses())
     assert "--producer" not in stand_in.words() and "--backend" not in stand_in.words()
+    stand_in.says("gate", [row()])
+    gradledger.gate(loses(), "deepspeed", against="sim")
+    assert stand_in.words()[stand_in.words().index("--against") + 1] == "sim"
 
 
 def test_the_python_of_a_driver_is_the_one_asked_for_or_that_of_the_environment_or_this_one(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,6 +223,7 @@ def test_a_file_that_is_there_goes_before_one_of_the_corpus(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     assert api.find(LOSES) == ROOT / f"scenarios/{LOSES}.json" == api.find(f"scenarios/{LOSES}.json")
     assert api.find("scenarios/deepspeed-7981") == ROOT / "scenarios/deepspeed-7981"
+    assert api.find("fsdp2/world-3") == ROOT / "drivers/scenarios/fsdp2/world-3.json"
     (tmp_path / "scenarios/deepspeed-7981").mkdir(parents=True)
     assert api.find("scenarios/deepspeed-7981") == tmp_path / "scenarios/deepspeed-7981"
 

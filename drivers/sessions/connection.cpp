@@ -68,6 +68,7 @@ void Connection::start_over(std::function<void(json)> taken, std::function<void(
 
 void Connection::read_length() {
   asio::async_read(socket_, asio::buffer(length_), [self = shared_from_this()](boost::system::error_code error, std::size_t n) {
+    if (self->closed_) return;  // what had come before that is for nobody
     if (error) return self->lose(n == 0 ? "" : "ended in the middle of a frame");
     const std::size_t length = std::size_t{self->length_[0]} << 24 | std::size_t{self->length_[1]} << 16 | std::size_t{self->length_[2]} << 8 | self->length_[3];
     if (length > self->largest_) return self->lose(fmt::format("announced a frame of {} bytes; expected at most {}", length, self->largest_));
@@ -88,6 +89,7 @@ void Connection::read_body(std::size_t length) {
   }
   body_.resize(have + std::min(length - have, read_at_once));
   asio::async_read(socket_, asio::buffer(body_.data() + have, body_.size() - have), [self = shared_from_this(), length](boost::system::error_code error, std::size_t) {
+    if (self->closed_) return;
     if (error) return self->lose("ended in the middle of a frame");
     self->read_body(length);
   });
@@ -108,6 +110,7 @@ void Connection::write() {
   writing_ = true;
   asio::async_write(socket_, asio::buffer(outbox_.front()), [self = shared_from_this()](boost::system::error_code error, std::size_t) {
     self->writing_ = false;
+    if (self->closed_) return;
     if (error) return self->lose("");
     self->outbox_.pop_front();
     if (!self->outbox_.empty()) self->write();

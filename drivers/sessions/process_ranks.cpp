@@ -51,6 +51,9 @@ class ProcessRanks::Sessions {
 
   void provide(std::uint32_t world_size, bool fresh) {
     hello();
+    context_.restart();
+    context_.poll();
+    if (lost_ && !told_) throw_lost();  // one that ended between two runs did not end by itself either
     if (!fresh && !lost_ && world_size == ranks_.size()) return;
     end_ranks();
     ranks_.resize(world_size);
@@ -236,6 +239,7 @@ class ProcessRanks::Sessions {
       context_.run_one_for(std::chrono::milliseconds(50));
       if (ranks_[*lost_->first].ended) lost_->second = ranks_[*lost_->first].how;
     }
+    told_ = true;
     const std::optional<std::uint32_t> rank = lost_->first;
     std::string what = lost_->second.empty() ? "closed its connection" : lost_->second;
     if (rank && !what.starts_with("rank")) what = fmt::format("rank {} {}", *rank, what);
@@ -253,6 +257,7 @@ class ProcessRanks::Sessions {
     inbox_.clear();
     const bool host_lost = lost_ && !lost_->first;
     lost_.reset();
+    told_ = false;
     if (host_lost) restart_host();
     else
       wait_for([&] { return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.ended; }); },
@@ -297,6 +302,7 @@ class ProcessRanks::Sessions {
   std::vector<Rank> ranks_;
   std::deque<Incoming> inbox_;
   std::optional<Fault> lost_;
+  bool told_ = false;  // somebody was told of it: the next run starts anew
   bool ending_ = false;
   transport::Door door_;
   std::unique_ptr<HostProcess> host_;

@@ -1,12 +1,13 @@
 // Runs on ranks in processes of their own: what the oracle says of them, and what becomes of ranks that fail.
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <filesystem>
-#include <fstream>
 
 #include <fmt/format.h>
 
@@ -178,9 +179,15 @@ TEST(ranks, are_started_again_after_a_failure) {
 
 std::vector<int> processes_named(const std::string& name) {
   std::vector<int> out;
-  for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
-    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
-    const std::string line((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::error_code gone;  // processes come and go while they are listed
+  for (fs::directory_iterator at("/proc", gone), end; !gone && at != end; at.increment(gone)) {
+    const fs::directory_entry& entry = *at;
+    if (!std::isdigit(static_cast<unsigned char>(entry.path().filename().string()[0]))) continue;
+    const int file = open((entry.path() / "cmdline").c_str(), O_RDONLY);
+    if (file < 0) continue;
+    std::string line(4096, '\0');
+    line.resize(static_cast<std::size_t>(std::max<ssize_t>(0, read(file, line.data(), line.size()))));  // nothing of one that ends just now
+    close(file);
     if (line.find(GRADLEDGER_STAND_IN) != std::string::npos && line.find(name) != std::string::npos) out.push_back(std::stoi(entry.path().filename()));
   }
   return out;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "ref/ledger.h"
 #include "ref/linear.h"
@@ -200,7 +201,7 @@ std::optional<RowWeights> RowSolver::fit(const Groups& groups, const std::vector
     for (std::size_t i = 0; i < used; ++i) weights[j] += inverse[j][i] * best[i].held / rounding_.unit;
     largest = std::max(largest, std::abs(weights[j]));
   }
-  std::size_t odd = 0;
+  std::set<double> odd;
   for (std::size_t j = 0; j < asked.size(); ++j) {
     double error = lost_in_fp64 * largest;
     for (std::size_t i = 0; i < used; ++i) {
@@ -213,10 +214,12 @@ std::optional<RowWeights> RowSolver::fit(const Groups& groups, const std::vector
       error += std::abs(inverse[j][i]) * off / rounding_.unit;
     }
     found[asked[j]] = snapped(weights[j], error, groups[asked[j]]);
-    odd += found[asked[j]].kind == Kind::odd;
+    if (found[asked[j]].kind == Kind::odd) odd.insert(found[asked[j]].weight);
   }
   // With weights of whatever kind as many rows as there are unknowns are always explained.
-  if (odd > 0 && rows.size() < asked.size() + 2) return {};
+  if (!odd.empty() && rows.size() < asked.size() + 2) return {};
+  // One weight of a kind that nobody expects is a wrong scale. Several of them are told by rows to spare alone: else they may be a fit of something else.
+  if (odd.size() > 2 && rows.size() < 2 * asked.size() + 8) return {};
   RowWeights out = spread(groups, found);
   out.dark = dark_in(rows);
   if (!std::all_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return explains(out, row, rounded); })) return {};

@@ -32,8 +32,7 @@ class Weights final : public TraceSink {
       if (piece.parameter < 0) continue;
       values.resize(piece.numel);
       ref::read_stored(piece.dtype, piece.data, piece.numel, values.data());
-      for (std::uint32_t i = 0; i < piece.numel; ++i)
-        at_[{o.event, o.rank, static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset + i}] = values[i];
+      for (std::uint32_t i = 0; i < piece.numel; ++i) at_[{o.event, o.rank, static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset + i}] = values[i];
     }
   }
 
@@ -73,8 +72,8 @@ std::optional<AgainstModel> against_model(const Loaded& loaded, const Options& o
     out.events += event != last;
     last = event;
     if (same(value, found->second)) continue;
-    out.difference = fmt::format("after {}, rank {}: {}[{}] is {} there and {} in the model", loaded.timeline.describe(event), rank, loaded.scenario.parameters[parameter].name, element,
-                                 value, found->second);
+    out.difference = fmt::format("after {}, rank {}: {}[{}] is {} there and {} in the model", loaded.timeline.describe(event), rank, loaded.scenario.parameters[parameter].name,
+                                 element, value, found->second);
     return out;
   }
   return out;

@@ -22,7 +22,8 @@ inline constexpr std::array<ExitCodeInfo, 6> exit_codes{{
      "explore: or not complete; fuzz: or a known defect is not found"},
     {bad_input, "bad input: an option, a file or a scenario is not right, or leaves nothing to judge or to compare"},
     {internal_error, "internal error: a bug in gradledger; fuzz: a case that breaks it or does not run twice alike, or a canary that is not found"},
-    {unavailable, "not available: needs a GPU, a real framework that takes the scenario, more ranks than --ranks threads takes, or more memory than the machine or --memory-limit has"},
+    {unavailable,
+     "not available: needs a GPU, a real framework that takes the scenario, more ranks than --ranks threads takes, or more memory than the machine or --memory-limit has"},
     {broken_run, "broken run: a rank's process, its GPU or NCCL failed, or did not answer within --deadline"},
 }};
 

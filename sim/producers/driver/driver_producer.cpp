@@ -24,7 +24,11 @@ void DriverProducer::require_what_the_driver_can() const {
   // Streams, experts and pipelines are of devices and layouts that a driver does not make.
   for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
     const Parameter& parameter = scenario_.parameters[p];
-    const char* asks = parameter.expert ? "expert" : parameter.on_side_stream ? "produced_on" : parameter.hooked_outputs != 1 ? "hooked_outputs" : parameter.pipeline_stage > 0 ? "pipeline_stage" : "";
+    const char* asks = parameter.expert                ? "expert"
+                       : parameter.on_side_stream      ? "produced_on"
+                       : parameter.hooked_outputs != 1 ? "hooked_outputs"
+                       : parameter.pipeline_stage > 0  ? "pipeline_stage"
+                                                       : "";
     if (*asks) throw NotRun(true, fmt::format("driver {} has nothing for /parameters/{}/{}", hello.driver, p, asks));
   }
   for (std::uint32_t e = 0; e < timeline_.events.size(); ++e)

@@ -26,8 +26,8 @@ TEST(who_knocks, waits_for_a_door_that_opens_later) {
   const transport::PrivateFolder folder;
   const std::string secret = transport::make_secret();
   const Address address = Address::unix_socket(folder.path() / "door");
-  std::optional<Socket> mine;
   boost::asio::io_context outside, context;
+  std::optional<Socket> mine;  // goes before the context that it belongs to
   std::thread knocking([&] { mine = transport::knock(outside, address, secret, 20s); });
   std::this_thread::sleep_for(100ms);
   bool came = false;

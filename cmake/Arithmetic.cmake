@@ -10,8 +10,10 @@ if(GRADLEDGER_SANITIZE STREQUAL "thread")
   target_compile_options(gradledger_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=thread -fno-omit-frame-pointer>)
   target_link_options(gradledger_options INTERFACE -fsanitize=thread)
 elseif(GRADLEDGER_SANITIZE)
+  # Without `vptr`, which reads memory through a pipe and so reports falsely where a test has used up all files, and `null`, which the
+  # address sanitizer sees as well and which takes a sixth of the compilation.
   target_compile_options(gradledger_options INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize=vptr,null -fno-sanitize-recover=all -fno-omit-frame-pointer>)
   target_link_options(gradledger_options INTERFACE -fsanitize=address,undefined)
 endif()
 if(GRADLEDGER_FUZZ)

@@ -15,9 +15,9 @@ namespace fs = std::filesystem;
 
 // Inputs made of each scenario; fewer where sanitizers make each one slow.
 #ifdef __SANITIZE_ADDRESS__
-constexpr int bent_each = 8;
+constexpr int bent_each = 4;
 #else
-constexpr int bent_each = 16;
+constexpr int bent_each = 8;
 #endif
 
 // Contents by path, in order.

@@ -1,12 +1,14 @@
 // Formats of reports: the table of them, and what each has to show. A format knows the values of this room and nothing of how they came about.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "report/corpus.h"
+#include "report/layout.h"
 #include "report/report.h"
 #include "report/runs.h"
 #include "report/searches.h"
@@ -43,8 +45,12 @@ class Renderer {
   virtual std::string text(const OrdersReport& report) const = 0;
 };
 
+enum class Detail : std::uint8_t { verdict, normal, all };
+
 struct Style {
   bool colour = false;
+  std::size_t width = any_width;  // of a line
+  Detail detail = Detail::normal;
 };
 
 struct Format {

@@ -30,6 +30,9 @@ class Terminal final : public Renderer {
   std::string text(const OrdersReport& report) const override;
 
  private:
+  // Rows that are wider than a line go on in the next one.
+  std::string fit(const std::string& text) const { return wrapped(text, style_.width, 8); }
+
   Style style_;
 };
 

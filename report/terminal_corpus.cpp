@@ -18,11 +18,12 @@ std::string Terminal::text(const GateReport& report) const {
   }
   std::string out = fmt::format("{:6}  {:<{}}  {:<{}}  {}\n", "", "scenario", width, "expected", expected_width, "reported");
   for (const GateRow& row : report.rows) {
+    if (style_.detail == Detail::verdict && row.passed()) continue;
     out += fmt::format("{:6}  {:<{}}  {:<{}}  {}\n", row.failed() ? "FAILED" : row.passed() ? "ok" : "not run", row.scenario, width, row.expected, expected_width, row.reported);
     for (const std::string& line : row.unmet) out += fmt::format("        {}\n", line);
     if (!row.not_run.empty()) out += fmt::format("        not run: {}\n", row.not_run);
   }
-  return out + fmt::format("{} passed, {} failed{}\n", report.passed(), report.failed(), report.not_run() > 0 ? fmt::format(", {} not run", report.not_run()) : "");
+  return fit(out + fmt::format("{} passed, {} failed{}\n", report.passed(), report.failed(), report.not_run() > 0 ? fmt::format(", {} not run", report.not_run()) : ""));
 }
 
 std::string Terminal::text(const MutantReport& report) const {
@@ -44,7 +45,7 @@ std::string Terminal::text(const MutantReport& report) const {
                        names_of({seen.begin(), seen.end()}), survived);
   }
   const std::size_t mutants = report.mutants();
-  return out + fmt::format("{} mutant{} planted in {} engines altogether: {} found, {} alive\n", mutants, mutants == 1 ? "" : "s", all.size(), report.found(), report.alive());
+  return fit(out + fmt::format("{} mutant{} planted in {} engines altogether: {} found, {} alive\n", mutants, mutants == 1 ? "" : "s", all.size(), report.found(), report.alive()));
 }
 
 std::string Terminal::text(const CoverageReport& report) const {
@@ -57,8 +58,8 @@ std::string Terminal::text(const CoverageReport& report) const {
   for (const CoverageRow& row : report.rows)
     out += fmt::format("{:<{}}  {:<{}}  {:>9}  {:>5}  {}\n", row.entry->id, width, classes_text(*row.entry), expected_width, row.defective.size(), row.clean.size(),
                        verdict_text(row));
-  return out + fmt::format("{} entries, {} scenarios, {} open{}\n", report.rows.size(), report.scenarios, report.open(),
-                           report.outdated_page.empty() ? "" : "; " + report.outdated_page + " is out of date");
+  return fit(out + fmt::format("{} entries, {} scenarios, {} open{}\n", report.rows.size(), report.scenarios, report.open(),
+                               report.outdated_page.empty() ? "" : "; " + report.outdated_page + " is out of date"));
 }
 
 std::string Terminal::text(const Listing& listing) const {
@@ -70,7 +71,7 @@ std::string Terminal::text(const Listing& listing) const {
     for (std::size_t c = 0; c < row.size(); ++c) out += c + 1 == row.size() ? row[c] : fmt::format("{:<{}}  ", row[c], width[c]);
     out += "\n";
   }
-  return out;
+  return fit(out);
 }
 
 }  // namespace gradledger::report

@@ -79,7 +79,7 @@ std::string Terminal::text(const AccountingReport& report) const {
     out += rank_lines(ranks[r], ref::numbered("rank", alike));
   }
   if (report.accounting.stopped) out += fmt::format("\nstopped: {}\n", *report.accounting.stopped);
-  return out;
+  return fit(out);
 }
 
 std::string Terminal::text(const AccountingSummary& summary) const {
@@ -95,9 +95,9 @@ std::string Terminal::text(const AccountingSummary& summary) const {
                        text(row.resident_flush_bytes), row.gradient.count, size_text(row.gradient.bytes));
   }
   if (holds_back) out += "T: activations, the weight gradient that is being formed and gathered weights of one micro-batch; not derivable from a scenario\n";
-  return out;
+  return fit(out);
 }
 
-std::string Terminal::text(const ProducersReport& report) const { return fmt::format("{}: {}\n", report.scenario, report.text); }
+std::string Terminal::text(const ProducersReport& report) const { return fit(fmt::format("{}: {}\n", report.scenario, report.text)); }
 
 }  // namespace gradledger::report

@@ -29,29 +29,29 @@ std::string Terminal::text(const FuzzReport& r) const {
   if (r.not_run > 0) out += fmt::format("{} of the cases were not run: the framework, or its driver, does not take them\n", r.not_run);
   if (r.canary) out += fmt::format("canary: the fault that must be found was, after {} case{}\n", *r.canary, plural(*r.canary));
   else out += "canary: the fault that must be found was NOT; what this campaign says means nothing\n";
-  return out + fmt::format("{:.1f} s, {:.0f} cases a second\n", r.seconds, static_cast<double>(r.cases) / r.seconds);
+  return fit(out + fmt::format("{:.1f} s, {:.0f} cases a second\n", r.seconds, static_cast<double>(r.cases) / r.seconds));
 }
 
-std::string Terminal::text(const DifferenceRow& row) const { return fmt::format("{}\n  {}\n  {}\n", row.shape, row.text, fmt::join(row.files, "  ")); }
+std::string Terminal::text(const DifferenceRow& row) const { return fit(fmt::format("{}\n  {}\n  {}\n", row.shape, row.text, fmt::join(row.files, "  "))); }
 
 std::string Terminal::text(const DifferSummary& s) const {
-  return fmt::format("{} cases, {} compared, {} differ, {} of them unlike each other\n", s.cases, s.compared, s.differing, s.unlike);
+  return fit(fmt::format("{} cases, {} compared, {} differ, {} of them unlike each other\n", s.cases, s.compared, s.differing, s.unlike));
 }
 
 std::string Terminal::text(const HuntHead& hunt) const {
-  return head(hunt.command) + fmt::format("{:14} {:16} {:>7} {:>8}  {:20} {:>6} {:>6}  {}\n", "entry", "as of", "cases", "seconds", "found as", "events", "known", "shape");
+  return fit(head(hunt.command) + fmt::format("{:14} {:16} {:>7} {:>8}  {:20} {:>6} {:>6}  {}\n", "entry", "as of", "cases", "seconds", "found as", "events", "known", "shape"));
 }
 
 std::string Terminal::text(const HuntRow& row) const {
-  return fmt::format("{:14} {:16} {:>7} {:>8.2f}  {:20} {:>6} {:>6}  {}\n", row.entry, row.as_of, row.found ? std::to_string(row.cases) : "-", row.seconds,
-                     row.found ? row.finding : "NOT FOUND", row.found ? std::to_string(row.events) : "", row.events_known, row.found ? row.shape : row.title);
+  return fit(fmt::format("{:14} {:16} {:>7} {:>8.2f}  {:20} {:>6} {:>6}  {}\n", row.entry, row.as_of, row.found ? std::to_string(row.cases) : "-", row.seconds,
+                         row.found ? row.finding : "NOT FOUND", row.found ? std::to_string(row.events) : "", row.events_known, row.found ? row.shape : row.title));
 }
 
 std::string Terminal::text(const HuntSummary& s) const {
   std::string out = fmt::format("{} of {} entries found; scripts are {} event{} longer than the shortest known one, in the median\n", s.found, s.rows, s.events_above_known,
                                 s.events_above_known == 1 ? "" : "s");
   if (s.of_loops > 0) out += fmt::format("{} entries are of loops that state what they mean, which no drawn script does: left out\n", s.of_loops);
-  return out;
+  return fit(out);
 }
 
 std::string Terminal::text(const ExploreReport& r) const {
@@ -61,7 +61,7 @@ std::string Terminal::text(const ExploreReport& r) const {
       r.engine, r.complete ? "complete" : "NOT complete", r.length, r.states, r.transitions, r.depth, r.merged, r.wrong, r.refused, r.undocumented, r.mirrored, r.seconds);
   if (r.not_run > 0) out += fmt::format("  {} sequences were not run: the framework, or its driver, does not take them\n", r.not_run);
   for (const FoundRow& f : r.found) out += fmt::format("  {:20}  {}{}\n", f.finding, f.shape, usage_mark(f.blame));
-  return out;
+  return fit(out);
 }
 
 std::string Terminal::text(const OrdersReport& r) const {
@@ -74,7 +74,7 @@ std::string Terminal::text(const OrdersReport& r) const {
                      plural(r.races.size()), r.agreement);
   for (const RaceRecord& race : r.races)
     out += fmt::format("  race: rank {}, {}[{}:{}]: {} and {}\n", race.rank, race.buffer, race.begin, race.end, race.first.operation, race.second.operation);
-  return out;
+  return fit(out);
 }
 
 }  // namespace gradledger::report

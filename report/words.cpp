@@ -1,5 +1,7 @@
 #include "report/words.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace gradledger::report {
@@ -22,6 +24,12 @@ std::string size_text(std::uint64_t bytes) {
   if (bytes < mebibyte) return fmt::format("{} B", bytes);
   if (bytes % mebibyte == 0) return fmt::format("{} MiB", bytes / mebibyte);
   return fmt::format("{:.3f} MiB", static_cast<double>(bytes) / static_cast<double>(mebibyte));
+}
+
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  return text;
 }
 
 }  // namespace gradledger::report

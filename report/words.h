@@ -20,4 +20,7 @@ std::string usage_mark(const ref::Blame& blame);
 // 0, 12 B, 3.25 MiB: exact where it can be.
 std::string size_text(std::uint64_t bytes);
 
+// Of a file or a process: control characters, which move a terminal's cursor, are spaces.
+std::string printable(std::string text);
+
 }  // namespace gradledger::report

@@ -10,20 +10,12 @@ using report::Report;
 
 TEST(a_report_for_people, shows_what_the_value_holds) {
   EXPECT_EQ(shown("terminal", report_by_hand()),
-            "# gradledger replay a.json --seed 7\n"
-            "# a: SomeOptimizer as of 0.1.0, offload_keep=never, as it comes\n"
+            "a: discarded-gradient\n"
+            "# SomeOptimizer as of 0.1.0, offload_keep=never, as it comes\n"
             "# 2 ranks, 12 elements in 2 parameters, bf16; producer host\n"
             "# planted: 8 in w1[0] of micro-batch 1 of rank 0, step 2\n"
             "# a note of two lines\n"
             "\n"
-            "event  rank  what                          gradients held (role, norm; * out of balance) and collectives issued\n"
-            "    3     1  step (call 2 of 2)            *accumulator (local, 1.5); -> all_reduce; no overflow\n"
-            "\n"
-            "ledger of the gradient applied in step 2 (weight of each contribution; [observed for due] is wrong)\n"
-            "  rank  elements          r0 m0  r0 m1\n"
-            "  1     w0[0:4], w1[2:8]  1/2    [0 for 1/2]\n"
-            "\n"
-            "verdict\n"
             "discarded-gradient: one micro-batch is missing\n"
             "  whose: usage (single-boundary). Two backwards stand before the step.\n"
             "  known: catalogue-0 a-name (Somewhere#1), a defect; since 0.0.9, fixed in 0.2.0. To avoid it: Wait.\n"
@@ -36,8 +28,16 @@ TEST(a_report_for_people, shows_what_the_value_holds) {
                 "inconclusive: 2 rows of the ledger, in which rounding hides weights, though not absences\n"
                 "not decoded: 8 of 40 contributions, past the limit of one judgement\n"
                 "open: the script ends with gradients that no step has applied\n"
+                "repeat with: gradledger replay a.json --seed 7\n"
                 "2 fingerprint, 3 decode and 4 value passes; trace 0000000000000abc\n"
-                "repeat with: gradledger replay a.json --seed 7\n");
+                "\n"
+                "ledger of the gradient applied in step 2 (weight of each contribution; [observed for due] is wrong)\n"
+                "  rank  elements          r0 m0  r0 m1\n"
+                "  1     w0[0:4], w1[2:8]  1/2    [0 for 1/2]\n"
+                "\n"
+                "events: the gradients that ranks held (* its books do not balance), the collectives that they issued\n"
+                "    3  step (call 2 of 2)\n"
+                "       rank 1  *accumulator (local); -> all_reduce; no overflow\n");
 }
 
 TEST(a_report_for_people, has_no_events_where_it_is_short_and_colours_where_it_may) {

@@ -45,13 +45,12 @@ TEST(a_file, that_is_too_large_is_refused_unread) {
 }
 
 // The command that repeats a run is the first line of the report and the first field of the JSON one.
-std::string repeat_command_of(const std::string& report) {
-  const std::vector<std::string> lines = lines_of(report);
-  if (lines.empty() || !lines[0].starts_with("# gradledger replay ")) {
-    ADD_FAILURE() << report;
-    return "";
-  }
-  return lines[0].substr(2);
+std::string repeat_command_of(const std::string& out) {
+  const std::string before = "repeat with: ";
+  for (const std::string& line : lines_of(out))
+    if (line.starts_with(before)) return line.substr(before.size());
+  ADD_FAILURE() << "no command in\n" << out;
+  return "";
 }
 
 TEST(the_repeat_command, gives_the_same_report_for_a_file_of_any_name) {
@@ -82,7 +81,6 @@ TEST(the_repeat_command, gives_the_same_report_for_a_file_of_any_name) {
     const Outcome again = shell(command, folder.path());
     EXPECT_EQ(again.code, tool::findings) << command << "\n" << again.err;
     EXPECT_EQ(again.out, first.out);
-    EXPECT_EQ(lines_of(first.out).back(), "repeat with: " + command);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/drivers.h"
 #include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/look.h"
 #include "tools/gradledger/numbers.h"
 #include "tools/gradledger/output.h"
 #include "tools/gradledger/search_options.h"
@@ -43,6 +44,7 @@ void add_format(CLI::App* verb, Options& options, const std::string& json_is) {
   for (const report::Format& format : report::formats()) names.emplace_back(format.name);
   CLI::Option* json = verb->add_flag("--json", options.json, json_is);
   verb->add_option("--format", options.format, "Form of the report; --json is short for --format json")->check(CLI::IsMember(names))->excludes(json)->capture_default_str();
+  add_look(verb, options.look);
 }
 
 void add_run(CLI::App* verb, Options& options, const char* json_of) {
@@ -168,14 +170,13 @@ int with_producer(Options& options, Verb&& verb) {
 
 int run(int argc, char** argv) {
   CLI::App app{"Replays gradient accumulation on virtual ranks and says which contribution is missing, doubled, stale or private."};
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   app.set_version_flag("--version", report::version_text(), "Version, commit, compiler and build type");
   std::string footer = "Exit codes:\n";
   for (const ExitCodeInfo& e : exit_codes) footer += fmt::format("  {}  {}\n", static_cast<int>(e.code), e.meaning);
   app.footer(footer);
 
   Options options;
-  options.colour = isatty(STDOUT_FILENO) != 0;
   std::vector<std::string> paths;
   std::string what;
 
@@ -208,6 +209,10 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     complain({"", error.what() + std::string("; see gradledger --help")});
     return bad_input;
+  }
+  if (app.get_subcommands().empty()) {
+    fmt::print("{}", app.help());
+    return bad_input;  // a script that lost its verb must not pass
   }
   if (*rank_verb) return rank(options, place.number, place.address);
   return with_producer(options, [&] {

@@ -17,10 +17,17 @@ using verbs::repeat_command;
 using verbs::shell_word;
 using verbs::Use;
 
+// Of text for people.
+struct Look {
+  std::string colour = "auto";  // or always, never
+  std::size_t width = 0;        // 0: the terminal's
+  bool quiet = false, verbose = false;
+};
+
 struct Options : verbs::Options {
-  bool json = false;                      // the format, by a shorter name
-  std::string format = "terminal";        // a name of report/format.h
-  bool colour = false;                    // decided by the terminal
+  bool json = false;                // the format, by a shorter name
+  std::string format = "terminal";  // a name of report/format.h
+  Look look;
   std::string trace;                      // file to write
   std::string driver_log;                 // likewise, of a real framework's frames
   std::string write_page, check_page;     // coverage: files

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "report/format.h"
+#include "tools/gradledger/look.h"
 #include "tools/gradledger/options.h"
 
 namespace gradledger::tool {
@@ -15,7 +16,7 @@ namespace gradledger::tool {
 class Output {
  public:
   // Precondition: the option parser let the format pass.
-  explicit Output(const Options& options) : renderer_(report::renderer(options.json ? "json" : options.format, {.colour = options.colour})) {
+  explicit Output(const Options& options) : renderer_(report::renderer(options.json ? "json" : options.format, style_of(options.look))) {
     expects(renderer_ != nullptr, "a format of the table");
   }
 

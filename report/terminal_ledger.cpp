@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "ref/describe.h"
+#include "report/terminal_replay.h"
+
+namespace gradledger::report {
+namespace {
+
+using ref::AppliedRow;
+
+constexpr std::size_t groups_max = 24;   // of contributions, in a table
+constexpr std::size_t alike_from = 8;    // rows of a table, where those that differ in their elements alone are one
+constexpr std::size_t before_cells = 2;  // columns: ranks and elements
+
+struct Cell {
+  std::string text;
+  bool wrong = false;
+  bool operator==(const Cell&) const = default;
+};
+
+// A head, and rows of which the first two cells say what the others are of.
+struct Table {
+  std::string title;
+  std::vector<std::vector<Cell>> lines;
+  std::size_t hidden = 0;  // groups of contributions that are not in it
+};
+
+// Neighbouring micro-batches of a rank whose cells are alike in every row of the step share a column.
+struct ColumnGroup {
+  std::uint32_t step, rank, first, last;
+  std::size_t index;  // of its first column
+};
+
+std::vector<ColumnGroup> groups_of(const std::vector<const AppliedRow*>& rows) {
+  const std::vector<Contribution>& columns = rows.front()->columns;
+  std::vector<std::size_t> order(columns.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return columns[a] < columns[b]; });
+  std::vector<ColumnGroup> groups;
+  for (std::size_t k : order) {
+    const Contribution& c = columns[k];
+    const auto cells = [&](std::size_t i) {
+      std::vector<std::pair<double, double>> out;
+      for (const AppliedRow* row : rows) out.emplace_back(row->row.observed[i], row->row.expected[i]);
+      return out;
+    };
+    const bool dark = std::all_of(rows.begin(), rows.end(), [&](const AppliedRow* r) { return r->row.observed[k] == 0 && r->row.expected[k] == 0; });
+    if (dark) continue;  // other windows that left nothing behind
+    if (!groups.empty()) {
+      ColumnGroup& last = groups.back();
+      if (last.step == c.step && last.rank == c.rank && last.last + 1 == c.micro_batch && cells(last.index) == cells(k)) {
+        last.last = c.micro_batch;
+        continue;
+      }
+    }
+    groups.push_back({c.step, c.rank, c.micro_batch, c.micro_batch, k});
+  }
+  return groups;
+}
+
+std::vector<Cell> head_of(const std::vector<ColumnGroup>& groups, std::uint32_t step) {
+  std::vector<Cell> head{{"rank"}, {"elements"}};
+  for (const ColumnGroup& g : groups) {
+    const std::string micro_batches = g.first == g.last ? fmt::format("m{}", g.first) : fmt::format("m{}-{}", g.first, g.last);
+    head.push_back({fmt::format("{}r{} {}", g.step == step ? "" : fmt::format("s{} ", g.step), g.rank, micro_batches)});
+  }
+  return head;
+}
+
+std::vector<Cell> cells_of(const AppliedRow& row, const std::vector<ColumnGroup>& groups) {
+  std::vector<Cell> out;
+  for (const ColumnGroup& g : groups) {
+    const double observed = row.row.observed[g.index], expected = row.row.expected[g.index];
+    const bool off = observed != expected;
+    out.push_back({off ? fmt::format("[{} for {}]", ref::weight_text(observed), ref::weight_text(expected)) : ref::weight_text(observed), off});
+  }
+  return out;
+}
+
+std::uint64_t elements_in(const AppliedRow& row) {
+  std::uint64_t out = 0;
+  for (const ref::ElementRange& e : row.row.elements) out += e.end - e.begin;
+  return out;
+}
+
+// Rows that hold the same weights.
+struct Alike {
+  std::vector<std::uint32_t> ranks;
+  std::string elements;
+  std::uint64_t least = 0, most = 0;  // elements
+  std::vector<Cell> cells;
+};
+
+std::vector<Alike> alike_rows(const Report& report, const std::vector<const AppliedRow*>& rows, const std::vector<ColumnGroup>& groups) {
+  std::vector<Alike> out;
+  for (const AppliedRow* row : rows) {
+    const Alike one{{row->rank}, ref::elements_text(report.parameters, row->row.elements), elements_in(*row), elements_in(*row), cells_of(*row, groups)};
+    const auto found = std::find_if(out.begin(), out.end(), [&](const Alike& a) { return a.cells == one.cells && (rows.size() > alike_from || a.elements == one.elements); });
+    if (found == out.end()) {
+      out.push_back(one);
+      continue;
+    }
+    found->ranks.push_back(row->rank);
+    found->least = std::min(found->least, one.least);
+    found->most = std::max(found->most, one.most);
+    if (found->elements != one.elements)
+      found->elements = found->least == found->most ? fmt::format("{} each", found->least) : fmt::format("{} to {} each", found->least, found->most);
+  }
+  return out;
+}
+
+Table table_of(const Report& report, std::uint32_t step, const std::vector<const AppliedRow*>& rows, const Style& style) {
+  Table table;
+  std::vector<ColumnGroup> groups = groups_of(rows);
+  if (groups.size() > groups_max) {
+    table.hidden = groups.size() - groups_max;
+    groups.resize(groups_max);
+  }
+  table.lines.push_back(head_of(groups, step));
+  for (Alike& row : alike_rows(report, rows, groups)) {
+    const std::string elements = style.width == any_width ? row.elements : shortened(row.elements, std::max<std::size_t>(style.width / 3, 16));
+    std::sort(row.ranks.begin(), row.ranks.end());
+    row.ranks.erase(std::unique(row.ranks.begin(), row.ranks.end()), row.ranks.end());
+    std::vector<Cell> line{{ref::numbers_text(row.ranks)}, {elements}};
+    line.insert(line.end(), row.cells.begin(), row.cells.end());
+    table.lines.push_back(std::move(line));
+  }
+  return table;
+}
+
+// Columns from `begin` that fit beside the first two; one at the least.
+std::size_t columns_that_fit(const std::vector<std::size_t>& width, std::size_t begin, std::size_t line) {
+  if (line == any_width) return width.size();
+  std::size_t used = 2 + width[0] + 2 + width[1], end = begin;
+  while (end < width.size() && (end == begin || used + 2 + width[end] <= line)) used += 2 + width[end++];
+  return end;
+}
+
+std::string text_of(const Table& table, const Style& style) {
+  const Paint paint(style.colour);
+  std::vector<std::size_t> width(table.lines.front().size(), 0);
+  for (const auto& line : table.lines)
+    for (std::size_t c = 0; c < line.size(); ++c) width[c] = std::max(width[c], columns_of(line[c].text));
+  std::string out;
+  for (std::size_t begin = before_cells; begin < width.size();) {
+    const std::size_t end = columns_that_fit(width, begin, style.width);
+    if (begin > before_cells) out += "  and\n";
+    for (const auto& line : table.lines) {
+      std::string text = fmt::format("  {:<{}}  {:<{}}", line[0].text, width[0], line[1].text, width[1]);
+      for (std::size_t c = begin; c < end; ++c) {
+        const std::string cell = c + 1 == end ? line[c].text : fmt::format("{:<{}}", line[c].text, width[c]);
+        text += "  " + (line[c].wrong ? paint.wrong(cell) : cell);
+      }
+      out += text + "\n";
+    }
+    begin = end;
+  }
+  if (table.hidden > 0) out += fmt::format("  and {} more groups of contributions, all of them in --json\n", table.hidden);
+  return out;
+}
+
+}  // namespace
+
+std::string ledger_tables(const Report& report, const Style& style) {
+  std::map<std::uint32_t, std::vector<const AppliedRow*>> by_step;
+  for (const AppliedRow& row : report.ledger) by_step[row.step].push_back(&row);
+  std::vector<std::pair<std::string, std::vector<std::uint32_t>>> texts;  // with the steps that have it, in the order of the first of them
+  for (const auto& [step, rows] : by_step) {
+    // Rows of one step can have been decoded or not: tables of one kind each.
+    std::map<std::size_t, std::vector<const AppliedRow*>> by_columns;
+    for (const AppliedRow* row : rows) by_columns[row->columns.size()].push_back(row);
+    for (const auto& [columns, alike] : by_columns) {
+      const std::string text = text_of(table_of(report, step, alike, style), style);
+      const auto same = std::find_if(texts.begin(), texts.end(), [&](const auto& known) { return known.first == text; });
+      if (same == texts.end()) texts.emplace_back(text, std::vector<std::uint32_t>{step});
+      else same->second.push_back(step);
+    }
+  }
+  std::string out;
+  for (const auto& [text, steps] : texts)
+    out += "\n" +
+           wrapped(fmt::format("ledger of the gradient applied in {} (weight of each contribution; [observed for due] is wrong)", ref::numbered("step", steps)), style.width, 2) +
+           "\n" + text;
+  return out;
+}
+
+}  // namespace gradledger::report

@@ -1,0 +1,135 @@
+// Text for people: what is alike is said once, and nothing is wider than the terminal.
+#include <algorithm>
+
+#include "tests/report/made_by_hand.h"
+
+namespace gradledger::testing {
+namespace {
+
+using report::Detail;
+using report::Report;
+
+std::string shown_as(const Report& report, report::Style style) { return report::renderer("terminal", style)->text(report); }
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t out = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++out;
+  return out;
+}
+
+// `ranks` ranks that hold alike shards of one parameter in each of `windows` windows of two events.
+Report many(std::uint32_t ranks, std::uint32_t windows) {
+  Report out = report_by_hand();
+  out.world_size = ranks;
+  out.events.clear();
+  out.ledger.clear();
+  for (std::uint32_t w = 0; w < windows; ++w)
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      ref::AppliedRow row = row_by_hand();
+      row.step = w;
+      row.rank = r;
+      row.columns = {{w, 0, 0}, {w, 0, 1}};
+      row.row.elements = {{0, 4 * r, 4 * r + 4}};
+      out.ledger.push_back(row);
+    }
+  for (std::uint32_t e = 0; e < 2 * windows; ++e)
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      report::EventLine line = event_by_hand();
+      line.event = e;
+      line.rank = r;
+      line.what = e % 2 == 0 ? "backward" : "step";
+      line.buffers[0].norm = e + r;
+      out.events.push_back(line);
+    }
+  return out;
+}
+
+TEST(text_for_people, begins_with_the_verdict) {
+  EXPECT_TRUE(shown("terminal", report_by_hand()).starts_with("a: discarded-gradient\n"));
+  Report clean = report_by_hand();
+  clean.findings.clear();
+  EXPECT_TRUE(shown("terminal", clean).starts_with("a: clean\n"));
+  clean.coverage.nothing = "no step()";
+  EXPECT_TRUE(shown("terminal", clean).starts_with("a: nothing judged\n"));
+}
+
+TEST(text_for_people, says_once_what_ranks_and_windows_have_in_common) {
+  const std::string text = shown("terminal", many(64, 3));
+  EXPECT_NE(text.find("applied in steps 0-2 "), std::string::npos) << text;
+  EXPECT_NE(text.find("  0-63  4 each    1/2    [0 for 1/2]\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("    0  backward\n       ranks 0-63  *accumulator (local)"), std::string::npos) << text;
+  EXPECT_NE(text.find("       events 2 to 5: the same again, 2 times\n"), std::string::npos) << text;
+  EXPECT_EQ(count(text, "  step\n"), 1u);
+}
+
+TEST(text_for_people, names_the_elements_of_each_rank_where_there_are_few) {
+  const std::string text = shown("terminal", many(2, 1));
+  EXPECT_NE(text.find("  0     w0[0:4]   1/2"), std::string::npos) << text;
+  EXPECT_NE(text.find("  1     w0[4:8]   1/2"), std::string::npos) << text;
+}
+
+TEST(text_for_people, does_not_join_what_differs) {
+  Report one = many(64, 1);
+  one.ledger[5].row.observed = {0.25, 0};
+  for (report::EventLine& line : one.events)
+    if (line.rank == 5 && line.event == 0) line.buffers[0].wrong = false;
+  const std::string text = shown("terminal", one);
+  EXPECT_NE(text.find("  0-4, 6-63"), std::string::npos) << text;
+  EXPECT_NE(text.find("[1/4 for 1/2]"), std::string::npos) << text;
+  EXPECT_NE(text.find("       rank 5  accumulator (local)"), std::string::npos) << text;
+}
+
+TEST(text_for_people, has_every_rank_and_its_norms_where_all_is_asked_for) {
+  const std::string text = shown_as(many(3, 2), {.detail = Detail::all});
+  EXPECT_EQ(count(text, "*accumulator (local, "), 3u * 4u);
+  EXPECT_EQ(count(text, "notes (scratch, 9)"), 3u * 4u);
+  EXPECT_EQ(text.find("the same again"), std::string::npos);
+}
+
+TEST(text_for_people, is_the_verdict_and_what_was_judged_where_no_more_is_asked_for) {
+  const std::string text = shown_as(report_by_hand(), {.detail = Detail::verdict});
+  EXPECT_TRUE(text.starts_with("a: discarded-gradient\ndiscarded-gradient: one micro-batch is missing\njudged: 10 of 14")) << text;
+  EXPECT_EQ(text.find("ledger of the gradient"), std::string::npos) << text;
+  EXPECT_EQ(text.find("events:"), std::string::npos) << text;
+}
+
+TEST(text_for_people, is_no_wider_than_the_terminal) {
+  Report wide = many(8, 2);
+  for (ref::AppliedRow& row : wide.ledger) {
+    row.columns.clear();
+    row.row.observed.clear();
+    row.row.expected.clear();
+    for (std::uint32_t r = 0; r < 8; ++r)
+      for (std::uint32_t m = 0; m < 2; ++m) {
+        row.columns.push_back({row.step, r, m});
+        row.row.observed.push_back(m == 0 ? 1.0 / 16 : 0);
+        row.row.expected.push_back(1.0 / 16);
+      }
+  }
+  for (report::EventLine& line : wide.events)
+    for (int i = 0; i < 6; ++i) line.collectives.push_back("reduce_scatter sum of 4096 bf16 (gradient)");
+  for (const std::size_t width : {80u, 100u, 132u}) {
+    const std::string text = shown_as(wide, {.width = width});
+    std::size_t widest = 0;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = text.find('\n', begin);
+      widest = std::max(widest, end - begin);
+      EXPECT_LE(end - begin, width) << text.substr(begin, end - begin);
+      begin = end + 1;
+    }
+    EXPECT_GT(widest, width - 20) << "and the width is used";
+    EXPECT_EQ(count(text, "[0 for 1/16]"), count(shown("terminal", wide), "[0 for 1/16]")) << "no cell is left out";
+  }
+}
+
+TEST(text_for_people, shows_no_control_characters_of_a_file) {
+  Report bad = report_by_hand();
+  bad.scenario = "a\033[2Jb";
+  bad.driver_notes = {"line\rother"};
+  const std::string text = shown("terminal", bad);
+  EXPECT_EQ(text.find('\033'), std::string::npos);
+  EXPECT_EQ(text.find('\r'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -33,7 +33,7 @@ bool names_option(const std::string& text, const std::string& option) {
 
 TEST(command_line_page, has_every_option_of_every_verb) {
   const Document document = read_document(page);
-  const Section* common = document.section("how-text-looks");
+  const Section* common = document.section("How text looks");
   ASSERT_TRUE(common);
   for (const std::string verb : {"replay", "gate", "coverage", "fuzz", "explore"}) {
     const Section* section = document.section(verb);

@@ -62,16 +62,21 @@ std::string Terminal::text(const CoverageReport& report) const {
                                report.outdated_page.empty() ? "" : "; " + report.outdated_page + " is out of date"));
 }
 
+// What a line cannot hold of the last column goes on below it, where that leaves it some room.
 std::string Terminal::text(const Listing& listing) const {
+  constexpr std::size_t room_min = 24;
   std::vector<std::size_t> width(listing.table.at(0).size(), 0);
   for (const Listing::Row& row : listing.table)
-    for (std::size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());
+    for (std::size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], columns_of(row[c]));
+  std::size_t before = 0;
+  for (std::size_t c = 0; c + 1 < width.size(); ++c) before += width[c] + 2;
   std::string out;
   for (const Listing::Row& row : listing.table) {
-    for (std::size_t c = 0; c < row.size(); ++c) out += c + 1 == row.size() ? row[c] : fmt::format("{:<{}}  ", row[c], width[c]);
-    out += "\n";
+    std::string line;
+    for (std::size_t c = 0; c < row.size(); ++c) line += c + 1 == row.size() ? row[c] : fmt::format("{:<{}}  ", row[c], width[c]);
+    out += wrapped(line, style_.width, before + room_min <= style_.width ? before : 8) + "\n";
   }
-  return fit(out);
+  return out;
 }
 
 }  // namespace gradledger::report

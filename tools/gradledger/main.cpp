@@ -14,6 +14,7 @@
 
 #include "report/version/version.h"
 #include "sim/base/contract.h"
+#include "sim/base/suggest.h"
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/drivers.h"
 #include "tools/gradledger/exit_codes.h"
@@ -138,6 +139,14 @@ void add_list(CLI::App& app, Options& options, std::string& what) {
   verb->add_option("--as-of", options.as_of, "behaviours: the values at this release or change")->capture_default_str();
 }
 
+CLI::App* add_explain(CLI::App& app, Options& options, std::string& what, std::string& corpus) {
+  CLI::App* verb = app.add_subcommand("explain", "What a class of findings, or a known defect, is, what it does to training, and what to do about it");
+  verb->add_option("WHAT", what, "A class, as boundary-leak, or an entry of the catalogue, as catalogue-1")->required();
+  verb->add_option("--scenarios", corpus, "Folder of scenarios, in which those of an entry are looked for")->capture_default_str();
+  add_format(verb, options, "JSON instead of text");
+  return verb;
+}
+
 // A file that is opened while standard output is closed would become standard output.
 void occupy_standard_streams() {
   while (true) {
@@ -168,6 +177,26 @@ int with_producer(Options& options, Verb&& verb) {
   return verb();
 }
 
+// Verbs and options that look like the first word that is neither.
+std::string what_was_meant(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  std::vector<std::string> known;
+  const CLI::App* verb = &app;
+  for (const CLI::App* one : app.get_subcommands({})) {
+    if (!one->get_group().empty()) known.push_back(one->get_name());
+    if (one->parsed()) verb = one;
+  }
+  const bool in_verb = verb != &app;
+  if (in_verb) known.clear();
+  for (const CLI::Option* option : verb->get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = std::string(argv[i]).substr(0, std::string_view(argv[i]).find('='));
+    if (std::string_view(error.what()).find(word) == std::string_view::npos || (in_verb && !word.starts_with("--"))) continue;
+    if (const std::string meant = did_you_mean(word, known); !meant.empty()) return meant;
+  }
+  return "";
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Replays gradient accumulation on virtual ranks and says which contribution is missing, doubled, stale or private."};
   app.require_subcommand(0, 1);
@@ -196,6 +225,8 @@ int run(int argc, char** argv) {
   add_real_producer(explore_verb, options);
   limit_explore(explore_verb);
 
+  CLI::App* explain_verb = add_explain(app, options, what, folder);
+
   RankPlace place;
   CLI::App* rank_verb = add_rank(app, options, place);
   add_list(app, options, what);
@@ -207,7 +238,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& asked) {
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    complain({"", error.what() + std::string("; see gradledger --help")});
+    complain({"", error.what() + what_was_meant(app, error, argc, argv) + "; see gradledger --help"});
     return bad_input;
   }
   if (app.get_subcommands().empty()) {
@@ -220,6 +251,7 @@ int run(int argc, char** argv) {
     if (*replay_verb) return replay(paths, options, out);
     if (*gate_verb) return options.mutants ? gate_mutants(paths, options, out) : gate(paths, options, out);
     if (*coverage_verb) return coverage(folder, options, out);
+    if (*explain_verb) return explain(what, folder, options, out);
     if (*explore_verb) return explore(options, explore_options, out);
     if (*fuzz_verb) return fuzz(options, fuzz_options, out);
     return list(what, options, out);

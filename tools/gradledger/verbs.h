@@ -19,6 +19,7 @@ int gate_mutants(const std::vector<std::string>& paths, const Options& options, 
 int coverage(const std::string& folder, const Options& options, const Output& out);
 int fuzz(const Options& options, const FuzzOptions& fuzz, const Output& out);
 int explore(const Options& options, const ExploreVerb& verb, const Output& out);
+int explain(const std::string& name, const std::string& corpus, const Options& options, const Output& out);
 int list(const std::string& what, const Options& options, const Output& out);
 
 // On standard error, as one line, whatever was in a file or a name. Never throws: there is nowhere left to report to.

@@ -56,7 +56,7 @@ class Diagnostician {
     for (std::size_t k = 0; k < columns_.size(); ++k)
       if (row_.observed[k] != row_.expected[k]) wrong_.push_back(k);
     if (wrong_.empty()) return {};
-    if (!context_.one_factor && misplaced()) return std::move(out_);
+    if (!context_.one_factor && !context_.places_told && misplaced()) return std::move(out_);
     if (another_group()) return std::move(out_);
     stale();
     if (!common_factor() && !another_normalisation() && !part_of_the_group()) {

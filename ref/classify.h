@@ -34,6 +34,7 @@ struct RowContext {
   bool host_accumulator = false;              // optimizer offload
   bool reduced = false;                       // a gradient collective ran in the window
   double tolerance = 0;                       // of coefficients; 0: they are exact
+  bool places_told = false;                   // elements out of place were found otherwise
   bool wide = false;                          // they are quotients of whatever whole numbers
   std::vector<Normalisation> normalisations;  // to be told apart where weights differ within the window
   std::set<std::uint32_t> boundary;           // micro-batches of the window that ran at a gradient accumulation boundary, on this rank

@@ -2,21 +2,27 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <set>
+#include <tuple>
 
+#include "ref/dtype_facts.h"
+#include "ref/equations.h"
 #include "ref/ledger.h"
-#include "ref/linear.h"
 #include "sim/base/rational.h"
 
 namespace gradledger::ref {
 namespace {
 
-constexpr std::size_t unknowns_max = 96;
 constexpr std::uint32_t any_window = ~std::uint32_t{0};
-// Of the largest weight, by elimination: the normal equations square the condition, so half of the 53 digits are left.
-const double lost_in_fp64 = std::ldexp(1.0, -26);
+
+// The largest power of two that a weight is a whole number of.
+double granule(double weight) {
+  int exponent;
+  const double fraction = std::frexp(std::abs(weight), &exponent);
+  const auto bits = static_cast<std::uint64_t>(std::ldexp(fraction, 53));
+  return std::ldexp(static_cast<double>(bits & (~bits + 1)), exponent - 53);
+}
 
 }  // namespace
 
@@ -24,13 +30,19 @@ bool RowWeights::any_open() const { return std::find(open.begin(), open.end(), t
 
 std::optional<RowWeights> RowSolver::solve(const std::vector<PackedRow>& rows) const {
   if (auto share = share_of_due(rows, false)) return share;
-  const std::vector<Groups> sets{window(), with_earlier(1, false), with_earlier(any_window, false), with_earlier(1, true), with_earlier(any_window, true)};
-  for (const Groups& groups : sets)
-    if (groups.size() <= unknowns_max)
-      if (auto found = fit(groups, rows, false); found && !found->any_open()) return found;
+  if (auto shape = of_a_shape(rows)) return shape;
+  const std::vector<Groups> sets{window(), groups(Alike::none, 1, false), groups(Alike::none, any_window, false), groups(Alike::none, 1, true),
+                                 groups(Alike::none, any_window, true)};
+  for (const Groups& set : sets)
+    if (auto found = fit(set, rows, false); found && !found->any_open()) return found;
+  // Fewer unknowns, where all rows can do with them.
+  constexpr std::size_t spare = 4;
+  for (const Alike alike : {Alike::micro_batch, Alike::boundary, Alike::first})
+    for (const std::uint32_t ago : {0u, 1u, any_window})
+      if (auto found = fit(groups(alike, ago, true), rows, false, spare); found && !found->any_open()) return found;
   // Too few rows for that, or too coarse ones: weights that are likely.
-  for (const Groups& groups : {window(), with_earlier(1, true)})
-    if (auto found = enumerate(groups, rows); found && !found->any_open()) return found;
+  for (const Groups& set : {window(), groups(Alike::none, 1, true)})
+    if (auto found = enumerate(set, rows); found && !found->any_open()) return found;
   if (rounding_.exact) {
     // Weights that the formats do not hold exactly.
     if (auto share = share_of_due(rows, true)) return share;
@@ -45,18 +57,22 @@ std::size_t RowSolver::window_terms() const {
   return static_cast<std::size_t>(std::count_if(terms_.begin(), terms_.end(), [](const Term& t) { return t.windows_ago == 0; }));
 }
 
-RowSolver::Groups RowSolver::window() const { return with_earlier(0, false); }
-
-// merged: an earlier window's terms have two weights, that of the rank's own and that of its peers'.
-RowSolver::Groups RowSolver::with_earlier(std::uint32_t windows_ago, bool merged) const {
+// Earlier windows, merged, have two weights: that of the rank's own and that of its peers'.
+RowSolver::Groups RowSolver::groups(Alike window, std::uint32_t windows_ago, bool earlier_merged) const {
   Groups out;
-  std::map<std::pair<std::uint32_t, bool>, Group> earlier;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, Group> merged;
   for (std::size_t k = 0; k < terms_.size(); ++k) {
-    if (terms_[k].windows_ago > windows_ago) continue;
-    if (merged && terms_[k].windows_ago > 0) earlier[{terms_[k].windows_ago, terms_[k].own_rank}].push_back(k);
-    else out.push_back({k});
+    const Term& term = terms_[k];
+    if (term.windows_ago > windows_ago) continue;
+    if (term.windows_ago > 0 ? !earlier_merged : window == Alike::none) {
+      out.push_back({k});
+      continue;
+    }
+    std::uint32_t kind = 0;
+    if (term.windows_ago == 0) kind = window == Alike::micro_batch ? term.micro_batch : window == Alike::boundary ? term.boundary : term.micro_batch == 0;
+    merged[{term.windows_ago, kind, term.own_rank}].push_back(k);
   }
-  for (auto& [which, group] : earlier) out.push_back(std::move(group));
+  for (auto& [which, group] : merged) out.push_back(std::move(group));
   return out;
 }
 
@@ -72,10 +88,19 @@ double RowSolver::bound(double magnitude, double terms, double least, bool round
   return (rounding_.lone + rounding_.addition * terms) * magnitude;
 }
 
+// By how much a share of what is due may miss what is held.
+double RowSolver::off_of_share(double share, const PackedRow& row, bool rounded) const {
+  if (share == 0 || row.due_magnitude == 0) return row.error;
+  double finest = HUGE_VAL;
+  for (std::size_t k = 0; k < terms_.size(); ++k)
+    if (terms_[k].due != 0 && row.gradients[k] != 0) finest = std::min(finest, granule(share * terms_[k].due));
+  return row.error + bound(row.due_magnitude * std::abs(share), static_cast<double>(window_terms()), finest, rounded);
+}
+
 bool RowSolver::explains(const RowWeights& weights, const PackedRow& row, bool rounded) const {
   if (weights.of_due) {
-    const double off = rounding_.exact && !rounded ? 0 : (rounding_.lone + rounding_.addition * static_cast<double>(window_terms())) * row.due_magnitude;
-    return std::abs(row.held - *weights.of_due * row.due) <= row.error + off * std::abs(*weights.of_due);
+    const double share = *weights.of_due;
+    return std::abs(row.held - share * row.due) <= off_of_share(share, row, rounded);
   }
   double sum = 0, magnitude = 0, least = HUGE_VAL, terms = 0;
   for (std::size_t k = 0; k < terms_.size(); ++k) {
@@ -86,7 +111,7 @@ bool RowSolver::explains(const RowWeights& weights, const PackedRow& row, bool r
     const double term = weights.value[k] * static_cast<double>(row.gradients[k]);
     sum += term;
     magnitude += std::abs(term);
-    least = std::min(least, std::abs(weights.value[k]));
+    least = std::min(least, granule(weights.value[k]));
     ++terms;
   }
   return std::abs(row.held - sum) <= row.error + (magnitude > 0 ? bound(magnitude, terms, least, rounded) : 0);
@@ -108,10 +133,18 @@ bool RowSolver::surely_exact(const PackedRow& row) const {
   return row.error == 0 && std::abs(row.held) <= std::ldexp(least * rounding_.unit, rounding_.precision);
 }
 
-double RowSolver::bits(const PackedRow& row) const {
-  if (rounding_.exact) return rounding_.precision - 3;
-  const double off = (rounding_.lone + rounding_.addition * static_cast<double>(window_terms())) * row.due_magnitude + row.error;
-  return row.due_magnitude > off ? std::log2(row.due_magnitude / std::max(off, std::ldexp(row.due_magnitude, -20))) : 0;
+double RowSolver::bits(const PackedRow& row) const { return bits(row, row.error + (rounding_.exact ? 0 : bound(row.due_magnitude, static_cast<double>(window_terms()), 0, true))); }
+
+// A contribution that is not there, or twice, moves the row by its term: by so many steps of what can be told there.
+double RowSolver::bits(const PackedRow& row, double off) const {
+  double largest = 0, least = HUGE_VAL;
+  for (std::size_t k = 0; k < terms_.size(); ++k) {
+    if (terms_[k].due == 0 || row.gradients[k] == 0) continue;
+    largest = std::max(largest, std::abs(terms_[k].due * static_cast<double>(row.gradients[k])));
+    least = std::min(least, std::abs(terms_[k].due) * rounding_.unit);
+  }
+  const double told = rounding_.exact ? std::max(off, least) : off;
+  return largest > told ? std::log2(largest / std::max(told, std::ldexp(largest, -20))) : 0;
 }
 
 // One factor for all of what is due. Few rows tell it only if it is a simple one.
@@ -121,18 +154,62 @@ std::optional<RowWeights> RowSolver::share_of_due(const std::vector<PackedRow>& 
     if (row.due != 0 && (!largest || std::abs(row.due) > std::abs(largest->due))) largest = &row;
   if (!largest) return {};
   const bool exact = rounding_.exact && !rounded;
+  constexpr double fine = 1.0 / 4096;
+  if (!exact && rounding_.exact && rounding_.lone > fine) return {};  // coarse sums are near many others
   const double share = largest->held / largest->due;
   double off = largest->error / std::abs(largest->due);
   if (!exact) off += std::abs(share) * (rounding_.lone + rounding_.addition * static_cast<double>(window_terms())) * largest->due_magnitude / std::abs(largest->due);
+  // What is due is a sum of products, each of one rounding.
+  off += static_cast<double>(2 * terms_.size() + 1) * facts_of(Dtype::float64).unit_roundoff() * std::abs(share) * largest->due_magnitude / std::abs(largest->due);
   constexpr std::int64_t parts_max = 64;
-  const auto simple = simplest_within(share, off + lost_in_fp64 * std::abs(share), parts_max);
+  const auto simple = simplest_within(share, off, parts_max);
   RowWeights out;
   out.of_due = simple ? value_of(*simple) : share;
+  out.odd_share = !simple;
   out.dark = dark_in(rows);
   if (!std::all_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return explains(out, row, rounded); })) return {};
+  // What is due, and off by rounding where there is none: that is no other weight.
+  const auto due_but_rounded = [&](const PackedRow& row) { return explains({{}, {}, {}, 1.0}, row, true); };
+  if (rounding_.exact && out.odd_share && std::all_of(rows.begin(), rows.end(), due_but_rounded)) return {};
+  if (*out.of_due == 0) return exact ? std::optional(out) : std::nullopt;
+  // The share itself takes up the bits of one row.
+  const auto bits_of = [&](const PackedRow& row) { return bits(row, off_of_share(*out.of_due, row, rounded) / std::abs(*out.of_due)); };
+  double evidence = -bits_of(*largest);
+  for (const PackedRow& row : rows) evidence += bits_of(row);
   constexpr double bits_needed = 12;
-  const double evidence = static_cast<double>(rows.size() - 1) * bits(*largest);
-  return evidence >= bits_needed || (*out.of_due == 0 && exact) ? std::optional(out) : std::nullopt;
+  return evidence >= bits_needed ? std::optional(out) : std::nullopt;
+}
+
+// The one known way to weigh the window's terms that explains all rows.
+std::optional<RowWeights> RowSolver::of_a_shape(const std::vector<PackedRow>& rows) const {
+  std::optional<RowWeights> out;
+  for (const WeightShape& shape : shapes_) {
+    const auto sum_of = [&](const PackedRow& row) {
+      std::pair<double, double> sum{0, 0};
+      for (std::size_t k = 0; k < terms_.size(); ++k) {
+        sum.first += shape[k] * static_cast<double>(row.gradients[k]);
+        sum.second += std::abs(shape[k] * static_cast<double>(row.gradients[k]));
+      }
+      return sum;
+    };
+    const auto largest = std::max_element(rows.begin(), rows.end(), [&](const PackedRow& a, const PackedRow& b) { return std::abs(sum_of(a).first) < std::abs(sum_of(b).first); });
+    const auto [sum, magnitude] = sum_of(*largest);
+    if (sum == 0) continue;
+    const double factor = largest->held / sum;
+    const double off = (largest->error + bound(magnitude * std::abs(factor), static_cast<double>(window_terms()), 0, true)) / std::abs(sum);
+    constexpr std::int64_t parts_max = 1 << 12;
+    const auto simple = simplest_within(factor, off, parts_max);
+    if (!simple || *simple == 0) continue;
+    RowWeights weights{{}, std::vector<bool>(terms_.size(), false), dark_in(rows), {}};
+    for (const double weight : shape) weights.value.push_back(weight * value_of(*simple));
+    if (!std::all_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return explains(weights, row); })) continue;
+    double evidence = -bits(*largest);
+    for (const PackedRow& row : rows) evidence += bits(row);
+    constexpr double bits_needed = 8;
+    if (evidence < bits_needed || out) return {};
+    out = std::move(weights);
+  }
+  return out;
 }
 
 double RowSolver::likely(const Group& group) const {
@@ -155,11 +232,20 @@ RowSolver::Snapped RowSolver::snapped(double weight, double error, const Group& 
   if (!(error < Ledger::tolerance_max * std::max(likely(group), std::abs(weight)))) return {terms_[group.front()].due, Kind::open};
   for (const double plain : plain_weights(group))
     if (std::abs(weight - plain) <= error) return {plain, Kind::plain};
+  if (weight == 0) return {0, Kind::odd};
+  // Others only where the next one is well outside of the error.
+  constexpr double times_max = 8;
   for (const double base : {terms_[group.front()].averaged, terms_[group.front()].own}) {
     if (base == 0) continue;
-    for (const double ratio : {std::round(weight / base), 1.0 / std::round(base / weight)})
-      if (std::isfinite(ratio) && ratio != 0 && std::abs(weight - ratio * base) <= error) return {ratio * base, Kind::odd};
+    const double times = std::round(weight / base), parts = std::round(base / weight);
+    if (std::abs(times) <= times_max && times != 0 && std::abs(weight - times * base) <= error && 4 * error < std::abs(base)) return {times * base, Kind::odd};
+    if (std::abs(parts) <= times_max && parts != 0 && std::abs(weight - base / parts) <= error && 4 * error * std::abs(parts * (parts + 1)) < std::abs(base))
+      return {base / parts, Kind::odd};
   }
+  const double dyadic = std::ldexp(std::round(std::ldexp(weight, 12 - std::ilogb(weight))), std::ilogb(weight) - 12);
+  if (rounding_.exact && std::abs(weight - dyadic) <= error) return {dyadic, Kind::odd};
+  constexpr double fine = 1.0 / 4096;
+  if (error > fine * std::abs(weight)) return {terms_[group.front()].due, Kind::open};
   constexpr std::int64_t parts_max = 1 << 12;
   const auto simple = simplest_within(weight, error, parts_max);
   return {simple ? value_of(*simple) : weight, Kind::odd};
@@ -175,191 +261,75 @@ RowWeights RowSolver::spread(const Groups& groups, const std::vector<Snapped>& o
   return out;
 }
 
-// Least squares, with the error that roundings of the rows leave in each weight.
-std::optional<RowWeights> RowSolver::fit(const Groups& groups, const std::vector<PackedRow>& rows, bool rounded) const {
-  std::vector<std::size_t> asked;  // groups that some row has
-  for (std::size_t g = 0; g < groups.size(); ++g)
-    if (std::any_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return lit(row, groups[g]) != 0; })) asked.push_back(g);
-  if (asked.empty() || rows.size() < asked.size()) return {};
-  const bool exact = rounding_.exact && !rounded;
-  std::vector<PackedRow> best;
-  const std::size_t wanted = 6 * asked.size() + 8;
+// Small sums were hardly rounded, whatever the weights are.
+std::vector<PackedRow> RowSolver::rows_to_solve(const std::vector<PackedRow>& rows, std::size_t unknowns, bool exact) const {
+  std::vector<PackedRow> out;
   for (const PackedRow& row : rows)
-    if (best.size() < wanted && (!exact || surely_exact(row))) best.push_back(row);
-  const std::size_t used = best.size();
-  if (used < asked.size()) return {};
-  std::vector<std::vector<double>> a(used, std::vector<double>(asked.size()));
-  for (std::size_t i = 0; i < used; ++i)
-    for (std::size_t j = 0; j < asked.size(); ++j) a[i][j] = lit(best[i], groups[asked[j]]) / rounding_.unit;
-  const auto inverse = least_squares(a, asked.size());
-  if (inverse.empty()) return {};
-  std::vector<Snapped> found(groups.size());
-  for (std::size_t g = 0; g < groups.size(); ++g) found[g] = {terms_[groups[g].front()].due, Kind::plain};
-  std::vector<double> weights(asked.size(), 0.0);
-  double largest = 0;
-  for (std::size_t j = 0; j < asked.size(); ++j) {
-    for (std::size_t i = 0; i < used; ++i) weights[j] += inverse[j][i] * best[i].held / rounding_.unit;
-    largest = std::max(largest, std::abs(weights[j]));
-  }
-  std::set<double> odd;
-  for (std::size_t j = 0; j < asked.size(); ++j) {
-    double error = lost_in_fp64 * largest;
-    for (std::size_t i = 0; i < used; ++i) {
-      double off = best[i].error;
-      if (!exact) {
-        double magnitude = 0;
-        for (std::size_t l = 0; l < asked.size(); ++l) magnitude += std::abs(a[i][l] * weights[l]);
-        off += bound(magnitude * rounding_.unit, static_cast<double>(asked.size()), 0, true);
-      }
-      error += std::abs(inverse[j][i]) * off / rounding_.unit;
-    }
-    found[asked[j]] = snapped(weights[j], error, groups[asked[j]]);
-    if (found[asked[j]].kind == Kind::odd) odd.insert(found[asked[j]].weight);
-  }
-  // With weights of whatever kind as many rows as there are unknowns are always explained.
-  if (!odd.empty() && rows.size() < asked.size() + 2) return {};
-  // One weight of a kind that nobody expects is a wrong scale. Several of them are told by rows to spare alone: else they may be a fit of something else.
-  if (odd.size() > 2 && rows.size() < 2 * asked.size() + 8) return {};
-  RowWeights out = spread(groups, found);
-  out.dark = dark_in(rows);
-  if (!std::all_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return explains(out, row, rounded); })) return {};
+    if (!exact || surely_exact(row)) out.push_back(row);
+  if (exact) std::stable_sort(out.begin(), out.end(), [](const PackedRow& a, const PackedRow& b) { return std::abs(a.held) < std::abs(b.held); });
+  const std::size_t wanted = 6 * unknowns + 8;
+  if (out.size() > wanted) out.resize(wanted);
   return out;
 }
 
-// Tries choices of plain weights: which of them explain all rows.
-class RowSolver::Choices {
- public:
-  Choices(const RowSolver& solver, const Groups& groups, const std::vector<PackedRow>& rows) : solver_(solver), groups_(groups), rows_(rows), chosen_(groups.size()) {
-    for (const Group& group : groups) plain_.push_back(solver.plain_weights(group));
+// Weights by group, all of which some row has, with the error that roundings of the rows leave in each. None where they depend on each other.
+std::vector<RowSolver::Snapped> RowSolver::solved(const Groups& groups, const std::vector<PackedRow>& rows, bool exact) const {
+  Coefficients coefficients(rows.size(), std::vector<double>(groups.size()));
+  std::vector<double> held, off(rows.size(), 0.0);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (std::size_t j = 0; j < groups.size(); ++j) coefficients[i][j] = lit(rows[i], groups[j]) / rounding_.unit;
+    held.push_back(rows[i].held / rounding_.unit);
   }
-
-  // False: there are too many.
-  bool by_elimination();
-  bool row_by_row();
-  const std::vector<Snapped>& agreed() const { return agreed_; }  // open: choices differ. Empty: none explains them
-
- private:
-  static constexpr double tries_max = 18;  // bits
-
-  void take();
-  void choose_pivots(const Reduced& reduced, const std::vector<std::size_t>& free);
-  bool choose(std::size_t row, std::size_t group);
-
-  const RowSolver& solver_;
-  const Groups& groups_;
-  const std::vector<PackedRow>& rows_;
-  std::vector<std::vector<double>> plain_;
-  std::vector<Snapped> chosen_, agreed_;
-  std::vector<bool> set_;
-  std::uint64_t tries_ = 0;
-};
-
-void RowSolver::Choices::take() {
-  if (agreed_.empty()) agreed_ = chosen_;
-  for (std::size_t g = 0; g < groups_.size(); ++g)
-    if (agreed_[g].weight != chosen_[g].weight) agreed_[g].kind = Kind::open;
+  const auto inverse = LeftInverse::of(coefficients);
+  if (!inverse) return {};
+  const std::vector<double> weights = inverse->solve(held, off).value;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    double magnitude = 0;
+    for (std::size_t j = 0; j < groups.size(); ++j) magnitude += std::abs(coefficients[i][j] * weights[j]);
+    off[i] = rows[i].error / rounding_.unit + (exact ? 0 : bound(magnitude, static_cast<double>(groups.size()), 0, true));
+  }
+  const std::vector<double> error = inverse->solve(held, off).error;
+  std::vector<Snapped> out;
+  for (std::size_t j = 0; j < groups.size(); ++j) out.push_back(snapped(weights[j], error[j], groups[j]));
+  return out;
 }
 
-// Exact rows: what elimination leaves free is chosen, and tells the rest.
-bool RowSolver::Choices::by_elimination() {
-  LinearRows system;
-  for (const PackedRow& row : rows_) {
-    if (!solver_.surely_exact(row)) continue;
-    std::vector<double>& equation = system.emplace_back();
-    for (const Group& group : groups_) equation.push_back(solver_.lit(row, group) / solver_.rounding_.unit);
-    equation.push_back(row.held / solver_.rounding_.unit);
+// With weights of whatever kind as many rows as there are unknowns are always explained.
+bool RowSolver::borne_out(const std::vector<Snapped>& found, std::size_t rows, std::size_t unknowns, bool exact) const {
+  std::set<double> odd;
+  for (const Snapped& weight : found) {
+    if (weight.kind != Kind::odd) continue;
+    odd.insert(weight.weight);
+    // What was never rounded comes from divisions by powers of two.
+    constexpr double finest = 1.0 / 4096;
+    if (exact && granule(weight.weight) < finest * std::abs(weight.weight)) return false;
   }
-  const double nothing = std::ldexp(1.0, -30);  // as many of the 53 digits as numbers of 20 bits and some hundred rows leave
-  const Reduced reduced = reduce(std::move(system), groups_.size(), nothing);
-  std::vector<std::size_t> free;
-  double tries = 0;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    if (std::find(reduced.pivots.begin(), reduced.pivots.end(), g) != reduced.pivots.end()) continue;
-    free.push_back(g);
-    tries += std::log2(static_cast<double>(plain_[g].size()));
-  }
-  if (tries > tries_max) return false;
-  const std::function<void(std::size_t)> choose_free = [&](std::size_t at) {
-    if (at == free.size()) return choose_pivots(reduced, free);
-    for (const double weight : plain_[free[at]]) {
-      chosen_[free[at]] = {weight, Kind::plain};
-      choose_free(at + 1);
-    }
-  };
-  choose_free(0);
-  return true;
+  if (!odd.empty() && rows < unknowns + 2) return false;
+  // One weight of a kind that nobody expects is a wrong scale. Several of them are told by rows to spare alone: else they may be a fit of something else.
+  return odd.size() <= 2 || rows >= 2 * unknowns + 8;
 }
 
-void RowSolver::Choices::choose_pivots(const Reduced& reduced, const std::vector<std::size_t>& free) {
-  for (std::size_t r = 0; r < reduced.rows.size(); ++r) {
-    double weight = reduced.rows[r].back();
-    for (const std::size_t g : free) weight -= reduced.rows[r][g] * chosen_[g].weight;
-    const std::size_t pivot = reduced.pivots[r];
-    const double near = lost_in_fp64 * solver_.likely(groups_[pivot]);
-    const auto fits = std::find_if(plain_[pivot].begin(), plain_[pivot].end(), [&](double p) { return std::abs(weight - p) <= near; });
-    if (fits == plain_[pivot].end()) return;
-    chosen_[pivot] = {*fits, Kind::plain};
-  }
-  const RowWeights weights = solver_.spread(groups_, chosen_);
-  if (std::all_of(rows_.begin(), rows_.end(), [&](const PackedRow& row) { return solver_.explains(weights, row); })) take();
-}
-
-// Rows of few terms each: the terms of one row are chosen, and the row is asked before the next.
-bool RowSolver::Choices::row_by_row() {
-  set_.assign(groups_.size(), false);
-  for (std::size_t g = 0; g < groups_.size(); ++g) chosen_[g] = {0, Kind::plain};
-  return choose(0, 0);
-}
-
-bool RowSolver::Choices::choose(std::size_t row, std::size_t group) {
-  constexpr std::uint64_t steps_max = 1u << 15;
-  if (++tries_ > steps_max) return false;
-  if (row == rows_.size()) {
-    take();
-    return true;
-  }
-  while (group < groups_.size() && (set_[group] || solver_.lit(rows_[row], groups_[group]) == 0)) ++group;
-  if (group == groups_.size()) return !solver_.explains(solver_.spread(groups_, chosen_), rows_[row]) || choose(row + 1, 0);
-  set_[group] = true;
-  bool all = true;
-  for (const double weight : plain_[group]) {
-    chosen_[group] = {weight, Kind::plain};
-    all = all && choose(row, group + 1);
-  }
-  chosen_[group] = {0, Kind::plain};
-  set_[group] = false;
-  return all;
-}
-
-// Every choice of plain weights that explains the rows. Only what all of these agree in is told, and only where chance would hardly have left one.
-std::optional<RowWeights> RowSolver::enumerate(const Groups& all, const std::vector<PackedRow>& rows) const {
-  Groups groups;
-  for (const Group& group : all)
-    if (std::any_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return lit(row, group) != 0; })) groups.push_back(group);
-  if (groups.empty() || groups.size() > unknowns_max || (rounding_.exact && rows.size() > groups.size() + 8)) return {};
-  double evidence = 0, choices = 0;  // bits
-  for (const Group& group : groups) choices += std::log2(static_cast<double>(plain_weights(group).size()));
-  for (const PackedRow& row : rows) {
-    double most = 0, least = HUGE_VAL;
-    for (const Group& group : groups) {
-      const double here = std::abs(lit(row, group));
-      most += here * likely(group);
-      for (const double weight : plain_weights(group))
-        if (weight != 0 && here != 0) least = std::min(least, std::abs(weight) * rounding_.unit);
-    }
-    if (!rounding_.exact) least = std::max(least, (rounding_.lone + rounding_.addition * static_cast<double>(groups.size())) * most + row.error);
-    if (most > least) evidence += std::log2(most / least);
-  }
-  Choices tried(*this, groups, rows);
-  if (!(rounding_.exact ? tried.by_elimination() : tried.row_by_row()) || tried.agreed().empty()) return {};
-  constexpr double bits_to_spare = 5;
-  std::vector<Snapped> told = tried.agreed();
-  if (choices + bits_to_spare > evidence)
-    for (Snapped& weight : told) weight.kind = Kind::open;
+std::optional<RowWeights> RowSolver::fit(const Groups& groups, const std::vector<PackedRow>& rows, bool rounded, std::size_t spare) const {
+  if (groups.size() > unknowns_max) return {};
+  std::vector<std::size_t> asked;  // groups that some row has
+  Groups those;
   for (std::size_t g = 0; g < groups.size(); ++g)
-    if (told[g].kind == Kind::open) told[g].weight = terms_[groups[g].front()].due;
-  RowWeights out = spread(groups, told);
+    if (std::any_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return lit(row, groups[g]) != 0; })) {
+      asked.push_back(g);
+      those.push_back(groups[g]);
+    }
+  const bool exact = rounding_.exact && !rounded;
+  if (asked.empty() || rows.size() < asked.size() + spare) return {};
+  const std::vector<PackedRow> best = rows_to_solve(rows, asked.size(), exact);
+  if (best.size() < asked.size() + spare) return {};
+  const std::vector<Snapped> weights = solved(those, best, exact);
+  if (weights.empty() || !borne_out(weights, rows.size(), asked.size(), exact)) return {};
+  std::vector<Snapped> found(groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) found[g] = {terms_[groups[g].front()].due, Kind::plain};
+  for (std::size_t j = 0; j < asked.size(); ++j) found[asked[j]] = weights[j];
+  RowWeights out = spread(groups, found);
   out.dark = dark_in(rows);
+  if (!std::all_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return explains(out, row, rounded); })) return {};
   return out;
 }
 

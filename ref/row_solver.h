@@ -13,8 +13,12 @@ struct Term {
   double due = 0;                // what it must weigh here
   double own = 0, averaged = 0;  // what contributions like it weigh in some buffer
   std::uint32_t windows_ago = 0;
-  bool own_rank = false;
+  bool own_rank = false, boundary = false;
+  std::uint32_t micro_batch = 0;
 };
+
+// Weights of the window's terms up to a factor, as loops are known to have them.
+using WeightShape = std::vector<double>;
 
 // One element in one run.
 struct PackedRow {
@@ -29,6 +33,7 @@ struct RowWeights {
   std::vector<bool> open;          // by term: the rows do not tell it
   std::vector<bool> dark;          // by term: no row has it
   std::optional<double> of_due{};  // then the first two are empty: every term has this share of what is due of it, whatever that is
+  bool odd_share = false;          // a share that is no quotient of small numbers
 
   bool any_open() const;
 };
@@ -43,7 +48,7 @@ struct RowRounding {
 
 class RowSolver {
  public:
-  RowSolver(std::vector<Term> terms, const RowRounding& rounding) : terms_(std::move(terms)), rounding_(rounding) {}
+  RowSolver(std::vector<Term> terms, std::vector<WeightShape> shapes, const RowRounding& rounding) : terms_(std::move(terms)), shapes_(std::move(shapes)), rounding_(rounding) {}
 
   // Weights that explain every row, or none. Those of earlier windows are 0 wherever the rows can do without them.
   std::optional<RowWeights> solve(const std::vector<PackedRow>& rows) const;
@@ -57,6 +62,7 @@ class RowSolver {
   // Terms that are taken to have one weight.
   using Group = std::vector<std::size_t>;
   using Groups = std::vector<Group>;
+  static constexpr std::size_t unknowns_max = 96;
   enum class Kind : std::uint8_t { plain, odd, open };
   struct Snapped {
     double weight = 0;
@@ -64,11 +70,19 @@ class RowSolver {
   };
 
   std::size_t window_terms() const;
-  Groups window() const;
-  Groups with_earlier(std::uint32_t windows_ago, bool merged) const;
+  // What terms of the window have in common, or those of earlier ones.
+  enum class Alike : std::uint8_t { none, micro_batch, boundary, first };
+  Groups groups(Alike window, std::uint32_t windows_ago, bool earlier_merged) const;
+  Groups window() const { return groups(Alike::none, 0, false); }
+  std::optional<RowWeights> of_a_shape(const std::vector<PackedRow>& rows) const;
   std::optional<RowWeights> share_of_due(const std::vector<PackedRow>& rows, bool rounded) const;
-  std::optional<RowWeights> fit(const Groups& groups, const std::vector<PackedRow>& rows, bool rounded) const;
+  // spare: rows beyond the unknowns that there must be.
+  std::optional<RowWeights> fit(const Groups& groups, const std::vector<PackedRow>& rows, bool rounded, std::size_t spare = 0) const;
+  std::vector<PackedRow> rows_to_solve(const std::vector<PackedRow>& rows, std::size_t unknowns, bool exact) const;
+  std::vector<Snapped> solved(const Groups& groups, const std::vector<PackedRow>& rows, bool exact) const;
+  bool borne_out(const std::vector<Snapped>& found, std::size_t rows, std::size_t unknowns, bool exact) const;
   std::optional<RowWeights> enumerate(const Groups& groups, const std::vector<PackedRow>& rows) const;
+  double bits_to_spare(const Groups& groups, const std::vector<PackedRow>& rows) const;
   class Choices;
   Snapped snapped(double weight, double error, const Group& group) const;
   std::vector<double> plain_weights(const Group& group) const;
@@ -76,10 +90,13 @@ class RowSolver {
   std::vector<bool> dark_in(const std::vector<PackedRow>& rows) const;
   bool surely_exact(const PackedRow& row) const;
   double lit(const PackedRow& row, const Group& group) const;
+  double off_of_share(double share, const PackedRow& row, bool rounded) const;
+  double bits(const PackedRow& row, double off) const;
   double bound(double magnitude, double terms, double least, bool rounded) const;
   RowWeights spread(const Groups& groups, const std::vector<Snapped>& of_groups) const;
 
   std::vector<Term> terms_;
+  std::vector<WeightShape> shapes_;
   RowRounding rounding_;
 };
 

@@ -3,18 +3,20 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ref/dtype_facts.h"
+#include "ref/normalisation.h"
+
 namespace gradledger::ref {
 namespace {
 
-constexpr std::size_t terms_max = std::size_t{1} << 25;  // gradients of a snapshot that are held at a time
-constexpr std::uint32_t failures_max = 256;              // stretches without weights, after which no more are tried
+constexpr std::uint32_t failures_max = 256;  // stretches without weights, after which no more are tried
 
 std::uint32_t windows_between(const LedgerEntry& entry, const LedgerColumn& column) {
   const std::uint32_t window = entry.role == Role::applied_gradient ? column.contribution.step : column.documented;
   return window < entry.step ? entry.step - window : 0;
 }
 
-std::vector<Term> terms_of(const LedgerEntry& entry, const Ledger& ledger) {
+std::vector<Term> terms_of(const LedgerEntry& entry, const Ledger& ledger, const Timeline& timeline) {
   std::vector<Term> out;
   for (const LedgerColumn& column : entry.columns) {
     Term term;
@@ -23,15 +25,44 @@ std::vector<Term> terms_of(const LedgerEntry& entry, const Ledger& ledger) {
     term.averaged = column.averaged;
     term.windows_ago = windows_between(entry, column);
     term.own_rank = column.rank == entry.key.rank;
+    term.boundary = timeline.backwards[column.backward].boundary;
+    term.micro_batch = column.contribution.micro_batch;
     out.push_back(term);
   }
+  return out;
+}
+
+// Up to a factor, and what rounding leaves of quotients of whole numbers.
+bool same_shape(const WeightShape& a, const WeightShape& b) {
+  double factor = 0;
+  for (std::size_t k = 0; k < a.size(); ++k) {
+    if ((a[k] == 0) != (b[k] == 0)) return false;
+    if (a[k] == 0) continue;
+    if (factor == 0) factor = b[k] / a[k];
+    constexpr double roundings = 8;
+    if (std::abs(b[k] / a[k] - factor) > roundings * facts_of(Dtype::float64).unit_roundoff() * std::abs(factor)) return false;
+  }
+  return true;
+}
+
+std::vector<WeightShape> shapes_of(const Workload& workload, const Timeline& timeline, const LedgerEntry& entry) {
+  std::vector<WeightShape> out;
+  if (!timeline.two_layers || entry.role != Role::applied_gradient) return out;
+  for (Normalisation& known : known_normalisations(workload, timeline, entry))
+    if (std::none_of(out.begin(), out.end(), [&](const WeightShape& shape) { return same_shape(shape, known.weights); })) out.push_back(std::move(known.weights));
   return out;
 }
 
 }  // namespace
 
 TakingApart::TakingApart(const Workload& workload, const Timeline& timeline, const Ledger& ledger, const RowRounding& rounding, LedgerEntry& entry)
-    : workload_(workload), timeline_(timeline), ledger_(ledger), entry_(entry), exact_(rounding.exact), precision_(rounding.precision), solver_(terms_of(entry, ledger), rounding) {
+    : workload_(workload),
+      timeline_(timeline),
+      ledger_(ledger),
+      entry_(entry),
+      exact_(rounding.exact),
+      unit_(rounding.unit),
+      solver_(terms_of(entry, ledger, timeline), shapes_of(workload, timeline, entry), rounding) {
   for (std::uint32_t p = 0; p < entry.layout.size(); ++p) {
     numel_ += entry.layout[p].end - entry.layout[p].begin;
     piece_of_.resize(numel_, p);
@@ -71,6 +102,7 @@ bool TakingApart::run() {
     if (became_[e] == unknown && !rows_of({e}).empty()) left.push_back(e);
   try_answers(left);
   if (!left.empty()) look_elsewhere();
+  drop_lone_answers();
   join_neighbours();
   write();
   return true;
@@ -208,43 +240,25 @@ std::vector<WeightPattern> TakingApart::patterns() const {
   return out;
 }
 
-// Elements that hold what is due of another one of any parameter, in every run.
-void TakingApart::look_elsewhere() {
-  std::vector<std::vector<double>> due(rows_.size());  // by run, of every element of all parameters
-  std::size_t total = 0;
-  for (const Parameter& p : workload_.parameters) total += p.numel;
-  if (total * entry_.columns.size() * rows_.size() > terms_max || !exact_) return;
-  std::vector<std::size_t> base;
-  for (std::size_t run = 0; run < rows_.size(); ++run) {
-    base.clear();
-    for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
-      base.push_back(due[run].size());
-      const std::size_t at = due[run].size();
-      std::vector<double> gradient(workload_.parameters[p].numel);
-      due[run].resize(at + gradient.size(), 0.0);
-      for (const LedgerColumn& column : entry_.columns) {
-        const double weight = ledger_.expected(entry_, column.backward, column.rank, p);
-        if (weight == 0) continue;
-        sources_[run]->gradient(column.backward, column.rank, p, 0, gradient);
-        for (std::size_t i = 0; i < gradient.size(); ++i) due[run][at + i] += weight * gradient[i];
-      }
-    }
-  }
-  std::map<std::vector<double>, std::uint32_t> holders;  // what is due of an element in all runs, and of how many elements
-  for (std::size_t i = 0; i < total; ++i) {
-    std::vector<double> key;
-    for (const auto& of_run : due) key.push_back(of_run[i]);
-    ++holders[std::move(key)];
-  }
-  // So many elements by chance would be few of those that are left.
-  const double by_chance = static_cast<double>(total) * std::exp2(-static_cast<double>(rows_.size()) * (precision_ - 3));
-  constexpr double chance_max = 0.25;
-  if (by_chance > chance_max) return;
+// Where most elements of a piece have no weights, one that has some of its own has them by chance. So has one with an odd share of what is due, where
+// what else is wrong of the piece has not the same: numbers that are off by a little lie next to one another.
+void TakingApart::drop_lone_answers() {
+  std::vector<std::uint32_t> of_answer(answers_.size(), 0), without(entry_.layout.size(), 0), with(entry_.layout.size(), 0);
+  std::map<std::pair<std::uint32_t, int>, std::uint32_t> of_piece;
   for (std::uint32_t e = 0; e < numel_; ++e) {
-    if (became_[e] != unknown) continue;
-    std::vector<double> held;
-    for (const auto& rows : rows_) held.push_back(rows[e].held);
-    if (holders.contains(held) && std::any_of(held.begin(), held.end(), [](double h) { return h != 0; })) became_[e] = elsewhere;
+    const int became = became_[e];
+    if (became >= 0) ++of_answer[static_cast<std::size_t>(became)];
+    if (became >= 0) ++with[piece_of_[e]];
+    if (became == unknown || became == elsewhere) ++without[piece_of_[e]];
+    if (became != as_due) ++of_piece[{piece_of_[e], became}];
+  }
+  for (std::uint32_t e = 0; e < numel_; ++e) {
+    if (became_[e] < 0) continue;
+    const auto answer = static_cast<std::size_t>(became_[e]);
+    const std::uint32_t piece = piece_of_[e];
+    const bool lone = of_answer[answer] <= 2 && without[piece] > with[piece];
+    const bool one_of_many = answers_[answer].odd_share && of_piece[{piece, became_[e]}] < with[piece] + without[piece];
+    if (lone || one_of_many) became_[e] = unknown;
   }
 }
 

@@ -42,6 +42,7 @@ class TakingApart {
   // Element -> what became of it: an answer, or one of these.
   static constexpr int as_due = -1, unknown = -2, elsewhere = -3;
   using Elements = std::vector<std::uint32_t>;
+  static constexpr std::size_t terms_max = std::size_t{1} << 25;  // gradients of a snapshot that are held at a time
 
   void fill(const GradientSource& source, std::size_t run);
   void explain(const Elements& elements);
@@ -52,7 +53,11 @@ class TakingApart {
   std::vector<PackedRow> rows_of(const Elements& elements) const;
   std::vector<Elements> parts(const Elements& elements) const;
   bool fits(const RowWeights& answer, std::uint32_t element) const;
+  struct Part;
+  std::vector<Part> parts_of_due() const;
+  double by_chance(const Part& part) const;
   void look_elsewhere();
+  void drop_lone_answers();
   void join_neighbours();
   void write();
 
@@ -62,7 +67,7 @@ class TakingApart {
   LedgerEntry& entry_;
   const std::vector<WeightPattern>* patterns_ = nullptr;
   bool exact_;
-  int precision_;
+  double unit_;
   std::uint32_t numel_ = 0;
   std::vector<std::uint32_t> piece_of_;                   // by element
   std::vector<std::vector<double>> expected_;             // by piece and column

@@ -29,6 +29,7 @@ class Naming {
   bool decided(std::uint32_t step) const;
   bool follows(std::uint32_t step) const;
   bool explained(std::uint32_t step) const;
+  bool left_open(std::uint32_t step) const;
 
   // ---- structure.cpp: what stops or poisons a run
   void name_structural();

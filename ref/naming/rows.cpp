@@ -8,6 +8,7 @@ RowContext Naming::context_of(const LedgerEntry& entry) const {
   context.documented = entry.role != Role::applied_gradient;
   context.average_divisor = value_of(timeline_.contract.average_divisor);
   context.wide = ledger_.wide();
+  context.places_told = verdict_.few_runs;
   context.rank = entry.key.rank;
   context.step = entry.step;
   context.world = workload_.world_size;
@@ -55,8 +56,8 @@ void Naming::name_entry(const LedgerEntry& entry) {
       record(entry, row, diagnosis);
     }
   }
-  // The fingerprint differs, yet each contribution alone weighs what it must: the right sums lie in the wrong places.
-  if (balanced && verdict_.undecoded == 0 && fingerprint_of(entry.key))
+  // The fingerprint differs, yet each contribution alone weighs what it must: the right sums lie in the wrong places. Few runs look at none alone.
+  if (balanced && !verdict_.few_runs && verdict_.undecoded == 0 && fingerprint_of(entry.key))
     record(entry, {fingerprint_of(entry.key)->ranges, {}, {}, {}, false, false}, {FindingClass::misplaced_shard, {}, {}});
 }
 

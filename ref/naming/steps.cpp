@@ -34,7 +34,7 @@ void Naming::name_steps(bool after_gradients) {
 
 void Naming::name_clipping() {
   for (const Mismatch& m : evidence_.values) {
-    if (!m.clipping || follows(m.step) || explained(m.step) || find(FindingClass::wrong_norm, m.step, m.key.rank)) continue;
+    if (!m.clipping || follows(m.step) || explained(m.step) || left_open(m.step) || find(FindingClass::wrong_norm, m.step, m.key.rank)) continue;
     Finding& finding = add(FindingClass::wrong_norm, m.key.event, m.key.rank);
     finding.quantity = m.clipping;
     finding.buffer = m.key.buffer;

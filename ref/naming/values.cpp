@@ -14,6 +14,12 @@ bool Naming::explained(std::uint32_t step) const {
                      [&](const Finding& f) { return f.step <= step && f.finding != FindingClass::rounding_excess && f.finding != FindingClass::rank_divergence; });
 }
 
+// Gradients that few runs find wrong, and do not tell how: what follows from them has no name of its own.
+bool Naming::left_open(std::uint32_t step) const {
+  return verdict_.few_runs &&
+         std::any_of(verdict_.unexplained.begin(), verdict_.unexplained.end(), [&](const SnapshotKey& key) { return timeline_.events[key.event].step <= step; });
+}
+
 void Naming::name_coverage() {
   if (verdict_.facts.stopped()) return;
   for (const auto& [event, elements] : evidence_.not_applied) {
@@ -77,7 +83,7 @@ std::string Naming::open_text(const SnapshotKey& key) const {
 void Naming::name_divergences() {
   for (const Divergence& d : evidence_.divergences) {
     const std::uint32_t step = timeline_.events[d.event].step;
-    if (explained(step)) continue;
+    if (explained(step) || left_open(step)) continue;
     if (Finding* known = find(FindingClass::rank_divergence, step, d.rank)) {
       also_in(*known, d.buffer);
       continue;

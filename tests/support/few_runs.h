@@ -46,6 +46,25 @@ struct TwoVerdicts {
   }
   bool same() const { return places(full) == places(few); }
 
+  // Whether the weights of the snapshot that a finding is of stayed open.
+  bool is_open(const ref::Finding& finding) const {
+    return finding.finding == ref::FindingClass::rounding_excess && std::any_of(few.unexplained.begin(), few.unexplained.end(), [&](const ref::SnapshotKey& key) {
+             return key.event == finding.event && key.rank == finding.rank && key.buffer == finding.buffer;
+           });
+  }
+  bool told_open() const {
+    return std::any_of(few.findings.begin(), few.findings.end(), [&](const ref::Finding& f) { return is_open(f); });
+  }
+
+  // Classes that the few runs name and the many do not. That weights stay open is said of a snapshot, and names none.
+  std::set<std::string> invented() const {
+    std::set<std::string> named, out;
+    for (const ref::Finding& f : full.findings) named.emplace(name_of(f.finding));
+    for (const ref::Finding& f : few.findings)
+      if (!named.contains(std::string(name_of(f.finding))) && !is_open(f)) out.emplace(name_of(f.finding));
+    return out;
+  }
+
   // "-" what the few runs lack, "+" what they have beside: class, step and rank.
   std::vector<std::string> differences() const {
     std::vector<std::string> out;

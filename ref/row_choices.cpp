@@ -1,0 +1,167 @@
+// Rows that are too few to be solved: which of the weights that contributions are likely to have explain them.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "ref/dtype_facts.h"
+#include "ref/equations.h"
+#include "ref/row_solver.h"
+
+namespace gradledger::ref {
+
+// Tries choices of plain weights: which of them explain all rows.
+class RowSolver::Choices {
+ public:
+  Choices(const RowSolver& solver, const Groups& groups, const std::vector<PackedRow>& rows) : solver_(solver), groups_(groups), rows_(rows), chosen_(groups.size()) {
+    for (const Group& group : groups) plain_.push_back(solver.plain_weights(group));
+  }
+
+  // False: there are too many.
+  bool by_elimination();
+  bool row_by_row();
+  const std::vector<Snapped>& agreed() const { return agreed_; }  // open: choices differ. Empty: none explains them
+
+ private:
+  static constexpr double tries_max = 18;  // bits
+
+  void take();
+  void follow(const Elimination& eliminated);
+  bool choose(std::size_t row, std::size_t group);
+
+  const RowSolver& solver_;
+  const Groups& groups_;
+  const std::vector<PackedRow>& rows_;
+  std::vector<std::vector<double>> plain_;
+  std::vector<Snapped> chosen_, agreed_;
+  std::vector<bool> set_;
+  std::uint64_t tries_ = 0;
+};
+
+void RowSolver::Choices::take() {
+  if (agreed_.empty()) agreed_ = chosen_;
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    if (agreed_[g].weight != chosen_[g].weight) agreed_[g].kind = Kind::open;
+}
+
+// Exact rows: what elimination leaves free is chosen, and tells the rest.
+bool RowSolver::Choices::by_elimination() {
+  Coefficients coefficients;
+  std::vector<double> held;
+  for (const PackedRow& row : rows_) {
+    if (!solver_.surely_exact(row)) continue;
+    std::vector<double>& equation = coefficients.emplace_back();
+    for (const Group& group : groups_) equation.push_back(solver_.lit(row, group) / solver_.rounding_.unit);
+    held.push_back(row.held / solver_.rounding_.unit);
+  }
+  if (held.empty()) {  // everything is free
+    coefficients.emplace_back(groups_.size(), 0.0);
+    held.push_back(0);
+  }
+  // What is free for want of equations alone may be too much.
+  double least = HUGE_VAL;
+  for (const std::vector<double>& plain : plain_) least = std::min(least, std::log2(static_cast<double>(plain.size())));
+  if ((static_cast<double>(groups_.size()) - static_cast<double>(held.size())) * least > tries_max) return false;
+  const auto eliminated = eliminate(coefficients, held);
+  if (!eliminated) return true;
+  double tries = 0;
+  for (const std::size_t g : eliminated->free) tries += std::log2(static_cast<double>(plain_[g].size()));
+  if (tries > tries_max) return false;
+  const std::function<void(std::size_t)> choose_free = [&](std::size_t at) {
+    if (at == eliminated->free.size()) return follow(*eliminated);
+    const std::size_t g = eliminated->free[at];
+    for (const double weight : plain_[g]) {
+      chosen_[g] = {weight, Kind::plain};
+      choose_free(at + 1);
+    }
+  };
+  choose_free(0);
+  return true;
+}
+
+// The rest must be plain too. A plain weight that fp64 cannot tell from what follows is put to the rows, which are exact.
+void RowSolver::Choices::follow(const Elimination& eliminated) {
+  for (const Elimination::Told& told : eliminated.told) {
+    double weight = told.base, magnitude = std::abs(told.base);
+    for (std::size_t f = 0; f < eliminated.free.size(); ++f) {
+      const double term = told.follows[f] * chosen_[eliminated.free[f]].weight;
+      weight += term;
+      magnitude += std::abs(term);
+    }
+    const double rounding = 2 * static_cast<double>(eliminated.free.size() + 2) * facts_of(Dtype::float64).unit_roundoff() * magnitude;
+    const std::vector<double>& plain = plain_[told.unknown];
+    const auto fits = std::find_if(plain.begin(), plain.end(), [&](double p) { return std::abs(weight - p) <= rounding; });
+    if (fits == plain.end()) return;
+    chosen_[told.unknown] = {*fits, Kind::plain};
+  }
+  const RowWeights weights = solver_.spread(groups_, chosen_);
+  if (std::all_of(rows_.begin(), rows_.end(), [&](const PackedRow& row) { return solver_.explains(weights, row); })) take();
+}
+
+// Rows of few terms each: the terms of one row are chosen, and the row is asked before the next.
+bool RowSolver::Choices::row_by_row() {
+  set_.assign(groups_.size(), false);
+  for (std::size_t g = 0; g < groups_.size(); ++g) chosen_[g] = {0, Kind::plain};
+  return choose(0, 0);
+}
+
+bool RowSolver::Choices::choose(std::size_t row, std::size_t group) {
+  constexpr std::uint64_t steps_max = 1u << 15;
+  if (++tries_ > steps_max) return false;
+  if (row == rows_.size()) {
+    take();
+    return true;
+  }
+  while (group < groups_.size() && (set_[group] || solver_.lit(rows_[row], groups_[group]) == 0)) ++group;
+  if (group == groups_.size()) return !solver_.explains(solver_.spread(groups_, chosen_), rows_[row]) || choose(row + 1, 0);
+  set_[group] = true;
+  bool all = true;
+  for (const double weight : plain_[group]) {
+    chosen_[group] = {weight, Kind::plain};
+    all = all && choose(row, group + 1);
+  }
+  chosen_[group] = {0, Kind::plain};
+  set_[group] = false;
+  return all;
+}
+
+// How many bits more there are in the rows than in the choice of a plain weight for every group. A row has as many as there are steps in its largest
+// term; sums of several terms vary little more than that.
+double RowSolver::bits_to_spare(const Groups& groups, const std::vector<PackedRow>& rows) const {
+  double out = 0;
+  for (const Group& group : groups) out -= std::log2(static_cast<double>(plain_weights(group).size()));
+  for (const PackedRow& row : rows) {
+    double largest = 0, all = 0, least = HUGE_VAL;
+    for (const Group& group : groups) {
+      const double here = std::abs(lit(row, group));
+      largest = std::max(largest, here * likely(group));
+      all += here * likely(group);
+      for (const double weight : plain_weights(group))
+        if (weight != 0 && here != 0) least = std::min(least, std::abs(weight) * rounding_.unit);
+    }
+    if (!rounding_.exact) least = (rounding_.lone + rounding_.addition * static_cast<double>(groups.size())) * all + row.error;
+    if (largest > least) out += std::log2(largest / least);
+  }
+  return out;
+}
+
+// Every choice of plain weights that explains the rows. Only what all of these agree in is told, and only where chance would hardly have left one.
+std::optional<RowWeights> RowSolver::enumerate(const Groups& all, const std::vector<PackedRow>& rows) const {
+  Groups groups;
+  for (const Group& group : all)
+    if (std::any_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return lit(row, group) != 0; })) groups.push_back(group);
+  constexpr std::size_t groups_max = 32;  // exact elimination of more takes long
+  if (groups.empty() || groups.size() > (rounding_.exact ? groups_max : unknowns_max) || (rounding_.exact && rows.size() > groups.size() + 8)) return {};
+  Choices tried(*this, groups, rows);
+  if (!(rounding_.exact ? tried.by_elimination() : tried.row_by_row()) || tried.agreed().empty()) return {};
+  constexpr double bits_needed = 8;
+  std::vector<Snapped> told = tried.agreed();
+  if (bits_to_spare(groups, rows) < bits_needed)
+    for (Snapped& weight : told) weight.kind = Kind::open;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    if (told[g].kind == Kind::open) told[g].weight = terms_[groups[g].front()].due;
+  RowWeights out = spread(groups, told);
+  out.dark = dark_in(rows);
+  return out;
+}
+
+}  // namespace gradledger::ref

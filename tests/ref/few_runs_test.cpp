@@ -1,0 +1,154 @@
+// The oracle with a handful of runs: how many it takes, and what it says of small shards, coarse formats, planted overflows and producers that lie.
+#include <gtest/gtest.h>
+
+#include "tests/support/few_runs.h"
+#include "tests/support/tampering.h"
+
+namespace gradledger::testing {
+namespace {
+
+using Set = std::set<std::string>;
+
+struct Few {
+  ref::Verdict verdict;
+  std::uint32_t runs = 0;
+};
+
+Few judge_few(
+    const Scenario& scenario, Tamper tamper = [](const Snapshot&) {}) {
+  const auto timeline = make_timeline(scenario);
+  TamperingProducer inner(scenario, *timeline, std::move(tamper));
+  FewRunsProducer producer(inner);
+  Few out{ref::judge(scenario, *timeline, producer, {}), 0};
+  out.runs = producer.runs();
+  return out;
+}
+
+Scenario four_micro_batches(Dtype dtype = Dtype::bfloat16, std::uint32_t world = 2, const std::vector<std::uint32_t>& sizes = {30, 21, 13}) {
+  Scenario s = base_scenario(world, sizes, dtype);
+  deepspeed_config(s).zero.stage = 1;
+  deepspeed_config(s).gradient_accumulation_steps = 4;
+  s.script = {repeat(2, managed(4))};
+  return s;
+}
+
+TEST(few_runs, are_two_where_all_is_right_however_many_steps_there_are) {
+  for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16, Dtype::float16})
+    for (const std::uint32_t world : {1u, 2u, 3u, 4u})
+      for (const std::uint32_t steps : {1u, 2u, 9u}) {
+        Scenario s = four_micro_batches(dtype, world);
+        s.script = {repeat(steps, managed(4))};
+        const Few few = judge_few(s);
+        EXPECT_EQ(classes(few.verdict), Set{}) << sentences(few.verdict);
+        EXPECT_EQ(few.runs, 2u);
+        EXPECT_TRUE(few.verdict.coverage.nothing.empty());
+        EXPECT_EQ(few.verdict.coverage.windows_judged, steps);
+      }
+}
+
+TEST(few_runs, hold_small_shards_to_the_books) {
+  for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16, Dtype::float16})
+    for (const std::uint32_t stage : {0u, 1u, 2u, 3u})
+      for (const std::uint32_t numel : {1u, 2u, 3u, 5u}) {
+        Scenario s = four_micro_batches(dtype, 2, {numel, 1});
+        deepspeed_config(s).zero.stage = stage;
+        const Few right = judge_few(s);
+        EXPECT_EQ(classes(right.verdict), classes(judge(s))) << sentences(right.verdict);
+        const Few wrong = judge_few(s, [](const Snapshot& x) {
+          if (x.role == Role::applied_gradient && x.linear)
+            for (double& value : *x.values) value *= 2;
+        });
+        EXPECT_FALSE(wrong.verdict.findings.empty()) << "stage " << stage << ", " << numel << " elements";
+        EXPECT_LE(wrong.runs, 4u);
+        EXPECT_EQ(classes(wrong.verdict).contains("misplaced-shard"), false) << sentences(wrong.verdict);
+      }
+}
+
+TEST(few_runs, place_the_half_of_a_parameter_that_was_lost) {
+  for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
+    const Few few = judge_few(four_micro_batches(dtype), [](const Snapshot& x) {
+      if (x.role == Role::applied_gradient && x.rank == 0 && x.step == 1 && x.linear)
+        for (std::size_t i = 11; i < 27; ++i) (*x.values)[i] = 0;
+    });
+    ASSERT_EQ(classes(few.verdict), Set{"discarded-gradient"}) << sentences(few.verdict);
+    const ref::Finding& f = few.verdict.findings.front();
+    ASSERT_EQ(f.elements.size(), 1u);
+    EXPECT_EQ(f.elements.front(), (ref::ElementRange{0, 11, 27}));
+    EXPECT_EQ(f.contributions.size(), 8u);
+    EXPECT_LE(few.runs, 4u);
+  }
+}
+
+TEST(few_runs, find_one_wrong_element_wherever_it_is) {
+  for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16, Dtype::float16})
+    for (const std::size_t at : {std::size_t{0}, std::size_t{17}, std::size_t{31}}) {
+      const Few few = judge_few(four_micro_batches(dtype), [&](const Snapshot& x) {
+        if (x.role == Role::applied_gradient && x.rank == 0 && x.step == 0 && x.linear) (*x.values)[at] *= 0.5;
+      });
+      ASSERT_EQ(few.verdict.findings.size(), 1u) << sentences(few.verdict);
+      ASSERT_EQ(few.verdict.findings.front().elements.size(), 1u);
+      EXPECT_EQ(few.verdict.findings.front().elements.front().end - few.verdict.findings.front().elements.front().begin, 1u);
+      EXPECT_LE(few.runs, 4u);
+    }
+}
+
+TEST(few_runs, say_that_elements_hold_what_belongs_to_others) {
+  const Tamper rotate = [](const Snapshot& x) {
+    if (x.role == Role::applied_gradient && x.rank == 0) std::rotate(x.values->begin(), x.values->begin() + 1, x.values->end());
+  };
+  const Few few = judge_few(four_micro_batches(Dtype::float32), rotate);
+  EXPECT_TRUE(classes(few.verdict).contains("misplaced-shard")) << sentences(few.verdict);
+  EXPECT_EQ(classes(few.verdict), classes(judge_tampered(four_micro_batches(Dtype::float32), rotate))) << sentences(few.verdict);
+}
+
+// Whatever it is, it is no right sum.
+TEST(few_runs, report_numbers_that_nothing_explains_and_say_so) {
+  for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
+    std::uint32_t run = 0;
+    const Few few = judge_few(four_micro_batches(dtype), [&](const Snapshot& x) {
+      if (x.role == Role::applied_gradient && x.rank == 1 && x.step == 1 && x.linear)
+        for (std::size_t i = 0; i < x.values->size(); ++i) (*x.values)[i] += static_cast<double>((i * 7 + ++run) % 5 + 1);
+    });
+    ASSERT_EQ(classes(few.verdict), Set{"rounding-excess"}) << sentences(few.verdict);
+    EXPECT_EQ(few.runs, 4u);
+    EXPECT_NE(sentences(few.verdict).find("leave open"), std::string::npos);
+    EXPECT_FALSE(few.verdict.unexplained.empty());
+  }
+}
+
+TEST(few_runs, tell_a_gradient_of_the_window_before) {
+  std::map<std::tuple<std::uint32_t, bool>, std::vector<double>> before;
+  const Few few = judge_few(four_micro_batches(), [&](const Snapshot& x) {
+    if (x.role != Role::applied_gradient) return;
+    const std::vector<double> mine = *x.values;
+    if (x.step == 1)
+      for (std::size_t i = 0; i < mine.size(); ++i) (*x.values)[i] += before[{x.rank, x.linear}][i];
+    before[{x.rank, x.linear}] = mine;
+  });
+  ASSERT_TRUE(classes(few.verdict).contains("stale-gradient")) << sentences(few.verdict);
+  for (const ref::Finding& f : few.verdict.findings)
+    if (f.finding == ref::FindingClass::stale_gradient)
+      for (const ref::Miscounted& m : f.contributions) EXPECT_EQ(m.contribution.step, 0u);
+}
+
+TEST(few_runs, follow_conditions_of_use) {
+  Scenario s = four_micro_batches(Dtype::float32);
+  s.parameters[1].used_by = *Predicate::parse("micro_batch != 1", "");
+  s.parameters[2].used_by = *Predicate::parse("step == 0 and micro_batch == 0", "");
+  for (const std::uint32_t stage : {0u, 1u, 2u}) {
+    deepspeed_config(s).zero.stage = stage;
+    EXPECT_EQ(classes(judge_few(s).verdict), Set{}) << "stage " << stage;
+  }
+  deepspeed_config(s).zero.stage = 3;  // a parameter unused in a window keeps its partition of the window before
+  EXPECT_EQ(classes(judge_few(s).verdict), Set{"stale-gradient"});
+}
+
+TEST(few_runs, say_what_they_leave_out) {
+  const Few few = judge_few(four_micro_batches());
+  EXPECT_TRUE(few.verdict.few_runs);
+  EXPECT_FALSE(few.verdict.left_out.empty());
+  EXPECT_TRUE(judge(four_micro_batches()).left_out.empty());
+}
+
+}  // namespace
+}  // namespace gradledger::testing

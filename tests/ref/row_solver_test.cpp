@@ -1,0 +1,179 @@
+// Weights from sums in which several contributions share an element: what is told, from how few, and what stays open.
+#include <deque>
+
+#include <gtest/gtest.h>
+
+#include "ref/row_solver.h"
+#include "sim/base/hash.h"
+
+namespace gradledger::ref {
+namespace {
+
+constexpr double due = 0.125, own = 0.25;
+constexpr double fp32 = 0x1p-24, bf16 = 0x1p-8;  // unit roundoffs
+
+// Two ranks with so many micro-batches each, in a window and in the one before.
+std::vector<Term> terms(std::uint32_t micro_batches, bool with_earlier = false) {
+  std::vector<Term> out;
+  for (const std::uint32_t ago : {1u, 0u}) {
+    if (ago == 1 && !with_earlier) continue;
+    for (std::uint32_t m = 0; m < micro_batches; ++m)
+      for (const bool own_rank : {true, false}) out.push_back({ago == 0 ? due : 0, own, due, ago, own_rank, m + 1 == micro_batches, m});
+  }
+  return out;
+}
+
+// Elements with random whole numbers from 1 to `most`, which hold these weights of them.
+class Elements {
+ public:
+  Elements(std::vector<Term> terms, std::vector<double> weights, int most, std::uint64_t seed = 1)
+      : terms_(std::move(terms)), weights_(std::move(weights)), most_(most), state_(seed) {}
+
+  std::vector<PackedRow> rows(std::size_t n) {
+    std::vector<PackedRow> out;
+    for (std::size_t i = 0; i < n; ++i) {
+      std::vector<float>& gradients = gradients_.emplace_back();
+      PackedRow row;
+      for (std::size_t k = 0; k < terms_.size(); ++k) {
+        gradients.push_back(static_cast<float>(1 + (mix(++state_) >> 32) % static_cast<std::uint64_t>(most_)));
+        row.held += weights_[k] * static_cast<double>(gradients.back());
+        row.due += terms_[k].due * static_cast<double>(gradients.back());
+      }
+      row.due_magnitude = row.due;
+      row.gradients = gradients.data();
+      out.push_back(row);
+    }
+    return out;
+  }
+
+ private:
+  std::vector<Term> terms_;
+  std::vector<double> weights_;
+  int most_;
+  std::uint64_t state_;
+  std::deque<std::vector<float>> gradients_;
+};
+
+RowSolver exact(const std::vector<Term>& terms, int precision = 24) { return RowSolver(terms, {}, {true, precision, 1, 16 * fp32, fp32}); }
+
+TEST(row_solver, tells_every_weight_where_elements_are_as_many_as_contributions) {
+  const std::vector<double> weights{due, due, 0, 0, due, due, own, 0};
+  Elements elements(terms(4), weights, 16);
+  const auto found = exact(terms(4)).solve(elements.rows(10));
+  ASSERT_TRUE(found);
+  EXPECT_FALSE(found->any_open());
+  EXPECT_EQ(found->value, weights);
+}
+
+TEST(row_solver, tells_the_likely_weights_of_fewer_elements) {
+  const std::vector<double> weights{0, 0, due, due, due, due, own, 0};
+  Elements elements(terms(4), weights, 4096);
+  const auto found = exact(terms(4)).solve(elements.rows(2));
+  ASSERT_TRUE(found);
+  EXPECT_FALSE(found->any_open());
+  EXPECT_EQ(found->value, weights);
+}
+
+TEST(row_solver, leaves_open_what_one_coarse_element_does_not_tell) {
+  Elements elements(terms(4), {0, due, due, 0, due, due, own, 0}, 8);
+  const auto found = exact(terms(4), 8).solve(elements.rows(1));
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->any_open());
+  for (std::size_t k = 0; k < 8; ++k)
+    if (found->open[k]) {
+      EXPECT_EQ(found->value[k], due);
+    }
+}
+
+TEST(row_solver, takes_the_window_before_only_where_the_window_does_not_explain_it) {
+  std::vector<double> weights(16, 0.0);
+  for (std::size_t k = 8; k < 16; ++k) weights[k] = due;
+  weights[3] = own;
+  Elements elements(terms(4, true), weights, 64);
+  const auto found = exact(terms(4, true)).solve(elements.rows(20));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->value, weights);
+}
+
+TEST(row_solver, names_one_factor_of_all_that_is_due) {
+  Elements elements(terms(4), std::vector<double>(8, 3 * due), 64);
+  const auto found = exact(terms(4)).solve(elements.rows(4));
+  ASSERT_TRUE(found);
+  ASSERT_TRUE(found->of_due);
+  EXPECT_EQ(*found->of_due, 3);
+}
+
+// The share of what is due that explains one element explains the next one by chance where numbers are small.
+TEST(row_solver, takes_no_odd_share_of_what_is_due_for_few_coarse_elements) {
+  Elements elements(terms(8), {due, due, due, due, due, due, due, due, due, due, due, due, due, due, own, 0}, 4);
+  for (std::size_t n = 1; n < 5; ++n) {
+    const auto found = exact(terms(8), 8).solve(elements.rows(n));
+    if (found) EXPECT_FALSE(found->of_due) << n;
+  }
+}
+
+TEST(row_solver, takes_what_is_due_and_was_rounded_where_nothing_had_to_be_for_no_other_weight) {
+  Elements elements(terms(4), std::vector<double>(8, due), 1 << 20);
+  std::vector<PackedRow> rows = elements.rows(6);
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].held += i % 2 ? due : 3 * due;
+  const auto found = exact(terms(4)).solve(rows);
+  if (found) {
+    if (found->of_due) EXPECT_EQ(*found->of_due, 1);
+    else EXPECT_EQ(found->value, std::vector<double>(8, due));
+  }
+}
+
+TEST(row_solver, has_no_weights_where_elements_do_not_have_them_in_common) {
+  Elements elements(terms(2), {due, due, 0, 0}, 64);
+  std::vector<PackedRow> rows = elements.rows(12);
+  Elements others(terms(2), {due, due, due, due}, 64, 2);
+  for (const PackedRow& row : others.rows(6)) rows.push_back(row);
+  EXPECT_FALSE(exact(terms(2)).solve(rows));
+}
+
+TEST(row_solver, finds_no_weights_in_numbers_that_are_none_of_the_gradients) {
+  Elements elements(terms(4), std::vector<double>(8, due), 64);
+  std::vector<PackedRow> rows = elements.rows(12);
+  for (std::size_t i = 0; i + 1 < rows.size(); ++i) std::swap(rows[i].held, rows[i + 1].held);
+  EXPECT_FALSE(exact(terms(4)).solve(rows));
+}
+
+// In a format of 8 bits the sums of four times the weights are rounded; those of smaller numbers are not.
+TEST(row_solver, goes_by_the_sums_that_were_not_rounded) {
+  const std::vector<double> weights(8, 2.5 * due);
+  Elements large(terms(4), weights, 16), small(terms(4), weights, 4, 2);
+  std::vector<PackedRow> rows = large.rows(6);
+  for (PackedRow& row : rows) row.held = std::ldexp(std::round(std::ldexp(row.held, 8 - 1 - std::ilogb(row.held))), std::ilogb(row.held) + 1 - 8);
+  for (const PackedRow& row : small.rows(12)) rows.push_back(row);
+  RowSolver solver(terms(4), {}, {true, 8, 1, 12 * bf16, bf16});
+  const auto found = solver.solve(rows);
+  ASSERT_TRUE(found);
+  if (found->of_due) EXPECT_EQ(*found->of_due, 2.5);
+  else EXPECT_EQ(found->value, weights);
+}
+
+TEST(row_solver, takes_what_lies_within_rounding_for_what_is_due) {
+  Elements elements(terms(1), {due, 0}, 31);
+  std::vector<PackedRow> rows = elements.rows(6);
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].held *= i % 2 ? 1 + fp32 : 1 - fp32;
+  const auto found = RowSolver(terms(1), {}, {false, 24, 1, 16 * fp32, fp32}).solve(rows);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->value, (std::vector<double>{due, 0}));
+}
+
+TEST(row_solver, says_which_contributions_no_element_has) {
+  Elements elements(terms(1), {0, due}, 31);
+  std::vector<PackedRow> rows = elements.rows(6);
+  std::deque<std::vector<float>> dark;
+  for (PackedRow& row : rows) {
+    row.held -= due * static_cast<double>(row.gradients[1]);
+    dark.push_back({row.gradients[0], 0.0f});
+    row.gradients = dark.back().data();
+  }
+  const auto found = exact(terms(1)).solve(rows);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->dark, (std::vector<bool>{false, true}));
+}
+
+}  // namespace
+}  // namespace gradledger::ref

@@ -15,6 +15,7 @@
 #include "report/version/version.h"
 #include "sim/base/contract.h"
 #include "sim/base/suggest.h"
+#include "tools/gradledger/completion.h"
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/drivers.h"
 #include "tools/gradledger/exit_codes.h"
@@ -227,6 +228,9 @@ int run(int argc, char** argv) {
 
   CLI::App* explain_verb = add_explain(app, options, what, folder);
 
+  std::string shell;
+  CLI::App* completion_verb = add_completion(app, shell);
+
   RankPlace place;
   CLI::App* rank_verb = add_rank(app, options, place);
   add_list(app, options, what);
@@ -244,6 +248,10 @@ int run(int argc, char** argv) {
   if (app.get_subcommands().empty()) {
     fmt::print("{}", app.help());
     return bad_input;  // a script that lost its verb must not pass
+  }
+  if (*completion_verb) {
+    fmt::print("{}", completion_script(app, shell));
+    return clean;
   }
   if (*rank_verb) return rank(options, place.number, place.address);
   return with_producer(options, [&] {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ref/finding.h"
+#include "report/problem.h"
 #include "report/version/version.h"
 #include "sim/scenario/catalogue.h"
 
@@ -18,7 +19,7 @@ struct GateRow {
   Version tool = version();
   std::string file, scenario;
   std::string expected, reported;      // classes of findings; "clean", "equal", "accounting only", where there are none
-  std::vector<std::string> unmet;      // a line for each expectation
+  std::vector<Problem> unmet;          // one for each expectation
   std::vector<std::string> sentences;  // of what was found, expected or not
   std::string note;                    // that its release is not known, and what it is taken as
   bool compared = false;               // two producers were
@@ -26,7 +27,12 @@ struct GateRow {
   bool broken = false;  // its run broke off
   std::string not_run;  // why it was not: the framework refuses it, or a driver cannot do it; nothing of it passed
   std::vector<std::string> driver_notes;
-  std::uint64_t weights_compared = 0;  // elements of a real framework's weights that were held against its model's, with --against
+  std::uint64_t weights_compared = 0;   // elements of a real framework's weights that were held against its model's, with --against
+  std::string engine, as_of, producer;  // what ran: empty where nothing did; a real framework's producer with its releases
+  std::string command;                  // replays it
+  std::string identity;                 // content_identity()
+  std::uint64_t seed = 0;
+  double seconds = 0;  // that it took; filled in by whoever has a clock
 
   bool failed() const { return !unmet.empty(); }
   bool passed() const { return unmet.empty() && not_run.empty(); }

@@ -64,7 +64,9 @@ ordered_json finding_json(const Report& report, const Finding& f) {
   out["class"] = name_of(f.finding);
   out["step"] = f.step;
   out["event"] = f.event;
+  out["file"] = report.file;
   out["pointer"] = f.pointer;
+  out.update(position_json(f.at));
   out["rank"] = f.rank;
   out["buffer"] = f.buffer;
   out["role"] = name_of(f.role);
@@ -133,6 +135,7 @@ std::string Json::text(const Report& report) const {
   out["world_size"] = report.world_size;
   out["producer"] = report.producer;
   out["seed"] = report.seed;
+  out["seconds"] = report.seconds;
   out["verdict"] = name_of(report.outcome());
   out["open"] = report.open;
   out["coverage"] = coverage_json(report.coverage);

@@ -13,6 +13,12 @@ std::string_view error_of(const GateRow& row) {
   return row.unavailable ? "not available" : "";
 }
 
+ordered_json problem_json(const std::string& file, const Problem& problem) {
+  ordered_json out{{"rule", problem.rule}, {"text", problem.text}, {"file", file}, {"pointer", problem.pointer}};
+  out.update(position_json(problem.at));
+  return out;
+}
+
 }  // namespace
 
 std::string Json::text(const GateRow& row) const {
@@ -22,8 +28,19 @@ std::string Json::text(const GateRow& row) const {
   out["passed"] = row.passed();
   out["expected"] = row.expected;
   out["reported"] = row.reported;
-  out["unmet"] = row.unmet;
+  out["unmet"] = ordered_json::array();
+  out["problems"] = ordered_json::array();
+  for (const Problem& problem : row.unmet) {
+    out["unmet"].push_back(problem.text);
+    out["problems"].push_back(problem_json(row.file, problem));
+  }
   out["sentences"] = row.sentences;
+  out["engine"] = row.engine;
+  out["as_of"] = row.as_of;
+  out["producer"] = row.producer;
+  out["seed"] = row.seed;
+  out["seconds"] = row.seconds;
+  out["command"] = row.command;
   if (!row.not_run.empty()) out["not_run"] = row.not_run;
   if (row.weights_compared > 0) out["weights_compared"] = row.weights_compared;
   if (const std::string_view error = error_of(row); !error.empty()) out["error"] = error;

@@ -16,6 +16,11 @@ ordered_json json_head(const Version& tool, const char* record) {
   return out;
 }
 
+ordered_json position_json(const Position& at) {
+  if (!at.known()) return {{"line", nullptr}, {"column", nullptr}};
+  return {{"line", at.line}, {"column", at.column}};
+}
+
 ordered_json number_json(double x) {
   if (std::isfinite(x)) return x;
   return fmt::format("{}", x);

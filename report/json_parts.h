@@ -7,6 +7,7 @@
 
 #include "ref/finding.h"
 #include "report/version/version.h"
+#include "sim/scenario/positions.h"
 
 namespace gradledger::report {
 
@@ -17,6 +18,9 @@ std::string json_line(const ordered_json& object);
 
 // {"record"}, where there is one, and the two that head every object of a report.
 ordered_json json_head(const Version& tool, const char* record = nullptr);
+
+// "line" and "column"; null where they are not known.
+ordered_json position_json(const Position& at);
 
 // Numbers that JSON has no form for are "inf", "-inf" and "nan".
 ordered_json number_json(double x);

@@ -9,6 +9,7 @@
 
 #include "ref/oracle.h"
 #include "report/version/version.h"
+#include "sim/scenario/positions.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger::report {
@@ -16,6 +17,7 @@ namespace gradledger::report {
 // What the oracle found, and what only the scenario's file and the command know of it.
 struct Finding : ref::Finding {
   std::string pointer;       // JSON pointer of the script item at which it was seen
+  Position at;               // of that item, in the scenario's file
   std::string race_command;  // of a stream-race: shows it in the values; empty where no such schedule was found
 };
 
@@ -64,6 +66,8 @@ struct Report {
   Dtype model_dtype = Dtype::float32;
   std::string producer;
   std::uint64_t seed = 0;
+  std::string identity;  // content_identity()
+  double seconds = 0;    // that it took; filled in by whoever has a clock
   std::vector<Planted> planted;
 
   // What was seen. Events are there unless a summary was asked for.

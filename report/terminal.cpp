@@ -92,6 +92,7 @@ void add_findings(const Report& report, const Style& style, Lines& lines) {
     const Finding& first = *all.front();
     lines.wrong(first.sentence);
     if (style.detail == Detail::verdict) continue;
+    if (first.at.known()) lines.below(fmt::format("at: {}:{}:{}, {}", report.file, first.at.line, first.at.column, first.pointer));
     if (first.blame) lines.below(fmt::format("whose: {}", blame_text(*first.blame)));
     if (first.known) lines.below(fmt::format("known: {}", known_text(*first.known)));
     if (first.too_large)

@@ -20,7 +20,7 @@ std::string Terminal::text(const GateReport& report) const {
   for (const GateRow& row : report.rows) {
     if (style_.detail == Detail::verdict && row.passed()) continue;
     out += fmt::format("{:6}  {:<{}}  {:<{}}  {}\n", row.failed() ? "FAILED" : row.passed() ? "ok" : "not run", row.scenario, width, row.expected, expected_width, row.reported);
-    for (const std::string& line : row.unmet) out += fmt::format("        {}\n", line);
+    for (const Problem& problem : row.unmet) out += fmt::format("        {}{}\n", place_before(row.file, problem), problem.text);
     if (!row.not_run.empty()) out += fmt::format("        not run: {}\n", row.not_run);
   }
   return fit(out + fmt::format("{} passed, {} failed{}\n", report.passed(), report.failed(), report.not_run() > 0 ? fmt::format(", {} not run", report.not_run()) : ""));

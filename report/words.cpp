@@ -17,6 +17,13 @@ std::string verdict_text(const CoverageRow& row) {
   return row.entry->not_covered.empty() ? "as expected" : "not covered";
 }
 
+std::string place_before(const std::string& file, const Problem& problem) {
+  if (!problem.at.known() || problem.text.starts_with(file)) return "";
+  return fmt::format("{}:{}:{}: ", file, problem.at.line, problem.at.column);
+}
+
+std::string buffer_family(const std::string& buffer) { return buffer.substr(0, buffer.find('[')); }
+
 std::string usage_mark(const ref::Blame& blame) { return blame.whose == ref::Whose::usage ? fmt::format(", usage ({})", blame.rule) : ""; }
 
 std::string size_text(std::uint64_t bytes) {

@@ -14,6 +14,12 @@ std::string names_of(const std::vector<ref::FindingClass>& classes);
 // "as expected", "not covered", "open: " and why.
 std::string verdict_text(const CoverageRow& row);
 
+// "a.json:12:5: ": where a problem is, in front of its text; nothing where that is not known, or the text begins with it.
+std::string place_before(const std::string& file, const Problem& problem);
+
+// "fp32_groups_gradients_flat" of "fp32_groups_gradients_flat[0]".
+std::string buffer_family(const std::string& buffer);
+
 // ", usage (single-boundary)" or nothing.
 std::string usage_mark(const ref::Blame& blame);
 

@@ -3,6 +3,7 @@
 #include "sim/frameworks/framework.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/parse.h"
+#include "sim/scenario/positions.h"
 
 namespace gradledger {
 
@@ -56,8 +57,7 @@ Result<Scenario> load_scenario(const std::filesystem::path& path) {
   if (!text) return text.error();
   auto scenario = read_scenario(*text, path.parent_path());
   if (scenario) return scenario;
-  const InputError& error = scenario.error();
-  return InputError{path.string() + (error.where.empty() ? "" : ": " + error.where), error.message};
+  return InputError{place_in(path, *text, scenario.error().where), scenario.error().message};
 }
 
 }  // namespace gradledger

@@ -62,7 +62,7 @@ std::string problem_of(const Covered& row) {
   if (!row.entry->not_covered.empty()) return "has scenarios, and a reason for having none";
   for (const auto* group : {&row.defects, &row.clean})
     for (const CoveringScenario* s : *group)
-      if (!s->unmet.empty()) return s->label + ": " + s->unmet.front();
+      if (!s->unmet.empty()) return s->label + ": " + s->unmet.front().text;
   if (wanted.empty()) return row.defects.empty() ? "" : row.defects.front()->label + " reports " + text_of(row.reported);
   for (const CoveringScenario* s : row.defects)
     if (std::none_of(wanted.begin(), wanted.end(), [&](const std::string& name) { return s->reported.contains(name); })) return s->label + " reports " + text_of(s->reported);

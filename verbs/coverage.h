@@ -17,10 +17,10 @@ struct CoveringScenario {
   std::filesystem::path path;
   std::string label;  // relative to the corpus, without ".json"
   std::set<std::string> covers;
-  std::filesystem::path twin;      // normal form; empty: none
-  std::set<std::string> expected;  // classes
-  std::set<std::string> reported;  // classes
-  std::vector<std::string> unmet;  // what is not as the scenario expects
+  std::filesystem::path twin;          // normal form; empty: none
+  std::set<std::string> expected;      // classes
+  std::set<std::string> reported;      // classes
+  std::vector<report::Problem> unmet;  // what is not as the scenario expects
 };
 
 // Those of a folder, in the order of their paths, each taken to report what it expects. Errors: a file that cannot be read, no scenario

@@ -11,12 +11,15 @@
 #include "ref/dtype_facts.h"
 #include "ref/model.h"
 #include "ref/probes.h"
+#include "report/words.h"
 #include "sim/base/hash.h"
+#include "sim/scenario/json_reader.h"
 
 namespace gradledger::verbs {
 namespace {
 
 using ref::Finding;
+using report::Problem;
 
 // Weights are quotients of small integers in fp64: equal up to a few roundings of it.
 bool same_weight(double a, double b) { return std::abs(a - b) <= 8 * std::numeric_limits<double>::epsilon() * std::max(std::abs(a), std::abs(b)); }
@@ -25,7 +28,7 @@ class Matcher {
  public:
   Matcher(const Loaded& loaded, const ref::Verdict& verdict) : loaded_(loaded), verdict_(verdict) {}
 
-  std::vector<std::string> run() {
+  std::vector<Problem> run() {
     findings();
     collectives();
     allocations();
@@ -33,6 +36,8 @@ class Matcher {
   }
 
  private:
+  void add(const std::string& pointer, std::string text) { out_.emplace_back(std::move(text), report::unmet_expectation, pointer); }
+
   void findings() {
     const std::vector<ExpectedFinding>& expected = loaded_.scenario.expect.findings;
     std::vector<std::set<Contribution>> named(expected.size());
@@ -54,17 +59,18 @@ class Matcher {
       }
       if (matched) continue;
       const std::string what = why.empty() ? "not expected: " + f.sentence : fmt::format("{} in step {}, rank {}: {}", name_of(f.finding), f.step, f.rank, why);
-      if (surplus.insert(std::string(name_of(f.finding)) + why).second) out_.push_back(what);
+      if (surplus.insert(std::string(name_of(f.finding)) + why).second) out_.push_back(problem_of(loaded_, f, what));
     }
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      if (met[i]) unnamed(expected[i], named[i]);
+      const std::string here = "/expect/findings/" + std::to_string(i);
+      if (met[i]) unnamed(expected[i], here, named[i]);
       else if (!near[i])
-        out_.push_back(fmt::format("expected and not reported: {}{}", expected[i].finding, expected[i].contributions ? " of " + expected[i].contributions->text() : ""));
+        add(here, fmt::format("expected and not reported: {}{}", expected[i].finding, expected[i].contributions ? " of " + expected[i].contributions->text() : ""));
     }
   }
 
   // A condition asks for its contributions in every window that a step completed, not just in one.
-  void unnamed(const ExpectedFinding& expected, const std::set<Contribution>& named) {
+  void unnamed(const ExpectedFinding& expected, const std::string& here, const std::set<Contribution>& named) {
     if (!expected.contributions) return;
     const Timeline& timeline = loaded_.timeline;
     const bool stale = expected.finding == name_of(ref::FindingClass::stale_gradient);
@@ -76,7 +82,7 @@ class Matcher {
         if (timeline.backwards[b].micro_batch[r] == no_contribution) continue;
         const Contribution c = timeline.contribution(b, r);
         if (expected.contributions->holds(c, timeline.micro_batches[step][r]) && !named.contains(c))
-          return out_.push_back(fmt::format("expected and not reported: {} of micro-batch {} of rank {} in step {}", expected.finding, c.micro_batch, c.rank, c.step));
+          return add(here, fmt::format("expected and not reported: {} of micro-batch {} of rank {} in step {}", expected.finding, c.micro_batch, c.rank, c.step));
       }
     }
   }
@@ -119,28 +125,31 @@ class Matcher {
 
   void collectives() {
     for (const auto& [purpose, expected] : loaded_.scenario.expect.collectives) {
+      const std::string here = "/expect/collectives/" + pointer_token(purpose);
       const auto counted = verdict_.facts.collectives.find(purpose);
       for (std::uint32_t r = 0; r < loaded_.scenario.world_size; ++r) {
         for (std::uint32_t step = 0; step < loaded_.timeline.steps; ++step) {
           if (step + 1 == loaded_.timeline.steps && loaded_.timeline.open_window) continue;
           const std::uint32_t count = counted == verdict_.facts.collectives.end() || counted->second[r].empty() ? 0 : counted->second[r][step];
           if (expected.per_step && count != *expected.per_step)
-            return out_.push_back(fmt::format("rank {} issues {} {} collectives in step {}, expected {}", r, count, purpose, step, *expected.per_step));
+            return add(here, fmt::format("rank {} issues {} {} collectives in step {}, expected {}", r, count, purpose, step, *expected.per_step));
           if (expected.at_most_per_step && count > *expected.at_most_per_step)
-            return out_.push_back(fmt::format("rank {} issues {} {} collectives in step {}, expected at most {}", r, count, purpose, step, *expected.at_most_per_step));
+            return add(here, fmt::format("rank {} issues {} {} collectives in step {}, expected at most {}", r, count, purpose, step, *expected.at_most_per_step));
         }
       }
     }
   }
 
   void allocations() {
-    for (const std::string& name : loaded_.scenario.expect.not_allocated)
-      if (std::binary_search(verdict_.facts.allocated.begin(), verdict_.facts.allocated.end(), name)) out_.push_back(fmt::format("{} is allocated, expected it not to be", name));
+    const std::vector<std::string>& names = loaded_.scenario.expect.not_allocated;
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (std::binary_search(verdict_.facts.allocated.begin(), verdict_.facts.allocated.end(), names[i]))
+        add("/expect/not_allocated/" + std::to_string(i), fmt::format("{} is allocated, expected it not to be", names[i]));
   }
 
   const Loaded& loaded_;
   const ref::Verdict& verdict_;
-  std::vector<std::string> out_;
+  std::vector<Problem> out_;
 };
 
 // What each step applied, and how far rounding may have taken it from the mean over the window's samples.
@@ -220,10 +229,27 @@ std::vector<AppliedValues::Step> applied_by(const Loaded& loaded, const Options&
 
 }  // namespace
 
-std::vector<std::string> unmet(const Loaded& loaded, const ref::Verdict& verdict) { return Matcher(loaded, verdict).run(); }
+Problem problem_of(const Loaded& loaded, const Finding& finding, std::string text) {
+  const Timeline& timeline = loaded.timeline;
+  return {std::move(text), std::string(name_of(finding.finding)), timeline.pointers[timeline.events[finding.event].item], report::buffer_family(finding.buffer)};
+}
+
+void locate(const Loaded& loaded, std::vector<Problem>& problems) {
+  std::vector<std::string> pointers;
+  for (const Problem& problem : problems)
+    if (!problem.pointer.empty()) pointers.push_back(problem.pointer);
+  const auto text = pointers.empty() ? Result<std::string>("") : read_file(loaded.path);
+  if (!text) return;
+  const std::vector<Position> places = positions_of(*text, pointers);
+  std::size_t next = 0;
+  for (Problem& problem : problems)
+    if (!problem.pointer.empty()) problem.at = places[next++];
+}
+
+std::vector<Problem> unmet(const Loaded& loaded, const ref::Verdict& verdict) { return Matcher(loaded, verdict).run(); }
 
 Result<bool> applied_agree(const Loaded& one, const Loaded& other, const Options& options) {
-  const std::string where = one.path.string() + ": /expect/comparison/with";
+  const std::string where = place_in(one.path, "/expect/comparison/with");
   const auto sizes = [](const Scenario& s) {
     std::vector<std::uint32_t> out;
     for (const Parameter& p : s.parameters) out.push_back(p.numel);

@@ -7,9 +7,12 @@
 
 #include "sim/frameworks/framework.h"
 #include "sim/load.h"
+#include "sim/scenario/identity.h"
 #include "verbs/against.h"
+#include "verbs/command.h"
 #include "verbs/compare.h"
 #include "verbs/expectations.h"
+#include "verbs/installed.h"
 #include "verbs/scenario_files.h"
 
 namespace gradledger::verbs {
@@ -17,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using report::GateRow;
+using report::Problem;
 
 std::string classes_of(const std::set<std::string>& names) { return names.empty() ? "clean" : fmt::format("{}", fmt::join(names, ", ")); }
 
@@ -31,21 +35,22 @@ std::optional<InputError> compare(const Loaded& loaded, const Options& options, 
   const ExpectedComparison& comparison = *loaded.scenario.expect.comparison;
   const fs::path with = loaded.path.parent_path() / comparison.with;
   std::error_code missing;
-  if (fs::equivalent(with, loaded.path, missing)) return InputError{loaded.path.string() + ": /expect/comparison/with", "names the scenario itself; expected another one"};
+  if (fs::equivalent(with, loaded.path, missing)) return InputError{place_in(loaded.path, "/expect/comparison/with"), "names the scenario itself; expected another one"};
   const auto other = load(with, options);
-  if (!other) return InputError{loaded.path.string() + ": /expect/comparison/with", other.error().text(), other.error().unavailable};
+  if (!other) return InputError{place_in(loaded.path, "/expect/comparison/with"), other.error().text(), other.error().unavailable};
   const auto agree = applied_agree(loaded, **other, options);
   if (!agree) return agree.error();
   if (*agree != comparison.agree)
-    outcome.unmet.push_back(
-        fmt::format("the applied gradients {} those of {}, expected them to {}", *agree ? "agree with" : "differ from", comparison.with, comparison.agree ? "agree" : "differ"));
+    outcome.unmet.emplace_back(
+        fmt::format("the applied gradients {} those of {}, expected them to {}", *agree ? "agree with" : "differ from", comparison.with, comparison.agree ? "agree" : "differ"),
+        report::unmet_expectation, "/expect/comparison");
   return std::nullopt;
 }
 
 std::optional<InputError> check_twin(const Loaded& loaded, const Options& options) {
   if (loaded.scenario.twin_of.empty()) return std::nullopt;
   const fs::path twin = loaded.path.parent_path() / loaded.scenario.twin_of;
-  const std::string where = loaded.path.string() + ": /twin_of";
+  const std::string where = place_in(loaded.path, "/twin_of");
   std::error_code missing;
   if (fs::equivalent(twin, loaded.path, missing)) return InputError{where, "names the scenario itself; expected another one"};
   if (const auto other = load(twin, options, Use::gate); !other) return InputError{where, other.error().text(), other.error().unavailable};
@@ -53,7 +58,9 @@ std::optional<InputError> check_twin(const Loaded& loaded, const Options& option
 }
 
 void fail(GateRow& outcome, const InputError& error) {
-  outcome.unmet.push_back(error.text());
+  const Place place = place_from(error.where, outcome.file);
+  outcome.unmet.emplace_back(error.text(), report::bad_scenario, place.pointer);
+  outcome.unmet.back().at = place.at;
   (error.unavailable ? outcome.unavailable : outcome.bad_input) = true;
 }
 
@@ -73,7 +80,7 @@ void hold_to_each_other(const Loaded& loaded, const Options& options, GateRow& o
 void hold_to_expectations(const Loaded& loaded, const Options& options, GateRow& outcome) {
   if (loaded.scenario.expect.accounting_only) {
     outcome.expected = "accounting only";
-    for (std::string& line : unmet_in_dry_run(loaded, options)) outcome.unmet.push_back(std::move(line));
+    for (Problem& problem : unmet_in_dry_run(loaded, options)) outcome.unmet.push_back(std::move(problem));
     outcome.reported = "not judged";
     return;
   }
@@ -86,7 +93,7 @@ void hold_to_expectations(const Loaded& loaded, const Options& options, GateRow&
   outcome.reported = held.verdict.judged() ? classes_of(reported) : "nothing judged";
   if (!held.verdict.judged() && !loaded.scenario.allow_open)
     fail(outcome, {loaded.path.string(), "nothing was judged: " + held.verdict.coverage.nothing + "; a scenario that means this says \"allow_open\": true"});
-  for (std::string& line : unmet(loaded, held)) outcome.unmet.push_back(std::move(line));
+  for (Problem& problem : unmet(loaded, held)) outcome.unmet.push_back(std::move(problem));
   if (const auto error = compare(loaded, options, outcome)) fail(outcome, *error);
 }
 
@@ -140,20 +147,28 @@ void hold_real_to_what_is_known(const Loaded& loaded, const Options& options, Ga
     fail(outcome, {loaded.path.string(), "nothing was judged: " + verdict.coverage.nothing + "; a scenario that means this says \"allow_open\": true"});
   if (options.against == "sim") hold_to_the_model(loaded, options, outcome);
   if (!known) {
-    for (std::string& line : unmet(loaded, verdict)) outcome.unmet.push_back(std::move(line));
+    for (Problem& problem : unmet(loaded, verdict)) outcome.unmet.push_back(std::move(problem));
     return;
   }
   if (reported == expected) return;
   outcome.unmet.push_back(fmt::format("reported are {}, and known of this release are {}", classes_of(reported), classes_of(expected)));
   for (const ref::Finding& f : verdict.findings)
-    if (!expected.contains(std::string(name_of(f.finding)))) outcome.unmet.push_back(f.sentence);
+    if (!expected.contains(std::string(name_of(f.finding)))) outcome.unmet.push_back(problem_of(loaded, f, f.sentence));
 }
 
 // That the release is not known, and what it is taken as.
 std::string note_of(const Loaded& loaded) {
   const Scenario& s = loaded.scenario;
   const auto note = framework_of(s).as_of_note(s.engine.as_of.base);
-  return note ? loaded.path.string() + ": /engine/as_of: " + *note : "";
+  return note ? place_in(loaded.path, "/engine/as_of") + ": " + *note : "";
+}
+
+void say_what_ran(const Loaded& loaded, const Options& options, GateRow& outcome) {
+  outcome.engine = loaded.engine;
+  outcome.as_of = loaded.scenario.engine.as_of.base;
+  outcome.producer = producer_text(options);
+  outcome.command = repeat_command({loaded.path}, options);
+  outcome.identity = content_identity(loaded.scenario);
 }
 
 GateRow gate_loaded(const fs::path& path, const Options& options, GateRow outcome) {
@@ -164,6 +179,7 @@ GateRow gate_loaded(const fs::path& path, const Options& options, GateRow outcom
   }
   outcome.scenario = (*loaded)->scenario.name;
   outcome.note = note_of(**loaded);
+  say_what_ran(**loaded, options, outcome);
   if (!options.driver)
     if (const auto error = check_twin(**loaded, options)) fail(outcome, *error);
   try {
@@ -178,12 +194,14 @@ GateRow gate_loaded(const fs::path& path, const Options& options, GateRow outcom
     outcome.unmet.emplace_back(error.what());
     outcome.broken = true;
   }
+  locate(**loaded, outcome.unmet);
   return outcome;
 }
 
 GateRow gate_one(const fs::path& path, const Options& options) {
   GateRow outcome;
   outcome.file = outcome.scenario = path.string();
+  outcome.seed = options.seed;
   try {
     return gate_loaded(path, options, outcome);
   } catch (const driver::NotRun& error) {
@@ -194,7 +212,7 @@ GateRow gate_one(const fs::path& path, const Options& options) {
 
 }  // namespace
 
-Result<report::GateReport> gate(const std::vector<std::string>& paths, const Options& options, const std::function<void(const GateRow&)>& seen) {
+Result<report::GateReport> gate(const std::vector<std::string>& paths, const Options& options, const std::function<void(GateRow&)>& seen) {
   expects(!paths.empty(), "a gate is over something");
   const auto files = scenario_files(paths);
   if (!files) return files.error();

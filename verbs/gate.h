@@ -11,8 +11,9 @@
 
 namespace gradledger::verbs {
 
-// Files and folders, each scenario once and in the order of their paths; `seen` gets each row as it is there. A scenario that is bad input is a
+// Files and folders, each scenario once and in the order of their paths; `seen` gets each row as it is there, and may say how long
+// it took. A scenario that is bad input is a
 // row too. Precondition: some paths. Errors: a path that is not there, or no scenario in them.
-Result<report::GateReport> gate(const std::vector<std::string>& paths, const Options& options, const std::function<void(const report::GateRow&)>& seen);
+Result<report::GateReport> gate(const std::vector<std::string>& paths, const Options& options, const std::function<void(report::GateRow&)>& seen);
 
 }  // namespace gradledger::verbs

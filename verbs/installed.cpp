@@ -28,4 +28,6 @@ std::string releases_of(const driver::DriverHello& hello) {
   return out;
 }
 
+std::string producer_text(const Options& options) { return options.driver ? options.producer + " (" + releases_of(options.driver->hello()) + ")" : options.producer; }
+
 }  // namespace gradledger::verbs

@@ -4,6 +4,7 @@
 #include "sim/base/result.h"
 #include "sim/producers/driver/ranks.h"
 #include "sim/scenario/scenario.h"
+#include "verbs/session.h"
 
 namespace gradledger::verbs {
 
@@ -12,5 +13,8 @@ Result<Scenario> as_installed(Scenario scenario, const driver::DriverHello& hell
 
 // "deepspeed 0.18.9, torch 2.13.0"
 std::string releases_of(const driver::DriverHello& hello);
+
+// "host", or a real framework with its releases.
+std::string producer_text(const Options& options);
 
 }  // namespace gradledger::verbs

@@ -4,6 +4,8 @@
 
 #include "ref/facts.h"
 #include "sim/frameworks/framework.h"
+#include "sim/scenario/identity.h"
+#include "sim/scenario/json_reader.h"
 #include "verbs/command.h"
 #include "verbs/installed.h"
 
@@ -27,8 +29,9 @@ void say_what_ran(const Loaded& loaded, const Options& options, Report& out) {
   for (const Parameter& p : s.parameters) out.parameters.push_back(p.name);
   out.elements = s.numel();
   out.model_dtype = s.model_dtype;
-  out.producer = options.driver ? options.producer + " (" + releases_of(options.driver->hello()) + ")" : options.producer;
+  out.producer = producer_text(options);
   out.seed = options.seed;
+  out.identity = content_identity(s);
   for (const Plant& plant : loaded.timeline.planted)
     out.planted.push_back({plant.value, s.parameters[plant.parameter].name, loaded.timeline.contribution(plant.backward, plant.rank)});
   out.in_short = options.summary;
@@ -48,6 +51,15 @@ std::vector<EventLine> event_lines(const Loaded& loaded, const ref::Verdict& ver
   return out;
 }
 
+void locate_findings(const Loaded& loaded, std::vector<report::Finding>& findings) {
+  const auto text = findings.empty() ? Result<std::string>("") : read_file(loaded.path);
+  if (!text) return;
+  std::vector<std::string> pointers;
+  for (const report::Finding& f : findings) pointers.push_back(f.pointer);
+  const std::vector<Position> places = positions_of(*text, pointers);
+  for (std::size_t i = 0; i < findings.size(); ++i) findings[i].at = places[i];
+}
+
 }  // namespace
 
 Report report_of(const Loaded& loaded, const Options& options, const ref::Verdict& verdict, const EventWatch& lines) {
@@ -56,7 +68,8 @@ Report report_of(const Loaded& loaded, const Options& options, const ref::Verdic
   if (!options.summary) out.events = event_lines(loaded, verdict, lines);
   out.ledger = verdict.applied;
   const Timeline& timeline = loaded.timeline;
-  for (const ref::Finding& f : verdict.findings) out.findings.push_back({f, timeline.pointers[timeline.events[f.event].item], race_command(loaded.path, options, f)});
+  for (const ref::Finding& f : verdict.findings) out.findings.push_back({f, timeline.pointers[timeline.events[f.event].item], {}, race_command(loaded.path, options, f)});
+  locate_findings(loaded, out.findings);
   out.coverage = verdict.coverage;
   out.exact = verdict.dyadic;
   out.contributions = verdict.contributions;

@@ -12,6 +12,7 @@
 #include "sim/frameworks/framework.h"
 #include "sim/load.h"
 #include "sim/scenario/json_reader.h"
+#include "sim/scenario/positions.h"
 #include "verbs/installed.h"
 
 namespace gradledger::verbs {
@@ -28,25 +29,25 @@ Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Op
   auto read = load_scenario(path);
   if (!read) return read.error();
   Result<Scenario> scenario = options.driver ? as_installed(std::move(read).value(), options.driver->hello()) : std::move(read);
-  if (!scenario) return InputError{path.string() + ": " + scenario.error().where, scenario.error().message};
+  if (!scenario) return InputError{place_in(path, scenario.error().where), scenario.error().message};
   if (!options.driver && !framework_of(*scenario).simulated())
-    return InputError{path.string() + ": /engine/framework",
+    return InputError{place_in(path, "/engine/framework"),
                       "is \"" + scenario->engine.framework + "\", of which there is no engine here; expected --producer with a driver that runs it", true};
   const std::uint64_t bytes = bytes_needed(*scenario);
   const bool judged = use == Use::judge || (use == Use::gate && !scenario->expect.accounting_only);
   if (judged && bytes > options.memory_limit)
-    return InputError{path.string() + ": /parameters",
+    return InputError{place_in(path, "/parameters"),
                       fmt::format("need up to {} bytes to be judged; expected at most --memory-limit, {} bytes, or a replay with --accounting", bytes, options.memory_limit), true};
   if (judged && options.uses_devices() && options.ranks == "threads" && scenario->world_size > gpu::thread_ranks_max)
     return InputError{
-        path.string() + ": /world_size",
+        place_in(path, "/world_size"),
         fmt::format("is {}, more ranks than fit one process; expected at most {} with --ranks threads, or --ranks processes", scenario->world_size, gpu::thread_ranks_max), true};
   auto out = std::make_unique<Loaded>();
   out->path = path;
   out->scenario = std::move(scenario).value();
   auto timeline = make_timeline(out->scenario);
   expects(timeline.ok() || options.driver, "an admitted scenario has a timeline");
-  if (!timeline) return InputError{path.string() + ": " + timeline.error().where, timeline.error().message};  // at the release that is installed
+  if (!timeline) return InputError{place_in(path, timeline.error().where), timeline.error().message};  // at the release that is installed
   out->timeline = std::move(timeline).value();
   const auto selected = select_engine(out->scenario);
   out->engine = selected ? std::string((*selected)->name) : options.producer;  // the model need not know what a real framework takes
@@ -56,7 +57,7 @@ Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Op
 std::uint64_t program_bytes_max(const Loaded& loaded, const Options& options) { return options.memory_limit - bytes_needed(loaded.scenario); }
 
 InputError programs_too_large(const Loaded& loaded, const Options& options) {
-  return {loaded.path.string() + ": /script",
+  return {place_in(loaded.path, "/script"),
           fmt::format("makes programs on {} ranks for which --memory-limit, {} MiB, is too small; expected fewer events or parameters, or a larger limit",
                       loaded.scenario.world_size, options.memory_limit >> 20),
           true};
@@ -147,7 +148,7 @@ std::optional<InputError> not_searched(const Scenario& scenario, const std::stri
   std::string searched;
   for (const Framework* f : frameworks())
     if (f->search_space()) searched += fmt::format("{}\"{}\"", searched.empty() ? "" : " or ", f->id());
-  return InputError{file + ": /engine/framework", fmt::format("is \"{}\", whose configurations the searches do not know yet; expected {}", framework.id(), searched)};
+  return InputError{place_in(file, "/engine/framework"), fmt::format("is \"{}\", whose configurations the searches do not know yet; expected {}", framework.id(), searched)};
 }
 
 }  // namespace gradledger::verbs

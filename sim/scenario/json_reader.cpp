@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/base/limits.h"
+#include "sim/scenario/positions.h"
 
 namespace gradledger {
 namespace {
@@ -92,11 +93,8 @@ class Checker final : public nlohmann::json_sax<nlohmann::json> {
 
 // Of a byte, counted from 1.
 std::string place_of(std::string_view text, std::size_t byte) {
-  const std::string_view before = text.substr(0, std::min(byte, text.size() + 1) - std::min<std::size_t>(byte, 1));
-  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-  const std::size_t newline = before.rfind('\n');
-  const std::size_t column = before.size() - (newline == std::string_view::npos ? 0 : newline + 1) + 1;
-  return "line " + std::to_string(line) + ", column " + std::to_string(column);
+  const Position at = position_at(text, byte - std::min<std::size_t>(byte, 1));
+  return "line " + std::to_string(at.line) + ", column " + std::to_string(at.column);
 }
 
 }  // namespace

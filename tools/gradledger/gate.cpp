@@ -2,6 +2,7 @@
 
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/output.h"
+#include "tools/gradledger/stopwatch.h"
 #include "tools/gradledger/verbs.h"
 #include "verbs/gate.h"
 #include "verbs/mutants.h"
@@ -15,7 +16,7 @@ int code_of(const report::GateReport& gate, const Options& options) {
   const auto any = [&](auto&& of) { return std::any_of(gate.rows.begin(), gate.rows.end(), of); };
   for (const GateRow& row : gate.rows)
     if (row.broken) {
-      say_lines(row.unmet.back());
+      say_lines(row.unmet.back().text);
       return broken_run;
     }
   if (any([](const GateRow& row) { return row.bad_input; })) return bad_input;
@@ -38,7 +39,9 @@ int gate(const std::vector<std::string>& paths, const Options& options, const Ou
     complain({"", "PATH is required; expected scenario files, folders of them, or --mutants"});
     return bad_input;
   }
-  const auto show = [&](const GateRow& row) {
+  Stopwatch watch;
+  const auto show = [&](GateRow& row) {
+    row.seconds = watch.lap();
     if (!row.note.empty()) say(row.note);
     out.print(row);
   };

@@ -22,6 +22,7 @@
 #include "tools/gradledger/look.h"
 #include "tools/gradledger/numbers.h"
 #include "tools/gradledger/output.h"
+#include "tools/gradledger/result_files.h"
 #include "tools/gradledger/search_options.h"
 #include "tools/gradledger/verbs.h"
 #include "verbs/compare.h"
@@ -80,6 +81,18 @@ void add_real_producer(CLI::App* verb, Options& options) {
   add_driver(verb, options);
 }
 
+// Beside what is printed, as many as are asked for. What is not about scenarios has none.
+void add_results(CLI::App* verb, Options& options, std::initializer_list<const char*> not_with) {
+  std::vector<CLI::Option*> added;
+  for (const report::ResultFormat& format : report::result_formats())
+    added.push_back(verb->add_option("--" + std::string(format.name), options.result_files[std::string(format.name)],
+                                     "File for " + std::string(format.what) + "; - is standard output, in place of the text"));
+  added.push_back(
+      verb->add_flag("--github", options.github, "Annotations for GitHub's runner on standard output, and a summary of the step in the file that GITHUB_STEP_SUMMARY names"));
+  for (CLI::Option* option : added)
+    for (const char* other : not_with) option->excludes(verb->get_option(other));
+}
+
 void add_common(CLI::App* verb, Options& options, const char* json_of = "scenario") {
   add_run(verb, options, json_of);
   add_producer(verb, options);
@@ -96,6 +109,7 @@ CLI::App* add_replay(CLI::App& app, Options& options, std::vector<std::string>& 
   verb->add_option("--schedule-seed", options.schedule_seed, "Seed of the schedule alone, where it is not --seed")->check(whole_number);
   verb->add_flag("--ledger", options.full_ledger, "Decode the ledger of every step, also where it balances")->excludes(accounting);
   verb->add_flag("--summary", options.summary, "No line for each event and rank; with --accounting, one row a scenario");
+  add_results(verb, options, {"--accounting"});
   return verb;
 }
 
@@ -128,6 +142,7 @@ CLI::App* add_gate(CLI::App& app, Options& options, std::vector<std::string>& pa
   add_common(verb, options);
   add_compare(verb, options);
   add_mutants(verb, options);
+  add_results(verb, options, {"--mutants"});
   return verb;
 }
 
@@ -198,6 +213,16 @@ std::string what_was_meant(const CLI::App& app, const CLI::ParseError& error, in
   return "";
 }
 
+// As a shell reads it; the program by its name alone.
+std::string command_line(const std::vector<std::string>& words) {
+  std::string out = "gradledger";
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const std::size_t dashes = std::min(words[i].find_first_not_of('-'), words[i].size());
+    out += " " + words[i].substr(0, dashes) + (dashes > 0 && dashes == words[i].size() ? "" : shell_word(words[i].substr(dashes)));
+  }
+  return out;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Replays gradient accumulation on virtual ranks and says which contribution is missing, doubled, stale or private."};
   app.require_subcommand(0, 1);
@@ -218,6 +243,7 @@ int run(int argc, char** argv) {
   FuzzOptions fuzz_options;
   CLI::App* fuzz_verb = add_fuzz(app, fuzz_options);
   add_common(fuzz_verb, options, "finding, and one of the whole,");
+  add_results(fuzz_verb, options, {"--differ", "--catalogue"});
   limit_fuzz(fuzz_verb);
 
   ExploreVerb explore_options;
@@ -254,15 +280,19 @@ int run(int argc, char** argv) {
     return clean;
   }
   if (*rank_verb) return rank(options, place.number, place.address);
-  return with_producer(options, [&] {
-    const Output out(options);
-    if (*replay_verb) return replay(paths, options, out);
-    if (*gate_verb) return options.mutants ? gate_mutants(paths, options, out) : gate(paths, options, out);
-    if (*coverage_verb) return coverage(folder, options, out);
-    if (*explain_verb) return explain(what, folder, options, out);
-    if (*explore_verb) return explore(options, explore_options, out);
-    if (*fuzz_verb) return fuzz(options, fuzz_options, out);
-    return list(what, options, out);
+  options.command_line = command_line({argv, argv + argc});
+  ResultFiles files(options, app.get_subcommands().front()->get_name());
+  return with_results(files, [&] {
+    return with_producer(options, [&] {
+      const Output out(options, files);
+      if (*replay_verb) return replay(paths, options, out);
+      if (*gate_verb) return options.mutants ? gate_mutants(paths, options, out) : gate(paths, options, out);
+      if (*coverage_verb) return coverage(folder, options, out);
+      if (*explain_verb) return explain(what, folder, options, out);
+      if (*explore_verb) return explore(options, explore_options, out);
+      if (*fuzz_verb) return fuzz(options, fuzz_options, out);
+      return list(what, options, out);
+    });
   });
 }
 

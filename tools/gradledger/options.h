@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,14 +29,17 @@ struct Options : verbs::Options {
   bool json = false;                // the format, by a shorter name
   std::string format = "terminal";  // a name of report/format.h
   Look look;
-  std::string trace;                      // file to write
-  std::string driver_log;                 // likewise, of a real framework's frames
-  std::string write_page, check_page;     // coverage: files
-  std::string as_of = "head";             // of a list
-  bool mutants = false;                   // gate: of the oracle, by the catalogue of faults
-  std::vector<std::string> only_mutants;  // by name; empty: all
-  std::uint32_t mutant_cases = 24;        // in which a mutant must be found, in each of its engines
-  std::uint32_t jobs = 1;                 // of a gate over mutants
+  std::string trace;                                // file to write
+  std::string driver_log;                           // likewise, of a real framework's frames
+  std::string write_page, check_page;               // coverage: files
+  std::map<std::string, std::string> result_files;  // format of report/results.h -> file; "-": standard output
+  bool github = false;                              // annotations and a step summary
+  std::string command_line;                         // of the whole run, as a shell reads it
+  std::string as_of = "head";                       // of a list
+  bool mutants = false;                             // gate: of the oracle, by the catalogue of faults
+  std::vector<std::string> only_mutants;            // by name; empty: all
+  std::uint32_t mutant_cases = 24;                  // in which a mutant must be found, in each of its engines
+  std::uint32_t jobs = 1;                           // of a gate over mutants
 };
 
 }  // namespace gradledger::tool

@@ -1,4 +1,4 @@
-// Standard output: the one place that knows which format was asked for.
+// Standard output, and the reports for other programs beside it: the one place that knows which formats were asked for.
 #pragma once
 
 #include <cstdio>
@@ -10,31 +10,43 @@
 #include "report/format.h"
 #include "tools/gradledger/look.h"
 #include "tools/gradledger/options.h"
+#include "tools/gradledger/result_files.h"
+#include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
 
 class Output {
  public:
   // Precondition: the option parser let the format pass.
-  explicit Output(const Options& options) : renderer_(report::renderer(options.json ? "json" : options.format, style_of(options.look))) {
+  Output(const Options& options, ResultFiles& results) : renderer_(report::renderer(options.json ? "json" : options.format, style_of(options.look))), results_(results) {
     expects(renderer_ != nullptr, "a format of the table");
   }
 
   template <class Value>
   void print(const Value& value) const {
+    results_.add(value);
     write(renderer_->text(value));
   }
+  // An error in a file instead of a value.
+  void refuse(const std::string& file, const InputError& error) const {
+    results_.add_error(file, error.text());
+    complain(error);
+  }
+  // A file that was not run, and why.
+  void skip(const std::string& file, const std::string& why) const { results_.add_not_run(file, why); }
   void head(const std::string& command) const { write(renderer_->head(command)); }
   void between() const { write(renderer_->between()); }
 
  private:
   // At once: who reads a pipe of a long gate sees each row when it is there.
-  static void write(const std::string& text) {
+  void write(const std::string& text) const {
+    if (results_.take_standard_output()) return;
     fmt::print("{}", text);
     std::fflush(stdout);
   }
 
   std::unique_ptr<report::Renderer> renderer_;
+  ResultFiles& results_;
 };
 
 }  // namespace gradledger::tool

@@ -5,6 +5,7 @@
 #include "report/trace_file.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/output.h"
+#include "tools/gradledger/stopwatch.h"
 #include "tools/gradledger/verbs.h"
 #include "verbs/accounting.h"
 #include "verbs/compare.h"
@@ -16,9 +17,10 @@ namespace {
 int replay_loaded(const std::string& file, const Options& options, const Output& out) {
   const auto loaded = load(file, options);
   if (!loaded) {
-    complain(loaded.error());
+    out.refuse(file, loaded.error());
     return loaded.error().unavailable ? unavailable : bad_input;
   }
+  const Stopwatch watch;
   say_what_is_taken_as(file, (*loaded)->scenario);
   std::optional<report::TraceWriter> trace;
   if (!options.trace.empty()) trace.emplace(options.trace).header(repeat_command({file}, options), (*loaded)->scenario.name, options.seed);
@@ -26,9 +28,10 @@ int replay_loaded(const std::string& file, const Options& options, const Output&
   try {
     report = verbs::replay(**loaded, options, trace ? &*trace : nullptr);
   } catch (const ProgramsTooLarge&) {
-    complain(programs_too_large(**loaded, options));
+    out.refuse(file, programs_too_large(**loaded, options));
     return unavailable;
   }
+  report.seconds = watch.seconds();
   if (trace) {
     trace->finish(report.run);
     if (!trace->ok()) {
@@ -39,7 +42,7 @@ int replay_loaded(const std::string& file, const Options& options, const Output&
   if (report.run.replay_diverged) say("--schedule: a recorded decision was not possible; the run went on with the seeded policy");
   out.print(report);
   if (report.outcome() == report::Outcome::nothing_judged && !(*loaded)->scenario.allow_open) {
-    complain({file, "nothing was judged: " + report.coverage.nothing + "; a scenario that means this says \"allow_open\": true"});
+    out.refuse(file, {file, "nothing was judged: " + report.coverage.nothing + "; a scenario that means this says \"allow_open\": true"});
     return bad_input;
   }
   return report.findings.empty() ? clean : findings;
@@ -49,7 +52,9 @@ int replay_one(const std::string& file, const Options& options, const Output& ou
   try {
     return replay_loaded(file, options, out);
   } catch (const driver::NotRun& error) {
-    complain({file, std::string("cannot be run: ") + error.what(), true});
+    const InputError refused{file, std::string("cannot be run: ") + error.what(), true};
+    complain(refused);
+    out.skip(file, refused.text());
     return unavailable;
   }
 }
@@ -57,7 +62,7 @@ int replay_one(const std::string& file, const Options& options, const Output& ou
 int compare_one(const std::string& file, const Options& options, const Output& out) {
   const auto loaded = load(file, options);
   if (!loaded) {
-    complain(loaded.error());
+    out.refuse(file, loaded.error());
     return loaded.error().unavailable ? unavailable : bad_input;
   }
   try {

@@ -1,0 +1,134 @@
+#include "report/results.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "report/words.h"
+
+namespace gradledger::report {
+
+std::string_view name_of(Status status) {
+  switch (status) {
+    case Status::passed: return "passed";
+    case Status::failed: return "failed";
+    case Status::error: return "error";
+    case Status::not_run: return "not run";
+  }
+  return "";
+}
+
+std::size_t Results::count(Status status) const {
+  return static_cast<std::size_t>(std::count_if(cases.begin(), cases.end(), [&](const CaseResult& c) { return c.status == status; }));
+}
+
+double Results::seconds() const {
+  double out = 0;
+  for (const CaseResult& c : cases) out += c.seconds;
+  return out;
+}
+
+std::vector<Results::Located> Results::problems() const {
+  std::vector<Located> out;
+  for (const CaseResult& c : cases)
+    for (const Problem& problem : c.problems) out.push_back({&c, &problem});
+  return out;
+}
+
+CaseResult case_of(const GateRow& row) {
+  CaseResult out;
+  out.name = row.scenario;
+  out.file = row.file;
+  out.problems = row.unmet;
+  out.engine = row.engine;
+  out.as_of = row.as_of;
+  out.producer = row.producer;
+  out.command = row.command;
+  out.identity = row.identity;
+  out.seconds = row.seconds;
+  out.status = row.broken || row.bad_input || row.unavailable ? Status::error : row.failed() ? Status::failed : row.not_run.empty() ? Status::passed : Status::not_run;
+  out.why = row.not_run;
+  if (out.status == Status::error) out.why = row.unmet.back().text;
+  if (row.broken || row.unavailable) out.problems.clear();  // nothing is wrong with the file
+  return out;
+}
+
+CaseResult case_of(const Report& report) {
+  CaseResult out;
+  out.name = report.scenario;
+  out.file = report.file;
+  out.engine = report.engine;
+  out.as_of = report.as_of.base;
+  out.producer = report.producer;
+  out.command = report.command;
+  out.identity = report.identity;
+  out.seconds = report.seconds;
+  for (const Finding& f : report.findings) {
+    out.problems.emplace_back(f.sentence, std::string(name_of(f.finding)), f.pointer, buffer_family(f.buffer));
+    out.problems.back().at = f.at;
+  }
+  if (!out.problems.empty()) out.status = Status::failed;
+  return out;
+}
+
+CaseResult case_of(const ProducersReport& report) {
+  CaseResult out;
+  out.name = report.scenario;
+  out.producer = report.compare;
+  if (!report.equal) {
+    out.status = Status::failed;
+    out.problems.emplace_back(report.text);
+  }
+  return out;
+}
+
+std::vector<CaseResult> cases_of(const FuzzReport& report) {
+  std::vector<CaseResult> out;
+  for (const FoundRow& row : report.found) {
+    const bool there = row.status == "new" || row.status == "found again" || row.status == "still there";
+    CaseResult found;
+    found.name = fmt::format("{} {} {}", row.finding, row.engine, row.shape);
+    found.file = row.file;
+    found.engine = row.engine;
+    found.status = there ? Status::failed : Status::passed;
+    if (there) found.problems.emplace_back(row.sentence, row.finding);
+    out.push_back(std::move(found));
+  }
+  for (const BrokenCase& broken : report.broken) {
+    out.push_back(error_case(fmt::format("case {}", broken.number), "", broken.what));
+    out.back().command = broken.command;
+  }
+  CaseResult campaign;
+  campaign.name = "campaign";
+  campaign.command = report.command;
+  campaign.seconds = report.seconds;
+  if (report.nondeterminism) campaign = error_case("campaign", "", "not deterministic: " + *report.nondeterminism);
+  else if (!report.canary) campaign = error_case("campaign", "", "the fault that must be found was not; what this campaign says means nothing");
+  out.push_back(std::move(campaign));
+  return out;
+}
+
+CaseResult error_case(const std::string& name, const std::string& file, const std::string& text) {
+  CaseResult out;
+  out.name = name;
+  out.file = file;
+  out.status = Status::error;
+  out.why = text;
+  if (file.empty()) return out;
+  const Place place = place_from(text, file);
+  out.problems.emplace_back(text, bad_scenario, place.pointer);
+  out.problems.back().at = place.at;
+  return out;
+}
+
+std::span<const ResultFormat> result_formats() {
+  static const std::array<ResultFormat, 3> all{{
+      {"junit", "JUnit's XML, as Jenkins and GitLab read it: a test case a scenario", junit},
+      {"sarif", "SARIF 2.1.0, as code scanning reads it: a result for each problem, with its rule, file and line", sarif},
+      {"tap", "TAP 14, the Test Anything Protocol: a test point a scenario", tap},
+  }};
+  return all;
+}
+
+}  // namespace gradledger::report

@@ -85,7 +85,7 @@ TEST_P(corpus, reports_what_it_expects_and_would_fail_if_it_expected_anything_el
     EXPECT_TRUE(held->verdict.ledger.elements > 0 || held->verdict.facts.stopped()) << "nothing was compared, and nothing stopped the run";
   }
   const auto unmet = [&] { return held ? verbs::unmet(**loaded, *held) : verbs::unmet_in_dry_run(**loaded, options); };
-  for (const std::string& line : unmet()) ADD_FAILURE() << line;
+  for (const report::Problem& problem : unmet()) ADD_FAILURE() << problem.text;
 
   const auto others = altered(expect);
   EXPECT_FALSE(others.empty());

@@ -34,7 +34,7 @@ TEST(a_file, that_is_none_is_refused) {
   expect_complaint(run({"replay", "/dev/stdin"}), tool::bad_input, "expected a regular file");
   expect_complaint(run({"replay", circle}), tool::bad_input, "Too many levels of symbolic links");
   expect_complaint(run({"replay", ""}), tool::bad_input, "cannot be read");
-  expect_complaint(run({"replay", folder.write("empty.json", "")}), tool::bad_input, "line 1, column 1: is not JSON from here on");
+  expect_complaint(run({"replay", folder.write("empty.json", "")}), tool::bad_input, "empty.json:1:1: is not JSON from here on");
 }
 
 TEST(a_file, that_is_too_large_is_refused_unread) {

@@ -135,7 +135,7 @@ TEST(gpu_producer, by_threads_leaves_out_a_scenario_of_too_many_ranks_and_goes_o
   ASSERT_EQ(gate->failed(), 1u);
   const report::GateRow& refused = gate->rows.front();
   EXPECT_TRUE(refused.unavailable);
-  EXPECT_NE(refused.unmet.at(0).find("a.json: /world_size: is 17, "), std::string::npos) << refused.unmet.at(0);
+  EXPECT_NE(refused.unmet.at(0).text.find(": /world_size: is 17, "), std::string::npos) << refused.unmet.at(0).text;
 }
 
 TEST(a_comparison, takes_two_known_producers_and_nothing_else) {

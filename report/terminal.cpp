@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "ref/describe.h"
+#include "report/escape.h"
 #include "report/terminal_replay.h"
 #include "report/words.h"
 #include "sim/base/limits.h"
@@ -92,7 +93,7 @@ void add_findings(const Report& report, const Style& style, Lines& lines) {
     const Finding& first = *all.front();
     lines.wrong(first.sentence);
     if (style.detail == Detail::verdict) continue;
-    if (first.at.known()) lines.below(fmt::format("at: {}:{}:{}, {}", report.file, first.at.line, first.at.column, first.pointer));
+    if (first.at.known()) lines.below(fmt::format("at: {}:{}:{}, {}", printable_line(report.file), first.at.line, first.at.column, first.pointer));
     if (first.blame) lines.below(fmt::format("whose: {}", blame_text(*first.blame)));
     if (first.known) lines.below(fmt::format("known: {}", known_text(*first.known)));
     if (first.too_large)

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "report/escape.h"
+
 namespace gradledger::report {
 
 std::string names_of(const std::vector<ref::FindingClass>& classes) {
@@ -19,7 +21,7 @@ std::string verdict_text(const CoverageRow& row) {
 
 std::string place_before(const std::string& file, const Problem& problem) {
   if (!problem.at.known() || problem.text.starts_with(file)) return "";
-  return fmt::format("{}:{}:{}: ", file, problem.at.line, problem.at.column);
+  return fmt::format("{}:{}:{}: ", printable_line(file), problem.at.line, problem.at.column);
 }
 
 std::string buffer_family(const std::string& buffer) { return buffer.substr(0, buffer.find('[')); }

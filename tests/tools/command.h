@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -76,6 +77,9 @@ inline json json_of(const std::string& text) {
   if (out.is_discarded()) ADD_FAILURE() << "is no JSON: " << text.substr(0, 200);
   return out;
 }
+
+// What a report says but for how long the run took.
+inline std::string without_seconds(const std::string& text) { return std::regex_replace(text, std::regex("\"seconds\":[-+.0-9e]+"), "\"seconds\":0"); }
 
 inline std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> out;

@@ -29,13 +29,6 @@ double Results::seconds() const {
   return out;
 }
 
-std::vector<Results::Located> Results::problems() const {
-  std::vector<Located> out;
-  for (const CaseResult& c : cases)
-    for (const Problem& problem : c.problems) out.push_back({&c, &problem});
-  return out;
-}
-
 CaseResult case_of(const GateRow& row) {
   CaseResult out;
   out.name = row.scenario;

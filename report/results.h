@@ -39,12 +39,6 @@ struct Results {
 
   std::size_t count(Status status) const;
   double seconds() const;
-  // Every problem of every case, in that order.
-  struct Located {
-    const CaseResult* of;
-    const Problem* problem;
-  };
-  std::vector<Located> problems() const;
 };
 
 // What each verb shows, as a case. Others show nothing of that kind.

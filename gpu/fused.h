@@ -106,7 +106,7 @@ struct CombinedFactor {
   GRADLEDGER_HD float operator()(double squared_norm) const {
     if (!clips) return unclipped;
     const double norm = root(squared_norm);
-    const float ratio = (static_cast<float>(is_finite(norm) ? norm : -1.0) / scale + clip_guard) / clip;
+    const float ratio = (static_cast<float>(is_finite(norm) ? norm : 1.0) / scale + clip_guard) / clip;
     return 1.0f / ((ratio < 1.0f ? 1.0f : ratio) * scale);
   }
 

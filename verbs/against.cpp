@@ -36,9 +36,14 @@ class Weights final : public TraceSink {
     }
   }
 
+  void race(const RaceRecord&) override { depends_on_streams_ = true; }
+  void unwritten(const UnwrittenRecord&) override { depends_on_streams_ = true; }
+
   const std::map<Place, double>& at() const { return at_; }
+  bool depends_on_streams() const { return depends_on_streams_; }
 
  private:
+  bool depends_on_streams_ = false;
   const Timeline& timeline_;
   std::map<Place, double> at_;
 };
@@ -62,6 +67,7 @@ std::optional<AgainstModel> against_model(const Loaded& loaded, const Options& o
   Options simulated = options;
   simulated.driver = nullptr;
   make_producer(loaded, simulated)->run(source, run, model);
+  if (model.depends_on_streams()) return std::nullopt;  // of which a CPU has one
   AgainstModel out;
   std::uint32_t last = never;
   for (const auto& [place, value] : real.at()) {

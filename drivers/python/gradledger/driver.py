@@ -133,7 +133,7 @@ class Driver:
         return []
 
     def facts(self) -> dict[str, Any]:
-        """Of the last step: skipped, updated, loss_scale, gradient_norm, as far as they can be told."""
+        """Of the last step: skipped, updated, loss_scale, gradient_norm; of the loop's own clip: loop_norm. As far as they can be told."""
         return {}
 
     def close(self) -> None:

@@ -17,6 +17,11 @@ class Graph:
         self.uses, self.gradients, self.phases = tuple(uses), gradients, phases
         self.raises_after: int | None = None  # set before the backward
 
+    def before(self, event: Backward) -> None:
+        """Another backward of the same graph is another contribution: it has gradients of its own."""
+        self.raises_after = event.raises_after
+        self.gradients = event.gradients or self.gradients
+
     @staticmethod
     def of(event: Forward) -> Graph:
         phases = event.phases if isinstance(event, Backward) else 1
@@ -32,8 +37,8 @@ class Layer(torch.nn.Module):
         super().__init__()
         self.weight = weight
 
-    def forward(self, loss: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int) -> torch.Tensor:
-        return _Term.apply(loss, self.weight, given, share, graph, place)
+    def forward(self, loss: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int, owner: int) -> torch.Tensor:
+        return _Term.apply(loss, self.weight, given, share, graph, place, owner)
 
 
 class LinearModel(torch.nn.Module):
@@ -66,7 +71,7 @@ class LinearModel(torch.nn.Module):
             given = graph.gradients.get(self.owners[p])
             if given is None:
                 raise Refused(f"parameter {p} is used and has no gradient in the message")
-            loss = self.layers[p](loss, given.to(self.device), share, graph, place)
+            loss = self.layers[p](loss, given.to(self.device), share, graph, place, self.owners[p])
         return loss
 
     def places(self, uses: Sequence[int]) -> list[int]:
@@ -94,16 +99,18 @@ class _Term(torch.autograd.Function):
     """loss + sum(weight * given), whose gradient is computed in fp64 and rounded once."""
 
     @staticmethod
-    def forward(ctx: Any, loss: torch.Tensor, weight: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int) -> torch.Tensor:
-        ctx.given, ctx.share, ctx.graph, ctx.place, ctx.dtype = given, share, graph, place, weight.dtype
+    def forward(ctx: Any, loss: torch.Tensor, weight: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int, owner: int) -> torch.Tensor:
+        ctx.owner, ctx.share, ctx.graph, ctx.place, ctx.dtype = owner, share, graph, place, weight.dtype
         return loss + (weight.float() * given).sum() * share
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
         if ctx.graph.raises_after == ctx.place:
             raise_in_backward()
-        deposit = rounded_once(ctx.given.double() * (gradient.double() * ctx.share), ctx.dtype) if ctx.needs_input_grad[1] else None
-        return gradient, deposit, None, None, None, None
+        if not ctx.needs_input_grad[1]:
+            return (gradient, *[None] * 6)
+        given = ctx.graph.gradients[ctx.owner].to(gradient.device)
+        return gradient, rounded_once(given.double() * (gradient.double() * ctx.share), ctx.dtype), *[None] * 5
 
 
 def raise_in_backward() -> None:

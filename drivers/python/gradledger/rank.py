@@ -19,6 +19,7 @@ from . import loading, messages
 from .driver import METHODS, Driver, Refused
 from .protocol import Closed, Connection, ProtocolError, connect, hello
 
+WITH_FACTS = ("step", "clip_gradients")
 BACKENDS = ("gradledger", "gloo", "nccl")
 
 
@@ -135,7 +136,7 @@ class Rank:
         shown = self.driver.buffers(name) if self.configuration.observe or name == "step" else ()
         buffers = [encoded for buffer in shown if (encoded := buffer.encoded())["pieces"]]  # a shard may have no elements
         return {"type": "done", "number": message["number"], "error": error, "buffers": buffers,
-                "facts": self.driver.facts() if name == "step" else {}, "metrics": {"seconds": seconds}}
+                "facts": self.driver.facts() if name in WITH_FACTS else {}, "metrics": {"seconds": seconds}}
 
     def initialise_group(self) -> None:
         """Once for each process: what an engine leaves in torch.distributed is found by the next one."""

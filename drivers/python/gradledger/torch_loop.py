@@ -42,7 +42,7 @@ class TorchLoop(Driver):
         self.applied = optimizers.Applied(self.optimizer, self.pieces, lambda: self.gradient_scale)
         self.losses: dict[int, tuple[Graph, torch.Tensor]] = {}
         self.blocks: list[AbstractContextManager[Any]] = []
-        self.last_step: dict[str, Any] = {}
+        self.known: dict[str, Any] = {}
         self.norm: float | None = None
         return self.notes
 
@@ -97,7 +97,7 @@ class TorchLoop(Driver):
         if not event.scale_wrt_gas:
             raise Refused("scale_wrt_gas is an argument of DeepSpeed's")
         graph, loss = self.loss_of(event)
-        graph.raises_after = event.raises_after
+        graph.before(event)
         if event.loss_factor != 1.0:
             loss = loss * event.loss_factor
         scaled = self.scaler is not None and not event.past_scaler
@@ -141,10 +141,10 @@ class TorchLoop(Driver):
     # ---- what a loop does with gradients
 
     def step(self, past_scaler: bool = False) -> None:
-        self.last_step = {}
+        self.known = {}
         if self.scaler is None or past_scaler:
             self.optimizer.step()
-            self.last_step = {"updated": 1}
+            self.known = {"updated": 1}
         else:
             if not self.unscaled:
                 self.unscale()
@@ -153,9 +153,9 @@ class TorchLoop(Driver):
             self.scaler.update()
             self.unscaled = False
             updated = int(self.applied.steps > before)
-            self.last_step = {"updated": updated, "skipped": 1 - updated, "loss_scale": self.scaler.get_scale()}
+            self.known = {"updated": updated, "skipped": 1 - updated, "loss_scale": self.scaler.get_scale()}
         if self.norm is not None:
-            self.last_step["gradient_norm"], self.norm = self.norm, None
+            self.known["gradient_norm"], self.norm = self.norm, None
 
     def unscale(self) -> None:
         if self.scaler is None:
@@ -178,8 +178,10 @@ class TorchLoop(Driver):
             gradient.mul_(by)
 
     def clip_gradients(self, max_norm: float, group: str = "rank") -> None:
+        self.known = {}
         if not self.configuration.linear:
             self.norm = float(self.clip(max_norm, group))
+            self.known = {"loop_norm": self.norm}
 
     def clip(self, max_norm: float, group: str) -> torch.Tensor:
         """clip_grad_norm_, or its two halves with a sum over the ranks of a group between them."""
@@ -222,4 +224,4 @@ class TorchLoop(Driver):
         raise NotImplementedError
 
     def facts(self) -> dict[str, Any]:
-        return self.last_step
+        return self.known

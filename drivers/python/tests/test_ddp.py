@@ -165,6 +165,7 @@ def test_a_norm_is_of_the_rank_or_of_a_group(command):
         ok(command.event("backward", given))
         answers = ok(command.event("clip_gradients", max_norm=1.0, group=group))
         for rank, norm in enumerate(norms):
+            assert answers[rank]["facts"] == {"loop_norm": norm}
             assert shown(answers[rank])["w.grad"] == pytest.approx([value / norm for value in given[rank][0]], rel=1e-5)
         assert ok(command.event("step"))[0]["facts"]["gradient_norm"] == norms[0]
 

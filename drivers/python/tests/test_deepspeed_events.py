@@ -194,6 +194,18 @@ def test_the_applied_gradient_is_clipped_and_a_linear_run_does_not_clip(session:
         assert answers[0]["facts"]["gradient_norm"] == pytest.approx(norm)
 
 
+@pytest.mark.parametrize(("group", "counted"), [("rank", 1), ("world", WORLD)])
+def test_a_loops_own_clip_says_which_norm_it_clips_by(session: Session, group: str, counted: int) -> None:
+    norm = (counted * sum(value**2 for value in mean({0: 0.5}).values())) ** 0.5
+    ok(session.configure(zero(0)))
+    ok(session.backward(0))
+    answers = ok(session.event("clip_gradients", max_norm=1.0, group=group))
+    assert answers[0]["facts"] == {"loop_norm": pytest.approx(norm)}
+    for element, values in together(answers, "replicated").items():
+        assert values == [pytest.approx(mean({0: 0.5})[element] / norm, rel=1e-5)] * WORLD
+    assert "loop_norm" not in ok(session.event("step"))[0]["facts"]
+
+
 # ---- configurations -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -202,6 +214,25 @@ def test_parameters_that_are_dealt_to_ranks_in_turn_are_shown_where_they_lie(ses
     answers = window(session)
     assert together(answers, "applied") == in_order({0: 0.25, 1: 0.25})
     assert {p for p, _ in by_element(answers[0], "applied")} == {0, 2}  # a and c are dealt to rank 0, b to rank 1
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_gradients_that_lie_apart_are_averaged_as_on_a_device(session: Session, stage: int, dtype: str, overlap: bool) -> None:
+    answers = ok(session.configure({"gradient_accumulation_steps": 2} | zero(stage, contiguous_gradients=False, overlap_comm=overlap), dtype))
+    assert any("lie apart" in note for note in answers[0]["notes"]) == (session.version < (0, 19, 8))  # later ones ask for the dtype
+    assert together(window(session), "applied") == in_order({0: 0.25, 1: 0.25})
+
+
+def test_a_step_of_stage_3_lets_go_of_what_is_left_in_param_grad(session: Session) -> None:
+    if session.version < (0, 18, 3):
+        pytest.skip("a direct backward leaves nothing there")
+    ok(session.configure(zero(3)))
+    numbers = [ok(session.command.event("forward", {rank: gradient(rank, m) for rank in range(WORLD)}, micro_batch=m, uses=[2, 1, 0]))[0]["number"] for m in range(2)]
+    for micro_batch, number in enumerate(numbers):
+        session.backward(micro_batch, of=number, direct=True)
+    assert errors(session.event("step")) <= {None}
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from gradledger.driver import Configuration, Parameter
+from gradledger.driver import Backward, Configuration, Parameter
 from gradledger.model import Graph, LinearModel, rounded_once, shares
 
 
@@ -87,6 +87,16 @@ def test_an_exception_leaves_autograd_after_so_many_gradients(after, phases):
     model, graph = model_of(1, 1, 1), Graph([2, 0, 1], ones(1, 1, 1), phases)
     graph.raises_after = after
     assert ready(model, graph) == [2, 0, 1][:after]
+
+
+def test_another_backward_of_the_same_graph_has_gradients_of_its_own():
+    model, first, second = model_of(2), {0: torch.tensor([1.0, 2.0])}, {0: torch.tensor([30.0, 50.0])}
+    graph = Graph([0], first)
+    loss = model(graph)
+    for number, given in enumerate((first, second, {})):
+        graph.before(Backward(number=number, micro_batch=number, uses=(0,), gradients=given, of=0))
+        loss.backward(retain_graph=True)
+    assert model.weights[0].grad.tolist() == [61.0, 102.0]  # one that brings none has those of the backward before
 
 
 def nearest(exact: float, precision: int, exponent_min: int) -> float:

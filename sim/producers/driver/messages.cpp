@@ -102,16 +102,15 @@ json RankScript::message(std::uint32_t event, const GradientSource& source) cons
   json out{{"type", "event"}, {"number", event}, {"name", event_name(timeline_.events[event])}, {"arguments", arguments(event)}};
   const auto ordinal = ordinal_of(event);
   if (!ordinal) return out;
-  // Each use of a tied parameter has an equal part of its gradient.
-  const std::vector<std::uint32_t> ready = timeline_.ready_order(scenario_, *ordinal, rank_);
-  const auto owner = [&](std::uint32_t p) { return scenario_.parameters[p].tied_to.value_or(p); };
+  // Of a tied parameter there is one gradient, however often it is used.
   json gradients = json::object();
-  for (const std::uint32_t p : ready) {
+  for (const std::uint32_t use : timeline_.ready_order(scenario_, *ordinal, rank_)) {
+    const std::uint32_t p = scenario_.parameters[use].tied_to.value_or(use);
+    const std::string key = std::to_string(p);
+    if (gradients.contains(key)) continue;
     std::vector<double> values(scenario_.parameters[p].numel);
-    source.gradient(*ordinal, rank_, owner(p), 0, values);
-    const auto uses = static_cast<double>(std::count_if(ready.begin(), ready.end(), [&](std::uint32_t other) { return owner(other) == owner(p); }));
-    for (double& value : values) value /= uses;
-    gradients[std::to_string(p)] = bytes_of(values);
+    source.gradient(*ordinal, rank_, p, 0, values);
+    gradients[key] = bytes_of(values);
   }
   out["gradients"] = std::move(gradients);
   return out;

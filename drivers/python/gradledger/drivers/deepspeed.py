@@ -52,7 +52,7 @@ class DeepSpeedDriver(Driver):
         self.groups: Groups | None = None
         self.applied: list[Buffer] = []
         self.stepped = False
-        self.of_step: dict[str, Any] = {}
+        self.known: dict[str, Any] = {}
 
     # ---- engines --------------------------------------------------------------------------------------------------------------------------
 
@@ -125,28 +125,28 @@ class DeepSpeedDriver(Driver):
             yield from self.layout.state()
 
     def facts(self) -> dict[str, Any]:
-        return self.of_step
+        return self.known
 
     def step(self, past_scaler: bool = False) -> None:
         if past_scaler:
             raise self.cannot("step past a scaler: DeepSpeed scales losses itself")
-        self.applied, self.stepped, self.of_step = [], False, {}
+        self.applied, self.stepped, self.known = [], False, {}
         at_boundary = self.engine.is_gradient_accumulation_boundary() or not setup.counts_micro_batches(self.engine)
         skipped_before = self.engine.skipped_steps
         self.engine.step()
         skipped = self.engine.skipped_steps > skipped_before
         if self.layout is None:
-            self.of_step = {"skipped": int(skipped)} if at_boundary else {}
+            self.known = {"skipped": int(skipped)} if at_boundary else {}
             return
-        self.of_step = {"updated": int(self.stepped)}
+        self.known = {"updated": int(self.stepped)}
         if not at_boundary:
             return
-        self.of_step["skipped"] = int(skipped and not self.stepped)
+        self.known["skipped"] = int(skipped and not self.stepped)
         if setup.uses_fp16(self.engine):
-            self.of_step["loss_scale"] = float(self.engine.optimizer.loss_scale)
+            self.known["loss_scale"] = float(self.engine.optimizer.loss_scale)
         norm = self.engine.get_global_grad_norm()
         if self.stepped and norm is not None:
-            self.of_step["gradient_norm"] = float(norm)
+            self.known["gradient_norm"] = float(norm)
 
     # ---- forward and backward -------------------------------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class DeepSpeedDriver(Driver):
             if event.phases != 1:
                 raise Refused("phases belong to the forward, which was run before")
             loss, graph = self.losses[event.of]
-        graph.raises_after = event.raises_after
+        graph.before(event)
         if event.loss_factor != 1.0:
             loss = loss * event.loss_factor
         more: dict[str, Any] = {} if event.of is None else {"retain_graph": True}  # another backward may come to the same forward
@@ -228,15 +228,17 @@ class DeepSpeedDriver(Driver):
 
     def clip_gradients(self, max_norm: float, group: str = "rank") -> None:
         """clip_grad_norm_, or its two halves with a sum over the ranks of a group between them."""
+        self.known = {}
         if self.configuration.linear:
             return
         found = self.found()
         if self.groups.size(group) == 1:
-            torch.nn.utils.clip_grad_norm_(found, max_norm)
+            self.known = {"loop_norm": float(torch.nn.utils.clip_grad_norm_(found, max_norm))}
             return
         norm = torch.nn.utils.get_total_norm([weight.grad for weight in found])
         squared = norm.to(self.device) ** 2
         dist.all_reduce(squared, group=self.groups.process_group(group))
+        self.known = {"loop_norm": float(squared.sqrt())}
         torch.nn.utils.clip_grads_with_norm_(found, max_norm, squared.sqrt())
 
     def all_reduce(self, group: str = "world", of: str = "gradients", as_: str = "mean") -> None:

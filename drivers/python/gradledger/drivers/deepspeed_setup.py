@@ -43,6 +43,39 @@ def mend() -> None:
     if hasattr(backend, "has_coalescing_manager"):
         known = backend.has_coalescing_manager
         backend.has_coalescing_manager = lambda: known() and not is_gloo()
+    sort_by_types_of_a_device("deepspeed.runtime.zero.stage_1_and_2", accelerator)
+    let_record_of_no_stream()
+
+
+sorts_by_types = False  # the release, where that was mended
+
+
+class OfDevice:
+    """A gradient that names its type as it would on a device."""
+
+    def __init__(self, tensor: torch.Tensor, device: str) -> None:
+        self.tensor, self.device = tensor, device
+
+    def type(self) -> str:
+        return self.tensor.type().replace("torch.", f"torch.{self.device}.")
+
+
+def sort_by_types_of_a_device(module: str, accelerator: type) -> None:
+    """Older releases sort gradients that lie apart by types like torch.cuda.FloatTensor. Those of a CPU do not name it, and were never reduced."""
+    zero, name = sys.modules.get(module), "split_half_float_double"
+    own = getattr(zero, name, None)
+    if own is None or own([torch.zeros(1)]):
+        return
+    device = accelerator().device_name()
+    setattr(zero, name, lambda tensors: [[one.tensor for one in bucket] for bucket in own([OfDevice(tensor, device) for tensor in tensors])])
+    global sorts_by_types
+    sorts_by_types = True
+
+
+def let_record_of_no_stream() -> None:
+    """The current stream of a CPU is None, which record_stream() refuses; stage 3 asks it of what is left in param.grad."""
+    own = torch.Tensor.record_stream
+    torch.Tensor.record_stream = lambda self, stream: None if stream is None else own(self, stream)
 
 
 def is_gloo() -> bool:
@@ -55,7 +88,10 @@ def mended(configuration: Configuration, config: Mapping[str, Any]) -> list[str]
     out = []
     if configuration.model_dtype == torch.float16 and get_accelerator().device_name() == "cpu":
         out.append("DeepSpeed is told that the CPU does fp16")
-    if (config.get("zero_optimization") or {}).get("stage") == 3 and is_gloo():
+    zero = config.get("zero_optimization") or {}
+    if zero.get("stage") in (1, 2) and not zero.get("contiguous_gradients", True) and sorts_by_types:
+        out.append("gradients that lie apart are sorted by the types that a GPU's have, since those of a CPU are never reduced")
+    if zero.get("stage") == 3 and is_gloo():
         out.append("collectives that DeepSpeed would coalesce are issued one by one, as gloo has no manager for them")
     return out
 

@@ -1,16 +1,10 @@
 // What a loop does to param.grad itself, past the framework: it multiplies, clips or reduces whatever it finds there. A wrapper that keeps
 // gradients elsewhere shows it nothing, and nothing happens.
-#include <algorithm>
-
+#include "sim/engine/clipping.h"
+#include "sim/engine/loop_norm.h"
 #include "sim/frameworks/deepspeed/engine/deepspeed_engine.h"
 
 namespace gradledger {
-namespace {
-
-constexpr double clip_guard = 1e-6;  // no tolerance: PyTorch's constant in the definition of clip_grad_norm_
-
-}  // namespace
-
 void DeepSpeedEngine::scale_gradients(const events::ScaleGradients& event, ProgramWriter& w) {
   for (const std::uint32_t p : learned())
     if (grad_[p].defined()) w.multiply(grad_[p].slice, event.by[rank()]);
@@ -20,22 +14,19 @@ void DeepSpeedEngine::scale_gradients(const events::ScaleGradients& event, Progr
 void DeepSpeedEngine::clip_gradients(const events::ClipGradients& event, ProgramWriter& w) {
   if (linear()) return;  // the ledger asks where contributions go, not how long they are
   Tensor squared = tensors_.allocate(w, "loop_norm_squared", Dtype::float64, 1), norm = tensors_.allocate(w, "loop_norm", Dtype::float32, 1);
-  w.fill(squared.slice, 0.0);
-  for (const std::uint32_t p : learned())
-    if (grad_[p].defined()) w.squared_norm(squared.slice, grad_[p].slice);
-  w.copy(norm.slice, squared.slice);
+  Tensor of_one = tensors_.allocate(w, "loop_norm of a parameter", Dtype::float32, 1);
   const ProcessGroup group = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], rank());
-  if (group.size() > 1) w.collective({.purpose = Purpose::user, .group = group.id, .input = norm.slice, .output = norm.slice});
-  w.square_root(norm.slice);
+  emit_loop_norm(w, grad_, norm.slice, of_one.slice, squared.slice, group);
   w.report(StepFact::loop_norm, norm.slice, 1.0);
   loop_max_norm_ = event.max_norm;
   read(w, loop_norm_known, norm.slice);
   tensors_.drop(w, squared);
+  tensors_.drop(w, of_one);
   tensors_.drop(w, norm);
 }
 
 void DeepSpeedEngine::clip_by(double norm, ProgramWriter& w) {
-  const double factor = std::min(1.0, loop_max_norm_ / (norm + clip_guard));
+  const double factor = loop_clip_factor(norm, loop_max_norm_);
   for (const std::uint32_t p : learned())
     if (grad_[p].defined()) w.multiply(grad_[p].slice, factor);
 }

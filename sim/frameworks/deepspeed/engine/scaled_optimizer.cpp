@@ -9,14 +9,14 @@ namespace gradledger {
 
 void ScaledOptimizer::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
   if (stage == norm_known) {
-    report_clipping_norm(w, value / unscaled_by());
-    return finish_step(w, value);
+    report_clipping_norm(w, norm_of(value) / unscaled_by());
+    return finish_step(w, norm_of(value));
   }
   // From 0.19.8 on the norm is asked for before the scale moves. A linear run has none.
   const bool norm_decides = skips_invalid_norms() && !linear();
   if (stage == overflow_known && norm_decides && !skips_on(value != 0.0)) {
     emit_norm(w);
-    return read(w, norm_checked, norm_);
+    return read(w, norm_checked, awaited_norm());
   }
   const bool overflow = stage == norm_checked ? !std::isfinite(value) : value != 0.0;
   scaler_.update(overflow);
@@ -30,7 +30,7 @@ void ScaledOptimizer::on_value(std::uint32_t stage, double value, ProgramWriter&
   const bool clips = gradient_clipping_of(scenario()) > 0 && !linear();
   if (!clips) return finish_step(w, std::nullopt);
   if (stage == norm_checked) return on_value(norm_known, value, w);
-  read(w, norm_known, norm_);
+  read(w, norm_known, awaited_norm());
 }
 
 }  // namespace gradledger

@@ -14,10 +14,10 @@ namespace gradledger {
 inline NormAs invalid_norm_as(NormMasking rule) {
   switch (rule) {
     case NormMasking::multiply: return NormAs::not_a_number;
-    case NormMasking::where: return NormAs::minus_one;
+    case NormMasking::where: return NormAs::one;
     case NormMasking::kept: return NormAs::infinity;
   }
-  return NormAs::minus_one;
+  return NormAs::one;
 }
 
 class ScaledOptimizer : public DeepSpeedEngine {
@@ -35,6 +35,8 @@ class ScaledOptimizer : public DeepSpeedEngine {
   virtual bool skips_on(bool overflow) const { return overflow; }
   virtual bool skips_invalid_norms() const { return behaviour().invalid_norm == InvalidNorm::skipped; }
   virtual void emit_norm(ProgramWriter& w) = 0;  // into norm_
+  virtual Slice awaited_norm() const { return norm_; }
+  virtual double norm_of(double awaited) const { return awaited; }
   virtual double reported_norm_factor() const { return 1.0 / unscaled_by(); }
   virtual void skip_step(ProgramWriter& w) = 0;                                // ends in step_done(w, false)
   virtual void finish_step(ProgramWriter& w, std::optional<double> norm) = 0;  // unscales, clips if there is a norm, and updates

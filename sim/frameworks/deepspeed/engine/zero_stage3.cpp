@@ -1,6 +1,7 @@
 #include "sim/frameworks/deepspeed/engine/zero_stage3.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "sim/engine/clipping.h"
@@ -222,8 +223,15 @@ void ZeroStage3::emit_norm(ProgramWriter& w) {
   w.square_root(norm_);
 }
 
+// Without offload the norm stays in fp64, and so does what clips by it.
+Slice ZeroStage3::awaited_norm() const { return offload_ ? norm_ : norm_total_; }
+
+double ZeroStage3::norm_of(double awaited) const { return offload_ ? awaited : std::sqrt(awaited); }
+
 void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
-  const double factor = unscale_and_clip_factor(unscaled_by(), norm, gradient_clipping_of(scenario()), invalid_norm_as(behaviour().norm_masking));
+  const NormAs invalid = invalid_norm_as(behaviour().norm_masking);
+  const double clip = gradient_clipping_of(scenario());
+  const double factor = offload_ ? unscale_and_clip_factor(unscaled_by(), norm, clip, invalid) : unscale_and_clip_factor<double>(unscaled_by(), norm, clip, invalid);
   for (BaseOptimizer& optimizer : optimizers_) optimizer.begin_step();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     SubGroup& group = groups_[g];

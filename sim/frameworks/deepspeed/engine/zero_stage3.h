@@ -22,14 +22,16 @@ class ZeroStage3 final : public ScaledOptimizer {
   void fold(StateFold& f) const override;
 
  protected:
-  void clear_backward_seen_flag(ProgramWriter& w) override;                              // stage3.py: clear_backward_seen_flag, at 0.19.7
-  void backward_prologue(ProgramWriter& w) override;                                     // stage3.py: backward_prologue, at 0.19.7
-  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;               // stage3.py: reduce_ready_partitions_and_remove_grads, at 0.19.7
-  void reduce_gradients(ProgramWriter& w) override;                                      // stage3.py: overlapping_partition_gradients_reduce_epilogue, at 0.19.7
-  void flush_coalesced(ProgramWriter& w) override;                                       // engine.py: _flush_coalesced_reduction_zero3, at 0.19.7
-  void finalise_unmanaged(ProgramWriter& w) override;                                    // stage3.py: finalize_gradient_accumulation_boundary, at 0.19.7
-  void model_step(ProgramWriter& w) override;                                            // stage3.py: step, at 0.19.7
-  void emit_norm(ProgramWriter& w) override;                                             // stage3.py: _get_norm_groups, at 0.19.7
+  void clear_backward_seen_flag(ProgramWriter& w) override;                 // stage3.py: clear_backward_seen_flag, at 0.19.7
+  void backward_prologue(ProgramWriter& w) override;                        // stage3.py: backward_prologue, at 0.19.7
+  void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;  // stage3.py: reduce_ready_partitions_and_remove_grads, at 0.19.7
+  void reduce_gradients(ProgramWriter& w) override;                         // stage3.py: overlapping_partition_gradients_reduce_epilogue, at 0.19.7
+  void flush_coalesced(ProgramWriter& w) override;                          // engine.py: _flush_coalesced_reduction_zero3, at 0.19.7
+  void finalise_unmanaged(ProgramWriter& w) override;                       // stage3.py: finalize_gradient_accumulation_boundary, at 0.19.7
+  void model_step(ProgramWriter& w) override;                               // stage3.py: step, at 0.19.7
+  void emit_norm(ProgramWriter& w) override;                                // stage3.py: _get_norm_groups, at 0.19.7
+  Slice awaited_norm() const override;                                      // stage3.py: get_grad_norm_direct, at 0.19.7
+  double norm_of(double awaited) const override;
   void skip_step(ProgramWriter& w) override;                                             // stage3.py: _overflow_clean_up, at 0.19.7
   void finish_step(ProgramWriter& w, std::optional<double> norm) override;               // stage3.py: step, unscale_and_clip_grads, at 0.19.7
   void optimizer_zero_grad(ProgramWriter& w) override;                                   // stage3.py: zero_grad, at 0.19.7

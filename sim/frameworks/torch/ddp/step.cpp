@@ -1,15 +1,10 @@
 // What a loop does with the gradients: steps of the optimizer and of a GradScaler, zero_grad, clipping, and what it does by hand.
-#include <algorithm>
-
+#include "sim/engine/clipping.h"
+#include "sim/engine/loop_norm.h"
 #include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::torch {
-namespace {
-
-constexpr float clip_guard = 1e-6F;  // no tolerance: PyTorch's constant in the definition of clip_grad_norm_
-
-}  // namespace
 
 void DistributedDataParallel::step(const events::Step& event, const Pass& pass) {
   if (!scaler_.enabled() || event.past_scaler) return optimizer_step(pass);
@@ -77,33 +72,17 @@ void DistributedDataParallel::zero_grad(bool set_to_none, const Pass& pass) {
   }
 }
 
-// clip_grad_norm_: the norm of each gradient, rounded, and the norm of these, one fp32 addition after the other.
 void DistributedDataParallel::clip(const events::ClipGradients& event, const Pass& pass) {
   if (linear()) return;  // the ledger asks where contributions go, not how long they are
-  pass.w.fill(norm_, 0.0);
-  for (const Tensor& grad : gradients_.grad) {
-    if (!grad.defined()) continue;
-    pass.w.fill(norm_squared_, 0.0);
-    pass.w.squared_norm(norm_squared_, grad.slice);
-    pass.w.copy(parameter_norm_, norm_squared_);
-    pass.w.square_root(parameter_norm_);
-    pass.w.fill(norm_squared_, 0.0);
-    pass.w.squared_norm(norm_squared_, parameter_norm_);
-    pass.w.copy(parameter_norm_, norm_squared_);
-    pass.w.accumulate(norm_, parameter_norm_);
-  }
   const ProcessGroup group = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], context_.rank);
-  if (group.size() > 1) pass.w.collective({.purpose = Purpose::user, .group = group.id, .input = norm_, .output = norm_});
-  pass.w.square_root(norm_);
+  emit_loop_norm(pass.w, gradients_.grad, norm_, parameter_norm_, norm_squared_, group);
   pass.w.report(StepFact::loop_norm, norm_, 1.0);
   max_norm_ = event.max_norm;
   read(pass.w, Stage::clip_norm, norm_);
 }
 
-// Python divides a number by a tensor as the tensor's reciprocal times the number.
 void DistributedDataParallel::clip_by(double norm, const Pass& pass) {
-  const float reciprocal = 1.0F / (static_cast<float>(norm) + clip_guard);
-  const float factor = std::min(1.0F, reciprocal * static_cast<float>(max_norm_));
+  const float factor = loop_clip_factor(norm, max_norm_);
   for (const Tensor& grad : gradients_.grad)
     if (grad.defined()) pass.w.multiply(grad.slice, factor);
 }

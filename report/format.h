@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "report/conform.h"
 #include "report/corpus.h"
 #include "report/layout.h"
 #include "report/report.h"
@@ -34,6 +35,12 @@ class Renderer {
   virtual std::string text(const MutantReport& report) const = 0;
   virtual std::string text(const CoverageReport& report) const = 0;
   virtual std::string text(const Listing& listing) const = 0;
+
+  virtual std::string text(const TraceRow& row) const = 0;
+  virtual std::string text(const ConformRow& row) const = 0;
+  virtual std::string text(const ConformSummary& summary) const = 0;
+  virtual std::string text(const NotJudgedRow& row) const = 0;
+  virtual std::string text(const JudgeSummary& summary) const = 0;
 
   virtual std::string text(const FuzzReport& report) const = 0;
   virtual std::string text(const DifferenceRow& row) const = 0;

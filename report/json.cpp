@@ -72,6 +72,10 @@ ordered_json finding_json(const Report& report, const Finding& f) {
   out["role"] = name_of(f.role);
   out["elements"] = elements_json(report, f.elements);
   out["contributions"] = contributions_json(f.contributions);
+  if (!f.alike.empty()) {
+    out["alike"] = ordered_json::array();
+    for (const Contribution& c : f.alike) out["alike"].push_back({{"step", c.step}, {"rank", c.rank}, {"micro_batch", c.micro_batch}});
+  }
   if (f.worst) out["worst"] = worst_json(report, *f.worst);
   if (f.quantity)
     out["quantity"] = {
@@ -144,12 +148,14 @@ std::string Json::text(const Report& report) const {
   out["ledger"] = ordered_json::array();
   for (const ref::AppliedRow& row : report.ledger) out["ledger"].push_back(ledger_json(report, row));
   if (!report.driver_notes.empty()) out["replaced"] = report.driver_notes;
+  if (!report.trace_lacks.empty()) out["not_in_the_trace"] = report.trace_lacks;
   for (const auto& [purpose, by_rank] : report.collectives) out["collectives_by_rank_and_step"][purpose] = by_rank;
   out["passes"] = {{"fingerprint", report.fingerprint_passes}, {"decode", report.decode_passes}, {"value", report.value_passes}};
   out["exact"] = report.exact;
   out["contributions"] = report.contributions;
   out["contributions_not_decoded"] = report.contributions_not_decoded;
   out["inconclusive_rows"] = report.inconclusive_rows;
+  if (report.one_pass) out["run_that_is_over"] = {{"not_judged", report.left_out}, {"unexplained", report.unexplained}, {"recordings_do_not_tell", recordings_do_not_tell}};
   const Statistics& s = report.statistics;
   out["statistics"] = {{"ledger", statistics_json(s.ledger)}, {"values", statistics_json(s.values)}, {"parameters", statistics_json(s.parameters)}};
   out["completed"] = report.run.completed;

@@ -18,6 +18,11 @@ class Json final : public Renderer {
   std::string text(const MutantReport& report) const override;
   std::string text(const CoverageReport& report) const override;
   std::string text(const Listing& listing) const override;
+  std::string text(const TraceRow& row) const override;
+  std::string text(const ConformRow& row) const override;
+  std::string text(const ConformSummary& summary) const override;
+  std::string text(const NotJudgedRow& row) const override;
+  std::string text(const JudgeSummary& summary) const override;
   std::string text(const FuzzReport& report) const override;
   std::string text(const DifferenceRow& row) const override;
   std::string text(const DifferSummary& summary) const override;

@@ -77,6 +77,13 @@ struct Report {
   std::vector<Finding> findings;
   bool open = false;  // the script ends with gradients that no step has applied
 
+  std::vector<std::string> trace_lacks;  // of a trace: what none of its passes shows
+
+  // Of a run that is over.
+  bool one_pass = false;
+  std::string left_out;           // what of it is not judged, and why; empty: all of it is
+  std::uint64_t unexplained = 0;  // snapshots that are wrong in a way that no weights explain
+
   // What that rests on, and what was not judged.
   ref::Coverage coverage;
   bool exact = true;  // probes were held to equality

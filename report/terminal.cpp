@@ -4,6 +4,7 @@
 #include <map>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "ref/describe.h"
 #include "report/escape.h"
@@ -44,6 +45,7 @@ std::vector<std::string> described(const Report& report) {
     out.push_back(fmt::format("planted: {} in {}[0] of micro-batch {} of rank {}, step {}", plant.value, plant.parameter, plant.at.micro_batch, plant.at.rank, plant.at.step));
   }
   if (!report.note.empty()) out.push_back(report.note);
+  if (!report.trace_lacks.empty()) out.push_back(fmt::format("not in the trace: {}", fmt::join(report.trace_lacks, ", ")));
   for (const std::string& replaced : report.driver_notes) out.push_back("driver: " + replaced);
   return out;
 }
@@ -91,7 +93,7 @@ void add_findings(const Report& report, const Style& style, Lines& lines) {
   for (const Finding& f : report.findings) by_class[f.finding].push_back(&f);
   for (const auto& [kind, all] : by_class) {
     const Finding& first = *all.front();
-    lines.wrong(first.sentence);
+    lines.wrong(in_short(first.sentence));
     if (style.detail == Detail::verdict) continue;
     if (first.at.known()) lines.below(fmt::format("at: {}:{}:{}, {}", printable_line(report.file), first.at.line, first.at.column, first.pointer));
     if (first.blame) lines.below(fmt::format("whose: {}", blame_text(*first.blame)));
@@ -131,10 +133,17 @@ void add_coverage(const ref::Coverage& c, Lines& lines) {
   for (const auto& [fact, of] : ranks) lines.add(fmt::format("not judged: {} of {} steps, which {} did not report", name_of(fact), of.size(), ref::numbered("rank", of)));
 }
 
+// What a run that is over does not say.
+void add_what_is_not_told(const Report& report, Lines& lines) {
+  if (!report.left_out.empty()) lines.add(fmt::format("not judged: {}", in_short(report.left_out)));
+  if (report.unexplained > 0) lines.add(fmt::format("not explained: {} snapshots, whose values are wrong in a way that no weights of contributions make", report.unexplained));
+  lines.add(fmt::format("one pass, of a run that is over; no recording tells: {}", recordings_do_not_tell));
+}
+
 void add_verdict(const Report& report, const Style& style, Lines& lines) {
   const Statistics& s = report.statistics;
   switch (report.outcome()) {
-    case Outcome::nothing_judged: lines.wrong("nothing judged: " + report.coverage.nothing); break;
+    case Outcome::nothing_judged: lines.wrong("nothing judged: " + in_short(report.coverage.nothing)); break;
     case Outcome::clean:
       lines.right(fmt::format("clean: every contribution of every rank and micro-batch has its due weight, and {} values lie within their bounds.",
                               s.values.elements + s.parameters.elements));
@@ -158,7 +167,7 @@ std::string Terminal::between() const { return "\n"; }
 
 std::string Terminal::text(const Report& report) const {
   Lines lines(style_);
-  const std::string title = printable(fmt::format("{}: {}", report.scenario, verdict_of(report)));
+  const std::string title = fmt::format("{}: {}", in_short(report.scenario), verdict_of(report));
   if (report.outcome() == Outcome::clean) lines.right(title);
   else lines.wrong(title);
   if (style_.detail == Detail::verdict) {
@@ -170,8 +179,10 @@ std::string Terminal::text(const Report& report) const {
   lines.add("");
   add_verdict(report, style_, lines);
   lines.whole(fmt::format("repeat with: {}", report.command));
-  lines.faint(
-      fmt::format("{} fingerprint, {} decode and {} value passes; trace {:016x}", report.fingerprint_passes, report.decode_passes, report.value_passes, report.run.trace_hash));
+  if (report.one_pass) add_what_is_not_told(report, lines);
+  else
+    lines.faint(
+        fmt::format("{} fingerprint, {} decode and {} value passes; trace {:016x}", report.fingerprint_passes, report.decode_passes, report.value_passes, report.run.trace_hash));
   return lines.text() + ledger_tables(report, style_) + (report.in_short ? "" : event_lines(report, style_));
 }
 

@@ -99,14 +99,14 @@ void TraceWriter::race(const RaceRecord& r) {
   line(json);
 }
 
-void TraceWriter::finish(const RunSummary& s) {
+std::optional<InputError> TraceWriter::finish(const RunSummary& s) {
   line({{"record", "end"},
         {"completed", s.completed},
         {"trace_hash", fmt::format("{:016x}", s.trace_hash)},
         {"value_hash", fmt::format("{:016x}", s.value_hash)},
         {"operations", s.operations},
         {"decisions", s.decisions}});
-  out_.flush();
+  return out_.close();
 }
 
 }  // namespace gradledger::report

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
+#include <optional>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
+#include "report/json_parts.h"
+#include "sim/base/files.h"
 #include "sim/trace/producer.h"
 
 namespace gradledger::report {
@@ -14,12 +14,12 @@ namespace gradledger::report {
 // JSON lines, one a record, hex floats beside decimal ones; the schedule's decisions last.
 class TraceWriter final : public TraceSink {
  public:
-  explicit TraceWriter(const std::string& path) : out_(path, std::ios::trunc) {}
+  explicit TraceWriter(OutputFile out) : out_(std::move(out)) {}
 
-  bool ok() const { return static_cast<bool>(out_); }
   // The first line: what ran, and by which program.
   void header(const std::string& command, const std::string& scenario, std::uint64_t seed);
-  void finish(const RunSummary& summary);
+  // The last line. Errors: not all of it could be written.
+  std::optional<InputError> finish(const RunSummary& summary);
 
   void observe(const Observation& observation) override;
   void collective(const CollectiveRecord& record) override;
@@ -33,9 +33,9 @@ class TraceWriter final : public TraceSink {
   void race(const RaceRecord& record) override;
 
  private:
-  void line(const nlohmann::ordered_json& json) { out_ << json.dump() << '\n'; }
+  void line(const nlohmann::ordered_json& json) { out_.write(json_line(json)); }
 
-  std::ofstream out_;
+  OutputFile out_;
 };
 
 }  // namespace gradledger::report

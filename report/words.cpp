@@ -8,6 +8,20 @@
 
 namespace gradledger::report {
 
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  return text;
+}
+
+std::string in_short(const std::string& text) {
+  constexpr std::size_t length_max = 1000;
+  if (text.size() <= length_max) return printable(text);
+  std::size_t end = length_max;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not within a character
+  return printable(text.substr(0, end)) + "...";
+}
+
 std::string names_of(const std::vector<ref::FindingClass>& classes) {
   std::string out;
   for (const ref::FindingClass c : classes) out += (out.empty() ? "" : ", ") + std::string(name_of(c));
@@ -33,12 +47,6 @@ std::string size_text(std::uint64_t bytes) {
   if (bytes < mebibyte) return fmt::format("{} B", bytes);
   if (bytes % mebibyte == 0) return fmt::format("{} MiB", bytes / mebibyte);
   return fmt::format("{:.3f} MiB", static_cast<double>(bytes) / static_cast<double>(mebibyte));
-}
-
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
-  return text;
 }
 
 }  // namespace gradledger::report

@@ -8,6 +8,10 @@
 
 namespace gradledger::report {
 
+// What a file says, as a line of a report: without control characters, and of a long text its beginning.
+std::string printable(std::string text);
+std::string in_short(const std::string& text);
+
 // "boundary-leak, wrong-scale"
 std::string names_of(const std::vector<ref::FindingClass>& classes);
 
@@ -25,8 +29,5 @@ std::string usage_mark(const ref::Blame& blame);
 
 // 0, 12 B, 3.25 MiB: exact where it can be.
 std::string size_text(std::uint64_t bytes);
-
-// Of a file or a process: control characters, which move a terminal's cursor, are spaces.
-std::string printable(std::string text);
 
 }  // namespace gradledger::report

@@ -1,6 +1,7 @@
 #include "sim/load.h"
 
 #include "sim/frameworks/framework.h"
+#include "sim/base/files.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/parse.h"
 #include "sim/scenario/positions.h"
@@ -41,13 +42,19 @@ std::optional<InputError> admission_error(const Scenario& scenario) {
   return std::nullopt;
 }
 
-Result<Scenario> read_scenario(std::string_view text, const std::filesystem::path& directory) {
+Result<Scenario> parse_whole_scenario(std::string_view text, const std::filesystem::path& directory) {
   constexpr ConfigReaders readers{.named = [](std::string_view id) -> const ConfigReader* { return framework_named(id); }, .ids = framework_ids};
   auto scenario = parse_scenario(text, directory, readers);
   if (!scenario) return scenario.error();
   const auto timeline = make_timeline(*scenario);
   if (!timeline) return timeline.error();
   if (auto error = whole_problem(*scenario, *timeline)) return *error;
+  return scenario;
+}
+
+Result<Scenario> read_scenario(std::string_view text, const std::filesystem::path& directory) {
+  auto scenario = parse_whole_scenario(text, directory);
+  if (!scenario) return scenario;
   if (auto error = admission_error(*scenario)) return *error;
   return scenario;
 }

@@ -19,6 +19,9 @@ Result<Timeline> make_timeline(const Scenario& scenario);
 // `expect` known.
 std::optional<InputError> admission_error(const Scenario& scenario);
 
+// Parse, without asking whether an engine here serves it: a real framework may take what no model does.
+Result<Scenario> parse_whole_scenario(std::string_view text, const std::filesystem::path& directory);
+
 // Parse and admit. load_scenario names the file in its errors.
 Result<Scenario> read_scenario(std::string_view text, const std::filesystem::path& directory);
 Result<Scenario> load_scenario(const std::filesystem::path& path);

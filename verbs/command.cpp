@@ -53,6 +53,15 @@ std::string repeat_command(const std::vector<std::filesystem::path>& paths, cons
   return out;
 }
 
+std::string judge_command(const std::vector<std::string>& files, const std::string& run, const Options& options) {
+  std::string out = "gradledger judge";
+  for (const std::string& file : files) out += " " + shell_word(file);
+  if (!run.empty()) out += " --run " + shell_word(run);
+  if (options.summary) out += " --summary";
+  if (options.memory_limit != limits::memory_bytes_default) out += fmt::format(" --memory-limit {}", options.memory_limit);
+  return out;
+}
+
 std::string race_command(const std::filesystem::path& path, const Options& options, const ref::Finding& finding) {
   if (!finding.race || !finding.race->schedule_seed) return "";
   Options visible = options;

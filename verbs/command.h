@@ -15,6 +15,9 @@ std::string shell_word(const std::string& path);
 // The command that repeats a replay.
 std::string repeat_command(const std::vector<std::filesystem::path>& paths, const Options& options);
 
+// The command that judges these recordings again, or the run of this name in them.
+std::string judge_command(const std::vector<std::string>& files, const std::string& run, const Options& options);
+
 // The command that runs the schedule in which a race shows in the values; empty where none was found.
 std::string race_command(const std::filesystem::path& path, const Options& options, const ref::Finding& finding);
 

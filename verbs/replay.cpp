@@ -81,6 +81,8 @@ Report report_of(const Loaded& loaded, const Options& options, const ref::Verdic
   out.statistics = {verdict.ledger, verdict.values, verdict.parameters};
   out.collectives = verdict.facts.collectives;
   out.run = verdict.facts.summary;
+  out.one_pass = verdict.one_pass;
+  out.unexplained = verdict.unexplained.size();
   return out;
 }
 

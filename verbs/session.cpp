@@ -11,6 +11,7 @@
 #include "sim/engine/engine.h"
 #include "sim/frameworks/framework.h"
 #include "sim/load.h"
+#include "sim/base/files.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/positions.h"
 #include "verbs/installed.h"
@@ -92,6 +93,11 @@ std::unique_ptr<Producer> make_producer(const Loaded& loaded, const Options& opt
   return gradledger::make_producer(loaded.scenario, loaded.timeline, {.devices = options.devices, .program_bytes_max = program_bytes_max(loaded, options)});
 }
 
+std::vector<std::string> driver_notes(const Producer& producer) {
+  const auto* real = dynamic_cast<const driver::DriverProducer*>(&producer);
+  return real ? real->notes() : std::vector<std::string>();
+}
+
 ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch, std::vector<std::string>* notes) {
   const auto producer = make_producer(loaded, options);
   ref::OracleOptions oracle;
@@ -102,7 +108,7 @@ ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watc
   oracle.full_ledger = options.full_ledger;
   oracle.watch = watch;
   ref::Verdict verdict = ref::judge(loaded.scenario, loaded.timeline, *producer, oracle);
-  if (const auto* real = dynamic_cast<const driver::DriverProducer*>(producer.get()); real && notes) *notes = real->notes();
+  if (notes) *notes = driver_notes(*producer);
   return verdict;
 }
 

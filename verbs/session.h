@@ -70,6 +70,9 @@ std::unique_ptr<Producer> make_producer(const Loaded& loaded, const Options& opt
 
 Result<Schedule> schedule_from(const Options& options);
 
+// What the driver of a real framework replaced by something like it, so far; of other producers nothing.
+std::vector<std::string> driver_notes(const Producer& producer);
+
 // Throws ProgramsTooLarge where the script is too long for the memory limit; of a driver also driver::NotRun and RunFailure. notes: what the
 // driver replaced by something like it.
 ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watch, std::vector<std::string>* notes = nullptr);

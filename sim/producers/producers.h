@@ -1,7 +1,7 @@
 // The factory of producers that run a scenario. Tools and searches name what they need of one here, and nothing else names what runs it.
 //
 // There is one: virtual ranks under a seeded schedule, which compute on the host or, with `devices`, on GPUs. Producers that run nothing are
-// made elsewhere: a recording (tools/conformance/judged) shows what a real run held.
+// made elsewhere: a recording (conformance/judged) shows what a real run held.
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "sim/base/files.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/mlp_json.h"
 #include "sim/scenario/schema.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <utility>
@@ -21,18 +20,18 @@ std::string place_of(std::string_view text, std::size_t byte);
 // and nothing is built of it. (The library's own callbacks look through a whole array at each entry.)
 class Checker final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit Checker(std::string_view text) : text_(text) {}
+  Checker(std::string_view text, std::uint64_t bytes_max) : text_(text), left_(bytes_max) {}
 
   // What is wrong; empty before that.
   const std::optional<InputError>& error() const { return error_; }
 
-  bool null() override { return value(); }
-  bool boolean(bool) override { return value(); }
-  bool number_integer(number_integer_t) override { return value(); }
-  bool number_unsigned(number_unsigned_t) override { return value(); }
-  bool number_float(number_float_t, const string_t&) override { return value(); }
-  bool string(string_t&) override { return value(); }
-  bool binary(binary_t&) override { return value(); }
+  bool null() override { return value() && take(0); }
+  bool boolean(bool) override { return value() && take(0); }
+  bool number_integer(number_integer_t) override { return value() && take(0); }
+  bool number_unsigned(number_unsigned_t) override { return value() && take(0); }
+  bool number_float(number_float_t, const string_t&) override { return value() && take(0); }
+  bool string(string_t& text) override { return value() && take(string_bytes + text.size()); }
+  bool binary(binary_t&) override { return value() && take(0); }
   bool start_object(std::size_t) override { return open(false); }
   bool start_array(std::size_t) override { return open(true); }
   bool end_object() override { return close(); }
@@ -41,6 +40,7 @@ class Checker final : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& key) override {
     Frame& frame = frames_.back();
     frame.key = key;
+    if (!take(node_bytes + key.size())) return false;
     return frame.keys.insert(key).second || stop({pointer(), "appears twice; expected each key once"});
   }
 
@@ -58,6 +58,19 @@ class Checker final : public nlohmann::json_sax<nlohmann::json> {
     std::set<std::string> keys;
   };
 
+  // Bytes of memory, as they are allocated: a value in an array that doubles while it grows, and what it points to.
+  static constexpr std::uint64_t value_bytes = 3 * sizeof(nlohmann::json);
+  static constexpr std::uint64_t string_bytes = sizeof(std::string) + 32;
+  static constexpr std::uint64_t structure_bytes = sizeof(nlohmann::json::object_t) + 16;
+  static constexpr std::uint64_t node_bytes = 2 * (32 + sizeof(std::string) + 16);  // of the document, and of this check for keys that appear twice
+
+  bool take(std::uint64_t bytes) {
+    bytes += value_bytes;
+    if (bytes > left_) return stop({pointer(), "makes the document larger in memory than is read; expected fewer values"});
+    left_ -= bytes;
+    return true;
+  }
+
   bool value() {
     if (!frames_.empty() && frames_.back().array) frames_.back().key = std::to_string(frames_.back().next++);
     return true;
@@ -66,6 +79,7 @@ class Checker final : public nlohmann::json_sax<nlohmann::json> {
   bool open(bool array) {
     value();
     if (frames_.size() >= limits::json_depth_max) return stop({pointer(), "is nested too deeply; expected at most " + std::to_string(limits::json_depth_max) + " levels"});
+    if (!take(structure_bytes)) return false;
     frames_.push_back({array, 0, {}, {}});
     return true;
   }
@@ -87,6 +101,7 @@ class Checker final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   std::string_view text_;
+  std::uint64_t left_;  // of the document's memory
   std::vector<Frame> frames_;
   std::optional<InputError> error_;
 };
@@ -121,35 +136,15 @@ std::string pointer_token(std::string_view key) {
   return out;
 }
 
-Result<nlohmann::json> read_json(std::string_view text) {
+Result<nlohmann::json> read_json(std::string_view text, std::uint64_t document_bytes_max) {
   if (text.size() > limits::file_bytes_max) return InputError{"", "is larger than is read; expected at most " + std::to_string(limits::file_bytes_max) + " bytes"};
-  Checker checker(text);
+  Checker checker(text, document_bytes_max);
   const bool complete = nlohmann::json::sax_parse(text.begin(), text.end(), &checker);
   if (checker.error()) return *checker.error();
   ensures(complete, "a document that is not read to its end has an error");
   // The parser takes a NUL for the end of the text.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) return InputError{place_of(text, nul + 1), "is a NUL; expected a JSON document in UTF-8"};
   return nlohmann::json::parse(text.begin(), text.end());
-}
-
-Result<std::string> read_file(const std::filesystem::path& path) {
-  if (path.native().find('\0') != std::string::npos) return InputError{"", "a name with a NUL is no file; expected one without"};
-  std::error_code failed;
-  const std::filesystem::file_status status = std::filesystem::status(path, failed);
-  if (!std::filesystem::exists(status)) return InputError{path.string(), "cannot be read: " + failed.message()};
-  if (std::filesystem::is_directory(status)) return InputError{path.string(), "is a directory; expected a file"};
-  if (!std::filesystem::is_regular_file(status)) return InputError{path.string(), "is a device, a pipe or a socket; expected a regular file"};
-  const std::uintmax_t size = std::filesystem::file_size(path, failed);
-  if (failed) return InputError{path.string(), "cannot be read: " + failed.message()};
-  if (size > limits::file_bytes_max) return InputError{path.string(), "is larger than is read; expected at most " + std::to_string(limits::file_bytes_max) + " bytes"};
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return InputError{path.string(), "cannot be opened; expected a file that may be read"};
-  // No more than was announced: some files of the system have no size and no end.
-  std::string text(static_cast<std::size_t>(size), '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (stream.bad()) return InputError{path.string(), "cannot be read"};
-  text.resize(static_cast<std::size_t>(stream.gcount()));
-  return text;
 }
 
 }  // namespace gradledger

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/base/limits.h"
+#include "sim/base/files.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/schema.h"
 

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "sim/scenario/json_reader.h"
-#include "tools/conformance/files.h"
-#include "tools/conformance/torch/compare.h"
+#include "conformance/files.h"
+#include "conformance/torch/compare.h"
 
 namespace gradledger::conform::torch {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "sim/base/limits.h"
 #include "tests/conformance/recordings.h"
-#include "tools/conformance/compact_format.h"
-#include "tools/conformance/convert.h"
-#include "tools/conformance/files.h"
+#include "conformance/compact_format.h"
+#include "conformance/convert.h"
+#include "conformance/files.h"
 
 namespace gradledger::conform {
 namespace {
@@ -66,8 +66,8 @@ TEST_F(recording_files, name_the_line_of_an_error) {
 }
 
 TEST_F(recording_files, that_are_missing_folders_or_hold_nothing_are_errors) {
-  EXPECT_EQ(lines_of(path("none")).first, path("none") + ": cannot be opened");
-  EXPECT_EQ(lines_of(folder_.string()).first, folder_.string() + ": is a directory; expected a file of JSON lines");
+  EXPECT_EQ(lines_of(path("none")).first, path("none") + ": cannot be read: No such file or directory");
+  EXPECT_EQ(lines_of(folder_.string()).first, folder_.string() + ": is a directory; expected a file");
   for (const char* text : {"", "\n", " \n\t\n"}) {
     const std::string file = written("blank.jsonl", text);
     EXPECT_EQ(lines_of(file).first, file + ": holds no recording; judging nothing does not pass");
@@ -140,7 +140,7 @@ TEST_F(recording_files, that_cannot_be_converted_are_errors_with_their_place) {
   EXPECT_FALSE(std::filesystem::exists(path("out.gz")));
   const auto unwritable = convert({data_file("rounding")}, path("none/out.gz"), {});
   ASSERT_FALSE(unwritable);
-  EXPECT_EQ(unwritable.error().text(), path("none/out.gz") + ": cannot be written");
+  EXPECT_EQ(unwritable.error().text(), path("none/out.gz") + ": cannot be written: No such file or directory");
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 
 #include "sim/base/limits.h"
 #include "tests/conformance/recordings.h"
-#include "tools/conformance/compact_format.h"
-#include "tools/conformance/compare.h"
+#include "conformance/compact_format.h"
+#include "conformance/compare.h"
 
 namespace gradledger::conform {
 namespace {
@@ -216,7 +216,7 @@ TEST(mistakes_of_the_recorder_format, are_reported_with_their_place) {
       {R"([{"op": "replace", "path": "/spec/world", "value": 3}])", R"(/grads: lacks "rank2")"},
       {R"([{"op": "replace", "path": "/spec/world", "value": 1}])", "/ranks: is an array of 2; expected an array of at most 1"},
       {R"([{"op": "replace", "path": "/spec/sizes", "value": []}])", "/spec/sizes: is empty; expected the size of at least one parameter"},
-      {R"([{"op": "replace", "path": "/spec/sizes/0", "value": "2"}])", R"(/spec/sizes/0: is "2"; expected a whole number from 1 to 2147483648)"},
+      {R"([{"op": "replace", "path": "/spec/sizes/0", "value": "2"}])", R"(/spec/sizes/0: is "2"; expected a whole number from 0 to 2147483648)"},
       {R"([{"op": "replace", "path": "/spec/sizes/0", "value": 2147483648}])",
        "/spec/sizes: 2147483648 elements on 2 ranks over 4 operations or micro-batches would need too much memory; expected a product of at most 4194304"},
       {R"([{"op": "replace", "path": "/spec/n_mb", "value": 65537}])", "/spec/n_mb: is 65537; expected a whole number from 1 to 65536"},

@@ -8,9 +8,8 @@
 
 #include "sim/load.h"
 #include "sim/producers/producers.h"
+#include "tests/conformance/judged.h"
 #include "tests/conformance/recordings.h"
-#include "tools/conformance/judged/judge.h"
-#include "tools/conformance/judged/recorded_producer.h"
 
 namespace gradledger::conform {
 namespace {

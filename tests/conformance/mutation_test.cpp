@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "tests/conformance/recordings.h"
-#include "tools/conformance/compare.h"
+#include "conformance/compare.h"
 
 namespace gradledger::conform {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "tests/conformance/recordings.h"
 #include "tests/tools/command.h"
-#include "tools/conformance/compact_format.h"
+#include "conformance/compact_format.h"
 
 namespace gradledger::recorder {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tools/conformance/recording.h"
+#include "conformance/recording.h"
 
 namespace gradledger::conform {
 
@@ -74,6 +74,7 @@ inline nlohmann::json recorder_entry(const RecordedMoment& moment, const nlohman
 inline nlohmann::json to_recorder_format(const RecordedRun& run) {
   nlohmann::json out{{"name", run.name}, {"version", run.version}};
   out["spec"] = {{"world", run.world}, {"sizes", run.sizes}, {"n_mb", run.gradients.size()}, {"config", run.config}, {"ops", run.operations}};
+  if (!run.patch.empty()) out["spec"]["patch"] = run.patch;
   if (run.goes_on_after_errors) out["spec"]["continue_on_error"] = true;
   for (std::size_t m = 0; m < run.gradients.size(); ++m)
     for (std::size_t r = 0; r < run.world; ++r) {

@@ -11,7 +11,7 @@
 #include "sim/frameworks/deepspeed/engines.h"
 #include "sim/frameworks/framework.h"
 #include "tests/conformance/recordings.h"
-#include "tools/conformance/compare.h"
+#include "conformance/compare.h"
 
 namespace gradledger::conform {
 namespace {

@@ -1,4 +1,5 @@
 // What comes before any schema: text that is no JSON, JSON that is too much, files that are none.
+#include "sim/base/files.h"
 #include "sim/scenario/json_reader.h"
 
 #include <sys/stat.h>

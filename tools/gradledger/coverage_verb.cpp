@@ -1,6 +1,5 @@
-#include <fstream>
-
 #include "report/corpus.h"
+#include "sim/base/files.h"
 #include "sim/scenario/json_reader.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/output.h"
@@ -33,9 +32,7 @@ int coverage(const std::string& folder, const Options& options, const Output& ou
   report.scenarios = scenarios.size();
   const std::string page = report::coverage_page(report.rows);
   if (!options.write_page.empty()) {
-    std::ofstream file(options.write_page, std::ios::binary | std::ios::trunc);
-    file << page;
-    if (!file.flush()) return complain_of({"--write", options.write_page + " cannot be written"});
+    if (const auto error = write_file(options.write_page, page)) return complain_of({"--write", options.write_page + " " + error->message});
   }
   if (!options.check_page.empty() && there != page) report.outdated_page = options.check_page;
   out.print(report);

@@ -1,10 +1,10 @@
 #include <unistd.h>
 
-#include <fstream>
 #include <system_error>
 
 #include <fmt/format.h>
 
+#include "sim/base/files.h"
 #include "sim/scenario/parse.h"
 #include "tools/gradledger/fuzz.h"
 #include "verbs/scenario_files.h"
@@ -61,10 +61,7 @@ Result<fs::path> write_scenario(const Scenario& scenario, const FuzzOptions& fuz
   const fs::path path = file_of(scenario, fuzz);
   std::error_code failed;
   fs::create_directories(fuzz.findings, failed);
-  std::ofstream file(path, std::ios::trunc);
-  file << serialise(scenario);
-  file.close();
-  if (!file) return InputError{"--findings", path.string() + " cannot be written"};
+  if (const auto error = write_file(path, serialise(scenario))) return InputError{"--findings", path.string() + " " + error->message};
   return path;
 }
 

@@ -1,4 +1,4 @@
-// gradledger: replay scenarios, gate a corpus, list what is known.
+// gradledger: replay scenarios, gate a corpus, judge recordings, list what is known.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -50,13 +50,17 @@ void add_format(CLI::App* verb, Options& options, const std::string& json_is) {
   add_look(verb, options.look);
 }
 
-void add_run(CLI::App* verb, Options& options, const char* json_of) {
-  verb->add_option("--seed", options.seed, "Seed of the schedule, the probes and the random data")->check(whole_number)->capture_default_str();
-  add_format(verb, options, std::string("One JSON object a ") + json_of + " instead of text");
+void add_memory_limit(CLI::App* verb, Options& options) {
   verb->add_option("--memory-limit", options.memory_limit, "Bytes that a judgement may need")
       ->transform(CLI::AsSizeValue(false))
       ->transform(CLI::Validator(size_in_bytes, ""))  // comes first
       ->capture_default_str();
+}
+
+void add_run(CLI::App* verb, Options& options, const char* json_of) {
+  verb->add_option("--seed", options.seed, "Seed of the schedule, the probes and the random data")->check(whole_number)->capture_default_str();
+  add_format(verb, options, std::string("One JSON object a ") + json_of + " instead of text");
+  add_memory_limit(verb, options);
 }
 
 void add_producer(CLI::App* verb, Options& options) {
@@ -146,6 +150,31 @@ CLI::App* add_gate(CLI::App& app, Options& options, std::vector<std::string>& pa
   return verb;
 }
 
+// The verbs over what was recorded.
+struct Recordings {
+  std::string scenario, trace, run;
+  bool alone = false;
+  CLI::App *record = nullptr, *conform = nullptr, *judge = nullptr;
+};
+
+void add_recordings(CLI::App& app, Options& options, std::vector<std::string>& paths, Recordings& verbs) {
+  verbs.record = app.add_subcommand("record", "Run a scenario as often as the oracle needs, and write what the ranks showed to a file for judge");
+  verbs.record->add_option("FILE", verbs.scenario, "Scenario file")->required();
+  verbs.record->add_option("-o,--output", verbs.trace, "The trace to write; gzip where the name ends in .gz")->required();
+  add_common(verbs.record, options, "trace");
+
+  verbs.conform = app.add_subcommand("conform", "Hold recorded runs of a real framework against replays by the engine and release that produced them");
+  verbs.judge = app.add_subcommand("judge", "Judge recorded runs by the oracle alone, with no engine: what was applied against what is due");
+  for (CLI::App* verb : {verbs.conform, verbs.judge}) {
+    verb->add_option(verb == verbs.judge ? "TRACE" : "FILE", paths, "Recordings in any of the forms, or traces: JSON lines, plain or gzip")->required();
+    add_format(verb, options, "One JSON object a run, totals last");
+  }
+  verbs.conform->add_flag("--judge", verbs.alone, "As gradledger judge: by the oracle alone, with no engine");
+  verbs.judge->add_option("--run", verbs.run, "Of files that hold several runs, those of this name");
+  verbs.judge->add_flag("--summary", options.summary, "No line for each event and rank");
+  add_memory_limit(verbs.judge, options);
+}
+
 void add_list(CLI::App& app, Options& options, std::string& what) {
   CLI::App* verb = app.add_subcommand("list", "What gradledger knows");
   verb->add_option("WHAT", what, "frameworks, engines, events, behaviours, changes, releases, findings, rules, buffers, entries or exit-codes")
@@ -223,13 +252,25 @@ std::string command_line(const std::vector<std::string>& words) {
   return out;
 }
 
+std::string exit_code_text() {
+  std::string out = "Exit codes:\n";
+  for (const ExitCodeInfo& e : exit_codes) out += fmt::format("  {}  {}\n", static_cast<int>(e.code), e.meaning);
+  return out;
+}
+
+CLI::App* add_whole_explore(CLI::App& app, Options& options, ExploreVerb& explore) {
+  CLI::App* verb = add_explore(app, explore);
+  add_run(verb, options, "finding and engine");
+  add_real_producer(verb, options);
+  limit_explore(verb);
+  return verb;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Replays gradient accumulation on virtual ranks and says which contribution is missing, doubled, stale or private."};
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", report::version_text(), "Version, commit, compiler and build type");
-  std::string footer = "Exit codes:\n";
-  for (const ExitCodeInfo& e : exit_codes) footer += fmt::format("  {}  {}\n", static_cast<int>(e.code), e.meaning);
-  app.footer(footer);
+  app.footer(exit_code_text());
 
   Options options;
   std::vector<std::string> paths;
@@ -247,12 +288,11 @@ int run(int argc, char** argv) {
   limit_fuzz(fuzz_verb);
 
   ExploreVerb explore_options;
-  CLI::App* explore_verb = add_explore(app, explore_options);
-  add_run(explore_verb, options, "finding and engine");
-  add_real_producer(explore_verb, options);
-  limit_explore(explore_verb);
+  CLI::App* explore_verb = add_whole_explore(app, options, explore_options);
 
   CLI::App* explain_verb = add_explain(app, options, what, folder);
+  Recordings recordings;
+  add_recordings(app, options, paths, recordings);
 
   std::string shell;
   CLI::App* completion_verb = add_completion(app, shell);
@@ -283,8 +323,11 @@ int run(int argc, char** argv) {
   options.command_line = command_line({argv, argv + argc});
   ResultFiles files(options, app.get_subcommands().front()->get_name());
   return with_results(files, [&] {
+    if (*recordings.conform && !recordings.alone) return conform(paths, Output(options, files));
+    if (*recordings.conform || *recordings.judge) return judge_recordings(paths, recordings.run, options, Output(options, files));
     return with_producer(options, [&] {
       const Output out(options, files);
+      if (*recordings.record) return record(recordings.scenario, recordings.trace, options, out);
       if (*replay_verb) return replay(paths, options, out);
       if (*gate_verb) return options.mutants ? gate_mutants(paths, options, out) : gate(paths, options, out);
       if (*coverage_verb) return coverage(folder, options, out);

@@ -23,7 +23,14 @@ int replay_loaded(const std::string& file, const Options& options, const Output&
   const Stopwatch watch;
   say_what_is_taken_as(file, (*loaded)->scenario);
   std::optional<report::TraceWriter> trace;
-  if (!options.trace.empty()) trace.emplace(options.trace).header(repeat_command({file}, options), (*loaded)->scenario.name, options.seed);
+  if (!options.trace.empty()) {
+    auto created = OutputFile::create(options.trace);
+    if (!created) {
+      complain({"--trace", options.trace + " " + created.error().message});
+      return bad_input;
+    }
+    trace.emplace(std::move(created).value()).header(repeat_command({file}, options), (*loaded)->scenario.name, options.seed);
+  }
   report::Report report;
   try {
     report = verbs::replay(**loaded, options, trace ? &*trace : nullptr);
@@ -32,13 +39,11 @@ int replay_loaded(const std::string& file, const Options& options, const Output&
     return unavailable;
   }
   report.seconds = watch.seconds();
-  if (trace) {
-    trace->finish(report.run);
-    if (!trace->ok()) {
-      complain({"--trace", options.trace + " cannot be written"});
+  if (trace)
+    if (const auto error = trace->finish(report.run)) {
+      complain({"--trace", options.trace + " " + error->message});
       return bad_input;
     }
-  }
   if (report.run.replay_diverged) say("--schedule: a recorded decision was not possible; the run went on with the seeded policy");
   out.print(report);
   if (report.outcome() == report::Outcome::nothing_judged && !(*loaded)->scenario.allow_open) {

@@ -20,6 +20,11 @@ int coverage(const std::string& folder, const Options& options, const Output& ou
 int fuzz(const Options& options, const FuzzOptions& fuzz, const Output& out);
 int explore(const Options& options, const ExploreVerb& verb, const Output& out);
 int explain(const std::string& name, const std::string& corpus, const Options& options, const Output& out);
+// into: the trace to write.
+int record(const std::string& file, const std::string& into, const Options& options, const Output& out);
+int conform(const std::vector<std::string>& files, const Output& out);
+// run: of this name alone; empty: all.
+int judge_recordings(const std::vector<std::string>& files, const std::string& run, const Options& options, const Output& out);
 int list(const std::string& what, const Options& options, const Output& out);
 
 // On standard error, as one line, whatever was in a file or a name. Never throws: there is nowhere left to report to.

@@ -55,7 +55,7 @@ std::optional<InputError> unmanaged_refusal(const DeepSpeedConfig& config, Unman
 
 // DeepSpeed#8280: before it a parameter without elements inside a partition found no master weights to be linked to. Round robin is not asked.
 std::optional<InputError> empty_parameter_refusal(const Scenario& s, const Behaviour& behaviour) {
-  if (deepspeed_config(s).zero.stage == 0 || deepspeed_config(s).zero.stage == 3 || behaviour.empty_parameter != EmptyParameter::looked_up) return std::nullopt;
+  if (behaviour.empty_parameter != EmptyParameter::looked_up) return std::nullopt;
   for (const RankGroup& group : optimizer_groups(s, 0)) {
     const FlatPartition layout(s, group.parameters, group.peers.size(), Dealing::in_order);
     for (const std::uint32_t p : group.parameters)
@@ -92,7 +92,6 @@ std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour)
     return InputError{"/engine/config/zero_optimization/reduce_bucket_size",
                       "a whole bucket is reduced here (switch stage12_bucket_payload); expected at most " + std::to_string(limits::whole_bucket_numel_max)};
   if (stage == 0 && config.offloads_optimizer()) return InputError{"/engine/config/zero_optimization/offload_optimizer", "has no effect at stage 0; expected a stage from 1 to 3"};
-  if (auto error = empty_parameter_refusal(s, behaviour)) return error;
   const bool experts = std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.expert.has_value(); });
   if (stage >= 2 && s.engine.pipeline_stages > 1)
     return refused("/zero_optimization/stage", "stages 2 and 3 do not go with pipelines (AssertionError); expected 0 or 1 with /engine/pipeline_stages");
@@ -130,8 +129,10 @@ Result<Wrapper> select_wrapper(const Scenario& scenario) {
   if (config.zero.stage == 0) return select_stage0(scenario, *behaviour);
   if (config.zero.stage == 3) return Wrapper::zero_stage_3;
   const bool bf16_with_fp32 = config.zero.stage == 1 && scenario.model_dtype == Dtype::bfloat16 && grad_accum_dtype_of(scenario) == Dtype::float32 && !config.offloads_optimizer();
-  if (!bf16_with_fp32) return Wrapper::zero_stages_1_and_2;
-  return behaviour->bf16_acc_fp32_wrapper == Bf16Fp32Wrapper::bf16_optimizer ? Wrapper::bf16 : fp16_wrapper(scenario);
+  // A wrapper that divides nothing links nothing.
+  if (bf16_with_fp32 && behaviour->bf16_acc_fp32_wrapper != Bf16Fp32Wrapper::bf16_optimizer) return fp16_wrapper(scenario);
+  if (auto error = empty_parameter_refusal(scenario, *behaviour)) return *error;
+  return bf16_with_fp32 ? Wrapper::bf16 : Wrapper::zero_stages_1_and_2;
 }
 
 EngineFactory engine_factory(const Scenario& scenario) {

@@ -92,4 +92,26 @@ def own_adam() -> Iterator[Spec]:
                         optimizer={"type": "AdamW", "weight_decay": 0.1} | BETAS, grads={"seed": 7}, timeout=1800)
 
 
-PLANS = {"lifecycle": lifecycle, "loss_scale": loss_scale, "adam": adam, "own_adam": own_adam}
+def other_calls() -> Iterator[Spec]:
+    """What a loop may call beside the usual: batch sizes that change, loss.backward(), evaluation, the flag given back to the counter, ranks that differ."""
+    kinds = [(f"fp32_z{stage}", config_of(stage, 2, "fp32")) for stage in range(4)]
+    kinds += [(f"bf16_z{stage}", bf16(stage, 2)) for stage in (0, 2, 3)] + [("bf16opt", config_of(1, 2, "bf16", "fp32"))]
+    kinds += [(f"bf16_z{stage}_off", bf16(stage, 2, offload=True)) for stage in (1, 2, 3)]
+    window = [["fb", 0], ["step"], ["fb", 1], ["step"]]
+    for name, config in kinds:
+        longer = [op for m in range(4) for op in (["fb", m], ["step"])]
+        yield named(f"batch_grows_{name}", config, window + [["set_train_batch_size", 8]] + longer + [["set_train_batch_size", 2], ["fb", 2], ["step"]])
+        yield named(f"batch_grows_in_a_window_{name}", config, [["fb", 0], ["step"], ["set_train_batch_size", 8]] + [op for m in (1, 2, 3) for op in (["fb", m], ["step"])])
+        yield named(f"torch_{name}", config, [["torch", 0], ["step"], ["fb", 1], ["step"], ["torch", 2], ["step"], ["torch", 3], ["step"]])
+        yield named(f"torch_batch_grows_{name}", config, [["set_train_batch_size", 8]] + [op for m in range(4) for op in (["torch", m], ["step"])])
+        yield named(f"eval_{name}", config, [["eval", 3], ["fb", 0], ["step"], ["eval", 2], ["f", 1], ["eval", 3], ["b", 1], ["step"], ["eval"], ["train"]] + window)
+        flags = [["boundary", True], ["fb", 0], ["step"], ["boundary", None], ["fb", 1], ["step"], ["boundary", False], ["fb", 2], ["boundary", None], ["fb", 3], ["step"]]
+        yield named(f"boundary_none_{name}", config, flags + window)
+        reads = [["fb", 0], ["safe_get_full_grad", 0], ["step"], ["fb", 1], ["safe_get_full_grad", 1], ["safe_get_full_grad", 2], ["step"], ["fb", 2], ["step"]]
+        yield named(f"safe_get_{name}", config, reads)
+        yield named(f"empty_{name}", config, window + window, sizes=[10, 0, 13])
+        yield named(f"orders_differ_{name}", config, [["fb", 0, {"use": {"0": [0, 1, 2], "1": [2, 1, 0]}}], ["step"], ["fb", 1, {"use": [1, 2, 0]}], ["step"]] + window)
+        yield named(f"uses_differ_{name}", config, [["fb", 0, {"use": {"0": [0, 1, 2], "1": [0, 2]}}], ["step"], ["fb", 1, {"use": {"0": [1], "1": [0, 2]}}], ["step"]] + window)
+
+
+PLANS = {"lifecycle": lifecycle, "other_calls": other_calls, "loss_scale": loss_scale, "adam": adam, "own_adam": own_adam}

@@ -79,8 +79,18 @@ class Rank:
         kind, options = op[0], op[2] if len(op) > 2 else {}
         if kind == "fb":
             self.backward(self.engine(*self.inputs(op[1], options)), options)
+        elif kind == "torch":
+            self.engine(*self.inputs(op[1], options)).backward()
         elif kind == "f":
             self.losses[op[1]] = self.engine(*self.inputs(op[1], options))
+        elif kind == "eval" and len(op) > 1:
+            self.evaluate(self.inputs(op[1], options))
+        elif kind in ("eval", "train"):
+            getattr(self.engine, kind)()
+        elif kind == "set_train_batch_size":
+            self.engine.set_train_batch_size(op[1])
+        elif kind == "safe_get_full_grad":
+            deepspeed.utils.safe_get_full_grad(self.parameters[op[1]])
         elif kind == "b":
             self.backward(self.losses[op[1]], options)
         elif kind == "boundary":
@@ -97,6 +107,12 @@ class Rank:
         else:
             self.block = self.engine.no_sync() if kind == "no_sync" else self.engine.coalesce_grad_reduction()
             self.block.__enter__()
+
+    def evaluate(self, inputs: tuple[list[list[float]], list[int]]) -> None:
+        self.engine.eval()
+        with torch.no_grad():
+            self.engine(*inputs)
+        self.engine.train()
 
     def inputs(self, micro_batch: int, options: dict) -> tuple[list[list[float]], list[int]]:
         values = [list(of_parameter) for of_parameter in self.gradients[f"mb{micro_batch}"]]

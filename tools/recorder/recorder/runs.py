@@ -14,8 +14,9 @@ OPTIMIZER = {"type", "lr", "betas", "eps", "weight_decay", "torch_adam"}
 ONE_HOT = "one-hot codes"
 OPTIONS = {"use", "value", "values", "inf", "scale_wrt_gas", "retain_graph"}
 # Operation: how many words it has, at least and at most.
-OPERATIONS = {"fb": (2, 3), "f": (2, 2), "b": (2, 3), "boundary": (2, 2), "step": (1, 1), "zero_grad": (1, 1), "opt_zero_grad": (1, 1),
-              "no_sync": (1, 1), "coalesce": (1, 1), "end": (1, 1)}
+OPERATIONS = {"fb": (2, 3), "f": (2, 3), "b": (2, 3), "torch": (2, 3), "eval": (1, 2), "train": (1, 1), "boundary": (2, 2), "step": (1, 1), "zero_grad": (1, 1),
+              "opt_zero_grad": (1, 1), "no_sync": (1, 1), "coalesce": (1, 1), "end": (1, 1), "set_train_batch_size": (2, 2), "safe_get_full_grad": (2, 2)}
+OF_A_MICRO_BATCH = ("fb", "f", "b", "torch", "eval")
 WEIGHTS = (1.0, 2.0, 4.0)
 
 
@@ -59,8 +60,8 @@ def completed(spec: Any, where: str, timeout: int) -> Spec:
     need(is_count(out["world"], 1, 16), "world: expected a whole number from 1 to 16")
     need(is_count(out["n_mb"], 1, 64), "n_mb: expected a whole number from 1 to 64")
     need(is_count(out["timeout"], 1, 3600), "timeout: expected seconds, a whole number from 1 to 3600")
-    need(isinstance(out["sizes"], list) and 0 < len(out["sizes"]) <= 32 and all(is_count(size, 1, 100000) for size in out["sizes"]),
-         "sizes: expected the elements of each parameter, whole numbers from 1 to 100000")
+    need(isinstance(out["sizes"], list) and 0 < len(out["sizes"]) <= 32 and all(is_count(size, 0, 100000) for size in out["sizes"]),
+         "sizes: expected the elements of each parameter, whole numbers from 0 to 100000")
     need(isinstance(out["config"], dict), "config: expected an object")
     out.setdefault("dtype", dtype_of(out["config"]))
     need(out["dtype"] in DTYPES, f"dtype: expected one of {', '.join(DTYPES)}")
@@ -94,10 +95,14 @@ def problem_of(op: Any, spec: Spec) -> str | None:
     least, most = OPERATIONS[op[0]]
     if not least <= len(op) <= most:
         return f"{op[0]} has {len(op)} words; expected {least}" + (f" or {most}" if most > least else "")
-    if op[0] in ("fb", "f", "b") and not is_count(op[1], 0, spec["n_mb"] - 1):
+    if op[0] in OF_A_MICRO_BATCH and len(op) > 1 and not is_count(op[1], 0, spec["n_mb"] - 1):
         return f"expected a micro-batch from 0 to {spec['n_mb'] - 1}"
-    if op[0] == "boundary" and not isinstance(op[1], bool):
-        return "expected true or false"
+    if op[0] == "boundary" and not (op[1] is None or isinstance(op[1], bool)):
+        return "expected true, false or null"
+    if op[0] == "set_train_batch_size" and not is_count(op[1], 1, 1 << 20):
+        return "expected a number of samples"
+    if op[0] == "safe_get_full_grad" and not is_count(op[1], 0, len(spec["sizes"]) - 1):
+        return f"expected a parameter from 0 to {len(spec['sizes']) - 1}"
     if len(op) == 3 and (not isinstance(op[2], dict) or set(op[2]) - OPTIONS):
         return f"expected an object with keys of {', '.join(sorted(OPTIONS))}"
     return None

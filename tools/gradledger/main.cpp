@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <optional>
 #include <system_error>
 
 #include <CLI/CLI.hpp>
@@ -266,6 +267,25 @@ CLI::App* add_whole_explore(CLI::App& app, Options& options, ExploreVerb& explor
   return verb;
 }
 
+// An exit code where there is nothing to run.
+std::optional<int> parse(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForVersion& asked) {
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    complain({"", error.what() + what_was_meant(app, error, argc, argv) + "; see gradledger --help"});
+    return bad_input;
+  }
+  if (app.get_subcommands().empty()) {
+    fmt::print("{}", app.help());
+    return bad_input;  // a script that lost its verb must not pass
+  }
+  return std::nullopt;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Replays gradient accumulation on virtual ranks and says which contribution is missing, doubled, stale or private."};
   app.require_subcommand(0, 1);
@@ -301,20 +321,7 @@ int run(int argc, char** argv) {
   CLI::App* rank_verb = add_rank(app, options, place);
   add_list(app, options, what);
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForVersion& asked) {
-    return app.exit(asked);
-  } catch (const CLI::ParseError& error) {
-    complain({"", error.what() + what_was_meant(app, error, argc, argv) + "; see gradledger --help"});
-    return bad_input;
-  }
-  if (app.get_subcommands().empty()) {
-    fmt::print("{}", app.help());
-    return bad_input;  // a script that lost its verb must not pass
-  }
+  if (const auto code = parse(app, argc, argv)) return *code;
   if (*completion_verb) {
     fmt::print("{}", completion_script(app, shell));
     return clean;

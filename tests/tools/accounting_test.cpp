@@ -142,7 +142,10 @@ std::string unmet(const char* expect, const char* script = nullptr) {
   const Outcome outcome = run({"gate", folder.write("large.json", document.dump())});
   const std::vector<std::string> lines = lines_of(outcome.out);
   EXPECT_EQ(outcome.code, lines.size() > 3 ? 1 : 0) << outcome.out << outcome.err;
-  return lines.size() > 3 ? lines[2].substr(8) : "";
+  if (lines.size() <= 3) return "";
+  // "        FILE:LINE:COLUMN: what": without its place.
+  EXPECT_NE(lines[2].find("large.json:1:"), std::string::npos) << lines[2];
+  return lines[2].substr(lines[2].find(": ") + 2);
 }
 
 TEST(gate, holds_a_scenario_of_any_size_against_the_bytes_that_it_expects) {

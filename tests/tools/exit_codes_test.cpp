@@ -74,7 +74,7 @@ TEST(exit_code, is_2_for_a_scenario_that_is_not_right_and_the_place_is_named) {
   const std::string path = folder.write("s.json", R"({"name": "s", "world_size": 0})");
   expect_complaint(run({"replay", path}), tool::bad_input, path + ": /world_size: is 0; expected an integer from 1 to 128");
   folder.write("s.json", "{\"name\": \n oops}");
-  expect_complaint(run({"replay", path}), tool::bad_input, path + ": line 2, column 2: is not JSON from here on");
+  expect_complaint(run({"replay", path}), tool::bad_input, path + ":2:2: is not JSON from here on");
 }
 
 TEST(exit_code, is_4_for_what_this_machine_does_not_have) {

@@ -145,7 +145,7 @@ TEST(a_folder_of_known_defects, that_holds_none_is_bad_input) {
     refused({option, option == std::string("--producer") ? "host" : "1"}, std::string(option) == "--producer" ? "--producer" : option);
   refused({"--any-script"}, "--any-script excludes --catalogue");
   folder.write("broken.json", "{");
-  refused({}, "broken.json: ");
+  refused({}, "broken.json:1:2: ");
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ TEST(a_folder_of_findings, with_a_broken_file_is_bad_input_and_stays_as_it_is) {
   write_all(folder, found_in_old_release());
   const std::string broken = folder.write("broken.json", "{\"name\": \n oops}");
   const auto before = contents_of(folder.path());
-  expect_complaint(fuzz(folder.path(), old_release()), tool::bad_input, broken + ": line 2, column 2: is not JSON");
+  expect_complaint(fuzz(folder.path(), old_release()), tool::bad_input, broken + ":2:2: is not JSON");
   EXPECT_EQ(contents_of(folder.path()), before);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <new>
 #include <optional>
 #include <system_error>
@@ -176,13 +177,14 @@ void add_recordings(CLI::App& app, Options& options, std::vector<std::string>& p
   add_memory_limit(verbs.judge, options);
 }
 
-void add_list(CLI::App& app, Options& options, std::string& what) {
+CLI::App* add_list(CLI::App& app, Options& options, std::string& what) {
   CLI::App* verb = app.add_subcommand("list", "What gradledger knows");
   verb->add_option("WHAT", what, "frameworks, engines, events, behaviours, changes, releases, findings, rules, buffers, entries or exit-codes")
       ->required()
       ->check(CLI::IsMember({"frameworks", "engines", "events", "behaviours", "changes", "releases", "findings", "rules", "buffers", "entries", "exit-codes"}));
   add_format(verb, options, "JSON instead of text");
   verb->add_option("--as-of", options.as_of, "behaviours: the values at this release or change")->capture_default_str();
+  return verb;
 }
 
 CLI::App* add_explain(CLI::App& app, Options& options, std::string& what, std::string& corpus) {
@@ -259,6 +261,14 @@ std::string exit_code_text() {
   return out;
 }
 
+CLI::App* add_whole_fuzz(CLI::App& app, Options& options, FuzzOptions& fuzz) {
+  CLI::App* verb = add_fuzz(app, fuzz);
+  add_common(verb, options, "finding, and one of the whole,");
+  add_results(verb, options, {"--differ", "--catalogue"});
+  limit_fuzz(verb);
+  return verb;
+}
+
 CLI::App* add_whole_explore(CLI::App& app, Options& options, ExploreVerb& explore) {
   CLI::App* verb = add_explore(app, explore);
   add_run(verb, options, "finding and engine");
@@ -286,64 +296,73 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   return std::nullopt;
 }
 
+// What a verb does once its options are read.
+struct Verb {
+  const CLI::App* app;
+  bool asks_for_producer;
+  std::function<int(const Output&)> run;
+};
+
+int dispatch(const std::vector<Verb>& verbs, Options& options, const std::string& name) {
+  ResultFiles files(options, name);
+  return with_results(files, [&] {
+    const auto verb = std::find_if(verbs.begin(), verbs.end(), [](const Verb& one) { return one.app->parsed(); });
+    expects(verb != verbs.end(), "a verb of the table");
+    const auto run = [&] { return verb->run(Output(options, files)); };
+    return verb->asks_for_producer ? with_producer(options, run) : run();
+  });
+}
+
+// Every verb with its options. What they are read into outlives them.
+struct Words {
+  Options options;
+  std::vector<std::string> paths;
+  std::string what, folder = "scenarios", shell;
+  FuzzOptions fuzz;
+  ExploreVerb explore;
+  Recordings recordings;
+  RankPlace place;
+};
+
+std::vector<Verb> add_verbs(CLI::App& app, Words& w) {
+  std::vector<Verb> verbs;
+  const auto add = [&](const CLI::App* verb, std::function<int(const Output&)> run, bool asks_for_producer = true) { verbs.push_back({verb, asks_for_producer, std::move(run)}); };
+  add(add_replay(app, w.options, w.paths), [&w](const Output& out) { return replay(w.paths, w.options, out); });
+  add(add_gate(app, w.options, w.paths), [&w](const Output& out) { return w.options.mutants ? gate_mutants(w.paths, w.options, out) : gate(w.paths, w.options, out); });
+  add(add_coverage(app, w.options, w.folder), [&w](const Output& out) { return coverage(w.folder, w.options, out); });
+  add(add_whole_fuzz(app, w.options, w.fuzz), [&w](const Output& out) { return fuzz(w.options, w.fuzz, out); });
+  add(add_whole_explore(app, w.options, w.explore), [&w](const Output& out) { return explore(w.options, w.explore, out); });
+  add(add_explain(app, w.options, w.what, w.folder), [&w](const Output& out) { return explain(w.what, w.folder, w.options, out); });
+  add_recordings(app, w.options, w.paths, w.recordings);
+  add(
+      w.recordings.conform, [&w](const Output& out) { return w.recordings.alone ? judge_recordings(w.paths, w.recordings.run, w.options, out) : conform(w.paths, out); }, false);
+  add(
+      w.recordings.judge, [&w](const Output& out) { return judge_recordings(w.paths, w.recordings.run, w.options, out); }, false);
+  add(w.recordings.record, [&w](const Output& out) { return record(w.recordings.scenario, w.recordings.trace, w.options, out); });
+  add(
+      add_completion(app, w.shell),
+      [&w, &app](const Output&) {
+        fmt::print("{}", completion_script(app, w.shell));
+        return clean;
+      },
+      false);
+  add(
+      add_rank(app, w.options, w.place), [&w](const Output&) { return rank(w.options, w.place.number, w.place.address); }, false);
+  add(
+      add_list(app, w.options, w.what), [&w](const Output& out) { return list(w.what, w.options, out); }, false);
+  return verbs;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Replays gradient accumulation on virtual ranks and says which contribution is missing, doubled, stale or private."};
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", report::version_text(), "Version, commit, compiler and build type");
   app.footer(exit_code_text());
-
-  Options options;
-  std::vector<std::string> paths;
-  std::string what;
-
-  CLI::App* replay_verb = add_replay(app, options, paths);
-  CLI::App* gate_verb = add_gate(app, options, paths);
-  std::string folder = "scenarios";
-  CLI::App* coverage_verb = add_coverage(app, options, folder);
-
-  FuzzOptions fuzz_options;
-  CLI::App* fuzz_verb = add_fuzz(app, fuzz_options);
-  add_common(fuzz_verb, options, "finding, and one of the whole,");
-  add_results(fuzz_verb, options, {"--differ", "--catalogue"});
-  limit_fuzz(fuzz_verb);
-
-  ExploreVerb explore_options;
-  CLI::App* explore_verb = add_whole_explore(app, options, explore_options);
-
-  CLI::App* explain_verb = add_explain(app, options, what, folder);
-  Recordings recordings;
-  add_recordings(app, options, paths, recordings);
-
-  std::string shell;
-  CLI::App* completion_verb = add_completion(app, shell);
-
-  RankPlace place;
-  CLI::App* rank_verb = add_rank(app, options, place);
-  add_list(app, options, what);
-
+  Words words;
+  const std::vector<Verb> verbs = add_verbs(app, words);
   if (const auto code = parse(app, argc, argv)) return *code;
-  if (*completion_verb) {
-    fmt::print("{}", completion_script(app, shell));
-    return clean;
-  }
-  if (*rank_verb) return rank(options, place.number, place.address);
-  options.command_line = command_line({argv, argv + argc});
-  ResultFiles files(options, app.get_subcommands().front()->get_name());
-  return with_results(files, [&] {
-    if (*recordings.conform && !recordings.alone) return conform(paths, Output(options, files));
-    if (*recordings.conform || *recordings.judge) return judge_recordings(paths, recordings.run, options, Output(options, files));
-    return with_producer(options, [&] {
-      const Output out(options, files);
-      if (*recordings.record) return record(recordings.scenario, recordings.trace, options, out);
-      if (*replay_verb) return replay(paths, options, out);
-      if (*gate_verb) return options.mutants ? gate_mutants(paths, options, out) : gate(paths, options, out);
-      if (*coverage_verb) return coverage(folder, options, out);
-      if (*explain_verb) return explain(what, folder, options, out);
-      if (*explore_verb) return explore(options, explore_options, out);
-      if (*fuzz_verb) return fuzz(options, fuzz_options, out);
-      return list(what, options, out);
-    });
-  });
+  words.options.command_line = command_line({argv, argv + argc});
+  return dispatch(verbs, words.options, app.get_subcommands().front()->get_name());
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "ref/model.h"
 #include "ref/probes.h"
 #include "report/words.h"
+#include "sim/base/files.h"
 #include "sim/base/hash.h"
 #include "sim/scenario/json_reader.h"
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "report/words.h"
-#include "sim/base/suggest.h"
+#include "sim/scenario/spelling.h"
 #include "verbs/class_help.h"
 #include "verbs/command.h"
 #include "verbs/coverage.h"
@@ -100,7 +100,7 @@ Result<Listing> explain(const std::string& name, const std::filesystem::path& co
     known.emplace_back(entry.name);
   }
   return InputError{"WHAT",
-                    fmt::format("{} is no class and no entry; expected one that `gradledger list findings` or `gradledger list entries` shows{}", name, did_you_mean(name, known))};
+                    fmt::format("{} is no class and no entry; expected one that `gradledger list findings` or `gradledger list entries` shows{}", name, suggestion(name, known))};
 }
 
 }  // namespace gradledger::verbs

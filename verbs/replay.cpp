@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ref/facts.h"
+#include "sim/base/files.h"
 #include "sim/frameworks/framework.h"
 #include "sim/scenario/identity.h"
 #include "sim/scenario/json_reader.h"

@@ -10,6 +10,7 @@
 
 #include "sim/base/limits.h"
 #include "sim/scenario/positions.h"
+#include "sim/scenario/syntax_cause.h"
 
 namespace gradledger {
 namespace {
@@ -47,7 +48,7 @@ class Checker final : public nlohmann::json_sax<nlohmann::json> {
   bool parse_error(std::size_t byte, const std::string&, const nlohmann::json::exception& thrown) override {
     value();  // the pointer of what the parser stumbled over
     if (dynamic_cast<const nlohmann::json::out_of_range*>(&thrown)) return stop({pointer(), "holds a number that no double can represent; expected a finite one"});
-    return stop({place_of(text_, byte), "is not JSON from here on; expected a JSON document in UTF-8"});
+    return stop({place_of(text_, byte), "is not JSON from here on; expected a JSON document in UTF-8" + syntax_cause(text_, byte)});
   }
 
  private:

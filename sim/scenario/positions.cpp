@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "sim/base/files.h"
 #include "sim/base/limits.h"
 #include "sim/scenario/json_reader.h"
 

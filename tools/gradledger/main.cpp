@@ -16,7 +16,7 @@
 
 #include "report/version/version.h"
 #include "sim/base/contract.h"
-#include "sim/base/suggest.h"
+#include "sim/scenario/spelling.h"
 #include "tools/gradledger/completion.h"
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/drivers.h"
@@ -240,7 +240,7 @@ std::string what_was_meant(const CLI::App& app, const CLI::ParseError& error, in
   for (int i = 1; i < argc; ++i) {
     const std::string word = std::string(argv[i]).substr(0, std::string_view(argv[i]).find('='));
     if (std::string_view(error.what()).find(word) == std::string_view::npos || (in_verb && !word.starts_with("--"))) continue;
-    if (const std::string meant = did_you_mean(word, known); !meant.empty()) return meant;
+    if (const std::string meant = suggestion(word, known); !meant.empty()) return meant;
   }
   return "";
 }

@@ -18,6 +18,16 @@ std::string_view word_at(std::string_view text, std::size_t at) {
   return text.substr(begin, end - begin);
 }
 
+// What stands before the string that ends at `at`: a parser that does not want it has read all of it.
+char before_string(std::string_view text, std::size_t at) {
+  std::size_t begin = at == 0 ? std::string_view::npos : text.rfind('"', at - 1);
+  if (begin == std::string_view::npos) return '\0';
+  while (begin > 0 && is_space(text[begin - 1])) --begin;
+  return begin == 0 ? '\0' : text[begin - 1];
+}
+
+bool ends_value(char c) { return c == '"' || c == '}' || c == ']' || is_letter(c) || std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
 struct Word {
   std::string_view written, cause;
 };
@@ -47,7 +57,7 @@ std::string syntax_cause(std::string_view text, std::size_t byte) {
   if (here == '\'') return "; strings stand in double quotes";
   for (const Word& word : words)
     if (word_at(text, at) == word.written) return std::string(word.cause);
-  if (here == '"' && (last == '"' || last == '}' || last == ']' || std::isdigit(static_cast<unsigned char>(last)) != 0)) return "; a comma is missing before this";
+  if (here == '"' && ends_value(before_string(text, at))) return "; a comma is missing before this";
   if (is_letter(here) && (last == '{' || last == ',')) return "; names stand in double quotes";
   return "";
 }

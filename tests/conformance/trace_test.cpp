@@ -181,7 +181,7 @@ TEST(a_trace_that_asks_for_more_memory, than_it_may_have_is_refused) {
   EXPECT_EQ(outcome.code, 4) << "as a replay";
   EXPECT_NE(outcome.err.find("--memory-limit"), std::string::npos) << outcome.err;
   std::vector<std::string> lines(trace.lines.begin(), trace.lines.begin() + 2);
-  lines.insert(lines.end(), 200'000, R"({"done":{"rank":0,"event":0}})");
+  lines.insert(lines.end(), 200'000, trace.lines.at(2));
   const testing::Outcome many = testing::run({"judge", trace.with(lines), "--memory-limit", "16mb"});
   EXPECT_EQ(many.code, 2);
   EXPECT_NE(many.err.find("makes the trace take more memory than a judgement may"), std::string::npos) << many.err;

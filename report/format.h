@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "report/audit.h"
 #include "report/conform.h"
 #include "report/corpus.h"
 #include "report/layout.h"
@@ -50,6 +51,8 @@ class Renderer {
   virtual std::string text(const HuntSummary& summary) const = 0;
   virtual std::string text(const ExploreReport& report) const = 0;
   virtual std::string text(const OrdersReport& report) const = 0;
+
+  virtual std::string text(const AuditReport& report) const = 0;
 };
 
 enum class Detail : std::uint8_t { verdict, normal, all };

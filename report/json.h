@@ -31,6 +31,7 @@ class Json final : public Renderer {
   std::string text(const HuntSummary& summary) const override;
   std::string text(const ExploreReport& report) const override;
   std::string text(const OrdersReport& report) const override;
+  std::string text(const AuditReport& report) const override;
 };
 
 std::unique_ptr<Renderer> make_json(const Style& style);

@@ -33,6 +33,7 @@ class Terminal final : public Renderer {
   std::string text(const HuntSummary& summary) const override;
   std::string text(const ExploreReport& report) const override;
   std::string text(const OrdersReport& report) const override;
+  std::string text(const AuditReport& report) const override;
 
  private:
   // Rows that are wider than a line go on in the next one.

@@ -4,9 +4,19 @@
 
 #include <fmt/format.h>
 
+#include "report/audit.h"
 #include "report/escape.h"
 
 namespace gradledger::report {
+
+std::string_view name_of(AuditOutcome outcome) {
+  switch (outcome) {
+    case AuditOutcome::not_affected: return "not affected";
+    case AuditOutcome::affected: return "affected";
+    case AuditOutcome::not_judged: return "not judged";
+  }
+  return "";
+}
 
 std::string printable(std::string text) {
   std::replace_if(

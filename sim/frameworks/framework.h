@@ -40,6 +40,7 @@ struct UseReport {
 
 class History;
 class SearchSpace;
+class UserConfigReader;
 
 class Framework : public ConfigReader {
  public:
@@ -82,6 +83,8 @@ class Framework : public ConfigReader {
   // Null: nothing is searched (sim/frameworks/search_space.h); there is one release alone (sim/frameworks/history.h).
   virtual const SearchSpace* search_space() const { return nullptr; }
   virtual const History* history() const { return nullptr; }
+  // Null: it has no configuration file that its users keep (sim/frameworks/user_config.h).
+  virtual const UserConfigReader* user_config() const { return nullptr; }
 };
 
 // All that there are, in the order in which they are listed to users.

@@ -34,6 +34,8 @@ class History {
   virtual std::optional<bool> contains_all_of(std::string_view as_of, std::string_view other) const = 0;
   // By name; nothing where the state of the code is not known.
   virtual std::optional<std::string> switch_value(const AsOf& as_of, std::string_view name) const = 0;
+  // All that decides how gradients are treated: equal texts, equal behaviour. Nothing where the state of the code is not known.
+  virtual std::optional<std::string> behaviour_of(const AsOf& as_of) const = 0;
   virtual std::span<const Repair> repairs() const = 0;
 
   // ---- for lists: `gradledger list behaviours`, `releases`, `changes`

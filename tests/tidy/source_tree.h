@@ -22,7 +22,7 @@ inline const std::vector<SourceFile>& source_tree() {
     namespace fs = std::filesystem;
     std::vector<SourceFile> out;
     const fs::path root = GRADLEDGER_SOURCE_DIR;
-    for (const char* folder : {"sim", "ref", "search", "drivers/sessions", "gpu", "conformance", "report", "verbs", "tools", "tests", "cmake"})
+    for (const char* folder : {"sim", "ref", "search", "drivers/sessions", "gpu", "conformance", "report", "verbs", "audit", "tools", "tests", "cmake"})
       for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / folder)) {
         if (!entry.is_regular_file() || entry.path().extension() == ".gz") continue;
         SourceFile file{entry.path().lexically_relative(root).generic_string(), {}};

@@ -44,13 +44,14 @@ const std::map<std::string, std::vector<std::string>>& may_include() {
       {"report", {"report", "ref", "sim"}},
       {"conformance", {"conformance", "ref", "sim"}},
       {"verbs", {"verbs", "conformance", "report", "search", "ref", "sim", "gpu"}},
-      {"tools", {"tools", "verbs", "conformance", "report", "search", "sim", "ref", "gpu", "drivers/sessions"}},
-      {"tests", {"tests", "tools", "verbs", "conformance", "report", "search", "sim", "ref", "gpu", "drivers/sessions"}},
+      {"audit", {"audit", "verbs", "report", "search", "ref", "sim"}},
+      {"tools", {"tools", "audit", "verbs", "conformance", "report", "search", "sim", "ref", "gpu", "drivers/sessions"}},
+      {"tests", {"tests", "tools", "audit", "verbs", "conformance", "report", "search", "sim", "ref", "gpu", "drivers/sessions"}},
   };
   return table;
 }
 
-const std::regex our_include(R"re(^\s*#include "((sim|ref|search|drivers|gpu|conformance|report|verbs|tools|tests)/[^"]+)")re");
+const std::regex our_include(R"re(^\s*#include "((sim|ref|search|drivers|gpu|conformance|report|verbs|audit|tools|tests)/[^"]+)")re");
 
 const std::vector<std::string>* rule_of(const SourceFile& file) {
   const std::vector<std::string>* rule = nullptr;
@@ -134,40 +135,49 @@ struct Rule {
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all{
       {"a tolerance is derived, not written down",
-       {"sim", "ref", "search", "drivers/sessions", "gpu", "conformance", "report", "verbs", "tests", "tools"},
+       {"sim", "ref", "search", "drivers/sessions", "gpu", "conformance", "report", "verbs", "audit", "tests", "tools"},
        std::regex(R"([0-9.]e-[0-9])"),
        "if (error < 1e-6)",
        "no tolerance:"},
       {"equality up to a few ulps is a tolerance", {"tests"}, std::regex(R"(EXPECT_(NEAR|FLOAT_EQ|DOUBLE_EQ)|ASSERT_(NEAR|FLOAT_EQ|DOUBLE_EQ))"), "  EXPECT_NEAR(a, b, c);"},
       {"no wall clock",
-       {"sim", "ref", "search", "conformance", "report", "verbs"},
+       {"sim", "ref", "search", "conformance", "report", "verbs", "audit"},
        std::regex(R"(std::chrono|<chrono>|gettimeofday|clock_gettime|\bclock\(\)|\btime\(nullptr\))"),
        "std::chrono::steady_clock::now()",
        "\n",
        {"sim/transport"}},
       {"random numbers come from the seed by sim/base/hash.h",
-       {"sim", "ref", "search", "conformance", "report", "verbs"},
+       {"sim", "ref", "search", "conformance", "report", "verbs", "audit"},
        std::regex(R"(<random>|random_device|_distribution\b|\brand\(\))"),
        "#include <random>"},
       {"no order that a hash table or a pointer decides",
-       {"sim", "ref", "search", "conformance", "report", "verbs"},
+       {"sim", "ref", "search", "conformance", "report", "verbs", "audit"},
        std::regex(R"(std::unordered_|std::hash<|reinterpret_cast<std::uintptr_t>)"),
        "std::unordered_map<int, int> x;"},
       {"the simulator and the oracle know nothing of CUDA",
-       {"sim", "ref", "search", "conformance", "report", "verbs"},
+       {"sim", "ref", "search", "conformance", "report", "verbs", "audit"},
        std::regex(R"(#include [<"](cuda|nccl))"),
        "#include <cuda_runtime_api.h>"},
       {"producers are made by sim/producers/producers.h",
-       {"search", "tools", "conformance", "verbs"},
+       {"search", "tools", "conformance", "verbs", "audit"},
        std::regex(R"(\bHostExecutor\b|sim/execution/host_executor\.h)"),
        "#include \"sim/execution/host_executor.h\""},
       {"floating point is never fast",
-       {"cmake", "sim", "ref", "search", "gpu", "conformance", "report", "verbs", "tools", "tests"},
+       {"cmake", "sim", "ref", "search", "gpu", "conformance", "report", "verbs", "audit", "tools", "tests"},
        std::regex(R"(-ffast-math|-Ofast|use_fast_math|-ffp-contract=(fast|on))"),
        "add_compile_options(-ffast-math)"},
-      {"the library prints nothing", {"conformance", "report", "verbs"}, std::regex(R"(fmt::print|std::cout|std::cerr|\bf?printf\(|\bputs\()"), "  fmt::print(\"{}\", text);"},
-      {"no tabs and no blanks at the end", {"sim", "ref", "search", "drivers/sessions", "gpu", "conformance", "report", "verbs", "tools", "tests", "cmake"}, std::regex("\t| +$"), "int x; "},
-      {"no line longer than a screen", {"sim", "ref", "search", "drivers/sessions", "gpu", "conformance", "report", "verbs", "tools", "tests"}, std::regex(".{201}"), std::string(201, 'x')},
+      {"the library prints nothing",
+       {"conformance", "report", "verbs", "audit"},
+       std::regex(R"(fmt::print|std::cout|std::cerr|\bf?printf\(|\bputs\()"),
+       "  fmt::print(\"{}\", text);"},
+      {"no tabs and no blanks at the end",
+       {"sim", "ref", "search", "drivers/sessions", "gpu", "conformance", "report", "verbs", "audit", "tools", "tests", "cmake"},
+       std::regex("\t| +$"),
+       "int x; "},
+      {"no line longer than a screen",
+       {"sim", "ref", "search", "drivers/sessions", "gpu", "conformance", "report", "verbs", "audit", "tools", "tests"},
+       std::regex(".{201}"),
+       std::string(201, 'x')},
   };
   return all;
 }

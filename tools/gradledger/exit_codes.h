@@ -15,12 +15,15 @@ struct ExitCodeInfo {
 
 inline constexpr std::array<ExitCodeInfo, 6> exit_codes{{
     {clean,
-     "clean: no findings; gate: every scenario as expected, or every mutant found; explore: and complete; fuzz and explore look at documented scripts alone where --any-script is "
+     "clean: no findings; audit: not affected; gate: every scenario as expected, or every mutant found; explore: and complete; fuzz and explore look at documented scripts alone "
+     "where --any-script is "
      "not given"},
     {findings,
-     "findings; conform: a run differs; gate: a scenario is not as expected, or a mutant survives; coverage: an entry is open, or the page is out of date; "
+     "findings; audit: affected; conform: a run differs; gate: a scenario is not as expected, or a mutant survives; coverage: an entry is open, or the page is out of date; "
      "explore: or not complete; fuzz: or a known defect is not found"},
-    {bad_input, "bad input: an option, a file, a scenario or a recording is not right, or leaves nothing to judge or to compare; or a report cannot be written"},
+    {bad_input,
+     "bad input: an option, a file, a scenario or a recording is not right, or leaves nothing to judge or to compare; audit: also where a setting that touches gradients is not "
+     "modelled; or a report cannot be written"},
     {internal_error, "internal error: a bug in gradledger; fuzz: a case that breaks it or does not run twice alike, or a canary that is not found"},
     {unavailable,
      "not available: needs a GPU, a real framework that takes the scenario, more ranks than --ranks threads takes, or more memory than the machine or --memory-limit has; "

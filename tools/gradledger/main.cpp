@@ -17,6 +17,7 @@
 #include "report/version/version.h"
 #include "sim/base/contract.h"
 #include "sim/scenario/spelling.h"
+#include "tools/gradledger/audit.h"
 #include "tools/gradledger/completion.h"
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/drivers.h"
@@ -277,6 +278,12 @@ CLI::App* add_whole_explore(CLI::App& app, Options& options, ExploreVerb& explor
   return verb;
 }
 
+CLI::App* add_whole_audit(CLI::App& app, Options& options, AuditVerb& audit) {
+  CLI::App* verb = add_audit(app, audit);
+  add_run(verb, options, "audit");
+  return verb;
+}
+
 // An exit code where there is nothing to run.
 std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   try {
@@ -320,6 +327,7 @@ struct Words {
   std::string what, folder = "scenarios", shell;
   FuzzOptions fuzz;
   ExploreVerb explore;
+  AuditVerb audit;
   Recordings recordings;
   RankPlace place;
 };
@@ -332,6 +340,8 @@ std::vector<Verb> add_verbs(CLI::App& app, Words& w) {
   add(add_coverage(app, w.options, w.folder), [&w](const Output& out) { return coverage(w.folder, w.options, out); });
   add(add_whole_fuzz(app, w.options, w.fuzz), [&w](const Output& out) { return fuzz(w.options, w.fuzz, out); });
   add(add_whole_explore(app, w.options, w.explore), [&w](const Output& out) { return explore(w.options, w.explore, out); });
+  add(
+      add_whole_audit(app, w.options, w.audit), [&w](const Output& out) { return audit(w.options, w.audit, out); }, false);
   add(add_explain(app, w.options, w.what, w.folder), [&w](const Output& out) { return explain(w.what, w.folder, w.options, out); });
   add_recordings(app, w.options, w.paths, w.recordings);
   add(

@@ -9,6 +9,7 @@
 
 namespace gradledger::tool {
 
+struct AuditVerb;
 struct ExploreVerb;
 struct FuzzOptions;
 class Output;
@@ -25,6 +26,7 @@ int record(const std::string& file, const std::string& into, const Options& opti
 int conform(const std::vector<std::string>& files, const Output& out);
 // run: of this name alone; empty: all.
 int judge_recordings(const std::vector<std::string>& files, const std::string& run, const Options& options, const Output& out);
+int audit(const Options& options, AuditVerb& verb, const Output& out);
 int list(const std::string& what, const Options& options, const Output& out);
 
 // On standard error, as one line, whatever was in a file or a name. Never throws: there is nowhere left to report to.

@@ -14,6 +14,7 @@
 #include "sim/frameworks/deepspeed/framework_history.h"
 #include "sim/frameworks/deepspeed/search/search_space.h"
 #include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/deepspeed/user_config.h"
 #include "sim/scenario/script_pointer.h"
 
 namespace gradledger::deepspeed {
@@ -116,6 +117,7 @@ class DeepSpeed final : public Framework {
   std::span<const Entry> catalogue() const override { return deepspeed::catalogue(); }
   const SearchSpace* search_space() const override { return &deepspeed::search_space(); }
   const History* history() const override { return &deepspeed::history(); }
+  const UserConfigReader* user_config() const override { return &user_config_reader(); }
 };
 
 }  // namespace

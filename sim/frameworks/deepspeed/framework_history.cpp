@@ -35,6 +35,14 @@ class DeepSpeedHistory final : public History {
     return behaviour ? std::optional(std::string(gradledger::switch_value(*behaviour, name))) : std::nullopt;
   }
 
+  std::optional<std::string> behaviour_of(const AsOf& as_of) const override {
+    const auto behaviour = resolve_behaviour(as_of);
+    if (!behaviour) return std::nullopt;
+    std::string out;
+    for (const SwitchInfo& s : switches()) append(out, " ", std::string(s.name) + "=" + std::string(gradledger::switch_value(*behaviour, s.name)));
+    return out;
+  }
+
   std::span<const Repair> repairs() const override { return gradledger::repairs(); }
 
   std::vector<SwitchRow> switch_rows(std::string_view as_of) const override {

@@ -10,6 +10,7 @@
 #include "sim/frameworks/torch/ddp/contract.h"
 #include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
 #include "sim/frameworks/torch/ddp/documented_use.h"
+#include "sim/frameworks/torch/ddp/user_config.h"
 #include "sim/scenario/script_pointer.h"
 
 namespace gradledger::torch {
@@ -91,6 +92,7 @@ class DistributedDataParallelFramework final : public Framework {
 
   std::span<const UseRule> use_rules() const override { return ddp_use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return ddp_use_of(scenario, timeline, config_of(scenario)); }
+  const UserConfigReader* user_config() const override { return &ddp_user_config_reader(); }
 };
 
 }  // namespace

@@ -1,0 +1,155 @@
+#include "audit/loops_of_packages.h"
+
+#include <array>
+
+#include "audit/script.h"
+
+namespace gradledger::audit {
+namespace {
+
+using nlohmann::json;
+
+// First releases with another loop, of those that were read or run: accelerate 0.34.2 to 1.15.0, transformers 4.45.2 to 5.23.0.
+constexpr std::array<std::string_view, 3> accelerate_changed{"0.34.0", "1.8.0", "1.9.0"};
+constexpr std::array<std::string_view, 7> transformers_changed{"4.45.0", "4.46.0", "4.47.0", "4.48.0", "4.49.0", "4.54.0", "5.0.0"};
+constexpr std::array<std::string_view, 3> trl_changed{"0.11.0", "0.12.0", "0.14.0"};
+
+constexpr LoopPackage accelerate_package{"accelerate", "1.15.0", accelerate_changed};
+constexpr LoopPackage transformers_package{"transformers", "5.23.0", transformers_changed};
+
+// How a loop weighs and wraps each micro-batch.
+struct Wrapping {
+  std::string weight, last_weight;  // of the loss; of one in a shorter last window
+  bool engine_scales = true;        // DeepSpeed divides by its gradient_accumulation_steps
+  bool holds_back = false;          // no_sync around all micro-batches but the last of a window
+  bool boundary_by_hand = false;    // DeepSpeed: set before each backward, and step() at the boundary alone
+  bool steps_last_window = true;    // the loop steps behind a shorter last window
+};
+
+// One micro-batch on DeepSpeed: accelerate/utils/deepspeed.py, DeepSpeedEngineWrapper.backward.
+void engine_micro_batch(json& events, const Wrapping& w, const std::string& weight, bool last, bool marks) {
+  json own = json::array();
+  if (w.boundary_by_hand) own.push_back(boundary(last));
+  own.push_back(backward(weight, w.engine_scales));
+  if (!w.boundary_by_hand || last) own.push_back(step(marks && last));
+  if (w.holds_back && !last) events.push_back(no_sync(std::move(own)));
+  else events.insert(events.end(), own.begin(), own.end());
+}
+
+json engine_window(const LoopSetting& s, const Wrapping& w, std::uint32_t n, const std::string& weight, bool steps) {
+  const bool marks = s.last_window > 0;
+  json out = json::array(), repeated = json::array();
+  engine_micro_batch(repeated, w, weight, false, marks);
+  if (n > 1) out.push_back({{"repeat", {{"times", n - 1}, {"of", std::move(repeated)}}}});
+  engine_micro_batch(out, w, weight, steps, marks);
+  return out;
+}
+
+json ddp_window(const Wrapping& w, std::uint32_t n, const std::string& weight, bool steps, bool marks) {
+  json out = json::array();
+  const std::uint32_t held = steps ? n - 1 : n;
+  if (held > 0) out.push_back(w.holds_back ? no_sync(json::array({backwards(held, weight)})) : backwards(held, weight));
+  if (!steps) return out;
+  out.push_back(backward(weight));
+  out.push_back(step(marks));
+  out.push_back(zero_grad());
+  return out;
+}
+
+Expansion expand(const LoopSetting& s, const Wrapping& w, const json& contract, bool counts_tokens) {
+  Expansion out;
+  out.contract = contract;
+  out.counts_tokens = counts_tokens;
+  if (s.last_window > 0) out.contract["window"] = "marked";
+  const auto window = [&](std::uint32_t n, const std::string& weight, bool steps) {
+    return s.on_deepspeed() ? engine_window(s, w, n, weight, steps) : ddp_window(w, n, weight, steps, s.last_window > 0);
+  };
+  out.script.push_back({{"repeat", {{"times", s.windows}, {"of", window(s.micro_batches, w.weight, true)}}}});
+  if (s.last_window == 0) return out;
+  // What is not stepped is meant to be: the next epoch's first window shows where it went.
+  for (json& event : window(s.last_window, w.last_weight, w.steps_last_window)) out.script.push_back(std::move(event));
+  for (json& event : window(s.micro_batches, w.weight, true)) out.script.push_back(std::move(event));
+  return out;
+}
+
+std::string one_over(std::uint32_t n) { return n == 1 ? "" : "1/" + std::to_string(n); }
+
+// accelerator.py, no_sync: DeepSpeed's own is entered at every stage before 1.9.0, and below stage 2 since. utils/deepspeed.py, backward: the
+// boundary is set by hand since 1.8.0 (accelerate#3630).
+void of_accelerate(const LoopSetting& s, Wrapping& w, bool accumulates) {
+  const std::string& release = s.packages.at("accelerate");
+  if (!s.on_deepspeed()) {
+    w.holds_back = true;
+    return;
+  }
+  w.boundary_by_hand = at_least(release, "1.8.0");
+  w.holds_back = accumulates && (!at_least(release, "1.9.0") || s.stage.value_or(0) < 2);
+}
+
+// What transformers' training_step makes of the loss, before the engine or accelerate divides it: trainer.py at 4.45.2, 4.46.0, 4.47.1, 4.48.3,
+// 4.49.0, 4.51.3, 4.54.1, 5.23.0. `counts`: the loss came out as a sum over num_items_in_batch.
+void of_training_step(const LoopSetting& s, Wrapping& w, bool counts, bool mean_is_divided) {
+  const std::string& release = s.packages.at("transformers");
+  const std::string steps = std::to_string(s.micro_batches), base = at_least(release, "4.54") ? "world*tokens/tokens_of_window" : "tokens/tokens_of_rank";
+  const bool engine = s.on_deepspeed();
+  const std::string each = one_over(s.micro_batches);
+  if (!at_least(release, "4.46")) w.weight = engine ? "" : each;
+  else if (!at_least(release, "4.47")) w.weight = counts ? (engine ? steps + "*" + base : base) : engine ? steps : "";
+  else if (counts) w.weight = base;
+  else w.weight = at_least(release, "4.48") && mean_is_divided ? each : "";
+  w.engine_scales = !at_least(release, "4.49");
+  w.last_weight = w.weight;
+  const bool by_window = at_least(release, "5.0") && !counts && mean_is_divided;
+  if (by_window) w.last_weight = one_over(s.last_window);
+  w.steps_last_window = at_least(release, "4.54");
+}
+
+}  // namespace
+
+std::vector<LoopPackage> accelerate_packages() { return {accelerate_package}; }
+
+Expansion accelerate(const LoopSetting& s) {
+  Wrapping w;
+  of_accelerate(s, w, true);
+  if (!s.on_deepspeed()) w.weight = w.last_weight = one_over(s.micro_batches);
+  return expand(s, w, {{"divide_by", "window"}}, false);
+}
+
+std::vector<LoopPackage> trainer_packages() { return {transformers_package, accelerate_package}; }
+
+// Before 4.47 around accelerator.accumulate(); since then no_sync by itself, and not with DeepSpeed.
+Expansion hf_trainer(const LoopSetting& s) {
+  Wrapping w;
+  of_accelerate(s, w, !at_least(s.packages.at("transformers"), "4.47"));
+  of_training_step(s, w, s.loss == Loss::tokens, true);
+  return expand(s, w, {{"divide_by", s.loss == Loss::tokens ? "tokens" : "window"}}, true);
+}
+
+std::vector<LoopPackage> trl_packages() { return {{"trl", "1.16.0", trl_changed}, transformers_package, accelerate_package}; }
+
+// trainer/dpo_trainer.py and others: trl#2456, trl#2615: from 0.12 to 0.13 the Trainer takes the loss for one that was divided by a count.
+Expansion trl(const LoopSetting& s) {
+  const std::string& release = s.packages.at("trl");
+  const bool taken_for_counted = at_least(release, "0.12") && !at_least(release, "0.14");
+  Wrapping w;
+  of_accelerate(s, w, !at_least(s.packages.at("transformers"), "4.47"));
+  of_training_step(s, w, false, !taken_for_counted);
+  return expand(s, w, {{"divide_by", "window"}}, true);
+}
+
+std::vector<LoopPackage> lightning_packages() {
+  static constexpr std::array<std::string_view, 1> changed{"2.0.0"};
+  return {{"lightning", "2.6.6", changed}};
+}
+
+// pytorch/loops/optimization/automatic.py: ClosureResult divides by accumulate_grad_batches, also in a shorter last window.
+// pytorch/strategies/deepspeed.py: the engine is given the same number, and divides and counts too. At 2.6.6.
+Expansion lightning(const LoopSetting& s) {
+  Wrapping w;
+  w.weight = w.last_weight = one_over(s.micro_batches);
+  w.holds_back = !s.on_deepspeed();
+  w.steps_last_window = !s.on_deepspeed();
+  return expand(s, w, {{"divide_by", "window"}}, false);
+}
+
+}  // namespace gradledger::audit

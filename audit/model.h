@@ -1,0 +1,25 @@
+// The parameters of a user's model, or of one that stands for it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/base/result.h"
+
+namespace gradledger::audit {
+
+struct ModelShapes {
+  nlohmann::json parameters;  // of a scenario
+  std::uint64_t shrink = 1;   // sizes of the model over those of the parameters
+  std::string says;           // for the report
+};
+
+// "embed=32000x4096,head=4096x32000", or a JSON file of {"name": [sizes]} or {"name": number}. Empty: a model that stands for any. Models
+// with more than elements_max elements are made smaller, with all of their parameters.
+Result<ModelShapes> model_of(const std::string& text);
+
+inline constexpr std::uint64_t elements_max = 4096;
+
+}  // namespace gradledger::audit

@@ -1,0 +1,329 @@
+#include "audit/people_files.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+
+#include "audit/yaml_file.h"
+#include "sim/scenario/json_reader.h"
+#include "sim/scenario/spelling.h"
+
+namespace gradledger::audit {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+bool is_yaml(const fs::path& path) { return path.extension() == ".yaml" || path.extension() == ".yml"; }
+
+// Takes one value of a document; what is wrong goes to the errors.
+class Taking {
+ public:
+  Taking(const Document& file, const json& object, std::string below, Given& out) : file_(file), object_(object), below_(std::move(below)), out_(out) {}
+
+  const json* find(const char* key) {
+    taken_.emplace_back(key);
+    const auto found = object_.find(key);
+    return found == object_.end() || found->is_null() || *found == "none" ? nullptr : &*found;
+  }
+  void wrong(const char* key, const std::string& expected) { out_.errors.push_back({file_.where(below_ + "/" + key), "is " + object_[key].dump() + "; expected " + expected}); }
+
+  template <class T>
+  void flag(const char* key, T& into) {
+    const json* value = find(key);
+    if (!value) return;
+    if (value->is_boolean()) into = value->get<bool>();
+    else wrong(key, "true or false");
+  }
+  template <class T>
+  void number(const char* key, T& into) {
+    const json* value = find(key);
+    if (!value) return;
+    if (value->is_number() && value->get<double>() >= 0) into = value->get<double>();
+    else wrong(key, "a number, at least 0");
+  }
+  void count(const char* key, std::optional<std::uint32_t>& into) {
+    const json* value = find(key);
+    if (!value || *value == "auto") return;
+    if (value->is_number_integer() && *value >= 1 && *value <= 65536) into = value->get<std::uint32_t>();
+    else wrong(key, "a whole number from 1 to 65536");
+  }
+  void text(const char* key, std::optional<std::string>& into) {
+    const json* value = find(key);
+    if (!value) return;
+    if (value->is_string()) into = value->get<std::string>();
+    else wrong(key, "text");
+  }
+
+  // Keys that nothing above asked for.
+  template <class Inert>
+  void rest(const Inert& inert) {
+    for (const auto& [key, value] : object_.items()) {
+      if (std::find(taken_.begin(), taken_.end(), key) != taken_.end()) continue;
+      const bool known = std::find(inert.begin(), inert.end(), key) != inert.end();
+      (known ? out_.ignored : out_.unknown).push_back(below_ + "/" + pointer_token(key) + (known ? "" : suggestion(key, taken_)));
+    }
+  }
+
+ private:
+  const Document& file_;
+  const json& object_;
+  std::string below_;
+  Given& out_;
+  std::vector<std::string> taken_;
+};
+
+// A file that another one names: from where the command runs, as its reader would, else beside the file that names it.
+void read_named(const std::string& name, const fs::path& folder, Given& out) {
+  const fs::path path = fs::exists(name) || fs::path(name).is_absolute() ? fs::path(name) : folder / name;
+  auto document = read_document(path);
+  if (document) out.config = std::move(document).value();
+  else out.errors.push_back(document.error());
+}
+
+constexpr std::array accelerate_inert{
+    "compute_environment", "debug",       "downcast_bf16",      "enable_cpu_affinity", "machine_rank", "main_training_function", "num_machines",      "rdzv_backend",
+    "same_network",        "tpu_env",     "tpu_use_cluster",    "tpu_use_sudo",        "use_cpu",      "main_process_ip",        "main_process_port", "gpu_ids",
+    "dynamo_config",       "fsdp_config", "megatron_lm_config", "command_file",        "commands",     "deepspeed_hostfile"};
+constexpr std::array plugin_inert{"zero3_init_flag",
+                                  "zero3_save_16bit_model",
+                                  "deepspeed_multinode_launcher",
+                                  "deepspeed_hostfile",
+                                  "deepspeed_exclusion_filter",
+                                  "deepspeed_inclusion_filter",
+                                  "deepspeed_moe_layer_cls_names",
+                                  "offload_optimizer_nvme_path",
+                                  "offload_param_nvme_path"};
+
+// What DeepSpeedPlugin makes of its own arguments.
+void take_plugin(const Document& file, const json& plugin, const fs::path& folder, Given& out) {
+  Taking take(file, plugin, "/deepspeed_config", out);
+  std::optional<std::string> named, optimizer, parameters;
+  std::optional<std::uint32_t> stage, steps;
+  std::optional<double> clipping;
+  take.text("deepspeed_config_file", named);
+  take.text("offload_optimizer_device", optimizer);
+  take.text("offload_param_device", parameters);
+  take.number("gradient_clipping", clipping);
+  take.count("gradient_accumulation_steps", steps);
+  if (const json* value = take.find("zero_stage")) {
+    if (value->is_number_integer() && *value >= 0 && *value <= 3) stage = value->get<std::uint32_t>();
+    else take.wrong("zero_stage", "a stage from 0 to 3");
+  }
+  take.rest(plugin_inert);
+  if (named) return read_named(*named, folder, out);
+  json config{{"train_batch_size", "auto"}, {"train_micro_batch_size_per_gpu", "auto"}, {"gradient_accumulation_steps", "auto"}};
+  json& zero = config["zero_optimization"] = {{"stage", stage.value_or(2)}};
+  if (optimizer) zero["offload_optimizer"] = {{"device", *optimizer}};
+  if (parameters) zero["offload_param"] = {{"device", *parameters}};
+  if (clipping) config["gradient_clipping"] = *clipping;
+  if (steps) config["gradient_accumulation_steps"] = *steps;
+  out.config = Document{file.file, std::move(config), {}};
+}
+
+constexpr std::array trainer_inert{"output_dir",
+                                   "overwrite_output_dir",
+                                   "do_train",
+                                   "do_eval",
+                                   "do_predict",
+                                   "eval_strategy",
+                                   "evaluation_strategy",
+                                   "prediction_loss_only",
+                                   "per_device_eval_batch_size",
+                                   "eval_accumulation_steps",
+                                   "eval_delay",
+                                   "torch_empty_cache_steps",
+                                   "num_train_epochs",
+                                   "max_steps",
+                                   "lr_scheduler_type",
+                                   "lr_scheduler_kwargs",
+                                   "warmup_ratio",
+                                   "warmup_steps",
+                                   "log_level",
+                                   "log_level_replica",
+                                   "log_on_each_node",
+                                   "logging_dir",
+                                   "logging_strategy",
+                                   "logging_first_step",
+                                   "logging_steps",
+                                   "logging_nan_inf_filter",
+                                   "save_strategy",
+                                   "save_steps",
+                                   "save_total_limit",
+                                   "save_safetensors",
+                                   "save_on_each_node",
+                                   "save_only_model",
+                                   "restore_callback_states_from_checkpoint",
+                                   "use_cpu",
+                                   "no_cuda",
+                                   "seed",
+                                   "data_seed",
+                                   "jit_mode_eval",
+                                   "tf32",
+                                   "local_rank",
+                                   "ddp_backend",
+                                   "ddp_broadcast_buffers",
+                                   "ddp_timeout",
+                                   "debug",
+                                   "dataloader_drop_last",
+                                   "dataloader_num_workers",
+                                   "dataloader_prefetch_factor",
+                                   "dataloader_pin_memory",
+                                   "dataloader_persistent_workers",
+                                   "past_index",
+                                   "run_name",
+                                   "disable_tqdm",
+                                   "remove_unused_columns",
+                                   "label_names",
+                                   "load_best_model_at_end",
+                                   "metric_for_best_model",
+                                   "greater_is_better",
+                                   "ignore_data_skip",
+                                   "eval_steps",
+                                   "label_smoothing_factor",
+                                   "optim_args",
+                                   "adafactor",
+                                   "group_by_length",
+                                   "length_column_name",
+                                   "report_to",
+                                   "skip_memory_metrics",
+                                   "use_legacy_prediction_loop",
+                                   "push_to_hub",
+                                   "resume_from_checkpoint",
+                                   "hub_model_id",
+                                   "hub_strategy",
+                                   "hub_token",
+                                   "hub_private_repo",
+                                   "hub_always_push",
+                                   "gradient_checkpointing",
+                                   "gradient_checkpointing_kwargs",
+                                   "include_inputs_for_metrics",
+                                   "include_for_metrics",
+                                   "eval_do_concat_batches",
+                                   "fp16_backend",
+                                   "fp16_opt_level",
+                                   "half_precision_backend",
+                                   "bf16_full_eval",
+                                   "fp16_full_eval",
+                                   "mp_parameters",
+                                   "auto_find_batch_size",
+                                   "full_determinism",
+                                   "torchdynamo",
+                                   "ray_scope",
+                                   "torch_compile",
+                                   "torch_compile_backend",
+                                   "torch_compile_mode",
+                                   "include_tokens_per_second",
+                                   "include_num_input_tokens_seen",
+                                   "neftune_noise_alpha",
+                                   "optim_target_modules",
+                                   "batch_eval_metrics",
+                                   "eval_on_start",
+                                   "use_liger_kernel",
+                                   "eval_use_gather_object",
+                                   "accelerator_config",
+                                   "average_tokens_across_devices",
+                                   "fsdp_config",
+                                   "fsdp_min_num_params",
+                                   "fsdp_transformer_layer_cls_to_wrap",
+                                   "tpu_num_cores",
+                                   "tpu_metrics_debug",
+                                   "push_to_hub_model_id",
+                                   "push_to_hub_organization",
+                                   "push_to_hub_token"};
+
+}  // namespace
+
+void take_accelerate(const Document& file, const fs::path& folder, Given& out) {
+  if (!file.json.is_object()) {
+    out.errors.push_back({file.where(""), "is no mapping; expected the file that accelerate config writes"});
+    return;
+  }
+  Taking take(file, file.json, "", out);
+  std::optional<std::string> kind, precision;
+  take.text("distributed_type", kind);
+  take.text("mixed_precision", precision);
+  take.count("num_processes", out.ranks);
+  const json* plugin = take.find("deepspeed_config");
+  take.rest(accelerate_inert);
+  if (precision == "bf16") out.arguments.bf16 = true;
+  if (precision == "fp16") out.arguments.fp16 = true;
+  if (precision == "fp8") out.not_modelled.push_back("/mixed_precision: fp8");
+  const std::string type = kind.value_or(plugin ? "DEEPSPEED" : "MULTI_GPU");
+  if (type == "DEEPSPEED") {
+    out.framework = "deepspeed";
+    if (plugin && plugin->is_object()) take_plugin(file, *plugin, folder, out);
+    else out.errors.push_back({file.where("/distributed_type"), "is DEEPSPEED, but there is no deepspeed_config; expected its section"});
+    if (out.config && out.config->json.is_object() && precision && *precision != "no" && !out.config->json.contains(*precision)) out.config->json[*precision] = {{"enabled", true}};
+    return;
+  }
+  if (type == "MULTI_GPU" || type == "MULTI_CPU") {
+    out.framework = "ddp";
+    out.config = Document{file.file, json::object(), {}};
+    return;
+  }
+  out.errors.push_back({file.where("/distributed_type"), "is " + type + ", of which there is no model here; expected DEEPSPEED or MULTI_GPU"});
+}
+
+void take_trainer(const Document& file, const fs::path& folder, Given& out) {
+  if (!file.json.is_object()) {
+    out.errors.push_back({file.where(""), "is no object; expected arguments of transformers.TrainingArguments"});
+    return;
+  }
+  Taking take(file, file.json, "", out);
+  TrainingArguments& a = out.arguments;
+  take.count("gradient_accumulation_steps", a.gradient_accumulation_steps);
+  take.count("per_device_train_batch_size", a.per_device_train_batch_size);
+  take.number("max_grad_norm", a.max_grad_norm);
+  take.number("learning_rate", a.learning_rate);
+  take.number("adam_beta1", a.adam_beta1);
+  take.number("adam_beta2", a.adam_beta2);
+  take.number("adam_epsilon", a.adam_epsilon);
+  take.number("weight_decay", a.weight_decay);
+  take.flag("bf16", a.bf16);
+  take.flag("fp16", a.fp16);
+  take.text("optim", a.optim);
+  take.flag("ddp_find_unused_parameters", a.ddp_find_unused_parameters);
+  take.flag("ddp_static_graph", a.ddp_static_graph);
+  take.number("ddp_bucket_cap_mb", a.ddp_bucket_cap_mb);
+  const json* deepspeed = take.find("deepspeed");
+  const json* fsdp = take.find("fsdp");
+  take.rest(trainer_inert);
+  if (fsdp && !fsdp->empty() && *fsdp != "" && *fsdp != false)
+    out.errors.push_back({file.where("/fsdp"), "is " + fsdp->dump() + "; of FSDP there is no model here; expected DeepSpeed or DDP"});
+  if (out.config || !out.framework.empty()) return;
+  if (!deepspeed) {
+    out.framework = "ddp";
+    out.config = Document{file.file, json::object(), {}};
+    return;
+  }
+  out.framework = "deepspeed";
+  if (deepspeed->is_string()) return read_named(deepspeed->get<std::string>(), folder, out);
+  out.config = Document{file.file, *deepspeed, {}};
+  for (const auto& [pointer, place] : file.places)
+    if (pointer.starts_with("/deepspeed")) out.config->places[pointer.substr(std::string("/deepspeed").size())] = place;
+}
+
+Given read_files(const Paths& paths) {
+  Given out;
+  out.framework = paths.framework;
+  if (is_yaml(paths.config)) {
+    const auto file = read_yaml(paths.config);
+    if (file) take_accelerate(*file, fs::path(paths.config).parent_path(), out);
+    else out.errors.push_back(file.error());
+  } else if (!paths.config.empty()) {
+    auto file = read_document(paths.config);
+    if (file) out.config = std::move(file).value();
+    else out.errors.push_back(file.error());
+    if (out.framework.empty()) out.framework = "deepspeed";
+  }
+  if (!paths.arguments.empty()) {
+    const auto file = read_document(paths.arguments);
+    if (file) take_trainer(*file, fs::path(paths.arguments).parent_path(), out);
+    else out.errors.push_back(file.error());
+  }
+  return out;
+}
+
+}  // namespace gradledger::audit

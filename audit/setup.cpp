@@ -1,0 +1,238 @@
+#include "audit/setup.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "audit/model.h"
+#include "sim/base/limits.h"
+#include "sim/load.h"
+#include "sim/scenario/json_reader.h"
+#include "sim/scenario/parse.h"
+#include "sim/scenario/spelling.h"
+
+namespace gradledger::audit {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint32_t ranks_default = 8, micro_batches_default = 4;
+
+std::vector<std::string> loop_names() {
+  std::vector<std::string> out;
+  for (const Loop& loop : loops()) out.emplace_back(loop.name);
+  return out;
+}
+
+class Resolving {
+ public:
+  explicit Resolving(const Request& request) : request_(request) {}
+
+  Resolved resolve() {
+    given_ = read_files(request_.files);
+    out_.errors = given_.errors;
+    releases();
+    model();
+    framework();
+    if (setup_.framework) {
+      loop();
+      configuration();
+      state();
+    }
+    if (out_.errors.empty()) out_.setup = std::move(setup_);
+    return std::move(out_);
+  }
+
+ private:
+  void fail(InputError error) { out_.errors.push_back(std::move(error)); }
+
+  // Options before the environment before a list: what is said by hand is meant.
+  void releases() {
+    if (!request_.freeze.empty()) {
+      const auto text = read_file(request_.freeze);
+      const auto frozen = text ? releases_of_freeze(*text, request_.freeze) : Result<Releases>(text.error());
+      if (frozen) known_ = *frozen;
+      else fail(frozen.error());
+    }
+    if (request_.installed)
+      for (const auto& [package, release] : *request_.installed) known_[package] = release;
+    for (const auto& [package, release] : request_.releases) known_[package] = release;
+  }
+
+  void model() {
+    auto shapes = model_of(request_.model);
+    if (!shapes) return fail(shapes.error());
+    setup_.parameters = std::move(shapes->parameters);
+    setup_.model = shapes->says;
+    shrink_ = shapes->shrink;
+  }
+
+  void framework() {
+    const std::string id = given_.framework.empty() ? "deepspeed" : given_.framework;
+    const Framework* found = framework_named(id);
+    if (!found || !found->user_config()) return fail({"--framework", fmt::format("is \"{}\", of which there is no model here; expected deepspeed or ddp", id)});
+    if (!given_.config && id == "ddp") given_.config = Document{"", json::object(), {}};
+    if (!given_.config) {
+      if (given_.errors.empty()) fail({"FILE", "is missing; expected ds_config.json, accelerate's config.yaml, or --trainer-args with a deepspeed section"});
+      return;
+    }
+    setup_.framework = found;
+  }
+
+  void loop() {
+    if (!request_.script.empty()) return script();
+    const bool trainer = !request_.files.arguments.empty();
+    const std::string name = !request_.loop.empty() ? request_.loop : trainer ? "hf-trainer" : setup_.framework->id() == "ddp" ? "no-sync" : "deepspeed";
+    setup_.loop = loop_named(name);
+    if (!setup_.loop) return fail({"--loop", fmt::format("is \"{}\"; expected one of {}{}", name, fmt::join(loop_names(), ", "), suggestion(name, loop_names()))});
+    const bool ddp = setup_.framework->id() == "ddp";
+    if (ddp ? !setup_.loop->on_ddp : !setup_.loop->on_deepspeed)
+      return fail({"--loop", fmt::format("is \"{}\", which has calls that {} has not", name, setup_.framework->title())});
+    for (const LoopPackage& package : setup_.loop->packages) take_package(package);
+  }
+
+  void take_package(const LoopPackage& package) {
+    const std::string name(package.name);
+    const auto found = known_.find(name);
+    const std::string release = found == known_.end() ? std::string(package.newest) : found->second;
+    if (!at_least(release, package.changed.front()))
+      return fail({"--release " + name, fmt::format("is {}; expected {} or newer, the oldest whose loop is known here", release, package.changed.front())});
+    setup_.setting.packages[name] = release;
+    std::string says = name + " " + release;
+    if (found == known_.end()) says += " (assumed, the newest that was read: --release " + name + "=X)";
+    else if (!at_least(package.newest, release)) says += fmt::format(" (newer than what was read, taken as {})", package.newest);
+    setup_.packages.push_back(says);
+  }
+
+  void script() {
+    if (!request_.loop.empty()) fail({"--script", "and --loop are given; expected one of the two"});
+    const auto scenario = load_scenario(request_.script);
+    if (!scenario) return fail(scenario.error());
+    setup_.script_of = to_json(*scenario);
+  }
+
+  std::uint32_t ranks() const {
+    if (request_.ranks) return *request_.ranks;
+    if (setup_.script_of.is_object()) return setup_.script_of["world_size"];
+    return given_.ranks.value_or(ranks_default);
+  }
+
+  // How many micro-batches a window has, where the configuration leaves it open.
+  void hint_accumulation(UserConfigHints& hints) const {
+    const bool counted = setup_.loop && setup_.loop->counted_by_framework;
+    if (setup_.loop && !counted) {
+      hints.accumulation_steps = 1;
+      hints.accumulation_why = "the loop has windows of its own";
+    } else if (request_.micro_batches) {
+      hints.accumulation_steps = *request_.micro_batches;
+      hints.accumulation_why = "--micro-batches";
+    } else if (given_.arguments.gradient_accumulation_steps) {
+      hints.accumulation_steps = *given_.arguments.gradient_accumulation_steps;
+      hints.accumulation_why = "the Trainer's gradient_accumulation_steps";
+    } else {
+      hints.accumulation_steps = micro_batches_default;
+      hints.accumulation_why = "nobody says how many: --micro-batches";
+    }
+  }
+
+  void configuration() {
+    Document& file = *given_.config;
+    for (const std::string& pointer : request_.leave_out) leave_out(file, pointer);
+    setup_.ranks = ranks();
+    if (setup_.ranks > limits::world_size_max) return fail({"--ranks", fmt::format("is {}; expected at most {}", setup_.ranks, limits::world_size_max)});
+    UserConfigHints hints{.ranks = setup_.ranks, .arguments = given_.arguments, .accumulation_steps = {}, .accumulation_why = {}, .shrink = shrink_};
+    hint_accumulation(hints);
+    UserConfig read = setup_.framework->user_config()->read(file.json, hints);
+    for (const InputError& error : read.errors) fail({file.where(error.where), error.message});
+    for (const FilledValue& f : read.filled) setup_.filled.push_back({file.file, f.pointer, f.value, f.why});
+    setup_.config = std::move(read.config);
+    setup_.model_dtype = read.model_dtype;
+    collect(setup_.ignored, given_.ignored, read.ignored);
+    collect(setup_.unknown, given_.unknown, read.unknown);
+    collect(setup_.notes, given_.notes, read.notes);
+    collect(setup_.not_modelled, given_.not_modelled, read.not_modelled);
+    take_optimizer(read);
+    setup_.uneven_tokens = request_.tokens == "uneven";
+    if (setup_.loop && read.errors.empty()) take_window();
+  }
+
+  static void collect(std::vector<std::string>& into, const std::vector<std::string>& some, const std::vector<std::string>& more) {
+    into.insert(into.end(), some.begin(), some.end());
+    into.insert(into.end(), more.begin(), more.end());
+  }
+
+  void leave_out(Document& file, const std::string& pointer) {
+    try {
+      const json::json_pointer at(pointer);
+      if (at.empty() || !file.json.contains(at)) return fail({"--leave-out", pointer + " is not in the configuration; expected a JSON pointer to one of its keys"});
+      file.json.at(at.parent_pointer()).erase(at.back());
+      setup_.notes.push_back(pointer + " is left out, as --leave-out asks.");
+    } catch (const json::exception&) {
+      fail({"--leave-out", pointer + " is no JSON pointer to a key; expected one such as /zero_optimization/zenflow"});
+    }
+  }
+
+  // What the file says, else the option, else what Trainers have.
+  void take_optimizer(const UserConfig& read) {
+    const std::string asked = !request_.optimizer.empty() ? request_.optimizer : read.optimizer_name;
+    setup_.optimizer = read.optimizer.is_object() ? read.optimizer : json{{"type", "AdamW"}, {"torch_adam", true}};
+    setup_.optimizer_name = asked;
+    if (!request_.optimizer.empty()) setup_.optimizer = {{"type", request_.optimizer == "sgd" ? "SGD" : request_.optimizer == "adam" ? "Adam" : "AdamW"}};
+    else if (asked.empty()) {
+      const std::string optim = given_.arguments.optim.value_or("adamw");
+      setup_.optimizer_name = optim.starts_with("sgd") ? "SGD" : optim.starts_with("adam") ? "AdamW" : optim;
+      if (optim.starts_with("sgd")) setup_.optimizer = {{"type", "SGD"}, {"lr", 0.5}};
+      setup_.filled.push_back({given_.config->file, "/optimizer", setup_.optimizer_name, given_.arguments.optim ? "the Trainer's optim" : "the file names none: --optimizer"});
+    }
+    // Between ranks of 16-bit weights a step of a half is exact; no weight of the ledger depends on it.
+    if (setup_.framework->id() == "ddp" && setup_.optimizer["type"] == "SGD") setup_.optimizer["lr"] = 0.5;
+  }
+
+  void take_window() {
+    LoopSetting& s = setup_.setting;
+    const std::uint32_t counted = setup_.framework->user_config()->counted_window(setup_.config);
+    const auto said = request_.micro_batches ? request_.micro_batches : given_.arguments.gradient_accumulation_steps;
+    const bool by_engine = setup_.loop->counted_by_framework && setup_.framework->id() == "deepspeed";
+    s.framework = setup_.framework->id();
+    s.counted = counted;
+    s.micro_batches = by_engine ? counted : said.value_or(counted > 1 ? counted : micro_batches_default);
+    if (by_engine && said && *said != counted)
+      fail({request_.micro_batches ? "--micro-batches" : "the Trainer's gradient_accumulation_steps",
+            fmt::format("is {}, but gradient_accumulation_steps of the configuration is {}, and {} goes by both; expected the same number", *said, counted, setup_.loop->name)});
+    if (!by_engine && !said && counted == 1) setup_.filled.push_back({"", "micro-batches of a window", std::to_string(s.micro_batches), "nobody says how many: --micro-batches"});
+    s.windows = request_.windows;
+    s.last_window = request_.last_window;
+    if (s.last_window >= s.micro_batches)
+      fail({"--last-window", fmt::format("is {}, and a window has {} micro-batches; expected fewer than these", s.last_window, s.micro_batches)});
+    if (s.last_window > 0 && !setup_.loop->counted_by_framework) fail({"--last-window", "is for accelerate, hf-trainer, lightning and trl, whose epochs end in it"});
+    s.loss = request_.loss == "mean" ? Loss::mean : Loss::tokens;
+  }
+
+  void state() {
+    const std::string package = setup_.framework->id() == "ddp" ? "torch" : std::string(setup_.framework->id());
+    const auto found = known_.find(package);
+    if (found == known_.end()) {
+      setup_.as_of = "head";
+      if (setup_.framework->history()) setup_.packages.insert(setup_.packages.begin(), package + ": no release is said, taken as it is at head (--" + package + " X)");
+      return;
+    }
+    // A state by name, as lists and scenarios have it, goes through as it is.
+    const auto installed = setup_.framework->installed({{package, found->second}});
+    setup_.as_of = installed ? installed->base : found->second;
+    if (const auto problem = setup_.framework->as_of_problem({setup_.as_of, {}})) fail({"--" + package, problem->message});
+    else if (const auto note = setup_.framework->as_of_note(setup_.as_of)) setup_.notes.push_back(*note + ".");
+  }
+
+  const Request& request_;
+  Given given_;
+  Releases known_;
+  std::uint64_t shrink_ = 1;
+  Setup setup_;
+  Resolved out_;
+};
+
+}  // namespace
+
+Resolved resolve(const Request& request) { return Resolving(request).resolve(); }
+
+}  // namespace gradledger::audit

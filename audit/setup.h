@@ -1,0 +1,57 @@
+// A training set-up: what files and options say together, ready to be made a scenario of.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "audit/loops.h"
+#include "audit/people_files.h"
+#include "report/audit.h"
+#include "sim/frameworks/framework.h"
+#include "sim/frameworks/user_config.h"
+
+namespace gradledger::audit {
+
+// What the command line asks for.
+struct Request {
+  Paths files;
+  Releases releases;                  // by package, from options
+  std::string freeze;                 // file
+  std::optional<Releases> installed;  // of an interpreter's environment
+  std::string loop, script;           // a name of loops(), or a scenario whose script is taken
+  std::optional<std::uint32_t> ranks, micro_batches;
+  std::uint32_t windows = 3, last_window = 0;
+  std::string model, optimizer, loss = "tokens", tokens = "equal";
+  std::vector<std::string> leave_out;  // pointers into the configuration
+};
+
+struct Setup {
+  const Framework* framework = nullptr;
+  nlohmann::json config, optimizer;
+  std::string optimizer_name, model_dtype, as_of;
+  const Loop* loop = nullptr;  // null: a script
+  LoopSetting setting;         // but for what the configuration decides
+  nlohmann::json script_of;    // of a script: the scenario that it is taken from
+  nlohmann::json parameters;
+  bool uneven_tokens = false;
+  std::uint32_t ranks = 1;
+
+  // For the report.
+  std::string model;
+  std::vector<std::string> packages;
+  std::vector<report::AuditFilled> filled;
+  std::vector<std::string> ignored, unknown, notes, not_modelled;
+};
+
+// Everything that is wrong with files and options, or the set-up.
+struct Resolved {
+  std::optional<Setup> setup;
+  std::vector<InputError> errors;
+};
+Resolved resolve(const Request& request);
+
+}  // namespace gradledger::audit

@@ -1,0 +1,144 @@
+// Every loop's expansion into events, by release where packages changed theirs.
+#include <map>
+
+#include "audit/loops.h"
+#include "tests/audit/support.h"
+
+namespace gradledger::testing {
+namespace {
+
+using audit::LoopSetting;
+
+std::string script_of(const std::string& loop, LoopSetting setting) {
+  const audit::Loop* found = audit::loop_named(loop);
+  EXPECT_TRUE(found) << loop;
+  if (!found) return "";
+  for (const audit::LoopPackage& package : found->packages) setting.packages.try_emplace(std::string(package.name), package.newest);
+  return found->expand(setting).script[0]["repeat"]["of"].dump();
+}
+
+LoopSetting on(const std::string& framework, std::uint32_t stage = 2) {
+  LoopSetting out;
+  out.framework = framework;
+  out.micro_batches = 4;
+  if (framework == "deepspeed") out.stage = stage;
+  return out;
+}
+
+TEST(a_loop, on_deepspeed_has_the_calls_of_its_documentation) {
+  const std::map<std::string, std::string> scripts{
+      {"deepspeed", R"([{"repeat":{"of":[{"backward":{}},{"step":{}}],"times":4}}])"},
+      {"manual", R"([{"set_boundary":false},{"backward":{"micro_batches":3}},{"set_boundary":true},{"backward":{}},{"step":{}}])"},
+      {"no-boundary", R"([{"backward":{"micro_batches":4}},{"step":{}}])"},
+      {"no-sync", R"([{"no_sync":[{"backward":{"micro_batches":3}}]},{"backward":{}},{"step":{}}])"},
+      {"coalesce", R"([{"coalesce":[{"backward":{"micro_batches":4}}]},{"step":{}}])"},
+      {"verl", R"([{"backward":{"micro_batches":4,"weight":"world*tokens/tokens_of_window"}},{"step":{}}])"},
+      {"lightning", R"([{"repeat":{"of":[{"backward":{"weight":"1/4"}},{"step":{}}],"times":3}},{"backward":{"weight":"1/4"}},{"step":{}}])"},
+  };
+  for (const auto& [loop, script] : scripts) EXPECT_EQ(script_of(loop, on("deepspeed")), script) << loop;
+}
+
+TEST(a_loop, on_distributed_data_parallel_has_the_calls_of_its_documentation) {
+  const std::map<std::string, std::string> scripts{
+      {"manual", R"([{"backward":{"micro_batches":3}},{"backward":{}},{"step":{}},{"zero_grad":"engine"}])"},
+      {"no-sync", R"([{"no_sync":[{"backward":{"micro_batches":3}}]},{"backward":{}},{"step":{}},{"zero_grad":"engine"}])"},
+      {"accelerate", R"([{"no_sync":[{"backward":{"micro_batches":3,"weight":"1/4"}}]},{"backward":{"weight":"1/4"}},{"step":{}},{"zero_grad":"engine"}])"},
+      {"lightning", R"([{"no_sync":[{"backward":{"micro_batches":3,"weight":"1/4"}}]},{"backward":{"weight":"1/4"}},{"step":{}},{"zero_grad":"engine"}])"},
+  };
+  for (const auto& [loop, script] : scripts) EXPECT_EQ(script_of(loop, on("ddp")), script) << loop;
+}
+
+TEST(a_loop, of_accelerate_changed_with_its_releases) {
+  const auto at = [](const std::string& release, std::uint32_t stage) {
+    LoopSetting setting = on("deepspeed", stage);
+    setting.packages["accelerate"] = release;
+    return script_of("accelerate", setting);
+  };
+  EXPECT_EQ(at("1.7.0", 2), R"([{"repeat":{"of":[{"no_sync":[{"backward":{}},{"step":{}}]}],"times":3}},{"backward":{}},{"step":{}}])");
+  EXPECT_EQ(at("1.8.1", 2), R"([{"repeat":{"of":[{"no_sync":[{"set_boundary":false},{"backward":{}}]}],"times":3}},{"set_boundary":true},{"backward":{}},{"step":{}}])");
+  EXPECT_EQ(at("1.9.0", 2), R"([{"repeat":{"of":[{"set_boundary":false},{"backward":{}}],"times":3}},{"set_boundary":true},{"backward":{}},{"step":{}}])");
+  EXPECT_EQ(at("1.9.0", 1), at("1.8.1", 2)) << "no_sync is entered below stage 2";
+}
+
+TEST(a_loop, of_the_trainer_changed_with_its_releases) {
+  const auto at = [](const std::string& release, audit::Loss loss) {
+    LoopSetting setting = on("deepspeed");
+    setting.packages = {{"transformers", release}, {"accelerate", "1.7.0"}};
+    setting.loss = loss;
+    return script_of("hf-trainer", setting);
+  };
+  const auto engine_counts = [](const std::string& backward) {
+    return R"([{"repeat":{"of":[{"backward":)" + backward + R"(},{"step":{}}],"times":3}},{"backward":)" + backward + R"(},{"step":{}}])";
+  };
+  EXPECT_EQ(at("4.47.1", audit::Loss::tokens), engine_counts(R"({"weight":"tokens/tokens_of_rank"})")) << "the engine divides once more";
+  EXPECT_EQ(at("4.47.1", audit::Loss::mean), engine_counts("{}"));
+  EXPECT_EQ(at("4.48.3", audit::Loss::mean), engine_counts(R"({"weight":"1/4"})"));
+  EXPECT_EQ(at("4.51.3", audit::Loss::tokens), engine_counts(R"({"scale_wrt_gas":false,"weight":"tokens/tokens_of_rank"})"));
+  EXPECT_EQ(at("5.23.0", audit::Loss::tokens), engine_counts(R"({"scale_wrt_gas":false,"weight":"world*tokens/tokens_of_window"})"));
+  EXPECT_NE(at("4.45.2", audit::Loss::mean).find("no_sync"), std::string::npos) << "around accelerator.accumulate()";
+}
+
+TEST(a_loop, of_open_instruct_sets_the_boundary_since_2026) {
+  LoopSetting setting = on("deepspeed");
+  setting.packages["open-instruct"] = "2025.12";
+  EXPECT_EQ(script_of("open-instruct", setting), R"([{"backward":{"micro_batches":4,"weight":"world*tokens/tokens_of_window"}},{"step":{}}])");
+  setting.packages["open-instruct"] = "2026.3";
+  EXPECT_NE(script_of("open-instruct", setting).find("set_boundary"), std::string::npos);
+}
+
+// What was recorded of real trainers on two ranks (tests name the releases): a constant factor on every contribution, or none.
+TEST(a_loop, of_the_trainer_weighs_as_recorded_ones_did) {
+  struct Recorded {
+    const char *transformers, *loss, *verdict;
+  };
+  for (const Recorded& r : {Recorded{"4.45.2", "mean", "clean"},
+                            {"4.46.0", "mean", "x 4"},
+                            {"4.47.1", "tokens", "clean"},
+                            {"4.47.1", "mean", "x 4"},
+                            {"4.51.3", "mean", "clean"},
+                            {"4.54.1", "tokens", "clean"},
+                            {"5.23.0", "tokens", "clean"},
+                            {"5.23.0", "mean", "clean"}}) {
+    audit::Request request = request_of("accelerate_multi_gpu.yaml", "hf-trainer");
+    request.releases = {{"transformers", r.transformers}, {"accelerate", "1.2.1"}};
+    request.loss = r.loss;
+    request.micro_batches = 4;
+    EXPECT_EQ(answered(request).text(), r.verdict) << r.transformers << " " << r.loss;
+  }
+}
+
+TEST(a_loop, that_weighs_ranks_and_not_tokens_is_told_where_batches_differ) {
+  audit::Request request = request_of("accelerate_multi_gpu.yaml", "hf-trainer");
+  request.releases["transformers"] = "4.51.3";
+  EXPECT_EQ(answered(request).text(), "clean");
+  request.tokens = "uneven";
+  EXPECT_EQ(answered(request).text(), "wrong scale");
+  request.releases["transformers"] = "5.23.0";
+  EXPECT_EQ(answered(request).text(), "clean");
+}
+
+TEST(a_loop, that_divides_twice_or_raises_is_told) {
+  EXPECT_EQ(answered(request_of("zero2_auto_offload.json", "lightning", "0.19.8")).text(), "x 1/4");
+  audit::Request request = request_of("zero2_auto_offload.json", "accelerate", "0.19.8");
+  EXPECT_EQ(answered(request).text(), "clean");
+  request.releases["accelerate"] = "1.8.0";
+  EXPECT_EQ(answered(request).text(), "raises");
+}
+
+TEST(every_loop, runs_on_every_framework_that_it_is_for) {
+  for (const audit::Loop& loop : audit::loops())
+    for (const char* file : {"zero2_auto_offload.json", "accelerate_multi_gpu.yaml"}) {
+      const audit::Request request = request_of(file, std::string(loop.name));
+      const bool ddp = std::string(file).ends_with("yaml");
+      if (ddp ? !loop.on_ddp : !loop.on_deepspeed) {
+        EXPECT_EQ(errors_of(request).size(), 1u) << loop.name;
+        continue;
+      }
+      const audit::Answer answer = answered(request);
+      EXPECT_EQ(answer.refused, "") << loop.name << " " << file;
+      EXPECT_TRUE(answer.judged()) << loop.name << " " << file;
+    }
+}
+
+}  // namespace
+}  // namespace gradledger::testing

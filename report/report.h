@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ref/oracle.h"
+#include "report/lanes.h"
 #include "report/version/version.h"
+#include "sim/accounting.h"
 #include "sim/scenario/positions.h"
 #include "sim/scenario/scenario.h"
 
@@ -95,6 +98,10 @@ struct Report {
   // Of the primary pass. collectives: purpose -> [rank][window].
   std::map<std::string, std::vector<std::vector<std::uint32_t>>> collectives;
   RunSummary run;
+
+  // Of a dry run; there where a page or a chart was asked for.
+  std::optional<Lanes> lanes;
+  std::optional<Accounting> accounting;
 
   Outcome outcome() const;
 };

@@ -133,7 +133,7 @@ class NoGradients final : public GradientSource {
 
 }  // namespace
 
-Accounting account(const Loaded& loaded, const Options& options, TraceSink* watch) {
+Accounting account(const Loaded& loaded, const Options& options, TraceSink* watch, const std::function<void(std::span<const Rank>)>& look) {
   const std::uint64_t records = accounting_bytes(loaded.timeline);
   if (records > options.memory_limit / 2) throw ProgramsTooLarge(options.memory_limit);
   // The other half is for what is recorded of them, which is less.
@@ -144,7 +144,8 @@ Accounting account(const Loaded& loaded, const Options& options, TraceSink* watc
   sinks.add(watch);
   const auto schedule = schedule_from(options);
   expects(schedule.ok(), "the schedule was checked before");
-  producer->run(NoGradients(), {.schedule = *schedule, .observe_events = false, .linear = true, .dry = true}, sinks);
+  producer->run(NoGradients(), {.schedule = *schedule, .observe_events = false, .linear = true, .dry = true, .check_streams = static_cast<bool>(look)}, sinks);
+  if (look) look(producer->ranks());
   return accounting.take();
 }
 

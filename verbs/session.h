@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "sim/base/limits.h"
 #include "sim/base/result.h"
 #include "sim/execution/devices.h"
+#include "sim/execution/rank.h"
 #include "sim/producers/driver/driver_producer.h"
 #include "sim/producers/producers.h"
 #include "sim/scenario/scenario.h"
@@ -81,7 +84,8 @@ ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watc
 // Says of each finding whose it is, and which known defect, by judging what the script would have been on the host. Throws ProgramsTooLarge.
 void explain(const Loaded& loaded, const Options& options, ref::Verdict& verdict);
 
-// What the scenario holds and sends, by a dry run of its linear programs; `watch`, if any, sees the run too. Throws ProgramsTooLarge.
-Accounting account(const Loaded& loaded, const Options& options, TraceSink* watch);
+// What the scenario holds and sends, by a dry run of its linear programs; `watch`, if any, sees the run too, and `look`, if any, its ranks and races
+// after it. Throws ProgramsTooLarge.
+Accounting account(const Loaded& loaded, const Options& options, TraceSink* watch, const std::function<void(std::span<const Rank>)>& look = {});
 
 }  // namespace gradledger::verbs

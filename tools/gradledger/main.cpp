@@ -26,6 +26,7 @@
 #include "tools/gradledger/numbers.h"
 #include "tools/gradledger/output.h"
 #include "tools/gradledger/result_files.h"
+#include "tools/gradledger/run_options.h"
 #include "tools/gradledger/search_options.h"
 #include "tools/gradledger/verbs.h"
 #include "verbs/compare.h"
@@ -34,77 +35,6 @@ namespace gradledger::tool {
 
 namespace {
 
-void add_deadline(CLI::App* verb, Options& options) {
-  verb->add_option("--deadline", options.deadline_s, "Seconds after which a rank in a process of its own, or on a GPU, that does not answer is given up")
-      ->check(whole_number)
-      ->check(CLI::Range(1, 86400))
-      ->capture_default_str();
-}
-
-void add_compare(CLI::App* verb, Options& options) {
-  verb->add_option("--compare", options.compare, "Two producers, as host,gpu: hold their traces against each other bit for bit, and judge nothing")->check(verbs::check_compare);
-}
-
-void add_format(CLI::App* verb, Options& options, const std::string& json_is) {
-  std::vector<std::string> names;
-  for (const report::Format& format : report::formats()) names.emplace_back(format.name);
-  CLI::Option* json = verb->add_flag("--json", options.json, json_is);
-  verb->add_option("--format", options.format, "Form of the report; --json is short for --format json")->check(CLI::IsMember(names))->excludes(json)->capture_default_str();
-  add_look(verb, options.look);
-}
-
-void add_memory_limit(CLI::App* verb, Options& options) {
-  verb->add_option("--memory-limit", options.memory_limit, "Bytes that a judgement may need")
-      ->transform(CLI::AsSizeValue(false))
-      ->transform(CLI::Validator(size_in_bytes, ""))  // comes first
-      ->capture_default_str();
-}
-
-void add_run(CLI::App* verb, Options& options, const char* json_of) {
-  verb->add_option("--seed", options.seed, "Seed of the schedule, the probes and the random data")->check(whole_number)->capture_default_str();
-  add_format(verb, options, std::string("One JSON object a ") + json_of + " instead of text");
-  add_memory_limit(verb, options);
-}
-
-void add_producer(CLI::App* verb, Options& options) {
-  verb->add_option("--producer", options.producer,
-                   "Who runs the script: host, gpu, a real framework (deepspeed, ddp, fsdp2, fsdp1, torch), or a driver of your own (python:MODULE:FACTORY)")
-      ->check(check_producer)
-      ->capture_default_str();
-  verb->add_option("--ranks", options.ranks, "Where the ranks of the gpu producer are: threads of this process, processes, or started by torchrun, mpirun or srun")
-      ->check(CLI::IsMember({"threads", "processes", "launcher"}))
-      ->capture_default_str();
-  add_deadline(verb, options);
-  add_driver(verb, options);
-}
-
-// Orders and states of the simulator are explored, or a real framework; a GPU is neither.
-void add_real_producer(CLI::App* verb, Options& options) {
-  verb->add_option("--producer", options.producer, "host, or a real framework: deepspeed, ddp, or python:MODULE:FACTORY")
-      ->check(check_producer)
-      ->check([](const std::string& text) { return text == "gpu" ? std::string("gpu does not explore; expected host, or a real framework") : std::string(); })
-      ->capture_default_str();
-  add_deadline(verb, options);
-  add_driver(verb, options);
-}
-
-// Beside what is printed, as many as are asked for. What is not about scenarios has none.
-void add_results(CLI::App* verb, Options& options, std::initializer_list<const char*> not_with) {
-  std::vector<CLI::Option*> added;
-  for (const report::ResultFormat& format : report::result_formats())
-    added.push_back(verb->add_option("--" + std::string(format.name), options.result_files[std::string(format.name)],
-                                     "File for " + std::string(format.what) + "; - is standard output, in place of the text"));
-  added.push_back(
-      verb->add_flag("--github", options.github, "Annotations for GitHub's runner on standard output, and a summary of the step in the file that GITHUB_STEP_SUMMARY names"));
-  for (CLI::Option* option : added)
-    for (const char* other : not_with) option->excludes(verb->get_option(other));
-}
-
-void add_common(CLI::App* verb, Options& options, const char* json_of = "scenario") {
-  add_run(verb, options, json_of);
-  add_producer(verb, options);
-}
-
 CLI::App* add_replay(CLI::App& app, Options& options, std::vector<std::string>& paths) {
   CLI::App* verb = app.add_subcommand("replay", "Run scenarios and judge every rank's accumulators after every event");
   verb->add_option("FILE", paths, "Scenario files")->required();
@@ -112,6 +42,9 @@ CLI::App* add_replay(CLI::App& app, Options& options, std::vector<std::string>& 
   add_compare(verb, options);
   CLI::Option* accounting = verb->add_flag("--accounting", options.accounting, "Bytes held and sent, by a dry run that judges nothing; also beyond --memory-limit");
   verb->add_option("--trace", options.trace, "Write every record of the primary pass to this file, as JSON lines")->excludes(accounting);
+  verb->add_option("--chrome-trace", options.chrome_trace, "Write the operations of every rank and stream to this file, for Perfetto or chrome://tracing; no clock")
+      ->excludes(accounting);
+  add_html(verb, options);
   verb->add_option("--schedule", options.schedule, "seeded, round-robin, or a trace file whose decisions are replayed")->capture_default_str();
   verb->add_option("--schedule-seed", options.schedule_seed, "Seed of the schedule alone, where it is not --seed")->check(whole_number);
   verb->add_flag("--ledger", options.full_ledger, "Decode the ledger of every step, also where it balances")->excludes(accounting);
@@ -138,6 +71,7 @@ CLI::App* add_coverage(CLI::App& app, Options& options, std::string& folder) {
   CLI::App* verb = app.add_subcommand("coverage", "Hold a corpus against the catalogue of known defects");
   verb->add_option("FOLDER", folder, "Folder of scenarios")->capture_default_str();
   add_common(verb, options);
+  add_html(verb, options);
   verb->add_option("--write", options.write_page, "Write the page to this file");
   verb->add_option("--check", options.check_page, "Fail where this page is out of date");
   return verb;
@@ -150,6 +84,7 @@ CLI::App* add_gate(CLI::App& app, Options& options, std::vector<std::string>& pa
   add_compare(verb, options);
   add_mutants(verb, options);
   add_results(verb, options, {"--mutants"});
+  add_html(verb, options);
   return verb;
 }
 
@@ -266,6 +201,7 @@ CLI::App* add_whole_fuzz(CLI::App& app, Options& options, FuzzOptions& fuzz) {
   CLI::App* verb = add_fuzz(app, fuzz);
   add_common(verb, options, "finding, and one of the whole,");
   add_results(verb, options, {"--differ", "--catalogue"});
+  add_html(verb, options);
   limit_fuzz(verb);
   return verb;
 }
@@ -274,6 +210,7 @@ CLI::App* add_whole_explore(CLI::App& app, Options& options, ExploreVerb& explor
   CLI::App* verb = add_explore(app, explore);
   add_run(verb, options, "finding and engine");
   add_real_producer(verb, options);
+  add_html(verb, options);
   limit_explore(verb);
   return verb;
 }
@@ -315,7 +252,10 @@ int dispatch(const std::vector<Verb>& verbs, Options& options, const std::string
   return with_results(files, [&] {
     const auto verb = std::find_if(verbs.begin(), verbs.end(), [](const Verb& one) { return one.app->parsed(); });
     expects(verb != verbs.end(), "a verb of the table");
-    const auto run = [&] { return verb->run(Output(options, files)); };
+    const auto run = [&] {
+      const Output out(options, files);
+      return out.finish(verb->run(out));
+    };
     return verb->asks_for_producer ? with_producer(options, run) : run();
   });
 }
@@ -371,6 +311,7 @@ int run(int argc, char** argv) {
   Words words;
   const std::vector<Verb> verbs = add_verbs(app, words);
   if (const auto code = parse(app, argc, argv)) return *code;
+  if (!words.options.html.empty()) words.options.full_ledger = true;  // a heat map wants the steps that balance too
   words.options.command_line = command_line({argv, argv + argc});
   return dispatch(verbs, words.options, app.get_subcommands().front()->get_name());
 }

@@ -30,6 +30,8 @@ struct Options : verbs::Options {
   std::string format = "terminal";  // a name of report/format.h
   Look look;
   std::string trace;                                // file to write
+  std::string html;                                 // likewise: the report as a page
+  std::string chrome_trace;                         // likewise: lanes of streams
   std::string driver_log;                           // likewise, of a real framework's frames
   std::string write_page, check_page;               // coverage: files
   std::map<std::string, std::string> result_files;  // format of report/results.h -> file; "-": standard output

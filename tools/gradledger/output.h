@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "report/format.h"
+#include "tools/gradledger/html_file.h"
 #include "tools/gradledger/look.h"
 #include "tools/gradledger/options.h"
 #include "tools/gradledger/result_files.h"
@@ -18,7 +19,8 @@ namespace gradledger::tool {
 class Output {
  public:
   // Precondition: the option parser let the format pass.
-  Output(const Options& options, ResultFiles& results) : renderer_(report::renderer(options.json ? "json" : options.format, style_of(options.look))), results_(results) {
+  Output(const Options& options, ResultFiles& results)
+      : renderer_(report::renderer(options.json ? "json" : options.format, style_of(options.look))), results_(results), html_(options.html) {
     expects(renderer_ != nullptr, "a format of the table");
   }
 
@@ -26,6 +28,7 @@ class Output {
   void print(const Value& value) const {
     results_.add(value);
     write(renderer_->text(value));
+    html_.add(value);
   }
   // An error in a file instead of a value.
   void refuse(const std::string& file, const InputError& error) const {
@@ -36,6 +39,8 @@ class Output {
   void skip(const std::string& file, const std::string& why) const { results_.add_not_run(file, why); }
   void head(const std::string& command) const { write(renderer_->head(command)); }
   void between() const { write(renderer_->between()); }
+  // Writes the files that are whole only at the end. The exit code of the command, given that of the verb.
+  int finish(int code) const { return html_.finish(code); }
 
  private:
   // At once: who reads a pipe of a long gate sees each row when it is there.
@@ -47,6 +52,7 @@ class Output {
 
   std::unique_ptr<report::Renderer> renderer_;
   ResultFiles& results_;
+  HtmlFile html_;
 };
 
 }  // namespace gradledger::tool

@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <optional>
+#include <utility>
 
+#include "report/chrome_trace.h"
 #include "report/trace_file.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/output.h"
@@ -9,10 +12,28 @@
 #include "tools/gradledger/verbs.h"
 #include "verbs/accounting.h"
 #include "verbs/compare.h"
+#include "verbs/lanes.h"
 #include "verbs/replay.h"
 
 namespace gradledger::tool {
 namespace {
+
+// False where it cannot be written.
+bool write_chrome_trace(const report::Report& report, const std::string& path) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << report::chrome_trace(*report.lanes, report.command);
+  return static_cast<bool>(file.flush());
+}
+
+// An error where there was nothing to write, or no place for it.
+std::optional<InputError> add_lanes(const Loaded& loaded, const Options& options, report::Report& report) {
+  if (options.html.empty() && options.chrome_trace.empty()) return std::nullopt;
+  verbs::add_picture(loaded, options, report);
+  if (options.chrome_trace.empty()) return std::nullopt;
+  if (!report.lanes->left_out.empty()) return InputError{"--chrome-trace", report.lanes->left_out, true};
+  if (!write_chrome_trace(report, options.chrome_trace)) return InputError{"--chrome-trace", options.chrome_trace + " cannot be written"};
+  return std::nullopt;
+}
 
 int replay_loaded(const std::string& file, const Options& options, const Output& out) {
   const auto loaded = load(file, options);
@@ -45,7 +66,12 @@ int replay_loaded(const std::string& file, const Options& options, const Output&
       return bad_input;
     }
   if (report.run.replay_diverged) say("--schedule: a recorded decision was not possible; the run went on with the seeded policy");
+  const auto no_lanes = add_lanes(**loaded, options, report);
   out.print(report);
+  if (no_lanes) {
+    complain(*no_lanes);
+    return no_lanes->unavailable ? unavailable : bad_input;
+  }
   if (report.outcome() == report::Outcome::nothing_judged && !(*loaded)->scenario.allow_open) {
     out.refuse(file, {file, "nothing was judged: " + report.coverage.nothing + "; a scenario that means this says \"allow_open\": true"});
     return bad_input;
@@ -113,6 +139,19 @@ int replay_accounting(const std::vector<std::string>& files, const Options& opti
   return worst;
 }
 
+// Why the files to write cannot be those, if they cannot.
+std::optional<InputError> refusal_of_files(const std::vector<std::string>& files, const Options& options) {
+  std::error_code missing;
+  for (const auto& [option, path] : {std::pair("--trace", options.trace), std::pair("--chrome-trace", options.chrome_trace), std::pair("--html", options.html)}) {
+    if (path.empty()) continue;
+    if (files.size() > 1 && option != std::string("--html")) return InputError{option, "goes with one scenario; expected a single file"};
+    for (const std::string& read : files)
+      if (std::filesystem::equivalent(path, read, missing)) return InputError{option, path + " is the scenario; expected a file of its own"};
+    if (std::filesystem::equivalent(path, options.schedule, missing)) return InputError{option, path + " is the schedule that is replayed; expected another file"};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 // Several files: the worst outcome decides; input errors before findings.
@@ -121,21 +160,11 @@ int replay(const std::vector<std::string>& files, const Options& options, const 
     complain(schedule.error());
     return bad_input;
   }
+  if (const auto error = refusal_of_files(files, options)) {
+    complain(*error);
+    return bad_input;
+  }
   if (options.accounting) return replay_accounting(files, options, out);
-  if (!options.trace.empty() && files.size() > 1) {
-    complain({"--trace", "goes with one scenario; expected a single file"});
-    return bad_input;
-  }
-  std::error_code missing;
-  for (const std::string& read : files)
-    if (!options.trace.empty() && std::filesystem::equivalent(options.trace, read, missing)) {
-      complain({"--trace", options.trace + " is the scenario; expected a file of its own"});
-      return bad_input;
-    }
-  if (!options.trace.empty() && std::filesystem::equivalent(options.trace, options.schedule, missing)) {
-    complain({"--trace", options.trace + " is the schedule that is replayed; expected another file"});
-    return bad_input;
-  }
   int worst = clean;
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (i > 0 && options.compare.empty()) out.between();

@@ -1,0 +1,98 @@
+// Lanes of real programs: the order that their own waits make.
+#include "verbs/lanes.h"
+
+#include <algorithm>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/temporary_folder.h"
+
+namespace gradledger::testing {
+namespace {
+
+report::Lanes lanes_in(const std::string& file) {
+  const auto loaded = verbs::load(std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/" + file, {});
+  report::Report report;
+  if (!loaded) {
+    ADD_FAILURE() << loaded.error().text();
+    return {};
+  }
+  verbs::add_picture(**loaded, {}, report);
+  EXPECT_TRUE(report.accounting.has_value());
+  EXPECT_EQ(report.lanes->left_out, "");
+  return std::move(*report.lanes);
+}
+
+const char* const races = "streams/released-in-flight-before-7965.json";
+
+TEST(lanes, hold_operations_of_a_stream_one_behind_the_other) {
+  const report::Lanes lanes = lanes_in(races);
+  ASSERT_EQ(lanes.ranks.size(), 2u);
+  for (const auto& rank : lanes.ranks) {
+    std::map<Stream, std::uint64_t> done;
+    EXPECT_GT(rank.size(), 10u);
+    for (const report::LaneOperation& operation : rank) {
+      EXPECT_GE(operation.begin, done[operation.stream]);
+      EXPECT_GT(operation.end, operation.begin);
+      done[operation.stream] = operation.end;
+    }
+    EXPECT_GE(done.size(), 2u);
+  }
+}
+
+TEST(lanes, end_a_collective_at_once_on_all_of_its_ranks_and_behind_the_last_arrival) {
+  const report::Lanes lanes = lanes_in(races);
+  ASSERT_FALSE(lanes.meetings.empty());
+  for (const report::Meeting& meeting : lanes.meetings) {
+    EXPECT_TRUE(meeting.complete);
+    ASSERT_EQ(meeting.members.size(), 2u);
+    const auto& [first, first_at] = meeting.members.front();
+    const auto& [last, last_at] = meeting.members.back();
+    const report::LaneOperation &one = lanes.ranks[first][first_at], &other = lanes.ranks[last][last_at];
+    EXPECT_EQ(one.end, other.end);
+    EXPECT_LE(one.begin, other.begin);
+    EXPECT_EQ(other.end, other.begin + 1);
+  }
+}
+
+TEST(lanes, show_both_operations_of_every_race) {
+  const report::Lanes lanes = lanes_in(races);
+  ASSERT_FALSE(lanes.races.empty());
+  for (const RaceRecord& race : lanes.races)
+    for (const RacingOperation* one : {&race.first, &race.second}) {
+      const auto& operations = lanes.ranks[race.rank];
+      const auto at = std::find_if(operations.begin(), operations.end(), [&](const report::LaneOperation& o) { return o.number == one->number; });
+      ASSERT_NE(at, operations.end()) << one->operation;
+      EXPECT_EQ(name_of(at->stream), one->stream);
+    }
+}
+
+TEST(lanes, of_a_rank_that_waits_for_ever_say_which_collective_is_not_complete) {
+  const TemporaryFolder folder;
+  const auto file =
+      folder.write("deadlock.json", R"({"name": "waits", "world_size": 2, "parameters": [{"name": "w", "numel": 4}], "engine": {"framework": "deepspeed", "as_of": "head",
+    "config": {"zero_optimization": {"stage": 2}}}, "script": [{"backward": {"ranks": [0]}}, {"step": {"ranks": [0]}}]})");
+  const auto loaded = verbs::load(file, {});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+  report::Report report;
+  verbs::add_picture(**loaded, {}, report);
+  const auto& meetings = report.lanes->meetings;
+  ASSERT_TRUE(std::any_of(meetings.begin(), meetings.end(), [](const report::Meeting& m) { return !m.complete; }));
+  for (const auto& rank : report.lanes->ranks)
+    for (const report::LaneOperation& operation : rank) EXPECT_LE(operation.end, report.lanes->end);
+}
+
+TEST(lanes, that_are_past_the_memory_limit_are_left_out_with_a_reason) {
+  const auto loaded = verbs::load(std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/" + races, {});
+  ASSERT_TRUE(loaded.ok());
+  verbs::Options options;
+  options.memory_limit = verbs::bytes_needed((*loaded)->scenario) + 1;
+  report::Report report;
+  verbs::add_picture(**loaded, options, report);
+  EXPECT_NE(report.lanes->left_out.find("--memory-limit"), std::string::npos);
+  EXPECT_FALSE(report.accounting.has_value());
+}
+
+}  // namespace
+}  // namespace gradledger::testing

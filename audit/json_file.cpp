@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/base/files.h"
 #include "sim/scenario/json_reader.h"
 
 namespace gradledger::audit {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "audit/model.h"
+#include "sim/base/files.h"
 #include "sim/base/limits.h"
 #include "sim/load.h"
 #include "sim/scenario/json_reader.h"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include "sim/base/files.h"
 #include "sim/base/limits.h"
 #include "sim/scenario/json_reader.h"
 

@@ -97,7 +97,7 @@ std::string Terminal::text(const AuditReport& r) const {
   out += section("read as", read_lines(r));
   out += fmt::format("\n{} ranks, {} micro-batches a window, {} windows; {} runs judged, {} more do the same as one of them\n", r.ranks, r.micro_batches, r.windows, r.judged_runs,
                      r.runs_alike);
-  return out + fmt::format("replay it with: {}\n", r.replay_command);
+  return fit(out) + fmt::format("replay it with: {}\n", r.replay_command);
 }
 
 }  // namespace gradledger::report

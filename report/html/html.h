@@ -25,6 +25,13 @@ class Html final : public Renderer {
   std::string text(const CoverageReport& report) const override;
   std::string text(const Listing& listing) const override;
 
+  // The verbs over recordings take no --html; the reports of single runs are Reports.
+  std::string text(const TraceRow&) const override { return ""; }
+  std::string text(const ConformRow&) const override { return ""; }
+  std::string text(const ConformSummary&) const override { return ""; }
+  std::string text(const NotJudgedRow&) const override { return ""; }
+  std::string text(const JudgeSummary&) const override { return ""; }
+
   std::string text(const FuzzReport& report) const override;
   std::string text(const DifferenceRow& row) const override;
   std::string text(const DifferSummary& summary) const override;
@@ -33,6 +40,8 @@ class Html final : public Renderer {
   std::string text(const HuntSummary& summary) const override;
   std::string text(const ExploreReport& report) const override;
   std::string text(const OrdersReport& report) const override;
+
+  std::string text(const AuditReport& report) const override;
 };
 
 // The whole file. Whatever the parts hold, it is data to the browser: no markup, no script. title: of the tab.

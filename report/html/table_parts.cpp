@@ -189,4 +189,28 @@ std::string Html::text(const OrdersReport& r) const {
   return table.text();
 }
 
+// What each release, each change and each cell of a matrix came to, a row each.
+std::string Html::text(const AuditReport& r) const {
+  TablePart table(fmt::format("Audit of {} {}, loop {}", r.framework, r.release, r.loop), {"what", "is", "verdict"});
+  table.command(r.command);
+  const bool affected = r.outcome == AuditOutcome::affected;
+  std::vector<std::string> details;
+  for (const AuditEffect& effect : r.effects) details.push_back(effect.sentence);
+  details.insert(details.end(), r.meaning.begin(), r.meaning.end());
+  table.row(affected ? "wrong" : "right", std::string(name_of(r.outcome)), {"this set-up", r.release, r.verdict}, details);
+  for (const AuditReleases& some : r.releases)
+    table.row(some.affected ? "wrong" : "right",
+              !some.judged    ? "not judged"
+              : some.affected ? "affected"
+                              : "not affected",
+              {"releases of " + some.package, some.releases, some.verdict});
+  for (const AuditAdvice& advice : r.advice) table.row(advice.clean ? "right" : "wrong", advice.clean ? "helps" : "does not help", {"a change", advice.says, advice.verdict});
+  for (const AuditMatrix& matrix : r.matrices)
+    for (const AuditMatrix::Row& row : matrix.rows)
+      for (std::size_t c = 0; c < row.cells.size(); ++c)
+        table.row(row.cells[c] == "clean" ? "right" : "wrong", row.cells[c] == "clean" ? "not affected" : "see the verdict", {row.name, matrix.columns.at(c), row.cells[c]});
+  for (const std::string& left : r.not_judged) table.say("not judged: " + left);
+  return table.text();
+}
+
 }  // namespace gradledger::report

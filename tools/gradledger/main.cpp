@@ -218,6 +218,7 @@ CLI::App* add_whole_explore(CLI::App& app, Options& options, ExploreVerb& explor
 CLI::App* add_whole_audit(CLI::App& app, Options& options, AuditVerb& audit) {
   CLI::App* verb = add_audit(app, audit);
   add_run(verb, options, "audit");
+  add_html(verb, options);
   return verb;
 }
 

@@ -33,14 +33,27 @@ struct GateRow {
   std::string identity;                 // content_identity()
   std::uint64_t seed = 0;
   double seconds = 0;  // that it took; filled in by whoever has a clock
+  struct Accepted {
+    std::string finding, reason, expires;  // class; why, and until which day
+  };
+  std::vector<Accepted> accepted;     // of the findings: known to a baseline, and not expected
+  std::vector<std::string> vanished;  // classes that the baseline accepts and that are not reported any more
+  bool updated = false;               // its file expects what is reported, and did not before
 
   bool failed() const { return !unmet.empty(); }
   bool passed() const { return unmet.empty() && not_run.empty(); }
 };
 
 struct GateReport {
-  std::vector<GateRow> rows;  // never none
+  struct LeftOut {
+    std::string file, why;
+  };
+  std::vector<GateRow> rows;  // none only where it was ended before the first
   std::size_t files = 0;      // that it was to be held over
+  std::size_t deselected = 0;
+  std::vector<LeftOut> left_out;    // of the folders: may be meant to be scenarios
+  std::vector<std::string> unused;  // scenarios that a baseline names, and that are not among the files
+  std::string ended_by;             // "-x", "--time-budget", "SIGINT", "SIGTERM", "standard output", "a broken run"; empty: all were held
 
   std::size_t passed() const;
   std::size_t failed() const;

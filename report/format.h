@@ -43,6 +43,8 @@ class Renderer {
   virtual std::string text(const NotJudgedRow& row) const = 0;
   virtual std::string text(const JudgeSummary& summary) const = 0;
 
+  // A campaign's findings, each as it is found; nothing where the format shows them with the whole.
+  virtual std::string text(const FoundRow&) const { return ""; }
   virtual std::string text(const FuzzReport& report) const = 0;
   virtual std::string text(const DifferenceRow& row) const = 0;
   virtual std::string text(const DifferSummary& summary) const = 0;

@@ -23,6 +23,7 @@ class Json final : public Renderer {
   std::string text(const ConformSummary& summary) const override;
   std::string text(const NotJudgedRow& row) const override;
   std::string text(const JudgeSummary& summary) const override;
+  std::string text(const FoundRow& row) const override;
   std::string text(const FuzzReport& report) const override;
   std::string text(const DifferenceRow& row) const override;
   std::string text(const DifferSummary& summary) const override;

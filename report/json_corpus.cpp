@@ -41,6 +41,9 @@ std::string Json::text(const GateRow& row) const {
   out["seed"] = row.seed;
   out["seconds"] = row.seconds;
   out["command"] = row.command;
+  for (const GateRow::Accepted& a : row.accepted) out["accepted"].push_back({{"class", a.finding}, {"reason", a.reason}, {"expires", a.expires}});
+  if (!row.vanished.empty()) out["vanished"] = row.vanished;
+  if (row.updated) out["updated"] = true;
   if (!row.not_run.empty()) out["not_run"] = row.not_run;
   if (row.weights_compared > 0) out["weights_compared"] = row.weights_compared;
   if (const std::string_view error = error_of(row); !error.empty()) out["error"] = error;

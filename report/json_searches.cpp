@@ -11,6 +11,7 @@ namespace {
 ordered_json or_null(const std::optional<std::uint32_t>& number) { return number ? ordered_json(*number) : ordered_json(); }
 
 std::string found_line(const FoundRow& row) {
+  if (row.not_taken()) return json_line({{"record", "finding"}, {"status", row.status}, {"sentence", row.sentence}, {"file", row.file}});
   if (row.gone()) return json_line({{"record", "finding"}, {"status", row.status}, {"class", row.finding}, {"file", row.file}});
   return json_line({{"record", "finding"},
                     {"status", row.status},
@@ -20,17 +21,25 @@ std::string found_line(const FoundRow& row) {
                     {"events", row.events},
                     {"minimal", row.minimal},
                     {"case", row.number},
-                    {"alike", row.alike},
                     {"blame", blame_json(row.blame)},
                     {"sentence", row.sentence},
                     {"file", row.file}});
 }
 
+// Of those to which others came: how many findings they stand for.
+ordered_json alike_of(const std::vector<FoundRow>& found) {
+  ordered_json out = ordered_json::array();
+  for (const FoundRow& row : found)
+    if (row.alike > 1) out.push_back({{"class", row.finding}, {"engine", row.engine}, {"shape", row.shape}, {"alike", row.alike}});
+  return out;
+}
+
 }  // namespace
+
+std::string Json::text(const FoundRow& row) const { return found_line(row); }
 
 std::string Json::text(const FuzzReport& r) const {
   std::string out;
-  for (const FoundRow& row : r.found) out += found_line(row);
   for (const BrokenCase& broken : r.broken)
     out += json_line({{"record", "internal error"}, {"case", broken.number}, {"what", broken.what}, {"scenario", to_json(broken.scenario)}});
   ordered_json summary = json_head(r.tool, "summary");
@@ -47,24 +56,20 @@ std::string Json::text(const FuzzReport& r) const {
                   {"not_run", r.not_run},
                   {"canary_cases", or_null(r.canary)},
                   {"nondeterminism", r.nondeterminism.value_or("")},
+                  {"alike", alike_of(r.found)},
+                  {"ended_by", r.ended_by},
+                  {"next", r.next},
                   {"seconds", r.seconds}});
   return out + json_line(summary);
 }
 
 std::string Json::text(const DifferenceRow& row) const {
-  return json_line({{"record", "difference"},
-                    {"one", row.one},
-                    {"other", row.other},
-                    {"case", row.number},
-                    {"alike", row.alike},
-                    {"shape", row.shape},
-                    {"text", row.text},
-                    {"files", row.files}});
+  return json_line({{"record", "difference"}, {"one", row.one}, {"other", row.other}, {"case", row.number}, {"shape", row.shape}, {"text", row.text}, {"files", row.files}});
 }
 
 std::string Json::text(const DifferSummary& s) const {
   ordered_json out = json_head(s.tool, "summary");
-  out.update({{"command", s.command}, {"cases", s.cases}, {"compared", s.compared}, {"differing", s.differing}, {"canary_cases", or_null(s.canary)}});
+  out.update({{"command", s.command}, {"cases", s.cases}, {"compared", s.compared}, {"differing", s.differing}, {"canary_cases", or_null(s.canary)}, {"ended_by", s.ended_by}});
   return json_line(out);
 }
 

@@ -85,6 +85,11 @@ std::vector<CaseResult> cases_of(const FuzzReport& report) {
     found.file = row.file;
     found.engine = row.engine;
     found.status = there ? Status::failed : Status::passed;
+    if (row.not_taken()) {
+      found.name = row.file;
+      found.status = Status::not_run;
+      found.why = row.sentence;
+    }
     if (there) found.problems.emplace_back(row.sentence, row.finding);
     out.push_back(std::move(found));
   }

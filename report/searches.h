@@ -14,7 +14,7 @@ namespace gradledger::report {
 
 // A class of findings, on an engine, in a shape.
 struct FoundRow {
-  std::string status;  // of a campaign: "new", "still there", "gone"
+  std::string status;  // of a campaign: "new", "found again" (another one wrote it meanwhile), "still there", "gone", "not taken"
   std::string finding, engine, shape;
   std::uint32_t events = 0;
   bool minimal = false;
@@ -23,8 +23,10 @@ struct FoundRow {
   std::string sentence;
   std::string file;  // of a campaign; empty: it could not be written
   Scenario scenario;
+  std::string again;  // the command that draws it again, where it has no file
 
   bool gone() const { return status == "gone"; }
+  bool not_taken() const { return status == "not taken"; }  // why is its sentence
 };
 
 // A case that the simulator or the oracle could not run.
@@ -34,6 +36,7 @@ struct BrokenCase {
   Scenario scenario;
 };
 
+// Rows come before it, each as it is found. What found says of `alike` is right here alone.
 struct FuzzReport {
   Version tool = version();
   std::string command, shard;
@@ -43,13 +46,16 @@ struct FuzzReport {
   std::uint64_t not_run = 0;                  // of the cases: a real framework, or its driver, does not take them
   std::optional<std::string> nondeterminism;  // where two runs of one case parted
   std::optional<std::uint32_t> canary;        // cases until it was found
-  double seconds = 0;
+  std::string ended_by;                       // "--time", "SIGINT", "SIGTERM", "standard output"; empty: it has taken all of its cases
+  std::uint64_t next = 0;                     // the first case that is left, where some are
+  std::uint64_t cases_before = 0;             // of the cases: before it was resumed
+  double seconds = 0;                         // without what came before
 };
 
 // A script on which two sides apply different gradients.
 struct DifferenceRow {
   std::string one, other;
-  std::uint64_t number = 0, alike = 1;
+  std::uint64_t number = 0;
   std::string shape, text;
   std::vector<std::string> files;
 };
@@ -59,6 +65,7 @@ struct DifferSummary {
   std::string command;
   std::uint64_t cases = 0, compared = 0, differing = 0, unlike = 0;
   std::optional<std::uint32_t> canary;
+  std::string ended_by;  // as of a campaign
 };
 
 // The heading of a hunt, before the first of its rows.

@@ -18,12 +18,21 @@ std::string Terminal::text(const GateReport& report) const {
   }
   std::string out = fmt::format("{:6}  {:<{}}  {:<{}}  {}\n", "", "scenario", width, "expected", expected_width, "reported");
   for (const GateRow& row : report.rows) {
-    if (style_.detail == Detail::verdict && row.passed()) continue;
+    if (style_.detail == Detail::verdict && row.passed() && row.vanished.empty()) continue;
     out += fmt::format("{:6}  {:<{}}  {:<{}}  {}\n", row.failed() ? "FAILED" : row.passed() ? "ok" : "not run", row.scenario, width, row.expected, expected_width, row.reported);
     for (const Problem& problem : row.unmet) out += fmt::format("        {}{}\n", place_before(row.file, problem), problem.text);
+    for (const GateRow::Accepted& a : row.accepted) out += fmt::format("        accepted until {}: {}: {}\n", a.expires, a.finding, a.reason);
+    for (const std::string& name : row.vanished) out += fmt::format("        accepted and not reported: {}; take it out of the baseline\n", name);
+    if (row.updated) out += fmt::format("        updated: {}\n", row.file);
     if (!row.not_run.empty()) out += fmt::format("        not run: {}\n", row.not_run);
   }
-  return fit(out + fmt::format("{} passed, {} failed{}\n", report.passed(), report.failed(), report.not_run() > 0 ? fmt::format(", {} not run", report.not_run()) : ""));
+  for (const std::string& name : report.unused) out += fmt::format("the baseline names {}, which is not among the scenarios\n", name);
+  if (!report.ended_by.empty()) out += fmt::format("ended by {}\n", report.ended_by);
+  out += fmt::format("{} passed, {} failed", report.passed(), report.failed());
+  if (report.not_run() > 0) out += fmt::format(", {} not run", report.not_run());
+  if (report.deselected > 0) out += fmt::format(", {} not selected", report.deselected);
+  if (!report.left_out.empty()) out += fmt::format(", {} left out", report.left_out.size());
+  return fit(out + "\n");
 }
 
 std::string Terminal::text(const MutantReport& report) const {

@@ -9,19 +9,22 @@ namespace {
 
 std::string found_lines(const FoundRow& row) {
   constexpr const char* indent = "             ";
+  if (row.not_taken()) return fmt::format("not taken    {}\n{}{}\n", row.sentence, indent, row.file);
   if (row.gone()) return fmt::format("gone         {:20}  {}\n", row.finding, row.file);
   std::string out = fmt::format("{:11}  {:20}  {:14}  {}{}\n", row.status, row.finding, row.engine, row.shape, usage_mark(row.blame));
   if (row.status == "new") out += fmt::format("{}{}\n", indent, row.sentence);
-  return out + fmt::format("{}{}\n", indent, row.file.empty() ? "not written" : row.file);
+  if (!row.file.empty()) return out + fmt::format("{}{}\n", indent, row.file);
+  return out + fmt::format("{}not written{}\n", indent, row.again.empty() ? "" : "; draw it again: " + row.again);
 }
 
 const char* plural(std::uint64_t number) { return number == 1 ? "" : "s"; }
 
 }  // namespace
 
+std::string Terminal::text(const FoundRow& row) const { return fit(found_lines(row)); }
+
 std::string Terminal::text(const FuzzReport& r) const {
-  std::string out = head(r.command);
-  for (const FoundRow& row : r.found) out += found_lines(row);
+  std::string out;
   for (const BrokenCase& broken : r.broken) out += fmt::format("internal error in case {}: {}\n  draw it again: {}\n", broken.number, broken.what, broken.command);
   if (r.nondeterminism) out += fmt::format("not deterministic: {}\n", *r.nondeterminism);
   out += fmt::format("{} cases, {} events on {} rank-events, {} elements compared; {} looked wrong, {} went before the oracle, {} ran twice alike\n", r.cases, r.events,
@@ -29,13 +32,15 @@ std::string Terminal::text(const FuzzReport& r) const {
   if (r.not_run > 0) out += fmt::format("{} of the cases were not run: the framework, or its driver, does not take them\n", r.not_run);
   if (r.canary) out += fmt::format("canary: the fault that must be found was, after {} case{}\n", *r.canary, plural(*r.canary));
   else out += "canary: the fault that must be found was NOT; what this campaign says means nothing\n";
-  return fit(out + fmt::format("{:.1f} s, {:.0f} cases a second\n", r.seconds, static_cast<double>(r.cases) / r.seconds));
+  if (!r.ended_by.empty()) out += fmt::format("ended by {}: the cases from {} on are left; --resume goes on there\n", r.ended_by, r.next);
+  return fit(out + fmt::format("{:.1f} s, {:.0f} cases a second\n", r.seconds, static_cast<double>(r.cases - r.cases_before) / r.seconds));
 }
 
 std::string Terminal::text(const DifferenceRow& row) const { return fit(fmt::format("{}\n  {}\n  {}\n", row.shape, row.text, fmt::join(row.files, "  "))); }
 
 std::string Terminal::text(const DifferSummary& s) const {
-  return fit(fmt::format("{} cases, {} compared, {} differ, {} of them unlike each other\n", s.cases, s.compared, s.differing, s.unlike));
+  return fit(fmt::format("{} cases, {} compared, {} differ, {} of them unlike each other{}\n", s.cases, s.compared, s.differing, s.unlike,
+                         s.ended_by.empty() ? "" : "; ended by " + s.ended_by));
 }
 
 std::string Terminal::text(const HuntHead& hunt) const {

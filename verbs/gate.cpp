@@ -1,19 +1,24 @@
 #include "verbs/gate.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "search/campaign/parallel.h"
 #include "sim/frameworks/framework.h"
 #include "sim/load.h"
+#include "sim/base/files.h"
 #include "sim/scenario/identity.h"
 #include "verbs/against.h"
 #include "verbs/command.h"
 #include "verbs/compare.h"
 #include "verbs/expectations.h"
 #include "verbs/installed.h"
+#include "verbs/new_file.h"
 #include "verbs/scenario_files.h"
+#include "verbs/update.h"
 
 namespace gradledger::verbs {
 namespace {
@@ -77,7 +82,52 @@ void hold_to_each_other(const Loaded& loaded, const Options& options, GateRow& o
   outcome.compared = compared.runs > 0;
 }
 
-void hold_to_expectations(const Loaded& loaded, const Options& options, GateRow& outcome) {
+std::set<std::string> reported_classes(const ref::Verdict& verdict) {
+  std::set<std::string> out;
+  for (const ref::Finding& f : verdict.findings) out.insert(std::string(name_of(f.finding)));
+  return out;
+}
+
+// The classes that a baseline accepts of those reported; what it says of them is in the row.
+std::vector<std::string> accepted(const Loaded& loaded, const std::set<std::string>& expected, const std::set<std::string>& reported, const GateManner& manner, GateRow& outcome) {
+  std::vector<std::string> out;
+  if (!manner.baseline) return out;
+  for (const AcceptedFinding& a : manner.baseline->accepted) {
+    if (a.scenario != loaded.scenario.name) continue;
+    if (!reported.contains(a.finding) || expected.contains(a.finding)) {
+      outcome.vanished.push_back(a.finding);
+    } else if (a.expired) {
+      outcome.unmet.push_back(fmt::format("{} was accepted until {}: {}", a.finding, a.expires, a.reason));
+    } else {
+      outcome.accepted.push_back({a.finding, a.reason, a.expires});
+      out.push_back(a.finding);
+    }
+  }
+  return out;
+}
+
+Loaded expecting_also(const Loaded& loaded, const std::vector<std::string>& classes) {
+  Loaded out = loaded;
+  for (const std::string& name : classes) out.scenario.expect.findings.emplace_back().finding = name;
+  return out;
+}
+
+// Where the findings are others than expected. Whether that was all that was wrong is for the gate over the new file.
+bool update(const Loaded& loaded, const Held& held, GateRow& outcome) {
+  if (!held.verdict.judged() || outcome.unmet.empty()) return false;
+  const auto text = updated_text(loaded, held);
+  if (!text) {
+    fail(outcome, text.error());
+    return false;
+  }
+  const auto before = read_file(loaded.path);
+  if (before && *before == *text) return false;
+  const auto written = replace_file(loaded.path, *text);
+  if (!written) fail(outcome, written.error());
+  return written.ok();
+}
+
+void hold_to_expectations(const Loaded& loaded, const Options& options, const GateManner& manner, GateRow& outcome) {
   if (loaded.scenario.expect.accounting_only) {
     outcome.expected = "accounting only";
     for (Problem& problem : unmet_in_dry_run(loaded, options)) outcome.unmet.push_back(std::move(problem));
@@ -85,15 +135,16 @@ void hold_to_expectations(const Loaded& loaded, const Options& options, GateRow&
     return;
   }
   const Held held = run_for_expectations(loaded, options);
-  std::set<std::string> expected, reported;
+  std::set<std::string> expected;
+  const std::set<std::string> reported = reported_classes(held.verdict);
   for (const ExpectedFinding& f : loaded.scenario.expect.findings) expected.insert(f.finding);
   outcome.sentences = sentences_of(held.verdict);
-  for (const ref::Finding& f : held.verdict.findings) reported.insert(std::string(name_of(f.finding)));
   outcome.expected = classes_of(expected);
   outcome.reported = held.verdict.judged() ? classes_of(reported) : "nothing judged";
   if (!held.verdict.judged() && !loaded.scenario.allow_open)
     fail(outcome, {loaded.path.string(), "nothing was judged: " + held.verdict.coverage.nothing + "; a scenario that means this says \"allow_open\": true"});
-  for (Problem& problem : unmet(loaded, held)) outcome.unmet.push_back(std::move(problem));
+  for (Problem& problem : unmet(expecting_also(loaded, accepted(loaded, expected, reported, manner, outcome)), held)) outcome.unmet.push_back(std::move(problem));
+  outcome.updated = manner.update && update(loaded, held, outcome);
   if (const auto error = compare(loaded, options, outcome)) fail(outcome, *error);
 }
 
@@ -126,15 +177,15 @@ void hold_to_the_model(const Loaded& loaded, const Options& options, GateRow& ou
 
 // A real framework: what the file expects holds of the release that it is written for. Of another one the model says what is known to be
 // wrong with it; where there is no model, the file's is all that there is.
-void hold_real_to_what_is_known(const Loaded& loaded, const Options& options, GateRow& outcome) {
+void hold_real_to_what_is_known(const Loaded& loaded, const Options& options, const GateManner& manner, GateRow& outcome) {
   if (loaded.scenario.expect.accounting_only) {
     outcome.not_run = "expects accounting alone, which is the simulator's";
     return;
   }
   const ref::Verdict verdict = judge(loaded, options, nullptr, &outcome.driver_notes);
-  std::set<std::string> expected, reported;
+  std::set<std::string> expected;
+  const std::set<std::string> reported = reported_classes(verdict);
   outcome.sentences = sentences_of(verdict);
-  for (const ref::Finding& f : verdict.findings) reported.insert(std::string(name_of(f.finding)));
   const auto as_written = load_scenario(loaded.path);
   const bool of_this_release = as_written && written_for(*as_written, loaded.scenario);
   const auto known = of_this_release ? std::nullopt : predicted(loaded, options);
@@ -145,11 +196,13 @@ void hold_real_to_what_is_known(const Loaded& loaded, const Options& options, Ga
   outcome.reported = verdict.judged() ? classes_of(reported) : "nothing judged";
   if (!verdict.judged() && !loaded.scenario.allow_open)
     fail(outcome, {loaded.path.string(), "nothing was judged: " + verdict.coverage.nothing + "; a scenario that means this says \"allow_open\": true"});
+  const std::vector<std::string> also = accepted(loaded, expected, reported, manner, outcome);
   if (options.against == "sim") hold_to_the_model(loaded, options, outcome);
   if (!known) {
-    for (Problem& problem : unmet(loaded, verdict)) outcome.unmet.push_back(std::move(problem));
+    for (Problem& problem : unmet(expecting_also(loaded, also), verdict)) outcome.unmet.push_back(std::move(problem));
     return;
   }
+  expected.insert(also.begin(), also.end());
   if (reported == expected) return;
   outcome.unmet.push_back(fmt::format("reported are {}, and known of this release are {}", classes_of(reported), classes_of(expected)));
   for (const ref::Finding& f : verdict.findings)
@@ -171,7 +224,7 @@ void say_what_ran(const Loaded& loaded, const Options& options, GateRow& outcome
   outcome.identity = content_identity(loaded.scenario);
 }
 
-GateRow gate_loaded(const fs::path& path, const Options& options, GateRow outcome) {
+GateRow gate_loaded(const fs::path& path, const Options& options, const GateManner& manner, GateRow outcome) {
   const auto loaded = load(path, options, Use::gate);
   if (!loaded) {
     fail(outcome, loaded.error());
@@ -183,8 +236,8 @@ GateRow gate_loaded(const fs::path& path, const Options& options, GateRow outcom
   if (!options.driver)
     if (const auto error = check_twin(**loaded, options)) fail(outcome, *error);
   try {
-    if (options.driver) hold_real_to_what_is_known(**loaded, options, outcome);
-    else if (options.compare.empty()) hold_to_expectations(**loaded, options, outcome);
+    if (options.driver) hold_real_to_what_is_known(**loaded, options, manner, outcome);
+    else if (options.compare.empty()) hold_to_expectations(**loaded, options, manner, outcome);
     else hold_to_each_other(**loaded, options, outcome);
   } catch (const ProgramsTooLarge&) {
     fail(outcome, programs_too_large(**loaded, options));
@@ -198,33 +251,66 @@ GateRow gate_loaded(const fs::path& path, const Options& options, GateRow outcom
   return outcome;
 }
 
-GateRow gate_one(const fs::path& path, const Options& options) {
+GateRow gate_one(const fs::path& path, const Options& options, const GateManner& manner) {
+  const double start = manner.seconds();
   GateRow outcome;
   outcome.file = outcome.scenario = path.string();
   outcome.seed = options.seed;
   try {
-    return gate_loaded(path, options, outcome);
+    outcome = gate_loaded(path, options, manner, outcome);
   } catch (const driver::NotRun& error) {
     outcome.not_run = error.what();
-    return outcome;
   }
+  outcome.seconds = manner.seconds() - start;
+  return outcome;
+}
+
+// The first time it has changed the file, the second time it is held to what it says now.
+GateRow gate_and_update(const fs::path& path, const Options& options, const GateManner& manner) {
+  GateRow first = gate_one(path, options, manner);
+  if (!first.updated) return first;
+  GateManner as_it_is = manner;
+  as_it_is.update = false;
+  GateRow again = gate_one(path, options, as_it_is);
+  again.updated = true;
+  return again;
+}
+
+// Scenarios that a baseline names and that the gate was not held over: they went, or have another name now.
+std::vector<std::string> unused(const Baseline& baseline, const std::set<std::string>& names) {
+  std::vector<std::string> out;
+  for (const AcceptedFinding& a : baseline.accepted)
+    if (!names.contains(a.scenario) && std::find(out.begin(), out.end(), a.scenario) == out.end()) out.push_back(a.scenario);
+  return out;
 }
 
 }  // namespace
 
-Result<report::GateReport> gate(const std::vector<std::string>& paths, const Options& options, const std::function<void(GateRow&)>& seen) {
+Result<report::GateReport> gate(const std::vector<std::string>& paths, const Options& options, const std::function<void(const GateRow&)>& seen, const GateManner& manner) {
   expects(!paths.empty(), "a gate is over something");
-  const auto files = scenario_files(paths);
-  if (!files) return files.error();
+  const auto found = some_scenarios(paths);
+  if (!found) return found.error();
+  const Selected selected = select(found->files, manner.selection);
   report::GateReport out;
-  out.files = files->size();
+  out.files = selected.files.size();
+  out.deselected = found->files.size() - out.files;
+  for (const LeftOut& l : found->left_out) out.left_out.push_back({l.path.string(), l.why});
+  std::vector<GateRow> rows(out.files);
   std::set<std::string> names;
-  for (const fs::path& file : *files) {
-    if (!out.rows.empty() && out.rows.back().broken && !options.driver) break;  // there are no devices any more; processes are started again
-    out.rows.push_back(gate_one(file, options));
-    if (!names.insert(out.rows.back().scenario).second) out.rows.back().unmet.push_back("the name is taken by another scenario of the corpus");
-    seen(out.rows.back());
-  }
+  const auto hold = [&](std::size_t i) { rows[i] = gate_and_update(selected.files[i], options, manner); };
+  const auto take = [&](std::size_t i) {
+    GateRow& row = out.rows.emplace_back(std::move(rows[i]));
+    if (!names.insert(row.scenario).second || selected.named_twice.contains(selected.files[i])) row.unmet.push_back("the name is taken by another scenario of the corpus");
+    seen(row);
+    if (row.broken && !options.driver) out.ended_by = "a broken run";  // there are no devices any more; processes are started again
+    else if (row.failed() && manner.until_a_failure) out.ended_by = "-x";
+    return out.ended_by.empty();
+  };
+  const std::uint32_t jobs = options.devices || options.driver ? 1 : manner.jobs;
+  search::in_order(rows.size(), jobs, hold, take, [&] { return !manner.stop().empty(); });
+  if (out.rows.size() == out.files) out.ended_by.clear();
+  else if (out.ended_by.empty()) out.ended_by = manner.stop();
+  if (manner.baseline && manner.selection.everything() && out.ended_by.empty()) out.unused = unused(*manner.baseline, names);
   return out;
 }
 

@@ -35,7 +35,12 @@ Result<report::MutantReport> gate_mutants(const MutantOptions& options) {
   if (!all) return all.error();
   std::vector<Planted> hunted = std::move(all).value();
   expects(!hunted.empty(), "a gate over mutants has some");
-  search::in_parallel(hunted.size(), options.jobs, [&](std::size_t i) { hunted[i].hunt = search::hunt(*hunted[i].mutant, hunted[i].variant, options.seed, options.cases); });
+  const auto hunt = [&](std::size_t i) { hunted[i].hunt = search::hunt(*hunted[i].mutant, hunted[i].variant, options.seed, options.cases); };
+  const auto take = [&](std::size_t i) {
+    options.progress(i + 1, hunted.size());
+    return true;
+  };
+  hunted.resize(search::in_order(hunted.size(), options.jobs, hunt, take, options.stop));
   report::MutantReport out;
   for (const Planted& p : hunted) out.rows.push_back({std::string(p.mutant->name), std::string(p.variant), p.mutant->classes, p.hunt.reported, p.hunt.found, p.hunt.cases});
   return out;

@@ -32,6 +32,7 @@ class Html final : public Renderer {
   std::string text(const NotJudgedRow&) const override { return ""; }
   std::string text(const JudgeSummary&) const override { return ""; }
 
+  std::string text(const FoundRow&) const override { return ""; }  // the report has them all
   std::string text(const FuzzReport& report) const override;
   std::string text(const DifferenceRow& row) const override;
   std::string text(const DifferSummary& summary) const override;

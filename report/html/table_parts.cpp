@@ -14,6 +14,9 @@ namespace {
 std::vector<std::string> details_of(const GateRow& row) {
   std::vector<std::string> out;
   for (const Problem& problem : row.unmet) out.push_back(problem.text);
+  for (const GateRow::Accepted& a : row.accepted) out.push_back(fmt::format("accepted until {}: {}: {}", a.expires, a.finding, a.reason));
+  for (const std::string& name : row.vanished) out.push_back(fmt::format("accepted and not reported: {}; take it out of the baseline", name));
+  if (row.updated) out.emplace_back("its file was updated");
   if (!row.not_run.empty()) out.push_back("not run: " + row.not_run);
   out.insert(out.end(), row.sentences.begin(), row.sentences.end());
   if (!row.note.empty()) out.push_back(row.note);
@@ -32,6 +35,7 @@ void add_found(TablePart& table, const std::vector<FoundRow>& found) {
   for (const FoundRow& row : found) {
     const std::string word = row.status.empty() ? "found" : row.status;
     if (row.gone()) table.row("right", word, {row.finding, "", "", "", "", ""}, {"file: " + row.file});
+    else if (row.not_taken()) table.row("open", word, {"", "", "", "", "", ""}, found_details(row));
     else table.row("wrong", word, {row.finding, row.engine, row.shape, std::to_string(row.events), row.minimal ? "yes" : "no", std::to_string(row.alike)}, found_details(row));
   }
 }
@@ -53,6 +57,7 @@ std::string Html::text(const GateReport& report) const {
                              : "not run",
               {row.scenario, row.expected, row.reported, row.file}, details_of(row));
   table.say(fmt::format("{} passed, {} failed, {} not run", report.passed(), report.failed(), report.not_run()));
+  if (!report.ended_by.empty()) table.say("ended by " + report.ended_by);
   return table.text();
 }
 
@@ -133,6 +138,7 @@ std::string Html::text(const FuzzReport& r) const {
   for (const BrokenCase& broken : r.broken) table.row("wrong", "internal error", {broken.what, "", "", "", "", ""}, {"drawn again by: " + broken.command});
   table.say(fmt::format("{} cases of {} events, {} of them judged in full; {} values compared; {:.1f} s", r.cases, r.events, r.judged, r.compared, r.seconds));
   if (r.found.empty()) table.say("nothing was found");
+  if (!r.ended_by.empty()) table.say(fmt::format("ended by {}: the cases from {} on are left", r.ended_by, r.next));
   if (r.not_run > 0) table.say(fmt::format("{} cases were not run: the framework or its driver does not take them", r.not_run));
   if (r.nondeterminism) table.say("two runs of one case differ: " + *r.nondeterminism);
   table.say(r.canary ? fmt::format("a fault that was planted on purpose was found after {} cases", *r.canary) : std::string("a fault that was planted on purpose was NOT found"));
@@ -140,17 +146,18 @@ std::string Html::text(const FuzzReport& r) const {
 }
 
 std::string Html::text(const DifferenceRow& row) const {
-  TablePart table("Differences", {"one side", "other side", "smallest script", "alike"});
+  TablePart table("Differences", {"one side", "other side", "smallest script"});
   std::vector<std::string> details{row.text};
   for (const std::string& file : row.files) details.push_back("file: " + file);
-  table.row("wrong", "different", {row.one, row.other, row.shape, std::to_string(row.alike)}, details);
+  table.row("wrong", "different", {row.one, row.other, row.shape}, details);
   return table.text();
 }
 
 std::string Html::text(const DifferSummary& s) const {
-  TablePart table("Differences", {"one side", "other side", "smallest script", "alike"});
+  TablePart table("Differences", {"one side", "other side", "smallest script"});
   table.command(s.command);
   table.say(fmt::format("{} cases, {} values compared, {} cases differ", s.cases, s.compared, s.differing));
+  if (!s.ended_by.empty()) table.say("ended by " + s.ended_by);
   return table.text();
 }
 

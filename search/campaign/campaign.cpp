@@ -18,7 +18,8 @@
 namespace gradledger::search {
 namespace {
 
-constexpr std::uint64_t round_size = 2048;      // cases between two looks at the clock
+constexpr std::uint64_t round_size = 256;  // cases between two checkpoints; fewer at first, so that something is there early
+constexpr std::uint64_t round_size_first = 16;
 constexpr std::uint64_t round_size_driver = 8;  // likewise, of a real framework
 constexpr std::size_t broken_max = 16;
 constexpr std::uint64_t look_at_every_event = 8;  // cases of which one is looked at after every event; of the others, what steps apply
@@ -36,40 +37,78 @@ struct Case {
 
 class Campaign {
  public:
-  Campaign(const CampaignOptions& options, std::vector<Found> known) : options_(options) { state_.found = std::move(known); }
+  Campaign(const CampaignOptions& options, std::vector<Found> known) : options_(options), next_(options.first) {
+    state_.found = std::move(known);
+    if (options_.resume) go_on_from(*options_.resume);
+  }
 
   CampaignState run() {
-    const std::uint64_t size = options_.driver ? round_size_driver : round_size;
-    for (std::uint64_t at = options_.first; at < options_.first + options_.cases; at += size) {
-      round(at, std::min(options_.first + options_.cases, at + size));
+    const std::uint64_t end = options_.first + options_.cases;
+    while (next_ < end && !options_.stop()) {
+      const std::uint64_t size = options_.driver ? round_size_driver : std::clamp(next_ - options_.first, round_size_first, round_size);
+      next_ = round(next_, std::min(end, next_ + size));
       options_.progress(state_);
-      if ((state_.stopped = options_.stop())) break;
+      options_.checkpoint(checkpoint());
     }
+    state_.stopped = next_ < end;
     return std::move(state_);
   }
 
  private:
-  void round(std::uint64_t from, std::uint64_t to) {
+  void go_on_from(const Checkpoint& from) {
+    static_cast<Counts&>(state_) = from.counts;
+    next_ = from.next;
+    alike_ = from.alike;
+    shrunk_ = from.shrunk;
+    for (const auto& [number, what] : from.broken) state_.broken.push_back({number, what, draw(options_.profile, options_.seed, number)});
+  }
+
+  Checkpoint checkpoint() const {
+    Checkpoint out{next_, state_, alike_, shrunk_, {}};
+    for (const Broken& b : state_.broken) out.broken.emplace_back(b.number, b.what);
+    return out;
+  }
+
+  // Gives the number of the first case that was not taken: `to`, or where the campaign is to stop.
+  std::uint64_t round(std::uint64_t from, std::uint64_t to) {
     std::vector<Case> cases;
     for (std::uint64_t number = from; number < to; ++number)
       if (number % options_.shards == options_.shard) cases.emplace_back().number = number;
-    in_parallel(cases.size(), options_.jobs, [&](std::size_t i) { cases[i].broken = broken_by([&] { look(cases[i]); }); });
+    const auto keep = [&](std::size_t first_ones) {
+      if (first_ones == cases.size()) return;
+      to = cases[first_ones].number;
+      cases.resize(first_ones);
+    };
+    keep(in_parallel(
+        cases.size(), options_.jobs, [&](std::size_t i) { cases[i].broken = broken_by([&] { look(cases[i]); }); }, options_.stop));
     for (Case& c : cases) c.judged = c.broken.empty() && to_be_judged(c);
-    in_parallel(cases.size(), options_.jobs, [&](std::size_t i) {
+    const auto judge_one = [&](std::size_t i) {
       if (cases[i].judged) cases[i].broken = broken_by([&] { judge(cases[i]); });
-    });
+    };
+    const std::size_t judged = in_parallel(cases.size(), options_.jobs, judge_one, options_.stop);
+    for (std::size_t i = judged; i < cases.size(); ++i)
+      if (cases[i].look.suspicious) --alike_[cases[i].look.alike];  // not taken, so not counted
+    keep(judged);
     std::vector<std::pair<const Case*, ref::FindingClass>> to_shrink;
     for (const Case& c : cases) take(c, to_shrink);
+    make_small(to_shrink);
+    return to;
+  }
+
+  // Where the campaign is to stop, what is left stays as large as it is: it was found, and is not lost.
+  void make_small(const std::vector<std::pair<const Case*, ref::FindingClass>>& to_shrink) {
     std::vector<Found> found(to_shrink.size());
     std::vector<std::string> broken(to_shrink.size());
-    in_parallel(to_shrink.size(), options_.jobs, [&](std::size_t i) {
+    const auto shrink_one = [&](std::size_t i) {
       const auto& [from_case, finding] = to_shrink[i];
       broken[i] = broken_by([&] { found[i] = shrink_finding(from_case->scenario, finding, from_case->number, options_); });
-    });
-    for (std::size_t i = 0; i < found.size(); ++i) {
+    };
+    const auto take_one = [&](std::size_t i) {
       if (broken[i].empty()) add(std::move(found[i]));
       else report_broken(*to_shrink[i].first, "making a finding small: " + broken[i]);
-    }
+      return true;
+    };
+    in_order(to_shrink.size(), options_.jobs, shrink_one, take_one, [] { return false; });
   }
 
   // What broke the simulator or the oracle; empty where nothing did.
@@ -136,21 +175,26 @@ class Campaign {
     if (!c.broken.empty()) report_broken(c, c.broken);
     if (!c.nondeterministic.empty() && !state_.nondeterminism) state_.nondeterminism = "case " + std::to_string(c.number) + ": " + c.nondeterministic;
     for (const ref::FindingClass finding : c.classes)
-      if (++shrunk_[{finding, engine_of(c.scenario)}] <= options_.shrunk_of_class) to_shrink.emplace_back(&c, finding);
+      if (++shrunk_[{std::string(name_of(finding)), engine_of(c.scenario)}] <= options_.shrunk_of_class) to_shrink.emplace_back(&c, finding);
   }
 
   // One whose script a known one of the class is a part of is the known one again.
   void add(Found&& f) {
     const auto same = [&](const Found& known) { return known.finding == f.finding && known.engine == f.engine && is_part_of(known.scenario.script, f.scenario.script); };
     const auto at = std::find_if(state_.found.begin(), state_.found.end(), same);
-    if (at == state_.found.end()) state_.found.push_back(std::move(f));
-    else ++at->alike;
+    if (at != state_.found.end()) {
+      ++at->alike;
+      return;
+    }
+    state_.found.push_back(std::move(f));
+    options_.found(state_.found.back());
   }
 
   const CampaignOptions& options_;
   CampaignState state_;
   std::map<std::uint64_t, std::uint32_t> alike_;
-  std::map<std::pair<ref::FindingClass, std::string>, std::uint32_t> shrunk_;
+  std::map<std::pair<std::string, std::string>, std::uint32_t> shrunk_;
+  std::uint64_t next_;  // case
 };
 
 bool shows(const Scenario& scenario, ref::FindingClass finding, const std::string& engine, const CampaignOptions& options) {
@@ -193,8 +237,8 @@ Found shrink_finding(const Scenario& scenario, ref::FindingClass finding, std::u
   const std::string engine = engine_of(scenario);
   const bool mended = only_there(scenario, finding, options);
   const bool keeps = options.profile.as_documented && documented(scenario);
-  const Shrunk shrunk =
-      shrink(scenario, [&](const Scenario& s) { return (!keeps || documented(s)) && shows(s, finding, engine, options) && (!mended || only_there(s, finding, options)); });
+  const auto still_shows = [&](const Scenario& s) { return (!keeps || documented(s)) && shows(s, finding, engine, options) && (!mended || only_there(s, finding, options)); };
+  const Shrunk shrunk = shrink(scenario, still_shows, {.stop = options.stop});
   auto found = found_in(shrunk.scenario, finding, options);
   ensures(found.has_value(), "what was made small still shows the finding");
   found->number = number;

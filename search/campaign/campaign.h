@@ -16,6 +16,26 @@
 
 namespace gradledger::search {
 
+struct CampaignState;
+struct Found;
+
+struct Counts {
+  std::uint64_t cases = 0, events = 0, rank_events = 0, operations = 0, compared = 0, suspicious = 0, judged = 0, reruns = 0;
+  std::uint64_t not_run = 0;                  // cases that a real framework, or its driver, does not take
+  std::optional<std::string> nondeterminism;  // where two runs of one case parted
+  bool operator==(const Counts&) const = default;
+};
+
+// All that is needed beside what was found to go on as if nothing had come between.
+struct Checkpoint {
+  std::uint64_t next = 0;  // number of the first case that was not taken
+  Counts counts;
+  std::map<std::uint64_t, std::uint32_t> alike;                         // suspicious cases, by what they look like
+  std::map<std::pair<std::string, std::string>, std::uint32_t> shrunk;  // findings that were made small, by class and engine
+  std::vector<std::pair<std::uint64_t, std::string>> broken;            // cases that the simulator or the oracle could not run, and why
+  bool operator==(const Checkpoint&) const = default;
+};
+
 struct CampaignOptions {
   Profile profile;
   std::uint64_t seed = 0;
@@ -30,8 +50,12 @@ struct CampaignOptions {
   EngineFactory factory;                              // empty: those of the scenario's framework
   Devices* devices = nullptr;                         // not owned; one job
   driver::DriverRanks* driver = nullptr;              // likewise: a real framework, which runs and judges every case
-  std::function<bool()> stop = [] { return false; };  // asked between rounds
-  std::function<void(const struct CampaignState&)> progress = [](const CampaignState&) {};
+  std::optional<Checkpoint> resume;                   // goes on there; `first` is where it once began
+  std::function<bool()> stop = [] { return false; };  // asked before each case and each step of shrinking, by every thread
+  // What is new, once and in an order that no thread decides; as it is found, so that an end at any moment takes nothing away.
+  std::function<void(const Found&)> found = [](const Found&) {};
+  std::function<void(const CampaignState&)> progress = [](const CampaignState&) {};  // after each round
+  std::function<void(const Checkpoint&)> checkpoint = [](const Checkpoint&) {};      // likewise
 };
 
 // One finding of a campaign: a class, on an engine, in a shape.
@@ -55,13 +79,10 @@ struct Broken {
   Scenario scenario;
 };
 
-struct CampaignState {
-  std::uint64_t cases = 0, events = 0, rank_events = 0, operations = 0, compared = 0, suspicious = 0, judged = 0, reruns = 0;
-  std::uint64_t not_run = 0;  // cases that a real framework, or its driver, does not take
-  std::vector<Found> found;
+struct CampaignState : Counts {
+  std::vector<Found> found;  // what was known first
   std::vector<Broken> broken;
-  std::optional<std::string> nondeterminism;  // where two runs of one case parted
-  bool stopped = false;                       // by `stop`
+  bool stopped = false;  // by `stop`, with cases left
 };
 
 // The result does not depend on the number of jobs.

@@ -140,7 +140,8 @@ bool same_kind(const Comparison& comparison, const Parting& parting) {
   return comparison.parting && comparison.parting->one == parting.one && comparison.parting->other == parting.other && comparison.parting->stops == parting.stops;
 }
 
-DifferFound smallest(const Scenario& scenario, const std::vector<Side>& sides, std::uint64_t number, std::uint64_t seed) {
+DifferFound smallest(const Scenario& scenario, const std::vector<Side>& sides, std::uint64_t number, const CampaignOptions& options) {
+  const std::uint64_t seed = options.seed;
   const Comparison first = compare_sides(scenario, sides, seed);
   const auto shows = [&](const Scenario& s) {
     try {
@@ -151,12 +152,72 @@ DifferFound smallest(const Scenario& scenario, const std::vector<Side>& sides, s
   };
   DifferFound out;
   out.number = number;
-  out.scenario = shrink(scenario, shows).scenario;
+  out.scenario = shrink(scenario, shows, {.stop = options.stop}).scenario;
   out.parting = *compare_sides(out.scenario, sides, seed).parting;
   out.shape = shape_of(out.scenario);
   out.explanation = explain(out.scenario, sides, out.parting);
   return out;
 }
+
+class DifferCampaign {
+ public:
+  DifferCampaign(const CampaignOptions& options, const std::vector<Side>& sides, const DifferWatch& watch) : options_(options), sides_(sides), watch_(watch) {}
+
+  DifferState run() {
+    constexpr std::uint64_t round_size = 256;
+    const std::uint64_t end = options_.first + options_.cases;
+    for (std::uint64_t from = options_.first; from < end && !(state_.stopped = options_.stop() || state_.stopped); from += round_size)
+      round(from, std::min(end, from + round_size));
+    return std::move(state_);
+  }
+
+ private:
+  struct Case {
+    std::uint64_t number = 0;
+    Scenario scenario;
+    Comparison comparison;
+  };
+
+  void round(std::uint64_t from, std::uint64_t to) {
+    std::vector<Case> cases;
+    for (std::uint64_t number = from; number < to; ++number)
+      if (number % options_.shards == options_.shard) cases.emplace_back().number = number;
+    const auto compare = [&](std::size_t i) {
+      cases[i].scenario = draw(options_.profile, options_.seed, cases[i].number);
+      cases[i].comparison = compare_sides(cases[i].scenario, sides_, options_.seed);
+    };
+    const std::size_t done = in_parallel(cases.size(), options_.jobs, compare, options_.stop);
+    state_.stopped = done < cases.size();
+    cases.resize(done);
+    for (const Case& c : cases) take(c);
+    watch_.progress(state_);
+  }
+
+  void take(const Case& c) {
+    ++state_.cases;
+    state_.compared += c.comparison.compared;
+    if (!c.comparison.parting) return;
+    ++state_.differing;
+    const Parting& parting = *c.comparison.parting;
+    constexpr std::uint32_t shrunk_of_kind_max = 24;
+    if (++shrunk_[{parting.other, parting.stops}] > shrunk_of_kind_max) return;
+    DifferFound found = smallest(c.scenario, sides_, c.number, options_);
+    const auto same = [&](const DifferFound& f) { return f.shape == found.shape && f.parting.other == found.parting.other && f.parting.stops == found.parting.stops; };
+    const auto at = std::find_if(state_.found.begin(), state_.found.end(), same);
+    if (at != state_.found.end()) {
+      ++at->alike;
+      return;
+    }
+    state_.found.push_back(std::move(found));
+    watch_.found(state_.found.back());
+  }
+
+  const CampaignOptions& options_;
+  const std::vector<Side>& sides_;
+  const DifferWatch& watch_;
+  DifferState state_;
+  std::map<std::pair<std::size_t, bool>, std::uint32_t> shrunk_;
+};
 
 }  // namespace
 
@@ -189,38 +250,9 @@ Comparison compare_sides(const Scenario& scenario, const std::vector<Side>& side
   return out;
 }
 
-DifferState run_differ(const CampaignOptions& options, const std::vector<Side>& sides) {
+DifferState run_differ(const CampaignOptions& options, const std::vector<Side>& sides, const DifferWatch& watch) {
   expects(sides.size() >= 2, "a difference needs two sides");
-  DifferState state;
-  constexpr std::uint64_t round_size = 1024;
-  constexpr std::uint32_t shrunk_of_kind_max = 24;
-  std::map<std::pair<std::size_t, bool>, std::uint32_t> shrunk;
-  for (std::uint64_t from = options.first; from < options.first + options.cases; from += round_size) {
-    const std::uint64_t count = std::min(round_size, options.first + options.cases - from);
-    std::vector<std::pair<Scenario, Comparison>> cases(count);
-    const auto taken = [&](std::uint64_t i) { return (from + i) % options.shards == options.shard; };
-    in_parallel(count, options.jobs, [&](std::size_t i) {
-      if (!taken(i)) return;
-      cases[i].first = draw(options.profile, options.seed, from + i);
-      cases[i].second = compare_sides(cases[i].first, sides, options.seed);
-    });
-    for (std::uint64_t i = 0; i < count; ++i) {
-      if (!taken(i)) continue;
-      ++state.cases;
-      state.compared += cases[i].second.compared;
-      if (!cases[i].second.parting) continue;
-      ++state.differing;
-      const Parting& parting = *cases[i].second.parting;
-      if (++shrunk[{parting.other, parting.stops}] > shrunk_of_kind_max) continue;
-      DifferFound found = smallest(cases[i].first, sides, from + i, options.seed);
-      const auto same = [&](const DifferFound& f) { return f.shape == found.shape && f.parting.other == found.parting.other && f.parting.stops == found.parting.stops; };
-      const auto at = std::find_if(state.found.begin(), state.found.end(), same);
-      if (at == state.found.end()) state.found.push_back(std::move(found));
-      else ++at->alike;
-    }
-    if (options.stop()) break;
-  }
-  return state;
+  return DifferCampaign(options, sides, watch).run();
 }
 
 }  // namespace gradledger::search

@@ -56,9 +56,16 @@ struct DifferFound {
 struct DifferState {
   std::uint64_t cases = 0, compared = 0, differing = 0;
   std::vector<DifferFound> found;
+  bool stopped = false;  // with cases left
 };
 
-// Precondition: at least two sides. Cases, seed, shard and jobs as in a campaign.
-DifferState run_differ(const CampaignOptions& options, const std::vector<Side>& sides);
+// Who wants to know before the end.
+struct DifferWatch {
+  std::function<void(const DifferFound&)> found = [](const DifferFound&) {};     // unlike all before, as it is found
+  std::function<void(const DifferState&)> progress = [](const DifferState&) {};  // after each round
+};
+
+// Precondition: at least two sides. Cases, seed, shard, jobs and stop as in a campaign.
+DifferState run_differ(const CampaignOptions& options, const std::vector<Side>& sides, const DifferWatch& watch = {});
 
 }  // namespace gradledger::search

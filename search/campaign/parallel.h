@@ -12,24 +12,28 @@
 
 namespace gradledger::search {
 
-// work(i) for every i below count, in any order. The first exception by time is thrown again once all threads are done.
-template <class Work>
-void in_parallel(std::size_t count, std::uint32_t jobs, Work&& work) {
-  if (jobs <= 1 || count <= 1) {
-    for (std::size_t i = 0; i < count; ++i) work(i);
-    return;
-  }
+// work(i) for every i below count, in any order, until stop() says so, which every thread asks before each. What was begun is finished: gives
+// how many were done, and these are the first ones. The first exception by time is thrown again once all threads are done.
+template <class Work, class Stop>
+std::size_t in_parallel(std::size_t count, std::uint32_t jobs, Work&& work, Stop&& stop) {
   std::atomic<std::size_t> next{0};
+  std::atomic<bool> ended{false};
   std::exception_ptr failure;
   std::mutex guard;
   const auto take = [&] {
-    for (std::size_t i = next++; i < count; i = next++) {
+    while (!ended) {
+      if (stop()) {
+        ended = true;
+        return;
+      }
+      const std::size_t i = next++;
+      if (i >= count) return;
       try {
         work(i);
       } catch (...) {
         const std::lock_guard lock(guard);
         if (!failure) failure = std::current_exception();
-        next = count;
+        ended = true;
       }
     }
   };
@@ -39,6 +43,32 @@ void in_parallel(std::size_t count, std::uint32_t jobs, Work&& work) {
     take();
   }
   if (failure) std::rethrow_exception(failure);
+  return std::min<std::size_t>(next, count);
+}
+
+template <class Work>
+void in_parallel(std::size_t count, std::uint32_t jobs, Work&& work) {
+  in_parallel(count, jobs, std::forward<Work>(work), [] { return false; });
+}
+
+// Likewise, and take(i) for each in the order of their numbers, one at a time, as soon as it and all before it are done: what it does depends
+// on no thread. It says whether to go on. Gives how many were taken; what was done beyond them is lost.
+template <class Work, class Take, class Stop>
+std::size_t in_order(std::size_t count, std::uint32_t jobs, Work&& work, Take&& take, Stop&& stop) {
+  std::vector<char> done(count, 0);
+  std::size_t taken = 0;
+  std::atomic<bool> ended{false};
+  std::mutex guard;
+  in_parallel(
+      count, jobs,
+      [&](std::size_t i) {
+        work(i);
+        const std::lock_guard lock(guard);
+        done[i] = 1;
+        while (!ended && taken < count && done[taken]) ended = !take(taken++);
+      },
+      [&] { return ended || stop(); });
+  return taken;
 }
 
 }  // namespace gradledger::search

@@ -64,7 +64,7 @@ RowHunt hunt_row(const KnownDefect& defect, std::uint64_t seed, std::uint32_t ca
         return false;
       }
     };
-    out.smallest = shrink(scenario, shows, 1500).scenario;
+    out.smallest = shrink(scenario, shows, {.tried_max = 1500, .stop = stop}).scenario;
     out.events = static_cast<std::uint32_t>(events_of(out.smallest.script));
     out.scenario = std::move(scenario);
   }

@@ -39,10 +39,13 @@ class Explorer {
     for (std::uint32_t length = 1; length <= options_.length && !frontier.empty(); ++length) {
       std::vector<Word> next;
       // A level at a time, so that what is found first is shortest; in stretches, so that somebody may stop it.
-      constexpr std::size_t stretch = 4096;
+      constexpr std::size_t stretch = 512;
       for (std::size_t from = 0; from < frontier.size(); from += stretch) {
         if (options_.stop() || out_.states >= options_.states_max) return std::move(out_);
-        expand({frontier.begin() + static_cast<std::ptrdiff_t>(from), frontier.begin() + static_cast<std::ptrdiff_t>(std::min(frontier.size(), from + stretch))}, length, next);
+        if (!expand({frontier.begin() + static_cast<std::ptrdiff_t>(from), frontier.begin() + static_cast<std::ptrdiff_t>(std::min(frontier.size(), from + stretch))}, length,
+                    next))
+          return std::move(out_);
+        options_.progress(out_);
       }
       frontier = std::move(next);
     }
@@ -51,13 +54,22 @@ class Explorer {
   }
 
  private:
-  void expand(const std::vector<Word>& words, std::uint32_t length, std::vector<Word>& next) {
+  // False where it was stopped: then only the first sequences were tried.
+  bool expand(const std::vector<Word>& words, std::uint32_t length, std::vector<Word>& next) {
     std::vector<Tried> tried(words.size() * options_.alphabet.size());
-    in_parallel(tried.size(), options_.jobs, [&](std::size_t i) {
+    const auto try_one = [&](std::size_t i) {
       tried[i].word = words[i / options_.alphabet.size()];
       tried[i].word.push_back(static_cast<std::uint8_t>(i % options_.alphabet.size()));
       attempt(tried[i]);
-    });
+    };
+    const std::size_t done = in_parallel(tried.size(), options_.jobs, try_one, options_.stop);
+    const bool all = done == tried.size();
+    tried.resize(done);
+    take(tried, length, next);
+    return all;
+  }
+
+  void take(std::vector<Tried>& tried, std::uint32_t length, std::vector<Word>& next) {
     for (Tried& t : tried) {
       if (t.refused || t.not_run) {
         ++(t.refused ? out_.refused : out_.not_run);

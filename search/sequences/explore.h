@@ -20,7 +20,8 @@ struct ExploreOptions {
   std::uint64_t seed = 0;
   std::uint32_t jobs = 1;
   driver::DriverRanks* driver = nullptr;              // not owned: a real framework. Its states cannot be told apart, so every sequence is run; one job
-  std::function<bool()> stop = [] { return false; };  // asked now and then
+  std::function<bool()> stop = [] { return false; };  // asked before each sequence, by every thread
+  std::function<void(const struct ExploreResult&)> progress = [](const ExploreResult&) {};  // now and then
 };
 
 struct ExploreResult {

@@ -37,14 +37,14 @@ rc::Shrinkable<Scenario> shrinkable(Scenario scenario) {
   return rc::shrinkable::shrinkRecur(std::move(scenario), [](const Scenario& s) { return simpler(s); });
 }
 
-Shrunk shrink(const Scenario& scenario, const std::function<bool(const Scenario&)>& shows, std::uint32_t tried_max) {
+Shrunk shrink(const Scenario& scenario, const std::function<bool(const Scenario&)>& shows, const ShrinkLimits& limits) {
   Shrunk out;
   rc::Shrinkable<Scenario> node = shrinkable(scenario);
   while (!out.minimal) {
     out.minimal = true;
     rc::Seq<rc::Shrinkable<Scenario>> steps = node.shrinks();
     for (auto next = steps.next(); next; next = steps.next()) {
-      if (out.tried == tried_max) {
+      if (out.tried == limits.tried_max || limits.stop()) {
         out.scenario = node.value();
         out.minimal = false;
         return out;

@@ -69,7 +69,7 @@ class Exploration {
   // Every state of a layer once. False where the limits end the search.
   bool visit(const Layer& layer) {
     for (std::uint32_t at : followed(layer)) {
-      if (origins_.size() >= options_.states_max || bytes() > options_.bytes_max) return false;
+      if (origins_.size() >= options_.states_max || bytes() > options_.bytes_max || options_.stop()) return false;
       const auto number = static_cast<std::uint32_t>(origins_.size());
       origins_.push_back(layer.origins[at]);
       ++out_.states;

@@ -34,6 +34,7 @@ struct StreamOrderOptions {
   std::uint32_t witnesses_max = limits::stream_witnesses_max;
   bool reduce = true;  // false: every order, states deduplicated
   CollectiveArithmetic arithmetic = CollectiveArithmetic::nccl_ring;
+  std::function<bool()> stop = [] { return false; };        // asked at each state; ends the search as its limits do
   EngineFactory factory;                                    // empty: those of the scenario's framework
   std::function<void(std::uint32_t rank, Program&)> alter;  // what a test breaks in the recorded programs, if anything
 };

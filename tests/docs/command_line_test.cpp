@@ -1,6 +1,8 @@
 // docs/command-line.md and docs/findings.md say what the command says of itself.
 #include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
 #include <set>
 
 #include "tests/docs/command.h"
@@ -117,6 +119,26 @@ TEST(command_line_page, names_every_field_of_the_searches) {
   std::filesystem::remove_all(folder);
   EXPECT_EQ(records, (std::set<std::string>{"mutant", "summary", "finding", "difference", "row", "engine", "streams"}));
   for (const std::string& record : records) EXPECT_NE(text.find("`" + record + "`"), std::string::npos) << record;
+}
+
+// The example of accepted findings is one that the command takes, and has what the schema asks for.
+TEST(command_line_page, shows_a_baseline_that_is_taken) {
+  const Document document = read_document(page);
+  const auto example = std::find_if(document.fences.begin(), document.fences.end(), [](const Fence& f) { return f.text.find("\"accepted\"") != std::string::npos; });
+  ASSERT_NE(example, document.fences.end());
+  const auto baseline = nlohmann::json::parse(example->text), schema = nlohmann::json::parse(text_of(source_folder / "docs/baseline.schema.json"));
+  std::set<std::string> keys, required;
+  for (const auto& [key, unused] : baseline["accepted"].at(0).items()) keys.insert(key);
+  for (const auto& key : schema["properties"]["accepted"]["items"]["required"]) required.insert(key.get<std::string>());
+  EXPECT_EQ(keys, required);
+  EXPECT_EQ(baseline["schema_version"], schema["properties"]["schema_version"]["const"]);
+  const std::filesystem::path file = std::filesystem::path(::testing::TempDir()) / ("gradledger-baseline-" + std::to_string(getpid()));
+  std::ofstream(file) << example->text;
+  const std::string clean = (source_folder / "scenarios/deepspeed-7985/no-leak-7985.json").string();
+  const std::string output = run_command({"gate", clean, "--baseline", file.string(), "--today", "2027-01-01"}).output;
+  EXPECT_NE(output.find("1 passed, 0 failed"), std::string::npos) << output;
+  EXPECT_NE(output.find("the baseline names my-loop, which is not among the scenarios"), std::string::npos) << output;
+  std::filesystem::remove(file);
 }
 
 TEST(findings_page, has_every_rule_of_documented_use_as_it_is_listed) {

@@ -207,5 +207,18 @@ TEST(a_replay, is_a_case_with_a_problem_a_finding) {
   EXPECT_EQ(result.problems[0].pointer, "/script/1");
 }
 
+TEST(results, of_a_campaign_tell_what_was_not_taken_from_what_is_gone) {
+  report::FuzzReport campaign;
+  campaign.canary = 1;
+  campaign.found = {{.status = "gone", .finding = "wrong-scale"}, {.status = "not taken", .sentence = "It has no such engine.", .file = "a.json"}};
+  const std::vector<CaseResult> cases = report::cases_of(campaign);
+  ASSERT_EQ(cases.size(), 3u);
+  EXPECT_EQ(cases[0].status, Status::passed);
+  EXPECT_EQ(cases[1].status, Status::not_run);
+  EXPECT_EQ(cases[1].name, "a.json");
+  EXPECT_EQ(cases[1].why, "It has no such engine.");
+  EXPECT_EQ(cases[2].status, Status::passed);
+}
+
 }  // namespace
 }  // namespace gradledger::testing

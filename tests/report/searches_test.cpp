@@ -26,8 +26,12 @@ TEST(a_campaign, tells_what_is_new_from_what_is_still_there_and_what_is_gone) {
   report.cases = 100;
   report.canary = 1;
   report.seconds = 2;
-  EXPECT_EQ(shown("terminal", report),
-            "# gradledger fuzz --seed 1\n"
+  const auto rows_shown = [&](const char* format) {
+    std::string out;
+    for (const report::FoundRow& row : report.found) out += shown(format, row);
+    return out;
+  };
+  EXPECT_EQ(rows_shown("terminal") + shown("terminal", report),
             "still there  wrong-scale           zero1           backward step, usage (single-boundary)\n"
             "             findings/a.json\n"
             "gone         wrong-scale           findings/a.json\n"
@@ -39,7 +43,7 @@ TEST(a_campaign, tells_what_is_new_from_what_is_still_there_and_what_is_gone) {
             "100 cases, 0 events on 0 rank-events, 0 elements compared; 0 looked wrong, 0 went before the oracle, 0 ran twice alike\n"
             "canary: the fault that must be found was, after 1 case\n"
             "2.0 s, 50 cases a second\n");
-  const auto objects = objects_of(shown("json", report));
+  const auto objects = objects_of(rows_shown("json") + shown("json", report));
   ASSERT_EQ(objects.size(), 5u);
   EXPECT_EQ(objects[0]["blame"]["rule"], "single-boundary");
   EXPECT_EQ(objects[1], (json{{"record", "finding"}, {"status", "gone"}, {"class", "wrong-scale"}, {"file", "findings/a.json"}}));
@@ -52,14 +56,33 @@ TEST(a_campaign, whose_canary_was_not_found_or_whose_finding_has_no_file_says_so
   report.found = {found("new")};
   report.found[0].file = "";
   report.seconds = 1;
+  report.found[0].again = "gradledger fuzz --case 4";
+  EXPECT_TRUE(shown("terminal", report.found[0]).ends_with("             not written; draw it again: gradledger fuzz --case 4\n"));
   const std::string text = shown("terminal", report);
-  EXPECT_NE(text.find("             not written\n"), std::string::npos) << text;
   EXPECT_NE(text.find("canary: the fault that must be found was NOT"), std::string::npos);
-  EXPECT_TRUE(objects_of(shown("json", report)).at(1)["canary_cases"].is_null());
+  EXPECT_TRUE(objects_of(shown("json", report)).at(0)["canary_cases"].is_null());
+}
+
+TEST(a_campaign, that_was_ended_says_by_what_and_which_cases_are_left) {
+  report::FuzzReport report;
+  report.found = {found("new"), found("not taken")};
+  report.found[0].alike = 3;
+  report.cases = 40;
+  report.cases_before = 20;
+  report.next = 40;
+  report.ended_by = "SIGINT";
+  report.seconds = 2;
+  EXPECT_NE(shown("terminal", report).find("\nended by SIGINT: the cases from 40 on are left; --resume goes on there\n2.0 s, 10 cases a second\n"), std::string::npos);
+  const json summary = objects_of(shown("json", report)).at(0);
+  EXPECT_EQ(summary["ended_by"], "SIGINT");
+  EXPECT_EQ(summary["next"], 40);
+  EXPECT_EQ(summary["alike"], json::array({{{"class", "wrong-scale"}, {"engine", "zero1"}, {"shape", "backward step"}, {"alike", 3}}}));
+  EXPECT_EQ(shown("terminal", report.found[1]), "not taken    A sentence.\n             findings/a.json\n");
+  EXPECT_EQ(objects_of(shown("json", report.found[1])).at(0), (json{{"record", "finding"}, {"status", "not taken"}, {"sentence", "A sentence."}, {"file", "findings/a.json"}}));
 }
 
 TEST(a_difference, has_a_file_for_each_side) {
-  const report::DifferenceRow row{"0.18.9", "head", 4, 1, "backward step", "They differ.", {"a.json", "b.json"}};
+  const report::DifferenceRow row{"0.18.9", "head", 4, "backward step", "They differ.", {"a.json", "b.json"}};
   EXPECT_EQ(shown("terminal", row), "backward step\n  They differ.\n  a.json  b.json\n");
   EXPECT_EQ(objects_of(shown("json", row)).at(0)["files"], json::array({"a.json", "b.json"}));
   report::DifferSummary summary;

@@ -7,6 +7,7 @@
 
 #include "search/campaign/campaign.h"
 #include "search/campaign/canary.h"
+#include "search/campaign/parallel.h"
 #include "search/campaign/rerun.h"
 #include "sim/frameworks/deepspeed/legality.h"
 #include "sim/frameworks/deepspeed/settings.h"
@@ -33,6 +34,41 @@ std::vector<std::string> lines_of(const CampaignState& state) {
   std::vector<std::string> out;
   for (const Found& f : state.found) out.push_back(f.finding + " " + f.engine + " " + std::to_string(f.number) + " " + std::to_string(f.alike) + "\n" + serialise(f.scenario));
   return out;
+}
+
+TEST(work_in_parallel, that_is_stopped_has_done_the_first_ones) {
+  for (const std::uint32_t jobs : {1u, 4u}) {
+    std::vector<std::atomic<int>> done(1000);
+    std::atomic<int> begun{0};
+    const std::size_t count = in_parallel(
+        done.size(), jobs,
+        [&](std::size_t i) {
+          ++begun;
+          ++done[i];
+        },
+        [&] { return begun > 100; });
+    EXPECT_GT(count, 100u);
+    EXPECT_LT(count, 200u);
+    for (std::size_t i = 0; i < done.size(); ++i) EXPECT_EQ(done[i], i < count ? 1 : 0) << i;
+  }
+}
+
+TEST(work_in_order, is_taken_in_its_order_until_somebody_has_enough) {
+  for (const std::uint32_t jobs : {1u, 4u}) {
+    std::vector<std::size_t> taken;
+    const auto take = [&](std::size_t i) {
+      taken.push_back(i);
+      return i < 49;
+    };
+    EXPECT_EQ(in_order(
+                  200, jobs, [](std::size_t i) { std::this_thread::sleep_for(std::chrono::microseconds(i % 7)); }, take, [] { return false; }),
+              50u);
+    for (std::size_t i = 0; i < taken.size(); ++i) EXPECT_EQ(taken[i], i);
+    EXPECT_EQ(taken.size(), 50u);
+  }
+  EXPECT_THROW(in_order(
+                   9, 2, [](std::size_t i) { expects(i != 3, "a failure"); }, [](std::size_t) { return true; }, [] { return false; }),
+               ContractViolation);
 }
 
 TEST(campaign, finds_the_same_with_one_thread_and_with_three) {
@@ -84,6 +120,68 @@ TEST(campaign, does_not_report_again_what_is_known) {
   const CampaignState first = run_campaign(small());
   const CampaignState second = run_campaign(small(), first.found);
   EXPECT_EQ(second.found.size(), first.found.size());
+}
+
+TEST(campaign, hands_over_each_finding_once_and_in_an_order_that_no_thread_decides) {
+  std::vector<std::string> orders[2];
+  for (const std::uint32_t jobs : {1u, 3u}) {
+    CampaignOptions options = small();
+    options.jobs = jobs;
+    std::vector<std::string>& order = orders[jobs == 3];
+    options.found = [&](const Found& f) { order.push_back(f.scenario.name); };
+    const CampaignState state = run_campaign(options);
+    ASSERT_EQ(order.size(), state.found.size());
+    for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], state.found[i].scenario.name);
+  }
+  EXPECT_EQ(orders[0], orders[1]);
+}
+
+TEST(campaign, that_is_stopped_while_it_makes_small_keeps_what_it_found) {
+  CampaignOptions options = small(16);  // one round
+  const auto kinds = [](const CampaignState& state) {
+    std::set<std::pair<std::string, std::string>> out;
+    for (const Found& f : state.found) out.emplace(f.finding, f.engine);
+    return out;
+  };
+  const auto all = kinds(run_campaign(options));
+  ASSERT_GT(all.size(), 2u);
+  std::atomic<std::uint64_t> asked{0};
+  options.stop = [&] { return ++asked > 2 * options.cases + 20; };  // once for each case looked at and judged, then for each step of making small
+  std::size_t large = 0;
+  options.found = [&](const Found& f) { large += !f.minimal; };
+  const CampaignState state = run_campaign(options);
+  EXPECT_EQ(state.cases, options.cases);
+  EXPECT_EQ(kinds(state), all) << "one that is as large as it was is a part of no other kind";
+  EXPECT_GT(large, 0u);
+}
+
+TEST(campaign, that_is_stopped_counts_only_the_cases_that_it_has_taken) {
+  CampaignOptions options = small();
+  std::atomic<std::uint64_t> asked{0};
+  options.stop = [&] { return ++asked > 30; };
+  const CampaignState state = run_campaign(options);
+  EXPECT_TRUE(state.stopped);
+  EXPECT_LT(state.cases, 31u);
+}
+
+// Wherever it was stopped, the rest finds what is missing.
+TEST(campaign, goes_on_from_a_checkpoint_as_if_nothing_had_come_between) {
+  CampaignOptions options = small(600);
+  options.profile.variants = {*variant_named("zero2-offload", "")};
+  const CampaignState whole = run_campaign(options);
+  for (const std::uint64_t ended_at : {5u, 150u, 350u, 550u}) {
+    CampaignOptions first = options;
+    first.cases = ended_at;
+    std::optional<Checkpoint> last;
+    first.checkpoint = [&](const Checkpoint& c) { last = c; };
+    const CampaignState part = run_campaign(first);
+    ASSERT_TRUE(last);
+    CampaignOptions rest = options;
+    rest.resume = last;
+    const CampaignState both = run_campaign(rest, part.found);
+    EXPECT_EQ(lines_of(both), lines_of(whole)) << ended_at;
+    EXPECT_EQ(static_cast<const Counts&>(both), static_cast<const Counts&>(whole)) << ended_at;
+  }
 }
 
 TEST(campaign, has_nothing_to_say_of_documented_scripts_at_head) {

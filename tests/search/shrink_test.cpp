@@ -88,8 +88,7 @@ TEST(shrink, takes_windows_ranks_parameters_and_options_away) {
 
 TEST(shrink, stops_at_its_limit_and_says_that_it_did) {
   const Scenario s = draw({}, 0, 7);
-  const Shrunk shrunk = shrink(
-      s, [](const Scenario&) { return true; }, 5);
+  const Shrunk shrunk = shrink(s, [](const Scenario&) { return true; }, {.tried_max = 5});
   EXPECT_EQ(shrunk.tried, 5u);
   EXPECT_FALSE(shrunk.minimal);
 }

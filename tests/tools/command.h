@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,28 +39,44 @@ struct Outcome {
   std::string out, err;
 };
 
-inline Outcome run_program(std::vector<std::string> words) {
-  const TemporaryFolder folder;
-  const std::string out = folder.path() / "out", err = folder.path() / "err";
-  posix_spawn_file_actions_t streams;
-  posix_spawn_file_actions_init(&streams);
-  posix_spawn_file_actions_addopen(&streams, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&streams, 1, out.c_str(), O_WRONLY | O_CREAT, 0600);
-  posix_spawn_file_actions_addopen(&streams, 2, err.c_str(), O_WRONLY | O_CREAT, 0600);
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  pid_t child = 0;
-  const int failed = posix_spawn(&child, arguments[0], &streams, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&streams);
-  if (failed != 0) {
-    ADD_FAILURE() << words[0] << " cannot be run";
-    return {};
+// A program that runs beside the test. Precondition: wait() is called once.
+class Child {
+ public:
+  explicit Child(std::vector<std::string> words) {
+    const std::string out = folder_.path() / "out", err = folder_.path() / "err";
+    posix_spawn_file_actions_t streams;
+    posix_spawn_file_actions_init(&streams);
+    posix_spawn_file_actions_addopen(&streams, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&streams, 1, out.c_str(), O_WRONLY | O_CREAT, 0600);
+    posix_spawn_file_actions_addopen(&streams, 2, err.c_str(), O_WRONLY | O_CREAT, 0600);
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    if (posix_spawn(&pid_, arguments[0], &streams, nullptr, arguments.data(), environ) != 0) {
+      ADD_FAILURE() << words[0] << " cannot be run";
+      pid_ = 0;
+    }
+    posix_spawn_file_actions_destroy(&streams);
   }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, WIFSIGNALED(status) ? WTERMSIG(status) : 0, text_of(out), text_of(err)};
-}
+
+  void signal(int number) const {
+    if (pid_ > 0) ::kill(pid_, number);
+  }
+  // What it has printed so far.
+  std::string out() const { return text_of(folder_.path() / "out"); }
+
+  Outcome wait() const {
+    int status = 0;
+    if (pid_ == 0 || waitpid(pid_, &status, 0) != pid_) return {};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, WIFSIGNALED(status) ? WTERMSIG(status) : 0, out(), text_of(folder_.path() / "err")};
+  }
+
+ private:
+  const TemporaryFolder folder_;
+  pid_t pid_ = 0;
+};
+
+inline Outcome run_program(std::vector<std::string> words) { return Child(std::move(words)).wait(); }
 
 inline Outcome run(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), GRADLEDGER_COMMAND);

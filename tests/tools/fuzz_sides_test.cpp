@@ -53,7 +53,7 @@ TEST(a_difference_of_two_releases, is_explained_by_coefficients_and_kept_as_a_fi
   EXPECT_EQ(summary["record"], "summary");
   EXPECT_EQ(summary["cases"], 24);
   EXPECT_GT(summary["compared"], 0);
-  EXPECT_EQ(files.size(), count_files(folder.path()));
+  EXPECT_EQ(files.size(), count_files(folder.path() / "differ"));
   const Outcome gate = run({"gate", folder.path()});
   EXPECT_EQ(gate.code, tool::clean) << "each file says what its side reports\n" << gate.out;
 }
@@ -64,11 +64,11 @@ TEST(a_difference, has_the_command_that_draws_it_again) {
   EXPECT_EQ(outcome.code, tool::findings) << outcome.err;
   ASSERT_GE(lines_of(outcome.out).size(), 4u);
   EXPECT_EQ(lines_of(outcome.out)[0], "# gradledger fuzz --seed 0 --engine zero2-offload --cases 8 --differ 'before #7981,#7981' --findings " + (folder.path() / "first").string());
-  const std::string note = json_of(text_of(fs::directory_iterator(folder.path() / "first")->path()))["note"], before = "Draw it again: ";
+  const std::string note = json_of(text_of(fs::directory_iterator(folder.path() / "first/differ")->path()))["note"], before = "Draw it again: ";
   ASSERT_NE(note.find(before), std::string::npos) << note;
   const Outcome again = shell(note.substr(note.find(before) + before.size()) + " --findings again", folder.path());
   EXPECT_EQ(again.code, tool::findings) << note << again.err;
-  EXPECT_EQ(count_files(folder.path() / "again"), 2u);
+  EXPECT_EQ(count_files(folder.path() / "again/differ"), 2u);
 }
 
 TEST(engines, of_documented_scripts_at_head_do_not_differ) {

@@ -115,18 +115,28 @@ TEST(a_second_campaign, replays_what_was_saved_and_writes_none_of_it_again) {
   EXPECT_EQ(count_of(second, "still there  "), found_in_old_release().size()) << second.out;
   EXPECT_EQ(count_of(second, "new  "), 0u) << second.out;
   EXPECT_EQ(contents_of(folder.path()), found_in_old_release());
-  // Of other cases and other code: they are replayed all the same, and decide the exit code.
-  const Outcome elsewhere = fuzz(folder.path(), {"--cases", "8"});
+  // Of other cases they are replayed all the same, and decide the exit code.
+  const Outcome elsewhere = fuzz(folder.path(), {"--cases", "8", "--as-of", "0.18.9", "--engine", "zero1"});
   EXPECT_EQ(elsewhere.code, tool::findings);
   EXPECT_EQ(count_of(elsewhere, "still there  "), found_in_old_release().size()) << elsewhere.out;
 }
 
-TEST(a_second_campaign, of_another_release_keeps_what_both_show_in_files_of_its_own) {
+TEST(a_second_campaign, of_code_in_which_it_is_repaired_says_that_it_is_gone) {
+  const TemporaryFolder folder;
+  write_all(folder, found_in_old_release());
+  const Outcome repaired = fuzz(folder.path(), {"--cases", "8", "--as-of", "0.19.6"});
+  EXPECT_EQ(repaired.code, tool::clean) << repaired.out;
+  EXPECT_EQ(count_of(repaired, "still there  "), 0u) << repaired.out;
+  EXPECT_GE(count_of(repaired, "gone  "), found_in_old_release().size()) << repaired.out;
+  EXPECT_EQ(contents_of(folder.path()), found_in_old_release());
+}
+
+TEST(a_second_campaign, of_another_release_says_what_is_there_too_and_writes_the_rest) {
   const TemporaryFolder folder;
   write_all(folder, found_in_old_release());
   const Outcome other = fuzz(folder.path(), {"--as-of", "0.18.2", "--engine", "zero2-offload", "--cases", "40"});
   EXPECT_EQ(other.code, tool::findings);
-  EXPECT_GT(count_of(other, "new  "), 0u) << "a finding of 0.18.9 hides none of 0.18.2\n" << other.out;
+  EXPECT_GT(count_of(other, "still there  offload-loss"), 0u) << "it was not repaired between the two\n" << other.out;
   const auto files = contents_of(folder.path());
   EXPECT_EQ(files.size(), found_in_old_release().size() + count_of(other, "new  "));
   for (const auto& [name, text] : found_in_old_release()) EXPECT_EQ(files.at(name), text) << "overwritten";
@@ -138,9 +148,8 @@ TEST(a_saved_finding, that_is_no_longer_shown_is_gone_and_is_kept) {
   json saved = json_of(text_of(testing::leaking_scenario));
   saved.erase("twin_of");
   const std::string path = folder.write("a.json", saved.dump());
-  EXPECT_EQ(count_of(fuzz(folder.path(), {"--cases", "8"}), "still there  boundary-leak"), 1u);
-  saved["engine"]["as_of"] = "head";
-  folder.write("a.json", saved.dump());
+  const std::string then = saved["engine"]["as_of"];
+  EXPECT_EQ(count_of(fuzz(folder.path(), {"--cases", "8", "--as-of", then, "--engine", "zero0"}), "still there  boundary-leak"), 1u);
   const Outcome outcome = fuzz(folder.path(), {"--cases", "8"});
   EXPECT_EQ(outcome.code, tool::clean) << outcome.out << outcome.err;
   EXPECT_EQ(count_of(outcome, "gone         boundary-leak"), 1u) << outcome.out;
@@ -150,13 +159,59 @@ TEST(a_saved_finding, that_is_no_longer_shown_is_gone_and_is_kept) {
   EXPECT_EQ(record, (json{{"record", "finding"}, {"status", "gone"}, {"class", "boundary-leak"}, {"file", path}}));
 }
 
-TEST(a_folder_of_findings, with_a_broken_file_is_bad_input_and_stays_as_it_is) {
+TEST(a_folder_of_findings, with_half_a_file_sets_it_aside_and_the_campaign_goes_on) {
   const TemporaryFolder folder;
   write_all(folder, found_in_old_release());
-  const std::string broken = folder.write("broken.json", "{\"name\": \n oops}");
-  const auto before = contents_of(folder.path());
-  expect_complaint(fuzz(folder.path(), old_release()), tool::bad_input, broken + ":2:2: is not JSON");
-  EXPECT_EQ(contents_of(folder.path()), before);
+  const std::string half = folder.write("half.json", "{\"name\": \n oops}"), empty = folder.write("empty.json", "");
+  folder.write("half.json.damaged", "an earlier one");
+  const Outcome outcome = fuzz(folder.path(), old_release());
+  EXPECT_EQ(outcome.code, tool::findings) << outcome.err;
+  EXPECT_EQ(count_of(outcome, "still there  "), found_in_old_release().size()) << outcome.out;
+  EXPECT_NE(outcome.err.find(half + ":2:2: is not JSON"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("set aside as " + half + ".damaged2"), std::string::npos) << outcome.err;
+  auto files = contents_of(folder.path());
+  EXPECT_EQ(files["half.json.damaged"], "an earlier one");
+  EXPECT_EQ(files["half.json.damaged2"], "{\"name\": \n oops}");
+  EXPECT_EQ(files.count("empty.json") + files.count("half.json"), 0u);
+  EXPECT_EQ(files.count("empty.json.damaged"), 1u);
+  EXPECT_EQ(fuzz(folder.path(), old_release()).err, "");
+}
+
+TEST(a_folder_of_findings, with_a_file_that_is_no_scenario_is_searched_and_bad_input_all_the_same) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("mine.json", "{\"name\": \"mine\"}");
+  const Outcome outcome = fuzz(folder.path(), {"--cases", "8"});
+  EXPECT_EQ(outcome.code, tool::bad_input);
+  EXPECT_NE(outcome.err.find(file + ": "), std::string::npos) << outcome.err;
+  EXPECT_TRUE(says(outcome, "\n8 cases, ")) << outcome.out;
+  EXPECT_EQ(text_of(file), "{\"name\": \"mine\"}");
+}
+
+TEST(a_folder_of_findings, that_is_empty_is_fine) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(fuzz(folder.path(), {"--cases", "8"}).code, tool::clean);
+}
+
+TEST(a_finding, is_never_written_through_a_link) {
+  const TemporaryFolder folder, elsewhere;
+  for (const auto& [name, text] : found_in_old_release()) fs::create_symlink(elsewhere.path() / name, folder.path() / name);
+  const Outcome outcome = fuzz(folder.path(), old_release());
+  EXPECT_EQ(outcome.code, tool::findings) << outcome.err;
+  EXPECT_EQ(contents_of(elsewhere.path()).size(), 0u);
+  for (const auto& [name, text] : found_in_old_release()) EXPECT_TRUE(says(outcome, name.substr(0, name.size() - 5) + "-2.json")) << outcome.out;
+}
+
+TEST(findings_of_two_sides, are_kept_apart_from_those_of_campaigns) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> sides{"--differ", "0.18.9,0.19.6", "--engine", "zero2-offload", "--cases", "8"};
+  ASSERT_EQ(fuzz(folder.path(), sides).code, tool::findings);
+  const auto written = contents_of(folder.path());
+  EXPECT_GT(written.size(), 2u);
+  const Outcome campaign = fuzz(folder.path(), {"--cases", "8"});
+  EXPECT_EQ(campaign.code, tool::clean) << campaign.out;
+  EXPECT_EQ(count_of(campaign, "still there  "), 0u) << campaign.out;
+  EXPECT_EQ(fuzz(folder.path(), sides).code, tool::findings);
+  EXPECT_EQ(contents_of(folder.path()), written) << "the same again is not written again";
 }
 
 TEST(a_folder_of_findings, that_cannot_be_written_is_refused_before_anything_is_searched) {

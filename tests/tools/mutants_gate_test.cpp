@@ -92,7 +92,7 @@ TEST(gate_over_mutants, refuses_what_it_would_not_look_at) {
 
 TEST(gate, needs_something_to_hold) {
   expect_complaint(run({"gate"}), tool::bad_input, "PATH is required; expected scenario files, folders of them, or --mutants");
-  for (const auto& [option, value] : {std::pair{"--mutant", "micro-batch-lost"}, {"--cases", "3"}, {"--jobs", "2"}})
+  for (const auto& [option, value] : {std::pair{"--mutant", "micro-batch-lost"}, {"--cases", "3"}})
     expect_complaint(run({"gate", testing::clean_scenario, option, value}), tool::bad_input, std::string(option) + " requires --mutants");
 }
 

@@ -10,10 +10,14 @@
 
 namespace gradledger::tool {
 
-void say(const std::string& text) {
+std::string one_line(const std::string& text) {
   std::string line = "gradledger: ";
   for (const unsigned char c : text) line += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, static_cast<char>(c));
-  line += '\n';
+  return line;
+}
+
+void say(const std::string& text) {
+  const std::string line = one_line(text) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

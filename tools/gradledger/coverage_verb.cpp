@@ -3,6 +3,7 @@
 #include "sim/scenario/json_reader.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/output.h"
+#include "tools/gradledger/progress.h"
 #include "tools/gradledger/verbs.h"
 #include "verbs/coverage.h"
 
@@ -26,7 +27,11 @@ int coverage(const std::string& folder, const Options& options, const Output& ou
     if (!text) return complain_of({"--check", text.error().text()});
     there = *text;
   }
-  if (const auto error = verbs::judge_all(scenarios, options)) return complain_of(*error);
+  const auto error = [&] {
+    const Progress progress(std::to_string(scenarios.size()) + " scenarios that cover entries");
+    return verbs::judge_all(scenarios, options);
+  }();
+  if (error) return complain_of(*error);
   report::CoverageReport report;
   report.rows = verbs::coverage_of(scenarios);
   report.scenarios = scenarios.size();

@@ -6,14 +6,14 @@
 
 namespace gradledger::tool {
 
-enum ExitCode : int { clean = 0, findings = 1, bad_input = 2, internal_error = 3, unavailable = 4, broken_run = 5 };
+enum ExitCode : int { clean = 0, findings = 1, bad_input = 2, internal_error = 3, unavailable = 4, broken_run = 5, interrupted = 130, terminated = 143 };
 
 struct ExitCodeInfo {
   ExitCode code;
   std::string_view meaning;
 };
 
-inline constexpr std::array<ExitCodeInfo, 6> exit_codes{{
+inline constexpr std::array<ExitCodeInfo, 8> exit_codes{{
     {clean,
      "clean: no findings; audit: not affected; gate: every scenario as expected, or every mutant found; explore: and complete; fuzz and explore look at documented scripts alone "
      "where --any-script is "
@@ -29,6 +29,8 @@ inline constexpr std::array<ExitCodeInfo, 6> exit_codes{{
      "not available: needs a GPU, a real framework that takes the scenario, more ranks than --ranks threads takes, or more memory than the machine or --memory-limit has; "
      "conform: no run that is known here"},
     {broken_run, "broken run: a rank's process, its GPU or NCCL failed, or did not answer within --deadline"},
+    {interrupted, "interrupted: SIGINT ended a fuzz, an explore or a gate; what it found until then is in its report and its files"},
+    {terminated, "terminated: likewise by SIGTERM"},
 }};
 
 }  // namespace gradledger::tool

@@ -8,7 +8,9 @@
 #include "sim/load.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
+#include "tools/gradledger/interruption.h"
 #include "tools/gradledger/output.h"
+#include "tools/gradledger/progress.h"
 #include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
@@ -147,23 +149,32 @@ int explore(const Options& options, const ExploreVerb& verb, const Output& out) 
     complain(worlds.error());
     return worlds.error().unavailable ? unavailable : bad_input;
   }
+  const Interruption interruption;
+  Progress progress("exploring");
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const auto start = now();
   int code = clean;
   for (const World& world : *worlds) {
     search::ExploreOptions how = world.options;
-    if (verb.time_s) how.stop = [&] { return now() - start > std::chrono::seconds(*verb.time_s); };
+    how.stop = [&] { return Interruption::signal() != 0 || Output::failed() || (verb.time_s && now() - start > std::chrono::seconds(*verb.time_s)); };
+    how.progress = [&](const search::ExploreResult& r) {
+      progress.set(fmt::format("{}: {} states, {} transitions, {} events deep, {} findings", world.name, r.states, r.transitions, r.depth, r.found.size()));
+    };
     const auto began = now();
     const search::ExploreResult result = search::explore(how);
+    if (result.elements == 0 && how.stop()) break;  // what was explored before is in the report
     if (result.elements == 0) {
       complain({"--alphabet", "reaches no gradient: nothing was compared; expected a backward and a step among its events"});
       return bad_input;
     }
-    if (&world == &worlds->front()) out.head(repeat_command(options, verb));
-    out.print(report_of(world, result, std::chrono::duration<double>(now() - began).count()));
+    progress.aside([&] {
+      if (&world == &worlds->front()) out.head(repeat_command(options, verb));
+      out.print(report_of(world, result, std::chrono::duration<double>(now() - began).count()));
+    });
     if (!result.complete || !result.found.empty()) code = findings;
+    if (Interruption::signal() != 0) break;
   }
-  return code;
+  return Interruption::exit_code_or(code);
 }
 
 }  // namespace gradledger::tool

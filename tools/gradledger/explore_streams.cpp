@@ -1,11 +1,11 @@
-#include <chrono>
-
 #include <fmt/format.h>
 
 #include "search/streams/stream_orders.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/explore.h"
+#include "tools/gradledger/interruption.h"
 #include "tools/gradledger/output.h"
+#include "tools/gradledger/progress.h"
 #include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
@@ -53,13 +53,16 @@ int explore_streams_of(const Options& options, const ExploreVerb& verb, const Ou
   how.seed = options.seed;
   how.states_max = verb.states_max;
   how.program_bytes_max = program_bytes_max(**loaded, options);
-  const auto start = std::chrono::steady_clock::now();
+  const Interruption interruption;
+  Progress progress("exploring the orders of the streams");
+  how.stop = [] { return Interruption::signal() != 0; };
   try {
     const search::StreamOrders orders = search::explore_streams((*loaded)->scenario, (*loaded)->timeline, how);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    out.head(repeat_command(options, verb));
-    out.print(report_of(orders, **loaded, seconds));
-    return orders.complete && orders.races.empty() && orders.agreement == StreamAgreement::agree ? clean : findings;
+    progress.aside([&] {
+      out.head(repeat_command(options, verb));
+      out.print(report_of(orders, **loaded, progress.seconds()));
+    });
+    return Interruption::exit_code_or(orders.complete && orders.races.empty() && orders.agreement == StreamAgreement::agree ? clean : findings);
   } catch (const ProgramsTooLarge&) {
     complain(programs_too_large(**loaded, options));
     return unavailable;

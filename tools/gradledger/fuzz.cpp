@@ -1,136 +1,195 @@
 #include "tools/gradledger/fuzz.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
-#include <iterator>
-#include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "search/campaign/canary.h"
 #include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/interruption.h"
 #include "tools/gradledger/output.h"
+#include "tools/gradledger/progress.h"
+#include "tools/gradledger/resume_file.h"
+#include "tools/gradledger/stopwatch.h"
 #include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
 namespace {
 
-// On a terminal alone, and on its last line.
-class Progress {
+// One campaign: the files of its folder, then its cases. Whatever it finds is in a file and printed before it goes on.
+class Run {
  public:
-  void show(const search::CampaignState& s) const {
-    if (!terminal_) return;
-    fmt::print(stderr, "\r\033[K{} cases, {} findings, {:.0f} cases/s", s.cases, s.found.size(), static_cast<double>(s.cases) / seconds());
-    std::fflush(stderr);
+  Run(const Options& options, const FuzzOptions& fuzz, search::CampaignOptions campaign, const Output& out)
+      : options_(options),
+        fuzz_(fuzz),
+        campaign_(std::move(campaign)),
+        out_(out),
+        folder_(fuzz.findings),
+        resume_file_(fuzz.findings, drawn_by(options, fuzz) + " --shard " + fuzz.shard) {
+    campaign_.stop = [this, over = campaign_.stop] { return Interruption::signal() != 0 || Output::failed() || over(); };
+    campaign_.found = [this](const search::Found& found) { keep(found); };
+    campaign_.progress = [this](const search::CampaignState& state) { show(state); };
+    campaign_.checkpoint = [this](const search::Checkpoint& checkpoint) { note(checkpoint); };
+    report_.command = repeat_command(options, fuzz);
+    report_.shard = fuzz.shard;
   }
-  void clear() const {
-    if (terminal_) fmt::print(stderr, "\r\033[K");
+
+  int go() {
+    if (fuzz_.resume) {
+      auto from = resume_file_.read();
+      if (!from) return refuse(from.error());
+      campaign_.resume = std::move(from).value();
+      if (!campaign_.resume) say("--resume: " + fuzz_.findings + " holds no unfinished campaign of these options; this one begins with its first case");
+      else report_.cases_before = campaign_.resume->counts.cases;
+    }
+    replay_files();
+    report_.canary = search::cases_until_canary(options_.seed);
+    const search::CampaignState state = search::run_campaign(campaign_, known_);
+    leave(state);
+    if (state.compared == 0 && Interruption::signal() == 0) return refuse(compared_nothing(state));
+    complete(state);
+    progress_.aside([&] {
+      head();
+      out_.print(report_);
+    });
+    if (not_written_) refuse(*not_written_);
+    return Interruption::exit_code_or(not_written_ ? bad_input : code_of(state));
   }
-  double seconds() const { return std::max(std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(), 1.0 / 1024); }
 
  private:
-  const bool terminal_ = isatty(STDERR_FILENO) != 0;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
+  int refuse(const InputError& error) {
+    progress_.aside([&] { complain(error); });
+    return error.unavailable ? unavailable : bad_input;
+  }
 
-struct Report {
-  std::vector<Saved> saved;
-  search::CampaignState state;
-  std::map<std::size_t, std::filesystem::path> written;  // by number in the state
-  std::optional<InputError> not_written;                 // why a finding has no file
-  std::optional<std::uint32_t> canary;                   // cases until it was found
-  double seconds = 0;
-};
+  static InputError compared_nothing(const search::CampaignState& s) {
+    if (s.stopped) return {"--time", "was over before anything was compared; expected more seconds"};
+    return {"", "the campaign compared nothing; expected a profile whose scripts reach a gradient"};
+  }
 
-report::FuzzReport report_of(const Report& r, const Options& options, const FuzzOptions& fuzz) {
-  report::FuzzReport out;
-  out.command = repeat_command(options, fuzz);
-  out.shard = fuzz.shard;
-  for (const Saved& saved : r.saved) {
-    for (const search::Found& f : saved.shows) out.found.push_back(found_row(f, "still there", saved.path.string()));
-    for (const std::string& gone : saved.gone) {
-      report::FoundRow row{.status = "gone", .finding = gone};
-      row.file = saved.path.string();
-      out.found.push_back(std::move(row));
+  void head() {
+    if (!std::exchange(headed_, true)) out_.head(report_.command);
+  }
+
+  void announce(report::FoundRow row) {
+    progress_.aside([&] {
+      head();
+      out_.print(row);
+    });
+    report_.found.push_back(std::move(row));
+  }
+
+  void replay_files() {
+    const std::vector<std::filesystem::path> files = folder_.scenarios();
+    for (std::size_t i = 0; i < files.size() && !campaign_.stop(); ++i) {
+      progress_.set(fmt::format("replaying file {} of {}", i + 1, files.size()));
+      Replayed replayed = replay_saved(files[i], options_, campaign_);
+      if (!replayed.complaint.empty()) progress_.aside([&] { say(replayed.complaint); });
+      code_of_files_ = std::max(code_of_files_, replayed.code);
+      for (report::FoundRow& row : rows_of(replayed.saved)) announce(std::move(row));
+      // What another state of the code shows, this one need not.
+      for (search::Found& f : replayed.saved.shows)
+        if (f.scenario.engine.as_of == campaign_.profile.as_of) known_.push_back(std::move(f));
     }
+    still_there_ = std::any_of(report_.found.begin(), report_.found.end(), [](const report::FoundRow& row) { return row.status == "still there"; });
   }
-  const search::CampaignState& s = r.state;
-  for (const auto& [number, path] : r.written) out.found.push_back(found_row(s.found[number], "new", path.string()));
-  for (const search::Broken& b : s.broken) out.broken.push_back({b.number, b.what, fmt::format("gradledger fuzz{} --case {}", drawn_by(options, fuzz), b.number), b.scenario});
-  out.cases = s.cases;
-  out.events = s.events;
-  out.rank_events = s.rank_events;
-  out.operations = s.operations;
-  out.compared = s.compared;
-  out.suspicious = s.suspicious;
-  out.judged = s.judged;
-  out.reruns = s.reruns;
-  out.not_run = s.not_run;
-  out.nondeterminism = s.nondeterminism;
-  out.canary = r.canary;
-  out.seconds = r.seconds;
-  return out;
-}
 
-// A campaign that ran nothing proves nothing.
-std::optional<InputError> vacuous(const search::CampaignState& s) {
-  if (s.cases == 0) return no_case_taken();
-  if (s.events == 0 || s.compared == 0) return InputError{"", "the campaign compared nothing; expected a profile whose scripts reach a gradient"};
-  return std::nullopt;
-}
-
-// A finding that cannot be written is reported all the same.
-void write_new(Report& report, std::size_t known, const Options& options, const FuzzOptions& fuzz) {
-  for (std::size_t i = known; i < report.state.found.size(); ++i) {
-    const auto path = save(report.state.found[i], options, fuzz);
-    if (!path) report.not_written = path.error();
-    report.written[i] = path ? *path : std::filesystem::path();
+  // A finding that cannot be written is reported all the same.
+  void keep(const search::Found& found) {
+    const auto kept = save(found, folder_, options_, fuzz_);
+    if (!kept) not_written_ = kept.error();
+    report::FoundRow row = found_row(found, kept && kept->was_there ? "found again" : "new", kept ? kept->path.string() : "");
+    if (!kept) row.again = fmt::format("gradledger fuzz{} --case {}", drawn_by(options_, fuzz_), found.number);
+    announce(std::move(row));
   }
-}
 
-// Those of the state of the code that is searched: what another one shows, this one need not.
-std::vector<search::Found> known_here(const std::vector<Saved>& saved, const AsOf& as_of) {
-  std::vector<search::Found> out;
-  for (const Saved& s : saved) std::copy_if(s.shows.begin(), s.shows.end(), std::back_inserter(out), [&](const search::Found& f) { return f.scenario.engine.as_of == as_of; });
-  return out;
-}
+  void show(const search::CampaignState& s) {
+    progress_.set(fmt::format("{} cases, {} findings, {:.0f} cases/s", s.cases, s.found.size(), static_cast<double>(s.cases - report_.cases_before) / progress_.seconds()));
+  }
 
-int code_of(const Report& r) {
-  if (!r.state.broken.empty() || r.state.nondeterminism || !r.canary) return internal_error;
-  const bool still = std::any_of(r.saved.begin(), r.saved.end(), [](const Saved& saved) { return !saved.shows.empty(); });
-  return still || !r.written.empty() ? findings : clean;
-}
+  // Now and then, for it is on the disk before the campaign goes on.
+  void note(const search::Checkpoint& checkpoint) {
+    last_ = checkpoint;
+    constexpr double seconds_apart = 1;
+    if (since_noted_.seconds() < seconds_apart) return;
+    since_noted_.lap();
+    write_last();
+  }
+
+  void write_last() {
+    if (!last_ || fuzz_.only || without_resume_) return;
+    const auto error = resume_file_.write(*last_);
+    if (!error) return;
+    without_resume_ = true;
+    progress_.aside([&] { say("--resume will find nothing: " + error->text()); });
+  }
+
+  void leave(const search::CampaignState& state) {
+    if (state.stopped) write_last();
+    else if (!fuzz_.only) resume_file_.remove();
+  }
+
+  void complete(const search::CampaignState& s) {
+    // How many a finding stands for is known at the end.
+    for (report::FoundRow& row : report_.found)
+      for (const search::Found& f : s.found)
+        if (f.finding == row.finding && f.engine == row.engine && f.shape == row.shape && f.number == row.number) row.alike = f.alike;
+    for (const search::Broken& b : s.broken)
+      report_.broken.push_back({b.number, b.what, fmt::format("gradledger fuzz{} --case {}", drawn_by(options_, fuzz_), b.number), b.scenario});
+    report_.cases = s.cases;
+    report_.events = s.events;
+    report_.rank_events = s.rank_events;
+    report_.operations = s.operations;
+    report_.compared = s.compared;
+    report_.suspicious = s.suspicious;
+    report_.judged = s.judged;
+    report_.reruns = s.reruns;
+    report_.not_run = s.not_run;
+    report_.nondeterminism = s.nondeterminism;
+    report_.next = last_ ? last_->next : campaign_.resume ? campaign_.resume->next : campaign_.first;
+    if (s.stopped) report_.ended_by = Interruption::signal() != 0 ? Interruption::name() : Output::failed() ? "standard output" : "--time";
+    report_.seconds = std::max(progress_.seconds(), 1.0 / 1024);
+  }
+
+  int code_of(const search::CampaignState& s) const {
+    if (!s.broken.empty() || s.nondeterminism || !report_.canary) return internal_error;
+    if (code_of_files_ != clean) return code_of_files_;
+    const auto is_news = [](const report::FoundRow& row) { return row.status == "new" || row.status == "found again"; };
+    return still_there_ || std::any_of(report_.found.begin(), report_.found.end(), is_news) ? findings : clean;
+  }
+
+  const Options& options_;
+  const FuzzOptions& fuzz_;
+  search::CampaignOptions campaign_;
+  const Output& out_;
+  FindingsFolder folder_;
+  ResumeFile resume_file_;
+  Progress progress_{"beginning"};
+  report::FuzzReport report_;
+  std::vector<search::Found> known_;
+  std::optional<search::Checkpoint> last_;
+  Stopwatch since_noted_;
+  std::optional<InputError> not_written_;  // why a finding has no file
+  int code_of_files_ = clean;
+  bool headed_ = false, still_there_ = false, without_resume_ = false;
+};
 
 }  // namespace
 
 int fuzz(const Options& options, const FuzzOptions& fuzz, const Output& out) {
-  auto campaign = campaign_options(options, fuzz);
   const auto refuse = [](const InputError& error) {
     complain(error);
     return error.unavailable ? unavailable : bad_input;
   };
+  auto campaign = campaign_options(options, fuzz);
   if (!campaign) return refuse(campaign.error());
+  const Interruption interruption;
   if (!fuzz.catalogue.empty()) return fuzz_catalogue(options, fuzz, out);
-  if (const auto error = refusal_of_folder(fuzz)) return refuse(*error);
+  if (const auto error = FindingsFolder(fuzz.findings).refusal()) return refuse(*error);
+  if (const auto error = no_case_taken(*campaign)) return refuse(*error);
   if (!fuzz.differ.empty()) return fuzz_differ(options, fuzz, out);
-  Report report;
-  const Progress progress;
-  auto saved = replay_saved(options, fuzz);
-  if (!saved) return refuse(saved.error());
-  report.saved = std::move(saved).value();
-  report.canary = search::cases_until_canary(options.seed);
-  search::CampaignOptions how = std::move(campaign).value();
-  how.progress = [&](const search::CampaignState& s) { progress.show(s); };
-  const std::vector<search::Found> known = known_here(report.saved, how.profile.as_of);
-  report.state = search::run_campaign(how, known);
-  progress.clear();
-  report.seconds = progress.seconds();
-  if (const auto error = vacuous(report.state)) return refuse(*error);
-  write_new(report, known.size(), options, fuzz);
-  out.print(report_of(report, options, fuzz));
-  return report.not_written ? refuse(*report.not_written) : code_of(report);
+  return Run(options, fuzz, std::move(campaign).value(), out).go();
 }
 
 }  // namespace gradledger::tool

@@ -10,6 +10,7 @@
 
 #include "report/searches.h"
 #include "search/campaign/campaign.h"
+#include "tools/gradledger/findings_folder.h"
 #include "tools/gradledger/options.h"
 
 namespace gradledger::tool {
@@ -17,6 +18,7 @@ namespace gradledger::tool {
 class Output;
 
 inline constexpr std::string_view findings_default = "findings";
+inline constexpr std::string_view differ_folder = "differ";  // in the folder of findings, of those that tell two sides apart
 inline constexpr std::uint64_t cases_default = 20'000;
 inline constexpr std::uint64_t cases_default_driver = 100;  // of a real framework, which takes a thousand times as long
 
@@ -31,6 +33,7 @@ struct FuzzOptions {
   std::uint32_t jobs = 1;
   std::string findings{findings_default};  // folder
   bool any_script = false;                 // also those that leave the documentation
+  bool resume = false;                     // go on where the last campaign of the kind was ended
   std::string differ;                      // sides, comma-separated
   std::string catalogue;                   // folder of scenarios whose defects are looked for
 };
@@ -58,28 +61,30 @@ std::string repeat_command(const Options& options, const FuzzOptions& fuzz);
 
 struct Saved {
   std::filesystem::path path;
-  std::vector<search::Found> shows;  // of the classes that it expects
-  std::vector<std::string> gone;     // classes that it no longer shows
+  std::vector<search::Found> shows;  // of the classes that it expects, as of the campaign's state of the code
+  std::vector<std::string> gone;     // classes that it does not show there
+  std::string not_taken;             // why the framework, as of there, does not take it
 };
 
-// Every scenario of the folder, judged again; none where there is no such folder. Errors: a file that is no scenario.
-Result<std::vector<Saved>> replay_saved(const Options& options, const FuzzOptions& fuzz);
+struct Replayed {
+  Saved saved;
+  std::string complaint;  // about a file that is no scenario, or could not be read; one that is no JSON is set aside
+  int code = 0;           // that it gives the campaign, which goes on
+};
 
-// Writes a finding, named after its class, engine and shape, and numbered where that name is taken; the path that it has. Errors: it
-// cannot be written.
-Result<std::filesystem::path> save(const search::Found& found, const Options& options, const FuzzOptions& fuzz);
+// One file of the folder, judged again.
+Replayed replay_saved(const std::filesystem::path& file, const Options& options, const search::CampaignOptions& campaign);
+std::vector<report::FoundRow> rows_of(const Saved& saved);
 
-// Writes a scenario into the folder, as the file of its name. Errors: it cannot be written.
-Result<std::filesystem::path> write_scenario(const Scenario& scenario, const FuzzOptions& fuzz);
+// Writes a finding, named after its class, engine and shape. One of which a part is there already is not written again. Errors: it cannot be
+// written.
+Result<FindingsFolder::Kept> save(const search::Found& found, FindingsFolder& folder, const Options& options, const FuzzOptions& fuzz);
 
 // A finding of a search as the reports have it. Status and file are a campaign's.
 report::FoundRow found_row(const search::Found& found, const std::string& status = "", const std::string& file = "");
 
 // Of a shard that has nothing to do.
-InputError no_case_taken();
-
-// What stands in the way of writing into the folder, found out before anything is searched and without making it.
-std::optional<InputError> refusal_of_folder(const FuzzOptions& fuzz);
+std::optional<InputError> no_case_taken(const search::CampaignOptions& campaign);
 
 // ---- the other ways to search ------------------------------------------------------------------------------------------------------
 

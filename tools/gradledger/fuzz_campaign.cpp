@@ -1,26 +1,12 @@
-#include <charconv>
 #include <chrono>
 
 #include <fmt/format.h>
 
 #include "tools/gradledger/fuzz.h"
+#include "tools/gradledger/numbers.h"
 #include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
-namespace {
-
-Result<std::pair<std::uint32_t, std::uint32_t>> shard_of(const std::string& text) {
-  std::uint32_t shard = 0, shards = 0;
-  const char* end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), end, shard);
-  if (first.ec == std::errc{} && first.ptr != end && *first.ptr == '/') {
-    const auto second = std::from_chars(first.ptr + 1, end, shards);
-    if (second.ec == std::errc{} && second.ptr == end && shard < shards) return std::pair{shard, shards};
-  }
-  return InputError{"--shard", "\"" + text + "\" is no shard; expected i/n with i from 0 to n - 1"};
-}
-
-}  // namespace
 
 Result<std::vector<const search::Variant*>> variants_from(const std::vector<std::string>& names) {
   std::vector<const search::Variant*> out;
@@ -79,7 +65,7 @@ Result<search::CampaignOptions> campaign_options(const Options& options, const F
   if (!as_of) return as_of.error();
   out.profile.as_of = *as_of;
   out.profile.as_documented = !fuzz.any_script;
-  const auto shard = shard_of(fuzz.shard);
+  const auto shard = shard_from(fuzz.shard);
   if (!shard) return shard.error();
   std::tie(out.shard, out.shards) = *shard;
   out.seed = options.seed;
@@ -110,7 +96,11 @@ std::string drawn_by(const Options& options, const FuzzOptions& fuzz) {
   return out;
 }
 
-InputError no_case_taken() { return {"--shard", "takes none of the cases; expected more --cases or fewer shards"}; }
+std::optional<InputError> no_case_taken(const search::CampaignOptions& campaign) {
+  const std::uint64_t ahead = (campaign.shard + campaign.shards - campaign.first % campaign.shards) % campaign.shards;
+  if (ahead < campaign.cases) return std::nullopt;
+  return InputError{"--shard", "takes none of the cases; expected more --cases or fewer shards"};
+}
 
 std::string repeat_command(const Options& options, const FuzzOptions& fuzz) {
   std::string out = "gradledger fuzz" + drawn_by(options, fuzz);

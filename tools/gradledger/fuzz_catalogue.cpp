@@ -9,7 +9,9 @@
 #include "sim/frameworks/framework.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
+#include "tools/gradledger/interruption.h"
 #include "tools/gradledger/output.h"
+#include "tools/gradledger/progress.h"
 #include "verbs/scenario_files.h"
 #include "tools/gradledger/verbs.h"
 
@@ -93,28 +95,35 @@ int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz, const Output
   constexpr std::uint64_t seconds_default = 10, cases_max = 1u << 20;
   const std::uint64_t seconds_max = fuzz.time_s.value_or(seconds_default);
   out.print(report::HuntHead{repeat_command(options, fuzz)});
+  Progress progress("beginning");
   std::size_t found = 0, hunted = 0;
   std::vector<long> excess;
   for (const Entry& entry : catalogue()) {
     const auto row = rows.find(std::string(entry.id));
     if (row == rows.end()) continue;
     ++hunted;
+    progress.set(fmt::format("looking for {}, {} of {} entries before it found", entry.id, found, hunted - 1));
     const auto start = std::chrono::steady_clock::now();
     RowOutcome outcome;
     const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
     const auto cases = static_cast<std::uint32_t>(std::min(fuzz.cases.value_or(cases_max), cases_max));
-    outcome.hunt = search::hunt_row(row->second.defect, options.seed, cases, [&] { return elapsed() > static_cast<double>(seconds_max); });
+    outcome.hunt =
+        search::hunt_row(row->second.defect, options.seed, cases, [&] { return elapsed() > static_cast<double>(seconds_max) || Interruption::signal() != 0 || Output::failed(); });
+    if (Interruption::signal() != 0 && !outcome.hunt.found) {
+      --hunted;
+      break;
+    }
     outcome.seconds = elapsed();
     found += outcome.hunt.found;
     if (outcome.hunt.found) excess.push_back(static_cast<long>(outcome.hunt.events) - static_cast<long>(row->second.events));
-    out.print(row_of(entry, row->second, outcome));
+    progress.aside([&] { out.print(row_of(entry, row->second, outcome)); });
   }
   std::erase_if(of_loops, [&](const std::string& id) { return rows.contains(id); });
   std::sort(excess.begin(), excess.end());
   report::HuntSummary summary{.rows = hunted, .found = found, .of_loops = of_loops.size()};
   if (!excess.empty()) summary.events_above_known = excess[excess.size() / 2];
-  out.print(summary);
-  return found == hunted ? clean : findings;
+  progress.aside([&] { out.print(summary); });
+  return Interruption::exit_code_or(found == hunted ? clean : findings);
 }
 
 }  // namespace gradledger::tool

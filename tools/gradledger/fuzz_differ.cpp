@@ -1,4 +1,5 @@
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -10,7 +11,9 @@
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
+#include "tools/gradledger/interruption.h"
 #include "tools/gradledger/output.h"
+#include "tools/gradledger/progress.h"
 #include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
@@ -69,8 +72,9 @@ void expect_what_is_reported(Scenario& scenario, const Options& options, Devices
   for (const std::string_view name : classes) scenario.expect.findings.emplace_back().finding = name;
 }
 
-// One file a side.
-Result<std::vector<std::string>> write(const search::DifferFound& found, const std::vector<search::Side>& sides, const Options& options, const FuzzOptions& fuzz) {
+// One file a side, apart from the findings of campaigns: what they say of one state of the code is nothing to replay at another.
+Result<std::vector<std::string>> write(const search::DifferFound& found, const std::vector<search::Side>& sides, FindingsFolder& folder, const Options& options,
+                                       const FuzzOptions& fuzz) {
   std::vector<std::string> paths;
   const std::string command = fmt::format("gradledger fuzz{} --differ {}", drawn_by(options, fuzz), shell_word(fuzz.differ));
   for (const std::size_t side : {found.parting.one, found.parting.other}) {
@@ -82,9 +86,14 @@ Result<std::vector<std::string>> write(const search::DifferFound& found, const s
     scenario.name = "differ-" + search::short_hash(found.shape + found.parting.text) + "-" + slug;
     scenario.note = fmt::format("Found by {}, case {}: {}. Draw it again: {} --case {}", command, found.number, found.explanation, command, found.number);
     expect_what_is_reported(scenario, options, sides[side].devices);
-    const auto path = write_scenario(scenario, fuzz);
-    if (!path) return path.error();
-    paths.push_back(path->string());
+    const auto same = [&](Scenario there) {
+      there.name = scenario.name;
+      there.note = scenario.note;
+      return there == scenario;
+    };
+    const auto kept = folder.keep(scenario, same);
+    if (!kept) return kept.error();
+    paths.push_back(kept->path.string());
   }
   return paths;
 }
@@ -97,40 +106,51 @@ int refused(const InputError& error) {
 }  // namespace
 
 int fuzz_differ(const Options& options, const FuzzOptions& fuzz, const Output& out) {
-  auto campaign = campaign_options(options, fuzz);
-  if (!campaign) return refused(campaign.error());
-  auto sides = sides_from(options, fuzz, framework_of(campaign->profile));
+  auto drawn = campaign_options(options, fuzz);
+  if (!drawn) return refused(drawn.error());
+  search::CampaignOptions campaign = std::move(drawn).value();
+  auto sides = sides_from(options, fuzz, framework_of(campaign.profile));
   if (!sides) return refused(sides.error());
-  const search::DifferState state = search::run_differ(*campaign, sides->sides);
-  if (state.cases == 0) {
-    complain(no_case_taken());
-    return bad_input;
-  }
-  if (state.compared == 0) {
+  FindingsFolder folder(std::filesystem::path(fuzz.findings) / differ_folder);
+  folder.scenarios();
+  Progress progress("comparing");
+  std::optional<InputError> not_written;
+  bool headed = false;
+  const auto head = [&] {
+    if (!std::exchange(headed, true)) out.head(repeat_command(options, fuzz));
+  };
+  search::DifferWatch watch;
+  watch.found = [&](const search::DifferFound& found) {
+    const auto paths = write(found, sides->sides, folder, options, fuzz);
+    if (!paths) not_written = paths.error();
+    const search::Parting& parting = found.parting;
+    progress.aside([&] {
+      head();
+      out.print(report::DifferenceRow{sides->sides[parting.one].name, sides->sides[parting.other].name, found.number, found.shape, found.explanation,
+                                      paths ? *paths : std::vector<std::string>{"not written"}});
+    });
+  };
+  watch.progress = [&](const search::DifferState& s) { progress.set(fmt::format("{} cases, {} compared, {} differ", s.cases, s.compared, s.differing)); };
+  campaign.stop = [over = campaign.stop] { return Interruption::signal() != 0 || Output::failed() || over(); };
+  const search::DifferState state = search::run_differ(campaign, sides->sides, watch);
+  if (state.compared == 0 && Interruption::signal() == 0) {
     complain({"--differ", fmt::format("of {} cases none could be compared; expected sides that serve the same configurations", state.cases)});
     return bad_input;
   }
   const auto canary = search::cases_until_differ_canary(options.seed);
-  out.head(repeat_command(options, fuzz));
-  for (const search::DifferFound& found : state.found) {
-    const auto paths = write(found, sides->sides, options, fuzz);
-    if (!paths) {
-      complain(paths.error());
-      return bad_input;
-    }
-    const search::Parting& parting = found.parting;
-    out.print(report::DifferenceRow{sides->sides[parting.one].name, sides->sides[parting.other].name, found.number, found.alike, found.shape, found.explanation, *paths});
-  }
+  progress.aside(head);
   report::DifferSummary summary{.command = repeat_command(options, fuzz), .cases = state.cases, .compared = state.compared};
   summary.differing = state.differing;
   summary.unlike = state.found.size();
   summary.canary = canary;
-  out.print(summary);
+  if (state.stopped) summary.ended_by = Interruption::signal() != 0 ? Interruption::name() : Output::failed() ? "standard output" : "--time";
+  progress.aside([&] { out.print(summary); });
+  if (not_written) return refused(*not_written);
   if (!canary) {
     say("the canary, a fault that must make a difference, made none; what this campaign says means nothing");
     return internal_error;
   }
-  return state.found.empty() ? clean : findings;
+  return Interruption::exit_code_or(state.found.empty() ? clean : findings);
 }
 
 }  // namespace gradledger::tool

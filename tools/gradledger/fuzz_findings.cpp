@@ -1,77 +1,107 @@
+// Findings that were saved, and those that are.
 #include <unistd.h>
 
-#include <system_error>
+#include <algorithm>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include "search/shrink/shape.h"
 #include "sim/base/files.h"
-#include "sim/scenario/parse.h"
+#include "sim/frameworks/framework.h"
+#include "sim/load.h"
+#include "sim/scenario/json_reader.h"
+#include "sim/scenario/positions.h"
+#include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/findings_folder.h"
 #include "tools/gradledger/fuzz.h"
-#include "verbs/scenario_files.h"
+#include "tools/gradledger/verbs.h"
+#include "verbs/new_file.h"
 
 namespace gradledger::tool {
 namespace fs = std::filesystem;
 namespace {
 
-fs::path file_of(const Scenario& scenario, const FuzzOptions& fuzz) { return fs::path(fuzz.findings) / (scenario.name + ".json"); }
+// Half a file, as a full disk or a crash leaves it: it gets out of the way, and the campaign goes on without it.
+std::string set_damaged_aside(const fs::path& file, const std::string& text) {
+  const InputError why = read_json(text).error();
+  const auto moved = verbs::set_aside(file, ".damaged");
+  return InputError{place_in(file, text, why.where), why.message}.text() + "; " + (moved ? "set aside as " + moved->string() : moved.error().message);
+}
+
+// As the campaign's own state of the code has it.
+void show(Saved& saved, Scenario scenario, const search::CampaignOptions& campaign) {
+  const std::vector<ExpectedFinding> expected = scenario.expect.findings;
+  scenario.expect = {};
+  if (scenario.engine.framework == framework_of(campaign.profile).id()) scenario.engine.as_of = campaign.profile.as_of;
+  if (!campaign.driver) {
+    if (const auto error = admission_error(scenario)) saved.not_taken = error->text();
+  }
+  for (const ExpectedFinding& e : expected) {
+    if (!saved.not_taken.empty()) break;
+    try {
+      const auto found = search::found_in(scenario, *ref::finding_class_named(e.finding), campaign);
+      if (found) saved.shows.push_back(*found);
+      else saved.gone.push_back(e.finding);
+    } catch (const driver::NotRun& error) {
+      saved.not_taken = error.what();
+    }
+  }
+}
 
 }  // namespace
 
-Result<std::vector<Saved>> replay_saved(const Options& options, const FuzzOptions& fuzz) {
-  std::vector<Saved> out;
-  std::error_code missing;
-  if (!fs::is_directory(fuzz.findings, missing) || fs::is_empty(fuzz.findings, missing)) return out;
-  const auto files = verbs::scenario_files({fuzz.findings});
-  if (!files) return InputError{"--findings", files.error().text()};
-  search::CampaignOptions campaign;
-  campaign.seed = options.seed;
-  campaign.devices = options.devices;
-  for (const fs::path& file : *files) {
-    const auto loaded = load(file, options);
-    if (!loaded) return loaded.error();
-    if (auto error = not_searched((*loaded)->scenario, file.string())) return *error;
-    Saved saved{file, {}, {}};
-    for (const ExpectedFinding& expected : (*loaded)->scenario.expect.findings) {
-      Scenario plain = (*loaded)->scenario;
-      plain.expect = {};
-      const auto found = search::found_in(plain, *ref::finding_class_named(expected.finding), campaign);
-      if (found) saved.shows.push_back(*found);
-      else saved.gone.push_back(expected.finding);
-    }
-    out.push_back(std::move(saved));
+Replayed replay_saved(const fs::path& file, const Options& options, const search::CampaignOptions& campaign) {
+  Replayed out;
+  out.saved.path = file;
+  const auto refuse = [&](const InputError& error) {
+    out.complaint = error.text();
+    out.code = error.unavailable ? unavailable : bad_input;
+    return out;
+  };
+  const auto text = read_file(file);
+  if (!text) return refuse(text.error());
+  if (!nlohmann::json::accept(*text)) {
+    out.complaint = set_damaged_aside(file, *text);
+    return out;
+  }
+  const auto loaded = load(file, options);
+  if (!loaded) return refuse(loaded.error());
+  if (auto error = not_searched((*loaded)->scenario, file.string())) return refuse(*error);
+  show(out.saved, (*loaded)->scenario, campaign);
+  return out;
+}
+
+std::vector<report::FoundRow> rows_of(const Saved& saved) {
+  std::vector<report::FoundRow> out;
+  for (const search::Found& f : saved.shows) out.push_back(found_row(f, "still there", saved.path.string()));
+  for (const std::string& gone : saved.gone) {
+    report::FoundRow row{.status = "gone", .finding = gone};
+    row.file = saved.path.string();
+    out.push_back(std::move(row));
+  }
+  if (!saved.not_taken.empty()) {
+    report::FoundRow row{.status = "not taken"};
+    row.sentence = saved.not_taken;
+    row.file = saved.path.string();
+    out.push_back(std::move(row));
   }
   return out;
 }
 
 report::FoundRow found_row(const search::Found& found, const std::string& status, const std::string& file) {
-  return {status, found.finding, found.engine, found.shape, found.events, found.minimal, found.number, found.alike, found.blame, found.sentence, file, found.scenario};
+  report::FoundRow out{status, found.finding, found.engine, found.shape, found.events, found.minimal, found.number, found.alike, found.blame, found.sentence, file, found.scenario};
+  return out;
 }
 
-Result<fs::path> save(const search::Found& found, const Options& options, const FuzzOptions& fuzz) {
+Result<FindingsFolder::Kept> save(const search::Found& found, FindingsFolder& folder, const Options& options, const FuzzOptions& fuzz) {
   Scenario scenario = found.scenario;
   scenario.note = fmt::format("Found by gradledger fuzz{}, case {}: {} Draw it again: gradledger fuzz{} --case {}", drawn_by(options, fuzz), found.number, found.sentence,
                               drawn_by(options, fuzz), found.number);
-  std::error_code failed;
-  const std::string name = scenario.name;
-  for (int number = 2; fs::exists(file_of(scenario, fuzz), failed); ++number) scenario.name = fmt::format("{}-{}", name, number);
-  return write_scenario(scenario, fuzz);
-}
-
-Result<fs::path> write_scenario(const Scenario& scenario, const FuzzOptions& fuzz) {
-  const fs::path path = file_of(scenario, fuzz);
-  std::error_code failed;
-  fs::create_directories(fuzz.findings, failed);
-  if (const auto error = write_file(path, serialise(scenario))) return InputError{"--findings", path.string() + " " + error->message};
-  return path;
-}
-
-std::optional<InputError> refusal_of_folder(const FuzzOptions& fuzz) {
-  std::error_code failed;
-  fs::path at = fs::absolute(fuzz.findings, failed).lexically_normal();
-  while (!fs::exists(at, failed) && at.has_relative_path()) at = at.parent_path();
-  if (!fs::is_directory(at, failed)) return InputError{"--findings", fuzz.findings + " is or lies in a file; expected a folder"};
-  if (access(at.c_str(), W_OK | X_OK) != 0) return InputError{"--findings", fuzz.findings + " cannot be written to; expected a folder that can"};
-  return std::nullopt;
+  return folder.keep(scenario, [&](const Scenario& there) {
+    const bool expects_it = std::any_of(there.expect.findings.begin(), there.expect.findings.end(), [&](const ExpectedFinding& e) { return e.finding == found.finding; });
+    return expects_it && there.engine.as_of == scenario.engine.as_of && search::engine_of(there) == found.engine && search::is_part_of(there.script, scenario.script);
+  });
 }
 
 }  // namespace gradledger::tool

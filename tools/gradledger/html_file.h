@@ -2,13 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "report/html/html.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
+#include "verbs/new_file.h"
 
 namespace gradledger::tool {
 
@@ -26,10 +26,9 @@ class HtmlFile {
   // A command that broke off before it had anything to show writes no page.
   int finish(int code) const {
     if (path_.empty() || parts_.empty()) return code;
-    std::ofstream file(path_, std::ios::binary | std::ios::trunc);
-    file << report::html_page("gradledger report", parts_);
-    if (file.flush()) return code;
-    complain({"--html", path_ + " cannot be written"});
+    const auto error = verbs::replace_or_write(path_, report::html_page("gradledger report", parts_));
+    if (!error) return code;
+    complain({"--html", path_ + " " + error->message});
     return std::max<int>(code, bad_input);
   }
 

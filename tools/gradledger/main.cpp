@@ -22,6 +22,8 @@
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/drivers.h"
 #include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/gate_options.h"
+#include "tools/gradledger/interruption.h"
 #include "tools/gradledger/look.h"
 #include "tools/gradledger/numbers.h"
 #include "tools/gradledger/output.h"
@@ -77,7 +79,7 @@ CLI::App* add_coverage(CLI::App& app, Options& options, std::string& folder) {
   return verb;
 }
 
-CLI::App* add_gate(CLI::App& app, Options& options, std::vector<std::string>& paths) {
+CLI::App* add_gate(CLI::App& app, Options& options, GateVerb& gate, std::vector<std::string>& paths) {
   CLI::App* verb = app.add_subcommand("gate", "Hold scenarios against what they expect, or the oracle against faults that it must report");
   verb->add_option("PATH", paths, "Scenario files, or folders of them");
   add_common(verb, options);
@@ -85,6 +87,7 @@ CLI::App* add_gate(CLI::App& app, Options& options, std::vector<std::string>& pa
   add_mutants(verb, options);
   add_results(verb, options, {"--mutants"});
   add_html(verb, options);
+  add_gate_options(verb, options, gate);
   return verb;
 }
 
@@ -267,6 +270,7 @@ struct Words {
   std::vector<std::string> paths;
   std::string what, folder = "scenarios", shell;
   FuzzOptions fuzz;
+  GateVerb gate;
   ExploreVerb explore;
   AuditVerb audit;
   Recordings recordings;
@@ -277,7 +281,8 @@ std::vector<Verb> add_verbs(CLI::App& app, Words& w) {
   std::vector<Verb> verbs;
   const auto add = [&](const CLI::App* verb, std::function<int(const Output&)> run, bool asks_for_producer = true) { verbs.push_back({verb, asks_for_producer, std::move(run)}); };
   add(add_replay(app, w.options, w.paths), [&w](const Output& out) { return replay(w.paths, w.options, out); });
-  add(add_gate(app, w.options, w.paths), [&w](const Output& out) { return w.options.mutants ? gate_mutants(w.paths, w.options, out) : gate(w.paths, w.options, out); });
+  add(add_gate(app, w.options, w.gate, w.paths),
+      [&w](const Output& out) { return w.options.mutants ? gate_mutants(w.paths, w.options, out) : gate(w.paths, w.options, w.gate, out); });
   add(add_coverage(app, w.options, w.folder), [&w](const Output& out) { return coverage(w.folder, w.options, out); });
   add(add_whole_fuzz(app, w.options, w.fuzz), [&w](const Output& out) { return fuzz(w.options, w.fuzz, out); });
   add(add_whole_explore(app, w.options, w.explore), [&w](const Output& out) { return explore(w.options, w.explore, out); });
@@ -323,6 +328,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace gradledger::tool;
   occupy_standard_streams();
+  take_signals_of_writing_as_errors();
   try {
     const int code = run(argc, argv);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;

@@ -20,4 +20,15 @@ std::string size_in_bytes(std::string& text) { return whole_number(text.substr(0
 
 std::string some_text(const std::string& text) { return text.empty() ? "is empty; expected a value" : ""; }
 
+Result<std::pair<std::uint32_t, std::uint32_t>> shard_from(const std::string& text) {
+  std::uint32_t shard = 0, shards = 0;
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, shard);
+  if (first.ec == std::errc{} && first.ptr != end && *first.ptr == '/') {
+    const auto second = std::from_chars(first.ptr + 1, end, shards);
+    if (second.ec == std::errc{} && second.ptr == end && shard < shards) return std::pair{shard, shards};
+  }
+  return InputError{"--shard", "\"" + text + "\" is no shard; expected i/n with i from 0 to n - 1"};
+}
+
 }  // namespace gradledger::tool

@@ -1,7 +1,11 @@
 // What the option parser lets pass for a value and is none.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <utility>
+
+#include "sim/base/result.h"
 
 namespace gradledger::tool {
 
@@ -10,5 +14,8 @@ namespace gradledger::tool {
 std::string whole_number(const std::string& digits);
 std::string size_in_bytes(std::string& text);
 std::string some_text(const std::string& text);
+
+// "i/n" of --shard: the one with number i of n. Errors: it is none.
+Result<std::pair<std::uint32_t, std::uint32_t>> shard_from(const std::string& text);
 
 }  // namespace gradledger::tool

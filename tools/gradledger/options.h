@@ -41,7 +41,7 @@ struct Options : verbs::Options {
   bool mutants = false;                             // gate: of the oracle, by the catalogue of faults
   std::vector<std::string> only_mutants;            // by name; empty: all
   std::uint32_t mutant_cases = 24;                  // in which a mutant must be found, in each of its engines
-  std::uint32_t jobs = 1;                           // of a gate over mutants
+  std::uint32_t jobs = 1;                           // of a gate
 };
 
 }  // namespace gradledger::tool

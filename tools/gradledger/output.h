@@ -38,6 +38,8 @@ class Output {
   // A file that was not run, and why.
   void skip(const std::string& file, const std::string& why) const { results_.add_not_run(file, why); }
   void head(const std::string& command) const { write(renderer_->head(command)); }
+  // Nobody reads what is printed, or the disk is full.
+  static bool failed() { return std::ferror(stdout) != 0; }
   void between() const { write(renderer_->between()); }
   // Writes the files that are whole only at the end. The exit code of the command, given that of the verb.
   int finish(int code) const { return html_.finish(code); }

@@ -8,6 +8,7 @@
 #include "report/trace_file.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/output.h"
+#include "tools/gradledger/progress.h"
 #include "tools/gradledger/stopwatch.h"
 #include "tools/gradledger/verbs.h"
 #include "verbs/accounting.h"
@@ -54,6 +55,7 @@ int replay_loaded(const std::string& file, const Options& options, const Output&
   }
   report::Report report;
   try {
+    const Progress progress("replaying " + file);
     report = verbs::replay(**loaded, options, trace ? &*trace : nullptr);
   } catch (const ProgramsTooLarge&) {
     out.refuse(file, programs_too_large(**loaded, options));
@@ -97,7 +99,10 @@ int compare_one(const std::string& file, const Options& options, const Output& o
     return loaded.error().unavailable ? unavailable : bad_input;
   }
   try {
-    const report::ProducersReport report = verbs::compare_report(**loaded, options);
+    const report::ProducersReport report = [&] {
+      const Progress progress("comparing the producers on " + file);
+      return verbs::compare_report(**loaded, options);
+    }();
     out.print(report);
     return report.equal ? clean : findings;
   } catch (const ProgramsTooLarge&) {
@@ -114,6 +119,7 @@ std::optional<report::AccountingReport> accounting_of(const std::string& file, c
     return std::nullopt;
   }
   try {
+    const Progress progress("running dry " + file);
     return verbs::accounting_report(**loaded, options);
   } catch (const ProgramsTooLarge&) {
     complain(programs_too_large(**loaded, options));

@@ -13,6 +13,7 @@
 
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
+#include "verbs/new_file.h"
 
 namespace gradledger::tool {
 namespace {
@@ -21,31 +22,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* summary_variable = "GITHUB_STEP_SUMMARY";
 
-bool is_plain_or_new(const fs::path& file) {
-  std::error_code failed;
-  const fs::file_status status = fs::symlink_status(file, failed);
-  return !fs::exists(status) || fs::is_regular_file(status);
-}
-
-bool is_written(const fs::path& file, const std::string& text, std::ios::openmode mode) {
-  std::ofstream stream(file, std::ios::binary | mode);
+bool is_appended(const fs::path& file, const std::string& text) {
+  std::ofstream stream(file, std::ios::binary | std::ios::app);
   stream << text;
   stream.close();
   return stream.good();
-}
-
-// A file is there as a whole or not at all; links and devices are written through.
-bool is_replaced(const fs::path& file, const std::string& text) {
-  if (!is_plain_or_new(file)) return is_written(file, text, std::ios::trunc);
-  fs::path beside = file;
-  beside += fmt::format(".{}.part", getpid());
-  std::error_code failed;
-  if (is_written(beside, text, std::ios::trunc)) fs::rename(beside, file, failed);
-  else failed = std::make_error_code(std::errc::io_error);
-  if (!failed) return true;
-  std::error_code ignored;
-  fs::remove(beside, ignored);
-  return false;
 }
 
 std::string unwritable(const fs::path& file) {
@@ -103,6 +84,11 @@ void ResultFiles::add(const report::FuzzReport& report) {
   for (report::CaseResult& result : report::cases_of(report)) add_case(std::move(result));
 }
 
+void ResultFiles::add(const report::GateReport& report) {
+  if (!report.ended_by.empty() && report.ended_by != "-x")
+    add_error("", fmt::format("ended by {}, with {} of {} scenarios held", report.ended_by, report.rows.size(), report.files));
+}
+
 void ResultFiles::add_error(const std::string& file, const std::string& text) {
   // What a report showed of the file before does not count.
   if (!results_.cases.empty() && !file.empty() && results_.cases.back().file == file) results_.cases.pop_back();
@@ -131,7 +117,7 @@ std::optional<InputError> ResultFiles::write(const std::string& option, const st
   std::error_code missing;
   for (const report::CaseResult& result : results_.cases)
     if (!result.file.empty() && fs::equivalent(file, result.file, missing)) return InputError{option, file + " is a scenario of this run; expected another file"};
-  if (!is_replaced(file, text)) return InputError{option, file + " cannot be written"};
+  if (const auto error = verbs::replace_or_write(file, text)) return InputError{option, file + " " + error->message};
   return std::nullopt;
 }
 
@@ -148,8 +134,7 @@ std::optional<InputError> ResultFiles::finish() {
   if (!options_.github) return error;
   fmt::print("::{}::\n{}", resume_, report::github_annotations(results_));
   const char* summary = std::getenv(summary_variable);
-  if (summary && *summary && !is_written(summary, report::github_summary(results_), std::ios::app) && !error)
-    error = {summary_variable, std::string(summary) + " cannot be written"};
+  if (summary && *summary && !is_appended(summary, report::github_summary(results_)) && !error) error = {summary_variable, std::string(summary) + " cannot be written"};
   return error;
 }
 

@@ -26,6 +26,7 @@ class ResultFiles {
   void add(const report::Report& report) { add_case(report::case_of(report)); }
   void add(const report::ProducersReport& report) { add_case(report::case_of(report)); }
   void add(const report::FuzzReport& report);
+  void add(const report::GateReport& report);  // that it was ended before all were held
   template <class Other>
   void add(const Other&) {}
   void add_error(const std::string& file, const std::string& text);

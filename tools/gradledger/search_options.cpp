@@ -22,7 +22,6 @@ void add_mutants(CLI::App* gate, Options& options) {
       ->check(CLI::Range(1, 1 << 20))
       ->needs(mutants)
       ->capture_default_str();
-  gate->add_option("--jobs", options.jobs, "Threads")->check(whole_number)->check(CLI::Range(1, 1024))->needs(mutants)->capture_default_str();
   exclude(gate, "--mutants", {"--memory-limit", "--producer", "--ranks", "--deadline", "--compare"});
 }
 
@@ -30,7 +29,8 @@ CLI::App* add_fuzz(CLI::App& app, FuzzOptions& fuzz) {
   CLI::App* verb = app.add_subcommand("fuzz", "Draw scenarios, judge them, and make each finding as small as it gets");
   const auto number = CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40);
   CLI::Option* cases = verb->add_option("--cases", fuzz.cases, "Cases to draw, all shards together; 20000 without --time")->check(whole_number)->check(number);
-  CLI::Option* time = verb->add_option("--time", fuzz.time_s, "Seconds after which no new round of cases begins")->check(whole_number)->check(CLI::Range(1, 604800));
+  CLI::Option* time =
+      verb->add_option("--time", fuzz.time_s, "Seconds after which the campaign ends, the making small of findings included")->check(whole_number)->check(CLI::Range(1, 604800));
   verb->add_option("--case", fuzz.only, "Draw this one case alone, by its number")
       ->check(whole_number)
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40))
@@ -43,6 +43,7 @@ CLI::App* add_fuzz(CLI::App& app, FuzzOptions& fuzz) {
   verb->add_option("--jobs", fuzz.jobs, "Threads; what is found does not depend on them")->check(whole_number)->check(CLI::Range(1, 1024))->capture_default_str();
   verb->add_option("--findings", fuzz.findings, "Folder that findings are written to, and whose files are replayed first")->check(some_text)->capture_default_str();
   verb->add_flag("--any-script", fuzz.any_script, "Also scripts that leave the documentation, in which a correct framework loses gradients too");
+  verb->add_flag("--resume", fuzz.resume, "Go on with the unfinished campaign of these options, where the folder of findings holds one")->excludes("--case");
   CLI::Option* differ =
       verb->add_option("--differ", fuzz.differ, "Releases, changes, engines or producers, comma-separated: find scripts on which they apply different gradients")->check(some_text);
   verb->add_option("--catalogue", fuzz.catalogue, "Folder of scenarios: how many cases each of its known defects takes to be found from nothing")
@@ -52,8 +53,8 @@ CLI::App* add_fuzz(CLI::App& app, FuzzOptions& fuzz) {
 }
 
 void limit_fuzz(CLI::App* fuzz) {
-  exclude(fuzz, "--differ", {"--producer", "--memory-limit"});
-  exclude(fuzz, "--catalogue", {"--case", "--engine", "--as-of", "--switch", "--shard", "--jobs", "--findings", "--any-script", "--producer", "--ranks", "--deadline"});
+  exclude(fuzz, "--differ", {"--producer", "--memory-limit", "--resume"});
+  exclude(fuzz, "--catalogue", {"--case", "--engine", "--as-of", "--switch", "--shard", "--jobs", "--findings", "--any-script", "--resume", "--producer", "--ranks", "--deadline"});
 }
 
 CLI::App* add_explore(CLI::App& app, ExploreVerb& verb) {

@@ -12,10 +12,11 @@ namespace gradledger::tool {
 struct AuditVerb;
 struct ExploreVerb;
 struct FuzzOptions;
+struct GateVerb;
 class Output;
 
 int replay(const std::vector<std::string>& files, const Options& options, const Output& out);
-int gate(const std::vector<std::string>& paths, const Options& options, const Output& out);
+int gate(const std::vector<std::string>& paths, const Options& options, const GateVerb& verb, const Output& out);
 int gate_mutants(const std::vector<std::string>& paths, const Options& options, const Output& out);
 int coverage(const std::string& folder, const Options& options, const Output& out);
 int fuzz(const Options& options, const FuzzOptions& fuzz, const Output& out);
@@ -29,6 +30,8 @@ int judge_recordings(const std::vector<std::string>& files, const std::string& r
 int audit(const Options& options, AuditVerb& verb, const Output& out);
 int list(const std::string& what, const Options& options, const Output& out);
 
+// What is said, as one line without its end, whatever was in a file or a name.
+std::string one_line(const std::string& text);
 // On standard error, as one line, whatever was in a file or a name. Never throws: there is nowhere left to report to.
 void say(const std::string& text);
 // Of several lines, as what a process printed last.

@@ -225,8 +225,13 @@ TEST(a_folder_of_findings, that_cannot_be_written_is_refused_before_anything_is_
 TEST(a_finding, that_cannot_be_written_after_all_is_reported_all_the_same) {
   const Outcome outcome = fuzz("/proc/findings", old_release());
   EXPECT_EQ(outcome.code, tool::bad_input);
-  EXPECT_TRUE(outcome.err.starts_with("gradledger: --findings: /proc/findings")) << outcome.err;
-  EXPECT_EQ(lines_of(outcome.err).size(), 1u) << outcome.err;
+  // A checkpoint, which a slow campaign comes to, has no place there either, and says so by itself.
+  std::size_t said = 0;
+  for (const std::string& line : lines_of(outcome.err)) {
+    said += line.starts_with("gradledger: --findings: /proc/findings");
+    EXPECT_TRUE(line.starts_with("gradledger: --findings: ") || line.starts_with("gradledger: --resume ")) << line;
+  }
+  EXPECT_EQ(said, 1u) << outcome.err;
   if (geteuid() != 0) return;
   EXPECT_TRUE(says(outcome, "new          offload-loss")) << outcome.out;
   EXPECT_TRUE(says(outcome, "not written")) << outcome.out;

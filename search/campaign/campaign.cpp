@@ -37,7 +37,7 @@ struct Case {
 
 class Campaign {
  public:
-  Campaign(const CampaignOptions& options, std::vector<Found> known) : options_(options), next_(options.first) {
+  Campaign(const CampaignOptions& options, std::vector<Found> known) : options_(options), next_(options.first), began_(options.first) {
     state_.found = std::move(known);
     if (options_.resume) go_on_from(*options_.resume);
   }
@@ -45,7 +45,7 @@ class Campaign {
   CampaignState run() {
     const std::uint64_t end = options_.first + options_.cases;
     while (next_ < end && !options_.stop()) {
-      const std::uint64_t size = options_.driver ? round_size_driver : std::clamp(next_ - options_.first, round_size_first, round_size);
+      const std::uint64_t size = options_.driver ? round_size_driver : std::clamp(next_ - began_, round_size_first, round_size);
       next_ = round(next_, std::min(end, next_ + size));
       options_.progress(state_);
       options_.checkpoint(checkpoint());
@@ -57,7 +57,7 @@ class Campaign {
  private:
   void go_on_from(const Checkpoint& from) {
     static_cast<Counts&>(state_) = from.counts;
-    next_ = from.next;
+    next_ = began_ = from.next;
     alike_ = from.alike;
     shrunk_ = from.shrunk;
     for (const auto& [number, what] : from.broken) state_.broken.push_back({number, what, draw(options_.profile, options_.seed, number)});
@@ -194,7 +194,8 @@ class Campaign {
   CampaignState state_;
   std::map<std::uint64_t, std::uint32_t> alike_;
   std::map<std::pair<std::string, std::string>, std::uint32_t> shrunk_;
-  std::uint64_t next_;  // case
+  std::uint64_t next_;   // case
+  std::uint64_t began_;  // at this case, of this process
 };
 
 bool shows(const Scenario& scenario, ref::FindingClass finding, const std::string& engine, const CampaignOptions& options) {

@@ -142,7 +142,8 @@ class ProcessRanks::Sessions {
   void greet(transport::Socket socket) {
     const auto guest = std::make_shared<Connection>(std::move(socket));
     guests_.push_back(guest);
-    guest->start([this, guest](json message) { introduce(guest, message); }, [](const std::string&) {});
+    // Weak: one that never says who it is would else hold itself for ever.
+    guest->start([this, self = std::weak_ptr(guest)](json message) { introduce(self.lock(), message); }, [](const std::string&) {});
   }
 
   // The first message of a connection: a hello, or it is closed.

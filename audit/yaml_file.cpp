@@ -13,7 +13,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t nodes_max = 1u << 16;  // aliases count each time
-constexpr std::size_t bytes_max = 1u << 20;  // a configuration is no data
 
 struct TooLarge {};
 
@@ -61,9 +60,8 @@ class Conversion {
 }  // namespace
 
 Result<Document> read_yaml(const std::filesystem::path& path) {
-  const auto text = read_file(path);
+  const auto text = read_file(path, configuration_bytes_max);
   if (!text) return text.error();
-  if (text->size() > bytes_max) return InputError{path.string(), fmt::format("is larger than is read; expected at most {} bytes of YAML", bytes_max)};
   Document out{path.string(), {}, {}};
   try {
     out.json = Conversion(out).value(YAML::Load(*text), "", 0);

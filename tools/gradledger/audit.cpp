@@ -1,7 +1,6 @@
 #include "tools/gradledger/audit.h"
 
 #include <filesystem>
-#include <fstream>
 
 #include <fmt/format.h>
 
@@ -13,6 +12,7 @@
 #include "tools/gradledger/numbers.h"
 #include "tools/gradledger/output.h"
 #include "tools/gradledger/verbs.h"
+#include "verbs/new_file.h"
 
 namespace gradledger::tool {
 namespace {
@@ -78,10 +78,8 @@ std::optional<InputError> write_scenario(const AuditVerb& verb, const Scenario& 
   for (const std::string* read : {&verb.request.files.config, &verb.request.files.arguments, &verb.request.freeze, &verb.request.script})
     if (!read->empty() && std::filesystem::equivalent(verb.write_scenario, *read, missing))
       return InputError{"--write-scenario", verb.write_scenario + " is a file that was read; expected one of its own"};
-  std::ofstream stream(verb.write_scenario, std::ios::binary);
-  stream << serialise(scenario);
-  stream.flush();
-  return stream ? std::nullopt : std::optional(InputError{"--write-scenario", verb.write_scenario + " cannot be written"});
+  if (const auto error = verbs::replace_or_write(verb.write_scenario, serialise(scenario))) return InputError{"--write-scenario", verb.write_scenario + " " + error->message};
+  return std::nullopt;
 }
 
 audit::Sweep sweep_of(const std::string& text) {

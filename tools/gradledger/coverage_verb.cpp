@@ -6,6 +6,7 @@
 #include "tools/gradledger/progress.h"
 #include "tools/gradledger/verbs.h"
 #include "verbs/coverage.h"
+#include "verbs/new_file.h"
 
 namespace gradledger::tool {
 namespace {
@@ -37,7 +38,7 @@ int coverage(const std::string& folder, const Options& options, const Output& ou
   report.scenarios = scenarios.size();
   const std::string page = report::coverage_page(report.rows);
   if (!options.write_page.empty()) {
-    if (const auto error = write_file(options.write_page, page)) return complain_of({"--write", options.write_page + " " + error->message});
+    if (const auto error = verbs::replace_or_write(options.write_page, page)) return complain_of({"--write", options.write_page + " " + error->message});
   }
   if (!options.check_page.empty() && there != page) report.outdated_page = options.check_page;
   out.print(report);

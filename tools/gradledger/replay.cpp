@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -14,17 +13,11 @@
 #include "verbs/accounting.h"
 #include "verbs/compare.h"
 #include "verbs/lanes.h"
+#include "verbs/new_file.h"
 #include "verbs/replay.h"
 
 namespace gradledger::tool {
 namespace {
-
-// False where it cannot be written.
-bool write_chrome_trace(const report::Report& report, const std::string& path) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << report::chrome_trace(*report.lanes, report.command);
-  return static_cast<bool>(file.flush());
-}
 
 // An error where there was nothing to write, or no place for it.
 std::optional<InputError> add_lanes(const Loaded& loaded, const Options& options, report::Report& report) {
@@ -32,7 +25,8 @@ std::optional<InputError> add_lanes(const Loaded& loaded, const Options& options
   verbs::add_picture(loaded, options, report);
   if (options.chrome_trace.empty()) return std::nullopt;
   if (!report.lanes->left_out.empty()) return InputError{"--chrome-trace", report.lanes->left_out, true};
-  if (!write_chrome_trace(report, options.chrome_trace)) return InputError{"--chrome-trace", options.chrome_trace + " cannot be written"};
+  if (const auto error = verbs::replace_or_write(options.chrome_trace, report::chrome_trace(*report.lanes, report.command)))
+    return InputError{"--chrome-trace", options.chrome_trace + " " + error->message};
   return std::nullopt;
 }
 

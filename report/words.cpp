@@ -20,8 +20,8 @@ std::string_view name_of(AuditOutcome outcome) {
 
 std::string printable(std::string text) {
   std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
-  return text;
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
+  return printable_text(text);
 }
 
 std::string in_short(const std::string& text) {

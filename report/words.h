@@ -8,7 +8,7 @@
 
 namespace gradledger::report {
 
-// What a file says, as a line of a report: without control characters, and of a long text its beginning.
+// What a file says, as a line of a report: lines joined, other control characters as printable_text() has them; of a long text its beginning.
 std::string printable(std::string text);
 std::string in_short(const std::string& text);
 

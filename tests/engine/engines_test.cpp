@@ -6,6 +6,7 @@
 #include "sim/frameworks/deepspeed/engine/loss_scaler.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/frameworks/framework.h"
+#include "tests/engine/releases.h"
 #include "tests/support/scripted_engine.h"
 
 namespace gradledger::testing {
@@ -145,15 +146,6 @@ TEST(selection, refuses_experts_and_pipelines_where_the_framework_does) {
 }
 
 // ---- collectives: kinds and payloads of one window of four backwards -----------------------------------------------------------------
-
-Keeper run(const Scenario& s) {
-  expects(!admission_error(s), "a test's scenario is admitted");
-  const auto timeline = make_timeline(s);
-  HostExecutor executor(s, *timeline);
-  Keeper seen;
-  executor.run(CountingSource{}, RunOptions{}, seen);
-  return seen;
-}
 
 std::vector<std::string> gradient_collectives(const Scenario& s) {
   std::vector<std::string> out;

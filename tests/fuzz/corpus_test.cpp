@@ -7,18 +7,15 @@
 
 #include "tests/fuzz/mutation.h"
 #include "tests/fuzz/properties.h"
+#include "tests/support/sanitized.h"
 
 namespace gradledger {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Inputs made of each scenario; fewer where sanitizers make each one slow.
-#ifdef __SANITIZE_ADDRESS__
-constexpr int bent_each = 4;
-#else
-constexpr int bent_each = 8;
-#endif
+constexpr int bent_each = testing::sanitized ? 2 : 8;              // inputs made of each scenario
+constexpr std::size_t bytes_apart = testing::sanitized ? 97 : 13;  // where each breaks off
 
 // Contents by path, in order.
 std::vector<std::pair<fs::path, std::string>> files_below(const fs::path& folder, const std::string& extension) {
@@ -58,7 +55,8 @@ TEST(fuzzed, scenarios_keep_every_property) {
 TEST(fuzzed, scenarios_that_break_off_anywhere_keep_every_property) {
   std::size_t shift = 0;
   for (const auto& [path, text] : scenarios())
-    for (std::size_t end = shift++ % 13; end < text.size(); end += 13) EXPECT_NO_THROW(fuzz::check_scenario(text.substr(0, end))) << path << " up to byte " << end;
+    for (std::size_t end = shift++ % bytes_apart; end < text.size(); end += bytes_apart)
+      EXPECT_NO_THROW(fuzz::check_scenario(text.substr(0, end))) << path << " up to byte " << end;
 }
 
 TEST(fuzzed, scenarios_with_wrong_bytes_keep_every_property) {

@@ -12,14 +12,9 @@
 #include "sim/numeric/dtype.h"
 #include "sim/numeric/scalar.h"
 #include "tests/numeric/reference.h"
+#include "tests/support/sanitized.h"
 
 namespace gradledger::testing {
-
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool sanitized = true;
-#else
-inline constexpr bool sanitized = false;
-#endif
 
 using numeric::Bf16;
 using numeric::Fp16;

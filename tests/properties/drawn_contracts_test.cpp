@@ -15,6 +15,7 @@
 #include "sim/execution/host_executor.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/load.h"
+#include "tests/support/sanitized.h"
 
 namespace gradledger::testing {
 namespace {
@@ -222,12 +223,7 @@ void expect_named(const DrawnLoop& loop, const ref::Verdict& verdict) {
   }
 }
 
-// Sanitizers make each case many times as slow.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t loops = 500;
-#else
-constexpr std::uint64_t loops = 10'000;
-#endif
+constexpr std::uint64_t loops = sanitized ? 500 : 10'000;
 constexpr std::uint64_t shards = 4;
 
 class drawn_contracts : public ::testing::TestWithParam<std::uint64_t> {};

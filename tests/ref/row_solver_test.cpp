@@ -1,4 +1,5 @@
 // Weights from sums in which several contributions share an element: what is told, from how few, and what stays open.
+#include <cmath>
 #include <deque>
 
 #include <gtest/gtest.h>

@@ -8,6 +8,7 @@
 #include "search/draw/generator.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/parse.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -132,25 +133,26 @@ std::size_t hold_sentences(const Judged& j) {
 }
 
 TEST(sentences, of_the_corpus_claim_what_the_ledger_says) {
-  std::size_t held = 0;
+  std::size_t held = 0, number = 0;
+  constexpr std::size_t one_of = sanitized ? 5 : 1;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(std::filesystem::path(GRADLEDGER_SOURCE_DIR) / "scenarios")) {
     if (entry.path().extension() != ".json") continue;
     const auto s = load_scenario(entry.path());
-    if (!s || s->expect.accounting_only || s->expect.findings.empty()) continue;
+    if (!s || s->expect.accounting_only || s->expect.findings.empty() || number++ % one_of != 0) continue;
     SCOPED_TRACE(entry.path());
     held += hold_sentences(judged(*s));
   }
-  EXPECT_GT(held, 150u);
+  EXPECT_GT(held, 150u / one_of);
 }
 
 TEST(sentences, of_random_scripts_claim_what_the_ledger_says) {
   std::size_t held = 0;
-  for (std::uint64_t number = 0; number < 400; ++number) {
+  for (std::uint64_t number = 0; number < (sanitized ? 100 : 400); ++number) {
     const Scenario s = search::draw({}, 17, number);
     SCOPED_TRACE(serialise(s));
     held += hold_sentences(judged(s));
   }
-  EXPECT_GT(held, 100u);
+  EXPECT_GT(held, sanitized ? 25u : 100u);
 }
 
 // ---- what was said and is not so ------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@
 #include "sim/scenario/json_reader.h"
 #include "sim/frameworks/deepspeed/config_json.h"
 #include "tests/scenario/documents.h"
+#include "tests/support/sanitized.h"
 
 namespace gradledger {
 namespace {
@@ -83,15 +84,16 @@ TEST(schema, the_documents_reach_every_kind_of_place) { EXPECT_GT(places().size(
 
 TEST(schema, a_value_of_a_wrong_type_is_refused_where_it_stands) {
   const std::vector<json> others{nullptr, true, 7, 0.5, "text", json::array(), json::object()};
-  std::size_t refused = 0;
+  std::size_t refused = 0, refused_or_passed_over = 0;
   for (const Place& place : places()) {
     for (const json& other : others) {
       if (place.alternative || admits(*place.rule, other)) continue;
+      if (testing::sanitized && refused_or_passed_over++ % 5 != 0) continue;
       expect_refused(with(place, other), place.pointer, "; expected ");
       ++refused;
     }
   }
-  EXPECT_GT(refused, 1000u);
+  EXPECT_GT(refused, testing::sanitized ? 200u : 1000u);
 }
 
 TEST(schema, an_unknown_key_is_refused_in_every_object) {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <set>
 
+#include "tests/support/sanitized.h"
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
@@ -62,6 +63,7 @@ TEST(the_repeat_command, gives_the_same_report_for_a_file_of_any_name) {
                                                           "no\xff"
                                                           "8 it's \\.json",
                                                           "~", "#comment", "a;b&c|d<e>f", "!x", "%s{}"}) {
+    if (testing::sanitized && name.size() % 3 != 0) continue;
     SCOPED_TRACE(name);
     folder.write(name, text);
     const Outcome first = shell(

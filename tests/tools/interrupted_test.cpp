@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "sim/base/hash.h"
+#include "tests/support/sanitized.h"
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
@@ -59,7 +60,7 @@ void wait_for_a_finding(const Child& child) {
 
 std::uint32_t kills() {
   const char* many = std::getenv("GRADLEDGER_TEST_KILLS");
-  constexpr std::uint32_t few = 30;
+  constexpr std::uint32_t few = testing::sanitized ? 10 : 30;
   return many ? static_cast<std::uint32_t>(std::strtoul(many, nullptr, 10)) : few;
 }
 

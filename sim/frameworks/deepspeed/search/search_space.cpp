@@ -33,7 +33,7 @@ class DeepSpeedCalls final : public Calls {
   Protocol protocol_;
 };
 
-bool pinned(const Scenario& s) {
+bool pins_memory(const Scenario& s) {
   const auto behaviour = resolve_behaviour(s.engine.as_of);
   return deepspeed_config(s).offloads_optimizer() && behaviour && pins_host_memory(deepspeed_config(s), *behaviour);
 }
@@ -69,8 +69,8 @@ class Space final : public SearchSpace {
   }
   bool uses_streams(const Scenario& s) const override {
     const ZeroConfig& zero = deepspeed_config(s).zero;
-    return zero.stage > 0 &&
-           (zero.overlap_comm.value_or(zero.stage == 3) || pinned(s) || std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.on_side_stream; }));
+    return zero.stage > 0 && (zero.overlap_comm.value_or(zero.stage == 3) || pins_memory(s) ||
+                              std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.on_side_stream; }));
   }
 
   bool has_documented_form() const override { return true; }

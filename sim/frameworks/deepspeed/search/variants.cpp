@@ -11,7 +11,7 @@ void at_stage(Scenario& s, std::uint32_t stage, bool offload) {
   deepspeed_config(s).zero.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
 }
 
-constexpr std::array<Variant, 8> all{{
+constexpr std::array<Variant, 8> all_variants{{
     {"zero0", "stage 0: gradients stay in param.grad", {}, [](Scenario& s) { at_stage(s, 0, false); }},
     {"zero1", "stage 1", {.reduces_to_owners = true, .gathers_weights = true}, [](Scenario& s) { at_stage(s, 1, false); }},
     {"zero1-offload", "stage 1, optimizer on the CPU", {.reduces_to_owners = true, .gathers_weights = true, .offloads = true}, [](Scenario& s) { at_stage(s, 1, true); }},
@@ -40,7 +40,7 @@ constexpr std::array<Variant, 8> all{{
 
 }  // namespace
 
-std::span<const Variant> variants() { return all; }
+std::span<const Variant> variants() { return all_variants; }
 
 void set_model_dtype(Scenario& s, Dtype dtype) {
   s.model_dtype = dtype;

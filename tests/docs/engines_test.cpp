@@ -1,4 +1,5 @@
-// docs/engines.md holds the tables that the command lists, and the buffers that the engines really have.
+// docs/engines.md and the pages of docs/engines hold the tables that the command lists, and the buffers that the engines really have.
+#include <map>
 #include <set>
 
 #include "ref/probes.h"
@@ -14,41 +15,46 @@
 namespace gradledger::testing {
 namespace {
 
-const Document& engines_page() {
-  static const Document document = read_document(source_folder / "docs/engines.md");
-  return document;
+// By name, "engines.md" for the first of them.
+const Document& engines_page(const std::string& name) {
+  static std::map<std::string, Document> read;
+  const auto [at, is_new] = read.try_emplace(name);
+  if (is_new) at->second = read_document(source_folder / "docs" / (name == "engines.md" ? name : "engines/" + name));
+  return at->second;
 }
 
-const Section& section(const std::string& heading) {
-  const Section* found = engines_page().section(heading);
-  expects(found != nullptr, "a section of docs/engines.md");
+const Section& section(const std::string& name, const std::string& heading) {
+  const Section* found = engines_page(name).section(heading);
+  expects(found != nullptr, "a section of a page on engines");
   return *found;
 }
+
+const char* const engine_pages[] = {"torch-optimizer.md", "fp16-optimizers.md", "bf16-optimizer.md", "zero-1-and-2.md", "zero-3.md"};
 
 // ---- what is listed -----------------------------------------------------------------------------------------------------------------
 
 TEST(engines_page, has_every_engine_and_every_switch_as_they_are_listed) {
-  for (const char* what : {"engines", "behaviours"})
-    for (const Cells& row : listed(what)) EXPECT_TRUE(has_row(engines_page(), row)) << what << ": " << row[0];
-  EXPECT_EQ(section("Engines").rows.size(), listed("engines").size());
-  EXPECT_EQ(section("Behaviour switches").rows.size(), listed("behaviours").size());
+  for (const Cells& row : listed("engines")) EXPECT_TRUE(has_row(engines_page("engines.md"), row)) << row[0];
+  for (const Cells& row : listed("behaviours")) EXPECT_TRUE(has_row(engines_page("switches.md"), row)) << row[0];
+  EXPECT_EQ(section("engines.md", "Engines").rows.size(), listed("engines").size());
+  EXPECT_EQ(section("switches.md", "The switches").rows.size(), listed("behaviours").size());
 }
 
 TEST(engines_page, has_every_release_with_what_it_adds) {
-  for (const Cells& row : listed("releases")) EXPECT_TRUE(has_row(engines_page(), {row[0], row[1]})) << row[0] << " adds " << row[1];
-  EXPECT_EQ(section("Releases").rows.size(), listed("releases").size());
+  for (const Cells& row : listed("releases")) EXPECT_TRUE(has_row(engines_page("releases.md"), {row[0], row[1]})) << row[0] << " adds " << row[1];
+  EXPECT_EQ(section("releases.md", "Releases").rows.size(), listed("releases").size());
 }
 
 TEST(engines_page, has_every_change_with_its_first_release) {
-  for (const Cells& row : listed("changes")) EXPECT_TRUE(has_row(engines_page(), row)) << row[0];
-  EXPECT_EQ(section("Changes").rows.size(), changes().size());
+  for (const Cells& row : listed("changes")) EXPECT_TRUE(has_row(engines_page("releases.md"), row)) << row[0];
+  EXPECT_EQ(section("releases.md", "Changes").rows.size(), changes().size());
 }
 
 TEST(engines_page, explains_only_switches_and_values_that_there_are) {
   std::set<std::string> known;
   for (const Cells& row : listed("behaviours")) known.insert(row[0]);
   std::size_t explained = 0;
-  std::istringstream lines(section("Behaviour switches").text);
+  std::istringstream lines(section("switches.md", "The switches").text);
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("* `")) continue;
     ++explained;
@@ -67,12 +73,61 @@ TEST(engines_page, speaks_of_configuration_keys_that_the_schema_has) {
   };
   walk(walk, scenario_schema()["definitions"]["deepspeed_config"]);
   std::size_t named = 0;
-  for (const Cells& row : section("What of the configuration is read").rows)
+  for (const Cells& row : section("engines.md", "What of the configuration is read").rows)
     for (const std::string& key : code_in(row.at(0))) {
       ++named;
       EXPECT_TRUE(keys.contains(key)) << key;
     }
   EXPECT_GT(named, 10u);
+}
+
+// Values of every switch that a known release moved, each where it moved: "0.19.0 #7981 offload_keep: gate_id_or_not_boundary".
+TEST(engines_pages, have_every_switch_that_moved_with_its_release) {
+  std::map<std::string, Cells> change_of;
+  for (const Cells& row : listed("changes")) change_of[row[0]] = row;
+  std::set<std::string> moved, told;
+  const std::regex value(R"re((\w+) \(`?([^`)]+)`?\))re");
+  for (const Cells& row : listed("behaviours"))
+    for (std::sregex_iterator at(row[1].begin(), row[1].end(), value), end; at != end; ++at) {
+      const auto change = change_of.find((*at)[2]);
+      if (change != change_of.end() && !change->second[1].starts_with("before ")) moved.insert((*at)[2].str() + " " + row[0] + ": " + (*at)[1].str());
+    }
+  std::vector<Section> sections{section("engines.md", "What moved in every engine")};
+  for (const char* name : engine_pages) sections.push_back(section(name, "Which releases differ"));
+  for (const Section& s : sections)
+    for (const Cells& row : s.rows) {
+      const std::string number = without(row.at(1), "`");
+      ASSERT_TRUE(change_of.contains(number)) << number;
+      EXPECT_EQ(row[0], change_of[number][1]) << number;
+      EXPECT_EQ(row[2], change_of[number][2]) << number;
+      std::istringstream cells(without(row.at(3), "`"));
+      for (std::string one; std::getline(cells, one, ';');) told.insert(number + " " + trimmed(one));
+    }
+  EXPECT_GT(moved.size(), 50u);
+  EXPECT_EQ(told, moved);
+}
+
+// The page of the engine that a defective scenario runs on has the defect. docs/coverage.md says which scenarios these are.
+TEST(engines_pages, have_the_known_defects_that_scenarios_show_in_them) {
+  const std::map<std::string, std::string> page_of{{"torch optimizer", "torch-optimizer.md"},       {"FP16_Optimizer", "fp16-optimizers.md"},
+                                                   {"FP16_UnfusedOptimizer", "fp16-optimizers.md"}, {"BF16_Optimizer", "bf16-optimizer.md"},
+                                                   {"DeepSpeedZeroOptimizer", "zero-1-and-2.md"},   {"DeepSpeedZeroOptimizer_Stage3", "zero-3.md"}};
+  std::map<std::string, std::set<std::string>> shown, told;
+  const Document coverage = read_document(source_folder / "docs/coverage.md");
+  for (const Section& s : coverage.sections)
+    for (const Cells& row : s.rows) {
+      if (row.size() < 9 || !(row[0].starts_with("catalogue-") || row[0].starts_with("live-"))) continue;
+      for (const std::string& name : code_in(row[7])) {
+        const auto scenario = load_scenario(source_folder / "scenarios" / (name + ".json"));
+        ASSERT_TRUE(scenario) << name;
+        const auto of_engine = page_of.find(std::string(engine_name(*scenario)));
+        ASSERT_NE(of_engine, page_of.end()) << name;
+        shown[of_engine->second].insert(row[0] + ": " + row[2]);
+      }
+    }
+  for (const char* name : engine_pages)
+    for (const Cells& row : section(name, "Known defects").rows) told[name].insert(row.at(0) + ": " + row.at(1));
+  EXPECT_EQ(told, shown);
 }
 
 // ---- which configuration selects which ------------------------------------------------------------------------------------------------
@@ -125,7 +180,7 @@ TEST(engines_page, says_which_configuration_selects_which_engine) {
         EXPECT_EQ(selected(configured(2, model, accumulation, offload)), zero);
         EXPECT_EQ(selected(configured(3, model, accumulation, offload)), "DeepSpeedZeroOptimizer_Stage3");
       }
-  EXPECT_EQ(section("Which configuration selects which").rows.size(), 10u);
+  EXPECT_EQ(section("engines.md", "Which configuration selects which").rows.size(), 10u);
 }
 
 // ---- buffers ----------------------------------------------------------------------------------------------------------------------------
@@ -171,7 +226,7 @@ void run(Scenario s, Buffers& into) {
   }
 }
 
-// Every configuration that brings a buffer of its own, by section.
+// Every configuration that brings a buffer of its own, by page.
 std::map<std::string, std::vector<Scenario>> configurations() {
   constexpr Dtype fp32 = Dtype::float32, bf16 = Dtype::bfloat16, fp16 = Dtype::float16;
   const auto with = [](Scenario s, auto change) {
@@ -183,18 +238,19 @@ std::map<std::string, std::vector<Scenario>> configurations() {
     return s;
   };
   const auto fp32_wire = [](DeepSpeedConfig& c) { c.communication_data_type = Dtype::float32; };
+  const auto bf16_wire = [](DeepSpeedConfig& c) { c.communication_data_type = Dtype::bfloat16; };
   return {
-      {"`torch optimizer`, `FP16_Optimizer` and `FP16_UnfusedOptimizer`",
-       {configured(0, fp32, fp32, false), configured(0, bf16, bf16, false), with(configured(0, bf16, bf16, false), fp32_wire), configured(0, fp16, fp16, false)}},
-      {"`BF16_Optimizer`",
+      {"torch-optimizer.md", {configured(0, fp32, fp32, false), with(configured(0, fp32, fp32, false), bf16_wire)}},
+      {"fp16-optimizers.md", {configured(0, bf16, bf16, false), with(configured(0, bf16, bf16, false), fp32_wire), configured(0, fp16, fp16, false)}},
+      {"bf16-optimizer.md",
        {configured(1, bf16, fp32, false), with(configured(1, bf16, fp32, false), [](DeepSpeedConfig& c) { c.bf16.immediate_grad_update = true; }),
         with_experts(configured(1, bf16, fp32, false))}},
-      {"`DeepSpeedZeroOptimizer`",
+      {"zero-1-and-2.md",
        {configured(1, bf16, bf16, false), configured(1, fp16, fp32, false), configured(1, fp32, bf16, false), configured(1, bf16, fp32, true), configured(2, bf16, bf16, false),
         configured(2, bf16, bf16, true), with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.overlap_comm = true; }),
         with(configured(2, bf16, bf16, false), fp32_wire), with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.contiguous_gradients = false; }),
         with_experts(configured(2, bf16, bf16, false))}},
-      {"`DeepSpeedZeroOptimizer_Stage3`",
+      {"zero-3.md",
        {configured(3, bf16, bf16, false), configured(3, bf16, bf16, true), configured(3, bf16, fp32, false),
         with(configured(3, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.reduce_scatter = false; }),
         with(configured(3, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.reduce_scatter = false, c.gradient_predivide_factor = 4; }),
@@ -206,10 +262,10 @@ std::map<std::string, std::vector<Scenario>> configurations() {
 bool is_shown(const std::string& name) { return name.find("later") == std::string::npos; }
 
 TEST(engines_page, has_the_buffers_of_each_engine_in_the_roles_that_they_take) {
-  for (const auto& [heading, scenarios] : configurations()) {
+  for (const auto& [name_of_page, scenarios] : configurations()) {
     Buffers seen, documented;
     for (const Scenario& s : scenarios) run(s, seen);
-    for (const Cells& row : section(heading).rows)
+    for (const Cells& row : section(name_of_page, "Buffers").rows)
       for (const std::string& name : code_in(row.at(0))) {
         std::istringstream roles(row.at(1));
         for (std::string role; std::getline(roles, role, ',');) documented[name].insert(trimmed(role));
@@ -218,21 +274,21 @@ TEST(engines_page, has_the_buffers_of_each_engine_in_the_roles_that_they_take) {
     EXPECT_GT(documented.size(), 8u);
     for (const auto& [name, roles] : seen) {
       if (!is_shown(name)) continue;
-      ASSERT_TRUE(documented.contains(name)) << heading << " has " << name;
-      for (const std::string& role : roles) EXPECT_TRUE(documented[name].contains(role)) << heading << ": " << name << " is " << role;
+      ASSERT_TRUE(documented.contains(name)) << name_of_page << " has " << name;
+      for (const std::string& role : roles) EXPECT_TRUE(documented[name].contains(role)) << name_of_page << ": " << name << " is " << role;
     }
     for (const auto& [name, roles] : documented) {
       const bool of_other = name == "zeros[PARAM]" && seen.contains("zeros[later]");  // PARAM always has a gradient here
-      EXPECT_TRUE(seen.contains(name) || of_other) << heading << " has no " << name;
-      for (const std::string& role : roles) EXPECT_TRUE(seen[name].contains(role)) << heading << ": " << name << " is never " << role;
+      EXPECT_TRUE(seen.contains(name) || of_other) << name_of_page << " has no " << name;
+      for (const std::string& role : roles) EXPECT_TRUE(seen[name].contains(role)) << name_of_page << ": " << name << " is never " << role;
     }
   }
 }
 
 TEST(engines_page, has_every_buffer_that_is_listed) {
   std::set<std::string> documented;
-  for (const auto& [heading, unused] : configurations())
-    for (const Cells& row : section(heading).rows)
+  for (const char* name_of_page : engine_pages)
+    for (const Cells& row : section(name_of_page, "Buffers").rows)
       for (const std::string& name : code_in(row.at(0))) documented.insert(name.substr(0, name.find('[')));
   const Document ddp = read_document(source_folder / "docs/ddp.md");
   for (const Cells& row : ddp.section("Buffers")->rows) documented.insert(code_in(row.at(0)).at(0));

@@ -52,15 +52,20 @@ TEST(glossary, has_no_word_that_occurs_nowhere_else) {
   EXPECT_FALSE(occurs("quux", pages));
 }
 
+// Separated by commas.
+const char* const taken_for_granted =
+    "accumulator, applied gradient, as of, balance, base optimizer, blame, bound, boundary, buffer, canary, case, class, clean, collective, contract, "
+    "contribution, due, engine, entry, event, evidence, expect, finding, fingerprint, ga, gate, head, hook, host, inconclusive, known defect, ledger, "
+    "loss scale, master weights, micro-batch, mutant, not judged, nothing judged, open, overflow, pass, poison, private, probe, producer, race, rank, "
+    "reduction, role, scenario, schedule, seed, shape, snapshot, stale, step fact, stream, trace, twin, usage, verdict, weight, window";
+
 TEST(glossary, has_every_word_that_reports_take_for_granted) {
   std::set<std::string> words;
   for (const Cells& row : entries()) words.insert(row[0]);
-  for (const char* word :
-       {"accumulator", "applied gradient", "as of",          "boundary", "bound",     "canary",      "case",   "class", "clean",        "contract",     "contribution",
-        "due",         "engine",           "entry",          "event",    "finding",   "fingerprint", "gate",   "head",  "inconclusive", "known defect", "ledger",
-        "mutant",      "not judged",       "nothing judged", "open",     "overflow",  "pass",        "poison", "probe", "producer",     "race",         "role",
-        "scenario",    "schedule",         "shape",          "snapshot", "step fact", "trace",       "twin",   "usage", "verdict",      "weight",       "window"})
-    EXPECT_TRUE(words.contains(word)) << word;
+  std::istringstream expected(taken_for_granted);
+  std::size_t looked_at = 0;
+  for (std::string word; std::getline(expected, word, ','); ++looked_at) EXPECT_TRUE(words.contains(trimmed(word))) << word;
+  EXPECT_GT(looked_at, 50u);
 }
 
 }  // namespace

@@ -26,6 +26,18 @@ TEST(house, every_document_is_reached_from_the_readme) {
   EXPECT_NE(std::find(links.begin(), links.end(), "LICENSE"), links.end());
 }
 
+TEST(house, index_of_the_documents_has_every_page) {
+  const std::filesystem::path folder = source_folder / "docs";
+  const std::vector<std::string> links = read_document(folder / "README.md").links;
+  for (const char* part : {".", "engines"})
+    for (const auto& entry : std::filesystem::directory_iterator(folder / part)) {
+      const std::string page = std::filesystem::relative(entry.path(), folder).string();
+      if (entry.path().extension() == ".md" && page != "README.md") {
+        EXPECT_NE(std::find(links.begin(), links.end(), page), links.end()) << page;
+      }
+    }
+}
+
 TEST(house, licence_is_the_whole_apache_licence) {
   const std::string text = text_of(source_folder / "LICENSE");
   for (const char* part : {"Apache License\n                           Version 2.0, January 2004", "9. Accepting Warranty or Additional Liability", "END OF TERMS AND CONDITIONS",

@@ -5,6 +5,7 @@ namespace gradledger::testing {
 namespace {
 
 bool has_bare_reference(const std::string& text) {
+  if (text.find('#') == std::string::npos) return false;
   const std::string prose = without(without(text, "`[^`]*`"), "\"[^\"]*\"");
   return std::regex_search(prose, std::regex(R"((^|[^\w&/\]])#\d{3,}\b)"));
 }

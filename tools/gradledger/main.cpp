@@ -25,6 +25,7 @@
 #include "tools/gradledger/gate_options.h"
 #include "tools/gradledger/interruption.h"
 #include "tools/gradledger/look.h"
+#include "tools/gradledger/man_page.h"
 #include "tools/gradledger/numbers.h"
 #include "tools/gradledger/output.h"
 #include "tools/gradledger/result_files.h"
@@ -299,6 +300,13 @@ std::vector<Verb> add_verbs(CLI::App& app, Words& w) {
       add_completion(app, w.shell),
       [&w, &app](const Output&) {
         fmt::print("{}", completion_script(app, w.shell));
+        return clean;
+      },
+      false);
+  add(
+      add_man_page(app),
+      [&app](const Output&) {
+        fmt::print("{}", man_page(app));
         return clean;
       },
       false);

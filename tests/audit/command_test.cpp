@@ -77,21 +77,5 @@ TEST(audit, asks_an_interpreter_for_its_releases) {
   expect_complaint(run(words("zero2_offload.json", {"--python", "/no/such/python"})), 2, "--python");
 }
 
-// Blocks of docs/audit.md that hold output, as the command prints them for the file of the recipe.
-TEST(audit, prints_what_its_page_shows) {
-  const std::string page = text_of(source_folder / "docs/audit.md");
-  const std::string printed = run(words("zero2_offload.json", {"--deepspeed", "0.18.6", "--loop", "deepspeed", "--ranks", "4", "--sweep", "stages"})).out;
-  std::size_t blocks = 0;
-  for (std::size_t at = page.find("\n```\n"); at != page.npos; at = page.find("\n```\n", at + 1)) {
-    const std::size_t begin = at + 5, end = page.find("\n```", begin);
-    const std::string block = end == page.npos ? "" : page.substr(begin + 1, end - begin - 1);
-    if (block.find("loses 6 of 8") == block.npos || block.find('#') != block.npos) continue;
-    ++blocks;
-    EXPECT_NE(printed.find(block), printed.npos) << block << "\nis not in\n" << printed;
-    at = end;
-  }
-  EXPECT_EQ(blocks, 2u);
-}
-
 }  // namespace
 }  // namespace gradledger::testing

@@ -47,8 +47,9 @@ std::uint64_t Passes::value_seed(GradientKind kind) const { return hash_keys({op
 void Passes::value_pass(const GradientSource& given, bool primary, Verdict& verdict) {
   const PlantedSource source(given, timeline_);
   Model model(workload_, timeline_, source, Model::Mode::bounded);
-  const bool only = producer_.capabilities().one_pass;
-  PassJudge values(workload_, timeline_, model, Model::Mode::bounded, timeline_.contract.clip.max_norm, only ? &evidence_.seen : nullptr);
+  const bool only = producer_.capabilities().one_pass;  // there is no pass of probes that asks what the loop means
+  PassJudge values(workload_, timeline_, model, Model::Mode::bounded, timeline_.contract.clip.max_norm, only ? &evidence_.seen : nullptr,
+                   only ? meant(source, Model::Mode::bounded) : PassJudge::Meant{});
   ParameterJudge parameters(workload_, timeline_.contract, source);
   AgreementJudge agreement(timeline_);
   StepJudge steps(workload_, timeline_, source, model);

@@ -13,7 +13,8 @@ from typing import Any, Callable
 import torch
 
 Undo = Callable[[], None]
-# What is left as it is: it has no state of the training, or one that cannot be taken back (threads, connections, files, iterators over data).
+# What is left as it is: it has no state of the training, or one that cannot be taken back (threads, connections, files, iterators over data). So is a Trainer,
+# which leads to its data.
 LEFT_ALONE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.GeneratorType, enum.Enum, torch.distributed.ProcessGroup,
               torch.distributed.Store, torch.distributed.Work, torch.dtype, torch.device, torch.Size, torch.utils.data.DataLoader, torch.utils.data.Dataset, torch.utils.data.Sampler)
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -55,7 +56,7 @@ class KeptState:
 
     def keep(self, thing: Any) -> Iterator[Any]:
         """What it leads to."""
-        if isinstance(thing, PLAIN) or id(thing) in self.kept or isinstance(thing, LEFT_ALONE):
+        if isinstance(thing, PLAIN) or id(thing) in self.kept or isinstance(thing, LEFT_ALONE) or type(thing).__name__ == "Trainer":
             return
         self.kept[id(thing)] = thing
         if isinstance(thing, torch.Tensor):

@@ -150,7 +150,10 @@ class Model:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 pieces = self.pieces.get(id(parameter))
-                if parameter.grad is None or pieces is None:
+                if pieces is None:
+                    continue
+                if parameter.grad is None:  # the same to the optimizer as a gradient without any contribution
+                    yield torch.zeros((), dtype=parameter.dtype).expand(sum(piece[2] for piece in pieces)), pieces
                     continue
                 gradient = parameter.grad.to_local() if hasattr(parameter.grad, "to_local") else parameter.grad
                 if not gradient.is_sparse and gradient.numel() == sum(piece[2] for piece in pieces):

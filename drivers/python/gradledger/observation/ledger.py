@@ -117,7 +117,7 @@ class OfTheModel:
 def not_judged(raw: dict[str, Any]) -> tuple[str, ...]:
     """Of the command's report, beside what holds for every observed window."""
     counts = raw["coverage"]["not_judged"]
-    out = [f"{number} gradients: {reason}" for reason, number in (counts.items() if isinstance(counts, dict) else ())]
+    out = [f"{number} gradients: {reason}" for reason, number in counts.items() if number]
     if inconclusive := raw.get("inconclusive_rows"):
         out.append(f"the weights of {inconclusive} rows, which values leave open")
     return tuple(out)

@@ -197,8 +197,10 @@ def taken_for(ranks: Sequence[Seen], stated: Any) -> Contract:
     values = {factor.value for factor in factors}
     most = [len([micro_batch for micro_batch in seen.micro_batches if micro_batch.window == 0]) for seen in ranks]
     if len(values) == 1 and (value := next(iter(values))).numerator == 1:
-        sums = "the mean over the micro-batches of its rank" if set(most) == {value.denominator} else "the sum of the micro-batches of its rank" if value == 1 and max(most, default=0) > 1 \
+        sums = "the mean over the micro-batches of its rank" if set(most) == {value.denominator} else "the sum of the micro-batches of its rank" if value == 1 \
             else f"1/{value.denominator} of each micro-batch of its rank"
         return Contract(f"each window is {sums}, as the losses say, and the mean over ranks", {"divide_by": value.denominator}, False)
-    return Contract("each micro-batch counts what its own loss is multiplied by, and ranks are averaged", {"divide_by": 1}, False)
+    sums = sorted({sum((each.factor.value for each in seen.micro_batches if each.window == 0), Fraction(0)) for seen in ranks})
+    return Contract("each micro-batch counts what its own loss is multiplied by, and ranks are averaged; on a rank these add up to "
+                    f"{' or '.join(str(each) for each in sums[:3])}{' and others' if len(sums) > 3 else ''}", {"divide_by": 1}, False)
 

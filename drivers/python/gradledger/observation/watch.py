@@ -108,9 +108,11 @@ class Watch:
         self.hooked[id(leaf.tensor)] = leaf.tensor
         handle = leaf.tensor.register_hook(lambda gradient: self.instead_of(leaf, gradient))
         self.handles.append(handle)
-        hooks = leaf.tensor._backward_hooks
-        if hasattr(hooks, "move_to_end"):
-            hooks.move_to_end(handle.id, last=False)  # hooks of the loop and of the framework are given the probe, too
+        # Hooks of the loop and of the framework are to be given the probe, too. Autograd goes by the order in which they were put into the dict.
+        others = [(key, hook) for key, hook in leaf.tensor._backward_hooks.items() if key != handle.id]
+        for key, _ in others:
+            del leaf.tensor._backward_hooks[key]
+        leaf.tensor._backward_hooks.update(others)
 
     # ---- backward -----------------------------------------------------------------------------------------------------------------------
 
@@ -214,7 +216,8 @@ class Watch:
 
     def before_step(self, optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Where the loop gives a closure, gradients are there behind it."""
-        closure = named.get("closure") or (arguments[0] if arguments and callable(arguments[0]) else None)
+        place = next((i for i, given in enumerate(arguments) if callable(given) and not isinstance(given, torch.optim.Optimizer)), None)
+        closure = named.get("closure") if place is None else arguments[place]
         if closure is None:
             self.look(optimizer)
             return None
@@ -223,9 +226,9 @@ class Watch:
             out = closure()
             self.look(optimizer)
             return out
-        if "closure" in named:
+        if place is None:
             return arguments, {**named, "closure": with_look}
-        return (with_look, *arguments[1:]), named
+        return (*arguments[:place], with_look, *arguments[place + 1:]), named
 
     def look(self, optimizer: torch.optim.Optimizer) -> None:
         if self.in_window == 0 and self.seen.steps and self.seen.steps[-1].window == self.window - 1:

@@ -1,6 +1,7 @@
 """`observe`: the loop runs a window as it always does, the window is judged, and everything is put back."""
 from __future__ import annotations
 
+import gc
 import shutil
 import sys
 import tempfile
@@ -180,6 +181,13 @@ def told_to_all(own: Any, world_size: int) -> Any:
     out = [own]
     dist.broadcast_object_list(out, src=0)
     return out[0]
+
+
+def engine_of(model: torch.nn.Module) -> Any:
+    """DeepSpeed's, of a model that it has wrapped. None: it has not."""
+    if "deepspeed" not in sys.modules:
+        return None
+    return next((thing for thing in gc.get_objects() if is_engine(thing) and thing.module is model), None)
 
 
 def is_engine(thing: Any) -> bool:

@@ -65,6 +65,10 @@ Result<std::unique_ptr<LoadedTrace>> load_trace(const std::string& file, const O
       return InputError{where + "/" + table + "/file", "names another file; expected what is in it"};
   auto scenario = scenario_of(trace.head());
   if (!scenario) return InputError{where + scenario.error().where, scenario.error().message, scenario.error().unavailable};
+  const GradientKind kind = scenario->gradients.kind;
+  if (trace.head().capabilities.one_pass && kind != GradientKind::values && kind != GradientKind::mlp)
+    return InputError{where + "/gradients/kind",
+                      "is of data that the oracle draws, and the trace says one_pass: a run that is over has the data that it had; expected \"values\" or \"mlp\""};
   auto out = std::make_unique<LoadedTrace>();
   Loaded& loaded = out->loaded;
   loaded.path = file;

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import torch
 
 MICRO_BATCHES = 2
@@ -13,7 +14,10 @@ CRITERION = torch.nn.CrossEntropyLoss()
 
 
 def network(seed: int = 0) -> torch.nn.Sequential:
+    """Every random state is the same after it."""
     torch.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed)
     return torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 8))
 
 
@@ -42,7 +46,6 @@ def contributions(ledger: Any) -> dict[tuple[int, int], tuple[float, float]]:
 
 def state_of(*things: Any) -> Any:
     """Of state_dicts, gradients, and every random state, in a form that is equal only if all bits are."""
-    import numpy
     return as_bytes([[thing.state_dict() for thing in things], [p.grad for thing in things if isinstance(thing, torch.nn.Module) for p in thing.parameters()],
                      torch.get_rng_state(), random.getstate(), [str(part) for part in numpy.random.get_state()]])
 

@@ -10,7 +10,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/tools/command.h"
 
-namespace gradledger::conform {
+namespace gradledger::conform::observed_loop {
 namespace {
 
 using nlohmann::json;
@@ -112,4 +112,4 @@ TEST(one_pass_of_data, that_the_oracle_would_draw_is_refused) {
 }
 
 }  // namespace
-}  // namespace gradledger::conform
+}  // namespace gradledger::conform::observed_loop

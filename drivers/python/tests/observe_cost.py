@@ -55,7 +55,8 @@ def main() -> None:
             window()
         end = seconds()
         plain, looked = ([b - a for a, b in zip(one, other)] for one, other in ((begin, ordinary), (ordinary, end)))
-        print(f"{ledger.verdict}: ordinary window {plain[0]:.2f} s of processors, {plain[1]:.2f} s; observed {looked[0]:.2f} s, {looked[1]:.2f} s; {looked[0] / plain[0]:.2f} and {looked[1] / plain[1]:.2f} times")
+        print(f"{ledger.verdict}: ordinary window {plain[0]:.2f} s of processors, {plain[1]:.2f} s; observed {looked[0]:.2f} s, {looked[1]:.2f} s; "
+              f"{looked[0] / plain[0]:.2f} and {looked[1] / plain[1]:.2f} times")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ Undo = Callable[[], None]
 # What is left as it is: it has no state of the training, or one that cannot be taken back (threads, connections, files, iterators over data). So is a Trainer,
 # which leads to its data.
 LEFT_ALONE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.GeneratorType, enum.Enum, torch.distributed.ProcessGroup,
-              torch.distributed.Store, torch.distributed.Work, torch.dtype, torch.device, torch.Size, torch.utils.data.DataLoader, torch.utils.data.Dataset, torch.utils.data.Sampler)
+              torch.distributed.Store, torch.distributed.Work, torch.dtype, torch.device, torch.Size, torch.utils.data.DataLoader, torch.utils.data.Dataset,
+              torch.utils.data.Sampler)
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 FOUND_BY_CLASS = {"torch.optim.lr_scheduler": ("LRScheduler", "ReduceLROnPlateau"), "torch.amp.grad_scaler": ("GradScaler",), "accelerate": ("Accelerator",),
                   "accelerate.state": ("GradientState",)}

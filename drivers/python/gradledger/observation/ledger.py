@@ -50,12 +50,17 @@ class Ledger:
         lines = [f"observed {self.windows} window{'s' if self.windows != 1 else ''} of a training loop ({self.framework}): {self.verdict}"]
         lines += [f"  {finding}" for finding in self.findings]
         lines.append(f"  taken to mean: {self.contract}")
-        for words, weights in grouped(self.weights, lambda weight: f"weight {weight.due:.6g}, the loss times {weight.factor.value} ({weight.factor.how if weight.factor.read else 'not read: ' + weight.factor.how})"):
+        for words, weights in grouped(self.weights, in_words):
             lines.append(f"  {', '.join(names_of(weights))}: {words}")
         lines += [f"  note: {note}" for note in self.notes]
         lines.append(f"  not judged: {'; '.join(self.not_judged)}")
         lines.append("  cost: the data of that window; what was trained is as it was before")
         return "\n".join(lines)
+
+
+def in_words(weight: Weight) -> str:
+    how = weight.factor.how if weight.factor.read else f"not read: {weight.factor.how}"
+    return f"weight {weight.due:.6g}, the loss times {weight.factor.value} ({how})"
 
 
 def grouped(weights: Sequence[Weight], words: Callable[[Weight], str]) -> list[tuple[str, list[Weight]]]:

@@ -50,7 +50,8 @@ class Script:
             raise NotObserved(f"{len(self.numbers)} parameters are more than the {PARAMETERS_MAX} of a scenario")
         self.positions = 1 + max((micro_batch.position for seen in self.ranks for micro_batch in seen.micro_batches), default=-1)
         for p in self.numbers:
-            self.kept[p] = Kept([piece for seen in self.ranks for step in seen.steps for given in step.given for piece in given if piece.parameter == p], self.dark(p))
+            pieces = [piece for seen in self.ranks for step in seen.steps for given in step.given for piece in given if piece.parameter == p]
+            self.kept[p] = Kept(pieces, self.dark(p))
         self.numbers = [p for p in self.numbers if len(self.kept[p])]
         count = sum(len(self.kept[p]) for p in self.numbers) * self.positions * len(self.ranks)
         if count > NUMBERS_MAX:
@@ -70,7 +71,7 @@ class Script:
         """Window by window. Ranks that use other parameters, or have more micro-batches, have events of their own."""
         self.by_rank = [[] for _ in self.ranks]
         world = list(range(len(self.ranks)))
-        windows = 1 + max([micro_batch.window for seen in self.ranks for micro_batch in seen.micro_batches] + [step.window for seen in self.ranks for step in seen.steps], default=-1)
+        windows = 1 + max([each.window for seen in self.ranks for each in (*seen.micro_batches, *seen.steps)], default=-1)
         for window in range(windows):
             own = [[micro_batch for micro_batch in seen.micro_batches if micro_batch.window == window] for seen in self.ranks]
             for number in range(max(map(len, own))):
@@ -132,7 +133,8 @@ class Script:
         for rank, seen in enumerate(self.ranks):
             for micro_batch in seen.micro_batches:
                 if micro_batch.factor.tokens is None:
-                    raise NotObserved(f"the contract counts tokens, and those of micro-batch {micro_batch.number} of rank {rank} could not be read; expected a criterion of cross-entropy")
+                    raise NotObserved(f"the contract counts tokens, and those of micro-batch {micro_batch.number} of rank {rank} could not be read; "
+                                      "expected a criterion of cross-entropy")
                 while len(windows) <= micro_batch.window:
                     windows.append([[] for _ in self.ranks])
                 windows[micro_batch.window][rank].append(micro_batch.factor.tokens)

@@ -114,7 +114,7 @@ def test_parameters_that_no_gradient_reaches_are_said_not_to_be_judged():
     model = torch.nn.ModuleDict({"used": network(), "unused": torch.nn.Linear(4, 4)})
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     ledger = observed(model, optimizer, loop=lambda model, optimizer: window(model["used"], optimizer))
-    assert ledger.clean and any("2 parameters that no gradient reached, such as unused.weight" in each for each in ledger.not_judged)
+    assert ledger.clean and any("2 parameters that no probe came to, such as unused.weight" in each for each in ledger.not_judged)
 
 
 def test_more_micro_batches_than_can_be_told_apart_are_judged_and_said(trained):

@@ -199,7 +199,8 @@ class Watch:
         factor = Factor(self.seen.rank, self.window, self.in_window, value, read, how, self.root.tokens)
         if self.probes is None:
             numel = sum(parameter.numel for parameter in self.model.parameters)
-            self.probes = Probes(self.world_size, self.micro_batches, unit_for(numel, self.micro_batches, dtype, self.root.loss_scale))
+            half = any(leaf.tensor.dtype == torch.float16 for leaf in self.model.leaves)
+            self.probes = Probes(self.world_size, self.micro_batches, unit_for(numel, self.micro_batches, torch.float16 if half else dtype, self.root.loss_scale))
         self.current = MicroBatch(self.window, self.in_window, len(self.seen.micro_batches), factor)
         self.loss_scale = self.root.loss_scale if self.root.scaled else 1.0
         self.seen.micro_batches.append(self.current)

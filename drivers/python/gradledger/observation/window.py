@@ -142,7 +142,7 @@ def told(ledger: Ledger, script: Script, report: Report) -> Ledger:
     more = list(not_judged(dict(report.raw)))
     left = [script.parameters[p].name for p in range(len(script.parameters)) if p not in script.numbers]
     if left:
-        more.append(f"{len(left)} parameters that no gradient reached, such as {left[0]}")
+        more.append(f"{len(left)} parameters that no probe came to, such as {left[0]}")
     if cut := sum(piece.left_out for seen in script.ranks for step in seen.steps for given in step.given for piece in given):
         more.append(f"{cut} elements of gradients that repeat nothing, behind the first of their kind")
     if unread := [factor for factor in factors if not factor.read]:

@@ -72,6 +72,13 @@ def test_a_fault_of_one_half_of_a_parameter_is_found_there_alone(trained):
     assert wrong.keys() == {"0.weight"} and 32 * 16 - 34 < wrong["0.weight"][0] <= 32 * 16 + 34 and wrong["0.weight"][1] == 1024
 
 
+def test_a_fault_of_a_small_parameter_alone_is_named(trained):
+    def spoil(i):
+        trained[0][3].bias.grad.zero_()
+    ledger = observed(*trained, loop=lambda model, optimizer: window(model, optimizer, between=lambda i: spoil(i) if i == 0 else None))
+    assert contributions(ledger) == {(0, 0): (0.5, 0.0)} and {each.parameter for each in ledger.findings[0].elements} == {"3.bias"}
+
+
 def test_a_hook_of_the_loop_is_given_the_probe_too(trained):
     handle = trained[0][3].weight.register_hook(lambda gradient: gradient * 2)
     ledger = observed(*trained)

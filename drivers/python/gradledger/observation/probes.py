@@ -8,14 +8,14 @@ import torch
 
 LEAST, MOST = 17, 31  # odd, so that no quotient of two is a power of two
 DENSE = 2  # elements of a period that every contribution is on
-SHORT_PERIOD = 8  # of parameters that are too small for a whole period on each rank
+SHORT_PERIOD = 8  # of parameters of which a rank has next to nothing
 
 
 @dataclass(frozen=True)
 class Probes:
     """Contributions are numbered micro-batch by micro-batch, rank by rank: nobody has to know before how many there will be.
 
-    In a period each of the first `contributions` numbers has one element to itself, which tells its weight, and shares the last ones with all others.
+    In a period each of them has one element to itself, which tells its weight, and shares the last ones with all others. In small parameters some have one together.
     """
 
     world_size: int
@@ -26,24 +26,23 @@ class Probes:
     def contributions(self) -> int:
         return self.world_size * self.micro_batches
 
-    @property
-    def long_period(self) -> int:
-        return self.contributions + DENSE
+    def alone(self, numel: int) -> int:
+        """Elements in a period that one contribution has to itself, of a parameter with so many elements on all ranks; as many as fit into a rank's share of it."""
+        return max(0, min(self.contributions, numel // self.world_size - DENSE))
 
     def period(self, numel: int) -> int:
-        """Of a parameter with so many elements on all ranks."""
-        return self.long_period if numel >= self.long_period * self.world_size else SHORT_PERIOD
+        alone = self.alone(numel)
+        return alone + DENSE if alone else SHORT_PERIOD
 
     def number(self, rank: int, micro_batch: int) -> int:
         return micro_batch * self.world_size + rank
 
     def values(self, number: int, parameter: int, numel: int) -> list[int]:
         """One period."""
-        period = self.period(numel)
-        if period == SHORT_PERIOD:
-            return [odd(5 * number + 3 * slot + parameter + number // SHORT_PERIOD) for slot in range(period)]
-        return [odd(5 * number + 3 * slot) if slot >= self.contributions else odd(number + number // self.contributions) if slot == number % self.contributions else 0
-                for slot in range(period)]
+        alone = self.alone(numel)
+        if not alone:
+            return [odd(5 * number + 3 * slot + parameter + number // SHORT_PERIOD) for slot in range(SHORT_PERIOD)]
+        return [odd(5 * number + 3 * slot) if slot >= alone else odd(number + number // alone) if slot == number % alone else 0 for slot in range(alone + DENSE)]
 
 
 def odd(number: int) -> int:

@@ -61,9 +61,10 @@ class Script:
 
     def dark(self, parameter: int) -> set[int]:
         """Places in a period on which no contribution lies."""
-        period = self.probes.period(self.parameters[parameter].numel)
-        lit = {self.probes.number(rank, position) % self.probes.contributions for rank in range(len(self.ranks)) for position in range(self.positions)}
-        return set(range(self.probes.contributions)) - lit if period == self.probes.long_period else set()
+        alone = self.probes.alone(self.parameters[parameter].numel)
+        if not alone:
+            return set()
+        return set(range(alone)) - {self.probes.number(rank, position) % alone for rank in range(len(self.ranks)) for position in range(self.positions)}
 
     # ---- events -------------------------------------------------------------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ double by_tokens(int rank, int micro_batch) {
 }
 
 const json weights_by_tokens = json::parse(R"([["8/13", "4/13"], ["12/13", "2/13"]])");
-const json weights_alike = json::parse(R"([["1/2"], ["1/2"]])");
+const json weights_alike = json::parse(R"([["1/2", "1/2"], ["1/2", "1/2"]])");
 
 TEST(one_pass_of_a_loop, that_weighs_by_tokens_as_it_means_is_clean) {
   EXPECT_EQ(judged(trace(scenario(weights_by_tokens, {{"divide_by", "tokens"}}), by_tokens), 0)["verdict"], "clean");

@@ -129,9 +129,7 @@ def rounded_once(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if dtype in (torch.float32, torch.float64):
         return exact.to(dtype)
     back = near.double()
-    inexact = (back != exact) & ~exact.isnan()
-    if inexact.any():
-        bits = near.view(torch.int32)
-        truncated = bits - (back.abs() > exact.abs()).int()
-        near = torch.where(inexact, truncated | 1, bits).view(torch.float32)
-    return near.to(dtype)
+    inexact = (back != exact) & ~exact.isnan()  # whether any is is not asked: a device's host would wait for the answer
+    bits = near.view(torch.int32)
+    truncated = bits - (back.abs() > exact.abs()).int()
+    return torch.where(inexact, truncated | 1, bits).view(torch.float32).to(dtype)

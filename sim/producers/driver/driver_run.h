@@ -11,6 +11,7 @@
 #include "sim/producers/driver/coordinator.h"
 #include "sim/producers/driver/driver_producer.h"
 #include "sim/producers/driver/messages.h"
+#include "sim/producers/driver/rank_streams.h"
 #include "sim/producers/driver/ranks.h"
 #include "sim/producers/driver/weights.h"
 #include "sim/trace/producer.h"
@@ -25,6 +26,7 @@ class OrderedTrace final : public TraceSink {
   void collective(const CollectiveRecord& record) override;
   void mismatch(const MismatchRecord& record) override { mismatches_.push_back(record); }
   void deadlock(const DeadlockRecord& record) override { deadlocks_.push_back(record); }
+  void race(const RaceRecord& record) override { sink_.race(record); }
   // goes_on: the rank raised nothing.
   void done(std::uint32_t rank, Done&& done, bool harmless);
 
@@ -68,12 +70,15 @@ class DriverRun {
     Stage stage = Stage::configures;
     bool complete = true;
     std::optional<WeightsOfRank> weights;  // of a black box
+    std::optional<RankStreams> streams;    // where they are to be told
   };
 
   void take(Incoming&& in);
   void take_answer(std::uint32_t rank, nlohmann::json&& message);
   void take_done(std::uint32_t rank, nlohmann::json&& message);
   void add_applied(RankState& state, Done& shown) const;
+  void take_streams(std::uint32_t rank, const nlohmann::json& message);
+  void report_streams();
   void take_request(std::uint32_t rank, nlohmann::json&& message);
   void configured(std::uint32_t rank, const nlohmann::json& message);
   void refused(std::uint32_t rank, const nlohmann::json& message);

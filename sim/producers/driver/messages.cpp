@@ -38,18 +38,20 @@ json parameters_json(const Scenario& scenario, const GradientSource& source) {
 
 }  // namespace
 
-json configure_message(const Scenario& scenario, const GradientSource& source, const RunOptions& options, std::uint64_t run, std::uint64_t seed) {
+json configure_message(const Scenario& scenario, const GradientSource& source, const RunOptions& options, std::uint64_t run, std::uint64_t seed, bool streams) {
   json engine = engine_to_json(scenario.engine, scenario.parameters);
   engine["after_error"] = scenario.after_error == AfterError::go_on ? "go_on" : "stop";
-  return {{"type", "configure"},
-          {"run", run},
-          {"engine", std::move(engine)},
-          {"parameters", parameters_json(scenario, source)},
-          {"model_dtype", name_of(scenario.model_dtype)},
-          {"groups", scenario.groups},
-          {"linear", options.linear},
-          {"observe", options.observe_events},
-          {"seed", seed}};
+  json out{{"type", "configure"},
+           {"run", run},
+           {"engine", std::move(engine)},
+           {"parameters", parameters_json(scenario, source)},
+           {"model_dtype", name_of(scenario.model_dtype)},
+           {"groups", scenario.groups},
+           {"linear", options.linear},
+           {"observe", options.observe_events},
+           {"seed", seed}};
+  if (streams) out["streams"] = true;  // a driver that does not know of them is not told
+  return out;
 }
 
 std::string event_name(const Event& event) {

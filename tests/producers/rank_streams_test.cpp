@@ -146,7 +146,7 @@ TEST(streams_of_a_rank, are_refused_where_the_message_is_of_another_time_or_has_
     const auto problem = streams.take(told, event);
     return problem ? problem->where : "read";
   };
-  const json good = message({allocated});
+  const json good = message(json::array({allocated}));
   EXPECT_EQ(where(good), "read");
   EXPECT_EQ(where(good, 3), "/number");
   json other = good;

@@ -27,6 +27,7 @@ json parameters_json(const Scenario& scenario, const GradientSource& source) {
   for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) {
     const Parameter& parameter = scenario.parameters[p];
     json entry{{"name", parameter.name}, {"numel", parameter.numel}, {"trainable", parameter.trainable}};
+    if (parameter.on_side_stream) entry["produced_on"] = "side";
     if (parameter.tied_to) entry["tied_to"] = *parameter.tied_to;
     std::vector<double> weights(parameter.numel);
     if (!parameter.tied_to) source.initial_parameter(p, 0, weights);

@@ -24,8 +24,8 @@ inline constexpr std::uint32_t stream_texts_max = 1u << 16;
 inline constexpr std::uint32_t stream_text_length_max = 1024;
 inline constexpr std::uint32_t stream_events_max = 1u << 16;
 inline constexpr std::uint32_t stream_operations_max = 1u << 22;   // of a rank in a run; allocations count
-inline constexpr std::uint32_t stream_stretches_max = 1u << 20;    // of memory that was accessed apart from what is beside it
-inline constexpr std::uint32_t operation_ranges_max = 1u << 16;    // that one operation reads or writes
+inline constexpr std::uint32_t stream_stretches_max = 1u << 16;    // of memory that was accessed apart from what is beside it
+inline constexpr std::uint32_t operation_ranges_max = 1u << 14;    // that one operation reads or writes
 inline constexpr std::uint32_t allocation_bytes_max = 0xFFFFFFFF;  // of one allocation
 
 class RankStreams {

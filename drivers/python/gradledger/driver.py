@@ -29,6 +29,7 @@ class Parameter:
     trainable: bool
     tied_to: int | None  # number of the parameter that this one is a further use of
     weights: torch.Tensor  # fp32
+    on_side_stream: bool = False  # its layer runs on a stream of its own, forward and backward, where there are streams
 
 
 @dataclass(frozen=True)

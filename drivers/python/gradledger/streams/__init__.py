@@ -49,6 +49,8 @@ def watched(recorder: Recorder | None) -> Iterator[None]:
     if recorder is None:
         yield
         return
+    from . import virtual
     from .operators import Watch
+    virtual.start_over()
     with Watch(recorder):
         yield

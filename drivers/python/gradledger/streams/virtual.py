@@ -13,7 +13,6 @@ import torch
 from . import recorder as recorders
 
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
-_here = threading.local()
 
 
 class Stream:
@@ -97,11 +96,29 @@ def said_to_be_over(asked: Any, wait: Callable[[], None]) -> bool:
 DEFAULT = Stream(name="default stream")
 
 
+class State(threading.local):
+    """Of a thread: the streams that it is in, the current one last; of a backward the end of the last node, and the streams that it has left."""
+
+    def __init__(self) -> None:
+        self.streams: list[Stream] = [DEFAULT]
+        self.node_over: Event | None = None
+        self.left: set[Stream] = set()
+
+
+_state = State()
+
+
+def state() -> State:
+    return _state
+
+
 def streams() -> list[Stream]:
-    """Those that this thread is in, the current one last."""
-    if not hasattr(_here, "streams"):
-        _here.streams = [DEFAULT]
-    return _here.streams
+    return _state.streams
+
+
+def start_over() -> None:
+    """Whatever an exception has left behind."""
+    _state.streams, _state.node_over, _state.left = [DEFAULT], None, set()
 
 
 def current_stream(device: Any = None) -> Stream:
@@ -129,9 +146,9 @@ def name_from_source() -> str:
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gradledger."):
         frame = frame.f_back
-    line = frame.f_lineno
-    for above in range(3):  # calls may be spread over lines
-        found = ASSIGNED.search(linecache.getline(frame.f_code.co_filename, line - above))
-        if found:
+    for above in range(3):  # a call may be spread over lines
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno - above)
+        found = ASSIGNED.search(line)
+        if found and (above == 0 or line.count("(") > line.count(")")):
             return found[1].strip("_")
     return f"stream made in {frame.f_code.co_name}"

@@ -35,7 +35,32 @@ REMOVED_WAITS = (
                 bucket.index = 1 - bucket.index
             self.report_ipg_memory_usage("In ipg_remove_grads after reduce_ipg_grads", param.numel())""",
          """            self.report_ipg_memory_usage("In ipg_remove_grads after reduce_ipg_grads", param.numel())""", "stage-2"),
-    zero("stage-2-lets-go-of-gradients", ZERO12, "                    buf.record_stream(self.reduction_stream)\n", "                    pass\n", "stage-2"),
+    # DeepSpeed#7965 taken back.
+    zero("stage-2-lets-go-of-gradients", ZERO12, """            allreduced.record_stream(self.reduction_stream)
+        synced_tensors = self.unflatten(allreduced, small_bucket)
+        if output_bucket is None:
+            output_bucket = [None] * len(small_bucket)
+        local_rank = dist.get_rank(group=process_group)
+        for buf, synced, bucket_rank, output in zip(small_bucket, synced_tensors, bucket_ranks, output_bucket):
+            copy_to_local_rank = local_rank in bucket_rank if isinstance(bucket_rank,
+                                                                         frozenset) else local_rank == bucket_rank
+            if copy_to_local_rank:
+                self._add_to_grad_partition_buffer(output, synced)
+                buf.copy_(synced)
+                if self.overlap_comm and not get_accelerator().resolves_data_dependency():
+                    buf.record_stream(self.reduction_stream)
+""", """            pass
+        synced_tensors = self.unflatten(allreduced, small_bucket)
+        if output_bucket is None:
+            output_bucket = [None] * len(small_bucket)
+        local_rank = dist.get_rank(group=process_group)
+        for buf, synced, bucket_rank, output in zip(small_bucket, synced_tensors, bucket_ranks, output_bucket):
+            copy_to_local_rank = local_rank in bucket_rank if isinstance(bucket_rank,
+                                                                         frozenset) else local_rank == bucket_rank
+            if copy_to_local_rank:
+                self._add_to_grad_partition_buffer(output, synced)
+                buf.copy_(synced)
+""", "stage-2"),
     zero("stage-3-reduces-before-gradients-are-there", ZERO3, "            self.reduce_and_partition_stream.wait_stream(get_accelerator().current_stream())\n", "            pass\n", "stage-3"),
     zero("stage-3-steps-before-it-has-reduced", ZERO3, """            self.reduce_and_partition_stream.synchronize()
 

@@ -191,7 +191,7 @@ void DriverRun::report_streams() {
     operations += state.streams->operations();
     streams = std::max<std::uint64_t>(streams, state.streams->streams());
   }
-  notes_.push_back(fmt::format("{} operations of {} ranks on up to {} streams each were held against the order of their waits", operations, states_.size(), streams));
+  streams_note_ = fmt::format("{} operations of {} ranks on up to {} streams each were held against the order of their waits", operations, states_.size(), streams);
 }
 
 // ---- collectives ----------------------------------------------------------------------------------------------------------------------------

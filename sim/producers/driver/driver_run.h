@@ -59,6 +59,7 @@ class DriverRun {
   RunSummary go(std::uint64_t number, std::uint64_t seed);
 
   const std::vector<std::string>& notes() const { return notes_; }
+  const std::string& streams_note() const { return streams_note_; }  // how much was looked at; empty: nothing was to be
   // Nothing was raised and every rank came to the end of its script: its processes may serve the next run.
   bool unharmed() const { return unharmed_; }
 
@@ -103,6 +104,7 @@ class DriverRun {
   std::uint32_t configured_ = 0;
   std::optional<NotRun> refusal_;
   std::vector<std::string> notes_;
+  std::string streams_note_;
   bool unharmed_ = true;
 };
 

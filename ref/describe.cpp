@@ -112,10 +112,15 @@ std::string what_happened(const Finding& f) {
 
 std::string race_text(const Race& race, const Timeline& timeline) {
   const RaceRecord& r = race.record;
-  std::string out =
-      fmt::format("stream-race: rank {}, {}[{}:{}]: nothing orders {} on the {} stream ({}) and {} on the {} stream ({}); {} must wait for the {} stream's {}", r.rank, r.buffer,
-                  r.begin, r.end, r.first.operation, r.first.stream, timeline.describe(r.first.event), r.second.operation, r.second.stream, timeline.describe(r.second.event),
-                  r.second.stream == "host" ? "the host" : fmt::format("the {} stream", r.second.stream), r.first.stream, r.first.operation);
+  const auto where = [&](const RacingOperation& o) {
+    const std::string when = o.event == no_event ? "before the first event" : timeline.describe(o.event);
+    return o.site.empty() ? when : fmt::format("{}; {}", o.site, when);
+  };
+  const auto on = [](const RacingOperation& o) { return fmt::format("{}{}", o.stream, o.site.empty() || !o.stream.ends_with("stream") ? " stream" : ""); };
+  std::string out = fmt::format("stream-race: rank {}, {}[{}:{}]{}: nothing orders {} on the {} ({}) and {} on the {} ({}); {} must wait for the {}'s {}", r.rank, r.buffer,
+                                r.begin, r.end, r.in_bytes ? " in bytes" : "", r.first.operation, on(r.first), where(r.first), r.second.operation, on(r.second), where(r.second),
+                                r.second.stream == "host" ? "the host" : fmt::format("the {}", on(r.second)), on(r.first), r.first.operation);
+  if (r.in_bytes) return out + ".";  // a real framework's operations run as they are enqueued, whatever the schedule
   if (race.schedule_seed) return out + fmt::format(". Schedule seed {} shows it in the values.", *race.schedule_seed);
   return out + fmt::format(". None of {} schedules tried shows it in the values.", race.schedules_tried);
 }

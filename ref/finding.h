@@ -88,6 +88,7 @@ struct Quantity {
 struct Race {
   RaceRecord record;
   std::uint32_t others = 0;                    // further pairs of the same window and rank
+  std::vector<RaceRecord> further;             // these
   std::optional<std::uint64_t> schedule_seed;  // its values differ from those of the enqueued order
   std::uint32_t schedules_tried = 0;
 };

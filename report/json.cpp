@@ -13,13 +13,17 @@ ordered_json elements_json(const Report& report, const std::vector<ref::ElementR
   return out;
 }
 
-ordered_json operation_json(const RacingOperation& o) { return {{"operation", o.operation}, {"stream", o.stream}, {"event", o.event}, {"number", o.number}}; }
-
 ordered_json race_json(const Finding& f) {
   const RaceRecord& r = f.race->record;
   ordered_json out{{"begin", r.begin}, {"end", r.end}, {"first", operation_json(r.first)}, {"second", operation_json(r.second)}};
   out["missing_wait"] = {{"stream", r.second.stream}, {"for", r.first.stream}};
   out["other_pairs"] = f.race->others;
+  if (r.in_bytes) {
+    out["in_bytes"] = true;
+    out["further"] = ordered_json::array();
+    for (const RaceRecord& more : f.race->further)
+      out["further"].push_back({{"buffer", more.buffer}, {"begin", more.begin}, {"end", more.end}, {"first", operation_json(more.first)}, {"second", operation_json(more.second)}});
+  }
   out["schedules_tried"] = f.race->schedules_tried;
   if (f.race->schedule_seed) {
     out["schedule_seed"] = *f.race->schedule_seed;

@@ -21,6 +21,13 @@ ordered_json position_json(const Position& at) {
   return {{"line", at.line}, {"column", at.column}};
 }
 
+ordered_json operation_json(const RacingOperation& o) {
+  ordered_json out{{"operation", o.operation}, {"stream", o.stream}, {"event", o.event}, {"number", o.number}};
+  if (o.event == no_event) out["event"] = nullptr;
+  if (!o.site.empty()) out["site"] = o.site;
+  return out;
+}
+
 ordered_json number_json(double x) {
   if (std::isfinite(x)) return x;
   return fmt::format("{}", x);

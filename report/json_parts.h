@@ -22,6 +22,9 @@ ordered_json json_head(const Version& tool, const char* record = nullptr);
 // "line" and "column"; null where they are not known.
 ordered_json position_json(const Position& at);
 
+// "event" is null where it came before the first; "site" where the source of a framework is known.
+ordered_json operation_json(const RacingOperation& operation);
+
 // Numbers that JSON has no form for are "inf", "-inf" and "nan".
 ordered_json number_json(double x);
 

@@ -94,8 +94,7 @@ void TraceWriter::mismatch(const MismatchRecord& r) {
 
 void TraceWriter::race(const RaceRecord& r) {
   ordered_json json{{"record", "race"}, {"event", r.event}, {"rank", r.rank}, {"buffer", r.buffer}, {"begin", r.begin}, {"end", r.end}};
-  for (const auto& [key, o] : {std::pair{"first", &r.first}, std::pair{"second", &r.second}})
-    json[key] = {{"operation", o->operation}, {"stream", o->stream}, {"event", o->event}, {"number", o->number}};
+  for (const auto& [key, o] : {std::pair{"first", &r.first}, std::pair{"second", &r.second}}) json[key] = operation_json(*o);
   line(json);
 }
 

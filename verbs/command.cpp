@@ -48,6 +48,7 @@ std::string repeat_command(const std::vector<std::filesystem::path>& paths, cons
   else if (options.producer != "host") out += fmt::format(" --producer {} --python {}", shell_word(options.producer), shell_word(options.python));
   if (options.backend != "gradledger") out += " --backend " + options.backend;
   if (options.deliver != "eager") out += " --deliver " + options.deliver;
+  if (!options.streams.empty()) out += " --streams " + options.streams;
   if (!options.compare.empty()) out += " --compare " + options.compare;
   if (options.memory_limit != limits::memory_bytes_default) out += fmt::format(" --memory-limit {}", options.memory_limit);
   return out;

@@ -43,6 +43,7 @@ struct Options {
   std::string python = "python3";         // that has the framework
   std::string backend = "gradledger";     // of its process group
   std::string deliver = "eager";          // when results of asynchronous collectives arrive
+  std::string streams;                    // "virtual": those of a real framework on a CPU, held against the order of its waits
   std::string against;                    // "sim": a real framework's weights are held against its model's too
   bool uses_devices() const { return producer == "gpu" || compare.find("gpu") != compare.npos; }
   std::uint64_t memory_limit = limits::memory_bytes_default;

@@ -101,6 +101,7 @@ class ProcessRanks::Sessions {
   void start_host() {
     std::vector<std::string> variables{"GRADLEDGER_ADDRESS=" + door_.address().text(), "GRADLEDGER_TOKEN=" + secret_, "GRADLEDGER_DELIVER=" + options_.deliver,
                                        fmt::format("GRADLEDGER_SEED={}", options_.seed), "PYTHONUNBUFFERED=1"};
+    if (options_.virtual_streams) variables.push_back("GRADLEDGER_STREAMS=virtual");
     std::vector<std::string> path = options_.python_path;
     if (const char* inherited = getenv("PYTHONPATH"); inherited && *inherited) path.emplace_back(inherited);
     if (!path.empty()) variables.push_back(fmt::format("PYTHONPATH={}", fmt::join(path, ":")));
@@ -174,6 +175,10 @@ class ProcessRanks::Sessions {
       return lose(std::nullopt, "the process of the driver introduced itself in a way that cannot be read: " + read.error().text());
     }
     hello_ = std::move(read).value();
+    if (options_.virtual_streams && !hello_.streams) {
+      dismiss(guest, "the driver has no virtual streams");
+      return lose(std::nullopt, "driver " + hello_.driver + " cannot run on virtual streams (--streams): its hello does not name them");
+    }
     host_connection_ = guest;
     guest->start_over([this](const json& message) { heard_of_host(message); },
                       [this](const std::string& why) { lose(std::nullopt, "the process of the driver " + (why.empty() ? "is gone" : why)); });

@@ -17,6 +17,7 @@ struct SessionOptions {
   std::vector<std::string> python_path;  // folders that its modules are searched in first; the package of drivers among them
   std::string backend = "gradledger";    // of the process group: gradledger, gloo or nccl
   std::string deliver = "eager";         // results of asynchronous collectives: eager, late or seeded
+  bool virtual_streams = false;          // ranks make streams of their own where there are none, and tell what is done on them
   std::uint64_t seed = 0;
   std::chrono::milliseconds deadline = std::chrono::seconds(120);  // of every answer
   std::string log;                                                 // a file for all frames, as JSON lines; empty: none

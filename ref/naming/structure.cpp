@@ -33,11 +33,12 @@ void Naming::name_structural() {
 void Naming::name_race(const RaceRecord& record) {
   if (Finding* known = find(FindingClass::stream_race, timeline_.events[record.event].step, record.rank)) {
     ++known->race->others;
+    known->race->further.push_back(record);
     return also_in(*known, record.buffer);
   }
   Finding& finding = add(FindingClass::stream_race, record.event, record.rank);
   finding.buffer = record.buffer;
-  finding.race = Race{record, 0, evidence_.race_seed, evidence_.race_schedules};
+  finding.race = Race{record, 0, {}, evidence_.race_seed, evidence_.race_schedules};
   finding.sentence = race_text(*finding.race, timeline_);
 }
 

@@ -120,12 +120,15 @@ struct MismatchRecord {
   std::vector<CollectiveRecord> calls;
 };
 
+inline constexpr std::uint32_t no_event = 0xFFFFFFFFu;  // before the first one
+
 // One of two operations that touch the same elements.
 struct RacingOperation {
   std::string operation;  // "copy", "all_reduce (gradient)"
-  std::string_view stream;
-  std::uint32_t event = 0;   // that it belongs to
+  std::string stream;
+  std::uint32_t event = 0;   // that it belongs to; no_event: it came before the first
   std::uint32_t number = 0;  // in the rank's program: the order in which the host enqueued
+  std::string site = {};     // of a real framework: file, line and function of its source
 
   bool operator==(const RacingOperation&) const = default;
 };
@@ -136,8 +139,9 @@ struct RaceRecord {
   std::uint32_t rank = 0;
   std::uint32_t event = 0;  // of the second
   std::string buffer;
-  std::uint32_t begin = 0, end = 0;  // elements of the buffer
+  std::uint32_t begin = 0, end = 0;  // elements of the buffer, or bytes of it
   RacingOperation first, second;
+  bool in_bytes = false;  // of a real framework
 };
 
 // What a step() decided or reported. A producer that cannot tell one does not give it: what hangs on it is then not judged.

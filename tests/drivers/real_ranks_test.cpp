@@ -109,6 +109,21 @@ TEST(a_real_framework, that_raises_is_reported_with_what_it_said) {
   EXPECT_NE(verdict.findings.front().sentence.find("out of bounds"), std::string::npos) << verdict.findings.front().sentence;
 }
 
+TEST(a_real_framework, whose_streams_touch_the_same_memory_and_do_not_wait_is_reported_with_both_call_sites) {
+  const auto waiting = ranks("streams");
+  EXPECT_TRUE(judged(*waiting, scenario()).clean());
+  const auto racing = ranks("streams-race");
+  const ref::Verdict verdict = judged(*racing, scenario());
+  ASSERT_TRUE(classes(verdict).contains("stream-race"));
+  const ref::Finding& finding = verdict.findings.front();
+  EXPECT_EQ(finding.rank, 1u);
+  ASSERT_TRUE(finding.race);
+  EXPECT_EQ(finding.race->record.second.site, "bucket.py:3 fill");
+  EXPECT_NE(finding.sentence.find("64 bytes from bucket.py:3 fill[0:64] in bytes"), std::string::npos) << finding.sentence;
+  const auto silent = ranks("right");
+  EXPECT_TRUE(judged(*silent, scenario()).facts.races.empty()) << "a driver without streams is not asked for them";
+}
+
 TEST(a_real_framework, whose_ranks_disagree_on_a_collective_is_reported_at_once) {
   const auto them = ranks("disagrees");
   EXPECT_TRUE(classes(judged(*them, scenario())).contains("collective-mismatch"));
@@ -160,6 +175,8 @@ TEST(a_rank, that_sends_what_nobody_understands_is_reported) {
   EXPECT_NE(failure_of("answers-another-event").find("answered event"), std::string::npos);
   EXPECT_NE(failure_of("shows-what-is-not-there").find("/buffers/0/pieces/0"), std::string::npos);
   EXPECT_NE(failure_of("fails").find("cannot go on"), std::string::npos);
+  EXPECT_NE(failure_of("streams-of-another-time").find("told of its streams what cannot be read: /number"), std::string::npos);
+  EXPECT_NE(failure_of("streams-in-no-memory").find("/entries/1/5/0/0: 5 is no allocation"), std::string::npos);
 }
 
 TEST(a_driver, that_does_not_start_is_reported) {

@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 5> drivers{"deepspeed", "ddp", "fsdp2", "fsdp1", "torch"};
+constexpr std::array<std::string_view, 3> without_streams{"ddp", "fsdp1", "torch"};
 constexpr std::string_view own = "python:";
 
 // The package of drivers: where the environment says, beside the command, or in the sources that it was built of. A wheel has it where
@@ -54,16 +55,21 @@ void add_driver(CLI::App* verb, Options& options) {
 Result<std::unique_ptr<driver::DriverRanks>> make_driver(const Options& options) {
   if (options.producer == "host" || options.producer == "gpu") {
     if (!options.against.empty()) return InputError{"--against", "holds a real framework against its model; expected --producer with a driver"};
+    if (!options.streams.empty()) return InputError{"--streams", "is of a real framework; the simulator's streams are always looked at"};
     return std::unique_ptr<driver::DriverRanks>();
   }
   if (!options.compare.empty()) return InputError{"--compare", "goes with host and gpu; expected it without --producer " + options.producer};
   if (options.accounting) return InputError{"--accounting", "is a dry run of the simulator; expected it without --producer " + options.producer};
+  if (!options.streams.empty() && std::find(without_streams.begin(), without_streams.end(), options.producer) != without_streams.end())
+    return InputError{"--streams", options.producer + " makes no streams that can be replaced; expected --producer deepspeed, fsdp2, or a driver of your own"};
+  if (!options.streams.empty() && options.backend != "gradledger") return InputError{"--streams", "needs gradledger's process group; expected no --backend " + options.backend};
   driver::SessionOptions session;
   session.driver = options.producer.starts_with(own) ? options.producer.substr(own.size()) : options.producer;
   session.python = options.python;
   session.python_path = package_path();
   session.backend = options.backend;
   session.deliver = options.deliver;
+  session.virtual_streams = options.streams == "virtual";
   session.seed = options.seed;
   session.deadline = std::chrono::seconds(options.deadline_s);
   session.log = options.driver_log;

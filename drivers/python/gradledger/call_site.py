@@ -32,7 +32,7 @@ def call_site() -> str:
 def _look_at(code: CodeType) -> tuple[str, bool, bool]:
     path = short_path(code.co_filename)
     inside = path.split("/")[0] in PACKAGES or path.startswith("<") or path.startswith(WRAPPERS)
-    telling = path.startswith("torch/") and not path.startswith(PLUMBING)
+    telling = path.startswith("torch/") and not path.startswith(PLUMBING) and code.co_name != "wrapper"
     _known[code] = (path, not inside, telling)
     return _known[code]
 

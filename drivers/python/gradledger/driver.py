@@ -6,6 +6,8 @@ from typing import Any, Iterable, Mapping, Sequence
 
 import torch
 
+from . import streams
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 ROLES = frozenset({"local", "replicated", "reduced", "master", "applied", "parameter", "master parameter", "first moment", "second moment", "scratch"})
@@ -27,6 +29,7 @@ class Parameter:
     trainable: bool
     tied_to: int | None  # number of the parameter that this one is a further use of
     weights: torch.Tensor  # fp32
+    on_side_stream: bool = False  # its layer runs on a stream of its own, forward and backward, where there are streams
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,7 @@ class Driver:
     applied_gradients = False
     accumulators = False
     weights = False
+    streams = False  # its framework runs on virtual streams, where these are asked for
 
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size
@@ -122,7 +126,7 @@ class Driver:
 
     def capabilities(self) -> dict[str, Any]:
         return {"events": self.events(), "frameworks": list(self.frameworks), "applied_gradients": self.applied_gradients, "accumulators": self.accumulators,
-                "weights": self.weights}
+                "weights": self.weights} | ({"streams": True} if self.streams and streams.are_asked_for() else {})
 
     def configure(self, configuration: Configuration) -> list[str]:
         """A new engine; what an earlier one left is thrown away. Returns what of the scenario was replaced by something like it."""

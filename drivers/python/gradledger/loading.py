@@ -7,6 +7,7 @@ import sys
 from importlib import metadata
 from typing import Any, Callable
 
+from . import streams
 from .driver import Driver
 
 BUILT_IN = {"torch": "gradledger.drivers.torch:Torch", "ddp": "gradledger.drivers.ddp:Ddp", "fsdp2": "gradledger.drivers.fsdp2:Fsdp2",
@@ -19,6 +20,8 @@ class NoSuchDriver(Exception):
 
 
 def load(name: str) -> Factory:
+    if streams.are_asked_for():
+        streams.install()
     place = BUILT_IN.get(name, name)
     module, colon, attribute = place.partition(":")
     if not (module and colon and attribute):

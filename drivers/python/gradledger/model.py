@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any, Mapping, Sequence
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
 from .driver import Backward, Configuration, Forward, Refused
+from .streams.autograd import current_stream, node_on, side_stream
 
 
 class Graph:
@@ -54,6 +56,7 @@ class LinearModel(torch.nn.Module):
         self.owners = [p if parameter.tied_to is None else parameter.tied_to for p, parameter in enumerate(configuration.parameters)]
         self.layers = torch.nn.ModuleList(Layer(self.weights[owner]) for owner in self.owners)
         self.device = torch.device(device)
+        self.beside = [parameter.on_side_stream for parameter in configuration.parameters]
 
     def forward(self, graph: Graph) -> torch.Tensor:
         order = self.places(graph.uses)
@@ -71,7 +74,8 @@ class LinearModel(torch.nn.Module):
             given = graph.gradients.get(self.owners[p])
             if given is None:
                 raise Refused(f"parameter {p} is used and has no gradient in the message")
-            loss = self.layers[p](loss, given.to(self.device), share, graph, place, self.owners[p])
+            with side_stream() if self.beside[p] else nullcontext():
+                loss = self.layers[p](loss, given.to(self.device), share, graph, place, self.owners[p])
         return loss
 
     def places(self, uses: Sequence[int]) -> list[int]:
@@ -85,14 +89,15 @@ class _Start(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, loss: torch.Tensor, graph: Graph) -> torch.Tensor:
-        ctx.graph = graph
+        ctx.graph, ctx.stream = graph, current_stream()
         return loss.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
-        if ctx.graph.raises_after is not None:
-            raise_in_backward()
-        return gradient, None
+        with node_on(ctx.stream, is_last=True):
+            if ctx.graph.raises_after is not None:
+                raise_in_backward()
+            return gradient, None
 
 
 class _Term(torch.autograd.Function):
@@ -100,17 +105,18 @@ class _Term(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, loss: torch.Tensor, weight: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int, owner: int) -> torch.Tensor:
-        ctx.owner, ctx.share, ctx.graph, ctx.place, ctx.dtype = owner, share, graph, place, weight.dtype
+        ctx.owner, ctx.share, ctx.graph, ctx.place, ctx.dtype, ctx.stream = owner, share, graph, place, weight.dtype, current_stream()
         return loss + (weight.float() * given).sum() * share
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
-        if ctx.graph.raises_after == ctx.place:
-            raise_in_backward()
-        if not ctx.needs_input_grad[1]:
-            return (gradient, *[None] * 6)
-        given = ctx.graph.gradients[ctx.owner].to(gradient.device)
-        return gradient, rounded_once(given.double() * (gradient.double() * ctx.share), ctx.dtype), *[None] * 5
+        with node_on(ctx.stream):
+            if ctx.graph.raises_after == ctx.place:
+                raise_in_backward()
+            if not ctx.needs_input_grad[1]:
+                return (gradient, *[None] * 6)
+            given = ctx.graph.gradients[ctx.owner].to(gradient.device)
+            return gradient, rounded_once(given.double() * (gradient.double() * ctx.share), ctx.dtype), *[None] * 5
 
 
 def raise_in_backward() -> None:
@@ -129,9 +135,7 @@ def rounded_once(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if dtype in (torch.float32, torch.float64):
         return exact.to(dtype)
     back = near.double()
-    inexact = (back != exact) & ~exact.isnan()
-    if inexact.any():
-        bits = near.view(torch.int32)
-        truncated = bits - (back.abs() > exact.abs()).int()
-        near = torch.where(inexact, truncated | 1, bits).view(torch.float32)
-    return near.to(dtype)
+    inexact = (back != exact) & ~exact.isnan()  # whether any is is not asked: a device's host would wait for the answer
+    bits = near.view(torch.int32)
+    truncated = bits - (back.abs() > exact.abs()).int()
+    return torch.where(inexact, truncated | 1, bits).view(torch.float32).to(dtype)

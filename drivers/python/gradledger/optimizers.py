@@ -5,6 +5,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 import torch
 
+from . import streams
 from .driver import Buffer, Configuration, Piece, Refused, local
 
 Pieces = Callable[[torch.Tensor], Sequence[Piece]]
@@ -61,6 +62,10 @@ class Applied:
 
     def look(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self.steps += 1
+        with streams.paused():
+            self.copy_gradients(optimizer)
+
+    def copy_gradients(self, optimizer: torch.optim.Optimizer) -> None:
         by_dtype: dict[torch.dtype, tuple[list[torch.Tensor], list[Piece]]] = {}
         for group in optimizer.param_groups:
             for parameter in group["params"]:

@@ -22,7 +22,7 @@ FROM_COMMAND: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("bye", "", "reason"),
         ("start", "rank world_size errors", ""),
         ("end", "rank", ""),
-        ("configure", "run engine parameters model_dtype", "groups linear observe seed"),
+        ("configure", "run engine parameters model_dtype", "groups linear observe seed streams"),
         ("event", "number name", "arguments gradients"),
         ("finish", "", "number"),
         ("result", "id data", ""),

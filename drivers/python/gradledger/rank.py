@@ -15,7 +15,7 @@ from typing import Any, Callable, NoReturn
 import torch
 import torch.distributed as dist
 
-from . import loading, messages
+from . import loading, messages, streams
 from .driver import METHODS, Driver, Refused
 from .protocol import Closed, Connection, ProtocolError, connect, hello
 
@@ -70,13 +70,17 @@ class Rank:
         self.driver, self.connection, self.backend, self.store = driver, connection, backend, store
         self.configuration: Any = None
         self.at_event = lambda number: None
+        self.recorder: streams.Recorder | None = None
 
     def serve(self) -> int:
         try:
             if self.driver.needs_group:
                 self.initialise_group()
             while (message := self.connection.receive())["type"] != "bye":
-                self.connection.send(self.answer(message))
+                answer = self.answer(message)
+                if self.recorder is not None and message["type"] in ("configure", "event"):
+                    self.connection.send(self.recorder.message(answer.get("number", -1)))
+                self.connection.send(answer)
         except Closed:
             pass
         except ProtocolError as error:
@@ -110,8 +114,10 @@ class Rank:
         self.at_event(-1)
         configuration = messages.configuration(message)
         torch.manual_seed(configuration.seed)
+        self.recorder = streams.recorder_for(message)
         try:
-            notes = self.driver.configure(configuration)
+            with streams.watched(self.recorder):
+                notes = self.driver.configure(configuration)
         except Refused as error:
             return {"type": "refused", "error": messages.error(error), "by_driver": True}
         except Exception as error:
@@ -129,12 +135,16 @@ class Rank:
         self.at_event(message["number"])
         began = time.perf_counter()
         try:
-            call()
+            with streams.watched(self.recorder):
+                call()
         except Exception as raised:  # what the framework raises is what is asked for
             error = messages.error(raised)
         seconds = time.perf_counter() - began
-        shown = self.driver.buffers(name) if self.configuration.observe or name == "step" else ()
-        buffers = [encoded for buffer in shown if (encoded := buffer.encoded())["pieces"]]  # a shard may have no elements
+        with streams.paused():
+            shown = list(self.driver.buffers(name)) if self.configuration.observe or name == "step" else []
+            if self.recorder is not None:
+                self.recorder.name_buffers(shown)
+            buffers = [encoded for buffer in shown if (encoded := buffer.encoded())["pieces"]]  # a shard may have no elements
         return {"type": "done", "number": message["number"], "error": error, "buffers": buffers,
                 "facts": self.driver.facts() if name in WITH_FACTS else {}, "metrics": {"seconds": seconds}}
 

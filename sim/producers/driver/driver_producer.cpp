@@ -21,14 +21,14 @@ void DriverProducer::require_what_the_driver_can() const {
   const DriverHello& hello = ranks_.hello();
   if (!hello.frameworks.contains(scenario_.engine.framework))
     throw NotRun(true, fmt::format("driver {} serves {}, and the scenario is of {}", hello.driver, fmt::join(hello.frameworks, ", "), scenario_.engine.framework));
-  // Streams, experts and pipelines are of devices and layouts that a driver does not make.
+  // Experts and pipelines are of layouts that a driver does not make, and streams of a device that may not be there.
   for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
     const Parameter& parameter = scenario_.parameters[p];
-    const char* asks = parameter.expert                ? "expert"
-                       : parameter.on_side_stream      ? "produced_on"
-                       : parameter.hooked_outputs != 1 ? "hooked_outputs"
-                       : parameter.pipeline_stage > 0  ? "pipeline_stage"
-                                                       : "";
+    const char* asks = parameter.expert                             ? "expert"
+                       : parameter.on_side_stream && !hello.streams ? "produced_on"
+                       : parameter.hooked_outputs != 1              ? "hooked_outputs"
+                       : parameter.pipeline_stage > 0               ? "pipeline_stage"
+                                                                    : "";
     if (*asks) throw NotRun(true, fmt::format("driver {} has nothing for /parameters/{}/{}", hello.driver, p, asks));
   }
   for (std::uint32_t e = 0; e < timeline_.events.size(); ++e)
@@ -44,6 +44,8 @@ RunSummary DriverProducer::run(const GradientSource& source, const RunOptions& o
   DriverRun run(scenario_, timeline_, source, options, ranks_, sink);
   const RunSummary summary = run.go(runs_++, seed_);
   notes_ = run.notes();
+  if (!run.streams_note().empty()) streams_note_ = run.streams_note();
+  if (!streams_note_.empty()) notes_.push_back(streams_note_);
   fresh_ = !run.unharmed();
   return summary;
 }

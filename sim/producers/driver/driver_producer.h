@@ -34,7 +34,7 @@ class DriverProducer final : public Producer {
   Capabilities capabilities() const override;
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override;
 
-  // What the driver replaced by something like it, in its words; of the last run.
+  // What the driver replaced by something like it, in its words, of the last run; and how much of its streams was looked at, in whichever run it was.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
@@ -48,6 +48,7 @@ class DriverProducer final : public Producer {
   std::uint64_t runs_ = 0;
   bool fresh_ = false;  // the last run broke off: its processes are used no more
   std::vector<std::string> notes_;
+  std::string streams_note_;
 };
 
 }  // namespace gradledger::driver

@@ -22,11 +22,12 @@ DriverRun::DriverRun(const Scenario& scenario, const Timeline& timeline, const G
   for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
     states_.push_back({RankScript(scenario, timeline, r)});
     if (!hello.applied_gradients && hello.weights) states_.back().weights.emplace(scenario, timeline.contract, source);
+    if (options.check_streams && hello.streams) states_.back().streams.emplace(r);
   }
 }
 
 RunSummary DriverRun::go(std::uint64_t number, std::uint64_t seed) {
-  const json message = configure_message(scenario_, source_, options_, number, seed);
+  const json message = configure_message(scenario_, source_, options_, number, seed, states_.front().streams.has_value());
   for (std::uint32_t r = 0; r < states_.size(); ++r) {
     coordinator_.running(r);
     ranks_.send(r, Channel::events, message);
@@ -37,6 +38,7 @@ RunSummary DriverRun::go(std::uint64_t number, std::uint64_t seed) {
   }
   if (refusal_) throw *refusal_;
   trace_.finish();
+  report_streams();
   RunSummary summary;
   summary.trace_hash = summary.value_hash = trace_.hash();
   summary.completed = std::all_of(states_.begin(), states_.end(), [](const RankState& state) { return state.complete; });
@@ -80,6 +82,7 @@ void DriverRun::take_answer(std::uint32_t rank, json&& message) {
     const json text = message.value("text", json("")), traceback = message.value("traceback", json(""));
     fail(rank, fmt::format("failed: {}\n{}", text.is_string() ? text.get<std::string>() : text.dump(), traceback.is_string() ? traceback.get<std::string>() : ""));
   }
+  if (type == "streams" && states_[rank].streams && (stage == Stage::configures || stage == Stage::plays)) return take_streams(rank, message);
   if (type == "configured" && stage == Stage::configures) return configured(rank, message);
   if (type == "refused" && stage == Stage::configures) return refused(rank, message);
   if (type == "done" && stage == Stage::plays) return take_done(rank, std::move(message));
@@ -170,6 +173,25 @@ std::uint32_t DriverRun::frontier() const {
   for (const RankState& state : states_)
     if (state.complete && state.at < state.script.events().size()) out = std::min(out, state.script.events()[state.at]);
   return out;
+}
+
+// ---- streams ------------------------------------------------------------------------------------------------------------------------------
+
+void DriverRun::take_streams(std::uint32_t rank, const json& message) {
+  RankState& state = states_[rank];
+  const std::uint32_t event = state.stage == Stage::configures ? no_event : state.script.events()[state.at];
+  if (const auto problem = state.streams->take(message, event)) fail(rank, "told of its streams what cannot be read: " + problem->text());
+}
+
+void DriverRun::report_streams() {
+  std::uint64_t operations = 0, streams = 0;
+  for (const RankState& state : states_) {
+    if (!state.streams) return;
+    for (const RaceRecord& race : state.streams->races()) trace_.race(race);
+    operations += state.streams->operations();
+    streams = std::max<std::uint64_t>(streams, state.streams->streams());
+  }
+  streams_note_ = fmt::format("{} operations of {} ranks on up to {} streams each were held against the order of their waits", operations, states_.size(), streams);
 }
 
 // ---- collectives ----------------------------------------------------------------------------------------------------------------------------

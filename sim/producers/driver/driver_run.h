@@ -11,6 +11,7 @@
 #include "sim/producers/driver/coordinator.h"
 #include "sim/producers/driver/driver_producer.h"
 #include "sim/producers/driver/messages.h"
+#include "sim/producers/driver/rank_streams.h"
 #include "sim/producers/driver/ranks.h"
 #include "sim/producers/driver/weights.h"
 #include "sim/trace/producer.h"
@@ -25,6 +26,7 @@ class OrderedTrace final : public TraceSink {
   void collective(const CollectiveRecord& record) override;
   void mismatch(const MismatchRecord& record) override { mismatches_.push_back(record); }
   void deadlock(const DeadlockRecord& record) override { deadlocks_.push_back(record); }
+  void race(const RaceRecord& record) override { sink_.race(record); }
   // goes_on: the rank raised nothing.
   void done(std::uint32_t rank, Done&& done, bool harmless);
 
@@ -57,6 +59,7 @@ class DriverRun {
   RunSummary go(std::uint64_t number, std::uint64_t seed);
 
   const std::vector<std::string>& notes() const { return notes_; }
+  const std::string& streams_note() const { return streams_note_; }  // how much was looked at; empty: nothing was to be
   // Nothing was raised and every rank came to the end of its script: its processes may serve the next run.
   bool unharmed() const { return unharmed_; }
 
@@ -68,12 +71,15 @@ class DriverRun {
     Stage stage = Stage::configures;
     bool complete = true;
     std::optional<WeightsOfRank> weights;  // of a black box
+    std::optional<RankStreams> streams;    // where they are to be told
   };
 
   void take(Incoming&& in);
   void take_answer(std::uint32_t rank, nlohmann::json&& message);
   void take_done(std::uint32_t rank, nlohmann::json&& message);
   void add_applied(RankState& state, Done& shown) const;
+  void take_streams(std::uint32_t rank, const nlohmann::json& message);
+  void report_streams();
   void take_request(std::uint32_t rank, nlohmann::json&& message);
   void configured(std::uint32_t rank, const nlohmann::json& message);
   void refused(std::uint32_t rank, const nlohmann::json& message);
@@ -98,6 +104,7 @@ class DriverRun {
   std::uint32_t configured_ = 0;
   std::optional<NotRun> refusal_;
   std::vector<std::string> notes_;
+  std::string streams_note_;
   bool unharmed_ = true;
 };
 

@@ -33,9 +33,6 @@ inline constexpr std::uint64_t group_bytes_max = (1ull << 30) - (64ull << 10);  
 inline constexpr std::uint32_t group_tag_length_max = 256;
 inline constexpr std::uint32_t group_site_length_max = 1024;
 
-// The event of a CollectiveRecord that was asked for before the first event, where there is none to name.
-inline constexpr std::uint32_t no_event = std::numeric_limits<std::uint32_t>::max();
-
 struct GroupRequest {
   std::uint64_t id = 0;              // the rank counts
   std::vector<std::uint32_t> group;  // ranks, sorted

@@ -27,6 +27,7 @@ json parameters_json(const Scenario& scenario, const GradientSource& source) {
   for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) {
     const Parameter& parameter = scenario.parameters[p];
     json entry{{"name", parameter.name}, {"numel", parameter.numel}, {"trainable", parameter.trainable}};
+    if (parameter.on_side_stream) entry["produced_on"] = "side";
     if (parameter.tied_to) entry["tied_to"] = *parameter.tied_to;
     std::vector<double> weights(parameter.numel);
     if (!parameter.tied_to) source.initial_parameter(p, 0, weights);
@@ -38,18 +39,20 @@ json parameters_json(const Scenario& scenario, const GradientSource& source) {
 
 }  // namespace
 
-json configure_message(const Scenario& scenario, const GradientSource& source, const RunOptions& options, std::uint64_t run, std::uint64_t seed) {
+json configure_message(const Scenario& scenario, const GradientSource& source, const RunOptions& options, std::uint64_t run, std::uint64_t seed, bool streams) {
   json engine = engine_to_json(scenario.engine, scenario.parameters);
   engine["after_error"] = scenario.after_error == AfterError::go_on ? "go_on" : "stop";
-  return {{"type", "configure"},
-          {"run", run},
-          {"engine", std::move(engine)},
-          {"parameters", parameters_json(scenario, source)},
-          {"model_dtype", name_of(scenario.model_dtype)},
-          {"groups", scenario.groups},
-          {"linear", options.linear},
-          {"observe", options.observe_events},
-          {"seed", seed}};
+  json out{{"type", "configure"},
+           {"run", run},
+           {"engine", std::move(engine)},
+           {"parameters", parameters_json(scenario, source)},
+           {"model_dtype", name_of(scenario.model_dtype)},
+           {"groups", scenario.groups},
+           {"linear", options.linear},
+           {"observe", options.observe_events},
+           {"seed", seed}};
+  if (streams) out["streams"] = true;  // a driver that does not know of them is not told
+  return out;
 }
 
 std::string event_name(const Event& event) {

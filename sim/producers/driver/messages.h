@@ -21,7 +21,8 @@ inline constexpr std::uint32_t protocol_version = 1;
 
 // ---- to a rank --------------------------------------------------------------------------------------------------------------------------
 
-nlohmann::json configure_message(const Scenario& scenario, const GradientSource& source, const RunOptions& options, std::uint64_t run, std::uint64_t seed);
+// streams: ranks are to tell what they do on their streams.
+nlohmann::json configure_message(const Scenario& scenario, const GradientSource& source, const RunOptions& options, std::uint64_t run, std::uint64_t seed, bool streams = false);
 
 // What the protocol calls an event; a framework's own has its own name.
 std::string event_name(const Event& event);

@@ -36,6 +36,7 @@ struct DriverHello {
   std::map<std::string, std::string> versions;  // of packages
   std::set<std::string> events, frameworks;
   bool applied_gradients = false, accumulators = false, weights = false;
+  bool streams = false;  // it tells what each rank does on its streams
 };
 
 class DriverRanks {

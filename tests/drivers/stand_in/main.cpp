@@ -19,6 +19,7 @@ json hello_of(const std::string& name, const char* kind) {
   out["driver"] = name;
   out["versions"] = {{"stand-in", "1.0"}};
   out["capabilities"] = {{"events", {"forward", "backward", "step", "zero_grad"}}, {"frameworks", {"external"}}, {"applied_gradients", name != "black-box"}, {"weights", true}};
+  if (name.starts_with("streams")) out["capabilities"]["streams"] = true;
   return out;
 }
 

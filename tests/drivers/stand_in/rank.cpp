@@ -52,6 +52,10 @@ class Rank {
     for (const json& parameter : message["parameters"]) weights_.push_back(values_of(parameter["weights"]));
     rate_ = message["engine"].value("optimizer", json::object()).value("lr", 1.0f);
     clear();
+    tells_streams_ = message.value("streams", false);
+    if (tells_streams_)
+      events_.send(
+          {{"type", "streams"}, {"number", -1}, {"texts", {"default", "side", "copy_", "bucket.py:3 fill"}}, {"streams", {1, 2}}, {"entries", {{"allocate", 0, 64, 0, 4}}}});
     events_.send({{"type", "configured"}, {"notes", {"nothing is compiled"}}});
   }
 
@@ -68,6 +72,7 @@ class Rank {
     misbehave(out);
     if (what == "backward") backward(event);
     if (what == "zero_grad") clear();
+    if (tells_streams_) events_.send(streams());
     if (what == "step") return step(out);
     if (!is("black-box"))
       for (std::size_t p = 0; p < sums_.size(); ++p) out["buffers"].push_back(buffer("sum[" + std::to_string(p) + "]", "local", p, sums_[p], true));
@@ -91,6 +96,18 @@ class Rank {
     }
     if (is("answers-another-event")) out["number"] = event_ + 1;
     if (is("raises")) out["error"] = {{"type", "RuntimeError"}, {"text", "out of bounds"}, {"traceback", "File engine.py, line 7"}};
+  }
+
+  // The last rank's second stream waits for nobody, where its name says so.
+  json streams() const {
+    const bool waits = !is("streams-race") || !odd_one();
+    json out{{"type", "streams"}, {"number", event_}, {"entries", json::array()}};
+    if (is("streams-of-another-time")) out["number"] = event_ + 1;
+    for (const int stream : {0, 1}) {
+      if (waits) out["entries"].push_back({"join", stream, 1 - stream});
+      out["entries"].push_back({"run", stream, 3, 4, json::array(), {{is("streams-in-no-memory") ? 5 : 0, 0, 64}}});
+    }
+    return out;
   }
 
   void backward(const json& event) {
@@ -162,6 +179,7 @@ class Rank {
   Wire events_, group_;
   std::vector<Values> weights_, sums_;
   float rate_ = 1;
+  bool tells_streams_ = false;
   std::uint32_t micro_batches_ = 0;
   std::int64_t event_ = -1;
   std::uint64_t next_id_ = 0;

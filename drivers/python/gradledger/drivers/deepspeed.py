@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .. import streams
 from ..driver import Backward, Buffer, Configuration, Driver, Forward, Refused
 from ..groups import Groups
 from ..model import Graph, LinearModel
@@ -34,6 +35,7 @@ class DeepSpeedDriver(Driver):
     applied_gradients = setup.has(setup.WRAPPERS)  # else a black box: weights alone
     accumulators = applied_gradients and setup.has(setup.SUMS)
     weights = True
+    streams = True
 
     def __init__(self, rank: int, world_size: int) -> None:
         super().__init__(rank, world_size)
@@ -87,7 +89,8 @@ class DeepSpeedDriver(Driver):
         return notes + setup.mended(configuration, config)
 
     def base_steps(self, *_: Any) -> None:
-        given = list(self.layout.applied())
+        with streams.paused():
+            given = list(self.layout.applied())
         self.applied += given
         self.stepped = self.stepped or bool(given)
 
@@ -134,6 +137,10 @@ class DeepSpeedDriver(Driver):
         at_boundary = self.engine.is_gradient_accumulation_boundary() or not setup.counts_micro_batches(self.engine)
         skipped_before = self.engine.skipped_steps
         self.engine.step()
+        with streams.paused():
+            self.look_at_step(at_boundary, skipped_before)
+
+    def look_at_step(self, at_boundary: bool, skipped_before: int) -> None:
         skipped = self.engine.skipped_steps > skipped_before
         if self.layout is None:
             self.known = {"skipped": int(skipped)} if at_boundary else {}

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
-from .. import optimizers
+from .. import optimizers, streams
 from ..driver import Configuration, Refused
+from ..streams import deepspeed_accelerator
 
 if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else it looks for compilers and drivers of other devices
@@ -34,6 +35,8 @@ def mend() -> None:
     silence()
     if get_accelerator().device_name() != "cpu":
         return
+    if streams.are_asked_for():
+        deepspeed_accelerator.install(get_accelerator())
     accelerator = type(get_accelerator())
     accelerator.is_fp16_supported = lambda self: True
     accelerator.supported_dtypes = lambda self: [torch.float, torch.half, torch.bfloat16]

@@ -23,6 +23,7 @@ class Fsdp2(TorchLoop):
     frameworks = ("fsdp2",)
     preload = ("torch._dynamo", "torch.distributed.tensor")
     config_keys = frozenset({"reshard_after_forward", "mixed_precision", "offload", "wrap"})
+    streams = True
     mesh: DeviceMesh | None = None
 
     def check(self, configuration: Configuration) -> None:

@@ -26,12 +26,13 @@ def main() -> None:
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
     make = {"deepspeed": DeepSpeed, "ddp": DDP}[framework]
     make.prepare()
-    gc.collect()
-    gc.freeze()  # what is imported by now, as the host does before it forks ranks
     scripts = [script[str(rank)] for script in json.loads((folder / "scripts.json").read_text())]
     seconds = []
     for script in scripts:
         for _ in range(rounds):
+            if len(seconds) == 1:
+                gc.collect()
+                gc.freeze()  # what is imported by now, at the first use of it too: collections need not look at it, as in the host's ranks
             if len(seconds) == UNTIMED:
                 processor = time.process_time()
             dist.barrier()
@@ -52,7 +53,7 @@ def play(make: type[DeepSpeed] | type[DDP], script: list[dict[str, Any]]) -> Non
             close(engine)
             engine = make(message)
         else:
-            engine.do(message["name"], dict(message["arguments"]))
+            engine.do(message["name"], message["arguments"] | {"number": message["number"]})
     close(engine)
 
 
@@ -71,6 +72,10 @@ class Bare:
         self.learned = {p: self.model.weights[p] for p in self.configuration.trainable}
         self.given = {p: torch.ones(parameter.numel) for p, parameter in enumerate(self.configuration.parameters)}
         self.blocks: list[contextlib.AbstractContextManager] = []
+        self.losses: dict[int, torch.Tensor] = {}  # by the number of the forward's event
+
+    def loss_of(self, module: torch.nn.Module, arguments: dict[str, Any]) -> torch.Tensor:
+        return module(self.graph(arguments)) if arguments.get("of") is None else self.losses[arguments["of"]]
 
     def graph(self, arguments: dict[str, Any]) -> Graph:
         return Graph(arguments["uses"], self.given, arguments.get("phases", 1))
@@ -110,8 +115,11 @@ class DeepSpeed(Bare):
     def close(self) -> None:
         self.setup.take_down(self.engine)
 
+    def forward(self, arguments: dict[str, Any]) -> None:
+        self.losses[arguments["number"]] = self.engine(self.graph(arguments))
+
     def backward(self, arguments: dict[str, Any]) -> None:
-        loss = self.engine(self.graph(arguments))
+        loss = self.loss_of(self.engine, arguments)
         if arguments.get("direct"):
             loss.backward()
         else:
@@ -147,8 +155,11 @@ class DDP(Bare):
     def close(self) -> None:
         pass
 
+    def forward(self, arguments: dict[str, Any]) -> None:
+        self.losses[arguments["number"]] = self.wrapped(self.graph(arguments))
+
     def backward(self, arguments: dict[str, Any]) -> None:
-        self.wrapped(self.graph(arguments)).backward()
+        self.loss_of(self.wrapped, arguments).backward()
 
     def step(self, arguments: dict[str, Any]) -> None:
         self.optimizer.step()

@@ -14,6 +14,7 @@ namespace {
 
 // A rank that had to wait for its next event would be idle while the command is; so it is told of some before it comes to them.
 constexpr std::size_t events_ahead_max = 64;
+constexpr std::size_t events_told_at_once = 4;                 // so that the other ranks have theirs soon
 constexpr std::size_t bytes_ahead_max = std::size_t{1} << 20;  // of gradients; one event may have more
 
 std::size_t bytes_in(const json& event) {
@@ -144,7 +145,8 @@ void DriverRun::tell_on(std::uint32_t rank) {
   RankState& state = states_[rank];
   const std::vector<std::uint32_t>& events = state.script.events();
   if (state.at == events.size()) return finish(rank);
-  while (state.told < events.size() && state.told - state.at < events_ahead_max && (state.told == state.at || state.bytes_ahead < bytes_ahead_max)) {
+  const std::size_t until = std::min(events.size(), state.told + events_told_at_once);
+  while (state.told < until && state.told - state.at < events_ahead_max && (state.told == state.at || state.bytes_ahead < bytes_ahead_max)) {
     const json message = state.script.message(events[state.told++], source_);
     state.bytes_told.push_back(bytes_in(message));
     state.bytes_ahead += state.bytes_told.back();

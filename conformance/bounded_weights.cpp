@@ -4,12 +4,21 @@
 
 #include "ref/parameters.h"
 #include "ref/probes.h"
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/deepspeed/engines.h"
 
 namespace gradledger::conform {
 namespace {
 
 std::string where(const Recording& recording, std::size_t rank, std::size_t operation) {
   return fmt::format("rank {}, operation {} ({})", rank, operation, recording.ranks[rank][operation].operation);
+}
+
+// The wrappers of stage 0 with masters have the base optimizer take a step with zeros when they are made.
+bool begins_with_zeros(const Scenario& scenario) {
+  const auto wrapper = deepspeed::select_wrapper(scenario);
+  if (!wrapper || (*wrapper != deepspeed::Wrapper::fp16_fused && *wrapper != deepspeed::Wrapper::fp16_unfused)) return false;
+  return resolve_behaviour(scenario.engine.as_of)->master_first_step == MasterFirstStep::taken;
 }
 
 class Weights {
@@ -26,6 +35,7 @@ class Weights {
         of_rank.emplace_back(recording.scenario.parameters[p].numel);
         source_->initial_parameter(p, 0, of_rank.back());
       }
+    if (begins_with_zeros(recording.scenario)) apply_zeros(static_cast<std::uint32_t>(timeline.events.size()));
   }
 
   WeightsOutcome run() {
@@ -41,6 +51,17 @@ class Weights {
   }
 
  private:
+  // As a step of a number that no event has.
+  void apply_zeros(std::uint32_t event) {
+    const std::vector<Parameter>& parameters = recording_.scenario.parameters;
+    for (std::uint32_t r = 0; r < recording_.ranks.size(); ++r)
+      for (std::uint32_t p = 0; p < parameters.size(); ++p) {
+        const std::vector<float> zeros(parameters[p].numel);
+        const ObservedPiece piece{static_cast<std::int32_t>(p), 0, parameters[p].numel, Dtype::float32, reinterpret_cast<const std::byte*>(zeros.data())};
+        if (parameters[p].has_gradient()) judge_.observe({r, event, false, "applied", Role::applied_gradient, 1.0, {&piece, 1}});
+      }
+  }
+
   bool apply(std::size_t event) {
     bool stepped = false;
     for (std::size_t r = 0; r < recording_.ranks.size(); ++r)

@@ -41,6 +41,8 @@ void synchronise_folder(const fs::path& folder) {
   close(descriptor);
 }
 
+}  // namespace
+
 // A file without a name, which is gone with the process; where a file system has none, one with a hidden name.
 struct Nameless {
   int descriptor = -1;
@@ -68,6 +70,8 @@ struct Nameless {
   }
 };
 
+namespace {
+
 Result<bool> write_new(const fs::path& path, std::string_view text, bool needs_name) {
   const Nameless file(folder_of(path), needs_name);
   if (file.descriptor < 0) return not_written(path, errno);
@@ -84,30 +88,62 @@ Result<bool> write_new(const fs::path& path, std::string_view text, bool needs_n
 
 Result<bool> write_new_file(const fs::path& path, std::string_view text) { return write_new(path, text, false); }
 
-Result<bool> replace_file(const fs::path& path, std::string_view text) {
+struct PendingFile::State {
+  fs::path path;               // as the user has it
+  fs::path there;              // what a link leads to
+  std::optional<mode_t> mode;  // of what is there
+  Nameless file;
+};
+
+PendingFile::PendingFile(std::unique_ptr<State> state) : state_(std::move(state)) {}
+PendingFile::PendingFile(PendingFile&&) noexcept = default;
+PendingFile& PendingFile::operator=(PendingFile&&) noexcept = default;
+PendingFile::~PendingFile() = default;
+
+Result<PendingFile> PendingFile::at(const fs::path& path) {
   std::error_code failed;
   const fs::path there = fs::exists(path, failed) ? fs::canonical(path, failed) : path;
   if (failed) return not_written(path, failed.value());
-  const Nameless file(folder_of(there), false);
-  if (file.descriptor < 0) return not_written(path, errno);
   struct stat before {};
-  if (stat(there.c_str(), &before) == 0) {
-    if (!S_ISREG(before.st_mode)) return InputError{path.string(), "is a device, a pipe or a socket; expected a regular file"};
-    fchmod(file.descriptor, before.st_mode & 07777);
-  }
-  if (const int error = write_all(file.descriptor, text)) return not_written(path, error);
+  const bool replaces = stat(there.c_str(), &before) == 0;
+  if (replaces && S_ISDIR(before.st_mode)) return not_written(path, EISDIR);
+  if (replaces && !S_ISREG(before.st_mode)) return InputError{path.string(), "is a device, a pipe or a socket; expected a regular file"};
+  const bool without_proc = access("/proc/self/fd", X_OK) != 0;
+  std::unique_ptr<State> state(new State{path, there, replaces ? std::optional(before.st_mode & 07777) : std::nullopt, Nameless(folder_of(there), without_proc)});
+  if (state->file.descriptor < 0) return not_written(path, errno);
+  return PendingFile(std::move(state));
+}
+
+fs::path PendingFile::writable() const { return state_->file.name.empty() ? fmt::format("/proc/self/fd/{}", state_->file.descriptor) : state_->file.name; }
+
+std::optional<InputError> PendingFile::take_place() const {
+  const auto& [path, there, mode, file] = *state_;
+  if (mode) fchmod(file.descriptor, *mode);
+  if (fsync(file.descriptor) != 0) return not_written(path, errno);
   // A name only once it is whole: one that a kill leaves behind is no half of a file.
   const fs::path next = folder_of(there) / fmt::format(".gradledger-{}.next", getpid());
   unlink(next.c_str());
   if (const int error = file.link_as(next)) return not_written(path, error);
   if (rename(next.c_str(), there.c_str()) != 0) return not_written(path, errno);
   synchronise_folder(folder_of(there));
+  return std::nullopt;
+}
+
+Result<bool> replace_file(const fs::path& path, std::string_view text) {
+  auto pending = PendingFile::at(path);
+  if (!pending) return pending.error();
+  if (auto error = write_file(pending->writable(), text)) return InputError{path.string(), error->message};
+  if (auto error = pending->take_place()) return *error;
   return true;
 }
 
-std::optional<InputError> replace_or_write(const fs::path& path, std::string_view text) {
+bool is_written_through(const fs::path& path) {
   std::error_code failed;
-  if (!fs::is_regular_file(path, failed) && fs::exists(fs::symlink_status(path, failed))) return write_file(path, text);
+  return !fs::is_regular_file(path, failed) && fs::exists(fs::symlink_status(path, failed));
+}
+
+std::optional<InputError> replace_or_write(const fs::path& path, std::string_view text) {
+  if (is_written_through(path)) return write_file(path, text);
   const auto written = replace_file(path, text);
   return written ? std::nullopt : std::optional(written.error());
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,30 @@ Result<bool> write_new_file(const std::filesystem::path& path, std::string_view 
 
 // A file that may exist, with its permissions; a link stays one, and what it leads to is replaced. Errors: it cannot be written, and is as it was.
 Result<bool> replace_file(const std::filesystem::path& path, std::string_view text);
+
+// A file that is written piece by piece, and takes the place of another once it is whole. Until then it is gone with the process, whatever ends that.
+class PendingFile {
+ public:
+  // Errors: it cannot be written there; what is there is no regular file.
+  static Result<PendingFile> at(const std::filesystem::path& path);
+  PendingFile(PendingFile&&) noexcept;
+  PendingFile& operator=(PendingFile&&) noexcept;
+  ~PendingFile();
+
+  // To be opened for writing, while this lives.
+  std::filesystem::path writable() const;
+  // As replace_file() does.
+  std::optional<InputError> take_place() const;
+
+ private:
+  struct State;
+  explicit PendingFile(std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;
+};
+
+// What a report's or a trace's file is where it is there already: a device, a pipe or a link to nowhere is written through.
+bool is_written_through(const std::filesystem::path& path);
 
 // Likewise, where the user names a report's file: devices, pipes and links to nowhere are written through.
 std::optional<InputError> replace_or_write(const std::filesystem::path& path, std::string_view text);

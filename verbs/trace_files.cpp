@@ -6,6 +6,7 @@
 #include "sim/engine/engine.h"
 #include "sim/frameworks/framework.h"
 #include "sim/load.h"
+#include "verbs/new_file.h"
 
 namespace gradledger::verbs {
 namespace {
@@ -44,13 +45,22 @@ ref::OracleOptions oracle_of_trace(std::uint64_t seed) {
 }
 
 Result<WrittenTrace> write_trace(const Loaded& loaded, const Options& options, const std::string& file) {
-  auto created = LineWriter::create(file);
-  if (!created) return created.error();
+  std::optional<PendingFile> pending;  // a run may break off, and half a trace is none
+  if (!is_written_through(file)) {
+    auto made = PendingFile::at(file);
+    if (!made) return made.error();
+    pending = std::move(made).value();
+  }
+  const auto of_file = [&](const InputError& error) { return InputError{file, error.message}; };
+  auto created = LineWriter::create(pending ? pending->writable() : std::filesystem::path(file), file);
+  if (!created) return of_file(created.error());
   const auto producer = make_producer(loaded, options);
   const conform::TraceOrigin origin = origin_of(options);
   conform::RecordingProducer recording(*producer, loaded.scenario, loaded.timeline, origin, std::move(created).value());
   ref::judge(loaded.scenario, loaded.timeline, recording, oracle_of_trace(options.seed));
-  if (auto error = recording.close(driver_notes(*producer))) return *error;
+  if (const auto error = recording.close(driver_notes(*producer))) return of_file(*error);
+  if (pending)
+    if (const auto error = pending->take_place()) return *error;
   return WrittenTrace{origin_text(origin), recording.passes()};
 }
 

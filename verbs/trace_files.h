@@ -27,7 +27,8 @@ struct WrittenTrace {
   std::uint64_t passes = 0;
 };
 
-// Runs whatever the oracle asks for, and keeps it in a file. Errors: of that file. Throws as judge() does; the file then lacks its end.
+// Runs whatever the oracle asks for, and keeps it in a file. Errors: of that file. Throws as judge() does. Where it does not come to its end, or is
+// ended, there is no file, or the one that was there before.
 Result<WrittenTrace> write_trace(const Loaded& loaded, const Options& options, const std::string& file);
 
 // Errors: of the file and its lines, a scenario that is not right, and more than the memory limit.

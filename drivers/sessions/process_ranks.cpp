@@ -95,6 +95,7 @@ class ProcessRanks::Sessions {
 
   std::filesystem::path errors_of(std::uint32_t rank) const { return folder_.path() / fmt::format("rank{}.err", rank); }
   static std::string rank_text(std::uint32_t rank) { return fmt::format("rank {}", rank); }
+  static std::string host_text(const std::string& what) { return "the process of the driver " + what; }
 
   // ---- the host -------------------------------------------------------------------------------------------------------------------------
 
@@ -180,8 +181,7 @@ class ProcessRanks::Sessions {
       return lose(std::nullopt, "driver " + hello_.driver + " cannot run on virtual streams (--streams): its hello does not name them");
     }
     host_connection_ = guest;
-    guest->start_over([this](const json& message) { heard_of_host(message); },
-                      [this](const std::string& why) { lose(std::nullopt, "the process of the driver " + (why.empty() ? "is gone" : why)); });
+    guest->start_over([this](const json& message) { heard_of_host(message); }, [this](const std::string& why) { lose(std::nullopt, why.empty() ? "" : host_text(why)); });
     say_to_host({{"type", "welcome"}});
   }
 
@@ -228,7 +228,7 @@ class ProcessRanks::Sessions {
       }
       context_.run_one_for(std::min<Clock::duration>(left, std::chrono::milliseconds(200)));
       if (host_ && !ending_ && !lost_)
-        if (const auto how = host_->ended()) lose(std::nullopt, "the process of the driver " + *how);
+        if (const auto how = host_->ended()) lose(std::nullopt, host_text(*how));
     }
   }
 
@@ -240,18 +240,25 @@ class ProcessRanks::Sessions {
   [[noreturn]] void throw_lost() {
     // Its process says how it ended, if it has.
     const auto until = Clock::now() + afterwards;
-    while (lost_->first && lost_->second.empty() && Clock::now() < until) {
+    while (lost_->second.empty() && Clock::now() < until) {
       context_.restart();
       context_.run_one_for(std::chrono::milliseconds(50));
-      if (ranks_[*lost_->first].ended) lost_->second = ranks_[*lost_->first].how;
+      lost_->second = end_of(lost_->first);
     }
     told_ = true;
     const std::optional<std::uint32_t> rank = lost_->first;
-    std::string what = lost_->second.empty() ? "closed its connection" : lost_->second;
+    std::string what = lost_->second.empty() ? (rank ? "closed its connection" : host_text("closed its connection")) : lost_->second;
     if (rank && !what.starts_with("rank")) what = fmt::format("rank {} {}", *rank, what);
     const std::string printed = last_lines(rank ? errors_of(*rank) : folder_.path() / "host.err");
     if (!printed.empty()) what += "; it printed last:\n" + printed;
     throw DriverFailure(rank, what);
+  }
+
+  // Empty where it has not ended, as far as is known.
+  std::string end_of(std::optional<std::uint32_t> rank) {
+    if (rank) return ranks_[*rank].how;
+    const auto how = host_->ended();
+    return how ? host_text(*how) : "";
   }
 
   void end_ranks() {
@@ -264,8 +271,7 @@ class ProcessRanks::Sessions {
     const bool host_lost = lost_ && !lost_->first;
     lost_.reset();
     told_ = false;
-    if (host_lost) restart_host();
-    else
+    if (!host_lost)
       wait_for([&] { return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.ended; }); },
                [&] {
                  return Fault{std::nullopt, "ranks could not be ended"};
@@ -274,6 +280,7 @@ class ProcessRanks::Sessions {
     ranks_.clear();
     inbox_.clear();
     ending_ = false;
+    if (host_lost) restart_host();  // which may end while it starts
   }
 
   void restart_host() {

@@ -170,11 +170,13 @@ LineWriter::LineWriter(LineWriter&&) noexcept = default;
 LineWriter& LineWriter::operator=(LineWriter&&) noexcept = default;
 LineWriter::~LineWriter() = default;
 
-Result<LineWriter> LineWriter::create(const std::filesystem::path& path) {
+Result<LineWriter> LineWriter::create(const std::filesystem::path& path) { return create(path, path); }
+
+Result<LineWriter> LineWriter::create(const std::filesystem::path& path, const std::filesystem::path& name) {
   auto file = OutputFile::create(path);
   if (!file) return file.error();
   auto state = std::make_unique<State>(std::move(file).value());
-  if (path.native().ends_with(".gz")) state->out.push(io::gzip_compressor(io::gzip_params(io::gzip::best_compression)));
+  if (name.native().ends_with(".gz")) state->out.push(io::gzip_compressor(io::gzip_params(io::gzip::best_compression)));
   state->out.push(FileSink(state->file));
   return LineWriter(std::move(state));
 }

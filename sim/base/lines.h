@@ -49,6 +49,8 @@ class LineWriter {
  public:
   // gzip where the name ends in .gz, without time and name: the bytes follow from the lines alone. Errors: of OutputFile.
   static Result<LineWriter> create(const std::filesystem::path& path);
+  // Of a file that will have another name later.
+  static Result<LineWriter> create(const std::filesystem::path& path, const std::filesystem::path& name);
 
   LineWriter(LineWriter&&) noexcept;
   LineWriter& operator=(LineWriter&&) noexcept;

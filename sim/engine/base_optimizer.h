@@ -23,6 +23,8 @@ class BaseOptimizer {
   void update(ProgramWriter& w, Slice weights, Slice gradient, std::uint32_t offset) const;
 
   bool host() const { return host_; }
+  // Whether a step with a gradient of zeros changes anything, the number of steps included.
+  bool heeds_zeros() const { return has_moments() || config_.weight_decay != 0; }
   bool has_moments() const { return config_.type != OptimizerType::sgd; }
   // Views of the moments through `pieces` of the flat range.
   void observe(ProgramWriter& w, const std::vector<ViewPiece>& pieces) const;

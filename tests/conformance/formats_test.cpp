@@ -29,6 +29,7 @@ constexpr const char* all_files[] = {"stages_1_to_3",
                                      "newest_releases",
                                      "loss_scales",
                                      "adam",
+                                     "first_step",
                                      "drawn"};
 
 json parsed(const nlohmann::ordered_json& line) { return json::parse(line.dump()); }

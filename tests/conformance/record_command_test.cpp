@@ -63,6 +63,16 @@ TEST_F(record_command, makes_no_trace_pass_that_is_lost) {
   EXPECT_EQ(testing::shell(call + " >&-").code, 2);
 }
 
+TEST_F(record_command, leaves_nothing_of_a_trace_that_does_not_fit) {
+  const std::string before = folder_.write("before.jsonl", "{}\n"), after = folder_.path() / "after.jsonl";
+  for (const std::string& into : {before, after}) {
+    const testing::Outcome cut = testing::shell("ulimit -f 1; gradledger record '" + testing::clean_scenario + "' -o '" + into + "'");
+    testing::expect_complaint(cut, 2, "--output: " + into + ": cannot be written to its end: File too large");
+  }
+  EXPECT_EQ(testing::text_of(before), "{}\n");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 1) << "what was there";
+}
+
 TEST_F(record_command, leaves_the_scenario_as_it_is_where_it_is_told_to_write_into_it) {
   const std::string text = testing::text_of(testing::clean_scenario), copy = folder_.write("scenario.json", text);
   testing::expect_complaint(record(copy, copy), 2, "--output: " + copy + " is the scenario; expected a file of its own");

@@ -61,7 +61,7 @@ TEST_F(the_recorder, draws_the_same_runs_for_a_seed_and_others_for_another) {
 }
 
 TEST_F(the_recorder, has_plans_that_it_reads_itself) {
-  for (const auto& [plan, count] : {std::pair{"lifecycle", 44}, {"loss_scale", 27}, {"adam", 12}, {"own_adam", 7}}) {
+  for (const auto& [plan, count] : {std::pair{"lifecycle", 44}, {"loss_scale", 27}, {"adam", 12}, {"first_step", 4}, {"own_adam", 7}}) {
     const Outcome planned = record(std::string("plan ") + plan);
     ASSERT_EQ(planned.code, 0) << planned.err;
     EXPECT_EQ(checked(planned.out).out, std::to_string(count) + " runs\n") << plan;

@@ -124,6 +124,16 @@ TEST(a_real_framework, whose_streams_touch_the_same_memory_and_do_not_wait_is_re
   EXPECT_TRUE(judged(*silent, scenario()).facts.races.empty()) << "a driver without streams is not asked for them";
 }
 
+TEST(a_real_framework, that_raises_is_judged_by_what_it_holds_where_the_script_goes_on) {
+  const auto them = ranks("raises");
+  Scenario s = scenario();
+  const ref::Verdict stopped = judged(*them, s);
+  s.after_error = AfterError::go_on;
+  const ref::Verdict went_on = judged(*them, s);
+  EXPECT_TRUE(classes(went_on).contains("engine-error"));
+  EXPECT_GT(went_on.coverage.judged, stopped.coverage.judged);
+}
+
 TEST(a_real_framework, whose_ranks_disagree_on_a_collective_is_reported_at_once) {
   const auto them = ranks("disagrees");
   EXPECT_TRUE(classes(judged(*them, scenario())).contains("collective-mismatch"));
@@ -145,6 +155,13 @@ TEST(a_real_framework, gives_the_same_verdict_again_in_warm_processes) {
 TEST(a_real_framework, serves_worlds_of_several_sizes_one_after_the_other) {
   const auto them = ranks("right");
   for (const std::uint32_t world_size : {2u, 3u, 1u, 3u}) EXPECT_TRUE(judged(*them, scenario(world_size)).clean()) << world_size;
+}
+
+TEST(a_real_framework, plays_a_script_of_more_events_than_ranks_are_told_of_ahead) {
+  const auto them = ranks("right");
+  const ref::Verdict verdict = judged(*them, scenario(2, script(1, 50)));
+  EXPECT_TRUE(verdict.clean());
+  EXPECT_EQ(verdict.coverage.windows_judged, 50u);
 }
 
 TEST(a_real_framework, that_refuses_the_configuration_or_cannot_do_an_event_was_not_run) {
@@ -182,6 +199,7 @@ TEST(a_rank, that_sends_what_nobody_understands_is_reported) {
 TEST(a_driver, that_does_not_start_is_reported) {
   EXPECT_NE(failure_of("never-there").find("ended with code 7"), std::string::npos);
   EXPECT_NE(failure_of("of-another-version", std::chrono::seconds(2)).find("the process of the driver"), std::string::npos);
+  EXPECT_NE(failure_of("lets-go-before-it-ends").find("the process of the driver ended with code 3"), std::string::npos);
   SessionOptions options;
   options.python = "/no/such/python";
   ProcessRanks missing(options);

@@ -81,6 +81,23 @@ TEST_P(a_trace_of_a_framework, has_the_exit_code_of_its_replay_and_no_replay_her
   EXPECT_NE(compared.out.find("framework \"external\" has no replay"), std::string::npos) << compared.out;
 }
 
+TEST(a_trace, is_not_there_where_a_rank_ended_on_the_way) {
+  const testing::TemporaryFolder folder;
+  SessionOptions session;
+  session.driver = "ends";
+  session.python = GRADLEDGER_STAND_IN;
+  ProcessRanks ranks(session);
+  verbs::Options options;
+  options.driver = &ranks;
+  const auto loaded = verbs::load(folder.write("scenario.json", scenario_text), options);
+  ASSERT_TRUE(loaded) << loaded.error().text();
+  const std::string before = folder.write("before.jsonl", "{}\n"), after = folder.path() / "after.jsonl";
+  EXPECT_THROW(verbs::write_trace(**loaded, options, before), DriverFailure);
+  EXPECT_THROW(verbs::write_trace(**loaded, options, after), DriverFailure);
+  EXPECT_EQ(testing::text_of(before), "{}\n");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2) << "the scenario, and what was there";
+}
+
 INSTANTIATE_TEST_SUITE_P(of_every_kind, a_trace_of_a_framework,
                          ::testing::Values("right", "keeps-the-last-alone", "keeps-to-itself", "black-box", "disagrees", "never-comes", "raises"), [](const auto& info) {
                            std::string name = info.param;

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -29,6 +30,9 @@ OPERATORS = {"SUM": "sum", "AVG": "avg", "MAX": "max", "MIN": "min", "PRODUCT": 
 # The number of the event that the rank is at, for the requests to carry; rank.py sets it.
 current_event = -1
 
+# In older releases C++ keeps no hold of what Python made of a work: once that is gone, its wait() is the one of C++, which nobody ends. Seen with 2.6.
+WORKS_KEPT = 256 if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13) else 0
+
 Tensors = Sequence[torch.Tensor]
 
 
@@ -43,6 +47,7 @@ class LedgerGroup(dist.ProcessGroup):
         self._by_member = [ranks.index(member) for member in self._members]  # the protocol knows no order of a group but that of the numbers
         self._by_rank = [self._members.index(member) for member in ranks]
         self._coalesced: list[GroupWork] | None = None
+        self._latest: deque[GroupWork] = deque(maxlen=WORKS_KEPT)
 
     # Reductions
 
@@ -195,6 +200,7 @@ class LedgerGroup(dist.ProcessGroup):
     def _end_coalescing(self, device: torch.device | None = None) -> dist.Work:
         works, self._coalesced = self._coalesced or [], None
         out = WorkOfSeveral(self._requests, works)
+        self._latest.append(out)
         self._settle(out)
         return out
 
@@ -268,6 +274,7 @@ class LedgerGroup(dist.ProcessGroup):
 
     def _work(self, pending: list[Pending], outputs: list[torch.Tensor], opts: Any, source: int = -1) -> GroupWork:
         out = GroupWork(self._requests, pending, outputs, source)
+        self._latest.append(out)
         if self._coalesced is not None:
             self._coalesced.append(out)
         elif is_asynchronous(opts):

@@ -20,6 +20,7 @@ from .driver import METHODS, Driver, Refused
 from .protocol import Closed, Connection, ProtocolError, connect, hello
 
 WITH_FACTS = ("step", "clip_gradients")
+OF_THE_GROUP = ("CollectiveMismatch", "CollectiveDeadlock")  # no rank goes on behind these
 BACKENDS = ("gradledger", "gloo", "nccl")
 
 
@@ -69,6 +70,7 @@ class Rank:
     def __init__(self, driver: Driver, connection: Connection, backend: str, store: str) -> None:
         self.driver, self.connection, self.backend, self.store = driver, connection, backend, store
         self.configuration: Any = None
+        self.stops_at_error = self.stopped = False  # behind an error, up to the next configuration
         self.at_event = lambda number: None
         self.recorder: streams.Recorder | None = None
 
@@ -77,6 +79,8 @@ class Rank:
             if self.driver.needs_group:
                 self.initialise_group()
             while (message := self.connection.receive())["type"] != "bye":
+                if self.stopped and message["type"] == "event":  # it was sent before the command knew of the error
+                    continue
                 answer = self.answer(message)
                 if self.recorder is not None and message["type"] in ("configure", "event"):
                     self.connection.send(self.recorder.message(answer.get("number", -1)))
@@ -111,6 +115,7 @@ class Rank:
 
     def configure(self, message: dict[str, Any]) -> dict[str, Any]:
         self.configuration = None
+        self.stopped, self.stops_at_error = False, message["engine"].get("after_error") == "stop"
         self.at_event(-1)
         configuration = messages.configuration(message)
         torch.manual_seed(configuration.seed)
@@ -139,6 +144,7 @@ class Rank:
                 call()
         except Exception as raised:  # what the framework raises is what is asked for
             error = messages.error(raised)
+            self.stopped = self.stops_at_error or error["type"] in OF_THE_GROUP
         seconds = time.perf_counter() - began
         with streams.paused():
             shown = list(self.driver.buffers(name)) if self.configuration.observe or name == "step" else []

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -99,6 +100,20 @@ def test_a_rank_that_dies_is_told_by_its_host(command, event, ending):
     with pytest.raises(Gone):
         command.event(event, ranks=[1])
     assert command.host.receive() == {"type": "ended", "rank": 1, "process": processes[1]} | ending
+    ok(command.event("backward", ranks=[0]))
+
+
+@pytest.mark.parametrize(("after_error", "answered"), [("stop", [0, 1]), ("go_on", [0, 1, 2, 3])])
+def test_what_was_sent_ahead_of_an_error_is_passed_over_where_the_script_stops_there(command, after_error, answered):
+    command.start_ranks()
+    ok(command.configure(ONE, ENGINE | {"after_error": after_error}))
+    rank = command.ranks[0]
+    for number, micro_batch in enumerate((0, 1, 0, 0)):  # the second one raises
+        rank.send({"type": "event", "number": number, "name": "backward", "arguments": {"micro_batch": micro_batch, "uses": [0]}, "gradients": {"0": bytes(8)}})
+    rank.send({"type": "finish"})
+    answers = [rank.receive() for _ in range(len(answered) + 1)]
+    assert [answer["number"] for answer in answers[:-1]] == answered and answers[-1] == {"type": "finished"}
+    ok(command.configure(ONE, ENGINE))
     ok(command.event("backward", ranks=[0]))
 
 
@@ -201,6 +216,26 @@ def test_ranks_that_somebody_else_starts_need_no_host(command):
     for rank in range(2):
         command.ranks[rank].send({"type": "bye", "reason": ""})
     assert [process.wait(DEADLINE_SECONDS) for process in started] == [0, 0]
+
+
+def test_torchrun_starts_ranks_too():
+    with Command("ddp", 2) as command:
+        words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()), "-m", "gradledger.rank", "ddp",
+                 "--backend", "gloo"]
+        started = subprocess.Popen(words, env=command.environment(), stdin=subprocess.DEVNULL, stderr=(command.folder / "torchrun.txt").open("w"))
+        command.wait_until(lambda: len(command.ranks) == 2)
+        ok(command.configure(ONE, {"framework": "ddp", "config": {}}))
+        done = ok(command.event("backward", {0: {0: [1.0, 2.0]}, 1: {0: [3.0, 6.0]}}))
+        assert [shown(done[rank], "replicated") for rank in range(2)] == [{"w.grad": [2.0, 4.0]}] * 2
+        for rank in range(2):
+            command.ranks[rank].send({"type": "bye", "reason": ""})
+        assert started.wait(DEADLINE_SECONDS) == 0, command.said()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
 
 
 def test_a_rank_whose_peer_is_killed_is_not_left_waiting_for_ever():

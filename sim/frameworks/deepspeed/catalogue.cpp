@@ -115,6 +115,8 @@ constexpr Entry entries[] = {
     {"live-32", "static-scale-not-in-a-direct-loss", "fp16 with a static loss scale: the step of loss.backward() divides by a scale that was never applied", "", recorded, {"wrong-scale"}, ""},
     {"live-33", "skipped-step-keeps-the-infinity", "stages 1 and 2 with offload, accumulating in fp32: a skipped step keeps the infinity, and no later step updates; since 0.19.8", "", recorded,
      {"stale-gradient", "wrong-skip"}, ""},
+    {"live-34", "wrapper-counts-a-step-of-zeros", "FP16_Optimizer and FP16_UnfusedOptimizer take a step with zeros when they are made: Adam corrects its first one as a second", "",
+     recorded, {"rounding-excess"}, ""},
 
     {"zoo-seed", "one-reduction-for-several-backwards", "one set of reductions for several backwards", "DeepSpeed#7992", recorded, {}, ""},
     {"zoo-1", "offload-keeps-the-last-micro-batch", "stage 2 with offload keeps the last of several backwards", "DeepSpeed#7981", recorded, {"offload-loss"}, ""},

@@ -64,6 +64,7 @@ constexpr Repair table[] = {
     {"live-21", "set_gradient_norm", "", "refreshed"},
     {"live-22", "bf16_set_gradient", "param_grad", "accumulator"},
     {"live-26", "fused_expert_norm", "masters", "gradients"},
+    {"live-34", "master_first_step", "taken", "not_taken"},
 };
 
 }  // namespace

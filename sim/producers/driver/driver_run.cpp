@@ -10,6 +10,22 @@ namespace gradledger::driver {
 
 using nlohmann::json;
 
+namespace {
+
+// A rank that had to wait for its next event would be idle while the command is; so it is told of some before it comes to them.
+constexpr std::size_t events_ahead_max = 64;
+constexpr std::size_t events_told_at_once = 4;                 // so that the other ranks have theirs soon
+constexpr std::size_t bytes_ahead_max = std::size_t{1} << 20;  // of gradients; one event may have more
+
+std::size_t bytes_in(const json& event) {
+  std::size_t out = 0;
+  if (const auto gradients = event.find("gradients"); gradients != event.end())
+    for (const json& gradient : *gradients) out += gradient.get_binary().size();
+  return out;
+}
+
+}  // namespace
+
 DriverRun::DriverRun(const Scenario& scenario, const Timeline& timeline, const GradientSource& source, const RunOptions& options, DriverRanks& ranks, TraceSink& sink)
     : timeline_(timeline),
       scenario_(scenario),
@@ -122,18 +138,29 @@ void DriverRun::begin_if_all_are_configured() {
   if (configured_ < states_.size()) return;
   for (std::uint32_t r = 0; r < states_.size(); ++r) {
     if (refusal_) states_[r].stage = Stage::finished;
-    else tell_next(r);
+    else tell_on(r);
   }
 }
 
 // ---- events -------------------------------------------------------------------------------------------------------------------------------
 
-void DriverRun::tell_next(std::uint32_t rank) {
+void DriverRun::tell_on(std::uint32_t rank) {
   RankState& state = states_[rank];
   const std::vector<std::uint32_t>& events = state.script.events();
-  if (state.at < events.size() && state.complete) return ranks_.send(rank, Channel::events, state.script.message(events[state.at], source_));
-  state.stage = Stage::finishes;
-  ranks_.send(rank, Channel::events, {{"type", "finish"}, {"number", state.at}});
+  if (state.at == events.size()) return finish(rank);
+  const std::size_t until = std::min(events.size(), state.told + events_told_at_once);
+  while (state.told < until && state.told - state.at < events_ahead_max && (state.told == state.at || state.bytes_ahead < bytes_ahead_max)) {
+    const json message = state.script.message(events[state.told++], source_);
+    state.bytes_told.push_back(bytes_in(message));
+    state.bytes_ahead += state.bytes_told.back();
+    ranks_.send(rank, Channel::events, message);
+  }
+}
+
+// What the rank was told of, and will not answer because of an error, it passes over.
+void DriverRun::finish(std::uint32_t rank) {
+  states_[rank].stage = Stage::finishes;
+  ranks_.send(rank, Channel::events, {{"type", "finish"}, {"number", states_[rank].at}});
 }
 
 void DriverRun::take_done(std::uint32_t rank, json&& message) {
@@ -149,13 +176,16 @@ void DriverRun::take_done(std::uint32_t rank, json&& message) {
   if (shown.error) unharmed_ = false;
   if (shown.error && (ours || scenario_.after_error == AfterError::stop)) state.complete = false;
   if (ours) shown.error.reset();
-  const bool harmless = !ours && !shown.error;
-  if (!harmless) shown.buffers.clear();  // left in the middle of something, they answer for nothing
+  // A backward that raised left them in the middle of something: they answer for nothing.
+  if (!state.complete || (shown.error && timeline_.events[expected].is<events::Backward>())) shown.buffers.clear();
   if (state.weights) add_applied(state, shown);
-  trace_.done(rank, std::move(shown), harmless);
+  trace_.done(rank, std::move(shown), state.complete);
   ++state.at;
+  state.bytes_ahead -= state.bytes_told.front();
+  state.bytes_told.pop_front();
   trace_.hand_on(frontier());
-  tell_next(rank);
+  if (state.complete) tell_on(rank);
+  else finish(rank);
 }
 
 // A step of a black box, by what it made of the weights. Where nothing changed, no gradient was applied.

@@ -27,8 +27,8 @@ class OrderedTrace final : public TraceSink {
   void mismatch(const MismatchRecord& record) override { mismatches_.push_back(record); }
   void deadlock(const DeadlockRecord& record) override { deadlocks_.push_back(record); }
   void race(const RaceRecord& record) override { sink_.race(record); }
-  // goes_on: the rank raised nothing.
-  void done(std::uint32_t rank, Done&& done, bool harmless);
+  // goes_on: the rank raised nothing, or the script goes on behind an error.
+  void done(std::uint32_t rank, Done&& done, bool goes_on);
 
   // Everything of events before this one is there, of all ranks.
   void hand_on(std::uint32_t before_event);
@@ -39,10 +39,10 @@ class OrderedTrace final : public TraceSink {
   struct Shown {
     std::uint32_t event = 0;
     std::variant<CollectiveRecord, Done> what;
-    bool harmless = true;
+    bool goes_on = true;
   };
   void hand_on(std::uint32_t rank, const Shown& shown);
-  void hand_on(std::uint32_t rank, const Done& done, bool harmless);
+  void hand_on(std::uint32_t rank, const Done& done, bool goes_on);
 
   TraceSink& sink_;
   std::vector<std::deque<Shown>> waiting_;  // by rank
@@ -67,7 +67,10 @@ class DriverRun {
   enum class Stage : std::uint8_t { configures, plays, finishes, finished };
   struct RankState {
     RankScript script;
-    std::size_t at = 0;  // of the script's events
+    std::size_t at = 0;                  // of the script's events: the next that will be answered
+    std::size_t told = 0;                // of the script's events: the next that the rank will be told of
+    std::deque<std::size_t> bytes_told;  // of those in between
+    std::size_t bytes_ahead = 0;         // their sum
     Stage stage = Stage::configures;
     bool complete = true;
     std::optional<WeightsOfRank> weights;  // of a black box
@@ -84,7 +87,8 @@ class DriverRun {
   void configured(std::uint32_t rank, const nlohmann::json& message);
   void refused(std::uint32_t rank, const nlohmann::json& message);
   void begin_if_all_are_configured();
-  void tell_next(std::uint32_t rank);
+  void tell_on(std::uint32_t rank);
+  void finish(std::uint32_t rank);
   void send_all(std::vector<GroupAnswer> answers);
   bool settle();
   bool over() const;

@@ -8,11 +8,11 @@ void OrderedTrace::collective(const CollectiveRecord& record) {
   if (record.event != no_event) waiting_[record.rank].push_back({record.event, record});
 }
 
-void OrderedTrace::done(std::uint32_t rank, Done&& done, bool harmless) {
+void OrderedTrace::done(std::uint32_t rank, Done&& done, bool goes_on) {
   // What the event worked with comes before what it left.
   std::stable_partition(done.buffers.begin(), done.buffers.end(), [](const ShownBuffer& buffer) { return !buffer.at_end; });
   const std::uint32_t event = done.event;
-  waiting_[rank].push_back({event, std::move(done), harmless});
+  waiting_[rank].push_back({event, std::move(done), goes_on});
 }
 
 void OrderedTrace::hand_on(std::uint32_t before_event) {
@@ -34,10 +34,10 @@ void OrderedTrace::finish() {
 
 void OrderedTrace::hand_on(std::uint32_t rank, const Shown& shown) {
   if (const auto* record = std::get_if<CollectiveRecord>(&shown.what)) sink_.collective(*record);
-  else hand_on(rank, std::get<Done>(shown.what), shown.harmless);
+  else hand_on(rank, std::get<Done>(shown.what), shown.goes_on);
 }
 
-void OrderedTrace::hand_on(std::uint32_t rank, const Done& done, bool harmless) {
+void OrderedTrace::hand_on(std::uint32_t rank, const Done& done, bool goes_on) {
   for (const auto& [fact, value] : done.facts) sink_.step_fact({rank, done.event, fact, value});
   for (const ShownBuffer& buffer : done.buffers) {
     hash_.add((std::uint64_t{rank} << 32) | done.event);
@@ -45,7 +45,7 @@ void OrderedTrace::hand_on(std::uint32_t rank, const Done& done, bool harmless) 
     sink_.observe(observation_of(buffer, rank, done.event));
   }
   if (done.error) sink_.engine_error({rank, done.event, done.error->type, done.error->text});
-  if (harmless) sink_.event_done(rank, done.event);
+  if (goes_on) sink_.event_done(rank, done.event);
 }
 
 }  // namespace gradledger::driver

@@ -48,6 +48,11 @@ int host(const std::string& name) {
       for (const auto& [process, rank] : ranks) kill(process, SIGKILL);
       return 0;
     }
+    if (order && name == "lets-go-before-it-ends") {
+      wire.close();
+      usleep(100'000);
+      return 3;
+    }
     if (order && (*order)["type"] == "start") {
       const pid_t process = start_rank(name, *order);
       ranks[process] = (*order)["rank"];

@@ -35,19 +35,29 @@ class Rank {
       const json message = events_.receive();
       const std::string type = message["type"];
       if (type == "configure") configure(message);
-      else if (type == "event") events_.send(answer(message));
+      else if (type == "event") play(message);
       else if (type == "finish") events_.send({{"type", "finished"}});
       else return 0;
     }
   }
 
  private:
+  // What was sent before the command knew of an error is passed over.
+  void play(const json& event) {
+    if (stopped_) return;
+    const json out = answer(event);
+    if (const auto error = out.find("error"); error != out.end()) stopped_ = stops_at_error_ || error->at("type") != "RuntimeError";
+    events_.send(out);
+  }
+
   bool is(const char* name) const { return name_ == name; }
   bool odd_one() const { return rank_ + 1 == world_size_; }  // the rank that does what is wrong
 
   void configure(const json& message) {
     if (is("refuses")) return events_.send({{"type", "refused"}, {"error", {{"type", "ValueError"}, {"text", "no such option"}}}, {"by_driver", false}});
     if (is("fails")) return events_.send({{"type", "failure"}, {"text", "cannot go on"}, {"traceback", "line 1"}});
+    stopped_ = false;
+    stops_at_error_ = message["engine"].at("after_error") == "stop";
     weights_.clear();
     for (const json& parameter : message["parameters"]) weights_.push_back(values_of(parameter["weights"]));
     rate_ = message["engine"].value("optimizer", json::object()).value("lr", 1.0f);
@@ -184,6 +194,7 @@ class Rank {
   std::int64_t event_ = -1;
   std::uint64_t next_id_ = 0;
   std::optional<json> error_;
+  bool stops_at_error_ = false, stopped_ = false;
 };
 
 }  // namespace

@@ -26,6 +26,7 @@ class Wire {
   void send_bytes(const std::vector<std::uint8_t>& bytes);
   json receive();  // leaves the process where the command is gone
   std::optional<json> receive_within(int milliseconds);
+  void close() { socket_.close(); }
   bool closed() const { return closed_; }
 
  private:

@@ -82,6 +82,16 @@ def adam() -> Iterator[Spec]:
                     optimizer={"type": "AdamW", "torch_adam": True, "weight_decay": 0.1} | BETAS, grads={"seed": 7})
 
 
+def first_step() -> Iterator[Spec]:
+    """Adam and AdamW of PyTorch with masters at stage 0, whose wrapper takes a step with zeros when it is made."""
+    for dtype in ("bf16", "fp16"):
+        config = config_of(0, 2, dtype)
+        if dtype == "fp16":
+            config["fp16"] |= {"loss_scale": 8}  # a dynamic one skips the first steps
+        for kind, settings in (("adam", {"type": "Adam"}), ("adamw_decay", {"type": "AdamW", "weight_decay": 0.1})):
+            yield named(f"first_step_{kind}_{dtype}_z0", config, MANAGED[2], optimizer=settings | {"torch_adam": True} | BETAS, grads={"seed": 7})
+
+
 def own_adam() -> Iterator[Spec]:
     """Adam and AdamW of DeepSpeed, asked for in the configuration. They are compiled at first use, which takes minutes."""
     for stage in range(4):
@@ -114,4 +124,4 @@ def other_calls() -> Iterator[Spec]:
         yield named(f"uses_differ_{name}", config, [["fb", 0, {"use": {"0": [0, 1, 2], "1": [0, 2]}}], ["step"], ["fb", 1, {"use": {"0": [1], "1": [0, 2]}}], ["step"]] + window)
 
 
-PLANS = {"lifecycle": lifecycle, "other_calls": other_calls, "loss_scale": loss_scale, "adam": adam, "own_adam": own_adam}
+PLANS = {"lifecycle": lifecycle, "other_calls": other_calls, "loss_scale": loss_scale, "adam": adam, "first_step": first_step, "own_adam": own_adam}

@@ -30,6 +30,8 @@ class Fsdp2(TorchLoop):
         super().check(configuration)
         if configuration.config.get("wrap", "layers") not in WRAPS:
             raise Refused(f"engine.config.wrap is {configuration.config['wrap']!r}; expected one of {', '.join(WRAPS)}")
+        if self.device.type == "cpu" and not hasattr(torch.cpu.Stream, "record_event"):
+            raise Refused(f"fully_shard of PyTorch {torch.__version__} runs on no CPU, whose streams record no events there")
         mixed_precision(configuration)
 
     def wrap(self, model: LinearModel) -> torch.nn.Module:

@@ -55,11 +55,25 @@ void DataParallel::initialise(ProgramWriter& w) {
     optimizers_[g].initialise(w, total, suffix);
   }
   if (!wrapped_) master_ = weights_;
+  else if (behaviour().master_first_step == MasterFirstStep::taken) step_with_zeros(w);
   norm_squared_ = buffer("norm_squared", Dtype::float64, 1);
   norm_ = buffer("norm", Dtype::float32, 1);
   norm_share_ = buffer("norm / world", Dtype::float32, 1);
   if (!wrapped_) parameter_norms_ = buffer("norms", Dtype::float32, parameter_count());
   overflow_flag_ = buffer("overflow", Dtype::uint8, 1);
+}
+
+// live-34: so that the moments are there. Adam corrects the first real step as a second one, and the masters decay once more.
+void DataParallel::step_with_zeros(ProgramWriter& w) {
+  for (BaseOptimizer& optimizer : optimizers_) optimizer.begin_step();
+  for (std::uint32_t p : learned()) {
+    const BaseOptimizer& optimizer = optimizers_[group_of_[p]];
+    if (!optimizer.heeds_zeros()) continue;
+    Tensor zeros = tensors_.allocate(w, "fp32_groups[" + std::to_string(group_of_[p]) + "][" + parameter_name(p) + "].grad", Dtype::float32, numel(p));
+    w.fill(zeros.slice, 0.0);
+    optimizer.update(w, master_[p], zeros.slice, offsets_[p]);
+    tensors_.drop(w, zeros);
+  }
 }
 
 // ---- backward ---------------------------------------------------------------------------------------------------------------------
@@ -103,10 +117,10 @@ void DataParallel::model_step(ProgramWriter& w) {
   read(w, overflow_known, overflow_flag_);
 }
 
-// DeepSpeed#7645: before it the return stood outside the branch of the overflow, and no step did anything. In bf16 FP16_Optimizer computed the flag,
-// and the step went on.
+// DeepSpeed#7645: before it the return stood outside the branch of the overflow, and no step in fp16 did anything. In bf16 FP16_Optimizer computed the
+// flag, and the step went on.
 bool DataParallel::skips_on(bool overflow) const {
-  if (fused_ && behaviour().fused_step_return == FusedStepReturn::always) return true;
+  if (fused_ && config().fp16.enabled && behaviour().fused_step_return == FusedStepReturn::always) return true;
   const bool applies_anyway = fused_ && !config().fp16.enabled && behaviour().fused_bf16_overflow == FusedBf16Overflow::applied;
   return overflow && !applies_anyway;
 }

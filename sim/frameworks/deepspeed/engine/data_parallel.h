@@ -39,6 +39,7 @@ class DataParallel final : public ScaledOptimizer {
  private:
   void emit_norm_of(ProgramWriter& w, const std::vector<Slice>& slices, Slice norm, bool across_stages);  // utils.py: get_weight_norm, at 0.19.7
   void emit_norm_of_norms(ProgramWriter& w);                                                              // utils.py: clip_grad_norm_, at 0.19.7
+  void step_with_zeros(ProgramWriter& w);  // fused_optimizer.py, unfused_optimizer.py: initialize_optimizer_states, at 0.19.7
   void require_timers() const;
   bool restores_state() const { return !wrapped_ || !config().bf16.enabled || behaviour().bf16_st0_checkpoint == Bf16Stage0Checkpoint::whole; }
   void step_plain(ProgramWriter& w, std::optional<double> norm);                              // engine.py: clip_fp32_gradients, _take_model_step, at 0.19.7

@@ -143,6 +143,10 @@ void leave_out_open_defects(Scenario& s) {
   }
   config.fp16.loss_scale_window = Fp16Config{}.loss_scale_window;
   const auto engine = select_wrapper(s);
+  if (engine.ok() && (*engine == Wrapper::fp16_fused || *engine == Wrapper::fp16_unfused)) {
+    s.engine.optimizer.type = OptimizerType::sgd;
+    s.engine.optimizer.weight_decay = 0;
+  }
   if (engine.ok() && *engine == Wrapper::zero_stages_1_and_2) config.grad_accum_dtype.reset();
 }
 

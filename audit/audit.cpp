@@ -58,19 +58,10 @@ void say_findings(const Setup& setup, Replayer& replayer, const Answer& answer, 
   for (const ref::Finding& f : findings) {
     const auto [at, fresh] = shown.try_emplace(f.finding, out.findings.size());
     if (!fresh) {
-      ++out.findings[at->second].alike;
+      ++out.findings[at->second].occurrences;
       continue;
     }
-    report::AuditFinding row{std::string(name_of(f.finding)), f.sentence, f.blame ? std::string(name_of(f.blame->whose)) : "", "", "", "", "", "", "", 1};
-    if (f.known) {
-      row.entry = f.known->entry;
-      row.title = f.known->title;
-      row.origin = f.known->origin;
-      row.since = f.known->since;
-      row.fixed = f.known->fixed;
-      row.avoid = f.known->avoid;
-    }
-    out.findings.push_back(std::move(row));
+    out.findings.push_back({f, timeline->pointers[timeline->events[f.event].item], {}, ""});
   }
 }
 
@@ -107,6 +98,9 @@ Audited audit(const Setup& setup, const verbs::Options& options, Sweep sweep) {
   out.scenario = *answer.scenario;
   report.engine = std::string(engine_name(*answer.scenario));
   report.described = setup.framework->described(*answer.scenario);
+  report.scenario = answer.scenario->name;
+  report.seed = options.seed;
+  for (const Parameter& p : answer.scenario->parameters) report.parameters.push_back(p.name);
   const auto timeline = make_timeline(*answer.scenario);
   report.windows = timeline->steps;
   report.micro_batches = timeline->micro_batches.empty() ? 0 : timeline->micro_batches[0][0];

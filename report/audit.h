@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "report/version/version.h"
+#include "report/finding.h"
 
 namespace gradledger::report {
 
@@ -23,13 +23,6 @@ struct AuditEffect {
   std::string kind;                         // "lost", "partly lost", "scaled", "stale", "private", "raises", "other"
   std::string sentence;                     // which micro-batches of which ranks, in which windows
   std::uint32_t micro_batches = 0, of = 0;  // of each rank's window, where that is the same everywhere; 0: it is not
-};
-
-struct AuditFinding {
-  std::string finding, sentence, whose;  // class; usage or framework
-  std::string entry, title, origin;      // of the known defect; empty: none that is known
-  std::string since, fixed, avoid;
-  std::uint32_t alike = 1;  // findings of the class, this one included
 };
 
 // A verdict over a run of releases that do alike.
@@ -55,8 +48,8 @@ struct AuditMatrix {
 };
 
 struct AuditReport {
-  Version tool = version();
   std::string command;  // repeats it
+  double seconds = 0;   // that it took; filled in by whoever has a clock
 
   // What was read.
   std::string framework, release, engine, described, loop, loop_says, optimizer;
@@ -71,13 +64,16 @@ struct AuditReport {
   AuditOutcome outcome = AuditOutcome::not_judged;
   std::string verdict;  // in a few words, as cells of matrices have it
   std::vector<AuditEffect> effects;
-  std::vector<AuditFinding> findings;
+  std::vector<Finding> findings;     // one of each class
   std::vector<std::string> meaning;  // for this optimizer
   std::string since, fixed;          // releases around this one; empty: not affected, or no history
   std::vector<AuditReleases> releases;
   std::vector<AuditAdvice> advice;
   std::vector<AuditMatrix> matrices;
   std::string scenario_file, replay_command;
+  std::string scenario;                 // name of what was judged
+  std::vector<std::string> parameters;  // of it
+  std::uint64_t seed = 0;
   std::uint32_t judged_runs = 0, runs_alike = 0;  // replays that were judged; that did the same as one that was
 };
 

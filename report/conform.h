@@ -7,16 +7,15 @@
 #include <string_view>
 
 #include "report/report.h"
-#include "report/version/version.h"
 
 namespace gradledger::report {
 
 // A trace that was written.
 struct TraceRow {
-  Version tool = version();
   std::string file, scenario, producer;
   std::uint64_t passes = 0;
   std::string command;  // judges it
+  double seconds = 0;   // that it took; filled in by whoever has a clock
 };
 
 // One recorded run beside its replay.
@@ -32,7 +31,6 @@ struct ConformRow {
 std::string_view name_of(ConformRow::Outcome outcome);
 
 struct ConformSummary {
-  Version tool = version();
   std::uint64_t agree = 0, in_part = 0, differ = 0, inexpressible = 0;
   std::uint64_t unreadable = 0;  // lines
   std::uint64_t elements = 0, collectives = 0;
@@ -47,7 +45,6 @@ struct NotJudgedRow {
 };
 
 struct JudgeSummary {
-  Version tool = version();
   std::string command;  // repeats all of it
   std::uint64_t clean = 0, with_findings = 0, not_judged = 0;
   std::uint64_t unreadable = 0;  // lines, or whole traces

@@ -7,22 +7,21 @@
 #include <string>
 #include <vector>
 
-#include "ref/finding.h"
+#include "report/finding.h"
 #include "report/problem.h"
-#include "report/version/version.h"
 #include "sim/scenario/catalogue.h"
 
 namespace gradledger::report {
 
 // One scenario of a gate.
 struct GateRow {
-  Version tool = version();
   std::string file, scenario;
-  std::string expected, reported;      // classes of findings; "clean", "equal", "accounting only", where there are none
-  std::vector<Problem> unmet;          // one for each expectation
-  std::vector<std::string> sentences;  // of what was found, expected or not
-  std::string note;                    // that its release is not known, and what it is taken as
-  bool compared = false;               // two producers were
+  std::string expected, reported;       // classes of findings; "clean", "equal", "accounting only", where there are none
+  std::vector<Problem> unmet;           // one for each expectation
+  std::vector<Finding> findings;        // expected or not; whose they are, and which known defect, where it fails
+  std::vector<std::string> parameters;  // names; elements of findings name them by number
+  std::string note;                     // that its release is not known, and what it is taken as
+  bool compared = false;                // two producers were
   bool bad_input = false, unavailable = false;
   bool broken = false;  // its run broke off
   std::string not_run;  // why it was not: the framework refuses it, or a driver cannot do it; nothing of it passed
@@ -40,6 +39,7 @@ struct GateRow {
   std::vector<std::string> vanished;  // classes that the baseline accepts and that are not reported any more
   bool updated = false;               // its file expects what is reported, and did not before
 
+  FoundIn found_in() const { return {scenario, file, engine, parameters, seed}; }
   bool failed() const { return !unmet.empty(); }
   bool passed() const { return unmet.empty() && not_run.empty(); }
 };
@@ -69,7 +69,6 @@ struct MutantRow {
 };
 
 struct MutantReport {
-  Version tool = version();
   std::vector<MutantRow> rows;  // those of a mutant follow one another
 
   std::size_t mutants() const;
@@ -87,7 +86,6 @@ struct CoverageRow {
 };
 
 struct CoverageReport {
-  Version tool = version();
   std::vector<CoverageRow> rows;  // one for each entry, in the order of the catalogue
   std::size_t scenarios = 0;
   std::string outdated_page;  // "" where none was looked at, or it is right
@@ -101,7 +99,6 @@ std::string coverage_page(const std::vector<CoverageRow>& rows);
 // One of the tables of what is known.
 struct Listing {
   using Row = std::vector<std::string>;
-  Version tool = version();
   std::string what;        // "engines"
   std::vector<Row> table;  // the first row is the heading
 };

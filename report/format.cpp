@@ -15,9 +15,9 @@ std::span<const Format> formats() {
   return all;
 }
 
-std::unique_ptr<Renderer> renderer(std::string_view format, const Style& style) {
+std::unique_ptr<Renderer> renderer(std::string_view format, const Style& style, const Origin& origin) {
   for (const Format& f : formats())
-    if (f.name == format) return f.make(style);
+    if (f.name == format) return f.make(style, origin);
   return nullptr;
 }
 

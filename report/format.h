@@ -14,6 +14,8 @@
 #include "report/report.h"
 #include "report/runs.h"
 #include "report/searches.h"
+#include "report/summary.h"
+#include "report/version/version.h"
 
 namespace gradledger::report {
 
@@ -23,38 +25,41 @@ class Renderer {
   virtual ~Renderer() = default;
 
   // Before the first result of a search, and between two replays.
-  virtual std::string head(const std::string& command) const = 0;
-  virtual std::string between() const = 0;
+  virtual std::string head(const std::string&) const { return ""; }
+  virtual std::string between() const { return ""; }
 
-  virtual std::string text(const Report& report) const = 0;
-  virtual std::string text(const AccountingReport& report) const = 0;
-  virtual std::string text(const AccountingSummary& summary) const = 0;
-  virtual std::string text(const ProducersReport& report) const = 0;
+  virtual std::string text(const Report&) const { return ""; }
+  virtual std::string text(const AccountingReport&) const { return ""; }
+  virtual std::string text(const AccountingSummary&) const { return ""; }
+  virtual std::string text(const ProducersReport&) const { return ""; }
 
-  virtual std::string text(const GateRow& row) const = 0;
-  virtual std::string text(const GateReport& report) const = 0;
-  virtual std::string text(const MutantReport& report) const = 0;
-  virtual std::string text(const CoverageReport& report) const = 0;
-  virtual std::string text(const Listing& listing) const = 0;
+  virtual std::string text(const GateRow&) const { return ""; }
+  virtual std::string text(const GateReport&) const { return ""; }
+  virtual std::string text(const MutantReport&) const { return ""; }
+  virtual std::string text(const CoverageReport&) const { return ""; }
+  virtual std::string text(const Listing&) const { return ""; }
 
-  virtual std::string text(const TraceRow& row) const = 0;
-  virtual std::string text(const ConformRow& row) const = 0;
-  virtual std::string text(const ConformSummary& summary) const = 0;
-  virtual std::string text(const NotJudgedRow& row) const = 0;
-  virtual std::string text(const JudgeSummary& summary) const = 0;
+  virtual std::string text(const TraceRow&) const { return ""; }
+  virtual std::string text(const ConformRow&) const { return ""; }
+  virtual std::string text(const ConformSummary&) const { return ""; }
+  virtual std::string text(const NotJudgedRow&) const { return ""; }
+  virtual std::string text(const JudgeSummary&) const { return ""; }
 
-  // A campaign's findings, each as it is found; nothing where the format shows them with the whole.
   virtual std::string text(const FoundRow&) const { return ""; }
-  virtual std::string text(const FuzzReport& report) const = 0;
-  virtual std::string text(const DifferenceRow& row) const = 0;
-  virtual std::string text(const DifferSummary& summary) const = 0;
-  virtual std::string text(const HuntHead& head) const = 0;
-  virtual std::string text(const HuntRow& row) const = 0;
-  virtual std::string text(const HuntSummary& summary) const = 0;
-  virtual std::string text(const ExploreReport& report) const = 0;
-  virtual std::string text(const OrdersReport& report) const = 0;
+  virtual std::string text(const FuzzReport&) const { return ""; }
+  virtual std::string text(const DifferenceRow&) const { return ""; }
+  virtual std::string text(const DifferSummary&) const { return ""; }
+  virtual std::string text(const HuntHead&) const { return ""; }
+  virtual std::string text(const HuntRow&) const { return ""; }
+  virtual std::string text(const HuntSummary&) const { return ""; }
+  virtual std::string text(const ExploreReport&) const { return ""; }
+  virtual std::string text(const OrdersReport&) const { return ""; }
 
-  virtual std::string text(const AuditReport& report) const = 0;
+  virtual std::string text(const AuditReport&) const { return ""; }
+
+  // For programs; people read errors on standard error.
+  virtual std::string text(const ErrorRow&) const { return ""; }
+  virtual std::string text(const Summary&) const { return ""; }
 };
 
 enum class Detail : std::uint8_t { verdict, normal, all };
@@ -65,16 +70,22 @@ struct Style {
   Detail detail = Detail::normal;
 };
 
+// What every record says of the run that it is of.
+struct Origin {
+  Version tool = version();
+  std::string command;  // repeats the run; records of one scenario have one of their own
+};
+
 struct Format {
   std::string_view name;  // as --format takes it
   std::string_view what;
-  std::unique_ptr<Renderer> (*make)(const Style& style);
+  std::unique_ptr<Renderer> (*make)(const Style& style, const Origin& origin);
 };
 
 // The first one is what is printed where none is asked for.
 std::span<const Format> formats();
 
 // Null where there is no such format.
-std::unique_ptr<Renderer> renderer(std::string_view format, const Style& style);
+std::unique_ptr<Renderer> renderer(std::string_view format, const Style& style, const Origin& origin = {});
 
 }  // namespace gradledger::report

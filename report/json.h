@@ -1,5 +1,8 @@
-// JSON for programs, as docs/command-line.md has it: an object a line, but for a listing. json.cpp shows replays, the files beside it the other verbs.
+// JSON for programs: records, each an object in a line with the same head, and a summary last. docs/schemas has what is in them. json.cpp shows replays,
+// the files beside it the other verbs.
 #pragma once
+
+#include <nlohmann/json.hpp>
 
 #include "report/format.h"
 
@@ -7,34 +10,37 @@ namespace gradledger::report {
 
 class Json final : public Renderer {
  public:
-  std::string head(const std::string& command) const override;
-  std::string between() const override;
+  explicit Json(Origin origin) : origin_(std::move(origin)) {}
+
+  using Renderer::text;
   std::string text(const Report& report) const override;
   std::string text(const AccountingReport& report) const override;
-  std::string text(const AccountingSummary& summary) const override;
   std::string text(const ProducersReport& report) const override;
   std::string text(const GateRow& row) const override;
-  std::string text(const GateReport& report) const override;
   std::string text(const MutantReport& report) const override;
   std::string text(const CoverageReport& report) const override;
   std::string text(const Listing& listing) const override;
   std::string text(const TraceRow& row) const override;
   std::string text(const ConformRow& row) const override;
-  std::string text(const ConformSummary& summary) const override;
   std::string text(const NotJudgedRow& row) const override;
-  std::string text(const JudgeSummary& summary) const override;
   std::string text(const FoundRow& row) const override;
   std::string text(const FuzzReport& report) const override;
   std::string text(const DifferenceRow& row) const override;
   std::string text(const DifferSummary& summary) const override;
-  std::string text(const HuntHead& head) const override;
   std::string text(const HuntRow& row) const override;
-  std::string text(const HuntSummary& summary) const override;
   std::string text(const ExploreReport& report) const override;
   std::string text(const OrdersReport& report) const override;
   std::string text(const AuditReport& report) const override;
+  std::string text(const ErrorRow& row) const override;
+  std::string text(const Summary& summary) const override;
+
+ private:
+  // What every record begins with. command: its own, where it has one.
+  nlohmann::ordered_json record(const char* name, const std::string& command = "") const;
+
+  Origin origin_;
 };
 
-std::unique_ptr<Renderer> make_json(const Style& style);
+std::unique_ptr<Renderer> make_json(const Style& style, const Origin& origin);
 
 }  // namespace gradledger::report

@@ -1,13 +1,9 @@
 // Audits as JSON: one object.
-#include <fmt/format.h>
-
 #include "report/json.h"
 #include "report/json_parts.h"
 
 namespace gradledger::report {
 namespace {
-
-ordered_json or_null(const std::string& text) { return text.empty() ? ordered_json(nullptr) : ordered_json(text); }
 
 ordered_json read_json(const AuditReport& r) {
   ordered_json out{{"framework", r.framework},     {"release", r.release}, {"engine", r.engine},
@@ -19,11 +15,6 @@ ordered_json read_json(const AuditReport& r) {
   return out;
 }
 
-ordered_json finding_json(const AuditFinding& f) {
-  return {{"class", f.finding},        {"sentence", f.sentence},      {"whose", f.whose},          {"alike", f.alike},          {"entry", or_null(f.entry)},
-          {"title", or_null(f.title)}, {"origin", or_null(f.origin)}, {"since", or_null(f.since)}, {"fixed", or_null(f.fixed)}, {"avoid", or_null(f.avoid)}};
-}
-
 ordered_json matrix_json(const AuditMatrix& matrix) {
   ordered_json out{{"of", matrix.corner}, {"columns", matrix.columns}, {"rows", ordered_json::array()}};
   for (const AuditMatrix::Row& row : matrix.rows) out["rows"].push_back({{"name", row.name}, {"cells", row.cells}});
@@ -33,8 +24,7 @@ ordered_json matrix_json(const AuditMatrix& matrix) {
 }  // namespace
 
 std::string Json::text(const AuditReport& r) const {
-  ordered_json out = json_head(r.tool, "audit");
-  out["command"] = r.command;
+  ordered_json out = record("audit", r.command);
   out["outcome"] = name_of(r.outcome);
   out["verdict"] = r.verdict;
   out["read"] = read_json(r);
@@ -43,8 +33,7 @@ std::string Json::text(const AuditReport& r) const {
   out["meaning"] = r.meaning;
   out["since"] = or_null(r.since);
   out["fixed"] = or_null(r.fixed);
-  out["findings"] = ordered_json::array();
-  for (const AuditFinding& f : r.findings) out["findings"].push_back(finding_json(f));
+  out["findings"] = findings_json(r.findings, {r.scenario, r.scenario_file, r.engine, r.parameters, r.seed});
   out["releases"] = ordered_json::array();
   for (const AuditReleases& x : r.releases)
     out["releases"].push_back({{"package", x.package}, {"releases", x.releases}, {"verdict", x.verdict}, {"affected", x.affected}, {"judged", x.judged}, {"current", x.current}});
@@ -57,6 +46,8 @@ std::string Json::text(const AuditReport& r) const {
   out["replay_command"] = r.replay_command;
   out["judged_runs"] = r.judged_runs;
   out["runs_alike"] = r.runs_alike;
+  out["seed"] = r.seed;
+  out["seconds"] = r.seconds;
   return json_line(out);
 }
 

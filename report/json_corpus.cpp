@@ -22,67 +22,62 @@ ordered_json problem_json(const std::string& file, const Problem& problem) {
 }  // namespace
 
 std::string Json::text(const GateRow& row) const {
-  ordered_json out = json_head(row.tool);
+  ordered_json out = record("gate", row.command);
   out["scenario"] = row.scenario;
   out["file"] = row.file;
   out["passed"] = row.passed();
   out["expected"] = row.expected;
   out["reported"] = row.reported;
-  out["unmet"] = ordered_json::array();
   out["problems"] = ordered_json::array();
-  for (const Problem& problem : row.unmet) {
-    out["unmet"].push_back(problem.text);
-    out["problems"].push_back(problem_json(row.file, problem));
-  }
-  out["sentences"] = row.sentences;
-  out["engine"] = row.engine;
-  out["as_of"] = row.as_of;
-  out["producer"] = row.producer;
+  for (const Problem& problem : row.unmet) out["problems"].push_back(problem_json(row.file, problem));
+  out["findings"] = findings_json(row.findings, row.found_in());
+  out["engine"] = or_null(row.engine);
+  out["as_of"] = or_null(row.as_of);
+  out["producer"] = or_null(row.producer);
   out["seed"] = row.seed;
   out["seconds"] = row.seconds;
-  out["command"] = row.command;
+  out["error"] = or_null(std::string(error_of(row)));
+  out["not_run"] = or_null(row.not_run);
+  out["accepted"] = ordered_json::array();
   for (const GateRow::Accepted& a : row.accepted) out["accepted"].push_back({{"class", a.finding}, {"reason", a.reason}, {"expires", a.expires}});
-  if (!row.vanished.empty()) out["vanished"] = row.vanished;
-  if (row.updated) out["updated"] = true;
-  if (!row.not_run.empty()) out["not_run"] = row.not_run;
-  if (row.weights_compared > 0) out["weights_compared"] = row.weights_compared;
-  if (const std::string_view error = error_of(row); !error.empty()) out["error"] = error;
-  if (!row.driver_notes.empty()) out["replaced"] = row.driver_notes;
+  out["vanished"] = row.vanished;
+  out["updated"] = row.updated;
+  out["replaced"] = row.driver_notes;
+  out["weights_compared"] = row.weights_compared;
   return json_line(out);
 }
 
-std::string Json::text(const GateReport&) const { return ""; }  // every row was a line
-
 std::string Json::text(const MutantReport& report) const {
   std::string out;
-  for (const MutantRow& row : report.rows)
-    out += json_line({{"record", "mutant"}, {"mutant", row.mutant}, {"engine", row.engine}, {"found", row.found}, {"cases", row.cases}, {"reported", names_of(row.reported)}});
-  ordered_json summary = json_head(report.tool, "summary");
-  summary["mutants"] = report.mutants();
-  summary["planted"] = report.rows.size();
-  summary["found"] = report.found();
-  summary["alive"] = report.alive();
-  return out + json_line(summary);
+  for (const MutantRow& row : report.rows) {
+    ordered_json one = record("mutant");
+    one.update({{"mutant", row.mutant}, {"engine", row.engine}, {"found", row.found}, {"cases", row.cases}, {"reported", ordered_json::array()}});
+    for (const ref::FindingClass reported : row.reported) one["reported"].push_back(name_of(reported));
+    out += json_line(one);
+  }
+  return out;
 }
 
 std::string Json::text(const CoverageReport& report) const {
   std::string out;
   for (const CoverageRow& row : report.rows) {
-    ordered_json line = json_head(report.tool);
+    ordered_json line = record("entry");
     line["entry"] = row.entry->id;
-    line["expected"] = classes_text(*row.entry);
+    line["expected"] = ordered_json::array();
+    for (const std::string_view name : row.entry->classes)
+      if (!name.empty()) line["expected"].push_back(name);
     line["reported"] = row.reported;
     line["defective"] = row.defective;
     line["clean"] = row.clean;
     line["verdict"] = verdict_text(row);
-    line["not_covered"] = row.entry->not_covered;
+    line["not_covered"] = or_null(std::string(row.entry->not_covered));
     out += json_line(line);
   }
   return out;
 }
 
 std::string Json::text(const Listing& listing) const {
-  ordered_json out = json_head(listing.tool);
+  ordered_json out = record("table");
   out["list"] = listing.what;
   out["rows"] = ordered_json::array();
   for (std::size_t r = 1; r < listing.table.size(); ++r) {
@@ -90,7 +85,7 @@ std::string Json::text(const Listing& listing) const {
     for (std::size_t c = 0; c < listing.table[r].size(); ++c) row[listing.table[0][c]] = listing.table[r][c];
     out["rows"].push_back(std::move(row));
   }
-  return out.dump(2) + "\n";
+  return json_line(out);
 }
 
 }  // namespace gradledger::report

@@ -42,13 +42,13 @@ ordered_json rank_json(const RankAccount& rank, std::uint32_t number) {
 }
 
 ordered_json row_json(const AccountingRow& row) {
-  ordered_json out{{"stage", row.stage ? ordered_json(*row.stage) : ordered_json(nullptr)},
+  ordered_json out{{"stage", number_or_null(row.stage)},
                    {"mode", row.mode},
                    {"backwards", row.backwards},
                    {"peak_window_bytes", row.peak_window_bytes},
                    {"resident_window_bytes", row.resident_window_bytes}};
-  if (row.peak_flush_bytes) out["peak_flush_bytes"] = *row.peak_flush_bytes;
-  if (row.resident_flush_bytes) out["resident_flush_bytes"] = *row.resident_flush_bytes;
+  out["peak_flush_bytes"] = number_or_null(row.peak_flush_bytes);
+  out["resident_flush_bytes"] = number_or_null(row.resident_flush_bytes);
   out["gradient_collectives"] = row.gradient.count;
   out["gradient_bytes"] = row.gradient.bytes;
   return out;
@@ -57,33 +57,32 @@ ordered_json row_json(const AccountingRow& row) {
 }  // namespace
 
 std::string Json::text(const AccountingReport& report) const {
-  ordered_json out = json_head(report.tool);
-  out["command"] = report.command;
+  ordered_json out = record("accounting", report.command);
   out["scenario"] = report.scenario;
   out["file"] = report.file;
   out["engine"] = report.engine;
   out["as_of"] = report.as_of;
   out["world_size"] = report.world_size;
-  out["verdict"] = "not judged";
+  out["seconds"] = report.seconds;
   out["row"] = row_json(report.row);
   const std::vector<RankAccount>& ranks = report.accounting.ranks;
-  if (!report.in_short) out["ranks"] = ordered_json::array();
+  out["ranks"] = ordered_json::array();
   for (std::uint32_t r = 0; r < ranks.size() && !report.in_short; ++r) out["ranks"].push_back(rank_json(ranks[r], r));
-  if (report.accounting.stopped) out["stopped"] = *report.accounting.stopped;
+  out["stopped"] = or_null(report.accounting.stopped.value_or(""));
   return json_line(out);
 }
 
-std::string Json::text(const AccountingSummary&) const { return ""; }  // its rows were in the reports
-
 std::string Json::text(const ProducersReport& report) const {
-  ordered_json out = json_head(report.tool);
+  ordered_json out = record("comparison", report.command);
   out["scenario"] = report.scenario;
+  out["file"] = report.file;
   out["compare"] = report.compare;
   out["equal"] = report.equal;
   out["races"] = report.races;
   out["runs"] = report.runs;
   out["records"] = report.records;
   out["text"] = report.text;
+  out["seconds"] = report.seconds;
   return json_line(out);
 }
 

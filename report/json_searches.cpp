@@ -1,6 +1,4 @@
 // Searches as JSON: a line a record.
-#include <fmt/format.h>
-
 #include "report/json.h"
 #include "report/json_parts.h"
 #include "sim/scenario/parse.h"
@@ -8,22 +6,17 @@
 namespace gradledger::report {
 namespace {
 
-ordered_json or_null(const std::optional<std::uint32_t>& number) { return number ? ordered_json(*number) : ordered_json(); }
+ordered_json case_json(const BrokenCase& broken, ordered_json out) {
+  out["case"] = broken.number;
+  out["what"] = broken.what;
+  out["scenario"] = to_json(broken.scenario);
+  return out;
+}
 
-std::string found_line(const FoundRow& row) {
-  if (row.not_taken()) return json_line({{"record", "finding"}, {"status", row.status}, {"sentence", row.sentence}, {"file", row.file}});
-  if (row.gone()) return json_line({{"record", "finding"}, {"status", row.status}, {"class", row.finding}, {"file", row.file}});
-  return json_line({{"record", "finding"},
-                    {"status", row.status},
-                    {"class", row.finding},
-                    {"engine", row.engine},
-                    {"shape", row.shape},
-                    {"events", row.events},
-                    {"minimal", row.minimal},
-                    {"case", row.number},
-                    {"blame", blame_json(row.blame)},
-                    {"sentence", row.sentence},
-                    {"file", row.file}});
+FoundIn found_in(const FoundRow& row) {
+  FoundIn out{row.scenario.name, row.file, row.engine, {}, row.seed};
+  for (const Parameter& p : row.scenario.parameters) out.parameters.push_back(p.name);
+  return out;
 }
 
 // Of those to which others came: how many findings they stand for.
@@ -36,76 +29,67 @@ ordered_json alike_of(const std::vector<FoundRow>& found) {
 
 }  // namespace
 
-std::string Json::text(const FoundRow& row) const { return found_line(row); }
-
-std::string Json::text(const FuzzReport& r) const {
-  std::string out;
-  for (const BrokenCase& broken : r.broken)
-    out += json_line({{"record", "internal error"}, {"case", broken.number}, {"what", broken.what}, {"scenario", to_json(broken.scenario)}});
-  ordered_json summary = json_head(r.tool, "summary");
-  summary.update({{"command", r.command},
-                  {"shard", r.shard},
-                  {"cases", r.cases},
-                  {"events", r.events},
-                  {"rank_events", r.rank_events},
-                  {"operations", r.operations},
-                  {"compared", r.compared},
-                  {"suspicious", r.suspicious},
-                  {"judged", r.judged},
-                  {"reruns", r.reruns},
-                  {"not_run", r.not_run},
-                  {"canary_cases", or_null(r.canary)},
-                  {"nondeterminism", r.nondeterminism.value_or("")},
-                  {"alike", alike_of(r.found)},
-                  {"ended_by", r.ended_by},
-                  {"next", r.next},
-                  {"seconds", r.seconds}});
-  return out + json_line(summary);
-}
-
-std::string Json::text(const DifferenceRow& row) const {
-  return json_line({{"record", "difference"}, {"one", row.one}, {"other", row.other}, {"case", row.number}, {"shape", row.shape}, {"text", row.text}, {"files", row.files}});
-}
-
-std::string Json::text(const DifferSummary& s) const {
-  ordered_json out = json_head(s.tool, "summary");
-  out.update({{"command", s.command}, {"cases", s.cases}, {"compared", s.compared}, {"differing", s.differing}, {"canary_cases", or_null(s.canary)}, {"ended_by", s.ended_by}});
+std::string Json::text(const FoundRow& row) const {
+  const ordered_json none(nullptr);
+  const bool there = row.detail.has_value();
+  ordered_json out = record("finding");
+  out["status"] = or_null(row.status);
+  out["class"] = or_null(row.finding);
+  out["engine"] = or_null(row.engine);
+  out["shape"] = or_null(row.shape);
+  out["events"] = there ? ordered_json(row.events) : none;
+  out["minimal"] = row.minimal;
+  out["case"] = there && !row.status.empty() ? ordered_json(row.number) : none;
+  out["file"] = or_null(row.file);
+  out["why"] = row.not_taken() ? ordered_json(row.sentence) : none;
+  out["finding"] = there ? finding_json(*row.detail, found_in(row)) : none;
+  out["scenario"] = there && row.file.empty() ? to_json(row.scenario) : none;
   return json_line(out);
 }
 
-std::string Json::text(const HuntHead&) const { return ""; }
-
-std::string Json::text(const HuntRow& row) const {
-  return json_line({{"record", "row"},
-                    {"id", row.entry},
-                    {"as_of", row.as_of},
-                    {"found", row.found},
-                    {"cases", row.cases},
-                    {"seconds", row.seconds},
-                    {"class", row.finding},
-                    {"events", row.events},
-                    {"events_known", row.events_known},
-                    {"shape", row.shape}});
+std::string Json::text(const FuzzReport& r) const {
+  std::string out;
+  for (const BrokenCase& broken : r.broken) out += json_line(case_json(broken, record("internal-error", broken.command)));
+  ordered_json campaign = record("campaign", r.command);
+  campaign["shard"] = r.shard;
+  campaign["canary_cases"] = number_or_null(r.canary);
+  campaign["nondeterminism"] = or_null(r.nondeterminism.value_or(""));
+  campaign["alike"] = alike_of(r.found);
+  campaign["next"] = r.next;
+  return out + json_line(campaign);
 }
 
-std::string Json::text(const HuntSummary& s) const {
-  ordered_json out = json_head(s.tool, "summary");
-  out.update({{"rows", s.rows}, {"found", s.found}, {"of_loops", s.of_loops}, {"median_events_above_known", s.events_above_known}});
+std::string Json::text(const DifferenceRow& row) const {
+  ordered_json out = record("difference");
+  out.update({{"one", row.one}, {"other", row.other}, {"case", row.number}, {"shape", row.shape}, {"text", row.text}, {"files", row.files}});
+  return json_line(out);
+}
+
+std::string Json::text(const DifferSummary& s) const {
+  const ordered_json none(nullptr);
+  ordered_json out = record("campaign", s.command);
+  out.update({{"shard", none}, {"canary_cases", number_or_null(s.canary)}, {"nondeterminism", none}, {"alike", ordered_json::array()}, {"next", none}});
+  return json_line(out);
+}
+
+std::string Json::text(const HuntRow& row) const {
+  ordered_json out = record("hunt");
+  out.update({{"entry", row.entry},
+              {"as_of", row.as_of},
+              {"found", row.found},
+              {"cases", row.cases},
+              {"seconds", row.seconds},
+              {"class", or_null(row.finding)},
+              {"events", row.events},
+              {"events_known", row.events_known},
+              {"shape", or_null(row.shape)}});
   return json_line(out);
 }
 
 std::string Json::text(const ExploreReport& r) const {
   std::string out;
-  for (const FoundRow& f : r.found)
-    out += json_line({{"record", "finding"},
-                      {"engine", r.engine},
-                      {"class", f.finding},
-                      {"shape", f.shape},
-                      {"events", f.events},
-                      {"blame", blame_json(f.blame)},
-                      {"sentence", f.sentence},
-                      {"scenario", to_json(f.scenario)}});
-  ordered_json engine = json_head(r.tool, "engine");
+  for (const FoundRow& f : r.found) out += text(f);
+  ordered_json engine = record("engine");
   engine.update({{"engine", r.engine},
                  {"as_of", r.as_of},
                  {"complete", r.complete},
@@ -127,10 +111,13 @@ std::string Json::text(const ExploreReport& r) const {
 
 std::string Json::text(const OrdersReport& r) const {
   ordered_json races = ordered_json::array(), witnesses = ordered_json::array();
-  for (const RaceRecord& race : r.races)
-    races.push_back({{"rank", race.rank}, {"buffer", race.buffer}, {"begin", race.begin}, {"end", race.end}, {"first", race.first.operation}, {"second", race.second.operation}});
-  for (const OrderOutcome& w : r.witnesses) witnesses.push_back({{"values", fmt::format("{:016x}", w.values)}, {"memory", fmt::format("{:016x}", w.memory)}, {"order", w.order}});
-  ordered_json out = json_head(r.tool, "streams");
+  for (const RaceRecord& race : r.races) {
+    ordered_json one{{"rank", race.rank}, {"buffer", race.buffer}};
+    one.update(pair_json(race));
+    races.push_back(std::move(one));
+  }
+  for (const OrderOutcome& w : r.witnesses) witnesses.push_back({{"values", hash_json(w.values)}, {"memory", hash_json(w.memory)}, {"order", w.order}});
+  ordered_json out = record("streams");
   out.update({{"scenario", r.scenario},
               {"complete", r.complete},
               {"every_choice", r.every_choice},

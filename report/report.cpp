@@ -12,6 +12,8 @@ std::string_view name_of(Outcome outcome) {
   return "";
 }
 
+FoundIn Report::found_in() const { return {scenario, file, engine, parameters, seed}; }
+
 Outcome Report::outcome() const {
   if (!findings.empty()) return Outcome::findings;
   return coverage.nothing.empty() ? Outcome::clean : Outcome::nothing_judged;

@@ -9,20 +9,12 @@
 #include <vector>
 
 #include "ref/oracle.h"
+#include "report/finding.h"
 #include "report/lanes.h"
-#include "report/version/version.h"
 #include "sim/accounting.h"
-#include "sim/scenario/positions.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger::report {
-
-// What the oracle found, and what only the scenario's file and the command know of it.
-struct Finding : ref::Finding {
-  std::string pointer;       // JSON pointer of the script item at which it was seen
-  Position at;               // of that item, in the scenario's file
-  std::string race_command;  // of a stream-race: shows it in the values; empty where no such schedule was found
-};
 
 // What one rank did and held in one event.
 struct EventLine {
@@ -55,7 +47,6 @@ struct Statistics {
 };
 
 struct Report {
-  Version tool = version();
   std::string command;  // repeats the run
 
   // What was judged.
@@ -104,6 +95,7 @@ struct Report {
   std::optional<Accounting> accounting;
 
   Outcome outcome() const;
+  FoundIn found_in() const;
 };
 
 }  // namespace gradledger::report

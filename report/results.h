@@ -13,6 +13,7 @@
 #include "report/report.h"
 #include "report/runs.h"
 #include "report/searches.h"
+#include "report/version/version.h"
 
 namespace gradledger::report {
 

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "report/version/version.h"
 #include "sim/accounting.h"
 
 namespace gradledger::report {
@@ -29,12 +28,12 @@ struct AccountingRow {
 inline constexpr std::array<Phase, phase_count> phases_shown{Phase::accumulate, Phase::boundary, Phase::step, Phase::between};
 
 struct AccountingReport {
-  Version tool = version();
   std::string command, scenario, file, engine, as_of;
   std::uint32_t world_size = 0;
   bool in_short = false;  // the row alone
   AccountingRow row;
   Accounting accounting;
+  double seconds = 0;  // that it took; filled in by whoever has a clock
 };
 
 // The rows of all scenarios under one heading.
@@ -44,11 +43,11 @@ struct AccountingSummary {
 };
 
 struct ProducersReport {
-  Version tool = version();
-  std::string scenario, compare;  // compare: "host,gpu"
+  std::string command, scenario, file, compare;  // command: repeats it; compare: "host,gpu"
   bool equal = false, races = false;
   std::uint64_t runs = 0, records = 0;  // of each producer
   std::string text;                     // how many records are equal, or where they part
+  double seconds = 0;                   // as of an accounting
 };
 
 }  // namespace gradledger::report

@@ -8,7 +8,6 @@
 #include "report/escape.h"
 #include "report/json_parts.h"
 #include "report/results.h"
-#include "sim/scenario/identity.h"
 
 namespace gradledger::report {
 namespace {
@@ -62,9 +61,8 @@ ordered_json location_json(const CaseResult& of, const Problem& problem) {
 
 // What stays when lines, scenarios or events change places. Of a file that is no scenario its name is all that there is.
 ordered_json fingerprints_json(const CaseResult& of, const Problem& problem) {
-  const std::string what = problem.rule + "\n" + of.engine + "\n" + problem.family;
-  ordered_json out{{"scenarioName/v1", hash_digits(of.name + "\n" + what)}};
-  if (!of.identity.empty()) out["scenarioContent/v1"] = hash_digits(of.identity + "\n" + what);
+  ordered_json out{{"scenarioName/v1", fingerprint(of.name, problem.rule, of.engine, problem.family)}};
+  if (!of.identity.empty()) out["scenarioContent/v1"] = fingerprint(of.identity, problem.rule, of.engine, problem.family);
   return out;
 }
 

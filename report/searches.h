@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ref/finding.h"
-#include "report/version/version.h"
+#include "report/finding.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger::report {
@@ -24,6 +23,8 @@ struct FoundRow {
   std::string file;  // of a campaign; empty: it could not be written
   Scenario scenario;
   std::string again;  // the command that draws it again, where it has no file
+  std::uint64_t seed = 0;
+  std::optional<Finding> detail;  // of the scenario; none where nothing was found
 
   bool gone() const { return status == "gone"; }
   bool not_taken() const { return status == "not taken"; }  // why is its sentence
@@ -38,7 +39,6 @@ struct BrokenCase {
 
 // Rows come before it, each as it is found. What found says of `alike` is right here alone.
 struct FuzzReport {
-  Version tool = version();
   std::string command, shard;
   std::vector<FoundRow> found;
   std::vector<BrokenCase> broken;
@@ -61,7 +61,6 @@ struct DifferenceRow {
 };
 
 struct DifferSummary {
-  Version tool = version();
   std::string command;
   std::uint64_t cases = 0, compared = 0, differing = 0, unlike = 0;
   std::optional<std::uint32_t> canary;
@@ -83,14 +82,12 @@ struct HuntRow {
 };
 
 struct HuntSummary {
-  Version tool = version();
   std::size_t rows = 0, found = 0, of_loops = 0;
   long events_above_known = 0;  // in the median
 };
 
 // All sequences of events of one engine, up to a length.
 struct ExploreReport {
-  Version tool = version();
   std::string engine, as_of;
   std::vector<FoundRow> found;
   bool complete = false, symmetric = false;
@@ -108,7 +105,6 @@ struct OrderOutcome {
 
 // All orders of the streams of one script.
 struct OrdersReport {
-  Version tool = version();
   std::string scenario, agreement;
   bool complete = false, every_choice = false, deadlock = false, mismatch = false;
   std::uint64_t states = 0, transitions = 0, rank_states = 0, depth = 0, left_out = 0, outcomes = 0, outcomes_in_values = 0;

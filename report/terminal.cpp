@@ -186,6 +186,6 @@ std::string Terminal::text(const Report& report) const {
   return lines.text() + ledger_tables(report, style_) + (report.in_short ? "" : event_lines(report, style_));
 }
 
-std::unique_ptr<Renderer> make_terminal(const Style& style) { return std::make_unique<Terminal>(style); }
+std::unique_ptr<Renderer> make_terminal(const Style& style, const Origin&) { return std::make_unique<Terminal>(style); }
 
 }  // namespace gradledger::report

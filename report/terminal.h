@@ -9,6 +9,7 @@ class Terminal final : public Renderer {
  public:
   explicit Terminal(const Style& style) : style_(style) {}
 
+  using Renderer::text;
   std::string head(const std::string& command) const override;
   std::string between() const override;
   std::string text(const Report& report) const override;
@@ -43,6 +44,6 @@ class Terminal final : public Renderer {
   Style style_;
 };
 
-std::unique_ptr<Renderer> make_terminal(const Style& style);
+std::unique_ptr<Renderer> make_terminal(const Style& style, const Origin& origin);
 
 }  // namespace gradledger::report

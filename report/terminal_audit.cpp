@@ -50,11 +50,11 @@ std::string answer_text(const AuditReport& r) {
 
 std::vector<std::string> finding_lines(const AuditReport& r) {
   std::vector<std::string> out;
-  for (const AuditFinding& f : r.findings) {
-    std::string line = f.finding;
-    if (!f.whose.empty()) line += f.whose == "usage" ? ": the loop leaves what is documented" : ": the framework's";
-    if (!f.entry.empty()) line += fmt::format("; known: {}{}{}", f.title, f.origin.empty() ? "" : ", ", f.origin);
-    if (f.alike > 1) line += fmt::format(" ({} alike)", f.alike);
+  for (const Finding& f : r.findings) {
+    std::string line(name_of(f.finding));
+    if (f.blame) line += f.blame->whose == ref::Whose::usage ? ": the loop leaves what is documented" : ": the framework's";
+    if (f.known) line += fmt::format("; known: {}{}{}", f.known->title, f.known->origin.empty() ? "" : ", ", f.known->origin);
+    if (f.occurrences > 1) line += fmt::format(" ({} alike)", f.occurrences);
     out.push_back(line);
     out.push_back("  " + f.sentence);
   }

@@ -18,7 +18,9 @@ ordered_json collective_json(const CollectiveRecord& r) {
 }  // namespace
 
 void TraceWriter::header(const std::string& command, const std::string& scenario, std::uint64_t seed) {
-  ordered_json head = json_head(version(), "start");
+  // Of a trace alone: it does not follow what reports are like.
+  constexpr int trace_schema_version = 1;
+  ordered_json head{{"record", "start"}, {"schema_version", trace_schema_version}, {"tool", tool_json()}};
   head["command"] = command;
   head["scenario"] = scenario;
   head["seed"] = seed;

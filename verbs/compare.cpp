@@ -8,6 +8,7 @@
 
 #include "ref/probes.h"
 #include "sim/base/hash.h"
+#include "verbs/command.h"
 
 namespace gradledger::verbs {
 namespace {
@@ -105,7 +106,9 @@ std::string text_of(const Compared& compared, const Loaded& loaded, const Option
 report::ProducersReport compare_report(const Loaded& loaded, const Options& options) {
   const Compared compared = compare_producers(loaded, options);
   report::ProducersReport out;
+  out.command = repeat_command({loaded.path}, options);
   out.scenario = loaded.scenario.name;
+  out.file = loaded.path.string();
   out.compare = options.compare;
   out.equal = !compared.difference && !compared.races;
   out.races = compared.races;

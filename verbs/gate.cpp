@@ -15,6 +15,7 @@
 #include "verbs/command.h"
 #include "verbs/compare.h"
 #include "verbs/expectations.h"
+#include "verbs/findings.h"
 #include "verbs/installed.h"
 #include "verbs/new_file.h"
 #include "verbs/scenario_files.h"
@@ -28,12 +29,6 @@ using report::GateRow;
 using report::Problem;
 
 std::string classes_of(const std::set<std::string>& names) { return names.empty() ? "clean" : fmt::format("{}", fmt::join(names, ", ")); }
-
-std::vector<std::string> sentences_of(const ref::Verdict& verdict) {
-  std::vector<std::string> out;
-  for (const ref::Finding& f : verdict.findings) out.push_back(f.sentence);
-  return out;
-}
 
 std::optional<InputError> compare(const Loaded& loaded, const Options& options, GateRow& outcome) {
   if (!loaded.scenario.expect.comparison) return std::nullopt;
@@ -127,6 +122,14 @@ bool update(const Loaded& loaded, const Held& held, GateRow& outcome) {
   return written.ok();
 }
 
+// Whose they are and which known defect takes further runs, which are made where somebody will look.
+void say_findings(const Loaded& loaded, const Options& options, const ref::Verdict& found, GateRow& outcome) {
+  ref::Verdict verdict = found;
+  if (outcome.failed()) explain(loaded, options, verdict);
+  outcome.findings = findings_of(loaded, options, verdict.findings);
+  outcome.parameters = parameter_names(loaded.scenario);
+}
+
 void hold_to_expectations(const Loaded& loaded, const Options& options, const GateManner& manner, GateRow& outcome) {
   if (loaded.scenario.expect.accounting_only) {
     outcome.expected = "accounting only";
@@ -138,7 +141,6 @@ void hold_to_expectations(const Loaded& loaded, const Options& options, const Ga
   std::set<std::string> expected;
   const std::set<std::string> reported = reported_classes(held.verdict);
   for (const ExpectedFinding& f : loaded.scenario.expect.findings) expected.insert(f.finding);
-  outcome.sentences = sentences_of(held.verdict);
   outcome.expected = classes_of(expected);
   outcome.reported = held.verdict.judged() ? classes_of(reported) : "nothing judged";
   if (!held.verdict.judged() && !loaded.scenario.allow_open)
@@ -146,6 +148,7 @@ void hold_to_expectations(const Loaded& loaded, const Options& options, const Ga
   for (Problem& problem : unmet(expecting_also(loaded, accepted(loaded, expected, reported, manner, outcome)), held)) outcome.unmet.push_back(std::move(problem));
   outcome.updated = manner.update && update(loaded, held, outcome);
   if (const auto error = compare(loaded, options, outcome)) fail(outcome, *error);
+  say_findings(loaded, options, held.verdict, outcome);
 }
 
 bool written_for(const Scenario& as_written, const Scenario& as_run) { return as_written.engine.as_of == as_run.engine.as_of; }
@@ -185,7 +188,6 @@ void hold_real_to_what_is_known(const Loaded& loaded, const Options& options, co
   const ref::Verdict verdict = judge(loaded, options, nullptr, &outcome.driver_notes);
   std::set<std::string> expected;
   const std::set<std::string> reported = reported_classes(verdict);
-  outcome.sentences = sentences_of(verdict);
   const auto as_written = load_scenario(loaded.path);
   const bool of_this_release = as_written && written_for(*as_written, loaded.scenario);
   const auto known = of_this_release ? std::nullopt : predicted(loaded, options);
@@ -200,13 +202,14 @@ void hold_real_to_what_is_known(const Loaded& loaded, const Options& options, co
   if (options.against == "sim") hold_to_the_model(loaded, options, outcome);
   if (!known) {
     for (Problem& problem : unmet(expecting_also(loaded, also), verdict)) outcome.unmet.push_back(std::move(problem));
-    return;
+    return say_findings(loaded, options, verdict, outcome);
   }
   expected.insert(also.begin(), also.end());
-  if (reported == expected) return;
+  if (reported == expected) return say_findings(loaded, options, verdict, outcome);
   outcome.unmet.push_back(fmt::format("reported are {}, and known of this release are {}", classes_of(reported), classes_of(expected)));
   for (const ref::Finding& f : verdict.findings)
     if (!expected.contains(std::string(name_of(f.finding)))) outcome.unmet.push_back(problem_of(loaded, f, f.sentence));
+  say_findings(loaded, options, verdict, outcome);
 }
 
 // That the release is not known, and what it is taken as.

@@ -18,7 +18,7 @@ using Complaint = std::function<void(const InputError&)>;
 report::ConformSummary conform(const std::vector<std::string>& files, const std::function<void(const report::ConformRow&)>& seen, const Complaint& complain);
 
 struct JudgeSink {
-  std::function<void(const report::Report&)> report;
+  std::function<void(report::Report&)> report;
   std::function<void(const report::NotJudgedRow&)> not_judged;
   Complaint complain;
 };

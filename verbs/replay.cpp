@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "ref/facts.h"
-#include "sim/base/files.h"
 #include "sim/frameworks/framework.h"
 #include "sim/scenario/identity.h"
-#include "sim/scenario/json_reader.h"
 #include "verbs/command.h"
+#include "verbs/findings.h"
 #include "verbs/installed.h"
 
 namespace gradledger::verbs {
@@ -27,7 +26,7 @@ void say_what_ran(const Loaded& loaded, const Options& options, Report& out) {
   out.described = framework_of(s).described(s);
   out.as_of = s.engine.as_of;
   out.world_size = s.world_size;
-  for (const Parameter& p : s.parameters) out.parameters.push_back(p.name);
+  out.parameters = parameter_names(s);
   out.elements = s.numel();
   out.model_dtype = s.model_dtype;
   out.producer = producer_text(options);
@@ -52,15 +51,6 @@ std::vector<EventLine> event_lines(const Loaded& loaded, const ref::Verdict& ver
   return out;
 }
 
-void locate_findings(const Loaded& loaded, std::vector<report::Finding>& findings) {
-  const auto text = findings.empty() ? Result<std::string>("") : read_file(loaded.path);
-  if (!text) return;
-  std::vector<std::string> pointers;
-  for (const report::Finding& f : findings) pointers.push_back(f.pointer);
-  const std::vector<Position> places = positions_of(*text, pointers);
-  for (std::size_t i = 0; i < findings.size(); ++i) findings[i].at = places[i];
-}
-
 }  // namespace
 
 Report report_of(const Loaded& loaded, const Options& options, const ref::Verdict& verdict, const EventWatch& lines) {
@@ -68,9 +58,7 @@ Report report_of(const Loaded& loaded, const Options& options, const ref::Verdic
   say_what_ran(loaded, options, out);
   if (!options.summary) out.events = event_lines(loaded, verdict, lines);
   out.ledger = verdict.applied;
-  const Timeline& timeline = loaded.timeline;
-  for (const ref::Finding& f : verdict.findings) out.findings.push_back({f, timeline.pointers[timeline.events[f.event].item], {}, race_command(loaded.path, options, f)});
-  locate_findings(loaded, out.findings);
+  out.findings = findings_of(loaded, options, verdict.findings);
   out.coverage = verdict.coverage;
   out.exact = verdict.dyadic;
   out.contributions = verdict.contributions;

@@ -11,32 +11,20 @@ namespace gradledger::report {
 // Each text is a part of a page: one JSON object, or nothing.
 class Html final : public Renderer {
  public:
-  std::string head(const std::string&) const override { return ""; }
-  std::string between() const override { return ""; }
-
+  using Renderer::text;
   std::string text(const Report& report) const override;
   std::string text(const AccountingReport& report) const override;
   std::string text(const AccountingSummary& summary) const override;
   std::string text(const ProducersReport& report) const override;
 
-  std::string text(const GateRow&) const override { return ""; }  // the report has them all
   std::string text(const GateReport& report) const override;
   std::string text(const MutantReport& report) const override;
   std::string text(const CoverageReport& report) const override;
   std::string text(const Listing& listing) const override;
 
-  // The verbs over recordings take no --html; the reports of single runs are Reports.
-  std::string text(const TraceRow&) const override { return ""; }
-  std::string text(const ConformRow&) const override { return ""; }
-  std::string text(const ConformSummary&) const override { return ""; }
-  std::string text(const NotJudgedRow&) const override { return ""; }
-  std::string text(const JudgeSummary&) const override { return ""; }
-
-  std::string text(const FoundRow&) const override { return ""; }  // the report has them all
   std::string text(const FuzzReport& report) const override;
   std::string text(const DifferenceRow& row) const override;
   std::string text(const DifferSummary& summary) const override;
-  std::string text(const HuntHead&) const override { return ""; }
   std::string text(const HuntRow& row) const override;
   std::string text(const HuntSummary& summary) const override;
   std::string text(const ExploreReport& report) const override;

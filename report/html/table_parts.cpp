@@ -18,7 +18,7 @@ std::vector<std::string> details_of(const GateRow& row) {
   for (const std::string& name : row.vanished) out.push_back(fmt::format("accepted and not reported: {}; take it out of the baseline", name));
   if (row.updated) out.emplace_back("its file was updated");
   if (!row.not_run.empty()) out.push_back("not run: " + row.not_run);
-  out.insert(out.end(), row.sentences.begin(), row.sentences.end());
+  for (const Finding& f : row.findings) out.push_back(f.sentence);
   if (!row.note.empty()) out.push_back(row.note);
   for (const std::string& note : row.driver_notes) out.push_back("the driver of the real framework replaced: " + note);
   return out;

@@ -261,6 +261,8 @@ std::optional<Found> found_in(const Scenario& scenario, ref::FindingClass findin
     if (f.finding == finding && out.sentence.empty()) {
       out.sentence = f.sentence;
       out.blame = *f.blame;
+      out.detail = f;
+      out.pointer = timeline->pointers[timeline->events[f.event].item];
     }
   }
   if (out.sentence.empty()) return std::nullopt;

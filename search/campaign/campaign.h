@@ -60,14 +60,16 @@ struct CampaignOptions {
 
 // One finding of a campaign: a class, on an engine, in a shape.
 struct Found {
-  std::string finding;       // class
-  std::string engine;        // variant, or the framework's class where no variant is its name
-  std::string shape;         // what distinguishes it: events of the smallest script
-  ref::Blame blame;          // whose it is
-  std::string sentence;      // the oracle's, of the smallest script
-  std::uint64_t number = 0;  // case
-  std::uint64_t alike = 1;   // shrunk findings that came to the same shape
-  Scenario scenario;         // smallest, with what it reports expected
+  std::string finding;                 // class
+  std::string engine;                  // variant, or the framework's class where no variant is its name
+  std::string shape;                   // what distinguishes it: events of the smallest script
+  ref::Blame blame;                    // whose it is
+  std::string sentence;                // the oracle's, of the smallest script
+  std::optional<ref::Finding> detail;  // likewise; none after a campaign was resumed
+  std::string pointer;                 // JSON pointer of the script item at which it was seen
+  std::uint64_t number = 0;            // case
+  std::uint64_t alike = 1;             // shrunk findings that came to the same shape
+  Scenario scenario;                   // smallest, with what it reports expected
   bool minimal = false;
   std::uint32_t events = 0;
 };

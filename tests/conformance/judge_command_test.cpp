@@ -85,9 +85,13 @@ TEST_F(judge_command, goes_on_after_a_line_that_it_cannot_read_and_says_so_with_
     EXPECT_EQ(testing::lines_of(outcome.err).size(), 2u) << outcome.err;
     EXPECT_NE(outcome.err.find(file + ":1: "), std::string::npos) << outcome.err;
     EXPECT_NE(outcome.err.find(file + ":3: "), std::string::npos) << outcome.err;
-    const json totals = testing::json_of(testing::lines_of(outcome.out).back());
-    EXPECT_EQ(totals["cannot_be_read"], 2);
-    EXPECT_EQ(totals[std::string(verb) == "judge" ? "clean" : "agree"], 2);
+    const std::vector<json> records = testing::records_of(outcome);
+    EXPECT_EQ(records.back()["counts"]["cannot_be_read"], 2);
+    EXPECT_EQ(records.back()["counts"][std::string(verb) == "judge" ? "clean" : "agree"], 2);
+    EXPECT_EQ(records.back()["errors"], 2);
+    EXPECT_EQ(records[0]["record"], "error") << "in the order of the file";
+    EXPECT_EQ(records[0]["file"], file);
+    EXPECT_EQ(records[0]["line"], 1);
   }
 }
 
@@ -102,19 +106,18 @@ TEST_F(judge_command, leaves_runs_of_other_frameworks_to_those_who_know_them) {
 
 TEST_F(judge_command, has_an_object_for_each_run_and_one_of_totals) {
   const testing::Outcome outcome = call({file_of(leaking, {"pre7985", "post7985"}), "--json"});
-  const std::vector<std::string> lines = testing::lines_of(outcome.out);
-  ASSERT_EQ(lines.size(), 3u);
-  const json leak = testing::json_of(lines[0]), clean = testing::json_of(lines[1]), totals = testing::json_of(lines[2]);
+  const std::vector<json> records = testing::records_of(outcome);
+  ASSERT_EQ(records.size(), 3u);
+  const json &leak = records[0], &clean = records[1], &totals = records[2];
   EXPECT_EQ(leak["verdict"], "findings");
   EXPECT_EQ(leak["findings"][0]["class"], "boundary-leak");
   EXPECT_EQ(leak["findings"][0]["blame"]["whose"], "framework");
   EXPECT_EQ(leak["producer"], "recording");
   EXPECT_TRUE(leak["run_that_is_over"]["recordings_do_not_tell"].is_string());
   EXPECT_EQ(clean["verdict"], "clean");
-  EXPECT_EQ(totals["record"], "summary");
-  EXPECT_EQ(totals["clean"], 1);
-  EXPECT_EQ(totals["with_findings"], 1);
-  EXPECT_EQ(totals["runs_by_class"], (json{{"boundary-leak", 1}}));
+  EXPECT_EQ(totals["counts"]["clean"], 1);
+  EXPECT_EQ(totals["counts"]["with_findings"], 1);
+  EXPECT_EQ(totals["classes"], (json{{"boundary-leak", 1}}));
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ TEST_F(record_command, has_its_seed_in_the_trace) {
 }
 
 TEST_F(record_command, says_what_it_wrote_as_json_too) {
-  const json written = testing::json_of(testing::run({"record", testing::clean_scenario, "-o", trace_, "--json"}).out);
+  const json written = testing::record_of(testing::run({"record", testing::clean_scenario, "-o", trace_, "--json"}));
   EXPECT_EQ(written["trace"], trace_);
   EXPECT_GT(written["passes"], 1);
   EXPECT_EQ(written["judge"], "gradledger judge " + trace_);

@@ -36,7 +36,7 @@ inline std::vector<std::vector<std::string>> listed(const std::string& what) {
   const Ran ran = run_command({"list", what, "--json"});
   EXPECT_EQ(ran.code, 0) << what;
   std::vector<std::vector<std::string>> out;
-  const auto table = nlohmann::ordered_json::parse(ran.output);
+  const auto table = nlohmann::ordered_json::parse(ran.output.substr(0, ran.output.find('\n')));  // a summary follows
   for (const auto& row : table["rows"]) {
     out.emplace_back();
     for (const auto& [column, cell] : row.items()) out.back().push_back(cell);

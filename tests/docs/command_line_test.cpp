@@ -78,47 +78,42 @@ TEST(command_line_page, has_every_exit_code) {
   for (const Cells& row : listed("exit-codes")) EXPECT_TRUE(has_row(document, row)) << row[0] << " " << row[1];
 }
 
-TEST(command_line_page, names_every_field_of_the_reports) {
-  const std::string file = (source_folder / "scenarios/deepspeed-7985/boundary-leak-0.18.6.json").string();
-  const std::string text = read_document(page).text();
-  const auto names = [&](const nlohmann::json& object, const std::set<std::string>& aside) {
-    EXPECT_GT(object.size(), 3u);
-    for (const auto& [key, unused] : object.items())
-      if (!aside.contains(key)) {
-        EXPECT_NE(text.find("`" + key + "`"), std::string::npos) << key;
-      }
-  };
-  const nlohmann::json report = nlohmann::json::parse(run_command({"replay", "--json", file}).output);
-  names(report, {});
-  ASSERT_FALSE(report["findings"].empty());
-  names(report["findings"][0], {});
-  names(report["findings"][0]["contributions"].at(0), {});
-  names(nlohmann::json::parse(run_command({"gate", "--json", file}).output), {});
+// What is in a record, its schema says.
+TEST(command_line_page, links_the_schema_of_every_record) {
+  const std::string text = text_of(page);
+  for (const Cells& row : listed("schemas")) {
+    const std::string& name = row[0];
+    const std::filesystem::path file = source_folder / "docs/schemas" / (name + ".schema.json");
+    if (name == "scenario") continue;
+    EXPECT_TRUE(std::filesystem::exists(file)) << file;
+    EXPECT_NE(text.find("(schemas/" + name + ".schema.json)"), std::string::npos) << name;
+  }
+  const Document document = read_document(page);
+  const Section* section = document.section("The JSON report");
+  ASSERT_TRUE(section);
+  for (const auto& entry : std::filesystem::directory_iterator(source_folder / "docs/schemas")) {
+    const std::string name = entry.path().filename().string().substr(0, entry.path().filename().string().find('.'));
+    if (name != "common" && name != "baseline") EXPECT_NE(section->text.find("| [`" + name + "`]("), std::string::npos) << name;
+  }
 }
 
-// Each kind of record of the searches, by a run that prints it.
-TEST(command_line_page, names_every_field_of_the_searches) {
-  const std::string text = read_document(page).text();
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / ("gradledger-docs-" + std::to_string(getpid()));
-  const std::string findings = folder.string(), racing = (source_folder / "scenarios/streams/stage-3-side-stream-before-7898.json").string();
-  std::set<std::string> records;
-  for (const std::vector<std::string>& words :
-       std::vector<std::vector<std::string>>{{"gate", "--mutants", "--mutant", "micro-batch-lost", "--json"},
-                                             {"fuzz", "--findings", findings, "--as-of", "0.18.9", "--engine", "zero2-offload", "--cases", "8", "--json"},
-                                             {"fuzz", "--findings", findings, "--differ", "0.18.9,0.19.6", "--engine", "zero2-offload", "--cases", "8", "--json"},
-                                             {"fuzz", "--catalogue", racing, "--cases", "1", "--json"},
-                                             {"explore", "--engine", "zero1", "--length", "2", "--json"},
-                                             {"explore", "--streams", racing, "--json"}}) {
-    std::istringstream lines(run_command(words).output);
-    for (std::string line; std::getline(lines, line);) {
-      const nlohmann::json record = nlohmann::json::parse(line);
-      records.insert(record["record"].get<std::string>());
-      for (const auto& [key, unused] : record.items()) EXPECT_NE(text.find("`" + key + "`"), std::string::npos) << key;
-    }
+TEST(command_line_page, shows_records_that_the_command_prints) {
+  const Document document = read_document(page);
+  const auto example = std::find_if(document.fences.begin(), document.fences.end(), [](const Fence& f) { return f.name == "records"; });
+  ASSERT_NE(example, document.fences.end());
+  std::vector<nlohmann::json> shown, printed;
+  std::string text = example->text;
+  for (std::size_t end = text.find("}\n"); end != std::string::npos; text = text.substr(end + 2), end = text.find("}\n"))
+    shown.push_back(nlohmann::json::parse(text.substr(0, end + 1)));
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(source_folder);
+  std::istringstream lines(run_command({"gate", "scenarios/deepspeed-7985/no-leak-7985.json", "scenarios/none.json", "--json"}).output);
+  std::filesystem::current_path(before);
+  for (std::string line; std::getline(lines, line);) {
+    printed.push_back(nlohmann::json::parse(line));
+    for (const char* key : {"tool", "seconds"}) printed.back().erase(key);
   }
-  std::filesystem::remove_all(folder);
-  EXPECT_EQ(records, (std::set<std::string>{"mutant", "summary", "finding", "difference", "row", "engine", "streams"}));
-  for (const std::string& record : records) EXPECT_NE(text.find("`" + record + "`"), std::string::npos) << record;
+  EXPECT_EQ(shown, printed);
 }
 
 // The example of accepted findings is one that the command takes, and has what the schema asks for.
@@ -126,7 +121,7 @@ TEST(command_line_page, shows_a_baseline_that_is_taken) {
   const Document document = read_document(page);
   const auto example = std::find_if(document.fences.begin(), document.fences.end(), [](const Fence& f) { return f.text.find("\"accepted\"") != std::string::npos; });
   ASSERT_NE(example, document.fences.end());
-  const auto baseline = nlohmann::json::parse(example->text), schema = nlohmann::json::parse(text_of(source_folder / "docs/baseline.schema.json"));
+  const auto baseline = nlohmann::json::parse(example->text), schema = nlohmann::json::parse(text_of(source_folder / "docs/schemas/baseline.schema.json"));
   std::set<std::string> keys, required;
   for (const auto& [key, unused] : baseline["accepted"].at(0).items()) keys.insert(key);
   for (const auto& key : schema["properties"]["accepted"]["items"]["required"]) required.insert(key.get<std::string>());

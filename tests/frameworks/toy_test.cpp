@@ -27,13 +27,13 @@ Outcome replay(const json& document) {
 TEST(a_new_framework, passes_the_gate_with_its_own_event_and_scenarios) {
   const Outcome gate = run_toy({"gate", folder, "--json"});
   EXPECT_EQ(gate.code, 0) << gate.out << gate.err;
-  EXPECT_EQ(std::count(gate.out.begin(), gate.out.end(), '\n'), 2) << gate.out;
+  EXPECT_EQ(std::count(gate.out.begin(), gate.out.end(), '\n'), 3) << gate.out;
 }
 
 TEST(a_new_framework, is_told_which_rule_of_its_own_lost_a_gradient) {
   const Outcome lost = run_toy({"replay", folder + "/step-without-flush.json", "--json"});
   EXPECT_EQ(lost.code, tool::findings) << lost.err;
-  const json report = json::parse(lost.out);
+  const json report = testing::record_of(lost);
   ASSERT_FALSE(report["findings"].empty()) << lost.out;
   EXPECT_EQ(report["findings"][0]["blame"]["rule"], "flush-before-step") << lost.out;
 }

@@ -79,7 +79,6 @@ inline ref::Coverage coverage_by_hand() {
 // Rank 1 applies no gradient of micro-batch 1 of rank 0 in step 2.
 inline report::Report report_by_hand() {
   report::Report out;
-  out.tool = no_program;
   out.command = "gradledger replay a.json --seed 7";
   out.scenario = "a";
   out.file = "a.json";
@@ -116,7 +115,7 @@ inline report::Report report_by_hand() {
 
 template <class Value>
 std::string shown(const char* format, const Value& value) {
-  const auto renderer = report::renderer(format, {});
+  const auto renderer = report::renderer(format, {}, {no_program, "gradledger whole"});
   if (!renderer) ADD_FAILURE() << "no format " << format;
   return renderer ? renderer->text(value) : "";
 }

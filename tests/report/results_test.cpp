@@ -2,13 +2,9 @@
 #include <cstdlib>
 #include <fstream>
 
-#include <valijson/adapters/nlohmann_json_adapter.hpp>
-#include <valijson/schema.hpp>
-#include <valijson/schema_parser.hpp>
-#include <valijson/validator.hpp>
-
 #include "report/results.h"
 #include "tests/report/made_by_hand.h"
+#include "tests/support/schema_check.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gradledger::testing {
@@ -52,17 +48,7 @@ Results results_by_hand(const std::string& text) {
 
 std::string errors_by_schema(const std::string& log) {
   std::ifstream stream(schemas + "sarif-2.1.0.json");
-  const json rules = json::parse(stream), document = json::parse(log);
-  valijson::Schema schema;
-  valijson::SchemaParser(valijson::SchemaParser::kDraft4).populateSchema(valijson::adapters::NlohmannJsonAdapter(rules), schema);
-  valijson::ValidationResults found;
-  valijson::Validator().validate(schema, valijson::adapters::NlohmannJsonAdapter(document), &found);
-  std::string out;
-  for (valijson::ValidationResults::Error error; found.popError(error);) {
-    for (const std::string& part : error.context) out += part;
-    out += ": " + error.description + "\n";
-  }
-  return out;
+  return SchemaCheck(json::parse(stream), valijson::SchemaParser::kDraft4).errors(json::parse(log));
 }
 
 // What xmllint says of it; empty where it fits.

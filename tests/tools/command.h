@@ -95,6 +95,27 @@ inline json json_of(const std::string& text) {
   return out;
 }
 
+// What a command printed with --json: an object in each line, of which the last sums up.
+inline std::vector<json> records_of(const Outcome& outcome) {
+  std::vector<json> out;
+  std::istringstream stream(outcome.out);
+  for (std::string line; std::getline(stream, line);) out.push_back(json_of(line));
+  if (out.empty() || !out.back().is_object() || out.back().value("record", "") != "summary" || out.back()["exit_code"] != outcome.code)
+    ADD_FAILURE() << "no summary of a run that ended with " << outcome.code << " is last: " << outcome.out.substr(0, 500) << outcome.err;
+  return out;
+}
+
+// The first of them.
+inline json record_of(const Outcome& outcome) {
+  const std::vector<json> all = records_of(outcome);
+  return all.empty() ? json() : all.front();
+}
+
+inline json summary_of(const Outcome& outcome) {
+  const std::vector<json> all = records_of(outcome);
+  return all.empty() ? json() : all.back();
+}
+
 // What a report says but for how long the run took.
 inline std::string without_seconds(const std::string& text) { return std::regex_replace(text, std::regex("\"seconds\":[-+.0-9e]+"), "\"seconds\":0"); }
 

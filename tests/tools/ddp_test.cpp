@@ -91,7 +91,7 @@ TEST(a_loop_around_ddp, that_loses_its_reduction_is_told_which_rule_it_broke) {
                                    {"unused-parameter-not-looked-for", "unused-parameters"}}) {
     const Outcome outcome = run({"replay", "--json", std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/ddp/" + name + ".json"});
     EXPECT_EQ(outcome.code, tool::findings) << name;
-    const json report = json_of(outcome.out);
+    const json report = testing::record_of(outcome);
     for (const json& finding : report["findings"]) {
       EXPECT_EQ(finding["blame"]["whose"], "usage") << name;
       EXPECT_EQ(finding["blame"]["rule"], rule) << name;

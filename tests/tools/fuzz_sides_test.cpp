@@ -35,10 +35,10 @@ TEST(a_difference_of_two_releases, is_explained_by_coefficients_and_kept_as_a_fi
   EXPECT_EQ(outcome.err, "");
   std::set<std::string> files;
   bool by_coefficients = false;
-  const auto lines = lines_of(outcome.out);
-  ASSERT_GE(lines.size(), 2u);
-  for (std::size_t i = 0; i + 1 < lines.size(); ++i) {
-    const json difference = json_of(lines[i]);
+  const auto records = testing::records_of(outcome);
+  ASSERT_GE(records.size(), 3u);
+  for (std::size_t i = 0; i + 2 < records.size(); ++i) {
+    const json& difference = records[i];
     EXPECT_EQ(difference["record"], "difference");
     EXPECT_EQ(difference["one"], "0.18.9");
     EXPECT_EQ(difference["other"], "0.19.6");
@@ -49,10 +49,9 @@ TEST(a_difference_of_two_releases, is_explained_by_coefficients_and_kept_as_a_fi
     by_coefficients = by_coefficients || difference["text"].get<std::string>().find(": 0 in 0.18.9, 1") != std::string::npos;
   }
   EXPECT_TRUE(by_coefficients) << outcome.out;
-  const json summary = json_of(lines.back());
-  EXPECT_EQ(summary["record"], "summary");
-  EXPECT_EQ(summary["cases"], 24);
-  EXPECT_GT(summary["compared"], 0);
+  EXPECT_GE(records[records.size() - 2]["canary_cases"], 1);
+  EXPECT_EQ(records.back()["counts"]["cases"], 24);
+  EXPECT_GT(records.back()["counts"]["compared"], 0);
   EXPECT_EQ(files.size(), count_files(folder.path() / "differ"));
   const Outcome gate = run({"gate", folder.path()});
   EXPECT_EQ(gate.code, tool::clean) << "each file says what its side reports\n" << gate.out;
@@ -112,13 +111,13 @@ TEST(known_defects, are_found_from_nothing) {
   EXPECT_EQ(outcome.code, tool::clean) << outcome.out << outcome.err;
   for (const char* entry : {"\ncatalogue-4 ", "\nzoo-8 ", "\n2 of 2 entries found; "}) EXPECT_NE(outcome.out.find(entry), std::string::npos) << outcome.out;
   EXPECT_EQ(count_files(folder.path()), 4u) << "nothing is written";
-  const auto lines = lines_of(run({"fuzz", "--catalogue", folder.path(), "--json"}).out);
-  ASSERT_EQ(lines.size(), 3u);
-  EXPECT_EQ(json_of(lines[0])["id"], "catalogue-4");
-  EXPECT_EQ(json_of(lines[0])["class"], "boundary-leak");
-  EXPECT_LT(json_of(lines[0])["events"], json_of(lines[0])["events_known"]) << "a search that makes small does better than who found it";
-  EXPECT_EQ(json_of(lines[2])["rows"], 2);
-  EXPECT_EQ(json_of(lines[2])["found"], 2);
+  const auto records = testing::records_of(run({"fuzz", "--catalogue", folder.path(), "--json"}));
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0]["entry"], "catalogue-4");
+  EXPECT_EQ(records[0]["class"], "boundary-leak");
+  EXPECT_LT(records[0]["events"], records[0]["events_known"]) << "a search that makes small does better than who found it";
+  EXPECT_EQ(records[2]["counts"]["entries"], 2);
+  EXPECT_EQ(records[2]["counts"]["found"], 2);
 }
 
 TEST(known_defects, that_are_not_found_in_so_many_cases_are_said_so) {

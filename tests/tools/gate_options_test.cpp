@@ -45,7 +45,8 @@ json leak(const std::string& name) {
 
 std::set<std::string> names_in(const Outcome& outcome) {
   std::set<std::string> out;
-  for (const std::string& line : lines_of(outcome.out)) out.insert(json_of(line)["scenario"].get<std::string>());
+  for (const json& record : testing::records_of(outcome))
+    if (record["record"] == "gate") out.insert(record["scenario"].get<std::string>());
   return out;
 }
 
@@ -152,8 +153,7 @@ TEST(shards, see_that_a_name_is_there_twice_in_another_one) {
   const TemporaryFolder folder;
   for (const char* name : {"a", "b", "c", "d"}) folder.write(std::string(name) + ".json", loop("the same") + std::string(static_cast<std::size_t>(name[0] - 'a'), '\n'));
   std::size_t failed = 0;
-  for (const char* shard : {"0/2", "1/2"})
-    for (const std::string& line : lines_of(gate(folder.path(), {"--json", "--shard", shard}).out)) failed += !json_of(line)["passed"].get<bool>();
+  for (const char* shard : {"0/2", "1/2"}) failed += testing::summary_of(gate(folder.path(), {"--json", "--shard", shard}))["counts"]["failed"].get<std::size_t>();
   EXPECT_EQ(failed, 3u) << "all but the first";
 }
 
@@ -241,7 +241,7 @@ TEST(a_baseline, accepts_a_finding_until_its_day) {
   const Outcome after = on("2027-02-01");
   EXPECT_EQ(after.code, tool::findings);
   EXPECT_NE(after.out.find("boundary-leak was accepted until 2027-01-31: known, see the issue"), std::string::npos) << after.out;
-  const json row = json_of(lines_of(gate(folder.path(), {"--baseline", file, "--today", "2027-01-01", "--json"}).out).at(0));
+  const json row = testing::record_of(gate(folder.path(), {"--baseline", file, "--today", "2027-01-01", "--json"}));
   EXPECT_EQ(row["passed"], true);
   EXPECT_EQ(row["accepted"][0]["class"], "boundary-leak");
 }

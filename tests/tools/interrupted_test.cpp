@@ -99,11 +99,10 @@ TEST(a_campaign_that_is_interrupted, ends_with_what_it_has_and_the_code_of_the_s
     const Outcome outcome = child.wait();
     EXPECT_EQ(outcome.code, code) << outcome.err;
     EXPECT_EQ(outcome.err, "");
-    const json summary = json_of(lines_of(outcome.out).back());
-    EXPECT_EQ(summary["record"], "summary");
+    const json summary = testing::summary_of(outcome);
     EXPECT_EQ(summary["ended_by"], name);
-    EXPECT_GT(summary["cases"], 0);
-    EXPECT_LT(summary["cases"], 4000);
+    EXPECT_GT(summary["counts"]["cases"], 0);
+    EXPECT_LT(summary["counts"]["cases"], 4000);
     EXPECT_EQ(announced(outcome.out).size(), visible_files(folder.path()).size());
     EXPECT_EQ(run({"gate", folder.path()}).code, tool::clean) << "what was not made small is written as it is";
   }
@@ -150,7 +149,7 @@ TEST(a_campaign_that_is_resumed, finds_what_it_would_have_found) {
   }
   ASSERT_EQ(last.code, tool::findings) << last.err;
   EXPECT_EQ(texts_of(folder.path() / "parts"), texts_of(folder.path() / "whole"));
-  const json a = json_of(lines_of(whole.out).back()), b = json_of(lines_of(last.out).back());
+  const json a = testing::summary_of(whole)["counts"], b = testing::summary_of(last)["counts"];
   for (const char* count : {"cases", "events", "operations", "compared", "suspicious", "judged", "reruns"}) EXPECT_EQ(a[count], b[count]) << count;
   for (const auto& entry : fs::directory_iterator(folder.path() / "parts")) EXPECT_FALSE(entry.path().filename().string().starts_with(".gradledger-campaign")) << entry.path();
 }
@@ -166,12 +165,12 @@ TEST(a_campaign_that_is_resumed, goes_on_after_its_time_was_over) {
   const TemporaryFolder folder;
   const auto part = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"fuzz", "--findings", folder.path(), "--engine", "zero0", "--time", "1", "--json"});
-    return json_of(lines_of(run(more).out).back());
+    return testing::records_of(run(more));
   };
-  const json first = part({}), second = part({"--resume"});
-  EXPECT_EQ(first["ended_by"], "--time");
-  EXPECT_GT(second["cases"], first["cases"]);
-  EXPECT_GT(second["next"], first["next"]);
+  const auto first = part({}), second = part({"--resume"});
+  EXPECT_EQ(first.back()["ended_by"], "--time");
+  EXPECT_GT(second.back()["counts"]["cases"], first.back()["counts"]["cases"]);
+  EXPECT_GT(second.at(second.size() - 2)["next"], first.at(first.size() - 2)["next"]);
 }
 
 TEST(two_campaigns, on_one_folder_do_no_harm_and_write_nothing_twice) {
@@ -197,7 +196,7 @@ TEST(time, includes_the_making_small) {
   const Outcome outcome = run({"fuzz", "--findings", folder.path(), "--as-of", "0.18.2", "--time", "2", "--json"});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   EXPECT_EQ(outcome.code, tool::findings) << outcome.err;
-  EXPECT_EQ(json_of(lines_of(outcome.out).back())["ended_by"], "--time");
+  EXPECT_EQ(testing::summary_of(outcome)["ended_by"], "--time");
   EXPECT_LT(seconds, 20.0);
   EXPECT_EQ(run({"gate", folder.path()}).code, tool::clean);
 }
@@ -244,7 +243,10 @@ TEST(an_exploration_that_is_interrupted, is_reported_as_not_complete) {
   const Outcome outcome = child.wait();
   EXPECT_EQ(outcome.code, tool::interrupted) << outcome.err;
   ASSERT_FALSE(outcome.out.empty());
-  const json engine = json_of(lines_of(outcome.out).back());
+  const auto records = testing::records_of(outcome);
+  ASSERT_GE(records.size(), 2u);
+  const json& engine = records[records.size() - 2];
+  EXPECT_EQ(records.back()["ended_by"], "SIGINT");
   EXPECT_EQ(engine["complete"], false);
   EXPECT_GT(engine["transitions"], 0);
 }
@@ -255,10 +257,13 @@ TEST(a_gate_that_is_interrupted, reports_what_it_was_held_over) {
   child.signal(SIGTERM);
   const Outcome outcome = child.wait();
   EXPECT_EQ(outcome.code, tool::terminated) << outcome.err;
-  const auto rows = lines_of(outcome.out);
-  EXPECT_GE(rows.size(), 1u);
+  auto rows = testing::records_of(outcome);
+  EXPECT_GE(rows.size(), 2u);
   EXPECT_LT(rows.size(), 800u);
-  for (const std::string& row : rows) EXPECT_EQ(json_of(row)["passed"], true) << row;
+  EXPECT_EQ(rows.back()["ended_by"], "SIGTERM");
+  EXPECT_EQ(rows.back()["counts"]["passed"], rows.size() - 1);
+  rows.pop_back();
+  for (const json& row : rows) EXPECT_EQ(row["passed"], true) << row;
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ using testing::lines_of;
 using testing::Outcome;
 using testing::run;
 
-json rows_of(const Outcome& listed) { return json_of(listed.out)["rows"]; }
+json rows_of(const Outcome& listed) { return testing::record_of(listed)["rows"]; }
 
 TEST(list, has_a_row_for_each_thing_as_text_and_as_json) {
   for (const auto& [what, rows] :

@@ -52,7 +52,7 @@ TEST(a_run_in_which_nothing_was_judged, ends_with_exit_code_2_and_says_why) {
     EXPECT_NE(replay.out.find("nothing judged: " + v.why + "\n"), std::string::npos) << replay.out;
     EXPECT_NE(replay.err.find("nothing was judged: " + v.why), std::string::npos) << replay.err;
     EXPECT_EQ(replay.out.find("clean"), std::string::npos) << replay.out;
-    const json report = json::parse(run({"replay", "--json", file}).out);
+    const json report = testing::record_of(run({"replay", "--json", file}));
     EXPECT_EQ(report["verdict"], "nothing judged");
     EXPECT_EQ(report["coverage"]["nothing_judged"], v.why);
     EXPECT_EQ(report["coverage"]["windows_judged"], 0);
@@ -82,9 +82,9 @@ TEST(a_report, says_whether_gradients_are_left_open_and_marks_the_steps_that_do_
   EXPECT_EQ(text.out.find("call 4 of 4"), std::string::npos) << "the fourth updates";
   EXPECT_NE(text.out.find("open: the script ends with gradients that no step has applied"), std::string::npos);
   EXPECT_NE(text.out.find(", 1 of 1 windows that a step closes"), std::string::npos) << text.out;
-  EXPECT_TRUE(json::parse(run({"replay", "--json", file}).out)["open"]);
+  EXPECT_TRUE(testing::record_of(run({"replay", "--json", file}))["open"]);
   const std::string closed = folder.write("b.json", loop("closed", R"([{"repeat": {"times": 4, "of": [{"backward": {}}, {"step": {}}]}}])").dump());
-  EXPECT_FALSE(json::parse(run({"replay", "--json", closed}).out)["open"]);
+  EXPECT_FALSE(testing::record_of(run({"replay", "--json", closed}))["open"]);
 }
 
 }  // namespace

@@ -99,12 +99,12 @@ TEST(annotations, are_the_only_commands_that_the_runner_sees) {
 // ---- ci/ ------------------------------------------------------------------------------------------------------------------------------
 
 std::string row(const std::string& scenario, bool passed, const json& more = json::object()) {
-  json out{{"scenario", scenario}, {"passed", passed}, {"unmet", json::array()}, {"problems", json::array()}};
+  json out{{"record", "gate"}, {"scenario", scenario}, {"passed", passed}, {"problems", json::array()}};
   out.update(more);
   return out.dump() + "\n";
 }
 
-json with_rule(const char* rule) { return {{"unmet", {"text"}}, {"problems", {{{"rule", rule}}}}}; }
+json with_rule(const char* rule) { return {{"problems", {{{"rule", rule}, {"text", "text"}}}}}; }
 
 Outcome compared(const std::string& base, const std::string& head) {
   const TemporaryFolder folder;

@@ -11,7 +11,9 @@
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/numbers.h"
 #include "tools/gradledger/output.h"
+#include "tools/gradledger/stopwatch.h"
 #include "tools/gradledger/verbs.h"
+#include "verbs/findings.h"
 #include "verbs/new_file.h"
 
 namespace gradledger::tool {
@@ -146,13 +148,15 @@ int audit(const Options& options, AuditVerb& verb, const Output& out) {
     }
     verb.request.installed = std::move(installed).value();
   }
+  const Stopwatch watch;
   const audit::Resolved resolved = audit::resolve(verb.request);
   for (const InputError& error : resolved.errors) complain(error);
   if (!resolved.setup) return bad_input;
   try {
     audit::Audited audited = audit::audit(*resolved.setup, options, sweep_of(verb.sweep));
     if (!audited.refused.empty()) {
-      complain({verb.request.files.config.empty() ? "the set-up" : verb.request.files.config, "is refused: " + audited.refused});
+      complain(verb.request.files.config.empty() ? InputError{"", "the set-up is refused: " + audited.refused}
+                                                 : InputError{verb.request.files.config, "is refused: " + audited.refused});
       return bad_input;
     }
     report::AuditReport& report = audited.report;
@@ -160,11 +164,13 @@ int audit(const Options& options, AuditVerb& verb, const Output& out) {
     report.replay_command = verb.write_scenario.empty() ? report.command + " --write-scenario audit.json; gradledger replay audit.json"
                                                         : "gradledger replay " + shell_word(verb.write_scenario) + fmt::format(" --seed {}", options.seed);
     report.scenario_file = verb.write_scenario;
+    report.seconds = watch.seconds();
     if (!verb.write_scenario.empty())
       if (const auto error = write_scenario(verb, *audited.scenario)) {
         complain(*error);
         return bad_input;
       }
+    if (!verb.write_scenario.empty()) verbs::locate(verb.write_scenario, report.findings);
     out.print(report);
     return exit_code(report.outcome);
   } catch (const ProgramsTooLarge&) {

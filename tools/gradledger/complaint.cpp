@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -9,6 +10,16 @@
 #include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
+
+namespace {
+
+// Complaints come from wherever something is wrong, with no report at hand.
+std::function<void(const InputError&, int)>& hears_errors() {
+  static std::function<void(const InputError&, int)> hear;
+  return hear;
+}
+
+}  // namespace
 
 std::string one_line(const std::string& text) {
   std::string line = "gradledger: ";
@@ -39,6 +50,23 @@ void say_what_is_taken_as(const std::string& file, const Scenario& scenario) {
   if (note) say(place_in(file, "/engine/as_of") + ": " + *note);
 }
 
-void complain(const InputError& error) { say(error.text()); }
+void complain(const InputError& error, int code) {
+  say(error.text());
+  if (hears_errors()) hears_errors()(error, code);
+}
+
+void complain(const InputError& error) { complain(error, error.unavailable ? unavailable : bad_input); }
+
+void complain_lines(const std::string& text, int code) {
+  say_lines(text);
+  if (hears_errors()) hears_errors()({"", text}, code);
+}
+
+ErrorListener::ErrorListener(std::function<void(const InputError&, int)> hear) {
+  expects(!hears_errors(), "one listens at a time");
+  hears_errors() = std::move(hear);
+}
+
+ErrorListener::~ErrorListener() { hears_errors() = nullptr; }
 
 }  // namespace gradledger::tool

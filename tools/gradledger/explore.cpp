@@ -103,7 +103,7 @@ report::ExploreReport report_of(const World& world, const search::ExploreResult&
   report::ExploreReport out;
   out.engine = world.name;
   out.as_of = world.options.world.engine.as_of.base;
-  for (const search::Found& f : r.found) out.found.push_back(found_row(f));
+  for (const search::Found& f : r.found) out.found.push_back(found_row(f, "", "", world.options.seed));
   out.complete = r.complete;
   out.symmetric = r.symmetric;
   out.length = world.options.length;

@@ -85,9 +85,9 @@ class Run {
     for (std::size_t i = 0; i < files.size() && !campaign_.stop(); ++i) {
       progress_.set(fmt::format("replaying file {} of {}", i + 1, files.size()));
       Replayed replayed = replay_saved(files[i], options_, campaign_);
-      if (!replayed.complaint.empty()) progress_.aside([&] { say(replayed.complaint); });
+      if (replayed.complaint) progress_.aside([&] { complain(*replayed.complaint, replayed.code); });
       code_of_files_ = std::max(code_of_files_, replayed.code);
-      for (report::FoundRow& row : rows_of(replayed.saved)) announce(std::move(row));
+      for (report::FoundRow& row : rows_of(replayed.saved, options_.seed)) announce(std::move(row));
       // What another state of the code shows, this one need not.
       for (search::Found& f : replayed.saved.shows)
         if (f.scenario.engine.as_of == campaign_.profile.as_of) known_.push_back(std::move(f));
@@ -99,7 +99,7 @@ class Run {
   void keep(const search::Found& found) {
     const auto kept = save(found, folder_, options_, fuzz_);
     if (!kept) not_written_ = kept.error();
-    report::FoundRow row = found_row(found, kept && kept->was_there ? "found again" : "new", kept ? kept->path.string() : "");
+    report::FoundRow row = found_row(found, kept && kept->was_there ? "found again" : "new", kept ? kept->path.string() : "", options_.seed);
     if (!kept) row.again = fmt::format("gradledger fuzz{} --case {}", drawn_by(options_, fuzz_), found.number);
     announce(std::move(row));
   }

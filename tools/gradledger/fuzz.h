@@ -68,20 +68,20 @@ struct Saved {
 
 struct Replayed {
   Saved saved;
-  std::string complaint;  // about a file that is no scenario, or could not be read; one that is no JSON is set aside
-  int code = 0;           // that it gives the campaign, which goes on
+  std::optional<InputError> complaint;  // about a file that is no scenario, or could not be read; one that is no JSON is set aside
+  int code = 0;                         // that it gives the campaign, which goes on
 };
 
 // One file of the folder, judged again.
 Replayed replay_saved(const std::filesystem::path& file, const Options& options, const search::CampaignOptions& campaign);
-std::vector<report::FoundRow> rows_of(const Saved& saved);
+std::vector<report::FoundRow> rows_of(const Saved& saved, std::uint64_t seed);
 
 // Writes a finding, named after its class, engine and shape. One of which a part is there already is not written again. Errors: it cannot be
 // written.
 Result<FindingsFolder::Kept> save(const search::Found& found, FindingsFolder& folder, const Options& options, const FuzzOptions& fuzz);
 
 // A finding of a search as the reports have it. Status and file are a campaign's.
-report::FoundRow found_row(const search::Found& found, const std::string& status = "", const std::string& file = "");
+report::FoundRow found_row(const search::Found& found, const std::string& status, const std::string& file, std::uint64_t seed);
 
 // Of a shard that has nothing to do.
 std::optional<InputError> no_case_taken(const search::CampaignOptions& campaign);

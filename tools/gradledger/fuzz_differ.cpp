@@ -147,7 +147,7 @@ int fuzz_differ(const Options& options, const FuzzOptions& fuzz, const Output& o
   progress.aside([&] { out.print(summary); });
   if (not_written) return refused(*not_written);
   if (!canary) {
-    say("the canary, a fault that must make a difference, made none; what this campaign says means nothing");
+    complain({"", "the canary, a fault that must make a difference, made none; what this campaign says means nothing"}, internal_error);
     return internal_error;
   }
   return Interruption::exit_code_or(state.found.empty() ? clean : findings);

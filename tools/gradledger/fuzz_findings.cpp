@@ -16,6 +16,7 @@
 #include "tools/gradledger/findings_folder.h"
 #include "tools/gradledger/fuzz.h"
 #include "tools/gradledger/verbs.h"
+#include "verbs/findings.h"
 #include "verbs/new_file.h"
 
 namespace gradledger::tool {
@@ -23,10 +24,10 @@ namespace fs = std::filesystem;
 namespace {
 
 // Half a file, as a full disk or a crash leaves it: it gets out of the way, and the campaign goes on without it.
-std::string set_damaged_aside(const fs::path& file, const std::string& text) {
+InputError set_damaged_aside(const fs::path& file, const std::string& text) {
   const InputError why = read_json(text).error();
   const auto moved = verbs::set_aside(file, ".damaged");
-  return InputError{place_in(file, text, why.where), why.message}.text() + "; " + (moved ? "set aside as " + moved->string() : moved.error().message);
+  return {place_in(file, text, why.where), why.message + "; " + (moved ? "set aside as " + moved->string() : moved.error().message)};
 }
 
 // As the campaign's own state of the code has it.
@@ -55,7 +56,7 @@ Replayed replay_saved(const fs::path& file, const Options& options, const search
   Replayed out;
   out.saved.path = file;
   const auto refuse = [&](const InputError& error) {
-    out.complaint = error.text();
+    out.complaint = error;
     out.code = error.unavailable ? unavailable : bad_input;
     return out;
   };
@@ -72,9 +73,9 @@ Replayed replay_saved(const fs::path& file, const Options& options, const search
   return out;
 }
 
-std::vector<report::FoundRow> rows_of(const Saved& saved) {
+std::vector<report::FoundRow> rows_of(const Saved& saved, std::uint64_t seed) {
   std::vector<report::FoundRow> out;
-  for (const search::Found& f : saved.shows) out.push_back(found_row(f, "still there", saved.path.string()));
+  for (const search::Found& f : saved.shows) out.push_back(found_row(f, "still there", saved.path.string(), seed));
   for (const std::string& gone : saved.gone) {
     report::FoundRow row{.status = "gone", .finding = gone};
     row.file = saved.path.string();
@@ -89,8 +90,13 @@ std::vector<report::FoundRow> rows_of(const Saved& saved) {
   return out;
 }
 
-report::FoundRow found_row(const search::Found& found, const std::string& status, const std::string& file) {
+report::FoundRow found_row(const search::Found& found, const std::string& status, const std::string& file, std::uint64_t seed) {
   report::FoundRow out{status, found.finding, found.engine, found.shape, found.events, found.minimal, found.number, found.alike, found.blame, found.sentence, file, found.scenario};
+  out.seed = seed;
+  if (!found.detail) return out;
+  std::vector<report::Finding> detail{{*found.detail, found.pointer, {}, "", found.alike}};
+  if (!file.empty()) verbs::locate(file, detail);
+  out.detail = std::move(detail.front());
   return out;
 }
 

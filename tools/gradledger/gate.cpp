@@ -26,14 +26,14 @@ int code_of(const report::GateReport& gate, const Options& options, const GateVe
   const auto any = [&](auto&& of) { return std::any_of(gate.rows.begin(), gate.rows.end(), of); };
   for (const GateRow& row : gate.rows)
     if (row.broken) {
-      say_lines(row.unmet.back().text);
+      complain_lines(row.unmet.back().text, broken_run);
       return broken_run;
     }
   if (any([](const GateRow& row) { return row.bad_input; })) return bad_input;
   if (!gate.left_out.empty() && !verb.allow_left_out) return bad_input;
   if (any([](const GateRow& row) { return row.unavailable; })) return unavailable;
   if (gate.ended_by == budget_is_over) {
-    complain({budget_is_over, fmt::format("was over with {} of {} scenarios left; expected more seconds, --jobs or --shard", gate.files - gate.rows.size(), gate.files)});
+    complain({budget_is_over, fmt::format("was over with {} of {} scenarios left; expected more seconds, --jobs or --shard", gate.files - gate.rows.size(), gate.files)}, findings);
     return findings;
   }
   if (!options.compare.empty() && !any([](const GateRow& row) { return row.compared; })) {
@@ -50,7 +50,10 @@ int code_of(const report::GateReport& gate, const Options& options, const GateVe
 // What is meant may be left out by accident: a gate that does not see it would pass for ever.
 void tell_left_out(const report::GateReport& gate, const GateVerb& verb) {
   constexpr std::size_t told_max = 16;
-  for (std::size_t i = 0; i < std::min(told_max, gate.left_out.size()); ++i) say(gate.left_out[i].file + ": left out: " + gate.left_out[i].why);
+  for (std::size_t i = 0; i < std::min(told_max, gate.left_out.size()); ++i) {
+    const InputError left_out{gate.left_out[i].file, "left out: " + gate.left_out[i].why};
+    verb.allow_left_out ? say(left_out.text()) : complain(left_out);
+  }
   if (gate.left_out.size() > told_max) say(fmt::format("{} more were left out", gate.left_out.size() - told_max));
   if (!gate.left_out.empty() && !verb.allow_left_out) say("what is left out fails the gate; expected it to be moved, or --allow-left-out");
 }

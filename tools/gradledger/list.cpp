@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
 #include "ref/finding.h"
+#include "report/schemas.h"
 #include "sim/frameworks/framework.h"
 #include "sim/frameworks/history.h"
+#include "sim/scenario/schema.h"
+#include "sim/scenario/spelling.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/output.h"
 #include "tools/gradledger/verbs.h"
@@ -12,6 +15,8 @@ namespace {
 
 using Row = report::Listing::Row;
 using Table = std::vector<Row>;
+
+constexpr const char* scenario_name = "scenario";
 
 Table engine_table() {
   Table out{{"engine", "serves", "accumulates in", "evidence"}};
@@ -87,6 +92,13 @@ Table entry_table() {
   return out;
 }
 
+Table schema_table() {
+  Table out{{"schema", "of"}};
+  for (const report::EmbeddedSchema& schema : report::embedded_schemas()) out.push_back({std::string(schema.name), report::title_of(schema)});
+  out.push_back({scenario_name, "A scenario"});
+  return out;
+}
+
 Table rule_table() {
   Table out{{"rule", "says"}};
   for (const Framework* f : frameworks())
@@ -121,9 +133,22 @@ int list(const std::string& what, const Options& options, const Output& out) {
                       : what == "buffers"    ? buffer_table()
                       : what == "entries"    ? entry_table()
                       : what == "rules"      ? rule_table()
+                      : what == "schemas"    ? schema_table()
                                              : exit_code_table();
   out.print(report::Listing{.what = what, .table = table});
   return clean;
+}
+
+int schema(const std::string& name) {
+  const std::optional<std::string> text = name == scenario_name ? std::string(scenario_schema_text()) : report::schema_text(name);
+  if (text) {
+    fmt::print("{}", *text);
+    return clean;
+  }
+  std::vector<std::string> known;
+  for (const Row& row : schema_table()) known.push_back(row.front());
+  complain({"NAME", fmt::format("{} is no schema; expected one that `gradledger list schemas` shows{}", name, suggestion(name, known))});
+  return bad_input;
 }
 
 }  // namespace gradledger::tool

@@ -119,9 +119,9 @@ void add_recordings(CLI::App& app, Options& options, std::vector<std::string>& p
 
 CLI::App* add_list(CLI::App& app, Options& options, std::string& what) {
   CLI::App* verb = app.add_subcommand("list", "What gradledger knows");
-  verb->add_option("WHAT", what, "frameworks, engines, events, behaviours, changes, releases, findings, rules, buffers, entries or exit-codes")
+  verb->add_option("WHAT", what, "frameworks, engines, events, behaviours, changes, releases, findings, rules, buffers, entries, schemas or exit-codes")
       ->required()
-      ->check(CLI::IsMember({"frameworks", "engines", "events", "behaviours", "changes", "releases", "findings", "rules", "buffers", "entries", "exit-codes"}));
+      ->check(CLI::IsMember({"frameworks", "engines", "events", "behaviours", "changes", "releases", "findings", "rules", "buffers", "entries", "schemas", "exit-codes"}));
   add_format(verb, options, "JSON instead of text");
   verb->add_option("--as-of", options.as_of, "behaviours: the values at this release or change")->capture_default_str();
   return verb;
@@ -132,6 +132,12 @@ CLI::App* add_explain(CLI::App& app, Options& options, std::string& what, std::s
   verb->add_option("WHAT", what, "A class, as boundary-leak, or an entry of the catalogue, as catalogue-1")->required();
   verb->add_option("--scenarios", corpus, "Folder of scenarios, in which those of an entry are looked for")->capture_default_str();
   add_format(verb, options, "JSON instead of text");
+  return verb;
+}
+
+CLI::App* add_schema(CLI::App& app, std::string& name) {
+  CLI::App* verb = app.add_subcommand("schema", "The JSON Schema of a record that is printed with --json, or of a scenario");
+  verb->add_option("NAME", name, "As gradledger list schemas has it")->required();
   return verb;
 }
 
@@ -185,6 +191,18 @@ std::string what_was_meant(const CLI::App& app, const CLI::ParseError& error, in
   return "";
 }
 
+// Without the words that change nothing but the form of a report, or how long it takes.
+std::vector<std::string> without_form(const std::vector<std::string>& words) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--") return out.insert(out.end(), words.begin() + static_cast<std::ptrdiff_t>(i), words.end()), out;
+    if (word == "--format" || word == "--jobs") ++i;
+    else if (word != "--json" && !word.starts_with("--format=") && !word.starts_with("--jobs=")) out.push_back(word);
+  }
+  return out;
+}
+
 // As a shell reads it; the program by its name alone.
 std::string command_line(const std::vector<std::string>& words) {
   std::string out = "gradledger";
@@ -226,25 +244,6 @@ CLI::App* add_whole_audit(CLI::App& app, Options& options, AuditVerb& audit) {
   return verb;
 }
 
-// An exit code where there is nothing to run.
-std::optional<int> parse(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForVersion& asked) {
-    return app.exit(asked);
-  } catch (const CLI::ParseError& error) {
-    complain({"", error.what() + what_was_meant(app, error, argc, argv) + "; see gradledger --help"});
-    return bad_input;
-  }
-  if (app.get_subcommands().empty()) {
-    fmt::print("{}", app.help());
-    return bad_input;  // a script that lost its verb must not pass
-  }
-  return std::nullopt;
-}
-
 // What a verb does once its options are read.
 struct Verb {
   const CLI::App* app;
@@ -252,17 +251,56 @@ struct Verb {
   std::function<int(const Output&)> run;
 };
 
-int dispatch(const std::vector<Verb>& verbs, Options& options, const std::string& name) {
-  ResultFiles files(options, name);
-  return with_results(files, [&] {
-    const auto verb = std::find_if(verbs.begin(), verbs.end(), [](const Verb& one) { return one.app->parsed(); });
-    expects(verb != verbs.end(), "a verb of the table");
-    const auto run = [&] {
-      const Output out(options, files);
-      return out.finish(verb->run(out));
-    };
-    return verb->asks_for_producer ? with_producer(options, run) : run();
+// What a run breaks off with, told as an error.
+int guarded(const std::function<int()>& run) {
+  try {
+    return run();
+  } catch (const std::system_error& error) {
+    complain({"", error.what()}, bad_input);
+    return bad_input;
+  } catch (const gradledger::RunFailure& error) {
+    complain_lines(error.what(), broken_run);
+    return broken_run;
+  } catch (const std::bad_alloc&) {
+    complain({"", "out of memory; see --memory-limit"}, unavailable);
+    return unavailable;
+  } catch (const std::exception& error) {
+    complain({"", std::string("internal error: ") + error.what() + ". Please report it with the command line and the scenario."}, internal_error);
+    return internal_error;
+  }
+}
+
+int dispatch(const std::vector<Verb>& verbs, Options& options, const CLI::App& chosen) {
+  ResultFiles files(options, chosen.get_name());
+  report::Summary summary;
+  summary.verb = chosen.get_name();
+  if (chosen.get_option_no_throw("--seed")) summary.seed = options.seed;
+  Output out(options, files, std::move(summary));
+  const int code = guarded([&] {
+    return with_results(files, [&] {
+      const auto verb = std::find_if(verbs.begin(), verbs.end(), [&](const Verb& one) { return one.app == &chosen; });
+      expects(verb != verbs.end(), "a verb of the table");
+      const auto run = [&] { return out.finish(verb->run(out)); };
+      return verb->asks_for_producer ? with_producer(options, run) : run();
+    });
   });
+  out.end(code);
+  return code;
+}
+
+// Options that cannot be read: whether they ask for JSON is seen from the words themselves.
+int refuse(const InputError& error, const std::vector<std::string>& words, const std::string& verb) {
+  Options options;
+  options.repeat = command_line(without_form(words));
+  const auto end = std::find(words.begin(), words.end(), "--");
+  for (auto word = words.begin(); word != end; ++word) options.json |= *word == "--json" || *word == "--format=json" || (*word == "json" && *std::prev(word) == "--format");
+  ResultFiles none(options, "");
+  report::Summary summary;
+  summary.verb = verb;
+  Output out(options, none, std::move(summary));
+  complain(error);
+  out.end(bad_input);
+  return bad_input;
 }
 
 // Every verb with its options. What they are read into outlives them.
@@ -311,10 +349,31 @@ std::vector<Verb> add_verbs(CLI::App& app, Words& w) {
       },
       false);
   add(
+      add_schema(app, w.what), [&w](const Output&) { return schema(w.what); }, false);
+  add(
       add_rank(app, w.options, w.place), [&w](const Output&) { return rank(w.options, w.place.number, w.place.address); }, false);
   add(
       add_list(app, w.options, w.what), [&w](const Output& out) { return list(w.what, w.options, out); }, false);
   return verbs;
+}
+
+// An exit code where there is nothing to run.
+std::optional<int> parse(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForVersion& asked) {
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    const std::vector<CLI::App*> verb = app.get_subcommands();
+    return refuse({"", error.what() + what_was_meant(app, error, argc, argv) + "; see gradledger --help"}, {argv, argv + argc}, verb.empty() ? "" : verb.front()->get_name());
+  }
+  if (app.get_subcommands().empty()) {
+    fmt::print("{}", app.help());
+    return bad_input;  // a script that lost its verb must not pass
+  }
+  return std::nullopt;
 }
 
 int run(int argc, char** argv) {
@@ -327,7 +386,8 @@ int run(int argc, char** argv) {
   if (const auto code = parse(app, argc, argv)) return *code;
   if (!words.options.html.empty()) words.options.full_ledger = true;  // a heat map wants the steps that balance too
   words.options.command_line = command_line({argv, argv + argc});
-  return dispatch(verbs, words.options, app.get_subcommands().front()->get_name());
+  words.options.repeat = command_line(without_form({argv, argv + argc}));
+  return dispatch(verbs, words.options, *app.get_subcommands().front());
 }
 
 }  // namespace
@@ -337,22 +397,8 @@ int main(int argc, char** argv) {
   using namespace gradledger::tool;
   occupy_standard_streams();
   take_signals_of_writing_as_errors();
-  try {
-    const int code = run(argc, argv);
-    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-    say("the report cannot be written to standard output");
-    return std::max<int>(code, bad_input);
-  } catch (const std::system_error& error) {
-    say(error.what());
-    return bad_input;
-  } catch (const gradledger::RunFailure& error) {
-    say_lines(error.what());
-    return broken_run;
-  } catch (const std::bad_alloc&) {
-    say("out of memory; see --memory-limit");
-    return unavailable;
-  } catch (const std::exception& error) {
-    say(std::string("internal error: ") + error.what() + ". Please report it with the command line and the scenario.");
-    return internal_error;
-  }
+  const int code = guarded([&] { return run(argc, argv); });
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  say("the report cannot be written to standard output");
+  return std::max<int>(code, bad_input);
 }

@@ -37,6 +37,7 @@ struct Options : verbs::Options {
   std::map<std::string, std::string> result_files;  // format of report/results.h -> file; "-": standard output
   bool github = false;                              // annotations and a step summary
   std::string command_line;                         // of the whole run, as a shell reads it
+  std::string repeat;                               // likewise, without what changes neither what is found nor what is written of it
   std::string as_of = "head";                       // of a list
   bool mutants = false;                             // gate: of the oracle, by the catalogue of faults
   std::vector<std::string> only_mutants;            // by name; empty: all

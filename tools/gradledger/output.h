@@ -11,22 +11,30 @@
 #include "tools/gradledger/html_file.h"
 #include "tools/gradledger/look.h"
 #include "tools/gradledger/options.h"
+#include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/result_files.h"
+#include "tools/gradledger/stopwatch.h"
 #include "tools/gradledger/verbs.h"
 
 namespace gradledger::tool {
 
 class Output {
  public:
-  // Precondition: the option parser let the format pass.
-  Output(const Options& options, ResultFiles& results)
-      : renderer_(report::renderer(options.json ? "json" : options.format, style_of(options.look))), results_(results), html_(options.html) {
+  // Precondition: the option parser let the format pass. summary: of the whole run, but for what is printed.
+  Output(const Options& options, ResultFiles& results, report::Summary summary)
+      : renderer_(report::renderer(options.json ? "json" : options.format, style_of(options.look), {.command = options.repeat})),
+        results_(results),
+        html_(options.html),
+        summary_(std::move(summary)),
+        listener_([this](const InputError& error, int code) { print(report::error_row(error, code)); }) {
     expects(renderer_ != nullptr, "a format of the table");
   }
+  Output(const Output&) = delete;
 
   template <class Value>
   void print(const Value& value) const {
     results_.add(value);
+    summary_.add(value);
     write(renderer_->text(value));
     html_.add(value);
   }
@@ -43,6 +51,14 @@ class Output {
   void between() const { write(renderer_->between()); }
   // Writes the files that are whole only at the end. The exit code of the command, given that of the verb.
   int finish(int code) const { return html_.finish(code); }
+  // Nothing is printed after it.
+  void end(int code) {
+    summary_.exit_code = code;
+    summary_.seconds = watch_.seconds();
+    if (summary_.ended_by.empty() && code == interrupted) summary_.ended_by = "SIGINT";
+    if (summary_.ended_by.empty() && code == terminated) summary_.ended_by = "SIGTERM";
+    write(renderer_->text(summary_));
+  }
 
  private:
   // At once: who reads a pipe of a long gate sees each row when it is there.
@@ -55,6 +71,9 @@ class Output {
   std::unique_ptr<report::Renderer> renderer_;
   ResultFiles& results_;
   HtmlFile html_;
+  mutable report::Summary summary_;  // printing counts
+  const Stopwatch watch_;
+  const ErrorListener listener_;
 };
 
 }  // namespace gradledger::tool

@@ -8,6 +8,7 @@
 
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/output.h"
+#include "tools/gradledger/stopwatch.h"
 #include "tools/gradledger/verbs.h"
 #include "verbs/trace_files.h"
 
@@ -37,10 +38,15 @@ int record(const std::string& file, const std::string& into, const Options& opti
     const auto loaded = load(file, options);
     if (!loaded) return refused(loaded.error());
     say_what_is_taken_as(file, (*loaded)->scenario);
+    const Stopwatch watch;
     const auto written = verbs::write_trace(**loaded, options, into);
     if (!written) return refused({"--output", written.error().text()});
-    out.print(report::TraceRow{
-        .file = into, .scenario = (*loaded)->scenario.name, .producer = written->producer, .passes = written->passes, .command = verbs::judge_command({into}, "", options)});
+    out.print(report::TraceRow{.file = into,
+                               .scenario = (*loaded)->scenario.name,
+                               .producer = written->producer,
+                               .passes = written->passes,
+                               .command = verbs::judge_command({into}, "", options),
+                               .seconds = watch.seconds()});
     return clean;
   } catch (const ProgramsTooLarge&) {
     return refused({file, "takes more than --memory-limit while it runs; expected fewer events or parameters, or a larger limit", true});
@@ -58,7 +64,7 @@ int conform(const std::vector<std::string>& files, const Output& out) {
   if (worst != clean) return worst;
   if (summary.differ > 0) return findings;
   if (summary.agree > 0) return clean;
-  complain({"", fmt::format("nothing was judged: none of {} runs can be expressed", summary.runs())});
+  complain({"", fmt::format("nothing was judged: none of {} runs can be expressed", summary.runs())}, unavailable);
   return unavailable;
 }
 
@@ -70,7 +76,9 @@ int judge_recordings(const std::vector<std::string>& files, const std::string& r
     first = false;
   };
   verbs::JudgeSink sink;
-  sink.report = [&](const report::Report& report) {
+  Stopwatch watch;
+  sink.report = [&](report::Report& report) {
+    report.seconds = watch.lap();
     between();
     out.print(report);
   };

@@ -93,10 +93,12 @@ int compare_one(const std::string& file, const Options& options, const Output& o
     return loaded.error().unavailable ? unavailable : bad_input;
   }
   try {
-    const report::ProducersReport report = [&] {
+    const Stopwatch watch;
+    report::ProducersReport report = [&] {
       const Progress progress("comparing the producers on " + file);
       return verbs::compare_report(**loaded, options);
     }();
+    report.seconds = watch.seconds();
     out.print(report);
     return report.equal ? clean : findings;
   } catch (const ProgramsTooLarge&) {
@@ -114,7 +116,10 @@ std::optional<report::AccountingReport> accounting_of(const std::string& file, c
   }
   try {
     const Progress progress("running dry " + file);
-    return verbs::accounting_report(**loaded, options);
+    const Stopwatch watch;
+    report::AccountingReport out = verbs::accounting_report(**loaded, options);
+    out.seconds = watch.seconds();
+    return out;
   } catch (const ProgramsTooLarge&) {
     complain(programs_too_large(**loaded, options));
     code = unavailable;

@@ -1,6 +1,7 @@
 // The verbs of the command. Each prints what it has and returns the exit code.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ int conform(const std::vector<std::string>& files, const Output& out);
 int judge_recordings(const std::vector<std::string>& files, const std::string& run, const Options& options, const Output& out);
 int audit(const Options& options, AuditVerb& verb, const Output& out);
 int list(const std::string& what, const Options& options, const Output& out);
+int schema(const std::string& name);
 
 // What is said, as one line without its end, whatever was in a file or a name.
 std::string one_line(const std::string& text);
@@ -41,8 +43,20 @@ void say_lines(const std::string& text);
 void say_what_is_taken_as(const std::string& where, const Framework& framework, const std::string& as_of);
 void say_what_is_taken_as(const std::string& file, const Scenario& scenario);
 
-// One error, on standard error, in one form.
+// One error, on standard error, in one form. code: what the command ends with for it, where that is neither bad input nor what this machine lacks.
+void complain(const InputError& error, int code);
 void complain(const InputError& error);
+// The same, of several lines.
+void complain_lines(const std::string& text, int code);
+
+// Hears every complaint too, while it lives: errors are for programs as well. One at a time.
+class ErrorListener {
+ public:
+  explicit ErrorListener(std::function<void(const InputError&, int)> hear);
+  ~ErrorListener();
+  ErrorListener(const ErrorListener&) = delete;
+  ErrorListener& operator=(const ErrorListener&) = delete;
+};
 
 // The process of one rank, which --ranks processes and --ranks launcher start.
 int rank(const Options& options, std::uint32_t number, const std::string& address);

@@ -63,7 +63,7 @@ def replay(scenario: Scenario, driver: Driver | None = None, python: str | os.Pa
     """
     with Material([scenario]) as material:
         run = Options(driver, python, backend, deliver, deadline, seed, log).run("replay", material.files)
-        printed = list(run)
+        printed = list(run.records("replay"))
     text = material.without_folder(run.text)
     report = Report.of(material.without_folder(printed[0]), text) if printed else None
     if run.code not in (0, 1):
@@ -81,7 +81,7 @@ def gate(paths: Scenario | Iterable[Scenario], driver: Driver | None = None, pyt
     """
     with Material([paths] if isinstance(paths, (str, os.PathLike, Mapping)) else paths) as material:
         run = Options(driver, python, backend, deliver, deadline, seed, log, against).run("gate", material.files)
-        rows = tuple(Row.of(material.without_folder(raw)) for raw in run)
+        rows = tuple(Row.of(material.without_folder(raw)) for raw in run.records("gate"))
     text = material.without_folder(run.text)
     if rows and all(row.not_run for row in rows):
         raise NotRun("\n".join(map(str, rows)), rows=rows)
@@ -221,7 +221,9 @@ class Material:
             return said
         if isinstance(said, str):
             return said.replace(self.folder.name + os.sep, "")
-        return {key: self.without_folder(value) if isinstance(value, str) else value for key, value in said.items()}
+        if isinstance(said, dict):
+            return {key: self.without_folder(value) for key, value in said.items()}
+        return [self.without_folder(value) for value in said] if isinstance(said, list) else said
 
 
 def find(scenario: str | os.PathLike[str], folders: Sequence[Path] = ()) -> Path:

@@ -75,6 +75,12 @@ class Run:
         self.code = -1
         self.text = ""  # what it says on standard error, a line a message
 
+    def records(self, kind: str) -> Iterator[dict[str, Any]]:
+        """Those of one kind: errors are in `text` too, and the summary has nothing that `code` has not."""
+        for record in self:
+            if record["record"] == kind:
+                yield record
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         with tempfile.TemporaryFile() as errors:
             with subprocess.Popen(self.words, env=dict(self.variables), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors) as process:

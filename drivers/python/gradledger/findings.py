@@ -1,4 +1,4 @@
-"""What the command reports, as objects. The fields are those of its JSON, which docs/command-line.md explains; `raw` has all of them."""
+"""What the command reports, as objects. The fields are those of its JSON, which docs/schemas explains; `raw` has all of them."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
@@ -52,6 +52,7 @@ class Finding:
     step: int
     event: int
     pointer: str  # JSON pointer of the entry of the script
+    line: int | None = field(compare=False)  # of it, in the file; from 1
     rank: int
     buffer: str
     role: str
@@ -76,6 +77,7 @@ class Finding:
             step=raw["step"],
             event=raw["event"],
             pointer=raw["pointer"],
+            line=raw.get("line"),
             rank=raw["rank"],
             buffer=raw["buffer"],
             role=raw["role"],
@@ -158,7 +160,7 @@ class Row:
     expected: str  # classes, or "clean"
     reported: str
     unmet: tuple[str, ...]  # a line for each expectation
-    sentences: tuple[str, ...]  # of all findings, expected or not
+    findings: tuple[Finding, ...]  # expected or not
     not_run: str | None  # why the framework or the driver does not take it; it neither passed nor failed
     error: str | None  # "bad input", "not available" or "broken run"
     replaced: tuple[str, ...]
@@ -167,6 +169,11 @@ class Row:
     @property
     def failed(self) -> bool:
         return bool(self.unmet)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Of all findings, expected or not."""
+        return tuple(finding.sentence for finding in self.findings)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -181,8 +188,8 @@ class Row:
 
     @staticmethod
     def of(raw: Mapping[str, Any]) -> Row:
-        return Row(raw["scenario"], raw.get("file", ""), raw["passed"], raw["expected"], raw["reported"], tuple(raw["unmet"]), tuple(raw.get("sentences", ())), raw.get("not_run"), raw.get("error"),
-                   tuple(raw.get("replaced", ())), raw)
+        return Row(raw["scenario"], raw.get("file", ""), raw["passed"], raw["expected"], raw["reported"], tuple(problem["text"] for problem in raw["problems"]),
+                   tuple(map(Finding.of, raw["findings"])), raw["not_run"], raw["error"], tuple(raw["replaced"]), raw)
 
 
 @dataclass(frozen=True)

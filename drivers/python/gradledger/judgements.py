@@ -40,7 +40,7 @@ class Judgements:
         wanted = self.by_options[options]
         if wanted.coming is None:
             wanted.run = options.run("gate", [str(file) for file in wanted.files])
-            wanted.coming = iter(wanted.run)
+            wanted.coming = wanted.run.records("gate")
         while file not in wanted.rows and (raw := next(wanted.coming, None)) is not None:
             row = Row.of(raw)
             wanted.rows[Path(row.file)] = row
@@ -78,7 +78,7 @@ class Judgements:
 
 def replayed(options: api.Options, files: list[Path], reports: dict[Path, Report | api.Error]) -> list[Path]:
     """What is left to do. One that has no report is run alone, to know why; a run that broke off has kept those behind it from being run."""
-    for raw in options.run("replay", [str(file) for file in files]):
+    for raw in options.run("replay", [str(file) for file in files]).records("replay"):
         report = Report.of(raw)
         reports[Path(report.file)] = report
     left = [file for file in files if file not in reports]

@@ -68,15 +68,16 @@ class StandIn:
         return self.asked[number]["words"]
 
 
-def row(scenario: str = "a", reported: str = "clean", expected: str = "clean", unmet: list[str] = (), **more: Any) -> dict[str, Any]:
-    return {"schema_version": 1, "tool": {}, "scenario": scenario, "passed": not unmet and "not_run" not in more, "expected": expected, "reported": reported, "unmet": list(unmet),
-            "sentences": []} | more
+def row(scenario: str = "a", reported: str = "clean", expected: str = "clean", unmet: list[str] = (), sentences: list[str] = (), **more: Any) -> dict[str, Any]:
+    problems = [{"rule": "unmet-expectation", "text": text, "file": "", "pointer": "", "line": None, "column": None} for text in unmet]
+    return {"schema_version": 2, "record": "gate", "tool": {}, "scenario": scenario, "passed": not unmet and "not_run" not in more, "expected": expected, "reported": reported,
+            "problems": problems, "findings": [finding(sentence=sentence) for sentence in sentences], "not_run": None, "error": None, "replaced": []} | more
 
 
 def report(verdict: str = "clean", findings: list[dict[str, Any]] = ()) -> dict[str, Any]:
     coverage = {"snapshots": 4, "judged": 4, "not_judged": {"scratch": 0}, "windows_closed": 1, "windows_judged": 1, "missing_facts": [], "applied_gradients_not_shown": [],
                 "nothing_judged": None}
-    return {"schema_version": 1, "tool": {}, "command": "gradledger replay", "scenario": "a", "file": "", "engine": "E", "as_of": "head", "world_size": 2, "producer": "host",
+    return {"schema_version": 2, "record": "replay", "tool": {}, "command": "gradledger replay", "scenario": "a", "file": "", "engine": "E", "as_of": "head", "world_size": 2, "producer": "host",
             "seed": 0, "verdict": verdict, "coverage": coverage, "findings": list(findings)}
 
 

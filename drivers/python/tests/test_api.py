@@ -63,7 +63,7 @@ def test_a_dict_is_judged_like_its_file_and_leaves_none_behind(built: None, tmp_
 def test_a_mistake_in_a_dict_is_named_by_its_place_in_it(built: None) -> None:
     scenario = loses()
     scenario["script"][0]["repeat"]["of"][0] = {"set_bundary": False}
-    with pytest.raises(gradledger.BadInput, match=r'^7981-offload-keeps-only-the-last-0\.18\.9\.json: /script/0/repeat/of/0/set_bundary: .*did you mean "set_boundary"'):
+    with pytest.raises(gradledger.BadInput, match=r'^7981-offload-keeps-only-the-last-0\.18\.9\.json:1:\d+: /script/0/repeat/of/0/set_bundary: .*did you mean "set_boundary"'):
         gradledger.replay(scenario)
 
 

@@ -17,7 +17,7 @@ def gate(command: str, python: str, driver: str, mutant: str, scenario: Path, *m
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run([command, "gate", str(scenario), "--json", "--producer", f"python:gradledger_mutants:{driver}", "--python", python, "--deadline", "60", *more],
                           env=os.environ | {"GRADLEDGER_MUTANT": mutant, "PYTHONPATH": path, "DS_ACCELERATOR": "cpu"}, capture_output=True, text=True)
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+    return done.returncode, [row for row in map(json.loads, done.stdout.splitlines()) if row["record"] == "gate"], done.stderr
 
 
 def main() -> int:

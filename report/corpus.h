@@ -11,6 +11,7 @@
 #include "report/problem.h"
 #include "report/version/version.h"
 #include "sim/scenario/catalogue.h"
+#include "sim/scenario/overrides.h"
 
 namespace gradledger::report {
 
@@ -31,6 +32,7 @@ struct GateRow {
   std::string engine, as_of, producer;  // what ran: empty where nothing did; a real framework's producer with its releases
   std::string command;                  // replays it
   std::string identity;                 // content_identity()
+  std::vector<Override> overrides;      // said in place of what its file says
   std::uint64_t seed = 0;
   double seconds = 0;  // that it took; filled in by whoever has a clock
   struct Accepted {
@@ -58,6 +60,14 @@ struct GateReport {
   std::size_t passed() const;
   std::size_t failed() const;
   std::size_t not_run() const { return files - passed() - failed(); }
+};
+
+// A file that is no scenario, or one that nobody here can run.
+struct RefusedFile {
+  Version tool = version();
+  std::string command, file;  // command: repeats what was asked for
+  std::vector<Problem> problems;
+  bool unavailable = false;
 };
 
 // One fault in one engine.

@@ -31,6 +31,8 @@ class Renderer {
   virtual std::string text(const AccountingSummary& summary) const = 0;
   virtual std::string text(const ProducersReport& report) const = 0;
 
+  // What is for standard error is in no report for people.
+  virtual std::string text(const RefusedFile&) const { return ""; }
   virtual std::string text(const GateRow& row) const = 0;
   virtual std::string text(const GateReport& report) const = 0;
   virtual std::string text(const MutantReport& report) const = 0;

@@ -13,6 +13,7 @@ class Json final : public Renderer {
   std::string text(const AccountingReport& report) const override;
   std::string text(const AccountingSummary& summary) const override;
   std::string text(const ProducersReport& report) const override;
+  std::string text(const RefusedFile& refused) const override;
   std::string text(const GateRow& row) const override;
   std::string text(const GateReport& report) const override;
   std::string text(const MutantReport& report) const override;

@@ -21,6 +21,17 @@ ordered_json problem_json(const std::string& file, const Problem& problem) {
 
 }  // namespace
 
+std::string Json::text(const RefusedFile& refused) const {
+  ordered_json out = json_head(refused.tool);
+  out["command"] = refused.command;
+  out["file"] = refused.file;
+  out["verdict"] = "not judged";
+  out["error"] = refused.unavailable ? "not available" : "bad input";
+  out["problems"] = ordered_json::array();
+  for (const Problem& problem : refused.problems) out["problems"].push_back(problem_json(refused.file, problem));
+  return json_line(out);
+}
+
 std::string Json::text(const GateRow& row) const {
   ordered_json out = json_head(row.tool);
   out["scenario"] = row.scenario;
@@ -41,6 +52,7 @@ std::string Json::text(const GateRow& row) const {
   out["seed"] = row.seed;
   out["seconds"] = row.seconds;
   out["command"] = row.command;
+  if (!row.overrides.empty()) out["overrides"] = overrides_json(row.overrides);
   for (const GateRow::Accepted& a : row.accepted) out["accepted"].push_back({{"class", a.finding}, {"reason", a.reason}, {"expires", a.expires}});
   if (!row.vanished.empty()) out["vanished"] = row.vanished;
   if (row.updated) out["updated"] = true;

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "ref/finding.h"
 #include "report/version/version.h"
+#include "sim/scenario/overrides.h"
 #include "sim/scenario/positions.h"
 
 namespace gradledger::report {
@@ -24,6 +26,9 @@ ordered_json position_json(const Position& at);
 
 // Numbers that JSON has no form for are "inf", "-inf" and "nan".
 ordered_json number_json(double x);
+
+// An object for each: "option", "pointer", "value".
+ordered_json overrides_json(const std::vector<Override>& overrides);
 
 // {"whose", "rule", "why"}
 ordered_json blame_json(const ref::Blame& blame);

@@ -13,6 +13,7 @@
 #include "report/version/version.h"
 #include "sim/accounting.h"
 #include "sim/scenario/positions.h"
+#include "sim/scenario/overrides.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger::report {
@@ -69,8 +70,9 @@ struct Report {
   Dtype model_dtype = Dtype::float32;
   std::string producer;
   std::uint64_t seed = 0;
-  std::string identity;  // content_identity()
-  double seconds = 0;    // that it took; filled in by whoever has a clock
+  std::string identity;             // content_identity()
+  std::vector<Override> overrides;  // said in place of what the file says
+  double seconds = 0;               // that it took; filled in by whoever has a clock
   std::vector<Planted> planted;
 
   // What was seen. Events are there unless a summary was asked for.

@@ -35,6 +35,7 @@ struct AccountingReport {
   bool in_short = false;  // the row alone
   AccountingRow row;
   Accounting accounting;
+  std::vector<Override> overrides;  // said in place of what the file says
 };
 
 // The rows of all scenarios under one heading.

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -20,7 +21,7 @@ class Output {
  public:
   // Precondition: the option parser let the format pass.
   Output(const Options& options, ResultFiles& results)
-      : renderer_(report::renderer(options.json ? "json" : options.format, style_of(options.look))), results_(results), html_(options.html) {
+      : renderer_(report::renderer(options.json ? "json" : options.format, style_of(options.look))), results_(results), html_(options.html), command_(options.command_line) {
     expects(renderer_ != nullptr, "a format of the table");
   }
 
@@ -30,11 +31,15 @@ class Output {
     write(renderer_->text(value));
     html_.add(value);
   }
-  // An error in a file instead of a value.
-  void refuse(const std::string& file, const InputError& error) const {
-    results_.add_error(file, error.text());
-    complain(error);
+  // Errors in a file instead of a value.
+  void refuse(const std::string& file, const std::vector<InputError>& errors) const {
+    results_.add_errors(file, errors);
+    report::RefusedFile refused{.command = command_, .file = file, .unavailable = !errors.empty() && errors.front().unavailable};
+    for (const InputError& error : errors) refused.problems.push_back(report::problem_of(error, file));
+    write(renderer_->text(refused));
+    for (const InputError& error : errors) complain(error);
   }
+  void refuse(const std::string& file, const InputError& error) const { refuse(file, std::vector{error}); }
   // A file that was not run, and why.
   void skip(const std::string& file, const std::string& why) const { results_.add_not_run(file, why); }
   void head(const std::string& command) const { write(renderer_->head(command)); }
@@ -55,6 +60,7 @@ class Output {
   std::unique_ptr<report::Renderer> renderer_;
   ResultFiles& results_;
   HtmlFile html_;
+  std::string command_;
 };
 
 }  // namespace gradledger::tool

@@ -39,7 +39,7 @@ void say_lines(const std::string& text);
 
 // Says it where a release that is not known is taken as one that is.
 void say_what_is_taken_as(const std::string& where, const Framework& framework, const std::string& as_of);
-void say_what_is_taken_as(const std::string& file, const Scenario& scenario);
+void say_what_is_taken_as(const Loaded& loaded);
 
 // One error, on standard error, in one form.
 void complain(const InputError& error);

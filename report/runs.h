@@ -9,6 +9,7 @@
 
 #include "report/version/version.h"
 #include "sim/accounting.h"
+#include "sim/scenario/overrides.h"
 
 namespace gradledger::report {
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "audit/yaml_file.h"
+#include "sim/base/files.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/spelling.h"
 
@@ -15,7 +16,13 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-bool is_yaml(const fs::path& path) { return path.extension() == ".yaml" || path.extension() == ".yml"; }
+// Standard input has no ending: an object of JSON, or a comment before one, begins otherwise than YAML does.
+bool is_yaml(const fs::path& path) {
+  if (!is_standard_input(path)) return path.extension() == ".yaml" || path.extension() == ".yml";
+  const auto text = read_file(path);
+  const std::size_t first = text ? text->find_first_not_of("\xEF\xBB\xBF \t\r\n") : std::string::npos;
+  return first != std::string::npos && (*text)[first] != '{' && (*text)[first] != '/';
+}
 
 // Takes one value of a document; what is wrong goes to the errors.
 class Taking {

@@ -107,8 +107,10 @@ class Resolving {
 
   void script() {
     if (!request_.loop.empty()) fail({"--script", "and --loop are given; expected one of the two"});
-    const auto scenario = load_scenario(request_.script);
-    if (!scenario) return fail(scenario.error());
+    std::vector<InputError> errors;
+    const auto scenario = load_scenario(request_.script, {}, &errors);
+    for (InputError& error : errors) fail(std::move(error));
+    if (!scenario) return;
     setup_.script_of = to_json(*scenario);
   }
 

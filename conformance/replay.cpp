@@ -5,6 +5,7 @@
 
 #include "ref/probes.h"
 #include "sim/frameworks/deepspeed/settings.h"
+#include "sim/numeric/dtype_names.h"
 #include "sim/numeric/kernels.h"
 #include "sim/producers/producers.h"
 #include "sim/scenario/layout.h"
@@ -17,18 +18,6 @@ std::string recorded_name(std::string name) {
   const std::string ours = "fp32_partitioned_groups_flat[";
   if (name.starts_with(ours) && name.ends_with("].grad")) return "fp32_partition.grad[" + name.substr(ours.size(), name.size() - ours.size() - 6) + "]";
   return name;
-}
-
-std::string recorded_name(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::float32: return "float32";
-    case Dtype::bfloat16: return "bfloat16";
-    case Dtype::float16: return "float16";
-    case Dtype::float64: return "float64";
-    case Dtype::uint8: return "uint8";
-    case Dtype::int32: return "int32";
-  }
-  return "";
 }
 
 std::string recorded_name(CollectiveKind kind) {
@@ -94,7 +83,7 @@ void Replay::observe(const Observation& o) {
   if (o.role == Role::master_parameter || is_moment(o.role)) return;
   RecordedBuffer& buffer = moment.buffers[recorded_name(std::string(o.buffer))];
   for (const ObservedPiece& piece : o.pieces) {
-    if (buffer.dtype.empty()) buffer.dtype = recorded_name(piece.dtype);
+    if (buffer.dtype.empty()) buffer.dtype = std::string(torch_name_of(piece.dtype));
     append(buffer.values, piece);
   }
 }
@@ -118,7 +107,7 @@ void Replay::keep_weights(const Observation& o, ReplayedMoment& moment) {
 }
 
 void Replay::collective(const CollectiveRecord& c) {
-  RecordedCollective call{recorded_name(c.kind), c.numel, recorded_name(c.dtype), {}, groups_[c.group], {}};
+  RecordedCollective call{recorded_name(c.kind), c.numel, std::string(torch_name_of(c.dtype)), {}, groups_[c.group], {}};
   const bool has_root = c.kind == CollectiveKind::reduce || c.kind == CollectiveKind::broadcast;
   if (has_root) call.root = c.root;
   if (c.kind != CollectiveKind::broadcast && c.kind != CollectiveKind::all_gather) call.operation = name_of(c.op);

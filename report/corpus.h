@@ -10,6 +10,7 @@
 #include "report/finding.h"
 #include "report/problem.h"
 #include "sim/scenario/catalogue.h"
+#include "sim/scenario/overrides.h"
 
 namespace gradledger::report {
 
@@ -30,6 +31,7 @@ struct GateRow {
   std::string engine, as_of, producer;  // what ran: empty where nothing did; a real framework's producer with its releases
   std::string command;                  // replays it
   std::string identity;                 // content_identity()
+  std::vector<Override> overrides;      // said in place of what its file says
   std::uint64_t seed = 0;
   double seconds = 0;  // that it took; filled in by whoever has a clock
   struct Accepted {

@@ -47,6 +47,7 @@ std::string Json::text(const Report& report) const {
   out["as_of"] = report.as_of.base;
   out["behaviours"] = ordered_json::object();  // those set by hand
   for (const auto& [name, value] : report.as_of.switches) out["behaviours"][name] = value;
+  out["overrides"] = overrides_json(report.overrides);
   out["world_size"] = report.world_size;
   out["producer"] = report.producer;
   out["seed"] = report.seed;

@@ -38,6 +38,7 @@ std::string Json::text(const GateRow& row) const {
   out["seconds"] = row.seconds;
   out["error"] = or_null(std::string(error_of(row)));
   out["not_run"] = or_null(row.not_run);
+  out["overrides"] = overrides_json(row.overrides);
   out["accepted"] = ordered_json::array();
   for (const GateRow::Accepted& a : row.accepted) out["accepted"].push_back({{"class", a.finding}, {"reason", a.reason}, {"expires", a.expires}});
   out["vanished"] = row.vanished;

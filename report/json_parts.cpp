@@ -27,6 +27,12 @@ ordered_json number_json(double x) {
   return fmt::format("{}", x);
 }
 
+ordered_json overrides_json(const std::vector<Override>& overrides) {
+  ordered_json out = ordered_json::array();
+  for (const Override& one : overrides) out.push_back({{"option", one.name()}, {"pointer", one.pointer}, {"value", ordered_json::parse(one.value)}});
+  return out;
+}
+
 ordered_json hash_json(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 ordered_json blame_json(const ref::Blame& blame) { return {{"whose", name_of(blame.whose)}, {"rule", or_null(blame.rule)}, {"why", blame.why}}; }

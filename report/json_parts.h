@@ -9,6 +9,7 @@
 
 #include "report/finding.h"
 #include "report/version/version.h"
+#include "sim/scenario/overrides.h"
 
 namespace gradledger::report {
 
@@ -36,6 +37,9 @@ ordered_json operation_json(const RacingOperation& operation);
 
 // Numbers that JSON has no form for are "inf", "-inf" and "nan".
 ordered_json number_json(double x);
+
+// An object for each: "option", "pointer", "value".
+ordered_json overrides_json(const std::vector<Override>& overrides);
 
 // Sixteen digits.
 ordered_json hash_json(std::uint64_t hash);

@@ -62,6 +62,7 @@ std::string Json::text(const AccountingReport& report) const {
   out["file"] = report.file;
   out["engine"] = report.engine;
   out["as_of"] = report.as_of;
+  out["overrides"] = overrides_json(report.overrides);
   out["world_size"] = report.world_size;
   out["seconds"] = report.seconds;
   out["row"] = row_json(report.row);

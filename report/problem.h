@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/result.h"
 #include "sim/scenario/positions.h"
 
 namespace gradledger::report {
@@ -26,5 +27,8 @@ struct Problem {
 
   bool operator==(const Problem&) const = default;
 };
+
+// Of an error in a file.
+Problem problem_of(const InputError& error, const std::string& file);
 
 }  // namespace gradledger::report

@@ -12,6 +12,7 @@
 #include "report/finding.h"
 #include "report/lanes.h"
 #include "sim/accounting.h"
+#include "sim/scenario/overrides.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger::report {
@@ -60,8 +61,9 @@ struct Report {
   Dtype model_dtype = Dtype::float32;
   std::string producer;
   std::uint64_t seed = 0;
-  std::string identity;  // content_identity()
-  double seconds = 0;    // that it took; filled in by whoever has a clock
+  std::string identity;             // content_identity()
+  std::vector<Override> overrides;  // said in place of what the file says
+  double seconds = 0;               // that it took; filled in by whoever has a clock
   std::vector<Planted> planted;
 
   // What was seen. Events are there unless a summary was asked for.

@@ -29,6 +29,18 @@ double Results::seconds() const {
   return out;
 }
 
+namespace {
+
+// What is wrong with the file, in lines; else what ended the run.
+std::string errors_of(const GateRow& row) {
+  std::string out;
+  for (const Problem& problem : row.unmet)
+    if (problem.rule == bad_scenario) out += (out.empty() ? "" : "\n") + problem.text;
+  return out.empty() || row.broken ? row.unmet.back().text : out;
+}
+
+}  // namespace
+
 CaseResult case_of(const GateRow& row) {
   CaseResult out;
   out.name = row.scenario;
@@ -42,7 +54,7 @@ CaseResult case_of(const GateRow& row) {
   out.seconds = row.seconds;
   out.status = row.broken || row.bad_input || row.unavailable ? Status::error : row.failed() ? Status::failed : row.not_run.empty() ? Status::passed : Status::not_run;
   out.why = row.not_run;
-  if (out.status == Status::error) out.why = row.unmet.back().text;
+  if (out.status == Status::error) out.why = errors_of(row);
   if (row.broken || row.unavailable) out.problems.clear();  // nothing is wrong with the file
   return out;
 }
@@ -94,29 +106,35 @@ std::vector<CaseResult> cases_of(const FuzzReport& report) {
     out.push_back(std::move(found));
   }
   for (const BrokenCase& broken : report.broken) {
-    out.push_back(error_case(fmt::format("case {}", broken.number), "", broken.what));
+    out.push_back(error_case(fmt::format("case {}", broken.number), "", {{"", broken.what}}));
     out.back().command = broken.command;
   }
   CaseResult campaign;
   campaign.name = "campaign";
   campaign.command = report.command;
   campaign.seconds = report.seconds;
-  if (report.nondeterminism) campaign = error_case("campaign", "", "not deterministic: " + *report.nondeterminism);
-  else if (!report.canary) campaign = error_case("campaign", "", "the fault that must be found was not; what this campaign says means nothing");
+  if (report.nondeterminism) campaign = error_case("campaign", "", {{"", "not deterministic: " + *report.nondeterminism}});
+  else if (!report.canary) campaign = error_case("campaign", "", {{"", "the fault that must be found was not; what this campaign says means nothing"}});
   out.push_back(std::move(campaign));
   return out;
 }
 
-CaseResult error_case(const std::string& name, const std::string& file, const std::string& text) {
+Problem problem_of(const InputError& error, const std::string& file) {
+  const Place place = place_from(error.where, file);
+  Problem out(error.text(), bad_scenario, place.pointer);
+  out.at = place.at;
+  return out;
+}
+
+CaseResult error_case(const std::string& name, const std::string& file, const std::vector<InputError>& errors) {
   CaseResult out;
   out.name = name;
   out.file = file;
   out.status = Status::error;
-  out.why = text;
-  if (file.empty()) return out;
-  const Place place = place_from(text, file);
-  out.problems.emplace_back(text, bad_scenario, place.pointer);
-  out.problems.back().at = place.at;
+  for (const InputError& one : errors) {
+    out.why += (out.why.empty() ? "" : "\n") + one.text();
+    if (!file.empty()) out.problems.push_back(problem_of(one, file));
+  }
   return out;
 }
 

@@ -49,7 +49,7 @@ CaseResult case_of(const ProducersReport& report);
 std::vector<CaseResult> cases_of(const FuzzReport& report);
 
 // An error instead of a case: of a file, or where that is empty of the run. Its text may begin with the place in the file.
-CaseResult error_case(const std::string& name, const std::string& file, const std::string& text);
+CaseResult error_case(const std::string& name, const std::string& file, const std::vector<InputError>& errors);
 
 // Formats that need the whole: counts stand first in most of them.
 struct ResultFormat {

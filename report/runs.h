@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/accounting.h"
+#include "sim/scenario/overrides.h"
 
 namespace gradledger::report {
 
@@ -34,6 +35,7 @@ struct AccountingReport {
   AccountingRow row;
   Accounting accounting;
   double seconds = 0;  // that it took; filled in by whoever has a clock
+  std::vector<Override> overrides;  // said in place of what the file says
 };
 
 // The rows of all scenarios under one heading.

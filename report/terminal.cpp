@@ -35,6 +35,7 @@ std::vector<std::string> described(const Report& report) {
   std::vector<std::string> out{fmt::format("{} as of {}, {}", report.engine, as_of, report.described),
                                fmt::format("{} ranks, {} elements in {} parameters, {}; producer {}", report.world_size, report.elements, report.parameters.size(),
                                            name_of(report.model_dtype), report.producer)};
+  if (!report.overrides.empty()) out.push_back("not as the file says: " + overrides_text(report.overrides));
   constexpr std::size_t plants_max = 4;
   for (std::size_t i = 0; i < report.planted.size(); ++i) {
     if (i == plants_max) {

@@ -27,6 +27,8 @@ std::string Terminal::text(const GateReport& report) const {
     if (!row.not_run.empty()) out += fmt::format("        not run: {}\n", row.not_run);
   }
   for (const std::string& name : report.unused) out += fmt::format("the baseline names {}, which is not among the scenarios\n", name);
+  const auto overridden = std::find_if(report.rows.begin(), report.rows.end(), [](const GateRow& row) { return !row.overrides.empty(); });
+  if (overridden != report.rows.end()) out += fmt::format("held to what the files expect, and not run as they say: {}\n", overrides_text(overridden->overrides));
   if (!report.ended_by.empty()) out += fmt::format("ended by {}\n", report.ended_by);
   out += fmt::format("{} passed, {} failed", report.passed(), report.failed());
   if (report.not_run() > 0) out += fmt::format(", {} not run", report.not_run());

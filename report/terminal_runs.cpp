@@ -67,6 +67,7 @@ std::string Terminal::text(const AccountingReport& report) const {
   const std::vector<RankAccount>& ranks = report.accounting.ranks;
   std::string out = head(report.command);
   out += fmt::format("scenario {}: {}, as of {}, world {}\n{}\n", report.scenario, report.engine, report.as_of, report.world_size, nothing_judged);
+  if (!report.overrides.empty()) out += "not as the file says: " + overrides_text(report.overrides) + "\n";
   std::vector<bool> shown(ranks.size(), false);
   for (std::uint32_t r = 0; r < ranks.size(); ++r) {
     if (shown[r]) continue;

@@ -24,6 +24,12 @@ std::string printable(std::string text) {
   return printable_text(text);
 }
 
+std::string overrides_text(const std::vector<Override>& overrides) {
+  std::string out;
+  for (const Override& one : overrides) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", one.option, printable(one.argument));
+  return out;
+}
+
 std::string in_short(const std::string& text) {
   constexpr std::size_t length_max = 1000;
   if (text.size() <= length_max) return printable(text);

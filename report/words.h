@@ -21,6 +21,9 @@ std::string verdict_text(const CoverageRow& row);
 // "a.json:12:5: ": where a problem is, in front of its text; nothing where that is not known, or the text begins with it.
 std::string place_before(const std::string& file, const Problem& problem);
 
+// "--as-of 0.19.0, --config zero_optimization.stage=2"
+std::string overrides_text(const std::vector<Override>& overrides);
+
 // "fp32_groups_gradients_flat" of "fp32_groups_gradients_flat[0]".
 std::string buffer_family(const std::string& buffer);
 

@@ -2,7 +2,6 @@
 
 #include "sim/frameworks/framework.h"
 #include "sim/base/files.h"
-#include "sim/scenario/json_reader.h"
 #include "sim/scenario/parse.h"
 #include "sim/scenario/positions.h"
 
@@ -42,29 +41,53 @@ std::optional<InputError> admission_error(const Scenario& scenario) {
   return std::nullopt;
 }
 
-Result<Scenario> parse_whole_scenario(std::string_view text, const std::filesystem::path& directory) {
-  constexpr ConfigReaders readers{.named = [](std::string_view id) -> const ConfigReader* { return framework_named(id); }, .ids = framework_ids};
-  auto scenario = parse_scenario(text, directory, readers);
-  if (!scenario) return scenario.error();
+namespace {
+
+constexpr ConfigReaders readers{.named = [](std::string_view id) -> const ConfigReader* { return framework_named(id); }, .ids = framework_ids};
+
+// Whether an engine serves it is asked too where `admit` says so: that may be wrong beside what the script does.
+std::optional<Scenario> whole_scenario(std::string_view text, const std::filesystem::path& directory, std::vector<Override>& overrides, bool admit, ErrorList& errors) {
+  auto scenario = parse_scenario(text, directory, readers, overrides, errors);
+  if (!scenario) return std::nullopt;
   const auto timeline = make_timeline(*scenario);
-  if (!timeline) return timeline.error();
-  if (auto error = whole_problem(*scenario, *timeline)) return *error;
-  return scenario;
+  if (!timeline) errors.add(timeline.error());
+  else if (const auto error = whole_problem(*scenario, *timeline)) errors.add(*error);
+  if (admit)
+    if (const auto error = admission_error(*scenario)) errors.add(*error);
+  return errors.empty() ? std::move(scenario) : std::nullopt;
 }
 
-Result<Scenario> read_scenario(std::string_view text, const std::filesystem::path& directory) {
-  auto scenario = parse_whole_scenario(text, directory);
-  if (!scenario) return scenario;
-  if (auto error = admission_error(*scenario)) return *error;
-  return scenario;
+}  // namespace
+
+Result<Scenario> parse_whole_scenario(std::string_view text, const std::filesystem::path& directory) {
+  std::vector<Override> none;
+  ErrorList errors;
+  auto scenario = whole_scenario(text, directory, none, false, errors);
+  if (!scenario) return errors.front();
+  return std::move(*scenario);
 }
 
-Result<Scenario> load_scenario(const std::filesystem::path& path) {
+Result<Scenario> read_scenario(std::string_view text, const std::filesystem::path& directory, const std::vector<Override>& overrides, std::vector<InputError>* all) {
+  std::vector<Override> put = overrides;
+  ErrorList errors;
+  auto scenario = whole_scenario(text, directory, put, true, errors);
+  if (scenario) return std::move(*scenario);
+  std::vector<InputError> ordered = in_order(errors.all(), text);
+  for (InputError& one : ordered) one = named_by_options(std::move(one), put);
+  const InputError first = ordered.front();
+  if (all) *all = std::move(ordered);
+  return first;
+}
+
+Result<Scenario> load_scenario(const std::filesystem::path& path, const std::vector<Override>& overrides, std::vector<InputError>* all) {
+  std::vector<InputError> errors;
   const auto text = read_file(path);
-  if (!text) return text.error();
-  auto scenario = read_scenario(*text, path.parent_path());
+  auto scenario = text ? read_scenario(*text, path.parent_path(), overrides, &errors) : Result<Scenario>(text.error());
   if (scenario) return scenario;
-  return InputError{place_in(path, *text, scenario.error().where), scenario.error().message};
+  errors = text ? placed(std::move(errors), path, *text) : std::vector{text.error()};
+  const InputError first = errors.front();
+  if (all) *all = std::move(errors);
+  return first;
 }
 
 }  // namespace gradledger

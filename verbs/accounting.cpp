@@ -54,6 +54,7 @@ report::AccountingReport accounting_report(const Loaded& loaded, const Options& 
   out.engine = loaded.engine;
   out.as_of = loaded.scenario.engine.as_of.base;
   out.world_size = loaded.scenario.world_size;
+  out.overrides = loaded.overrides;
   out.in_short = options.summary;
   out.accounting = account(loaded, options, nullptr);
   out.row = accounting_row(loaded, out.accounting);

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "sim/base/files.h"
+
 namespace gradledger::verbs {
 namespace {
 
@@ -35,9 +37,18 @@ std::string shell_word(const std::string& path) {
   return out + "'";
 }
 
+std::string file_word(const std::filesystem::path& path) { return is_standard_input(path) ? "-" : shell_word(path.string()); }
+
+std::string overrides_words(const std::vector<Override>& overrides) {
+  std::string out;
+  for (const Override& one : overrides) out += fmt::format(" {} {}", one.option, shell_word(one.argument));
+  return out;
+}
+
 std::string repeat_command(const std::vector<std::filesystem::path>& paths, const Options& options) {
   std::string out = "gradledger replay";
-  for (const std::filesystem::path& path : paths) out += " " + shell_word(path.string());
+  for (const std::filesystem::path& path : paths) out += " " + file_word(path);
+  out += overrides_words(options.overrides);
   out += fmt::format(" --seed {}", options.seed);
   if (options.accounting) out += " --accounting";
   if (options.schedule != "seeded") out += " --schedule " + shell_word(options.schedule);
@@ -56,7 +67,7 @@ std::string repeat_command(const std::vector<std::filesystem::path>& paths, cons
 
 std::string judge_command(const std::vector<std::string>& files, const std::string& run, const Options& options) {
   std::string out = "gradledger judge";
-  for (const std::string& file : files) out += " " + shell_word(file);
+  for (const std::string& file : files) out += " " + file_word(file);
   if (!run.empty()) out += " --run " + shell_word(run);
   if (options.summary) out += " --summary";
   if (options.memory_limit != limits::memory_bytes_default) out += fmt::format(" --memory-limit {}", options.memory_limit);

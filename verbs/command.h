@@ -12,6 +12,12 @@ namespace gradledger::verbs {
 // A path or option as a shell reads it back: plain where it can be, quoted, or with its bytes spelt out.
 std::string shell_word(const std::string& path);
 
+// A file as the command line names it: "-" where it is standard input.
+std::string file_word(const std::filesystem::path& path);
+
+// " --as-of 0.19.0 --config zero_optimization.stage=2"
+std::string overrides_words(const std::vector<Override>& overrides);
+
 // The command that repeats a replay.
 std::string repeat_command(const std::vector<std::filesystem::path>& paths, const Options& options);
 

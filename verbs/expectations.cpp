@@ -250,7 +250,7 @@ void locate(const Loaded& loaded, std::vector<Problem>& problems) {
 std::vector<Problem> unmet(const Loaded& loaded, const ref::Verdict& verdict) { return Matcher(loaded, verdict).run(); }
 
 Result<bool> applied_agree(const Loaded& one, const Loaded& other, const Options& options) {
-  const std::string where = place_in(one.path, "/expect/comparison/with");
+  const std::string where = one.place("/expect/comparison/with");
   const auto sizes = [](const Scenario& s) {
     std::vector<std::uint32_t> out;
     for (const Parameter& p : s.parameters) out.push_back(p.numel);

@@ -35,9 +35,9 @@ std::optional<InputError> compare(const Loaded& loaded, const Options& options, 
   const ExpectedComparison& comparison = *loaded.scenario.expect.comparison;
   const fs::path with = loaded.path.parent_path() / comparison.with;
   std::error_code missing;
-  if (fs::equivalent(with, loaded.path, missing)) return InputError{place_in(loaded.path, "/expect/comparison/with"), "names the scenario itself; expected another one"};
-  const auto other = load(with, options);
-  if (!other) return InputError{place_in(loaded.path, "/expect/comparison/with"), other.error().text(), other.error().unavailable};
+  if (fs::equivalent(with, loaded.path, missing)) return InputError{loaded.place("/expect/comparison/with"), "names the scenario itself; expected another one"};
+  const auto other = load(with, without_overrides(options));
+  if (!other) return InputError{loaded.place("/expect/comparison/with"), other.error().text(), other.error().unavailable};
   const auto agree = applied_agree(loaded, **other, options);
   if (!agree) return agree.error();
   if (*agree != comparison.agree)
@@ -50,17 +50,15 @@ std::optional<InputError> compare(const Loaded& loaded, const Options& options, 
 std::optional<InputError> check_twin(const Loaded& loaded, const Options& options) {
   if (loaded.scenario.twin_of.empty()) return std::nullopt;
   const fs::path twin = loaded.path.parent_path() / loaded.scenario.twin_of;
-  const std::string where = place_in(loaded.path, "/twin_of");
+  const std::string where = loaded.place("/twin_of");
   std::error_code missing;
   if (fs::equivalent(twin, loaded.path, missing)) return InputError{where, "names the scenario itself; expected another one"};
-  if (const auto other = load(twin, options, Use::gate); !other) return InputError{where, other.error().text(), other.error().unavailable};
+  if (const auto other = load(twin, without_overrides(options), Use::gate); !other) return InputError{where, other.error().text(), other.error().unavailable};
   return std::nullopt;
 }
 
 void fail(GateRow& outcome, const InputError& error) {
-  const Place place = place_from(error.where, outcome.file);
-  outcome.unmet.emplace_back(error.text(), report::bad_scenario, place.pointer);
-  outcome.unmet.back().at = place.at;
+  outcome.unmet.push_back(report::problem_of(error, outcome.file));
   (error.unavailable ? outcome.unavailable : outcome.bad_input) = true;
 }
 
@@ -188,7 +186,7 @@ void hold_real_to_what_is_known(const Loaded& loaded, const Options& options, co
   const ref::Verdict verdict = judge(loaded, options, nullptr, &outcome.driver_notes);
   std::set<std::string> expected;
   const std::set<std::string> reported = reported_classes(verdict);
-  const auto as_written = load_scenario(loaded.path);
+  const auto as_written = load_scenario(loaded.path, options.overrides);
   const bool of_this_release = as_written && written_for(*as_written, loaded.scenario);
   const auto known = of_this_release ? std::nullopt : predicted(loaded, options);
   if (known) expected = *known;
@@ -216,7 +214,7 @@ void hold_real_to_what_is_known(const Loaded& loaded, const Options& options, co
 std::string note_of(const Loaded& loaded) {
   const Scenario& s = loaded.scenario;
   const auto note = framework_of(s).as_of_note(s.engine.as_of.base);
-  return note ? place_in(loaded.path, "/engine/as_of") + ": " + *note : "";
+  return note ? loaded.place("/engine/as_of") + ": " + *note : "";
 }
 
 void say_what_ran(const Loaded& loaded, const Options& options, GateRow& outcome) {
@@ -225,12 +223,14 @@ void say_what_ran(const Loaded& loaded, const Options& options, GateRow& outcome
   outcome.producer = producer_text(options);
   outcome.command = repeat_command({loaded.path}, options);
   outcome.identity = content_identity(loaded.scenario);
+  outcome.overrides = loaded.overrides;
 }
 
 GateRow gate_loaded(const fs::path& path, const Options& options, const GateManner& manner, GateRow outcome) {
-  const auto loaded = load(path, options, Use::gate);
+  std::vector<InputError> errors;
+  const auto loaded = load(path, options, Use::gate, &errors);
   if (!loaded) {
-    fail(outcome, loaded.error());
+    for (const InputError& error : errors) fail(outcome, error);
     return outcome;
   }
   outcome.scenario = (*loaded)->scenario.name;

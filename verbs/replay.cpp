@@ -35,6 +35,7 @@ void say_what_ran(const Loaded& loaded, const Options& options, Report& out) {
   for (const Plant& plant : loaded.timeline.planted)
     out.planted.push_back({plant.value, s.parameters[plant.parameter].name, loaded.timeline.contribution(plant.backward, plant.rank)});
   out.in_short = options.summary;
+  out.overrides = loaded.overrides;
   out.open = loaded.timeline.open_window;
 }
 

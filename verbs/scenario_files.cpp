@@ -6,6 +6,8 @@
 #include <set>
 #include <string_view>
 
+#include "sim/base/files.h"
+
 namespace gradledger::verbs {
 
 namespace fs = std::filesystem;
@@ -72,6 +74,10 @@ Result<ScenarioFiles> search_for_scenarios(const std::vector<std::string>& paths
   Search search;
   for (const std::string& path : paths) {
     std::error_code failed;
+    if (is_standard_input(path)) {
+      search.file(path);
+      continue;
+    }
     if (!fs::exists(path, failed)) return InputError{path, "does not exist; expected a scenario file or a folder"};
     if (fs::is_directory(path, failed)) search.folder(path);
     else search.file(path);

@@ -14,6 +14,7 @@
 #include "sim/base/files.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/positions.h"
+#include "sim/scenario/spelling.h"
 #include "verbs/installed.h"
 
 namespace gradledger::verbs {
@@ -26,39 +27,61 @@ std::uint64_t bytes_needed(const Scenario& scenario) {
   return world * framework_of(scenario).rank_bytes(scenario) + elements * reference + network;
 }
 
-Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options, Use use) {
-  auto read = load_scenario(path);
-  if (!read) return read.error();
+std::string Loaded::place(const std::string& pointer) const {
+  const InputError named = named_by_options({pointer, ""}, overrides);
+  return named.where == pointer ? place_in(path, pointer) : named.where;
+}
+
+Options without_overrides(const Options& options) {
+  Options out = options;
+  out.overrides.clear();
+  return out;
+}
+
+namespace {
+
+Result<std::unique_ptr<Loaded>> admit(const std::filesystem::path& path, Result<Scenario> read, const Options& options, Use use) {
+  auto out = std::make_unique<Loaded>();
+  out->path = path;
+  out->overrides = options.overrides;
   Result<Scenario> scenario = options.driver ? as_installed(std::move(read).value(), options.driver->hello()) : std::move(read);
-  if (!scenario) return InputError{place_in(path, scenario.error().where), scenario.error().message};
+  if (!scenario) return InputError{out->place(scenario.error().where), scenario.error().message};
   if (!options.driver && !framework_of(*scenario).simulated())
-    return InputError{place_in(path, "/engine/framework"),
+    return InputError{out->place("/engine/framework"),
                       "is \"" + scenario->engine.framework + "\", of which there is no engine here; expected --producer with a driver that runs it", true};
   const std::uint64_t bytes = bytes_needed(*scenario);
   const bool judged = use == Use::judge || (use == Use::gate && !scenario->expect.accounting_only);
   if (judged && bytes > options.memory_limit)
-    return InputError{place_in(path, "/parameters"),
+    return InputError{out->place("/parameters"),
                       fmt::format("need up to {} bytes to be judged; expected at most --memory-limit, {} bytes, or a replay with --accounting", bytes, options.memory_limit), true};
   if (judged && options.uses_devices() && options.ranks == "threads" && scenario->world_size > gpu::thread_ranks_max)
     return InputError{
-        place_in(path, "/world_size"),
+        out->place("/world_size"),
         fmt::format("is {}, more ranks than fit one process; expected at most {} with --ranks threads, or --ranks processes", scenario->world_size, gpu::thread_ranks_max), true};
-  auto out = std::make_unique<Loaded>();
-  out->path = path;
   out->scenario = std::move(scenario).value();
   auto timeline = make_timeline(out->scenario);
   expects(timeline.ok() || options.driver, "an admitted scenario has a timeline");
-  if (!timeline) return InputError{place_in(path, timeline.error().where), timeline.error().message};  // at the release that is installed
+  if (!timeline) return InputError{out->place(timeline.error().where), timeline.error().message};  // at the release that is installed
   out->timeline = std::move(timeline).value();
   const auto selected = select_engine(out->scenario);
   out->engine = selected ? std::string((*selected)->name) : options.producer;  // the model need not know what a real framework takes
   return out;
 }
 
+}  // namespace
+
+Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options, Use use, std::vector<InputError>* all) {
+  auto read = load_scenario(path, options.overrides, all);
+  if (!read) return read.error();
+  auto loaded = admit(path, std::move(read), options, use);
+  if (!loaded && all) *all = {loaded.error()};
+  return loaded;
+}
+
 std::uint64_t program_bytes_max(const Loaded& loaded, const Options& options) { return options.memory_limit - bytes_needed(loaded.scenario); }
 
 InputError programs_too_large(const Loaded& loaded, const Options& options) {
-  return {place_in(loaded.path, "/script"),
+  return {loaded.place("/script"),
           fmt::format("makes programs on {} ranks for which --memory-limit, {} MiB, is too small; expected fewer events or parameters, or a larger limit",
                       loaded.scenario.world_size, options.memory_limit >> 20),
           true};
@@ -73,7 +96,8 @@ Result<Schedule> schedule_from(const Options& options) {
     return schedule;
   }
   const auto text = read_file(options.schedule);
-  if (!text) return InputError{"--schedule", text.error().text() + "; expected seeded, round-robin or a file written by --trace"};
+  if (!text)
+    return InputError{"--schedule", text.error().text() + "; expected seeded, round-robin or a file written by --trace" + suggestion(options.schedule, {"seeded", "round-robin"})};
   schedule.policy = Schedule::Policy::replay;
   // The decisions are the last line of a trace.
   const std::size_t end = text->find_last_not_of("\n");
@@ -149,13 +173,13 @@ Accounting account(const Loaded& loaded, const Options& options, TraceSink* watc
   return accounting.take();
 }
 
-std::optional<InputError> not_searched(const Scenario& scenario, const std::string& file) {
-  const Framework& framework = framework_of(scenario);
+std::optional<InputError> not_searched(const Loaded& loaded) {
+  const Framework& framework = framework_of(loaded.scenario);
   if (framework.search_space()) return std::nullopt;
   std::string searched;
   for (const Framework* f : frameworks())
     if (f->search_space()) searched += fmt::format("{}\"{}\"", searched.empty() ? "" : " or ", f->id());
-  return InputError{place_in(file, "/engine/framework"), fmt::format("is \"{}\", whose configurations the searches do not know yet; expected {}", framework.id(), searched)};
+  return InputError{loaded.place("/engine/framework"), fmt::format("is \"{}\", whose configurations the searches do not know yet; expected {}", framework.id(), searched)};
 }
 
 }  // namespace gradledger::verbs

@@ -18,13 +18,11 @@
 #include "sim/execution/rank.h"
 #include "sim/producers/driver/driver_producer.h"
 #include "sim/producers/producers.h"
+#include "sim/scenario/overrides.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/timeline.h"
 
 namespace gradledger::verbs {
-
-// Searches vary, fold and shrink what they know of a framework. None: they know its scenarios.
-std::optional<InputError> not_searched(const Scenario& scenario, const std::string& file);
 
 // What a judgement depends on, and what its report is to hold.
 struct Options {
@@ -47,6 +45,7 @@ struct Options {
   std::string against;                    // "sim": a real framework's weights are held against its model's too
   bool uses_devices() const { return producer == "gpu" || compare.find("gpu") != compare.npos; }
   std::uint64_t memory_limit = limits::memory_bytes_default;
+  std::vector<Override> overrides;  // said in place of what the files say
 };
 
 // What a scenario is loaded for. A judgement must fit the memory limit; a dry run holds no elements. A gate judges unless the scenario
@@ -59,9 +58,20 @@ struct Loaded {
   Scenario scenario;
   Timeline timeline;
   std::string engine;
+  std::vector<Override> overrides;  // that are in the scenario
+
+  // A place of the scenario as errors name it: that of the file, or the option that says what is there.
+  std::string place(const std::string& pointer) const;
 };
 
-Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options, Use use = Use::judge);
+// all: every error, the first of which the result has.
+Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Options& options, Use use = Use::judge, std::vector<InputError>* all = nullptr);
+
+// As the files have them: what is said in place of them is for those that the command names, not for those that these refer to.
+Options without_overrides(const Options& options);
+
+// Searches vary, fold and shrink what they know of a framework. None: they know its scenarios.
+std::optional<InputError> not_searched(const Loaded& loaded);
 
 // Bytes that the elements of the scenario take at the peak of a judgement, from above: the formula of docs/architecture.md. What is left
 // of the limit is for the ranks' programs.

@@ -8,16 +8,14 @@
 #include "ref/dtype_facts.h"
 #include "ref/loss_scale.h"
 #include "sim/frameworks/deepspeed/settings.h"
+#include "sim/numeric/dtype_names.h"
 #include "sim/numeric/kernels.h"
 
 namespace gradledger::conform {
 namespace {
 
-Dtype dtype_named(const std::string& name) {
-  for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16, Dtype::float16})
-    if (name == (dtype == Dtype::float32 ? "float32" : dtype == Dtype::bfloat16 ? "bfloat16" : "float16")) return dtype;
-  return Dtype::float64;
-}
+// Numbers of any other kind fit this one.
+Dtype dtype_of(const std::string& name) { return floating_dtype_named(name).value_or(Dtype::float64); }
 
 // By the names of the buffers that the run had at some time: those of partitions are there behind the first reduction at the latest. Where steps make
 // the reductions, there may be none behind any operation, and the stage that was asked for is taken.
@@ -215,7 +213,7 @@ void RecordedProducer::show_buffers(std::uint32_t event, std::uint32_t rank, Tra
     Shown shown(event, rank, name, meaning.role);
     if (meaning.scaled) shown.observation().scale = loss_scale(event);
     if (meaning.on_host) shown.observation().space = MemorySpace::host;
-    shown.hand_over(meaning.stretches, buffer.values, {}, dtype_named(buffer.dtype), sink);
+    shown.hand_over(meaning.stretches, buffer.values, {}, dtype_of(buffer.dtype), sink);
   }
 }
 
@@ -235,7 +233,7 @@ void RecordedProducer::show_collectives(std::uint32_t event, std::uint32_t rank,
     record.rank = rank;
     record.event = event;
     record.numel = call.numel;
-    record.dtype = dtype_named(call.dtype);
+    record.dtype = dtype_of(call.dtype);
     record.kind = call.kind.starts_with("reduce_scatter") ? CollectiveKind::reduce_scatter
                   : call.kind.starts_with("all_gather")   ? CollectiveKind::all_gather
                   : call.kind.starts_with("broadcast")    ? CollectiveKind::broadcast

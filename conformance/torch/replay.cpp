@@ -4,23 +4,12 @@
 
 #include "ref/probes.h"
 #include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
+#include "sim/numeric/dtype_names.h"
 #include "sim/numeric/kernels.h"
 #include "sim/producers/producers.h"
 
 namespace gradledger::conform::torch {
 namespace {
-
-std::string recorded_name(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::float32: return "float32";
-    case Dtype::bfloat16: return "bfloat16";
-    case Dtype::float16: return "float16";
-    case Dtype::float64: return "float64";
-    case Dtype::uint8: return "uint8";
-    case Dtype::int32: return "int32";
-  }
-  return "";
-}
 
 bool reduces(CollectiveKind kind) { return kind != CollectiveKind::all_gather && kind != CollectiveKind::broadcast; }
 
@@ -74,12 +63,12 @@ void Replay::observe(const Observation& o) {
   const ObservedPiece& piece = o.pieces.front();
   const std::vector<double> values = values_of(piece.dtype, piece.data, piece.numel);
   Moment& moment = moments_[o.rank][o.event];
-  if (o.role == Role::parameter) moment.weights.push_back({static_cast<std::uint32_t>(piece.parameter), recorded_name(piece.dtype), values});
-  else moment.buffers[std::string(o.buffer)] = {recorded_name(piece.dtype), values, std::nullopt};
+  if (o.role == Role::parameter) moment.weights.push_back({static_cast<std::uint32_t>(piece.parameter), std::string(torch_name_of(piece.dtype)), values});
+  else moment.buffers[std::string(o.buffer)] = {std::string(torch_name_of(piece.dtype)), values, std::nullopt};
 }
 
 void Replay::collective(const CollectiveRecord& c) {
-  Collective call{std::string(name_of(c.kind)), c.numel, recorded_name(c.dtype), "", {}};
+  Collective call{std::string(name_of(c.kind)), c.numel, std::string(torch_name_of(c.dtype)), "", {}};
   if (reduces(c.kind)) call.operation = c.op == ReduceOp::sum ? "SUM" : c.op == ReduceOp::avg ? "AVG" : "MAX";
   for (std::uint32_t r = 0; r < scenario_.world_size; ++r) call.group.push_back(r);
   moments_[c.rank][c.event].collectives.push_back(std::move(call));

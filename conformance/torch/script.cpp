@@ -5,6 +5,7 @@
 #include <map>
 
 #include "sim/frameworks/torch/ddp/config_json.h"
+#include "sim/numeric/dtype_names.h"
 #include "sim/scenario/timeline.h"
 #include "conformance/recording.h"
 
@@ -17,10 +18,8 @@ struct Inexpressible {
   std::string why;
 };
 
-Dtype dtype_named(const std::string& name) {
-  for (const auto& [text, dtype] :
-       {std::pair{"float32", Dtype::float32}, std::pair{"bfloat16", Dtype::bfloat16}, std::pair{"float16", Dtype::float16}, std::pair{"float64", Dtype::float64}})
-    if (name == text) return dtype;
+Dtype dtype_of(const std::string& name) {
+  if (const auto dtype = floating_dtype_named(name)) return *dtype;
   throw Inexpressible{"parameters in " + name};
 }
 
@@ -291,11 +290,11 @@ Result<Expressed> express(const Run& run) {
     Expressed out;
     out.scenario.name = run.name;
     out.scenario.world_size = run.world;
-    out.scenario.model_dtype = dtype_named(run.dtype);
+    out.scenario.model_dtype = dtype_of(run.dtype);
     out.scenario.after_error = AfterError::go_on;
     for (std::size_t p = 0; p < run.sizes.size(); ++p) {
       out.scenario.parameters.push_back({"param" + std::to_string(p), run.sizes[p], std::nullopt});
-      if (!run.dtypes.empty()) out.scenario.parameters.back().dtype = dtype_named(run.dtypes[p]);
+      if (!run.dtypes.empty()) out.scenario.parameters.back().dtype = dtype_of(run.dtypes[p]);
     }
     configure(run, out);
     if (!run.refusal.empty()) return out;

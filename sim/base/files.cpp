@@ -1,6 +1,7 @@
 #include "sim/base/files.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,7 +24,44 @@ int open_again(const char* path, int flags) {
   return descriptor;
 }
 
+InputError too_large(const std::string& path, std::uint64_t bytes_max) { return {path, "is larger than is read; expected at most " + std::to_string(bytes_max) + " bytes"}; }
+
+// What was read of standard input, if it was.
+std::optional<std::string>& taken() {
+  static std::optional<std::string> text;
+  return text;
+}
+
+// Also where somebody has set it to return at once.
+ssize_t read_some(int descriptor, char* into, std::size_t n) {
+  while (true) {
+    const ssize_t done = ::read(descriptor, into, n);
+    if (done >= 0 || (errno != EINTR && errno != EAGAIN)) return done;
+    pollfd ready{descriptor, POLLIN, 0};
+    if (errno == EAGAIN) ::poll(&ready, 1, -1);
+  }
+}
+
 }  // namespace
+
+std::optional<InputError> take_standard_input(std::uint64_t bytes_max) {
+  expects(!taken(), "standard input is read once");
+  const std::string name = standard_input_name;
+  if (::isatty(STDIN_FILENO) != 0) return InputError{name, "is a terminal; expected a pipe or a file, as in: gradledger VERB - < FILE"};
+  std::string text, chunk(std::size_t{1} << 16, '\0');
+  while (true) {
+    const ssize_t n = read_some(STDIN_FILENO, chunk.data(), chunk.size());
+    if (n < 0) return not_readable(name);
+    if (n == 0) break;
+    text.append(chunk, 0, static_cast<std::size_t>(n));
+    if (text.size() > bytes_max) return too_large(name, bytes_max);
+  }
+  if (text.empty()) return InputError{name, "is empty or closed; expected what a file would hold"};
+  taken() = std::move(text);
+  return std::nullopt;
+}
+
+bool is_standard_input(const std::filesystem::path& path) { return taken() && path.native() == standard_input_name; }
 
 OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
@@ -38,6 +76,10 @@ int OpenFile::release() noexcept { return std::exchange(descriptor_, -1); }
 
 Result<InputFile> InputFile::open(const std::filesystem::path& path, std::uint64_t bytes_max) {
   const std::string& name = path.native();
+  if (is_standard_input(path)) {
+    if (taken()->size() > bytes_max) return too_large(name, bytes_max);
+    return InputFile(OpenFile(-1), taken()->size(), name, *taken());
+  }
   if (name.find('\0') != std::string::npos) return InputError{"", "a name with a NUL is no file; expected one without"};
   const auto kind_error = [&](const struct stat& status) -> std::optional<InputError> {
     if (S_ISDIR(status.st_mode)) return InputError{name, "is a directory; expected a file"};
@@ -53,11 +95,16 @@ Result<InputFile> InputFile::open(const std::filesystem::path& path, std::uint64
   if (::fstat(file.descriptor(), &status) != 0) return not_readable(name);
   if (auto error = kind_error(status)) return *error;
   const auto size = static_cast<std::uint64_t>(status.st_size);
-  if (size > bytes_max) return InputError{name, "is larger than is read; expected at most " + std::to_string(bytes_max) + " bytes"};
+  if (size > bytes_max) return too_large(name, bytes_max);
   return InputFile(std::move(file), size, name);
 }
 
 Result<std::size_t> InputFile::read(std::span<char> into) {
+  if (file_.descriptor() < 0) {
+    const std::size_t n = text_.copy(into.data(), into.size());
+    text_.remove_prefix(n);
+    return n;
+  }
   std::size_t done = 0;
   while (done < into.size()) {
     const ssize_t n = ::read(file_.descriptor(), into.data() + done, into.size() - done);

@@ -31,6 +31,13 @@ class OpenFile {
   int descriptor_;
 };
 
+// Standard input, which is read whole before anything else happens and is a file by this name from then on. Errors: a terminal, nothing in it, more
+// than `bytes_max`, the medium's. Precondition: once, before there are threads.
+inline constexpr const char* standard_input_name = "<stdin>";
+std::optional<InputError> take_standard_input(std::uint64_t bytes_max);
+// Whether it was read, and this is its name.
+bool is_standard_input(const std::filesystem::path& path);
+
 // A regular file, open for reading. Pipes, devices and sockets are refused and not waited for.
 class InputFile {
  public:
@@ -43,11 +50,12 @@ class InputFile {
   Result<std::size_t> read(std::span<char> into);
 
  private:
-  InputFile(OpenFile file, std::uint64_t size, std::string path) : file_(std::move(file)), size_(size), path_(std::move(path)) {}
+  InputFile(OpenFile file, std::uint64_t size, std::string path, std::string_view text = {}) : file_(std::move(file)), size_(size), path_(std::move(path)), text_(text) {}
 
   OpenFile file_;
   std::uint64_t size_;
   std::string path_;
+  std::string_view text_;  // that is left of standard input
 };
 
 // The whole of a file. Errors: those of InputFile.

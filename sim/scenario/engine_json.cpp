@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/scenario/optimizer_json.h"
+#include "sim/scenario/schema.h"
 #include "sim/scenario/spelling.h"
 
 namespace gradledger {
@@ -71,9 +72,30 @@ std::uint32_t data_parallel_ranks(const EngineConfig& engine, std::uint32_t worl
   return world_size % sharing == 0 ? static_cast<std::uint32_t>(world_size / sharing) : 0;
 }
 
+// The schema knows the configurations of some frameworks; what it cannot say of them, or knows nothing of, they say.
+bool config_from_json(const ConfigReader& framework, const json& engine, std::uint32_t ranks, FrameworkConfig& out, ErrorList& errors) {
+  const std::string part = engine["framework"].get<std::string>() + "_config";
+  if (scenario_schema()["definitions"].contains(part)) {
+    const std::vector<InputError> wrong = all_against_part("/definitions/" + part, engine["config"], "/engine/config");
+    errors.add(wrong);
+    if (!wrong.empty()) return false;
+  }
+  auto config = framework.config_from_json(engine["config"], ranks, "/engine/config");
+  if (config) out = std::move(config).value();
+  else errors.add(config.error());
+  return config.ok();
+}
+
 }  // namespace
 
-Result<EngineConfig> engine_from_json(const json& engine, std::uint32_t world_size, const std::vector<Parameter>& parameters, ConfigReaders readers) {
+void config_alone(const json& engine, ConfigReaders readers, ErrorList& errors) {
+  const bool there = engine.is_object() && engine.contains("framework") && engine["framework"].is_string() && engine.contains("config") && engine["config"].is_object();
+  const ConfigReader* framework = there ? readers.named(engine["framework"].get<std::string>()) : nullptr;
+  FrameworkConfig unused;
+  if (framework) config_from_json(*framework, engine, 0, unused, errors);
+}
+
+EngineConfig engine_from_json(const json& engine, std::uint32_t world_size, const std::vector<Parameter>& parameters, ConfigReaders readers, ErrorList& errors) {
   EngineConfig out;
   out.framework = engine["framework"];
   if (engine.contains("as_of")) out.as_of = as_of_from_json(engine["as_of"]);
@@ -84,22 +106,23 @@ Result<EngineConfig> engine_from_json(const json& engine, std::uint32_t world_si
   if (!framework) {
     std::string known;
     for (const std::string& id : readers.ids()) known += (known.empty() ? "" : ", ") + json(id).dump();
-    return InputError{"/engine/framework", "is " + engine["framework"].dump() + "; expected one of " + known + suggestion(out.framework, readers.ids())};
+    errors.add({"/engine/framework", "is " + engine["framework"].dump() + "; expected one of " + known + suggestion(out.framework, readers.ids())});
+    return out;
   }
-  auto config = framework->config_from_json(engine["config"], data_parallel_ranks(out, world_size), "/engine/config");
-  if (!config) return config.error();
-  out.config = std::move(config).value();
-  const bool in_config = engine["config"].contains("optimizer");
-  if (in_config && engine.contains("optimizer")) return InputError{"/engine/optimizer", "is given, and so is /engine/config/optimizer; expected one of the two"};
-  if (in_config || engine.contains("optimizer")) {
-    auto optimizer = in_config ? optimizer_from_json(engine["config"]["optimizer"], "/engine/config/optimizer") : optimizer_from_json(engine["optimizer"], "/engine/optimizer");
-    if (!optimizer) return optimizer.error();
-    out.optimizer = *optimizer;
+  const bool config = config_from_json(*framework, engine, data_parallel_ranks(out, world_size), out.config, errors);
+  const bool in_config = engine["config"].contains("optimizer"), beside = engine.contains("optimizer");
+  if (in_config && beside) {
+    errors.add(InputError{"/engine/optimizer", "is given, and so is /engine/config/optimizer; expected one of the two"});
+  } else if (beside || (in_config && config)) {  // the framework has looked at its own one
+    const auto optimizer =
+        in_config ? optimizer_from_json(engine["config"]["optimizer"], "/engine/config/optimizer") : optimizer_from_json(engine["optimizer"], "/engine/optimizer");
+    if (optimizer) out.optimizer = *optimizer;
+    else errors.add(optimizer.error());
   }
   if (engine.contains("param_groups")) {
     auto groups = param_groups_from_json(engine["param_groups"], parameters);
-    if (!groups) return groups.error();
-    out.param_groups = std::move(groups).value();
+    if (groups) out.param_groups = std::move(groups).value();
+    else errors.add(groups.error());
   }
   return out;
 }

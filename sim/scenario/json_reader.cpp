@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/error_list.h"
 #include "sim/base/limits.h"
 #include "sim/scenario/positions.h"
 #include "sim/scenario/syntax_cause.h"
@@ -17,14 +18,16 @@ namespace {
 
 std::string place_of(std::string_view text, std::size_t byte);
 
-// Follows a first parse of the document and stops it at the first thing that is wrong: one that is wrong early is not read to its end,
-// and nothing is built of it. (The library's own callbacks look through a whole array at each entry.)
+// Follows a first parse of the document and stops it at the first thing behind which nothing can be read: one that is wrong early is not read
+// to its end, and nothing is built of it. (The library's own callbacks look through a whole array at each entry.)
 class Checker final : public nlohmann::json_sax<nlohmann::json> {
  public:
   Checker(std::string_view text, std::uint64_t bytes_max) : text_(text), left_(bytes_max) {}
 
-  // What is wrong; empty before that.
+  // What ended the parse; empty where nothing did.
   const std::optional<InputError>& error() const { return error_; }
+  // Keys that appear twice, which end nothing.
+  const ErrorList& repeated() const { return repeated_; }
 
   bool null() override { return value() && take(0); }
   bool boolean(bool) override { return value() && take(0); }
@@ -42,7 +45,8 @@ class Checker final : public nlohmann::json_sax<nlohmann::json> {
     Frame& frame = frames_.back();
     frame.key = key;
     if (!take(node_bytes + key.size())) return false;
-    return frame.keys.insert(key).second || stop({pointer(), "appears twice; expected each key once"});
+    if (!frame.keys.insert(key).second && !repeated_.full()) repeated_.add({pointer(), "appears twice; expected each key once"});
+    return true;
   }
 
   bool parse_error(std::size_t byte, const std::string&, const nlohmann::json::exception& thrown) override {
@@ -105,6 +109,7 @@ class Checker final : public nlohmann::json_sax<nlohmann::json> {
   std::uint64_t left_;  // of the document's memory
   std::vector<Frame> frames_;
   std::optional<InputError> error_;
+  ErrorList repeated_;
 };
 
 // Of a byte, counted from 1.
@@ -137,15 +142,23 @@ std::string pointer_token(std::string_view key) {
   return out;
 }
 
-Result<nlohmann::json> read_json(std::string_view text, std::uint64_t document_bytes_max) {
+Result<nlohmann::json> read_json(std::string_view text, ErrorList& repeated, std::uint64_t document_bytes_max) {
   if (text.size() > limits::file_bytes_max) return InputError{"", "is larger than is read; expected at most " + std::to_string(limits::file_bytes_max) + " bytes"};
   Checker checker(text, document_bytes_max);
   const bool complete = nlohmann::json::sax_parse(text.begin(), text.end(), &checker);
+  repeated = checker.repeated();
   if (checker.error()) return *checker.error();
   ensures(complete, "a document that is not read to its end has an error");
   // The parser takes a NUL for the end of the text.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) return InputError{place_of(text, nul + 1), "is a NUL; expected a JSON document in UTF-8"};
   return nlohmann::json::parse(text.begin(), text.end());
+}
+
+Result<nlohmann::json> read_json(std::string_view text, std::uint64_t document_bytes_max) {
+  ErrorList repeated;
+  auto document = read_json(text, repeated, document_bytes_max);
+  if (!repeated.empty()) return repeated.front();
+  return document;
 }
 
 }  // namespace gradledger

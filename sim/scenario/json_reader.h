@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "sim/base/error_list.h"
 #include "sim/base/limits.h"
 #include "sim/base/result.h"
 
@@ -20,6 +21,8 @@ inline constexpr std::uint64_t json_bytes_max = 512ull << 20;  // that a documen
 // Errors carry a JSON pointer where the input is JSON, or line and column where it is not. A document that would take more than so much memory
 // is one: two bytes of text can stand for an object of a hundred.
 Result<nlohmann::json> read_json(std::string_view text, std::uint64_t document_bytes_max = limits::json_bytes_max);
+// Likewise, but keys that appear twice are told there and end nothing: of their values the last one is taken.
+Result<nlohmann::json> read_json(std::string_view text, ErrorList& repeated, std::uint64_t document_bytes_max = limits::json_bytes_max);
 
 // A number, or a fraction such as "3/8": digits, a slash, digits that are not all 0. None where a text is neither.
 std::optional<double> fraction(const nlohmann::json& value);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "sim/base/error_list.h"
 #include "sim/base/limits.h"
 
 namespace gradledger {
@@ -54,30 +55,37 @@ bool printable(const std::string& name) {
   return std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
-Result<std::vector<Parameter>> parameters_from_json(const json& parameters) {
+std::vector<Parameter> parameters_from_json(const json& parameters, ErrorList& errors) {
+  const std::size_t before = errors.size();
   std::vector<Parameter> out;
   std::map<std::string, std::uint32_t> by_name;
   std::uint64_t total = 0, learned = 0;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::string where = "/parameters/" + std::to_string(i);
     auto read = parameter_from_json(parameters[i], where);
-    if (!read) return read.error();
+    if (!read) {
+      errors.add(read.error());
+      continue;
+    }
     Parameter parameter = std::move(read).value();
     if (!by_name.emplace(parameter.name, static_cast<std::uint32_t>(i)).second)
-      return InputError{where + "/name", json(parameter.name).dump() + " names two parameters; expected each name once"};
+      errors.add({where + "/name", json(parameter.name).dump() + " names two parameters; expected each name once"});
     const std::uint64_t numel = parameters[i]["numel"];
     total += numel;
-    if (numel > limits::parameter_numel_max || total > limits::model_numel_max)
-      return InputError{where + "/numel", "makes the model larger than " + std::to_string(limits::model_numel_max) + " elements"};
+    if (numel > limits::parameter_numel_max || total > limits::model_numel_max) {
+      errors.add({where + "/numel", "makes the model larger than " + std::to_string(limits::model_numel_max) + " elements"});
+      break;
+    }
     parameter.numel = static_cast<std::uint32_t>(numel);
     if (parameter.trainable && !parameters[i].contains("tied_to")) learned += numel;
     out.push_back(std::move(parameter));
   }
-  if (total == 0) return InputError{"/parameters", "have no elements; expected at least one"};
-  if (learned == 0) return InputError{"/parameters", "have no element that is trainable; expected at least one"};
+  if (errors.size() > before) return out;
+  if (total == 0) errors.add(InputError{"/parameters", "have no elements; expected at least one"});
+  else if (learned == 0) errors.add(InputError{"/parameters", "have no element that is trainable; expected at least one"});
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (parameters[i].contains("tied_to"))
-      if (auto problem = tie(parameters[i], "/parameters/" + std::to_string(i), out, i, by_name)) return *problem;
+      if (auto problem = tie(parameters[i], "/parameters/" + std::to_string(i), out, i, by_name)) errors.add(*problem);
   return out;
 }
 

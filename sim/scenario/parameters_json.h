@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/base/result.h"
+#include "sim/base/error_list.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger {
@@ -15,7 +15,7 @@ namespace gradledger {
 bool printable(const std::string& name);
 
 // Precondition: `parameters` passed the schema. Errors carry pointers below /parameters.
-Result<std::vector<Parameter>> parameters_from_json(const nlohmann::json& parameters);
+std::vector<Parameter> parameters_from_json(const nlohmann::json& parameters, ErrorList& errors);
 
 nlohmann::ordered_json parameters_to_json(const std::vector<Parameter>& parameters);
 

@@ -5,9 +5,12 @@
 #include <cstdio>
 #include <iterator>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "sim/base/error_list.h"
 #include "sim/base/files.h"
 #include "sim/base/limits.h"
 #include "sim/scenario/json_reader.h"
@@ -140,6 +143,38 @@ std::size_t take_number(std::string_view& text) {
 
 }  // namespace
 
+namespace {
+
+// Of what errors of a document say: JSON pointers, and "line 3, column 5" of a text that is no JSON.
+std::vector<Position> where_in(std::string_view text, const std::vector<std::string>& wheres) {
+  std::vector<std::string> pointers;
+  for (const std::string& where : wheres)
+    if (where.starts_with("/")) pointers.push_back(where);
+  std::vector<Position> out, found = pointers.empty() ? out : positions_of(text, pointers);
+  std::size_t next = 0;
+  for (const std::string& where : wheres) {
+    Position& at = out.emplace_back();
+    if (where.starts_with("/")) at = found[next++];
+    else if (std::sscanf(where.c_str(), "line %zu, column %zu", &at.line, &at.column) != 2) at = {};
+  }
+  return out;
+}
+
+// An option is of no file.
+std::string place_text(const std::filesystem::path& file, const std::string& where, const Position& at) {
+  if (where.starts_with("--")) return where;
+  if (where.starts_with("/")) return numbered(file.string(), at) + ": " + where;
+  return at.known() ? numbered(file.string(), at) : file.string() + (where.empty() ? "" : ": " + where);
+}
+
+std::vector<std::string> wheres_of(const std::vector<InputError>& errors) {
+  std::vector<std::string> out;
+  for (const InputError& one : errors) out.push_back(one.where);
+  return out;
+}
+
+}  // namespace
+
 Position position_at(std::string_view text, std::size_t byte) { return LineCounter(text).at(byte); }
 
 std::vector<Position> positions_of(std::string_view text, const std::vector<std::string>& pointers) {
@@ -157,16 +192,32 @@ std::vector<Position> positions_of(std::string_view text, const std::vector<std:
   return out;
 }
 
-std::string place_in(const std::filesystem::path& file, std::string_view text, const std::string& where) {
-  Position at;
-  if (std::sscanf(where.c_str(), "line %zu, column %zu", &at.line, &at.column) == 2) return numbered(file.string(), at);
-  if (!where.starts_with("/")) return file.string() + (where.empty() ? "" : ": " + where);
-  return numbered(file.string(), positions_of(text, {where}).front()) + ": " + where;
-}
+std::string place_in(const std::filesystem::path& file, std::string_view text, const std::string& where) { return place_text(file, where, where_in(text, {where}).front()); }
 
 std::string place_in(const std::filesystem::path& file, const std::string& pointer) {
   const auto text = read_file(file);
   return place_in(file, text ? std::string_view(*text) : std::string_view(), pointer);
+}
+
+std::vector<InputError> placed(std::vector<InputError> errors, const std::filesystem::path& file, std::string_view text) {
+  const std::size_t left_out = errors.size() > limits::errors_told_max ? errors.size() - limits::errors_told_max : 0;
+  const bool counted = errors.size() < limits::errors_counted_max;
+  errors.resize(errors.size() - left_out);
+  const std::vector<Position> at = where_in(text, wheres_of(errors));
+  for (std::size_t i = 0; i < errors.size(); ++i) errors[i].where = place_text(file, errors[i].where, at[i]);
+  if (left_out > 0) errors.push_back({file.string(), (counted ? "" : "at least ") + std::to_string(left_out) + " more error" + (left_out == 1 ? " is" : "s are") + " not told"});
+  return errors;
+}
+
+std::vector<InputError> in_order(std::vector<InputError> errors, std::string_view text) {
+  if (errors.size() < 2) return errors;
+  const std::vector<Position> at = where_in(text, wheres_of(errors));
+  std::vector<std::pair<Position, std::size_t>> order;
+  for (std::size_t i = 0; i < errors.size(); ++i) order.emplace_back(at[i], i);
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return std::tie(a.first.line, a.first.column) < std::tie(b.first.line, b.first.column); });
+  std::vector<InputError> out;
+  for (const auto& [position, i] : order) out.push_back(std::move(errors[i]));
+  return out;
 }
 
 Place place_from(const std::string& text, const std::filesystem::path& file) {

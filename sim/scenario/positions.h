@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/result.h"
+
 namespace gradledger {
 
 // From 1, in characters; line 0: not known.
@@ -29,6 +31,12 @@ std::vector<Position> positions_of(std::string_view text, const std::vector<std:
 std::string place_in(const std::filesystem::path& file, std::string_view text, const std::string& where);
 // Likewise, of a file that is read for it; without line and column where it cannot be.
 std::string place_in(const std::filesystem::path& file, const std::string& pointer);
+
+// Errors of a document, each by its place in the file, as many of them as are told, and how many more there are.
+std::vector<InputError> placed(std::vector<InputError> errors, const std::filesystem::path& file, std::string_view text);
+
+// Errors of a document as they follow each other in its text.
+std::vector<InputError> in_order(std::vector<InputError> errors, std::string_view text);
 
 struct Place {
   std::string pointer;

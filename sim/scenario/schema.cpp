@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <valijson/schema_parser.hpp>
 #include <valijson/validator.hpp>
 
+#include "sim/base/error_list.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/spelling.h"
 
@@ -138,7 +140,8 @@ std::string range_text(const json& node, const char* minimum, const char* maximu
 std::string expectation(const json& node) {
   std::string what;
   if (node.contains("enum")) {
-    for (const json& value : node["enum"]) what += (what.empty() ? "one of " : ", ") + value.dump();
+    // Where a value has several names, those are listed that are written out.
+    for (const json& value : node.value("examples", node["enum"])) what += (what.empty() ? "one of " : ", ") + value.dump();
   } else if (node.contains("type")) {
     const json types = node["type"].is_array() ? node["type"] : json::array({node["type"]});
     for (const json& type : types) {
@@ -171,6 +174,8 @@ std::string shortened(const json& value) {
 std::string hint(const json& node, const json& value) {
   if (!value.is_string()) return "";
   const std::string& text = value.get_ref<const std::string&>();
+  if (node.value("type", json()) == "boolean" && (text == "True" || text == "true" || text == "False" || text == "false"))
+    return std::string("; did you mean ") + (text == "True" || text == "true" ? "true?" : "false?");
   if (text == "auto") return "; \"auto\" is for a launcher to fill in, here every value must be concrete";
   std::vector<std::string> words;
   for (const json& word : node.value("enum", json::array()))
@@ -178,38 +183,64 @@ std::string hint(const json& node, const json& value) {
   return suggestion(text, words);
 }
 
-// What is wrong with a value whose members all fit.
-InputError explain(const json& node, const json& value, const std::string& pointer) {
-  if (value.is_object() && node.contains("properties")) {
-    if (node.value("additionalProperties", json(true)) == false)
-      for (const auto& [key, unused] : value.items())
-        if (!node["properties"].contains(key))
-          return {pointer + "/" + pointer_token(key), "is not a key that is known here; expected one of " + keys_of(node) + suggestion(key, key_list(node))};
-    for (const json& key : node.value("required", json::array()))
-      if (!value.contains(key.get<std::string>())) return {pointer, "lacks " + key.dump() + ": expected " + expectation(resolve(node["properties"][key.get<std::string>()]))};
+// Walks a value that does not fit, and tells everything in it that does not.
+class Walk {
+ public:
+  // Precondition: `value` does not fit `unresolved`.
+  void visit(const json& unresolved, const json& value, const std::string& pointer) {
+    const json& node = resolve(unresolved);
+    const json& meant = alternative_for(node, value);
+    if (&meant != &node) return visit(meant, value, pointer);
+    const bool too_long = value.is_array() && value.size() > node.value("maxItems", value.size());
+    const std::size_t before = errors_.size();
+    if (!too_long && value.is_structured() && (!node.contains("type") || admits_type(node, value))) {
+      visit_members(node, value, pointer);
+      tell_keys(node, value, pointer);
+    }
+    if (errors_.size() == before && !errors_.full()) errors_.add({pointer, "is " + shortened(value) + "; expected " + expectation(node) + hint(node, value)});
   }
-  if (value.is_object() && value.size() > 1 && node.value("maxProperties", 0) == 1)
-    return {pointer, "has the keys \"" + value.begin().key() + "\" and \"" + std::next(value.begin()).key() + "\"; expected " + expectation(node)};
-  return {pointer, "is " + shortened(value) + "; expected " + expectation(node) + hint(node, value)};
-}
 
-// Precondition: `value` does not fit `unresolved`. Goes down to the first member that does not fit.
-InputError locate(const json& unresolved, const json& value, const std::string& pointer) {
-  const json& node = resolve(unresolved);
-  const json& meant = alternative_for(node, value);
-  if (&meant != &node) return locate(meant, value, pointer);
-  const bool too_long = value.is_array() && value.size() > node.value("maxItems", value.size());
-  if (too_long || !value.is_structured() || (node.contains("type") && !admits_type(node, value))) return explain(node, value, pointer);
-  const json* checked = nullptr;
-  std::optional<NodeCheck> check;
-  for (const auto& [key, inner] : value.items()) {
-    const json* rule = member(node, value, key);
-    if (!rule) continue;
-    if (rule != checked) check.emplace(*rule);
-    checked = rule;
-    if (!check->fits(inner)) return locate(*rule, inner, pointer + "/" + pointer_token(key));
+  std::vector<InputError> take() && { return errors_.all(); }
+
+ private:
+  void visit_members(const json& node, const json& value, const std::string& pointer) {
+    for (const auto& [key, inner] : value.items()) {
+      if (errors_.full()) return;
+      const json* rule = member(node, value, key);
+      if (rule && !check_of(*rule).fits(inner)) visit(*rule, inner, pointer + "/" + pointer_token(key));
+    }
   }
-  return explain(node, value, pointer);
+
+  // Keys that are not known, that are missing, and those of which there can be one.
+  void tell_keys(const json& node, const json& value, const std::string& pointer) {
+    if (!value.is_object() || !node.contains("properties")) return;
+    const std::vector<std::string> known = key_list(node);
+    std::set<std::string> meant;
+    const bool closed = node.value("additionalProperties", json(true)) == false;
+    for (const auto& [key, unused] : value.items()) {
+      if (!closed || errors_.full() || node["properties"].contains(key)) continue;
+      errors_.add({pointer + "/" + pointer_token(key), "is not a key that is known here; expected one of " + keys_of(node) + suggestion(key, known)});
+      meant.insert(closest_of(key, known));
+    }
+    for (const json& key : node.value("required", json::array())) {
+      const std::string name = key.get<std::string>();
+      if (!value.contains(name) && !meant.contains(name)) errors_.add({pointer, "lacks " + key.dump() + ": expected " + expectation(resolve(node["properties"][name]))});
+    }
+    if (meant.empty() && value.size() > 1 && node.value("maxProperties", 0) == 1)
+      errors_.add({pointer, "has the keys \"" + value.begin().key() + "\" and \"" + std::next(value.begin()).key() + "\"; expected " + expectation(node)});
+  }
+
+  // Compiled once, for all values of the document that it is for.
+  const NodeCheck& check_of(const json& rule) { return checks_.try_emplace(&rule, rule).first->second; }
+
+  std::map<const json*, NodeCheck> checks_;
+  ErrorList errors_;
+};
+
+std::vector<InputError> everything_wrong(const json& rule, const json& value, const std::string& pointer) {
+  Walk walk;
+  walk.visit(rule, value, pointer);
+  return std::move(walk).take();
 }
 
 // Each part is compiled once, for all the scenarios that are read.
@@ -227,16 +258,21 @@ const json& scenario_schema() {
   return schema;
 }
 
-std::optional<InputError> check_against_schema(const json& document) {
+std::vector<InputError> check_against_schema(const json& document) {
   static const NodeCheck whole(rules());
-  if (whole.fits(document)) return std::nullopt;
-  return locate(rules(), document, "");
+  if (whole.fits(document)) return {};
+  return everything_wrong(rules(), document, "");
+}
+
+std::vector<InputError> all_against_part(const std::string& schema_pointer, const json& value, const std::string& where) {
+  const json& part = rules().at(json::json_pointer(schema_pointer));
+  if (compiled_part(schema_pointer, part).fits(value)) return {};
+  return everything_wrong(part, value, where);
 }
 
 std::optional<InputError> check_against_part(const std::string& schema_pointer, const json& value, const std::string& where) {
-  const json& part = rules().at(json::json_pointer(schema_pointer));
-  if (compiled_part(schema_pointer, part).fits(value)) return std::nullopt;
-  return locate(part, value, where);
+  const std::vector<InputError> all = all_against_part(schema_pointer, value, where);
+  return all.empty() ? std::nullopt : std::optional(all.front());
 }
 
 }  // namespace gradledger

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "sim/base/error_list.h"
 #include "sim/scenario/factor.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/loop_json.h"
@@ -21,18 +22,17 @@ using Problem = std::optional<InputError>;
 
 class ScriptReader {
  public:
-  ScriptReader(const Scenario& scenario, const ConfigReader& framework) : scenario_(scenario), framework_(framework) {
+  ScriptReader(const Scenario& scenario, const ConfigReader& framework, ErrorList& errors) : scenario_(scenario), framework_(framework), errors_(errors) {
     for (const Parameter& parameter : scenario.parameters) names_.emplace(parameter.name, parameter.has_gradient());
   }
 
-  Problem read_items(const json& items, const std::string& where, std::vector<ScriptItem>& into) {
-    for (std::size_t i = 0; i < items.size(); ++i) {
+  void read_items(const json& items, const std::string& where, std::vector<ScriptItem>& into) {
+    for (std::size_t i = 0; i < items.size() && !errors_.full(); ++i) {
       const auto entry = items[i].begin();
       ScriptItem item;
-      if (Problem problem = read_item(entry.key(), entry.value(), where + "/" + std::to_string(i), item)) return problem;
+      if (const Problem problem = read_item(entry.key(), entry.value(), where + "/" + std::to_string(i), item)) errors_.add(*problem);
       into.push_back(std::move(item));
     }
-    return std::nullopt;
   }
 
  private:
@@ -78,17 +78,17 @@ class ScriptReader {
       return read_own_event(value, here, item);
     } else if (key == "no_sync") {
       item.kind = ScriptKind::no_sync;
-      return read_items(value, here, item.items);
+      read_items(value, here, item.items);
     } else if (key == "coalesce") {
       item.kind = ScriptKind::coalesce;
-      return read_items(value, here, item.items);
+      read_items(value, here, item.items);
     } else if (key == "raise") {
       item.kind = ScriptKind::raise;
       item.caught = value.value("caught", false);
     } else {
       item.kind = ScriptKind::repeat;
       item.times = value["times"];
-      return read_items(value["of"], here + "/of", item.items);
+      read_items(value["of"], here + "/of", item.items);
     }
     return std::nullopt;
   }
@@ -238,13 +238,14 @@ class ScriptReader {
   const Scenario& scenario_;
   const ConfigReader& framework_;
   std::map<std::string, bool> names_;  // of the parameters, and whether they have a gradient of their own
+  ErrorList& errors_;
 };
 
 }  // namespace
 
-Result<std::vector<ScriptItem>> script_from_json(const json& script, const Scenario& scenario, const ConfigReader& framework) {
+std::vector<ScriptItem> script_from_json(const json& script, const Scenario& scenario, const ConfigReader& framework, ErrorList& errors) {
   std::vector<ScriptItem> out;
-  if (Problem problem = ScriptReader(scenario, framework).read_items(script, "/script", out)) return *problem;
+  ScriptReader(scenario, framework, errors).read_items(script, "/script", out);
   return out;
 }
 

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/base/result.h"
+#include "sim/base/error_list.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/script.h"
 
@@ -20,6 +20,6 @@ inline constexpr std::array<std::pair<const char*, ScriptKind>, 5> bare_events{
 
 // Precondition: `script` passed the schema; `scenario` has its world and parameters. Errors: ranks and names that are not the scenario's,
 // entries that contradict themselves.
-Result<std::vector<ScriptItem>> script_from_json(const nlohmann::json& script, const Scenario& scenario, const ConfigReader& framework);
+std::vector<ScriptItem> script_from_json(const nlohmann::json& script, const Scenario& scenario, const ConfigReader& framework, ErrorList& errors);
 
 }  // namespace gradledger

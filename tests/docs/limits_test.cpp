@@ -2,6 +2,7 @@
 #include <regex>
 #include <set>
 
+#include "sim/base/error_list.h"
 #include "sim/base/limits.h"
 #include "sim/base/lines.h"
 #include "sim/scenario/json_reader.h"
@@ -23,6 +24,8 @@ const LimitRow limit_rows[] = {
     {"unpacked_bytes_max", limits::unpacked_bytes_max, "size of a file of lines, as a recording, and what it unpacks to"},
     {"json_bytes_max", limits::json_bytes_max, "memory that a JSON document stands for"},
     {"json_depth_max", limits::json_depth_max, "nesting of JSON"},
+    {"errors_told_max", limits::errors_told_max, "errors of a file that are told"},
+    {"errors_counted_max", limits::errors_counted_max, "errors of a file that are counted"},
     {"world_size_max", limits::world_size_max, "ranks"},
     {"parameters_max", limits::parameters_max, "parameters"},
     {"parameter_numel_max", limits::parameter_numel_max, "elements of a parameter"},
@@ -69,7 +72,7 @@ TEST(scenario_format_page, gives_every_limit_as_the_code_has_it) {
     EXPECT_EQ(number, std::to_string(limit.value)) << limit.what;
   }
   std::string source;
-  for (const char* file : {"sim/base/limits.h", "sim/base/lines.h", "sim/scenario/json_reader.h"}) source += text_of(source_folder / file);
+  for (const char* file : {"sim/base/limits.h", "sim/base/error_list.h", "sim/base/lines.h", "sim/scenario/json_reader.h"}) source += text_of(source_folder / file);
   const std::regex constant(R"(inline constexpr [\w:]+ (\w+) =)");
   std::size_t constants = 0;
   for (std::sregex_iterator at(source.begin(), source.end(), constant), end; at != end; ++at, ++constants) EXPECT_TRUE(covered.contains((*at)[1])) << (*at)[1] << " is in no row";

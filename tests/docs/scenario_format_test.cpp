@@ -3,6 +3,7 @@
 
 #include "ref/oracle.h"
 #include "sim/base/limits.h"
+#include "sim/numeric/dtype_names.h"
 #include "sim/scenario/schema.h"
 #include "tests/docs/command.h"
 #include "tests/docs/markdown.h"
@@ -148,7 +149,9 @@ TEST(scenario_format_page, gives_every_bound_of_the_schema) {
 TEST(scenario_format_page, gives_every_word_that_a_key_may_hold) {
   std::size_t words = 0;
   for (const Key& key : all_keys()) {
-    std::vector<json> values = key.node->value("enum", json::array());
+    // Where a word has other names too, a section of their own has those.
+    std::vector<json> values = key.node->value(key.node->contains("examples") ? "examples" : "enum", json::array());
+    if (!key.node->contains("enum")) values.clear();
     for (const json& alternative : key.node->value("oneOf", json::array()))
       for (const json& value : alternative.value("enum", json::array())) values.push_back(value);
     if (key.key == "class") continue;  // docs/findings.md has them
@@ -158,6 +161,22 @@ TEST(scenario_format_page, gives_every_word_that_a_key_may_hold) {
     }
   }
   EXPECT_GT(words, 30u);
+}
+
+TEST(scenario_format_page, has_every_name_of_a_dtype) {
+  const Section* section = format_page().section("Names of dtypes");
+  ASSERT_TRUE(section);
+  std::size_t names = 0;
+  for (const json& value : scenario_schema()["properties"]["model_dtype"]["enum"]) {
+    const std::string name = value.get<std::string>(), ours(name_of(*gradient_dtype_of(name)));
+    const auto row = std::find_if(section->rows.begin(), section->rows.end(), [&](const Cells& r) { return r.at(0) == "`\"" + ours + "\"`"; });
+    ASSERT_NE(row, section->rows.end()) << ours;
+    EXPECT_NE((name == ours ? row->at(0) : row->at(1)).find("`" + value.dump() + "`"), std::string::npos) << name;
+    ++names;
+  }
+  std::size_t listed = 0;
+  for (const Cells& row : section->rows) listed += 1 + static_cast<std::size_t>(std::count(row.at(1).begin(), row.at(1).end(), ',')) + 1;
+  EXPECT_EQ(listed, names);
 }
 
 // ---- defaults: the documented value, written down, changes nothing ----------------------------------------------------------------------
@@ -238,9 +257,9 @@ TEST(scenario_format_page, gives_the_memory_that_the_command_computes) {
   EXPECT_GT(rows.size(), 2u);
   for (const Cells& row : rows) {
     Scenario s;
-    s.model_dtype = *gradient_dtype_named(row.at(0));
-    deepspeed_config(s).grad_accum_dtype = gradient_dtype_named(row.at(1));
-    deepspeed_config(s).communication_data_type = gradient_dtype_named(row.at(2));
+    s.model_dtype = *gradient_dtype_of(row.at(0));
+    deepspeed_config(s).grad_accum_dtype = gradient_dtype_of(row.at(1));
+    deepspeed_config(s).communication_data_type = gradient_dtype_of(row.at(2));
     s.engine.optimizer.type = row.at(3) == "SGD" ? OptimizerType::sgd : row.at(3) == "Adam" ? OptimizerType::adam : OptimizerType::adamw;
     s.world_size = static_cast<std::uint32_t>(std::stoul(row.at(4)));
     s.parameters = {{"p", 1000, std::nullopt}};

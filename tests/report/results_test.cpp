@@ -42,7 +42,7 @@ Results results_by_hand(const std::string& text) {
   out.producer = "host";
   out.seed = 7;
   out.cases = {case_by_hand("good", Status::passed), case_by_hand("bad" + text, Status::failed, text), case_by_hand("broken", Status::error, text),
-               case_by_hand("left", Status::not_run, text), report::error_case("x", "x" + text, "x" + text + ":4:2: /name: is 1" + text)};
+               case_by_hand("left", Status::not_run, text), report::error_case("x", "x" + text, {{"x" + text + ":4:2: /name", "is 1" + text}})};
   return out;
 }
 

@@ -337,7 +337,7 @@ TEST(options_of_fuzz, that_are_not_right_are_named) {
   refused({"--engine", "zero2-ofload"}, "did you mean \"zero2-offload\"?");
   refused({"--as-of", "0.99"}, "--as-of: unknown release or change \"0.99\"");
   refused({"--switch", "x"}, "--switch: \"x\" sets nothing; expected name=value");
-  refused({"--switch", "offload_keeep=all"}, "--switch: unknown switch");
+  refused({"--switch", "offload_keeep=all"}, "--switch: unknown switch \"offload_keeep\"");
   refused({"--switch", "offload_keep=everything"}, "--switch: ");
   for (const char* cases : {"0", "-1", "1e3", "1.5", "010", "many", ""}) refused({"--cases", cases}, "--cases: ");
   for (const char* time : {"0", "-1", "0.5"}) refused({"--time", time}, "--time: ");

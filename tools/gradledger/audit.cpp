@@ -34,7 +34,7 @@ std::string command_of(const AuditVerb& verb, const Options& options) {
   const audit::Request& r = verb.request;
   std::string out = "gradledger audit";
   const auto add = [&](const char* option, const std::string& value) {
-    if (!value.empty()) out += fmt::format("{} {}", option, shell_word(value));
+    if (!value.empty()) out += fmt::format("{} {}", option, file_word(value));
   };
   const auto number = [&](const char* option, const std::optional<std::uint32_t>& value) {
     if (value) out += fmt::format("{} {}", option, *value);
@@ -101,17 +101,23 @@ int exit_code(AuditOutcome outcome) {
 
 }  // namespace
 
+std::vector<std::string*> files_of(AuditVerb& verb) {
+  audit::Request& r = verb.request;
+  return {&r.files.config, &r.files.arguments, &r.freeze, &r.script};
+}
+
 CLI::App* add_audit(CLI::App& app, AuditVerb& verb) {
   CLI::App* out = app.add_subcommand("audit", "Say whether a training set-up loses gradients, since which release, and what helps");
   audit::Request& r = verb.request;
-  out->add_option("FILE", r.files.config, "ds_config.json, accelerate's config.yaml, or arguments of DistributedDataParallel; may be left out where --trainer-args name one")
+  out->add_option("FILE", r.files.config,
+                  "ds_config.json, accelerate's config.yaml, or arguments of DistributedDataParallel; - is standard input; may be left out where --trainer-args name one")
       ->check(some_text);
   out->add_option("--trainer-args", r.files.arguments, "Arguments of transformers' Trainer, as JSON")->check(some_text);
-  out->add_option("--framework", r.files.framework, "deepspeed or ddp, where the files do not say it")->check(CLI::IsMember({"deepspeed", "ddp"}));
+  out->add_option("--framework", r.files.framework, "deepspeed or ddp, where the files do not say it")->check(OneOf({"deepspeed", "ddp"}));
   out->add_option("--deepspeed", verb.deepspeed, "Release of DeepSpeed, or a state of its code as scenarios name it")->check(some_text);
   out->add_option("--transformers", verb.transformers, "Release of transformers, which decides about the loop")->check(some_text);
   out->add_option("--accelerate", verb.accelerate, "Likewise of accelerate")->check(some_text);
-  out->add_option("--release", verb.releases, "PACKAGE=RELEASE of any other package; can be given several times")->check(some_text);
+  out->add_option("--release", verb.releases, "PACKAGE=RELEASE of any other package; can be given several times")->check(some_text)->allow_extra_args(false);
   out->add_option("--freeze", r.freeze, "What pip freeze printed: releases of everything")->check(some_text);
   out->add_option("--python", verb.python, "An interpreter whose environment is asked for its releases")->check(some_text);
   CLI::Option* loop = out->add_option("--loop", r.loop, "The training loop: " + loop_names())->check(some_text);
@@ -126,11 +132,13 @@ CLI::App* add_audit(CLI::App& app, AuditVerb& verb) {
       ->check(CLI::Range(0, 1023))
       ->capture_default_str();
   out->add_option("--model", r.model, "Parameters, as NAME=SIZExSIZE,... or a JSON file of {\"name\": [sizes]}")->check(some_text);
-  out->add_option("--optimizer", r.optimizer, "sgd, adam or adamw, in place of what the files say")->check(CLI::IsMember({"sgd", "adam", "adamw"}));
-  out->add_option("--loss", r.loss, "hf-trainer: tokens, a model that takes num_items_in_batch, or mean")->check(CLI::IsMember({"tokens", "mean"}))->capture_default_str();
-  out->add_option("--tokens", r.tokens, "Tokens of micro-batches: equal, or uneven")->check(CLI::IsMember({"equal", "uneven"}))->capture_default_str();
-  out->add_option("--leave-out", r.leave_out, "A JSON pointer into the configuration: the key is taken for absent; can be given several times")->check(some_text);
-  out->add_option("--sweep", verb.sweep, "A matrix of verdicts: releases, stages, or all, stages by releases")->check(CLI::IsMember({"releases", "stages", "all"}));
+  out->add_option("--optimizer", r.optimizer, "sgd, adam or adamw, in place of what the files say")->check(OneOf({"sgd", "adam", "adamw"}));
+  out->add_option("--loss", r.loss, "hf-trainer: tokens, a model that takes num_items_in_batch, or mean")->check(OneOf({"tokens", "mean"}))->capture_default_str();
+  out->add_option("--tokens", r.tokens, "Tokens of micro-batches: equal, or uneven")->check(OneOf({"equal", "uneven"}))->capture_default_str();
+  out->add_option("--leave-out", r.leave_out, "A JSON pointer into the configuration: the key is taken for absent; can be given several times")
+      ->check(some_text)
+      ->allow_extra_args(false);
+  out->add_option("--sweep", verb.sweep, "A matrix of verdicts: releases, stages, or all, stages by releases")->check(OneOf({"releases", "stages", "all"}));
   out->add_option("--write-scenario", verb.write_scenario, "Write the scenario that was judged to this file")->check(some_text);
   return out;
 }

@@ -23,4 +23,7 @@ struct AuditVerb {
 // Options that audit has in common with others come from elsewhere.
 CLI::App* add_audit(CLI::App& app, AuditVerb& verb);
 
+// Those that it reads, which may be "-".
+std::vector<std::string*> files_of(AuditVerb& verb);
+
 }  // namespace gradledger::tool

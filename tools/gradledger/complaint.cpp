@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "sim/frameworks/framework.h"
-#include "sim/scenario/positions.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/verbs.h"
 
@@ -45,9 +44,9 @@ void say_what_is_taken_as(const std::string& where, const Framework& framework, 
   if (const auto note = framework.as_of_note(as_of)) say(where + ": " + *note);
 }
 
-void say_what_is_taken_as(const std::string& file, const Scenario& scenario) {
-  const auto note = framework_of(scenario).as_of_note(scenario.engine.as_of.base);
-  if (note) say(place_in(file, "/engine/as_of") + ": " + *note);
+void say_what_is_taken_as(const Loaded& loaded) {
+  const auto note = framework_of(loaded.scenario).as_of_note(loaded.scenario.engine.as_of.base);
+  if (note) say(loaded.place("/engine/as_of") + ": " + *note);
 }
 
 void complain(const InputError& error, int code) {

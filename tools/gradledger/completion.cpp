@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/contract.h"
+#include "tools/gradledger/numbers.h"
 
 namespace gradledger::tool {
 namespace {
@@ -141,7 +142,7 @@ std::string fish_script(const std::vector<Verb>& verbs) {
 
 CLI::App* add_completion(CLI::App& app, std::string& shell) {
   CLI::App* verb = app.add_subcommand("completion", "Print a script that completes verbs, options and values in a shell");
-  verb->add_option("SHELL", shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  verb->add_option("SHELL", shell, "bash, zsh or fish")->required()->check(OneOf({"bash", "zsh", "fish"}));
   return verb;
 }
 

@@ -10,6 +10,8 @@
 #include <fmt/ranges.h>
 
 #include "drivers/sessions/process_ranks.h"
+#include "sim/scenario/spelling.h"
+#include "tools/gradledger/numbers.h"
 
 namespace gradledger::tool {
 namespace {
@@ -36,19 +38,21 @@ std::vector<std::string> package_path() {
 std::string check_producer(const std::string& text) {
   if (text == "host" || text == "gpu" || std::find(drivers.begin(), drivers.end(), text) != drivers.end()) return "";
   if (text.starts_with(own) && std::count(text.begin(), text.end(), ':') == 2 && !text.ends_with(':')) return "";
-  return fmt::format("\"{}\" is no producer; expected host, gpu, {}, or python:MODULE:FACTORY", text, fmt::join(drivers, ", "));
+  std::vector<std::string> known{"host", "gpu"};
+  known.insert(known.end(), drivers.begin(), drivers.end());
+  return fmt::format("\"{}\" is no producer; expected {}, or python:MODULE:FACTORY{}", text, fmt::join(known, ", "), suggestion(text, known));
 }
 
 void add_driver(CLI::App* verb, Options& options) {
   if (const char* python = std::getenv("GRADLEDGER_PYTHON"); python && *python) options.python = python;
   verb->add_option("--python", options.python, "Python that has the framework, where the producer is one; GRADLEDGER_PYTHON is the default where it is set")->capture_default_str();
   verb->add_option("--backend", options.backend, "Process group of a real framework: gradledger's own, gloo or nccl")
-      ->check(CLI::IsMember({"gradledger", "gloo", "nccl"}))
+      ->check(OneOf({"gradledger", "gloo", "nccl"}))
       ->capture_default_str();
   verb->add_option("--deliver", options.deliver, "When results of a real framework's asynchronous collectives arrive: at once, when they are waited for, or by the seed")
-      ->check(CLI::IsMember({"eager", "late", "seeded"}))
+      ->check(OneOf({"eager", "late", "seeded"}))
       ->capture_default_str();
-  verb->add_option("--against", options.against, "gate: hold the weights of a real framework against its model's too")->check(CLI::IsMember({"sim"}));
+  verb->add_option("--against", options.against, "gate: hold the weights of a real framework against its model's too")->check(OneOf({"sim"}));
   verb->add_option("--driver-log", options.driver_log, "Write every message between the command and the ranks of a real framework to this file, as JSON lines");
 }
 

@@ -71,12 +71,13 @@ Result<World> world_of(Scenario scenario, const Options& options, const ExploreV
   return out;
 }
 
-Result<std::vector<World>> worlds_of(const Options& options, const ExploreVerb& verb) {
+// in_file: all that is wrong with FILE, where it is that.
+Result<std::vector<World>> worlds_of(const Options& options, const ExploreVerb& verb, std::vector<InputError>& in_file) {
   std::vector<World> out;
   if (!verb.file.empty()) {
-    const auto loaded = load(verb.file, options);
+    const auto loaded = load(verb.file, options, Use::judge, &in_file);
     if (!loaded) return loaded.error();
-    if (auto error = not_searched((*loaded)->scenario, verb.file)) return *error;
+    if (auto error = not_searched(**loaded)) return *error;
     auto world = world_of((*loaded)->scenario, options, verb);
     if (!world) return world.error();
     out.push_back(std::move(world).value());
@@ -88,7 +89,8 @@ Result<std::vector<World>> worlds_of(const Options& options, const ExploreVerb& 
   for (const search::Variant& variant : search::variants())
     if (verb.engines.empty()) chosen.push_back(&variant);
   const Framework& framework = search::framework_of(*chosen.front());
-  const auto as_of = options.driver ? as_of_installed(framework, *options.driver, verb.as_of, verb.switches) : as_of_from(framework, verb.as_of, verb.switches);
+  const std::string point = verb.as_of.empty() ? "head" : verb.as_of;
+  const auto as_of = options.driver ? as_of_installed(framework, *options.driver, point, verb.switches) : as_of_from(framework, point, verb.switches);
   if (!as_of) return as_of.error();
   for (const search::Variant* variant : chosen) {
     auto world = world_of(small_world(verb, *as_of, *variant), options, verb);
@@ -126,9 +128,9 @@ report::ExploreReport report_of(const World& world, const search::ExploreResult&
 std::string repeat_command(const Options& options, const ExploreVerb& verb) {
   const ExploreVerb otherwise;
   std::string out = fmt::format("gradledger explore --seed {}", options.seed);
-  if (!verb.file.empty()) out += " " + shell_word(verb.file);
+  if (!verb.file.empty()) out += " " + file_word(verb.file) + verbs::overrides_words(options.overrides);
   for (const std::string& engine : verb.engines) out += " --engine " + engine;
-  if (verb.as_of != otherwise.as_of) out += " --as-of " + shell_word(verb.as_of);
+  if (verb.file.empty() && !verb.as_of.empty()) out += " --as-of " + shell_word(verb.as_of);
   for (const std::string& text : verb.switches) out += " --switch " + shell_word(text);
   if (verb.world_size != otherwise.world_size) out += fmt::format(" --world-size {}", verb.world_size);
   if (!verb.alphabet.empty()) out += " --alphabet " + shell_word(verb.alphabet);
@@ -144,9 +146,11 @@ std::string repeat_command(const Options& options, const ExploreVerb& verb) {
 
 int explore(const Options& options, const ExploreVerb& verb, const Output& out) {
   if (verb.streams) return explore_streams_of(options, verb, out);
-  auto worlds = worlds_of(options, verb);
+  std::vector<InputError> in_file;
+  auto worlds = worlds_of(options, verb, in_file);
   if (!worlds) {
-    complain(worlds.error());
+    if (in_file.empty()) complain(worlds.error());
+    else out.refuse(verb.file, in_file);
     return worlds.error().unavailable ? unavailable : bad_input;
   }
   const Interruption interruption;

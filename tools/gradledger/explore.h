@@ -16,7 +16,7 @@ class Output;
 struct ExploreVerb {
   std::string file;                  // a scenario whose world is explored; empty: a small one for each engine
   std::vector<std::string> engines;  // without a file; empty: all
-  std::string as_of = "head";        // without a file
+  std::string as_of;                 // empty: head, or what the file says
   std::vector<std::string> switches;
   std::uint32_t world_size = 2;  // without a file
   std::string alphabet;          // comma-separated; empty: the engine's eight

@@ -44,9 +44,10 @@ report::OrdersReport report_of(const search::StreamOrders& o, const Loaded& load
 }  // namespace
 
 int explore_streams_of(const Options& options, const ExploreVerb& verb, const Output& out) {
-  const auto loaded = load(verb.file, options);
+  std::vector<InputError> errors;
+  const auto loaded = load(verb.file, options, Use::judge, &errors);
   if (!loaded) {
-    complain(loaded.error());
+    out.refuse(verb.file, errors);
     return loaded.error().unavailable ? unavailable : bad_input;
   }
   search::StreamOrderOptions how;

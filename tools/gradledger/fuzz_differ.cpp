@@ -8,6 +8,7 @@
 #include "search/shrink/shape.h"
 #include "sim/frameworks/history.h"
 #include "sim/load.h"
+#include "sim/scenario/spelling.h"
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
@@ -38,6 +39,12 @@ std::optional<InputError> add_producer(const std::string& name, const Options& o
   return std::nullopt;
 }
 
+std::vector<std::string> known_sides() {
+  std::vector<std::string> out{"host", "gpu", "head"};
+  for (const search::Variant& variant : search::variants()) out.emplace_back(variant.name);
+  return out;
+}
+
 // A producer, an engine, or a point in the history of the code.
 Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz, const Framework& framework) {
   const auto is_point = [&](const std::string& name) { return framework.history() && framework.history()->contains_all_of(name, name); };
@@ -52,7 +59,8 @@ Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz, const 
     } else if (is_point(name)) {
       out.sides.push_back({.name = name, .apply = [name](Scenario& s) { s.engine.as_of.base = name; }});
     } else {
-      return InputError{"--differ", "\"" + name + "\" is no release, change, engine or producer; expected as 0.18.9, \"before #7981\", zero2-offload, host or gpu"};
+      return InputError{"--differ", "\"" + name + "\" is no release, change, engine or producer; expected as 0.18.9, \"before #7981\", zero2-offload, host or gpu" +
+                                        suggestion(name, known_sides())};
     }
   }
   if (out.sides.size() < 2) return InputError{"--differ", "names one side; expected two or more, comma-separated"};

@@ -68,7 +68,7 @@ Replayed replay_saved(const fs::path& file, const Options& options, const search
   }
   const auto loaded = load(file, options);
   if (!loaded) return refuse(loaded.error());
-  if (auto error = not_searched((*loaded)->scenario, file.string())) return refuse(*error);
+  if (auto error = not_searched(**loaded)) return refuse(*error);
   show(out.saved, (*loaded)->scenario, campaign);
   return out;
 }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/base/files.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/gate_options.h"
 #include "tools/gradledger/interruption.h"
@@ -121,6 +122,10 @@ int gate(const std::vector<std::string>& paths, const Options& options, const Ga
     return bad_input;
   };
   if (paths.empty()) return refuse({"", "PATH is required; expected scenario files, folders of them, or --mutants"});
+  if (std::any_of(paths.begin(), paths.end(), [](const std::string& path) { return is_standard_input(path); })) {
+    if (verb.update) return refuse({"--update", "changes files; expected none of them from standard input"});
+    if (verb.last_failed) return refuse({"--last-failed", "remembers files; expected none of them from standard input"});
+  }
   Asked asked;
   if (const auto error = ask(options, verb, asked)) return refuse(*error);
   const Interruption interruption;

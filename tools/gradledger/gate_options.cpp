@@ -25,7 +25,7 @@ void add_gate_options(CLI::App* gate, Options& options, GateVerb& verb) {
   CLI::Option* baseline = scenarios_alone(gate->add_option("--baseline", verb.baseline, "File of findings that are accepted until a day"))->check(some_text);
   gate->add_option("--today", verb.today, "The day that these are held against, as 2027-01-31; default: the system's")->check(date)->needs(baseline);
   CLI::Option* update = scenarios_alone(gate->add_flag("--update", verb.update, "Write the findings that are reported into the files that expect others"));
-  for (const char* other : {"-x", "--baseline", "--compare", "--producer"}) update->excludes(gate->get_option(other));
+  for (const char* other : {"-x", "--baseline", "--compare", "--producer", "--as-of", "--config"}) update->excludes(gate->get_option(other));
   baseline->excludes(gate->get_option("--compare"));
   scenarios_alone(gate->add_flag("--allow-left-out", verb.allow_left_out, "What may be meant to be a scenario of a folder, and was left out, is told and does not fail the gate"));
 }

@@ -33,9 +33,7 @@ std::size_t width_of_terminal() {
 }  // namespace
 
 void add_look(CLI::App* verb, Look& look) {
-  verb->add_option("--color", look.colour, "auto: on a terminal, where neither NO_COLOR nor TERM=dumb is set")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->capture_default_str();
+  verb->add_option("--color", look.colour, "auto: on a terminal, where neither NO_COLOR nor TERM=dumb is set")->check(OneOf({"auto", "always", "never"}))->capture_default_str();
   verb->add_option("--width", look.width, "Columns of a line of text; else those of the terminal, and in a file or a pipe as many as it takes")
       ->check(whole_number)
       ->check(CLI::Range(width_min, width_max));

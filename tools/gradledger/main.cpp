@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -16,6 +17,7 @@
 
 #include "report/version/version.h"
 #include "sim/base/contract.h"
+#include "sim/base/lines.h"
 #include "sim/scenario/spelling.h"
 #include "tools/gradledger/audit.h"
 #include "tools/gradledger/completion.h"
@@ -31,6 +33,7 @@
 #include "tools/gradledger/result_files.h"
 #include "tools/gradledger/run_options.h"
 #include "tools/gradledger/search_options.h"
+#include "tools/gradledger/standard_input.h"
 #include "tools/gradledger/verbs.h"
 #include "verbs/compare.h"
 
@@ -40,8 +43,9 @@ namespace {
 
 CLI::App* add_replay(CLI::App& app, Options& options, std::vector<std::string>& paths) {
   CLI::App* verb = app.add_subcommand("replay", "Run scenarios and judge every rank's accumulators after every event");
-  verb->add_option("FILE", paths, "Scenario files")->required();
+  verb->add_option("FILE", paths, "Scenario files; - is standard input")->required();
   add_common(verb, options);
+  add_overrides(verb, options);
   add_compare(verb, options);
   CLI::Option* accounting = verb->add_flag("--accounting", options.accounting, "Bytes held and sent, by a dry run that judges nothing; also beyond --memory-limit");
   verb->add_option("--trace", options.trace, "Write every record of the primary pass to this file, as JSON lines")->excludes(accounting);
@@ -82,8 +86,9 @@ CLI::App* add_coverage(CLI::App& app, Options& options, std::string& folder) {
 
 CLI::App* add_gate(CLI::App& app, Options& options, GateVerb& gate, std::vector<std::string>& paths) {
   CLI::App* verb = app.add_subcommand("gate", "Hold scenarios against what they expect, or the oracle against faults that it must report");
-  verb->add_option("PATH", paths, "Scenario files, or folders of them");
+  verb->add_option("PATH", paths, "Scenario files, or folders of them; - is standard input");
   add_common(verb, options);
+  add_overrides(verb, options);
   add_compare(verb, options);
   add_mutants(verb, options);
   add_results(verb, options, {"--mutants"});
@@ -101,14 +106,15 @@ struct Recordings {
 
 void add_recordings(CLI::App& app, Options& options, std::vector<std::string>& paths, Recordings& verbs) {
   verbs.record = app.add_subcommand("record", "Run a scenario as often as the oracle needs, and write what the ranks showed to a file for judge");
-  verbs.record->add_option("FILE", verbs.scenario, "Scenario file")->required();
+  verbs.record->add_option("FILE", verbs.scenario, "Scenario file; - is standard input")->required();
   verbs.record->add_option("-o,--output", verbs.trace, "The trace to write; gzip where the name ends in .gz")->required();
   add_common(verbs.record, options, "trace");
+  add_overrides(verbs.record, options);
 
   verbs.conform = app.add_subcommand("conform", "Hold recorded runs of a real framework against replays by the engine and release that produced them");
   verbs.judge = app.add_subcommand("judge", "Judge recorded runs by the oracle alone, with no engine: what was applied against what is due");
   for (CLI::App* verb : {verbs.conform, verbs.judge}) {
-    verb->add_option(verb == verbs.judge ? "TRACE" : "FILE", paths, "Recordings in any of the forms, or traces: JSON lines, plain or gzip")->required();
+    verb->add_option(verb == verbs.judge ? "TRACE" : "FILE", paths, "Recordings in any of the forms, or traces: JSON lines, plain or gzip; - is standard input")->required();
     add_format(verb, options, "One JSON object a run, totals last");
   }
   verbs.conform->add_flag("--judge", verbs.alone, "As gradledger judge: by the oracle alone, with no engine");
@@ -121,7 +127,7 @@ CLI::App* add_list(CLI::App& app, Options& options, std::string& what) {
   CLI::App* verb = app.add_subcommand("list", "What gradledger knows");
   verb->add_option("WHAT", what, "frameworks, engines, events, behaviours, changes, releases, findings, rules, buffers, entries, schemas or exit-codes")
       ->required()
-      ->check(CLI::IsMember({"frameworks", "engines", "events", "behaviours", "changes", "releases", "findings", "rules", "buffers", "entries", "schemas", "exit-codes"}));
+      ->check(OneOf({"frameworks", "engines", "events", "behaviours", "changes", "releases", "findings", "rules", "buffers", "entries", "schemas", "exit-codes"}));
   add_format(verb, options, "JSON instead of text");
   verb->add_option("--as-of", options.as_of, "behaviours: the values at this release or change")->capture_default_str();
   return verb;
@@ -173,6 +179,7 @@ int with_producer(Options& options, Verb&& verb) {
 
 // Verbs and options that look like the first word that is neither.
 std::string what_was_meant(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  if (!dynamic_cast<const CLI::ExtrasError*>(&error) && !dynamic_cast<const CLI::RequiredError*>(&error)) return "";  // an option that there is, with a wrong value
   std::vector<std::string> known;
   const CLI::App* verb = &app;
   for (const CLI::App* one : app.get_subcommands({})) {
@@ -181,12 +188,20 @@ std::string what_was_meant(const CLI::App& app, const CLI::ParseError& error, in
   }
   const bool in_verb = verb != &app;
   if (in_verb) known.clear();
-  for (const CLI::Option* option : verb->get_options())
+  for (const CLI::Option* option : verb->get_options()) {
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) known.push_back("-" + name);
+  }
   for (int i = 1; i < argc; ++i) {
     const std::string word = std::string(argv[i]).substr(0, std::string_view(argv[i]).find('='));
-    if (std::string_view(error.what()).find(word) == std::string_view::npos || (in_verb && !word.starts_with("--"))) continue;
-    if (const std::string meant = suggestion(word, known); !meant.empty()) return meant;
+    const bool is_known = std::find(known.begin(), known.end(), word) != known.end();
+    if (is_known || (in_verb && !word.starts_with('-'))) continue;
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) && std::string_view(error.what()).find(word) == std::string_view::npos) continue;
+    const std::string closest = closest_of(word, known);
+    // Any two letters are alike; the same one in another case is meant.
+    const bool letters = word.size() == 2 && closest.size() == 2;
+    if (closest.empty() || (letters && std::tolower(static_cast<unsigned char>(word[1])) != std::tolower(static_cast<unsigned char>(closest[1])))) continue;
+    return "; did you mean \"" + closest + "\"?";
   }
   return "";
 }
@@ -232,6 +247,7 @@ CLI::App* add_whole_explore(CLI::App& app, Options& options, ExploreVerb& explor
   CLI::App* verb = add_explore(app, explore);
   add_run(verb, options, "finding and engine");
   add_real_producer(verb, options);
+  add_config(verb, options);
   add_html(verb, options);
   limit_explore(verb);
   return verb;
@@ -249,6 +265,9 @@ struct Verb {
   const CLI::App* app;
   bool asks_for_producer;
   std::function<int(const Output&)> run;
+  // Those that may be "-", and how much of it is read.
+  std::function<std::vector<std::string*>()> files = {};
+  std::uint64_t bytes_max = limits::file_bytes_max;
 };
 
 // What a run breaks off with, told as an error.
@@ -280,7 +299,11 @@ int dispatch(const std::vector<Verb>& verbs, Options& options, const CLI::App& c
     return with_results(files, [&] {
       const auto verb = std::find_if(verbs.begin(), verbs.end(), [&](const Verb& one) { return one.app == &chosen; });
       expects(verb != verbs.end(), "a verb of the table");
-      const auto run = [&] { return out.finish(verb->run(out)); };
+      const auto run = [&] {
+        const auto no_input = verb->files ? take_standard_input(verb->files(), verb->bytes_max) : std::nullopt;
+        if (no_input) out.refuse(no_input->where, *no_input);
+        return out.finish(no_input ? bad_input : verb->run(out));
+      };
       return verb->asks_for_producer ? with_producer(options, run) : run();
     });
   });
@@ -376,14 +399,38 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   return std::nullopt;
 }
 
+// Which verbs read standard input where a file is "-".
+void take_dashes(std::vector<Verb>& verbs, Words& w) {
+  const auto paths = [&w] {
+    std::vector<std::string*> out;
+    for (std::string& path : w.paths) out.push_back(&path);
+    return out;
+  };
+  for (Verb& verb : verbs) {
+    const std::string& name = verb.app->get_name();
+    const bool of_recordings = name == "judge" || name == "conform";
+    if (name == "replay" || name == "gate" || of_recordings) verb.files = paths;
+    else if (name == "explore") verb.files = [&w] { return std::vector{&w.explore.file}; };
+    else if (name == "record") verb.files = [&w] { return std::vector{&w.recordings.scenario}; };
+    else if (name == "audit") verb.files = [&w] { return files_of(w.audit); };
+    if (of_recordings) verb.bytes_max = limits::unpacked_bytes_max;
+  }
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Replays gradient accumulation on virtual ranks and says which contribution is missing, doubled, stale or private."};
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", report::version_text(), "Version, commit, compiler and build type");
   app.footer(exit_code_text());
   Words words;
-  const std::vector<Verb> verbs = add_verbs(app, words);
+  std::vector<Verb> verbs = add_verbs(app, words);
+  take_dashes(verbs, words);
   if (const auto code = parse(app, argc, argv)) return *code;
+  if (!words.explore.file.empty()) words.options.instead_as_of = words.explore.as_of;
+  if (const auto error = take_overrides(words.options)) {
+    complain(*error);
+    return bad_input;
+  }
   if (!words.options.html.empty()) words.options.full_ledger = true;  // a heat map wants the steps that balance too
   words.options.command_line = command_line({argv, argv + argc});
   words.options.repeat = command_line(without_form({argv, argv + argc}));

@@ -1,10 +1,14 @@
 #include "tools/gradledger/numbers.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <limits>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "sim/scenario/spelling.h"
 
 namespace gradledger::tool {
 
@@ -19,6 +23,13 @@ std::string whole_number(const std::string& digits) {
 std::string size_in_bytes(std::string& text) { return whole_number(text.substr(0, text.find_first_not_of("-0123456789"))); }
 
 std::string some_text(const std::string& text) { return text.empty() ? "is empty; expected a value" : ""; }
+
+OneOf::OneOf(const std::vector<std::string>& names) : CLI::IsMember(names) {
+  func_ = [names](std::string& text) -> std::string {
+    if (std::find(names.begin(), names.end(), text) != names.end()) return "";
+    return fmt::format("is \"{}\"; expected one of {}{}", text, fmt::join(names, ", "), suggestion(text, names));
+  };
+}
 
 Result<std::pair<std::uint32_t, std::uint32_t>> shard_from(const std::string& text) {
   std::uint32_t shard = 0, shards = 0;

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
 
 #include "sim/base/result.h"
 
@@ -14,6 +17,12 @@ namespace gradledger::tool {
 std::string whole_number(const std::string& digits);
 std::string size_in_bytes(std::string& text);
 std::string some_text(const std::string& text);
+
+// A value that is one of some names; of another one it says which was probably meant.
+class OneOf : public CLI::IsMember {
+ public:
+  explicit OneOf(const std::vector<std::string>& names);
+};
 
 // "i/n" of --shard: the one with number i of n. Errors: it is none.
 Result<std::pair<std::uint32_t, std::uint32_t>> shard_from(const std::string& text);

@@ -11,6 +11,7 @@
 
 namespace gradledger::tool {
 
+using verbs::file_word;
 using verbs::load;
 using verbs::Loaded;
 using verbs::not_searched;
@@ -43,6 +44,8 @@ struct Options : verbs::Options {
   std::vector<std::string> only_mutants;            // by name; empty: all
   std::uint32_t mutant_cases = 24;                  // in which a mutant must be found, in each of its engines
   std::uint32_t jobs = 1;                           // of a gate
+  std::string instead_as_of;                        // --as-of of a run; empty: what the files say
+  std::vector<std::string> instead_config;          // likewise, KEY=VALUE
 };
 
 }  // namespace gradledger::tool

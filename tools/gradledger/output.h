@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -38,11 +39,12 @@ class Output {
     write(renderer_->text(value));
     html_.add(value);
   }
-  // An error in a file instead of a value.
-  void refuse(const std::string& file, const InputError& error) const {
-    results_.add_error(file, error.text());
-    complain(error);
+  // Errors in a file instead of a value; who prints records prints one for each.
+  void refuse(const std::string& file, const std::vector<InputError>& errors) const {
+    results_.add_errors(file, errors);
+    for (const InputError& error : errors) complain(error);
   }
+  void refuse(const std::string& file, const InputError& error) const { refuse(file, std::vector{error}); }
   // A file that was not run, and why.
   void skip(const std::string& file, const std::string& why) const { results_.add_not_run(file, why); }
   void head(const std::string& command) const { write(renderer_->head(command)); }

@@ -30,14 +30,18 @@ int record(const std::string& file, const std::string& into, const Options& opti
     complain({"--output", into + " is the scenario; expected a file of its own"});
     return bad_input;
   }
-  const auto refused = [](const InputError& error) {
-    complain(error);
+  const auto refused = [&](const InputError& error) {
+    out.refuse(file, error);
     return error.unavailable ? unavailable : bad_input;
   };
   try {
-    const auto loaded = load(file, options);
-    if (!loaded) return refused(loaded.error());
-    say_what_is_taken_as(file, (*loaded)->scenario);
+    std::vector<InputError> errors;
+    const auto loaded = load(file, options, Use::judge, &errors);
+    if (!loaded) {
+      out.refuse(file, errors);
+      return loaded.error().unavailable ? unavailable : bad_input;
+    }
+    say_what_is_taken_as(**loaded);
     const Stopwatch watch;
     const auto written = verbs::write_trace(**loaded, options, into);
     if (!written) return refused({"--output", written.error().text()});

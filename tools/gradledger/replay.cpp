@@ -31,13 +31,14 @@ std::optional<InputError> add_lanes(const Loaded& loaded, const Options& options
 }
 
 int replay_loaded(const std::string& file, const Options& options, const Output& out) {
-  const auto loaded = load(file, options);
+  std::vector<InputError> errors;
+  const auto loaded = load(file, options, Use::judge, &errors);
   if (!loaded) {
-    out.refuse(file, loaded.error());
+    out.refuse(file, errors);
     return loaded.error().unavailable ? unavailable : bad_input;
   }
   const Stopwatch watch;
-  say_what_is_taken_as(file, (*loaded)->scenario);
+  say_what_is_taken_as(**loaded);
   std::optional<report::TraceWriter> trace;
   if (!options.trace.empty()) {
     auto created = OutputFile::create(options.trace);
@@ -87,9 +88,10 @@ int replay_one(const std::string& file, const Options& options, const Output& ou
 }
 
 int compare_one(const std::string& file, const Options& options, const Output& out) {
-  const auto loaded = load(file, options);
+  std::vector<InputError> errors;
+  const auto loaded = load(file, options, Use::judge, &errors);
   if (!loaded) {
-    out.refuse(file, loaded.error());
+    out.refuse(file, errors);
     return loaded.error().unavailable ? unavailable : bad_input;
   }
   try {
@@ -107,10 +109,11 @@ int compare_one(const std::string& file, const Options& options, const Output& o
   }
 }
 
-std::optional<report::AccountingReport> accounting_of(const std::string& file, const Options& options, int& code) {
-  const auto loaded = load(file, options, Use::account);
+std::optional<report::AccountingReport> accounting_of(const std::string& file, const Options& options, const Output& out, int& code) {
+  std::vector<InputError> errors;
+  const auto loaded = load(file, options, Use::account, &errors);
   if (!loaded) {
-    complain(loaded.error());
+    out.refuse(file, errors);
     code = bad_input;
     return std::nullopt;
   }
@@ -133,7 +136,7 @@ int replay_accounting(const std::vector<std::string>& files, const Options& opti
   report::AccountingSummary summary{repeat_command({files.begin(), files.end()}, options), {}};
   for (std::size_t i = 0; i < files.size(); ++i) {
     int code = clean;
-    const auto report = accounting_of(files[i], options, code);
+    const auto report = accounting_of(files[i], options, out, code);
     worst = std::max(worst, code);
     if (!report) continue;
     summary.rows.push_back(report->row);

@@ -86,13 +86,13 @@ void ResultFiles::add(const report::FuzzReport& report) {
 
 void ResultFiles::add(const report::GateReport& report) {
   if (!report.ended_by.empty() && report.ended_by != "-x")
-    add_error("", fmt::format("ended by {}, with {} of {} scenarios held", report.ended_by, report.rows.size(), report.files));
+    add_errors("", {{"", fmt::format("ended by {}, with {} of {} scenarios held", report.ended_by, report.rows.size(), report.files)}});
 }
 
-void ResultFiles::add_error(const std::string& file, const std::string& text) {
+void ResultFiles::add_errors(const std::string& file, const std::vector<InputError>& errors) {
   // What a report showed of the file before does not count.
   if (!results_.cases.empty() && !file.empty() && results_.cases.back().file == file) results_.cases.pop_back();
-  add_case(report::error_case(file.empty() ? "the run" : file, file, text));
+  add_case(report::error_case(file.empty() ? "the run" : file, file, errors));
 }
 
 void ResultFiles::add_not_run(const std::string& file, const std::string& why) {
@@ -106,7 +106,8 @@ void ResultFiles::add_not_run(const std::string& file, const std::string& why) {
 void ResultFiles::explain(int code) {
   if (code == clean || code == findings || results_.count(report::Status::error) > 0) return;
   const auto meaning = std::find_if(exit_codes.begin(), exit_codes.end(), [&](const ExitCodeInfo& info) { return info.code == code; });
-  add_error("", fmt::format("ended with exit code {}{}. What was wrong is on standard error.", code, meaning == exit_codes.end() ? "" : ", " + std::string(meaning->meaning)));
+  add_errors("",
+             {{"", fmt::format("ended with exit code {}{}. What was wrong is on standard error.", code, meaning == exit_codes.end() ? "" : ", " + std::string(meaning->meaning))}});
 }
 
 std::optional<InputError> ResultFiles::write(const std::string& option, const std::string& file, const std::string& text) const {
@@ -148,7 +149,7 @@ int with_results(ResultFiles& files, const std::function<int()>& run) {
   try {
     code = run();
   } catch (const std::exception& error) {
-    files.add_error("", std::string("the run broke off: ") + error.what());
+    files.add_errors("", {{"", std::string("the run broke off: ") + error.what()}});
     if (const auto failed = files.finish()) complain(*failed);
     throw;
   }

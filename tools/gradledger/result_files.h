@@ -29,7 +29,7 @@ class ResultFiles {
   void add(const report::GateReport& report);  // that it was ended before all were held
   template <class Other>
   void add(const Other&) {}
-  void add_error(const std::string& file, const std::string& text);
+  void add_errors(const std::string& file, const std::vector<InputError>& errors);
   void add_not_run(const std::string& file, const std::string& why);
 
   // An exit code that no case explains is an error of the run.

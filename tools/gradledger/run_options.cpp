@@ -27,7 +27,7 @@ void add_format(CLI::App* verb, Options& options, const std::string& json_is) {
   std::vector<std::string> names;
   for (const report::Format& format : report::formats()) names.emplace_back(format.name);
   CLI::Option* json = verb->add_flag("--json", options.json, json_is);
-  verb->add_option("--format", options.format, "Form of the report; --json is short for --format json")->check(CLI::IsMember(names))->excludes(json)->capture_default_str();
+  verb->add_option("--format", options.format, "Form of the report; --json is short for --format json")->check(OneOf(names))->excludes(json)->capture_default_str();
   add_look(verb, options.look);
 }
 
@@ -48,13 +48,35 @@ void add_html(CLI::App* verb, Options& options) {
   verb->add_option("--html", options.html, "Write the report to this file too, as one page for a browser that loads nothing from a network");
 }
 
+void add_config(CLI::App* verb, Options& options) {
+  verb->add_option("--config", options.instead_config, "KEY=VALUE of the configuration in place of what the file says, as zero_optimization.stage=2; can be given several times")
+      ->allow_extra_args(false);
+}
+
+void add_overrides(CLI::App* verb, Options& options) {
+  verb->add_option("--as-of", options.instead_as_of, "Release or change of the framework in place of what the file says")->check(some_text);
+  add_config(verb, options);
+}
+
+std::optional<InputError> take_overrides(Options& options) {
+  if (!options.instead_as_of.empty() && options.producer != "host" && options.producer != "gpu")
+    return InputError{"--as-of", "says which release is simulated, and --producer " + options.producer + " runs the one that is installed; expected one of the two"};
+  if (!options.instead_as_of.empty()) options.overrides.push_back(as_of_override(options.instead_as_of));
+  for (const std::string& text : options.instead_config) {
+    auto read = config_override(text);
+    if (!read) return read.error();
+    options.overrides.push_back(std::move(read).value());
+  }
+  return std::nullopt;
+}
+
 void add_producer(CLI::App* verb, Options& options) {
   verb->add_option("--producer", options.producer,
                    "Who runs the script: host, gpu, a real framework (deepspeed, ddp, fsdp2, fsdp1, torch), or a driver of your own (python:MODULE:FACTORY)")
       ->check(check_producer)
       ->capture_default_str();
   verb->add_option("--ranks", options.ranks, "Where the ranks of the gpu producer are: threads of this process, processes, or started by torchrun, mpirun or srun")
-      ->check(CLI::IsMember({"threads", "processes", "launcher"}))
+      ->check(OneOf({"threads", "processes", "launcher"}))
       ->capture_default_str();
   add_deadline(verb, options);
   add_driver(verb, options);

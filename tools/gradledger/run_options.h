@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +16,11 @@ void add_compare(CLI::App* verb, Options& options);
 void add_format(CLI::App* verb, Options& options, const std::string& json_is);
 void add_memory_limit(CLI::App* verb, Options& options);
 void add_html(CLI::App* verb, Options& options);
+
+// What is said in place of scenario files; take_overrides() reads it. Errors: what is no KEY=VALUE, a release where an installed one runs.
+void add_overrides(CLI::App* verb, Options& options);
+void add_config(CLI::App* verb, Options& options);
+std::optional<InputError> take_overrides(Options& options);
 
 // Seed, form and memory of a verb that judges. json_of: what a JSON object is of.
 void add_run(CLI::App* verb, Options& options, const char* json_of);

@@ -22,7 +22,7 @@ void add_mutants(CLI::App* gate, Options& options) {
       ->check(CLI::Range(1, 1 << 20))
       ->needs(mutants)
       ->capture_default_str();
-  exclude(gate, "--mutants", {"--memory-limit", "--producer", "--ranks", "--deadline", "--compare"});
+  exclude(gate, "--mutants", {"--memory-limit", "--producer", "--ranks", "--deadline", "--compare", "--as-of", "--config"});
 }
 
 CLI::App* add_fuzz(CLI::App& app, FuzzOptions& fuzz) {
@@ -59,9 +59,9 @@ void limit_fuzz(CLI::App* fuzz) {
 
 CLI::App* add_explore(CLI::App& app, ExploreVerb& verb) {
   CLI::App* out = app.add_subcommand("explore", "Try every sequence of events up to a length, or every order of a script's streams");
-  CLI::Option* file = out->add_option("FILE", verb.file, "A scenario whose world and configuration are explored; default: a small world for each engine");
+  CLI::Option* file = out->add_option("FILE", verb.file, "A scenario whose world and configuration are explored, - for standard input; default: a small world for each engine");
   out->add_option("--engine", verb.engines, "Engines, without FILE; as with fuzz")->excludes(file);
-  out->add_option("--as-of", verb.as_of, "Release or change, without FILE")->excludes(file)->capture_default_str();
+  out->add_option("--as-of", verb.as_of, "Release or change, in place of what FILE says; default without FILE: head")->check(some_text);
   out->add_option("--switch", verb.switches, "name=value: a behaviour switch on top of it")->excludes(file);
   out->add_option("--world-size", verb.world_size, "Ranks, without FILE")->check(whole_number)->check(CLI::Range(1, 16))->excludes(file)->capture_default_str();
   out->add_option("--alphabet", verb.alphabet,
@@ -82,6 +82,8 @@ CLI::App* add_explore(CLI::App& app, ExploreVerb& verb) {
   return out;
 }
 
-void limit_explore(CLI::App* explore) { explore->get_option("--memory-limit")->needs(explore->get_option("FILE")); }
+void limit_explore(CLI::App* explore) {
+  for (const char* option : {"--memory-limit", "--config"}) explore->get_option(option)->needs(explore->get_option("FILE"));
+}
 
 }  // namespace gradledger::tool

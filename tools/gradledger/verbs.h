@@ -41,7 +41,7 @@ void say_lines(const std::string& text);
 
 // Says it where a release that is not known is taken as one that is.
 void say_what_is_taken_as(const std::string& where, const Framework& framework, const std::string& as_of);
-void say_what_is_taken_as(const std::string& file, const Scenario& scenario);
+void say_what_is_taken_as(const Loaded& loaded);
 
 // One error, on standard error, in one form. code: what the command ends with for it, where that is neither bad input nor what this machine lacks.
 void complain(const InputError& error, int code);

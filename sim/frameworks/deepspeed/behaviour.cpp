@@ -5,6 +5,7 @@
 
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/json_reader.h"
+#include "sim/scenario/spelling.h"
 
 namespace gradledger {
 namespace {
@@ -101,6 +102,12 @@ const std::vector<SwitchInfo>& switches() {
 
 namespace {
 
+std::string listed(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
 Result<Behaviour> resolve(const AsOf& as_of) {
   const auto point = point_named(as_of.base, as_of.switches.empty() ? "/engine/as_of" : "/engine/as_of/base");
   if (!point) return point.error();
@@ -108,19 +115,18 @@ Result<Behaviour> resolve(const AsOf& as_of) {
   for (const auto& [name, value] : as_of.switches) {
     const std::string where = "/engine/as_of/" + pointer_token(name);
     const SwitchRow* found = nullptr;
-    std::string names;
+    std::vector<std::string> names{"base"}, values;
     for (const SwitchRow& r : rows()) {
       if (r.name == name) found = &r;
-      names += (names.empty() ? "" : ", ") + std::string(r.name);
+      names.emplace_back(r.name);
     }
-    if (!found) return InputError{where, "unknown switch; expected base or one of " + names};
+    if (!found) return InputError{where, "unknown switch \"" + name + "\"; expected one of " + listed(names) + suggestion(name, names)};
     std::optional<std::uint8_t> index;
-    std::string values;
     for (std::uint8_t v = 0; v < found->values.size(); ++v) {
       if (found->values[v].name == value) index = v;
-      values += (values.empty() ? "" : ", ") + std::string(found->values[v].name);
+      values.emplace_back(found->values[v].name);
     }
-    if (!index) return InputError{where, "unknown value \"" + value + "\"; expected one of " + values};
+    if (!index) return InputError{where, "unknown value \"" + value + "\"; expected one of " + listed(values) + suggestion(value, values)};
     found->set(behaviour, *index);
   }
   return behaviour;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/base/limits.h"
+#include "sim/numeric/dtype_names.h"
 #include "sim/scenario/schema.h"
 
 namespace gradledger {
@@ -60,7 +61,7 @@ std::optional<InputError> take_count(const json& from, const char* key, std::uin
 void take_dtype(const json& from, const char* key, std::optional<Dtype>& into) {
   std::optional<std::string> name;
   take(from, key, name);
-  if (name) into = gradient_dtype_named(*name);
+  if (name) into = gradient_dtype_of(*name);
 }
 
 template <class T>

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <vector>
 
+#include "sim/scenario/spelling.h"
+
 namespace gradledger {
 namespace {
 
@@ -122,7 +124,7 @@ Result<PointInHistory> branch(PointInHistory point, std::string_view as_of, std:
 // The spelling that is known of a release or change that was written in another one: "v0.18.9", "7981", "after #7981".
 std::string hint(std::string_view as_of) {
   const std::size_t first = as_of.find_first_of("0123456789");
-  if (first == std::string_view::npos) return "";
+  if (first == std::string_view::npos) return suggestion(as_of, {"head"});
   const std::string_view rest = as_of.substr(first);
   const std::string number(rest.substr(0, rest.find_first_not_of("0123456789.")));
   const bool before = as_of.find("before") < first || as_of.find("Before") < first;

@@ -126,20 +126,11 @@ class Reading {
       out_.filled.push_back({pointer, filled->first.dump(), filled->second});
       value = filled->first;
     }
-    if (pointer == "/communication_data_type" || pointer == "/data_types/grad_accum_dtype") value = dtype(value);
     if (auto problem = check_against_part(schema, value, pointer)) {
       out_.errors.push_back(std::move(*problem));
       return std::nullopt;
     }
     return value;
-  }
-
-  // Names of DeepSpeed's own for the same dtypes: runtime/config.py and config_utils.py, DtypeEnum.
-  static json dtype(const json& value) {
-    static const std::map<std::string, const char*> names{{"float32", "fp32"}, {"float", "fp32"},    {"torch.float32", "fp32"}, {"float16", "fp16"},       {"half", "fp16"},
-                                                          {"bfp16", "bf16"},   {"bfloat16", "bf16"}, {"torch.float16", "fp16"}, {"torch.bfloat16", "bf16"}};
-    const auto found = value.is_string() ? names.find(value.get<std::string>()) : names.end();
-    return found == names.end() ? value : json(found->second);
   }
 
   void unknown(const std::string& where, const std::string& key, const std::string& pointer, const json& known) {

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/frameworks/torch/loop_contract.h"
+#include "sim/numeric/dtype_names.h"
+#include "sim/scenario/json_reader.h"
 #include "sim/scenario/spelling.h"
 
 namespace gradledger::torch {
@@ -22,11 +24,7 @@ struct OutsideConfig {
   std::string json_text() const { return text; }
 };
 
-std::optional<Dtype> dtype_of(const json& name) {
-  for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16, Dtype::float16})
-    if (name.is_string() && name.get_ref<const std::string&>() == name_of(dtype)) return dtype;
-  return std::nullopt;
-}
+std::optional<Dtype> dtype_of(const json& name) { return name.is_string() ? gradient_dtype_of(name.get_ref<const std::string&>()) : std::nullopt; }
 
 struct Kind {
   std::string_view id, title, engine;
@@ -46,15 +44,20 @@ class OutsideFramework final : public Framework {
   Result<FrameworkConfig> config_from_json(const json& config, std::uint32_t, const std::string& where) const override {
     for (const auto& [key, value] : config.items())
       if (!kind_.any_key && std::find(kind_.keys.begin(), kind_.keys.end(), key) == kind_.keys.end())
-        return InputError{where + "/" + key, "is no option of " + std::string(kind_.title) + suggestion(key, kind_.keys)};
+        return InputError{where + "/" + pointer_token(key), "is no option of " + std::string(kind_.title) + suggestion(key, kind_.keys)};
     if (kind_.any_key || !config.contains("mixed_precision")) return FrameworkConfig(OutsideConfig{config.dump()});
-    const json& mixed = config["mixed_precision"];
+    json named = config;  // dtypes by our names, which drivers know
+    json& mixed = named["mixed_precision"];
     if (!mixed.is_object()) return InputError{where + "/mixed_precision", "expected an object"};
-    for (const auto& [key, value] : mixed.items()) {
-      if (key != "param_dtype" && key != "reduce_dtype") return InputError{where + "/mixed_precision/" + key, "is not served; expected param_dtype or reduce_dtype"};
-      if (!dtype_of(value)) return InputError{where + "/mixed_precision/" + key, "expected \"fp32\", \"bf16\" or \"fp16\""};
+    for (auto& [key, value] : mixed.items()) {
+      const std::string here = where + "/mixed_precision/" + pointer_token(key);
+      if (key != "param_dtype" && key != "reduce_dtype")
+        return InputError{here, "is not served; expected param_dtype or reduce_dtype" + suggestion(key, {"param_dtype", "reduce_dtype"})};
+      const auto dtype = dtype_of(value);
+      if (!dtype) return InputError{here, "is " + value.dump().substr(0, 60) + "; expected \"fp32\", \"bf16\" or \"fp16\""};
+      value = name_of(*dtype);
     }
-    return FrameworkConfig(OutsideConfig{config.dump()});
+    return FrameworkConfig(OutsideConfig{named.dump()});
   }
   Result<Dtype> model_dtype(FrameworkConfig&, const json&, std::optional<Dtype> stated) const override { return stated.value_or(Dtype::float32); }
 

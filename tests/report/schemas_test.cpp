@@ -49,7 +49,8 @@ TEST(schemas, define_no_name_twice) {
   std::set<std::string> shared;
   const auto names_of = [](std::string_view text) {
     std::set<std::string> out;
-    for (const auto& [name, value] : json::parse(text).value("definitions", json::object()).items()) out.insert(name);
+    const json definitions = json::parse(text).value("definitions", json::object());
+    for (const auto& [name, value] : definitions.items()) out.insert(name);
     return out;
   };
   for (const report::EmbeddedSchema& schema : report::embedded_schemas())

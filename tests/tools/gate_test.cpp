@@ -226,9 +226,8 @@ TEST(gate, prints_json_of_the_documented_fields) {
   EXPECT_TRUE(first["file"].get<std::string>().ends_with("/a.json")) << first["file"];
   EXPECT_GT(first["seconds"].get<double>(), 0);
   EXPECT_TRUE(first["command"].get<std::string>().starts_with("gradledger replay ")) << first["command"];
-  for (const auto& [key, value] :
-       json{{"scenario", "a"}, {"passed", true}, {"expected", "boundary-leak"}, {"reported", "boundary-leak"}, {"producer", "host"}, {"seed", 0}}.items())
-    EXPECT_EQ(first[key], value) << key;
+  const json said{{"scenario", "a"}, {"passed", true}, {"expected", "boundary-leak"}, {"reported", "boundary-leak"}, {"producer", "host"}, {"seed", 0}};
+  for (const auto& [key, value] : said.items()) EXPECT_EQ(first[key], value) << key;
   EXPECT_TRUE(first["problems"].empty());
   ASSERT_FALSE(first["findings"].empty());
   EXPECT_TRUE(first["findings"][0]["sentence"].get<std::string>().starts_with("boundary-leak: in step 0")) << first["findings"][0];

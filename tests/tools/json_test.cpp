@@ -111,7 +111,8 @@ TEST(the_summary, has_the_command_without_what_changes_its_form_alone) {
 
 TEST(schema, prints_each_schema_that_is_listed) {
   std::size_t printed = 0;
-  for (const json& row : testing::record_of(run({"list", "schemas", "--json"}))["rows"]) {
+  const json table = testing::record_of(run({"list", "schemas", "--json"}));
+  for (const json& row : table["rows"]) {
     const Outcome outcome = run({"schema", row["schema"]});
     EXPECT_EQ(outcome.code, tool::clean);
     EXPECT_TRUE(json_of(outcome.out).contains("$schema")) << row;

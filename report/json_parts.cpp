@@ -18,7 +18,7 @@ ordered_json position_json(const Position& at) {
 ordered_json operation_json(const RacingOperation& o) {
   ordered_json out{{"operation", o.operation}, {"stream", o.stream}, {"event", o.event}, {"number", o.number}};
   if (o.event == no_event) out["event"] = nullptr;
-  if (!o.site.empty()) out["site"] = o.site;
+  out["site"] = or_null(o.site);
   return out;
 }
 

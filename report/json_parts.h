@@ -32,7 +32,7 @@ ordered_json number_or_null(const std::optional<Number>& number) {
 // "line" and "column"; null where they are not known.
 ordered_json position_json(const Position& at);
 
-// "event" is null where it came before the first; "site" where the source of a framework is known.
+// "event" is null where it came before the first; "site" likewise where nothing is known of a framework's source.
 ordered_json operation_json(const RacingOperation& operation);
 
 // Numbers that JSON has no form for are "inf", "-inf" and "nan".

@@ -16,7 +16,6 @@ using testing::run;
 using testing::shell;
 using testing::TemporaryFolder;
 using testing::text_of;
-using testing::without_seconds;
 
 constexpr const char* small = R"({"name": "small", "world_size": 2, "parameters": [{"name": "w", "numel": 8}],
   "engine": {"framework": "deepspeed", "as_of": "0.18.9", "config": {"gradient_accumulation_steps": 1, "zero_optimization": {"stage": 1}}},
@@ -28,16 +27,18 @@ TEST(an_override, changes_the_run_and_stands_in_its_report) {
   const std::vector<std::string> with{"replay", file, "--as-of", "0.19.0", "--config", "zero_optimization.stage=2", "--config", "communication_data_type=bfloat16"};
   std::vector<std::string> as_json = with;
   as_json.push_back("--json");
-  const json report = json_of(run(as_json).out);
+  const json report = testing::record_of(run(as_json));
   EXPECT_EQ(report["as_of"], "0.19.0");
   EXPECT_EQ(report["overrides"], json::parse(R"([{"option": "--as-of", "pointer": "/engine/as_of", "value": "0.19.0"},
     {"option": "--config zero_optimization.stage", "pointer": "/engine/config/zero_optimization/stage", "value": 2},
     {"option": "--config communication_data_type", "pointer": "/engine/config/communication_data_type", "value": "bfloat16"}])"));
   const std::string command = report["command"];
   EXPECT_EQ(command, "gradledger replay " + file + " --as-of 0.19.0 --config zero_optimization.stage=2 --config communication_data_type=bfloat16 --seed 0");
-  EXPECT_EQ(without_seconds(shell(command + " --json").out), without_seconds(run(as_json).out));
+  json again = testing::record_of(shell(command + " --json")), first = report;
+  for (json* one : {&again, &first}) one->erase("seconds");
+  EXPECT_EQ(again, first);
   EXPECT_NE(run(with).out.find("not as the file says: --as-of 0.19.0, --config zero_optimization.stage=2, --config communication_data_type=bfloat16"), std::string::npos);
-  EXPECT_FALSE(json_of(run({"replay", file, "--json"}).out).contains("overrides"));
+  EXPECT_TRUE(testing::record_of(run({"replay", file, "--json"}))["overrides"].empty());
 }
 
 TEST(an_override, leaves_what_a_gate_expects_as_it_is) {
@@ -45,7 +46,7 @@ TEST(an_override, leaves_what_a_gate_expects_as_it_is) {
   EXPECT_EQ(as_written.code, tool::clean) << as_written.out;
   EXPECT_EQ(repaired.code, tool::findings);
   EXPECT_NE(repaired.out.find("held to what the files expect, and not run as they say: --as-of head"), std::string::npos) << repaired.out;
-  const json row = json_of(run({"gate", leaking_scenario, "--as-of", "head", "--json"}).out);
+  const json row = testing::record_of(run({"gate", leaking_scenario, "--as-of", "head", "--json"}));
   EXPECT_EQ(row["as_of"], "head");
   EXPECT_EQ(row["overrides"][0]["option"], "--as-of");
   EXPECT_NE(row["command"].get<std::string>().find(" --as-of head "), std::string::npos);
@@ -115,22 +116,23 @@ TEST(every_error_of_a_file, is_a_line_and_the_exit_code_stays) {
   }
 }
 
-TEST(every_error_of_a_file, is_a_problem_in_json_and_in_a_gate) {
+TEST(every_error_of_a_file, is_a_record_of_a_replay_and_a_problem_of_a_gate) {
   const TemporaryFolder folder;
   const std::string file = folder.write("s.json", five_mistakes);
-  for (const char* verb : {"replay", "gate"}) {
-    const Outcome outcome = run({verb, file, "--json"});
-    EXPECT_EQ(outcome.code, tool::bad_input);
-    const json report = json_of(outcome.out);
-    EXPECT_EQ(report["error"], "bad input");
-    EXPECT_EQ(report["file"], file);
-    ASSERT_EQ(report["problems"].size(), 5u) << report;
-    EXPECT_EQ(report["problems"][1]["pointer"], "/parameters/0/numel");
-    EXPECT_EQ(report["problems"][1]["rule"], "bad-scenario");
-    EXPECT_EQ(report["problems"][1]["line"], 1);
+  const Outcome replayed = run({"replay", file, "--json"});
+  EXPECT_EQ(replayed.code, tool::bad_input);
+  const auto records = testing::records_of(replayed);
+  ASSERT_EQ(records.size(), 6u) << replayed.out;
+  EXPECT_EQ(records[1]["record"], "error");
+  const json row = testing::record_of(run({"gate", file, "--json"}));
+  EXPECT_EQ(row["error"], "bad input");
+  ASSERT_EQ(row["problems"].size(), 5u) << row;
+  EXPECT_EQ(row["problems"][1]["rule"], "bad-scenario");
+  for (const json& one : {records[1], row["problems"][1]}) {
+    EXPECT_EQ(one["file"], file);
+    EXPECT_EQ(one["pointer"], "/parameters/0/numel");
+    EXPECT_EQ(one["line"], 1);
   }
-  EXPECT_EQ(json_of(run({"replay", file, "--json"}).out)["schema_version"], 1);
-  EXPECT_EQ(json_of(run({"replay", folder.path() / "none.json", "--json"}).out)["problems"].size(), 1u);
 }
 
 TEST(every_error_of_a_file, is_in_the_results_for_other_programs) {

@@ -19,12 +19,11 @@ using testing::shell;
 using testing::source_folder;
 using testing::TemporaryFolder;
 using testing::text_of;
-using testing::without_seconds;
 
 TEST(standard_input, is_replayed_as_a_file_is) {
   const Outcome piped = shell("cat " + leaking_scenario + " | gradledger replay - --seed 3 --json"), file = shell("gradledger replay --seed 3 --json " + leaking_scenario);
   EXPECT_EQ(piped.code, tool::findings) << piped.err;
-  json one = json_of(without_seconds(piped.out)), other = json_of(without_seconds(file.out));
+  const json one = testing::record_of(piped), other = testing::record_of(file);
   EXPECT_EQ(one["file"], "<stdin>");
   EXPECT_EQ(one["command"], "gradledger replay - --seed 3");
   EXPECT_EQ(one["findings"][0]["file"], "<stdin>");
@@ -36,8 +35,9 @@ TEST(standard_input, is_replayed_as_a_file_is) {
 TEST(standard_input, can_stand_between_files) {
   const Outcome outcome = shell("gradledger replay " + clean_scenario + " - --json < " + leaking_scenario);
   EXPECT_EQ(outcome.code, tool::findings) << outcome.err;
-  ASSERT_EQ(lines_of(outcome.out).size(), 2u);
-  EXPECT_EQ(json_of(lines_of(outcome.out)[1])["file"], "<stdin>");
+  const auto records = testing::records_of(outcome);
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[1]["file"], "<stdin>");
 }
 
 TEST(standard_input, is_gated_and_says_so) {
@@ -47,8 +47,8 @@ TEST(standard_input, is_gated_and_says_so) {
   folder.write("s", scenario.dump());
   const Outcome outcome = shell("gradledger gate - --json -k leak < s", folder.path());
   EXPECT_EQ(outcome.code, tool::clean) << outcome.err << outcome.out;
-  EXPECT_EQ(json_of(outcome.out)["file"], "<stdin>");
-  EXPECT_EQ(json_of(outcome.out)["command"], "gradledger replay - --seed 0");
+  EXPECT_EQ(testing::record_of(outcome)["file"], "<stdin>");
+  EXPECT_EQ(testing::record_of(outcome)["command"], "gradledger replay - --seed 0");
   scenario["expect"] = {{"findings", json::array()}};
   folder.write("s", scenario.dump());
   EXPECT_EQ(shell("gradledger gate - < s", folder.path()).code, tool::findings);
@@ -92,8 +92,8 @@ TEST(standard_input, is_not_a_file_that_is_called_so) {
   const TemporaryFolder folder;
   folder.write("-", text_of(clean_scenario));
   folder.write("<stdin>", text_of(clean_scenario));
-  EXPECT_EQ(json_of(shell("gradledger replay ./- --json", folder.path()).out)["command"], "gradledger replay ./- --seed 0");
-  EXPECT_EQ(json_of(shell("gradledger replay '<stdin>' --json", folder.path()).out)["command"], "gradledger replay '<stdin>' --seed 0");
+  EXPECT_EQ(testing::record_of(shell("gradledger replay ./- --json", folder.path()))["command"], "gradledger replay ./- --seed 0");
+  EXPECT_EQ(testing::record_of(shell("gradledger replay '<stdin>' --json", folder.path()))["command"], "gradledger replay '<stdin>' --seed 0");
 }
 
 TEST(standard_input, is_recorded_and_judged) {
@@ -113,7 +113,7 @@ TEST(standard_input, is_recorded_and_judged) {
 TEST(standard_input, is_audited_as_json_and_as_yaml) {
   const Outcome outcome = shell("printf '// ZeRO\\n{\"zero_optimization\": {\"stage\": 2}}' | gradledger audit - --deepspeed 0.19.8 --ranks 2 --json");
   EXPECT_TRUE(outcome.code == tool::clean || outcome.code == tool::findings) << outcome.err;
-  EXPECT_NE(json_of(outcome.out)["command"].get<std::string>().find("gradledger audit - --deepspeed"), std::string::npos);
+  EXPECT_NE(testing::record_of(outcome)["command"].get<std::string>().find("gradledger audit - --deepspeed"), std::string::npos);
   expect_complaint(shell("printf '{\"zero_optimization\": {\"stage\": 7}}' | gradledger audit -"), tool::bad_input, "<stdin>:1:33: /zero_optimization/stage: is 7");
   const Outcome yaml = shell("printf 'distributed_type: MULTI_GPU\\nnum_processes: 2\\n' | gradledger audit - --json");
   EXPECT_EQ(yaml.err.find("is not JSON"), std::string::npos) << yaml.err;

@@ -42,8 +42,8 @@ TEST(an_audit, of_stage_2_with_offload_names_what_is_lost_since_when_and_what_he
   EXPECT_TRUE(says(report.meaning, "An update sees 2 of 8 micro-batches"));
   EXPECT_TRUE(says(report.meaning, "it does not make up for the missing data"));
   ASSERT_FALSE(report.findings.empty());
-  EXPECT_EQ(report.findings[0].finding, "offload-loss");
-  EXPECT_FALSE(report.findings[0].entry.empty());
+  EXPECT_EQ(report.findings[0].finding, ref::FindingClass::offload_loss);
+  EXPECT_TRUE(report.findings[0].known.has_value());
 }
 
 TEST(an_audit, of_the_release_that_fixed_it_is_clean_and_says_where_it_was_not) {

@@ -179,7 +179,7 @@ TEST_F(standstill, leaves_records_of_every_call_that_a_record_can_be_of) {
   EXPECT_TRUE(gather.rank == 1 && gather.event == 2 && gather.kind == CollectiveKind::all_gather && gather.purpose == Purpose::parameter && gather.sequence == 0);
   EXPECT_TRUE(gather.dtype == Dtype::uint8 && gather.numel == 24) << "the bytes that move";
   EXPECT_EQ(gather.text(), "all_gather of 3 int64 among ranks 0, 1 at x.py:1 f");
-  EXPECT_TRUE(reduce.event == driver::no_event && reduce.purpose == Purpose::gradient && reduce.sequence == 1 && reduce.group == gather.group);
+  EXPECT_TRUE(reduce.event == no_event && reduce.purpose == Purpose::gradient && reduce.sequence == 1 && reduce.group == gather.group);
   EXPECT_TRUE(product.op == ReduceOp::other && product.purpose == Purpose::overflow && product.group == 0 && product.sequence == 0);
   EXPECT_EQ(product.text(), "reduce product of 1 bf16 with root 0 (overflow)");
 }

@@ -93,7 +93,6 @@ TEST(a_report_of_a_verdict, says_what_was_judged_and_by_what) {
   EXPECT_EQ(r.world_size, 2u);
   EXPECT_EQ(r.parameters, (std::vector<std::string>{"w0", "w1", "w2"}));
   EXPECT_EQ(r.elements, 64u);
-  EXPECT_EQ(r.tool.number, report::version().number);
   EXPECT_EQ(r.command, "gradledger replay " + judged.loaded->path.string() + " --seed 3");
   EXPECT_EQ(r.run.trace_hash, judged.verdict.facts.summary.trace_hash);
   EXPECT_EQ(r.coverage.windows_closed, 3u);

@@ -116,7 +116,7 @@ void DriverRun::configured(std::uint32_t rank, const json& message) {
   const json notes = message.value("notes", json::array());
   if (!notes.is_array()) fail(rank, "sent \"configured\" whose notes are no list");
   for (const json& note : notes)
-    if (note.is_string() && std::find(notes_.begin(), notes_.end(), note) == notes_.end()) notes_.push_back(note);
+    if (note.is_string() && std::find(notes_.begin(), notes_.end(), note.get<std::string>()) == notes_.end()) notes_.push_back(note);
   ++configured_;
   states_[rank].stage = Stage::plays;
   begin_if_all_are_configured();

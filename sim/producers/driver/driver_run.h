@@ -41,6 +41,7 @@ class OrderedTrace final : public TraceSink {
     std::variant<CollectiveRecord, Done> what;
     bool goes_on = true;
   };
+  void put(std::uint32_t rank, Shown&& shown);
   void hand_on(std::uint32_t rank, const Shown& shown);
   void hand_on(std::uint32_t rank, const Done& done, bool goes_on);
 

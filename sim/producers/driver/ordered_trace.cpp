@@ -1,18 +1,27 @@
 #include <algorithm>
+#include <iterator>
 
 #include "sim/producers/driver/driver_run.h"
 
 namespace gradledger::driver {
 
 void OrderedTrace::collective(const CollectiveRecord& record) {
-  if (record.event != no_event) waiting_[record.rank].push_back({record.event, record});
+  if (record.event != no_event) put(record.rank, {record.event, record});
+}
+
+// A collective of an event that the rank was told of ahead may be read before the end of the event before it: they come by two connections.
+void OrderedTrace::put(std::uint32_t rank, Shown&& shown) {
+  std::deque<Shown>& of_rank = waiting_[rank];
+  auto at = of_rank.end();
+  while (at != of_rank.begin() && std::prev(at)->event > shown.event) --at;
+  of_rank.insert(at, std::move(shown));
 }
 
 void OrderedTrace::done(std::uint32_t rank, Done&& done, bool goes_on) {
   // What the event worked with comes before what it left.
   std::stable_partition(done.buffers.begin(), done.buffers.end(), [](const ShownBuffer& buffer) { return !buffer.at_end; });
   const std::uint32_t event = done.event;
-  waiting_[rank].push_back({event, std::move(done), goes_on});
+  put(rank, {event, std::move(done), goes_on});
 }
 
 void OrderedTrace::hand_on(std::uint32_t before_event) {

@@ -43,7 +43,7 @@ void check_scenario(std::string_view bytes) {
   const auto scenario = read_scenario(bytes, "/nowhere");
   if (!document) {
     check_error(document.error());
-    ensures(!scenario.ok() && scenario.error() == document.error(), "a scenario is JSON");
+    ensures(!scenario.ok(), "a scenario is JSON");  // its error may be another one: all of a file are told, and the first by its place
     return;
   }
   if (!scenario) return check_error(scenario.error());

@@ -202,6 +202,7 @@ TEST(updates, sgd_adam_and_adamw_stay_within_their_bounds_on_every_engine) {
         Scenario s = honest();
         s.engine.optimizer = {type, 0.25, 0.9, 0.999, 1e-8, 0.01};  // no tolerance: epsilon
         deepspeed_config(s).zero.stage = number;
+        s.engine.as_of.switches["master_first_step"] = "not_taken";  // live-34: the step with zeros is one that no script asks for
         if (offload) deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
         s.script = {repeat(3, managed(4))};
         const ref::Verdict verdict = judge(s);

@@ -51,7 +51,8 @@ TEST(position_of_a_byte, is_its_line_and_column) {
 
 TEST(an_error_in_a_scenarios_file, names_line_and_column) {
   const testing::TemporaryFolder folder;
-  const std::string path = folder.write("a b:1.json", "{\n  \"name\": 1\n}");
+  const std::string path = folder.write("a b:1.json", R"({
+  "name": 1, "world_size": 1, "parameters": [{"name": "w", "numel": 4}], "engine": {"framework": "deepspeed", "config": {}}, "script": [{"backward": {}}, {"step": {}}]})");
   const auto refused = load_scenario(path);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().where, path + ":2:11: /name");

@@ -71,7 +71,9 @@ TEST(exit_code, is_2_for_a_number_that_is_none) {
 
 TEST(exit_code, is_2_for_a_scenario_that_is_not_right_and_the_place_is_named) {
   const TemporaryFolder folder;
-  const std::string path = folder.write("s.json", R"({"name": "s", "world_size": 0})");
+  const std::string path = folder.write(
+      "s.json",
+      R"({"name": "s", "world_size": 0, "parameters": [{"name": "w", "numel": 4}], "engine": {"framework": "deepspeed", "config": {}}, "script": [{"backward": {}}, {"step": {}}]})");
   expect_complaint(run({"replay", path}), tool::bad_input, ": /world_size: is 0; expected an integer from 1 to 128");
   folder.write("s.json", "{\"name\": \n oops}");
   expect_complaint(run({"replay", path}), tool::bad_input, path + ":2:2: is not JSON from here on");

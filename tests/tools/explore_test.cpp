@@ -145,7 +145,7 @@ TEST(explore, of_a_file_takes_its_world_and_not_its_script) {
   EXPECT_TRUE(shows(outcome, "\n  boundary-leak         4 ranks: step backward\n")) << outcome.out;
   const Outcome repaired = explore({testing::clean_scenario, "--length", "2", "--alphabet", "backward,step"});
   EXPECT_FALSE(shows(repaired, "boundary-leak")) << repaired.out;
-  for (const auto& [option, value] : {std::pair{"--engine", "zero1"}, {"--as-of", "0.18.9"}, {"--switch", "offload_keep=gate_ga"}, {"--world-size", "2"}})
+  for (const auto& [option, value] : {std::pair{"--engine", "zero1"}, {"--switch", "offload_keep=gate_ga"}, {"--world-size", "2"}})
     expect_explore_refused({testing::clean_scenario, option, value}, option);
 }
 

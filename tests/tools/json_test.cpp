@@ -80,7 +80,9 @@ TEST_F(the_records, of_searches_and_tables_fit_their_schemas) {
 }
 
 TEST_F(the_records, of_errors_have_their_place_and_the_exit_code) {
-  const std::string wrong = folder_.write("wrong.json", "{\n  \"name\": 1}"), missing = folder_.path() / "none.json";
+  const std::string wrong = folder_.write("wrong.json", R"({
+  "name": 1, "world_size": 1, "parameters": [{"name": "w", "numel": 4}], "engine": {"framework": "deepspeed", "config": {}}, "script": [{"backward": {}}, {"step": {}}]})"),
+                    missing = folder_.path() / "none.json";
   const auto replayed = of({"replay", wrong, missing, clean_scenario});
   ASSERT_EQ(replayed.size(), 4u);
   EXPECT_EQ(replayed[0]["record"], "error");

@@ -57,7 +57,9 @@ TEST(result_files, never_take_the_place_of_a_scenario) {
 
 TEST(result_files, have_a_file_that_is_no_scenario_as_an_error_with_its_place) {
   const TemporaryFolder folder;
-  const std::string bad = folder.write("bad.json", "{\n  \"name\": 1}"), sarif = folder.path() / "s.sarif", junit = folder.path() / "j.xml";
+  const std::string bad = folder.write("bad.json", R"({
+  "name": 1, "world_size": 1, "parameters": [{"name": "w", "numel": 4}], "engine": {"framework": "deepspeed", "config": {}}, "script": [{"backward": {}}, {"step": {}}]})"),
+                    sarif = folder.path() / "s.sarif", junit = folder.path() / "j.xml";
   for (const char* verb : {"gate", "replay"}) {
     EXPECT_EQ(run({verb, bad, "--sarif", sarif, "--junit", junit}).code, tool::bad_input);
     const json results = json_of(text_of(sarif))["runs"][0]["results"];

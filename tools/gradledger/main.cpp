@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -18,8 +17,8 @@
 #include "report/version/version.h"
 #include "sim/base/contract.h"
 #include "sim/base/lines.h"
-#include "sim/scenario/spelling.h"
 #include "tools/gradledger/audit.h"
+#include "tools/gradledger/call.h"
 #include "tools/gradledger/completion.h"
 #include "tools/gradledger/devices.h"
 #include "tools/gradledger/drivers.h"
@@ -175,57 +174,6 @@ int with_producer(Options& options, Verb&& verb) {
   }
   options.driver = driver->get();
   return verb();
-}
-
-// Verbs and options that look like the first word that is neither.
-std::string what_was_meant(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
-  if (!dynamic_cast<const CLI::ExtrasError*>(&error) && !dynamic_cast<const CLI::RequiredError*>(&error)) return "";  // an option that there is, with a wrong value
-  std::vector<std::string> known;
-  const CLI::App* verb = &app;
-  for (const CLI::App* one : app.get_subcommands({})) {
-    if (!one->get_group().empty()) known.push_back(one->get_name());
-    if (one->parsed()) verb = one;
-  }
-  const bool in_verb = verb != &app;
-  if (in_verb) known.clear();
-  for (const CLI::Option* option : verb->get_options()) {
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) known.push_back("-" + name);
-  }
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = std::string(argv[i]).substr(0, std::string_view(argv[i]).find('='));
-    const bool is_known = std::find(known.begin(), known.end(), word) != known.end();
-    if (is_known || (in_verb && !word.starts_with('-'))) continue;
-    if (dynamic_cast<const CLI::ExtrasError*>(&error) && std::string_view(error.what()).find(word) == std::string_view::npos) continue;
-    const std::string closest = closest_of(word, known);
-    // Any two letters are alike; the same one in another case is meant.
-    const bool letters = word.size() == 2 && closest.size() == 2;
-    if (closest.empty() || (letters && std::tolower(static_cast<unsigned char>(word[1])) != std::tolower(static_cast<unsigned char>(closest[1])))) continue;
-    return "; did you mean \"" + closest + "\"?";
-  }
-  return "";
-}
-
-// Without the words that change nothing but the form of a report, or how long it takes.
-std::vector<std::string> without_form(const std::vector<std::string>& words) {
-  std::vector<std::string> out;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string& word = words[i];
-    if (word == "--") return out.insert(out.end(), words.begin() + static_cast<std::ptrdiff_t>(i), words.end()), out;
-    if (word == "--format" || word == "--jobs") ++i;
-    else if (word != "--json" && !word.starts_with("--format=") && !word.starts_with("--jobs=")) out.push_back(word);
-  }
-  return out;
-}
-
-// As a shell reads it; the program by its name alone.
-std::string command_line(const std::vector<std::string>& words) {
-  std::string out = "gradledger";
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    const std::size_t dashes = std::min(words[i].find_first_not_of('-'), words[i].size());
-    out += " " + words[i].substr(0, dashes) + (dashes > 0 && dashes == words[i].size() ? "" : shell_word(words[i].substr(dashes)));
-  }
-  return out;
 }
 
 std::string exit_code_text() {

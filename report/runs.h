@@ -34,7 +34,7 @@ struct AccountingReport {
   bool in_short = false;  // the row alone
   AccountingRow row;
   Accounting accounting;
-  double seconds = 0;  // that it took; filled in by whoever has a clock
+  double seconds = 0;               // that it took; filled in by whoever has a clock
   std::vector<Override> overrides;  // said in place of what the file says
 };
 

@@ -72,9 +72,18 @@ std::uint32_t data_parallel_ranks(const EngineConfig& engine, std::uint32_t worl
   return world_size % sharing == 0 ? static_cast<std::uint32_t>(world_size / sharing) : 0;
 }
 
+// The schema's definition of a framework's configuration, where it has one.
+std::string part_of(const json& engine) { return engine["framework"].get<std::string>() + "_config"; }
+
+// Another framework's configuration may have an optimizer of any form: it is the driver's to read.
+bool knows_optimizers(const json& engine) {
+  const json& parts = scenario_schema()["definitions"];
+  return parts.contains(part_of(engine)) && parts[part_of(engine)]["properties"].contains("optimizer");
+}
+
 // The schema knows the configurations of some frameworks; what it cannot say of them, or knows nothing of, they say.
 bool config_from_json(const ConfigReader& framework, const json& engine, std::uint32_t ranks, FrameworkConfig& out, ErrorList& errors) {
-  const std::string part = engine["framework"].get<std::string>() + "_config";
+  const std::string part = part_of(engine);
   if (scenario_schema()["definitions"].contains(part)) {
     const std::vector<InputError> wrong = all_against_part("/definitions/" + part, engine["config"], "/engine/config");
     errors.add(wrong);
@@ -110,7 +119,7 @@ EngineConfig engine_from_json(const json& engine, std::uint32_t world_size, cons
     return out;
   }
   const bool config = config_from_json(*framework, engine, data_parallel_ranks(out, world_size), out.config, errors);
-  const bool in_config = engine["config"].contains("optimizer"), beside = engine.contains("optimizer");
+  const bool in_config = engine["config"].contains("optimizer") && knows_optimizers(engine), beside = engine.contains("optimizer");
   if (in_config && beside) {
     errors.add(InputError{"/engine/optimizer", "is given, and so is /engine/config/optimizer; expected one of the two"});
   } else if (beside || (in_config && config)) {  // the framework has looked at its own one

@@ -108,5 +108,16 @@ TEST(python_s_words, get_the_word_of_json) {
   EXPECT_TRUE(errors_in(testing::small_document_with("/engine/config/prescale_gradients", "True").dump()).front().message.ends_with("; did you mean true?"));
 }
 
+TEST(a_configuration_of_an_external_framework, may_have_an_optimizer_of_any_form) {
+  for (const char* optimizer : {"7", "\"adamw\"", R"({"type": 3})"}) {
+    const auto read = read_scenario(std::string(R"({"name": "x", "world_size": 2, "parameters": [{"name": "w", "numel": 4}], "script": [{"backward": {}}, {"step": {}}],
+        "engine": {"framework": "external", "config": {"optimizer": )") +
+                                        optimizer + "}}}",
+                                    ".");
+    ASSERT_TRUE(read) << read.error().text();
+    EXPECT_EQ(read->engine.optimizer, OptimizerConfig{});
+  }
+}
+
 }  // namespace
 }  // namespace gradledger

@@ -59,7 +59,7 @@ Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz, const 
     } else if (is_point(name)) {
       out.sides.push_back({.name = name, .apply = [name](Scenario& s) { s.engine.as_of.base = name; }});
     } else {
-      return InputError{"--differ", "\"" + name + "\" is no release, change, engine or producer; expected as 0.18.9, \"before #7981\", zero2-offload, host or gpu" +
+      return InputError{"--differ", "\"" + name + "\" is no release, change, engine or producer; expected as 0.18.9, \"before DeepSpeed#7981\", zero2-offload, host or gpu" +
                                         suggestion(name, known_sides())};
     }
   }

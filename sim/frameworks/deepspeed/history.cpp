@@ -60,16 +60,11 @@ const ReleaseInfo* line_of(std::string_view as_of) {
   return line;
 }
 
-std::string names_of_changes() {
-  std::string text;
-  for (const ChangeInfo& change : all_changes) text += (text.empty() ? "" : ", ") + std::string(change.name);
-  return text;
-}
-
 std::string what_is_known() {
   return "a release from " + std::string(all_releases().front().first) + " to " + std::string(all_releases().back().last) +
-         ", \"head\", or a change, as \"#7981\" (right after it) or \"before #7981\", with \"+#7981\" or \"-#7981\" behind it for a change beside it or without it: " +
-         names_of_changes();
+         ", \"head\", or a change, as \"DeepSpeed#7981\" (right after it) or \"before DeepSpeed#7981\", with \"+\" or \"-\" and a change behind it for one beside it or without "
+         "it; "
+         "gradledger list changes shows them";
 }
 
 PointInHistory contains_first(std::size_t count) {
@@ -111,7 +106,8 @@ Result<PointInHistory> branch(PointInHistory point, std::string_view as_of, std:
     const std::string_view name = base_of(rest.substr(1));
     const auto change = change_named(name);
     if (!change)
-      return InputError{std::string(where), "unknown change \"" + std::string(name) + "\" in \"" + std::string(as_of) + "\"; expected after + or - one of " + names_of_changes()};
+      return InputError{std::string(where),
+                        "unknown change \"" + std::string(name) + "\" in \"" + std::string(as_of) + "\"; expected after + or - one that gradledger list changes shows"};
     if (point.contains(*change) == adds)
       return InputError{std::string(where), "\"" + std::string(as_of.substr(0, as_of.size() - rest.size())) + "\" " + (adds ? "contains " : "does not contain ") +
                                                 std::string(name) + (adds ? " already" : "") + "; expected a change that it " + (adds ? "lacks" : "contains")};

@@ -109,8 +109,8 @@ class KeptState:
         for name in slots(type(thing)):
             try:
                 value = getattr(thing, name)
-            except Exception:
-                continue
+            except AttributeError:
+                continue  # a slot that nothing was put into
             self.undo.append(lambda name=name, value=value: restored_slot(thing, name, value))
             yield value
 

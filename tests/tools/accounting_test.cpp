@@ -1,17 +1,8 @@
 // replay --accounting: what it prints, of scenarios of any size, and that it judges nothing.
 #include "tests/tools/command.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::expect_complaint;
-using testing::json;
-using testing::json_of;
-using testing::leaking_scenario;
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
-using testing::TemporaryFolder;
 
 // 1 GiB of bf16 gradients on each of two ranks: a judgement would need 200 times as much.
 const char* const large = R"({"name": "large", "world_size": 2, "parameters": [{"name": "w", "numel": 536870912}], "model_dtype": "bf16",
@@ -183,4 +174,4 @@ TEST(gate, judges_unless_the_scenario_says_otherwise) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

@@ -4,14 +4,8 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::expect_complaint;
-using testing::Outcome;
-using testing::run;
-using testing::shell;
-using testing::TemporaryFolder;
 
 // What bash offers for the last of these words.
 std::string offered(const std::string& words) {
@@ -42,4 +36,4 @@ TEST(completion, is_there_for_three_shells_and_no_other) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

@@ -2,14 +2,8 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
-using testing::source_folder;
-using testing::TemporaryFolder;
 
 TEST(coverage_verb, fails_where_an_entry_is_open) {
   const Outcome outcome = run({"coverage", (source_folder / "scenarios/deepspeed-7985").string()});
@@ -26,4 +20,4 @@ TEST(coverage_verb, fails_where_the_page_is_out_of_date_though_nothing_is_open) 
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

@@ -7,14 +7,8 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::json;
-using testing::json_of;
-using testing::Outcome;
-using testing::run;
-using testing::TemporaryFolder;
 
 json loop(const char* script, const char* config = "{}") {
   return {{"name", "ddp"},
@@ -149,4 +143,4 @@ TEST(a_loop_around_ddp, is_not_for_searches_and_has_no_stage_in_a_table) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

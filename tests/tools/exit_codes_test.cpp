@@ -6,16 +6,8 @@
 #include "tests/tools/command.h"
 #include "verbs/session.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::clean_scenario;
-using testing::expect_complaint;
-using testing::leaking_scenario;
-using testing::Outcome;
-using testing::run;
-using testing::shell;
-using testing::TemporaryFolder;
 
 TEST(exit_code, is_0_for_a_clean_replay_and_nothing_is_complained_of) {
   const Outcome outcome = run({"replay", clean_scenario});
@@ -233,4 +225,4 @@ TEST(colour, never_comes_from_a_file) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

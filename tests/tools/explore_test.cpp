@@ -4,17 +4,8 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::expect_complaint;
-using testing::json;
-using testing::json_of;
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
-using testing::source_folder;
-using testing::TemporaryFolder;
 
 const std::string scenarios = source_folder / "scenarios";
 const std::string joined = scenarios + "/streams/side-stream-joined-stage-1.json";
@@ -227,4 +218,4 @@ TEST(explore_streams, is_of_a_file_and_takes_no_option_of_the_other_search) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

@@ -8,21 +8,8 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::clean_scenario;
-using testing::expect_complaint;
-using testing::json;
-using testing::json_of;
-using testing::leaking_scenario;
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
-using testing::shell;
-using testing::TemporaryFolder;
-using testing::text_of;
-using testing::without_seconds;
 
 TEST(a_file, that_is_none_is_refused) {
   const TemporaryFolder folder;
@@ -193,4 +180,4 @@ TEST(the_schedule, of_another_run_is_followed_as_far_as_it_goes_and_that_is_said
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

@@ -4,20 +4,10 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::expect_complaint;
-using testing::json;
-using testing::json_of;
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
-using testing::shell;
-using testing::source_folder;
-using testing::TemporaryFolder;
-using testing::text_of;
 
 std::size_t count_files(const fs::path& folder) {
   return fs::exists(folder) ? static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator())) : 0;
@@ -148,4 +138,4 @@ TEST(a_folder_of_known_defects, that_holds_none_is_bad_input) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

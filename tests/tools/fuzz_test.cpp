@@ -5,19 +5,10 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::expect_complaint;
-using testing::json;
-using testing::json_of;
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
-using testing::shell;
-using testing::TemporaryFolder;
-using testing::text_of;
 
 // Every test has a folder of its own: the default one would be that of whoever runs the tests.
 Outcome fuzz(const fs::path& findings, std::vector<std::string> options) {
@@ -355,4 +346,4 @@ TEST(a_switch, is_set_on_top_of_the_release) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

@@ -11,20 +11,10 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::expect_complaint;
-using testing::json;
-using testing::json_of;
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
-using testing::shell;
-using testing::source_folder;
-using testing::TemporaryFolder;
-using testing::text_of;
 
 // A loop that is right, or one of which a class is expected that it does not show.
 std::string loop(const std::string& name, const std::string& expected = "") {
@@ -340,4 +330,4 @@ TEST(an_update, says_what_it_cannot_write) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

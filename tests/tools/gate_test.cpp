@@ -2,19 +2,8 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::expect_complaint;
-using testing::json;
-using testing::json_of;
-using testing::leaking_scenario;
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
-using testing::source_folder;
-using testing::TemporaryFolder;
-using testing::text_of;
 
 json leak_named(const std::string& name) {
   json out = json_of(text_of(leaking_scenario));
@@ -245,4 +234,4 @@ TEST(gate, prints_json_of_the_documented_fields) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

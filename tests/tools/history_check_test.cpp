@@ -1,16 +1,8 @@
 // tools/history/check fails on what it is there to find. The repository is one of a few commits, made here.
 #include "tests/tools/command.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::json;
-using testing::json_of;
-using testing::Outcome;
-using testing::shell;
-using testing::source_folder;
-using testing::TemporaryFolder;
-using testing::text_of;
 
 const std::filesystem::path data_folder = source_folder / "sim/frameworks/deepspeed/history";
 
@@ -117,4 +109,4 @@ TEST(history_check, says_what_it_cannot_read) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

@@ -13,20 +13,10 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::Child;
-using testing::json;
-using testing::json_of;
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
-using testing::shell;
-using testing::source_folder;
-using testing::TemporaryFolder;
-using testing::text_of;
 
 // Of a release that shows much, so that a moment taken at random is one in which something is found, made small or written.
 std::vector<std::string> campaign(const fs::path& findings, std::vector<std::string> more = {}) {
@@ -267,4 +257,4 @@ TEST(a_gate_that_is_interrupted, reports_what_it_was_held_over) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

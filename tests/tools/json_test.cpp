@@ -6,17 +6,8 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::clean_scenario;
-using testing::json;
-using testing::json_of;
-using testing::leaking_scenario;
-using testing::lines_of;
-using testing::Outcome;
-using testing::records_of;
-using testing::run;
 
 const std::string scenarios = (testing::source_folder / "scenarios").string(), racing = scenarios + "/streams/stage-3-side-stream-before-7898.json";
 
@@ -125,4 +116,4 @@ TEST(schema, prints_each_schema_that_is_listed) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

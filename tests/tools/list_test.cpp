@@ -8,14 +8,8 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::json;
-using testing::json_of;
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
 
 json rows_of(const Outcome& listed) { return testing::record_of(listed)["rows"]; }
 
@@ -85,4 +79,4 @@ TEST(list, of_entries_has_every_id_once_and_every_number_of_the_catalogue) {
 TEST(list, of_buffers_is_there) { EXPECT_GT(rows_of(run({"list", "buffers", "--json"})).size(), 5u); }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

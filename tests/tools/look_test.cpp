@@ -3,14 +3,8 @@
 
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::expect_complaint;
-using testing::leaking_scenario;
-using testing::Outcome;
-using testing::run;
-using testing::shell;
 
 // But for the command, which is there to be copied.
 std::size_t widest_line(const std::string& text) {
@@ -68,4 +62,4 @@ TEST(the_look, is_quiet_or_verbose_and_not_both) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

@@ -5,15 +5,8 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::expect_complaint;
-using testing::json;
-using testing::json_of;
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
 
 Outcome gate_mutants(std::vector<std::string> options) {
   options.insert(options.begin(), {"gate", "--mutants"});
@@ -94,4 +87,4 @@ TEST(gate, needs_something_to_hold) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

@@ -2,14 +2,8 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::json;
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
-using testing::TemporaryFolder;
 
 json loop(const std::string& name, const std::string& script, std::uint32_t steps = 4) {
   return {{"name", name},
@@ -88,4 +82,4 @@ TEST(a_report, says_whether_gradients_are_left_open_and_marks_the_steps_that_do_
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

@@ -2,20 +2,8 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::clean_scenario;
-using testing::expect_complaint;
-using testing::json;
-using testing::json_of;
-using testing::leaking_scenario;
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
-using testing::shell;
-using testing::TemporaryFolder;
-using testing::text_of;
 
 constexpr const char* small = R"({"name": "small", "world_size": 2, "parameters": [{"name": "w", "numel": 8}],
   "engine": {"framework": "deepspeed", "as_of": "0.18.9", "config": {"gradient_accumulation_steps": 1, "zero_optimization": {"stage": 1}}},
@@ -181,4 +169,4 @@ TEST(what_was_meant, is_not_said_of_a_word_that_is_known) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

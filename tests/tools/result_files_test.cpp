@@ -2,21 +2,8 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::clean_scenario;
-using testing::expect_complaint;
-using testing::json;
-using testing::json_of;
-using testing::leaking_scenario;
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
-using testing::shell;
-using testing::source_folder;
-using testing::TemporaryFolder;
-using testing::text_of;
 
 TEST(result_files, are_written_beside_the_text_all_at_once) {
   const TemporaryFolder folder;
@@ -169,4 +156,4 @@ TEST(the_action, is_yaml_that_runs_the_script_with_every_input) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

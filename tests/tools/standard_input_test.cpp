@@ -5,20 +5,8 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::clean_scenario;
-using testing::expect_complaint;
-using testing::json;
-using testing::json_of;
-using testing::leaking_scenario;
-using testing::lines_of;
-using testing::Outcome;
-using testing::shell;
-using testing::source_folder;
-using testing::TemporaryFolder;
-using testing::text_of;
 
 TEST(standard_input, is_replayed_as_a_file_is) {
   const Outcome piped = shell("cat " + leaking_scenario + " | gradledger replay - --seed 3 --json"), file = shell("gradledger replay --seed 3 --json " + leaking_scenario);
@@ -120,4 +108,4 @@ TEST(standard_input, is_audited_as_json_and_as_yaml) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

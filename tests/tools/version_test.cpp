@@ -4,14 +4,8 @@
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
-namespace gradledger {
+namespace gradledger::testing {
 namespace {
-
-using testing::json;
-using testing::json_of;
-using testing::lines_of;
-using testing::Outcome;
-using testing::run;
 
 TEST(version, is_one_line_of_the_number_the_commit_the_compiler_and_the_build) {
   const Outcome outcome = run({"--version"});
@@ -38,4 +32,4 @@ TEST(version, heads_a_trace) {
 }
 
 }  // namespace
-}  // namespace gradledger
+}  // namespace gradledger::testing

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 namespace gradledger {
@@ -34,13 +33,6 @@ constexpr std::string_view name_of(Dtype dtype) {
     case Dtype::int32: return "int32";
   }
   return "";
-}
-
-// The dtype of a configuration name; nothing for any other text. Only the three gradient types have configuration names.
-constexpr std::optional<Dtype> gradient_dtype_named(std::string_view name) {
-  for (Dtype dtype : {Dtype::float32, Dtype::bfloat16, Dtype::float16})
-    if (name_of(dtype) == name) return dtype;
-  return std::nullopt;
 }
 
 }  // namespace gradledger

@@ -12,7 +12,6 @@ namespace gradledger::tool {
 
 using verbs::shell_word;
 
-// Verbs and options that look like the first word that is neither.
 std::string what_was_meant(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   if (!dynamic_cast<const CLI::ExtrasError*>(&error) && !dynamic_cast<const CLI::RequiredError*>(&error)) return "";  // an option that there is, with a wrong value
   std::vector<std::string> known;
@@ -41,7 +40,6 @@ std::string what_was_meant(const CLI::App& app, const CLI::ParseError& error, in
   return "";
 }
 
-// Without the words that change nothing but the form of a report, or how long it takes.
 std::vector<std::string> without_form(const std::vector<std::string>& words) {
   std::vector<std::string> out;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -53,7 +51,6 @@ std::vector<std::string> without_form(const std::vector<std::string>& words) {
   return out;
 }
 
-// As a shell reads it; the program by its name alone.
 std::string command_line(const std::vector<std::string>& words) {
   std::string out = "gradledger";
   for (std::size_t i = 1; i < words.size(); ++i) {

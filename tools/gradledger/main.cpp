@@ -375,10 +375,7 @@ int run(int argc, char** argv) {
   take_dashes(verbs, words);
   if (const auto code = parse(app, argc, argv)) return *code;
   if (!words.explore.file.empty()) words.options.instead_as_of = words.explore.as_of;
-  if (const auto error = take_overrides(words.options)) {
-    complain(*error);
-    return bad_input;
-  }
+  if (const auto error = take_overrides(words.options)) return refuse(*error, {argv, argv + argc}, app.get_subcommands().front()->get_name());
   if (!words.options.html.empty()) words.options.full_ledger = true;  // a heat map wants the steps that balance too
   words.options.command_line = command_line({argv, argv + argc});
   words.options.repeat = command_line(without_form({argv, argv + argc}));

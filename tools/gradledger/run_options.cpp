@@ -81,7 +81,7 @@ void add_producer(CLI::App* verb, Options& options) {
   add_deadline(verb, options);
   add_driver(verb, options);
   verb->add_option("--streams", options.streams, "Streams of a real framework on a CPU: virtual ones, whose accesses to memory must be ordered by waits")
-      ->check(CLI::IsMember({"virtual"}));
+      ->check(OneOf({"virtual"}));
 }
 
 void add_real_producer(CLI::App* verb, Options& options) {

@@ -1,7 +1,5 @@
 #include "report/trace_file.h"
 
-#include <cmath>
-
 #include <fmt/format.h>
 
 #include "ref/dtype_facts.h"
@@ -18,7 +16,7 @@ ordered_json collective_json(const CollectiveRecord& r) {
 }  // namespace
 
 void TraceWriter::header(const std::string& command, const std::string& scenario, std::uint64_t seed) {
-  // Of a trace alone: it does not follow what reports are like.
+  // Of this file alone (docs/schemas/trace-file.schema.json): it does not follow what reports are like.
   constexpr int trace_schema_version = 1;
   ordered_json head{{"record", "start"}, {"schema_version", trace_schema_version}, {"tool", tool_json()}};
   head["command"] = command;
@@ -28,7 +26,8 @@ void TraceWriter::header(const std::string& command, const std::string& scenario
 }
 
 void TraceWriter::observe(const Observation& o) {
-  ordered_json json{{"record", "snapshot"}, {"event", o.event}, {"rank", o.rank}, {"at_end", o.at_end}, {"buffer", o.buffer}, {"role", name_of(o.role)}, {"scale", o.scale}};
+  ordered_json json{{"record", "snapshot"},         {"event", o.event}, {"rank", o.rank}, {"at_end", o.at_end}, {"buffer", o.buffer}, {"role", name_of(o.role)},
+                    {"scale", number_json(o.scale)}};
   json["pieces"] = ordered_json::array();
   for (const ObservedPiece& piece : o.pieces) {
     ordered_json entry{{"parameter", piece.parameter}, {"offset", piece.parameter_offset}, {"dtype", name_of(piece.dtype)}};
@@ -36,8 +35,7 @@ void TraceWriter::observe(const Observation& o) {
     ref::read_stored(piece.dtype, piece.data, piece.numel, values.data());
     ordered_json decimal = ordered_json::array(), hex = ordered_json::array();
     for (double x : values) {
-      if (std::isfinite(x)) decimal.push_back(x);
-      else decimal.push_back(fmt::format("{}", x));
+      decimal.push_back(number_json(x));
       hex.push_back(fmt::format("{:a}", x));
     }
     entry["values"] = std::move(decimal);
@@ -63,7 +61,7 @@ void TraceWriter::memory(const MemoryRecord& r) {
 }
 
 void TraceWriter::step_fact(const StepRecord& r) {
-  line({{"record", "step_fact"}, {"event", r.event}, {"rank", r.rank}, {"fact", name_of(r.fact)}, {"value", r.value}, {"hex", fmt::format("{:a}", r.value)}});
+  line({{"record", "step_fact"}, {"event", r.event}, {"rank", r.rank}, {"fact", name_of(r.fact)}, {"value", number_json(r.value)}, {"hex", fmt::format("{:a}", r.value)}});
 }
 
 void TraceWriter::event_done(std::uint32_t rank, std::uint32_t event) { line({{"record", "event_done"}, {"event", event}, {"rank", rank}}); }
@@ -77,9 +75,10 @@ void TraceWriter::engine_error(const EngineErrorRecord& r) { line({{"record", "e
 void TraceWriter::deadlock(const DeadlockRecord& r) {
   ordered_json json{{"record", "deadlock"}, {"ranks", ordered_json::array()}};
   for (const WaitingRank& waiting : r.ranks) {
-    ordered_json entry{{"rank", waiting.rank}, {"event", waiting.event}, {"finished", waiting.finished}};
-    if (waiting.collective) entry["collective"] = collective_json(*waiting.collective);
-    json["ranks"].push_back(std::move(entry));
+    json["ranks"].push_back({{"rank", waiting.rank},
+                             {"event", waiting.event},
+                             {"finished", waiting.finished},
+                             {"collective", waiting.collective ? collective_json(*waiting.collective) : ordered_json(nullptr)}});
   }
   line(json);
 }

@@ -2,9 +2,11 @@
 #include <sys/stat.h>
 
 #include <cstdio>
+#include <map>
 #include <set>
 
 #include "tests/support/sanitized.h"
+#include "tests/support/schema_check.h"
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
@@ -139,6 +141,30 @@ TEST(the_trace, is_json_lines_from_start_to_end_and_its_decisions_give_the_same_
   EXPECT_EQ(records.back()["trace_hash"], report["trace_hash"]);
   const json replayed = testing::record_of(run({"replay", "--json", leaking_scenario, "--seed", "9", "--schedule", trace}));
   EXPECT_EQ(replayed["trace_hash"], report["trace_hash"]);
+}
+
+// Every kind of line is there in one of them, and the schema takes no line with a key more or less.
+TEST(the_trace, has_lines_as_their_schema_says) {
+  const TemporaryFolder folder;
+  const std::string trace = folder.path() / "trace.jsonl";
+  const SchemaCheck& schema = *schema_of("trace-file");
+  std::map<std::string, std::size_t> seen;
+  for (const char* scenario : {"live/10-three-direct-backwards-stage-3-overlap", "parameters/ready-in-another-order-with-small-buckets",
+                               "set-gradient/stage-3-padded-partition-raises", "ddp/unused-parameter-not-looked-for", "coalesce/exception-on-one-rank"}) {
+    run({"replay", (source_folder / "scenarios" / scenario).string() + ".json", "--trace", trace});
+    for (const std::string& line : lines_of(text_of(trace))) {
+      json record = json_of(line);
+      if (++seen[record["record"]] > 20) continue;  // one is like the other
+      EXPECT_EQ(schema.errors(record), "") << scenario << "\n" << line;
+      record["surplus"] = 1;
+      EXPECT_FALSE(schema.fits(record)) << line;
+      record.erase("surplus");
+      record.erase(record.begin());
+      EXPECT_FALSE(schema.fits(record)) << line;
+    }
+  }
+  for (const auto& [kind, unused] : json::parse(*report::schema_text("trace-file"))["definitions"].items())
+    if (kind.ends_with("_line")) EXPECT_TRUE(seen.contains(kind.substr(0, kind.size() - 5))) << kind;
 }
 
 TEST(the_trace, that_cannot_be_written_is_bad_input_and_no_other_file_is_harmed) {

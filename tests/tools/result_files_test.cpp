@@ -118,42 +118,5 @@ TEST(gate_compare, refuses_what_no_gate_printed) {
   EXPECT_EQ(compared("[]\n", row("a", true)).code, 2);
 }
 
-// A repository whose second commit raises a defect: the script runs the built command on both.
-TEST(gate_both, compares_two_commits_of_a_repository) {
-  const TemporaryFolder folder;
-  json scenario = json_of(text_of(clean_scenario)), worse = json_of(text_of(leaking_scenario));
-  for (json* s : {&scenario, &worse}) s->erase("twin_of");
-  worse["expect"] = scenario["expect"];
-  worse["name"] = scenario["name"];
-  folder.write("first", scenario.dump());
-  folder.write("second", worse.dump());
-  const std::string git = "git -c user.name=n -c user.email=e -c commit.gpgsign=false ";
-  const std::string both = "SCENARIOS=scenarios PREPARE='test -d scenarios' " + (source_folder / "ci/gate-both").string();
-  const Outcome outcome = shell("set -e; git init -q r; cd r; mkdir scenarios; cp ../first scenarios/a.json; git add .; " + git + "commit -qm 1; cp ../second scenarios/a.json; " +
-                                    git + "commit -qam 2; BASE=HEAD HEAD=HEAD OUT=../same " + both + "; BASE=HEAD~1 OUT=../other " + both,
-                                folder.path());
-  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
-  EXPECT_NE(outcome.out.find("no scenario is worse at head than at base (1 compared)"), std::string::npos) << outcome.out;
-  EXPECT_NE(outcome.out.find("passed at base, failed at head"), std::string::npos) << outcome.out;
-  EXPECT_NE(shell("git init -q; BASE=none " + both, folder.path()).err.find("none cannot be checked out"), std::string::npos);
-}
-
-TEST(the_action, is_yaml_that_runs_the_script_with_every_input) {
-  const Outcome outcome = shell(
-      "/usr/bin/python3 -c 'import yaml, json; "
-      "print(json.dumps(yaml.safe_load(open(\"action.yml\"))))'",
-      source_folder / "ci");
-  const std::string text = text_of(source_folder / "ci/action.yml");
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const json action = json_of(outcome.out);
-  EXPECT_EQ(action["runs"]["using"], "composite");
-  for (const auto& [name, input] : action["inputs"].items()) {
-    EXPECT_TRUE(input.contains("description")) << name;
-    EXPECT_NE(text.find("${{ inputs." + name), std::string::npos) << name << " is asked for and not used";
-  }
-  // What a user of the action writes reaches the shell as a variable, never as text of the script.
-  for (const json& step : action["runs"]["steps"]) EXPECT_EQ(step["run"].get<std::string>().find("${{"), std::string::npos) << step["run"];
-}
-
 }  // namespace
 }  // namespace gradledger::testing

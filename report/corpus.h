@@ -103,6 +103,7 @@ struct Listing {
   using Row = std::vector<std::string>;
   std::string what;        // "engines"
   std::vector<Row> table;  // the first row is the heading
+  std::string legend;      // for people: what words of the table mean; empty where they speak for themselves
 };
 
 }  // namespace gradledger::report

@@ -87,6 +87,7 @@ std::string Terminal::text(const Listing& listing) const {
     for (std::size_t c = 0; c < row.size(); ++c) line += c + 1 == row.size() ? row[c] : fmt::format("{:<{}}  ", row[c], width[c]);
     out += wrapped(line, style_.width, before + room_min <= style_.width ? before : 8) + "\n";
   }
+  if (!listing.legend.empty()) out += "\n" + wrapped(listing.legend, style_.width, 0) + "\n";
   return out;
 }
 

@@ -163,8 +163,9 @@ TEST(the_trace, has_lines_as_their_schema_says) {
       EXPECT_FALSE(schema.fits(record)) << line;
     }
   }
-  for (const auto& [kind, unused] : json::parse(*report::schema_text("trace-file"))["definitions"].items())
+  for (const auto& [kind, unused] : json::parse(*report::schema_text("trace-file"))["definitions"].items()) {
     if (kind.ends_with("_line")) EXPECT_TRUE(seen.contains(kind.substr(0, kind.size() - 5))) << kind;
+  }
 }
 
 TEST(the_trace, that_cannot_be_written_is_bad_input_and_no_other_file_is_harmed) {

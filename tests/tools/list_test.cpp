@@ -28,7 +28,7 @@ TEST(list, has_a_row_for_each_thing_as_text_and_as_json) {
     const Outcome text = run({"list", what}), as_json = run({"list", what, "--json"});
     EXPECT_EQ(text.code, tool::clean);
     EXPECT_EQ(text.err, "");
-    EXPECT_EQ(lines_of(text.out).size(), rows + 1);
+    EXPECT_EQ(lines_of(text.out.substr(0, text.out.find("\n\n") + 1)).size(), rows + 1) << "a legend may follow";
     EXPECT_EQ(as_json.code, tool::clean);
     const json table = rows_of(as_json);
     ASSERT_EQ(table.size(), rows);
@@ -66,6 +66,12 @@ TEST(list, of_behaviours_has_the_values_of_the_release_that_is_asked_for) {
   const Outcome newer = run({"list", "behaviours", "--as-of", "0.20.0"});
   EXPECT_EQ(newer.code, tool::clean);
   EXPECT_NE(newer.err.find("--as-of: 0.20.0 is newer than every release that is known"), std::string::npos) << newer.err;
+}
+
+TEST(list, says_what_the_words_of_its_table_of_switches_mean) {
+  const std::string people = run({"list", "behaviours"}).out;
+  for (const char* word : {"(older)", "(never)", "\n\nA value holds from", " older: ", " never: "}) EXPECT_NE(people.find(word), std::string::npos) << word;
+  EXPECT_EQ(run({"list", "behaviours", "--json"}).out.find("A value holds from"), std::string::npos);
 }
 
 TEST(list, of_entries_has_every_id_once_and_every_number_of_the_catalogue) {

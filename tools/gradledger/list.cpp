@@ -17,6 +17,9 @@ using Row = report::Listing::Row;
 using Table = std::vector<Row>;
 
 constexpr const char* scenario_name = "scenario";
+constexpr std::string_view legend_of_behaviours =
+    "A value holds from the change or the release in brackets on; gradledger list changes says what each change did. older: from before the first release that is known. never: in no release; a "
+    "repair that would have been possible, or a fault that searches must find.";
 
 Table engine_table() {
   Table out{{"engine", "serves", "accumulates in", "evidence"}};
@@ -135,7 +138,7 @@ int list(const std::string& what, const Options& options, const Output& out) {
                       : what == "rules"      ? rule_table()
                       : what == "schemas"    ? schema_table()
                                              : exit_code_table();
-  out.print(report::Listing{.what = what, .table = table});
+  out.print(report::Listing{.what = what, .table = table, .legend = what == "behaviours" ? std::string(legend_of_behaviours) : ""});
   return clean;
 }
 

@@ -148,7 +148,7 @@ def report(name: str, item: dict[str, Any], observed: dict[str, list[dict[str, A
              "excluded": "The documentation says not to do this. An error would help those who do"}[item["use"]["grade"]]
     return "\n".join([f"# {item['title']}", "", f"{NAMES[run['package']]} {run['release']}{beside}, CPU.", "", "## What I run", "",
                       "```python", (HERE / name / "reproduce.py").read_text().rstrip(), "```", "", "## What it prints", "", "```", result["printed"], "```", "",
-                      "There is no error and no warning.", "", "## What I expected", "", f"{item['due']} {asked}: {item['use']['says']} ({item['use']['where']})", "",
+                      "Nothing is raised, and no message names it.", "", "## What I expected", "", f"{item['due']} {asked}: {item['use']['says']} ({item['use']['where']})", "",
                       "## Where it seems to come from", "", f"{item['cause']['where']}. {item['cause']['why']}", "", f"Runs of other releases: {since(item, name, observed)}.", "",
                       "## Meanwhile", "", item["avoid"], ""])
 

@@ -1,0 +1,37 @@
+"""DDP: an optimizer step in register_post_accumulate_grad_hook uses the rank's own gradient."""
+import os, sys, tempfile, torch
+import torch.distributed as dist, torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Net(torch.nn.Module):  # a weight's gradient is the number that it is multiplied by
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, a, b=None):
+        return a * self.a.sum() if b is None else a * self.a.sum() + b * self.b.sum()
+
+
+def run(rank, meet, seen):
+    dist.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=2)
+    ddp = DDP(Net())
+    optimizers = {p: torch.optim.SGD([p], lr=1.0) for p in ddp.parameters()}
+
+
+    def step(parameter):
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+
+    for parameter in ddp.parameters():
+        parameter.register_post_accumulate_grad_hook(step)
+    ddp([10.0, 30.0][rank], 1.0).backward()
+    seen[rank] = ddp.module.a.detach()
+
+if __name__ == "__main__":
+    seen = torch.zeros(2, 2).share_memory_()
+    mp.spawn(run, (os.path.join(tempfile.mkdtemp(), "meet"), seen), nprocs=2)
+    expected = [[-20.0, -20.0]] * 2
+    print("a on ranks 0 and 1: expected", expected, "observed", seen.tolist())
+    sys.exit(seen.tolist() != expected)

@@ -1,0 +1,37 @@
+"""DDP: static_graph, the first backward raises: no later backward is reduced."""
+import os, sys, tempfile, torch
+import torch.distributed as dist, torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Net(torch.nn.Module):  # a weight's gradient is the number that it is multiplied by
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, a, b=None):
+        return a * self.a.sum() if b is None else a * self.a.sum() + b * self.b.sum()
+
+
+def run(rank, meet, seen):
+    dist.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=2)
+    ddp = DDP(Net(), static_graph=True)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0)
+    hook = ddp.module.a.register_hook(lambda gradient: 1 / 0)  # stands for an error in the first backward, as out of memory
+    try:
+        ddp(1.0, 1.0).backward()
+    except ZeroDivisionError:
+        hook.remove()
+        optimizer.zero_grad()
+    for _ in range(2):
+        ddp([10.0, 30.0][rank], 1.0).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    seen[rank] = ddp.module.a.detach()
+
+if __name__ == "__main__":
+    seen = torch.zeros(2, 2).share_memory_()
+    mp.spawn(run, (os.path.join(tempfile.mkdtemp(), "meet"), seen), nprocs=2)
+    expected = [[-40.0, -40.0]] * 2
+    print("a on ranks 0 and 1: expected", expected, "observed", seen.tolist())
+    sys.exit(seen.tolist() != expected)

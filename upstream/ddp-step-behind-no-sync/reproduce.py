@@ -1,0 +1,31 @@
+"""DDP: a step behind a no_sync micro-batch applies the rank's own gradient."""
+import os, sys, tempfile, torch
+import torch.distributed as dist, torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Net(torch.nn.Module):  # a weight's gradient is the number that it is multiplied by
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, a, b=None):
+        return a * self.a.sum() if b is None else a * self.a.sum() + b * self.b.sum()
+
+
+def run(rank, meet, seen):
+    dist.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=2)
+    ddp = DDP(Net())
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0)
+    ddp(1.0, 1.0).backward()
+    with ddp.no_sync():
+        ddp([10.0, 30.0][rank], 1.0).backward()
+    optimizer.step()
+    seen[rank] = ddp.module.a.detach()
+
+if __name__ == "__main__":
+    seen = torch.zeros(2, 2).share_memory_()
+    mp.spawn(run, (os.path.join(tempfile.mkdtemp(), "meet"), seen), nprocs=2)
+    expected = [[-21.0, -21.0]] * 2
+    print("a on ranks 0 and 1: expected", expected, "observed", seen.tolist())
+    sys.exit(seen.tolist() != expected)

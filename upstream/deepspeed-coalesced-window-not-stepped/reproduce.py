@@ -1,0 +1,24 @@
+"""coalesce_grad_reduction around a whole window of gradient_accumulation_steps: step() does nothing."""
+import os, sys, torch, deepspeed
+os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ.get("MASTER_PORT", "29541"))
+
+
+class Net(torch.nn.Module):  # a weight's gradient is the number that it is multiplied by
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, a, b=None):
+        return a * self.a.sum() if b is None else a * self.a.sum() + b * self.b.sum()
+
+
+net = Net()
+config = {"train_batch_size": 4, "gradient_accumulation_steps": 4, "gradient_clipping": 0.0, "zero_allow_untested_optimizer": True, "zero_optimization": {"stage": 2}}
+engine, *_ = deepspeed.initialize(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=1.0), config=config)
+with engine.coalesce_grad_reduction():
+    for _ in range(4):
+        engine.backward(engine(4.0))
+engine.step()
+expected, observed = [-4.0, -4.0], net.a.tolist()
+print("a: expected", expected, "observed", observed, "updates", engine.global_steps)
+sys.exit(observed != expected)

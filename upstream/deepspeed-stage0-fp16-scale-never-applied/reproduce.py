@@ -1,0 +1,24 @@
+"""fp16 at stage 0: the step divides by a loss scale that backward never multiplied by."""
+import os, sys, torch, deepspeed
+os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ.get("MASTER_PORT", "29541"))
+
+
+class Net(torch.nn.Module):  # a weight's gradient is the number that it is multiplied by
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, a, b=None):
+        return a * self.a.sum() if b is None else a * self.a.sum() + b * self.b.sum()
+
+
+type(deepspeed.get_accelerator()).is_fp16_supported = lambda self: True  # the CPU refuses fp16; the code in question is the same
+type(deepspeed.get_accelerator()).supported_dtypes = lambda self: [torch.float, torch.half, torch.bfloat16]
+net = Net()
+config = {"train_batch_size": 1, "gradient_clipping": 0.0, "fp16": {"enabled": True, "loss_scale": 8}, "zero_optimization": {"stage": 0}}
+engine, *_ = deepspeed.initialize(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=1.0), config=config)
+engine.backward(engine(4.0, 8.0))
+engine.step()
+expected, observed = [-4.0, -4.0], net.a.float().tolist()
+print("a: expected", expected, "observed", observed)
+sys.exit(observed != expected)

@@ -1,0 +1,35 @@
+"""FSDP2: a step behind a micro-batch without synchronisation leaves it out, and the next window applies it."""
+import os, sys, tempfile, torch
+import torch.distributed as dist, torch.multiprocessing as mp
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(torch.nn.Module):  # a weight's gradient is the number that it is multiplied by
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, a, b=None):
+        return a * self.a.sum() if b is None else a * self.a.sum() + b * self.b.sum()
+
+
+def run(rank, meet, seen):
+    dist.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=2)
+    net = fully_shard(Net())
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    for a in [1.0, 100.0]:  # two windows
+        net.set_requires_gradient_sync(True)
+        net(1.0, 1.0).backward()
+        net.set_requires_gradient_sync(False)
+        net(a, 1.0).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    net.reshard()
+    seen[rank] = net.a.to_local().detach()[0]
+
+if __name__ == "__main__":
+    seen = torch.zeros(2).share_memory_()
+    mp.spawn(run, (os.path.join(tempfile.mkdtemp(), "meet"), seen), nprocs=2)
+    expected = [-103.0, -103.0]
+    print("a behind two windows: expected", expected, "observed", seen.tolist())
+    sys.exit(seen.tolist() != expected)

@@ -1,0 +1,30 @@
+"""FSDP2: set_reshard_after_backward(False): forwards after step() use the old weights."""
+import os, sys, tempfile, torch
+import torch.distributed as dist, torch.multiprocessing as mp
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(torch.nn.Module):  # a weight's gradient is the number that it is multiplied by
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, a, b=None):
+        return a * self.a.sum() if b is None else a * self.a.sum() + b * self.b.sum()
+
+
+def run(rank, meet, seen):
+    dist.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=2)
+    net = fully_shard(Net())
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    net.set_reshard_after_backward(False)
+    net(1.0, 1.0).backward()
+    optimizer.step()
+    seen[rank] = net(1.0).detach()
+
+if __name__ == "__main__":
+    seen = torch.zeros(2).share_memory_()
+    mp.spawn(run, (os.path.join(tempfile.mkdtemp(), "meet"), seen), nprocs=2)
+    expected = [-2.0, -2.0]
+    print("output after a step with gradient 1: expected", expected, "observed", seen.tolist())
+    sys.exit(seen.tolist() != expected)

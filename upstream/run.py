@@ -1,0 +1,87 @@
+"""Runs the reproductions of upstream/ in an environment and writes down what they showed.
+
+usage: run.py --python PYTHON [--package deepspeed] [--only NAME] [--write observed] [--keep]
+
+Each reproduction stands alone. It prints what is expected and what was observed, and ends with 1 where the misbehaviour shows and with 0
+where it does not. This ends with 1 where an entry of a package that is there did not show: it was repaired, or the environment cannot run it.
+--keep adds to a file that is there, in place of what it says of the same entries. Without --write nothing is written.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PACKAGES = ("deepspeed", "torch", "accelerate", "transformers")
+SECONDS = 900  # DeepSpeed compiles a module when it first starts in an environment
+VERSIONS = "import importlib.metadata as m, json, sys; have = {d.metadata['Name'].lower(): d.version for d in m.distributions() if d.metadata['Name']}; print(json.dumps(have))"
+
+
+def releases(python: str) -> dict[str, str]:
+    found = json.loads(subprocess.run([python, "-c", VERSIONS], capture_output=True, text=True, check=True).stdout)
+    return {name: found[name].split("+")[0] for name in PACKAGES if name in found}
+
+
+def free_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
+def run(python: str, script: Path) -> dict[str, Any]:
+    """What a reproduction showed. `shows` is null where it could not be run, and `printed` then says why."""
+    environment = os.environ | {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MASTER_PORT": free_port()}
+    try:
+        done = subprocess.run([python, str(script)], capture_output=True, text=True, timeout=SECONDS, env=environment)
+    except subprocess.TimeoutExpired:
+        return {"shows": None, "printed": f"no end after {SECONDS} seconds"}
+    lines = [line for line in done.stdout.splitlines() if "expected" in line or "documented" in line]
+    if lines and done.returncode in (0, 1):
+        return {"shows": done.returncode == 1, "printed": lines[-1]}
+    said = [line for line in done.stderr.splitlines() if "Error" in line] or done.stderr.splitlines() or [f"exit code {done.returncode}"]
+    return {"shows": None, "printed": said[-1].strip()[:300]}
+
+
+def entries(package: str | None, only: str | None) -> dict[str, dict[str, Any]]:
+    found = {path.parent.name: json.loads(path.read_text()) for path in sorted(HERE.glob("*/item.json"))}
+    return {name: item for name, item in found.items() if package in (None, item["package"]) and only in (None, name)}
+
+
+def write(folder: Path, package: str, have: dict[str, str], seen: dict[str, Any], keep: bool) -> None:
+    file = folder / f"{package}-{have[package]}.json"
+    before = json.loads(file.read_text())["items"] if keep and file.exists() else {}
+    folder.mkdir(exist_ok=True)
+    beside = {name: release for name, release in have.items() if name != package and (name == "torch" or package == "transformers")}
+    file.write_text(json.dumps({"package": package, "release": have[package], "beside": beside, "items": dict(sorted((before | seen).items()))}, indent=2) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--package", choices=PACKAGES)
+    parser.add_argument("--only", help="one entry, by its folder's name")
+    parser.add_argument("--write", type=Path, help="folder of observed results")
+    parser.add_argument("--keep", action="store_true")
+    arguments = parser.parse_args()
+    have, seen, gone = releases(arguments.python), defaultdict(dict), 0
+    chosen = {name: item for name, item in entries(arguments.package, arguments.only).items() if item["package"] in have}
+    for name, item in chosen.items():
+        result = seen[item["package"]][name] = run(arguments.python, HERE / name / "reproduce.py")
+        print({True: "shows    ", False: "GONE     ", None: "NOT RUN  "}[result["shows"]], name + ":", result["printed"], flush=True)
+        gone += not result["shows"]
+    if arguments.write:
+        for package, results in seen.items():
+            write(arguments.write, package, have, results, arguments.keep)
+    print(f"{len(chosen)} reproductions on {', '.join(f'{name} {release}' for name, release in have.items())}: {len(chosen) - gone} show, {gone} do not")
+    return 1 if gone or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

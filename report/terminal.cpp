@@ -179,7 +179,7 @@ std::string Terminal::text(const Report& report) const {
   for (const std::string& line : described(report)) lines.add("# " + printable(line));
   lines.add("");
   add_verdict(report, style_, lines);
-  lines.whole(fmt::format("repeat with: {}", report.command));
+  if (!report.command.empty()) lines.whole(fmt::format("repeat with: {}", report.command));
   if (report.one_pass) add_what_is_not_told(report, lines);
   else
     lines.faint(

@@ -56,6 +56,7 @@ std::string repeat_command(const std::vector<std::filesystem::path>& paths, cons
   if (options.full_ledger) out += " --ledger";
   if (options.summary) out += " --summary";
   if (options.producer == "gpu") out += fmt::format(" --producer {} --ranks {}", options.producer, options.ranks);
+  else if (options.producer.starts_with("program:")) out += " --producer " + shell_word(options.producer);
   else if (options.producer != "host") out += fmt::format(" --producer {} --python {}", shell_word(options.producer), shell_word(options.python));
   if (options.backend != "gradledger") out += " --backend " + options.backend;
   if (options.deliver != "eager") out += " --deliver " + options.deliver;

@@ -28,6 +28,9 @@ std::string releases_of(const driver::DriverHello& hello) {
   return out;
 }
 
-std::string producer_text(const Options& options) { return options.driver ? options.producer + " (" + releases_of(options.driver->hello()) + ")" : options.producer; }
+std::string producer_text(const Options& options) {
+  const std::string releases = options.driver ? releases_of(options.driver->hello()) : "";
+  return releases.empty() ? options.producer : options.producer + " (" + releases + ")";
+}
 
 }  // namespace gradledger::verbs

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ref/facts.h"
+#include "report/of_verdict.h"
 #include "sim/frameworks/framework.h"
 #include "sim/scenario/identity.h"
 #include "verbs/command.h"
@@ -58,21 +59,8 @@ Report report_of(const Loaded& loaded, const Options& options, const ref::Verdic
   Report out;
   say_what_ran(loaded, options, out);
   if (!options.summary) out.events = event_lines(loaded, verdict, lines);
-  out.ledger = verdict.applied;
   out.findings = findings_of(loaded, options, verdict.findings);
-  out.coverage = verdict.coverage;
-  out.exact = verdict.dyadic;
-  out.contributions = verdict.contributions;
-  out.contributions_not_decoded = verdict.undecoded;
-  out.inconclusive_rows = verdict.inconclusive_rows;
-  out.fingerprint_passes = verdict.fingerprint_passes;
-  out.decode_passes = verdict.decode_passes;
-  out.value_passes = verdict.value_passes;
-  out.statistics = {verdict.ledger, verdict.values, verdict.parameters};
-  out.collectives = verdict.facts.collectives;
-  out.run = verdict.facts.summary;
-  out.one_pass = verdict.one_pass;
-  out.unexplained = verdict.unexplained.size();
+  report::take_verdict(verdict, out);
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include "search/blame/way_out.h"
 #include "sim/engine/engine.h"
 #include "sim/frameworks/framework.h"
+#include "sim/judgement_bytes.h"
 #include "sim/load.h"
 #include "sim/base/files.h"
 #include "sim/scenario/json_reader.h"
@@ -18,14 +19,8 @@
 #include "verbs/installed.h"
 
 namespace gradledger::verbs {
-std::uint64_t bytes_needed(const Scenario& scenario) {
-  const std::uint64_t elements = scenario.numel(), world = scenario.world_size;
-  // The reference: value and error of the local sum and of what waits for a boundary on each rank, five fields shared, three states alive.
-  const std::uint64_t reference = 3 * (world * 4 * 8 + 5 * 8) + world * 3 * 16;
-  // A network: weights on both sides, gradients with their errors here, the latest fp32 ones of every rank there, and 16 MiB for what is kept.
-  const std::uint64_t network = scenario.gradients.mlp ? elements * (40 + 4 * world) + (16u << 20) : 0;
-  return world * framework_of(scenario).rank_bytes(scenario) + elements * reference + network;
-}
+
+std::uint64_t bytes_needed(const Scenario& scenario) { return judgement_bytes(scenario); }
 
 std::string Loaded::place(const std::string& pointer) const {
   const InputError named = named_by_options({pointer, ""}, overrides);

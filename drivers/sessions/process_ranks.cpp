@@ -106,9 +106,10 @@ class ProcessRanks::Sessions {
     std::vector<std::string> path = options_.python_path;
     if (const char* inherited = getenv("PYTHONPATH"); inherited && *inherited) path.emplace_back(inherited);
     if (!path.empty()) variables.push_back(fmt::format("PYTHONPATH={}", fmt::join(path, ":")));
+    std::vector<std::string> words{options_.program};
+    if (options_.program.empty()) words = {options_.python, "-m", "gradledger.host", options_.driver, "--backend", options_.backend};
     try {
-      host_ = std::make_unique<HostProcess>(std::vector<std::string>{options_.python, "-m", "gradledger.host", options_.driver, "--backend", options_.backend}, variables,
-                                            folder_.path() / "host.err");
+      host_ = std::make_unique<HostProcess>(std::move(words), variables, folder_.path() / "host.err");
     } catch (const std::runtime_error& error) {
       throw DriverFailure(std::nullopt, error.what());
     }

@@ -13,6 +13,7 @@ namespace gradledger::driver {
 
 struct SessionOptions {
   std::string driver;                    // a name that the Python package knows, or "module:factory"
+  std::string program;                   // that is the host itself, in place of Python; empty: none
   std::string python = "python3";        // that has the framework
   std::vector<std::string> python_path;  // folders that its modules are searched in first; the package of drivers among them
   std::string backend = "gradledger";    // of the process group: gradledger, gloo or nccl

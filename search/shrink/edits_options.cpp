@@ -30,7 +30,9 @@ void add_option_edits(const Scenario& scenario, std::vector<Edit>& out) {
   add_layout_edits(out);
   out.push_back([](Scenario& s) { return !std::exchange(s.engine.param_groups, {}).empty(); });
   out.push_back([](Scenario& s) { return std::exchange(s.engine.optimizer, OptimizerConfig{}) != OptimizerConfig{}; });
-  for (Simplification& simpler : search_space_of(scenario).simplifications()) out.push_back(std::move(simpler));
+  const SearchSpace* space = framework_of(scenario).search_space();
+  if (!space) return;
+  for (Simplification& simpler : space->simplifications()) out.push_back(std::move(simpler));
 }
 
 }  // namespace gradledger::search

@@ -92,7 +92,7 @@ struct ClipPolicy {
 
 // When a step() updates, by the documentation: every n-th call, unless a call on the engine said otherwise.
 struct BoundaryRule {
-  std::uint32_t calls = 1;
+  std::uint32_t calls = 1;                                      // 0: the steps that the scenario marks, and nothing is counted
   bool counted = true;                                          // false: every call updates, and no backward is at a boundary
   bool of_backwards = false;                                    // true: what is counted is backwards since the last update
   std::string_view counted_by = "gradient_accumulation_steps";  // what the framework calls n

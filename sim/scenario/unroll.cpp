@@ -24,7 +24,8 @@ class Unroller {
     left_.resize(workload.world_size, false);
     kept_from_.resize(workload.world_size, 0);
     kept_documented_.resize(workload.world_size, 0);
-    marked_ = out_.contract.stated.window == Window::marked;
+    updates_marked_ = out_.contract.stated.window == Window::marked;
+    marked_ = updates_marked_ && out_.contract.boundary.calls > 0;
     for (std::uint32_t p = 0; p < workload.parameters.size(); ++p) parameter_named_[workload.parameters[p].name] = p;
     open_window();
   }
@@ -200,7 +201,8 @@ class Unroller {
       event.call = std::max(event.call, ranks_[r].call());
       event.at_boundary |= ranks_[r].step();
     }
-    event.updates = marked_ ? item.update : event.at_boundary || out_.contract.stated.window == Window::every_step_call;
+    if (updates_marked_ && !marked_) event.at_boundary = item.update;
+    event.updates = updates_marked_ ? item.update : event.at_boundary || out_.contract.stated.window == Window::every_step_call;
     event.closes = marked_ ? event.at_boundary : event.updates;
     if (auto error = emit(item, event, where)) return error;
     if (event.closes || event.updates) saved_.reset();
@@ -371,7 +373,8 @@ class Unroller {
   std::vector<const ScriptItem*> items_, scales_;  // by backward; by event that touches gradients
   std::optional<std::size_t> saved_;               // backwards before the checkpoint; none behind an update
   std::uint32_t documented_ = 0;                   // the documentation's window
-  bool marked_ = false;                            // the loop states its own
+  bool updates_marked_ = false;                    // by the script
+  bool marked_ = false;                            // likewise, and the framework has windows of its own
   // What the open window multiplied a gradient by: now, and where it was least and most. Any contribution takes part in some of it.
   struct Factors {
     double product = 1, least = 1, most = 1;

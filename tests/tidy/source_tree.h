@@ -14,7 +14,7 @@ struct SourceFile {
   std::vector<std::string> lines;
 
   bool in(const std::string& folder) const { return path.starts_with(folder + "/"); }
-  bool is_cpp() const { return path.ends_with(".cpp") || path.ends_with(".h") || path.ends_with(".cu") || path.ends_with(".cuh"); }
+  bool is_cpp() const { return path.ends_with(".cpp") || path.ends_with(".h") || path.ends_with(".hpp") || path.ends_with(".cu") || path.ends_with(".cuh"); }
 };
 
 inline const std::vector<SourceFile>& source_tree() {
@@ -22,7 +22,8 @@ inline const std::vector<SourceFile>& source_tree() {
     namespace fs = std::filesystem;
     std::vector<SourceFile> out;
     const fs::path root = GRADLEDGER_SOURCE_DIR;
-    for (const char* folder : {"sim", "ref", "search", "drivers/sessions", "gpu", "conformance", "report", "verbs", "audit", "tools", "tests", "cmake"})
+    for (const char* folder :
+         {"sim", "ref", "search", "drivers/sessions", "drivers/cpp", "gpu", "conformance", "report", "library", "verbs", "audit", "tools", "tests", "examples", "cmake"})
       for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / folder)) {
         if (!entry.is_regular_file() || entry.path().extension() == ".gz") continue;
         SourceFile file{entry.path().lexically_relative(root).generic_string(), {}};

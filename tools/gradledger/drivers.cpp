@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 5> drivers{"deepspeed", "ddp", "fsdp2", "fsdp1", "torch"};
 constexpr std::array<std::string_view, 3> without_streams{"ddp", "fsdp1", "torch"};
-constexpr std::string_view own = "python:";
+constexpr std::string_view own = "python:", program = "program:";
 
 // The package of drivers: where the environment says, beside the command, or in the sources that it was built of. A wheel has it where
 // Python finds it by itself.
@@ -33,14 +33,27 @@ std::vector<std::string> package_path() {
   return {};
 }
 
+// A program has one process group, which waits for every collective.
+std::optional<InputError> program_problem(const std::string& path, const Options& options) {
+  if (path.empty()) return std::nullopt;
+  std::error_code error;
+  if (path.find('/') != path.npos && !fs::is_regular_file(path, error))
+    return InputError{"--producer", "program:" + path + " names no file; expected a program that serves a wrapper"};
+  if (options.backend != "gradledger") return InputError{"--backend", "is of drivers in Python; expected none with --producer program:" + path};
+  if (options.deliver != "eager")
+    return InputError{"--deliver", "is of asynchronous collectives, which programs in C++ have none of; expected none with --producer program:" + path};
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string check_producer(const std::string& text) {
   if (text == "host" || text == "gpu" || std::find(drivers.begin(), drivers.end(), text) != drivers.end()) return "";
   if (text.starts_with(own) && std::count(text.begin(), text.end(), ':') == 2 && !text.ends_with(':')) return "";
+  if (text.starts_with(program) && text.size() > program.size()) return "";
   std::vector<std::string> known{"host", "gpu"};
   known.insert(known.end(), drivers.begin(), drivers.end());
-  return fmt::format("\"{}\" is no producer; expected {}, or python:MODULE:FACTORY{}", text, fmt::join(known, ", "), suggestion(text, known));
+  return fmt::format("\"{}\" is no producer; expected {}, python:MODULE:FACTORY, or program:PATH{}", text, fmt::join(known, ", "), suggestion(text, known));
 }
 
 void add_driver(CLI::App* verb, Options& options) {
@@ -67,7 +80,10 @@ Result<std::unique_ptr<driver::DriverRanks>> make_driver(const Options& options)
   if (!options.streams.empty() && std::find(without_streams.begin(), without_streams.end(), options.producer) != without_streams.end())
     return InputError{"--streams", options.producer + " makes no streams that can be replaced; expected --producer deepspeed, fsdp2, or a driver of your own"};
   if (!options.streams.empty() && options.backend != "gradledger") return InputError{"--streams", "needs gradledger's process group; expected no --backend " + options.backend};
+  const std::string own_program = options.producer.starts_with(program) ? options.producer.substr(program.size()) : "";
+  if (const auto problem = program_problem(own_program, options)) return *problem;
   driver::SessionOptions session;
+  session.program = own_program;
   session.driver = options.producer.starts_with(own) ? options.producer.substr(own.size()) : options.producer;
   session.python = options.python;
   session.python_path = package_path();

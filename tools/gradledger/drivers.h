@@ -11,7 +11,7 @@
 
 namespace gradledger::tool {
 
-// What --producer takes: host, gpu, a driver's name, or python:MODULE:FACTORY. The empty string, or why not.
+// What --producer takes: host, gpu, a driver's name, python:MODULE:FACTORY, or program:PATH. The empty string, or why not.
 std::string check_producer(const std::string& text);
 
 void add_driver(CLI::App* verb, Options& options);

@@ -72,7 +72,7 @@ std::optional<InputError> take_overrides(Options& options) {
 
 void add_producer(CLI::App* verb, Options& options) {
   verb->add_option("--producer", options.producer,
-                   "Who runs the script: host, gpu, a real framework (deepspeed, ddp, fsdp2, fsdp1, torch), or a driver of your own (python:MODULE:FACTORY)")
+                   "Who runs the script: host, gpu, a real framework (deepspeed, ddp, fsdp2, fsdp1, torch), or a driver of your own (python:MODULE:FACTORY, program:PATH)")
       ->check(check_producer)
       ->capture_default_str();
   verb->add_option("--ranks", options.ranks, "Where the ranks of the gpu producer are: threads of this process, processes, or started by torchrun, mpirun or srun")
@@ -85,7 +85,7 @@ void add_producer(CLI::App* verb, Options& options) {
 }
 
 void add_real_producer(CLI::App* verb, Options& options) {
-  verb->add_option("--producer", options.producer, "host, or a real framework: deepspeed, ddp, or python:MODULE:FACTORY")
+  verb->add_option("--producer", options.producer, "host, or a real framework: deepspeed, ddp, python:MODULE:FACTORY or program:PATH")
       ->check(check_producer)
       ->check([](const std::string& text) { return text == "gpu" ? std::string("gpu does not explore; expected host, or a real framework") : std::string(); })
       ->capture_default_str();

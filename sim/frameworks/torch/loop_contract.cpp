@@ -9,14 +9,14 @@ namespace gradledger::torch {
 namespace {
 
 // Whether the script or the contract weighs contributions by more than one divisor.
-bool states_weights(const Scenario& s) {
+bool states_weights(const Scenario& s, bool windows_are_stated) {
   const auto any = [](const auto& self, const std::vector<ScriptItem>& items) -> bool {
     return std::any_of(items.begin(), items.end(), [&](const ScriptItem& item) {
       return !item.weight.empty() || item.kind == ScriptKind::scale_gradients || item.kind == ScriptKind::clip || item.kind == ScriptKind::all_reduce || self(self, item.items);
     });
   };
   const bool in_a_group = s.contract.average_over != "world" && s.contract.average_over != "none";
-  return s.contract.window == Window::marked || s.contract.normaliser > Normaliser::number || in_a_group || any(any, s.script);
+  return (s.contract.window == Window::marked && !windows_are_stated) || s.contract.normaliser > Normaliser::number || in_a_group || any(any, s.script);
 }
 
 std::vector<std::uint32_t> average_groups(const Scenario& s, const Groups& groups) {
@@ -28,16 +28,16 @@ std::vector<std::uint32_t> average_groups(const Scenario& s, const Groups& group
 
 }  // namespace
 
-Contract loop_contract(const Scenario& s) {
+Contract loop_contract(const Scenario& s, bool windows_are_stated) {
   Contract out;
   out.stated = s.contract;
-  out.own_weights = states_weights(s);
+  out.own_weights = states_weights(s, windows_are_stated);
   out.groups = named_groups(s);
   // The loss is the loop's: nothing divides by the number of micro-batches.
   out.divisor = s.contract.normaliser == Normaliser::number && !out.own_weights ? s.contract.divide_by : Rational(1);
   out.average_divisor = s.contract.average_over == "none" && !out.own_weights ? Rational(1) : Rational(s.world_size);
   out.average_group = average_groups(s, out.groups);
-  out.boundary = {1, false, false, "step()"};
+  out.boundary = {windows_are_stated ? 0u : 1u, false, false, "step()"};
   out.replicates_reduced = true;
   out.reduces_every_backward = true;
   out.mixes_own_and_averaged = true;

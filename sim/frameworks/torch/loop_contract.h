@@ -7,6 +7,7 @@
 
 namespace gradledger::torch {
 
-Contract loop_contract(const Scenario& scenario);
+// windows_are_stated: of a framework whose windows nobody documents.
+Contract loop_contract(const Scenario& scenario, bool windows_are_stated = false);
 
 }  // namespace gradledger::torch

@@ -67,10 +67,12 @@ class OutsideFramework final : public Framework {
   }
   Result<Contract> contract(const Scenario& scenario) const override {
     if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
-    Contract out = loop_contract(scenario);
+    Contract out = loop_contract(scenario, kind_.any_key);
     if (kind_.any_key) {  // nobody documents when it reduces: what a step applies counts, and what a rank calls its own
       out.reduces_every_backward = false;
       out.mixes_own_and_averaged = false;
+      // It divides by what is stated, each micro-batch or their sum: where that is no power of two, by a rounded quotient.
+      if (out.divisor.denominator() == 1) out.steps_scalar = static_cast<std::uint32_t>(out.divisor.numerator());
     }
     if (!kind_.shards) return out;
     out.replicates_reduced = false;

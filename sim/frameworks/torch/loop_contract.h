@@ -2,11 +2,16 @@
 // micro-batches, and every step() updates.
 #pragma once
 
+#include <optional>
+
+#include "sim/frameworks/torch/grad_scaler.h"
 #include "sim/scenario/contract.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger::torch {
 
 Contract loop_contract(const Scenario& scenario);
+// What a GradScaler adds: steps that are skipped, and a scale that moves.
+void add_scaler(const std::optional<GradScalerConfig>& scaler, Contract& contract);
 
 }  // namespace gradledger::torch

@@ -21,6 +21,7 @@ json line(const char* config, const char* operations) {
       "dtype": "float32"}, "grads": {"rank0": {"mb0": [[1, 2], [3], [4]]}}, "ranks": [{"trace": []}]})");
   out["spec"]["config"] = json::parse(config);
   out["spec"]["ops"] = json::parse(operations);
+  for (const json& operation : out["spec"]["ops"]) out["ranks"][0]["trace"].push_back({{"op", operation}, {"snap", json::object()}});
   return out;
 }
 

@@ -135,7 +135,7 @@ class Walk {
     if (call.method == Method::set_reshard_after_backward) u.reshards = call.flag();
     if (call.method == Method::reshard) u.kept = false;
     if (call.method != Method::reset_iter_state) return;
-    u.raised = false;
+    u.raised = u.contributed = false;  // the window begins anew
     u.open.clear();
   }
 

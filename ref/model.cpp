@@ -46,7 +46,7 @@ Model::Model(const Workload& workload, const Timeline& timeline, const GradientS
     const bool reduces = std::binary_search(timeline.reductions.begin(), timeline.reductions.end(), e);
     if (changes_sums(event) || reduces || timeline.closes(event, view_.layer)) changes_.push_back(e);
   }
-  deposit_ = rounding_of(workload.model_dtype);
+  deposit_ = rounding_of(timeline.contract.computed.value_or(workload.model_dtype));
   accumulate_ = rounding_of(timeline.contract.accumulation);
   communicate_ = rounding_of(timeline.contract.wire);
   const Contract& contract = timeline.contract;
@@ -157,9 +157,9 @@ void Model::multiply(State& state, const Event& event) {
 }
 
 // A gradient of so few significand bits that autograd does not round it.
-bool Model::held_by_the_model_dtype(double gradient) const {
+bool Model::held_as_computed(double gradient) const {
   int exponent;
-  const double significand = std::ldexp(std::frexp(gradient, &exponent), facts_of(workload_.model_dtype).precision);
+  const double significand = std::ldexp(std::frexp(gradient, &exponent), facts_of(timeline_.contract.computed.value_or(workload_.model_dtype)).precision);
   return significand == std::trunc(significand);
 }
 
@@ -167,7 +167,7 @@ bool Model::held_by_the_model_dtype(double gradient) const {
 double Model::term_error(double gradient, double weight, double before) const {
   const double magnitude = std::abs(gradient * weight) + before;
   const bool rounds_weight = factor_error_ > 0 || (timeline_.two_layers && !power_of_two(weight));
-  const bool exact = before == 0 && !rounds_weight && held_by_the_model_dtype(gradient);
+  const bool exact = before == 0 && !rounds_weight && held_as_computed(gradient);
   const double of_weight = !rounds_weight ? 0 : factor_error_ > 0 ? factor_error_ : facts_of(Dtype::float32).unit_roundoff();
   return before + (exact ? 0 : (deposit_.u + of_weight) * magnitude * (1 + deposit_.u)) + deposit_.tiny;
 }

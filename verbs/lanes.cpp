@@ -107,8 +107,8 @@ class Clockwork {
     const CollectiveCall& call = program.collectives[op.index];
     const auto [found, fresh] = meeting_of_.try_emplace({call.group, call.sequence}, static_cast<std::uint32_t>(out_.meetings.size()));
     if (fresh) {
-      const CollectiveRecord record{r,         op.event, call.group, call.sequence, call.kind, call.op, call.purpose, program.buffers[call.input.buffer].dtype, call.input.numel,
-                                    call.root, {}};
+      const CollectiveRecord record{r,         op.event,    call.group, call.sequence, call.kind, call.op, call.purpose, program.buffers[call.input.buffer].dtype, call.input.numel,
+                                    call.root, call.factor, {}};
       out_.meetings.push_back({record.text(), call.purpose, {}, false});
     }
     report::Meeting& meeting = out_.meetings[found->second];

@@ -34,7 +34,7 @@ ConformRow::Outcome outcome_of(conform::Outcome outcome) {
 
 // The framework that a line names, where that is one whose runs are not replayed.
 std::optional<std::string> without_replay(const nlohmann::json& line) {
-  if (!line.is_object() || !line.contains("framework") || !line["framework"].is_string() || conform::torch::is_ddp_run(line) || line["framework"] == "deepspeed")
+  if (!line.is_object() || !line.contains("framework") || !line["framework"].is_string() || conform::torch::is_torch_run(line) || line["framework"] == "deepspeed")
     return std::nullopt;
   return line["framework"].get<std::string>();
 }
@@ -46,8 +46,8 @@ Result<conform::Comparison> comparison_of(const nlohmann::json& line) {
   if (const auto framework = without_replay(line))
     return conform::Comparison{
         .name = text_at(line, "name"), .version = text_at(line, "version"), .outcome = conform::Outcome::inexpressible, .why = "framework \"" + *framework + "\" has no replay"};
-  if (conform::torch::is_ddp_run(line)) {
-    const auto run = conform::torch::read_ddp_run(line);
+  if (conform::torch::is_torch_run(line)) {
+    const auto run = conform::torch::read_torch_run(line);
     return run ? conform::torch::judge(*run) : run.error();
   }
   const auto run = conform::read_run(line);
@@ -69,7 +69,7 @@ class FileJudge {
 
   // Errors: the line is no recording.
   std::optional<InputError> line(const nlohmann::json& document) {
-    if (const bool ddp = conform::torch::is_ddp_run(document); ddp || without_replay(document)) {
+    if (const bool torch = conform::torch::is_torch_run(document); torch || without_replay(document)) {
       ++runs_;
       leave_out(text_at(document, "name"), text_at(document, "version"),
                 "of recordings in this form, those of DeepSpeed are judged; this one is of " + text_at(document, "framework"));

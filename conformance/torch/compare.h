@@ -1,4 +1,4 @@
-// Holds a recorded run of DistributedDataParallel against its replay.
+// Holds a recorded run of DistributedDataParallel or fully_shard against its replay.
 #pragma once
 
 #include "conformance/compare.h"

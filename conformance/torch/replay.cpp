@@ -2,11 +2,15 @@
 
 #include <algorithm>
 
+#include <cmath>
+
+#include <fmt/format.h>
+
 #include "ref/probes.h"
-#include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
 #include "sim/numeric/dtype_names.h"
 #include "sim/numeric/kernels.h"
 #include "sim/producers/producers.h"
+#include "sim/scenario/layout.h"
 
 namespace gradledger::conform::torch {
 namespace {
@@ -15,25 +19,62 @@ bool reduces(CollectiveKind kind) { return kind != CollectiveKind::all_gather &&
 
 std::vector<double> values_of(Dtype dtype, const std::byte* data, std::size_t n) {
   std::vector<double> out(n);
-  if (dtype == Dtype::int32) std::copy_n(reinterpret_cast<const std::int32_t*>(data), n, out.begin());
+  if (dtype == Dtype::uint8) std::copy_n(reinterpret_cast<const std::uint8_t*>(data), n, out.begin());
+  else if (dtype == Dtype::int32) std::copy_n(reinterpret_cast<const std::int32_t*>(data), n, out.begin());
   else if (dtype == Dtype::float64) std::copy_n(reinterpret_cast<const double*>(data), n, out.begin());
   else numeric::convert(Dtype::float64, out.data(), dtype, data, n);
   return out;
 }
 
+// As Python writes a number.
+std::string python_text(double x) {
+  std::string out = fmt::format("{}", x);
+  if (out.find_first_of(".en") == std::string::npos) out += ".0";
+  return out;
+}
+
+std::string operation_of(const CollectiveCall& c) {
+  if (!reduces(c.kind)) return "";
+  switch (c.op) {
+    case ReduceOp::sum: return "SUM";
+    case ReduceOp::avg: return "AVG";
+    case ReduceOp::max: return "MAX";
+    case ReduceOp::premultiplied_sum: return "PREMUL_SUM(" + python_text(c.factor) + ")";
+    case ReduceOp::other: return "";
+  }
+  return "";
+}
+
+// A flag is a byte here, and a float of PyTorch's.
+std::string dtype_text(Dtype dtype) { return std::string(torch_name_of(dtype == Dtype::uint8 ? Dtype::float32 : dtype)); }
+
 }  // namespace
 
-Replay::Replay(const Expressed& expressed, const Timeline& timeline)
-    : scenario_(expressed.scenario), moments_(expressed.scenario.world_size, std::vector<Moment>(timeline.events.size())) {
+Replay::Replay(const Expressed& expressed, const Timeline& timeline, const Wrapper& wrapper)
+    : scenario_(expressed.scenario), wrapper_(wrapper), moments_(expressed.scenario.world_size, std::vector<Moment>(timeline.events.size())) {
   const auto source = ref::value_source(scenario_, timeline, GradientKind::values, 0);
-  const EngineFactory factory = [&](const EngineContext& context) -> std::unique_ptr<Engine> {
-    return std::make_unique<::gradledger::torch::DistributedDataParallel>(context, expressed.config);
-  };
   RunOptions options;
   options.show_reductions = true;
-  const auto producer = make_producer(scenario_, timeline, {.engines = factory, .arithmetic = CollectiveArithmetic::gloo});
+  const auto producer = make_producer(scenario_, timeline, {.engines = wrapper.engines(scenario_), .arithmetic = CollectiveArithmetic::gloo});
   producer->run(*source, options, *this);
-  find_views(producer->ranks());
+  take_collectives(producer->ranks());
+  if (wrapper.tells_views()) find_views(producer->ranks());
+}
+
+// In the order in which the host issues them: those of one stream may start before earlier ones of another.
+void Replay::take_collectives(std::span<const Rank> ranks) {
+  const std::vector<std::vector<std::uint32_t>> groups = process_groups(scenario_);
+  for (std::uint32_t r = 0; r < ranks.size(); ++r) {
+    const Program& program = ranks[r].program;
+    for (const Op& op : program.ops) {
+      if (op.kind != OpKind::collective) continue;
+      const CollectiveCall& c = program.collectives[op.index];
+      Moment& moment = moments_[r][op.event];
+      if (const auto transfer = transfers_.find({r, c.group, c.sequence}); transfer != transfers_.end())
+        moment.transfers[static_cast<std::uint32_t>(moment.collectives.size())] = transfer->second;
+      moment.collectives.push_back({std::string(name_of(c.kind)), c.input.numel, dtype_text(program.buffers[c.input.buffer].dtype), operation_of(c), groups[c.group]});
+    }
+  }
 }
 
 // Where a gradient lies in larger storage: known from the program, as snapshots are values alone.
@@ -51,11 +92,11 @@ void Replay::find_views(std::span<const Rank> ranks) {
   }
 }
 
-std::vector<double> Replay::weights(std::size_t rank, std::size_t event, std::uint32_t parameter) const {
+std::vector<double> Replay::weights(std::size_t rank, std::size_t event, std::uint32_t parameter, std::size_t numel) const {
   for (std::size_t at = event + 1; at-- > 0;)
     for (const Weights& weights : moments_[rank][at].weights)
       if (weights.parameter == parameter) return weights.values;
-  return std::vector<double>(scenario_.parameters[parameter].numel);
+  return std::vector<double>(numel);
 }
 
 void Replay::observe(const Observation& o) {
@@ -63,24 +104,13 @@ void Replay::observe(const Observation& o) {
   const ObservedPiece& piece = o.pieces.front();
   const std::vector<double> values = values_of(piece.dtype, piece.data, piece.numel);
   Moment& moment = moments_[o.rank][o.event];
-  if (o.role == Role::parameter) moment.weights.push_back({static_cast<std::uint32_t>(piece.parameter), std::string(torch_name_of(piece.dtype)), values});
-  else moment.buffers[std::string(o.buffer)] = {std::string(torch_name_of(piece.dtype)), values, std::nullopt};
+  if (o.role == Role::parameter) moment.weights.push_back({static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, std::string(torch_name_of(piece.dtype)), values});
+  else moment.buffers[wrapper_.recorded_name(std::string(o.buffer))] = {std::string(torch_name_of(piece.dtype)), values, std::nullopt, piece.parameter_offset};
 }
 
-void Replay::collective(const CollectiveRecord& c) {
-  Collective call{std::string(name_of(c.kind)), c.numel, std::string(torch_name_of(c.dtype)), "", {}};
-  if (reduces(c.kind)) call.operation = c.op == ReduceOp::sum ? "SUM" : c.op == ReduceOp::avg ? "AVG" : "MAX";
-  for (std::uint32_t r = 0; r < scenario_.world_size; ++r) call.group.push_back(r);
-  moments_[c.rank][c.event].collectives.push_back(std::move(call));
-}
-
-// Reductions of a rank end in the order in which they began; what moves data only lies between them.
 void Replay::reduction(const ReductionRecord& r) {
-  Moment& moment = moments_[r.call.rank][r.call.event];
-  std::uint32_t place = 0;
-  while (moment.collectives[place].operation.empty() || moment.transfers.contains(place)) ++place;
-  const std::size_t n = r.call.numel;
-  moment.transfers[place] = {values_of(r.call.dtype, r.input.data(), n), values_of(r.call.dtype, r.output.data(), n)};
+  const std::size_t n = r.call.numel, size = size_of(r.call.dtype);
+  transfers_[{r.call.rank, r.call.group, r.call.sequence}] = {values_of(r.call.dtype, r.input.data(), n), values_of(r.call.dtype, r.output.data(), r.output.size() / size)};
 }
 
 void Replay::step_fact(const StepRecord& s) {

@@ -36,6 +36,7 @@ std::vector<Weights> read_weights(const Field& list, bool with_dtype, std::size_
   for (const Field& entry : list.entries(parameters)) {
     Weights weights;
     weights.parameter = entry.at(0).count(0, static_cast<std::uint32_t>(parameters - 1));
+    weights.offset = entry.at(1).count(0, any_count);
     if (with_dtype) weights.dtype = text_of(entry.at(2));
     weights.values = vectors.of(entry.at(with_dtype ? 3 : 2));
     out.push_back(std::move(weights));
@@ -66,7 +67,8 @@ Moment read_moment(const Field& entry, const Run& run, const Vectors& vectors, c
   if (entry.has("error")) out.error = text_of(entry.at("error"));
   if (entry.has("snap"))
     for (const auto& [name, value] : entry.at("snap").members()) {
-      Snapshot& snapshot = out.buffers[name] = {text_of(value.at("dtype")), vectors.of(value.at("raw")), std::nullopt};
+      Snapshot& snapshot = out.buffers[name] = {text_of(value.at("dtype")), vectors.of(value.at("raw")), std::nullopt, 0};
+      if (value.has("offset")) snapshot.offset = value.at("offset").count(0, any_count);
       if (value.has("bucket_view_offset")) snapshot.bucket_view_offset = value.at("bucket_view_offset").count(0, any_count);
     }
   if (entry.has("calls")) out.collectives = read_collectives(entry.at("calls"), run.world);
@@ -83,6 +85,11 @@ Moment read_moment(const Field& entry, const Run& run, const Vectors& vectors, c
   return out;
 }
 
+// A shape is a number of elements, or a list of dimensions.
+void read_rows(const Field& shapes, Run& run) {
+  for (const Field& shape : shapes.entries(run.sizes.size())) run.rows.push_back((shape.json().is_array() ? shape.at(0) : shape).count(1, any_count));
+}
+
 void read_model(const Field& spec, Run& run) {
   for (const Field& size : spec.at("sizes").entries(limits::parameters_max)) run.sizes.push_back(size.count(1, static_cast<std::uint32_t>(limits::parameter_numel_max)));
   if (run.sizes.empty()) spec.at("sizes").fail("is empty; expected the size of at least one parameter");
@@ -93,7 +100,10 @@ void read_model(const Field& spec, Run& run) {
     all += run.in_units.back();
   }
   if (all != run.sizes.size()) spec.at("units").fail("do not make up the parameters together with root");
+  read_rows(spec.at("root"), run);
+  for (const Field& unit : spec.at("units").entries(run.sizes.size())) read_rows(unit, run);
   run.root_at_end = spec.has("root_at") && text_of(spec.at("root_at")) == "end";
+  run.input_requires_grad = spec.has("input_grad") && spec.at("input_grad").flag();
   run.dtype = text_of(spec.at("dtype"));
   if (spec.has("dtypes"))
     for (const Field& dtype : spec.at("dtypes").entries(run.sizes.size())) run.dtypes.push_back(text_of(dtype));
@@ -120,6 +130,7 @@ Run read(const Field& line) {
   const Field spec = line.at("spec");
   const Vectors vectors(line);
   run.name = text_of(line.at("name"));
+  run.framework = text_of(line.at("framework"));
   run.version = text_of(line.at("version"));
   run.world = spec.at("world").count(1, limits::world_size_max);
   read_model(spec, run);
@@ -144,9 +155,9 @@ Run read(const Field& line) {
 
 }  // namespace
 
-bool is_ddp_run(const json& line) { return line.is_object() && line.contains("framework") && line["framework"] == "ddp"; }
+bool is_torch_run(const json& line) { return line.is_object() && line.contains("framework") && (line["framework"] == "ddp" || line["framework"] == "fsdp2"); }
 
-Result<Run> read_ddp_run(const json& line) {
+Result<Run> read_torch_run(const json& line) {
   try {
     return read(Field(line));
   } catch (const Unreadable& unreadable) {

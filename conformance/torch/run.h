@@ -1,4 +1,4 @@
-// One recorded run of PyTorch's DistributedDataParallel, as its file says it.
+// One recorded run of PyTorch's DistributedDataParallel or fully_shard, as its file says it.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,13 @@ struct Snapshot {
   std::string dtype;
   std::vector<double> values;
   std::optional<std::uint32_t> bucket_view_offset;  // where it is a slice of larger storage
+  std::uint32_t offset = 0;                         // its first element, in its parameter
 };
 
-// Values of a whole parameter.
+// Values of what a rank has of a parameter.
 struct Weights {
   std::uint32_t parameter = 0;
+  std::uint32_t offset = 0;  // of the first, in the parameter
   std::string dtype;
   std::vector<double> values;
 };
@@ -55,11 +57,14 @@ struct Moment {
 
 struct Run {
   std::string name, version;
+  std::string framework;  // "ddp", "fsdp2"
   std::uint32_t world = 1;
   std::vector<std::uint32_t> sizes;
+  std::vector<std::uint32_t> rows;      // of each parameter: its first dimension
   std::uint32_t in_root = 0;            // parameters of the root, which come first
   std::vector<std::uint32_t> in_units;  // parameters of each unit
   bool root_at_end = false;
+  bool input_requires_grad = false;
   std::string dtype;
   std::vector<std::string> dtypes;  // by parameter; empty: all as the model
   nlohmann::json config, operations;
@@ -70,8 +75,8 @@ struct Run {
 };
 
 // Whether a line of a file is such a run.
-bool is_ddp_run(const nlohmann::json& line);
+bool is_torch_run(const nlohmann::json& line);
 // Errors: a JSON pointer, and what would be right there.
-Result<Run> read_ddp_run(const nlohmann::json& line);
+Result<Run> read_torch_run(const nlohmann::json& line);
 
 }  // namespace gradledger::conform::torch

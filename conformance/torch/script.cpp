@@ -4,19 +4,15 @@
 #include <cmath>
 #include <map>
 
-#include "sim/frameworks/torch/ddp/config_json.h"
 #include "sim/numeric/dtype_names.h"
 #include "sim/scenario/timeline.h"
 #include "conformance/recording.h"
+#include "conformance/torch/wrapper.h"
 
 namespace gradledger::conform::torch {
 namespace {
 
 using nlohmann::json;
-
-struct Inexpressible {
-  std::string why;
-};
 
 Dtype dtype_of(const std::string& name) {
   if (const auto dtype = floating_dtype_named(name)) return *dtype;
@@ -26,11 +22,15 @@ Dtype dtype_of(const std::string& name) {
 // Operations to items, each with the event that it becomes.
 class Builder {
  public:
-  Builder(const Run& run, Expressed& out) : run_(run), out_(out), values_(run.gradients) {}
+  Builder(const Run& run, const Wrapper& wrapper, Expressed& out) : run_(run), wrapper_(wrapper), out_(out), values_(run.gradients) {}
 
   void build() {
     blocks_.emplace_back();
     out_.events.resize(run_.world);
+    for (ScriptItem& item : wrapper_.before_the_script(run_)) {
+      blocks_.back().push_back(std::move(item));
+      ++next_event_;
+    }
     const Field operations(run_.operations, "/spec/ops");
     const std::vector<Field> all = operations.entries(limits::events_max);
     for (number_ = 0; number_ < all.size(); ++number_) add(all[number_]);
@@ -62,7 +62,7 @@ class Builder {
       item.kind = ScriptKind::forward;
       forwards_[micro_batch] = forward_count_++;
     } else if (kind == "step" || kind == "scaler_step") {
-      item.past_scaler = kind == "step" && out_.config.grad_scaler.has_value();
+      item.past_scaler = kind == "step" && has_scaler(run_);
       item.kind = ScriptKind::step;
       forwards_.clear();
       forward_count_ = 0;
@@ -72,7 +72,7 @@ class Builder {
     } else if (kind == "clip") {
       item.kind = ScriptKind::clip;
       item.max_norm = op.at(1).number();
-      item.over = "rank";
+      item.over = wrapper_.clips_over();
     } else if (kind == "unscale") {
       item.kind = ScriptKind::unscale;
     } else if (kind == "div_grads") {
@@ -83,7 +83,7 @@ class Builder {
       item.kind = ScriptKind::all_reduce;
       item.mean = false;
     } else {
-      throw Inexpressible{"the operation " + kind};
+      wrapper_.own_operation(run_, op, item);
     }
     put(std::move(item));
   }
@@ -102,7 +102,7 @@ class Builder {
     for (std::uint32_t r = 0; r < run_.world; ++r) {
       const bool named = !given.contains("ranks") || std::find(given["ranks"].begin(), given["ranks"].end(), r) != given["ranks"].end();
       const std::size_t length = std::min(run_.ranks[r].size(), out_.judged[r] + 1);
-      if (named && (number_ < length || (!run_.ended_by.empty() && number_ == run_.ranks[r].size()))) out.push_back(r);
+      if (named && (number_ < length || (loses_a_peer(run_) && number_ == run_.ranks[r].size()))) out.push_back(r);
     }
     return out;
   }
@@ -188,7 +188,7 @@ class Builder {
     if (given.contains("raise_in")) item.raises_after = raises_after(given["raise_in"], rank, used);
     weighs_ |= given.contains("divide");
     if (given.contains("divide")) item.weight = {{Formula(one_over(Field(given["divide"], "/divide")))}};
-    item.past_scaler = !given.contains("scaler") && out_.config.grad_scaler.has_value();
+    item.past_scaler = !given.contains("scaler") && has_scaler(run_);
     if (given.contains("planned_inf")) item.micro_batch = with_infinite_loss(*item.micro_batch, given["planned_inf"]);
     return item;
   }
@@ -245,6 +245,7 @@ class Builder {
   }
 
   const Run& run_;
+  const Wrapper& wrapper_;
   Expressed& out_;
   GivenValues values_;
   std::size_t number_ = 0;
@@ -256,34 +257,33 @@ class Builder {
   std::map<std::uint32_t, std::uint32_t> infinite_;  // by micro-batch: its variant
 };
 
-// The recorder's own keys aside, the configuration is the constructor's; it numbers parameters where a scenario names them.
-void configure(const Run& run, Expressed& out) {
-  json config = run.config;
-  if (config.contains("frozen"))
-    for (const Field& p : Field(config["frozen"], "/spec/config/frozen").entries(run.sizes.size()))
-      out.scenario.parameters[p.count(0, static_cast<std::uint32_t>(run.sizes.size() - 1))].trainable = false;
-  config.erase("frozen");
-  const auto name = [](const json& number) { return "param" + number.dump(); };
-  if (config.contains("delay_all_reduce")) {
-    json& delayed = config["delay_all_reduce"];
-    for (json& p : delayed["params"]) p = name(p);
-    delayed["hook"] = name(delayed["hook"]);
-  }
-  for (const json& op : run.operations)
-    for (const json& word : op)
-      if (word.is_object() && word.contains("scaler")) config["grad_scaler"] = {{"init_scale", word["scaler"]}};
-  auto read = ::gradledger::torch::ddp_config_from_json(config, "/spec/config");
-  if (!read) throw Inexpressible{"configuration: " + read.error().text()};
-  out.config = std::move(read).value();
-}
+// gloo reports a peer that is gone as a closed connection, and one that does not come after some seconds, where the replay waits for ever. What
+// follows is a consequence of it.
+bool is_lost(const Moment& m) { return m.error.find(" peer") != std::string::npos || m.error.find("Timed out waiting") != std::string::npos; }
 
-// gloo reports a peer that is gone as a closed connection, where the replay waits for ever. What follows is a consequence of it.
-std::size_t judged(const std::vector<Moment>& moments) {
-  const auto lost = std::find_if(moments.begin(), moments.end(), [](const Moment& m) { return m.error.find(" peer") != std::string::npos; });
-  return static_cast<std::size_t>(lost - moments.begin());
+// Where a peer's process is aborted, an operation that raises may have got from it what the peer meant for another: gloo does not look.
+std::size_t judged(const Run& run, std::size_t rank) {
+  const std::vector<Moment>& moments = run.ranks[rank];
+  auto out = static_cast<std::size_t>(std::find_if(moments.begin(), moments.end(), is_lost) - moments.begin());
+  for (const std::vector<Moment>& peer : run.ranks)
+    if (loses_a_peer(run) && peer.size() < out && !moments[peer.size()].error.empty()) out = peer.size();
+  return out;
 }
 
 }  // namespace
+
+bool has_scaler(const Run& run) {
+  for (const json& op : run.operations)
+    for (const json& word : op)
+      if (word.is_object() && word.contains("scaler")) return true;
+  return false;
+}
+
+// A recorder that ended a run whose ranks all went on tells nothing of them.
+bool loses_a_peer(const Run& run) {
+  const bool lost = std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto& moments) { return std::any_of(moments.begin(), moments.end(), is_lost); });
+  return !run.ended_by.empty() && (lost || run.ended_by.find("still waiting") == std::string::npos);
+}
 
 Result<Expressed> express(const Run& run) {
   try {
@@ -296,11 +296,12 @@ Result<Expressed> express(const Run& run) {
       out.scenario.parameters.push_back({"param" + std::to_string(p), run.sizes[p], std::nullopt});
       if (!run.dtypes.empty()) out.scenario.parameters.back().dtype = dtype_of(run.dtypes[p]);
     }
-    configure(run, out);
+    const std::unique_ptr<Wrapper> wrapper = wrapper_of(run.framework);
+    wrapper->configure(run, out.scenario);
     if (!run.refusal.empty()) return out;
     if (run.gradients.empty()) return InputError{"/grads", "is null; expected gradients, as no rank was refused"};
-    for (std::size_t r = 0; r < run.world; ++r) out.judged.push_back(judged(run.ranks[r]));
-    Builder(run, out).build();
+    for (std::size_t r = 0; r < run.world; ++r) out.judged.push_back(judged(run, r));
+    Builder(run, *wrapper, out).build();
     return out;
   } catch (const Unreadable& unreadable) {
     return unreadable.error;

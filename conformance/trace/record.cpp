@@ -65,7 +65,7 @@ class Reader {
   }
 
   CollectiveRecord collective(const Field& c) const {
-    expect_keys(c, {"rank", "event", "kind", "operator", "purpose", "dtype", "numel"}, {"group", "sequence", "root", "in_words"});
+    expect_keys(c, {"rank", "event", "kind", "operator", "purpose", "dtype", "numel"}, {"group", "sequence", "root", "factor", "in_words"});
     CollectiveRecord out;
     out.rank = rank(c);
     out.event = event(c);
@@ -77,6 +77,7 @@ class Reader {
     out.dtype = named(c.at("dtype"), Dtype::int32);
     out.numel = c.at("numel").count(0, any);
     if (c.has("root")) out.root = c.at("root").count(0, any);
+    if (c.has("factor")) out.factor = c.at("factor").number();
     if (c.has("in_words")) out.in_words = c.at("in_words").text(words_max);
     return out;
   }

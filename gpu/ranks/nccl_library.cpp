@@ -45,6 +45,7 @@ int nccl_op(ReduceOp op) {
     case ReduceOp::sum: return 0;
     case ReduceOp::max: return 2;
     case ReduceOp::avg: return 4;
+    case ReduceOp::premultiplied_sum:
     case ReduceOp::other: break;
   }
   return -1;

@@ -53,7 +53,7 @@ std::vector<Interner::Id> Meetings::compute(const Meeting& meeting, const std::v
   }
   std::vector<CollectiveBuffers> buffers;
   for (std::uint32_t i = 0; i < world; ++i) buffers.push_back({read[i].data(), written[i].data()});
-  run_collective(first.kind, first.op, dtype, first.input.numel, root, arithmetic_, buffers);
+  run_collective(first.kind, first.op, dtype, first.input.numel, root, arithmetic_, buffers, first.factor);
   std::vector<Interner::Id> out;
   for (std::uint32_t i = 0; i < world; ++i) {
     const CollectiveCall& call = call_of(meeting.members[i]);

@@ -66,7 +66,7 @@ class RankStates {
 
   struct State {
     std::uint32_t control = 0;
-    std::array<StateId, stream_count> next{nothing, nothing, nothing, nothing, nothing};
+    std::array<StateId, stream_count> next{nothing, nothing, nothing, nothing, nothing, nothing, nothing};
     Settled settled;
   };
 

@@ -40,10 +40,35 @@ ElementRange gloo_stretch(std::uint64_t index, std::uint64_t numel, std::uint32_
   return {index, std::min(numel, (owner + 1) * chunk), static_cast<std::uint32_t>(owner)};
 }
 
+// How ranks' values become one.
+struct Reduction {
+  ReduceOp op = ReduceOp::sum;
+  double factor = 1;  // premultiplied_sum
+  CollectiveArithmetic arithmetic = CollectiveArithmetic::nccl_ring;
+  bool descending = false;  // gloo: the chain goes down through the ranks, to its owner
+};
+
+// Today's gloo: what each rank hands over is multiplied first and rounded, sums are rounded at each addition, and an average is divided at the end.
+template <class Input>
+void reduce_as_gloo(const Reduction& how, Dtype dtype, std::uint32_t owner, std::uint32_t world, std::size_t n, std::byte* sum, std::vector<std::byte>& scaled, Input&& input) {
+  const auto handed_over = [&](std::uint32_t rank) {
+    const std::byte* given = input(rank);
+    if (how.op != ReduceOp::premultiplied_sum) return given;
+    scaled.assign(given, given + n * size_of(dtype));
+    numeric::multiply(dtype, scaled.data(), static_cast<float>(how.factor), n);
+    return static_cast<const std::byte*>(scaled.data());
+  };
+  const auto at = [&](std::uint32_t hop) { return (how.descending ? owner + world - hop : owner + hop) % world; };
+  std::memcpy(sum, handed_over(at(1)), n * size_of(dtype));
+  for (std::uint32_t hop = 2; hop <= world; ++hop) numeric::accumulate(dtype, sum, dtype, handed_over(at(hop)), n);
+  if (how.op == ReduceOp::avg) numeric::divide(dtype, sum, static_cast<float>(world), n);
+}
+
 // Reduces `n` elements of one stretch into `sum`; input(r) is rank r's data for it.
 template <class Input>
-void reduce_stretch(ReduceOp op, Dtype dtype, std::uint32_t owner, std::uint32_t world, CollectiveArithmetic arithmetic, std::size_t n, std::byte* sum, std::vector<float>& wide,
-                    Input&& input) {
+void reduce_stretch(const Reduction& how, Dtype dtype, std::uint32_t owner, std::uint32_t world, std::size_t n, std::byte* sum, std::vector<float>& wide,
+                    std::vector<std::byte>& scaled, Input&& input) {
+  const auto [op, factor, arithmetic, descending] = how;
   if (op == ReduceOp::max) {
     expects(dtype == Dtype::uint8, "max is defined for flags");
     std::memcpy(sum, input(0u), n);
@@ -59,41 +84,42 @@ void reduce_stretch(ReduceOp op, Dtype dtype, std::uint32_t owner, std::uint32_t
   }
   if (dtype == Dtype::float64) {
     // Totals: the chain as for any dtype, but that of recordings of an older gloo, whose only totals are added in rank order.
-    const std::uint32_t start = arithmetic == CollectiveArithmetic::gloo_fp32 ? 0 : (owner + 1) % world;
+    const std::uint32_t start = arithmetic == CollectiveArithmetic::gloo_fp32 ? 0 : (descending ? owner + world - 1 : owner + 1) % world;
     auto* total = reinterpret_cast<double*>(sum);
-    std::memcpy(total, input(start), n * sizeof(double));
+    for (std::size_t i = 0; i < n; ++i) total[i] = reinterpret_cast<const double*>(input(start))[i] * factor;
     for (std::uint32_t hop = 1; hop < world; ++hop)
-      for (std::size_t i = 0; i < n; ++i) total[i] += reinterpret_cast<const double*>(input((start + hop) % world))[i];
+      for (std::size_t i = 0; i < n; ++i) total[i] += reinterpret_cast<const double*>(input((descending ? start + world - hop : start + hop) % world))[i] * factor;
     for (std::size_t i = 0; op == ReduceOp::avg && i < n; ++i) total[i] /= world;
     return;
   }
-  const auto scalar = static_cast<float>(1.0 / world);
+  if (arithmetic == CollectiveArithmetic::gloo) return reduce_as_gloo(how, dtype, owner, world, n, sum, scaled, input);
+  const bool premultiplies = op == ReduceOp::avg || op == ReduceOp::premultiplied_sum;
+  const auto scalar = static_cast<float>(op == ReduceOp::avg ? 1.0 / world : factor);
   const std::uint32_t first = (owner + 1) % world;
   if (arithmetic == CollectiveArithmetic::gloo_fp32) {
     wide.resize(n);
     numeric::convert(Dtype::float32, wide.data(), dtype, input(first), n);
     for (std::uint32_t hop = 2; hop <= world; ++hop) numeric::accumulate(Dtype::float32, wide.data(), dtype, input((owner + hop) % world), n);
-    if (op == ReduceOp::avg) numeric::multiply(Dtype::float32, wide.data(), scalar, n);
+    if (premultiplies) numeric::multiply(Dtype::float32, wide.data(), scalar, n);
     numeric::convert(dtype, sum, Dtype::float32, wide.data(), n);
     return;
   }
-  if (op == ReduceOp::avg) numeric::premultiply(dtype, sum, input(first), scalar, n);
+  if (premultiplies) numeric::premultiply(dtype, sum, input(first), scalar, n);
   else std::memcpy(sum, input(first), n * size_of(dtype));
   for (std::uint32_t hop = 2; hop <= world; ++hop) {
     const std::uint32_t rank = (owner + hop) % world;
-    if (op == ReduceOp::avg) numeric::fused_accumulate(dtype, sum, input(rank), scalar, n);
+    if (premultiplies) numeric::fused_accumulate(dtype, sum, input(rank), scalar, n);
     else numeric::accumulate(dtype, sum, dtype, input(rank), n);
   }
 }
 
 class Runner {
  public:
-  Runner(ReduceOp op, Dtype dtype, CollectiveArithmetic arithmetic, std::span<const CollectiveBuffers> ranks)
-      : op_(op), dtype_(dtype), arithmetic_(arithmetic), ranks_(ranks), width_(size_of(dtype)) {}
+  Runner(const Reduction& how, Dtype dtype, std::span<const CollectiveBuffers> ranks) : how_(how), dtype_(dtype), ranks_(ranks), width_(size_of(dtype)) {}
 
   void all_reduce(std::uint32_t numel) {
     for (std::uint64_t at = 0; at < numel;) {
-      const ElementRange stretch = arithmetic_ == CollectiveArithmetic::nccl_ring ? all_reduce_stretch(at, numel, world(), dtype_) : gloo_stretch(at, numel, world());
+      const ElementRange stretch = how_.arithmetic == CollectiveArithmetic::nccl_ring ? all_reduce_stretch(at, numel, world(), dtype_) : gloo_stretch(at, numel, world());
       in_pieces(stretch.begin, stretch.end, stretch.owner, [&](std::uint64_t from, std::size_t n) {
         for (const CollectiveBuffers& rank : ranks_) std::memcpy(rank.output + from * width_, sum(), n * width_);
       });
@@ -108,9 +134,26 @@ class Runner {
   void reduce_scatter(std::uint32_t numel) {
     expects(numel % world() == 0, "a reduce_scatter whose input does not split evenly");
     const std::uint64_t chunk = numel / world();
+    if (how_.arithmetic == CollectiveArithmetic::gloo) return reduce_scatter_as_gloo(numel, chunk);
     for (std::uint32_t owner = 0; owner < world(); ++owner)
       in_pieces(owner * chunk, (owner + 1) * chunk, owner,
                 [&](std::uint64_t from, std::size_t n) { std::memcpy(ranks_[owner].output + (from - owner * chunk) * width_, sum(), n * width_); });
+  }
+
+  // Gloo's stretches are those of an all_reduce, which end elsewhere than the chunks, and its ring turns the other way.
+  void reduce_scatter_as_gloo(std::uint64_t numel, std::uint64_t chunk) {
+    how_.descending = true;
+    for (std::uint64_t at = 0; at < numel;) {
+      const ElementRange stretch = gloo_stretch(at, numel, world());
+      in_pieces(stretch.begin, stretch.end, stretch.owner, [&](std::uint64_t from, std::size_t n) {
+        for (std::uint64_t i = from; i < from + n;) {
+          const std::uint64_t rank = i / chunk, end = std::min<std::uint64_t>(from + n, (rank + 1) * chunk);
+          std::memcpy(ranks_[rank].output + (i - rank * chunk) * width_, sum() + (i - from) * width_, (end - i) * width_);
+          i = end;
+        }
+      });
+      at = stretch.end;
+    }
   }
 
   void all_gather(std::uint32_t numel) {
@@ -136,17 +179,17 @@ class Runner {
     const std::uint64_t piece = piece_bytes / width_;
     for (std::uint64_t from = begin; from < end; from += piece) {
       const std::size_t n = std::min(piece, end - from);
-      reduce_stretch(op_, dtype_, owner, world(), arithmetic_, n, sum_.data(), wide_, [&](std::uint32_t r) { return ranks_[r].input + from * width_; });
+      reduce_stretch(how_, dtype_, owner, world(), n, sum_.data(), wide_, scaled_, [&](std::uint32_t r) { return ranks_[r].input + from * width_; });
       store(from, n);
     }
   }
 
-  ReduceOp op_;
+  Reduction how_;
   Dtype dtype_;
-  CollectiveArithmetic arithmetic_;
   std::span<const CollectiveBuffers> ranks_;
   std::uint32_t width_;
   std::vector<float> wide_;
+  std::vector<std::byte> scaled_;
   alignas(64) std::array<std::byte, piece_bytes> sum_;
 };
 
@@ -158,9 +201,9 @@ std::uint32_t all_reduce_owner(std::uint64_t index, std::uint64_t numel, std::ui
 }
 
 void run_collective(CollectiveKind kind, ReduceOp op, Dtype dtype, std::uint32_t numel, std::uint32_t root, CollectiveArithmetic arithmetic,
-                    std::span<const CollectiveBuffers> ranks) {
+                    std::span<const CollectiveBuffers> ranks, double factor) {
   expects(!ranks.empty() && root < ranks.size(), "a collective without its ranks");
-  Runner runner(op, dtype, arithmetic, ranks);
+  Runner runner({op, op == ReduceOp::premultiplied_sum ? factor : 1.0, arithmetic, false}, dtype, ranks);
   switch (kind) {
     case CollectiveKind::all_reduce: return runner.all_reduce(numel);
     case CollectiveKind::reduce: return runner.reduce(numel, root);

@@ -33,7 +33,7 @@ std::optional<Meeting> Rendezvous::arrive(std::uint16_t r, Stream stream, const 
 
 CollectiveRecord Rendezvous::record_of(std::uint16_t r, std::uint32_t index, std::uint32_t event) const {
   const CollectiveCall& call = ranks_[r].program.collectives[index];
-  return {r, event, call.group, call.sequence, call.kind, call.op, call.purpose, dtype_of(r, call.input), call.input.numel, call.root};
+  return {r, event, call.group, call.sequence, call.kind, call.op, call.purpose, dtype_of(r, call.input), call.input.numel, call.root, call.factor};
 }
 
 std::optional<CollectiveRecord> Rendezvous::awaited_by(std::uint16_t r) const {
@@ -51,7 +51,7 @@ const char* Rendezvous::misfit(const Meeting& meeting) const {
     if (other.kind != first.kind) return "kind";
     if (dtype_of(r, other.input) != dtype_of(one, first.input)) return "dtype";
     if (other.input.numel != first.input.numel) return "size";
-    if (other.op != first.op) return "operator";
+    if (other.op != first.op || other.factor != first.factor) return "operator";
     if (other.root != first.root) return "root";
   }
   return nullptr;
@@ -73,7 +73,7 @@ void Rendezvous::run_on_host(const Meeting& meeting) {
     const CollectiveCall& call = call_of(meeting, static_cast<std::uint16_t>(member));
     buffers_.push_back({ranks_[member].memory.at(call.input, dtype), ranks_[member].memory.at(call.output, dtype)});
   }
-  run_collective(first.kind, first.op, dtype, first.input.numel, root_index(group, first.root), arithmetic_, buffers_);
+  run_collective(first.kind, first.op, dtype, first.input.numel, root_index(group, first.root), arithmetic_, buffers_, first.factor);
 }
 
 void Rendezvous::run_on(Devices& devices, const Meeting& meeting) {

@@ -7,6 +7,7 @@
 #include "sim/frameworks/framework.h"
 #include "sim/frameworks/search_space.h"
 #include "sim/frameworks/torch/ddp/framework.h"
+#include "sim/frameworks/torch/fsdp2/framework.h"
 #include "sim/frameworks/torch/outside/framework.h"
 
 namespace gradledger {

@@ -13,6 +13,8 @@ std::string_view name_of(Stream stream) {
     case Stream::communication: return "communication";
     case Stream::copy: return "copy";
     case Stream::side: return "side";
+    case Stream::all_gather: return "all-gather";
+    case Stream::all_reduce: return "all-reduce";
   }
   return "";
 }

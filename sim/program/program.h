@@ -32,9 +32,10 @@ struct Slice {
 };
 
 // The host enqueues; device streams run what was enqueued, each in order. Host work (CPU optimizer, reading a value) is a stream too.
-// side: a second stream of autograd, for parameters whose forward did not run on the default stream.
-enum class Stream : std::uint8_t { host, compute, communication, copy, side };
-inline constexpr std::size_t stream_count = 5;
+// side: a second stream of autograd, for parameters whose forward did not run on the default stream. all_gather, all_reduce: those of a
+// framework that gives each kind of collective its own, so that communication is that of reduce_scatters.
+enum class Stream : std::uint8_t { host, compute, communication, copy, side, all_gather, all_reduce };
+inline constexpr std::size_t stream_count = 7;
 std::string_view name_of(Stream stream);
 
 enum class OpKind : std::uint8_t {
@@ -93,8 +94,9 @@ struct CollectiveCall {
   std::uint32_t group = 0;     // 0: the world
   std::uint32_t sequence = 0;  // number in its group, in the order of enqueueing; set by the writer
   std::uint32_t root = 0;
-  Slice input;   // reduce_scatter: world x output
-  Slice output;  // all_gather: world x input; the same slice: in place
+  double factor = 1;  // of a premultiplied_sum
+  Slice input;        // reduce_scatter: world x output
+  Slice output;       // all_gather: world x input; the same slice: in place
 };
 
 // One call of the base optimizer on a flat fp32 partition.
@@ -119,7 +121,7 @@ struct View {
 
 // One operation for each stream, none yet.
 using StreamHeads = std::array<std::uint32_t, stream_count>;
-inline constexpr StreamHeads no_heads{no_index, no_index, no_index, no_index, no_index};
+inline constexpr StreamHeads no_heads{no_index, no_index, no_index, no_index, no_index, no_index, no_index};
 
 struct Program {
   std::vector<Op> ops;

@@ -116,6 +116,7 @@ struct Contract {
   bool mixes_own_and_averaged = false;  // one buffer holds own gradients and averages, as backwards were reduced or not, until the loop clears it
 
   // ---- the way: formats, and scalars that are multiplied in somewhere
+  std::optional<Dtype> computed;  // of the gradients that autograd makes; absent: the parameters' own
   Dtype accumulation = Dtype::float32, wire = Dtype::float32;
   std::uint32_t steps_scalar = 1;  // that each micro-batch's loss is divided by
   double predivide_scalar = 1;     // of the average

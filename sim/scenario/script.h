@@ -45,7 +45,8 @@ enum class PlantedValue : std::uint8_t { infinity, minus_infinity, not_a_number 
 struct OwnEvent {
   std::string name;
   FrameworkValue arguments;
-  bool reduces = false;  // by its documentation
+  bool reduces = false;        // by its documentation
+  std::optional<bool> defers;  // by its documentation, from here on: whether backwards are left unreduced
 
   bool operator==(const OwnEvent&) const = default;
 };

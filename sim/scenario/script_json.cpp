@@ -154,7 +154,8 @@ class ScriptReader {
     auto read = framework_.event_from_json(*event, arguments, here);
     if (!read) return read.error();
     item.kind = ScriptKind::of_framework;
-    item.event = {name, std::move(read).value(), event->reduces};
+    const std::optional<bool> defers = framework_.defers_reductions(*event, *read);
+    item.event = {name, std::move(read).value(), event->reduces, defers};
     return std::nullopt;
   }
 

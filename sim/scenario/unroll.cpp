@@ -170,7 +170,7 @@ class Unroller {
       boundary |= ranks_[r].now();
       ranks_[r].backward();
     }
-    if (depth_ == 0 && (boundary || out_.contract.reduces_every_backward)) reduce_here(boundary);
+    if (depth_ == 0 && !deferred_ && (boundary || out_.contract.reduces_every_backward)) reduce_here(boundary);
     for (std::uint32_t i = 0; i < item.sum_of; ++i) contribute(item, i, boundary);
     return std::nullopt;
   }
@@ -255,6 +255,7 @@ class Unroller {
     if (auto error = emit(item, events::OfFramework{item.event.name, item.event.arguments}, where)) return error;
     const Event& event = out_.events.back();
     if (item.event.reduces && depth_ == 0 && event.ranks.empty() && !event.nobody) reduce_here(false);
+    deferred_ = item.event.defers.value_or(deferred_);
     return std::nullopt;
   }
 
@@ -385,6 +386,7 @@ class Unroller {
   std::uint32_t indexed_step_ = never;
   std::vector<std::vector<std::uint32_t>> index_;  // [rank][micro-batch] of that window: its backward
   std::uint32_t depth_ = 0;                        // of blocks around the event
+  bool deferred_ = false;                          // a framework's own event has backwards left unreduced
   std::vector<bool> left_;                         // by rank: an exception left the blocks around
 };
 

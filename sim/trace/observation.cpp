@@ -20,6 +20,7 @@ std::string_view name_of(ReduceOp op) {
     case ReduceOp::sum: return "sum";
     case ReduceOp::avg: return "avg";
     case ReduceOp::max: return "max";
+    case ReduceOp::premultiplied_sum: return "premultiplied sum";
     case ReduceOp::other: return "other";
   }
   return "";

@@ -41,7 +41,8 @@ struct Observation {
 };
 
 enum class CollectiveKind : std::uint8_t { all_reduce, reduce, reduce_scatter, all_gather, broadcast };
-enum class ReduceOp : std::uint8_t { sum, avg, max, other };  // other: a product, a minimum, of bits; in real frameworks alone
+// premultiplied_sum: of what each rank has times a factor, as NCCL's PreMulSum. other: a product, a minimum, of bits; in real frameworks alone.
+enum class ReduceOp : std::uint8_t { sum, avg, max, premultiplied_sum, other };
 // control: what ranks tell each other about the reduction itself, as which parameters were used.
 enum class Purpose : std::uint8_t { gradient, norm, overflow, parameter, user, control };
 
@@ -61,6 +62,7 @@ struct CollectiveRecord {
   Dtype dtype = Dtype::float32;
   std::uint32_t numel = 0;
   std::uint32_t root = 0;
+  double factor = 1;     // of a premultiplied_sum
   std::string in_words;  // of a real framework: what it called and where, also what the fields have no values for. Empty: the fields say all
 
   std::string text() const;  // "all_reduce sum of 64 bf16"

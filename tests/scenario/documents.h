@@ -90,6 +90,27 @@ inline json every_key_of_ddp(bool listed) {
   return document;
 }
 
+// Units are named, or follow from how layers are wrapped.
+inline json every_key_of_fully_shard(bool named) {
+  json document = small_document();
+  document["name"] = "every key of fully_shard";
+  document["model_dtype"] = "fp32";
+  document["world_size"] = 2;
+  document["groups"] = {{"replicate", {{0}, {1}}}, {"shard", {{0, 1}}}};
+  document["script"] = json::parse(R"([{"event": {"name": "set_requires_gradient_sync", "value": false}}, {"backward": {}},
+    {"event": {"name": "set_requires_gradient_sync", "value": true}}, {"event": {"name": "set_reshard_after_backward", "value": false, "unit": 0, "recurse": false}},
+    {"event": {"name": "unshard", "ranks": [0, 1]}}, {"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}])");
+  document["engine"] = json::parse(R"({"framework": "fsdp2", "as_of": "2.13.0", "config": {
+    "reshard_after_forward": false, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"}, "offload": true, "wrap": "layers", "gradient_divide_factor": 0.5,
+    "force_sum_reduction_for_comms": true, "reduce_scatter_unused_params": true, "optimizer_in_backward": false, "calls_unused_units": true, "input_requires_grad": true,
+    "root_parameters_last": true}})");
+  if (named) {
+    document["engine"]["config"] = json::parse(R"({"units": [["v"]], "nested": ["w"], "mesh": ["replicate", "shard"], "rows": {"w": 1},
+      "grad_scaler": {"init_scale": 4.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 3}})");
+  }
+  return document;
+}
+
 inline json every_key_of_a_configuration() {
   return json::parse(R"({
     "$schema": "./scenario.schema.json",
@@ -241,8 +262,17 @@ inline constexpr const char* tokens_text = "[[[3, 5], [6, 1]]]";
 
 // Valid documents that together use every key of the schema, each in every form.
 inline std::vector<json> rich_documents() {
-  return {every_key_of_a_configuration(), every_event(),         values_of_a_file(), every_key_of_a_network(), every_key_of_a_loop(), tokens_of_a_file(), small_document(),
-          every_key_of_ddp(false),        every_key_of_ddp(true)};
+  return {every_key_of_a_configuration(),
+          every_event(),
+          values_of_a_file(),
+          every_key_of_a_network(),
+          every_key_of_a_loop(),
+          tokens_of_a_file(),
+          small_document(),
+          every_key_of_ddp(false),
+          every_key_of_ddp(true),
+          every_key_of_fully_shard(false),
+          every_key_of_fully_shard(true)};
 }
 
 }  // namespace gradledger::testing

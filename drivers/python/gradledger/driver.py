@@ -115,6 +115,7 @@ class Driver:
     accumulators = False
     weights = False
     streams = False  # its framework runs on virtual streams, where these are asked for
+    own_events: tuple[str, ...] = ()  # that its framework alone has: methods of the same names, called with the event's keys
 
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size
@@ -122,7 +123,7 @@ class Driver:
 
     @classmethod
     def events(cls) -> list[str]:
-        return [event for event, method in METHODS.items() if getattr(cls, method) is not getattr(Driver, method)]
+        return [event for event, method in METHODS.items() if getattr(cls, method) is not getattr(Driver, method)] + list(cls.own_events)
 
     def capabilities(self) -> dict[str, Any]:
         return {"events": self.events(), "frameworks": list(self.frameworks), "applied_gradients": self.applied_gradients, "accumulators": self.accumulators,

@@ -132,10 +132,10 @@ class Rank:
 
     def event(self, message: dict[str, Any]) -> dict[str, Any]:
         name, error = message["name"], None
-        if name not in METHODS:
-            raise ProtocolError(f"{name!r} is no event; expected one of {', '.join(METHODS)}")
+        if name not in METHODS and name not in self.driver.own_events:
+            raise ProtocolError(f"{name!r} is no event; expected one of {', '.join((*METHODS, *self.driver.own_events))}")
         given = messages.event(message, self.configuration)
-        method = getattr(self.driver, METHODS[name])
+        method = getattr(self.driver, METHODS.get(name, name))
         call = bound(method, name, given)
         self.at_event(message["number"])
         began = time.perf_counter()

@@ -108,6 +108,19 @@ def test_zero_grad_does_not_reach_what_fully_shard_has_not_reduced(commands):
     assert whole(command.event("backward", GIVEN), "reduced") == times(2, MEAN)
 
 
+def test_methods_of_fully_shard_are_events_of_its_own(commands):
+    command = configured(commands, "fsdp2")
+    ok(command.event("set_requires_gradient_sync", value=False))
+    ok(command.event("backward", GIVEN))
+    ok(command.event("set_requires_gradient_sync", value=True, unit=0, recurse=False))
+    answers = ok(command.event("backward", GIVEN))
+    assert {p for answer in answers.values() for p, _ in by_element(answer, "reduced")} == {0}, "the switch of one unit is no other's"
+    assert {p for p, _ in by_element(answers[0], "local")} == {1}
+    ok(command.event("reset_iter_state"))
+    answers = ok(command.event("set_requires_gradient_sync", value=True))
+    assert {p for p, _ in by_element(answers[0], "local")} == {1}, "a reset leaves what was not reduced"
+
+
 @pytest.mark.parametrize(("precision", "dtype"), [({"param_dtype": "bf16", "reduce_dtype": "fp32"}, "fp32"),
                                                   ({"param_dtype": "bf16", "reduce_dtype": "bf16"}, "bf16")])
 def test_the_dtype_of_sums_that_wait_is_shown(commands, precision, dtype):

@@ -5,7 +5,7 @@ const barsMax = 8000; // of one step
 
 // Lanes from top to bottom: the streams of rank 0, of rank 1, ...
 function laneList(lanes) {
-  const order = ["host", "compute", "communication", "copy", "side"];
+  const order = ["host", "compute", "communication", "copy", "side", "all-gather", "all-reduce"];
   const out = [];
   lanes.ranks.forEach((streams, rank) => {
     for (const stream of order) if (streams[stream]) out.push({ rank, stream, bars: streams[stream] });

@@ -50,4 +50,13 @@ Contract loop_contract(const Scenario& s, bool windows_are_stated) {
   return out;
 }
 
+void add_scaler(const std::optional<GradScalerConfig>& scaler, Contract& contract) {
+  if (!scaler) return;
+  contract.skips_nonfinite = true;
+  contract.loss_scale.initial = scaler->init_scale;
+  contract.loss_scale.dynamic = true;
+  contract.loss_scale.window = scaler->growth_interval;
+  contract.loss_scale.minimum = 0;
+}
+
 }  // namespace gradledger::torch

@@ -2,6 +2,9 @@
 // micro-batches, and every step() updates.
 #pragma once
 
+#include <optional>
+
+#include "sim/frameworks/torch/grad_scaler.h"
 #include "sim/scenario/contract.h"
 #include "sim/scenario/scenario.h"
 
@@ -9,5 +12,7 @@ namespace gradledger::torch {
 
 // windows_are_stated: of a framework whose windows nobody documents.
 Contract loop_contract(const Scenario& scenario, bool windows_are_stated = false);
+// What a GradScaler adds: steps that are skipped, and a scale that moves.
+void add_scaler(const std::optional<GradScalerConfig>& scaler, Contract& contract);
 
 }  // namespace gradledger::torch

@@ -24,6 +24,7 @@ class Fsdp2(TorchLoop):
     preload = ("torch._dynamo", "torch.distributed.tensor")
     config_keys = frozenset({"reshard_after_forward", "mixed_precision", "offload", "wrap"})
     streams = True
+    own_events = ("set_requires_gradient_sync", "set_is_last_backward", "set_reshard_after_forward", "set_reshard_after_backward", "unshard", "reshard", "reset_iter_state")
     mesh: DeviceMesh | None = None
 
     def check(self, configuration: Configuration) -> None:
@@ -78,6 +79,30 @@ class Fsdp2(TorchLoop):
 
     def exit_no_sync(self, raising: bool = False) -> None:
         self.exit_block(raising)
+
+    def of(self, unit: int | None) -> FSDPModule:
+        return self.module if unit is None else self.module.layers[unit]
+
+    def set_requires_gradient_sync(self, value: bool, unit: int | None = None, recurse: bool = True) -> None:
+        self.of(unit).set_requires_gradient_sync(value, recurse=recurse)
+
+    def set_is_last_backward(self, value: bool, unit: int | None = None) -> None:
+        self.of(unit).set_is_last_backward(value)
+
+    def set_reshard_after_forward(self, value: bool, unit: int | None = None, recurse: bool = True) -> None:
+        self.of(unit).set_reshard_after_forward(value, recurse=recurse)
+
+    def set_reshard_after_backward(self, value: bool, unit: int | None = None, recurse: bool = True) -> None:
+        self.of(unit).set_reshard_after_backward(value, recurse=recurse)
+
+    def unshard(self, unit: int | None = None) -> None:
+        self.of(unit).unshard()
+
+    def reshard(self, unit: int | None = None) -> None:
+        self.of(unit).reshard()
+
+    def reset_iter_state(self, unit: int | None = None) -> None:
+        self.of(unit).reset_iter_state()
 
     def clip(self, max_norm: float, group: str) -> torch.Tensor:
         """clip_grad_norm_ takes the norm over all ranks by itself. The norm of a rank alone is what a loop has that looks at its shards."""

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "sim/scenario/factor.h"
+#include "sim/frameworks/torch/loop_admission.h"
 #include "sim/scenario/script_pointer.h"
 
 namespace gradledger::torch {
@@ -35,28 +35,11 @@ Problem option_problem(const Scenario& s, const DdpConfig& config) {
   return std::nullopt;
 }
 
-Problem model_problem(const Scenario& s) {
-  bool learns = false;
-  for (std::uint32_t p = 0; p < s.parameters.size(); ++p) {
-    const Parameter& parameter = s.parameters[p];
-    const std::string where = "/parameters/" + std::to_string(p);
-    learns |= parameter.has_gradient();
-    if (parameter.tied_to) return InputError{where + "/tied_to", "is not modelled with DistributedDataParallel"};
-    if (parameter.expert) return InputError{where + "/expert", "is not modelled with DistributedDataParallel"};
-    if (parameter.on_side_stream) return InputError{where + "/on_side_stream", "is not modelled with DistributedDataParallel"};
-    const OptimizerConfig optimizer = s.engine.optimizer_of(p);
-    if (s.dtype_of(p) == Dtype::float32) continue;
-    if (optimizer.type != OptimizerType::sgd || optimizer.weight_decay != 0 || !exact_factor(optimizer.learning_rate))
-      return InputError{"/engine/optimizer", "steps on weights that are not fp32, which is modelled for SGD without weight decay, with a learning rate of " + exact_factors()};
-  }
-  if (!learns)
-    return InputError{"/parameters",
-                      "PyTorch refuses this at initialisation: RuntimeError: DistributedDataParallel is not needed when a module doesn't have any "
-                      "parameters that require a gradient."};
-  if (s.engine.pipeline_stages > 1) return InputError{"/engine/pipeline_stages", "is not modelled with DistributedDataParallel"};
-  if (s.engine.sequence_parallel_size > 1) return InputError{"/engine/sequence_parallel_size", "is not modelled with DistributedDataParallel"};
-  if (s.engine.expert_parallel_size > 1) return InputError{"/engine/expert_parallel_size", "is not modelled with DistributedDataParallel"};
-  return std::nullopt;
+Problem learning_problem(const Scenario& s) {
+  if (std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.has_gradient(); })) return std::nullopt;
+  return InputError{"/parameters",
+                    "PyTorch refuses this at initialisation: RuntimeError: DistributedDataParallel is not needed when a module doesn't have any "
+                    "parameters that require a gradient."};
 }
 
 const char* foreign(ScriptKind kind) {
@@ -105,7 +88,8 @@ Problem script_problem(const Scenario& s, const DdpConfig& config, const std::ve
 
 std::optional<InputError> ddp_refusal(const Scenario& scenario, const DdpConfig& config) {
   if (Problem problem = option_problem(scenario, config)) return problem;
-  if (Problem problem = model_problem(scenario)) return problem;
+  if (Problem problem = model_problem(scenario, "DistributedDataParallel")) return problem;
+  if (Problem problem = learning_problem(scenario)) return problem;
   return script_problem(scenario, config, scenario.script, "/script");
 }
 

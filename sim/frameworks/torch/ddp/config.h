@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/frameworks/torch/grad_scaler.h"
+
 namespace gradledger::torch {
 
 // torch.distributed.algorithms.ddp_comm_hooks. A wrapper is the one around allreduce_hook.
@@ -17,16 +19,6 @@ struct DelayedAllReduce {
   std::string hook;
 
   bool operator==(const DelayedAllReduce&) const = default;
-};
-
-// torch.amp.GradScaler, where the loop uses one: every loss is scaled, every step() is the scaler's step and update.
-struct GradScalerConfig {
-  double init_scale = 65536;
-  double growth_factor = 2;
-  double backoff_factor = 0.5;
-  std::uint32_t growth_interval = 2000;
-
-  bool operator==(const GradScalerConfig&) const = default;
 };
 
 struct DdpConfig {

@@ -1,7 +1,6 @@
 #include "sim/frameworks/torch/ddp/config_json.h"
 
 #include <array>
-#include <cmath>
 #include <utility>
 
 #include "sim/scenario/schema.h"
@@ -11,7 +10,6 @@ namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
-using Problem = std::optional<InputError>;
 
 constexpr std::array<std::pair<const char*, CommHook>, 6> hooks{{{"allreduce", CommHook::allreduce},
                                                                  {"fp16_compress", CommHook::fp16_compress},
@@ -27,22 +25,6 @@ constexpr std::array<std::pair<const char*, bool DdpConfig::*>, 6> flags{{{"find
                                                                           {"skip_all_reduce_unused_params", &DdpConfig::skip_all_reduce_unused_params},
                                                                           {"optimizer_in_backward", &DdpConfig::optimizer_in_backward}}};
 
-// Scaling and unscaling must not round, or the gradient would not be the one that the contract has.
-Problem take_power_of_two(const json& scaler, const char* key, const std::string& where, double& into) {
-  if (!scaler.contains(key)) return std::nullopt;
-  into = scaler[key].get<double>();
-  if (std::exp2(std::round(std::log2(into))) == into) return std::nullopt;
-  return InputError{where + "/" + key, "is " + scaler[key].dump() + "; expected a power of two"};
-}
-
-Problem take_scaler(const json& value, const std::string& where, GradScalerConfig& into) {
-  if (Problem problem = take_power_of_two(value, "init_scale", where, into.init_scale)) return problem;
-  if (Problem problem = take_power_of_two(value, "growth_factor", where, into.growth_factor)) return problem;
-  if (Problem problem = take_power_of_two(value, "backoff_factor", where, into.backoff_factor)) return problem;
-  into.growth_interval = value.value("growth_interval", into.growth_interval);
-  return std::nullopt;
-}
-
 }  // namespace
 
 Result<DdpConfig> ddp_config_from_json(const json& object, const std::string& where) {
@@ -57,7 +39,9 @@ Result<DdpConfig> ddp_config_from_json(const json& object, const std::string& wh
     if (object.value("comm_hook", "") == name) out.comm_hook = hook;
   if (object.contains("delay_all_reduce")) out.delay_all_reduce = DelayedAllReduce{object["delay_all_reduce"]["params"], object["delay_all_reduce"]["hook"]};
   if (!object.contains("grad_scaler")) return out;
-  if (Problem problem = take_scaler(object["grad_scaler"], where + "/grad_scaler", out.grad_scaler.emplace())) return *problem;
+  auto scaler = grad_scaler_from_json(object["grad_scaler"], where + "/grad_scaler");
+  if (!scaler) return scaler.error();
+  out.grad_scaler = std::move(scaler).value();
   return out;
 }
 
@@ -70,14 +54,7 @@ ordered_json ddp_config_to_json(const DdpConfig& config) {
   for (const auto& [name, hook] : hooks)
     if (config.comm_hook == hook) out["comm_hook"] = name;
   if (config.delay_all_reduce) out["delay_all_reduce"] = {{"params", config.delay_all_reduce->parameters}, {"hook", config.delay_all_reduce->hook}};
-  if (const auto& scaler = config.grad_scaler) {
-    constexpr GradScalerConfig by_default;
-    ordered_json& object = out["grad_scaler"] = ordered_json::object();
-    object["init_scale"] = scaler->init_scale;
-    if (scaler->growth_factor != by_default.growth_factor) object["growth_factor"] = scaler->growth_factor;
-    if (scaler->backoff_factor != by_default.backoff_factor) object["backoff_factor"] = scaler->backoff_factor;
-    if (scaler->growth_interval != by_default.growth_interval) object["growth_interval"] = scaler->growth_interval;
-  }
+  if (config.grad_scaler) out["grad_scaler"] = grad_scaler_to_json(*config.grad_scaler);
   return out;
 }
 

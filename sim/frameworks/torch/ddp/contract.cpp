@@ -23,13 +23,7 @@ Dtype wire(const Scenario& s, const DdpConfig& config) {
 Contract ddp_contract(const Scenario& s, const DdpConfig& config) {
   Contract out = loop_contract(s);
   out.wire = wire(s, config);
-  if (config.grad_scaler) {
-    out.skips_nonfinite = true;
-    out.loss_scale.initial = config.grad_scaler->init_scale;
-    out.loss_scale.dynamic = true;
-    out.loss_scale.window = config.grad_scaler->growth_interval;
-    out.loss_scale.minimum = 0;
-  }
+  add_scaler(config.grad_scaler, out);
   return out;
 }
 

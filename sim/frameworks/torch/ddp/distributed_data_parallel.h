@@ -8,7 +8,7 @@
 
 #include "sim/engine/base_optimizer.h"
 #include "sim/engine/engine.h"
-#include "sim/frameworks/torch/ddp/grad_scaler.h"
+#include "sim/frameworks/torch/grad_scaler.h"
 #include "sim/frameworks/torch/ddp/reducer.h"
 
 namespace gradledger::torch {

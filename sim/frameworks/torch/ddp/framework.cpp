@@ -11,6 +11,7 @@
 #include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
 #include "sim/frameworks/torch/ddp/documented_use.h"
 #include "sim/frameworks/torch/ddp/user_config.h"
+#include "sim/frameworks/torch/loop_admission.h"
 #include "sim/scenario/script_pointer.h"
 
 namespace gradledger::torch {
@@ -18,16 +19,9 @@ namespace {
 
 using nlohmann::json;
 
-// The release that it was read of and recorded with.
-constexpr std::string_view modelled = "2.13.0";
-
 const DdpConfig& config_of(const Scenario& scenario) { return scenario.engine.config.as<DdpConfig>(); }
 
-std::optional<InputError> problem_of(const AsOf& as_of) {
-  if (!as_of.switches.empty()) return InputError{"/engine/as_of", "has switches, which DistributedDataParallel has none of; expected a release"};
-  if (as_of.base == "head" || as_of.base == modelled) return std::nullopt;
-  return InputError{"/engine/as_of", "is \"" + as_of.base + "\"; of PyTorch one release is modelled: expected \"" + std::string(modelled) + "\", or \"head\", which is the same"};
-}
+std::optional<InputError> problem_of(const AsOf& as_of) { return release_problem(as_of, "DistributedDataParallel"); }
 
 // What the engine serves, and recordings hold it to, but the oracle has no contract for.
 std::optional<InputError> not_judged(const Scenario& s) {
@@ -57,12 +51,7 @@ class DistributedDataParallelFramework final : public Framework {
   Result<Dtype> model_dtype(FrameworkConfig&, const json&, std::optional<Dtype> stated) const override { return stated.value_or(Dtype::float32); }
 
   std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return problem_of(as_of); }
-  // "2.13.0+cpu" is 2.13.0. The contract is the same of any; the model is of one.
-  std::optional<AsOf> installed(const std::map<std::string, std::string>& releases) const override {
-    const auto found = releases.find("torch");
-    if (found != releases.end() && found->second.substr(0, found->second.find('+')) == modelled) return AsOf{std::string(modelled), {}};
-    return AsOf{};
-  }
+  std::optional<AsOf> installed(const std::map<std::string, std::string>& releases) const override { return installed_release(releases); }
   Result<Contract> contract(const Scenario& scenario) const override {
     if (auto problem = problem_of(scenario.engine.as_of)) return *problem;
     return ddp_contract(scenario, config_of(scenario));

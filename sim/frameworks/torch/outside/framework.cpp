@@ -127,11 +127,6 @@ const Framework* fsdp1() {
   return &it;
 }
 
-const Framework* fsdp2() {
-  static const OutsideFramework it({"fsdp2", "PyTorch fully_shard", "FSDPModule", {"reshard_after_forward", "mixed_precision", "offload", "wrap"}, false, true});
-  return &it;
-}
-
 const Framework* external() {
   static const OutsideFramework it({"external", "a framework of your own", "external", {}, true});
   return &it;

@@ -3,10 +3,27 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
-#include "sim/frameworks/torch/ddp/config.h"
+#include <nlohmann/json_fwd.hpp>
+
+#include "sim/base/result.h"
 
 namespace gradledger::torch {
+
+// Where the loop uses one: every loss is scaled, every step() is the scaler's step and update.
+struct GradScalerConfig {
+  double init_scale = 65536;
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  std::uint32_t growth_interval = 2000;
+
+  bool operator==(const GradScalerConfig&) const = default;
+};
+
+// Of an object that its schema admits. Errors: a factor is no power of two, by its pointer.
+Result<GradScalerConfig> grad_scaler_from_json(const nlohmann::json& object, const std::string& where);
+nlohmann::ordered_json grad_scaler_to_json(const GradScalerConfig& config);
 
 class GradScaler {
  public:

@@ -1,0 +1,26 @@
+#include "conformance/torch/wrapper.h"
+
+namespace gradledger::conform::torch {
+
+using nlohmann::json;
+
+std::unique_ptr<Wrapper> wrapper_of(const std::string& framework) { return framework == "fsdp2" ? fsdp2_wrapper() : ddp_wrapper(); }
+
+std::string parameter_name(std::uint32_t parameter) { return "param" + std::to_string(parameter); }
+
+void take_frozen(json& config, const Run& run, Scenario& scenario) {
+  if (config.contains("frozen"))
+    for (const Field& p : Field(config["frozen"], "/spec/config/frozen").entries(run.sizes.size()))
+      scenario.parameters[p.count(0, static_cast<std::uint32_t>(run.sizes.size() - 1))].trainable = false;
+  config.erase("frozen");
+}
+
+std::optional<json> first_scale(const Run& run) {
+  std::optional<json> out;
+  for (const json& op : run.operations)
+    for (const json& word : op)
+      if (word.is_object() && word.contains("scaler")) out = word["scaler"];
+  return out;
+}
+
+}  // namespace gradledger::conform::torch

@@ -1,0 +1,81 @@
+#include "sim/frameworks/torch/fsdp2/calls.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/scenario/json_reader.h"
+#include "sim/scenario/spelling.h"
+
+namespace gradledger::torch::fully_shard {
+namespace {
+
+using nlohmann::json;
+
+// By the numbers of Method.
+constexpr std::array<FrameworkEvent, 11> events{{
+    {"set_requires_gradient_sync", "whether the backwards behind it reduce gradients at all"},
+    {"set_requires_all_reduce", "whether they are reduced between replicas too, where the mesh has some"},
+    {"set_is_last_backward", "whether the host's stream waits at the end of a backward for the reductions of it"},
+    {"set_reshard_after_forward", "whether parameters are given up behind a forward"},
+    {"set_reshard_after_backward", "whether parameters are given up behind a backward"},
+    {"set_reduce_scatter_unused_params", "whether a parameter without gradient is reduced as zeros"},
+    {"set_force_sum_reduction_for_comms", "whether collectives add up, and division is left to kernels"},
+    {"set_gradient_divide_factor", "what gradients are divided by, instead of the number of ranks"},
+    {"unshard", "gathers the parameters of one module"},
+    {"reshard", "gives up the gathered parameters of one module"},
+    {"reset_iter_state", "forgets what a forward or backward that raised has left"},
+}};
+
+bool takes_number(Method method) { return method == Method::set_gradient_divide_factor; }
+
+}  // namespace
+
+std::span<const FrameworkEvent> call_events() { return events; }
+
+Method method_named(std::string_view name) {
+  const auto at = std::find_if(events.begin(), events.end(), [&](const FrameworkEvent& event) { return event.name == name; });
+  return static_cast<Method>(at - events.begin());
+}
+
+bool is_setter(Method method) { return method < Method::unshard; }
+
+bool recurses(Method method) {
+  return is_setter(method) && method != Method::set_is_last_backward && method != Method::set_force_sum_reduction_for_comms && method != Method::set_gradient_divide_factor;
+}
+
+Result<Call> call_from_json(Method method, const json& arguments, const std::string& where) {
+  Call out;
+  out.method = method;
+  out.recurse = recurses(method);
+  std::vector<std::string> keys{"unit"};
+  if (is_setter(method)) keys.emplace_back("value");
+  if (recurses(method)) keys.emplace_back("recurse");
+  for (const auto& [key, value] : arguments.items()) {
+    const std::string here = where + "/" + pointer_token(key);
+    if (std::find(keys.begin(), keys.end(), key) == keys.end())
+      return InputError{here, "is no argument of " + std::string(events[static_cast<std::size_t>(method)].name) + suggestion(key, keys)};
+    if (key == "unit" && !value.is_number_unsigned()) return InputError{here, "is " + value.dump() + "; expected the number of a unit, from 0, or nothing for the root"};
+    if (key == "recurse" && !value.is_boolean()) return InputError{here, "is " + value.dump() + "; expected true or false"};
+    if (key == "value" && takes_number(method) && (!value.is_number() || !(value.get<double>() > 0))) return InputError{here, "is " + value.dump() + "; expected a number above 0"};
+    if (key == "value" && !takes_number(method) && !value.is_boolean()) return InputError{here, "is " + value.dump() + "; expected true or false"};
+  }
+  if (is_setter(method) && !arguments.contains("value")) return InputError{where + "/value", "is missing; expected what is set"};
+  if (is_setter(method)) out.value = takes_number(method) ? arguments["value"].get<double>() : arguments["value"].get<bool>();
+  if (arguments.contains("unit")) out.unit = arguments["unit"].get<std::uint32_t>();
+  out.recurse = arguments.value("recurse", out.recurse);
+  return out;
+}
+
+std::string Call::json_text() const {
+  json out = json::object();
+  if (is_setter(method) && takes_number(method)) out["value"] = value;
+  if (is_setter(method) && !takes_number(method)) out["value"] = flag();
+  if (unit) out["unit"] = *unit;
+  if (recurses(method) && !recurse) out["recurse"] = false;
+  return out.dump();
+}
+
+}  // namespace gradledger::torch::fully_shard

@@ -1,0 +1,56 @@
+// What decides the gradients of a model under fully_shard: its arguments, what its methods set before training, how a model is cut into modules,
+// and what a loop hangs onto it. Keys are PyTorch's where PyTorch has one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/frameworks/torch/grad_scaler.h"
+#include "sim/numeric/dtype.h"
+
+namespace gradledger::torch::fully_shard {
+
+// MixedPrecisionPolicy. Absent: as the parameters are; as they compute.
+struct MixedPrecision {
+  std::optional<Dtype> param_dtype, reduce_dtype;
+
+  bool operator==(const MixedPrecision&) const = default;
+};
+
+// Where no units are named: each parameter a module that is sharded on its own, or all of them with the root.
+enum class Wrap : std::uint8_t { layers, root };
+
+// A mesh of two dimensions, by the names of the scenario's groups.
+struct Mesh {
+  std::string replicate, shard;
+
+  bool operator==(const Mesh&) const = default;
+};
+
+struct Fsdp2Config {
+  std::optional<bool> reshard_after_forward;  // absent: all modules but the root
+  MixedPrecision mixed_precision;
+  bool offload = false;  // CPUOffloadPolicy
+  Wrap wrap = Wrap::layers;
+  std::optional<std::vector<std::vector<std::string>>> units;  // modules that are sharded on their own, by their parameters; the root has the rest
+  std::vector<std::string> nested;                             // of the root's parameters: those of modules in it that are no units, which PyTorch lists before its own
+  std::optional<Mesh> mesh;
+  std::map<std::string, std::uint32_t> rows;     // the first dimension of parameters that have more than one
+  std::optional<double> gradient_divide_factor;  // of every module
+  bool force_sum_reduction_for_comms = false;    // likewise
+  bool reduce_scatter_unused_params = false;     // likewise
+  bool optimizer_in_backward = false;
+  std::optional<GradScalerConfig> grad_scaler;
+  // ---- the model
+  bool calls_unused_units = false;    // a forward calls modules none of whose parameters it uses
+  bool input_requires_grad = false;   // the root's input does
+  bool root_parameters_last = false;  // a forward uses those of the root behind its units
+
+  bool operator==(const Fsdp2Config&) const = default;
+  std::string json_text() const;
+};
+
+}  // namespace gradledger::torch::fully_shard

@@ -1,0 +1,78 @@
+#include "sim/frameworks/torch/fsdp2/config_json.h"
+
+#include <array>
+#include <utility>
+
+#include "sim/numeric/dtype_names.h"
+#include "sim/scenario/schema.h"
+
+namespace gradledger::torch::fully_shard {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr std::array<std::pair<const char*, bool Fsdp2Config::*>, 7> flags{{{"offload", &Fsdp2Config::offload},
+                                                                            {"force_sum_reduction_for_comms", &Fsdp2Config::force_sum_reduction_for_comms},
+                                                                            {"reduce_scatter_unused_params", &Fsdp2Config::reduce_scatter_unused_params},
+                                                                            {"optimizer_in_backward", &Fsdp2Config::optimizer_in_backward},
+                                                                            {"calls_unused_units", &Fsdp2Config::calls_unused_units},
+                                                                            {"input_requires_grad", &Fsdp2Config::input_requires_grad},
+                                                                            {"root_parameters_last", &Fsdp2Config::root_parameters_last}}};
+
+constexpr std::array<std::pair<const char*, std::optional<Dtype> MixedPrecision::*>, 2> dtypes{
+    {{"param_dtype", &MixedPrecision::param_dtype}, {"reduce_dtype", &MixedPrecision::reduce_dtype}}};
+
+std::optional<InputError> take_dtypes(const json& given, const std::string& where, MixedPrecision& into) {
+  for (const auto& [key, member] : dtypes) {
+    if (!given.contains(key)) continue;
+    into.*member = floating_dtype_named(given[key].get<std::string>());
+    if (!(into.*member)) return InputError{where + "/" + key, "is " + given[key].dump() + "; expected \"fp32\", \"bf16\" or \"fp16\""};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<Fsdp2Config> fsdp2_config_from_json(const json& object, const std::string& where) {
+  if (auto problem = check_against_part("/definitions/fsdp2_config", object, where)) return *problem;
+  if (object.contains("units") && object.contains("wrap")) return InputError{where + "/units", "is given, and so is wrap; expected one of the two"};
+  Fsdp2Config out;
+  if (object.contains("reshard_after_forward")) out.reshard_after_forward = object["reshard_after_forward"].get<bool>();
+  if (object.contains("mixed_precision"))
+    if (auto problem = take_dtypes(object["mixed_precision"], where + "/mixed_precision", out.mixed_precision)) return *problem;
+  if (object.value("wrap", "layers") == "root") out.wrap = Wrap::root;
+  if (object.contains("units")) out.units = object["units"].get<std::vector<std::vector<std::string>>>();
+  out.nested = object.value("nested", out.nested);
+  if (object.contains("mesh")) out.mesh = Mesh{object["mesh"][0], object["mesh"][1]};
+  if (object.contains("rows")) out.rows = object["rows"].get<std::map<std::string, std::uint32_t>>();
+  if (object.contains("gradient_divide_factor")) out.gradient_divide_factor = object["gradient_divide_factor"].get<double>();
+  for (const auto& [name, member] : flags) out.*member = object.value(name, false);
+  if (!object.contains("grad_scaler")) return out;
+  auto scaler = grad_scaler_from_json(object["grad_scaler"], where + "/grad_scaler");
+  if (!scaler) return scaler.error();
+  out.grad_scaler = std::move(scaler).value();
+  return out;
+}
+
+// Drivers are told this text: what is not given is not said.
+ordered_json fsdp2_config_to_json(const Fsdp2Config& config) {
+  ordered_json out = ordered_json::object();
+  if (config.reshard_after_forward) out["reshard_after_forward"] = *config.reshard_after_forward;
+  for (const auto& [key, member] : dtypes)
+    if (config.mixed_precision.*member) out["mixed_precision"][key] = name_of(*(config.mixed_precision.*member));
+  if (config.wrap == Wrap::root) out["wrap"] = "root";
+  if (config.units) out["units"] = *config.units;
+  if (!config.nested.empty()) out["nested"] = config.nested;
+  if (config.mesh) out["mesh"] = {config.mesh->replicate, config.mesh->shard};
+  if (!config.rows.empty()) out["rows"] = config.rows;
+  if (config.gradient_divide_factor) out["gradient_divide_factor"] = *config.gradient_divide_factor;
+  for (const auto& [name, member] : flags)
+    if (config.*member) out[name] = true;
+  if (config.grad_scaler) out["grad_scaler"] = grad_scaler_to_json(*config.grad_scaler);
+  return out;
+}
+
+std::string Fsdp2Config::json_text() const { return fsdp2_config_to_json(*this).dump(); }
+
+}  // namespace gradledger::torch::fully_shard

@@ -1,0 +1,32 @@
+#include "sim/frameworks/torch/fsdp2/contract.h"
+
+#include <cmath>
+
+#include "sim/frameworks/torch/loop_contract.h"
+
+namespace gradledger::torch::fully_shard {
+namespace {
+
+// Exact where the factor has a power of two below 65537 as its denominator.
+Rational rational(double factor) {
+  std::int64_t denominator = 1;
+  while (denominator < 65536 && std::nearbyint(factor * static_cast<double>(denominator)) != factor * static_cast<double>(denominator)) denominator *= 2;
+  return {static_cast<std::int64_t>(std::llround(factor * static_cast<double>(denominator))), denominator};
+}
+
+}  // namespace
+
+Contract fsdp2_contract(const Scenario& s, const Fsdp2Config& config) {
+  Contract out = loop_contract(s);
+  out.replicates_reduced = false;
+  out.mixes_own_and_averaged = false;
+  // PyTorch's defaults: parameters as they are, and gradients reduced as parameters compute.
+  out.computed = config.mixed_precision.param_dtype;
+  out.accumulation = config.mixed_precision.param_dtype.value_or(s.model_dtype);
+  out.wire = config.mixed_precision.reduce_dtype.value_or(out.accumulation);
+  if (config.gradient_divide_factor) out.average_divisor = rational(*config.gradient_divide_factor);
+  add_scaler(config.grad_scaler, out);
+  return out;
+}
+
+}  // namespace gradledger::torch::fully_shard

@@ -1,0 +1,185 @@
+#include "sim/frameworks/torch/fsdp2/documented_use.h"
+
+#include <array>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "sim/base/hash.h"
+#include "sim/base/overloaded.h"
+#include "sim/frameworks/torch/fsdp2/calls.h"
+
+namespace gradledger::torch::fully_shard {
+namespace {
+
+enum class Use : std::uint8_t {
+  same_calls,
+  last_is_synchronised,
+  one_backward_a_forward,
+  unused_parameters,
+  reset_behind_exception,
+  last_backward,
+  reshard_behind_step,
+  loss_division,
+  average,
+  zero_grad_behind_step,
+  zero_grad_before_backward,
+  backward_before_step,
+  weights,
+  own_gradients,
+};
+
+// By the numbers of Use.
+constexpr std::array<UseRule, 14> rules{{
+    {"ranks-alike", "Every rank makes the same calls in the same order."},
+    {"last-backward-reduced", "The last backward before step() reduces gradients: set_requires_gradient_sync(True) stands before it."},
+    {"graph-run-once", "Each forward is followed by its own backward, once."},
+    {"parameters-alike", "Where ranks use different parameters in a backward, set_reduce_scatter_unused_params says so."},
+    {"reset-behind-exception", "Behind a forward or backward that raised, reset_iter_state() is called on the root, and the window begins anew."},
+    {"last-backward-said", "set_is_last_backward(True) stands before the last backward of a window."},
+    {"reshard-behind-step", "Parameters that were kept behind a backward are given up before the forward that follows step()."},
+    {"loss-division-beside-ranks", "fully_shard divides by the ranks alone, or by gradient_divide_factor: what else a loss is to be divided by, the loop divides it by."},
+    {"mean-of-shards", "Gradients are averaged over all ranks."},
+    {"zero-grad-in-window", "zero_grad() is not called between a backward and the step() that applies it."},
+    {"zero-grad-of-shards", "Gradients last over step(): a loop calls zero_grad() between it and the next backward."},
+    {"step-of-a-backward", "A step() follows a backward of its window."},
+    {"weights-of-the-sharded-loop", "What the loop multiplies a loss by, averaged over the ranks, is what the contribution is due to weigh.", true},
+    {"reduced-shards-kept", "What the loop does to param.grad, or reduces beside fully_shard, is its own.", true},
+}};
+
+// Where a rank stands.
+struct RankUse {
+  bool in_no_sync = false, deferred = false, contributed = false, last_synchronised = true, applied = false, raised = false, last_backward = true, reshards = true, kept = false;
+  std::uint32_t forwards = 0;
+  std::set<std::uint32_t> open;  // explicit forwards that had no backward yet
+};
+
+class Walk {
+ public:
+  Walk(const Scenario& scenario, const Timeline& timeline, const Fsdp2Config& config) : scenario_(scenario), timeline_(timeline), config_(config), ranks_(scenario.world_size) {}
+
+  UseReport run() {
+    for (event_ = 0; event_ < timeline_.events.size(); ++event_) visit(timeline_.events[event_]);
+    TraceHash hash;
+    for (const RankUse& u : ranks_) {
+      for (const bool part : {u.in_no_sync, u.deferred, u.contributed, u.last_synchronised, u.applied, u.raised, u.last_backward, u.reshards, u.kept}) hash.add(part);
+      hash.add(u.open.size());
+    }
+    out_.state = hash.value();
+    return std::move(out_);
+  }
+
+ private:
+  void broken(Use use) {
+    const std::uint32_t step = timeline_.events[event_].step;
+    if (said_.insert({use, step}).second) out_.misuses.push_back({&rules[static_cast<std::size_t>(use)], event_, step});
+  }
+
+  void visit(const Event& e) {
+    if (e.is<events::ExitNoSync>()) {
+      for (RankUse& u : ranks_) u.in_no_sync = false;
+      return;
+    }
+    if (e.nobody) return;
+    if (!e.ranks.empty() && e.ranks.size() < ranks_.size()) broken(Use::same_calls);
+    if (timeline_.two_layers) own_contract(e);
+    if (const auto* backward = e.as<events::Backward>()) same_parameters(*backward, e);
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r)
+      if (e.runs_on(r)) on_rank(e, ranks_[r]);
+  }
+
+  // Where the loop states what it means: whether the wrapper can know of it.
+  void own_contract(const Event& e) {
+    if (e.touches_gradients()) broken(Use::own_gradients);
+    if (!e.updates()) return;
+    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
+      for (std::uint32_t r = 0; timeline_.backwards[b].step == e.step && r < ranks_.size(); ++r)
+        for (std::uint32_t on = 0; timeline_.backwards[b].micro_batch[r] != no_contribution && on < ranks_.size(); ++on)
+          if (timeline_.averaged_weight(b, r, on, Layer::documented) != timeline_.averaged_weight(b, r, on, Layer::meant)) return broken(Use::weights);
+  }
+
+  void same_parameters(const events::Backward& backward, const Event& e) {
+    for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
+      std::uint32_t use = 0, run = 0;
+      for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+        run += e.runs_on(r);
+        use += e.runs_on(r) && timeline_.in_graph(scenario_, backward.ordinal, r, p);
+      }
+      if (use != 0 && use != run && !(config_.reduce_scatter_unused_params && config_.calls_unused_units)) return broken(Use::unused_parameters);
+    }
+  }
+
+  void on_rank(const Event& e, RankUse& u) {
+    using namespace events;
+    std::visit(
+        overloaded{
+            [&](const EnterNoSync&) { u.in_no_sync = true; },
+            [&](const Forward&) {
+              forward(u);
+              u.open.insert(u.forwards++);
+            },
+            [&](const events::Backward& body) { backward(body, u); }, [&](const Step&) { step(u); },
+            [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto&) {
+              if (u.contributed) broken(Use::zero_grad_behind_step);
+              u.applied = false;
+            },
+            [&](const Raise&) { u.in_no_sync = false; }, [&](const OfFramework& body) { call(body.arguments.as<Call>(), u); },
+            [](const one_of<SetBoundary, ExitNoSync, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore, Unscale> auto&) {
+            }},
+        e.body);
+  }
+
+  void call(const Call& call, RankUse& u) {
+    if (call.method == Method::set_requires_gradient_sync || call.method == Method::set_requires_all_reduce) u.deferred = !call.flag();
+    if (call.method == Method::set_is_last_backward) u.last_backward = call.flag();
+    if (call.method == Method::set_reshard_after_backward) u.reshards = call.flag();
+    if (call.method == Method::reshard) u.kept = false;
+    if (call.method != Method::reset_iter_state) return;
+    u.raised = u.contributed = false;  // the window begins anew
+    u.open.clear();
+  }
+
+  void forward(RankUse& u) {
+    if (u.raised) broken(Use::reset_behind_exception);
+    if (u.kept && u.applied) broken(Use::reshard_behind_step);
+  }
+
+  void step(RankUse& u) {
+    if (!u.contributed) broken(Use::backward_before_step);
+    if (u.contributed && !u.last_synchronised) broken(Use::last_is_synchronised);
+    if (u.contributed && !u.last_backward) broken(Use::last_backward);
+    u.applied = u.applied || u.contributed;
+    u.contributed = false;
+    u.last_synchronised = true;
+    u.forwards = 0;
+    u.open.clear();
+  }
+
+  void backward(const events::Backward& e, RankUse& u) {
+    if (!timeline_.two_layers && timeline_.contract.divisor != Rational(1)) broken(Use::loss_division);
+    if (!timeline_.two_layers && scenario_.contract.average_over != "world") broken(Use::average);
+    if (u.applied) broken(Use::zero_grad_before_backward);
+    if (e.own_forward) forward(u);
+    else if (u.open.erase(e.of) == 0) broken(Use::one_backward_a_forward);
+    if (e.raises_after) u.raised = true;
+    u.kept = !u.reshards;
+    u.contributed = true;
+    u.last_synchronised = !u.in_no_sync && !u.deferred;
+  }
+
+  const Scenario& scenario_;
+  const Timeline& timeline_;
+  const Fsdp2Config& config_;
+  std::vector<RankUse> ranks_;
+  std::uint32_t event_ = 0;
+  std::set<std::pair<Use, std::uint32_t>> said_;
+  UseReport out_;
+};
+
+}  // namespace
+
+std::span<const UseRule> fsdp2_use_rules() { return rules; }
+
+UseReport fsdp2_use_of(const Scenario& scenario, const Timeline& timeline, const Fsdp2Config& config) { return Walk(scenario, timeline, config).run(); }
+
+}  // namespace gradledger::torch::fully_shard

@@ -1,0 +1,25 @@
+#include "sim/frameworks/torch/fsdp2/errors.h"
+
+#include <string>
+
+#include "sim/numeric/dtype_names.h"
+
+namespace gradledger::torch::fully_shard {
+
+// Python prints a set of them, whose order means nothing.
+FrameworkError gradients_of_several_dtypes(const std::vector<Dtype>& dtypes) {
+  std::string names;
+  for (const Dtype dtype : dtypes) names += (names.empty() ? "torch." : ", torch.") + std::string(torch_name_of(dtype));
+  return {"AssertionError", "FSDP reduce-scatter expects uniform gradient dtype but got {" + names + "}"};
+}
+
+FrameworkError cannot_be_added(std::uint32_t target, std::uint32_t source) {
+  if (target == 1) return {"RuntimeError", "output with shape [1] doesn't match the broadcast shape [" + std::to_string(source) + "]"};
+  return {"RuntimeError", "The size of tensor a (" + std::to_string(target) + ") must match the size of tensor b (" + std::to_string(source) + ") at non-singleton dimension 0"};
+}
+
+FrameworkError never_gathered() { return {"AttributeError", "'FSDPParam' object has no attribute '_unsharded_param'"}; }
+
+FrameworkError not_on_the_root() { return {"RuntimeError", "reset_iter_state must be called on the root FSDP module"}; }
+
+}  // namespace gradledger::torch::fully_shard

@@ -1,0 +1,61 @@
+#include "sim/frameworks/torch/fsdp2/modules.h"
+
+#include <algorithm>
+
+namespace gradledger::torch::fully_shard {
+namespace {
+
+Cut cut_of(const Parameter& parameter, const Fsdp2Config& config, std::uint32_t chunks) {
+  const auto given = config.rows.find(parameter.name);
+  Cut out;
+  out.rows = given == config.rows.end() ? parameter.numel : given->second;
+  out.row_numel = out.rows == 0 ? 1 : parameter.numel / out.rows;
+  out.padded_rows = (out.rows + chunks - 1) / chunks;
+  return out;
+}
+
+std::vector<Stretch> order_of(const std::vector<std::uint32_t>& module_of, bool root_last) {
+  std::vector<Stretch> out;
+  for (std::uint32_t p = 0; p < module_of.size(); ++p) {
+    if (out.empty() || out.back().module != module_of[p]) out.push_back({module_of[p], {}});
+    out.back().parameters.push_back(p);
+  }
+  if (root_last && !out.empty() && out.front().module == 0) std::rotate(out.begin(), out.begin() + 1, out.end());
+  return out;
+}
+
+}  // namespace
+
+std::uint32_t Cut::offset(std::uint32_t chunk) const { return std::min(chunk * padded_rows, rows) * row_numel; }
+
+std::uint32_t Cut::numel(std::uint32_t chunk) const { return offset(chunk + 1) - offset(chunk); }
+
+std::vector<std::uint32_t> module_of_parameters(const Scenario& scenario, const Fsdp2Config& config) {
+  std::vector<std::uint32_t> out(scenario.parameters.size(), 0);
+  if (!config.units && config.wrap == Wrap::layers)
+    for (std::uint32_t p = 0; p < out.size(); ++p) out[p] = p + 1;
+  if (!config.units) return out;
+  for (std::uint32_t u = 0; u < config.units->size(); ++u)
+    for (const std::string& name : (*config.units)[u])
+      for (std::uint32_t p = 0; p < out.size(); ++p)
+        if (scenario.parameters[p].name == name) out[p] = u + 1;
+  return out;
+}
+
+Modules modules_of(const Scenario& scenario, const Fsdp2Config& config, std::uint32_t rank) {
+  Modules out;
+  const std::vector<std::uint32_t> module_of = module_of_parameters(scenario, config);
+  out.parameters.resize(1 + (config.units ? config.units->size() : config.wrap == Wrap::layers ? scenario.parameters.size() : 0));
+  for (std::uint32_t p = 0; p < module_of.size(); ++p) out.parameters[module_of[p]].push_back(p);
+  out.order = order_of(module_of, config.root_parameters_last);
+  const auto is_nested = [&](std::uint32_t p) { return std::find(config.nested.begin(), config.nested.end(), scenario.parameters[p].name) != config.nested.end(); };
+  std::stable_partition(out.parameters[0].begin(), out.parameters[0].end(), is_nested);
+  const Groups groups = named_groups(scenario);
+  out.hybrid = config.mesh.has_value();
+  out.shard = group_named(scenario, groups, out.hybrid ? config.mesh->shard : "world", rank);
+  out.replicate = group_named(scenario, groups, out.hybrid ? config.mesh->replicate : "rank", rank);
+  for (const Parameter& parameter : scenario.parameters) out.cuts.push_back(cut_of(parameter, config, out.shard.size()));
+  return out;
+}
+
+}  // namespace gradledger::torch::fully_shard

@@ -1,0 +1,45 @@
+// Which parameters fully_shard puts together, in which order a forward meets them, and how each is cut. Facts of the scenario alone.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/frameworks/torch/fsdp2/config.h"
+#include "sim/scenario/layout.h"
+#include "sim/scenario/scenario.h"
+
+namespace gradledger::torch::fully_shard {
+
+// A parameter is cut along its first dimension into as many chunks as ranks share it, as torch.chunk does: the last ones may be shorter, or empty.
+// Collectives take chunks of one length, so that they are padded for them.
+struct Cut {
+  std::uint32_t rows = 0, row_numel = 1;
+  std::uint32_t padded_rows = 0;  // of each chunk
+
+  std::uint32_t padded_numel() const { return padded_rows * row_numel; }
+  std::uint32_t offset(std::uint32_t chunk) const;
+  std::uint32_t numel(std::uint32_t chunk) const;
+};
+
+// Parameters that a forward uses one after the other, of one module.
+struct Stretch {
+  std::uint32_t module = 0;
+  std::vector<std::uint32_t> parameters;
+};
+
+struct Modules {
+  std::vector<std::vector<std::uint32_t>> parameters;  // by module: 0 is the root, then the units
+  std::vector<Stretch> order;                          // as a forward meets them
+  std::vector<Cut> cuts;                               // by parameter
+  ProcessGroup shard;                                  // ranks that share the parameters
+  ProcessGroup replicate;                              // ranks that have the same shard; without a mesh this one alone
+  bool hybrid = false;                                 // there is a mesh of two dimensions
+};
+
+// Precondition: fsdp2_refusal() has none.
+Modules modules_of(const Scenario& scenario, const Fsdp2Config& config, std::uint32_t rank);
+
+// The number of the unit that each parameter is in, from 1; 0: the root's. Names that are no parameter's are left out.
+std::vector<std::uint32_t> module_of_parameters(const Scenario& scenario, const Fsdp2Config& config);
+
+}  // namespace gradledger::torch::fully_shard

@@ -1,0 +1,76 @@
+#include "sim/frameworks/torch/fsdp2/not_judged.h"
+
+#include <string>
+
+#include "sim/frameworks/torch/fsdp2/calls.h"
+#include "sim/scenario/script_pointer.h"
+
+namespace gradledger::torch::fully_shard {
+namespace {
+
+// A switch that the contract follows is one of the whole model, on every rank.
+const char* why_not(const ScriptItem& item, const Fsdp2Config& config) {
+  const Call& call = item.event.arguments.as<Call>();
+  switch (call.method) {
+    case Method::set_requires_all_reduce:
+      if (!config.mesh) return "changes nothing without a mesh of two dimensions; expected mesh in /engine/config";
+      [[fallthrough]];
+    case Method::set_requires_gradient_sync:
+      return call.unit || !call.recurse || !item.ranks.empty() ? "is replayed from recordings and not judged; expected it of the root, for all modules, on every rank" : nullptr;
+    case Method::set_reduce_scatter_unused_params:
+    case Method::set_force_sum_reduction_for_comms:
+    case Method::set_gradient_divide_factor: return "is replayed from recordings and not judged; expected the option of the same name in /engine/config";
+    case Method::set_is_last_backward:
+    case Method::set_reshard_after_forward:
+    case Method::set_reshard_after_backward:
+    case Method::unshard:
+    case Method::reshard:
+    case Method::reset_iter_state: return nullptr;
+  }
+  return nullptr;
+}
+
+// Each sets what another reads: no_sync is a switch too.
+struct Switches {
+  bool block = false, gradient_sync = false, all_reduce = false;
+
+  void look_at(const std::vector<ScriptItem>& items) {
+    for (const ScriptItem& item : items) {
+      block |= item.kind == ScriptKind::no_sync;
+      if (item.kind == ScriptKind::of_framework) {
+        gradient_sync |= item.event.arguments.as<Call>().method == Method::set_requires_gradient_sync;
+        all_reduce |= item.event.arguments.as<Call>().method == Method::set_requires_all_reduce;
+      }
+      look_at(item.items);
+    }
+  }
+};
+
+std::optional<InputError> of_items(const std::vector<ScriptItem>& items, const std::string& where, const Fsdp2Config& config) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string here = where + "/" + std::to_string(i);
+    const ScriptItem& item = items[i];
+    if (item.sum_of != 1) return InputError{here + "/backward/sum_of", "is replayed from recordings and not judged; expected a backward for each forward"};
+    if (!item.order.empty()) return InputError{here + "/backward/order", "is that of the modules with fully_shard; expected root_parameters_last in /engine/config, or nothing"};
+    if (item.kind == ScriptKind::of_framework)
+      if (const char* why = why_not(item, config)) return InputError{here + "/event", why};
+    if (auto problem = of_items(item.items, pointer_of_items(item, here), config)) return problem;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<InputError> not_judged(const Scenario& scenario, const Fsdp2Config& config) {
+  if (config.optimizer_in_backward)
+    return InputError{"/engine/config/optimizer_in_backward", "steps inside backwards, where no window of a contract ends: it is replayed from recordings and not judged"};
+  Switches switches;
+  switches.look_at(scenario.script);
+  if (switches.block + switches.gradient_sync + switches.all_reduce > 1)
+    return InputError{"/script",
+                      "has more than one of no_sync, set_requires_gradient_sync and set_requires_all_reduce, each of which sets what another reads: it is replayed from "
+                      "recordings and not judged; expected one of them"};
+  return of_items(scenario.script, "/script", config);
+}
+
+}  // namespace gradledger::torch::fully_shard

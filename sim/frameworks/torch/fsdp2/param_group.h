@@ -1,0 +1,144 @@
+// FSDPParamGroup: the parameters that a module gathers, gives up and reduces together. Functions keep the names of _fsdp_param_group.py.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/engine/engine.h"
+#include "sim/engine/tensors.h"
+#include "sim/frameworks/torch/fsdp2/modules.h"
+
+namespace gradledger::torch::fully_shard {
+
+enum class TrainingState : std::uint8_t { idle, forward, pre_backward, post_backward };
+
+// FSDPParam, of _fsdp_param.py.
+struct FsdpParam {
+  Dtype orig_dtype = Dtype::float32;
+  std::optional<Dtype> param_dtype, reduce_dtype;  // where there is something to cast
+  Tensor sharded;                                  // with its padding; what the rank owns comes first
+  Tensor sharded_grad;
+  bool was_gathered = false;  // it has an _unsharded_param
+  Tensor unsharded;           // gathered, with the padding of every chunk
+  Tensor unsharded_grad, unsharded_accumulated_grad;
+};
+
+// A tensor that is held until what uses it on another stream is over.
+struct Kept {
+  Tensor tensor;
+  std::uint32_t event = no_index;
+};
+
+// FSDPCommContext, and what of FSDPStateContext all modules share.
+struct Communication {
+  std::optional<Kept> all_gather_state;
+  std::vector<Kept> reduce_scatter_states;
+  std::map<Stream, std::uint32_t> last_post_reduce_events;
+  std::vector<std::uint32_t> post_forward_order;  // modules
+  bool is_last_backward = true;
+};
+
+class ParamGroup;
+
+// Of a rank.
+struct Shared {
+  EngineContext context;
+  const Fsdp2Config* config = nullptr;
+  Modules modules;
+  TensorTable tensors;
+  std::vector<FsdpParam> params;   // by parameter
+  std::vector<ParamGroup> groups;  // by module
+  Communication comm;
+
+  std::uint32_t chunk() const { return modules.shard.index_of(context.rank); }
+};
+
+// The optimizer's step on one parameter, where it runs in the backward.
+using StepInBackward = std::function<void(std::uint32_t parameter)>;
+
+// What a call works on.
+struct Pass {
+  ProgramWriter& w;
+  Shared& s;
+  const StepInBackward& step;
+};
+
+// ours: one stream waits for all that another was given so far, as torch.Stream.wait_stream
+void wait_stream(ProgramWriter& w, Stream waits, Stream waited_for);
+
+class ParamGroup {
+ public:
+  ParamGroup(std::uint32_t module, std::vector<std::uint32_t> parameters, bool reshard_after_forward, const Fsdp2Config& config);
+
+  bool empty() const { return parameters_.empty(); }
+  const std::vector<std::uint32_t>& parameters() const { return parameters_; }
+
+  // ---- what methods of the module set
+  bool reduce_grads = true, all_reduce_grads = true;
+  bool reshard_after_forward = true, reshard_after_backward = true;
+  bool reduce_scatter_unused_params = false, force_sum_reduction_for_comms = false;
+  std::optional<double> gradient_divide_factor;
+
+  TrainingState training_state = TrainingState::idle;
+
+  void unshard(const Pass& pass);           // _fsdp_param_group.py: unshard, at torch 2.13
+  void wait_for_unshard(const Pass& pass);  // _fsdp_param_group.py: wait_for_unshard, at torch 2.13
+  void reshard(const Pass& pass);           // _fsdp_param_group.py: reshard, at torch 2.13
+  bool is_unsharded() const { return unsharded_; }
+
+  void pre_forward(const Pass& pass);        // _fsdp_param_group.py: pre_forward, at torch 2.13
+  void post_forward(const Pass& pass);       // _fsdp_param_group.py: post_forward, at torch 2.13
+  void pre_backward(const Pass& pass);       // _fsdp_param_group.py: pre_backward, at torch 2.13
+  void post_backward(const Pass& pass);      // _fsdp_param_group.py: post_backward, at torch 2.13
+  void finalize_backward(const Pass& pass);  // _fsdp_param_group.py: finalize_backward, at torch 2.13
+  void reset_iter_state(const Pass& pass);   // _fsdp_param_group.py: _reset_iter_state, at torch 2.13
+  const Tensor& partial_reduce_output() const { return partial_reduce_output_; }
+  std::string label(const Shared& s, const char* buffer) const;  // "reduce_scatter_input[w0]"
+
+ private:
+  struct Collected {
+    std::uint32_t parameter;
+    Tensor grad;
+  };
+  // What reductions divide by, and where.
+  struct Factors {
+    std::optional<double> before, after;
+    ReduceOp reduce_scatter = ReduceOp::sum, all_reduce = ReduceOp::sum;
+    double premultiplied = 1;
+  };
+
+  void foreach_all_gather(const Pass& pass);                                                       // _fsdp_collectives.py: foreach_all_gather, at torch 2.13
+  void all_gather_input(const Pass& pass, std::uint32_t parameter, Slice target);                  // _fsdp_param.py: all_gather_inputs, at torch 2.13
+  void copy_out(const Pass& pass);                                                                 // _fsdp_collectives.py: foreach_all_gather_copy_out, at torch 2.13
+  void wait_all_gather_streams(const Pass& pass, std::uint32_t event);                             // _fsdp_param_group.py: _wait_all_gather_streams_on_event, at torch 2.13
+  void to_sharded(const Pass& pass);                                                               // _fsdp_param_group.py: _to_sharded, at torch 2.13
+  void backward_prefetch(const Pass& pass);                                                        // _fsdp_param_group.py: _backward_prefetch, at torch 2.13
+  void accumulate_unsharded_grads(const Pass& pass);                                               // _fsdp_param.py: accumulate_unsharded_grad_if_needed, at torch 2.13
+  void to_accumulated_grads(const Pass& pass);                                                     // _fsdp_param.py: to_accumulated_grad_if_needed, at torch 2.13
+  std::vector<Collected> collect_grads(const Pass& pass);                                          // _fsdp_param_group.py: post_backward, at torch 2.13
+  void wait_for_post_backward(const Pass& pass);                                                   // _fsdp_param_group.py: _wait_for_post_backward, at torch 2.13
+  void foreach_reduce(const Pass& pass, std::vector<Collected> grads);                             // _fsdp_collectives.py: foreach_reduce, at torch 2.13
+  Tensor reduce_scatter_input(const Pass& pass, const std::vector<Collected>& grads, Dtype wire);  // _fsdp_collectives.py: foreach_reduce_scatter_copy_in, at torch 2.13
+  void accumulate_partial(const Pass& pass, Tensor output);                                        // _fsdp_collectives.py: foreach_reduce, at torch 2.13
+  Stream all_reduce(const Pass& pass, Tensor output, const Factors& factors);                      // _fsdp_collectives.py: foreach_reduce, at torch 2.13
+  void view_out(const Pass& pass, const std::vector<std::uint32_t>& parameters, Tensor output);    // _fsdp_collectives.py: foreach_reduce, at torch 2.13
+  void offload(const Pass& pass, std::uint32_t parameter, Slice grad);                             // _fsdp_collectives.py: foreach_reduce, at torch 2.13
+  Factors gradient_divide_factors(const Shared& s, Dtype wire) const;
+
+  std::uint32_t module_;
+  std::vector<std::uint32_t> parameters_;
+  bool unsharded_ = false;
+  bool all_gather_pending_ = false;
+  Kept all_gather_result_;
+  std::vector<std::uint32_t> post_forward_indices_;
+  std::optional<std::uint32_t> post_reduce_event_;
+  Tensor partial_reduce_output_;
+  std::optional<Kept> all_reduce_state_;
+  std::vector<std::uint32_t> grad_offload_events_;
+};
+
+}  // namespace gradledger::torch::fully_shard

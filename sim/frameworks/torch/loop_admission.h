@@ -1,0 +1,21 @@
+// What PyTorch's wrappers have in common of what is not modelled.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "sim/base/result.h"
+#include "sim/scenario/scenario.h"
+
+namespace gradledger::torch {
+
+// Of parameters, optimizer and degrees of parallelism. `wrapper`: as its users call it, for the message.
+std::optional<InputError> model_problem(const Scenario& scenario, const std::string& wrapper);
+
+// One release of PyTorch is modelled. Errors: another is asked for, or switches.
+std::optional<InputError> release_problem(const AsOf& as_of, const std::string& wrapper);
+// The installed release where it is the one, else nothing in particular: the contract is the same of any.
+AsOf installed_release(const std::map<std::string, std::string>& releases);
+
+}  // namespace gradledger::torch

@@ -62,9 +62,9 @@ class Judge {
     if (recorded.size() != replayed.size()) return differ(fmt::format("has {} buffers, the replay {}", recorded.size(), replayed.size()));
     for (std::size_t b = 0; b < recorded.size(); ++b)
       if (recorded[b] != replayed[b])
-        return differ(fmt::format("buffer {} is laid out otherwise: {} elements, {} without padding, scaled by {}, in {} buckets; in the replay {}, {}, {}, {}", b, recorded[b].numel,
-                                  recorded[b].numel_unpadded, recorded[b].scaling, recorded[b].buckets.size(), replayed[b].numel, replayed[b].numel_unpadded, replayed[b].scaling,
-                                  replayed[b].buckets.size()));
+        return differ(fmt::format("buffer {} is laid out otherwise: {} elements, {} without padding, scaled by {}, in {} buckets; in the replay {}, {}, {}, {}", b,
+                                  recorded[b].numel, recorded[b].numel_unpadded, recorded[b].scaling, recorded[b].buckets.size(), replayed[b].numel, replayed[b].numel_unpadded,
+                                  replayed[b].scaling, replayed[b].buckets.size()));
   }
 
   void moment(const Moment& recorded, const Moment& replayed) {
@@ -113,12 +113,10 @@ class Judge {
     const auto found = replayed.find(name);
     if (found == replayed.end()) return differ("the replay has no " + name);
     const GroupState& other = found->second;
-    const std::pair<const char*, std::optional<bool> GroupState::*> flags[] = {{"is_last_microbatch", &GroupState::is_last_microbatch},
-                                                                               {"is_first_batch", &GroupState::is_first_batch},
-                                                                               {"param_gather_dispatched", &GroupState::param_gather_dispatched},
-                                                                               {"grad_reduce_finished", &GroupState::grad_reduce_finished},
-                                                                               {"grad_reduce_handle", &GroupState::grad_reduce_handle},
-                                                                               {"param_gather_handle", &GroupState::param_gather_handle}};
+    const std::pair<const char*, std::optional<bool> GroupState::*> flags[] = {
+        {"is_last_microbatch", &GroupState::is_last_microbatch},           {"is_first_batch", &GroupState::is_first_batch},
+        {"param_gather_dispatched", &GroupState::param_gather_dispatched}, {"grad_reduce_finished", &GroupState::grad_reduce_finished},
+        {"grad_reduce_handle", &GroupState::grad_reduce_handle},           {"param_gather_handle", &GroupState::param_gather_handle}};
     for (const auto& [what, flag] : flags) {
       if (!(recorded.*flag)) continue;
       ++out_.elements;
@@ -134,7 +132,8 @@ class Judge {
   void number(const char* what, std::optional<double> recorded, std::optional<double> replayed) {
     if (!recorded && !replayed) return;
     ++out_.elements;
-    if (!recorded || !replayed || !same(*recorded, *replayed)) differ(fmt::format("{} is {}, in the replay {}", what, recorded.value_or(std::nan("")), replayed.value_or(std::nan(""))));
+    if (!recorded || !replayed || !same(*recorded, *replayed))
+      differ(fmt::format("{} is {}, in the replay {}", what, recorded.value_or(std::nan("")), replayed.value_or(std::nan(""))));
   }
 
   void values(const std::string& what, const std::vector<double>& recorded, const std::vector<double>& replayed) {
@@ -172,6 +171,11 @@ Comparison refusal(const Run& run, const std::optional<InputError>& refused) {
   return out;
 }
 
+// Precondition: it is not refused.
+Contract contract_of(const Expressed& expressed) {
+  return ::gradledger::megatron::megatron_contract(expressed.scenario, expressed.config, ::gradledger::megatron::behaviour_of(expressed.scenario.engine.as_of).value());
+}
+
 }  // namespace
 
 Result<Comparison> judge(const Run& run) {
@@ -181,7 +185,7 @@ Result<Comparison> judge(const Run& run) {
   const auto refused = ::gradledger::megatron::megatron_refusal(expressed->scenario, expressed->config);
   if (!run.ranks.front().refusal.empty()) return refusal(run, refused);
   if (refused) return left_out(run, refused->text());
-  const auto timeline = unroll(expressed->scenario, expressed->scenario.script, ::gradledger::megatron::megatron_contract(expressed->scenario, expressed->config));
+  const auto timeline = unroll(expressed->scenario, expressed->scenario.script, contract_of(*expressed));
   if (!timeline) return left_out(run, timeline.error().text());
   return Judge(run, *expressed, Replay(*expressed, *timeline)).judge();
 }

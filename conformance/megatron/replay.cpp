@@ -91,12 +91,20 @@ class Watched final : public Engine {
   }
 
   GroupState state_of(const BucketGroup& group) const {
-    return {group.is_last_microbatch(),   group.is_first_batch(),          group.param_gather_dispatched(), group.grad_reduce_finished(),
-            group.has_grad_reduce_handle(), group.has_param_gather_handle(), named(group.ready()),            named(group.golden())};
+    return {group.is_last_microbatch(),   group.is_first_batch(),         group.param_gather_dispatched(),
+            group.grad_reduce_finished(), group.has_grad_reduce_handle(), group.has_param_gather_handle(),
+            named(group.ready()),         named(group.golden())};
   }
 
   BufferLayout layout_of(const ParamAndGradBuffer& buffer) const {
-    BufferLayout out{std::string(torch_name_of(buffer.param_dtype)), std::string(torch_name_of(buffer.grad_dtype)), buffer.layout.numel, buffer.layout.numel_unpadded, {}, buffer.gradient_scaling_factor, buffer.group.ranks, {}};
+    BufferLayout out{std::string(torch_name_of(buffer.param_dtype)),
+                     std::string(torch_name_of(buffer.grad_dtype)),
+                     buffer.layout.numel,
+                     buffer.layout.numel_unpadded,
+                     {},
+                     buffer.gradient_scaling_factor,
+                     buffer.group.ranks,
+                     {}};
     for (const auto& bucket : buffer.layout.buckets) out.buckets.push_back({static_cast<double>(bucket.begin), static_cast<double>(bucket.end)});
     for (const auto& p : buffer.layout.parameters) out.places[names_->at(p.parameter)] = {static_cast<double>(p.begin), static_cast<double>(p.end), static_cast<double>(p.bucket)};
     return out;

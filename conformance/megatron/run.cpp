@@ -32,8 +32,9 @@ std::map<std::string, std::uint32_t> counts_of(const Field& field) {
 GroupState read_group(const Field& value) {
   GroupState out;
   const std::pair<const char*, std::optional<bool> GroupState::*> flags[] = {
-      {"is_last_microbatch", &GroupState::is_last_microbatch},     {"is_first_batch", &GroupState::is_first_batch},         {"param_gather_dispatched", &GroupState::param_gather_dispatched},
-      {"grad_reduce_finished", &GroupState::grad_reduce_finished}, {"grad_reduce_handle", &GroupState::grad_reduce_handle}, {"communication_handle", &GroupState::grad_reduce_handle},
+      {"is_last_microbatch", &GroupState::is_last_microbatch},           {"is_first_batch", &GroupState::is_first_batch},
+      {"param_gather_dispatched", &GroupState::param_gather_dispatched}, {"grad_reduce_finished", &GroupState::grad_reduce_finished},
+      {"grad_reduce_handle", &GroupState::grad_reduce_handle},           {"communication_handle", &GroupState::grad_reduce_handle},
       {"param_gather_handle", &GroupState::param_gather_handle}};
   for (const auto& [key, member] : flags)
     if (value.has(key)) out.*member = value.at(key).flag();
@@ -72,7 +73,14 @@ Moment read_moment(const Field& entry, const Run& run) {
 }
 
 BufferLayout read_layout(const Field& buffer, std::uint32_t world) {
-  BufferLayout out{dtype_text(buffer.at("param_dtype")), dtype_text(buffer.at("grad_dtype")), buffer.at("numel").count(0, any_count), buffer.at("numel_unpadded").count(0, any_count), {}, 1, {}, {}};
+  BufferLayout out{dtype_text(buffer.at("param_dtype")),
+                   dtype_text(buffer.at("grad_dtype")),
+                   buffer.at("numel").count(0, any_count),
+                   buffer.at("numel_unpadded").count(0, any_count),
+                   {},
+                   1,
+                   {},
+                   {}};
   for (const Field& bucket : buffer.at("bucket_indices").entries(limits::parameters_max)) out.buckets.push_back(bucket.exactly(2));
   out.scaling = buffer.at("gradient_scaling_factor").number();
   for (const Field& rank : buffer.at("dp_ranks").entries(world)) out.ranks.push_back(rank.count(0, world - 1));
@@ -124,7 +132,8 @@ Run read(const Field& line) {
     for (const auto& [name, size] : spec.at("parallel").members()) run.parallel[name] = size.count(1, run.world);
   if (spec.has("plant")) {
     const Field plant = spec.at("plant");
-    run.plant = Plant{static_cast<std::int32_t>(plant.at("rank").number()), plant.at("mb").count(0, limits::micro_batches_max), text_of(plant.at("param")), plant.at("value").number()};
+    run.plant =
+        Plant{static_cast<std::int32_t>(plant.at("rank").number()), plant.at("mb").count(0, limits::micro_batches_max), text_of(plant.at("param")), plant.at("value").number()};
   }
   if (spec.has("grad_scale")) run.grad_scale = spec.at("grad_scale").number();
   read_gradients(line, run);

@@ -53,7 +53,7 @@ struct Moment {
 struct BufferLayout {
   std::string param_dtype, grad_dtype;
   std::uint32_t numel = 0, numel_unpadded = 0;
-  std::vector<std::vector<double>> buckets;           // [begin, end]
+  std::vector<std::vector<double>> buckets;  // [begin, end]
   double scaling = 1;
   std::vector<std::uint32_t> ranks;
   std::map<std::string, std::vector<double>> places;  // by parameter: begin, end, bucket

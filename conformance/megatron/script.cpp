@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "sim/frameworks/megatron/config_json.h"
-#include "sim/frameworks/megatron/megatron_engine.h"
+#include "sim/frameworks/megatron/events.h"
 #include "sim/numeric/dtype_names.h"
 #include "conformance/recording.h"
 
@@ -128,8 +128,8 @@ class Builder {
   void schedule(const Field& op) {
     const std::vector<Field> micro_batches = op.at(1).entries(limits::micro_batches_max);
     const bool counts = op.json().size() > 2;
-    out_.config.schedule = ::gradledger::megatron::ScheduleOptions{
-        static_cast<std::uint32_t>(micro_batches.size()), counts ? ::gradledger::megatron::LossReturns::sum_and_tokens : ::gradledger::megatron::LossReturns::mean};
+    out_.config.schedule = ::gradledger::megatron::ScheduleOptions{static_cast<std::uint32_t>(micro_batches.size()),
+                                                                   counts ? ::gradledger::megatron::LossReturns::sum_and_tokens : ::gradledger::megatron::LossReturns::mean};
     const auto number = [&](const Field& f) { return f.count(0, static_cast<std::uint32_t>(run_.gradients.size() - 1)); };
     enter();
     for (std::size_t m = 0; m + 1 < micro_batches.size(); ++m) run_micro_batch(number(micro_batches[m]), nullptr);
@@ -242,7 +242,9 @@ void state_groups(const Run& run, Scenario& scenario) {
 // The recorder's defaults: nothing is clipped.
 void configure(const Run& run, Expressed& out) {
   json config = run.config;
-  if (!config["optimizer"].contains("clip_grad")) config["optimizer"]["clip_grad"] = 0.0;
+  config["optimizer_config"] = config["optimizer"];
+  config.erase("optimizer");
+  if (!config["optimizer_config"].contains("clip_grad")) config["optimizer_config"]["clip_grad"] = 0.0;
   auto read = ::gradledger::megatron::megatron_config_from_json(config, "/spec/config");
   if (!read) throw Inexpressible{"configuration: " + read.error().text()};
   out.config = std::move(read).value();

@@ -20,8 +20,8 @@ struct EventRange {
 struct Expressed {
   Scenario scenario;
   ::gradledger::megatron::MegatronConfig config;
-  std::vector<EventRange> events;                                // by operation
-  std::vector<std::map<std::uint32_t, std::string>> names;       // [rank]: parameters of the scenario, as the recording calls them
+  std::vector<EventRange> events;                           // by operation
+  std::vector<std::map<std::uint32_t, std::string>> names;  // [rank]: parameters of the scenario, as the recording calls them
 };
 
 // Errors: where = inexpressible, and why; else an operation that is malformed.

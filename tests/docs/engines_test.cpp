@@ -290,8 +290,10 @@ TEST(engines_page, has_every_buffer_that_is_listed) {
   for (const char* name_of_page : engine_pages)
     for (const Cells& row : section(name_of_page, "Buffers").rows)
       for (const std::string& name : code_in(row.at(0))) documented.insert(name.substr(0, name.find('[')));
-  const Document ddp = read_document(source_folder / "docs/ddp.md");
-  for (const Cells& row : ddp.section("Buffers")->rows) documented.insert(code_in(row.at(0)).at(0));
+  for (const char* page : {"docs/ddp.md", "docs/megatron.md"}) {
+    const Document document = read_document(source_folder / page);
+    for (const Cells& row : document.section("Buffers")->rows) documented.insert(code_in(row.at(0)).at(0));
+  }
   for (const Cells& row : listed("buffers")) EXPECT_TRUE(documented.contains(std::regex_replace(row[0], std::regex("\\*"), "PARAM"))) << row[0];
 }
 

@@ -48,7 +48,7 @@ struct Attributes {
   bool tensor_model_parallel = false;
   bool average_gradients_across_tp_domain = false;
   bool shared_embedding = false;
-  bool shared = false;                        // a copy: left out of norms
+  bool shared = false;                        // the last stage has a copy, which is left out of norms
   bool gradient_accumulation_fusion = false;  // its kernel adds to main_grad itself
 
   bool operator==(const Attributes&) const = default;

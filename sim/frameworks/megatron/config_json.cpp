@@ -93,7 +93,7 @@ Result<MegatronConfig> megatron_config_from_json(const json& object, const std::
   take_flags(ddp_flags, ddp, out.ddp);
   out.ddp.num_distributed_optimizer_instances = ddp.value("num_distributed_optimizer_instances", 1u);
   if (ddp.contains("bucket_size")) out.ddp.bucket_size = ddp["bucket_size"].get<std::uint64_t>();
-  if (Problem problem = take_optimizer(part("optimizer"), where + "/optimizer", out.optimizer)) return *problem;
+  if (Problem problem = take_optimizer(part("optimizer_config"), where + "/optimizer_config", out.optimizer)) return *problem;
   take_flags(model_flags, part("model"), out.model);
   for (const auto& [name, names] : part("parameters").items()) {
     Attributes& attributes = out.parameters[name];
@@ -119,7 +119,7 @@ ordered_json megatron_config_to_json(const MegatronConfig& config) {
       if (attributes.*member) parameters[name].push_back(attribute);
   }
   put_part(out, "ddp", std::move(ddp));
-  put_part(out, "optimizer", optimizer_to_json(config.optimizer));
+  put_part(out, "optimizer_config", optimizer_to_json(config.optimizer));
   put_part(out, "model", std::move(model));
   put_part(out, "parameters", std::move(parameters));
   if (config.schedule)

@@ -21,21 +21,22 @@ class DistributedDataParallel {
 
   void initialise(ProgramWriter& w);  // distributed_data_parallel.py: __init__, at 0.16.1
 
-  void zero_grad_buffer(ProgramWriter& w);                                         // distributed_data_parallel.py: zero_grad_buffer, at 0.16.1
-  void enter_no_sync();                                                            // distributed_data_parallel.py: no_sync, at 0.16.1
-  void leave_no_sync();                                                            // distributed_data_parallel.py: no_sync, at 0.16.1
-  void forward(const std::vector<std::uint32_t>& used, ProgramWriter& w);          // distributed_data_parallel.py: _make_forward_pre_hook, at 0.16.1
-  void accumulate(std::uint32_t parameter, AutogradTerm term, ProgramWriter& w);   // distributed_data_parallel.py: _make_backward_post_hook, at 0.16.1
-  void start_grad_sync(ProgramWriter& w);                                          // distributed_data_parallel.py: start_grad_sync, at 0.16.1
-  void start_param_sync(bool force, ProgramWriter& w);                             // distributed_data_parallel.py: start_param_sync, at 0.16.1
-  void gather_buffer(bool of_experts, ProgramWriter& w);                           // distrib_optimizer.py: _reset_metadata_and_sync_gather_all_model_params, at 0.8.0
-  void scale_gradients(double factor, ProgramWriter& w);                           // distributed_data_parallel.py: scale_gradients, at 0.16.1
+  void zero_grad_buffer(ProgramWriter& w);                                        // distributed_data_parallel.py: zero_grad_buffer, at 0.16.1
+  void enter_no_sync();                                                           // distributed_data_parallel.py: no_sync, at 0.16.1
+  void leave_no_sync();                                                           // distributed_data_parallel.py: no_sync, at 0.16.1
+  void forward(const std::vector<std::uint32_t>& used, ProgramWriter& w);         // distributed_data_parallel.py: _make_forward_pre_hook, at 0.16.1
+  void accumulate(std::uint32_t parameter, AutogradTerm term, ProgramWriter& w);  // distributed_data_parallel.py: _make_backward_post_hook, at 0.16.1
+  void start_grad_sync(ProgramWriter& w);                                         // distributed_data_parallel.py: start_grad_sync, at 0.16.1
+  void start_param_sync(bool force, ProgramWriter& w);                            // distributed_data_parallel.py: start_param_sync, at 0.16.1
+  void gather_buffer(bool of_experts, ProgramWriter& w);                          // distrib_optimizer.py: _reset_metadata_and_sync_gather_all_model_params, at 0.8.0
+  void scale_gradients(double factor, ProgramWriter& w);                          // distributed_data_parallel.py: scale_gradients, at 0.16.1
 
   const std::vector<ParamAndGradBuffer>& buffers() const { return buffers_; }
   std::vector<BucketGroup>& groups() { return groups_; }
   const std::vector<BucketGroup>& groups() const { return groups_; }
   // Of a parameter that has one; else a slice of no buffer.
   Slice main_grad(std::uint32_t parameter) const { return main_grads_[parameter]; }
+  bool is_reducing(std::uint32_t parameter) const { return groups_[group_of_[parameter]].is_reducing(); }
   // Of every parameter that the rank holds, in the model's dtype.
   Slice weights(std::uint32_t parameter) const { return weights_[parameter]; }
 

@@ -19,7 +19,8 @@ class ModelGradients {
 
  private:
   void all_reduce_non_tensor_parallel(DistributedDataParallel& ddp, ProgramWriter& w);  // finalize_model_grads.py: _allreduce_non_tensor_model_parallel_grads, at 0.16.1
-  void all_reduce_coalesced(const std::vector<Slice>& grads, ReduceOp op, Slice& flat, ProgramWriter& w);  // finalize_model_grads.py: _allreduce_non_tensor_model_parallel_grads, at 0.16.1
+  void all_reduce_coalesced(const std::vector<Slice>& grads, ReduceOp op, Slice& flat,
+                            ProgramWriter& w);                                // finalize_model_grads.py: _allreduce_non_tensor_model_parallel_grads, at 0.16.1
   void all_reduce_embedding(DistributedDataParallel& ddp, ProgramWriter& w);  // finalize_model_grads.py: _allreduce_word_embedding_grads, at 0.16.1
   void divide_by_tokens(DistributedDataParallel& ddp, const std::vector<std::uint64_t>& tokens, ProgramWriter& w);  // finalize_model_grads.py: finalize_model_grads, at 0.16.1
 

@@ -15,8 +15,7 @@ void MegatronEngine::initialise(ProgramWriter& w) {
   model_gradients_.initialise(w);
   for (const bool of_experts : {false, true}) {
     bool any = false;
-    for (std::uint32_t p = 0; p < setup().parameter_count(); ++p)
-      any |= ddp_.main_grad(p).buffer != no_index && setup().parameter(p).expert.has_value() == of_experts;
+    for (std::uint32_t p = 0; p < setup().parameter_count(); ++p) any |= ddp_.main_grad(p).buffer != no_index && setup().parameter(p).expert.has_value() == of_experts;
     if (!any) continue;
     optimizers_.emplace_back(setup_, of_experts);
     optimizers_.back().initialise(ddp_, static_cast<std::uint32_t>(optimizers_.size() - 1), w);
@@ -32,32 +31,46 @@ void MegatronEngine::handle(const Event& event, ProgramWriter& w) {
   stepped_ = false;
   event_ = static_cast<std::uint32_t>(&event - setup().context.timeline->events.data());
   using namespace events;
-  std::visit(overloaded{[&](const events::Backward& body) { backward(body, w); },
-                        [&](const EnterNoSync&) {
-                          ++no_sync_depth_;
-                          ddp_.enter_no_sync();
-                        },
-                        [&](const ExitNoSync&) {
-                          --no_sync_depth_;
-                          ddp_.leave_no_sync();
-                        },
-                        [&](const Step&) { step(w); }, [&](const EngineZeroGrad&) { ddp_.zero_grad_buffer(w); },
-                        [&](const OptimizerZeroGrad&) {
-                          for (ChildOptimizer& child : optimizers_) child.zero_grad(w);
-                        },
-                        [&](const OfFramework& body) {
-                          if (body.name == finalize_event) finalize(w);
-                          else if (body.name == start_grad_sync_event) ddp_.start_grad_sync(w);
-                          else ddp_.start_param_sync(true, w);
-                        },
-                        [&](const Raise& body) {
-                          if (std::exchange(no_sync_depth_, 0) > 0) ddp_.leave_no_sync();
-                          if (!body.caught) throw FrameworkError{"RuntimeError", "raised by the script"};
-                        },
-                        [](const one_of<Forward, SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore, Unscale> auto&) {
-                          expects(false, "an event reached Megatron-Core's engine that its admission refuses");
-                        }},
-             event.body);
+  std::visit(
+      overloaded{
+          [&](const events::Backward& body) { backward(body, w); }, [&](const EnterNoSync&) { enter_no_sync(); }, [&](const ExitNoSync&) { leave_no_sync(); },
+          [&](const Step&) { step(w); }, [&](const EngineZeroGrad&) { zero_grad_buffer(w); }, [&](const OptimizerZeroGrad&) { zero_grad(w); },
+          [&](const OfFramework& body) { own_event(body, w); }, [&](const Raise& body) { raise(body); },
+          [](const one_of<Forward, SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore, Unscale> auto&) {
+            expects(false, "an event reached Megatron-Core's engine that its admission refuses");
+          }},
+      event.body);
+}
+
+void MegatronEngine::enter_no_sync() {
+  ++no_sync_depth_;
+  ddp_.enter_no_sync();
+}
+
+void MegatronEngine::leave_no_sync() {
+  --no_sync_depth_;
+  ddp_.leave_no_sync();
+}
+
+// The exception leaves every block.
+void MegatronEngine::raise(const events::Raise& event) {
+  if (std::exchange(no_sync_depth_, 0) > 0) ddp_.leave_no_sync();
+  if (!event.caught) throw FrameworkError{"RuntimeError", "raised by the script"};
+}
+
+void MegatronEngine::zero_grad_buffer(ProgramWriter& w) {
+  applied_ = reduced_ = false;
+  ddp_.zero_grad_buffer(w);
+}
+
+void MegatronEngine::zero_grad(ProgramWriter& w) {
+  for (ChildOptimizer& child : optimizers_) child.zero_grad(w);
+}
+
+void MegatronEngine::own_event(const events::OfFramework& event, ProgramWriter& w) {
+  if (event.name == finalize_event) finalize(w);
+  else if (event.name == start_grad_sync_event) ddp_.start_grad_sync(w);
+  else ddp_.start_param_sync(true, w);
 }
 
 void MegatronEngine::resume(double value, ProgramWriter& w) {
@@ -141,16 +154,21 @@ void MegatronEngine::finish_groups(ProgramWriter& w) {
   }
   model_gradients_.finish(ddp_, tokens_of_window(), w);
   finalized_ = event_;
+  reduced_ = true;
 }
 
 void MegatronEngine::local_norm_is(double norm, ProgramWriter& w) {
   const std::string rank = std::to_string(setup().context.rank);
   const bool rerun = setup().behaviour.checks_by_rerun;
   if (norm != norm && rerun)
-    throw FrameworkError{"RuntimeError", "Rank " + rank + ": Unexpected result nan (message='found NaN in local grad norm for bucket #0 in backward pass before data-parallel communication collective')"};
+    throw FrameworkError{
+        "RuntimeError",
+        "Rank " + rank + ": Unexpected result nan (message='found NaN in local grad norm for bucket #0 in backward pass before data-parallel communication collective')"};
   if (norm != norm) throw FrameworkError{"AssertionError", "Rank " + rank + ": found NaN in local grad norm in backward pass before data-parallel communication collective."};
   if (rerun && norm == std::numeric_limits<double>::infinity())
-    throw FrameworkError{"RuntimeError", "Rank " + rank + ": Unexpected result inf (message='found Inf in local grad norm for bucket #0 in backward pass before data-parallel communication collective')"};
+    throw FrameworkError{
+        "RuntimeError",
+        "Rank " + rank + ": Unexpected result inf (message='found Inf in local grad norm for bucket #0 in backward pass before data-parallel communication collective')"};
   ddp_.groups()[group_at_++].finish_grad_sync(w);
   finish_groups(w);
 }
@@ -161,17 +179,23 @@ void MegatronEngine::observe(ProgramWriter& w) {
   observe_gradients(w);
   if (!stepped_) return;
   for (std::uint32_t p = 0; p < setup().parameter_count(); ++p)
-    if (const Slice weights = ddp_.weights(p); weights.buffer != no_index)
+    if (const Slice weights = ddp_.weights(p); weights.buffer != no_index && !setup().config->ddp.overlap_param_gather)
       w.observe(w.view(setup().parameter(p).name, {{weights, static_cast<std::int32_t>(p), 0}}), Role::parameter, 1.0, true);
   for (const ChildOptimizer& child : optimizers_) child.observe(w);
 }
 
-// What the rank owns of a main_grad becomes the average; the rest stays what it was, scaled.
+// What the rank owns of a main_grad becomes the average; the rest stays what it was, scaled. Behind a step it is what the step left, until it is
+// cleared; while a reduction is on its way it may be anything; and sums over tokens are none until the window's tokens are known.
 void MegatronEngine::observe_gradients(ProgramWriter& w) {
+  const auto& schedule = setup().config->schedule;
+  const bool of_tokens = setup().config->model.calculate_per_token_loss || (schedule && schedule->loss == LossReturns::sum_and_tokens);
   for (const ChildOptimizer& child : optimizers_)
-    for (const OptimizerPiece& piece : child.pieces())
-      w.observe(w.view(setup().parameter(piece.parameter).name + ".main_grad", {{piece.main_grad, static_cast<std::int32_t>(piece.parameter), piece.parameter_offset}}),
-                Role::replicated_accumulator, gradient_scale_, true);
+    for (const OptimizerPiece& piece : child.pieces()) {
+      const bool judged = !applied_ && !ddp_.is_reducing(piece.parameter) && !of_tokens;
+      const Role role = !judged ? Role::scratch : reduced_ ? Role::reduced_accumulator : Role::local_accumulator;
+      w.observe(w.view(setup().parameter(piece.parameter).name + ".main_grad", {{piece.main_grad, static_cast<std::int32_t>(piece.parameter), piece.parameter_offset}}), role,
+                gradient_scale_, true);
+    }
 }
 
 }  // namespace gradledger::megatron

@@ -17,7 +17,8 @@ struct NormScratch {
 };
 
 // norm (fp32) = the norm of the elements of all slices, in their order.
-void emit_norm(const NormScratch& scratch, const std::vector<Slice>& slices, Slice norm, ProgramWriter& w);          // functional.py: norm, at torch 2.13
-void emit_norm_of_cpu(const NormScratch& scratch, const std::vector<Slice>& slices, Slice norm, ProgramWriter& w);  // ReduceOpsKernel.cpp: norm_kernel_tensor_iterator_impl, at torch 2.13
+void emit_norm(const NormScratch& scratch, const std::vector<Slice>& slices, Slice norm, ProgramWriter& w);  // functional.py: norm, at torch 2.13
+void emit_norm_of_cpu(const NormScratch& scratch, const std::vector<Slice>& slices, Slice norm,
+                      ProgramWriter& w);  // ReduceOpsKernel.cpp: norm_kernel_tensor_iterator_impl, at torch 2.13
 
 }  // namespace gradledger::megatron

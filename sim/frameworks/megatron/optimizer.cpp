@@ -44,7 +44,8 @@ void ChildOptimizer::initialise(const DistributedDataParallel& ddp, std::uint32_
 }
 
 void ChildOptimizer::add_piece(const DistributedDataParallel& ddp, std::uint32_t p, std::uint32_t offset, std::uint32_t numel, ProgramWriter& w) {
-  OptimizerPiece piece{p, offset, ddp.main_grad(p).part(offset, numel), ddp.weights(p).part(offset, numel), {}, {}, false, BaseOptimizer(setup_->scenario().engine.optimizer_of(p), false)};
+  OptimizerPiece piece{
+      p, offset, ddp.main_grad(p).part(offset, numel), ddp.weights(p).part(offset, numel), {}, {}, false, BaseOptimizer(setup_->scenario().engine.optimizer_of(p), false)};
   piece.main = piece.weights;
   if (setup_->scenario().dtype_of(p) != Dtype::float32) {
     const BufferId b = w.declare("main_param[" + setup_->parameter(p).name + "]", Dtype::float32, numel);
@@ -56,9 +57,7 @@ void ChildOptimizer::add_piece(const DistributedDataParallel& ddp, std::uint32_t
   pieces_.push_back(std::move(piece));
 }
 
-std::string ChildOptimizer::grad_name(std::size_t piece) const {
-  return "opt" + std::to_string(number_) + ".group0.param" + std::to_string(piece) + ".grad";
-}
+std::string ChildOptimizer::grad_name(std::size_t piece) const { return "opt" + std::to_string(number_) + ".group0.param" + std::to_string(piece) + ".grad"; }
 
 void ChildOptimizer::zero_grad(ProgramWriter& w) {
   for (OptimizerPiece& piece : pieces_) {
@@ -112,7 +111,8 @@ void ChildOptimizer::norm_squared(const std::vector<const ChildOptimizer*>& of, 
 bool ChildOptimizer::is_counted(const OptimizerPiece& piece) const {
   const Attributes attributes = setup_->attributes(piece.parameter);
   const bool duplicate = !attributes.tensor_model_parallel && setup_->groups.tensor.index_of(setup_->context.rank) != 0;
-  return piece.has_grad && !attributes.shared && !duplicate;
+  const bool copy = attributes.shared && setup_->groups.pipeline.size() > 1 && setup_->groups.last_stage();
+  return piece.has_grad && !copy && !duplicate;
 }
 
 void ChildOptimizer::agree_on_norm_groups(ProgramWriter& w) {
@@ -126,8 +126,7 @@ void ChildOptimizer::agree_on_norm_groups(ProgramWriter& w) {
 void ChildOptimizer::count_zeros(ProgramWriter& w) {
   w.fill(num_zeros_, 0.0);
   const std::uint32_t group = stats_group().id;
-  if (group != ParallelGroups::no_group)
-    w.collective({.kind = CollectiveKind::all_reduce, .purpose = Purpose::control, .group = group, .input = num_zeros_, .output = num_zeros_});
+  if (group != ParallelGroups::no_group) w.collective({.kind = CollectiveKind::all_reduce, .purpose = Purpose::control, .group = group, .input = num_zeros_, .output = num_zeros_});
 }
 
 void ChildOptimizer::clip(float coefficient, ProgramWriter& w) {

@@ -34,17 +34,17 @@ class ChildOptimizer {
   // Of the DDP's buffers. `number` among the chained.
   void initialise(const DistributedDataParallel& ddp, std::uint32_t number, ProgramWriter& w);  // distrib_optimizer.py: _build_model_and_main_param_groups, at 0.16.1
 
-  void zero_grad(ProgramWriter& w);                 // optimizer.py: zero_grad, at 0.16.1
+  void zero_grad(ProgramWriter& w);                       // optimizer.py: zero_grad, at 0.16.1
   void copy_model_grads_to_main_grads(ProgramWriter& w);  // optimizer.py: _copy_model_grads_to_main_grads, at 0.16.1
-  void unscale(ProgramWriter& w);                   // optimizer.py: _unscale_main_grads_and_check_for_nan, at 0.16.1
+  void unscale(ProgramWriter& w);                         // optimizer.py: _unscale_main_grads_and_check_for_nan, at 0.16.1
   // The sum of squares of several optimizers' gradients, in fp32, over a group.
   static void norm_squared(const std::vector<const ChildOptimizer*>& of, ProgramWriter& w);  // clip_grads.py: get_grad_norm_fp32, at 0.16.1
-  void clip(float coefficient, ProgramWriter& w);   // clip_grads.py: clip_grad_by_total_norm_fp32, at 0.16.1
-  void step_with_ready_grads(ProgramWriter& w);     // optimizer.py: step_with_ready_grads, at 0.16.1
-  void observe(ProgramWriter& w) const;             // ours: snapshots
-  void agree_on_norm_groups(ProgramWriter& w);      // optimizer.py: has_grad_norm_group, at 0.19.0
+  void clip(float coefficient, ProgramWriter& w);                                            // clip_grads.py: clip_grad_by_total_norm_fp32, at 0.16.1
+  void step_with_ready_grads(ProgramWriter& w);                                              // optimizer.py: step_with_ready_grads, at 0.16.1
+  void observe(ProgramWriter& w) const;                                                      // ours: snapshots
+  void agree_on_norm_groups(ProgramWriter& w);                                               // optimizer.py: has_grad_norm_group, at 0.19.0
 
-  void count_zeros(ProgramWriter& w);               // clip_grads.py: count_zeros_fp32, at 0.16.1
+  void count_zeros(ProgramWriter& w);  // clip_grads.py: count_zeros_fp32, at 0.16.1
 
   // In norms and in zeros.
   bool is_counted(const OptimizerPiece& piece) const;
@@ -63,7 +63,8 @@ class ChildOptimizer {
 
  private:
   bool distributed() const { return setup_->config->ddp.use_distributed_optimizer; }
-  void add_piece(const DistributedDataParallel& ddp, std::uint32_t parameter, std::uint32_t offset, std::uint32_t numel, ProgramWriter& w);  // distrib_optimizer.py: _build_model_and_main_param_groups, at 0.16.1
+  void add_piece(const DistributedDataParallel& ddp, std::uint32_t parameter, std::uint32_t offset, std::uint32_t numel,
+                 ProgramWriter& w);  // distrib_optimizer.py: _build_model_and_main_param_groups, at 0.16.1
 
   SharedSetup setup_;
   bool of_experts_;

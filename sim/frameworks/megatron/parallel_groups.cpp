@@ -103,15 +103,14 @@ std::optional<InputError> parallel_problem(const Scenario& s, std::uint32_t inst
     const auto groups = s.groups.find(name);
     if (groups == s.groups.end()) continue;
     for (const Ranks& group : groups->second)
-      if (group.size() != groups->second.front().size())
-        return InputError{std::string("/groups/") + name, "has groups of different size; expected as many ranks in each"};
+      if (group.size() != groups->second.front().size()) return InputError{std::string("/groups/") + name, "has groups of different size; expected as many ranks in each"};
   }
   if (alike(s, {"tp", "pp"}, 0).size() % instances != 0)
     return InputError{"/engine/config/ddp/num_distributed_optimizer_instances", "does not divide the data-parallel ranks; expected a divisor of them"};
   for (std::uint32_t r = 0; r < s.world_size; ++r) {
     const ParallelGroups g = parallel_groups(s, instances, r);
-    const std::pair<const char*, const ProcessGroup*> met[] = {{"dp_cp", &g.data_context}, {"expert_dp", &g.expert_data},   {"mp", &g.model},
-                                                               {"expert_mp", &g.expert_model}, {"instance", &g.instance},   {"between_instances", &g.between_instances},
+    const std::pair<const char*, const ProcessGroup*> met[] = {{"dp_cp", &g.data_context},      {"expert_dp", &g.expert_data}, {"mp", &g.model},
+                                                               {"expert_mp", &g.expert_model},  {"instance", &g.instance},     {"between_instances", &g.between_instances},
                                                                {"of_instance", &g.of_instance}, {"embedding", &g.embedding}};
     for (const auto& [name, group] : met)
       if (group->id == ParallelGroups::no_group && group->size() > 1) {

@@ -98,7 +98,7 @@ void BucketGroup::finish_grad_sync(ProgramWriter& w) {
   if (setup_->behaviour.remembers_finish && grad_reduce_finished_) return;
   if (counts() && is_first_batch_) start_grad_sync(w);
   if (setup_->instances() > 1) {
-    if (communicated_ != no_index) w.wait(communicated_);
+    if (communicated_ != no_index) w.wait(std::exchange(communicated_, no_index));
     grad_reduce_finished_ = true;
     return;
   }

@@ -61,6 +61,8 @@ class BucketGroup {
   bool is_last_microbatch() const { return is_last_microbatch_; }
   bool is_first_batch() const { return is_first_batch_; }
   bool has_grad_reduce_handle() const { return handle_.has_value(); }
+  // Whether a reduction was begun and not waited for.
+  bool is_reducing() const { return (handle_ && !waited_) || communicated_ != no_index; }
   bool has_param_gather_handle() const { return gather_done_.has_value(); }
   bool param_gather_dispatched() const { return param_gather_dispatched_; }
   bool grad_reduce_finished() const { return grad_reduce_finished_; }
@@ -70,7 +72,7 @@ class BucketGroup {
   bool distributed() const { return setup_->config->ddp.use_distributed_optimizer; }
   bool counts() const { return setup_->behaviour.counts_ready; }
   Slice shard_of_rank(Slice whole) const;
-  void reduce(Slice data, ProgramWriter& w);           // param_and_grad_buffer.py: start_grad_sync, at 0.16.1
+  void reduce(Slice data, ProgramWriter& w);              // param_and_grad_buffer.py: start_grad_sync, at 0.16.1
   void wait(const GradReduce& handle, ProgramWriter& w);  // ours: a handle's wait()
 
   SharedSetup setup_;
@@ -85,9 +87,9 @@ class BucketGroup {
   bool is_first_batch_ = true;
   bool grad_reduce_finished_ = false;
   std::optional<GradReduce> handle_;
-  bool waited_ = false;                        // for the handle, where it is kept
-  std::uint32_t communicated_ = no_index;      // stream event: with several instances
-  std::optional<std::uint32_t> gather_done_;   // stream event: the handle of a gather
+  bool waited_ = false;                       // for the handle, where it is kept
+  std::uint32_t communicated_ = no_index;     // stream event: with several instances
+  std::optional<std::uint32_t> gather_done_;  // stream event: the handle of a gather
   bool param_gather_dispatched_ = false;
 };
 

@@ -8,6 +8,7 @@ namespace gradledger::megatron {
 
 void MegatronEngine::step(ProgramWriter& w) {
   child_at_ = 0;
+  applied_ = true;
   found_inf_ = false;
   squares_.clear();
   norm_.reset();

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
+#include <set>
 
 #include "sim/frameworks/megatron/config_json.h"
 #include "sim/frameworks/megatron/events.h"
+#include "sim/frameworks/megatron/parallel_groups.h"
+#include "sim/frameworks/megatron/behaviour.h"
 #include "sim/numeric/dtype_names.h"
 #include "conformance/recording.h"
 
@@ -161,6 +163,12 @@ Dtype dtype_of(const std::string& name) {
   throw Inexpressible{"parameters in " + name};
 }
 
+// Megatron's order of ranks: tensor-parallel ones are neighbours, then context-parallel, data-parallel (experts within them) and stages.
+std::uint32_t size_of(const Run& run, const char* dimension) {
+  const auto size = run.parallel.find(dimension);
+  return size == run.parallel.end() ? 1 : size->second;
+}
+
 // A parameter of experts that each rank has its own of becomes one for each; what is used twice has its gradient twice.
 class Model {
  public:
@@ -168,8 +176,7 @@ class Model {
 
   void build() {
     out_.names.resize(run_.world);
-    const auto experts = run_.parallel.find("ep");
-    const std::uint32_t shares = experts == run_.parallel.end() ? 1 : experts->second;
+    const std::uint32_t shares = size_of(run_, "ep");
     out_.scenario.engine.expert_parallel_size = shares;
     if (run_.parallel.contains("pp")) out_.scenario.engine.pipeline_stages = run_.parallel.at("pp");
     std::vector<std::vector<std::vector<double>>> values(run_.gradients.size(), std::vector<std::vector<double>>(run_.world));
@@ -193,8 +200,8 @@ class Model {
     if (p.expert) it.expert = expert;
     if (p.stages.size() == 1) it.pipeline_stage = p.stages.front();
     for (std::uint32_t r = 0; r < run_.world; ++r) {
-      const bool on_stage = p.stages.empty() || std::find(p.stages.begin(), p.stages.end(), r) != p.stages.end();
-      if (on_stage && (!p.expert || r % shares == expert)) out_.names[r][index] = p.name;
+      const bool on_stage = p.stages.empty() || std::find(p.stages.begin(), p.stages.end(), r / (run_.world / size_of(run_, "pp"))) != p.stages.end();
+      if (on_stage && (!p.expert || r / (size_of(run_, "tp") * size_of(run_, "cp")) % shares == expert)) out_.names[r][index] = p.name;
       for (std::size_t m = 0; m < values.size(); ++m)
         for (std::uint32_t i = 0; i < p.numel; ++i) values[m][r].push_back(run_.gradients[m][r][offset + i] * p.uses);
     }
@@ -223,20 +230,37 @@ class Model {
   Expressed& out_;
 };
 
-// Groups of a world that one dimension divides. The others' groups are of one rank each, and are stated too: Megatron calls collectives in them.
-void state_groups(const Run& run, Scenario& scenario) {
-  using Groups = std::vector<std::vector<std::uint32_t>>;
-  Groups whole(1), alone;
-  for (std::uint32_t r = 0; r < run.world; ++r) {
-    whole[0].push_back(r);
-    alone.push_back({r});
+// `count` ranks, `stride` apart, in each group.
+std::vector<std::vector<std::uint32_t>> strided(std::uint32_t world, std::uint32_t stride, std::uint32_t count) {
+  std::vector<std::vector<std::uint32_t>> out;
+  for (std::uint32_t r = 0; r < world; ++r) {
+    if (r / stride % count != 0) continue;
+    out.emplace_back();
+    for (std::uint32_t i = 0; i < count; ++i) out.back().push_back(r + i * stride);
   }
-  scenario.groups["alone"] = alone;
-  for (const char* name : {"tp", "cp", "pp", "ep"})
-    if (run.parallel.contains(name)) {
-      if (run.parallel.at(name) != run.world) throw Inexpressible{"a world that several dimensions divide"};
-      scenario.groups[name] = whole;
-    }
+  return out;
+}
+
+// The dimensions, and every group that ranks meet in because of them: those of one rank too, in which Megatron calls collectives.
+void state_groups(const Run& run, Scenario& scenario) {
+  using ::gradledger::megatron::ParallelGroups;
+  const std::uint32_t tensor = size_of(run, "tp"), context = size_of(run, "cp"), stages = size_of(run, "pp");
+  if (run.world % (tensor * context * stages * size_of(run, "ep")) != 0) throw Inexpressible{"dimensions that do not divide the world"};
+  scenario.groups["alone"] = strided(run.world, 1, 1);
+  scenario.groups["tp"] = strided(run.world, 1, tensor);
+  scenario.groups["cp"] = strided(run.world, tensor, context);
+  scenario.groups["ep"] = strided(run.world, tensor * context, size_of(run, "ep"));
+  scenario.groups["pp"] = strided(run.world, run.world / stages, stages);
+  const std::pair<const char*, ProcessGroup ParallelGroups::*> met[] = {
+      {"dp_cp", &ParallelGroups::data_context},     {"expert_dp", &ParallelGroups::expert_data}, {"mp", &ParallelGroups::model},
+      {"expert_mp", &ParallelGroups::expert_model}, {"instance", &ParallelGroups::instance},     {"between", &ParallelGroups::between_instances},
+      {"of_instance", &ParallelGroups::of_instance}};
+  std::map<std::string, std::set<std::vector<std::uint32_t>>> sets;
+  for (std::uint32_t r = 0; r < run.world; ++r) {
+    const ParallelGroups groups = ::gradledger::megatron::parallel_groups(scenario, size_of(run, "instances"), r);
+    for (const auto& [name, group] : met) sets[name].insert((groups.*group).ranks);
+  }
+  for (const auto& [name, of_name] : sets) scenario.groups[name] = {of_name.begin(), of_name.end()};
 }
 
 // The recorder's defaults: nothing is clipped.
@@ -245,6 +269,10 @@ void configure(const Run& run, Expressed& out) {
   config["optimizer_config"] = config["optimizer"];
   config.erase("optimizer");
   if (!config["optimizer_config"].contains("clip_grad")) config["optimizer_config"]["clip_grad"] = 0.0;
+  // A release was not given the options that it does not have.
+  const auto behaviour = ::gradledger::megatron::behaviour_of(out.scenario.engine.as_of);
+  if (!behaviour) throw Inexpressible{"the release: " + behaviour.error().text()};
+  if (!behaviour->gathers_all) config["ddp"].erase("overlap_param_gather");
   auto read = ::gradledger::megatron::megatron_config_from_json(config, "/spec/config");
   if (!read) throw Inexpressible{"configuration: " + read.error().text()};
   out.config = std::move(read).value();

@@ -106,6 +106,7 @@ class Walk {
                           },
                           [&](const OfFramework& body) {
                             if (body.name == finalize_event) finalize(u);
+                            if (body.name == start_grad_sync_event) start_grad_sync(u);
                           },
                           [&](const Raise&) { broken(Use::no_exception); },
                           [](const one_of<Forward, OptimizerZeroGrad, SetBoundary, ExitNoSync, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce,
@@ -125,6 +126,13 @@ class Walk {
     if (!config_.ddp.overlap_grad_reduce || u.in_no_sync) return;
     for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p)
       if (scenario_.parameters[p].has_gradient() && timeline_.contract.holds(rank, p) && !timeline_.in_graph(scenario_, e.ordinal, rank, p)) broken(Use::all_parameters);
+  }
+
+  // As a pipeline stage does whose backwards all ran in no_sync().
+  void start_grad_sync(RankUse& u) {
+    if (!u.contributed || u.synchronised > 0) return;
+    u.last_synchronised = true;
+    u.synchronised = 1;
   }
 
   void finalize(RankUse& u) {

@@ -37,7 +37,7 @@ TEST(megatron_layout, gives_a_rank_its_part_of_every_bucket) {
   EXPECT_EQ(second[0].parameter, 1u);
 }
 
-TEST(megatron_layout, gives_a_shared_embedding_a_bucket_that_was_empty_until_0_9) {
+TEST(megatron_layout, gives_a_shared_embedding_a_bucket_that_was_empty_until_0_13) {
   const std::vector<LaidParameter> tied{{0, 30, true}, {1, 21, false}};
   const BufferLayout head = buffer_layout(tied, {.distributed_optimizer = true, .ranks = 1});
   EXPECT_EQ(head.parameters[1].begin, 128u);

@@ -18,10 +18,7 @@ Problem option_problem(const Scenario& s, const MegatronConfig& config, const Be
   if (config.ddp.average_in_collective && config.model.calculate_per_token_loss && behaviour.refuses_average_per_token)
     return InputError{ddp + "average_in_collective", refused("AssertionError: Cannot average in collective when calculating per-token loss!")};
   if (config.ddp.overlap_param_gather && !(config.ddp.use_distributed_optimizer && config.ddp.overlap_grad_reduce))
-    return InputError{
-        ddp + "overlap_param_gather",
-        refused("AssertionError"),
-    };
+    return InputError{ddp + "overlap_param_gather", "needs use_distributed_optimizer and overlap_grad_reduce, as Megatron's arguments do; expected all three"};
   if (config.ddp.overlap_param_gather && !behaviour.gathers_all)
     return InputError{ddp + "overlap_param_gather", "is modelled from 0.9.0 on, where DistributedDataParallel gathers"};
   if (config.ddp.check_for_nan_in_grad && config.ddp.overlap_grad_reduce)
@@ -31,7 +28,6 @@ Problem option_problem(const Scenario& s, const MegatronConfig& config, const Be
   for (const auto& [name, attributes] : config.parameters)
     if (std::none_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.name == name; }))
       return InputError{"/engine/config/parameters/" + name, "names no parameter; expected one of /parameters"};
-  if (s.model_dtype == Dtype::float16 && !config.ddp.grad_reduce_in_fp32 && config.optimizer.loss_scale) return std::nullopt;
   return std::nullopt;
 }
 

@@ -12,7 +12,7 @@ constexpr std::array all{
     SwitchInfo{"bucket_groups", &Behaviour::bucket_groups, "0.9.0", "Megatron-LM, bucket groups", "a bucket's handle is given up once it was waited for"},
     SwitchInfo{"divides_by_context", &Behaviour::divides_by_context, "0.9.0", "Megatron-LM 3bdcbbb", "gradients are divided by data-parallel times context-parallel ranks"},
     SwitchInfo{"gathers_all", &Behaviour::gathers_all, "0.9.0", "Megatron-LM, start_param_sync", "each optimizer's step gathers the parameters of all"},
-    SwitchInfo{"keeps_bucket_start", &Behaviour::keeps_bucket_start, "0.9.0", "Megatron-LM ba8f2de",
+    SwitchInfo{"keeps_bucket_start", &Behaviour::keeps_bucket_start, "0.13.0", "Megatron-LM afb755f",
                "an embedding's own bucket is empty, and its gradient lies in the bucket before"},
     SwitchInfo{"instances", &Behaviour::instances, "0.10.0", "Megatron-LM, num_distributed_optimizer_instances", "several instances of the distributed optimizer"},
     SwitchInfo{"checks_by_rerun", &Behaviour::checks_by_rerun, "0.10.0", "Megatron-LM, rerun_state_machine", "NaN in a local gradient is reported by the rerun state machine"},

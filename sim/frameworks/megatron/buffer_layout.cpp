@@ -18,6 +18,7 @@ class Walk {
     for (auto p = parameters.rbegin(); p != parameters.rend(); ++p) {
       start = rules_.distributed_optimizer ? padded(start, 64) : start;
       const bool own_bucket = p->shared_embedding && rules_.distributed_optimizer;
+      if (own_bucket && rules_.keeps_bucket_start && start % rules_.ranks != 0) start = padded_bucket(start);
       if (own_bucket && in_bucket_ > 0) {
         const std::uint32_t closed = close_bucket(start);
         if (!rules_.keeps_bucket_start) start = closed;
@@ -34,10 +35,12 @@ class Walk {
   }
 
  private:
+  std::uint32_t padded_bucket(std::uint32_t end) const { return padded(end, std::lcm(std::lcm(rules_.ranks, 128u), rules_.high_bandwidth ? 1u << 16 : 1u)); }
+
   // The end of the bucket, behind its padding.
   std::uint32_t close_bucket(std::uint32_t end) {
     out_.numel_unpadded += end - static_cast<std::uint32_t>(bucket_start_);
-    if (rules_.distributed_optimizer) end = padded(end, std::lcm(std::lcm(rules_.ranks, 128u), rules_.high_bandwidth ? 1u << 16 : 1u));
+    if (rules_.distributed_optimizer) end = padded_bucket(end);
     out_.buckets.push_back({static_cast<std::uint32_t>(bucket_start_), end});
     bucket_start_ = end;
     in_bucket_ = 0;

@@ -7,6 +7,11 @@
 #include "sim/base/overloaded.h"
 
 namespace gradledger::megatron {
+namespace {
+
+void not_admitted() { expects(false, "an event reached Megatron-Core's engine that its admission refuses"); }
+
+}  // namespace
 
 MegatronEngine::MegatronEngine(SharedSetup setup) : setup_(std::move(setup)), ddp_(setup_), model_gradients_(setup_) {}
 
@@ -31,15 +36,12 @@ void MegatronEngine::handle(const Event& event, ProgramWriter& w) {
   stepped_ = false;
   event_ = static_cast<std::uint32_t>(&event - setup().context.timeline->events.data());
   using namespace events;
-  std::visit(
-      overloaded{
-          [&](const events::Backward& body) { backward(body, w); }, [&](const EnterNoSync&) { enter_no_sync(); }, [&](const ExitNoSync&) { leave_no_sync(); },
-          [&](const Step&) { step(w); }, [&](const EngineZeroGrad&) { zero_grad_buffer(w); }, [&](const OptimizerZeroGrad&) { zero_grad(w); },
-          [&](const OfFramework& body) { own_event(body, w); }, [&](const Raise& body) { raise(body); },
-          [](const one_of<Forward, SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore, Unscale> auto&) {
-            expects(false, "an event reached Megatron-Core's engine that its admission refuses");
-          }},
-      event.body);
+  std::visit(overloaded{[&](const events::Backward& body) { backward(body, w); }, [&](const EnterNoSync&) { enter_no_sync(); }, [&](const ExitNoSync&) { leave_no_sync(); },
+                        [&](const Step&) { step(w); }, [&](const EngineZeroGrad&) { zero_grad_buffer(w); }, [&](const OptimizerZeroGrad&) { zero_grad(w); },
+                        [&](const OfFramework& body) { own_event(body, w); }, [&](const Raise& body) { raise(body); },
+                        [](const one_of<Forward, SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Save, Restore> auto&) { not_admitted(); },
+                        [](const one_of<ScaleGradients, ClipGradients, AllReduce, Finalize, Unscale> auto&) { not_admitted(); }},
+             event.body);
 }
 
 void MegatronEngine::enter_no_sync() {

@@ -91,7 +91,7 @@ ParallelGroups parallel_groups(const Scenario& s, std::uint32_t instances, std::
     if (place_in(group, r) / part == place_in(out.data_context.ranks, rank) / part) of_instance.push_back(r);
   }
   out.of_instance = of(of_instance);
-  out.stage_ = place(s, "pp", rank);
+  out.stage = place(s, "pp", rank);
   Ranks ends{out.pipeline.ranks.front(), out.pipeline.ranks.back()};
   if (ends.front() == ends.back()) ends.pop_back();
   out.embedding = of(ends);

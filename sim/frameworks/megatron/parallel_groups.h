@@ -23,11 +23,10 @@ struct ParallelGroups {
   ProcessGroup of_instance;                      // all ranks of the rank's instance: what its gradient norms are summed over
   ProcessGroup embedding;                        // first and last stage
 
-  std::uint32_t stage() const { return stage_; }
-  bool first_stage() const { return stage_ == 0; }
-  bool last_stage() const { return stage_ + 1 == pipeline.size(); }
+  std::uint32_t stage = 0;
 
-  std::uint32_t stage_ = 0;
+  bool first_stage() const { return stage == 0; }
+  bool last_stage() const { return stage + 1 == pipeline.size(); }
 };
 
 // Precondition: parallel_problem() has none.

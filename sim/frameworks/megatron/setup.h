@@ -34,7 +34,7 @@ struct Setup {
     const Parameter& it = parameter(p);
     if (it.tied_to) return false;
     if (attributes(p).shared_embedding) return groups.first_stage() || groups.last_stage();
-    if (it.pipeline_stage != groups.stage()) return false;
+    if (it.pipeline_stage != groups.stage) return false;
     return !it.expert || groups.expert.index_of(context.rank) == *it.expert % groups.expert.size();
   }
 };

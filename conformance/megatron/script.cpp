@@ -242,7 +242,7 @@ std::vector<std::vector<std::uint32_t>> strided(std::uint32_t world, std::uint32
 }
 
 // The dimensions, and every group that ranks meet in because of them: those of one rank too, in which Megatron calls collectives.
-void state_groups(const Run& run, Scenario& scenario) {
+void state_groups(const Run& run, std::uint32_t instances, Scenario& scenario) {
   using ::gradledger::megatron::ParallelGroups;
   const std::uint32_t tensor = size_of(run, "tp"), context = size_of(run, "cp"), stages = size_of(run, "pp");
   if (run.world % (tensor * context * stages * size_of(run, "ep")) != 0) throw Inexpressible{"dimensions that do not divide the world"};
@@ -257,7 +257,7 @@ void state_groups(const Run& run, Scenario& scenario) {
       {"of_instance", &ParallelGroups::of_instance}};
   std::map<std::string, std::set<std::vector<std::uint32_t>>> sets;
   for (std::uint32_t r = 0; r < run.world; ++r) {
-    const ParallelGroups groups = ::gradledger::megatron::parallel_groups(scenario, size_of(run, "instances"), r);
+    const ParallelGroups groups = ::gradledger::megatron::parallel_groups(scenario, instances, r);
     for (const auto& [name, group] : met) sets[name].insert((groups.*group).ranks);
   }
   for (const auto& [name, of_name] : sets) scenario.groups[name] = {of_name.begin(), of_name.end()};
@@ -272,7 +272,9 @@ void configure(const Run& run, Expressed& out) {
   // A release was not given the options that it does not have.
   const auto behaviour = ::gradledger::megatron::behaviour_of(out.scenario.engine.as_of);
   if (!behaviour) throw Inexpressible{"the release: " + behaviour.error().text()};
-  if (!behaviour->gathers_all) config["ddp"].erase("overlap_param_gather");
+  for (const auto& [known, option] : {std::pair{behaviour->gathers_all, "overlap_param_gather"}, std::pair{behaviour->instances, "num_distributed_optimizer_instances"},
+                                      std::pair{behaviour->pads_for_bandwidth, "pad_buckets_for_high_nccl_busbw"}})
+    if (!known) config["ddp"].erase(option);
   auto read = ::gradledger::megatron::megatron_config_from_json(config, "/spec/config");
   if (!read) throw Inexpressible{"configuration: " + read.error().text()};
   out.config = std::move(read).value();
@@ -294,7 +296,7 @@ Result<Expressed> express(const Run& run) {
     out.scenario.engine.as_of.base = release_of(run.version);
     configure(run, out);
     Model(run, out).build();
-    state_groups(run, out.scenario);
+    state_groups(run, out.config.ddp.num_distributed_optimizer_instances, out.scenario);
     Builder(run, out).build();
     return out;
   } catch (const Unreadable& unreadable) {

@@ -86,6 +86,9 @@ TEST(megatron, refuses_what_is_another_frameworks_with_its_place) {
   EXPECT_EQ(refused(megatron_loop(R"([Z, {"backward": {}}])", R"({"ddp": {"average_in_collective": true}, "model": {"calculate_per_token_loss": true}})")),
             "/engine/config/ddp/average_in_collective");
   EXPECT_EQ(refused(megatron_loop(R"([Z, {"backward": {}}])", R"({"parameters": {"x": ["shared"]}})")), "/engine/config/parameters/x");
+  json early = megatron_loop(R"([Z, {"backward": {}}])", R"({"ddp": {"use_distributed_optimizer": true, "pad_buckets_for_high_nccl_busbw": true}})");
+  early["engine"]["as_of"] = "0.11.0";
+  EXPECT_EQ(refused(early), "/engine/config/ddp/pad_buckets_for_high_nccl_busbw");
   json tensor_parallel = megatron_loop(R"([Z, {"backward": {}}])");
   tensor_parallel["groups"] = {{"tp", {{0, 1}}}};
   EXPECT_EQ(refused(tensor_parallel), "/groups/tp");

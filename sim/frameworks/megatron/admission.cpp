@@ -23,7 +23,13 @@ Problem option_problem(const Scenario& s, const MegatronConfig& config, const Be
     return InputError{ddp + "overlap_param_gather", "is modelled from 0.9.0 on, where DistributedDataParallel gathers"};
   if (config.ddp.check_for_nan_in_grad && config.ddp.overlap_grad_reduce)
     return InputError{ddp + "check_for_nan_in_grad", "reads a norm in the middle of a backward with overlap_grad_reduce, which is not modelled; expected one of the two"};
-  if (config.ddp.num_distributed_optimizer_instances > 1 && !config.ddp.use_distributed_optimizer)
+  const bool experts = std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.expert.has_value(); });
+  const bool several = config.ddp.num_distributed_optimizer_instances > 1;
+  if (several && !behaviour.instances) return InputError{ddp + "num_distributed_optimizer_instances", "is known from 0.10.0 on; expected it left out"};
+  if (several && experts) return InputError{ddp + "num_distributed_optimizer_instances", "is not modelled with experts; expected 1"};
+  if (config.ddp.pad_buckets_for_high_nccl_busbw && !behaviour.pads_for_bandwidth)
+    return InputError{ddp + "pad_buckets_for_high_nccl_busbw", "is known from 0.12.0 on; expected it left out"};
+  if (several && !config.ddp.use_distributed_optimizer)
     return InputError{ddp + "num_distributed_optimizer_instances", "is more than 1; expected use_distributed_optimizer with it"};
   for (const auto& [name, attributes] : config.parameters)
     if (std::none_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.name == name; }))
@@ -91,7 +97,7 @@ std::optional<InputError> megatron_refusal(const Scenario& scenario, const Megat
   if (!behaviour) return behaviour.error();
   if (Problem problem = option_problem(scenario, config, *behaviour)) return problem;
   if (Problem problem = model_problem(scenario)) return problem;
-  if (Problem problem = parallel_problem(scenario, behaviour->instances ? config.ddp.num_distributed_optimizer_instances : 1)) return problem;
+  if (Problem problem = parallel_problem(scenario, config.ddp.num_distributed_optimizer_instances)) return problem;
   return script_problem(scenario.script, "/script");
 }
 

@@ -51,8 +51,7 @@ void DistributedDataParallel::add_buffer(bool of_experts, Dtype dtype, ProgramWr
     if (setup_->holds(p) && it.has_gradient() && it.expert.has_value() == of_experts && setup_->scenario().dtype_of(p) == dtype)
       laid.push_back({p, it.numel, setup_->attributes(p).shared_embedding});
   }
-  LayoutRules rules{ddp.use_distributed_optimizer, buffer.group.size(), std::nullopt, ddp.pad_buckets_for_high_nccl_busbw && setup_->behaviour.pads_for_bandwidth,
-                    setup_->behaviour.keeps_bucket_start};
+  LayoutRules rules{ddp.use_distributed_optimizer, buffer.group.size(), std::nullopt, ddp.pad_buckets_for_high_nccl_busbw, setup_->behaviour.keeps_bucket_start};
   // Buckets serve the overlap alone; a later pipeline stage has one.
   if (ddp.overlap_grad_reduce && setup_->groups.first_stage())
     rules.bucket_size = ddp.bucket_size.value_or(std::max<std::uint64_t>(40000000, 1000000ull * parallel.data_context.size()));

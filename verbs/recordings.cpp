@@ -7,6 +7,7 @@
 #include "conformance/compare.h"
 #include "conformance/files.h"
 #include "conformance/judged/judge.h"
+#include "conformance/megatron/compare.h"
 #include "conformance/recording.h"
 #include "conformance/torch/compare.h"
 #include "conformance/trace/beside.h"
@@ -34,7 +35,8 @@ ConformRow::Outcome outcome_of(conform::Outcome outcome) {
 
 // The framework that a line names, where that is one whose runs are not replayed.
 std::optional<std::string> without_replay(const nlohmann::json& line) {
-  if (!line.is_object() || !line.contains("framework") || !line["framework"].is_string() || conform::torch::is_torch_run(line) || line["framework"] == "deepspeed")
+  if (!line.is_object() || !line.contains("framework") || !line["framework"].is_string() || conform::torch::is_torch_run(line) || conform::megatron::is_megatron_run(line) ||
+      line["framework"] == "deepspeed")
     return std::nullopt;
   return line["framework"].get<std::string>();
 }
@@ -49,6 +51,10 @@ Result<conform::Comparison> comparison_of(const nlohmann::json& line) {
   if (conform::torch::is_torch_run(line)) {
     const auto run = conform::torch::read_torch_run(line);
     return run ? conform::torch::judge(*run) : run.error();
+  }
+  if (conform::megatron::is_megatron_run(line)) {
+    const auto run = conform::megatron::read_megatron_run(line);
+    return run ? conform::megatron::judge(*run) : run.error();
   }
   const auto run = conform::read_run(line);
   return run ? conform::judge(*run) : run.error();
@@ -69,7 +75,7 @@ class FileJudge {
 
   // Errors: the line is no recording.
   std::optional<InputError> line(const nlohmann::json& document) {
-    if (const bool torch = conform::torch::is_torch_run(document); torch || without_replay(document)) {
+    if (conform::torch::is_torch_run(document) || conform::megatron::is_megatron_run(document) || without_replay(document)) {
       ++runs_;
       leave_out(text_at(document, "name"), text_at(document, "version"),
                 "of recordings in this form, those of DeepSpeed are judged; this one is of " + text_at(document, "framework"));

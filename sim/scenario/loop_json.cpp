@@ -16,7 +16,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 using Problem = std::optional<InputError>;
 
-constexpr const char* table_rule = "/properties/tokens/oneOf/1/properties/table";
+constexpr const char* tokens_table_rule = "/properties/tokens/oneOf/1/properties/table";
 
 constexpr std::pair<Normaliser, const char*> normalisers[] = {
     {Normaliser::framework, "gradient_accumulation_steps"}, {Normaliser::window, "window"}, {Normaliser::tokens, "tokens"}, {Normaliser::tokens_of_rank, "tokens_of_rank"}};
@@ -89,7 +89,7 @@ Result<Tokens> tokens_from_json(const json& tokens, std::uint32_t world_size, co
   const auto table = read_json(*text);
   if (!table) return InputError{"/tokens/file", out.file + ": " + table.error().text()};
   const std::string where = "/tokens/file, " + out.file + ":";
-  if (Problem problem = check_against_part(table_rule, *table, where)) return *problem;
+  if (Problem problem = check_against_part(tokens_table_rule, *table, where)) return *problem;
   if (Problem problem = check_table(*table, world_size, where)) return *problem;
   out.table = table->get<decltype(out.table)>();
   return out;

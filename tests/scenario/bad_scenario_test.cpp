@@ -322,7 +322,7 @@ TEST(bad_config, with_weights_on_nvme_says_that_it_is_not_modelled) {
 TEST(bad_as_of, names_what_is_known) {
   const auto refuse = [](const char* as_of, const std::string& message) { expect_refused(small_document_with("/engine/as_of", as_of), "/engine/as_of", message); };
   for (const char* as_of : {"1.0", "0.15.9", "0.15.4.1", "0.18", "0.18.9.", "0.18.9.1.2", "0.18.9.post", "0.18.9rc1", "#1", "before head", "before 0.20.0", "tomorrow", "-1.-1.-1"})
-    refuse(as_of, "unknown release or change \"" + std::string(as_of) + "\"; expected a release from 0.16.0 to 0.19.8, \"head\", or a change, as \"#7981\"");
+    refuse(as_of, "unknown release or change \"" + std::string(as_of) + "\"; expected a release from 0.16.0 to 0.19.8, \"head\", or a change, as \"DeepSpeed#7981\"");
   expect_refused(small_document_with("/engine/as_of", {{"base", "0.1"}, {"offload_keep", "gate_ga"}}), "/engine/as_of/base", "unknown release or change \"0.1\"");
   expect_refused(small_document_with("/engine/as_of", {{"offload_kept", "gate_ga"}}), "/engine/as_of/offload_kept", "unknown switch \"offload_kept\"; expected one of base, ");
   expect_refused(small_document_with("/engine/as_of", {{"offload_keep", "gate"}}), "/engine/as_of/offload_keep", "unknown value \"gate\"; expected one of counter_only, ");

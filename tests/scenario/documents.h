@@ -111,6 +111,20 @@ inline json every_key_of_fully_shard(bool named) {
   return document;
 }
 
+inline json every_key_of_megatron() {
+  json document = small_document();
+  document["name"] = "every key of Megatron-Core";
+  document["model_dtype"] = "fp16";
+  document["script"] = json::parse(R"([{"zero_grad": "engine"}, {"backward": {}}, {"step": {}}])");
+  document["engine"] = json::parse(R"({"framework": "megatron", "as_of": "0.16.1", "config": {
+    "ddp": {"grad_reduce_in_fp32": true, "overlap_grad_reduce": true, "overlap_param_gather": true, "use_distributed_optimizer": true, "check_for_nan_in_grad": false,
+      "average_in_collective": true, "pad_buckets_for_high_nccl_busbw": true, "num_distributed_optimizer_instances": 2, "bucket_size": 20},
+    "optimizer_config": {"clip_grad": 0.5, "loss_scale": 8.0, "initial_loss_scale": 16.0, "min_loss_scale": 2.0, "loss_scale_window": 3, "hysteresis": 1, "log_num_zeros_in_grad": true},
+    "model": {"calculate_per_token_loss": false, "sequence_parallel": true},
+    "parameters": {"w": ["shared_embedding", "shared"]}, "schedule": {"num_microbatches": 1, "loss": "sum_and_tokens"}}})");
+  return document;
+}
+
 inline json every_key_of_a_configuration() {
   return json::parse(R"({
     "$schema": "./scenario.schema.json",
@@ -272,7 +286,8 @@ inline std::vector<json> rich_documents() {
           every_key_of_ddp(false),
           every_key_of_ddp(true),
           every_key_of_fully_shard(false),
-          every_key_of_fully_shard(true)};
+          every_key_of_fully_shard(true),
+          every_key_of_megatron()};
 }
 
 }  // namespace gradledger::testing

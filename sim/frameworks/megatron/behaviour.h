@@ -1,0 +1,56 @@
+// What of Megatron-Core a release changed, as switches. Each is named with the change that moved it in behaviour.cpp.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "sim/base/result.h"
+#include "sim/scenario/scenario.h"
+
+namespace gradledger::megatron {
+
+struct Behaviour {
+  bool bucket_groups = true;        // buckets are reduced as groups, which forget their handle once they waited for it
+  bool counts_ready = true;         // a bucket is sent once each parameter was ready as often as in the first window; false: once, and no more
+  bool remembers_finish = true;     // with overlap, a reduction that was finished is not waited for again
+  bool divides_by_context = true;   // the divisor counts context-parallel ranks
+  bool expert_by_sizes = true;      // experts that are averaged in the collective are scaled by their share of the ranks; false: by 1 / experts
+  bool mean_times_context = true;   // the schedule multiplies a mean loss by the context-parallel ranks
+  bool sum_times_context = false;   // and a loss that comes with its tokens
+  bool tokens_over_context = true;  // tokens are counted over context-parallel ranks
+  bool clamps_tokens = true;        // a micro-batch without tokens is divided by 1
+  bool chains_one = true;           // a lone optimizer is chained too, and its norm is computed though nothing is clipped
+  bool joint_norm = true;           // optimizers that share a group have one norm
+  bool gathers_all = true;          // each optimizer's step gathers all parameters
+  bool instances = true;            // several instances of the distributed optimizer
+  bool refuses_average_per_token = true;
+  bool checks_by_rerun = true;       // NaN is reported by the rerun state machine
+  bool asks_for_norm_groups = true;  // before clipping, optimizers agree once on whether they have gradients with a norm of their own
+  bool counts_zeros = false;         // zeros of gradients are counted though nobody asked
+  bool zeros_in_int64 = true;        // zeros are summed as whole numbers
+  bool pads_for_bandwidth = true;    // pad_buckets_for_high_nccl_busbw is known
+  bool keeps_bucket_start = false;   // a bucket that is opened for an embedding starts where the parameter was, not behind the padding
+  bool averages_over_tensor = true;  // average_gradients_across_tp_domain is known
+
+  bool operator==(const Behaviour&) const = default;
+};
+
+struct SwitchInfo {
+  std::string_view name;
+  bool Behaviour::*member;
+  std::string_view since;   // the first release that has it otherwise than those before
+  std::string_view change;  // of Megatron-LM: a commit, a pull request
+  std::string_view says;    // where it is true
+};
+
+std::span<const SwitchInfo> switches();
+
+// The newest release that is modelled; "head" is what came behind it.
+inline constexpr std::string_view newest_release = "0.19.0";
+inline constexpr std::string_view oldest_release = "0.8.0";
+
+// Errors: a release before the oldest, no release at all, an unknown switch, a value that is neither "yes" nor "no".
+Result<Behaviour> behaviour_of(const AsOf& as_of);
+
+}  // namespace gradledger::megatron

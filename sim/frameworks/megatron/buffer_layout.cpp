@@ -1,0 +1,73 @@
+#include "sim/frameworks/megatron/buffer_layout.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace gradledger::megatron {
+namespace {
+
+std::uint32_t padded(std::uint32_t number, std::uint32_t divisor) { return (number + divisor - 1) / divisor * divisor; }
+
+// One buffer, as the constructor walks through its parameters.
+class Walk {
+ public:
+  explicit Walk(const LayoutRules& rules) : rules_(rules) {}
+
+  BufferLayout run(const std::vector<LaidParameter>& parameters) {
+    std::uint32_t start = 0, end = 0;
+    for (auto p = parameters.rbegin(); p != parameters.rend(); ++p) {
+      start = rules_.distributed_optimizer ? padded(start, 64) : start;
+      const bool own_bucket = p->shared_embedding && rules_.distributed_optimizer;
+      if (own_bucket && rules_.keeps_bucket_start && start % rules_.ranks != 0) start = padded_bucket(start);
+      if (own_bucket && in_bucket_ > 0) {
+        const std::uint32_t closed = close_bucket(start);
+        if (!rules_.keeps_bucket_start) start = closed;
+      }
+      end = start + p->numel;
+      out_.parameters.push_back({p->parameter, start, end, static_cast<std::uint32_t>(out_.buckets.size())});
+      ++in_bucket_;
+      const bool full = rules_.bucket_size && static_cast<std::int64_t>(end) - bucket_start_ >= static_cast<std::int64_t>(*rules_.bucket_size);
+      start = full || own_bucket ? close_bucket(end) : end;
+    }
+    if (in_bucket_ > 0) close_bucket(end);
+    out_.numel = out_.buckets.empty() ? 0 : out_.buckets.back().end;
+    return std::move(out_);
+  }
+
+ private:
+  std::uint32_t padded_bucket(std::uint32_t end) const { return padded(end, std::lcm(std::lcm(rules_.ranks, 128u), rules_.high_bandwidth ? 1u << 16 : 1u)); }
+
+  // The end of the bucket, behind its padding.
+  std::uint32_t close_bucket(std::uint32_t end) {
+    out_.numel_unpadded += end - static_cast<std::uint32_t>(bucket_start_);
+    if (rules_.distributed_optimizer) end = padded_bucket(end);
+    out_.buckets.push_back({static_cast<std::uint32_t>(bucket_start_), end});
+    bucket_start_ = end;
+    in_bucket_ = 0;
+    return end;
+  }
+
+  const LayoutRules& rules_;
+  BufferLayout out_;
+  std::int64_t bucket_start_ = 0;
+  std::uint32_t in_bucket_ = 0;
+};
+
+}  // namespace
+
+BufferLayout buffer_layout(const std::vector<LaidParameter>& parameters, const LayoutRules& rules) { return Walk(rules).run(parameters); }
+
+std::vector<ShardPiece> shard_of(const BufferLayout& layout, std::uint32_t ranks, std::uint32_t rank) {
+  std::vector<ShardPiece> out;
+  for (const BucketRange& bucket : layout.buckets) {
+    const std::uint32_t part = (bucket.end - bucket.begin) / ranks;
+    const std::uint32_t begin = bucket.begin + rank * part, end = begin + part;
+    for (const ParameterPlace& p : layout.parameters) {
+      const std::uint32_t from = std::max(begin, p.begin), to = std::min(end, p.end);
+      if (from < to) out.push_back({p.parameter, from - p.begin, from, to - from});
+    }
+  }
+  return out;
+}
+
+}  // namespace gradledger::megatron

@@ -1,0 +1,69 @@
+#include "sim/frameworks/megatron/contract.h"
+
+#include <algorithm>
+
+#include "sim/scenario/layout.h"
+#include "sim/scenario/script.h"
+
+namespace gradledger::megatron {
+namespace {
+
+// Whether the script or the contract weighs contributions by more than one divisor.
+bool states_weights(const Scenario& s) {
+  const auto any = [](const auto& self, const std::vector<ScriptItem>& items) -> bool {
+    return std::any_of(items.begin(), items.end(), [&](const ScriptItem& item) { return !item.weight.empty() || self(self, item.items); });
+  };
+  const bool in_a_group = s.contract.average_over != "world" && s.contract.average_over != "none";
+  return s.contract.window == Window::marked || s.contract.normaliser > Normaliser::number || in_a_group || any(any, s.script);
+}
+
+// By parameter; empty: every rank has all. An embedding that first and last stage share is on both.
+std::vector<std::vector<std::uint32_t>> holders(const Scenario& s, const MegatronConfig& config) {
+  std::vector<std::vector<std::uint32_t>> out(s.parameters.size());
+  bool all = true;
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
+    for (std::uint32_t r = 0; r < s.world_size; ++r) {
+      const bool at_an_end = stage_of(s, r) == 0 || stage_of(s, r) + 1 == s.engine.pipeline_stages;
+      const bool has = config.attributes_of(s.parameters[p].name).shared_embedding ? at_an_end : holds(s, r, p);
+      if (has) out[p].push_back(r);
+      all &= has;
+    }
+  if (all) out.clear();
+  return out;
+}
+
+}  // namespace
+
+Contract megatron_contract(const Scenario& s, const MegatronConfig& config, const Behaviour& behaviour) {
+  Contract out;
+  out.stated = s.contract;
+  out.own_weights = states_weights(s);
+  out.groups = named_groups(s);
+  // A schedule divides losses by its micro-batches; a loop's own loss is its own. Context-parallel ranks have parts of one sequence, and count as
+  // ranks all the same: from 0.12.0 on the schedule makes up for it in a loss that is a mean.
+  const bool mean = config.schedule && config.schedule->loss == LossReturns::mean;
+  const auto context = static_cast<std::int64_t>(out.groups.contains("cp") ? out.groups.of("cp", 0).size() : 1);
+  if (config.schedule) out.divisor = Rational(config.schedule->num_microbatches, mean && behaviour.mean_times_context ? context : 1);
+  if (s.contract.normaliser == Normaliser::number && !out.own_weights) out.divisor = s.contract.divide_by;
+  out.average_divisor = s.contract.average_over == "none" && !out.own_weights ? Rational(1) : Rational(s.world_size, s.engine.pipeline_stages);
+  out.holders = holders(s, config);
+  out.boundary = {1, false, false, "step()"};
+  out.replicates_reduced = !config.ddp.use_distributed_optimizer;
+  out.accumulation = config.ddp.grad_reduce_in_fp32 ? Dtype::float32 : s.model_dtype;
+  out.wire = out.accumulation;
+  out.clip = {config.optimizer.clip_grad, 1e-6};  // no tolerance: part of Megatron's formula
+  if (s.model_dtype == Dtype::float16 || config.optimizer.loss_scale) {
+    out.skips_nonfinite = true;
+    out.loss_scale.initial = config.optimizer.loss_scale.value_or(config.optimizer.initial_loss_scale);
+    out.loss_scale.dynamic = !config.optimizer.loss_scale;
+    out.loss_scale.window = config.optimizer.loss_scale_window;
+    out.loss_scale.hysteresis = config.optimizer.hysteresis;
+    out.loss_scale.minimum = config.optimizer.min_loss_scale;
+  }
+  if (s.engine.param_groups.empty()) out.optimizers = {s.engine.optimizer};
+  else
+    for (std::uint32_t p = 0; p < s.parameters.size(); ++p) out.optimizers.push_back(s.engine.optimizer_of(p));
+  return out;
+}
+
+}  // namespace gradledger::megatron

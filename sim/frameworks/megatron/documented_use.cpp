@@ -1,0 +1,169 @@
+#include "sim/frameworks/megatron/documented_use.h"
+
+#include <array>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "sim/base/hash.h"
+#include "sim/base/overloaded.h"
+#include "sim/frameworks/megatron/events.h"
+
+namespace gradledger::megatron {
+namespace {
+
+enum class Use : std::uint8_t {
+  same_calls,
+  finalize_before_step,
+  one_finalize,
+  zero_before_window,
+  zero_behind_step,
+  last_synchronised,
+  all_parameters,
+  backward_before_step,
+  micro_batches,
+  average,
+  no_exception,
+  weights,
+};
+
+// By the numbers of Use.
+constexpr std::array<UseRule, 12> rules{{
+    {"same-calls", "Every rank makes the same calls in the same order."},
+    {"finalize-before-step", "finalize_model_grads() runs between the last backward of a window and its step()."},
+    {"one-finalize", "finalize_model_grads() runs once in a window, behind its last backward."},
+    {"zero-buffer-before-window", "zero_grad_buffer() runs between step() and the next backward: optimizer.zero_grad() does not clear main_grad."},
+    {"zero-buffer-behind-step", "zero_grad_buffer() does not run between a backward and the step() that applies it."},
+    {"last-backward-synchronised", "With overlap_grad_reduce every backward of a window runs in no_sync() but its last one."},
+    {"parameters-of-the-first-window", "With overlap_grad_reduce the last backward of a window uses every parameter."},
+    {"backward-before-step", "A step() follows a backward of its window."},
+    {"micro-batches-of-the-schedule", "A window has the micro-batches that its schedule is called with; a loop without one divides its losses itself."},
+    {"mean-over-ranks", "Gradients are averaged over all data-parallel ranks."},
+    {"no-exception", "A DistributedDataParallel whose backward raised is not trained on with."},
+    {"weights-of-the-loop", "What the loop multiplies a loss by, averaged as documented, is what the contribution is due to weigh.", true},
+}};
+
+// Where a rank stands.
+struct RankUse {
+  bool in_no_sync = false, contributed = false, finalized = false, dirty = false;
+  std::uint32_t synchronised = 0;  // backwards of the window outside of no_sync
+  std::uint32_t micro_batches = 0;
+  bool last_synchronised = true;
+};
+
+class Walk {
+ public:
+  Walk(const Scenario& scenario, const Timeline& timeline, const MegatronConfig& config) : scenario_(scenario), timeline_(timeline), config_(config), ranks_(scenario.world_size) {}
+
+  UseReport run() {
+    for (event_ = 0; event_ < timeline_.events.size(); ++event_) visit(timeline_.events[event_]);
+    TraceHash hash;
+    for (const RankUse& u : ranks_) {
+      for (const bool part : {u.in_no_sync, u.contributed, u.finalized, u.dirty, u.last_synchronised}) hash.add(part);
+      hash.add(u.synchronised);
+    }
+    out_.state = hash.value();
+    return std::move(out_);
+  }
+
+ private:
+  void broken(Use use) {
+    const std::uint32_t step = timeline_.events[event_].step;
+    if (said_.insert({use, step}).second) out_.misuses.push_back({&rules[static_cast<std::size_t>(use)], event_, step});
+  }
+
+  void visit(const Event& e) {
+    if (e.is<events::ExitNoSync>()) {
+      for (RankUse& u : ranks_) u.in_no_sync = false;
+      return;
+    }
+    if (e.nobody) return;
+    if (!e.ranks.empty() && e.ranks.size() < ranks_.size()) broken(Use::same_calls);
+    if (timeline_.two_layers && e.updates()) own_weights(e);
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r)
+      if (e.runs_on(r)) on_rank(e, r);
+  }
+
+  // Tokens are weighed by what Megatron-Core divides by at the end of a window, which the timeline does not have.
+  void own_weights(const Event& e) {
+    if (config_.model.calculate_per_token_loss) return;
+    for (const Backward& b : timeline_.backwards)
+      for (std::uint32_t r = 0; b.step == e.step && r < ranks_.size(); ++r)
+        for (std::uint32_t on = 0; b.micro_batch[r] != no_contribution && on < ranks_.size(); ++on)
+          if (timeline_.averaged_weight(static_cast<std::uint32_t>(&b - timeline_.backwards.data()), r, on, Layer::documented) !=
+              timeline_.averaged_weight(static_cast<std::uint32_t>(&b - timeline_.backwards.data()), r, on, Layer::meant))
+            return broken(Use::weights);
+  }
+
+  void on_rank(const Event& e, std::uint32_t rank) {
+    RankUse& u = ranks_[rank];
+    using namespace events;
+    std::visit(overloaded{[&](const EnterNoSync&) { u.in_no_sync = true; }, [&](const events::Backward& body) { backward(body, rank, u); }, [&](const Step&) { step(u); },
+                          [&](const EngineZeroGrad&) {
+                            if (u.contributed) broken(Use::zero_behind_step);
+                            u.dirty = false;
+                            u.finalized = false;
+                          },
+                          [&](const OfFramework& body) {
+                            if (body.name == finalize_event) finalize(u);
+                            if (body.name == start_grad_sync_event) start_grad_sync(u);
+                          },
+                          [&](const Raise&) { broken(Use::no_exception); },
+                          [](const one_of<Forward, OptimizerZeroGrad, SetBoundary, ExitNoSync, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce,
+                                          Finalize, Save, Restore, Unscale> auto&) {}},
+               e.body);
+  }
+
+  void backward(const events::Backward& e, std::uint32_t rank, RankUse& u) {
+    if (!timeline_.two_layers && scenario_.contract.average_over != "world") broken(Use::average);
+    if (!timeline_.two_layers && !config_.schedule && timeline_.contract.divisor != Rational(1)) broken(Use::micro_batches);
+    if (u.dirty) broken(Use::zero_before_window);
+    if (u.finalized) broken(Use::one_finalize);
+    u.contributed = true;
+    u.last_synchronised = !u.in_no_sync;
+    u.synchronised += !u.in_no_sync;
+    ++u.micro_batches;
+    if (!config_.ddp.overlap_grad_reduce || u.in_no_sync) return;
+    for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p)
+      if (scenario_.parameters[p].has_gradient() && timeline_.contract.holds(rank, p) && !timeline_.in_graph(scenario_, e.ordinal, rank, p)) broken(Use::all_parameters);
+  }
+
+  // As a pipeline stage does whose backwards all ran in no_sync().
+  void start_grad_sync(RankUse& u) {
+    if (!u.contributed || u.synchronised > 0) return;
+    u.last_synchronised = true;
+    u.synchronised = 1;
+  }
+
+  void finalize(RankUse& u) {
+    if (u.finalized) broken(Use::one_finalize);
+    if (config_.ddp.overlap_grad_reduce && u.contributed && (!u.last_synchronised || u.synchronised != 1)) broken(Use::last_synchronised);
+    u.finalized = true;
+  }
+
+  void step(RankUse& u) {
+    if (!u.contributed) broken(Use::backward_before_step);
+    if (u.contributed && !u.finalized) broken(Use::finalize_before_step);
+    if (config_.schedule && u.contributed && u.micro_batches != config_.schedule->num_microbatches) broken(Use::micro_batches);
+    u.dirty = u.dirty || u.contributed;
+    u.contributed = u.finalized = false;
+    u.synchronised = u.micro_batches = 0;
+    u.last_synchronised = true;
+  }
+
+  const Scenario& scenario_;
+  const Timeline& timeline_;
+  const MegatronConfig& config_;
+  std::vector<RankUse> ranks_;
+  std::uint32_t event_ = 0;
+  std::set<std::pair<Use, std::uint32_t>> said_;
+  UseReport out_;
+};
+
+}  // namespace
+
+std::span<const UseRule> megatron_use_rules() { return rules; }
+
+UseReport megatron_use_of(const Scenario& scenario, const Timeline& timeline, const MegatronConfig& config) { return Walk(scenario, timeline, config).run(); }
+
+}  // namespace gradledger::megatron

@@ -1,0 +1,38 @@
+// The ranks that a rank meets, by what they share. Scenarios name groups as Megatron's parallel_state does: "tp", "cp", "pp", "ep"; a name that is
+// not given is of ranks by themselves. What is not stated follows: ranks that agree in "tp" and "pp" are "dp_cp".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/base/result.h"
+#include "sim/scenario/layout.h"
+#include "sim/scenario/scenario.h"
+
+namespace gradledger::megatron {
+
+// Of one rank. A group of one rank that the scenario does not state has the id no_group: nothing is sent in it.
+struct ParallelGroups {
+  static constexpr std::uint32_t no_group = 0xFFFFFFFFu;
+
+  ProcessGroup tensor, pipeline, context, expert;
+  ProcessGroup data, data_context, expert_data;  // expert_data: ranks with the same experts
+  ProcessGroup model, expert_model;              // that a gradient's norm is summed over: tensor x pipeline, and with the expert-parallel ranks
+  ProcessGroup instance, between_instances;      // of the distributed optimizer, and across its instances
+  ProcessGroup of_instance;                      // all ranks of the rank's instance: what its gradient norms are summed over
+  ProcessGroup embedding;                        // first and last stage
+
+  std::uint32_t stage = 0;
+
+  bool first_stage() const { return stage == 0; }
+  bool last_stage() const { return stage + 1 == pipeline.size(); }
+};
+
+// Precondition: parallel_problem() has none.
+ParallelGroups parallel_groups(const Scenario& scenario, std::uint32_t instances, std::uint32_t rank);
+
+// Groups that do not fit each other, or that ranks must meet in and the scenario has no name for.
+std::optional<InputError> parallel_problem(const Scenario& scenario, std::uint32_t instances);
+
+}  // namespace gradledger::megatron

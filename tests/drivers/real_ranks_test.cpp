@@ -76,6 +76,15 @@ TEST(a_real_framework, that_is_right_is_clean_and_was_judged) {
   EXPECT_FALSE(verdict.facts.collectives.empty()) << "the process group saw the averages";
 }
 
+// Ranks are told of events before they come to them, so that answers of the others are still to come when a run ends early.
+TEST(a_run_that_ends_early, leaves_nothing_to_the_next_scenario_on_the_same_ranks) {
+  const auto them = ranks("cannot-do-event-9");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THROW(judged(*them, scenario(3, script(20))), NotRun);
+    EXPECT_TRUE(judged(*them, scenario(3)).clean());
+  }
+}
+
 TEST(a_real_framework, that_loses_micro_batches_is_reported_with_those_that_are_lost) {
   const auto them = ranks("keeps-the-last-alone");
   const ref::Verdict verdict = judged(*them, scenario());

@@ -39,14 +39,14 @@ void DriverProducer::require_what_the_driver_can() const {
 RunSummary DriverProducer::run(const GradientSource& source, const RunOptions& options, TraceSink& sink) {
   expects(!options.wide && !options.dry, "a real framework computes in its own formats");
   require_what_the_driver_can();
-  ranks_.provide(scenario_.world_size, fresh_);
-  fresh_ = true;  // unless it comes to its end
+  const bool fresh = ranks_.begin_run();  // other scenarios run on them too
+  ranks_.provide(scenario_.world_size, fresh);
   DriverRun run(scenario_, timeline_, source, options, ranks_, sink);
   const RunSummary summary = run.go(runs_++, seed_);
   notes_ = run.notes();
   if (!run.streams_note().empty()) streams_note_ = run.streams_note();
   if (!streams_note_.empty()) notes_.push_back(streams_note_);
-  fresh_ = !run.unharmed();
+  if (run.unharmed()) ranks_.end_run();
   return summary;
 }
 

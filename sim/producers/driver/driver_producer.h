@@ -46,7 +46,6 @@ class DriverProducer final : public Producer {
   std::uint64_t seed_;
   std::string name_;
   std::uint64_t runs_ = 0;
-  bool fresh_ = false;  // the last run broke off: its processes are used no more
   std::vector<std::string> notes_;
   std::string streams_note_;
 };

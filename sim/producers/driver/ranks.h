@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -53,6 +54,14 @@ class DriverRanks {
   virtual std::optional<Incoming> poll() = 0;
   // Waits. Throws DriverFailure where nothing comes in time: the fault is one of `owing`, ranks that have yet to answer.
   virtual Incoming next(std::span<const std::uint32_t> owing) = 0;
+
+  // Before a run, whoever makes it: whether the one before left them in the middle of something, with answers still to come. From here on it counts as such
+  // until it is said to have come to its end.
+  bool begin_run() { return std::exchange(broken_off_, true); }
+  void end_run() { broken_off_ = false; }
+
+ private:
+  bool broken_off_ = false;
 };
 
 }  // namespace gradledger::driver

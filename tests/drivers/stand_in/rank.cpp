@@ -105,6 +105,7 @@ class Rank {
       events_.send_bytes(deep);
     }
     if (is("answers-another-event")) out["number"] = event_ + 1;
+    if (is("cannot-do-event-9") && event_ == 9) out["error"] = {{"type", "Refused"}, {"text", "the driver has no event 9"}};
     if (is("raises")) out["error"] = {{"type", "RuntimeError"}, {"text", "out of bounds"}, {"traceback", "File engine.py, line 7"}};
   }
 

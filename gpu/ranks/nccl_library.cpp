@@ -126,6 +126,8 @@ bool NcclLibrary::resolve(void* handle, std::string& missing) {
   find(broadcast, "ncclBroadcast");
   find(all_gather, "ncclAllGather");
   find(reduce_scatter, "ncclReduceScatter");
+  find(make_premultiplied_sum, "ncclRedOpCreatePreMulSum");
+  find(destroy_op, "ncclRedOpDestroy");
   return missing.empty();
 }
 

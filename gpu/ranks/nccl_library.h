@@ -20,8 +20,9 @@ using NcclComm = void*;
 
 // ncclResult_t, ncclDataType_t and ncclRedOp_t as numbers of the C interface.
 inline constexpr int nccl_success = 0;
+inline constexpr int nccl_factor_on_host = 1;  // ncclScalarHostImmediate
 int nccl_type(Dtype dtype);
-int nccl_op(ReduceOp op);
+int nccl_op(ReduceOp op);  // -1 for a premultiplied sum, which each communicator makes for itself, and for what NCCL has not
 
 // The version whose arithmetic the host executor predicts (docs/arithmetic.md); 22809 is 2.28.9.
 inline constexpr int nccl_version_modelled = 22809;
@@ -56,6 +57,8 @@ class NcclLibrary {
   int (*reduce)(const void*, void*, std::size_t, int type, int op, int root, NcclComm, void* stream) = nullptr;
   int (*broadcast)(const void*, void*, std::size_t, int type, int root, NcclComm, void* stream) = nullptr;
   int (*all_gather)(const void*, void*, std::size_t send_count, int type, NcclComm, void* stream) = nullptr;
+  int (*make_premultiplied_sum)(int* op, const void* factor, int type, int residence, NcclComm) = nullptr;
+  int (*destroy_op)(int op, NcclComm) = nullptr;
   int (*reduce_scatter)(const void*, void*, std::size_t receive_count, int type, int op, NcclComm, void* stream) = nullptr;
 
   // Throws std::runtime_error with NCCL's own words where the code is no success.

@@ -37,8 +37,8 @@ struct Command {
   std::uint32_t root = 0;               // collective: index in its group
   Operand target, source;               // update: parameter and gradient; collective: output and input; allocate: the buffer
   Operand first_moment, second_moment;  // adam
-  double scalar = 0;
-  numeric::AdamScalars scalars;  // updates
+  double scalar = 0;                    // also the factor of a premultiplied sum
+  numeric::AdamScalars scalars;         // updates
 };
 
 // The command of one of a program's operations: storage, arithmetic, update, record, wait or synchronize.

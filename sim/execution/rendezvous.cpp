@@ -86,6 +86,7 @@ void Rendezvous::run_on(Devices& devices, const Meeting& meeting) {
     command.kind = OpKind::collective;
     command.stream = meeting.rank[r].stream;
     command.collective = call.kind;
+    command.scalar = call.factor;
     command.op = call.op;
     command.root = root_index(group, call.root);
     command.target = {call.output.buffer, call.output.offset, call.output.numel, dtype_of(r, call.output)};

@@ -374,8 +374,7 @@ class Unroller {
   std::vector<const ScriptItem*> items_, scales_;  // by backward; by event that touches gradients
   std::optional<std::size_t> saved_;               // backwards before the checkpoint; none behind an update
   std::uint32_t documented_ = 0;                   // the documentation's window
-  bool updates_marked_ = false;                    // by the script
-  bool marked_ = false;                            // likewise, and the framework has windows of its own
+  bool updates_marked_ = false, marked_ = false;   // by the script; likewise, and the framework has windows of its own
   // What the open window multiplied a gradient by: now, and where it was least and most. Any contribution takes part in some of it.
   struct Factors {
     double product = 1, least = 1, most = 1;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "sim/execution/collectives.h"
+#include "sim/numeric/kernels.h"
 #include "tests/gpu/ranks/standin_device.h"
 
 namespace {
@@ -24,6 +25,7 @@ struct UniqueId {
   char internal[128];
 };
 
+constexpr int own_ops = 5;  // ncclNumOps: from here on they were made
 constexpr int success = 0, system_error = 2, invalid_argument = 4, invalid_usage = 5;
 std::string last_error;
 
@@ -75,6 +77,7 @@ struct Comm {
   std::vector<int> peers;  // the first rank's: a socket for each other one; another's: the first
   std::mutex mutex;
   std::condition_variable changed;
+  std::vector<double> factors;           // of premultiplied sums, in the order in which they were made
   std::uint64_t enqueued = 0, done = 0;  // collectives of one communicator take place in the order in which they were called
 
   ~Comm() {
@@ -88,6 +91,7 @@ struct Call {
   std::uint64_t number;
   CollectiveKind kind;
   int op, type, root;
+  double factor;      // of a premultiplied sum
   std::size_t count;  // of the input
   const std::byte* input;
   std::byte* output;
@@ -116,8 +120,9 @@ void compute(const Call& call, const std::vector<std::byte>& own, std::size_t in
     outputs[r].resize(output_bytes);
     buffers.push_back({inputs[r].data(), outputs[r].data()});
   }
-  const ReduceOp op = call.op == 0 ? ReduceOp::sum : call.op == 2 ? ReduceOp::max : ReduceOp::avg;
-  run_collective(call.kind, op, dtype_of(call.type), static_cast<std::uint32_t>(call.count), static_cast<std::uint32_t>(call.root), CollectiveArithmetic::nccl_ring, buffers);
+  const ReduceOp op = call.op >= own_ops ? ReduceOp::premultiplied_sum : call.op == 0 ? ReduceOp::sum : call.op == 2 ? ReduceOp::max : ReduceOp::avg;
+  run_collective(call.kind, op, dtype_of(call.type), static_cast<std::uint32_t>(call.count), static_cast<std::uint32_t>(call.root), CollectiveArithmetic::nccl_ring, buffers,
+                 call.factor);
   for (std::uint32_t r = 1; r < comm.ranks; ++r) send_all(comm.peers[r], outputs[r].data(), output_bytes);
   if (call.kind != CollectiveKind::reduce || call.root == 0) std::memcpy(call.output, outputs[0].data(), output_bytes);
 }
@@ -141,7 +146,8 @@ int enqueue(CollectiveKind kind, const void* input, void* output, std::size_t co
     last_error = "the stand-in was told to fail";
     return system_error;
   }
-  auto* call = new Call{comm, 0, kind, op, type, root, count, static_cast<const std::byte*>(input), static_cast<std::byte*>(output)};
+  const double factor = op >= own_ops ? comm->factors.at(static_cast<std::size_t>(op - own_ops)) : 1;
+  auto* call = new Call{comm, 0, kind, op, type, root, factor, count, static_cast<const std::byte*>(input), static_cast<std::byte*>(output)};
   {
     const std::lock_guard lock(comm->mutex);
     call->number = comm->enqueued++;
@@ -243,6 +249,17 @@ const char* ncclGetLastError(void*) { return last_error.c_str(); }
 int ncclAllReduce(const void* in, void* out, std::size_t n, int type, int op, void* comm, void* stream) {
   return enqueue(CollectiveKind::all_reduce, in, out, n, type, op, 0, comm, stream);
 }
+int ncclRedOpCreatePreMulSum(int* op, void* scalar, int type, int residence, void* handle) {
+  if (residence != 1) return invalid_argument;
+  auto* comm = static_cast<Comm*>(handle);
+  float factor = 0;
+  numeric::convert(Dtype::float32, &factor, dtype_of(type), scalar, 1);
+  *op = own_ops + static_cast<int>(comm->factors.size());
+  comm->factors.push_back(factor);
+  return success;
+}
+int ncclRedOpDestroy(int op, void*) { return op >= own_ops ? success : invalid_argument; }
+
 int ncclReduce(const void* in, void* out, std::size_t n, int type, int op, int root, void* comm, void* stream) {
   return enqueue(CollectiveKind::reduce, in, out, n, type, op, root, comm, stream);
 }

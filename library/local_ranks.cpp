@@ -105,6 +105,7 @@ class LocalRanks::Rank final : public api::Communicator {
       } catch (const std::exception& error) {
         say(Channel::events, {{"type", "failure"}, {"text", error.what()}});
       }
+      if (ending_) return;  // a wrapper that caught the end of its run comes here, and nobody gives it another turn
       yield();
     }
   }

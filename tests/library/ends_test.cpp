@@ -1,0 +1,45 @@
+// Runs that are broken off while a rank waits in the middle of the wrapper's code, whatever that makes of it.
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+
+#include "gradledger/oracle.h"
+#include "tests/library/runtime.h"
+
+namespace library_test {
+namespace {
+
+enum class Makes { nothing_of_it, another_error_of_it };
+
+// Rank 0 breaks the run by what it shows, while rank 1 waits in a collective and catches all that leaves it.
+class Catching final : public Runtime {
+ public:
+  Catching(const gradledger::Configuration& configuration, gradledger::Communicator& ranks, Makes makes, int* caught)
+      : Runtime(configuration, ranks, {.defect = Defect::shows_what_is_not_there}), makes_(makes), caught_(caught) {}
+
+  void backward(const gradledger::Backward& backward) override {
+    if (ranks_.rank() == 0) return Runtime::backward(backward);
+    try {
+      ranks_.barrier();
+    } catch (...) {
+      ++*caught_;
+      if (makes_ == Makes::another_error_of_it) throw std::runtime_error("the network is down");
+    }
+  }
+
+ private:
+  Makes makes_;
+  int* caught_;
+};
+
+TEST(a_run, that_is_broken_off_ends_where_a_wrapper_catches_everything) {
+  for (const Makes makes : {Makes::nothing_of_it, Makes::another_error_of_it}) {
+    int caught = 0;
+    for (const std::uint64_t seed : {0, 1, 2, 3, 4, 5})
+      EXPECT_THROW(run(averaging(), gradledger::ranks<Catching>("catching", makes, &caught), {.seed = seed}), gradledger::BrokenRun);
+    EXPECT_GT(caught, 0) << "in some order rank 1 waits while rank 0 shows what is not there";
+  }
+}
+
+}  // namespace
+}  // namespace library_test

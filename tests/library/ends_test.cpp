@@ -1,4 +1,5 @@
 // Runs that are broken off while a rank waits in the middle of the wrapper's code, whatever that makes of it.
+#include <memory>
 #include <stdexcept>
 
 #include <gtest/gtest.h>
@@ -39,6 +40,23 @@ TEST(a_run, that_is_broken_off_ends_where_a_wrapper_catches_everything) {
       EXPECT_THROW(run(averaging(), gradledger::ranks<Catching>("catching", makes, &caught), {.seed = seed}), gradledger::BrokenRun);
     EXPECT_GT(caught, 0) << "in some order rank 1 waits while rank 0 shows what is not there";
   }
+}
+
+TEST(a_make, that_returns_no_wrapper_is_not_run) {
+  gradledger::Ranks ranks = runtime();
+  ranks.make = [](const gradledger::Configuration&, gradledger::Communicator&) { return std::unique_ptr<gradledger::Wrapper>(); };
+  gradledger::Worlds world = gradledger::world<Together>("together", Defect::none);
+  world.make = [](const gradledger::Configuration&) { return std::unique_ptr<gradledger::World>(); };
+  const auto refusal = [](const auto& wrapper) -> std::string {
+    try {
+      run(averaging(), wrapper);
+    } catch (const gradledger::NotRun& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  EXPECT_NE(refusal(ranks).find("`make` returned no wrapper"), std::string::npos) << refusal(ranks);
+  EXPECT_NE(refusal(world).find("`make` returned no wrapper"), std::string::npos) << refusal(world);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Runs that are broken off while a rank waits in the middle of the wrapper's code, whatever that makes of it.
 #include <memory>
 #include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -40,6 +42,17 @@ TEST(a_run, that_is_broken_off_ends_where_a_wrapper_catches_everything) {
       EXPECT_THROW(run(averaging(), gradledger::ranks<Catching>("catching", makes, &caught), {.seed = seed}), gradledger::BrokenRun);
     EXPECT_GT(caught, 0) << "in some order rank 1 waits while rank 0 shows what is not there";
   }
+}
+
+TEST(runs, in_several_threads_do_not_disturb_each_other) {
+  const auto text_of = [](Defect defect) { return run(averaging(), runtime({Reduces::at_the_last_backward, defect})).text; };
+  const std::vector<Defect> defects{Defect::none, Defect::last_stays_local, Defect::counts_twice, Defect::forgets_the_first};
+  std::vector<std::string> alone, together(defects.size());
+  for (const Defect defect : defects) alone.push_back(text_of(defect));
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < defects.size(); ++i) threads.emplace_back([&, i] { together[i] = text_of(defects[i]); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(alone, together);
 }
 
 TEST(a_make, that_returns_no_wrapper_is_not_run) {

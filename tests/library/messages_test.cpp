@@ -1,11 +1,16 @@
 // What a driver in C++ makes of messages that say what cannot be.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <cstdint>
+#include <filesystem>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "gradledger/player.hpp"
+#include "gradledger/driver.hpp"
 
 namespace library_test {
 namespace {
@@ -61,6 +66,29 @@ TEST(a_gradient, of_the_wrong_size_or_of_no_parameter_is_refused_and_no_error_of
   EXPECT_EQ(refusal({1u}, 18), "/gradients/1: has 18 bytes; expected those of 4 fp32");
   EXPECT_EQ(refusal({7u}, 16), "/arguments/uses: has 7; expected the number of one of 2 parameters");
   EXPECT_EQ(refusal({1u}, 16), "nothing was thrown");
+}
+
+// Of this process.
+std::ptrdiff_t open_descriptors() { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()); }
+
+TEST(a_connection, is_made_to_the_address_of_a_name_at_which_somebody_listens) {
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);  // and not at ::1, which is localhost too
+  socklen_t size = sizeof(at);
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&at), size), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&at), &size), 0);
+  const std::string address = "tcp:localhost:" + std::to_string(ntohs(at.sin_port));
+  const int connected = connected_socket(address);
+  EXPECT_GE(connected, 0);
+  close(connected);
+  close(listener);
+
+  const std::ptrdiff_t before = open_descriptors();
+  for (const std::string& nobody : {address, std::string("unix:/nowhere/socket")}) EXPECT_THROW(connected_socket(nobody), std::runtime_error) << nobody;
+  EXPECT_EQ(open_descriptors(), before);
 }
 
 }  // namespace

@@ -10,11 +10,18 @@ target_include_directories(gradledger_driver INTERFACE $<BUILD_INTERFACE:${CMAKE
 target_link_libraries(gradledger_driver INTERFACE nlohmann_json::nlohmann_json)
 set_target_properties(gradledger_driver PROPERTIES EXPORT_NAME driver)
 
-install(TARGETS gradledger_oracle gradledger_driver EXPORT gradledgerTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library
-        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# A file for each component: whoever wants one alone need not have what the other is linked with.
+foreach(component oracle driver)
+  install(TARGETS gradledger_${component} EXPORT gradledger-${component} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library
+          INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(EXPORT gradledger-${component} NAMESPACE gradledger:: DESTINATION ${package} COMPONENT library)
+endforeach()
 install(DIRECTORY library/include/gradledger ${CMAKE_BINARY_DIR}/library/include/gradledger drivers/cpp/gradledger DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library
         FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
-install(EXPORT gradledgerTargets NAMESPACE gradledger:: DESTINATION ${package} COMPONENT library)
+
+# fmt has names of their own for each major release: the archive fits one of them.
+string(REGEX MATCH "^[0-9]+" fmt_major "${fmt_VERSION}")
+math(EXPR fmt_major_next "${fmt_major} + 1")
 
 configure_package_config_file(cmake/gradledgerConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/gradledgerConfig.cmake INSTALL_DESTINATION ${package})
 # Until 1.0 a minor release may change names.

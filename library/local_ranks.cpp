@@ -105,6 +105,7 @@ class LocalRanks::Rank final : public api::Communicator {
       } catch (const std::exception& error) {
         say(Channel::events, {{"type", "failure"}, {"text", error.what()}});
       }
+      if (ending_) return;  // a wrapper that caught the end of its run comes here, and nobody gives it another turn
       yield();
     }
   }
@@ -202,7 +203,7 @@ void LocalWorld::configure() {
   configuration_ = api::detail::configuration_of(message, 0, static_cast<std::uint32_t>(ranks_.size()));
   observe_ = message.at("observe");
   stops_at_errors_ = message.at("engine").value("after_error", "stop") == "stop";
-  const json error = api::detail::raised_by([&] { world_ = made_by_.make(configuration_); });
+  const json error = api::detail::raised_by([&] { world_ = api::detail::there(made_by_.make(configuration_)); });
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
     if (error.is_null()) say(r, {{"type", "configured"}, {"notes", json::array()}});
     else say(r, {{"type", "refused"}, {"error", error}, {"by_driver", error["type"] == "Refused"}});

@@ -110,7 +110,7 @@ ref::Verdict judge(const Scenario& scenario, const Timeline& timeline, driver::D
   try {
     return ref::judge(scenario, timeline, producer, oracle);
   } catch (const driver::NotRun& refused) {
-    throw api::NotRun(refused.what());
+    throw Refusal(!refused.by_driver(), refused.what());
   } catch (const RunFailure& broken) {
     throw api::BrokenRun(broken.what());
   }

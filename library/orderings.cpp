@@ -52,11 +52,15 @@ class Search {
     if (std::find(asked.micro_batches.begin(), asked.micro_batches.end(), 0u) != asked.micro_batches.end())
       throw api::BadInput("Orderings::micro_batches has a window of none; expected numbers from 1");
     rules_ = rules_of(base_.scenario.contract, base_.zero_grad_is_stated, abilities.events, asked.micro_batches);
+    if (rules_.most() > micro_batches_max)
+      throw api::BadInput(fmt::format("{}: {} micro-batches in a window; expected at most {}", asked.micro_batches.empty() ? "/contract/divide_by" : "Orderings::micro_batches",
+                                      rules_.most(), micro_batches_max));
   }
 
   api::OrderingsReport drawn() {
-    if (asked_.windows_max == 0) throw api::BadInput("Orderings::windows_max is 0; expected a number from 1");
-    for (std::uint32_t number = 0; number < asked_.cases; ++number) look_at(draw(number));
+    if (asked_.windows_max == 0 || asked_.windows_max > windows_max)
+      throw api::BadInput(fmt::format("Orderings::windows_max is {}; expected a number from 1 to {}", asked_.windows_max, windows_max));
+    for (std::uint32_t number = 0; number < asked_.cases; ++number) look_at(draw(number), fmt::format("script {} drawn from seed {}", number, asked_.seed));
     out_.repeat = fmt::format("{} scripts drawn from seed {}", asked_.cases, asked_.seed);
     return finished();
   }
@@ -64,6 +68,7 @@ class Search {
   // By breadth, so that what is found first is shortest. What goes wrong is not continued.
   api::OrderingsReport explored(std::uint32_t events_max) {
     std::deque<std::pair<std::vector<Move>, Stand>> open{{{}, Stand()}};
+    std::uint64_t number = 0;
     for (; !open.empty(); open.pop_front()) {
       const auto& [so_far, stand] = open.front();
       for (const Move move : moves) {
@@ -71,11 +76,15 @@ class Search {
         if (!next.take(move, rules_)) continue;
         std::vector<Move> longer = so_far;
         longer.push_back(move);
-        if (next.closed() && !look_at(with_script(script_of(longer)))) continue;
-        if (longer.size() < events_max) open.emplace_back(std::move(longer), next);
+        if (next.closed() && !look_at(with_script(script_of(longer)), fmt::format("script {} of an exploration", number++))) continue;
+        if (longer.size() >= events_max) continue;
+        if (open.size() == open_max)
+          throw api::BadInput(
+              fmt::format("events_max is {}: more than {} sequences of {} events can go on; expected fewer events, or smaller windows", events_max, open_max, longer.size()));
+        open.emplace_back(std::move(longer), next);
       }
     }
-    out_.complete = out_.tried > 0;
+    out_.complete = out_.tried > 0 && out_.refused == 0 && out_.not_judged == 0;
     out_.repeat = fmt::format("every script of up to {} events", events_max);
     return finished();
   }
@@ -88,6 +97,10 @@ class Search {
     out.note.clear();  // of the script that it had
     return out;
   }
+
+  // Limits on what is asked for.
+  static constexpr std::uint32_t micro_batches_max = 4096, windows_max = 1024;
+  static constexpr std::size_t open_max = std::size_t{1} << 20;  // sequences of an exploration that are kept to go on from
 
   static constexpr std::size_t events_soon_long = 16;
 
@@ -128,22 +141,55 @@ class Search {
     }
   }
 
-  // Whether it is right. What no reader of files would take is passed over, and so is what the wrapper does not take.
-  bool look_at(const Scenario& scenario) {
+  // Whether nothing is wrong with it. What no reader of files would take is passed over, and so is what the wrapper has nothing for; both are counted.
+  bool look_at(const Scenario& scenario, const std::string& which) {
     const auto timeline = make_timeline(scenario);
-    if (!timeline) return true;
-    ref::Verdict verdict;
-    try {
-      verdict = judge(scenario, *timeline, ranks_, options_);
-    } catch (const api::NotRun& refused) {
-      refusal_ = refused.what();
+    if (!timeline) {
+      refuse(timeline.error().text());
       return true;
     }
-    if (!verdict.judged()) return true;
-    ++out_.tried;
-    for (const ref::FindingClass finding : classes_of(verdict))
-      if (known_.insert(finding).second) shrink(scenario, finding);
-    return verdict.findings.empty();
+    try {
+      const ref::Verdict verdict = judged(scenario, *timeline);
+      if (!verdict.judged()) {
+        ++out_.not_judged;
+        return true;
+      }
+      ++out_.tried;
+      for (const ref::FindingClass finding : classes_of(verdict))
+        if (known_.insert(finding).second) shrink(scenario, finding);
+      return verdict.findings.empty();
+    } catch (const Refusal& refused) {
+      refuse(refused.what());
+      return true;
+    } catch (const api::BrokenRun& broken) {
+      throw api::BrokenRun(fmt::format("{}\nin {}: {}", broken.what(), which, short_of(scenario)));
+    }
+  }
+
+  void refuse(const std::string& why) {
+    ++out_.refused;
+    refusal_ = why;
+  }
+
+  // A wrapper that throws when it is made for what the contract allows has failed: one that cannot do it says NotSupported.
+  ref::Verdict judged(const Scenario& scenario, const Timeline& timeline, bool full_ledger = false) {
+    try {
+      return judge(scenario, timeline, ranks_, options_, full_ledger);
+    } catch (const Refusal& refused) {
+      if (!refused.when_made()) throw;
+      ref::Finding finding;
+      finding.finding = ref::FindingClass::engine_error;
+      finding.sentence =
+          fmt::format("the wrapper cannot be made for a world of {}: it threw {}. One that does not take the scenario throws NotSupported.", scenario.world_size, refused.what());
+      ref::Verdict out;
+      out.findings.push_back(std::move(finding));
+      return out;
+    }
+  }
+
+  static std::string short_of(Scenario scenario) {
+    pack(scenario.script);
+    return search::shape_of(scenario);
   }
 
   void shrink(const Scenario& scenario, ref::FindingClass finding) {
@@ -151,21 +197,19 @@ class Search {
       const auto timeline = make_timeline(smaller);
       if (!timeline || !keeps_to(rules_, smaller.script)) return false;
       try {
-        return classes_of(judge(smaller, *timeline, ranks_, options_)).contains(finding);
+        return classes_of(judged(smaller, *timeline)).contains(finding);
       } catch (const api::Error&) {
         return false;
       }
     };
     search::Shrunk small = search::shrink(scenario, shows, {.tried_max = asked_.tries_max});
     pack(small.scenario.script);
-    Scenario drawn = scenario;
-    pack(drawn.script);
     Timeline timeline = make_timeline(small.scenario).value();
-    const ref::Verdict verdict = judge(small.scenario, timeline, ranks_, options_, true);
+    const ref::Verdict verdict = judged(small.scenario, timeline, true);
     for (const ref::FindingClass too : classes_of(verdict)) known_.insert(too);  // one script shows them
     api::detail::ScenarioParts parts{std::move(small.scenario), std::move(timeline), base_.zero_grad_is_stated, ""};
     api::Report report = report_of(parts, abilities_.name, options_, verdict);
-    out_.failures.push_back({Access::scenario(std::move(parts)), std::move(report), search::shape_of(drawn), small.minimal});
+    out_.failures.push_back({Access::scenario(std::move(parts)), std::move(report), short_of(scenario), small.minimal});
   }
 
   api::OrderingsReport finished() {
@@ -211,7 +255,11 @@ OrderingsReport explore_orderings(const Scenario& scenario, const Worlds& wrappe
 }
 
 std::ostream& operator<<(std::ostream& out, const OrderingsReport& report) {
-  out << fmt::format("{}: {} were judged, {}\n", report.repeat, report.tried, report.clean() ? "and all are right" : "and some are not right");
+  const std::string_view verdict = report.tried == 0 ? "which says nothing" : report.clean() ? "and all are right" : "and some are not right";
+  out << fmt::format("{}: {} were judged, {}", report.repeat, report.tried, verdict);
+  if (report.refused > 0) out << fmt::format("; {} were refused", report.refused);
+  if (report.not_judged > 0) out << fmt::format("; {} had nothing to judge", report.not_judged);
+  out << "\n";
   for (const Failure& failure : report.failures) {
     out << fmt::format("\n{}{}\n", failure.scenario.script(), failure.minimal ? "" : " (there may be a smaller one: the limit of tries was reached)");
     if (failure.drawn != failure.scenario.script()) out << "made from: " << failure.drawn << "\n";

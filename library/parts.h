@@ -31,7 +31,17 @@ namespace gradledger::library {
 
 using api::detail::Access;
 
-// full_ledger: the weights of what is right too. Throws BadInput, NotRun and BrokenRun.
+// A NotRun that knows whose it is: the wrapper has nothing for what the script asks for, or it threw when it was made.
+class Refusal final : public api::NotRun {
+ public:
+  Refusal(bool when_made, const std::string& text) : NotRun(text), when_made_(when_made) {}
+  bool when_made() const { return when_made_; }
+
+ private:
+  bool when_made_ = false;
+};
+
+// full_ledger: the weights of what is right too. Throws BadInput, Refusal and BrokenRun.
 ref::Verdict judge(const Scenario& scenario, const Timeline& timeline, driver::DriverRanks& ranks, const api::Options& options, bool full_ledger = false);
 
 api::Report report_of(const api::detail::ScenarioParts& parts, const std::string& wrapper, const api::Options& options, const ref::Verdict& verdict);

@@ -81,6 +81,81 @@ TEST(a_search, can_be_repeated) {
   EXPECT_NE(text_of(5), text_of(6));
 }
 
+enum class Says { std_error, not_supported };
+
+// Cannot be made for one rank, and says so in one of two ways.
+class NotAlone final : public Runtime {
+ public:
+  NotAlone(const gradledger::Configuration& configuration, gradledger::Communicator& ranks, Says says) : Runtime(configuration, ranks, {}) {
+    if (ranks.world_size() > 1) return;
+    if (says == Says::not_supported) throw gradledger::NotSupported("two ranks or more");
+    throw std::length_error("no neighbour");
+  }
+};
+
+TEST(a_wrapper, that_throws_when_it_is_made_for_a_smaller_world_has_failed) {
+  const OrderingsReport found = check_orderings(averaging(), gradledger::ranks<NotAlone>("not-alone", Says::std_error), {.cases = 20});
+  ASSERT_THAT(found, HasFinding("engine-error"));
+  EXPECT_EQ(found.failures[0].scenario.script(), "1 rank: backwardx4 step");
+  EXPECT_NE(found.failures[0].report.text.find("std::length_error: no neighbour"), std::string::npos) << found;
+  EXPECT_EQ(found.refused, 0u);
+}
+
+TEST(a_wrapper, that_supports_no_smaller_world_is_not_judged_in_one_and_that_is_counted) {
+  const OrderingsReport found = check_orderings(averaging(), gradledger::ranks<NotAlone>("not-alone", Says::not_supported), {.cases = 20});
+  EXPECT_THAT(found, LosesNothing());
+  EXPECT_GT(found.refused, 0u);
+  EXPECT_EQ(found.tried + found.refused + found.not_judged, 20u);
+  std::ostringstream text;
+  text << found;
+  EXPECT_NE(text.str().find("; " + std::to_string(found.refused) + " were refused"), std::string::npos) << found;
+}
+
+// Has a limit of its own on events.
+class Tiring final : public Runtime {
+ public:
+  Tiring(const gradledger::Configuration& configuration, gradledger::Communicator& ranks) : Runtime(configuration, ranks, {.micro_batches = 2}) {}
+
+  void backward(const gradledger::Backward& backward) override {
+    if (windows_ > 0) throw gradledger::NotSupported("one window alone");
+    Runtime::backward(backward);
+  }
+};
+
+TEST(an_exploration, is_not_complete_where_a_script_was_refused) {
+  const OrderingsReport found = explore_orderings(averaging(R"("contract": {"divide_by": 2})"), gradledger::ranks<Tiring>("tiring"), 6);
+  EXPECT_THAT(found, LosesNothing());
+  EXPECT_EQ(found.tried, 2u);
+  EXPECT_EQ(found.refused, 1u);
+  EXPECT_FALSE(found.complete);
+}
+
+template <class NoVerdict, class Call>
+std::string refusal_of(Call&& call) {
+  try {
+    call();
+  } catch (const NoVerdict& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(a_search, of_too_much_is_refused_with_the_limit) {
+  const auto expect_says = [](const std::string& text, const std::string& what) { EXPECT_NE(text.find(what), std::string::npos) << text; };
+  const auto refused = [](const gradledger::Orderings& asked) { return refusal_of<gradledger::BadInput>([&] { check_orderings(averaging(), runtime(), asked); }); };
+  expect_says(refused({.micro_batches = {4, 5000}}), "Orderings::micro_batches: 5000 micro-batches in a window; expected at most 4096");
+  expect_says(refused({.windows_max = 1025}), "Orderings::windows_max is 1025; expected a number from 1 to 1024");
+  expect_says(refusal_of<gradledger::BadInput>([] { check_orderings(averaging(R"("contract": {"divide_by": 100000})"), runtime()); }), "/contract/divide_by: 100000");
+  const auto syncing = gradledger::ranks<Syncing>("syncing", Kind{});
+  expect_says(refusal_of<gradledger::BadInput>([&] { explore_orderings(averaging(), syncing, 60, {.micro_batches = {40}}); }), "events_max is 60: more than 1048576 sequences");
+}
+
+TEST(a_search, in_which_a_run_breaks_says_by_which_script) {
+  const auto breaks = runtime({Reduces::in_step, Defect::shows_what_is_not_there});
+  const std::string text = refusal_of<gradledger::BrokenRun>([&] { check_orderings(averaging(), breaks, {.seed = 7, .cases = 3}); });
+  EXPECT_NE(text.find("in script 0 drawn from seed 7: 2 ranks: backward"), std::string::npos) << text;
+}
+
 TEST(a_search, that_judges_nothing_is_refused) {
   EXPECT_THROW(check_orderings(averaging(), runtime(), {.cases = 0}), gradledger::BadInput);
   EXPECT_THROW(check_orderings(averaging(), runtime(), {.micro_batches = {0}}), gradledger::BadInput);

@@ -47,6 +47,8 @@ struct Collective {
   std::span<const std::byte> data;
 };
 
+// One rank's. It is called by the thread that calls the wrapper, while it does, and by no other. The wrapper's destructor makes no collectives: what they throw cannot leave
+// it, and would end the program. In a test a run that is broken off leaves collectives that wait by an exception that is no std::exception: let it pass, too.
 class Communicator {
  public:
   using Site = std::source_location;

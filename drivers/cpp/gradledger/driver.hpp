@@ -31,26 +31,37 @@ struct Gone : Ended {};
 
 [[noreturn]] inline void fail_with_errno(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
 
+// -1 and errno where there is no connection.
+inline int connected_to(int family, const sockaddr* to, socklen_t length) {
+  const int out = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (out < 0 || connect(out, to, length) == 0) return out;
+  const int error = errno;
+  close(out);
+  errno = error;
+  return -1;
+}
+
 inline int connected_socket(const std::string& address) {
+  int out = -1;
   if (address.starts_with("unix:")) {
     const std::string path = address.substr(5);
     sockaddr_un to{};
     to.sun_family = AF_UNIX;
     if (path.size() >= sizeof(to.sun_path)) throw std::runtime_error("the path of the socket is too long: " + path);
     std::memcpy(to.sun_path, path.c_str(), path.size() + 1);
-    const int out = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (out < 0 || connect(out, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) fail_with_errno("cannot connect to " + address);
-    return out;
+    out = connected_to(AF_UNIX, reinterpret_cast<const sockaddr*>(&to), sizeof(to));
+  } else {
+    const std::size_t colon = address.rfind(':');
+    if (!address.starts_with("tcp:") || colon == 3) throw std::runtime_error("GRADLEDGER_ADDRESS is \"" + address + "\"; expected unix:PATH or tcp:HOST:PORT");
+    addrinfo hints{}, *found = nullptr;
+    hints.ai_socktype = SOCK_STREAM;
+    if (const int error = getaddrinfo(address.substr(4, colon - 4).c_str(), address.substr(colon + 1).c_str(), &hints, &found); error != 0)
+      throw std::runtime_error("cannot find " + address + ": " + gai_strerror(error));
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, freeaddrinfo);
+    // A name may have addresses of which the command listens at one alone, as localhost has ::1 before 127.0.0.1.
+    for (const addrinfo* one = found; one && out < 0; one = one->ai_next) out = connected_to(one->ai_family, one->ai_addr, one->ai_addrlen);
   }
-  const std::size_t colon = address.rfind(':');
-  if (!address.starts_with("tcp:") || colon == 3) throw std::runtime_error("GRADLEDGER_ADDRESS is \"" + address + "\"; expected unix:PATH or tcp:HOST:PORT");
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  if (const int error = getaddrinfo(address.substr(4, colon - 4).c_str(), address.substr(colon + 1).c_str(), &hints, &found); error != 0)
-    throw std::runtime_error("cannot find " + address + ": " + gai_strerror(error));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, freeaddrinfo);
-  const int out = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (out < 0 || connect(out, found->ai_addr, found->ai_addrlen) != 0) fail_with_errno("cannot connect to " + address);
+  if (out < 0) fail_with_errno("cannot connect to " + address);
   return out;
 }
 

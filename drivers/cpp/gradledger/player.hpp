@@ -36,9 +36,19 @@ inline Dtype dtype_named(const std::string& name) {
   return static_cast<Dtype>(at - dtype_names.begin());
 }
 
-inline std::vector<float> values_of(const json& bytes) {
+// The other side said what cannot be: no fault of the wrapper.
+class BadMessage : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// `place`: in the message.
+inline std::vector<float> values_of(const json& bytes, std::size_t numel, const std::string& place) {
+  if (!bytes.is_binary()) throw BadMessage(place + ": is no string of bytes");
   const auto& data = bytes.get_binary();
-  std::vector<float> out(data.size() / sizeof(float));
+  if (data.size() % sizeof(float) != 0 || data.size() / sizeof(float) != numel)
+    throw BadMessage(place + ": has " + std::to_string(data.size()) + " bytes; expected those of " + std::to_string(numel) + " fp32");
+  std::vector<float> out(numel);
   if (!out.empty()) std::memcpy(out.data(), data.data(), out.size() * sizeof(float));
   return out;
 }
@@ -89,13 +99,21 @@ inline Configuration configuration_of(const json& message, std::uint32_t rank, s
   Configuration out;
   out.rank = rank;
   out.world_size = world_size;
-  for (const json& given : message.at("parameters")) {
+  const json& parameters = message.at("parameters");
+  for (const json& given : parameters) {
+    const std::string place = "/parameters/" + std::to_string(out.parameters.size());
     Parameter& parameter = out.parameters.emplace_back();
     parameter.name = given.at("name");
     parameter.numel = given.at("numel");
     parameter.trainable = given.at("trainable");
-    if (given.contains("tied_to")) parameter.tied_to = given["tied_to"].get<std::uint32_t>();
-    else parameter.weights = values_of(given.at("weights"));
+    if (!given.contains("tied_to")) {
+      parameter.weights = values_of(given.at("weights"), parameter.numel, place + "/weights");
+      continue;
+    }
+    const json& tied_to = given["tied_to"];
+    if (!tied_to.is_number_unsigned() || tied_to >= parameters.size() || parameters[tied_to.get<std::size_t>()].contains("tied_to"))
+      throw BadMessage(place + "/tied_to: is " + tied_to.dump() + "; expected the number of a parameter that is not tied itself, of " + std::to_string(parameters.size()));
+    parameter.tied_to = tied_to.get<std::uint32_t>();
   }
   const json& engine = message.at("engine");
   out.model_dtype = dtype_named(message.at("model_dtype"));
@@ -125,11 +143,13 @@ inline Backward backward_of(const json& event, std::uint32_t rank, const Configu
   Backward out{rank, arguments.at("micro_batch").get<std::uint32_t>(), {}};
   const double factor = arguments.value("loss_factor", 1.0);
   for (const json& use : arguments.at("uses")) {
-    const auto used = use.get<std::uint32_t>(), parameter = configuration.parameters.at(used).tied_to.value_or(used);
+    if (!use.is_number_unsigned() || use >= configuration.parameters.size())
+      throw BadMessage("/arguments/uses: has " + use.dump() + "; expected the number of one of " + std::to_string(configuration.parameters.size()) + " parameters");
+    const auto used = use.get<std::uint32_t>(), parameter = configuration.parameters[used].tied_to.value_or(used);
     const auto given = event.at("gradients").find(std::to_string(parameter));
     const bool there = std::any_of(out.gradients.begin(), out.gradients.end(), [&](const Gradient& g) { return g.parameter == parameter; });
     if (there || given == event["gradients"].end()) continue;
-    Gradient& gradient = out.gradients.emplace_back(parameter, values_of(*given));
+    Gradient& gradient = out.gradients.emplace_back(parameter, values_of(*given, configuration.parameters[parameter].numel, "/gradients/" + std::to_string(parameter)));
     if (factor != 1)
       for (float& value : gradient.values) value = rounded(factor * double{value}, configuration.model_dtype);
   }
@@ -172,7 +192,14 @@ inline std::string type_name(const std::exception& error) {
 // A run that is broken off leaves wrappers by this.
 struct Ended {};
 
-// What a call raised; nothing where it did not.
+// What `make` gave, which is a function of the user's.
+template <class Made>
+Made there(Made made) {
+  if (!made) throw std::runtime_error("`make` returned no wrapper");
+  return made;
+}
+
+// What a call raised; nothing where it did not. BadMessage goes on.
 template <class Call>
 json raised_by(Call&& call) {
   try {
@@ -182,6 +209,8 @@ json raised_by(Call&& call) {
     return {{"type", "Refused"}, {"text", error.what()}};
   } catch (const CollectiveError& error) {
     return {{"type", error.type()}, {"text", error.what()}};
+  } catch (const BadMessage&) {
+    throw;
   } catch (const std::exception& error) {
     return {{"type", type_name(error)}, {"text", error.what()}};
   } catch (const Ended&) {
@@ -217,7 +246,7 @@ class RankPlayer {
     configuration_ = configuration_of(message, communicator_.rank(), communicator_.world_size());
     observe_ = message.at("observe");
     stops_at_errors_ = message.at("engine").value("after_error", "stop") == "stop";
-    const json error = raised_by([&] { wrapper_ = ranks_.make(configuration_, communicator_); });
+    const json error = raised_by([&] { wrapper_ = there(ranks_.make(configuration_, communicator_)); });
     if (error.is_null()) return {{"type", "configured"}, {"notes", json::array()}};
     return {{"type", "refused"}, {"error", error}, {"by_driver", error["type"] == "Refused"}};
   }

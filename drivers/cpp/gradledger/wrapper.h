@@ -123,6 +123,8 @@ struct Shows {
 };
 
 // One rank. What derives from it has a constant `shows`, and overrides the events that it can do: others cannot stand in its scenarios.
+// Its calls come one at a time. In a test the ranks of a run have a thread each, of which one runs at a time, and a wrapper may be destroyed by another thread than called it:
+// it needs no locks, and keeps nothing in thread_local variables.
 class Wrapper {
  public:
   virtual ~Wrapper() = default;
@@ -176,7 +178,7 @@ struct Abilities {
   std::vector<std::string> events;  // of the driver protocol
 };
 
-// Wrappers of one rank each.
+// Wrappers of one rank each. `make` is called as the wrappers are, one call at a time in a run; what it shares between runs in several threads is yours to guard.
 struct Ranks {
   Abilities abilities;
   std::function<std::unique_ptr<Wrapper>(const Configuration&, Communicator&)> make;

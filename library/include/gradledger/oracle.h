@@ -73,7 +73,8 @@ struct Options {
   std::string_view headers = GRADLEDGER_VERSION;        // that the program was compiled with
 };
 
-// Throws BadInput, NotRun and BrokenRun, where there is no verdict. What the wrapper throws in an event is a finding.
+// Throws BadInput, NotRun and BrokenRun, where there is no verdict. What the wrapper throws in an event is a finding. std::bad_alloc and std::system_error leave it too, where
+// memory or threads run out; another std::logic_error is a mistake of gradledger's. Runs in several threads at once do not disturb each other.
 Report run(const Scenario& scenario, const Ranks& wrapper, const Options& options = {});
 Report run(const Scenario& scenario, const Worlds& wrapper, const Options& options = {});
 

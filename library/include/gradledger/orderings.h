@@ -21,8 +21,8 @@ namespace gradledger::GRADLEDGER_API {
 struct Orderings {
   std::uint64_t seed = 0;
   std::uint32_t cases = 100;                 // that are drawn
-  std::vector<std::uint32_t> micro_batches;  // sizes of windows; empty: as the contract says
-  std::uint32_t windows_max = 3;             // of a script that is drawn
+  std::vector<std::uint32_t> micro_batches;  // sizes of windows, up to 4096; empty: as the contract says
+  std::uint32_t windows_max = 3;             // of a script that is drawn; up to 1024
   std::uint32_t tries_max = 4000;            // judgements of the search for a smaller script
   std::uint64_t memory_limit = Options{}.memory_limit;
   std::string_view headers = GRADLEDGER_VERSION;
@@ -37,8 +37,10 @@ struct Failure {
 };
 
 struct OrderingsReport {
-  std::uint64_t tried = 0;        // scripts
-  bool complete = false;          // of an exploration: every script up to the length is right, or goes on from one that is not
+  std::uint64_t tried = 0;        // scripts that were judged
+  std::uint64_t refused = 0;      // that were not run: the wrapper threw NotSupported, or no scenario file could have them
+  std::uint64_t not_judged = 0;   // that left nothing to judge
+  bool complete = false;          // of an exploration: every script up to the length was judged and is right, or goes on from one that is not
   std::vector<Failure> failures;  // one for each class of findings
   std::string repeat;             // in words: what was asked for
 
@@ -46,11 +48,12 @@ struct OrderingsReport {
 };
 std::ostream& operator<<(std::ostream& out, const OrderingsReport& report);
 
-// The scenario gives world, parameters, dtypes, contract and optimizer; its script is not read. Throws as run() does.
+// The scenario gives world, parameters, dtypes, contract and optimizer; its script is not read. Throws as run() does, but for
+// a wrapper that threw when it was made: that is a failure, with an "engine-error". BrokenRun says by which script.
 OrderingsReport check_orderings(const Scenario& scenario, const Ranks& wrapper, const Orderings& orderings = {});
 OrderingsReport check_orderings(const Scenario& scenario, const Worlds& wrapper, const Orderings& orderings = {});
 
-// Every script of up to so many events, shortest first.
+// Every script of up to so many events, shortest first. Throws BadInput where more sequences of events are open at once than fit in memory, 2^20.
 OrderingsReport explore_orderings(const Scenario& scenario, const Ranks& wrapper, std::uint32_t events_max, const Orderings& orderings = {});
 OrderingsReport explore_orderings(const Scenario& scenario, const Worlds& wrapper, std::uint32_t events_max, const Orderings& orderings = {});
 

@@ -1,4 +1,5 @@
 // Matchers for GoogleTest: EXPECT_THAT(run(scenario, wrapper), LosesNothing()). Without GoogleMock EXPECT_THAT is here.
+// Include it behind every other header that defines EXPECT_THAT or ASSERT_THAT: it leaves theirs, and one that comes later would define them twice.
 #pragma once
 
 #include <algorithm>

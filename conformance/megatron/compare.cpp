@@ -160,14 +160,21 @@ Comparison left_out(const Run& run, std::string why) {
   return out;
 }
 
-// Both refuse, in the same words.
+bool is_refused(const Run& run) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [](const RankRun& rank) { return !rank.refusal.empty(); });
+}
+
+// Every rank refuses, and so does the model, in the same words.
 Comparison refusal(const Run& run, const std::optional<InputError>& refused) {
   Comparison out = left_out(run, "");
-  const std::string& words = run.ranks.front().refusal;
-  const bool alike = refused && refused->message.find(words) != std::string::npos;
-  out.outcome = alike ? Outcome::agrees : Outcome::differs;
-  if (!alike) out.why = "Megatron-Core refuses: " + words + "; here: " + (refused ? refused->text() : "nothing is refused");
+  out.outcome = Outcome::agrees;
   out.elements = 1;
+  for (std::size_t r = 0; r < run.ranks.size() && out.why.empty(); ++r) {
+    const std::string& words = run.ranks[r].refusal;
+    if (!words.empty() && refused && refused->message.find(words) != std::string::npos) continue;
+    out.outcome = Outcome::differs;
+    out.why = fmt::format("rank {}: Megatron-Core {}; here: {}", r, words.empty() ? "refuses nothing" : "refuses: " + words, refused ? refused->text() : "nothing is refused");
+  }
   return out;
 }
 
@@ -183,11 +190,13 @@ Result<Comparison> judge(const Run& run) {
   if (!expressed && expressed.error().where == inexpressible) return left_out(run, expressed.error().message);
   if (!expressed) return expressed.error();
   const auto refused = ::gradledger::megatron::megatron_refusal(expressed->scenario, expressed->config);
-  if (!run.ranks.front().refusal.empty()) return refusal(run, refused);
+  if (is_refused(run)) return refusal(run, refused);
   if (refused) return left_out(run, refused->text());
   const auto timeline = unroll(expressed->scenario, expressed->scenario.script, contract_of(*expressed));
   if (!timeline) return left_out(run, timeline.error().text());
-  return Judge(run, *expressed, Replay(*expressed, *timeline)).judge();
+  const Comparison out = Judge(run, *expressed, Replay(*expressed, *timeline)).judge();
+  if (out.outcome == Outcome::agrees && out.elements == 0) return InputError{"/ranks", "show nothing that could be compared; expected buffers or operations"};
+  return out;
 }
 
 }  // namespace gradledger::conform::megatron

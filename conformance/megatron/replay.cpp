@@ -50,14 +50,15 @@ class Watched final : public Engine {
     };
     for (const auto& [p, name] : *names_)
       if (engine_->ddp().main_grad(p).buffer != no_index) show(name + ".main_grad", engine_->ddp().main_grad(p));
-    host_->counted.clear();
+    std::vector<Counted>& counted = host_->counted[w.event()];
+    counted.clear();
     for (const ChildOptimizer& child : engine_->optimizers()) {
-      host_->counted.push_back({child.stats_group().ranks, {}});
+      counted.push_back({child.stats_group().ranks, {}});
       for (std::size_t i = 0; i < child.pieces().size(); ++i) {
         const auto& piece = child.pieces()[i];
         if (piece.has_grad) show(child.grad_name(i), piece.grad());
         if (piece.has_grad && child.in_fp32()) show(names_->at(piece.parameter) + ".grad", piece.grad());
-        if (engine_->counts_zeros() && child.is_counted(piece)) host_->counted.back().gradients.push_back(child.grad_name(i));
+        if (engine_->counts_zeros() && child.is_counted(piece)) counted.back().gradients.push_back(child.grad_name(i));
       }
     }
     for (const auto& [p, name] : *names_)
@@ -132,14 +133,24 @@ Replay::Replay(const Expressed& expressed, const Timeline& timeline)
   producer->run(*source, RunOptions{}, *this);
 }
 
-double Replay::zeros(std::size_t rank, std::uint32_t event) const {
+std::optional<double> Replay::zeros(std::size_t rank, std::uint32_t event) const {
+  const auto counted_on = [&](std::size_t r) {
+    const auto found = hosts_[r].counted.find(event);
+    return found == hosts_[r].counted.end() ? nullptr : &found->second;
+  };
+  const std::vector<Counted>* own = counted_on(rank);
+  if (!own) return std::nullopt;
   double out = 0;
-  for (std::size_t c = 0; c < hosts_[rank].counted.size(); ++c)
-    for (const std::uint32_t r : hosts_[rank].counted[c].ranks)
-      for (const std::string& name : hosts_[r].counted[c].gradients) {
-        const std::vector<double>& values = moments_[r][event].buffers.at(name).values;
-        out += static_cast<double>(std::count(values.begin(), values.end(), 0.0));
+  for (std::size_t c = 0; c < own->size(); ++c)
+    for (const std::uint32_t r : (*own)[c].ranks) {
+      const std::vector<Counted>* others = counted_on(r);
+      if (!others || others->size() <= c) return std::nullopt;
+      for (const std::string& name : (*others)[c].gradients) {
+        const auto snapshot = moments_[r][event].buffers.find(name);
+        if (snapshot == moments_[r][event].buffers.end()) return std::nullopt;
+        out += static_cast<double>(std::count(snapshot->second.values.begin(), snapshot->second.values.end(), 0.0));
       }
+    }
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct Counted {
 
 // What an engine's host knows after each event: it is no value of a program.
 struct HostState {
-  std::vector<Counted> counted;  // by optimizer
+  std::map<std::uint32_t, std::vector<Counted>> counted;  // by event, by optimizer
   std::vector<BufferLayout> layout;
   std::map<std::uint32_t, std::map<std::string, GroupState>> groups;  // by event
 };
@@ -33,8 +34,8 @@ class Replay final : private TraceSink {
   // Everything of an event; of several, calls and errors of all and the state behind the last.
   Moment at(std::size_t rank, EventRange events) const;
   const std::vector<BufferLayout>& layout(std::size_t rank) const { return hosts_[rank].layout; }
-  // Of the gradients that the optimizers of a rank, and of the ranks that they count with, have behind an event.
-  double zeros(std::size_t rank, std::uint32_t event) const;
+  // Of the gradients that the optimizers of a rank, and of the ranks that they count with, have behind an event; none where one of them did not get there.
+  std::optional<double> zeros(std::size_t rank, std::uint32_t event) const;
   const std::string& stuck() const { return stuck_; }
 
  private:

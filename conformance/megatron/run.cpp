@@ -1,5 +1,6 @@
 #include "conformance/megatron/run.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "sim/base/limits.h"
@@ -117,6 +118,29 @@ void read_gradients(const Field& line, Run& run) {
     }
 }
 
+// Rank -1 stands for all.
+Plant read_plant(const Field& plant, const Run& run, std::uint32_t micro_batches) {
+  Plant out;
+  out.rank = plant.at("rank").json() == -1 ? -1 : static_cast<std::int32_t>(plant.at("rank").count(0, run.world - 1));
+  out.micro_batch = plant.at("mb").count(0, micro_batches - 1);
+  out.parameter = text_of(plant.at("param"));
+  if (std::none_of(run.parameters.begin(), run.parameters.end(), [&](const Parameter& p) { return p.name == out.parameter; }))
+    plant.at("param").fail("names no parameter; expected one of /spec/params");
+  out.value = plant.at("value").number();
+  return out;
+}
+
+// What is not shown cannot agree: a trace ends where it raised, or with the last operation.
+void read_trace(const Field& trace, const Run& run, RankRun& out) {
+  for (const Field& entry : trace.entries(run.operations.size())) {
+    if (entry.at("op").json() != run.operations[out.moments.size()]) entry.at("op").fail("is not the operation at this place of /spec/ops");
+    out.moments.push_back(read_moment(entry, run));
+  }
+  const bool raised = !out.moments.empty() && !out.moments.back().error.empty();
+  if (out.refusal.empty() && !raised && out.moments.size() < run.operations.size())
+    trace.fail("ends behind " + std::to_string(out.moments.size()) + " of " + std::to_string(run.operations.size()) + " operations; expected all of them, or an error in the last");
+}
+
 Run read(const Field& line) {
   Run run;
   const Field spec = line.at("spec");
@@ -131,9 +155,7 @@ Run read(const Field& line) {
   if (spec.has("parallel"))
     for (const auto& [name, size] : spec.at("parallel").members()) run.parallel[name] = size.count(1, run.world);
   if (spec.has("plant")) {
-    const Field plant = spec.at("plant");
-    run.plant =
-        Plant{static_cast<std::int32_t>(plant.at("rank").number()), plant.at("mb").count(0, limits::micro_batches_max), text_of(plant.at("param")), plant.at("value").number()};
+    run.plant = read_plant(spec.at("plant"), run, spec.at("n_mb").count(1, limits::micro_batches_max));
   }
   if (spec.has("grad_scale")) run.grad_scale = spec.at("grad_scale").number();
   read_gradients(line, run);
@@ -144,10 +166,7 @@ Run read(const Field& line) {
     if (rank.has("error")) out.refusal = text_of(rank.at("error"));
     if (rank.has("buffers"))
       for (const Field& buffer : rank.at("buffers").entries(limits::parameters_max)) out.layout.push_back(read_layout(buffer, run.world));
-    for (const Field& entry : rank.at("trace").entries(run.operations.size())) {
-      if (entry.at("op").json() != run.operations[out.moments.size()]) entry.at("op").fail("is not the operation at this place of /spec/ops");
-      out.moments.push_back(read_moment(entry, run));
-    }
+    read_trace(rank.at("trace"), run, out);
   }
   return run;
 }

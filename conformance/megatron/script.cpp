@@ -117,6 +117,7 @@ class Builder {
   void finalize(const Field& op) {
     if (!op.at(1).json().is_null()) {
       const std::vector<Field> counts = op.at(1).entries(run_.world);
+      if (counts.size() != run_.world) op.at(1).fail("has not one count for each rank");
       for (std::size_t r = 0; r < counts.size(); ++r) {
         if (window()[r].empty()) throw Inexpressible{"tokens of a window without a backward"};
         window()[r].back() = counts[r].count(0, limits::tokens_max);
@@ -129,6 +130,7 @@ class Builder {
   // forward_backward_no_pipelining: all but the last micro-batch under no_sync, then finalize.
   void schedule(const Field& op) {
     const std::vector<Field> micro_batches = op.at(1).entries(limits::micro_batches_max);
+    if (micro_batches.empty()) op.at(1).fail("is empty; expected at least one micro-batch");
     const bool counts = op.json().size() > 2;
     out_.config.schedule = ::gradledger::megatron::ScheduleOptions{static_cast<std::uint32_t>(micro_batches.size()),
                                                                    counts ? ::gradledger::megatron::LossReturns::sum_and_tokens : ::gradledger::megatron::LossReturns::mean};
@@ -218,10 +220,13 @@ class Model {
   void plant(GivenValues& values) const {
     if (!run_.plant) return;
     std::size_t offset = 0;
+    bool found = false;
     for (const ::gradledger::Parameter& p : out_.scenario.parameters) {
-      if (p.name == run_.plant->parameter) break;
+      found = p.name == run_.plant->parameter;
+      if (found) break;
       offset += p.numel;
     }
+    if (!found) throw Inexpressible{"a value planted in the gradient of an expert that several ranks share"};
     for (std::uint32_t r = 0; r < run_.world; ++r)
       if (run_.plant->rank < 0 || static_cast<std::uint32_t>(run_.plant->rank) == r) values.at(run_.plant->micro_batch)[r].at(offset) = run_.plant->value;
   }
@@ -245,12 +250,13 @@ std::vector<std::vector<std::uint32_t>> strided(std::uint32_t world, std::uint32
 void state_groups(const Run& run, std::uint32_t instances, Scenario& scenario) {
   using ::gradledger::megatron::ParallelGroups;
   const std::uint32_t tensor = size_of(run, "tp"), context = size_of(run, "cp"), stages = size_of(run, "pp");
-  if (run.world % (tensor * context * stages * size_of(run, "ep")) != 0) throw Inexpressible{"dimensions that do not divide the world"};
+  if (run.world % (std::uint64_t{tensor} * context * stages * size_of(run, "ep")) != 0) throw Inexpressible{"dimensions that do not divide the world"};
   scenario.groups["alone"] = strided(run.world, 1, 1);
   scenario.groups["tp"] = strided(run.world, 1, tensor);
   scenario.groups["cp"] = strided(run.world, tensor, context);
   scenario.groups["ep"] = strided(run.world, tensor * context, size_of(run, "ep"));
   scenario.groups["pp"] = strided(run.world, run.world / stages, stages);
+  if (const auto problem = ::gradledger::megatron::instances_problem(scenario, instances)) throw Inexpressible{problem->text()};
   const std::pair<const char*, ProcessGroup ParallelGroups::*> met[] = {
       {"dp_cp", &ParallelGroups::data_context},     {"expert_dp", &ParallelGroups::expert_data}, {"mp", &ParallelGroups::model},
       {"expert_mp", &ParallelGroups::expert_model}, {"instance", &ParallelGroups::instance},     {"between", &ParallelGroups::between_instances},
@@ -265,10 +271,12 @@ void state_groups(const Run& run, std::uint32_t instances, Scenario& scenario) {
 
 // The recorder's defaults: nothing is clipped.
 void configure(const Run& run, Expressed& out) {
+  const Field given(run.config, "/spec/config");
   json config = run.config;
-  config["optimizer_config"] = config["optimizer"];
+  config["optimizer_config"] = given.has("optimizer") ? given.at("optimizer").object() : json::object();
   config.erase("optimizer");
   if (!config["optimizer_config"].contains("clip_grad")) config["optimizer_config"]["clip_grad"] = 0.0;
+  config["ddp"] = given.has("ddp") ? given.at("ddp").object() : json::object();
   // A release was not given the options that it does not have.
   const auto behaviour = ::gradledger::megatron::behaviour_of(out.scenario.engine.as_of);
   if (!behaviour) throw Inexpressible{"the release: " + behaviour.error().text()};

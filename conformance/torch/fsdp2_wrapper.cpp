@@ -75,12 +75,19 @@ void take_mesh(json& config, const Run& run, Scenario& scenario) {
   config["mesh"] = {"replicate", "shard"};
 }
 
+// An operation is its name and what it is given; options come last.
+Field last_of(const Field& operation) {
+  operation.at(0);
+  return operation.at(operation.json().size() - 1);
+}
+
 // Whether forwards call units of which they use nothing: of all forwards that leave parameters out, or of none.
 bool calls_unused(const Run& run) {
   bool calls = false, leaves_out = false;
-  for (const json& op : run.operations) {
-    if (!op.back().is_object() || !op.back().contains("use")) continue;
-    const bool called = op.back().value("call_unused", false);
+  for (const Field& op : Field(run.operations, "/spec/ops").entries(limits::events_max)) {
+    const Field options = last_of(op);
+    if (!options.has("use")) continue;
+    const bool called = options.has("call_unused") && options.at("call_unused").flag();
     calls |= called;
     leaves_out |= !called;
   }
@@ -103,6 +110,7 @@ class Fsdp2 final : public Wrapper {
     rename("cpu_offload", "offload");
     config["units"] = units_of(run).wrapped;
     config["nested"] = units_of(run).nested;
+    config.erase("rows");
     for (std::uint32_t p = 0; p < run.sizes.size(); ++p)
       if (run.rows[p] != run.sizes[p]) config["rows"][parameter_name(p)] = run.rows[p];
     if (run.root_at_end) config["root_parameters_last"] = true;
@@ -130,13 +138,14 @@ class Fsdp2 final : public Wrapper {
   }
 
   void own_operation(const Run& run, const Field& operation, ScriptItem& into) const override {
-    const std::string kind = operation.at(0).json().get<std::string>();
+    const std::string& kind = operation.at(0).text(limits::name_length_max);
     if (kind != "set" && kind != "call") throw Inexpressible{"the operation " + kind};
     json arguments = json::object();
     if (kind == "set") arguments["value"] = operation.at(2).json();
-    const json& options = operation.json().back();
-    if (options.is_object() && options.contains("recurse")) arguments["recurse"] = options["recurse"];
-    if (options.is_object() && options.contains("module") && options["module"] != "root") arguments["unit"] = unit_of(run, options["module"].get<std::string>());
+    const Field options = last_of(operation);
+    if (options.has("recurse")) arguments["recurse"] = options.at("recurse").flag();
+    const std::string module = options.has("module") ? options.at("module").text(limits::name_length_max) : "root";
+    if (module != "root") arguments["unit"] = unit_of(run, module);
     const ScriptItem made = event(operation.at(1), arguments);
     into.kind = made.kind;
     into.event = made.event;

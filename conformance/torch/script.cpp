@@ -68,7 +68,7 @@ class Builder {
       forward_count_ = 0;
     } else if (kind == "zero_grad" || kind == "module_zero_grad") {
       item.kind = kind == "zero_grad" ? ScriptKind::optimizer_zero_grad : ScriptKind::engine_zero_grad;
-      item.set_to_none = options(op).value("set_to_none", true);
+      item.set_to_none = !options(op).contains("set_to_none") || op.at(op.json().size() - 1).at("set_to_none").flag();
     } else if (kind == "clip") {
       item.kind = ScriptKind::clip;
       item.max_norm = op.at(1).number();
@@ -167,6 +167,7 @@ class Builder {
     const auto micro_batches = static_cast<std::uint32_t>(run_.gradients.size());
     if (kind == "fsum") {
       const std::vector<Field> terms = op.at(1).entries(micro_batches);
+      if (terms.empty()) op.at(1).fail("is empty; expected at least one micro-batch");
       item.sum_of = static_cast<std::uint32_t>(terms.size());
       item.micro_batch = terms.front().count(0, micro_batches - 1);
       for (std::size_t i = 0; i < terms.size(); ++i)

@@ -44,5 +44,15 @@ TEST(recorded_fsdp2_runs, that_have_no_scenario_say_why) {
   EXPECT_EQ(outcome(R"({"groups": [[1, 0]]})", "[]"), "inexpressible: a group of units that do not follow each other");
 }
 
+TEST(recorded_fsdp2_runs, that_are_malformed_are_named_by_their_place) {
+  EXPECT_NE(outcome("{}", "[[]]").find("/spec/ops/0: "), std::string::npos);
+  EXPECT_NE(outcome("{}", "[3]").find("/spec/ops/0: "), std::string::npos);
+  EXPECT_EQ(outcome("{}", R"([["fb", 0, {"use": [0], "call_unused": 1}]])"), "/spec/ops/0/2/call_unused: is 1; expected true or false");
+  EXPECT_NE(outcome("{}", R"([["call", "reshard", {"module": 3}]])").find("/spec/ops/0/2/module: is 3; expected a text"), std::string::npos);
+  EXPECT_NE(outcome("{}", R"([["set", "set_requires_gradient_sync", true, {"recurse": 3}]])").find("/spec/ops/0/3/recurse: is 3"), std::string::npos);
+  EXPECT_NE(outcome("{}", R"([["zero_grad", {"set_to_none": 3}]])").find("/spec/ops/0/1/set_to_none: is 3"), std::string::npos);
+  EXPECT_EQ(outcome("{}", R"([["fsum", []]])"), "/spec/ops/0/1: is empty; expected at least one micro-batch");
+}
+
 }  // namespace
 }  // namespace gradledger::conform::torch

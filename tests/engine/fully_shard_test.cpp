@@ -156,6 +156,44 @@ TEST(fully_shard_configurations, that_do_not_fit_are_refused_by_their_pointers) 
   EXPECT_EQ(refused(R"({"grad_scaler": {"init_scale": 3}})"), "/engine/config/grad_scaler/init_scale");
   EXPECT_EQ(refused(R"({"optimizer_in_backward": true})"), "/engine/config/optimizer_in_backward");
   EXPECT_EQ(refused(R"({"bucket_cap_mb": 1})"), "/engine/config/bucket_cap_mb");
+  EXPECT_EQ(refused(R"({"gradient_divide_factor": 0.1})"), "/engine/config/gradient_divide_factor");
+  EXPECT_EQ(refused(R"({"gradient_divide_factor": 0.0000152587890625})"), "");
+  EXPECT_EQ(refused(R"({"gradient_divide_factor": 3})"), "");
+}
+
+TEST(fully_shard_configurations, whose_replicas_hold_different_shards_are_no_mesh) {
+  Scenario s = scenario_of({backward});
+  s.world_size = 4;
+  const Fsdp2Config config = config_of(R"({"mesh": ["replicate", "shard"]})");
+  s.groups = {{"shard", {{0, 1}, {2, 3}}}, {"replicate", {{0, 2}, {1, 3}}}};
+  EXPECT_FALSE(fsdp2_refusal(s, config));
+  s.groups["replicate"] = {{0, 3}, {1, 2}};
+  const auto problem = fsdp2_refusal(s, config);
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->where, "/engine/config/mesh");
+  EXPECT_NE(problem->message.find("ranks 0 and 3 replicate each other and are number 0 and 1 of their shards"), std::string::npos) << problem->message;
+}
+
+TEST(fully_shard_configurations, that_gather_more_than_places_can_number_are_refused) {
+  Scenario s = scenario_of({backward});
+  s.world_size = 4;
+  s.parameters[1].numel = 1u << 30;
+  EXPECT_FALSE(fsdp2_refusal(s, config_of("{}")));
+  const auto problem = fsdp2_refusal(s, config_of(R"({"rows": {"w1": 1}})"));
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->where, "/parameters/1");
+  EXPECT_NE(problem->message.find("4294967296"), std::string::npos) << problem->message;
+}
+
+TEST(fully_shard_exceptions, outside_of_no_sync_put_no_switch_back) {
+  ScriptItem raised = item(ScriptKind::raise);
+  raised.caught = true;
+  const Seen seen = run({call("set_requires_gradient_sync", R"({"value": false})"), raised, backward});
+  EXPECT_EQ(seen.calls.at(2), "gather 2, gather 3, gather 3, gather 3, gather 3");
+  ScriptItem block = item(ScriptKind::no_sync);
+  block.items = {raised};
+  const Seen inside = run({block, backward});
+  EXPECT_NE(inside.calls.rbegin()->second.find("avg"), std::string::npos);
 }
 
 TEST(fully_shard_calls, that_do_not_fit_are_refused_by_their_pointers) {

@@ -1,10 +1,21 @@
 // Megatron-Core: where parameters lie, which ranks meet, what a release does, and how its configuration is read.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
+#include "ref/probes.h"
+#include "sim/execution/host_executor.h"
+#include "sim/frameworks/framework.h"
+#include "sim/frameworks/megatron/admission.h"
 #include "sim/frameworks/megatron/behaviour.h"
 #include "sim/frameworks/megatron/buffer_layout.h"
 #include "sim/frameworks/megatron/config_json.h"
+#include "sim/frameworks/megatron/contract.h"
+#include "sim/frameworks/megatron/engine_setup.h"
+#include "sim/frameworks/megatron/events.h"
 #include "sim/frameworks/megatron/grad_scaler.h"
+#include "sim/frameworks/megatron/megatron_engine.h"
 #include "sim/frameworks/megatron/parallel_groups.h"
 
 namespace gradledger::megatron {
@@ -46,6 +57,14 @@ TEST(megatron_layout, gives_a_shared_embedding_a_bucket_that_was_empty_until_0_1
   EXPECT_EQ(early.buckets[1].begin, early.buckets[1].end);
 }
 
+TEST(megatron_layout, is_counted_in_more_than_32_bits) {
+  const std::vector<LaidParameter> large{{0, 1u << 31, false}, {1, (1u << 31) - 1, false}};
+  EXPECT_EQ(buffer_numel(large, {}), (1ull << 32) - 1);
+  EXPECT_EQ(buffer_numel(large, {.distributed_optimizer = true, .ranks = 2, .bucket_size = 20}), 1ull << 32);
+  // Buckets of 127 ranks are padded to multiples of 127 times 128.
+  EXPECT_EQ(buffer_numel({{0, 1, false}, {1, 1, false}}, {.distributed_optimizer = true, .ranks = 127, .bucket_size = 1}), 2u * 127 * 128);
+}
+
 Scenario of_ranks(std::uint32_t world, std::map<std::string, std::vector<Ranks>> groups) {
   Scenario s;
   s.world_size = world;
@@ -70,6 +89,112 @@ TEST(megatron_groups, that_meet_and_have_no_name_are_asked_for) {
   ASSERT_TRUE(problem);
   EXPECT_EQ(problem->where, "/groups");
   EXPECT_NE(problem->message.find("ranks 0, 2"), std::string::npos) << problem->message;
+}
+
+TEST(megatron_groups, that_cannot_be_cut_into_instances_are_refused_on_any_rank) {
+  const auto problem = parallel_problem(of_ranks(2, {}), 3);
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->where, "/engine/config/ddp/num_distributed_optimizer_instances");
+  EXPECT_TRUE(parallel_problem(of_ranks(2, {}), 0));
+  // Rank 0's place is shared by four, rank 1's by two: a group leaves ranks out.
+  const auto uneven = parallel_problem(of_ranks(6, {{"tp", {{0, 1}, {2, 3}}}}), 4);
+  ASSERT_TRUE(uneven);
+  EXPECT_NE(uneven->message.find("the 2 data-parallel ranks of rank 1"), std::string::npos) << uneven->message;
+}
+
+TEST(megatron_groups, of_pipelines_that_cross_are_their_own) {
+  const Scenario s = of_ranks(4, {{"pp", {{0, 3}, {1, 2}}}});
+  EXPECT_EQ(pipeline_of(s, 1), (Ranks{1, 2}));
+  EXPECT_EQ(pipeline_of(s, 3), (Ranks{0, 3}));
+}
+
+Scenario two_layers() {
+  Scenario s = of_ranks(2, {});
+  s.parameters.push_back({"b", 4, std::nullopt});
+  s.engine.framework = "megatron";
+  s.gradients.kind = GradientKind::normal;
+  s.after_error = AfterError::go_on;
+  return s;
+}
+
+// Errors of a script, by event, and what each rank's buffers were multiplied by.
+struct Ran {
+  std::map<std::uint32_t, std::string> errors;
+  std::vector<std::vector<double>> factors;
+};
+
+Ran ran(const Scenario& s, const MegatronConfig& config) {
+  struct Sink final : TraceSink {
+    void engine_error(const EngineErrorRecord& e) override { errors[e.event] = e.type + ": " + e.message; }
+    std::map<std::uint32_t, std::string> errors;
+  } sink;
+  EXPECT_FALSE(megatron_refusal(s, config));
+  const auto timeline = unroll(s, s.script, megatron_contract(s, config, behaviour_of(s.engine.as_of).value()));
+  EXPECT_TRUE(timeline.ok());
+  const auto source = ref::value_source(s, *timeline, s.gradients.kind, 1);
+  HostExecutor executor(s, *timeline, CollectiveArithmetic::nccl_ring,
+                        [&](const EngineContext& context) { return std::make_unique<MegatronEngine>(make_setup(context, config, Machine::device)); });
+  executor.run(*source, {}, sink);
+  Ran out{sink.errors, {}};
+  for (const auto& rank : executor.ranks()) {
+    out.factors.emplace_back();
+    for (const Op& op : rank.program.ops)
+      if (op.kind == OpKind::multiply) out.factors.back().push_back(op.scalar);
+  }
+  return out;
+}
+
+ScriptItem item_of(ScriptKind kind) {
+  ScriptItem out;
+  out.kind = kind;
+  return out;
+}
+
+// As in Megatron-Core: start_param_sync() asserts that no gather is on its way.
+TEST(megatron_gathers, that_nobody_waited_for_are_not_dispatched_again) {
+  Scenario s = two_layers();
+  ScriptItem finalize = item_of(ScriptKind::of_framework), backward = item_of(ScriptKind::backward);
+  finalize.event.name = finalize_event;
+  finalize.event.reduces = true;
+  backward.uses = {"a"};
+  for (int window = 0; window < 2; ++window)
+    for (const ScriptItem& item : {item_of(ScriptKind::engine_zero_grad), backward, finalize, item_of(ScriptKind::step)}) s.script.push_back(item);
+  const char* text = R"({"ddp": {"use_distributed_optimizer": true, "overlap_grad_reduce": true, "overlap_param_gather": true, "bucket_size": 1}})";
+  const auto errors = ran(s, megatron_config_from_json(json::parse(text), "").value()).errors;
+  ASSERT_TRUE(errors.contains(5));
+  EXPECT_EQ(errors.at(5), "AssertionError: ");
+}
+
+TEST(megatron_tokens, are_those_of_the_last_stage_of_each_ranks_own_pipeline) {
+  Scenario s = of_ranks(4, {{"pp", {{0, 3}, {1, 2}}}, {"dp", {{0, 1}, {2, 3}}}});
+  s.engine.framework = "megatron";
+  s.engine.pipeline_stages = 2;
+  s.parameters.push_back({"b", 4, std::nullopt});
+  s.parameters[1].pipeline_stage = 1;
+  s.gradients.kind = GradientKind::normal;
+  s.tokens.table = std::vector<std::vector<std::vector<std::uint32_t>>>{{{0}, {0}, {3}, {5}}};
+  ScriptItem finalize = item_of(ScriptKind::of_framework);
+  finalize.event.name = finalize_event;
+  finalize.event.reduces = true;
+  s.script = {item_of(ScriptKind::engine_zero_grad), item_of(ScriptKind::backward), finalize, item_of(ScriptKind::step)};
+  const char* text = R"({"model": {"calculate_per_token_loss": true}, "schedule": {"num_microbatches": 1, "loss": "sum_and_tokens"}})";
+  const auto config = megatron_config_from_json(json::parse(text), "");
+  ASSERT_TRUE(config) << config.error().text();
+  const Ran run = ran(s, *config);
+  EXPECT_TRUE(run.errors.empty());
+  for (const std::vector<double>& factors : run.factors) EXPECT_EQ(factors, (std::vector<double>{1.0 / 8}));
+}
+
+TEST(megatron_behaviour, of_a_release_that_is_newer_than_all_says_so) {
+  EXPECT_EQ(release_note("99.0.0"), "99.0.0 is newer than every release that is modelled; taken as the newest of them, 0.19.0");
+  for (const char* known : {"0.8.0", "0.19.0", "core_v0.16.1", "head"}) EXPECT_FALSE(release_note(known)) << known;
+}
+
+TEST(rules_of_documented_use, have_ids_that_no_other_framework_uses) {
+  std::set<std::string_view> ids;
+  for (const Framework* framework : frameworks())
+    for (const UseRule& rule : framework->use_rules()) EXPECT_TRUE(ids.insert(rule.id).second) << rule.id << " of " << framework->id();
+  EXPECT_FALSE(ids.empty());
 }
 
 TEST(megatron_behaviour, is_that_of_the_release) {

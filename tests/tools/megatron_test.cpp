@@ -42,18 +42,18 @@ std::map<std::string, json> breaking_megatron() {
   summed["contract"] = {{"average_over", "none"}};
   weighed["contract"] = {{"divide_by", "window"}};
   return {
-      {"same-calls", megatron_loop(R"([Z, {"backward": {"ranks": [0]}}])")},
+      {"same-megatron-calls", megatron_loop(R"([Z, {"backward": {"ranks": [0]}}])")},
       {"finalize-before-step", megatron_loop(R"([Z, {"backward": {}}, {"step": {}}])")},
       {"one-finalize", megatron_loop(R"([Z, {"backward": {}}, F, F, {"step": {}}])")},
       {"zero-buffer-before-window", megatron_loop(R"([Z, {"backward": {}}, F, {"step": {}}, {"backward": {}}, F, {"step": {}}])")},
       {"zero-buffer-behind-step", megatron_loop(R"([Z, {"backward": {}}, Z, {"backward": {}}, F, {"step": {}}])")},
-      {"last-backward-synchronised", megatron_loop(R"([Z, {"backward": {}}, {"backward": {}}, F, {"step": {}}])", with_overlap)},
+      {"overlap-synchronised-last", megatron_loop(R"([Z, {"backward": {}}, {"backward": {}}, F, {"step": {}}])", with_overlap)},
       {"parameters-of-the-first-window", megatron_loop(R"([Z, {"backward": {"uses": ["w0"]}}, F, {"step": {}}])", with_overlap)},
-      {"backward-before-step", megatron_loop(R"([Z, {"step": {}}])")},
+      {"step-of-a-window", megatron_loop(R"([Z, {"step": {}}])")},
       {"micro-batches-of-the-schedule", megatron_loop(R"([Z, {"backward": {}}, F, {"step": {}}])", R"({"schedule": {"num_microbatches": 2}})")},
-      {"mean-over-ranks", summed},
-      {"no-exception", megatron_loop(R"([Z, {"raise": {"caught": true}}, {"backward": {}}, F, {"step": {}}])")},
-      {"weights-of-the-loop", weighed},
+      {"mean-over-data-parallel", summed},
+      {"no-megatron-exception", megatron_loop(R"([Z, {"raise": {"caught": true}}, {"backward": {}}, F, {"step": {}}])")},
+      {"weights-of-the-megatron-loop", weighed},
   };
 }
 

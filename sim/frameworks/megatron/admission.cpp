@@ -4,7 +4,9 @@
 #include <string>
 
 #include "sim/frameworks/megatron/behaviour.h"
+#include "sim/frameworks/megatron/engine_setup.h"
 #include "sim/frameworks/megatron/parallel_groups.h"
+#include "sim/frameworks/megatron/planned_buffers.h"
 #include "sim/scenario/script_pointer.h"
 
 namespace gradledger::megatron {
@@ -49,6 +51,20 @@ Problem model_problem(const Scenario& s) {
   if (!learns) return InputError{"/parameters", "are all frozen; expected at least one that is trained"};
   if (s.engine.sequence_parallel_size > 1) return InputError{"/engine/sequence_parallel_size", "is DeepSpeed's; expected a group \"cp\" in /groups"};
   if (!s.engine.param_groups.empty()) return InputError{"/engine/param_groups", "are not modelled with Megatron-Core"};
+  return std::nullopt;
+}
+
+// Places in a buffer are numbers of 32 bits; each bucket is padded.
+Problem buffers_problem(const Scenario& s, const MegatronConfig& config) {
+  for (std::uint32_t r = 0; r < s.world_size; ++r) {
+    const SharedSetup setup = make_setup({.scenario = &s, .rank = r}, config, Machine::device);
+    for (const PlannedBuffer& planned : planned_buffers(*setup)) {
+      const std::uint64_t numel = buffer_numel(planned.laid, planned.rules);
+      if (numel > 0xFFFFFFFFull)
+        return InputError{"/parameters",
+                          "make a buffer of " + std::to_string(numel) + " elements on rank " + std::to_string(r) + ", padding of buckets included; expected less than 2^32"};
+    }
+  }
   return std::nullopt;
 }
 
@@ -98,6 +114,7 @@ std::optional<InputError> megatron_refusal(const Scenario& scenario, const Megat
   if (Problem problem = option_problem(scenario, config, *behaviour)) return problem;
   if (Problem problem = model_problem(scenario)) return problem;
   if (Problem problem = parallel_problem(scenario, config.ddp.num_distributed_optimizer_instances)) return problem;
+  if (Problem problem = buffers_problem(scenario, config)) return problem;
   return script_problem(scenario.script, "/script");
 }
 

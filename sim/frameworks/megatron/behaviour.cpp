@@ -67,6 +67,12 @@ std::span<const SwitchInfo> switches() {
   return listed;
 }
 
+std::optional<std::string> release_note(std::string_view as_of) {
+  const auto release = release_of(as_of);
+  if (!release || *release <= *release_of(newest_release)) return std::nullopt;
+  return std::string(as_of) + " is newer than every release that is modelled; taken as the newest of them, " + std::string(newest_release);
+}
+
 Result<Behaviour> behaviour_of(const AsOf& as_of) {
   Behaviour out;
   if (as_of.base != "head") {

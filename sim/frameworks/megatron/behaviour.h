@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <span>
 #include <string_view>
 
@@ -49,6 +50,9 @@ std::span<const SwitchInfo> switches();
 // The newest release that is modelled; "head" is what came behind it.
 inline constexpr std::string_view newest_release = "0.19.0";
 inline constexpr std::string_view oldest_release = "0.8.0";
+
+// Of a release that is newer than what is modelled: how it is taken.
+std::optional<std::string> release_note(std::string_view as_of);
 
 // Errors: a release before the oldest, no release at all, an unknown switch, a value that is neither "yes" nor "no".
 Result<Behaviour> behaviour_of(const AsOf& as_of);

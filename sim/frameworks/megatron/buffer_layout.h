@@ -35,7 +35,10 @@ struct BufferLayout {
   std::uint32_t numel = 0, numel_unpadded = 0;
 };
 
-// parameters: trainable, in the model's order.
+// Elements with their padding, whether or not places can number them. parameters: trainable, in the model's order.
+std::uint64_t buffer_numel(const std::vector<LaidParameter>& parameters, const LayoutRules& rules);
+
+// Precondition: buffer_numel() is less than 2^32.
 BufferLayout buffer_layout(const std::vector<LaidParameter>& parameters, const LayoutRules& rules);
 
 // A stretch of a parameter that lies in a rank's part of a bucket.

@@ -7,21 +7,12 @@
 
 namespace gradledger::megatron {
 
-// Parameters are grouped by dtype, in the order in which the dtypes come; experts have buffers of their own, behind the others.
 void DistributedDataParallel::initialise(ProgramWriter& w) {
   const Slice none;
   main_grads_.assign(setup_->parameter_count(), none);
   weights_.assign(setup_->parameter_count(), none);
   group_of_.assign(setup_->parameter_count(), no_index);
-  for (const bool of_experts : {false, true}) {
-    std::vector<Dtype> dtypes;
-    for (std::uint32_t p = 0; p < setup_->parameter_count(); ++p) {
-      const Dtype dtype = setup_->scenario().dtype_of(p);
-      const bool here = setup_->holds(p) && setup_->parameter(p).has_gradient() && setup_->parameter(p).expert.has_value() == of_experts;
-      if (here && std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end()) dtypes.push_back(dtype);
-    }
-    for (const Dtype dtype : dtypes) add_buffer(of_experts, dtype, w);
-  }
+  for (const PlannedBuffer& planned : planned_buffers(*setup_)) add_buffer(planned, w);
   for (std::uint32_t p = 0; p < setup_->parameter_count(); ++p)
     if (setup_->holds(p)) add_weights(p, w);
 }
@@ -36,26 +27,16 @@ double DistributedDataParallel::scaling_factor(bool of_experts) const {
   return setup_->behaviour.expert_by_sizes ? static_cast<double>(groups.expert_data.size()) / ranks : 1.0 / groups.expert.size();
 }
 
-void DistributedDataParallel::add_buffer(bool of_experts, Dtype dtype, ProgramWriter& w) {
+void DistributedDataParallel::add_buffer(const PlannedBuffer& planned, ProgramWriter& w) {
   const DdpOptions& ddp = setup_->config->ddp;
-  const ParallelGroups& parallel = setup_->groups;
+  const Dtype dtype = planned.dtype;
   ParamAndGradBuffer buffer;
-  buffer.of_experts = of_experts;
+  buffer.of_experts = planned.of_experts;
   buffer.param_dtype = dtype;
   buffer.grad_dtype = ddp.grad_reduce_in_fp32 ? Dtype::float32 : dtype;
-  buffer.group = of_experts ? parallel.expert_data : setup_->instances() > 1 ? parallel.instance : parallel.data_context;
-  buffer.gradient_scaling_factor = scaling_factor(of_experts);
-  std::vector<LaidParameter> laid;
-  for (std::uint32_t p = 0; p < setup_->parameter_count(); ++p) {
-    const Parameter& it = setup_->parameter(p);
-    if (setup_->holds(p) && it.has_gradient() && it.expert.has_value() == of_experts && setup_->scenario().dtype_of(p) == dtype)
-      laid.push_back({p, it.numel, setup_->attributes(p).shared_embedding});
-  }
-  LayoutRules rules{ddp.use_distributed_optimizer, buffer.group.size(), std::nullopt, ddp.pad_buckets_for_high_nccl_busbw, setup_->behaviour.keeps_bucket_start};
-  // Buckets serve the overlap alone; a later pipeline stage has one.
-  if (ddp.overlap_grad_reduce && setup_->groups.first_stage())
-    rules.bucket_size = ddp.bucket_size.value_or(std::max<std::uint64_t>(40000000, 1000000ull * parallel.data_context.size()));
-  buffer.layout = buffer_layout(laid, rules);
+  buffer.group = planned.group;
+  buffer.gradient_scaling_factor = scaling_factor(planned.of_experts);
+  buffer.layout = buffer_layout(planned.laid, planned.rules);
   const std::string number = "[" + std::to_string(buffers_.size()) + "]";
   const auto whole = [&](const std::string& name, Dtype of) {
     const BufferId b = w.declare(name + number, of, buffer.layout.numel);

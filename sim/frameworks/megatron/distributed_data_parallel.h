@@ -6,6 +6,7 @@
 
 #include "sim/engine/tensors.h"
 #include "sim/frameworks/megatron/param_and_grad_buffer.h"
+#include "sim/frameworks/megatron/planned_buffers.h"
 
 namespace gradledger::megatron {
 
@@ -41,7 +42,7 @@ class DistributedDataParallel {
   Slice weights(std::uint32_t parameter) const { return weights_[parameter]; }
 
  private:
-  void add_buffer(bool of_experts, Dtype dtype, ProgramWriter& w);  // distributed_data_parallel.py: __init__, at 0.16.1
+  void add_buffer(const PlannedBuffer& planned, ProgramWriter& w);  // distributed_data_parallel.py: __init__, at 0.16.1
   void add_weights(std::uint32_t parameter, ProgramWriter& w);      // ours: a parameter outside of a buffer
   double scaling_factor(bool of_experts) const;
 

@@ -29,18 +29,18 @@ enum class Use : std::uint8_t {
 
 // By the numbers of Use.
 constexpr std::array<UseRule, 12> rules{{
-    {"same-calls", "Every rank makes the same calls in the same order."},
+    {"same-megatron-calls", "Every rank makes the same calls in the same order."},
     {"finalize-before-step", "finalize_model_grads() runs between the last backward of a window and its step()."},
     {"one-finalize", "finalize_model_grads() runs once in a window, behind its last backward."},
     {"zero-buffer-before-window", "zero_grad_buffer() runs between step() and the next backward: optimizer.zero_grad() does not clear main_grad."},
     {"zero-buffer-behind-step", "zero_grad_buffer() does not run between a backward and the step() that applies it."},
-    {"last-backward-synchronised", "With overlap_grad_reduce every backward of a window runs in no_sync() but its last one."},
+    {"overlap-synchronised-last", "With overlap_grad_reduce every backward of a window runs in no_sync() but its last one."},
     {"parameters-of-the-first-window", "With overlap_grad_reduce the last backward of a window uses every parameter."},
-    {"backward-before-step", "A step() follows a backward of its window."},
+    {"step-of-a-window", "A step() follows a backward of its window."},
     {"micro-batches-of-the-schedule", "A window has the micro-batches that its schedule is called with; a loop without one divides its losses itself."},
-    {"mean-over-ranks", "Gradients are averaged over all data-parallel ranks."},
-    {"no-exception", "A DistributedDataParallel whose backward raised is not trained on with."},
-    {"weights-of-the-loop", "What the loop multiplies a loss by, averaged as documented, is what the contribution is due to weigh.", true},
+    {"mean-over-data-parallel", "Gradients are averaged over all data-parallel ranks."},
+    {"no-megatron-exception", "A DistributedDataParallel whose backward raised is not trained on with."},
+    {"weights-of-the-megatron-loop", "What the loop multiplies a loss by, averaged as documented, is what the contribution is due to weigh.", true},
 }};
 
 // Where a rank stands.

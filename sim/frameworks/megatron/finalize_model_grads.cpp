@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "sim/frameworks/megatron/parallel_groups.h"
+
 namespace gradledger::megatron {
 
 void ModelGradients::initialise(ProgramWriter& w) {
@@ -58,7 +60,6 @@ void ModelGradients::all_reduce_embedding(DistributedDataParallel& ddp, ProgramW
 // Only the last stage knows its tokens. None at all: nothing is divided.
 void ModelGradients::divide_by_tokens(DistributedDataParallel& ddp, const std::vector<std::uint64_t>& tokens, ProgramWriter& w) {
   const ParallelGroups& groups = setup_->groups;
-  const std::uint32_t last = groups.pipeline.ranks.back();
   w.fill(num_tokens_, static_cast<double>(tokens[setup_->context.rank]));
   if (groups.pipeline.id != ParallelGroups::no_group)
     w.collective({.kind = CollectiveKind::broadcast,
@@ -70,12 +71,9 @@ void ModelGradients::divide_by_tokens(DistributedDataParallel& ddp, const std::v
   const ProcessGroup& counted = setup_->behaviour.tokens_over_context ? groups.data_context : groups.data;
   if (counted.id != ParallelGroups::no_group)
     w.collective({.kind = CollectiveKind::all_reduce, .purpose = Purpose::control, .group = counted.id, .input = num_tokens_, .output = num_tokens_});
-  // Each rank of the group has what the last stage beside it counted: in the place that the rank has, there.
+  // Each rank of the group has what the last stage of its own pipeline counted.
   std::uint64_t all = 0;
-  for (const std::uint32_t r : counted.ranks) {
-    const auto distance = static_cast<std::int64_t>(r) - static_cast<std::int64_t>(setup_->context.rank);
-    all += tokens[static_cast<std::size_t>(static_cast<std::int64_t>(last) + distance)];
-  }
+  for (const std::uint32_t r : counted.ranks) all += tokens[pipeline_of(*setup_->context.scenario, r).back()];
   if (all > 0) ddp.scale_gradients(static_cast<double>(1.0f / static_cast<float>(all)), w);
 }
 

@@ -1,5 +1,6 @@
 #include "sim/frameworks/megatron/framework.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -12,6 +13,8 @@
 #include "sim/frameworks/megatron/engine_setup.h"
 #include "sim/frameworks/megatron/events.h"
 #include "sim/frameworks/megatron/megatron_engine.h"
+#include "sim/frameworks/megatron/parallel_groups.h"
+#include "sim/frameworks/megatron/planned_buffers.h"
 
 namespace gradledger::megatron {
 namespace {
@@ -32,6 +35,22 @@ std::optional<InputError> not_judged(const Scenario& s) {
   return std::nullopt;
 }
 
+// Elements of padding on the rank that has the most. What is refused later anyway has none.
+std::uint64_t most_padding(const Scenario& s, const MegatronConfig& config) {
+  if (!behaviour_of(s.engine.as_of) || instances_problem(s, config.ddp.num_distributed_optimizer_instances)) return 0;
+  std::uint64_t most = 0;
+  for (std::uint32_t r = 0; r < s.world_size; ++r) {
+    const SharedSetup setup = make_setup({.scenario = &s, .rank = r}, config, Machine::device);
+    std::uint64_t padding = 0;
+    for (const PlannedBuffer& planned : planned_buffers(*setup)) {
+      padding += buffer_numel(planned.laid, planned.rules);
+      for (const LaidParameter& p : planned.laid) padding -= p.numel;
+    }
+    most = std::max(most, padding);
+  }
+  return most;
+}
+
 class MegatronFramework final : public Framework {
  public:
   std::string_view id() const override { return "megatron"; }
@@ -46,6 +65,7 @@ class MegatronFramework final : public Framework {
   Result<Dtype> model_dtype(FrameworkConfig&, const json&, std::optional<Dtype> stated) const override { return stated.value_or(Dtype::float32); }
 
   std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return problem_of(as_of); }
+  std::optional<std::string> as_of_note(std::string_view as_of) const override { return release_note(as_of); }
   std::optional<AsOf> installed(const std::map<std::string, std::string>& releases) const override {
     const auto found = releases.find("megatron-core");
     if (found == releases.end()) return AsOf{};
@@ -73,11 +93,8 @@ class MegatronFramework final : public Framework {
   }
 
   std::span<const BufferFamily> buffer_families() const override { return megatron_buffer_families(); }
-  // Weights, gradients, the buffer and its padding (of a parameter and of a bucket), masters with their gradients, moments.
-  std::uint64_t rank_bytes(const Scenario& scenario) const override {
-    const std::uint64_t padding = config_of(scenario).ddp.pad_buckets_for_high_nccl_busbw ? 1u << 16 : 256;
-    return (scenario.numel() + scenario.parameters.size() * padding) * 8 * size_of(Dtype::float32);
-  }
+  // Weights, gradients, the buffers with their padding, masters with their gradients, moments.
+  std::uint64_t rank_bytes(const Scenario& scenario) const override { return (scenario.numel() + most_padding(scenario, config_of(scenario))) * 8 * size_of(Dtype::float32); }
   std::string described(const Scenario& scenario) const override {
     const std::string options = config_of(scenario).json_text();
     return options == "{}" ? "default options" : "options " + options;

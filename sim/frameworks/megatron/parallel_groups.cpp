@@ -68,6 +68,18 @@ std::pair<Ranks, Ranks> cut(const Ranks& group, std::uint32_t instances, std::ui
 
 }  // namespace
 
+std::vector<std::uint32_t> pipeline_of(const Scenario& s, std::uint32_t rank) { return stated(s, "pp", rank); }
+
+std::optional<InputError> instances_problem(const Scenario& s, std::uint32_t instances) {
+  const auto refused = [](const std::string& why) { return InputError{"/engine/config/ddp/num_distributed_optimizer_instances", why}; };
+  if (instances == 0) return refused("is 0; expected at least 1");
+  for (std::uint32_t r = 0; instances > 1 && r < s.world_size; ++r)
+    if (const std::size_t ranks = alike(s, {"tp", "pp"}, r).size(); ranks % instances != 0)
+      return refused("is " + std::to_string(instances) + ", which does not divide the " + std::to_string(ranks) + " data-parallel ranks of rank " + std::to_string(r) +
+                     "; expected a divisor of them");
+  return std::nullopt;
+}
+
 ParallelGroups parallel_groups(const Scenario& s, std::uint32_t instances, std::uint32_t rank) {
   ParallelGroups out;
   const auto of = [&](Ranks ranks) { return group_of(s, std::move(ranks)); };
@@ -105,8 +117,7 @@ std::optional<InputError> parallel_problem(const Scenario& s, std::uint32_t inst
     for (const Ranks& group : groups->second)
       if (group.size() != groups->second.front().size()) return InputError{std::string("/groups/") + name, "has groups of different size; expected as many ranks in each"};
   }
-  if (alike(s, {"tp", "pp"}, 0).size() % instances != 0)
-    return InputError{"/engine/config/ddp/num_distributed_optimizer_instances", "does not divide the data-parallel ranks; expected a divisor of them"};
+  if (auto problem = instances_problem(s, instances)) return problem;
   for (std::uint32_t r = 0; r < s.world_size; ++r) {
     const ParallelGroups g = parallel_groups(s, instances, r);
     const std::pair<const char*, const ProcessGroup*> met[] = {{"dp_cp", &g.data_context},      {"expert_dp", &g.expert_data}, {"mp", &g.model},

@@ -29,7 +29,13 @@ struct ParallelGroups {
   bool last_stage() const { return stage + 1 == pipeline.size(); }
 };
 
-// Precondition: parallel_problem() has none.
+// The ranks of a rank's own pipeline, in the order of its stages.
+std::vector<std::uint32_t> pipeline_of(const Scenario& scenario, std::uint32_t rank);
+
+// Data-parallel ranks of any rank that cannot be cut into that many instances.
+std::optional<InputError> instances_problem(const Scenario& scenario, std::uint32_t instances);
+
+// Precondition: instances_problem() has none.
 ParallelGroups parallel_groups(const Scenario& scenario, std::uint32_t instances, std::uint32_t rank);
 
 // Groups that do not fit each other, or that ranks must meet in and the scenario has no name for.

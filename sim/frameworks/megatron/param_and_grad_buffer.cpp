@@ -117,7 +117,8 @@ void BucketGroup::start_param_sync(bool force, ProgramWriter& w) {
     w.wait(*std::exchange(gather_done_, std::nullopt));
     return;
   }
-  expects(!gather_done_, "a gather of weights is dispatched while one is on its way");
+  // A module that ran dispatched the gather for one that did not, which then never waited for it.
+  if (gather_done_) throw FrameworkError{"AssertionError", ""};
   const std::uint32_t ready = w.record();
   std::uint32_t done = no_index;
   {

@@ -1,6 +1,7 @@
 #include "sim/frameworks/torch/fsdp2/admission.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 
 #include "sim/frameworks/torch/fsdp2/calls.h"
@@ -36,6 +37,20 @@ Problem units_problem(const Scenario& s, const Fsdp2Config& config) {
   return std::nullopt;
 }
 
+// What replicas reduce with each other are the same pieces.
+Problem places_problem(const Scenario& s, const Fsdp2Config& config, const Groups& groups) {
+  const auto place = [&](std::uint32_t rank) {
+    const auto shards = groups.of(config.mesh->shard, rank);
+    return std::find(shards.begin(), shards.end(), rank) - shards.begin();
+  };
+  for (std::uint32_t r = 0; r < s.world_size; ++r)
+    for (const std::uint32_t replica : groups.of(config.mesh->replicate, r))
+      if (place(replica) != place(r))
+        return InputError{"/engine/config/mesh", "is no mesh: ranks " + std::to_string(r) + " and " + std::to_string(replica) + " replicate each other and are number " +
+                                                     std::to_string(place(r)) + " and " + std::to_string(place(replica)) + " of their shards; expected the same place in both"};
+  return std::nullopt;
+}
+
 // Each rank of a shard is in another replica, and the two make up the world.
 Problem mesh_problem(const Scenario& s, const Fsdp2Config& config) {
   if (!config.mesh) return std::nullopt;
@@ -52,6 +67,19 @@ Problem mesh_problem(const Scenario& s, const Fsdp2Config& config) {
       return InputError{"/engine/config/mesh", "is no mesh: the groups of rank " + std::to_string(r) + " have " + std::to_string(replicas.size()) + " and " +
                                                    std::to_string(shards.size()) + " ranks, " + std::to_string(common.size()) +
                                                    " of them in both; expected one in both, and a product of world_size"};
+  }
+  return places_problem(s, config, groups);
+}
+
+// A module gathers a chunk of every rank, each as long as the longest, into one buffer, whose places are numbers of 32 bits.
+Problem gathered_problem(const Scenario& s, const Fsdp2Config& config) {
+  const std::uint32_t shards = shards_of(s, config);
+  const std::vector<std::uint32_t> module_of = module_of_parameters(s, config);
+  std::map<std::uint32_t, std::uint64_t> gathered;  // by module
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p) {
+    std::uint64_t& numel = gathered[module_of[p]] += std::uint64_t{cut_of(s.parameters[p], config, shards).padded_numel()} * shards;
+    if (numel > 0xFFFFFFFFull)
+      return InputError{"/parameters/" + std::to_string(p), "makes its module gather " + std::to_string(numel) + " elements, padding included; expected less than 2^32"};
   }
   return std::nullopt;
 }
@@ -161,6 +189,7 @@ std::optional<InputError> fsdp2_refusal(const Scenario& scenario, const Fsdp2Con
   if (Problem problem = option_problem(scenario, config)) return problem;
   if (Problem problem = model_problem(scenario, "fully_shard")) return problem;
   if (Problem problem = dtype_problem(scenario, config)) return problem;
+  if (Problem problem = gathered_problem(scenario, config)) return problem;
   return Script(scenario, config).problem(scenario.script, "/script", false);
 }
 

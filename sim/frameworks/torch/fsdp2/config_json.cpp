@@ -1,6 +1,7 @@
 #include "sim/frameworks/torch/fsdp2/config_json.h"
 
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "sim/numeric/dtype_names.h"
@@ -32,6 +33,9 @@ std::optional<InputError> take_dtypes(const json& given, const std::string& wher
   return std::nullopt;
 }
 
+// What is due is said in whole numbers: a factor that is none of their quotients would be another in the contract than in the engine.
+bool can_be_stated(double factor) { return std::nearbyint(factor * 65536) == factor * 65536; }
+
 }  // namespace
 
 Result<Fsdp2Config> fsdp2_config_from_json(const json& object, const std::string& where) {
@@ -47,6 +51,9 @@ Result<Fsdp2Config> fsdp2_config_from_json(const json& object, const std::string
   if (object.contains("mesh")) out.mesh = Mesh{object["mesh"][0], object["mesh"][1]};
   if (object.contains("rows")) out.rows = object["rows"].get<std::map<std::string, std::uint32_t>>();
   if (object.contains("gradient_divide_factor")) out.gradient_divide_factor = object["gradient_divide_factor"].get<double>();
+  if (out.gradient_divide_factor && !can_be_stated(*out.gradient_divide_factor))
+    return InputError{where + "/gradient_divide_factor",
+                      "is " + object["gradient_divide_factor"].dump() + "; expected a multiple of 1/65536, which a weight can be divided by exactly"};
   for (const auto& [name, member] : flags) out.*member = object.value(name, false);
   if (!object.contains("grad_scaler")) return out;
   auto scaler = grad_scaler_from_json(object["grad_scaler"], where + "/grad_scaler");

@@ -10,6 +10,7 @@
 #include "sim/frameworks/torch/fsdp2/contract.h"
 #include "sim/frameworks/torch/fsdp2/documented_use.h"
 #include "sim/frameworks/torch/fsdp2/fsdp_module.h"
+#include "sim/frameworks/torch/fsdp2/modules.h"
 #include "sim/frameworks/torch/fsdp2/not_judged.h"
 #include "sim/frameworks/torch/loop_admission.h"
 
@@ -70,7 +71,13 @@ class FullyShardFramework final : public Framework {
 
   std::span<const BufferFamily> buffer_families() const override { return fsdp2_buffer_families(); }
   // A shard of weights and moments; whole weights and gradients, own and accumulated; what is on its way, twice.
-  std::uint64_t rank_bytes(const Scenario& scenario) const override { return scenario.numel() * (8 * size_of(Dtype::float32) + 8); }
+  // Each with the padding of a gather.
+  std::uint64_t rank_bytes(const Scenario& scenario) const override {
+    const std::uint32_t shards = shards_of(scenario, fsdp2_config_of(scenario));
+    std::uint64_t padded = 0;
+    for (const Parameter& p : scenario.parameters) padded += std::uint64_t{cut_of(p, fsdp2_config_of(scenario), shards).padded_numel()} * shards;
+    return padded * (8 * size_of(Dtype::float32) + 8);
+  }
   std::string described(const Scenario& scenario) const override {
     const std::string options = fsdp2_config_of(scenario).json_text();
     return options == "{}" ? "default options" : "options " + options;

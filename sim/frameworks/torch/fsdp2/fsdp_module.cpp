@@ -63,11 +63,11 @@ void FsdpModule::handle(const Event& event, ProgramWriter& w) {
   const Pass pass{w, shared_, in_backward};
   using namespace events;
   std::visit(overloaded{[&](const Forward&) { explicit_forward(event, pass); }, [&](const events::Backward& body) { backward(body, pass); },
-                        [&](const EnterNoSync&) { set_requires_gradient_sync(false); }, [&](const ExitNoSync&) { set_requires_gradient_sync(true); },
-                        [&](const OfFramework& body) { call(body.arguments.as<Call>(), pass); }, [&](const Step& body) { step(body, pass); },
-                        [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto& body) { zero_grad(body.set_to_none, pass); }, [&](const Unscale&) { unscale(pass); },
-                        [&](const ScaleGradients& body) { scale_gradients(body, pass); }, [&](const ClipGradients& body) { clip(body, pass); },
-                        [&](const AllReduce& body) { all_reduce(body, pass); }, [&](const Raise& body) { raise(body); },
+                        [&](const EnterNoSync&) { in_no_sync_ = true, set_requires_gradient_sync(false); },
+                        [&](const ExitNoSync&) { in_no_sync_ = false, set_requires_gradient_sync(true); }, [&](const OfFramework& body) { call(body.arguments.as<Call>(), pass); },
+                        [&](const Step& body) { step(body, pass); }, [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto& body) { zero_grad(body.set_to_none, pass); },
+                        [&](const Unscale&) { unscale(pass); }, [&](const ScaleGradients& body) { scale_gradients(body, pass); },
+                        [&](const ClipGradients& body) { clip(body, pass); }, [&](const AllReduce& body) { all_reduce(body, pass); }, [&](const Raise& body) { raise(body); },
                         [](const one_of<SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Finalize, Save, Restore> auto&) {
                           expects(false, "fully_shard is given an event that its admission refuses");
                         }},
@@ -76,7 +76,7 @@ void FsdpModule::handle(const Event& event, ProgramWriter& w) {
 
 // The block that the loop made of the switch puts it back.
 void FsdpModule::raise(const events::Raise& event) {
-  set_requires_gradient_sync(true);
+  if (std::exchange(in_no_sync_, false)) set_requires_gradient_sync(true);
   if (!event.caught) throw FrameworkError{"RuntimeError", "raised by the script"};
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace gradledger::torch::fully_shard {
-namespace {
 
 Cut cut_of(const Parameter& parameter, const Fsdp2Config& config, std::uint32_t chunks) {
   const auto given = config.rows.find(parameter.name);
@@ -13,6 +12,8 @@ Cut cut_of(const Parameter& parameter, const Fsdp2Config& config, std::uint32_t 
   out.padded_rows = (out.rows + chunks - 1) / chunks;
   return out;
 }
+
+namespace {
 
 std::vector<Stretch> order_of(const std::vector<std::uint32_t>& module_of, bool root_last) {
   std::vector<Stretch> out;
@@ -29,6 +30,12 @@ std::vector<Stretch> order_of(const std::vector<std::uint32_t>& module_of, bool 
 std::uint32_t Cut::offset(std::uint32_t chunk) const { return std::min(chunk * padded_rows, rows) * row_numel; }
 
 std::uint32_t Cut::numel(std::uint32_t chunk) const { return offset(chunk + 1) - offset(chunk); }
+
+std::uint32_t shards_of(const Scenario& scenario, const Fsdp2Config& config) {
+  const Groups groups = named_groups(scenario);
+  if (!config.mesh || !groups.contains(config.mesh->shard)) return scenario.world_size;
+  return static_cast<std::uint32_t>(groups.of(config.mesh->shard, 0).size());
+}
 
 std::vector<std::uint32_t> module_of_parameters(const Scenario& scenario, const Fsdp2Config& config) {
   std::vector<std::uint32_t> out(scenario.parameters.size(), 0);

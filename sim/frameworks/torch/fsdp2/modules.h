@@ -36,6 +36,12 @@ struct Modules {
   bool hybrid = false;                                 // there is a mesh of two dimensions
 };
 
+// How a parameter is cut among that many ranks.
+Cut cut_of(const Parameter& parameter, const Fsdp2Config& config, std::uint32_t chunks);
+
+// How many ranks share the parameters.
+std::uint32_t shards_of(const Scenario& scenario, const Fsdp2Config& config);
+
 // Precondition: fsdp2_refusal() has none.
 Modules modules_of(const Scenario& scenario, const Fsdp2Config& config, std::uint32_t rank);
 

@@ -20,7 +20,7 @@ GRADES = {"documented": "documented", "allowed": "not spoken of", "excluded": "a
 INTRO = """\
 # Wrong upstream
 
-What DeepSpeed, PyTorch, accelerate and transformers do to gradients without a word, shown by runs of the newest releases of the package index. Each entry has a reproduction
+What DeepSpeed, PyTorch, accelerate and transformers do to gradients, most of it without a word, shown by runs of the newest releases of the package index. Each entry has a reproduction
 of at most 40 lines that needs no gradledger, and a draft of a report. Made by `python3 upstream/make_page.py` from the files of [upstream](../upstream); with `--check`
 the command fails where this page is out of date.
 
@@ -30,7 +30,9 @@ Whether a use is documented is said in three words:
 * **not spoken of**: documented calls, in an order or a configuration of which the documentation says nothing.
 * **against the documentation**: it says not to do this. What is wrong is that nothing tells the user who does.
 
-Run them on an environment of yours; an entry that no longer shows fails the run:
+*Reported: not found* is written only where public threads were searched, and with the words that were searched; *not searched* where nobody looked.
+
+Run them on an environment of yours; an entry that no longer shows fails the run, and so does one that is broken there:
 
 ```sh
 python3 upstream/run.py --python .venv/bin/python                    # all whose package is there
@@ -105,11 +107,12 @@ def section(name: str, item: dict[str, Any], observed: dict[str, list[dict[str, 
         if scenario else "the reproduction itself; no model and no driver has this"
     return [f"### {name}", "", item["title"] + ".", "",
             f"* **Observed**, {NAMES[run['package']]} {run['release']}: `{result['printed']}`",
+            *([f"* **Message**: {messages(item)}"] if "message" in item else []),
             f"* **Due**: {item['due']}",
             f"* **Use**: {GRADES[item['use']['grade']]}. {item['use']['says']} ({item['use']['where']})",
             f"* **Likely cause**: {item['cause']['why']} ({item['cause']['where']})",
             f"* **Releases** that were run: {since(item, name, observed)}.",
-            f"* **Reported**: {item['reported']}.",
+            f"* **Reported**: {item['reported']}" + (f" (searched: {item['searched']})." if "searched" in item else "."),
             f"* **Meanwhile**: {item['avoid']}",
             f"* **Replayed** in CI: {replayed}.",
             f"* **Files**: [reproduction](../upstream/{name}/reproduce.py), [draft of a report](../upstream/{name}/report.md).", ""]
@@ -131,13 +134,28 @@ def searched(items: dict[str, Any], searches: list[dict[str, Any]]) -> list[str]
     return out + ["", f"{len(items) - findable} of the {len(items)} entries are outside of what is drawn: trainers, `join()`, hooks, pipelines, objects as outputs, outputs that are made of each other."]
 
 
+def counted(items: dict[str, Any]) -> str:
+    grades = Counter(item["use"]["grade"] for item in items.values())
+    silent = sum(item["silent"] for item in items.values())
+    not_searched = sum(item["reported"].startswith("not searched") for item in items.values())
+    not_found = sum(item["reported"].startswith("not found") for item in items.values())
+    return (f"{len(items)} entries: {grades['documented']} documented uses, {grades['allowed']} that the documentation does not speak of, {grades['excluded']} against it. "
+            f"{silent} of them are silent. Reports of {not_searched} were not searched, of {not_found} searched and not found; {len(items) - not_searched - not_found} name a thread.")
+
+
 def page(items: dict[str, Any], observed: dict[str, list[dict[str, Any]]], searches: list[dict[str, Any]]) -> str:
-    grades = Counter(item["use"]["grade"] for item in items.values() if item["silent"])
-    lines = [INTRO, f"{len(items)} entries, all of them silent: {grades['documented']} documented uses, {grades['allowed']} that the documentation does not speak of, {grades['excluded']} against it.", ""]
+    lines = [INTRO, counted(items), ""]
     lines += table(items, observed) + ["", "## Entries", ""]
     for name, item in ordered(items):
         lines += section(name, item, observed)
     return "\n".join(lines + searched(items, searches)) + "\n"
+
+
+def messages(item: dict[str, Any]) -> str:
+    """What the user is told beside the figures: a message that is quoted may be printed and yet not name what is wrong."""
+    if "message" in item:
+        return f"This is printed, {'and does not name what is wrong' if item['silent'] else 'and names it'}: `` {item['message']} ``"
+    return "Nothing is raised, and no message names it."
 
 
 def report(name: str, item: dict[str, Any], observed: dict[str, list[dict[str, Any]]]) -> str:
@@ -148,7 +166,7 @@ def report(name: str, item: dict[str, Any], observed: dict[str, list[dict[str, A
              "excluded": "The documentation says not to do this. An error would help those who do"}[item["use"]["grade"]]
     return "\n".join([f"# {item['title']}", "", f"{NAMES[run['package']]} {run['release']}{beside}, CPU.", "", "## What I run", "",
                       "```python", (HERE / name / "reproduce.py").read_text().rstrip(), "```", "", "## What it prints", "", "```", result["printed"], "```", "",
-                      "Nothing is raised, and no message names it.", "", "## What I expected", "", f"{item['due']} {asked}: {item['use']['says']} ({item['use']['where']})", "",
+                      messages(item), "", "## What I expected", "", f"{item['due']} {asked}: {item['use']['says']} ({item['use']['where']})", "",
                       "## Where it seems to come from", "", f"{item['cause']['where']}. {item['cause']['why']}", "", f"Runs of other releases: {since(item, name, observed)}.", "",
                       "## Meanwhile", "", item["avoid"], ""])
 

@@ -2,8 +2,9 @@
 
 usage: run.py --python PYTHON [--package deepspeed] [--only NAME] [--write observed] [--keep]
 
-Each reproduction stands alone. It prints what is expected and what was observed, and ends with 1 where the misbehaviour shows and with 0
-where it does not. This ends with 1 where an entry of a package that is there did not show: it was repaired, or the environment cannot run it.
+Each reproduction stands alone. Its last line says what is expected and what was observed, and it ends with 1 where the misbehaviour shows and
+with 0 where it does not. One that ends otherwise, that leaves such a line out or that prints a Traceback is broken.
+This ends with 1 where an entry of a package that is there did not show: it was repaired, or it is broken here.
 --keep adds to a file that is there, in place of what it says of the same entries. Without --write nothing is written.
 """
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -35,18 +37,23 @@ def free_port() -> str:
         return str(listener.getsockname()[1])
 
 
-def run(python: str, script: Path) -> dict[str, Any]:
-    """What a reproduction showed. `shows` is null where it could not be run, and `printed` then says why."""
-    environment = os.environ | {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MASTER_PORT": free_port()}
+def verdict(code: int, out: str, errors: str) -> dict[str, Any]:
+    """What a reproduction showed. An uncaught exception ends with 1 too, so that the exit code alone says nothing. `shows` is null where it is broken, and `printed` then says why."""
+    last = ([line for line in out.splitlines() if line.strip()] or [""])[-1]
+    if code in (0, 1) and "observed" in last and "Traceback" not in errors:
+        return {"shows": code == 1, "printed": last}
+    said = [line for line in errors.splitlines() if "Error" in line] or errors.splitlines() or [f"exit code {code}, last line {last!r}"]
+    return {"shows": None, "printed": said[-1].strip()[:300]}
+
+
+def run(python: str, script: Path, modules: str) -> dict[str, Any]:
+    """`modules`: where DeepSpeed keeps what it compiles, with locks that it leaves behind where it is killed; so it is not the user's own folder."""
+    environment = os.environ | {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MASTER_PORT": free_port(), "TORCH_EXTENSIONS_DIR": modules}
     try:
         done = subprocess.run([python, str(script)], capture_output=True, text=True, timeout=SECONDS, env=environment)
     except subprocess.TimeoutExpired:
         return {"shows": None, "printed": f"no end after {SECONDS} seconds"}
-    lines = [line for line in done.stdout.splitlines() if "expected" in line or "documented" in line]
-    if lines and done.returncode in (0, 1):
-        return {"shows": done.returncode == 1, "printed": lines[-1]}
-    said = [line for line in done.stderr.splitlines() if "Error" in line] or done.stderr.splitlines() or [f"exit code {done.returncode}"]
-    return {"shows": None, "printed": said[-1].strip()[:300]}
+    return verdict(done.returncode, done.stdout, done.stderr)
 
 
 def entries(package: str | None, only: str | None) -> dict[str, dict[str, Any]]:
@@ -72,10 +79,11 @@ def main() -> int:
     arguments = parser.parse_args()
     have, seen, gone = releases(arguments.python), defaultdict(dict), 0
     chosen = {name: item for name, item in entries(arguments.package, arguments.only).items() if item["package"] in have}
-    for name, item in chosen.items():
-        result = seen[item["package"]][name] = run(arguments.python, HERE / name / "reproduce.py")
-        print({True: "shows    ", False: "GONE     ", None: "NOT RUN  "}[result["shows"]], name + ":", result["printed"], flush=True)
-        gone += not result["shows"]
+    with tempfile.TemporaryDirectory() as modules:
+        for name, item in chosen.items():
+            result = seen[item["package"]][name] = run(arguments.python, HERE / name / "reproduce.py", modules)
+            print({True: "shows    ", False: "GONE     ", None: "BROKEN   "}[result["shows"]], name + ":", result["printed"], flush=True)
+            gone += not result["shows"]
     if arguments.write:
         for package, results in seen.items():
             write(arguments.write, package, have, results, arguments.keep)

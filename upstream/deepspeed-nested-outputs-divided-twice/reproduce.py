@@ -1,4 +1,4 @@
-"""loss.backward() on an engine that returns loss and logits: the gradient is divided by gradient_accumulation_steps twice."""
+"""engine.scale(loss).backward() on an engine that returns loss and logits: the gradient is divided by gradient_accumulation_steps twice."""
 import os, sys, torch, deepspeed
 os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ.get("MASTER_PORT", "29541"))
 
@@ -22,7 +22,7 @@ net = WithLogits()
 config = {"train_batch_size": 4, "gradient_accumulation_steps": 4, "gradient_clipping": 0.0, "zero_allow_untested_optimizer": True, "zero_optimization": {"stage": 2}}
 engine, *_ = deepspeed.initialize(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=1.0), config=config)
 for _ in range(4):
-    engine(4.0)["loss"].backward()
+    engine.scale(engine(4.0)["loss"]).backward()
     engine.step()
 expected, observed = [-12.0, -12.0], net.a.tolist()  # the mean of four times 3 x 4
 print("a: expected", expected, "observed", observed)

@@ -15,8 +15,8 @@ class Net(torch.nn.Module):  # a weight's gradient is the number that it is mult
 def run(rank, seen):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ.get("MASTER_PORT", "29541"))
     net = Net()
-    config = {"train_batch_size": 2, "gradient_clipping": 0.0, "zero_allow_untested_optimizer": True, "bf16": {"enabled": True},
-              "zero_optimization": {"stage": 2, "round_robin_gradients": True}}
+    config = {"train_batch_size": 2, "gradient_clipping": 0.0, "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False, "bf16": {"enabled": True},
+              "zero_optimization": {"stage": 2, "round_robin_gradients": True, "offload_optimizer": {"device": "cpu"}}}
     net.c = torch.nn.Parameter(torch.zeros(2))
     engine, *_ = deepspeed.initialize(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.0), config=config)
     deepspeed.utils.safe_set_full_fp32_param(net.b, torch.full((2,), 5.0))

@@ -12,8 +12,10 @@ class Net(torch.nn.Module):  # a weight's gradient is the number that it is mult
         return a * self.a.sum() if b is None else a * self.a.sum() + b * self.b.sum()
 
 
+type(deepspeed.get_accelerator()).is_fp16_supported = lambda self: True  # the CPU refuses fp16; the code in question is the same
+type(deepspeed.get_accelerator()).supported_dtypes = lambda self: [torch.float, torch.half, torch.bfloat16]
 net = Net()
-config = {"train_batch_size": 1, "gradient_clipping": 0.0, "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False, "bf16": {"enabled": True},
+config = {"train_batch_size": 1, "gradient_clipping": 0.0, "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False, "fp16": {"enabled": True, "loss_scale": 1},
           "data_types": {"grad_accum_dtype": "fp32"}, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
 engine, *_ = deepspeed.initialize(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=1.0), config=config)
 for a in [float("inf"), 1.0, 1.0]:  # one micro-batch overflows, the next two are ordinary

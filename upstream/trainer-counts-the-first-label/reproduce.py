@@ -1,6 +1,5 @@
 """Trainer counts the first label of each sequence of GPT2LMHeadModel, which its loss drops: updates are too small."""
 import sys, tempfile, torch, transformers as tf
-tf.logging.set_verbosity_error()
 
 
 def update(model, rows, accumulation):

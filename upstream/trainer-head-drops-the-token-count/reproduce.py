@@ -1,6 +1,5 @@
 """Trainer does not divide by gradient_accumulation_steps for T5, whose loss does not use num_items_in_batch either."""
 import sys, tempfile, torch, transformers as tf
-tf.logging.set_verbosity_error()
 
 
 def update(model, rows, accumulation):

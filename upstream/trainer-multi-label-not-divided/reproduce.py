@@ -1,6 +1,5 @@
 """Trainer does not divide multi-label losses by gradient_accumulation_steps: BCEWithLogitsLoss knows no num_items_in_batch."""
 import sys, tempfile, torch, transformers as tf
-tf.logging.set_verbosity_error()
 
 
 def update(model, rows, accumulation):

@@ -1,6 +1,5 @@
 """Trainer adds the router's auxiliary loss once a micro-batch: it grows with gradient_accumulation_steps."""
 import sys, tempfile, torch, transformers as tf
-tf.logging.set_verbosity_error()
 
 
 def update(model, rows, accumulation):

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "sim/base/limits.h"
+#include "conformance/run.h"
 
 namespace gradledger::conform::megatron {
 namespace {

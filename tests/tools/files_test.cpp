@@ -163,7 +163,8 @@ TEST(the_trace, has_lines_as_their_schema_says) {
       EXPECT_FALSE(schema.fits(record)) << line;
     }
   }
-  for (const auto& [kind, unused] : json::parse(*report::schema_text("trace-file"))["definitions"].items()) {
+  const json whole = json::parse(*report::schema_text("trace-file"));
+  for (const auto& [kind, unused] : whole["definitions"].items()) {
     if (kind.ends_with("_line")) EXPECT_TRUE(seen.contains(kind.substr(0, kind.size() - 5))) << kind;
   }
 }

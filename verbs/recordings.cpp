@@ -33,11 +33,27 @@ ConformRow::Outcome outcome_of(conform::Outcome outcome) {
   return ConformRow::Outcome::inexpressible;
 }
 
-// The framework that a line names, where that is one whose runs are not replayed.
-std::optional<std::string> without_replay(const nlohmann::json& line) {
-  if (!line.is_object() || !line.contains("framework") || !line["framework"].is_string() || conform::torch::is_torch_run(line) || conform::megatron::is_megatron_run(line) ||
-      line["framework"] == "deepspeed")
-    return std::nullopt;
+template <class Run>
+Result<conform::Comparison> compared(const Result<Run>& run) {
+  return run ? judge(*run) : run.error();  // the form's own
+}
+
+// Recordings of another form than DeepSpeed's.
+struct Form {
+  bool (*is)(const nlohmann::json& line);
+  Result<conform::Comparison> (*compare)(const nlohmann::json& line);
+};
+constexpr Form forms[] = {{conform::torch::is_torch_run, [](const nlohmann::json& line) { return compared(conform::torch::read_torch_run(line)); }},
+                          {conform::megatron::is_megatron_run, [](const nlohmann::json& line) { return compared(conform::megatron::read_megatron_run(line)); }}};
+
+const Form* form_of(const nlohmann::json& line) {
+  const auto at = std::find_if(std::begin(forms), std::end(forms), [&](const Form& form) { return form.is(line); });
+  return at == std::end(forms) ? nullptr : at;
+}
+
+// The framework that a line names, where it is not DeepSpeed.
+std::optional<std::string> other_framework(const nlohmann::json& line) {
+  if (!line.is_object() || !line.contains("framework") || !line["framework"].is_string() || line["framework"] == "deepspeed") return std::nullopt;
   return line["framework"].get<std::string>();
 }
 
@@ -45,19 +61,11 @@ std::string text_at(const nlohmann::json& line, const char* key) { return line.c
 
 // Of whichever framework the line is.
 Result<conform::Comparison> comparison_of(const nlohmann::json& line) {
-  if (const auto framework = without_replay(line))
+  if (const Form* form = form_of(line)) return form->compare(line);
+  if (const auto framework = other_framework(line))
     return conform::Comparison{
         .name = text_at(line, "name"), .version = text_at(line, "version"), .outcome = conform::Outcome::inexpressible, .why = "framework \"" + *framework + "\" has no replay"};
-  if (conform::torch::is_torch_run(line)) {
-    const auto run = conform::torch::read_torch_run(line);
-    return run ? conform::torch::judge(*run) : run.error();
-  }
-  if (conform::megatron::is_megatron_run(line)) {
-    const auto run = conform::megatron::read_megatron_run(line);
-    return run ? conform::megatron::judge(*run) : run.error();
-  }
-  const auto run = conform::read_run(line);
-  return run ? conform::judge(*run) : run.error();
+  return compared(conform::read_run(line));
 }
 
 // Events times ranks of a recorded run that is judged: what it takes grows with the square of their number, and so many take seconds.
@@ -75,10 +83,9 @@ class FileJudge {
 
   // Errors: the line is no recording.
   std::optional<InputError> line(const nlohmann::json& document) {
-    if (conform::torch::is_torch_run(document) || conform::megatron::is_megatron_run(document) || without_replay(document)) {
+    if (const auto framework = other_framework(document)) {
       ++runs_;
-      leave_out(text_at(document, "name"), text_at(document, "version"),
-                "of recordings in this form, those of DeepSpeed are judged; this one is of " + text_at(document, "framework"));
+      leave_out(text_at(document, "name"), text_at(document, "version"), "of recordings in this form, those of DeepSpeed are judged; this one is of " + *framework);
       return std::nullopt;
     }
     const auto run = conform::read_run(document);

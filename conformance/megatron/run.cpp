@@ -45,17 +45,6 @@ GroupState read_group(const Field& value) {
   return out;
 }
 
-std::vector<Collective> read_collectives(const Field& list, std::uint32_t world) {
-  std::vector<Collective> out;
-  for (const Field& call : list.entries(limits::collectives_max)) {
-    Collective one{text_of(call.at(0)), call.at(1).count(0, any_count), text_of(call.at(2)), "", {}};
-    if (!call.at(3).json().is_null()) one.operation = text_of(call.at(3));
-    for (const Field& rank : call.at(4).entries(world)) one.group.push_back(rank.count(0, world - 1));
-    out.push_back(std::move(one));
-  }
-  return out;
-}
-
 Moment read_moment(const Field& entry, const Run& run) {
   Moment out;
   if (entry.has("error")) out.error = text_of(entry.at("error"));
@@ -64,7 +53,7 @@ Moment read_moment(const Field& entry, const Run& run) {
     else if (name.ends_with(".padding_nonzero")) out.padding_nonzero[name] = value.count(0, any_count);
     else out.buffers[name] = {dtype_text(value.at("dtype")), value.at("raw").numbers(numbers_max)};
   }
-  out.collectives = read_collectives(entry.at("calls"), run.world);
+  out.collectives = read_calls(entry.at("calls"), run.world);
   if (entry.has("params"))
     for (const Field& parameter : entry.at("params").entries(run.parameters.size())) out.weights.push_back(parameter.numbers(numbers_max));
   if (entry.has("update_successful")) out.updated = entry.at("update_successful").flag();

@@ -11,19 +11,10 @@
 
 #include "sim/base/result.h"
 #include "sim/scenario/workload.h"
+#include "conformance/differences.h"
 #include "conformance/fields.h"
 
 namespace gradledger::conform::megatron {
-
-struct Collective {
-  std::string kind;
-  std::uint32_t numel = 0;  // of a reduce_scatter its input, of an all_gather its output
-  std::string dtype;
-  std::string operation;  // "SUM"; empty where nothing is reduced
-  std::vector<std::uint32_t> group;
-
-  bool operator==(const Collective&) const = default;
-};
 
 struct Snapshot {
   std::string dtype;

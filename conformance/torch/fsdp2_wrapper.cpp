@@ -5,6 +5,7 @@
 #include "sim/frameworks/torch/fsdp2/config_json.h"
 #include "sim/frameworks/torch/fsdp2/contract.h"
 #include "sim/frameworks/torch/fsdp2/fsdp_module.h"
+#include "sim/frameworks/torch/fsdp2/modules.h"
 #include "conformance/torch/wrapper.h"
 
 namespace gradledger::conform::torch {
@@ -156,6 +157,10 @@ class Fsdp2 final : public Wrapper {
   Contract contract(const Scenario& scenario) const override { return fsdp2::fsdp2_contract(scenario, fsdp2_config_of(scenario)); }
   EngineFactory engines(const Scenario& scenario) const override {
     return [&config = fsdp2_config_of(scenario)](const EngineContext& context) { return std::make_unique<fsdp2::FsdpModule>(context, config); };
+  }
+  std::uint32_t numel_on(const Scenario& scenario, std::uint32_t rank, std::uint32_t parameter) const override {
+    const fsdp2::Modules modules = fsdp2::modules_of(scenario, fsdp2_config_of(scenario), rank);
+    return modules.cuts[parameter].numel(modules.shard.index_of(rank));
   }
   // Partial sums are named by the first parameter of their group.
   std::string recorded_name(const std::string& buffer) const override {

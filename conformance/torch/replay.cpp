@@ -92,11 +92,11 @@ void Replay::find_views(std::span<const Rank> ranks) {
   }
 }
 
-std::vector<double> Replay::weights(std::size_t rank, std::size_t event, std::uint32_t parameter, std::size_t numel) const {
-  for (std::size_t at = event + 1; at-- > 0;)
+std::vector<double> Replay::weights(std::size_t rank, std::uint32_t event, std::uint32_t parameter) const {
+  for (std::size_t at = event == never ? 0 : event + std::size_t{1}; at-- > 0;)
     for (const Weights& weights : moments_[rank][at].weights)
       if (weights.parameter == parameter) return weights.values;
-  return std::vector<double>(numel);
+  return std::vector<double>(wrapper_.numel_on(scenario_, static_cast<std::uint32_t>(rank), parameter));
 }
 
 void Replay::observe(const Observation& o) {

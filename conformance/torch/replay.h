@@ -18,8 +18,8 @@ class Replay final : private TraceSink {
   Replay(const Expressed& expressed, const Timeline& timeline, const Wrapper& wrapper);
 
   const Moment& at(std::size_t rank, std::size_t event) const { return moments_[rank][event]; }
-  // Weights as they were after the event: as last observed, at first this many zeros.
-  std::vector<double> weights(std::size_t rank, std::size_t event, std::uint32_t parameter, std::size_t numel) const;
+  // The rank's part of a parameter as it was after the event, or at first: zeros.
+  std::vector<double> weights(std::size_t rank, std::uint32_t event, std::uint32_t parameter) const;
   const std::string& stuck() const { return stuck_; }
 
  private:

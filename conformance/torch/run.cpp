@@ -44,17 +44,6 @@ std::vector<Weights> read_weights(const Field& list, bool with_dtype, std::size_
   return out;
 }
 
-std::vector<Collective> read_collectives(const Field& list, std::uint32_t world) {
-  std::vector<Collective> out;
-  for (const Field& call : list.entries(limits::collectives_max)) {
-    Collective one{text_of(call.at(0)), call.at(1).count(0, any_count), text_of(call.at(2)), "", {}};
-    if (!call.at(3).json().is_null()) one.operation = text_of(call.at(3));
-    for (const Field& rank : call.at(4).entries(world)) one.group.push_back(rank.count(0, world - 1));
-    out.push_back(std::move(one));
-  }
-  return out;
-}
-
 std::uint32_t place(const std::string& key, const Field& where) {
   if (key.empty() || key.size() > 6 || key.find_first_not_of("0123456789") != std::string::npos) where.fail("stands under a key that is no number of a collective");
   return static_cast<std::uint32_t>(std::stoul(key));
@@ -71,7 +60,7 @@ Moment read_moment(const Field& entry, const Run& run, const Vectors& vectors, c
       if (value.has("offset")) snapshot.offset = value.at("offset").count(0, any_count);
       if (value.has("bucket_view_offset")) snapshot.bucket_view_offset = value.at("bucket_view_offset").count(0, any_count);
     }
-  if (entry.has("calls")) out.collectives = read_collectives(entry.at("calls"), run.world);
+  if (entry.has("calls")) out.collectives = read_calls(entry.at("calls"), run.world);
   if (entry.has("io"))
     for (const auto& [key, value] : entry.at("io").members()) {
       Transfer& transfer = out.transfers[place(key, value)];

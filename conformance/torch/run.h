@@ -12,20 +12,11 @@
 
 #include "sim/base/result.h"
 #include "sim/scenario/workload.h"
+#include "conformance/differences.h"
 #include "conformance/fields.h"
 #include "conformance/run.h"
 
 namespace gradledger::conform::torch {
-
-struct Collective {
-  std::string kind;
-  std::uint32_t numel = 0;
-  std::string dtype;
-  std::string operation;  // "SUM"; empty where nothing is reduced
-  std::vector<std::uint32_t> group;
-
-  bool operator==(const Collective&) const = default;
-};
 
 struct Snapshot {
   std::string dtype;

@@ -16,11 +16,10 @@ void take_frozen(json& config, const Run& run, Scenario& scenario) {
 }
 
 std::optional<json> first_scale(const Run& run) {
-  std::optional<json> out;
   for (const json& op : run.operations)
     for (const json& word : op)
-      if (word.is_object() && word.contains("scaler")) out = word["scaler"];
-  return out;
+      if (word.is_object() && word.contains("scaler")) return word["scaler"];
+  return std::nullopt;
 }
 
 }  // namespace gradledger::conform::torch

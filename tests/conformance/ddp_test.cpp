@@ -6,7 +6,7 @@ namespace {
 
 using nlohmann::json;
 
-TEST(recorded_ddp_runs, agree_with_their_replay_in_every_number) { EXPECT_EQ(agreement_of(recorded_runs("ddp.jsonl.gz")), (Agreement{181, 295458, 1699})); }
+TEST(recorded_ddp_runs, agree_with_their_replay_in_every_number) { EXPECT_EQ(agreement_of(recorded_runs("ddp.jsonl.gz")), (RunTotals{181, 295458, 1699})); }
 
 TEST(recorded_ddp_runs, differ_where_one_number_is_another) { expect_every_number_counts(some_of(recorded_runs("ddp.jsonl.gz"))); }
 

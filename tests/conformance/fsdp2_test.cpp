@@ -6,7 +6,7 @@ namespace {
 
 using nlohmann::json;
 
-TEST(recorded_fsdp2_runs, agree_with_their_replay_in_every_number) { EXPECT_EQ(agreement_of(recorded_runs("fsdp2.jsonl.gz")), (Agreement{249, 399230, 11923})); }
+TEST(recorded_fsdp2_runs, agree_with_their_replay_in_every_number) { EXPECT_EQ(agreement_of(recorded_runs("fsdp2.jsonl.gz")), (RunTotals{249, 399230, 11923})); }
 
 TEST(recorded_fsdp2_runs, differ_where_one_number_is_another) { expect_every_number_counts(some_of(recorded_runs("fsdp2.jsonl.gz"))); }
 

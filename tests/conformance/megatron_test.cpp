@@ -2,12 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
-#include <map>
+#include <set>
 
-#include "sim/scenario/json_reader.h"
-#include "conformance/files.h"
 #include "conformance/megatron/compare.h"
+#include "tests/conformance/recorded_runs.h"
 
 namespace gradledger::conform::megatron {
 namespace {
@@ -15,37 +13,14 @@ namespace {
 using nlohmann::json;
 using MegatronRun = Run;  // tests have a function of that name
 
-std::vector<MegatronRun> recorded() {
-  const auto file = std::filesystem::path(GRADLEDGER_SOURCE_DIR) / "tests/conformance/megatron_data/megatron.jsonl.gz";
-  std::vector<MegatronRun> out;
-  const auto error = for_each_line(file.string(), [&](const std::string& line, const std::string& where) -> std::optional<InputError> {
-    const auto document = read_json(line);
-    if (!document || !is_megatron_run(*document)) return InputError{where, "is no run of Megatron-Core"};
-    auto run = read_megatron_run(*document);
-    if (!run) return InputError{where, run.error().text()};
-    out.push_back(std::move(run).value());
-    return std::nullopt;
-  });
-  EXPECT_FALSE(error) << error->text();
-  return out;
-}
+std::vector<MegatronRun> recorded() { return runs_of_file<MegatronRun>("megatron_data/megatron.jsonl.gz", is_megatron_run, read_megatron_run); }
 
 TEST(recorded_megatron_runs, agree_with_their_replay_in_every_number) {
-  std::uint64_t agree = 0, elements = 0, collectives = 0;
-  std::map<std::string, std::uint32_t> versions;
-  for (const MegatronRun& run : recorded()) {
-    const auto comparison = judge(run);
-    ASSERT_TRUE(comparison.ok()) << run.name << ": " << comparison.error().text();
-    EXPECT_EQ(comparison->outcome, Outcome::agrees) << run.name << " at " << run.version << ": " << comparison->why;
-    agree += comparison->outcome == Outcome::agrees;
-    elements += comparison->elements;
-    collectives += comparison->collectives;
-    ++versions[run.version];
-  }
-  EXPECT_EQ(agree, 645u);
-  EXPECT_EQ(elements, 1173125u);
-  EXPECT_EQ(collectives, 6944u);
+  const std::vector<MegatronRun> runs = recorded();
+  std::set<std::string> versions;
+  for (const MegatronRun& run : runs) versions.insert(run.version);
   EXPECT_EQ(versions.size(), 7u);
+  EXPECT_EQ(agreement_of(runs), (RunTotals{645, 1173125, 6944}));
 }
 
 // Whether the comparison notices that one number of some moment is another; `change` says whether it found one to change.
@@ -62,12 +37,6 @@ void expect_noticed(const std::vector<MegatronRun>& runs, Change&& change) {
     EXPECT_EQ(judge(run)->outcome, Outcome::differs) << run.name;
   }
   EXPECT_GT(changed, 0u);
-}
-
-bool nudge(double& value) {
-  if (!std::isfinite(value)) return false;
-  value = std::nextafter(value, 1e300);
-  return true;
 }
 
 TEST(recorded_megatron_runs, differ_where_one_number_is_another) {

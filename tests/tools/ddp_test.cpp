@@ -2,31 +2,14 @@
 #include <map>
 #include <set>
 
-#include "sim/frameworks/framework.h"
-#include "sim/load.h"
+#include "tests/support/loops.h"
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
 namespace gradledger::testing {
 namespace {
 
-json loop(const char* script, const char* config = "{}") {
-  return {{"name", "ddp"},
-          {"world_size", 2},
-          {"parameters", {{{"name", "w0"}, {"numel", 13}}, {{"name", "w1"}, {"numel", 6}}}},
-          {"model_dtype", "fp32"},
-          {"engine", {{"framework", "ddp"}, {"config", json::parse(config)}}},
-          {"script", json::parse(script)}};
-}
-
-std::vector<std::string> broken(const json& document) {
-  const auto scenario = read_scenario(document.dump(), ".");
-  EXPECT_TRUE(scenario) << (scenario ? "" : scenario.error().text());
-  const auto timeline = make_timeline(*scenario);
-  std::vector<std::string> out;
-  for (const Misuse& m : framework_of(*scenario).use_of(*scenario, *timeline).misuses) out.emplace_back(m.rule->id);
-  return out;
-}
+json loop(const char* script, const char* config = "{}") { return loop_around("ddp", script, config); }
 
 std::map<std::string, json> breaking() {
   json divided = loop(R"([{"backward": {}}, {"step": {}}])"), summed = divided, weighed = loop(R"([{"backward": {"weight": "1/3"}}, {"step": {}}])"), left_out = divided;
@@ -64,7 +47,7 @@ TEST(documented_use_of_ddp, has_for_every_rule_a_script_that_breaks_it) {
   const auto scripts = breaking();
   for (const UseRule& rule : framework_named("ddp")->use_rules()) {
     ASSERT_TRUE(scripts.contains(std::string(rule.id))) << rule.id;
-    const std::vector<std::string> ids = broken(scripts.at(std::string(rule.id)));
+    const std::vector<std::string> ids = broken_rules(scripts.at(std::string(rule.id)));
     ASSERT_FALSE(ids.empty()) << rule.id;
     EXPECT_EQ(ids.front(), rule.id);
   }
@@ -75,7 +58,7 @@ TEST(documented_use_of_ddp, is_broken_by_no_documented_loop) {
   for (const char* script : {R"([{"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}, {"backward": {}}, {"step": {}}])",
                              R"([{"no_sync": [{"backward": {}}, {"backward": {}}]}, {"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}])",
                              R"([{"forward": {}}, {"backward": {"of": 0}}, {"forward": {}}, {"backward": {"of": 1}}, {"step": {}}])"})
-    EXPECT_EQ(broken(loop(script)), std::vector<std::string>{}) << script;
+    EXPECT_EQ(broken_rules(loop(script)), std::vector<std::string>{}) << script;
 }
 
 TEST(a_loop_around_ddp, that_loses_its_reduction_is_told_which_rule_it_broke) {

@@ -1,8 +1,7 @@
 // Scenarios of Megatron-Core through the command: judged, blamed by its own rules, refused where a verb does not know them.
 #include <map>
 
-#include "sim/frameworks/framework.h"
-#include "sim/load.h"
+#include "tests/support/loops.h"
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
@@ -20,21 +19,7 @@ json megatron_loop(std::string script, const char* config = "{}") {
   };
   put("Z", zero);
   put("F", finalize);
-  return {{"name", "megatron"},
-          {"world_size", 2},
-          {"parameters", {{{"name", "w0"}, {"numel", 13}}, {{"name", "w1"}, {"numel", 6}}}},
-          {"model_dtype", "fp32"},
-          {"engine", {{"framework", "megatron"}, {"config", json::parse(config)}}},
-          {"script", json::parse(script)}};
-}
-
-std::vector<std::string> broken_rules(const json& document) {
-  const auto scenario = read_scenario(document.dump(), ".");
-  EXPECT_TRUE(scenario) << (scenario ? "" : scenario.error().text());
-  const auto timeline = make_timeline(*scenario);
-  std::vector<std::string> out;
-  for (const Misuse& m : framework_of(*scenario).use_of(*scenario, *timeline).misuses) out.emplace_back(m.rule->id);
-  return out;
+  return loop_around("megatron", script, config);
 }
 
 std::map<std::string, json> breaking_megatron() {

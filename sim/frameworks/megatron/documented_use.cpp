@@ -7,6 +7,7 @@
 
 #include "sim/base/hash.h"
 #include "sim/base/overloaded.h"
+#include "sim/frameworks/use_walk.h"
 #include "sim/frameworks/megatron/events.h"
 
 namespace gradledger::megatron {
@@ -51,51 +52,33 @@ struct RankUse {
   bool last_synchronised = true;
 };
 
-class Walk {
+class Walk final : public UseWalk {
  public:
-  Walk(const Scenario& scenario, const Timeline& timeline, const MegatronConfig& config) : scenario_(scenario), timeline_(timeline), config_(config), ranks_(scenario.world_size) {}
+  Walk(const Scenario& scenario, const Timeline& timeline, const MegatronConfig& config)
+      : UseWalk(timeline, rules, scenario.world_size), scenario_(scenario), config_(config), ranks_(scenario.world_size) {}
 
-  UseReport run() {
-    for (event_ = 0; event_ < timeline_.events.size(); ++event_) visit(timeline_.events[event_]);
+ private:
+  std::uint64_t state() const override {
     TraceHash hash;
     for (const RankUse& u : ranks_) {
       for (const bool part : {u.in_no_sync, u.contributed, u.finalized, u.dirty, u.last_synchronised}) hash.add(part);
       hash.add(u.synchronised);
     }
-    out_.state = hash.value();
-    return std::move(out_);
+    return hash.value();
   }
 
- private:
-  void broken(Use use) {
-    const std::uint32_t step = timeline_.events[event_].step;
-    if (said_.insert({use, step}).second) out_.misuses.push_back({&rules[static_cast<std::size_t>(use)], event_, step});
-  }
+  void broken(Use use) { UseWalk::broken(static_cast<std::size_t>(use)); }
 
-  void visit(const Event& e) {
-    if (e.is<events::ExitNoSync>()) {
-      for (RankUse& u : ranks_) u.in_no_sync = false;
-      return;
-    }
-    if (e.nobody) return;
-    if (!e.ranks.empty() && e.ranks.size() < ranks_.size()) broken(Use::same_calls);
-    if (timeline_.two_layers && e.updates()) own_weights(e);
-    for (std::uint32_t r = 0; r < ranks_.size(); ++r)
-      if (e.runs_on(r)) on_rank(e, r);
+  void leave_no_sync() override {
+    for (RankUse& u : ranks_) u.in_no_sync = false;
   }
 
   // Tokens are weighed by what Megatron-Core divides by at the end of a window, which the timeline does not have.
-  void own_weights(const Event& e) {
-    if (config_.model.calculate_per_token_loss) return;
-    for (const Backward& b : timeline_.backwards)
-      for (std::uint32_t r = 0; b.step == e.step && r < ranks_.size(); ++r)
-        for (std::uint32_t on = 0; b.micro_batch[r] != no_contribution && on < ranks_.size(); ++on)
-          if (timeline_.averaged_weight(static_cast<std::uint32_t>(&b - timeline_.backwards.data()), r, on, Layer::documented) !=
-              timeline_.averaged_weight(static_cast<std::uint32_t>(&b - timeline_.backwards.data()), r, on, Layer::meant))
-            return broken(Use::weights);
+  void on_event(const Event& e) override {
+    if (timeline_.two_layers && e.updates() && !config_.model.calculate_per_token_loss && weighs_otherwise(e)) broken(Use::weights);
   }
 
-  void on_rank(const Event& e, std::uint32_t rank) {
+  void on_rank(const Event& e, std::uint32_t rank) override {
     RankUse& u = ranks_[rank];
     using namespace events;
     std::visit(overloaded{[&](const EnterNoSync&) { u.in_no_sync = true; }, [&](const events::Backward& body) { backward(body, rank, u); }, [&](const Step&) { step(u); },
@@ -152,12 +135,8 @@ class Walk {
   }
 
   const Scenario& scenario_;
-  const Timeline& timeline_;
   const MegatronConfig& config_;
   std::vector<RankUse> ranks_;
-  std::uint32_t event_ = 0;
-  std::set<std::pair<Use, std::uint32_t>> said_;
-  UseReport out_;
 };
 
 }  // namespace

@@ -10,7 +10,50 @@ namespace {
 // The release that the wrappers were read of and recorded with.
 constexpr std::string_view modelled = "2.13.0";
 
+// Empty: the loop may say it.
+std::string foreign(ScriptKind kind, const std::string& wrapper) {
+  switch (kind) {
+    case ScriptKind::set_boundary: return "is an engine's notion; " + wrapper + " has no boundaries";
+    case ScriptKind::coalesce: return "is DeepSpeed's; expected no_sync";
+    case ScriptKind::set_gradient:
+    case ScriptKind::finalize: return "is DeepSpeed's";
+    case ScriptKind::save:
+    case ScriptKind::restore: return "is not modelled with " + wrapper;
+    case ScriptKind::of_framework:
+    case ScriptKind::forward:
+    case ScriptKind::backward:
+    case ScriptKind::step:
+    case ScriptKind::engine_zero_grad:
+    case ScriptKind::optimizer_zero_grad:
+    case ScriptKind::raise:
+    case ScriptKind::no_sync:
+    case ScriptKind::repeat:
+    case ScriptKind::overflow:
+    case ScriptKind::scale_gradients:
+    case ScriptKind::clip:
+    case ScriptKind::all_reduce:
+    case ScriptKind::unscale: return "";
+  }
+  return "";
+}
+
+bool in_fp32(const Scenario& s) {
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
+    if (s.dtype_of(p) != Dtype::float32) return false;
+  return true;
+}
+
 }  // namespace
+
+std::optional<InputError> item_problem(const Scenario& s, const ScriptItem& item, const std::string& here, const std::string& wrapper, bool scaled) {
+  if (const std::string why = foreign(item.kind, wrapper); !why.empty()) return InputError{here, why};
+  if (item.kind == ScriptKind::unscale && !scaled) return InputError{here, "unscales what nothing scaled; expected grad_scaler in /engine/config"};
+  if (item.past_scaler && !scaled) return InputError{here, "goes past a GradScaler that there is none of; expected grad_scaler in /engine/config"};
+  if (item.kind == ScriptKind::clip && !in_fp32(s)) return InputError{here + "/clip", "is modelled for gradients in fp32"};
+  if (item.kind == ScriptKind::backward && (!item.scale_wrt_gas || item.phases != 1 || item.direct))
+    return InputError{here + "/backward", "has scale_wrt_gas, phases or direct, which are DeepSpeed's"};
+  return std::nullopt;
+}
 
 std::optional<InputError> model_problem(const Scenario& s, const std::string& wrapper) {
   const std::string not_modelled = "is not modelled with " + wrapper;

@@ -42,43 +42,12 @@ Problem learning_problem(const Scenario& s) {
                     "parameters that require a gradient."};
 }
 
-const char* foreign(ScriptKind kind) {
-  switch (kind) {
-    case ScriptKind::set_boundary: return "is an engine's notion; DistributedDataParallel has no boundaries";
-    case ScriptKind::coalesce: return "is DeepSpeed's; expected no_sync";
-    case ScriptKind::set_gradient:
-    case ScriptKind::finalize: return "is DeepSpeed's";
-    case ScriptKind::save:
-    case ScriptKind::restore: return "is not modelled with DistributedDataParallel";
-    case ScriptKind::of_framework: return "is another framework's";
-    case ScriptKind::forward:
-    case ScriptKind::backward:
-    case ScriptKind::step:
-    case ScriptKind::engine_zero_grad:
-    case ScriptKind::optimizer_zero_grad:
-    case ScriptKind::raise:
-    case ScriptKind::no_sync:
-    case ScriptKind::repeat:
-    case ScriptKind::overflow:
-    case ScriptKind::scale_gradients:
-    case ScriptKind::clip:
-    case ScriptKind::all_reduce:
-    case ScriptKind::unscale: return nullptr;
-  }
-  return nullptr;
-}
-
 Problem script_problem(const Scenario& s, const DdpConfig& config, const std::vector<ScriptItem>& items, const std::string& where) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     const ScriptItem& item = items[i];
     const std::string here = where + "/" + std::to_string(i);
-    if (const char* why = foreign(item.kind)) return InputError{here, why};
-    if (item.kind == ScriptKind::unscale && !config.grad_scaler) return InputError{here, "unscales what nothing scaled; expected grad_scaler in /engine/config"};
-    if (item.past_scaler && !config.grad_scaler) return InputError{here, "goes past a GradScaler that there is none of; expected grad_scaler in /engine/config"};
-    const bool in_fp32 = std::all_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.dtype.value_or(s.model_dtype) == Dtype::float32; });
-    if (item.kind == ScriptKind::clip && !in_fp32) return InputError{here + "/clip", "is modelled for gradients in fp32"};
-    if (item.kind == ScriptKind::backward && (!item.scale_wrt_gas || item.phases != 1 || item.direct))
-      return InputError{here + "/backward", "has scale_wrt_gas, phases or direct, which are DeepSpeed's"};
+    if (Problem problem = item_problem(s, item, here, "DistributedDataParallel", config.grad_scaler.has_value())) return problem;
+    if (item.kind == ScriptKind::of_framework) return InputError{here, "is another framework's"};
     if (Problem problem = script_problem(s, config, item.items, pointer_of_items(item, here))) return problem;
   }
   return std::nullopt;

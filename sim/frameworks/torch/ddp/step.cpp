@@ -2,6 +2,7 @@
 #include "sim/engine/clipping.h"
 #include "sim/engine/loop_norm.h"
 #include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
+#include "sim/frameworks/torch/loop_step.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::torch {
@@ -15,12 +16,8 @@ void DistributedDataParallel::step(const events::Step& event, const Pass& pass) 
 }
 
 void DistributedDataParallel::scaler_update(bool found_inf, const Pass& pass) {
-  pass.w.report(StepFact::skipped, found_inf ? 1.0 : 0.0);
   stepped_ = true;
-  if (found_inf) pass.w.report(StepFact::updated, 0.0);
-  else optimizer_step(pass);
-  scaler_.update(found_inf);
-  pass.w.report(StepFact::loss_scale, scaler_.scale());
+  end_scaled_step(scaler_, found_inf, pass.w, [&] { optimizer_step(pass); });
 }
 
 void DistributedDataParallel::optimizer_step(const Pass& pass) {
@@ -34,17 +31,13 @@ void DistributedDataParallel::optimizer_step(const Pass& pass) {
   stepped_ = true;
 }
 
-// fp32 takes the optimizer's kernel. Other weights have SGD alone: its one multiplication is exact, as admission sees to it.
+// fp32 takes the optimizer's kernel; other weights have SGD alone.
 void DistributedDataParallel::update(ProgramWriter& w, std::uint32_t p, Slice gradient) {
   if (scenario().dtype_of(p) == Dtype::float32) {
     optimizers_[p].begin_step();
     return optimizers_[p].update(w, weights_[p], gradient, 0);
   }
-  Tensor delta = gradients_.tensors.allocate(w, parameter(p).name + ".delta", scenario().dtype_of(p), parameter(p).numel);
-  w.copy(delta.slice, gradient);
-  w.multiply(delta.slice, -scenario().engine.optimizer_of(p).learning_rate);
-  w.accumulate(weights_[p], delta.slice);
-  gradients_.tensors.drop(w, delta);
+  low_precision_sgd(gradients_.tensors, w, parameter(p).name, scenario().dtype_of(p), weights_[p], gradient, scenario().engine.optimizer_of(p).learning_rate);
 }
 
 // unscale_: inf is looked for in what was there before, in every gradient.
@@ -96,12 +89,7 @@ void DistributedDataParallel::scale_gradients(const events::ScaleGradients& even
 void DistributedDataParallel::all_reduce(const events::AllReduce& event, const Pass& pass) {
   const ProcessGroup group = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], context_.rank);
   if (group.size() == 1) return;
-  if (!event.of_gradients) {
-    Tensor scalar = gradients_.tensors.allocate(pass.w, "loop_scalar", Dtype::float32, 1);
-    pass.w.fill(scalar.slice, 1.0);
-    pass.w.collective({.purpose = Purpose::user, .group = group.id, .input = scalar.slice, .output = scalar.slice});
-    return gradients_.tensors.drop(pass.w, scalar);
-  }
+  if (!event.of_gradients) return all_reduce_scalar(gradients_.tensors, pass.w, group);
   for (const Tensor& grad : gradients_.grad) {
     if (!grad.defined() || grad.numel() == 0) continue;
     pass.w.collective({.purpose = Purpose::user, .group = group.id, .input = grad.slice, .output = grad.slice});

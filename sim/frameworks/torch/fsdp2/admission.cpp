@@ -114,37 +114,9 @@ Problem dtype_problem(const Scenario& s, const Fsdp2Config& config) {
   return std::nullopt;
 }
 
-const char* foreign(ScriptKind kind) {
-  switch (kind) {
-    case ScriptKind::set_boundary: return "is an engine's notion; fully_shard has no boundaries";
-    case ScriptKind::coalesce: return "is DeepSpeed's; expected no_sync";
-    case ScriptKind::set_gradient:
-    case ScriptKind::finalize: return "is DeepSpeed's";
-    case ScriptKind::save:
-    case ScriptKind::restore: return "is not modelled with fully_shard";
-    case ScriptKind::of_framework:
-    case ScriptKind::forward:
-    case ScriptKind::backward:
-    case ScriptKind::step:
-    case ScriptKind::engine_zero_grad:
-    case ScriptKind::optimizer_zero_grad:
-    case ScriptKind::raise:
-    case ScriptKind::no_sync:
-    case ScriptKind::repeat:
-    case ScriptKind::overflow:
-    case ScriptKind::scale_gradients:
-    case ScriptKind::clip:
-    case ScriptKind::all_reduce:
-    case ScriptKind::unscale: return nullptr;
-  }
-  return nullptr;
-}
-
 class Script {
  public:
-  Script(const Scenario& s, const Fsdp2Config& config) : s_(s), config_(config), units_(modules_of(s, config, 0).parameters.size() - 1), groups_(named_groups(s)) {
-    in_fp32_ = std::all_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.dtype.value_or(s.model_dtype) == Dtype::float32; });
-  }
+  Script(const Scenario& s, const Fsdp2Config& config) : s_(s), config_(config), units_(modules_of(s, config, 0).parameters.size() - 1), groups_(named_groups(s)) {}
 
   Problem problem(const std::vector<ScriptItem>& items, const std::string& where, bool in_no_sync) const {
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -157,19 +129,14 @@ class Script {
 
  private:
   Problem problem_of(const ScriptItem& item, const std::string& here, bool in_no_sync) const {
-    if (const char* why = foreign(item.kind)) return InputError{here, why};
+    if (Problem problem = item_problem(s_, item, here, "fully_shard", config_.grad_scaler.has_value())) return problem;
     if (item.kind == ScriptKind::no_sync && in_no_sync) return InputError{here, "stands in another; fully_shard has a switch and no block, which the inner one would put back"};
-    if (item.kind == ScriptKind::unscale && !config_.grad_scaler) return InputError{here, "unscales what nothing scaled; expected grad_scaler in /engine/config"};
-    if (item.past_scaler && !config_.grad_scaler) return InputError{here, "goes past a GradScaler that there is none of; expected grad_scaler in /engine/config"};
-    if (item.kind == ScriptKind::clip && !in_fp32_) return InputError{here + "/clip", "is modelled for gradients in fp32"};
     if (item.kind == ScriptKind::clip)
       for (std::uint32_t r = 0; r < s_.world_size; ++r)
         if (const std::size_t ranks = groups_.of(item.over, r).size(); ranks > 1 && ranks < s_.world_size)
           return InputError{here + "/clip/norm_over", "is a group of shards that belong to all ranks; expected all ranks, or one"};
     if (item.kind == ScriptKind::all_reduce && item.reduced == Reduced::gradients)
       return InputError{here + "/all_reduce", "adds up shards of different elements; expected a scalar"};
-    if (item.kind == ScriptKind::backward && (!item.scale_wrt_gas || item.phases != 1 || item.direct))
-      return InputError{here + "/backward", "has scale_wrt_gas, phases or direct, which are DeepSpeed's"};
     if (item.kind != ScriptKind::of_framework) return std::nullopt;
     const Call& call = item.event.arguments.as<Call>();
     if (call.unit && *call.unit >= units_) return InputError{here + "/event/unit", "is " + std::to_string(*call.unit) + ", and there are " + std::to_string(units_) + " units"};
@@ -180,7 +147,6 @@ class Script {
   const Fsdp2Config& config_;
   std::size_t units_;
   Groups groups_;
-  bool in_fp32_ = true;
 };
 
 }  // namespace

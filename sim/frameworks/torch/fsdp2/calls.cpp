@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "sim/base/limits.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/spelling.h"
 
@@ -28,6 +30,13 @@ constexpr std::array<FrameworkEvent, 11> events{{
     {"reshard", "gives up the gathered parameters of one module"},
     {"reset_iter_state", "forgets what a forward or backward that raised has left"},
 }};
+
+// The factor is one of fp32 where a collective or a kernel takes it.
+bool divides(const json& value) {
+  if (!value.is_number()) return false;
+  const double x = value.get<double>();
+  return x >= std::numeric_limits<float>::min() && x <= std::numeric_limits<float>::max();
+}
 
 bool takes_number(Method method) { return method == Method::set_gradient_divide_factor; }
 
@@ -57,9 +66,10 @@ Result<Call> call_from_json(Method method, const json& arguments, const std::str
     const std::string here = where + "/" + pointer_token(key);
     if (std::find(keys.begin(), keys.end(), key) == keys.end())
       return InputError{here, "is no argument of " + std::string(events[static_cast<std::size_t>(method)].name) + suggestion(key, keys)};
-    if (key == "unit" && !value.is_number_unsigned()) return InputError{here, "is " + value.dump() + "; expected the number of a unit, from 0, or nothing for the root"};
+    if (key == "unit" && (!value.is_number_unsigned() || value.get<std::uint64_t>() >= limits::parameters_max))
+      return InputError{here, "is " + value.dump() + "; expected the number of a unit, from 0 to " + std::to_string(limits::parameters_max - 1) + ", or nothing for the root"};
     if (key == "recurse" && !value.is_boolean()) return InputError{here, "is " + value.dump() + "; expected true or false"};
-    if (key == "value" && takes_number(method) && (!value.is_number() || !(value.get<double>() > 0))) return InputError{here, "is " + value.dump() + "; expected a number above 0"};
+    if (key == "value" && takes_number(method) && !divides(value)) return InputError{here, "is " + value.dump() + "; expected a number above 0 that fp32 can hold"};
     if (key == "value" && !takes_number(method) && !value.is_boolean()) return InputError{here, "is " + value.dump() + "; expected true or false"};
   }
   if (is_setter(method) && !arguments.contains("value")) return InputError{where + "/value", "is missing; expected what is set"};

@@ -7,6 +7,7 @@
 
 #include "sim/base/hash.h"
 #include "sim/base/overloaded.h"
+#include "sim/frameworks/use_walk.h"
 #include "sim/frameworks/torch/fsdp2/calls.h"
 
 namespace gradledger::torch::fully_shard {
@@ -54,48 +55,36 @@ struct RankUse {
   std::set<std::uint32_t> open;  // explicit forwards that had no backward yet
 };
 
-class Walk {
+class Walk final : public UseWalk {
  public:
-  Walk(const Scenario& scenario, const Timeline& timeline, const Fsdp2Config& config) : scenario_(scenario), timeline_(timeline), config_(config), ranks_(scenario.world_size) {}
+  Walk(const Scenario& scenario, const Timeline& timeline, const Fsdp2Config& config)
+      : UseWalk(timeline, rules, scenario.world_size), scenario_(scenario), config_(config), ranks_(scenario.world_size) {}
 
-  UseReport run() {
-    for (event_ = 0; event_ < timeline_.events.size(); ++event_) visit(timeline_.events[event_]);
+ private:
+  std::uint64_t state() const override {
     TraceHash hash;
     for (const RankUse& u : ranks_) {
       for (const bool part : {u.in_no_sync, u.deferred, u.contributed, u.last_synchronised, u.applied, u.raised, u.last_backward, u.reshards, u.kept}) hash.add(part);
       hash.add(u.open.size());
     }
-    out_.state = hash.value();
-    return std::move(out_);
+    return hash.value();
   }
 
- private:
-  void broken(Use use) {
-    const std::uint32_t step = timeline_.events[event_].step;
-    if (said_.insert({use, step}).second) out_.misuses.push_back({&rules[static_cast<std::size_t>(use)], event_, step});
+  void broken(Use use) { UseWalk::broken(static_cast<std::size_t>(use)); }
+
+  void leave_no_sync() override {
+    for (RankUse& u : ranks_) u.in_no_sync = false;
   }
 
-  void visit(const Event& e) {
-    if (e.is<events::ExitNoSync>()) {
-      for (RankUse& u : ranks_) u.in_no_sync = false;
-      return;
-    }
-    if (e.nobody) return;
-    if (!e.ranks.empty() && e.ranks.size() < ranks_.size()) broken(Use::same_calls);
+  void on_event(const Event& e) override {
     if (timeline_.two_layers) own_contract(e);
     if (const auto* backward = e.as<events::Backward>()) same_parameters(*backward, e);
-    for (std::uint32_t r = 0; r < ranks_.size(); ++r)
-      if (e.runs_on(r)) on_rank(e, ranks_[r]);
   }
 
   // Where the loop states what it means: whether the wrapper can know of it.
   void own_contract(const Event& e) {
     if (e.touches_gradients()) broken(Use::own_gradients);
-    if (!e.updates()) return;
-    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
-      for (std::uint32_t r = 0; timeline_.backwards[b].step == e.step && r < ranks_.size(); ++r)
-        for (std::uint32_t on = 0; timeline_.backwards[b].micro_batch[r] != no_contribution && on < ranks_.size(); ++on)
-          if (timeline_.averaged_weight(b, r, on, Layer::documented) != timeline_.averaged_weight(b, r, on, Layer::meant)) return broken(Use::weights);
+    if (e.updates() && weighs_otherwise(e)) broken(Use::weights);
   }
 
   void same_parameters(const events::Backward& backward, const Event& e) {
@@ -109,7 +98,8 @@ class Walk {
     }
   }
 
-  void on_rank(const Event& e, RankUse& u) {
+  void on_rank(const Event& e, std::uint32_t rank) override {
+    RankUse& u = ranks_[rank];
     using namespace events;
     std::visit(
         overloaded{
@@ -168,12 +158,8 @@ class Walk {
   }
 
   const Scenario& scenario_;
-  const Timeline& timeline_;
   const Fsdp2Config& config_;
   std::vector<RankUse> ranks_;
-  std::uint32_t event_ = 0;
-  std::set<std::pair<Use, std::uint32_t>> said_;
-  UseReport out_;
 };
 
 }  // namespace

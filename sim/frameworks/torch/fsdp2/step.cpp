@@ -2,6 +2,7 @@
 #include "sim/engine/clipping.h"
 #include "sim/engine/loop_norm.h"
 #include "sim/frameworks/torch/fsdp2/fsdp_module.h"
+#include "sim/frameworks/torch/loop_step.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::torch::fully_shard {
@@ -15,12 +16,8 @@ void FsdpModule::step(const events::Step& event, const Pass& pass) {
 }
 
 void FsdpModule::scaler_update(bool found_inf, const Pass& pass) {
-  pass.w.report(StepFact::skipped, found_inf ? 1.0 : 0.0);
   stepped_ = true;
-  if (found_inf) pass.w.report(StepFact::updated, 0.0);
-  else optimizer_step(pass);
-  scaler_.update(found_inf);
-  pass.w.report(StepFact::loss_scale, scaler_.scale());
+  end_scaled_step(scaler_, found_inf, pass.w, [&] { optimizer_step(pass); });
 }
 
 void FsdpModule::optimizer_step(const Pass& pass) {
@@ -35,8 +32,7 @@ void FsdpModule::optimizer_step(const Pass& pass) {
   stepped_ = true;
 }
 
-// On the stream that the caller is on. fp32 takes the optimizer's kernel. Other weights have SGD alone: its one multiplication is exact, as
-// admission sees to it.
+// On the stream that the caller is on. fp32 takes the optimizer's kernel; other weights have SGD alone.
 void FsdpModule::update(ProgramWriter& w, std::uint32_t p) {
   const Slice gradient = param(p).sharded_grad.slice;
   if (gradient.numel == 0) return;
@@ -45,11 +41,7 @@ void FsdpModule::update(ProgramWriter& w, std::uint32_t p) {
     optimizers_[p].begin_step();
     return optimizers_[p].update(w, weights, gradient, 0);
   }
-  const Tensor delta = shared_.tensors.allocate(w, parameter(p).name + ".delta", scenario().dtype_of(p), gradient.numel);
-  w.copy(delta.slice, gradient);
-  w.multiply(delta.slice, -scenario().engine.optimizer_of(p).learning_rate);
-  w.accumulate(weights, delta.slice);
-  shared_.tensors.drop(w, delta);
+  low_precision_sgd(shared_.tensors, w, parameter(p).name, scenario().dtype_of(p), weights, gradient, scenario().engine.optimizer_of(p).learning_rate);
 }
 
 // unscale_: inf is looked for in every shard, and what one rank found all know.
@@ -153,11 +145,7 @@ void FsdpModule::scale_gradients(const events::ScaleGradients& event, const Pass
 // Of a scalar, as admission sees to it.
 void FsdpModule::all_reduce(const events::AllReduce& event, const Pass& pass) {
   const ProcessGroup over = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], context_.rank);
-  if (over.size() == 1) return;
-  const Tensor scalar = shared_.tensors.allocate(pass.w, "loop_scalar", Dtype::float32, 1);
-  pass.w.fill(scalar.slice, 1.0);
-  pass.w.collective({.purpose = Purpose::user, .group = over.id, .input = scalar.slice, .output = scalar.slice});
-  shared_.tensors.drop(pass.w, scalar);
+  if (over.size() > 1) all_reduce_scalar(shared_.tensors, pass.w, over);
 }
 
 }  // namespace gradledger::torch::fully_shard

@@ -1,0 +1,35 @@
+#include "sim/frameworks/use_walk.h"
+
+namespace gradledger {
+
+UseReport UseWalk::run() {
+  for (event_ = 0; event_ < timeline_.events.size(); ++event_) {
+    const Event& e = timeline_.events[event_];
+    if (e.is<events::ExitNoSync>()) {
+      leave_no_sync();
+      continue;
+    }
+    if (e.nobody) continue;
+    if (!e.ranks.empty() && e.ranks.size() < world_) broken(0);
+    on_event(e);
+    for (std::uint32_t r = 0; r < world_; ++r)
+      if (e.runs_on(r)) on_rank(e, r);
+  }
+  out_.state = state();
+  return std::move(out_);
+}
+
+void UseWalk::broken(std::size_t rule) {
+  const std::uint32_t step = timeline_.events[event_].step;
+  if (said_.insert({rule, step}).second) out_.misuses.push_back({&rules_[rule], event_, step});
+}
+
+bool UseWalk::weighs_otherwise(const Event& update) const {
+  for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
+    for (std::uint32_t r = 0; timeline_.backwards[b].step == update.step && r < world_; ++r)
+      for (std::uint32_t on = 0; timeline_.backwards[b].micro_batch[r] != no_contribution && on < world_; ++on)
+        if (timeline_.averaged_weight(b, r, on, Layer::documented) != timeline_.averaged_weight(b, r, on, Layer::meant)) return true;
+  return false;
+}
+
+}  // namespace gradledger

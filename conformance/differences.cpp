@@ -18,6 +18,9 @@ std::string text_of_call(const Collective& c) {
   return fmt::format("{} {} of {} {} in ({})", c.kind, c.operation, c.numel, c.dtype, ranks);
 }
 
+// Bit for bit, but that every NaN is one.
+bool same_number(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b) || (std::isnan(a) && std::isnan(b)); }
+
 }  // namespace
 
 std::vector<Collective> read_calls(const Field& list, std::uint32_t world) {
@@ -50,14 +53,14 @@ void Differences::differ(const std::string& how) {
 void Differences::number(const char* what, std::optional<double> recorded, std::optional<double> replayed) {
   if (!recorded && !replayed) return;
   ++out_.elements;
-  if (!recorded || !replayed || !same(*recorded, *replayed))
+  if (!recorded || !replayed || !same_number(*recorded, *replayed))
     differ(fmt::format("{} is {}, in the replay {}", what, recorded.value_or(std::nan("")), replayed.value_or(std::nan(""))));
 }
 
 void Differences::values(const std::string& what, const std::vector<double>& recorded, const std::vector<double>& replayed) {
   if (recorded.size() != replayed.size()) return differ(fmt::format("{} has {} elements, in the replay {}", what, recorded.size(), replayed.size()));
   for (std::size_t i = 0; i < recorded.size() && none(); ++i)
-    if (!same(recorded[i], replayed[i])) differ(fmt::format("{}[{}] is {}, in the replay {}", what, i, recorded[i], replayed[i]));
+    if (!same_number(recorded[i], replayed[i])) differ(fmt::format("{}[{}] is {}, in the replay {}", what, i, recorded[i], replayed[i]));
   out_.elements += recorded.size();
 }
 
@@ -74,10 +77,6 @@ Comparison Differences::finish(const std::string& in_part) {
   if (!none()) out_.outcome = Outcome::differs;
   else out_.why = in_part;
   return out_;
-}
-
-bool Differences::same(double a, double b) const {
-  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b) || (std::isnan(a) && std::isnan(b)) || (zeros_ == Zeros::alike && a == 0 && b == 0);
 }
 
 }  // namespace gradledger::conform

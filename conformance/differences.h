@@ -35,10 +35,7 @@ bool refuses_as(const std::optional<InputError>& refused, const std::string& wor
 
 class Differences {
  public:
-  // alike: a sum may be a zero of either sign.
-  enum class Zeros : std::uint8_t { by_sign, alike };
-
-  Differences(const std::string& name, const std::string& version, const nlohmann::json& operations, Zeros zeros) : operations_(operations), zeros_(zeros) {
+  Differences(const std::string& name, const std::string& version, const nlohmann::json& operations) : operations_(operations) {
     out_.name = name;
     out_.version = version;
   }
@@ -63,10 +60,7 @@ class Differences {
   Comparison finish(const std::string& in_part);
 
  private:
-  bool same(double a, double b) const;
-
   const nlohmann::json& operations_;
-  Zeros zeros_;
   std::size_t rank_ = 0, operation_ = 0;
   Comparison out_;
 };

@@ -23,8 +23,7 @@ std::string without_machine(const std::string& error) {
 
 class Judge {
  public:
-  Judge(const Run& run, const Expressed& expressed, const Replay& replay)
-      : run_(run), expressed_(expressed), replay_(replay), out_(run.name, run.version, run.operations, Differences::Zeros::alike) {}
+  Judge(const Run& run, const Expressed& expressed, const Replay& replay) : run_(run), expressed_(expressed), replay_(replay), out_(run.name, run.version, run.operations) {}
 
   Comparison judge() {
     for (rank_ = 0; rank_ < run_.world && out_.none(); ++rank_) {

@@ -43,8 +43,7 @@ bool same_error(const std::string& recorded, const std::string& replayed) {
 
 class Judge {
  public:
-  Judge(const Run& run, const Expressed& expressed, const Replay& replay)
-      : run_(run), expressed_(expressed), replay_(replay), out_(run.name, run.version, run.operations, Differences::Zeros::by_sign) {}
+  Judge(const Run& run, const Expressed& expressed, const Replay& replay) : run_(run), expressed_(expressed), replay_(replay), out_(run.name, run.version, run.operations) {}
 
   Comparison judge() {
     for (rank_ = 0; rank_ < run_.world && out_.none(); ++rank_) {

@@ -15,66 +15,10 @@ namespace {
 
 using Problem = std::optional<InputError>;
 
-std::uint32_t number_of(const Scenario& s, const std::string& name) {
-  const auto at = std::find_if(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.name == name; });
-  return static_cast<std::uint32_t>(at - s.parameters.begin());
-}
-
-// Every parameter once, those of a unit one behind the other: a forward enters a unit once.
-Problem units_problem(const Scenario& s, const Fsdp2Config& config) {
-  std::vector<bool> named(s.parameters.size());
-  for (std::size_t u = 0; config.units && u < config.units->size(); ++u) {
-    const std::vector<std::string>& unit = (*config.units)[u];
-    for (std::size_t i = 0; i < unit.size(); ++i) {
-      const std::string where = "/engine/config/units/" + std::to_string(u) + "/" + std::to_string(i);
-      const std::uint32_t p = number_of(s, unit[i]);
-      if (p == s.parameters.size()) return InputError{where, "names no parameter: \"" + unit[i] + "\""};
-      if (named[p]) return InputError{where, "names \"" + unit[i] + "\" again; expected each parameter in one unit"};
-      if (i > 0 && p != number_of(s, unit[i - 1]) + 1) return InputError{where, "does not follow \"" + unit[i - 1] + "\" in /parameters; expected parameters in their order"};
-      named[p] = true;
-    }
-  }
-  return std::nullopt;
-}
-
-// What replicas reduce with each other are the same pieces.
-Problem places_problem(const Scenario& s, const Fsdp2Config& config, const Groups& groups) {
-  const auto place = [&](std::uint32_t rank) {
-    const auto shards = groups.of(config.mesh->shard, rank);
-    return std::find(shards.begin(), shards.end(), rank) - shards.begin();
-  };
-  for (std::uint32_t r = 0; r < s.world_size; ++r)
-    for (const std::uint32_t replica : groups.of(config.mesh->replicate, r))
-      if (place(replica) != place(r))
-        return InputError{"/engine/config/mesh", "is no mesh: ranks " + std::to_string(r) + " and " + std::to_string(replica) + " replicate each other and are number " +
-                                                     std::to_string(place(r)) + " and " + std::to_string(place(replica)) + " of their shards; expected the same place in both"};
-  return std::nullopt;
-}
-
-// Each rank of a shard is in another replica, and the two make up the world.
-Problem mesh_problem(const Scenario& s, const Fsdp2Config& config) {
-  if (!config.mesh) return std::nullopt;
-  const Groups groups = named_groups(s);
-  for (std::size_t i = 0; i < 2; ++i) {
-    const std::string& name = i == 0 ? config.mesh->replicate : config.mesh->shard;
-    if (!groups.contains(name)) return InputError{"/engine/config/mesh/" + std::to_string(i), "names no group: \"" + name + "\"; expected one of " + groups.names()};
-  }
-  for (std::uint32_t r = 0; r < s.world_size; ++r) {
-    const auto replicas = groups.of(config.mesh->replicate, r), shards = groups.of(config.mesh->shard, r);
-    std::vector<std::uint32_t> common;
-    std::set_intersection(replicas.begin(), replicas.end(), shards.begin(), shards.end(), std::back_inserter(common));
-    if (common.size() != 1 || replicas.size() * shards.size() != s.world_size)
-      return InputError{"/engine/config/mesh", "is no mesh: the groups of rank " + std::to_string(r) + " have " + std::to_string(replicas.size()) + " and " +
-                                                   std::to_string(shards.size()) + " ranks, " + std::to_string(common.size()) +
-                                                   " of them in both; expected one in both, and a product of world_size"};
-  }
-  return places_problem(s, config, groups);
-}
-
 // A module gathers a chunk of every rank, each as long as the longest, into one buffer, whose places are numbers of 32 bits.
 Problem gathered_problem(const Scenario& s, const Fsdp2Config& config) {
   const std::uint32_t shards = shards_of(s, config);
-  const std::vector<std::uint32_t> module_of = module_of_parameters(s, config);
+  const std::vector<std::uint32_t> module_of = module_of_parameters(s, config.wrap, config.units);
   std::map<std::uint32_t, std::uint64_t> gathered;  // by module
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p) {
     std::uint64_t& numel = gathered[module_of[p]] += std::uint64_t{cut_of(s.parameters[p], config, shards).padded_numel()} * shards;
@@ -85,16 +29,16 @@ Problem gathered_problem(const Scenario& s, const Fsdp2Config& config) {
 }
 
 Problem option_problem(const Scenario& s, const Fsdp2Config& config) {
-  if (Problem problem = units_problem(s, config)) return problem;
-  if (Problem problem = mesh_problem(s, config)) return problem;
-  const std::vector<std::uint32_t> module_of = module_of_parameters(s, config);
+  if (Problem problem = units_problem(s, config.units)) return problem;
+  if (Problem problem = mesh_problem(s, config.mesh)) return problem;
+  const std::vector<std::uint32_t> module_of = module_of_parameters(s, config.wrap, config.units);
   for (std::size_t i = 0; i < config.nested.size(); ++i) {
-    const std::uint32_t p = number_of(s, config.nested[i]);
+    const std::uint32_t p = parameter_number(s, config.nested[i]);
     if (p == s.parameters.size() || module_of[p] != 0)
       return InputError{"/engine/config/nested/" + std::to_string(i), "is \"" + config.nested[i] + "\"; expected a parameter that is in no unit"};
   }
   for (const auto& [name, rows] : config.rows) {
-    const std::uint32_t p = number_of(s, name);
+    const std::uint32_t p = parameter_number(s, name);
     if (p == s.parameters.size()) return InputError{"/engine/config/rows", "names no parameter: \"" + name + "\""};
     if (s.parameters[p].numel % rows != 0)
       return InputError{"/engine/config/rows/" + name, "is " + std::to_string(rows) + ", which does not divide the " + std::to_string(s.parameters[p].numel) + " elements"};
@@ -106,7 +50,7 @@ Problem option_problem(const Scenario& s, const Fsdp2Config& config) {
 
 // A module gathers its parameters together, in one dtype.
 Problem dtype_problem(const Scenario& s, const Fsdp2Config& config) {
-  const std::vector<std::uint32_t> module_of = module_of_parameters(s, config);
+  const std::vector<std::uint32_t> module_of = module_of_parameters(s, config.wrap, config.units);
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
     for (std::uint32_t q = 0; q < p; ++q)
       if (module_of[q] == module_of[p] && s.dtype_of(q) != s.dtype_of(p))

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/frameworks/torch/grad_scaler.h"
+#include "sim/frameworks/torch/sharded_modules.h"
 #include "sim/numeric/dtype.h"
 
 namespace gradledger::torch::fully_shard {
@@ -20,23 +21,13 @@ struct MixedPrecision {
   bool operator==(const MixedPrecision&) const = default;
 };
 
-// Where no units are named: each parameter a module that is sharded on its own, or all of them with the root.
-enum class Wrap : std::uint8_t { layers, root };
-
-// A mesh of two dimensions, by the names of the scenario's groups.
-struct Mesh {
-  std::string replicate, shard;
-
-  bool operator==(const Mesh&) const = default;
-};
-
 struct Fsdp2Config {
   std::optional<bool> reshard_after_forward;  // absent: all modules but the root
   MixedPrecision mixed_precision;
   bool offload = false;  // CPUOffloadPolicy
   Wrap wrap = Wrap::layers;
-  std::optional<std::vector<std::vector<std::string>>> units;  // modules that are sharded on their own, by their parameters; the root has the rest
-  std::vector<std::string> nested;                             // of the root's parameters: those of modules in it that are no units, which PyTorch lists before its own
+  Units units;
+  std::vector<std::string> nested;  // of the root's parameters: those of modules in it that are no units, which PyTorch lists before its own
   std::optional<Mesh> mesh;
   std::map<std::string, std::uint32_t> rows;     // the first dimension of parameters that have more than one
   std::optional<double> gradient_divide_factor;  // of every module

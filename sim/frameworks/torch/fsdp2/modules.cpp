@@ -37,21 +37,9 @@ std::uint32_t shards_of(const Scenario& scenario, const Fsdp2Config& config) {
   return static_cast<std::uint32_t>(groups.of(config.mesh->shard, 0).size());
 }
 
-std::vector<std::uint32_t> module_of_parameters(const Scenario& scenario, const Fsdp2Config& config) {
-  std::vector<std::uint32_t> out(scenario.parameters.size(), 0);
-  if (!config.units && config.wrap == Wrap::layers)
-    for (std::uint32_t p = 0; p < out.size(); ++p) out[p] = p + 1;
-  if (!config.units) return out;
-  for (std::uint32_t u = 0; u < config.units->size(); ++u)
-    for (const std::string& name : (*config.units)[u])
-      for (std::uint32_t p = 0; p < out.size(); ++p)
-        if (scenario.parameters[p].name == name) out[p] = u + 1;
-  return out;
-}
-
 Modules modules_of(const Scenario& scenario, const Fsdp2Config& config, std::uint32_t rank) {
   Modules out;
-  const std::vector<std::uint32_t> module_of = module_of_parameters(scenario, config);
+  const std::vector<std::uint32_t> module_of = module_of_parameters(scenario, config.wrap, config.units);
   out.parameters.resize(1 + (config.units ? config.units->size() : config.wrap == Wrap::layers ? scenario.parameters.size() : 0));
   for (std::uint32_t p = 0; p < module_of.size(); ++p) out.parameters[module_of[p]].push_back(p);
   out.order = order_of(module_of, config.root_parameters_last);

@@ -45,7 +45,4 @@ std::uint32_t shards_of(const Scenario& scenario, const Fsdp2Config& config);
 // Precondition: fsdp2_refusal() has none.
 Modules modules_of(const Scenario& scenario, const Fsdp2Config& config, std::uint32_t rank);
 
-// The number of the unit that each parameter is in, from 1; 0: the root's. Names that are no parameter's are left out.
-std::vector<std::uint32_t> module_of_parameters(const Scenario& scenario, const Fsdp2Config& config);
-
 }  // namespace gradledger::torch::fully_shard

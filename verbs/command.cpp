@@ -45,6 +45,17 @@ std::string overrides_words(const std::vector<Override>& overrides) {
   return out;
 }
 
+std::string producer_words(const Options& options) {
+  std::string out;
+  if (options.producer == "gpu") out += fmt::format(" --producer {} --ranks {}", options.producer, options.ranks);
+  else if (options.producer.starts_with("program:")) out += " --producer " + shell_word(options.producer);
+  else if (options.producer != "host") out += fmt::format(" --producer {} --python {}", shell_word(options.producer), shell_word(options.python));
+  if (options.backend != "gradledger") out += " --backend " + options.backend;
+  if (options.deliver != "eager") out += " --deliver " + options.deliver;
+  if (!options.streams.empty()) out += " --streams " + options.streams;
+  return out;
+}
+
 std::string repeat_command(const std::vector<std::filesystem::path>& paths, const Options& options) {
   std::string out = "gradledger replay";
   for (const std::filesystem::path& path : paths) out += " " + file_word(path);
@@ -55,12 +66,7 @@ std::string repeat_command(const std::vector<std::filesystem::path>& paths, cons
   if (options.schedule_seed) out += fmt::format(" --schedule-seed {}", *options.schedule_seed);
   if (options.full_ledger) out += " --ledger";
   if (options.summary) out += " --summary";
-  if (options.producer == "gpu") out += fmt::format(" --producer {} --ranks {}", options.producer, options.ranks);
-  else if (options.producer.starts_with("program:")) out += " --producer " + shell_word(options.producer);
-  else if (options.producer != "host") out += fmt::format(" --producer {} --python {}", shell_word(options.producer), shell_word(options.python));
-  if (options.backend != "gradledger") out += " --backend " + options.backend;
-  if (options.deliver != "eager") out += " --deliver " + options.deliver;
-  if (!options.streams.empty()) out += " --streams " + options.streams;
+  out += producer_words(options);
   if (!options.compare.empty()) out += " --compare " + options.compare;
   if (options.memory_limit != limits::memory_bytes_default) out += fmt::format(" --memory-limit {}", options.memory_limit);
   return out;

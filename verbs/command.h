@@ -18,6 +18,9 @@ std::string file_word(const std::filesystem::path& path);
 // " --as-of 0.19.0 --config zero_optimization.stage=2"
 std::string overrides_words(const std::vector<Override>& overrides);
 
+// Who runs the script, and how, where it is not the simulator: " --producer deepspeed --python python3 --streams virtual".
+std::string producer_words(const Options& options);
+
 // The command that repeats a replay.
 std::string repeat_command(const std::vector<std::filesystem::path>& paths, const Options& options);
 

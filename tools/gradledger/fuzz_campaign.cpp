@@ -91,9 +91,7 @@ std::string drawn_by(const Options& options, const FuzzOptions& fuzz) {
   if (fuzz.as_of != "head") out += " --as-of " + shell_word(fuzz.as_of);
   for (const std::string& text : fuzz.switches) out += " --switch " + shell_word(text);
   if (fuzz.any_script) out += " --any-script";
-  if (options.producer == "gpu") out += fmt::format(" --producer {} --ranks {}", options.producer, options.ranks);
-  else if (options.producer != "host") out += fmt::format(" --producer {} --python {}", shell_word(options.producer), shell_word(options.python));
-  return out;
+  return out + verbs::producer_words(options);
 }
 
 std::optional<InputError> no_case_taken(const search::CampaignOptions& campaign) {

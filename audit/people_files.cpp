@@ -18,12 +18,12 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// Standard input has no ending: an object of JSON, or a comment before one, begins otherwise than YAML does.
+// Standard input has no ending: an object of JSON, or a comment before one, begins otherwise than YAML does, and so do arguments.
 bool is_yaml(const fs::path& path) {
   if (!is_standard_input(path)) return path.extension() == ".yaml" || path.extension() == ".yml";
   const auto text = read_file(path);
   const std::size_t first = text ? text->find_first_not_of("\xEF\xBB\xBF \t\r\n") : std::string::npos;
-  return first != std::string::npos && (*text)[first] != '{' && (*text)[first] != '/';
+  return first != std::string::npos && (*text)[first] != '{' && (*text)[first] != '/' && !has_arguments(*text);
 }
 
 // Megatron-LM's arguments: by ending or, on standard input, by how they begin.

@@ -13,7 +13,7 @@ json finalize() { return {{"event", {{"name", "finalize_model_grads"}}}}; }
 std::string weight_of(const LoopSetting& s) { return s.per_token ? "tokens" : ""; }
 
 // `events`: from the first backward of a window to what stands before its step().
-Expansion in_windows(const LoopSetting& s, const json& events) {
+Expansion megatron_windows(const LoopSetting& s, const json& events) {
   json window = json::array({zero_grad(), {{"zero_grad", "optimizer"}}});
   window.insert(window.end(), events.begin(), events.end());
   window.push_back(step());
@@ -40,22 +40,22 @@ void call_schedule(const LoopSetting& s, std::uint32_t n, Expansion& out) { out.
 }  // namespace
 
 Expansion megatron_schedule(const LoopSetting& s) {
-  Expansion out = in_windows(s, last_reduces(s));
+  Expansion out = megatron_windows(s, last_reduces(s));
   call_schedule(s, s.micro_batches, out);
   return out;
 }
 
 Expansion megatron_schedule_each(const LoopSetting& s) {
   json each = json::array({backward(weight_of(s)), finalize()});
-  Expansion out = in_windows(s, json::array({{{"repeat", {{"times", s.micro_batches}, {"of", std::move(each)}}}}}));
+  Expansion out = megatron_windows(s, json::array({{{"repeat", {{"times", s.micro_batches}, {"of", std::move(each)}}}}}));
   call_schedule(s, 1, out);
   return out;
 }
 
-Expansion megatron_manual(const LoopSetting& s) { return in_windows(s, json::array({backwards(s.micro_batches, weight_of(s)), finalize()})); }
+Expansion megatron_manual(const LoopSetting& s) { return megatron_windows(s, json::array({backwards(s.micro_batches, weight_of(s)), finalize()})); }
 
-Expansion megatron_no_sync(const LoopSetting& s) { return in_windows(s, last_reduces(s)); }
+Expansion megatron_no_sync(const LoopSetting& s) { return megatron_windows(s, last_reduces(s)); }
 
-Expansion megatron_never_finalized(const LoopSetting& s) { return in_windows(s, json::array({backwards(s.micro_batches, weight_of(s))})); }
+Expansion megatron_never_finalized(const LoopSetting& s) { return megatron_windows(s, json::array({backwards(s.micro_batches, weight_of(s))})); }
 
 }  // namespace gradledger::audit

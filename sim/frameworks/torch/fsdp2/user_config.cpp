@@ -16,44 +16,44 @@ namespace {
 using nlohmann::json;
 
 // accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin, at 1.15.0; transformers/training_args.py, _process_fsdp_args, at 5.23.0.
-constexpr std::array inert{"version",
-                           "activation_checkpointing",
-                           "activation_checkpointing_offload",
-                           "backward_prefetch",
-                           "cpu_ram_efficient_loading",
-                           "forward_prefetch",
-                           "limit_all_gathers",
-                           "min_num_params",
-                           "optim_state_dict_config",
-                           "param_init_fn",
-                           "state_dict_config",
-                           "state_dict_type",
-                           "sync_module_states",
-                           "transformer_cls_names_to_wrap",
-                           "transformer_layer_cls_to_wrap",
-                           "use_orig_params",
-                           "xla_fsdp_grad_ckpt",
-                           "xla_fsdp_settings"};
-constexpr std::array taken{"reshard_after_forward", "offload_params", "cpu_offload", "auto_wrap_policy", "mixed_precision_policy", "sharding_strategy",
-                           "ignored_modules",       "ignored_params", "xla",         "xla_fsdp_v2"};
+constexpr std::array plugin_inert{"version",
+                                  "activation_checkpointing",
+                                  "activation_checkpointing_offload",
+                                  "backward_prefetch",
+                                  "cpu_ram_efficient_loading",
+                                  "forward_prefetch",
+                                  "limit_all_gathers",
+                                  "min_num_params",
+                                  "optim_state_dict_config",
+                                  "param_init_fn",
+                                  "state_dict_config",
+                                  "state_dict_type",
+                                  "sync_module_states",
+                                  "transformer_cls_names_to_wrap",
+                                  "transformer_layer_cls_to_wrap",
+                                  "use_orig_params",
+                                  "xla_fsdp_grad_ckpt",
+                                  "xla_fsdp_settings"};
+constexpr std::array plugin_taken{"reshard_after_forward", "offload_params", "cpu_offload", "auto_wrap_policy", "mixed_precision_policy", "sharding_strategy",
+                                  "ignored_modules",       "ignored_params", "xla",         "xla_fsdp_v2"};
 
-const std::string schema = "/definitions/fsdp2_config";
+const std::string fsdp2_schema = "/definitions/fsdp2_config";
 
-std::string lower(std::string text) {
+std::string lower_case(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
 
 // true, "true": files of accelerate have both.
-std::optional<bool> flag_of(const json& value) {
+std::optional<bool> plugin_flag(const json& value) {
   if (value.is_boolean()) return value.get<bool>();
   if (!value.is_string()) return std::nullopt;
-  const std::string text = lower(value.get<std::string>());
+  const std::string text = lower_case(value.get<std::string>());
   if (text == "true" || text == "1" || text == "yes") return true;
   return text == "false" || text == "0" || text == "no" ? std::optional(false) : std::nullopt;
 }
 
-class Reading {
+class Fsdp2Reading {
  public:
   UserConfig read(const json& given, const TrainingArguments& arguments) {
     if (!given.is_object()) {
@@ -71,17 +71,17 @@ class Reading {
 
  private:
   void take(const std::string& name, const json& value, const std::string& pointer) {
-    const json& known = scenario_schema().at(json::json_pointer(schema))["properties"];
-    if (std::find(inert.begin(), inert.end(), name) != inert.end()) out_.ignored.push_back(pointer);
-    else if (std::find(taken.begin(), taken.end(), name) != taken.end()) of_plugin(name, value, pointer);
+    const json& known = scenario_schema().at(json::json_pointer(fsdp2_schema))["properties"];
+    if (std::find(plugin_inert.begin(), plugin_inert.end(), name) != plugin_inert.end()) out_.ignored.push_back(pointer);
+    else if (std::find(plugin_taken.begin(), plugin_taken.end(), name) != plugin_taken.end()) of_plugin(name, value, pointer);
     else if (!known.contains(name)) unknown(name, pointer, known);
-    else if (auto problem = check_against_part(schema + "/properties/" + name, value, pointer)) out_.errors.push_back(std::move(*problem));
+    else if (auto problem = check_against_part(fsdp2_schema + "/properties/" + name, value, pointer)) out_.errors.push_back(std::move(*problem));
     else out_.config[name] = value;
   }
 
   void unknown(const std::string& name, const std::string& pointer, const json& known) {
-    std::vector<std::string> names(taken.begin(), taken.end());
-    names.insert(names.end(), inert.begin(), inert.end());
+    std::vector<std::string> names(plugin_taken.begin(), plugin_taken.end());
+    names.insert(names.end(), plugin_inert.begin(), plugin_inert.end());
     for (const auto& [key, part] : known.items()) names.push_back(key);
     out_.unknown.push_back(pointer + suggestion(name, names));
   }
@@ -92,18 +92,18 @@ class Reading {
     else if (name == "auto_wrap_policy") wrap(value, pointer);
     else if (name == "mixed_precision_policy") policy(value, pointer);
     else if (name == "sharding_strategy") out_.notes.push_back("sharding_strategy is FSDP1's; with version 2 reshard_after_forward stands in its place.");
-    else if (name.starts_with("xla") ? flag_of(value).value_or(true) : !value.empty())
+    else if (name.starts_with("xla") ? plugin_flag(value).value_or(true) : !value.empty())
       out_.not_modelled.push_back(pointer + (name.starts_with("xla") ? ": FSDP of PyTorch/XLA" : ": parameters that fully_shard leaves alone"));
   }
 
   void flag(const char* key, const json& value, const std::string& pointer) {
-    const auto read = flag_of(value);
+    const auto read = plugin_flag(value);
     if (!read) out_.errors.push_back({pointer, "is " + value.dump() + "; expected true or false"});
     else if (std::string_view(key) != "offload" || *read) out_.config[key] = *read;
   }
 
   void wrap(const json& value, const std::string& pointer) {
-    const std::string policy = value.is_string() ? lower(value.get<std::string>()) : "";
+    const std::string policy = value.is_string() ? lower_case(value.get<std::string>()) : "";
     if (policy == "no_wrap") out_.config["wrap"] = "root";
     else if (policy != "transformer_based_wrap" && policy != "size_based_wrap")
       out_.errors.push_back({pointer, "is " + value.dump() + "; expected TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP or NO_WRAP"});
@@ -143,7 +143,7 @@ class Reading {
 
 class Fsdp2UserConfig final : public UserConfigReader {
  public:
-  UserConfig read(const json& given, const UserConfigHints& hints) const override { return Reading().read(given, hints.arguments); }
+  UserConfig read(const json& given, const UserConfigHints& hints) const override { return Fsdp2Reading().read(given, hints.arguments); }
 
   // The loop says where a window ends.
   void count_windows(json&, std::uint32_t) const override {}

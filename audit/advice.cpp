@@ -15,8 +15,6 @@ using report::AuditAdvice;
 
 AuditAdvice tried(const std::string& says, const Answer& answer) { return {says, answer.refused.empty() ? answer.text() : "refused: " + answer.refused, answer.clean()}; }
 
-std::string first_of(const AtRelease& r) { return r.label.substr(0, r.label.find(' ')); }
-
 // The nearest newer release that is clean, else the nearest older one.
 void by_release(const std::string& title, const std::vector<AtRelease>& at, std::vector<AuditAdvice>& out) {
   const auto current = std::find_if(at.begin(), at.end(), [](const AtRelease& r) { return r.current; });
@@ -25,13 +23,13 @@ void by_release(const std::string& title, const std::vector<AtRelease>& at, std:
   const auto newer = std::find_if(std::next(current), at.end(), is_clean);
   if (newer != at.end()) {
     const auto worse = std::find_if_not(newer, at.end(), is_clean);
-    const std::string until = worse == at.end() ? " or newer" : fmt::format(", but not {} ({})", first_of(*worse), worse->answer.text());
+    const std::string until = worse == at.end() ? " or newer" : fmt::format(", but not {} ({})", worse->first, worse->answer.text());
     out.push_back(tried(fmt::format("upgrade {} to {}{}", title, newer->first, until), newer->answer));
     return;
   }
   if (std::next(current) != at.end()) out.push_back(tried(fmt::format("upgrade {} to {}", title, at.back().first), at.back().answer));
   const auto older = std::find_if(std::make_reverse_iterator(current), at.rend(), is_clean);
-  if (older != at.rend()) out.push_back(tried(fmt::format("go back to {} {}", title, older->label), older->answer));
+  if (older != at.rend()) out.push_back(tried(fmt::format("go back to {} {}", title, older->label.starts_with("from ") ? older->first : older->label), older->answer));
 }
 
 // Configurations that differ in one thing; then, of those that do not help, what differs in one thing more.
@@ -68,10 +66,10 @@ void by_configuration(const Setup& setup, Replayer& replayer, std::vector<AuditA
 // The same micro-batches in another order of calls. What an engine counts is told to count them.
 void by_calls(const Setup& setup, Replayer& replayer, std::vector<AuditAdvice>& out) {
   if (!setup.loop || !setup.loop->own) return;
-  constexpr std::array<std::string_view, 4> others{"deepspeed", "manual", "coalesce", "no-sync"};
+  constexpr std::array<std::string_view, 5> others{"deepspeed", "megatron", "manual", "coalesce", "no-sync"};
   for (const std::string_view name : others) {
     const Loop* loop = loop_named(name);
-    if (loop == setup.loop || (setup.framework->id() == "deepspeed" ? !loop->on_deepspeed : !loop->on_ddp)) continue;
+    if (loop == setup.loop || !loop->runs_on(setup.framework->id())) continue;
     Variant variant = variant_of(setup);
     variant.loop = loop;
     setup.framework->user_config()->count_windows(variant.config, loop->counted_by_framework ? setup.setting.micro_batches : 1);

@@ -35,7 +35,8 @@ void say_what_was_read(const Setup& setup, AuditReport& out) {
   if (counts && !setup.uneven_tokens) out.not_judged.emplace_back("micro-batches with different numbers of tokens: here all have the same (--tokens uneven)");
   const bool epochs = setup.loop && setup.loop->counted_by_framework && setup.loop->name != "deepspeed";
   if (epochs && setup.setting.last_window == 0) out.not_judged.emplace_back("a shorter window at the end of an epoch (--last-window N)");
-  if (setup.framework->id() == "ddp") out.not_judged.emplace_back("clipping by the loop itself");
+  for (const std::string& what : setup.not_judged) out.not_judged.push_back(what);
+  if (setup.framework->id() == "ddp" || setup.framework->id() == "fsdp2") out.not_judged.emplace_back("clipping by the loop itself");
 }
 
 // One of each class; further ones are counted.
@@ -78,7 +79,7 @@ void date(const std::vector<AtRelease>& at, AuditReport& out) {
 
 void matrices(const Setup& setup, Replayer& replayer, const std::vector<AtRelease>& releases, Sweep sweep, AuditReport& out) {
   if (sweep == Sweep::none) return;
-  if (sweep != Sweep::stages && !releases.empty() && sweep != Sweep::all) out.matrices.push_back(releases_matrix(std::string(setup.framework->id()), releases));
+  if (sweep != Sweep::stages && !releases.empty() && sweep != Sweep::all) out.matrices.push_back(releases_matrix(package_of(*setup.framework), releases));
   if (sweep != Sweep::stages && setup.loop)
     for (const LoopPackage& package : setup.loop->packages)
       out.matrices.push_back(releases_matrix(std::string(package.name), at_packages(setup, std::string(package.name), replayer)));
@@ -111,7 +112,7 @@ Audited audit(const Setup& setup, const verbs::Options& options, Sweep sweep) {
   if (!answer.judged()) report.not_judged.insert(report.not_judged.begin(), "the whole run: " + answer.verdict->coverage.nothing);
 
   const std::vector<AtRelease> releases = at_releases(setup, replayer);
-  report.releases = merged(std::string(setup.framework->id()), releases);
+  report.releases = merged(package_of(*setup.framework), releases);
   if (answer.affected()) {
     report.meaning = meaning_of(answer.effects, *answer.scenario, *timeline, setup.optimizer_name);
     say_findings(setup, replayer, answer, report);

@@ -1,7 +1,9 @@
 #include "audit/loops.h"
 
+#include <algorithm>
 #include <array>
 
+#include "audit/loops_of_megatron.h"
 #include "audit/loops_of_packages.h"
 #include "audit/script.h"
 
@@ -36,6 +38,7 @@ Expansion counted(const LoopSetting& s) {
 
 // n backwards and one step, the boundary set by hand around the last backward.
 Expansion manual(const LoopSetting& s) {
+  if (s.on_megatron()) return megatron_manual(s);
   return in_windows(s, [&](std::uint32_t n) {
     json out = json::array();
     if (s.on_deepspeed()) out.push_back(boundary(false));
@@ -49,6 +52,7 @@ Expansion manual(const LoopSetting& s) {
 
 // n backwards and one step, and nothing that says where the window ends.
 Expansion no_boundary(const LoopSetting& s) {
+  if (s.on_megatron()) return megatron_never_finalized(s);
   Expansion out = in_windows(s, [&](std::uint32_t n) {
     json events = json::array({backwards(n)});
     end_window(s, events);
@@ -59,6 +63,7 @@ Expansion no_boundary(const LoopSetting& s) {
 }
 
 Expansion no_sync_block(const LoopSetting& s) {
+  if (s.on_megatron()) return megatron_no_sync(s);
   Expansion out = in_windows(s, [&](std::uint32_t n) {
     json events = json::array();
     if (n > 1) events.push_back(no_sync(json::array({backwards(n - 1)})));
@@ -111,47 +116,73 @@ Expansion open_instruct(const LoopSetting& s) {
 
 constexpr std::array<std::string_view, 2> open_instruct_changed{"2025.6", "2026.2"};
 
+constexpr std::array<std::string_view, 1> deepspeed_alone{"deepspeed"}, megatron_alone{"megatron"};
+constexpr std::array<std::string_view, 3> wrapped_models{"deepspeed", "ddp", "fsdp2"};
+constexpr std::array<std::string_view, 4> all_frameworks{"deepspeed", "ddp", "fsdp2", "megatron"};
+
 }  // namespace
 
 std::span<const Loop> loops() {
   static const std::vector<Loop> table{
       {"deepspeed",
        "engine.backward(loss) and engine.step() for each micro-batch: the engine counts, and every gradient_accumulation_steps-th step() updates",
-       true,
-       false,
+       deepspeed_alone,
        true,
        true,
        {},
        counted},
       {"manual",
-       "n backwards and one step() a window; with DeepSpeed set_gradient_accumulation_boundary(False) before the first and (True) before the last backward",
-       true,
-       true,
+       "n backwards and one step() a window; with DeepSpeed set_gradient_accumulation_boundary(False) before the first and (True) before the last backward; with Megatron-Core "
+       "finalize_model_grads() behind the last",
+       all_frameworks,
        false,
        true,
        {},
        manual},
-      {"no-boundary", "n backwards and one step() a window, and no call that says where the window ends", true, true, false, true, {}, no_boundary},
-      {"accelerate", "with accelerator.accumulate(model): accelerator.backward(loss); optimizer.step(); optimizer.zero_grad()", true, true, true, false, accelerate_packages(),
+      {"no-boundary", "n backwards and one step() a window, and no call that says where the window ends", all_frameworks, false, true, {}, no_boundary},
+      {"accelerate", "with accelerator.accumulate(model): accelerator.backward(loss); optimizer.step(); optimizer.zero_grad()", wrapped_models, true, false, accelerate_packages(),
        accelerate},
-      {"hf-trainer", "transformers.Trainer: gradient_accumulation_steps micro-batches a step", true, true, true, false, trainer_packages(), hf_trainer},
-      {"lightning", "lightning.Trainer with accumulate_grad_batches, automatic optimization", true, true, true, false, lightning_packages(), lightning},
-      {"trl", "trainers of TRL whose loss is a mean that they take themselves: DPO, KTO, ORPO, CPO, reward models (SFTTrainer is hf-trainer)", true, true, true, false,
+      {"hf-trainer", "transformers.Trainer: gradient_accumulation_steps micro-batches a step", wrapped_models, true, false, trainer_packages(), hf_trainer},
+      {"lightning", "lightning.Trainer with accumulate_grad_batches, automatic optimization", wrapped_models, true, false, lightning_packages(), lightning},
+      {"trl", "trainers of TRL whose loss is a mean that they take themselves: DPO, KTO, ORPO, CPO, reward models (SFTTrainer is hf-trainer)", wrapped_models, true, false,
        trl_packages(), trl},
       {"open-instruct",
        "open_instruct/grpo_fast.py: a loop of its own on a DeepSpeed engine with gradient_accumulation_steps 1",
-       true,
-       false,
+       deepspeed_alone,
        false,
        true,
        {{"open-instruct", "2026.8", open_instruct_changed}},
        open_instruct},
-      {"verl", "workers of verl: every micro-batch reduces, one step behind the mini-batch, the loss divided by the tokens of all of it", true, true, false, true, {}, verl},
-      {"no-sync", "all backwards of a window but the last inside no_sync(), then one step()", true, true, false, true, {}, no_sync_block},
-      {"coalesce", "all backwards of a window inside engine.coalesce_grad_reduction(), then one step()", true, false, false, true, {}, coalesced},
+      {"verl", "workers of verl: every micro-batch reduces, one step behind the mini-batch, the loss divided by the tokens of all of it", wrapped_models, false, true, {}, verl},
+      {"no-sync",
+       "all backwards of a window but the last inside no_sync(), then one step(); with Megatron-Core finalize_model_grads() before it",
+       all_frameworks,
+       false,
+       true,
+       {},
+       no_sync_block},
+      {"coalesce", "all backwards of a window inside engine.coalesce_grad_reduction(), then one step()", deepspeed_alone, false, true, {}, coalesced},
+      {"megatron",
+       "train_step() of Megatron-LM: zero_grad_buffer(), a schedule of num_microbatches, which calls finalize_model_grads(), then step()",
+       megatron_alone,
+       false,
+       true,
+       {},
+       megatron_schedule},
+      {"schedule-each",
+       "a schedule of one micro-batch for each micro-batch of the window, each with its own finalize_model_grads(), then one step()",
+       megatron_alone,
+       false,
+       true,
+       {},
+       megatron_schedule_each},
   };
   return table;
 }
+
+std::string_view first_release_with(std::string_view framework, std::string_view package) { return framework == "fsdp2" && package == "accelerate" ? "1.6.0" : "0"; }
+
+bool Loop::runs_on(std::string_view framework) const { return std::find(frameworks.begin(), frameworks.end(), framework) != frameworks.end(); }
 
 const Loop* loop_named(std::string_view name) {
   for (const Loop& loop : loops())

@@ -22,6 +22,7 @@ struct LoopSetting {
   std::string framework = "deepspeed";  // id
   std::uint32_t counted = 1;            // micro-batches of a window as the framework's own counter has them
   std::optional<std::uint32_t> stage;   // how far it shards; absent: not at all
+  bool per_token = false;               // Megatron-Core divides by the tokens of a window at its end
   std::uint32_t micro_batches = 4;      // of a window
   std::uint32_t windows = 3;
   std::uint32_t last_window = 0;  // micro-batches of one more window, shorter than the others, as at the end of an epoch; 0: none
@@ -29,13 +30,15 @@ struct LoopSetting {
   Releases packages;  // those that the loop depends on: all of them
 
   bool on_deepspeed() const { return framework == "deepspeed"; }
+  bool on_megatron() const { return framework == "megatron"; }
 };
 
 // Parts of a scenario.
 struct Expansion {
   nlohmann::json script = nlohmann::json::array();
   nlohmann::json contract = nlohmann::json::object();
-  bool counts_tokens = false;  // weights or contract do: the scenario states tokens
+  nlohmann::json config = nlohmann::json::object();  // what the loop calls the framework with: keys of the configuration
+  bool counts_tokens = false;                        // weights or contract do: the scenario states tokens
 };
 
 // A package whose releases changed the loop.
@@ -47,12 +50,17 @@ struct LoopPackage {
 
 struct Loop {
   std::string_view name, says;
-  bool on_deepspeed, on_ddp;
-  bool counted_by_framework;  // its window is the configuration's gradient_accumulation_steps
-  bool own;                   // somebody's own loop, in which calls can be written in another order
+  std::span<const std::string_view> frameworks;  // ids of those that have its calls
+  bool counted_by_framework;                     // its window is the configuration's gradient_accumulation_steps
+  bool own;                                      // somebody's own loop, in which calls can be written in another order
   std::vector<LoopPackage> packages;
   Expansion (*expand)(const LoopSetting&);
+
+  bool runs_on(std::string_view framework) const;
 };
+
+// The oldest release of a package whose loop runs on a framework: accelerate has fully_shard since 1.6.0. "0" where none is known to lack it.
+std::string_view first_release_with(std::string_view framework, std::string_view package);
 
 std::span<const Loop> loops();
 // Null where there is none of that name.

@@ -10,7 +10,7 @@ namespace {
 using nlohmann::json;
 
 // First releases with another loop, of those that were read or run: accelerate 0.34.2 to 1.15.0, transformers 4.45.2 to 5.23.0.
-constexpr std::array<std::string_view, 3> accelerate_changed{"0.34.0", "1.8.0", "1.9.0"};
+constexpr std::array<std::string_view, 5> accelerate_changed{"0.34.0", "1.6.0", "1.8.0", "1.9.0", "1.11.0"};
 constexpr std::array<std::string_view, 7> transformers_changed{"4.45.0", "4.46.0", "4.47.0", "4.48.0", "4.49.0", "4.54.0", "5.0.0"};
 constexpr std::array<std::string_view, 3> trl_changed{"0.11.0", "0.12.0", "0.14.0"};
 
@@ -45,7 +45,8 @@ json engine_window(const LoopSetting& s, const Wrapping& w, std::uint32_t n, con
   return out;
 }
 
-json ddp_window(const Wrapping& w, std::uint32_t n, const std::string& weight, bool steps, bool marks) {
+// Of DistributedDataParallel and fully_shard.
+json wrapped_window(const Wrapping& w, std::uint32_t n, const std::string& weight, bool steps, bool marks) {
   json out = json::array();
   const std::uint32_t held = steps ? n - 1 : n;
   if (held > 0) out.push_back(w.holds_back ? no_sync(json::array({backwards(held, weight)})) : backwards(held, weight));
@@ -62,7 +63,7 @@ Expansion expand(const LoopSetting& s, const Wrapping& w, const json& contract, 
   out.counts_tokens = counts_tokens;
   if (s.last_window > 0) out.contract["window"] = "marked";
   const auto window = [&](std::uint32_t n, const std::string& weight, bool steps) {
-    return s.on_deepspeed() ? engine_window(s, w, n, weight, steps) : ddp_window(w, n, weight, steps, s.last_window > 0);
+    return s.on_deepspeed() ? engine_window(s, w, n, weight, steps) : wrapped_window(w, n, weight, steps, s.last_window > 0);
   };
   out.script.push_back({{"repeat", {{"times", s.windows}, {"of", window(s.micro_batches, w.weight, true)}}}});
   if (s.last_window == 0) return out;
@@ -75,11 +76,12 @@ Expansion expand(const LoopSetting& s, const Wrapping& w, const json& contract, 
 std::string one_over(std::uint32_t n) { return n == 1 ? "" : "1/" + std::to_string(n); }
 
 // accelerator.py, no_sync: DeepSpeed's own is entered at every stage before 1.9.0, and below stage 2 since. utils/deepspeed.py, backward: the
-// boundary is set by hand since 1.8.0 (accelerate#3630).
+// boundary is set by hand since 1.8.0 (accelerate#3630). fully_shard has no no_sync: until 1.11.0, which sets set_requires_gradient_sync(False) in
+// its place, every micro-batch reduces.
 void of_accelerate(const LoopSetting& s, Wrapping& w, bool accumulates) {
   const std::string& release = s.packages.at("accelerate");
   if (!s.on_deepspeed()) {
-    w.holds_back = true;
+    w.holds_back = s.framework != "fsdp2" || at_least(release, "1.11.0");
     return;
   }
   w.boundary_by_hand = at_least(release, "1.8.0");
@@ -143,11 +145,12 @@ std::vector<LoopPackage> lightning_packages() {
 }
 
 // pytorch/loops/optimization/automatic.py: ClosureResult divides by accumulate_grad_batches, also in a shorter last window.
-// pytorch/strategies/deepspeed.py: the engine is given the same number, and divides and counts too. At 2.6.6.
+// pytorch/strategies/deepspeed.py: the engine is given the same number, and divides and counts too. pytorch/strategies/parallel.py,
+// block_backward_sync: of DistributedDataParallel alone. At 2.6.6.
 Expansion lightning(const LoopSetting& s) {
   Wrapping w;
   w.weight = w.last_weight = one_over(s.micro_batches);
-  w.holds_back = !s.on_deepspeed();
+  w.holds_back = s.framework == "ddp";
   w.steps_last_window = !s.on_deepspeed();
   return expand(s, w, {{"divide_by", "window"}}, false);
 }

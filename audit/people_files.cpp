@@ -5,6 +5,8 @@
 #include <functional>
 #include <map>
 
+#include "audit/arguments_file.h"
+#include "audit/fsdp_files.h"
 #include "audit/yaml_file.h"
 #include "sim/base/files.h"
 #include "sim/scenario/json_reader.h"
@@ -16,12 +18,19 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// Standard input has no ending: an object of JSON, or a comment before one, begins otherwise than YAML does.
+// Standard input has no ending: an object of JSON, or a comment before one, begins otherwise than YAML does, and so do arguments.
 bool is_yaml(const fs::path& path) {
   if (!is_standard_input(path)) return path.extension() == ".yaml" || path.extension() == ".yml";
   const auto text = read_file(path);
   const std::size_t first = text ? text->find_first_not_of("\xEF\xBB\xBF \t\r\n") : std::string::npos;
-  return first != std::string::npos && (*text)[first] != '{' && (*text)[first] != '/';
+  return first != std::string::npos && (*text)[first] != '{' && (*text)[first] != '/' && !has_arguments(*text);
+}
+
+// Megatron-LM's arguments: by ending or, on standard input, by how they begin.
+bool is_arguments(const fs::path& path) {
+  if (!is_standard_input(path)) return path.extension() == ".sh" || path.extension() == ".bash" || path.extension() == ".args" || path.extension() == ".txt";
+  const auto text = read_file(path);
+  return text && has_arguments(*text);
 }
 
 // Takes one value of a document; what is wrong goes to the errors.
@@ -89,10 +98,27 @@ void read_named(const std::string& name, const fs::path& folder, Given& out) {
   else out.errors.push_back(document.error());
 }
 
-constexpr std::array accelerate_inert{
-    "compute_environment", "debug",       "downcast_bf16",      "enable_cpu_affinity", "machine_rank", "main_training_function", "num_machines",      "rdzv_backend",
-    "same_network",        "tpu_env",     "tpu_use_cluster",    "tpu_use_sudo",        "use_cpu",      "main_process_ip",        "main_process_port", "gpu_ids",
-    "dynamo_config",       "fsdp_config", "megatron_lm_config", "command_file",        "commands",     "deepspeed_hostfile"};
+constexpr std::array accelerate_inert{"compute_environment",
+                                      "debug",
+                                      "downcast_bf16",
+                                      "enable_cpu_affinity",
+                                      "machine_rank",
+                                      "main_training_function",
+                                      "num_machines",
+                                      "rdzv_backend",
+                                      "same_network",
+                                      "tpu_env",
+                                      "tpu_use_cluster",
+                                      "tpu_use_sudo",
+                                      "use_cpu",
+                                      "main_process_ip",
+                                      "main_process_port",
+                                      "gpu_ids",
+                                      "dynamo_config",
+                                      "megatron_lm_config",
+                                      "command_file",
+                                      "commands",
+                                      "deepspeed_hostfile"};
 constexpr std::array plugin_inert{"zero3_init_flag",
                                   "zero3_save_16bit_model",
                                   "deepspeed_multinode_launcher",
@@ -231,7 +257,6 @@ constexpr std::array trainer_inert{"output_dir",
                                    "eval_use_gather_object",
                                    "accelerator_config",
                                    "average_tokens_across_devices",
-                                   "fsdp_config",
                                    "fsdp_min_num_params",
                                    "fsdp_transformer_layer_cls_to_wrap",
                                    "tpu_num_cores",
@@ -253,7 +278,13 @@ void take_accelerate(const Document& file, const fs::path& folder, Given& out) {
   take.text("mixed_precision", precision);
   take.count("num_processes", out.ranks);
   const json* plugin = take.find("deepspeed_config");
+  const json* fsdp = take.find("fsdp_config");
+  const json* parallelism = take.find("parallelism_config");
   take.rest(accelerate_inert);
+  const json sizes = parallelism && parallelism->is_object() ? *parallelism : json::object();
+  for (const auto& [key, value] : sizes.items())
+    if (value.is_number() && value > 1 && key.find("dp_shard") == key.npos)
+      out.not_modelled.push_back("/parallelism_config/" + pointer_token(key) + ": ranks that are not all alike");
   if (precision == "bf16") out.arguments.bf16 = true;
   if (precision == "fp16") out.arguments.fp16 = true;
   if (precision == "fp8") out.not_modelled.push_back("/mixed_precision: fp8");
@@ -265,12 +296,14 @@ void take_accelerate(const Document& file, const fs::path& folder, Given& out) {
     if (out.config && out.config->json.is_object() && precision && *precision != "no" && !out.config->json.contains(*precision)) out.config->json[*precision] = {{"enabled", true}};
     return;
   }
+  if (fsdp && type != "FSDP") out.ignored.emplace_back("/fsdp_config");
+  if (type == "FSDP") return take_fsdp(file, fsdp ? *fsdp : json::object(), "/fsdp_config", 1, out);
   if (type == "MULTI_GPU" || type == "MULTI_CPU") {
     out.framework = "ddp";
     out.config = Document{file.file, json::object(), {}};
     return;
   }
-  out.errors.push_back({file.where("/distributed_type"), "is " + type + ", of which there is no model here; expected DEEPSPEED or MULTI_GPU"});
+  out.errors.push_back({file.where("/distributed_type"), "is " + type + ", of which there is no model here; expected DEEPSPEED, FSDP or MULTI_GPU"});
 }
 
 void take_trainer(const Document& file, const fs::path& folder, Given& out) {
@@ -296,10 +329,23 @@ void take_trainer(const Document& file, const fs::path& folder, Given& out) {
   take.number("ddp_bucket_cap_mb", a.ddp_bucket_cap_mb);
   const json* deepspeed = take.find("deepspeed");
   const json* fsdp = take.find("fsdp");
+  const json* options = take.find("fsdp_config");
   take.rest(trainer_inert);
-  if (fsdp && !fsdp->empty() && *fsdp != "" && *fsdp != false)
-    out.errors.push_back({file.where("/fsdp"), "is " + fsdp->dump() + "; of FSDP there is no model here; expected DeepSpeed or DDP"});
+  const bool sharded = fsdp && !fsdp->empty() && *fsdp != "" && *fsdp != false;
+  if (options && !sharded) out.ignored.emplace_back("/fsdp_config");
   if (out.config || !out.framework.empty()) return;
+  if (sharded) {
+    json section = options ? *options : json::object();
+    if (section.is_string()) {
+      read_named(section.get<std::string>(), folder, out);
+      if (!out.config) return;
+      const Document named = std::move(*out.config);
+      out.config.reset();
+      section = named.json;
+    }
+    if (section.is_object()) take_fsdp_words(file, *fsdp, section, out);
+    return take_fsdp(file, section, "/fsdp_config", 2, out);
+  }
   if (!deepspeed) {
     out.framework = "ddp";
     out.config = Document{file.file, json::object(), {}};
@@ -319,12 +365,18 @@ Given read_files(const Paths& paths) {
     const auto file = read_yaml(paths.config);
     if (file) take_accelerate(*file, fs::path(paths.config).parent_path(), out);
     else out.errors.push_back(file.error());
+  } else if (!paths.config.empty() && is_arguments(paths.config)) {
+    auto file = read_arguments(paths.config);
+    if (file) out.config = std::move(file).value();
+    else out.errors.push_back(file.error());
+    if (out.framework.empty()) out.framework = "megatron";
   } else if (!paths.config.empty()) {
     auto file = read_document(paths.config);
     if (file) out.config = std::move(file).value();
     else out.errors.push_back(file.error());
     if (out.framework.empty()) out.framework = "deepspeed";
   }
+  if (out.framework == "megatron" && out.config) out.ranks = ranks_of(out.config->json);
   if (!paths.arguments.empty()) {
     const auto file = read_document(paths.arguments);
     if (file) take_trainer(*file, fs::path(paths.arguments).parent_path(), out);

@@ -25,6 +25,19 @@ std::vector<std::string> loop_names() {
   return out;
 }
 
+std::vector<std::string> loop_names_on(std::string_view framework) {
+  std::vector<std::string> out;
+  for (const Loop& loop : loops())
+    if (loop.runs_on(framework)) out.emplace_back(loop.name);
+  return out;
+}
+
+// The loop that people have where no file and no option says it.
+std::string usual_loop(const Framework& framework, bool trainer) {
+  if (trainer) return "hf-trainer";
+  return framework.id() == "deepspeed" || framework.id() == "megatron" ? std::string(framework.id()) : "no-sync";
+}
+
 class Resolving {
  public:
   explicit Resolving(const Request& request) : request_(request) {}
@@ -71,10 +84,11 @@ class Resolving {
   void framework() {
     const std::string id = given_.framework.empty() ? "deepspeed" : given_.framework;
     const Framework* found = framework_named(id);
-    if (!found || !found->user_config()) return fail({"--framework", fmt::format("is \"{}\", of which there is no model here; expected deepspeed or ddp", id)});
-    if (!given_.config && id == "ddp") given_.config = Document{"", json::object(), {}};
+    if (!found || !found->user_config())
+      return fail({"--framework", fmt::format("is \"{}\", whose configuration an audit does not read; expected deepspeed, ddp, fsdp2 or megatron", id)});
+    if (!given_.config && (id == "ddp" || id == "fsdp2")) given_.config = Document{"", json::object(), {}};
     if (!given_.config) {
-      if (given_.errors.empty()) fail({"FILE", "is missing; expected ds_config.json, accelerate's config.yaml, or --trainer-args with a deepspeed section"});
+      if (given_.errors.empty()) fail({"FILE", "is missing; expected ds_config.json, accelerate's config.yaml, a script with Megatron-LM's arguments, or --trainer-args"});
       return;
     }
     setup_.framework = found;
@@ -83,12 +97,12 @@ class Resolving {
   void loop() {
     if (!request_.script.empty()) return script();
     const bool trainer = !request_.files.arguments.empty();
-    const std::string name = !request_.loop.empty() ? request_.loop : trainer ? "hf-trainer" : setup_.framework->id() == "ddp" ? "no-sync" : "deepspeed";
+    const std::string name = !request_.loop.empty() ? request_.loop : usual_loop(*setup_.framework, trainer);
     setup_.loop = loop_named(name);
     if (!setup_.loop) return fail({"--loop", fmt::format("is \"{}\"; expected one of {}{}", name, fmt::join(loop_names(), ", "), suggestion(name, loop_names()))});
-    const bool ddp = setup_.framework->id() == "ddp";
-    if (ddp ? !setup_.loop->on_ddp : !setup_.loop->on_deepspeed)
-      return fail({"--loop", fmt::format("is \"{}\", which has calls that {} has not", name, setup_.framework->title())});
+    const std::string_view id = setup_.framework->id();
+    if (!setup_.loop->runs_on(id))
+      return fail({"--loop", fmt::format("is \"{}\", which is not written for {}; expected one of {}", name, setup_.framework->title(), fmt::join(loop_names_on(id), ", "))});
     for (const LoopPackage& package : setup_.loop->packages) take_package(package);
   }
 
@@ -98,6 +112,8 @@ class Resolving {
     const std::string release = found == known_.end() ? std::string(package.newest) : found->second;
     if (!at_least(release, package.changed.front()))
       return fail({"--release " + name, fmt::format("is {}; expected {} or newer, the oldest whose loop is known here", release, package.changed.front())});
+    if (const std::string_view first = first_release_with(setup_.framework->id(), name); !at_least(release, first))
+      return fail({"--release " + name, fmt::format("is {}; expected {} or newer, which have {}", release, first, setup_.framework->title())});
     setup_.setting.packages[name] = release;
     std::string says = name + " " + release;
     if (found == known_.end()) says += " (assumed, the newest that was read: --release " + name + "=X)";
@@ -141,22 +157,26 @@ class Resolving {
   void configuration() {
     Document& file = *given_.config;
     for (const std::string& pointer : request_.leave_out) leave_out(file, pointer);
-    setup_.ranks = ranks();
-    if (setup_.ranks > limits::world_size_max) return fail({"--ranks", fmt::format("is {}; expected at most {}", setup_.ranks, limits::world_size_max)});
-    UserConfigHints hints{.ranks = setup_.ranks, .arguments = given_.arguments, .accumulation_steps = {}, .accumulation_why = {}, .shrink = shrink_};
+    const bool ranks_are_stated = request_.ranks || setup_.script_of.is_object() || given_.ranks;
+    UserConfigHints hints{
+        .ranks = ranks(), .ranks_are_stated = ranks_are_stated, .arguments = given_.arguments, .accumulation_steps = {}, .accumulation_why = {}, .shrink = shrink_};
     hint_accumulation(hints);
     UserConfig read = setup_.framework->user_config()->read(file.json, hints);
     for (const InputError& error : read.errors) fail({file.where(error.where), error.message});
     for (const FilledValue& f : read.filled) setup_.filled.push_back({file.file, f.pointer, f.value, f.why});
     setup_.config = std::move(read.config);
+    setup_.ranks = read.ranks.value_or(hints.ranks);
+    if (setup_.ranks > limits::world_size_max) return fail({"--ranks", fmt::format("is {}; expected at most {}", setup_.ranks, limits::world_size_max)});
+    setup_.groups = std::move(read.groups);
     setup_.model_dtype = read.model_dtype;
     collect(setup_.ignored, given_.ignored, read.ignored);
     collect(setup_.unknown, given_.unknown, read.unknown);
     collect(setup_.notes, given_.notes, read.notes);
     collect(setup_.not_modelled, given_.not_modelled, read.not_modelled);
+    setup_.not_judged = std::move(read.not_judged);
     take_optimizer(read);
     setup_.uneven_tokens = request_.tokens == "uneven";
-    if (setup_.loop && read.errors.empty()) take_window();
+    if (setup_.loop && read.errors.empty()) take_window(read.micro_batches);
   }
 
   static void collect(std::vector<std::string>& into, const std::vector<std::string>& some, const std::vector<std::string>& more) {
@@ -188,13 +208,16 @@ class Resolving {
       setup_.filled.push_back({given_.config->file, "/optimizer", setup_.optimizer_name, given_.arguments.optim ? "the Trainer's optim" : "the file names none: --optimizer"});
     }
     // Between ranks of 16-bit weights a step of a half is exact; no weight of the ledger depends on it.
-    if (setup_.framework->id() == "ddp" && setup_.optimizer["type"] == "SGD") setup_.optimizer["lr"] = 0.5;
+    if (setup_.framework->id() != "deepspeed" && setup_.optimizer["type"] == "SGD") setup_.optimizer["lr"] = 0.5;
   }
 
-  void take_window() {
+  // `of_file`: where the file says it beside the configuration.
+  void take_window(std::optional<std::uint32_t> of_file) {
     LoopSetting& s = setup_.setting;
     const std::uint32_t counted = setup_.framework->user_config()->counted_window(setup_.config);
-    const auto said = request_.micro_batches ? request_.micro_batches : given_.arguments.gradient_accumulation_steps;
+    const auto said = request_.micro_batches ? request_.micro_batches : of_file ? of_file : given_.arguments.gradient_accumulation_steps;
+    if (request_.micro_batches && of_file && *request_.micro_batches != *of_file)
+      fail({"--micro-batches", fmt::format("is {}, and the batch sizes of the file make it {}; expected the same number, or none", *request_.micro_batches, *of_file)});
     const bool by_engine = setup_.loop->counted_by_framework && setup_.framework->id() == "deepspeed";
     s.framework = setup_.framework->id();
     s.counted = counted;
@@ -212,17 +235,20 @@ class Resolving {
   }
 
   void state() {
-    const std::string package = setup_.framework->id() == "ddp" ? "torch" : std::string(setup_.framework->id());
+    const std::string package = package_of(*setup_.framework), option = package == "deepspeed" ? "--deepspeed" : "--release " + package;
     const auto found = known_.find(package);
     if (found == known_.end()) {
       setup_.as_of = "head";
-      if (setup_.framework->history()) setup_.packages.insert(setup_.packages.begin(), package + ": no release is said, taken as it is at head (--" + package + " X)");
+      const bool several = setup_.framework->history() || !setup_.framework->user_config()->releases().empty();
+      const std::string how = package == "deepspeed" ? "--deepspeed X" : option + "=X";
+      if (several) setup_.packages.insert(setup_.packages.begin(), fmt::format("{}: no release is said, taken as it is at head ({})", package, how));
       return;
     }
-    // A state by name, as lists and scenarios have it, goes through as it is.
-    const auto installed = setup_.framework->installed({{package, found->second}});
-    setup_.as_of = installed ? installed->base : found->second;
-    if (const auto problem = setup_.framework->as_of_problem({setup_.as_of, {}})) fail({"--" + package, problem->message});
+    // A state by name, as lists and scenarios have it, goes through as it is; so does a release of a framework that refuses those it does not know.
+    const bool refuses_others = !setup_.framework->history() && !setup_.framework->user_config()->releases().empty();
+    const auto installed = refuses_others ? std::nullopt : setup_.framework->installed({{package, found->second}});
+    setup_.as_of = installed ? installed->base : found->second.substr(0, refuses_others ? found->second.find('+') : found->second.npos);
+    if (const auto problem = setup_.framework->as_of_problem({setup_.as_of, {}})) fail({option, problem->message});
     else if (const auto note = setup_.framework->as_of_note(setup_.as_of)) setup_.notes.push_back(*note + ".");
   }
 
@@ -235,6 +261,11 @@ class Resolving {
 };
 
 }  // namespace
+
+std::string package_of(const Framework& framework) {
+  if (framework.id() == "megatron") return "megatron-core";
+  return framework.id() == "deepspeed" ? "deepspeed" : "torch";
+}
 
 Resolved resolve(const Request& request) { return Resolving(request).resolve(); }
 

@@ -39,13 +39,17 @@ struct Setup {
   nlohmann::json parameters;
   bool uneven_tokens = false;
   std::uint32_t ranks = 1;
+  nlohmann::json groups;  // /groups of a scenario; null: none
 
   // For the report.
   std::string model;
   std::vector<std::string> packages;
   std::vector<report::AuditFilled> filled;
-  std::vector<std::string> ignored, unknown, notes, not_modelled;
+  std::vector<std::string> ignored, unknown, notes, not_modelled, not_judged;
 };
+
+// The package whose release decides what the framework does.
+std::string package_of(const Framework& framework);
 
 // Everything that is wrong with files and options, or the set-up.
 struct Resolved {

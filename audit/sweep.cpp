@@ -23,11 +23,28 @@ std::string joined(const std::string& one, const std::string& other) {
   return first == last ? first : first + " to " + last;
 }
 
-// Labels of a history's points: its runs of releases, and the name of what lies behind them.
-std::vector<std::string> labels_of(const History& history, const std::vector<std::string>& points) {
+// States of a framework, oldest first, with the releases that they stand for and the set-up's own among them.
+struct Points {
+  std::vector<std::string> names, labels;
+  std::size_t current = 0;
+};
+
+// Of a history: its runs of releases, and the name of what lies behind them.
+Points points_of(const History& history, const std::string& as_of) {
+  Points out{history.points(), {}, 0};
   const auto rows = history.release_rows();
-  std::vector<std::string> out;
-  for (std::size_t i = 0; i < points.size(); ++i) out.push_back(i < rows.size() ? rows[i].releases : points[i]);
+  for (std::size_t i = 0; i < out.names.size(); ++i) out.labels.push_back(i < rows.size() ? rows[i].releases : out.names[i]);
+  out.current = current_of(history, out.names, as_of);
+  return out;
+}
+
+Points points_of(const Setup& setup) {
+  if (const History* history = setup.framework->history()) return points_of(*history, setup.as_of);
+  Points out{setup.framework->user_config()->releases(), {}, 0};
+  for (std::size_t i = 0; i < out.names.size(); ++i) {
+    out.labels.push_back(i + 1 == out.names.size() ? out.names[i] : "from " + out.names[i]);
+    if (setup.as_of == "head" || at_least(setup.as_of, out.names[i])) out.current = i;
+  }
   return out;
 }
 
@@ -35,14 +52,11 @@ std::vector<std::string> labels_of(const History& history, const std::vector<std
 
 std::vector<AtRelease> at_releases(const Setup& setup, Replayer& replayer) {
   std::vector<AtRelease> out;
-  const History* history = setup.framework->history();
-  if (!history) return out;
-  const std::vector<std::string> points = history->points(), labels = labels_of(*history, points);
-  const std::size_t current = current_of(*history, points, setup.as_of);
-  for (std::size_t i = 0; i < points.size(); ++i) {
+  const Points points = points_of(setup);
+  for (std::size_t i = 0; i < points.names.size(); ++i) {
     Variant variant = variant_of(setup);
-    variant.as_of = points[i];
-    out.push_back({labels[i], points[i], replayer.answer(variant), i == current});
+    variant.as_of = points.names[i];
+    out.push_back({points.labels[i], points.names[i], replayer.answer(variant), i == points.current});
   }
   return out;
 }
@@ -54,6 +68,8 @@ std::vector<AtRelease> at_packages(const Setup& setup, const std::string& packag
   for (std::size_t i = 0; i < at->changed.size(); ++i) {
     const std::string first(at->changed[i]);
     const bool last = i + 1 == at->changed.size();
+    // A release that does not have the framework yet has no such loop.
+    if (!at_least(first, first_release_with(setup.framework->id(), package))) continue;
     Variant variant = variant_of(setup);
     variant.packages[package] = first;
     const bool current = at_least(mine, first) && (last || !at_least(mine, at->changed[i + 1]));
@@ -84,7 +100,7 @@ report::AuditMatrix releases_matrix(const std::string& package, const std::vecto
 
 report::AuditMatrix stages_matrix(const Setup& setup, Replayer& replayer, bool all_releases) {
   const std::vector<ConfigChange> stages = setup.framework->user_config()->stages(setup.config);
-  report::AuditMatrix out{setup.framework->id() == "deepspeed" ? "deepspeed" : "", {}, {}};
+  report::AuditMatrix out{package_of(*setup.framework), {}, {}};
   for (const ConfigChange& stage : stages) out.columns.push_back(stage.id);
   const auto row = [&](const std::string& name, const std::string& as_of) {
     report::AuditMatrix::Row cells{name, {}};
@@ -96,14 +112,12 @@ report::AuditMatrix stages_matrix(const Setup& setup, Replayer& replayer, bool a
     }
     out.rows.push_back(std::move(cells));
   };
-  const History* history = setup.framework->history();
-  if (!all_releases || !history) {
+  const Points points = points_of(setup);
+  if (!all_releases || points.names.empty()) {
     row(setup.as_of, setup.as_of);
     return out;
   }
-  const std::vector<std::string> points = history->points(), labels = labels_of(*history, points);
-  const std::size_t current = current_of(*history, points, setup.as_of);
-  for (std::size_t i = 0; i < points.size(); ++i) row(labels[i] + (i == current ? " (yours)" : ""), points[i]);
+  for (std::size_t i = 0; i < points.names.size(); ++i) row(points.labels[i] + (i == points.current ? " (yours)" : ""), points.names[i]);
   return out;
 }
 

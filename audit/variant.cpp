@@ -22,12 +22,15 @@ json uneven_tokens(const Setup& setup) {
   return {{"table", json::array({std::move(window)})}};
 }
 
-void take_loop(const Setup& setup, const Variant& variant, json& out) {
+// `config`: the variant's, to which a loop adds what it calls the framework with.
+void take_loop(const Setup& setup, const Variant& variant, json& out, json& config) {
   LoopSetting setting = setup.setting;
   setting.packages = variant.packages;
   setting.counted = setup.framework->user_config()->counted_window(variant.config);
   if (variant.config.contains("zero_optimization")) setting.stage = variant.config["zero_optimization"].value("stage", 0u);
+  setting.per_token = variant.config.value(json::json_pointer("/model/calculate_per_token_loss"), false);
   Expansion expansion = variant.loop->expand(setting);
+  config.update(expansion.config);
   out["script"] = std::move(expansion.script);
   if (!expansion.contract.empty()) out["contract"] = std::move(expansion.contract);
   if (expansion.counts_tokens) out["tokens"] = setup.uneven_tokens ? uneven_tokens(setup) : json(1);
@@ -47,10 +50,12 @@ Result<Scenario> scenario_of(const Setup& setup, const Variant& variant) {
   json engine = out.value("engine", json::object());
   engine["framework"] = std::string(setup.framework->id());
   engine["as_of"] = variant.as_of;
-  engine["config"] = variant.config;
+  json config = variant.config;
+  if (variant.loop) take_loop(setup, variant, out, config);
+  engine["config"] = std::move(config);
   engine["optimizer"] = setup.optimizer;
   out["engine"] = std::move(engine);
-  if (variant.loop) take_loop(setup, variant, out);
+  if (setup.groups.is_object()) out["groups"] = setup.groups;
   out["allow_open"] = true;
   auto read = read_scenario(out.dump(), ".");
   if (!read) return read;

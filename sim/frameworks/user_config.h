@@ -35,15 +35,20 @@ struct UserConfig {
   nlohmann::json optimizer;                          // /engine/optimizer of a scenario; null: the file has none
   std::string optimizer_name;                        // as it stands in the file; empty: none
   std::string model_dtype;                           // where the configuration of a scenario does not say it; empty: it does
+  std::optional<std::uint32_t> ranks;                // those that are replayed, where others hold other parts of the model; absent: all
+  nlohmann::json groups;                             // /groups of a scenario; null: none
+  std::optional<std::uint32_t> micro_batches;        // of a window, where the file says it and the configuration of a scenario does not
   std::vector<FilledValue> filled;
   std::vector<std::string> ignored, unknown;  // pointers of keys that do not touch gradients; that are not known
   std::vector<std::string> not_modelled;      // what touches gradients and has no model here, a sentence each
+  std::vector<std::string> not_judged;        // what the answer leaves open though it has one, a sentence each
   std::vector<std::string> notes;             // sentences: what the framework itself would say
   std::vector<InputError> errors;             // all of them
 };
 
 struct UserConfigHints {
   std::uint32_t ranks = 1;
+  bool ranks_are_stated = true;  // by somebody; otherwise `ranks` is a default
   TrainingArguments arguments;
   std::optional<std::uint32_t> accumulation_steps;  // for a file that leaves them open
   std::string accumulation_why;
@@ -69,6 +74,8 @@ class UserConfigReader {
   virtual std::vector<ConfigChange> changes(const nlohmann::json& config) const = 0;
   // How far it shards, in all ways: for a matrix. Empty: there is one.
   virtual std::vector<ConfigChange> stages(const nlohmann::json& /*config*/) const { return {}; }
+  // Of a framework without a History: the first release of each run of releases that behave alike, oldest first. Empty: one release is modelled.
+  virtual std::vector<std::string> releases() const { return {}; }
 };
 
 }  // namespace gradledger

@@ -30,7 +30,11 @@ class Reader {
       : document_(document), directory_(directory), readers_(readers), errors_(errors) {}
 
   Scenario read(const std::vector<InputError>& against_schema) {
-    for (const InputError& error : against_schema) wrong_.insert(part_of(error.where));
+    for (const InputError& error : against_schema) {
+      // An event that is wrong hides no other.
+      if (error.where.starts_with("/script/")) wrong_events_.push_back(error.where);
+      else wrong_.insert(part_of(error.where));
+    }
     for (const json& key : scenario_schema()["required"])
       if (!document_.contains(key.get<std::string>())) wrong_.insert(key.get<std::string>());
     const Part parts[] = {{"name", {}, &Reader::read_name},
@@ -139,7 +143,7 @@ class Reader {
 
   void read_script() {
     if (document_.value("after_error", "stop") == "go_on") out_.after_error = AfterError::go_on;
-    out_.script = script_from_json(document_["script"], out_, *readers_.named(out_.engine.framework), errors_);
+    out_.script = script_from_json(document_["script"], out_, *readers_.named(out_.engine.framework), wrong_events_, errors_);
   }
 
   void read_gradients() {
@@ -223,7 +227,8 @@ class Reader {
   const std::filesystem::path& directory_;
   ConfigReaders readers_;
   ErrorList& errors_;
-  std::set<std::string> wrong_;  // keys at which something is; "layout": where parameters lie
+  std::vector<std::string> wrong_events_;  // pointers below /script
+  std::set<std::string> wrong_;            // keys at which something is; "layout": where parameters lie
   Scenario out_;
 };
 

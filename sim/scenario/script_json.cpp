@@ -22,20 +22,31 @@ using Problem = std::optional<InputError>;
 
 class ScriptReader {
  public:
-  ScriptReader(const Scenario& scenario, const ConfigReader& framework, ErrorList& errors) : scenario_(scenario), framework_(framework), errors_(errors) {
+  ScriptReader(const Scenario& scenario, const ConfigReader& framework, const std::vector<std::string>& wrong, ErrorList& errors)
+      : scenario_(scenario), framework_(framework), wrong_(wrong), errors_(errors) {
     for (const Parameter& parameter : scenario.parameters) names_.emplace(parameter.name, parameter.has_gradient());
   }
 
   void read_items(const json& items, const std::string& where, std::vector<ScriptItem>& into) {
     for (std::size_t i = 0; i < items.size() && !errors_.full(); ++i) {
+      const std::string here = where + "/" + std::to_string(i);
+      if (is_wrong(items[i], here)) continue;
       const auto entry = items[i].begin();
       ScriptItem item;
-      if (const Problem problem = read_item(entry.key(), entry.value(), where + "/" + std::to_string(i), item)) errors_.add(*problem);
+      if (const Problem problem = read_item(entry.key(), entry.value(), here, item)) errors_.add(*problem);
       into.push_back(std::move(item));
     }
   }
 
  private:
+  // Of an entry itself: what is wrong in the entries that it holds is theirs.
+  bool is_wrong(const json& item, const std::string& where) const {
+    const bool holds = item.is_object() && item.size() == 1 && (item.contains("no_sync") || item.contains("coalesce") || item.contains("repeat"));
+    const std::string inside = !holds ? "" : where + "/" + item.begin().key() + (item.contains("repeat") ? "/of/" : "/");
+    return std::any_of(wrong_.begin(), wrong_.end(),
+                       [&](const std::string& pointer) { return pointer == where || (pointer.starts_with(where + "/") && !(holds && pointer.starts_with(inside))); });
+  }
+
   Problem read_item(const std::string& key, const json& value, const std::string& where, ScriptItem& item) {
     const std::string here = where + "/" + key;
     if (value.is_object() && value.contains("ranks"))
@@ -238,15 +249,16 @@ class ScriptReader {
 
   const Scenario& scenario_;
   const ConfigReader& framework_;
+  const std::vector<std::string>& wrong_;
   std::map<std::string, bool> names_;  // of the parameters, and whether they have a gradient of their own
   ErrorList& errors_;
 };
 
 }  // namespace
 
-std::vector<ScriptItem> script_from_json(const json& script, const Scenario& scenario, const ConfigReader& framework, ErrorList& errors) {
+std::vector<ScriptItem> script_from_json(const json& script, const Scenario& scenario, const ConfigReader& framework, const std::vector<std::string>& wrong, ErrorList& errors) {
   std::vector<ScriptItem> out;
-  ScriptReader(scenario, framework, errors).read_items(script, "/script", out);
+  ScriptReader(scenario, framework, wrong, errors).read_items(script, "/script", out);
   return out;
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <utility>
-
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -18,8 +18,10 @@ namespace gradledger {
 inline constexpr std::array<std::pair<const char*, ScriptKind>, 5> bare_events{
     {{"forward", ScriptKind::forward}, {"finalize", ScriptKind::finalize}, {"save", ScriptKind::save}, {"restore", ScriptKind::restore}, {"unscale", ScriptKind::unscale}}};
 
-// Precondition: `script` passed the schema; `scenario` has its world and parameters. Errors: ranks and names that are not the scenario's,
-// entries that contradict themselves.
-std::vector<ScriptItem> script_from_json(const nlohmann::json& script, const Scenario& scenario, const ConfigReader& framework, ErrorList& errors);
+// Precondition: `script` is an array that passed the schema but at `wrong`, pointers below /script; `scenario` has its world and parameters. Entries
+// that are wrong themselves are left out, those inside of them too unless they alone are. Errors: ranks and names that are not the scenario's, entries
+// that contradict themselves.
+std::vector<ScriptItem> script_from_json(const nlohmann::json& script, const Scenario& scenario, const ConfigReader& framework, const std::vector<std::string>& wrong,
+                                         ErrorList& errors);
 
 }  // namespace gradledger

@@ -48,6 +48,20 @@ TEST(a_loop, on_distributed_data_parallel_has_the_calls_of_its_documentation) {
   for (const auto& [loop, script] : scripts) EXPECT_EQ(script_of(loop, on("ddp")), script) << loop;
 }
 
+TEST(a_loop, on_megatron_has_the_calls_of_its_training_step) {
+  const std::string begin = R"([{"zero_grad":"engine"},{"zero_grad":"optimizer"},)", finalize = R"({"event":{"name":"finalize_model_grads"}})", end = R"(,{"step":{}}])";
+  const std::string held = R"({"no_sync":[{"backward":{"micro_batches":3}}]},{"backward":{}},)";
+  const std::map<std::string, std::string> scripts{
+      {"megatron", begin + held + finalize + end},
+      {"no-sync", begin + held + finalize + end},
+      {"manual", begin + R"({"backward":{"micro_batches":4}},)" + finalize + end},
+      {"no-boundary", begin + R"({"backward":{"micro_batches":4}})" + end},
+      {"schedule-each", begin + R"({"repeat":{"of":[{"backward":{}},)" + finalize + R"(],"times":4}})" + end},
+  };
+  for (const auto& [loop, script] : scripts) EXPECT_EQ(script_of(loop, on("megatron")), script) << loop;
+  EXPECT_EQ(audit::loop_named("megatron")->expand(on("megatron")).config, (json{{"schedule", {{"num_microbatches", 4}, {"loss", "mean"}}}}));
+}
+
 TEST(a_loop, of_accelerate_changed_with_its_releases) {
   const auto at = [](const std::string& release, std::uint32_t stage) {
     LoopSetting setting = on("deepspeed", stage);
@@ -127,11 +141,11 @@ TEST(a_loop, that_divides_twice_or_raises_is_told) {
 
 TEST(every_loop, runs_on_every_framework_that_it_is_for) {
   for (const audit::Loop& loop : audit::loops())
-    for (const char* file : {"zero2_auto_offload.json", "accelerate_multi_gpu.yaml"}) {
+    for (const auto& [framework, file] : std::map<std::string, std::string>{
+             {"deepspeed", "zero2_auto_offload.json"}, {"ddp", "accelerate_multi_gpu.yaml"}, {"fsdp2", "accelerate_fsdp2.yaml"}, {"megatron", "megatron_pretrain.sh"}}) {
       const audit::Request request = request_of(file, std::string(loop.name));
-      const bool ddp = std::string(file).ends_with("yaml");
-      if (ddp ? !loop.on_ddp : !loop.on_deepspeed) {
-        EXPECT_EQ(errors_of(request).size(), 1u) << loop.name;
+      if (!loop.runs_on(framework)) {
+        EXPECT_EQ(errors_of(request).size(), 1u) << loop.name << " " << file;
         continue;
       }
       const audit::Answer answer = answered(request);

@@ -73,6 +73,21 @@ TEST(events_of_a_script, are_each_looked_at) {
             (Places{"/script/0/backward/uses/0", "/script/1/repeat/of/0/clip/norm_over", "/script/1/repeat/of/1/backward/ranks/0"}));
 }
 
+// What a schema cannot say of an event waits for no other event.
+TEST(events_of_a_script, are_looked_at_beside_events_that_the_schema_refuses) {
+  EXPECT_EQ(places_in(testing::small_document_with("/script", testing::json::parse(R"([
+              {"stepp": {}},
+              {"backward": {"uses": ["x"]}},
+              {"backward": {"uses": ["x"], "micro_batches": 0}},
+              {"repeat": {"times": 0, "of": [{"backward": {"ranks": [7]}}]}},
+              {"repeat": {"times": 2, "of": [{"backward": {"ranks": [7]}}, {"set_boundary": 3}, {"no_sync": [{"backward": {"ranks": [8]}}, 5]}]}},
+              {"overflow": {"micro_batch": 0, "rank": 9}},
+              {"step": {}}])"))
+                          .dump()),
+            (Places{"/script/0/stepp", "/script/1/backward/uses/0", "/script/2/backward/micro_batches", "/script/3/repeat/times", "/script/4/repeat/of/0/backward/ranks/0",
+                    "/script/4/repeat/of/1/set_boundary", "/script/4/repeat/of/2/no_sync/0/backward/ranks/0", "/script/4/repeat/of/2/no_sync/1", "/script/5/overflow/rank"}));
+}
+
 TEST(keys_that_appear_twice, do_not_hide_what_else_is_wrong) {
   EXPECT_EQ(places_in(R"({"name": "a", "name": "b", "world_size": 0, "parameters": [{"name": "w", "numel": 4, "numel": 5}],
     "engine": {"framework": "deepspeed", "config": {}}, "script": [{"step": {}}]})"),

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,16 @@ std::span<const SwitchInfo> switches() {
     return out;
   }();
   return listed;
+}
+
+std::vector<std::string> releases_that_differ() {
+  std::map<Release, std::string> by_release{{*release_of(oldest_release), std::string(oldest_release)}};
+  for (const SwitchInfo& info : switches()) by_release.emplace(*release_of(info.since), info.since);
+  // What 0.12 had alone ends there.
+  by_release.emplace(*release_of("0.13.0"), "0.13.0");
+  std::vector<std::string> out;
+  for (const auto& [release, name] : by_release) out.push_back(name);
+  return out;
 }
 
 std::optional<std::string> release_note(std::string_view as_of) {

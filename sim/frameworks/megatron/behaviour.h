@@ -2,9 +2,10 @@
 #pragma once
 
 #include <optional>
-#include <string>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/base/result.h"
 #include "sim/scenario/scenario.h"
@@ -50,6 +51,9 @@ std::span<const SwitchInfo> switches();
 // The newest release that is modelled; "head" is what came behind it.
 inline constexpr std::string_view newest_release = "0.19.0";
 inline constexpr std::string_view oldest_release = "0.8.0";
+
+// The oldest release, and each first one that behaves otherwise than those before it, oldest first.
+std::vector<std::string> releases_that_differ();
 
 // Of a release that is newer than what is modelled: how it is taken.
 std::optional<std::string> release_note(std::string_view as_of);

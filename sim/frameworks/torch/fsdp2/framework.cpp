@@ -12,6 +12,7 @@
 #include "sim/frameworks/torch/fsdp2/fsdp_module.h"
 #include "sim/frameworks/torch/fsdp2/modules.h"
 #include "sim/frameworks/torch/fsdp2/not_judged.h"
+#include "sim/frameworks/torch/fsdp2/user_config.h"
 #include "sim/frameworks/torch/loop_admission.h"
 
 namespace gradledger::torch {
@@ -85,6 +86,7 @@ class FullyShardFramework final : public Framework {
 
   std::span<const UseRule> use_rules() const override { return fsdp2_use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return fsdp2_use_of(scenario, timeline, fsdp2_config_of(scenario)); }
+  const UserConfigReader* user_config() const override { return &fsdp2_user_config_reader(); }
 };
 
 }  // namespace

@@ -1,0 +1,10 @@
+// Options of fully_shard as people have them: fsdp_config of accelerate or of a Trainer, with or without "fsdp_" before each key, or a scenario's.
+#pragma once
+
+#include "sim/frameworks/user_config.h"
+
+namespace gradledger::torch {
+
+const UserConfigReader& fsdp2_user_config_reader();
+
+}  // namespace gradledger::torch

@@ -94,6 +94,7 @@ class FlatParamHandle {
   void reset_is_grad_none();                                    // _flat_param.py: _reset_is_grad_none, at torch 2.13
   void set_grad(const Pass& pass, Tensor to, bool own);         // ours: flat_param.grad = to
   void accumulate_grad(const Pass& pass, Tensor computed);      // ours: what autograd of PyTorch does
+  // ours: where the gradient is
   bool grad_on_cpu(const Pass& pass) const { return grad.defined() && pass.w.declaration(grad.slice.buffer).space == MemorySpace::host; }
   bool shows_gradients() const;  // whether param.grad shows what flat_param.grad holds
 
@@ -132,9 +133,9 @@ class FlatParamHandle {
   void writeback_orig_params(const Pass& pass);                                      // _flat_param.py: _writeback_orig_params, at torch 2.13
   void writeback_grad(const Pass& pass, std::size_t part, Tensor& flat_param_grad);  // _flat_param.py: _writeback_tensor, at torch 2.13
   Tensor sharded_grad() const { return cpu_grad.defined() ? cpu_grad : saved_grad_shard.defined() ? saved_grad_shard : grad; }
-  void cast_grad_to_param_dtype_if_needed(const Pass& pass);  // _flat_param.py: prepare_gradient_for_optim, at torch 2.13
-  void view_grad(const Pass& pass, OrigParam& orig, Tensor of, std::uint32_t offset, std::uint32_t numel);
-  void drop_orig_grads(const Pass& pass);
+  void cast_grad_to_param_dtype_if_needed(const Pass& pass);                                                // _flat_param.py: prepare_gradient_for_optim, at torch 2.13
+  void view_grad(const Pass& pass, OrigParam& orig, Tensor of, std::uint32_t offset, std::uint32_t numel);  // ours: one gradient as a view
+  void drop_orig_grads(const Pass& pass);                                                                   // _flat_param.py: _use_sharded_grad_views, at torch 2.13
   void check_sharded(std::uint32_t numel) const;
 
   std::uint32_t module_;

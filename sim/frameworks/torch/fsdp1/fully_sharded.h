@@ -103,7 +103,7 @@ class FullyShardedDataParallel final : public Engine {
   void square(Slice scalar, ProgramWriter& w);                             // ours: a scalar
   void emit_norm(const std::vector<Tensor>& gradients, ProgramWriter& w);  // fully_sharded_data_parallel.py: _get_grad_norm, at torch 2.13
   std::vector<ViewPiece> pieces_of(std::uint32_t module, Slice whole_or_shard, bool whole) const;
-  void observe_flat(std::uint32_t module, ProgramWriter& w);
+  void observe_flat(std::uint32_t module, ProgramWriter& w);  // ours: snapshots
 
   EngineContext context_;
   const Fsdp1Config* config_;

@@ -4,6 +4,7 @@
 #include "sim/frameworks/torch/fsdp1/config_json.h"
 #include "sim/frameworks/torch/fsdp1/contract.h"
 #include "sim/frameworks/torch/fsdp1/fully_sharded.h"
+#include "sim/frameworks/torch/fsdp1/layout.h"
 #include "conformance/torch/units.h"
 #include "conformance/torch/wrapper.h"
 
@@ -48,6 +49,13 @@ class Fsdp1 final : public Wrapper {
   Contract contract(const Scenario& scenario) const override { return fsdp1::fsdp1_contract(scenario, fsdp1_config_of(scenario)); }
   EngineFactory engines(const Scenario& scenario) const override {
     return [&config = fsdp1_config_of(scenario)](const EngineContext& context) { return std::make_unique<fsdp1::FullyShardedDataParallel>(context, config); };
+  }
+  std::uint32_t numel_on(const Scenario& scenario, std::uint32_t rank, std::uint32_t parameter) const override {
+    const fsdp1::Modules modules = fsdp1::modules_of(scenario, fsdp1_config_of(scenario), rank);
+    const fsdp1::Layout& layout = modules.layouts[modules.module_of[parameter]];
+    for (const fsdp1::Part& part : layout.parts)
+      if (part.parameter == parameter) return layout.piece(part, modules.shards > 1 ? modules.shard.index_of(rank) : 0).numel;
+    return 0;
   }
   // Flat parameters are numbered by the first of theirs.
   std::string recorded_name(const std::string& buffer) const override {

@@ -6,7 +6,7 @@ namespace {
 
 using nlohmann::json;
 
-TEST(recorded_fsdp1_runs, agree_with_their_replay_in_every_number) { EXPECT_EQ(agreement_of(recorded_runs("fsdp1.jsonl.gz")), (Agreement{167, 315255, 6251})); }
+TEST(recorded_fsdp1_runs, agree_with_their_replay_in_every_number) { EXPECT_EQ(agreement_of(recorded_runs("fsdp1.jsonl.gz")), (RunTotals{167, 315255, 6251})); }
 
 TEST(recorded_fsdp1_runs, differ_where_one_number_is_another) { expect_every_number_counts(some_of(recorded_runs("fsdp1.jsonl.gz"))); }
 

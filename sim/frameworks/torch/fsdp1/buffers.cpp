@@ -17,7 +17,7 @@ const std::vector<BufferFamily>& fsdp1_buffer_families() {
       {"padded_unsharded_grad", buckets, "_reduce_grad", "a whole gradient, padded to equal shards"},
       {"new_sharded_grad", accumulators, "_reduce_grad", "a rank's shard of the reduced gradient, which the flat parameter's gradient becomes"},
       {"_cpu_grad", accumulators, "the model, with CPU offload", "a rank's shard of the reduced gradient, on the host"},
-      {"flat_param.delta", other, "the optimizer", "what a step adds to weights that are not fp32, or a gradient in fp32"},
+      {"*.delta", other, "the optimizer", "what a step adds to weights that are not fp32, or a gradient in fp32"},
       {"exp_avg", optimizer_state, "Adam, AdamW", "first moments"},
       {"exp_avg_sq", optimizer_state, "Adam, AdamW", "second moments"},
       {"total_norm_squared", scalars, "clip_grad_norm_", "a sum of squares"},

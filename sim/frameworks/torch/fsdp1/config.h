@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "sim/frameworks/torch/grad_scaler.h"
+#include "sim/frameworks/torch/sharded_modules.h"
 #include "sim/numeric/dtype.h"
 
 namespace gradledger::torch::flat_sharded {
@@ -23,16 +23,6 @@ struct MixedPrecision {
   bool operator==(const MixedPrecision&) const = default;
 };
 
-// Where no units are named: each parameter an instance of its own, or all of them with the root.
-enum class Wrap : std::uint8_t { layers, root };
-
-// A mesh of two dimensions, by the names of the scenario's groups.
-struct Mesh {
-  std::string replicate, shard;
-
-  bool operator==(const Mesh&) const = default;
-};
-
 struct Fsdp1Config {
   Strategy strategy = Strategy::full_shard;
   bool use_orig_params = false;
@@ -43,7 +33,7 @@ struct Fsdp1Config {
   bool forward_prefetch = false;
   bool limit_all_gathers = true;
   Wrap wrap = Wrap::layers;
-  std::optional<std::vector<std::vector<std::string>>> units;  // modules that are instances of their own, by their parameters; the root has the rest
+  Units units;
   std::optional<Mesh> mesh;
   std::optional<GradScalerConfig> grad_scaler;
   bool plain_grad_scaler = false;   // torch.amp.GradScaler, which asks no other rank

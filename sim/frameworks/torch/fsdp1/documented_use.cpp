@@ -7,6 +7,7 @@
 #include "sim/base/hash.h"
 #include "sim/base/overloaded.h"
 #include "sim/frameworks/torch/fsdp1/layout.h"
+#include "sim/frameworks/use_walk.h"
 
 namespace gradledger::torch::flat_sharded {
 namespace {
@@ -54,50 +55,37 @@ struct RankUse {
   std::set<std::uint32_t> deferred;  // modules with gradients that were not reduced
 };
 
-class Walk {
+class Walk final : public UseWalk {
  public:
   Walk(const Scenario& scenario, const Timeline& timeline, const Fsdp1Config& config)
-      : scenario_(scenario), timeline_(timeline), config_(config), module_of_(module_of_parameters(scenario, config)), ranks_(scenario.world_size) {}
+      : UseWalk(timeline, rules, scenario.world_size),
+        scenario_(scenario),
+        config_(config),
+        module_of_(module_of_parameters(scenario, config.wrap, config.units)),
+        ranks_(scenario.world_size) {}
 
-  UseReport run() {
-    for (event_ = 0; event_ < timeline_.events.size(); ++event_) visit(timeline_.events[event_]);
+ private:
+  std::uint64_t state() const override {
     TraceHash hash;
     for (const RankUse& u : ranks_) {
       for (const bool part : {u.in_no_sync, u.contributed, u.last_synchronised, u.synchronised, u.applied, u.raised}) hash.add(part);
       hash.add(u.open.size());
       for (const std::uint32_t module : u.deferred) hash.add(module + 1);
     }
-    out_.state = hash.value();
-    return std::move(out_);
+    return hash.value();
   }
 
- private:
-  void broken(Use use) {
-    const std::uint32_t step = timeline_.events[event_].step;
-    if (said_.insert({use, step}).second) out_.misuses.push_back({&rules[static_cast<std::size_t>(use)], event_, step});
-  }
+  void broken(Use use) { UseWalk::broken(static_cast<std::size_t>(use)); }
 
-  void visit(const Event& e) {
-    if (e.is<events::ExitNoSync>()) {
-      for (RankUse& u : ranks_) u.in_no_sync = false;
-      return;
-    }
-    if (e.nobody) return;
-    if (!e.ranks.empty() && e.ranks.size() < ranks_.size()) broken(Use::same_calls);
-    if (timeline_.two_layers) own_contract(e);
-    if (const auto* backward = e.as<events::Backward>()) same_parameters(*backward, e);
-    for (std::uint32_t r = 0; r < ranks_.size(); ++r)
-      if (e.runs_on(r)) on_rank(e, r);
+  void leave_no_sync() override {
+    for (RankUse& u : ranks_) u.in_no_sync = false;
   }
 
   // Where the loop states what it means: whether the wrapper can know of it.
-  void own_contract(const Event& e) {
-    if (e.touches_gradients()) broken(Use::own_gradients);
-    if (!e.updates()) return;
-    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
-      for (std::uint32_t r = 0; timeline_.backwards[b].step == e.step && r < ranks_.size(); ++r)
-        for (std::uint32_t on = 0; timeline_.backwards[b].micro_batch[r] != no_contribution && on < ranks_.size(); ++on)
-          if (timeline_.averaged_weight(b, r, on, Layer::documented) != timeline_.averaged_weight(b, r, on, Layer::meant)) return broken(Use::weights);
+  void on_event(const Event& e) override {
+    if (timeline_.two_layers && e.touches_gradients()) broken(Use::own_gradients);
+    if (timeline_.two_layers && e.updates() && weighs_otherwise(e)) broken(Use::weights);
+    if (const auto* backward = e.as<events::Backward>()) same_parameters(*backward, e);
   }
 
   // Modules are gathered and reduced as they are used: by all ranks, or by none.
@@ -119,7 +107,7 @@ class Walk {
     return out;
   }
 
-  void on_rank(const Event& e, std::uint32_t rank) {
+  void on_rank(const Event& e, std::uint32_t rank) override {
     using namespace events;
     RankUse& u = ranks_[rank];
     std::visit(overloaded{[&](const EnterNoSync&) { u.in_no_sync = true; },
@@ -172,13 +160,9 @@ class Walk {
   }
 
   const Scenario& scenario_;
-  const Timeline& timeline_;
   const Fsdp1Config& config_;
   std::vector<std::uint32_t> module_of_;
   std::vector<RankUse> ranks_;
-  std::uint32_t event_ = 0;
-  std::set<std::pair<Use, std::uint32_t>> said_;
-  UseReport out_;
 };
 
 }  // namespace

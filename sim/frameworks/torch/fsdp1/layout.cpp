@@ -25,7 +25,7 @@ std::uint64_t place_parts(const Scenario& s, const Fsdp1Config& config, const st
 }
 
 std::vector<std::vector<std::uint32_t>> parameters_of_modules(const Scenario& s, const Fsdp1Config& config) {
-  const std::vector<std::uint32_t> module_of = module_of_parameters(s, config);
+  const std::vector<std::uint32_t> module_of = module_of_parameters(s, config.wrap, config.units);
   std::vector<std::vector<std::uint32_t>> out(1 + (config.units ? config.units->size() : config.wrap == Wrap::layers ? s.parameters.size() : 0));
   for (std::uint32_t p = 0; p < module_of.size(); ++p) out[module_of[p]].push_back(p);
   return out;
@@ -49,18 +49,6 @@ std::uint32_t shards_of(const Scenario& scenario, const Fsdp1Config& config) {
   return static_cast<std::uint32_t>(groups.of(config.mesh->shard, 0).size());
 }
 
-std::vector<std::uint32_t> module_of_parameters(const Scenario& scenario, const Fsdp1Config& config) {
-  std::vector<std::uint32_t> out(scenario.parameters.size(), 0);
-  if (!config.units && config.wrap == Wrap::layers)
-    for (std::uint32_t p = 0; p < out.size(); ++p) out[p] = p + 1;
-  if (!config.units) return out;
-  for (std::uint32_t u = 0; u < config.units->size(); ++u)
-    for (const std::string& name : (*config.units)[u])
-      for (std::uint32_t p = 0; p < out.size(); ++p)
-        if (scenario.parameters[p].name == name) out[p] = u + 1;
-  return out;
-}
-
 std::vector<std::uint64_t> gathered_numels(const Scenario& scenario, const Fsdp1Config& config) {
   const std::uint32_t shards = shards_of(scenario, config);
   std::vector<std::uint64_t> out;
@@ -71,7 +59,7 @@ std::vector<std::uint64_t> gathered_numels(const Scenario& scenario, const Fsdp1
 Modules modules_of(const Scenario& scenario, const Fsdp1Config& config, std::uint32_t rank) {
   Modules out;
   out.shards = shards_of(scenario, config);
-  out.module_of = module_of_parameters(scenario, config);
+  out.module_of = module_of_parameters(scenario, config.wrap, config.units);
   for (const auto& parameters : parameters_of_modules(scenario, config)) {
     Layout& layout = out.layouts.emplace_back();
     layout.unpadded_numel = static_cast<std::uint32_t>(place_parts(scenario, config, parameters, &layout.parts));

@@ -56,7 +56,4 @@ Modules modules_of(const Scenario& scenario, const Fsdp1Config& config, std::uin
 // How many elements the flat parameter of each module has, gathered and padded.
 std::vector<std::uint64_t> gathered_numels(const Scenario& scenario, const Fsdp1Config& config);
 
-// The number of the unit that each parameter is in, from 1; 0: the root's. Names that are no parameter's are left out.
-std::vector<std::uint32_t> module_of_parameters(const Scenario& scenario, const Fsdp1Config& config);
-
 }  // namespace gradledger::torch::flat_sharded

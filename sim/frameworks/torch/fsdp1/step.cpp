@@ -2,6 +2,7 @@
 #include "sim/engine/clipping.h"
 #include "sim/frameworks/torch/fsdp1/errors.h"
 #include "sim/frameworks/torch/fsdp1/fully_sharded.h"
+#include "sim/frameworks/torch/loop_step.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::torch::flat_sharded {
@@ -16,12 +17,8 @@ void FullyShardedDataParallel::step(const events::Step& event, const Pass& pass)
 }
 
 void FullyShardedDataParallel::scaler_update(bool found_inf, const Pass& pass) {
-  pass.w.report(StepFact::skipped, found_inf ? 1.0 : 0.0);
   stepped_ = true;
-  if (found_inf) pass.w.report(StepFact::updated, 0.0);
-  else optimizer_step(pass);
-  scaler_.update(found_inf);
-  pass.w.report(StepFact::loss_scale, scaler_.scale());
+  end_scaled_step(scaler_, found_inf, pass.w, [&] { optimizer_step(pass); });
 }
 
 // Parameters in their order, up to one whose gradient has another size: a step that raises has changed those before it.
@@ -78,13 +75,9 @@ void FullyShardedDataParallel::update(std::uint32_t p, Slice weights, Slice grad
     optimizers_[p].begin_step();
     return optimizers_[p].update(w, weights, gradient, 0);
   }
-  const Tensor delta = shared_.tensors.allocate(w, "flat_param.delta[" + parameter(p).name + "]", dtype, gradient.numel);
-  w.copy(delta.slice, gradient);
-  w.multiply(delta.slice, -scenario().engine.optimizer_of(p).learning_rate);
-  if (weights.numel == gradient.numel) w.accumulate(weights, delta.slice);
-  else
-    for (std::uint32_t i = 0; i < weights.numel; ++i) w.accumulate(weights.part(i, 1), delta.slice);
-  shared_.tensors.drop(w, delta);
+  const double learning_rate = scenario().engine.optimizer_of(p).learning_rate;
+  if (weights.numel == gradient.numel) return low_precision_sgd(shared_.tensors, w, parameter(p).name, dtype, weights, gradient, learning_rate);
+  for (std::uint32_t i = 0; i < weights.numel; ++i) low_precision_sgd(shared_.tensors, w, parameter(p).name, dtype, weights.part(i, 1), gradient, learning_rate);
 }
 
 std::vector<Tensor> FullyShardedDataParallel::gradients(bool of_optimizer) const {
@@ -199,11 +192,7 @@ void FullyShardedDataParallel::scale_gradients(const events::ScaleGradients& eve
 // Of a scalar, as admission sees to it.
 void FullyShardedDataParallel::all_reduce(const events::AllReduce& event, const Pass& pass) {
   const ProcessGroup over = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], context_.rank);
-  if (over.size() == 1) return;
-  const Tensor scalar = shared_.tensors.allocate(pass.w, "loop_scalar", Dtype::float32, 1);
-  pass.w.fill(scalar.slice, 1.0);
-  pass.w.collective({.purpose = Purpose::user, .group = over.id, .input = scalar.slice, .output = scalar.slice});
-  shared_.tensors.drop(pass.w, scalar);
+  if (over.size() > 1) all_reduce_scalar(shared_.tensors, pass.w, over);
 }
 
 }  // namespace gradledger::torch::flat_sharded

@@ -11,10 +11,9 @@
 #include "sim/frameworks/torch/fsdp1/fully_sharded.h"
 #include "sim/frameworks/torch/loop_admission.h"
 
-namespace gradledger::torch {
+namespace gradledger::torch::flat_sharded {
 namespace {
 
-using namespace flat_sharded;
 using nlohmann::json;
 
 const Fsdp1Config& fsdp1_config_of(const Scenario& scenario) { return scenario.engine.config.as<Fsdp1Config>(); }
@@ -56,12 +55,12 @@ class FlatShardedFramework final : public Framework {
   }
 
   std::span<const BufferFamily> buffer_families() const override { return fsdp1_buffer_families(); }
-  // A shard of weights and moments; whole weights and gradients, own and accumulated; what is on its way, twice.
+  // Weights and two moments, cut or whole; whole weights gathered; gradients that are accumulated, made, cast, padded and on the host; a shard of each.
   // Each with the padding of a gather.
   std::uint64_t rank_bytes(const Scenario& scenario) const override {
     std::uint64_t padded = 0;
     for (const std::uint64_t numel : gathered_numels(scenario, fsdp1_config_of(scenario))) padded += numel;
-    return padded * (9 * size_of(Dtype::float32) + 8);
+    return padded * (12 * size_of(Dtype::float32) + 8);
   }
   std::string described(const Scenario& scenario) const override {
     const std::string options = fsdp1_config_of(scenario).json_text();
@@ -73,9 +72,12 @@ class FlatShardedFramework final : public Framework {
 };
 
 }  // namespace
+}  // namespace gradledger::torch::flat_sharded
+
+namespace gradledger::torch {
 
 const Framework* fsdp1() {
-  static const FlatShardedFramework it;
+  static const flat_sharded::FlatShardedFramework it;
   return &it;
 }
 

@@ -36,7 +36,11 @@ std::string with_ordered_set(std::string text) {
   return text.replace(begin + 1, inside.size(), ordered);
 }
 
+// What the recorder itself raises where a block ends that did not begin, as the wrapper refused to enter it.
+constexpr const char* recorders_own = "IndexError: pop from empty list";
+
 bool same_error(const std::string& recorded, const std::string& replayed) {
+  if (recorded == recorders_own) return replayed.empty();
   if (recorded.starts_with(planned)) return replayed == raised_here;
   return with_ordered_set(recorded) == with_ordered_set(replayed) || (recorded.size() >= text_length_max && replayed.starts_with(recorded));
 }

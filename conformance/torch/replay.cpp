@@ -72,7 +72,9 @@ void Replay::take_collectives(std::span<const Rank> ranks) {
       Moment& moment = moments_[r][op.event];
       if (const auto transfer = transfers_.find({r, c.group, c.sequence}); transfer != transfers_.end())
         moment.transfers[static_cast<std::uint32_t>(moment.collectives.size())] = transfer->second;
-      moment.collectives.push_back({std::string(name_of(c.kind)), c.input.numel, dtype_text(program.buffers[c.input.buffer].dtype), operation_of(c), groups[c.group]});
+      std::string kind(name_of(c.kind));
+      if (c.kind == CollectiveKind::all_gather && wrapper_.gathers_into_lists()) kind += "_list";
+      moment.collectives.push_back({kind, c.input.numel, dtype_text(program.buffers[c.input.buffer].dtype), operation_of(c), groups[c.group]});
     }
   }
 }
@@ -102,10 +104,16 @@ std::vector<double> Replay::weights(std::size_t rank, std::uint32_t event, std::
 void Replay::observe(const Observation& o) {
   if (!o.at_end || is_moment(o.role)) return;
   const ObservedPiece& piece = o.pieces.front();
-  const std::vector<double> values = values_of(piece.dtype, piece.data, piece.numel);
+  std::vector<double> values;  // of a flat buffer those of all its parameters, and of the padding
+  for (const ObservedPiece& each : o.pieces) {
+    const std::vector<double> own = values_of(each.dtype, each.data, each.numel);
+    values.insert(values.end(), own.begin(), own.end());
+  }
   Moment& moment = moments_[o.rank][o.event];
   if (o.role == Role::parameter) moment.weights.push_back({static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, std::string(torch_name_of(piece.dtype)), values});
-  else moment.buffers[wrapper_.recorded_name(std::string(o.buffer))] = {std::string(torch_name_of(piece.dtype)), values, std::nullopt, piece.parameter_offset};
+  else
+    moment.buffers[wrapper_.recorded_name(std::string(o.buffer))] = {std::string(torch_name_of(piece.dtype)), values, std::nullopt,
+                                                                     wrapper_.tells_offsets() ? piece.parameter_offset : 0};
 }
 
 void Replay::reduction(const ReductionRecord& r) {

@@ -144,7 +144,9 @@ Run read(const Field& line) {
 
 }  // namespace
 
-bool is_torch_run(const json& line) { return line.is_object() && line.contains("framework") && (line["framework"] == "ddp" || line["framework"] == "fsdp2"); }
+bool is_torch_run(const json& line) {
+  return line.is_object() && line.contains("framework") && (line["framework"] == "ddp" || line["framework"] == "fsdp1" || line["framework"] == "fsdp2");
+}
 
 Result<Run> read_torch_run(const json& line) {
   try {

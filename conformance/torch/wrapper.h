@@ -40,6 +40,10 @@ class Wrapper {
   virtual std::uint32_t numel_on(const Scenario& scenario, std::uint32_t /*rank*/, std::uint32_t parameter) const { return scenario.parameters[parameter].numel; }
   // Whether its recorder tells where a gradient lies in larger storage.
   virtual bool tells_views() const { return false; }
+  // Whether it tells where in its parameter a gradient begins.
+  virtual bool tells_offsets() const { return true; }
+  // Whether it gathers into a list of tensors, which the recorder names so.
+  virtual bool gathers_into_lists() const { return false; }
   // What the recorder calls a buffer of the engine's.
   virtual std::string recorded_name(const std::string& buffer) const { return buffer; }
 };
@@ -47,6 +51,7 @@ class Wrapper {
 // Precondition: is_torch_run() knows the framework.
 std::unique_ptr<Wrapper> wrapper_of(const std::string& framework);
 std::unique_ptr<Wrapper> ddp_wrapper();
+std::unique_ptr<Wrapper> fsdp1_wrapper();
 std::unique_ptr<Wrapper> fsdp2_wrapper();
 
 // "param3"

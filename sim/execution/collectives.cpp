@@ -45,7 +45,7 @@ struct Reduction {
   ReduceOp op = ReduceOp::sum;
   double factor = 1;  // premultiplied_sum
   CollectiveArithmetic arithmetic = CollectiveArithmetic::nccl_ring;
-  bool descending = false;  // gloo: the chain goes down through the ranks, to its owner
+  bool descending = false;  // gloo of today: the chain goes down through the ranks, to its owner
 };
 
 // Today's gloo: what each rank hands over is multiplied first and rounded, sums are rounded at each addition, and an average is divided at the end.
@@ -118,6 +118,7 @@ class Runner {
   Runner(const Reduction& how, Dtype dtype, std::span<const CollectiveBuffers> ranks) : how_(how), dtype_(dtype), ranks_(ranks), width_(size_of(dtype)) {}
 
   void all_reduce(std::uint32_t numel) {
+    how_.descending = how_.arithmetic == CollectiveArithmetic::gloo;
     for (std::uint64_t at = 0; at < numel;) {
       const ElementRange stretch = how_.arithmetic == CollectiveArithmetic::nccl_ring ? all_reduce_stretch(at, numel, world(), dtype_) : gloo_stretch(at, numel, world());
       in_pieces(stretch.begin, stretch.end, stretch.owner, [&](std::uint64_t from, std::size_t n) {
@@ -140,7 +141,7 @@ class Runner {
                 [&](std::uint64_t from, std::size_t n) { std::memcpy(ranks_[owner].output + (from - owner * chunk) * width_, sum(), n * width_); });
   }
 
-  // Gloo's stretches are those of an all_reduce, which end elsewhere than the chunks, and its ring turns the other way.
+  // Gloo's stretches are those of an all_reduce, which end elsewhere than the chunks.
   void reduce_scatter_as_gloo(std::uint64_t numel, std::uint64_t chunk) {
     how_.descending = true;
     for (std::uint64_t at = 0; at < numel;) {

@@ -8,13 +8,14 @@
 #include "sim/frameworks/megatron/framework.h"
 #include "sim/frameworks/search_space.h"
 #include "sim/frameworks/torch/ddp/framework.h"
+#include "sim/frameworks/torch/fsdp1/framework.h"
 #include "sim/frameworks/torch/fsdp2/framework.h"
 #include "sim/frameworks/torch/outside/framework.h"
 
 namespace gradledger {
 
 std::span<const Framework* const> frameworks() {
-  static const std::array all{deepspeed::framework(), torch::ddp(), torch::fsdp2(), megatron::framework(), torch::fsdp1(), torch::plain(), torch::external()};
+  static const std::array all{deepspeed::framework(), torch::ddp(), torch::fsdp2(), torch::fsdp1(), megatron::framework(), torch::plain(), torch::external()};
   return all;
 }
 

@@ -111,6 +111,23 @@ inline json every_key_of_fully_shard(bool named) {
   return document;
 }
 
+inline json every_key_of_fully_sharded(bool named) {
+  json document = small_document();
+  document["name"] = "every key of FullyShardedDataParallel";
+  document["model_dtype"] = "fp32";
+  document["world_size"] = 4;
+  document["groups"] = {{"replicate", {{0, 2}, {1, 3}}}, {"shard", {{0, 1}, {2, 3}}}};
+  document["script"] = json::parse(R"([{"no_sync": [{"backward": {}}]}, {"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}])");
+  document["engine"] = json::parse(R"({"framework": "fsdp1", "as_of": "2.13.0", "config": {
+    "sharding_strategy": "SHARD_GRAD_OP", "use_orig_params": true, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "keep_low_precision_grads": true},
+    "offload": true, "computes_on_cpu": true, "backward_prefetch": "BACKWARD_POST", "forward_prefetch": true, "limit_all_gathers": false, "wrap": "root", "calls_unused_units": true}})");
+  if (named) {
+    document["engine"]["config"] = json::parse(R"({"sharding_strategy": "_HYBRID_SHARD_ZERO2", "backward_prefetch": "none", "units": [["v"]], "mesh": ["replicate", "shard"],
+      "plain_grad_scaler": true, "grad_scaler": {"init_scale": 4.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 3}})");
+  }
+  return document;
+}
+
 inline json every_key_of_megatron() {
   json document = small_document();
   document["name"] = "every key of Megatron-Core";
@@ -287,6 +304,8 @@ inline std::vector<json> rich_documents() {
           every_key_of_ddp(true),
           every_key_of_fully_shard(false),
           every_key_of_fully_shard(true),
+          every_key_of_fully_sharded(false),
+          every_key_of_fully_sharded(true),
           every_key_of_megatron()};
 }
 

@@ -14,7 +14,8 @@ CONFIGURATIONS = {
     "fsdp2": [{}, {"wrap": "root"}, {"reshard_after_forward": True}, {"reshard_after_forward": False}, {"offload": True},
               {"mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}, {"mixed_precision": {"reduce_dtype": "bf16"}}],
     "fsdp1": [{}, {"wrap": "root"}, {"sharding_strategy": "SHARD_GRAD_OP"}, {"use_orig_params": True}, {"use_orig_params": True, "wrap": "root"},
-              {"mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}],
+              {"mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}, {"mixed_precision": {"param_dtype": "bf16", "keep_low_precision_grads": True}},
+              {"backward_prefetch": "BACKWARD_POST", "limit_all_gathers": False}, {"backward_prefetch": "none", "forward_prefetch": True}],
 }
 OF_BOTH = [pytest.param(driver, config, id=f"{driver} {config}") for driver, configs in CONFIGURATIONS.items() for config in configs]
 
@@ -198,7 +199,7 @@ def test_tied_parameters_are_served_where_the_wrapper_can(commands, driver):
 
 @pytest.mark.parametrize(("driver", "config", "says"), [
     ("fsdp2", {"wrap": "all"}, "layers, root"), ("fsdp2", {"mixed_precision": {"dtype": "bf16"}}, "param_dtype"),
-    ("fsdp1", {"sharding_strategy": "HYBRID"}, "FULL_SHARD"), ("fsdp1", {"offload": True}, "offload")])
+    ("fsdp1", {"sharding_strategy": "HYBRID"}, "FULL_SHARD"), ("fsdp1", {"backward_prefetch": "never"}, "BACKWARD_PRE"), ("fsdp1", {"offload": True}, "offload")])
 def test_what_the_driver_does_not_know_is_refused(commands, driver, config, says):
     for answer in commands(driver).configure(PARAMETERS, {"framework": driver, "config": config}).values():
         assert answer["type"] == "refused" and answer["by_driver"] and says in answer["error"]["text"]

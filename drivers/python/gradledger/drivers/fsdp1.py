@@ -1,10 +1,11 @@
 """PyTorch's FullyShardedDataParallel (FSDP1): parameters of a module are joined to a flat one, which is cut in equal parts."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Iterable, Mapping
 
 import torch
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
@@ -14,6 +15,8 @@ from ..torch_loop import TorchLoop
 from .fsdp2 import WRAPS, mixed_precision
 
 STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")
+PREFETCHES = ("BACKWARD_PRE", "BACKWARD_POST", "none")
+KEEP = "keep_low_precision_grads"
 
 
 class Fsdp1(TorchLoop):
@@ -22,24 +25,38 @@ class Fsdp1(TorchLoop):
     name = "fsdp1"
     frameworks = ("fsdp1",)
     preload = ("torch._dynamo", "torch.distributed.fsdp._flat_param")
-    config_keys = frozenset({"sharding_strategy", "use_orig_params", "mixed_precision", "wrap"})
+    config_keys = frozenset({"sharding_strategy", "use_orig_params", "mixed_precision", "wrap", "backward_prefetch", "forward_prefetch", "limit_all_gathers", "plain_grad_scaler"})
     scaler_class = ShardedGradScaler
     last_was_in_no_sync = False
 
     def check(self, configuration: Configuration) -> None:
         super().check(configuration)
-        for key, known in (("wrap", WRAPS), ("sharding_strategy", STRATEGIES)):
+        for key, known in (("wrap", WRAPS), ("sharding_strategy", STRATEGIES), ("backward_prefetch", PREFETCHES)):
             if configuration.config.get(key, known[0]) not in known:
                 raise Refused(f"engine.config.{key} is {configuration.config[key]!r}; expected one of {', '.join(known)}")
         if any(parameter.tied_to is not None for parameter in configuration.parameters) and configuration.config.get("wrap", "layers") != "root":
             raise Refused("tied parameters have to be in one flat parameter; expected wrap to be 'root'")
-        mixed_precision(configuration)
+        self.precision(configuration)
+
+    def precision(self, configuration: Configuration) -> dict[str, Any]:
+        """What of MixedPrecision differs from its defaults."""
+        given = dict(configuration.config.get("mixed_precision") or {})
+        kept = {KEEP: True} if given.pop(KEEP, False) else {}
+        known = {**configuration.engine, "config": {**configuration.config, "mixed_precision": given}}
+        return mixed_precision(replace(configuration, engine=known)) | kept
+
+    def make_scaler(self) -> torch.amp.GradScaler | None:
+        self.scaler_class = torch.amp.GradScaler if self.configuration.config.get("plain_grad_scaler", False) else ShardedGradScaler
+        return super().make_scaler()
 
     def wrap(self, model: LinearModel) -> FullyShardedDataParallel:
         config = self.configuration.config
         arguments: dict[str, Any] = {"sharding_strategy": ShardingStrategy[config.get("sharding_strategy", "FULL_SHARD")], "device_id": self.device,
                                      "use_orig_params": config.get("use_orig_params", False)}
-        if precision := mixed_precision(self.configuration):
+        arguments |= {key: config[key] for key in ("forward_prefetch", "limit_all_gathers") if key in config}
+        if "backward_prefetch" in config:
+            arguments["backward_prefetch"] = None if config["backward_prefetch"] == "none" else BackwardPrefetch[config["backward_prefetch"]]
+        if precision := self.precision(self.configuration):
             arguments["mixed_precision"] = MixedPrecision(**precision, cast_forward_inputs=False, cast_root_forward_inputs=False)
         if config.get("wrap", "layers") == "layers":
             arguments["auto_wrap_policy"] = ModuleWrapPolicy({Layer})

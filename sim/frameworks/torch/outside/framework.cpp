@@ -30,7 +30,6 @@ struct Kind {
   std::string_view id, title, engine;
   std::vector<std::string> keys;  // of its configuration
   bool any_key = false;
-  bool shards = false;  // a rank holds its part of a reduced gradient, and sums of its own elsewhere
 };
 
 class OutsideFramework final : public Framework {
@@ -74,13 +73,6 @@ class OutsideFramework final : public Framework {
       // It divides by what is stated, each micro-batch or their sum: where that is no power of two, by a rounded quotient.
       if (out.divisor.denominator() == 1) out.steps_scalar = static_cast<std::uint32_t>(out.divisor.numerator());
     }
-    if (!kind_.shards) return out;
-    out.replicates_reduced = false;
-    out.mixes_own_and_averaged = false;
-    const json config = json::parse(scenario.engine.config.as<OutsideConfig>().text), mixed = config.value("mixed_precision", json::object());
-    // PyTorch's defaults: parameters as they are, and gradients reduced as parameters compute.
-    out.accumulation = dtype_of(mixed.value("param_dtype", json())).value_or(scenario.model_dtype);
-    out.wire = dtype_of(mixed.value("reduce_dtype", json())).value_or(out.accumulation);
     return out;
   }
 
@@ -114,16 +106,6 @@ class OutsideFramework final : public Framework {
 
 const Framework* plain() {
   static const OutsideFramework it({"torch", "a PyTorch optimizer", "Optimizer", {}});
-  return &it;
-}
-
-const Framework* fsdp1() {
-  static const OutsideFramework it({"fsdp1",
-                                    "PyTorch FullyShardedDataParallel",
-                                    "FullyShardedDataParallel",
-                                    {"sharding_strategy", "use_orig_params", "mixed_precision", "offload", "wrap", "limit_all_gathers", "forward_prefetch", "backward_prefetch"},
-                                    false,
-                                    true});
   return &it;
 }
 

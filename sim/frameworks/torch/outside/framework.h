@@ -6,7 +6,6 @@
 namespace gradledger::torch {
 
 const Framework* plain();     // "torch": an optimizer and a loop, one process
-const Framework* fsdp1();     // "fsdp1": FullyShardedDataParallel
 const Framework* external();  // "external": anybody's own; the scenario states the contract
 
 }  // namespace gradledger::torch

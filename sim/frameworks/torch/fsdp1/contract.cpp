@@ -1,0 +1,21 @@
+#include "sim/frameworks/torch/fsdp1/contract.h"
+
+#include "sim/frameworks/torch/fsdp1/layout.h"
+#include "sim/frameworks/torch/loop_contract.h"
+
+namespace gradledger::torch::flat_sharded {
+
+// Without shards a gradient is whole on every rank, and what is reduced stands where own sums stood, as with DistributedDataParallel.
+Contract fsdp1_contract(const Scenario& s, const Fsdp1Config& config) {
+  Contract out = loop_contract(s);
+  const bool whole = strategy_of(s, config) == Strategy::no_shard;
+  out.replicates_reduced = whole;
+  out.mixes_own_and_averaged = whole;
+  // PyTorch's defaults: parameters as they are, and gradients reduced as parameters compute.
+  out.accumulation = config.mixed_precision.param_dtype.value_or(s.model_dtype);
+  out.wire = config.mixed_precision.reduce_dtype.value_or(out.accumulation);
+  add_scaler(config.grad_scaler, out);
+  return out;
+}
+
+}  // namespace gradledger::torch::flat_sharded

@@ -1,0 +1,198 @@
+// What a loop does with gradients: steps of the optimizer and of a gradient scaler, zero_grad, clipping.
+#include "sim/engine/clipping.h"
+#include "sim/frameworks/torch/fsdp1/errors.h"
+#include "sim/frameworks/torch/fsdp1/fully_sharded.h"
+#include "sim/frameworks/torch/loop_step.h"
+#include "sim/scenario/layout.h"
+
+namespace gradledger::torch::flat_sharded {
+
+void FullyShardedDataParallel::step(const events::Step& event, const Pass& pass) {
+  if (!scaler_.enabled() || event.past_scaler) return optimizer_step(pass);
+  if (!scaler_.unscaled()) unscale(pass);
+  if (!found_inf_recorded_) throw FrameworkError{"AssertionError", "No inf checks were recorded for this optimizer."};
+  // Nothing in a linear run overflows but what the script plants.
+  if (linear() && context_.timeline->planted.empty()) return scaler_update(false, pass);
+  read(pass.w, Stage::found_inf, found_inf_);
+}
+
+void FullyShardedDataParallel::scaler_update(bool found_inf, const Pass& pass) {
+  stepped_ = true;
+  end_scaled_step(scaler_, found_inf, pass.w, [&] { optimizer_step(pass); });
+}
+
+// Parameters in their order, up to one whose gradient has another size: a step that raises has changed those before it.
+void FullyShardedDataParallel::optimizer_step(const Pass& pass) {
+  OnStream on(pass.w, optimizer_stream());
+  std::vector<Trained> all;
+  std::optional<FrameworkError> error;
+  for (std::uint32_t m = 0; m < module_count() && !error; ++m)
+    for (const Trained& part : trained_parts(m, error)) all.push_back(part);
+  std::vector<ViewPiece> applied;
+  for (const Trained& part : all) applied.push_back({part.gradient, static_cast<std::int32_t>(part.parameter), part.offset});
+  pass.w.observe(pass.w.view("param.grad", std::move(applied)), Role::applied_gradient, gradient_scale_, false);
+  for (const Trained& part : all) update(part.parameter, part.weights, part.gradient, pass);
+  stepped_ = true;
+  if (error) throw FrameworkError(*error);
+  pass.w.report(StepFact::updated, 1.0);
+}
+
+// An original parameter is in the rank's shard, whatever its gradient is of. A flat parameter is what its data is: gathered where a backward raised.
+std::vector<FullyShardedDataParallel::Trained> FullyShardedDataParallel::trained_parts(std::uint32_t module, std::optional<FrameworkError>& error) {
+  FlatParamHandle& h = handle_of(module);
+  std::vector<Trained> out;
+  const bool gathered = !h.use_orig_params() && h.uses_sharded_strategy() && h.data == Data::unsharded;
+  if (!h.use_orig_params() && h.grad.defined()) {
+    if (h.grad.numel() != h.data_numel()) error = cannot_be_added(h.data_numel(), h.grad.numel());
+    h.views_changed_in_place = !error && (gathered || !h.uses_sharded_strategy());
+  }
+  for (std::size_t i = 0; i < h.layout().parts.size() && !error; ++i) {
+    const Part& part = h.layout().parts[i];
+    Layout::Piece piece = h.layout().piece(part, shared_.shard_index());
+    if (gathered) piece = {part.offset, 0, part.numel};
+    const Slice weights = gathered ? h.full_param.slice : h.local_shard.slice;
+    Slice gradient = h.grad.slice;
+    if (h.use_orig_params()) {
+      gradient = h.origs[i].trained_grad().slice;
+      if (!h.origs[i].trained_grad().defined()) continue;
+      if (gradient.numel != piece.numel && !(piece.numel > 0 && gradient.numel == 1)) error = cannot_be_added(piece.numel, gradient.numel);
+      if (error) break;
+    } else if (!h.grad.defined()) {
+      continue;
+    } else if (piece.numel > 0) {
+      gradient = gradient.part(piece.offset, piece.numel);
+    }
+    if (piece.numel > 0) out.push_back({part.parameter, weights.part(piece.offset, piece.numel), gradient, piece.parameter_offset});
+  }
+  return out;
+}
+
+// On the stream that the caller is on. fp32 takes the optimizer's kernel. Others have SGD alone: its one multiplication is exact, as admission sees to it.
+void FullyShardedDataParallel::update(std::uint32_t p, Slice weights, Slice gradient, const Pass& pass) {
+  ProgramWriter& w = pass.w;
+  const Dtype dtype = scenario().dtype_of(p), given = w.declaration(gradient.buffer).dtype;
+  if (dtype == Dtype::float32 && given == dtype && weights.numel == gradient.numel) {
+    optimizers_[p].begin_step();
+    return optimizers_[p].update(w, weights, gradient, 0);
+  }
+  const double learning_rate = scenario().engine.optimizer_of(p).learning_rate;
+  if (weights.numel == gradient.numel) return low_precision_sgd(shared_.tensors, w, parameter(p).name, dtype, weights, gradient, learning_rate);
+  for (std::uint32_t i = 0; i < weights.numel; ++i) low_precision_sgd(shared_.tensors, w, parameter(p).name, dtype, weights.part(i, 1), gradient, learning_rate);
+}
+
+std::vector<Tensor> FullyShardedDataParallel::gradients(bool of_optimizer) const {
+  std::vector<Tensor> out;
+  for (const FlatParamHandle& h : shared_.handles) {
+    if (!h.use_orig_params() && h.grad.defined()) out.push_back(h.grad);
+    for (const OrigParam& orig : h.origs)
+      if (const Tensor& grad = of_optimizer ? orig.trained_grad() : orig.grad; grad.defined()) out.push_back(grad);
+  }
+  return out;
+}
+
+// What one rank found all know, where the scaler is FSDP's own.
+void FullyShardedDataParallel::unscale(const Pass& pass) {
+  if (scaler_.unscaled()) throw FrameworkError{"RuntimeError", "unscale_() has already been called on this optimizer since the last update()."};
+  OnStream on(pass.w, optimizer_stream());
+  pass.w.fill(found_inf_, 0);
+  const std::vector<Tensor> all = gradients(true);
+  for (const Tensor& grad : all)
+    if (pass.w.declaration(grad.slice.buffer).dtype == Dtype::float16 && config_->plain_grad_scaler) throw FrameworkError{"ValueError", "Attempting to unscale FP16 gradients."};
+  for (const Tensor& grad : all) {
+    if (grad.numel() == 0) continue;
+    pass.w.check_finite(found_inf_, grad.slice);
+    if (scaler_.unscale_factor() != 1.0) pass.w.multiply(grad.slice, scaler_.unscale_factor());
+  }
+  found_inf_recorded_ = !all.empty();
+  scaler_.set_unscaled();
+  gradient_scale_ = 1.0;
+  if (config_->plain_grad_scaler || all.empty() || scenario().world_size == 1) return;
+  const ProcessGroup world = group_named(scenario(), context_.timeline->contract.groups, "world", context_.rank);
+  pass.w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .group = world.id, .input = found_inf_, .output = found_inf_});
+}
+
+// With original parameters the optimizer knows views: the flat gradient itself stays until the next forward. So does what is saved of a shard.
+void FullyShardedDataParallel::zero_grad(bool set_to_none, bool of_module, const Pass& pass) {
+  OnStream on(pass.w, optimizer_stream());
+  for (FlatParamHandle& h : shared_.handles) {
+    if (h.use_orig_params() && of_module && !h.exposes_params) continue;
+    std::vector<Tensor*> known;
+    if (!h.use_orig_params()) known.push_back(&h.grad);
+    for (OrigParam& orig : h.origs) known.push_back(of_module ? &orig.grad : &orig.trained_grad());
+    for (Tensor* grad : known) {
+      if (!grad->defined()) continue;
+      if (set_to_none) shared_.tensors.clear(pass.w, *grad);
+      else if (grad->numel() > 0) pass.w.fill(grad->slice, 0.0);
+    }
+  }
+}
+
+// ---- clipping ---------------------------------------------------------------------------------------------------------------------
+
+// Without shards every rank has the whole gradients, and asks no other.
+void FullyShardedDataParallel::clip(const events::ClipGradients& event, const Pass& pass) {
+  if (linear()) return;  // the ledger asks where contributions go, not how long they are
+  const ProcessGroup over = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], context_.rank);
+  const bool own = over.size() == scenario().world_size;  // the wrapper's method, or PyTorch's function
+  if (own) lazy_init(pass);
+  if (own && shared_.states[0] != TrainingState::idle) throw not_idle();
+  OnStream on(pass.w, optimizer_stream());
+  const bool across = own && shared_.strategy != Strategy::no_shard;
+  emit_norm(gradients(false), pass.w);
+  if (across) {
+    square(norm_, pass.w);
+    pass.w.collective({.purpose = Purpose::user, .group = shared_.modules.shard.id, .input = norm_, .output = norm_});
+    pass.w.square_root(norm_);
+  }
+  pass.w.report(StepFact::loop_norm, norm_, 1.0);
+  max_norm_ = event.max_norm;
+  read(pass.w, Stage::clip_norm, norm_);
+}
+
+void FullyShardedDataParallel::square(Slice scalar, ProgramWriter& w) {
+  w.fill(norm_squared_, 0.0);
+  w.squared_norm(norm_squared_, scalar);
+  w.copy(scalar, norm_squared_);
+}
+
+// The norm of the norms, in fp32. PyTorch's kernel takes four squares at a time, rounds them, and adds them up in order; what is left is added without
+// rounding the square before.
+void FullyShardedDataParallel::emit_norm(const std::vector<Tensor>& gradients, ProgramWriter& w) {
+  w.fill(norm_, 0.0);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    w.fill(norm_squared_, 0.0);
+    w.squared_norm(norm_squared_, gradients[i].slice);
+    w.copy(one_, norm_squared_);
+    w.square_root(one_);
+    if (i < gradients.size() / 4 * 4) {
+      square(one_, w);
+      w.accumulate(norm_, one_);
+    } else {
+      w.copy(norm_squared_, norm_);
+      w.squared_norm(norm_squared_, one_);
+      w.copy(norm_, norm_squared_);
+    }
+  }
+  w.square_root(norm_);
+}
+
+void FullyShardedDataParallel::clip_by(double norm, const Pass& pass) {
+  OnStream on(pass.w, optimizer_stream());
+  const float factor = loop_clip_factor(norm, max_norm_);
+  for (const Tensor& grad : gradients(false))
+    if (grad.numel() > 0) pass.w.multiply(grad.slice, factor);
+}
+
+void FullyShardedDataParallel::scale_gradients(const events::ScaleGradients& event, const Pass& pass) {
+  OnStream on(pass.w, optimizer_stream());
+  for (const Tensor& grad : gradients(true))
+    if (grad.numel() > 0) pass.w.multiply(grad.slice, event.by[context_.rank]);
+}
+
+// Of a scalar, as admission sees to it.
+void FullyShardedDataParallel::all_reduce(const events::AllReduce& event, const Pass& pass) {
+  const ProcessGroup over = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], context_.rank);
+  if (over.size() > 1) all_reduce_scalar(shared_.tensors, pass.w, over);
+}
+
+}  // namespace gradledger::torch::flat_sharded

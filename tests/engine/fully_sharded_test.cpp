@@ -1,0 +1,180 @@
+// The rules of FullyShardedDataParallel one by one; that their sum is PyTorch is what the recorded runs show.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "ref/probes.h"
+#include "sim/execution/happens_before.h"
+#include "sim/execution/host_executor.h"
+#include "sim/frameworks/torch/fsdp1/admission.h"
+#include "sim/frameworks/torch/fsdp1/config_json.h"
+#include "sim/frameworks/torch/fsdp1/contract.h"
+#include "sim/frameworks/torch/fsdp1/fully_sharded.h"
+
+namespace gradledger::torch::flat_sharded {
+namespace {
+
+using nlohmann::json;
+
+ScriptItem flat_item(ScriptKind kind) {
+  ScriptItem out;
+  out.kind = kind;
+  return out;
+}
+
+const ScriptItem flat_backward = flat_item(ScriptKind::backward), flat_step = flat_item(ScriptKind::step), flat_zero_grad = flat_item(ScriptKind::optimizer_zero_grad);
+
+ScriptItem in_no_sync(std::vector<ScriptItem> items) {
+  ScriptItem out = flat_item(ScriptKind::no_sync);
+  out.items = std::move(items);
+  return out;
+}
+
+// What each event of rank 0 sent, as its host enqueued it; errors by event; races of any rank.
+struct FlatSeen {
+  std::map<std::uint32_t, std::string> calls, errors;
+  std::size_t races = 0;
+};
+
+struct FlatSink final : TraceSink {
+  void engine_error(const EngineErrorRecord& e) override { errors[e.event] = e.type + ": " + e.message; }
+  void unwritten(const UnwrittenRecord& u) override { ADD_FAILURE() << u.buffer << " is read and nobody wrote it"; }
+  std::map<std::uint32_t, std::string> errors;
+};
+
+// Three parameters, the first the root's, the others modules of their own.
+Scenario flat_scenario(std::vector<ScriptItem> script) {
+  Scenario s;
+  s.world_size = 2;
+  s.parameters = {{"w0", 4, std::nullopt}, {"w1", 5, std::nullopt}, {"w2", 6, std::nullopt}};
+  s.after_error = AfterError::go_on;
+  s.gradients.kind = GradientKind::normal;
+  s.script = std::move(script);
+  return s;
+}
+
+Fsdp1Config flat_config(const char* text) {
+  json object = json::parse(text);
+  if (!object.contains("wrap") && !object.contains("units")) object["units"] = json::parse(R"([["w1"], ["w2"]])");
+  return fsdp1_config_from_json(object, "").value();
+}
+
+FlatSeen run_flat(std::vector<ScriptItem> script, const char* config_text = "{}") {
+  const Scenario s = flat_scenario(std::move(script));
+  const Fsdp1Config config = flat_config(config_text);
+  EXPECT_FALSE(fsdp1_refusal(s, config));
+  const auto timeline = unroll(s, s.script, fsdp1_contract(s, config));
+  EXPECT_TRUE(timeline.ok());
+  const auto source = ref::value_source(s, *timeline, s.gradients.kind, 1);
+  FlatSink sink;
+  HostExecutor executor(s, *timeline, CollectiveArithmetic::nccl_ring, [&](const EngineContext& context) { return std::make_unique<FullyShardedDataParallel>(context, config); });
+  executor.run(*source, {}, sink);
+  FlatSeen seen{{}, sink.errors, 0};
+  const Program& program = executor.ranks()[0].program;
+  for (const Op& op : program.ops) {
+    if (op.kind != OpKind::collective) continue;
+    const CollectiveCall& c = program.collectives[op.index];
+    std::string& calls = seen.calls[op.event];
+    calls += std::string(calls.empty() ? "" : ", ") + (c.kind == CollectiveKind::all_gather ? "gather" : std::string(name_of(c.kind))) + " " + std::to_string(c.input.numel);
+  }
+  for (std::uint32_t r = 0; r < 2; ++r) seen.races += stream_races(executor.ranks()[r].program, r).size();
+  return seen;
+}
+
+TEST(fully_sharded_modules, are_gathered_in_order_and_reduced_from_the_last) {
+  EXPECT_EQ(run_flat({flat_backward}).calls[0], "gather 2, gather 3, gather 3, gather 3, gather 3, reduce_scatter 6, reduce_scatter 6, reduce_scatter 4");
+}
+
+TEST(fully_sharded_modules, stay_gathered_between_forward_and_backward_where_gradients_alone_are_cut) {
+  const FlatSeen seen = run_flat({in_no_sync({flat_backward}), flat_backward}, R"({"sharding_strategy": "SHARD_GRAD_OP"})");
+  EXPECT_EQ(seen.calls.at(1), "gather 2, gather 3, gather 3");
+  EXPECT_EQ(seen.calls.at(3), "reduce_scatter 6, reduce_scatter 6, reduce_scatter 4") << "weights stay gathered behind a backward that is not reduced";
+}
+
+TEST(fully_sharded_modules, are_whole_on_every_rank_without_shards) {
+  EXPECT_EQ(run_flat({flat_backward}, R"({"sharding_strategy": "NO_SHARD"})").calls[0], "all_reduce 6, all_reduce 5, all_reduce 4");
+}
+
+TEST(fully_sharded_modules, are_gathered_ahead_where_it_is_asked_for) {
+  const FlatSeen seen = run_flat({flat_backward, flat_backward}, R"({"forward_prefetch": true, "backward_prefetch": "none"})");
+  EXPECT_EQ(seen.calls.at(1), "gather 2, gather 3, gather 3, gather 3, reduce_scatter 6, gather 3, reduce_scatter 6, reduce_scatter 4");
+}
+
+TEST(fully_sharded_steps, raise_on_gradients_that_are_whole) {
+  EXPECT_EQ(run_flat({in_no_sync({flat_backward}), flat_step}).errors.at(3),
+            "RuntimeError: The size of tensor a (2) must match the size of tensor b (4) at non-singleton dimension 0");
+  EXPECT_TRUE(run_flat({in_no_sync({flat_backward}), flat_step}, R"({"sharding_strategy": "NO_SHARD"})").errors.empty());
+}
+
+TEST(fully_sharded_exceptions, leave_modules_whose_next_forward_registers_nothing) {
+  ScriptItem raises = flat_backward;
+  raises.raises_after = 1;
+  const FlatSeen seen = run_flat({raises, in_no_sync({flat_backward}), flat_backward});
+  EXPECT_EQ(seen.calls.at(0), "gather 2, gather 3, gather 3, gather 3, gather 3, reduce_scatter 6") << "the last module is reduced before the exception";
+  EXPECT_EQ(seen.errors.at(1), "ValueError: expected to be in states [<TrainingState.IDLE: 1>] but current state is TrainingState.FORWARD_BACKWARD");
+  EXPECT_EQ(seen.calls.at(2), "gather 3, gather 3, reduce_scatter 6, reduce_scatter 6, reduce_scatter 4") << "no_sync was not entered, and the other modules are gathered still";
+  EXPECT_EQ(seen.calls.at(4), "gather 2, gather 3, gather 3, gather 3, gather 3, reduce_scatter 6, reduce_scatter 6, reduce_scatter 4");
+}
+
+TEST(fully_sharded_streams, do_not_race) {
+  const std::vector<ScriptItem> loop{in_no_sync({flat_backward}), flat_backward, flat_step, flat_zero_grad, flat_backward, flat_step};
+  for (const char* config : {"{}", R"({"sharding_strategy": "SHARD_GRAD_OP", "use_orig_params": true})", R"({"sharding_strategy": "NO_SHARD"})", R"({"offload": true})",
+                             R"({"mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"}})", R"({"wrap": "root", "backward_prefetch": "BACKWARD_POST"})"}) {
+    const FlatSeen seen = run_flat(loop, config);
+    EXPECT_EQ(seen.races, 0u) << config;
+    EXPECT_TRUE(seen.errors.empty()) << config;
+  }
+}
+
+TEST(fully_sharded_layouts, pad_between_parameters_and_behind_them) {
+  const Scenario s = flat_scenario({});
+  const Layout plain = modules_of(s, flat_config(R"({"wrap": "root"})"), 0).layouts[0],
+               views = modules_of(s, flat_config(R"({"wrap": "root", "use_orig_params": true})"), 0).layouts[0];
+  EXPECT_EQ(plain.unpadded_numel, 15u);
+  EXPECT_EQ(plain.shard_numel, 8u);
+  EXPECT_EQ(views.parts[1].offset, 4u);
+  EXPECT_EQ(views.parts[2].offset, 12u) << "16 bytes are four elements";
+  EXPECT_EQ(views.unpadded_numel, 18u);
+  const Layout::Piece piece = plain.piece(plain.parts[1], 1);
+  EXPECT_EQ(piece.offset, 0u);
+  EXPECT_EQ(piece.parameter_offset, 4u);
+  EXPECT_EQ(piece.numel, 1u);
+  EXPECT_EQ(plain.piece(plain.parts[0], 1).numel, 0u);
+}
+
+std::string flat_refusal(const char* config, const std::function<void(Scenario&)>& change = {}) {
+  Scenario s = flat_scenario({flat_backward});
+  if (change) change(s);
+  const auto read = fsdp1_config_from_json(json::parse(config), "/engine/config");
+  if (!read) return read.error().where;
+  if (const auto problem = fsdp1_refusal(s, *read)) return problem->where;
+  if (const auto problem = not_judged(s)) return problem->where;
+  return "";
+}
+
+TEST(fully_sharded_refusals, point_at_what_stands_in_the_way) {
+  EXPECT_EQ(flat_refusal("{}"), "");
+  EXPECT_EQ(flat_refusal(R"({"units": [["w1"]], "wrap": "root"})"), "/engine/config/units");
+  EXPECT_EQ(flat_refusal(R"({"units": [["w1", "w1"]]})"), "/engine/config/units/0/1");
+  EXPECT_EQ(flat_refusal(R"({"units": [["w0", "w2"]]})"), "/engine/config/units/0/1");
+  EXPECT_EQ(flat_refusal(R"({"units": [["nobody"]]})"), "/engine/config/units/0/0");
+  EXPECT_EQ(flat_refusal(R"({"sharding_strategy": "HYBRID_SHARD"})"), "/engine/config/sharding_strategy");
+  EXPECT_EQ(flat_refusal(R"({"mesh": ["world", "rank"]})"), "/engine/config/mesh");
+  EXPECT_EQ(flat_refusal(R"({"sharding_strategy": "HYBRID_SHARD", "mesh": ["world", "rank"]})"), "/engine/config/mesh/1");
+  EXPECT_EQ(flat_refusal(R"({"sharding_strategy": "HYBRID_SHARD", "mesh": ["world", "nowhere"]})"), "/engine/config/mesh/1");
+  EXPECT_EQ(flat_refusal(R"({"plain_grad_scaler": true})"), "/engine/config/plain_grad_scaler");
+  EXPECT_EQ(flat_refusal(R"({"mixed_precision": {"keep_low_precision_grads": true}})"), "/engine/config/mixed_precision/keep_low_precision_grads");
+  EXPECT_EQ(flat_refusal("{}", [](Scenario& s) { s.parameters[1].trainable = false; }), "/parameters/1/trainable");
+  EXPECT_EQ(flat_refusal(R"({"wrap": "root"})", [](Scenario& s) { s.parameters[1].dtype = Dtype::bfloat16; }), "/parameters/1/dtype");
+  EXPECT_EQ(flat_refusal("{}", [](Scenario& s) { s.script = {in_no_sync({in_no_sync({flat_backward})})}; }), "/script/0/no_sync/0");
+  EXPECT_EQ(flat_refusal("{}", [](Scenario& s) { s.script[0].sum_of = 2; }), "/script/0/backward/sum_of");
+  EXPECT_EQ(flat_refusal("{}", [](Scenario& s) { s.script = {flat_item(ScriptKind::set_boundary)}; }), "/script/0");
+  EXPECT_EQ(flat_refusal(R"({"wrap": "root"})",
+                         [](Scenario& s) {
+                           for (Parameter& p : s.parameters) p.numel = 0x60000000;
+                         }),
+            "/parameters");
+}
+
+}  // namespace
+}  // namespace gradledger::torch::flat_sharded

@@ -1,5 +1,6 @@
 // What a loop does with gradients: steps of the optimizer and of a gradient scaler, zero_grad, clipping.
 #include "sim/engine/clipping.h"
+#include "sim/engine/loop_norm.h"
 #include "sim/frameworks/torch/fsdp1/errors.h"
 #include "sim/frameworks/torch/fsdp1/fully_sharded.h"
 #include "sim/frameworks/torch/loop_step.h"
@@ -155,8 +156,7 @@ void FullyShardedDataParallel::square(Slice scalar, ProgramWriter& w) {
   w.copy(scalar, norm_squared_);
 }
 
-// The norm of the norms, in fp32. PyTorch's kernel takes four squares at a time, rounds them, and adds them up in order; what is left is added without
-// rounding the square before.
+// The norm of the norms, in fp32.
 void FullyShardedDataParallel::emit_norm(const std::vector<Tensor>& gradients, ProgramWriter& w) {
   w.fill(norm_, 0.0);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -164,14 +164,7 @@ void FullyShardedDataParallel::emit_norm(const std::vector<Tensor>& gradients, P
     w.squared_norm(norm_squared_, gradients[i].slice);
     w.copy(one_, norm_squared_);
     w.square_root(one_);
-    if (i < gradients.size() / 4 * 4) {
-      square(one_, w);
-      w.accumulate(norm_, one_);
-    } else {
-      w.copy(norm_squared_, norm_);
-      w.squared_norm(norm_squared_, one_);
-      w.copy(norm_, norm_squared_);
-    }
+    add_square(w, one_, i, gradients.size(), norm_, norm_squared_);
   }
   w.square_root(norm_);
 }

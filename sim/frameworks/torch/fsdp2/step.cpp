@@ -101,11 +101,6 @@ void FsdpModule::clip(const events::ClipGradients& event, const Pass& pass) {
 // Squares of the norms of all gradients are reduced together; the norm is that of their roots.
 void FsdpModule::norm_of_shards(const Pass& pass) {
   ProgramWriter& w = pass.w;
-  const auto square = [&](Slice scalar) {
-    w.fill(norm_squared_, 0.0);
-    w.squared_norm(norm_squared_, scalar);
-    w.copy(scalar, norm_squared_);
-  };
   std::uint32_t count = 0;
   const bool reduces = shared_.modules.shard.size() > 1;
   for (const FsdpParam& of : shared_.params) {
@@ -115,7 +110,10 @@ void FsdpModule::norm_of_shards(const Pass& pass) {
     if (of.sharded_grad.numel() > 0) w.squared_norm(norm_squared_, of.sharded_grad.slice);
     w.copy(norm, norm_squared_);
     w.square_root(norm);
-    if (reduces) square(norm);
+    if (!reduces) continue;
+    w.fill(norm_squared_, 0.0);
+    w.squared_norm(norm_squared_, norm);
+    w.copy(norm, norm_squared_);
   }
   const Slice all = norms_.part(0, count);
   if (reduces && count > 0) w.collective({.purpose = Purpose::user, .group = shared_.modules.shard.id, .input = all, .output = all});
@@ -123,8 +121,7 @@ void FsdpModule::norm_of_shards(const Pass& pass) {
   for (std::uint32_t i = 0; i < count; ++i) {
     const Slice norm = norms_.part(i, 1);
     if (reduces) w.square_root(norm);
-    square(norm);
-    w.accumulate(norm_, norm);
+    add_square(w, norm, i, count, norm_, norm_squared_);
   }
   w.square_root(norm_);
 }

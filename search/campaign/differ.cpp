@@ -8,6 +8,7 @@
 #include "ref/describe.h"
 #include "ref/dtype_facts.h"
 #include "search/campaign/parallel.h"
+#include "search/draw/loops.h"
 #include "search/shrink/shape.h"
 #include "search/shrink/shrink.h"
 #include "sim/base/hash.h"
@@ -18,7 +19,8 @@ namespace {
 
 class AppliedSink final : public TraceSink {
  public:
-  explicit AppliedSink(Applied& out) : out_(out) {}
+  // steps: events are taken for the steps that they are of.
+  AppliedSink(Applied& out, const Timeline* steps) : out_(out), steps_(steps) {}
 
   void observe(const Observation& o) override {
     if (o.role != Role::applied_gradient) return;
@@ -27,7 +29,7 @@ class AppliedSink final : public TraceSink {
       stored_.resize(piece.numel);
       ref::read_stored(piece.dtype, piece.data, piece.numel, stored_.data());
       for (std::uint32_t i = 0; i < piece.numel; ++i) {
-        std::vector<double>& values = out_.values[{o.event, static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset + i}];
+        std::vector<double>& values = out_.values[{steps_ ? steps_->events[o.event].step : o.event, static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset + i}];
         const double value = stored_[i] / o.scale;
         const auto at = std::lower_bound(values.begin(), values.end(), value);
         if (at == values.end() || *at != value) values.insert(at, value);
@@ -44,6 +46,7 @@ class AppliedSink final : public TraceSink {
   }
 
   Applied& out_;
+  const Timeline* steps_;
   std::vector<double> stored_;
 };
 
@@ -64,11 +67,11 @@ std::optional<Prepared> prepare(const Scenario& scenario, const Side& side) {
   return out;
 }
 
-Applied run_side(const Prepared& prepared, const Side& side, const ref::ProbeRange& range, std::uint64_t seed) {
-  const ref::FingerprintSource fingerprint(*prepared.timeline, range, seed);
+Applied run_side(const Prepared& prepared, const Side& side, std::uint64_t seed, bool by_step) {
+  const ref::FingerprintSource fingerprint(*prepared.timeline, prepared.range, seed);
   const ref::PlantedSource source(fingerprint, *prepared.timeline);
   Applied out;
-  AppliedSink sink(out);
+  AppliedSink sink(out, by_step ? &*prepared.timeline : nullptr);
   const auto producer = make_producer(prepared.scenario, *prepared.timeline, {.engines = side.factory, .devices = side.devices});
   RunOptions run;
   run.linear = true;
@@ -112,10 +115,13 @@ std::map<Contribution, double> weights_at(const Scenario& scenario, const Side& 
   oracle.full_ledger = true;
   const ref::Verdict verdict = ref::judge(prepared->scenario, *prepared->timeline, *producer, oracle);
   for (const ref::AppliedRow& row : verdict.applied) {
-    const bool holds = row.event == at.event && std::any_of(row.row.elements.begin(), row.row.elements.end(),
-                                                            [&](const ref::ElementRange& e) { return e.parameter == at.parameter && at.element >= e.begin && at.element < e.end; });
+    const bool there = at.by_step ? prepared->timeline->events[row.event].step == at.event : row.event == at.event;
+    const bool holds = there && std::any_of(row.row.elements.begin(), row.row.elements.end(),
+                                            [&](const ref::ElementRange& e) { return e.parameter == at.parameter && at.element >= e.begin && at.element < e.end; });
     if (!holds) continue;
-    for (std::size_t k = 0; k < row.columns.size(); ++k) out[row.columns[k]] = row.row.observed[k];
+    // The loop divides its losses where the framework does not: what that leaves of a weight is compared.
+    const double divided = at.by_step ? value_of(prepared->timeline->contract.divisor) : 1.0;
+    for (std::size_t k = 0; k < row.columns.size(); ++k) out[row.columns[k]] = row.row.observed[k] * divided;
     break;
   }
   return out;
@@ -183,7 +189,7 @@ class DifferCampaign {
     for (std::uint64_t number = from; number < to; ++number)
       if (number % options_.shards == options_.shard) cases.emplace_back().number = number;
     const auto compare = [&](std::size_t i) {
-      cases[i].scenario = draw(options_.profile, options_.seed, cases[i].number);
+      cases[i].scenario = (options_.profile.plain_loops ? draw_loop : draw)(options_.profile, options_.seed, cases[i].number);
       cases[i].comparison = compare_sides(cases[i].scenario, sides_, options_.seed);
     };
     const std::size_t done = in_parallel(cases.size(), options_.jobs, compare, options_.stop);
@@ -228,24 +234,32 @@ Comparison compare_sides(const Scenario& scenario, const std::vector<Side>& side
     if (!one || !one->range.dyadic) return {};
     prepared.push_back(std::move(*one));
   }
+  // Scripts of their own number their events differently, and their steps alike. What divides a loss there is the loop or the framework: the same
+  // integers arrive in the accumulators, whatever they are multiplied by before.
+  const bool by_step = std::any_of(prepared.begin(), prepared.end(), [&](const Prepared& p) { return p.scenario.script != prepared.front().scenario.script; });
   // The same probes on every side: those that the narrowest takes.
-  const ref::ProbeRange& range =
+  const ref::ProbeRange range =
       std::min_element(prepared.begin(), prepared.end(), [](const Prepared& a, const Prepared& b) { return a.range.value_max < b.range.value_max; })->range;
-  for (const Prepared& p : prepared)
-    if (p.range.unit != range.unit) return {};
+  for (Prepared& p : prepared) {
+    if (!by_step && p.range.unit != range.unit) return {};
+    const double unit = p.range.unit;
+    p.range = range;
+    p.range.unit = unit;
+  }
   std::vector<Applied> applied;
-  for (std::size_t s = 0; s < sides.size(); ++s) applied.push_back(run_side(prepared[s], sides[s], range, seed));
+  for (std::size_t s = 0; s < sides.size(); ++s) applied.push_back(run_side(prepared[s], sides[s], seed, by_step));
   Comparison out{true, std::nullopt};
   for (std::size_t s = 1; s < sides.size() && !out.parting; ++s) {
     out.parting = parting_of(applied[0], applied[s]);
     if (!out.parting) continue;
     Parting& at = *out.parting;
     at.other = s;
+    at.by_step = by_step;
     const auto ended = [](const Applied& a) { return a.stopped.empty() ? std::string("the script ends") : a.stopped; };
     if (at.stops) at.text = fmt::format("{}: {}; {}: {}", sides[0].name, ended(applied[0]), sides[s].name, ended(applied[s]));
     else
       at.text = fmt::format("{} applies other weights to {}[{}] than {} at {}", sides[s].name, scenario.parameters[at.parameter].name, at.element, sides[0].name,
-                            prepared[0].timeline->describe(at.event));
+                            by_step ? fmt::format("step {}", at.event) : prepared[0].timeline->describe(at.event));
   }
   return out;
 }

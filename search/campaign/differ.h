@@ -23,7 +23,8 @@ struct Side {
   Devices* devices = nullptr;  // not owned
 };
 
-// What a run applied, in units of the true gradient, by event, parameter and element: every value that some rank applied there, sorted.
+// What a run applied, in units of the true gradient, by event, parameter and element: every value that some rank applied there, sorted. Where sides
+// have scripts of their own the step's number stands for the event.
 struct Applied {
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::vector<double>> values;
   std::string stopped;  // "rank 0 raises KeyError at event 3", "deadlock"; empty: the script ran to its end
@@ -33,7 +34,8 @@ struct Applied {
 struct Parting {
   std::size_t one = 0, other = 0;  // sides, by number
   std::uint32_t event = 0, parameter = 0, element = 0;
-  bool stops = false;  // one of them did not run to its end
+  bool by_step = false;  // event is the number of a step
+  bool stops = false;    // one of them did not run to its end
   std::string text;
 };
 

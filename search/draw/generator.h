@@ -18,6 +18,7 @@ struct Profile {
   std::uint32_t parameters_max = 3;
   std::uint32_t numel_max = 24;   // of a parameter
   std::uint32_t events_max = 20;  // of a script, about
+  bool plain_loops = false;       // the loop that users of every framework write (search/draw/loops.h); of differential campaigns
   bool as_documented = false;     // only scripts in which a correct framework loses nothing
 };
 

@@ -61,9 +61,13 @@ class Script {
 
   void add(std::vector<ScriptItem>& into, ScriptItem item) {
     if (events_left_ > 0) --events_left_;
+    draw_ranks(item);
+    into.push_back(std::move(item));
+  }
+
+  void draw_ranks(ScriptItem& item) {
     if (!as_documented_ && out_.world_size > 1 && may_name_ranks(item.kind) && swarm_.takes(Feature::some_ranks, draws_) && draws_.one_in(24))
       item.ranks = {draws_.below(out_.world_size)};
-    into.push_back(std::move(item));
   }
 
   std::string trainable() {
@@ -102,6 +106,7 @@ class Script {
   // ---- a window as the documentation has it, with detours ---------------------------------------------------------------------------
 
   void window() {
+    if (window_of_the_framework()) return;
     const bool counted = kind_ == Windows::counted, calls = kind_ == Windows::by_calls;
     const bool all_in_block = !counted && takes(Feature::blocks) && legal(EventKind::coalesce_enter);
     if (all_in_block) return coalesced_window();
@@ -123,6 +128,17 @@ class Script {
     before_step();
     add(out_.script, item_of(ScriptKind::step));
     if (takes(Feature::zero_grads)) add(out_.script, item_of(draws_.one_in(2) ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad));
+  }
+
+  bool window_of_the_framework() {
+    std::vector<ScriptItem>& script = out_.script;
+    const std::size_t before = script.size();
+    if (!space_.draw_window({.micro_batches = micro_batches_, .first = before == 0, .as_documented = as_documented_}, draws_, swarm_, out_)) return false;
+    for (std::size_t i = before; i < script.size(); ++i) {
+      events_left_ -= std::min<std::uint32_t>(events_left_, 1 + static_cast<std::uint32_t>(script[i].items.size()));
+      draw_ranks(script[i]);
+    }
+    return true;
   }
 
   void coalesced_window() {
@@ -189,7 +205,9 @@ class Script {
     std::vector<ScriptItem>& into = out_.script;
     const std::uint32_t calls = swarm_.weight(Feature::boundary_calls), zero = swarm_.weight(Feature::zero_grads), blocks = swarm_.weight(Feature::blocks),
                         steps = 1 + swarm_.weight(Feature::double_steps) / 4, raises = swarm_.weight(Feature::raises) / 8;
-    std::uint32_t pick = draws_.below(12 + calls + zero + blocks + steps + raises);
+    const std::span<const OwnLetter> letters = space_.letters();
+    const auto own = static_cast<std::uint32_t>(letters.size());
+    std::uint32_t pick = draws_.below(12 + calls + zero + blocks + steps + own + raises);
     const auto less = [&](std::uint32_t weight) {
       if (pick < weight) return true;
       pick -= weight;
@@ -200,6 +218,7 @@ class Script {
     if (less(zero)) return add(into, item_of(draws_.one_in(2) ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad));
     if (less(blocks)) return free_block();
     if (less(steps)) return add(into, item_of(ScriptKind::step));
+    if (less(own)) return add(into, letters[draws_.below(own)].item);
     ScriptItem item = item_of(ScriptKind::raise);
     item.caught = true;
     add(into, std::move(item));

@@ -50,6 +50,14 @@ void start_over(Scenario& s) {
   tuning_of(s).manage_windows(s);
 }
 
+// Where the loop owns its windows, all of them in place of the script.
+bool wrote_loop(Scenario& s, std::uint32_t of_each) {
+  const SearchSpace& space = search_space_of(s);
+  if (space.calls(s)->manages_windows()) return false;
+  space.write_loop({.windows = windows, .micro_batches = of_each}, s);
+  return true;
+}
+
 }  // namespace
 
 bool reduces_every_backward(const Scenario& s) {
@@ -70,6 +78,7 @@ void several_micro_batches(Scenario& s) {
   several_ranks(s);
   if (has_windows(s)) return;
   start_over(s);
+  if (wrote_loop(s, micro_batches)) return;
   ScriptItem inner = item(ScriptKind::backward);
   inner.micro_batches = micro_batches - 1;
   s.script = {repeated_items(windows, {boundary(false), inner, boundary(true), item(ScriptKind::backward), item(ScriptKind::step)})};
@@ -78,6 +87,7 @@ void several_micro_batches(Scenario& s) {
 void counted_micro_batches(Scenario& s) {
   several_ranks(s);
   start_over(s);
+  if (wrote_loop(s, micro_batches)) return;
   tuning_of(s).count_windows(s, micro_batches);
   s.script = {repeated_items(windows * micro_batches, {item(ScriptKind::backward), item(ScriptKind::step)})};
 }
@@ -85,6 +95,7 @@ void counted_micro_batches(Scenario& s) {
 void three_of_each(Scenario& s) {
   counted_micro_batches(s);
   s.world_size = 3;
+  if (wrote_loop(s, 3)) return several_ranks(s);
   tuning_of(s).count_windows(s, 3);
   several_ranks(s);
   s.script.front().times = windows * 3;

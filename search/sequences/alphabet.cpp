@@ -44,6 +44,7 @@ EventKind event_of(ScriptKind kind) {
     case ScriptKind::engine_zero_grad: return EventKind::engine_zero_grad;
     case ScriptKind::optimizer_zero_grad: return EventKind::optimizer_zero_grad;
     case ScriptKind::raise: return EventKind::raise;
+    case ScriptKind::of_framework: return EventKind::of_framework;
     case ScriptKind::forward:
     case ScriptKind::repeat:
     case ScriptKind::overflow:
@@ -54,8 +55,7 @@ EventKind event_of(ScriptKind kind) {
     case ScriptKind::finalize:
     case ScriptKind::save:
     case ScriptKind::restore:
-    case ScriptKind::unscale:
-    case ScriptKind::of_framework: break;
+    case ScriptKind::unscale: break;
   }
   expects(false, "no letter of the alphabet is such an event");
   return EventKind::raise;
@@ -63,20 +63,26 @@ EventKind event_of(ScriptKind kind) {
 
 }  // namespace
 
-Result<Letter> letter_from(std::string_view text, std::uint32_t world_size, std::string_view where) {
+Result<Letter> letter_from(std::string_view text, std::uint32_t world_size, std::string_view where, std::span<const OwnLetter> own) {
   const std::size_t at = text.find('@');
   const std::string_view name = text.substr(0, at);
-  std::vector<std::string> known;
+  std::vector<Letter> letters;
   for (const Spelt& s : spelt()) {
-    known.emplace_back(s.name);
-    if (s.name != name) continue;
-    Letter out{std::string(text), s.letter, {}};
-    out.item.kind = s.kind;
-    if (s.detail) s.detail(out.item);
+    Letter& letter = letters.emplace_back(Letter{std::string(s.name), s.letter, {}});
+    letter.item.kind = s.kind;
+    if (s.detail) s.detail(letter.item);
+  }
+  for (const OwnLetter& letter : own) letters.push_back({std::string(letter.name), Letter::Kind::event, letter.item});
+  std::vector<std::string> known;
+  for (const Letter& s : letters) {
+    known.push_back(s.text);
+    if (s.text != name) continue;
+    Letter out = s;
+    out.text = text;
     if (at == std::string_view::npos) return out;
     std::uint32_t rank = 0;
     const auto [end, error] = std::from_chars(text.data() + at + 1, text.data() + text.size(), rank);
-    if (error != std::errc{} || end != text.data() + text.size() || rank >= world_size || s.letter != Letter::Kind::event)
+    if (error != std::errc{} || end != text.data() + text.size() || rank >= world_size || s.kind != Letter::Kind::event)
       return InputError{std::string(where), "\"" + std::string(text) + "\" names no rank; expected an event and @0 to @" + std::to_string(world_size - 1)};
     out.item.ranks = {rank};
     return out;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,7 +22,8 @@ struct Letter {
 };
 
 // Errors name the words that there are.
-Result<Letter> letter_from(std::string_view text, std::uint32_t world_size, std::string_view where);
+// own: the framework's own events.
+Result<Letter> letter_from(std::string_view text, std::uint32_t world_size, std::string_view where, std::span<const OwnLetter> own = {});
 
 using Word = std::vector<std::uint8_t>;  // letters, by number
 

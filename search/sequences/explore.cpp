@@ -128,7 +128,7 @@ class Explorer {
     look.window_period = window_period;
     look.after = [&](const Simulation& run) {
       const bool ended = std::all_of(run.ranks().begin(), run.ranks().end(), [](const Rank& r) { return r.finished; });
-      if (ended) t.key = state_key(scenario, timeline, run.ranks(), open, use.state);
+      if (ended && options_.merge_states) t.key = state_key(scenario, timeline, run.ranks(), open, use.state);
     };
     const Look seen = look_at(scenario, timeline, look);
     t.wrong = seen.suspicious;

@@ -48,6 +48,26 @@ class Calls {
   virtual bool sets_own_partitions() const { return false; }  // likewise, by each rank for its part
 };
 
+// The window that a script gets next, where the framework draws it.
+struct WindowSlot {
+  std::uint32_t micro_batches = 1;
+  bool first = true;          // of the script
+  bool as_documented = true;  // false: with what loses gradients by the documentation, too
+};
+
+// The loop that users of every framework write: windows of as many micro-batches each, whose mean over micro-batches and ranks is applied. Where the
+// framework does not divide by the micro-batches the loop does, in its loss.
+struct PlainLoop {
+  std::uint32_t windows = 1, micro_batches = 1;
+  bool defers = false;  // micro-batches but the last of a window are left unreduced, where the framework has a block for that
+};
+
+// An event of a framework's own, as explorations spell it: "finalize_model_grads".
+struct OwnLetter {
+  std::string_view name;
+  ScriptItem item;
+};
+
 // Makes a configuration simpler; false where there is nothing to change.
 using Simplification = std::function<bool(Scenario&)>;
 
@@ -68,6 +88,13 @@ class SearchSpace {
   // Out of a drawn configuration: what no release does right yet, however it is used.
   virtual void leave_out_open_defects(Scenario&) const {}
   virtual std::unique_ptr<Calls> calls(const Scenario& scenario) const = 0;
+  // A window at the end of the script, where a loop of the framework needs calls in it that no other has: the framework knows their order.
+  // May set what the window must agree with. False: it is drawn from the events that all frameworks have.
+  virtual bool draw_window(const WindowSlot&, Draws&, const Swarm&, Scenario& /*out*/) const { return false; }
+  // In place of the script, as the documentation writes it; with the options that go with it.
+  virtual void write_loop(const PlainLoop& loop, Scenario& out) const = 0;
+  // The framework's own events that a script may have anywhere.
+  virtual std::span<const OwnLetter> letters() const { return {}; }
 
   // ---- what is tried and left out
   // The events of an exploration that names none, as search/sequences/alphabet.h spells them.

@@ -69,6 +69,21 @@ TEST(engines, of_documented_scripts_at_head_do_not_differ) {
   EXPECT_EQ(count_files(folder.path()), 0u);
 }
 
+TEST(engines, of_several_frameworks_apply_the_same_gradient_of_the_same_loop) {
+  const TemporaryFolder folder;
+  const Outcome outcome = differ(folder.path() / "findings", "zero3,ddp,fsdp2,megatron", {"--cases", "24"});
+  EXPECT_EQ(outcome.code, tool::clean) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find(" compared, 0 differ, "), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find(" 0 compared"), std::string::npos) << outcome.out;
+}
+
+TEST(engines, of_several_frameworks_go_without_what_is_of_one) {
+  const TemporaryFolder folder;
+  expect_complaint(differ(folder.path(), "ddp,zero3", {"--engine", "zero3"}), tool::bad_input, "--engine: goes with sides of one framework");
+  expect_complaint(differ(folder.path(), "ddp,zero3", {"--as-of", "0.18.9"}), tool::bad_input, "--as-of: is of one framework");
+  expect_complaint(differ(folder.path(), "ddp,0.18.9,zero3"), tool::bad_input, "--differ: names engines of several frameworks, and \"0.18.9\" beside them");
+}
+
 TEST(sides, that_make_no_comparison_are_refused) {
   const TemporaryFolder folder;
   const auto refused = [&](const std::string& sides, const std::string& part) { expect_complaint(differ(folder.path(), sides, {"--cases", "4"}), tool::bad_input, part); };

@@ -25,7 +25,7 @@ Result<std::vector<search::Letter>> letters_of(const ExploreVerb& verb, const Sc
   const std::vector<std::string> words = verb.alphabet.empty() ? search_space_of(world).alphabet(world) : comma_separated(verb.alphabet);
   std::vector<search::Letter> out;
   for (const std::string& word : words) {
-    const auto letter = search::letter_from(word, world.world_size, "--alphabet");
+    const auto letter = search::letter_from(word, world.world_size, "--alphabet", search_space_of(world).letters());
     if (!letter) return letter.error();
     out.push_back(*letter);
   }
@@ -60,6 +60,8 @@ Result<World> world_of(Scenario scenario, const Options& options, const ExploreV
   auto letters = letters_of(verb, scenario);
   if (!letters) return letters.error();
   World out{search::engine_of(scenario), {}};
+  // Engines of loops that own their windows do not say what decides their future: every sequence is run.
+  out.options.merge_states = search_space_of(scenario).calls(scenario)->manages_windows();
   out.options.world = std::move(scenario);
   out.options.alphabet = std::move(letters).value();
   out.options.length = verb.length;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -5,8 +6,10 @@
 
 #include "search/campaign/canary.h"
 #include "search/campaign/differ.h"
+#include "search/draw/loops.h"
 #include "search/shrink/shape.h"
 #include "sim/frameworks/history.h"
+#include "sim/frameworks/search_space.h"
 #include "sim/load.h"
 #include "sim/scenario/spelling.h"
 #include "tools/gradledger/devices.h"
@@ -41,12 +44,14 @@ std::optional<InputError> add_producer(const std::string& name, const Options& o
 
 std::vector<std::string> known_sides() {
   std::vector<std::string> out{"host", "gpu", "head"};
-  for (const search::Variant& variant : search::variants()) out.emplace_back(variant.name);
+  for (const Framework* framework : frameworks())
+    if (framework->search_space())
+      for (const search::Variant& variant : framework->search_space()->variants()) out.emplace_back(variant.name);
   return out;
 }
 
 // A producer, an engine, or a point in the history of the code.
-Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz, const Framework& framework) {
+Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz, const Framework& framework, bool plain_loops) {
   const auto is_point = [&](const std::string& name) { return framework.history() && framework.history()->contains_all_of(name, name); };
   Sides out;
   std::set<std::string> names;
@@ -55,7 +60,8 @@ Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz, const 
     if (name == "host" || name == "gpu") {
       if (auto error = add_producer(name, options, out)) return *error;
     } else if (const auto variant = search::variant_named(name, "--differ")) {
-      out.sides.push_back({.name = name, .apply = (*variant)->apply});
+      search::Side& side = out.sides.emplace_back(search::Side{.name = name, .apply = (*variant)->apply});
+      if (plain_loops) side.apply = [engine = *variant](Scenario& s) { search::run_loop_on(*engine, s); };
     } else if (is_point(name)) {
       out.sides.push_back({.name = name, .apply = [name](Scenario& s) { s.engine.as_of.base = name; }});
     } else {
@@ -65,6 +71,25 @@ Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz, const 
   }
   if (out.sides.size() < 2) return InputError{"--differ", "names one side; expected two or more, comma-separated"};
   return out;
+}
+
+// The engines that the sides name, where they are of several frameworks: then the same loop is written for each as its framework documents it.
+// Errors: a side is no engine, or an option is of one framework alone.
+Result<std::vector<const search::Variant*>> engines_of_several_frameworks(const FuzzOptions& fuzz) {
+  std::vector<const search::Variant*> engines;
+  std::string other;  // the first side that is no engine
+  for (const std::string& name : comma_separated(fuzz.differ)) {
+    const auto variant = search::variant_named(name, "--differ");
+    if (variant) engines.push_back(*variant);
+    else if (other.empty()) other = name;
+  }
+  const bool several = std::any_of(engines.begin(), engines.end(), [&](const search::Variant* v) { return &search::framework_of(*v) != &search::framework_of(*engines.front()); });
+  if (!several) return std::vector<const search::Variant*>{};
+  if (!other.empty()) return InputError{"--differ", "names engines of several frameworks, and \"" + other + "\" beside them; expected engines alone, as ddp,fsdp2,zero3"};
+  if (!fuzz.engines.empty()) return InputError{"--engine", "goes with sides of one framework; expected it left out, as --differ names the engines"};
+  if (fuzz.as_of != "head" || !fuzz.switches.empty())
+    return InputError{fuzz.switches.empty() ? "--as-of" : "--switch", "is of one framework, and --differ names engines of several; expected it left out"};
+  return engines;
 }
 
 // What a gate over the file is to expect.
@@ -117,7 +142,10 @@ int fuzz_differ(const Options& options, const FuzzOptions& fuzz, const Output& o
   auto drawn = campaign_options(options, fuzz);
   if (!drawn) return refused(drawn.error());
   search::CampaignOptions campaign = std::move(drawn).value();
-  auto sides = sides_from(options, fuzz, framework_of(campaign.profile));
+  const auto engines = engines_of_several_frameworks(fuzz);
+  if (!engines) return refused(engines.error());
+  campaign.profile.plain_loops = !engines->empty();
+  auto sides = sides_from(options, fuzz, framework_of(campaign.profile), campaign.profile.plain_loops);
   if (!sides) return refused(sides.error());
   FindingsFolder folder(std::filesystem::path(fuzz.findings) / differ_folder);
   folder.scenarios();

@@ -11,9 +11,9 @@ std::uint64_t padded(std::uint64_t number, std::uint64_t divisor) { return (numb
 std::uint32_t narrow(std::uint64_t number) { return static_cast<std::uint32_t>(number); }
 
 // One buffer, as the constructor walks through its parameters. In 64 bits: whether places fit 32 is asked behind the walk.
-class Walk {
+class LayoutWalk {
  public:
-  explicit Walk(const LayoutRules& rules) : rules_(rules) {}
+  explicit LayoutWalk(const LayoutRules& rules) : rules_(rules) {}
 
   BufferLayout run(const std::vector<LaidParameter>& parameters) {
     std::uint64_t start = 0, end = 0;
@@ -59,10 +59,10 @@ class Walk {
 
 }  // namespace
 
-BufferLayout buffer_layout(const std::vector<LaidParameter>& parameters, const LayoutRules& rules) { return Walk(rules).run(parameters); }
+BufferLayout buffer_layout(const std::vector<LaidParameter>& parameters, const LayoutRules& rules) { return LayoutWalk(rules).run(parameters); }
 
 std::uint64_t buffer_numel(const std::vector<LaidParameter>& parameters, const LayoutRules& rules) {
-  Walk walk(rules);
+  LayoutWalk walk(rules);
   walk.run(parameters);
   return walk.numel();
 }

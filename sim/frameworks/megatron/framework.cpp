@@ -15,6 +15,7 @@
 #include "sim/frameworks/megatron/megatron_engine.h"
 #include "sim/frameworks/megatron/parallel_groups.h"
 #include "sim/frameworks/megatron/planned_buffers.h"
+#include "sim/frameworks/megatron/search/search_space.h"
 #include "sim/frameworks/megatron/user_config.h"
 
 namespace gradledger::megatron {
@@ -103,6 +104,7 @@ class MegatronFramework final : public Framework {
 
   std::span<const UseRule> use_rules() const override { return megatron_use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return megatron_use_of(scenario, timeline, config_of(scenario)); }
+  const SearchSpace* search_space() const override { return &megatron::search_space(); }
   const UserConfigReader* user_config() const override { return &megatron_user_config_reader(); }
 };
 

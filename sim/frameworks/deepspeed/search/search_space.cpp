@@ -56,6 +56,21 @@ class Space final : public SearchSpace {
     return std::make_unique<DeepSpeedCalls>(scenario, wrapper.ok() ? *wrapper : Wrapper::plain);
   }
 
+  // By the counter of step() calls, which divides the losses too.
+  void write_loop(const PlainLoop& loop, Scenario& out) const override {
+    out.contract = {};
+    tuning().manage_windows(out);
+    tuning().count_windows(out, loop.micro_batches);
+    ScriptItem backward, step;
+    backward.kind = ScriptKind::backward;
+    ScriptItem all;
+    all.kind = ScriptKind::repeat;
+    all.times = loop.windows * loop.micro_batches;
+    all.items = {backward, step};
+    out.script = {all};
+    out.after_error = AfterError::stop;
+  }
+
   // Both boundary calls, both zero_grads, a block and its end.
   std::vector<std::string> alphabet(const Scenario& s) const override {
     return {"backward", "step", "boundary(T)", "boundary(F)", "engine.zero_grad", "optimizer.zero_grad", deepspeed_config(s).zero.stage == 0 ? "no_sync" : "coalesce", "end"};

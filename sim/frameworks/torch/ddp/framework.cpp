@@ -10,6 +10,7 @@
 #include "sim/frameworks/torch/ddp/contract.h"
 #include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
 #include "sim/frameworks/torch/ddp/documented_use.h"
+#include "sim/frameworks/torch/ddp/search/search_space.h"
 #include "sim/frameworks/torch/ddp/user_config.h"
 #include "sim/frameworks/torch/loop_admission.h"
 #include "sim/scenario/script_pointer.h"
@@ -81,6 +82,7 @@ class DistributedDataParallelFramework final : public Framework {
 
   std::span<const UseRule> use_rules() const override { return ddp_use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return ddp_use_of(scenario, timeline, config_of(scenario)); }
+  const SearchSpace* search_space() const override { return &data_parallel::search_space(); }
   const UserConfigReader* user_config() const override { return &ddp_user_config_reader(); }
 };
 

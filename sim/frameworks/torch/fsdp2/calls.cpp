@@ -55,6 +55,11 @@ bool recurses(Method method) {
   return is_setter(method) && method != Method::set_is_last_backward && method != Method::set_force_sum_reduction_for_comms && method != Method::set_gradient_divide_factor;
 }
 
+std::optional<bool> defers_reductions(const Call& call) {
+  const bool switches = call.method == Method::set_requires_gradient_sync || call.method == Method::set_requires_all_reduce;
+  return switches ? std::optional(!call.flag()) : std::nullopt;
+}
+
 Result<Call> call_from_json(Method method, const json& arguments, const std::string& where) {
   Call out;
   out.method = method;

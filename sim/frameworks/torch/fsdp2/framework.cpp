@@ -12,6 +12,7 @@
 #include "sim/frameworks/torch/fsdp2/fsdp_module.h"
 #include "sim/frameworks/torch/fsdp2/modules.h"
 #include "sim/frameworks/torch/fsdp2/not_judged.h"
+#include "sim/frameworks/torch/fsdp2/search/search_space.h"
 #include "sim/frameworks/torch/fsdp2/user_config.h"
 #include "sim/frameworks/torch/loop_admission.h"
 
@@ -43,9 +44,7 @@ class FullyShardFramework final : public Framework {
     return FrameworkValue(std::move(read).value());
   }
   std::optional<bool> defers_reductions(const FrameworkEvent&, const FrameworkValue& value) const override {
-    const Call& call = value.as<Call>();
-    const bool switches = call.method == Method::set_requires_gradient_sync || call.method == Method::set_requires_all_reduce;
-    return switches ? std::optional(!call.flag()) : std::nullopt;
+    return fully_shard::defers_reductions(value.as<Call>());
   }
 
   std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return fsdp2_release_problem(as_of); }
@@ -86,6 +85,7 @@ class FullyShardFramework final : public Framework {
 
   std::span<const UseRule> use_rules() const override { return fsdp2_use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return fsdp2_use_of(scenario, timeline, fsdp2_config_of(scenario)); }
+  const SearchSpace* search_space() const override { return &fully_shard::search_space(); }
   const UserConfigReader* user_config() const override { return &fsdp2_user_config_reader(); }
 };
 

@@ -1,0 +1,10 @@
+// Megatron-Core, as searches vary it.
+#pragma once
+
+#include "sim/frameworks/search_space.h"
+
+namespace gradledger::megatron {
+
+const SearchSpace& search_space();
+
+}  // namespace gradledger::megatron

@@ -1,0 +1,140 @@
+// Configurations and windows from a seed. What a seed means is the order of the draws: it does not change.
+#include <algorithm>
+#include <string>
+
+#include "sim/frameworks/loop_drawing.h"
+#include "sim/frameworks/torch/ddp/search/parts.h"
+
+namespace gradledger::torch::data_parallel {
+namespace {
+
+constexpr Feature small_buckets = own_feature(0), bucket_list = own_feature(1), views = own_feature(2), static_graph = own_feature(3), batched_copy = own_feature(4),
+                  skips_unused = own_feature(5), comm_hooks = own_feature(6), measuring_hook = own_feature(7), delayed = own_feature(8), grad_scaler = own_feature(9),
+                  loss_weights = own_feature(10), unsaid_unused = own_feature(11), summed = own_feature(12);
+
+constexpr FeatureInfo all[] = {
+    {Feature::many_parameters, "many parameters"},
+    {Feature::frozen, "frozen parameters"},
+    {Feature::used_by_some, "parameters of some micro-batches"},
+    {Feature::sixteen_bits, "16 bits"},
+    {small_buckets, "small buckets"},
+    {bucket_list, "a list of bucket sizes"},
+    {views, "gradient_as_bucket_view"},
+    {static_graph, "static_graph"},
+    {batched_copy, "batched_grad_copy"},
+    {skips_unused, "skip_all_reduce_unused_params"},
+    {comm_hooks, "communication hooks"},
+    {measuring_hook, "noop_hook", false},
+    {delayed, "delayed all-reduce", false},  // what waits for it was read and never recorded
+    {unsaid_unused, "unused parameters that nothing looks for", false},
+    {grad_scaler, "GradScaler"},
+    {Feature::overflow, "overflow"},
+    {Feature::clipping, "clipping", false},
+    {Feature::adam, "Adam"},
+    {Feature::groups, "parameter groups"},
+    {loss_weights, "weights of the loss"},
+    {summed, "sum", false},
+    {Feature::blocks, "no_sync"},
+    {Feature::zero_grads, "zero_grad"},
+    {Feature::own_forwards, "explicit forwards"},
+    {Feature::uses, "uses"},
+    {Feature::order, "order"},
+    {Feature::some_ranks, "events of some ranks", false},
+    {Feature::raises, "raise", false},
+    {Feature::double_steps, "double steps", false},
+    {Feature::windows, "several windows"},
+};
+
+class Options {
+ public:
+  Options(Draws& draws, const Swarm& swarm, Scenario& out) : draws_(draws), swarm_(swarm), out_(out), config_(ddp_config(out)) {}
+
+  void engine(std::span<const Variant* const> among) {
+    if (swarm_.often(Feature::sixteen_bits, draws_)) out_.model_dtype = draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16});
+    among[draws_.below(static_cast<std::uint32_t>(among.size()))]->apply(out_);
+  }
+
+  void rest() {
+    keep_one_used(out_);
+    buckets();
+    unused();
+    hooks();
+    if (!leaves_parameters_out(out_)) draw_loop_optimizer(draws_, swarm_, out_);
+    if (out_.model_dtype == Dtype::float32 && takes(grad_scaler)) {
+      GradScalerConfig& scaler = config_.grad_scaler.emplace();
+      scaler.init_scale = draws_.of({8.0, 64.0, 1024.0});
+      scaler.growth_interval = draws_.of({1u, 2u, 2000u});
+    }
+    if (takes(loss_weights)) draw_loss_weights(draws_, out_);
+    if (takes(summed)) out_.contract.average_over = "none";
+  }
+
+ private:
+  bool takes(Feature feature) const { return swarm_.takes(feature, draws_); }
+
+  double megabytes(std::uint32_t numel) const { return numel * 4.0 / (1024.0 * 1024.0); }
+
+  void buckets() {
+    if (takes(small_buckets)) config_.bucket_cap_mb = megabytes(draws_.of({1u, 8u, 16u, 24u}));
+    else if (takes(bucket_list))
+      for (std::uint32_t i = draws_.between(1, 2); i > 0; --i) config_.bucket_cap_mb_list.push_back(megabytes(draws_.of({4u, 16u, 40u})));
+    config_.gradient_as_bucket_view = takes(views);
+    config_.batched_grad_copy = takes(batched_copy);
+  }
+
+  // A loop that leaves parameters out says so, if it keeps to the documentation. A static graph has the same ones in every backward.
+  void unused() {
+    const bool some = leaves_parameters_out(out_);
+    const bool unsaid = takes(unsaid_unused);
+    config_.static_graph = takes(static_graph) && (!some || unsaid);
+    config_.find_unused_parameters = (some && !unsaid) || draws_.one_in(3);
+    config_.skip_all_reduce_unused_params = config_.find_unused_parameters && (!some || unsaid) && takes(skips_unused);  // ranks skip what the others do
+  }
+
+  void hooks() {
+    if (takes(comm_hooks)) config_.comm_hook = draws_.of({CommHook::allreduce, CommHook::fp16_compress, CommHook::bf16_compress, CommHook::fp16_wrapper, CommHook::bf16_wrapper});
+    if (takes(measuring_hook)) config_.comm_hook = CommHook::noop;
+    if (!takes(delayed)) return;
+    // Reduced behind the gradient that is ready last: that of the first parameter, where a backward reaches all.
+    DelayedAllReduce late;
+    for (const Parameter& p : out_.parameters)
+      if (p.has_gradient() && late.hook.empty()) late.hook = p.name;
+      else if (p.has_gradient()) late.parameters.push_back(p.name);
+    if (late.hook.empty() || late.parameters.empty() || leaves_parameters_out(out_)) return;
+    config_.delay_all_reduce = late;
+  }
+
+  Draws& draws_;
+  const Swarm& swarm_;
+  Scenario& out_;
+  DdpConfig& config_;
+};
+
+}  // namespace
+
+std::span<const FeatureInfo> features() { return all; }
+void draw_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out) { Options(draws, swarm, out).engine(among); }
+void draw_options(Draws& draws, const Swarm& swarm, Scenario& out) { Options(draws, swarm, out).rest(); }
+
+void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scenario& out) {
+  const DdpConfig& config = ddp_config(out);
+  LoopWindow window(slot, draws, swarm, out, false);
+  const ScriptKind zero_grad = draws.one_in(3) ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
+  const bool clips = out.model_dtype == Dtype::float32 && window.strays(Feature::clipping);
+  const bool orders = !config.delay_all_reduce || !slot.as_documented;  // a delayed all-reduce waits for one parameter and not for the last
+  const bool leaves_out = (config.find_unused_parameters && !config.static_graph && orders && out.engine.optimizer.type == OptimizerType::sgd) || window.strays(unsaid_unused);
+  // A parameter that a window leaves out is not stepped, and Adam counts its steps by parameter.
+  // The first backward of a static graph is reduced. What no_sync alone used is never reduced where unused parameters are skipped.
+  const bool defers = window.takes(Feature::blocks) && !config.skip_all_reduce_unused_params && !(slot.first && config.static_graph);
+  window.clear(zero_grad);
+  for (std::uint32_t m = 0; m < window.micro_batches(); ++m) {
+    const bool in_block = defers && (window.last(m) ? window.strays(Feature::blocks) : !draws.one_in(4));
+    if (in_block) window.in_no_sync([&] { window.micro_batch(true, leaves_out, orders); });
+    else window.micro_batch(true, leaves_out, orders);
+    window.detour(zero_grad);
+  }
+  window.before_step(config.grad_scaler.has_value(), clips);
+  window.step();
+}
+
+}  // namespace gradledger::torch::data_parallel

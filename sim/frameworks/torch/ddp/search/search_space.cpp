@@ -1,0 +1,84 @@
+#include "sim/frameworks/torch/ddp/search/search_space.h"
+
+#include <array>
+
+#include "sim/base/hash.h"
+#include "sim/frameworks/loop_drawing.h"
+#include "sim/frameworks/torch/ddp/search/parts.h"
+
+namespace gradledger::torch::data_parallel {
+namespace {
+
+constexpr std::array<Variant, 1> all_variants{{{"ddp", "DistributedDataParallel", {.reduces_every_backward = true}, [](Scenario& s) { s.engine.framework = "ddp"; }}}};
+
+class DataParallelTuning final : public Tuning {
+ public:
+  bool set_model_dtype(Scenario& s, Dtype dtype) const override { return set_loop_dtype(s, dtype); }
+  bool limit_buckets(Scenario& s, std::uint64_t numel) const override {
+    ddp_config(s).bucket_cap_mb = static_cast<double>(numel * size_of(s.model_dtype)) / (1024.0 * 1024.0);
+    return true;
+  }
+};
+
+std::vector<Simplification> simpler() {
+  std::vector<Simplification> out;
+  add_loop_simplifications(out);
+  const auto defaults = [&](auto option) { out.push_back(option_default(option)); };
+  defaults(&DdpConfig::comm_hook);
+  defaults(&DdpConfig::delay_all_reduce);
+  defaults(&DdpConfig::bucket_cap_mb);
+  defaults(&DdpConfig::bucket_cap_mb_list);
+  defaults(&DdpConfig::skip_all_reduce_unused_params);
+  defaults(&DdpConfig::find_unused_parameters);
+  defaults(&DdpConfig::gradient_as_bucket_view);
+  defaults(&DdpConfig::static_graph);
+  defaults(&DdpConfig::batched_grad_copy);
+  defaults(&DdpConfig::grad_scaler);
+  return out;
+}
+
+class Space final : public SearchSpace {
+ public:
+  std::span<const Variant> variants() const override { return all_variants; }
+  std::string variant_of(const Scenario&) const override { return "ddp"; }
+
+  std::span<const FeatureInfo> features() const override { return data_parallel::features(); }
+  void draw_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out) const override { data_parallel::draw_engine(among, draws, swarm, out); }
+  void draw_options(Draws& draws, const Swarm& swarm, Scenario& out) const override { data_parallel::draw_options(draws, swarm, out); }
+  // A bucket of which nothing is used is divided again where it is what param.grad views (docs/ddp.md).
+  void leave_out_open_defects(Scenario& s) const override {
+    if (ddp_config(s).skip_all_reduce_unused_params) ddp_config(s).gradient_as_bucket_view = false;
+  }
+  std::unique_ptr<Calls> calls(const Scenario&) const override { return std::make_unique<LoopCalls>(true); }
+  bool draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scenario& out) const override {
+    data_parallel::draw_window(slot, draws, swarm, out);
+    return true;
+  }
+  void write_loop(const PlainLoop& loop, Scenario& out) const override {
+    ddp_config(out).find_unused_parameters = leaves_parameters_out(out);
+    ddp_config(out).skip_all_reduce_unused_params = false;
+    write_plain_loop(loop, {}, {}, out);
+  }
+
+  std::vector<std::string> alphabet(const Scenario&) const override { return {"backward", "step", "optimizer.zero_grad", "no_sync", "end"}; }
+  std::vector<Simplification> simplifications() const override { return simpler(); }
+
+  std::uint64_t alike(const Scenario& s) const override {
+    const DdpConfig& c = ddp_config(s);
+    return hash_keys({c.static_graph, c.searches_unused(), c.comm_hook != CommHook::none, c.gradient_as_bucket_view, c.delay_all_reduce.has_value(), c.grad_scaler.has_value()});
+  }
+
+  const Tuning& tuning() const override {
+    static const DataParallelTuning it;
+    return it;
+  }
+};
+
+}  // namespace
+
+const SearchSpace& search_space() {
+  static const Space it;
+  return it;
+}
+
+}  // namespace gradledger::torch::data_parallel

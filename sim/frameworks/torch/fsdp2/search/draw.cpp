@@ -1,0 +1,233 @@
+// Configurations and windows from a seed. What a seed means is the order of the draws: it does not change.
+#include <algorithm>
+#include <string>
+
+#include "sim/frameworks/loop_drawing.h"
+#include "sim/frameworks/torch/fsdp2/modules.h"
+#include "sim/frameworks/torch/fsdp2/search/parts.h"
+
+namespace gradledger::torch::fully_shard {
+namespace {
+
+constexpr Feature mixed_precision = own_feature(0), units = own_feature(1), mesh = own_feature(2), rows = own_feature(3), divide_factor = own_feature(4),
+                  force_sum = own_feature(5), zeros_for_unused = own_feature(6), resharding = own_feature(7), switches = own_feature(8), last_backward = own_feature(9),
+                  unsharding = own_feature(10), grad_scaler = own_feature(11), loss_weights = own_feature(12), unsaid_unused = own_feature(13), summed = own_feature(14);
+
+constexpr FeatureInfo all[] = {
+    {Feature::many_parameters, "many parameters"},
+    {Feature::frozen, "frozen parameters"},
+    {Feature::used_by_some, "parameters of some micro-batches"},
+    {Feature::sixteen_bits, "16 bits"},
+    {mixed_precision, "mixed precision"},
+    {units, "units"},
+    {mesh, "mesh of two dimensions"},
+    {rows, "rows"},
+    {divide_factor, "gradient_divide_factor"},
+    {force_sum, "force_sum_reduction_for_comms"},
+    {zeros_for_unused, "reduce_scatter_unused_params"},
+    {unsaid_unused, "unused parameters that nothing announces", false},
+    {resharding, "resharding"},
+    {grad_scaler, "GradScaler"},
+    {Feature::overflow, "overflow"},
+    {Feature::clipping, "clipping", false},
+    {Feature::adam, "Adam"},
+    {Feature::groups, "parameter groups"},
+    {loss_weights, "weights of the loss"},
+    {summed, "sum", false},
+    {Feature::blocks, "no_sync"},
+    {switches, "set_requires_gradient_sync"},
+    {last_backward, "set_is_last_backward"},
+    {unsharding, "unshard"},
+    {Feature::zero_grads, "zero_grad"},
+    {Feature::own_forwards, "explicit forwards"},
+    {Feature::uses, "uses"},
+    {Feature::some_ranks, "events of some ranks", false},
+    {Feature::raises, "raise", false},
+    {Feature::double_steps, "double steps", false},
+    {Feature::windows, "several windows"},
+};
+
+// How backwards before the last one of a window are left unreduced. One of them in a script: each sets what another reads.
+enum class Deferral : std::uint8_t { none, block, gradient_sync, all_reduce };
+
+Deferral deferral_of(const Swarm& swarm, const Fsdp2Config& config) {
+  if (config.mesh && swarm.weight(mesh) > 2) return Deferral::all_reduce;
+  if (swarm.on(switches)) return Deferral::gradient_sync;
+  return swarm.on(Feature::blocks) ? Deferral::block : Deferral::none;
+}
+
+class Options {
+ public:
+  Options(Draws& draws, const Swarm& swarm, Scenario& out) : draws_(draws), swarm_(swarm), out_(out), config_(fsdp2_config(out)) {}
+
+  void engine(std::span<const Variant* const> among) {
+    if (often(Feature::sixteen_bits)) out_.model_dtype = draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16});
+    among[draws_.below(static_cast<std::uint32_t>(among.size()))]->apply(out_);
+    // Where the wire is narrower than what is computed, or weights narrower than both, the contract has one format of two that sums pass through.
+    if (out_.model_dtype != Dtype::float32 || !often(mixed_precision)) return;
+    if (!draws_.one_in(4)) config_.mixed_precision.param_dtype = draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16, Dtype::float32});
+    if (!draws_.one_in(4)) config_.mixed_precision.reduce_dtype = Dtype::float32;
+  }
+
+  void rest() {
+    keep_one_used(out_);
+    modules();
+    if (takes(mesh)) two_dimensions();
+    if (takes(rows)) cut_rows();
+    unused();
+    step();
+    if (takes(loss_weights)) draw_loss_weights(draws_, out_);
+    else if (takes(divide_factor)) config_.gradient_divide_factor = draws_.of({1.0, 2.0, 4.0, 8.0, 0.5});
+    if (takes(force_sum)) config_.force_sum_reduction_for_comms = true;
+    if (takes(summed)) out_.contract.average_over = "none";
+  }
+
+ private:
+  bool takes(Feature feature) const { return swarm_.takes(feature, draws_); }
+  bool often(Feature feature) const { return swarm_.often(feature, draws_); }
+
+  void modules() {
+    if (takes(resharding)) config_.reshard_after_forward = draws_.one_in(2);
+    if (draws_.one_in(8)) config_.input_requires_grad = true;
+    if (draws_.one_in(4)) config_.wrap = Wrap::root;
+    if (config_.wrap == Wrap::root || !takes(units)) return;
+    config_.units.emplace();  // parameters that follow each other; those in none are the root's
+    bool follows = false;
+    for (const Parameter& p : out_.parameters) {
+      const bool of_the_root = draws_.one_in(3);
+      if (!of_the_root && (!follows || draws_.one_in(2))) config_.units->emplace_back();
+      if (!of_the_root) config_.units->back().push_back(p.name);
+      else if (draws_.one_in(4)) config_.nested.push_back(p.name);
+      follows = !of_the_root;
+    }
+    config_.root_parameters_last = draws_.one_in(4);
+  }
+
+  void two_dimensions() {
+    std::vector<std::uint32_t> sizes;  // of a shard
+    for (std::uint32_t size = 1; size <= out_.world_size; ++size)
+      if (out_.world_size % size == 0) sizes.push_back(size);
+    const std::uint32_t shard = sizes[draws_.below(static_cast<std::uint32_t>(sizes.size()))], replicas = out_.world_size / shard;
+    auto &of_shards = out_.groups["shard"], &of_replicas = out_.groups["replicate"];
+    of_shards.resize(replicas);
+    of_replicas.resize(shard);
+    for (std::uint32_t r = 0; r < out_.world_size; ++r) {
+      of_shards[r / shard].push_back(r);
+      of_replicas[r % shard].push_back(r);
+    }
+    config_.mesh = Mesh{"replicate", "shard"};
+  }
+
+  void cut_rows() {
+    for (const Parameter& p : out_.parameters)
+      for (const std::uint32_t length : {4u, 3u, 2u})
+        if (p.numel > 0 && p.numel % length == 0 && draws_.one_in(2)) {
+          config_.rows[p.name] = p.numel / length;
+          break;
+        }
+  }
+
+  // What ranks use differently is announced, if the loop keeps to the documentation.
+  void unused() {
+    const bool some = leaves_parameters_out(out_);
+    const bool unsaid = takes(unsaid_unused);
+    const bool frozen = std::any_of(out_.parameters.begin(), out_.parameters.end(), [](const Parameter& p) { return !p.trainable; });
+    if ((some && !unsaid) || takes(zeros_for_unused)) config_.reduce_scatter_unused_params = config_.calls_unused_units = true;
+    else if (frozen || draws_.one_in(4)) config_.calls_unused_units = true;  // a module without gradients is called all the same
+  }
+
+  void step() {
+    draw_loop_optimizer(draws_, swarm_, out_);
+    if (out_.model_dtype != Dtype::float32 || !takes(grad_scaler)) return;
+    GradScalerConfig& scaler = config_.grad_scaler.emplace();
+    scaler.init_scale = draws_.of({8.0, 64.0, 1024.0});
+    scaler.growth_interval = draws_.of({1u, 2u, 2000u});
+  }
+
+  Draws& draws_;
+  const Swarm& swarm_;
+  Scenario& out_;
+  Fsdp2Config& config_;
+};
+
+// Open defects, of documented calls: partial sums of different parameters between two reductions over replicas, and, where the wire has a dtype of its
+// own, between two reductions at all. A module that no forward called cannot be left unreduced. With offload, what the host waits for was read and
+// never recorded.
+bool may_leave_out(const Scenario& s) {
+  const Fsdp2Config& config = fsdp2_config(s);
+  return config.calls_unused_units && !config.offload && !config.mesh && config.mixed_precision == MixedPrecision{} && s.engine.optimizer.type == OptimizerType::sgd;
+}
+
+class Window {
+ public:
+  Window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scenario& out)
+      : config_(fsdp2_config(out)), draws_(draws), swarm_(swarm), window_(slot, draws, swarm, out, false), deferral_(deferral_of(swarm, config_)) {
+    zero_grad_ = draws.one_in(3) ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
+    offload_ = slot.as_documented && config_.offload;
+    leaves_out_ = !slot.as_documented || (deferral_ != Deferral::all_reduce && may_leave_out(out));
+    clips_ = out.model_dtype == Dtype::float32 && window_.strays(Feature::clipping);
+  }
+
+  void draw() {
+    window_.clear(zero_grad_);
+    const bool several = window_.micro_batches() > 1;
+    const bool defers = several && !draws_.one_in(4), waits_late = several && !offload_ && window_.takes(last_backward), keeps = window_.takes(resharding);
+    if (waits_late) say(Method::set_is_last_backward, false);
+    if (keeps) say(Method::set_reshard_after_backward, false);
+    if (keeps && draws_.one_in(2)) say(Method::set_reshard_after_forward, draws_.one_in(2));
+    if (defers) defer(false);
+    for (std::uint32_t m = 0; m < window_.micro_batches(); ++m) {
+      if (window_.last(m)) {
+        if (defers && !window_.strays(switches)) defer(true);
+        if (waits_late && !window_.strays(last_backward)) say(Method::set_is_last_backward, true);
+        if (keeps && !window_.strays(resharding)) say(Method::set_reshard_after_backward, true);
+      }
+      if (!offload_ && window_.takes(unsharding)) say(Method::unshard, 0);
+      const bool in_block = defers && deferral_ == Deferral::block && (!window_.last(m) || window_.strays(Feature::blocks));
+      if (in_block) window_.in_no_sync([&] { window_.micro_batch(true, leaves_out_, false); });
+      else if (m + 2 < window_.micro_batches() && swarm_.on(Feature::own_forwards) && draws_.one_in(4)) {
+        window_.two_micro_batches();
+        ++m;
+      } else window_.micro_batch(true, leaves_out_, false);
+      window_.detour(zero_grad_);
+    }
+    window_.before_step(config_.grad_scaler.has_value(), clips_);
+    window_.step();
+  }
+
+ private:
+  void say(Method method, double value) { window_.add(call_item(method, value)); }
+  void defer(bool reduces) {
+    if (deferral_ == Deferral::gradient_sync) say(Method::set_requires_gradient_sync, reduces);
+    if (deferral_ == Deferral::all_reduce) say(Method::set_requires_all_reduce, reduces);
+  }
+
+  const Fsdp2Config& config_;
+  Draws& draws_;
+  const Swarm& swarm_;
+  LoopWindow window_;
+  Deferral deferral_;
+  ScriptKind zero_grad_;
+  bool leaves_out_ = true, clips_ = false, offload_ = false;
+};
+
+}  // namespace
+
+std::span<const FeatureInfo> features() { return all; }
+void draw_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out) { Options(draws, swarm, out).engine(among); }
+void draw_options(Draws& draws, const Swarm& swarm, Scenario& out) { Options(draws, swarm, out).rest(); }
+void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scenario& out) { Window(slot, draws, swarm, out).draw(); }
+
+void leave_out_open_defects(Scenario& s) {
+  Fsdp2Config& config = fsdp2_config(s);
+  if (config.offload && config.mesh) {
+    config.mesh.reset();
+    s.groups.clear();
+  }
+  for (Parameter& p : s.parameters) p.used_by.reset();
+  const Dtype computed = config.mixed_precision.param_dtype.value_or(s.model_dtype);
+  const bool by_kernels = config.force_sum_reduction_for_comms || config.mixed_precision.reduce_dtype.value_or(computed) == Dtype::float16;
+  if (by_kernels && shards_of(s, config) == 1) config.gradient_divide_factor.reset();
+}
+
+}  // namespace gradledger::torch::fully_shard

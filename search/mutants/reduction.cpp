@@ -21,11 +21,15 @@ Change divisor_times(std::function<double(const Moment&)> factor) {
 
 double ranks_and_one(const Moment& m) { return (m.scenario.world_size + 1.0) / m.scenario.world_size; }
 
-void one_less(CollectiveCall& call, const Moment& m) {
+// Chunks of a reduce-scatter: the ranks of its group, which may be fewer than all. Precondition: it has elements.
+std::uint32_t chunks_of(const CollectiveCall& call) { return call.input.numel / call.output.numel; }
+
+void one_less(CollectiveCall& call, const Moment&) {
   if (call.kind == CollectiveKind::reduce_scatter) {
     if (call.output.numel == 0) return;
+    const std::uint32_t chunks = chunks_of(call);
     call.output.numel -= 1;
-    call.input.numel -= m.scenario.world_size;
+    call.input.numel -= chunks;
     return;
   }
   for (Slice* slice : {&call.input, &call.output})
@@ -38,8 +42,8 @@ void one_later(CollectiveCall& call, const Moment&) {
 }
 
 void into_the_neighbours_chunk(CollectiveCall& call, const Moment& m) {
-  if (call.kind != CollectiveKind::reduce_scatter) return;
-  const std::uint32_t neighbour = (m.rank + 1) % m.scenario.world_size;
+  if (call.kind != CollectiveKind::reduce_scatter || call.output.numel == 0) return;
+  const std::uint32_t neighbour = (m.rank + 1) % chunks_of(call);
   call.output = call.input.part(neighbour * call.output.numel, call.output.numel);
 }
 

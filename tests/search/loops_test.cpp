@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "search/campaign/campaign.h"
 #include "search/campaign/differ.h"
@@ -11,6 +12,7 @@
 #include "search/draw/loops.h"
 #include "search/sequences/alphabet.h"
 #include "sim/frameworks/search_space.h"
+#include "sim/frameworks/torch/ddp/config.h"
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
 #include "tests/support/scenarios.h"
@@ -165,6 +167,27 @@ TEST(plain_loop, applies_the_same_gradient_on_every_engine_of_every_framework) {
   const DifferState state = run_differ(options, sides);
   EXPECT_GT(state.compared, 30u);
   EXPECT_TRUE(state.found.empty()) << state.found.front().explanation << " " << state.found.front().shape;
+}
+
+// Gradients that stay with their ranks are no average: every engine that reduces parts from one that does not, and the case is made small.
+TEST(plain_loop, parts_where_an_engine_does_not_reduce) {
+  CampaignOptions options;
+  options.profile.plain_loops = options.profile.as_documented = true;
+  options.cases = 30;
+  Side noop = loop_on("ddp");
+  noop.name = "ddp without reduction";
+  noop.apply = [reduced = noop.apply](Scenario& s) {
+    reduced(s);
+    torch::DdpConfig config = s.engine.config.as<torch::DdpConfig>();
+    config.comm_hook = torch::CommHook::noop;
+    s.engine.config = FrameworkConfig(std::move(config));
+  };
+  for (const char* reduces : {"zero1", "fsdp2", "megatron"}) {
+    const DifferState state = run_differ(options, {loop_on(reduces), noop});
+    ASSERT_FALSE(state.found.empty()) << reduces;
+    EXPECT_NE(state.found.front().explanation.find("ddp without reduction applies other weights to p0["), std::string::npos) << state.found.front().explanation;
+    EXPECT_NE(state.found.front().explanation.find(" at step "), std::string::npos) << state.found.front().explanation;
+  }
 }
 
 }  // namespace

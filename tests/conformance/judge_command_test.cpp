@@ -96,12 +96,12 @@ TEST_F(judge_command, goes_on_after_a_line_that_it_cannot_read_and_says_so_with_
 }
 
 TEST_F(judge_command, leaves_runs_of_other_frameworks_to_those_who_know_them) {
-  const std::string file = folder_.write("other.jsonl", "{\"framework\": \"fsdp1\", \"name\": \"a\", \"version\": \"2.13.0\"}\n");
+  const std::string file = folder_.write("other.jsonl", "{\"framework\": \"jax\", \"name\": \"a\", \"version\": \"2.13.0\"}\n");
   const testing::Outcome compared = testing::run({"conform", file}), judged = call({file});
   EXPECT_EQ(compared.code, 4);
-  EXPECT_TRUE(compared.out.starts_with("cannot be expressed a at 2.13.0: framework \"fsdp1\" has no replay\n")) << compared.out;
+  EXPECT_TRUE(compared.out.starts_with("cannot be expressed a at 2.13.0: framework \"jax\" has no replay\n")) << compared.out;
   EXPECT_EQ(judged.code, 2);
-  EXPECT_NE(judged.out.find("this one is of fsdp1"), std::string::npos) << judged.out;
+  EXPECT_NE(judged.out.find("this one is of jax"), std::string::npos) << judged.out;
 }
 
 TEST_F(judge_command, has_an_object_for_each_run_and_one_of_totals) {

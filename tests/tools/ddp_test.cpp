@@ -115,14 +115,20 @@ TEST(a_loop_around_ddp, is_refused_where_it_says_what_ddp_does_not_have) {
   EXPECT_TRUE(has(error_of(good, "/engine/config/bucket_cap_mb", -1), "/engine/config/bucket_cap_mb: is -1; expected a number above 0, up to 1000000"));
 }
 
-TEST(a_loop_around_ddp, is_not_for_searches_and_has_no_stage_in_a_table) {
+TEST(a_loop_around_ddp, is_explored_and_has_no_stage_in_a_table) {
   const std::string file = std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/ddp/each-forward-with-its-backward.json";
   const Outcome explored = run({"explore", file, "--length", "2"});
-  EXPECT_EQ(explored.code, tool::bad_input);
-  EXPECT_NE(explored.err.find("/engine/framework: is \"ddp\", whose configurations the searches do not know yet"), std::string::npos) << explored.err;
+  EXPECT_EQ(explored.code, tool::clean) << explored.err;
+  EXPECT_NE(explored.out.find("complete up to 2 events"), std::string::npos) << explored.out;
   const Outcome table = run({"replay", "--accounting", "--summary", file});
   EXPECT_EQ(table.code, tool::clean) << table.err;
   EXPECT_NE(table.out.find("\n-  "), std::string::npos) << table.out;
+}
+
+TEST(a_framework_without_a_search_space, is_refused_by_searches) {
+  const Outcome explored = run({"explore", std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/fsdp1/shard-grad-op.json", "--length", "2"});
+  EXPECT_EQ(explored.code, tool::bad_input);
+  EXPECT_NE(explored.err.find("/engine/framework: is \"fsdp1\", whose configurations the searches do not know yet"), std::string::npos) << explored.err;
 }
 
 }  // namespace

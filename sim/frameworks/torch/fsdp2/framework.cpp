@@ -43,9 +43,7 @@ class FullyShardFramework final : public Framework {
     if (!read) return read.error();
     return FrameworkValue(std::move(read).value());
   }
-  std::optional<bool> defers_reductions(const FrameworkEvent&, const FrameworkValue& value) const override {
-    return fully_shard::defers_reductions(value.as<Call>());
-  }
+  std::optional<bool> defers_reductions(const FrameworkEvent&, const FrameworkValue& value) const override { return fully_shard::defers_reductions(value.as<Call>()); }
 
   std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return fsdp2_release_problem(as_of); }
   std::optional<AsOf> installed(const std::map<std::string, std::string>& releases) const override { return installed_release(releases); }

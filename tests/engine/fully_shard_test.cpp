@@ -3,9 +3,6 @@
 
 #include <map>
 
-#include "ref/probes.h"
-#include "sim/execution/happens_before.h"
-#include "sim/execution/host_executor.h"
 #include "sim/frameworks/torch/fsdp2/admission.h"
 #include "sim/frameworks/torch/fsdp2/calls.h"
 #include "sim/frameworks/torch/fsdp2/config_json.h"
@@ -13,6 +10,7 @@
 #include "sim/frameworks/torch/fsdp2/fsdp_module.h"
 #include "sim/frameworks/torch/fsdp2/not_judged.h"
 #include "sim/scenario/schema.h"
+#include "tests/engine/sharded_run.h"
 
 namespace gradledger::torch::fully_shard {
 namespace {
@@ -31,28 +29,8 @@ ScriptItem call(const std::string& name, const char* arguments) {
   return out;
 }
 
-// What each event of rank 0 sent, as its host enqueued it; errors by event; races of any rank.
-struct Seen {
-  std::map<std::uint32_t, std::string> calls, errors;
-  std::size_t races = 0;
-};
-
-struct Sink final : TraceSink {
-  void engine_error(const EngineErrorRecord& e) override { errors[e.event] = e.type + ": " + e.message; }
-  void unwritten(const UnwrittenRecord& u) override { ADD_FAILURE() << u.buffer << " is read and nobody wrote it"; }
-  std::map<std::uint32_t, std::string> errors;
-};
-
-// Three parameters, the first the root's, the others modules of their own, on two ranks.
-Scenario scenario_of(std::vector<ScriptItem> script) {
-  Scenario s;
-  s.world_size = 2;
-  s.parameters = {{"w0", 4, std::nullopt}, {"w1", 5, std::nullopt}, {"w2", 6, std::nullopt}};
-  s.after_error = AfterError::go_on;
-  s.gradients.kind = GradientKind::normal;
-  s.script = std::move(script);
-  return s;
-}
+using testing::sharded_scenario;
+using testing::ShardedRun;
 
 Fsdp2Config config_of(const char* text) {
   json object = json::parse(text);
@@ -60,26 +38,13 @@ Fsdp2Config config_of(const char* text) {
   return fsdp2_config_from_json(object, "").value();
 }
 
-Seen run(std::vector<ScriptItem> script, const char* config_text = "{}") {
-  const Scenario s = scenario_of(std::move(script));
+ShardedRun run(std::vector<ScriptItem> script, const char* config_text = "{}") {
+  const Scenario s = sharded_scenario(std::move(script));
   const Fsdp2Config config = config_of(config_text);
   EXPECT_FALSE(fsdp2_refusal(s, config));
-  const auto timeline = unroll(s, s.script, fsdp2_contract(s, config));
-  EXPECT_TRUE(timeline.ok());
-  const auto source = ref::value_source(s, *timeline, s.gradients.kind, 1);
-  Sink sink;
-  HostExecutor executor(s, *timeline, CollectiveArithmetic::nccl_ring, [&](const EngineContext& context) { return std::make_unique<FsdpModule>(context, config); });
-  executor.run(*source, {}, sink);
-  Seen seen{{}, sink.errors};
-  const Program& program = executor.ranks()[0].program;
-  for (const Op& op : program.ops) {
-    if (op.kind != OpKind::collective) continue;
-    const CollectiveCall& c = program.collectives[op.index];
-    std::string& calls = seen.calls[op.event];
-    calls += std::string(calls.empty() ? "" : ", ") + (c.kind == CollectiveKind::all_gather ? "gather" : std::string(name_of(c.op))) + " " + std::to_string(c.input.numel);
-  }
-  for (std::uint32_t r = 0; r < 2; ++r) seen.races += stream_races(executor.ranks()[r].program, r).size();
-  return seen;
+  return testing::sharded_run(
+      s, fsdp2_contract(s, config), [&](const EngineContext& context) { return std::make_unique<FsdpModule>(context, config); },
+      [](const CollectiveCall& c) { return name_of(c.op); });
 }
 
 const ScriptItem backward = item(ScriptKind::backward), step = item(ScriptKind::step), zero_grad = item(ScriptKind::optimizer_zero_grad);
@@ -94,7 +59,7 @@ TEST(fully_shard_modules, that_keep_their_parameters_are_gathered_once) {
 }
 
 TEST(fully_shard_modules, whose_gradients_are_not_reduced_are_gathered_all_the_same) {
-  const Seen seen = run({call("set_requires_gradient_sync", R"({"value": false})"), backward, call("set_requires_gradient_sync", R"({"value": true})"), backward});
+  const ShardedRun seen = run({call("set_requires_gradient_sync", R"({"value": false})"), backward, call("set_requires_gradient_sync", R"({"value": true})"), backward});
   EXPECT_EQ(seen.calls.at(1), "gather 2, gather 3, gather 3, gather 3, gather 3");
   EXPECT_EQ(seen.calls.at(3), "gather 2, gather 3, gather 3, gather 3, gather 3, avg 6, avg 6, avg 4");
 }
@@ -109,12 +74,12 @@ TEST(fully_shard_factors, are_the_collectives_or_kernels) {
 TEST(fully_shard_exceptions, leave_nothing_that_reduces_until_they_are_reset) {
   ScriptItem raises = backward;
   raises.raises_after = 1;
-  const Seen left = run({raises, backward, backward});
+  const ShardedRun left = run({raises, backward, backward});
   EXPECT_EQ(left.errors.at(0), "RuntimeError: raised by the script in a backward");
   EXPECT_EQ(left.calls.at(0), "gather 2, gather 3, gather 3, gather 3, gather 3, avg 6") << "the last module is reduced before the exception";
   EXPECT_EQ(left.calls.at(1), "gather 3") << "of the module that was given up";
   EXPECT_FALSE(left.calls.contains(2));
-  const Seen reset = run({raises, call("reset_iter_state", "{}"), backward});
+  const ShardedRun reset = run({raises, call("reset_iter_state", "{}"), backward});
   EXPECT_EQ(reset.calls.at(2), "gather 2, gather 3, gather 3, gather 3, gather 3, avg 6, avg 6, avg 4");
 }
 
@@ -134,7 +99,7 @@ TEST(fully_shard_cuts, give_the_last_ranks_less) {
 }
 
 std::string refused(const char* config, std::vector<ScriptItem> script = {backward}) {
-  const Scenario s = scenario_of(std::move(script));
+  const Scenario s = sharded_scenario(std::move(script));
   const auto read = fsdp2_config_from_json(json::parse(config), "/engine/config");
   if (!read) return read.error().where;
   if (const auto problem = fsdp2_refusal(s, *read)) return problem->where;
@@ -162,7 +127,7 @@ TEST(fully_shard_configurations, that_do_not_fit_are_refused_by_their_pointers) 
 }
 
 TEST(fully_shard_configurations, whose_replicas_hold_different_shards_are_no_mesh) {
-  Scenario s = scenario_of({backward});
+  Scenario s = sharded_scenario({backward});
   s.world_size = 4;
   const Fsdp2Config config = config_of(R"({"mesh": ["replicate", "shard"]})");
   s.groups = {{"shard", {{0, 1}, {2, 3}}}, {"replicate", {{0, 2}, {1, 3}}}};
@@ -175,7 +140,7 @@ TEST(fully_shard_configurations, whose_replicas_hold_different_shards_are_no_mes
 }
 
 TEST(fully_shard_configurations, that_gather_more_than_places_can_number_are_refused) {
-  Scenario s = scenario_of({backward});
+  Scenario s = sharded_scenario({backward});
   s.world_size = 4;
   s.parameters[1].numel = 1u << 30;
   EXPECT_FALSE(fsdp2_refusal(s, config_of("{}")));
@@ -188,11 +153,11 @@ TEST(fully_shard_configurations, that_gather_more_than_places_can_number_are_ref
 TEST(fully_shard_exceptions, outside_of_no_sync_put_no_switch_back) {
   ScriptItem raised = item(ScriptKind::raise);
   raised.caught = true;
-  const Seen seen = run({call("set_requires_gradient_sync", R"({"value": false})"), raised, backward});
+  const ShardedRun seen = run({call("set_requires_gradient_sync", R"({"value": false})"), raised, backward});
   EXPECT_EQ(seen.calls.at(2), "gather 2, gather 3, gather 3, gather 3, gather 3");
   ScriptItem block = item(ScriptKind::no_sync);
   block.items = {raised};
-  const Seen inside = run({block, backward});
+  const ShardedRun inside = run({block, backward});
   EXPECT_NE(inside.calls.rbegin()->second.find("avg"), std::string::npos);
 }
 

@@ -3,13 +3,11 @@
 
 #include <map>
 
-#include "ref/probes.h"
-#include "sim/execution/happens_before.h"
-#include "sim/execution/host_executor.h"
 #include "sim/frameworks/torch/fsdp1/admission.h"
 #include "sim/frameworks/torch/fsdp1/config_json.h"
 #include "sim/frameworks/torch/fsdp1/contract.h"
 #include "sim/frameworks/torch/fsdp1/fully_sharded.h"
+#include "tests/engine/sharded_run.h"
 
 namespace gradledger::torch::flat_sharded {
 namespace {
@@ -30,28 +28,8 @@ ScriptItem in_no_sync(std::vector<ScriptItem> items) {
   return out;
 }
 
-// What each event of rank 0 sent, as its host enqueued it; errors by event; races of any rank.
-struct FlatSeen {
-  std::map<std::uint32_t, std::string> calls, errors;
-  std::size_t races = 0;
-};
-
-struct FlatSink final : TraceSink {
-  void engine_error(const EngineErrorRecord& e) override { errors[e.event] = e.type + ": " + e.message; }
-  void unwritten(const UnwrittenRecord& u) override { ADD_FAILURE() << u.buffer << " is read and nobody wrote it"; }
-  std::map<std::uint32_t, std::string> errors;
-};
-
-// Three parameters, the first the root's, the others modules of their own.
-Scenario flat_scenario(std::vector<ScriptItem> script) {
-  Scenario s;
-  s.world_size = 2;
-  s.parameters = {{"w0", 4, std::nullopt}, {"w1", 5, std::nullopt}, {"w2", 6, std::nullopt}};
-  s.after_error = AfterError::go_on;
-  s.gradients.kind = GradientKind::normal;
-  s.script = std::move(script);
-  return s;
-}
+using testing::sharded_scenario;
+using testing::ShardedRun;
 
 Fsdp1Config flat_config(const char* text) {
   json object = json::parse(text);
@@ -59,26 +37,13 @@ Fsdp1Config flat_config(const char* text) {
   return fsdp1_config_from_json(object, "").value();
 }
 
-FlatSeen run_flat(std::vector<ScriptItem> script, const char* config_text = "{}") {
-  const Scenario s = flat_scenario(std::move(script));
+ShardedRun run_flat(std::vector<ScriptItem> script, const char* config_text = "{}") {
+  const Scenario s = sharded_scenario(std::move(script));
   const Fsdp1Config config = flat_config(config_text);
   EXPECT_FALSE(fsdp1_refusal(s, config));
-  const auto timeline = unroll(s, s.script, fsdp1_contract(s, config));
-  EXPECT_TRUE(timeline.ok());
-  const auto source = ref::value_source(s, *timeline, s.gradients.kind, 1);
-  FlatSink sink;
-  HostExecutor executor(s, *timeline, CollectiveArithmetic::nccl_ring, [&](const EngineContext& context) { return std::make_unique<FullyShardedDataParallel>(context, config); });
-  executor.run(*source, {}, sink);
-  FlatSeen seen{{}, sink.errors, 0};
-  const Program& program = executor.ranks()[0].program;
-  for (const Op& op : program.ops) {
-    if (op.kind != OpKind::collective) continue;
-    const CollectiveCall& c = program.collectives[op.index];
-    std::string& calls = seen.calls[op.event];
-    calls += std::string(calls.empty() ? "" : ", ") + (c.kind == CollectiveKind::all_gather ? "gather" : std::string(name_of(c.kind))) + " " + std::to_string(c.input.numel);
-  }
-  for (std::uint32_t r = 0; r < 2; ++r) seen.races += stream_races(executor.ranks()[r].program, r).size();
-  return seen;
+  return testing::sharded_run(
+      s, fsdp1_contract(s, config), [&](const EngineContext& context) { return std::make_unique<FullyShardedDataParallel>(context, config); },
+      [](const CollectiveCall& c) { return name_of(c.kind); });
 }
 
 TEST(fully_sharded_modules, are_gathered_in_order_and_reduced_from_the_last) {
@@ -86,7 +51,7 @@ TEST(fully_sharded_modules, are_gathered_in_order_and_reduced_from_the_last) {
 }
 
 TEST(fully_sharded_modules, stay_gathered_between_forward_and_backward_where_gradients_alone_are_cut) {
-  const FlatSeen seen = run_flat({in_no_sync({flat_backward}), flat_backward}, R"({"sharding_strategy": "SHARD_GRAD_OP"})");
+  const ShardedRun seen = run_flat({in_no_sync({flat_backward}), flat_backward}, R"({"sharding_strategy": "SHARD_GRAD_OP"})");
   EXPECT_EQ(seen.calls.at(1), "gather 2, gather 3, gather 3");
   EXPECT_EQ(seen.calls.at(3), "reduce_scatter 6, reduce_scatter 6, reduce_scatter 4") << "weights stay gathered behind a backward that is not reduced";
 }
@@ -96,7 +61,7 @@ TEST(fully_sharded_modules, are_whole_on_every_rank_without_shards) {
 }
 
 TEST(fully_sharded_modules, are_gathered_ahead_where_it_is_asked_for) {
-  const FlatSeen seen = run_flat({flat_backward, flat_backward}, R"({"forward_prefetch": true, "backward_prefetch": "none"})");
+  const ShardedRun seen = run_flat({flat_backward, flat_backward}, R"({"forward_prefetch": true, "backward_prefetch": "none"})");
   EXPECT_EQ(seen.calls.at(1), "gather 2, gather 3, gather 3, gather 3, reduce_scatter 6, gather 3, reduce_scatter 6, reduce_scatter 4");
 }
 
@@ -109,7 +74,7 @@ TEST(fully_sharded_steps, raise_on_gradients_that_are_whole) {
 TEST(fully_sharded_exceptions, leave_modules_whose_next_forward_registers_nothing) {
   ScriptItem raises = flat_backward;
   raises.raises_after = 1;
-  const FlatSeen seen = run_flat({raises, in_no_sync({flat_backward}), flat_backward});
+  const ShardedRun seen = run_flat({raises, in_no_sync({flat_backward}), flat_backward});
   EXPECT_EQ(seen.calls.at(0), "gather 2, gather 3, gather 3, gather 3, gather 3, reduce_scatter 6") << "the last module is reduced before the exception";
   EXPECT_EQ(seen.errors.at(1), "ValueError: expected to be in states [<TrainingState.IDLE: 1>] but current state is TrainingState.FORWARD_BACKWARD");
   EXPECT_EQ(seen.calls.at(2), "gather 3, gather 3, reduce_scatter 6, reduce_scatter 6, reduce_scatter 4") << "no_sync was not entered, and the other modules are gathered still";
@@ -120,14 +85,14 @@ TEST(fully_sharded_streams, do_not_race) {
   const std::vector<ScriptItem> loop{in_no_sync({flat_backward}), flat_backward, flat_step, flat_zero_grad, flat_backward, flat_step};
   for (const char* config : {"{}", R"({"sharding_strategy": "SHARD_GRAD_OP", "use_orig_params": true})", R"({"sharding_strategy": "NO_SHARD"})", R"({"offload": true})",
                              R"({"mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"}})", R"({"wrap": "root", "backward_prefetch": "BACKWARD_POST"})"}) {
-    const FlatSeen seen = run_flat(loop, config);
+    const ShardedRun seen = run_flat(loop, config);
     EXPECT_EQ(seen.races, 0u) << config;
     EXPECT_TRUE(seen.errors.empty()) << config;
   }
 }
 
 TEST(fully_sharded_layouts, pad_between_parameters_and_behind_them) {
-  const Scenario s = flat_scenario({});
+  const Scenario s = sharded_scenario({});
   const Layout plain = modules_of(s, flat_config(R"({"wrap": "root"})"), 0).layouts[0],
                views = modules_of(s, flat_config(R"({"wrap": "root", "use_orig_params": true})"), 0).layouts[0];
   EXPECT_EQ(plain.unpadded_numel, 15u);
@@ -143,7 +108,7 @@ TEST(fully_sharded_layouts, pad_between_parameters_and_behind_them) {
 }
 
 std::string flat_refusal(const char* config, const std::function<void(Scenario&)>& change = {}) {
-  Scenario s = flat_scenario({flat_backward});
+  Scenario s = sharded_scenario({flat_backward});
   if (change) change(s);
   const auto read = fsdp1_config_from_json(json::parse(config), "/engine/config");
   if (!read) return read.error().where;

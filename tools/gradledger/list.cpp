@@ -18,7 +18,8 @@ using Table = std::vector<Row>;
 
 constexpr const char* scenario_name = "scenario";
 constexpr std::string_view legend_of_behaviours =
-    "A value holds from the change or the release in brackets on; gradledger list changes says what each change did. older: from before the first release that is known. never: in no release; a "
+    "A value holds from the change or the release in brackets on; gradledger list changes says what each change did. older: from before the first release that is known. never: in "
+    "no release; a "
     "repair that would have been possible, or a fault that searches must find.";
 
 Table engine_table() {

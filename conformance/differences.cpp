@@ -44,7 +44,9 @@ Comparison left_out(const std::string& name, const std::string& version, std::st
   return out;
 }
 
-bool refuses_as(const std::optional<InputError>& refused, const std::string& words) { return refused && !words.empty() && refused->message.ends_with(": " + words); }
+bool refuses_as(const std::optional<InputError>& refused, const std::string& words) {
+  return refused && !words.empty() && refused->message.ends_with(" at initialisation: " + words);
+}
 
 void Differences::differ(const std::string& how) {
   if (none()) out_.why = fmt::format("rank {}, operation {} {}: {}", rank_, operation_, operation_ < operations_.size() ? operations_[operation_].dump() : "", how);

@@ -30,7 +30,7 @@ std::vector<Collective> read_calls(const Field& list, std::uint32_t world);
 // A run that is not compared, and why.
 Comparison left_out(const std::string& name, const std::string& version, std::string why);
 
-// Whether a model refuses a run in the words of the framework, which stand at the end of its message.
+// Whether a model refuses a run in the words of the framework, all of them: its message ends with "initialisation: " and the type and text of the exception.
 bool refuses_as(const std::optional<InputError>& refused, const std::string& words);
 
 class Differences {

@@ -10,6 +10,20 @@ TEST(recorded_ddp_runs, agree_with_their_replay_in_every_number) { EXPECT_EQ(agr
 
 TEST(recorded_ddp_runs, differ_where_one_number_is_another) { expect_every_number_counts(some_of(recorded_runs("ddp.jsonl.gz"))); }
 
+TEST(recorded_ddp_runs, that_were_refused_differ_where_the_words_are_a_part_or_others) {
+  std::vector<TorchRun> runs = recorded_runs("ddp.jsonl.gz");
+  std::erase_if(runs, [](const TorchRun& run) { return run.refusal.empty(); });
+  ASSERT_FALSE(runs.empty());
+  for (TorchRun run : runs) {
+    const std::string words = run.refusal;
+    ASSERT_EQ(judge(run)->outcome, Outcome::agrees) << run.name;
+    for (const std::string& other : {words.substr(words.find(": ") + 2), words.substr(0, words.size() - 1), words + "?"}) {
+      run.refusal = other;
+      EXPECT_EQ(judge(run)->outcome, Outcome::differs) << other;
+    }
+  }
+}
+
 TEST(recorded_ddp_runs, that_are_malformed_are_named_by_their_place) {
   const json line = json::parse(R"({"name": "a", "version": "2", "framework": "ddp", "spec": {"world": 1, "root": [2], "units": [], "sizes": [2], "n_mb": 1,
       "dtype": "float32", "config": {}, "ops": [["fb", 0]]}, "grads": {"rank0": {"mb0": [[1, 2]]}}, "ranks": [{"trace": []}]})");

@@ -165,6 +165,8 @@ TEST(recorded_megatron_runs, of_which_one_rank_is_not_refused_differ) {
   ASSERT_EQ(judge(run)->outcome, Outcome::agrees);
   run.ranks.back().refusal = "AssertionError: something else";
   EXPECT_EQ(judge(run)->outcome, Outcome::differs);
+  run.ranks.back().refusal = run.ranks.front().refusal.substr(run.ranks.front().refusal.find(": ") + 2);
+  EXPECT_EQ(judge(run)->outcome, Outcome::differs) << "a part of the words is not the words";
   run.ranks.back().refusal.clear();
   EXPECT_EQ(judge(run)->outcome, Outcome::differs);
 }

@@ -60,6 +60,16 @@ TEST(a_difference, has_the_command_that_draws_it_again) {
   EXPECT_EQ(count_files(folder.path() / "again/differ"), 2u);
 }
 
+// Configurations are drawn of the framework that the sides name, without --engine too.
+TEST(engines, of_one_framework_that_is_not_deepspeed_do_not_differ) {
+  const TemporaryFolder folder;
+  for (const char* sides : {"fsdp2,fsdp2-offload", "ddp,host", "megatron,megatron-distributed"}) {
+    const Outcome outcome = differ(folder.path() / "findings", sides, {"--cases", "24"});
+    EXPECT_EQ(outcome.code, tool::clean) << sides << outcome.out << outcome.err;
+    EXPECT_NE(outcome.out.find(" compared, 0 differ, "), std::string::npos) << sides << outcome.out;
+  }
+}
+
 TEST(engines, of_documented_scripts_at_head_do_not_differ) {
   const TemporaryFolder folder;
   const Outcome outcome = differ(folder.path() / "findings", "zero1,zero2,zero3", {"--cases", "48"});
@@ -79,6 +89,9 @@ TEST(engines, of_several_frameworks_apply_the_same_gradient_of_the_same_loop) {
 
 TEST(engines, of_several_frameworks_go_without_what_is_of_one) {
   const TemporaryFolder folder;
+  expect_complaint(differ(folder.path(), "zero2,zero3", {"--engine", "ddp"}), tool::bad_input, "--engine: names ddp, and --differ names zero2, which are of two frameworks");
+  expect_complaint(differ(folder.path(), "ddp,0.18.9"), tool::bad_input, "--differ: \"0.18.9\" is no release, change, engine or producer");
+  expect_complaint(differ(folder.path(), "ddp,host", {"--as-of", "0.18.9"}), tool::bad_input, "--as-of: is \"0.18.9\"; of PyTorch one release is modelled");
   expect_complaint(differ(folder.path(), "ddp,zero3", {"--engine", "zero3"}), tool::bad_input, "--engine: goes with sides of one framework");
   expect_complaint(differ(folder.path(), "ddp,zero3", {"--as-of", "0.18.9"}), tool::bad_input, "--as-of: is of one framework");
   expect_complaint(differ(folder.path(), "ddp,0.18.9,zero3"), tool::bad_input, "--differ: names engines of several frameworks, and \"0.18.9\" beside them");

@@ -73,23 +73,43 @@ Result<Sides> sides_from(const Options& options, const FuzzOptions& fuzz, const 
   return out;
 }
 
-// The engines that the sides name, where they are of several frameworks: then the same loop is written for each as its framework documents it.
-// Errors: a side is no engine, or an option is of one framework alone.
-Result<std::vector<const search::Variant*>> engines_of_several_frameworks(const FuzzOptions& fuzz) {
+// What the sides name: engines, and the first that is none.
+struct Named {
   std::vector<const search::Variant*> engines;
-  std::string other;  // the first side that is no engine
+  std::string other;
+};
+
+Named named_by(const FuzzOptions& fuzz) {
+  Named out;
   for (const std::string& name : comma_separated(fuzz.differ)) {
-    const auto variant = search::variant_named(name, "--differ");
-    if (variant) engines.push_back(*variant);
-    else if (other.empty()) other = name;
+    if (const auto variant = search::variant_named(name, "--differ")) out.engines.push_back(*variant);
+    else if (out.other.empty()) out.other = name;
   }
-  const bool several = std::any_of(engines.begin(), engines.end(), [&](const search::Variant* v) { return &search::framework_of(*v) != &search::framework_of(*engines.front()); });
-  if (!several) return std::vector<const search::Variant*>{};
-  if (!other.empty()) return InputError{"--differ", "names engines of several frameworks, and \"" + other + "\" beside them; expected engines alone, as ddp,fsdp2,zero3"};
+  return out;
+}
+
+// Sides of several frameworks get the same loop, written as each documents it. Else configurations are drawn of the framework whose engines the sides
+// name. Errors: a side is no engine, or an option is of another framework.
+std::optional<InputError> choose_what_is_drawn(const FuzzOptions& fuzz, search::Profile& profile) {
+  const Named named = named_by(fuzz);
+  if (named.engines.empty()) return std::nullopt;
+  const Framework& framework = search::framework_of(*named.engines.front());
+  profile.plain_loops = std::any_of(named.engines.begin(), named.engines.end(), [&](const search::Variant* v) { return &search::framework_of(*v) != &framework; });
+  if (!profile.plain_loops) {
+    if (&search::framework_of(profile) == &framework) return std::nullopt;
+    if (!fuzz.engines.empty())
+      return InputError{"--engine",
+                        fmt::format("names {}, and --differ names {}, which are of two frameworks; expected engines of one", fuzz.engines.front(), named.engines.front()->name)};
+    if (const auto as_of = as_of_from(framework, fuzz.as_of, fuzz.switches); !as_of) return as_of.error();
+    for (const search::Variant& variant : framework.search_space()->variants()) profile.variants.push_back(&variant);
+    return std::nullopt;
+  }
+  if (!named.other.empty())
+    return InputError{"--differ", "names engines of several frameworks, and \"" + named.other + "\" beside them; expected engines alone, as ddp,fsdp2,zero3"};
   if (!fuzz.engines.empty()) return InputError{"--engine", "goes with sides of one framework; expected it left out, as --differ names the engines"};
   if (fuzz.as_of != "head" || !fuzz.switches.empty())
     return InputError{fuzz.switches.empty() ? "--as-of" : "--switch", "is of one framework, and --differ names engines of several; expected it left out"};
-  return engines;
+  return std::nullopt;
 }
 
 // What a gate over the file is to expect.
@@ -142,9 +162,7 @@ int fuzz_differ(const Options& options, const FuzzOptions& fuzz, const Output& o
   auto drawn = campaign_options(options, fuzz);
   if (!drawn) return refused(drawn.error());
   search::CampaignOptions campaign = std::move(drawn).value();
-  const auto engines = engines_of_several_frameworks(fuzz);
-  if (!engines) return refused(engines.error());
-  campaign.profile.plain_loops = !engines->empty();
+  if (const auto error = choose_what_is_drawn(fuzz, campaign.profile)) return refused(*error);
   auto sides = sides_from(options, fuzz, framework_of(campaign.profile), campaign.profile.plain_loops);
   if (!sides) return refused(sides.error());
   FindingsFolder folder(std::filesystem::path(fuzz.findings) / differ_folder);

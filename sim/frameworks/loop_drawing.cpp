@@ -143,6 +143,11 @@ void keep_one_used(Scenario& s) {
     }
 }
 
+void draw_loop_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out) {
+  if (swarm.often(Feature::sixteen_bits, draws)) out.model_dtype = draws.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16});
+  among[draws.below(static_cast<std::uint32_t>(among.size()))]->apply(out);
+}
+
 void draw_loss_weights(Draws& draws, Scenario& out) {
   if (draws.one_in(2)) {
     out.contract.normaliser = Normaliser::window;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -75,6 +76,9 @@ class LoopWindow {
   std::uint32_t micro_batches_, forwards_ = 0;
   std::string_view by_tokens_ = "world*tokens/tokens_of_window";
 };
+
+// The model's dtype, and one of the engines.
+void draw_loop_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out);
 
 // What the losses of a loop are multiplied by, and what that means: nothing, a share of the window, or a share of its tokens.
 // Precondition: the framework averages over all ranks.

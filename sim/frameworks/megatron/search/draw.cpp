@@ -55,8 +55,7 @@ class Options {
   Options(Draws& draws, const Swarm& swarm, Scenario& out) : draws_(draws), swarm_(swarm), out_(out), config_(megatron_config(out)) {}
 
   void engine(std::span<const Variant* const> among) {
-    if (swarm_.often(Feature::sixteen_bits, draws_)) out_.model_dtype = draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16});
-    among[draws_.below(static_cast<std::uint32_t>(among.size()))]->apply(out_);
+    draw_loop_engine(among, draws_, swarm_, out_);
     if (out_.model_dtype == Dtype::float16) loss_scale();
     config_.ddp.grad_reduce_in_fp32 = takes(reduce_in_fp32);
   }

@@ -49,10 +49,7 @@ class Options {
  public:
   Options(Draws& draws, const Swarm& swarm, Scenario& out) : draws_(draws), swarm_(swarm), out_(out), config_(ddp_config(out)) {}
 
-  void engine(std::span<const Variant* const> among) {
-    if (swarm_.often(Feature::sixteen_bits, draws_)) out_.model_dtype = draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16});
-    among[draws_.below(static_cast<std::uint32_t>(among.size()))]->apply(out_);
-  }
+  void engine(std::span<const Variant* const> among) { draw_loop_engine(among, draws_, swarm_, out_); }
 
   void rest() {
     keep_one_used(out_);

@@ -18,6 +18,13 @@ std::string_view name_of(NotDue reason) {
 }
 
 Due DueTracker::of(const Observation& o) {
+  std::vector<std::span<const std::byte>> contents;
+  for (const ObservedPiece& piece : o.pieces)
+    if (piece.parameter >= 0) contents.emplace_back(piece.data, std::size_t{piece.numel} * size_of(piece.dtype));
+  return of({o.rank, o.event, o.at_end, o.buffer, o.role, {}, contents});
+}
+
+Due DueTracker::of(const Shown& o) {
   if (!holds_gradients(o.role)) return {NotDue::scratch};
   const Event& event = timeline_.events[o.event];
   if (o.at_end && event.is<events::Raise>() && o.role != Role::local_accumulator) return {NotDue::interrupted};
@@ -33,7 +40,7 @@ Due DueTracker::of(const Observation& o) {
   if (o.role == Role::local_accumulator) {
     return {{}, timeline_.reduction_before(buffer.appeared, event.documented)};
   }
-  const bool fresh = changes(buffer, o);
+  const bool fresh = changes(buffer, o.contents);
   const bool closes = timeline_.closes(event, Layer::documented);
   // The master gradient is filled at boundaries; until the first of the window it is what the run began with, or the last window's.
   const std::uint32_t filled =
@@ -55,24 +62,16 @@ DueTracker::Buffer& DueTracker::known(Rank& rank, std::string_view name) {
 }
 
 // Whether the contents differ from those that were seen last, which are then forgotten.
-bool DueTracker::changes(Buffer& buffer, const Observation& o) {
+bool DueTracker::changes(Buffer& buffer, std::span<const std::span<const std::byte>> contents) {
   bool same = true;
   std::size_t at = 0;
-  for (const ObservedPiece& piece : o.pieces) {
-    if (piece.parameter < 0) continue;
-    const std::size_t size = std::size_t{piece.numel} * size_of(piece.dtype);
-    same = same && at + size <= buffer.bytes.size() && std::memcmp(buffer.bytes.data() + at, piece.data, size) == 0;
-    at += size;
+  for (const std::span<const std::byte> stretch : contents) {
+    same = same && at + stretch.size() <= buffer.bytes.size() && std::memcmp(buffer.bytes.data() + at, stretch.data(), stretch.size()) == 0;
+    at += stretch.size();
   }
-  same = same && at == buffer.bytes.size();
-  if (same) return false;
-  buffer.bytes.resize(at);
-  at = 0;
-  for (const ObservedPiece& piece : o.pieces) {
-    const std::size_t size = piece.parameter < 0 ? 0 : std::size_t{piece.numel} * size_of(piece.dtype);
-    if (size > 0) std::memcpy(buffer.bytes.data() + at, piece.data, size);
-    at += size;
-  }
+  if (same && at == buffer.bytes.size()) return false;
+  buffer.bytes.clear();
+  for (const std::span<const std::byte> stretch : contents) buffer.bytes.insert(buffer.bytes.end(), stretch.begin(), stretch.end());
   return true;
 }
 

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ref/finding.h"
 #include "sim/scenario/timeline.h"
 #include "sim/trace/producer.h"
 
@@ -30,11 +34,22 @@ struct Due {
   std::uint32_t after = never;  // local sums: contributions after this reduction; never: of the whole window
 };
 
+// A snapshot without its numbers, however a pass shows it.
+struct Shown {
+  std::uint32_t rank = 0, event = 0;
+  bool at_end = true;
+  std::string_view buffer;
+  Role role = Role::scratch;
+  std::span<const ElementRange> elements;                // in its order
+  std::span<const std::span<const std::byte>> contents;  // bytes that are equal where what is held is
+};
+
 // Follows the snapshots of one pass. Precondition: it sees every snapshot of a rank and the end of each of its events, in order.
 class DueTracker {
  public:
   explicit DueTracker(const Timeline& timeline) : timeline_(timeline), ranks_(timeline.world_size) {}
 
+  Due of(const Shown& shown);
   Due of(const Observation& observation);
   void event_done(std::uint32_t rank, std::uint32_t event) { ranks_[rank].last_event = event; }
 
@@ -51,7 +66,7 @@ class DueTracker {
   };
 
   Buffer& known(Rank& rank, std::string_view name);
-  static bool changes(Buffer& buffer, const Observation& observation);
+  static bool changes(Buffer& buffer, std::span<const std::span<const std::byte>> contents);
 
   const Timeline& timeline_;
   std::vector<Rank> ranks_;

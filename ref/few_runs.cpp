@@ -48,7 +48,7 @@ void Passes::first_packed_run(PackedRuns& runs, Verdict& verdict) {
   verdict.ledger.add(judge.statistics());
   evidence_.fingerprint = judge.mismatches();
   std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
-  note_shown(judge, verdict);
+  note_shown(judge.book(), verdict);
 }
 
 // What was taken apart goes into the ledger; what was not stays wrong, and is named by its values.

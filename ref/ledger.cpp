@@ -88,7 +88,6 @@ LedgerEntry Ledger::empty_entry(const SnapshotKey& key, Role role, std::uint32_t
   return entry;
 }
 
-// Of two coefficients that are one.
 double Ledger::rounding() const {
   if (!range_.wide) return tolerance();
   // A lone contribution: a product and a rounding for each way that it may be scaled, of which there is one for every event at most.
@@ -109,7 +108,6 @@ double Ledger::lone_rounding() const {
   return roundings * u;
 }
 
-// A coefficient within the tolerance of a simple multiple of a right weight is that multiple; in fp64, the simplest quotient that it can be.
 double Ledger::snapped(double coefficient, const LedgerColumn& column) const {
   if (range_.dyadic || coefficient == 0 || !std::isfinite(coefficient)) return coefficient;
   const auto close = [&](double to) { return std::abs(coefficient - to) <= rounding() * std::abs(to); };

@@ -74,6 +74,10 @@ class Ledger {
   static constexpr double tolerance_max = 0.25;
   double tolerance() const;
   double lone_rounding() const;  // likewise, in the formats that the contract has
+  // Of two weights that are one.
+  double rounding() const;
+  // A coefficient within the tolerance of a simple multiple of a right weight is that multiple; in fp64, the simplest quotient that it can be.
+  double snapped(double coefficient, const LedgerColumn& column) const;
   bool wide() const { return range_.wide; }
   std::vector<LedgerRow> rows(const LedgerEntry& entry) const;
   // What a contribution must weigh in an element of a parameter, by the entry's role.
@@ -82,8 +86,6 @@ class Ledger {
  private:
   class Column;
 
-  double snapped(double coefficient, const LedgerColumn& column) const;
-  double rounding() const;
   bool same(double a, double b) const { return a == b || std::abs(a - b) <= 2 * rounding() * std::abs(a); }
 
   const Workload& workload_;

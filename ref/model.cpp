@@ -287,6 +287,7 @@ const Field& Model::local_after(std::uint32_t rank, std::uint32_t event, bool at
     if (change <= reduction || change > event || (change == event && !at_end)) continue;
     const Event& e = timeline_.events[change];
     if (const auto* backward = e.as<events::Backward>()) add_backward(since, backward->ordinal, event);
+    if (e.is<events::Step>()) since = empty(timeline_.window_of(e, view_.layer) + 1);
     if (e.is<events::SetGradient>()) multiply(since, e);
   }
   asked_ = std::move(since.local[rank]);

@@ -23,7 +23,8 @@ struct OracleOptions {
   bool full_ledger = false;         // decode the applied gradient of every step, balanced or not
   TraceSink* watch = nullptr;       // sees the primary pass too
   bool check_streams = true;        // look for races in the primary pass
-  std::uint32_t decode_max = 1024;  // contributions decoded at most
+  std::uint32_t decode_max = 1024;  // contributions decoded at most; a run on weights needs no limit
+  bool numeric = false;             // keep the ledger by numbers where the producer could show weights
 };
 
 // One row for display: elements of a rank's share of the gradient that a step applied.
@@ -43,6 +44,7 @@ struct Verdict {
   std::vector<std::string> left_out;               // in sentences
   bool dyadic = true;                              // the ledger was held to equality
   std::uint32_t contributions = 0, undecoded = 0;  // in the scenario; left out of decoding by the limit
+  bool weights = false;                            // the ledger is of one run on weights, exact; else of passes on numbers
   std::uint32_t fingerprint_passes = 0, decode_passes = 0, value_passes = 0;
   JudgeStatistics ledger, values, parameters;
   std::uint64_t inconclusive_rows = 0;

@@ -5,6 +5,7 @@
 #include "ref/kept_state.h"
 #include "ref/loop_clip.h"
 #include "ref/parameters.h"
+#include "ref/weights_judge.h"
 #include "sim/base/limits.h"
 #include "sim/base/hash.h"
 
@@ -12,7 +13,8 @@ namespace gradledger::ref {
 namespace {
 
 // Weights that no 16-bit probe carries exactly are told apart in fp64, where the producer has it.
-ProbeRange range_of(const Workload& workload, const Timeline& timeline, const Producer& producer) {
+ProbeRange range_of(const Workload& workload, const Timeline& timeline, const Producer& producer, bool weights) {
+  if (weights) return wide_range(timeline);
   const ProbeRange native = probe_range(workload, timeline);
   return native.dyadic || !producer.capabilities().wide || producer.capabilities().few_runs ? native : wide_range(timeline);
 }
@@ -20,19 +22,26 @@ ProbeRange range_of(const Workload& workload, const Timeline& timeline, const Pr
 }  // namespace
 
 Passes::Passes(const Workload& workload, const Timeline& timeline, Producer& producer, const OracleOptions& options)
-    : workload_(workload), timeline_(timeline), producer_(producer), options_(options), range_(range_of(workload, timeline, producer)), ledger_(workload, timeline, range_) {}
+    : workload_(workload),
+      timeline_(timeline),
+      producer_(producer),
+      options_(options),
+      weights_(producer.capabilities().weights && !options.numeric),
+      range_(range_of(workload, timeline, producer, weights_)),
+      ledger_(workload, timeline, range_) {}
 
 void Passes::run(Verdict& verdict) {
   if (producer_.capabilities().one_pass) return one_pass(verdict);
   if (producer_.capabilities().few_runs) return few_runs(verdict);
   const GradientKind kind = workload_.gradients.kind;
-  verdict.dyadic = range_.dyadic;
+  verdict.dyadic = range_.dyadic || weights_;
   value_pass(kind == GradientKind::probe ? GradientKind::normal : kind, true, verdict);
   if (!evidence_.facts.races.empty()) {
     find_race_in_values();
     ledger_schedule_.policy = Schedule::Policy::in_order;
   }
   if (kind == GradientKind::probe) value_pass(GradientKind::adversarial, false, verdict);
+  if (weights_) return weights_pass(verdict);
   fingerprint_passes(verdict);
   want_snapshots();
   if (range_.dyadic || range_.wide) decode(verdict);
@@ -85,7 +94,7 @@ void Passes::value_pass(const GradientSource& given, bool primary, Verdict& verd
   evidence_.skipped = steps.skipped();
   evidence_.missing = steps.missing();
   evidence_.facts = facts.take(summary);
-  if (only) note_shown(values, verdict);
+  if (only) note_shown(values.book(), verdict);
 }
 
 // Tries schedules until the values of one differ from those of the enqueued order, in which nothing can race.
@@ -105,6 +114,27 @@ void Passes::find_race_in_values() {
     ++evidence_.race_schedules;
     if (producer_.run(source, run, nobody).value_hash != in_order) evidence_.race_seed = seed;
   }
+}
+
+// The producer tells what everything weighs: one run is the whole ledger.
+void Passes::weights_pass(Verdict& verdict) {
+  WeightsJudge judge(workload_, timeline_, ledger_, &evidence_.seen);
+  RunOptions run;
+  run.linear = true;
+  run.weights = true;
+  run.schedule = ledger_schedule_;
+  producer_.run(SingleSource(range_), run, judge);
+  verdict.weights = true;
+  verdict.ledger.add(judge.book().statistics());
+  evidence_.fingerprint = judge.mismatches();
+  std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
+  note_shown(judge.book(), verdict);
+  want_snapshots();
+  const Pairs pairs = all_contributions();
+  verdict.contributions = static_cast<std::uint32_t>(pairs.size());
+  std::vector<SnapshotKey> wanted;
+  for (const auto& [key, entry] : ledger_.entries()) wanted.push_back(key);
+  for (const SnapshotKey& key : wanted) ledger_.put(judge.entry(key, pairs));
 }
 
 void Passes::fingerprint_passes(Verdict& verdict) {
@@ -128,25 +158,25 @@ void Passes::fingerprint_passes(Verdict& verdict) {
       if (std::none_of(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), same)) evidence_.fingerprint.push_back(mismatch);
     }
     if (pass > 0) continue;
-    note_shown(judge, verdict);
+    note_shown(judge.book(), verdict);
   }
   std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
 }
 
 // What the first pass that is held to the books showed, and what it did not.
-void Passes::note_shown(const PassJudge& judge, Verdict& verdict) {
-  evidence_.applied = judge.applied();
-  verdict.coverage.judged = judge.statistics().snapshots;
-  verdict.coverage.not_judged = judge.statistics().not_due;
-  evidence_.not_applied = judge.not_applied();
+void Passes::note_shown(const SnapshotBook& book, Verdict& verdict) {
+  evidence_.applied = book.applied();
+  verdict.coverage.judged = book.statistics().snapshots;
+  verdict.coverage.not_judged = book.statistics().not_due;
+  evidence_.not_applied = book.not_applied();
   // Silence is evidence only of a producer that promised to show what a step applies, or of a step that says what it did.
   for (auto at = evidence_.not_applied.begin(); at != evidence_.not_applied.end();) {
-    const bool told = producer_.capabilities().applied_gradients || judge.applied().contains(at->first) || evidence_.without_update.contains(at->first);
+    const bool told = producer_.capabilities().applied_gradients || book.applied().contains(at->first) || evidence_.without_update.contains(at->first);
     if (!told) verdict.coverage.not_shown.push_back(at->first);
     at = told ? std::next(at) : evidence_.not_applied.erase(at);
   }
-  evidence_.not_reduced = judge.not_reduced();
-  if (!producer_.capabilities().accumulators) std::erase_if(evidence_.not_reduced, [&](const auto& hole) { return !judge.shows_reduced(hole.first); });
+  evidence_.not_reduced = book.not_reduced();
+  if (!producer_.capabilities().accumulators) std::erase_if(evidence_.not_reduced, [&](const auto& hole) { return !book.shows_reduced(hole.first); });
 }
 
 // Ranks that average with each other mean the same.

@@ -50,9 +50,10 @@ class Passes {
   void keep_packed(PackedRuns& runs, Verdict& verdict);
   void say_left_out(const PackedRuns& runs, Verdict& verdict) const;
   void keep_decoded(std::vector<LedgerEntry>& decoded, Verdict& verdict);
-  void note_shown(const PassJudge& judge, Verdict& verdict);
+  void note_shown(const SnapshotBook& book, Verdict& verdict);
   void forget_empty_updates(const GradientSource& source);
   void find_race_in_values();
+  void weights_pass(Verdict& verdict);
   void fingerprint_passes(Verdict& verdict);
   PassJudge::Meant meant(const GradientSource& source, Model::Mode mode) const;
   void want_snapshots();
@@ -65,6 +66,7 @@ class Passes {
   const Timeline& timeline_;
   Producer& producer_;
   OracleOptions options_;
+  bool weights_;              // the producer shows them
   Schedule ledger_schedule_;  // where operations race, the one order in which they cannot
   ProbeRange range_;
   Ledger ledger_;

@@ -62,7 +62,7 @@ std::string Json::text(const Report& report) const {
   out["not_in_the_trace"] = report.trace_lacks;
   out["collectives_by_rank_and_step"] = ordered_json::object();
   for (const auto& [purpose, by_rank] : report.collectives) out["collectives_by_rank_and_step"][purpose] = by_rank;
-  out["passes"] = {{"fingerprint", report.fingerprint_passes}, {"decode", report.decode_passes}, {"value", report.value_passes}};
+  out["passes"] = {{"symbolic", report.symbolic ? 1 : 0}, {"fingerprint", report.fingerprint_passes}, {"decode", report.decode_passes}, {"value", report.value_passes}};
   out["exact"] = report.exact;
   out["contributions"] = report.contributions;
   out["contributions_not_decoded"] = report.contributions_not_decoded;

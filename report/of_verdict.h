@@ -12,6 +12,7 @@ inline void take_verdict(const ref::Verdict& verdict, Report& out) {
   out.contributions = verdict.contributions;
   out.contributions_not_decoded = verdict.undecoded;
   out.inconclusive_rows = verdict.inconclusive_rows;
+  out.symbolic = verdict.weights;
   out.fingerprint_passes = verdict.fingerprint_passes;
   out.decode_passes = verdict.decode_passes;
   out.value_passes = verdict.value_passes;

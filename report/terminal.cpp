@@ -160,6 +160,12 @@ void add_verdict(const Report& report, const Style& style, Lines& lines) {
   if (report.open) lines.add("open: the script ends with gradients that no step has applied");
 }
 
+// Which runs the verdict rests on.
+std::string passes_text(const Report& report) {
+  if (report.symbolic) return fmt::format("1 symbolic run for the weights, {} value passes", report.value_passes);
+  return fmt::format("{} fingerprint, {} decode and {} value passes", report.fingerprint_passes, report.decode_passes, report.value_passes);
+}
+
 }  // namespace
 
 std::string Terminal::head(const std::string& command) const { return fmt::format("# {}\n", command); }
@@ -181,9 +187,7 @@ std::string Terminal::text(const Report& report) const {
   add_verdict(report, style_, lines);
   if (!report.command.empty()) lines.whole(fmt::format("repeat with: {}", report.command));
   if (report.one_pass) add_what_is_not_told(report, lines);
-  else
-    lines.faint(
-        fmt::format("{} fingerprint, {} decode and {} value passes; trace {:016x}", report.fingerprint_passes, report.decode_passes, report.value_passes, report.run.trace_hash));
+  else lines.faint(fmt::format("{}; trace {:016x}", passes_text(report), report.run.trace_hash));
   return lines.text() + ledger_tables(report, style_) + (report.in_short ? "" : event_lines(report, style_));
 }
 

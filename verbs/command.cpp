@@ -66,6 +66,7 @@ std::string repeat_command(const std::vector<std::filesystem::path>& paths, cons
   if (options.schedule_seed) out += fmt::format(" --schedule-seed {}", *options.schedule_seed);
   if (options.full_ledger) out += " --ledger";
   if (options.summary) out += " --summary";
+  if (options.executor != "auto") out += " --executor " + options.executor;
   out += producer_words(options);
   if (!options.compare.empty()) out += " --compare " + options.compare;
   if (options.memory_limit != limits::memory_bytes_default) out += fmt::format(" --memory-limit {}", options.memory_limit);

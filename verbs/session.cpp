@@ -125,6 +125,7 @@ ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watc
   oracle.schedule = *schedule;
   oracle.seed = options.seed;
   oracle.full_ledger = options.full_ledger;
+  oracle.numeric = options.executor == "numeric";
   oracle.watch = watch;
   ref::Verdict verdict = ref::judge(loaded.scenario, loaded.timeline, *producer, oracle);
   if (notes) *notes = driver_notes(*producer);
@@ -137,6 +138,7 @@ void explain(const Loaded& loaded, const Options& options, ref::Verdict& verdict
     const auto producer = gradledger::make_producer(scenario, timeline, {.program_bytes_max = program_bytes_max(loaded, options)});
     ref::OracleOptions oracle;
     oracle.seed = options.seed;
+    oracle.numeric = options.executor == "numeric";
     return ref::judge(scenario, timeline, *producer, oracle);
   };
   search::assign_blame(loaded.scenario, loaded.timeline, verdict.findings, judge_other);

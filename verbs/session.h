@@ -33,6 +33,7 @@ struct Options {
   std::string schedule = "seeded";             // seeded, round-robin, or a trace file whose decisions are replayed
   std::optional<std::uint64_t> schedule_seed;  // of the schedule alone
   std::string producer = "host";
+  std::string executor = "auto";          // where weights come from: symbolic, numeric, or auto, symbolic where the producer can
   std::string ranks = "threads";          // of the gpu producer: threads, processes or launcher
   std::uint64_t deadline_s = 120;         // likewise, of every answer
   std::string compare;                    // two producers, "host,gpu": their traces are compared and nothing is judged

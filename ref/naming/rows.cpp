@@ -8,7 +8,7 @@ RowContext Naming::context_of(const LedgerEntry& entry) const {
   context.documented = entry.role != Role::applied_gradient;
   context.average_divisor = value_of(timeline_.contract.average_divisor);
   context.wide = ledger_.wide();
-  context.places_told = verdict_.few_runs;
+  context.places_told = verdict_.few_runs || verdict_.weights;
   context.rank = entry.key.rank;
   context.step = entry.step;
   context.world = workload_.world_size;
@@ -57,7 +57,7 @@ void Naming::name_entry(const LedgerEntry& entry) {
     }
   }
   // The fingerprint differs, yet each contribution alone weighs what it must: the right sums lie in the wrong places. Few runs look at none alone.
-  if (balanced && !verdict_.few_runs && verdict_.undecoded == 0 && fingerprint_of(entry.key))
+  if (balanced && !context.places_told && verdict_.undecoded == 0 && fingerprint_of(entry.key))
     record(entry, {fingerprint_of(entry.key)->ranges, {}, {}, {}, false, false}, {FindingClass::misplaced_shard, {}, {}});
 }
 
@@ -101,7 +101,7 @@ void Naming::record(const LedgerEntry& entry, const LedgerRow& row, const Diagno
     if (row.open[k] && row.expected[k] != 0 && std::find(finding->open.begin(), finding->open.end(), entry.columns[k].contribution) == finding->open.end())
       finding->open.push_back(entry.columns[k].contribution);
   weigh(*finding, row, diagnosis.contributions);
-  if (const Mismatch* mismatch = fingerprint_of(entry.key)) finding->worst = mismatch->worst;
+  if (const Mismatch* mismatch = fingerprint_of(entry.key); mismatch && !verdict_.weights) finding->worst = mismatch->worst;
   const auto in_values = std::find_if(evidence_.values.begin(), evidence_.values.end(), [&](const Mismatch& m) { return m.key == entry.key; });
   if (in_values != evidence_.values.end()) finding->worst = in_values->worst;
 }

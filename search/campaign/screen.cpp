@@ -140,8 +140,8 @@ Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptio
          {static_cast<std::uint64_t>(timeline.events[first.key.event].kind()), static_cast<std::uint64_t>(first.role), std::uint64_t{first.step > 0}, mark_of(first.worst)})
       alike.add(word);
   } else if (!incidents.stopped()) {
-    const bool lost = any_is_due(timeline, judge.not_applied());
-    look.suspicious = look.suspicious || lost || (options.every_event && !judge.not_reduced().empty());
+    const bool lost = any_is_due(timeline, judge.book().not_applied());
+    look.suspicious = look.suspicious || lost || (options.every_event && !judge.book().not_reduced().empty());
     alike.add(lost ? 2 : 1);
   }
   look.alike = alike.value();

@@ -20,6 +20,20 @@ std::optional<Rational> checked_product(const Rational& a, const Rational& b) {
   return Rational(numerator, denominator);
 }
 
+// With both parts below 2^62, 128 bits hold the cross products and their sum.
+std::optional<Rational> checked_sum(const Rational& a, const Rational& b) {
+  __extension__ typedef __int128 Wide;
+  const std::int64_t common = std::gcd(a.denominator(), b.denominator());
+  Wide numerator = static_cast<Wide>(a.numerator()) * (b.denominator() / common) + static_cast<Wide>(b.numerator()) * (a.denominator() / common);
+  Wide denominator = static_cast<Wide>(a.denominator()) * (b.denominator() / common);
+  // What both can still be divided by divides the common part of the denominators.
+  const auto shared = std::gcd(static_cast<std::int64_t>(numerator % common), common);
+  numerator /= shared;
+  denominator /= shared;
+  if (numerator > part_max || numerator < -part_max || denominator > part_max) return std::nullopt;
+  return Rational(static_cast<std::int64_t>(numerator), static_cast<std::int64_t>(denominator));
+}
+
 // Convergents and semiconvergents of the continued fraction: of all quotients in an interval, the tree of Stern and Brocot meets the one
 // of the smallest terms first.
 std::optional<Rational> simplest_within(double x, double error, std::int64_t most) {

@@ -13,6 +13,7 @@ using Rational = boost::rational<std::int64_t>;
 
 // None where the result does not fit: numerator and denominator in lowest terms are at most 2^62.
 std::optional<Rational> checked_product(const Rational& a, const Rational& b);
+std::optional<Rational> checked_sum(const Rational& a, const Rational& b);
 
 // Nearest fp64.
 inline double value_of(const Rational& x) { return static_cast<double>(x.numerator()) / static_cast<double>(x.denominator()); }

@@ -12,6 +12,7 @@
 #include "sim/execution/policy.h"
 #include "sim/execution/reduction_log.h"
 #include "sim/execution/rendezvous.h"
+#include "sim/execution/symbolic/symbolic_memory.h"
 #include "sim/scenario/layout.h"
 #include "sim/frameworks/framework.h"
 
@@ -26,7 +27,8 @@ class HostExecutor::Run {
         options_(options),
         sink_(sink),
         devices_(options.dry ? nullptr : executor.devices_),
-        operations_(source, sink, options.dry, options.wide, devices_),
+        weights_(options.weights ? std::make_unique<SymbolicMemory>(executor.scenario_, executor.timeline_) : nullptr),
+        operations_(source, sink, options.dry || options.weights, options.wide, devices_),
         rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_),
         reductions_(ranks_, rendezvous_, sink),
         policy_(options.schedule),
@@ -34,7 +36,10 @@ class HostExecutor::Run {
         in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
 
   RunSummary go() {
-    for (std::uint16_t r = 0; r < ranks_.size(); ++r) runnable_.push_back(r);
+    for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
+      runnable_.push_back(r);
+      if (weights_) weights_->prepare(r, ranks_[r].program);
+    }
     while (!runnable_.empty() && !mismatched_) {
       const std::size_t pick = policy_.pick(runnable_);
       const std::uint16_t r = runnable_[pick];
@@ -140,10 +145,11 @@ class HostExecutor::Run {
         if (!replays_) resume(r, op);  // what follows from the value is in the program
         break;
       case OpKind::observe:
-        if (!options_.dry) observe(r, op);
+        if (weights_) show_weights(r, op);
+        else if (!options_.dry) observe(r, op);
         break;
       case OpKind::report: {
-        if (options_.dry) break;
+        if (options_.dry || weights_) break;
         const double value = op.source.buffer == no_index ? op.scalar : scalar(r, op, "a report") * op.scalar;
         sink_.step_fact({r, op.event, static_cast<StepFact>(op.index), value});
         break;
@@ -156,6 +162,7 @@ class HostExecutor::Run {
   void execute_operation(const Op& op, std::uint32_t at, Rank& rank, std::uint16_t r) {
     const std::uint64_t before = rank.memory.bytes_held();
     operations_.execute(op, at, rank, r);
+    if (weights_) weights_->execute(op, r);
     bytes_held_ += rank.memory.bytes_held() - before;
     summary_.bytes_peak = std::max(summary_.bytes_peak, bytes_held_);
   }
@@ -184,6 +191,7 @@ class HostExecutor::Run {
       else rank.emitted_all = true;
     }
     rank.see_appended(last_before);
+    if (weights_) weights_->prepare(r, rank.program);
     program_bytes_ += rank.program.bytes() - bytes_before;
     if (program_bytes_ > executor_.program_bytes_max_) throw ProgramsTooLarge(executor_.program_bytes_max_);
   }
@@ -225,6 +233,7 @@ class HostExecutor::Run {
 
   // The source of an operation, as its stream reads it.
   double scalar(std::uint16_t r, const Op& op, const char* reader) {
+    if (weights_) return weights_->scalar(r, op.source);
     Rank& rank = ranks_[r];
     operations_.require_written(rank, r, op.event, op.source, reader);
     const Dtype dtype = rank.program.buffers[op.source.buffer].stored;
@@ -251,9 +260,10 @@ class HostExecutor::Run {
     std::optional<Meeting> complete = rendezvous_.arrive(r, stream, op);
     if (!complete) return;
     if (const char* what = rendezvous_.misfit(*complete)) return report_mismatch(*complete, what);
-    const bool shown = options_.show_reductions && !options_.dry && !devices_;
+    const bool shown = options_.show_reductions && !options_.dry && !weights_ && !devices_;
     if (shown) reductions_.before(*complete);
-    if (!options_.dry) rendezvous_.perform(*complete, devices_);
+    if (weights_) rendezvous_.perform(*complete, *weights_);
+    else if (!options_.dry) rendezvous_.perform(*complete, devices_);
     if (shown) reductions_.after(*complete);
     for (std::uint32_t member : rendezvous_.members(*complete)) {
       const auto peer = static_cast<std::uint16_t>(member);
@@ -314,6 +324,11 @@ class HostExecutor::Run {
     sink_.observe({r, op.event, op.flag != 0, view.name, op.role, op.scalar, pieces_, space});
   }
 
+  void show_weights(std::uint16_t r, const Op& op) {
+    const View& view = ranks_[r].program.views[op.index];
+    sink_.weights({r, op.event, op.flag != 0, view.name, op.role, op.scalar, weights_->show(r, view)});
+  }
+
   void fetch(std::uint16_t r, Stream stream, const View& view) {
     operands_.clear();
     for (const ViewPiece& piece : view.pieces)
@@ -326,6 +341,7 @@ class HostExecutor::Run {
   const RunOptions& options_;
   TraceSink& sink_;
   Devices* const devices_;
+  const std::unique_ptr<SymbolicMemory> weights_;
   Operations operations_;
   Rendezvous rendezvous_;
   ReductionLog reductions_;
@@ -359,6 +375,7 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
     return run(ComputedGradients(source, *autograd, scenario_.world_size), options, sink);
   }
   expects(!options.wide || (options.linear && !devices_), "fp64 is for linear runs on the host");
+  expects(!options.weights || (options.linear && !options.wide && !options.dry && !devices_), "weights are for linear runs on the host");
   const bool replays = recorded_ && options.linear && recorded_observes_ == options.observe_events && recorded_wide_ == options.wide;
   if (replays) {
     for (Rank& rank : ranks_) rank.rewind();
@@ -375,7 +392,7 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
       rank.rewind();
     }
   }
-  for (Rank& rank : ranks_) rank.memory.count_only(options.dry || devices_);
+  for (Rank& rank : ranks_) rank.memory.count_only(options.dry || options.weights || devices_);
   if (devices_ && !options.dry) devices_->begin(scenario_.world_size);
   RunSummary summary = Run(*this, source, options, sink, replays).go();
   if (options.check_streams)

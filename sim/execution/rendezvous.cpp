@@ -63,6 +63,13 @@ void Rendezvous::perform(const Meeting& meeting, Devices* devices) {
   mark_results(meeting);
 }
 
+void Rendezvous::perform(const Meeting& meeting, SymbolicMemory& memory) {
+  const std::vector<std::uint32_t>& group = members(meeting);
+  symbolic_.clear();
+  for (std::uint32_t member : group) symbolic_.push_back({member, &call_of(meeting, static_cast<std::uint16_t>(member))});
+  memory.perform(symbolic_, root_index(group, symbolic_.front().call->root));
+}
+
 void Rendezvous::run_on_host(const Meeting& meeting) {
   const std::vector<std::uint32_t>& group = members(meeting);
   const auto one = static_cast<std::uint16_t>(group.front());

@@ -10,6 +10,7 @@
 #include "sim/execution/collectives.h"
 #include "sim/execution/devices.h"
 #include "sim/execution/rank.h"
+#include "sim/execution/symbolic/symbolic_memory.h"
 #include "sim/trace/observation.h"
 
 namespace gradledger {
@@ -48,6 +49,8 @@ class Rendezvous {
 
   // Precondition: no misfit. An element of a result is written where every element that goes into it is. devices: they compute.
   void perform(const Meeting& meeting, Devices* devices = nullptr);
+  // Likewise, on weights.
+  void perform(const Meeting& meeting, SymbolicMemory& memory);
 
   // A meeting that is over: its memory is used again.
   void recycle(Meeting&& meeting) { spare_.push_back(std::move(meeting)); }
@@ -73,6 +76,7 @@ class Rendezvous {
   std::vector<Meeting> spare_;
   std::vector<CollectiveBuffers> buffers_;
   std::vector<Participant> participants_;
+  std::vector<SymbolicParticipant> symbolic_;
 };
 
 }  // namespace gradledger

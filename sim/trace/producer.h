@@ -14,6 +14,7 @@
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/timeline.h"
 #include "sim/trace/observation.h"
+#include "sim/trace/weights.h"
 
 namespace gradledger {
 
@@ -22,6 +23,7 @@ class TraceSink {
  public:
   virtual ~TraceSink() = default;
   virtual void observe(const Observation&) {}
+  virtual void weights(const WeightObservation&) {}  // with RunOptions::weights, in place of observe()
   virtual void collective(const CollectiveRecord&) {}
   virtual void reduction(const ReductionRecord&) {}  // with RunOptions::show_reductions
   virtual void memory(const MemoryRecord&) {}
@@ -78,6 +80,9 @@ struct RunOptions {
   // Every buffer of gradients is fp64, and so is all arithmetic on them: what is left of weights is their own rounding. Norms and updates do
   // not happen. Needs `linear`, and a producer that can.
   bool wide = false;
+  // Instead of numbers, buffers hold which contribution weighs how much, and snapshots reach the sink as weights(). Nothing is computed but
+  // what decisions need: flags and counts. Needs `linear`, and a producer that can.
+  bool weights = false;
   // No storage and no arithmetic: collectives, allocations, events and their order alone reach the sink. Needs `linear`.
   bool dry = false;
   bool show_reductions = false;  // hand the data of all_reduce, reduce and reduce_scatter to the sink; on the host alone
@@ -111,6 +116,7 @@ struct Capabilities {
   bool applied_gradients = false;  // of every step that updates, on every rank
   bool accumulators = false;       // every buffer that holds a sum of gradients, after every event
   bool wide = false;               // linear runs in fp64
+  bool weights = false;            // linear runs on weights
   // A run that is over: every pass shows the same, with the scenario's own gradients, and there is none with others. No `linear`, no schedules.
   bool one_pass = false;
   // Each run costs so much that there may be a handful of them: contributions share a run. See docs/architecture.md, "A handful of runs".

@@ -70,6 +70,8 @@ void add_driver(CLI::App* verb, Options& options) {
 }
 
 Result<std::unique_ptr<driver::DriverRanks>> make_driver(const Options& options) {
+  if (options.executor == "symbolic" && options.producer != "host")
+    return InputError{"--executor", "symbolic works on the simulator's own operations; expected it without --producer " + options.producer};
   if (options.producer == "host" || options.producer == "gpu") {
     if (!options.against.empty()) return InputError{"--against", "holds a real framework against its model; expected --producer with a driver"};
     if (!options.streams.empty()) return InputError{"--streams", "is of a real framework; the simulator's streams are always looked at"};

@@ -78,6 +78,10 @@ void add_producer(CLI::App* verb, Options& options) {
   verb->add_option("--ranks", options.ranks, "Where the ranks of the gpu producer are: threads of this process, processes, or started by torchrun, mpirun or srun")
       ->check(OneOf({"threads", "processes", "launcher"}))
       ->capture_default_str();
+  verb->add_option("--executor", options.executor,
+                   "Where the weights of the ledger come from: symbolic, one exact run on linear forms; numeric, runs on numbers; auto, symbolic where the producer can")
+      ->check(OneOf({"auto", "symbolic", "numeric"}))
+      ->capture_default_str();
   add_deadline(verb, options);
   add_driver(verb, options);
   verb->add_option("--streams", options.streams, "Streams of a real framework on a CPU: virtual ones, whose accesses to memory must be ordered by waits")

@@ -1,0 +1,87 @@
+// One pass of a producer that shows weights in place of numbers: every snapshot of a judged role against what each contribution must weigh.
+// The whole ledger comes from this one pass, whatever the number of contributions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "ref/judge.h"
+#include "ref/ledger.h"
+#include "ref/snapshot_book.h"
+#include "sim/trace/producer.h"
+
+namespace gradledger::ref {
+
+class WeightsJudge final : public TraceSink {
+ public:
+  WeightsJudge(const Workload& workload, const Timeline& timeline, const Ledger& ledger, std::vector<JudgedSnapshot>* judged);
+
+  void weights(const WeightObservation& observation) override;
+  void event_done(std::uint32_t rank, std::uint32_t event) override { book_.event_done(rank, event); }
+
+  const SnapshotBook& book() const { return book_; }
+  const std::vector<Mismatch>& mismatches() const { return mismatches_; }  // without numbers: where weights are wrong
+
+  // A snapshot with a column for each of the contributions (backward, rank). Precondition: it was judged, and it is an applied gradient or has a mismatch.
+  LedgerEntry entry(const SnapshotKey& key, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& contributions) const;
+
+ private:
+  // What the contributions of one backward on ranks [begin, end) weigh.
+  struct Cell {
+    std::uint32_t backward = 0, begin = 0, end = 0;
+    double weight = 0;
+    auto operator<=>(const Cell&) const = default;
+  };
+  using Cells = std::vector<Cell>;  // by backward, then rank; apart; none weighs nothing
+  struct Piece {
+    ElementRange elements;
+    WeightPiece::Held held = WeightPiece::Held::weights;
+    std::uint32_t cells = 0;      // what contributions to these very elements weigh
+    std::uint32_t misplaced = 0;  // likewise, to other elements
+  };
+  struct Kept {
+    Role role = Role::scratch;
+    std::uint32_t step = 0, after = never;
+    std::vector<Piece> pieces;
+  };
+
+  Piece taken(const WeightPiece& piece, double scale);
+  std::uint32_t due_of(const LedgerEntry& entry, std::uint32_t parameter);
+  Cells work_out_due(const LedgerEntry& entry, std::uint32_t parameter);
+  const Cells& due_of_backward(const LedgerEntry& entry, std::uint32_t backward, std::uint32_t parameter, std::uint32_t only_rank);
+  std::uint32_t number_of(Cells cells);
+  bool same_on_all_ranks(Role role) const;
+  bool balances(std::uint32_t held, std::uint32_t due);
+  bool equal(const Cells& a, const Cells& b) const;
+  bool same(double held, double due) const;
+  static double weight_in(const Cells& cells, const LedgerColumn& column);
+  void judge(const WeightObservation& observation, const Due& due, std::uint32_t window);
+
+  const Workload& workload_;
+  const Timeline& timeline_;
+  const Ledger& ledger_;
+  SnapshotBook book_;
+  std::map<Cells, std::uint32_t> numbers_;
+  std::vector<const Cells*> cells_;                                                                           // by number
+  std::map<std::tuple<std::uint64_t, std::int64_t, double>, std::pair<std::uint32_t, std::uint32_t>> taken_;  // by form, shift, scale
+  using DueKey = std::tuple<std::uint32_t, bool, Role, std::uint32_t, std::uint32_t, std::uint32_t>;          // event, at_end, role, after, rank, parameter
+  std::map<DueKey, std::uint32_t> due_;
+  // Of one backward; as long as nothing drops or multiplies contributions, it is the same after every event that counts it.
+  using BackwardKey = std::tuple<std::uint32_t, std::uint32_t, Role, std::uint32_t, std::size_t, std::uint32_t>;  // backward, parameter, role, rank, changes before, and bits
+  std::map<BackwardKey, Cells> due_of_backward_;
+  std::vector<std::uint32_t> changes_;  // events that drop or multiply contributions, sorted
+  std::map<std::pair<std::uint32_t, std::uint32_t>, bool> compared_;
+  std::map<SnapshotKey, Kept> kept_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> first_wrong_;  // event, by rank and window
+  std::vector<Mismatch> mismatches_;
+  std::vector<ElementRange> elements_;
+  std::vector<Piece> pieces_;            // of the snapshot at hand
+  std::vector<std::uint64_t> contents_;  // equal where it holds the same
+};
+
+}  // namespace gradledger::ref

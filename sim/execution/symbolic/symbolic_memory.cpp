@@ -1,0 +1,167 @@
+#include "sim/execution/symbolic/symbolic_memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+namespace gradledger {
+
+std::optional<Rational> SymbolicMemory::quotient_of(double factor) {
+  constexpr std::int64_t terms_max = std::int64_t{1} << 53;
+  return simplest_within(factor, std::abs(factor) * std::numeric_limits<double>::epsilon() / 4, terms_max);
+}
+
+SymbolicMemory::SymbolicMemory(const Workload& workload, const Timeline& timeline) : workload_(workload), timeline_(timeline), buffers_(workload.world_size) {
+  std::int64_t at = 0;
+  for (const Parameter& parameter : workload.parameters) {
+    parameter_begin_.push_back(at);
+    at += parameter.numel;
+  }
+}
+
+PiecewiseBuffer& SymbolicMemory::buffer(std::uint32_t rank, BufferId id) {
+  expects(id < buffers_[rank].size(), "an operation names a buffer that was not declared");
+  return buffers_[rank][id];
+}
+
+void SymbolicMemory::prepare(std::uint32_t rank, const Program& program) {
+  std::vector<PiecewiseBuffer>& own = buffers_[rank];
+  while (own.size() < program.buffers.size()) own.emplace_back(program.buffers[own.size()].numel);
+}
+
+void SymbolicMemory::execute(const Op& op, std::uint32_t rank) {
+  switch (op.kind) {
+    case OpKind::allocate:
+    case OpKind::release: return buffer(rank, op.target.buffer).clear(op.target.numel);
+    case OpKind::deposit: return deposit(op, rank);
+    case OpKind::fill: return write(rank, op.target, {told({0, op.target.numel, forms_.number(op.scalar), no_origin})});
+    case OpKind::copy: read(rank, op.source, read_); return write(rank, op.target, read_);
+    case OpKind::accumulate: read(rank, op.source, other_); return accumulate(rank, op.target, other_);
+    case OpKind::multiply: return scale(rank, op.target, op.scalar, false);
+    case OpKind::divide: return scale(rank, op.target, op.scalar, true);
+    case OpKind::check_finite:
+      if (!finite(rank, op.source)) write(rank, op.target, {{0, op.target.numel, forms_.number(1), no_origin}});
+      return;
+    case OpKind::squared_norm:
+    case OpKind::square_root:
+    case OpKind::sgd:
+    case OpKind::adam: return;  // no gradient follows from them
+    default: expects(false, "an operation reached the forms that is not arithmetic");
+  }
+}
+
+// A stretch as it is kept: without an origin where there are no terms, the nearest term at shift 0 where there are.
+Stretch SymbolicMemory::told(Stretch s) const {
+  if (!forms_.has_terms(s.form)) s.origin = no_origin;
+  return s;
+}
+
+// Weights at the start are no contributions.
+void SymbolicMemory::deposit(const Op& op, std::uint32_t rank) {
+  FormId form = LinearForms::zero;
+  if (op.index != no_index) {
+    const auto factor = quotient_of(op.scalar);
+    form = factor ? forms_.scaled(forms_.contribution(op.index), *factor) : LinearForms::untold;
+  }
+  const Stretches given{told({0, op.target.numel, form, parameter_begin_[op.source.buffer] + op.source.offset})};
+  if (op.flag == 0) write(rank, op.target, given);
+  else accumulate(rank, op.target, given);
+}
+
+Stretch SymbolicMemory::sum_of(const Stretch& a, const Stretch& b) {
+  Stretch out{a.begin, a.end, LinearForms::zero, no_origin};
+  if (a.origin == no_origin || b.origin == no_origin) {
+    out.form = forms_.sum(a.form, b.form);
+    out.origin = std::max(a.origin, b.origin);  // of the one that has terms
+  } else {
+    out.form = forms_.sum(a.form, forms_.shifted(b.form, b.origin - a.origin));
+    out.origin = a.origin;
+  }
+  if (!forms_.has_terms(out.form)) {
+    out.origin = no_origin;
+  } else if (const std::int64_t first = forms_.first_shift(out.form); first != 0) {
+    out.form = forms_.shifted(out.form, -first);
+    out.origin += first;
+  }
+  return out;
+}
+
+void SymbolicMemory::accumulate(std::uint32_t rank, Slice target, const Stretches& more) {
+  read(rank, target, read_);
+  result_.clear();
+  std::size_t i = 0, j = 0;
+  for (std::uint64_t at = 0; at < target.numel;) {
+    Stretch a = read_[i], b = more[j];
+    a.begin = b.begin = at;
+    a.end = b.end = std::min(a.end, b.end);
+    append(result_, sum_of(a, b));
+    at = a.end;
+    if (read_[i].end == at) ++i;
+    if (more[j].end == at) ++j;
+  }
+  write(rank, target, result_);
+}
+
+void SymbolicMemory::scale(std::uint32_t rank, Slice target, double factor, bool divides) {
+  auto quotient = quotient_of(factor);
+  if (divides) quotient = quotient && *quotient != 0 ? std::optional(Rational(1) / *quotient) : std::nullopt;
+  read(rank, target, read_);
+  result_.clear();
+  for (const Stretch& s : read_) {
+    // Nothing times anything, even what no fraction holds, is nothing; unless it is not finite.
+    const bool stays = s.form == LinearForms::zero && std::isfinite(factor) && (!divides || factor != 0);
+    const FormId form = stays || s.form == LinearForms::poison ? s.form : quotient ? forms_.scaled(s.form, *quotient) : LinearForms::untold;
+    append(result_, told({s.begin, s.end, form, s.origin}));
+  }
+  write(rank, target, result_);
+}
+
+// Whether none of the elements takes in a contribution in which the script plants an overflow: in its parameter's first element.
+bool SymbolicMemory::finite(std::uint32_t rank, Slice slice) {
+  if (timeline_.planted.empty()) return true;
+  read(rank, slice, read_);
+  for (const Stretch& s : read_) {
+    if (s.origin == no_origin) continue;
+    for (const Plant& plant : timeline_.planted) {
+      const std::int64_t at = parameter_begin_[plant.parameter] - s.origin;
+      const bool inside = forms_.holds(s.form, rank, plant.backward, plant.rank,
+                                       [&](std::int64_t shift) { return at - shift >= static_cast<std::int64_t>(s.begin) && at - shift < static_cast<std::int64_t>(s.end); });
+      if (inside) return false;
+    }
+  }
+  return true;
+}
+
+double SymbolicMemory::scalar(std::uint32_t rank, Slice slice) {
+  if (!finite(rank, slice)) return std::numeric_limits<double>::quiet_NaN();
+  read(rank, slice.part(0, 1), read_);
+  return read_.front().form <= LinearForms::untold ? 0 : forms_.constant(read_.front().form);
+}
+
+std::span<const WeightPiece> SymbolicMemory::show(std::uint32_t rank, const View& view) {
+  pieces_.clear();
+  for (std::uint32_t number = 0; number < view.pieces.size(); ++number) {
+    const ViewPiece& piece = view.pieces[number];
+    if (piece.parameter < 0) continue;
+    read(rank, piece.slice, read_);
+    const std::int64_t due = parameter_begin_[static_cast<std::size_t>(piece.parameter)] + piece.parameter_offset;
+    for (const Stretch& s : read_) {
+      WeightPiece& out = pieces_.emplace_back();
+      out.piece = number;
+      out.parameter = static_cast<std::uint32_t>(piece.parameter);
+      out.parameter_offset = piece.parameter_offset + s.begin;
+      out.numel = s.end - s.begin;
+      out.held = s.form == LinearForms::poison ? WeightPiece::Held::unwritten : s.form == LinearForms::untold ? WeightPiece::Held::untold : WeightPiece::Held::weights;
+      if (out.held != WeightPiece::Held::weights) continue;
+      const FormId form = forms_.on_rank(s.form, rank);
+      out.form = form;
+      out.shift = s.origin == no_origin ? 0 : s.origin - due;
+      out.terms = forms_.terms(form);
+      out.constant = forms_.constant(form);
+    }
+  }
+  return pieces_;
+}
+
+}  // namespace gradledger

@@ -1,0 +1,71 @@
+// The memory of all ranks as linear forms, and what operations and collectives make of it: which contribution weighs how much in which
+// element, exactly, in one run. Casts and rounding leave forms as they are; norms and updates of weights do not happen, as in fp64 runs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sim/execution/symbolic/stretches.h"
+#include "sim/program/program.h"
+#include "sim/scenario/timeline.h"
+#include "sim/scenario/workload.h"
+#include "sim/trace/weights.h"
+
+namespace gradledger {
+
+// A rank that takes part in a collective, in the order of its group.
+struct SymbolicParticipant {
+  std::uint32_t rank = 0;
+  const CollectiveCall* call = nullptr;
+};
+
+class SymbolicMemory {
+ public:
+  SymbolicMemory(const Workload& workload, const Timeline& timeline);
+
+  // Room for the program's buffers, and for those that it has declared since.
+  void prepare(std::uint32_t rank, const Program& program);
+
+  // Precondition: kind is one of storage, arithmetic or update.
+  void execute(const Op& op, std::uint32_t rank);
+  // root: an index into the participants.
+  void perform(std::span<const SymbolicParticipant> participants, std::uint32_t root);
+
+  // What the host reads: a flag or a count. Contributions count as 0 but where the script plants an overflow in one.
+  double scalar(std::uint32_t rank, Slice slice);
+
+  // Valid until the next call, terms for as long as this lives.
+  std::span<const WeightPiece> show(std::uint32_t rank, const View& view);
+
+ private:
+  PiecewiseBuffer& buffer(std::uint32_t rank, BufferId id);
+  void read(std::uint32_t rank, Slice slice, Stretches& out) { buffer(rank, slice.buffer).read(slice.offset, slice.numel, out); }
+  void write(std::uint32_t rank, Slice slice, const Stretches& in) { buffer(rank, slice.buffer).write(slice.offset, in); }
+
+  void deposit(const Op& op, std::uint32_t rank);
+  void accumulate(std::uint32_t rank, Slice target, const Stretches& more);
+  void scale(std::uint32_t rank, Slice target, double factor, bool divides);
+  bool finite(std::uint32_t rank, Slice slice);
+  // The quotient of whole numbers that a framework's fp64 scalar stands for: the simplest that rounds to it. Nothing where none does.
+  static std::optional<Rational> quotient_of(double factor);
+  Stretch sum_of(const Stretch& a, const Stretch& b);
+  Stretch told(Stretch s) const;
+
+  void reduce(std::span<const SymbolicParticipant> participants, Stretches& out);
+  Stretch reduced(std::span<const SymbolicParticipant> participants, std::span<const Stretch> held);
+  Stretch largest(std::span<const Stretch> held);
+  void gather(std::span<const SymbolicParticipant> participants, std::uint32_t from, std::uint32_t to, Stretches& out);
+
+  const Workload& workload_;
+  const Timeline& timeline_;
+  LinearForms forms_;
+  std::vector<std::int64_t> parameter_begin_;          // where a parameter begins, all of them one after the other
+  std::vector<std::vector<PiecewiseBuffer>> buffers_;  // by rank
+  Stretches read_, other_, result_;
+  std::vector<Stretches> inputs_;
+  std::vector<WeightPiece> pieces_;
+};
+
+}  // namespace gradledger

@@ -12,7 +12,8 @@ WeightsJudge::WeightsJudge(const Workload& workload, const Timeline& timeline, c
   number_of({});  // 0: nobody weighs anything
   changes_ = timeline.gradients_set;
   for (const auto* drops : {&timeline.dropped_at, &timeline.dropped_documented})
-    for (const std::vector<std::uint32_t>& by_rank : *drops) std::copy_if(by_rank.begin(), by_rank.end(), std::back_inserter(changes_), [](std::uint32_t event) { return event != never; });
+    for (const std::vector<std::uint32_t>& by_rank : *drops)
+      std::copy_if(by_rank.begin(), by_rank.end(), std::back_inserter(changes_), [](std::uint32_t event) { return event != never; });
   std::sort(changes_.begin(), changes_.end());
   changes_.erase(std::unique(changes_.begin(), changes_.end()), changes_.end());
 }

@@ -34,9 +34,10 @@ Due DueTracker::of(const Shown& o) {
   if (!o.at_end || o.role == Role::replicated_accumulator) return {};
   Rank& rank = ranks_[o.rank];
   Buffer& buffer = known(rank, o.buffer);
-  // Gone and made anew where the event before did not show it.
-  if (buffer.last == never || buffer.last != rank.last_event) buffer.appeared = o.event;
+  // Gone and made anew where the event before did not show it, or showed something else in its place: a shard of an average, where a whole sum is now.
+  if (buffer.last == never || buffer.last != rank.last_event || buffer.role != o.role) buffer.appeared = o.event;
   buffer.last = o.event;
+  buffer.role = o.role;
   if (o.role == Role::local_accumulator) {
     return {{}, timeline_.reduction_before(buffer.appeared, event.documented)};
   }

@@ -57,6 +57,7 @@ class DueTracker {
   struct Buffer {
     std::string name;
     std::uint32_t appeared = never, last = never;  // events
+    Role role = Role::scratch;                     // as what it was shown last
     std::vector<std::byte> bytes;                  // reduced gradients: the contents
   };
   struct Rank {

@@ -67,7 +67,9 @@ ProbeRange probe_range(const Workload& workload, const Timeline& timeline) {
   const double scale = contract.loss_scale.initial;
   range.dyadic = !timeline.two_layers && power_of_two(value_of(contract.divisor)) && power_of_two(contract.steps_scalar) && power_of_two(workload.world_size) &&
                  power_of_two(contract.predivide_scalar) && power_of_two(scale);
-  range.precision = std::min({facts_of(workload.model_dtype).precision, facts_of(contract.accumulation).precision, facts_of(contract.wire).precision});
+  const Dtype computed = contract.computed.value_or(workload.model_dtype);
+  range.precision =
+      std::min({facts_of(computed).precision, facts_of(workload.model_dtype).precision, facts_of(contract.accumulation).precision, facts_of(contract.wire).precision});
   range.unit = std::bit_ceil(contract.steps_scalar) / std::exp2(std::ceil(std::log2(scale)));
   // Sums stay below 2^(precision - 1): one bit to spare, so that a wrong sum cannot be rounded into the right one.
   // What users multiply by takes up the bits of its odd part.

@@ -50,10 +50,14 @@ TapeEdit swap_first(When when, Which which, std::function<bool(const Op&, const 
 bool always(const Moment&) { return true; }
 bool at_start(const Moment& m) { return m.event == nullptr; }
 bool at_backward(const Moment& m) { return backward_of(m) != nullptr; }
-bool at_boundary(const Moment& m) { return backward_of(m) && backward_of(m)->boundary; }
+bool at_boundary(const Moment& m) {
+  if (!backward_of(m) || m.timeline.contract.boundary.counted) return backward_of(m) && backward_of(m)->boundary;
+  const std::size_t next = m.event->as<events::Backward>()->ordinal + 1;
+  return next == m.timeline.backwards.size() || m.timeline.backwards[next].step != m.event->step;
+}
 bool at_first_micro_batch(const Moment& m) { return backward_of(m) && backward_of(m)->micro_batch[m.rank] == 0; }
 bool at_later_micro_batch(const Moment& m) { return backward_of(m) && backward_of(m)->micro_batch[m.rank] > 0; }
-bool at_inner_micro_batch(const Moment& m) { return backward_of(m) && !backward_of(m)->boundary; }
+bool at_inner_micro_batch(const Moment& m) { return backward_of(m) && !at_boundary(m); }
 bool at_step(const Moment& m) { return m.event && m.event->updates(); }
 bool after_first_window(const Moment& m) { return m.event && m.event->step > 0; }
 

@@ -29,7 +29,7 @@ TapeEdit swap_first(When when, Which which, std::function<bool(const Op&, const 
 bool always(const Moment&);
 bool at_start(const Moment&);  // the engine is made
 bool at_backward(const Moment&);
-bool at_boundary(const Moment&);  // a backward that is documented to be one
+bool at_boundary(const Moment&);  // a backward that is documented to be one, or where nobody counts the last of its window
 bool at_first_micro_batch(const Moment&);
 bool at_later_micro_batch(const Moment&);
 bool at_inner_micro_batch(const Moment&);  // a backward that is no boundary
@@ -96,6 +96,7 @@ std::function<void(Scenario&, EngineContext&)> has_defect(std::string_view fault
 
 // ---- engines, by what they do with gradients
 std::vector<std::string_view> engines_that(bool (*fit)(const EngineTraits&));
+std::vector<std::string_view> loop_engines_that(bool (*fit)(const EngineTraits&));  // of frameworks whose loops own their windows
 extern const std::vector<std::string_view> every_variant, offload_variants, device_variants, owner_variants, owners_on_the_device,
     bucket_variants,                                                                       // gradients end on the rank that steps them; bucket: and its weights are gathered
     flat_variants, sharded_weights,                                                        // weights are gathered after a step, or never whole

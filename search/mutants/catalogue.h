@@ -12,5 +12,9 @@ std::vector<Mutant> reduction_mutants();
 std::vector<Mutant> order_mutants();
 std::vector<Mutant> step_mutants();
 std::vector<Mutant> lifecycle_mutants();
+std::vector<Mutant> loop_mutants();  // of engines whose loops own their windows
+
+// Those engines, to the mutants of the other parts that they can have as well.
+void add_loop_engines(std::vector<Mutant>& mutants);
 
 }  // namespace gradledger::search

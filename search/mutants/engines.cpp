@@ -11,6 +11,19 @@ std::vector<std::string_view> engines_that(bool (*fit)(const EngineTraits&)) {
   return out;
 }
 
+std::vector<std::string_view> loop_engines_that(bool (*fit)(const EngineTraits&)) {
+  std::vector<std::string_view> out;
+  for (const Framework* framework : frameworks()) {
+    if (!framework->search_space()) continue;
+    for (const Variant& variant : framework->search_space()->variants()) {
+      Scenario world;
+      variant.apply(world);
+      if (!framework->search_space()->calls(world)->manages_windows() && fit(variant.traits)) out.push_back(variant.name);
+    }
+  }
+  return out;
+}
+
 const std::vector<std::string_view> every_variant = engines_that([](const EngineTraits&) { return true; });
 const std::vector<std::string_view> all_but_whole_accumulators = engines_that([](const EngineTraits& t) { return t.reduces_to_owners || !t.accumulates_itself; });
 const std::vector<std::string_view> owner_variants = engines_that([](const EngineTraits& t) { return t.reduces_to_owners; });

@@ -53,7 +53,9 @@ std::vector<ref::FindingClass> reported_classes(const Scenario& scenario, Engine
 Hunt hunt(const Mutant& mutant, std::uint64_t seed, std::uint32_t cases_max) {
   Profile profile;
   profile.as_documented = true;
-  for (const std::string_view name : mutant.variants) profile.variants.push_back(*variant_named(name, ""));
+  for (const std::string_view name : mutant.variants)
+    if (const Variant* variant = *variant_named(name, ""); profile.variants.empty() || &framework_of(*variant) == &framework_of(*profile.variants.front()))
+      profile.variants.push_back(variant);
   return hunt_in(profile, mutant, seed, cases_max);
 }
 

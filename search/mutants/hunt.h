@@ -16,7 +16,7 @@ struct Hunt {
   std::optional<Scenario> scenario;         // in which it was found
 };
 
-// Found: reported with a fitting class that the same case does not have without the fault.
+// Found: reported with a fitting class that the same case does not have without the fault. Cases are of the framework of the mutant's first variant.
 Hunt hunt(const Mutant& mutant, std::uint64_t seed, std::uint32_t cases_max);
 // Likewise among the cases of one of the mutant's variants.
 Hunt hunt(const Mutant& mutant, std::string_view variant, std::uint64_t seed, std::uint32_t cases_max);

@@ -12,6 +12,8 @@ std::span<const Mutant> mutants() {
     std::vector<Mutant> out;
     for (const auto part : {accumulation_mutants, reduction_mutants, order_mutants, step_mutants, lifecycle_mutants})
       for (Mutant& mutant : part()) out.push_back(std::move(mutant));
+    add_loop_engines(out);
+    for (Mutant& mutant : loop_mutants()) out.push_back(std::move(mutant));
     return out;
   }();
   return all;

@@ -31,7 +31,7 @@ class Tuning {
 
   // ---- the step
   virtual bool clip(Scenario&, double /*max_norm*/) const { return false; }  // 0: not
-  // Precondition: the model dtype is fp16, and the initial scale a power of two.
+  // Precondition: the model dtype is fp16, or that of a loop with a scaler fp32, and the initial scale is a power of two.
   virtual bool set_loss_scale(Scenario&, const LossScalePolicy&) const { return false; }
 
   // ---- the way of a reduction

@@ -1,8 +1,10 @@
 // docs/mutants.md lists the faults that a gate plants, as they are in the code.
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "search/mutants/mutant.h"
-#include "search/draw/variants.h"
+#include "sim/frameworks/search_space.h"
 #include "tests/docs/markdown.h"
 
 namespace gradledger::testing {
@@ -10,11 +12,28 @@ namespace {
 
 using search::Mutant;
 
-std::string listed_variants(const Mutant& mutant) {
-  if (mutant.variants.size() == search::variants().size()) return "all";
-  std::string out;
-  for (const std::string_view variant : mutant.variants) out += (out.empty() ? "" : ", ") + std::string(variant);
+std::vector<std::string_view> engines_of(bool deepspeed) {
+  std::vector<std::string_view> out;
+  for (const Framework* framework : frameworks())
+    if (framework->search_space() && (framework == &default_framework()) == deepspeed)
+      for (const Variant& variant : framework->search_space()->variants()) out.push_back(variant.name);
   return out;
+}
+
+// In the mutant's order, or what they are all of.
+std::string listed(const Mutant& mutant, const std::vector<std::string_view>& engines, const std::string& all) {
+  std::string out;
+  std::size_t count = 0;
+  for (const std::string_view variant : mutant.variants) {
+    if (std::find(engines.begin(), engines.end(), variant) == engines.end()) continue;
+    out += (count++ > 0 ? ", " : "") + std::string(variant);
+  }
+  return count == engines.size() ? all : out;
+}
+
+std::string listed_variants(const Mutant& mutant) {
+  const std::string deepspeed = listed(mutant, engines_of(true), "all of DeepSpeed"), loops = listed(mutant, engines_of(false), "all of loops");
+  return deepspeed + (deepspeed.empty() || loops.empty() ? "" : ", ") + loops;
 }
 
 Cells row_of(const Mutant& mutant) {

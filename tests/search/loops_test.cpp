@@ -23,7 +23,7 @@ namespace {
 
 using namespace gradledger::search;
 
-constexpr const char* loop_frameworks[] = {"ddp", "fsdp2", "megatron"};
+constexpr const char* loop_frameworks[] = {"ddp", "fsdp1", "fsdp2", "megatron"};
 
 Profile profile_of(const char* framework, bool as_documented) {
   Profile out;
@@ -164,7 +164,7 @@ TEST(plain_loop, applies_the_same_gradient_on_every_engine_of_every_framework) {
   for (const Framework* framework : frameworks())
     if (framework->search_space())
       for (const Variant& variant : framework->search_space()->variants()) sides.push_back(loop_on(variant.name.data()));
-  EXPECT_GE(sides.size(), 13u);
+  EXPECT_GE(sides.size(), 16u);
   const DifferState state = run_differ(options, sides);
   EXPECT_GT(state.compared, 30u);
   EXPECT_TRUE(state.found.empty()) << state.found.front().explanation << " " << state.found.front().shape;

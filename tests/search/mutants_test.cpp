@@ -63,6 +63,9 @@ TEST(mutants, name_variants_that_there_are_and_leave_none_out) {
     EXPECT_EQ(std::set<std::string_view>(mutant.variants.begin(), mutant.variants.end()).size(), mutant.variants.size()) << mutant.name;
   }
   for (const Variant& variant : variants()) EXPECT_GE(faults[variant.name], 60u) << variant.name;
+  for (const Framework* framework : frameworks())
+    if (framework->search_space() && framework != &default_framework())
+      for (const Variant& variant : framework->search_space()->variants()) EXPECT_GE(faults[variant.name], 30u) << variant.name;
 }
 
 TEST(mutants, are_found_by_name_and_a_wrong_name_by_the_nearest) {
@@ -87,7 +90,9 @@ TEST_P(of_a_variant, every_mutant_is_found_with_a_class_that_fits) {
 
 INSTANTIATE_TEST_SUITE_P(mutants, of_a_variant, ::testing::ValuesIn([] {
                            std::vector<std::string_view> names;
-                           for (const Variant& variant : variants()) names.push_back(variant.name);
+                           for (const Framework* framework : frameworks())
+                             if (framework->search_space())
+                               for (const Variant& variant : framework->search_space()->variants()) names.push_back(variant.name);
                            return names;
                          }()),
                          [](const auto& info) { return std::regex_replace(std::string(info.param), std::regex("-"), "_"); });

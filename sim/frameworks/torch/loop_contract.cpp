@@ -59,4 +59,11 @@ void add_scaler(const std::optional<GradScalerConfig>& scaler, Contract& contrac
   contract.loss_scale.minimum = 0;
 }
 
+GradScalerConfig scaler_of(const LossScalePolicy& policy) {
+  GradScalerConfig out;
+  out.init_scale = policy.initial;
+  if (policy.dynamic) out.growth_interval = policy.window;
+  return out;
+}
+
 }  // namespace gradledger::torch

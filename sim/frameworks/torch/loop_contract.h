@@ -14,5 +14,7 @@ namespace gradledger::torch {
 Contract loop_contract(const Scenario& scenario, bool windows_are_stated = false);
 // What a GradScaler adds: steps that are skipped, and a scale that moves.
 void add_scaler(const std::optional<GradScalerConfig>& scaler, Contract& contract);
+// The other way round, for searches.
+GradScalerConfig scaler_of(const LossScalePolicy& policy);
 
 }  // namespace gradledger::torch

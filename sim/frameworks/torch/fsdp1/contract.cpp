@@ -11,9 +11,13 @@ Contract fsdp1_contract(const Scenario& s, const Fsdp1Config& config) {
   const bool whole = strategy_of(s, config) == Strategy::no_shard;
   out.replicates_reduced = whole;
   out.mixes_own_and_averaged = whole;
-  // PyTorch's defaults: parameters as they are, and gradients reduced as parameters compute.
-  out.accumulation = config.mixed_precision.param_dtype.value_or(s.model_dtype);
-  out.wire = config.mixed_precision.reduce_dtype.value_or(out.accumulation);
+  // PyTorch's defaults: parameters as they are, and gradients made and reduced as parameters compute.
+  // Sums are due in the wider of the two, unless the loop keeps gradients as they were made.
+  const MixedPrecision& precision = config.mixed_precision;
+  const Dtype made = precision.param_dtype.value_or(s.model_dtype);
+  out.computed = precision.param_dtype;
+  out.wire = precision.reduce_dtype.value_or(made);
+  out.accumulation = !precision.keep_low_precision_grads && size_of(out.wire) > size_of(made) ? out.wire : made;
   add_scaler(config.grad_scaler, out);
   return out;
 }

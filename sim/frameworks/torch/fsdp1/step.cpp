@@ -104,10 +104,11 @@ void FullyShardedDataParallel::unscale(const Pass& pass) {
     pass.w.check_finite(found_inf_, grad.slice);
     if (scaler_.unscale_factor() != 1.0) pass.w.multiply(grad.slice, scaler_.unscale_factor());
   }
-  found_inf_recorded_ = !all.empty();
+  // ShardedGradScaler has a flag, and asks the others, on a rank without a gradient too: its shards may have no elements.
+  found_inf_recorded_ = !config_->plain_grad_scaler || !all.empty();
   scaler_.set_unscaled();
   gradient_scale_ = 1.0;
-  if (config_->plain_grad_scaler || all.empty() || scenario().world_size == 1) return;
+  if (config_->plain_grad_scaler || scenario().world_size == 1) return;
   const ProcessGroup world = group_named(scenario(), context_.timeline->contract.groups, "world", context_.rank);
   pass.w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .group = world.id, .input = found_inf_, .output = found_inf_});
 }

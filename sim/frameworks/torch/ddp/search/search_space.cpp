@@ -5,6 +5,7 @@
 #include "sim/base/hash.h"
 #include "sim/frameworks/loop_drawing.h"
 #include "sim/frameworks/torch/ddp/search/parts.h"
+#include "sim/frameworks/torch/loop_contract.h"
 
 namespace gradledger::torch::data_parallel {
 namespace {
@@ -14,6 +15,10 @@ constexpr std::array<Variant, 1> all_variants{{{"ddp", "DistributedDataParallel"
 class DataParallelTuning final : public Tuning {
  public:
   bool set_model_dtype(Scenario& s, Dtype dtype) const override { return set_loop_dtype(s, dtype); }
+  bool set_loss_scale(Scenario& s, const LossScalePolicy& policy) const override {
+    ddp_config(s).grad_scaler = scaler_of(policy);
+    return true;
+  }
   bool limit_buckets(Scenario& s, std::uint64_t numel) const override {
     ddp_config(s).bucket_cap_mb = static_cast<double>(numel * size_of(s.model_dtype)) / (1024.0 * 1024.0);
     return true;

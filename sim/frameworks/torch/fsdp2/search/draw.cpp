@@ -5,6 +5,7 @@
 #include "sim/frameworks/loop_drawing.h"
 #include "sim/frameworks/torch/fsdp2/modules.h"
 #include "sim/frameworks/torch/fsdp2/search/parts.h"
+#include "sim/frameworks/torch/sharded_drawing.h"
 
 namespace gradledger::torch::fully_shard {
 namespace {
@@ -72,7 +73,7 @@ class Options {
   void rest() {
     keep_one_used(out_);
     modules();
-    if (takes(mesh)) two_dimensions();
+    if (takes(mesh)) config_.mesh = draw_mesh(draws_, 1, out_);
     if (takes(rows)) cut_rows();
     unused();
     step();
@@ -91,31 +92,8 @@ class Options {
     if (draws_.one_in(8)) config_.input_requires_grad = true;
     if (draws_.one_in(4)) config_.wrap = Wrap::root;
     if (config_.wrap == Wrap::root || !takes(units)) return;
-    config_.units.emplace();  // parameters that follow each other; those in none are the root's
-    bool follows = false;
-    for (const Parameter& p : out_.parameters) {
-      const bool of_the_root = draws_.one_in(3);
-      if (!of_the_root && (!follows || draws_.one_in(2))) config_.units->emplace_back();
-      if (!of_the_root) config_.units->back().push_back(p.name);
-      else if (draws_.one_in(4)) config_.nested.push_back(p.name);
-      follows = !of_the_root;
-    }
+    config_.units = draw_units(draws_, out_, &config_.nested);
     config_.root_parameters_last = draws_.one_in(4);
-  }
-
-  void two_dimensions() {
-    std::vector<std::uint32_t> sizes;  // of a shard
-    for (std::uint32_t size = 1; size <= out_.world_size; ++size)
-      if (out_.world_size % size == 0) sizes.push_back(size);
-    const std::uint32_t shard = sizes[draws_.below(static_cast<std::uint32_t>(sizes.size()))], replicas = out_.world_size / shard;
-    auto &of_shards = out_.groups["shard"], &of_replicas = out_.groups["replicate"];
-    of_shards.resize(replicas);
-    of_replicas.resize(shard);
-    for (std::uint32_t r = 0; r < out_.world_size; ++r) {
-      of_shards[r / shard].push_back(r);
-      of_replicas[r % shard].push_back(r);
-    }
-    config_.mesh = Mesh{"replicate", "shard"};
   }
 
   void cut_rows() {

@@ -1,10 +1,12 @@
 #include "sim/frameworks/torch/fsdp2/search/search_space.h"
 
+#include <algorithm>
 #include <array>
 
 #include "sim/base/hash.h"
 #include "sim/frameworks/loop_drawing.h"
 #include "sim/frameworks/torch/fsdp2/search/parts.h"
+#include "sim/frameworks/torch/loop_contract.h"
 
 namespace gradledger::torch::fully_shard {
 namespace {
@@ -24,6 +26,10 @@ constexpr std::array<Variant, 2> all_variants{{
 class FullyShardTuning final : public Tuning {
  public:
   bool set_model_dtype(Scenario& s, Dtype dtype) const override { return set_loop_dtype(s, dtype); }
+  bool set_loss_scale(Scenario& s, const LossScalePolicy& policy) const override {
+    fsdp2_config(s).grad_scaler = scaler_of(policy);
+    return true;
+  }
   bool set_wire_dtype(Scenario& s, std::optional<Dtype> dtype) const override {
     fsdp2_config(s).mixed_precision.reduce_dtype = dtype;
     return true;
@@ -45,7 +51,9 @@ class Space final : public SearchSpace {
     return true;
   }
   void write_loop(const PlainLoop& loop, Scenario& out) const override {
-    fsdp2_config(out).reduce_scatter_unused_params = fsdp2_config(out).calls_unused_units = leaves_parameters_out(out);
+    const bool frozen = std::any_of(out.parameters.begin(), out.parameters.end(), [](const Parameter& p) { return !p.trainable; });
+    fsdp2_config(out).reduce_scatter_unused_params = leaves_parameters_out(out);
+    fsdp2_config(out).calls_unused_units = leaves_parameters_out(out) || frozen;  // a module without gradients is called all the same
     fsdp2_config(out).gradient_divide_factor.reset();
     write_plain_loop(loop, {}, {}, out);
   }

@@ -117,8 +117,8 @@ Expansion open_instruct(const LoopSetting& s) {
 constexpr std::array<std::string_view, 2> open_instruct_changed{"2025.6", "2026.2"};
 
 constexpr std::array<std::string_view, 1> deepspeed_alone{"deepspeed"}, megatron_alone{"megatron"};
-constexpr std::array<std::string_view, 3> wrapped_models{"deepspeed", "ddp", "fsdp2"};
-constexpr std::array<std::string_view, 4> all_frameworks{"deepspeed", "ddp", "fsdp2", "megatron"};
+constexpr std::array<std::string_view, 4> wrapped_models{"deepspeed", "ddp", "fsdp1", "fsdp2"};
+constexpr std::array<std::string_view, 5> all_frameworks{"deepspeed", "ddp", "fsdp1", "fsdp2", "megatron"};
 
 }  // namespace
 

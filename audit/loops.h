@@ -27,7 +27,8 @@ struct LoopSetting {
   std::uint32_t windows = 3;
   std::uint32_t last_window = 0;  // micro-batches of one more window, shorter than the others, as at the end of an epoch; 0: none
   Loss loss = Loss::tokens;
-  Releases packages;  // those that the loop depends on: all of them
+  bool sync_each_batch = false;  // accelerate is told to reduce every micro-batch
+  Releases packages;             // those that the loop depends on: all of them
 
   bool on_deepspeed() const { return framework == "deepspeed"; }
   bool on_megatron() const { return framework == "megatron"; }

@@ -75,17 +75,21 @@ Expansion expand(const LoopSetting& s, const Wrapping& w, const json& contract, 
 
 std::string one_over(std::uint32_t n) { return n == 1 ? "" : "1/" + std::to_string(n); }
 
-// accelerator.py, no_sync: DeepSpeed's own is entered at every stage before 1.9.0, and below stage 2 since. utils/deepspeed.py, backward: the
+// transformers/trainer.py: its own no_sync, which it has since 4.47, asks for sync_each_batch since 5.2.
+bool asks_for_each(const LoopSetting& s) { return at_least(s.packages.at("transformers"), "5.2"); }
+
+// accelerator.py, accumulate: sync_each_batch keeps it out of no_sync. no_sync: DeepSpeed's own is entered at every stage before 1.9.0, and below stage 2 since. utils/deepspeed.py, backward: the
 // boundary is set by hand since 1.8.0 (accelerate#3630). fully_shard has no no_sync: until 1.11.0, which sets set_requires_gradient_sync(False) in
 // its place, every micro-batch reduces.
 void of_accelerate(const LoopSetting& s, Wrapping& w, bool accumulates) {
   const std::string& release = s.packages.at("accelerate");
+  const bool syncs_each = s.sync_each_batch && (accumulates || asks_for_each(s));
   if (!s.on_deepspeed()) {
-    w.holds_back = s.framework != "fsdp2" || at_least(release, "1.11.0");
+    w.holds_back = !syncs_each && (s.framework != "fsdp2" || at_least(release, "1.11.0"));
     return;
   }
   w.boundary_by_hand = at_least(release, "1.8.0");
-  w.holds_back = accumulates && (!at_least(release, "1.9.0") || s.stage.value_or(0) < 2);
+  w.holds_back = accumulates && !syncs_each && (!at_least(release, "1.9.0") || s.stage.value_or(0) < 2);
 }
 
 // What transformers' training_step makes of the loss, before the engine or accelerate divides it: trainer.py at 4.45.2, 4.46.0, 4.47.1, 4.48.3,

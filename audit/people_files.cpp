@@ -104,7 +104,6 @@ constexpr std::array accelerate_inert{"compute_environment",
                                       "enable_cpu_affinity",
                                       "machine_rank",
                                       "main_training_function",
-                                      "num_machines",
                                       "rdzv_backend",
                                       "same_network",
                                       "tpu_env",
@@ -255,7 +254,6 @@ constexpr std::array trainer_inert{"output_dir",
                                    "eval_on_start",
                                    "use_liger_kernel",
                                    "eval_use_gather_object",
-                                   "accelerator_config",
                                    "average_tokens_across_devices",
                                    "fsdp_min_num_params",
                                    "fsdp_transformer_layer_cls_to_wrap",
@@ -265,9 +263,18 @@ constexpr std::array trainer_inert{"output_dir",
                                    "push_to_hub_organization",
                                    "push_to_hub_token"};
 
+// transformers/trainer.py, create_accelerator_and_postprocess: gradient_accumulation_kwargs go to GradientAccumulationPlugin.
+void take_accelerator_config(Taking& take, TrainingArguments& out) {
+  const json* config = take.find("accelerator_config");
+  const json::json_pointer each("/gradient_accumulation_kwargs/sync_each_batch");
+  if (!config || !config->is_object() || !config->contains(each)) return;
+  if (config->at(each).is_boolean()) out.sync_each_batch = config->at(each).get<bool>();
+  else take.wrong("accelerator_config", "true or false for sync_each_batch");
+}
+
 }  // namespace
 
-void take_accelerate(const Document& file, const fs::path& folder, Given& out) {
+void take_accelerate(const Document& file, const fs::path& folder, const Releases& releases, Given& out) {
   if (!file.json.is_object()) {
     out.errors.push_back({file.where(""), "is no mapping; expected the file that accelerate config writes"});
     return;
@@ -277,6 +284,7 @@ void take_accelerate(const Document& file, const fs::path& folder, Given& out) {
   take.text("distributed_type", kind);
   take.text("mixed_precision", precision);
   take.count("num_processes", out.ranks);
+  take.count("num_machines", out.machines);
   const json* plugin = take.find("deepspeed_config");
   const json* fsdp = take.find("fsdp_config");
   const json* parallelism = take.find("parallelism_config");
@@ -297,7 +305,7 @@ void take_accelerate(const Document& file, const fs::path& folder, Given& out) {
     return;
   }
   if (fsdp && type != "FSDP") out.ignored.emplace_back("/fsdp_config");
-  if (type == "FSDP") return take_fsdp(file, fsdp ? *fsdp : json::object(), "/fsdp_config", 1, out);
+  if (type == "FSDP") return take_launched_fsdp(file, fsdp ? *fsdp : json::object(), releases, out);
   if (type == "MULTI_GPU" || type == "MULTI_CPU") {
     out.framework = "ddp";
     out.config = Document{file.file, json::object(), {}};
@@ -306,7 +314,7 @@ void take_accelerate(const Document& file, const fs::path& folder, Given& out) {
   out.errors.push_back({file.where("/distributed_type"), "is " + type + ", of which there is no model here; expected DEEPSPEED, FSDP or MULTI_GPU"});
 }
 
-void take_trainer(const Document& file, const fs::path& folder, Given& out) {
+void take_trainer(const Document& file, const fs::path& folder, const Releases& releases, Given& out) {
   if (!file.json.is_object()) {
     out.errors.push_back({file.where(""), "is no object; expected arguments of transformers.TrainingArguments"});
     return;
@@ -327,6 +335,7 @@ void take_trainer(const Document& file, const fs::path& folder, Given& out) {
   take.flag("ddp_find_unused_parameters", a.ddp_find_unused_parameters);
   take.flag("ddp_static_graph", a.ddp_static_graph);
   take.number("ddp_bucket_cap_mb", a.ddp_bucket_cap_mb);
+  take_accelerator_config(take, a);
   const json* deepspeed = take.find("deepspeed");
   const json* fsdp = take.find("fsdp");
   const json* options = take.find("fsdp_config");
@@ -334,18 +343,14 @@ void take_trainer(const Document& file, const fs::path& folder, Given& out) {
   const bool sharded = fsdp && !fsdp->empty() && *fsdp != "" && *fsdp != false;
   if (options && !sharded) out.ignored.emplace_back("/fsdp_config");
   if (out.config || !out.framework.empty()) return;
-  if (sharded) {
-    json section = options ? *options : json::object();
-    if (section.is_string()) {
-      read_named(section.get<std::string>(), folder, out);
-      if (!out.config) return;
-      const Document named = std::move(*out.config);
-      out.config.reset();
-      section = named.json;
-    }
-    if (section.is_object()) take_fsdp_words(file, *fsdp, section, out);
-    return take_fsdp(file, section, "/fsdp_config", 2, out);
+  if (sharded && options && options->is_string()) {
+    read_named(options->get<std::string>(), folder, out);
+    if (!out.config) return;
+    const Document named = std::move(*out.config);
+    out.config.reset();
+    return take_trained_fsdp(file, *fsdp, named, "", named.json, releases, out);
   }
+  if (sharded) return take_trained_fsdp(file, *fsdp, file, "/fsdp_config", options ? *options : json::object(), releases, out);
   if (!deepspeed) {
     out.framework = "ddp";
     out.config = Document{file.file, json::object(), {}};
@@ -358,12 +363,12 @@ void take_trainer(const Document& file, const fs::path& folder, Given& out) {
     if (pointer.starts_with("/deepspeed")) out.config->places[pointer.substr(std::string("/deepspeed").size())] = place;
 }
 
-Given read_files(const Paths& paths) {
+Given read_files(const Paths& paths, const Releases& releases) {
   Given out;
   out.framework = paths.framework;
   if (is_yaml(paths.config)) {
     const auto file = read_yaml(paths.config);
-    if (file) take_accelerate(*file, fs::path(paths.config).parent_path(), out);
+    if (file) take_accelerate(*file, fs::path(paths.config).parent_path(), releases, out);
     else out.errors.push_back(file.error());
   } else if (!paths.config.empty() && is_arguments(paths.config)) {
     auto file = read_arguments(paths.config);
@@ -379,7 +384,7 @@ Given read_files(const Paths& paths) {
   if (out.framework == "megatron" && out.config) out.ranks = ranks_of(out.config->json);
   if (!paths.arguments.empty()) {
     const auto file = read_document(paths.arguments);
-    if (file) take_trainer(*file, fs::path(paths.arguments).parent_path(), out);
+    if (file) take_trainer(*file, fs::path(paths.arguments).parent_path(), releases, out);
     else out.errors.push_back(file.error());
   }
   return out;

@@ -43,9 +43,9 @@ class Resolving {
   explicit Resolving(const Request& request) : request_(request) {}
 
   Resolved resolve() {
-    given_ = read_files(request_.files);
-    out_.errors = given_.errors;
     releases();
+    given_ = read_files(request_.files, known_);
+    out_.errors.insert(out_.errors.begin(), given_.errors.begin(), given_.errors.end());
     model();
     framework();
     if (setup_.framework) {
@@ -85,8 +85,8 @@ class Resolving {
     const std::string id = given_.framework.empty() ? "deepspeed" : given_.framework;
     const Framework* found = framework_named(id);
     if (!found || !found->user_config())
-      return fail({"--framework", fmt::format("is \"{}\", whose configuration an audit does not read; expected deepspeed, ddp, fsdp2 or megatron", id)});
-    if (!given_.config && (id == "ddp" || id == "fsdp2")) given_.config = Document{"", json::object(), {}};
+      return fail({"--framework", fmt::format("is \"{}\", whose configuration an audit does not read; expected deepspeed, ddp, fsdp1, fsdp2 or megatron", id)});
+    if (!given_.config && (id == "ddp" || id == "fsdp1" || id == "fsdp2")) given_.config = Document{"", json::object(), {}};
     if (!given_.config) {
       if (given_.errors.empty()) fail({"FILE", "is missing; expected ds_config.json, accelerate's config.yaml, a script with Megatron-LM's arguments, or --trainer-args"});
       return;
@@ -158,11 +158,17 @@ class Resolving {
     Document& file = *given_.config;
     for (const std::string& pointer : request_.leave_out) leave_out(file, pointer);
     const bool ranks_are_stated = request_.ranks || setup_.script_of.is_object() || given_.ranks;
-    UserConfigHints hints{
-        .ranks = ranks(), .ranks_are_stated = ranks_are_stated, .arguments = given_.arguments, .accumulation_steps = {}, .accumulation_why = {}, .shrink = shrink_};
+    UserConfigHints hints{.ranks = ranks(),
+                          .ranks_are_stated = ranks_are_stated,
+                          .machines = given_.machines,
+                          .arguments = given_.arguments,
+                          .accumulation_steps = {},
+                          .accumulation_why = {},
+                          .shrink = shrink_};
     hint_accumulation(hints);
     UserConfig read = setup_.framework->user_config()->read(file.json, hints);
     for (const InputError& error : read.errors) fail({file.where(error.where), error.message});
+    for (const FilledValue& f : given_.filled) setup_.filled.push_back({file.file, f.pointer, f.value, f.why});
     for (const FilledValue& f : read.filled) setup_.filled.push_back({file.file, f.pointer, f.value, f.why});
     setup_.config = std::move(read.config);
     setup_.ranks = read.ranks.value_or(hints.ranks);
@@ -231,6 +237,7 @@ class Resolving {
     if (s.last_window >= s.micro_batches)
       fail({"--last-window", fmt::format("is {}, and a window has {} micro-batches; expected fewer than these", s.last_window, s.micro_batches)});
     if (s.last_window > 0 && !setup_.loop->counted_by_framework) fail({"--last-window", "is for accelerate, hf-trainer, lightning and trl, whose epochs end in it"});
+    s.sync_each_batch = request_.sync_each_batch || given_.arguments.sync_each_batch.value_or(false);
     s.loss = request_.loss == "mean" ? Loss::mean : Loss::tokens;
   }
 

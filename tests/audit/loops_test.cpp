@@ -141,8 +141,11 @@ TEST(a_loop, that_divides_twice_or_raises_is_told) {
 
 TEST(every_loop, runs_on_every_framework_that_it_is_for) {
   for (const audit::Loop& loop : audit::loops())
-    for (const auto& [framework, file] : std::map<std::string, std::string>{
-             {"deepspeed", "zero2_auto_offload.json"}, {"ddp", "accelerate_multi_gpu.yaml"}, {"fsdp2", "accelerate_fsdp2.yaml"}, {"megatron", "megatron_pretrain.sh"}}) {
+    for (const auto& [framework, file] : std::map<std::string, std::string>{{"deepspeed", "zero2_auto_offload.json"},
+                                                                            {"ddp", "accelerate_multi_gpu.yaml"},
+                                                                            {"fsdp1", "accelerate_fsdp1.yaml"},
+                                                                            {"fsdp2", "accelerate_fsdp2.yaml"},
+                                                                            {"megatron", "megatron_pretrain.sh"}}) {
       const audit::Request request = request_of(file, std::string(loop.name));
       if (!loop.runs_on(framework)) {
         EXPECT_EQ(errors_of(request).size(), 1u) << loop.name << " " << file;

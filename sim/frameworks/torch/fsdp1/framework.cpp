@@ -9,6 +9,7 @@
 #include "sim/frameworks/torch/fsdp1/contract.h"
 #include "sim/frameworks/torch/fsdp1/documented_use.h"
 #include "sim/frameworks/torch/fsdp1/fully_sharded.h"
+#include "sim/frameworks/torch/fsdp1/user_config.h"
 #include "sim/frameworks/torch/loop_admission.h"
 
 namespace gradledger::torch::flat_sharded {
@@ -69,6 +70,7 @@ class FlatShardedFramework final : public Framework {
 
   std::span<const UseRule> use_rules() const override { return fsdp1_use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return fsdp1_use_of(scenario, timeline, fsdp1_config_of(scenario)); }
+  const UserConfigReader* user_config() const override { return &fsdp1_user_config_reader(); }
 };
 
 }  // namespace

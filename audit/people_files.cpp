@@ -263,6 +263,14 @@ constexpr std::array trainer_inert{"output_dir",
                                    "push_to_hub_organization",
                                    "push_to_hub_token"};
 
+// trl/trainer/grpo_config.py, at 1.16.0.
+void take_grpo(Taking& take, Given& out) {
+  take.text("loss_type", out.grpo_loss);
+  take.count("steps_per_generation", out.steps_per_generation);
+  take.count("num_iterations", out.num_iterations);
+  take.count("generation_batch_size", out.generation_batch_size);
+}
+
 // transformers/trainer.py, create_accelerator_and_postprocess: gradient_accumulation_kwargs go to GradientAccumulationPlugin.
 void take_accelerator_config(Taking& take, TrainingArguments& out) {
   const json* config = take.find("accelerator_config");
@@ -335,6 +343,7 @@ void take_trainer(const Document& file, const fs::path& folder, const Releases& 
   take.flag("ddp_find_unused_parameters", a.ddp_find_unused_parameters);
   take.flag("ddp_static_graph", a.ddp_static_graph);
   take.number("ddp_bucket_cap_mb", a.ddp_bucket_cap_mb);
+  take_grpo(take, out);
   take_accelerator_config(take, a);
   const json* deepspeed = take.find("deepspeed");
   const json* fsdp = take.find("fsdp");

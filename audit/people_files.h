@@ -18,7 +18,9 @@ struct Given {
   std::optional<Document> config;  // the framework's configuration
   TrainingArguments arguments;
   std::optional<std::uint32_t> ranks, machines;
-  std::vector<FilledValue> filled;  // into `config`
+  std::vector<FilledValue> filled;       // into `config`
+  std::optional<std::string> grpo_loss;  // loss_type of trl.GRPOConfig, as are the next
+  std::optional<std::uint32_t> steps_per_generation, num_iterations, generation_batch_size;
   std::vector<std::string> ignored, unknown, notes, not_modelled;
   std::vector<InputError> errors;  // of all files
 };

@@ -237,8 +237,32 @@ class Resolving {
     if (s.last_window >= s.micro_batches)
       fail({"--last-window", fmt::format("is {}, and a window has {} micro-batches; expected fewer than these", s.last_window, s.micro_batches)});
     if (s.last_window > 0 && !setup_.loop->counted_by_framework) fail({"--last-window", "is for accelerate, hf-trainer, lightning and trl, whose epochs end in it"});
+    if (setup_.loop->name == "grpo") take_grpo();
     s.sync_each_batch = request_.sync_each_batch || given_.arguments.sync_each_batch.value_or(false);
     s.loss = request_.loss == "mean" ? Loss::mean : Loss::tokens;
+  }
+
+  // trl/trainer/grpo_config.py, __post_init__, at 1.16.0.
+  void take_grpo() {
+    LoopSetting& s = setup_.setting;
+    const std::vector<std::string> names{"grpo", "bnpo", "dr_grpo", "dapo"};
+    const std::string name = !request_.grpo_loss.empty() ? request_.grpo_loss : given_.grpo_loss.value_or("dapo");
+    const auto at = std::find(names.begin(), names.end(), name);
+    if (at == names.end())
+      return fail({"loss_type", fmt::format("is \"{}\", of which there is no model here; expected one of {}{}", name, fmt::join(names, ", "), suggestion(name, names))});
+    s.grpo.loss = static_cast<GrpoLoss>(at - names.begin());
+    if (request_.grpo_loss.empty() && !given_.grpo_loss) setup_.filled.push_back({"", "loss_type", name, "TRL's default: --grpo-loss"});
+    if (s.last_window > 0) fail({"--last-window", "is for loops that end an epoch in it; of GRPOTrainer that was not read"});
+    s.grpo.steps_per_generation = request_.steps_per_generation.value_or(steps_per_generation());
+    s.grpo.num_iterations = given_.num_iterations.value_or(1);
+  }
+
+  std::uint32_t steps_per_generation() {
+    if (!given_.generation_batch_size) return given_.steps_per_generation.value_or(setup_.setting.micro_batches);
+    if (given_.steps_per_generation) fail({"generation_batch_size", "is given, and so is steps_per_generation; expected one of the two"});
+    const std::uint32_t size = *given_.generation_batch_size, batch = given_.arguments.per_device_train_batch_size.value_or(8) * setup_.ranks;
+    if (size % batch != 0) fail({"generation_batch_size", fmt::format("is {}; expected a multiple of {}, one micro-batch of all ranks", size, batch)});
+    return std::max(1u, size / batch);
   }
 
   void state() {

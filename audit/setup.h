@@ -27,6 +27,8 @@ struct Request {
   std::uint32_t windows = 3, last_window = 0;
   bool sync_each_batch = false;  // GradientAccumulationPlugin(sync_each_batch=True)
   std::string model, optimizer, loss = "tokens", tokens = "equal";
+  std::string grpo_loss;  // a loss_type; empty: what files say
+  std::optional<std::uint32_t> steps_per_generation;
   std::vector<std::string> leave_out;  // pointers into the configuration
 };
 

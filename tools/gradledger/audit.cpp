@@ -58,6 +58,8 @@ std::string command_of(const AuditVerb& verb, const Options& options) {
   add(" --optimizer", r.optimizer);
   if (r.sync_each_batch) out += " --sync-each-batch";
   if (r.loss != "tokens") add(" --loss", r.loss);
+  add(" --grpo-loss", r.grpo_loss);
+  number(" --steps-per-generation", r.steps_per_generation);
   if (r.tokens != "equal") add(" --tokens", r.tokens);
   for (const std::string& pointer : r.leave_out) add(" --leave-out", pointer);
   add(" --sweep", verb.sweep);
@@ -139,6 +141,10 @@ CLI::App* add_audit(CLI::App& app, AuditVerb& verb) {
   out->add_option("--optimizer", r.optimizer, "sgd, adam or adamw, in place of what the files say")->check(OneOf({"sgd", "adam", "adamw"}));
   out->add_option("--loss", r.loss, "hf-trainer: tokens, a model that takes num_items_in_batch, or mean")->check(OneOf({"tokens", "mean"}))->capture_default_str();
   out->add_flag("--sync-each-batch", r.sync_each_batch, "accelerate, hf-trainer and trl: GradientAccumulationPlugin has sync_each_batch, so that every micro-batch reduces");
+  out->add_option("--grpo-loss", r.grpo_loss, "grpo: loss_type, in place of what the files say, else dapo")->check(OneOf({"grpo", "bnpo", "dr_grpo", "dapo"}));
+  out->add_option("--steps-per-generation", r.steps_per_generation, "grpo: micro-batches that are generated at once; the default is gradient_accumulation_steps")
+      ->check(whole_number)
+      ->check(CLI::Range(1, 1024));
   out->add_option("--tokens", r.tokens, "Tokens of micro-batches: equal, or uneven")->check(OneOf({"equal", "uneven"}))->capture_default_str();
   out->add_option("--leave-out", r.leave_out, "A JSON pointer into the configuration: the key is taken for absent; can be given several times")
       ->check(some_text)

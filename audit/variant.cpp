@@ -26,6 +26,8 @@ json uneven_tokens(const Setup& setup) {
 void take_loop(const Setup& setup, const Variant& variant, json& out, json& config) {
   LoopSetting setting = setup.setting;
   setting.packages = variant.packages;
+  setting.grpo = variant.grpo;
+  setting.sync_each_batch = variant.sync_each_batch;
   setting.ranks = setup.ranks;
   setting.uneven_tokens = setup.uneven_tokens;
   setting.counted = setup.framework->user_config()->counted_window(variant.config);
@@ -41,7 +43,7 @@ void take_loop(const Setup& setup, const Variant& variant, json& out, json& conf
 
 }  // namespace
 
-Variant variant_of(const Setup& setup) { return {setup.config, setup.as_of, setup.loop, setup.setting.packages}; }
+Variant variant_of(const Setup& setup) { return {setup.config, setup.as_of, setup.loop, setup.setting.packages, setup.setting.grpo, setup.setting.sync_each_batch}; }
 
 Result<Scenario> scenario_of(const Setup& setup, const Variant& variant) {
   json out = setup.script_of.is_object() ? setup.script_of : json::object();

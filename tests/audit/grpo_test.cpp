@@ -26,10 +26,16 @@ LoopSetting on_ddp(GrpoLoss loss) {
   return out;
 }
 
-audit::Request grpo_request(const std::string& loss, const std::string& file = "accelerate_multi_gpu.yaml") {
+// Each advised change was replayed and is clean.
+bool is_advised(const report::AuditReport& report, const std::string& says) {
+  return std::any_of(report.advice.begin(), report.advice.end(), [&](const report::AuditAdvice& a) { return a.clean && a.says == says; });
+}
+
+audit::Request grpo_request(const std::string& loss, const std::string& file = "accelerate_multi_gpu.yaml", const std::string& tokens = "equal") {
   audit::Request out = request_of(file, "grpo");
   out.grpo_loss = loss;
   out.micro_batches = 4;
+  out.tokens = tokens;
   return out;
 }
 
@@ -80,6 +86,8 @@ TEST(an_audit, of_grpo_tells_that_generations_of_other_sizes_weigh_windows_alike
     request.steps_per_generation = slices;
     EXPECT_EQ(answered(request).text(), "wrong scale") << slices;
   }
+  EXPECT_TRUE(is_advised(audited(request), "generate one window at a time: steps_per_generation 4"));
+  EXPECT_TRUE(is_advised(audited(grpo_request("bnpo", "accelerate_multi_gpu.yaml", "uneven")), "divide by the tokens of all: loss_type dapo"));
 }
 
 TEST(an_audit, of_grpo_runs_on_every_wrapper) {

@@ -48,6 +48,18 @@ TEST(a_loop, on_distributed_data_parallel_has_the_calls_of_its_documentation) {
   for (const auto& [loop, script] : scripts) EXPECT_EQ(script_of(loop, on("ddp")), script) << loop;
 }
 
+// drivers/python/tests/test_audit_loops.py has what real ones call: each micro-batch enters a no_sync() of its own.
+TEST(a_loop, of_a_package_on_fsdp1_has_the_calls_of_real_runs) {
+  const std::string behind = R"({"step":{}},{"zero_grad":"engine"}])", tokens = R"("weight":"world*tokens/tokens_of_window")", quarter = R"("weight":"1/4")";
+  for (const auto& [loop, weight] : std::map<std::string, std::string>{{"accelerate", quarter}, {"hf-trainer", tokens}}) {
+    LoopSetting setting = on("fsdp1");
+    const std::string held = R"({"backward":{"micro_batches":3,)" + weight + "}}", last = R"({"backward":{)" + weight + "}},";
+    EXPECT_EQ(script_of(loop, setting), R"([{"no_sync":[)" + held + "]}," + last + behind) << loop;
+    setting.sync_each_batch = true;
+    EXPECT_EQ(script_of(loop, setting), "[" + held + "," + last + behind) << loop;
+  }
+}
+
 TEST(a_loop, on_megatron_has_the_calls_of_its_training_step) {
   const std::string begin = R"([{"zero_grad":"engine"},{"zero_grad":"optimizer"},)", finalize = R"({"event":{"name":"finalize_model_grads"}})", end = R"(,{"step":{}}])";
   const std::string held = R"({"no_sync":[{"backward":{"micro_batches":3}}]},{"backward":{}},)";

@@ -1,4 +1,4 @@
-"""What a GRPOTrainer of TRL divides the loss of a micro-batch by, where it is installed: by its loss_type, as `gradledger audit --loop grpo` expands it (audit/loops_of_packages.cpp).
+"""What a GRPOTrainer of TRL divides the loss of a micro-batch by, where it is installed: by its loss_type, as `gradledger audit --loop grpo` expands it.
 Read off the gradient of each token's log probability, which is the token's weight times its advantage."""
 from __future__ import annotations
 

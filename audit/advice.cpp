@@ -79,6 +79,26 @@ void by_calls(const Setup& setup, Replayer& replayer, std::vector<AuditAdvice>& 
   }
 }
 
+// Options of a package's loop that are not the framework's.
+void by_options(const Setup& setup, Replayer& replayer, std::vector<AuditAdvice>& out) {
+  const Variant own = variant_of(setup);
+  const auto attempt = [&](const std::string& says, const auto& change) {
+    Variant variant = own;
+    change(variant);
+    out.push_back(tried(says, replayer.answer(variant)));
+  };
+  if (own.sync_each_batch) attempt("leave out sync_each_batch", [](Variant& v) { v.sync_each_batch = false; });
+  if (!setup.loop || setup.loop->name != "grpo") return;
+  const bool whole = own.grpo.steps_per_generation == 0 || own.grpo.steps_per_generation == setup.setting.micro_batches;
+  if (!whole) attempt(fmt::format("generate one window at a time: steps_per_generation {}", setup.setting.micro_batches), [](Variant& v) { v.grpo.steps_per_generation = 0; });
+  if (own.grpo.loss != GrpoLoss::dapo)
+    attempt(whole ? "divide by the tokens of all: loss_type dapo" : "divide by the tokens of all, one window at a time: loss_type dapo, steps_per_generation as above",
+            [](Variant& v) {
+              v.grpo.loss = GrpoLoss::dapo;
+              v.grpo.steps_per_generation = 0;
+            });
+}
+
 }  // namespace
 
 std::vector<AuditAdvice> advice_for(const Setup& setup, Replayer& replayer, const std::vector<AtRelease>& releases) {
@@ -88,6 +108,7 @@ std::vector<AuditAdvice> advice_for(const Setup& setup, Replayer& replayer, cons
     for (const LoopPackage& package : setup.loop->packages) by_release(std::string(package.name), at_packages(setup, std::string(package.name), replayer), out);
   by_configuration(setup, replayer, out);
   by_calls(setup, replayer, out);
+  by_options(setup, replayer, out);
   std::stable_partition(out.begin(), out.end(), [](const AuditAdvice& a) { return a.clean; });
   return out;
 }

@@ -31,12 +31,14 @@ void say_what_was_read(const Setup& setup, AuditReport& out) {
   out.unknown = setup.unknown;
   out.notes = setup.notes;
   for (const std::string& what : setup.not_modelled) out.not_judged.push_back(what + ", which is not modelled (--leave-out POINTER answers without it)");
-  const bool counts = setup.loop && (setup.loop->name == "hf-trainer" || setup.loop->name == "verl" || setup.loop->name == "open-instruct" || setup.loop->name == "trl");
+  const bool counts = setup.loop && (setup.loop->name == "hf-trainer" || setup.loop->name == "verl" || setup.loop->name == "open-instruct" || setup.loop->name == "trl" ||
+                                     setup.loop->name == "grpo");
   if (counts && !setup.uneven_tokens) out.not_judged.emplace_back("micro-batches with different numbers of tokens: here all have the same (--tokens uneven)");
-  const bool epochs = setup.loop && setup.loop->counted_by_framework && setup.loop->name != "deepspeed";
+  const bool epochs = setup.loop && setup.loop->counted_by_framework && setup.loop->name != "deepspeed" && setup.loop->name != "grpo";
   if (epochs && setup.setting.last_window == 0) out.not_judged.emplace_back("a shorter window at the end of an epoch (--last-window N)");
   for (const std::string& what : setup.not_judged) out.not_judged.push_back(what);
-  if (setup.framework->id() == "ddp" || setup.framework->id() == "fsdp2") out.not_judged.emplace_back("clipping by the loop itself");
+  if (leaves_rounding_open(setup.framework->id(), setup.config)) out.not_judged.emplace_back("how 16 bits round gradients that autograd makes in them");
+  if (package_of(*setup.framework) == "torch") out.not_judged.emplace_back("clipping by the loop itself");
 }
 
 // One of each class; further ones are counted.

@@ -1,17 +1,19 @@
-// fsdp_config, as files of accelerate and arguments of a Trainer have it.
+// fsdp_config, as files of accelerate and arguments of a Trainer have it. Both default to a version of FSDP, and what they default to changed with their
+// releases: those that are known are asked, and the newest that was read where none is.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "audit/people_files.h"
+#include "audit/releases.h"
 
 namespace gradledger::audit {
 
-// A section of fsdp_config. `below`: where it stands in its file; version_otherwise: the one that is meant where it names none.
-void take_fsdp(const Document& file, const nlohmann::json& section, const std::string& below, std::int64_t version_otherwise, Given& out);
+// The section of accelerate's file, with what `accelerate launch` fills in.
+void take_launched_fsdp(const Document& file, const nlohmann::json& section, const Releases& releases, Given& out);
 
-// transformers/training_args.py, _apply_legacy_fsdp_to_config: words beside fsdp_config, which say what the section does not.
-void take_fsdp_words(const Document& file, const nlohmann::json& words, nlohmann::json& section, Given& out);
+// A Trainer's `fsdp` beside its fsdp_config; `section_file`: where the latter stands, in itself or below /fsdp_config.
+void take_trained_fsdp(const Document& file, const nlohmann::json& words, const Document& section_file, const std::string& below, const nlohmann::json& section,
+                       const Releases& releases, Given& out);
 
 }  // namespace gradledger::audit

@@ -117,8 +117,8 @@ Expansion open_instruct(const LoopSetting& s) {
 constexpr std::array<std::string_view, 2> open_instruct_changed{"2025.6", "2026.2"};
 
 constexpr std::array<std::string_view, 1> deepspeed_alone{"deepspeed"}, megatron_alone{"megatron"};
-constexpr std::array<std::string_view, 3> wrapped_models{"deepspeed", "ddp", "fsdp2"};
-constexpr std::array<std::string_view, 4> all_frameworks{"deepspeed", "ddp", "fsdp2", "megatron"};
+constexpr std::array<std::string_view, 4> wrapped_models{"deepspeed", "ddp", "fsdp1", "fsdp2"};
+constexpr std::array<std::string_view, 5> all_frameworks{"deepspeed", "ddp", "fsdp1", "fsdp2", "megatron"};
 
 }  // namespace
 
@@ -146,6 +146,7 @@ std::span<const Loop> loops() {
       {"lightning", "lightning.Trainer with accumulate_grad_batches, automatic optimization", wrapped_models, true, false, lightning_packages(), lightning},
       {"trl", "trainers of TRL whose loss is a mean that they take themselves: DPO, KTO, ORPO, CPO, reward models (SFTTrainer is hf-trainer)", wrapped_models, true, false,
        trl_packages(), trl},
+      {"grpo", "trl.GRPOTrainer: the loss divided as loss_type has it, gradient_accumulation_steps micro-batches a step", wrapped_models, true, false, grpo_packages(), grpo},
       {"open-instruct",
        "open_instruct/grpo_fast.py: a loop of its own on a DeepSpeed engine with gradient_accumulation_steps 1",
        deepspeed_alone,

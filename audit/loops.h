@@ -18,6 +18,15 @@ namespace gradledger::audit {
 // What the gradient of a micro-batch is meant to weigh where the loop can tell: every token alike, or every micro-batch.
 enum class Loss : std::uint8_t { tokens, mean };
 
+// loss_type of TRL's GRPOTrainer: what it divides the loss of a micro-batch by.
+enum class GrpoLoss : std::uint8_t { grpo, bnpo, dr_grpo, dapo };
+
+struct GrpoSetting {
+  GrpoLoss loss = GrpoLoss::dapo;
+  std::uint32_t steps_per_generation = 0;  // 0: micro_batches
+  std::uint32_t num_iterations = 1;
+};
+
 struct LoopSetting {
   std::string framework = "deepspeed";  // id
   std::uint32_t counted = 1;            // micro-batches of a window as the framework's own counter has them
@@ -27,6 +36,10 @@ struct LoopSetting {
   std::uint32_t windows = 3;
   std::uint32_t last_window = 0;  // micro-batches of one more window, shorter than the others, as at the end of an epoch; 0: none
   Loss loss = Loss::tokens;
+  bool sync_each_batch = false;  // accelerate is told to reduce every micro-batch
+  GrpoSetting grpo;
+  std::uint32_t ranks = 1;  // beside uneven_tokens: for loops whose windows differ
+  bool uneven_tokens = false;
   Releases packages;  // those that the loop depends on: all of them
 
   bool on_deepspeed() const { return framework == "deepspeed"; }
@@ -38,6 +51,7 @@ struct Expansion {
   nlohmann::json script = nlohmann::json::array();
   nlohmann::json contract = nlohmann::json::object();
   nlohmann::json config = nlohmann::json::object();  // what the loop calls the framework with: keys of the configuration
+  nlohmann::json tokens;                             // a table of them, where windows differ by what the loop does; null: none
   bool counts_tokens = false;                        // weights or contract do: the scenario states tokens
 };
 

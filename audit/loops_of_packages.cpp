@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include <fmt/format.h>
+
 #include "audit/script.h"
 
 namespace gradledger::audit {
@@ -73,19 +75,90 @@ Expansion expand(const LoopSetting& s, const Wrapping& w, const json& contract, 
   return out;
 }
 
+// Micro-batches of uneven length in the order in which a GRPOTrainer has them: a generation is cut into steps_per_generation slices, which are gone
+// through num_iterations times.
+class Generations {
+ public:
+  explicit Generations(const LoopSetting& s) : s_(s), slices_(s.grpo.steps_per_generation == 0 ? s.micro_batches : s.grpo.steps_per_generation) {}
+
+  std::uint32_t tokens(std::uint32_t rank, std::uint32_t step) const {
+    constexpr std::array<std::uint32_t, 10> drawn{4, 2, 8, 2, 6, 3, 5, 1, 7, 2};
+    return drawn[((step / (slices_ * s_.grpo.num_iterations) * slices_ + step % slices_) * s_.ranks + rank) % drawn.size()];
+  }
+
+  // "dapo" on each rank: its tokens over num_items_in_batch, which is that of a generation on all ranks, brought to one window, and times the ranks.
+  json dapo_weights(std::uint32_t step) const {
+    json out = json::array();
+    for (std::uint32_t r = 0; r < s_.ranks; ++r) out.push_back(fmt::format("{}*world*{}/{}/{}", tokens(r, step), slices_, items(step), s_.micro_batches));
+    return out;
+  }
+
+  json table() const {
+    json out = json::array();
+    for (std::uint32_t window = 0; window < s_.windows; ++window) {
+      json rows = json::array();
+      for (std::uint32_t r = 0; r < s_.ranks; ++r) {
+        json row = json::array();
+        for (std::uint32_t m = 0; m < s_.micro_batches; ++m) row.push_back(tokens(r, window * s_.micro_batches + m));
+        rows.push_back(std::move(row));
+      }
+      out.push_back(std::move(rows));
+    }
+    return {{"table", std::move(out)}};
+  }
+
+ private:
+  std::uint32_t items(std::uint32_t step) const {
+    const std::uint32_t first = step / (slices_ * s_.grpo.num_iterations) * slices_ * s_.grpo.num_iterations;
+    std::uint32_t out = 0;
+    for (std::uint32_t k = first; k < first + slices_; ++k)
+      for (std::uint32_t r = 0; r < s_.ranks; ++r) out += tokens(r, k);
+    return out;
+  }
+
+  const LoopSetting& s_;
+  std::uint32_t slices_;
+};
+
+// Each micro-batch by itself, for each has a weight of its own.
+json weighed_window(const LoopSetting& s, const Wrapping& w, const Generations& generations, std::uint32_t window) {
+  json out = json::array();
+  for (std::uint32_t m = 0; m < s.micro_batches; ++m) {
+    const bool last = m + 1 == s.micro_batches;
+    json own = json::array();
+    if (s.on_deepspeed()) engine_micro_batch(own, w, w.weight, last, false);
+    else own.push_back(backward(w.weight));
+    json& event = own.front();
+    json& weighed = event.contains("no_sync") ? event["no_sync"] : own;
+    for (json& each : weighed)
+      if (each.contains("backward")) each["backward"]["weight"] = generations.dapo_weights(window * s.micro_batches + m);
+    if (!s.on_deepspeed() && w.holds_back && !last) own = json::array({no_sync(std::move(own))});
+    out.insert(out.end(), own.begin(), own.end());
+  }
+  if (!s.on_deepspeed()) {
+    out.push_back(step());
+    out.push_back(zero_grad());
+  }
+  return out;
+}
+
 std::string one_over(std::uint32_t n) { return n == 1 ? "" : "1/" + std::to_string(n); }
 
-// accelerator.py, no_sync: DeepSpeed's own is entered at every stage before 1.9.0, and below stage 2 since. utils/deepspeed.py, backward: the
+// transformers/trainer.py: its own no_sync, which it has since 4.47, asks for sync_each_batch since 5.2.
+bool asks_for_each(const LoopSetting& s) { return at_least(s.packages.at("transformers"), "5.2"); }
+
+// accelerator.py, accumulate: sync_each_batch keeps it out of no_sync. no_sync: DeepSpeed's own is entered at every stage before 1.9.0, and below stage 2 since. utils/deepspeed.py, backward: the
 // boundary is set by hand since 1.8.0 (accelerate#3630). fully_shard has no no_sync: until 1.11.0, which sets set_requires_gradient_sync(False) in
 // its place, every micro-batch reduces.
 void of_accelerate(const LoopSetting& s, Wrapping& w, bool accumulates) {
   const std::string& release = s.packages.at("accelerate");
+  const bool syncs_each = s.sync_each_batch && (accumulates || asks_for_each(s));
   if (!s.on_deepspeed()) {
-    w.holds_back = s.framework != "fsdp2" || at_least(release, "1.11.0");
+    w.holds_back = !syncs_each && (s.framework != "fsdp2" || at_least(release, "1.11.0"));
     return;
   }
   w.boundary_by_hand = at_least(release, "1.8.0");
-  w.holds_back = accumulates && (!at_least(release, "1.9.0") || s.stage.value_or(0) < 2);
+  w.holds_back = accumulates && !syncs_each && (!at_least(release, "1.9.0") || s.stage.value_or(0) < 2);
 }
 
 // What transformers' training_step makes of the loss, before the engine or accelerate divides it: trainer.py at 4.45.2, 4.46.0, 4.47.1, 4.48.3,
@@ -137,6 +210,34 @@ Expansion trl(const LoopSetting& s) {
   of_accelerate(s, w, !at_least(s.packages.at("transformers"), "4.47"));
   of_training_step(s, w, false, !taken_for_counted);
   return expand(s, w, {{"divide_by", "window"}}, true);
+}
+
+std::vector<LoopPackage> grpo_packages() {
+  static constexpr std::array<std::string_view, 1> trl_read{"1.16.0"}, transformers_of_trl{"4.56.2"}, accelerate_of_trl{"1.10.1"};
+  return {{"trl", "1.16.0", trl_read},
+          {transformers_package.name, transformers_package.newest, transformers_of_trl},
+          {accelerate_package.name, accelerate_package.newest, accelerate_of_trl}};
+}
+
+// trl/trainer/grpo_trainer.py, _compute_loss, at 1.16.0. "grpo" means over the tokens of each sequence and then over sequences, "bnpo" over the tokens of
+// a micro-batch, and "dr_grpo" divides its sum by a constant, so that every token counts alike: these three divide by the micro-batches of a window.
+// "dapo" divides by the tokens of a generation. base_trainer.py keeps the Trainer from dividing once more.
+Expansion grpo(const LoopSetting& s) {
+  Wrapping w;
+  of_accelerate(s, w, false);
+  w.engine_scales = false;
+  const bool dapo = s.grpo.loss == GrpoLoss::dapo;
+  const json contract{{"divide_by", dapo || s.grpo.loss == GrpoLoss::bnpo ? "tokens" : "window"}};
+  w.weight = w.last_weight = dapo ? "world*tokens/tokens_of_window" : one_over(s.micro_batches);
+  Expansion out = expand(s, w, contract, true);
+  if (!s.uneven_tokens) return out;
+  const Generations generations(s);
+  out.tokens = generations.table();
+  if (!dapo) return out;
+  out.script = json::array();
+  for (std::uint32_t window = 0; window < s.windows; ++window)
+    for (json& event : weighed_window(s, w, generations, window)) out.script.push_back(std::move(event));
+  return out;
 }
 
 std::vector<LoopPackage> lightning_packages() {

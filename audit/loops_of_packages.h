@@ -14,6 +14,9 @@ Expansion hf_trainer(const LoopSetting& setting);
 std::vector<LoopPackage> trl_packages();
 Expansion trl(const LoopSetting& setting);
 
+std::vector<LoopPackage> grpo_packages();
+Expansion grpo(const LoopSetting& setting);
+
 std::vector<LoopPackage> lightning_packages();
 Expansion lightning(const LoopSetting& setting);
 

@@ -7,6 +7,7 @@
 
 #include "audit/arguments_file.h"
 #include "audit/fsdp_files.h"
+#include "audit/trainer_keys.h"
 #include "audit/yaml_file.h"
 #include "sim/base/files.h"
 #include "sim/scenario/json_reader.h"
@@ -104,7 +105,6 @@ constexpr std::array accelerate_inert{"compute_environment",
                                       "enable_cpu_affinity",
                                       "machine_rank",
                                       "main_training_function",
-                                      "num_machines",
                                       "rdzv_backend",
                                       "same_network",
                                       "tpu_env",
@@ -155,119 +155,26 @@ void take_plugin(const Document& file, const json& plugin, const fs::path& folde
   out.config = Document{file.file, std::move(config), {}};
 }
 
-constexpr std::array trainer_inert{"output_dir",
-                                   "overwrite_output_dir",
-                                   "do_train",
-                                   "do_eval",
-                                   "do_predict",
-                                   "eval_strategy",
-                                   "evaluation_strategy",
-                                   "prediction_loss_only",
-                                   "per_device_eval_batch_size",
-                                   "eval_accumulation_steps",
-                                   "eval_delay",
-                                   "torch_empty_cache_steps",
-                                   "num_train_epochs",
-                                   "max_steps",
-                                   "lr_scheduler_type",
-                                   "lr_scheduler_kwargs",
-                                   "warmup_ratio",
-                                   "warmup_steps",
-                                   "log_level",
-                                   "log_level_replica",
-                                   "log_on_each_node",
-                                   "logging_dir",
-                                   "logging_strategy",
-                                   "logging_first_step",
-                                   "logging_steps",
-                                   "logging_nan_inf_filter",
-                                   "save_strategy",
-                                   "save_steps",
-                                   "save_total_limit",
-                                   "save_safetensors",
-                                   "save_on_each_node",
-                                   "save_only_model",
-                                   "restore_callback_states_from_checkpoint",
-                                   "use_cpu",
-                                   "no_cuda",
-                                   "seed",
-                                   "data_seed",
-                                   "jit_mode_eval",
-                                   "tf32",
-                                   "local_rank",
-                                   "ddp_backend",
-                                   "ddp_broadcast_buffers",
-                                   "ddp_timeout",
-                                   "debug",
-                                   "dataloader_drop_last",
-                                   "dataloader_num_workers",
-                                   "dataloader_prefetch_factor",
-                                   "dataloader_pin_memory",
-                                   "dataloader_persistent_workers",
-                                   "past_index",
-                                   "run_name",
-                                   "disable_tqdm",
-                                   "remove_unused_columns",
-                                   "label_names",
-                                   "load_best_model_at_end",
-                                   "metric_for_best_model",
-                                   "greater_is_better",
-                                   "ignore_data_skip",
-                                   "eval_steps",
-                                   "label_smoothing_factor",
-                                   "optim_args",
-                                   "adafactor",
-                                   "group_by_length",
-                                   "length_column_name",
-                                   "report_to",
-                                   "skip_memory_metrics",
-                                   "use_legacy_prediction_loop",
-                                   "push_to_hub",
-                                   "resume_from_checkpoint",
-                                   "hub_model_id",
-                                   "hub_strategy",
-                                   "hub_token",
-                                   "hub_private_repo",
-                                   "hub_always_push",
-                                   "gradient_checkpointing",
-                                   "gradient_checkpointing_kwargs",
-                                   "include_inputs_for_metrics",
-                                   "include_for_metrics",
-                                   "eval_do_concat_batches",
-                                   "fp16_backend",
-                                   "fp16_opt_level",
-                                   "half_precision_backend",
-                                   "bf16_full_eval",
-                                   "fp16_full_eval",
-                                   "mp_parameters",
-                                   "auto_find_batch_size",
-                                   "full_determinism",
-                                   "torchdynamo",
-                                   "ray_scope",
-                                   "torch_compile",
-                                   "torch_compile_backend",
-                                   "torch_compile_mode",
-                                   "include_tokens_per_second",
-                                   "include_num_input_tokens_seen",
-                                   "neftune_noise_alpha",
-                                   "optim_target_modules",
-                                   "batch_eval_metrics",
-                                   "eval_on_start",
-                                   "use_liger_kernel",
-                                   "eval_use_gather_object",
-                                   "accelerator_config",
-                                   "average_tokens_across_devices",
-                                   "fsdp_min_num_params",
-                                   "fsdp_transformer_layer_cls_to_wrap",
-                                   "tpu_num_cores",
-                                   "tpu_metrics_debug",
-                                   "push_to_hub_model_id",
-                                   "push_to_hub_organization",
-                                   "push_to_hub_token"};
+// trl/trainer/grpo_config.py, at 1.16.0.
+void take_grpo(Taking& take, Given& out) {
+  take.text("loss_type", out.grpo_loss);
+  take.count("steps_per_generation", out.steps_per_generation);
+  take.count("num_iterations", out.num_iterations);
+  take.count("generation_batch_size", out.generation_batch_size);
+}
+
+// transformers/trainer.py, create_accelerator_and_postprocess: gradient_accumulation_kwargs go to GradientAccumulationPlugin.
+void take_accelerator_config(Taking& take, TrainingArguments& out) {
+  const json* config = take.find("accelerator_config");
+  const json::json_pointer each("/gradient_accumulation_kwargs/sync_each_batch");
+  if (!config || !config->is_object() || !config->contains(each)) return;
+  if (config->at(each).is_boolean()) out.sync_each_batch = config->at(each).get<bool>();
+  else take.wrong("accelerator_config", "true or false for sync_each_batch");
+}
 
 }  // namespace
 
-void take_accelerate(const Document& file, const fs::path& folder, Given& out) {
+void take_accelerate(const Document& file, const fs::path& folder, const Releases& releases, Given& out) {
   if (!file.json.is_object()) {
     out.errors.push_back({file.where(""), "is no mapping; expected the file that accelerate config writes"});
     return;
@@ -277,6 +184,7 @@ void take_accelerate(const Document& file, const fs::path& folder, Given& out) {
   take.text("distributed_type", kind);
   take.text("mixed_precision", precision);
   take.count("num_processes", out.ranks);
+  take.count("num_machines", out.machines);
   const json* plugin = take.find("deepspeed_config");
   const json* fsdp = take.find("fsdp_config");
   const json* parallelism = take.find("parallelism_config");
@@ -297,7 +205,7 @@ void take_accelerate(const Document& file, const fs::path& folder, Given& out) {
     return;
   }
   if (fsdp && type != "FSDP") out.ignored.emplace_back("/fsdp_config");
-  if (type == "FSDP") return take_fsdp(file, fsdp ? *fsdp : json::object(), "/fsdp_config", 1, out);
+  if (type == "FSDP") return take_launched_fsdp(file, fsdp ? *fsdp : json::object(), releases, out);
   if (type == "MULTI_GPU" || type == "MULTI_CPU") {
     out.framework = "ddp";
     out.config = Document{file.file, json::object(), {}};
@@ -306,7 +214,7 @@ void take_accelerate(const Document& file, const fs::path& folder, Given& out) {
   out.errors.push_back({file.where("/distributed_type"), "is " + type + ", of which there is no model here; expected DEEPSPEED, FSDP or MULTI_GPU"});
 }
 
-void take_trainer(const Document& file, const fs::path& folder, Given& out) {
+void take_trainer(const Document& file, const fs::path& folder, const Releases& releases, Given& out) {
   if (!file.json.is_object()) {
     out.errors.push_back({file.where(""), "is no object; expected arguments of transformers.TrainingArguments"});
     return;
@@ -327,6 +235,8 @@ void take_trainer(const Document& file, const fs::path& folder, Given& out) {
   take.flag("ddp_find_unused_parameters", a.ddp_find_unused_parameters);
   take.flag("ddp_static_graph", a.ddp_static_graph);
   take.number("ddp_bucket_cap_mb", a.ddp_bucket_cap_mb);
+  take_grpo(take, out);
+  take_accelerator_config(take, a);
   const json* deepspeed = take.find("deepspeed");
   const json* fsdp = take.find("fsdp");
   const json* options = take.find("fsdp_config");
@@ -334,18 +244,14 @@ void take_trainer(const Document& file, const fs::path& folder, Given& out) {
   const bool sharded = fsdp && !fsdp->empty() && *fsdp != "" && *fsdp != false;
   if (options && !sharded) out.ignored.emplace_back("/fsdp_config");
   if (out.config || !out.framework.empty()) return;
-  if (sharded) {
-    json section = options ? *options : json::object();
-    if (section.is_string()) {
-      read_named(section.get<std::string>(), folder, out);
-      if (!out.config) return;
-      const Document named = std::move(*out.config);
-      out.config.reset();
-      section = named.json;
-    }
-    if (section.is_object()) take_fsdp_words(file, *fsdp, section, out);
-    return take_fsdp(file, section, "/fsdp_config", 2, out);
+  if (sharded && options && options->is_string()) {
+    read_named(options->get<std::string>(), folder, out);
+    if (!out.config) return;
+    const Document named = std::move(*out.config);
+    out.config.reset();
+    return take_trained_fsdp(file, *fsdp, named, "", named.json, releases, out);
   }
+  if (sharded) return take_trained_fsdp(file, *fsdp, file, "/fsdp_config", options ? *options : json::object(), releases, out);
   if (!deepspeed) {
     out.framework = "ddp";
     out.config = Document{file.file, json::object(), {}};
@@ -358,12 +264,12 @@ void take_trainer(const Document& file, const fs::path& folder, Given& out) {
     if (pointer.starts_with("/deepspeed")) out.config->places[pointer.substr(std::string("/deepspeed").size())] = place;
 }
 
-Given read_files(const Paths& paths) {
+Given read_files(const Paths& paths, const Releases& releases) {
   Given out;
   out.framework = paths.framework;
   if (is_yaml(paths.config)) {
     const auto file = read_yaml(paths.config);
-    if (file) take_accelerate(*file, fs::path(paths.config).parent_path(), out);
+    if (file) take_accelerate(*file, fs::path(paths.config).parent_path(), releases, out);
     else out.errors.push_back(file.error());
   } else if (!paths.config.empty() && is_arguments(paths.config)) {
     auto file = read_arguments(paths.config);
@@ -379,7 +285,7 @@ Given read_files(const Paths& paths) {
   if (out.framework == "megatron" && out.config) out.ranks = ranks_of(out.config->json);
   if (!paths.arguments.empty()) {
     const auto file = read_document(paths.arguments);
-    if (file) take_trainer(*file, fs::path(paths.arguments).parent_path(), out);
+    if (file) take_trainer(*file, fs::path(paths.arguments).parent_path(), releases, out);
     else out.errors.push_back(file.error());
   }
   return out;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "audit/json_file.h"
+#include "audit/releases.h"
 #include "sim/frameworks/user_config.h"
 
 namespace gradledger::audit {
@@ -16,7 +17,10 @@ struct Given {
   std::string framework;           // id; empty: no file says it
   std::optional<Document> config;  // the framework's configuration
   TrainingArguments arguments;
-  std::optional<std::uint32_t> ranks;
+  std::optional<std::uint32_t> ranks, machines;
+  std::vector<FilledValue> filled;       // into `config`
+  std::optional<std::string> grpo_loss;  // loss_type of trl.GRPOConfig, as are the next
+  std::optional<std::uint32_t> steps_per_generation, num_iterations, generation_batch_size;
   std::vector<std::string> ignored, unknown, notes, not_modelled;
   std::vector<InputError> errors;  // of all files
 };
@@ -27,12 +31,13 @@ struct Paths {
   std::string framework;  // --framework; empty: by the files
 };
 
-Given read_files(const Paths& paths);
+// Releases: of packages that change what a file means.
+Given read_files(const Paths& paths, const Releases& releases);
 
 // Accelerate's configuration: accelerate/commands/config and utils/dataclasses.py, DeepSpeedPlugin, at 1.9.0.
-void take_accelerate(const Document& file, const std::filesystem::path& folder, Given& out);
+void take_accelerate(const Document& file, const std::filesystem::path& folder, const Releases& releases, Given& out);
 
 // Arguments of transformers.TrainingArguments, as to_json_string() writes them or as somebody did by hand.
-void take_trainer(const Document& file, const std::filesystem::path& folder, Given& out);
+void take_trainer(const Document& file, const std::filesystem::path& folder, const Releases& releases, Given& out);
 
 }  // namespace gradledger::audit

@@ -7,6 +7,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
 
 #include "audit/effects.h"
 #include "audit/variant.h"
@@ -29,6 +32,9 @@ struct Answer {
   bool clean() const { return refused.empty() && verdict->clean(); }
   std::string text() const { return refused.empty() ? effects.verdict : "refused"; }
 };
+
+// Where autograd makes gradients in 16 bits, the bound of FullyShardedDataParallel leaves out what that rounds: a rounding-excess tells nothing there.
+bool leaves_rounding_open(std::string_view framework, const nlohmann::json& config);
 
 class Replayer {
  public:

@@ -43,9 +43,9 @@ class Resolving {
   explicit Resolving(const Request& request) : request_(request) {}
 
   Resolved resolve() {
-    given_ = read_files(request_.files);
-    out_.errors = given_.errors;
     releases();
+    given_ = read_files(request_.files, known_);
+    out_.errors.insert(out_.errors.begin(), given_.errors.begin(), given_.errors.end());
     model();
     framework();
     if (setup_.framework) {
@@ -85,8 +85,8 @@ class Resolving {
     const std::string id = given_.framework.empty() ? "deepspeed" : given_.framework;
     const Framework* found = framework_named(id);
     if (!found || !found->user_config())
-      return fail({"--framework", fmt::format("is \"{}\", whose configuration an audit does not read; expected deepspeed, ddp, fsdp2 or megatron", id)});
-    if (!given_.config && (id == "ddp" || id == "fsdp2")) given_.config = Document{"", json::object(), {}};
+      return fail({"--framework", fmt::format("is \"{}\", whose configuration an audit does not read; expected deepspeed, ddp, fsdp1, fsdp2 or megatron", id)});
+    if (!given_.config && (id == "ddp" || id == "fsdp1" || id == "fsdp2")) given_.config = Document{"", json::object(), {}};
     if (!given_.config) {
       if (given_.errors.empty()) fail({"FILE", "is missing; expected ds_config.json, accelerate's config.yaml, a script with Megatron-LM's arguments, or --trainer-args"});
       return;
@@ -158,11 +158,17 @@ class Resolving {
     Document& file = *given_.config;
     for (const std::string& pointer : request_.leave_out) leave_out(file, pointer);
     const bool ranks_are_stated = request_.ranks || setup_.script_of.is_object() || given_.ranks;
-    UserConfigHints hints{
-        .ranks = ranks(), .ranks_are_stated = ranks_are_stated, .arguments = given_.arguments, .accumulation_steps = {}, .accumulation_why = {}, .shrink = shrink_};
+    UserConfigHints hints{.ranks = ranks(),
+                          .ranks_are_stated = ranks_are_stated,
+                          .machines = given_.machines,
+                          .arguments = given_.arguments,
+                          .accumulation_steps = {},
+                          .accumulation_why = {},
+                          .shrink = shrink_};
     hint_accumulation(hints);
     UserConfig read = setup_.framework->user_config()->read(file.json, hints);
     for (const InputError& error : read.errors) fail({file.where(error.where), error.message});
+    for (const FilledValue& f : given_.filled) setup_.filled.push_back({file.file, f.pointer, f.value, f.why});
     for (const FilledValue& f : read.filled) setup_.filled.push_back({file.file, f.pointer, f.value, f.why});
     setup_.config = std::move(read.config);
     setup_.ranks = read.ranks.value_or(hints.ranks);
@@ -231,7 +237,32 @@ class Resolving {
     if (s.last_window >= s.micro_batches)
       fail({"--last-window", fmt::format("is {}, and a window has {} micro-batches; expected fewer than these", s.last_window, s.micro_batches)});
     if (s.last_window > 0 && !setup_.loop->counted_by_framework) fail({"--last-window", "is for accelerate, hf-trainer, lightning and trl, whose epochs end in it"});
+    if (setup_.loop->name == "grpo") take_grpo();
+    s.sync_each_batch = request_.sync_each_batch || given_.arguments.sync_each_batch.value_or(false);
     s.loss = request_.loss == "mean" ? Loss::mean : Loss::tokens;
+  }
+
+  // trl/trainer/grpo_config.py, __post_init__, at 1.16.0.
+  void take_grpo() {
+    LoopSetting& s = setup_.setting;
+    const std::vector<std::string> names{"grpo", "bnpo", "dr_grpo", "dapo"};
+    const std::string name = !request_.grpo_loss.empty() ? request_.grpo_loss : given_.grpo_loss.value_or("dapo");
+    const auto at = std::find(names.begin(), names.end(), name);
+    if (at == names.end())
+      return fail({"loss_type", fmt::format("is \"{}\", of which there is no model here; expected one of {}{}", name, fmt::join(names, ", "), suggestion(name, names))});
+    s.grpo.loss = static_cast<GrpoLoss>(at - names.begin());
+    if (request_.grpo_loss.empty() && !given_.grpo_loss) setup_.filled.push_back({"", "loss_type", name, "TRL's default: --grpo-loss"});
+    if (s.last_window > 0) fail({"--last-window", "is for loops that end an epoch in it; of GRPOTrainer that was not read"});
+    s.grpo.steps_per_generation = request_.steps_per_generation.value_or(steps_per_generation());
+    s.grpo.num_iterations = given_.num_iterations.value_or(1);
+  }
+
+  std::uint32_t steps_per_generation() {
+    if (!given_.generation_batch_size) return given_.steps_per_generation.value_or(setup_.setting.micro_batches);
+    if (given_.steps_per_generation) fail({"generation_batch_size", "is given, and so is steps_per_generation; expected one of the two"});
+    const std::uint32_t size = *given_.generation_batch_size, batch = given_.arguments.per_device_train_batch_size.value_or(8) * setup_.ranks;
+    if (size % batch != 0) fail({"generation_batch_size", fmt::format("is {}; expected a multiple of {}, one micro-batch of all ranks", size, batch)});
+    return std::max(1u, size / batch);
   }
 
   void state() {

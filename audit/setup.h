@@ -25,7 +25,10 @@ struct Request {
   std::string loop, script;           // a name of loops(), or a scenario whose script is taken
   std::optional<std::uint32_t> ranks, micro_batches;
   std::uint32_t windows = 3, last_window = 0;
+  bool sync_each_batch = false;  // GradientAccumulationPlugin(sync_each_batch=True)
   std::string model, optimizer, loss = "tokens", tokens = "equal";
+  std::string grpo_loss;  // a loss_type; empty: what files say
+  std::optional<std::uint32_t> steps_per_generation;
   std::vector<std::string> leave_out;  // pointers into the configuration
 };
 

@@ -26,6 +26,10 @@ json uneven_tokens(const Setup& setup) {
 void take_loop(const Setup& setup, const Variant& variant, json& out, json& config) {
   LoopSetting setting = setup.setting;
   setting.packages = variant.packages;
+  setting.grpo = variant.grpo;
+  setting.sync_each_batch = variant.sync_each_batch;
+  setting.ranks = setup.ranks;
+  setting.uneven_tokens = setup.uneven_tokens;
   setting.counted = setup.framework->user_config()->counted_window(variant.config);
   if (variant.config.contains("zero_optimization")) setting.stage = variant.config["zero_optimization"].value("stage", 0u);
   setting.per_token = variant.config.value(json::json_pointer("/model/calculate_per_token_loss"), false);
@@ -33,12 +37,13 @@ void take_loop(const Setup& setup, const Variant& variant, json& out, json& conf
   config.update(expansion.config);
   out["script"] = std::move(expansion.script);
   if (!expansion.contract.empty()) out["contract"] = std::move(expansion.contract);
-  if (expansion.counts_tokens) out["tokens"] = setup.uneven_tokens ? uneven_tokens(setup) : json(1);
+  if (!expansion.tokens.is_null()) out["tokens"] = std::move(expansion.tokens);
+  else if (expansion.counts_tokens) out["tokens"] = setup.uneven_tokens ? uneven_tokens(setup) : json(1);
 }
 
 }  // namespace
 
-Variant variant_of(const Setup& setup) { return {setup.config, setup.as_of, setup.loop, setup.setting.packages}; }
+Variant variant_of(const Setup& setup) { return {setup.config, setup.as_of, setup.loop, setup.setting.packages, setup.setting.grpo, setup.setting.sync_each_batch}; }
 
 Result<Scenario> scenario_of(const Setup& setup, const Variant& variant) {
   json out = setup.script_of.is_object() ? setup.script_of : json::object();

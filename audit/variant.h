@@ -16,6 +16,8 @@ struct Variant {
   std::string as_of;
   const Loop* loop = nullptr;
   Releases packages;
+  GrpoSetting grpo;
+  bool sync_each_batch = false;
 };
 
 // The set-up itself.

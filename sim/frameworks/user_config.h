@@ -17,7 +17,7 @@ namespace gradledger {
 struct TrainingArguments {
   std::optional<std::uint32_t> gradient_accumulation_steps, per_device_train_batch_size;
   std::optional<double> max_grad_norm, learning_rate, adam_beta1, adam_beta2, adam_epsilon, weight_decay;
-  std::optional<bool> bf16, fp16;
+  std::optional<bool> bf16, fp16, sync_each_batch;
   std::optional<std::string> optim;
   std::optional<bool> ddp_find_unused_parameters, ddp_static_graph;
   std::optional<double> ddp_bucket_cap_mb;
@@ -48,7 +48,8 @@ struct UserConfig {
 
 struct UserConfigHints {
   std::uint32_t ranks = 1;
-  bool ranks_are_stated = true;  // by somebody; otherwise `ranks` is a default
+  bool ranks_are_stated = true;           // by somebody; otherwise `ranks` is a default
+  std::optional<std::uint32_t> machines;  // that the ranks are spread over; absent: nobody says
   TrainingArguments arguments;
   std::optional<std::uint32_t> accumulation_steps;  // for a file that leaves them open
   std::string accumulation_why;

@@ -48,6 +48,18 @@ TEST(a_loop, on_distributed_data_parallel_has_the_calls_of_its_documentation) {
   for (const auto& [loop, script] : scripts) EXPECT_EQ(script_of(loop, on("ddp")), script) << loop;
 }
 
+// drivers/python/tests/test_audit_loops.py has what real ones call: each micro-batch enters a no_sync() of its own.
+TEST(a_loop, of_a_package_on_fsdp1_has_the_calls_of_real_runs) {
+  const std::string behind = R"({"step":{}},{"zero_grad":"engine"}])", tokens = R"("weight":"world*tokens/tokens_of_window")", quarter = R"("weight":"1/4")";
+  for (const auto& [loop, weight] : std::map<std::string, std::string>{{"accelerate", quarter}, {"hf-trainer", tokens}}) {
+    LoopSetting setting = on("fsdp1");
+    const std::string held = R"({"backward":{"micro_batches":3,)" + weight + "}}", last = R"({"backward":{)" + weight + "}},";
+    EXPECT_EQ(script_of(loop, setting), R"([{"no_sync":[)" + held + "]}," + last + behind) << loop;
+    setting.sync_each_batch = true;
+    EXPECT_EQ(script_of(loop, setting), "[" + held + "," + last + behind) << loop;
+  }
+}
+
 TEST(a_loop, on_megatron_has_the_calls_of_its_training_step) {
   const std::string begin = R"([{"zero_grad":"engine"},{"zero_grad":"optimizer"},)", finalize = R"({"event":{"name":"finalize_model_grads"}})", end = R"(,{"step":{}}])";
   const std::string held = R"({"no_sync":[{"backward":{"micro_batches":3}}]},{"backward":{}},)";
@@ -141,8 +153,11 @@ TEST(a_loop, that_divides_twice_or_raises_is_told) {
 
 TEST(every_loop, runs_on_every_framework_that_it_is_for) {
   for (const audit::Loop& loop : audit::loops())
-    for (const auto& [framework, file] : std::map<std::string, std::string>{
-             {"deepspeed", "zero2_auto_offload.json"}, {"ddp", "accelerate_multi_gpu.yaml"}, {"fsdp2", "accelerate_fsdp2.yaml"}, {"megatron", "megatron_pretrain.sh"}}) {
+    for (const auto& [framework, file] : std::map<std::string, std::string>{{"deepspeed", "zero2_auto_offload.json"},
+                                                                            {"ddp", "accelerate_multi_gpu.yaml"},
+                                                                            {"fsdp1", "accelerate_fsdp1.yaml"},
+                                                                            {"fsdp2", "accelerate_fsdp2.yaml"},
+                                                                            {"megatron", "megatron_pretrain.sh"}}) {
       const audit::Request request = request_of(file, std::string(loop.name));
       if (!loop.runs_on(framework)) {
         EXPECT_EQ(errors_of(request).size(), 1u) << loop.name << " " << file;

@@ -56,7 +56,10 @@ std::string command_of(const AuditVerb& verb, const Options& options) {
   if (r.last_window != 0) number(" --last-window", r.last_window);
   add(" --model", r.model);
   add(" --optimizer", r.optimizer);
+  if (r.sync_each_batch) out += " --sync-each-batch";
   if (r.loss != "tokens") add(" --loss", r.loss);
+  add(" --grpo-loss", r.grpo_loss);
+  number(" --steps-per-generation", r.steps_per_generation);
   if (r.tokens != "equal") add(" --tokens", r.tokens);
   for (const std::string& pointer : r.leave_out) add(" --leave-out", pointer);
   add(" --sweep", verb.sweep);
@@ -110,11 +113,13 @@ CLI::App* add_audit(CLI::App& app, AuditVerb& verb) {
   CLI::App* out = app.add_subcommand("audit", "Say whether a training set-up loses gradients, since which release, and what helps");
   audit::Request& r = verb.request;
   out->add_option("FILE", r.files.config,
-                  "ds_config.json, accelerate's config.yaml, a script with Megatron-LM's arguments, or options of DistributedDataParallel or fully_shard; - is standard input; "
+                  "ds_config.json, accelerate's config.yaml, a script with Megatron-LM's arguments, or options of DistributedDataParallel, FullyShardedDataParallel or "
+                  "fully_shard; - is standard input; "
                   "may be left out where --trainer-args name one")
       ->check(some_text);
   out->add_option("--trainer-args", r.files.arguments, "Arguments of transformers' Trainer, as JSON")->check(some_text);
-  out->add_option("--framework", r.files.framework, "deepspeed, ddp, fsdp2 or megatron, where the files do not say it")->check(OneOf({"deepspeed", "ddp", "fsdp2", "megatron"}));
+  out->add_option("--framework", r.files.framework, "deepspeed, ddp, fsdp1, fsdp2 or megatron, where the files do not say it")
+      ->check(OneOf({"deepspeed", "ddp", "fsdp1", "fsdp2", "megatron"}));
   out->add_option("--deepspeed", verb.deepspeed, "Release of DeepSpeed, or a state of its code as scenarios name it")->check(some_text);
   out->add_option("--transformers", verb.transformers, "Release of transformers, which decides about the loop")->check(some_text);
   out->add_option("--accelerate", verb.accelerate, "Likewise of accelerate")->check(some_text);
@@ -135,6 +140,11 @@ CLI::App* add_audit(CLI::App& app, AuditVerb& verb) {
   out->add_option("--model", r.model, "Parameters, as NAME=SIZExSIZE,... or a JSON file of {\"name\": [sizes]}")->check(some_text);
   out->add_option("--optimizer", r.optimizer, "sgd, adam or adamw, in place of what the files say")->check(OneOf({"sgd", "adam", "adamw"}));
   out->add_option("--loss", r.loss, "hf-trainer: tokens, a model that takes num_items_in_batch, or mean")->check(OneOf({"tokens", "mean"}))->capture_default_str();
+  out->add_flag("--sync-each-batch", r.sync_each_batch, "accelerate, hf-trainer and trl: GradientAccumulationPlugin has sync_each_batch, so that every micro-batch reduces");
+  out->add_option("--grpo-loss", r.grpo_loss, "grpo: loss_type, in place of what the files say, else dapo")->check(OneOf({"grpo", "bnpo", "dr_grpo", "dapo"}));
+  out->add_option("--steps-per-generation", r.steps_per_generation, "grpo: micro-batches that are generated at once; the default is gradient_accumulation_steps")
+      ->check(whole_number)
+      ->check(CLI::Range(1, 1024));
   out->add_option("--tokens", r.tokens, "Tokens of micro-batches: equal, or uneven")->check(OneOf({"equal", "uneven"}))->capture_default_str();
   out->add_option("--leave-out", r.leave_out, "A JSON pointer into the configuration: the key is taken for absent; can be given several times")
       ->check(some_text)

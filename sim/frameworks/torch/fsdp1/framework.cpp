@@ -10,6 +10,7 @@
 #include "sim/frameworks/torch/fsdp1/documented_use.h"
 #include "sim/frameworks/torch/fsdp1/fully_sharded.h"
 #include "sim/frameworks/torch/fsdp1/search/search_space.h"
+#include "sim/frameworks/torch/fsdp1/user_config.h"
 #include "sim/frameworks/torch/loop_admission.h"
 
 namespace gradledger::torch::flat_sharded {
@@ -71,6 +72,7 @@ class FlatShardedFramework final : public Framework {
   std::span<const UseRule> use_rules() const override { return fsdp1_use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return fsdp1_use_of(scenario, timeline, fsdp1_config_of(scenario)); }
   const SearchSpace* search_space() const override { return &flat_sharded::search_space(); }
+  const UserConfigReader* user_config() const override { return &fsdp1_user_config_reader(); }
 };
 
 }  // namespace

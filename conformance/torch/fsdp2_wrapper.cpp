@@ -6,6 +6,7 @@
 #include "sim/frameworks/torch/fsdp2/contract.h"
 #include "sim/frameworks/torch/fsdp2/fsdp_module.h"
 #include "sim/frameworks/torch/fsdp2/modules.h"
+#include "sim/frameworks/torch/history/releases.h"
 #include "conformance/torch/units.h"
 #include "conformance/torch/wrapper.h"
 
@@ -42,6 +43,7 @@ class Fsdp2 final : public Wrapper {
     auto read = fsdp2::fsdp2_config_from_json(config, "/spec/config");
     if (!read) throw Inexpressible{"configuration: " + read.error().text()};
     scenario.engine.framework = "fsdp2";
+    scenario.engine.as_of = ::gradledger::torch::installed_release({{"torch", run.version}});
     scenario.engine.config = FrameworkConfig(std::move(read).value());
   }
 
@@ -77,7 +79,9 @@ class Fsdp2 final : public Wrapper {
   std::optional<InputError> refusal(const Scenario& scenario) const override { return fsdp2::fsdp2_refusal(scenario, fsdp2_config_of(scenario)); }
   Contract contract(const Scenario& scenario) const override { return fsdp2::fsdp2_contract(scenario, fsdp2_config_of(scenario)); }
   EngineFactory engines(const Scenario& scenario) const override {
-    return [&config = fsdp2_config_of(scenario)](const EngineContext& context) { return std::make_unique<fsdp2::FsdpModule>(context, config); };
+    return [&config = fsdp2_config_of(scenario), behaviour = fsdp2::behaviour_at(scenario.engine.as_of).value()](const EngineContext& context) {
+      return std::make_unique<fsdp2::FsdpModule>(context, config, behaviour);
+    };
   }
   std::uint32_t numel_on(const Scenario& scenario, std::uint32_t rank, std::uint32_t parameter) const override {
     const fsdp2::Modules modules = fsdp2::modules_of(scenario, fsdp2_config_of(scenario), rank);

@@ -31,28 +31,52 @@ const Section& section(const std::string& name, const std::string& heading) {
 
 const char* const engine_pages[] = {"torch-optimizer.md", "fp16-optimizers.md", "bf16-optimizer.md", "zero-1-and-2.md", "zero-3.md"};
 
+// Of DeepSpeed, whose pages these are; without the column that says so.
+std::vector<Cells> listed_of_deepspeed(const std::string& what) {
+  std::vector<Cells> out;
+  for (Cells row : listed(what)) {
+    const bool of_deepspeed = row.back() == "deepspeed";
+    row.pop_back();
+    if (of_deepspeed) out.push_back(std::move(row));
+  }
+  return out;
+}
+
 // ---- what is listed -----------------------------------------------------------------------------------------------------------------
 
 TEST(engines_page, has_every_engine_and_every_switch_as_they_are_listed) {
   for (const Cells& row : listed("engines")) EXPECT_TRUE(has_row(engines_page("engines.md"), row)) << row[0];
-  for (const Cells& row : listed("behaviours")) EXPECT_TRUE(has_row(engines_page("switches.md"), row)) << row[0];
+  for (const Cells& row : listed_of_deepspeed("behaviours")) EXPECT_TRUE(has_row(engines_page("switches.md"), row)) << row[0];
   EXPECT_EQ(section("engines.md", "Engines").rows.size(), listed("engines").size());
-  EXPECT_EQ(section("switches.md", "The switches").rows.size(), listed("behaviours").size());
+  EXPECT_EQ(section("switches.md", "The switches").rows.size(), listed_of_deepspeed("behaviours").size());
 }
 
 TEST(engines_page, has_every_release_with_what_it_adds) {
-  for (const Cells& row : listed("releases")) EXPECT_TRUE(has_row(engines_page("releases.md"), {row[0], row[1]})) << row[0] << " adds " << row[1];
-  EXPECT_EQ(section("releases.md", "Releases").rows.size(), listed("releases").size());
+  for (const Cells& row : listed_of_deepspeed("releases")) EXPECT_TRUE(has_row(engines_page("releases.md"), {row[0], row[1]})) << row[0] << " adds " << row[1];
+  EXPECT_EQ(section("releases.md", "Releases").rows.size(), listed_of_deepspeed("releases").size());
+}
+
+TEST(pages_of_wrappers, have_what_each_release_adds_and_moves) {
+  const Document fsdp2 = read_document(source_folder / "docs/fsdp2.md"), ddp = read_document(source_folder / "docs/ddp.md");
+  std::size_t rows = 0;
+  for (const Cells& row : listed("releases")) {
+    if (row.back() == "fsdp2") EXPECT_TRUE(has_row(fsdp2, {row[0], row[1], row[2]})) << row[0];
+    if (row.back() == "ddp") EXPECT_TRUE(has_row(ddp, {row[0], row[1]})) << row[0];
+    rows += row.back() == "fsdp2" || row.back() == "ddp";
+  }
+  for (const Cells& row : listed("behaviours"))
+    if (row.back() == "fsdp2") EXPECT_TRUE(has_row(fsdp2, {row[0], row[1], row[3]})) << row[0];
+  EXPECT_EQ(fsdp2.section("By release")->rows.size() + ddp.section("By release")->rows.size(), rows + 6 + 6);  // the switches, and what comes of them
 }
 
 TEST(engines_page, has_every_change_with_its_first_release) {
-  for (const Cells& row : listed("changes")) EXPECT_TRUE(has_row(engines_page("releases.md"), row)) << row[0];
+  for (const Cells& row : listed_of_deepspeed("changes")) EXPECT_TRUE(has_row(engines_page("releases.md"), row)) << row[0];
   EXPECT_EQ(section("releases.md", "Changes").rows.size(), changes().size());
 }
 
 TEST(engines_page, explains_only_switches_and_values_that_there_are) {
   std::set<std::string> known;
-  for (const Cells& row : listed("behaviours")) known.insert(row[0]);
+  for (const Cells& row : listed_of_deepspeed("behaviours")) known.insert(row[0]);
   std::size_t explained = 0;
   std::istringstream lines(section("switches.md", "The switches").text);
   for (std::string line; std::getline(lines, line);) {
@@ -84,10 +108,10 @@ TEST(engines_page, speaks_of_configuration_keys_that_the_schema_has) {
 // Values of every switch that a known release moved, each where it moved: "0.19.0 #7981 offload_keep: gate_id_or_not_boundary".
 TEST(engines_pages, have_every_switch_that_moved_with_its_release) {
   std::map<std::string, Cells> change_of;
-  for (const Cells& row : listed("changes")) change_of[row[0]] = row;
+  for (const Cells& row : listed_of_deepspeed("changes")) change_of[row[0]] = row;
   std::set<std::string> moved, told;
   const std::regex value(R"re((\w+) \(`?([^`)]+)`?\))re");
-  for (const Cells& row : listed("behaviours"))
+  for (const Cells& row : listed_of_deepspeed("behaviours"))
     for (std::sregex_iterator at(row[1].begin(), row[1].end(), value), end; at != end; ++at) {
       const auto change = change_of.find((*at)[2]);
       if (change != change_of.end() && !change->second[1].starts_with("before ")) moved.insert((*at)[2].str() + " " + row[0] + ": " + (*at)[1].str());

@@ -5,6 +5,7 @@
 #include "sim/frameworks/deepspeed/behaviour.h"
 #include "sim/frameworks/deepspeed/history.h"
 #include "sim/frameworks/framework.h"
+#include "sim/frameworks/history.h"
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
@@ -15,15 +16,24 @@ json rows_of(const Outcome& listed) { return testing::record_of(listed)["rows"];
 
 TEST(list, has_a_row_for_each_thing_as_text_and_as_json) {
   std::size_t engines = 0;
-  for (const Framework* f : frameworks()) engines += f->engines().size();
+  std::size_t moved = 0, lines = 0, steps = 0;  // of all histories
+  for (const Framework* f : frameworks()) {
+    engines += f->engines().size();
+    if (!f->history()) continue;
+    moved += f->history()->switch_rows("head").size();
+    lines += f->history()->release_rows().size();
+    steps += f->history()->change_rows().size();
+  }
+  EXPECT_GT(moved, switches().size());
+  EXPECT_GT(lines, releases().size());
   for (const auto& [what, rows] :
        std::vector<std::pair<std::string, std::size_t>>{{"engines", engines},
-                                                        {"behaviours", switches().size()},
+                                                        {"behaviours", moved},
                                                         {"frameworks", frameworks().size()},
                                                         {"events", framework_named("fsdp2")->events().size() + framework_named("megatron")->events().size()},
                                                         {"findings", ref::finding_classes().size()},
-                                                        {"changes", changes().size()},
-                                                        {"releases", releases().size()},
+                                                        {"changes", steps},
+                                                        {"releases", lines},
                                                         {"entries", catalogue().size()},
                                                         {"exit-codes", tool::exit_codes.size()}}) {
     SCOPED_TRACE(what);
@@ -68,6 +78,18 @@ TEST(list, of_behaviours_has_the_values_of_the_release_that_is_asked_for) {
   const Outcome newer = run({"list", "behaviours", "--as-of", "0.20.0"});
   EXPECT_EQ(newer.code, tool::clean);
   EXPECT_NE(newer.err.find("--as-of: 0.20.0 is newer than every release that is known"), std::string::npos) << newer.err;
+}
+
+TEST(list, of_behaviours_has_those_frameworks_whose_release_it_is) {
+  const auto frameworks_at = [](const std::string& as_of) {
+    std::set<std::string> out;
+    for (const json& row : rows_of(run({"list", "behaviours", "--as-of", as_of, "--json"}))) out.insert(row["framework"]);
+    return out;
+  };
+  EXPECT_EQ(frameworks_at("0.18.2"), (std::set<std::string>{"deepspeed"}));
+  EXPECT_EQ(frameworks_at("2.6.0"), (std::set<std::string>{"fsdp2"}));
+  EXPECT_EQ(frameworks_at("head"), (std::set<std::string>{"deepspeed", "fsdp2"}));
+  EXPECT_EQ(run({"list", "behaviours", "--as-of", "2.6.0"}).err, "");
 }
 
 TEST(list, says_what_the_words_of_its_table_of_switches_mean) {

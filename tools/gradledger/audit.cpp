@@ -43,6 +43,7 @@ std::string command_of(const AuditVerb& verb, const Options& options) {
   add(" --trainer-args", r.files.arguments);
   add(" --framework", r.files.framework);
   add(" --deepspeed", verb.deepspeed);
+  add(" --pytorch", verb.pytorch);
   add(" --transformers", verb.transformers);
   add(" --accelerate", verb.accelerate);
   for (const std::string& release : verb.releases) add(" --release", release);
@@ -67,7 +68,8 @@ std::string command_of(const AuditVerb& verb, const Options& options) {
 }
 
 std::optional<InputError> take_releases(AuditVerb& verb) {
-  const std::pair<const char*, const std::string*> named[] = {{"deepspeed", &verb.deepspeed}, {"transformers", &verb.transformers}, {"accelerate", &verb.accelerate}};
+  const std::pair<const char*, const std::string*> named[] = {
+      {"deepspeed", &verb.deepspeed}, {"torch", &verb.pytorch}, {"transformers", &verb.transformers}, {"accelerate", &verb.accelerate}};
   for (const auto& [package, release] : named)
     if (!release->empty()) verb.request.releases[package] = *release;
   for (const std::string& text : verb.releases) {
@@ -121,6 +123,7 @@ CLI::App* add_audit(CLI::App& app, AuditVerb& verb) {
   out->add_option("--framework", r.files.framework, "deepspeed, ddp, fsdp1, fsdp2 or megatron, where the files do not say it")
       ->check(OneOf({"deepspeed", "ddp", "fsdp1", "fsdp2", "megatron"}));
   out->add_option("--deepspeed", verb.deepspeed, "Release of DeepSpeed, or a state of its code as scenarios name it")->check(some_text);
+  out->add_option("--pytorch", verb.pytorch, "Release of PyTorch, which decides about DistributedDataParallel and fully_shard")->check(some_text);
   out->add_option("--transformers", verb.transformers, "Release of transformers, which decides about the loop")->check(some_text);
   out->add_option("--accelerate", verb.accelerate, "Likewise of accelerate")->check(some_text);
   out->add_option("--release", verb.releases, "PACKAGE=RELEASE of any other package; can be given several times")->check(some_text)->allow_extra_args(false);

@@ -47,18 +47,30 @@ Table event_table() {
   return out;
 }
 
-// The histories that there are.
-std::vector<const History*> histories() {
-  std::vector<const History*> out;
+std::vector<const Framework*> with_histories() {
+  std::vector<const Framework*> out;
   for (const Framework* f : frameworks())
-    if (f->history()) out.push_back(f->history());
+    if (f->history()) out.push_back(f);
   return out;
 }
 
-Table behaviour_table(const std::string& as_of) {
-  Table out{{"switch", "values (since)", "at " + as_of, "meaning"}};
-  for (const History* h : histories())
-    for (const History::SwitchRow& s : h->switch_rows(as_of)) out.push_back({s.name, s.values, s.now, s.meaning});
+// Those whose release it is. One that takes a text as another release has it where nobody knows it as it stands. Errors: nobody takes it.
+Result<std::vector<const Framework*>> frameworks_at(const std::string& as_of) {
+  std::vector<const Framework*> known, taken;
+  std::optional<InputError> first;
+  for (const Framework* f : with_histories()) {
+    const auto problem = f->as_of_problem(AsOf{as_of, {}});
+    if (problem && !first) first = problem;
+    if (!problem) (f->as_of_note(as_of) ? taken : known).push_back(f);
+  }
+  if (known.empty() && taken.empty()) return *first;
+  return known.empty() ? taken : known;
+}
+
+Table behaviour_table(const std::string& as_of, const std::vector<const Framework*>& of) {
+  Table out{{"switch", "values (since)", "at " + as_of, "meaning", "framework"}};
+  for (const Framework* f : of)
+    for (const History::SwitchRow& s : f->history()->switch_rows(as_of)) out.push_back({s.name, s.values, s.now, s.meaning, std::string(f->id())});
   return out;
 }
 
@@ -69,16 +81,16 @@ Table finding_table() {
 }
 
 Table release_table() {
-  Table out{{"releases", "adds", "moves"}};
-  for (const History* h : histories())
-    for (const History::ReleaseRow& r : h->release_rows()) out.push_back({r.releases, r.adds, r.moves});
+  Table out{{"releases", "adds", "moves", "framework"}};
+  for (const Framework* f : with_histories())
+    for (const History::ReleaseRow& r : f->history()->release_rows()) out.push_back({r.releases, r.adds, r.moves, std::string(f->id())});
   return out;
 }
 
 Table change_table() {
-  Table out{{"change", "first release", "what it did"}};
-  for (const History* h : histories())
-    for (const History::ChangeRow& c : h->change_rows()) out.push_back({c.change, c.first_release, c.what});
+  Table out{{"change", "first release", "what it did", "framework"}};
+  for (const Framework* f : with_histories())
+    for (const History::ChangeRow& c : f->history()->change_rows()) out.push_back({c.change, c.first_release, c.what, std::string(f->id())});
   return out;
 }
 
@@ -119,18 +131,16 @@ Table exit_code_table() {
 }  // namespace
 
 int list(const std::string& what, const Options& options, const Output& out) {
-  for (const Framework* f : frameworks()) {
-    if (!f->history()) continue;
-    if (const auto error = f->as_of_problem(AsOf{options.as_of, {}})) {
-      complain({"--as-of", error->message});
-      return bad_input;
-    }
-    say_what_is_taken_as("--as-of", *f, options.as_of);
+  const auto known = frameworks_at(options.as_of);
+  if (!known) {
+    complain({"--as-of", known.error().message});
+    return bad_input;
   }
+  for (const Framework* f : *known) say_what_is_taken_as("--as-of", *f, options.as_of);
   const Table table = what == "frameworks"   ? framework_table()
                       : what == "events"     ? event_table()
                       : what == "engines"    ? engine_table()
-                      : what == "behaviours" ? behaviour_table(options.as_of)
+                      : what == "behaviours" ? behaviour_table(options.as_of, *known)
                       : what == "findings"   ? finding_table()
                       : what == "releases"   ? release_table()
                       : what == "changes"    ? change_table()

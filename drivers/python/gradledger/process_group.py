@@ -25,7 +25,8 @@ from .work import Fill, GroupWork, Ignore, Pending, WorkOfSeveral
 __all__ = ["CollectiveDeadlock", "CollectiveError", "CollectiveMismatch", "CollectiveRefused", "LedgerGroup", "current_event", "register"]
 
 NAME = "gradledger"
-OPERATORS = {"SUM": "sum", "AVG": "avg", "MAX": "max", "MIN": "min", "PRODUCT": "product", "BAND": "band", "BOR": "bor", "BXOR": "bxor"}
+PREMULTIPLIED = "PREMUL_SUM"
+OPERATORS = {PREMULTIPLIED: "sum", "SUM": "sum", "AVG": "avg", "MAX": "max", "MIN": "min", "PRODUCT": "product", "BAND": "band", "BOR": "bor", "BXOR": "bxor"}
 
 # The number of the event that the rank is at, for the requests to carry; rank.py sets it.
 current_event = -1
@@ -69,7 +70,7 @@ class LedgerGroup(dist.ProcessGroup):
         pending = []
         for output, given in zip(asked, lists, strict=True):
             self._expect_one_for_each(given)
-            ordered = [given[i] for i in self._by_member]
+            ordered = [multiplied(given[i], opts) for i in self._by_member]
             pending.append(self._reduction("reduce_scatter", output, opts, Fill([output]), numel=sum(tensor.numel() for tensor in ordered),
                                            data=joined(ordered), **parts_if_unequal(ordered)))
         return self._work(pending, asked, opts)
@@ -83,6 +84,7 @@ class LedgerGroup(dist.ProcessGroup):
         pending = []
         for output, given in zip(outputs, inputs, strict=True):
             self._expect_sizes(output.numel() * self.size(), given.numel())
+            given = multiplied(given, opts)
             data = rearranged(bytes_of(given), [size(output)] * self.size(), self._by_member)
             pending.append(self._reduction("reduce_scatter", given, opts, Fill([output]), data=data))
         return self._work(pending, list(outputs), opts)
@@ -251,7 +253,7 @@ class LedgerGroup(dist.ProcessGroup):
     def _reduction(self, kind: str, tensor: torch.Tensor, opts: Any, take: Fill, **keys: Any) -> Pending:
         if tensor.dtype not in NAMES:
             raise CollectiveRefused(f"{kind} of {tensor.dtype}: there is no arithmetic of it; expected one of {', '.join(map(str, NAMES))}")
-        return self._ask(kind, tensor, opts, take, operator=operator_of(opts), **keys)
+        return self._ask(kind, tensor if "data" in keys else multiplied(tensor, opts), opts, take, operator=operator_of(opts), **keys)
 
     def _ask(self, kind: str, tensor: torch.Tensor | None, opts: Any, take: Fill, *, data: bytes | bytearray | None = None, numel: int | None = None,
              operator: str = "", asynchronous: bool | None = None, **keys: Any) -> Pending:
@@ -342,10 +344,20 @@ def is_asynchronous(opts: Any) -> bool:
     return getattr(opts, "asyncOp", True)
 
 
-def operator_of(opts: Any) -> str:
+def reduction_of(opts: Any) -> tuple[Any, str]:
     given = getattr(opts, "reduceOp", opts)
     kind = getattr(given, "op", given)
-    name = "SUM" if kind is None else getattr(kind, "name", str(kind))
+    return given, "SUM" if kind is None else getattr(kind, "name", str(kind))
+
+
+def multiplied(tensor: torch.Tensor, opts: Any) -> torch.Tensor:
+    """NCCL's PREMUL_SUM multiplies what each rank gives, and adds up the products."""
+    given, name = reduction_of(opts)
+    return tensor * given.__getstate__()[1] if name == PREMULTIPLIED else tensor
+
+
+def operator_of(opts: Any) -> str:
+    _, name = reduction_of(opts)
     if name not in OPERATORS:
         raise CollectiveRefused(f"the operator {name}; expected one of {', '.join(OPERATORS)}")
     return OPERATORS[name]

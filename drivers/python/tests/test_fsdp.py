@@ -68,6 +68,27 @@ def test_a_backward_leaves_shards_of_the_mean_and_a_step_applies_them(commands, 
         assert not any(shown(answer) for answer in ok(command.event("zero_grad", of="optimizer")).values())
 
 
+# Of another factor gloo cannot make a collective: kernels divide.
+@pytest.mark.parametrize(("config", "by"), [({"gradient_divide_factor": 2}, 1), ({"force_sum_reduction_for_comms": True}, 1),
+                                            ({"gradient_divide_factor": 4, "force_sum_reduction_for_comms": True}, 0.5)])
+def test_a_divide_factor_takes_the_place_of_the_number_of_ranks(commands, config, by):
+    command = configured(commands, "fsdp2", config)
+    assert whole(command.event("backward", GIVEN), "reduced") == times(by, MEAN)
+
+
+# Two replicas of one shard each: every rank has the whole average.
+def test_replicas_of_a_shard_have_the_same_average(commands):
+    command = configured(commands, "fsdp2", {"mesh": ["replicate", "shard"]}, groups={"replicate": [[0, 1]], "shard": [[0], [1]]})
+    answers = ok(command.event("backward", GIVEN))
+    assert [by_element(answers[rank], "reduced") for rank in range(2)] == [MEAN, MEAN]
+
+
+def test_a_mesh_whose_shards_are_not_in_order_is_refused(commands):
+    command = commands("fsdp2")
+    answers = command.configure(PARAMETERS, {"framework": "fsdp2", "config": {"mesh": ["world", "dp"]}, "optimizer": {"type": "SGD"}})
+    assert all("expected ranks that follow each other" in str(answer) for answer in answers.values())
+
+
 @pytest.mark.parametrize(("driver", "config"), OF_BOTH)
 def test_no_sync_adds_up_whole_gradients_until_a_backward_outside(commands, driver, config):
     command = configured(commands, driver, config)

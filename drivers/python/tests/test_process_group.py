@@ -327,6 +327,24 @@ def test_every_operator_and_type_gives_what_a_hand_computes(world: int) -> None:
 
 
 @pytest.mark.parametrize("world", WORLDS)
+def test_a_premultiplied_sum_is_a_sum_of_products(world: int) -> None:
+    def of(rank: int) -> Any:
+        how = torch.distributed._make_nccl_premul_sum(0.25)
+        whole, own, pieces, before = given(rank), torch.zeros(2), torch.zeros(2), given(rank)
+        dist.all_reduce(whole, how)
+        padded = torch.cat([given(rank)] * world)[:2 * world]
+        dist.reduce_scatter_tensor(own, padded, how)
+        dist.reduce_scatter(pieces, list(padded.split(2)), how)
+        assert torch.equal(padded, torch.cat([before] * world)[:2 * world])
+        return whole, own, pieces
+    expected = by_hand(world, torch.float32, "SUM") / 4
+    for rank, (whole, own, pieces) in enumerate(run(world, of).returned):
+        assert torch.equal(whole, expected)
+        assert torch.equal(own, torch.cat([expected] * world)[2 * rank:2 * rank + 2])
+        assert torch.equal(pieces, own)
+
+
+@pytest.mark.parametrize("world", WORLDS)
 def test_every_type_moves_unchanged(world: int) -> None:
     for of_rank in reductions(world):
         for kind in (*KINDS, torch.bool, torch.complex64, torch.uint16):

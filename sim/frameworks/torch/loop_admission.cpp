@@ -1,14 +1,9 @@
 #include "sim/frameworks/torch/loop_admission.h"
 
-#include <string_view>
-
 #include "sim/scenario/factor.h"
 
 namespace gradledger::torch {
 namespace {
-
-// The release that the wrappers were read of and recorded with.
-constexpr std::string_view modelled = "2.13.0";
 
 // Empty: the loop may say it.
 std::string foreign(ScriptKind kind, const std::string& wrapper) {
@@ -72,19 +67,6 @@ std::optional<InputError> model_problem(const Scenario& s, const std::string& wr
   if (s.engine.sequence_parallel_size > 1) return InputError{"/engine/sequence_parallel_size", not_modelled};
   if (s.engine.expert_parallel_size > 1) return InputError{"/engine/expert_parallel_size", not_modelled};
   return std::nullopt;
-}
-
-std::optional<InputError> release_problem(const AsOf& as_of, const std::string& wrapper) {
-  if (!as_of.switches.empty()) return InputError{"/engine/as_of", "has switches, which " + wrapper + " has none of; expected a release"};
-  if (as_of.base == "head" || as_of.base == modelled) return std::nullopt;
-  return InputError{"/engine/as_of", "is \"" + as_of.base + "\"; of PyTorch one release is modelled: expected \"" + std::string(modelled) + "\", or \"head\", which is the same"};
-}
-
-// "2.13.0+cpu" is 2.13.0.
-AsOf installed_release(const std::map<std::string, std::string>& releases) {
-  const auto found = releases.find("torch");
-  if (found != releases.end() && found->second.substr(0, found->second.find('+')) == modelled) return AsOf{std::string(modelled), {}};
-  return AsOf{};
 }
 
 }  // namespace gradledger::torch

@@ -1,7 +1,6 @@
 // What PyTorch's wrappers have in common of what is not modelled.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 
@@ -15,10 +14,5 @@ std::optional<InputError> model_problem(const Scenario& scenario, const std::str
 
 // What a wrapper of PyTorch's, and the loop around it, do not take of an item of a script. scaled: the loop has a GradScaler.
 std::optional<InputError> item_problem(const Scenario& s, const ScriptItem& item, const std::string& here, const std::string& wrapper, bool scaled);
-
-// One release of PyTorch is modelled. Errors: another is asked for, or switches.
-std::optional<InputError> release_problem(const AsOf& as_of, const std::string& wrapper);
-// The installed release where it is the one, else nothing in particular: the contract is the same of any.
-AsOf installed_release(const std::map<std::string, std::string>& releases);
 
 }  // namespace gradledger::torch

@@ -7,13 +7,33 @@ from typing import Any, Iterable, Iterator
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from ..driver import DTYPES, Buffer, Configuration, Piece, Refused, local
 from ..model import LinearModel
+from ..streams import virtual
 from ..torch_loop import TorchLoop
 
+try:
+    from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
+except ImportError:  # PyTorch 2.4 and 2.5 have it here alone
+    from torch.distributed._composable.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
+
 WRAPS = ("layers", "root")
+
+without_events = not hasattr(FSDPModule, "set_force_sum_reduction_for_comms")  # up to 2.7
+
+
+def stand_in_for_a_device() -> None:
+    """fully_shard asks a device for streams and events; on a CPU it does without since 2.8. And the end of a backward may ask for a stream of an
+    accelerator, wherever the weights are."""
+    if without_events:
+        virtual.install()
+    for asked in (torch.cuda, getattr(torch, "accelerator", None)):
+        if asked is not None and not asked.is_available():
+            asked.current_stream = virtual.current_stream
+
+
+stand_in_for_a_device()
 
 
 class Fsdp2(TorchLoop):
@@ -22,23 +42,26 @@ class Fsdp2(TorchLoop):
     name = "fsdp2"
     frameworks = ("fsdp2",)
     preload = ("torch._dynamo", "torch.distributed.tensor")
-    config_keys = frozenset({"reshard_after_forward", "mixed_precision", "offload", "wrap"})
+    config_keys = frozenset({"reshard_after_forward", "mixed_precision", "offload", "wrap", "mesh", "gradient_divide_factor", "force_sum_reduction_for_comms",
+                             "reduce_scatter_unused_params"})
     streams = True
-    own_events = ("set_requires_gradient_sync", "set_is_last_backward", "set_reshard_after_forward", "set_reshard_after_backward", "unshard", "reshard", "reset_iter_state")
-    mesh: DeviceMesh | None = None
+    own_events = ("set_requires_gradient_sync", "set_requires_all_reduce", "set_is_last_backward", "set_reshard_after_forward", "set_reshard_after_backward", "unshard",
+                  "reshard", "reset_iter_state")
+    meshes: dict[tuple[int, ...], DeviceMesh] = {}  # by their shapes
 
     def check(self, configuration: Configuration) -> None:
         super().check(configuration)
         if configuration.config.get("wrap", "layers") not in WRAPS:
             raise Refused(f"engine.config.wrap is {configuration.config['wrap']!r}; expected one of {', '.join(WRAPS)}")
-        if self.device.type == "cpu" and not hasattr(torch.cpu.Stream, "record_event"):
-            raise Refused(f"fully_shard of PyTorch {torch.__version__} runs on no CPU, whose streams record no events there")
+        if self.device.type == "cpu" and not hasattr(FSDPModule, "set_unshard_in_backward"):
+            raise Refused(f"fully_shard of PyTorch {torch.__version__} asks for CUDA; expected PyTorch 2.6 or later, or a GPU")
         mixed_precision(configuration)
 
     def wrap(self, model: LinearModel) -> torch.nn.Module:
         config = self.configuration.config
-        self.mesh = self.mesh or init_device_mesh(self.device.type, (self.world_size,))
-        arguments: dict[str, Any] = {"mesh": self.mesh, "mp_policy": MixedPrecisionPolicy(**mixed_precision(self.configuration), cast_forward_inputs=False)}
+        if without_events:
+            self.notes.append(f"torch.cpu of PyTorch {torch.__version__} has no events of streams: gradledger's stand in, which order nothing")
+        arguments: dict[str, Any] = {"mesh": self.mesh_of(config.get("mesh")), "mp_policy": MixedPrecisionPolicy(**mixed_precision(self.configuration), cast_forward_inputs=False)}
         if config.get("reshard_after_forward") is not None:
             arguments["reshard_after_forward"] = config["reshard_after_forward"]
         if config.get("offload"):
@@ -46,9 +69,38 @@ class Fsdp2(TorchLoop):
         for p in self.units():
             fully_shard(model.layers[p], **arguments)
         fully_shard(model, **arguments)
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                self.set_reductions(module)
         numbers = {model.layers[p].weight: p for p in model.weights}
         self.sharded = [(numbers[each.sharded_param], each) for module in model.modules() if isinstance(module, FSDPModule) for each in parameters_of(module)]
         return model
+
+    def mesh_of(self, names: list[str] | None) -> DeviceMesh:
+        """Of two dimensions, replicas and then shards, the ranks stand in order. A mesh outlives the engine that it was made for, as its groups do."""
+        shape = tuple(self.groups.size(name) for name in names) if names else (self.world_size,)
+        self.shards = shape[-1]
+        first = self.rank // self.shards * self.shards
+        if names and (shape[0] * shape[1] != self.world_size or self.groups.of(names[1]) != tuple(range(first, first + self.shards))):
+            raise Refused(f"a mesh whose shards are ranks {self.groups.of(names[1])}; expected ranks that follow each other, and all of them")
+        if shape not in self.meshes:
+            self.meshes[shape] = init_device_mesh(self.device.type, shape, mesh_dim_names=tuple(names) if names else None)
+        return self.meshes[shape]
+
+    def set_reductions(self, module: FSDPModule) -> None:
+        config = self.configuration.config
+        if (factor := config.get("gradient_divide_factor")) is not None:
+            self.known_of(module, "set_gradient_divide_factor", "set_reduce_scatter_divide_factor")(factor)
+        if config.get("force_sum_reduction_for_comms"):
+            self.known_of(module, "set_force_sum_reduction_for_comms")(True)
+        if config.get("reduce_scatter_unused_params"):
+            self.known_of(module, "set_reduce_scatter_unused_params")(True)
+
+    def known_of(self, module: FSDPModule, *names: str) -> Any:
+        for name in names:
+            if hasattr(module, name):
+                return getattr(module, name)
+        raise Refused(f"fully_shard of PyTorch {torch.__version__} has no {names[0]}")
 
     def units(self) -> list[int]:
         """Layers that are sharded on their own. A weight that two layers have can be in no unit of one of them."""
@@ -61,8 +113,8 @@ class Fsdp2(TorchLoop):
         return [p for p in range(len(parameters)) if p not in tied]
 
     def piece(self, number: int, tensor: torch.Tensor) -> Piece:
-        rows = -(-tensor.numel() // self.world_size)
-        return (number, min(self.rank * rows, tensor.numel()), local(tensor).numel())
+        rows = -(-tensor.numel() // self.shards)
+        return (number, min(self.rank % self.shards * rows, tensor.numel()), local(tensor).numel())
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -86,11 +138,14 @@ class Fsdp2(TorchLoop):
     def set_requires_gradient_sync(self, value: bool, unit: int | None = None, recurse: bool = True) -> None:
         self.of(unit).set_requires_gradient_sync(value, recurse=recurse)
 
+    def set_requires_all_reduce(self, value: bool, unit: int | None = None, recurse: bool = True) -> None:
+        self.of(unit).set_requires_all_reduce(value, recurse=recurse)
+
     def set_is_last_backward(self, value: bool, unit: int | None = None) -> None:
         self.of(unit).set_is_last_backward(value)
 
     def set_reshard_after_forward(self, value: bool, unit: int | None = None, recurse: bool = True) -> None:
-        self.of(unit).set_reshard_after_forward(value, recurse=recurse)
+        self.known_of(self.of(unit), "set_reshard_after_forward")(value, recurse=recurse)
 
     def set_reshard_after_backward(self, value: bool, unit: int | None = None, recurse: bool = True) -> None:
         self.of(unit).set_reshard_after_backward(value, recurse=recurse)
@@ -102,7 +157,7 @@ class Fsdp2(TorchLoop):
         self.of(unit).reshard()
 
     def reset_iter_state(self, unit: int | None = None) -> None:
-        self.of(unit).reset_iter_state()
+        self.known_of(self.of(unit), "reset_iter_state")()
 
     def clip(self, max_norm: float, group: str) -> torch.Tensor:
         """clip_grad_norm_ takes the norm over all ranks by itself. The norm of a rank alone is what a loop has that looks at its shards."""

@@ -10,9 +10,10 @@
 #include "sim/frameworks/torch/ddp/contract.h"
 #include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
 #include "sim/frameworks/torch/ddp/documented_use.h"
+#include "sim/frameworks/torch/ddp/history.h"
 #include "sim/frameworks/torch/ddp/search/search_space.h"
 #include "sim/frameworks/torch/ddp/user_config.h"
-#include "sim/frameworks/torch/loop_admission.h"
+#include "sim/frameworks/torch/history/releases.h"
 #include "sim/scenario/script_pointer.h"
 
 namespace gradledger::torch {
@@ -21,8 +22,6 @@ namespace {
 using nlohmann::json;
 
 const DdpConfig& config_of(const Scenario& scenario) { return scenario.engine.config.as<DdpConfig>(); }
-
-std::optional<InputError> problem_of(const AsOf& as_of) { return release_problem(as_of, "DistributedDataParallel"); }
 
 // What the engine serves, and recordings hold it to, but the oracle has no contract for.
 std::optional<InputError> not_judged(const Scenario& s) {
@@ -51,20 +50,23 @@ class DistributedDataParallelFramework final : public Framework {
   }
   Result<Dtype> model_dtype(FrameworkConfig&, const json&, std::optional<Dtype> stated) const override { return stated.value_or(Dtype::float32); }
 
-  std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return problem_of(as_of); }
+  std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return ddp_history().problem(as_of); }
+  std::optional<std::string> as_of_note(std::string_view as_of) const override { return release_note(as_of); }
   std::optional<AsOf> installed(const std::map<std::string, std::string>& releases) const override { return installed_release(releases); }
   Result<Contract> contract(const Scenario& scenario) const override {
-    if (auto problem = problem_of(scenario.engine.as_of)) return *problem;
+    if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
     return ddp_contract(scenario, config_of(scenario));
   }
 
   std::span<const EngineInfo> engines() const override {
-    static constexpr std::array infos{EngineInfo{"DistributedDataParallel", "framework ddp: PyTorch 2.13", "param.grad, by autograd, replicated; buckets on the way", "recorded"}};
+    static constexpr std::array infos{
+        EngineInfo{"DistributedDataParallel", "framework ddp: PyTorch 2.4 to 2.13", "param.grad, by autograd, replicated; buckets on the way", "recorded"}};
     return infos;
   }
   Result<const EngineInfo*> select(const Scenario& scenario) const override {
-    if (auto problem = problem_of(scenario.engine.as_of)) return *problem;
+    if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
     if (auto problem = ddp_refusal(scenario, config_of(scenario))) return *problem;
+    if (auto problem = not_yet_there(scenario, config_of(scenario))) return *problem;
     if (auto problem = not_judged(scenario)) return *problem;
     return &engines().front();
   }
@@ -83,6 +85,7 @@ class DistributedDataParallelFramework final : public Framework {
   std::span<const UseRule> use_rules() const override { return ddp_use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return ddp_use_of(scenario, timeline, config_of(scenario)); }
   const SearchSpace* search_space() const override { return &data_parallel::search_space(); }
+  const History* history() const override { return &ddp_history(); }
   const UserConfigReader* user_config() const override { return &ddp_user_config_reader(); }
 };
 

@@ -11,6 +11,8 @@
 #include "sim/frameworks/torch/fsdp1/fully_sharded.h"
 #include "sim/frameworks/torch/fsdp1/search/search_space.h"
 #include "sim/frameworks/torch/fsdp1/user_config.h"
+#include "sim/frameworks/torch/history/releases.h"
+#include "sim/frameworks/torch/history/wrapper_history.h"
 #include "sim/frameworks/torch/loop_admission.h"
 
 namespace gradledger::torch::flat_sharded {
@@ -20,7 +22,11 @@ using nlohmann::json;
 
 const Fsdp1Config& fsdp1_config_of(const Scenario& scenario) { return scenario.engine.config.as<Fsdp1Config>(); }
 
-std::optional<InputError> fsdp1_release_problem(const AsOf& as_of) { return release_problem(as_of, "FullyShardedDataParallel"); }
+// No release that was compared decides a gradient in another way, of what is modelled.
+const WrapperHistory& fsdp1_history() {
+  static const WrapperHistory it({"fsdp1", "FullyShardedDataParallel", {}, {}, {}});
+  return it;
+}
 
 class FlatShardedFramework final : public Framework {
  public:
@@ -34,20 +40,21 @@ class FlatShardedFramework final : public Framework {
   }
   Result<Dtype> model_dtype(FrameworkConfig&, const json&, std::optional<Dtype> stated) const override { return stated.value_or(Dtype::float32); }
 
-  std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return fsdp1_release_problem(as_of); }
+  std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return fsdp1_history().problem(as_of); }
+  std::optional<std::string> as_of_note(std::string_view as_of) const override { return release_note(as_of); }
   std::optional<AsOf> installed(const std::map<std::string, std::string>& releases) const override { return installed_release(releases); }
   Result<Contract> contract(const Scenario& scenario) const override {
-    if (auto problem = fsdp1_release_problem(scenario.engine.as_of)) return *problem;
+    if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
     return fsdp1_contract(scenario, fsdp1_config_of(scenario));
   }
 
   std::span<const EngineInfo> engines() const override {
-    static constexpr std::array infos{EngineInfo{"FullyShardedDataParallel", "framework fsdp1: PyTorch 2.13",
+    static constexpr std::array infos{EngineInfo{"FullyShardedDataParallel", "framework fsdp1: PyTorch 2.4 to 2.13",
                                                  "whole flat gradients while backwards are not reduced, then shards of them; with NO_SHARD averages in their place", "recorded"}};
     return infos;
   }
   Result<const EngineInfo*> select(const Scenario& scenario) const override {
-    if (auto problem = fsdp1_release_problem(scenario.engine.as_of)) return *problem;
+    if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
     if (auto problem = fsdp1_refusal(scenario, fsdp1_config_of(scenario))) return *problem;
     if (auto problem = not_judged(scenario)) return *problem;
     return &engines().front();
@@ -73,6 +80,7 @@ class FlatShardedFramework final : public Framework {
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return fsdp1_use_of(scenario, timeline, fsdp1_config_of(scenario)); }
   const SearchSpace* search_space() const override { return &flat_sharded::search_space(); }
   const UserConfigReader* user_config() const override { return &fsdp1_user_config_reader(); }
+  const History* history() const override { return &fsdp1_history(); }
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "sim/frameworks/torch/fsdp2/behaviour.h"
 #include "sim/frameworks/torch/fsdp2/calls.h"
 #include "sim/frameworks/torch/fsdp2/modules.h"
 #include "sim/frameworks/torch/loop_admission.h"
@@ -93,7 +94,29 @@ class Script {
   Groups groups_;
 };
 
+Problem calls_not_yet_there(const Scenario& s, const std::vector<ScriptItem>& items, const std::string& where) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string here = where + "/" + std::to_string(i);
+    if (items[i].kind == ScriptKind::of_framework) {
+      const std::string_view name = call_events()[static_cast<std::size_t>(items[i].event.arguments.as<Call>().method)].name;
+      if (Problem problem = history().missing(s.engine.as_of, name, here + "/event")) return problem;
+    }
+    if (Problem inside = calls_not_yet_there(s, items[i].items, pointer_of_items(items[i], here))) return inside;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::optional<InputError> not_yet_there(const Scenario& s, const Fsdp2Config& config) {
+  const std::pair<const char*, bool> options[] = {{"gradient_divide_factor", config.gradient_divide_factor.has_value()},
+                                                  {"force_sum_reduction_for_comms", config.force_sum_reduction_for_comms},
+                                                  {"reduce_scatter_unused_params", config.reduce_scatter_unused_params}};
+  for (const auto& [name, said] : options)
+    if (said)
+      if (Problem problem = history().missing(s.engine.as_of, name, std::string("/engine/config/") + name)) return problem;
+  return calls_not_yet_there(s, s.script, "/script");
+}
 
 std::optional<InputError> fsdp2_refusal(const Scenario& scenario, const Fsdp2Config& config) {
   if (Problem problem = option_problem(scenario, config)) return problem;

@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include "sim/frameworks/torch/fsdp2/errors.h"
 #include "sim/frameworks/torch/fsdp2/fsdp_module.h"
 
 namespace gradledger::torch::fully_shard {
@@ -32,6 +33,7 @@ FsdpModule::Graph FsdpModule::forward(const Pass& pass, std::uint32_t ordinal) {
     if (stretch.module != 0) pre_forward(stretch.module, requires_grad, pass, graph);
     for (const std::uint32_t p : stretch.parameters) {
       if (!uses(ordinal, p)) continue;
+      if (shared_.behaviour.aborted_module == AbortedModule::raises && !group(stretch.module).is_unsharded()) throw used_while_sharded();
       graph.push_back({Node::Kind::gradient, p});
       requires_grad = true;
     }
@@ -45,7 +47,7 @@ FsdpModule::Graph FsdpModule::forward(const Pass& pass, std::uint32_t ordinal) {
 void FsdpModule::pre_forward(std::uint32_t module, bool input_requires_grad, const Pass& pass, Graph& graph) {
   ParamGroup& g = group(module);
   if (states_[module] == TrainingState::pre_backward) {
-    if (g.empty() || g.is_unsharded()) return;
+    if (g.empty() || g.is_unsharded() || shared_.behaviour.aborted_module == AbortedModule::raises) return;
     g.unshard(pass);
     return g.wait_for_unshard(pass);
   }
@@ -165,7 +167,8 @@ void FsdpModule::root_post_backward_final_callback(const Pass& pass) {
   iter_forward_root_.reset();
   for (std::uint32_t m = 0; m < states_.size(); ++m) {
     ParamGroup& g = group(m);
-    if (!g.empty() && g.training_state != TrainingState::post_backward) g.post_backward(pass);
+    const bool of_unsharded = shared_.behaviour.final_reduction == FinalReduction::of_unsharded_modules;
+    if (!g.empty() && (of_unsharded ? g.is_unsharded() : g.training_state != TrainingState::post_backward)) g.post_backward(pass);
     g.training_state = states_[m] = TrainingState::idle;
     if (!g.empty() && comm.is_last_backward) g.finalize_backward(pass);
   }

@@ -20,6 +20,10 @@ FrameworkError cannot_be_added(std::uint32_t target, std::uint32_t source) {
 
 FrameworkError never_gathered() { return {"AttributeError", "'FSDPParam' object has no attribute '_unsharded_param'"}; }
 
+FrameworkError used_while_sharded() {
+  return {"RuntimeError", "got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling distributed operators!"};
+}
+
 FrameworkError not_on_the_root() { return {"RuntimeError", "reset_iter_state must be called on the root FSDP module"}; }
 
 }  // namespace gradledger::torch::fully_shard

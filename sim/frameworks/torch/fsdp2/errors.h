@@ -16,5 +16,7 @@ FrameworkError cannot_be_added(std::uint32_t target, std::uint32_t source);
 // A module that was never gathered is asked for its gradient.
 FrameworkError never_gathered();
 FrameworkError not_on_the_root();
+// A forward uses weights of a module that is not gathered.
+FrameworkError used_while_sharded();
 
 }  // namespace gradledger::torch::fully_shard

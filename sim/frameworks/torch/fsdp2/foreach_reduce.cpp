@@ -17,6 +17,13 @@ void add(ProgramWriter& w, Slice target, Slice source) {
 
 bool can_be_added(Slice target, Slice source) { return target.numel == source.numel || source.numel == 1; }
 
+// About the root of a factor, as a power of two.
+double half_of(double factor) {
+  double out = 1;
+  while (std::fmod(factor, out) == 0 && factor / out > out) out *= 2;
+  return out;
+}
+
 void divide_if_needed(ProgramWriter& w, Slice slice, std::optional<double> divisor) {
   if (divisor && *divisor != 1) w.divide(slice, *divisor);
 }
@@ -27,11 +34,13 @@ void divide_if_needed(ProgramWriter& w, Slice slice, std::optional<double> divis
 ParamGroup::Factors ParamGroup::gradient_divide_factors(const Shared& s, Dtype wire) const {
   const bool overflow_risk = wire != Dtype::float32 && wire != Dtype::bfloat16;
   const std::uint32_t shards = s.modules.shard.size(), ranks = shards * s.modules.replicate.size();
+  if (s.behaviour.divide_factor == DivideFactor::of_reduce_scatter) return factors_of_the_reduce_scatter(ranks, overflow_risk);
+  const bool by_shards = s.behaviour.divide_factor == DivideFactor::of_average_by_shards;
   Factors out;
   if (!overflow_risk && !force_sum_reduction_for_comms) {
-    if (!gradient_divide_factor) {
+    if (!gradient_divide_factor || (!by_shards && *gradient_divide_factor == ranks)) {
       if (ranks > 1) out.reduce_scatter = out.all_reduce = ReduceOp::avg;
-    } else if (*gradient_divide_factor == shards) {
+    } else if (by_shards && *gradient_divide_factor == shards) {
       out.reduce_scatter = ReduceOp::avg;
     } else {
       out.reduce_scatter = ReduceOp::premultiplied_sum;
@@ -40,14 +49,19 @@ ParamGroup::Factors ParamGroup::gradient_divide_factors(const Shared& s, Dtype w
     return out;
   }
   const double factor = gradient_divide_factor.value_or(ranks);
-  if (!overflow_risk) {
-    out.after = factor;
-    return out;
-  }
-  double before = 1;
-  while (std::fmod(factor, before) == 0 && factor / before > before) before *= 2;
-  out.before = before;
-  out.after = factor / before;
+  out.after = factor;
+  if (overflow_risk) out.after = factor / *(out.before = half_of(factor));
+  return out;
+}
+
+// The factor of a loop took the place of the reduce-scatter's operation, and of nothing else: what divides by the number of ranks does so besides.
+ParamGroup::Factors ParamGroup::factors_of_the_reduce_scatter(std::uint32_t ranks, bool overflow_risk) const {
+  Factors out;
+  if (overflow_risk) out.after = ranks / *(out.before = half_of(ranks));
+  else out.reduce_scatter = out.all_reduce = ReduceOp::avg;
+  if (!gradient_divide_factor) return out;
+  out.reduce_scatter = ReduceOp::premultiplied_sum;
+  out.premultiplied = 1 / *gradient_divide_factor;
   return out;
 }
 
@@ -73,7 +87,7 @@ void ParamGroup::foreach_reduce(const Pass& pass, std::vector<Collected> grads) 
   const std::uint32_t world = pass.s.modules.shard.size();
   const Tensor output = pass.s.tensors.allocate(w, label(pass.s, "reduce_scatter_output"), wire, input.numel() / world);
   divide_if_needed(w, input.slice, factors.before);
-  if (world > 1) {
+  if (world > 1 || pass.s.behaviour.one_rank_shard == OneRankShard::reduced) {
     w.collective({.kind = CollectiveKind::reduce_scatter,
                   .op = factors.reduce_scatter,
                   .group = pass.s.modules.shard.id,
@@ -144,6 +158,7 @@ Stream ParamGroup::all_reduce(const Pass& pass, Tensor output, const Factors& fa
   wait_stream(w, Stream::all_reduce, Stream::communication);
   OnStream on(w, Stream::all_reduce);
   w.collective({.op = factors.all_reduce, .group = pass.s.modules.replicate.id, .input = output.slice, .output = output.slice});
+  if (pass.s.behaviour.all_reduced_memory == AllReducedMemory::released) return Stream::all_reduce;
   // Held over the next module's reduction, so that its memory is not used again meanwhile.
   Tensor held;
   pass.s.tensors.share(w, held, output);
@@ -151,15 +166,22 @@ Stream ParamGroup::all_reduce(const Pass& pass, Tensor output, const Factors& fa
   return Stream::all_reduce;
 }
 
+// Its memory is the reduce-scatter stream's, which does not wait for what another stream reads of it.
+void ParamGroup::let_go_of_output(const Pass& pass, Tensor output) {
+  OnStream home(pass.w, pass.s.behaviour.all_reduced_memory == AllReducedMemory::released ? Stream::communication : pass.w.stream());
+  pass.s.tensors.drop(pass.w, output);
+}
+
 // Gradients are views of the output where nothing has to be cast, and added up in the parameter's dtype where there is one already.
 void ParamGroup::view_out(const Pass& pass, const std::vector<std::uint32_t>& parameters, Tensor output) {
   ProgramWriter& w = pass.w;
   const Dtype orig = pass.s.params[parameters.front()].orig_dtype;
   Tensor flat = output;
-  if (w.declaration(output.slice.buffer).dtype != orig) {
+  const bool cast = w.declaration(output.slice.buffer).dtype != orig;
+  if (cast) {
     flat = pass.s.tensors.allocate(w, label(pass.s, "reduce_output_cast"), orig, output.numel());
     w.copy(flat.slice, output.slice);
-    pass.s.tensors.drop(w, output);
+    let_go_of_output(pass, output);
   }
   std::uint32_t at = 0;
   for (const std::uint32_t p : parameters) {
@@ -173,7 +195,8 @@ void ParamGroup::view_out(const Pass& pass, const std::vector<std::uint32_t>& pa
     pass.step(p);
     pass.s.tensors.clear(w, param.sharded_grad);
   }
-  pass.s.tensors.drop(w, flat);
+  if (cast) pass.s.tensors.drop(w, flat);
+  else let_go_of_output(pass, flat);
 }
 
 // To memory of the host. The host goes on only where nobody there needs the gradient before the backward is over.
@@ -183,7 +206,10 @@ void ParamGroup::offload(const Pass& pass, std::uint32_t parameter, Slice grad) 
   const bool adds = param.sharded_grad.defined(), blocks = adds || pass.s.config->optimizer_in_backward;
   Tensor copied = pass.s.tensors.allocate(w, pass.s.context.scenario->parameters[parameter].name + ".grad", param.orig_dtype, grad.numel, MemorySpace::host);
   if (grad.numel > 0) w.copy_over_the_bus(copied.slice, grad, !blocks);
-  if (!blocks) grad_offload_events_.push_back(w.record());
+  if (!blocks) {
+    OnStream recorded(w, pass.s.behaviour.offload_event == OffloadEvent::reduce_scatter_stream ? Stream::communication : w.stream());
+    grad_offload_events_.push_back(w.record());
+  }
   if (!adds) return pass.s.tensors.give(w, param.sharded_grad, copied);
   OnStream host(w, Stream::host);
   if (grad.numel > 0) w.accumulate(param.sharded_grad.slice, copied.slice);

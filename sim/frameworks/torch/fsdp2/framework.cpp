@@ -4,8 +4,10 @@
 #include <string>
 
 #include "sim/frameworks/torch/fsdp2/admission.h"
+#include "sim/frameworks/torch/fsdp2/behaviour.h"
 #include "sim/frameworks/torch/fsdp2/buffers.h"
 #include "sim/frameworks/torch/fsdp2/calls.h"
+#include "sim/frameworks/torch/fsdp2/catalogue.h"
 #include "sim/frameworks/torch/fsdp2/config_json.h"
 #include "sim/frameworks/torch/fsdp2/contract.h"
 #include "sim/frameworks/torch/fsdp2/documented_use.h"
@@ -14,7 +16,7 @@
 #include "sim/frameworks/torch/fsdp2/not_judged.h"
 #include "sim/frameworks/torch/fsdp2/search/search_space.h"
 #include "sim/frameworks/torch/fsdp2/user_config.h"
-#include "sim/frameworks/torch/loop_admission.h"
+#include "sim/frameworks/torch/history/releases.h"
 
 namespace gradledger::torch {
 namespace {
@@ -23,8 +25,6 @@ using namespace fully_shard;
 using nlohmann::json;
 
 const Fsdp2Config& fsdp2_config_of(const Scenario& scenario) { return scenario.engine.config.as<Fsdp2Config>(); }
-
-std::optional<InputError> fsdp2_release_problem(const AsOf& as_of) { return release_problem(as_of, "fully_shard"); }
 
 class FullyShardFramework final : public Framework {
  public:
@@ -45,26 +45,30 @@ class FullyShardFramework final : public Framework {
   }
   std::optional<bool> defers_reductions(const FrameworkEvent&, const FrameworkValue& value) const override { return fully_shard::defers_reductions(value.as<Call>()); }
 
-  std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return fsdp2_release_problem(as_of); }
+  std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return fully_shard::history().problem(as_of); }
+  std::optional<std::string> as_of_note(std::string_view as_of) const override { return release_note(as_of); }
   std::optional<AsOf> installed(const std::map<std::string, std::string>& releases) const override { return installed_release(releases); }
   Result<Contract> contract(const Scenario& scenario) const override {
-    if (auto problem = fsdp2_release_problem(scenario.engine.as_of)) return *problem;
+    if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
     return fsdp2_contract(scenario, fsdp2_config_of(scenario));
   }
 
   std::span<const EngineInfo> engines() const override {
     static constexpr std::array infos{
-        EngineInfo{"FSDPModule", "framework fsdp2: PyTorch 2.13", "whole gradients while backwards are not reduced, then shards of them in param.grad", "recorded"}};
+        EngineInfo{"FSDPModule", "framework fsdp2: PyTorch 2.4 to 2.13", "whole gradients while backwards are not reduced, then shards of them in param.grad", "recorded"}};
     return infos;
   }
   Result<const EngineInfo*> select(const Scenario& scenario) const override {
-    if (auto problem = fsdp2_release_problem(scenario.engine.as_of)) return *problem;
+    if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
     if (auto problem = fsdp2_refusal(scenario, fsdp2_config_of(scenario))) return *problem;
+    if (auto problem = not_yet_there(scenario, fsdp2_config_of(scenario))) return *problem;
     if (auto problem = not_judged(scenario, fsdp2_config_of(scenario))) return *problem;
     return &engines().front();
   }
   EngineFactory factory(const Scenario& scenario) const override {
-    return [&config = fsdp2_config_of(scenario)](const EngineContext& context) { return std::make_unique<FsdpModule>(context, config); };
+    return [&config = fsdp2_config_of(scenario), behaviour = behaviour_at(scenario.engine.as_of).value()](const EngineContext& context) {
+      return std::make_unique<FsdpModule>(context, config, behaviour);
+    };
   }
 
   std::span<const BufferFamily> buffer_families() const override { return fsdp2_buffer_families(); }
@@ -84,6 +88,8 @@ class FullyShardFramework final : public Framework {
   std::span<const UseRule> use_rules() const override { return fsdp2_use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return fsdp2_use_of(scenario, timeline, fsdp2_config_of(scenario)); }
   const SearchSpace* search_space() const override { return &fully_shard::search_space(); }
+  const History* history() const override { return &fully_shard::history(); }
+  std::span<const Entry> catalogue() const override { return fully_shard::catalogue(); }
   const UserConfigReader* user_config() const override { return &fsdp2_user_config_reader(); }
 };
 

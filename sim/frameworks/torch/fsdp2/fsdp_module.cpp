@@ -9,10 +9,11 @@
 
 namespace gradledger::torch::fully_shard {
 
-FsdpModule::FsdpModule(const EngineContext& context, const Fsdp2Config& config)
+FsdpModule::FsdpModule(const EngineContext& context, const Fsdp2Config& config, const Behaviour& behaviour)
     : context_(context), config_(&config), scaler_(config.grad_scaler), root_keeps_parameters_(!config.reshard_after_forward) {
   shared_.context = context;
   shared_.config = &config;
+  shared_.behaviour = behaviour;
   shared_.modules = modules_of(scenario(), config, context.rank);
   states_.resize(shared_.modules.parameters.size(), TrainingState::idle);
   for (std::uint32_t m = 0; m < states_.size(); ++m) shared_.groups.emplace_back(m, shared_.modules.parameters[m], config.reshard_after_forward.value_or(true), config);

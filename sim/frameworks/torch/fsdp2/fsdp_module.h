@@ -16,7 +16,7 @@ namespace gradledger::torch::fully_shard {
 class FsdpModule final : public Engine {
  public:
   // Precondition: fsdp2_refusal() has none. The configuration outlives the engine.
-  FsdpModule(const EngineContext& context, const Fsdp2Config& config);
+  FsdpModule(const EngineContext& context, const Fsdp2Config& config, const Behaviour& behaviour);
 
   std::unique_ptr<Engine> clone() const override { return std::make_unique<FsdpModule>(*this); }
   void initialise(ProgramWriter& w) override;                  // _fsdp_param.py: _init_sharded_param, at torch 2.13

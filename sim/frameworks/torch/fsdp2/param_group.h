@@ -10,6 +10,7 @@
 
 #include "sim/engine/engine.h"
 #include "sim/engine/tensors.h"
+#include "sim/frameworks/torch/fsdp2/behaviour.h"
 #include "sim/frameworks/torch/fsdp2/modules.h"
 
 namespace gradledger::torch::fully_shard {
@@ -48,6 +49,7 @@ class ParamGroup;
 struct Shared {
   EngineContext context;
   const Fsdp2Config* config = nullptr;
+  Behaviour behaviour;
   Modules modules;
   TensorTable tensors;
   std::vector<FsdpParam> params;   // by parameter
@@ -128,6 +130,8 @@ class ParamGroup {
   void view_out(const Pass& pass, const std::vector<std::uint32_t>& parameters, Tensor output);    // _fsdp_collectives.py: foreach_reduce, at torch 2.13
   void offload(const Pass& pass, std::uint32_t parameter, Slice grad);                             // _fsdp_collectives.py: foreach_reduce, at torch 2.13
   Factors gradient_divide_factors(const Shared& s, Dtype wire) const;
+  Factors factors_of_the_reduce_scatter(std::uint32_t ranks, bool overflow_risk) const;
+  void let_go_of_output(const Pass& pass, Tensor output);  // _fsdp_collectives.py: foreach_reduce, at torch 2.5
 
   std::uint32_t module_;
   std::vector<std::uint32_t> parameters_;

@@ -1,0 +1,33 @@
+// What decided gradients of fully_shard in another way in earlier releases, as switches. behaviour.cpp has their rows.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/base/result.h"
+#include "sim/frameworks/torch/history/wrapper_history.h"
+
+namespace gradledger::torch::fully_shard {
+
+// In the order of the rows, and of their values.
+enum class FinalReduction : std::uint8_t { of_unsharded_modules, of_unreduced_modules };
+enum class AllReducedMemory : std::uint8_t { released, held };
+enum class DivideFactor : std::uint8_t { of_reduce_scatter, of_average, of_average_by_shards };
+enum class OffloadEvent : std::uint8_t { reduce_scatter_stream, last_stream };
+enum class OneRankShard : std::uint8_t { reduced, copied };
+enum class AbortedModule : std::uint8_t { raises, gathered };
+
+struct Behaviour {
+  FinalReduction final_reduction = FinalReduction::of_unreduced_modules;
+  AllReducedMemory all_reduced_memory = AllReducedMemory::held;
+  DivideFactor divide_factor = DivideFactor::of_average_by_shards;
+  OffloadEvent offload_event = OffloadEvent::last_stream;
+  OneRankShard one_rank_shard = OneRankShard::copied;
+  AbortedModule aborted_module = AbortedModule::gathered;
+};
+
+const WrapperHistory& history();
+
+// Errors: an unknown release, switch or value.
+Result<Behaviour> behaviour_at(const AsOf& as_of);
+
+}  // namespace gradledger::torch::fully_shard

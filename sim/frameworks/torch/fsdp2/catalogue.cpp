@@ -1,0 +1,27 @@
+#include "sim/frameworks/torch/fsdp2/catalogue.h"
+
+namespace gradledger::torch::fully_shard {
+namespace {
+
+constexpr auto recorded = Evidence::recorded, read = Evidence::read;
+
+// Those of our collection by their number in it; then those that the comparison of releases found. A row an entry.
+// clang-format off
+constexpr Entry entries[] = {
+    {"zoo-42", "all-reduced-gradient-freed-while-it-is-copied",
+     "what was all-reduced is freed while the stream of the all-reduce still copies it", "pytorch#180665", read, {"stream-race"}, ""},
+    {"newer-22", "divide-factor-of-the-reduce-scatter-alone",
+     "a divide factor replaces the reduce-scatter's average, and the all-reduce averages besides", "pytorch#155903", recorded, {"wrong-scale"}, ""},
+    {"fsdp2-1", "resharded-modules-left-unreduced",
+     "the end of a backward reduces modules that are unsharded, and leaves out one that an earlier backward alone used", "pytorch#144755", recorded,
+     {"discarded-gradient", "stale-gradient"}, ""},
+    {"fsdp2-2", "offload-waits-for-the-reduce-scatter",
+     "with CPU offload the host waits for the reduce-scatter, and reads what is copied behind the all-reduce", "pytorch#160291", read, {"stream-race"}, ""},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const Entry> catalogue() { return entries; }
+
+}  // namespace gradledger::torch::fully_shard

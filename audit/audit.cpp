@@ -37,7 +37,6 @@ void say_what_was_read(const Setup& setup, AuditReport& out) {
   const bool epochs = setup.loop && setup.loop->counted_by_framework && setup.loop->name != "deepspeed" && setup.loop->name != "grpo";
   if (epochs && setup.setting.last_window == 0) out.not_judged.emplace_back("a shorter window at the end of an epoch (--last-window N)");
   for (const std::string& what : setup.not_judged) out.not_judged.push_back(what);
-  if (leaves_rounding_open(setup.framework->id(), setup.config)) out.not_judged.emplace_back("how 16 bits round gradients that autograd makes in them");
   if (package_of(*setup.framework) == "torch") out.not_judged.emplace_back("clipping by the loop itself");
 }
 

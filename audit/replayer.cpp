@@ -46,10 +46,6 @@ std::string script_text(Scenario scenario) {
 
 }  // namespace
 
-bool leaves_rounding_open(std::string_view framework, const nlohmann::json& config) {
-  return framework == "fsdp1" && config.value(nlohmann::json::json_pointer("/mixed_precision/param_dtype"), "fp32") != "fp32";
-}
-
 ref::Verdict Replayer::judged_anew(const Scenario& scenario, const Timeline& timeline, Producer& producer, bool races, bool quick) {
   ref::OracleOptions oracle;
   oracle.seed = options_.seed;
@@ -58,8 +54,6 @@ ref::Verdict Replayer::judged_anew(const Scenario& scenario, const Timeline& tim
   oracle.check_streams = !quick || races;
   ref::Verdict out = ref::judge(scenario, timeline, producer, oracle);
   ++judged_;
-  if (leaves_rounding_open(framework_of(scenario).id(), nlohmann::json::parse(to_json(scenario)["engine"]["config"].dump())))
-    std::erase_if(out.findings, [](const ref::Finding& f) { return f.finding == ref::FindingClass::rounding_excess; });
   return out;
 }
 

@@ -33,9 +33,6 @@ struct Answer {
   std::string text() const { return refused.empty() ? effects.verdict : "refused"; }
 };
 
-// Where autograd makes gradients in 16 bits, the bound of FullyShardedDataParallel leaves out what that rounds: a rounding-excess tells nothing there.
-bool leaves_rounding_open(std::string_view framework, const nlohmann::json& config);
-
 class Replayer {
  public:
   Replayer(const Setup& setup, const verbs::Options& options) : setup_(setup), options_(options) {}

@@ -28,7 +28,12 @@ class RecordingProducer final : public Producer {
   RecordingProducer(Producer& inner, const Scenario& scenario, const Timeline& timeline, const TraceOrigin& origin, LineWriter file);
 
   std::string_view name() const override { return inner_.name(); }
-  Capabilities capabilities() const override { return inner_.capabilities(); }
+  // A trace holds numbers: weights would be in no file.
+  Capabilities capabilities() const override {
+    Capabilities out = inner_.capabilities();
+    out.weights = false;
+    return out;
+  }
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override;
 
   // The last line; notes: what the driver replaced by something like it. Errors: not all of it could be written.

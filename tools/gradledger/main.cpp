@@ -56,6 +56,7 @@ CLI::App* add_replay(CLI::App& app, Options& options, std::vector<std::string>& 
   verb->add_flag("--ledger", options.full_ledger, "Decode the ledger of every step, also where it balances")->excludes(accounting);
   verb->add_flag("--summary", options.summary, "No line for each event and rank; with --accounting, one row a scenario");
   add_results(verb, options, {"--accounting"});
+  add_executor(verb, options, {"--accounting", "--compare"});
   return verb;
 }
 
@@ -91,6 +92,7 @@ CLI::App* add_gate(CLI::App& app, Options& options, GateVerb& gate, std::vector<
   add_compare(verb, options);
   add_mutants(verb, options);
   add_results(verb, options, {"--mutants"});
+  add_executor(verb, options, {"--mutants", "--compare"});
   add_html(verb, options);
   add_gate_options(verb, options, gate);
   return verb;

@@ -78,10 +78,6 @@ void add_producer(CLI::App* verb, Options& options) {
   verb->add_option("--ranks", options.ranks, "Where the ranks of the gpu producer are: threads of this process, processes, or started by torchrun, mpirun or srun")
       ->check(OneOf({"threads", "processes", "launcher"}))
       ->capture_default_str();
-  verb->add_option("--executor", options.executor,
-                   "Where the weights of the ledger come from: symbolic, one exact run on linear forms; numeric, runs on numbers; auto, symbolic where the producer can")
-      ->check(OneOf({"auto", "symbolic", "numeric"}))
-      ->capture_default_str();
   add_deadline(verb, options);
   add_driver(verb, options);
   verb->add_option("--streams", options.streams, "Streams of a real framework on a CPU: virtual ones, whose accesses to memory must be ordered by waits")
@@ -106,6 +102,14 @@ void add_results(CLI::App* verb, Options& options, std::initializer_list<const c
       verb->add_flag("--github", options.github, "Annotations for GitHub's runner on standard output, and a summary of the step in the file that GITHUB_STEP_SUMMARY names"));
   for (CLI::Option* option : added)
     for (const char* other : not_with) option->excludes(verb->get_option(other));
+}
+
+void add_executor(CLI::App* verb, Options& options, std::initializer_list<const char*> not_with) {
+  CLI::Option* option = verb->add_option("--executor", options.executor,
+                                         "Where the weights of the ledger come from: symbolic, one exact run on sums of contributions; numeric, runs on numbers; auto, symbolic "
+                                         "where the producer can");
+  option->check(OneOf({"auto", "symbolic", "numeric"}))->capture_default_str();
+  for (const char* other : not_with) option->excludes(verb->get_option(other));
 }
 
 void add_common(CLI::App* verb, Options& options, const char* json_of) {

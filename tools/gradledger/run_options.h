@@ -32,6 +32,9 @@ void add_real_producer(CLI::App* verb, Options& options);
 // Beside what is printed, as many as are asked for. What is not about scenarios has none. not_with: options of the verb.
 void add_results(CLI::App* verb, Options& options, std::initializer_list<const char*> not_with);
 
+// Of verbs that judge. not_with: options of the verb.
+void add_executor(CLI::App* verb, Options& options, std::initializer_list<const char*> not_with);
+
 // A run with its producer.
 void add_common(CLI::App* verb, Options& options, const char* json_of = "scenario");
 

@@ -15,8 +15,8 @@ namespace gradledger::tool {
 struct AuditVerb {
   audit::Request request;
   std::string deepspeed, pytorch, transformers, accelerate;  // releases
-  std::vector<std::string> releases;                // "trl=1.16.0"
-  std::string python;                               // whose environment is asked for releases; empty: none's
+  std::vector<std::string> releases;                         // "trl=1.16.0"
+  std::string python;                                        // whose environment is asked for releases; empty: none's
   std::string sweep, write_scenario;
 };
 

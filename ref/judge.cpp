@@ -9,8 +9,6 @@
 namespace gradledger::ref {
 namespace {
 
-constexpr std::size_t kept_elements_max = 4096;
-
 void add_element(std::vector<ElementRange>& ranges, std::uint32_t parameter, std::uint32_t element) {
   if (!ranges.empty() && ranges.back().parameter == parameter && ranges.back().end == element) ++ranges.back().end;
   else ranges.push_back({parameter, element, element + 1});
@@ -122,16 +120,6 @@ void PassJudge::compare(const Observation& o, const Due& due, std::uint32_t wind
   mismatch.step = window;
   mismatch.after = due.after;
   mismatch.scale = o.scale;
-  if (total <= kept_elements_max) {
-    for (const ObservedPiece& piece : o.pieces) {
-      if (piece.parameter < 0) continue;
-      const std::size_t at = mismatch.observed.size();
-      mismatch.observed.resize(at + piece.numel);
-      read_stored(piece.dtype, piece.data, piece.numel, mismatch.observed.data() + at);
-      const std::size_t base = model_.offset(static_cast<std::uint32_t>(piece.parameter)) + piece.parameter_offset;
-      for (std::uint32_t i = 0; i < piece.numel; ++i) mismatch.expected.push_back(field.value[base + i] * factor * o.scale);
-    }
-  }
   if (bounded && o.role == Role::applied_gradient && clipping_ > 0 && factor > 0)
     if (const auto common = common_factor(o, field)) mismatch.clipping = Quantity{"clipping", *common, factor, factor * factor_error};
   mismatches_.push_back(std::move(mismatch));

@@ -24,8 +24,6 @@ struct Mismatch {
   WorstElement worst;                // largest error over bound; exact comparisons: largest error
   std::vector<ElementRange> ranges;  // of wrong elements, neighbours merged
   std::optional<Quantity> clipping;  // applied gradients that are right but for one common factor: that factor and the due one
-  // Copies for the search of misplaced elements, where the snapshot is small.
-  std::vector<double> observed, expected;
 };
 
 class PassJudge : public TraceSink {

@@ -48,7 +48,7 @@ class HostExecutor::Run {
       advance(r);
     }
     const bool ended = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.finished; });
-    if (!ended && !mismatched_) report_deadlock();
+    if (!ended && !mismatched_) sink_.deadlock(rendezvous_.deadlock());
     summary_.completed = ended && std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.errors.empty(); });
     summary_.trace_hash = hash_.value();
     summary_.replay_diverged = policy_.replay_diverged();
@@ -284,20 +284,7 @@ class HostExecutor::Run {
 
   void report_mismatch(const Meeting& meeting, const char* what) {
     mismatched_ = true;
-    MismatchRecord record{what, {}};
-    for (std::uint32_t r : rendezvous_.members(meeting)) record.calls.push_back(rendezvous_.record_of(static_cast<std::uint16_t>(r), meeting.rank[r].call, meeting.rank[r].event));
-    sink_.mismatch(record);
-  }
-
-  void report_deadlock() {
-    DeadlockRecord record;
-    for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
-      WaitingRank waiting{r, ranks_[r].event, std::nullopt, ranks_[r].finished};
-      waiting.collective = rendezvous_.awaited_by(r);
-      if (waiting.collective) waiting.event = waiting.collective->event;
-      record.ranks.push_back(std::move(waiting));
-    }
-    sink_.deadlock(record);
+    sink_.mismatch(rendezvous_.mismatch(meeting, what));
   }
 
   // ---- snapshots --------------------------------------------------------------------------------------------------------------------

@@ -31,6 +31,22 @@ std::optional<Meeting> Rendezvous::arrive(std::uint16_t r, Stream stream, const 
   return complete;
 }
 
+MismatchRecord Rendezvous::mismatch(const Meeting& meeting, const char* what) const {
+  MismatchRecord record{what, {}};
+  for (std::uint32_t r : members(meeting)) record.calls.push_back(record_of(static_cast<std::uint16_t>(r), meeting.rank[r].call, meeting.rank[r].event));
+  return record;
+}
+
+DeadlockRecord Rendezvous::deadlock() const {
+  DeadlockRecord record;
+  for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
+    WaitingRank waiting{r, ranks_[r].event, awaited_by(r), ranks_[r].finished};
+    if (waiting.collective) waiting.event = waiting.collective->event;
+    record.ranks.push_back(std::move(waiting));
+  }
+  return record;
+}
+
 CollectiveRecord Rendezvous::record_of(std::uint16_t r, std::uint32_t index, std::uint32_t event) const {
   const CollectiveCall& call = ranks_[r].program.collectives[index];
   return {r, event, call.group, call.sequence, call.kind, call.op, call.purpose, dtype_of(r, call.input), call.input.numel, call.root, call.factor};

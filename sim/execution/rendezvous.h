@@ -55,6 +55,11 @@ class Rendezvous {
   // A meeting that is over: its memory is used again.
   void recycle(Meeting&& meeting) { spare_.push_back(std::move(meeting)); }
 
+  // What every member calls there.
+  MismatchRecord mismatch(const Meeting& meeting, const char* what) const;
+  // What every rank stands at.
+  DeadlockRecord deadlock() const;
+
   CollectiveRecord record_of(std::uint16_t rank, std::uint32_t call, std::uint32_t event) const;
 
   // The first collective, in the order of meetings, at which the rank waits for others.

@@ -35,13 +35,13 @@ TEST_F(record_command, writes_a_trace_that_is_judged_as_its_scenario_is_replayed
     EXPECT_TRUE(written.out.starts_with("written             " + trace_ + ": ")) << written.out;
     EXPECT_NE(written.out.find("\njudge it with: gradledger judge " + trace_ + "\n"), std::string::npos) << written.out;
     EXPECT_EQ(testing::run({"judge", trace_}).code, testing::run({"replay", scenario}).code);
-    EXPECT_EQ(report_of({"judge", trace_, "--json"}).dump(1), report_of({"replay", scenario, "--json"}).dump(1));
+    EXPECT_EQ(report_of({"judge", trace_, "--json"}).dump(1), report_of({"replay", scenario, "--executor", "numeric", "--json"}).dump(1));
   }
 }
 
 TEST_F(record_command, has_its_seed_in_the_trace) {
   EXPECT_EQ(testing::run({"record", testing::leaking_scenario, "-o", trace_, "--seed", "7"}).code, 0);
-  EXPECT_EQ(report_of({"judge", trace_, "--json"}), report_of({"replay", testing::leaking_scenario, "--seed", "7", "--json"}));
+  EXPECT_EQ(report_of({"judge", trace_, "--json"}), report_of({"replay", testing::leaking_scenario, "--seed", "7", "--executor", "numeric", "--json"}));
 }
 
 TEST_F(record_command, says_what_it_wrote_as_json_too) {

@@ -19,7 +19,12 @@ class Reporting final : public Producer {
   Reporting(Producer& inner, Keeps keeps, Adds adds) : inner_(inner), keeps_(std::move(keeps)), adds_(std::move(adds)) {}
 
   std::string_view name() const override { return "reporting"; }
-  Capabilities capabilities() const override { return inner_.capabilities(); }
+  // Only numbers pass through here.
+  Capabilities capabilities() const override {
+    Capabilities out = inner_.capabilities();
+    out.weights = false;
+    return out;
+  }
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override {
     if (adds_) adds_(sink);
     Sink kept(keeps_, sink);

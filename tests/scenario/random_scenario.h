@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/hash.h"
+#include "sim/frameworks/deepspeed/catalogue.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/frameworks/framework.h"
 #include "sim/scenario/layout.h"
@@ -25,7 +26,7 @@ class RandomScenario {
     out_.name = name();
     if (coin()) out_.note = word();
     for (std::uint32_t i = below(3); i > 0; --i) out_.source.push_back(word());
-    if (coin()) out_.covers = {std::string(catalogue()[below(static_cast<std::uint32_t>(catalogue().size()))].id)};
+    if (coin()) out_.covers = {std::string(deepspeed::catalogue()[below(static_cast<std::uint32_t>(deepspeed::catalogue().size()))].id)};
     if (coin()) out_.twin_of = word();
     out_.world_size = 1 + below(5);
     if (below(5) == 0) network();

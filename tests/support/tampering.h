@@ -31,7 +31,12 @@ class TamperingProducer final : public Producer {
       : inner_(scenario, timeline), timeline_(timeline), tamper_(std::move(tamper)), fact_(std::move(fact)) {}
 
   std::string_view name() const override { return "tampering"; }
-  Capabilities capabilities() const override { return inner_.capabilities(); }
+  // Only numbers pass through here.
+  Capabilities capabilities() const override {
+    Capabilities out = inner_.capabilities();
+    out.weights = false;
+    return out;
+  }
 
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override {
     Sink tampered(*this, options.linear, sink);

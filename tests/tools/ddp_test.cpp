@@ -125,10 +125,11 @@ TEST(a_loop_around_ddp, is_explored_and_has_no_stage_in_a_table) {
   EXPECT_NE(table.out.find("\n-  "), std::string::npos) << table.out;
 }
 
-TEST(a_framework_without_a_search_space, is_refused_by_searches) {
-  const Outcome explored = run({"explore", std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/fsdp1/shard-grad-op.json", "--length", "2"});
+TEST(a_framework_without_an_engine, is_refused_by_searches_that_are_given_no_producer) {
+  const Outcome explored = run({"explore", std::string(GRADLEDGER_SOURCE_DIR) + "/examples/cpp/averaging.json", "--length", "2"});
   EXPECT_EQ(explored.code, tool::bad_input);
-  EXPECT_NE(explored.err.find("/engine/framework: is \"fsdp1\", whose configurations the searches do not know yet"), std::string::npos) << explored.err;
+  EXPECT_NE(explored.err.find("/engine/framework: is \"external\", of which there is no engine here; expected --producer with a driver that runs it"), std::string::npos)
+      << explored.err;
 }
 
 }  // namespace

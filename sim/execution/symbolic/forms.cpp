@@ -22,8 +22,6 @@ std::uint32_t number_in(std::vector<T>& list, const T& value) {
 
 }  // namespace
 
-std::size_t LinearForms::KeyHash::operator()(const Key& key) const { return hash_keys({key.a, key.b}); }
-
 std::uint64_t LinearForms::hash_of(const Profile& profile) {
   std::uint64_t hash = gradledger::hash_of(profile.own);
   for (const Run<Rational>& run : profile.ranks) hash = hash_keys({hash, run.begin, run.end, gradledger::hash_of(run.value)});

@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "sim/base/rational.h"
@@ -74,14 +75,8 @@ class LinearForms {
     bool operator==(const Form&) const = default;
   };
 
-  struct Key {
-    std::uint64_t a = 0, b = 0;
-    bool operator==(const Key&) const = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const;
-  };
-  using Memo = std::unordered_map<Key, std::uint32_t, KeyHash>;
+  using Key = std::pair<std::uint64_t, std::uint64_t>;
+  using Memo = std::map<Key, std::uint32_t>;
 
   // All of a kind, each once.
   template <class T>
@@ -93,7 +88,7 @@ class LinearForms {
 
    private:
     std::deque<T> items_;
-    std::unordered_multimap<std::uint64_t, std::uint32_t> by_hash_;
+    std::multimap<std::uint64_t, std::uint32_t> by_hash_;
   };
 
   static std::uint64_t hash_of(const Profile& profile);
@@ -115,7 +110,7 @@ class LinearForms {
   Memo sums_, profile_sums_, shifts_, ranks_, scales_, groups_;
   std::vector<Rational> factors_;                       // numbered for the memo of scales
   std::vector<std::vector<std::uint32_t>> rank_lists_;  // likewise, of groups
-  std::unordered_map<FormId, std::vector<WeightTerm>> listed_;
+  std::map<FormId, std::vector<WeightTerm>> listed_;
 };
 
 }  // namespace gradledger

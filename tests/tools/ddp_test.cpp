@@ -127,7 +127,7 @@ TEST(a_loop_around_ddp, is_explored_and_has_no_stage_in_a_table) {
 
 TEST(a_framework_without_an_engine, is_refused_by_searches_that_are_given_no_producer) {
   const Outcome explored = run({"explore", std::string(GRADLEDGER_SOURCE_DIR) + "/examples/cpp/averaging.json", "--length", "2"});
-  EXPECT_EQ(explored.code, tool::bad_input);
+  EXPECT_EQ(explored.code, tool::unavailable);
   EXPECT_NE(explored.err.find("/engine/framework: is \"external\", of which there is no engine here; expected --producer with a driver that runs it"), std::string::npos)
       << explored.err;
 }

@@ -278,8 +278,11 @@ class Resolving {
     // A state by name, as lists and scenarios have it, goes through as it is; so does a release of a framework that refuses those it does not know.
     const bool refuses_others = !setup_.framework->history() && !setup_.framework->user_config()->releases().empty();
     const auto installed = refuses_others ? std::nullopt : setup_.framework->installed({{package, found->second}});
-    setup_.as_of = installed ? installed->base : found->second.substr(0, refuses_others ? found->second.find('+') : found->second.npos);
-    if (const auto problem = setup_.framework->as_of_problem({setup_.as_of, {}})) fail({option, problem->message});
+    // Runs of an installed framework take what was never compared as its newest. An answer about it may not.
+    const bool unknown = installed && installed->base == AsOf{}.base;
+    const bool without_build = refuses_others || unknown;
+    setup_.as_of = installed && !unknown ? installed->base : found->second.substr(0, without_build ? found->second.find('+') : found->second.npos);
+    if (const auto problem = setup_.framework->as_of_problem({setup_.as_of, {}})) fail({package == "torch" ? "--pytorch" : option, problem->message});
     else if (const auto note = setup_.framework->as_of_note(setup_.as_of)) setup_.notes.push_back(*note + ".");
   }
 

@@ -131,7 +131,8 @@ def searched(items: dict[str, Any], searches: list[dict[str, Any]]) -> list[str]
         out.append(f"| {data['producer']} | {data['release']} | {data['cases']} | {data['judged']} | {len(data['classes'])} | {len(known)} | {len(first)} | "
                    f"{', '.join(f'{name.split(chr(45), 1)[1]} {case}' for case, name in first)} | {sum(tally['ambiguous'].values())} | {sum(tally['unexplained'].values())} |")
     findable = sum(1 for item in items.values() if "search" in item)
-    return out + ["", f"{len(items) - findable} of the {len(items)} entries are outside of what is drawn: trainers, `join()`, hooks, pipelines, objects as outputs, outputs that are made of each other."]
+    return out + ["", f"{len(items) - findable} of the {len(items)} entries are outside of what is drawn: trainers, `join()`, hooks, pipelines, objects as outputs, outputs that are made of each other, "
+                  "exceptions of PyTorch, modules of one element, modules that are called and not used."]
 
 
 def counted(items: dict[str, Any]) -> str:

@@ -130,11 +130,10 @@ void Passes::weights_pass(Verdict& verdict) {
   std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
   note_shown(judge.book(), verdict);
   want_snapshots();
-  const Pairs pairs = all_contributions();
-  verdict.contributions = static_cast<std::uint32_t>(pairs.size());
+  verdict.contributions = static_cast<std::uint32_t>(all_contributions().size());
   std::vector<SnapshotKey> wanted;
   for (const auto& [key, entry] : ledger_.entries()) wanted.push_back(key);
-  for (const SnapshotKey& key : wanted) ledger_.put(judge.entry(key, pairs));
+  for (const SnapshotKey& key : wanted) ledger_.put(judge.entry(key));
 }
 
 void Passes::fingerprint_passes(Verdict& verdict) {

@@ -69,7 +69,7 @@ WeightsJudge::Cells WeightsJudge::work_out_due(const LedgerEntry& entry, std::ui
   const Layer layer = entry.role == Role::applied_gradient ? Layer::meant : Layer::documented;
   const std::uint32_t only_rank = same_on_all_ranks(entry.role) ? never : entry.key.rank;
   const std::uint32_t end = entry.key.at_end ? entry.key.event + 1 : entry.key.event;
-  const auto first = std::partition_point(timeline_.backwards.begin(), timeline_.backwards.end(), [&](const Backward& b) { return timeline_.window_of(b, layer) < entry.step; });
+  const auto first = first_backward_of(entry.step, layer);
   Cells cells;
   for (auto at = first; at != timeline_.backwards.end() && timeline_.window_of(*at, layer) == entry.step && at->event < end; ++at) {
     const Cells& of_backward = due_of_backward(entry, static_cast<std::uint32_t>(at - timeline_.backwards.begin()), parameter, only_rank);
@@ -174,15 +174,33 @@ void WeightsJudge::judge(const WeightObservation& o, const Due& due, std::uint32
   mismatches_.push_back(std::move(mismatch));
 }
 
-double WeightsJudge::weight_in(const Cells& cells, const LedgerColumn& column) {
-  const auto after = std::upper_bound(cells.begin(), cells.end(), std::pair(column.backward, column.rank),
-                                      [](const auto& at, const Cell& cell) { return at < std::pair(cell.backward, cell.begin); });
+double WeightsJudge::weight_in(const Cells& cells, std::uint32_t backward, std::uint32_t rank) {
+  const auto after =
+      std::upper_bound(cells.begin(), cells.end(), std::pair(backward, rank), [](const auto& at, const Cell& cell) { return at < std::pair(cell.backward, cell.begin); });
   if (after == cells.begin()) return 0;
   const Cell& cell = *std::prev(after);
-  return cell.backward == column.backward && column.rank < cell.end ? cell.weight : 0;
+  return cell.backward == backward && rank < cell.end ? cell.weight : 0;
 }
 
-LedgerEntry WeightsJudge::entry(const SnapshotKey& key, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& contributions) const {
+// The contributions of the snapshot's window, and of other windows those that it holds: a script may have thousands of windows.
+std::set<std::pair<std::uint32_t, std::uint32_t>> WeightsJudge::columns_of(const Kept& kept, Layer layer) const {
+  std::set<std::pair<std::uint32_t, std::uint32_t>> out;
+  for (const Piece& piece : kept.pieces)
+    for (const std::uint32_t held : {piece.cells, piece.misplaced})
+      for (const Cell& cell : *cells_[held])
+        for (std::uint32_t r = cell.begin; r < cell.end; ++r) out.emplace(cell.backward, r);
+  const auto first = first_backward_of(kept.step, layer);
+  for (auto at = first; at != timeline_.backwards.end() && timeline_.window_of(*at, layer) == kept.step; ++at)
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r)
+      if (at->micro_batch[r] != no_contribution) out.emplace(static_cast<std::uint32_t>(at - timeline_.backwards.begin()), r);
+  return out;
+}
+
+std::vector<Backward>::const_iterator WeightsJudge::first_backward_of(std::uint32_t window, Layer layer) const {
+  return std::partition_point(timeline_.backwards.begin(), timeline_.backwards.end(), [&](const Backward& b) { return timeline_.window_of(b, layer) < window; });
+}
+
+LedgerEntry WeightsJudge::entry(const SnapshotKey& key) const {
   const Kept& kept = kept_.at(key);
   const Layer layer = kept.role == Role::applied_gradient ? Layer::meant : Layer::documented;
   LedgerEntry out;
@@ -190,7 +208,7 @@ LedgerEntry WeightsJudge::entry(const SnapshotKey& key, const std::vector<std::p
   out.role = kept.role;
   out.step = kept.step;
   out.after = kept.after;
-  for (const auto& [b, r] : contributions)
+  for (const auto& [b, r] : columns_of(kept, layer))
     out.columns.push_back(
         {b, r, timeline_.contribution(b, r), timeline_.backwards[b].documented, timeline_.own_weight(b, r), timeline_.averaged_weight(b, r, key.rank, layer), {}, {}});
   std::uint32_t at = 0;
@@ -198,8 +216,8 @@ LedgerEntry WeightsJudge::entry(const SnapshotKey& key, const std::vector<std::p
     out.layout.push_back(piece.elements);
     const std::uint32_t end = at + piece.elements.end - piece.elements.begin;
     for (LedgerColumn& column : out.columns) {
-      CoefficientRun run{at, end, ledger_.snapped(weight_in(*cells_[piece.cells], column), column)};
-      run.misplaced = weight_in(*cells_[piece.misplaced], column) != 0;
+      CoefficientRun run{at, end, ledger_.snapped(weight_in(*cells_[piece.cells], column.backward, column.rank), column)};
+      run.misplaced = weight_in(*cells_[piece.misplaced], column.backward, column.rank) != 0;
       run.open = piece.held == WeightPiece::Held::untold;
       if (run.misplaced || run.open) run.coefficient = ledger_.expected(out, column.backward, column.rank, piece.elements.parameter);
       if (piece.held == WeightPiece::Held::unwritten) run.coefficient = std::numeric_limits<double>::quiet_NaN();

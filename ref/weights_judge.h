@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -27,8 +28,9 @@ class WeightsJudge final : public TraceSink {
   const SnapshotBook& book() const { return book_; }
   const std::vector<Mismatch>& mismatches() const { return mismatches_; }  // without numbers: where weights are wrong
 
-  // A snapshot with a column for each of the contributions (backward, rank). Precondition: it was judged, and it is an applied gradient or has a mismatch.
-  LedgerEntry entry(const SnapshotKey& key, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& contributions) const;
+  // A snapshot with a column for each contribution of its window, and for what it holds of others. Precondition: it was judged, and it is an applied
+  // gradient or the first of its rank's window with a mismatch.
+  LedgerEntry entry(const SnapshotKey& key) const;
 
  private:
   // What the contributions of one backward on ranks [begin, end) weigh.
@@ -55,11 +57,13 @@ class WeightsJudge final : public TraceSink {
   Cells work_out_due(const LedgerEntry& entry, std::uint32_t parameter);
   const Cells& due_of_backward(const LedgerEntry& entry, std::uint32_t backward, std::uint32_t parameter, std::uint32_t only_rank);
   std::uint32_t number_of(Cells cells);
+  std::set<std::pair<std::uint32_t, std::uint32_t>> columns_of(const Kept& kept, Layer layer) const;
+  std::vector<Backward>::const_iterator first_backward_of(std::uint32_t window, Layer layer) const;
   bool same_on_all_ranks(Role role) const;
   bool balances(std::uint32_t held, std::uint32_t due);
   bool equal(const Cells& a, const Cells& b) const;
   bool same(double held, double due) const;
-  static double weight_in(const Cells& cells, const LedgerColumn& column);
+  static double weight_in(const Cells& cells, std::uint32_t backward, std::uint32_t rank);
   void judge(const WeightObservation& observation, const Due& due, std::uint32_t window);
 
   const Workload& workload_;

@@ -1,7 +1,6 @@
 #include "ref/due.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace gradledger::ref {
 
@@ -67,7 +66,7 @@ bool DueTracker::changes(Buffer& buffer, std::span<const std::span<const std::by
   bool same = true;
   std::size_t at = 0;
   for (const std::span<const std::byte> stretch : contents) {
-    same = same && at + stretch.size() <= buffer.bytes.size() && std::memcmp(buffer.bytes.data() + at, stretch.data(), stretch.size()) == 0;
+    same = same && at + stretch.size() <= buffer.bytes.size() && std::equal(stretch.begin(), stretch.end(), buffer.bytes.begin() + static_cast<std::ptrdiff_t>(at));
     at += stretch.size();
   }
   if (same && at == buffer.bytes.size()) return false;

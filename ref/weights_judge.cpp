@@ -182,8 +182,10 @@ double WeightsJudge::weight_in(const Cells& cells, std::uint32_t backward, std::
   return cell.backward == backward && rank < cell.end ? cell.weight : 0;
 }
 
-// The contributions of the snapshot's window, and of other windows those that it holds: a script may have thousands of windows.
-std::set<std::pair<std::uint32_t, std::uint32_t>> WeightsJudge::columns_of(const Kept& kept, Layer layer) const {
+// The contributions of the snapshot's window, and of other windows those that it holds: a script may have thousands of windows. Memory that nobody
+// wrote has no weight of any contribution; the last ones stand for all.
+std::set<std::pair<std::uint32_t, std::uint32_t>> WeightsJudge::columns_of(const SnapshotKey& key, const Kept& kept, Layer layer) const {
+  constexpr std::size_t of_unwritten_max = 1024;
   std::set<std::pair<std::uint32_t, std::uint32_t>> out;
   for (const Piece& piece : kept.pieces)
     for (const std::uint32_t held : {piece.cells, piece.misplaced})
@@ -193,6 +195,10 @@ std::set<std::pair<std::uint32_t, std::uint32_t>> WeightsJudge::columns_of(const
   for (auto at = first; at != timeline_.backwards.end() && timeline_.window_of(*at, layer) == kept.step; ++at)
     for (std::uint32_t r = 0; r < workload_.world_size; ++r)
       if (at->micro_batch[r] != no_contribution) out.emplace(static_cast<std::uint32_t>(at - timeline_.backwards.begin()), r);
+  const bool unwritten = std::any_of(kept.pieces.begin(), kept.pieces.end(), [](const Piece& piece) { return piece.held == WeightPiece::Held::unwritten; });
+  for (auto b = static_cast<std::uint32_t>(timeline_.backwards.size()); unwritten && b-- > 0 && out.size() < of_unwritten_max;)
+    for (std::uint32_t r = 0; timeline_.backwards[b].event <= key.event && r < workload_.world_size; ++r)
+      if (timeline_.backwards[b].micro_batch[r] != no_contribution) out.emplace(b, r);
   return out;
 }
 
@@ -208,7 +214,7 @@ LedgerEntry WeightsJudge::entry(const SnapshotKey& key) const {
   out.role = kept.role;
   out.step = kept.step;
   out.after = kept.after;
-  for (const auto& [b, r] : columns_of(kept, layer))
+  for (const auto& [b, r] : columns_of(key, kept, layer))
     out.columns.push_back(
         {b, r, timeline_.contribution(b, r), timeline_.backwards[b].documented, timeline_.own_weight(b, r), timeline_.averaged_weight(b, r, key.rank, layer), {}, {}});
   std::uint32_t at = 0;

@@ -57,7 +57,7 @@ class WeightsJudge final : public TraceSink {
   Cells work_out_due(const LedgerEntry& entry, std::uint32_t parameter);
   const Cells& due_of_backward(const LedgerEntry& entry, std::uint32_t backward, std::uint32_t parameter, std::uint32_t only_rank);
   std::uint32_t number_of(Cells cells);
-  std::set<std::pair<std::uint32_t, std::uint32_t>> columns_of(const Kept& kept, Layer layer) const;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> columns_of(const SnapshotKey& key, const Kept& kept, Layer layer) const;
   std::vector<Backward>::const_iterator first_backward_of(std::uint32_t window, Layer layer) const;
   bool same_on_all_ranks(Role role) const;
   bool balances(std::uint32_t held, std::uint32_t due);

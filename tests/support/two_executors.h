@@ -77,6 +77,10 @@ struct ByTwoExecutors {
 
   // Fractions that are not simple come out of fp64 with its roundings; memory that nobody wrote holds no number.
   bool is_one(double a, double b) const { return a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= rounding * std::abs(a); }
+  bool are_one(const std::vector<double>& a, const std::vector<double>& b) const {
+    const auto unwritten = [](const std::vector<double>& list) { return !list.empty() && std::all_of(list.begin(), list.end(), [](double x) { return std::isnan(x); }); };
+    return (unwritten(a) && unwritten(b)) || std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](double x, double y) { return is_one(x, y); });
+  }
 
   void compare_weights(std::vector<std::string>& out) const {
     const auto out_of_place = shuffled();
@@ -87,7 +91,7 @@ struct ByTwoExecutors {
       const bool told = same == a.end() || !same->second.empty();
       if (held.empty() || !told || planted || out_of_place.contains({step, rank})) continue;
       if (same == a.end()) out.push_back(fmt::format("only numbers list element {} of parameter {} in step {} on rank {}", number, parameter, step, rank));
-      else if (!std::equal(held.begin(), held.end(), same->second.begin(), same->second.end(), [&](double x, double y) { return is_one(x, y); }))
+      else if (!are_one(held, same->second))
         out.push_back(fmt::format("other weights in element {} of parameter {} in step {} on rank {}: {} and by numbers {}", number, parameter, step, rank,
                                   fmt::join(same->second, " "), fmt::join(held, " ")));
     }

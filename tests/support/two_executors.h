@@ -24,7 +24,8 @@ struct ByTwoExecutors {
   double rounding = 0;   // of a weight that runs in fp64 tell, relative
 
   // In words; empty: they say the same. Where elements lie in wrong places, numbers see quotients of probes, some of which look like weights:
-  // there both must find that something is wrong, and where, and no more. What a script plants hides weights from numbers alone, and weights
+  // there both must find that something is wrong, and where, and no more. Memory that nobody wrote has no weights to agree on: both say that it was
+  // read, and from there on it depends on the columns what else is named. What a script plants hides weights from numbers alone, and weights
   // that no fraction of 64 bits holds are told by numbers alone.
   std::vector<std::string> differences() const {
     std::vector<std::string> out;
@@ -52,10 +53,22 @@ struct ByTwoExecutors {
     return out;
   }
 
+  // The first step in which memory is read that nobody wrote.
+  std::uint32_t unwritten_from() const {
+    std::uint32_t out = never;
+    for (const ref::Verdict* verdict : {&symbolic, &numeric})
+      for (const ref::Finding& f : verdict->findings)
+        if (f.finding == ref::FindingClass::unwritten_memory) out = std::min(out, f.step);
+    return out;
+  }
+
   std::set<Place> places(const ref::Verdict& verdict) const {
     const auto out_of_place = shuffled();
     std::set<Place> out;
-    for (const ref::Finding& f : verdict.findings) out.emplace(out_of_place.contains({f.step, f.rank}) ? "something" : std::string(name_of(f.finding)), f.step, f.rank);
+    const std::uint32_t unwritten = unwritten_from();
+    for (const ref::Finding& f : verdict.findings)
+      if (f.step < unwritten || f.finding == ref::FindingClass::unwritten_memory)
+        out.emplace(out_of_place.contains({f.step, f.rank}) ? "something" : std::string(name_of(f.finding)), f.step, f.rank);
     return out;
   }
 

@@ -16,7 +16,7 @@ namespace gradledger::conform {
 
 struct Collective {
   std::string kind;
-  std::uint32_t numel = 0;  // of the input; of Megatron's all_gather, the output
+  std::uint64_t numel = 0;  // of the input; of Megatron's all_gather, the output
   std::string dtype;
   std::string operation;  // "SUM"; empty where nothing is reduced
   std::vector<std::uint32_t> group;

@@ -24,7 +24,7 @@ struct RecordedBuffer {
 
 struct RecordedCollective {
   std::string kind;         // the framework's call: "reduce_scatter_tensor"
-  std::uint32_t numel = 0;  // of the input
+  std::uint64_t numel = 0;  // of the input
   std::string dtype;
   // What recorders may leave out.
   std::string operation = {};                            // "sum", of a reduction

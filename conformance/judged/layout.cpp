@@ -75,12 +75,12 @@ Role RecordedLayout::role_of_gradient(std::uint32_t event) const {
 
 std::vector<Stretch> RecordedLayout::whole() const {
   std::vector<Stretch> out;
-  std::uint32_t numel = 0;
+  std::uint64_t numel = 0;
   for (const std::uint32_t p : order_) {
     out.push_back({static_cast<std::int32_t>(p), 0, scenario_.parameters[p].numel});
     numel += scenario_.parameters[p].numel;
   }
-  if (const std::uint32_t padding = partition_ * scenario_.world_size - numel; padding > 0) out.push_back({-1, 0, padding});
+  if (const std::uint64_t padding = partition_ * scenario_.world_size - numel; padding > 0) out.push_back({-1, 0, padding});
   return out;
 }
 
@@ -98,13 +98,13 @@ std::vector<Stretch> RecordedLayout::partition(std::uint32_t rank) const {
 
 // As long as the parameter; the rank answers for what of it lies in its partition.
 std::vector<Stretch> RecordedLayout::owned_part(std::uint32_t parameter, std::uint32_t rank) const {
-  const std::uint32_t numel = scenario_.parameters[parameter].numel;
+  const std::uint64_t numel = scenario_.parameters[parameter].numel;
   for (const Stretch& stretch : partition(rank)) {
     if (stretch.parameter != static_cast<std::int32_t>(parameter)) continue;
     std::vector<Stretch> out;
     if (stretch.offset > 0) out.push_back({-1, 0, stretch.offset});
     out.push_back(stretch);
-    if (const std::uint32_t end = stretch.offset + stretch.numel; end < numel) out.push_back({-1, 0, numel - end});
+    if (const std::uint64_t end = stretch.offset + stretch.numel; end < numel) out.push_back({-1, 0, numel - end});
     return out;
   }
   return {{-1, 0, numel}};
@@ -112,9 +112,9 @@ std::vector<Stretch> RecordedLayout::owned_part(std::uint32_t parameter, std::ui
 
 // Stage 3 divides each parameter by itself.
 std::vector<Stretch> RecordedLayout::shard(std::uint32_t parameter, std::uint32_t rank) const {
-  const std::uint32_t numel = scenario_.parameters[parameter].numel, size = (numel + scenario_.world_size - 1) / scenario_.world_size;
+  const std::uint64_t numel = scenario_.parameters[parameter].numel, size = (numel + scenario_.world_size - 1) / scenario_.world_size;
   const auto begin = static_cast<std::uint32_t>(std::min<std::uint64_t>(std::uint64_t{rank} * size, numel));
-  const std::uint32_t real = std::min(size, numel - begin);
+  const std::uint64_t real = std::min(size, numel - begin);
   std::vector<Stretch> out;
   if (real > 0) out.push_back({static_cast<std::int32_t>(parameter), begin, real});
   if (real < size) out.push_back({-1, 0, size - real});

@@ -15,7 +15,7 @@ namespace gradledger::conform {
 // Neighbouring elements of one parameter; of none: padding.
 struct Stretch {
   std::int32_t parameter = -1;
-  std::uint32_t offset = 0, numel = 0;
+  std::uint64_t offset = 0, numel = 0;
 
   bool operator==(const Stretch&) const = default;
 };
@@ -56,7 +56,7 @@ class RecordedLayout {
   const Scenario& scenario_;
   const Timeline& timeline_;
   Division division_;
-  std::uint32_t partition_ = 0;       // elements of a rank's flat partition, padding included
+  std::uint64_t partition_ = 0;       // elements of a rank's flat partition, padding included
   std::vector<std::uint32_t> order_;  // of the parameters in the flat buffer
 };
 

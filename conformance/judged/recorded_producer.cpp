@@ -193,7 +193,7 @@ void RecordedProducer::show_applied(std::uint32_t event, std::uint32_t rank, Tra
   for (const Stretch& s : stretches) {
     const auto p = static_cast<std::uint32_t>(s.parameter);
     const OptimizerConfig& optimizer = timeline_.contract.optimizer_of(p);
-    for (std::uint32_t e = s.offset; e < s.offset + s.numel; ++e) {
+    for (std::uint64_t e = s.offset; e < s.offset + s.numel; ++e) {
       values.push_back((before[p][e] - after[p][e]) / optimizer.learning_rate);
       const double largest = std::abs(before[p][e]) + std::abs(after[p][e]);
       const double error = in_model.of(std::abs(before[p][e])) + in_model.of(std::abs(after[p][e])) + 2 * in_fp32.of(largest);

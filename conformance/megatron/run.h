@@ -43,7 +43,7 @@ struct Moment {
 
 struct BufferLayout {
   std::string param_dtype, grad_dtype;
-  std::uint32_t numel = 0, numel_unpadded = 0;
+  std::uint64_t numel = 0, numel_unpadded = 0;
   std::vector<std::vector<double>> buckets;  // [begin, end]
   double scaling = 1;
   std::vector<std::uint32_t> ranks;
@@ -54,7 +54,7 @@ struct BufferLayout {
 
 struct Parameter {
   std::string name;
-  std::uint32_t numel = 0, uses = 1;
+  std::uint64_t numel = 0, uses = 1;
   std::vector<std::uint32_t> stages;  // empty: it is on every rank
   bool expert = false, frozen = false;
   std::vector<std::string> attributes;

@@ -50,7 +50,7 @@ class Fsdp1 final : public Wrapper {
   EngineFactory engines(const Scenario& scenario) const override {
     return [&config = fsdp1_config_of(scenario)](const EngineContext& context) { return std::make_unique<fsdp1::FullyShardedDataParallel>(context, config); };
   }
-  std::uint32_t numel_on(const Scenario& scenario, std::uint32_t rank, std::uint32_t parameter) const override {
+  std::uint64_t numel_on(const Scenario& scenario, std::uint32_t rank, std::uint32_t parameter) const override {
     const fsdp1::Modules modules = fsdp1::modules_of(scenario, fsdp1_config_of(scenario), rank);
     const fsdp1::Layout& layout = modules.layouts[modules.module_of[parameter]];
     for (const fsdp1::Part& part : layout.parts)

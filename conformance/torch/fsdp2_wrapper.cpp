@@ -83,7 +83,7 @@ class Fsdp2 final : public Wrapper {
       return std::make_unique<fsdp2::FsdpModule>(context, config, behaviour);
     };
   }
-  std::uint32_t numel_on(const Scenario& scenario, std::uint32_t rank, std::uint32_t parameter) const override {
+  std::uint64_t numel_on(const Scenario& scenario, std::uint32_t rank, std::uint32_t parameter) const override {
     const fsdp2::Modules modules = fsdp2::modules_of(scenario, fsdp2_config_of(scenario), rank);
     return modules.cuts[parameter].numel(modules.shard.index_of(rank));
   }

@@ -22,13 +22,13 @@ struct Snapshot {
   std::string dtype;
   std::vector<double> values;
   std::optional<std::uint32_t> bucket_view_offset;  // where it is a slice of larger storage
-  std::uint32_t offset = 0;                         // its first element, in its parameter
+  std::uint64_t offset = 0;                         // its first element, in its parameter
 };
 
 // Values of what a rank has of a parameter.
 struct Weights {
   std::uint32_t parameter = 0;
-  std::uint32_t offset = 0;  // of the first, in the parameter
+  std::uint64_t offset = 0;  // of the first, in the parameter
   std::string dtype;
   std::vector<double> values;
 };

@@ -37,7 +37,7 @@ class Wrapper {
   virtual Contract contract(const Scenario& scenario) const = 0;
   virtual EngineFactory engines(const Scenario& scenario) const = 0;
   // Elements of a parameter that are a rank's own.
-  virtual std::uint32_t numel_on(const Scenario& scenario, std::uint32_t /*rank*/, std::uint32_t parameter) const { return scenario.parameters[parameter].numel; }
+  virtual std::uint64_t numel_on(const Scenario& scenario, std::uint32_t /*rank*/, std::uint32_t parameter) const { return scenario.parameters[parameter].numel; }
   // Whether its recorder tells where a gradient lies in larger storage.
   virtual bool tells_views() const { return false; }
   // Whether it tells where in its parameter a gradient begins.

@@ -50,7 +50,7 @@ std::uint64_t key_of(const Workload& workload, const Timeline& timeline, const G
   hash.add(options.schedule.seed);
   for (const std::uint16_t decision : options.schedule.decisions) hash.add(decision);
   if (options.dry) return hash.value();  // asks for no gradient
-  add_parameters(hash, workload, [&](std::uint32_t p, std::uint32_t offset, std::span<double> out) { source.initial_parameter(p, offset, out); });
+  add_parameters(hash, workload, [&](std::uint32_t p, std::uint64_t offset, std::span<double> out) { source.initial_parameter(p, offset, out); });
   if (const NetworkData* network = source.network_data()) {
     add_network(hash, timeline, *network);
     return hash.value();
@@ -58,7 +58,7 @@ std::uint64_t key_of(const Workload& workload, const Timeline& timeline, const G
   for (std::uint32_t b = 0; b < timeline.backwards.size(); ++b)
     for (std::uint32_t r = 0; r < timeline.world_size; ++r)
       if (timeline.backwards[b].micro_batch[r] != no_contribution)
-        add_parameters(hash, workload, [&](std::uint32_t p, std::uint32_t offset, std::span<double> out) { source.gradient(b, r, p, offset, out); });
+        add_parameters(hash, workload, [&](std::uint32_t p, std::uint64_t offset, std::span<double> out) { source.gradient(b, r, p, offset, out); });
   return hash.value();
 }
 

@@ -18,7 +18,7 @@ namespace gradledger::conform {
 struct KeptObservation {
   struct Piece {
     std::int32_t parameter = -1;
-    std::uint32_t offset = 0, numel = 0;
+    std::uint64_t offset = 0, numel = 0;
     Dtype dtype = Dtype::float32;
   };
   std::uint32_t rank = 0, event = 0;

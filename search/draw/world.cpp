@@ -40,14 +40,14 @@ class World {
     search_space_of(out_).draw_engine(among, draws_, swarm_, out_);
   }
 
-  static Parameter parameter(std::string name, std::uint32_t numel) {
+  static Parameter parameter(std::string name, std::uint64_t numel) {
     Parameter out;
     out.name = std::move(name);
     out.numel = numel;
     return out;
   }
 
-  std::uint32_t numel() { return draws_.one_in(8) ? draws_.between(1, 3) : draws_.between(1, profile_.numel_max); }
+  std::uint64_t numel() { return draws_.one_in(8) ? draws_.between(1, 3) : draws_.between(1, profile_.numel_max); }
 
   void parameters() {
     const std::uint32_t count = takes(Feature::many_parameters) ? draws_.between(2, std::max(2u, profile_.parameters_max)) : draws_.between(1, 2);
@@ -85,7 +85,7 @@ class World {
     if (takes(Feature::sequence_parallel)) out_.engine.sequence_parallel_size = 2;
     else if (takes(Feature::expert_parallel)) {
       out_.engine.expert_parallel_size = draws_.one_in(3) ? 1 : 2;
-      const std::uint32_t of_each = numel();
+      const std::uint64_t of_each = numel();
       for (std::uint32_t expert = 0; expert < 2; ++expert) {
         out_.parameters.push_back(parameter("expert" + std::to_string(expert), of_each));
         out_.parameters.back().expert = expert;

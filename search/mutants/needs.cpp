@@ -71,7 +71,7 @@ std::function<void(Scenario&, EngineContext&)> has_defect(std::string_view fault
 
 void several_ranks(Scenario& s) {
   if (s.world_size == 1) s.world_size = 2;
-  for (Parameter& p : s.parameters) p.numel = std::max(p.numel, 2 * s.world_size);
+  for (Parameter& p : s.parameters) p.numel = std::max(p.numel, std::uint64_t{2} * s.world_size);
 }
 
 void several_micro_batches(Scenario& s) {

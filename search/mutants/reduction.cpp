@@ -22,12 +22,12 @@ Change divisor_times(std::function<double(const Moment&)> factor) {
 double ranks_and_one(const Moment& m) { return (m.scenario.world_size + 1.0) / m.scenario.world_size; }
 
 // Chunks of a reduce-scatter: the ranks of its group, which may be fewer than all. Precondition: it has elements.
-std::uint32_t chunks_of(const CollectiveCall& call) { return call.input.numel / call.output.numel; }
+std::uint64_t chunks_of(const CollectiveCall& call) { return call.input.numel / call.output.numel; }
 
 void one_less(CollectiveCall& call, const Moment&) {
   if (call.kind == CollectiveKind::reduce_scatter) {
     if (call.output.numel == 0) return;
-    const std::uint32_t chunks = chunks_of(call);
+    const std::uint64_t chunks = chunks_of(call);
     call.output.numel -= 1;
     call.input.numel -= chunks;
     return;
@@ -38,12 +38,13 @@ void one_less(CollectiveCall& call, const Moment&) {
 
 void one_later(CollectiveCall& call, const Moment&) {
   if (call.kind == CollectiveKind::reduce_scatter) return;
-  for (Slice* slice : {&call.input, &call.output}) *slice = slice->part(std::min(1u, slice->numel), slice->numel - std::min(1u, slice->numel));
+  const std::uint64_t one = 1;
+  for (Slice* slice : {&call.input, &call.output}) *slice = slice->part(std::min(one, slice->numel), slice->numel - std::min(one, slice->numel));
 }
 
 void into_the_neighbours_chunk(CollectiveCall& call, const Moment& m) {
   if (call.kind != CollectiveKind::reduce_scatter || call.output.numel == 0) return;
-  const std::uint32_t neighbour = (m.rank + 1) % chunks_of(call);
+  const std::uint64_t neighbour = (m.rank + 1) % chunks_of(call);
   call.output = call.input.part(neighbour * call.output.numel, call.output.numel);
 }
 

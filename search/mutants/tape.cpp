@@ -43,7 +43,7 @@ Op Tape::like(const Op& other, OpKind kind, Slice target, Slice source, double s
   return op;
 }
 
-Slice Tape::declare(std::string name, Dtype dtype, std::uint32_t numel) {
+Slice Tape::declare(std::string name, Dtype dtype, std::uint64_t numel) {
   ProgramWriter writer(program_);
   return writer.whole(writer.declare(std::move(name), dtype, numel));
 }

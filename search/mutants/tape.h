@@ -46,7 +46,7 @@ class Tape {
   // An operation on the stream of another, of the same event.
   static Op like(const Op& other, OpKind kind, Slice target = {}, Slice source = {}, double scalar = 0);
   // A new buffer; no operation.
-  Slice declare(std::string name, Dtype dtype, std::uint32_t numel);
+  Slice declare(std::string name, Dtype dtype, std::uint64_t numel);
 
   // Whether an operation reads or writes a buffer, its allocation and release left out.
   bool touches(const Op& op, BufferId buffer) const;

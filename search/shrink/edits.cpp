@@ -212,7 +212,7 @@ void add_parameter_edits(const Scenario& s, std::vector<Edit>& out) {
 
 void add_size_edits(const Scenario& s, std::vector<Edit>& out) {
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
-    for (std::uint32_t numel : {1u, 2u, 4u, 8u, s.parameters[p].numel / 2})
+    for (std::uint64_t numel : {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{4}, std::uint64_t{8}, s.parameters[p].numel / 2})
       out.push_back([p, numel](Scenario& x) {
         if (numel == 0 || numel >= x.parameters[p].numel) return false;
         x.parameters[p].numel = numel;

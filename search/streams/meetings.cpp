@@ -42,7 +42,7 @@ std::vector<Interner::Id> Meetings::compute(const Meeting& meeting, const std::v
   const CollectiveCall& first = call_of(meeting.members.front());
   const Dtype dtype = ranks_[group.front()].program.buffers[first.input.buffer].dtype;
   const std::uint32_t root = root_index(group, first.root);
-  const std::uint32_t numel = first.kind == CollectiveKind::all_gather       ? first.input.numel * world
+  const std::uint64_t numel = first.kind == CollectiveKind::all_gather       ? first.input.numel * world
                               : first.kind == CollectiveKind::reduce_scatter ? first.input.numel / world
                                                                              : first.input.numel;
   std::vector<std::vector<std::byte>> read, written;

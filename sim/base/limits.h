@@ -7,12 +7,13 @@ namespace gradledger::limits {
 
 inline constexpr std::uint64_t file_bytes_max = 64ull << 20;
 inline constexpr std::uint32_t json_depth_max = 64;
-inline constexpr std::uint32_t world_size_max = 128;
+inline constexpr std::uint32_t world_size_max = 1u << 16;
+inline constexpr std::uint32_t real_ranks_max = 128;  // of a real framework or of devices, each a process or a thread
 inline constexpr std::uint32_t parameters_max = 4096;
-inline constexpr std::uint64_t parameter_numel_max = 1ull << 31;
-inline constexpr std::uint64_t model_numel_max = (1ull << 32) - (1ull << 20);  // flat buffers with padding stay below 2^32
-inline constexpr std::uint64_t whole_bucket_numel_max = 1ull << 20;            // reduce_bucket_size where all of a bucket is reduced
-inline constexpr std::uint32_t events_max = 1u << 20;                          // after repeats are unrolled
+inline constexpr std::uint64_t parameter_numel_max = 1ull << 40;
+inline constexpr std::uint64_t model_numel_max = 1ull << 40;
+inline constexpr std::uint64_t whole_bucket_numel_max = 1ull << 20;  // reduce_bucket_size where all of a bucket is reduced
+inline constexpr std::uint32_t events_max = 1u << 22;                // after repeats are unrolled
 inline constexpr std::uint32_t repeat_times_max = 1u << 16;
 inline constexpr std::uint32_t micro_batches_max = 1u << 16;  // in one backward event
 inline constexpr std::uint32_t gradient_accumulation_steps_max = 1u << 16;
@@ -32,6 +33,7 @@ inline constexpr std::uint32_t mlp_width_max = 1u << 16;     // inputs and outpu
 inline constexpr std::uint32_t condition_length_max = 1024;  // characters of "micro_batch < 3"
 inline constexpr std::uint32_t name_length_max = 256;
 inline constexpr std::uint64_t compared_elements_max = 1ull << 22;  // of all contributions of a run that is judged again to find its known defect
+inline constexpr std::uint64_t ledger_cells_max = 1ull << 22;       // weights of contributions in stretches of snapshots, of one ledger
 inline constexpr std::uint32_t races_reported_max = 64;             // pairs of operations of a rank that are named
 inline constexpr std::uint32_t race_schedules_max = 64;             // schedules tried for one that shows a race in the values
 inline constexpr std::uint64_t race_operations_max = 1ull << 24;    // operations of all of them together

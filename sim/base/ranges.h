@@ -10,8 +10,8 @@
 namespace gradledger {
 
 struct Range {
-  std::uint32_t begin = 0;
-  std::uint32_t end = 0;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
 
   bool operator==(const Range&) const = default;
   bool empty() const { return begin >= end; }
@@ -62,7 +62,7 @@ class RangeSet {
 
   // The first part of `r` that is not in the set.
   std::optional<Range> first_gap(Range r) const {
-    std::uint32_t at = r.begin;
+    std::uint64_t at = r.begin;
     for (const Range& x : ranges()) {
       if (x.end <= at) continue;
       if (at >= r.end) break;
@@ -75,13 +75,13 @@ class RangeSet {
 
  private:
   bool covered_by_many(Range r) const {
-    const auto it = std::lower_bound(many_.begin(), many_.end(), r.begin, [](const Range& a, std::uint32_t b) { return a.end <= b; });
+    const auto it = std::lower_bound(many_.begin(), many_.end(), r.begin, [](const Range& a, std::uint64_t b) { return a.end <= b; });
     return it != many_.end() && it->begin <= r.begin && r.end <= it->end;
   }
 
   void add_to_many(Range r) {
     std::vector<Range> all = ranges();
-    auto first = std::lower_bound(all.begin(), all.end(), r.begin, [](const Range& a, std::uint32_t b) { return a.end < b; });
+    auto first = std::lower_bound(all.begin(), all.end(), r.begin, [](const Range& a, std::uint64_t b) { return a.end < b; });
     auto last = first;
     while (last != all.end() && last->begin <= r.end) {
       r.begin = std::min(r.begin, last->begin);

@@ -6,7 +6,7 @@
 
 namespace gradledger {
 
-void BaseOptimizer::initialise(ProgramWriter& w, std::uint32_t numel, const std::string& suffix) {
+void BaseOptimizer::initialise(ProgramWriter& w, std::uint64_t numel, const std::string& suffix) {
   suffix_ = suffix;
   if (!has_moments()) return;
   const MemorySpace space = host_ ? MemorySpace::host : MemorySpace::device;
@@ -18,7 +18,7 @@ void BaseOptimizer::initialise(ProgramWriter& w, std::uint32_t numel, const std:
   }
 }
 
-void BaseOptimizer::update(ProgramWriter& w, Slice weights, Slice gradient, std::uint32_t offset) const {
+void BaseOptimizer::update(ProgramWriter& w, Slice weights, Slice gradient, std::uint64_t offset) const {
   if (weights.numel == 0) return;
   UpdateCall call;
   call.parameter = weights;
@@ -49,7 +49,7 @@ void BaseOptimizer::observe(ProgramWriter& w, const std::vector<ViewPiece>& piec
   }
 }
 
-void initialise_weights(ProgramWriter& w, Slice weights, std::uint32_t parameter, std::uint32_t parameter_offset) {
+void initialise_weights(ProgramWriter& w, Slice weights, std::uint32_t parameter, std::uint64_t parameter_offset) {
   if (weights.numel > 0) w.deposit(weights, no_index, parameter, parameter_offset, 1.0, false);
 }
 

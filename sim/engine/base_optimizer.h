@@ -16,11 +16,11 @@ class BaseOptimizer {
   // host: the CPU formula on the host stream, as optimizer offload selects it.
   BaseOptimizer(const OptimizerConfig& config, bool host) : config_(config), host_(host) {}
 
-  void initialise(ProgramWriter& w, std::uint32_t numel, const std::string& suffix);
+  void initialise(ProgramWriter& w, std::uint64_t numel, const std::string& suffix);
   void begin_step() { ++step_; }
   void load(const BaseOptimizer& saved) { step_ = saved.step_; }
   // weights and gradient: fp32; `offset` is where they lie in the flat range.
-  void update(ProgramWriter& w, Slice weights, Slice gradient, std::uint32_t offset) const;
+  void update(ProgramWriter& w, Slice weights, Slice gradient, std::uint64_t offset) const;
 
   bool host() const { return host_; }
   // Whether a step with a gradient of zeros changes anything, the number of steps included.
@@ -38,6 +38,6 @@ class BaseOptimizer {
 };
 
 // Fills weights with the run's initial values; padding with zeros.
-void initialise_weights(ProgramWriter& w, Slice weights, std::uint32_t parameter, std::uint32_t parameter_offset);
+void initialise_weights(ProgramWriter& w, Slice weights, std::uint32_t parameter, std::uint64_t parameter_offset);
 
 }  // namespace gradledger

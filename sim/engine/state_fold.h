@@ -30,7 +30,8 @@ class StateFold {
     if (s.buffer == no_index) return number(0);
     const auto [at, fresh] = met_.try_emplace(s.buffer, met_.size() + 1);
     number(at->second);
-    number((std::uint64_t{s.offset} << 32) | s.numel);
+    number(s.offset);
+    number(s.numel);
     number(contents_(s));
   }
   void tensor(const Tensor& t) { slice(t.slice); }

@@ -17,8 +17,8 @@ struct Tensor {
   Slice slice;
 
   bool defined() const { return slice.buffer != no_index; }
-  std::uint32_t numel() const { return slice.numel; }
-  Tensor part(std::uint32_t from, std::uint32_t count) const { return {slice.part(from, count)}; }
+  std::uint64_t numel() const { return slice.numel; }
+  Tensor part(std::uint64_t from, std::uint64_t count) const { return {slice.part(from, count)}; }
 };
 
 class TensorTable {

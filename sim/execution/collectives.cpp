@@ -117,7 +117,7 @@ class Runner {
  public:
   Runner(const Reduction& how, Dtype dtype, std::span<const CollectiveBuffers> ranks) : how_(how), dtype_(dtype), ranks_(ranks), width_(size_of(dtype)) {}
 
-  void all_reduce(std::uint32_t numel) {
+  void all_reduce(std::uint64_t numel) {
     how_.descending = how_.arithmetic == CollectiveArithmetic::gloo;
     for (std::uint64_t at = 0; at < numel;) {
       const ElementRange stretch = how_.arithmetic == CollectiveArithmetic::nccl_ring ? all_reduce_stretch(at, numel, world(), dtype_) : gloo_stretch(at, numel, world());
@@ -128,11 +128,11 @@ class Runner {
     }
   }
 
-  void reduce(std::uint32_t numel, std::uint32_t root) {
+  void reduce(std::uint64_t numel, std::uint32_t root) {
     in_pieces(0, numel, root, [&](std::uint64_t from, std::size_t n) { std::memcpy(ranks_[root].output + from * width_, sum(), n * width_); });
   }
 
-  void reduce_scatter(std::uint32_t numel) {
+  void reduce_scatter(std::uint64_t numel) {
     expects(numel % world() == 0, "a reduce_scatter whose input does not split evenly");
     const std::uint64_t chunk = numel / world();
     if (how_.arithmetic == CollectiveArithmetic::gloo) return reduce_scatter_as_gloo(numel, chunk);
@@ -157,14 +157,14 @@ class Runner {
     }
   }
 
-  void all_gather(std::uint32_t numel) {
+  void all_gather(std::uint64_t numel) {
     const std::size_t bytes = numel * static_cast<std::size_t>(width_);
     for (std::uint32_t r = 0; r < world(); ++r)
       for (const CollectiveBuffers& rank : ranks_)
         if (rank.output + r * bytes != ranks_[r].input) std::memcpy(rank.output + r * bytes, ranks_[r].input, bytes);
   }
 
-  void broadcast(std::uint32_t numel, std::uint32_t root) {
+  void broadcast(std::uint64_t numel, std::uint32_t root) {
     for (const CollectiveBuffers& rank : ranks_)
       if (rank.output != ranks_[root].input) std::memcpy(rank.output, ranks_[root].input, numel * static_cast<std::size_t>(width_));
   }
@@ -201,7 +201,7 @@ std::uint32_t all_reduce_owner(std::uint64_t index, std::uint64_t numel, std::ui
   return all_reduce_stretch(index, numel, world, dtype).owner;
 }
 
-void run_collective(CollectiveKind kind, ReduceOp op, Dtype dtype, std::uint32_t numel, std::uint32_t root, CollectiveArithmetic arithmetic,
+void run_collective(CollectiveKind kind, ReduceOp op, Dtype dtype, std::uint64_t numel, std::uint32_t root, CollectiveArithmetic arithmetic,
                     std::span<const CollectiveBuffers> ranks, double factor) {
   expects(!ranks.empty() && root < ranks.size(), "a collective without its ranks");
   Runner runner({op, op == ReduceOp::premultiplied_sum ? factor : 1.0, arithmetic, false}, dtype, ranks);

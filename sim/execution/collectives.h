@@ -27,7 +27,7 @@ struct CollectiveBuffers {
 // One entry of `ranks` for each rank, in rank order. In place means output == input (all_reduce, reduce), output == input +
 // rank x chunk (reduce_scatter) or input == output + rank x chunk (all_gather).
 // dtype: float32, bfloat16, float16; float64 and int32 for sums; uint8 for max and for data that only moves. factor: of a premultiplied_sum.
-void run_collective(CollectiveKind kind, ReduceOp op, Dtype dtype, std::uint32_t numel, std::uint32_t root, CollectiveArithmetic arithmetic,
+void run_collective(CollectiveKind kind, ReduceOp op, Dtype dtype, std::uint64_t numel, std::uint32_t root, CollectiveArithmetic arithmetic,
                     std::span<const CollectiveBuffers> ranks, double factor = 1);
 
 // The rank at which the chain of element `index` of an all_reduce ends (it starts at owner + 1); numel and world as in the call.

@@ -20,8 +20,8 @@ namespace gradledger {
 // A slice with its dtype. numel 0 where the operation has no such operand.
 struct Operand {
   BufferId buffer = no_index;
-  std::uint32_t offset = 0;  // elements
-  std::uint32_t numel = 0;
+  std::uint64_t offset = 0;  // elements
+  std::uint64_t numel = 0;
   Dtype dtype = Dtype::float32;
 };
 

@@ -25,7 +25,7 @@ class HostExecutor final : public Simulation {
   std::string_view name() const override { return devices_ ? "gpu" : "host"; }
   Capabilities capabilities() const override { return {.applied_gradients = true, .accumulators = true, .wide = devices_ == nullptr, .weights = devices_ == nullptr}; }
 
-  // Bytes that the operations of all ranks may take: about 5 to 20 of 48 bytes for each rank, event and parameter. They are known only as
+  // Bytes that the operations of all ranks may take: about 5 to 20 of 72 bytes for each rank, event and parameter. They are known only as
   // the engines write them: run() throws ProgramsTooLarge after the event that goes beyond.
   void limit_programs(std::uint64_t bytes) { program_bytes_max_ = bytes; }
 

@@ -61,8 +61,8 @@ void RankMemory::copy_gaps(Slice target, Slice source) {
   const std::vector<Range> ranges = from.live ? from.written.ranges() : std::vector<Range>{};
   written.remove({target.offset, target.offset + target.numel});
   for (const Range& r : ranges) {
-    const std::uint32_t begin = std::max(r.begin, source.offset);
-    const std::uint32_t end = std::min(r.end, source.offset + source.numel);
+    const std::uint64_t begin = std::max(r.begin, source.offset);
+    const std::uint64_t end = std::min(r.end, source.offset + source.numel);
     if (begin < end) written.add({begin - source.offset + target.offset, end - source.offset + target.offset});
   }
 }
@@ -70,8 +70,8 @@ void RankMemory::copy_gaps(Slice target, Slice source) {
 void RankMemory::remove_gaps(Slice target, Slice source) {
   const Storage& from = storage(source.buffer);
   RangeSet& written = storage(target.buffer).written;
-  const std::uint32_t end = source.offset + source.numel;
-  for (std::uint32_t at = source.offset; at < end;) {
+  const std::uint64_t end = source.offset + source.numel;
+  for (std::uint64_t at = source.offset; at < end;) {
     const auto gap = from.live ? from.written.first_gap({at, end}) : std::optional<Range>({at, end});
     if (!gap) return;
     written.remove({gap->begin - source.offset + target.offset, gap->end - source.offset + target.offset});

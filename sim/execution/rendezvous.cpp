@@ -140,16 +140,16 @@ void Rendezvous::mark_results(const Meeting& meeting) {
 RangeSet Rendezvous::written_after(const Meeting& meeting, const CollectiveCall& first) {
   RangeSet whole;
   const bool gathers = first.kind == CollectiveKind::all_gather;
-  const std::uint32_t numel = first.input.numel;
+  const std::uint64_t numel = first.input.numel;
   const std::vector<std::uint32_t>& group = members(meeting);
-  whole.add({0, gathers ? numel * static_cast<std::uint32_t>(group.size()) : numel});
+  whole.add({0, gathers ? numel * group.size() : numel});
   for (std::uint32_t index = 0; index < group.size(); ++index) {
     const auto r = static_cast<std::uint16_t>(group[index]);
     if (first.kind == CollectiveKind::broadcast && r != first.root) continue;
     const Slice input = call_of(meeting, r).input;
-    const std::uint32_t base = gathers ? index * numel : 0;
+    const std::uint64_t base = gathers ? index * numel : 0;
     const Storage& storage = ranks_[r].memory.storage(input.buffer);
-    for (std::uint32_t at = input.offset; at < input.offset + numel;) {
+    for (std::uint64_t at = input.offset; at < input.offset + numel;) {
       const auto gap = storage.live ? storage.written.first_gap({at, input.offset + numel}) : std::optional<Range>({at, input.offset + numel});
       if (!gap) break;
       whole.remove({gap->begin - input.offset + base, gap->end - input.offset + base});
@@ -160,12 +160,12 @@ RangeSet Rendezvous::written_after(const Meeting& meeting, const CollectiveCall&
 }
 
 void Rendezvous::mark_written(std::uint16_t r, std::uint32_t index, const CollectiveCall& call, const RangeSet& whole) {
-  const std::uint32_t base = call.kind == CollectiveKind::reduce_scatter ? index * call.output.numel : 0;
+  const std::uint64_t base = call.kind == CollectiveKind::reduce_scatter ? index * call.output.numel : 0;
   RangeSet& written = ranks_[r].memory.storage(call.output.buffer).written;
   written.remove({call.output.offset, call.output.offset + call.output.numel});
   for (const Range& range : whole.ranges()) {
-    const std::uint32_t begin = std::max(range.begin, base);
-    const std::uint32_t end = std::min(range.end, base + call.output.numel);
+    const std::uint64_t begin = std::max(range.begin, base);
+    const std::uint64_t end = std::min(range.end, base + call.output.numel);
     if (begin < end) written.add({begin - base + call.output.offset, end - base + call.output.offset});
   }
 }

@@ -21,14 +21,14 @@ class StreamOrder {
 
   // Who touched a stretch of a buffer last: numbers of operations plus one, 0 for nobody.
   struct Stretch {
-    std::uint32_t begin = 0, end = 0;
+    std::uint64_t begin = 0, end = 0;
     std::uint32_t written = 0;
     std::uint32_t writer = 0;  // stream
     Clock read{};              // by stream
   };
   using History = std::vector<Stretch>;  // of a buffer, in order, without gaps
 
-  static History untouched(std::uint32_t size) { return {{0, size, 0, 0, {}}}; }
+  static History untouched(std::uint64_t size) { return {{0, size, 0, 0, {}}}; }
 
   explicit StreamOrder(std::size_t streams) : clock_(streams), seen_(streams) {}
 
@@ -67,7 +67,7 @@ class StreamOrder {
 
   // `report` is called with the stretch and the number (plus one) of the earlier access, for each that nothing orders before this operation.
   template <class Report>
-  void read(History& all, std::uint32_t begin, std::uint32_t end, Report&& report) {
+  void read(History& all, std::uint64_t begin, std::uint64_t end, Report&& report) {
     const auto [first, last] = within(all, begin, end);
     for (std::size_t i = first; i < last; ++i) {
       if (!ordered(all[i].written, all[i].writer)) report(all[i], all[i].written);
@@ -76,7 +76,7 @@ class StreamOrder {
   }
 
   template <class Report>
-  void write(History& all, std::uint32_t begin, std::uint32_t end, Report&& report) {
+  void write(History& all, std::uint64_t begin, std::uint64_t end, Report&& report) {
     const auto [first, last] = within(all, begin, end);
     for (std::size_t i = first; i < last; ++i) conflicts(all[i], report, nullptr);
     all[first] = {begin, end, at_ + 1, static_cast<std::uint32_t>(stream_), {}};
@@ -113,16 +113,16 @@ class StreamOrder {
   }
 
   // The stretches that make it up, first and past the last, cut where it begins and ends.
-  static std::pair<std::size_t, std::size_t> within(History& all, std::uint32_t begin, std::uint32_t end) {
+  static std::pair<std::size_t, std::size_t> within(History& all, std::uint64_t begin, std::uint64_t end) {
     const std::size_t first = cut(all, begin);
     return {first, cut(all, end)};
   }
 
   // The index of the stretch that begins there, which is made where there is none.
-  static std::size_t cut(History& all, std::uint32_t place) {
+  static std::size_t cut(History& all, std::uint64_t place) {
     if (place == 0) return 0;
     if (place >= all.back().end) return all.size();
-    const auto at = std::lower_bound(all.begin(), all.end(), place, [](const Stretch& s, std::uint32_t p) { return s.begin < p; });
+    const auto at = std::lower_bound(all.begin(), all.end(), place, [](const Stretch& s, std::uint64_t p) { return s.begin < p; });
     const auto index = static_cast<std::size_t>(at - all.begin());
     if (at != all.end() && at->begin == place) return index;
     Stretch rest = all[index - 1];

@@ -27,8 +27,7 @@ std::string_view name_of(OpKind kind) {
 }
 
 BufferId ProgramWriter::declare(std::string name, Dtype dtype, std::uint64_t numel, MemorySpace space, std::uint64_t declared_numel) {
-  expects(numel <= std::numeric_limits<std::uint32_t>::max(), "a buffer has more elements than a slice can address");
-  BufferDeclaration declaration{std::move(name), dtype, static_cast<std::uint32_t>(numel), space, 0, dtype};
+  BufferDeclaration declaration{std::move(name), dtype, numel, space, 0, dtype};
   if (program_->wide && dtype != Dtype::uint8 && dtype != Dtype::int32) declaration.stored = Dtype::float64;
   declaration.declared_bytes = std::max(numel, declared_numel) * size_of(dtype);
   program_->buffers.push_back(std::move(declaration));
@@ -79,7 +78,7 @@ void ProgramWriter::host_waits() {
   program_->host_has_seen[static_cast<std::size_t>(stream_)] = position();
 }
 
-void ProgramWriter::deposit(Slice target, std::uint32_t backward, std::uint32_t parameter, std::uint32_t offset, double factor, bool add) {
+void ProgramWriter::deposit(Slice target, std::uint32_t backward, std::uint32_t parameter, std::uint64_t offset, double factor, bool add) {
   Op& op = emit(OpKind::deposit);
   op.target = target;
   op.source = {parameter, offset, target.numel};

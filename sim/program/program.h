@@ -21,11 +21,11 @@ inline constexpr std::uint32_t no_index = 0xFFFFFFFFu;
 
 struct Slice {
   BufferId buffer = no_index;
-  std::uint32_t offset = 0;
-  std::uint32_t numel = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t numel = 0;
 
   bool operator==(const Slice&) const = default;
-  Slice part(std::uint32_t from, std::uint32_t count) const {
+  Slice part(std::uint64_t from, std::uint64_t count) const {
     expects(from + count <= numel, "a part of a slice reaches past its end");
     return {buffer, offset + from, count};
   }
@@ -81,7 +81,7 @@ struct Op {
 struct BufferDeclaration {
   std::string name;
   Dtype dtype = Dtype::float32;  // the framework's
-  std::uint32_t numel = 0;
+  std::uint64_t numel = 0;
   MemorySpace space = MemorySpace::device;
   std::uint64_t declared_bytes = 0;  // what the framework would hold
   Dtype stored = Dtype::float32;     // what an executor holds: fp64 in wide programs
@@ -109,7 +109,7 @@ struct UpdateCall {
 struct ViewPiece {
   Slice slice;
   std::int32_t parameter = -1;  // -1: padding
-  std::uint32_t parameter_offset = 0;
+  std::uint64_t parameter_offset = 0;
 
   bool operator==(const ViewPiece&) const = default;
 };
@@ -187,7 +187,7 @@ class ProgramWriter {
   void release(BufferId buffer) { emit(OpKind::release).target = whole(buffer); }
 
   // ---- arithmetic
-  void deposit(Slice target, std::uint32_t backward, std::uint32_t parameter, std::uint32_t offset, double factor, bool add);
+  void deposit(Slice target, std::uint32_t backward, std::uint32_t parameter, std::uint64_t offset, double factor, bool add);
   void fill(Slice target, double value);
   void copy(Slice target, Slice source);
   // Between device and host. Asynchronous for the device; the host goes on before it is done only where its memory is pinned.

@@ -76,7 +76,7 @@ std::vector<Parameter> parameters_from_json(const json& parameters, ErrorList& e
       errors.add({where + "/numel", "makes the model larger than " + std::to_string(limits::model_numel_max) + " elements"});
       break;
     }
-    parameter.numel = static_cast<std::uint32_t>(numel);
+    parameter.numel = numel;
     if (parameter.trainable && !parameters[i].contains("tied_to")) learned += numel;
     out.push_back(std::move(parameter));
   }

@@ -15,7 +15,7 @@ namespace gradledger {
 
 struct Parameter {
   std::string name;
-  std::uint32_t numel = 0;
+  std::uint64_t numel = 0;
   std::optional<Predicate> used_by;      // which contributions use it; absent: all
   bool trainable = true;                 // false: frozen, no gradient
   std::optional<Dtype> dtype;            // absent: the model's

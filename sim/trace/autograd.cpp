@@ -4,7 +4,7 @@
 
 namespace gradledger {
 
-void ComputedGradients::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
+void ComputedGradients::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
   Entry& entry = latest_[rank];
   if (entry.backward != backward) {
     entry.backward.reset();  // should the run throw

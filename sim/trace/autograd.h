@@ -22,8 +22,8 @@ class ComputedGradients final : public GradientSource {
  public:
   ComputedGradients(const GradientSource& inner, Autograd& autograd, std::uint32_t world_size) : inner_(inner), autograd_(autograd), latest_(world_size) {}
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
-  void initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override { inner_.initial_parameter(parameter, offset, out); }
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override;
+  void initial_parameter(std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override { inner_.initial_parameter(parameter, offset, out); }
 
  private:
   struct Entry {

@@ -51,11 +51,11 @@ std::string CollectiveRecord::text() const {
   return out + " (" + std::string(name_of(purpose)) + ")";
 }
 
-void GradientSource::initial_parameter(std::uint32_t, std::uint32_t, std::span<double> out) const {
+void GradientSource::initial_parameter(std::uint32_t, std::uint64_t, std::span<double> out) const {
   for (double& x : out) x = 0.0;
 }
 
-void GradientSource::gradient_error(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::span<double> out) const {
+void GradientSource::gradient_error(std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double> out) const {
   for (double& x : out) x = 0.0;
 }
 

@@ -10,20 +10,17 @@
 #include <vector>
 
 #include "sim/numeric/dtype.h"
+#include "sim/trace/memory_space.h"
 #include "sim/trace/role.h"
 
 namespace gradledger {
-
-enum class MemorySpace : std::uint8_t { device, host };
-
-std::string_view name_of(MemorySpace space);
 
 // A stretch of a snapshot: `numel` stored elements that are [parameter_offset, parameter_offset + numel) of a parameter.
 // parameter < 0: alignment padding, which no parameter owns.
 struct ObservedPiece {
   std::int32_t parameter = -1;
-  std::uint32_t parameter_offset = 0;
-  std::uint32_t numel = 0;
+  std::uint64_t parameter_offset = 0;
+  std::uint64_t numel = 0;
   Dtype dtype = Dtype::float32;
   const std::byte* data = nullptr;
   const double* error = nullptr;  // by element, what it may be off by: worked out from something that was rounded; null: as it was held
@@ -60,7 +57,7 @@ struct CollectiveRecord {
   ReduceOp op = ReduceOp::sum;
   Purpose purpose = Purpose::gradient;
   Dtype dtype = Dtype::float32;
-  std::uint32_t numel = 0;
+  std::uint64_t numel = 0;
   std::uint32_t root = 0;
   double factor = 1;     // of a premultiplied_sum
   std::string in_words;  // of a real framework: what it called and where, also what the fields have no values for. Empty: the fields say all
@@ -91,7 +88,7 @@ struct UnwrittenRecord {
   std::uint32_t rank = 0;
   std::uint32_t event = 0;
   std::string buffer;
-  std::uint32_t begin = 0, end = 0;  // elements
+  std::uint64_t begin = 0, end = 0;  // elements
   std::string reader;                // what read it
   bool released = false;             // freed rather than never written
 };
@@ -141,7 +138,7 @@ struct RaceRecord {
   std::uint32_t rank = 0;
   std::uint32_t event = 0;  // of the second
   std::string buffer;
-  std::uint32_t begin = 0, end = 0;  // elements of the buffer, or bytes of it
+  std::uint64_t begin = 0, end = 0;  // elements of the buffer, or bytes of it
   RacingOperation first, second;
   bool in_bytes = false;  // of a real framework
 };

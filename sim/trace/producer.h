@@ -52,15 +52,15 @@ class GradientSource {
  public:
   virtual ~GradientSource() = default;
   // Elements [offset, offset + out.size()) of the parameter's gradient from one backward event on one rank.
-  virtual void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const = 0;
-  virtual void initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const;
+  virtual void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const = 0;
+  virtual void initial_parameter(std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const;
   // Where a producer computes the gradient itself: the network, whose weights are initial_parameter(). Null: gradient() is what is deposited.
   virtual const NetworkData* network_data() const { return nullptr; }
   // What a correct fp32 backward may differ by from gradient(), element by element; 0 where gradient() is the data,
   // infinite where nothing can be told.
-  virtual void gradient_error(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const;
+  virtual void gradient_error(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const;
   // Puts what the script plants into these elements of a gradient, however it was computed.
-  virtual void plant(std::uint32_t /*backward*/, std::uint32_t /*rank*/, std::uint32_t /*parameter*/, std::uint32_t /*offset*/, std::span<double>) const {}
+  virtual void plant(std::uint32_t /*backward*/, std::uint32_t /*rank*/, std::uint32_t /*parameter*/, std::uint64_t /*offset*/, std::span<double>) const {}
 };
 
 struct Schedule {

@@ -35,7 +35,8 @@ void Transcript::observe(const Observation& o) {
   hash.add(static_cast<std::uint64_t>(o.role));
   hash.add(bits_of(o.scale));
   for (const ObservedPiece& piece : o.pieces) {
-    hash.add((std::uint64_t{static_cast<std::uint32_t>(piece.parameter)} << 32) | piece.parameter_offset);
+    hash.add(static_cast<std::uint32_t>(piece.parameter));
+    hash.add(piece.parameter_offset);
     hash.add((std::uint64_t{piece.numel} << 8) | static_cast<std::uint64_t>(piece.dtype));
     if (piece.parameter < 0) continue;  // padding is nobody's
     const std::size_t bytes = piece.numel * std::size_t{size_of(piece.dtype)};

@@ -27,7 +27,7 @@ Scenario scenario_of(std::uint32_t stage, bool offload) {
 // Gradients from a table, so that the executor is measured and not a generator.
 class TableSource final : public GradientSource {
  public:
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t, std::uint32_t, std::span<double> out) const override {
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t, std::uint64_t, std::span<double> out) const override {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<double>((backward + rank + i) & 7);
   }
 };

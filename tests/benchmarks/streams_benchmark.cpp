@@ -12,7 +12,7 @@
 namespace gradledger {
 namespace {
 
-Scenario scenario_of(std::uint32_t stage, std::uint32_t numel, std::uint32_t windows) {
+Scenario scenario_of(std::uint32_t stage, std::uint64_t numel, std::uint32_t windows) {
   const std::string text = R"({"name": "benchmark", "world_size": 8, "parameters": [
       {"name": "a", "numel": )" +
                            std::to_string(numel) + R"(}, {"name": "b", "numel": )" + std::to_string(numel) + R"(}, {"name": "c", "numel": )" + std::to_string(numel) + R"(}],

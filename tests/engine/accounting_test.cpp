@@ -14,7 +14,7 @@ namespace {
 
 class NoGradients final : public GradientSource {
  public:
-  void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::span<double>) const override { FAIL() << "a dry run asks for no gradient"; }
+  void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double>) const override { FAIL() << "a dry run asks for no gradient"; }
 };
 
 Accounting dry_run(const Scenario& scenario, std::uint64_t seed = 0) {

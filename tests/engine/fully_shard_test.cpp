@@ -139,17 +139,6 @@ TEST(fully_shard_configurations, whose_replicas_hold_different_shards_are_no_mes
   EXPECT_NE(problem->message.find("ranks 0 and 3 replicate each other and are number 0 and 1 of their shards"), std::string::npos) << problem->message;
 }
 
-TEST(fully_shard_configurations, that_gather_more_than_places_can_number_are_refused) {
-  Scenario s = sharded_scenario({backward});
-  s.world_size = 4;
-  s.parameters[1].numel = 1u << 30;
-  EXPECT_FALSE(fsdp2_refusal(s, config_of("{}")));
-  const auto problem = fsdp2_refusal(s, config_of(R"({"rows": {"w1": 1}})"));
-  ASSERT_TRUE(problem);
-  EXPECT_EQ(problem->where, "/parameters/1");
-  EXPECT_NE(problem->message.find("4294967296"), std::string::npos) << problem->message;
-}
-
 TEST(fully_shard_exceptions, outside_of_no_sync_put_no_switch_back) {
   ScriptItem raised = item(ScriptKind::raise);
   raised.caught = true;

@@ -48,7 +48,7 @@ std::string raised_by(const Scenario& s) {
   } errors;
   class Ones final : public GradientSource {
    public:
-    void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::span<double> out) const override { std::fill(out.begin(), out.end(), 1.0); }
+    void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double> out) const override { std::fill(out.begin(), out.end(), 1.0); }
   } source;
   const auto timeline = make_timeline(s);
   HostExecutor executor(s, *timeline);

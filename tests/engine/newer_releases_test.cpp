@@ -21,7 +21,7 @@ std::string error_of(const Scenario& s) {
 class SecondIs final : public GradientSource {
  public:
   explicit SecondIs(double value) : value_(value) {}
-  void gradient(std::uint32_t backward, std::uint32_t, std::uint32_t, std::uint32_t, std::span<double> out) const override {
+  void gradient(std::uint32_t backward, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double> out) const override {
     std::fill(out.begin(), out.end(), backward == 1 ? value_ : 1.0);
   }
 

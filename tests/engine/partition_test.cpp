@@ -88,7 +88,7 @@ TEST(optimizer_groups, that_hold_nothing_on_a_rank_are_left_out) {
 
 TEST(parameter_shards, cover_a_parameter_and_leave_late_ranks_without_data) {
   for (std::uint32_t world : {1u, 2u, 3u, 5u, 8u}) {
-    for (std::uint32_t numel : {0u, 1u, 2u, 7u, 8u, 9u, 64u}) {
+    for (std::uint64_t numel : {0u, 1u, 2u, 7u, 8u, 9u, 64u}) {
       std::uint32_t covered = 0;
       for (std::uint32_t rank = 0; rank < world; ++rank) {
         const ParameterShard shard = shard_of(numel, world, rank);

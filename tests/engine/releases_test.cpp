@@ -321,7 +321,7 @@ TEST(parameter_groups, of_which_a_rank_owns_nothing_raise_from_0_17_6_to_0_18_2)
 // An infinity of rank 0 in the second backward.
 class SecondIsInfinite final : public GradientSource {
  public:
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t, std::uint32_t, std::span<double> out) const override {
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t, std::uint64_t, std::span<double> out) const override {
     std::fill(out.begin(), out.end(), backward == 1 && rank == 0 ? std::numeric_limits<double>::infinity() : 1.0);
   }
 };

@@ -16,7 +16,7 @@ struct Filled {
   ViewId view = 0;
 };
 
-Filled filled(ProgramWriter& w, const char* name, double value, std::uint32_t numel = 8, Dtype dtype = Dtype::float32) {
+Filled filled(ProgramWriter& w, const char* name, double value, std::uint64_t numel = 8, Dtype dtype = Dtype::float32) {
   const BufferId b = w.declare(name, dtype, numel);
   w.allocate(b);
   w.fill(w.whole(b), value);

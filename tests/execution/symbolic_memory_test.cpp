@@ -48,7 +48,7 @@ class symbolic_memory : public ::testing::Test {
     memory.perform(participants, 0);
   }
 
-  static View view_of(Slice slice, std::int32_t parameter, std::uint32_t offset = 0) { return {"view", {{slice, parameter, offset}}}; }
+  static View view_of(Slice slice, std::int32_t parameter, std::uint64_t offset = 0) { return {"view", {{slice, parameter, offset}}}; }
 
   Workload workload_;
   Timeline timeline_;

@@ -98,7 +98,7 @@ class ElementSource final : public GradientSource {
  public:
   explicit ElementSource(Element element) : element_(std::move(element)) {}
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = element_(backward, rank, parameter, offset + static_cast<std::uint32_t>(i));
   }
 

@@ -130,7 +130,7 @@ Outcome parameters_may_be_split(const search::Profile& profile, std::uint64_t se
   const Case whole(out.scenario);
   search::Draws draws = draws_of(seed);
   const std::uint32_t parameter = draws.below(static_cast<std::uint32_t>(whole.scenario.parameters.size()));
-  const std::uint32_t numel = whole.scenario.parameters[parameter].numel;
+  const std::uint64_t numel = whole.scenario.parameters[parameter].numel;
   const std::uint32_t cut = gathers(whole) ? draws.between(1, numel - 1) : draws.below(numel + 1);
   Scenario cut_up = split(whole.scenario, parameter, cut);
   if (admission_error(cut_up)) return out;  // before DeepSpeed#8280 an empty part inside a partition is refused, which compares nothing

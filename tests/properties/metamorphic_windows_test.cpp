@@ -82,7 +82,7 @@ class SampleSource final : public GradientSource {
     value_max_ = (1u << (c.range.precision - 1)) / by.batch();
   }
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override {
     const Backward& b = case_.timeline.backwards[backward];
     for (std::size_t i = 0; i < out.size(); ++i) {
       std::uint64_t sum = 0;

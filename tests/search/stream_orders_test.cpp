@@ -11,7 +11,7 @@ namespace {
 using search::StreamAgreement;
 using search::StreamOrders;
 
-Slice declared(ProgramWriter& w, const char* name, std::uint32_t numel = 4) { return w.whole(w.declare(name, Dtype::float32, numel)); }
+Slice declared(ProgramWriter& w, const char* name, std::uint64_t numel = 4) { return w.whole(w.declare(name, Dtype::float32, numel)); }
 
 // k operations on each of two streams, which touch memory of their own.
 Body two_streams(std::uint32_t k, bool same_memory = false) {

@@ -64,7 +64,7 @@ void SymbolicMemory::deposit(const Op& op, std::uint32_t rank) {
     const auto factor = quotient_of(op.scalar);
     form = factor ? forms_.scaled(forms_.contribution(op.index), *factor) : LinearForms::untold;
   }
-  const Stretches given{told({0, op.target.numel, form, parameter_begin_[op.source.buffer] + op.source.offset})};
+  const Stretches given{told({0, op.target.numel, form, parameter_begin_[op.source.buffer] + static_cast<std::int64_t>(op.source.offset)})};
   if (op.flag == 0) write(rank, op.target, given);
   else accumulate(rank, op.target, given);
 }
@@ -145,7 +145,7 @@ std::span<const WeightPiece> SymbolicMemory::show(std::uint32_t rank, const View
     const ViewPiece& piece = view.pieces[number];
     if (piece.parameter < 0) continue;
     read(rank, piece.slice, read_);
-    const std::int64_t due = parameter_begin_[static_cast<std::size_t>(piece.parameter)] + piece.parameter_offset;
+    const std::int64_t due = parameter_begin_[static_cast<std::size_t>(piece.parameter)] + static_cast<std::int64_t>(piece.parameter_offset);
     for (const Stretch& s : read_) {
       WeightPiece& out = pieces_.emplace_back();
       out.piece = number;

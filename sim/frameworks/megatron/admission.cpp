@@ -54,20 +54,6 @@ Problem model_problem(const Scenario& s) {
   return std::nullopt;
 }
 
-// Places in a buffer are numbers of 32 bits; each bucket is padded.
-Problem buffers_problem(const Scenario& s, const MegatronConfig& config) {
-  for (std::uint32_t r = 0; r < s.world_size; ++r) {
-    const SharedSetup setup = make_setup({.scenario = &s, .rank = r}, config, Machine::device);
-    for (const PlannedBuffer& planned : planned_buffers(*setup)) {
-      const std::uint64_t numel = buffer_numel(planned.laid, planned.rules);
-      if (numel > 0xFFFFFFFFull)
-        return InputError{"/parameters",
-                          "make a buffer of " + std::to_string(numel) + " elements on rank " + std::to_string(r) + ", padding of buckets included; expected less than 2^32"};
-    }
-  }
-  return std::nullopt;
-}
-
 const char* foreign(ScriptKind kind) {
   switch (kind) {
     case ScriptKind::forward: return "is not modelled with Megatron-Core; expected backward, which runs its own forward";
@@ -114,7 +100,6 @@ std::optional<InputError> megatron_refusal(const Scenario& scenario, const Megat
   if (Problem problem = option_problem(scenario, config, *behaviour)) return problem;
   if (Problem problem = model_problem(scenario)) return problem;
   if (Problem problem = parallel_problem(scenario, config.ddp.num_distributed_optimizer_instances)) return problem;
-  if (Problem problem = buffers_problem(scenario, config)) return problem;
   return script_problem(scenario.script, "/script");
 }
 

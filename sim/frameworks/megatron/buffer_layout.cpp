@@ -8,9 +8,7 @@ namespace {
 
 std::uint64_t padded(std::uint64_t number, std::uint64_t divisor) { return (number + divisor - 1) / divisor * divisor; }
 
-std::uint32_t narrow(std::uint64_t number) { return static_cast<std::uint32_t>(number); }
-
-// One buffer, as the constructor walks through its parameters. In 64 bits: whether places fit 32 is asked behind the walk.
+// One buffer, as the constructor walks through its parameters.
 class LayoutWalk {
  public:
   explicit LayoutWalk(const LayoutRules& rules) : rules_(rules) {}
@@ -26,7 +24,7 @@ class LayoutWalk {
         if (!rules_.keeps_bucket_start) start = closed;
       }
       end = start + p->numel;
-      out_.parameters.push_back({p->parameter, narrow(start), narrow(end), narrow(out_.buckets.size())});
+      out_.parameters.push_back({p->parameter, start, end, static_cast<std::uint32_t>(out_.buckets.size())});
       ++in_bucket_;
       const bool full = rules_.bucket_size && end >= bucket_start_ && end - bucket_start_ >= *rules_.bucket_size;
       start = full || own_bucket ? close_bucket(end) : end;
@@ -43,9 +41,9 @@ class LayoutWalk {
 
   // The end of the bucket, behind its padding.
   std::uint64_t close_bucket(std::uint64_t end) {
-    out_.numel_unpadded += narrow(end - bucket_start_);
+    out_.numel_unpadded += end - bucket_start_;
     if (rules_.distributed_optimizer) end = padded_bucket(end);
-    out_.buckets.push_back({narrow(bucket_start_), narrow(end)});
+    out_.buckets.push_back({bucket_start_, end});
     bucket_start_ = end;
     in_bucket_ = 0;
     return end;
@@ -54,7 +52,7 @@ class LayoutWalk {
   const LayoutRules& rules_;
   BufferLayout out_;
   std::uint64_t bucket_start_ = 0;
-  std::uint32_t in_bucket_ = 0;
+  std::uint64_t in_bucket_ = 0;
 };
 
 }  // namespace
@@ -70,10 +68,10 @@ std::uint64_t buffer_numel(const std::vector<LaidParameter>& parameters, const L
 std::vector<ShardPiece> shard_of(const BufferLayout& layout, std::uint32_t ranks, std::uint32_t rank) {
   std::vector<ShardPiece> out;
   for (const BucketRange& bucket : layout.buckets) {
-    const std::uint32_t part = (bucket.end - bucket.begin) / ranks;
-    const std::uint32_t begin = bucket.begin + rank * part, end = begin + part;
+    const std::uint64_t part = (bucket.end - bucket.begin) / ranks;
+    const std::uint64_t begin = bucket.begin + rank * part, end = begin + part;
     for (const ParameterPlace& p : layout.parameters) {
-      const std::uint32_t from = std::max(begin, p.begin), to = std::min(end, p.end);
+      const std::uint64_t from = std::max(begin, p.begin), to = std::min(end, p.end);
       if (from < to) out.push_back({p.parameter, from - p.begin, from, to - from});
     }
   }

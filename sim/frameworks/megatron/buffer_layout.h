@@ -9,7 +9,7 @@ namespace gradledger::megatron {
 
 struct LaidParameter {
   std::uint32_t parameter = 0;
-  std::uint32_t numel = 0;
+  std::uint64_t numel = 0;
   bool shared_embedding = false;
 };
 
@@ -22,28 +22,30 @@ struct LayoutRules {
 };
 
 struct ParameterPlace {
-  std::uint32_t parameter = 0, begin = 0, end = 0, bucket = 0;
+  std::uint32_t parameter = 0;
+  std::uint64_t begin = 0, end = 0;
+  std::uint32_t bucket = 0;
 };
 
 struct BucketRange {
-  std::uint32_t begin = 0, end = 0;
+  std::uint64_t begin = 0, end = 0;
 };
 
 struct BufferLayout {
   std::vector<ParameterPlace> parameters;  // in the order of the buffer: the model's, reversed
   std::vector<BucketRange> buckets;
-  std::uint32_t numel = 0, numel_unpadded = 0;
+  std::uint64_t numel = 0, numel_unpadded = 0;
 };
 
-// Elements with their padding, whether or not places can number them. parameters: trainable, in the model's order.
+// Elements with their padding. parameters: trainable, in the model's order.
 std::uint64_t buffer_numel(const std::vector<LaidParameter>& parameters, const LayoutRules& rules);
 
-// Precondition: buffer_numel() is less than 2^32.
 BufferLayout buffer_layout(const std::vector<LaidParameter>& parameters, const LayoutRules& rules);
 
 // A stretch of a parameter that lies in a rank's part of a bucket.
 struct ShardPiece {
-  std::uint32_t parameter = 0, parameter_offset = 0, buffer_offset = 0, numel = 0;
+  std::uint32_t parameter = 0;
+  std::uint64_t parameter_offset = 0, buffer_offset = 0, numel = 0;
 };
 
 // Of all buckets, in the order of the buffer.

@@ -35,11 +35,11 @@ void ModelGradients::all_reduce_non_tensor_parallel(DistributedDataParallel& ddp
 
 void ModelGradients::all_reduce_coalesced(const std::vector<Slice>& grads, ReduceOp op, Slice& flat, ProgramWriter& w) {
   if (grads.empty()) return;
-  std::uint32_t numel = 0;
+  std::uint64_t numel = 0;
   for (const Slice& grad : grads) numel += grad.numel;
   if (flat.buffer == no_index) flat = w.whole(w.declare(op == ReduceOp::avg ? "coalesced_avg" : "coalesced_sum", w.declaration(grads.front().buffer).dtype, numel));
   w.allocate(flat.buffer);
-  std::uint32_t at = 0;
+  std::uint64_t at = 0;
   for (const Slice& grad : grads) w.copy(flat.part(at, grad.numel), grad), at += grad.numel;
   w.collective({.kind = CollectiveKind::all_reduce, .op = op, .purpose = Purpose::gradient, .group = setup_->groups.tensor.id, .input = flat, .output = flat});
   at = 0;

@@ -16,7 +16,7 @@ std::vector<Slice> elements_of(const std::vector<Slice>& slices) {
 }  // namespace
 
 void NormScratch::allocate(bool with_lanes, ProgramWriter& w) {
-  const auto buffer = [&](const char* name, Dtype dtype, std::uint32_t numel) {
+  const auto buffer = [&](const char* name, Dtype dtype, std::uint64_t numel) {
     const BufferId b = w.declare(name, dtype, numel);
     w.allocate(b);
     return w.whole(b);

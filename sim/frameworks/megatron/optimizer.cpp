@@ -43,7 +43,7 @@ void ChildOptimizer::initialise(const DistributedDataParallel& ddp, std::uint32_
   num_zeros_ = scalar("num_zeros", setup_->behaviour.zeros_in_int64 ? Dtype::float64 : Dtype::float32);
 }
 
-void ChildOptimizer::add_piece(const DistributedDataParallel& ddp, std::uint32_t p, std::uint32_t offset, std::uint32_t numel, ProgramWriter& w) {
+void ChildOptimizer::add_piece(const DistributedDataParallel& ddp, std::uint32_t p, std::uint64_t offset, std::uint64_t numel, ProgramWriter& w) {
   OptimizerPiece piece{
       p, offset, ddp.main_grad(p).part(offset, numel), ddp.weights(p).part(offset, numel), {}, {}, false, BaseOptimizer(setup_->scenario().engine.optimizer_of(p), false)};
   piece.main = piece.weights;

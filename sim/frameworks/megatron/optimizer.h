@@ -15,7 +15,8 @@ namespace gradledger::megatron {
 
 // What the optimizer has of a parameter: all of it, or what lies in the rank's part of a bucket.
 struct OptimizerPiece {
-  std::uint32_t parameter = 0, parameter_offset = 0;
+  std::uint32_t parameter = 0;
+  std::uint64_t parameter_offset = 0;
   Slice main_grad;  // in the buffer
   Slice weights;    // in the model's dtype
   Slice main;       // fp32: the weights themselves, or the optimizer's copy
@@ -24,7 +25,7 @@ struct OptimizerPiece {
   BaseOptimizer update;
 
   Slice grad() const { return copy.defined() ? copy.slice : main_grad; }
-  std::uint32_t numel() const { return main.numel; }
+  std::uint64_t numel() const { return main.numel; }
 };
 
 class ChildOptimizer {
@@ -63,7 +64,7 @@ class ChildOptimizer {
 
  private:
   bool distributed() const { return setup_->config->ddp.use_distributed_optimizer; }
-  void add_piece(const DistributedDataParallel& ddp, std::uint32_t parameter, std::uint32_t offset, std::uint32_t numel,
+  void add_piece(const DistributedDataParallel& ddp, std::uint32_t parameter, std::uint64_t offset, std::uint64_t numel,
                  ProgramWriter& w);  // distrib_optimizer.py: _build_model_and_main_param_groups, at 0.16.1
 
   SharedSetup setup_;

@@ -41,7 +41,7 @@ void BucketGroup::register_grad_ready(std::uint32_t parameter, ProgramWriter& w)
 
 // The rank's equal part of a bucket, in the group that the bucket is dealt to.
 Slice BucketGroup::shard_of_rank(Slice whole) const {
-  const std::uint32_t part = whole.numel / group_.size();
+  const std::uint64_t part = whole.numel / group_.size();
   return whole.part(group_.index_of(setup_->context.rank) * part, part);
 }
 

@@ -57,7 +57,9 @@ class RankStreams {
     bool reuses = false;  // it is given memory that was freed
   };
   struct Race {
-    std::uint32_t buffer = 0, begin = 0, end = 0, first = 0, second = 0;  // operations by number
+    std::uint32_t buffer = 0;
+    std::uint64_t begin = 0, end = 0;
+    std::uint32_t first = 0, second = 0;  // operations by number
   };
   using Problem = std::optional<InputError>;
 

@@ -23,7 +23,7 @@ Bf16Optimizer::Bf16Optimizer(const DeepSpeedContext& context)
 
 void Bf16Optimizer::initialise(ProgramWriter& w) {
   weights_.initialise(w);
-  const auto buffer = [&](std::string name, Dtype dtype, std::uint32_t numel) {
+  const auto buffer = [&](std::string name, Dtype dtype, std::uint64_t numel) {
     const BufferId b = w.declare(std::move(name), dtype, numel);
     w.allocate(b);
     return w.whole(b);
@@ -43,7 +43,7 @@ Slice Bf16Optimizer::high_precision(std::uint32_t p) const {
 }
 
 Slice Bf16Optimizer::own_partition(std::size_t group) const {
-  const std::uint32_t partition = weights_[group].layout().partition();
+  const std::uint64_t partition = weights_[group].layout().partition();
   return gradients_[group].part(weights_[group].index_in_peers() * partition, partition);
 }
 

@@ -31,7 +31,7 @@ DataParallel::DataParallel(const DeepSpeedContext& context)
 }
 
 void DataParallel::initialise(ProgramWriter& w) {
-  const auto buffer = [&](std::string name, Dtype dtype, std::uint32_t count) {
+  const auto buffer = [&](std::string name, Dtype dtype, std::uint64_t count) {
     const BufferId b = w.declare(std::move(name), dtype, count);
     w.allocate(b);
     return w.whole(b);
@@ -41,7 +41,7 @@ void DataParallel::initialise(ProgramWriter& w) {
   master_.resize(parameter_count());
   for (std::uint32_t g = 0; g < groups_.size(); ++g) {
     const std::string suffix = "[" + std::to_string(g) + "]";
-    std::uint32_t total = 0;
+    std::uint64_t total = 0;
     for (std::uint32_t p : groups_[g].parameters) {
       group_of_[p] = g;
       offsets_[p] = total;

@@ -54,7 +54,7 @@ class DataParallel final : public ScaledOptimizer {
   std::vector<std::uint32_t> group_of_;    // by parameter
   std::vector<Slice> weights_;             // model dtype, by parameter
   std::vector<Slice> master_;              // fp32, by parameter; the weights themselves when not wrapped
-  std::vector<std::uint32_t> offsets_;     // by parameter, in its group
+  std::vector<std::uint64_t> offsets_;     // by parameter, in its group
   Slice norm_squared_, overflow_flag_, norm_share_, parameter_norms_;
 };
 

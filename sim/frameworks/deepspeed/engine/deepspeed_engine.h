@@ -76,7 +76,7 @@ class DeepSpeedEngine : public Engine {
   std::uint32_t rank() const { return context_.rank; }
   std::uint32_t world() const { return context_.scenario->world_size; }
   std::uint32_t parameter_count() const { return static_cast<std::uint32_t>(context_.scenario->parameters.size()); }
-  std::uint32_t numel(std::uint32_t parameter) const { return context_.scenario->parameters[parameter].numel; }
+  std::uint64_t numel(std::uint32_t parameter) const { return context_.scenario->parameters[parameter].numel; }
   const std::string& parameter_name(std::uint32_t parameter) const { return context_.scenario->parameters[parameter].name; }
   // The ranks that this one averages gradients with, and what their sum is divided by.
   const ProcessGroup& peers() const { return peers_; }
@@ -130,7 +130,7 @@ class DeepSpeedEngine : public Engine {
 
   // A full gradient of the user's: what the owners among `peers` hold of it, summed in fp32 on every rank, times the factor. `held` is this
   // rank's part from element `offset` on, if it has one. The caller holds the result.
-  Tensor times_factor(const events::SetGradient& event, ProgramWriter& w, Slice held, std::uint32_t offset);  // tensor_fragment.py: get_full_hp_grad, at 0.19.7
+  Tensor times_factor(const events::SetGradient& event, ProgramWriter& w, Slice held, std::uint64_t offset);  // tensor_fragment.py: get_full_hp_grad, at 0.19.7
   bool has_recorded_norm_refreshed(const events::SetGradient& event) const;
 
   std::vector<ViewPiece> whole_parameter(std::uint32_t parameter, Slice slice) const;

@@ -23,7 +23,7 @@ inline void fallback_all_reduce(ProgramWriter& w, TensorTable& tensors, const De
 
     const Dtype dtype = w.declaration(gradients[first].buffer).dtype;
     Tensor flat = tensors.allocate(w, "flattened_gradients", dtype, total);
-    std::uint32_t at = 0;
+    std::uint64_t at = 0;
     for (std::size_t i = first; i < last; ++i) {
       w.copy(flat.slice.part(at, gradients[i].numel), gradients[i]);
       at += gradients[i].numel;

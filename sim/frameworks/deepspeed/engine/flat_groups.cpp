@@ -65,7 +65,7 @@ void FlatWeights::observe(ProgramWriter& w) const {
 
 std::vector<ViewPiece> FlatWeights::partition_pieces(Slice slice) const {
   std::vector<ViewPiece> pieces;
-  std::uint32_t end = 0;
+  std::uint64_t end = 0;
   for (const OwnedPart& part : parts_) {
     pieces.push_back({slice.part(part.partition_offset, part.numel), static_cast<std::int32_t>(part.parameter), part.parameter_offset});
     end = part.partition_offset + part.numel;

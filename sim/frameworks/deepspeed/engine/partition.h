@@ -14,9 +14,9 @@ namespace gradledger {
 // Where a rank's partition and a parameter meet.
 struct OwnedPart {
   std::uint32_t parameter = 0;
-  std::uint32_t parameter_offset = 0;  // first owned element, within the parameter
-  std::uint32_t partition_offset = 0;  // the same element, within the partition
-  std::uint32_t numel = 0;
+  std::uint64_t parameter_offset = 0;  // first owned element, within the parameter
+  std::uint64_t partition_offset = 0;  // the same element, within the partition
+  std::uint64_t numel = 0;
   std::uint32_t group = 0;  // of the optimizer's groups
 };
 
@@ -41,20 +41,22 @@ class FlatPartition {
       numel_ += scenario.parameters[p].numel;
     }
     std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) { return a.parameter < b.parameter; });
-    const std::uint32_t grain = 2 * world_;
+    const std::uint64_t grain = 2 * world_;
     partition_ = (numel_ + grain - 1) / grain * grain / world_;
   }
 
-  std::uint32_t numel() const { return numel_; }  // without padding
-  std::uint32_t padded() const { return partition_ * world_; }
-  std::uint32_t partition() const { return partition_; }
-  std::uint32_t offset(std::uint32_t parameter) const { return place(parameter).offset; }  // precondition: contains(parameter)
+  std::uint64_t numel() const { return numel_; }  // without padding
+  std::uint64_t padded() const { return partition_ * world_; }
+  std::uint64_t partition() const { return partition_; }
+  std::uint64_t offset(std::uint32_t parameter) const { return place(parameter).offset; }  // precondition: contains(parameter)
   const std::vector<std::uint32_t>& order() const { return order_; }
 
   bool contains(std::uint32_t parameter) const {
     const auto at = lower_bound(parameter);
     return at != places_.end() && at->parameter == parameter;
   }
+  // Ranks from this one on own the parameter, as far as it reaches. Precondition: contains(parameter).
+  std::uint32_t first_owner(std::uint32_t parameter) const { return partition_ == 0 ? 0 : static_cast<std::uint32_t>(offset(parameter) / partition_); }
   bool owns(std::uint32_t rank, std::uint32_t parameter) const { return owned(rank, parameter).numel > 0; }
 
   // numel is 0 where they do not meet. Precondition: contains(parameter).
@@ -63,8 +65,7 @@ class FlatPartition {
     const std::uint64_t begin = std::max<std::uint64_t>(flat.offset, std::uint64_t{rank} * partition_);
     const std::uint64_t end = std::min<std::uint64_t>(flat.offset + std::uint64_t{flat.numel}, (std::uint64_t{rank} + 1) * partition_);
     if (begin >= end) return {parameter, 0, 0, 0, 0};
-    return {parameter, static_cast<std::uint32_t>(begin - flat.offset), static_cast<std::uint32_t>(begin - std::uint64_t{rank} * partition_),
-            static_cast<std::uint32_t>(end - begin), 0};
+    return {parameter, begin - flat.offset, begin - std::uint64_t{rank} * partition_, end - begin, 0};
   }
 
   // The rank's parts in flat order.
@@ -77,7 +78,8 @@ class FlatPartition {
 
  private:
   struct Place {
-    std::uint32_t parameter, offset, numel;
+    std::uint32_t parameter;
+    std::uint64_t offset, numel;
   };
 
   std::vector<Place>::const_iterator lower_bound(std::uint32_t parameter) const {
@@ -90,24 +92,24 @@ class FlatPartition {
   }
 
   std::uint32_t world_;
-  std::uint32_t numel_ = 0;
-  std::uint32_t partition_ = 0;
+  std::uint64_t numel_ = 0;
+  std::uint64_t partition_ = 0;
   std::vector<std::uint32_t> order_;
   std::vector<Place> places_;  // by parameter, of the members alone
 };
 
 // Stage 3: rank r holds elements [r x q, min((r+1) x q, numel)) of each parameter, q = ceil(numel / world).
 struct ParameterShard {
-  std::uint32_t size = 0;    // q, padding included
-  std::uint32_t offset = 0;  // first element held
-  std::uint32_t real = 0;    // elements that are not padding; 0: no real data on this rank
+  std::uint64_t size = 0;    // q, padding included
+  std::uint64_t offset = 0;  // first element held
+  std::uint64_t real = 0;    // elements that are not padding; 0: no real data on this rank
 };
 
-inline ParameterShard shard_of(std::uint32_t numel, std::uint32_t world, std::uint32_t rank) {
-  const std::uint32_t q = (numel + world - 1) / world;
-  const std::uint64_t begin = std::min<std::uint64_t>(std::uint64_t{rank} * q, numel);
-  const std::uint64_t end = std::min<std::uint64_t>(begin + q, numel);
-  return {q, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end - begin)};
+inline ParameterShard shard_of(std::uint64_t numel, std::uint32_t world, std::uint32_t rank) {
+  const std::uint64_t q = (numel + world - 1) / world;
+  const std::uint64_t begin = std::min(rank * q, numel);
+  const std::uint64_t end = std::min(begin + q, numel);
+  return {q, begin, end - begin};
 }
 
 }  // namespace gradledger

@@ -22,7 +22,7 @@ void DeepSpeedEngine::set_own_partition(const events::SetGradient&, ProgramWrite
   throw FrameworkError{"AssertionError", "This API is only defined for ZeRO-3 partitioned parameters"};
 }
 
-Tensor DeepSpeedEngine::times_factor(const events::SetGradient& event, ProgramWriter& w, Slice held, std::uint32_t offset) {
+Tensor DeepSpeedEngine::times_factor(const events::SetGradient& event, ProgramWriter& w, Slice held, std::uint64_t offset) {
   const Tensor full = tensors_.allocate(w, "reduce_buffer", Dtype::float32, numel(event.parameter));
   w.fill(full.slice, 0.0);
   if (held.numel > 0) w.copy_over_the_bus(full.slice.part(offset, held.numel), held, false);

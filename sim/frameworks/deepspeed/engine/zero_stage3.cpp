@@ -32,7 +32,7 @@ void ZeroStage3::initialise(ProgramWriter& w) {
     return w.whole(b);
   };
   const MemorySpace optimizer_space = offload_ ? MemorySpace::host : MemorySpace::device;
-  std::uint32_t total = 0;
+  std::uint64_t total = 0;
   offset_.resize(parameter_count());
   weights_.resize(parameter_count());
   for (std::uint32_t g = 0; g < optimizer_groups_.size(); ++g) {
@@ -121,7 +121,7 @@ void ZeroStage3::push(ProgramWriter& w, std::uint32_t p) {
   if (made_on != reduction_stream()) wait_for(w, made_on);
   OnStream reduction(w, reduction_stream());
   if (contiguous_ && bucket_elements_ + numel(p) <= bucket_size) {
-    const Tensor in_bucket = bucket_buffer_.part(static_cast<std::uint32_t>(bucket_elements_), numel(p));
+    const Tensor in_bucket = bucket_buffer_.part(bucket_elements_, numel(p));
     w.copy(in_bucket.slice, grad_[p].slice);
     // DeepSpeed#7534: a second hook found param.grad in the bucket, added to it there and was pushed again with the sum of both uses.
     if (contains(bucket_, p) && behaviour().tied_hook == TiedHook::per_use) w.copy(gradient_slice_[p], grad_[p].slice);

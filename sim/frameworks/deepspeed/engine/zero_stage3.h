@@ -50,8 +50,8 @@ class ZeroStage3 final : public ScaledOptimizer {
   // Neighbouring parameters of one of the optimizer's groups, closed once their partitions reach sub_group_size.
   struct SubGroup {
     std::vector<std::uint32_t> parameters;
-    std::uint32_t offset = 0;  // of its partitions in the flat buffers
-    std::uint32_t size = 0;    // sum of partition sizes
+    std::uint64_t offset = 0;  // of its partitions in the flat buffers
+    std::uint64_t size = 0;    // sum of partition sizes
     std::uint32_t of = 0;      // the optimizer's group
     Slice master;              // fp32, this rank's
     Slice master_gradient;     // offload
@@ -95,9 +95,9 @@ class ZeroStage3 final : public ScaledOptimizer {
 
   std::vector<RankGroup> optimizer_groups_;
   std::vector<BaseOptimizer> optimizers_;    // by group
-  std::vector<std::uint32_t> group_offset_;  // of a group in the flat buffers
+  std::vector<std::uint64_t> group_offset_;  // of a group in the flat buffers
   std::vector<SubGroup> groups_;
-  std::vector<std::uint32_t> offset_;  // of a parameter's partition in the flat buffers
+  std::vector<std::uint64_t> offset_;  // of a parameter's partition in the flat buffers
   std::vector<Slice> weights_;         // this rank's shard, model dtype
 
   std::uint32_t micro_step_id_ = 0;

@@ -45,7 +45,7 @@ void ZeroStage3::limit_reductions_in_flight(ProgramWriter& w) {
 
 // reduce_scatter: false. live-6: with gradient_predivide_factor == world it divides twice and never multiplies back.
 std::vector<Tensor> ZeroStage3::all_reduce_partitions(ProgramWriter& w) {
-  const Slice bucket = bucket_buffer_.slice.part(0, static_cast<std::uint32_t>(bucket_elements_));
+  const Slice bucket = bucket_buffer_.slice.part(0, bucket_elements_);
   const double factor = config().gradient_predivide_factor;
   const bool postscale = !config().prescale_gradients;
   if (postscale && factor != 1.0) w.divide(bucket, factor);
@@ -61,7 +61,7 @@ std::vector<Tensor> ZeroStage3::all_reduce_partitions(ProgramWriter& w) {
     w.multiply(reduced, factor);
   }
   std::vector<Tensor> partitions;
-  std::uint32_t at = 0;
+  std::uint64_t at = 0;
   for (std::uint32_t p : bucket_) {
     const ParameterShard own = shard(p);
     Tensor partition = tensors_.allocate(w, "grad_partition of " + parameter_name(p), acc_dtype_, own.size);
@@ -76,7 +76,7 @@ std::vector<Tensor> ZeroStage3::all_reduce_partitions(ProgramWriter& w) {
 
 // The default: each parameter cut into world chunks, interleaved by rank with padding that nobody reads, divided, one reduce_scatter.
 std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
-  std::uint32_t chunk = 0;
+  std::uint64_t chunk = 0;
   for (std::uint32_t p : bucket_) chunk += shard(p).size;
   Tensor interleaved;
   const Slice lone = gradient_slice_[bucket_.front()];
@@ -86,7 +86,7 @@ std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
     if (in_bucket) interleaved.slice = lone;
     else tensors_.share(w, interleaved, grad_[bucket_.front()]);
   } else {
-    interleaved = tensors_.allocate(w, "interleaved_partitions", comm_dtype_, std::uint64_t{chunk} * world());
+    interleaved = tensors_.allocate(w, "interleaved_partitions", comm_dtype_, chunk * world());
     interleave(w, interleaved.slice);
   }
   const double factor = config().gradient_predivide_factor;
@@ -99,7 +99,7 @@ std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
   if (multiplies && factor != world()) w.multiply(own, factor);
   const bool counted = !contiguous_ || interleaved.slice.buffer != bucket_buffer_.slice.buffer;  // the bucket buffer lives as long as the engine
   std::vector<Tensor> partitions;
-  std::uint32_t at = 0;
+  std::uint64_t at = 0;
   for (std::uint32_t p : bucket_) {
     Tensor partition;
     const Slice reduced = own.part(at, shard(p).real);
@@ -128,7 +128,7 @@ void ZeroStage3::copy_reduced(ProgramWriter& w, std::uint32_t p, Slice target, S
 }
 
 void ZeroStage3::interleave(ProgramWriter& w, Slice interleaved) {
-  std::uint32_t at = 0;
+  std::uint64_t at = 0;
   for (std::uint32_t r = 0; r < world(); ++r) {
     for (std::uint32_t p : bucket_) {
       const ParameterShard of_rank = shard_of(numel(p), world(), r);

@@ -60,7 +60,8 @@ void ZeroStage3::set_partition(const events::SetGradient& event, ProgramWriter& 
 
 // All-gathered with the padding of the last ranks, set without it: a rank whose partition has padding finds the value too short.
 void ZeroStage3::set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) {
-  const std::uint32_t p = event.parameter, q = shard(p).size;
+  const std::uint32_t p = event.parameter;
+  const std::uint64_t q = shard(p).size;
   {
     OnStream reduction(w, reduction_stream());
     w.host_waits();

@@ -56,7 +56,7 @@ KeepingContext ZeroStage1And2::keeping() {
 
 void ZeroStage1And2::initialise(ProgramWriter& w) {
   weights_.initialise(w);
-  const auto scalar = [&](const char* name, Dtype dtype, std::uint32_t numel = 1) {
+  const auto scalar = [&](const char* name, Dtype dtype, std::uint64_t numel = 1) {
     const BufferId b = w.declare(name, dtype, numel);
     w.allocate(b);
     return w.whole(b);
@@ -143,7 +143,7 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
   if (contiguous_ && numel(p) > bucket_size) {
     bucket_.extra_large = true;
   } else if (contiguous_) {
-    const Tensor in_bucket = bucket_.buffers[bucket_.index].part(static_cast<std::uint32_t>(bucket_.elements), numel(p));
+    const Tensor in_bucket = bucket_.buffers[bucket_.index].part(bucket_.elements, numel(p));
     w.copy(in_bucket.slice, entry.gradient.slice);
     bucket_.producers[static_cast<std::size_t>(w.stream())] = true;
     tensors_.share(w, entry.gradient, in_bucket);

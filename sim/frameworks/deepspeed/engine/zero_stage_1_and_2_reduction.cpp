@@ -51,7 +51,7 @@ void ZeroStage1And2::reduce_nothing(ProgramWriter& w) {
 // What a contiguous bucket reduces: its filled part, or the one parameter that is larger than it.
 Slice ZeroStage1And2::contiguous_bucket() const {
   const Slice buffer = bucket_.buffers[bucket_.index].slice;
-  const auto filled = static_cast<std::uint32_t>(bucket_.elements);
+  const std::uint64_t filled = bucket_.elements;
   // DeepSpeed#5268: until then the elements behind the filled part took part in the all-reduce.
   if (!bucket_.extra_large) return reduces_whole_buckets(config(), behaviour()) ? buffer : buffer.part(0, filled);
   // DeepSpeed#6993 put the parameter under its own dtype and looked it up under the communication dtype; DeepSpeed#7660 uses that for both.
@@ -134,7 +134,7 @@ void ZeroStage1And2::average_runs(ProgramWriter& w, Slice bucket) {
 void ZeroStage1And2::divide_runs(ProgramWriter& w, Slice bucket) {
   if (!averages()) return;
   if (!divides_experts_apart()) return w.divide(bucket, average_over());
-  std::uint32_t at = 0;
+  std::uint64_t at = 0;
   for (const BucketEntry& entry : bucket_.entries) {
     w.divide(bucket.part(at, entry.gradient.numel()), weights_.of(entry.parameter).peers().size() / sequence_ranks());
     at += entry.gradient.numel();
@@ -149,11 +149,12 @@ bool ZeroStage1And2::divides_experts_apart() const {
 // The bucket cut where ownership changes, neighbours of one owner merged, but for what is added to the rank's sums.
 std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(ProgramWriter& w, Slice bucket) {
   std::vector<Run> runs;
-  std::uint32_t at = 0;
+  std::uint64_t at = 0;
   for (const BucketEntry& entry : bucket_.entries) {
     const FlatWeights& group = weights_.of(entry.parameter);
-    for (std::uint32_t owner = 0; owner < group.peers().size(); ++owner) {
-      const std::uint32_t count = group.layout().owned(owner, entry.parameter).numel;
+    const std::uint64_t end = at + entry.gradient.numel();
+    for (std::uint32_t owner = group.layout().first_owner(entry.parameter); at < end; ++owner) {
+      const std::uint64_t count = group.layout().owned(owner, entry.parameter).numel;
       if (count == 0) continue;
       const Slice sum = owner == group.index_in_peers() ? kept_->sum_of(w, keeping(), entry.parameter) : Slice{};
       const bool added = sum.buffer != no_index;
@@ -168,7 +169,7 @@ std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(ProgramWriter& w, Sl
 
 // Runs that lie side by side are copied as one.
 void ZeroStage1And2::flatten(ProgramWriter& w, Slice flat, const std::vector<Run>& runs, std::size_t first, std::size_t last) {
-  std::uint32_t at = 0;
+  std::uint64_t at = 0;
   while (first < last) {
     Slice stretch = runs[first++].slice;
     while (first < last && runs[first].slice.offset == stretch.offset + stretch.numel) stretch.numel += runs[first++].slice.numel;
@@ -203,10 +204,10 @@ void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& 
     if (averages() && divides_experts_apart() && behaviour().expert_average == ExpertAverage::twice) w.divide(wire, peers.size() / sequence_ranks());
     w.collective(
         {.kind = to_owner ? CollectiveKind::reduce : CollectiveKind::all_reduce, .group = peers.id, .root = to_owner ? peers.ranks[root] : 0, .input = wire, .output = wire});
-    for (std::uint32_t i = static_cast<std::uint32_t>(first), at = 0; i < last; at += runs[i++].slice.numel)
+    for (std::uint64_t i = first, at = 0; i < last; at += runs[i++].slice.numel)
       if (runs[i].sum.buffer != no_index) w.accumulate(runs[i].sum, wire.part(at, runs[i].slice.numel));
     if (cast.defined() && (!to_owner || root == me)) w.copy(data, wire);
-    for (std::uint32_t at = 0; flat.defined() && first < last; ++first) {
+    for (std::uint64_t at = 0; flat.defined() && first < last; ++first) {
       const Run& run = runs[first];
       if (run.owner == keeper) w.copy(run.slice, data.part(at, run.slice.numel));
       at += run.slice.numel;
@@ -255,7 +256,7 @@ void ZeroStage1And2::average_whole(ProgramWriter& w, Slice bucket) {
 
 // The rank's parts of what was reduced in whole.
 void ZeroStage1And2::add_to_sums(ProgramWriter& w, Slice reduced) {
-  std::uint32_t at = 0;
+  std::uint64_t at = 0;
   for (const BucketEntry& entry : bucket_.entries) {
     const OwnedPart part = owned(entry.parameter);
     const Slice sum = part.numel > 0 ? kept_->sum_of(w, keeping(), entry.parameter) : Slice{};
@@ -272,9 +273,9 @@ void ZeroStage1And2::average_separate(ProgramWriter& w) {
     deferred_.clear();
   }
   if (behaviour().separate_buckets == SeparateBuckets::dropped) return;
-  const auto total = static_cast<std::uint32_t>(bucket_.elements);
+  const std::uint64_t total = bucket_.elements;
   Tensor flat = tensors_.allocate(w, "flattened_bucket", bucket_dtype_, total);
-  std::uint32_t at = 0;
+  std::uint64_t at = 0;
   for (const BucketEntry& entry : bucket_.entries) {
     w.copy(flat.slice.part(at, entry.gradient.numel()), entry.gradient.slice);
     at += entry.gradient.numel();

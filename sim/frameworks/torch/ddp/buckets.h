@@ -11,7 +11,7 @@ namespace gradledger::torch {
 
 struct SizedParameter {
   std::uint32_t index = 0;
-  std::uint32_t numel = 0;
+  std::uint64_t numel = 0;
   Dtype dtype = Dtype::float32;
 };
 

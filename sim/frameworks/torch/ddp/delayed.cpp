@@ -8,13 +8,13 @@ namespace gradledger::torch {
 
 void DistributedDataParallel::initialise_delayed(const Pass& pass) {
   if (delayed_.empty()) return;
-  std::uint32_t numel = 0;
+  std::uint64_t numel = 0;
   for (const std::uint32_t p : delayed_) numel += parameter(p).numel;
   // One count of the buffer stays with the engine: gradients come and go.
   delay_buffer_ = gradients_.tensors.allocate(pass.w, "delay_grad_buffer", Dtype::float32, numel).slice;
   pass.w.fill(delay_buffer_, 0.0);
   delay_views_.resize(parameter_count());
-  std::uint32_t offset = 0;
+  std::uint64_t offset = 0;
   for (const std::uint32_t p : delayed_) {
     delay_views_[p] = delay_buffer_.part(offset, parameter(p).numel);
     offset += parameter(p).numel;

@@ -38,7 +38,7 @@ DistributedDataParallel::DistributedDataParallel(const EngineContext& context, c
 void DistributedDataParallel::initialise(ProgramWriter& w) {
   const StepInBackward none;
   const Pass pass{w, gradients_, none};
-  const auto buffer = [&](const std::string& name, Dtype dtype, std::uint32_t numel) {
+  const auto buffer = [&](const std::string& name, Dtype dtype, std::uint64_t numel) {
     const BufferId b = w.declare(name, dtype, numel);
     w.allocate(b);
     return w.whole(b);

@@ -33,8 +33,8 @@ struct Pass {
 struct Bucket {
   Tensor gradients;                      // the flat tensor
   std::vector<std::uint32_t> variables;  // as the reducer numbers them
-  std::vector<std::uint32_t> offsets;
-  std::uint32_t numel = 0;
+  std::vector<std::uint64_t> offsets;
+  std::uint64_t numel = 0;
   std::uint32_t pending = 0;
   std::uint32_t work = no_index;  // stream event: it is reduced
   Tensor compressed;              // of a hook, on its way

@@ -36,15 +36,6 @@ Problem flat_problem(const Scenario& s, const Fsdp1Config& config) {
   return std::nullopt;
 }
 
-// Places in a gathered parameter are numbers of 32 bits.
-Problem gathered_problem(const Scenario& s, const Fsdp1Config& config) {
-  const std::vector<std::uint64_t> numels = gathered_numels(s, config);
-  for (std::size_t m = 0; m < numels.size(); ++m)
-    if (numels[m] > 0xFFFFFFFFull)
-      return InputError{"/parameters", "make module " + std::to_string(m) + " gather " + std::to_string(numels[m]) + " elements, padding included; expected less than 2^32"};
-  return std::nullopt;
-}
-
 Problem precision_problem(const Scenario& s, const Fsdp1Config& config) {
   if (!config.mixed_precision.keep_low_precision_grads) return std::nullopt;
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
@@ -103,7 +94,6 @@ std::optional<InputError> fsdp1_refusal(const Scenario& scenario, const Fsdp1Con
   if (Problem problem = shards_problem(scenario, config)) return problem;
   if (Problem problem = model_problem(scenario, "FullyShardedDataParallel")) return problem;
   if (Problem problem = flat_problem(scenario, config)) return problem;
-  if (Problem problem = gathered_problem(scenario, config)) return problem;
   if (Problem problem = precision_problem(scenario, config)) return problem;
   return Script(scenario, config).problem(scenario.script, "/script", false);
 }

@@ -63,8 +63,8 @@ Tensor FullyShardedDataParallel::gradient_of_forward(std::uint32_t module, std::
   const Tensor out = shared_.tensors.allocate(pass.w, h.label(shared_, name), h.param_dtype(), h.layout().unpadded_numel);
   const std::vector<double>& of_loop = context_.timeline->backwards[ordinal].loss_factor;
   const double factor = backward_scale_ * (of_loop.empty() ? 1.0 : of_loop[context_.rank]);
-  std::uint32_t at = 0;
-  const auto zeros_until = [&](std::uint32_t end) {
+  std::uint64_t at = 0;
+  const auto zeros_until = [&](std::uint64_t end) {
     if (end > at) pass.w.fill(out.slice.part(at, end - at), 0.0);
     at = end;
   };

@@ -5,7 +5,7 @@
 namespace gradledger::torch::flat_sharded {
 namespace {
 
-std::string size(std::uint32_t numel) { return "torch.Size([" + std::to_string(numel) + "])"; }
+std::string size(std::uint64_t numel) { return "torch.Size([" + std::to_string(numel) + "])"; }
 
 }  // namespace
 
@@ -13,25 +13,25 @@ FrameworkError not_idle() { return {"ValueError", "expected to be in states [<Tr
 
 FrameworkError not_in_a_pass() { return {"ValueError", "expected to be in states [<TrainingState.FORWARD_BACKWARD: 2>] but current state is TrainingState.IDLE"}; }
 
-FrameworkError cannot_be_added(std::uint32_t target, std::uint32_t source) {
+FrameworkError cannot_be_added(std::uint64_t target, std::uint64_t source) {
   if (target == 1) return {"RuntimeError", "output with shape [1] doesn't match the broadcast shape [" + std::to_string(source) + "]"};
   return {"RuntimeError", "The size of tensor a (" + std::to_string(target) + ") must match the size of tensor b (" + std::to_string(source) + ") at non-singleton dimension 0"};
 }
 
-FrameworkError cannot_be_assigned(std::uint32_t gradient, std::uint32_t parameter) {
+FrameworkError cannot_be_assigned(std::uint64_t gradient, std::uint64_t parameter) {
   return {"RuntimeError", "attempting to assign a gradient of size '[" + std::to_string(gradient) + "]' to a tensor of size '[" + std::to_string(parameter) +
                               "]'. Please ensure that the gradient and the tensor are the same size"};
 }
 
-FrameworkError gradient_shape_changes(std::uint32_t expected, std::uint32_t found) {
+FrameworkError gradient_shape_changes(std::uint64_t expected, std::uint64_t found) {
   return {"RuntimeError", "Cannot writeback when the gradient shape changes\nExpects " + size(expected) + " but got " + size(found)};
 }
 
-FrameworkError not_sharded(std::uint32_t expected, std::uint32_t found) {
+FrameworkError not_sharded(std::uint64_t expected, std::uint64_t found) {
   return {"AssertionError", "Expects tensor to be sharded with size " + size(expected) + " but got " + size(found)};
 }
 
-FrameworkError not_unsharded(std::uint32_t expected, std::uint32_t found) {
+FrameworkError not_unsharded(std::uint64_t expected, std::uint64_t found) {
   return {"AssertionError", "Expects tensor to be unsharded with size " + size(expected) + " but got " + size(found)};
 }
 
@@ -47,7 +47,7 @@ FrameworkError changed_in_place() {
           "functions do not allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place one."};
 }
 
-FrameworkError cut_weight(std::uint32_t shard, std::uint32_t whole) {
+FrameworkError cut_weight(std::uint64_t shard, std::uint64_t whole) {
   return {"RuntimeError", "shape '[" + std::to_string(shard) + "]' is invalid for input of size " + std::to_string(whole)};
 }
 

@@ -20,7 +20,7 @@ void FlatParamHandle::accumulate_grad(const Pass& pass, Tensor computed) {
     return;
   }
   const bool fits = grad.numel() == computed.numel();
-  const std::uint32_t numel = computed.numel();
+  const std::uint64_t numel = computed.numel();
   if (fits) pass.w.accumulate(grad.slice, computed.slice);
   pass.s.tensors.drop(pass.w, computed);
   if (!fits) throw cannot_be_added(grad.numel(), numel);
@@ -93,7 +93,7 @@ bool FlatParamHandle::shows_gradients() const {
 
 // ---- gradients of original parameters ---------------------------------------------------------------------------------------------
 
-void FlatParamHandle::view_grad(const Pass& pass, OrigParam& orig, Tensor of, std::uint32_t offset, std::uint32_t numel) {
+void FlatParamHandle::view_grad(const Pass& pass, OrigParam& orig, Tensor of, std::uint64_t offset, std::uint64_t numel) {
   pass.s.tensors.share(pass.w, orig.grad, of.part(offset, numel));
 }
 
@@ -155,7 +155,7 @@ void FlatParamHandle::writeback_grad(const Pass& pass, std::size_t part, Tensor&
     flat_param_grad = pass.s.tensors.allocate(pass.w, label(pass.s, "flat_param.grad written back"), data_dtype(), data_numel());
     pass.w.fill(flat_param_grad.slice, 0.0);
   }
-  const std::uint32_t found = orig.grad.numel(), flat = flat_param_grad.numel();
+  const std::uint64_t found = orig.grad.numel(), flat = flat_param_grad.numel();
   if (found == piece.numel) pass.w.copy(flat_param_grad.slice.part(piece.offset, piece.numel), orig.grad.slice);
   if (found == piece.numel && flat == data_numel()) return set_grad(pass, flat_param_grad, !uses_sharded_strategy() && grad_is_own);
   pass.s.tensors.clear(pass.w, flat_param_grad);

@@ -72,7 +72,7 @@ void FlatParamHandle::set_data(Data to) {
   if (data_dtype() != before) ++accumulator;
 }
 
-void FlatParamHandle::check_sharded(std::uint32_t numel) const {
+void FlatParamHandle::check_sharded(std::uint64_t numel) const {
   if (numel != layout_.shard_numel) throw not_sharded(layout_.shard_numel, numel);
 }
 

@@ -80,7 +80,7 @@ class FlatParamHandle {
   bool needs_unshard() const { return uses_sharded_strategy() && !full_param.defined(); }
   void reshard(const Pass& pass, bool free_unsharded);  // _flat_param.py: reshard, at torch 2.13
   void post_reshard(const Pass& pass);                  // _flat_param.py: post_reshard, at torch 2.13
-  std::uint32_t data_numel() const { return data == Data::unsharded ? layout_.unpadded_numel : layout_.shard_numel; }
+  std::uint64_t data_numel() const { return data == Data::unsharded ? layout_.unpadded_numel : layout_.shard_numel; }
   Dtype data_dtype() const { return data == Data::mp_shard || (data == Data::unsharded && uses_sharded_strategy()) ? param_dtype_ : orig_dtype_; }
   Tensor data_tensor() const;
   bool data_on_cpu(const Shared& s) const { return s.config->over_the_bus() && data == Data::local_shard; }
@@ -134,9 +134,9 @@ class FlatParamHandle {
   void writeback_grad(const Pass& pass, std::size_t part, Tensor& flat_param_grad);  // _flat_param.py: _writeback_tensor, at torch 2.13
   Tensor sharded_grad() const { return cpu_grad.defined() ? cpu_grad : saved_grad_shard.defined() ? saved_grad_shard : grad; }
   void cast_grad_to_param_dtype_if_needed(const Pass& pass);                                                // _flat_param.py: prepare_gradient_for_optim, at torch 2.13
-  void view_grad(const Pass& pass, OrigParam& orig, Tensor of, std::uint32_t offset, std::uint32_t numel);  // ours: one gradient as a view
+  void view_grad(const Pass& pass, OrigParam& orig, Tensor of, std::uint64_t offset, std::uint64_t numel);  // ours: one gradient as a view
   void drop_orig_grads(const Pass& pass);                                                                   // _flat_param.py: _use_sharded_grad_views, at torch 2.13
-  void check_sharded(std::uint32_t numel) const;
+  void check_sharded(std::uint64_t numel) const;
 
   std::uint32_t module_;
   Layout layout_;

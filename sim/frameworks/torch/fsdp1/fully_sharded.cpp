@@ -99,8 +99,8 @@ void FullyShardedDataParallel::read(ProgramWriter& w, Stage stage, Slice scalar)
 std::vector<ViewPiece> FullyShardedDataParallel::pieces_of(std::uint32_t module, Slice slice, bool whole) const {
   const Layout& layout = shared_.modules.layouts[module];
   std::vector<ViewPiece> out;
-  std::uint32_t at = 0;
-  const auto padding_until = [&](std::uint32_t end) {
+  std::uint64_t at = 0;
+  const auto padding_until = [&](std::uint64_t end) {
     if (end > at) out.push_back({slice.part(at, end - at), -1, 0});
     at = end;
   };
@@ -129,7 +129,7 @@ void FullyShardedDataParallel::observe_flat(std::uint32_t module, ProgramWriter&
   for (std::size_t i = 0; i < h.origs.size(); ++i) {
     if (!h.origs[i].grad.defined()) continue;
     const Part& part = h.layout().parts[i];
-    const std::uint32_t offset = h.origs[i].grad.numel() == part.numel ? 0 : h.layout().piece(part, shared_.shard_index()).parameter_offset;
+    const std::uint64_t offset = h.origs[i].grad.numel() == part.numel ? 0 : h.layout().piece(part, shared_.shard_index()).parameter_offset;
     w.observe(w.view(parameter(part.parameter).name + ".grad", {{h.origs[i].grad.slice, static_cast<std::int32_t>(part.parameter), offset}}), Role::scratch, gradient_scale_, true);
   }
 }

@@ -96,7 +96,7 @@ class FullyShardedDataParallel final : public Engine {
   struct Trained {
     std::uint32_t parameter;
     Slice weights, gradient;
-    std::uint32_t offset;  // of the first element, in the parameter
+    std::uint64_t offset;  // of the first element, in the parameter
   };
   std::vector<Trained> trained_parts(std::uint32_t module, std::optional<FrameworkError>& error);
   std::vector<Tensor> gradients(bool of_optimizer) const;                  // of the parameters that it has, or of those that modules have

@@ -18,7 +18,7 @@ std::uint64_t place_parts(const Scenario& s, const Fsdp1Config& config, const st
   std::uint64_t at = 0;
   for (const std::uint32_t p : parameters) {
     if (config.use_orig_params) at = rounded_up(at, alignment_bytes / size_of(config.mixed_precision.param_dtype.value_or(s.dtype_of(p))));
-    if (into != nullptr) into->push_back({p, static_cast<std::uint32_t>(at), s.parameters[p].numel});
+    if (into != nullptr) into->push_back({p, at, s.parameters[p].numel});
     at += s.parameters[p].numel;
   }
   return config.use_orig_params ? rounded_up(at, ranks_of_group(s, config)) : at;
@@ -37,7 +37,7 @@ Layout::Piece Layout::piece(const Part& part, std::uint32_t shard) const {
   const std::uint64_t begin = std::uint64_t{shard} * shard_numel, end = begin + shard_numel;
   const std::uint64_t first = std::max<std::uint64_t>(begin, part.offset), last = std::min(end, std::uint64_t{part.offset} + part.numel);
   if (first >= last) return {};
-  return {static_cast<std::uint32_t>(first - begin), static_cast<std::uint32_t>(first - part.offset), static_cast<std::uint32_t>(last - first)};
+  return {first - begin, first - part.offset, last - first};
 }
 
 Strategy strategy_of(const Scenario& scenario, const Fsdp1Config& config) { return scenario.world_size == 1 ? Strategy::no_shard : config.strategy; }
@@ -62,8 +62,8 @@ Modules modules_of(const Scenario& scenario, const Fsdp1Config& config, std::uin
   out.module_of = module_of_parameters(scenario, config.wrap, config.units);
   for (const auto& parameters : parameters_of_modules(scenario, config)) {
     Layout& layout = out.layouts.emplace_back();
-    layout.unpadded_numel = static_cast<std::uint32_t>(place_parts(scenario, config, parameters, &layout.parts));
-    layout.shard_numel = static_cast<std::uint32_t>(rounded_up(layout.unpadded_numel, out.shards) / out.shards);
+    layout.unpadded_numel = place_parts(scenario, config, parameters, &layout.parts);
+    layout.shard_numel = rounded_up(layout.unpadded_numel, out.shards) / out.shards;
   }
   for (std::uint32_t p = 0; p < out.module_of.size(); ++p) {
     if (out.order.empty() || out.order.back().module != out.module_of[p]) out.order.push_back({out.module_of[p], {}});

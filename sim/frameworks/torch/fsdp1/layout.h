@@ -13,19 +13,19 @@ namespace gradledger::torch::flat_sharded {
 
 struct Part {
   std::uint32_t parameter = 0;
-  std::uint32_t offset = 0;  // in the flat parameter
-  std::uint32_t numel = 0;
+  std::uint64_t offset = 0;  // in the flat parameter
+  std::uint64_t numel = 0;
 };
 
 // A flat parameter. What is between its parts and behind them is padding.
 struct Layout {
   std::vector<Part> parts;
-  std::uint32_t unpadded_numel = 0;  // of the whole one, with what stands between parts
-  std::uint32_t shard_numel = 0;     // of each shard, padded
+  std::uint64_t unpadded_numel = 0;  // of the whole one, with what stands between parts
+  std::uint64_t shard_numel = 0;     // of each shard, padded
 
   // What a shard has of a part: its place in the shard, its place in the parameter, how much; numel 0: nothing.
   struct Piece {
-    std::uint32_t offset = 0, parameter_offset = 0, numel = 0;
+    std::uint64_t offset = 0, parameter_offset = 0, numel = 0;
   };
   Piece piece(const Part& part, std::uint32_t shard) const;
 };

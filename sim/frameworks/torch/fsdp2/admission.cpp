@@ -16,19 +16,6 @@ namespace {
 
 using Problem = std::optional<InputError>;
 
-// A module gathers a chunk of every rank, each as long as the longest, into one buffer, whose places are numbers of 32 bits.
-Problem gathered_problem(const Scenario& s, const Fsdp2Config& config) {
-  const std::uint32_t shards = shards_of(s, config);
-  const std::vector<std::uint32_t> module_of = module_of_parameters(s, config.wrap, config.units);
-  std::map<std::uint32_t, std::uint64_t> gathered;  // by module
-  for (std::uint32_t p = 0; p < s.parameters.size(); ++p) {
-    std::uint64_t& numel = gathered[module_of[p]] += std::uint64_t{cut_of(s.parameters[p], config, shards).padded_numel()} * shards;
-    if (numel > 0xFFFFFFFFull)
-      return InputError{"/parameters/" + std::to_string(p), "makes its module gather " + std::to_string(numel) + " elements, padding included; expected less than 2^32"};
-  }
-  return std::nullopt;
-}
-
 Problem option_problem(const Scenario& s, const Fsdp2Config& config) {
   if (Problem problem = units_problem(s, config.units)) return problem;
   if (Problem problem = mesh_problem(s, config.mesh)) return problem;
@@ -122,7 +109,6 @@ std::optional<InputError> fsdp2_refusal(const Scenario& scenario, const Fsdp2Con
   if (Problem problem = option_problem(scenario, config)) return problem;
   if (Problem problem = model_problem(scenario, "fully_shard")) return problem;
   if (Problem problem = dtype_problem(scenario, config)) return problem;
-  if (Problem problem = gathered_problem(scenario, config)) return problem;
   return Script(scenario, config).problem(scenario.script, "/script", false);
 }
 

@@ -49,7 +49,7 @@ Result<Fsdp2Config> fsdp2_config_from_json(const json& object, const std::string
   if (object.contains("units")) out.units = object["units"].get<std::vector<std::vector<std::string>>>();
   out.nested = object.value("nested", out.nested);
   if (object.contains("mesh")) out.mesh = Mesh{object["mesh"][0], object["mesh"][1]};
-  if (object.contains("rows")) out.rows = object["rows"].get<std::map<std::string, std::uint32_t>>();
+  if (object.contains("rows")) out.rows = object["rows"].get<std::map<std::string, std::uint64_t>>();
   if (object.contains("gradient_divide_factor")) out.gradient_divide_factor = object["gradient_divide_factor"].get<double>();
   if (out.gradient_divide_factor && !can_be_stated(*out.gradient_divide_factor))
     return InputError{where + "/gradient_divide_factor",

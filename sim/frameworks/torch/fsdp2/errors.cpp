@@ -13,7 +13,7 @@ FrameworkError gradients_of_several_dtypes(const std::vector<Dtype>& dtypes) {
   return {"AssertionError", "FSDP reduce-scatter expects uniform gradient dtype but got {" + names + "}"};
 }
 
-FrameworkError cannot_be_added(std::uint32_t target, std::uint32_t source) {
+FrameworkError cannot_be_added(std::uint64_t target, std::uint64_t source) {
   if (target == 1) return {"RuntimeError", "output with shape [1] doesn't match the broadcast shape [" + std::to_string(source) + "]"};
   return {"RuntimeError", "The size of tensor a (" + std::to_string(target) + ") must match the size of tensor b (" + std::to_string(source) + ") at non-singleton dimension 0"};
 }

@@ -12,7 +12,7 @@ namespace gradledger::torch::fully_shard {
 // Gradients that are to be reduced together have several dtypes.
 FrameworkError gradients_of_several_dtypes(const std::vector<Dtype>& dtypes);
 // target += source, of one dimension each, where PyTorch broadcasts neither to the other.
-FrameworkError cannot_be_added(std::uint32_t target, std::uint32_t source);
+FrameworkError cannot_be_added(std::uint64_t target, std::uint64_t source);
 // A module that was never gathered is asked for its gradient.
 FrameworkError never_gathered();
 FrameworkError not_on_the_root();

@@ -118,13 +118,14 @@ void ParamGroup::foreach_reduce(const Pass& pass, std::vector<Collected> grads) 
 Tensor ParamGroup::reduce_scatter_input(const Pass& pass, const std::vector<Collected>& grads, Dtype wire) {
   ProgramWriter& w = pass.w;
   const std::uint32_t world = pass.s.modules.shard.size();
-  std::uint32_t numel = 0;
+  std::uint64_t numel = 0;
   for (const Collected& c : grads) numel += pass.s.modules.cuts[c.parameter].padded_numel();
-  const Tensor input = pass.s.tensors.allocate(w, label(pass.s, "reduce_scatter_input"), wire, std::uint64_t{numel} * world);
-  for (std::uint32_t r = 0, at = 0; r < world; ++r)
+  const Tensor input = pass.s.tensors.allocate(w, label(pass.s, "reduce_scatter_input"), wire, numel * world);
+  std::uint64_t at = 0;
+  for (std::uint32_t r = 0; r < world; ++r)
     for (const Collected& c : grads) {
       const Cut& cut = pass.s.modules.cuts[c.parameter];
-      const std::uint32_t own = cut.numel(r);
+      const std::uint64_t own = cut.numel(r);
       if (own > 0) w.copy(input.slice.part(at, own), c.grad.slice.part(cut.offset(r), own));
       if (own < cut.padded_numel()) w.fill(input.slice.part(at + own, cut.padded_numel() - own), 0.0);
       at += cut.padded_numel();
@@ -183,7 +184,7 @@ void ParamGroup::view_out(const Pass& pass, const std::vector<std::uint32_t>& pa
     w.copy(flat.slice, output.slice);
     let_go_of_output(pass, output);
   }
-  std::uint32_t at = 0;
+  std::uint64_t at = 0;
   for (const std::uint32_t p : parameters) {
     FsdpParam& param = pass.s.params[p];
     const Tensor grad = flat.part(at, pass.s.modules.cuts[p].numel(pass.s.chunk()));

@@ -28,7 +28,7 @@ FsdpModule::FsdpModule(const EngineContext& context, const Fsdp2Config& config, 
 }
 
 void FsdpModule::initialise(ProgramWriter& w) {
-  const auto buffer = [&](const std::string& name, Dtype dtype, std::uint32_t numel) {
+  const auto buffer = [&](const std::string& name, Dtype dtype, std::uint64_t numel) {
     const BufferId b = w.declare(name, dtype, numel);
     w.allocate(b);
     return w.whole(b);
@@ -36,7 +36,7 @@ void FsdpModule::initialise(ProgramWriter& w) {
   const std::uint32_t chunk = shared_.chunk();
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     const Cut& cut = shared_.modules.cuts[p];
-    const std::uint32_t own = cut.numel(chunk);
+    const std::uint64_t own = cut.numel(chunk);
     const Tensor padded = shared_.tensors.allocate(w, parameter(p).name, scenario().dtype_of(p), cut.padded_numel(), config_->offload ? MemorySpace::host : MemorySpace::device);
     param(p).sharded = padded;
     initialise_weights(w, padded.slice.part(0, own), p, cut.offset(chunk));
@@ -178,7 +178,7 @@ void FsdpModule::observe(ProgramWriter& w) {
   if (!stepped_) return;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     if (!parameter(p).has_gradient()) continue;
-    const std::uint32_t own = shared_.modules.cuts[p].numel(shared_.chunk());
+    const std::uint64_t own = shared_.modules.cuts[p].numel(shared_.chunk());
     w.observe(w.view(parameter(p).name, piece_of(p, param(p).sharded.slice.part(0, own))), Role::parameter, 1.0, true);
     optimizers_[p].observe(w, piece_of(p, {no_index, 0, own}));
   }

@@ -27,9 +27,9 @@ std::vector<Stretch> order_of(const std::vector<std::uint32_t>& module_of, bool 
 
 }  // namespace
 
-std::uint32_t Cut::offset(std::uint32_t chunk) const { return std::min(chunk * padded_rows, rows) * row_numel; }
+std::uint64_t Cut::offset(std::uint32_t chunk) const { return std::min(chunk * padded_rows, rows) * row_numel; }
 
-std::uint32_t Cut::numel(std::uint32_t chunk) const { return offset(chunk + 1) - offset(chunk); }
+std::uint64_t Cut::numel(std::uint32_t chunk) const { return offset(chunk + 1) - offset(chunk); }
 
 std::uint32_t shards_of(const Scenario& scenario, const Fsdp2Config& config) {
   const Groups groups = named_groups(scenario);

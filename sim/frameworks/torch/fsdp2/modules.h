@@ -13,12 +13,12 @@ namespace gradledger::torch::fully_shard {
 // A parameter is cut along its first dimension into as many chunks as ranks share it, as torch.chunk does: the last ones may be shorter, or empty.
 // Collectives take chunks of one length, so that they are padded for them.
 struct Cut {
-  std::uint32_t rows = 0, row_numel = 1;
-  std::uint32_t padded_rows = 0;  // of each chunk
+  std::uint64_t rows = 0, row_numel = 1;
+  std::uint64_t padded_rows = 0;  // of each chunk
 
-  std::uint32_t padded_numel() const { return padded_rows * row_numel; }
-  std::uint32_t offset(std::uint32_t chunk) const;
-  std::uint32_t numel(std::uint32_t chunk) const;
+  std::uint64_t padded_numel() const { return padded_rows * row_numel; }
+  std::uint64_t offset(std::uint32_t chunk) const;
+  std::uint64_t numel(std::uint32_t chunk) const;
 };
 
 // Parameters that a forward uses one after the other, of one module.

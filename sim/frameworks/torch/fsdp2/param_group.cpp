@@ -41,7 +41,7 @@ void ParamGroup::foreach_all_gather(const Pass& pass) {
   const bool implicit = training_state == TrainingState::forward || training_state == TrainingState::pre_backward;
   const Stream copies = implicit ? Stream::copy : w.stream(), gathers = implicit ? Stream::all_gather : w.stream();
   const FsdpParam& any = pass.s.params[parameters_.front()];
-  std::uint32_t numel = 0;
+  std::uint64_t numel = 0;
   for (const std::uint32_t p : parameters_) numel += pass.s.modules.cuts[p].padded_numel();
   Slice mine;
   {
@@ -49,7 +49,7 @@ void ParamGroup::foreach_all_gather(const Pass& pass) {
     all_gather_result_.tensor =
         pass.s.tensors.allocate(w, label(pass.s, "all_gather_output"), any.param_dtype.value_or(any.orig_dtype), std::uint64_t{numel} * pass.s.modules.shard.size());
     mine = all_gather_result_.tensor.slice.part(pass.s.chunk() * numel, numel);
-    std::uint32_t at = 0;
+    std::uint64_t at = 0;
     for (const std::uint32_t p : parameters_) {
       all_gather_input(pass, p, mine.part(at, pass.s.modules.cuts[p].padded_numel()));
       at += pass.s.modules.cuts[p].padded_numel();
@@ -96,13 +96,12 @@ void ParamGroup::copy_out(const Pass& pass) {
   ProgramWriter& w = pass.w;
   const std::uint32_t world = pass.s.modules.shard.size();
   if (world > 1) w.wait(all_gather_result_.event);
-  std::uint32_t at = 0, numel = 0;
+  std::uint64_t at = 0, numel = 0;
   for (const std::uint32_t p : parameters_) numel += pass.s.modules.cuts[p].padded_numel();
   for (const std::uint32_t p : parameters_) {
     FsdpParam& param = pass.s.params[p];
-    const std::uint32_t padded = pass.s.modules.cuts[p].padded_numel();
-    param.unsharded =
-        pass.s.tensors.allocate(w, pass.s.context.scenario->parameters[p].name + ".unsharded_param", param.param_dtype.value_or(param.orig_dtype), std::uint64_t{padded} * world);
+    const std::uint64_t padded = pass.s.modules.cuts[p].padded_numel();
+    param.unsharded = pass.s.tensors.allocate(w, pass.s.context.scenario->parameters[p].name + ".unsharded_param", param.param_dtype.value_or(param.orig_dtype), padded * world);
     param.was_gathered = true;
     if (world == 1) all_gather_input(pass, p, param.unsharded.slice);
     for (std::uint32_t r = 0; world > 1 && r < world && padded > 0; ++r)

@@ -105,7 +105,7 @@ void DeviceLists::take_averaged_gradients(ProgramWriter& w, const KeepingContext
     const auto begins_here = [&](std::uint32_t p) { return c.weights.number_of(p) == g && (c.owned(p).numel > 0 || c.weights[g].owns_place(p)); };
     if (std::none_of(c.learned.begin(), c.learned.end(), begins_here)) throw FrameworkError{"IndexError", "list index out of range"};
   }
-  std::vector<std::uint32_t> filled(c.weights.size());
+  std::vector<std::uint64_t> filled(c.weights.size());
   for (std::size_t i = 0; i < averaged_.parts.size(); ++i) {
     const OwnedPart& part = c.weights.parts()[i];
     if (!(*all_grad_tensors_)[i].defined()) continue;
@@ -114,7 +114,7 @@ void DeviceLists::take_averaged_gradients(ProgramWriter& w, const KeepingContext
     filled[part.group] += part.numel;
   }
   for (std::size_t g = 0; g < c.weights.size(); ++g) {
-    const std::uint32_t padding = c.weights[g].layout().partition() - filled[g];
+    const std::uint64_t padding = c.weights[g].layout().partition() - filled[g];
     if (padding == 0) continue;
     c.tensors.give(w, averaged_.padding[g], c.tensors.allocate(w, "averaged_gradients.padding", c.acc_dtype(), padding));
     w.fill(averaged_.padding[g].slice, 0.0);
@@ -139,7 +139,7 @@ void DeviceLists::require(const KeepingContext&) const {
 Slice DeviceLists::step_gradient(ProgramWriter& w, const KeepingContext& c, std::size_t number, Tensor& flat) {
   const FlatWeights& group = c.weights[number];
   flat = c.tensors.allocate(w, group.master_name() + ".grad", Dtype::float32, group.layout().partition());
-  std::uint32_t at = 0;
+  std::uint64_t at = 0;
   for (std::size_t i = group.first_part(); i < group.end_of_parts(); ++i) {
     if (all_grad_tensors_) c.tensors.clear(w, (*all_grad_tensors_)[i]);
     Tensor& averaged = averaged_.parts[i];

@@ -34,7 +34,7 @@ class DeviceLists final : public KeptOnDevice {
 
   AveragedGradients averaged_;
   Tensor grads_in_partition_;  // full gradients of owned parameters, this epilogue's
-  std::uint32_t grads_in_partition_offset_ = 0;
+  std::uint64_t grads_in_partition_offset_ = 0;
   std::optional<std::vector<Tensor>> all_grad_tensors_;  // by owned part of all groups
   bool all_grad_tensors_known_ = false;                  // the list was filled once
 };

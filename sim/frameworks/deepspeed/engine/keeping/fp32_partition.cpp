@@ -13,10 +13,10 @@ Slice Fp32Sums::partition_of(ProgramWriter& w, const KeepingContext& c, std::uin
 void Fp32Sums::make_partition(ProgramWriter& w, const KeepingContext& c, std::size_t g) {
   if (partition_sum_[g].defined()) return;
   partition_known_[g] = true;
-  const std::uint32_t size = c.weights[g].layout().partition();
+  const std::uint64_t size = c.weights[g].layout().partition();
   c.tensors.give(w, partition_sum_[g], c.tensors.allocate(w, "averaged_gradients", c.acc_dtype(), size));
   w.fill(partition_sum_[g].slice, 0.0);
-  std::uint32_t filled = 0;
+  std::uint64_t filled = 0;
   for (std::size_t i = c.weights[g].first_part(); i < c.weights[g].end_of_parts(); ++i) {
     const OwnedPart& part = c.weights.parts()[i];
     c.tensors.share(w, averaged_.parts[i], partition_sum_[g].part(part.partition_offset, part.numel));

@@ -22,7 +22,7 @@ std::vector<ViewPiece> KeepingContext::owned_piece(std::uint32_t p, Slice whole)
   std::vector<ViewPiece> pieces;
   if (part.parameter_offset > 0) pieces.push_back({whole.part(0, part.parameter_offset), -1, 0});
   pieces.push_back({whole.part(part.parameter_offset, part.numel), static_cast<std::int32_t>(p), part.parameter_offset});
-  if (const std::uint32_t end = part.parameter_offset + part.numel; end < whole.numel) pieces.push_back({whole.part(end, whole.numel - end), -1, 0});
+  if (const std::uint64_t end = part.parameter_offset + part.numel; end < whole.numel) pieces.push_back({whole.part(end, whole.numel - end), -1, 0});
   return pieces;
 }
 

@@ -32,7 +32,7 @@ struct KeepingContext {
   std::int64_t micro_step_id;
   Slice overflow_flag;
 
-  std::uint32_t numel(std::uint32_t parameter) const { return scenario.parameters[parameter].numel; }
+  std::uint64_t numel(std::uint32_t parameter) const { return scenario.parameters[parameter].numel; }
   const std::string& parameter_name(std::uint32_t parameter) const { return scenario.parameters[parameter].name; }
   Dtype model_dtype() const { return scenario.model_dtype; }
   Dtype acc_dtype() const { return grad_accum_dtype_of(scenario); }

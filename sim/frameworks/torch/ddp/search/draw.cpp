@@ -69,7 +69,7 @@ class Options {
  private:
   bool takes(Feature feature) const { return swarm_.takes(feature, draws_); }
 
-  double megabytes(std::uint32_t numel) const { return numel * 4.0 / (1024.0 * 1024.0); }
+  double megabytes(std::uint64_t numel) const { return static_cast<double>(numel) * 4.0 / (1024.0 * 1024.0); }
 
   void buckets() {
     if (takes(small_buckets)) config_.bucket_cap_mb = megabytes(draws_.of({1u, 8u, 16u, 24u}));

@@ -16,7 +16,7 @@ namespace {
 // Data of which every contribution has its own: integers up to 255 over 2^16, which every dtype holds, and fp16 also times a usual loss scale.
 class OwnData final : public GradientSource {
  public:
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override {
     for (std::size_t i = 0; i < out.size(); ++i) {
       const std::uint64_t drawn = hash_keys({backward, rank, parameter, offset + i});
       out[i] = (static_cast<double>(drawn % 511) - 255) / 65536;
@@ -46,12 +46,13 @@ std::string script_text(Scenario scenario) {
 
 }  // namespace
 
-ref::Verdict Replayer::judged_anew(const Scenario& scenario, const Timeline& timeline, Producer& producer, bool races, bool quick) {
+ref::Verdict Replayer::judged_anew(const Scenario& scenario, const Timeline& timeline, Producer& producer, ref::Executor executor, bool check_streams) {
   ref::OracleOptions oracle;
   oracle.seed = options_.seed;
   oracle.schedule.seed = options_.seed;
+  oracle.executor = executor;
   // Where something races the oracle runs its other passes in the order of the script.
-  oracle.check_streams = !quick || races;
+  oracle.check_streams = check_streams;
   ref::Verdict out = ref::judge(scenario, timeline, producer, oracle);
   ++judged_;
   return out;
@@ -67,8 +68,10 @@ std::shared_ptr<const ref::Verdict> Replayer::verdict_of(const Scenario& scenari
     return found->second;
   }
   const std::uint64_t needed = verbs::bytes_needed(scenario);
-  if (needed > options_.memory_limit) throw ProgramsTooLarge(options_.memory_limit);
-  const auto producer = gradledger::make_producer(scenario, timeline, {.program_bytes_max = options_.memory_limit - needed});
+  // Where numbers do not fit there are weights alone, and no values that tell runs apart.
+  const bool on_numbers = needed <= options_.memory_limit;
+  const auto producer = gradledger::make_producer(scenario, timeline, {.program_bytes_max = options_.memory_limit - (on_numbers ? needed : 0)});
+  if (!on_numbers) return by_behaviour_[key] = std::make_shared<const ref::Verdict>(judged_anew(scenario, timeline, *producer, ref::Executor::symbolic, !quick));
   // Switches that a script never meets leave its run as it is, in every operation, value and wait: one run tells.
   Events seen;
   const RunSummary run = producer->run(OwnData(), {.schedule = {.seed = options_.seed}, .check_streams = true}, seen);
@@ -77,7 +80,7 @@ std::shared_ptr<const ref::Verdict> Replayer::verdict_of(const Scenario& scenari
       ++alike_;
       return by_behaviour_[key] = k.verdict;
     }
-  auto verdict = std::make_shared<const ref::Verdict>(judged_anew(scenario, timeline, *producer, seen.races, quick));
+  auto verdict = std::make_shared<const ref::Verdict>(judged_anew(scenario, timeline, *producer, ref::Executor::both, !quick || seen.races));
   known_.push_back({timeline.contract, script, run.trace_hash, run.value_hash, seen.text, verdict});
   return by_behaviour_[key] = verdict;
 }

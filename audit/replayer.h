@@ -53,7 +53,7 @@ class Replayer {
     std::shared_ptr<const ref::Verdict> verdict;
   };
   std::shared_ptr<const ref::Verdict> verdict_of(const Scenario& scenario, const Timeline& timeline, bool quick);
-  ref::Verdict judged_anew(const Scenario& scenario, const Timeline& timeline, Producer& producer, bool races, bool quick);
+  ref::Verdict judged_anew(const Scenario& scenario, const Timeline& timeline, Producer& producer, ref::Executor executor, bool check_streams);
 
   const Setup& setup_;
   const verbs::Options& options_;

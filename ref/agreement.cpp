@@ -43,15 +43,15 @@ void AgreementJudge::observe(const Observation& o) {
 
 void AgreementJudge::hold_against(const Observation& o, const ObservedPiece& piece, const Stretch& stretch) {
   if (piece.dtype != stretch.dtype) return;
-  const std::uint32_t begin = std::max(piece.parameter_offset, stretch.offset);
-  const std::uint32_t end = std::min(piece.parameter_offset + piece.numel, stretch.offset + stretch.numel);
+  const std::uint64_t begin = std::max(piece.parameter_offset, stretch.offset);
+  const std::uint64_t end = std::min(piece.parameter_offset + piece.numel, stretch.offset + stretch.numel);
   if (begin >= end) return;
   const std::size_t width = size_of(piece.dtype);
   const std::byte* mine = piece.data + (begin - piece.parameter_offset) * width;
   const std::byte* other = stretch.bytes.data() + (begin - stretch.offset) * width;
   if (std::memcmp(mine, other, (end - begin) * width) == 0) return;
   Divergence divergence{o.event, o.at_end, std::string(o.buffer), o.role, o.rank, stretch.rank, stretch.parameter, 0, 0, 0, 0, 0, piece.dtype, 0};
-  for (std::uint32_t e = begin; e < end; ++e) {
+  for (std::uint64_t e = begin; e < end; ++e) {
     const std::byte* a = mine + (e - begin) * width;
     const std::byte* b = other + (e - begin) * width;
     if (std::memcmp(a, b, width) == 0 || divergence.elements++ > 0) continue;

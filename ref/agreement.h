@@ -17,7 +17,8 @@ struct Divergence {
   std::string buffer;
   Role role = Role::scratch;
   std::uint32_t rank = 0, other_rank = 0;
-  std::uint32_t parameter = 0, element = 0;
+  std::uint32_t parameter = 0;
+  std::uint64_t element = 0;
   std::uint64_t bits = 0, other_bits = 0;
   double value = 0, other_value = 0;
   Dtype dtype = Dtype::float32;
@@ -35,7 +36,8 @@ class AgreementJudge final : public TraceSink {
 
  private:
   struct Stretch {
-    std::uint32_t rank, parameter, offset, numel;
+    std::uint32_t rank, parameter;
+    std::uint64_t offset, numel;
     Dtype dtype;
     std::vector<std::byte> bytes;
   };

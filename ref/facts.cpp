@@ -6,7 +6,8 @@ namespace gradledger::ref {
 
 FactsSink::FactsSink(const Workload& workload, const Timeline& timeline) : workload_(workload), timeline_(timeline) { facts_.host_gradients.resize(workload.world_size); }
 
-void FactsSink::observe(const Observation& o) {
+template <class Snapshot>
+void FactsSink::note_space(const Snapshot& o) {
   if (o.space == MemorySpace::host && (holds_gradients(o.role) || o.role == Role::scratch)) facts_.host_gradients[o.rank] = true;
 }
 

@@ -37,7 +37,8 @@ class FactsSink final : public TraceSink {
  public:
   FactsSink(const Workload& workload, const Timeline& timeline);
 
-  void observe(const Observation& observation) override;
+  void observe(const Observation& observation) override { note_space(observation); }
+  void weights(const WeightObservation& observation) override { note_space(observation); }
   void collective(const CollectiveRecord& record) override;
   void memory(const MemoryRecord& record) override;
   void unwritten(const UnwrittenRecord& record) override { facts_.unwritten.push_back(record); }
@@ -49,6 +50,8 @@ class FactsSink final : public TraceSink {
   RunFacts take(RunSummary summary);
 
  private:
+  template <class Snapshot>
+  void note_space(const Snapshot& snapshot);
   bool reduces_here(std::uint32_t event) const;
 
   const Workload& workload_;
@@ -74,6 +77,9 @@ class Tee final : public TraceSink {
   }
   void step_fact(const StepRecord& r) override {
     for (TraceSink* s : sinks_) s->step_fact(r);
+  }
+  void weights(const WeightObservation& r) override {
+    for (TraceSink* s : sinks_) s->weights(r);
   }
   void event_done(std::uint32_t rank, std::uint32_t event) override {
     for (TraceSink* s : sinks_) s->event_done(rank, event);

@@ -59,14 +59,14 @@ struct Miscounted {
 // Elements [begin, end) of a parameter.
 struct ElementRange {
   std::uint32_t parameter = 0;
-  std::uint32_t begin = 0, end = 0;
+  std::uint64_t begin = 0, end = 0;
 
   bool operator==(const ElementRange&) const = default;
 };
 
 struct WorstElement {
   std::uint32_t parameter = 0;
-  std::uint32_t element = 0;
+  std::uint64_t element = 0;
   double observed = 0;  // as stored, loss scale included
   double expected = 0;
   double bound = 0;  // 0: the comparison is exact

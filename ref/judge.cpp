@@ -9,7 +9,7 @@
 namespace gradledger::ref {
 namespace {
 
-void add_element(std::vector<ElementRange>& ranges, std::uint32_t parameter, std::uint32_t element) {
+void add_element(std::vector<ElementRange>& ranges, std::uint32_t parameter, std::uint64_t element) {
   if (!ranges.empty() && ranges.back().parameter == parameter && ranges.back().end == element) ++ranges.back().end;
   else ranges.push_back({parameter, element, element + 1});
 }
@@ -88,7 +88,7 @@ void PassJudge::compare(const Observation& o, const Due& due, std::uint32_t wind
     read_stored(piece.dtype, piece.data, piece.numel, stored_.data());
     const std::size_t base = model_.offset(p) + piece.parameter_offset;
     total += piece.numel;
-    for (std::uint32_t i = 0; i < piece.numel; ++i) {
+    for (std::uint64_t i = 0; i < piece.numel; ++i) {
       const double expected = field.value[base + i] * factor * o.scale;
       double bound = piece.error ? piece.error[i] : 0;
       if (bounded) {
@@ -142,7 +142,7 @@ std::optional<double> PassJudge::common_factor(const Observation& o, const Field
     const DtypeFacts facts = facts_of(piece.dtype);
     const double roundoff = std::max(facts.unit_roundoff(), facts_of(Dtype::float32).unit_roundoff());  // a gradient that was worked out is in fp64
     const std::size_t base = model_.offset(static_cast<std::uint32_t>(piece.parameter)) + piece.parameter_offset;
-    for (std::uint32_t i = 0; i < piece.numel; ++i) {
+    for (std::uint64_t i = 0; i < piece.numel; ++i) {
       const double due = field.value[base + i] * o.scale;
       const double error = o.scale * field.error[base + i] + 9 * roundoff * std::abs(due);  // unscaling and clipping round 9 times
       const double hidden = facts.tiny() + (piece.error ? piece.error[i] : 0);

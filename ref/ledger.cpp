@@ -26,12 +26,12 @@ class Ledger::Column final : public TraceSink {
                         timeline.averaged_weight(backward_, rank_, o.rank, o.role == Role::applied_gradient ? Layer::meant : Layer::documented),
                         {},
                         {}};
-    std::uint32_t at = 0;
+    std::uint64_t at = 0;
     for (const ObservedPiece& piece : o.pieces) {
       if (piece.parameter < 0) continue;
       stored_.resize(piece.numel);
       read_stored(piece.dtype, piece.data, piece.numel, stored_.data());
-      for (std::uint32_t i = 0; i < piece.numel; ++i, ++at) {
+      for (std::uint64_t i = 0; i < piece.numel; ++i, ++at) {
         const double probe = source_.probe(static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset + i);
         const double coefficient = ledger_.snapped(stored_[i] / (probe * o.scale), column);
         std::vector<CoefficientRun>& runs = column.runs;
@@ -149,8 +149,8 @@ double Ledger::expected(const LedgerEntry& entry, std::uint32_t backward, std::u
 
 std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {
   // Cut where any column or the layout changes.
-  std::vector<std::uint32_t> cuts{0};
-  std::uint32_t total = 0;
+  std::vector<std::uint64_t> cuts{0};
+  std::uint64_t total = 0;
   for (const ElementRange& range : entry.layout) cuts.push_back(total += range.end - range.begin);
   for (const LedgerColumn& column : entry.columns)
     for (const CoefficientRun& run : column.runs) cuts.push_back(run.begin);
@@ -160,9 +160,9 @@ std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {
   std::vector<LedgerRow> rows;
   std::vector<std::size_t> run_of(entry.columns.size(), 0);
   std::size_t piece = 0;
-  std::uint32_t piece_begin = 0;
+  std::uint64_t piece_begin = 0;
   for (std::size_t c = 0; c + 1 < cuts.size(); ++c) {
-    const std::uint32_t begin = cuts[c], end = cuts[c + 1];
+    const std::uint64_t begin = cuts[c], end = cuts[c + 1];
     while (begin >= piece_begin + (entry.layout[piece].end - entry.layout[piece].begin)) {
       piece_begin += entry.layout[piece].end - entry.layout[piece].begin;
       ++piece;

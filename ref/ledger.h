@@ -16,7 +16,7 @@ namespace gradledger::ref {
 
 // Elements [begin, end) of a snapshot, counted through its parameter elements, with one coefficient.
 struct CoefficientRun {
-  std::uint32_t begin = 0, end = 0;
+  std::uint64_t begin = 0, end = 0;
   double coefficient = 0;
   bool open = false;       // values do not tell it: what is due stands in its place
   bool misplaced = false;  // it holds what is due of other elements: likewise
@@ -66,6 +66,8 @@ class Ledger {
 
   // Takes in an entry that was decoded in another way, from values.
   void put(LedgerEntry entry) { wanted_.insert_or_assign(entry.key, std::move(entry)); }
+
+  void forget(const SnapshotKey& key) { wanted_.erase(key); }
 
   // An entry of a snapshot, with a column for every contribution that a backward before it brought, and no weights yet.
   LedgerEntry empty_entry(const SnapshotKey& key, Role role, std::uint32_t after) const;

@@ -52,15 +52,15 @@ MlpSource::MlpSource(const Workload& workload, const Timeline& timeline, std::ui
       weights_(weights_of(workload, seed)),
       reference_(*workload.gradients.mlp, workload.gradients.samples_per_micro_batch, weights_) {}
 
-void MlpSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
+void MlpSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
   std::copy_n(gradients(backward, rank).value[parameter].begin() + offset, out.size(), out.begin());
 }
 
-void MlpSource::gradient_error(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
+void MlpSource::gradient_error(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
   std::copy_n(gradients(backward, rank).error[parameter].begin() + offset, out.size(), out.begin());
 }
 
-void MlpSource::initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
+void MlpSource::initial_parameter(std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
   std::copy_n(weights_[parameter].begin() + offset, out.size(), out.begin());
 }
 

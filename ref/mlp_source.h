@@ -18,9 +18,9 @@ class MlpSource final : public GradientSource, public NetworkData {
   // Precondition: the scenario's gradients are those of a network.
   MlpSource(const Workload& workload, const Timeline& timeline, std::uint64_t seed);
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
-  void gradient_error(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
-  void initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override;
+  void gradient_error(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override;
+  void initial_parameter(std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override;
   const NetworkData* network_data() const override { return this; }
 
   const Mlp& network() const override { return *workload_.gradients.mlp; }

@@ -88,7 +88,7 @@ class SnapshotDecoder final : public TraceSink {
     }
     if (entry.columns.empty() || elements == 0 || elements * entry.columns.size() > terms_max) return std::nullopt;
     const auto whole = weights_of(entry, o, clip, std::nullopt);
-    std::uint32_t at = 0;
+    std::uint64_t at = 0;
     for (std::size_t i = 0; i < o.pieces.size(); ++i) {
       if (o.pieces[i].parameter < 0 || o.pieces[i].numel == 0) continue;
       const auto own = whole ? whole : weights_of(entry, o, clip, i);
@@ -130,10 +130,10 @@ class SnapshotDecoder final : public TraceSink {
       for (std::size_t k = 0; k < entry.columns.size(); ++k) {
         if (!timeline_.used(workload_, entry.columns[k].backward, entry.columns[k].rank, p)) continue;
         source_.gradient(entry.columns[k].backward, entry.columns[k].rank, p, piece.parameter_offset, gradient);
-        for (std::uint32_t e = 0; e < piece.numel; ++e) by_element[e][k] = gradient[e];
+        for (std::uint64_t e = 0; e < piece.numel; ++e) by_element[e][k] = gradient[e];
       }
       const double smallest = facts_of(piece.dtype).tiny() * static_cast<double>(entry.columns.size());
-      for (std::uint32_t e = 0; e < piece.numel; ++e) {
+      for (std::uint64_t e = 0; e < piece.numel; ++e) {
         const bool finite = std::isfinite(held[e]) && std::all_of(by_element[e].begin(), by_element[e].end(), [](double g) { return std::isfinite(g); });
         if (finite) decoder.add(std::move(by_element[e]), held[e] / unit, ((piece.error ? piece.error[e] : 0) + smallest) / unit);
       }
@@ -141,7 +141,7 @@ class SnapshotDecoder final : public TraceSink {
     return decoder.weights();
   }
 
-  void write_runs(LedgerEntry& entry, const ObservedPiece& piece, const std::vector<Weight>& weights, std::uint32_t at) const {
+  void write_runs(LedgerEntry& entry, const ObservedPiece& piece, const std::vector<Weight>& weights, std::uint64_t at) const {
     for (std::size_t k = 0; k < entry.columns.size(); ++k) {
       LedgerColumn& column = entry.columns[k];
       const auto p = static_cast<std::uint32_t>(piece.parameter);

@@ -13,9 +13,17 @@
 #include "ref/judge.h"
 #include "ref/ledger.h"
 #include "ref/probes.h"
+#include "sim/base/limits.h"
 #include "sim/trace/producer.h"
 
 namespace gradledger::ref {
+
+// Which runs a verdict rests on, of a producer that can show weights; others run on numbers alone.
+enum class Executor : std::uint8_t {
+  both,      // weights from one symbolic run, values from runs on numbers
+  numeric,   // runs on numbers, weights too
+  symbolic,  // the symbolic run alone: what only numbers show is not judged, and Verdict::left_out says so
+};
 
 struct OracleOptions {
   Schedule schedule;                // of the primary pass
@@ -24,7 +32,8 @@ struct OracleOptions {
   TraceSink* watch = nullptr;       // sees the primary pass too
   bool check_streams = true;        // look for races in the primary pass
   std::uint32_t decode_max = 1024;  // contributions decoded at most; a run on weights needs no limit
-  bool numeric = false;             // keep the ledger by numbers where the producer could show weights
+  Executor executor = Executor::both;
+  std::uint64_t ledger_cells_max = limits::ledger_cells_max;  // weights taken apart, and weights listed
 };
 
 // One row for display: elements of a rank's share of the gradient that a step applied.
@@ -40,12 +49,14 @@ struct Verdict {
   std::vector<AppliedRow> applied;
   RunFacts facts;
   bool one_pass = false;                           // of a run that is over: by its own values alone
-  bool few_runs = false;                           // contributions shared runs; what such runs leave out:
-  std::vector<std::string> left_out;               // in sentences
+  bool few_runs = false;                           // contributions shared runs
+  std::vector<std::string> left_out;               // what the runs leave out, in sentences
   bool dyadic = true;                              // the ledger was held to equality
   std::uint32_t contributions = 0, undecoded = 0;  // in the scenario; left out of decoding by the limit
   bool weights = false;                            // the ledger is of one run on weights, exact; else of passes on numbers
   std::uint32_t fingerprint_passes = 0, decode_passes = 0, value_passes = 0;
+  // Past limits::ledger_cells_max: snapshots that do not balance and that nobody named, applied gradients that `applied` does not list.
+  std::uint64_t not_taken_apart = 0, not_listed = 0;
   JudgeStatistics ledger, values, parameters;
   std::uint64_t inconclusive_rows = 0;
   Coverage coverage;

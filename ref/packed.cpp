@@ -44,7 +44,7 @@ std::uint32_t PackedSource::number_of(const Backward& backward, std::uint32_t ra
   return number;
 }
 
-void PackedSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
+void PackedSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
   const Backward& b = timeline_.backwards[backward];
   const std::uint32_t number = number_of(b, rank), classes = packing_.classes;
   const std::uint64_t stream = hash_keys({seed_, run_, backward, rank, parameter});

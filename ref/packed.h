@@ -25,7 +25,7 @@ class PackedSource final : public GradientSource {
  public:
   PackedSource(const Workload& workload, const Timeline& timeline, const Packing& packing, std::uint64_t seed, std::uint32_t run);
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override;
 
  private:
   std::uint32_t number_of(const Backward& backward, std::uint32_t rank) const;

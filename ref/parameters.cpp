@@ -26,7 +26,7 @@ void ParameterJudge::observe(const Observation& o) {
   }
 }
 
-ParameterJudge::Owned& ParameterJudge::owned(std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::uint32_t numel) {
+ParameterJudge::Owned& ParameterJudge::owned(std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::uint64_t numel) {
   for (Owned& o : ranks_[rank].owned)
     if (o.parameter == parameter && o.offset == offset && o.weight.size() == numel) return o;
   Owned& o = ranks_[rank].owned.emplace_back(Owned{parameter, offset, contract_.optimizer_of(parameter), {}, {}, {}});
@@ -89,7 +89,7 @@ void ParameterJudge::update(Owned& owned, std::size_t i, Bounded g, std::uint32_
 }
 
 // An element of a snapshot is stepped by the rank itself, or by the rank that owns it.
-const ParameterJudge::Owned* ParameterJudge::stepped(const Observation& o, std::uint32_t parameter, std::uint32_t element) const {
+const ParameterJudge::Owned* ParameterJudge::stepped(const Observation& o, std::uint32_t parameter, std::uint64_t element) const {
   for (std::uint32_t turn = 0; turn < ranks_.size(); ++turn) {
     const RankState& state = ranks_[(o.rank + turn) % ranks_.size()];
     if (state.last_step_event != o.event) continue;
@@ -115,8 +115,8 @@ void ParameterJudge::check(const Observation& o) {
     stored.resize(piece.numel);
     read_stored(piece.dtype, piece.data, piece.numel, stored.data());
     const Owned* owner = nullptr;  // neighbours mostly share it
-    for (std::uint32_t i = 0; i < piece.numel; ++i) {
-      const std::uint32_t element = piece.parameter_offset + i;
+    for (std::uint64_t i = 0; i < piece.numel; ++i) {
+      const std::uint64_t element = piece.parameter_offset + i;
       if (!owner || !owner->holds(p, element)) owner = stepped(o, p, element);
       if (!owner) continue;  // nobody stepped it in this event: the step was skipped
       ++statistics_.elements;

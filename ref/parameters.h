@@ -22,11 +22,12 @@ class ParameterJudge final : public TraceSink {
  private:
   // The optimizer's view of the elements that one rank steps.
   struct Owned {
-    std::uint32_t parameter, offset;
+    std::uint32_t parameter;
+    std::uint64_t offset;
     OptimizerConfig optimizer;  // of its group
     std::vector<Bounded> weight, first_moment, second_moment;
 
-    bool holds(std::uint32_t p, std::uint32_t element) const { return p == parameter && element >= offset && element - offset < weight.size(); }
+    bool holds(std::uint32_t p, std::uint64_t element) const { return p == parameter && element >= offset && element - offset < weight.size(); }
   };
   struct RankState {
     std::vector<Owned> owned;
@@ -34,11 +35,11 @@ class ParameterJudge final : public TraceSink {
     std::uint32_t steps = 0;
   };
 
-  Owned& owned(std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::uint32_t numel);
+  Owned& owned(std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::uint64_t numel);
   void apply(const Observation& observation);
   void update(Owned& owned, std::size_t i, Bounded gradient, std::uint32_t step) const;
   void check(const Observation& observation);
-  const Owned* stepped(const Observation& observation, std::uint32_t parameter, std::uint32_t element) const;
+  const Owned* stepped(const Observation& observation, std::uint32_t parameter, std::uint64_t element) const;
   static const std::vector<Bounded>& of_role(const Owned& owned, const Observation& observation);
 
   const Workload& workload_;

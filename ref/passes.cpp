@@ -26,13 +26,14 @@ Passes::Passes(const Workload& workload, const Timeline& timeline, Producer& pro
       timeline_(timeline),
       producer_(producer),
       options_(options),
-      weights_(producer.capabilities().weights && !options.numeric),
+      weights_(producer.capabilities().weights && options.executor != Executor::numeric),
       range_(range_of(workload, timeline, producer, weights_)),
       ledger_(workload, timeline, range_) {}
 
 void Passes::run(Verdict& verdict) {
   if (producer_.capabilities().one_pass) return one_pass(verdict);
   if (producer_.capabilities().few_runs) return few_runs(verdict);
+  if (options_.executor == Executor::symbolic) return symbolic_run_alone(verdict);
   const GradientKind kind = workload_.gradients.kind;
   verdict.dyadic = range_.dyadic || weights_;
   value_pass(kind == GradientKind::probe ? GradientKind::normal : kind, true, verdict);
@@ -118,12 +119,35 @@ void Passes::find_race_in_values() {
 
 // The producer tells what everything weighs: one run is the whole ledger.
 void Passes::weights_pass(Verdict& verdict) {
-  WeightsJudge judge(workload_, timeline_, ledger_, &evidence_.seen);
   RunOptions run;
+  run.schedule = ledger_schedule_;
+  run_on_weights(run, nullptr, verdict);
+}
+
+// In place of the primary pass too: whatever the size of the parameters, this run holds pieces and no elements.
+void Passes::symbolic_run_alone(Verdict& verdict) {
+  expects(weights_, "a symbolic run needs a producer that shows weights");
+  verdict.dyadic = true;
+  FactsSink facts(workload_, timeline_);
+  Tee tee;
+  tee.add(&facts);
+  tee.add(options_.watch);
+  RunOptions run;
+  run.schedule = options_.schedule;
+  run.check_streams = options_.check_streams;
+  evidence_.facts = facts.take(run_on_weights(run, &tee, verdict));
+  verdict.left_out.push_back("no run on numbers: rounding, clipping, what overflows, and what updates make of weights and moments");
+  if (!evidence_.facts.races.empty()) verdict.left_out.push_back("no schedules are tried for one that shows a race in the values");
+}
+
+RunSummary Passes::run_on_weights(RunOptions run, TraceSink* also, Verdict& verdict) {
+  WeightsJudge judge(workload_, timeline_, ledger_, &evidence_.seen);
   run.linear = true;
   run.weights = true;
-  run.schedule = ledger_schedule_;
-  producer_.run(SingleSource(range_), run, judge);
+  Tee tee;
+  tee.add(also);
+  tee.add(&judge);
+  RunSummary summary = producer_.run(SingleSource(range_), run, tee);
   verdict.weights = true;
   verdict.ledger.add(judge.book().statistics());
   evidence_.fingerprint = judge.mismatches();
@@ -131,9 +155,27 @@ void Passes::weights_pass(Verdict& verdict) {
   note_shown(judge.book(), verdict);
   want_snapshots();
   verdict.contributions = static_cast<std::uint32_t>(all_contributions().size());
+  take_apart(judge);
+  verdict.not_taken_apart = evidence_.not_taken_apart.size();
+  return summary;
+}
+
+// One rank after the other, so that what there is room for is whole.
+void Passes::take_apart(const WeightsJudge& judge) {
   std::vector<SnapshotKey> wanted;
   for (const auto& [key, entry] : ledger_.entries()) wanted.push_back(key);
-  for (const SnapshotKey& key : wanted) ledger_.put(judge.entry(key));
+  std::stable_sort(wanted.begin(), wanted.end(), [](const SnapshotKey& a, const SnapshotKey& b) { return a.rank < b.rank; });
+  std::uint64_t cells = 0;
+  for (const SnapshotKey& key : wanted) {
+    if (cells > options_.ledger_cells_max) {
+      ledger_.forget(key);
+      if (judge.wrong(key)) evidence_.not_taken_apart.insert(key);
+      continue;
+    }
+    LedgerEntry entry = judge.entry(key);
+    cells += std::uint64_t{entry.columns.size()} * entry.layout.size();
+    ledger_.put(std::move(entry));
+  }
 }
 
 void Passes::fingerprint_passes(Verdict& verdict) {

@@ -24,9 +24,11 @@ struct Evidence {
   std::set<std::uint32_t> without_update;    // in which a rank says that it did not update
   std::set<std::uint32_t> skipped;           // likewise, all of them because of an overflow
   std::vector<MissingFact> missing;
+  std::set<SnapshotKey> not_taken_apart;  // wrong, and past the limit of one ledger
 };
 
 class PackedRuns;
+class WeightsJudge;
 
 class Passes {
  public:
@@ -54,6 +56,9 @@ class Passes {
   void forget_empty_updates(const GradientSource& source);
   void find_race_in_values();
   void weights_pass(Verdict& verdict);
+  void take_apart(const WeightsJudge& judge);
+  void symbolic_run_alone(Verdict& verdict);
+  RunSummary run_on_weights(RunOptions run, TraceSink* also, Verdict& verdict);
   void fingerprint_passes(Verdict& verdict);
   PassJudge::Meant meant(const GradientSource& source, Model::Mode mode) const;
   void want_snapshots();

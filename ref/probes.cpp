@@ -101,7 +101,7 @@ FingerprintSource::FingerprintSource(const Timeline& timeline, const ProbeRange&
   classes_ = (all + range.lit_max - 1) / range.lit_max;
 }
 
-void FingerprintSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
+void FingerprintSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
   // Contributions of a window are numbered rank by rank; neighbours lie in different classes, and elements turn the wheel.
   const Backward& b = timeline_.backwards[backward];
   std::uint32_t number = b.micro_batch[rank];
@@ -122,24 +122,24 @@ void FingerprintSource::gradient(std::uint32_t backward, std::uint32_t rank, std
 
 // ---- one contribution ---------------------------------------------------------------------------------------------------------------
 
-double SingleSource::probe(std::uint32_t parameter, std::uint32_t element) const {
+double SingleSource::probe(std::uint32_t parameter, std::uint64_t element) const {
   // Odd, five bits: three more than bf16 has are left for what coefficients add.
   const std::uint64_t word = hash_keys({parameter, element});
   if (range_.wide) return static_cast<double>((std::uint64_t{1} << (wide_bits - 1)) | (word >> (65 - wide_bits)) | 1);
   return range_.unit * static_cast<double>(probe_min + 2 * static_cast<int>(word % ((probe_max - probe_min) / 2 + 1)));
 }
 
-void SingleSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
+void SingleSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
   const bool lit = backward == backward_ && rank == rank_;
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = lit ? probe(parameter, offset + static_cast<std::uint32_t>(i)) : 0.0;
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = lit ? probe(parameter, offset + i) : 0.0;
 }
 
-void PlantedSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
+void PlantedSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
   inner_.gradient(backward, rank, parameter, offset, out);
   plant(backward, rank, parameter, offset, out);
 }
 
-void PlantedSource::plant(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const {
+void PlantedSource::plant(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
   if (offset > 0 || out.empty()) return;
   const auto before = [&](const Plant& p) { return std::pair(p.backward, p.rank) < std::pair(backward, rank); };
   for (auto p = std::partition_point(timeline_.planted.begin(), timeline_.planted.end(), before); p != timeline_.planted.end() && p->backward == backward && p->rank == rank; ++p)
@@ -175,7 +175,7 @@ class RandomSource : public GradientSource {
     magnitude_ = std::min(1.0, std::exp2(std::floor(std::log2(room / largest))));
   }
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override {
     const std::uint32_t samples = workload_.gradients.samples_per_micro_batch;
     const Backward& b = timeline_.backwards[backward];
     for (std::size_t i = 0; i < out.size(); ++i) {
@@ -189,7 +189,7 @@ class RandomSource : public GradientSource {
     }
   }
 
-  void initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
+  void initial_parameter(std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = about_normal(hash_keys({seed_, 0x7061u, parameter, offset + i}), bits_);
   }
 
@@ -247,14 +247,14 @@ class MixedSource final : public AdversarialSource {
 class GivenSource final : public GradientSource {
  public:
   GivenSource(const Workload& workload, const Timeline& timeline) : values_(*workload.gradients.values), timeline_(timeline) {
-    std::uint32_t at = 0;
+    std::uint64_t at = 0;
     for (const Parameter& p : workload.parameters) {
       offset_.push_back(at);
       at += p.numel;
     }
   }
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override {
     const std::vector<double>& flat = values_[timeline_.backwards[backward].data[rank]][rank];
     std::copy_n(flat.begin() + offset_[parameter] + offset, out.size(), out.begin());
   }
@@ -262,7 +262,7 @@ class GivenSource final : public GradientSource {
  private:
   const GivenValues& values_;
   const Timeline& timeline_;
-  std::vector<std::uint32_t> offset_;
+  std::vector<std::uint64_t> offset_;
 };
 
 }  // namespace

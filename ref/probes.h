@@ -43,7 +43,7 @@ class FingerprintSource final : public GradientSource {
   std::uint32_t passes() const { return classes_ * rounds; }
   void set_pass(std::uint32_t pass) { pass_ = pass; }
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override;
 
  private:
   const Timeline& timeline_;
@@ -66,9 +66,9 @@ class SingleSource final : public GradientSource {
   }
   static constexpr int probe_min = 17, probe_max = 31;  // odd, in units
   static constexpr int wide_bits = 30;                  // of a probe in fp64: the quotient of two is no quotient of small numbers
-  double probe(std::uint32_t parameter, std::uint32_t element) const;
+  double probe(std::uint32_t parameter, std::uint64_t element) const;
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override;
 
  private:
   ProbeRange range_;
@@ -81,13 +81,13 @@ class PlantedSource final : public GradientSource {
  public:
   PlantedSource(const GradientSource& inner, const Timeline& timeline) : inner_(inner), timeline_(timeline) {}
 
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
-  void initial_parameter(std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override { inner_.initial_parameter(parameter, offset, out); }
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override;
+  void initial_parameter(std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override { inner_.initial_parameter(parameter, offset, out); }
   const NetworkData* network_data() const override { return inner_.network_data(); }
-  void gradient_error(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override {
+  void gradient_error(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override {
     inner_.gradient_error(backward, rank, parameter, offset, out);
   }
-  void plant(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t offset, std::span<double> out) const override;
+  void plant(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override;
 
  private:
   const GradientSource& inner_;

@@ -47,11 +47,7 @@ void SnapshotBook::list(const Shown& o, const Due& due) {
 void SnapshotBook::cover(std::map<std::uint32_t, Coverage>& coverage, const Shown& o) {
   Coverage& covered = coverage[o.event];
   covered.ranges.resize(workload_.parameters.size());
-  for (const ElementRange& elements : o.elements) {
-    auto& ranges = covered.ranges[elements.parameter];
-    const std::pair range{elements.begin, elements.end};
-    if (std::find(ranges.begin(), ranges.end(), range) == ranges.end()) ranges.push_back(range);
-  }
+  for (const ElementRange& elements : o.elements) covered.ranges[elements.parameter].emplace(elements.begin, elements.end);
 }
 
 // Whether some contribution of the window that nothing dropped has a gradient of the parameter.
@@ -69,14 +65,12 @@ std::vector<ElementRange> SnapshotBook::holes(const Coverage* coverage, std::uin
   std::vector<ElementRange> out;
   for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
     if (!workload_.parameters[p].has_gradient() || !used_in(window, p, layer)) continue;
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges;
-    if (coverage && p < coverage->ranges.size()) ranges = coverage->ranges[p];
-    std::sort(ranges.begin(), ranges.end());
-    std::uint32_t at = 0;
-    for (const auto& [begin, end] : ranges) {
-      if (begin > at) out.push_back({p, at, begin});
-      at = std::max(at, end);
-    }
+    std::uint64_t at = 0;
+    if (coverage && p < coverage->ranges.size())
+      for (const auto& [begin, end] : coverage->ranges[p]) {
+        if (begin > at) out.push_back({p, at, begin});
+        at = std::max(at, end);
+      }
     if (at < workload_.parameters[p].numel) out.push_back({p, at, workload_.parameters[p].numel});
   }
   return out;

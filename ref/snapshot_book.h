@@ -74,7 +74,7 @@ class SnapshotBook {
 
  private:
   struct Coverage {
-    std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> ranges;  // by parameter
+    std::vector<std::set<std::pair<std::uint64_t, std::uint64_t>>> ranges;  // by parameter
   };
 
   void list(const Shown& shown, const Due& due);

@@ -13,7 +13,7 @@
 namespace gradledger::ref {
 namespace {
 
-void add_element(std::vector<ElementRange>& ranges, std::uint32_t parameter, std::uint32_t element) {
+void add_element(std::vector<ElementRange>& ranges, std::uint32_t parameter, std::uint64_t element) {
   if (!ranges.empty() && ranges.back().parameter == parameter && ranges.back().end == element) ++ranges.back().end;
   else ranges.push_back({parameter, element, element + 1});
 }
@@ -47,7 +47,7 @@ void StepJudge::observe(const Observation& o) {
     stored.resize(piece.numel);
     read_stored(piece.dtype, piece.data, piece.numel, stored.data());
     const auto p = static_cast<std::uint32_t>(piece.parameter);
-    for (std::uint32_t i = 0; i < piece.numel; ++i) {
+    for (std::uint64_t i = 0; i < piece.numel; ++i) {
       if (std::isfinite(stored[i])) continue;
       add_element(mine.not_finite, p, piece.parameter_offset + i);
       if (std::isfinite(gradient.value[model_.offset(p) + piece.parameter_offset + i])) add_element(mine.spread, p, piece.parameter_offset + i);

@@ -114,7 +114,7 @@ void TakingApart::fill(const GradientSource& source, std::size_t run) {
   std::vector<double> of_piece;
   std::vector<bool> finite(numel_, true);
   float* const base = gradients_.data() + run * numel_ * columns;
-  std::uint32_t at = 0;
+  std::uint64_t at = 0;
   for (const ElementRange& piece : entry_.layout) {
     of_piece.resize(piece.end - piece.begin);
     for (std::size_t k = 0; k < columns; ++k) {

@@ -68,7 +68,7 @@ class TakingApart {
   const std::vector<WeightPattern>* patterns_ = nullptr;
   bool exact_;
   double unit_;
-  std::uint32_t numel_ = 0;
+  std::uint64_t numel_ = 0;
   std::vector<std::uint32_t> piece_of_;                   // by element
   std::vector<std::vector<double>> expected_;             // by piece and column
   std::vector<const GradientSource*> sources_;            // by run

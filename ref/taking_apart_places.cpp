@@ -59,7 +59,7 @@ void TakingApart::look_elsewhere() {
     if (!part.columns.empty() && by_chance(part) * static_cast<double>(parts.size()) < chance_max) telling.push_back(&part);
   std::uint32_t e = 0;
   for (const ElementRange& piece : entry_.layout)
-    for (std::uint32_t i = piece.begin; i < piece.end; ++i, ++e) {
+    for (std::uint64_t i = piece.begin; i < piece.end; ++i, ++e) {
       if (became_[e] != unknown) continue;
       for (const Part* part : telling) {
         std::vector<double> instead;  // of what is due of this part here

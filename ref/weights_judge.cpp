@@ -26,8 +26,8 @@ std::uint32_t WeightsJudge::number_of(Cells cells) {
 
 // The terms of one element as cells, in units of the true gradient.
 WeightsJudge::Piece WeightsJudge::taken(const WeightPiece& piece, double scale) {
-  const auto begin = static_cast<std::uint32_t>(piece.parameter_offset);
-  Piece out{{piece.parameter, begin, begin + static_cast<std::uint32_t>(piece.numel)}, piece.held, 0, 0};
+  const auto begin = piece.parameter_offset;
+  Piece out{{piece.parameter, begin, begin + piece.numel}, piece.held, 0, 0};
   if (piece.constant != 0) out.held = WeightPiece::Held::unwritten;  // as far from a sum of gradients
   if (out.held != WeightPiece::Held::weights) return out;
   const auto key = std::tuple(piece.form, piece.shift, scale);
@@ -143,7 +143,7 @@ void WeightsJudge::judge(const WeightObservation& o, const Due& due, std::uint32
   Mismatch mismatch;
   bool compared = false;
   for (const Piece& piece : pieces_) {
-    const std::uint32_t numel = piece.elements.end - piece.elements.begin;
+    const std::uint64_t numel = piece.elements.end - piece.elements.begin;
     statistics.elements += numel;
     if (piece.held == WeightPiece::Held::untold) {
       statistics.inconclusive += numel;
@@ -166,6 +166,7 @@ void WeightsJudge::judge(const WeightObservation& o, const Due& due, std::uint32
   const bool first = wrong && first_wrong_.try_emplace({o.rank, window}, o.event).first->second == o.event;
   if (applied || first) kept_[entry.key] = {o.role, window, due.after, pieces_};
   if (!wrong) return;
+  wrong_.insert(entry.key);
   mismatch.key = std::move(entry.key);
   mismatch.role = o.role;
   mismatch.step = window;
@@ -217,10 +218,10 @@ LedgerEntry WeightsJudge::entry(const SnapshotKey& key) const {
   for (const auto& [b, r] : columns_of(key, kept, layer))
     out.columns.push_back(
         {b, r, timeline_.contribution(b, r), timeline_.backwards[b].documented, timeline_.own_weight(b, r), timeline_.averaged_weight(b, r, key.rank, layer), {}, {}});
-  std::uint32_t at = 0;
+  std::uint64_t at = 0;
   for (const Piece& piece : kept.pieces) {
     out.layout.push_back(piece.elements);
-    const std::uint32_t end = at + piece.elements.end - piece.elements.begin;
+    const std::uint64_t end = at + piece.elements.end - piece.elements.begin;
     for (LedgerColumn& column : out.columns) {
       CoefficientRun run{at, end, ledger_.snapped(weight_in(*cells_[piece.cells], column.backward, column.rank), column)};
       run.misplaced = weight_in(*cells_[piece.misplaced], column.backward, column.rank) != 0;

@@ -31,6 +31,7 @@ class WeightsJudge final : public TraceSink {
   // A snapshot with a column for each contribution of its window, and for what it holds of others. Precondition: it was judged, and it is an applied
   // gradient or the first of its rank's window with a mismatch.
   LedgerEntry entry(const SnapshotKey& key) const;
+  bool wrong(const SnapshotKey& key) const { return wrong_.contains(key); }
 
  private:
   // What the contributions of one backward on ranks [begin, end) weigh.
@@ -83,6 +84,7 @@ class WeightsJudge final : public TraceSink {
   std::map<SnapshotKey, Kept> kept_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> first_wrong_;  // event, by rank and window
   std::vector<Mismatch> mismatches_;
+  std::set<SnapshotKey> wrong_;  // theirs
   std::vector<ElementRange> elements_;
   std::vector<Piece> pieces_;            // of the snapshot at hand
   std::vector<std::uint64_t> contents_;  // equal where it holds the same

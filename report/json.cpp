@@ -63,10 +63,13 @@ std::string Json::text(const Report& report) const {
   out["collectives_by_rank_and_step"] = ordered_json::object();
   for (const auto& [purpose, by_rank] : report.collectives) out["collectives_by_rank_and_step"][purpose] = by_rank;
   out["passes"] = {{"symbolic", report.symbolic ? 1 : 0}, {"fingerprint", report.fingerprint_passes}, {"decode", report.decode_passes}, {"value", report.value_passes}};
+  out["runs_leave_out"] = report.runs_leave_out;
   out["exact"] = report.exact;
   out["contributions"] = report.contributions;
   out["contributions_not_decoded"] = report.contributions_not_decoded;
   out["inconclusive_rows"] = report.inconclusive_rows;
+  out["snapshots_not_taken_apart"] = report.not_taken_apart;
+  out["applied_gradients_not_listed"] = report.not_listed;
   out["run_that_is_over"] = nullptr;
   if (report.one_pass) out["run_that_is_over"] = {{"not_judged", report.left_out}, {"unexplained", report.unexplained}, {"recordings_do_not_tell", recordings_do_not_tell}};
   const Statistics& s = report.statistics;

@@ -11,7 +11,10 @@ inline void take_verdict(const ref::Verdict& verdict, Report& out) {
   out.exact = verdict.dyadic;
   out.contributions = verdict.contributions;
   out.contributions_not_decoded = verdict.undecoded;
+  out.not_taken_apart = verdict.not_taken_apart;
+  out.not_listed = verdict.not_listed;
   out.inconclusive_rows = verdict.inconclusive_rows;
+  out.runs_leave_out = verdict.left_out;
   out.symbolic = verdict.weights;
   out.fingerprint_passes = verdict.fingerprint_passes;
   out.decode_passes = verdict.decode_passes;

@@ -22,9 +22,9 @@ struct EventLine {
   struct Buffer {
     std::string name;
     Role role = Role::scratch;
-    double norm = 0;     // of its parameter elements, in true units
-    bool at_end = true;  // of the event, not within it
-    bool wrong = false;  // the books of this snapshot do not balance
+    std::optional<double> norm;  // of its parameter elements, in true units; of a run on numbers
+    bool at_end = true;          // of the event, not within it
+    bool wrong = false;          // the books of this snapshot do not balance
   };
   std::uint32_t event = 0, rank = 0;
   std::string what;  // "step (call 1 of 4)"
@@ -85,7 +85,9 @@ struct Report {
   bool exact = true;  // probes were held to equality
   std::uint32_t contributions = 0, contributions_not_decoded = 0;
   std::uint64_t inconclusive_rows = 0;
-  bool symbolic = false;  // weights are of one exact run on linear forms, else of fingerprint and decode passes
+  std::uint64_t not_taken_apart = 0, not_listed = 0;  // past the limit of one ledger: wrong snapshots, applied gradients
+  std::vector<std::string> runs_leave_out;            // what the runs of the judgement do not judge, in sentences
+  bool symbolic = false;                              // weights are of one exact run on linear forms, else of fingerprint and decode passes
   std::uint32_t fingerprint_passes = 0, decode_passes = 0, value_passes = 0;
   Statistics statistics;
 

@@ -146,8 +146,10 @@ void add_verdict(const Report& report, const Style& style, Lines& lines) {
   switch (report.outcome()) {
     case Outcome::nothing_judged: lines.wrong("nothing judged: " + in_short(report.coverage.nothing)); break;
     case Outcome::clean:
-      lines.right(fmt::format("clean: every contribution of every rank and micro-batch has its due weight, and {} values lie within their bounds.",
-                              s.values.elements + s.parameters.elements));
+      lines.right(report.value_passes == 0 && report.symbolic
+                      ? std::string("clean: every contribution of every rank and micro-batch has its due weight.")
+                      : fmt::format("clean: every contribution of every rank and micro-batch has its due weight, and {} values lie within their bounds.",
+                                    s.values.elements + s.parameters.elements));
       break;
     case Outcome::findings: add_findings(report, style, lines); break;
   }
@@ -157,6 +159,9 @@ void add_verdict(const Report& report, const Style& style, Lines& lines) {
   if (report.inconclusive_rows > 0) lines.add(fmt::format("inconclusive: {} rows of the ledger, in which rounding hides weights, though not absences", report.inconclusive_rows));
   if (report.contributions_not_decoded > 0)
     lines.add(fmt::format("not decoded: {} of {} contributions, past the limit of one judgement", report.contributions_not_decoded, report.contributions));
+  if (report.not_taken_apart > 0) lines.add(fmt::format("not named: {} more snapshots whose weights are wrong, past the limit of one ledger", report.not_taken_apart));
+  if (report.not_listed > 0) lines.add(fmt::format("not listed: the applied gradients of {} more snapshots, past the limit of one ledger", report.not_listed));
+  for (const std::string& sentence : report.runs_leave_out) lines.add("not judged: " + sentence);
   if (report.open) lines.add("open: the script ends with gradients that no step has applied");
 }
 

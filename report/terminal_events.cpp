@@ -33,7 +33,7 @@ std::vector<Part> parts_of(const EventLine& line, const Style& style) {
   std::vector<Part> parts;
   for (const EventLine::Buffer& buffer : line.buffers) {
     if (buffer.role == Role::scratch && style.detail != Detail::all) continue;
-    const std::string norm = style.detail == Detail::all ? fmt::format(", {:.6g}", buffer.norm) : "";
+    const std::string norm = style.detail == Detail::all && buffer.norm ? fmt::format(", {:.6g}", *buffer.norm) : "";
     const std::string text = fmt::format("{}{} ({}{})", buffer.wrong ? "*" : "", buffer.name, name_of(buffer.role), norm);
     parts.push_back({text, buffer.wrong ? paint.wrong(text) : text});
   }

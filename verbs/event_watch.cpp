@@ -8,7 +8,7 @@ namespace gradledger::verbs {
 
 void EventWatch::observe(const Observation& o) {
   if (!holds_gradients(o.role)) return;
-  report::EventLine::Buffer buffer{std::string(o.buffer), o.role, 0, o.at_end};
+  report::EventLine::Buffer buffer{std::string(o.buffer), o.role, std::nullopt, o.at_end};
   double squares = 0;
   std::vector<double> values;
   for (const ObservedPiece& piece : o.pieces) {
@@ -19,6 +19,10 @@ void EventWatch::observe(const Observation& o) {
   }
   buffer.norm = std::sqrt(squares) / o.scale;
   at({o.event, o.rank}).buffers.push_back(std::move(buffer));
+}
+
+void EventWatch::weights(const WeightObservation& o) {
+  if (holds_gradients(o.role)) at({o.event, o.rank}).buffers.push_back({std::string(o.buffer), o.role, std::nullopt, o.at_end});
 }
 
 report::EventLine& EventWatch::at(const Place& place) {

@@ -15,6 +15,7 @@ class EventWatch final : public TraceSink {
   using Place = std::pair<std::uint32_t, std::uint32_t>;  // event, rank
 
   void observe(const Observation& observation) override;
+  void weights(const WeightObservation& observation) override;
   void collective(const CollectiveRecord& record) override { at({record.event, record.rank}).collectives.push_back(record.text()); }
   void step_fact(const StepRecord& record) override { at({record.event, record.rank}).facts.emplace_back(record.fact, record.value); }
   void event_done(std::uint32_t rank, std::uint32_t event) override { at({event, rank}); }

@@ -35,6 +35,9 @@ Options without_overrides(const Options& options) {
 
 namespace {
 
+// Whether elements are held whatever their number.
+bool needs_numbers(const Options& options) { return options.executor == "numeric" || options.driver || options.uses_devices() || !options.compare.empty(); }
+
 Result<std::unique_ptr<Loaded>> admit(const std::filesystem::path& path, Result<Scenario> read, const Options& options, Use use) {
   auto out = std::make_unique<Loaded>();
   out->path = path;
@@ -45,10 +48,14 @@ Result<std::unique_ptr<Loaded>> admit(const std::filesystem::path& path, Result<
     return InputError{out->place("/engine/framework"),
                       "is \"" + scenario->engine.framework + "\", of which there is no engine here; expected --producer with a driver that runs it", true};
   const std::uint64_t bytes = bytes_needed(*scenario);
-  const bool judged = use == Use::judge || (use == Use::gate && !scenario->expect.accounting_only);
-  if (judged && bytes > options.memory_limit)
+  const bool judged = use != Use::account && !(use == Use::gate && scenario->expect.accounting_only);
+  const bool on_numbers = judged && (use == Use::search || needs_numbers(options) || !scenario->expect.values.empty());
+  if (on_numbers && bytes > options.memory_limit)
     return InputError{out->place("/parameters"),
                       fmt::format("need up to {} bytes to be judged; expected at most --memory-limit, {} bytes, or a replay with --accounting", bytes, options.memory_limit), true};
+  if (judged && (options.driver || options.uses_devices()) && scenario->world_size > limits::real_ranks_max)
+    return InputError{out->place("/world_size"), fmt::format("is {}; expected at most {} with --producer {}", scenario->world_size, limits::real_ranks_max, options.producer),
+                      true};
   if (judged && options.uses_devices() && options.ranks == "threads" && scenario->world_size > gpu::thread_ranks_max)
     return InputError{
         out->place("/world_size"),
@@ -73,7 +80,16 @@ Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Op
   return loaded;
 }
 
-std::uint64_t program_bytes_max(const Loaded& loaded, const Options& options) { return options.memory_limit - bytes_needed(loaded.scenario); }
+ref::Executor executor_of(const Scenario& scenario, const Options& options) {
+  if (options.executor == "numeric") return ref::Executor::numeric;
+  if (!scenario.expect.values.empty()) return ref::Executor::both;
+  if (options.executor == "symbolic") return ref::Executor::symbolic;
+  return needs_numbers(options) || bytes_needed(scenario) <= options.memory_limit ? ref::Executor::both : ref::Executor::symbolic;
+}
+
+std::uint64_t program_bytes_max(const Loaded& loaded, const Options& options) {
+  return executor_of(loaded.scenario, options) == ref::Executor::symbolic ? options.memory_limit : options.memory_limit - bytes_needed(loaded.scenario);
+}
 
 InputError programs_too_large(const Loaded& loaded, const Options& options) {
   return {loaded.place("/script"),
@@ -125,7 +141,7 @@ ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watc
   oracle.schedule = *schedule;
   oracle.seed = options.seed;
   oracle.full_ledger = options.full_ledger;
-  oracle.numeric = options.executor == "numeric";
+  oracle.executor = executor_of(loaded.scenario, options);
   oracle.watch = watch;
   ref::Verdict verdict = ref::judge(loaded.scenario, loaded.timeline, *producer, oracle);
   if (notes) *notes = driver_notes(*producer);
@@ -138,7 +154,7 @@ void explain(const Loaded& loaded, const Options& options, ref::Verdict& verdict
     const auto producer = gradledger::make_producer(scenario, timeline, {.program_bytes_max = program_bytes_max(loaded, options)});
     ref::OracleOptions oracle;
     oracle.seed = options.seed;
-    oracle.numeric = options.executor == "numeric";
+    oracle.executor = executor_of(scenario, options);
     return ref::judge(scenario, timeline, *producer, oracle);
   };
   search::assign_blame(loaded.scenario, loaded.timeline, verdict.findings, judge_other);
@@ -149,7 +165,7 @@ namespace {
 
 class NoGradients final : public GradientSource {
  public:
-  void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::span<double>) const override { expects(false, "a dry run asks for no gradient"); }
+  void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double>) const override { expects(false, "a dry run asks for no gradient"); }
 };
 
 }  // namespace

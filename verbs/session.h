@@ -33,7 +33,7 @@ struct Options {
   std::string schedule = "seeded";             // seeded, round-robin, or a trace file whose decisions are replayed
   std::optional<std::uint64_t> schedule_seed;  // of the schedule alone
   std::string producer = "host";
-  std::string executor = "auto";          // where weights come from: symbolic, numeric, or auto, symbolic where the producer can
+  std::string executor = "auto";          // which runs judge: symbolic, numeric, or auto, both where numbers fit
   std::string ranks = "threads";          // of the gpu producer: threads, processes or launcher
   std::uint64_t deadline_s = 120;         // likewise, of every answer
   std::string compare;                    // two producers, "host,gpu": their traces are compared and nothing is judged
@@ -49,9 +49,9 @@ struct Options {
   std::vector<Override> overrides;  // said in place of what the files say
 };
 
-// What a scenario is loaded for. A judgement must fit the memory limit; a dry run holds no elements. A gate judges unless the scenario
-// expects accounting alone.
-enum class Use : std::uint8_t { judge, account, gate };
+// What a scenario is loaded for. A judgement on numbers must fit the memory limit, and so must a search, which always runs on them; a symbolic or
+// dry run holds no elements. A gate judges unless the scenario expects accounting alone.
+enum class Use : std::uint8_t { judge, account, gate, search };
 
 // Loaded, admitted, and where it is judged within the memory limit and with no more ranks than run where --ranks wants them.
 struct Loaded {
@@ -79,6 +79,9 @@ std::optional<InputError> not_searched(const Loaded& loaded);
 std::uint64_t bytes_needed(const Scenario& scenario);
 std::uint64_t program_bytes_max(const Loaded& loaded, const Options& options);
 InputError programs_too_large(const Loaded& loaded, const Options& options);
+
+// Which runs judge it: those that --executor names, and by default the symbolic one alone where the elements do not fit the memory limit.
+ref::Executor executor_of(const Scenario& scenario, const Options& options);
 
 // The producer that the options name, with the limit of its programs set.
 std::unique_ptr<Producer> make_producer(const Loaded& loaded, const Options& options);

@@ -8,6 +8,7 @@ namespace gradledger::ref {
 
 void Naming::run() {
   verdict_.facts = std::move(evidence_.facts);
+  std::stable_sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
   name_structural();
   name_steps(false);
   name_early_updates();

@@ -12,8 +12,8 @@ namespace gradledger::ref {
 
 class Naming {
  public:
-  Naming(const Workload& workload, const Timeline& timeline, Evidence& evidence, Ledger& ledger, Verdict& verdict)
-      : workload_(workload), timeline_(timeline), evidence_(evidence), ledger_(ledger), verdict_(verdict), skipped_(windows_to_skip(timeline)) {}
+  Naming(const Workload& workload, const Timeline& timeline, Evidence& evidence, Ledger& ledger, std::uint64_t cells_max, Verdict& verdict)
+      : workload_(workload), timeline_(timeline), evidence_(evidence), ledger_(ledger), cells_max_(cells_max), verdict_(verdict), skipped_(windows_to_skip(timeline)) {}
 
   void run();
 
@@ -71,6 +71,7 @@ class Naming {
   const Timeline& timeline_;
   Evidence& evidence_;
   Ledger& ledger_;
+  std::uint64_t cells_max_;  // listed
   Verdict& verdict_;
   std::vector<bool> skipped_;  // by window
 };

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <set>
+
 #include "ref/naming/naming.h"
 #include "ref/normalisation.h"
 
@@ -61,9 +64,11 @@ void Naming::name_entry(const LedgerEntry& entry) {
     record(entry, {fingerprint_of(entry.key)->ranges, {}, {}, {}, false, false}, {FindingClass::misplaced_shard, {}, {}});
 }
 
+// Mismatches are sorted by key, of which there may be several.
 const Mismatch* Naming::fingerprint_of(const SnapshotKey& key) const {
-  for (const Mismatch& mismatch : evidence_.fingerprint)
-    if (mismatch.key == key && mismatch.wrong_elements > 0) return &mismatch;
+  const std::vector<Mismatch>& all = evidence_.fingerprint;
+  for (auto at = std::lower_bound(all.begin(), all.end(), key, [](const Mismatch&m, const SnapshotKey&k) { return m.key < k; }); at != all.end() && at->key == key; ++at)
+    if (at->wrong_elements > 0) return &*at;
   return nullptr;
 }
 
@@ -92,9 +97,10 @@ void Naming::record(const LedgerEntry& entry, const LedgerRow& row, const Diagno
   finding->buffer = entry.key.buffer;
   finding->role = entry.role;
   finding->elements.insert(finding->elements.end(), row.elements.begin(), row.elements.end());
+  std::set<Contribution> named;
+  for (const Miscounted& known : finding->contributions) named.insert(known.contribution);
   for (const Miscounted& m : diagnosis.contributions)
-    if (std::none_of(finding->contributions.begin(), finding->contributions.end(), [&](const Miscounted& k) { return k.contribution == m.contribution; }))
-      finding->contributions.push_back(m);
+    if (named.insert(m.contribution).second) finding->contributions.push_back(m);
   if (finding->as_if.empty()) finding->as_if = diagnosis.as_if;
   list_alike(*finding, entry, diagnosis);
   for (std::size_t k = 0; k < row.open.size(); ++k)
@@ -109,6 +115,7 @@ void Naming::record(const LedgerEntry& entry, const LedgerRow& row, const Diagno
 // In a run that is over, contributions with equal data cannot be told apart.
 void Naming::list_alike(Finding& finding, const LedgerEntry& entry, const Diagnosis& diagnosis) {
   for (const LedgerColumn& column : entry.columns) {
+    if (column.alike.empty()) continue;
     const bool named = std::any_of(diagnosis.contributions.begin(), diagnosis.contributions.end(), [&](const Miscounted& m) { return m.contribution == column.contribution; });
     for (const Contribution& other : column.alike)
       if (named && std::find(finding.alike.begin(), finding.alike.end(), other) == finding.alike.end()) finding.alike.push_back(other);

@@ -1,24 +1,34 @@
 #include "ref/naming/naming.h"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
 namespace gradledger::ref {
 
 void Naming::list_applied() {
-  for (const JudgedSnapshot& seen : evidence_.seen) {
-    if (seen.role != Role::applied_gradient) continue;
+  std::vector<const JudgedSnapshot*> applied;
+  for (const JudgedSnapshot& seen : evidence_.seen)
+    if (seen.role == Role::applied_gradient) applied.push_back(&seen);
+  const auto place = [](const JudgedSnapshot* s) { return std::tie(s->step, s->key.event, s->key.rank); };
+  std::stable_sort(applied.begin(), applied.end(), [&](const auto* a, const auto* b) { return place(a) < place(b); });
+  std::uint64_t listed = 0;  // weights
+  for (const JudgedSnapshot* of : applied) {
+    const JudgedSnapshot& seen = *of;
+    const std::size_t before = verdict_.applied.size();
     const auto decoded = ledger_.entries().find(seen.key);
     if (decoded != ledger_.entries().end() && !decoded->second.columns.empty()) {
       std::vector<Contribution> columns;
       for (const LedgerColumn& column : decoded->second.columns) columns.push_back(column.contribution);
       for (LedgerRow& row : ledger_.rows(decoded->second)) verdict_.applied.push_back({seen.step, seen.key.event, seen.key.rank, seen.key.buffer, columns, std::move(row)});
+    } else if (listed > cells_max_ || evidence_.not_taken_apart.contains(seen.key)) {
+      ++verdict_.not_listed;
+      continue;
     } else {
       balanced_row(seen);
     }
+    if (verdict_.applied.size() > before) listed += std::uint64_t{verdict_.applied.back().columns.size()} * seen.layout.size();
   }
-  std::stable_sort(verdict_.applied.begin(), verdict_.applied.end(),
-                   [](const AppliedRow& a, const AppliedRow& b) { return std::tie(a.step, a.event, a.rank) < std::tie(b.step, b.event, b.rank); });
 }
 
 // The fingerprint was right in every element: the row is what it must be.

@@ -74,7 +74,7 @@ ordered_json balance_part(const Report& report) {
       if (buffer.role == Role::scratch) continue;
       const auto [found, fresh] = known.try_emplace({buffer.name, buffer.role}, buffers.size());
       if (fresh) buffers.push_back({buffer.name, name_of(buffer.role)});
-      held.push_back({found->second, fmt::format("{:.4g}", buffer.norm), buffer.wrong ? 1 : 0});
+      held.push_back({found->second, buffer.norm ? fmt::format("{:.4g}", *buffer.norm) : "", buffer.wrong ? 1 : 0});
     }
     lines.push_back({line.event, line.rank, held});
   }
@@ -112,6 +112,10 @@ ordered_json coverage_part(const Report& report) {
   if (report.contributions_not_decoded > 0)
     out.push_back(fmt::format("{} of {} contributions were not decoded: they are past the limit of one judgement", report.contributions_not_decoded, report.contributions));
   if (report.inconclusive_rows > 0) out.push_back(fmt::format("in {} rows of the ledger rounding hides weights, though not absences", report.inconclusive_rows));
+  if (report.not_taken_apart > 0)
+    out.push_back(fmt::format("{} more snapshots have wrong weights that no finding names: they are past the limit of one ledger", report.not_taken_apart));
+  if (report.not_listed > 0) out.push_back(fmt::format("the applied gradients of {} more snapshots are not listed: they are past the limit of one ledger", report.not_listed));
+  for (const std::string& sentence : report.runs_leave_out) out.push_back("not judged: " + sentence);
   if (report.open) out.push_back("the script ends with gradients that no step has applied");
   for (const std::string& note : report.driver_notes) out.push_back("the driver of the real framework replaced: " + note);
   return out;

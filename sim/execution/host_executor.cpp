@@ -149,7 +149,7 @@ class HostExecutor::Run {
         else if (!options_.dry) observe(r, op);
         break;
       case OpKind::report: {
-        if (options_.dry || weights_) break;
+        if (options_.dry || (weights_ && op.source.buffer != no_index)) break;  // weights have no norms
         const double value = op.source.buffer == no_index ? op.scalar : scalar(r, op, "a report") * op.scalar;
         sink_.step_fact({r, op.event, static_cast<StepFact>(op.index), value});
         break;
@@ -307,13 +307,16 @@ class HostExecutor::Run {
     }
     hash_.add(values.value());
     summary_.value_hash += mix(values.value() ^ op.index);  // order of ranks and buffers does not matter
-    const MemorySpace space = view.pieces.empty() ? MemorySpace::device : rank.program.buffers[view.pieces.front().slice.buffer].space;
-    sink_.observe({r, op.event, op.flag != 0, view.name, op.role, op.scalar, pieces_, space});
+    sink_.observe({r, op.event, op.flag != 0, view.name, op.role, op.scalar, pieces_, space_of(rank, view)});
+  }
+
+  static MemorySpace space_of(const Rank& rank, const View& view) {
+    return view.pieces.empty() ? MemorySpace::device : rank.program.buffers[view.pieces.front().slice.buffer].space;
   }
 
   void show_weights(std::uint16_t r, const Op& op) {
     const View& view = ranks_[r].program.views[op.index];
-    sink_.weights({r, op.event, op.flag != 0, view.name, op.role, op.scalar, weights_->show(r, view)});
+    sink_.weights({r, op.event, op.flag != 0, view.name, op.role, op.scalar, weights_->show(r, view), space_of(ranks_[r], view)});
   }
 
   void fetch(std::uint16_t r, Stream stream, const View& view) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "sim/base/rational.h"
+#include "sim/trace/memory_space.h"
 #include "sim/trace/role.h"
 
 namespace gradledger {
@@ -45,6 +46,7 @@ struct WeightObservation {
   Role role = Role::scratch;
   double scale = 1.0;
   std::span<const WeightPiece> pieces;
+  MemorySpace space = MemorySpace::device;
 };
 
 }  // namespace gradledger

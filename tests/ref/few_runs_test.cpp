@@ -49,7 +49,7 @@ TEST(few_runs, are_two_where_all_is_right_however_many_steps_there_are) {
 TEST(few_runs, hold_small_shards_to_the_books) {
   for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16, Dtype::float16})
     for (const std::uint32_t stage : {0u, 1u, 2u, 3u})
-      for (const std::uint32_t numel : {1u, 2u, 3u, 5u}) {
+      for (const std::uint64_t numel : {1u, 2u, 3u, 5u}) {
         Scenario s = four_micro_batches(dtype, 2, {numel, 1});
         deepspeed_config(s).zero.stage = stage;
         const Few right = judge_few(s);

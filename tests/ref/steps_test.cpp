@@ -140,12 +140,12 @@ TEST(wrong_skip, is_a_step_of_a_window_with_a_planted_value_and_nothing_of_it_is
     class Finite final : public GradientSource {
      public:
       explicit Finite(const GradientSource& inner) : inner_(inner) {}
-      void gradient(std::uint32_t b, std::uint32_t r, std::uint32_t p, std::uint32_t offset, std::span<double> out) const override {
+      void gradient(std::uint32_t b, std::uint32_t r, std::uint32_t p, std::uint64_t offset, std::span<double> out) const override {
         inner_.gradient(b, r, p, offset, out);
         for (double& x : out)
           if (!std::isfinite(x)) x = 0;
       }
-      void initial_parameter(std::uint32_t p, std::uint32_t offset, std::span<double> out) const override { inner_.initial_parameter(p, offset, out); }
+      void initial_parameter(std::uint32_t p, std::uint64_t offset, std::span<double> out) const override { inner_.initial_parameter(p, offset, out); }
 
      private:
       const GradientSource& inner_;

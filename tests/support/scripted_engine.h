@@ -79,7 +79,7 @@ class Keeper final : public TraceSink {
 // Small integers that differ between backward, rank and element.
 class CountingSource final : public GradientSource {
  public:
-  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t, std::uint32_t offset, std::span<double> out) const override {
+  void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t, std::uint64_t offset, std::span<double> out) const override {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<double>(1 + backward + 10 * rank + 100 * (offset + i));
   }
 };

@@ -122,7 +122,7 @@ ByTwoExecutors judge_by_both(const Workload& workload, const Timeline& timeline,
   options.full_ledger = true;
   const auto producer = make();
   out.symbolic = ref::judge(workload, timeline, *producer, options);
-  options.numeric = true;
+  options.executor = ref::Executor::numeric;
   const auto again = make();
   out.numeric = ref::judge(workload, timeline, *again, options);
   return out;

@@ -77,7 +77,7 @@ Result<World> world_of(Scenario scenario, const Options& options, const ExploreV
 Result<std::vector<World>> worlds_of(const Options& options, const ExploreVerb& verb, std::vector<InputError>& in_file) {
   std::vector<World> out;
   if (!verb.file.empty()) {
-    const auto loaded = load(verb.file, options, Use::judge, &in_file);
+    const auto loaded = load(verb.file, options, Use::search, &in_file);
     if (!loaded) return loaded.error();
     if (auto error = not_searched(**loaded)) return *error;
     auto world = world_of((*loaded)->scenario, options, verb);

@@ -45,7 +45,7 @@ report::OrdersReport report_of(const search::StreamOrders& o, const Loaded& load
 
 int explore_streams_of(const Options& options, const ExploreVerb& verb, const Output& out) {
   std::vector<InputError> errors;
-  const auto loaded = load(verb.file, options, Use::judge, &errors);
+  const auto loaded = load(verb.file, options, Use::search, &errors);
   if (!loaded) {
     out.refuse(verb.file, errors);
     return loaded.error().unavailable ? unavailable : bad_input;

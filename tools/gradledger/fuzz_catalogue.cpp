@@ -38,7 +38,7 @@ void add_rows(const Loaded& loaded, const Options& options, std::map<std::string
   for (const ExpectedFinding& f : s.expect.findings)
     if (const auto c = ref::finding_class_named(f.finding)) defect.classes.push_back(*c);
   if (!s.twin_of.empty()) {
-    const auto twin = load(loaded.path.parent_path() / s.twin_of, options, Use::gate);
+    const auto twin = load(loaded.path.parent_path() / s.twin_of, options, Use::search);
     if (twin && !((*twin)->scenario.engine.as_of == s.engine.as_of)) defect.without = (*twin)->scenario.engine.as_of;
     if (!search::shown_by(s, defect)) defect.without.reset();  // the twin is clean for another reason
   }
@@ -81,7 +81,7 @@ int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz, const Output
   std::map<std::string, KnownRow> rows;
   std::set<std::string> of_loops;
   for (const auto& file : *files) {
-    const auto loaded = load(file, options, Use::gate);
+    const auto loaded = load(file, options, Use::search);
     if (!loaded) {
       complain(loaded.error());
       return bad_input;

@@ -66,7 +66,7 @@ Replayed replay_saved(const fs::path& file, const Options& options, const search
     out.complaint = set_damaged_aside(file, *text);
     return out;
   }
-  const auto loaded = load(file, options);
+  const auto loaded = load(file, options, Use::search);
   if (!loaded) return refuse(loaded.error());
   if (auto error = not_searched(**loaded)) return refuse(*error);
   show(out.saved, (*loaded)->scenario, campaign);

@@ -106,8 +106,8 @@ void add_results(CLI::App* verb, Options& options, std::initializer_list<const c
 
 void add_executor(CLI::App* verb, Options& options, std::initializer_list<const char*> not_with) {
   CLI::Option* option = verb->add_option("--executor", options.executor,
-                                         "Where the weights of the ledger come from: symbolic, one exact run on sums of contributions; numeric, runs on numbers; auto, symbolic "
-                                         "where the producer can");
+                                         "Which runs judge: symbolic, one exact run on sums of contributions, for weights alone; numeric, runs on numbers; auto, the symbolic one "
+                                         "for weights and runs on numbers for the rest, where these fit --memory-limit");
   option->check(OneOf({"auto", "symbolic", "numeric"}))->capture_default_str();
   for (const char* other : not_with) option->excludes(verb->get_option(other));
 }

@@ -23,7 +23,7 @@ struct Contribution {
 // Elements [begin, end) of a parameter.
 struct Elements {
   std::string parameter;
-  std::uint32_t begin = 0, end = 0;
+  std::uint64_t begin = 0, end = 0;
 };
 
 // The keys of findings in JSON (docs/schemas/common.schema.json); its "class" is `finding_class`, as in Python.

@@ -149,7 +149,9 @@ TEST(a_campaign_that_is_shared, comes_to_the_report_and_the_files_of_one_process
 TEST(shards, that_are_said_by_hand_are_joined_too) {
   const TemporaryFolder folder;
   write_corpus(folder);
+  for (const char* wrong : {"corpus/half.json", "corpus/LEFT.JSON"}) fs::remove(folder.path() / wrong);
   const Outcome whole = shell("gradledger gate corpus --json", folder.path());
+  EXPECT_EQ(whole.code, tool::findings);
   shell("gradledger gate corpus --shard 0/2 --records one.jsonl; gradledger gate --shard=1/2 corpus --json > other.jsonl", folder.path());
   EXPECT_EQ(said(merged({"other.jsonl", "one.jsonl"}, folder.path()).out), said(whole.out));
 }
@@ -217,7 +219,8 @@ TEST(reports_that_do_not_belong_together, are_refused) {
   refused(changed("\"shard\":1,\"shards\":2", "\"shard\":2,\"shards\":2"), "changed.jsonl:1: names no shard");
   refused(changed("\"verb\":\"gate\"", "\"verb\":\"fuzz\""), "is of the verb fuzz; expected gate");
   refused(changed("\"commit\":\"", "\"commit\":\"other"), "is of another build");
-  refused(changed("\"run\":", "\"ran\":"), "lacks what the head of a shard's report has");
+  refused(changed("\"run\":", "\"ran\":"), "the head or the summary lacks a field");
+  refused(changed("\"exit_code\":2,\"errors\"", "\"exit_code\":17,\"errors\""), "has no exit code of gradledger");
   refused(changed("\"deselected\":", "\"deselected\":1"), "the files changed meanwhile");
   refused({"r-0-of-2.jsonl", "r-1-of-2.jsonl"}, "--expect: is 3, and the reports are of a run with 2 shards", {"--expect", "3"});
   refused({"r-0-of-2.jsonl", "r-1-of-2.jsonl"}, "--findings: is of campaigns", {"--findings", "found"});
@@ -255,7 +258,7 @@ TEST(processes_of_a_launcher, do_not_write_the_same_file) {
   EXPECT_EQ(one_of_two({"gate", "corpus", "--junit", "{shard}/{shard}.xml"}).code, tool::bad_input) << "the folder is not there";
   one_of_two({"gate", "corpus", "--junit", "junit-{shard}.xml", "--html", "{shard}.html", "--last-failed", "--state", "state-{shard}"});
   for (const char* file : {"junit-1-of-2.xml", "1-of-2.html", "state-1-of-2"}) EXPECT_TRUE(fs::exists(folder.path() / file)) << file;
-  EXPECT_EQ(launched("PMI_RANK=0 PMI_SIZE=1", {"gate", "corpus", "--shard", "auto", "--junit", "alone.xml", "-k", "a"}, folder.path()).code, tool::clean)
+  EXPECT_EQ(launched("PMI_RANK=0 PMI_SIZE=1", {"gate", "corpus/a.json", "--shard", "auto", "--junit", "alone.xml"}, folder.path()).code, tool::clean)
       << "one process shares nothing";
 }
 
@@ -264,14 +267,16 @@ TEST(a_shard, says_which_it_is_and_who_says_so) {
   write_corpus(folder);
   const std::string array = "SLURM_ARRAY_TASK_ID=5 SLURM_ARRAY_TASK_MIN=1 SLURM_ARRAY_TASK_MAX=5 SLURM_ARRAY_TASK_STEP=2 SLURM_ARRAY_TASK_COUNT=3";
   const std::vector<std::string> gate{"gate", "corpus", "--shard", "auto"};
-  EXPECT_TRUE(launched(array, gate, folder.path())
-                  .out.starts_with(
-                      "# shard 2 of 3 of Slurm array, by SLURM_ARRAY_TASK_ID=5 SLURM_ARRAY_TASK_MIN=1 SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_STEP=2 SLURM_ARRAY_TASK_MAX=5\n"));
+  EXPECT_TRUE(
+      launched(array, gate, folder.path())
+          .out.starts_with(
+              "# shard 2 of 3, as Slurm array numbers it: SLURM_ARRAY_TASK_ID=5 SLURM_ARRAY_TASK_MIN=1 SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_STEP=2 SLURM_ARRAY_TASK_MAX=5\n"));
   const json head = record_of(launched("JOB_COMPLETION_INDEX=0 GRADLEDGER_SHARDS=2", and_then(gate, {"--json"}), folder.path()));
   EXPECT_EQ(head["record"], "shard");
   EXPECT_EQ(head["launcher"], "Kubernetes");
   EXPECT_EQ(head["variables"], json::parse(R"({"JOB_COMPLETION_INDEX": "0", "GRADLEDGER_SHARDS": "2"})"));
   EXPECT_EQ(head["run"], "gradledger gate corpus");
+  EXPECT_EQ(head["command"], "gradledger gate corpus --shard 0/2") << "which shows it again without a launcher";
   EXPECT_EQ(record_of(shell("gradledger gate corpus --shard 1/2 --json", folder.path()))["launcher"], nullptr);
   expect_complaint(launched("RANK=3", gate, folder.path()), tool::bad_input, "--shard: auto: RANK is set and WORLD_SIZE is not");
 }

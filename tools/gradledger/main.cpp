@@ -368,7 +368,7 @@ int run(int argc, char** argv) {
   take_dashes(verbs, words);
   if (const auto code = parse(app, argc, argv)) return *code;
   if (!words.explore.file.empty()) words.options.instead_as_of = words.explore.as_of;
-  const std::vector<std::string> given{argv, argv + argc};
+  std::vector<std::string> given{argv, argv + argc};
   const std::string verb = app.get_subcommands().front()->get_name();
   auto error = take_overrides(words.options);
   if (!error) error = take_sharding(verb, given, words.options, words.fuzz, words.gate);

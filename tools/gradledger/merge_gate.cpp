@@ -29,11 +29,20 @@ Override override_from(const json& in) {
   return out;
 }
 
+// A row of what is no scenario has the command of the whole run.
+std::string record_from(const RecordLine& line, const ShardReport& shard) {
+  std::string out = line.text + "\n";
+  const auto command = [](const std::string& text) { return "\"command\":" + json(text).dump() + ","; };
+  const std::string own = command(shard.command);
+  if (const std::size_t at = out.find(own); at != std::string::npos && line.value["command"] == shard.command) out.replace(at, own.size(), command(shard.head.run));
+  return out;
+}
+
 // Throws what the library throws where something is not there or of another type.
-MergedGateRow row_from(const RecordLine& line) {
+MergedGateRow row_from(const RecordLine& line, const ShardReport& shard) {
   const json& in = line.value;
   MergedGateRow out;
-  out.record = line.text + "\n";
+  out.record = record_from(line, shard);
   report::GateRow& row = out.row;
   in.at("file").get_to(row.file);
   in.at("scenario").get_to(row.scenario);
@@ -66,7 +75,7 @@ std::vector<Row> rows_of(const ShardReports& reports) {
   std::vector<Row> out;
   for (const auto& [number, shard] : reports.shards)
     for (const RecordLine& line : shard.records)
-      if (line.value["record"] == "gate") out.push_back({row_from(line), &shard});
+      if (line.value["record"] == "gate") out.push_back({row_from(line, shard), &shard});
   std::stable_sort(out.begin(), out.end(), [](const Row& a, const Row& b) { return std::filesystem::path(a.row.row.file) < std::filesystem::path(b.row.row.file); });
   return out;
 }

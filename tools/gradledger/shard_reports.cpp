@@ -1,6 +1,7 @@
 #include "tools/gradledger/shard_reports.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include <fmt/format.h>
@@ -72,8 +73,12 @@ Result<std::optional<ShardReport>> report_from(const std::string& file, const st
     if (number == 1) {
       out.head = head_from(line.value);
       out.tool = line.value.at("tool").dump();
+      line.value.at("command").get_to(out.command);
       if (out.head.shards == 0 || out.head.shards > shards_max || out.head.shard >= out.head.shards) return no_report(file, number, "names no shard");
     } else if (record == "summary") {
+      const int code = line.value.at("exit_code");
+      if (std::none_of(exit_codes.begin(), exit_codes.end(), [&](const ExitCodeInfo& one) { return one.code == code; }))
+        return no_report(file, number, "has no exit code of gradledger");
       out.summary = std::move(line.value);
     } else {
       out.records.push_back(std::move(line));
@@ -96,8 +101,9 @@ std::optional<InputError> differs(const ShardReport& one, const ShardReport& oth
 
 std::optional<InputError> too_large(const std::vector<std::string>& files, std::uint64_t bytes_max) {
   std::uint64_t bytes = 0;
+  std::error_code none;
   for (const std::string& file : files)
-    if (const auto opened = InputFile::open(file, bytes_max)) bytes += opened->size();
+    if (std::filesystem::is_regular_file(file, none)) bytes += std::filesystem::file_size(file, none);
   if (bytes <= bytes_max) return std::nullopt;
   return InputError{"REPORT", fmt::format("the reports are {} bytes together; expected at most {}, a sixteenth of --memory-limit", bytes, bytes_max), true};
 }
@@ -129,7 +135,7 @@ Result<ShardReports> read_shard_reports(const std::vector<std::string>& files, s
       if (!*report) of_nobody.push_back(there ? "the report is empty: " + file : "there is no file " + file);
       else if (auto error = take(std::move(**report), out)) return *error;
     } catch (const json::exception&) {
-      return no_report(file, 1, "lacks what the head of a shard's report has");
+      return no_report(file, 1, "the head or the summary lacks a field");
     }
   }
   if (out.shards.empty()) return InputError{files.front(), "is no report of a shard, and nor are the others; expected some"};

@@ -29,6 +29,7 @@ struct ShardReport {
   std::string file;
   report::ShardRow head;
   std::string tool;                       // as JSON
+  std::string command;                    // that shows this shard again
   std::vector<RecordLine> records;        // between head and summary
   std::optional<nlohmann::json> summary;  // none: the process died, or is not done
 };

@@ -49,11 +49,19 @@ std::optional<InputError> not_joined(const std::string& verb, const Options& opt
   return std::nullopt;
 }
 
+// A command that shows this again needs no launcher.
+void say_shard(std::vector<std::string>& words, const std::string& shard) {
+  for (std::size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+    if (words[i] == "--shard=auto") words[i] = "--shard=" + shard;
+    else if (words[i] == "auto" && i > 0 && words[i - 1] == "--shard") words[i] = shard;
+  }
+}
+
 report::DrawnFrom drawn_from(const FuzzOptions& fuzz) { return {fuzz.cases, fuzz.time_s, fuzz.only, fuzz.engines, fuzz.as_of, fuzz.switches, fuzz.any_script}; }
 
 }  // namespace
 
-std::optional<InputError> take_sharding(const std::string& verb, const std::vector<std::string>& words, Options& options, FuzzOptions& fuzz, GateVerb& gate) {
+std::optional<InputError> take_sharding(const std::string& verb, std::vector<std::string>& words, Options& options, FuzzOptions& fuzz, GateVerb& gate) {
   if (verb != "fuzz" && verb != "gate") return std::nullopt;
   std::string& shard = verb == "fuzz" ? fuzz.shard : gate.shard;
   Launched place;
@@ -64,6 +72,7 @@ std::optional<InputError> take_sharding(const std::string& verb, const std::vect
     if (const auto error = not_joined(verb, options, fuzz)) return error;
     place = std::move(said).value();
     shard = fmt::format("{}/{}", place.number, place.of);
+    say_shard(words, shard);
     if (verb == "fuzz" && fuzz.findings == findings_default) fuzz.findings += std::string("-") + shard_placeholder;
   } else if (const auto said = shard_from(shard)) {
     std::tie(place.number, place.of) = *said;

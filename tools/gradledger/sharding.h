@@ -15,8 +15,8 @@ namespace gradledger::tool {
 // In names of files: "2-of-4" takes its place.
 inline constexpr const char* shard_placeholder = "{shard}";
 
-// Replaces "auto" by what the launcher says, and the placeholder in names of files; what the report says of it is in options.shard. Errors: what launched() refuses;
+// Replaces "auto" by what the launcher says, in the words of the command too, and the placeholder in names of files; what the report says of it is in options.shard. Errors: what launched() refuses;
 // options whose reports nobody joins; a file that processes started by a launcher would share.
-std::optional<InputError> take_sharding(const std::string& verb, const std::vector<std::string>& words, Options& options, FuzzOptions& fuzz, GateVerb& gate);
+std::optional<InputError> take_sharding(const std::string& verb, std::vector<std::string>& words, Options& options, FuzzOptions& fuzz, GateVerb& gate);
 
 }  // namespace gradledger::tool

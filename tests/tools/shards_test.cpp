@@ -219,8 +219,11 @@ TEST(reports_that_do_not_belong_together, are_refused) {
   refused(changed("\"shard\":1,\"shards\":2", "\"shard\":2,\"shards\":2"), "changed.jsonl:1: names no shard");
   refused(changed("\"verb\":\"gate\"", "\"verb\":\"fuzz\""), "is of the verb fuzz; expected gate");
   refused(changed("\"commit\":\"", "\"commit\":\"other"), "is of another build");
+  refused(changed("\"schema_version\":2,\"record\":\"gate\"", "\"version\":2,\"record\":\"gate\""), "is a record of another version than 2");
+  refused(changed("\"command\":\"gradledger replay", "\"words\":\"gradledger replay"), "a record lacks what it has in a report of this version");
   refused(changed("\"run\":", "\"ran\":"), "the head or the summary lacks a field");
   refused(changed("\"exit_code\":2,\"errors\"", "\"exit_code\":17,\"errors\""), "has no exit code of gradledger");
+  refused(changed(lines_of(other)[1] + "\n", ""), "records of scenarios, and its summary says");
   refused(changed("\"deselected\":", "\"deselected\":1"), "the files changed meanwhile");
   refused({"r-0-of-2.jsonl", "r-1-of-2.jsonl"}, "--expect: is 3, and the reports are of a run with 2 shards", {"--expect", "3"});
   refused({"r-0-of-2.jsonl", "r-1-of-2.jsonl"}, "--findings: is of campaigns", {"--findings", "found"});

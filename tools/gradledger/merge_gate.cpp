@@ -32,9 +32,10 @@ Override override_from(const json& in) {
 // A row of what is no scenario has the command of the whole run.
 std::string record_from(const RecordLine& line, const ShardReport& shard) {
   std::string out = line.text + "\n";
+  if (line.value.at("command") != shard.command) return out;
   const auto command = [](const std::string& text) { return "\"command\":" + json(text).dump() + ","; };
   const std::string own = command(shard.command);
-  if (const std::size_t at = out.find(own); at != std::string::npos && line.value["command"] == shard.command) out.replace(at, own.size(), command(shard.head.run));
+  if (const std::size_t at = out.find(own); at != std::string::npos) out.replace(at, own.size(), command(shard.head.run));
   return out;
 }
 
@@ -95,6 +96,17 @@ Result<std::optional<std::uint64_t>> chosen_from(const ShardReports& reports) {
   return out;
 }
 
+// A gate that loses a scenario on the way here would pass without it.
+std::optional<InputError> rows_lost(const ShardReports& reports) {
+  for (const auto& [number, shard] : reports.shards) {
+    if (!shard.summary || !shard.summary->at("ended_by").is_null()) continue;
+    const auto rows = static_cast<std::uint64_t>(std::count_if(shard.records.begin(), shard.records.end(), [](const RecordLine& line) { return line.value["record"] == "gate"; }));
+    const std::uint64_t held = shard.summary->at("counts").value("scenarios", std::uint64_t{0});
+    if (rows != held) return InputError{shard.file, fmt::format("has {} records of scenarios, and its summary says {}; expected a report as it was written", rows, held)};
+  }
+  return std::nullopt;
+}
+
 // That each shard counts alike.
 std::uint64_t alike(const ShardReports& reports, const std::string& count) {
   std::uint64_t out = 0;
@@ -111,6 +123,7 @@ std::optional<InputError> merge_gate(const ShardReports& reports, const Output& 
     if (rows[i].row.row.file == rows[i - 1].row.row.file)
       return InputError{rows[i].of->file,
                         fmt::format("has {}, and so has {}; expected each scenario once: the files changed meanwhile", rows[i].row.row.file, rows[i - 1].of->file)};
+  if (const auto error = rows_lost(reports)) return error;
   const auto all = chosen_from(reports);
   if (!all) return all.error();
   if (rows.empty() && reports.gone.empty() && reports.sum("scenarios") == 0 && reports.code() < 2)

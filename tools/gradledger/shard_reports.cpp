@@ -27,7 +27,7 @@ Result<json> record_from(const std::string& file, std::size_t number, const std:
   if (!value) return no_report(file, number, "is no JSON object");
   const bool record = value->is_object() && value->value("record", json()).is_string();
   if (!record) return no_report(file, number, "is no record");
-  if ((*value)["schema_version"] != records_version) return no_report(file, number, "is a record of another version than " + std::to_string(records_version));
+  if (value->value("schema_version", json()) != records_version) return no_report(file, number, "is a record of another version than " + std::to_string(records_version));
   return value;
 }
 

@@ -55,6 +55,7 @@ struct GateReport {
   std::size_t deselected = 0;
   std::vector<LeftOut> left_out;    // of the folders: may be meant to be scenarios
   std::vector<std::string> unused;  // scenarios that a baseline names, and that are not among the files
+  std::size_t unused_untold = 0;    // more of those, whose names are not known
   std::string ended_by;             // "-x", "--time-budget", "SIGINT", "SIGTERM", "standard output", "a broken run"; empty: all were held
 
   std::size_t passed() const;

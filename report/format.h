@@ -14,6 +14,7 @@
 #include "report/report.h"
 #include "report/runs.h"
 #include "report/searches.h"
+#include "report/shards.h"
 #include "report/summary.h"
 #include "report/version/version.h"
 
@@ -56,6 +57,11 @@ class Renderer {
   virtual std::string text(const OrdersReport&) const { return ""; }
 
   virtual std::string text(const AuditReport&) const { return ""; }
+
+  virtual std::string text(const ShardRow&) const { return ""; }
+  virtual std::string text(const JudgedRow&) const { return ""; }
+  virtual std::string text(const MergedGateRow&) const { return ""; }
+  virtual std::string text(const MergeReport&) const { return ""; }
 
   // For programs; people read errors on standard error.
   virtual std::string text(const ErrorRow&) const { return ""; }

@@ -50,6 +50,7 @@ struct FuzzReport {
   std::uint64_t next = 0;                     // the first case that is left, where some are
   std::uint64_t cases_before = 0;             // of the cases: before it was resumed
   double seconds = 0;                         // without what came before
+  bool of_shards = false;                     // other processes ran the cases, and only they can go on
 };
 
 // A script on which two sides apply different gradients.

@@ -90,6 +90,10 @@ void Summary::add(const ProducersReport& report) {
 
 void Summary::add(const GateRow& row) { add_classes(row.findings); }
 
+void Summary::add(const MergedGateRow& row) {
+  for (const auto& [name, scenarios] : row.classes) classes[name] += scenarios;
+}
+
 void Summary::add(const GateReport& r) {
   std::size_t accepted = 0;
   for (const GateRow& row : r.rows) accepted += row.accepted.size();
@@ -100,7 +104,7 @@ void Summary::add(const GateReport& r) {
                     {"accepted_findings", accepted},
                     {"deselected", r.deselected},
                     {"left_out", r.left_out.size()},
-                    {"unused_in_baseline", r.unused.size()}});
+                    {"unused_in_baseline", r.unused.size() + r.unused_untold}});
   ended_by = r.ended_by;
 }
 

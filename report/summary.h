@@ -15,6 +15,7 @@
 #include "report/report.h"
 #include "report/runs.h"
 #include "report/searches.h"
+#include "report/shards.h"
 #include "sim/base/result.h"
 
 namespace gradledger::report {
@@ -59,6 +60,7 @@ class Summary {
   void add(const ExploreReport& report);
   void add(const OrdersReport& report);
   void add(const AuditReport& report);
+  void add(const MergedGateRow& row);
   void add(const ErrorRow&) { ++errors; }
   template <class Other>
   void add(const Other&) {}  // a row whose whole counts it

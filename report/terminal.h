@@ -36,6 +36,8 @@ class Terminal final : public Renderer {
   std::string text(const ExploreReport& report) const override;
   std::string text(const OrdersReport& report) const override;
   std::string text(const AuditReport& report) const override;
+  std::string text(const ShardRow& row) const override;
+  std::string text(const MergeReport& merge) const override;
 
  private:
   // Rows that are wider than a line go on in the next one.

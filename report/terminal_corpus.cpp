@@ -27,6 +27,7 @@ std::string Terminal::text(const GateReport& report) const {
     if (!row.not_run.empty()) out += fmt::format("        not run: {}\n", row.not_run);
   }
   for (const std::string& name : report.unused) out += fmt::format("the baseline names {}, which is not among the scenarios\n", name);
+  if (report.unused_untold > 0) out += fmt::format("the baseline names {} that are not among the scenarios\n", report.unused_untold);
   const auto overridden = std::find_if(report.rows.begin(), report.rows.end(), [](const GateRow& row) { return !row.overrides.empty(); });
   if (overridden != report.rows.end()) out += fmt::format("held to what the files expect, and not run as they say: {}\n", overrides_text(overridden->overrides));
   if (!report.ended_by.empty()) out += fmt::format("ended by {}\n", report.ended_by);

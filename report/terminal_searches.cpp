@@ -32,7 +32,7 @@ std::string Terminal::text(const FuzzReport& r) const {
   if (r.not_run > 0) out += fmt::format("{} of the cases were not run: the framework, or its driver, does not take them\n", r.not_run);
   if (r.canary) out += fmt::format("canary: the fault that must be found was, after {} case{}\n", *r.canary, plural(*r.canary));
   else out += "canary: the fault that must be found was NOT; what this campaign says means nothing\n";
-  if (!r.ended_by.empty()) out += fmt::format("ended by {}: the cases from {} on are left; --resume goes on there\n", r.ended_by, r.next);
+  if (!r.ended_by.empty()) out += fmt::format("ended by {}: the cases from {} on are left{}\n", r.ended_by, r.next, r.of_shards ? ", or some of them" : "; --resume goes on there");
   return fit(out + fmt::format("{:.1f} s, {:.0f} cases a second\n", r.seconds, static_cast<double>(r.cases - r.cases_before) / r.seconds));
 }
 

@@ -313,7 +313,8 @@ Result<report::GateReport> gate(const std::vector<std::string>& paths, const Opt
   search::in_order(rows.size(), jobs, hold, take, [&] { return !manner.stop().empty(); });
   if (out.rows.size() == out.files) out.ended_by.clear();
   else if (out.ended_by.empty()) out.ended_by = manner.stop();
-  if (manner.baseline && manner.selection.everything() && out.ended_by.empty()) out.unused = unused(*manner.baseline, names);
+  names.insert(selected.names.begin(), selected.names.end());
+  if (manner.baseline && manner.selection.everything_between_shards() && out.ended_by.empty()) out.unused = unused(*manner.baseline, names);
   return out;
 }
 

@@ -134,13 +134,14 @@ std::set<fs::path> dealt_to(const Shard& shard, const std::vector<Candidate>& al
 }  // namespace
 
 Selected select(const std::vector<fs::path>& files, const Selection& selection) {
-  if (selection.everything()) return {files, {}};
+  if (selection.everything()) return {files, {}, {}};
   std::vector<Candidate> all;
   for (const fs::path& file : files) all.push_back(look_at(file));
   Selected out;
   std::set<std::string> names;
   for (const Candidate& c : all)
     if (!c.name.empty() && !names.insert(c.name).second) out.named_twice.insert(c.path);
+  if (selection.shard) out.names = names;
   if (selection.only) std::erase_if(all, [&](const Candidate& c) { return !selection.only->holds({c.path.string(), c.name}); });
   if (selection.also) std::erase_if(all, [&](const Candidate& c) { return !selection.also(c.path); });
   const auto dealt = selection.shard ? dealt_to(*selection.shard, all) : std::set<fs::path>();

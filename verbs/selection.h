@@ -40,11 +40,13 @@ struct Selection {
   std::optional<Shard> shard;                              // by what the files hold: all shards together have every file once
   std::function<bool(const std::filesystem::path&)> also;  // of what is left; empty: all
   bool everything() const { return !only && !shard && !also; }
+  bool everything_between_shards() const { return !only && !also; }
 };
 
 struct Selected {
   std::vector<std::filesystem::path> files;     // in the order in which they came
   std::set<std::filesystem::path> named_twice;  // of the files: a name that one before has, selected or not
+  std::set<std::string> names;                  // of all shards together, where there are some
 };
 Selected select(const std::vector<std::filesystem::path>& files, const Selection& selection);
 

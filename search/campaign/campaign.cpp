@@ -1,9 +1,12 @@
 #include "search/campaign/campaign.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <memory>
 #include <set>
+#include <span>
+#include <stdexcept>
 #include <utility>
 
 #include "search/campaign/parallel.h"
@@ -54,7 +57,28 @@ class Campaign {
     return std::move(state_);
   }
 
+  // The decisions of run() on cases that were run elsewhere.
+  Joined join(const std::vector<JudgedCase>& cases, const Counts& together) {
+    Joined out;
+    for (auto at = cases.begin(); at != cases.end();) {
+      next_ += (at->number - next_) / round_size * round_size * (next_ - began_ >= round_size);  // rounds in which nothing was shown
+      next_ += std::clamp(next_ - began_, round_size_first, round_size);
+      const auto end = std::find_if(at, cases.end(), [&](const JudgedCase& c) { return c.number >= next_; });
+      join_round({at, end}, out);
+      at = end;
+    }
+    std::optional<std::string> nondeterminism = std::move(state_.nondeterminism);
+    const std::uint64_t dropped = dropped_;
+    static_cast<Counts&>(state_) = together;
+    state_.nondeterminism = std::move(nondeterminism);
+    state_.judged -= std::min(state_.judged, dropped);
+    out.state = std::move(state_);
+    return out;
+  }
+
  private:
+  using ToShrink = std::vector<std::pair<const Case*, ref::FindingClass>>;
+
   void go_on_from(const Checkpoint& from) {
     static_cast<Counts&>(state_) = from.counts;
     next_ = began_ = from.next;
@@ -89,26 +113,90 @@ class Campaign {
     for (std::size_t i = judged; i < cases.size(); ++i)
       if (cases[i].look.suspicious) --alike_[cases[i].look.alike];  // not taken, so not counted
     keep(judged);
-    std::vector<std::pair<const Case*, ref::FindingClass>> to_shrink;
+    ToShrink to_shrink;
     for (const Case& c : cases) take(c, to_shrink);
-    make_small(to_shrink);
+    const auto small = make_small(to_shrink, [&](const Case& c, ref::FindingClass finding) { return shrink_finding(c.scenario, finding, c.number, options_); });
+    if (options_.judged) tell(cases, to_shrink, small);
     return to;
   }
 
+  void join_round(std::span<const JudgedCase> judged, Joined& out) {
+    std::vector<Case> cases;
+    std::map<std::uint64_t, const JudgedCase*> told;
+    for (const JudgedCase& j : judged) {
+      Case& c = cases.emplace_back();
+      c.number = j.number;
+      c.nondeterministic = j.nondeterministic;
+      if (j.alike && ++alike_[*j.alike] > options_.judged_of_alike) {
+        ++dropped_;
+        for (const JudgedCase::Shown& shown : j.shown) out.further.emplace_back(j.number, shown.finding);
+        continue;
+      }
+      c.broken = j.broken;
+      if (!c.broken.empty() || !j.shown.empty()) c.scenario = draw(options_.profile, options_.seed, j.number);
+      for (const JudgedCase::Shown& shown : j.shown) c.classes.push_back(*ref::finding_class_named(shown.finding));
+      told[j.number] = &j;
+    }
+    ToShrink to_shrink;
+    for (const Case& c : cases) take(c, to_shrink);
+    std::atomic<std::uint64_t> made_small{0};
+    make_small(to_shrink, [&](const Case& c, ref::FindingClass finding) { return as_told(*told.at(c.number), c, finding, made_small); });
+    out.made_small += made_small;
+  }
+
+  // A shard's smallest scenario is judged again and not believed.
+  Found as_told(const JudgedCase& judged, const Case& c, ref::FindingClass finding, std::atomic<std::uint64_t>& made_small) const {
+    for (const JudgedCase::Shown& shown : judged.shown) {
+      if (shown.finding != name_of(finding)) continue;
+      if (!shown.broken.empty()) throw std::runtime_error(shown.broken);
+      if (!shown.scenario) break;
+      Scenario scenario = *shown.scenario;
+      scenario.expect.findings.clear();
+      auto found = engine_of(scenario) == engine_of(c.scenario) ? found_in(scenario, finding, options_) : std::nullopt;
+      if (!found) break;
+      found->number = c.number;
+      found->minimal = shown.minimal;
+      return std::move(*found);
+    }
+    ++made_small;
+    return shrink_finding(c.scenario, finding, c.number, options_);
+  }
+
+  // For whoever joins shards.
+  void tell(const std::vector<Case>& cases, const ToShrink& to_shrink, const std::vector<JudgedCase::Shown>& small) const {
+    std::size_t at = 0;
+    for (const Case& c : cases) {
+      JudgedCase out{c.number, std::nullopt, c.broken, c.nondeterministic, {}};
+      if (c.judged && c.look.suspicious) out.alike = c.look.alike;
+      for (const ref::FindingClass finding : c.classes) {
+        const bool was_made_small = at < to_shrink.size() && to_shrink[at] == std::pair(&c, finding);
+        out.shown.push_back(was_made_small ? small[at++] : JudgedCase::Shown{std::string(name_of(finding)), std::nullopt, false, ""});
+      }
+      if (out.alike || !out.shown.empty() || !out.broken.empty() || !out.nondeterministic.empty()) options_.judged(out);
+    }
+  }
+
   // Where the campaign is to stop, what is left stays as large as it is: it was found, and is not lost.
-  void make_small(const std::vector<std::pair<const Case*, ref::FindingClass>>& to_shrink) {
+  std::vector<JudgedCase::Shown> make_small(const ToShrink& to_shrink, const std::function<Found(const Case&, ref::FindingClass)>& smallest) {
     std::vector<Found> found(to_shrink.size());
-    std::vector<std::string> broken(to_shrink.size());
+    std::vector<JudgedCase::Shown> out(to_shrink.size());
     const auto shrink_one = [&](std::size_t i) {
       const auto& [from_case, finding] = to_shrink[i];
-      broken[i] = broken_by([&] { found[i] = shrink_finding(from_case->scenario, finding, from_case->number, options_); });
+      out[i].finding = name_of(finding);
+      out[i].broken = broken_by([&] { found[i] = smallest(*from_case, finding); });
     };
     const auto take_one = [&](std::size_t i) {
-      if (broken[i].empty()) add(std::move(found[i]));
-      else report_broken(*to_shrink[i].first, "making a finding small: " + broken[i]);
+      if (!out[i].broken.empty()) {
+        report_broken(*to_shrink[i].first, "making a finding small: " + out[i].broken);
+        return true;
+      }
+      out[i].minimal = found[i].minimal;
+      if (options_.judged) out[i].scenario = found[i].scenario;
+      add(std::move(found[i]));
       return true;
     };
     in_order(to_shrink.size(), options_.jobs, shrink_one, take_one, [] { return false; });
+    return out;
   }
 
   // What broke the simulator or the oracle; empty where nothing did.
@@ -162,7 +250,7 @@ class Campaign {
     return mix(c.number) % (c.decides_on_values ? std::max(1u, options_.judge_every / 4) : options_.judge_every) == 0;
   }
 
-  void take(const Case& c, std::vector<std::pair<const Case*, ref::FindingClass>>& to_shrink) {
+  void take(const Case& c, ToShrink& to_shrink) {
     ++state_.cases;
     state_.events += c.events;
     state_.rank_events += c.events * c.scenario.world_size;
@@ -194,8 +282,9 @@ class Campaign {
   CampaignState state_;
   std::map<std::uint64_t, std::uint32_t> alike_;
   std::map<std::pair<std::string, std::string>, std::uint32_t> shrunk_;
-  std::uint64_t next_;   // case
-  std::uint64_t began_;  // at this case, of this process
+  std::uint64_t next_;         // case
+  std::uint64_t began_;        // at this case, of this process
+  std::uint64_t dropped_ = 0;  // of the cases that are joined: one campaign over all would not have judged them
 };
 
 bool shows(const Scenario& scenario, ref::FindingClass finding, const std::string& engine, const CampaignOptions& options) {
@@ -222,6 +311,10 @@ bool only_there(const Scenario& scenario, ref::FindingClass finding, const Campa
 }  // namespace
 
 CampaignState run_campaign(const CampaignOptions& options, std::vector<Found> known) { return Campaign(options, std::move(known)).run(); }
+
+Joined join_campaigns(const CampaignOptions& options, const std::vector<JudgedCase>& cases, const Counts& together, std::vector<Found> known) {
+  return Campaign(options, std::move(known)).join(cases, together);
+}
 
 ref::Verdict judge_case(const Scenario& scenario, const Timeline& timeline, const CampaignOptions& options) {
   ref::OracleOptions oracle;

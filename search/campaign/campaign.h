@@ -18,6 +18,7 @@ namespace gradledger::search {
 
 struct CampaignState;
 struct Found;
+struct JudgedCase;
 
 struct Counts {
   std::uint64_t cases = 0, events = 0, rank_events = 0, operations = 0, compared = 0, suspicious = 0, judged = 0, reruns = 0;
@@ -56,6 +57,23 @@ struct CampaignOptions {
   std::function<void(const Found&)> found = [](const Found&) {};
   std::function<void(const CampaignState&)> progress = [](const CampaignState&) {};  // after each round
   std::function<void(const Checkpoint&)> checkpoint = [](const Checkpoint&) {};      // likewise
+  std::function<void(const JudgedCase&)> judged;                                     // what join_campaigns() needs of each round; empty: nobody joins
+};
+
+// A case that showed something, or whose judgement depends on cases before it: what a shard decided alone is decided again where all shards are joined.
+struct JudgedCase {
+  // A class that the case shows.
+  struct Shown {
+    std::string finding;
+    std::optional<Scenario> scenario;  // the smallest one, where the shard made it small
+    bool minimal = false;
+    std::string broken;  // what making it small broke with
+  };
+  std::uint64_t number = 0;
+  std::optional<std::uint64_t> alike;  // what it looks like; none where nothing looked wrong, or it was not judged for that
+  std::string broken;                  // what running or judging it broke with
+  std::string nondeterministic;        // where two runs of it parted
+  std::vector<Shown> shown;
 };
 
 // One finding of a campaign: a class, on an engine, in a shape.
@@ -89,6 +107,17 @@ struct CampaignState : Counts {
 
 // The result does not depend on the number of jobs.
 CampaignState run_campaign(const CampaignOptions& options, std::vector<Found> known = {});
+
+// What the shards of a campaign come to together.
+struct Joined {
+  CampaignState state;
+  std::vector<std::pair<std::uint64_t, std::string>> further;  // cases and classes that one campaign over all cases would not have judged: enough like them were before
+  std::uint64_t made_small = 0;                                // findings that no shard had made small, since it had enough like them
+};
+
+// As if one campaign had taken the cases of all shards. `options` are those of the whole, of the simulator; `cases` those of all shards, by number; `together` the sum
+// of their counts. What no shard made small is made small here.
+Joined join_campaigns(const CampaignOptions& options, const std::vector<JudgedCase>& cases, const Counts& together, std::vector<Found> known = {});
 
 // What one case shows, by the whole oracle.
 ref::Verdict judge_case(const Scenario& scenario, const Timeline& timeline, const CampaignOptions& options);

@@ -37,7 +37,7 @@ TEST(command_line_page, has_every_option_of_every_verb) {
   const Document document = read_document(page);
   const Section* common = document.section("How text looks");
   ASSERT_TRUE(common);
-  for (const std::string verb : {"audit", "replay", "gate", "coverage", "fuzz", "explore", "explain", "record", "conform", "judge"}) {
+  for (const std::string verb : {"audit", "replay", "gate", "coverage", "fuzz", "explore", "explain", "record", "conform", "judge", "merge"}) {
     const Section* section = document.section(verb);
     ASSERT_TRUE(section) << verb;
     for (const std::string& option : options_of(verb)) EXPECT_TRUE(names_option(section->text, option) || names_option(common->text, option)) << verb << " " << option;
@@ -47,7 +47,7 @@ TEST(command_line_page, has_every_option_of_every_verb) {
 
 TEST(command_line_page, has_no_option_that_there_is_not) {
   std::set<std::string> known{"--help", "--version"};
-  for (const char* verb : {"audit", "replay", "gate", "coverage", "fuzz", "explore", "explain", "record", "conform", "judge", "list"}) known.merge(options_of(verb));
+  for (const char* verb : {"audit", "replay", "gate", "coverage", "fuzz", "explore", "explain", "record", "conform", "judge", "merge", "list"}) known.merge(options_of(verb));
   const std::set<std::string> named = options_in(read_document(page).text());
   EXPECT_GT(named.size(), 5u);
   for (const std::string& option : named) EXPECT_TRUE(known.contains(option)) << option;

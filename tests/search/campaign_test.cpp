@@ -1,6 +1,7 @@
 // Campaigns: the same whatever the jobs, shards that share the cases out, and what must not pass unseen.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <set>
 #include <thread>
@@ -104,6 +105,65 @@ TEST(campaign, is_shared_out_by_shards_without_rest_or_overlap) {
   EXPECT_EQ(events, whole.events);
   EXPECT_EQ(operations, whole.operations);
   EXPECT_EQ(suspicious, whole.suspicious);
+}
+
+// Quotas are small, so that shards judge and make small what one campaign would not, and the other way round.
+TEST(campaigns_that_are_joined, decide_as_one_over_all_cases) {
+  CampaignOptions options = small();
+  const CampaignState whole = run_campaign(options);
+  std::uint64_t further = 0;
+  for (const std::uint32_t shards : {1u, 3u}) {
+    std::vector<JudgedCase> cases;
+    Counts together;
+    CampaignOptions part = options;
+    part.shards = shards;
+    part.judged = [&](const JudgedCase& judged) { cases.push_back(judged); };
+    for (part.shard = 0; part.shard < shards; ++part.shard) {
+      const CampaignState state = run_campaign(part);
+      together.cases += state.cases;
+      together.events += state.events;
+      together.rank_events += state.rank_events;
+      together.operations += state.operations;
+      together.compared += state.compared;
+      together.suspicious += state.suspicious;
+      together.judged += state.judged;
+      together.reruns += state.reruns;
+    }
+    std::sort(cases.begin(), cases.end(), [](const JudgedCase& a, const JudgedCase& b) { return a.number < b.number; });
+    const Joined joined = join_campaigns(options, cases, together);
+    EXPECT_EQ(lines_of(joined.state), lines_of(whole)) << shards;
+    EXPECT_EQ(static_cast<const Counts&>(joined.state), static_cast<const Counts&>(whole)) << shards;
+    if (shards == 1) EXPECT_TRUE(joined.further.empty() && joined.made_small == 0);
+    further += joined.further.size();
+  }
+  EXPECT_GT(further, 0u);
+}
+
+// What a shard says is the smallest scenario is judged again, and what it had no reason to make small is made so.
+TEST(campaigns_that_are_joined, make_small_what_no_shard_did_and_what_shows_nothing) {
+  CampaignOptions options = small(32);
+  std::vector<JudgedCase> cases;
+  options.judged = [&](const JudgedCase& judged) { cases.push_back(judged); };
+  const CampaignState whole = run_campaign(options);
+  std::size_t changed = 0;
+  for (JudgedCase& judged : cases)
+    for (JudgedCase::Shown& shown : judged.shown)
+      if (shown.scenario && changed++ < 2) changed == 1 ? shown.scenario->script.clear() : shown.scenario.reset();
+  ASSERT_GE(changed, 2u);
+  const Joined joined = join_campaigns(options, cases, whole);
+  EXPECT_EQ(lines_of(joined.state), lines_of(whole));
+  EXPECT_EQ(joined.made_small, 2u);
+}
+
+// The rounds of one campaign, in whose order it tells what broke, however far apart the cases are.
+TEST(campaigns_that_are_joined, tell_what_broke_in_the_order_of_one) {
+  CampaignOptions options = small();
+  std::vector<JudgedCase> cases;
+  for (const std::uint64_t number : {3ull, 17ull, 5000ull, 70'000ull, 70'001ull}) cases.push_back({number, std::nullopt, "broke", number == 17 ? "here and there" : "", {}});
+  const Joined joined = join_campaigns(options, cases, {});
+  ASSERT_EQ(joined.state.broken.size(), cases.size());
+  for (std::size_t i = 0; i < cases.size(); ++i) EXPECT_EQ(joined.state.broken[i].number, cases[i].number);
+  EXPECT_EQ(joined.state.nondeterminism, "case 17: here and there");
 }
 
 TEST(campaign, names_the_case_that_draws_the_finding_again) {

@@ -18,6 +18,9 @@ std::string offered(const std::string& words) {
 TEST(completion, offers_verbs_options_and_values) {
   EXPECT_EQ(offered("cov"), "coverage\n");
   EXPECT_EQ(offered("replay --mem"), "--memory-limit\n");
+  EXPECT_EQ(offered("mer"), "merge\n");
+  EXPECT_EQ(offered("merge --exp"), "--expect\n");
+  EXPECT_EQ(offered("fuzz --rec"), "--records\n");
   EXPECT_EQ(offered("replay --color a"), "auto always\n");
   EXPECT_EQ(offered("list fi"), "findings\n");
   EXPECT_EQ(offered("rank"), "\n") << "which nobody but gradledger starts";

@@ -40,15 +40,29 @@ std::string what_was_meant(const CLI::App& app, const CLI::ParseError& error, in
   return "";
 }
 
-std::vector<std::string> without_form(const std::vector<std::string>& words) {
+namespace {
+
+bool is_one_of(const std::vector<std::string>& names, const std::string& word) { return std::find(names.begin(), names.end(), word) != names.end(); }
+
+// Without these options and their values, whether that is the next word or behind a "=".
+std::vector<std::string> without(const std::vector<std::string>& words, const std::vector<std::string>& flags, const std::vector<std::string>& with_value) {
   std::vector<std::string> out;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word == "--") return out.insert(out.end(), words.begin() + static_cast<std::ptrdiff_t>(i), words.end()), out;
-    if (word == "--format" || word == "--jobs") ++i;
-    else if (word != "--json" && !word.starts_with("--format=") && !word.starts_with("--jobs=")) out.push_back(word);
+    if (is_one_of(with_value, word)) ++i;
+    else if (!is_one_of(flags, word) && (word.find('=') == std::string::npos || !is_one_of(with_value, word.substr(0, word.find('='))))) out.push_back(word);
   }
   return out;
+}
+
+}  // namespace
+
+std::vector<std::string> without_form(const std::vector<std::string>& words) { return without(words, {"--json"}, {"--format", "--jobs", "--records"}); }
+
+std::vector<std::string> without_sharding(const std::vector<std::string>& words) {
+  return without(without_form(words), {"--github", "-q", "--quiet", "-v", "--verbose"},
+                 {"--shard", "--findings", "--html", "--junit", "--sarif", "--tap", "--driver-log", "--state", "--durations", "--color", "--width"});
 }
 
 std::string command_line(const std::vector<std::string>& words) {

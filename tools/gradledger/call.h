@@ -17,6 +17,9 @@ std::string what_was_meant(const CLI::App& app, const CLI::ParseError& error, in
 // Without the words that change nothing but the form of a report, or how long it takes.
 std::vector<std::string> without_form(const std::vector<std::string>& words);
 
+// Without what else differs between shards of one run: which it is, and where it writes.
+std::vector<std::string> without_sharding(const std::vector<std::string>& words);
+
 // As a shell reads it; the program by its name alone.
 std::string command_line(const std::vector<std::string>& words);
 

@@ -8,6 +8,7 @@
 #include "search/campaign/canary.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/interruption.h"
+#include "tools/gradledger/merge.h"
 #include "tools/gradledger/output.h"
 #include "tools/gradledger/progress.h"
 #include "tools/gradledger/resume_file.h"
@@ -17,13 +18,21 @@
 namespace gradledger::tool {
 namespace {
 
+report::JudgedRow judged_row(const search::JudgedCase& judged) {
+  report::JudgedRow out{judged.number, judged.alike, judged.broken, judged.nondeterministic, {}};
+  for (const search::JudgedCase::Shown& shown : judged.shown) out.shown.push_back({shown.finding, shown.scenario, shown.minimal, shown.broken});
+  return out;
+}
+
 // One campaign: the files of its folder, then its cases. Whatever it finds is in a file and printed before it goes on.
 class Run {
  public:
-  Run(const Options& options, const FuzzOptions& fuzz, search::CampaignOptions campaign, const Output& out)
+  // shards: other processes ran the cases; null: this one does.
+  Run(const Options& options, const FuzzOptions& fuzz, search::CampaignOptions campaign, const Output& out, const ShardsOfCampaign* shards = nullptr)
       : options_(options),
         fuzz_(fuzz),
         campaign_(std::move(campaign)),
+        shards_(shards),
         out_(out),
         folder_(fuzz.findings),
         resume_file_(fuzz.findings, drawn_by(options, fuzz) + " --shard " + fuzz.shard) {
@@ -31,6 +40,7 @@ class Run {
     campaign_.found = [this](const search::Found& found) { keep(found); };
     campaign_.progress = [this](const search::CampaignState& state) { show(state); };
     campaign_.checkpoint = [this](const search::Checkpoint& checkpoint) { note(checkpoint); };
+    if (options.shard) campaign_.judged = [this](const search::JudgedCase& judged) { progress_.aside([&] { out_.print(judged_row(judged)); }); };
     report_.command = repeat_command(options, fuzz);
     report_.shard = fuzz.shard;
   }
@@ -43,18 +53,21 @@ class Run {
       if (!campaign_.resume) say("--resume: " + fuzz_.findings + " holds no unfinished campaign of these options; this one begins with its first case");
       else report_.cases_before = campaign_.resume->counts.cases;
     }
-    replay_files();
-    report_.canary = search::cases_until_canary(options_.seed);
-    const search::CampaignState state = search::run_campaign(campaign_, known_);
-    leave(state);
-    if (state.compared == 0 && Interruption::signal() == 0) return refuse(compared_nothing(state));
+    // Processes of a launcher have an empty folder each; merge replays the files that were there before.
+    if (!options_.of_a_launcher && !fuzz_.findings.empty()) replay_files();
+    report_.canary = shards_ ? shards_->canary : search::cases_until_canary(options_.seed);
+    const search::CampaignState state = shards_ ? join() : search::run_campaign(campaign_, known_);
+    if (!shards_) leave(state);
+    if (state.compared == 0 && Interruption::signal() == 0 && !options_.of_a_launcher) return refuse(compared_nothing(state));
     complete(state);
     progress_.aside([&] {
       head();
       out_.print(report_);
+      if (shards_) out_.print(merged_);
     });
     if (not_written_) refuse(*not_written_);
-    return Interruption::exit_code_or(not_written_ ? bad_input : code_of(state));
+    const int code = std::max(not_written_ ? static_cast<int>(bad_input) : code_of(state), shards_ ? shards_->code : clean);
+    return Interruption::exit_code_or(code);
   }
 
  private:
@@ -66,6 +79,14 @@ class Run {
   static InputError compared_nothing(const search::CampaignState& s) {
     if (s.stopped) return {"--time", "was over before anything was compared; expected more seconds"};
     return {"", "the campaign compared nothing; expected a profile whose scripts reach a gradient"};
+  }
+
+  search::CampaignState join() {
+    search::Joined joined = search::join_campaigns(campaign_, shards_->cases, shards_->together, known_);
+    merged_ = shards_->overview;
+    for (const auto& [number, finding] : joined.further) merged_.further.push_back({number, finding});
+    merged_.made_small = joined.made_small;
+    return std::move(joined.state);
   }
 
   void head() {
@@ -97,11 +118,16 @@ class Run {
 
   // A finding that cannot be written is reported all the same.
   void keep(const search::Found& found) {
+    if (fuzz_.findings.empty()) return announce(unwritten(found));
     const auto kept = save(found, folder_, options_, fuzz_);
     if (!kept) not_written_ = kept.error();
-    report::FoundRow row = found_row(found, kept && kept->was_there ? "found again" : "new", kept ? kept->path.string() : "", options_.seed);
-    if (!kept) row.again = fmt::format("gradledger fuzz{} --case {}", drawn_by(options_, fuzz_), found.number);
-    announce(std::move(row));
+    announce(kept ? found_row(found, kept->was_there ? "found again" : "new", kept->path.string(), options_.seed) : unwritten(found));
+  }
+
+  report::FoundRow unwritten(const search::Found& found) const {
+    report::FoundRow row = found_row(found, "new", "", options_.seed);
+    row.again = fmt::format("gradledger fuzz{} --case {}", drawn_by(options_, fuzz_), found.number);
+    return row;
   }
 
   void show(const search::CampaignState& s) {
@@ -149,7 +175,11 @@ class Run {
     report_.nondeterminism = s.nondeterminism;
     report_.next = last_ ? last_->next : campaign_.resume ? campaign_.resume->next : campaign_.first;
     if (s.stopped) report_.ended_by = Interruption::signal() != 0 ? Interruption::name() : Output::failed() ? "standard output" : "--time";
-    report_.seconds = std::max(progress_.seconds(), 1.0 / 1024);
+    report_.seconds = std::max(shards_ ? shards_->seconds : progress_.seconds(), 1.0 / 1024);
+    if (!shards_) return;
+    report_.next = shards_->next;
+    report_.of_shards = true;
+    if (report_.ended_by.empty()) report_.ended_by = shards_->ended_by;
   }
 
   int code_of(const search::CampaignState& s) const {
@@ -162,11 +192,13 @@ class Run {
   const Options& options_;
   const FuzzOptions& fuzz_;
   search::CampaignOptions campaign_;
+  const ShardsOfCampaign* shards_;  // not owned
   const Output& out_;
   FindingsFolder folder_;
   ResumeFile resume_file_;
   Progress progress_{"beginning"};
   report::FuzzReport report_;
+  report::MergeReport merged_;
   std::vector<search::Found> known_;
   std::optional<search::Checkpoint> last_;
   Stopwatch since_noted_;
@@ -187,9 +219,19 @@ int fuzz(const Options& options, const FuzzOptions& fuzz, const Output& out) {
   const Interruption interruption;
   if (!fuzz.catalogue.empty()) return fuzz_catalogue(options, fuzz, out);
   if (const auto error = FindingsFolder(fuzz.findings).refusal()) return refuse(*error);
-  if (const auto error = no_case_taken(*campaign)) return refuse(*error);
+  if (const auto error = no_case_taken(*campaign); error && !options.of_a_launcher) return refuse(*error);
   if (!fuzz.differ.empty()) return fuzz_differ(options, fuzz, out);
   return Run(options, fuzz, std::move(campaign).value(), out).go();
+}
+
+int join_campaign(const Options& options, const FuzzOptions& fuzz, search::CampaignOptions campaign, const ShardsOfCampaign& shards, const Output& out) {
+  if (!fuzz.findings.empty())
+    if (const auto error = FindingsFolder(fuzz.findings).refusal()) {
+      complain(*error);
+      return bad_input;
+    }
+  const Interruption interruption;
+  return Run(options, fuzz, std::move(campaign), out, &shards).go();
 }
 
 }  // namespace gradledger::tool

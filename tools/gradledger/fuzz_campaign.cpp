@@ -108,7 +108,7 @@ std::string repeat_command(const Options& options, const FuzzOptions& fuzz) {
   if (fuzz.shard != "0/1") out += " --shard " + fuzz.shard;
   if (!fuzz.differ.empty()) out += " --differ " + shell_word(fuzz.differ);
   if (!fuzz.catalogue.empty()) out += " --catalogue " + shell_word(fuzz.catalogue);
-  if (fuzz.findings != findings_default) out += " --findings " + shell_word(fuzz.findings);
+  if (!fuzz.findings.empty() && fuzz.findings != findings_default) out += " --findings " + shell_word(fuzz.findings);
   return out;
 }
 

@@ -37,10 +37,11 @@ int code_of(const report::GateReport& gate, const Options& options, const GateVe
     complain({budget_is_over, fmt::format("was over with {} of {} scenarios left; expected more seconds, --jobs or --shard", gate.files - gate.rows.size(), gate.files)}, findings);
     return findings;
   }
-  if (!options.compare.empty() && !any([](const GateRow& row) { return row.compared; })) {
+  if (gate.files > 0 && !options.compare.empty() && !any([](const GateRow& row) { return row.compared; })) {
     complain({"--compare", "found nothing to compare: every scenario races or is of accounting alone"});
     return bad_input;
   }
+  if (gate.files == 0) return clean;  // a launcher's process for which the others left nothing
   if (gate.passed() + gate.failed() == 0) {
     complain({"--producer", "ran none of the scenarios; expected scenarios that " + options.producer + " can run"});
     return bad_input;
@@ -151,13 +152,13 @@ int gate(const std::vector<std::string>& paths, const Options& options, const Ga
   };
   auto report = verbs::gate(paths, options, show, asked.manner);
   if (!report) return refuse_later(report.error());
-  if (report->files == 0 && asked.last_failed.empty()) return refuse_later(nothing_selected(*report, verb));
-  if (report->files == 0) {
+  if (report->files == 0 && asked.last_failed.empty() && !options.of_a_launcher) return refuse_later(nothing_selected(*report, verb));
+  if (report->files == 0 && !asked.last_failed.empty()) {
     // What failed is not among these paths, so nothing is known of them.
     asked.manner.selection.also = nullptr;
     report = verbs::gate(paths, options, show, asked.manner);
     if (!report) return refuse_later(report.error());
-    if (report->files == 0) return refuse_later(nothing_selected(*report, verb));
+    if (report->files == 0 && !options.of_a_launcher) return refuse_later(nothing_selected(*report, verb));
   }
   int code = clean;
   progress.aside([&] {

@@ -18,7 +18,8 @@ void add_gate_options(CLI::App* gate, Options& options, GateVerb& verb) {
   scenarios_alone(gate->add_flag("--last-failed", verb.last_failed, "Only scenarios that failed when this was given last; all where none did"));
   gate->add_option("--state", verb.state, "File that --last-failed remembers them in")->check(some_text)->needs("--last-failed")->capture_default_str();
   scenarios_alone(gate->add_option("--durations", verb.durations, "Tell the N scenarios that took longest, on standard error"))->check(whole_number)->check(CLI::Range(0, 100000));
-  scenarios_alone(gate->add_option("--shard", verb.shard, "i/n: of n gates that share the scenarios, the one with number i"))->capture_default_str();
+  scenarios_alone(gate->add_option("--shard", verb.shard, "i/n: of n gates that share the scenarios, the one with number i; auto: as the launcher of the processes says"))
+      ->capture_default_str();
   scenarios_alone(gate->add_option("--time-budget", verb.budget_s, "Seconds after which no scenario begins; one that is left fails the gate"))
       ->check(whole_number)
       ->check(CLI::Range(1, 604800));

@@ -27,12 +27,15 @@
 #include "tools/gradledger/interruption.h"
 #include "tools/gradledger/look.h"
 #include "tools/gradledger/man_page.h"
+#include "tools/gradledger/merge.h"
 #include "tools/gradledger/numbers.h"
 #include "tools/gradledger/output.h"
 #include "tools/gradledger/result_files.h"
 #include "tools/gradledger/run_options.h"
 #include "tools/gradledger/search_options.h"
+#include "tools/gradledger/sharding.h"
 #include "tools/gradledger/standard_input.h"
+#include "tools/gradledger/table_options.h"
 #include "tools/gradledger/verbs.h"
 #include "verbs/compare.h"
 
@@ -94,6 +97,7 @@ CLI::App* add_gate(CLI::App& app, Options& options, GateVerb& gate, std::vector<
   add_results(verb, options, {"--mutants"});
   add_executor(verb, options, {"--mutants", "--compare"});
   add_html(verb, options);
+  add_records(verb, options);
   add_gate_options(verb, options, gate);
   return verb;
 }
@@ -122,30 +126,6 @@ void add_recordings(CLI::App& app, Options& options, std::vector<std::string>& p
   verbs.judge->add_option("--run", verbs.run, "Of files that hold several runs, those of this name");
   verbs.judge->add_flag("--summary", options.summary, "No line for each event and rank");
   add_memory_limit(verbs.judge, options);
-}
-
-CLI::App* add_list(CLI::App& app, Options& options, std::string& what) {
-  CLI::App* verb = app.add_subcommand("list", "What gradledger knows");
-  verb->add_option("WHAT", what, "frameworks, engines, events, behaviours, changes, releases, findings, rules, buffers, entries, schemas or exit-codes")
-      ->required()
-      ->check(OneOf({"frameworks", "engines", "events", "behaviours", "changes", "releases", "findings", "rules", "buffers", "entries", "schemas", "exit-codes"}));
-  add_format(verb, options, "JSON instead of text");
-  verb->add_option("--as-of", options.as_of, "behaviours: the values at this release or change")->capture_default_str();
-  return verb;
-}
-
-CLI::App* add_explain(CLI::App& app, Options& options, std::string& what, std::string& corpus) {
-  CLI::App* verb = app.add_subcommand("explain", "What a class of findings, or a known defect, is, what it does to training, and what to do about it");
-  verb->add_option("WHAT", what, "A class, as boundary-leak, or an entry of the catalogue, as catalogue-1")->required();
-  verb->add_option("--scenarios", corpus, "Folder of scenarios, in which those of an entry are looked for")->capture_default_str();
-  add_format(verb, options, "JSON instead of text");
-  return verb;
-}
-
-CLI::App* add_schema(CLI::App& app, std::string& name) {
-  CLI::App* verb = app.add_subcommand("schema", "The JSON Schema of a record that is printed with --json, or of a scenario");
-  verb->add_option("NAME", name, "As gradledger list schemas has it")->required();
-  return verb;
 }
 
 // A file that is opened while standard output is closed would become standard output.
@@ -189,6 +169,7 @@ CLI::App* add_whole_fuzz(CLI::App& app, Options& options, FuzzOptions& fuzz) {
   add_common(verb, options, "finding, and one of the whole,");
   add_results(verb, options, {"--differ", "--catalogue"});
   add_html(verb, options);
+  add_records(verb, options);
   limit_fuzz(verb);
   return verb;
 }
@@ -244,7 +225,13 @@ int dispatch(const std::vector<Verb>& verbs, Options& options, const CLI::App& c
   report::Summary summary;
   summary.verb = chosen.get_name();
   if (chosen.get_option_no_throw("--seed")) summary.seed = options.seed;
-  Output out(options, files, std::move(summary));
+  auto records = RecordsFile::open(options.records, options.repeat);
+  Output out(options, files, records ? std::move(records).value() : RecordsFile(), std::move(summary));
+  if (!records) {
+    complain(records.error());
+    out.end(bad_input);
+    return bad_input;
+  }
   const int code = guarded([&] {
     return with_results(files, [&] {
       const auto verb = std::find_if(verbs.begin(), verbs.end(), [&](const Verb& one) { return one.app == &chosen; });
@@ -252,6 +239,7 @@ int dispatch(const std::vector<Verb>& verbs, Options& options, const CLI::App& c
       const auto run = [&] {
         const auto no_input = verb->files ? take_standard_input(verb->files(), verb->bytes_max) : std::nullopt;
         if (no_input) out.refuse(no_input->where, *no_input);
+        if (options.shard) out.print(*options.shard);
         return out.finish(no_input ? bad_input : verb->run(out));
       };
       return verb->asks_for_producer ? with_producer(options, run) : run();
@@ -270,7 +258,7 @@ int refuse(const InputError& error, const std::vector<std::string>& words, const
   ResultFiles none(options, "");
   report::Summary summary;
   summary.verb = verb;
-  Output out(options, none, std::move(summary));
+  Output out(options, none, {}, std::move(summary));
   complain(error);
   out.end(bad_input);
   return bad_input;
@@ -286,6 +274,7 @@ struct Words {
   ExploreVerb explore;
   AuditVerb audit;
   Recordings recordings;
+  MergeVerb merge;
   RankPlace place;
 };
 
@@ -306,6 +295,8 @@ std::vector<Verb> add_verbs(CLI::App& app, Words& w) {
       w.recordings.conform, [&w](const Output& out) { return w.recordings.alone ? judge_recordings(w.paths, w.recordings.run, w.options, out) : conform(w.paths, out); }, false);
   add(
       w.recordings.judge, [&w](const Output& out) { return judge_recordings(w.paths, w.recordings.run, w.options, out); }, false);
+  add(
+      add_merge(app, w.options, w.merge), [&w](const Output& out) { return merge(w.merge, w.options, out); }, false);
   add(w.recordings.record, [&w](const Output& out) { return record(w.recordings.scenario, w.recordings.trace, w.options, out); });
   add(
       add_completion(app, w.shell),
@@ -377,10 +368,14 @@ int run(int argc, char** argv) {
   take_dashes(verbs, words);
   if (const auto code = parse(app, argc, argv)) return *code;
   if (!words.explore.file.empty()) words.options.instead_as_of = words.explore.as_of;
-  if (const auto error = take_overrides(words.options)) return refuse(*error, {argv, argv + argc}, app.get_subcommands().front()->get_name());
+  std::vector<std::string> given{argv, argv + argc};
+  const std::string verb = app.get_subcommands().front()->get_name();
+  auto error = take_overrides(words.options);
+  if (!error) error = take_sharding(verb, given, words.options, words.fuzz, words.gate);
+  if (error) return refuse(*error, given, verb);
   if (!words.options.html.empty()) words.options.full_ledger = true;  // a heat map wants the steps that balance too
-  words.options.command_line = command_line({argv, argv + argc});
-  words.options.repeat = command_line(without_form({argv, argv + argc}));
+  words.options.command_line = command_line(given);
+  words.options.repeat = command_line(without_form(given));
   return dispatch(verbs, words.options, *app.get_subcommands().front());
 }
 

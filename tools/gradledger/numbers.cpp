@@ -37,9 +37,9 @@ Result<std::pair<std::uint32_t, std::uint32_t>> shard_from(const std::string& te
   const auto first = std::from_chars(text.data(), end, shard);
   if (first.ec == std::errc{} && first.ptr != end && *first.ptr == '/') {
     const auto second = std::from_chars(first.ptr + 1, end, shards);
-    if (second.ec == std::errc{} && second.ptr == end && shard < shards) return std::pair{shard, shards};
+    if (second.ec == std::errc{} && second.ptr == end && shard < shards && shards <= shards_max) return std::pair{shard, shards};
   }
-  return InputError{"--shard", "\"" + text + "\" is no shard; expected i/n with i from 0 to n - 1"};
+  return InputError{"--shard", "\"" + text + "\" is no shard; expected i/n with i from 0 to n - 1, or auto"};
 }
 
 }  // namespace gradledger::tool

@@ -24,6 +24,9 @@ class OneOf : public CLI::IsMember {
   explicit OneOf(const std::vector<std::string>& names);
 };
 
+// Shards of one run. Each has a report, and all of them are joined at once.
+inline constexpr std::uint32_t shards_max = 1u << 20;
+
 // "i/n" of --shard: the one with number i of n. Errors: it is none.
 Result<std::pair<std::uint32_t, std::uint32_t>> shard_from(const std::string& text);
 

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "report/shards.h"
 #include "verbs/command.h"
 #include "verbs/session.h"
 
@@ -34,6 +36,7 @@ struct Options : verbs::Options {
   std::string html;                                 // likewise: the report as a page
   std::string chrome_trace;                         // likewise: lanes of streams
   std::string driver_log;                           // likewise, of a real framework's frames
+  std::string records;                              // likewise: the JSON report, beside what is printed
   std::string write_page, check_page;               // coverage: files
   std::map<std::string, std::string> result_files;  // format of report/results.h -> file; "-": standard output
   bool github = false;                              // annotations and a step summary
@@ -46,6 +49,8 @@ struct Options : verbs::Options {
   std::uint32_t jobs = 1;                           // of a gate
   std::string instead_as_of;                        // --as-of of a run; empty: what the files say
   std::vector<std::string> instead_config;          // likewise, KEY=VALUE
+  std::optional<report::ShardRow> shard;            // of a run that several processes share: which part this one is
+  bool of_a_launcher = false;                       // that said so: one of which the others leave nothing is right
 };
 
 }  // namespace gradledger::tool

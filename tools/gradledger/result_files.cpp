@@ -58,6 +58,8 @@ ResultFiles::ResultFiles(const Options& options, std::string verb) : options_(op
 std::optional<InputError> ResultFiles::problem() const {
   std::string first;
   std::map<std::string, std::string> taken;
+  for (const auto& [option, file] : {std::pair<std::string, std::string>{"--html", options_.html}, {"--records", options_.records}})
+    if (!file.empty() && !taken.try_emplace(file, option).second) return InputError{option, "names the file of " + taken[file] + "; expected another one"};
   for (const auto& [name, file] : options_.result_files) {
     if (file.empty()) continue;
     const std::string option = "--" + name;

@@ -48,6 +48,11 @@ void add_html(CLI::App* verb, Options& options) {
   verb->add_option("--html", options.html, "Write the report to this file too, as one page for a browser that loads nothing from a network");
 }
 
+void add_records(CLI::App* verb, Options& options) {
+  verb->add_option("--records", options.records, "Write what --json prints to this file too, a record at a time; {shard} in its name is which shard it is, as 2-of-4")
+      ->check(some_text);
+}
+
 void add_config(CLI::App* verb, Options& options) {
   verb->add_option("--config", options.instead_config, "KEY=VALUE of the configuration in place of what the file says, as zero_optimization.stage=2; can be given several times")
       ->allow_extra_args(false);

@@ -20,6 +20,9 @@ void add_html(CLI::App* verb, Options& options);
 // What is said in place of scenario files; take_overrides() reads it. Errors: what is no KEY=VALUE, a release where an installed one runs.
 void add_overrides(CLI::App* verb, Options& options);
 void add_config(CLI::App* verb, Options& options);
+
+// The JSON report in a file, of verbs that several processes may share.
+void add_records(CLI::App* verb, Options& options);
 std::optional<InputError> take_overrides(Options& options);
 
 // Seed, form and memory of a verb that judges. json_of: what a JSON object is of.

@@ -39,7 +39,7 @@ CLI::App* add_fuzz(CLI::App& app, FuzzOptions& fuzz) {
   verb->add_option("--engine", fuzz.engines, "Engines to draw: zero0, zero1, zero1-offload, bf16-optimizer, zero2, zero2-offload, zero3, zero3-offload; default: all");
   verb->add_option("--as-of", fuzz.as_of, "Release or change that the engines are of")->capture_default_str();
   verb->add_option("--switch", fuzz.switches, "name=value: a behaviour switch on top of it");
-  verb->add_option("--shard", fuzz.shard, "i/n: of n campaigns that share the cases, the one with number i")->capture_default_str();
+  verb->add_option("--shard", fuzz.shard, "i/n: of n campaigns that share the cases, the one with number i; auto: as the launcher of the processes says")->capture_default_str();
   verb->add_option("--jobs", fuzz.jobs, "Threads; what is found does not depend on them")->check(whole_number)->check(CLI::Range(1, 1024))->capture_default_str();
   verb->add_option("--findings", fuzz.findings, "Folder that findings are written to, and whose files are replayed first")->check(some_text)->capture_default_str();
   verb->add_flag("--any-script", fuzz.any_script, "Also scripts that leave the documentation, in which a correct framework loses gradients too");

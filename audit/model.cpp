@@ -86,13 +86,20 @@ std::uint64_t total(const Sizes& sizes) {
 }
 
 ModelShapes without_a_model() {
-  ModelShapes out{.parameters = parameters_of(stand_in, 1), .shrink = stand_in_for / total(stand_in), .says = {}, .hidden_size = {}, .layers = {}};
+  ModelShapes out{.parameters = parameters_of(stand_in, 1), .shrink = stand_in_for / total(stand_in), .says = {}, .hidden_size = {}, .layers = {}, .rows = {}};
   out.says = fmt::format("a stand-in of {} parameters; buckets hold as much of it as of a model of 7 billion elements (--model gives yours)", stand_in.size());
   return out;
 }
 
 std::string true_size(std::span<const TensorShape> shapes) {
   return fmt::format("{} parameters, {} elements at their true sizes, {} layers", shapes.size(), numel_of(shapes), layers_of(shapes).size());
+}
+
+std::map<std::string, std::uint64_t> rows_of(std::span<const TensorShape> shapes) {
+  std::map<std::string, std::uint64_t> out;
+  for (const TensorShape& shape : shapes)
+    if (shape.rows > 0) out[shape.name] = shape.rows;
+  return out;
 }
 
 // What can be held is a matter of the limits, which scenarios have too.
@@ -111,7 +118,8 @@ Result<ModelShapes> of_published(const PublishedModel& model) {
                      .shrink = 1,
                      .says = fmt::format("{} ({}): {}", model.name, model.published_as, true_size(shapes)),
                      .hidden_size = model.hidden,
-                     .layers = layers_of(shapes)};
+                     .layers = layers_of(shapes),
+                     .rows = rows_of(shapes)};
 }
 
 Result<ModelShapes> of_shapes_file(const std::string& path) {
@@ -120,7 +128,12 @@ Result<ModelShapes> of_shapes_file(const std::string& path) {
   if (const auto error = too_large(path, *shapes)) return *error;
   json parameters = json::array();
   for (const TensorShape& shape : *shapes) parameters.push_back({{"name", shape.name}, {"numel", shape.numel}});
-  return ModelShapes{.parameters = std::move(parameters), .shrink = 1, .says = fmt::format("{}: {}", path, true_size(*shapes)), .hidden_size = {}, .layers = layers_of(*shapes)};
+  return ModelShapes{.parameters = std::move(parameters),
+                     .shrink = 1,
+                     .says = fmt::format("{}: {}", path, true_size(*shapes)),
+                     .hidden_size = {},
+                     .layers = layers_of(*shapes),
+                     .rows = rows_of(*shapes)};
 }
 
 InputError nothing_of(const std::string& text) {
@@ -146,7 +159,7 @@ Result<ModelShapes> model_of(const std::string& text) {
   const std::uint64_t shrink = (all + elements_max - 1) / elements_max;
   std::string says = fmt::format("{} parameters, {} elements", sizes->size(), all);
   if (shrink > 1) says += fmt::format("; made {} times smaller, buckets too, with every parameter kept", shrink);
-  return ModelShapes{.parameters = parameters_of(*sizes, shrink), .shrink = shrink, .says = std::move(says), .hidden_size = {}, .layers = {}};
+  return ModelShapes{.parameters = parameters_of(*sizes, shrink), .shrink = shrink, .says = std::move(says), .hidden_size = {}, .layers = {}, .rows = {}};
 }
 
 }  // namespace gradledger::audit

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ struct ModelShapes {
   std::string says;                              // for the report
   std::optional<std::uint64_t> hidden_size;      // of a published model
   std::vector<std::vector<std::string>> layers;  // by the names of their parameters, of a model at its true size
+  std::map<std::string, std::uint64_t> rows;     // likewise: the first dimension of those that have several
 };
 
 // A published model by its name, or a file of shapes (sim/scenario/model_shapes): the model at its true size.

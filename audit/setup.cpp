@@ -166,7 +166,8 @@ class Resolving {
                           .accumulation_why = {},
                           .shrink = model_.shrink,
                           .hidden_size = model_.hidden_size,
-                          .layers = model_.layers};
+                          .layers = model_.layers,
+                          .rows = model_.rows};
     hint_accumulation(hints);
     UserConfig read = setup_.framework->user_config()->read(file.json, hints);
     for (const InputError& error : read.errors) fail({file.where(error.where), error.message});

@@ -57,6 +57,12 @@ TEST(a_published_model, is_wrapped_layer_by_layer) {
   }
 }
 
+TEST(a_published_model, is_cut_in_rows_by_fully_shard) {
+  audit::Request request = with_model("accelerate_fsdp2.yaml", "accelerate", "gpt2");
+  request.ranks = 4;
+  EXPECT_EQ(setup_of(request).config["rows"], (json{{"transformer.wte.weight", 50257}})) << "all others have as many rows for each rank";
+}
+
 TEST(a_file_of_shapes, is_audited_at_its_true_size) {
   const TemporaryFolder folder;
   const std::string file = folder.write("model.shapes", two_layers).string();

@@ -26,7 +26,7 @@ std::string fnv1a(const std::string& text) {
 
 std::vector<TensorShape> shapes_in(const json& listed) {
   std::vector<TensorShape> out;
-  for (const json& shape : listed) out.push_back({shape[0], shape[1]});
+  for (const json& shape : listed) out.push_back({shape[0], shape[1], shape[2]});
   return out;
 }
 
@@ -45,8 +45,8 @@ TEST(a_published_model, has_the_parameters_that_transformers_makes_in_their_orde
     EXPECT_EQ(shapes.size(), real["tensors"]);
     EXPECT_EQ(numel_of(shapes), real["numel"]);
     std::string text;
-    for (const TensorShape& shape : shapes) text += shape.name + " " + std::to_string(shape.numel) + "\n";
-    EXPECT_EQ(fnv1a(text), real["fnv1a"]) << "every name and number of elements, in this order";
+    for (const TensorShape& shape : shapes) text += shape.name + " " + std::to_string(shape.numel) + " " + std::to_string(shape.rows) + "\n";
+    EXPECT_EQ(fnv1a(text), real["fnv1a"]) << "every name, number of elements and number of rows, in this order";
   }
 }
 

@@ -42,7 +42,7 @@ using shapes_file = ShapesFile;
 TEST_F(shapes_file, of_a_list_has_the_product_of_the_sizes_in_the_order_of_the_lines) {
   const auto read = shapes("model.txt", "# gpt\r\nwte.weight 50257 768  # tied\r\n\n\tb 7\nlarge 3000000000 2");
   ASSERT_TRUE(read) << read.error().text();
-  EXPECT_EQ(*read, (std::vector<TensorShape>{{"wte.weight", 38597376}, {"b", 7}, {"large", 6000000000}})) << "what can be held is another question";
+  EXPECT_EQ(*read, (std::vector<TensorShape>{{"wte.weight", 38597376, 50257}, {"b", 7}, {"large", 6000000000, 3000000000}})) << "what can be held is another question";
 }
 
 TEST_F(shapes_file, of_a_list_that_is_none_is_refused_at_its_line) {
@@ -71,7 +71,7 @@ TEST_F(shapes_file, of_safetensors_gives_tensors_as_their_data_lies_and_reads_no
                              tensor("BOOL", "[4]", 16, 20) + R"(,"m.0.w":)" + tensor("F16", "[1024,1024,4096]", 20, 8589934612) + "}   ";
   const auto read = shapes("m.safetensors", stored(header));
   ASSERT_TRUE(read) << read.error().text();
-  EXPECT_EQ(*read, (std::vector<TensorShape>{{"z", 6}, {"a", 1}, {"m.0.w", 4294967296}}));
+  EXPECT_EQ(*read, (std::vector<TensorShape>{{"z", 6, 2}, {"a", 1}, {"m.0.w", 4294967296, 1024}}));
 }
 
 TEST_F(shapes_file, of_safetensors_that_is_none_is_refused_before_memory_is_taken) {

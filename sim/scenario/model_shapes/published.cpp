@@ -42,9 +42,15 @@ class Listing {
 
  private:
   void add(std::string name, std::uint64_t numel) { out_.push_back({std::move(name), numel}); }
+  void add(std::string name, std::uint64_t rows, std::uint64_t columns) { out_.push_back({std::move(name), rows * columns, rows}); }
   void add_linear(const std::string& name, std::uint64_t in, std::uint64_t out, bool bias) {
-    add(name + ".weight", in * out);
+    add(name + ".weight", out, in);
     if (bias) add(name + ".bias", out);
+  }
+  // Conv1D of transformers, whose rows are inputs.
+  void add_convolution(const std::string& name, std::uint64_t in, std::uint64_t out) {
+    add(name + ".weight", in, out);
+    add(name + ".bias", out);
   }
   void add_layer_norm(const std::string& name) {
     add(name + ".weight", m_.hidden);
@@ -53,23 +59,23 @@ class Listing {
 
   // transformers/models/gpt2/modeling_gpt2.py, GPT2LMHeadModel, at 5.23.0.
   void list_gpt2() {
-    add("transformer.wte.weight", m_.vocabulary * m_.hidden);
-    add("transformer.wpe.weight", m_.positions * m_.hidden);
+    add("transformer.wte.weight", m_.vocabulary, m_.hidden);
+    add("transformer.wpe.weight", m_.positions, m_.hidden);
     for (std::uint32_t layer = 0; layer < m_.layers; ++layer) {
       const std::string at = "transformer.h." + std::to_string(layer) + ".";
       add_layer_norm(at + "ln_1");
-      add_linear(at + "attn.c_attn", m_.hidden, 3 * m_.hidden, true);
-      add_linear(at + "attn.c_proj", m_.hidden, m_.hidden, true);
+      add_convolution(at + "attn.c_attn", m_.hidden, 3 * m_.hidden);
+      add_convolution(at + "attn.c_proj", m_.hidden, m_.hidden);
       add_layer_norm(at + "ln_2");
-      add_linear(at + "mlp.c_fc", m_.hidden, m_.intermediate, true);
-      add_linear(at + "mlp.c_proj", m_.intermediate, m_.hidden, true);
+      add_convolution(at + "mlp.c_fc", m_.hidden, m_.intermediate);
+      add_convolution(at + "mlp.c_proj", m_.intermediate, m_.hidden);
     }
     add_layer_norm("transformer.ln_f");
   }
 
   // modeling_llama.py, modeling_mixtral.py, modeling_qwen2.py, modeling_qwen3.py and modeling_qwen3_moe.py, ...ForCausalLM, at 5.23.0.
   void list_decoder() {
-    add("model.embed_tokens.weight", m_.vocabulary * m_.hidden);
+    add("model.embed_tokens.weight", m_.vocabulary, m_.hidden);
     for (std::uint32_t layer = 0; layer < m_.layers; ++layer) {
       const std::string at = "model.layers." + std::to_string(layer) + ".";
       add_attention(at + "self_attn.");
@@ -79,7 +85,7 @@ class Listing {
       add(at + "post_attention_layernorm.weight", m_.hidden);
     }
     add("model.norm.weight", m_.hidden);
-    if (!m_.tied) add("lm_head.weight", m_.vocabulary * m_.hidden);
+    if (!m_.tied) add("lm_head.weight", m_.vocabulary, m_.hidden);
   }
 
   void add_attention(const std::string& at) {
@@ -102,10 +108,10 @@ class Listing {
 
   // Since transformers 5 all experts of a layer are one tensor each way. Mixtral makes its router before them, Qwen3 behind them.
   void add_experts(const std::string& at) {
-    if (m_.family == mixtral) add(at + "gate.weight", m_.experts * m_.hidden);
-    add(at + "experts.gate_up_proj", m_.experts * 2 * m_.intermediate * m_.hidden);
-    add(at + "experts.down_proj", m_.experts * m_.hidden * m_.intermediate);
-    if (m_.family != mixtral) add(at + "gate.weight", m_.experts * m_.hidden);
+    if (m_.family == mixtral) add(at + "gate.weight", m_.experts, m_.hidden);
+    add(at + "experts.gate_up_proj", m_.experts, 2 * m_.intermediate * m_.hidden);
+    add(at + "experts.down_proj", m_.experts, m_.hidden * m_.intermediate);
+    if (m_.family != mixtral) add(at + "gate.weight", m_.experts, m_.hidden);
   }
 
   const PublishedModel& m_;

@@ -13,6 +13,7 @@ namespace gradledger {
 struct TensorShape {
   std::string name;
   std::uint64_t numel = 0;
+  std::uint64_t rows = 0;  // its first dimension, where it has several; 0: it has one, or nobody says
 
   bool operator==(const TensorShape&) const = default;
 };

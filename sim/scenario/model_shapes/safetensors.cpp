@@ -64,12 +64,13 @@ Result<StoredTensor> tensor_of(const std::string& name, const json& entry, const
   const auto stored = std::find_if(std::begin(stored_dtypes), std::end(stored_dtypes), [&](const StoredDtype& d) { return d.name == dtype; });
   if (stored == std::end(stored_dtypes))
     return InputError{where + "/dtype", "is " + entry["dtype"].dump() + ", which is not known here; expected one of F32, BF16, F16, F64 and others of safetensors"};
-  StoredTensor out{{name, 1}, entry["data_offsets"][0], stored->floating};
+  StoredTensor out{{name, 1, 0}, entry["data_offsets"][0], stored->floating};
   for (const json& size : entry["shape"]) {
     const auto numel = size.is_number_unsigned() ? times(out.shape.numel, size.get<std::uint64_t>()) : std::nullopt;
     if (!numel) return InputError{where + "/shape", "has a size of " + size.dump() + "; expected whole numbers whose product is at most 2^50"};
     out.shape.numel = *numel;
   }
+  if (entry["shape"].size() > 1) out.shape.rows = entry["shape"][0];
   const std::uint64_t bytes = entry["data_offsets"][1].get<std::uint64_t>() - out.begin;
   if (bytes != out.shape.numel * stored->bits / 8)
     return InputError{where, "has " + std::to_string(out.shape.numel) + " elements of " + dtype + " in " + std::to_string(bytes) + " bytes; expected " +

@@ -36,8 +36,9 @@ std::optional<Result<TensorShape>> shape_of_line(std::string_view line, const st
   line = line.substr(0, line.find('#'));
   const std::string_view name = next_word(line);
   if (name.empty()) return std::nullopt;
-  TensorShape out{std::string(name), 1};
+  TensorShape out{std::string(name), 1, 0};
   std::size_t sizes = 0;
+  std::uint64_t first = 0;
   for (std::string_view word = next_word(line); !word.empty(); word = next_word(line), ++sizes) {
     std::uint64_t size = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
@@ -46,7 +47,9 @@ std::optional<Result<TensorShape>> shape_of_line(std::string_view line, const st
     const auto numel = times(out.numel, size);
     if (!numel) return InputError{where, "has more elements than any model; expected sizes whose product is at most 2^50"};
     out.numel = *numel;
+    if (sizes == 0) first = size;
   }
+  if (sizes > 1) out.rows = first;
   if (sizes == 0) return InputError{where, "has a name and no size; expected the number of elements behind it, as in: embed.weight 50257 768"};
   return out;
 }

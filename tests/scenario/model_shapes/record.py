@@ -60,9 +60,9 @@ def recorded(config):
     made = transformers.AutoConfig.for_model(**config)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(made)
-    shapes = [(name, parameter.numel()) for name, parameter in model.named_parameters()]
-    layers = [i for i, (name, _) in enumerate(shapes) if ".0." in name]
-    return {"tensors": len(shapes), "numel": sum(numel for _, numel in shapes), "fnv1a": fnv1a("".join(f"{name} {numel}\n" for name, numel in shapes)),
+    shapes = [(name, parameter.numel(), parameter.shape[0] if parameter.dim() > 1 else 0) for name, parameter in model.named_parameters()]
+    layers = [i for i, (name, *_) in enumerate(shapes) if ".0." in name]
+    return {"tensors": len(shapes), "numel": sum(numel for _, numel, _ in shapes), "fnv1a": fnv1a("".join(f"{name} {numel} {rows}\n" for name, numel, rows in shapes)),
             "through_the_first_layer": shapes[:layers[-1] + 1], "behind_the_layers": [s for s in shapes[layers[-1] + 1:] if not any(c.isdigit() for c in s[0].split("."))]}
 
 

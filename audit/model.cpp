@@ -10,6 +10,8 @@
 
 #include "audit/json_file.h"
 #include "sim/base/limits.h"
+#include "sim/scenario/model_shapes/shapes_file.h"
+#include "sim/scenario/spelling.h"
 
 namespace gradledger::audit {
 namespace {
@@ -83,15 +85,72 @@ std::uint64_t total(const Sizes& sizes) {
   return out;
 }
 
+ModelShapes without_a_model() {
+  ModelShapes out{.parameters = parameters_of(stand_in, 1), .shrink = stand_in_for / total(stand_in), .says = {}, .hidden_size = {}, .layers = {}, .rows = {}};
+  out.says = fmt::format("a stand-in of {} parameters; buckets hold as much of it as of a model of 7 billion elements (--model gives yours)", stand_in.size());
+  return out;
+}
+
+std::string true_size(std::span<const TensorShape> shapes) {
+  return fmt::format("{} parameters, {} elements at their true sizes, {} layers", shapes.size(), numel_of(shapes), layers_of(shapes).size());
+}
+
+std::map<std::string, std::uint64_t> rows_of(std::span<const TensorShape> shapes) {
+  std::map<std::string, std::uint64_t> out;
+  for (const TensorShape& shape : shapes)
+    if (shape.rows > 0) out[shape.name] = shape.rows;
+  return out;
+}
+
+// What can be held is a matter of the limits, which scenarios have too.
+std::optional<InputError> too_large(const std::string& text, std::span<const TensorShape> shapes) {
+  if (const std::uint64_t numel = numel_of(shapes); numel > limits::model_numel_max)
+    return InputError{"--model", fmt::format("{} has {} elements; expected at most {}", text, numel, limits::model_numel_max)};
+  const auto large = std::find_if(shapes.begin(), shapes.end(), [](const TensorShape& shape) { return shape.numel > limits::parameter_numel_max; });
+  if (large == shapes.end()) return std::nullopt;
+  return InputError{"--model", fmt::format("{} has {} elements in {}; expected at most {}", text, large->numel, large->name, limits::parameter_numel_max)};
+}
+
+Result<ModelShapes> of_published(const PublishedModel& model) {
+  const std::vector<TensorShape>& shapes = shapes_of(model);
+  if (const auto error = too_large(std::string(model.name), shapes)) return *error;
+  return ModelShapes{.parameters = {{"model", model.name}},
+                     .shrink = 1,
+                     .says = fmt::format("{} ({}): {}", model.name, model.published_as, true_size(shapes)),
+                     .hidden_size = model.hidden,
+                     .layers = layers_of(shapes),
+                     .rows = rows_of(shapes)};
+}
+
+Result<ModelShapes> of_shapes_file(const std::string& path) {
+  const auto shapes = read_shapes(path);
+  if (!shapes) return InputError{"--model", shapes.error().text()};
+  if (const auto error = too_large(path, *shapes)) return *error;
+  json parameters = json::array();
+  for (const TensorShape& shape : *shapes) parameters.push_back({{"name", shape.name}, {"numel", shape.numel}});
+  return ModelShapes{.parameters = std::move(parameters),
+                     .shrink = 1,
+                     .says = fmt::format("{}: {}", path, true_size(*shapes)),
+                     .hidden_size = {},
+                     .layers = layers_of(*shapes),
+                     .rows = rows_of(*shapes)};
+}
+
+InputError nothing_of(const std::string& text) {
+  std::vector<std::string> names;
+  for (const PublishedModel& model : published_models()) names.emplace_back(model.name);
+  return {"--model", fmt::format("is \"{}\"; expected a file of shapes, NAME=SIZExSIZE,..., or one of {}{}", text, published_model_names(), suggestion(text, names))};
+}
+
 }  // namespace
 
 Result<ModelShapes> model_of(const std::string& text) {
-  if (text.empty()) {
-    const std::uint64_t shrink = stand_in_for / total(stand_in);
-    return ModelShapes{parameters_of(stand_in, 1), shrink,
-                       fmt::format("a stand-in of {} parameters; buckets hold as much of it as of a model of 7 billion elements (--model gives yours)", stand_in.size())};
-  }
-  const auto sizes = std::filesystem::exists(text) ? sizes_of_file(text) : sizes_of_text(text);
+  if (text.empty()) return without_a_model();
+  if (const PublishedModel* model = published_model(text)) return of_published(*model);
+  const bool file = std::filesystem::exists(text), table = text.ends_with(".json") && !text.ends_with(".index.json");
+  if (file && !table) return of_shapes_file(text);
+  if (!file && text.find('=') == text.npos) return nothing_of(text);
+  const auto sizes = file ? sizes_of_file(text) : sizes_of_text(text);
   if (!sizes) return sizes.error();
   if (sizes->empty() || sizes->size() > limits::parameters_max)
     return InputError{"--model", fmt::format("has {} parameters; expected from 1 to {}", sizes->size(), limits::parameters_max)};
@@ -100,7 +159,7 @@ Result<ModelShapes> model_of(const std::string& text) {
   const std::uint64_t shrink = (all + elements_max - 1) / elements_max;
   std::string says = fmt::format("{} parameters, {} elements", sizes->size(), all);
   if (shrink > 1) says += fmt::format("; made {} times smaller, buckets too, with every parameter kept", shrink);
-  return ModelShapes{parameters_of(*sizes, shrink), shrink, says};
+  return ModelShapes{.parameters = parameters_of(*sizes, shrink), .shrink = shrink, .says = std::move(says), .hidden_size = {}, .layers = {}, .rows = {}};
 }
 
 }  // namespace gradledger::audit

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -11,13 +14,17 @@
 namespace gradledger::audit {
 
 struct ModelShapes {
-  nlohmann::json parameters;  // of a scenario
-  std::uint64_t shrink = 1;   // sizes of the model over those of the parameters
-  std::string says;           // for the report
+  nlohmann::json parameters;                     // of a scenario
+  std::uint64_t shrink = 1;                      // sizes of the model over those of the parameters
+  std::string says;                              // for the report
+  std::optional<std::uint64_t> hidden_size;      // of a published model
+  std::vector<std::vector<std::string>> layers;  // by the names of their parameters, of a model at its true size
+  std::map<std::string, std::uint64_t> rows;     // likewise: the first dimension of those that have several
 };
 
-// "embed=32000x4096,head=4096x32000", or a JSON file of {"name": [sizes]} or {"name": number}. Empty: a model that stands for any. Models
-// with more than elements_max elements are made smaller, with all of their parameters.
+// A published model by its name, or a file of shapes (sim/scenario/model_shapes): the model at its true size.
+// "embed=32000x4096,head=4096x32000", or a JSON file of {"name": [sizes]} or {"name": number}: models with more than elements_max elements are made
+// smaller, with all of their parameters. Empty: a model that stands for any.
 Result<ModelShapes> model_of(const std::string& text);
 
 inline constexpr std::uint64_t elements_max = 4096;

@@ -76,9 +76,9 @@ class Resolving {
   void model() {
     auto shapes = model_of(request_.model);
     if (!shapes) return fail(shapes.error());
-    setup_.parameters = std::move(shapes->parameters);
+    setup_.parameters = shapes->parameters;
     setup_.model = shapes->says;
-    shrink_ = shapes->shrink;
+    model_ = std::move(shapes).value();
   }
 
   void framework() {
@@ -164,7 +164,10 @@ class Resolving {
                           .arguments = given_.arguments,
                           .accumulation_steps = {},
                           .accumulation_why = {},
-                          .shrink = shrink_};
+                          .shrink = model_.shrink,
+                          .hidden_size = model_.hidden_size,
+                          .layers = model_.layers,
+                          .rows = model_.rows};
     hint_accumulation(hints);
     UserConfig read = setup_.framework->user_config()->read(file.json, hints);
     for (const InputError& error : read.errors) fail({file.where(error.where), error.message});
@@ -289,7 +292,7 @@ class Resolving {
   const Request& request_;
   Given given_;
   Releases known_;
-  std::uint64_t shrink_ = 1;
+  ModelShapes model_;
   Setup setup_;
   Resolved out_;
 };

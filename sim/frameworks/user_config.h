@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,7 +54,10 @@ struct UserConfigHints {
   TrainingArguments arguments;
   std::optional<std::uint32_t> accumulation_steps;  // for a file that leaves them open
   std::string accumulation_why;
-  std::uint64_t shrink = 1;  // the model is this many times smaller than the user's: so are sizes in elements
+  std::uint64_t shrink = 1;                      // the model is this many times smaller than the user's: so are sizes in elements
+  std::optional<std::uint64_t> hidden_size;      // of the user's model; absent: nobody says
+  std::vector<std::vector<std::string>> layers;  // of the user's model, by the names of their parameters; empty: nobody says
+  std::map<std::string, std::uint64_t> rows;     // of its parameters that have several dimensions: the first; empty: nobody says
 };
 
 // A configuration that differs in one thing, in a user's words: "turn CPU offload of the optimizer off".

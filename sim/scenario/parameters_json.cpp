@@ -7,6 +7,7 @@
 
 #include "sim/base/error_list.h"
 #include "sim/base/limits.h"
+#include "sim/scenario/model_shapes/shapes_file.h"
 
 namespace gradledger {
 namespace {
@@ -49,13 +50,57 @@ Result<Parameter> parameter_from_json(const json& entry, const std::string& wher
   return parameter;
 }
 
+std::vector<Parameter> with_shapes(const std::vector<TensorShape>& shapes) {
+  std::vector<Parameter> out;
+  for (const TensorShape& shape : shapes) {
+    out.emplace_back();
+    out.back().name = shape.name;
+    out.back().numel = static_cast<decltype(Parameter::numel)>(shape.numel);
+  }
+  return out;
+}
+
+// Whether there is room for them, here as in a list of parameters.
+std::vector<Parameter> parameters_of_shapes(const json& given, const std::filesystem::path& directory, ErrorList& errors) {
+  const bool published = given.contains("model");
+  const std::string where = published ? "/parameters/model" : "/parameters/file";
+  const std::string name = given[published ? "model" : "file"];
+  const auto shapes = published ? Result<std::vector<TensorShape>>(shapes_of(*published_model(name))) : read_shapes(directory / name);
+  if (!shapes) {
+    errors.add(InputError{where, shapes.error().text()});
+    return {};
+  }
+  const std::uint64_t total = numel_of(*shapes);
+  const auto large = std::find_if(shapes->begin(), shapes->end(), [](const TensorShape& shape) { return shape.numel > limits::parameter_numel_max; });
+  if (total > limits::model_numel_max) {
+    errors.add({where, "names a model of " + std::to_string(total) + " elements; expected at most " + std::to_string(limits::model_numel_max)});
+  } else if (large != shapes->end()) {
+    errors.add(
+        {where, "has tensor " + json(large->name).dump() + " of " + std::to_string(large->numel) + " elements; expected at most " + std::to_string(limits::parameter_numel_max)});
+  } else {
+    return with_shapes(*shapes);
+  }
+  return {};
+}
+
+// Null where they are those of none, or more is said of them.
+const PublishedModel* published_model_with(const std::vector<Parameter>& parameters) {
+  for (const PublishedModel& model : published_models()) {
+    const std::vector<TensorShape>& shapes = shapes_of(model);
+    if (shapes.size() == parameters.size() && shapes.front().name == parameters.front().name && numel_of(shapes) <= limits::model_numel_max && with_shapes(shapes) == parameters)
+      return &model;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 bool printable(const std::string& name) {
   return std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
-std::vector<Parameter> parameters_from_json(const json& parameters, ErrorList& errors) {
+std::vector<Parameter> parameters_from_json(const json& parameters, const std::filesystem::path& directory, ErrorList& errors) {
+  if (parameters.is_object()) return parameters_of_shapes(parameters, directory, errors);
   const std::size_t before = errors.size();
   std::vector<Parameter> out;
   std::map<std::string, std::uint32_t> by_name;
@@ -90,6 +135,7 @@ std::vector<Parameter> parameters_from_json(const json& parameters, ErrorList& e
 }
 
 nlohmann::ordered_json parameters_to_json(const std::vector<Parameter>& parameters) {
+  if (const PublishedModel* model = published_model_with(parameters)) return {{"model", model->name}};
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (const Parameter& p : parameters) {
     nlohmann::ordered_json entry{{"name", p.name}, {"numel", p.numel}};

@@ -103,7 +103,7 @@ class Reader {
 
   void read_world_size() { out_.world_size = document_["world_size"]; }
 
-  void read_parameters() { out_.parameters = parameters_from_json(document_["parameters"], errors_); }
+  void read_parameters() { out_.parameters = parameters_from_json(document_["parameters"], directory_, errors_); }
 
   void read_covers() {
     out_.covers = document_.value("covers", std::vector<std::string>{});

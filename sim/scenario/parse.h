@@ -15,7 +15,7 @@
 
 namespace gradledger {
 
-// `directory` is where a gradients file is looked for. Everything that can be wrong is an error with a JSON pointer: syntax, unknown keys, types,
+// `directory` is where files that it names are looked for. Everything that can be wrong is an error with a JSON pointer: syntax, unknown keys, types,
 // limits, impossible worlds; all are told that do not follow from each other. Nothing of the size that a file asks for is allocated before that.
 // Whether an engine serves the configuration is for sim/load.h. `overrides` are put into the document. Nothing where there are errors.
 std::optional<Scenario> parse_scenario(std::string_view text, const std::filesystem::path& directory, ConfigReaders readers, std::vector<Override>& overrides, ErrorList& errors);

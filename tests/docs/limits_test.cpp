@@ -6,6 +6,7 @@
 #include "sim/base/limits.h"
 #include "sim/base/lines.h"
 #include "sim/scenario/json_reader.h"
+#include "sim/scenario/model_shapes/shapes_file.h"
 #include "tests/docs/command.h"
 #include "tests/docs/markdown.h"
 
@@ -31,6 +32,8 @@ const LimitRow limit_rows[] = {
     {"parameters_max", limits::parameters_max, "parameters"},
     {"parameter_numel_max", limits::parameter_numel_max, "elements of a parameter"},
     {"model_numel_max", limits::model_numel_max, "elements of all parameters"},
+    {"safetensors_header_bytes_max", limits::safetensors_header_bytes_max, "header of a file of safetensors"},
+    {"shapes_numel_max", limits::shapes_numel_max, "elements that a file of shapes may speak of"},
     {"whole_bucket_numel_max", limits::whole_bucket_numel_max, "`reduce_bucket_size` where a whole bucket is reduced"},
     {"events_max", limits::events_max, "events of the unrolled script, times ranks"},
     {"repeat_times_max", limits::repeat_times_max, "repeats of a `repeat`"},
@@ -74,7 +77,8 @@ TEST(scenario_format_page, gives_every_limit_as_the_code_has_it) {
     EXPECT_EQ(number, std::to_string(limit.value)) << limit.what;
   }
   std::string source;
-  for (const char* file : {"sim/base/limits.h", "sim/base/error_list.h", "sim/base/lines.h", "sim/scenario/json_reader.h"}) source += text_of(source_folder / file);
+  for (const char* file : {"sim/base/limits.h", "sim/base/error_list.h", "sim/base/lines.h", "sim/scenario/json_reader.h", "sim/scenario/model_shapes/shapes_file.h"})
+    source += text_of(source_folder / file);
   const std::regex constant(R"(inline constexpr [\w:]+ (\w+) =)");
   std::size_t constants = 0;
   for (std::sregex_iterator at(source.begin(), source.end(), constant), end; at != end; ++at, ++constants) EXPECT_TRUE(covered.contains((*at)[1])) << (*at)[1] << " is in no row";

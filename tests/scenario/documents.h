@@ -291,6 +291,20 @@ inline json tokens_of_a_file() {
 }
 inline constexpr const char* tokens_text = "[[[3, 5], [6, 1]]]";
 
+inline json parameters_of_a_model() {
+  json document = small_document_with("/parameters", {{"model", "gpt2"}});
+  document["name"] = "parameters of a published model";
+  return document;
+}
+
+// Its shapes are shapes_text.
+inline json parameters_of_a_file() {
+  json document = small_document_with("/parameters", {{"file", "model.shapes"}});
+  document["name"] = "parameters of a file";
+  return document;
+}
+inline constexpr const char* shapes_text = "# a model\nw 2 3\nv 3\n";
+
 // Valid documents that together use every key of the schema, each in every form.
 inline std::vector<json> rich_documents() {
   return {every_key_of_a_configuration(),
@@ -299,6 +313,8 @@ inline std::vector<json> rich_documents() {
           every_key_of_a_network(),
           every_key_of_a_loop(),
           tokens_of_a_file(),
+          parameters_of_a_model(),
+          parameters_of_a_file(),
           small_document(),
           every_key_of_ddp(false),
           every_key_of_ddp(true),

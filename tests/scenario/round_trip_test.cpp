@@ -18,6 +18,7 @@ TEST(round_trip, rich_documents_come_back_as_they_were) {
   const testing::TemporaryFolder folder;
   folder.write("table.gradients.json", testing::table_text);
   folder.write("t.tokens.json", testing::tokens_text);
+  folder.write("model.shapes", testing::shapes_text);
   for (const json& document : testing::rich_documents()) {
     const auto first = read_scenario(document.dump(), folder.path());
     ASSERT_TRUE(first) << document["name"] << ": " << first.error().text();

@@ -176,9 +176,9 @@ TEST(schema, a_text_of_a_wrong_length_is_refused_and_the_lengths_are_named) {
 TEST(schema, its_limits_are_those_of_the_program) {
   const std::vector<std::pair<const char*, std::uint64_t>> table{
       {"/properties/world_size/maximum", limits::world_size_max},
-      {"/properties/parameters/maxItems", limits::parameters_max},
-      {"/properties/parameters/items/properties/numel/maximum", limits::parameter_numel_max},
-      {"/properties/parameters/items/properties/name/maxLength", limits::name_length_max},
+      {"/properties/parameters/oneOf/0/maxItems", limits::parameters_max},
+      {"/properties/parameters/oneOf/0/items/properties/numel/maximum", limits::parameter_numel_max},
+      {"/properties/parameters/oneOf/0/items/properties/name/maxLength", limits::name_length_max},
       {"/properties/name/maxLength", limits::name_length_max},
       {"/definitions/deepspeed_config/properties/gradient_accumulation_steps/maximum", limits::gradient_accumulation_steps_max},
       {"/definitions/deepspeed_config/properties/train_batch_size/maximum", limits::batch_size_max},

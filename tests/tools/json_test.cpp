@@ -64,7 +64,7 @@ TEST_F(the_records, of_searches_and_tables_fit_their_schemas) {
   of({"fuzz", "--catalogue", racing, "--cases", "1"});
   of({"explore", "--engine", "zero1", "--length", "3", "--any-script"});
   of({"explore", "--streams", racing});
-  for (const char* what : {"frameworks", "engines", "events", "behaviours", "changes", "releases", "findings", "rules", "buffers", "entries", "schemas", "exit-codes"})
+  for (const char* what : {"frameworks", "engines", "events", "behaviours", "changes", "releases", "findings", "rules", "buffers", "entries", "models", "schemas", "exit-codes"})
     of({"list", what});
   of({"explain", "boundary-leak"});
   EXPECT_EQ(seen_, (std::set<std::string>{"finding", "campaign", "difference", "hunt", "engine", "streams", "table", "summary"}));

@@ -6,6 +6,7 @@
 #include "sim/frameworks/deepspeed/history.h"
 #include "sim/frameworks/framework.h"
 #include "sim/frameworks/history.h"
+#include "sim/scenario/model_shapes/published.h"
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
 
@@ -35,6 +36,7 @@ TEST(list, has_a_row_for_each_thing_as_text_and_as_json) {
                                                         {"changes", steps},
                                                         {"releases", lines},
                                                         {"entries", catalogue().size()},
+                                                        {"models", published_models().size()},
                                                         {"exit-codes", tool::exit_codes.size()}}) {
     SCOPED_TRACE(what);
     const Outcome text = run({"list", what}), as_json = run({"list", what, "--json"});

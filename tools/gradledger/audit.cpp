@@ -82,7 +82,7 @@ std::optional<InputError> take_releases(AuditVerb& verb) {
 
 std::optional<InputError> write_scenario(const AuditVerb& verb, const Scenario& scenario) {
   std::error_code missing;
-  for (const std::string* read : {&verb.request.files.config, &verb.request.files.arguments, &verb.request.freeze, &verb.request.script})
+  for (const std::string* read : {&verb.request.files.config, &verb.request.files.arguments, &verb.request.freeze, &verb.request.script, &verb.request.model})
     if (!read->empty() && std::filesystem::equivalent(verb.write_scenario, *read, missing))
       return InputError{"--write-scenario", verb.write_scenario + " is a file that was read; expected one of its own"};
   if (const auto error = verbs::replace_or_write(verb.write_scenario, serialise(scenario))) return InputError{"--write-scenario", verb.write_scenario + " " + error->message};
@@ -140,7 +140,10 @@ CLI::App* add_audit(CLI::App& app, AuditVerb& verb) {
       ->check(whole_number)
       ->check(CLI::Range(0, 1023))
       ->capture_default_str();
-  out->add_option("--model", r.model, "Parameters, as NAME=SIZExSIZE,... or a JSON file of {\"name\": [sizes]}")->check(some_text);
+  out->add_option(
+         "--model", r.model,
+         "The model: a name that gradledger list models prints or a file of shapes, at its true size; NAME=SIZExSIZE,... or a JSON file of {\"name\": [sizes]}, made smaller")
+      ->check(some_text);
   out->add_option("--optimizer", r.optimizer, "sgd, adam or adamw, in place of what the files say")->check(OneOf({"sgd", "adam", "adamw"}));
   out->add_option("--loss", r.loss, "hf-trainer: tokens, a model that takes num_items_in_batch, or mean")->check(OneOf({"tokens", "mean"}))->capture_default_str();
   out->add_flag("--sync-each-batch", r.sync_each_batch, "accelerate, hf-trainer and trl: GradientAccumulationPlugin has sync_each_batch, so that every micro-batch reduces");

@@ -4,6 +4,7 @@
 #include "report/schemas.h"
 #include "sim/frameworks/framework.h"
 #include "sim/frameworks/history.h"
+#include "sim/scenario/model_shapes/published.h"
 #include "sim/scenario/schema.h"
 #include "sim/scenario/spelling.h"
 #include "tools/gradledger/exit_codes.h"
@@ -108,6 +109,16 @@ Table entry_table() {
   return out;
 }
 
+Table model_table() {
+  Table out{{"model", "published as", "tensors", "elements", "layers", "hidden size"}};
+  for (const PublishedModel& m : published_models()) {
+    const std::vector<TensorShape>& shapes = shapes_of(m);
+    out.push_back({std::string(m.name), std::string(m.published_as), fmt::format("{}", shapes.size()), fmt::format("{}", numel_of(shapes)), fmt::format("{}", m.layers),
+                   fmt::format("{}", m.hidden)});
+  }
+  return out;
+}
+
 Table schema_table() {
   Table out{{"schema", "of"}};
   for (const report::EmbeddedSchema& schema : report::embedded_schemas()) out.push_back({std::string(schema.name), report::title_of(schema)});
@@ -147,6 +158,7 @@ int list(const std::string& what, const Options& options, const Output& out) {
                       : what == "buffers"    ? buffer_table()
                       : what == "entries"    ? entry_table()
                       : what == "rules"      ? rule_table()
+                      : what == "models"     ? model_table()
                       : what == "schemas"    ? schema_table()
                                              : exit_code_table();
   out.print(report::Listing{.what = what, .table = table, .legend = what == "behaviours" ? std::string(legend_of_behaviours) : ""});

@@ -7,9 +7,9 @@ namespace gradledger::tool {
 
 CLI::App* add_list(CLI::App& app, Options& options, std::string& what) {
   CLI::App* verb = app.add_subcommand("list", "What gradledger knows");
-  verb->add_option("WHAT", what, "frameworks, engines, events, behaviours, changes, releases, findings, rules, buffers, entries, schemas or exit-codes")
+  verb->add_option("WHAT", what, "frameworks, engines, events, behaviours, changes, releases, findings, rules, buffers, entries, models, schemas or exit-codes")
       ->required()
-      ->check(OneOf({"frameworks", "engines", "events", "behaviours", "changes", "releases", "findings", "rules", "buffers", "entries", "schemas", "exit-codes"}));
+      ->check(OneOf({"frameworks", "engines", "events", "behaviours", "changes", "releases", "findings", "rules", "buffers", "entries", "models", "schemas", "exit-codes"}));
   add_format(verb, options, "JSON instead of text");
   verb->add_option("--as-of", options.as_of, "behaviours: the values at this release or change")->capture_default_str();
   return verb;

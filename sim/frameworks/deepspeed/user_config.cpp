@@ -31,7 +31,9 @@ class Auto {
     put("/bf16/enabled", a.bf16, false, "bf16");
     put("/optimizer/params/betas", a.adam_beta1 ? std::optional(json::array({*a.adam_beta1, a.adam_beta2.value_or(0.999)})) : std::nullopt, json::array({0.9, 0.999}),
         "adam_beta1, adam_beta2");
-    values_["/zero_optimization/reduce_bucket_size"] = {500'000'000, "DeepSpeed's default, as the model's hidden size is not known"};
+    if (hints.hidden_size)
+      values_["/zero_optimization/reduce_bucket_size"] = {*hints.hidden_size * *hints.hidden_size, "the square of the model's hidden size, as transformers fills it in"};
+    else values_["/zero_optimization/reduce_bucket_size"] = {500'000'000, "DeepSpeed's default, as the model's hidden size is not known"};
     values_["/zero_optimization/sub_group_size"] = {1'000'000'000, "DeepSpeed's default"};
   }
 

@@ -66,7 +66,15 @@ UserConfig PluginReading::read(const json& given, const UserConfigHints& hints) 
   out_.model_dtype = "fp32";
   take_precision(hints.arguments);
   finish(hints);
+  take_layers(hints.layers);
   return std::move(out_);
+}
+
+// What a policy that wraps the layers of a transformer makes of a model whose layers are known.
+void PluginReading::take_layers(const std::vector<std::vector<std::string>>& layers) {
+  if (layers.empty() || out_.config.contains("wrap") || out_.config.contains("units")) return;
+  out_.config["units"] = layers;
+  out_.filled.push_back({"/units", std::to_string(layers.size()) + " layers", "each layer of the model is a module of its own, and the root has the rest"});
 }
 
 void PluginReading::take(const std::string& name, const json& value, const std::string& pointer) {

@@ -47,6 +47,7 @@ class PluginReading {
   void take(const std::string& name, const nlohmann::json& value, const std::string& pointer);
   void take_unknown(const std::string& name, const std::string& pointer, const nlohmann::json& known);
   void take_precision(const TrainingArguments& arguments);
+  void take_layers(const std::vector<std::vector<std::string>>& layers);
 
   PluginKeys keys_;
 };

@@ -29,6 +29,13 @@ class Fsdp2Reading final : public PluginReading {
     else if (name == "sharding_strategy") out_.notes.push_back("sharding_strategy is FSDP1's; with version 2 reshard_after_forward stands in its place.");
     else no_model(value, pointer, name.starts_with("xla") ? "FSDP of PyTorch/XLA" : "parameters that fully_shard leaves alone");
   }
+
+  // Rows that all ranks have as many of are cut where elements are.
+  void finish(const UserConfigHints& hints) override {
+    if (out_.config.contains("rows")) return;
+    for (const auto& [name, rows] : hints.rows)
+      if (rows % hints.ranks != 0) out_.config["rows"][name] = rows;
+  }
 };
 
 class Fsdp2UserConfig final : public UserConfigReader {

@@ -176,7 +176,7 @@ std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {
       row.observed.push_back(column.runs[run_of[k]].coefficient);
       row.open.push_back(column.runs[run_of[k]].open);
       row.inconclusive = row.inconclusive || row.open.back();
-      row.misplaced = row.misplaced || column.runs[run_of[k]].misplaced;
+      row.misplaced.push_back(column.runs[run_of[k]].misplaced);
       row.expected.push_back(expected(entry, column.backward, column.rank, in.parameter));
       if (!std::isfinite(row.observed.back()) && !timeline_.planted.empty()) {  // what is planted hides the weight
         row.observed.back() = row.expected.back();

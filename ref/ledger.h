@@ -2,7 +2,9 @@
 // a time from passes in which that contribution alone is lit.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -18,8 +20,8 @@ namespace gradledger::ref {
 struct CoefficientRun {
   std::uint32_t begin = 0, end = 0;
   double coefficient = 0;
-  bool open = false;       // values do not tell it: what is due stands in its place
-  bool misplaced = false;  // it holds what is due of other elements: likewise
+  bool open = false;       // nothing tells it: what is due stands in its place
+  bool misplaced = false;  // what is due of other elements is there too, beside this weight
 };
 
 struct LedgerColumn {
@@ -46,9 +48,15 @@ struct LedgerRow {
   std::vector<ElementRange> elements;
   std::vector<double> observed;  // by column
   std::vector<double> expected;
-  std::vector<bool> open;     // by column: not told, and as expected
-  bool misplaced = false;     // they hold what is due of other elements
-  bool inconclusive = false;  // rounding leaves open how much a contribution weighs, not whether it is there
+  std::vector<bool> open = {};       // by column: not told, and as expected
+  std::vector<bool> misplaced = {};  // by column: they hold, beside what is observed, what is due of other elements
+  bool inconclusive = false;         // rounding leaves open how much a contribution weighs, not whether it is there
+
+  bool misplaced_at(std::size_t column) const { return column < misplaced.size() && misplaced[column]; }
+  bool any_misplaced() const { return std::find(misplaced.begin(), misplaced.end(), true) != misplaced.end(); }
+  bool balances() const { return observed == expected && !any_misplaced(); }
+  // Nothing of this contribution is due, and nothing is there.
+  bool dark(std::size_t column) const { return observed[column] == 0 && expected[column] == 0 && !misplaced_at(column); }
 };
 
 class Ledger {

@@ -225,7 +225,7 @@ LedgerEntry WeightsJudge::entry(const SnapshotKey& key) const {
       CoefficientRun run{at, end, ledger_.snapped(weight_in(*cells_[piece.cells], column.backward, column.rank), column)};
       run.misplaced = weight_in(*cells_[piece.misplaced], column.backward, column.rank) != 0;
       run.open = piece.held == WeightPiece::Held::untold;
-      if (run.misplaced || run.open) run.coefficient = ledger_.expected(out, column.backward, column.rank, piece.elements.parameter);
+      if (run.open) run.coefficient = ledger_.expected(out, column.backward, column.rank, piece.elements.parameter);
       if (piece.held == WeightPiece::Held::unwritten) run.coefficient = std::numeric_limits<double>::quiet_NaN();
       column.runs.push_back(run);
     }

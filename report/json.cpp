@@ -10,9 +10,13 @@ ordered_json ledger_json(const Report& report, const ref::AppliedRow& row) {
   out["weights"] = ordered_json::array();
   for (std::size_t k = 0; k < row.columns.size(); ++k) {
     const Contribution& c = row.columns[k];
-    if (row.row.observed[k] == 0 && row.row.expected[k] == 0) continue;
-    out["weights"].push_back(
-        {{"step", c.step}, {"rank", c.rank}, {"micro_batch", c.micro_batch}, {"observed", number_json(row.row.observed[k])}, {"expected", number_json(row.row.expected[k])}});
+    if (row.row.dark(k)) continue;
+    out["weights"].push_back({{"step", c.step},
+                              {"rank", c.rank},
+                              {"micro_batch", c.micro_batch},
+                              {"observed", number_json(row.row.observed[k])},
+                              {"expected", number_json(row.row.expected[k])},
+                              {"misplaced", row.row.misplaced_at(k)}});
   }
   return out;
 }

@@ -12,13 +12,15 @@
 namespace gradledger::report {
 namespace {
 
-// Pairs of an observed weight and the one that is due, each once.
+// Pairs of an observed weight and the one that is due, with whether something else is there that is misplaced, each once.
 class Pairs {
  public:
-  std::size_t number(double observed, double expected) {
+  std::size_t number(const ref::LedgerRow& row, std::size_t column) {
+    const double observed = row.observed[column], expected = row.expected[column];
+    const bool misplaced = row.misplaced_at(column);
     // By text: a weight that is no number equals nothing, itself not either.
-    const auto [found, fresh] = known_.try_emplace(fmt::format("{:a} {:a}", observed, expected), list_.size());
-    if (fresh) list_.push_back({number_json(observed), number_json(expected), ref::weight_text(observed), ref::weight_text(expected)});
+    const auto [found, fresh] = known_.try_emplace(fmt::format("{:a} {:a} {}", observed, expected, misplaced), list_.size());
+    if (fresh) list_.push_back({number_json(observed), number_json(expected), ref::observed_text(observed, misplaced), ref::weight_text(expected), misplaced});
     return found->second;
   }
   const ordered_json& json() const { return list_; }
@@ -32,9 +34,9 @@ class Pairs {
 ordered_json cells_json(const ref::LedgerRow& row, Pairs& pairs) {
   ordered_json out = ordered_json::array();
   for (std::size_t k = 0; k < row.observed.size();) {
-    const std::size_t pair = pairs.number(row.observed[k], row.expected[k]);
+    const std::size_t pair = pairs.number(row, k);
     std::size_t next = k + 1;
-    while (next < row.observed.size() && pairs.number(row.observed[next], row.expected[next]) == pair) ++next;
+    while (next < row.observed.size() && pairs.number(row, next) == pair) ++next;
     out.push_back(pair);
     out.push_back(next - k);
     k = next;

@@ -49,7 +49,8 @@ api::Finding finding_of(const api::detail::ScenarioParts& parts, const ref::Find
 
 api::LedgerRow row_of(const Scenario& scenario, const ref::AppliedRow& row) {
   api::LedgerRow out{row.step, row.event, row.rank, row.buffer, elements_of(scenario, row.row.elements), {}};
-  for (std::size_t i = 0; i < row.columns.size(); ++i) out.contributions.push_back(contribution_of(row.columns[i], row.row.expected[i], row.row.observed[i], row.row.misplaced_at(i)));
+  for (std::size_t i = 0; i < row.columns.size(); ++i)
+    out.contributions.push_back(contribution_of(row.columns[i], row.row.expected[i], row.row.observed[i], row.row.misplaced_at(i)));
   return out;
 }
 

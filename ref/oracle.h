@@ -47,7 +47,7 @@ struct Verdict {
   bool weights = false;                            // the ledger is of one run on weights, exact; else of passes on numbers
   std::uint32_t fingerprint_passes = 0, decode_passes = 0, value_passes = 0;
   JudgeStatistics ledger, values, parameters;
-  std::uint64_t inconclusive_rows = 0;
+  InconclusiveRows inconclusive_rows;
   Coverage coverage;
   std::vector<SnapshotKey> unexplained;  // of one or a few runs: snapshots that are wrong, and either no weights explain them or the values leave some open
   std::vector<SnapshotKey> unbalanced;   // snapshots in which the ledger or a bound fails

@@ -132,6 +132,7 @@ void Passes::weights_pass(Verdict& verdict) {
   want_snapshots();
   verdict.contributions = static_cast<std::uint32_t>(all_contributions().size());
   std::vector<SnapshotKey> wanted;
+  for (const SnapshotKey& key : judge.untold()) ledger_.want(key);  // not to be shown as if it balanced
   for (const auto& [key, entry] : ledger_.entries()) wanted.push_back(key);
   for (const SnapshotKey& key : wanted) ledger_.put(judge.entry(key));
 }

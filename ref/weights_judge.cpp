@@ -141,12 +141,13 @@ void WeightsJudge::judge(const WeightObservation& o, const Due& due, std::uint32
   JudgeStatistics& statistics = book_.statistics();
   ++statistics.snapshots;
   Mismatch mismatch;
-  bool compared = false;
+  bool compared = false, untold = false;
   for (const Piece& piece : pieces_) {
     const std::uint32_t numel = piece.elements.end - piece.elements.begin;
     statistics.elements += numel;
     if (piece.held == WeightPiece::Held::untold) {
       statistics.inconclusive += numel;
+      untold = true;
       continue;
     }
     compared = true;
@@ -162,6 +163,7 @@ void WeightsJudge::judge(const WeightObservation& o, const Due& due, std::uint32
   const bool wrong = mismatch.wrong_elements > 0;
   if (!applied && !wrong) return;
   entry.key.buffer = o.buffer;
+  if (applied && untold) untold_.push_back(entry.key);
   // Of a rank's window the first event that does not balance is taken apart, and what steps applied.
   const bool first = wrong && first_wrong_.try_emplace({o.rank, window}, o.event).first->second == o.event;
   if (applied || first) kept_[entry.key] = {o.role, window, due.after, pieces_};
@@ -210,6 +212,7 @@ LedgerEntry WeightsJudge::entry(const SnapshotKey& key) const {
   const Kept& kept = kept_.at(key);
   const Layer layer = kept.role == Role::applied_gradient ? Layer::meant : Layer::documented;
   LedgerEntry out;
+  out.symbolic = true;
   out.key = key;
   out.role = kept.role;
   out.step = kept.step;

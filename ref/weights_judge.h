@@ -27,6 +27,7 @@ class WeightsJudge final : public TraceSink {
 
   const SnapshotBook& book() const { return book_; }
   const std::vector<Mismatch>& mismatches() const { return mismatches_; }  // without numbers: where weights are wrong
+  const std::vector<SnapshotKey>& untold() const { return untold_; }       // applied gradients with elements that tell no weights
 
   // A snapshot with a column for each contribution of its window, and for what it holds of others. Precondition: it was judged, and it is an applied
   // gradient or the first of its rank's window with a mismatch.
@@ -83,6 +84,7 @@ class WeightsJudge final : public TraceSink {
   std::map<SnapshotKey, Kept> kept_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> first_wrong_;  // event, by rank and window
   std::vector<Mismatch> mismatches_;
+  std::vector<SnapshotKey> untold_;
   std::vector<ElementRange> elements_;
   std::vector<Piece> pieces_;            // of the snapshot at hand
   std::vector<std::uint64_t> contents_;  // equal where it holds the same

@@ -70,7 +70,8 @@ std::string Json::text(const Report& report) const {
   out["exact"] = report.exact;
   out["contributions"] = report.contributions;
   out["contributions_not_decoded"] = report.contributions_not_decoded;
-  out["inconclusive_rows"] = report.inconclusive_rows;
+  out["inconclusive_rows"] = report.inconclusive_rows.total();
+  for (std::size_t i = 0; i < ref::reasons_not_told; ++i) out["inconclusive_because"][std::string(name_of(static_cast<ref::NotTold>(i)))] = report.inconclusive_rows.by_reason[i];
   out["run_that_is_over"] = nullptr;
   if (report.one_pass) out["run_that_is_over"] = {{"not_judged", report.left_out}, {"unexplained", report.unexplained}, {"recordings_do_not_tell", recordings_do_not_tell}};
   const Statistics& s = report.statistics;

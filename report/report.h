@@ -84,7 +84,7 @@ struct Report {
   ref::Coverage coverage;
   bool exact = true;  // probes were held to equality
   std::uint32_t contributions = 0, contributions_not_decoded = 0;
-  std::uint64_t inconclusive_rows = 0;
+  ref::InconclusiveRows inconclusive_rows;
   bool symbolic = false;  // weights are of one exact run on linear forms, else of fingerprint and decode passes
   std::uint32_t fingerprint_passes = 0, decode_passes = 0, value_passes = 0;
   Statistics statistics;

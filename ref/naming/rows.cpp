@@ -48,7 +48,7 @@ void Naming::name_entry(const LedgerEntry& entry) {
   context.one_factor = off_by_one_factor(rows, entry.columns, entry.step);
   bool balanced = true;
   for (const LedgerRow& row : rows) {
-    verdict_.inconclusive_rows += row.inconclusive;
+    if (row.inconclusive) ++verdict_.inconclusive_rows.by_reason[static_cast<std::size_t>(*row.inconclusive)];
     if (verdict_.one_pass || verdict_.few_runs || !timeline_.planted.empty()) balanced = balanced && !row.inconclusive;
     if (row.any_misplaced()) {
       balanced = false;

@@ -8,6 +8,7 @@
 #include "ref/describe.h"
 #include "report/html/html.h"
 #include "report/html/parts.h"
+#include "report/words.h"
 
 namespace gradledger::report {
 namespace {
@@ -113,7 +114,7 @@ ordered_json coverage_part(const Report& report) {
   out.push_back(fmt::format("{} of {} snapshots of gradients were judged, and {} of {} windows that a step closes", c.judged, c.snapshots(), c.windows_judged, c.windows_closed));
   if (report.contributions_not_decoded > 0)
     out.push_back(fmt::format("{} of {} contributions were not decoded: they are past the limit of one judgement", report.contributions_not_decoded, report.contributions));
-  if (report.inconclusive_rows > 0) out.push_back(fmt::format("in {} rows of the ledger rounding hides weights, though not absences", report.inconclusive_rows));
+  for (const std::string& rows : inconclusive_rows(report)) out.push_back("inconclusive: " + rows);
   if (report.open) out.push_back("the script ends with gradients that no step has applied");
   for (const std::string& note : report.driver_notes) out.push_back("the driver of the real framework replaced: " + note);
   return out;

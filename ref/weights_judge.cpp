@@ -24,6 +24,17 @@ std::uint32_t WeightsJudge::number_of(Cells cells) {
   return at->second;
 }
 
+// Each backward and rank once, as 1: the same contribution may come from several other elements, and how much of it does says nothing.
+WeightsJudge::Cells WeightsJudge::united(Cells cells) {
+  std::sort(cells.begin(), cells.end());
+  Cells out;
+  for (const Cell& cell : cells) {
+    if (!out.empty() && out.back().backward == cell.backward && cell.begin <= out.back().end) out.back().end = std::max(out.back().end, cell.end);
+    else out.push_back({cell.backward, cell.begin, cell.end, 1});
+  }
+  return out;
+}
+
 // The terms of one element as cells, in units of the true gradient.
 WeightsJudge::Piece WeightsJudge::taken(const WeightPiece& piece, double scale) {
   const auto begin = static_cast<std::uint32_t>(piece.parameter_offset);
@@ -40,9 +51,8 @@ WeightsJudge::Piece WeightsJudge::taken(const WeightPiece& piece, double scale) 
     for (std::uint32_t b = term.backward_begin; b < term.backward_end; ++b)
       (term.shift + piece.shift == 0 ? cells : misplaced).push_back({b, term.rank_begin, term.rank_end, value_of(term.weight) / scale});
   std::sort(cells.begin(), cells.end());
-  std::sort(misplaced.begin(), misplaced.end());
   out.cells = number_of(std::move(cells));
-  out.misplaced = number_of(std::move(misplaced));
+  out.misplaced = number_of(united(std::move(misplaced)));
   taken_[key] = {out.cells, out.misplaced};
   return out;
 }

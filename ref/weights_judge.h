@@ -45,7 +45,7 @@ class WeightsJudge final : public TraceSink {
     ElementRange elements;
     WeightPiece::Held held = WeightPiece::Held::weights;
     std::uint32_t cells = 0;      // what contributions to these very elements weigh
-    std::uint32_t misplaced = 0;  // likewise, to other elements
+    std::uint32_t misplaced = 0;  // contributions to other elements, each as 1
   };
   struct Kept {
     Role role = Role::scratch;
@@ -54,6 +54,7 @@ class WeightsJudge final : public TraceSink {
   };
 
   Piece taken(const WeightPiece& piece, double scale);
+  static Cells united(Cells cells);
   std::uint32_t due_of(const LedgerEntry& entry, std::uint32_t parameter);
   Cells work_out_due(const LedgerEntry& entry, std::uint32_t parameter);
   const Cells& due_of_backward(const LedgerEntry& entry, std::uint32_t backward, std::uint32_t parameter, std::uint32_t only_rank);

@@ -66,8 +66,14 @@ class Tee final : public TraceSink {
   void observe(const Observation& r) override {
     for (TraceSink* s : sinks_) s->observe(r);
   }
+  void weights(const WeightObservation& r) override {
+    for (TraceSink* s : sinks_) s->weights(r);
+  }
   void collective(const CollectiveRecord& r) override {
     for (TraceSink* s : sinks_) s->collective(r);
+  }
+  void reduction(const ReductionRecord& r) override {
+    for (TraceSink* s : sinks_) s->reduction(r);
   }
   void memory(const MemoryRecord& r) override {
     for (TraceSink* s : sinks_) s->memory(r);

@@ -39,6 +39,7 @@ struct Window {
 struct Seen {
   bool zero = false, whole = false, more_or_less = false;
   bool own_kept = false, peers_without = false;
+  bool misplaced = false;  // in some elements that are not its own
   std::set<double> ratios;
 };
 
@@ -84,6 +85,8 @@ class Reading {
         continue;
       }
       Seen& s = seen[c];
+      s.misplaced |= row.row.misplaced_at(k);
+      if (row.row.misplaced_at(k)) continue;  // neither lost nor counted: a finding says it
       const double ratio = observed / expected;
       s.zero |= ratio == 0;
       s.whole |= ratio == 1;
@@ -97,7 +100,7 @@ class Reading {
   void place(Window& window, const Contribution& c, const Seen& s) {
     ++window.contributions;
     const char* kind = nullptr;
-    if (s.zero && !s.whole && !s.more_or_less) kind = "lost";
+    if (s.zero && !s.whole && !s.more_or_less && !s.misplaced) kind = "lost";
     else if (s.own_kept && s.peers_without && s.more_or_less) kind = "private";
     else if (s.zero) kind = "partly lost";
     else if (s.more_or_less) kind = "scaled";
@@ -105,7 +108,7 @@ class Reading {
     Happening& h = window.by_kind[kind];
     h.places.emplace(c.rank, c.micro_batch);
     h.ratios.insert(s.ratios.begin(), s.ratios.end());
-    h.in_all_elements &= !s.whole;
+    h.in_all_elements &= !s.whole && !s.misplaced;
   }
 
   bool has(const char* kind) const {

@@ -23,6 +23,11 @@ std::string weight_text(double weight) {
   return fmt::format("{:.6g}", weight);
 }
 
+std::string observed_text(double weight, bool misplaced) {
+  if (!misplaced) return weight_text(weight);
+  return weight == 0 ? "misplaced" : weight_text(weight) + " and misplaced";
+}
+
 std::string numbers_text(std::vector<std::uint32_t> numbers) {
   std::sort(numbers.begin(), numbers.end());
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());

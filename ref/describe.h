@@ -14,6 +14,9 @@ namespace gradledger::ref {
 // "1/8", "0", "3/8", "0.0835": a weight as a fraction where it is one.
 std::string weight_text(double weight);
 
+// What some elements hold of a contribution: "1/8", or "misplaced", "1/8 and misplaced" where what is due of other elements is there.
+std::string observed_text(double weight, bool misplaced);
+
 // "micro-batches 0-2 of ranks 0-1", with steps where they are not `step`.
 std::string contributions_text(const std::vector<Miscounted>& contributions, std::uint32_t step);
 

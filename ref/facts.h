@@ -69,17 +69,20 @@ class Tee final : public TraceSink {
   void observe(const Observation& r) override {
     for (TraceSink* s : sinks_) s->observe(r);
   }
+  void weights(const WeightObservation& r) override {
+    for (TraceSink* s : sinks_) s->weights(r);
+  }
   void collective(const CollectiveRecord& r) override {
     for (TraceSink* s : sinks_) s->collective(r);
+  }
+  void reduction(const ReductionRecord& r) override {
+    for (TraceSink* s : sinks_) s->reduction(r);
   }
   void memory(const MemoryRecord& r) override {
     for (TraceSink* s : sinks_) s->memory(r);
   }
   void step_fact(const StepRecord& r) override {
     for (TraceSink* s : sinks_) s->step_fact(r);
-  }
-  void weights(const WeightObservation& r) override {
-    for (TraceSink* s : sinks_) s->weights(r);
   }
   void event_done(std::uint32_t rank, std::uint32_t event) override {
     for (TraceSink* s : sinks_) s->event_done(rank, event);

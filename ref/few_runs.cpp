@@ -58,7 +58,7 @@ void Passes::keep_packed(PackedRuns& runs, Verdict& verdict) {
     bool named = false;
     if (!decoded.missing) {
       const std::vector<LedgerRow> rows = ledger_.rows(decoded.entry);
-      named = std::any_of(rows.begin(), rows.end(), [](const LedgerRow& row) { return row.misplaced || row.observed != row.expected; });
+      named = std::any_of(rows.begin(), rows.end(), [](const LedgerRow& row) { return !row.balances(); });
       ledger_.put(std::move(decoded.entry));
     }
     if (named) continue;

@@ -7,6 +7,16 @@
 
 namespace gradledger::ref {
 
+std::string_view name_of(NotTold reason) {
+  switch (reason) {
+    case NotTold::rounding: return "rounding";
+    case NotTold::planted: return "planted overflow";
+    case NotTold::open: return "left open by values";
+    case NotTold::symbolic: return "beyond the symbolic run";
+  }
+  return "";
+}
+
 // Reads one column off the snapshots of a pass.
 class Ledger::Column final : public TraceSink {
  public:
@@ -175,15 +185,15 @@ std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {
       while (column.runs[run_of[k]].end <= begin) ++run_of[k];
       row.observed.push_back(column.runs[run_of[k]].coefficient);
       row.open.push_back(column.runs[run_of[k]].open);
-      row.inconclusive = row.inconclusive || row.open.back();
-      row.misplaced = row.misplaced || column.runs[run_of[k]].misplaced;
+      if (row.open.back()) row.inconclusive = entry.symbolic ? NotTold::symbolic : NotTold::open;
+      row.misplaced.push_back(column.runs[run_of[k]].misplaced);
       row.expected.push_back(expected(entry, column.backward, column.rank, in.parameter));
-      if (!std::isfinite(row.observed.back()) && !timeline_.planted.empty()) {  // what is planted hides the weight
+      if (!std::isfinite(row.observed.back()) && !timeline_.planted.empty() && !entry.symbolic) {  // what is planted hides the weight
         row.observed.back() = row.expected.back();
-        row.inconclusive = true;
+        row.inconclusive = NotTold::planted;
       }
       if (tolerance() < tolerance_max || row.observed.back() == 0 || row.expected.back() == 0) continue;
-      row.inconclusive = row.inconclusive || row.observed.back() != row.expected.back();
+      if (row.observed.back() != row.expected.back()) row.inconclusive = NotTold::rounding;
       row.observed.back() = row.expected.back();
     }
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const LedgerRow& r) {

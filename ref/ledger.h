@@ -2,9 +2,15 @@
 // a time from passes in which that contribution alone is lit.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <numeric>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "ref/judge.h"
@@ -18,8 +24,8 @@ namespace gradledger::ref {
 struct CoefficientRun {
   std::uint64_t begin = 0, end = 0;
   double coefficient = 0;
-  bool open = false;       // values do not tell it: what is due stands in its place
-  bool misplaced = false;  // it holds what is due of other elements: likewise
+  bool open = false;       // nothing tells it: what is due stands in its place
+  bool misplaced = false;  // what is due of other elements is there too, beside this weight
 };
 
 struct LedgerColumn {
@@ -39,6 +45,23 @@ struct LedgerEntry {
   std::uint32_t after = never;        // local sums: due are contributions after this reduction
   std::vector<ElementRange> layout;   // which elements the snapshot holds, in its order
   std::vector<LedgerColumn> columns;  // of the decoded contributions
+  bool symbolic = false;              // of a run on weights, in which NaN is memory that nobody wrote
+};
+
+// Why a row does not tell how much some contribution weighs.
+enum class NotTold : std::uint8_t {
+  rounding,  // it is there, and rounding may be as large as a part of it
+  planted,   // so that the element is not finite
+  open,      // several weights explain the values
+  symbolic,  // the symbolic run's fractions do not hold it, or the value is no sum of contributions
+};
+inline constexpr std::size_t reasons_not_told = 4;
+std::string_view name_of(NotTold reason);
+
+struct InconclusiveRows {
+  std::array<std::uint64_t, reasons_not_told> by_reason{};
+
+  std::uint64_t total() const { return std::accumulate(by_reason.begin(), by_reason.end(), std::uint64_t{0}); }
 };
 
 // Elements of an entry that share a whole row of coefficients.
@@ -46,9 +69,15 @@ struct LedgerRow {
   std::vector<ElementRange> elements;
   std::vector<double> observed;  // by column
   std::vector<double> expected;
-  std::vector<bool> open;     // by column: not told, and as expected
-  bool misplaced = false;     // they hold what is due of other elements
-  bool inconclusive = false;  // rounding leaves open how much a contribution weighs, not whether it is there
+  std::vector<bool> open = {};       // by column: not told, and as expected
+  std::vector<bool> misplaced = {};  // by column: they hold, beside what is observed, what is due of other elements
+  std::optional<NotTold> inconclusive = {};
+
+  bool misplaced_at(std::size_t column) const { return column < misplaced.size() && misplaced[column]; }
+  bool any_misplaced() const { return std::find(misplaced.begin(), misplaced.end(), true) != misplaced.end(); }
+  bool balances() const { return observed == expected && !any_misplaced(); }
+  // Nothing of this contribution is due, and nothing is there.
+  bool dark(std::size_t column) const { return observed[column] == 0 && expected[column] == 0 && !misplaced_at(column); }
 };
 
 class Ledger {

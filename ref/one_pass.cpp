@@ -217,7 +217,7 @@ void Passes::keep_decoded(std::vector<LedgerEntry>& decoded, Verdict& verdict) {
     const std::vector<LedgerRow> rows = ledger_.rows(entry);
     if (std::all_of(rows.begin(), rows.end(), [](const LedgerRow& row) { return row.observed == row.expected; })) {
       // The weights are right and the values are not: rounding, unless some weight stayed open.
-      if (std::any_of(rows.begin(), rows.end(), [](const LedgerRow& row) { return row.inconclusive; })) verdict.unexplained.push_back(entry.key);
+      if (std::any_of(rows.begin(), rows.end(), [](const LedgerRow& row) { return row.inconclusive.has_value(); })) verdict.unexplained.push_back(entry.key);
       continue;
     }
     const auto of_values = std::find_if(evidence_.values.begin(), evidence_.values.end(), [&](const Mismatch& m) { return m.key == entry.key; });

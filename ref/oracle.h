@@ -58,7 +58,7 @@ struct Verdict {
   // Past limits::ledger_cells_max: snapshots that do not balance and that nobody named, applied gradients that `applied` does not list.
   std::uint64_t not_taken_apart = 0, not_listed = 0;
   JudgeStatistics ledger, values, parameters;
-  std::uint64_t inconclusive_rows = 0;
+  InconclusiveRows inconclusive_rows;
   Coverage coverage;
   std::vector<SnapshotKey> unexplained;  // of one or a few runs: snapshots that are wrong, and either no weights explain them or the values leave some open
   std::vector<SnapshotKey> unbalanced;   // snapshots in which the ledger or a bound fails

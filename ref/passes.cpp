@@ -155,21 +155,22 @@ RunSummary Passes::run_on_weights(RunOptions run, TraceSink* also, Verdict& verd
   note_shown(judge.book(), verdict);
   want_snapshots();
   verdict.contributions = static_cast<std::uint32_t>(all_contributions().size());
-  take_apart(judge);
-  verdict.not_taken_apart = evidence_.not_taken_apart.size();
+  take_apart(judge, verdict);
   return summary;
 }
 
 // One rank after the other, so that what there is room for is whole.
-void Passes::take_apart(const WeightsJudge& judge) {
+void Passes::take_apart(const WeightsJudge& judge, Verdict& verdict) {
   std::vector<SnapshotKey> wanted;
+  for (const SnapshotKey& key : judge.untold()) ledger_.want(key);  // not to be shown as if it balanced
   for (const auto& [key, entry] : ledger_.entries()) wanted.push_back(key);
   std::stable_sort(wanted.begin(), wanted.end(), [](const SnapshotKey& a, const SnapshotKey& b) { return a.rank < b.rank; });
   std::uint64_t cells = 0;
   for (const SnapshotKey& key : wanted) {
     if (cells > options_.ledger_cells_max) {
       ledger_.forget(key);
-      if (judge.wrong(key)) evidence_.not_taken_apart.insert(key);
+      evidence_.not_taken_apart.insert(key);
+      verdict.not_taken_apart += judge.wrong(key);
       continue;
     }
     LedgerEntry entry = judge.entry(key);

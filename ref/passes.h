@@ -24,7 +24,7 @@ struct Evidence {
   std::set<std::uint32_t> without_update;    // in which a rank says that it did not update
   std::set<std::uint32_t> skipped;           // likewise, all of them because of an overflow
   std::vector<MissingFact> missing;
-  std::set<SnapshotKey> not_taken_apart;  // wrong, and past the limit of one ledger
+  std::set<SnapshotKey> not_taken_apart;  // past the limit of one ledger
 };
 
 class PackedRuns;
@@ -56,7 +56,7 @@ class Passes {
   void forget_empty_updates(const GradientSource& source);
   void find_race_in_values();
   void weights_pass(Verdict& verdict);
-  void take_apart(const WeightsJudge& judge);
+  void take_apart(const WeightsJudge& judge, Verdict& verdict);
   void symbolic_run_alone(Verdict& verdict);
   RunSummary run_on_weights(RunOptions run, TraceSink* also, Verdict& verdict);
   void fingerprint_passes(Verdict& verdict);

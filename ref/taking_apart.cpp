@@ -295,6 +295,14 @@ std::vector<TakingApart::Elements> TakingApart::parts(const Elements& elements) 
   return {Elements(elements.begin(), middle), Elements(middle, elements.end())};
 }
 
+// Of a column that an element of another parameter, or of this one, is there in place of.
+void TakingApart::place(std::size_t column, const Instead& instead, CoefficientRun& run) const {
+  if (std::find(instead.columns.begin(), instead.columns.end(), column) == instead.columns.end()) return;
+  const LedgerColumn& of = entry_.columns[column];
+  run.coefficient = 0;
+  run.misplaced = ledger_.expected(entry_, of.backward, of.rank, instead.parameter) != 0;
+}
+
 void TakingApart::write() {
   for (std::size_t k = 0; k < entry_.columns.size(); ++k) {
     LedgerColumn& column = entry_.columns[k];
@@ -309,7 +317,7 @@ void TakingApart::write() {
         if (!run.open) run.coefficient = answer.of_due ? *answer.of_due * due : answer.value[k];
       }
       run.open = run.open || (used && became_[e] == unknown);
-      run.misplaced = became_[e] == elsewhere;
+      if (became_[e] == elsewhere) place(k, instead_.at(e), run);
       open_ = open_ || run.open;
       if (!column.runs.empty() && column.runs.back().coefficient == run.coefficient && column.runs.back().open == run.open && column.runs.back().misplaced == run.misplaced)
         column.runs.back().end = e + 1;

@@ -54,9 +54,14 @@ class TakingApart {
   std::vector<Elements> parts(const Elements& elements) const;
   bool fits(const RowWeights& answer, std::uint32_t element) const;
   struct Part;
+  struct Instead {
+    std::vector<std::size_t> columns;  // of which nothing of the element's own is there
+    std::uint32_t parameter = 0;       // whose element is there in its place
+  };
   std::vector<Part> parts_of_due() const;
   double by_chance(const Part& part) const;
   void look_elsewhere();
+  void place(std::size_t column, const Instead& instead, CoefficientRun& run) const;
   void drop_lone_answers();
   void join_neighbours();
   void write();
@@ -78,6 +83,7 @@ class TakingApart {
   RowSolver solver_;
   std::vector<RowWeights> answers_;
   std::vector<int> became_;
+  std::map<std::uint32_t, Instead> instead_;  // by element that became `elsewhere`
   std::uint32_t failures_ = 0;
   bool open_ = false;
 };

@@ -1,7 +1,7 @@
 // Elements that hold what is due of other elements.
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
 
 #include "ref/taking_apart.h"
 
@@ -11,7 +11,7 @@ namespace gradledger::ref {
 struct TakingApart::Part {
   std::vector<std::size_t> columns;
   std::vector<std::vector<double>> due;
-  std::set<std::vector<double>> known;
+  std::map<std::vector<double>, std::uint32_t> known;  // to the first parameter that it is due in
 };
 
 // All together, of each rank, and each alone.
@@ -50,7 +50,8 @@ void TakingApart::look_elsewhere() {
           for (std::size_t i = 0; i < gradient.size(); ++i) part.due[first[p] + i][run] += weight * gradient[i];
         }
       }
-    part.known.insert(part.due.begin(), part.due.end());
+    for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p)
+      for (std::size_t i = 0; i < workload_.parameters[p].numel; ++i) part.known.try_emplace(part.due[first[p] + i], p);
   }
   // Only parts that so many elements would hardly have by chance.
   constexpr double chance_max = 1.0 / 64;
@@ -60,12 +61,15 @@ void TakingApart::look_elsewhere() {
   std::uint32_t e = 0;
   for (const ElementRange& piece : entry_.layout)
     for (std::uint64_t i = piece.begin; i < piece.end; ++i, ++e) {
-      if (became_[e] != unknown) continue;
       for (const Part* part : telling) {
+        if (became_[e] != unknown) break;
         std::vector<double> instead;  // of what is due of this part here
         for (std::size_t run = 0; run < rows_.size(); ++run)
           instead.push_back(rows_[run][e].held - parts[0].due[first[piece.parameter] + i][run] + part->due[first[piece.parameter] + i][run]);
-        if (part->known.contains(instead) && std::any_of(instead.begin(), instead.end(), [](double h) { return h != 0; })) became_[e] = elsewhere;
+        const auto of = part->known.find(instead);
+        if (of == part->known.end() || std::none_of(instead.begin(), instead.end(), [](double h) { return h != 0; })) continue;
+        became_[e] = elsewhere;
+        instead_.emplace(e, Instead{part->columns, of->second});
       }
     }
 }

@@ -24,6 +24,17 @@ std::uint32_t WeightsJudge::number_of(Cells cells) {
   return at->second;
 }
 
+// Each backward and rank once, as 1: the same contribution may come from several other elements, and how much of it does says nothing.
+WeightsJudge::Cells WeightsJudge::united(Cells cells) {
+  std::sort(cells.begin(), cells.end());
+  Cells out;
+  for (const Cell& cell : cells) {
+    if (!out.empty() && out.back().backward == cell.backward && cell.begin <= out.back().end) out.back().end = std::max(out.back().end, cell.end);
+    else out.push_back({cell.backward, cell.begin, cell.end, 1});
+  }
+  return out;
+}
+
 // The terms of one element as cells, in units of the true gradient.
 WeightsJudge::Piece WeightsJudge::taken(const WeightPiece& piece, double scale) {
   const auto begin = piece.parameter_offset;
@@ -40,9 +51,8 @@ WeightsJudge::Piece WeightsJudge::taken(const WeightPiece& piece, double scale) 
     for (std::uint32_t b = term.backward_begin; b < term.backward_end; ++b)
       (term.shift + piece.shift == 0 ? cells : misplaced).push_back({b, term.rank_begin, term.rank_end, value_of(term.weight) / scale});
   std::sort(cells.begin(), cells.end());
-  std::sort(misplaced.begin(), misplaced.end());
   out.cells = number_of(std::move(cells));
-  out.misplaced = number_of(std::move(misplaced));
+  out.misplaced = number_of(united(std::move(misplaced)));
   taken_[key] = {out.cells, out.misplaced};
   return out;
 }
@@ -141,12 +151,13 @@ void WeightsJudge::judge(const WeightObservation& o, const Due& due, std::uint32
   JudgeStatistics& statistics = book_.statistics();
   ++statistics.snapshots;
   Mismatch mismatch;
-  bool compared = false;
+  bool compared = false, untold = false;
   for (const Piece& piece : pieces_) {
     const std::uint64_t numel = piece.elements.end - piece.elements.begin;
     statistics.elements += numel;
     if (piece.held == WeightPiece::Held::untold) {
       statistics.inconclusive += numel;
+      untold = true;
       continue;
     }
     compared = true;
@@ -162,6 +173,7 @@ void WeightsJudge::judge(const WeightObservation& o, const Due& due, std::uint32
   const bool wrong = mismatch.wrong_elements > 0;
   if (!applied && !wrong) return;
   entry.key.buffer = o.buffer;
+  if (applied && untold) untold_.push_back(entry.key);
   // Of a rank's window the first event that does not balance is taken apart, and what steps applied.
   const bool first = wrong && first_wrong_.try_emplace({o.rank, window}, o.event).first->second == o.event;
   if (applied || first) kept_[entry.key] = {o.role, window, due.after, pieces_};
@@ -211,6 +223,7 @@ LedgerEntry WeightsJudge::entry(const SnapshotKey& key) const {
   const Kept& kept = kept_.at(key);
   const Layer layer = kept.role == Role::applied_gradient ? Layer::meant : Layer::documented;
   LedgerEntry out;
+  out.symbolic = true;
   out.key = key;
   out.role = kept.role;
   out.step = kept.step;
@@ -226,7 +239,7 @@ LedgerEntry WeightsJudge::entry(const SnapshotKey& key) const {
       CoefficientRun run{at, end, ledger_.snapped(weight_in(*cells_[piece.cells], column.backward, column.rank), column)};
       run.misplaced = weight_in(*cells_[piece.misplaced], column.backward, column.rank) != 0;
       run.open = piece.held == WeightPiece::Held::untold;
-      if (run.misplaced || run.open) run.coefficient = ledger_.expected(out, column.backward, column.rank, piece.elements.parameter);
+      if (run.open) run.coefficient = ledger_.expected(out, column.backward, column.rank, piece.elements.parameter);
       if (piece.held == WeightPiece::Held::unwritten) run.coefficient = std::numeric_limits<double>::quiet_NaN();
       column.runs.push_back(run);
     }

@@ -27,6 +27,7 @@ class WeightsJudge final : public TraceSink {
 
   const SnapshotBook& book() const { return book_; }
   const std::vector<Mismatch>& mismatches() const { return mismatches_; }  // without numbers: where weights are wrong
+  const std::vector<SnapshotKey>& untold() const { return untold_; }       // applied gradients with elements that tell no weights
 
   // A snapshot with a column for each contribution of its window, and for what it holds of others. Precondition: it was judged, and it is an applied
   // gradient or the first of its rank's window with a mismatch.
@@ -45,7 +46,7 @@ class WeightsJudge final : public TraceSink {
     ElementRange elements;
     WeightPiece::Held held = WeightPiece::Held::weights;
     std::uint32_t cells = 0;      // what contributions to these very elements weigh
-    std::uint32_t misplaced = 0;  // likewise, to other elements
+    std::uint32_t misplaced = 0;  // contributions to other elements, each as 1
   };
   struct Kept {
     Role role = Role::scratch;
@@ -54,6 +55,7 @@ class WeightsJudge final : public TraceSink {
   };
 
   Piece taken(const WeightPiece& piece, double scale);
+  static Cells united(Cells cells);
   std::uint32_t due_of(const LedgerEntry& entry, std::uint32_t parameter);
   Cells work_out_due(const LedgerEntry& entry, std::uint32_t parameter);
   const Cells& due_of_backward(const LedgerEntry& entry, std::uint32_t backward, std::uint32_t parameter, std::uint32_t only_rank);
@@ -85,6 +87,7 @@ class WeightsJudge final : public TraceSink {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> first_wrong_;  // event, by rank and window
   std::vector<Mismatch> mismatches_;
   std::set<SnapshotKey> wrong_;  // theirs
+  std::vector<SnapshotKey> untold_;
   std::vector<ElementRange> elements_;
   std::vector<Piece> pieces_;            // of the snapshot at hand
   std::vector<std::uint64_t> contents_;  // equal where it holds the same

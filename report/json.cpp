@@ -10,9 +10,13 @@ ordered_json ledger_json(const Report& report, const ref::AppliedRow& row) {
   out["weights"] = ordered_json::array();
   for (std::size_t k = 0; k < row.columns.size(); ++k) {
     const Contribution& c = row.columns[k];
-    if (row.row.observed[k] == 0 && row.row.expected[k] == 0) continue;
-    out["weights"].push_back(
-        {{"step", c.step}, {"rank", c.rank}, {"micro_batch", c.micro_batch}, {"observed", number_json(row.row.observed[k])}, {"expected", number_json(row.row.expected[k])}});
+    if (row.row.dark(k)) continue;
+    out["weights"].push_back({{"step", c.step},
+                              {"rank", c.rank},
+                              {"micro_batch", c.micro_batch},
+                              {"observed", number_json(row.row.observed[k])},
+                              {"expected", number_json(row.row.expected[k])},
+                              {"misplaced", row.row.misplaced_at(k)}});
   }
   return out;
 }
@@ -67,7 +71,8 @@ std::string Json::text(const Report& report) const {
   out["exact"] = report.exact;
   out["contributions"] = report.contributions;
   out["contributions_not_decoded"] = report.contributions_not_decoded;
-  out["inconclusive_rows"] = report.inconclusive_rows;
+  out["inconclusive_rows"] = report.inconclusive_rows.total();
+  for (std::size_t i = 0; i < ref::reasons_not_told; ++i) out["inconclusive_because"][std::string(name_of(static_cast<ref::NotTold>(i)))] = report.inconclusive_rows.by_reason[i];
   out["snapshots_not_taken_apart"] = report.not_taken_apart;
   out["applied_gradients_not_listed"] = report.not_listed;
   out["run_that_is_over"] = nullptr;

@@ -84,7 +84,7 @@ struct Report {
   ref::Coverage coverage;
   bool exact = true;  // probes were held to equality
   std::uint32_t contributions = 0, contributions_not_decoded = 0;
-  std::uint64_t inconclusive_rows = 0;
+  ref::InconclusiveRows inconclusive_rows;
   std::uint64_t not_taken_apart = 0, not_listed = 0;  // past the limit of one ledger: wrong snapshots, applied gradients
   std::vector<std::string> runs_leave_out;            // what the runs of the judgement do not judge, in sentences
   bool symbolic = false;                              // weights are of one exact run on linear forms, else of fingerprint and decode passes

@@ -156,7 +156,7 @@ void add_verdict(const Report& report, const Style& style, Lines& lines) {
   add_coverage(report.coverage, lines);
   const std::uint64_t inconclusive = s.values.inconclusive + s.parameters.inconclusive;
   if (inconclusive > 0) lines.add(fmt::format("inconclusive: {} values, whose bound or reference means nothing", inconclusive));
-  if (report.inconclusive_rows > 0) lines.add(fmt::format("inconclusive: {} rows of the ledger, in which rounding hides weights, though not absences", report.inconclusive_rows));
+  for (const std::string& rows : inconclusive_rows(report)) lines.add("inconclusive: " + rows);
   if (report.contributions_not_decoded > 0)
     lines.add(fmt::format("not decoded: {} of {} contributions, past the limit of one judgement", report.contributions_not_decoded, report.contributions));
   if (report.not_taken_apart > 0) lines.add(fmt::format("not named: {} more snapshots whose weights are wrong, past the limit of one ledger", report.not_taken_apart));

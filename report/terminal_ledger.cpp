@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "ref/describe.h"
@@ -42,11 +43,11 @@ std::vector<ColumnGroup> groups_of(const std::vector<const AppliedRow*>& rows) {
   for (std::size_t k : order) {
     const Contribution& c = columns[k];
     const auto cells = [&](std::size_t i) {
-      std::vector<std::pair<double, double>> out;
-      for (const AppliedRow* row : rows) out.emplace_back(row->row.observed[i], row->row.expected[i]);
+      std::vector<std::tuple<double, double, bool>> out;
+      for (const AppliedRow* row : rows) out.emplace_back(row->row.observed[i], row->row.expected[i], row->row.misplaced_at(i));
       return out;
     };
-    const bool dark = std::all_of(rows.begin(), rows.end(), [&](const AppliedRow* r) { return r->row.observed[k] == 0 && r->row.expected[k] == 0; });
+    const bool dark = std::all_of(rows.begin(), rows.end(), [&](const AppliedRow* r) { return r->row.dark(k); });
     if (dark) continue;  // other windows that left nothing behind
     if (!groups.empty()) {
       ColumnGroup& last = groups.back();
@@ -73,8 +74,8 @@ std::vector<Cell> cells_of(const AppliedRow& row, const std::vector<ColumnGroup>
   std::vector<Cell> out;
   for (const ColumnGroup& g : groups) {
     const double observed = row.row.observed[g.index], expected = row.row.expected[g.index];
-    const bool off = observed != expected;
-    out.push_back({off ? fmt::format("[{} for {}]", ref::weight_text(observed), ref::weight_text(expected)) : ref::weight_text(observed), off});
+    const bool misplaced = row.row.misplaced_at(g.index), off = misplaced || observed != expected;
+    out.push_back({off ? fmt::format("[{} for {}]", ref::observed_text(observed, misplaced), ref::weight_text(expected)) : ref::weight_text(observed), off});
   }
   return out;
 }
@@ -166,22 +167,30 @@ std::string text_of(const Table& table, const Style& style) {
 std::string ledger_tables(const Report& report, const Style& style) {
   std::map<std::uint32_t, std::vector<const AppliedRow*>> by_step;
   for (const AppliedRow& row : report.ledger) by_step[row.step].push_back(&row);
-  std::vector<std::pair<std::string, std::vector<std::uint32_t>>> texts;  // with the steps that have it, in the order of the first of them
+  struct Text {
+    std::string text;
+    bool misplaced = false;            // some weight in it
+    std::vector<std::uint32_t> steps;  // that have it
+  };
+  std::vector<Text> texts;  // in the order of the first of their steps
   for (const auto& [step, rows] : by_step) {
     // Rows of one step can have been decoded or not: tables of one kind each.
     std::map<std::size_t, std::vector<const AppliedRow*>> by_columns;
     for (const AppliedRow* row : rows) by_columns[row->columns.size()].push_back(row);
     for (const auto& [columns, alike] : by_columns) {
       const std::string text = text_of(table_of(report, step, alike, style), style);
-      const auto same = std::find_if(texts.begin(), texts.end(), [&](const auto& known) { return known.first == text; });
-      if (same == texts.end()) texts.emplace_back(text, std::vector<std::uint32_t>{step});
-      else same->second.push_back(step);
+      const bool misplaced = std::any_of(alike.begin(), alike.end(), [](const AppliedRow* row) { return row->row.any_misplaced(); });
+      const auto same = std::find_if(texts.begin(), texts.end(), [&](const Text& known) { return known.text == text && known.misplaced == misplaced; });
+      if (same == texts.end()) texts.push_back({text, misplaced, {step}});
+      else same->steps.push_back(step);
     }
   }
   std::string out;
-  for (const auto& [text, steps] : texts)
+  for (const auto& [text, misplaced, steps] : texts)
     out += "\n" +
-           wrapped(fmt::format("ledger of the gradient applied in {} (weight of each contribution; [observed for due] is wrong)", ref::numbered("step", steps)), style.width, 2) +
+           wrapped(fmt::format("ledger of the gradient applied in {} (weight of each contribution; [observed for due] is wrong{})", ref::numbered("step", steps),
+                               misplaced ? "; misplaced: what is there of the contribution is due of other elements" : ""),
+                   style.width, 2) +
            "\n" + text;
   return out;
 }

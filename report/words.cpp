@@ -38,6 +38,28 @@ std::string in_short(const std::string& text) {
   return printable(text.substr(0, end)) + "...";
 }
 
+namespace {
+
+std::string_view why(ref::NotTold reason) {
+  switch (reason) {
+    case ref::NotTold::rounding: return "in which rounding hides weights, though not absences";
+    case ref::NotTold::planted: return "in which a planted overflow hides weights";
+    case ref::NotTold::open: return "in which several weights explain the values";
+    case ref::NotTold::symbolic: return "in which some weight is beyond fractions of 62 bits, or some value is no sum of contributions";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<std::string> inconclusive_rows(const Report& report) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < ref::reasons_not_told; ++i)
+    if (const std::uint64_t rows = report.inconclusive_rows.by_reason[i]; rows > 0)
+      out.push_back(fmt::format("{} {} of the ledger, {}", rows, rows == 1 ? "row" : "rows", why(static_cast<ref::NotTold>(i))));
+  return out;
+}
+
 std::string names_of(const std::vector<ref::FindingClass>& classes) {
   std::string out;
   for (const ref::FindingClass c : classes) out += (out.empty() ? "" : ", ") + std::string(name_of(c));

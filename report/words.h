@@ -5,12 +5,16 @@
 #include <vector>
 
 #include "report/corpus.h"
+#include "report/report.h"
 
 namespace gradledger::report {
 
 // What a file says, as a line of a report: lines joined, other control characters as printable_text() has them; of a long text its beginning.
 std::string printable(std::string text);
 std::string in_short(const std::string& text);
+
+// "2 rows of the ledger, in which rounding hides weights, though not absences": for each reason that there is.
+std::vector<std::string> inconclusive_rows(const Report& report);
 
 // "boundary-leak, wrong-scale"
 std::string names_of(const std::vector<ref::FindingClass>& classes);

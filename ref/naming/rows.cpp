@@ -42,15 +42,18 @@ void Naming::name_entry(const LedgerEntry& entry) {
   if (follows_unequal_loops(entry.step)) return;
   RowContext context = context_of(entry);
   std::vector<LedgerRow> rows = ledger_.rows(entry);
-  // Of the one run of a recording an open weight is taken for right.
-  for (LedgerRow& row : rows)
-    if (!verdict_.few_runs) row.open.clear();
+  for (LedgerRow& row : rows) {
+    if (!verdict_.few_runs) row.open.clear();  // of the one run of a recording an open weight is taken for right
+    // A misplaced weight has a class of its own; the others are diagnosed without it.
+    for (std::size_t k = 0; k < row.misplaced.size(); ++k)
+      if (row.misplaced[k]) row.observed[k] = row.expected[k];
+  }
   context.one_factor = off_by_one_factor(rows, entry.columns, entry.step);
   bool balanced = true;
   for (const LedgerRow& row : rows) {
-    verdict_.inconclusive_rows += row.inconclusive;
+    if (row.inconclusive) ++verdict_.inconclusive_rows.by_reason[static_cast<std::size_t>(*row.inconclusive)];
     if (verdict_.one_pass || verdict_.few_runs || !timeline_.planted.empty()) balanced = balanced && !row.inconclusive;
-    if (row.misplaced) {
+    if (row.any_misplaced()) {
       balanced = false;
       record(entry, row, {FindingClass::misplaced_shard, {}, {}});
     }
@@ -61,7 +64,7 @@ void Naming::name_entry(const LedgerEntry& entry) {
   }
   // The fingerprint differs, yet each contribution alone weighs what it must: the right sums lie in the wrong places. Few runs look at none alone.
   if (balanced && !context.places_told && verdict_.undecoded == 0 && fingerprint_of(entry.key))
-    record(entry, {fingerprint_of(entry.key)->ranges, {}, {}, {}, false, false}, {FindingClass::misplaced_shard, {}, {}});
+    record(entry, {fingerprint_of(entry.key)->ranges, {}, {}}, {FindingClass::misplaced_shard, {}, {}});
 }
 
 // Mismatches are sorted by key, of which there may be several.

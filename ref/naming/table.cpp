@@ -50,7 +50,7 @@ void Naming::balanced_row(const JudgedSnapshot& seen) {
     by_row[std::move(weights)].push_back(range);
   }
   for (const auto& [weights, elements] : by_row)
-    verdict_.applied.push_back({seen.step, seen.key.event, seen.key.rank, seen.key.buffer, columns, LedgerRow{elements, weights, weights, {}}});
+    verdict_.applied.push_back({seen.step, seen.key.event, seen.key.rank, seen.key.buffer, columns, LedgerRow{elements, weights, weights}});
 }
 
 void Naming::weigh_coverage() {

@@ -8,17 +8,20 @@
 #include "ref/describe.h"
 #include "report/html/html.h"
 #include "report/html/parts.h"
+#include "report/words.h"
 
 namespace gradledger::report {
 namespace {
 
-// Pairs of an observed weight and the one that is due, each once.
+// Pairs of an observed weight and the one that is due, with whether something else is there that is misplaced, each once.
 class Pairs {
  public:
-  std::size_t number(double observed, double expected) {
+  std::size_t number(const ref::LedgerRow& row, std::size_t column) {
+    const double observed = row.observed[column], expected = row.expected[column];
+    const bool misplaced = row.misplaced_at(column);
     // By text: a weight that is no number equals nothing, itself not either.
-    const auto [found, fresh] = known_.try_emplace(fmt::format("{:a} {:a}", observed, expected), list_.size());
-    if (fresh) list_.push_back({number_json(observed), number_json(expected), ref::weight_text(observed), ref::weight_text(expected)});
+    const auto [found, fresh] = known_.try_emplace(fmt::format("{:a} {:a} {}", observed, expected, misplaced), list_.size());
+    if (fresh) list_.push_back({number_json(observed), number_json(expected), ref::observed_text(observed, misplaced), ref::weight_text(expected), misplaced});
     return found->second;
   }
   const ordered_json& json() const { return list_; }
@@ -32,9 +35,9 @@ class Pairs {
 ordered_json cells_json(const ref::LedgerRow& row, Pairs& pairs) {
   ordered_json out = ordered_json::array();
   for (std::size_t k = 0; k < row.observed.size();) {
-    const std::size_t pair = pairs.number(row.observed[k], row.expected[k]);
+    const std::size_t pair = pairs.number(row, k);
     std::size_t next = k + 1;
-    while (next < row.observed.size() && pairs.number(row.observed[next], row.expected[next]) == pair) ++next;
+    while (next < row.observed.size() && pairs.number(row, next) == pair) ++next;
     out.push_back(pair);
     out.push_back(next - k);
     k = next;
@@ -111,7 +114,7 @@ ordered_json coverage_part(const Report& report) {
   out.push_back(fmt::format("{} of {} snapshots of gradients were judged, and {} of {} windows that a step closes", c.judged, c.snapshots(), c.windows_judged, c.windows_closed));
   if (report.contributions_not_decoded > 0)
     out.push_back(fmt::format("{} of {} contributions were not decoded: they are past the limit of one judgement", report.contributions_not_decoded, report.contributions));
-  if (report.inconclusive_rows > 0) out.push_back(fmt::format("in {} rows of the ledger rounding hides weights, though not absences", report.inconclusive_rows));
+  for (const std::string& rows : inconclusive_rows(report)) out.push_back("inconclusive: " + rows);
   if (report.not_taken_apart > 0)
     out.push_back(fmt::format("{} more snapshots have wrong weights that no finding names: they are past the limit of one ledger", report.not_taken_apart));
   if (report.not_listed > 0) out.push_back(fmt::format("the applied gradients of {} more snapshots are not listed: they are past the limit of one ledger", report.not_listed));

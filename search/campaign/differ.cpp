@@ -106,9 +106,18 @@ std::optional<Parting> parting_of(const Applied& one, const Applied& other) {
   return std::nullopt;
 }
 
+// What one element has of a contribution.
+struct Held {
+  double weight = 0;
+  bool misplaced = false;
+  bool operator==(const Held&) const = default;
+};
+
+std::string text_of(const Held& held) { return ref::observed_text(held.weight, held.misplaced); }
+
 // The weights with which contributions got into one element, on the first rank that applies it.
-std::map<Contribution, double> weights_at(const Scenario& scenario, const Side& side, const Parting& at) {
-  std::map<Contribution, double> out;
+std::map<Contribution, Held> weights_at(const Scenario& scenario, const Side& side, const Parting& at) {
+  std::map<Contribution, Held> out;
   const auto prepared = prepare(scenario, side);
   const auto producer = make_producer(prepared->scenario, *prepared->timeline, {.engines = side.factory, .devices = side.devices});
   ref::OracleOptions oracle;
@@ -121,7 +130,7 @@ std::map<Contribution, double> weights_at(const Scenario& scenario, const Side& 
     if (!holds) continue;
     // The loop divides its losses where the framework does not: what that leaves of a weight is compared.
     const double divided = at.by_step ? value_of(prepared->timeline->contract.divisor) : 1.0;
-    for (std::size_t k = 0; k < row.columns.size(); ++k) out[row.columns[k]] = row.row.observed[k] * divided;
+    for (std::size_t k = 0; k < row.columns.size(); ++k) out[row.columns[k]] = {row.row.observed[k] * divided, row.row.misplaced_at(k)};
     break;
   }
   return out;
@@ -134,10 +143,10 @@ std::string explain(const Scenario& scenario, const std::vector<Side>& sides, co
   std::string out;
   for (const auto& [contribution, weight] : a) {
     const auto found = b.find(contribution);
-    const double there = found == b.end() ? 0 : found->second;
+    const Held there = found == b.end() ? Held{} : found->second;
     if (weight == there) continue;
     out += fmt::format("{}micro-batch {} of rank {}, step {}: {} in {}, {} in {}", out.empty() ? "" : "; ", contribution.micro_batch, contribution.rank, contribution.step,
-                       ref::weight_text(weight), one.name, ref::weight_text(there), other.name);
+                       text_of(weight), one.name, text_of(there), other.name);
   }
   return at.text + (out.empty() ? "" : ": " + out);
 }

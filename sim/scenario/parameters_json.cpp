@@ -55,7 +55,7 @@ std::vector<Parameter> with_shapes(const std::vector<TensorShape>& shapes) {
   for (const TensorShape& shape : shapes) {
     out.emplace_back();
     out.back().name = shape.name;
-    out.back().numel = static_cast<decltype(Parameter::numel)>(shape.numel);
+    out.back().numel = shape.numel;
   }
   return out;
 }

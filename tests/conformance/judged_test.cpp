@@ -107,7 +107,7 @@ Kind compared(const Recording& recording, const Timeline& timeline, const ref::V
   if (reading.of(alone, false) == reading.of(engine, false)) return Kind::same;
   const Found ours = reading.of(alone, true), theirs = reading.of(engine, true);
   if (ours == theirs) return Kind::equal_data;
-  if (alone.inconclusive_rows > 0 && is_part(ours, theirs)) return Kind::told_in_part;
+  if (alone.inconclusive_rows.total() > 0 && is_part(ours, theirs)) return Kind::told_in_part;
   if (alone.coverage.not_judged[static_cast<std::size_t>(ref::NotDue::unchanged)] > 0 && is_part(ours, theirs)) return Kind::unchanged;
   if (without_scales(ours) == without_scales(theirs)) return Kind::scale;
   if (!alone.unexplained.empty() && !ours.empty() && !theirs.empty()) return Kind::unexplained;

@@ -99,6 +99,16 @@ TEST(few_runs, say_that_elements_hold_what_belongs_to_others) {
   const Few few = judge_few(four_micro_batches(Dtype::float32), rotate);
   EXPECT_TRUE(classes(few.verdict).contains("misplaced-shard")) << sentences(few.verdict);
   EXPECT_EQ(classes(few.verdict), classes(judge_tampered(four_micro_batches(Dtype::float32), rotate))) << sentences(few.verdict);
+  std::size_t misplaced = 0;
+  for (const ref::AppliedRow& row : few.verdict.applied)
+    for (std::size_t k = 0; k < row.columns.size(); ++k) {
+      if (!row.row.misplaced_at(k)) continue;
+      ++misplaced;
+      EXPECT_EQ(row.rank, 0u);
+      EXPECT_EQ(row.row.observed[k], 0) << "of its own the element has nothing";
+      EXPECT_EQ(row.columns[k].step, row.step) << "of other windows nothing is due anywhere";
+    }
+  EXPECT_GT(misplaced, 0u);
 }
 
 // Whatever it is, it is no right sum.

@@ -120,6 +120,17 @@ TEST(html_part, of_a_replay_holds_every_weight_of_its_ledger) {
   EXPECT_EQ(part["ledger"]["pairs"].size(), 2u);
 }
 
+TEST(html_part, of_a_replay_says_which_weights_are_misplaced) {
+  report::Report report = report_by_hand();
+  report.ledger.push_back(report.ledger[0]);
+  report.ledger[1].row.misplaced = {false, true};
+  const auto ledger = nlohmann::json::parse(report::Html().text(report))["ledger"];
+  const auto pairs = nlohmann::json::parse(R"([[0.5, 0.5, "1/2", "1/2", false], [0.0, 0.5, "0", "1/2", false], [0.0, 0.5, "misplaced", "1/2", true]])");
+  EXPECT_EQ(ledger["pairs"], pairs);
+  EXPECT_EQ(ledger["rows"][0]["cells"], nlohmann::json::parse("[0, 1, 1, 1]"));
+  EXPECT_EQ(ledger["rows"][1]["cells"], nlohmann::json::parse("[0, 1, 2, 1]"));
+}
+
 TEST(html_part, of_a_replay_says_which_buffer_is_out_of_balance) {
   const auto part = nlohmann::json::parse(report::Html().text(report_by_hand()));
   EXPECT_EQ(part["balance"]["buffers"][0][0], "accumulator");

@@ -101,7 +101,7 @@ inline report::Report report_by_hand() {
   out.coverage = coverage_by_hand();
   out.contributions = 40;
   out.contributions_not_decoded = 8;
-  out.inconclusive_rows = 2;
+  out.inconclusive_rows.by_reason = {2, 0, 0, 1};
   out.fingerprint_passes = 2;
   out.decode_passes = 3;
   out.value_passes = 4;

@@ -1,4 +1,5 @@
 // A report that nobody ran, in each format.
+#include "report/html/html.h"
 #include "tests/report/made_by_hand.h"
 
 namespace gradledger::testing {
@@ -26,6 +27,7 @@ TEST(a_report_for_people, shows_what_the_value_holds) {
                 "not judged: the gradient that is applied at event 5, which nobody showed\n"
                 "not judged: skipped of 1 steps, which rank 1 did not report\n"
                 "inconclusive: 2 rows of the ledger, in which rounding hides weights, though not absences\n"
+                "inconclusive: 1 row of the ledger, in which some weight is beyond fractions of 62 bits, or some value is no sum of contributions\n"
                 "not decoded: 8 of 40 contributions, past the limit of one judgement\n"
                 "open: the script ends with gradients that no step has applied\n"
                 "repeat with: gradledger replay a.json --seed 7\n"
@@ -82,6 +84,33 @@ TEST(a_report_for_programs, holds_what_the_value_holds) {
   EXPECT_EQ(o["collectives_by_rank_and_step"]["gradient"], (json::array({{0, 1}, {0, 1}})));
   EXPECT_EQ(o["trace_hash"], "0000000000000abc");
   EXPECT_EQ(o["bytes_peak"], 96);
+}
+
+TEST(a_report_for_programs, says_of_each_weight_whether_it_is_misplaced) {
+  Report report = report_by_hand();
+  ref::AppliedRow& row = report.ledger[0];
+  row.columns.insert(row.columns.end(), {{1, 0, 0}, {1, 0, 1}});
+  row.row.observed = {0.5, 0, 0, 0};
+  row.row.expected = {0.5, 0.5, 0, 0};
+  row.row.misplaced = {false, true, true, false};
+  const json weights = objects_of(shown("json", report)).at(0)["ledger"][0]["weights"];
+  ASSERT_EQ(weights.size(), 3u) << "of the last one nothing is due and nothing is there";
+  EXPECT_EQ(weights[0], (json{{"step", 2}, {"rank", 0}, {"micro_batch", 0}, {"observed", 0.5}, {"expected", 0.5}, {"misplaced", false}}));
+  EXPECT_EQ(weights[1], (json{{"step", 2}, {"rank", 0}, {"micro_batch", 1}, {"observed", 0.0}, {"expected", 0.5}, {"misplaced", true}}));
+  EXPECT_EQ(weights[2], (json{{"step", 1}, {"rank", 0}, {"micro_batch", 0}, {"observed", 0.0}, {"expected", 0.0}, {"misplaced", true}}));
+}
+
+TEST(a_report, says_of_each_inconclusive_row_why_it_is_one) {
+  Report report = report_by_hand();
+  report.inconclusive_rows.by_reason = {0, 1, 4, 0};
+  const json o = objects_of(shown("json", report)).at(0);
+  EXPECT_EQ(o["inconclusive_rows"], 5);
+  EXPECT_EQ(o["inconclusive_because"], (json{{"rounding", 0}, {"planted overflow", 1}, {"left open by values", 4}, {"beyond the symbolic run", 0}}));
+  for (const std::string& text : {shown("terminal", report), report::Html().text(report)}) {
+    EXPECT_NE(text.find("inconclusive: 1 row of the ledger, in which a planted overflow hides weights"), std::string::npos) << text;
+    EXPECT_NE(text.find("inconclusive: 4 rows of the ledger, in which several weights explain the values"), std::string::npos) << text;
+    EXPECT_EQ(text.find("rounding hides"), std::string::npos) << text;
+  }
 }
 
 TEST(a_report, of_a_race_says_which_command_shows_it) {

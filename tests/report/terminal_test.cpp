@@ -79,6 +79,41 @@ TEST(text_for_people, does_not_join_what_differs) {
   EXPECT_NE(text.find("       rank 5  accumulator (local)"), std::string::npos) << text;
 }
 
+// Of its own a rank's elements have the first one; what is there of the second is due of other elements, and of the third, of which nothing is due, too.
+Report with_misplaced() {
+  Report out = report_by_hand();
+  ref::AppliedRow& row = out.ledger[0];
+  row.columns.push_back({1, 0, 0});
+  row.row.observed = {0.5, 0, 0};
+  row.row.expected = {0.5, 0.5, 0};
+  row.row.misplaced = {false, true, true};
+  return out;
+}
+
+TEST(text_for_people, shows_no_weight_as_due_that_is_of_other_elements) {
+  Report report = with_misplaced();
+  const std::string text = shown("terminal", report);
+  EXPECT_NE(text.find("; [observed for due] is wrong; misplaced: what is there of the contribution is due of other elements)\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("s1 r0 m0           r0 m0  r0 m1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("[misplaced for 0]  1/2    [misplaced for 1/2]\n"), std::string::npos) << text;
+  report.ledger[0].row.observed[1] = 0.25;
+  EXPECT_NE(shown("terminal", report).find("[1/4 and misplaced for 1/2]"), std::string::npos);
+  report.ledger[0].row.observed[1] = 0.5;
+  EXPECT_NE(shown("terminal", report).find("[1/2 and misplaced for 1/2]"), std::string::npos) << "beside its whole weight it is still wrong";
+  report.ledger[0].row.misplaced = {};
+  const std::string placed = shown("terminal", report);
+  EXPECT_EQ(placed.find("misplaced"), std::string::npos) << placed;
+  EXPECT_EQ(placed.find("s1 r0 m0"), std::string::npos) << "a column of nothing: " << placed;
+}
+
+TEST(text_for_people, does_not_join_a_misplaced_weight_with_one_that_is_missing) {
+  Report report = report_by_hand();
+  report.ledger[0].row.observed = {0, 0};
+  EXPECT_NE(shown("terminal", report).find("r0 m0-1\n"), std::string::npos);
+  report.ledger[0].row.misplaced = {true, false};
+  EXPECT_NE(shown("terminal", report).find("[misplaced for 1/2]  [0 for 1/2]\n"), std::string::npos) << shown("terminal", report);
+}
+
 TEST(text_for_people, has_every_rank_and_its_norms_where_all_is_asked_for) {
   const std::string text = shown_as(many(3, 2), {.detail = Detail::all});
   EXPECT_EQ(count(text, "*accumulator (local, "), 3u * 4u);

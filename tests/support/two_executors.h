@@ -31,7 +31,7 @@ struct ByTwoExecutors {
     std::vector<std::string> out;
     const std::set<Place> in_symbolic = places(symbolic), in_numeric = places(numeric);
     for (const Place& p : in_numeric)
-      if (!in_symbolic.contains(p) && symbolic.inconclusive_rows == 0) out.push_back("only by numbers: " + text(p));
+      if (!in_symbolic.contains(p) && symbolic.inconclusive_rows.total() == 0) out.push_back("only by numbers: " + text(p));
     for (const Place& p : in_symbolic)
       if (!in_numeric.contains(p) && !planted) out.push_back("only symbolic: " + text(p));
     compare_weights(out);

@@ -81,6 +81,31 @@ TEST(a_report_of_a_verdict, holds_each_cell_of_the_ledger) {
   EXPECT_EQ(cells, 0u) << "cells that no line of JSON has";
 }
 
+// Elements of a finding "misplaced-shard" hold what is due of others; no format may show that as the weight that is due.
+TEST(a_report_of_a_verdict, shows_weights_of_other_elements_as_misplaced) {
+  for (const char* file : {"catalogue/19-missing-gradient-shifts.json", "fsdp2/partial-sums-of-different-parameters.json"}) {
+    SCOPED_TRACE(file);
+    verbs::Options options;
+    options.full_ledger = true;
+    const Judged judged(corpus / file, options);
+    const json object = json::parse(shown("json", judged.report));
+    std::size_t rows = 0, weights = 0;
+    for (std::size_t i = 0; i < judged.report.ledger.size(); ++i) {
+      const ref::AppliedRow& row = judged.report.ledger[i];
+      rows += row.row.any_misplaced();
+      for (std::size_t k = 0; k < row.columns.size(); ++k)
+        if (row.row.misplaced_at(k) && row.row.expected[k] != 0) {
+          EXPECT_NE(row.row.observed[k], row.row.expected[k]) << "of their own the elements have none, or another one";
+        }
+      for (const json& weight : object["ledger"][i]["weights"]) weights += weight["misplaced"].get<bool>();
+    }
+    EXPECT_GT(rows, 0u);
+    EXPECT_GE(weights, rows);
+    EXPECT_NE(shown("terminal", judged.report).find("[misplaced for "), std::string::npos) << shown("terminal", judged.report);
+    EXPECT_NE(shown("terminal", judged.report).find("misplaced: what is there"), std::string::npos);
+  }
+}
+
 TEST(a_report_of_a_verdict, says_what_was_judged_and_by_what) {
   verbs::Options options;
   options.seed = 3;

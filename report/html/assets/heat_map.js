@@ -3,7 +3,8 @@
 const cellsMax = 60000; // of one step; more take a browser too long
 
 // What a pair of weights is, beside how it is called.
-function judgePair([observed, expected, observedText, expectedText]) {
+function judgePair([observed, expected, observedText, expectedText, misplaced]) {
+  if (misplaced) return { kind: "astray", text: "\u21c4" + observedText, words: "what is due of other elements is there" };
   if (observed === expected) return { kind: expected === 0 ? "none" : "right", text: expected === 0 ? "" : observedText, words: expected === 0 ? "none is due and none is there" : "as due" };
   if (typeof observed === "string" || typeof expected === "string") return { kind: "stray", text: "?" + observedText, words: "not a number" };
   if (expected === 0) return { kind: "stray", text: "\u25c6" + observedText, words: "there, though none is due" };
@@ -13,7 +14,7 @@ function judgePair([observed, expected, observedText, expectedText]) {
 }
 
 function isWrong(pair) {
-  return pair[0] !== pair[1];
+  return pair[0] !== pair[1] || pair[4];
 }
 
 // The numbers of the pairs of a row, one for each column.
@@ -26,7 +27,7 @@ function cellsOf(row) {
 // Columns that hold something, in the order of their contributions; those that are alike in every row become one, if asked.
 function columnsOf(ledger, rows, merge) {
   const list = ledger.columns[rows[0].columns];
-  const dark = (k) => rows.every((row) => ledger.pairs[row.all[k]][0] === 0 && ledger.pairs[row.all[k]][1] === 0);
+  const dark = (k) => rows.every((row) => ledger.pairs[row.all[k]][0] === 0 && !isWrong(ledger.pairs[row.all[k]]));
   const order = list.map((_, k) => k).filter((k) => !dark(k));
   order.sort((a, b) => list[a][0] - list[b][0] || list[a][1] - list[b][1] || list[a][2] - list[b][2]);
   const out = [];
@@ -68,8 +69,8 @@ function heatTable(ledger, rows, columns, step, detail) {
       const look = looks[row.all[column.index]];
       const cell = el("td", { class: look.kind, role: "gridcell", tabindex: -1, "data-cell": true }, look.text);
       cell.place = c;
-      cell.words = () => "Applied by rank " + row.rank + " to " + row.elements + " (" + row.buffer + ", event " + row.event + "): " + contributionText(column) + " weighs " + pair[2] +
-        " where " + pair[3] + " is due: " + look.words + ".";
+      cell.words = () => "Applied by rank " + row.rank + " to " + row.elements + " (" + row.buffer + ", event " + row.event + "): " + contributionText(column) +
+        (pair[4] ? " is " : " weighs ") + pair[2] + " where " + pair[3] + " is due: " + look.words + ".";
       return cell;
     });
     grid.push(cells);
@@ -82,7 +83,7 @@ function heatTable(ledger, rows, columns, step, detail) {
 
 function heatLegend() {
   const samples = [["right", "1/8", "as due"], ["less", "\u25bc0", "missing"], ["less half", "\u25bc1/16", "too little"], ["more", "\u25b23/16", "too much"],
-    ["more far", "\u25b21/4", "at least twice too much"], ["stray", "\u25c61/8", "there, though none is due"]];
+    ["more far", "\u25b21/4", "at least twice too much"], ["stray", "\u25c61/8", "there, though none is due"], ["astray", "\u21c4misplaced", "what is due of other elements is there"]];
   return el("ul", { class: "legend", "aria-label": "Legend" },
     samples.map(([kind, text, words]) => el("li", {},
       el("table", { class: "heat", role: "presentation", style: "display:inline-table" }, el("tbody", {}, el("tr", {}, el("td", { class: kind }, text)))), " " + words)));

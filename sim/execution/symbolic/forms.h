@@ -45,8 +45,6 @@ class LinearForms {
   // Whether it takes in a backward of a rank, held by `holder`, from as many elements away as `where` says yes to.
   bool holds(FormId form, std::uint32_t holder, std::uint32_t backward, std::uint32_t rank, const std::function<bool(std::int64_t shift)>& where) const;
 
-  std::size_t size() const { return forms_.size(); }
-
  private:
   using ProfileId = std::uint32_t;
 
@@ -84,7 +82,6 @@ class LinearForms {
    public:
     std::uint32_t id_of(T item);
     const T& operator[](std::uint32_t id) const { return items_[id]; }
-    std::size_t size() const { return items_.size(); }
 
    private:
     std::deque<T> items_;

@@ -9,7 +9,7 @@ namespace gradledger {
 
 std::optional<Rational> SymbolicMemory::quotient_of(double factor) {
   constexpr std::int64_t terms_max = std::int64_t{1} << 53;
-  return simplest_within(factor, std::abs(factor) * std::numeric_limits<double>::epsilon() / 4, terms_max);
+  return simplest_within(factor, 0, terms_max);
 }
 
 SymbolicMemory::SymbolicMemory(const Workload& workload, const Timeline& timeline) : workload_(workload), timeline_(timeline), buffers_(workload.world_size) {
@@ -51,7 +51,7 @@ void SymbolicMemory::execute(const Op& op, std::uint32_t rank) {
   }
 }
 
-// A stretch as it is kept: without an origin where there are no terms, the nearest term at shift 0 where there are.
+// A stretch as it is kept: without an origin where there are no terms.
 Stretch SymbolicMemory::told(Stretch s) const {
   if (!forms_.has_terms(s.form)) s.origin = no_origin;
   return s;

@@ -110,6 +110,7 @@ Audited audit(const Setup& setup, const verbs::Options& options, Sweep sweep) {
   report.effects = answer.effects.list;
   const bool wholly = setup.not_modelled.empty() && answer.clean();
   report.outcome = answer.affected() ? AuditOutcome::affected : wholly ? AuditOutcome::not_affected : AuditOutcome::not_judged;
+  if (answer.refused.empty()) report.not_judged.insert(report.not_judged.end(), answer.verdict->left_out.begin(), answer.verdict->left_out.end());
   if (!answer.judged()) report.not_judged.insert(report.not_judged.begin(), "the whole run: " + answer.verdict->coverage.nothing);
 
   const std::vector<AtRelease> releases = at_releases(setup, replayer);

@@ -12,6 +12,7 @@
 #include "search/mutants/hunt.h"
 #include "sim/load.h"
 #include "tests/support/few_runs.h"
+#include "tests/support/of_numbers.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/scenarios.h"
 
@@ -52,7 +53,7 @@ TEST_P(few_runs_corpus, is_judged_right_or_wrong_as_in_many_and_no_class_is_made
   for (const fs::path& file : corpus_files()) {
     if (number++ % (shards * one_of) != GetParam()) continue;
     const Scenario scenario = load_scenario(file).value();
-    if (scenario.expect.accounting_only) continue;
+    if (scenario.expect.accounting_only || !testing::fits_numbers(scenario)) continue;
     const Timeline timeline = make_timeline(scenario).value();
     const TwoVerdicts verdicts = judge_twice(scenario, timeline, [&] { return make_producer(scenario, timeline); });
     ++judged;

@@ -109,12 +109,12 @@ TEST_P(true_size, has_the_books_of_a_small_one) {
 }
 
 Scenario of_ranks(std::uint32_t world, std::uint32_t micro_batches, std::uint32_t accumulation_steps) {
-  const std::string text =
-      fmt::format(R"({{"name": "s", "world_size": {}, "parameters": [{{"name": "a", "numel": 3500000000}}, {{"name": "b", "numel": 3500000001}}], "model_dtype": "bf16",
-      "engine": {{"framework": "deepspeed", "optimizer": {{"type": "SGD", "lr": 0.001}}, "config": {{"gradient_accumulation_steps": {}, "bf16": {{"enabled": true}}, "zero_optimization": {{"stage": 2}}}}}},
-      "script": [{{"backward": {{"micro_batches": {}}}}}, {{"step": {{}}}}]}})",
-                  world, accumulation_steps, micro_batches);
-  return read_scenario(text, ".").value();
+  json document = {
+      {"name", "s"}, {"world_size", world}, {"parameters", {{{"name", "a"}, {"numel", 3'500'000'000}}, {{"name", "b"}, {"numel", 3'500'000'001}}}}, {"model_dtype", "bf16"}};
+  document["engine"] = {{"framework", "deepspeed"}, {"optimizer", {{"type", "SGD"}, {"lr", 0.001}}}};
+  document["engine"]["config"] = {{"gradient_accumulation_steps", accumulation_steps}, {"bf16", {{"enabled", true}}}, {"zero_optimization", {{"stage", 2}}}};
+  document["script"] = {{{"backward", {{"micro_batches", micro_batches}}}}, {{"step", json::object()}}};
+  return read_scenario(document.dump(), ".").value();
 }
 
 TEST(a_symbolic_run_alone, says_what_it_does_not_judge) {

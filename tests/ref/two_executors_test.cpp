@@ -13,6 +13,7 @@
 #include "sim/frameworks/framework.h"
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
+#include "tests/support/of_numbers.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/two_executors.h"
 
@@ -44,7 +45,7 @@ TEST_P(two_executors_on_the_corpus, find_the_same_and_hold_the_same_weights) {
   for (const fs::path& file : scenario_files()) {
     if (number++ % (shards * one_of) != GetParam()) continue;
     const Scenario scenario = load_scenario(file).value();
-    if (scenario.expect.accounting_only) continue;
+    if (scenario.expect.accounting_only || !fits_numbers(scenario)) continue;
     const Timeline timeline = make_timeline(scenario).value();
     const ByTwoExecutors both = judge_by_both(scenario, timeline, [&] { return make_producer(scenario, timeline); });
     ASSERT_TRUE(both.symbolic.weights) << file;

@@ -11,6 +11,7 @@
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/frameworks/framework.h"
 #include "sim/frameworks/deepspeed/repairs.h"
+#include "tests/support/of_numbers.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -53,7 +54,7 @@ const std::map<std::string, std::vector<ref::Finding>>& of_the_corpus() {
     for (const char* folder : {"catalogue", "live", "deepspeed-7981", "deepspeed-7985", "streams", "set-gradient", "coalesce", "parameters"})
       for (const auto& entry : std::filesystem::directory_iterator(corpus_folder / folder)) {
         const auto s = load_scenario(entry.path());
-        if (!s || s->covers.empty() || s->expect.findings.empty() || s->expect.accounting_only) continue;
+        if (!s || s->covers.empty() || s->expect.findings.empty() || s->expect.accounting_only || !testing::fits_numbers(*s)) continue;
         out[std::string(folder) + "/" + entry.path().filename().string()] = explained(*s);
       }
     return out;

@@ -31,14 +31,14 @@ std::size_t events_in(Scenario scenario) {
 // What a scenario says of the entries that it shows.
 void add_rows(const Loaded& loaded, const Options& options, std::map<std::string, KnownRow>& rows, std::set<std::string>& of_loops) {
   const Scenario& s = loaded.scenario;
-  if (s.expect.findings.empty() || s.expect.accounting_only) return;
+  if (s.expect.findings.empty() || s.expect.accounting_only || verbs::bytes_needed(s) > options.memory_limit) return;
   // No script that is drawn states what it means: a finding of its class would be another defect.
   if (loaded.timeline.two_layers) return of_loops.insert(s.covers.begin(), s.covers.end());
   search::KnownDefect defect{s.engine.as_of, std::nullopt, {}, search::engine_of(s)};
   for (const ExpectedFinding& f : s.expect.findings)
     if (const auto c = ref::finding_class_named(f.finding)) defect.classes.push_back(*c);
   if (!s.twin_of.empty()) {
-    const auto twin = load(loaded.path.parent_path() / s.twin_of, options, Use::search);
+    const auto twin = load(loaded.path.parent_path() / s.twin_of, options, Use::gate);
     if (twin && !((*twin)->scenario.engine.as_of == s.engine.as_of)) defect.without = (*twin)->scenario.engine.as_of;
     if (!search::shown_by(s, defect)) defect.without.reset();  // the twin is clean for another reason
   }
@@ -81,7 +81,7 @@ int fuzz_catalogue(const Options& options, const FuzzOptions& fuzz, const Output
   std::map<std::string, KnownRow> rows;
   std::set<std::string> of_loops;
   for (const auto& file : *files) {
-    const auto loaded = load(file, options, Use::search);
+    const auto loaded = load(file, options, Use::gate);
     if (!loaded) {
       complain(loaded.error());
       return bad_input;

@@ -51,10 +51,10 @@ Result<RecordedRun> read_run(const nlohmann::json& line) {
 }
 
 std::uint32_t read_outline(const OutlineFields& fields, RecordedRun& run) {
-  run.world = fields.world.count(1, limits::world_size_max);
+  run.world = fields.world.count(1, limits::real_ranks_max);
   std::uint64_t elements = 0;
   for (const Field& size : fields.sizes.entries(limits::parameters_max)) {
-    run.sizes.push_back(size.count(0, static_cast<std::uint32_t>(limits::parameter_numel_max)));
+    run.sizes.push_back(size.count(0, limits::recorded_numel_max));
     elements += std::max<std::uint64_t>(run.sizes.back(), 1);  // an empty one takes part in everything
   }
   if (run.sizes.empty()) fields.sizes.fail("is empty; expected the size of at least one parameter");
@@ -78,10 +78,10 @@ std::string operation_text(const nlohmann::json& operation) {
 
 static void read_details(const Field& details, RecordedCollective& call, NumberBudget& budget) {
   if (details.has("operator")) call.operation = details.at("operator").text(limits::name_length_max);
-  if (details.has("root")) call.root = details.at("root").count(0, limits::world_size_max - 1);
+  if (details.has("root")) call.root = details.at("root").count(0, limits::real_ranks_max - 1);
   if (!details.has("group")) return;
   call.group.emplace();
-  for (const Field& rank : details.at("group").entries(limits::world_size_max)) call.group->push_back(rank.count(0, limits::world_size_max - 1));
+  for (const Field& rank : details.at("group").entries(limits::real_ranks_max)) call.group->push_back(rank.count(0, limits::real_ranks_max - 1));
   budget.take(call.group->size(), details);
 }
 

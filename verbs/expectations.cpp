@@ -252,7 +252,7 @@ std::vector<Problem> unmet(const Loaded& loaded, const ref::Verdict& verdict) { 
 Result<bool> applied_agree(const Loaded& one, const Loaded& other, const Options& options) {
   const std::string where = one.place("/expect/comparison/with");
   const auto sizes = [](const Scenario& s) {
-    std::vector<std::uint32_t> out;
+    std::vector<std::uint64_t> out;
     for (const Parameter& p : s.parameters) out.push_back(p.numel);
     return out;
   };

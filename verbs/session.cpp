@@ -35,6 +35,9 @@ Options without_overrides(const Options& options) {
 
 namespace {
 
+// Values that are expected, or compared with those of another scenario.
+bool expects_numbers(const Scenario& scenario) { return !scenario.expect.values.empty() || scenario.expect.comparison.has_value(); }
+
 // Whether elements are held whatever their number.
 bool needs_numbers(const Options& options) { return options.executor == "numeric" || options.driver || options.uses_devices() || !options.compare.empty(); }
 
@@ -49,7 +52,7 @@ Result<std::unique_ptr<Loaded>> admit(const std::filesystem::path& path, Result<
                       "is \"" + scenario->engine.framework + "\", of which there is no engine here; expected --producer with a driver that runs it", true};
   const std::uint64_t bytes = bytes_needed(*scenario);
   const bool judged = use != Use::account && !(use == Use::gate && scenario->expect.accounting_only);
-  const bool on_numbers = judged && (use == Use::search || needs_numbers(options) || !scenario->expect.values.empty());
+  const bool on_numbers = judged && (use == Use::search || needs_numbers(options) || expects_numbers(*scenario));
   if (on_numbers && bytes > options.memory_limit)
     return InputError{out->place("/parameters"),
                       fmt::format("need up to {} bytes to be judged; expected at most --memory-limit, {} bytes, or a replay with --accounting", bytes, options.memory_limit), true};
@@ -82,7 +85,7 @@ Result<std::unique_ptr<Loaded>> load(const std::filesystem::path& path, const Op
 
 ref::Executor executor_of(const Scenario& scenario, const Options& options) {
   if (options.executor == "numeric") return ref::Executor::numeric;
-  if (!scenario.expect.values.empty()) return ref::Executor::both;
+  if (expects_numbers(scenario)) return ref::Executor::both;
   if (options.executor == "symbolic") return ref::Executor::symbolic;
   return needs_numbers(options) || bytes_needed(scenario) <= options.memory_limit ? ref::Executor::both : ref::Executor::symbolic;
 }

@@ -81,7 +81,7 @@ BufferLayout read_layout(const Field& buffer, std::uint32_t world) {
 
 void read_parameters(const Field& spec, Run& run) {
   for (const Field& given : spec.at("params").entries(limits::parameters_max)) {
-    Parameter p{text_of(given.at("name")), given.at("numel").count(1, static_cast<std::uint32_t>(limits::parameter_numel_max)), 1, {}, false, false, {}};
+    Parameter p{text_of(given.at("name")), given.at("numel").count(1, limits::recorded_numel_max), 1, {}, false, false, {}};
     if (given.has("uses")) p.uses = given.at("uses").count(1, 64);
     if (given.has("expert")) p.expert = given.at("expert").flag();
     if (given.has("frozen")) p.frozen = given.at("frozen").flag();
@@ -136,7 +136,7 @@ Run read(const Field& line) {
   const Field spec = line.at("spec");
   run.name = text_of(line.at("name"));
   run.version = text_of(line.at("version"));
-  run.world = spec.at("world").count(1, limits::world_size_max);
+  run.world = spec.at("world").count(1, limits::real_ranks_max);
   run.dtype = text_of(spec.at("dtype"));
   read_parameters(spec, run);
   run.config = spec.at("config").object();

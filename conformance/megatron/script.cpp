@@ -205,7 +205,7 @@ class Model {
       const bool on_stage = p.stages.empty() || std::find(p.stages.begin(), p.stages.end(), r / (run_.world / size_of(run_, "pp"))) != p.stages.end();
       if (on_stage && (!p.expert || r / (size_of(run_, "tp") * size_of(run_, "cp")) % shares == expert)) out_.names[r][index] = p.name;
       for (std::size_t m = 0; m < values.size(); ++m)
-        for (std::uint64_t i = 0; i < p.numel; ++i) values[m][r].push_back(run_.gradients[m][r][offset + i] * p.uses);
+        for (std::uint64_t i = 0; i < p.numel; ++i) values[m][r].push_back(run_.gradients[m][r][offset + i] * static_cast<double>(p.uses));
     }
     ::gradledger::megatron::Attributes& attributes = out_.config.parameters[it.name];
     for (const std::string& name : p.attributes) {

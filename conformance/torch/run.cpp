@@ -80,7 +80,7 @@ void read_rows(const Field& shapes, Run& run) {
 }
 
 void read_model(const Field& spec, Run& run) {
-  for (const Field& size : spec.at("sizes").entries(limits::parameters_max)) run.sizes.push_back(size.count(1, static_cast<std::uint32_t>(limits::parameter_numel_max)));
+  for (const Field& size : spec.at("sizes").entries(limits::parameters_max)) run.sizes.push_back(size.count(1, limits::recorded_numel_max));
   if (run.sizes.empty()) spec.at("sizes").fail("is empty; expected the size of at least one parameter");
   run.in_root = static_cast<std::uint32_t>(spec.at("root").entries(run.sizes.size()).size());
   std::size_t all = run.in_root;
@@ -121,7 +121,7 @@ Run read(const Field& line) {
   run.name = text_of(line.at("name"));
   run.framework = text_of(line.at("framework"));
   run.version = text_of(line.at("version"));
-  run.world = spec.at("world").count(1, limits::world_size_max);
+  run.world = spec.at("world").count(1, limits::real_ranks_max);
   read_model(spec, run);
   run.config = spec.at("config").object();
   run.operations = spec.at("ops").json();

@@ -11,6 +11,7 @@ inline constexpr std::uint32_t world_size_max = 1u << 16;
 inline constexpr std::uint32_t real_ranks_max = 128;  // of a real framework or of devices, each a process or a thread
 inline constexpr std::uint32_t parameters_max = 4096;
 inline constexpr std::uint64_t parameter_numel_max = 1ull << 40;
+inline constexpr std::uint32_t recorded_numel_max = 1u << 31;  // of a parameter in a recording, which has them as numbers
 inline constexpr std::uint64_t model_numel_max = 1ull << 40;
 inline constexpr std::uint64_t whole_bucket_numel_max = 1ull << 20;  // reduce_bucket_size where all of a bucket is reduced
 inline constexpr std::uint32_t events_max = 1u << 22;                // after repeats are unrolled

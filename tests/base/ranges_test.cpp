@@ -80,14 +80,14 @@ class Bitmap {
   static constexpr std::uint32_t size = 64;
 
   void fill(Range r, bool value) {
-    for (std::uint32_t i = r.begin; i < r.end; ++i) bits_[i] = value;
+    for (std::uint64_t i = r.begin; i < r.end; ++i) bits_[i] = value;
   }
   bool covers(Range r) const { return !first_gap(r); }
   std::optional<Range> first_gap(Range r) const {
-    std::uint32_t begin = r.begin;
+    std::uint64_t begin = r.begin;
     while (begin < r.end && bits_[begin]) ++begin;
     if (begin >= r.end) return std::nullopt;
-    std::uint32_t end = begin;
+    std::uint64_t end = begin;
     while (end < r.end && !bits_[end]) ++end;
     return Range{begin, end};
   }

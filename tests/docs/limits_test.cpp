@@ -31,6 +31,7 @@ const LimitRow limit_rows[] = {
     {"real_ranks_max", limits::real_ranks_max, "ranks that run on devices or with a real framework"},
     {"parameters_max", limits::parameters_max, "parameters"},
     {"parameter_numel_max", limits::parameter_numel_max, "elements of a parameter"},
+    {"recorded_numel_max", limits::recorded_numel_max, "elements of a parameter in a recording"},
     {"model_numel_max", limits::model_numel_max, "elements of all parameters"},
     {"safetensors_header_bytes_max", limits::safetensors_header_bytes_max, "header of a file of safetensors"},
     {"shapes_numel_max", limits::shapes_numel_max, "elements that a file of shapes may speak of"},

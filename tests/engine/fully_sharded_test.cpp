@@ -134,11 +134,6 @@ TEST(fully_sharded_refusals, point_at_what_stands_in_the_way) {
   EXPECT_EQ(flat_refusal("{}", [](Scenario& s) { s.script = {in_no_sync({in_no_sync({flat_backward})})}; }), "/script/0/no_sync/0");
   EXPECT_EQ(flat_refusal("{}", [](Scenario& s) { s.script[0].sum_of = 2; }), "/script/0/backward/sum_of");
   EXPECT_EQ(flat_refusal("{}", [](Scenario& s) { s.script = {flat_item(ScriptKind::set_boundary)}; }), "/script/0");
-  EXPECT_EQ(flat_refusal(R"({"wrap": "root"})",
-                         [](Scenario& s) {
-                           for (Parameter& p : s.parameters) p.numel = 0x60000000;
-                         }),
-            "/parameters");
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ void expect_partition(const std::vector<std::uint32_t>& sizes, std::uint32_t wor
   for (std::uint32_t rank = 0; rank < world; ++rank) {
     for (const OwnedPart& part : layout.parts(rank)) {
       for (std::uint32_t i = 0; i < part.numel; ++i) {
-        const std::uint32_t flat = layout.offset(part.parameter) + part.parameter_offset + i;
+        const std::uint64_t flat = layout.offset(part.parameter) + part.parameter_offset + i;
         EXPECT_EQ(flat / layout.partition(), rank);
         EXPECT_EQ(flat % layout.partition(), part.partition_offset + i);
         ++owners[flat];
@@ -26,7 +26,7 @@ void expect_partition(const std::vector<std::uint32_t>& sizes, std::uint32_t wor
     }
   }
   for (std::uint32_t i = 0; i < layout.numel(); ++i) EXPECT_EQ(owners[i], 1) << "element " << i;
-  for (std::uint32_t i = layout.numel(); i < layout.padded(); ++i) EXPECT_EQ(owners[i], 0);
+  for (std::uint64_t i = layout.numel(); i < layout.padded(); ++i) EXPECT_EQ(owners[i], 0);
 }
 
 TEST(flat_partition, gives_every_element_to_exactly_one_rank) {
@@ -89,7 +89,7 @@ TEST(optimizer_groups, that_hold_nothing_on_a_rank_are_left_out) {
 TEST(parameter_shards, cover_a_parameter_and_leave_late_ranks_without_data) {
   for (std::uint32_t world : {1u, 2u, 3u, 5u, 8u}) {
     for (std::uint64_t numel : {0u, 1u, 2u, 7u, 8u, 9u, 64u}) {
-      std::uint32_t covered = 0;
+      std::uint64_t covered = 0;
       for (std::uint32_t rank = 0; rank < world; ++rank) {
         const ParameterShard shard = shard_of(numel, world, rank);
         EXPECT_EQ(shard.size, (numel + world - 1) / world);

@@ -79,7 +79,7 @@ struct ByTwoExecutors {
     std::map<Element, std::vector<double>> out;
     for (const ref::AppliedRow& applied : verdict.applied)
       for (const ref::ElementRange& range : applied.row.elements)
-        for (std::uint32_t e = range.begin; e < range.end; ++e) {
+        for (std::uint64_t e = range.begin; e < range.end; ++e) {
           auto& weights = out[{applied.step, applied.event, applied.rank, applied.buffer, range.parameter, e}];
           // A row that balances is listed with its window's contributions alone.
           for (std::size_t k = 0; k < applied.columns.size() && !applied.row.inconclusive; ++k)

@@ -12,7 +12,7 @@ const char* const large = R"({"name": "large", "world_size": 2, "parameters": [{
 TEST(replay_accounting, accounts_for_what_is_too_large_to_be_judged) {
   const TemporaryFolder folder;
   const std::string file = folder.write("large.json", large);
-  expect_complaint(run({"replay", file}), 4, "--accounting");
+  expect_complaint(run({"replay", file, "--executor", "numeric"}), 4, "--accounting");
   const Outcome outcome = run({"replay", file, "--accounting"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const std::vector<std::string> lines = lines_of(outcome.out);
@@ -129,7 +129,7 @@ std::string unmet(const char* expect, const char* script = nullptr) {
   json document = json::parse(large);
   document["expect"] = json::parse(expect);
   if (script) document["script"] = json::parse(script);
-  const Outcome outcome = run({"gate", folder.write("large.json", document.dump())});
+  const Outcome outcome = run({"gate", folder.write("large.json", document.dump()), "--executor", "numeric"});
   const std::vector<std::string> lines = lines_of(outcome.out);
   EXPECT_EQ(outcome.code, lines.size() > 3 ? 1 : 0) << outcome.out << outcome.err;
   if (lines.size() <= 3) return "";

@@ -66,7 +66,7 @@ TEST(exit_code, is_2_for_a_scenario_that_is_not_right_and_the_place_is_named) {
   const std::string path = folder.write(
       "s.json",
       R"({"name": "s", "world_size": 0, "parameters": [{"name": "w", "numel": 4}], "engine": {"framework": "deepspeed", "config": {}}, "script": [{"backward": {}}, {"step": {}}]})");
-  expect_complaint(run({"replay", path}), tool::bad_input, ": /world_size: is 0; expected an integer from 1 to 128");
+  expect_complaint(run({"replay", path}), tool::bad_input, ": /world_size: is 0; expected an integer from 1 to 65536");
   folder.write("s.json", "{\"name\": \n oops}");
   expect_complaint(run({"replay", path}), tool::bad_input, path + ":2:2: is not JSON from here on");
 }
@@ -80,9 +80,9 @@ TEST(exit_code, is_4_for_what_this_machine_does_not_have) {
 }
 
 TEST(exit_code, is_4_for_a_scenario_that_needs_more_memory_than_it_may_have) {
-  expect_complaint(run({"replay", clean_scenario, "--memory-limit", "1kb"}), tool::unavailable,
+  expect_complaint(run({"replay", clean_scenario, "--memory-limit", "1kb", "--executor", "numeric"}), tool::unavailable,
                    ": /parameters: need up to 53680 bytes to be judged; expected at most --memory-limit, 1024 bytes");
-  EXPECT_EQ(run({"replay", clean_scenario, "--memory-limit", "53679"}).code, tool::unavailable);
+  EXPECT_EQ(run({"replay", clean_scenario, "--memory-limit", "53679", "--executor", "numeric"}).code, tool::unavailable);
   // Enough for the elements, and not for the programs.
   expect_complaint(run({"replay", clean_scenario, "--memory-limit", "54000"}), tool::unavailable, ": /script: makes programs on 4 ranks");
   const Outcome gated = run({"gate", clean_scenario, "--memory-limit", "54000"});

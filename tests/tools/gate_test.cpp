@@ -55,7 +55,7 @@ TEST(gate, says_not_available_where_it_is_the_twin_that_does_not_fit) {
   scenario["twin_of"] = "b.json";
   large["parameters"][0]["numel"] = 1'000'000;
   folder.write("b.json", large.dump());
-  const Outcome outcome = run({"gate", folder.write("a.json", scenario.dump()), "--memory-limit", "1mb"});
+  const Outcome outcome = run({"gate", folder.write("a.json", scenario.dump()), "--memory-limit", "1mb", "--executor", "numeric"});
   EXPECT_EQ(outcome.code, tool::unavailable) << outcome.out << outcome.err;
   EXPECT_NE(outcome.out.find(": /twin_of: "), std::string::npos) << outcome.out;
 }

@@ -93,9 +93,8 @@ TEST(a_model, that_cannot_be_had_is_refused_with_what_could_be) {
   const TemporaryFolder folder;
   const std::string file = folder.write("m.shapes", "a 3\na 3\n").string();
   EXPECT_EQ(error(file), "--model: " + file + ": names two tensors \"a\"; expected each name once");
-  folder.write("m.shapes", "a " + std::to_string(limits::parameter_numel_max + 1));
-  EXPECT_EQ(error(file),
-            "--model: " + file + " has " + std::to_string(limits::parameter_numel_max + 1) + " elements in a; expected at most " + std::to_string(limits::parameter_numel_max));
+  folder.write("m.shapes", "a " + std::to_string(limits::model_numel_max + 1));
+  EXPECT_EQ(error(file), "--model: " + file + " has " + std::to_string(limits::model_numel_max + 1) + " elements; expected at most " + std::to_string(limits::model_numel_max));
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ std::string unmet(const char* expect, const char* script = nullptr) {
   json document = json::parse(large);
   document["expect"] = json::parse(expect);
   if (script) document["script"] = json::parse(script);
-  const Outcome outcome = run({"gate", folder.write("large.json", document.dump()), "--executor", "numeric"});
+  const Outcome outcome = run({"gate", folder.write("large.json", document.dump())});
   const std::vector<std::string> lines = lines_of(outcome.out);
   EXPECT_EQ(outcome.code, lines.size() > 3 ? 1 : 0) << outcome.out << outcome.err;
   if (lines.size() <= 3) return "";
@@ -164,7 +164,7 @@ TEST(gate, judges_unless_the_scenario_says_otherwise) {
   const TemporaryFolder folder;
   json document = json::parse(large);
   document["expect"] = {{"memory", {{{"peak", 1}, {"of", "scalars"}}}}};
-  const Outcome outcome = run({"gate", folder.write("large.json", document.dump())});
+  const Outcome outcome = run({"gate", folder.write("large.json", document.dump()), "--executor", "numeric"});
   EXPECT_EQ(outcome.code, 4) << outcome.out;
   document["parameters"][0]["numel"] = 8;
   document["expect"]["memory"][0] = {{"phase", "boundary"}, {"resident", 15}};

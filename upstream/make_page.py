@@ -30,7 +30,9 @@ Whether a use is documented is said in three words:
 * **not spoken of**: documented calls, in an order or a configuration of which the documentation says nothing.
 * **against the documentation**: it says not to do this. What is wrong is that nothing tells the user who does.
 
-*Reported: not found* is written only where public threads were searched, and with the words that were searched; *not searched* where nobody looked.
+*Reported: not found* is written only where public threads were searched, and with the words that were searched; *not searched* where nobody looked. The searches of
+November 2026 went through stored copies of threads; the newest that was met is of September 2026. The copies are not complete, so *not found* does not say that there is no report. A thread that is
+named behind *not found* is of something near it: another case of it, a change that repaired another case, or the change that brought it.
 
 Run them on an environment of yours; an entry that no longer shows fails the run, and so does one that is broken there:
 
@@ -140,8 +142,9 @@ def counted(items: dict[str, Any]) -> str:
     silent = sum(item["silent"] for item in items.values())
     not_searched = sum(item["reported"].startswith("not searched") for item in items.values())
     not_found = sum(item["reported"].startswith("not found") for item in items.values())
+    unsearched = f", of {not_searched} none was searched for" if not_searched else ""
     return (f"{len(items)} entries: {grades['documented']} documented uses, {grades['allowed']} that the documentation does not speak of, {grades['excluded']} against it. "
-            f"{silent} of them are silent. Reports of {not_searched} were not searched, of {not_found} searched and not found; {len(items) - not_searched - not_found} name a thread.")
+            f"{silent} of them are silent. Of {len(items) - not_searched - not_found} a public thread is named, of {not_found} none was found{unsearched}.")
 
 
 def page(items: dict[str, Any], observed: dict[str, list[dict[str, Any]]], searches: list[dict[str, Any]]) -> str:

@@ -7,9 +7,11 @@ namespace gradledger::ref {
 std::vector<Normalisation> known_normalisations(const Workload& workload, const Timeline& timeline, const LedgerEntry& entry) {
   const auto tokens_of = [&](const Contribution& c) { return static_cast<double>(workload.tokens.of(c.step, c.rank, c.micro_batch).value_or(0)); };
   std::vector<double> of_rank(workload.world_size);
-  for (const Backward& b : timeline.backwards)
+  for (const std::uint32_t number : timeline.backwards_of(entry.step, Layer::meant)) {
+    const Backward& b = timeline.backwards[number];
     for (std::uint32_t r = 0; r < workload.world_size; ++r)
-      if (b.step == entry.step && b.micro_batch[r] != no_contribution) of_rank[r] += tokens_of({b.step, r, b.micro_batch[r]});
+      if (b.micro_batch[r] != no_contribution) of_rank[r] += tokens_of({b.step, r, b.micro_batch[r]});
+  }
   std::vector<Normalisation> out;
   const auto add = [&](const std::string& name, auto&& weight) {
     Normalisation& n = out.emplace_back(Normalisation{name, {}});

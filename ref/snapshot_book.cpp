@@ -52,11 +52,9 @@ void SnapshotBook::cover(std::map<std::uint32_t, Coverage>& coverage, const Show
 
 // Whether some contribution of the window that nothing dropped has a gradient of the parameter.
 bool SnapshotBook::used_in(std::uint32_t window, std::uint32_t parameter, Layer layer) const {
-  for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b) {
-    if (timeline_.window_of(timeline_.backwards[b], layer) != window) continue;
+  for (const std::uint32_t b : timeline_.backwards_of(window, layer))
     for (std::uint32_t r = 0; r < workload_.world_size; ++r)
       if (timeline_.dropped(b, r, layer) == never && timeline_.used(workload_, b, r, parameter)) return true;
-  }
   return false;
 }
 

@@ -92,8 +92,7 @@ bool StepJudge::in_range(std::uint32_t window, double scale) const {
   double largest = facts_of(workload_.model_dtype).largest(), sum = 0;
   for (Dtype dtype : {timeline_.contract.accumulation, timeline_.contract.wire}) largest = std::min(largest, facts_of(dtype).largest());
   std::vector<double> gradient, error;
-  for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b) {
-    if (timeline_.backwards[b].step != window) continue;
+  for (const std::uint32_t b : timeline_.backwards_of(window, Layer::meant)) {
     for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
       double most = 0;
       for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <span>
 
 namespace gradledger::ref {
 
 WeightsJudge::WeightsJudge(const Workload& workload, const Timeline& timeline, const Ledger& ledger, std::vector<JudgedSnapshot>* judged)
     : workload_(workload), timeline_(timeline), ledger_(ledger), book_(workload, timeline, judged, false) {
-  number_of({});  // 0: nobody weighs anything
+  number_of({});          // 0: nobody weighs anything
+  number_of_profile({});  // likewise
   changes_ = timeline.gradients_set;
   for (const auto* drops : {&timeline.dropped_at, &timeline.dropped_documented})
     for (const std::vector<std::uint32_t>& by_rank : *drops)
@@ -24,13 +26,45 @@ std::uint32_t WeightsJudge::number_of(Cells cells) {
   return at->second;
 }
 
-// Each backward and rank once, as 1: the same contribution may come from several other elements, and how much of it does says nothing.
-WeightsJudge::Cells WeightsJudge::united(Cells cells) {
-  std::sort(cells.begin(), cells.end());
+std::uint32_t WeightsJudge::number_of_profile(Profile profile) {
+  const auto [at, fresh] = profile_numbers_.try_emplace(std::move(profile), static_cast<std::uint32_t>(profiles_.size()));
+  if (fresh) profiles_.push_back(&at->first);
+  return at->second;
+}
+
+void WeightsJudge::append(Cells& cells, const Block& block) {
+  if (block.profile == 0 || block.begin == block.end) return;
+  if (!cells.empty() && cells.back().end == block.begin && cells.back().profile == block.profile) cells.back().end = block.end;
+  else cells.push_back(block);
+}
+
+// Terms overlap in backwards and in ranks as they like: cut where the backwards of any begin or end. What is misplaced counts once for each backward
+// and rank, as 1: the same contribution may come from several other elements, and how much of it does says nothing.
+WeightsJudge::Cells WeightsJudge::cells_of(std::vector<WeightTerm> terms, double scale, bool misplaced) {
+  std::sort(terms.begin(), terms.end(), [](const WeightTerm& a, const WeightTerm& b) { return a.backward_begin < b.backward_begin; });
+  std::vector<std::uint32_t> cuts;
+  for (const WeightTerm& term : terms) cuts.insert(cuts.end(), {term.backward_begin, term.backward_end});
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
   Cells out;
-  for (const Cell& cell : cells) {
-    if (!out.empty() && out.back().backward == cell.backward && cell.begin <= out.back().end) out.back().end = std::max(out.back().end, cell.end);
-    else out.push_back({cell.backward, cell.begin, cell.end, 1});
+  std::vector<RankRun> live;  // of the terms that reach into the stretch at hand
+  std::vector<std::uint32_t> ends;
+  std::size_t next = 0;
+  for (std::size_t c = 0; c + 1 < cuts.size(); ++c) {
+    for (std::size_t i = live.size(); i-- > 0;)
+      if (ends[i] <= cuts[c]) live.erase(live.begin() + static_cast<std::ptrdiff_t>(i)), ends.erase(ends.begin() + static_cast<std::ptrdiff_t>(i));
+    for (; next < terms.size() && terms[next].backward_begin == cuts[c]; ++next) {
+      live.push_back({terms[next].rank_begin, terms[next].rank_end, misplaced ? 1 : value_of(terms[next].weight) / scale});
+      ends.push_back(terms[next].backward_end);
+    }
+    Profile runs = live, profile;
+    std::sort(runs.begin(), runs.end());
+    for (const RankRun& run : runs) {
+      if (run.weight == 0) continue;
+      if (!profile.empty() && run.begin <= profile.back().end && run.weight == profile.back().weight) profile.back().end = std::max(profile.back().end, run.end);
+      else profile.push_back(run);
+    }
+    append(out, {cuts[c], cuts[c + 1], number_of_profile(std::move(profile))});
   }
   return out;
 }
@@ -46,44 +80,59 @@ WeightsJudge::Piece WeightsJudge::taken(const WeightPiece& piece, double scale) 
     std::tie(out.cells, out.misplaced) = known->second;
     return out;
   }
-  Cells cells, misplaced;
-  for (const WeightTerm& term : piece.terms)
-    for (std::uint32_t b = term.backward_begin; b < term.backward_end; ++b)
-      (term.shift + piece.shift == 0 ? cells : misplaced).push_back({b, term.rank_begin, term.rank_end, value_of(term.weight) / scale});
-  std::sort(cells.begin(), cells.end());
-  out.cells = number_of(std::move(cells));
-  out.misplaced = number_of(united(std::move(misplaced)));
+  std::vector<WeightTerm> here, elsewhere;
+  for (const WeightTerm& term : piece.terms) (term.shift + piece.shift == 0 ? here : elsewhere).push_back(term);
+  out.cells = number_of(cells_of(std::move(here), scale, false));
+  out.misplaced = number_of(cells_of(std::move(elsewhere), scale, true));
   taken_[key] = {out.cells, out.misplaced};
   return out;
 }
 
-// What is due of a backward by everything that may differ between two snapshots which count it.
-const WeightsJudge::Cells& WeightsJudge::due_of_backward(const LedgerEntry& entry, std::uint32_t b, std::uint32_t parameter, std::uint32_t only_rank) {
-  const std::uint32_t last_event = entry.key.at_end ? entry.key.event : entry.key.event - 1, event = timeline_.backwards[b].event;
-  const std::uint32_t reduced = timeline_.reduction_before(last_event + 1, entry.step);
-  const std::uint32_t bits = (reduced != never && event <= reduced) | (entry.after == never || event > entry.after) << 1 | timeline_.events[entry.key.event].updates() << 2;
-  const auto changes = static_cast<std::size_t>(std::upper_bound(changes_.begin(), changes_.end(), last_event) - changes_.begin());
-  const auto [at, fresh] = due_of_backward_.try_emplace({b, parameter, entry.role, only_rank, changes, bits});
+// Precondition: the snapshot counts the backward, and the kind is that of both.
+std::uint32_t WeightsJudge::due_of_backward(const LedgerEntry& entry, std::uint32_t b, const DueKind& kind) {
+  const auto [at, fresh] = due_of_backward_.try_emplace({b, kind}, 0);
+  if (!fresh) return at->second;
   const bool own = entry.role == Role::local_accumulator;
-  for (std::uint32_t r = own ? entry.key.rank : 0; fresh && r < (own ? entry.key.rank + 1 : workload_.world_size); ++r) {
-    const double weight = timeline_.backwards[b].micro_batch[r] == no_contribution ? 0 : ledger_.expected(entry, b, r, parameter);
+  Profile profile;
+  for (std::uint32_t r = own ? entry.key.rank : 0; r < (own ? entry.key.rank + 1 : workload_.world_size); ++r) {
+    const double weight = timeline_.backwards[b].micro_batch[r] == no_contribution ? 0 : ledger_.expected(entry, b, r, kind.parameter);
     if (weight == 0) continue;
-    Cells& cells = at->second;
-    if (!cells.empty() && cells.back().end == r && cells.back().weight == weight) ++cells.back().end;
-    else cells.push_back({b, r, r + 1, weight});
+    if (!profile.empty() && profile.back().end == r && profile.back().weight == weight) ++profile.back().end;
+    else profile.push_back({r, r + 1, weight});
   }
-  return at->second;
+  return at->second = number_of_profile(std::move(profile));
 }
 
+void WeightsJudge::append_due(const LedgerEntry& entry, const DueKind& kind, std::uint32_t begin, std::uint32_t end, Cells& out) {
+  if (begin >= end) return;
+  Grown& grown = grown_.try_emplace({begin, kind}, Grown{begin, {}}).first->second;
+  for (; grown.end < end; ++grown.end) append(grown.cells, {grown.end, grown.end + 1, due_of_backward(entry, grown.end, kind)});
+  for (const Block& block : grown.cells) {
+    if (block.begin >= end) break;
+    append(out, {block.begin, std::min(block.end, end), block.profile});
+  }
+}
+
+// The window's backwards up to the snapshot, cut behind the last reduction and behind what the buffer counts from.
 WeightsJudge::Cells WeightsJudge::work_out_due(const LedgerEntry& entry, std::uint32_t parameter) {
   const Layer layer = entry.role == Role::applied_gradient ? Layer::meant : Layer::documented;
-  const std::uint32_t only_rank = same_on_all_ranks(entry.role) ? never : entry.key.rank;
-  const std::uint32_t end = entry.key.at_end ? entry.key.event + 1 : entry.key.event;
-  const auto first = first_backward_of(entry.step, layer);
+  const std::uint32_t last_event = entry.key.at_end ? entry.key.event : entry.key.event - 1;
+  const auto window = timeline_.backwards_of(entry.step, layer);
+  const auto behind = [&](std::uint32_t event) {
+    const auto of = std::span(timeline_.backwards).subspan(*window.begin(), window.size());
+    return *window.begin() + static_cast<std::uint32_t>(std::partition_point(of.begin(), of.end(), [&](const Backward& b) { return b.event <= event; }) - of.begin());
+  };
+  DueKind kind{parameter, entry.role, same_on_all_ranks(entry.role) ? never : entry.key.rank, 0, false, false, timeline_.events[entry.key.event].updates()};
+  kind.changes = static_cast<std::size_t>(std::upper_bound(changes_.begin(), changes_.end(), last_event) - changes_.begin());
+  const std::uint32_t reduced = timeline_.reduction_before(last_event + 1, entry.step), begin = *window.begin(), end = behind(last_event);
+  const std::uint32_t unreduced = reduced == never ? begin : std::min(end, behind(reduced)), counted = entry.after == never ? begin : std::min(end, behind(entry.after));
   Cells cells;
-  for (auto at = first; at != timeline_.backwards.end() && timeline_.window_of(*at, layer) == entry.step && at->event < end; ++at) {
-    const Cells& of_backward = due_of_backward(entry, static_cast<std::uint32_t>(at - timeline_.backwards.begin()), parameter, only_rank);
-    cells.insert(cells.end(), of_backward.begin(), of_backward.end());
+  std::uint32_t at = begin;
+  for (const std::uint32_t cut : {std::min(unreduced, counted), std::max(unreduced, counted), end}) {
+    kind.reduced = at < unreduced;
+    kind.after = at >= counted;
+    append_due(entry, kind, at, cut, cells);
+    at = cut;
   }
   return cells;
 }
@@ -109,17 +158,33 @@ bool WeightsJudge::balances(std::uint32_t held, std::uint32_t due) {
   return at->second;
 }
 
-// Runs of ranks may be cut differently.
-bool WeightsJudge::equal(const Cells& a, const Cells& b) const {
+// Blocks may be cut differently, where profiles that balance have other numbers.
+bool WeightsJudge::equal(const Cells& a, const Cells& b) {
   std::size_t i = 0, j = 0;
-  std::uint32_t done_a = 0, done_b = 0;  // ranks of the cells at hand that were compared
-  while (i < a.size() && j < b.size()) {
-    if (a[i].backward != b[j].backward || a[i].begin + done_a != b[j].begin + done_b || !same(a[i].weight, b[j].weight)) return false;
-    const std::uint32_t ranks = std::min(a[i].end - a[i].begin - done_a, b[j].end - b[j].begin - done_b);
-    done_a += ranks;
-    done_b += ranks;
-    if (a[i].begin + done_a == a[i].end) ++i, done_a = 0;
-    if (b[j].begin + done_b == b[j].end) ++j, done_b = 0;
+  for (std::uint32_t at = 0; i < a.size() && j < b.size();) {
+    if (std::max(at, a[i].begin) != std::max(at, b[j].begin) || !equal_profiles(a[i].profile, b[j].profile)) return false;
+    at = std::min(a[i].end, b[j].end);
+    if (a[i].end == at) ++i;
+    if (b[j].end == at) ++j;
+  }
+  return i == a.size() && j == b.size();
+}
+
+bool WeightsJudge::equal_profiles(std::uint32_t a, std::uint32_t b) {
+  if (a == b) return true;
+  const auto [at, fresh] = compared_profiles_.try_emplace({a, b}, false);
+  if (fresh) at->second = work_out_equal(*profiles_[a], *profiles_[b]);
+  return at->second;
+}
+
+// Likewise of runs of ranks.
+bool WeightsJudge::work_out_equal(const Profile& a, const Profile& b) const {
+  std::size_t i = 0, j = 0;
+  for (std::uint32_t at = 0; i < a.size() && j < b.size();) {
+    if (std::max(at, a[i].begin) != std::max(at, b[j].begin) || !same(a[i].weight, b[j].weight)) return false;
+    at = std::min(a[i].end, b[j].end);
+    if (a[i].end == at) ++i;
+    if (b[j].end == at) ++j;
   }
   return i == a.size() && j == b.size();
 }
@@ -187,12 +252,12 @@ void WeightsJudge::judge(const WeightObservation& o, const Due& due, std::uint32
   mismatches_.push_back(std::move(mismatch));
 }
 
-double WeightsJudge::weight_in(const Cells& cells, std::uint32_t backward, std::uint32_t rank) {
-  const auto after =
-      std::upper_bound(cells.begin(), cells.end(), std::pair(backward, rank), [](const auto& at, const Cell& cell) { return at < std::pair(cell.backward, cell.begin); });
-  if (after == cells.begin()) return 0;
-  const Cell& cell = *std::prev(after);
-  return cell.backward == backward && rank < cell.end ? cell.weight : 0;
+double WeightsJudge::weight_in(const Cells& cells, std::uint32_t backward, std::uint32_t rank) const {
+  const auto block = std::partition_point(cells.begin(), cells.end(), [&](const Block& b) { return b.end <= backward; });
+  if (block == cells.end() || block->begin > backward) return 0;
+  const Profile& profile = *profiles_[block->profile];
+  const auto run = std::partition_point(profile.begin(), profile.end(), [&](const RankRun& r) { return r.end <= rank; });
+  return run == profile.end() || run->begin > rank ? 0 : run->weight;
 }
 
 // The contributions of the snapshot's window, and of other windows those that it holds: a script may have thousands of windows. Memory that nobody
@@ -202,21 +267,18 @@ std::set<std::pair<std::uint32_t, std::uint32_t>> WeightsJudge::columns_of(const
   std::set<std::pair<std::uint32_t, std::uint32_t>> out;
   for (const Piece& piece : kept.pieces)
     for (const std::uint32_t held : {piece.cells, piece.misplaced})
-      for (const Cell& cell : *cells_[held])
-        for (std::uint32_t r = cell.begin; r < cell.end; ++r) out.emplace(cell.backward, r);
-  const auto first = first_backward_of(kept.step, layer);
-  for (auto at = first; at != timeline_.backwards.end() && timeline_.window_of(*at, layer) == kept.step; ++at)
+      for (const Block& block : *cells_[held])
+        for (const RankRun& run : *profiles_[block.profile])
+          for (std::uint32_t b = block.begin; b < block.end; ++b)
+            for (std::uint32_t r = run.begin; r < run.end; ++r) out.emplace(b, r);
+  for (const std::uint32_t b : timeline_.backwards_of(kept.step, layer))
     for (std::uint32_t r = 0; r < workload_.world_size; ++r)
-      if (at->micro_batch[r] != no_contribution) out.emplace(static_cast<std::uint32_t>(at - timeline_.backwards.begin()), r);
+      if (timeline_.backwards[b].micro_batch[r] != no_contribution) out.emplace(b, r);
   const bool unwritten = std::any_of(kept.pieces.begin(), kept.pieces.end(), [](const Piece& piece) { return piece.held == WeightPiece::Held::unwritten; });
   for (auto b = static_cast<std::uint32_t>(timeline_.backwards.size()); unwritten && b-- > 0 && out.size() < of_unwritten_max;)
     for (std::uint32_t r = 0; timeline_.backwards[b].event <= key.event && r < workload_.world_size; ++r)
       if (timeline_.backwards[b].micro_batch[r] != no_contribution) out.emplace(b, r);
   return out;
-}
-
-std::vector<Backward>::const_iterator WeightsJudge::first_backward_of(std::uint32_t window, Layer layer) const {
-  return std::partition_point(timeline_.backwards.begin(), timeline_.backwards.end(), [&](const Backward& b) { return timeline_.window_of(b, layer) < window; });
 }
 
 LedgerEntry WeightsJudge::entry(const SnapshotKey& key) const {

@@ -35,13 +35,19 @@ class WeightsJudge final : public TraceSink {
   bool wrong(const SnapshotKey& key) const { return wrong_.contains(key); }
 
  private:
-  // What the contributions of one backward on ranks [begin, end) weigh.
-  struct Cell {
-    std::uint32_t backward = 0, begin = 0, end = 0;
+  // What ranks [begin, end) weigh in one backward.
+  struct RankRun {
+    std::uint32_t begin = 0, end = 0;
     double weight = 0;
-    auto operator<=>(const Cell&) const = default;
+    auto operator<=>(const RankRun&) const = default;
   };
-  using Cells = std::vector<Cell>;  // by backward, then rank; apart; none weighs nothing
+  using Profile = std::vector<RankRun>;  // apart, by rank; none weighs nothing, neighbours differ
+  // Backwards [begin, end), which all weigh alike: a window of thousands is one block where nothing is wrong.
+  struct Block {
+    std::uint32_t begin = 0, end = 0, profile = 0;
+    auto operator<=>(const Block&) const = default;
+  };
+  using Cells = std::vector<Block>;  // apart, by backward; none has the empty profile, neighbours differ
   struct Piece {
     ElementRange elements;
     WeightPiece::Held held = WeightPiece::Held::weights;
@@ -55,18 +61,23 @@ class WeightsJudge final : public TraceSink {
   };
 
   Piece taken(const WeightPiece& piece, double scale);
-  static Cells united(Cells cells);
+  Cells cells_of(std::vector<WeightTerm> terms, double scale, bool misplaced);
   std::uint32_t due_of(const LedgerEntry& entry, std::uint32_t parameter);
   Cells work_out_due(const LedgerEntry& entry, std::uint32_t parameter);
-  const Cells& due_of_backward(const LedgerEntry& entry, std::uint32_t backward, std::uint32_t parameter, std::uint32_t only_rank);
+  struct DueKind;
+  void append_due(const LedgerEntry& entry, const DueKind& kind, std::uint32_t begin, std::uint32_t end, Cells& out);
+  std::uint32_t due_of_backward(const LedgerEntry& entry, std::uint32_t backward, const DueKind& kind);
+  static void append(Cells& cells, const Block& block);
   std::uint32_t number_of(Cells cells);
+  std::uint32_t number_of_profile(Profile profile);
   std::set<std::pair<std::uint32_t, std::uint32_t>> columns_of(const SnapshotKey& key, const Kept& kept, Layer layer) const;
-  std::vector<Backward>::const_iterator first_backward_of(std::uint32_t window, Layer layer) const;
   bool same_on_all_ranks(Role role) const;
   bool balances(std::uint32_t held, std::uint32_t due);
-  bool equal(const Cells& a, const Cells& b) const;
+  bool equal(const Cells& a, const Cells& b);
+  bool equal_profiles(std::uint32_t a, std::uint32_t b);
+  bool work_out_equal(const Profile& a, const Profile& b) const;
   bool same(double held, double due) const;
-  static double weight_in(const Cells& cells, std::uint32_t backward, std::uint32_t rank);
+  double weight_in(const Cells& cells, std::uint32_t backward, std::uint32_t rank) const;
   void judge(const WeightObservation& observation, const Due& due, std::uint32_t window);
 
   const Workload& workload_;
@@ -74,15 +85,31 @@ class WeightsJudge final : public TraceSink {
   const Ledger& ledger_;
   SnapshotBook book_;
   std::map<Cells, std::uint32_t> numbers_;
-  std::vector<const Cells*> cells_;                                                                           // by number
+  std::vector<const Cells*> cells_;  // by number
+  std::map<Profile, std::uint32_t> profile_numbers_;
+  std::vector<const Profile*> profiles_;                                                                      // by number; 0: nobody weighs anything
   std::map<std::tuple<std::uint64_t, std::int64_t, double>, std::pair<std::uint32_t, std::uint32_t>> taken_;  // by form, shift, scale
   using DueKey = std::tuple<std::uint32_t, bool, Role, std::uint32_t, std::uint32_t, std::uint32_t>;          // event, at_end, role, after, rank, parameter
   std::map<DueKey, std::uint32_t> due_;
-  // Of one backward; as long as nothing drops or multiplies contributions, it is the same after every event that counts it.
-  using BackwardKey = std::tuple<std::uint32_t, std::uint32_t, Role, std::uint32_t, std::size_t, std::uint32_t>;  // backward, parameter, role, rank, changes before, and bits
-  std::map<BackwardKey, Cells> due_of_backward_;
+  // By everything that the weight of a backward may differ by between two snapshots which count it: as long as nothing drops or multiplies
+  // contributions, it is the same after every event.
+  struct DueKind {
+    std::uint32_t parameter = 0;
+    Role role = Role::scratch;
+    std::uint32_t only_rank = 0;
+    std::size_t changes = 0;  // before the snapshot
+    bool reduced = false, after = false, updates = false;
+    auto operator<=>(const DueKind&) const = default;
+  };
+  std::map<std::pair<std::uint32_t, DueKind>, std::uint32_t> due_of_backward_;  // profiles, by backward
+  // What is due of backwards from one on, as far as anybody asked: each event of a window asks for one more.
+  struct Grown {
+    std::uint32_t end = 0;
+    Cells cells;
+  };
+  std::map<std::pair<std::uint32_t, DueKind>, Grown> grown_;  // by first backward
   std::vector<std::uint32_t> changes_;  // events that drop or multiply contributions, sorted
-  std::map<std::pair<std::uint32_t, std::uint32_t>, bool> compared_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, bool> compared_, compared_profiles_;
   std::map<SnapshotKey, Kept> kept_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> first_wrong_;  // event, by rank and window
   std::vector<Mismatch> mismatches_;

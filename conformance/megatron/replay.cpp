@@ -53,7 +53,7 @@ class Watched final : public Engine {
     std::vector<Counted>& counted = host_->counted[w.event()];
     counted.clear();
     for (const ChildOptimizer& child : engine_->optimizers()) {
-      counted.push_back({child.stats_group().ranks, {}});
+      counted.push_back({child.stats_group().ranks.listed(), {}});
       for (std::size_t i = 0; i < child.pieces().size(); ++i) {
         const auto& piece = child.pieces()[i];
         if (piece.has_grad) show(child.grad_name(i), piece.grad());
@@ -104,7 +104,7 @@ class Watched final : public Engine {
                      buffer.layout.numel_unpadded,
                      {},
                      buffer.gradient_scaling_factor,
-                     buffer.group.ranks,
+                     buffer.group.ranks.listed(),
                      {}};
     for (const auto& bucket : buffer.layout.buckets) out.buckets.push_back({static_cast<double>(bucket.begin), static_cast<double>(bucket.end)});
     for (const auto& p : buffer.layout.parameters) out.places[names_->at(p.parameter)] = {static_cast<double>(p.begin), static_cast<double>(p.end), static_cast<double>(p.bucket)};

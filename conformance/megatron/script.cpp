@@ -264,7 +264,7 @@ void state_groups(const Run& run, std::uint32_t instances, Scenario& scenario) {
   std::map<std::string, std::set<std::vector<std::uint32_t>>> sets;
   for (std::uint32_t r = 0; r < run.world; ++r) {
     const ParallelGroups groups = ::gradledger::megatron::parallel_groups(scenario, instances, r);
-    for (const auto& [name, group] : met) sets[name].insert((groups.*group).ranks);
+    for (const auto& [name, group] : met) sets[name].insert((groups.*group).ranks.listed());
   }
   for (const auto& [name, of_name] : sets) scenario.groups[name] = {of_name.begin(), of_name.end()};
 }

@@ -15,9 +15,9 @@ void Naming::name_early_updates() {
   for (const JudgedSnapshot& seen : evidence_.seen) {
     if (seen.role != Role::applied_gradient || timeline_.events[seen.key.event].updates() || !named.insert(seen.key.event).second) continue;
     std::vector<Miscounted> early;
-    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b) {
+    for (const std::uint32_t b : timeline_.backwards_of(timeline_.events[seen.key.event].documented, Layer::documented)) {
       const Backward& backward = timeline_.backwards[b];
-      if (backward.documented != timeline_.events[seen.key.event].documented || backward.event > seen.key.event) continue;
+      if (backward.event > seen.key.event) continue;
       for (std::uint32_t r = 0; r < workload_.world_size; ++r)
         if (backward.micro_batch[r] != no_contribution && timeline_.dropped(b, r, Layer::documented) > seen.key.event)
           early.push_back({timeline_.contribution(b, r), 0.0, timeline_.averaged_weight(b, r, r, Layer::documented)});

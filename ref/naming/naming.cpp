@@ -9,6 +9,11 @@ namespace gradledger::ref {
 void Naming::run() {
   verdict_.facts = std::move(evidence_.facts);
   std::stable_sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
+  for (const Mismatch& mismatch : evidence_.fingerprint) {
+    const auto [at, fresh] = first_mismatch_.try_emplace(mismatch.step, mismatch.key.event);
+    if (!fresh) at->second = std::min(at->second, mismatch.key.event);
+  }
+  for (const Mismatch& mismatch : evidence_.values) first_in_values_.try_emplace(mismatch.key, &mismatch);
   name_structural();
   name_steps(false);
   name_early_updates();
@@ -33,18 +38,23 @@ void Naming::run() {
 }
 
 Finding& Naming::add(FindingClass finding, std::uint32_t event, std::uint32_t rank) {
+  return add(finding, event, rank, timeline_.events.empty() ? 0 : timeline_.events[event].step);
+}
+
+Finding& Naming::add(FindingClass finding, std::uint32_t event, std::uint32_t rank, std::uint32_t step) {
   Finding out;
   out.finding = finding;
   out.event = out.first_event = event;
-  out.step = timeline_.events.empty() ? 0 : timeline_.events[event].step;
+  out.step = step;
   out.rank = rank;
+  place_.try_emplace({finding, step, rank}, verdict_.findings.size());
+  of_step_[step].push_back(verdict_.findings.size());
   return verdict_.findings.emplace_back(std::move(out));
 }
 
 Finding* Naming::find(FindingClass finding, std::uint32_t step, std::uint32_t rank) {
-  for (Finding& known : verdict_.findings)
-    if (known.finding == finding && known.step == step && known.rank == rank) return &known;
-  return nullptr;
+  const auto known = place_.find({finding, step, rank});
+  return known == place_.end() ? nullptr : &verdict_.findings[known->second];
 }
 
 void Naming::also_in(Finding& finding, const std::string& buffer) {

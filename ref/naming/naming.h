@@ -2,7 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ref/classify.h"
@@ -19,12 +23,14 @@ class Naming {
 
  private:
   // ---- findings so far
-  Finding& add(FindingClass finding, std::uint32_t event, std::uint32_t rank);
+  Finding& add(FindingClass finding, std::uint32_t event, std::uint32_t rank);  // of the event's window
+  Finding& add(FindingClass finding, std::uint32_t event, std::uint32_t rank, std::uint32_t step);
   Finding* find(FindingClass finding, std::uint32_t step, std::uint32_t rank);
   static void also_in(Finding& finding, const std::string& buffer);
   template <class Fits>
   bool found_in(std::uint32_t step, Fits&& fits) const {
-    return std::any_of(verdict_.findings.begin(), verdict_.findings.end(), [&](const Finding& f) { return f.step == step && fits(f); });
+    const auto of_step = of_step_.find(step);
+    return of_step != of_step_.end() && std::any_of(of_step->second.begin(), of_step->second.end(), [&](std::size_t i) { return fits(verdict_.findings[i]); });
   }
   bool decided(std::uint32_t step) const;
   bool follows(std::uint32_t step) const;
@@ -74,6 +80,12 @@ class Naming {
   std::uint64_t cells_max_;  // listed
   Verdict& verdict_;
   std::vector<bool> skipped_;  // by window
+  // Places of findings, which hold until run() sorts them: a script of thousands of windows has as many findings. Of equals the first.
+  std::map<std::tuple<FindingClass, std::uint32_t, std::uint32_t>, std::size_t> place_;  // by class, step, rank
+  std::map<std::uint32_t, std::vector<std::size_t>> of_step_;
+  std::uint32_t first_race_ = never;                        // step
+  std::map<std::uint32_t, std::uint32_t> first_mismatch_;   // event, by step
+  std::map<SnapshotKey, const Mismatch*> first_in_values_;  // of several of a snapshot
 };
 
 }  // namespace gradledger::ref

@@ -21,8 +21,8 @@ RowContext Naming::context_of(const LedgerEntry& entry) const {
   context.tolerance = ledger_.tolerance();
   if (timeline_.two_layers && entry.role == Role::applied_gradient) context.normalisations = known_normalisations(workload_, timeline_, entry);
   const Layer layer = entry.role == Role::applied_gradient ? Layer::meant : Layer::documented;
-  for (const Backward& b : timeline_.backwards)
-    if (timeline_.window_of(b, layer) == entry.step && b.boundary && b.micro_batch[entry.key.rank] != no_contribution) context.boundary.insert(b.micro_batch[entry.key.rank]);
+  for (const std::uint32_t number : timeline_.backwards_of(entry.step, layer))
+    if (const Backward& b = timeline_.backwards[number]; b.boundary && b.micro_batch[entry.key.rank] != no_contribution) context.boundary.insert(b.micro_batch[entry.key.rank]);
   const auto gradient = verdict_.facts.collectives.find("gradient");
   if (gradient != verdict_.facts.collectives.end() && entry.step < gradient->second[entry.key.rank].size()) context.reduced = gradient->second[entry.key.rank][entry.step] > 0;
   return context;
@@ -83,7 +83,7 @@ void Naming::record(const LedgerEntry& entry, const LedgerRow& row, const Diagno
     if (entry.role != Role::applied_gradient || finding->role == Role::applied_gradient) return;
   }
   if (!finding) {
-    finding = &add(diagnosis.finding, entry.key.event, entry.key.rank);
+    finding = &add(diagnosis.finding, entry.key.event, entry.key.rank, entry.step);
     finding->first_event = first_event_of(entry);
   }
   if (finding->role != entry.role || finding->buffer != entry.key.buffer) {
@@ -95,7 +95,6 @@ void Naming::record(const LedgerEntry& entry, const LedgerRow& row, const Diagno
     finding->open.clear();
   }
   if (!finding->elements.empty() && finding->contributions != diagnosis.contributions) finding->varies = true;
-  finding->step = entry.step;
   finding->event = entry.key.event;
   finding->buffer = entry.key.buffer;
   finding->role = entry.role;
@@ -111,8 +110,7 @@ void Naming::record(const LedgerEntry& entry, const LedgerRow& row, const Diagno
       finding->open.push_back(entry.columns[k].contribution);
   weigh(*finding, row, diagnosis.contributions);
   if (const Mismatch* mismatch = fingerprint_of(entry.key); mismatch && !verdict_.weights) finding->worst = mismatch->worst;
-  const auto in_values = std::find_if(evidence_.values.begin(), evidence_.values.end(), [&](const Mismatch& m) { return m.key == entry.key; });
-  if (in_values != evidence_.values.end()) finding->worst = in_values->worst;
+  if (const auto in_values = first_in_values_.find(entry.key); in_values != first_in_values_.end()) finding->worst = in_values->second->worst;
 }
 
 // In a run that is over, contributions with equal data cannot be told apart.
@@ -138,10 +136,8 @@ void Naming::weigh(Finding& finding, const LedgerRow& row, const std::vector<Mis
 }
 
 std::uint32_t Naming::first_event_of(const LedgerEntry& entry) const {
-  std::uint32_t first = entry.key.event;
-  for (const Mismatch& mismatch : evidence_.fingerprint)
-    if (mismatch.step == entry.step) first = std::min(first, mismatch.key.event);
-  return first;
+  const auto first = first_mismatch_.find(entry.step);
+  return first == first_mismatch_.end() ? entry.key.event : std::min(first->second, entry.key.event);
 }
 
 }  // namespace gradledger::ref

@@ -39,12 +39,13 @@ void Naming::name_race(const RaceRecord& record) {
   Finding& finding = add(FindingClass::stream_race, record.event, record.rank);
   finding.buffer = record.buffer;
   finding.race = Race{record, 0, {}, evidence_.race_seed, evidence_.race_schedules};
+  first_race_ = std::min(first_race_, finding.step);
   finding.sentence = race_text(*finding.race, timeline_);
 }
 
 // From here on anything may follow from the race in this schedule.
 bool Naming::races_before(std::uint32_t step) const {
-  return std::any_of(verdict_.findings.begin(), verdict_.findings.end(), [&](const Finding& f) { return f.race && f.step <= step; });
+  return first_race_ <= step;
 }
 
 void Naming::name_deadlock(const DeadlockRecord& deadlock) {

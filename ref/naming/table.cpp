@@ -39,14 +39,14 @@ void Naming::balanced_row(const JudgedSnapshot& seen) {
   entry.step = seen.step;
   std::map<std::vector<double>, std::vector<ElementRange>> by_row;
   std::vector<Contribution> columns;
-  for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
+  for (const std::uint32_t b : timeline_.backwards_of(seen.step, Layer::meant))
     for (std::uint32_t r = 0; r < workload_.world_size; ++r)
-      if (timeline_.backwards[b].step == seen.step && timeline_.backwards[b].micro_batch[r] != no_contribution) columns.push_back(timeline_.contribution(b, r));
+      if (timeline_.backwards[b].micro_batch[r] != no_contribution) columns.push_back(timeline_.contribution(b, r));
   for (const ElementRange& range : seen.layout) {
     std::vector<double> weights;
-    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
+    for (const std::uint32_t b : timeline_.backwards_of(seen.step, Layer::meant))
       for (std::uint32_t r = 0; r < workload_.world_size; ++r)
-        if (timeline_.backwards[b].step == seen.step && timeline_.backwards[b].micro_batch[r] != no_contribution) weights.push_back(ledger_.expected(entry, b, r, range.parameter));
+        if (timeline_.backwards[b].micro_batch[r] != no_contribution) weights.push_back(ledger_.expected(entry, b, r, range.parameter));
     by_row[std::move(weights)].push_back(range);
   }
   for (const auto& [weights, elements] : by_row)

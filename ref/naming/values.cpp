@@ -25,9 +25,9 @@ void Naming::name_coverage() {
   for (const auto& [event, elements] : evidence_.not_applied) {
     const std::uint32_t step = timeline_.events[event].step;
     std::vector<Miscounted> missing;
-    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
+    for (const std::uint32_t b : timeline_.backwards_of(step, Layer::meant))
       for (std::uint32_t r = 0; r < workload_.world_size; ++r)
-        if (timeline_.backwards[b].step == step && timeline_.backwards[b].micro_batch[r] != no_contribution && timeline_.dropped_at[b][r] == never)
+        if (timeline_.backwards[b].micro_batch[r] != no_contribution && timeline_.dropped_at[b][r] == never)
           missing.push_back({timeline_.contribution(b, r), timeline_.averaged_weight(b, r, r, Layer::meant), 0.0});
     if (missing.empty() || decided(step)) continue;
     Finding& finding = add(FindingClass::discarded_gradient, event, 0);

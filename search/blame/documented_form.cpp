@@ -76,12 +76,12 @@ class Writer {
   // Backwards of the window that somebody meant to count.
   std::vector<std::uint32_t> kept(std::uint32_t w) const {
     std::vector<std::uint32_t> out;
-    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b) {
+    for (const std::uint32_t b : timeline_.backwards_of(w, Layer::meant)) {
       const Backward& backward = timeline_.backwards[b];
       const auto counts = [&](std::uint32_t r) { return backward.micro_batch[r] != no_contribution && timeline_.dropped_at[b][r] == never; };
       bool any = false;
       for (std::uint32_t r = 0; r < timeline_.world_size; ++r) any = any || counts(r);
-      if (backward.step == w && any) out.push_back(b);
+      if (any) out.push_back(b);
     }
     return out;
   }

@@ -60,9 +60,11 @@ std::optional<Rational> simplest_within(double x, double error, std::int64_t mos
     const double pace = std::abs(static_cast<double>(far_p) - bound * static_cast<double>(far_q));
     auto steps = pace > 0 ? static_cast<std::int64_t>(std::min(gap / pace, static_cast<double>(most))) : most;
     steps = std::max<std::int64_t>(1, steps - 1);
+    // Asked before the product is made, which has more than 64 bits where the number is near to 0 or large.
+    const auto beyond = [&](std::int64_t near, std::int64_t far) { return far > 0 && steps > (most - near) / far; };
+    if (beyond(near_p, far_p) || beyond(near_q, far_q)) return std::nullopt;
     near_p += steps * far_p;
     near_q += steps * far_q;
-    if (near_p > most || near_q > most) return std::nullopt;
   }
 }
 

@@ -36,8 +36,8 @@ class HostExecutor::Run {
         in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
 
   RunSummary go() {
-    for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
-      runnable_.push_back(r);
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+      runnable_.push_back(static_cast<std::uint16_t>(r));
       if (weights_) weights_->prepare(r, ranks_[r].program);
     }
     while (!runnable_.empty() && !mismatched_) {

@@ -39,8 +39,8 @@ MismatchRecord Rendezvous::mismatch(const Meeting& meeting, const char* what) co
 
 DeadlockRecord Rendezvous::deadlock() const {
   DeadlockRecord record;
-  for (std::uint16_t r = 0; r < ranks_.size(); ++r) {
-    WaitingRank waiting{r, ranks_[r].event, awaited_by(r), ranks_[r].finished};
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+    WaitingRank waiting{r, ranks_[r].event, awaited_by(static_cast<std::uint16_t>(r)), ranks_[r].finished};
     if (waiting.collective) waiting.event = waiting.collective->event;
     record.ranks.push_back(std::move(waiting));
   }

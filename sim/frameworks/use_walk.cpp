@@ -25,8 +25,8 @@ void UseWalk::broken(std::size_t rule) {
 }
 
 bool UseWalk::weighs_otherwise(const Event& update) const {
-  for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
-    for (std::uint32_t r = 0; timeline_.backwards[b].step == update.step && r < world_; ++r)
+  for (const std::uint32_t b : timeline_.backwards_of(update.step, Layer::meant))
+    for (std::uint32_t r = 0; r < world_; ++r)
       for (std::uint32_t on = 0; timeline_.backwards[b].micro_batch[r] != no_contribution && on < world_; ++on)
         if (timeline_.averaged_weight(b, r, on, Layer::documented) != timeline_.averaged_weight(b, r, on, Layer::meant)) return true;
   return false;

@@ -1,6 +1,7 @@
 #include "sim/scenario/layout.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "sim/base/contract.h"
@@ -22,17 +23,15 @@ std::uint32_t first_id(const Scenario& scenario, Kind kind) {
 }
 
 ProcessGroup members(std::uint32_t id, std::uint32_t first, std::uint32_t stride, std::uint32_t count) {
-  ProcessGroup group{id, {}};
-  for (std::uint32_t i = 0; i < count; ++i) group.ranks.push_back(first + i * stride);
-  return group;
+  return {id, RankList::every(first, stride, count)};
 }
 
 }  // namespace
 
 std::uint32_t ProcessGroup::index_of(std::uint32_t rank) const {
-  const auto at = std::lower_bound(ranks.begin(), ranks.end(), rank);
-  expects(at != ranks.end() && *at == rank, "a rank is asked for in a group that it is no member of");
-  return static_cast<std::uint32_t>(at - ranks.begin());
+  const std::optional<std::uint32_t> at = ranks.place_of(rank);
+  expects(at.has_value(), "a rank is asked for in a group that it is no member of");
+  return *at;
 }
 
 std::uint32_t stage_of(const Scenario& scenario, std::uint32_t rank) { return rank / stage_size(scenario); }
@@ -86,14 +85,23 @@ std::vector<RankGroup> optimizer_groups(const Scenario& scenario, std::uint32_t 
 
 namespace {
 
-// Each set once, in the order of its first rank.
+// Each group of a kind once, in the order of its first rank. Those of a kind share no rank, so a rank that was met is not asked again: a world of
+// 65,536 ranks has groups as large.
 template <class GroupOf>
-std::vector<std::vector<std::uint32_t>> distinct(const Scenario& scenario, GroupOf&& group_of) {
-  std::vector<std::vector<std::uint32_t>> out;
+std::vector<ProcessGroup> distinct(const Scenario& scenario, GroupOf&& group_of) {
+  std::vector<ProcessGroup> out;
+  std::vector<bool> met(scenario.world_size);
   for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
-    std::vector<std::uint32_t> group = group_of(scenario, r).ranks;
-    if (std::find(out.begin(), out.end(), group) == out.end()) out.push_back(std::move(group));
+    if (met[r]) continue;
+    out.push_back(group_of(scenario, r));
+    for (const std::uint32_t member : out.back().ranks) met[member] = true;
   }
+  return out;
+}
+
+std::vector<std::vector<std::uint32_t>> sets_of(const std::vector<ProcessGroup>& groups) {
+  std::vector<std::vector<std::uint32_t>> out;
+  for (const ProcessGroup& group : groups) out.push_back(group.ranks.listed());
   return out;
 }
 
@@ -116,24 +124,25 @@ bool uses_groups(const std::vector<ScriptItem>& items) {
 Groups named_groups(const Scenario& scenario) {
   Groups out(scenario.world_size);
   const EngineConfig& engine = scenario.engine;
-  out.add("dp", distinct(scenario, data_parallel_group));
+  out.add("dp", sets_of(distinct(scenario, data_parallel_group)));
   if (engine.expert_parallel_size > 1) {
-    out.add("expert_dp", distinct(scenario, expert_data_parallel_group));
-    out.add("expert", distinct(scenario, expert_parallel_group));
+    out.add("expert_dp", sets_of(distinct(scenario, expert_data_parallel_group)));
+    out.add("expert", sets_of(distinct(scenario, expert_parallel_group)));
   }
-  if (engine.pipeline_stages > 1) out.add("pipeline", distinct(scenario, model_parallel_group));
-  if (engine.sequence_parallel_size > 1) out.add("sequence", distinct(scenario, sequence_group));
+  if (engine.pipeline_stages > 1) out.add("pipeline", sets_of(distinct(scenario, model_parallel_group)));
+  if (engine.sequence_parallel_size > 1) out.add("sequence", sets_of(distinct(scenario, sequence_group)));
   for (const auto& [name, groups] : scenario.groups) out.add(name, groups);
   return out;
 }
 
 ProcessGroup group_named(const Scenario& scenario, const Groups& groups, const std::string& name, std::uint32_t rank) {
+  if (name == "world") return {0, RankList::every(0, 1, scenario.world_size)};
   ProcessGroup out{0, groups.of(name, rank)};
-  if (name == "world" || name == "rank") return out;
+  if (name == "rank") return out;
   out.id = first_loop_id(scenario);
   for (const auto& [named, sets] : groups.named()) {
     for (const auto& set : sets) {
-      if (named == name && set == out.ranks) return out;
+      if (named == name && set.front() == out.ranks.front()) return out;  // those of a name share no rank
       ++out.id;
     }
   }
@@ -142,17 +151,19 @@ ProcessGroup group_named(const Scenario& scenario, const Groups& groups, const s
 
 std::vector<std::vector<std::uint32_t>> process_groups(const Scenario& scenario) {
   std::vector<std::vector<std::uint32_t>> out(1);
-  for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
-    out[0].push_back(r);
-    std::vector<ProcessGroup> groups{data_parallel_group(scenario, r), expert_data_parallel_group(scenario, r)};
-    if (scenario.engine.expert_parallel_size > 1) groups.push_back(expert_parallel_group(scenario, r));
-    if (scenario.engine.pipeline_stages > 1) groups.push_back(model_parallel_group(scenario, r));
-    for (const ProcessGroup& group : groups) {
+  out[0].resize(scenario.world_size);
+  std::iota(out[0].begin(), out[0].end(), 0u);
+  const auto add = [&](auto&& group_of) {
+    for (const ProcessGroup& group : distinct(scenario, group_of)) {
       if (group.id == 0) continue;
       if (out.size() <= group.id) out.resize(group.id + 1);
-      out[group.id] = group.ranks;
+      out[group.id] = group.ranks.listed();
     }
-  }
+  };
+  add(data_parallel_group);
+  add(expert_data_parallel_group);
+  if (scenario.engine.expert_parallel_size > 1) add(expert_parallel_group);
+  if (scenario.engine.pipeline_stages > 1) add(model_parallel_group);
   if (!uses_groups(scenario.script) && scenario.groups.empty()) return out;
   out.resize(first_loop_id(scenario));
   const Groups groups = named_groups(scenario);

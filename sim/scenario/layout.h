@@ -8,6 +8,7 @@
 #include "sim/base/rational.h"
 #include "sim/base/result.h"
 #include "sim/scenario/groups.h"
+#include "sim/scenario/rank_list.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger {
@@ -15,9 +16,9 @@ namespace gradledger {
 // Ranks that meet in collectives. 0 is the world.
 struct ProcessGroup {
   std::uint32_t id = 0;
-  std::vector<std::uint32_t> ranks;  // sorted
+  RankList ranks;
 
-  std::uint32_t size() const { return static_cast<std::uint32_t>(ranks.size()); }
+  std::uint32_t size() const { return ranks.size(); }
   std::uint32_t index_of(std::uint32_t rank) const;  // precondition: a member
 };
 

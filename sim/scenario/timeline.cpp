@@ -10,6 +10,12 @@ std::uint32_t Timeline::last_before(const std::vector<std::uint32_t>& list, std:
   return after == list.begin() || events[*std::prev(after)].documented != step ? never : *std::prev(after);
 }
 
+std::ranges::iota_view<std::uint32_t, std::uint32_t> Timeline::backwards_of(std::uint32_t window, Layer layer) const {
+  const auto first = std::partition_point(backwards.begin(), backwards.end(), [&](const Backward& b) { return window_of(b, layer) < window; });
+  const auto last = std::partition_point(first, backwards.end(), [&](const Backward& b) { return window_of(b, layer) == window; });
+  return {static_cast<std::uint32_t>(first - backwards.begin()), static_cast<std::uint32_t>(last - backwards.begin())};
+}
+
 bool Timeline::waits_for_reduction(std::uint32_t event) const {
   const auto after = std::upper_bound(backwards.begin(), backwards.end(), event, [](std::uint32_t e, const Backward& b) { return e < b.event; });
   if (after == backwards.begin() || std::prev(after)->documented != events[event].documented) return false;

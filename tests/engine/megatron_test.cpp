@@ -76,9 +76,9 @@ Scenario of_ranks(std::uint32_t world, std::map<std::string, std::vector<Ranks>>
 TEST(megatron_groups, follow_from_those_that_are_stated) {
   const Scenario s = of_ranks(4, {{"cp", {{0, 1}, {2, 3}}}, {"dp", {{0, 2}, {1, 3}}}});
   const ParallelGroups g = parallel_groups(s, 1, 1);
-  EXPECT_EQ(g.context.ranks, (Ranks{0, 1}));
-  EXPECT_EQ(g.data.ranks, (Ranks{1, 3}));
-  EXPECT_EQ(g.data_context.ranks, (Ranks{0, 1, 2, 3}));
+  EXPECT_EQ(g.context.ranks.listed(), (Ranks{0, 1}));
+  EXPECT_EQ(g.data.ranks.listed(), (Ranks{1, 3}));
+  EXPECT_EQ(g.data_context.ranks.listed(), (Ranks{0, 1, 2, 3}));
   EXPECT_EQ(g.data_context.id, 0u);
   EXPECT_EQ(g.tensor.id, ParallelGroups::no_group);
   EXPECT_FALSE(parallel_problem(s, 1));

@@ -70,11 +70,11 @@ TEST(optimizer_groups, split_experts_off_into_groups_of_their_own) {
     EXPECT_EQ(groups[2].parameters, (std::vector<std::uint32_t>{odd ? 1u : 2u}));
     EXPECT_EQ(groups[3].parameters, (std::vector<std::uint32_t>{odd ? 5u : 4u}));
     EXPECT_EQ(groups[0].peers.size(), 4u);
-    EXPECT_EQ(groups[2].peers.ranks, (std::vector<std::uint32_t>{rank % 2, rank % 2 + 2}));
+    EXPECT_EQ(groups[2].peers.ranks.listed(), (std::vector<std::uint32_t>{rank % 2, rank % 2 + 2}));
     EXPECT_EQ(groups[2].optimizer.weight_decay, 0.25);
     EXPECT_EQ(groups[3].optimizer.learning_rate, 0.5);
     EXPECT_EQ(groups[3].optimizer.weight_decay, s.engine.optimizer.weight_decay);
-    EXPECT_EQ(expert_parallel_group(s, rank).ranks, (std::vector<std::uint32_t>{rank / 2 * 2, rank / 2 * 2 + 1}));
+    EXPECT_EQ(expert_parallel_group(s, rank).ranks.listed(), (std::vector<std::uint32_t>{rank / 2 * 2, rank / 2 * 2 + 1}));
   }
 }
 

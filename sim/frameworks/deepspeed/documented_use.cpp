@@ -94,15 +94,16 @@ class Walk {
     if (e.touches_gradients()) broken(Use::own_gradients);
     if (!e.is<events::Step>()) return;
     if (e.updates() != e.closes()) broken(Use::window);
-    for (std::uint32_t b = 0; e.updates() && b < timeline_.backwards.size(); ++b)
-      for (std::uint32_t r = 0; timeline_.backwards[b].step == e.step && r < ranks_.size(); ++r)
+    if (!e.updates()) return;
+    for (const std::uint32_t b : timeline_.backwards_of(e.step, Layer::meant))
+      for (std::uint32_t r = 0; r < ranks_.size(); ++r)
         if (timeline_.backwards[b].micro_batch[r] != no_contribution && !weighs_what_is_due(b, r)) return broken(Use::weights);
   }
 
   // What the new processes count is theirs alone.
   void restored(const Event& e) {
-    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
-      for (std::uint32_t r = 0; timeline_.backwards[b].step == e.step && timeline_.backwards[b].event < event_ && r < ranks_.size(); ++r)
+    for (const std::uint32_t b : timeline_.backwards_of(e.step, Layer::meant))
+      for (std::uint32_t r = 0; timeline_.backwards[b].event < event_ && r < ranks_.size(); ++r)
         if (timeline_.backwards[b].micro_batch[r] != no_contribution && timeline_.dropped_at[b][r] > event_) broken(Use::checkpoint);
     ranks_.assign(ranks_.size(), RankUse{DocumentedBoundary(rule())});
   }

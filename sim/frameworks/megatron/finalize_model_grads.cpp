@@ -73,7 +73,7 @@ void ModelGradients::divide_by_tokens(DistributedDataParallel& ddp, const std::v
     w.collective({.kind = CollectiveKind::all_reduce, .purpose = Purpose::control, .group = counted.id, .input = num_tokens_, .output = num_tokens_});
   // Each rank of the group has what the last stage of its own pipeline counted.
   std::uint64_t all = 0;
-  for (const std::uint32_t r : counted.ranks) all += tokens[pipeline_of(*setup_->context.scenario, r).back()];
+  for (const std::uint32_t last : last_stages(*setup_->context.scenario, counted.ranks)) all += tokens[last];
   if (all > 0) ddp.scale_gradients(static_cast<double>(1.0f / static_cast<float>(all)), w);
 }
 

@@ -1,7 +1,11 @@
 #include "sim/frameworks/megatron/parallel_groups.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <map>
+#include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace gradledger::megatron {
@@ -9,46 +13,85 @@ namespace {
 
 using Ranks = std::vector<std::uint32_t>;
 
-// What the scenario states; else the layout's stages and shares of experts; else the rank by itself.
-Ranks stated(const Scenario& s, const std::string& name, std::uint32_t rank) {
-  const auto groups = s.groups.find(name);
-  if (groups == s.groups.end() && name == "pp" && s.engine.pipeline_stages > 1) return model_parallel_group(s, rank).ranks;
-  if (groups == s.groups.end() && name == "ep" && s.engine.expert_parallel_size > 1) return expert_parallel_group(s, rank).ranks;
-  if (groups == s.groups.end()) return {rank};
-  for (Ranks group : groups->second) {
-    std::sort(group.begin(), group.end());
-    if (std::binary_search(group.begin(), group.end(), rank)) return group;
+// What the scenario states; else the layout's stages and shares of experts; else each rank by itself. Looked up once for all ranks.
+class Axes {
+ public:
+  explicit Axes(const Scenario& s) : world_(s.world_size), numbered_(process_groups(s)) {
+    for (const char* name : {"tp", "cp", "pp", "ep"}) read(s, name);
   }
-  return {rank};
-}
+
+  Ranks stated(const char* name, std::uint32_t rank) const {
+    const Axis& axis = axes_.at(name);
+    return axis.set_of.empty() ? Ranks{rank} : axis.sets[axis.set_of[rank]];
+  }
+  std::uint32_t place(const char* name, std::uint32_t rank) const {
+    const Axis& axis = axes_.at(name);
+    return axis.place.empty() ? 0 : axis.place[rank];
+  }
+  // The ranks that have the same place as a rank in every one of these groups.
+  Ranks alike(std::initializer_list<const char*> names, std::uint32_t rank) const {
+    Ranks out(world_);
+    std::iota(out.begin(), out.end(), 0u);
+    for (const char* name : names)
+      if (const Axis& axis = axes_.at(name); !axis.place.empty()) std::erase_if(out, [&](std::uint32_t r) { return axis.place[r] != axis.place[rank]; });
+    return out;
+  }
+  // For each rank, its place among the ranks that are alike in these two groups, and how many these are.
+  std::pair<Ranks, Ranks> places_alike(const char* one, const char* other) const {
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> met;
+    Ranks places, sizes;
+    for (std::uint32_t r = 0; r < world_; ++r) places.push_back(met[{place(one, r), place(other, r)}]++);
+    for (std::uint32_t r = 0; r < world_; ++r) sizes.push_back(met[{place(one, r), place(other, r)}]);
+    return {std::move(places), std::move(sizes)};
+  }
+  // Their number in the scenario's groups; no_group for a rank by itself that has none.
+  ProcessGroup numbered(Ranks ranks) const {
+    const auto known = std::find(numbered_.begin(), numbered_.end(), ranks);
+    return {known == numbered_.end() ? ParallelGroups::no_group : static_cast<std::uint32_t>(known - numbered_.begin()), std::move(ranks)};
+  }
+  std::uint32_t world() const { return world_; }
+
+ private:
+  struct Axis {
+    std::vector<Ranks> sets;                   // sorted; every rank is in one
+    std::vector<std::uint32_t> set_of, place;  // by rank; empty where each is by itself
+  };
+
+  void read(const Scenario& s, const char* name) {
+    Axis& axis = axes_[name];
+    if (const auto given = s.groups.find(name); given != s.groups.end()) {
+      axis.sets = given->second;
+      for (Ranks& set : axis.sets) std::sort(set.begin(), set.end());
+    } else {
+      const bool stages = std::string_view(name) == "pp" && s.engine.pipeline_stages > 1, experts = std::string_view(name) == "ep" && s.engine.expert_parallel_size > 1;
+      if (!stages && !experts) return;
+      std::vector<bool> met(world_);
+      for (std::uint32_t r = 0; r < world_; ++r) {
+        if (met[r]) continue;
+        axis.sets.push_back((stages ? model_parallel_group(s, r) : expert_parallel_group(s, r)).ranks.listed());
+        for (const std::uint32_t member : axis.sets.back()) met[member] = true;
+      }
+    }
+    axis.set_of.assign(world_, 0);
+    axis.place.assign(world_, 0);
+    for (std::uint32_t set = 0; set < axis.sets.size(); ++set)
+      for (std::uint32_t i = 0; i < axis.sets[set].size(); ++i) {
+        axis.set_of[axis.sets[set][i]] = set;
+        axis.place[axis.sets[set][i]] = i;
+      }
+  }
+
+  std::uint32_t world_;
+  std::vector<Ranks> numbered_;  // all groups of the scenario, by id
+  std::map<std::string_view, Axis> axes_;
+};
 
 std::uint32_t place_in(const Ranks& group, std::uint32_t rank) { return static_cast<std::uint32_t>(std::lower_bound(group.begin(), group.end(), rank) - group.begin()); }
-std::uint32_t place(const Scenario& s, const char* name, std::uint32_t rank) { return place_in(stated(s, name, rank), rank); }
 
-// The ranks that have the same place as a rank in every one of these groups.
-Ranks alike(const Scenario& s, std::initializer_list<const char*> names, std::uint32_t rank) {
-  Ranks out;
-  for (std::uint32_t r = 0; r < s.world_size; ++r)
-    if (std::all_of(names.begin(), names.end(), [&](const char* name) { return place(s, name, r) == place(s, name, rank); })) out.push_back(r);
-  return out;
-}
-
-// Their number in the scenario's groups; no_group for a rank by itself that has none.
-ProcessGroup group_of(const Scenario& s, Ranks ranks) {
-  const auto groups = process_groups(s);
-  ProcessGroup out{ParallelGroups::no_group, std::move(ranks)};
-  for (std::uint32_t id = 0; id < groups.size(); ++id)
-    if (groups[id] == out.ranks) {
-      out.id = id;
-      break;
-    }
-  return out;
-}
-
-Ranks joined(const Scenario& s, const Ranks& ranks, const char* name) {
+Ranks joined(const Axes& axes, const Ranks& ranks, const char* name) {
   Ranks out;
   for (const std::uint32_t r : ranks)
-    for (const std::uint32_t other : stated(s, name, r)) out.push_back(other);
+    for (const std::uint32_t other : axes.stated(name, r)) out.push_back(other);
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
@@ -66,49 +109,58 @@ std::pair<Ranks, Ranks> cut(const Ranks& group, std::uint32_t instances, std::ui
   return {inside, across};
 }
 
-}  // namespace
-
-std::vector<std::uint32_t> pipeline_of(const Scenario& s, std::uint32_t rank) { return stated(s, "pp", rank); }
-
-std::optional<InputError> instances_problem(const Scenario& s, std::uint32_t instances) {
-  const auto refused = [](const std::string& why) { return InputError{"/engine/config/ddp/num_distributed_optimizer_instances", why}; };
-  if (instances == 0) return refused("is 0; expected at least 1");
-  for (std::uint32_t r = 0; instances > 1 && r < s.world_size; ++r)
-    if (const std::size_t ranks = alike(s, {"tp", "pp"}, r).size(); ranks % instances != 0)
-      return refused("is " + std::to_string(instances) + ", which does not divide the " + std::to_string(ranks) + " data-parallel ranks of rank " + std::to_string(r) +
-                     "; expected a divisor of them");
-  return std::nullopt;
-}
-
-ParallelGroups parallel_groups(const Scenario& s, std::uint32_t instances, std::uint32_t rank) {
+ParallelGroups groups_of(const Axes& axes, std::uint32_t instances, std::uint32_t rank) {
   ParallelGroups out;
-  const auto of = [&](Ranks ranks) { return group_of(s, std::move(ranks)); };
-  out.tensor = of(stated(s, "tp", rank));
-  out.pipeline = of(stated(s, "pp", rank));
-  out.context = of(stated(s, "cp", rank));
-  out.expert = of(stated(s, "ep", rank));
-  out.data = of(alike(s, {"tp", "pp", "cp"}, rank));
-  out.data_context = of(alike(s, {"tp", "pp"}, rank));
-  out.expert_data = of(alike(s, {"tp", "pp", "ep"}, rank));
-  const Ranks model = joined(s, stated(s, "tp", rank), "pp");
+  const auto of = [&](Ranks ranks) { return axes.numbered(std::move(ranks)); };
+  out.tensor = of(axes.stated("tp", rank));
+  out.pipeline = of(axes.stated("pp", rank));
+  out.context = of(axes.stated("cp", rank));
+  out.expert = of(axes.stated("ep", rank));
+  out.data = of(axes.alike({"tp", "pp", "cp"}, rank));
+  const Ranks data_context = axes.alike({"tp", "pp"}, rank);
+  out.data_context = of(data_context);
+  out.expert_data = of(axes.alike({"tp", "pp", "ep"}, rank));
+  const Ranks model = joined(axes, axes.stated("tp", rank), "pp");
   out.model = of(model);
-  out.expert_model = of(joined(s, model, "ep"));
-  const auto [inside, across] = cut(out.data_context.ranks, instances, rank);
+  out.expert_model = of(joined(axes, model, "ep"));
+  const auto [inside, across] = cut(data_context, instances, rank);
   out.instance = of(inside);
   out.between_instances = of(across);
+  const auto [places, sizes] = axes.places_alike("tp", "pp");
+  const auto instance = [&, &places = places, &sizes = sizes](std::uint32_t r) { return places[r] / (sizes[r] / instances); };
   Ranks of_instance;
-  for (std::uint32_t r = 0; r < s.world_size; ++r) {
-    const Ranks group = alike(s, {"tp", "pp"}, r);
-    const std::uint32_t part = static_cast<std::uint32_t>(group.size()) / instances;
-    if (place_in(group, r) / part == place_in(out.data_context.ranks, rank) / part) of_instance.push_back(r);
-  }
+  for (std::uint32_t r = 0; r < axes.world(); ++r)
+    if (instance(r) == instance(rank)) of_instance.push_back(r);
   out.of_instance = of(of_instance);
-  out.stage = place(s, "pp", rank);
+  out.stage = axes.place("pp", rank);
   Ranks ends{out.pipeline.ranks.front(), out.pipeline.ranks.back()};
   if (ends.front() == ends.back()) ends.pop_back();
   out.embedding = of(ends);
   return out;
 }
+
+}  // namespace
+
+std::vector<std::uint32_t> last_stages(const Scenario& s, const RankList& ranks) {
+  const Axes axes(s);
+  std::vector<std::uint32_t> out;
+  for (const std::uint32_t r : ranks) out.push_back(axes.stated("pp", r).back());
+  return out;
+}
+
+std::optional<InputError> instances_problem(const Scenario& s, std::uint32_t instances) {
+  const auto refused = [](const std::string& why) { return InputError{"/engine/config/ddp/num_distributed_optimizer_instances", why}; };
+  if (instances == 0) return refused("is 0; expected at least 1");
+  if (instances == 1) return std::nullopt;
+  const Ranks sizes = Axes(s).places_alike("tp", "pp").second;
+  for (std::uint32_t r = 0; r < s.world_size; ++r)
+    if (sizes[r] % instances != 0)
+      return refused("is " + std::to_string(instances) + ", which does not divide the " + std::to_string(sizes[r]) + " data-parallel ranks of rank " + std::to_string(r) +
+                     "; expected a divisor of them");
+  return std::nullopt;
+}
+
+ParallelGroups parallel_groups(const Scenario& s, std::uint32_t instances, std::uint32_t rank) { return groups_of(Axes(s), instances, rank); }
 
 std::optional<InputError> parallel_problem(const Scenario& s, std::uint32_t instances) {
   for (const char* name : {"tp", "cp", "pp", "ep"}) {
@@ -118,8 +170,9 @@ std::optional<InputError> parallel_problem(const Scenario& s, std::uint32_t inst
       if (group.size() != groups->second.front().size()) return InputError{std::string("/groups/") + name, "has groups of different size; expected as many ranks in each"};
   }
   if (auto problem = instances_problem(s, instances)) return problem;
+  const Axes axes(s);
   for (std::uint32_t r = 0; r < s.world_size; ++r) {
-    const ParallelGroups g = parallel_groups(s, instances, r);
+    const ParallelGroups g = groups_of(axes, instances, r);
     const std::pair<const char*, const ProcessGroup*> met[] = {{"dp_cp", &g.data_context},      {"expert_dp", &g.expert_data}, {"mp", &g.model},
                                                                {"expert_mp", &g.expert_model},  {"instance", &g.instance},     {"between_instances", &g.between_instances},
                                                                {"of_instance", &g.of_instance}, {"embedding", &g.embedding}};

@@ -29,8 +29,8 @@ struct ParallelGroups {
   bool last_stage() const { return stage + 1 == pipeline.size(); }
 };
 
-// The ranks of a rank's own pipeline, in the order of its stages.
-std::vector<std::uint32_t> pipeline_of(const Scenario& scenario, std::uint32_t rank);
+// Of each of these ranks, the last one of its own pipeline.
+std::vector<std::uint32_t> last_stages(const Scenario& scenario, const RankList& ranks);
 
 // Data-parallel ranks of any rank that cannot be cut into that many instances.
 std::optional<InputError> instances_problem(const Scenario& scenario, std::uint32_t instances);

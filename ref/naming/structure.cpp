@@ -44,9 +44,7 @@ void Naming::name_race(const RaceRecord& record) {
 }
 
 // From here on anything may follow from the race in this schedule.
-bool Naming::races_before(std::uint32_t step) const {
-  return first_race_ <= step;
-}
+bool Naming::races_before(std::uint32_t step) const { return first_race_ <= step; }
 
 void Naming::name_deadlock(const DeadlockRecord& deadlock) {
   std::string ranks;

@@ -33,6 +33,7 @@ void Naming::list_applied() {
 
 // The fingerprint was right in every element: the row is what it must be.
 void Naming::balanced_row(const JudgedSnapshot& seen) {
+  if (seen.layout.empty()) return;  // a share of nothing but padding
   LedgerEntry entry;
   entry.key = seen.key;
   entry.role = seen.role;

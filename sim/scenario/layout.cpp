@@ -22,9 +22,7 @@ std::uint32_t first_id(const Scenario& scenario, Kind kind) {
   return id;
 }
 
-ProcessGroup members(std::uint32_t id, std::uint32_t first, std::uint32_t stride, std::uint32_t count) {
-  return {id, RankList::every(first, stride, count)};
-}
+ProcessGroup members(std::uint32_t id, std::uint32_t first, std::uint32_t stride, std::uint32_t count) { return {id, RankList::every(first, stride, count)}; }
 
 }  // namespace
 

@@ -12,7 +12,9 @@
 
 #include "ref/oracle.h"
 #include "search/draw/generator.h"
+#include "sim/base/limits.h"
 #include "sim/frameworks/framework.h"
+#include "sim/judgement_bytes.h"
 #include "sim/load.h"
 #include "sim/producers/producers.h"
 #include "sim/scenario/parse.h"
@@ -124,6 +126,26 @@ TEST(a_symbolic_run_alone, says_what_it_does_not_judge) {
   EXPECT_EQ(verdict.values.elements, 0u);
   ASSERT_EQ(verdict.left_out.size(), 1u);
   EXPECT_NE(verdict.left_out.front().find("rounding, clipping, what overflows"), std::string::npos);
+}
+
+// Shares are filled to multiples of the ranks: of a small model in a large world the padding is what there is to hold, on every rank.
+Scenario of_one_window(std::uint32_t world) {
+  json document = {{"name", "s"}, {"world_size", world}, {"parameters", {{{"name", "a"}, {"numel", 5}}, {{"name", "b"}, {"numel", 5}}}}, {"model_dtype", "bf16"}};
+  document["engine"] = {{"framework", "deepspeed"}, {"optimizer", {{"type", "SGD"}, {"lr", 0.001}}}};
+  document["engine"]["config"] = {{"gradient_accumulation_steps", 1}, {"bf16", {{"enabled", true}}}, {"zero_optimization", {{"stage", 2}}}};
+  document["script"] = {{{"backward", json::object()}}, {{"step", json::object()}}};
+  return read_scenario(document.dump(), ".").value();
+}
+
+TEST(a_world, of_as_many_ranks_as_there_may_be_is_judged_without_numbers) {
+  const Scenario scenario = of_one_window(sanitized ? 4096 : limits::world_size_max);
+  EXPECT_GT(judgement_bytes(of_one_window(limits::world_size_max)), limits::memory_bytes_default) << "its padding alone";
+  const ref::Verdict verdict = symbolic(scenario);
+  EXPECT_TRUE(verdict.clean());
+  EXPECT_EQ(verdict.coverage.windows_judged, 1u);
+  std::set<std::uint32_t> owners;
+  for (const ref::AppliedRow& row : verdict.applied) owners.insert(row.rank);
+  EXPECT_EQ(owners.size(), 5u) << "two elements on each of five ranks, and padding on all others";
 }
 
 TEST(a_ledger, of_more_weights_than_its_limit_names_the_first_ranks_and_counts_the_others) {

@@ -19,8 +19,7 @@ TEST(rank_list, of_every_third_rank_says_what_a_list_of_them_says) {
     EXPECT_EQ(list.size(), 4u);
     EXPECT_EQ(list.front(), 2u);
     EXPECT_EQ(list.back(), 11u);
-    for (std::uint32_t rank = 0; rank < 16; ++rank)
-      EXPECT_EQ(list.place_of(rank), rank % 3 == 2 && rank < 12 ? std::optional(rank / 3) : std::nullopt) << rank;
+    for (std::uint32_t rank = 0; rank < 16; ++rank) EXPECT_EQ(list.place_of(rank), rank % 3 == 2 && rank < 12 ? std::optional(rank / 3) : std::nullopt) << rank;
   }
 }
 

@@ -1,5 +1,6 @@
 #include "sim/frameworks/deepspeed/framework.h"
 
+#include <algorithm>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -94,6 +95,12 @@ class DeepSpeed final : public Framework {
   EngineFactory factory(const Scenario& scenario) const override { return deepspeed::engine_factory(scenario); }
 
   std::span<const BufferFamily> buffer_families() const override { return deepspeed::buffer_families(); }
+  // Zeros that fill the last shares: of each parameter at stage 3, else of each of the optimizer's groups, experts by themselves, to twice the ranks.
+  static std::uint64_t padding(const Scenario& scenario) {
+    const std::uint64_t ranks = scenario.world_size, groups = std::max<std::size_t>(1, scenario.engine.param_groups.size());
+    const std::uint64_t flat = 2 * groups * (scenario.engine.expert_parallel_size > 1 ? 2 : 1);
+    return deepspeed_config(scenario).zero.stage == 3 ? scenario.parameters.size() * ranks : flat * ranks;
+  }
   // Weights, gradients, two buckets, a flat copy and its cast, kept gradients, accumulators, fp32 master and its gradient, moments.
   std::uint64_t rank_bytes(const Scenario& scenario) const override {
     const std::uint64_t model = size_of(scenario.model_dtype), acc = size_of(grad_accum_dtype_of(scenario)), wire = size_of(communication_dtype_of(scenario));
@@ -102,7 +109,7 @@ class DeepSpeed final : public Framework {
     const auto behaviour = resolve_behaviour(scenario.engine.as_of);
     const bool whole = behaviour.ok() && reduces_whole_buckets(deepspeed_config(scenario), *behaviour);
     const std::uint64_t buckets = whole ? deepspeed_config(scenario).zero.reduce_bucket_size * (2 * model + wire) : 0;
-    return scenario.numel() * (5 * model + 2 * acc + wire + 8 + moments + 8) + buckets;
+    return (scenario.numel() + padding(scenario)) * (5 * model + 2 * acc + wire + 8 + moments + 8) + buckets;
   }
   std::optional<std::uint32_t> stage(const Scenario& scenario) const override { return deepspeed_config(scenario).zero.stage; }
   std::string described(const Scenario& scenario) const override {

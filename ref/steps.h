@@ -76,6 +76,7 @@ class StepJudge final : public TraceSink {
   Step& step(std::uint32_t event);
   Skip due(std::uint32_t event, const Step& step, double scale) const;
   bool in_range(std::uint32_t window, double scale) const;
+  bool says_updated(std::uint32_t event, std::uint32_t rank) const;
   void judge_skips(std::uint32_t event, const Step& step, Skip due);
   void judge_finiteness(std::uint32_t event, const Step& step);
   void judge_norms(std::uint32_t event, const Step& step);

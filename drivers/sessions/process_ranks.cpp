@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <fmt/format.h>
@@ -25,6 +26,11 @@ namespace {
 
 // A rank's connection may break a moment before the host says how its process ended.
 constexpr std::chrono::milliseconds afterwards = std::chrono::seconds(2);
+
+// Of all worlds together: each is a process with a framework in it.
+constexpr std::size_t ranks_kept_max = 16;
+// A host costs as much as some starts of its ranks.
+constexpr std::uint32_t changes_before_another_host = 8;
 
 std::string name_of(Channel channel) { return channel == Channel::events ? "driver" : "group"; }
 
@@ -48,6 +54,8 @@ class ProcessRanks::Sessions {
     if (!host_) start_host();
     return hello_;
   }
+
+  std::size_t world_size() const { return ranks_.size(); }
 
   void provide(std::uint32_t world_size, bool fresh) {
     hello();
@@ -322,12 +330,37 @@ class ProcessRanks::Sessions {
   std::unique_ptr<HostProcess> host_;
 };
 
-ProcessRanks::ProcessRanks(SessionOptions options) : sessions_(std::make_unique<Sessions>(std::move(options))) {}
+ProcessRanks::ProcessRanks(SessionOptions options) : options_(std::move(options)) { add(); }
 ProcessRanks::~ProcessRanks() = default;
-const DriverHello& ProcessRanks::hello() { return sessions_->hello(); }
-void ProcessRanks::provide(std::uint32_t world_size, bool fresh) { sessions_->provide(world_size, fresh); }
-void ProcessRanks::send(std::uint32_t rank, Channel channel, const json& message) { sessions_->send(rank, channel, message); }
-std::optional<Incoming> ProcessRanks::poll() { return sessions_->poll(); }
-Incoming ProcessRanks::next(std::span<const std::uint32_t> owing) { return sessions_->next(owing); }
+
+void ProcessRanks::add() {
+  worlds_.push_back({std::make_unique<Sessions>(options_)});
+  current_ = worlds_.size() - 1;
+}
+
+void ProcessRanks::choose(std::uint32_t world_size) {
+  std::size_t kept = 0;
+  for (std::size_t w = 0; w < worlds_.size(); ++w) {
+    const std::size_t ranks = worlds_[w].sessions->world_size();
+    kept += ranks;
+    if (ranks != world_size && ranks != 0) continue;
+    current_ = w;
+    return;
+  }
+  if (options_.log.empty() && changes_++ >= changes_before_another_host && kept + world_size <= ranks_kept_max) add();
+}
+
+const DriverHello& ProcessRanks::hello() { return worlds_[current_].sessions->hello(); }
+
+void ProcessRanks::provide(std::uint32_t world_size, bool fresh) {
+  if (fresh) worlds_[current_].is_broken_off = true;
+  choose(world_size);
+  World& world = worlds_[current_];
+  world.sessions->provide(world_size, std::exchange(world.is_broken_off, false));
+}
+
+void ProcessRanks::send(std::uint32_t rank, Channel channel, const json& message) { worlds_[current_].sessions->send(rank, channel, message); }
+std::optional<Incoming> ProcessRanks::poll() { return worlds_[current_].sessions->poll(); }
+Incoming ProcessRanks::next(std::span<const std::uint32_t> owing) { return worlds_[current_].sessions->next(owing); }
 
 }  // namespace gradledger::driver

@@ -24,6 +24,8 @@ struct SessionOptions {
   std::string log;                                                 // a file for all frames, as JSON lines; empty: none
 };
 
+// Where the size of the world changes often, worlds of a few sizes stay, each with a host of its own. With a log there is one world at a time: its file has
+// the messages of one host.
 class ProcessRanks final : public DriverRanks {
  public:
   // Nothing is started before it is needed. std::runtime_error where the log cannot be written.
@@ -39,7 +41,18 @@ class ProcessRanks final : public DriverRanks {
 
  private:
   class Sessions;
-  std::unique_ptr<Sessions> sessions_;
+  struct World {
+    std::unique_ptr<Sessions> sessions;
+    bool is_broken_off = false;  // its last run left it in the middle of something
+  };
+
+  void add();
+  void choose(std::uint32_t world_size);
+
+  SessionOptions options_;
+  std::vector<World> worlds_;
+  std::size_t current_ = 0;
+  std::uint32_t changes_ = 0;  // of the size, that ended ranks
 };
 
 }  // namespace gradledger::driver

@@ -237,6 +237,35 @@ std::vector<int> processes_named(const std::string& name) {
   return out;
 }
 
+std::size_t hosts_and_ranks(ProcessRanks& them, const std::string& name, std::initializer_list<std::uint32_t> sizes) {
+  for (const std::uint32_t world_size : sizes) EXPECT_TRUE(judged(them, scenario(world_size)).clean()) << world_size;
+  return processes_named(name).size();
+}
+
+TEST(ranks, of_several_sizes_of_the_world_stay_where_the_size_changes_often) {
+  const std::string name = "right-in-turn";
+  {
+    const auto them = ranks(name);
+    EXPECT_EQ(hosts_and_ranks(*them, name, {2, 1, 2, 1}), 1u + 1u) << "a host, and the ranks of one world";
+    EXPECT_EQ(hosts_and_ranks(*them, name, {2, 1, 2, 1, 2, 1}), (1u + 1u) + (1u + 2u));
+    const std::vector<int> before = processes_named(name);
+    hosts_and_ranks(*them, name, {2, 1, 2, 1});
+    EXPECT_EQ(processes_named(name), before) << "none was started again";
+    EXPECT_EQ(hosts_and_ranks(*them, name, {3}), (1u + 1u) + (1u + 2u) + (1u + 3u));
+    EXPECT_EQ(hosts_and_ranks(*them, name, {16, 2}), (1u + 1u) + (1u + 2u) + (1u + 16u)) << "a world that is too many takes the place of the last one";
+  }
+  EXPECT_TRUE(processes_named(name).empty());
+}
+
+TEST(a_run_that_ends_early, leaves_nothing_to_the_next_scenario_on_ranks_of_another_size) {
+  const auto them = ranks("cannot-do-event-9");
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_THROW(judged(*them, scenario(3, script(20))), NotRun);
+    EXPECT_TRUE(judged(*them, scenario(2)).clean());
+    EXPECT_TRUE(judged(*them, scenario(3)).clean());
+  }
+}
+
 TEST(ranks, that_are_killed_at_any_moment_are_reported_and_leave_no_process) {
   const std::string name = "right-until-killed";
   for (int moment = 0; moment < 12; ++moment) {

@@ -163,6 +163,53 @@ TEST(wrong_skip, is_a_step_of_a_window_with_a_planted_value_and_nothing_of_it_is
   })) << "what was applied all the same is decoded";
 }
 
+// As a real rank whose shard has no element: it shows no gradient that it applied, and says whether it updated.
+class WithoutElements final : public Producer {
+ public:
+  WithoutElements(const Scenario& scenario, const Timeline& timeline, std::uint32_t rank, double updated) : inner_(scenario, timeline), rank_(rank), updated_(updated) {}
+  std::string_view name() const override { return "without elements"; }
+  RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override {
+    Sink silent(*this, sink);
+    return inner_.run(source, options, silent);
+  }
+
+ private:
+  class Sink final : public TraceSink {
+   public:
+    Sink(const WithoutElements& owner, TraceSink& to) : owner_(owner), to_(to) {}
+    void observe(const Observation& o) override {
+      if (o.rank != owner_.rank_ || o.role != Role::applied_gradient) to_.observe(o);
+    }
+    void collective(const CollectiveRecord& r) override { to_.collective(r); }
+    void memory(const MemoryRecord& r) override { to_.memory(r); }
+    void step_fact(const StepRecord& r) override {
+      StepRecord said = r;
+      if (said.rank == owner_.rank_ && said.fact == StepFact::updated) said.value = owner_.updated_;
+      to_.step_fact(said);
+    }
+    void event_done(std::uint32_t rank, std::uint32_t event) override { to_.event_done(rank, event); }
+    void engine_error(const EngineErrorRecord& r) override { to_.engine_error(r); }
+
+   private:
+    const WithoutElements& owner_;
+    TraceSink& to_;
+  };
+
+  HostExecutor inner_;
+  std::uint32_t rank_;
+  double updated_;
+};
+
+TEST(wrong_skip, is_no_step_of_a_rank_whose_shard_has_no_element_unless_it_says_that_it_did_not_update) {
+  Scenario s = fp16_scenario(2, 1);
+  s.parameters = base_scenario(2, {1}, Dtype::float16).parameters;
+  const auto timeline = make_timeline(s);
+  WithoutElements updates(s, *timeline, 1, 1), does_not(s, *timeline, 1, 0);
+  const ref::Verdict clean = ref::judge(s, *timeline, updates, {}), skipped = ref::judge(s, *timeline, does_not, {});
+  EXPECT_EQ(classes(clean), Set{}) << sentences(clean);
+  EXPECT_TRUE(classes(skipped).contains("wrong-skip")) << sentences(skipped);
+}
+
 TEST(wrong_skip, is_a_rank_alone_where_skipping_and_going_on_are_both_right) {
   Scenario s = base_scenario(2, {30, 21, 13}, Dtype::bfloat16);
   deepspeed_config(s).zero.stage = 3;

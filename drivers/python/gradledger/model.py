@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -18,6 +18,7 @@ class Graph:
     def __init__(self, uses: Sequence[int], gradients: Mapping[int, torch.Tensor], phases: int = 1) -> None:
         self.uses, self.gradients, self.phases = tuple(uses), gradients, phases
         self.raises_after: int | None = None  # set before the backward
+        self.begin: torch.Tensor | None = None  # what the first use takes whose input requires no gradient
 
     def before(self, event: Backward) -> None:
         """Another backward of the same graph is another contribution: it has gradients of its own."""
@@ -32,6 +33,13 @@ class Graph:
         return Graph(event.uses, event.gradients, phases)
 
 
+class Term(NamedTuple):
+    """One use of one parameter in a forward."""
+    place: int  # in the order in which gradients become ready
+    parameter: int
+    share: float  # of the gradient of its weight
+
+
 class Layer(torch.nn.Module):
     """One use of one parameter: a module of its own, so that wrappers can treat each differently."""
 
@@ -39,8 +47,14 @@ class Layer(torch.nn.Module):
         super().__init__()
         self.weight = weight
 
-    def forward(self, loss: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int, owner: int) -> torch.Tensor:
-        return _Term.apply(loss, self.weight, given, share, graph, place, owner)
+    def forward(self, loss: torch.Tensor, *use: Any) -> torch.Tensor:
+        return used(self.weight, loss, *use) if use else loss
+
+
+def used(weight: torch.Tensor, loss: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int, owner: int) -> torch.Tensor:
+    if not loss.requires_grad and graph.begin is not None:
+        loss = graph.begin
+    return _Term.apply(loss, weight, given.view_as(weight), share, graph, place, owner)
 
 
 class LinearModel(torch.nn.Module):
@@ -51,25 +65,34 @@ class LinearModel(torch.nn.Module):
         self.weights: dict[int, torch.nn.Parameter] = {}  # by number, without tied ones
         for p, parameter in enumerate(configuration.parameters):
             if parameter.tied_to is None:
-                first = parameter.weights.to(device=device, dtype=configuration.model_dtype, copy=True)
+                first = parameter.weights.to(device=device, dtype=configuration.model_dtype, copy=True).view(self.shape(configuration, p))
                 self.weights[p] = torch.nn.Parameter(first, requires_grad=parameter.trainable)
         self.owners = [p if parameter.tied_to is None else parameter.tied_to for p, parameter in enumerate(configuration.parameters)]
         self.layers = torch.nn.ModuleList(Layer(self.weights[owner]) for owner in self.owners)
         self.device = torch.device(device)
         self.beside = [parameter.on_side_stream for parameter in configuration.parameters]
 
+    def shape(self, configuration: Configuration, p: int) -> tuple[int, ...]:
+        return (configuration.parameters[p].numel,)
+
     def forward(self, graph: Graph) -> torch.Tensor:
-        order = self.places(graph.uses)
-        owners = [self.owners[p] for p in order]
-        left = {owner: shares(owners.count(owner)) for owner in owners}
-        terms = [(place, p, left[owner].pop()) for place, (p, owner) in enumerate(zip(order, owners))]
-        loss = _Start.apply(torch.zeros((), device=self.device, requires_grad=True), graph)
+        loss, terms = self.begin(graph), self.terms(graph)
         per_phase = math.ceil(len(terms) / graph.phases) or 1
         for phase in reversed([terms[i:i + per_phase] for i in range(0, len(terms), per_phase)]):
             loss = checkpoint(self.chain, loss, phase, graph, use_reentrant=True) if graph.phases > 1 else self.chain(loss, phase, graph)
         return loss
 
-    def chain(self, loss: torch.Tensor, terms: Sequence[tuple[int, int, float]], graph: Graph) -> torch.Tensor:
+    def begin(self, graph: Graph, start: torch.Tensor | None = None) -> torch.Tensor:
+        return _Start.apply(torch.zeros((), device=self.device, requires_grad=True) if start is None else start, graph)
+
+    def terms(self, graph: Graph) -> list[Term]:
+        """In the order in which their gradients become ready."""
+        order = self.places(graph.uses)
+        owners = [self.owners[p] for p in order]
+        left = {owner: shares(owners.count(owner)) for owner in owners}
+        return [Term(place, p, left[owner].pop()) for place, (p, owner) in enumerate(zip(order, owners))]
+
+    def chain(self, loss: torch.Tensor, terms: Sequence[Term], graph: Graph) -> torch.Tensor:
         for place, p, share in reversed(terms):
             given = graph.gradients.get(self.owners[p])
             if given is None:
@@ -105,7 +128,8 @@ class _Term(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, loss: torch.Tensor, weight: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int, owner: int) -> torch.Tensor:
-        ctx.owner, ctx.share, ctx.graph, ctx.place, ctx.dtype, ctx.stream = owner, share, graph, place, weight.dtype, current_stream()
+        ctx.owner, ctx.share, ctx.graph, ctx.place, ctx.stream = owner, share, graph, place, current_stream()
+        ctx.dtype, ctx.shape = weight.dtype, weight.shape
         return loss + (weight.float() * given).sum() * share
 
     @staticmethod
@@ -115,7 +139,7 @@ class _Term(torch.autograd.Function):
                 raise_in_backward()
             if not ctx.needs_input_grad[1]:
                 return (gradient, *[None] * 6)
-            given = ctx.graph.gradients[ctx.owner].to(gradient.device)
+            given = ctx.graph.gradients[ctx.owner].to(gradient.device).view(ctx.shape)
             return gradient, rounded_once(given.double() * (gradient.double() * ctx.share), ctx.dtype), *[None] * 5
 
 

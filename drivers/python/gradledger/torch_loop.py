@@ -31,7 +31,7 @@ class TorchLoop(Driver):
         self.configuration = configuration
         self.groups = Groups(configuration.groups, self.rank, self.world_size)
         self.notes: list[str] = []
-        self.model = LinearModel(configuration, self.device)
+        self.model = self.make_model()
         self.module = self.wrap(self.model)
         self.pieces_of: dict[torch.Tensor, list[Piece]] = {}
         self.names: dict[torch.Tensor, str] = {}
@@ -51,6 +51,9 @@ class TorchLoop(Driver):
         known = self.config_keys | {"grad_scaler", "optimizer"}
         if unknown := sorted(configuration.config.keys() - known):
             raise Refused(f"engine.config has {', '.join(unknown)}; the driver {self.name} knows {', '.join(sorted(known))}")
+
+    def make_model(self) -> LinearModel:
+        return LinearModel(self.configuration, self.device)
 
     def wrap(self, model: LinearModel) -> torch.nn.Module:
         return model
@@ -91,7 +94,10 @@ class TorchLoop(Driver):
 
     def forward(self, event: Forward) -> None:
         graph = Graph.of(event)
-        self.losses[event.number] = (graph, self.module(graph))
+        self.losses[event.number] = (graph, self.loss(graph))
+
+    def loss(self, graph: Graph) -> torch.Tensor:
+        return self.module(graph)
 
     def backward(self, event: Backward) -> None:
         if not event.scale_wrt_gas:
@@ -109,7 +115,7 @@ class TorchLoop(Driver):
     def loss_of(self, event: Backward) -> tuple[Graph, torch.Tensor]:
         if event.of is None:
             graph = Graph.of(event)
-            return graph, self.module(graph)
+            return graph, self.loss(graph)
         if event.of not in self.losses:
             raise Refused(f"a backward of event {event.of}, which was no forward of this rank")
         if event.phases != 1:

@@ -76,6 +76,38 @@ def test_a_divide_factor_takes_the_place_of_the_number_of_ranks(commands, config
     assert whole(command.event("backward", GIVEN), "reduced") == times(by, MEAN)
 
 
+def test_a_divide_factor_is_a_method_of_one_unit_too(commands):
+    command = configured(commands, "fsdp2")
+    ok(command.event("set_gradient_divide_factor", value=4, unit=1))
+    ok(command.event("set_force_sum_reduction_for_comms", value=True, unit=1))
+    halved = {place: value * (0.5 if place[0] == 1 else 1) for place, value in MEAN.items()}
+    assert whole(command.event("backward", GIVEN), "reduced") == halved
+
+
+THREE = [*PARAMETERS, {"name": "c", "numel": 6}]
+OF_THREE = {rank: GIVEN[rank] | {2: [4 + 2 * rank, 8, 0, 2, 2, 6]} for rank in range(2)}
+MEAN_OF_THREE = MEAN | {(2, i): value for i, value in enumerate([5, 8, 0, 2, 2, 6])}
+
+
+@pytest.mark.parametrize("config", [
+    {"units": []}, {"units": [["a", "b", "c"]]}, {"units": [["b"], ["c"]]}, {"units": [["b", "c"]], "nested": ["a"]}, {"units": [["b"]], "nested": ["c"]},
+    {"units": [["b"], ["c"]], "root_parameters_last": True}, {"units": [["b", "c"]], "input_requires_grad": True}, {"input_requires_grad": True},
+    {"wrap": "root", "input_requires_grad": True}, {"rows": {"c": 3}}, {"rows": {"c": 2}, "units": [["a", "c"], ["b"]]}, {"rows": {"c": 1}, "wrap": "root"}])
+def test_units_and_rows_change_where_shards_are_and_not_what_is_in_them(commands, config):
+    command = configured(commands, "fsdp2", config, parameters=THREE)
+    for window in range(1, 3):
+        assert whole(command.event("backward", OF_THREE), "reduced") == MEAN_OF_THREE
+        answers = command.event("step")
+        assert whole(answers, "applied") == MEAN_OF_THREE and whole(answers, "parameter") == times(-window, MEAN_OF_THREE)
+        ok(command.event("zero_grad", of="optimizer"))
+
+
+def test_a_parameter_with_rows_is_cut_between_them(commands):
+    command = configured(commands, "fsdp2", {"rows": {"c": 3}}, parameters=THREE)
+    answers = ok(command.event("backward", OF_THREE))
+    assert [{i for p, i in by_element(answers[rank], "reduced") if p == 2} for rank in range(2)] == [{0, 1, 2, 3}, {4, 5}]
+
+
 # Two replicas of one shard each: every rank has the whole average.
 def test_replicas_of_a_shard_have_the_same_average(commands):
     command = configured(commands, "fsdp2", {"mesh": ["replicate", "shard"]}, groups={"replicate": [[0, 1]], "shard": [[0], [1]]})

@@ -46,7 +46,7 @@ class DriverRanks {
 
   // Starts the host where it does not run yet.
   virtual const DriverHello& hello() = 0;
-  // So many ranks are there and answer. fresh: none that has run before.
+  // So many ranks are there and answer. fresh: none of the run before, which left them in the middle of something.
   virtual void provide(std::uint32_t world_size, bool fresh) = 0;
 
   virtual void send(std::uint32_t rank, Channel channel, const nlohmann::json& message) = 0;

@@ -9,9 +9,10 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from ..driver import DTYPES, Buffer, Configuration, Piece, Refused, local
-from ..model import LinearModel
+from ..model import Graph
 from ..streams import virtual
 from ..torch_loop import TorchLoop
+from .fsdp2_model import ShardedModel
 
 try:
     from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -42,11 +43,11 @@ class Fsdp2(TorchLoop):
     name = "fsdp2"
     frameworks = ("fsdp2",)
     preload = ("torch._dynamo", "torch.distributed.tensor")
-    config_keys = frozenset({"reshard_after_forward", "mixed_precision", "offload", "wrap", "mesh", "gradient_divide_factor", "force_sum_reduction_for_comms",
-                             "reduce_scatter_unused_params"})
+    config_keys = frozenset({"reshard_after_forward", "mixed_precision", "offload", "wrap", "units", "nested", "rows", "mesh", "gradient_divide_factor",
+                             "force_sum_reduction_for_comms", "reduce_scatter_unused_params", "calls_unused_units", "input_requires_grad", "root_parameters_last"})
     streams = True
-    own_events = ("set_requires_gradient_sync", "set_requires_all_reduce", "set_is_last_backward", "set_reshard_after_forward", "set_reshard_after_backward", "unshard",
-                  "reshard", "reset_iter_state")
+    own_events = ("set_requires_gradient_sync", "set_requires_all_reduce", "set_is_last_backward", "set_reshard_after_forward", "set_reshard_after_backward",
+                  "set_reduce_scatter_unused_params", "set_gradient_divide_factor", "set_force_sum_reduction_for_comms", "unshard", "reshard", "reset_iter_state")
     meshes: dict[tuple[int, ...], DeviceMesh] = {}  # by their shapes
 
     def check(self, configuration: Configuration) -> None:
@@ -57,7 +58,15 @@ class Fsdp2(TorchLoop):
             raise Refused(f"fully_shard of PyTorch {torch.__version__} asks for CUDA; expected PyTorch 2.6 or later, or a GPU")
         mixed_precision(configuration)
 
-    def wrap(self, model: LinearModel) -> torch.nn.Module:
+    def make_model(self) -> ShardedModel:
+        return ShardedModel(self.configuration, self.device)
+
+    def loss(self, graph: Graph) -> torch.Tensor:
+        if not self.configuration.config.get("input_requires_grad"):
+            return self.module(graph)
+        return self.module(graph, torch.zeros((), device=self.device, requires_grad=True))
+
+    def wrap(self, model: ShardedModel) -> torch.nn.Module:
         config = self.configuration.config
         if without_events:
             self.notes.append(f"torch.cpu of PyTorch {torch.__version__} has no events of streams: gradledger's stand in, which order nothing")
@@ -66,8 +75,10 @@ class Fsdp2(TorchLoop):
             arguments["reshard_after_forward"] = config["reshard_after_forward"]
         if config.get("offload"):
             arguments["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device.type != "cpu")
-        for p in self.units():
-            fully_shard(model.layers[p], **arguments)
+        if any(parameter.tied_to is not None for parameter in self.configuration.parameters) and config.get("wrap", "layers") == "layers":
+            self.notes.append("layers with tied weights are sharded with the root, as fully_shard wants them in one group")
+        for module in model.sharded():
+            fully_shard(module, **arguments)
         fully_shard(model, **arguments)
         for module in model.modules():
             if isinstance(module, FSDPModule):
@@ -90,11 +101,14 @@ class Fsdp2(TorchLoop):
     def set_reductions(self, module: FSDPModule) -> None:
         config = self.configuration.config
         if (factor := config.get("gradient_divide_factor")) is not None:
-            self.known_of(module, "set_gradient_divide_factor", "set_reduce_scatter_divide_factor")(factor)
+            self.divide_by(module, factor)
         if config.get("force_sum_reduction_for_comms"):
             self.known_of(module, "set_force_sum_reduction_for_comms")(True)
         if config.get("reduce_scatter_unused_params"):
             self.known_of(module, "set_reduce_scatter_unused_params")(True)
+
+    def divide_by(self, module: FSDPModule, factor: float) -> None:
+        self.known_of(module, "set_gradient_divide_factor", "set_reduce_scatter_divide_factor")(factor)
 
     def known_of(self, module: FSDPModule, *names: str) -> Any:
         for name in names:
@@ -102,19 +116,9 @@ class Fsdp2(TorchLoop):
                 return getattr(module, name)
         raise Refused(f"fully_shard of PyTorch {torch.__version__} has no {names[0]}")
 
-    def units(self) -> list[int]:
-        """Layers that are sharded on their own. A weight that two layers have can be in no unit of one of them."""
-        parameters = self.configuration.parameters
-        if self.configuration.config.get("wrap", "layers") == "root":
-            return []
-        tied = {number for p, parameter in enumerate(parameters) if parameter.tied_to is not None for number in (p, parameter.tied_to)}
-        if tied:
-            self.notes.append("layers with tied weights are sharded with the root, as fully_shard wants them in one group")
-        return [p for p in range(len(parameters)) if p not in tied]
-
     def piece(self, number: int, tensor: torch.Tensor) -> Piece:
-        rows = -(-tensor.numel() // self.shards)
-        return (number, min(self.rank % self.shards * rows, tensor.numel()), local(tensor).numel())
+        per_rank = -(-tensor.shape[0] // self.shards) * (tensor.numel() // max(1, tensor.shape[0]))
+        return (number, min(self.rank % self.shards * per_rank, tensor.numel()), local(tensor).numel())
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -133,7 +137,7 @@ class Fsdp2(TorchLoop):
         self.exit_block(raising)
 
     def of(self, unit: int | None) -> FSDPModule:
-        return self.module if unit is None else self.module.layers[unit]
+        return self.module if unit is None else self.module.called[unit]
 
     def set_requires_gradient_sync(self, value: bool, unit: int | None = None, recurse: bool = True) -> None:
         self.of(unit).set_requires_gradient_sync(value, recurse=recurse)
@@ -149,6 +153,15 @@ class Fsdp2(TorchLoop):
 
     def set_reshard_after_backward(self, value: bool, unit: int | None = None, recurse: bool = True) -> None:
         self.of(unit).set_reshard_after_backward(value, recurse=recurse)
+
+    def set_reduce_scatter_unused_params(self, value: bool, unit: int | None = None, recurse: bool = True) -> None:
+        self.known_of(self.of(unit), "set_reduce_scatter_unused_params")(value, recurse=recurse)
+
+    def set_gradient_divide_factor(self, value: float, unit: int | None = None) -> None:
+        self.divide_by(self.of(unit), value)
+
+    def set_force_sum_reduction_for_comms(self, value: bool, unit: int | None = None) -> None:
+        self.known_of(self.of(unit), "set_force_sum_reduction_for_comms")(value)
 
     def unshard(self, unit: int | None = None) -> None:
         self.of(unit).unshard()

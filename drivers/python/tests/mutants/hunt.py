@@ -13,9 +13,9 @@ sys.path.insert(0, str(HERE))
 from catalogue import MUTANTS  # noqa: E402
 
 
-def gate(command: str, python: str, driver: str, mutant: str, scenario: Path, *more: str) -> tuple[int, list[dict], str]:
+def gate(command: str, python: str, driver: str, mutant: str, scenario: Path, *more: str, deadline: int = 60) -> tuple[int, list[dict], str]:
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run([command, "gate", str(scenario), "--json", "--producer", f"python:gradledger_mutants:{driver}", "--python", python, "--deadline", "60", *more],
+    done = subprocess.run([command, "gate", str(scenario), "--json", "--producer", f"python:gradledger_mutants:{driver}", "--python", python, "--deadline", str(deadline), *more],
                           env=os.environ | {"GRADLEDGER_MUTANT": mutant, "PYTHONPATH": path, "DS_ACCELERATOR": "cpu"}, capture_output=True, text=True)
     return done.returncode, [row for row in map(json.loads, done.stdout.splitlines()) if row["record"] == "gate"], done.stderr
 

@@ -105,8 +105,9 @@ class _Term(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, loss: torch.Tensor, weight: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int, owner: int) -> torch.Tensor:
-        ctx.owner, ctx.share, ctx.graph, ctx.place, ctx.dtype, ctx.stream = owner, share, graph, place, weight.dtype, current_stream()
-        return loss + (weight.float() * given).sum() * share
+        ctx.owner, ctx.share, ctx.graph, ctx.place, ctx.stream = owner, share, graph, place, current_stream()
+        ctx.dtype, ctx.shape = weight.dtype, weight.shape
+        return loss + (weight.float() * shaped(given, weight.shape)).sum() * share
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
@@ -116,7 +117,12 @@ class _Term(torch.autograd.Function):
             if not ctx.needs_input_grad[1]:
                 return (gradient, *[None] * 6)
             given = ctx.graph.gradients[ctx.owner].to(gradient.device)
-            return gradient, rounded_once(given.double() * (gradient.double() * ctx.share), ctx.dtype), *[None] * 5
+            return gradient, shaped(rounded_once(given.double() * (gradient.double() * ctx.share), ctx.dtype), ctx.shape), *[None] * 5
+
+
+def shaped(given: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Gradients come flat, and a driver may have made a matrix of a parameter."""
+    return given.view(shape) if len(shape) > 1 else given
 
 
 def raise_in_backward() -> None:

@@ -13,6 +13,7 @@ std::string_view name_of(NotTold reason) {
     case NotTold::planted: return "planted overflow";
     case NotTold::open: return "left open by values";
     case NotTold::symbolic: return "beyond the symbolic run";
+    case NotTold::approximated: return "approximated";
   }
   return "";
 }
@@ -157,6 +158,18 @@ double Ledger::expected(const LedgerEntry& entry, std::uint32_t backward, std::u
   return entry.role == Role::replicated_accumulator ? own : 0;
 }
 
+// Weights are whatever they are. The symbolic run still tells which contributions take part: one that is due and is not there stays wrong, and so
+// does one that is out of place. In numbers an approximation may have no trace of one.
+void Ledger::take_approximation(const LedgerEntry& entry, LedgerRow& row) const {
+  if (!entry.symbolic) row.misplaced.assign(row.observed.size(), false);
+  const auto absent = [&](std::size_t k) { return row.observed[k] == 0 && row.expected[k] != 0; };
+  for (std::size_t k = 0; k < row.observed.size(); ++k)
+    if (entry.symbolic && (absent(k) || row.misplaced_at(k) || !std::isfinite(row.observed[k]))) return;
+  row.observed = row.expected;
+  row.open.assign(row.observed.size(), true);
+  row.inconclusive = NotTold::approximated;
+}
+
 std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {
   // Cut where any column or the layout changes.
   std::vector<std::uint64_t> cuts{0};
@@ -196,6 +209,7 @@ std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {
       if (row.observed.back() != row.expected.back()) row.inconclusive = NotTold::rounding;
       row.observed.back() = row.expected.back();
     }
+    if (approximated(entry, in.parameter)) take_approximation(entry, row);
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const LedgerRow& r) {
       return r.observed == row.observed && r.expected == row.expected && r.open == row.open && r.misplaced == row.misplaced;
     });

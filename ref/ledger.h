@@ -50,12 +50,13 @@ struct LedgerEntry {
 
 // Why a row does not tell how much some contribution weighs.
 enum class NotTold : std::uint8_t {
-  rounding,  // it is there, and rounding may be as large as a part of it
-  planted,   // so that the element is not finite
-  open,      // several weights explain the values
-  symbolic,  // the symbolic run's fractions do not hold it, or the value is no sum of contributions
+  rounding,      // it is there, and rounding may be as large as a part of it
+  planted,       // so that the element is not finite
+  open,          // several weights explain the values
+  symbolic,      // the symbolic run's fractions do not hold it, or the value is no sum of contributions
+  approximated,  // the documentation says so
 };
-inline constexpr std::size_t reasons_not_told = 4;
+inline constexpr std::size_t reasons_not_told = 5;
 std::string_view name_of(NotTold reason);
 
 struct InconclusiveRows {
@@ -111,11 +112,18 @@ class Ledger {
   double snapped(double coefficient, const LedgerColumn& column) const;
   bool wide() const { return range_.wide; }
   std::vector<LedgerRow> rows(const LedgerEntry& entry) const;
+  // Whether the documentation has an approximation in a snapshot of a parameter, and not the weights that are due.
+  bool approximated(const LedgerEntry& entry, std::uint32_t parameter) const {
+    const auto& [event, at_end, rank, buffer] = entry.key;
+    return timeline_.approximates_weights(parameter, event, at_end) || (!entry.symbolic && timeline_.approximates_values(parameter, event, at_end));
+  }
   // What a contribution must weigh in an element of a parameter, by the entry's role.
   double expected(const LedgerEntry& entry, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
 
  private:
   class Column;
+
+  void take_approximation(const LedgerEntry& entry, LedgerRow& row) const;
 
   bool same(double a, double b) const { return a == b || std::abs(a - b) <= 2 * rounding() * std::abs(a); }
 

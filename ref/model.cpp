@@ -273,6 +273,16 @@ void Model::reduce(State& state, std::uint32_t event) {
     state.reduced_at_boundary[i] = std::abs(state.reduced.value[i]) + state.error_at_boundary[i];
   }
   state.since.assign(workload_.world_size, field());
+  if (mode_ == Mode::bounded) approximate(state, event);
+}
+
+// Whatever was reduced by now of a parameter that is approximated may be anything.
+void Model::approximate(State& state, std::uint32_t event) const {
+  for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
+    if (!timeline_.approximates_values(p, event, true)) continue;
+    const auto begin = static_cast<std::ptrdiff_t>(offset_[p]), n = static_cast<std::ptrdiff_t>(workload_.parameters[p].numel);
+    for (std::vector<double>* error : {&state.reduced.error, &state.error_at_boundary, &state.error_per_backward}) std::fill_n(error->begin() + begin, n, HUGE_VAL);
+  }
 }
 
 const Field& Model::local(std::uint32_t rank, std::uint32_t event, bool at_end, std::uint32_t after_reduction) {

@@ -77,6 +77,7 @@ class Model {
   void apply(State& state, std::uint32_t event, std::uint32_t up_to_event);
   void multiply(State& state, const Event& event);
   void reduce(State& state, std::uint32_t event);
+  void approximate(State& state, std::uint32_t event) const;
   bool held_as_computed(double gradient) const;
   double term_error(double gradient, double weight, double before) const;
   void add_term(Field& field, std::size_t i, double term, double error) const;

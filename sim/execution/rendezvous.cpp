@@ -49,7 +49,8 @@ DeadlockRecord Rendezvous::deadlock() const {
 
 CollectiveRecord Rendezvous::record_of(std::uint16_t r, std::uint32_t index, std::uint32_t event) const {
   const CollectiveCall& call = ranks_[r].program.collectives[index];
-  return {r, event, call.group, call.sequence, call.kind, call.op, call.purpose, dtype_of(r, call.input), call.input.numel, call.root, call.factor};
+  const std::uint64_t sent = call.compressed_numel > 0 ? call.compressed_numel : call.input.numel;
+  return {r, event, call.group, call.sequence, call.kind, call.op, call.purpose, dtype_of(r, call.input), sent, call.root, call.factor};
 }
 
 std::optional<CollectiveRecord> Rendezvous::awaited_by(std::uint16_t r) const {

@@ -94,9 +94,10 @@ struct CollectiveCall {
   std::uint32_t group = 0;     // 0: the world
   std::uint32_t sequence = 0;  // number in its group, in the order of enqueueing; set by the writer
   std::uint32_t root = 0;
-  double factor = 1;  // of a premultiplied_sum
-  Slice input;        // reduce_scatter: world x output
-  Slice output;       // all_gather: world x input; the same slice: in place
+  double factor = 1;                   // of a premultiplied_sum
+  std::uint64_t compressed_numel = 0;  // what the framework sends in place of the input, where it compresses it and the simulator does not; else 0
+  Slice input;                         // reduce_scatter: world x output
+  Slice output;                        // all_gather: world x input; the same slice: in place
 };
 
 // One call of the base optimizer on a flat fp32 partition.

@@ -100,6 +100,15 @@ struct BoundaryRule {
   bool operator==(const BoundaryRule&) const = default;
 };
 
+// Averages that the documentation calls approximations. By parameter: of `weights` nobody says how much a contribution weighs, only that it takes part;
+// of `values` no bound on rounding is known.
+struct Approximation {
+  std::vector<bool> weights, values;
+  std::uint32_t exact_reductions = 0;  // of the run, before the first one that approximates
+
+  bool operator==(const Approximation&) const = default;
+};
+
 struct Contract {
   StatedContract stated;
   Groups groups;             // by name: the scenario's, and the framework's own
@@ -120,6 +129,7 @@ struct Contract {
   Dtype accumulation = Dtype::float32, wire = Dtype::float32;
   std::uint32_t steps_scalar = 1;  // that each micro-batch's loss is divided by
   double predivide_scalar = 1;     // of the average
+  std::optional<Approximation> approximation;
 
   // ---- decisions of a step
   bool skips_nonfinite = false;

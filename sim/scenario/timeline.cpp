@@ -16,6 +16,25 @@ std::ranges::iota_view<std::uint32_t, std::uint32_t> Timeline::backwards_of(std:
   return {static_cast<std::uint32_t>(first - backwards.begin()), static_cast<std::uint32_t>(last - backwards.begin())};
 }
 
+namespace {
+
+bool approximated(const Timeline& timeline, std::uint32_t event, bool at_end) {
+  const std::uint32_t exact = timeline.contract.approximation->exact_reductions;
+  if (exact >= timeline.reductions.size()) return false;
+  const std::uint32_t last = timeline.reduction_before(event + at_end, timeline.window_at(event, at_end, Layer::documented));
+  return last != never && last >= timeline.reductions[exact];
+}
+
+}  // namespace
+
+bool Timeline::approximates_weights(std::uint32_t parameter, std::uint32_t event, bool at_end) const {
+  return contract.approximation && contract.approximation->weights[parameter] && approximated(*this, event, at_end);
+}
+
+bool Timeline::approximates_values(std::uint32_t parameter, std::uint32_t event, bool at_end) const {
+  return contract.approximation && contract.approximation->values[parameter] && approximated(*this, event, at_end);
+}
+
 bool Timeline::waits_for_reduction(std::uint32_t event) const {
   const auto after = std::upper_bound(backwards.begin(), backwards.end(), event, [](std::uint32_t e, const Backward& b) { return e < b.event; });
   if (after == backwards.begin() || std::prev(after)->documented != events[event].documented) return false;

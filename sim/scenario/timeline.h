@@ -88,6 +88,10 @@ struct Timeline {
   std::uint32_t reduction_before(std::uint32_t event, std::uint32_t step) const { return last_before(reductions, event, step); }
   std::uint32_t boundary_before(std::uint32_t event, std::uint32_t step) const { return last_before(boundaries, event, step); }
   bool is_boundary(std::uint32_t event) const;
+  // Whether a reduction of the window that a snapshot answers for was documented to approximate: how much contributions to a parameter weigh, or the
+  // values of it.
+  bool approximates_weights(std::uint32_t parameter, std::uint32_t event, bool at_end) const;
+  bool approximates_values(std::uint32_t parameter, std::uint32_t event, bool at_end) const;
   // Whether a backward of the event's window, up to it, has not been reduced by the documentation.
   bool waits_for_reduction(std::uint32_t event) const;
   std::uint32_t last_before(const std::vector<std::uint32_t>& list, std::uint32_t event, std::uint32_t step) const;

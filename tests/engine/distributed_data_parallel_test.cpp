@@ -147,6 +147,47 @@ TEST(ddp, keeps_buckets_of_another_dtype_on_the_wire_than_in_memory) {
   EXPECT_TRUE(run({item(ScriptKind::backward)}, {.comm_hook = CommHook::noop}).calls.empty());
 }
 
+DdpConfig compressing(PowerSgdConfig power_sgd = {.start_powerSGD_iter = 2, .min_compression_rate = 1}) {
+  return {.comm_hook = CommHook::power_sgd, .power_sgd = power_sgd, .rows = {{"w1", 2}}};
+}
+
+TEST(ddp, sends_the_factors_of_matrices_and_the_rest_in_one_piece_from_the_iteration_at_which_power_sgd_starts) {
+  const std::vector<ScriptItem> four(4, item(ScriptKind::backward));
+  const std::string factors = "all_reduce 4 fp32, all_reduce 2 fp32, all_reduce 3 fp32";
+  EXPECT_EQ(run(four, compressing()).calls, (std::map<std::uint32_t, std::string>{{0, whole}, {1, rebuild + whole}, {2, factors}, {3, factors}}));
+}
+
+TEST(ddp, counts_for_power_sgd_the_backwards_that_are_reduced) {
+  const Seen seen = run({no_sync({item(ScriptKind::backward), item(ScriptKind::backward)}), item(ScriptKind::backward), item(ScriptKind::backward)}, compressing());
+  EXPECT_EQ(seen.calls, (std::map<std::uint32_t, std::string>{{4, whole}, {5, rebuild + whole}}));
+}
+
+TEST(ddp, compresses_a_matrix_only_where_power_sgd_saves_enough) {
+  const std::vector<ScriptItem> three(3, item(ScriptKind::backward));
+  EXPECT_EQ(run(three, compressing({.start_powerSGD_iter = 2, .min_compression_rate = 1.2})).calls.at(2), "all_reduce 10 fp32, all_reduce 0 fp32, all_reduce 0 fp32");
+  EXPECT_EQ(run(three, compressing({.matrix_approximation_rank = 9, .start_powerSGD_iter = 2, .min_compression_rate = 0.5})).calls.at(2),
+            "all_reduce 0 fp32, all_reduce 8 fp32, all_reduce 7 fp32");
+}
+
+TEST(ddp, refuses_power_sgd_where_pytorch_does) {
+  Scenario s;
+  s.world_size = 2;
+  s.parameters = {{"w0", 4, std::nullopt}, {"w1", 6, std::nullopt}};
+  EXPECT_FALSE(ddp_refusal(s, compressing()));
+  EXPECT_FALSE(ddp_refusal(s, compressing({.start_powerSGD_iter = 0, .use_error_feedback = false, .warm_start = false})));
+  const auto early = ddp_refusal(s, compressing({.start_powerSGD_iter = 1, .warm_start = false}));
+  ASSERT_TRUE(early);
+  EXPECT_EQ(early->where, "/engine/config/PowerSGDState/start_powerSGD_iter");
+  EXPECT_NE(early->message.find("ValueError: Expect `start_powerSGD_iter` > 1"), std::string::npos);
+  s.parameters.push_back({"none", 0, std::nullopt});
+  EXPECT_EQ(ddp_refusal(s, compressing())->where, "/parameters/2/numel");
+  DdpConfig uneven = compressing();
+  uneven.rows = {{"w1", 4}};
+  EXPECT_EQ(ddp_refusal(s, uneven)->where, "/engine/config/rows/w1");
+  uneven.rows = {{"w7", 4}};
+  EXPECT_EQ(ddp_refusal(s, uneven)->where, "/engine/config/rows");
+}
+
 TEST(ddp, lets_a_grad_scaler_grow_after_its_interval_and_refuses_to_unscale_twice) {
   DdpConfig config;
   config.grad_scaler = {.init_scale = 8, .growth_interval = 2};
@@ -163,6 +204,9 @@ TEST(ddp_config, reads_what_it_writes) {
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(json::parse(ddp_config_to_json(*config).dump()), all);
   EXPECT_EQ(*ddp_config_from_json(ddp_config_to_json(DdpConfig{}), ""), DdpConfig{});
+  const json compressed = json::parse(R"({"comm_hook": "powerSGD", "rows": {"a": 3}, "PowerSGDState": {"matrix_approximation_rank": 4, "start_powerSGD_iter": 7,
+                                          "min_compression_rate": 1.5, "use_error_feedback": false, "warm_start": false}})");
+  EXPECT_EQ(json::parse(ddp_config_to_json(*ddp_config_from_json(compressed, "")).dump()), compressed);
 }
 
 TEST(ddp_config, names_the_place_of_what_is_wrong) {
@@ -173,6 +217,9 @@ TEST(ddp_config, names_the_place_of_what_is_wrong) {
   EXPECT_EQ(place(R"({"static_graph": 1})"), "/engine/config/static_graph");
   EXPECT_EQ(place(R"({"broadcast": true})"), "/engine/config/broadcast");
   EXPECT_EQ(place(R"({"comm_hook": "powersgd"})"), "/engine/config/comm_hook");
+  EXPECT_EQ(place(R"({"comm_hook": ["allreduce", "noop"]})"), "/engine/config/comm_hook");
+  EXPECT_EQ(place(R"({"comm_hook": "noop", "PowerSGDState": {}})"), "/engine/config/PowerSGDState");
+  EXPECT_EQ(place(R"({"comm_hook": "powerSGD", "PowerSGDState": {"matrix_approximation_rank": 0}})"), "/engine/config/PowerSGDState/matrix_approximation_rank");
   EXPECT_EQ(place(R"({"bucket_cap_mb_list": [1, 0]})"), "/engine/config/bucket_cap_mb_list/1");
   EXPECT_EQ(place(R"({"grad_scaler": {"init_scale": 3}})"), "/engine/config/grad_scaler/init_scale");
   EXPECT_EQ(place(R"({"delay_all_reduce": {"params": [], "hook": "a"}})"), "/engine/config/delay_all_reduce/params");
@@ -186,6 +233,16 @@ TEST(ddp_contract, averages_over_the_world_and_updates_at_every_step) {
   EXPECT_EQ(contract.average_divisor, Rational(3));
   EXPECT_EQ(contract.divisor, Rational(1));
   EXPECT_FALSE(contract.boundary.counted);
+  EXPECT_FALSE(contract.approximation);
+}
+
+TEST(ddp_contract, calls_what_power_sgd_compresses_an_approximation_and_bounds_no_value_that_error_feedback_reaches) {
+  Scenario s;
+  s.world_size = 2;
+  s.parameters = {{"w0", 4, std::nullopt}, {"w1", 6, std::nullopt}};
+  EXPECT_EQ(ddp_contract(s, compressing()).approximation, (Approximation{{false, true}, {true, true}, 2}));
+  const PowerSgdConfig plain{.start_powerSGD_iter = 0, .min_compression_rate = 1, .use_error_feedback = false, .warm_start = false};
+  EXPECT_EQ(ddp_contract(s, compressing(plain)).approximation, (Approximation{{false, true}, {false, true}, 0}));
 }
 
 TEST(ddp_admission, refuses_what_pytorch_refuses_and_what_is_not_modelled) {

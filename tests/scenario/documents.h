@@ -85,7 +85,8 @@ inline json every_key_of_ddp(bool listed) {
     "skip_all_reduce_unused_params": false, "comm_hook": "allreduce", "optimizer_in_backward": false,
     "grad_scaler": {"init_scale": 4.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 3}}})");
   if (listed) {
-    document["engine"]["config"] = json::parse(R"({"bucket_cap_mb_list": [1.5, 2], "delay_all_reduce": {"params": ["v"], "hook": "w"}})");
+    document["engine"]["config"] = json::parse(R"({"bucket_cap_mb_list": [1.5, 2], "delay_all_reduce": {"params": ["v"], "hook": "w"}, "comm_hook": "powerSGD", "rows": {"w": 2},
+      "PowerSGDState": {"matrix_approximation_rank": 2, "start_powerSGD_iter": 3, "min_compression_rate": 1.5, "use_error_feedback": false, "warm_start": false}})");
   }
   return document;
 }

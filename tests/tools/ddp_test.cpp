@@ -93,6 +93,49 @@ TEST(a_loop_around_ddp, is_clean_in_every_dtype_over_several_steps_where_it_keep
     }
 }
 
+json report_of(const char* name, std::vector<std::string> options = {}) {
+  options.insert(options.begin(), {"replay", "--json", std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/ddp/" + name + ".json"});
+  return testing::record_of(run(options));
+}
+
+TEST(a_loop_with_power_sgd, is_judged_like_any_average_before_the_hook_starts) {
+  const json report = report_of("powersgd-before-its-start");
+  EXPECT_EQ(report["findings"], json::array());
+  EXPECT_EQ(report["inconclusive_rows"], 0);
+  EXPECT_EQ(report["statistics"]["values"]["inconclusive"], 0);
+}
+
+TEST(a_loop_with_power_sgd, has_approximated_rows_in_its_ledger_and_no_finding_where_every_contribution_takes_part) {
+  const json report = report_of("powersgd-approximates");
+  EXPECT_EQ(report["findings"], json::array());
+  EXPECT_GT(report["inconclusive_because"]["approximated"], 0);
+  EXPECT_EQ(report["inconclusive_because"]["approximated"], report["inconclusive_rows"]);
+  EXPECT_GT(report["statistics"]["values"]["inconclusive"], 0);
+}
+
+TEST(a_loop_with_power_sgd, is_inconclusive_in_numbers_where_the_symbolic_run_tells_who_takes_part) {
+  EXPECT_EQ(report_of("powersgd-approximates", {"--executor", "numeric"})["findings"], json::array());
+  EXPECT_EQ(report_of("powersgd-last-in-no-sync", {"--executor", "symbolic"})["findings"][0]["class"], "missing-reduction");
+}
+
+TEST(a_loop_with_power_sgd, has_a_finding_in_the_windows_behind_an_overflow_alone) {
+  const json report = report_of("powersgd-keeps-an-overflow");
+  std::set<int> steps;
+  for (const json& finding : report["findings"]) {
+    EXPECT_EQ(finding["class"], "wrong-skip");
+    steps.insert(finding["step"].get<int>());
+  }
+  EXPECT_EQ(steps, (std::set<int>{4, 5}));
+}
+
+TEST(a_loop_around_ddp, whose_hook_adds_up_is_right_where_the_sum_is_meant) {
+  json document = loop(R"([{"backward": {}}, {"step": {}}])", R"({"comm_hook": "sum"})");
+  document["contract"] = {{"average_over", "none"}};
+  EXPECT_EQ(broken_rules(document), std::vector<std::string>{});
+  document.erase("contract");
+  EXPECT_EQ(broken_rules(document), std::vector<std::string>{"reducing-hook"});
+}
+
 TEST(a_loop_around_ddp, is_refused_where_it_says_what_ddp_does_not_have) {
   const TemporaryFolder folder;
   const auto error_of = [&](json document, const std::string& pointer, const json& value) {
@@ -103,8 +146,8 @@ TEST(a_loop_around_ddp, is_refused_where_it_says_what_ddp_does_not_have) {
   };
   const json good = loop(R"([{"backward": {}}, {"step": {}}])");
   const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
-  EXPECT_TRUE(has(error_of(good, "/engine/config/zero_optimization", json::object()),
-                  "/engine/config/zero_optimization: is not a key that is known here; expected one of batched_grad_copy"));
+  EXPECT_TRUE(
+      has(error_of(good, "/engine/config/zero_optimization", json::object()), "/engine/config/zero_optimization: is not a key that is known here; expected one of PowerSGDState"));
   EXPECT_TRUE(has(error_of(good, "/engine/config", json::array({1})), "/engine/config: is an array of 1 entries; expected an object"));
   EXPECT_TRUE(has(error_of(good, "/engine/as_of", "0.18.9"), "/engine/as_of: is \"0.18.9\"; of PyTorch 2.4.0 to 2.13.0 are modelled"));
   EXPECT_TRUE(has(error_of(good, "/engine/framework", "fsdp"), "/engine/framework: is \"fsdp\"; expected one of \"deepspeed\", \"ddp\""));

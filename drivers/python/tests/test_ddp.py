@@ -24,7 +24,7 @@ def configure(command, config=None, parameters=PARAMETERS, optimizer=None, **mor
 @pytest.mark.parametrize("config", [
     {}, {"bucket_cap_mb": 0.00001}, {"bucket_cap_mb_list": [0.00001, 1]}, {"find_unused_parameters": True}, {"gradient_as_bucket_view": True},
     {"static_graph": True}, {"batched_grad_copy": True}, {"find_unused_parameters": True, "skip_all_reduce_unused_params": True}, {"comm_hook": "allreduce"},
-    {"comm_hook": "fp16_compress"}, {"comm_hook": "bf16_compress"}, {"comm_hook": "fp16_wrapper"}, {"comm_hook": "bf16_wrapper"},
+    {"comm_hook": "powerSGD", "PowerSGDState": {"start_powerSGD_iter": 2}, "rows": {"a": 3}}, {"comm_hook": "fp16_compress"}, {"comm_hook": "bf16_compress"}, {"comm_hook": "fp16_wrapper"}, {"comm_hook": "bf16_wrapper"},
     {"delay_all_reduce": {"params": ["b"], "hook": "a"}}], ids=str)
 def test_a_backward_leaves_the_mean_in_every_configuration(command, config):
     configure(command, config)
@@ -38,6 +38,31 @@ def test_a_backward_leaves_the_mean_in_every_configuration(command, config):
 def test_a_hook_that_does_nothing_leaves_own_gradients(command):
     configure(command, {"comm_hook": "noop"})
     assert {rank: shown(answer)["b.grad"] for rank, answer in ok(command.event("backward", GIVEN)).items()} == {0: [10, 5], 1: [20, 7]}
+
+
+def test_a_hook_that_does_not_divide_leaves_the_sum(command):
+    configure(command, {"comm_hook": "sum"})
+    assert [shown(answer) for answer in ok(command.event("backward", GIVEN)).values()] == [{"a.grad": [4, 4, 4], "b.grad": [30, 12]}] * 2
+
+
+def test_power_sgd_averages_until_it_starts_and_leaves_the_same_on_all_ranks_from_there_on(command):
+    matrix = [{"name": "m", "numel": 6}]
+    given = {0: {0: [1, 2, 3, 4, 5, 7]}, 1: {0: [3, 2, 1, 0, 5, 2]}}
+    configure(command, {"comm_hook": "powerSGD", "rows": {"m": 2}, "PowerSGDState": {"start_powerSGD_iter": 2, "min_compression_rate": 1}}, matrix)
+    seen = []
+    for _ in range(4):
+        answers = ok(command.event("backward", given))
+        assert shown(answers[0]) == shown(answers[1])
+        seen.append(shown(answers[0])["m.grad"])
+        ok(command.event("step"))
+        ok(command.event("zero_grad", of="optimizer"))
+    assert seen[0] == seen[1] == [2, 2, 2, 2, 5, 4.5]
+    assert seen[2] != seen[0] and seen[3] != seen[0]
+
+
+def test_what_power_sgd_is_not_made_with_is_refused_by_pytorch(command):
+    answer = command.configure(PARAMETERS, {"framework": "ddp", "config": {"comm_hook": "powerSGD", "PowerSGDState": {"start_powerSGD_iter": 1}}})[0]
+    assert answer["type"] == "refused" and not answer["by_driver"] and "Expect `start_powerSGD_iter` > 1" in answer["error"]["text"]
 
 
 def test_a_step_shows_what_it_was_given_and_the_weights_after_it(command):

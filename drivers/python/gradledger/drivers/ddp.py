@@ -5,7 +5,7 @@ import inspect
 from typing import Any, Callable, Iterable
 
 import torch
-from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from ..driver import Buffer, Configuration, Refused
@@ -14,7 +14,14 @@ from ..torch_loop import TorchLoop
 
 ARGUMENTS = ("bucket_cap_mb", "bucket_cap_mb_list", "find_unused_parameters", "gradient_as_bucket_view", "static_graph", "batched_grad_copy",
              "skip_all_reduce_unused_params")
-CONFIG_KEYS = frozenset(ARGUMENTS) | {"comm_hook", "optimizer_in_backward", "delay_all_reduce"}
+CONFIG_KEYS = frozenset(ARGUMENTS) | {"comm_hook", "PowerSGDState", "rows", "optimizer_in_backward", "delay_all_reduce"}
+
+
+def summing_hook(state, bucket):  # no annotations: PyTorch compares them, and here they would be texts
+    """What people write who do not know that a hook is given undivided gradients."""
+    return torch.distributed.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda future: future.value()[0])
+
+
 HOOKS: dict[str, Callable] = {
     "allreduce": default_hooks.allreduce_hook,
     "fp16_compress": default_hooks.fp16_compress_hook,
@@ -22,6 +29,8 @@ HOOKS: dict[str, Callable] = {
     "fp16_wrapper": default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook),
     "bf16_wrapper": default_hooks.bf16_compress_wrapper(default_hooks.allreduce_hook),
     "noop": debugging_hooks.noop_hook,
+    "sum": summing_hook,
+    "powerSGD": powerSGD_hook.powerSGD_hook,
 }
 
 
@@ -48,6 +57,9 @@ class Ddp(TorchLoop):
 
     def wrap(self, model: LinearModel) -> DistributedDataParallel:
         config = self.configuration.config
+        for p, weight in model.weights.items():
+            if rows := config.get("rows", {}).get(self.configuration.parameters[p].name):
+                weight.data = weight.data.view(rows, -1)
         arguments: dict[str, Any] = {key: config[key] for key in ARGUMENTS if config.get(key)}
         if delayed := config.get("delay_all_reduce"):
             of = {parameter.name: model.weights[p] for p, parameter in enumerate(self.configuration.parameters) if p in model.weights}
@@ -56,8 +68,13 @@ class Ddp(TorchLoop):
             arguments["param_to_hook_all_reduce"] = of[delayed["hook"]]
         out = DistributedDataParallel(model, device_ids=None if self.device.type == "cpu" else [self.device], **arguments)
         if hook := config.get("comm_hook"):
-            out.register_comm_hook(None, self.renamed(HOOKS[hook]))
+            out.register_comm_hook(self.hook_state(hook), self.renamed(HOOKS[hook]))
         return out
+
+    def hook_state(self, hook: str) -> powerSGD_hook.PowerSGDState | None:
+        if hook != "powerSGD":
+            return None
+        return powerSGD_hook.PowerSGDState(None, **self.configuration.config.get("PowerSGDState", {}))
 
     def renamed(self, hook: Callable) -> Callable:
         """bf16 hooks are refused by their names where there is no NCCL, though there is nothing in them that needs it."""

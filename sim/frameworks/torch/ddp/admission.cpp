@@ -11,12 +11,31 @@ namespace {
 
 using Problem = std::optional<InputError>;
 
+Problem power_sgd_problem(const Scenario& s, const DdpConfig& config) {
+  for (const auto& [name, rows] : config.rows) {
+    const auto p = std::find_if(s.parameters.begin(), s.parameters.end(), [&](const Parameter& each) { return each.name == name; });
+    if (p == s.parameters.end()) return InputError{"/engine/config/rows", "names no parameter: \"" + name + "\""};
+    if (p->numel % rows != 0)
+      return InputError{"/engine/config/rows/" + name, "is " + std::to_string(rows) + ", which does not divide the " + std::to_string(p->numel) + " elements"};
+  }
+  if (!config.power_sgd) return std::nullopt;
+  if ((config.power_sgd->use_error_feedback || config.power_sgd->warm_start) && config.power_sgd->start_powerSGD_iter <= 1)
+    return InputError{"/engine/config/PowerSGDState/start_powerSGD_iter",
+                      "PyTorch refuses this: ValueError: Expect `start_powerSGD_iter` > 1 if `use_error_feedback` or `warm_start` is enabled, because PowerSGD can "
+                      "only be applied after the first two iterations in DDP."};
+  for (std::size_t p = 0; p < s.parameters.size(); ++p)
+    if (s.parameters[p].has_gradient() && s.parameters[p].numel == 0)
+      return InputError{"/parameters/" + std::to_string(p) + "/numel", "is 0; powerSGD_hook takes every parameter for a matrix, which one without elements is not"};
+  return std::nullopt;
+}
+
 Problem option_problem(const Scenario& s, const DdpConfig& config) {
   const auto named = [&](const std::string& name) { return std::any_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.name == name; }); };
   if (config.skip_all_reduce_unused_params && !config.find_unused_parameters)
     return InputError{"/engine/config/skip_all_reduce_unused_params", "skips what find_unused_parameters finds; expected both"};
   if (config.optimizer_in_backward && config.comm_hook != CommHook::none)
     return InputError{"/engine/config/optimizer_in_backward", "is a communication hook of its own, and one can be registered; expected it without comm_hook"};
+  if (Problem problem = power_sgd_problem(s, config)) return problem;
   if (config.optimizer_in_backward && config.grad_scaler)
     return InputError{"/engine/config/optimizer_in_backward", "steps before a GradScaler could unscale; expected it without grad_scaler"};
   if (!config.delay_all_reduce) return std::nullopt;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,8 +11,20 @@
 
 namespace gradledger::torch {
 
-// torch.distributed.algorithms.ddp_comm_hooks. A wrapper is the one around allreduce_hook.
-enum class CommHook : std::uint8_t { none, allreduce, fp16_compress, bf16_compress, fp16_wrapper, bf16_wrapper, noop };
+// torch.distributed.algorithms.ddp_comm_hooks. A wrapper is the one around allreduce_hook. sum: a loop's own hook that adds up over ranks and leaves
+// the division out.
+enum class CommHook : std::uint8_t { none, allreduce, fp16_compress, bf16_compress, fp16_wrapper, bf16_wrapper, noop, sum, power_sgd };
+
+// What PowerSGDState is made with.
+struct PowerSgdConfig {
+  std::uint64_t matrix_approximation_rank = 1;
+  std::uint32_t start_powerSGD_iter = 1000;
+  double min_compression_rate = 2;
+  bool use_error_feedback = true;
+  bool warm_start = true;
+
+  bool operator==(const PowerSgdConfig&) const = default;
+};
 
 // delay_all_reduce_named_params and param_to_hook_all_reduce: parameters by name.
 struct DelayedAllReduce {
@@ -30,6 +43,8 @@ struct DdpConfig {
   bool batched_grad_copy = false;
   bool skip_all_reduce_unused_params = false;
   CommHook comm_hook = CommHook::none;
+  std::optional<PowerSgdConfig> power_sgd;    // of comm_hook power_sgd
+  std::map<std::string, std::uint64_t> rows;  // the first dimension of parameters that have more than one
   bool optimizer_in_backward = false;
   std::optional<DelayedAllReduce> delay_all_reduce;
   std::optional<GradScalerConfig> grad_scaler;

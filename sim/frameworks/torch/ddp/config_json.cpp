@@ -11,12 +11,14 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr std::array<std::pair<const char*, CommHook>, 6> hooks{{{"allreduce", CommHook::allreduce},
+constexpr std::array<std::pair<const char*, CommHook>, 8> hooks{{{"allreduce", CommHook::allreduce},
                                                                  {"fp16_compress", CommHook::fp16_compress},
                                                                  {"bf16_compress", CommHook::bf16_compress},
                                                                  {"fp16_wrapper", CommHook::fp16_wrapper},
                                                                  {"bf16_wrapper", CommHook::bf16_wrapper},
-                                                                 {"noop", CommHook::noop}}};
+                                                                 {"noop", CommHook::noop},
+                                                                 {"sum", CommHook::sum},
+                                                                 {"powerSGD", CommHook::power_sgd}}};
 
 constexpr std::array<std::pair<const char*, bool DdpConfig::*>, 6> flags{{{"find_unused_parameters", &DdpConfig::find_unused_parameters},
                                                                           {"gradient_as_bucket_view", &DdpConfig::gradient_as_bucket_view},
@@ -24,6 +26,24 @@ constexpr std::array<std::pair<const char*, bool DdpConfig::*>, 6> flags{{{"find
                                                                           {"batched_grad_copy", &DdpConfig::batched_grad_copy},
                                                                           {"skip_all_reduce_unused_params", &DdpConfig::skip_all_reduce_unused_params},
                                                                           {"optimizer_in_backward", &DdpConfig::optimizer_in_backward}}};
+
+PowerSgdConfig power_sgd_from_json(const json& object) {
+  PowerSgdConfig out;
+  out.matrix_approximation_rank = object.value("matrix_approximation_rank", out.matrix_approximation_rank);
+  out.start_powerSGD_iter = object.value("start_powerSGD_iter", out.start_powerSGD_iter);
+  out.min_compression_rate = object.value("min_compression_rate", out.min_compression_rate);
+  out.use_error_feedback = object.value("use_error_feedback", out.use_error_feedback);
+  out.warm_start = object.value("warm_start", out.warm_start);
+  return out;
+}
+
+ordered_json power_sgd_to_json(const PowerSgdConfig& config) {
+  return {{"matrix_approximation_rank", config.matrix_approximation_rank},
+          {"start_powerSGD_iter", config.start_powerSGD_iter},
+          {"min_compression_rate", config.min_compression_rate},
+          {"use_error_feedback", config.use_error_feedback},
+          {"warm_start", config.warm_start}};
+}
 
 }  // namespace
 
@@ -37,6 +57,10 @@ Result<DdpConfig> ddp_config_from_json(const json& object, const std::string& wh
   for (const auto& [name, member] : flags) out.*member = object.value(name, false);
   for (const auto& [name, hook] : hooks)
     if (object.value("comm_hook", "") == name) out.comm_hook = hook;
+  if (object.contains("PowerSGDState") && out.comm_hook != CommHook::power_sgd)
+    return InputError{where + "/PowerSGDState", "is the state of a hook that is not registered; expected comm_hook \"powerSGD\" beside it"};
+  if (out.comm_hook == CommHook::power_sgd) out.power_sgd = power_sgd_from_json(object.value("PowerSGDState", json::object()));
+  if (object.contains("rows")) out.rows = object["rows"].get<std::map<std::string, std::uint64_t>>();
   if (object.contains("delay_all_reduce")) out.delay_all_reduce = DelayedAllReduce{object["delay_all_reduce"]["params"], object["delay_all_reduce"]["hook"]};
   if (!object.contains("grad_scaler")) return out;
   auto scaler = grad_scaler_from_json(object["grad_scaler"], where + "/grad_scaler");
@@ -53,6 +77,8 @@ ordered_json ddp_config_to_json(const DdpConfig& config) {
     if (config.*member) out[name] = true;
   for (const auto& [name, hook] : hooks)
     if (config.comm_hook == hook) out["comm_hook"] = name;
+  if (config.power_sgd) out["PowerSGDState"] = power_sgd_to_json(*config.power_sgd);
+  if (!config.rows.empty()) out["rows"] = config.rows;
   if (config.delay_all_reduce) out["delay_all_reduce"] = {{"params", config.delay_all_reduce->parameters}, {"hook", config.delay_all_reduce->hook}};
   if (config.grad_scaler) out["grad_scaler"] = grad_scaler_to_json(*config.grad_scaler);
   return out;

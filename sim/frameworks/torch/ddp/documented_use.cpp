@@ -42,7 +42,7 @@ constexpr std::array<UseRule, 16> rules{{
     {"unused-parameters", "Where a backward leaves parameters out, find_unused_parameters or static_graph says so."},
     {"static-graph", "With static_graph every backward uses the parameters that the first one did, and the first one is synchronised."},
     {"no-exception", "A DistributedDataParallel whose backward raised is not trained on with."},
-    {"reducing-hook", "The communication hook reduces: noop_hook is for measurements."},
+    {"reducing-hook", "The communication hook averages what it is given, which nobody has divided; noop_hook is for measurements."},
     {"loss-division", "DistributedDataParallel divides by the ranks alone: what else a loss is to be divided by, the loop divides it by."},
     {"mean-over-ranks", "Gradients are averaged over all ranks."},
     {"zero-grad-between-windows", "zero_grad() is not called between a backward and the step() that applies it."},
@@ -124,9 +124,10 @@ class Walk final : public UseWalk {
   }
 
   void backward(const events::Backward& e, std::uint32_t rank, RankUse& u) {
-    if (config_.comm_hook == CommHook::noop) broken(Use::no_reduction);
+    const bool sum_is_meant = scenario_.contract.average_over == "none";
+    if (config_.comm_hook == CommHook::noop || (config_.comm_hook == CommHook::sum && !sum_is_meant)) broken(Use::no_reduction);
     if (!timeline_.two_layers && timeline_.contract.divisor != Rational(1)) broken(Use::loss_division);
-    if (!timeline_.two_layers && scenario_.contract.average_over != "world") broken(Use::average);
+    if (!timeline_.two_layers && scenario_.contract.average_over != "world" && !(sum_is_meant && config_.comm_hook == CommHook::sum)) broken(Use::average);
     if (e.raises_after) broken(Use::no_exception);
     if (config_.grad_scaler && scenario_.model_dtype == Dtype::float16) broken(Use::scaler_of_fp32);
     if (u.applied && !config_.optimizer_in_backward) broken(Use::zero_grad_before_backward);

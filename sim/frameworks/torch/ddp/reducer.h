@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -87,6 +88,8 @@ class Reducer {
   void copy_batch(const Pass& pass, const Bucket& bucket);                         // reducer.cpp: all_reduce_bucket, at torch 2.13
   void mark_bucket_ready(const Pass& pass);                                        // reducer.cpp: mark_bucket_ready, at torch 2.13
   void all_reduce_bucket(const Pass& pass, Bucket& bucket);                        // reducer.cpp: all_reduce_bucket, at torch 2.13
+  bool averages_as_is(const Bucket& bucket);                                       // powerSGD_hook.py: maybe_increase_iter, at torch 2.13
+  void compress_bucket(const Pass& pass, Bucket& bucket);                          // powerSGD_hook.py: powerSGD_hook, at torch 2.13
   bool should_skip(const Bucket& bucket) const;
   void all_reduce_local_used_map(const Pass& pass);                                        // reducer.cpp: all_reduce_local_used_map, at torch 2.13
   std::optional<Slice> finalize_dense(const Pass& pass);                                   // reducer.cpp: finalize_bucket_dense, at torch 2.13
@@ -111,6 +114,9 @@ class Reducer {
   std::vector<std::uint32_t> rebuilt_order_;
   std::uint32_t rebuilt_in_ = no_index;                      // ordinal of the backward that gave the order
   std::vector<std::uint32_t> hooks_triggered_, hooks_left_;  // static_graph: in the first iteration, and what is left of as many
+
+  std::uint32_t iterations_ = 0;            // of powerSGD_hook
+  std::map<std::uint32_t, Tensor> errors_;  // of powerSGD_hook, by bucket: what it left out last time
 
   Slice used_map_;  // int32, of all ranks after its reduction
   std::uint32_t used_map_work_ = no_index;

@@ -31,6 +31,7 @@ struct DdpConfig {
   bool skip_all_reduce_unused_params = false;
   CommHook comm_hook = CommHook::none;
   bool optimizer_in_backward = false;
+  bool backward_in_forward = false;  // the loop runs backwards inside the wrapper's forward, and prepares the reducer itself: their graphs do not pass the sink
   std::optional<DelayedAllReduce> delay_all_reduce;
   std::optional<GradScalerConfig> grad_scaler;
 

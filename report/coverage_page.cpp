@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "report/corpus.h"
+#include "sim/scenario/served.h"
 
 namespace gradledger::report {
 namespace {
@@ -16,6 +17,22 @@ std::string labels_of(const std::vector<std::string>& scenarios) {
   return out;
 }
 
+// Of what people reported: all of it, and what is of a framework and a release that an engine serves.
+std::string reports_of(const std::vector<CoverageRow>& rows) {
+  std::size_t all = 0, covered = 0, served = 0, served_and_covered = 0;
+  for (const CoverageRow& row : rows) {
+    if (!row.entry->id.starts_with("zoo-") && !row.entry->id.starts_with("newer-")) continue;
+    ++all;
+    covered += row.covered();
+    if (!is_served(*row.entry)) continue;
+    ++served;
+    served_and_covered += row.covered();
+  }
+  const auto percent = [](std::size_t part, std::size_t whole) { return whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole); };
+  return fmt::format("Of {} reports, {} are covered ({:.1f} %); of the {} among them whose framework and release have an engine, {} ({:.1f} %).\n", all, covered,
+                     percent(covered, all), served, served_and_covered, percent(served_and_covered, served));
+}
+
 }  // namespace
 
 std::string coverage_page(const std::vector<CoverageRow>& rows) {
@@ -25,11 +42,12 @@ std::string coverage_page(const std::vector<CoverageRow>& rows) {
   std::string out = fmt::format(
       "# Coverage\n\nWhich scenario shows which known defect. Made by `gradledger coverage scenarios --write docs/coverage.md`;\nwith `--check` the command fails where "
       "this page is out of date. `gradledger list entries` prints the entries; a scenario names them with the key `covers`.\n\n"
-      "{} entries: {} covered by scenarios, {} not covered for a reason that is given, {} open.\n\n"
+      "{} entries: {} covered by scenarios, {} not covered for a reason that is given, {} open.\n{}\n"
       "* **evidence**: `recorded` where a run of the framework showed it, `read` where it follows from the framework's source or from a report alone.\n"
       "* **expected**, **reported**: classes of [findings](findings.md). Every defective scenario reports one of those expected, all of them together report all.\n"
-      "* A **clean** scenario is the twin that has the repair, the other configuration or the right calls. It must report nothing.\n",
-      rows.size(), covered, without, open);
+      "* A **clean** scenario is the twin that has the repair, the other configuration or the right calls. It must report nothing.\n"
+      "* **Reports** are a collection of issues of many projects, kept by number. Where no engine serves a framework its own reduction is written out as calls of a loop.\n",
+      rows.size(), covered, without, open, reports_of(rows));
   for (const auto& [prefix, heading] :
        {std::pair{"catalogue-", "Fixed by a change"}, std::pair{"live-", "At head"}, std::pair{"zoo-", "Reports"}, std::pair{"newer-", "Newer reports"}}) {
     out += fmt::format("\n## {}\n\n| entry | name | defect | origin | evidence | expected | reported | defective | clean | verdict |\n|---|---|---|---|---|---|---|---|---|---|\n",

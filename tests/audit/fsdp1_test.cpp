@@ -89,6 +89,9 @@ TEST(accelerates_file, of_fsdp1_shards_within_a_machine) {
   const audit::Setup setup = launched("  fsdp_version: 1\n  fsdp_sharding_strategy: HYBRID_SHARD\n", "num_processes: 4\nnum_machines: 2\n");
   EXPECT_EQ(setup.config["mesh"], (json{"replicate", "shard"}));
   EXPECT_EQ(setup.groups, (json{{"replicate", {{0, 2}, {1, 3}}}, {"shard", {{0, 1}, {2, 3}}}}));
+  const audit::Setup apart = launched("  fsdp_version: 1\n  fsdp_sharding_strategy: HYBRID_SHARD\n", "num_processes: 2\nnum_machines: 2\n");
+  EXPECT_EQ(apart.config["sharding_strategy"], "HYBRID_SHARD");
+  EXPECT_EQ(apart.groups, json::parse(R"({"replicate": [[0, 1]], "shard": [[0], [1]]})"));
   const audit::Setup lone = launched("  fsdp_version: 1\n  fsdp_sharding_strategy: 5\n", "num_processes: 4\nnum_machines: 1\n");
   EXPECT_EQ(lone.config["sharding_strategy"], "SHARD_GRAD_OP");
   EXPECT_TRUE(has_part(lone.notes, "_HYBRID_SHARD_ZERO2 on one machine with no other one to replicate over is replayed as SHARD_GRAD_OP."));

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "ref/finding.h"
+#include "sim/scenario/served.h"
 #include "tests/docs/markdown.h"
 #include "verbs/coverage.h"
 
@@ -38,6 +39,20 @@ TEST(coverage_page, has_no_entry_that_is_open) {
     covered += !row.clean.empty();
   }
   EXPECT_GT(covered, 40u);
+}
+
+// What has no engine is no gap of the engines that there are.
+TEST(catalogue, tells_reports_that_no_engine_serves) {
+  std::size_t reports = 0, not_served = 0;
+  for (const Entry& entry : catalogue()) {
+    const bool is_report = entry.id.starts_with("zoo-") || entry.id.starts_with("newer-");
+    reports += is_report;
+    not_served += !is_served(entry);
+    EXPECT_TRUE(is_report || is_served(entry)) << entry.id;
+    if (entry.not_covered.starts_with("no engine")) EXPECT_FALSE(is_served(entry)) << entry.id;
+  }
+  EXPECT_EQ(not_served, 32u) << "each of them is an entry";
+  EXPECT_GT(reports, 150u);
 }
 
 TEST(catalogue, names_classes_that_there_are) {

@@ -125,7 +125,7 @@ TEST(fully_sharded_refusals, point_at_what_stands_in_the_way) {
   EXPECT_EQ(flat_refusal(R"({"units": [["nobody"]]})"), "/engine/config/units/0/0");
   EXPECT_EQ(flat_refusal(R"({"sharding_strategy": "HYBRID_SHARD"})"), "/engine/config/sharding_strategy");
   EXPECT_EQ(flat_refusal(R"({"mesh": ["world", "rank"]})"), "/engine/config/mesh");
-  EXPECT_EQ(flat_refusal(R"({"sharding_strategy": "HYBRID_SHARD", "mesh": ["world", "rank"]})"), "/engine/config/mesh/1");
+  EXPECT_EQ(flat_refusal(R"({"sharding_strategy": "HYBRID_SHARD", "mesh": ["world", "rank"]})"), "");
   EXPECT_EQ(flat_refusal(R"({"sharding_strategy": "HYBRID_SHARD", "mesh": ["world", "nowhere"]})"), "/engine/config/mesh/1");
   EXPECT_EQ(flat_refusal(R"({"plain_grad_scaler": true})"), "/engine/config/plain_grad_scaler");
   EXPECT_EQ(flat_refusal(R"({"mixed_precision": {"keep_low_precision_grads": true}})"), "/engine/config/mixed_precision/keep_low_precision_grads");

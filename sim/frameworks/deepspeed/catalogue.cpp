@@ -139,6 +139,11 @@ constexpr Entry entries[] = {
     {"zoo-22", "whole-matrices-asked-slices-given", "an optimizer that needs whole matrices gets its slice of the reduced gradient", "DeepSpeed#7878", read, {"missing-reduction"},
      "the slices that ranks own are right; it shows in an optimizer that reads whole matrices, and none such is modelled"},
     {"zoo-23", "unmanaged-with-a-boundary-by-hand", "unmanaged accumulation with a boundary that is set by hand", "DeepSpeed#8184", recorded, {"discarded-gradient", "engine-error"}, ""},
+    {"newer-3", "sequence-ranks-counted-by-stage-3", "stage 3 averages over sequence-parallel and data-parallel ranks", "tmax#9", recorded, {"wrong-scale"}, ""},
+    {"newer-4", "norms-a-third-at-stage-2", "stage 2 has norms a third as large since 0.17.6", "DeepSpeed#7718", recorded, {"discarded-gradient"}, ""},
+    {"newer-6", "pipeline-adds-up-micro-batches", "a pipeline adds up micro-batches in place of averaging", "DeepSpeed#7773", recorded, {"wrong-scale"}, ""},
+    {"newer-7", "module-used-more-than-once", "a module inside the engine that is used beside it", "DeepSpeed#8224, DeepSpeed#8245", recorded, {"wrong-scale"}, ""},
+    {"newer-8", "nested-backward-of-a-pipeline", "the backward of a pipeline's stage raises, and other ranks wait", "DeepSpeed#7787", recorded, {"deadlock", "engine-error"}, ""},
 };
 // clang-format on
 

@@ -34,6 +34,11 @@ struct Behaviour {
   bool pads_for_bandwidth = true;    // pad_buckets_for_high_nccl_busbw is known
   bool keeps_bucket_start = false;   // a bucket that is opened for an embedding starts where the parameter was, not behind the padding
   bool averages_over_tensor = true;  // average_gradients_across_tp_domain is known
+  // Of reports about forks, kernels and a stream: no release is taken to have them.
+  bool kernel_overwrites_first = false;  // a fused kernel writes over main_grad in the first micro-batch of a schedule's call
+  bool added_flag_lasts = false;         // grad_added_to_main_grad lasts until the buffer is cleared: later micro-batches are taken for added
+  bool one_reduction_of_uses = false;    // uses of a weight in one backward share a reduction: that of the last one is left
+  bool hook_inherits_a_stream = false;   // the hook of a gradient runs on another stream, and the reduction waits for the default one
 
   bool operator==(const Behaviour&) const = default;
 };
@@ -41,7 +46,7 @@ struct Behaviour {
 struct SwitchInfo {
   std::string_view name;
   bool Behaviour::*member;
-  std::string_view since;   // the first release that has it otherwise than those before
+  std::string_view since;   // the first release that has it otherwise than those before; "" where none is known to
   std::string_view change;  // of Megatron-LM: a commit, a pull request
   std::string_view says;    // where it is true
 };

@@ -50,6 +50,7 @@ struct Attributes {
   bool shared_embedding = false;
   bool shared = false;                        // the last stage has a copy, which is left out of norms
   bool gradient_accumulation_fusion = false;  // its kernel adds to main_grad itself
+  bool used_twice = false;                    // in every forward, as a layer that is repeated for two depths: the backward comes to the second use first
 
   bool operator==(const Attributes&) const = default;
 };

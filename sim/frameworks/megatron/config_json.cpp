@@ -26,12 +26,13 @@ constexpr std::array<Flag<DdpOptions>, 7> ddp_flags{{{"grad_reduce_in_fp32", &Dd
                                                      {"pad_buckets_for_high_nccl_busbw", &DdpOptions::pad_buckets_for_high_nccl_busbw}}};
 constexpr std::array<Flag<ModelOptions>, 2> model_flags{
     {{"calculate_per_token_loss", &ModelOptions::calculate_per_token_loss}, {"sequence_parallel", &ModelOptions::sequence_parallel}}};
-constexpr std::array<Flag<Attributes>, 6> attribute_flags{{{"sequence_parallel", &Attributes::sequence_parallel},
+constexpr std::array<Flag<Attributes>, 7> attribute_flags{{{"sequence_parallel", &Attributes::sequence_parallel},
                                                            {"tensor_model_parallel", &Attributes::tensor_model_parallel},
                                                            {"average_gradients_across_tp_domain", &Attributes::average_gradients_across_tp_domain},
                                                            {"shared_embedding", &Attributes::shared_embedding},
                                                            {"shared", &Attributes::shared},
-                                                           {"gradient_accumulation_fusion", &Attributes::gradient_accumulation_fusion}}};
+                                                           {"gradient_accumulation_fusion", &Attributes::gradient_accumulation_fusion},
+                                                           {"used_twice", &Attributes::used_twice}}};
 
 template <class T, std::size_t n>
 void take_flags(const std::array<Flag<T>, n>& flags, const json& object, T& into) {

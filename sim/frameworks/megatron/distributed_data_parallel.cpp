@@ -12,6 +12,7 @@ void DistributedDataParallel::initialise(ProgramWriter& w) {
   main_grads_.assign(setup_->parameter_count(), none);
   weights_.assign(setup_->parameter_count(), none);
   group_of_.assign(setup_->parameter_count(), no_index);
+  added_.assign(setup_->parameter_count(), false);
   for (const PlannedBuffer& planned : planned_buffers(*setup_)) add_buffer(planned, w);
   for (std::uint32_t p = 0; p < setup_->parameter_count(); ++p)
     if (setup_->holds(p)) add_weights(p, w);
@@ -72,6 +73,7 @@ void DistributedDataParallel::add_weights(std::uint32_t p, ProgramWriter& w) {
 void DistributedDataParallel::zero_grad_buffer(ProgramWriter& w) {
   for (const ParamAndGradBuffer& buffer : buffers_) w.fill(buffer.grad_data, 0.0);
   for (BucketGroup& group : groups_) group.reset();
+  added_.assign(added_.size(), false);
 }
 
 void DistributedDataParallel::enter_no_sync() {
@@ -82,18 +84,51 @@ void DistributedDataParallel::leave_no_sync() {
   for (BucketGroup& group : groups_) group.set_last_microbatch(true);
 }
 
-// A gradient is made in the parameter's dtype, added in the buffer's, and given up. A fused kernel adds its product itself.
 void DistributedDataParallel::accumulate(std::uint32_t p, AutogradTerm term, ProgramWriter& w) {
-  const Slice main_grad = main_grads_[p];
-  if (setup_->attributes(p).gradient_accumulation_fusion) {
-    w.deposit(main_grad, term.ordinal, p, 0, term.factor, true);
-  } else {
-    const Tensor grad = tensors_.allocate(w, setup_->parameter(p).name + ".grad", setup_->scenario().dtype_of(p), main_grad.numel);
-    w.deposit(grad.slice, term.ordinal, p, 0, term.factor, false);
-    w.accumulate(main_grad, grad.slice);
-    tensors_.drop(w, grad);
-  }
+  if (!setup_->attributes(p).gradient_accumulation_fusion) return add_in_the_hook(p, term, w);
+  add_by_kernel(p, term, w);
+  register_grad_ready(p, w);
+}
+
+void DistributedDataParallel::register_grad_ready(std::uint32_t p, ProgramWriter& w) {
   if (setup_->config->ddp.overlap_grad_reduce) groups_[group_of_[p]].register_grad_ready(p, w);
+}
+
+// A fused kernel adds its product itself. Of several uses in one forward the backward comes to the last one first, and each has an equal part.
+void DistributedDataParallel::add_by_kernel(std::uint32_t p, AutogradTerm term, ProgramWriter& w) {
+  const Behaviour& behaviour = setup_->behaviour;
+  if (behaviour.added_flag_lasts && added_[p]) return;
+  added_[p] = true;
+  const std::uint32_t uses = setup_->attributes(p).used_twice ? 2 : 1;
+  for (std::uint32_t use = uses; use-- > 0;) {
+    if (behaviour.one_reduction_of_uses && use > 0) continue;
+    // The flag was set in the forward, of the first use in it alone.
+    const bool overwrites = behaviour.kernel_overwrites_first && term.first_of_call && use == 0;
+    w.deposit(main_grads_[p], term.ordinal, p, 0, term.factor / uses, !overwrites);
+  }
+}
+
+// A gradient is made in the parameter's dtype, added in the buffer's, and given up. Autograd orders a hook's stream behind the gradient, and its own behind the hook.
+void DistributedDataParallel::add_in_the_hook(std::uint32_t p, AutogradTerm term, ProgramWriter& w) {
+  const Slice main_grad = main_grads_[p];
+  const Tensor grad = tensors_.allocate(w, setup_->parameter(p).name + ".grad", setup_->scenario().dtype_of(p), main_grad.numel);
+  w.deposit(grad.slice, term.ordinal, p, 0, term.factor, false);
+  if (setup_->behaviour.hook_inherits_a_stream) {
+    const std::uint32_t made = w.record();
+    std::uint32_t done = no_index;
+    {
+      const OnStream of_hook(w, Stream::side);
+      w.wait(made);
+      w.accumulate(main_grad, grad.slice);
+      register_grad_ready(p, w);
+      done = w.record();
+    }
+    w.wait(done);
+  } else {
+    w.accumulate(main_grad, grad.slice);
+    register_grad_ready(p, w);
+  }
+  tensors_.drop(w, grad);
 }
 
 void DistributedDataParallel::start_grad_sync(ProgramWriter& w) {

@@ -14,6 +14,7 @@ namespace gradledger::megatron {
 struct AutogradTerm {
   std::uint32_t ordinal = 0;  // of the backward
   double factor = 1;          // that the loss was multiplied by
+  bool first_of_call = true;  // its micro-batch is the first of a schedule's call
 };
 
 class DistributedDataParallel {
@@ -45,6 +46,9 @@ class DistributedDataParallel {
   void add_buffer(const PlannedBuffer& planned, ProgramWriter& w);  // distributed_data_parallel.py: __init__, at 0.16.1
   void add_weights(std::uint32_t parameter, ProgramWriter& w);      // ours: a parameter outside of a buffer
   double scaling_factor(bool of_experts) const;
+  void register_grad_ready(std::uint32_t parameter, ProgramWriter& w);                 // ours: where reductions overlap
+  void add_by_kernel(std::uint32_t parameter, AutogradTerm term, ProgramWriter& w);    // layers.py: LinearWithGradAccumulationAndAsyncCommunication.backward, at 0.16.1
+  void add_in_the_hook(std::uint32_t parameter, AutogradTerm term, ProgramWriter& w);  // distributed_data_parallel.py: _make_backward_post_hook, at 0.16.1
 
   SharedSetup setup_;
   TensorTable tensors_;
@@ -53,6 +57,7 @@ class DistributedDataParallel {
   std::vector<std::uint32_t> group_of_;  // by parameter; no_index: none
   std::vector<std::uint32_t> buffer_of_group_;
   std::vector<Slice> main_grads_, weights_;
+  std::vector<bool> added_;  // by parameter: its kernel ran since the buffer was cleared
 };
 
 }  // namespace gradledger::megatron

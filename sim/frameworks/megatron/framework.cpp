@@ -7,6 +7,7 @@
 #include "sim/frameworks/megatron/admission.h"
 #include "sim/frameworks/megatron/behaviour.h"
 #include "sim/frameworks/megatron/buffers.h"
+#include "sim/frameworks/megatron/catalogue.h"
 #include "sim/frameworks/megatron/config_json.h"
 #include "sim/frameworks/megatron/contract.h"
 #include "sim/frameworks/megatron/documented_use.h"
@@ -102,6 +103,7 @@ class MegatronFramework final : public Framework {
     return options == "{}" ? "default options" : "options " + options;
   }
 
+  std::span<const Entry> catalogue() const override { return megatron::catalogue(); }
   std::span<const UseRule> use_rules() const override { return megatron_use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return megatron_use_of(scenario, timeline, config_of(scenario)); }
   const SearchSpace* search_space() const override { return &megatron::search_space(); }

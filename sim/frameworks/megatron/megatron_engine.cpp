@@ -62,6 +62,7 @@ void MegatronEngine::raise(const events::Raise& event) {
 
 void MegatronEngine::zero_grad_buffer(ProgramWriter& w) {
   applied_ = reduced_ = false;
+  backwards_ = 0;
   ddp_.zero_grad_buffer(w);
 }
 
@@ -118,9 +119,12 @@ void MegatronEngine::backward(const events::Backward& event, ProgramWriter& w) {
     if (ddp_.main_grad(p).buffer != no_index && timeline.in_graph(setup().scenario(), event.ordinal, setup().context.rank, p)) used.push_back(p);
   ddp_.forward(used, w);
   const double factor = loss_factor(event);
+  const std::uint32_t micro_batches = setup().config->schedule ? setup().config->schedule->num_microbatches : 0;
+  const bool first_of_call = micro_batches > 0 ? backwards_ % micro_batches == 0 : backwards_ == 0;
+  ++backwards_;
   gradient_scale_ = optimizers_.empty() ? 1.0 : optimizers_.front().scaler().scale();
   for (const std::uint32_t p : timeline.ready_order(setup().scenario(), event.ordinal, setup().context.rank))
-    if (ddp_.main_grad(p).buffer != no_index) ddp_.accumulate(p, {event.ordinal, factor}, w);
+    if (ddp_.main_grad(p).buffer != no_index) ddp_.accumulate(p, {event.ordinal, factor, first_of_call}, w);
 }
 
 // ---- finalize -----------------------------------------------------------------------------------------------------------------------

@@ -67,6 +67,7 @@ class MegatronEngine final : public Engine {
   DistributedDataParallel ddp_;
   ModelGradients model_gradients_;
   std::vector<ChildOptimizer> optimizers_;   // chained
+  std::uint32_t backwards_ = 0;              // since the buffer was cleared
   std::uint32_t event_ = 0, finalized_ = 0;  // events: the one that runs; from which tokens are counted
   std::uint32_t no_sync_depth_ = 0;
   double gradient_scale_ = 1;  // of what the last backward made of the loss

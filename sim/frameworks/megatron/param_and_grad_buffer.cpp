@@ -3,6 +3,14 @@
 #include <utility>
 
 namespace gradledger::megatron {
+namespace {
+
+std::uint32_t record_on(Stream stream, ProgramWriter& w) {
+  const OnStream on(w, stream);
+  return w.record();
+}
+
+}  // namespace
 
 BucketGroup::BucketGroup(SharedSetup setup, const ParamAndGradBuffer& buffer, std::uint32_t bucket, std::string name)
     : setup_(std::move(setup)), name_(std::move(name)), group_(buffer.group), gradient_scaling_factor_(buffer.gradient_scaling_factor) {
@@ -59,7 +67,8 @@ void BucketGroup::start_grad_sync(ProgramWriter& w) {
     handle.staged = data = w.whole(staging);
     w.copy(data, grads_);
   }
-  const std::uint32_t ready = w.record();
+  // A collective waits for the stream that issues it. Several instances have a stream for theirs, which waits for the default one.
+  const std::uint32_t ready = record_on(several ? Stream::compute : w.stream(), w);
   {
     const OnStream on_communication(w, Stream::communication);
     w.wait(ready);

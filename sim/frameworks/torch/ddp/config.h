@@ -46,6 +46,7 @@ struct DdpConfig {
   std::optional<PowerSgdConfig> power_sgd;    // of comm_hook power_sgd
   std::map<std::string, std::uint64_t> rows;  // the first dimension of parameters that have more than one
   bool optimizer_in_backward = false;
+  bool backward_in_forward = false;  // the loop runs backwards inside the wrapper's forward, and prepares the reducer itself: their graphs do not pass the sink
   std::optional<DelayedAllReduce> delay_all_reduce;
   std::optional<GradScalerConfig> grad_scaler;
 

@@ -105,7 +105,7 @@ void DistributedDataParallel::forward(const Pass& pass, std::uint32_t ordinal) {
 
 void DistributedDataParallel::explicit_forward(const Event& event, const Pass& pass) {
   const auto number = static_cast<std::uint32_t>(&event - context_.timeline->events.data());
-  graphs_[forwards_++].through_sink = config_->static_graph && !delay_enqueued_;
+  graphs_[forwards_++].through_sink = passes_sink();
   forward(pass, backward_of_forward(number));
 }
 
@@ -120,7 +120,7 @@ std::uint32_t DistributedDataParallel::backward_of_forward(std::uint32_t forward
 // ---- backward ---------------------------------------------------------------------------------------------------------------------
 
 void DistributedDataParallel::backward(const events::Backward& event, const Pass& pass) {
-  bool through_sink = event.own_forward ? config_->static_graph && !delay_enqueued_ : graphs_[event.of].through_sink;
+  bool through_sink = event.own_forward ? passes_sink() : graphs_[event.of].through_sink;
   for (std::uint32_t i = 0; event.own_forward && i < event.summed; ++i) forward(pass, event.ordinal + i);
   reducer_.drop_callbacks();
   gradient_scale_ = event.past_scaler ? 1.0 : scaler_.scale();

@@ -6,6 +6,7 @@
 
 #include "sim/frameworks/torch/ddp/admission.h"
 #include "sim/frameworks/torch/ddp/buffers.h"
+#include "sim/frameworks/torch/ddp/catalogue.h"
 #include "sim/frameworks/torch/ddp/config_json.h"
 #include "sim/frameworks/torch/ddp/contract.h"
 #include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
@@ -82,6 +83,7 @@ class DistributedDataParallelFramework final : public Framework {
     return options == "{}" ? "default options" : "options " + options;
   }
 
+  std::span<const Entry> catalogue() const override { return ddp_catalogue(); }
   std::span<const UseRule> use_rules() const override { return ddp_use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return ddp_use_of(scenario, timeline, config_of(scenario)); }
   const SearchSpace* search_space() const override { return &data_parallel::search_space(); }

@@ -12,14 +12,6 @@ namespace {
 
 using Problem = std::optional<InputError>;
 
-// Of a mesh: shards of one rank are none.
-Problem shards_problem(const Scenario& s, const Fsdp1Config& config) {
-  if (Problem problem = mesh_problem(s, config.mesh)) return problem;
-  if (config.mesh && named_groups(s).of(config.mesh->shard, 0).size() == 1)
-    return InputError{"/engine/config/mesh/1", "is a group of one rank, of which FullyShardedDataParallel makes NO_SHARD; expected at least two"};
-  return std::nullopt;
-}
-
 // Joined parameters have one dtype, all learn or none does, and one optimizer steps on them.
 Problem flat_problem(const Scenario& s, const Fsdp1Config& config) {
   const std::vector<std::uint32_t> module_of = module_of_parameters(s, config.wrap, config.units);
@@ -91,7 +83,7 @@ Problem not_judged_of(const std::vector<ScriptItem>& items, const std::string& w
 
 std::optional<InputError> fsdp1_refusal(const Scenario& scenario, const Fsdp1Config& config) {
   if (Problem problem = units_problem(scenario, config.units)) return problem;
-  if (Problem problem = shards_problem(scenario, config)) return problem;
+  if (Problem problem = mesh_problem(scenario, config.mesh)) return problem;
   if (Problem problem = model_problem(scenario, "FullyShardedDataParallel")) return problem;
   if (Problem problem = flat_problem(scenario, config)) return problem;
   if (Problem problem = precision_problem(scenario, config)) return problem;

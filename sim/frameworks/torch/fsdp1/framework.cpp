@@ -5,6 +5,7 @@
 
 #include "sim/frameworks/torch/fsdp1/admission.h"
 #include "sim/frameworks/torch/fsdp1/buffers.h"
+#include "sim/frameworks/torch/fsdp1/catalogue.h"
 #include "sim/frameworks/torch/fsdp1/config_json.h"
 #include "sim/frameworks/torch/fsdp1/contract.h"
 #include "sim/frameworks/torch/fsdp1/documented_use.h"
@@ -76,6 +77,7 @@ class FlatShardedFramework final : public Framework {
     return options == "{}" ? "default options" : "options " + options;
   }
 
+  std::span<const Entry> catalogue() const override { return flat_sharded::catalogue(); }
   std::span<const UseRule> use_rules() const override { return fsdp1_use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return fsdp1_use_of(scenario, timeline, fsdp1_config_of(scenario)); }
   const SearchSpace* search_space() const override { return &flat_sharded::search_space(); }

@@ -10,8 +10,17 @@ constexpr std::uint64_t alignment_bytes = 16;
 
 std::uint64_t rounded_up(std::uint64_t numel, std::uint64_t multiple) { return (numel + multiple - 1) / multiple * multiple; }
 
+// A hybrid strategy whose shards are whole: it is taken for NO_SHARD, and reduces within the shard, which is the rank itself.
+bool has_whole_shards(const Scenario& s, const Fsdp1Config& config) {
+  if (!config.mesh) return false;
+  const Groups groups = named_groups(s);
+  return groups.contains(config.mesh->shard) && groups.of(config.mesh->shard, 0).size() == 1;
+}
+
 // Ranks of the group that reduces: with NO_SHARD there are several, and nothing is cut.
-std::uint32_t ranks_of_group(const Scenario& s, const Fsdp1Config& config) { return strategy_of(s, config) == Strategy::no_shard ? s.world_size : shards_of(s, config); }
+std::uint32_t ranks_of_group(const Scenario& s, const Fsdp1Config& config) {
+  return strategy_of(s, config) == Strategy::no_shard && !has_whole_shards(s, config) ? s.world_size : shards_of(s, config);
+}
 
 // Padding comes before each parameter but the first, and behind the last up to a multiple of the ranks.
 std::uint64_t place_parts(const Scenario& s, const Fsdp1Config& config, const std::vector<std::uint32_t>& parameters, std::vector<Part>* into) {
@@ -40,7 +49,9 @@ Layout::Piece Layout::piece(const Part& part, std::uint32_t shard) const {
   return {first - begin, first - part.offset, last - first};
 }
 
-Strategy strategy_of(const Scenario& scenario, const Fsdp1Config& config) { return scenario.world_size == 1 ? Strategy::no_shard : config.strategy; }
+Strategy strategy_of(const Scenario& scenario, const Fsdp1Config& config) {
+  return scenario.world_size == 1 || has_whole_shards(scenario, config) ? Strategy::no_shard : config.strategy;
+}
 
 std::uint32_t shards_of(const Scenario& scenario, const Fsdp1Config& config) {
   if (strategy_of(scenario, config) == Strategy::no_shard) return 1;
@@ -70,9 +81,9 @@ Modules modules_of(const Scenario& scenario, const Fsdp1Config& config, std::uin
     out.order.back().parameters.push_back(p);
   }
   const Groups groups = named_groups(scenario);
-  const bool hybrid = config.mesh && strategy_of(scenario, config) != Strategy::no_shard;
-  out.shard = group_named(scenario, groups, hybrid ? config.mesh->shard : "world", rank);
-  out.replicate = group_named(scenario, groups, hybrid ? config.mesh->replicate : "rank", rank);
+  const bool meshed = config.mesh && scenario.world_size > 1;
+  out.shard = group_named(scenario, groups, meshed ? config.mesh->shard : "world", rank);
+  out.replicate = group_named(scenario, groups, meshed ? config.mesh->replicate : "rank", rank);
   return out;
 }
 

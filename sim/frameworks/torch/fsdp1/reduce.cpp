@@ -86,10 +86,11 @@ void reduce_grad(std::uint32_t module, const Pass& pass) {
   post_reduce_grad_callback(h, h.saved_grad_shard.slice, pass);
 }
 
-// In place. What was there of backwards before is in it: an average that is averaged again.
+// In place. What was there of backwards before is in it: an average that is averaged again. Of a hybrid strategy with whole shards it is divided for the
+// replicas too, between which nothing is reduced.
 void reduce_grad_no_shard(std::uint32_t module, const Pass& pass) {
   FlatParamHandle& h = pass.s.handles[module];
-  const Factors factors = gradient_divide_factors(pass.s.modules.shard.size());
+  const Factors factors = gradient_divide_factors(pass.s.modules.shard.size() * pass.s.modules.replicate.size());
   divide_if_needed(pass.w, h.grad.slice, factors.before);
   pass.w.collective({.group = pass.s.modules.shard.id, .input = h.grad.slice, .output = h.grad.slice});
   divide_if_needed(pass.w, h.grad.slice, factors.after);

@@ -109,7 +109,7 @@ class Fsdp1Reading final : public PluginReading {
     constexpr std::uint32_t ranks_of_a_machine = 8;
     const std::uint32_t machines = hints.machines.value_or(std::max(1u, hints.ranks / ranks_of_a_machine));
     if (!hints.machines) out_.filled.push_back({"/num_machines", std::to_string(machines), "nobody says how many: the usual 8 ranks on each"});
-    if (hints.ranks % machines != 0 || hints.ranks / machines == 1 || machines == 1) return one_kind(hints.ranks, machines);
+    if (hints.ranks % machines != 0 || machines == 1) return one_kind(hints.ranks, machines);
     const std::uint32_t each = hints.ranks / machines;
     json replicate(each, json::array()), shard(machines, json::array());
     for (std::uint32_t r = 0; r < hints.ranks; ++r) {
@@ -120,14 +120,13 @@ class Fsdp1Reading final : public PluginReading {
     out_.config["mesh"] = {"replicate", "shard"};
   }
 
-  // Without a second machine there is nothing to replicate over, and with a rank on each nothing to shard.
+  // Without a second machine there is nothing to replicate over.
   void one_kind(std::uint32_t ranks, std::uint32_t machines) {
     if (ranks % machines != 0)
       return out_.errors.push_back({"/sharding_strategy", fmt::format("shards within a machine, and {} ranks are on {} machines; expected as many on each", ranks, machines)});
     const bool zero2 = out_.config["sharding_strategy"] == strategies.back();
-    const std::string_view alike = machines == 1 ? (zero2 ? strategies[1] : strategies[0]) : strategies[2];
-    out_.notes.push_back(fmt::format("{} on {} with {} is replayed as {}.", out_.config["sharding_strategy"].get<std::string>(), machines == 1 ? "one machine" : "machines",
-                                     machines == 1 ? "no other one to replicate over" : "one rank each", alike));
+    const std::string_view alike = zero2 ? strategies[1] : strategies[0];
+    out_.notes.push_back(fmt::format("{} on one machine with no other one to replicate over is replayed as {}.", out_.config["sharding_strategy"].get<std::string>(), alike));
     out_.config["sharding_strategy"] = std::string(alike);
   }
 

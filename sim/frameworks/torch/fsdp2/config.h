@@ -24,7 +24,8 @@ struct MixedPrecision {
 struct Fsdp2Config {
   std::optional<bool> reshard_after_forward;  // absent: all modules but the root
   MixedPrecision mixed_precision;
-  bool offload = false;  // CPUOffloadPolicy
+  std::optional<Dtype> grad_dtype;  // that the loop gave the parameters before it sharded them; no release takes it over
+  bool offload = false;             // CPUOffloadPolicy
   Wrap wrap = Wrap::layers;
   Units units;
   std::vector<std::string> nested;  // of the root's parameters: those of modules in it that are no units, which PyTorch lists before its own
@@ -34,6 +35,7 @@ struct Fsdp2Config {
   bool force_sum_reduction_for_comms = false;    // likewise
   bool reduce_scatter_unused_params = false;     // likewise
   bool optimizer_in_backward = false;
+  bool clips_a_used_up_generator = false;  // clip_grad_norm_ is given a generator of parameters that something else has gone through: it sees none
   std::optional<GradScalerConfig> grad_scaler;
   // ---- the model
   bool calls_unused_units = false;    // a forward calls modules none of whose parameters it uses

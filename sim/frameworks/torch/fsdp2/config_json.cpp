@@ -13,10 +13,11 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr std::array<std::pair<const char*, bool Fsdp2Config::*>, 7> flags{{{"offload", &Fsdp2Config::offload},
+constexpr std::array<std::pair<const char*, bool Fsdp2Config::*>, 8> flags{{{"offload", &Fsdp2Config::offload},
                                                                             {"force_sum_reduction_for_comms", &Fsdp2Config::force_sum_reduction_for_comms},
                                                                             {"reduce_scatter_unused_params", &Fsdp2Config::reduce_scatter_unused_params},
                                                                             {"optimizer_in_backward", &Fsdp2Config::optimizer_in_backward},
+                                                                            {"clips_a_used_up_generator", &Fsdp2Config::clips_a_used_up_generator},
                                                                             {"calls_unused_units", &Fsdp2Config::calls_unused_units},
                                                                             {"input_requires_grad", &Fsdp2Config::input_requires_grad},
                                                                             {"root_parameters_last", &Fsdp2Config::root_parameters_last}}};
@@ -45,6 +46,10 @@ Result<Fsdp2Config> fsdp2_config_from_json(const json& object, const std::string
   if (object.contains("reshard_after_forward")) out.reshard_after_forward = object["reshard_after_forward"].get<bool>();
   if (object.contains("mixed_precision"))
     if (auto problem = take_dtypes(object["mixed_precision"], where + "/mixed_precision", out.mixed_precision)) return *problem;
+  if (object.contains("grad_dtype")) {
+    out.grad_dtype = floating_dtype_named(object["grad_dtype"].get<std::string>());
+    if (!out.grad_dtype) return InputError{where + "/grad_dtype", "is " + object["grad_dtype"].dump() + "; expected \"fp32\", \"bf16\" or \"fp16\""};
+  }
   if (object.value("wrap", "layers") == "root") out.wrap = Wrap::root;
   if (object.contains("units")) out.units = object["units"].get<std::vector<std::vector<std::string>>>();
   out.nested = object.value("nested", out.nested);
@@ -68,6 +73,7 @@ ordered_json fsdp2_config_to_json(const Fsdp2Config& config) {
   if (config.reshard_after_forward) out["reshard_after_forward"] = *config.reshard_after_forward;
   for (const auto& [key, member] : dtypes)
     if (config.mixed_precision.*member) out["mixed_precision"][key] = name_of(*(config.mixed_precision.*member));
+  if (config.grad_dtype) out["grad_dtype"] = name_of(*config.grad_dtype);
   if (config.wrap == Wrap::root) out["wrap"] = "root";
   if (config.units) out["units"] = *config.units;
   if (!config.nested.empty()) out["nested"] = config.nested;

@@ -85,7 +85,9 @@ void FsdpModule::clip(const events::ClipGradients& event, const Pass& pass) {
   if (linear()) return;  // the ledger asks where contributions go, not how long they are
   OnStream on(pass.w, optimizer_stream());
   const ProcessGroup over = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], context_.rank);
-  if (over.size() == scenario().world_size) {
+  if (shared_.config->clips_a_used_up_generator) {
+    pass.w.fill(norm_, 0.0);
+  } else if (over.size() == scenario().world_size) {
     norm_of_shards(pass);
   } else {
     std::vector<Tensor> shards;

@@ -1,0 +1,41 @@
+#include "sim/frameworks/megatron/catalogue.h"
+
+namespace gradledger::megatron {
+namespace {
+
+constexpr auto read = Evidence::read;
+
+// Of our collection, by their number in it. A row an entry.
+// clang-format off
+constexpr Entry entries[] = {
+    {"zoo-57", "tied-embedding-in-other-parts",
+     "the optimizer's parts of a shared embedding are on other ranks in the first stage and in the last", "Megatron-LM#844", read, {"discarded-gradient"}, ""},
+    {"zoo-61", "repeated-layer-overwrites-its-second-use",
+     "a layer that is used twice writes over the gradient of its second use", "Megatron-LM#6965", read, {"wrong-scale"}, ""},
+    {"zoo-62", "first-micro-batch-flag-overwrites",
+     "a fused kernel takes the flag of the first micro-batch for leave to write over main_grad", "Megatron-LM#6279", read, {"discarded-gradient"}, ""},
+    {"zoo-63", "uses-share-one-reduction",
+     "the uses of a weight in one backward share one reduction, and the last one's gradient is left", "Megatron-LM#6242", read, {"wrong-scale"}, ""},
+    {"zoo-67", "experts-of-other-ranks-not-in-the-norm",
+     "experts are counted in the norm by the place of the rank among tensor-parallel ones", "Megatron-LM#6470", read, {"wrong-norm"},
+     "it needs tensor-parallel ranks, which are replayed from recordings and not judged"},
+    {"zoo-69", "loss-times-context-ranks",
+     "the loss is multiplied by context-parallel ranks, and gradients are divided by the others alone", "Megatron-LM#906, Megatron-LM#673", read, {"wrong-scale"}, ""},
+    {"zoo-71", "gradients-never-finalised", "the loop never calls finalize_model_grads", "Megatron-LM#1685", read, {"missing-reduction"}, ""},
+    {"zoo-72", "copies-of-the-embedding-drift",
+     "copies of a tied embedding drift apart", "Megatron-LM#656", read, {"rank-divergence"}, "the report has no cause; a tied embedding that drifts for a cause that is known is zoo-57"},
+    {"zoo-77", "added-flag-lasts-a-window",
+     "the flag that a gradient was added is taken back once a window, so that later micro-batches are not added", "Primus#1046", read, {"discarded-gradient"}, ""},
+    {"zoo-79", "windows-of-another-length", "buckets are sent after as many backwards as the first window had", "SkyRL#2146", read, {"missing-reduction", "engine-error"}, ""},
+    {"newer-29", "hook-runs-on-an-inherited-stream",
+     "the hook of a gradient inherits a stream that the reduction of several instances does not wait for", "Megatron-LM#3670, Megatron-LM#3693", read, {"stream-race"}, ""},
+    {"newer-36", "per-token-loss-without-tokens",
+     "with calculate_per_token_loss a loss function returns no tokens, and nothing is divided", "verl#6609, verl#6836", read, {"wrong-scale"}, ""},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const Entry> catalogue() { return entries; }
+
+}  // namespace gradledger::megatron

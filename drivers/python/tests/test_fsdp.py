@@ -152,6 +152,15 @@ def test_whether_a_backward_is_reduced_is_decided_while_it_runs(commands, driver
     assert whole(command.event("backward", GIVEN, of=1), "reduced") == MEAN
 
 
+# The first backward gathers a unit ahead that has run already, and its end asks for a stream of an accelerator.
+def test_several_forwards_stand_before_their_backwards(commands):
+    command = configured(commands, "fsdp2")
+    for _ in range(2):
+        ok(command.event("forward", GIVEN))
+    assert whole(command.event("backward", GIVEN, of=0), "reduced") == MEAN
+    assert whole(command.event("backward", GIVEN, of=1), "reduced") == times(2, MEAN)
+
+
 def test_zero_grad_does_not_reach_what_fully_shard_has_not_reduced(commands):
     command = configured(commands, "fsdp2")
     ok(command.event("enter_no_sync"))

@@ -109,7 +109,7 @@ class WeightsJudge final : public TraceSink {
     Cells cells;
   };
   std::map<std::pair<std::uint32_t, DueKind>, Grown> grown_;  // by first backward
-  std::vector<std::uint32_t> changes_;  // events that drop or multiply contributions, sorted
+  std::vector<std::uint32_t> changes_;                        // events that drop or multiply contributions, sorted
   std::map<std::pair<std::uint32_t, std::uint32_t>, bool> compared_, compared_profiles_;
   std::map<SnapshotKey, Kept> kept_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> first_wrong_;  // event, by rank and window

@@ -60,6 +60,10 @@ TEST_P(few_runs_corpus, is_judged_right_or_wrong_as_in_many_and_no_class_is_made
     wrong += !verdicts.full.findings.empty();
     open += verdicts.told_open();
     ++by_runs[verdicts.runs];
+    if (timeline.contract.approximation) {  // of which numbers tell less: other classes, and windows that are inconclusive as a whole
+      EXPECT_EQ(verdicts.few.findings.empty(), verdicts.full.findings.empty()) << file;
+      continue;
+    }
     expect_agreement(verdicts, file.string());
     if (verdicts.full.findings.empty() && verdicts.full.facts.races.empty()) EXPECT_EQ(verdicts.runs, 2u) << file;
   }

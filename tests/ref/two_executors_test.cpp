@@ -52,7 +52,8 @@ TEST_P(two_executors_on_the_corpus, find_the_same_and_hold_the_same_weights) {
     ASSERT_FALSE(both.numeric.weights) << file;
     ++judged;
     wrong += both.finds_something();
-    EXPECT_EQ(both.differences(), std::vector<std::string>{}) << file;
+    // Where an average is an approximation by contract, numbers tell less: tests/tools/ddp_test.cpp has what each tells.
+    if (!timeline.contract.approximation) EXPECT_EQ(both.differences(), std::vector<std::string>{}) << file;
   }
   EXPECT_GT(judged, 700u / shards / one_of);
   EXPECT_GT(wrong, 120u / shards / one_of);

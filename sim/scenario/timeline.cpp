@@ -35,6 +35,10 @@ bool Timeline::approximates_values(std::uint32_t parameter, std::uint32_t event,
   return contract.approximation && contract.approximation->values[parameter] && approximated(*this, event, at_end);
 }
 
+bool Timeline::windows_in_order() const {
+  return std::ranges::is_sorted(backwards, {}, &Backward::step) && std::ranges::is_sorted(backwards, {}, &Backward::documented);
+}
+
 bool Timeline::waits_for_reduction(std::uint32_t event) const {
   const auto after = std::upper_bound(backwards.begin(), backwards.end(), event, [](std::uint32_t e, const Backward& b) { return e < b.event; });
   if (after == backwards.begin() || std::prev(after)->documented != events[event].documented) return false;

@@ -71,6 +71,7 @@ struct Timeline {
   std::uint32_t window_of(const Backward& b, Layer layer) const { return layer == Layer::meant ? b.step : b.documented; }
   // Numbers of a window's backwards: in order, without a gap.
   std::ranges::iota_view<std::uint32_t, std::uint32_t> backwards_of(std::uint32_t window, Layer layer) const;
+  bool windows_in_order() const;  // what backwards_of() rests on; a timeline that unroll() makes has it
   bool closes(const Event& e, Layer layer) const { return layer == Layer::meant ? e.updates() : e.closes(); }
   std::uint32_t dropped(std::uint32_t backward, std::uint32_t rank, Layer layer) const {
     return layer == Layer::meant || dropped_documented.empty() ? dropped_at[backward][rank] : dropped_documented[backward][rank];

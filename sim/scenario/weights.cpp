@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "sim/base/contract.h"
+
 namespace gradledger {
 namespace {
 
@@ -14,6 +16,7 @@ class Scale {
       : workload_(workload), items_(items), touches_(touches), timeline_(timeline), contract_(timeline.contract), stated_(timeline.contract.stated) {}
 
   Problem run() {
+    expects(timeline_.windows_in_order(), "a backward goes to a window before that of an earlier one");
     timeline_.two_layers = contract_.own_weights;
     if (Problem problem = check_contract()) return problem;
     if (Problem problem = count()) return problem;

@@ -104,8 +104,15 @@ TEST(megatron_groups, that_cannot_be_cut_into_instances_are_refused_on_any_rank)
 
 TEST(megatron_groups, of_pipelines_that_cross_are_their_own) {
   const Scenario s = of_ranks(4, {{"pp", {{0, 3}, {1, 2}}}});
-  EXPECT_EQ(pipeline_of(s, 1), (Ranks{1, 2}));
-  EXPECT_EQ(pipeline_of(s, 3), (Ranks{0, 3}));
+  EXPECT_EQ(parallel_groups(s, 1, 1).pipeline.ranks.listed(), (Ranks{1, 2}));
+  EXPECT_EQ(parallel_groups(s, 1, 3).pipeline.ranks.listed(), (Ranks{0, 3}));
+  EXPECT_EQ(last_stages(s, RankList::every(0, 1, 4)), (Ranks{3, 2, 2, 3}));
+}
+
+TEST(megatron_groups, of_a_rank_that_no_group_has_are_itself) {
+  const ParallelGroups left_out = parallel_groups(of_ranks(6, {{"tp", {{0, 1}, {2, 3}}}}), 1, 5);
+  EXPECT_EQ(left_out.tensor.ranks.listed(), (Ranks{5}));
+  EXPECT_EQ(left_out.data_context.ranks.listed(), (Ranks{0, 2, 4, 5}));
 }
 
 Scenario two_layers() {

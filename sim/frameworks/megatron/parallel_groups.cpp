@@ -22,7 +22,7 @@ class Axes {
 
   Ranks stated(const char* name, std::uint32_t rank) const {
     const Axis& axis = axes_.at(name);
-    return axis.set_of.empty() ? Ranks{rank} : axis.sets[axis.set_of[rank]];
+    return axis.set_of.empty() || axis.set_of[rank] == by_itself ? Ranks{rank} : axis.sets[axis.set_of[rank]];
   }
   std::uint32_t place(const char* name, std::uint32_t rank) const {
     const Axis& axis = axes_.at(name);
@@ -52,9 +52,10 @@ class Axes {
   std::uint32_t world() const { return world_; }
 
  private:
+  static constexpr std::uint32_t by_itself = 0xFFFFFFFFu;  // in no set
   struct Axis {
-    std::vector<Ranks> sets;                   // sorted; every rank is in one
-    std::vector<std::uint32_t> set_of, place;  // by rank; empty where each is by itself
+    std::vector<Ranks> sets;                   // sorted
+    std::vector<std::uint32_t> set_of, place;  // by rank; empty where there is no set
   };
 
   void read(const Scenario& s, const char* name) {
@@ -72,7 +73,7 @@ class Axes {
         for (const std::uint32_t member : axis.sets.back()) met[member] = true;
       }
     }
-    axis.set_of.assign(world_, 0);
+    axis.set_of.assign(world_, by_itself);
     axis.place.assign(world_, 0);
     for (std::uint32_t set = 0; set < axis.sets.size(); ++set)
       for (std::uint32_t i = 0; i < axis.sets[set].size(); ++i) {

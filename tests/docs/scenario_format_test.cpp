@@ -264,7 +264,7 @@ TEST(scenario_format_page, gives_the_memory_that_the_command_computes) {
     s.engine.optimizer.type = row.at(3) == "SGD" ? OptimizerType::sgd : row.at(3) == "Adam" ? OptimizerType::adam : OptimizerType::adamw;
     s.world_size = static_cast<std::uint32_t>(std::stoul(row.at(4)));
     s.parameters = {{"p", 1000, std::nullopt}};
-    EXPECT_EQ(verbs::bytes_needed(s), 1000 * std::stoull(row.at(5))) << row.at(0) << " " << row.at(4);
+    EXPECT_EQ(verbs::bytes_needed(s), 1000 * std::stoull(row.at(5)) + 2 * s.world_size * std::stoull(row.at(6))) << row.at(0) << " " << row.at(4);
   }
 }
 
@@ -273,7 +273,7 @@ TEST(scenario_format_page, gives_the_formula_that_the_command_computes) {
   std::string formula;
   for (const Fence& fence : format_page().fences)
     if (fence.text.starts_with("bytes = ")) formula = fence.text;
-  ASSERT_EQ(formula, "bytes = elements x (world x (5 x model + 2 x accumulation + wire + 16 + moments + 144) + 120)\n");
+  ASSERT_EQ(formula, "bytes = held x world x (5 x model + 2 x accumulation + wire + 16 + moments) + elements x (144 x world + 120)\n");
   std::size_t tried = 0;
   for (Dtype model : {Dtype::float32, Dtype::bfloat16})
     for (Dtype accumulation : {Dtype::float32, Dtype::bfloat16})
@@ -286,9 +286,13 @@ TEST(scenario_format_page, gives_the_formula_that_the_command_computes) {
             deepspeed_config(s).communication_data_type = wire;
             s.engine.optimizer.type = type;
             s.world_size = world;
-            s.parameters = {{"p", 7, std::nullopt}, {"q", 3, std::nullopt}};
-            const std::uint64_t moments = type == OptimizerType::sgd ? 0 : 8;
-            EXPECT_EQ(verbs::bytes_needed(s), 10u * (world * (5 * size_of(model) + 2 * size_of(accumulation) + size_of(wire) + 16 + moments + 144) + 120));
+            s.parameters = {{"p", 5, std::nullopt}, {"q", 3, std::nullopt}, {"r", 2, std::nullopt}};
+            const std::uint64_t moments = type == OptimizerType::sgd ? 0 : 8, of_rank = 5 * size_of(model) + 2 * size_of(accumulation) + size_of(wire) + 16 + moments;
+            for (const bool cut : {false, true}) {  // at stage 3 each parameter is filled by itself
+              deepspeed_config(s).zero.stage = cut ? 3 : 0;
+              const std::uint64_t held = 10u + (cut ? 3 : 2) * world;
+              EXPECT_EQ(verbs::bytes_needed(s), held * world * of_rank + 10u * (144 * world + 120));
+            }
             ++tried;
           }
   EXPECT_EQ(tried, 48u);

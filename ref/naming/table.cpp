@@ -15,6 +15,7 @@ void Naming::list_applied() {
   std::uint64_t listed = 0;  // weights
   for (const JudgedSnapshot* of : applied) {
     const JudgedSnapshot& seen = *of;
+    if (seen.layout.empty()) continue;  // a share of nothing but padding
     const std::size_t before = verdict_.applied.size();
     const auto decoded = ledger_.entries().find(seen.key);
     if (decoded != ledger_.entries().end() && !decoded->second.columns.empty()) {
@@ -33,7 +34,6 @@ void Naming::list_applied() {
 
 // The fingerprint was right in every element: the row is what it must be.
 void Naming::balanced_row(const JudgedSnapshot& seen) {
-  if (seen.layout.empty()) return;  // a share of nothing but padding
   LedgerEntry entry;
   entry.key = seen.key;
   entry.role = seen.role;

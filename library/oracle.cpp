@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::size_t line_width = 160;
 
-api::Contribution contribution_of(const Contribution& of, double expected, double observed, bool misplaced = false) {
-  return {of.step, of.rank, of.micro_batch, expected, observed, misplaced};
+api::Contribution contribution_of(const Contribution& of, double expected, double observed, bool misplaced = false, bool open = false) {
+  return {of.step, of.rank, of.micro_batch, expected, observed, misplaced, open};
 }
 
 std::vector<api::Elements> elements_of(const Scenario& scenario, const std::vector<ref::ElementRange>& ranges) {
@@ -50,7 +50,7 @@ api::Finding finding_of(const api::detail::ScenarioParts& parts, const ref::Find
 api::LedgerRow row_of(const Scenario& scenario, const ref::AppliedRow& row) {
   api::LedgerRow out{row.step, row.event, row.rank, row.buffer, elements_of(scenario, row.row.elements), {}};
   for (std::size_t i = 0; i < row.columns.size(); ++i)
-    out.contributions.push_back(contribution_of(row.columns[i], row.row.expected[i], row.row.observed[i], row.row.misplaced_at(i)));
+    out.contributions.push_back(contribution_of(row.columns[i], row.row.expected[i], row.row.observed[i], row.row.misplaced_at(i), row.row.open_at(i)));
   return out;
 }
 

@@ -75,6 +75,8 @@ struct LedgerRow {
   std::optional<NotTold> inconclusive = {};
 
   bool misplaced_at(std::size_t column) const { return column < misplaced.size() && misplaced[column]; }
+  bool open_at(std::size_t column) const { return column < open.size() && open[column]; }
+  bool any_open() const { return std::find(open.begin(), open.end(), true) != open.end(); }
   bool any_misplaced() const { return std::find(misplaced.begin(), misplaced.end(), true) != misplaced.end(); }
   bool balances() const { return observed == expected && !any_misplaced(); }
   // Nothing of this contribution is due, and nothing is there.

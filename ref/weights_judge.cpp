@@ -158,35 +158,28 @@ bool WeightsJudge::balances(std::uint32_t held, std::uint32_t due) {
   return at->second;
 }
 
-// Blocks may be cut differently, where profiles that balance have other numbers.
-bool WeightsJudge::equal(const Cells& a, const Cells& b) {
+// Whether two lists of what stands in [begin, end) hold alike things everywhere. They may be cut differently: things that balance need not be equal.
+template <class List, class Alike>
+bool alike_everywhere(const List& a, const List& b, Alike&& alike) {
   std::size_t i = 0, j = 0;
   for (std::uint32_t at = 0; i < a.size() && j < b.size();) {
-    if (std::max(at, a[i].begin) != std::max(at, b[j].begin) || !equal_profiles(a[i].profile, b[j].profile)) return false;
+    if (std::max(at, a[i].begin) != std::max(at, b[j].begin) || !alike(a[i], b[j])) return false;
     at = std::min(a[i].end, b[j].end);
     if (a[i].end == at) ++i;
     if (b[j].end == at) ++j;
   }
   return i == a.size() && j == b.size();
+}
+
+bool WeightsJudge::equal(const Cells& a, const Cells& b) {
+  return alike_everywhere(a, b, [&](const Block& x, const Block& y) { return equal_profiles(x.profile, y.profile); });
 }
 
 bool WeightsJudge::equal_profiles(std::uint32_t a, std::uint32_t b) {
   if (a == b) return true;
   const auto [at, fresh] = compared_profiles_.try_emplace({a, b}, false);
-  if (fresh) at->second = work_out_equal(*profiles_[a], *profiles_[b]);
+  if (fresh) at->second = alike_everywhere(*profiles_[a], *profiles_[b], [&](const RankRun& x, const RankRun& y) { return same(x.weight, y.weight); });
   return at->second;
-}
-
-// Likewise of runs of ranks.
-bool WeightsJudge::work_out_equal(const Profile& a, const Profile& b) const {
-  std::size_t i = 0, j = 0;
-  for (std::uint32_t at = 0; i < a.size() && j < b.size();) {
-    if (std::max(at, a[i].begin) != std::max(at, b[j].begin) || !same(a[i].weight, b[j].weight)) return false;
-    at = std::min(a[i].end, b[j].end);
-    if (a[i].end == at) ++i;
-    if (b[j].end == at) ++j;
-  }
-  return i == a.size() && j == b.size();
 }
 
 // Whether every contribution that is due is there, with whatever weight.

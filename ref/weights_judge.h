@@ -75,7 +75,6 @@ class WeightsJudge final : public TraceSink {
   bool balances(std::uint32_t held, std::uint32_t due);
   bool equal(const Cells& a, const Cells& b);
   bool equal_profiles(std::uint32_t a, std::uint32_t b);
-  bool work_out_equal(const Profile& a, const Profile& b) const;
   bool same(double held, double due) const;
   bool takes_part(std::uint32_t held, std::uint32_t due) const;
   double weight_in(const Cells& cells, std::uint32_t backward, std::uint32_t rank) const;

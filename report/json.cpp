@@ -16,7 +16,8 @@ ordered_json ledger_json(const Report& report, const ref::AppliedRow& row) {
                               {"micro_batch", c.micro_batch},
                               {"observed", number_json(row.row.observed[k])},
                               {"expected", number_json(row.row.expected[k])},
-                              {"misplaced", row.row.misplaced_at(k)}});
+                              {"misplaced", row.row.misplaced_at(k)},
+                              {"open", row.row.open_at(k)}});
   }
   return out;
 }

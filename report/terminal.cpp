@@ -146,10 +146,11 @@ void add_verdict(const Report& report, const Style& style, Lines& lines) {
   switch (report.outcome()) {
     case Outcome::nothing_judged: lines.wrong("nothing judged: " + in_short(report.coverage.nothing)); break;
     case Outcome::clean:
-      lines.right(report.value_passes == 0 && report.symbolic
-                      ? std::string("clean: every contribution of every rank and micro-batch has its due weight.")
-                      : fmt::format("clean: every contribution of every rank and micro-batch has its due weight, and {} values lie within their bounds.",
-                                    s.values.elements + s.parameters.elements));
+      lines.right(
+          fmt::format("clean: {}{}.",
+                      report.inconclusive_rows.total() == 0 ? "every contribution of every rank and micro-batch has its due weight"
+                                                            : "every weight of a rank and micro-batch that is told is the one that is due",
+                      report.value_passes == 0 && report.symbolic ? "" : fmt::format(", and {} values lie within their bounds", s.values.elements + s.parameters.elements)));
       break;
     case Outcome::findings: add_findings(report, style, lines); break;
   }

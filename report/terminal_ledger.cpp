@@ -43,8 +43,8 @@ std::vector<ColumnGroup> groups_of(const std::vector<const AppliedRow*>& rows) {
   for (std::size_t k : order) {
     const Contribution& c = columns[k];
     const auto cells = [&](std::size_t i) {
-      std::vector<std::tuple<double, double, bool>> out;
-      for (const AppliedRow* row : rows) out.emplace_back(row->row.observed[i], row->row.expected[i], row->row.misplaced_at(i));
+      std::vector<std::tuple<double, double, bool, bool>> out;
+      for (const AppliedRow* row : rows) out.emplace_back(row->row.observed[i], row->row.expected[i], row->row.misplaced_at(i), row->row.open_at(i));
       return out;
     };
     const bool dark = std::all_of(rows.begin(), rows.end(), [&](const AppliedRow* r) { return r->row.dark(k); });
@@ -75,7 +75,8 @@ std::vector<Cell> cells_of(const AppliedRow& row, const std::vector<ColumnGroup>
   for (const ColumnGroup& g : groups) {
     const double observed = row.row.observed[g.index], expected = row.row.expected[g.index];
     const bool misplaced = row.row.misplaced_at(g.index), off = misplaced || observed != expected;
-    out.push_back({off ? fmt::format("[{} for {}]", ref::observed_text(observed, misplaced), ref::weight_text(expected)) : ref::weight_text(observed), off});
+    const std::string told = off ? fmt::format("[{} for {}]", ref::observed_text(observed, misplaced), ref::weight_text(expected)) : ref::weight_text(observed);
+    out.push_back({!off && row.row.open_at(g.index) ? told + "?" : told, off});
   }
   return out;
 }
@@ -169,8 +170,8 @@ std::string ledger_tables(const Report& report, const Style& style) {
   for (const AppliedRow& row : report.ledger) by_step[row.step].push_back(&row);
   struct Text {
     std::string text;
-    bool misplaced = false;            // some weight in it
-    std::vector<std::uint32_t> steps;  // that have it
+    bool misplaced = false, open = false;  // some weight in it
+    std::vector<std::uint32_t> steps;      // that have it
   };
   std::vector<Text> texts;  // in the order of the first of their steps
   for (const auto& [step, rows] : by_step) {
@@ -180,16 +181,18 @@ std::string ledger_tables(const Report& report, const Style& style) {
     for (const auto& [columns, alike] : by_columns) {
       const std::string text = text_of(table_of(report, step, alike, style), style);
       const bool misplaced = std::any_of(alike.begin(), alike.end(), [](const AppliedRow* row) { return row->row.any_misplaced(); });
-      const auto same = std::find_if(texts.begin(), texts.end(), [&](const Text& known) { return known.text == text && known.misplaced == misplaced; });
-      if (same == texts.end()) texts.push_back({text, misplaced, {step}});
+      const bool open = std::any_of(alike.begin(), alike.end(), [](const AppliedRow* row) { return row->row.any_open(); });
+      const auto same = std::find_if(texts.begin(), texts.end(), [&](const Text& known) { return known.text == text && known.misplaced == misplaced && known.open == open; });
+      if (same == texts.end()) texts.push_back({text, misplaced, open, {step}});
       else same->steps.push_back(step);
     }
   }
   std::string out;
-  for (const auto& [text, misplaced, steps] : texts)
+  for (const auto& [text, misplaced, open, steps] : texts)
     out += "\n" +
-           wrapped(fmt::format("ledger of the gradient applied in {} (weight of each contribution; [observed for due] is wrong{})", ref::numbered("step", steps),
-                               misplaced ? "; misplaced: what is there of the contribution is due of other elements" : ""),
+           wrapped(fmt::format("ledger of the gradient applied in {} (weight of each contribution; [observed for due] is wrong{}{})", ref::numbered("step", steps),
+                               misplaced ? "; misplaced: what is there of the contribution is due of other elements" : "",
+                               open ? "; with ? it is due, and how much is there is not told" : ""),
                    style.width, 2) +
            "\n" + text;
   return out;

@@ -13,15 +13,15 @@
 namespace gradledger::report {
 namespace {
 
-// Pairs of an observed weight and the one that is due, with whether something else is there that is misplaced, each once.
+// Pairs of an observed weight and the one that is due, with whether something else is there that is misplaced and whether it is not told, each once.
 class Pairs {
  public:
   std::size_t number(const ref::LedgerRow& row, std::size_t column) {
     const double observed = row.observed[column], expected = row.expected[column];
-    const bool misplaced = row.misplaced_at(column);
+    const bool misplaced = row.misplaced_at(column), open = row.open_at(column);
     // By text: a weight that is no number equals nothing, itself not either.
-    const auto [found, fresh] = known_.try_emplace(fmt::format("{:a} {:a} {}", observed, expected, misplaced), list_.size());
-    if (fresh) list_.push_back({number_json(observed), number_json(expected), ref::observed_text(observed, misplaced), ref::weight_text(expected), misplaced});
+    const auto [found, fresh] = known_.try_emplace(fmt::format("{:a} {:a} {} {}", observed, expected, misplaced, open), list_.size());
+    if (fresh) list_.push_back({number_json(observed), number_json(expected), ref::observed_text(observed, misplaced), ref::weight_text(expected), misplaced, open});
     return found->second;
   }
   const ordered_json& json() const { return list_; }

@@ -125,10 +125,19 @@ TEST(html_part, of_a_replay_says_which_weights_are_misplaced) {
   report.ledger.push_back(report.ledger[0]);
   report.ledger[1].row.misplaced = {false, true};
   const auto ledger = nlohmann::json::parse(report::Html().text(report))["ledger"];
-  const auto pairs = nlohmann::json::parse(R"([[0.5, 0.5, "1/2", "1/2", false], [0.0, 0.5, "0", "1/2", false], [0.0, 0.5, "misplaced", "1/2", true]])");
+  const auto pairs = nlohmann::json::parse(R"([[0.5, 0.5, "1/2", "1/2", false, false], [0.0, 0.5, "0", "1/2", false, false], [0.0, 0.5, "misplaced", "1/2", true, false]])");
   EXPECT_EQ(ledger["pairs"], pairs);
   EXPECT_EQ(ledger["rows"][0]["cells"], nlohmann::json::parse("[0, 1, 1, 1]"));
   EXPECT_EQ(ledger["rows"][1]["cells"], nlohmann::json::parse("[0, 1, 2, 1]"));
+}
+
+TEST(html_part, of_a_replay_says_which_weights_are_not_told) {
+  report::Report report = report_by_hand();
+  report.ledger[0].row.observed = report.ledger[0].row.expected = {0.5, 0.5};
+  report.ledger[0].row.open = {true, false};
+  const auto ledger = nlohmann::json::parse(report::Html().text(report))["ledger"];
+  EXPECT_EQ(ledger["pairs"], nlohmann::json::parse(R"([[0.5, 0.5, "1/2", "1/2", false, true], [0.5, 0.5, "1/2", "1/2", false, false]])"));
+  EXPECT_EQ(ledger["rows"][0]["cells"], nlohmann::json::parse("[0, 1, 1, 1]"));
 }
 
 TEST(html_part, of_a_replay_says_which_buffer_is_out_of_balance) {

@@ -86,18 +86,19 @@ TEST(a_report_for_programs, holds_what_the_value_holds) {
   EXPECT_EQ(o["bytes_peak"], 96);
 }
 
-TEST(a_report_for_programs, says_of_each_weight_whether_it_is_misplaced) {
+TEST(a_report_for_programs, says_of_each_weight_whether_it_is_misplaced_and_whether_it_is_told) {
   Report report = report_by_hand();
   ref::AppliedRow& row = report.ledger[0];
   row.columns.insert(row.columns.end(), {{1, 0, 0}, {1, 0, 1}});
   row.row.observed = {0.5, 0, 0, 0};
   row.row.expected = {0.5, 0.5, 0, 0};
   row.row.misplaced = {false, true, true, false};
+  row.row.open = {true, false, false, false};
   const json weights = objects_of(shown("json", report)).at(0)["ledger"][0]["weights"];
   ASSERT_EQ(weights.size(), 3u) << "of the last one nothing is due and nothing is there";
-  EXPECT_EQ(weights[0], (json{{"step", 2}, {"rank", 0}, {"micro_batch", 0}, {"observed", 0.5}, {"expected", 0.5}, {"misplaced", false}}));
-  EXPECT_EQ(weights[1], (json{{"step", 2}, {"rank", 0}, {"micro_batch", 1}, {"observed", 0.0}, {"expected", 0.5}, {"misplaced", true}}));
-  EXPECT_EQ(weights[2], (json{{"step", 1}, {"rank", 0}, {"micro_batch", 0}, {"observed", 0.0}, {"expected", 0.0}, {"misplaced", true}}));
+  EXPECT_EQ(weights[0], (json{{"step", 2}, {"rank", 0}, {"micro_batch", 0}, {"observed", 0.5}, {"expected", 0.5}, {"misplaced", false}, {"open", true}}));
+  EXPECT_EQ(weights[1], (json{{"step", 2}, {"rank", 0}, {"micro_batch", 1}, {"observed", 0.0}, {"expected", 0.5}, {"misplaced", true}, {"open", false}}));
+  EXPECT_EQ(weights[2], (json{{"step", 1}, {"rank", 0}, {"micro_batch", 0}, {"observed", 0.0}, {"expected", 0.0}, {"misplaced", true}, {"open", false}}));
 }
 
 TEST(a_report, says_of_each_inconclusive_row_why_it_is_one) {

@@ -114,6 +114,22 @@ TEST(text_for_people, does_not_join_a_misplaced_weight_with_one_that_is_missing)
   EXPECT_NE(shown("terminal", report).find("[misplaced for 1/2]  [0 for 1/2]\n"), std::string::npos) << shown("terminal", report);
 }
 
+TEST(text_for_people, shows_no_weight_as_told_that_is_not) {
+  Report report = report_by_hand();
+  report.ledger[0].row.observed = report.ledger[0].row.expected;
+  report.ledger[0].row.open = {true, false};
+  const std::string text = shown("terminal", report);
+  EXPECT_NE(text.find("; with ? it is due, and how much is there is not told)\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("1/2?   1/2\n"), std::string::npos) << text;
+  report.ledger[0].row.open = {};
+  EXPECT_EQ(shown("terminal", report).find("?"), std::string::npos);
+  report.findings.clear();
+  report.inconclusive_rows.by_reason = {};
+  EXPECT_NE(shown("terminal", report).find("clean: every contribution of every rank and micro-batch has its due weight"), std::string::npos);
+  report.inconclusive_rows.by_reason[static_cast<std::size_t>(ref::NotTold::approximated)] = 1;
+  EXPECT_NE(shown("terminal", report).find("clean: every weight of a rank and micro-batch that is told is the one that is due"), std::string::npos);
+}
+
 TEST(text_for_people, has_every_rank_and_its_norms_where_all_is_asked_for) {
   const std::string text = shown_as(many(3, 2), {.detail = Detail::all});
   EXPECT_EQ(count(text, "*accumulator (local, "), 3u * 4u);

@@ -19,6 +19,7 @@ struct Contribution {
   std::uint32_t step = 0, rank = 0, micro_batch = 0;
   double expected = 0, observed = 0;
   bool misplaced = false;  // in a row of the ledger: what is due of other elements is there, beside what is observed
+  bool open = false;       // likewise: how much is there is not told, and what is due stands as observed
 };
 
 // Elements [begin, end) of a parameter.

@@ -3,8 +3,9 @@
 const cellsMax = 60000; // of one step; more take a browser too long
 
 // What a pair of weights is, beside how it is called.
-function judgePair([observed, expected, observedText, expectedText, misplaced]) {
+function judgePair([observed, expected, observedText, expectedText, misplaced, open]) {
   if (misplaced) return { kind: "astray", text: "\u21c4" + observedText, words: "what is due of other elements is there" };
+  if (open && observed === expected) return { kind: "untold", text: expectedText + "?", words: "due, and how much is there is not told" };
   if (observed === expected) return { kind: expected === 0 ? "none" : "right", text: expected === 0 ? "" : observedText, words: expected === 0 ? "none is due and none is there" : "as due" };
   if (typeof observed === "string" || typeof expected === "string") return { kind: "stray", text: "?" + observedText, words: "not a number" };
   if (expected === 0) return { kind: "stray", text: "\u25c6" + observedText, words: "there, though none is due" };
@@ -83,7 +84,8 @@ function heatTable(ledger, rows, columns, step, detail) {
 
 function heatLegend() {
   const samples = [["right", "1/8", "as due"], ["less", "\u25bc0", "missing"], ["less half", "\u25bc1/16", "too little"], ["more", "\u25b23/16", "too much"],
-    ["more far", "\u25b21/4", "at least twice too much"], ["stray", "\u25c61/8", "there, though none is due"], ["astray", "\u21c4misplaced", "what is due of other elements is there"]];
+    ["more far", "\u25b21/4", "at least twice too much"], ["stray", "\u25c61/8", "there, though none is due"], ["astray", "\u21c4misplaced", "what is due of other elements is there"],
+    ["untold", "1/8?", "due, and how much is there is not told"]];
   return el("ul", { class: "legend", "aria-label": "Legend" },
     samples.map(([kind, text, words]) => el("li", {},
       el("table", { class: "heat", role: "presentation", style: "display:inline-table" }, el("tbody", {}, el("tr", {}, el("td", { class: kind }, text)))), " " + words)));

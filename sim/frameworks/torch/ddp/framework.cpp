@@ -77,7 +77,8 @@ class DistributedDataParallelFramework final : public Framework {
 
   std::span<const BufferFamily> buffer_families() const override { return ddp_buffer_families(); }
   // Weights, gradients, buckets with a cast of each, the delayed gradients' fp32 buffer, moments.
-  std::uint64_t rank_bytes(const Scenario& scenario) const override { return scenario.numel() * (6 * size_of(Dtype::float32) + 8); }
+  // PowerSGD holds what it left out, what it was given, and the parts that it sends.
+  std::uint64_t rank_bytes(const Scenario& scenario) const override { return scenario.numel() * ((config_of(scenario).power_sgd ? 9 : 6) * size_of(Dtype::float32) + 8); }
   std::string described(const Scenario& scenario) const override {
     const std::string options = config_of(scenario).json_text();
     return options == "{}" ? "default options" : "options " + options;

@@ -65,8 +65,7 @@ void AgreementJudge::hold_against(const Observation& o, const ObservedPiece& pie
 }
 
 void AgreementJudge::event_done(std::uint32_t rank, std::uint32_t event) {
-  done_[rank] = event + 1;
-  const std::uint32_t all = *std::min_element(done_.begin(), done_.end());
+  const std::uint32_t all = slowest_.done(rank, event);
   while (!waiting_.empty() && waiting_.begin()->first.event < all) waiting_.erase(waiting_.begin());
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ref/slowest_rank.h"
 #include "sim/trace/producer.h"
 
 namespace gradledger::ref {
@@ -27,7 +28,7 @@ struct Divergence {
 
 class AgreementJudge final : public TraceSink {
  public:
-  explicit AgreementJudge(const Timeline& timeline) : timeline_(timeline), world_(timeline.world_size), done_(timeline.world_size, 0) {}
+  explicit AgreementJudge(const Timeline& timeline) : timeline_(timeline), world_(timeline.world_size), slowest_(timeline.world_size) {}
 
   void observe(const Observation& observation) override;
   void event_done(std::uint32_t rank, std::uint32_t event) override;
@@ -53,7 +54,7 @@ class AgreementJudge final : public TraceSink {
 
   const Timeline& timeline_;
   std::uint32_t world_;
-  std::vector<std::uint32_t> done_;
+  SlowestRank slowest_;
   std::map<Key, std::vector<Stretch>> waiting_;  // dropped once every rank is past the event
   std::vector<Divergence> divergences_;
 };

@@ -31,7 +31,7 @@ PassJudge::PassJudge(const Workload& workload, const Timeline& timeline, Model& 
       clipping_(clipping),
       meant_(std::move(meant)),
       book_(workload, timeline, judged, meant_.empty()),
-      rank_event_(workload.world_size, 0) {}
+      slowest_(workload.world_size) {}
 
 void PassJudge::observe(const Observation& o) {
   elements_.clear();
@@ -160,8 +160,7 @@ std::optional<double> PassJudge::common_factor(const Observation& o, const Field
 
 void PassJudge::event_done(std::uint32_t rank, std::uint32_t event) {
   book_.event_done(rank, event);
-  rank_event_[rank] = event + 1;
-  const std::uint32_t past = *std::min_element(rank_event_.begin(), rank_event_.end());
+  const std::uint32_t past = slowest_.done(rank, event);
   model_.forget_before(past);
   for (const auto& meant : meant_) meant->forget_before(past);
 }

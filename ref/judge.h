@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ref/model.h"
+#include "ref/slowest_rank.h"
 #include "ref/snapshot_book.h"
 #include "sim/trace/producer.h"
 
@@ -56,7 +57,7 @@ class PassJudge : public TraceSink {
   double clipping_;
   Meant meant_;
   SnapshotBook book_;
-  std::vector<std::uint32_t> rank_event_;  // events done, by rank
+  SlowestRank slowest_;
   std::vector<Mismatch> mismatches_;
   std::vector<ElementRange> elements_;                // of the snapshot at hand
   std::vector<std::span<const std::byte>> contents_;  // likewise

@@ -12,7 +12,7 @@ void FactsSink::note_space(const Snapshot& o) {
 }
 
 void FactsSink::collective(const CollectiveRecord& record) {
-  auto& by_rank = facts_.collectives[std::string(name_of(record.purpose))];
+  auto& by_rank = collectives_[record.purpose];
   by_rank.resize(workload_.world_size);
   by_rank[record.rank].resize(timeline_.steps, 0);
   ++by_rank[record.rank][timeline_.events[record.event].step];
@@ -33,14 +33,15 @@ bool FactsSink::reduces_here(std::uint32_t event) const {
 }
 
 void FactsSink::memory(const MemoryRecord& record) {
-  if (!record.allocated) return;
-  std::string name(record.buffer.substr(0, record.buffer.find('[')));
+  if (!record.allocated || record.again) return;
+  const auto name = record.buffer.substr(0, record.buffer.find('['));
   const auto at = std::lower_bound(facts_.allocated.begin(), facts_.allocated.end(), name);
-  if (at == facts_.allocated.end() || *at != name) facts_.allocated.insert(at, std::move(name));
+  if (at == facts_.allocated.end() || *at != name) facts_.allocated.insert(at, std::string(name));
 }
 
 RunFacts FactsSink::take(RunSummary summary) {
   facts_.summary = std::move(summary);
+  for (auto& [purpose, by_rank] : collectives_) facts_.collectives[std::string(name_of(purpose))] = std::move(by_rank);
   for (const auto& [at, s] : surplus_) facts_.surplus.push_back(s);
   return std::move(facts_);
 }

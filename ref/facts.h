@@ -57,6 +57,7 @@ class FactsSink final : public TraceSink {
   const Workload& workload_;
   const Timeline& timeline_;
   RunFacts facts_;
+  std::map<Purpose, std::vector<std::vector<std::uint32_t>>> collectives_;         // as in the facts
   std::map<std::pair<std::uint32_t, std::uint32_t>, SurplusCollectives> surplus_;  // by event, rank
 };
 

@@ -135,6 +135,7 @@ void Passes::symbolic_run_alone(Verdict& verdict) {
   RunOptions run;
   run.schedule = options_.schedule;
   run.check_streams = options_.check_streams;
+  run.once = true;
   evidence_.facts = facts.take(run_on_weights(run, &tee, verdict));
   verdict.left_out.push_back("no run on numbers: rounding, clipping, what overflows, and what updates make of weights and moments");
   if (!evidence_.facts.races.empty()) verdict.left_out.push_back("no schedules are tried for one that shows a race in the values");

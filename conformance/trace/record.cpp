@@ -104,6 +104,7 @@ class Reader {
                   named(m.at("space"), MemorySpace::host),
                   bytes.json().get<std::uint64_t>(),
                   m.at("at_start").flag(),
+                  false,
                   m.at("order").count(0, any)};
     return out;
   }

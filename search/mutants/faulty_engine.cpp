@@ -105,6 +105,7 @@ void FaultyEngine::write(const Op& op, const Tape& tape, ProgramWriter& w) {
     case OpKind::deposit: return w.deposit(op.target, op.index, op.source.buffer, op.source.offset, op.scalar, op.flag != 0);
     case OpKind::fill: return w.fill(op.target, op.scalar);
     case OpKind::copy: return w.copy(op.target, op.source);
+    case OpKind::interleave: return w.interleave(op.target, written_.interleavings[op.index]);
     case OpKind::accumulate: return w.accumulate(op.target, op.source);
     case OpKind::multiply: return w.multiply(op.target, op.scalar);
     case OpKind::divide: return w.divide(op.target, op.scalar);

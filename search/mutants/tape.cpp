@@ -54,6 +54,10 @@ bool Tape::touches(const Op& op, BufferId buffer) const {
     case OpKind::release: return false;
     case OpKind::deposit: return op.target.buffer == buffer;  // its source names a parameter
     case OpKind::collective: return call(op).input.buffer == buffer || call(op).output.buffer == buffer;
+    case OpKind::interleave: {
+      const std::vector<Interleaving::Part>& parts = program_.interleavings[op.index].parts;
+      return op.target.buffer == buffer || std::any_of(parts.begin(), parts.end(), [&](const Interleaving::Part& part) { return part.source.buffer == buffer; });
+    }
     case OpKind::sgd:
     case OpKind::adam: {
       const UpdateCall& u = program_.updates[op.index];

@@ -46,6 +46,10 @@ std::vector<Access> accesses(const Program& program, std::uint32_t step) {
       add(all, op.source, false);
       add(all, op.target, true);
       break;
+    case OpKind::interleave:
+      for (const Interleaving::Part& part : program.interleavings[op.index].parts) add(all, part.source, false);
+      add(all, op.target, true);
+      break;
     case OpKind::sgd:
     case OpKind::adam: {
       const UpdateCall& call = program.updates[op.index];

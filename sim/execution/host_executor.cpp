@@ -33,12 +33,14 @@ class HostExecutor::Run {
         reductions_(ranks_, rendezvous_, sink),
         policy_(options.schedule),
         replays_(replays),
+        lets_go_(options.once && std::none_of(executor.timeline_.events.begin(), executor.timeline_.events.end(), [](const Event& e) { return e.is<events::Restore>(); })),
         in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
 
   RunSummary go() {
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
       runnable_.push_back(static_cast<std::uint16_t>(r));
       if (weights_) weights_->prepare(r, ranks_[r].program);
+      if (lets_go_ && options_.check_streams) checks_.emplace_back(r).follow(ranks_[r].program);
     }
     while (!runnable_.empty() && !mismatched_) {
       const std::size_t pick = policy_.pick(runnable_);
@@ -55,6 +57,8 @@ class HostExecutor::Run {
     summary_.decisions = policy_.take_decisions();
     return std::move(summary_);
   }
+
+  std::vector<RaceRecord> races(std::uint32_t r) const { return checks_.empty() ? stream_races(ranks_[r].program, r) : checks_[r].races(); }
 
  private:
   // ---- one rank, until it waits for others or ends -------------------------------------------------------------------------------
@@ -162,7 +166,7 @@ class HostExecutor::Run {
   void execute_operation(const Op& op, std::uint32_t at, Rank& rank, std::uint16_t r) {
     const std::uint64_t before = rank.memory.bytes_held();
     operations_.execute(op, at, rank, r);
-    if (weights_) weights_->execute(op, r);
+    if (weights_) weights_->execute(op, r, rank.program);
     bytes_held_ += rank.memory.bytes_held() - before;
     summary_.bytes_peak = std::max(summary_.bytes_peak, bytes_held_);
   }
@@ -178,8 +182,9 @@ class HostExecutor::Run {
   template <class Emit>
   void emit(std::uint16_t r, std::uint32_t event, Emit&& body) {
     Rank& rank = ranks_[r];
+    if (lets_go_) rank.forget_what_ran();
     const auto last_before = rank.program.last;
-    const std::uint64_t bytes_before = rank.program.bytes();
+    const std::uint64_t bytes_before = bytes_of_program(r);
     ProgramWriter writer(rank.program);
     writer.begin_event(event);
     try {
@@ -192,9 +197,12 @@ class HostExecutor::Run {
     }
     rank.see_appended(last_before);
     if (weights_) weights_->prepare(r, rank.program);
-    program_bytes_ += rank.program.bytes() - bytes_before;
+    if (!checks_.empty()) checks_[r].follow(rank.program);
+    program_bytes_ += bytes_of_program(r) - bytes_before;
     if (program_bytes_ > executor_.program_bytes_max_) throw ProgramsTooLarge(executor_.program_bytes_max_);
   }
+
+  std::uint64_t bytes_of_program(std::uint16_t r) const { return ranks_[r].program.bytes() + (checks_.empty() ? 0 : checks_[r].bytes()); }
 
   void emit_next_event(std::uint16_t r) {
     Rank& rank = ranks_[r];
@@ -335,6 +343,7 @@ class HostExecutor::Run {
   Operations operations_;
   Rendezvous rendezvous_;
   ReductionLog reductions_;
+  std::vector<StreamCheck> checks_;  // by rank, where programs are let go
   SchedulePolicy policy_;
   TraceHash hash_;
   RunSummary summary_;
@@ -346,6 +355,7 @@ class HostExecutor::Run {
   std::uint64_t program_bytes_ = 0;  // likewise, beyond what they had at the start
   bool mismatched_ = false;
   bool replays_ = false;  // complete programs of an earlier run
+  const bool lets_go_;    // of operations that ran; a restart looks for what they left
   const bool in_order_;
 };
 
@@ -366,6 +376,7 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
   }
   expects(!options.wide || (options.linear && !devices_), "fp64 is for linear runs on the host");
   expects(!options.weights || (options.linear && !options.wide && !options.dry && !devices_), "weights are for linear runs on the host");
+  expects(!options.once || options.linear, "programs are let go in linear runs alone");
   const bool replays = recorded_ && options.linear && recorded_observes_ == options.observe_events && recorded_wide_ == options.wide;
   if (replays) {
     for (Rank& rank : ranks_) rank.rewind();
@@ -384,12 +395,13 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
   }
   for (Rank& rank : ranks_) rank.memory.count_only(options.dry || options.weights || devices_);
   if (devices_ && !options.dry) devices_->begin(scenario_.world_size);
-  RunSummary summary = Run(*this, source, options, sink, replays).go();
+  Run this_run(*this, source, options, sink, replays);
+  RunSummary summary = this_run.go();
   if (options.check_streams)
     for (std::uint32_t r = 0; r < ranks_.size(); ++r)
-      for (const RaceRecord& race : stream_races(ranks_[r].program, r)) sink.race(race);
+      for (const RaceRecord& race : this_run.races(r)) sink.race(race);
   // Complete programs can run again: nothing in them depended on a value but what is planted in every run alike.
-  recorded_ = options.linear && (!options.dry || timeline_.planted.empty()) &&
+  recorded_ = options.linear && !options.once && (!options.dry || timeline_.planted.empty()) &&
               std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.emitted_all && rank.finished; });
   recorded_observes_ = options.observe_events;
   recorded_wide_ = options.wide;

@@ -22,11 +22,12 @@ void RankMemory::reset() {
       fill_with_poison(s);
     }
     s.written.clear();
+    s.allocated_before = false;
   }
   bytes_held_ = 0;
 }
 
-void RankMemory::allocate(const BufferDeclaration& declaration, BufferId buffer) {
+bool RankMemory::allocate(const BufferDeclaration& declaration, BufferId buffer) {
   Storage& s = storage(buffer);
   if (s.live) {  // its release is still to come on another stream: an allocator hands the memory out none the less
     bytes_held_ -= s.held;
@@ -36,7 +37,11 @@ void RankMemory::allocate(const BufferDeclaration& declaration, BufferId buffer)
   bytes_held_ += bytes;
   s.held = bytes;
   s.live = true;
-  if (counts_only_) return s.written.clear();
+  const bool again = std::exchange(s.allocated_before, true);
+  if (counts_only_) {
+    s.written.clear();
+    return again;
+  }
   if (s.bytes.size() != bytes) {
     s.bytes.resize(bytes);
     s.poisoned = false;
@@ -44,6 +49,7 @@ void RankMemory::allocate(const BufferDeclaration& declaration, BufferId buffer)
   fill_with_poison(s);
   s.poisoned = false;  // from the first write on, which is soon
   s.written.clear();
+  return again;
 }
 
 void RankMemory::release(BufferId buffer) {

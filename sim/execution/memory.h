@@ -20,6 +20,7 @@ struct Storage {
   std::uint64_t held = 0;      // bytes, while it is live
   std::uint64_t declared = 0;  // bytes of the buffer
   bool live = false;
+  bool allocated_before = false;
   bool poisoned = false;  // all of it
 
   bool holds(Slice slice) const { return live && written.covers({slice.offset, slice.offset + slice.numel}); }
@@ -39,7 +40,8 @@ class RankMemory {
   // From the next allocation on: bytes are counted and what is written is known, but none are held. Precondition: nothing is live.
   void count_only(bool counts_only) { counts_only_ = counts_only; }
 
-  void allocate(const BufferDeclaration& declaration, BufferId buffer);
+  // Whether it was allocated before, since the last reset().
+  bool allocate(const BufferDeclaration& declaration, BufferId buffer);
   void release(BufferId buffer);
 
   Storage& storage(BufferId buffer) {

@@ -12,6 +12,8 @@ namespace {
 
 Dtype dtype_of(const Rank& rank, Slice slice) { return rank.program.buffers[slice.buffer].stored; }
 
+const Interleaving& interleaving_of(const Op& op, const Rank& rank) { return rank.program.interleavings[op.index]; }
+
 Range range_of(Slice slice) { return {slice.offset, slice.offset + slice.numel}; }
 
 }  // namespace
@@ -21,6 +23,7 @@ void Operations::execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32
   if (dry_) return;
   track_written(op, rank, rank_number);
   if (!devices_) return compute(op, rank, rank_number);
+  if (op.kind == OpKind::interleave) return interleave_on_device(op, rank, rank_number);
   values_.clear();
   if (op.kind == OpKind::deposit) values_of_deposit(op, rank_number);
   devices_->enqueue(rank_number, command_of(op, rank.program), values_);
@@ -29,10 +32,10 @@ void Operations::execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32
 void Operations::change_storage(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number) {
   const BufferDeclaration& declaration = rank.program.buffers[op.target.buffer];
   const bool allocates = op.kind == OpKind::allocate;
-  if (allocates) rank.memory.allocate(declaration, op.target.buffer);
-  else rank.memory.release(op.target.buffer);
+  const bool again = allocates && rank.memory.allocate(declaration, op.target.buffer);
+  if (!allocates) rank.memory.release(op.target.buffer);
   if (devices_) devices_->enqueue(rank_number, command_of(op, rank.program), {});
-  sink_.memory({rank_number, op.event, allocates, declaration.name, declaration.space, declaration.declared_bytes, at < rank.operations_at_start, at});
+  sink_.memory({rank_number, op.event, allocates, declaration.name, declaration.space, declaration.declared_bytes, at < rank.operations_at_start, again, at});
 }
 
 // What is written after the operation; reports what it reads and nobody wrote.
@@ -43,6 +46,7 @@ void Operations::track_written(const Op& op, Rank& rank, std::uint32_t rank_numb
       [[fallthrough]];
     case OpKind::fill: return rank.memory.storage(op.target.buffer).written.add(range_of(op.target));
     case OpKind::copy: return rank.memory.copy_written(op.target, op.source);
+    case OpKind::interleave: return interleaving_of(op, rank).each(op.target, [&](Slice to, Slice from) { rank.memory.copy_written(to, from); });
     case OpKind::accumulate: return rank.memory.intersect_written(op.target, op.source);
     case OpKind::squared_norm: require_written(rank, rank_number, op.event, op.source, "the gradient norm"); return;
     case OpKind::check_finite: require_written(rank, rank_number, op.event, op.source, "the overflow check"); return;
@@ -87,6 +91,7 @@ void Operations::compute(const Op& op, Rank& rank, std::uint32_t rank_number) {
     }
     case OpKind::copy:
     case OpKind::accumulate: return two_operands(op, rank);
+    case OpKind::interleave: return interleaving_of(op, rank).each(op.target, [&](Slice to, Slice from) { copy(to, from, rank); });
     case OpKind::multiply:
     case OpKind::divide: return scale(op, rank);
     case OpKind::squared_norm:
@@ -120,12 +125,29 @@ void Operations::deposit(const Op& op, Rank& rank, std::uint32_t rank_number) {
 }
 
 void Operations::two_operands(const Op& op, Rank& rank) {
+  if (op.kind == OpKind::copy) return copy(op.target, op.source, rank);
   const Dtype to = dtype_of(rank, op.target);
   const Dtype from = dtype_of(rank, op.source);
   const std::byte* source = rank.memory.at(op.source, from);
-  std::byte* target = rank.memory.at(op.target, to);
-  if (op.kind == OpKind::copy) numeric::convert(to, target, from, source, op.target.numel);
-  else numeric::accumulate(to, target, from, source, op.target.numel);
+  numeric::accumulate(to, rank.memory.at(op.target, to), from, source, op.target.numel);
+}
+
+void Operations::copy(Slice target, Slice source, Rank& rank) {
+  const Dtype to = dtype_of(rank, target);
+  const Dtype from = dtype_of(rank, source);
+  const std::byte* data = rank.memory.at(source, from);
+  numeric::convert(to, rank.memory.at(target, to), from, data, target.numel);
+}
+
+// A device knows copies alone.
+void Operations::interleave_on_device(const Op& op, Rank& rank, std::uint32_t rank_number) {
+  Op one = op;
+  one.kind = OpKind::copy;
+  interleaving_of(op, rank).each(op.target, [&](Slice to, Slice from) {
+    one.target = to;
+    one.source = from;
+    devices_->enqueue(rank_number, command_of(one, rank.program), {});
+  });
 }
 
 void Operations::reduce_to_scalar(const Op& op, Rank& rank) {

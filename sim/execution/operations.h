@@ -33,6 +33,8 @@ class Operations {
   void values_of_deposit(const Op& op, std::uint32_t rank_number);
   void deposit(const Op& op, Rank& rank, std::uint32_t rank_number);
   void two_operands(const Op& op, Rank& rank);
+  static void copy(Slice target, Slice source, Rank& rank);
+  void interleave_on_device(const Op& op, Rank& rank, std::uint32_t rank_number);
   void reduce_to_scalar(const Op& op, Rank& rank);
   void update(const Op& op, Rank& rank);
 

@@ -1,6 +1,7 @@
 // One virtual rank as a value: its program, how far each stream has come, its memory, and the engine that writes the program.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -47,6 +48,9 @@ struct Rank {
     event = 0;
     finished = false;
   }
+
+  // Operations that every stream has behind it, and that no stream follows from.
+  void forget_what_ran() { program.forget_before(std::min(*std::min_element(head.begin(), head.end()), static_cast<std::uint32_t>(program.ops.size()))); }
 
   // Heads that had run dry move on to what was appended since.
   void see_appended(const StreamHeads& last_before) {

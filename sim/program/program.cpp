@@ -20,9 +20,9 @@ std::string_view name_of(Stream stream) {
 }
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 21> names{"allocate", "release",      "deposit",     "fill",         "copy",    "accumulate", "multiply",
-                                                   "divide",   "squared_norm", "square_root", "check_finite", "sgd",     "adam",       "collective",
-                                                   "record",   "wait",         "synchronize", "read",         "observe", "report",     "end_event"};
+  constexpr std::array<std::string_view, 22> names{"allocate", "release",      "deposit",     "fill",         "copy",   "interleave", "accumulate", "multiply",
+                                                   "divide",   "squared_norm", "square_root", "check_finite", "sgd",    "adam",       "collective", "record",
+                                                   "wait",     "synchronize",  "read",        "observe",      "report", "end_event"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -103,6 +103,17 @@ void ProgramWriter::copy(Slice target, Slice source) {
 void ProgramWriter::copy_over_the_bus(Slice target, Slice source, bool pinned) {
   copy(target, source);
   if (!pinned) host_waits();
+}
+
+void ProgramWriter::interleave(Slice target, Interleaving of) {
+  expects(target.numel == of.numel(), "an interleaving that does not fill its target");
+  std::vector<Interleaving>& all = program_->interleavings;
+  const auto known = std::find(all.begin(), all.end(), of);
+  const auto index = static_cast<std::uint32_t>(known - all.begin());
+  if (known == all.end()) all.push_back(std::move(of));
+  Op& op = emit(OpKind::interleave);
+  op.target = target;
+  op.index = index;
 }
 
 void ProgramWriter::accumulate(Slice target, Slice source) {

@@ -1,6 +1,7 @@
 // A rank's program: operations on streams, as a framework's host code would enqueue them. Data only; executors run it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -10,6 +11,7 @@
 #include "sim/base/contract.h"
 #include "sim/numeric/dtype.h"
 #include "sim/numeric/kernels.h"
+#include "sim/program/op_list.h"
 #include "sim/trace/observation.h"
 
 namespace gradledger {
@@ -44,6 +46,7 @@ enum class OpKind : std::uint8_t {
   deposit,       // autograd: target (+)= RN(gradient x factor); contribution in `index`, parameter elements in `source`
   fill,          // target = scalar
   copy,          // target = cast(source)
+  interleave,    // target = rows of chunks of several slices, cast: `index` into interleavings
   accumulate,    // target += cast(source)
   multiply,      // target *= scalar
   divide,        // target /= scalar
@@ -100,6 +103,37 @@ struct CollectiveCall {
   Slice output;                        // all_gather: world x input; the same slice: in place
 };
 
+// Slices cut into as many chunks as there are rows. A row has one chunk of each, in their order: what goes to one rank lies together. Where a slice ends within
+// its last chunks the target keeps what it has.
+struct Interleaving {
+  struct Part {
+    Slice source;
+    std::uint64_t chunk = 0;  // source.numel <= rows x chunk
+
+    bool operator==(const Part&) const = default;
+  };
+  std::vector<Part> parts;
+  std::uint32_t rows = 0;
+
+  bool operator==(const Interleaving&) const = default;
+  std::uint64_t numel() const {
+    std::uint64_t row = 0;
+    for (const Part& part : parts) row += part.chunk;
+    return row * rows;
+  }
+  // copied(to, from): slices of the target and of a source, in the order of the target.
+  template <class Copied>
+  void each(Slice target, Copied&& copied) const {
+    std::uint64_t at = 0;
+    for (std::uint64_t row = 0; row < rows; ++row)
+      for (const Part& part : parts) {
+        const std::uint64_t from = std::min(row * part.chunk, part.source.numel), count = std::min(part.chunk, part.source.numel - from);
+        if (count > 0) copied(target.part(at, count), part.source.part(from, count));
+        at += part.chunk;
+      }
+  }
+};
+
 // One call of the base optimizer on a flat fp32 partition.
 struct UpdateCall {
   Slice parameter, gradient, first_moment, second_moment;
@@ -125,9 +159,10 @@ using StreamHeads = std::array<std::uint32_t, stream_count>;
 inline constexpr StreamHeads no_heads{no_index, no_index, no_index, no_index, no_index, no_index, no_index};
 
 struct Program {
-  std::vector<Op> ops;
+  OpList<Op> ops;
   std::vector<BufferDeclaration> buffers;
   std::vector<CollectiveCall> collectives;
+  std::vector<Interleaving> interleavings;
   std::vector<UpdateCall> updates;
   std::vector<View> views;
   std::map<std::string, std::vector<ViewId>, std::less<>> views_by_name;
@@ -141,11 +176,19 @@ struct Program {
   // Taken by what grows with the script.
   std::uint64_t bytes() const { return ops.capacity() * sizeof(Op) + collectives.capacity() * sizeof(CollectiveCall) + updates.capacity() * sizeof(UpdateCall); }
 
+  // Operations below this number ran on every stream, and nobody asks for them again.
+  void forget_before(std::uint32_t op) {
+    if (!ops.forget_before(op)) return;
+    for (std::size_t s = 0; s < stream_count; ++s)
+      if (last[s] != no_index && last[s] < op) first[s] = last[s] = no_index;  // the stream begins anew
+  }
+
   // Empty again; what it holds keeps its memory.
   void clear() {
     ops.clear();
     buffers.clear();
     collectives.clear();
+    interleavings.clear();
     updates.clear();
     views.clear();
     views_by_name.clear();
@@ -193,6 +236,7 @@ class ProgramWriter {
   void copy(Slice target, Slice source);
   // Between device and host. Asynchronous for the device; the host goes on before it is done only where its memory is pinned.
   void copy_over_the_bus(Slice target, Slice source, bool pinned);
+  void interleave(Slice target, Interleaving of);  // equal ones share an index
   void accumulate(Slice target, Slice source);
   void multiply(Slice target, double factor);
   void divide(Slice target, double divisor);

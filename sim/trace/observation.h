@@ -80,6 +80,7 @@ struct MemoryRecord {
   MemorySpace space = MemorySpace::device;
   std::uint64_t bytes = 0;
   bool at_start = false;    // when the engine was made, before the first event
+  bool again = false;       // the run allocated this buffer before
   std::uint32_t order = 0;  // rises in the order in which the rank's host allocates and frees, whatever its streams are at
 };
 

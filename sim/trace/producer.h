@@ -85,6 +85,8 @@ struct RunOptions {
   bool weights = false;
   // No storage and no arithmetic: collectives, allocations, events and their order alone reach the sink. Needs `linear`.
   bool dry = false;
+  // No run of the same programs follows, and nobody looks at them after this one: what ran need not be kept. Needs `linear`.
+  bool once = false;
   bool show_reductions = false;  // hand the data of all_reduce, reduce and reduce_scatter to the sink; on the host alone
   bool check_streams = false;    // report accesses that no wait orders, after the run
   bool log_decisions = false;    // keep the trace hash after every step of the schedule

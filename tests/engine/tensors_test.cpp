@@ -38,6 +38,17 @@ TEST(tensor_table, gives_a_stream_what_it_let_go_of_itself) {
   EXPECT_EQ(t.allocate(Stream::compute).slice, first.slice);
 }
 
+TEST(tensor_table, gives_the_like_of_a_tensor_by_the_same_rule_as_by_name) {
+  Table t;
+  const Tensor first = t.allocate(Stream::compute);
+  const Tensor second = t.tensors.allocate_like(t.w, first.slice.buffer);
+  EXPECT_NE(second.slice.buffer, first.slice.buffer) << "the first is still held";
+  EXPECT_EQ(t.program.buffers[second.slice.buffer].name, "x");
+  EXPECT_EQ(t.program.buffers[second.slice.buffer].declared_bytes, t.program.buffers[first.slice.buffer].declared_bytes);
+  t.drop(Stream::compute, first);
+  EXPECT_EQ(t.tensors.allocate_like(t.w, second.slice.buffer).slice, first.slice);
+}
+
 TEST(tensor_table, keeps_back_what_another_stream_let_go_of_until_the_host_has_seen_it_get_there) {
   for (const bool everything : {false, true}) {
     Table t;

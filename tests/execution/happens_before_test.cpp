@@ -164,7 +164,7 @@ TEST(happens_before, one_kind_of_race_is_named_once_and_their_number_is_limited)
 ScriptedEngine::Hooks refill() {
   ScriptedEngine::Hooks hooks;
   hooks.handle = [](std::uint32_t rank, const Event&, ProgramWriter& w) {
-    const BufferId b = w.declare("bucket", Dtype::float32, 8), r = w.declare("result", Dtype::float32, 8);
+    const BufferId b = w.declare("bucket of event " + std::to_string(w.event()), Dtype::float32, 8), r = w.declare("result", Dtype::float32, 8);
     w.allocate(b);
     w.allocate(r);
     const Slice bucket = w.whole(b), result = w.whole(r);
@@ -193,6 +193,27 @@ TEST(stream_races, are_reported_by_every_run_that_asks_whatever_its_schedule) {
     ASSERT_EQ(run.seen.races.size(), 2u) << "one on each rank";
     EXPECT_EQ(run.seen.races[1].rank, 1u);
     EXPECT_EQ(run.seen.races[1].second.stream, "compute");
+  }
+}
+
+// A script of several events, so that operations of the earlier ones are gone when the later ones are written.
+TEST(stream_races, are_the_same_where_operations_are_let_go_that_ran) {
+  const std::vector<ScriptItem> script(5, event(ScriptKind::forward));
+  RunOptions options;
+  options.linear = options.check_streams = true;
+  const ScriptedRun kept = run_scripted(2, refill(), options, script);
+  options.once = true;
+  const ScriptedRun let_go = run_scripted(2, refill(), options, script);
+  EXPECT_EQ(let_go.summary.trace_hash, kept.summary.trace_hash);
+  EXPECT_EQ(let_go.summary.value_hash, kept.summary.value_hash);
+  ASSERT_EQ(kept.seen.races.size(), 10u) << "one for each event and rank";
+  ASSERT_EQ(let_go.seen.races.size(), kept.seen.races.size());
+  const auto fields = [](const RacingOperation& o) { return std::tuple(o.operation, o.stream, o.event, o.number); };
+  for (std::size_t i = 0; i < kept.seen.races.size(); ++i) {
+    const RaceRecord &a = kept.seen.races[i], &b = let_go.seen.races[i];
+    EXPECT_EQ(std::tuple(a.rank, a.event, a.buffer, a.begin, a.end), std::tuple(b.rank, b.event, b.buffer, b.begin, b.end));
+    EXPECT_EQ(fields(a.first), fields(b.first));
+    EXPECT_EQ(fields(a.second), fields(b.second));
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "sim/base/contract.h"
@@ -31,26 +33,99 @@ inline void append(Stretches& list, const Stretch& next) {
   else list.push_back(next);
 }
 
+// How a buffer is kept that holds rows of chunks: chunk by chunk, the rows of each one after the other. What is one stretch of a slice, spread over all
+// rows, then stays one.
+struct Rows {
+  std::vector<std::uint64_t> chunks;
+  std::uint64_t rows = 0;
+
+  bool operator==(const Rows&) const = default;
+};
+
+// In pieces sorted by where they are kept, which is where they lie but in a buffer of rows.
 class PiecewiseBuffer {
  public:
   explicit PiecewiseBuffer(std::uint64_t numel = 0) { clear(numel); }
 
   // Nobody wrote any of it.
   void clear(std::uint64_t numel) {
+    numel_ = numel;
+    rows_.reset();
     pieces_.clear();
     if (numel > 0) pieces_.push_back({0, numel, LinearForms::poison, no_origin});
   }
+  // Likewise, and from now on it is kept by chunks. Precondition: the rows fill it.
+  void clear_to(std::shared_ptr<const Rows> rows) {
+    clear(numel_);
+    rows_ = std::move(rows);
+  }
+
+  std::uint64_t numel() const { return numel_; }
+  bool unwritten() const { return pieces_.size() == 1 && pieces_.front().form == LinearForms::poison; }
+  const std::shared_ptr<const Rows>& rows() const { return rows_; }
 
   void read(std::uint64_t offset, std::uint64_t numel, Stretches& out) const {
     out.clear();
-    for (auto at = first_behind(offset); at != pieces_.end() && at->begin < offset + numel; ++at)
-      out.push_back({std::max(at->begin, offset) - offset, std::min(at->end, offset + numel) - offset, at->form, moved(*at, static_cast<std::int64_t>(offset))});
+    each_kept(offset, numel, [&](std::uint64_t at, std::uint64_t kept, std::uint64_t count) { read_kept(kept, count, at, out); });
     expects(numel == 0 || (!out.empty() && out.back().end == numel), "an operation reaches outside its buffer");
   }
 
   // Precondition: they cover what they replace, from its start.
   void write(std::uint64_t offset, const Stretches& in) {
     if (in.empty() || in.back().end == 0) return;
+    expects(offset + in.back().end <= numel_, "an operation reaches outside its buffer");
+    if (!rows_) return write_kept(offset, in);
+    std::size_t i = 0;
+    Stretches part;
+    each_kept(offset, in.back().end, [&](std::uint64_t at, std::uint64_t kept, std::uint64_t count) {
+      part.clear();
+      for (std::uint64_t done = at; done < at + count;) {
+        const std::uint64_t end = std::min(in[i].end, at + count);
+        append(part, {done - at, end - at, in[i].form, moved(in[i], static_cast<std::int64_t>(at))});
+        done = end;
+        if (in[i].end == done) ++i;
+      }
+      write_kept(kept, part);
+    });
+  }
+
+  // All of it, as it is kept.
+  void read_all(Stretches& out) const { out = pieces_; }
+  void write_all(const Stretches& in) { write_kept(0, in); }
+
+  std::size_t pieces() const { return pieces_.size(); }
+
+ private:
+  // Where elements [offset, offset + numel) are kept: use(from `offset` on, kept at, how many), in order.
+  template <class Use>
+  void each_kept(std::uint64_t offset, std::uint64_t numel, Use&& use) const {
+    if (!rows_) return use(0, offset, numel);
+    std::uint64_t row_numel = 0;
+    for (const std::uint64_t chunk : rows_->chunks) row_numel += chunk;
+    for (std::uint64_t row = row_numel == 0 ? 0 : offset / row_numel, begin = row * row_numel; begin < offset + numel; ++row, begin += row_numel) {
+      std::uint64_t in_row = begin, before = 0;  // where the chunk lies; elements kept before those of its part
+      for (const std::uint64_t chunk : rows_->chunks) {
+        const std::uint64_t from = std::max(in_row, offset), to = std::min(in_row + chunk, offset + numel);
+        if (from < to) use(from - offset, before + row * chunk + (from - in_row), to - from);
+        in_row += chunk;
+        before += rows_->rows * chunk;
+      }
+    }
+  }
+
+  void read_kept(std::uint64_t kept, std::uint64_t count, std::uint64_t at, Stretches& out) const {
+    for (auto piece = first_behind(kept); piece != pieces_.end() && piece->begin < kept + count; ++piece)
+      append_as_kept(out, {std::max(piece->begin, kept) - kept + at, std::min(piece->end, kept + count) - kept + at, piece->form,
+                           moved(*piece, static_cast<std::int64_t>(kept) - static_cast<std::int64_t>(at))});
+  }
+
+  // Pieces of one buffer are apart already, but for those of several rows.
+  void append_as_kept(Stretches& out, const Stretch& next) const {
+    if (rows_) append(out, next);
+    else out.push_back(next);
+  }
+
+  void write_kept(std::uint64_t offset, const Stretches& in) {
     const std::uint64_t end = offset + in.back().end;
     expects(!pieces_.empty() && end <= pieces_.back().end, "an operation reaches outside its buffer");
     const auto from = first_behind(offset);
@@ -70,9 +145,6 @@ class PiecewiseBuffer {
     pieces_.insert(at, fresh_.begin(), fresh_.end());
   }
 
-  std::size_t pieces() const { return pieces_.size(); }
-
- private:
   // The first piece that ends behind an element.
   Stretches::const_iterator first_behind(std::uint64_t element) const {
     return std::upper_bound(pieces_.begin(), pieces_.end(), element, [](std::uint64_t e, const Stretch& s) { return e < s.end; });
@@ -83,6 +155,8 @@ class PiecewiseBuffer {
   // As a reader counts whose element 0 is element `by`.
   static std::int64_t moved(const Stretch& s, std::int64_t by) { return s.origin == no_origin ? no_origin : s.origin + by; }
 
+  std::uint64_t numel_ = 0;
+  std::shared_ptr<const Rows> rows_;
   Stretches pieces_;
   Stretches fresh_;  // of a write
 };

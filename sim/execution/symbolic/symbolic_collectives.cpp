@@ -12,14 +12,16 @@ void SymbolicMemory::perform(std::span<const SymbolicParticipant> participants, 
   Stretches whole;
   switch (first.kind) {
     case CollectiveKind::all_reduce:
-      reduce(participants, whole);
+      reduce(participants, false, whole);
       for (const SymbolicParticipant& p : participants) write(p.rank, p.call->output, whole);
       return;
-    case CollectiveKind::reduce: reduce(participants, whole); return write(participants[root].rank, participants[root].call->output, whole);
+    case CollectiveKind::reduce: reduce(participants, false, whole); return write(participants[root].rank, participants[root].call->output, whole);
     case CollectiveKind::reduce_scatter: {
-      reduce(participants, whole);
+      const std::shared_ptr<const Rows> rows = common_rows(participants);
+      reduce(participants, rows != nullptr, whole);
       PiecewiseBuffer sums(first.input.numel);
-      sums.write(0, whole);
+      if (rows) sums.clear_to(rows);
+      if (!whole.empty()) sums.write_all(whole);
       const std::uint64_t chunk = first.input.numel / world;
       for (std::uint32_t i = 0; i < world; ++i) {
         sums.read(i * chunk, chunk, whole);
@@ -52,10 +54,25 @@ void SymbolicMemory::gather(std::span<const SymbolicParticipant> participants, s
   }
 }
 
+std::shared_ptr<const Rows> SymbolicMemory::common_rows(std::span<const SymbolicParticipant> participants) {
+  std::shared_ptr<const Rows> common;
+  for (const SymbolicParticipant& p : participants) {
+    const PiecewiseBuffer& all = buffer(p.rank, p.call->input.buffer);
+    if (!all.rows() || p.call->input.numel != all.numel()) return nullptr;
+    if (!common) common = all.rows();
+    else if (*common != *all.rows()) return nullptr;
+  }
+  return common;
+}
+
 // Cut where any rank's input changes.
-void SymbolicMemory::reduce(std::span<const SymbolicParticipant> participants, Stretches& out) {
+void SymbolicMemory::reduce(std::span<const SymbolicParticipant> participants, bool as_kept, Stretches& out) {
   inputs_.resize(participants.size());
-  for (std::size_t i = 0; i < participants.size(); ++i) read(participants[i].rank, participants[i].call->input, inputs_[i]);
+  for (std::size_t i = 0; i < participants.size(); ++i) {
+    const Slice input = participants[i].call->input;
+    if (as_kept) buffer(participants[i].rank, input.buffer).read_all(inputs_[i]);
+    else read(participants[i].rank, input, inputs_[i]);
+  }
   const std::uint64_t numel = participants.front().call->input.numel;
   std::vector<std::size_t> at(participants.size(), 0);
   std::vector<Stretch> held(participants.size());

@@ -30,13 +30,14 @@ void SymbolicMemory::prepare(std::uint32_t rank, const Program& program) {
   while (own.size() < program.buffers.size()) own.emplace_back(program.buffers[own.size()].numel);
 }
 
-void SymbolicMemory::execute(const Op& op, std::uint32_t rank) {
+void SymbolicMemory::execute(const Op& op, std::uint32_t rank, const Program& program) {
   switch (op.kind) {
     case OpKind::allocate:
     case OpKind::release: return buffer(rank, op.target.buffer).clear(op.target.numel);
     case OpKind::deposit: return deposit(op, rank);
     case OpKind::fill: return write(rank, op.target, {told({0, op.target.numel, forms_.number(op.scalar), no_origin})});
     case OpKind::copy: read(rank, op.source, read_); return write(rank, op.target, read_);
+    case OpKind::interleave: return interleave(program.interleavings[op.index], op.target, rank);
     case OpKind::accumulate: read(rank, op.source, other_); return accumulate(rank, op.target, other_);
     case OpKind::multiply: return scale(rank, op.target, op.scalar, false);
     case OpKind::divide: return scale(rank, op.target, op.scalar, true);
@@ -67,6 +68,29 @@ void SymbolicMemory::deposit(const Op& op, std::uint32_t rank) {
   const Stretches given{told({0, op.target.numel, form, parameter_begin_[op.source.buffer] + static_cast<std::int64_t>(op.source.offset)})};
   if (op.flag == 0) write(rank, op.target, given);
   else accumulate(rank, op.target, given);
+}
+
+// Of a buffer that nobody wrote, all at once.
+void SymbolicMemory::interleave(const Interleaving& of, Slice target, std::uint32_t rank) {
+  PiecewiseBuffer& into = buffer(rank, target.buffer);
+  if (!into.unwritten() || target.numel != into.numel())
+    return of.each(target, [&](Slice to, Slice from) {
+      read(rank, from, read_);
+      write(rank, to, read_);
+    });
+  auto rows = std::make_shared<Rows>();
+  rows->rows = of.rows;
+  for (const Interleaving::Part& part : of.parts) rows->chunks.push_back(part.chunk);
+  result_.clear();
+  std::uint64_t at = 0;
+  for (const Interleaving::Part& part : of.parts) {
+    read(rank, part.source, read_);
+    for (const Stretch& s : read_) append(result_, {at + s.begin, at + s.end, s.form, s.origin == no_origin ? no_origin : s.origin - static_cast<std::int64_t>(at)});
+    append(result_, {at + part.source.numel, at + of.rows * part.chunk, LinearForms::poison, no_origin});
+    at += of.rows * part.chunk;
+  }
+  into.clear_to(std::move(rows));
+  if (at > 0) into.write_all(result_);
 }
 
 Stretch SymbolicMemory::sum_of(const Stretch& a, const Stretch& b) {
@@ -106,7 +130,10 @@ void SymbolicMemory::accumulate(std::uint32_t rank, Slice target, const Stretche
 void SymbolicMemory::scale(std::uint32_t rank, Slice target, double factor, bool divides) {
   auto quotient = quotient_of(factor);
   if (divides) quotient = quotient && *quotient != 0 ? std::optional(Rational(1) / *quotient) : std::nullopt;
-  read(rank, target, read_);
+  PiecewiseBuffer& all = buffer(rank, target.buffer);
+  const bool as_kept = all.rows() && target.numel == all.numel();
+  if (as_kept) all.read_all(read_);
+  else read(rank, target, read_);
   result_.clear();
   for (const Stretch& s : read_) {
     // Nothing times anything, even what no fraction holds, is nothing; unless it is not finite.
@@ -114,7 +141,8 @@ void SymbolicMemory::scale(std::uint32_t rank, Slice target, double factor, bool
     const FormId form = stays || s.form == LinearForms::poison ? s.form : quotient ? forms_.scaled(s.form, *quotient) : LinearForms::untold;
     append(result_, told({s.begin, s.end, form, s.origin}));
   }
-  write(rank, target, result_);
+  if (as_kept) all.write_all(result_);
+  else write(rank, target, result_);
 }
 
 // Whether none of the elements takes in a contribution in which the script plants an overflow: in its parameter's first element.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -29,7 +30,7 @@ class SymbolicMemory {
   void prepare(std::uint32_t rank, const Program& program);
 
   // Precondition: kind is one of storage, arithmetic or update.
-  void execute(const Op& op, std::uint32_t rank);
+  void execute(const Op& op, std::uint32_t rank, const Program& program);
   // root: an index into the participants.
   void perform(std::span<const SymbolicParticipant> participants, std::uint32_t root);
 
@@ -45,6 +46,7 @@ class SymbolicMemory {
   void write(std::uint32_t rank, Slice slice, const Stretches& in) { buffer(rank, slice.buffer).write(slice.offset, in); }
 
   void deposit(const Op& op, std::uint32_t rank);
+  void interleave(const Interleaving& of, Slice target, std::uint32_t rank);
   void accumulate(std::uint32_t rank, Slice target, const Stretches& more);
   void scale(std::uint32_t rank, Slice target, double factor, bool divides);
   bool finite(std::uint32_t rank, Slice slice);
@@ -53,7 +55,9 @@ class SymbolicMemory {
   Stretch sum_of(const Stretch& a, const Stretch& b);
   Stretch told(Stretch s) const;
 
-  void reduce(std::span<const SymbolicParticipant> participants, Stretches& out);
+  // The way in which all inputs are kept, where each is the whole of its buffer and all are of the same rows; else nothing.
+  std::shared_ptr<const Rows> common_rows(std::span<const SymbolicParticipant> participants);
+  void reduce(std::span<const SymbolicParticipant> participants, bool as_kept, Stretches& out);
   Stretch reduced(std::span<const SymbolicParticipant> participants, std::span<const Stretch> held);
   Stretch largest(std::span<const Stretch> held);
   void gather(std::span<const SymbolicParticipant> participants, std::uint32_t from, std::uint32_t to, Stretches& out);

@@ -224,7 +224,8 @@ void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uin
 }
 
 void DeepSpeedEngine::make_gradient(ProgramWriter& w, std::uint32_t p) {
-  grad_[p] = tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
+  const BufferId before = own_storage_[p];
+  grad_[p] = before != no_index ? tensors_.allocate_like(w, before) : tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
   own_storage_[p] = grad_[p].slice.buffer;
 }
 

@@ -128,14 +128,9 @@ void ZeroStage3::copy_reduced(ProgramWriter& w, std::uint32_t p, Slice target, S
 }
 
 void ZeroStage3::interleave(ProgramWriter& w, Slice interleaved) {
-  std::uint64_t at = 0;
-  for (std::uint32_t r = 0; r < world(); ++r) {
-    for (std::uint32_t p : bucket_) {
-      const ParameterShard of_rank = shard_of(numel(p), world(), r);
-      if (of_rank.real > 0) w.copy(interleaved.part(at, of_rank.real), gradient_slice_[p].part(of_rank.offset, of_rank.real));
-      at += of_rank.size;
-    }
-  }
+  Interleaving by_owner{{}, world()};
+  for (std::uint32_t p : bucket_) by_owner.parts.push_back({gradient_slice_[p].part(0, numel(p)), shard(p).size});
+  w.interleave(interleaved, std::move(by_owner));
 }
 
 void ZeroStage3::partition_gradients(ProgramWriter& w, std::vector<Tensor> partitions) {

@@ -1,0 +1,210 @@
+// Rows of chunks: one operation does what a copy for each chunk does, on numbers and on weights, and buffers that are kept by chunks show what others show.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "sim/base/hash.h"
+#include "sim/execution/symbolic/symbolic_memory.h"
+#include "tests/support/scripted_engine.h"
+
+namespace gradledger::testing {
+namespace {
+
+// Up to 4 sources, some of them empty or shorter than their rows.
+Interleaving drawn(SplitMix64& random, BufferId first_source) {
+  Interleaving out{{}, 1 + random.below(4)};
+  const std::uint32_t parts = 1 + random.below(4);
+  for (std::uint32_t i = 0; i < parts; ++i) {
+    const std::uint64_t chunk = 1 + random.below(5);
+    out.parts.push_back({{first_source + i, 0, random.below(static_cast<std::uint32_t>(out.rows * chunk) + 1)}, chunk});
+  }
+  return out;
+}
+
+void copy_each(ProgramWriter& w, Slice target, const Interleaving& of) {
+  of.each(target, [&](Slice to, Slice from) { w.copy(to, from); });
+}
+
+// Element by element.
+std::vector<Stretch> spread(const Stretches& all) {
+  std::vector<Stretch> out;
+  for (const Stretch& s : all)
+    for (std::uint64_t x = s.begin; x < s.end; ++x) out.push_back({x, x + 1, s.form, s.origin});
+  return out;
+}
+
+TEST(an_interleaving, is_a_copy_of_each_chunk_on_numbers) {
+  SplitMix64 random(1);
+  for (int i = 0; i < 100; ++i) {
+    const Interleaving shape = drawn(random, 0);
+    ScriptedEngine::Hooks hooks;
+    hooks.handle = [&](std::uint32_t, const Event&, ProgramWriter& w) {
+      Interleaving of = shape;
+      double value = 0;
+      for (Interleaving::Part& part : of.parts) {
+        const BufferId source = w.declare("source", Dtype::bfloat16, of.rows * part.chunk);
+        w.allocate(source);
+        part.source.buffer = source;
+        for (std::uint64_t x = 0; x < part.source.numel; ++x) w.fill(part.source.part(x, 1), ++value);
+      }
+      std::vector<Slice> targets;
+      for (const char* name : {"by one", "by many"}) {
+        const BufferId b = w.declare(name, Dtype::float32, of.numel());
+        w.allocate(b);
+        w.fill(w.whole(b), -1);
+        targets.push_back(w.whole(b));
+      }
+      w.interleave(targets[0], of);
+      copy_each(w, targets[1], of);
+      w.observe(w.view("by one", {ViewPiece{targets[0], 0, 0}}), Role::scratch, 1.0, false);
+      w.observe(w.view("by many", {ViewPiece{targets[1], 0, 0}}), Role::scratch, 1.0, false);
+    };
+    const ScriptedRun run = run_scripted(1, hooks);
+    const std::vector<double>& one = run.seen.snapshots.at({0, 0, "by one"});
+    EXPECT_EQ(one, run.seen.snapshots.at({0, 0, "by many"}));
+    const std::uint64_t given = std::accumulate(shape.parts.begin(), shape.parts.end(), std::uint64_t{0}, [](std::uint64_t n, const auto& part) { return n + part.source.numel; });
+    EXPECT_EQ(static_cast<std::uint64_t>(std::count_if(one.begin(), one.end(), [](double x) { return x > 0; })), given);
+    EXPECT_TRUE(run.seen.races.empty());
+  }
+}
+
+TEST(an_interleaving, is_reported_where_no_wait_orders_it_behind_what_wrote_its_sources) {
+  for (const bool waits : {false, true}) {
+    Program program;
+    ProgramWriter w(program);
+    const Slice source = w.whole(w.declare("source", Dtype::float32, 4)), target = w.whole(w.declare("target", Dtype::float32, 4));
+    w.fill(source, 1);
+    const std::uint32_t filled = w.record();
+    OnStream other(w, Stream::communication);
+    if (waits) w.wait(filled);
+    w.interleave(target, {{{source, 2}}, 2});
+    EXPECT_EQ(stream_races(program, 0).size(), waits ? 0u : 1u);
+  }
+}
+
+// A world of 3 ranks, each with 4 sources of up to 20 elements, that are parts of one parameter.
+struct OnWeights {
+  static constexpr std::uint32_t ranks = 3;
+  Workload workload;
+  Timeline timeline;
+  Program program;
+  SymbolicMemory memory;
+
+  static Workload one_parameter() {
+    Workload out;
+    out.world_size = ranks;
+    out.parameters.resize(1);
+    out.parameters[0].numel = 80;
+    return out;
+  }
+
+  OnWeights() : workload(one_parameter()), memory(workload, timeline) {}
+
+  template <class Body>
+  void run(Body&& body) {
+    const std::size_t before = program.ops.size();
+    ProgramWriter w(program);
+    body(w);
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      memory.prepare(r, program);
+      for (std::size_t i = before; i < program.ops.size(); ++i) memory.execute(program.ops[i], r, program);
+    }
+  }
+
+  // What each element holds, as it is shown.
+  std::vector<std::tuple<std::uint64_t, WeightPiece::Held, std::uint32_t, std::int64_t>> shown(std::uint32_t rank, Slice slice) {
+    std::vector<std::tuple<std::uint64_t, WeightPiece::Held, std::uint32_t, std::int64_t>> out;
+    const View view{"view", {{slice, 0, 0}}};
+    for (const WeightPiece& piece : memory.show(rank, view))
+      for (std::uint64_t x = 0; x < piece.numel; ++x)
+        out.emplace_back(piece.parameter_offset + x, piece.held, piece.held == WeightPiece::Held::weights ? piece.form : 0,
+                         piece.held == WeightPiece::Held::weights ? piece.shift : 0);
+    return out;
+  }
+};
+
+TEST(an_interleaving, is_a_copy_of_each_chunk_on_weights_through_whatever_follows) {
+  SplitMix64 random(2);
+  for (int i = 0; i < 200; ++i) {
+    OnWeights on;
+    std::vector<Slice> sources, targets;
+    const Interleaving of = [&] {
+      Interleaving shape = drawn(random, 0);
+      shape.rows = OnWeights::ranks;
+      for (Interleaving::Part& part : shape.parts) part.source.numel = std::min<std::uint64_t>(part.source.numel, shape.rows * part.chunk);
+      return shape;
+    }();
+    on.run([&](ProgramWriter& w) {
+      for (std::uint32_t s = 0; s < of.parts.size(); ++s) {
+        sources.push_back(w.whole(w.declare("source", Dtype::float32, 20)));
+        w.allocate(sources.back().buffer);
+        w.deposit(sources.back(), s % 2, 0, 20 * s, 1, false);
+      }
+      for (const char* name : {"by one", "by many"}) {
+        targets.push_back(w.whole(w.declare(name, Dtype::float32, of.numel())));
+        w.allocate(targets.back().buffer);
+      }
+      w.interleave(targets[0], of);
+      copy_each(w, targets[1], of);
+      for (const Slice& target : targets) w.divide(target, 3);
+    });
+    const auto alike = [&](const char* when) {
+      for (std::uint32_t r = 0; r < OnWeights::ranks; ++r) {
+        const std::uint64_t from = random.below(static_cast<std::uint32_t>(of.numel()) + 1), count = random.below(static_cast<std::uint32_t>(of.numel() - from) + 1);
+        ASSERT_EQ(on.shown(r, targets[0].part(from, count)), on.shown(r, targets[1].part(from, count))) << when << ", shape " << i << ", rank " << r;
+      }
+    };
+    alike("cut and divided");
+    const std::uint64_t row = of.numel() / of.rows;
+    for (const Slice& target : targets) {
+      std::vector<CollectiveCall> calls(OnWeights::ranks);
+      std::vector<SymbolicParticipant> participants;
+      for (std::uint32_t r = 0; r < OnWeights::ranks; ++r) {
+        calls[r].kind = CollectiveKind::reduce_scatter;
+        calls[r].input = target;
+        calls[r].output = target.part(r * row, row);
+        participants.push_back({r, &calls[r]});
+      }
+      on.memory.perform(participants, 0);
+    }
+    alike("reduced");
+    on.run([&](ProgramWriter& w) {
+      for (const Slice& target : targets) {
+        w.multiply(target.part(row, row), 5);
+        w.accumulate(target.part(0, row), target.part(row, row));
+        w.fill(target.part(0, 1), 0);
+      }
+    });
+    alike("in part multiplied, added and filled");
+  }
+}
+
+TEST(a_piecewise_buffer, shows_the_same_whether_it_is_kept_by_chunks_or_not) {
+  SplitMix64 random(3);
+  for (int i = 0; i < 200; ++i) {
+    const Interleaving shape = drawn(random, 0);
+    Rows rows{{}, shape.rows};
+    for (const Interleaving::Part& part : shape.parts) rows.chunks.push_back(part.chunk);
+    PiecewiseBuffer plain(shape.numel()), by_chunks(shape.numel());
+    by_chunks.clear_to(std::make_shared<Rows>(rows));
+    for (int n = 0; n < 20; ++n) {
+      const std::uint64_t from = random.below(static_cast<std::uint32_t>(shape.numel())), count = 1 + random.below(static_cast<std::uint32_t>(shape.numel() - from));
+      Stretches written, a, b;
+      for (std::uint64_t x = 0; x < count;) {
+        const std::uint64_t end = x + 1 + random.below(static_cast<std::uint32_t>(count - x));
+        append(written, {x, end, 2 + random.below(3), static_cast<std::int64_t>(random.below(3))});
+        x = end;
+      }
+      plain.write(from, written);
+      by_chunks.write(from, written);
+      plain.read(from / 2, shape.numel() - from / 2, a);
+      by_chunks.read(from / 2, shape.numel() - from / 2, b);
+      ASSERT_EQ(a, b);
+      ASSERT_EQ(spread(a).size(), shape.numel() - from / 2);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradledger::testing

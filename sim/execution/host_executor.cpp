@@ -8,6 +8,7 @@
 #include "sim/execution/enabled.h"
 #include "sim/execution/happens_before.h"
 #include "sim/execution/host_autograd.h"
+#include "sim/execution/host_reader.h"
 #include "sim/execution/operations.h"
 #include "sim/execution/policy.h"
 #include "sim/execution/reduction_log.h"
@@ -29,6 +30,7 @@ class HostExecutor::Run {
         devices_(options.dry ? nullptr : executor.devices_),
         weights_(options.weights ? std::make_unique<SymbolicMemory>(executor.scenario_, executor.timeline_) : nullptr),
         operations_(source, sink, options.dry || options.weights, options.wide, devices_),
+        reader_(ranks_, operations_, devices_, weights_.get(), sink),
         rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_),
         reductions_(ranks_, rendezvous_, sink),
         policy_(options.schedule),
@@ -148,13 +150,10 @@ class HostExecutor::Run {
       case OpKind::read:
         if (!replays_) resume(r, op);  // what follows from the value is in the program
         break;
-      case OpKind::observe:
-        if (weights_) show_weights(r, op);
-        else if (!options_.dry) observe(r, op);
-        break;
+      case OpKind::observe: observe(r, op); break;
       case OpKind::report: {
         if (options_.dry || (weights_ && op.source.buffer != no_index)) break;  // weights have no norms
-        const double value = op.source.buffer == no_index ? op.scalar : scalar(r, op, "a report") * op.scalar;
+        const double value = op.source.buffer == no_index ? op.scalar : reader_.scalar(r, op, "a report") * op.scalar;
         sink_.step_fact({r, op.event, static_cast<StepFact>(op.index), value});
         break;
       }
@@ -235,30 +234,16 @@ class HostExecutor::Run {
   }
 
   void resume(std::uint16_t r, const Op& op) {
-    const double value = options_.dry ? 0.0 : scalar(r, op, "a host decision");  // dry: no step is skipped
+    const double value = options_.dry ? 0.0 : reader_.scalar(r, op, "a host decision");  // dry: no step is skipped
     emit(r, op.event, [&](Engine& engine, ProgramWriter& writer) { engine.resume(value, writer); });
   }
 
-  // The source of an operation, as its stream reads it.
-  double scalar(std::uint16_t r, const Op& op, const char* reader) {
-    if (weights_) return weights_->scalar(r, op.source);
-    Rank& rank = ranks_[r];
-    operations_.require_written(rank, r, op.event, op.source, reader);
-    const Dtype dtype = rank.program.buffers[op.source.buffer].stored;
-    const std::byte* data = nullptr;
-    if (devices_) {
-      const Operand operand{op.source.buffer, op.source.offset, 1, dtype};
-      devices_->fetch(r, op.stream, {&operand, 1}, fetched_);
-      data = fetched_.data();
-    } else {
-      data = rank.memory.at(op.source, dtype);
-    }
-    if (dtype == Dtype::uint8) return static_cast<double>(std::to_integer<unsigned>(*data));
-    if (dtype == Dtype::int32) return *reinterpret_cast<const std::int32_t*>(data);
-    if (dtype == Dtype::float64) return *reinterpret_cast<const double*>(data);
-    double value = 0;
-    numeric::convert(Dtype::float64, &value, dtype, data, 1);
-    return value;
+  void observe(std::uint16_t r, const Op& op) {
+    if (options_.dry) return;
+    const std::uint64_t values = reader_.show(r, op);
+    if (weights_) return;
+    hash_.add(values);
+    summary_.value_hash += mix(values ^ op.index);  // order of ranks and buffers does not matter
   }
 
   // ---- collectives ----------------------------------------------------------------------------------------------------------------
@@ -295,45 +280,6 @@ class HostExecutor::Run {
     sink_.mismatch(rendezvous_.mismatch(meeting, what));
   }
 
-  // ---- snapshots --------------------------------------------------------------------------------------------------------------------
-
-  void observe(std::uint16_t r, const Op& op) {
-    Rank& rank = ranks_[r];
-    const View& view = rank.program.views[op.index];
-    if (devices_) fetch(r, op.stream, view);
-    std::size_t at = 0;
-    pieces_.clear();
-    TraceHash values;
-    values.add((std::uint64_t{r} << 32) | op.event);
-    for (const ViewPiece& piece : view.pieces) {
-      if (piece.parameter >= 0 && op.role != Role::scratch) operations_.require_written(rank, r, op.event, piece.slice, "a snapshot");
-      const Dtype dtype = rank.program.buffers[piece.slice.buffer].stored;
-      const std::byte* data = devices_ ? fetched_.data() + at : rank.memory.at(piece.slice, dtype);
-      if (devices_) at += fetched_bytes(operands_[pieces_.size()]);
-      pieces_.push_back({piece.parameter, piece.parameter_offset, piece.slice.numel, dtype, data});
-      if (piece.parameter >= 0) values.add_bytes({data, piece.slice.numel * std::size_t{size_of(dtype)}});
-    }
-    hash_.add(values.value());
-    summary_.value_hash += mix(values.value() ^ op.index);  // order of ranks and buffers does not matter
-    sink_.observe({r, op.event, op.flag != 0, view.name, op.role, op.scalar, pieces_, space_of(rank, view)});
-  }
-
-  static MemorySpace space_of(const Rank& rank, const View& view) {
-    return view.pieces.empty() ? MemorySpace::device : rank.program.buffers[view.pieces.front().slice.buffer].space;
-  }
-
-  void show_weights(std::uint16_t r, const Op& op) {
-    const View& view = ranks_[r].program.views[op.index];
-    sink_.weights({r, op.event, op.flag != 0, view.name, op.role, op.scalar, weights_->show(r, view), space_of(ranks_[r], view)});
-  }
-
-  void fetch(std::uint16_t r, Stream stream, const View& view) {
-    operands_.clear();
-    for (const ViewPiece& piece : view.pieces)
-      operands_.push_back({piece.slice.buffer, piece.slice.offset, piece.slice.numel, ranks_[r].program.buffers[piece.slice.buffer].stored});
-    devices_->fetch(r, stream, operands_, fetched_);
-  }
-
   HostExecutor& executor_;
   std::vector<Rank>& ranks_;
   const RunOptions& options_;
@@ -341,6 +287,7 @@ class HostExecutor::Run {
   Devices* const devices_;
   const std::unique_ptr<SymbolicMemory> weights_;
   Operations operations_;
+  HostReader reader_;
   Rendezvous rendezvous_;
   ReductionLog reductions_;
   std::vector<StreamCheck> checks_;  // by rank, where programs are let go
@@ -348,9 +295,6 @@ class HostExecutor::Run {
   TraceHash hash_;
   RunSummary summary_;
   std::vector<std::uint16_t> runnable_;  // sorted
-  std::vector<ObservedPiece> pieces_;
-  std::vector<Operand> operands_;    // of a snapshot on a device
-  std::vector<std::byte> fetched_;   // its bytes
   std::uint64_t bytes_held_ = 0;     // by all ranks
   std::uint64_t program_bytes_ = 0;  // likewise, beyond what they had at the start
   bool mismatched_ = false;

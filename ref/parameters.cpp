@@ -59,7 +59,7 @@ void ParameterJudge::apply(const Observation& o) {
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       const Bounded applied{gradient[i] / o.scale, (piece.error ? piece.error[i] : 0.0) / o.scale};
       if (mine.optimizer.type == OptimizerType::muon) {
-        take_in(mine, i, applied, rounding_of(piece.dtype, o.scale), fp32_);
+        take_in(mine, i, applied, rounding_of(contract_.accumulation, o.scale), fp32_);
         continue;
       }
       update(mine, i, applied, state.steps);

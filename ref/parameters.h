@@ -1,7 +1,7 @@
 // Weights and optimizer state after each step: the fp64 update of the gradient that the step was seen to apply, with a derived bound.
-// Independent of whether that gradient was right. Muon: of its state alone, momentum' = momentum x b + gradient x (1 - b) with the gradient as the
-// loss has it, whatever loss scale was on the way (Jordan et al., Muon, 2024, in the form of an average that its implementations have). What the
-// weights become is an orthogonalization, which has no reference here.
+// Independent of whether that gradient was right. Of Muon its state alone: momentum' = momentum x b + gradient x (1 - b), in the dtype that
+// gradients accumulate in, with the gradient as the loss has it, whatever loss scale was on the way (Jordan et al., Muon, 2024, in the form of
+// an average that its implementations have). What the weights become is an orthogonalization, which has no reference here.
 #pragma once
 
 #include <cstdint>

@@ -36,9 +36,14 @@ std::optional<InputError> stage_refusal(const DeepSpeedConfig& config, const Beh
   return std::nullopt;
 }
 
+// Ranks orthogonalized a matrix each, and gathered what they had made into tensors of one shape.
+bool alike(const std::vector<Parameter>& parameters) {
+  return std::all_of(parameters.begin(), parameters.end(), [&](const Parameter& p) { return p.numel == parameters.front().numel; });
+}
+
 // The gradient, its accumulator, the wire and the momentum share a dtype here. Stage 3 without a contiguous bucket, or with a parameter larger than
 // it, took that gradient past Muon.
-std::optional<InputError> config_not_modelled(const Scenario& s) {
+std::optional<InputError> config_not_modelled(const Scenario& s, const Behaviour& behaviour) {
   const DeepSpeedConfig& config = deepspeed_config(s);
   const std::string where = "/engine/config";
   if (config.offloads_optimizer()) return not_modelled(where + "/zero_optimization/offload_optimizer", "offload");
@@ -48,6 +53,8 @@ std::optional<InputError> config_not_modelled(const Scenario& s) {
   if (!config.zero.use_multi_rank_bucket_allreduce) return not_modelled(where + "/zero_optimization/use_multi_rank_bucket_allreduce", "false");
   if (config.zero.stage < 3) return std::nullopt;
   if (!config.zero.contiguous_gradients) return not_modelled(where + "/zero_optimization/contiguous_gradients", "false at stage 3");
+  if (behaviour.muon_takes_in == MuonTakesIn::each_reduction && s.world_size > 1 && !alike(s.parameters))
+    return InputError{"/parameters", "differ in size, which stage 3 raises at with Muon before 0.19.8 (RuntimeError); expected matrices of one size"};
   for (const Parameter& p : s.parameters)
     if (p.numel > config.zero.reduce_bucket_size) return not_modelled(where + "/zero_optimization/reduce_bucket_size", "a bucket smaller than a parameter at stage 3");
   return std::nullopt;
@@ -62,7 +69,7 @@ bool any_of(const std::vector<ScriptItem>& items, ScriptKind kind) {
 std::optional<InputError> muon_refusal(const Scenario& s, const Behaviour& behaviour) {
   if (!uses_muon(s)) return std::nullopt;
   if (auto error = stage_refusal(deepspeed_config(s), behaviour)) return error;
-  if (auto error = config_not_modelled(s)) return error;
+  if (auto error = config_not_modelled(s, behaviour)) return error;
   if (s.engine.pipeline_stages > 1) return not_modelled("/engine/pipeline_stages", "a pipeline");
   if (s.engine.expert_parallel_size > 1) return not_modelled("/engine/expert_parallel_size", "a mixture of experts");
   if (s.gradients.kind == GradientKind::mlp) return not_modelled("/gradients", "a network, whose gradients follow from the weights,");

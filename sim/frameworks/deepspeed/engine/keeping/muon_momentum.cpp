@@ -23,7 +23,7 @@ void MuonMomentum::take_in(ProgramWriter& w, const KeepingContext& c, const std:
   const double divisor = momentum_keeps_scale(c.behaviour) ? 1.0 : c.loss_scale;
   taken_scale_ = c.loss_scale;
   pending_ = keeps_back(c);
-  if (!pending_) momentum_scale_ = c.loss_scale / divisor;
+  (pending_ ? staged_scale_ : momentum_scale_) = c.loss_scale / divisor;
   for (std::size_t g = 0; g < c.weights.size(); ++g) {
     if (c.weights[g].parts().empty()) continue;
     if (momentum_[g].buffer == no_index) make(w, c, g);
@@ -32,6 +32,8 @@ void MuonMomentum::take_in(ProgramWriter& w, const KeepingContext& c, const std:
     std::uint64_t at = 0;
     for (std::size_t i = c.weights[g].first_part(); i < c.weights[g].end_of_parts(); ++i) {
       const std::uint64_t numel = c.numel(c.weights.parts()[i].parameter);
+      // In 0.19.7 each matrix began with the momentum as it was committed: only the last one of a partition advanced.
+      if (at > 0 && c.behaviour.muon_staging == MuonStaging::by_matrix) w.copy(staged_[g], momentum_[g]);
       take_into_momentum(w, c.tensors, momentum.part(at, numel), gradients[i].slice, c.scenario.engine.optimizer.momentum, divisor);
       c.tensors.share(w, taken_[i], gradients[i]);
       at += numel;
@@ -42,7 +44,7 @@ void MuonMomentum::take_in(ProgramWriter& w, const KeepingContext& c, const std:
 void MuonMomentum::commit(ProgramWriter& w) {
   if (!pending_) return;
   pending_ = false;
-  momentum_scale_ = taken_scale_;
+  momentum_scale_ = staged_scale_;
   for (std::size_t g = 0; g < momentum_.size(); ++g)
     if (staged_[g].buffer != no_index) w.copy(momentum_[g], staged_[g]);
 }

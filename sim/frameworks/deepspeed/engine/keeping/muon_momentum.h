@@ -24,14 +24,15 @@ class MuonMomentum {
   void fold(StateFold& f) const;
 
  private:
-  bool keeps_back(const KeepingContext& c) const { return c.behaviour.muon_skipped_step == MuonSkippedStep::kept; }
+  bool keeps_back(const KeepingContext& c) const { return c.behaviour.muon_staging != MuonStaging::none; }
   void make(ProgramWriter& w, const KeepingContext& c, std::size_t group);  // stage_1_and_2.py: _muon_momentum_buffer, at 0.19.8
   std::vector<ViewPiece> matrices(const KeepingContext& c, std::size_t group, Slice flat) const;
 
   std::vector<Slice> momentum_, staged_;  // by group, of whole matrices end to end; without a buffer until the first gradient
   std::vector<Tensor> taken_;             // by owned part
   double taken_scale_ = 1;                // the loss scale that these came with
-  double momentum_scale_ = 1;             // and that of what the momentum took in last
+  double staged_scale_ = 1;               // what of it the momentum keeps, where that waits for a step
+  double momentum_scale_ = 1;             // likewise, of what it took in last
   bool pending_ = false;                  // staged_ waits for a step
 };
 

@@ -128,7 +128,7 @@ TEST(history, a_branch_has_changes_beside_its_release_or_lacks_some) {
 
 TEST(history, a_row_of_releases_may_hold_changes_that_its_branch_took_over_alone) {
   constexpr std::array picked{Change::pr7981};
-  const ReleaseInfo row{"0.18.9.1", "0.18.9.1", Change::pr7898, picked};
+  const ReleaseInfo row{"0.18.9.1", "0.18.9.1", Change::pr7919, picked};
   EXPECT_EQ(point_of(row), *point_named("0.18.9+#7981", ""));
   for (const ReleaseInfo& release : releases()) EXPECT_EQ(point_of(release), *point_named(release.last, "")) << release.last;
 }

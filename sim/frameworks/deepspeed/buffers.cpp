@@ -38,7 +38,6 @@ std::span<const BufferFamily> buffer_families() {
       {"ipg_buffer", BufferPurpose::buckets, "ZeRO 1 and 2", "contiguous bucket; two where communication overlaps"},
       {"momentum_buffer", BufferPurpose::optimizer_state, "ZeRO 1 to 3 with Muon", "momentum: at stages 1 and 2 of whole matrices that the rank owns a part of"},
       {"momentum_buffer, staged", BufferPurpose::optimizer_state, "ZeRO 1 and 2 with Muon", "the same as it will be if the step updates; since 0.19.7"},
-      {"muon_update.grad", BufferPurpose::accumulators, "ZeRO 1 and 2 with Muon", "whole matrices that the momentum takes in"},
       {"norm", BufferPurpose::scalars, "all", "gradient norm"},
       {"norm / world", BufferPurpose::scalars, "stage 0", "the norm's share of a rank"},
       {"norm of the experts", BufferPurpose::scalars, "BF16_Optimizer", "gradient norm of the experts"},

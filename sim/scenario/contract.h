@@ -62,8 +62,8 @@ struct OptimizerConfig {
   double beta2 = 0.999;
   double epsilon = 1e-8;  // no tolerance: the default of Adam
   double weight_decay = 0.0;
-  double momentum = 0.95;   // Muon: the share that its momentum keeps; 1 - momentum is the share that it takes in
   bool torch_adam = false;  // PyTorch's class, not DeepSpeed's FusedAdam or CPU Adam
+  double momentum = 0.95;   // Muon: the share that its momentum keeps; 1 - momentum is the share that it takes in
 
   bool adam() const { return type == OptimizerType::adam || type == OptimizerType::adamw; }
   bool fused() const { return adam() && !torch_adam; }

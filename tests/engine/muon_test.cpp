@@ -137,6 +137,14 @@ TEST(muon, is_refused_where_its_release_has_it_not_and_where_it_is_not_modelled)
   Scenario s = with_muon(2, "0.19.8", false, 1);
   deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
   EXPECT_EQ(where(s), "/engine/config/zero_optimization/offload_optimizer");
+  for (const std::uint32_t number : {2u, 3u}) {
+    s = with_muon(number, "0.19.8", false, 1, Dtype::bfloat16);
+    ScriptItem infinite = event(ScriptKind::overflow);
+    infinite.ranks = {0};
+    infinite.micro_batch = 0;
+    s.script.insert(s.script.begin(), infinite);
+    EXPECT_EQ(where(s), number == 3 ? "/script" : "");
+  }
   s = with_muon(2, "0.19.8", false, 1, Dtype::bfloat16);
   deepspeed_config(s).grad_accum_dtype = Dtype::float32;
   EXPECT_EQ(where(s), "/engine/config/data_types/grad_accum_dtype");

@@ -64,6 +64,12 @@ bool any_of(const std::vector<ScriptItem>& items, ScriptKind kind) {
   return std::any_of(items.begin(), items.end(), [kind](const ScriptItem& item) { return item.kind == kind || any_of(item.items, kind); });
 }
 
+// Stage 3: without fp16 the norm of what Muon made skips the step; in 0.19.7 a matrix is passed over where its gradient is not finite.
+bool infinities_are_modelled(const DeepSpeedConfig& config, const Behaviour& behaviour) {
+  const bool passed_over = behaviour.muon_staging != MuonStaging::none && behaviour.muon_takes_in == MuonTakesIn::each_reduction;
+  return config.zero.stage < 3 || (config.fp16.enabled && !passed_over);
+}
+
 }  // namespace
 
 std::optional<InputError> muon_refusal(const Scenario& s, const Behaviour& behaviour) {
@@ -74,6 +80,8 @@ std::optional<InputError> muon_refusal(const Scenario& s, const Behaviour& behav
   if (s.engine.expert_parallel_size > 1) return not_modelled("/engine/expert_parallel_size", "a mixture of experts");
   if (s.gradients.kind == GradientKind::mlp) return not_modelled("/gradients", "a network, whose gradients follow from the weights,");
   if (any_of(s.script, ScriptKind::set_gradient)) return not_modelled("/script", "set_gradient");
+  if (any_of(s.script, ScriptKind::overflow) && !infinities_are_modelled(deepspeed_config(s), behaviour))
+    return not_modelled("/script", "an infinite gradient at stage 3 without fp16, or in 0.19.7,");
   if (any_of(s.script, ScriptKind::save)) return not_modelled("/script", "a checkpoint");
   return std::nullopt;
 }

@@ -16,8 +16,9 @@ class MuonMomentum {
   // gradients: whole, by owned part of all groups.
   void take_in(ProgramWriter& w, const KeepingContext& c, const std::vector<Tensor>& gradients);  // stage_1_and_2.py: get_flat_partition, at 0.19.8
   // A step updates: what was kept back becomes the momentum.
-  void commit(ProgramWriter& w);                              // stage_1_and_2.py: step, at 0.19.8
-  void let_go(ProgramWriter& w, TensorTable& tensors);        // of the gradients that went in, and of a momentum that was not committed
+  void commit(ProgramWriter& w);  // stage_1_and_2.py: step, at 0.19.8
+  // The gradients that went in, and a momentum that was not committed.
+  void let_go(ProgramWriter& w, TensorTable& tensors);  // stage_1_and_2.py: step, at 0.19.8
   // The matrices that went in last: what the step applies.
   void observe_taken(ProgramWriter& w, const KeepingContext& c, std::size_t group) const;  // ours: snapshots
   void observe(ProgramWriter& w, const KeepingContext& c) const;                           // ours: snapshots

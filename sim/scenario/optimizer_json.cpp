@@ -40,7 +40,8 @@ const char* name_of(OptimizerType type) {
 // The keys that a type alone has.
 std::optional<InputError> misplaced_key(const OptimizerConfig& optimizer, const json& from, const std::string& where) {
   const bool muon = optimizer.type == OptimizerType::muon;
-  if (optimizer.torch_adam && !optimizer.adam()) return InputError{where + "/torch_adam", std::string("is true, with type ") + name_of(optimizer.type) + "; expected it with Adam or AdamW alone"};
+  if (optimizer.torch_adam && !optimizer.adam())
+    return InputError{where + "/torch_adam", std::string("is true, with type ") + name_of(optimizer.type) + "; expected it with Adam or AdamW alone"};
   if (from.contains("momentum") && !muon) return InputError{where + "/momentum", std::string("is given, with type ") + name_of(optimizer.type) + "; expected it with Muon alone"};
   for (const char* of_adam : {"betas", "eps"})
     if (muon && from.contains(of_adam)) return InputError{where + "/" + of_adam, "is given, with type Muon; expected lr, momentum and weight_decay"};

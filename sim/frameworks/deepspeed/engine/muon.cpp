@@ -20,7 +20,9 @@ void take_into_momentum(ProgramWriter& w, TensorTable& tensors, Slice momentum, 
 namespace deepspeed {
 namespace {
 
-InputError refused_with_muon(std::string where, std::string reason) { return {"/engine/config" + std::move(where), "DeepSpeed refuses this at initialisation: " + std::move(reason)}; }
+InputError refused_with_muon(std::string where, std::string reason) {
+  return {"/engine/config" + std::move(where), "DeepSpeed refuses this at initialisation: " + std::move(reason)};
+}
 
 InputError not_modelled(std::string where, std::string what) { return {std::move(where), std::move(what) + " is not modelled with Muon"}; }
 
@@ -30,7 +32,8 @@ std::optional<InputError> stage_refusal(const DeepSpeedConfig& config, const Beh
   if (behaviour.muon_stages == MuonStages::none) return InputError{"/engine/as_of", "has no Muon yet; expected 0.17.6 or later"};
   if (config.zero.stage == 3 && behaviour.muon_stages == MuonStages::up_to_2)
     return InputError{"/engine/as_of", "does not serve Muon at stage 3 yet; expected 0.18.9 or later, or stage 1 or 2"};
-  if (config.zero.stage == 3 && config.zero.reduce_scatter) return refused_with_muon("/zero_optimization/reduce_scatter", "stage 3 needs whole gradients for Muon (ValueError); expected false");
+  if (config.zero.stage == 3 && config.zero.reduce_scatter)
+    return refused_with_muon("/zero_optimization/reduce_scatter", "stage 3 needs whole gradients for Muon (ValueError); expected false");
   if (config.zero.stage < 3 && config.zero.reduce_scatter && behaviour.muon_reduce_scatter == MuonReduceScatter::refused)
     return refused_with_muon("/zero_optimization/reduce_scatter", "stages 1 and 2 need whole gradients for Muon (ValueError); expected false");
   return std::nullopt;

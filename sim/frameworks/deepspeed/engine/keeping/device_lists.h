@@ -43,7 +43,7 @@ class DeviceLists final : public KeptOnDevice {
   std::uint64_t grads_in_partition_offset_ = 0;
   std::optional<std::vector<Tensor>> all_grad_tensors_;  // by owned part of all groups
   std::optional<MuonMomentum> muon_;
-  bool all_grad_tensors_known_ = false;                  // the list was filled once
+  bool all_grad_tensors_known_ = false;  // the list was filled once
 };
 
 }  // namespace gradledger

@@ -190,6 +190,20 @@ TEST(round_trip, muon_keeps_its_momentum_in_either_place) {
   EXPECT_EQ(again->engine.optimizer, beside->engine.optimizer);
 }
 
+TEST(round_trip, momentum_is_of_muon_alone_and_muon_of_frameworks_that_name_optimizers) {
+  json document = testing::small_document();
+  const auto refused_at = [&](const char* type, const char* key, const json& value) {
+    document["engine"]["optimizer"] = {{"type", type}, {key, value}};
+    const auto read = testing::read(document);
+    return read ? std::string() : read.error().where;
+  };
+  EXPECT_EQ(refused_at("Adam", "momentum", 0.5), "/engine/optimizer/momentum");
+  EXPECT_EQ(refused_at("Muon", "betas", {0.5, 0.5}), "/engine/optimizer/betas");
+  EXPECT_EQ(refused_at("Muon", "lr", 0.5), "");
+  document["engine"] = {{"framework", "ddp"}, {"config", json::object()}};
+  EXPECT_EQ(refused_at("Muon", "lr", 0.5), "/engine/optimizer/type");
+}
+
 TEST(round_trip, any_scenario_value_comes_back_as_it_was) {
   std::set<std::string> texts;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {

@@ -15,6 +15,12 @@ ParameterJudge::ParameterJudge(const Workload& workload, const Contract& contrac
   model_ = {model.unit_roundoff(), model.tiny()};
 }
 
+// Of a format that holds values times `scale`.
+Rounding ParameterJudge::rounding_of(Dtype format, double scale) {
+  const DtypeFacts facts = facts_of(format);
+  return {facts.unit_roundoff(), facts.tiny() / std::min(scale, 1.0)};
+}
+
 void ParameterJudge::observe(const Observation& o) {
   switch (o.role) {
     case Role::applied_gradient: return apply(o);
@@ -51,7 +57,12 @@ void ParameterJudge::apply(const Observation& o) {
     read_stored(piece.dtype, piece.data, piece.numel, gradient.data());
     Owned& mine = owned(o.rank, static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.numel);
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-      update(mine, i, {gradient[i], piece.error ? piece.error[i] : 0.0}, state.steps);
+      const Bounded applied{gradient[i] / o.scale, (piece.error ? piece.error[i] : 0.0) / o.scale};
+      if (mine.optimizer.type == OptimizerType::muon) {
+        take_in(mine, i, applied, rounding_of(contract_.accumulation, o.scale), fp32_);
+        continue;
+      }
+      update(mine, i, applied, state.steps);
       if (contract_.steps_in_model_dtype) mine.weight[i] = rounded(mine.weight[i], model_);
     }
   }
@@ -88,6 +99,14 @@ void ParameterJudge::update(Owned& owned, std::size_t i, Bounded g, std::uint32_
   weight = rounded(add(weight, minus(reordered(change)), fp32_), fp32_);
 }
 
+// Each of the two products and their sum rounds once to the format that the momentum is kept in; an interpolation that fuses them rounds no more
+// than one of these again.
+void ParameterJudge::take_in(Owned& owned, std::size_t i, Bounded g, Rounding format, Rounding constants) {
+  const double keeps = owned.optimizer.momentum;
+  Bounded& m = owned.first_moment[i];
+  m = rounded(add(mul(hyperparameter(keeps, constants), m, format), mul(hyperparameter(1 - keeps, constants), g, format), format), format);
+}
+
 // An element of a snapshot is stepped by the rank itself, or by the rank that owns it.
 const ParameterJudge::Owned* ParameterJudge::stepped(const Observation& o, std::uint32_t parameter, std::uint64_t element) const {
   for (std::uint32_t turn = 0; turn < ranks_.size(); ++turn) {
@@ -119,6 +138,7 @@ void ParameterJudge::check(const Observation& o) {
       const std::uint64_t element = piece.parameter_offset + i;
       if (!owner || !owner->holds(p, element)) owner = stepped(o, p, element);
       if (!owner) continue;  // nobody stepped it in this event: the step was skipped
+      if (owner->optimizer.type == OptimizerType::muon && !is_moment(o.role)) continue;
       ++statistics_.elements;
       const Bounded& reference = of_role(*owner, o)[element - owner->offset];
       const Bounded due = o.role == Role::parameter && !contract_.steps_in_model_dtype ? rounded(reference, model_) : reference;
@@ -126,7 +146,7 @@ void ParameterJudge::check(const Observation& o) {
         ++statistics_.inconclusive;
         continue;
       }
-      const double error = std::abs(stored[i] - due.value);
+      const double value = stored[i] / o.scale, error = std::abs(value - due.value);
       if (error <= due.error) {
         if (due.error > 0) statistics_.tightest = std::max(statistics_.tightest, error / due.error);
         continue;
@@ -139,7 +159,7 @@ void ParameterJudge::check(const Observation& o) {
       worst = measure;
       std::uint64_t bits = 0;
       std::memcpy(&bits, piece.data + i * size_of(piece.dtype), size_of(piece.dtype));
-      mismatch.worst = {p, element, stored[i], due.value, due.error, bits, piece.dtype};
+      mismatch.worst = {p, element, value, due.value, due.error, bits, piece.dtype};
     }
   }
   if (mismatch.wrong_elements == 0) return;

@@ -1,5 +1,7 @@
 // Weights and optimizer state after each step: the fp64 update of the gradient that the step was seen to apply, with a derived bound.
-// Independent of whether that gradient was right.
+// Independent of whether that gradient was right. Of Muon its state alone: momentum' = momentum x b + gradient x (1 - b), in the dtype that
+// gradients accumulate in, with the gradient as the loss has it, whatever loss scale was on the way (Jordan et al., Muon, 2024, in the form of
+// an average that its implementations have). What the weights become is an orthogonalization, which has no reference here.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +40,9 @@ class ParameterJudge final : public TraceSink {
   Owned& owned(std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::uint64_t numel);
   void apply(const Observation& observation);
   void update(Owned& owned, std::size_t i, Bounded gradient, std::uint32_t step) const;
+  static void take_in(Owned& owned, std::size_t i, Bounded gradient, Rounding format, Rounding constants);
   void check(const Observation& observation);
+  static Rounding rounding_of(Dtype format, double scale);
   const Owned* stepped(const Observation& observation, std::uint32_t parameter, std::uint64_t element) const;
   static const std::vector<Bounded>& of_role(const Owned& owned, const Observation& observation);
 

@@ -31,6 +31,9 @@ Passes::Passes(const Workload& workload, const Timeline& timeline, Producer& pro
       ledger_(workload, timeline, range_) {}
 
 void Passes::run(Verdict& verdict) {
+  const auto& optimizers = timeline_.contract.optimizers;
+  if (std::any_of(optimizers.begin(), optimizers.end(), [](const OptimizerConfig& o) { return o.type == OptimizerType::muon; }))
+    verdict.left_out.push_back("weights that Muon updates, its orthogonalization, and norms and clipping of what that makes; its momentum is judged");
   if (producer_.capabilities().one_pass) return one_pass(verdict);
   if (producer_.capabilities().few_runs) return few_runs(verdict);
   if (options_.executor == Executor::symbolic) return symbolic_run_alone(verdict);

@@ -1,4 +1,5 @@
-// The base optimizer: SGD, Adam, AdamW, with the moments that it keeps.
+// The base optimizer: SGD, Adam, AdamW, with the moments that it keeps; and the step of Muon, which takes what it is given as an update, as
+// SGD does.
 #pragma once
 
 #include <string>
@@ -24,8 +25,8 @@ class BaseOptimizer {
 
   bool host() const { return host_; }
   // Whether a step with a gradient of zeros changes anything, the number of steps included.
-  bool heeds_zeros() const { return has_moments() || config_.weight_decay != 0; }
-  bool has_moments() const { return config_.type != OptimizerType::sgd; }
+  bool heeds_zeros() const { return config_.type != OptimizerType::sgd || config_.weight_decay != 0; }
+  bool has_moments() const { return config_.adam(); }
   // Views of the moments through `pieces` of the flat range.
   void observe(ProgramWriter& w, const std::vector<ViewPiece>& pieces) const;
 

@@ -53,7 +53,7 @@ struct StatedContract {
   bool operator==(const StatedContract&) const = default;
 };
 
-enum class OptimizerType : std::uint8_t { sgd, adam, adamw };
+enum class OptimizerType : std::uint8_t { sgd, adam, adamw, muon };
 
 struct OptimizerConfig {
   OptimizerType type = OptimizerType::sgd;
@@ -63,8 +63,10 @@ struct OptimizerConfig {
   double epsilon = 1e-8;  // no tolerance: the default of Adam
   double weight_decay = 0.0;
   bool torch_adam = false;  // PyTorch's class, not DeepSpeed's FusedAdam or CPU Adam
+  double momentum = 0.95;   // Muon: the share that its momentum keeps; 1 - momentum is the share that it takes in
 
-  bool fused() const { return type != OptimizerType::sgd && !torch_adam; }
+  bool adam() const { return type == OptimizerType::adam || type == OptimizerType::adamw; }
+  bool fused() const { return adam() && !torch_adam; }
   bool operator==(const OptimizerConfig&) const = default;
 };
 

@@ -125,6 +125,8 @@ EngineConfig engine_from_json(const json& engine, std::uint32_t world_size, cons
   } else if (beside || (in_config && config)) {  // the framework has looked at its own one
     const auto optimizer =
         in_config ? optimizer_from_json(engine["config"]["optimizer"], "/engine/config/optimizer") : optimizer_from_json(engine["optimizer"], "/engine/optimizer");
+    if (optimizer && optimizer->type == OptimizerType::muon && !knows_optimizers(engine))
+      errors.add({"/engine/optimizer/type", "is \"Muon\", which " + out.framework + " has no model of here; expected SGD, Adam or AdamW"});
     if (optimizer) out.optimizer = *optimizer;
     else errors.add(optimizer.error());
   }

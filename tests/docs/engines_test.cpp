@@ -239,7 +239,8 @@ void run(Scenario s, Buffers& into) {
   std::vector<ScriptItem> set{event(ScriptKind::optimizer_zero_grad), set_of(first, 2)};
   if (deepspeed_config(s).zero.stage == 3) set.insert(set.begin() + 1, set_of(first, 2, true));
   const std::vector<std::vector<ScriptItem>> scripts{three({}), three({boundary(true), backward(), boundary(false), backward(), backward()}),
-                                                     three({boundary(true), backward(2), step(), backward()}), three(set)};
+                                                     three({boundary(true), backward(2), step(), backward()}),
+                                                     s.engine.optimizer.type == OptimizerType::muon ? three({}) : three(set)};
   for (const std::vector<ScriptItem>& script : scripts) {
     s.script = script;
     ASSERT_FALSE(admission_error(s)) << admission_error(s)->text();
@@ -261,6 +262,10 @@ std::map<std::string, std::vector<Scenario>> configurations() {
     s.parameters.back().expert = 0;
     return s;
   };
+  const auto with_muon = [](Scenario s) {
+    s.engine.optimizer.type = OptimizerType::muon;
+    return s;
+  };
   const auto fp32_wire = [](DeepSpeedConfig& c) { c.communication_data_type = Dtype::float32; };
   const auto bf16_wire = [](DeepSpeedConfig& c) { c.communication_data_type = Dtype::bfloat16; };
   return {
@@ -273,10 +278,11 @@ std::map<std::string, std::vector<Scenario>> configurations() {
        {configured(1, bf16, bf16, false), configured(1, fp16, fp32, false), configured(1, fp32, bf16, false), configured(1, bf16, fp32, true), configured(2, bf16, bf16, false),
         configured(2, bf16, bf16, true), with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.overlap_comm = true; }),
         with(configured(2, bf16, bf16, false), fp32_wire), with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.contiguous_gradients = false; }),
-        with_experts(configured(2, bf16, bf16, false))}},
+        with_experts(configured(2, bf16, bf16, false)), with_muon(configured(2, bf16, bf16, false))}},
       {"zero-3.md",
        {configured(3, bf16, bf16, false), configured(3, bf16, bf16, true), configured(3, bf16, fp32, false),
         with(configured(3, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.reduce_scatter = false; }),
+        with_muon(with(configured(3, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.reduce_scatter = false; })),
         with(configured(3, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.reduce_scatter = false, c.gradient_predivide_factor = 4; }),
         with(configured(3, bf16, bf16, true), [](DeepSpeedConfig& c) { c.zero.offload_param = OffloadDevice::cpu; }),
         with(configured(3, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.contiguous_gradients = false; })}},

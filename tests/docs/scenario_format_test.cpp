@@ -231,7 +231,7 @@ TEST(scenario_format_page, gives_the_defaults_of_the_reader) {
   EXPECT_GT(tried, 40u);
 }
 
-TEST(scenario_format_page, says_what_sgd_and_adam_learn_with_by_default) {
+TEST(scenario_format_page, says_what_each_optimizer_learns_with_by_default) {
   const Cells* row = row_of(*format_page().section("`engine.optimizer`"), "lr");
   ASSERT_TRUE(row);
   const auto rate = [](const char* type) {
@@ -239,7 +239,8 @@ TEST(scenario_format_page, says_what_sgd_and_adam_learn_with_by_default) {
     document["engine"]["optimizer"] = {{"type", type}};
     return read(document)->engine.optimizer.learning_rate;
   };
-  EXPECT_EQ(row->at(2), "1.0 for SGD, 0.001 for the others");
+  EXPECT_EQ(row->at(2), "1.0 for SGD, 0.02 for Muon, 0.001 for the others");
+  EXPECT_EQ(rate("Muon"), 0.02);
   EXPECT_EQ(rate("SGD"), 1.0);
   EXPECT_EQ(rate("Adam"), 0.001);
   EXPECT_EQ(rate("AdamW"), 0.001);

@@ -44,6 +44,14 @@ std::vector<Scenario> configurations() {
                   if (!admission_error(made)) out.push_back(made);
                 }
             }
+  for (const std::uint32_t stage : {2u, 3u}) {
+    Scenario s = base_scenario(2, {30, 21, 12}, Dtype::float32);
+    s.engine.optimizer.type = OptimizerType::muon;
+    deepspeed_config(s).zero.stage = stage;
+    deepspeed_config(s).zero.reduce_scatter = false;
+    s.script = managed(1);
+    out.push_back(s);
+  }
   return out;
 }
 

@@ -163,10 +163,45 @@ TEST(round_trip, the_rich_documents_use_every_key_of_the_schema) {
   mark(scenario_schema(), testing::loop_document(), used);
   // An event of a framework's own: none here has one, tests/frameworks has.
   mark(scenario_schema()["definitions"]["item"], {{"event", {{"name", "flush"}, {"ranks", {0}}}}}, used);
+  // Of Muon alone, which no configuration of theirs goes with.
+  const json muon{{"type", "Muon"}, {"momentum", 0.5}};
+  mark(scenario_schema(), {{"engine", {{"optimizer", muon}}}}, used);
+  mark(scenario_schema()["definitions"]["deepspeed_config"], {{"optimizer", {{"type", "Muon"}, {"params", {{"momentum", 0.5}}}}}}, used);
   std::map<const json*, std::string> all;
   every_property(scenario_schema(), "", all);
   EXPECT_GT(all.size(), 100u);
   for (const auto& [property, where] : all) EXPECT_TRUE(used.contains(property)) << where << " is in no document";
+}
+
+TEST(round_trip, muon_keeps_its_momentum_in_either_place) {
+  json document = testing::small_document();
+  document["engine"]["optimizer"] = {{"type", "Muon"}, {"momentum", 0.5}};
+  const auto beside = testing::read(document);
+  ASSERT_TRUE(beside) << beside.error().text();
+  EXPECT_EQ(beside->engine.optimizer.momentum, 0.5);
+  EXPECT_EQ(beside->engine.optimizer.learning_rate, 0.02);
+  document["engine"].erase("optimizer");
+  document["engine"]["config"]["optimizer"] = {{"type", "Muon"}, {"params", {{"momentum", 0.5}}}};
+  const auto inside = testing::read(document);
+  ASSERT_TRUE(inside) << inside.error().text();
+  EXPECT_EQ(inside->engine.optimizer, beside->engine.optimizer);
+  const auto again = testing::read(to_json(*inside));
+  ASSERT_TRUE(again) << again.error().text();
+  EXPECT_EQ(again->engine.optimizer, beside->engine.optimizer);
+}
+
+TEST(round_trip, momentum_is_of_muon_alone_and_muon_of_frameworks_that_name_optimizers) {
+  json document = testing::small_document();
+  const auto refused_at = [&](const char* type, const char* key, const json& value) {
+    document["engine"]["optimizer"] = {{"type", type}, {key, value}};
+    const auto read = testing::read(document);
+    return read ? std::string() : read.error().where;
+  };
+  EXPECT_EQ(refused_at("Adam", "momentum", 0.5), "/engine/optimizer/momentum");
+  EXPECT_EQ(refused_at("Muon", "betas", {0.5, 0.5}), "/engine/optimizer/betas");
+  EXPECT_EQ(refused_at("Muon", "lr", 0.5), "");
+  document["engine"] = {{"framework", "ddp"}, {"config", json::object()}};
+  EXPECT_EQ(refused_at("Muon", "lr", 0.5), "/engine/optimizer/type");
 }
 
 TEST(round_trip, any_scenario_value_comes_back_as_it_was) {

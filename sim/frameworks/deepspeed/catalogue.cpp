@@ -72,6 +72,10 @@ constexpr Entry entries[] = {
     {"catalogue-49", "full-bucket-under-the-wrong-dtype",
      "a full bucket is looked up under the parameter's dtype instead of the communication's", "DeepSpeed#6993, DeepSpeed#7636", recorded, {"engine-error"}, ""},
     {"catalogue-50", "owner-of-nothing-raises", "a rank that owns no parameter does not get through a boundary", "DeepSpeed#7509, DeepSpeed#7700", recorded, {"engine-error", "deadlock"}, ""},
+    {"catalogue-51", "muon-keeps-what-was-skipped", "a step that is skipped leaves the momentum of Muon advanced by what overflowed", "DeepSpeed#8432, DeepSpeed#8435", recorded,
+     {"wrong-skip"}, ""},
+    {"catalogue-52", "muon-keeps-the-last-matrix-alone", "stages 1 and 2: of the matrices of a partition the last alone advances its momentum, in 0.19.7", "", recorded,
+     {"rounding-excess", "rank-divergence"}, ""},
 
     {"live-1", "stage-0-scale-never-applied", "fp16 at stage 0: the step divides by a loss scale that was never applied", "DeepSpeed#8393", recorded, {"wrong-scale"}, ""},
     {"live-2", "stage-1-throws-reduced-values-away", "stage 1 with an accumulation dtype of its own throws the reduced values away, up to 0.19.7", "", recorded, {"missing-reduction"}, ""},
@@ -117,6 +121,8 @@ constexpr Entry entries[] = {
      {"stale-gradient", "wrong-skip"}, ""},
     {"live-34", "wrapper-counts-a-step-of-zeros", "FP16_Optimizer and FP16_UnfusedOptimizer take a step with zeros when they are made: Adam corrects its first one as a second", "",
      recorded, {"rounding-excess"}, ""},
+    {"live-35", "muon-momentum-keeps-the-loss-scale", "Muon adds up gradients that were multiplied by different loss scales, once the scale has moved", "", recorded,
+     {"rounding-excess"}, ""},
 
     {"zoo-seed", "one-reduction-for-several-backwards", "one set of reductions for several backwards", "DeepSpeed#7992", recorded, {}, ""},
     {"zoo-1", "offload-keeps-the-last-micro-batch", "stage 2 with offload keeps the last of several backwards", "DeepSpeed#7981", recorded, {"offload-loss"}, ""},
@@ -136,14 +142,14 @@ constexpr Entry entries[] = {
     {"zoo-18", "several-streams-one-wait", "hooks write from several streams, and the reduction waits for one", "DeepSpeed#8080", read, {"stream-race"}, ""},
     {"zoo-19", "wrong-stream-waited-for", "the default stream is waited for, another one produces", "DeepSpeed#7898", read, {"stream-race"}, ""},
     {"zoo-21", "experts-over-the-wrong-group", "expert gradients are averaged over the wrong group", "DeepSpeed#5618", read, {"wrong-scale"}, ""},
-    {"zoo-22", "whole-matrices-asked-slices-given", "an optimizer that needs whole matrices gets its slice of the reduced gradient", "DeepSpeed#7878", read, {"missing-reduction"},
-     "the slices that ranks own are right; it shows in an optimizer that reads whole matrices, and none such is modelled"},
+    {"zoo-22", "whole-matrices-asked-slices-given", "an optimizer that needs whole matrices gets its slice of the reduced gradient", "DeepSpeed#7878", recorded, {"discarded-gradient"}, ""},
     {"zoo-23", "unmanaged-with-a-boundary-by-hand", "unmanaged accumulation with a boundary that is set by hand", "DeepSpeed#8184", recorded, {"discarded-gradient", "engine-error"}, ""},
     {"newer-3", "sequence-ranks-counted-by-stage-3", "stage 3 averages over sequence-parallel and data-parallel ranks", "tmax#9", recorded, {"wrong-scale"}, ""},
     {"newer-4", "norms-a-third-at-stage-2", "stage 2 has norms a third as large since 0.17.6", "DeepSpeed#7718", recorded, {"discarded-gradient"}, ""},
     {"newer-6", "pipeline-adds-up-micro-batches", "a pipeline adds up micro-batches in place of averaging", "DeepSpeed#7773", recorded, {"wrong-scale"}, ""},
     {"newer-7", "module-used-more-than-once", "a module inside the engine that is used beside it", "DeepSpeed#8224, DeepSpeed#8245", recorded, {"wrong-scale"}, ""},
     {"newer-8", "nested-backward-of-a-pipeline", "the backward of a pipeline's stage raises, and other ranks wait", "DeepSpeed#7787", recorded, {"deadlock", "engine-error"}, ""},
+    {"newer-9", "muon-advanced-by-each-micro-batch", "stage 3: the momentum of Muon advances once for each micro-batch of a step", "DeepSpeed#8443, DeepSpeed#8600", recorded, {"rounding-excess"}, ""},
 };
 // clang-format on
 

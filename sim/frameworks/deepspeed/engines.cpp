@@ -7,6 +7,7 @@
 #include "sim/frameworks/deepspeed/behaviour.h"
 #include "sim/frameworks/deepspeed/engine/bf16_optimizer.h"
 #include "sim/frameworks/deepspeed/engine/data_parallel.h"
+#include "sim/frameworks/deepspeed/engine/muon.h"
 #include "sim/frameworks/deepspeed/engine/partition.h"
 #include "sim/frameworks/deepspeed/engine/zero_stage3.h"
 #include "sim/frameworks/deepspeed/engine/zero_stage_1_and_2.h"
@@ -91,6 +92,7 @@ std::optional<InputError> refusal(const Scenario& s, const Behaviour& behaviour)
   if (reduces_whole_buckets(config, behaviour) && config.zero.reduce_bucket_size > limits::whole_bucket_numel_max)
     return InputError{"/engine/config/zero_optimization/reduce_bucket_size",
                       "a whole bucket is reduced here (switch stage12_bucket_payload); expected at most " + std::to_string(limits::whole_bucket_numel_max)};
+  if (auto error = muon_refusal(s, behaviour)) return error;
   if (stage == 0 && config.offloads_optimizer()) return InputError{"/engine/config/zero_optimization/offload_optimizer", "has no effect at stage 0; expected a stage from 1 to 3"};
   const bool experts = std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.expert.has_value(); });
   if (stage >= 2 && s.engine.pipeline_stages > 1)

@@ -104,7 +104,8 @@ class DeepSpeed final : public Framework {
   // Weights, gradients, two buckets, a flat copy and its cast, kept gradients, accumulators, fp32 master and its gradient, moments.
   std::uint64_t rank_bytes(const Scenario& scenario) const override {
     const std::uint64_t model = size_of(scenario.model_dtype), acc = size_of(grad_accum_dtype_of(scenario)), wire = size_of(communication_dtype_of(scenario));
-    const std::uint64_t moments = scenario.engine.optimizer.type == OptimizerType::sgd ? 0 : 8;
+    // Muon: the momentum of whole matrices, the one that waits for the step, its share, and what goes in.
+    const std::uint64_t moments = scenario.engine.optimizer.type == OptimizerType::sgd ? 0 : scenario.engine.optimizer.adam() ? 8 : 4 * acc;
     // Buckets that are reduced whole are held whole: two, and the cast of one.
     const auto behaviour = resolve_behaviour(scenario.engine.as_of);
     const bool whole = behaviour.ok() && reduces_whole_buckets(deepspeed_config(scenario), *behaviour);

@@ -9,6 +9,7 @@ constexpr std::string_view no_blocks = "Leave out no_sync.";
 constexpr std::string_view at_once = "Set bf16.immediate_grad_update to true.";
 constexpr std::string_view model_dtype = "Leave out data_types.grad_accum_dtype.";
 constexpr std::string_view static_scale = "Set a static loss_scale.";
+constexpr std::string_view whole_reductions = "Set reduce_scatter to false.";
 
 constexpr Repair table[] = {
     {"catalogue-2", "offload_keep", "add_else_store", "gate_ga", no_offload},
@@ -65,6 +66,11 @@ constexpr Repair table[] = {
     {"live-22", "bf16_set_gradient", "param_grad", "accumulator"},
     {"live-26", "fused_expert_norm", "masters", "gradients"},
     {"live-34", "master_first_step", "taken", "not_taken"},
+    {"live-35", "muon_loss_scale", "kept", "divided_out", static_scale},
+    {"catalogue-51", "muon_staging", "none", "by_partition"},
+    {"catalogue-52", "muon_staging", "by_matrix", "by_partition"},
+    {"zoo-22", "muon_reduce_scatter", "own_part_reduced", "whole", whole_reductions},
+    {"newer-9", "muon_takes_in", "each_reduction", "each_step"},
 };
 
 }  // namespace

@@ -12,6 +12,7 @@ PointInHistory point_of(const Scenario& scenario) {
 }  // namespace
 
 double gradient_clipping_of(const Scenario& scenario) {
+  if (scenario.engine.optimizer.type == OptimizerType::muon) return 0.0;
   if (const auto& given = deepspeed_config(scenario).gradient_clipping) return *given;
   return point_of(scenario).contains(Change::pr8068) ? 1.0 : 0.0;
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sim/frameworks/deepspeed/engine/muon.h"
 #include "sim/frameworks/deepspeed/settings.h"
 
 namespace gradledger {
@@ -22,11 +23,12 @@ void ScaledOptimizer::on_value(std::uint32_t stage, double value, ProgramWriter&
   scaler_.update(overflow);
   report_decision(w, overflow, scaler_.scale());
   if (skips_on(overflow)) {
-    if (norm_decides) w.report(StepFact::gradient_norm, std::numeric_limits<double>::infinity());
+    if (norm_decides && !uses_muon(scenario())) w.report(StepFact::gradient_norm, std::numeric_limits<double>::infinity());
     return skip_step(w);
   }
   if (stage == overflow_known) emit_norm(w);
-  w.report(StepFact::gradient_norm, norm_, reported_norm_factor());
+  // Muon's is the norm of its updates, which nobody knows here.
+  if (!uses_muon(scenario())) w.report(StepFact::gradient_norm, norm_, reported_norm_factor());
   const bool clips = gradient_clipping_of(scenario()) > 0 && !linear();
   if (!clips) return finish_step(w, std::nullopt);
   if (stage == norm_checked) return on_value(norm_known, value, w);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/engine/clipping.h"
+#include "sim/frameworks/deepspeed/engine/muon.h"
 #include "sim/frameworks/deepspeed/settings.h"
 
 namespace gradledger {
@@ -63,6 +64,10 @@ void ZeroStage3::initialise(ProgramWriter& w) {
     optimizers_[g].initialise(w, group_offset_[g + 1] - group_offset_[g], optimizers_.size() == 1 ? "" : "[" + std::to_string(g) + "]");
   partitions_ = buffer("grad_partitions_flat_buffer", acc_dtype_, total, optimizer_space);
   w.fill(partitions_, 0.0);
+  if (uses_muon(scenario())) {
+    momentum_ = buffer("momentum_buffer", acc_dtype_, total, optimizer_space);
+    w.fill(momentum_, 0.0);
+  }
   if (contiguous_) {
     const std::uint64_t size = config().zero.reduce_bucket_size;
     const bool several = may_skip_epilogues() || behaviour().stage3_bucket_start == Stage3BucketStart::behind_the_last;
@@ -232,6 +237,7 @@ void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
   const NormAs invalid = invalid_norm_as(behaviour().norm_masking);
   const double clip = gradient_clipping_of(scenario());
   const double factor = offload_ ? unscale_and_clip_factor(unscaled_by(), norm, clip, invalid) : unscale_and_clip_factor<double>(unscaled_by(), norm, clip, invalid);
+  apply_muon(w);
   for (BaseOptimizer& optimizer : optimizers_) optimizer.begin_step();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     SubGroup& group = groups_[g];
@@ -249,8 +255,11 @@ void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
     if (offload_) w.host_waits();
     {
       OnStream owner(w, offload_ ? Stream::host : Stream::compute);
+      const auto applies = [&](double scale) { w.observe(w.view(name, group_pieces(group, gradient)), Role::applied_gradient, scale, false); };
+      // What Muon makes of it has lost its scale: the update is multiplied and divided by the new one alike.
+      if (uses_muon(scenario())) applies(scaler_.before_update());
       if (factor != 1.0) w.multiply(gradient, factor);
-      w.observe(w.view(name, group_pieces(group, gradient)), Role::applied_gradient, 1.0, false);
+      if (!uses_muon(scenario())) applies(1.0);
       optimizers_[group.of].update(w, group.master, gradient, group.offset - group_offset_[group.of]);
     }
     for (std::uint32_t p : group.parameters) store_weights(w, weights_[p], in_group(group, group.master, p));

@@ -78,6 +78,10 @@ class ZeroStage3 final : public ScaledOptimizer {
   Slice settable_partition(std::uint32_t parameter) const;
   void set_partition(const events::SetGradient& event, ProgramWriter& w, Slice value);  // stage3.py: set_fp32_grad_for_param, at 0.19.7
 
+  void take_into_momentum_of(ProgramWriter& w, std::uint32_t parameter, Slice reduced, double scale);  // stage3.py: _apply_distributed_muon_update, at 0.18.9
+  void apply_muon(ProgramWriter& w);                                                                   // stage3.py: _apply_muon_to_accumulated_grads, at 0.19.8
+  void observe_momentum(ProgramWriter& w);                                                             // ours: snapshots
+
   void clear_stale(ProgramWriter& w);  // ours: a repair that no release has
 
   ParameterShard shard(std::uint32_t parameter) const { return shard_of(numel(parameter), world(), rank()); }
@@ -108,7 +112,9 @@ class ZeroStage3 final : public ScaledOptimizer {
   Tensor bucket_buffer_;
   std::deque<std::uint32_t> in_flight_;  // stream events of reductions
 
-  Slice partitions_;  // grad_partitions_flat_buffer: zero at the start, never zeroed again
+  Slice partitions_;           // grad_partitions_flat_buffer: zero at the start, never zeroed again
+  Slice momentum_;             // momentum_buffer of all sub-groups; with Muon
+  double momentum_scale_ = 1;  // the loss scale of what it took in last
   enum class Averaged : std::uint8_t { never, none, set } averaged_state_ = Averaged::never;
   std::vector<bool> norm_recorded_;
   std::vector<bool> stored_in_window_;  // offload, by parameter: a backward since the last step

@@ -67,6 +67,7 @@ std::vector<Tensor> ZeroStage3::all_reduce_partitions(ProgramWriter& w) {
     Tensor partition = tensors_.allocate(w, "grad_partition of " + parameter_name(p), acc_dtype_, own.size);
     if (own.real < own.size) w.fill(partition.slice, 0.0);
     if (own.real > 0) copy_reduced(w, p, partition.slice.part(0, own.real), reduced.part(at + own.offset, own.real));
+    if (own.real > 0) take_into_momentum_of(w, p, partition.slice.part(0, own.real), scaler_.scale());
     partitions.push_back(partition);
     at += numel(p);
   }

@@ -32,6 +32,7 @@ void ZeroStage3::observe_wrapper(ProgramWriter& w) {
     const std::vector<ViewPiece> pieces = group_pieces(groups_[g], groups_[g].master);
     w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "]", pieces), Role::master_parameter, 1.0, true);
   }
+  observe_momentum(w);
   for (std::size_t g = 0; g < optimizers_.size(); ++g) {
     std::vector<ViewPiece> in_moments;
     for (std::uint32_t p : optimizer_groups_[g].parameters)

@@ -51,6 +51,7 @@ KeepingContext ZeroStage1And2::keeping() {
           .boundary = boundary_mirror(),
           .pinned = pinned(),
           .micro_step_id = micro_step_id_,
+          .loss_scale = scaler_.scale(),
           .overflow_flag = overflow_flag_};
 }
 

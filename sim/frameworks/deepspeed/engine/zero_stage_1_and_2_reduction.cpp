@@ -146,6 +146,13 @@ bool ZeroStage1And2::divides_experts_apart() const {
   return behaviour().expert_average != ExpertAverage::with_the_bucket && std::any_of(bucket_.entries.begin(), bucket_.entries.end(), of_expert);
 }
 
+// DeepSpeed#8141: Muon takes whole matrices, so all that own a part of one keep all of it. Until then what a rank did not own stayed unreduced.
+bool ZeroStage1And2::goes_to_every_owner(const FlatWeights& group, std::uint32_t p) const {
+  if (!uses_muon(scenario()) || behaviour().muon_reduce_scatter != MuonReduceScatter::whole) return false;
+  const std::uint32_t first = group.layout().first_owner(p);
+  return group.layout().owned(first, p).numel < numel(p);
+}
+
 // The bucket cut where ownership changes, neighbours of one owner merged, but for what is added to the rank's sums.
 std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(ProgramWriter& w, Slice bucket) {
   std::vector<Run> runs;
@@ -157,9 +164,9 @@ std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(ProgramWriter& w, Sl
       const std::uint64_t count = group.layout().owned(owner, entry.parameter).numel;
       if (count == 0) continue;
       const Slice sum = owner == group.index_in_peers() ? kept_->sum_of(w, keeping(), entry.parameter) : Slice{};
-      const bool added = sum.buffer != no_index;
-      if (!added && !runs.empty() && runs.back().owner == owner && runs.back().peers->id == group.peers().id) runs.back().slice.numel += count;
-      else runs.push_back({&group.peers(), owner, bucket.part(at, count), sum});
+      const bool added = sum.buffer != no_index, split = goes_to_every_owner(group, entry.parameter);
+      if (!added && !split && !runs.empty() && !runs.back().split && runs.back().owner == owner && runs.back().peers->id == group.peers().id) runs.back().slice.numel += count;
+      else runs.push_back({&group.peers(), owner, bucket.part(at, count), sum, split, split && owns(entry.parameter)});
       at += count;
     }
   }
@@ -209,7 +216,7 @@ void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& 
     if (cast.defined() && (!to_owner || root == me)) w.copy(data, wire);
     for (std::uint64_t at = 0; flat.defined() && first < last; ++first) {
       const Run& run = runs[first];
-      if (run.owner == keeper) w.copy(run.slice, data.part(at, run.slice.numel));
+      if (run.owner == keeper || run.kept) w.copy(run.slice, data.part(at, run.slice.numel));
       at += run.slice.numel;
     }
     first = last;

@@ -14,7 +14,9 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
   for (std::uint32_t p : learned())
     if (grad_accum_[p].defined()) w.observe(w.view(parameter_name(p) + ".grad_accum", whole_parameter(p, grad_accum_[p].slice)), accum_role, scale, true);
   kept_->observe(w, keeping(), scale);
-  if (stepped_) weights_.observe(w);
+  if (!stepped_) return;
+  weights_.observe(w);
+  kept_->observe_state(w, keeping());
 }
 
 // ---- what users set -------------------------------------------------------------------------------------------------------------------

@@ -79,13 +79,14 @@ void ZeroStage1And2::finish_step(ProgramWriter& w, std::optional<double> norm) {
 // Unscales and clips a group's gradient, and steps with it.
 void ZeroStage1And2::apply(ProgramWriter& w, FlatWeights& group, std::size_t number, std::optional<double> norm) {
   Tensor flat;
+  const bool shown = kept_->observe_applied(w, keeping(), number);
   const Slice gradient = kept_->step_gradient(w, keeping(), number, flat);
   const bool unscales = config().fp16.enabled || behaviour().bf16_unscale_and_clip == Bf16UnscaleAndClip::done;
   {
     OnStream owner(w, kept_->step_stream());
     if (const double factor = unscale_and_clip_factor(unscaled_by(), norm, gradient_clipping_of(scenario()), invalid_norm_as(behaviour().norm_masking)); factor != 1.0 && unscales)
       w.multiply(gradient, factor);
-    w.observe(w.view(group.master_name() + ".grad", group.partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
+    if (!shown) w.observe(w.view(group.master_name() + ".grad", group.partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
   }
   group.step(w, gradient);
   tensors_.drop(w, flat);

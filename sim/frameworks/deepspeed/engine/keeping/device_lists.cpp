@@ -105,6 +105,7 @@ void DeviceLists::take_averaged_gradients(ProgramWriter& w, const KeepingContext
     const auto begins_here = [&](std::uint32_t p) { return c.weights.number_of(p) == g && (c.owned(p).numel > 0 || c.weights[g].owns_place(p)); };
     if (std::none_of(c.learned.begin(), c.learned.end(), begins_here)) throw FrameworkError{"IndexError", "list index out of range"};
   }
+  if (muon_) muon_->take_in(w, c, *all_grad_tensors_);
   std::vector<std::uint64_t> filled(c.weights.size());
   for (std::size_t i = 0; i < averaged_.parts.size(); ++i) {
     const OwnedPart& part = c.weights.parts()[i];
@@ -155,7 +156,22 @@ Slice DeviceLists::step_gradient(ProgramWriter& w, const KeepingContext& c, std:
   return flat.slice;
 }
 
+void DeviceLists::begin_step(ProgramWriter& w, const KeepingContext& c) {
+  KeptOnDevice::begin_step(w, c);
+  if (muon_) muon_->commit(w);
+}
+
+bool DeviceLists::observe_applied(ProgramWriter& w, const KeepingContext& c, std::size_t group) const {
+  if (muon_) muon_->observe_taken(w, c, group);
+  return muon_.has_value();
+}
+
+void DeviceLists::observe_state(ProgramWriter& w, const KeepingContext& c) const {
+  if (muon_) muon_->observe(w, c);
+}
+
 void DeviceLists::drop(ProgramWriter& w, const KeepingContext& c, bool) {
+  if (muon_) muon_->let_go(w, c.tensors);
   averaged_.set_to_none(w, c.tensors);
   if (all_grad_tensors_)
     for (Tensor& gradient : *all_grad_tensors_) c.tensors.clear(w, gradient);
@@ -179,6 +195,7 @@ void DeviceLists::fold(StateFold& f) const {
   f.flags({all_grad_tensors_.has_value(), all_grad_tensors_known_});
   if (all_grad_tensors_) f.tensors(*all_grad_tensors_);
   averaged_.fold(f);
+  if (muon_) muon_->fold(f);
 }
 
 }  // namespace gradledger

@@ -6,12 +6,15 @@
 #include <vector>
 
 #include "sim/frameworks/deepspeed/engine/keeping/kept_on_device.h"
+#include "sim/frameworks/deepspeed/engine/keeping/muon_momentum.h"
 
 namespace gradledger {
 
 class DeviceLists final : public KeptOnDevice {
  public:
-  explicit DeviceLists(const FlatGroups& weights) : averaged_(weights) {}
+  DeviceLists(const FlatGroups& weights, bool muon) : averaged_(weights) {
+    if (muon) muon_.emplace(weights);
+  }
 
   void keep(ProgramWriter& w, const KeepingContext& c, std::uint32_t parameter) override;  // stage_1_and_2.py: copy_grads_in_partition, at 0.19.7
   void end_of_reductions(ProgramWriter& w, const KeepingContext& c) override;              // stage_1_and_2.py: independent_gradient_partition_epilogue, at 0.19.7
@@ -20,6 +23,9 @@ class DeviceLists final : public KeptOnDevice {
   void finalise(ProgramWriter& w, const KeepingContext& c) override;  // stage_1_and_2.py: finalize_gradient_accumulation_boundary, at 0.19.7
   void require(const KeepingContext& c) const override;
   Slice step_gradient(ProgramWriter& w, const KeepingContext& c, std::size_t group, Tensor& flat) override;  // stage_1_and_2.py: step, at 0.19.7
+  void begin_step(ProgramWriter& w, const KeepingContext& c) override;                                       // stage_1_and_2.py: step, at 0.19.8
+  bool observe_applied(ProgramWriter& w, const KeepingContext& c, std::size_t group) const override;         // ours: snapshots
+  void observe_state(ProgramWriter& w, const KeepingContext& c) const override;                              // ours: snapshots
   void drop(ProgramWriter& w, const KeepingContext& c, bool skipped) override;                               // stage_1_and_2.py: step, at 0.19.7
   void observe(ProgramWriter& w, const KeepingContext& c, double scale) const override;                      // ours: snapshots
   void fold(StateFold& f) const override;
@@ -36,7 +42,8 @@ class DeviceLists final : public KeptOnDevice {
   Tensor grads_in_partition_;  // full gradients of owned parameters, this epilogue's
   std::uint64_t grads_in_partition_offset_ = 0;
   std::optional<std::vector<Tensor>> all_grad_tensors_;  // by owned part of all groups
-  bool all_grad_tensors_known_ = false;                  // the list was filled once
+  std::optional<MuonMomentum> muon_;
+  bool all_grad_tensors_known_ = false;  // the list was filled once
 };
 
 }  // namespace gradledger

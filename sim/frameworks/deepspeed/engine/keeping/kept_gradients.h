@@ -30,6 +30,7 @@ struct KeepingContext {
   bool boundary;                    // the optimizer's copy of the engine's is_gradient_accumulation_boundary()
   bool pinned;                      // host memory
   std::int64_t micro_step_id;
+  double loss_scale;  // of the gradients at hand
   Slice overflow_flag;
 
   std::uint64_t numel(std::uint32_t parameter) const { return scenario.parameters[parameter].numel; }
@@ -92,6 +93,10 @@ class KeptGradients {
   // tensor_fragment.py: set_full_hp_grad, at 0.19.7
   virtual void user_has_set(ProgramWriter&, const KeepingContext&, std::uint32_t /*parameter*/, Slice /*full*/, Slice /*own*/, bool /*refreshes_norm*/) const {}
   virtual void observe(ProgramWriter& w, const KeepingContext& c, double scale) const = 0;
+  // What the step of a group applies, where that is not the rank's part of it alone. False: it is.
+  virtual bool observe_applied(ProgramWriter&, const KeepingContext&, std::size_t /*group*/) const { return false; }  // ours: snapshots
+  // State of the optimizer that is kept here.
+  virtual void observe_state(ProgramWriter&, const KeepingContext&) const {}  // ours: snapshots
   virtual void fold(StateFold& f) const = 0;
 };
 

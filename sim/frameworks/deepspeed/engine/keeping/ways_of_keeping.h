@@ -29,7 +29,7 @@ class WayOfKeeping {
     const bool partition = behaviour.stage12_fp32_partition == Fp32Partition::accumulates && sum == Dtype::float32 && model != Dtype::float32;
     const std::size_t parameters = scenario.parameters.size();
     if (deepspeed_config(scenario).offloads_optimizer()) return partition ? Way(OffloadedPartition(weights, parameters)) : Way(HostAccumulators(parameters));
-    return partition ? Way(DevicePartition(weights)) : Way(DeviceLists(weights));
+    return partition ? Way(DevicePartition(weights)) : Way(DeviceLists(weights, uses_muon(scenario)));
   }
 
   Way way_;

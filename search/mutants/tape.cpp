@@ -54,9 +54,10 @@ bool Tape::touches(const Op& op, BufferId buffer) const {
     case OpKind::release: return false;
     case OpKind::deposit: return op.target.buffer == buffer;  // its source names a parameter
     case OpKind::collective: return call(op).input.buffer == buffer || call(op).output.buffer == buffer;
-    case OpKind::interleave: {
+    case OpKind::interleave:
+    case OpKind::part_rows: {
       const std::vector<Interleaving::Part>& parts = program_.interleavings[op.index].parts;
-      return op.target.buffer == buffer || std::any_of(parts.begin(), parts.end(), [&](const Interleaving::Part& part) { return part.source.buffer == buffer; });
+      return op.target.buffer == buffer || op.source.buffer == buffer || std::any_of(parts.begin(), parts.end(), [&](const Interleaving::Part& part) { return part.slice.buffer == buffer; });
     }
     case OpKind::sgd:
     case OpKind::adam: {

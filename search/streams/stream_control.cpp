@@ -47,8 +47,12 @@ std::vector<Access> accesses(const Program& program, std::uint32_t step) {
       add(all, op.target, true);
       break;
     case OpKind::interleave:
-      for (const Interleaving::Part& part : program.interleavings[op.index].parts) add(all, part.source, false);
+      for (const Interleaving::Part& part : program.interleavings[op.index].parts) add(all, part.slice, false);
       add(all, op.target, true);
+      break;
+    case OpKind::part_rows:
+      add(all, op.source, false);
+      for (const Interleaving::Part& part : program.interleavings[op.index].parts) add(all, part.slice, true);
       break;
     case OpKind::sgd:
     case OpKind::adam: {

@@ -40,8 +40,12 @@ void StreamCheck::visit(const Op& op) {
     case OpKind::squared_norm:
     case OpKind::check_finite: read(op.source); return write(op.target);
     case OpKind::interleave:
-      for (const Interleaving::Part& part : program_->interleavings[op.index].parts) read(part.source);
+      for (const Interleaving::Part& part : program_->interleavings[op.index].parts) read(part.slice);
       return write(op.target);
+    case OpKind::part_rows:
+      read(op.source);
+      for (const Interleaving::Part& part : program_->interleavings[op.index].parts) write(part.slice);
+      return;
     case OpKind::multiply:
     case OpKind::divide:
     case OpKind::square_root: return write(op.target);

@@ -12,18 +12,25 @@ namespace {
 
 Dtype dtype_of(const Rank& rank, Slice slice) { return rank.program.buffers[slice.buffer].stored; }
 
-const Interleaving& interleaving_of(const Op& op, const Rank& rank) { return rank.program.interleavings[op.index]; }
+bool moves_chunks(const Op& op) { return op.kind == OpKind::interleave || op.kind == OpKind::part_rows; }
 
 Range range_of(Slice slice) { return {slice.offset, slice.offset + slice.numel}; }
 
 }  // namespace
+
+template <class Copied>
+void Operations::each_chunk(const Op& op, const Rank& rank, Copied&& copied) {
+  const Interleaving& of = rank.program.interleavings[op.index];
+  if (op.kind == OpKind::interleave) of.each(op.target, copied);
+  else of.each(op.source, [&](Slice in_rows, Slice in_slice) { copied(in_slice, in_rows); });
+}
 
 void Operations::execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number) {
   if (op.kind <= OpKind::release) return change_storage(op, at, rank, rank_number);
   if (dry_) return;
   track_written(op, rank, rank_number);
   if (!devices_) return compute(op, rank, rank_number);
-  if (op.kind == OpKind::interleave) return interleave_on_device(op, rank, rank_number);
+  if (moves_chunks(op)) return copy_chunks_on_device(op, rank, rank_number);
   values_.clear();
   if (op.kind == OpKind::deposit) values_of_deposit(op, rank_number);
   devices_->enqueue(rank_number, command_of(op, rank.program), values_);
@@ -46,7 +53,8 @@ void Operations::track_written(const Op& op, Rank& rank, std::uint32_t rank_numb
       [[fallthrough]];
     case OpKind::fill: return rank.memory.storage(op.target.buffer).written.add(range_of(op.target));
     case OpKind::copy: return rank.memory.copy_written(op.target, op.source);
-    case OpKind::interleave: return interleaving_of(op, rank).each(op.target, [&](Slice to, Slice from) { rank.memory.copy_written(to, from); });
+    case OpKind::interleave:
+    case OpKind::part_rows: return each_chunk(op, rank, [&](Slice to, Slice from) { rank.memory.copy_written(to, from); });
     case OpKind::accumulate: return rank.memory.intersect_written(op.target, op.source);
     case OpKind::squared_norm: require_written(rank, rank_number, op.event, op.source, "the gradient norm"); return;
     case OpKind::check_finite: require_written(rank, rank_number, op.event, op.source, "the overflow check"); return;
@@ -91,7 +99,8 @@ void Operations::compute(const Op& op, Rank& rank, std::uint32_t rank_number) {
     }
     case OpKind::copy:
     case OpKind::accumulate: return two_operands(op, rank);
-    case OpKind::interleave: return interleaving_of(op, rank).each(op.target, [&](Slice to, Slice from) { copy(to, from, rank); });
+    case OpKind::interleave:
+    case OpKind::part_rows: return each_chunk(op, rank, [&](Slice to, Slice from) { copy(to, from, rank); });
     case OpKind::multiply:
     case OpKind::divide: return scale(op, rank);
     case OpKind::squared_norm:
@@ -140,10 +149,10 @@ void Operations::copy(Slice target, Slice source, Rank& rank) {
 }
 
 // A device knows copies alone.
-void Operations::interleave_on_device(const Op& op, Rank& rank, std::uint32_t rank_number) {
+void Operations::copy_chunks_on_device(const Op& op, Rank& rank, std::uint32_t rank_number) {
   Op one = op;
   one.kind = OpKind::copy;
-  interleaving_of(op, rank).each(op.target, [&](Slice to, Slice from) {
+  each_chunk(op, rank, [&](Slice to, Slice from) {
     one.target = to;
     one.source = from;
     devices_->enqueue(rank_number, command_of(one, rank.program), {});

@@ -34,7 +34,10 @@ class Operations {
   void deposit(const Op& op, Rank& rank, std::uint32_t rank_number);
   void two_operands(const Op& op, Rank& rank);
   static void copy(Slice target, Slice source, Rank& rank);
-  void interleave_on_device(const Op& op, Rank& rank, std::uint32_t rank_number);
+  // copied(to, from), chunk by chunk, of an interleaving or of its way back.
+  template <class Copied>
+  static void each_chunk(const Op& op, const Rank& rank, Copied&& copied);
+  void copy_chunks_on_device(const Op& op, Rank& rank, std::uint32_t rank_number);
   void reduce_to_scalar(const Op& op, Rank& rank);
   void update(const Op& op, Rank& rank);
 

@@ -20,7 +20,7 @@ std::string_view name_of(Stream stream) {
 }
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 22> names{"allocate", "release",      "deposit",     "fill",         "copy",   "interleave", "accumulate", "multiply",
+  constexpr std::array<std::string_view, 23> names{"allocate", "release",      "deposit",     "fill",         "copy",   "interleave", "part_rows", "accumulate", "multiply",
                                                    "divide",   "squared_norm", "square_root", "check_finite", "sgd",    "adam",       "collective", "record",
                                                    "wait",     "synchronize",  "read",        "observe",      "report", "end_event"};
   return names[static_cast<std::size_t>(kind)];
@@ -105,14 +105,26 @@ void ProgramWriter::copy_over_the_bus(Slice target, Slice source, bool pinned) {
   if (!pinned) host_waits();
 }
 
-void ProgramWriter::interleave(Slice target, Interleaving of) {
-  expects(target.numel == of.numel(), "an interleaving that does not fill its target");
+std::uint32_t ProgramWriter::index_of(Slice rows_of_chunks, Interleaving of) {
+  expects(rows_of_chunks.numel == of.numel(), "an interleaving of another length than its rows");
   std::vector<Interleaving>& all = program_->interleavings;
   const auto known = std::find(all.begin(), all.end(), of);
   const auto index = static_cast<std::uint32_t>(known - all.begin());
   if (known == all.end()) all.push_back(std::move(of));
+  return index;
+}
+
+void ProgramWriter::interleave(Slice target, Interleaving of) {
+  const std::uint32_t index = index_of(target, std::move(of));
   Op& op = emit(OpKind::interleave);
   op.target = target;
+  op.index = index;
+}
+
+void ProgramWriter::part_rows(Slice source, Interleaving of) {
+  const std::uint32_t index = index_of(source, std::move(of));
+  Op& op = emit(OpKind::part_rows);
+  op.source = source;
   op.index = index;
 }
 

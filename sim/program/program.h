@@ -47,6 +47,7 @@ enum class OpKind : std::uint8_t {
   fill,          // target = scalar
   copy,          // target = cast(source)
   interleave,    // target = rows of chunks of several slices, cast: `index` into interleavings
+  part_rows,     // the slices of `index` into interleavings = source, rows of their chunks, cast
   accumulate,    // target += cast(source)
   multiply,      // target *= scalar
   divide,        // target /= scalar
@@ -103,12 +104,12 @@ struct CollectiveCall {
   Slice output;                        // all_gather: world x input; the same slice: in place
 };
 
-// Slices cut into as many chunks as there are rows. A row has one chunk of each, in their order: what goes to one rank lies together. Where a slice ends within
-// its last chunks the target keeps what it has.
+// Slices cut into as many chunks as there are rows. A row has one chunk of each, in their order: what goes to one rank, or comes from one, lies together.
+// Where a slice ends before its last chunk does, the rest of that chunk is nobody's.
 struct Interleaving {
   struct Part {
-    Slice source;
-    std::uint64_t chunk = 0;  // source.numel <= rows x chunk
+    Slice slice;
+    std::uint64_t chunk = 0;  // slice.numel <= rows x chunk
 
     bool operator==(const Part&) const = default;
   };
@@ -121,14 +122,14 @@ struct Interleaving {
     for (const Part& part : parts) row += part.chunk;
     return row * rows;
   }
-  // copied(to, from): slices of the target and of a source, in the order of the target.
-  template <class Copied>
-  void each(Slice target, Copied&& copied) const {
+  // use(in_rows, in_slice): what lies in both places, in the order of the rows.
+  template <class Use>
+  void each(Slice rows_of_chunks, Use&& use) const {
     std::uint64_t at = 0;
     for (std::uint64_t row = 0; row < rows; ++row)
       for (const Part& part : parts) {
-        const std::uint64_t from = std::min(row * part.chunk, part.source.numel), count = std::min(part.chunk, part.source.numel - from);
-        if (count > 0) copied(target.part(at, count), part.source.part(from, count));
+        const std::uint64_t from = std::min(row * part.chunk, part.slice.numel), count = std::min(part.chunk, part.slice.numel - from);
+        if (count > 0) use(rows_of_chunks.part(at, count), part.slice.part(from, count));
         at += part.chunk;
       }
   }
@@ -237,6 +238,7 @@ class ProgramWriter {
   // Between device and host. Asynchronous for the device; the host goes on before it is done only where its memory is pinned.
   void copy_over_the_bus(Slice target, Slice source, bool pinned);
   void interleave(Slice target, Interleaving of);  // equal ones share an index
+  void part_rows(Slice source, Interleaving of);   // the way back
   void accumulate(Slice target, Slice source);
   void multiply(Slice target, double factor);
   void divide(Slice target, double divisor);
@@ -256,6 +258,7 @@ class ProgramWriter {
   void end_event();
 
  private:
+  std::uint32_t index_of(Slice rows_of_chunks, Interleaving of);
   Op& emit(OpKind kind);
   Op& emit_on(Stream stream, OpKind kind);
 

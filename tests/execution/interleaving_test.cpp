@@ -26,6 +26,29 @@ void copy_each(ProgramWriter& w, Slice target, const Interleaving& of) {
   of.each(target, [&](Slice to, Slice from) { w.copy(to, from); });
 }
 
+void copy_each_back(ProgramWriter& w, Slice source, const Interleaving& of) {
+  of.each(source, [&](Slice from, Slice to) { w.copy(to, from); });
+}
+
+// The same shape with other slices, each of a new buffer that is allocated.
+Interleaving elsewhere(ProgramWriter& w, Interleaving of, const std::string& name) {
+  for (Interleaving::Part& part : of.parts) {
+    part.slice.buffer = w.declare(name, Dtype::bfloat16, of.rows * part.chunk);
+    w.allocate(part.slice.buffer);
+  }
+  return of;
+}
+
+ViewId view_of(ProgramWriter& w, const std::string& name, const Interleaving& of) {
+  std::vector<ViewPiece> pieces;
+  std::uint64_t at = 0;
+  for (const Interleaving::Part& part : of.parts) {
+    pieces.push_back({part.slice, 0, at});
+    at += part.slice.numel;
+  }
+  return w.view(name, std::move(pieces));
+}
+
 // Element by element.
 std::vector<Stretch> spread(const Stretches& all) {
   std::vector<Stretch> out;
@@ -40,14 +63,10 @@ TEST(an_interleaving, is_a_copy_of_each_chunk_on_numbers) {
     const Interleaving shape = drawn(random, 0);
     ScriptedEngine::Hooks hooks;
     hooks.handle = [&](std::uint32_t, const Event&, ProgramWriter& w) {
-      Interleaving of = shape;
+      const Interleaving of = elsewhere(w, shape, "source");
       double value = 0;
-      for (Interleaving::Part& part : of.parts) {
-        const BufferId source = w.declare("source", Dtype::bfloat16, of.rows * part.chunk);
-        w.allocate(source);
-        part.source.buffer = source;
-        for (std::uint64_t x = 0; x < part.source.numel; ++x) w.fill(part.source.part(x, 1), ++value);
-      }
+      for (const Interleaving::Part& part : of.parts)
+        for (std::uint64_t x = 0; x < part.slice.numel; ++x) w.fill(part.slice.part(x, 1), ++value);
       std::vector<Slice> targets;
       for (const char* name : {"by one", "by many"}) {
         const BufferId b = w.declare(name, Dtype::float32, of.numel());
@@ -59,13 +78,39 @@ TEST(an_interleaving, is_a_copy_of_each_chunk_on_numbers) {
       copy_each(w, targets[1], of);
       w.observe(w.view("by one", {ViewPiece{targets[0], 0, 0}}), Role::scratch, 1.0, false);
       w.observe(w.view("by many", {ViewPiece{targets[1], 0, 0}}), Role::scratch, 1.0, false);
+      const Interleaving by_one = elsewhere(w, shape, "back by one"), by_many = elsewhere(w, shape, "back by many");
+      w.part_rows(targets[0], by_one);
+      copy_each_back(w, targets[1], by_many);
+      w.observe(view_of(w, "given", of), Role::scratch, 1.0, false);
+      w.observe(view_of(w, "back by one", by_one), Role::scratch, 1.0, false);
+      w.observe(view_of(w, "back by many", by_many), Role::scratch, 1.0, false);
     };
     const ScriptedRun run = run_scripted(1, hooks);
     const std::vector<double>& one = run.seen.snapshots.at({0, 0, "by one"});
     EXPECT_EQ(one, run.seen.snapshots.at({0, 0, "by many"}));
-    const std::uint64_t given = std::accumulate(shape.parts.begin(), shape.parts.end(), std::uint64_t{0}, [](std::uint64_t n, const auto& part) { return n + part.source.numel; });
+    const std::uint64_t given = std::accumulate(shape.parts.begin(), shape.parts.end(), std::uint64_t{0}, [](std::uint64_t n, const auto& part) { return n + part.slice.numel; });
     EXPECT_EQ(static_cast<std::uint64_t>(std::count_if(one.begin(), one.end(), [](double x) { return x > 0; })), given);
     EXPECT_TRUE(run.seen.races.empty());
+    EXPECT_EQ(run.seen.snapshots.at({0, 0, "back by one"}), run.seen.snapshots.at({0, 0, "back by many"}));
+    const std::vector<double>& given_back = run.seen.snapshots.at({0, 0, "back by one"});
+    EXPECT_EQ(given_back, run.seen.snapshots.at({0, 0, "given"}));
+    EXPECT_EQ(given_back.size(), given);
+  }
+}
+
+TEST(the_way_back_of_an_interleaving, is_reported_where_no_wait_orders_it_behind_what_wrote_its_rows_or_reads_its_slices) {
+  for (const bool waits : {false, true}) {
+    Program program;
+    ProgramWriter w(program);
+    const Slice rows = w.whole(w.declare("rows", Dtype::float32, 4)), slice = w.whole(w.declare("slice", Dtype::float32, 4));
+    const Slice read = w.whole(w.declare("read", Dtype::float32, 4));
+    w.fill(rows, 1);
+    w.copy(read, slice);
+    const std::uint32_t filled = w.record();
+    OnStream other(w, Stream::communication);
+    if (waits) w.wait(filled);
+    w.part_rows(rows, {{{slice, 2}}, 2});
+    EXPECT_EQ(stream_races(program, 0).size(), waits ? 0u : 2u);
   }
 }
 
@@ -132,7 +177,7 @@ TEST(an_interleaving, is_a_copy_of_each_chunk_on_weights_through_whatever_follow
     const Interleaving of = [&] {
       Interleaving shape = drawn(random, 0);
       shape.rows = OnWeights::ranks;
-      for (Interleaving::Part& part : shape.parts) part.source.numel = std::min<std::uint64_t>(part.source.numel, shape.rows * part.chunk);
+      for (Interleaving::Part& part : shape.parts) part.slice.numel = std::min<std::uint64_t>(part.slice.numel, shape.rows * part.chunk);
       return shape;
     }();
     on.run([&](ProgramWriter& w) {
@@ -144,6 +189,7 @@ TEST(an_interleaving, is_a_copy_of_each_chunk_on_weights_through_whatever_follow
       for (const char* name : {"by one", "by many"}) {
         targets.push_back(w.whole(w.declare(name, Dtype::float32, of.numel())));
         w.allocate(targets.back().buffer);
+        if (i % 2 == 0) w.fill(targets.back(), 0);
       }
       w.interleave(targets[0], of);
       copy_each(w, targets[1], of);
@@ -177,6 +223,22 @@ TEST(an_interleaving, is_a_copy_of_each_chunk_on_weights_through_whatever_follow
       }
     });
     alike("in part multiplied, added and filled");
+    std::vector<Interleaving> back;
+    on.run([&](ProgramWriter& w) {
+      for (const char* name : {"back by one", "back by many"}) back.push_back(elsewhere(w, of, name));
+      w.part_rows(targets[0], back[0]);
+      copy_each_back(w, targets[1], back[1]);
+    });
+    for (std::uint32_t r = 0; r < OnWeights::ranks; ++r)
+      for (std::size_t part = 0; part < of.parts.size(); ++part) ASSERT_EQ(on.shown(r, back[0].parts[part].slice), on.shown(r, back[1].parts[part].slice)) << "shape " << i;
+    on.run([&](ProgramWriter& w) {
+      w.fill(targets[0], 7);
+      for (Interleaving& way : back) way = elsewhere(w, of, "of rows that are alike");
+      w.part_rows(targets[0], back[0]);
+      copy_each_back(w, targets[0], back[1]);
+    });
+    for (std::uint32_t r = 0; r < OnWeights::ranks; ++r)
+      for (std::size_t part = 0; part < of.parts.size(); ++part) ASSERT_EQ(on.shown(r, back[0].parts[part].slice), on.shown(r, back[1].parts[part].slice)) << "shape " << i;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -61,7 +62,11 @@ class PiecewiseBuffer {
   }
 
   std::uint64_t numel() const { return numel_; }
-  bool unwritten() const { return pieces_.size() == 1 && pieces_.front().form == LinearForms::poison; }
+  // The form of all elements, where it is one without terms.
+  std::optional<FormId> alike() const {
+    if (pieces_.size() != 1 || pieces_.front().origin != no_origin) return std::nullopt;
+    return pieces_.front().form;
+  }
   const std::shared_ptr<const Rows>& rows() const { return rows_; }
 
   void read(std::uint64_t offset, std::uint64_t numel, Stretches& out) const {

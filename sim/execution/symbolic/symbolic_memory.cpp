@@ -38,6 +38,7 @@ void SymbolicMemory::execute(const Op& op, std::uint32_t rank, const Program& pr
     case OpKind::fill: return write(rank, op.target, {told({0, op.target.numel, forms_.number(op.scalar), no_origin})});
     case OpKind::copy: read(rank, op.source, read_); return write(rank, op.target, read_);
     case OpKind::interleave: return interleave(program.interleavings[op.index], op.target, rank);
+    case OpKind::part_rows: return part_rows(program.interleavings[op.index], op.source, rank);
     case OpKind::accumulate: read(rank, op.source, other_); return accumulate(rank, op.target, other_);
     case OpKind::multiply: return scale(rank, op.target, op.scalar, false);
     case OpKind::divide: return scale(rank, op.target, op.scalar, true);
@@ -70,10 +71,11 @@ void SymbolicMemory::deposit(const Op& op, std::uint32_t rank) {
   else accumulate(rank, op.target, given);
 }
 
-// Of a buffer that nobody wrote, all at once.
+// All at once where the buffer is alike, so that what stays of it is.
 void SymbolicMemory::interleave(const Interleaving& of, Slice target, std::uint32_t rank) {
   PiecewiseBuffer& into = buffer(rank, target.buffer);
-  if (!into.unwritten() || target.numel != into.numel())
+  const std::optional<FormId> kept = into.alike();
+  if (!kept || target.numel != into.numel())
     return of.each(target, [&](Slice to, Slice from) {
       read(rank, from, read_);
       write(rank, to, read_);
@@ -84,13 +86,26 @@ void SymbolicMemory::interleave(const Interleaving& of, Slice target, std::uint3
   result_.clear();
   std::uint64_t at = 0;
   for (const Interleaving::Part& part : of.parts) {
-    read(rank, part.source, read_);
+    read(rank, part.slice, read_);
     for (const Stretch& s : read_) append(result_, {at + s.begin, at + s.end, s.form, s.origin == no_origin ? no_origin : s.origin - static_cast<std::int64_t>(at)});
-    append(result_, {at + part.source.numel, at + of.rows * part.chunk, LinearForms::poison, no_origin});
+    append(result_, {at + part.slice.numel, at + of.rows * part.chunk, *kept, no_origin});
     at += of.rows * part.chunk;
   }
   into.clear_to(std::move(rows));
   if (at > 0) into.write_all(result_);
+}
+
+// At once where all rows are alike: parameters are, which hold no contributions.
+void SymbolicMemory::part_rows(const Interleaving& of, Slice source, std::uint32_t rank) {
+  read(rank, source, other_);
+  if (other_.size() == 1 && other_.front().origin == no_origin) {
+    for (const Interleaving::Part& part : of.parts) write(rank, part.slice, {{0, part.slice.numel, other_.front().form, no_origin}});
+    return;
+  }
+  of.each(source, [&](Slice in_rows, Slice in_slice) {
+    read(rank, in_rows, read_);
+    write(rank, in_slice, read_);
+  });
 }
 
 Stretch SymbolicMemory::sum_of(const Stretch& a, const Stretch& b) {

@@ -47,6 +47,7 @@ class SymbolicMemory {
 
   void deposit(const Op& op, std::uint32_t rank);
   void interleave(const Interleaving& of, Slice target, std::uint32_t rank);
+  void part_rows(const Interleaving& of, Slice source, std::uint32_t rank);
   void accumulate(std::uint32_t rank, Slice target, const Stretches& more);
   void scale(std::uint32_t rank, Slice target, double factor, bool divides);
   bool finite(std::uint32_t rank, Slice slice);

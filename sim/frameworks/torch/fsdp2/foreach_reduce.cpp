@@ -121,15 +121,15 @@ Tensor ParamGroup::reduce_scatter_input(const Pass& pass, const std::vector<Coll
   std::uint64_t numel = 0;
   for (const Collected& c : grads) numel += pass.s.modules.cuts[c.parameter].padded_numel();
   const Tensor input = pass.s.tensors.allocate(w, label(pass.s, "reduce_scatter_input"), wire, numel * world);
-  std::uint64_t at = 0;
-  for (std::uint32_t r = 0; r < world; ++r)
-    for (const Collected& c : grads) {
-      const Cut& cut = pass.s.modules.cuts[c.parameter];
-      const std::uint64_t own = cut.numel(r);
-      if (own > 0) w.copy(input.slice.part(at, own), c.grad.slice.part(cut.offset(r), own));
-      if (own < cut.padded_numel()) w.fill(input.slice.part(at + own, cut.padded_numel() - own), 0.0);
-      at += cut.padded_numel();
-    }
+  Interleaving by_rank{{}, world};
+  bool padded = false;
+  for (const Collected& c : grads) {
+    const std::uint64_t chunk = pass.s.modules.cuts[c.parameter].padded_numel();
+    by_rank.parts.push_back({c.grad.slice, chunk});
+    padded |= c.grad.slice.numel < world * chunk;
+  }
+  if (padded) w.fill(input.slice, 0.0);
+  w.interleave(input.slice, std::move(by_rank));
   for (const Collected& c : grads) pass.s.tensors.drop(w, c.grad);
   return input;
 }

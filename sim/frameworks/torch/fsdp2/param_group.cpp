@@ -96,18 +96,16 @@ void ParamGroup::copy_out(const Pass& pass) {
   ProgramWriter& w = pass.w;
   const std::uint32_t world = pass.s.modules.shard.size();
   if (world > 1) w.wait(all_gather_result_.event);
-  std::uint64_t at = 0, numel = 0;
-  for (const std::uint32_t p : parameters_) numel += pass.s.modules.cuts[p].padded_numel();
+  Interleaving by_rank{{}, world};
   for (const std::uint32_t p : parameters_) {
     FsdpParam& param = pass.s.params[p];
     const std::uint64_t padded = pass.s.modules.cuts[p].padded_numel();
     param.unsharded = pass.s.tensors.allocate(w, pass.s.context.scenario->parameters[p].name + ".unsharded_param", param.param_dtype.value_or(param.orig_dtype), padded * world);
     param.was_gathered = true;
     if (world == 1) all_gather_input(pass, p, param.unsharded.slice);
-    for (std::uint32_t r = 0; world > 1 && r < world && padded > 0; ++r)
-      w.copy(param.unsharded.slice.part(r * padded, padded), all_gather_result_.tensor.slice.part(r * numel + at, padded));
-    at += padded;
+    by_rank.parts.push_back({param.unsharded.slice, padded});
   }
+  if (world > 1) w.part_rows(all_gather_result_.tensor.slice, std::move(by_rank));
 }
 
 void ParamGroup::wait_all_gather_streams(const Pass& pass, std::uint32_t event) {

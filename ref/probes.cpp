@@ -160,7 +160,7 @@ double about_normal(std::uint64_t key, int bits) {
   // |sum| <= 12 x 2^15 < 2^19: keep the leading bits of a magnitude that is often near 2^16.
   const int drop = std::max(0, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::abs(sum)))) - bits);
   const std::int64_t kept = std::abs(sum) >> drop << drop;
-  return (sum < 0 ? -1.0 : 1.0) * std::ldexp(static_cast<double>(kept), -16);
+  return static_cast<double>(sum < 0 ? -kept : kept) * 0x1p-16;
 }
 
 class RandomSource : public GradientSource {
@@ -176,16 +176,17 @@ class RandomSource : public GradientSource {
   }
 
   void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override {
-    const std::uint32_t samples = workload_.gradients.samples_per_micro_batch;
+    const std::uint32_t count = workload_.gradients.samples_per_micro_batch;
     const Backward& b = timeline_.backwards[backward];
+    std::vector<Sample> samples;
+    for (std::uint32_t s = 0; s < count; ++s) {
+      const std::uint64_t number = std::uint64_t{b.micro_batch[rank]} * count + s;
+      samples.push_back({hash_keys({seed_, b.step, number, rank, parameter}), number, rank});
+    }
     for (std::size_t i = 0; i < out.size(); ++i) {
-      const std::uint64_t element = offset + i;
       double sum = 0;
-      for (std::uint32_t s = 0; s < samples; ++s) {
-        const std::uint64_t sample = std::uint64_t{b.micro_batch[rank]} * samples + s;
-        sum += one_sample(b.step, sample, rank, parameter, element);
-      }
-      out[i] = representable(sum / samples);
+      for (const Sample& sample : samples) sum += one_sample(sample, offset + i);
+      out[i] = representable(sum / count);
     }
   }
 
@@ -194,16 +195,23 @@ class RandomSource : public GradientSource {
   }
 
  protected:
-  virtual double one_sample(std::uint32_t step, std::uint64_t sample, std::uint32_t rank, std::uint32_t parameter, std::uint64_t element) const {
-    return magnitude_ * about_normal(hash_keys({seed_, step, sample, rank, parameter, element}), bits_);
-  }
+  // One sample's gradient of a parameter.
+  struct Sample {
+    std::uint64_t keys = 0;  // the word for all keys but the element
+    std::uint64_t number = 0;
+    std::uint32_t rank = 0;
+  };
 
-  // The nearest value with the model dtype's precision; gradients are inputs, so how they were rounded does not matter.
+  virtual double one_sample(const Sample& sample, std::uint64_t element) const { return magnitude_ * about_normal(mix(sample.keys ^ element), bits_); }
+
+  // The nearest value with the model dtype's precision, of two the even one: on the bits, whose carry goes into the exponent. What the model dtype holds is
+  // no subnormal of fp64, but where that is the model dtype.
   double representable(double x) const {
-    if (x == 0) return 0;
-    int exponent;
-    const double fraction = std::frexp(x, &exponent);
-    return std::ldexp(std::nearbyint(std::ldexp(fraction, bits_)), exponent - bits_);
+    const int drop = facts_of(Dtype::float64).precision - bits_;
+    if (x == 0 || drop == 0) return x == 0 ? 0 : x;
+    auto word = std::bit_cast<std::uint64_t>(x);
+    word += (std::uint64_t{1} << (drop - 1)) - 1 + (word >> drop & 1);
+    return std::bit_cast<double>(word >> drop << drop);
   }
 
   const Workload& workload_;
@@ -216,22 +224,26 @@ class RandomSource : public GradientSource {
 // Cancellation, swamping and subnormals, each on every third element.
 class AdversarialSource : public RandomSource {
  public:
-  using RandomSource::RandomSource;
+  AdversarialSource(const Workload& workload, const Timeline& timeline, std::uint64_t seed)
+      : RandomSource(workload, timeline, seed), small_(std::ldexp(magnitude_, -bits_ + 2)), tiny_(facts_of(workload.model_dtype).tiny()) {}
 
  protected:
-  double one_sample(std::uint32_t step, std::uint64_t sample, std::uint32_t rank, std::uint32_t parameter, std::uint64_t element) const override {
-    const double x = RandomSource::one_sample(step, sample, rank, parameter, element);
+  double one_sample(const Sample& sample, std::uint64_t element) const override {
+    const double x = RandomSource::one_sample(sample, element);
     switch (element % 3) {
       case 0: {  // large terms of opposite sign on alternating samples, a small rest
         const double large = magnitude_ * (2.0 + static_cast<double>(element % 7) / 8);
-        return (sample % 2 == 0 ? large : -large) + std::ldexp(x, -6);
+        return (sample.number % 2 == 0 ? large : -large) + x * 0x1p-6;
       }
       case 1:  // the first sample swamps those that follow
-        return sample == 0 ? magnitude_ * 4.0 : std::ldexp(magnitude_, -bits_ + 2) * (1.0 + static_cast<double>(element % 5));
+        return sample.number == 0 ? magnitude_ * 4.0 : small_ * (1.0 + static_cast<double>(element % 5));
       default:  // near the smallest values of the model dtype, so that sums are subnormal
-        return facts_of(workload_.model_dtype).tiny() * static_cast<double>(1 + (hash_keys({element, sample, rank}) % 64));
+        return tiny_ * static_cast<double>(1 + (hash_keys({element, sample.number, sample.rank}) % 64));
     }
   }
+
+ private:
+  const double small_, tiny_;
 };
 
 class MixedSource final : public AdversarialSource {
@@ -239,8 +251,8 @@ class MixedSource final : public AdversarialSource {
   using AdversarialSource::AdversarialSource;
 
  protected:
-  double one_sample(std::uint32_t step, std::uint64_t sample, std::uint32_t rank, std::uint32_t parameter, std::uint64_t element) const override {
-    return element / 3 % 3 == 1 ? AdversarialSource::one_sample(step, sample, rank, parameter, element) : RandomSource::one_sample(step, sample, rank, parameter, element);
+  double one_sample(const Sample& sample, std::uint64_t element) const override {
+    return element / 3 % 3 == 1 ? AdversarialSource::one_sample(sample, element) : RandomSource::one_sample(sample, element);
   }
 };
 

@@ -5,13 +5,20 @@
 
 namespace gradledger::search {
 
-Tape::Tape(Program& program, const BufferPurposes& purposes, std::size_t first, std::uint32_t event)
-    : program_(program), purposes_(purposes), ops_(program.ops.begin() + static_cast<std::ptrdiff_t>(first), program.ops.end()) {
-  for (Op& op : ops_) {
+Tape::Tape(Program& program, const BufferPurposes& purposes, std::size_t first, std::uint32_t event) : program_(program), purposes_(purposes) {
+  for (std::size_t at = first; at < program.ops.size(); ++at) {
+    Op op = program.ops[at];
     op.event = event;
-    numbers_.push_back(next_number_++);
+    const auto copied = [&](Slice target, Slice source) { append(like(op, OpKind::copy, target, source)); };
+    switch (op.kind) {
+      case OpKind::interleave: program.interleavings[op.index].each(op.target, copied); break;
+      case OpKind::part_rows: program.interleavings[op.index].each(op.source, [&](Slice in_rows, Slice in_part) { copied(in_part, in_rows); }); break;
+      default: append(op);
+    }
   }
 }
+
+void Tape::append(const Op& op) { insert(ops_.size(), op, next_number_++); }
 
 std::size_t Tape::place_of(std::uint32_t number) const { return static_cast<std::size_t>(std::find(numbers_.begin(), numbers_.end(), number) - numbers_.begin()); }
 
@@ -54,11 +61,6 @@ bool Tape::touches(const Op& op, BufferId buffer) const {
     case OpKind::release: return false;
     case OpKind::deposit: return op.target.buffer == buffer;  // its source names a parameter
     case OpKind::collective: return call(op).input.buffer == buffer || call(op).output.buffer == buffer;
-    case OpKind::interleave:
-    case OpKind::part_rows: {
-      const std::vector<Interleaving::Part>& parts = program_.interleavings[op.index].parts;
-      return op.target.buffer == buffer || op.source.buffer == buffer || std::any_of(parts.begin(), parts.end(), [&](const Interleaving::Part& part) { return part.slice.buffer == buffer; });
-    }
     case OpKind::sgd:
     case OpKind::adam: {
       const UpdateCall& u = program_.updates[op.index];

@@ -18,7 +18,8 @@ struct Moment {
   std::uint32_t rank = 0;
 };
 
-// Operations keep the order in which the host enqueues them; each goes to the end of its own stream.
+// Operations keep the order in which the host enqueues them; each goes to the end of its own stream. What puts rows together or takes them apart stands here as
+// the copies that it is short for, so that a fault can be in one of them.
 class Tape {
  public:
   // program: the engine's own, which declares what the operations name.
@@ -52,6 +53,7 @@ class Tape {
   bool touches(const Op& op, BufferId buffer) const;
 
  private:
+  void append(const Op& op);
   void insert(std::size_t at, const Op& op, std::uint32_t number);
 
   Program& program_;

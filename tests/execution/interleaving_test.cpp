@@ -169,17 +169,47 @@ struct OnWeights {
   }
 };
 
+// A reduce-scatter in place over all ranks, a row to each.
+void reduce_rows(OnWeights& on, Slice target, std::uint64_t row) {
+  std::vector<CollectiveCall> calls(OnWeights::ranks);
+  std::vector<SymbolicParticipant> participants;
+  for (std::uint32_t r = 0; r < OnWeights::ranks; ++r) {
+    calls[r].kind = CollectiveKind::reduce_scatter;
+    calls[r].input = target;
+    calls[r].output = target.part(r * row, row);
+    participants.push_back({r, &calls[r]});
+  }
+  on.memory.perform(participants, 0);
+}
+
+// Some stretch of two buffers, on each rank.
+void expect_alike(OnWeights& on, const std::vector<Slice>& targets, std::uint64_t numel, SplitMix64& random, const std::string& when) {
+  for (std::uint32_t r = 0; r < OnWeights::ranks; ++r) {
+    const std::uint64_t from = random.below(static_cast<std::uint32_t>(numel) + 1), count = random.below(static_cast<std::uint32_t>(numel - from) + 1);
+    ASSERT_EQ(on.shown(r, targets[0].part(from, count)), on.shown(r, targets[1].part(from, count))) << when << ", rank " << r;
+  }
+}
+
+// Rows that are cut by one operation, and rows that are cut by many.
+void expect_cut_alike(OnWeights& on, Slice by_one, Slice by_many, const Interleaving& of, const std::string& when) {
+  std::vector<Interleaving> back;
+  on.run([&](ProgramWriter& w) {
+    for (const char* name : {"back by one", "back by many"}) back.push_back(elsewhere(w, of, name));
+    w.part_rows(by_one, back[0]);
+    copy_each_back(w, by_many, back[1]);
+  });
+  for (std::uint32_t r = 0; r < OnWeights::ranks; ++r)
+    for (std::size_t part = 0; part < of.parts.size(); ++part) ASSERT_EQ(on.shown(r, back[0].parts[part].slice), on.shown(r, back[1].parts[part].slice)) << when << ", rank " << r;
+}
+
 TEST(an_interleaving, is_a_copy_of_each_chunk_on_weights_through_whatever_follows) {
   SplitMix64 random(2);
   for (int i = 0; i < 200; ++i) {
     OnWeights on;
     std::vector<Slice> sources, targets;
-    const Interleaving of = [&] {
-      Interleaving shape = drawn(random, 0);
-      shape.rows = OnWeights::ranks;
-      for (Interleaving::Part& part : shape.parts) part.slice.numel = std::min<std::uint64_t>(part.slice.numel, shape.rows * part.chunk);
-      return shape;
-    }();
+    Interleaving of = drawn(random, 0);
+    of.rows = OnWeights::ranks;
+    for (Interleaving::Part& part : of.parts) part.slice.numel = std::min<std::uint64_t>(part.slice.numel, of.rows * part.chunk);
     on.run([&](ProgramWriter& w) {
       for (std::uint32_t s = 0; s < of.parts.size(); ++s) {
         sources.push_back(w.whole(w.declare("source", Dtype::float32, 20)));
@@ -195,26 +225,11 @@ TEST(an_interleaving, is_a_copy_of_each_chunk_on_weights_through_whatever_follow
       copy_each(w, targets[1], of);
       for (const Slice& target : targets) w.divide(target, 3);
     });
-    const auto alike = [&](const char* when) {
-      for (std::uint32_t r = 0; r < OnWeights::ranks; ++r) {
-        const std::uint64_t from = random.below(static_cast<std::uint32_t>(of.numel()) + 1), count = random.below(static_cast<std::uint32_t>(of.numel() - from) + 1);
-        ASSERT_EQ(on.shown(r, targets[0].part(from, count)), on.shown(r, targets[1].part(from, count))) << when << ", shape " << i << ", rank " << r;
-      }
-    };
-    alike("cut and divided");
+    const std::string shape = "shape " + std::to_string(i);
     const std::uint64_t row = of.numel() / of.rows;
-    for (const Slice& target : targets) {
-      std::vector<CollectiveCall> calls(OnWeights::ranks);
-      std::vector<SymbolicParticipant> participants;
-      for (std::uint32_t r = 0; r < OnWeights::ranks; ++r) {
-        calls[r].kind = CollectiveKind::reduce_scatter;
-        calls[r].input = target;
-        calls[r].output = target.part(r * row, row);
-        participants.push_back({r, &calls[r]});
-      }
-      on.memory.perform(participants, 0);
-    }
-    alike("reduced");
+    expect_alike(on, targets, of.numel(), random, shape + " cut and divided");
+    for (const Slice& target : targets) reduce_rows(on, target, row);
+    expect_alike(on, targets, of.numel(), random, shape + " reduced");
     on.run([&](ProgramWriter& w) {
       for (const Slice& target : targets) {
         w.multiply(target.part(row, row), 5);
@@ -222,23 +237,10 @@ TEST(an_interleaving, is_a_copy_of_each_chunk_on_weights_through_whatever_follow
         w.fill(target.part(0, 1), 0);
       }
     });
-    alike("in part multiplied, added and filled");
-    std::vector<Interleaving> back;
-    on.run([&](ProgramWriter& w) {
-      for (const char* name : {"back by one", "back by many"}) back.push_back(elsewhere(w, of, name));
-      w.part_rows(targets[0], back[0]);
-      copy_each_back(w, targets[1], back[1]);
-    });
-    for (std::uint32_t r = 0; r < OnWeights::ranks; ++r)
-      for (std::size_t part = 0; part < of.parts.size(); ++part) ASSERT_EQ(on.shown(r, back[0].parts[part].slice), on.shown(r, back[1].parts[part].slice)) << "shape " << i;
-    on.run([&](ProgramWriter& w) {
-      w.fill(targets[0], 7);
-      for (Interleaving& way : back) way = elsewhere(w, of, "of rows that are alike");
-      w.part_rows(targets[0], back[0]);
-      copy_each_back(w, targets[0], back[1]);
-    });
-    for (std::uint32_t r = 0; r < OnWeights::ranks; ++r)
-      for (std::size_t part = 0; part < of.parts.size(); ++part) ASSERT_EQ(on.shown(r, back[0].parts[part].slice), on.shown(r, back[1].parts[part].slice)) << "shape " << i;
+    expect_alike(on, targets, of.numel(), random, shape + " in part multiplied, added and filled");
+    expect_cut_alike(on, targets[0], targets[1], of, shape);
+    on.run([&](ProgramWriter& w) { w.fill(targets[0], 7); });
+    expect_cut_alike(on, targets[0], targets[0], of, shape + " of rows that are alike");
   }
 }
 

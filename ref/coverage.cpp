@@ -32,9 +32,10 @@ bool contributes(const Workload& workload, const Timeline& timeline, const Backw
 }
 
 std::string why_nothing(const Workload& workload, const Timeline& timeline) {
-  const auto is_step = [](const Event& e) { return e.is<events::Step>(); };
+  const auto is_step = [](const Event& e) { return e.steps(); };
   const auto steps = static_cast<std::size_t>(std::count_if(timeline.events.begin(), timeline.events.end(), is_step));
   if (timeline.backwards.empty()) return "no backward: there is no gradient to apply";
+  if (steps == 0 && timeline.contract.boundary.inside_backwards) return "no backward is reduced, and the optimizer runs inside those alone; write one outside of no_sync";
   if (steps == 0) return "no step(): no window is closed; write a step after the last backward of a window";
   std::set<std::uint32_t> closed;
   for (const Event& e : timeline.events)

@@ -14,7 +14,7 @@ KeptStateJudge::KeptStateJudge(const Workload& workload, const Timeline& timelin
     : workload_(workload), timeline_(timeline), source_(source), ranks_(workload.world_size) {}
 
 void KeptStateJudge::step_fact(const StepRecord& r) {
-  if (r.fact == StepFact::skipped && r.value != 0 && timeline_.events[r.event].is<events::Step>()) ranks_[r.rank].skipped_at = r.event;
+  if (r.fact == StepFact::skipped && r.value != 0 && timeline_.events[r.event].steps()) ranks_[r.rank].skipped_at = r.event;
 }
 
 void KeptStateJudge::observe(const Observation& o) {

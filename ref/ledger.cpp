@@ -90,7 +90,7 @@ LedgerEntry Ledger::empty_entry(const SnapshotKey& key, Role role, std::uint32_t
   entry.role = role;
   entry.after = after;
   entry.step = timeline_.window_at(key.event, key.at_end, layer);
-  const std::uint32_t end = key.at_end ? key.event + 1 : key.event;
+  const std::uint32_t end = timeline_.events_behind(key.event, key.at_end);
   for (std::uint32_t b = 0; b < timeline_.backwards.size() && timeline_.backwards[b].event < end; ++b)
     for (std::uint32_t r = 0; r < workload_.world_size; ++r)
       if (timeline_.backwards[b].micro_batch[r] != no_contribution)
@@ -143,7 +143,7 @@ double Ledger::expected(const LedgerEntry& entry, std::uint32_t backward, std::u
   const Backward& b = timeline_.backwards[backward];
   const bool applied = entry.role == Role::applied_gradient;
   const Layer layer = applied ? Layer::meant : Layer::documented;
-  const std::uint32_t last_event = entry.key.at_end ? entry.key.event : entry.key.event - 1;
+  const std::uint32_t last_event = timeline_.events_behind(entry.key.event, entry.key.at_end) - 1;
   const bool counted = timeline_.window_of(b, layer) == entry.step && b.event <= last_event && timeline_.dropped(backward, rank, layer) > last_event &&
                        timeline_.used(workload_, backward, rank, parameter);
   const bool unmeant = applied && timeline_.two_layers && !timeline_.events[entry.key.event].updates();

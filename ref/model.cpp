@@ -45,6 +45,7 @@ Model::Model(const Workload& workload, const Timeline& timeline, const GradientS
     const Event& event = timeline.events[e];
     const bool reduces = std::binary_search(timeline.reductions.begin(), timeline.reductions.end(), e);
     if (changes_sums(event) || reduces || timeline.closes(event, view_.layer)) changes_.push_back(e);
+    if (event.steps_inside()) changes_.push_back(e);  // what it adds, and the end of its window
   }
   deposit_ = rounding_of(timeline.contract.computed.value_or(workload.model_dtype));
   accumulate_ = rounding_of(timeline.contract.accumulation);
@@ -63,10 +64,15 @@ Model::Model(const Workload& workload, const Timeline& timeline, const GradientS
 
 std::uint32_t Model::window(std::uint32_t event, bool at_end) const { return timeline_.window_at(event, at_end, view_.layer); }
 
-// How many changes happened by then.
+// How many changes happened by then. Inside a backward that the optimizer runs in, what it adds did, and the end of its window did not.
 std::size_t Model::position(std::uint32_t event, bool at_end) const {
   const auto end = at_end ? std::upper_bound(changes_.begin(), changes_.end(), event) : std::lower_bound(changes_.begin(), changes_.end(), event);
-  return static_cast<std::size_t>(end - changes_.begin());
+  return static_cast<std::size_t>(end - changes_.begin()) + (!at_end && timeline_.events[event].steps_inside());
+}
+
+bool Model::ends_window(std::size_t change) const {
+  const Event& event = timeline_.events[changes_[change]];
+  return event.is<events::Step>() || (change > 0 && changes_[change - 1] == changes_[change]);
 }
 
 Field Model::field() const {
@@ -96,15 +102,16 @@ const Model::State& Model::state(std::size_t position) {
   expects(position >= first_, "a state was asked for after it was forgotten");
   while (first_ + states_.size() <= position) {
     State next = states_.back();
-    advance(next, changes_[first_ + states_.size() - 1]);
+    advance(next, first_ + states_.size() - 1);
     states_.push_back(std::move(next));
   }
   return states_[position - first_];
 }
 
-void Model::advance(State& state, std::uint32_t event) {
+void Model::advance(State& state, std::size_t number) {
+  const std::uint32_t event = changes_[number];
   const Event& e = timeline_.events[event];
-  if (e.is<events::Step>()) {
+  if (ends_window(number)) {
     state = empty(timeline_.window_of(e, view_.layer) + 1);
     return;
   }
@@ -122,7 +129,7 @@ void Model::apply(State& state, std::uint32_t event, std::uint32_t up_to_event) 
   const bool reduces = std::binary_search(timeline_.reductions.begin(), timeline_.reductions.end(), event);
   if (const auto* backward = e.as<events::Backward>()) {
     if (!reduces && state.reduced_once && !state.done) state.done = state.reduced;
-    add_backward(state, backward->ordinal, up_to_event);
+    add_backwards(state, *backward, up_to_event);
   }
   if (e.is<events::SetGradient>()) multiply(state, e);
   if (reduces) reduce(state, event);
@@ -184,6 +191,14 @@ void Model::add_term(Field& field, std::size_t i, double term, double error) con
 double Model::weight_of(std::uint32_t backward, std::uint32_t rank) const {
   if (view_.layer == Layer::documented) return timeline_.own_weight(backward, rank);
   return timeline_.averaged_weight(backward, rank, view_.on_rank, Layer::meant) * world_divisor_;
+}
+
+// Of the sum of several losses autograd adds the gradients up itself, in the format that it makes them in.
+void Model::add_backwards(State& state, const events::Backward& event, std::uint32_t up_to_event) {
+  const Rounding accumulate = accumulate_;
+  if (event.summed > 1) accumulate_ = {std::max(accumulate.u, deposit_.u), std::max(accumulate.tiny, deposit_.tiny)};
+  for (std::uint32_t i = 0; i < event.summed; ++i) add_backward(state, event.ordinal + i, up_to_event);
+  accumulate_ = accumulate;
 }
 
 void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event) {
@@ -293,11 +308,11 @@ const Field& Model::local(std::uint32_t rank, std::uint32_t event, bool at_end, 
 // Rare: put together from the contributions themselves.
 const Field& Model::local_after(std::uint32_t rank, std::uint32_t event, bool at_end, std::uint32_t reduction) {
   State since = empty(timeline_.window_of(timeline_.events[event], view_.layer));
-  for (const std::uint32_t change : changes_) {
-    if (change <= reduction || change > event || (change == event && !at_end)) continue;
-    const Event& e = timeline_.events[change];
-    if (const auto* backward = e.as<events::Backward>()) add_backward(since, backward->ordinal, event);
-    if (e.is<events::Step>()) since = empty(timeline_.window_of(e, view_.layer) + 1);
+  for (std::size_t change = 0; change < position(event, at_end); ++change) {
+    const Event& e = timeline_.events[changes_[change]];
+    if (changes_[change] <= reduction) continue;
+    if (ends_window(change)) since = empty(timeline_.window_of(e, view_.layer) + 1);
+    else if (const auto* backward = e.as<events::Backward>()) add_backwards(since, *backward, event);
     if (e.is<events::SetGradient>()) multiply(since, e);
   }
   asked_ = std::move(since.local[rank]);

@@ -73,7 +73,8 @@ class Model {
   const State& state(std::size_t position);
   Field field() const;
   State empty(std::uint32_t step) const;
-  void advance(State& state, std::uint32_t event);
+  void advance(State& state, std::size_t number);
+  bool ends_window(std::size_t change) const;
   void apply(State& state, std::uint32_t event, std::uint32_t up_to_event);
   void multiply(State& state, const Event& event);
   void reduce(State& state, std::uint32_t event);
@@ -82,6 +83,7 @@ class Model {
   double term_error(double gradient, double weight, double before) const;
   void add_term(Field& field, std::size_t i, double term, double error) const;
   double weight_of(std::uint32_t backward, std::uint32_t rank) const;
+  void add_backwards(State& state, const events::Backward& event, std::uint32_t up_to_event);
   void add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event);
   void add_errors(State& state);
   double error_at_boundary(const State& state, std::size_t i) const;

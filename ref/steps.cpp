@@ -56,7 +56,7 @@ void StepJudge::observe(const Observation& o) {
 }
 
 void StepJudge::step_fact(const StepRecord& r) {
-  if (!timeline_.events[r.event].is<events::Step>()) return;
+  if (!timeline_.events[r.event].steps()) return;
   Said& said = said_[{r.event, r.rank}];
   said.facts[static_cast<std::size_t>(r.fact)] = true;
   if (r.fact == StepFact::updated) said.updated = r.value != 0;
@@ -64,7 +64,7 @@ void StepJudge::step_fact(const StepRecord& r) {
 }
 
 void StepJudge::event_done(std::uint32_t rank, std::uint32_t event) {
-  if (timeline_.events[event].is<events::Step>()) said_[{event, rank}].ended = true;
+  if (timeline_.events[event].steps()) said_[{event, rank}].ended = true;
   const auto known = steps_.find(event);
   if (known != steps_.end()) known->second.ranks[rank].done = true;
 }

@@ -116,7 +116,7 @@ void WeightsJudge::append_due(const LedgerEntry& entry, const DueKind& kind, std
 // The window's backwards up to the snapshot, cut behind the last reduction and behind what the buffer counts from.
 WeightsJudge::Cells WeightsJudge::work_out_due(const LedgerEntry& entry, std::uint32_t parameter) {
   const Layer layer = entry.role == Role::applied_gradient ? Layer::meant : Layer::documented;
-  const std::uint32_t last_event = entry.key.at_end ? entry.key.event : entry.key.event - 1;
+  const std::uint32_t last_event = timeline_.events_behind(entry.key.event, entry.key.at_end) - 1;
   const auto window = timeline_.backwards_of(entry.step, layer);
   const auto behind = [&](std::uint32_t event) {
     const auto of = std::span(timeline_.backwards).subspan(*window.begin(), window.size());

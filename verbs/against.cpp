@@ -26,7 +26,7 @@ class Weights final : public TraceSink {
   explicit Weights(const Timeline& timeline) : timeline_(timeline) {}
 
   void observe(const Observation& o) override {
-    if (o.role != Role::parameter || !o.at_end || !timeline_.events[o.event].is<events::Step>()) return;
+    if (o.role != Role::parameter || !o.at_end || !timeline_.events[o.event].steps()) return;
     std::vector<double> values;
     for (const ObservedPiece& piece : o.pieces) {
       if (piece.parameter < 0) continue;

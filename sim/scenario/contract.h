@@ -98,6 +98,7 @@ struct BoundaryRule {
   bool counted = true;                                          // false: every call updates, and no backward is at a boundary
   bool of_backwards = false;                                    // true: what is counted is backwards since the last update
   std::string_view counted_by = "gradient_accumulation_steps";  // what the framework calls n
+  bool inside_backwards = false;                                // no step() is called: the optimizer runs inside each backward that is reduced
 
   bool operator==(const BoundaryRule&) const = default;
 };

@@ -27,6 +27,7 @@ struct Backward {
   std::optional<std::uint32_t> raises_after;  // an exception leaves autograd after this many gradients
   bool past_scaler = false;                   // not through the loop's GradScaler
   bool direct = false;                        // called on the loss, not on the engine
+  bool steps = false;                         // the optimizer runs inside it, on each gradient once that is reduced: its window ends here
   std::uint32_t ordinal = 0;                  // number among all backward events; indexes Timeline::backwards
 };
 
@@ -147,9 +148,13 @@ struct Event {
     return std::holds_alternative<T>(body);
   }
 
+  // A backward that the optimizer runs in.
+  bool steps_inside() const { return is<events::Backward>() && as<events::Backward>()->steps; }
+  // Where the optimizer may run: a call of step(), or inside a backward.
+  bool steps() const { return is<events::Step>() || steps_inside(); }
   // A step at which the contract demands an update; at which a documented window ends.
-  bool updates() const { return is<events::Step>() && as<events::Step>()->updates; }
-  bool closes() const { return is<events::Step>() && as<events::Step>()->closes; }
+  bool updates() const { return is<events::Step>() ? as<events::Step>()->updates : steps_inside(); }
+  bool closes() const { return is<events::Step>() ? as<events::Step>()->closes : steps_inside(); }
   bool zeroes_gradients() const { return is<events::EngineZeroGrad>() || is<events::OptimizerZeroGrad>(); }
   // Called on the loss, not on the engine.
   bool direct() const { return is<events::Backward>() && as<events::Backward>()->direct; }

@@ -79,6 +79,8 @@ struct Timeline {
   // What a contribution weighs in its rank's own sum, and in the average, on a rank. Without what users set since.
   double own_weight(std::uint32_t backward, std::uint32_t rank) const { return value_of(backwards[backward].weight[rank]); }
   double averaged_weight(std::uint32_t backward, std::uint32_t rank, std::uint32_t on_rank, Layer layer) const;
+  // How many events a snapshot has behind it: inside a backward that the optimizer runs in, that backward too.
+  std::uint32_t events_behind(std::uint32_t event, bool at_end) const { return at_end || events[event].steps_inside() ? event + 1 : event; }
   // The window that a snapshot answers for: in a step that ends it, still the old one.
   std::uint32_t window_at(std::uint32_t event, bool at_end, Layer layer) const { return window_of(events[event], layer) + (at_end && closes(events[event], layer) ? 1 : 0); }
   // Whether the loop touched gradients in the documented window that a snapshot answers for, before it.

@@ -170,8 +170,12 @@ class Unroller {
       boundary |= ranks_[r].now();
       ranks_[r].backward();
     }
-    if (depth_ == 0 && !deferred_ && (boundary || out_.contract.reduces_every_backward)) reduce_here(boundary);
+    const bool reduces = depth_ == 0 && !deferred_ && (boundary || out_.contract.reduces_every_backward);
+    if (reduces) reduce_here(boundary);
     for (std::uint32_t i = 0; i < item.sum_of; ++i) contribute(item, i, boundary);
+    if (!reduces || !out_.contract.boundary.inside_backwards) return std::nullopt;
+    out_.events.back().as<events::Backward>()->steps = true;
+    open_window();
     return std::nullopt;
   }
 

@@ -119,7 +119,7 @@ TEST(fully_shard_configurations, that_do_not_fit_are_refused_by_their_pointers) 
   EXPECT_EQ(refused(R"({"rows": {"w1": 2}})"), "/engine/config/rows/w1");
   EXPECT_EQ(refused(R"({"mixed_precision": {"param_dtype": "int8"}})"), "/engine/config/mixed_precision/param_dtype");
   EXPECT_EQ(refused(R"({"grad_scaler": {"init_scale": 3}})"), "/engine/config/grad_scaler/init_scale");
-  EXPECT_EQ(refused(R"({"optimizer_in_backward": true})"), "/engine/config/optimizer_in_backward");
+  EXPECT_EQ(refused(R"({"optimizer_in_backward": true, "grad_scaler": {}})"), "/engine/config/optimizer_in_backward");
   EXPECT_EQ(refused(R"({"bucket_cap_mb": 1})"), "/engine/config/bucket_cap_mb");
   EXPECT_EQ(refused(R"({"gradient_divide_factor": 0.1})"), "/engine/config/gradient_divide_factor");
   EXPECT_EQ(refused(R"({"gradient_divide_factor": 0.0000152587890625})"), "");

@@ -132,7 +132,6 @@ TEST(fully_sharded_refusals, point_at_what_stands_in_the_way) {
   EXPECT_EQ(flat_refusal("{}", [](Scenario& s) { s.parameters[1].trainable = false; }), "/parameters/1/trainable");
   EXPECT_EQ(flat_refusal(R"({"wrap": "root"})", [](Scenario& s) { s.parameters[1].dtype = Dtype::bfloat16; }), "/parameters/1/dtype");
   EXPECT_EQ(flat_refusal("{}", [](Scenario& s) { s.script = {in_no_sync({in_no_sync({flat_backward})})}; }), "/script/0/no_sync/0");
-  EXPECT_EQ(flat_refusal("{}", [](Scenario& s) { s.script[0].sum_of = 2; }), "/script/0/backward/sum_of");
   EXPECT_EQ(flat_refusal("{}", [](Scenario& s) { s.script = {flat_item(ScriptKind::set_boundary)}; }), "/script/0");
 }
 

@@ -1,6 +1,7 @@
 #include "sim/frameworks/torch/loop_admission.h"
 
 #include "sim/scenario/factor.h"
+#include "sim/scenario/script_pointer.h"
 
 namespace gradledger::torch {
 namespace {
@@ -30,6 +31,42 @@ std::string foreign(ScriptKind kind, const std::string& wrapper) {
     case ScriptKind::unscale: return "";
   }
   return "";
+}
+
+// What comes too late where gradients are used up inside the backward, or leaves it half done. Empty: the loop may say it.
+std::string at_odds_with_steps_inside(const ScriptItem& item) {
+  switch (item.kind) {
+    case ScriptKind::step: return "is not called where the optimizer runs inside backwards; expected none with optimizer_in_backward";
+    case ScriptKind::unscale:
+    case ScriptKind::scale_gradients:
+    case ScriptKind::clip:
+    case ScriptKind::all_reduce: return "comes too late: with optimizer_in_backward gradients are applied and gone when a backward ends; expected none";
+    case ScriptKind::forward: return "is told from others by its number in a window, which ends inside backwards; expected backward, which runs its own forward";
+    case ScriptKind::raise: return "is not judged with optimizer_in_backward; expected none";
+    case ScriptKind::backward: return item.raises_after ? "leaves a part of the parameters updated, which no window says; expected a backward without raises_after" : "";
+    case ScriptKind::set_boundary:
+    case ScriptKind::coalesce:
+    case ScriptKind::set_gradient:
+    case ScriptKind::finalize:
+    case ScriptKind::save:
+    case ScriptKind::restore:
+    case ScriptKind::of_framework:
+    case ScriptKind::engine_zero_grad:
+    case ScriptKind::optimizer_zero_grad:
+    case ScriptKind::no_sync:
+    case ScriptKind::repeat:
+    case ScriptKind::overflow: return "";
+  }
+  return "";
+}
+
+std::optional<InputError> at_odds(const std::vector<ScriptItem>& items, const std::string& where) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string here = where + "/" + std::to_string(i);
+    if (const std::string why = at_odds_with_steps_inside(items[i]); !why.empty()) return InputError{here, why};
+    if (auto problem = at_odds(items[i].items, pointer_of_items(items[i], here))) return problem;
+  }
+  return std::nullopt;
 }
 
 bool in_fp32(const Scenario& s) {
@@ -67,6 +104,12 @@ std::optional<InputError> model_problem(const Scenario& s, const std::string& wr
   if (s.engine.sequence_parallel_size > 1) return InputError{"/engine/sequence_parallel_size", not_modelled};
   if (s.engine.expert_parallel_size > 1) return InputError{"/engine/expert_parallel_size", not_modelled};
   return std::nullopt;
+}
+
+std::optional<InputError> inside_backwards_problem(const Scenario& scenario) {
+  if (scenario.contract.window != Window::since_last_step)
+    return InputError{"/contract/window", "states windows that steps close, and with optimizer_in_backward none is called; expected it to be left out"};
+  return at_odds(scenario.script, "/script");
 }
 
 }  // namespace gradledger::torch

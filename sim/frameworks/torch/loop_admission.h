@@ -15,4 +15,7 @@ std::optional<InputError> model_problem(const Scenario& scenario, const std::str
 // What a wrapper of PyTorch's, and the loop around it, do not take of an item of a script. scaled: the loop has a GradScaler.
 std::optional<InputError> item_problem(const Scenario& s, const ScriptItem& item, const std::string& here, const std::string& wrapper, bool scaled);
 
+// What a loop whose optimizer runs inside backwards says that no window of its contract has: its windows are the backwards that are reduced.
+std::optional<InputError> inside_backwards_problem(const Scenario& scenario);
+
 }  // namespace gradledger::torch

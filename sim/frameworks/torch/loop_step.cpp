@@ -18,6 +18,10 @@ void low_precision_sgd(TensorTable& tensors, ProgramWriter& w, const std::string
   tensors.drop(w, delta);
 }
 
+void observe_applied_inside(ProgramWriter& w, const std::string& parameter, const ViewPiece& gradient) {
+  w.observe(w.view(parameter + ".grad in its hook", {gradient}), Role::applied_gradient, 1.0, false);
+}
+
 void all_reduce_scalar(TensorTable& tensors, ProgramWriter& w, const ProcessGroup& group) {
   Tensor scalar = tensors.allocate(w, "loop_scalar", Dtype::float32, 1);
   w.fill(scalar.slice, 1.0);

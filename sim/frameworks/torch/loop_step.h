@@ -17,6 +17,9 @@ void end_scaled_step(GradScaler& scaler, bool found_inf, ProgramWriter& w, const
 // SGD without weight decay on weights that are not fp32: its one multiplication is exact, as admission sees to it. torch/optim/sgd.py: sgd, at torch 2.13
 void low_precision_sgd(TensorTable& tensors, ProgramWriter& w, const std::string& name, Dtype dtype, Slice weights, Slice gradient, double learning_rate);
 
+// ours: the gradient of one parameter, where an optimizer applies it inside a backward.
+void observe_applied_inside(ProgramWriter& w, const std::string& parameter, const ViewPiece& gradient);
+
 // ours: a scalar that the loop itself reduces, such as a loss to be shown.
 void all_reduce_scalar(TensorTable& tensors, ProgramWriter& w, const ProcessGroup& group);
 

@@ -36,8 +36,11 @@ Problem option_problem(const Scenario& s, const DdpConfig& config) {
   if (config.optimizer_in_backward && config.comm_hook != CommHook::none)
     return InputError{"/engine/config/optimizer_in_backward", "is a communication hook of its own, and one can be registered; expected it without comm_hook"};
   if (Problem problem = power_sgd_problem(s, config)) return problem;
-  if (config.optimizer_in_backward && config.grad_scaler)
-    return InputError{"/engine/config/optimizer_in_backward", "steps before a GradScaler could unscale; expected it without grad_scaler"};
+  if (config.optimizer_in_backward && config.post_accumulate_grad_hook)
+    return InputError{"/engine/config/post_accumulate_grad_hook", "steps each parameter, and so does optimizer_in_backward; expected one of the two"};
+  if (config.steps_inside_backwards() && config.grad_scaler)
+    return InputError{config.optimizer_in_backward ? "/engine/config/optimizer_in_backward" : "/engine/config/post_accumulate_grad_hook",
+                      "steps before a GradScaler could unscale; expected it without grad_scaler"};
   if (!config.delay_all_reduce) return std::nullopt;
   const std::string where = "/engine/config/delay_all_reduce";
   for (const std::string& name : config.delay_all_reduce->parameters)

@@ -20,12 +20,13 @@ constexpr std::array<std::pair<const char*, CommHook>, 8> hooks{{{"allreduce", C
                                                                  {"sum", CommHook::sum},
                                                                  {"powerSGD", CommHook::power_sgd}}};
 
-constexpr std::array<std::pair<const char*, bool DdpConfig::*>, 7> flags{{{"find_unused_parameters", &DdpConfig::find_unused_parameters},
+constexpr std::array<std::pair<const char*, bool DdpConfig::*>, 8> flags{{{"find_unused_parameters", &DdpConfig::find_unused_parameters},
                                                                           {"gradient_as_bucket_view", &DdpConfig::gradient_as_bucket_view},
                                                                           {"static_graph", &DdpConfig::static_graph},
                                                                           {"batched_grad_copy", &DdpConfig::batched_grad_copy},
                                                                           {"skip_all_reduce_unused_params", &DdpConfig::skip_all_reduce_unused_params},
                                                                           {"optimizer_in_backward", &DdpConfig::optimizer_in_backward},
+                                                                          {"post_accumulate_grad_hook", &DdpConfig::post_accumulate_grad_hook},
                                                                           {"backward_in_forward", &DdpConfig::backward_in_forward}}};
 
 PowerSgdConfig power_sgd_from_json(const json& object) {

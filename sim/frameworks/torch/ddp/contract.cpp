@@ -37,6 +37,7 @@ Approximation approximation(const Scenario& s, const DdpConfig& config) {
 
 Contract ddp_contract(const Scenario& s, const DdpConfig& config) {
   Contract out = loop_contract(s);
+  out.boundary.inside_backwards = config.steps_inside_backwards();
   out.wire = wire(s, config);
   if (config.power_sgd) out.approximation = approximation(s, config);
   add_scaler(config.grad_scaler, out);

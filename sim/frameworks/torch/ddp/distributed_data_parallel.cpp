@@ -5,6 +5,7 @@
 
 #include "sim/base/overloaded.h"
 #include "sim/frameworks/torch/ddp/errors.h"
+#include "sim/frameworks/torch/loop_step.h"
 
 namespace gradledger::torch {
 namespace {
@@ -64,7 +65,10 @@ void DistributedDataParallel::handle(const Event& event, ProgramWriter& w) {
     forwards_ = 0;
     graphs_.clear();
   }
-  const StepInBackward in_backward = [&](std::uint32_t p, Slice gradient) { update(w, p, gradient); };
+  const StepInBackward in_backward = [&](std::uint32_t p, Slice gradient) {
+    observe_applied_inside(w, parameter(p).name, {gradient, static_cast<std::int32_t>(p), 0});
+    update(w, p, gradient);
+  };
   const Pass pass{w, gradients_, in_backward};
   using namespace events;
   std::visit(overloaded{[&](const Forward&) { explicit_forward(event, pass); }, [&](const events::Backward& body) { backward(body, pass); },
@@ -133,6 +137,7 @@ void DistributedDataParallel::backward(const events::Backward& event, const Pass
     for (Tensor& grad : gradients_.grad) gradients_.tensors.clear(pass.w, grad);
     stepped_ = true;
   }
+  if (stepped_) pass.w.report(StepFact::updated, 1.0);
   if (reducer_.finalize_queued()) end_of_backward(pass, reducer_.finalize_backward(pass));
 }
 
@@ -169,6 +174,11 @@ void DistributedDataParallel::accumulate_grad(const events::Backward& event, con
     for (std::size_t i = 0; i < terms.size(); ++i) deposit(pass, sum.slice, terms[i], p, i > 0);
     pass.w.accumulate(grad.slice, sum.slice);
     gradients_.tensors.drop(pass.w, sum);
+  }
+  if (config_->post_accumulate_grad_hook) {
+    pass.step(p, grad.slice);
+    gradients_.tensors.clear(pass.w, grad);
+    stepped_ = true;
   }
   if (reducer_.manages(p)) reducer_.autograd_hook(pass, p, event.ordinal);
 }

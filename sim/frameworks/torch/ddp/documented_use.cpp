@@ -130,7 +130,7 @@ class Walk final : public UseWalk {
     if (!timeline_.two_layers && scenario_.contract.average_over != "world" && !(sum_is_meant && config_.comm_hook == CommHook::sum)) broken(Use::average);
     if (e.raises_after) broken(Use::no_exception);
     if (config_.grad_scaler && scenario_.model_dtype == Dtype::float16) broken(Use::scaler_of_fp32);
-    if (u.applied && !config_.optimizer_in_backward) broken(Use::zero_grad_before_backward);
+    if (u.applied && !config_.steps_inside_backwards()) broken(Use::zero_grad_before_backward);
     const bool deferred = forward_in_no_sync(e, u);
     if (deferred != u.in_no_sync) broken(Use::forward_in_the_block);
     graph(e, rank, u, deferred);

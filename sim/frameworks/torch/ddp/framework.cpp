@@ -15,7 +15,7 @@
 #include "sim/frameworks/torch/ddp/search/search_space.h"
 #include "sim/frameworks/torch/ddp/user_config.h"
 #include "sim/frameworks/torch/history/releases.h"
-#include "sim/scenario/script_pointer.h"
+#include "sim/frameworks/torch/loop_admission.h"
 
 namespace gradledger::torch {
 namespace {
@@ -25,19 +25,7 @@ using nlohmann::json;
 const DdpConfig& config_of(const Scenario& scenario) { return scenario.engine.config.as<DdpConfig>(); }
 
 // What the engine serves, and recordings hold it to, but the oracle has no contract for.
-std::optional<InputError> not_judged(const Scenario& s) {
-  if (config_of(s).optimizer_in_backward)
-    return InputError{"/engine/config/optimizer_in_backward", "steps inside backwards, where no window of a contract ends: it is replayed from recordings and not judged"};
-  const auto sums = [](const auto& self, const std::vector<ScriptItem>& items, const std::string& where) -> std::optional<InputError> {
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      const std::string here = where + "/" + std::to_string(i);
-      if (items[i].sum_of != 1) return InputError{here + "/backward/sum_of", "is replayed from recordings and not judged; expected a backward for each forward"};
-      if (auto error = self(self, items[i].items, pointer_of_items(items[i], here))) return error;
-    }
-    return std::nullopt;
-  };
-  return sums(sums, s.script, "/script");
-}
+std::optional<InputError> not_judged(const Scenario& s) { return config_of(s).steps_inside_backwards() ? inside_backwards_problem(s) : std::nullopt; }
 
 class DistributedDataParallelFramework final : public Framework {
  public:

@@ -72,7 +72,6 @@ class Script {
 Problem not_judged_of(const std::vector<ScriptItem>& items, const std::string& where) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string here = where + "/" + std::to_string(i);
-    if (items[i].sum_of != 1) return InputError{here + "/backward/sum_of", "is replayed from recordings and not judged; expected a backward for each forward"};
     if (!items[i].order.empty()) return InputError{here + "/backward/order", "is that of the modules with FullyShardedDataParallel; expected nothing"};
     if (Problem problem = not_judged_of(items[i].items, pointer_of_items(items[i], here))) return problem;
   }

@@ -113,6 +113,7 @@ void FsdpModule::backward(const events::Backward& event, const Pass& pass) {
   for (auto i = static_cast<std::uint32_t>(graphs.size()); i-- > 0;) autograd(graphs[i], i, walk, pass);
   if (event.raises_after) throw FrameworkError{"RuntimeError", "raised by the script in a backward"};
   if (final_callback_of_this_backward_) root_post_backward_final_callback(pass);
+  if (stepped_) pass.w.report(StepFact::updated, 1.0);
 }
 
 void FsdpModule::autograd(const Graph& graph, std::uint32_t number, Walk& walk, const Pass& pass) {

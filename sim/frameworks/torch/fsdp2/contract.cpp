@@ -18,6 +18,7 @@ Rational rational(double factor) {
 
 Contract fsdp2_contract(const Scenario& s, const Fsdp2Config& config) {
   Contract out = loop_contract(s);
+  out.boundary.inside_backwards = config.optimizer_in_backward;
   out.replicates_reduced = false;
   out.mixes_own_and_averaged = false;
   // PyTorch's defaults: parameters as they are, and gradients reduced as parameters compute.

@@ -6,6 +6,7 @@
 
 #include "sim/base/overloaded.h"
 #include "sim/frameworks/torch/fsdp2/errors.h"
+#include "sim/frameworks/torch/loop_step.h"
 
 namespace gradledger::torch::fully_shard {
 
@@ -58,6 +59,7 @@ void FsdpModule::handle(const Event& event, ProgramWriter& w) {
     graphs_.clear();
   }
   const StepInBackward in_backward = [&](std::uint32_t p) {
+    if (const Slice gradient = param(p).sharded_grad.slice; gradient.numel > 0) observe_applied_inside(w, parameter(p).name, piece_of(p, gradient).front());
     update(w, p);
     stepped_ = true;
   };

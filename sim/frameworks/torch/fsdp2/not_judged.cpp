@@ -3,6 +3,7 @@
 #include <string>
 
 #include "sim/frameworks/torch/fsdp2/calls.h"
+#include "sim/frameworks/torch/loop_admission.h"
 #include "sim/scenario/script_pointer.h"
 
 namespace gradledger::torch::fully_shard {
@@ -50,7 +51,6 @@ std::optional<InputError> of_items(const std::vector<ScriptItem>& items, const s
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string here = where + "/" + std::to_string(i);
     const ScriptItem& item = items[i];
-    if (item.sum_of != 1) return InputError{here + "/backward/sum_of", "is replayed from recordings and not judged; expected a backward for each forward"};
     if (!item.order.empty()) return InputError{here + "/backward/order", "is that of the modules with fully_shard; expected root_parameters_last in /engine/config, or nothing"};
     if (item.kind == ScriptKind::of_framework)
       if (const char* why = why_not(item, config)) return InputError{here + "/event", why};
@@ -63,7 +63,7 @@ std::optional<InputError> of_items(const std::vector<ScriptItem>& items, const s
 
 std::optional<InputError> not_judged(const Scenario& scenario, const Fsdp2Config& config) {
   if (config.optimizer_in_backward)
-    return InputError{"/engine/config/optimizer_in_backward", "steps inside backwards, where no window of a contract ends: it is replayed from recordings and not judged"};
+    if (auto problem = inside_backwards_problem(scenario)) return problem;
   Switches switches;
   switches.look_at(scenario.script);
   if (switches.block + switches.gradient_sync + switches.all_reduce > 1)

@@ -1,0 +1,107 @@
+// Loops whose optimizer runs inside backwards, and backwards of a sum of losses: both have windows that no step() call closes, or contributions that share an event.
+#include <string>
+
+#include "tests/support/loops.h"
+#include "tests/tools/command.h"
+#include "tools/gradledger/exit_codes.h"
+
+namespace gradledger::testing {
+namespace {
+
+std::string corpus(const char* name) { return std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/" + name + ".json"; }
+
+json replayed(const std::string& file, std::vector<std::string> options = {}) {
+  options.insert(options.begin(), {"replay", "--json", "--ledger", file});
+  return record_of(run(options));
+}
+
+TEST(an_optimizer_inside_backwards, closes_a_window_in_each_backward_that_is_reduced) {
+  for (const char* name : {"ddp/optimizer-in-the-wrappers-hook-accumulates", "fsdp2/optimizer-inside-backwards"})
+    for (const char* executor : {"numeric", "symbolic"}) {
+      const json report = replayed(corpus(name), {"--executor", executor});
+      EXPECT_EQ(report["findings"], json::array()) << name << executor;
+      EXPECT_EQ(report["coverage"]["windows_closed"], 2) << name << executor;
+      EXPECT_EQ(report["coverage"]["windows_judged"], 2) << name << executor;
+      EXPECT_EQ(report["coverage"]["missing_facts"], json::array()) << name << executor;
+    }
+}
+
+TEST(an_optimizer_inside_backwards, is_held_to_its_own_windows_where_a_loop_waits_for_a_longer_one) {
+  const TemporaryFolder folder;
+  json document = loop_around("fsdp2", R"([{"repeat": {"times": 2, "of": [{"backward": {"micro_batches": 2}}]}}])", R"({"optimizer_in_backward": true})");
+  document["contract"] = {{"divide_by", 2}};
+  const json report = replayed(folder.write("a.json", document.dump()));
+  EXPECT_EQ(report["coverage"]["windows_closed"], 4);
+  ASSERT_FALSE(report["findings"].empty()) << "each backward is applied whole, and the loop means to divide by two";
+  EXPECT_EQ(report["findings"][0]["class"], "wrong-scale");
+}
+
+TEST(an_optimizer_in_a_hook_of_the_loop, applies_the_ranks_own_gradient) {
+  const json report = replayed(corpus("ddp/optimizer-in-a-hook-of-the-loop"));
+  ASSERT_FALSE(report["findings"].empty());
+  const json& finding = report["findings"][0];
+  EXPECT_EQ(finding["class"], "missing-reduction");
+  EXPECT_EQ(finding["rank"], 0);
+  ASSERT_EQ(finding["contributions"].size(), 2u);
+  EXPECT_EQ(finding["contributions"][0]["observed"], 1.0);
+  EXPECT_EQ(finding["contributions"][1]["observed"], 0.0);
+  EXPECT_EQ(finding["contributions"][1]["expected"], 0.5);
+}
+
+TEST(an_optimizer_inside_backwards, refuses_what_comes_too_late_or_has_no_window) {
+  const TemporaryFolder folder;
+  const auto error_of = [&](const char* framework, const char* script, json contract = {}) {
+    json document = loop_around(framework, script, R"({"optimizer_in_backward": true})");
+    if (!contract.is_null()) document["contract"] = std::move(contract);
+    const Outcome outcome = run({"replay", folder.write("a.json", document.dump())});
+    EXPECT_EQ(outcome.code, tool::bad_input) << framework << script;
+    return outcome.err;
+  };
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  for (const char* framework : {"ddp", "fsdp2"}) {
+    EXPECT_TRUE(has(error_of(framework, R"([{"backward": {}}, {"step": {}}])"), "/script/1: is not called where the optimizer runs inside backwards")) << framework;
+    EXPECT_TRUE(has(error_of(framework, R"([{"backward": {}}, {"clip": {"max_norm": 1}}])"), "/script/1: comes too late")) << framework;
+    EXPECT_TRUE(has(error_of(framework, R"([{"no_sync": [{"backward": {"raises_after": 1}}]}])"), "/script/0/no_sync/0: leaves a part of the parameters updated")) << framework;
+    EXPECT_TRUE(has(error_of(framework, R"([{"forward": {}}, {"backward": {"of": 0}}])"), "/script/0: is told from others by its number")) << framework;
+    EXPECT_TRUE(has(error_of(framework, R"([{"backward": {}}])", {{"window", "every_step_call"}}), "/contract/window: states windows that steps close")) << framework;
+  }
+}
+
+TEST(an_optimizer_inside_backwards, has_applied_nothing_where_no_backward_is_reduced) {
+  const TemporaryFolder folder;
+  const json document = loop_around("ddp", R"([{"no_sync": [{"backward": {}}]}])", R"({"optimizer_in_backward": true})");
+  const Outcome outcome = run({"replay", folder.write("a.json", document.dump())});
+  EXPECT_EQ(outcome.code, tool::bad_input);
+  EXPECT_NE((outcome.out + outcome.err).find("no backward is reduced, and the optimizer runs inside those alone"), std::string::npos) << outcome.out << outcome.err;
+}
+
+// Its two micro-batches are contributions of their own: each weighs 1/2 on each of two ranks.
+TEST(a_backward_of_a_sum, has_each_of_its_micro_batches_in_the_ledger) {
+  for (const char* framework : {"ddp", "fsdp1", "fsdp2"}) {
+    const std::string file = corpus((std::string(framework) + "/backward-of-a-sum-" + framework).c_str());
+    for (const char* executor : {"numeric", "symbolic"}) EXPECT_EQ(replayed(file, {"--executor", executor})["findings"], json::array()) << framework << executor;
+    const TemporaryFolder folder;
+    json document = loop_around(framework, R"([{"backward": {"sum_of": 2}}, {"step": {}}])");
+    document["contract"] = {{"divide_by", 2}};
+    const json report = replayed(folder.write("a.json", document.dump()));
+    ASSERT_FALSE(report["findings"].empty()) << framework;
+    EXPECT_EQ(report["findings"][0]["class"], "wrong-scale") << framework;
+    EXPECT_EQ(report["findings"][0]["contributions"].size(), 4u) << framework;
+  }
+}
+
+// Autograd adds the two gradients up in the format that it makes them in, coarser than the sums of the window.
+TEST(a_backward_of_a_sum, is_no_excess_of_rounding_in_16_bits) {
+  const TemporaryFolder folder;
+  for (const char* framework : {"ddp", "fsdp1", "fsdp2"})
+    for (const char* dtype : {"bf16", "fp16"}) {
+      json document = loop_around(framework, R"([{"no_sync": [{"backward": {"sum_of": 3}}]}, {"backward": {"sum_of": 2}}, {"step": {}}])");
+      document["model_dtype"] = dtype;
+      document["gradients"] = {{"kind", "normal"}, {"seed", 3}};
+      const Outcome outcome = run({"replay", "--summary", folder.write("a.json", document.dump())});
+      EXPECT_EQ(outcome.code, tool::clean) << framework << dtype << outcome.out << outcome.err;
+    }
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -68,7 +68,7 @@ void by_calls(const Setup& setup, Replayer& replayer, std::vector<AuditAdvice>& 
   if (!setup.loop || !setup.loop->own) return;
   constexpr std::array<std::string_view, 5> others{"deepspeed", "megatron", "manual", "coalesce", "no-sync"};
   for (const std::string_view name : others) {
-    const Loop* loop = loop_named(name);
+    const loops::Loop* loop = loops::named(name);
     if (loop == setup.loop || !loop->runs_on(setup.framework->id())) continue;
     Variant variant = variant_of(setup);
     variant.loop = loop;
@@ -91,10 +91,10 @@ void by_options(const Setup& setup, Replayer& replayer, std::vector<AuditAdvice>
   if (!setup.loop || setup.loop->name != "grpo") return;
   const bool whole = own.grpo.steps_per_generation == 0 || own.grpo.steps_per_generation == setup.setting.micro_batches;
   if (!whole) attempt(fmt::format("generate one window at a time: steps_per_generation {}", setup.setting.micro_batches), [](Variant& v) { v.grpo.steps_per_generation = 0; });
-  if (own.grpo.loss != GrpoLoss::dapo)
+  if (own.grpo.loss != loops::GrpoLoss::dapo)
     attempt(whole ? "divide by the tokens of all: loss_type dapo" : "divide by the tokens of all, one window at a time: loss_type dapo, steps_per_generation as above",
             [](Variant& v) {
-              v.grpo.loss = GrpoLoss::dapo;
+              v.grpo.loss = loops::GrpoLoss::dapo;
               v.grpo.steps_per_generation = 0;
             });
 }
@@ -105,7 +105,7 @@ std::vector<AuditAdvice> advice_for(const Setup& setup, Replayer& replayer, cons
   std::vector<AuditAdvice> out;
   by_release(std::string(setup.framework->title()), releases, out);
   if (setup.loop)
-    for (const LoopPackage& package : setup.loop->packages) by_release(std::string(package.name), at_packages(setup, std::string(package.name), replayer), out);
+    for (const loops::LoopPackage& package : setup.loop->packages) by_release(std::string(package.name), at_packages(setup, std::string(package.name), replayer), out);
   by_configuration(setup, replayer, out);
   by_calls(setup, replayer, out);
   by_options(setup, replayer, out);

@@ -1,6 +1,7 @@
 #include "audit/audit.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include <fmt/format.h>
@@ -31,10 +32,10 @@ void say_what_was_read(const Setup& setup, AuditReport& out) {
   out.unknown = setup.unknown;
   out.notes = setup.notes;
   for (const std::string& what : setup.not_modelled) out.not_judged.push_back(what + ", which is not modelled (--leave-out POINTER answers without it)");
-  const bool counts = setup.loop && (setup.loop->name == "hf-trainer" || setup.loop->name == "verl" || setup.loop->name == "open-instruct" || setup.loop->name == "trl" ||
-                                     setup.loop->name == "grpo");
+  constexpr std::array<std::string_view, 9> weigh_tokens{"hf-trainer", "verl", "open-instruct", "open-instruct-finetune", "nemo-rl", "torchtitan", "torchtune", "trl", "grpo"};
+  const bool counts = setup.loop && std::find(weigh_tokens.begin(), weigh_tokens.end(), setup.loop->name) != weigh_tokens.end();
   if (counts && !setup.uneven_tokens) out.not_judged.emplace_back("micro-batches with different numbers of tokens: here all have the same (--tokens uneven)");
-  const bool epochs = setup.loop && setup.loop->counted_by_framework && setup.loop->name != "deepspeed" && setup.loop->name != "grpo";
+  const bool epochs = setup.loop && has_epochs(*setup.loop);
   if (epochs && setup.setting.last_window == 0) out.not_judged.emplace_back("a shorter window at the end of an epoch (--last-window N)");
   for (const std::string& what : setup.not_judged) out.not_judged.push_back(what);
   if (package_of(*setup.framework) == "torch") out.not_judged.emplace_back("clipping by the loop itself");
@@ -82,7 +83,7 @@ void matrices(const Setup& setup, Replayer& replayer, const std::vector<AtReleas
   if (sweep == Sweep::none) return;
   if (sweep != Sweep::stages && !releases.empty() && sweep != Sweep::all) out.matrices.push_back(releases_matrix(package_of(*setup.framework), releases));
   if (sweep != Sweep::stages && setup.loop)
-    for (const LoopPackage& package : setup.loop->packages)
+    for (const loops::LoopPackage& package : setup.loop->packages)
       out.matrices.push_back(releases_matrix(std::string(package.name), at_packages(setup, std::string(package.name), replayer)));
   if (sweep != Sweep::releases && !setup.framework->user_config()->stages(setup.config).empty()) out.matrices.push_back(stages_matrix(setup, replayer, sweep == Sweep::all));
 }

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "audit/loops_of_packages.h"
+#include "loops/of_packages.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/spelling.h"
 
@@ -22,13 +22,13 @@ constexpr std::array<std::string_view, 5> strategies{"full_shard", "shard_grad_o
 // A release that decides what a file means, and how it is known.
 struct Decides {
   std::string release, says;  // says: "transformers 5.23.0 (the newest that was read)"
-  bool since(std::string_view first) const { return at_least(release, first); }
+  bool since(std::string_view first) const { return loops::at_least(release, first); }
 };
 
-Decides decides(const Releases& releases, const std::vector<LoopPackage>& packages, std::string_view name) {
+Decides decides(const loops::Releases& releases, const std::vector<loops::LoopPackage>& packages, std::string_view name) {
   const std::string key(name);
   if (const auto found = releases.find(key); found != releases.end()) return {found->second, key + " " + found->second};
-  const auto package = std::find_if(packages.begin(), packages.end(), [&](const LoopPackage& p) { return p.name == name; });
+  const auto package = std::find_if(packages.begin(), packages.end(), [&](const loops::LoopPackage& p) { return p.name == name; });
   const std::string newest(package->newest);
   return {newest, fmt::format("{} {} (assumed, the newest that was read)", key, newest)};
 }
@@ -144,7 +144,7 @@ void words_of_version_2(const FsdpWords& words, Section& section) {
 
 // commands/launch.py: what its arguments default to, at 0.34.2 to 1.15.0; utils/dataclasses.py, FullyShardedDataParallelPlugin: version 1 where none is
 // named, and no other one before 1.6.
-void take_launched_fsdp(const Document& file, const json& given, const Releases& releases, Given& out) {
+void take_launched_fsdp(const Document& file, const json& given, const loops::Releases& releases, Given& out) {
   const std::string below = "/fsdp_config";
   if (!is_section(file, given, below, out)) return;
   Section section(file, below, given, out);
@@ -161,7 +161,8 @@ void take_launched_fsdp(const Document& file, const json& given, const Releases&
 }
 
 // Before 5.0 a Trainer does not read the version, and takes that of accelerate; since 5.10 it defaults to 2.
-void take_trained_fsdp(const Document& file, const json& words, const Document& section_file, const std::string& below, const json& given, const Releases& releases, Given& out) {
+void take_trained_fsdp(const Document& file, const json& words, const Document& section_file, const std::string& below, const json& given, const loops::Releases& releases,
+                       Given& out) {
   if (!is_section(section_file, given, below, out)) return;
   const Decides transformers = decides(releases, trainer_packages(), "transformers");
   Section section(section_file, below, given, out);

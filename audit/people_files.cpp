@@ -174,7 +174,7 @@ void take_accelerator_config(Taking& take, TrainingArguments& out) {
 
 }  // namespace
 
-void take_accelerate(const Document& file, const fs::path& folder, const Releases& releases, Given& out) {
+void take_accelerate(const Document& file, const fs::path& folder, const loops::Releases& releases, Given& out) {
   if (!file.json.is_object()) {
     out.errors.push_back({file.where(""), "is no mapping; expected the file that accelerate config writes"});
     return;
@@ -214,7 +214,7 @@ void take_accelerate(const Document& file, const fs::path& folder, const Release
   out.errors.push_back({file.where("/distributed_type"), "is " + type + ", of which there is no model here; expected DEEPSPEED, FSDP or MULTI_GPU"});
 }
 
-void take_trainer(const Document& file, const fs::path& folder, const Releases& releases, Given& out) {
+void take_trainer(const Document& file, const fs::path& folder, const loops::Releases& releases, Given& out) {
   if (!file.json.is_object()) {
     out.errors.push_back({file.where(""), "is no object; expected arguments of transformers.TrainingArguments"});
     return;
@@ -237,6 +237,7 @@ void take_trainer(const Document& file, const fs::path& folder, const Releases& 
   take.number("ddp_bucket_cap_mb", a.ddp_bucket_cap_mb);
   take_grpo(take, out);
   take_accelerator_config(take, a);
+  take.flag("average_tokens_across_devices", out.average_tokens);
   const json* deepspeed = take.find("deepspeed");
   const json* fsdp = take.find("fsdp");
   const json* options = take.find("fsdp_config");
@@ -264,7 +265,7 @@ void take_trainer(const Document& file, const fs::path& folder, const Releases& 
     if (pointer.starts_with("/deepspeed")) out.config->places[pointer.substr(std::string("/deepspeed").size())] = place;
 }
 
-Given read_files(const Paths& paths, const Releases& releases) {
+Given read_files(const Paths& paths, const loops::Releases& releases) {
   Given out;
   out.framework = paths.framework;
   if (is_yaml(paths.config)) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "audit/json_file.h"
-#include "audit/releases.h"
+#include "loops/releases.h"
 #include "sim/frameworks/user_config.h"
 
 namespace gradledger::audit {
@@ -19,6 +19,7 @@ struct Given {
   TrainingArguments arguments;
   std::optional<std::uint32_t> ranks, machines;
   std::vector<FilledValue> filled;       // into `config`
+  std::optional<bool> average_tokens;    // average_tokens_across_devices
   std::optional<std::string> grpo_loss;  // loss_type of trl.GRPOConfig, as are the next
   std::optional<std::uint32_t> steps_per_generation, num_iterations, generation_batch_size;
   std::vector<std::string> ignored, unknown, notes, not_modelled;
@@ -32,12 +33,12 @@ struct Paths {
 };
 
 // Releases: of packages that change what a file means.
-Given read_files(const Paths& paths, const Releases& releases);
+Given read_files(const Paths& paths, const loops::Releases& releases);
 
 // Accelerate's configuration: accelerate/commands/config and utils/dataclasses.py, DeepSpeedPlugin, at 1.9.0.
-void take_accelerate(const Document& file, const std::filesystem::path& folder, const Releases& releases, Given& out);
+void take_accelerate(const Document& file, const std::filesystem::path& folder, const loops::Releases& releases, Given& out);
 
 // Arguments of transformers.TrainingArguments, as to_json_string() writes them or as somebody did by hand.
-void take_trainer(const Document& file, const std::filesystem::path& folder, const Releases& releases, Given& out);
+void take_trainer(const Document& file, const std::filesystem::path& folder, const loops::Releases& releases, Given& out);
 
 }  // namespace gradledger::audit

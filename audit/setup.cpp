@@ -21,15 +21,22 @@ constexpr std::uint32_t ranks_default = 8, micro_batches_default = 4;
 
 std::vector<std::string> loop_names() {
   std::vector<std::string> out;
-  for (const Loop& loop : loops()) out.emplace_back(loop.name);
+  for (const loops::Loop& loop : loops::all()) out.emplace_back(loop.name);
   return out;
 }
 
 std::vector<std::string> loop_names_on(std::string_view framework) {
   std::vector<std::string> out;
-  for (const Loop& loop : loops())
+  for (const loops::Loop& loop : loops::all())
     if (loop.runs_on(framework)) out.emplace_back(loop.name);
   return out;
+}
+
+std::string names_of(bool (*of)(const loops::Loop&)) {
+  std::vector<std::string_view> out;
+  for (const loops::Loop& loop : loops::all())
+    if (of(loop)) out.push_back(loop.name);
+  return fmt::format("{}", fmt::join(out, ", "));
 }
 
 // The loop that people have where no file and no option says it.
@@ -64,7 +71,7 @@ class Resolving {
   void releases() {
     if (!request_.freeze.empty()) {
       const auto text = read_file(request_.freeze);
-      const auto frozen = text ? releases_of_freeze(*text, request_.freeze) : Result<Releases>(text.error());
+      const auto frozen = text ? loops::releases_of_freeze(*text, request_.freeze) : Result<loops::Releases>(text.error());
       if (frozen) known_ = *frozen;
       else fail(frozen.error());
     }
@@ -98,26 +105,26 @@ class Resolving {
     if (!request_.script.empty()) return script();
     const bool trainer = !request_.files.arguments.empty();
     const std::string name = !request_.loop.empty() ? request_.loop : usual_loop(*setup_.framework, trainer);
-    setup_.loop = loop_named(name);
+    setup_.loop = loops::named(name);
     if (!setup_.loop) return fail({"--loop", fmt::format("is \"{}\"; expected one of {}{}", name, fmt::join(loop_names(), ", "), suggestion(name, loop_names()))});
     const std::string_view id = setup_.framework->id();
     if (!setup_.loop->runs_on(id))
       return fail({"--loop", fmt::format("is \"{}\", which is not written for {}; expected one of {}", name, setup_.framework->title(), fmt::join(loop_names_on(id), ", "))});
-    for (const LoopPackage& package : setup_.loop->packages) take_package(package);
+    for (const loops::LoopPackage& package : setup_.loop->packages) take_package(package);
   }
 
-  void take_package(const LoopPackage& package) {
+  void take_package(const loops::LoopPackage& package) {
     const std::string name(package.name);
     const auto found = known_.find(name);
     const std::string release = found == known_.end() ? std::string(package.newest) : found->second;
-    if (!at_least(release, package.changed.front()))
+    if (!loops::at_least(release, package.changed.front()))
       return fail({"--release " + name, fmt::format("is {}; expected {} or newer, the oldest whose loop is known here", release, package.changed.front())});
-    if (const std::string_view first = first_release_with(setup_.framework->id(), name); !at_least(release, first))
+    if (const std::string_view first = loops::first_release_with(setup_.framework->id(), name); !loops::at_least(release, first))
       return fail({"--release " + name, fmt::format("is {}; expected {} or newer, which have {}", release, first, setup_.framework->title())});
     setup_.setting.packages[name] = release;
     std::string says = name + " " + release;
     if (found == known_.end()) says += " (assumed, the newest that was read: --release " + name + "=X)";
-    else if (!at_least(package.newest, release)) says += fmt::format(" (newer than what was read, taken as {})", package.newest);
+    else if (!loops::at_least(package.newest, release)) says += fmt::format(" (newer than what was read, taken as {})", package.newest);
     setup_.packages.push_back(says);
   }
 
@@ -222,7 +229,7 @@ class Resolving {
 
   // `of_file`: where the file says it beside the configuration.
   void take_window(std::optional<std::uint32_t> of_file) {
-    LoopSetting& s = setup_.setting;
+    loops::LoopSetting& s = setup_.setting;
     const std::uint32_t counted = setup_.framework->user_config()->counted_window(setup_.config);
     const auto said = request_.micro_batches ? request_.micro_batches : of_file ? of_file : given_.arguments.gradient_accumulation_steps;
     if (request_.micro_batches && of_file && *request_.micro_batches != *of_file)
@@ -239,21 +246,44 @@ class Resolving {
     s.last_window = request_.last_window;
     if (s.last_window >= s.micro_batches)
       fail({"--last-window", fmt::format("is {}, and a window has {} micro-batches; expected fewer than these", s.last_window, s.micro_batches)});
-    if (s.last_window > 0 && !setup_.loop->counted_by_framework) fail({"--last-window", "is for accelerate, hf-trainer, lightning and trl, whose epochs end in it"});
+    if (s.last_window > 0 && !has_epochs(*setup_.loop)) fail({"--last-window", "is for loops whose epochs end in it: " + names_of(has_epochs)});
     if (setup_.loop->name == "grpo") take_grpo();
+    take_options_of_one_loop();
     s.sync_each_batch = request_.sync_each_batch || given_.arguments.sync_each_batch.value_or(false);
-    s.loss = request_.loss == "mean" ? Loss::mean : Loss::tokens;
+    s.loss = request_.loss == "mean" ? loops::Loss::mean : request_.loss == "function" ? loops::Loss::function : loops::Loss::tokens;
+    s.average_tokens = given_.average_tokens;
+  }
+
+  // Options that one loop alone has.
+  void take_options_of_one_loop() {
+    loops::LoopSetting& s = setup_.setting;
+    const auto only_for = [&](const char* option, bool given, std::string_view loop) {
+      if (given && setup_.loop->name != loop) fail({option, fmt::format("is for the loop {}; the loop here is {}", loop, setup_.loop->name)});
+    };
+    only_for("--epoch-end", request_.epoch_end != "data", "accelerate");
+    only_for("--loss-agg-mode", !request_.loss_agg_mode.empty(), "verl");
+    only_for("--dynamic-micro-batches", request_.dynamic_micro_batches, "verl");
+    only_for("--optimizer-in-backward", request_.optimizer_in_backward, "torchtune");
+    only_for("--undivided", request_.undivided, "lightning-manual");
+    if (request_.epoch_end != "data" && s.last_window == 0) fail({"--epoch-end", "says how an epoch ends in a shorter window, and there is none; expected --last-window"});
+    s.leaves_early = request_.epoch_end == "left";
+    s.sync_with_dataloader = request_.epoch_end != "counter";
+    s.verl.dynamic = request_.dynamic_micro_batches;
+    s.optimizer_in_backward = request_.optimizer_in_backward;
+    s.divides = !request_.undivided;
+    const auto at = std::find(loops::agg_modes.begin(), loops::agg_modes.end(), request_.loss_agg_mode);
+    if (at != loops::agg_modes.end()) s.verl.mode = static_cast<loops::AggMode>(at - loops::agg_modes.begin());
   }
 
   // trl/trainer/grpo_config.py, __post_init__, at 1.16.0.
   void take_grpo() {
-    LoopSetting& s = setup_.setting;
+    loops::LoopSetting& s = setup_.setting;
     const std::vector<std::string> names{"grpo", "bnpo", "dr_grpo", "dapo"};
     const std::string name = !request_.grpo_loss.empty() ? request_.grpo_loss : given_.grpo_loss.value_or("dapo");
     const auto at = std::find(names.begin(), names.end(), name);
     if (at == names.end())
       return fail({"loss_type", fmt::format("is \"{}\", of which there is no model here; expected one of {}{}", name, fmt::join(names, ", "), suggestion(name, names))});
-    s.grpo.loss = static_cast<GrpoLoss>(at - names.begin());
+    s.grpo.loss = static_cast<loops::GrpoLoss>(at - names.begin());
     if (request_.grpo_loss.empty() && !given_.grpo_loss) setup_.filled.push_back({"", "loss_type", name, "TRL's default: --grpo-loss"});
     if (s.last_window > 0) fail({"--last-window", "is for loops that end an epoch in it; of GRPOTrainer that was not read"});
     s.grpo.steps_per_generation = request_.steps_per_generation.value_or(steps_per_generation());
@@ -291,7 +321,7 @@ class Resolving {
 
   const Request& request_;
   Given given_;
-  Releases known_;
+  loops::Releases known_;
   ModelShapes model_;
   Setup setup_;
   Resolved out_;
@@ -303,6 +333,8 @@ std::string package_of(const Framework& framework) {
   if (framework.id() == "megatron") return "megatron-core";
   return framework.id() == "deepspeed" ? "deepspeed" : "torch";
 }
+
+bool has_epochs(const loops::Loop& loop) { return (loop.counted_by_framework && loop.name != "deepspeed" && loop.name != "grpo") || loop.has_tails; }
 
 Resolved resolve(const Request& request) { return Resolving(request).resolve(); }
 

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "audit/loops.h"
+#include "loops/loops.h"
 #include "audit/people_files.h"
 #include "report/audit.h"
 #include "sim/frameworks/framework.h"
@@ -19,13 +19,18 @@ namespace gradledger::audit {
 // What the command line asks for.
 struct Request {
   Paths files;
-  Releases releases;                  // by package, from options
-  std::string freeze;                 // file
-  std::optional<Releases> installed;  // of an interpreter's environment
-  std::string loop, script;           // a name of loops(), or a scenario whose script is taken
+  loops::Releases releases;                  // by package, from options
+  std::string freeze;                        // file
+  std::optional<loops::Releases> installed;  // of an interpreter's environment
+  std::string loop, script;                  // a name of loops::all(), or a scenario whose script is taken
   std::optional<std::uint32_t> ranks, micro_batches;
   std::uint32_t windows = 3, last_window = 0;
-  bool sync_each_batch = false;  // GradientAccumulationPlugin(sync_each_batch=True)
+  bool sync_each_batch = false;        // GradientAccumulationPlugin(sync_each_batch=True)
+  std::string epoch_end = "data";      // of accelerate: data, counter (sync_with_dataloader=False), or left, by a break
+  std::string loss_agg_mode;           // of verl; empty: token-mean
+  bool dynamic_micro_batches = false;  // of verl: use_dynamic_bsz
+  bool optimizer_in_backward = false;  // of torchtune: optimizer_in_bwd
+  bool undivided = false;              // of lightning-manual: losses are not divided by the micro-batches of a window
   std::string model, optimizer, loss = "tokens", tokens = "equal";
   std::string grpo_loss;  // a loss_type; empty: what files say
   std::optional<std::uint32_t> steps_per_generation;
@@ -36,9 +41,9 @@ struct Setup {
   const Framework* framework = nullptr;
   nlohmann::json config, optimizer;
   std::string optimizer_name, model_dtype, as_of;
-  const Loop* loop = nullptr;  // null: a script
-  LoopSetting setting;         // but for what the configuration decides
-  nlohmann::json script_of;    // of a script: the scenario that it is taken from
+  const loops::Loop* loop = nullptr;  // null: a script
+  loops::LoopSetting setting;         // but for what the configuration decides
+  nlohmann::json script_of;           // of a script: the scenario that it is taken from
   nlohmann::json parameters;
   bool uneven_tokens = false;
   std::uint32_t ranks = 1;
@@ -50,6 +55,9 @@ struct Setup {
   std::vector<report::AuditFilled> filled;
   std::vector<std::string> ignored, unknown, notes, not_modelled, not_judged;
 };
+
+// Whether its epochs may end in shorter windows.
+bool has_epochs(const loops::Loop& loop);
 
 // The package whose release decides what the framework does.
 std::string package_of(const Framework& framework);

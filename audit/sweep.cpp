@@ -43,7 +43,7 @@ Points points_of(const Setup& setup) {
   Points out{setup.framework->user_config()->releases(), {}, 0};
   for (std::size_t i = 0; i < out.names.size(); ++i) {
     out.labels.push_back(i + 1 == out.names.size() ? out.names[i] : "from " + out.names[i]);
-    if (setup.as_of == "head" || at_least(setup.as_of, out.names[i])) out.current = i;
+    if (setup.as_of == "head" || loops::at_least(setup.as_of, out.names[i])) out.current = i;
   }
   return out;
 }
@@ -63,16 +63,16 @@ std::vector<AtRelease> at_releases(const Setup& setup, Replayer& replayer) {
 
 std::vector<AtRelease> at_packages(const Setup& setup, const std::string& package, Replayer& replayer) {
   std::vector<AtRelease> out;
-  const auto at = std::find_if(setup.loop->packages.begin(), setup.loop->packages.end(), [&](const LoopPackage& p) { return p.name == package; });
+  const auto at = std::find_if(setup.loop->packages.begin(), setup.loop->packages.end(), [&](const loops::LoopPackage& p) { return p.name == package; });
   const std::string& mine = setup.setting.packages.at(package);
   for (std::size_t i = 0; i < at->changed.size(); ++i) {
     const std::string first(at->changed[i]);
     const bool last = i + 1 == at->changed.size();
     // A release that does not have the framework yet has no such loop.
-    if (!at_least(first, first_release_with(setup.framework->id(), package))) continue;
+    if (!loops::at_least(first, loops::first_release_with(setup.framework->id(), package))) continue;
     Variant variant = variant_of(setup);
     variant.packages[package] = first;
-    const bool current = at_least(mine, first) && (last || !at_least(mine, at->changed[i + 1]));
+    const bool current = loops::at_least(mine, first) && (last || !loops::at_least(mine, at->changed[i + 1]));
     out.push_back({last ? joined(first, std::string(at->newest)) : "from " + first, first, replayer.answer(variant), current});
   }
   return out;

@@ -1,6 +1,7 @@
 #include "audit/variant.h"
 
 #include <array>
+#include <optional>
 
 #include "sim/load.h"
 
@@ -23,8 +24,8 @@ json uneven_tokens(const Setup& setup) {
 }
 
 // `config`: the variant's, to which a loop adds what it calls the framework with.
-void take_loop(const Setup& setup, const Variant& variant, json& out, json& config) {
-  LoopSetting setting = setup.setting;
+std::optional<InputError> take_loop(const Setup& setup, const Variant& variant, json& out, json& config) {
+  loops::LoopSetting setting = setup.setting;
   setting.packages = variant.packages;
   setting.grpo = variant.grpo;
   setting.sync_each_batch = variant.sync_each_batch;
@@ -33,12 +34,15 @@ void take_loop(const Setup& setup, const Variant& variant, json& out, json& conf
   setting.counted = setup.framework->user_config()->counted_window(variant.config);
   if (variant.config.contains("zero_optimization")) setting.stage = variant.config["zero_optimization"].value("stage", 0u);
   setting.per_token = variant.config.value(json::json_pointer("/model/calculate_per_token_loss"), false);
-  Expansion expansion = variant.loop->expand(setting);
+  if (const std::string refused = variant.loop->refuses ? variant.loop->refuses(setting) : ""; !refused.empty())
+    return InputError{"--loop " + std::string(variant.loop->name), "is refused: " + refused};
+  loops::Expansion expansion = variant.loop->expand(setting);
   config.update(expansion.config);
   out["script"] = std::move(expansion.script);
   if (!expansion.contract.empty()) out["contract"] = std::move(expansion.contract);
   if (!expansion.tokens.is_null()) out["tokens"] = std::move(expansion.tokens);
   else if (expansion.counts_tokens) out["tokens"] = setup.uneven_tokens ? uneven_tokens(setup) : json(1);
+  return std::nullopt;
 }
 
 }  // namespace
@@ -56,7 +60,8 @@ Result<Scenario> scenario_of(const Setup& setup, const Variant& variant) {
   engine["framework"] = std::string(setup.framework->id());
   engine["as_of"] = variant.as_of;
   json config = variant.config;
-  if (variant.loop) take_loop(setup, variant, out, config);
+  if (variant.loop)
+    if (auto refused = take_loop(setup, variant, out, config)) return std::move(*refused);
   engine["config"] = std::move(config);
   engine["optimizer"] = setup.optimizer;
   out["engine"] = std::move(engine);

@@ -14,9 +14,9 @@ namespace gradledger::audit {
 struct Variant {
   nlohmann::json config;
   std::string as_of;
-  const Loop* loop = nullptr;
-  Releases packages;
-  GrpoSetting grpo;
+  const loops::Loop* loop = nullptr;
+  loops::Releases packages;
+  loops::GrpoSetting grpo;
   bool sync_each_batch = false;
 };
 

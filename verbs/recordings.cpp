@@ -7,6 +7,7 @@
 #include "conformance/compare.h"
 #include "conformance/files.h"
 #include "conformance/judged/judge.h"
+#include "conformance/loops/compare.h"
 #include "conformance/megatron/compare.h"
 #include "conformance/recording.h"
 #include "conformance/torch/compare.h"
@@ -44,7 +45,8 @@ struct Form {
   Result<conform::Comparison> (*compare)(const nlohmann::json& line);
 };
 constexpr Form forms[] = {{conform::torch::is_torch_run, [](const nlohmann::json& line) { return compared(conform::torch::read_torch_run(line)); }},
-                          {conform::megatron::is_megatron_run, [](const nlohmann::json& line) { return compared(conform::megatron::read_megatron_run(line)); }}};
+                          {conform::megatron::is_megatron_run, [](const nlohmann::json& line) { return compared(conform::megatron::read_megatron_run(line)); }},
+                          {conform::loop_runs::is_loop_run, [](const nlohmann::json& line) { return compared(conform::loop_runs::read_loop_run(line)); }}};
 
 const Form* form_of(const nlohmann::json& line) {
   const auto at = std::find_if(std::begin(forms), std::end(forms), [&](const Form& form) { return form.is(line); });

@@ -52,14 +52,14 @@ TEST(a_yaml_file, of_aliases_without_end_is_refused) {
 }
 
 TEST(releases, are_read_and_compared) {
-  EXPECT_TRUE(audit::at_least("4.46.0", "4.46"));
-  EXPECT_TRUE(audit::at_least("5.0.0.dev0", "4.54"));
-  EXPECT_FALSE(audit::at_least("1.10.0", "1.11"));
-  EXPECT_TRUE(audit::at_least("1.10.0+cpu", "1.9.0"));
-  const auto read = audit::releases_of_freeze("Open_Instruct==2026.2 ; python_version > '3'\n-e git+x\ntorch[all]==2.6.0+cu124  # it\n", "f");
+  EXPECT_TRUE(loops::at_least("4.46.0", "4.46"));
+  EXPECT_TRUE(loops::at_least("5.0.0.dev0", "4.54"));
+  EXPECT_FALSE(loops::at_least("1.10.0", "1.11"));
+  EXPECT_TRUE(loops::at_least("1.10.0+cpu", "1.9.0"));
+  const auto read = loops::releases_of_freeze("Open_Instruct==2026.2 ; python_version > '3'\n-e git+x\ntorch[all]==2.6.0+cu124  # it\n", "f");
   ASSERT_TRUE(read.ok());
-  EXPECT_EQ(*read, (audit::Releases{{"open-instruct", "2026.2"}, {"torch", "2.6.0+cu124"}}));
-  EXPECT_FALSE(audit::releases_of_freeze("nothing here", "f").ok());
+  EXPECT_EQ(*read, (loops::Releases{{"open-instruct", "2026.2"}, {"torch", "2.6.0+cu124"}}));
+  EXPECT_FALSE(loops::releases_of_freeze("nothing here", "f").ok());
 }
 
 TEST(a_configuration, is_told_all_that_is_wrong_at_once) {

@@ -8,12 +8,12 @@
 namespace gradledger::testing {
 namespace {
 
-using audit::GrpoLoss;
-using audit::LoopSetting;
+using loops::GrpoLoss;
+using loops::LoopSetting;
 
-audit::Expansion expanded(LoopSetting setting) {
-  const audit::Loop* loop = audit::loop_named("grpo");
-  for (const audit::LoopPackage& package : loop->packages) setting.packages[std::string(package.name)] = package.newest;
+loops::Expansion expanded(LoopSetting setting) {
+  const loops::Loop* loop = loops::named("grpo");
+  for (const loops::LoopPackage& package : loop->packages) setting.packages[std::string(package.name)] = package.newest;
   return loop->expand(setting);
 }
 
@@ -55,7 +55,7 @@ TEST(a_loop, of_grpo_divides_by_the_tokens_of_a_generation) {
   setting.uneven_tokens = true;
   setting.windows = 2;
   setting.grpo.steps_per_generation = 4;
-  const audit::Expansion wide = expanded(setting);
+  const loops::Expansion wide = expanded(setting);
   EXPECT_EQ(wide.tokens["table"].dump(), "[[[4,8],[2,2]],[[6,5],[3,1]]]");
   EXPECT_EQ(wide.script[0].dump(), R"({"no_sync":[{"backward":{"weight":["4*world*4/31/2","2*world*4/31/2"]}}]})");
   setting.grpo.steps_per_generation = 1;

@@ -1,19 +1,19 @@
 // Every loop's expansion into events, by release where packages changed theirs.
 #include <map>
 
-#include "audit/loops.h"
+#include "loops/loops.h"
 #include "tests/audit/support.h"
 
 namespace gradledger::testing {
 namespace {
 
-using audit::LoopSetting;
+using loops::LoopSetting;
 
 std::string script_of(const std::string& loop, LoopSetting setting) {
-  const audit::Loop* found = audit::loop_named(loop);
+  const loops::Loop* found = loops::named(loop);
   EXPECT_TRUE(found) << loop;
   if (!found) return "";
-  for (const audit::LoopPackage& package : found->packages) setting.packages.try_emplace(std::string(package.name), package.newest);
+  for (const loops::LoopPackage& package : found->packages) setting.packages.try_emplace(std::string(package.name), package.newest);
   return found->expand(setting).script[0]["repeat"]["of"].dump();
 }
 
@@ -71,7 +71,7 @@ TEST(a_loop, on_megatron_has_the_calls_of_its_training_step) {
       {"schedule-each", begin + R"({"repeat":{"of":[{"backward":{}},)" + finalize + R"(],"times":4}})" + end},
   };
   for (const auto& [loop, script] : scripts) EXPECT_EQ(script_of(loop, on("megatron")), script) << loop;
-  EXPECT_EQ(audit::loop_named("megatron")->expand(on("megatron")).config, (json{{"schedule", {{"num_microbatches", 4}, {"loss", "mean"}}}}));
+  EXPECT_EQ(loops::named("megatron")->expand(on("megatron")).config, (json{{"schedule", {{"num_microbatches", 4}, {"loss", "mean"}}}}));
 }
 
 TEST(a_loop, of_accelerate_changed_with_its_releases) {
@@ -87,7 +87,7 @@ TEST(a_loop, of_accelerate_changed_with_its_releases) {
 }
 
 TEST(a_loop, of_the_trainer_changed_with_its_releases) {
-  const auto at = [](const std::string& release, audit::Loss loss) {
+  const auto at = [](const std::string& release, loops::Loss loss) {
     LoopSetting setting = on("deepspeed");
     setting.packages = {{"transformers", release}, {"accelerate", "1.7.0"}};
     setting.loss = loss;
@@ -96,12 +96,12 @@ TEST(a_loop, of_the_trainer_changed_with_its_releases) {
   const auto engine_counts = [](const std::string& backward) {
     return R"([{"repeat":{"of":[{"backward":)" + backward + R"(},{"step":{}}],"times":3}},{"backward":)" + backward + R"(},{"step":{}}])";
   };
-  EXPECT_EQ(at("4.47.1", audit::Loss::tokens), engine_counts(R"({"weight":"tokens/tokens_of_rank"})")) << "the engine divides once more";
-  EXPECT_EQ(at("4.47.1", audit::Loss::mean), engine_counts("{}"));
-  EXPECT_EQ(at("4.48.3", audit::Loss::mean), engine_counts(R"({"weight":"1/4"})"));
-  EXPECT_EQ(at("4.51.3", audit::Loss::tokens), engine_counts(R"({"scale_wrt_gas":false,"weight":"tokens/tokens_of_rank"})"));
-  EXPECT_EQ(at("5.23.0", audit::Loss::tokens), engine_counts(R"({"scale_wrt_gas":false,"weight":"world*tokens/tokens_of_window"})"));
-  EXPECT_NE(at("4.45.2", audit::Loss::mean).find("no_sync"), std::string::npos) << "around accelerator.accumulate()";
+  EXPECT_EQ(at("4.47.1", loops::Loss::tokens), engine_counts(R"({"weight":"tokens/tokens_of_rank"})")) << "the engine divides once more";
+  EXPECT_EQ(at("4.47.1", loops::Loss::mean), engine_counts("{}"));
+  EXPECT_EQ(at("4.48.3", loops::Loss::mean), engine_counts(R"({"weight":"1/4"})"));
+  EXPECT_EQ(at("4.51.3", loops::Loss::tokens), engine_counts(R"({"scale_wrt_gas":false,"weight":"tokens/tokens_of_rank"})"));
+  EXPECT_EQ(at("5.23.0", loops::Loss::tokens), engine_counts(R"({"scale_wrt_gas":false,"weight":"world*tokens/tokens_of_window"})"));
+  EXPECT_NE(at("4.45.2", loops::Loss::mean).find("no_sync"), std::string::npos) << "around accelerator.accumulate()";
 }
 
 TEST(a_loop, of_open_instruct_sets_the_boundary_since_2026) {
@@ -152,7 +152,7 @@ TEST(a_loop, that_divides_twice_or_raises_is_told) {
 }
 
 TEST(every_loop, runs_on_every_framework_that_it_is_for) {
-  for (const audit::Loop& loop : audit::loops())
+  for (const loops::Loop& loop : loops::all())
     for (const auto& [framework, file] : std::map<std::string, std::string>{{"deepspeed", "zero2_auto_offload.json"},
                                                                             {"ddp", "accelerate_multi_gpu.yaml"},
                                                                             {"fsdp1", "accelerate_fsdp1.yaml"},

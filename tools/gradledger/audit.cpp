@@ -25,7 +25,7 @@ constexpr std::uint32_t windows_max = 64;
 
 std::string loop_names() {
   std::string out;
-  for (const audit::Loop& loop : audit::loops()) out += fmt::format("{}{}", out.empty() ? "" : ", ", loop.name);
+  for (const loops::Loop& loop : loops::all()) out += fmt::format("{}{}", out.empty() ? "" : ", ", loop.name);
   return out;
 }
 
@@ -59,6 +59,11 @@ std::string command_of(const AuditVerb& verb, const Options& options) {
   add(" --optimizer", r.optimizer);
   if (r.sync_each_batch) out += " --sync-each-batch";
   if (r.loss != "tokens") add(" --loss", r.loss);
+  if (r.epoch_end != "data") add(" --epoch-end", r.epoch_end);
+  add(" --loss-agg-mode", r.loss_agg_mode);
+  if (r.dynamic_micro_batches) out += " --dynamic-micro-batches";
+  if (r.optimizer_in_backward) out += " --optimizer-in-backward";
+  if (r.undivided) out += " --undivided";
   add(" --grpo-loss", r.grpo_loss);
   number(" --steps-per-generation", r.steps_per_generation);
   if (r.tokens != "equal") add(" --tokens", r.tokens);
@@ -75,7 +80,7 @@ std::optional<InputError> take_releases(AuditVerb& verb) {
   for (const std::string& text : verb.releases) {
     const std::size_t equals = text.find('=');
     if (equals == text.npos || equals == 0 || equals + 1 == text.size()) return InputError{"--release", fmt::format("is \"{}\"; expected PACKAGE=RELEASE", text)};
-    verb.request.releases[audit::package_name(text.substr(0, equals))] = text.substr(text.find_first_not_of('=', equals));
+    verb.request.releases[loops::package_name(text.substr(0, equals))] = text.substr(text.find_first_not_of('=', equals));
   }
   return std::nullopt;
 }
@@ -145,7 +150,18 @@ CLI::App* add_audit(CLI::App& app, AuditVerb& verb) {
          "The model: a name that gradledger list models prints or a file of shapes, at its true size; NAME=SIZExSIZE,... or a JSON file of {\"name\": [sizes]}, made smaller")
       ->check(some_text);
   out->add_option("--optimizer", r.optimizer, "sgd, adam or adamw, in place of what the files say")->check(OneOf({"sgd", "adam", "adamw"}));
-  out->add_option("--loss", r.loss, "hf-trainer: tokens, a model that takes num_items_in_batch, or mean")->check(OneOf({"tokens", "mean"}))->capture_default_str();
+  out->add_option("--loss", r.loss, "hf-trainer: tokens, a model that takes num_items_in_batch, mean, or function, a compute_loss_func that takes it")
+      ->check(OneOf({"tokens", "mean", "function"}))
+      ->capture_default_str();
+  out->add_option("--epoch-end", r.epoch_end,
+                  "accelerate, with --last-window: what ends the epoch: the data, the counter (sync_with_dataloader=False), or the loop that left it early")
+      ->check(OneOf({"data", "counter", "left"}))
+      ->capture_default_str();
+  out->add_option("--loss-agg-mode", r.loss_agg_mode, "verl: what the loss is a mean of; token-mean if left out")
+      ->check(OneOf(std::vector<std::string>(loops::agg_modes.begin(), loops::agg_modes.end())));
+  out->add_flag("--dynamic-micro-batches", r.dynamic_micro_batches, "verl: use_dynamic_bsz, so that micro-batches have different numbers of sequences");
+  out->add_flag("--optimizer-in-backward", r.optimizer_in_backward, "torchtune: optimizer_in_bwd");
+  out->add_flag("--undivided", r.undivided, "lightning-manual: training_step does not divide its losses by the micro-batches of a window");
   out->add_flag("--sync-each-batch", r.sync_each_batch, "accelerate, hf-trainer and trl: GradientAccumulationPlugin has sync_each_batch, so that every micro-batch reduces");
   out->add_option("--grpo-loss", r.grpo_loss, "grpo: loss_type, in place of what the files say, else dapo")->check(OneOf({"grpo", "bnpo", "dr_grpo", "dapo"}));
   out->add_option("--steps-per-generation", r.steps_per_generation, "grpo: micro-batches that are generated at once; the default is gradient_accumulation_steps")

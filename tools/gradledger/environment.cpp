@@ -45,7 +45,7 @@ bool read_all(int from, std::string& into) {
 
 }  // namespace
 
-Result<audit::Releases> installed_releases(const std::string& python) {
+Result<loops::Releases> installed_releases(const std::string& python) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return InputError{"--python", std::string("cannot be asked: ") + std::strerror(errno)};
   posix_spawn_file_actions_t streams;
@@ -71,7 +71,7 @@ Result<audit::Releases> installed_releases(const std::string& python) {
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
   if (!whole) return InputError{"--python", python + " did not list its packages within a minute"};
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return InputError{"--python", python + " failed when it was asked for its packages; expected Python 3.8 or newer"};
-  return audit::releases_of_json(out, "--python");
+  return loops::releases_of_json(out, "--python");
 }
 
 }  // namespace gradledger::tool

@@ -1,8 +1,8 @@
-#include "audit/loops_of_megatron.h"
+#include "loops/of_megatron.h"
 
-#include "audit/script.h"
+#include "loops/script.h"
 
-namespace gradledger::audit {
+namespace gradledger::loops {
 namespace {
 
 using nlohmann::json;
@@ -58,4 +58,4 @@ Expansion megatron_no_sync(const LoopSetting& s) { return megatron_windows(s, la
 
 Expansion megatron_never_finalized(const LoopSetting& s) { return megatron_windows(s, json::array({backwards(s.micro_batches, weight_of(s))})); }
 
-}  // namespace gradledger::audit
+}  // namespace gradledger::loops

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace gradledger::audit {
+namespace gradledger::loops {
 
 inline nlohmann::json backward(const std::string& weight = "", bool scaled_by_engine = true) {
   nlohmann::json arguments = nlohmann::json::object();
@@ -26,4 +26,4 @@ inline nlohmann::json boundary(bool value) { return {{"set_boundary", value}}; }
 inline nlohmann::json zero_grad() { return {{"zero_grad", "engine"}}; }
 inline nlohmann::json no_sync(nlohmann::json events) { return {{"no_sync", std::move(events)}}; }
 
-}  // namespace gradledger::audit
+}  // namespace gradledger::loops

@@ -7,7 +7,7 @@
 
 #include "sim/base/result.h"
 
-namespace gradledger::audit {
+namespace gradledger::loops {
 
 using Releases = std::map<std::string, std::string>;  // by package, in small letters with "-"
 
@@ -23,4 +23,4 @@ Result<Releases> releases_of_freeze(std::string_view text, const std::string& fi
 // {"deepspeed": "0.18.6"}, as an interpreter says of its environment.
 Result<Releases> releases_of_json(std::string_view text, const std::string& where);
 
-}  // namespace gradledger::audit
+}  // namespace gradledger::loops

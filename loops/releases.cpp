@@ -1,4 +1,4 @@
-#include "audit/releases.h"
+#include "loops/releases.h"
 
 #include <algorithm>
 #include <cctype>
@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace gradledger::audit {
+namespace gradledger::loops {
 namespace {
 
 std::vector<unsigned> numbers_of(std::string_view release) {
@@ -71,4 +71,4 @@ Result<Releases> releases_of_json(std::string_view text, const std::string& wher
   return out;
 }
 
-}  // namespace gradledger::audit
+}  // namespace gradledger::loops

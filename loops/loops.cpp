@@ -1,13 +1,15 @@
-#include "audit/loops.h"
+#include "loops/loops.h"
 
 #include <algorithm>
 #include <array>
 
-#include "audit/loops_of_megatron.h"
-#include "audit/loops_of_packages.h"
-#include "audit/script.h"
+#include "loops/of_megatron.h"
+#include "loops/of_packages.h"
+#include "loops/of_recipes.h"
+#include "loops/of_rl.h"
+#include "loops/script.h"
 
-namespace gradledger::audit {
+namespace gradledger::loops {
 namespace {
 
 using nlohmann::json;
@@ -81,48 +83,15 @@ Expansion coalesced(const LoopSetting& s) {
   return out;
 }
 
-// verl/workers/engine, at 0.9.1: every micro-batch reduces, and its loss is its sum over the tokens of the whole mini-batch, times the ranks.
-Expansion verl(const LoopSetting& s) {
-  Expansion out = in_windows(s, [&](std::uint32_t n) {
-    json events = json::array({backwards(n, "world*tokens/tokens_of_window")});
-    end_window(s, events);
-    return events;
-  });
-  out.contract = {{"divide_by", "tokens"}};
-  if (s.on_deepspeed()) out.contract["window"] = "every_step_call";
-  out.counts_tokens = true;
-  return out;
-}
-
-// open_instruct/grpo_fast.py, at 2026-08: gradient_accumulation_steps of the engine stays 1, the loss is divided by the tokens of the window. The
-// boundary is set since open-instruct#1498.
-Expansion open_instruct(const LoopSetting& s) {
-  const bool sets_boundary = at_least(s.packages.at("open-instruct"), "2026.2");
-  const std::string weight = "world*tokens/tokens_of_window";
-  Expansion out = in_windows(s, [&](std::uint32_t n) {
-    json events = json::array();
-    if (sets_boundary) events.push_back(boundary(false));
-    if (sets_boundary && n > 1) events.push_back(backwards(n - 1, weight));
-    if (sets_boundary) events.push_back(boundary(true));
-    events.push_back(backwards(sets_boundary ? 1 : n, weight));
-    events.push_back(step());
-    return events;
-  });
-  out.contract = {{"divide_by", "tokens"}};
-  if (!sets_boundary) out.contract["window"] = "every_step_call";
-  out.counts_tokens = true;
-  return out;
-}
-
-constexpr std::array<std::string_view, 2> open_instruct_changed{"2025.6", "2026.2"};
-
 constexpr std::array<std::string_view, 1> deepspeed_alone{"deepspeed"}, megatron_alone{"megatron"};
 constexpr std::array<std::string_view, 4> wrapped_models{"deepspeed", "ddp", "fsdp1", "fsdp2"};
+constexpr std::array<std::string_view, 1> fully_sharded{"fsdp2"};
+constexpr std::array<std::string_view, 3> unmanaged_models{"ddp", "fsdp1", "fsdp2"};
 constexpr std::array<std::string_view, 5> all_frameworks{"deepspeed", "ddp", "fsdp1", "fsdp2", "megatron"};
 
 }  // namespace
 
-std::span<const Loop> loops() {
+std::span<const Loop> all() {
   static const std::vector<Loop> table{
       {"deepspeed",
        "engine.backward(loss) and engine.step() for each micro-batch: the engine counts, and every gradient_accumulation_steps-th step() updates",
@@ -142,19 +111,25 @@ std::span<const Loop> loops() {
       {"no-boundary", "n backwards and one step() a window, and no call that says where the window ends", all_frameworks, false, true, {}, no_boundary},
       {"accelerate", "with accelerator.accumulate(model): accelerator.backward(loss); optimizer.step(); optimizer.zero_grad()", wrapped_models, true, false, accelerate_packages(),
        accelerate},
-      {"hf-trainer", "transformers.Trainer: gradient_accumulation_steps micro-batches a step", wrapped_models, true, false, trainer_packages(), hf_trainer},
+      {"hf-trainer", "transformers.Trainer: gradient_accumulation_steps micro-batches a step", wrapped_models, true, false, trainer_packages(), hf_trainer, refused_by_trainer},
       {"lightning", "lightning.Trainer with accumulate_grad_batches, automatic optimization", wrapped_models, true, false, lightning_packages(), lightning},
+      {"lightning-manual", "lightning.Trainer with automatic_optimization = False: training_step runs n backwards, divided by n, and steps by its batch_idx", unmanaged_models,
+       false, true, lightning_packages(), lightning_manual, nullptr, true},
       {"trl", "trainers of TRL whose loss is a mean that they take themselves: DPO, KTO, ORPO, CPO, reward models (SFTTrainer is hf-trainer)", wrapped_models, true, false,
        trl_packages(), trl},
       {"grpo", "trl.GRPOTrainer: the loss divided as loss_type has it, gradient_accumulation_steps micro-batches a step", wrapped_models, true, false, grpo_packages(), grpo},
-      {"open-instruct",
-       "open_instruct/grpo_fast.py: a loop of its own on a DeepSpeed engine with gradient_accumulation_steps 1",
-       deepspeed_alone,
-       false,
-       true,
-       {{"open-instruct", "2026.8", open_instruct_changed}},
-       open_instruct},
-      {"verl", "workers of verl: every micro-batch reduces, one step behind the mini-batch, the loss divided by the tokens of all of it", wrapped_models, false, true, {}, verl},
+      {"open-instruct", "open_instruct/grpo_fast.py: a loop of its own on a DeepSpeed engine with gradient_accumulation_steps 1", deepspeed_alone, false, true,
+       open_instruct_packages(), open_instruct},
+      {"open-instruct-finetune", "open_instruct/finetune.py: accelerate's loop with the loss of a micro-batch as reduce_loss has it", wrapped_models, true, false,
+       finetune_packages(), open_instruct_finetune},
+      {"verl", "workers of verl: every micro-batch reduces, one step behind the mini-batch, the loss divided as loss_agg_mode has it", wrapped_models, false, true, verl_packages(),
+       verl, refused_by_verl},
+      {"nemo-rl", "DTensor workers of NeMo-RL: every micro-batch reduces, one step behind the global batch, the loss divided by the tokens of all of it", fully_sharded, false,
+       true, nemo_rl_packages(), nemo_rl},
+      {"torchtitan", "train_step() of torchtitan: every micro-batch reduces; since 0.3.0 the loss is divided by the tokens of the window", fully_sharded, false, true,
+       torchtitan_packages(), torchtitan},
+      {"torchtune", "full_finetune_distributed of torchtune: every micro-batch reduces, gradients are divided by the tokens of the window before step()", fully_sharded, false,
+       true, torchtune_packages(), torchtune, refused_by_torchtune, true},
       {"no-sync",
        "all backwards of a window but the last inside no_sync(), then one step(); with Megatron-Core finalize_model_grads() before it",
        all_frameworks,
@@ -177,6 +152,8 @@ std::span<const Loop> loops() {
        true,
        {},
        megatron_schedule_each},
+      {"nemo", "MegatronStrategy of NeMo 2: one batch of Lightning is a global batch, and Megatron's schedule runs its micro-batches", megatron_alone, false, true, nemo_packages(),
+       megatron_schedule, refused_by_nemo},
   };
   return table;
 }
@@ -185,10 +162,10 @@ std::string_view first_release_with(std::string_view framework, std::string_view
 
 bool Loop::runs_on(std::string_view framework) const { return std::find(frameworks.begin(), frameworks.end(), framework) != frameworks.end(); }
 
-const Loop* loop_named(std::string_view name) {
-  for (const Loop& loop : loops())
+const Loop* named(std::string_view name) {
+  for (const Loop& loop : all())
     if (loop.name == name) return &loop;
   return nullptr;
 }
 
-}  // namespace gradledger::audit
+}  // namespace gradledger::loops

@@ -1,12 +1,13 @@
-#include "audit/loops_of_packages.h"
+#include "loops/of_packages.h"
 
 #include <array>
 
 #include <fmt/format.h>
 
-#include "audit/script.h"
+#include "loops/script.h"
+#include "loops/windows.h"
 
-namespace gradledger::audit {
+namespace gradledger::loops {
 namespace {
 
 using nlohmann::json;
@@ -18,62 +19,6 @@ constexpr std::array<std::string_view, 3> trl_changed{"0.11.0", "0.12.0", "0.14.
 
 constexpr LoopPackage accelerate_package{"accelerate", "1.15.0", accelerate_changed};
 constexpr LoopPackage transformers_package{"transformers", "5.23.0", transformers_changed};
-
-// How a loop weighs and wraps each micro-batch.
-struct Wrapping {
-  std::string weight, last_weight;  // of the loss; of one in a shorter last window
-  bool engine_scales = true;        // DeepSpeed divides by its gradient_accumulation_steps
-  bool holds_back = false;          // no_sync around all micro-batches but the last of a window
-  bool boundary_by_hand = false;    // DeepSpeed: set before each backward, and step() at the boundary alone
-  bool steps_last_window = true;    // the loop steps behind a shorter last window
-};
-
-// One micro-batch on DeepSpeed: accelerate/utils/deepspeed.py, DeepSpeedEngineWrapper.backward.
-void engine_micro_batch(json& events, const Wrapping& w, const std::string& weight, bool last, bool marks) {
-  json own = json::array();
-  if (w.boundary_by_hand) own.push_back(boundary(last));
-  own.push_back(backward(weight, w.engine_scales));
-  if (!w.boundary_by_hand || last) own.push_back(step(marks && last));
-  if (w.holds_back && !last) events.push_back(no_sync(std::move(own)));
-  else events.insert(events.end(), own.begin(), own.end());
-}
-
-json engine_window(const LoopSetting& s, const Wrapping& w, std::uint32_t n, const std::string& weight, bool steps) {
-  const bool marks = s.last_window > 0;
-  json out = json::array(), repeated = json::array();
-  engine_micro_batch(repeated, w, weight, false, marks);
-  if (n > 1) out.push_back({{"repeat", {{"times", n - 1}, {"of", std::move(repeated)}}}});
-  engine_micro_batch(out, w, weight, steps, marks);
-  return out;
-}
-
-// Of DistributedDataParallel and fully_shard.
-json wrapped_window(const Wrapping& w, std::uint32_t n, const std::string& weight, bool steps, bool marks) {
-  json out = json::array();
-  const std::uint32_t held = steps ? n - 1 : n;
-  if (held > 0) out.push_back(w.holds_back ? no_sync(json::array({backwards(held, weight)})) : backwards(held, weight));
-  if (!steps) return out;
-  out.push_back(backward(weight));
-  out.push_back(step(marks));
-  out.push_back(zero_grad());
-  return out;
-}
-
-Expansion expand(const LoopSetting& s, const Wrapping& w, const json& contract, bool counts_tokens) {
-  Expansion out;
-  out.contract = contract;
-  out.counts_tokens = counts_tokens;
-  if (s.last_window > 0) out.contract["window"] = "marked";
-  const auto window = [&](std::uint32_t n, const std::string& weight, bool steps) {
-    return s.on_deepspeed() ? engine_window(s, w, n, weight, steps) : wrapped_window(w, n, weight, steps, s.last_window > 0);
-  };
-  out.script.push_back({{"repeat", {{"times", s.windows}, {"of", window(s.micro_batches, w.weight, true)}}}});
-  if (s.last_window == 0) return out;
-  // What is not stepped is meant to be: the next epoch's first window shows where it went.
-  for (json& event : window(s.last_window, w.last_weight, w.steps_last_window)) out.script.push_back(std::move(event));
-  for (json& event : window(s.micro_batches, w.weight, true)) out.script.push_back(std::move(event));
-  return out;
-}
 
 // Micro-batches of uneven length in the order in which a GRPOTrainer has them: a generation is cut into steps_per_generation slices, which are gone
 // through num_iterations times.
@@ -142,8 +87,6 @@ json weighed_window(const LoopSetting& s, const Wrapping& w, const Generations& 
   return out;
 }
 
-std::string one_over(std::uint32_t n) { return n == 1 ? "" : "1/" + std::to_string(n); }
-
 // transformers/trainer.py: its own no_sync, which it has since 4.47, asks for sync_each_batch since 5.2.
 bool asks_for_each(const LoopSetting& s) { return at_least(s.packages.at("transformers"), "5.2"); }
 
@@ -161,33 +104,58 @@ void of_accelerate(const LoopSetting& s, Wrapping& w, bool accumulates) {
   w.holds_back = accumulates && !syncs_each && (!at_least(release, "1.9.0") || s.stage.value_or(0) < 2);
 }
 
+// Whether the count of num_items_in_batch, where there is one, is that of all ranks: average_tokens_across_devices, which 4.46 did not have.
+bool averages_tokens(const LoopSetting& s) {
+  const std::string& release = s.packages.at("transformers");
+  return at_least(release, "4.47") && s.average_tokens.value_or(at_least(release, "4.54"));
+}
+
+// What a loss that is a sum over num_items_in_batch weighs. 4.47 multiplied it by the ranks in the model's own loss alone.
+std::string weight_of_counted(const LoopSetting& s) {
+  if (!averages_tokens(s)) return "tokens/tokens_of_rank";
+  const bool forgets_ranks = s.loss == Loss::function && !at_least(s.packages.at("transformers"), "4.48");
+  return forgets_ranks ? "tokens/tokens_of_window" : "world*tokens/tokens_of_window";
+}
+
 // What transformers' training_step makes of the loss, before the engine or accelerate divides it: trainer.py at 4.45.2, 4.46.0, 4.47.1, 4.48.3,
 // 4.49.0, 4.51.3, 4.54.1, 5.23.0. `counts`: the loss came out as a sum over num_items_in_batch.
 void of_training_step(const LoopSetting& s, Wrapping& w, bool counts, bool mean_is_divided) {
   const std::string& release = s.packages.at("transformers");
-  const std::string steps = std::to_string(s.micro_batches), base = at_least(release, "4.54") ? "world*tokens/tokens_of_window" : "tokens/tokens_of_rank";
+  const std::string steps = std::to_string(s.micro_batches), base = weight_of_counted(s), each = one_over(s.micro_batches);
   const bool engine = s.on_deepspeed();
-  const std::string each = one_over(s.micro_batches);
   if (!at_least(release, "4.46")) w.weight = engine ? "" : each;
   else if (!at_least(release, "4.47")) w.weight = counts ? (engine ? steps + "*" + base : base) : engine ? steps : "";
   else if (counts) w.weight = base;
   else w.weight = at_least(release, "4.48") && mean_is_divided ? each : "";
   w.engine_scales = !at_least(release, "4.49");
-  w.last_weight = w.weight;
-  const bool by_window = at_least(release, "5.0") && !counts && mean_is_divided;
-  if (by_window) w.last_weight = one_over(s.last_window);
-  w.steps_last_window = at_least(release, "4.54");
+  w.tail_by_itself = at_least(release, "5.0") && !counts && mean_is_divided;
+  // Its own loop asks for the last batch of an epoch since 4.47; before, accumulate() was told sync_with_dataloader=False.
+  w.end = at_least(release, "4.47") ? EpochEnd::closes : EpochEnd::goes_on;
+  w.ends_with_whole_windows = !at_least(release, "4.54");
+}
+
+Counted counted_by_trainer(const LoopSetting& s) {
+  const std::string& release = s.packages.at("transformers");
+  const bool asks_the_model = at_least(release, "4.48");
+  if (!at_least(release, "4.46") || (asks_the_model && s.loss == Loss::mean)) return Counted::nothing;
+  return averages_tokens(s) ? Counted::of_all_ranks : Counted::of_rank;
 }
 
 }  // namespace
 
 std::vector<LoopPackage> accelerate_packages() { return {accelerate_package}; }
 
-Expansion accelerate(const LoopSetting& s) {
+Expansion accelerate(const LoopSetting& s) { return accelerate_with(s, "", "window"); }
+
+// accelerator.py, _do_sync: micro-batches are counted over epochs, but that the last one of a loader begins anew (sync_with_dataloader). backward: divides by
+// gradient_accumulation_steps, a tail too.
+Expansion accelerate_with(const LoopSetting& s, const std::string& weight, const std::string& divide_by) {
   Wrapping w;
   of_accelerate(s, w, true);
-  if (!s.on_deepspeed()) w.weight = w.last_weight = one_over(s.micro_batches);
-  return expand(s, w, {{"divide_by", "window"}}, false);
+  const std::string each = s.on_deepspeed() ? "" : one_over(s.micro_batches);
+  w.weight = weight.empty() ? each : each.empty() ? weight : weight + "*" + each;
+  if (!s.sync_with_dataloader) w.end = EpochEnd::goes_on;
+  return expand(s, w, {{"divide_by", divide_by}}, divide_by == "tokens");
 }
 
 std::vector<LoopPackage> trainer_packages() { return {transformers_package, accelerate_package}; }
@@ -196,8 +164,15 @@ std::vector<LoopPackage> trainer_packages() { return {transformers_package, acce
 Expansion hf_trainer(const LoopSetting& s) {
   Wrapping w;
   of_accelerate(s, w, !at_least(s.packages.at("transformers"), "4.47"));
-  of_training_step(s, w, s.loss == Loss::tokens, true);
-  return expand(s, w, {{"divide_by", s.loss == Loss::tokens ? "tokens" : "window"}}, true);
+  of_training_step(s, w, s.loss != Loss::mean, true);
+  Expansion out = expand(s, w, {{"divide_by", s.loss == Loss::mean ? "window" : "tokens"}}, true);
+  out.counted = counted_by_trainer(s);
+  return out;
+}
+
+std::string refused_by_trainer(const LoopSetting& s) {
+  if (s.loss != Loss::function || at_least(s.packages.at("transformers"), "4.46")) return "";
+  return "TypeError: Trainer.__init__() got an unexpected keyword argument 'compute_loss_func'";
 }
 
 std::vector<LoopPackage> trl_packages() { return {{"trl", "1.16.0", trl_changed}, transformers_package, accelerate_package}; }
@@ -228,7 +203,7 @@ Expansion grpo(const LoopSetting& s) {
   w.engine_scales = false;
   const bool dapo = s.grpo.loss == GrpoLoss::dapo;
   const json contract{{"divide_by", dapo || s.grpo.loss == GrpoLoss::bnpo ? "tokens" : "window"}};
-  w.weight = w.last_weight = dapo ? "world*tokens/tokens_of_window" : one_over(s.micro_batches);
+  w.weight = dapo ? "world*tokens/tokens_of_window" : one_over(s.micro_batches);
   Expansion out = expand(s, w, contract, true);
   if (!s.uneven_tokens) return out;
   const Generations generations(s);
@@ -247,13 +222,22 @@ std::vector<LoopPackage> lightning_packages() {
 
 // pytorch/loops/optimization/automatic.py: ClosureResult divides by accumulate_grad_batches, also in a shorter last window.
 // pytorch/strategies/deepspeed.py: the engine is given the same number, and divides and counts too. pytorch/strategies/parallel.py,
-// block_backward_sync: of DistributedDataParallel alone. At 2.6.6.
+// block_backward_sync: of DistributedDataParallel alone. The closure clears gradients before the first backward of a window. At 2.6.6.
 Expansion lightning(const LoopSetting& s) {
   Wrapping w;
-  w.weight = w.last_weight = one_over(s.micro_batches);
+  w.weight = one_over(s.micro_batches);
   w.holds_back = s.framework == "ddp";
-  w.steps_last_window = !s.on_deepspeed();
+  w.clears_before = true;
+  if (s.on_deepspeed()) w.end = EpochEnd::holds;  // the engine counts, and knows of no epoch
   return expand(s, w, {{"divide_by", "window"}}, false);
 }
 
-}  // namespace gradledger::audit
+// pytorch/loops/optimization/manual.py: nothing is divided, held back or cleared but by the training_step, which steps by its batch_idx. At 2.6.6.
+Expansion lightning_manual(const LoopSetting& s) {
+  Wrapping w;
+  if (s.divides) w.weight = one_over(s.micro_batches);
+  w.end = EpochEnd::holds;
+  return expand(s, w, {{"divide_by", "window"}}, false);
+}
+
+}  // namespace gradledger::loops

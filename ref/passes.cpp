@@ -8,6 +8,7 @@
 #include "ref/weights_judge.h"
 #include "sim/base/limits.h"
 #include "sim/base/hash.h"
+#include "sim/trace/repeated_memory.h"
 
 namespace gradledger::ref {
 namespace {
@@ -18,6 +19,28 @@ ProbeRange range_of(const Workload& workload, const Timeline& timeline, const Pr
   const ProbeRange native = probe_range(workload, timeline);
   return native.dyadic || !producer.capabilities().wide || producer.capabilities().few_runs ? native : wide_range(timeline);
 }
+
+// All that a run on weights shows, to sinks that ask of memory no more than which buffers there were.
+class OfWeights final : public TraceSink, public NeedsNoRepeatedMemory {
+ public:
+  explicit OfWeights(TraceSink& to) : to_(to) {}
+
+  void weights(const WeightObservation& o) override { to_.weights(o); }
+  void collective(const CollectiveRecord& r) override { to_.collective(r); }
+  void memory(const MemoryRecord& r) override {
+    if (!r.again) to_.memory(r);
+  }
+  void step_fact(const StepRecord& r) override { to_.step_fact(r); }
+  void event_done(std::uint32_t rank, std::uint32_t event) override { to_.event_done(rank, event); }
+  void unwritten(const UnwrittenRecord& r) override { to_.unwritten(r); }
+  void engine_error(const EngineErrorRecord& r) override { to_.engine_error(r); }
+  void deadlock(const DeadlockRecord& r) override { to_.deadlock(r); }
+  void mismatch(const MismatchRecord& r) override { to_.mismatch(r); }
+  void race(const RaceRecord& r) override { to_.race(r); }
+
+ private:
+  TraceSink& to_;
+};
 
 }  // namespace
 
@@ -151,7 +174,9 @@ RunSummary Passes::run_on_weights(RunOptions run, TraceSink* also, Verdict& verd
   Tee tee;
   tee.add(also);
   tee.add(&judge);
-  RunSummary summary = producer_.run(SingleSource(range_), run, tee);
+  const bool all_memory = !run.once || (options_.watch && !dynamic_cast<const NeedsNoRepeatedMemory*>(options_.watch));
+  OfWeights brief(tee);
+  RunSummary summary = producer_.run(SingleSource(range_), run, all_memory ? static_cast<TraceSink&>(tee) : brief);
   verdict.weights = true;
   verdict.ledger.add(judge.book().statistics());
   evidence_.fingerprint = judge.mismatches();

@@ -9,7 +9,7 @@
 namespace gradledger::ref {
 
 WeightsJudge::WeightsJudge(const Workload& workload, const Timeline& timeline, const Ledger& ledger, std::vector<JudgedSnapshot>* judged)
-    : workload_(workload), timeline_(timeline), ledger_(ledger), book_(workload, timeline, judged, false) {
+    : workload_(workload), timeline_(timeline), ledger_(ledger), book_(workload, timeline, nullptr, false), judged_(judged) {
   number_of({});          // 0: nobody weighs anything
   number_of_profile({});  // likewise
   changes_ = timeline.gradients_set;
@@ -18,6 +18,19 @@ WeightsJudge::WeightsJudge(const Workload& workload, const Timeline& timeline, c
       std::copy_if(by_rank.begin(), by_rank.end(), std::back_inserter(changes_), [](std::uint32_t event) { return event != never; });
   std::sort(changes_.begin(), changes_.end());
   changes_.erase(std::unique(changes_.begin(), changes_.end()), changes_.end());
+  find_parameters_alike();
+}
+
+// Of parameters that the same contributions have a gradient for, and that no event names, the same is due.
+void WeightsJudge::find_parameters_alike() {
+  const bool named = !timeline_.gradients_set.empty() ||
+                     std::any_of(timeline_.backwards.begin(), timeline_.backwards.end(), [](const Backward& b) { return !b.uses.empty() || b.raises_after.has_value(); });
+  const auto holders = [&](std::uint32_t p) { return timeline_.contract.holders.empty() ? std::vector<std::uint32_t>{} : timeline_.contract.holders[p]; };
+  std::map<std::pair<bool, std::vector<std::uint32_t>>, std::uint32_t> first;
+  for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
+    const Parameter& parameter = workload_.parameters[p];
+    alike_.push_back(named || parameter.used_by ? p : first.try_emplace({parameter.has_gradient(), holders(p)}, p).first->second);
+  }
 }
 
 std::uint32_t WeightsJudge::number_of(Cells cells) {
@@ -76,7 +89,9 @@ WeightsJudge::Piece WeightsJudge::taken(const WeightPiece& piece, double scale) 
   if (piece.constant != 0) out.held = WeightPiece::Held::unwritten;  // as far from a sum of gradients
   if (out.held != WeightPiece::Held::weights) return out;
   const auto key = std::tuple(piece.form, piece.shift, scale);
-  if (const auto known = taken_.find(key); known != taken_.end()) {
+  const auto known = last_taken_ != taken_.end() && last_taken_->first == key ? last_taken_ : taken_.find(key);
+  if (known != taken_.end()) {
+    last_taken_ = known;
     std::tie(out.cells, out.misplaced) = known->second;
     return out;
   }
@@ -141,10 +156,13 @@ bool WeightsJudge::same_on_all_ranks(Role role) const {
   return role == Role::reduced_accumulator || role == Role::master_gradient || (role == Role::applied_gradient && timeline_.contract.average_group.empty());
 }
 
-std::uint32_t WeightsJudge::due_of(const LedgerEntry& entry, std::uint32_t parameter) {
+std::uint32_t WeightsJudge::due_of(const LedgerEntry& entry, std::uint32_t of) {
+  const std::uint32_t parameter = alike_[of];
   const DueKey key{entry.key.event, entry.key.at_end, entry.role, entry.after, same_on_all_ranks(entry.role) ? never : entry.key.rank, parameter};
+  if (last_due_ && last_due_->first == key) return last_due_->second;
   const auto [at, fresh] = due_.try_emplace(key, 0);
   if (fresh) at->second = number_of(work_out_due(entry, parameter));
+  last_due_ = *at;
   return at->second;
 }
 
@@ -207,7 +225,11 @@ void WeightsJudge::weights(const WeightObservation& o) {
   }
   const std::span<const std::byte> bytes = std::as_bytes(std::span(contents_));
   const Shown shown{o.rank, o.event, o.at_end, o.buffer, o.role, elements_, {&bytes, 1}};
-  if (const auto due = book_.open(shown)) judge(o, *due, book_.window(shown));
+  const auto due = book_.open(shown);
+  if (!due) return;
+  // Of what steps did not apply the books name what is wrong, and a list of all of it would be as long as the run.
+  if (judged_ && o.role == Role::applied_gradient) judged_->push_back({{o.event, o.at_end, o.rank, std::string(o.buffer)}, o.role, book_.window(shown), due->after, elements_});
+  judge(o, *due, book_.window(shown));
 }
 
 void WeightsJudge::judge(const WeightObservation& o, const Due& due, std::uint32_t window) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <tuple>
@@ -60,6 +61,7 @@ class WeightsJudge final : public TraceSink {
     std::vector<Piece> pieces;
   };
 
+  void find_parameters_alike();
   Piece taken(const WeightPiece& piece, double scale);
   Cells cells_of(std::vector<WeightTerm> terms, double scale, bool misplaced);
   std::uint32_t due_of(const LedgerEntry& entry, std::uint32_t parameter);
@@ -84,13 +86,17 @@ class WeightsJudge final : public TraceSink {
   const Timeline& timeline_;
   const Ledger& ledger_;
   SnapshotBook book_;
+  std::vector<JudgedSnapshot>* const judged_;  // applied gradients go there, if anywhere
   std::map<Cells, std::uint32_t> numbers_;
   std::vector<const Cells*> cells_;  // by number
   std::map<Profile, std::uint32_t> profile_numbers_;
   std::vector<const Profile*> profiles_;                                                                      // by number; 0: nobody weighs anything
   std::map<std::tuple<std::uint64_t, std::int64_t, double>, std::pair<std::uint32_t, std::uint32_t>> taken_;  // by form, shift, scale
+  decltype(taken_)::const_iterator last_taken_ = taken_.end();
   using DueKey = std::tuple<std::uint32_t, bool, Role, std::uint32_t, std::uint32_t, std::uint32_t>;          // event, at_end, role, after, rank, parameter
   std::map<DueKey, std::uint32_t> due_;
+  std::optional<std::pair<DueKey, std::uint32_t>> last_due_;
+  std::vector<std::uint32_t> alike_;  // by parameter: the first of which the same is due
   // By everything that the weight of a backward may differ by between two snapshots which count it: as long as nothing drops or multiplies
   // contributions, it is the same after every event.
   struct DueKind {

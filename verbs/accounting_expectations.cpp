@@ -111,7 +111,8 @@ Held run_for_expectations(const Loaded& loaded, const Options& options) {
   ref::Tee watch;
   if (!loaded.scenario.expect.values.empty()) watch.add(&values);
   if (expects_bytes(loaded.scenario.expect)) watch.add(&accounting.emplace(loaded.scenario, loaded.timeline));
-  Held held{judge(loaded, options, &watch), {}, values.unmet()};
+  const bool watched = accounting || !loaded.scenario.expect.values.empty();
+  Held held{judge(loaded, options, watched ? &watch : nullptr), {}, values.unmet()};
   if (accounting) held.accounting = accounting->take();
   return held;
 }

@@ -7,10 +7,11 @@
 
 #include "report/report.h"
 #include "sim/trace/producer.h"
+#include "sim/trace/repeated_memory.h"
 
 namespace gradledger::verbs {
 
-class EventWatch final : public TraceSink {
+class EventWatch final : public TraceSink, public NeedsNoRepeatedMemory {
  public:
   using Place = std::pair<std::uint32_t, std::uint32_t>;  // event, rank
 

@@ -70,7 +70,7 @@ Report replay(const Loaded& loaded, const Options& options, TraceSink* watch) {
   sinks.add(&lines);
   sinks.add(watch);
   std::vector<std::string> notes;
-  ref::Verdict verdict = judge(loaded, options, &sinks, &notes);
+  ref::Verdict verdict = judge(loaded, options, watch ? static_cast<TraceSink*>(&sinks) : &lines, &notes);
   explain(loaded, options, verdict);
   Report out = report_of(loaded, options, verdict, lines);
   out.driver_notes = std::move(notes);

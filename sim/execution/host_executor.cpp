@@ -13,9 +13,11 @@
 #include "sim/execution/policy.h"
 #include "sim/execution/reduction_log.h"
 #include "sim/execution/rendezvous.h"
+#include "sim/execution/symbolic/steady_rounds.h"
 #include "sim/execution/symbolic/symbolic_memory.h"
 #include "sim/scenario/layout.h"
 #include "sim/frameworks/framework.h"
+#include "sim/trace/repeated_memory.h"
 
 namespace gradledger {
 
@@ -26,17 +28,22 @@ class HostExecutor::Run {
       : executor_(executor),
         ranks_(executor.ranks_),
         options_(options),
-        sink_(sink),
+        recorder_(sink),
+        sink_(recorder_),
         devices_(options.dry ? nullptr : executor.devices_),
         weights_(options.weights ? std::make_unique<SymbolicMemory>(executor.scenario_, executor.timeline_) : nullptr),
-        operations_(source, sink, options.dry || options.weights, options.wide, devices_),
-        reader_(ranks_, operations_, devices_, weights_.get(), sink),
+        operations_(source, recorder_, options.dry || options.weights, options.wide, devices_),
+        reader_(ranks_, operations_, devices_, weights_.get(), recorder_),
         rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_),
-        reductions_(ranks_, rendezvous_, sink),
+        reductions_(ranks_, rendezvous_, recorder_),
         policy_(options.schedule),
         replays_(replays),
         lets_go_(options.once && std::none_of(executor.timeline_.events.begin(), executor.timeline_.events.end(), [](const Event& e) { return e.is<events::Restore>(); })),
-        in_order_(options.schedule.policy == Schedule::Policy::in_order) {}
+        in_order_(options.schedule.policy == Schedule::Policy::in_order) {
+    if (!weights_ || !lets_go_ || !dynamic_cast<const NeedsNoRepeatedMemory*>(&sink)) return;
+    auto rounds = rounds_of(executor.scenario_, executor.timeline_, SteadyRounds::rounds_min);
+    if (!rounds.empty()) rounds_.emplace(ranks_, *weights_, recorder_, std::move(rounds));
+  }
 
   RunSummary go() {
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
@@ -44,13 +51,15 @@ class HostExecutor::Run {
       if (weights_) weights_->prepare(r, ranks_[r].program);
       if (lets_go_ && options_.check_streams) checks_.emplace_back(r).follow(ranks_[r].program);
     }
-    while (!runnable_.empty() && !mismatched_) {
-      const std::size_t pick = policy_.pick(runnable_);
-      const std::uint16_t r = runnable_[pick];
-      runnable_.erase(runnable_.begin() + static_cast<std::ptrdiff_t>(pick));
-      hash_.add(r);
-      advance(r);
-    }
+    do {
+      while (!runnable_.empty() && !mismatched_) {
+        const std::size_t pick = policy_.pick(runnable_);
+        const std::uint16_t r = runnable_[pick];
+        runnable_.erase(runnable_.begin() + static_cast<std::ptrdiff_t>(pick));
+        hash_.add(r);
+        advance(r);
+      }
+    } while (!mismatched_ && passes_barrier());
     const bool ended = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.finished; });
     if (!ended && !mismatched_) sink_.deadlock(rendezvous_.deadlock());
     summary_.completed = ended && std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.errors.empty(); });
@@ -63,6 +72,25 @@ class HostExecutor::Run {
   std::vector<RaceRecord> races(std::uint32_t r) const { return checks_.empty() ? stream_races(ranks_[r].program, r) : checks_[r].races(); }
 
  private:
+  // ---- rounds that repeat --------------------------------------------------------------------------------------------------------
+
+  // All ranks stand still. Whether any may go on.
+  bool passes_barrier() {
+    if (!rounds_ || rounds_->barrier() == never) return false;
+    const auto at_rest = [&](const Rank& rank) { return rank.next_event == rounds_->barrier() && ran_dry(rank) && rank.errors.empty() && !waits_for_value(rank); };
+    const bool quiet = rendezvous_.idle() && std::all_of(ranks_.begin(), ranks_.end(), at_rest) &&
+                       std::all_of(checks_.begin(), checks_.end(), [](const StreamCheck& check) { return check.races().empty(); });
+    const std::uint64_t in_round = summary_.operations - operations_at_barrier_, passed = rounds_->arrive(quiet, bytes_held_);
+    hash_.add(passed);
+    summary_.operations += passed * in_round;
+    operations_at_barrier_ = summary_.operations;
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r)
+      if (!ranks_[r].finished) make_runnable(static_cast<std::uint16_t>(r));
+    return true;
+  }
+
+  std::uint32_t barrier() const { return rounds_ ? rounds_->barrier() : never; }
+
   // ---- one rank, until it waits for others or ends -------------------------------------------------------------------------------
 
   // Ranks commute between collectives, so a rank goes on as long as it can; the choice that matters is among its streams.
@@ -70,7 +98,7 @@ class HostExecutor::Run {
     Rank& rank = ranks_[r];
     while (!mismatched_) {
       // The host goes ahead of the device until something makes it wait.
-      while (rank.head[0] == no_index && !rank.emitted_all && !waits_for_value(rank)) emit_next_event(r);
+      while (rank.head[0] == no_index && !rank.emitted_all && !waits_for_value(rank) && rank.next_event < barrier()) emit_next_event(r);
       std::array<std::uint16_t, stream_count> enabled;
       const std::size_t count = enabled_streams(rank, enabled);
       if (count == 0) {
@@ -184,6 +212,7 @@ class HostExecutor::Run {
     if (lets_go_) rank.forget_what_ran();
     const auto last_before = rank.program.last;
     const std::uint64_t bytes_before = bytes_of_program(r);
+    const auto written_before = static_cast<std::uint32_t>(rank.program.ops.size());
     ProgramWriter writer(rank.program);
     writer.begin_event(event);
     try {
@@ -194,6 +223,7 @@ class HostExecutor::Run {
       if (executor_.scenario_.after_error == AfterError::go_on) end_event(*rank.engine, writer);
       else rank.emitted_all = true;
     }
+    if (rounds_) rounds_->wrote(r, rank.program, written_before);
     rank.see_appended(last_before);
     if (weights_) weights_->prepare(r, rank.program);
     if (!checks_.empty()) checks_[r].follow(rank.program);
@@ -283,6 +313,7 @@ class HostExecutor::Run {
   HostExecutor& executor_;
   std::vector<Rank>& ranks_;
   const RunOptions& options_;
+  RoundRecorder recorder_;
   TraceSink& sink_;
   Devices* const devices_;
   const std::unique_ptr<SymbolicMemory> weights_;
@@ -291,6 +322,8 @@ class HostExecutor::Run {
   Rendezvous rendezvous_;
   ReductionLog reductions_;
   std::vector<StreamCheck> checks_;  // by rank, where programs are let go
+  std::optional<SteadyRounds> rounds_;  // that a script repeats
+  std::uint64_t operations_at_barrier_ = 0;
   SchedulePolicy policy_;
   TraceHash hash_;
   RunSummary summary_;

@@ -60,6 +60,9 @@ class Rendezvous {
   // What every rank stands at.
   DeadlockRecord deadlock() const;
 
+  // No rank waits at a collective.
+  bool idle() const { return meetings_.empty(); }
+
   CollectiveRecord record_of(std::uint16_t rank, std::uint32_t call, std::uint32_t event) const;
 
   // The first collective, in the order of meetings, at which the rank waits for others.

@@ -176,6 +176,31 @@ FormId LinearForms::shifted(FormId form, std::int64_t by) {
   return id;
 }
 
+FormId LinearForms::within(FormId form, std::uint32_t begin, std::uint32_t end, double constant) {
+  Form out;
+  out.constant = constant;
+  for (Term term : forms_[form].terms) {
+    term.begin = std::max(term.begin, begin);
+    term.end = std::min(term.end, end);
+    if (term.begin < term.end) out.terms.push_back(term);
+  }
+  return forms_.id_of(std::move(out));
+}
+
+FormId LinearForms::of_backwards(FormId form, std::uint32_t begin, std::uint32_t end) { return special(form) ? form : within(form, begin, end, 0); }
+
+FormId LinearForms::before(FormId form, std::uint32_t backward) { return special(form) ? form : within(form, 0, backward, forms_[form].constant); }
+
+FormId LinearForms::later(FormId form, std::int64_t by) {
+  if (special(form) || by == 0 || !has_terms(form)) return form;
+  Form out = forms_[form];
+  for (Term& term : out.terms) {
+    term.begin = static_cast<std::uint32_t>(term.begin + by);
+    term.end = static_cast<std::uint32_t>(term.end + by);
+  }
+  return forms_.id_of(std::move(out));
+}
+
 std::optional<LinearForms::Form> LinearForms::sum_of(const Form& a, const Form& b) {
   Form out;
   out.constant = a.constant + b.constant;

@@ -37,6 +37,13 @@ class LinearForms {
   // The sum of what each of these ranks holds, who all hold this form. Precondition: sorted.
   FormId over_ranks(FormId form, const std::vector<std::uint32_t>& ranks);
 
+  // Of the contributions of backwards [begin, end), and nothing else; of those before one, with what is no contribution; of backwards that are so much later.
+  FormId of_backwards(FormId form, std::uint32_t begin, std::uint32_t end);
+  FormId before(FormId form, std::uint32_t backward);
+  FormId later(FormId form, std::int64_t by);
+
+  // Poison or untold: no sum of contributions.
+  bool told_apart(FormId form) const { return special(form); }
   bool has_terms(FormId form) const { return !special(form) && !forms_[form].terms.empty(); }
   double constant(FormId form) const { return forms_[form].constant; }
   std::int64_t first_shift(FormId form) const { return forms_[form].terms.front().shift; }
@@ -94,6 +101,7 @@ class LinearForms {
   static bool add_runs(std::span<const Run<Value>> a, std::span<const Run<Value>> b, std::vector<Run<Value>>& out, Add&& add);
 
   static bool special(FormId form) { return form <= untold; }
+  FormId within(FormId form, std::uint32_t begin, std::uint32_t end, double constant);
   std::optional<ProfileId> sum_of_profiles(ProfileId a, ProfileId b);
   std::optional<ProfileId> scaled_profile(ProfileId profile, const Rational& factor);
   std::optional<ProfileId> profile_on(ProfileId profile, std::uint32_t rank);

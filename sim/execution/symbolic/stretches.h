@@ -99,6 +99,12 @@ class PiecewiseBuffer {
   void write_all(const Stretches& in) { write_kept(0, in); }
 
   std::size_t pieces() const { return pieces_.size(); }
+  const Stretches& kept() const { return pieces_; }
+  // Other forms in the place of those that it holds, with the same origins.
+  template <class Change>
+  void change_forms(Change&& change) {
+    for (Stretch& piece : pieces_) piece.form = change(piece.form);
+  }
 
  private:
   // Where elements [offset, offset + numel) are kept: use(from `offset` on, kept at, how many), in order.

@@ -5,6 +5,8 @@
 #include <limits>
 #include <optional>
 
+#include "sim/base/hash.h"
+
 namespace gradledger {
 
 std::optional<Rational> SymbolicMemory::quotient_of(double factor) {
@@ -180,6 +182,46 @@ double SymbolicMemory::scalar(std::uint32_t rank, Slice slice) {
   if (!finite(rank, slice)) return std::numeric_limits<double>::quiet_NaN();
   read(rank, slice.part(0, 1), read_);
   return read_.front().form <= LinearForms::untold ? 0 : forms_.constant(read_.front().form);
+}
+
+// Neighbours that are the same but for later contributions are one, wherever the first of their terms lies.
+std::uint64_t SymbolicMemory::held_before(std::uint32_t rank, std::span<const BufferId> buffers, std::uint32_t backward) {
+  if (backward != before_backward_) before_.clear();
+  before_backward_ = backward;
+  TraceHash hash;
+  for (const BufferId id : buffers) {
+    const PiecewiseBuffer& buffer = buffers_[rank][id];
+    if (const auto& rows = buffer.rows()) {
+      hash.add(rows->rows);
+      for (const std::uint64_t chunk : rows->chunks) hash.add(chunk);
+    }
+    result_.clear();
+    for (const Stretch& piece : buffer.kept()) {
+      if (before_.size() <= piece.form) before_.resize(piece.form + 1, LinearForms::poison);
+      FormId& form = before_[piece.form];
+      if (form == LinearForms::poison) form = forms_.before(piece.form, backward);
+      Stretch held = told({piece.begin, piece.end, form, piece.origin});
+      if (held.origin != no_origin) held.origin += forms_.first_shift(form);
+      append(result_, held);
+    }
+    hash.add(result_.size());
+    for (const Stretch& held : result_) {
+      const std::int64_t first = forms_.has_terms(held.form) ? forms_.first_shift(held.form) : 0;
+      for (const std::uint64_t word : {held.end, std::uint64_t{forms_.shifted(held.form, -first)}, static_cast<std::uint64_t>(held.origin)}) hash.add(word);
+    }
+  }
+  return hash.value();
+}
+
+bool SymbolicMemory::settled(std::uint32_t rank, SteadyForms& forms) const {
+  for (const PiecewiseBuffer& buffer : buffers_[rank])
+    for (const Stretch& piece : buffer.kept())
+      if (piece.origin != no_origin && !forms.settled(piece.form)) return false;
+  return true;
+}
+
+void SymbolicMemory::pass(std::uint32_t rank, SteadyForms& forms, std::uint64_t rounds) {
+  for (PiecewiseBuffer& buffer : buffers_[rank]) buffer.change_forms([&](FormId form) { return forms.held_after(form, rounds); });
 }
 
 std::span<const WeightPiece> SymbolicMemory::show(std::uint32_t rank, const View& view) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "sim/execution/symbolic/steady_forms.h"
 #include "sim/execution/symbolic/stretches.h"
 #include "sim/program/program.h"
 #include "sim/scenario/timeline.h"
@@ -36,6 +37,16 @@ class SymbolicMemory {
 
   // What the host reads: a flag or a count. Contributions count as 0 but where the script plants an overflow in one.
   double scalar(std::uint32_t rank, Slice slice);
+
+  // ---- rounds that repeat (steady_forms.h)
+  // Whether anybody wrote some of a buffer since its memory was taken or given back.
+  bool holds_something(std::uint32_t rank, BufferId id) const { return id < buffers_[rank].size() && buffers_[rank][id].alike() != LinearForms::poison; }
+  // A word for what these buffers hold of contributions before a backward, and for where.
+  std::uint64_t held_before(std::uint32_t rank, std::span<const BufferId> buffers, std::uint32_t backward);
+  bool settled(std::uint32_t rank, SteadyForms& forms) const;
+  // As so many rounds later. Precondition: settled.
+  void pass(std::uint32_t rank, SteadyForms& forms, std::uint64_t rounds);
+  LinearForms& forms() { return forms_; }
 
   // Valid until the next call, terms for as long as this lives.
   std::span<const WeightPiece> show(std::uint32_t rank, const View& view);
@@ -68,6 +79,8 @@ class SymbolicMemory {
   LinearForms forms_;
   std::vector<std::int64_t> parameter_begin_;          // where a parameter begins, all of them one after the other
   std::vector<std::vector<PiecewiseBuffer>> buffers_;  // by rank
+  std::vector<FormId> before_;                         // by form, of the backward below; poison: not worked out
+  std::uint32_t before_backward_ = 0;
   Stretches read_, other_, result_;
   std::vector<Stretches> inputs_;
   std::vector<WeightPiece> pieces_;

@@ -381,4 +381,13 @@ void DeepSpeedEngine::fold(StateFold& f) const {
   f.flags(explicit_forward_used_);
 }
 
+// Every call of step() in these rounds, the last one's own question included, stays below the boundary that the counter sets.
+std::uint64_t DeepSpeedEngine::rounds_alike(const Counts& a_round) const {
+  if (in_pipeline()) return 0;
+  const std::uint64_t every = config().gradient_accumulation_steps, counted = micro_steps_ % every;
+  const auto calls = static_cast<std::uint64_t>(a_round[0]);
+  if (calls == 0 || override_boundary_ || unmanaged()) return UINT64_MAX;
+  return counted < calls || counted + 2 > every ? 0 : (every - 2 - counted) / calls;
+}
+
 }  // namespace gradledger

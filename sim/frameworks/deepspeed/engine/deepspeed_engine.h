@@ -2,6 +2,7 @@
 // each, and fill in the hooks in the order in which the engine calls them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -11,13 +12,14 @@
 #include "sim/frameworks/deepspeed/engine/context.h"
 #include "sim/frameworks/deepspeed/legality.h"
 #include "sim/frameworks/deepspeed/settings.h"
+#include "sim/engine/repeating.h"
 #include "sim/engine/state_fold.h"
 #include "sim/engine/tensors.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger {
 
-class DeepSpeedEngine : public Engine {
+class DeepSpeedEngine : public Engine, public Repeating {
  public:
   explicit DeepSpeedEngine(const DeepSpeedContext& context);
 
@@ -26,6 +28,22 @@ class DeepSpeedEngine : public Engine {
   void resume(double value, ProgramWriter& w) final;  // ours: goes on with a value
   void observe(ProgramWriter& w) final;               // ours: snapshots
   void fold(StateFold& f) const override;
+
+  // micro_steps, and the wrapper's micro_step_id, of which it asks no more than whether it is 0 or above.
+  Counts counts() const final { return {static_cast<std::int64_t>(micro_steps_), micro_step_id()}; }
+  void add_counts(const Counts& more) final {
+    micro_steps_ += static_cast<std::uint64_t>(more[0]);
+    set_micro_step_id(micro_step_id() + more[1]);
+  }
+  void fold_without_counts(StateFold& f) final {
+    const Counts counted = counts();
+    micro_steps_ = 0;
+    set_micro_step_id(std::min<std::int64_t>(counted[1], 1));
+    fold(f);
+    micro_steps_ = static_cast<std::uint64_t>(counted[0]);
+    set_micro_step_id(counted[1]);
+  }
+  std::uint64_t rounds_alike(const Counts& a_round) const final;
 
  protected:
   // ---- the wrapper's hooks, in the order of a window ------------------------------------------------------------------------------
@@ -56,6 +74,8 @@ class DeepSpeedEngine : public Engine {
 
   // ---- what the wrapper says of itself --------------------------------------------------------------------------------------------
   virtual double loss_scale() const { return 1.0; }               // multiplied into the loss
+  virtual std::int64_t micro_step_id() const { return 0; }
+  virtual void set_micro_step_id(std::int64_t) {}
   virtual bool reduces_every_backward() const { return false; }   // partitioned gradients: stages 2 and 3
   virtual bool accumulates_in_epilogue() const { return false; }  // BF16_Optimizer
   virtual std::uint32_t hooks_passed(std::uint32_t parameter) const { return scenario().parameters[parameter].hooked_outputs; }

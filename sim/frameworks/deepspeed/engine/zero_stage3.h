@@ -40,6 +40,8 @@ class ZeroStage3 final : public ScaledOptimizer {
   void observe_wrapper(ProgramWriter& w) override;                                       // ours: snapshots
 
   double loss_scale() const override { return scaler_.scale(); }
+  std::int64_t micro_step_id() const override { return micro_step_id_; }
+  void set_micro_step_id(std::int64_t id) override { micro_step_id_ = static_cast<std::uint32_t>(id); }
   bool reduces_every_backward() const override { return true; }
   bool can_coalesce() const override { return true; }
   // Every output leaves the module as a copy that fetches weights in the backward: none is on the way of another.

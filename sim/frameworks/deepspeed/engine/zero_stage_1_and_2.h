@@ -43,6 +43,8 @@ class ZeroStage1And2 final : public ScaledOptimizer {
   void observe_wrapper(ProgramWriter& w) override;                                       // ours: snapshots
 
   double loss_scale() const override { return scaler_.scale(); }
+  std::int64_t micro_step_id() const override { return micro_step_id_; }
+  void set_micro_step_id(std::int64_t id) override { micro_step_id_ = id; }
   bool reduces_every_backward() const override { return partition_gradients_; }
   bool can_coalesce() const override { return true; }
   bool hooks_count() const override { return has_hooks(); }

@@ -1,0 +1,9 @@
+// Sinks that ask of memory what is new, and not how often a round of events allocates and frees the same again.
+#pragma once
+
+namespace gradledger {
+
+// A sink that is one of these too is not shown the allocations of rounds that repeat the one before them.
+struct NeedsNoRepeatedMemory {};
+
+}  // namespace gradledger

@@ -1,0 +1,228 @@
+// Rounds of a script that are proven to do what the round before did and are not run: a sink must see what it sees where every round is run. Scripts
+// are drawn for every framework and given long windows; ranks differ by events of their own before, and by faults on one of them.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ref/oracle.h"
+#include "search/draw/generator.h"
+#include "sim/engine/repeating.h"
+#include "sim/frameworks/framework.h"
+#include "sim/load.h"
+#include "sim/producers/producers.h"
+#include "sim/scenario/parse.h"
+#include "sim/trace/repeated_memory.h"
+#include "tests/support/sanitized.h"
+
+namespace gradledger::testing {
+namespace {
+
+using nlohmann::json;
+
+class NoGradients final : public GradientSource {
+ public:
+  void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double>) const override { ADD_FAILURE() << "a run on weights asks for a gradient"; }
+};
+
+// Everything that a run shows, by rank and event, in words; each rank's in its order.
+class InWords : public TraceSink {
+ public:
+  void weights(const WeightObservation& o) override {
+    std::string text = fmt::format("{}{} as {} x {}:", o.buffer, o.at_end ? "" : " inside", static_cast<int>(o.role), o.scale);
+    for (const WeightPiece& piece : o.pieces) {
+      text += fmt::format(" [{} {}+{} {} {} {}", piece.parameter, piece.parameter_offset, piece.numel, static_cast<int>(piece.held), piece.shift, piece.constant);
+      for (const WeightTerm& t : piece.terms)
+        text += fmt::format(" {}-{} of {}-{} {} {}", t.backward_begin, t.backward_end, t.rank_begin, t.rank_end, t.shift, text_of(t.weight));
+      text += "]";
+    }
+    add(o.rank, o.event, text);
+  }
+  void collective(const CollectiveRecord& r) override { add(r.rank, r.event, fmt::format("{} in {} number {} from {}", r.text(), r.group, r.sequence, r.root)); }
+  void step_fact(const StepRecord& r) override { add(r.rank, r.event, fmt::format("fact {} {}", static_cast<int>(r.fact), r.value)); }
+  void event_done(std::uint32_t rank, std::uint32_t event) override { add(rank, event, "done"); }
+  void memory(const MemoryRecord& r) override {
+    ++allocations;
+    if (!r.again && r.allocated) add(r.rank, r.event, fmt::format("{} of {} bytes", r.buffer, r.bytes));
+  }
+  void engine_error(const EngineErrorRecord& r) override { add(r.rank, r.event, r.type + r.message); }
+  void deadlock(const DeadlockRecord& r) override {
+    for (const WaitingRank& rank : r.ranks) add(rank.rank, rank.event, fmt::format("waits {} {}", rank.finished, rank.collective ? rank.collective->sequence : never));
+  }
+  void mismatch(const MismatchRecord& r) override {
+    for (const CollectiveRecord& call : r.calls) add(call.rank, call.event, r.what + call.text());
+  }
+  void race(const RaceRecord& r) override { add(r.rank, r.event, fmt::format("race in {}: {} and {}", r.buffer, r.first.operation, r.second.operation)); }
+
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::string>> lines;  // by rank, event
+  std::uint64_t allocations = 0;
+
+ private:
+  void add(std::uint32_t rank, std::uint32_t event, std::string text) { lines[{rank, event}].push_back(std::move(text)); }
+};
+class InWordsOnce final : public InWords, public NeedsNoRepeatedMemory {};
+
+struct Both {
+  InWords all;
+  InWordsOnce brief;
+  RunSummary of_all, of_brief;
+
+  bool passed_rounds() const { return brief.allocations < all.allocations; }
+};
+
+void run_both(const Scenario& scenario, Both& both, const EngineFactory& engines = {}) {
+  const Timeline timeline = make_timeline(scenario).value();
+  RunOptions options;
+  options.linear = options.weights = options.once = options.check_streams = true;
+  both.of_all = make_producer(scenario, timeline, {.engines = engines})->run(NoGradients(), options, both.all);
+  both.of_brief = make_producer(scenario, timeline, {.engines = engines})->run(NoGradients(), options, both.brief);
+  EXPECT_EQ(both.of_all.operations, both.of_brief.operations);
+  EXPECT_EQ(both.of_all.completed, both.of_brief.completed);
+  EXPECT_EQ(both.of_all.bytes_peak, both.of_brief.bytes_peak);
+  EXPECT_EQ(both.all.lines.size(), both.brief.lines.size());
+  for (const auto& [place, lines] : both.all.lines) {
+    ASSERT_EQ(lines, both.brief.lines[place]) << "rank " << place.first << ", event " << place.second;
+  }
+}
+
+// What was drawn, with windows of many micro-batches before it, between and behind. Nothing where it is no script any more.
+std::optional<Scenario> with_long_windows(const Scenario& drawn, std::uint64_t number) {
+  json document = json::parse(to_json(drawn).dump());
+  const std::uint64_t steps = number % 3, times = 7 + number % 11;
+  json round = json::array();
+  for (std::uint64_t b = 0; b < 1 + number % 2; ++b) round.push_back({{"backward", json::object()}});
+  if (steps > 0) round.push_back({{"step", json::object()}});
+  const json rounds = {{"repeat", {{"times", times}, {"of", round}}}};
+  json script = json::array();
+  if (number % 4 != 0) script.push_back(rounds);
+  for (const json& item : document["script"]) script.push_back(item);
+  script.push_back(rounds);
+  script.push_back({{"step", json::object()}});
+  script.push_back(rounds);
+  document["script"] = script;
+  json& config = document["engine"]["config"];
+  if (config.contains("gradient_accumulation_steps") && number % 5 != 0) config["gradient_accumulation_steps"] = number % 5 == 1 ? 1 : times + number % 5;
+  if (config.contains("train_batch_size")) config.erase("train_batch_size");
+  const auto read = read_scenario(document.dump(), ".");
+  if (!read || admission_error(*read) || !make_timeline(*read)) return std::nullopt;
+  return *read;
+}
+
+class rounds_that_repeat : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(rounds_that_repeat, show_what_they_show_where_each_is_run) {
+  const Framework* framework = framework_named(GetParam());
+  ASSERT_NE(framework, nullptr);
+  const bool counts = GetParam() == "deepspeed";  // its engines say what they count
+  search::Profile profile;
+  for (const Variant& variant : framework->search_space()->variants()) profile.variants.push_back(&variant);
+  std::uint32_t compared = 0, passed = 0;
+  for (std::uint64_t number = 0; number < (sanitized ? 40 : counts ? 300 : 40); ++number) {
+    const std::optional<Scenario> scenario = with_long_windows(search::draw(profile, 23, number), number);
+    if (!scenario) continue;
+    Both both;
+    run_both(*scenario, both);
+    ++compared;
+    passed += both.passed_rounds();
+    if (::testing::Test::HasFailure()) FAIL() << GetParam() << ", case " << number << ": " << to_json(*scenario).dump();
+  }
+  EXPECT_GT(compared, sanitized ? 10u : 20u);
+  EXPECT_GE(passed, counts ? compared / 4 : 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(by_framework, rounds_that_repeat, ::testing::Values("deepspeed", "ddp", "fsdp1", "fsdp2", "megatron"), [](const auto& info) { return info.param; });
+
+Scenario of_stage(int stage, std::uint32_t world, std::uint32_t micro_batches, bool offload = false) {
+  json document = {{"name", "s"}, {"world_size", world}, {"parameters", {{{"name", "a"}, {"numel", 50}}, {{"name", "b"}, {"numel", 31}}}}, {"model_dtype", "bf16"}};
+  document["engine"] = {{"framework", "deepspeed"}, {"as_of", "head"}, {"optimizer", {{"type", "AdamW"}, {"lr", 0.001}}}};
+  json zero = {{"stage", stage}};
+  if (offload) zero["offload_optimizer"] = {{"device", "cpu"}};
+  document["engine"]["config"] = {{"gradient_accumulation_steps", micro_batches}, {"bf16", {{"enabled", true}}}, {"zero_optimization", zero}};
+  document["script"] = {{{"repeat", {{"times", micro_batches}, {"of", {{{"backward", json::object()}}, {{"step", json::object()}}}}}}}};
+  return read_scenario(document.dump(), ".").value();
+}
+
+// However many micro-batches a window has, as many rounds are run.
+TEST(a_window, of_more_micro_batches_runs_no_more_rounds) {
+  for (const int stage : {0, 1, 2, 3})
+    for (const bool offload : {false, true}) {
+      if (stage == 0 && offload) continue;
+      std::set<std::uint64_t> allocations;
+      for (const std::uint32_t micro_batches : {32u, 64u, 1024u}) {
+        const Scenario scenario = of_stage(stage, 4, micro_batches, offload);
+        const Timeline timeline = make_timeline(scenario).value();
+        RunOptions options;
+        options.linear = options.weights = options.once = true;
+        InWordsOnce seen;
+        make_producer(scenario, timeline)->run(NoGradients(), options, seen);
+        allocations.insert(seen.allocations);
+        EXPECT_EQ(seen.lines.size(), 4u * 2 * micro_batches);
+      }
+      EXPECT_EQ(allocations.size(), 1u) << "stage " << stage << (offload ? ", offload" : "");
+    }
+}
+
+// DeepSpeed's engine with a fault on one rank: what the loop has in the first parameter's gradient is lost in the round of one micro-batch. Its state
+// says when.
+class Faulty final : public Engine, public Repeating {
+ public:
+  Faulty(std::unique_ptr<Engine> engine, std::uint32_t events_before) : engine_(std::move(engine)), left_(events_before) {}
+  Faulty(const Faulty& other) : engine_(other.engine_->clone()), left_(other.left_) {}
+  std::unique_ptr<Engine> clone() const override { return std::make_unique<Faulty>(*this); }
+
+  void initialise(ProgramWriter& w) override { engine_->initialise(w); }
+  void handle(const Event& event, ProgramWriter& w) override {
+    engine_->handle(event, w);
+    if (left_-- != 0) return;
+    for (BufferId b = 0; b < 64; ++b)
+      if (w.declaration(b).name.starts_with("averaged_gradients") || w.declaration(b).name.starts_with("grad_partitions")) return w.fill(w.whole(b), 0.0);
+    FAIL() << "no buffer of averaged gradients";
+  }
+  bool suspended() const override { return engine_->suspended(); }
+  void resume(double value, ProgramWriter& w) override { engine_->resume(value, w); }
+  void observe(ProgramWriter& w) override { engine_->observe(w); }
+
+  Counts counts() const override { return of().counts(); }
+  void add_counts(const Counts& more) override { of().add_counts(more); }
+  void fold_without_counts(StateFold& f) override {
+    f.number(left_);
+    of().fold_without_counts(f);
+  }
+  std::uint64_t rounds_alike(const Counts& a_round) const override { return of().rounds_alike(a_round); }
+
+ private:
+  Repeating& of() const { return dynamic_cast<Repeating&>(*engine_); }
+
+  std::unique_ptr<Engine> engine_;
+  std::uint64_t left_;
+};
+
+// Without it the ranks are alike and rounds are passed; with it each round of the script is one of its own until the fault is over.
+TEST(a_fault, on_one_rank_in_one_round_is_found_in_that_round) {
+  const Scenario scenario = of_stage(3, 4, 40);
+  const Timeline timeline = make_timeline(scenario).value();
+  const EngineFactory sound = engine_factory(scenario);
+  const EngineFactory faulty = [&](const EngineContext& c) -> std::unique_ptr<Engine> {
+    return c.rank == 2 ? std::make_unique<Faulty>(sound(c), 50) : sound(c);
+  };
+  Both both;
+  run_both(scenario, both, faulty);
+  ref::OracleOptions options;
+  options.executor = ref::Executor::symbolic;
+  const ref::Verdict clean = ref::judge(scenario, timeline, *make_producer(scenario, timeline), options);
+  EXPECT_TRUE(clean.clean());
+  const ref::Verdict verdict = ref::judge(scenario, timeline, *make_producer(scenario, timeline, {.engines = faulty}), options);
+  ASSERT_FALSE(verdict.findings.empty());
+  for (const ref::Finding& f : verdict.findings) EXPECT_EQ(f.rank, 2u);
+  EXPECT_EQ(verdict.findings.front().event, 50u);
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -110,7 +110,9 @@ class Diagnostician {
 
   // Contributions of the window from ranks that are not meant to average with this one.
   bool another_group() {
-    const auto outside = [&](std::size_t k) { return in_window(k) && !context_.local && !context_.documented && columns_[k].averaged == 0 && columns_[k].own != 0; };
+    const auto outside = [&](std::size_t k) {
+      return in_window(k) && !context_.local && !context_.documented && columns_[k].averaged == 0 && columns_[k].own != 0 && row_.expected[k] == 0;
+    };
     if (std::none_of(wrong_.begin(), wrong_.end(), [&](std::size_t k) { return outside(k) && row_.observed[k] != 0; })) return false;
     return take(wrong_group, [&](std::size_t k) { return in_window(k); });
   }

@@ -76,7 +76,14 @@ std::string elements_text(const std::vector<std::string>& parameters, const std:
 std::string elements_text(const Workload& workload, const std::vector<ElementRange>& elements) {
   std::vector<std::string> names;
   for (const Parameter& p : workload.parameters) names.push_back(p.name);
-  return elements_text(names, elements);
+  std::vector<ElementRange> in_the_whole = elements;
+  for (ElementRange& range : in_the_whole) {
+    const Parameter& p = workload.parameters[range.parameter];
+    const std::uint64_t before = p.part ? p.part->number * p.numel : 0;
+    range.begin += before;
+    range.end += before;
+  }
+  return elements_text(names, in_the_whole);
 }
 
 namespace {

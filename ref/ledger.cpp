@@ -145,13 +145,13 @@ double Ledger::expected(const LedgerEntry& entry, std::uint32_t backward, std::u
   const Layer layer = applied ? Layer::meant : Layer::documented;
   const std::uint32_t last_event = timeline_.events_behind(entry.key.event, entry.key.at_end) - 1;
   const bool counted = timeline_.window_of(b, layer) == entry.step && b.event <= last_event && timeline_.dropped(backward, rank, layer) > last_event &&
-                       timeline_.used(workload_, backward, rank, parameter);
+                       timeline_.counts(workload_, backward, rank, parameter);
   const bool unmeant = applied && timeline_.two_layers && !timeline_.events[entry.key.event].updates();
   if (!counted || (applied && skipped_[entry.step]) || unmeant) return 0;
   const double factor = timeline_.factor(backward, rank, parameter, last_event);
-  const double averaged = timeline_.averaged_weight(backward, rank, entry.key.rank, layer) * factor;
+  const double averaged = timeline_.averaged_weight_of(parameter, backward, rank, entry.key.rank, layer) * factor;
   if (applied) return averaged;
-  const double own = rank == entry.key.rank ? timeline_.own_weight(backward, rank) * factor : 0;
+  const double own = rank == timeline_.contract.contributor(entry.key.rank, parameter) ? timeline_.own_weight(backward, rank) * factor : 0;
   if (entry.role == Role::local_accumulator) return entry.after == never || b.event > entry.after ? own : 0;
   const std::uint32_t reduced = timeline_.reduction_before(last_event + 1, entry.step);
   if (reduced != never && b.event <= reduced) return averaged;

@@ -55,7 +55,7 @@ Model::Model(const Workload& workload, const Timeline& timeline, const GradientS
   factor_error_ = exact_factor ? 0 : facts_of(Dtype::float32).unit_roundoff();
   const bool exact_average = power_of_two(workload.world_size) && power_of_two(contract.predivide_scalar);
   average_roundings_ = exact_average ? 0 : 3;  // two factors, one of them rounded itself
-  world_divisor_ = value_of(contract.average_divisor);
+  for (std::uint32_t p = 0; p < workload.parameters.size(); ++p) divisor_.push_back(value_of(contract.average_divisor * contract.share_divisor(p)));
   if (!view_.wide) return;
   deposit_ = accumulate_ = communicate_ = {wide_roundoff(timeline), facts_of(Dtype::float64).tiny()};
   factor_error_ = deposit_.u;
@@ -152,14 +152,14 @@ void Model::multiply(State& state, const Event& event) {
         scale(state.local[r], i);
         if (!state.since.empty()) scale(state.since[r], i);
       }
-      sum += state.local[r].value[i];
+      if (timeline_.contract.contributor(r, set.parameter) == r) sum += state.local[r].value[i];
     }
     if (mode_ == Mode::bounded) {
       for (std::vector<double>* error : {&state.error_per_backward, &state.error_at_boundary, &state.reduced.error}) (*error)[i] = grow(state.reduced.value[i], (*error)[i]);
       state.reduced_at_boundary[i] *= factor;
     }
     if (state.done) scale(*state.done, i);
-    state.reduced.value[i] = event.ranks.empty() ? state.reduced.value[i] * factor : sum / world_divisor_;
+    state.reduced.value[i] = event.ranks.empty() ? state.reduced.value[i] * factor : sum / divisor_[set.parameter];
   }
 }
 
@@ -188,9 +188,9 @@ void Model::add_term(Field& field, std::size_t i, double term, double error) con
 }
 
 // Of a contribution in its rank's own sum. What is meant is meant of the average: the weight that the average leaves it.
-double Model::weight_of(std::uint32_t backward, std::uint32_t rank) const {
+double Model::weight_of(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
   if (view_.layer == Layer::documented) return timeline_.own_weight(backward, rank);
-  return timeline_.averaged_weight(backward, rank, view_.on_rank, Layer::meant) * world_divisor_;
+  return timeline_.averaged_weight_of(parameter, backward, timeline_.contract.contributor(rank, parameter), view_.on_rank, Layer::meant) * divisor_[parameter];
 }
 
 // Of the sum of several losses autograd adds the gradients up itself, in the format that it makes them in.
@@ -213,24 +213,26 @@ void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_
   }
   for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
     if (b.micro_batch[r] == no_contribution || timeline_.dropped(backward, r, view_.layer) <= up_to_event) continue;
-    const double weight = weight_of(backward, r);
     for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
       const std::size_t begin = offset_[p], n = workload_.parameters[p].numel;
       if (n == 0 || !timeline_.used(workload_, backward, r, p)) continue;
+      // Of what ranks compute alike each has a sum of its own, and one counts.
+      const bool counts = timeline_.contract.contributor(r, p) == r;
+      const double weight = weight_of(backward, r, p), divisor = divisor_[p];
       source_.gradient(backward, r, p, 0, {fresh_.data() + begin, n});
       const bool computed = bounded && !source_error_.empty();  // by the producer, in fp32
       if (computed) source_.gradient_error(backward, r, p, 0, {source_error_.data() + begin, n});
       for (std::size_t i = begin; i < begin + n; ++i) {
         const double term = fresh_[i] * weight;
         const double before = computed ? source_error_[i] * weight : 0;
-        state.reduced.value[i] += term / world_divisor_;
+        if (counts) state.reduced.value[i] += term / divisor;
         if (term == 0 && before == 0) continue;
         const double error = bounded ? term_error(fresh_[i], weight, before) : 0;
         add_term(state.local[r], i, term, error);
         if (!state.since.empty()) add_term(state.since[r], i, term, error);
-        if (!bounded) continue;
-        fresh_magnitude_[i] += (std::abs(term) + before) / world_divisor_;
-        fresh_error_[i] += error / world_divisor_;
+        if (!bounded || !counts) continue;
+        fresh_magnitude_[i] += (std::abs(term) + before) / divisor;
+        fresh_error_[i] += error / divisor;
         if (fresh_terms_[i] < 255) ++fresh_terms_[i];
       }
     }
@@ -252,7 +254,9 @@ double Model::reduction_error(double terms_magnitude, double result_magnitude, i
 // Two ways are open to a correct engine: reduce each micro-batch and accumulate the averages, or accumulate and reduce at each boundary.
 // The bound is the larger of the two.
 void Model::add_errors(State& state) {
+  std::uint32_t p = 0;
   for (std::size_t i = 0; i < numel_; ++i) {
+    while (i >= offset_[p] + workload_.parameters[p].numel) ++p;
     if (fresh_terms_[i] > 0) {
       double& error = state.error_per_backward[i];
       const bool first = error == 0;
@@ -260,18 +264,20 @@ void Model::add_errors(State& state) {
       if (!first) error += accumulate_.of(std::abs(state.reduced.value[i]) + error);
       error = widened(error);
     }
-    state.reduced.error[i] = std::max(state.error_per_backward[i], error_at_boundary(state, i));
+    state.reduced.error[i] = std::max(state.error_per_backward[i], error_at_boundary(state, i, p));
   }
 }
 
 // If everything that waits were reduced now, on top of what the last boundary has left.
-double Model::error_at_boundary(const State& state, std::size_t i) const {
+double Model::error_at_boundary(const State& state, std::size_t i, std::uint32_t parameter) const {
   double magnitude = state.reduced_at_boundary[i], error = state.error_at_boundary[i];
   int terms = magnitude > 0 ? static_cast<int>(workload_.world_size) : 0;
-  for (const Field& since : state.since.empty() ? state.local : state.since) {
-    if (since.value[i] == 0 && since.error[i] == 0) continue;
-    magnitude += (std::abs(since.value[i]) + since.error[i]) / world_divisor_;
-    error += since.error[i] / world_divisor_;
+  const std::vector<Field>& waits = state.since.empty() ? state.local : state.since;
+  for (std::uint32_t r = 0; r < waits.size(); ++r) {
+    const Field& since = waits[r];
+    if ((since.value[i] == 0 && since.error[i] == 0) || timeline_.contract.contributor(r, parameter) != r) continue;
+    magnitude += (std::abs(since.value[i]) + since.error[i]) / divisor_[parameter];
+    error += since.error[i] / divisor_[parameter];
     terms = std::min(terms + 1, static_cast<int>(workload_.world_size));
   }
   if (terms == 0) return error;
@@ -283,8 +289,10 @@ void Model::reduce(State& state, std::uint32_t event) {
   state.done.reset();
   // Where averages and what is new are one buffer, whatever was averaged before goes over the wire again.
   if (!timeline_.is_boundary(event) && !timeline_.contract.mixes_own_and_averaged) return;
+  std::uint32_t p = 0;
   for (std::size_t i = 0; mode_ == Mode::bounded && i < numel_; ++i) {
-    state.error_at_boundary[i] = error_at_boundary(state, i);
+    while (i >= offset_[p] + workload_.parameters[p].numel) ++p;
+    state.error_at_boundary[i] = error_at_boundary(state, i, p);
     state.reduced_at_boundary[i] = std::abs(state.reduced.value[i]) + state.error_at_boundary[i];
   }
   state.since.assign(workload_.world_size, field());

@@ -82,11 +82,11 @@ class Model {
   bool held_as_computed(double gradient) const;
   double term_error(double gradient, double weight, double before) const;
   void add_term(Field& field, std::size_t i, double term, double error) const;
-  double weight_of(std::uint32_t backward, std::uint32_t rank) const;
   void add_backwards(State& state, const events::Backward& event, std::uint32_t up_to_event);
+  double weight_of(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
   void add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event);
   void add_errors(State& state);
-  double error_at_boundary(const State& state, std::size_t i) const;
+  double error_at_boundary(const State& state, std::size_t i, std::uint32_t parameter) const;
   const Field& local_after(std::uint32_t rank, std::uint32_t event, bool at_end, std::uint32_t reduction);
   double reduction_error(double terms_magnitude, double result_magnitude, int terms) const;
 
@@ -104,7 +104,7 @@ class Model {
   Rounding deposit_, accumulate_, communicate_;
   double factor_error_ = 0;       // relative, of the fp32 scale factor that a backward applies
   double average_roundings_ = 0;  // of the division by the world
-  double world_divisor_ = 1;
+  std::vector<double> divisor_;   // by parameter: of the sum over ranks
 
   Field asked_;                            // the last that was put together on demand
   std::vector<double> fresh_;              // one backward's terms on one rank

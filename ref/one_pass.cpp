@@ -105,7 +105,7 @@ class SnapshotDecoder final : public TraceSink {
     for (const LedgerColumn& column : entry.columns) {
       Candidate candidate{0, column.own, column.averaged, (applied ? column.contribution.step : column.documented) == entry.step, 0};
       for (const ObservedPiece& piece : o.pieces)
-        if (piece.parameter >= 0 && timeline_.used(workload_, column.backward, column.rank, static_cast<std::uint32_t>(piece.parameter)))
+        if (piece.parameter >= 0 && timeline_.counts(workload_, column.backward, column.rank, static_cast<std::uint32_t>(piece.parameter)))
           candidate.due = std::max(candidate.due, ledger_.expected(entry, column.backward, column.rank, static_cast<std::uint32_t>(piece.parameter)));
       const auto before = seen_.find({entry.key.rank, entry.step, column.backward, column.rank});
       if (before != seen_.end()) candidate.seen_before = before->second;
@@ -128,7 +128,7 @@ class SnapshotDecoder final : public TraceSink {
       read_stored(piece.dtype, piece.data, piece.numel, held.data());
       std::vector<std::vector<double>> by_element(piece.numel, std::vector<double>(entry.columns.size()));
       for (std::size_t k = 0; k < entry.columns.size(); ++k) {
-        if (!timeline_.used(workload_, entry.columns[k].backward, entry.columns[k].rank, p)) continue;
+        if (!timeline_.counts(workload_, entry.columns[k].backward, entry.columns[k].rank, p)) continue;
         source_.gradient(entry.columns[k].backward, entry.columns[k].rank, p, piece.parameter_offset, gradient);
         for (std::uint64_t e = 0; e < piece.numel; ++e) by_element[e][k] = gradient[e];
       }
@@ -145,7 +145,7 @@ class SnapshotDecoder final : public TraceSink {
     for (std::size_t k = 0; k < entry.columns.size(); ++k) {
       LedgerColumn& column = entry.columns[k];
       const auto p = static_cast<std::uint32_t>(piece.parameter);
-      const bool used = timeline_.used(workload_, column.backward, column.rank, p);
+      const bool used = timeline_.counts(workload_, column.backward, column.rank, p);
       const double weight = used && !weights[k].open ? weights[k].value : ledger_.expected(entry, column.backward, column.rank, p);
       column.runs.push_back({at, at + piece.numel, weight, used && weights[k].open});
       for (const std::size_t other : weights[k].alike) {

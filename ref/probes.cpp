@@ -135,15 +135,16 @@ void SingleSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uin
 }
 
 void PlantedSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
-  inner_.gradient(backward, rank, parameter, offset, out);
+  inner_.gradient(backward, timeline_.contract.contributor(rank, parameter), parameter, offset, out);
   plant(backward, rank, parameter, offset, out);
 }
 
 void PlantedSource::plant(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
   if (offset > 0 || out.empty()) return;
-  const auto before = [&](const Plant& p) { return std::pair(p.backward, p.rank) < std::pair(backward, rank); };
-  for (auto p = std::partition_point(timeline_.planted.begin(), timeline_.planted.end(), before); p != timeline_.planted.end() && p->backward == backward && p->rank == rank; ++p)
-    if (p->parameter == parameter) out[0] = p->value;
+  const std::uint32_t of = timeline_.contract.contributor(rank, parameter);
+  const auto before = [&](const Plant& p) { return p.backward < backward; };
+  for (auto p = std::partition_point(timeline_.planted.begin(), timeline_.planted.end(), before); p != timeline_.planted.end() && p->backward == backward; ++p)
+    if (p->parameter == parameter && timeline_.contract.contributor(p->rank, parameter) == of) out[0] = p->value;
 }
 
 // ---- values -------------------------------------------------------------------------------------------------------------------------

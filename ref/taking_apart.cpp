@@ -118,7 +118,7 @@ void TakingApart::fill(const GradientSource& source, std::size_t run) {
   for (const ElementRange& piece : entry_.layout) {
     of_piece.resize(piece.end - piece.begin);
     for (std::size_t k = 0; k < columns; ++k) {
-      if (!timeline_.used(workload_, entry_.columns[k].backward, entry_.columns[k].rank, piece.parameter)) continue;
+      if (!timeline_.counts(workload_, entry_.columns[k].backward, entry_.columns[k].rank, piece.parameter)) continue;
       source.gradient(entry_.columns[k].backward, entry_.columns[k].rank, piece.parameter, piece.begin, of_piece);
       for (std::size_t i = 0; i < of_piece.size(); ++i) {
         base[(at + i) * columns + k] = static_cast<float>(of_piece[i]);
@@ -310,7 +310,7 @@ void TakingApart::write() {
     for (std::uint32_t e = 0; e < numel_; ++e) {
       const double due = expected_[piece_of_[e]][k];
       CoefficientRun run{e, e + 1, due, false};
-      const bool used = timeline_.used(workload_, column.backward, column.rank, entry_.layout[piece_of_[e]].parameter);
+      const bool used = timeline_.counts(workload_, column.backward, column.rank, entry_.layout[piece_of_[e]].parameter);
       if (used && became_[e] >= 0) {
         const RowWeights& answer = answers_[static_cast<std::size_t>(became_[e])];
         run.open = (!answer.of_due && answer.open[k]) || (!answer.dark.empty() && answer.dark[k]);

@@ -109,7 +109,8 @@ std::uint32_t WeightsJudge::due_of_backward(const LedgerEntry& entry, std::uint3
   if (!fresh) return at->second;
   const bool own = entry.role == Role::local_accumulator;
   Profile profile;
-  for (std::uint32_t r = own ? entry.key.rank : 0; r < (own ? entry.key.rank + 1 : workload_.world_size); ++r) {
+  const std::uint32_t mine = timeline_.contract.contributor(entry.key.rank, kind.parameter);
+  for (std::uint32_t r = own ? mine : 0; r < (own ? mine + 1 : workload_.world_size); ++r) {
     const double weight = timeline_.backwards[b].micro_batch[r] == no_contribution ? 0 : ledger_.expected(entry, b, r, kind.parameter);
     if (weight == 0) continue;
     if (!profile.empty() && profile.back().end == r && profile.back().weight == weight) ++profile.back().end;

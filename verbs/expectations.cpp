@@ -199,8 +199,9 @@ class AppliedValues final : public TraceSink {
       if (loaded_.timeline.backwards[b].step != step) continue;
       for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
         if (loaded_.timeline.backwards[b].micro_batch[r] == no_contribution) continue;
-        const double each = loaded_.timeline.averaged_weight(b, r, r, Layer::documented) * u / (1 - u);
         for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) {
+          if (loaded_.timeline.contract.contributor(r, p) != r) continue;
+          const double each = loaded_.timeline.averaged_weight_of(p, b, r, r, Layer::documented) * u / (1 - u);
           gradient.resize(scenario.parameters[p].numel);
           source_.gradient(b, r, p, 0, gradient);
           for (std::size_t i = 0; i < gradient.size(); ++i) out[model_.offset(p) + i] += each * std::abs(gradient[i]);

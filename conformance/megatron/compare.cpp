@@ -132,8 +132,12 @@ Comparison refusal(const Run& run, const std::optional<InputError>& refused) {
 }
 
 // Precondition: it is not refused.
+// Recordings have a gradient of its own on every rank.
 Contract contract_of(const Expressed& expressed) {
-  return ::gradledger::megatron::megatron_contract(expressed.scenario, expressed.config, ::gradledger::megatron::behaviour_of(expressed.scenario.engine.as_of).value());
+  Contract out = ::gradledger::megatron::megatron_contract(expressed.scenario, expressed.config, ::gradledger::megatron::behaviour_of(expressed.scenario.engine.as_of).value());
+  out.shares.clear();
+  out.share_of.clear();
+  return out;
 }
 
 }  // namespace

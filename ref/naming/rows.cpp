@@ -57,6 +57,10 @@ void Naming::name_entry(const LedgerEntry& entry) {
       balanced = false;
       record(entry, row, {FindingClass::misplaced_shard, {}, {}});
     }
+    // Of a gradient that ranks share, the rank's own contribution may be another's, and the sum over them has a divisor of its own.
+    const std::uint32_t p = row.elements.front().parameter;
+    context.rank = timeline_.contract.contributor(entry.key.rank, p);
+    context.average_divisor = value_of(timeline_.contract.average_divisor * timeline_.contract.share_divisor(p));
     for (const Diagnosis& diagnosis : diagnose(row, entry.columns, context)) {
       balanced = false;
       record(entry, row, diagnosis);

@@ -152,6 +152,7 @@ bool drop_forwards(Scenario& s) {
 // ---- ranks and parameters ------------------------------------------------------------------------------------------------------------
 
 bool shrink_world(Scenario& s, std::uint32_t size) {
+  if (s.layout) return false;
   const auto shrink = [&](auto&& self, Items& items) -> void {
     std::erase_if(items, [&](ScriptItem& item) {
       const bool named = !item.ranks.empty();
@@ -167,7 +168,7 @@ bool shrink_world(Scenario& s, std::uint32_t size) {
 }
 
 bool remove_parameter(Scenario& s, std::uint32_t p) {
-  if (s.parameters.size() == 1) return false;
+  if (s.parameters.size() == 1 || s.parameters[p].part) return false;
   const std::string name = s.parameters[p].name;
   s.parameters.erase(s.parameters.begin() + p);
   std::erase_if(s.parameters, [&](const Parameter& other) { return other.tied_to == p; });
@@ -197,6 +198,7 @@ void add_parameter_edits(const Scenario& s, std::vector<Edit>& out) {
   const auto on_parameter = [&](auto&& change) {
     for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
       out.push_back([p, change](Scenario& x) {
+        if (x.parameters[p].part) return false;
         const Parameter before = x.parameters[p];
         change(x.parameters[p]);
         return !(x.parameters[p] == before);
@@ -214,7 +216,7 @@ void add_size_edits(const Scenario& s, std::vector<Edit>& out) {
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
     for (std::uint64_t numel : {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{4}, std::uint64_t{8}, s.parameters[p].numel / 2})
       out.push_back([p, numel](Scenario& x) {
-        if (numel == 0 || numel >= x.parameters[p].numel) return false;
+        if (numel == 0 || numel >= x.parameters[p].numel || x.parameters[p].part) return false;
         x.parameters[p].numel = numel;
         for (Parameter& other : x.parameters)
           if (other.tied_to == p) other.numel = numel;

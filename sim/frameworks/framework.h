@@ -58,6 +58,9 @@ class Framework : public ConfigReader {
   // What a user should know of how a release is taken: one that is newer than what is modelled, say.
   virtual std::optional<std::string> as_of_note(std::string_view /*as_of*/) const { return std::nullopt; }
 
+  // Whether it takes stages and experts from wherever a scenario's layout puts them, and parameters that tensor-parallel ranks cut or share. The others
+  // have neighbours in a stage, and every rank's gradient for itself.
+  virtual bool lays_out_ranks() const { return false; }
   // False: there is no engine of it here. It is judged where it runs, by a driver.
   virtual bool simulated() const { return true; }
   virtual std::span<const EngineInfo> engines() const = 0;

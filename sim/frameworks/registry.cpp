@@ -5,6 +5,7 @@
 
 #include "sim/frameworks/deepspeed/framework.h"
 #include "sim/frameworks/framework.h"
+#include "sim/scenario/layout.h"
 #include "sim/frameworks/megatron/framework.h"
 #include "sim/frameworks/search_space.h"
 #include "sim/frameworks/torch/ddp/framework.h"
@@ -57,7 +58,26 @@ std::span<const Entry> catalogue() {
 
 Result<const Entry*> entry_named(std::string_view id, std::string_view where) { return entry_named(id, where, {catalogue()}); }
 
-Result<const EngineInfo*> select_engine(const Scenario& scenario) { return framework_of(scenario).select(scenario); }
+// What a layout or a parameter says that the framework's engines have no place for.
+std::optional<InputError> unlaid_problem(const Scenario& s) {
+  const Framework& framework = framework_of(s);
+  if (framework.lays_out_ranks()) return std::nullopt;
+  const std::string with = std::string(framework.title());
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
+    for (const auto& [key, stated] : {std::pair{"/sharded_over", s.parameters[p].part.has_value()}, std::pair{"/summed_over", !s.parameters[p].summed_over.empty()},
+                                      std::pair{"/averaged_over", !s.parameters[p].averaged_over.empty()}})
+      if (stated) return InputError{parameter_pointer(s, p) + key, "is not modelled with " + with + ", where every rank's gradient stands for itself; expected framework megatron"};
+  for (const auto& [dimension, sets] : {std::pair{"pp", neighbour_stages(s)}, std::pair{"ep", neighbour_experts(s)}})
+    if (s.layout && s.layout->size(dimension) > 1 && s.layout->groups().at(dimension) != sets)
+      return InputError{"/layout/order", std::string("puts the ranks of ") + dimension + " elsewhere than " + with + " does here; expected " +
+                                             (dimension == std::string_view("pp") ? "it last" : "it first")};
+  return std::nullopt;
+}
+
+Result<const EngineInfo*> select_engine(const Scenario& scenario) {
+  if (auto problem = unlaid_problem(scenario)) return *problem;
+  return framework_of(scenario).select(scenario);
+}
 std::string_view engine_name(const Scenario& scenario) { return (*select_engine(scenario))->name; }
 EngineFactory engine_factory(const Scenario& scenario) { return framework_of(scenario).factory(scenario); }
 std::unique_ptr<Engine> make_engine(const EngineContext& context) { return engine_factory(*context.scenario)(context); }

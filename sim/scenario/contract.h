@@ -112,6 +112,15 @@ struct Approximation {
   bool operator==(const Approximation&) const = default;
 };
 
+// Ranks that run the same micro-batches on the same part of a model, as tensor-parallel ones do: what a gradient that all of them have is due.
+struct GradientShare {
+  std::vector<std::uint32_t> first;  // by rank: the first of its ranks
+  bool copies = false;               // all of them compute the same, and that of the first stands for it; else the gradient is a sum over them
+  Rational divisor{1};               // of the sum
+
+  bool operator==(const GradientShare&) const = default;
+};
+
 struct Contract {
   StatedContract stated;
   Groups groups;             // by name: the scenario's, and the framework's own
@@ -122,6 +131,8 @@ struct Contract {
   Rational average_divisor{1};
   std::vector<std::vector<std::uint32_t>> holders;  // by parameter: the ranks that have it, sorted; empty: all
   std::vector<std::uint32_t> average_group;         // by rank: a number for each set of ranks that average with each other; empty: one
+  std::vector<GradientShare> shares;
+  std::vector<std::uint32_t> share_of;  // by parameter, into shares; empty: every rank's gradient stands for itself
   BoundaryRule boundary;
   bool replicates_reduced = false;      // every rank holds all of a reduced gradient, and a further reduction of a window sums averages again
   bool reduces_every_backward = false;  // not those at a boundary alone
@@ -143,6 +154,18 @@ struct Contract {
 
   bool holds(std::uint32_t rank, std::uint32_t parameter) const;
   bool average_together(std::uint32_t rank, std::uint32_t other) const { return average_group.empty() || average_group[rank] == average_group[other]; }
+  const GradientShare* share(std::uint32_t parameter) const { return share_of.empty() ? nullptr : &shares[share_of[parameter]]; }
+  // The rank whose contribution to a parameter this one's gradient is.
+  std::uint32_t contributor(std::uint32_t rank, std::uint32_t parameter) const {
+    const GradientShare* of = share(parameter);
+    return of && of->copies ? of->first[rank] : rank;
+  }
+  // Whether what one rank contributes to a parameter is due in what the other applies.
+  bool due_on(std::uint32_t rank, std::uint32_t other, std::uint32_t parameter) const {
+    const GradientShare* of = share(parameter);
+    return of ? average_together(of->first[rank], of->first[other]) : average_together(rank, other);
+  }
+  Rational share_divisor(std::uint32_t parameter) const { return share_of.empty() ? Rational(1) : shares[share_of[parameter]].divisor; }
   const OptimizerConfig& optimizer_of(std::uint32_t parameter) const { return optimizers.size() == 1 ? optimizers[0] : optimizers[parameter]; }
 
   bool operator==(const Contract&) const = default;

@@ -41,22 +41,27 @@ class TableReader {
   GivenValues take() { return std::move(values_); }
 
  private:
+  // Parts follow each other as in the whole.
   Problem read_rank(const json& entry, const std::string& where) {
+    std::size_t entries = 0;
     for (const Parameter& p : scenario_.parameters) {
+      if (p.part && p.part->number > 0) continue;
+      ++entries;
       if (!entry.contains(p.name)) return InputError{where, "lacks the gradient of parameter " + json(p.name).dump() + "; expected one for each parameter"};
       if (Problem problem = read_elements(entry[p.name], p, where + "/" + pointer_token(p.name))) return problem;
     }
-    if (entry.size() == scenario_.parameters.size()) return std::nullopt;
+    if (entry.size() == entries) return std::nullopt;
     for (const auto& gradient : entry.items()) {
       const std::string& name = gradient.key();
       if (std::none_of(scenario_.parameters.begin(), scenario_.parameters.end(), [&](const Parameter& p) { return p.name == name; }))
-        return InputError{where + "/" + pointer_token(name), "names no parameter; expected the " + std::to_string(scenario_.parameters.size()) + " of /parameters"};
+        return InputError{where + "/" + pointer_token(name), "names no parameter; expected the " + std::to_string(entries) + " of /parameters"};
     }
     return std::nullopt;
   }
 
   Problem read_elements(const json& elements, const Parameter& parameter, const std::string& where) {
-    if (elements.size() != parameter.numel) return InputError{where, "has " + std::to_string(elements.size()) + " elements; expected " + std::to_string(parameter.numel)};
+    const std::uint64_t numel = parameter.numel * (parameter.part ? parameter.part->count : 1);
+    if (elements.size() != numel) return InputError{where, "has " + std::to_string(elements.size()) + " elements; expected " + std::to_string(numel)};
     std::vector<double>& into = values_.back().back();
     for (std::size_t i = 0; i < elements.size(); ++i) {
       const json& element = elements[i];

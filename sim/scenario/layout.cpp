@@ -32,12 +32,14 @@ std::uint32_t ProcessGroup::index_of(std::uint32_t rank) const {
   return *at;
 }
 
-std::uint32_t stage_of(const Scenario& scenario, std::uint32_t rank) { return rank / stage_size(scenario); }
+std::uint32_t stage_of(const Scenario& scenario, std::uint32_t rank) { return scenario.layout ? scenario.layout->place("pp", rank) : rank / stage_size(scenario); }
 
 bool holds(const Scenario& scenario, std::uint32_t rank, std::uint32_t parameter) {
   const Parameter& p = scenario.parameters[parameter];
   const std::uint32_t experts = scenario.engine.expert_parallel_size;
-  return stage_of(scenario, rank) == p.pipeline_stage && (!p.expert || rank % stage_size(scenario) % experts == *p.expert % experts);
+  const bool laid = scenario.layout && scenario.layout->has("ep");
+  if (stage_of(scenario, rank) != p.pipeline_stage || (p.part && place_in(scenario, p.part->over, rank) != p.part->number)) return false;
+  return !p.expert || (laid ? scenario.layout->place("ep", rank) : rank % stage_size(scenario) % experts) == *p.expert % experts;
 }
 
 ProcessGroup data_parallel_group(const Scenario& scenario, std::uint32_t rank) {
@@ -103,6 +105,13 @@ std::vector<std::vector<std::uint32_t>> sets_of(const std::vector<ProcessGroup>&
   return out;
 }
 
+}  // namespace
+
+std::vector<std::vector<std::uint32_t>> neighbour_stages(const Scenario& scenario) { return sets_of(distinct(scenario, model_parallel_group)); }
+std::vector<std::vector<std::uint32_t>> neighbour_experts(const Scenario& scenario) { return sets_of(distinct(scenario, expert_parallel_group)); }
+
+namespace {
+
 // Neighbours in a stage share a sequence.
 ProcessGroup sequence_group(const Scenario& scenario, std::uint32_t rank) {
   const std::uint32_t size = scenario.engine.sequence_parallel_size;
@@ -129,6 +138,8 @@ Groups named_groups(const Scenario& scenario) {
   }
   if (engine.pipeline_stages > 1) out.add("pipeline", sets_of(distinct(scenario, model_parallel_group)));
   if (engine.sequence_parallel_size > 1) out.add("sequence", sets_of(distinct(scenario, sequence_group)));
+  if (scenario.layout)
+    for (auto& [name, sets] : scenario.layout->groups()) out.add(name, sets);
   for (const auto& [name, groups] : scenario.groups) out.add(name, groups);
   return out;
 }
@@ -162,7 +173,7 @@ std::vector<std::vector<std::uint32_t>> process_groups(const Scenario& scenario)
   add(expert_data_parallel_group);
   if (scenario.engine.expert_parallel_size > 1) add(expert_parallel_group);
   if (scenario.engine.pipeline_stages > 1) add(model_parallel_group);
-  if (!uses_groups(scenario.script) && scenario.groups.empty()) return out;
+  if (!uses_groups(scenario.script) && scenario.groups.empty() && !scenario.layout) return out;
   out.resize(first_loop_id(scenario));
   const Groups groups = named_groups(scenario);
   for (const auto& [name, sets] : groups.named()) out.insert(out.end(), sets.begin(), sets.end());
@@ -202,11 +213,12 @@ std::optional<InputError> layout_problem(const Scenario& scenario) {
   const std::uint32_t ranks = scenario.world_size / engine.pipeline_stages;
   if (auto problem = divides(engine.expert_parallel_size, ranks, "expert_parallel_size", "the ranks of a pipeline stage")) return problem;
   if (auto problem = divides(engine.sequence_parallel_size, ranks, "sequence_parallel_size", "the ranks of a pipeline stage")) return problem;
+  if (auto problem = stated_layout_problem(scenario)) return problem;
   std::vector<bool> learns(scenario.world_size);
   for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) {
     if (scenario.parameters[p].pipeline_stage >= engine.pipeline_stages)
-      return InputError{"/parameters/" + std::to_string(p) + "/pipeline_stage", "is " + std::to_string(scenario.parameters[p].pipeline_stage) +
-                                                                                    "; expected a stage below /engine/pipeline_stages, " + std::to_string(engine.pipeline_stages)};
+      return InputError{parameter_pointer(scenario, p) + "/pipeline_stage", "is " + std::to_string(scenario.parameters[p].pipeline_stage) +
+                                                                                "; expected a stage below /engine/pipeline_stages, " + std::to_string(engine.pipeline_stages)};
     for (std::uint32_t r = 0; r < scenario.world_size; ++r)
       if (scenario.parameters[p].has_gradient() && scenario.parameters[p].numel > 0 && holds(scenario, r, p)) learns[r] = true;
   }

@@ -46,6 +46,25 @@ struct RankGroup {
 // Groups that hold nothing on the rank are left out.
 std::vector<RankGroup> optimizer_groups(const Scenario& scenario, std::uint32_t rank);
 
+// The rank's place in its set of a group that the scenario's layout or its groups name; 0 where neither does.
+std::uint32_t place_in(const Scenario& scenario, const std::string& group, std::uint32_t rank);
+
+// Sets of a group that the layout or the scenario names; empty where neither does.
+std::vector<std::vector<std::uint32_t>> stated_sets(const Scenario& scenario, const std::string& group);
+
+// Groups that scenario and layout both name, and differently; sizes of the layout that the engine has otherwise; parts of parameters over no group.
+std::optional<InputError> stated_layout_problem(const Scenario& scenario);
+
+// What ranks of "tp" (of experts: of "etp"), and those that a parameter names, have of gradients together.
+void share_gradients(const Scenario& scenario, const Groups& groups, Contract& contract);
+
+// Stages as neighbours, and shares of experts as neighbours in a stage: what the engine's sizes say without a layout.
+std::vector<std::vector<std::uint32_t>> neighbour_stages(const Scenario& scenario);
+std::vector<std::vector<std::uint32_t>> neighbour_experts(const Scenario& scenario);
+
+// Where a parameter stands in the scenario: parts are one entry.
+std::string parameter_pointer(const Scenario& scenario, std::uint32_t parameter);
+
 // Members by id; empty where the scenario has no group of that id.
 std::vector<std::vector<std::uint32_t>> process_groups(const Scenario& scenario);
 

@@ -101,6 +101,20 @@ ordered_json tokens_to_json(const Tokens& tokens) {
   return {{"table", tokens.table}};
 }
 
+Result<RankLayout> layout_from_json(const json& layout, std::uint32_t world_size) {
+  std::map<std::string, std::uint32_t> sizes;
+  for (const auto& [key, value] : layout.items())
+    if (key != "order") sizes[key] = value;
+  return RankLayout::of(layout.value("order", ""), sizes, world_size);
+}
+
+ordered_json layout_to_json(const RankLayout& layout) {
+  ordered_json out = ordered_json::object();
+  if (!layout.order().empty()) out["order"] = layout.order();
+  for (const auto& [name, size] : layout.stated()) out[name] = size;
+  return out;
+}
+
 Problem groups_from_json(const json& groups, Scenario& into) {
   for (const auto& [name, sets] : groups.items()) {
     const std::string where = "/groups/" + pointer_token(name);

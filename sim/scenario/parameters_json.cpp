@@ -7,6 +7,7 @@
 
 #include "sim/base/error_list.h"
 #include "sim/base/limits.h"
+#include "sim/scenario/layout.h"
 #include "sim/scenario/model_shapes/shapes_file.h"
 
 namespace gradledger {
@@ -26,6 +27,7 @@ std::optional<InputError> tie(const json& entry, const std::string& where, std::
   if (shared.numel != parameters[i].numel)
     return InputError{where + "/numel",
                       "is " + std::to_string(parameters[i].numel) + ", but " + json(name).dump() + " has " + std::to_string(shared.numel) + " elements; expected the same"};
+  if (shared.part) return InputError{where + "/tied_to", "names " + json(name).dump() + ", which is cut in parts; expected a parameter that is whole"};
   parameters[i].tied_to = root->second;
   parameters[i].expert = shared.expert;
   parameters[i].pipeline_stage = shared.pipeline_stage;
@@ -41,13 +43,53 @@ Result<Parameter> parameter_from_json(const json& entry, const std::string& wher
   parameter.on_side_stream = entry.value("produced_on", "compute") == "side";
   parameter.pipeline_stage = entry.value("pipeline_stage", 0u);
   if (entry.contains("expert")) parameter.expert = entry["expert"];
-  for (const char* key : {"used_by", "trainable", "expert", "pipeline_stage"})
+  parameter.summed_over = entry.value("summed_over", "");
+  parameter.averaged_over = entry.value("averaged_over", "");
+  for (const char* key : {"used_by", "trainable", "expert", "pipeline_stage", "sharded_over", "summed_over", "averaged_over"})
     if (entry.contains("tied_to") && entry.contains(key)) return InputError{where + "/" + key, "goes with the parameter that this one is tied to; expected it there"};
   if (!entry.contains("used_by")) return parameter;
   auto used_by = Predicate::parse(entry["used_by"].get<std::string>(), where + "/used_by");
   if (!used_by) return used_by.error();
   parameter.used_by = *used_by;
   return parameter;
+}
+
+// The set size of a group that a parameter names; 0 with an error.
+std::uint32_t ranks_over(const Scenario& laid, const std::string& name, const std::string& where, ErrorList& errors) {
+  const auto sets = stated_sets(laid, name);
+  if (sets.empty()) {
+    errors.add({where, "is " + json(name).dump() + ", which neither /layout nor /groups name; expected a group of theirs"});
+    return 0;
+  }
+  if (std::all_of(sets.begin(), sets.end(), [&](const auto& set) { return set.size() == sets.front().size(); })) return static_cast<std::uint32_t>(sets.front().size());
+  errors.add({where, "is " + json(name).dump() + ", whose sets have different numbers of ranks; expected as many in each"});
+  return 0;
+}
+
+// How a parameter lies over the ranks that have it: one way at most. Into how many parts it is cut; 1: it is whole.
+std::uint32_t parts_of(const json& entry, const std::string& where, const Scenario& laid, ErrorList& errors) {
+  const char* stated = nullptr;
+  std::uint32_t ranks = 1;
+  for (const char* key : {"sharded_over", "summed_over", "averaged_over"}) {
+    if (!entry.contains(key)) continue;
+    if (stated) errors.add({where + "/" + key, std::string("stands beside ") + stated + "; expected one of them"});
+    stated = key;
+    ranks = ranks_over(laid, entry[key], where + "/" + key, errors);
+  }
+  if (!entry.contains("sharded_over") || ranks == 0) return 1;
+  const std::uint64_t numel = entry["numel"];
+  if (numel % ranks == 0) return ranks;
+  errors.add({where + "/numel", "is " + std::to_string(numel) + ", which " + std::to_string(ranks) + " ranks of " + entry["sharded_over"].dump() +
+                                    " do not share alike; expected a multiple of them"});
+  return 1;
+}
+
+void add_parts(Parameter parameter, const std::string& over, std::uint32_t count, std::vector<Parameter>& out) {
+  parameter.numel /= count;
+  for (std::uint32_t number = 0; number < count; ++number) {
+    if (count > 1) parameter.part = ParameterPart{over, number, count};
+    out.push_back(parameter);
+  }
 }
 
 std::vector<Parameter> with_shapes(const std::vector<TensorShape>& shapes) {
@@ -99,7 +141,7 @@ bool printable(const std::string& name) {
   return std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
-std::vector<Parameter> parameters_from_json(const json& parameters, const std::filesystem::path& directory, ErrorList& errors) {
+std::vector<Parameter> parameters_from_json(const json& parameters, const std::filesystem::path& directory, const Scenario* laid, ErrorList& errors) {
   if (parameters.is_object()) return parameters_of_shapes(parameters, directory, errors);
   const std::size_t before = errors.size();
   std::vector<Parameter> out;
@@ -113,7 +155,7 @@ std::vector<Parameter> parameters_from_json(const json& parameters, const std::f
       continue;
     }
     Parameter parameter = std::move(read).value();
-    if (!by_name.emplace(parameter.name, static_cast<std::uint32_t>(i)).second)
+    if (!by_name.emplace(parameter.name, static_cast<std::uint32_t>(out.size())).second)
       errors.add({where + "/name", json(parameter.name).dump() + " names two parameters; expected each name once"});
     const std::uint64_t numel = parameters[i]["numel"];
     total += numel;
@@ -123,14 +165,19 @@ std::vector<Parameter> parameters_from_json(const json& parameters, const std::f
     }
     parameter.numel = numel;
     if (parameter.trainable && !parameters[i].contains("tied_to")) learned += numel;
-    out.push_back(std::move(parameter));
+    const std::uint32_t parts = laid ? parts_of(parameters[i], where, *laid, errors) : 1;
+    if (out.size() + parts > limits::parameters_max) {
+      errors.add({where, "makes more than " + std::to_string(limits::parameters_max) + " parameters with the parts of all; expected fewer"});
+      break;
+    }
+    add_parts(std::move(parameter), parameters[i].value("sharded_over", ""), parts, out);
   }
   if (errors.size() > before) return out;
   if (total == 0) errors.add(InputError{"/parameters", "have no elements; expected at least one"});
   else if (learned == 0) errors.add(InputError{"/parameters", "have no element that is trainable; expected at least one"});
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (parameters[i].contains("tied_to"))
-      if (auto problem = tie(parameters[i], "/parameters/" + std::to_string(i), out, i, by_name)) errors.add(*problem);
+      if (auto problem = tie(parameters[i], "/parameters/" + std::to_string(i), out, by_name.at(parameters[i]["name"]), by_name)) errors.add(*problem);
   return out;
 }
 
@@ -138,7 +185,8 @@ nlohmann::ordered_json parameters_to_json(const std::vector<Parameter>& paramete
   if (const PublishedModel* model = published_model_with(parameters)) return {{"model", model->name}};
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (const Parameter& p : parameters) {
-    nlohmann::ordered_json entry{{"name", p.name}, {"numel", p.numel}};
+    if (p.part && p.part->number > 0) continue;
+    nlohmann::ordered_json entry{{"name", p.name}, {"numel", p.numel * (p.part ? p.part->count : 1)}};
     if (p.used_by) entry["used_by"] = p.used_by->text();
     if (p.hooked_outputs != 1) entry["hooked_outputs"] = p.hooked_outputs;
     if (p.on_side_stream) entry["produced_on"] = "side";
@@ -146,6 +194,9 @@ nlohmann::ordered_json parameters_to_json(const std::vector<Parameter>& paramete
     if (p.tied_to) entry["tied_to"] = parameters[*p.tied_to].name;
     if (p.expert && !p.tied_to) entry["expert"] = *p.expert;
     if (p.pipeline_stage != 0 && !p.tied_to) entry["pipeline_stage"] = p.pipeline_stage;
+    if (p.part) entry["sharded_over"] = p.part->over;
+    if (!p.summed_over.empty() && !p.tied_to) entry["summed_over"] = p.summed_over;
+    if (!p.averaged_over.empty() && !p.tied_to) entry["averaged_over"] = p.averaged_over;
     out.push_back(std::move(entry));
   }
   return out;

@@ -40,12 +40,13 @@ class Reader {
     const Part parts[] = {{"name", {}, &Reader::read_name},
                           {"note", {"source", "twin_of", "allow_open"}, &Reader::read_notes},
                           {"world_size", {}, &Reader::read_world_size},
+                          {"layout", {"world_size"}, &Reader::read_layout},
+                          {"groups", {"world_size"}, &Reader::read_groups},
                           {"parameters", {}, &Reader::read_parameters},
-                          {"engine", {"world_size", "parameters"}, &Reader::read_engine},
+                          {"engine", {"world_size", "layout", "parameters"}, &Reader::read_engine},
                           {"covers", {"engine"}, &Reader::read_covers},
                           {"model_dtype", {"engine"}, &Reader::read_model_dtype},
                           {"tokens", {"world_size"}, &Reader::read_tokens},
-                          {"groups", {"world_size"}, &Reader::read_groups},
                           {"contract", {}, &Reader::read_contract},
                           {"script", {"after_error", "world_size", "parameters", "layout", "groups", "contract"}, &Reader::read_script},
                           {"gradients", {"world_size", "parameters"}, &Reader::read_gradients},
@@ -103,7 +104,17 @@ class Reader {
 
   void read_world_size() { out_.world_size = document_["world_size"]; }
 
-  void read_parameters() { out_.parameters = parameters_from_json(document_["parameters"], directory_, errors_); }
+  void read_layout() {
+    RankLayout layout;
+    if (document_.contains("layout") && take(layout_from_json(document_["layout"], out_.world_size), layout)) out_.layout = std::move(layout);
+  }
+
+  // Into how many parts a parameter is cut, its groups say.
+  void read_parameters() {
+    const bool unknown = wrong_.contains("layout") || wrong_.contains("groups");
+    out_.parameters = parameters_from_json(document_["parameters"], directory_, unknown ? nullptr : &out_, errors_);
+    if (unknown && document_["parameters"].dump().find("_over\"") != std::string::npos) wrong_.insert("parameters");
+  }
 
   void read_covers() {
     out_.covers = document_.value("covers", std::vector<std::string>{});
@@ -118,6 +129,8 @@ class Reader {
 
   void read_engine() {
     out_.engine = engine_from_json(document_["engine"], out_.world_size, out_.parameters, readers_, errors_);
+    if (out_.layout && !document_["engine"].contains("pipeline_stages")) out_.engine.pipeline_stages = out_.layout->size("pp");
+    if (out_.layout && !document_["engine"].contains("expert_parallel_size")) out_.engine.expert_parallel_size = out_.layout->size("ep");
     const Problem problem = layout_problem(out_);
     tell(problem);
     if (problem || !readers_.named(out_.engine.framework)) wrong_.insert("layout");

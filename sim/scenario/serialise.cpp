@@ -126,7 +126,7 @@ ordered_json values_to_json(const Scenario& scenario) {
       ordered_json rank = ordered_json::object();
       std::size_t at = 0;
       for (const Parameter& p : scenario.parameters) {
-        rank[p.name] = ordered_json::array();
+        if (!p.part || p.part->number == 0) rank[p.name] = ordered_json::array();
         for (std::uint32_t i = 0; i < p.numel; ++i) rank[p.name].push_back(element_to_json(flat[at++]));
       }
       ranks.push_back(std::move(rank));
@@ -200,6 +200,7 @@ ordered_json to_json(const Scenario& scenario) {
   out["engine"] = engine_to_json(scenario.engine, scenario.parameters);
   out["gradients"] = gradients_to_json(scenario);
   if (scenario.tokens.stated()) out["tokens"] = tokens_to_json(scenario.tokens);
+  if (scenario.layout) out["layout"] = layout_to_json(*scenario.layout);
   if (!scenario.groups.empty()) out["groups"] = scenario.groups;
   out["contract"] = contract_to_json(scenario.contract);
   if (scenario.allow_open) out["allow_open"] = true;

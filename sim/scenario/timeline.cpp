@@ -35,9 +35,7 @@ bool Timeline::approximates_values(std::uint32_t parameter, std::uint32_t event,
   return contract.approximation && contract.approximation->values[parameter] && approximated(*this, event, at_end);
 }
 
-bool Timeline::windows_in_order() const {
-  return std::ranges::is_sorted(backwards, {}, &Backward::step) && std::ranges::is_sorted(backwards, {}, &Backward::documented);
-}
+bool Timeline::windows_in_order() const { return std::ranges::is_sorted(backwards, {}, &Backward::step) && std::ranges::is_sorted(backwards, {}, &Backward::documented); }
 
 bool Timeline::waits_for_reduction(std::uint32_t event) const {
   const auto after = std::upper_bound(backwards.begin(), backwards.end(), event, [](std::uint32_t e, const Backward& b) { return e < b.event; });
@@ -51,6 +49,13 @@ bool Timeline::is_boundary(std::uint32_t event) const { return std::binary_searc
 double Timeline::averaged_weight(std::uint32_t backward, std::uint32_t rank, std::uint32_t on_rank, Layer layer) const {
   if (layer == Layer::documented) return value_of(backwards[backward].weight[rank] / contract.average_divisor);
   return contract.average_together(rank, on_rank) ? value_of(backwards[backward].due[rank]) : 0;
+}
+
+double Timeline::averaged_weight_of(std::uint32_t parameter, std::uint32_t backward, std::uint32_t rank, std::uint32_t on_rank, Layer layer) const {
+  if (contract.share_of.empty()) return averaged_weight(backward, rank, on_rank, layer);
+  const Rational divisor = contract.share_divisor(parameter);
+  if (layer == Layer::documented) return value_of(backwards[backward].weight[rank] / (contract.average_divisor * divisor));
+  return contract.due_on(rank, on_rank, parameter) ? value_of(backwards[backward].due[rank] / divisor) : 0;
 }
 
 std::string Timeline::describe(std::uint32_t event) const {
@@ -84,9 +89,11 @@ bool Timeline::used(const Workload& workload, std::uint32_t backward, std::uint3
 bool Timeline::in_graph(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
   const Backward& b = backwards[backward];
   if (b.micro_batch[rank] == no_contribution || !workload.parameters[parameter].has_gradient() || !contract.holds(rank, parameter)) return false;
-  if (!b.uses.empty()) return std::find(b.uses.begin(), b.uses.end(), parameter) != b.uses.end();
   const Parameter& p = workload.parameters[parameter];
-  return !p.used_by || p.used_by->holds(contribution(backward, rank), micro_batches[b.step][rank]);
+  // A name stands for all parts: the script has the number of the first.
+  if (!b.uses.empty()) return std::find(b.uses.begin(), b.uses.end(), parameter - (p.part ? p.part->number : 0)) != b.uses.end();
+  const std::uint32_t of = contract.contributor(rank, parameter);
+  return !p.used_by || p.used_by->holds(contribution(backward, of), micro_batches[b.step][of]);
 }
 
 double Timeline::factor(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t up_to_event) const {
@@ -105,7 +112,9 @@ std::vector<std::uint32_t> Timeline::ready_order(const Workload& workload, std::
   const auto count = static_cast<std::uint32_t>(workload.parameters.size());
   std::vector<std::uint32_t> all;
   const auto first = backwards[backward].order.find(rank);
-  if (first != backwards[backward].order.end()) all = first->second;
+  if (first != backwards[backward].order.end())
+    for (const std::uint32_t p : first->second)
+      for (std::uint32_t part = 0; part < (workload.parameters[p].part ? workload.parameters[p].part->count : 1); ++part) all.push_back(p + part);
   std::vector<bool> placed(count);
   for (std::uint32_t p : all) placed[p] = true;
   // A term that goes around the outputs is made after the forward: its backward is first.

@@ -81,6 +81,8 @@ struct Timeline {
   double averaged_weight(std::uint32_t backward, std::uint32_t rank, std::uint32_t on_rank, Layer layer) const;
   // How many events a snapshot has behind it: inside a backward that the optimizer runs in, that backward too.
   std::uint32_t events_behind(std::uint32_t event, bool at_end) const { return at_end || events[event].steps_inside() ? event + 1 : event; }
+  // Likewise in one parameter, of which ranks may share a gradient. Precondition: counts().
+  double averaged_weight_of(std::uint32_t parameter, std::uint32_t backward, std::uint32_t rank, std::uint32_t on_rank, Layer layer) const;
   // The window that a snapshot answers for: in a step that ends it, still the old one.
   std::uint32_t window_at(std::uint32_t event, bool at_end, Layer layer) const { return window_of(events[event], layer) + (at_end && closes(events[event], layer) ? 1 : 0); }
   // Whether the loop touched gradients in the documented window that a snapshot answers for, before it.
@@ -104,6 +106,10 @@ struct Timeline {
   // before.
   bool used(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
   bool in_graph(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
+  // Whether it is due as the rank's own: of a gradient that several ranks compute alike, that of the first is.
+  bool counts(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
+    return contract.contributor(rank, parameter) == rank && used(workload, backward, rank, parameter);
+  }
   // What users multiplied a contribution by since, up to and with an event of its window.
   double factor(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t up_to_event) const;
   // The parameters that autograd passes on a rank, in the order in which their gradients are ready; a tied one at each of its uses. An

@@ -26,7 +26,7 @@ class Unroller {
     kept_documented_.resize(workload.world_size, 0);
     updates_marked_ = out_.contract.stated.window == Window::marked;
     marked_ = updates_marked_ && out_.contract.boundary.calls > 0;
-    for (std::uint32_t p = 0; p < workload.parameters.size(); ++p) parameter_named_[workload.parameters[p].name] = p;
+    for (std::uint32_t p = 0; p < workload.parameters.size(); ++p) parameter_named_.emplace(workload.parameters[p].name, p);
     open_window();
   }
 

@@ -20,6 +20,8 @@ class Scale {
     timeline_.two_layers = contract_.own_weights;
     if (Problem problem = check_contract()) return problem;
     if (Problem problem = count()) return problem;
+    for (const Backward& b : timeline_.backwards)
+      if (Problem problem = check_shared(b)) return problem;
     for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
       if (Problem problem = weigh_backward(b)) return problem;
     for (std::size_t i = 0; i < touches_.size(); ++i)
@@ -63,6 +65,22 @@ class Scale {
           return InputError{"/tokens", "end before micro-batch " + std::to_string(b.micro_batch[r]) + " of rank " + std::to_string(r) + " in window " + std::to_string(b.step) +
                                            "; expected an entry for each micro-batch that the script runs"};
         counts_[b.step].tokens[r] += *tokens;
+      }
+    }
+    return std::nullopt;
+  }
+
+  // Ranks that compute a gradient alike run the same micro-batch, in one event.
+  Problem check_shared(const Backward& b) const {
+    for (const GradientShare& share : contract_.shares) {
+      for (std::uint32_t r = 0; share.copies && r < workload_.world_size; ++r) {
+        const std::uint32_t first = share.first[r];
+        const std::string two = "rank " + std::to_string(first) + " and rank " + std::to_string(r) + ", which have the same micro-batches of one model";
+        if ((b.micro_batch[r] == no_contribution) != (b.micro_batch[first] == no_contribution))
+          return InputError{where(timeline_.events[b.event], "/backward"), "runs on one alone of " + two + "; expected both in one event"};
+        if (b.micro_batch[r] != no_contribution && tokens_of(b, r) != tokens_of(b, first))
+          return InputError{"/tokens",
+                            "are " + std::to_string(tokens_of(b, first)) + " and " + std::to_string(tokens_of(b, r)) + " for a micro-batch of " + two + "; expected one number"};
       }
     }
     return std::nullopt;

@@ -10,8 +10,17 @@
 
 #include "sim/numeric/dtype.h"
 #include "sim/scenario/predicate.h"
+#include "sim/scenario/rank_layout.h"
 
 namespace gradledger {
+
+// One of the parts into which ranks cut a parameter. Parts follow each other in the list of parameters, by number, and all have the name of the whole.
+struct ParameterPart {
+  std::string over;  // a group: the part lives on the ranks with its number there
+  std::uint32_t number = 0, count = 1;
+
+  bool operator==(const ParameterPart&) const = default;
+};
 
 struct Parameter {
   std::string name;
@@ -25,6 +34,10 @@ struct Parameter {
 
   std::optional<std::uint32_t> expert;  // number of the expert that it belongs to
   std::uint32_t pipeline_stage = 0;
+  std::optional<ParameterPart> part;  // absent: it is whole
+  // A group whose ranks all have it, and each a part of its gradient, of which the sum is due; or a gradient of their own, of which the mean is.
+  // Neither: those of the tensor-parallel ranks are the same.
+  std::string summed_over, averaged_over;
 
   bool has_gradient() const { return trainable && !tied_to; }
   bool operator==(const Parameter&) const = default;
@@ -88,6 +101,7 @@ struct Workload {
   Gradients gradients;
   Tokens tokens;
   std::map<std::string, std::vector<std::vector<std::uint32_t>>> groups;  // by name: process groups that the loop uses
+  std::optional<RankLayout> layout;                                       // that further groups follow from
 
   bool operator==(const Workload&) const = default;
 

@@ -67,6 +67,8 @@ void SymbolicMemory::deposit(const Op& op, std::uint32_t rank) {
   if (op.index != no_index) {
     const auto factor = quotient_of(op.scalar);
     form = factor ? forms_.scaled(forms_.contribution(op.index), *factor) : LinearForms::untold;
+    // A gradient that ranks compute alike is one contribution, whoever has it.
+    if (const std::uint32_t of = timeline_.contract.contributor(rank, op.source.buffer); of != rank) form = forms_.on_rank(form, of);
   }
   const Stretches given{told({0, op.target.numel, form, parameter_begin_[op.source.buffer] + static_cast<std::int64_t>(op.source.offset)})};
   if (op.flag == 0) write(rank, op.target, given);
@@ -170,7 +172,7 @@ bool SymbolicMemory::finite(std::uint32_t rank, Slice slice) {
     if (s.origin == no_origin) continue;
     for (const Plant& plant : timeline_.planted) {
       const std::int64_t at = parameter_begin_[plant.parameter] - s.origin;
-      const bool inside = forms_.holds(s.form, rank, plant.backward, plant.rank,
+      const bool inside = forms_.holds(s.form, rank, plant.backward, timeline_.contract.contributor(plant.rank, plant.parameter),
                                        [&](std::int64_t shift) { return at - shift >= static_cast<std::int64_t>(s.begin) && at - shift < static_cast<std::int64_t>(s.end); });
       if (inside) return false;
     }

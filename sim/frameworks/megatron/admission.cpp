@@ -7,6 +7,7 @@
 #include "sim/frameworks/megatron/engine_setup.h"
 #include "sim/frameworks/megatron/parallel_groups.h"
 #include "sim/frameworks/megatron/planned_buffers.h"
+#include "sim/scenario/layout.h"
 #include "sim/scenario/script_pointer.h"
 
 namespace gradledger::megatron {
@@ -39,16 +40,38 @@ Problem option_problem(const Scenario& s, const MegatronConfig& config, const Be
   return std::nullopt;
 }
 
+// What tensor-parallel ranks have of the model.
+Problem share_problem(const Scenario& s) {
+  const std::string& over = s.contract.average_over;
+  const Groups groups = named_groups(s);
+  if (over != "none" && !groups.contains(over)) return InputError{"/contract/average_over", "is \"" + over + "\", which is no group; expected one of " + groups.names()};
+  bool laid = !stated_sets(s, "tp").empty();
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p) {
+    const Parameter& parameter = s.parameters[p];
+    const std::string usual = parameter.expert && !stated_sets(s, "etp").empty() ? "etp" : "tp", where = parameter_pointer(s, p);
+    for (const auto& [key, group] : {std::pair{"/sharded_over", parameter.part ? parameter.part->over : ""}, std::pair{"/summed_over", parameter.summed_over},
+                                     std::pair{"/averaged_over", parameter.averaged_over}}) {
+      if (!group.empty() && group != usual) return InputError{where + key, "is \"" + group + "\"; expected \"" + usual + "\", over which Megatron-Core cuts and reduces it"};
+    }
+    if (parameter.expert && !parameter.part && !stated_sets(s, usual).empty() && stated_sets(s, usual).front().size() > 1)
+      return InputError{where, "is an expert's, and lies over several ranks of " + usual + "; expected sharded_over \"" + usual + "\", as Megatron-Core cuts experts"};
+    laid |= parameter.part.has_value();
+  }
+  if (laid && s.gradients.kind == GradientKind::mlp) return InputError{"/gradients/kind", "is \"mlp\", whose backward no tensor-parallel ranks share; expected another"};
+  return std::nullopt;
+}
+
 Problem model_problem(const Scenario& s) {
   bool learns = false;
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p) {
     const Parameter& parameter = s.parameters[p];
-    const std::string where = "/parameters/" + std::to_string(p);
+    const std::string where = parameter_pointer(s, p);
     learns |= parameter.has_gradient();
     if (parameter.tied_to) return InputError{where + "/tied_to", "is not modelled with Megatron-Core; expected one parameter"};
     if (parameter.on_side_stream) return InputError{where + "/on_side_stream", "is not modelled with Megatron-Core"};
   }
   if (!learns) return InputError{"/parameters", "are all frozen; expected at least one that is trained"};
+  if (auto problem = share_problem(s)) return problem;
   if (s.engine.sequence_parallel_size > 1) return InputError{"/engine/sequence_parallel_size", "is DeepSpeed's; expected a group \"cp\" in /groups"};
   if (!s.engine.param_groups.empty()) return InputError{"/engine/param_groups", "are not modelled with Megatron-Core"};
   return std::nullopt;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/frameworks/megatron/parallel_groups.h"
 #include "sim/scenario/layout.h"
 #include "sim/scenario/script.h"
 
@@ -24,11 +25,22 @@ std::vector<std::vector<std::uint32_t>> holders(const Scenario& s, const Megatro
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
     for (std::uint32_t r = 0; r < s.world_size; ++r) {
       const bool at_an_end = stage_of(s, r) == 0 || stage_of(s, r) + 1 == s.engine.pipeline_stages;
-      const bool has = config.attributes_of(s.parameters[p].name).shared_embedding ? at_an_end : holds(s, r, p);
+      const std::optional<ParameterPart>& part = s.parameters[p].part;
+      const bool has = config.attributes_of(s.parameters[p].name).shared_embedding ? at_an_end && (!part || place_in(s, part->over, r) == part->number) : holds(s, r, p);
       if (has) out[p].push_back(r);
       all &= has;
     }
   if (all) out.clear();
+  return out;
+}
+
+// By rank: "world" are the ranks that Megatron averages over. Empty: all ranks together.
+std::vector<std::uint32_t> average_groups(const Scenario& s, const Groups& groups, const std::vector<std::uint32_t>& data_parallel) {
+  const std::string& over = s.contract.average_over;
+  if (over == "none" || !groups.contains(over)) return {};
+  if (over == "world") return std::count(data_parallel.begin(), data_parallel.end(), data_parallel.front()) == s.world_size ? std::vector<std::uint32_t>{} : data_parallel;
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t r = 0; r < s.world_size; ++r) out.push_back(groups.of(over, r).front());
   return out;
 }
 
@@ -45,8 +57,12 @@ Contract megatron_contract(const Scenario& s, const MegatronConfig& config, cons
   const auto context = static_cast<std::int64_t>(out.groups.contains("cp") ? out.groups.of("cp", 0).size() : 1);
   if (config.schedule) out.divisor = Rational(config.schedule->num_microbatches, mean && behaviour.mean_times_context ? context : 1);
   if (s.contract.normaliser == Normaliser::number && !out.own_weights) out.divisor = s.contract.divide_by;
-  out.average_divisor = s.contract.average_over == "none" && !out.own_weights ? Rational(1) : Rational(s.world_size, s.engine.pipeline_stages);
+  const std::vector<std::uint32_t> data_parallel = first_data_parallel(s);
+  const auto together = static_cast<std::int64_t>(std::count(data_parallel.begin(), data_parallel.end(), data_parallel.front()));
+  out.average_divisor = s.contract.average_over == "none" && !out.own_weights ? Rational(1) : Rational(together);
+  if (out.own_weights) out.average_group = average_groups(s, out.groups, data_parallel);
   out.holders = holders(s, config);
+  share_gradients(s, out.groups, out);
   out.boundary = {1, false, false, "step()"};
   out.replicates_reduced = !config.ddp.use_distributed_optimizer;
   out.accumulation = config.ddp.grad_reduce_in_fp32 ? Dtype::float32 : s.model_dtype;

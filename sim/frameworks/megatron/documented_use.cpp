@@ -1,5 +1,6 @@
 #include "sim/frameworks/megatron/documented_use.h"
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "sim/base/overloaded.h"
 #include "sim/frameworks/use_walk.h"
 #include "sim/frameworks/megatron/events.h"
+#include "sim/frameworks/megatron/parallel_groups.h"
 
 namespace gradledger::megatron {
 namespace {
@@ -24,12 +26,13 @@ enum class Use : std::uint8_t {
   backward_before_step,
   micro_batches,
   average,
+  attributes,
   no_exception,
   weights,
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 12> rules{{
+constexpr std::array<UseRule, 13> rules{{
     {"same-megatron-calls", "Every rank makes the same calls in the same order."},
     {"finalize-before-step", "finalize_model_grads() runs between the last backward of a window and its step()."},
     {"one-finalize", "finalize_model_grads() runs once in a window, behind its last backward."},
@@ -40,6 +43,7 @@ constexpr std::array<UseRule, 12> rules{{
     {"step-of-a-window", "A step() follows a backward of its window."},
     {"micro-batches-of-the-schedule", "A window has the micro-batches that its schedule is called with; a loop without one divides its losses itself."},
     {"mean-over-data-parallel", "Gradients are averaged over all data-parallel ranks."},
+    {"attributes-of-the-layout", "A parameter's attributes say what it is on tensor-parallel ranks: a part, a copy, or a copy whose gradient is summed or averaged over them."},
     {"no-megatron-exception", "A DistributedDataParallel whose backward raised is not trained on with."},
     {"weights-of-the-megatron-loop", "What the loop multiplies a loss by, averaged as documented, is what the contribution is due to weigh.", true},
 }};
@@ -55,7 +59,7 @@ struct RankUse {
 class Walk final : public UseWalk {
  public:
   Walk(const Scenario& scenario, const Timeline& timeline, const MegatronConfig& config)
-      : UseWalk(timeline, rules, scenario.world_size), scenario_(scenario), config_(config), ranks_(scenario.world_size) {}
+      : UseWalk(timeline, rules, scenario.world_size), scenario_(scenario), config_(config), averaged_(first_data_parallel(scenario)), ranks_(scenario.world_size) {}
 
  private:
   std::uint64_t state() const override {
@@ -75,7 +79,16 @@ class Walk final : public UseWalk {
 
   // Tokens are weighed by what Megatron-Core divides by at the end of a window, which the timeline does not have.
   void on_event(const Event& e) override {
-    if (timeline_.two_layers && e.updates() && !config_.model.calculate_per_token_loss && weighs_otherwise(e)) broken(Use::weights);
+    if (timeline_.two_layers && e.updates() && !config_.model.calculate_per_token_loss && loop_weighs_otherwise(e)) broken(Use::weights);
+  }
+
+  // Of ranks that Megatron averages, which alone meet in a gradient; a loop that means others weighs otherwise by that.
+  bool loop_weighs_otherwise(const Event& update) const {
+    for (const std::uint32_t b : timeline_.backwards_of(update.step, Layer::meant))
+      for (std::uint32_t r = 0; r < scenario_.world_size; ++r)
+        for (std::uint32_t on = 0; timeline_.backwards[b].micro_batch[r] != no_contribution && on < scenario_.world_size; ++on)
+          if (averaged_[r] == averaged_[on] && timeline_.averaged_weight(b, r, on, Layer::documented) != timeline_.averaged_weight(b, r, on, Layer::meant)) return true;
+    return false;
   }
 
   void on_rank(const Event& e, std::uint32_t rank) override {
@@ -124,7 +137,17 @@ class Walk final : public UseWalk {
     u.finalized = true;
   }
 
+  // What the attributes have Megatron do is what the parameter is.
+  bool attributes_fit(const Parameter& p) const {
+    const Attributes attributes = config_.attributes_of(p.name);
+    const bool summed = attributes.sequence_parallel && config_.model.sequence_parallel && !attributes.average_gradients_across_tp_domain;
+    if (p.expert) return true;
+    return attributes.tensor_model_parallel == p.part.has_value() && summed == !p.summed_over.empty() && attributes.average_gradients_across_tp_domain == !p.averaged_over.empty();
+  }
+
   void step(RankUse& u) {
+    if (!timeline_.contract.share_of.empty() && !std::all_of(scenario_.parameters.begin(), scenario_.parameters.end(), [&](const Parameter& p) { return attributes_fit(p); }))
+      broken(Use::attributes);
     if (!u.contributed) broken(Use::backward_before_step);
     if (u.contributed && !u.finalized) broken(Use::finalize_before_step);
     if (config_.schedule && u.contributed && u.micro_batches != config_.schedule->num_microbatches) broken(Use::micro_batches);
@@ -136,6 +159,7 @@ class Walk final : public UseWalk {
 
   const Scenario& scenario_;
   const MegatronConfig& config_;
+  std::vector<std::uint32_t> averaged_;  // by rank: the first that it averages with
   std::vector<RankUse> ranks_;
 };
 

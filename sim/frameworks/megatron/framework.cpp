@@ -31,13 +31,6 @@ std::optional<InputError> problem_of(const AsOf& as_of) {
   return behaviour ? std::nullopt : std::optional(behaviour.error());
 }
 
-// What the engine serves, and recordings hold it to, but the oracle has no contract for.
-std::optional<InputError> not_judged(const Scenario& s) {
-  if (s.groups.contains("tp"))
-    return InputError{"/groups/tp", "names tensor-parallel ranks, whose parts of a parameter are different ones: they are replayed from recordings and not judged"};
-  return std::nullopt;
-}
-
 // Elements of padding on the rank that has the most. What is refused later anyway has none.
 std::uint64_t most_padding(const Scenario& s, const MegatronConfig& config) {
   if (!behaviour_of(s.engine.as_of) || instances_problem(s, config.ddp.num_distributed_optimizer_instances)) return 0;
@@ -81,6 +74,7 @@ class MegatronFramework final : public Framework {
     return megatron_contract(scenario, config_of(scenario), *behaviour);
   }
 
+  bool lays_out_ranks() const override { return true; }
   std::span<const EngineInfo> engines() const override {
     static constexpr std::array infos{EngineInfo{"MegatronCore", "framework megatron: Megatron-Core 0.8.0 and later",
                                                  "main_grad, in contiguous buffers, fp32 or the model's dtype; buckets reduced in place", "recorded"}};
@@ -88,7 +82,6 @@ class MegatronFramework final : public Framework {
   }
   Result<const EngineInfo*> select(const Scenario& scenario) const override {
     if (auto problem = megatron_refusal(scenario, config_of(scenario))) return *problem;
-    if (auto problem = not_judged(scenario)) return *problem;
     return &engines().front();
   }
   EngineFactory factory(const Scenario& scenario) const override {

@@ -12,12 +12,14 @@ namespace gradledger::megatron {
 namespace {
 
 using Ranks = std::vector<std::uint32_t>;
+using Sets = std::vector<Ranks>;
 
 // What the scenario states; else the layout's stages and shares of experts; else each rank by itself. Looked up once for all ranks.
 class Axes {
  public:
-  explicit Axes(const Scenario& s) : world_(s.world_size), numbered_(process_groups(s)) {
-    for (const char* name : {"tp", "cp", "pp", "ep"}) read(s, name);
+  explicit Axes(const Scenario& s) : world_(s.world_size), laid_(s.layout.has_value()), numbered_(process_groups(s)) {
+    for (const char* name : {"tp", "cp", "sp", "pp", "ep", "etp"}) read(s, name);
+    if (axes_["etp"].sets.empty()) axes_["etp"] = axes_["tp"];
   }
 
   Ranks stated(const char* name, std::uint32_t rank) const {
@@ -46,6 +48,7 @@ class Axes {
   }
   // Their number in the scenario's groups; no_group for a rank by itself that has none.
   ProcessGroup numbered(Ranks ranks) const {
+    if (laid_ && ranks.size() == 1) return {ParallelGroups::no_group, std::move(ranks)};
     const auto known = std::find(numbered_.begin(), numbered_.end(), ranks);
     return {known == numbered_.end() ? ParallelGroups::no_group : static_cast<std::uint32_t>(known - numbered_.begin()), std::move(ranks)};
   }
@@ -60,8 +63,8 @@ class Axes {
 
   void read(const Scenario& s, const char* name) {
     Axis& axis = axes_[name];
-    if (const auto given = s.groups.find(name); given != s.groups.end()) {
-      axis.sets = given->second;
+    if (Sets given = stated_sets(s, name); !given.empty()) {
+      axis.sets = std::move(given);
       for (Ranks& set : axis.sets) std::sort(set.begin(), set.end());
     } else {
       const bool stages = std::string_view(name) == "pp" && s.engine.pipeline_stages > 1, experts = std::string_view(name) == "ep" && s.engine.expert_parallel_size > 1;
@@ -83,6 +86,7 @@ class Axes {
   }
 
   std::uint32_t world_;
+  bool laid_;                    // by a layout, which names a group of one rank too
   std::vector<Ranks> numbered_;  // all groups of the scenario, by id
   std::map<std::string_view, Axis> axes_;
 };
@@ -117,13 +121,13 @@ ParallelGroups groups_of(const Axes& axes, std::uint32_t instances, std::uint32_
   out.pipeline = of(axes.stated("pp", rank));
   out.context = of(axes.stated("cp", rank));
   out.expert = of(axes.stated("ep", rank));
-  out.data = of(axes.alike({"tp", "pp", "cp"}, rank));
+  out.data = of(axes.alike({"tp", "pp", "cp", "sp"}, rank));
   const Ranks data_context = axes.alike({"tp", "pp"}, rank);
   out.data_context = of(data_context);
-  out.expert_data = of(axes.alike({"tp", "pp", "ep"}, rank));
+  out.expert_data = of(axes.alike({"etp", "pp", "ep"}, rank));
   const Ranks model = joined(axes, axes.stated("tp", rank), "pp");
   out.model = of(model);
-  out.expert_model = of(joined(axes, model, "ep"));
+  out.expert_model = of(joined(axes, joined(axes, axes.stated("etp", rank), "pp"), "ep"));
   const auto [inside, across] = cut(data_context, instances, rank);
   out.instance = of(inside);
   out.between_instances = of(across);
@@ -141,6 +145,14 @@ ParallelGroups groups_of(const Axes& axes, std::uint32_t instances, std::uint32_
 }
 
 }  // namespace
+
+std::vector<std::uint32_t> first_data_parallel(const Scenario& s) {
+  const Axes axes(s);
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> first;
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t r = 0; r < s.world_size; ++r) out.push_back(first.try_emplace({axes.place("tp", r), axes.place("pp", r)}, r).first->second);
+  return out;
+}
 
 std::vector<std::uint32_t> last_stages(const Scenario& s, const RankList& ranks) {
   const Axes axes(s);

@@ -1,5 +1,5 @@
-// The ranks that a rank meets, by what they share. Scenarios name groups as Megatron's parallel_state does: "tp", "cp", "pp", "ep"; a name that is
-// not given is of ranks by themselves. What is not stated follows: ranks that agree in "tp" and "pp" are "dp_cp".
+// The ranks that a rank meets, by what they share. Scenarios name groups as Megatron's parallel_state does, by a layout or one by one: "tp", "cp", "pp",
+// "ep", "etp"; a name that is not given is of ranks by themselves, "etp" that of "tp". What is not stated follows: ranks that agree in "tp" and "pp" are "dp_cp".
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,9 @@ struct ParallelGroups {
   bool first_stage() const { return stage == 0; }
   bool last_stage() const { return stage + 1 == pipeline.size(); }
 };
+
+// Of each rank, the first of those that average dense gradients with it.
+std::vector<std::uint32_t> first_data_parallel(const Scenario& scenario);
 
 // Of each of these ranks, the last one of its own pipeline.
 std::vector<std::uint32_t> last_stages(const Scenario& scenario, const RankList& ranks);

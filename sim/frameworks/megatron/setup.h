@@ -32,7 +32,7 @@ struct Setup {
   // Whether the rank's part of the model has the parameter.
   bool holds(std::uint32_t p) const {
     const Parameter& it = parameter(p);
-    if (it.tied_to) return false;
+    if (it.tied_to || (it.part && place_in(*context.scenario, it.part->over, context.rank) != it.part->number)) return false;
     if (attributes(p).shared_embedding) return groups.first_stage() || groups.last_stage();
     if (it.pipeline_stage != groups.stage) return false;
     return !it.expert || groups.expert.index_of(context.rank) == *it.expert % groups.expert.size();

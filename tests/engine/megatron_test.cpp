@@ -224,7 +224,8 @@ TEST(megatron_behaviour, that_is_not_known_is_named) {
 TEST(megatron_config, reads_what_it_writes) {
   const json all = json::parse(R"({"ddp": {"grad_reduce_in_fp32": true, "overlap_grad_reduce": true, "use_distributed_optimizer": true, "num_distributed_optimizer_instances": 2,
       "bucket_size": 20}, "optimizer_config": {"clip_grad": 0.5, "loss_scale": 8.0, "hysteresis": 3}, "model": {"calculate_per_token_loss": true},
-      "parameters": {"a": ["shared_embedding", "shared"]}, "schedule": {"num_microbatches": 4, "loss": "sum_and_tokens"}})");
+      "parameters": {"a": ["shared_embedding", "shared"]}, "schedule": {"num_microbatches": 4, "loss": "sum_and_tokens", "grad_sync_func": true,
+      "model_chunks": [["a"], ["b", "c"]], "microbatch_group_size_per_vp_stage": 4}})");
   const auto config = megatron_config_from_json(all, "/engine/config");
   ASSERT_TRUE(config) << config.error().text();
   EXPECT_EQ(json::parse(megatron_config_to_json(*config).dump()), all);

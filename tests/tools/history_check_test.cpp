@@ -108,5 +108,62 @@ TEST(history_check, says_what_it_cannot_read) {
   EXPECT_NE(outcome.err.find("docs/history.md"), std::string::npos) << outcome.err;
 }
 
+// A history of two releases, the second of which changes the only file; and what is said of it.
+struct SmallMegatron {
+  SmallMegatron() {
+    const Outcome made = shell(
+        "git init -q . && git config user.email a@b && git config user.name a && echo 0 > ddp.py && git add . && git commit -qm start && git tag core_v0.8.0 && "
+        "echo 1 > ddp.py && git commit -qam change && git tag core_v0.9.0 && git tag core_v0.9.1",
+        folder.path());
+    EXPECT_EQ(made.code, 0) << made.err;
+    audited = {{"files", {{"ddp", {"ddp.py"}}}},
+               {"releases", {release("0.8.0", "0\n"), release("0.9.0", "1\n")}},
+               {"differences", {{{"release", "0.9.0"}, {"title", "a"}, {"verdict", "modelled"}, {"commit", line("git rev-parse core_v0.9.0^{commit}")}}}}};
+    audited["releases"][1]["patches"] = {"0.9.1"};
+  }
+
+  std::string line(const std::string& command) const {
+    const std::string out = shell(command, folder.path()).out;
+    return out.substr(0, out.find('\n'));
+  }
+  json release(const std::string& name, const std::string& content) const {
+    const std::string digest = line("printf '" + content + "' | sha256sum");
+    return {{"release", name},
+            {"commit", line("git rev-parse core_v" + name + "^{commit}")},
+            {"date", line("git log -1 --format=%cs core_v" + name)},
+            {"sha256", {{"ddp", digest.substr(0, 64)}}}};
+  }
+  Outcome checked() const {
+    folder.write("audited.json", audited.dump());
+    return check("--megatron " + folder.path().string() + " --megatron-data " + (folder.path() / "audited.json").string());
+  }
+  void expect_problem(const std::string& part) const {
+    const Outcome outcome = checked();
+    EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << outcome.out << "about: " << part;
+  }
+
+  TemporaryFolder folder;
+  json audited;
+};
+
+TEST(history_check, holds_megatrons_releases_files_and_changes_against_a_clone) {
+  if (!has_programs()) GTEST_SKIP() << "no python3, or no git";
+  SmallMegatron history;
+  EXPECT_EQ(history.checked().code, 0) << history.checked().out;
+  const json right = history.audited;
+  history.audited["releases"][1].erase("patches");
+  history.expect_problem("unclassified: Megatron-Core 0.9.1");
+  history.audited = right;
+  history.audited["releases"][1]["sha256"]["ddp"] = right["releases"][0]["sha256"]["ddp"];
+  history.expect_problem("Megatron-Core 0.9.0: the files of ddp at core_v0.9.1 are others than those that were compared");
+  history.audited = right;
+  history.audited["releases"][0]["commit"] = right["releases"][1]["commit"];
+  history.expect_problem("Megatron-Core 0.8.0: " + right["releases"][1]["commit"].get<std::string>());
+  history.audited = right;
+  history.audited["differences"][0]["commit"] = right["releases"][0]["commit"];
+  history.expect_problem("a: is no change between the two releases");
+}
+
 }  // namespace
 }  // namespace gradledger::testing

@@ -1,10 +1,12 @@
 #include "sim/frameworks/megatron/admission.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "sim/frameworks/megatron/behaviour.h"
 #include "sim/frameworks/megatron/engine_setup.h"
+#include "sim/frameworks/megatron/events.h"
 #include "sim/frameworks/megatron/parallel_groups.h"
 #include "sim/frameworks/megatron/planned_buffers.h"
 #include "sim/scenario/layout.h"
@@ -34,6 +36,8 @@ Problem option_problem(const Scenario& s, const MegatronConfig& config, const Be
     return InputError{ddp + "pad_buckets_for_high_nccl_busbw", "is known from 0.12.0 on; expected it left out"};
   if (several && !config.ddp.use_distributed_optimizer)
     return InputError{ddp + "num_distributed_optimizer_instances", "is more than 1; expected use_distributed_optimizer with it"};
+  if (several && config.ddp.average_in_collective && behaviour.refuses_average_of_instances)
+    return InputError{ddp + "average_in_collective", refused("AssertionError, of the scaling factor, with several instances of the distributed optimizer")};
   for (const auto& [name, attributes] : config.parameters)
     if (std::none_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.name == name; }))
       return InputError{"/engine/config/parameters/" + name, "names no parameter; expected one of /parameters"};
@@ -58,6 +62,53 @@ Problem share_problem(const Scenario& s) {
     laid |= parameter.part.has_value();
   }
   if (laid && s.gradients.kind == GradientKind::mlp) return InputError{"/gradients/kind", "is \"mlp\", whose backward no tensor-parallel ranks share; expected another"};
+  return std::nullopt;
+}
+
+Problem chunk_names_problem(const Scenario& s, const ScheduleOptions& schedule, const std::string& where) {
+  std::set<std::string> in_chunks;
+  for (std::size_t c = 0; c < schedule.model_chunks.size(); ++c)
+    for (const std::string& name : schedule.model_chunks[c]) {
+      if (std::none_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.name == name; }))
+        return InputError{where + "/" + std::to_string(c), "names \"" + name + "\", which is no parameter; expected one of /parameters"};
+      if (!in_chunks.insert(name).second) return InputError{where + "/" + std::to_string(c), "names \"" + name + "\" again; expected each parameter in one chunk"};
+    }
+  for (const Parameter& p : s.parameters)
+    if (!in_chunks.contains(p.name)) return InputError{where, "leaves out \"" + p.name + "\"; expected each parameter in one chunk"};
+  return std::nullopt;
+}
+
+// Interleaved, of several chunks of the model.
+Problem chunks_problem(const Scenario& s, const MegatronConfig& config, const Behaviour& behaviour) {
+  const ScheduleOptions& schedule = *config.schedule;
+  const std::string where = "/engine/config/schedule/", chunks = where + "model_chunks", size = where + "microbatch_group_size_per_vp_stage";
+  const std::uint32_t stages = s.engine.pipeline_stages, group = schedule.group_size(stages), rest = schedule.num_microbatches % group;
+  if (stages == 1) return InputError{chunks, "are of a pipeline; expected pipeline_stages above 1, or no chunks"};
+  if (Problem problem = chunk_names_problem(s, schedule, chunks)) return problem;
+  if (config.ddp.overlap_param_gather) return InputError{chunks, "are not modelled with overlap_param_gather"};
+  if (config.model.calculate_per_token_loss || schedule.loss != LossReturns::mean)
+    return InputError{chunks, "are not modelled with losses that are sums over tokens; expected a mean"};
+  for (const auto& [name, attributes] : config.parameters)
+    if (attributes.shared_embedding) return InputError{chunks, "are not modelled with a shared embedding, which is in the first chunk of one stage and in the last of another"};
+  if (!behaviour.groups_of_any_size) {
+    if (schedule.microbatch_group_size_per_vp_stage) return InputError{size, "is known from 0.10.0 on; expected it left out"};
+    if (rest != 0) return InputError{where + "num_microbatches", "is no multiple of the stages, which Megatron-Core refuses before 0.10.0"};
+  }
+  if (group > schedule.num_microbatches || group < stages)
+    return InputError{size, "is " + std::to_string(group) + "; Megatron-Core wants it from the number of stages to num_microbatches"};
+  if (rest > 0 && rest < stages)
+    return InputError{size, "leaves a last group of " + std::to_string(rest) + " micro-batches; Megatron-Core wants none, or as many as there are stages"};
+  return std::nullopt;
+}
+
+Problem schedule_problem(const Scenario& s, const MegatronConfig& config, const Behaviour& behaviour) {
+  if (!config.schedule) return std::nullopt;
+  const std::string where = "/engine/config/schedule/";
+  if (config.schedule->grad_sync_func && !config.ddp.overlap_grad_reduce)
+    return InputError{where + "grad_sync_func", "is given with overlap_grad_reduce alone, as Megatron's arguments have it; expected both"};
+  if (config.schedule->interleaved()) return chunks_problem(s, config, behaviour);
+  if (config.schedule->microbatch_group_size_per_vp_stage)
+    return InputError{where + "microbatch_group_size_per_vp_stage", "is of an interleaved schedule; expected model_chunks with it"};
   return std::nullopt;
 }
 
@@ -103,14 +154,24 @@ const char* foreign(ScriptKind kind) {
   return nullptr;
 }
 
-Problem script_problem(const std::vector<ScriptItem>& items, const std::string& where) {
+// A schedule is called by every rank, and has blocks of its own.
+Problem call_problem(const ScriptItem& item, const MegatronConfig& config, bool in_a_block, const std::string& here) {
+  if (item.kind != ScriptKind::of_framework || item.event.name != schedule_event) return std::nullopt;
+  if (!config.schedule) return InputError{here + "/event", "calls a schedule, and /engine/config has none; expected \"schedule\" in it"};
+  if (!item.ranks.empty()) return InputError{here + "/event/ranks", "leave out ranks that the others' pipelines wait for; expected all ranks"};
+  if (in_a_block) return InputError{here + "/event", "stands in no_sync, which a schedule enters and leaves by itself; expected it behind the block"};
+  return std::nullopt;
+}
+
+Problem script_problem(const std::vector<ScriptItem>& items, const MegatronConfig& config, bool in_a_block, const std::string& where) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     const ScriptItem& item = items[i];
     const std::string here = where + "/" + std::to_string(i);
     if (const char* why = foreign(item.kind)) return InputError{here, why};
     if (item.kind == ScriptKind::backward && (!item.scale_wrt_gas || item.phases != 1 || item.direct || item.past_scaler || item.sum_of != 1 || item.raises_after))
       return InputError{here + "/backward", "has an option that is another framework's; expected micro_batches, micro_batch, uses, order and weight"};
-    if (Problem problem = script_problem(item.items, pointer_of_items(item, here))) return problem;
+    if (Problem problem = call_problem(item, config, in_a_block, here)) return problem;
+    if (Problem problem = script_problem(item.items, config, in_a_block || item.kind == ScriptKind::no_sync, pointer_of_items(item, here))) return problem;
   }
   return std::nullopt;
 }
@@ -123,7 +184,8 @@ std::optional<InputError> megatron_refusal(const Scenario& scenario, const Megat
   if (Problem problem = option_problem(scenario, config, *behaviour)) return problem;
   if (Problem problem = model_problem(scenario)) return problem;
   if (Problem problem = parallel_problem(scenario, config.ddp.num_distributed_optimizer_instances)) return problem;
-  return script_problem(scenario.script, "/script");
+  if (Problem problem = schedule_problem(scenario, config, *behaviour)) return problem;
+  return script_problem(scenario.script, config, false, "/script");
 }
 
 }  // namespace gradledger::megatron

@@ -1,5 +1,6 @@
 #include "sim/frameworks/megatron/behaviour.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <map>
@@ -10,35 +11,38 @@ namespace gradledger::megatron {
 namespace {
 
 constexpr std::array all{
-    SwitchInfo{"bucket_groups", &Behaviour::bucket_groups, "0.9.0", "Megatron-LM, bucket groups", "a bucket's handle is given up once it was waited for"},
+    SwitchInfo{"bucket_groups", &Behaviour::bucket_groups, "0.9.0", "Megatron-LM 655a663", "a bucket's handle is given up once it was waited for"},
     SwitchInfo{"divides_by_context", &Behaviour::divides_by_context, "0.9.0", "Megatron-LM 3bdcbbb", "gradients are divided by data-parallel times context-parallel ranks"},
-    SwitchInfo{"gathers_all", &Behaviour::gathers_all, "0.9.0", "Megatron-LM, start_param_sync", "each optimizer's step gathers the parameters of all"},
+    SwitchInfo{"gathers_all", &Behaviour::gathers_all, "0.9.0", "Megatron-LM 655a663", "each optimizer's step gathers the parameters of all"},
     SwitchInfo{"keeps_bucket_start", &Behaviour::keeps_bucket_start, "0.13.0", "Megatron-LM afb755f",
                "an embedding's own bucket is empty, and its gradient lies in the bucket before"},
-    SwitchInfo{"instances", &Behaviour::instances, "0.10.0", "Megatron-LM, num_distributed_optimizer_instances", "several instances of the distributed optimizer"},
-    SwitchInfo{"checks_by_rerun", &Behaviour::checks_by_rerun, "0.10.0", "Megatron-LM, rerun_state_machine", "NaN in a local gradient is reported by the rerun state machine"},
+    SwitchInfo{"instances", &Behaviour::instances, "0.10.0", "Megatron-LM bb84eb9", "several instances of the distributed optimizer"},
+    SwitchInfo{"groups_of_any_size", &Behaviour::groups_of_any_size, "0.10.0", "Megatron-LM 4295be1",
+               "an interleaved schedule's groups of micro-batches can be larger than the pipeline, and the last one smaller"},
     SwitchInfo{"expert_by_sizes", &Behaviour::expert_by_sizes, "0.12.0", "Megatron-LM 4f8974a", "averaged experts are scaled by expert-data over data-parallel ranks"},
     SwitchInfo{"mean_times_context", &Behaviour::mean_times_context, "0.12.0", "Megatron-LM 5946e24", "the schedule multiplies a mean loss by the context-parallel ranks"},
-    SwitchInfo{"chains_one", &Behaviour::chains_one, "0.12.0", "Megatron-LM, ChainedOptimizer", "the norm is computed though nothing is clipped"},
-    SwitchInfo{"joint_norm", &Behaviour::joint_norm, "0.12.0", "Megatron-LM, grads_states_parallel_group_is_shared", "optimizers that share a group have one norm"},
-    SwitchInfo{"pads_for_bandwidth", &Behaviour::pads_for_bandwidth, "0.12.0", "Megatron-LM, pad_buckets_for_high_nccl_busbw",
-               "buckets can be padded to multiples of 65536 elements"},
+    SwitchInfo{"chains_one", &Behaviour::chains_one, "0.12.0", "Megatron-LM 5b07671", "the norm is computed though nothing is clipped"},
+    SwitchInfo{"joint_norm", &Behaviour::joint_norm, "0.12.0", "Megatron-LM 5b07671", "optimizers that share a group have one norm"},
+    SwitchInfo{"pads_for_bandwidth", &Behaviour::pads_for_bandwidth, "0.12.0", "Megatron-LM 0e9fcc1", "buckets can be padded to multiples of 65536 elements"},
     SwitchInfo{"refuses_average_per_token", &Behaviour::refuses_average_per_token, "0.12.0", "Megatron-LM 5946e24",
                "average_in_collective is refused with calculate_per_token_loss"},
+    SwitchInfo{"checks_by_rerun", &Behaviour::checks_by_rerun, "0.12.0", "Megatron-LM 4dc6b71", "NaN and infinities in a local gradient are reported by the rerun state machine"},
     SwitchInfo{"tokens_over_context", &Behaviour::tokens_over_context, "0.13.0", "Megatron-LM 3806ec2", "tokens are counted over context-parallel ranks"},
     SwitchInfo{"averages_over_tensor", &Behaviour::averages_over_tensor, "0.13.0", "Megatron-LM 1674ce3", "average_gradients_across_tp_domain is known"},
     SwitchInfo{"clamps_tokens", &Behaviour::clamps_tokens, "0.15.0", "Megatron-LM 1aef9f8", "a micro-batch without tokens is divided by 1"},
     SwitchInfo{"counts_ready", &Behaviour::counts_ready, "0.16.0", "Megatron-LM#2837", "a bucket is sent once each parameter was ready as often as in the first window"},
     SwitchInfo{"zeros_in_int64", &Behaviour::zeros_in_int64, "0.17.0", "Megatron-LM#4015", "zeros of gradients are counted in whole numbers"},
     SwitchInfo{"remembers_finish", &Behaviour::remembers_finish, "0.18.0", "Megatron-LM#4940", "with overlap, a second finalize of a window sends nothing"},
-    SwitchInfo{"asks_for_norm_groups", &Behaviour::asks_for_norm_groups, "0.19.0", "Megatron-LM, has_grad_norm_group",
-               "optimizers agree once on gradients with a norm of their own"},
+    SwitchInfo{"asks_for_norm_groups", &Behaviour::asks_for_norm_groups, "0.19.0", "Megatron-LM#4116", "optimizers agree once on gradients with a norm of their own"},
+    // What some releases had alone.
+    SwitchInfo{"refuses_average_of_instances", &Behaviour::refuses_average_of_instances, "0.10.0", "Megatron-LM bb84eb9",
+               "average_in_collective is refused with several instances of the distributed optimizer", "0.11.0", "Megatron-LM 64e065c"},
+    SwitchInfo{"skips_nan_check", &Behaviour::skips_nan_check, "0.10.0", "Megatron-LM 1469d64",
+               "check_for_nan_in_grad asks the rerun state machine, which does nothing unless it is switched on", "0.12.0", "Megatron-LM 4dc6b71"},
+    SwitchInfo{"counts_zeros", &Behaviour::counts_zeros, "0.12.0", "Megatron-LM 5b07671", "zeros of gradients are counted though nobody asked", "0.13.0", "Megatron-LM d960800"},
+    SwitchInfo{"sum_times_context", &Behaviour::sum_times_context, "0.12.0", "Megatron-LM 5946e24", "a loss that comes with its tokens is multiplied too", "0.13.0",
+               "Megatron-LM 3806ec2"},
 };
-
-// What 0.12 had alone.
-constexpr std::array only_in_0_12{
-    SwitchInfo{"counts_zeros", &Behaviour::counts_zeros, "0.12.0", "Megatron-LM, ChainedOptimizer", "zeros of gradients are counted though nobody asked"},
-    SwitchInfo{"sum_times_context", &Behaviour::sum_times_context, "0.12.0", "Megatron-LM 5946e24, ended by 3806ec2", "a loss that comes with its tokens is multiplied too"}};
 
 // In no release; a scenario sets them by hand.
 constexpr std::array of_reports{
@@ -71,22 +75,34 @@ std::optional<Release> release_of(std::string_view text) {
 std::span<const SwitchInfo> switches() {
   static const std::vector<SwitchInfo> listed = [] {
     std::vector<SwitchInfo> out(all.begin(), all.end());
-    out.insert(out.end(), only_in_0_12.begin(), only_in_0_12.end());
     out.insert(out.end(), of_reports.begin(), of_reports.end());
     return out;
   }();
   return listed;
 }
 
+bool value_at(const SwitchInfo& info, std::string_view text) {
+  const bool at_head = Behaviour{}.*info.member;
+  const Release release = *release_of(text);
+  if (info.until.empty()) return release < *release_of(info.since) ? !at_head : at_head;
+  return release < *release_of(info.since) || release >= *release_of(info.until) ? at_head : !at_head;
+}
+
 std::vector<std::string> releases_that_differ() {
   std::map<Release, std::string> by_release{{*release_of(oldest_release), std::string(oldest_release)}};
-  for (const SwitchInfo& info : switches())
-    if (!info.since.empty()) by_release.emplace(*release_of(info.since), info.since);
-  // What 0.12 had alone ends there.
-  by_release.emplace(*release_of("0.13.0"), "0.13.0");
+  for (const SwitchInfo& info : all)
+    for (const std::string_view release : {info.since, info.until})
+      if (!release.empty()) by_release.emplace(*release_of(release), release);
   std::vector<std::string> out;
   for (const auto& [release, name] : by_release) out.push_back(name);
   return out;
+}
+
+std::optional<bool> not_before(std::string_view as_of, std::string_view other) {
+  const auto known = [](std::string_view text) { return text == "head" ? release_of("999.0.0") : release_of(text); };
+  const auto release = known(as_of), earlier = known(other);
+  if (!release || !earlier || std::min(*release, *earlier) < *release_of(oldest_release)) return std::nullopt;
+  return *release >= *earlier;
 }
 
 std::optional<std::string> release_note(std::string_view as_of) {
@@ -101,10 +117,7 @@ Result<Behaviour> behaviour_of(const AsOf& as_of) {
     const auto release = release_of(as_of.base);
     if (!release) return InputError{"/engine/as_of", "is \"" + as_of.base + "\"; expected a release of Megatron-Core, as \"0.16.1\", or \"head\""};
     if (*release < *release_of(oldest_release)) return InputError{"/engine/as_of", "is \"" + as_of.base + "\"; releases are modelled from " + std::string(oldest_release) + " on"};
-    const Behaviour head;
-    for (const SwitchInfo& info : all)
-      if (*release < *release_of(info.since)) out.*info.member = !(head.*info.member);
-    for (const SwitchInfo& info : only_in_0_12) out.*info.member = (*release)[0] == 0 && (*release)[1] == 12;
+    for (const SwitchInfo& info : all) out.*info.member = value_at(info, as_of.base);
   }
   for (const auto& [name, value] : as_of.switches) {
     const std::string where = "/engine/as_of/" + name;

@@ -27,13 +27,16 @@ struct Behaviour {
   bool gathers_all = true;          // each optimizer's step gathers all parameters
   bool instances = true;            // several instances of the distributed optimizer
   bool refuses_average_per_token = true;
-  bool checks_by_rerun = true;       // NaN is reported by the rerun state machine
-  bool asks_for_norm_groups = true;  // before clipping, optimizers agree once on whether they have gradients with a norm of their own
-  bool counts_zeros = false;         // zeros of gradients are counted though nobody asked
-  bool zeros_in_int64 = true;        // zeros are summed as whole numbers
-  bool pads_for_bandwidth = true;    // pad_buckets_for_high_nccl_busbw is known
-  bool keeps_bucket_start = false;   // a bucket that is opened for an embedding starts where the parameter was, not behind the padding
-  bool averages_over_tensor = true;  // average_gradients_across_tp_domain is known
+  bool refuses_average_of_instances = false;  // an assertion takes the whole data-parallel group for what is averaged over
+  bool checks_by_rerun = true;                // NaN and infinities are reported by the rerun state machine
+  bool skips_nan_check = false;               // which is asked, and does nothing unless it is switched on
+  bool asks_for_norm_groups = true;           // before clipping, optimizers agree once on whether they have gradients with a norm of their own
+  bool counts_zeros = false;                  // zeros of gradients are counted though nobody asked
+  bool zeros_in_int64 = true;                 // zeros are summed as whole numbers
+  bool pads_for_bandwidth = true;             // pad_buckets_for_high_nccl_busbw is known
+  bool keeps_bucket_start = false;            // a bucket that is opened for an embedding starts where the parameter was, not behind the padding
+  bool averages_over_tensor = true;           // average_gradients_across_tp_domain is known
+  bool groups_of_any_size = true;             // interleaved: microbatch_group_size_per_vp_stage is known, and the last group may be smaller
   // Of reports about forks, kernels and a stream: no release is taken to have them.
   bool kernel_overwrites_first = false;  // a fused kernel writes over main_grad in the first micro-batch of a schedule's call
   bool added_flag_lasts = false;         // grad_added_to_main_grad lasts until the buffer is cleared: later micro-batches are taken for added
@@ -49,6 +52,8 @@ struct SwitchInfo {
   std::string_view since;   // the first release that has it otherwise than those before; "" where none is known to
   std::string_view change;  // of Megatron-LM: a commit, a pull request
   std::string_view says;    // where it is true
+  // Of what some releases had alone: the first one that has it no more, and the change that ended it.
+  std::string_view until{}, ended_by{};
 };
 
 std::span<const SwitchInfo> switches();
@@ -57,8 +62,14 @@ std::span<const SwitchInfo> switches();
 inline constexpr std::string_view newest_release = "0.19.0";
 inline constexpr std::string_view oldest_release = "0.8.0";
 
+// What a release has of it. Precondition: it is of releases.
+bool value_at(const SwitchInfo& info, std::string_view release);
+
 // The oldest release, and each first one that behaves otherwise than those before it, oldest first.
 std::vector<std::string> releases_that_differ();
+
+// Whether a release is another or a later one; nothing where one of the two is not modelled.
+std::optional<bool> not_before(std::string_view as_of, std::string_view other);
 
 // Of a release that is newer than what is modelled: how it is taken.
 std::optional<std::string> release_note(std::string_view as_of);

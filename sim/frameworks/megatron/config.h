@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace gradledger::megatron {
 
@@ -62,6 +63,18 @@ enum class LossReturns : std::uint8_t { mean, sum_and_tokens };
 struct ScheduleOptions {
   std::uint32_t num_microbatches = 1;
   LossReturns loss = LossReturns::mean;
+  bool grad_sync_func = false;                                      // a stage calls start_grad_sync behind its backwards, as align_grad_reduce has it
+  std::vector<std::vector<std::string>> model_chunks;               // of each, the parameters, of all stages; empty: the model is one
+  std::optional<std::uint32_t> microbatch_group_size_per_vp_stage;  // absent: as many as there are stages
+
+  bool interleaved() const { return !model_chunks.empty(); }
+  std::uint32_t chunks() const { return interleaved() ? static_cast<std::uint32_t>(model_chunks.size()) : 1; }
+  // Of one call, each of one chunk.
+  std::uint32_t backwards() const { return num_microbatches * chunks(); }
+  // Micro-batches that go through a chunk before the next one has its turn. Without chunks: all.
+  std::uint32_t group_size(std::uint32_t stages) const { return interleaved() ? microbatch_group_size_per_vp_stage.value_or(stages) : num_microbatches; }
+  // The one that a parameter is in.
+  std::uint32_t chunk_of(const std::string& parameter) const;
 
   bool operator==(const ScheduleOptions&) const = default;
 };
@@ -77,6 +90,7 @@ struct MegatronConfig {
     const auto found = parameters.find(parameter);
     return found == parameters.end() ? Attributes{} : found->second;
   }
+  std::uint32_t chunk_of(const std::string& parameter) const { return schedule ? schedule->chunk_of(parameter) : 0; }
   bool operator==(const MegatronConfig&) const = default;
   std::string json_text() const;
 };

@@ -1,9 +1,11 @@
 #include "sim/frameworks/megatron/config_json.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "sim/scenario/schema.h"
 
@@ -79,6 +81,16 @@ ordered_json optimizer_to_json(const OptimizerOptions& options) {
   return out;
 }
 
+ScheduleOptions schedule_from_json(const json& object) {
+  ScheduleOptions out;
+  out.num_microbatches = object["num_microbatches"].get<std::uint32_t>();
+  if (object.value("loss", "mean") != "mean") out.loss = LossReturns::sum_and_tokens;
+  out.grad_sync_func = object.value("grad_sync_func", false);
+  if (object.contains("model_chunks")) out.model_chunks = object["model_chunks"].get<std::vector<std::vector<std::string>>>();
+  if (object.contains("microbatch_group_size_per_vp_stage")) out.microbatch_group_size_per_vp_stage = object["microbatch_group_size_per_vp_stage"].get<std::uint32_t>();
+  return out;
+}
+
 void put_part(ordered_json& out, const char* key, ordered_json part) {
   if (!part.empty()) out[key] = std::move(part);
 }
@@ -103,9 +115,21 @@ Result<MegatronConfig> megatron_config_from_json(const json& object, const std::
   }
   if (!object.contains("schedule")) return out;
   const json& schedule = object["schedule"];
-  out.schedule = ScheduleOptions{schedule["num_microbatches"].get<std::uint32_t>(), schedule.value("loss", "mean") == "mean" ? LossReturns::mean : LossReturns::sum_and_tokens};
+  out.schedule = schedule_from_json(schedule);
   return out;
 }
+
+namespace {
+
+ordered_json schedule_to_json(const ScheduleOptions& schedule) {
+  ordered_json out = {{"num_microbatches", schedule.num_microbatches}, {"loss", schedule.loss == LossReturns::mean ? "mean" : "sum_and_tokens"}};
+  if (schedule.grad_sync_func) out["grad_sync_func"] = true;
+  if (schedule.interleaved()) out["model_chunks"] = schedule.model_chunks;
+  if (schedule.microbatch_group_size_per_vp_stage) out["microbatch_group_size_per_vp_stage"] = *schedule.microbatch_group_size_per_vp_stage;
+  return out;
+}
+
+}  // namespace
 
 ordered_json megatron_config_to_json(const MegatronConfig& config) {
   ordered_json out = ordered_json::object();
@@ -123,9 +147,14 @@ ordered_json megatron_config_to_json(const MegatronConfig& config) {
   put_part(out, "optimizer_config", optimizer_to_json(config.optimizer));
   put_part(out, "model", std::move(model));
   put_part(out, "parameters", std::move(parameters));
-  if (config.schedule)
-    out["schedule"] = {{"num_microbatches", config.schedule->num_microbatches}, {"loss", config.schedule->loss == LossReturns::mean ? "mean" : "sum_and_tokens"}};
+  if (config.schedule) out["schedule"] = schedule_to_json(*config.schedule);
   return out;
+}
+
+std::uint32_t ScheduleOptions::chunk_of(const std::string& parameter) const {
+  for (std::uint32_t chunk = 0; chunk < model_chunks.size(); ++chunk)
+    if (std::find(model_chunks[chunk].begin(), model_chunks[chunk].end(), parameter) != model_chunks[chunk].end()) return chunk;
+  return 0;
 }
 
 std::string MegatronConfig::json_text() const { return megatron_config_to_json(*this).dump(); }

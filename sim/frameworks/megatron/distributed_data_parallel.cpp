@@ -54,6 +54,7 @@ void DistributedDataParallel::add_buffer(const PlannedBuffer& planned, ProgramWr
   for (std::uint32_t b = 0; b < buffer.layout.buckets.size(); ++b) {
     groups_.emplace_back(setup_, buffer, b, "grad_data" + number + " bucket " + std::to_string(b));
     buffer_of_group_.push_back(static_cast<std::uint32_t>(buffers_.size()));
+    chunk_of_group_.push_back(planned.chunk);
     for (const std::uint32_t p : groups_.back().parameters()) group_of_[p] = static_cast<std::uint32_t>(groups_.size() - 1);
   }
   buffers_.push_back(std::move(buffer));
@@ -133,6 +134,11 @@ void DistributedDataParallel::add_in_the_hook(std::uint32_t p, AutogradTerm term
 
 void DistributedDataParallel::start_grad_sync(ProgramWriter& w) {
   for (BucketGroup& group : groups_) group.start_grad_sync(w);
+}
+
+void DistributedDataParallel::start_grad_sync(std::uint32_t chunk, ProgramWriter& w) {
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    if (chunk_of_group_[g] == chunk) groups_[g].start_grad_sync(w);
 }
 
 void DistributedDataParallel::scale_gradients(double factor, ProgramWriter& w) {

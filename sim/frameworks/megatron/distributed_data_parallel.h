@@ -29,6 +29,7 @@ class DistributedDataParallel {
   void forward(const std::vector<std::uint32_t>& used, ProgramWriter& w);         // distributed_data_parallel.py: _make_forward_pre_hook, at 0.16.1
   void accumulate(std::uint32_t parameter, AutogradTerm term, ProgramWriter& w);  // distributed_data_parallel.py: _make_backward_post_hook, at 0.16.1
   void start_grad_sync(ProgramWriter& w);                                         // distributed_data_parallel.py: start_grad_sync, at 0.16.1
+  void start_grad_sync(std::uint32_t chunk, ProgramWriter& w);                    // distributed_data_parallel.py: start_grad_sync, at 0.16.1
   void start_param_sync(bool force, ProgramWriter& w);                            // distributed_data_parallel.py: start_param_sync, at 0.16.1
   void gather_buffer(bool of_experts, ProgramWriter& w);                          // distrib_optimizer.py: _reset_metadata_and_sync_gather_all_model_params, at 0.8.0
   void scale_gradients(double factor, ProgramWriter& w);                          // distributed_data_parallel.py: scale_gradients, at 0.16.1
@@ -56,6 +57,7 @@ class DistributedDataParallel {
   std::vector<BucketGroup> groups_;
   std::vector<std::uint32_t> group_of_;  // by parameter; no_index: none
   std::vector<std::uint32_t> buffer_of_group_;
+  std::vector<std::uint32_t> chunk_of_group_;  // each chunk of the model has a DistributedDataParallel
   std::vector<Slice> main_grads_, weights_;
   std::vector<bool> added_;  // by parameter: its kernel ran since the buffer was cleared
 };

@@ -11,6 +11,7 @@
 #include "sim/frameworks/use_walk.h"
 #include "sim/frameworks/megatron/events.h"
 #include "sim/frameworks/megatron/parallel_groups.h"
+#include "sim/frameworks/megatron/schedules.h"
 
 namespace gradledger::megatron {
 namespace {
@@ -29,10 +30,11 @@ enum class Use : std::uint8_t {
   attributes,
   no_exception,
   weights,
+  scheduled_backwards,
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 13> rules{{
+constexpr std::array<UseRule, 14> rules{{
     {"same-megatron-calls", "Every rank makes the same calls in the same order."},
     {"finalize-before-step", "finalize_model_grads() runs between the last backward of a window and its step()."},
     {"one-finalize", "finalize_model_grads() runs once in a window, behind its last backward."},
@@ -46,6 +48,7 @@ constexpr std::array<UseRule, 13> rules{{
     {"attributes-of-the-layout", "A parameter's attributes say what it is on tensor-parallel ranks: a part, a copy, or a copy whose gradient is summed or averaged over them."},
     {"no-megatron-exception", "A DistributedDataParallel whose backward raised is not trained on with."},
     {"weights-of-the-megatron-loop", "What the loop multiplies a loss by, averaged as documented, is what the contribution is due to weigh.", true},
+    {"backwards-of-the-schedule", "Behind forward_backward_func() come the backwards of its micro-batches, each of the parameters of its chunk, and nothing between them."},
 }};
 
 // Where a rank stands.
@@ -53,6 +56,7 @@ struct RankUse {
   bool in_no_sync = false, contributed = false, finalized = false, dirty = false;
   std::uint32_t synchronised = 0;  // backwards of the window outside of no_sync
   std::uint32_t micro_batches = 0;
+  std::uint32_t scheduled = 0;  // backwards that a schedule's call has still to run
   bool last_synchronised = true;
 };
 
@@ -67,6 +71,7 @@ class Walk final : public UseWalk {
     for (const RankUse& u : ranks_) {
       for (const bool part : {u.in_no_sync, u.contributed, u.finalized, u.dirty, u.last_synchronised}) hash.add(part);
       hash.add(u.synchronised);
+      hash.add(u.scheduled);
     }
     return hash.value();
   }
@@ -94,6 +99,7 @@ class Walk final : public UseWalk {
   void on_rank(const Event& e, std::uint32_t rank) override {
     RankUse& u = ranks_[rank];
     using namespace events;
+    if (u.scheduled > 0 && !e.is<events::Backward>()) broken(Use::scheduled_backwards), u.scheduled = 0;
     std::visit(overloaded{[&](const EnterNoSync&) { u.in_no_sync = true; }, [&](const events::Backward& body) { backward(body, rank, u); }, [&](const Step&) { step(u); },
                           [&](const EngineZeroGrad&) {
                             if (u.contributed) broken(Use::zero_behind_step);
@@ -103,6 +109,7 @@ class Walk final : public UseWalk {
                           [&](const OfFramework& body) {
                             if (body.name == finalize_event) finalize(u);
                             if (body.name == start_grad_sync_event) start_grad_sync(u);
+                            if (body.name == schedule_event) u.scheduled = config_.schedule->backwards();
                           },
                           [&](const Raise&) { broken(Use::no_exception); },
                           [](const one_of<Forward, OptimizerZeroGrad, SetBoundary, ExitNoSync, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce,
@@ -119,9 +126,27 @@ class Walk final : public UseWalk {
     u.last_synchronised = !u.in_no_sync;
     u.synchronised += !u.in_no_sync;
     ++u.micro_batches;
+    if (u.scheduled > 0) return scheduled_backward(e, rank, u);
     if (!config_.ddp.overlap_grad_reduce || u.in_no_sync) return;
     for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p)
       if (scenario_.parameters[p].has_gradient() && timeline_.contract.holds(rank, p) && !timeline_.in_graph(scenario_, e.ordinal, rank, p)) broken(Use::all_parameters);
+  }
+
+  // Which of them synchronise is the schedule's own affair.
+  void scheduled_backward(const events::Backward& e, std::uint32_t rank, RankUse& u) {
+    const ScheduleOptions& schedule = *config_.schedule;
+    const ScheduledBackward due = megatron::scheduled_backward(schedule, scenario_.engine.pipeline_stages, schedule.backwards() - u.scheduled);
+    const bool completes = config_.ddp.overlap_grad_reduce && due.micro_batch + 1 == schedule.num_microbatches;
+    for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
+      const Parameter& parameter = scenario_.parameters[p];
+      if (!parameter.has_gradient() || !timeline_.contract.holds(rank, p)) continue;
+      const bool used = timeline_.in_graph(scenario_, e.ordinal, rank, p), in_chunk = schedule.chunk_of(parameter.name) == due.chunk;
+      if (used && !in_chunk) broken(Use::scheduled_backwards);
+      if (!used && in_chunk && completes) broken(Use::all_parameters);
+    }
+    --u.scheduled;
+    u.last_synchronised = true;
+    u.synchronised = 1;
   }
 
   // As a pipeline stage does whose backwards all ran in no_sync().
@@ -150,10 +175,10 @@ class Walk final : public UseWalk {
       broken(Use::attributes);
     if (!u.contributed) broken(Use::backward_before_step);
     if (u.contributed && !u.finalized) broken(Use::finalize_before_step);
-    if (config_.schedule && u.contributed && u.micro_batches != config_.schedule->num_microbatches) broken(Use::micro_batches);
+    if (config_.schedule && u.contributed && u.micro_batches != config_.schedule->backwards()) broken(Use::micro_batches);
     u.dirty = u.dirty || u.contributed;
     u.contributed = u.finalized = false;
-    u.synchronised = u.micro_batches = 0;
+    u.synchronised = u.micro_batches = u.scheduled = 0;
     u.last_synchronised = true;
   }
 

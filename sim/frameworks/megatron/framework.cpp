@@ -13,6 +13,7 @@
 #include "sim/frameworks/megatron/documented_use.h"
 #include "sim/frameworks/megatron/engine_setup.h"
 #include "sim/frameworks/megatron/events.h"
+#include "sim/frameworks/megatron/history.h"
 #include "sim/frameworks/megatron/megatron_engine.h"
 #include "sim/frameworks/megatron/parallel_groups.h"
 #include "sim/frameworks/megatron/planned_buffers.h"
@@ -99,6 +100,7 @@ class MegatronFramework final : public Framework {
   std::span<const Entry> catalogue() const override { return megatron::catalogue(); }
   std::span<const UseRule> use_rules() const override { return megatron_use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return megatron_use_of(scenario, timeline, config_of(scenario)); }
+  const History* history() const override { return &megatron::history(); }
   const SearchSpace* search_space() const override { return &megatron::search_space(); }
   const UserConfigReader* user_config() const override { return &megatron_user_config_reader(); }
 };

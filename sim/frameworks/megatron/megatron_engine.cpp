@@ -56,7 +56,8 @@ void MegatronEngine::leave_no_sync() {
 
 // The exception leaves every block.
 void MegatronEngine::raise(const events::Raise& event) {
-  if (std::exchange(no_sync_depth_, 0) > 0) ddp_.leave_no_sync();
+  if (std::exchange(no_sync_depth_, 0) > 0 || call_.runs()) ddp_.leave_no_sync();
+  call_ = {};
   if (!event.caught) throw FrameworkError{"RuntimeError", "raised by the script"};
 }
 
@@ -72,6 +73,7 @@ void MegatronEngine::zero_grad(ProgramWriter& w) {
 
 void MegatronEngine::own_event(const events::OfFramework& event, ProgramWriter& w) {
   if (event.name == finalize_event) finalize(w);
+  else if (event.name == schedule_event) call_.begin(ddp_);
   else if (event.name == start_grad_sync_event) ddp_.start_grad_sync(w);
   else ddp_.start_param_sync(true, w);
 }
@@ -118,13 +120,15 @@ void MegatronEngine::backward(const events::Backward& event, ProgramWriter& w) {
   for (std::uint32_t p = 0; p < setup().parameter_count(); ++p)
     if (ddp_.main_grad(p).buffer != no_index && timeline.in_graph(setup().scenario(), event.ordinal, setup().context.rank, p)) used.push_back(p);
   ddp_.forward(used, w);
+  if (call_.runs()) call_.before_backward(setup(), ddp_);
   const double factor = loss_factor(event);
   const std::uint32_t micro_batches = setup().config->schedule ? setup().config->schedule->num_microbatches : 0;
-  const bool first_of_call = micro_batches > 0 ? backwards_ % micro_batches == 0 : backwards_ == 0;
+  const bool first_of_call = call_.runs() ? call_.at_first_micro_batch(setup()) : micro_batches > 0 ? backwards_ % micro_batches == 0 : backwards_ == 0;
   ++backwards_;
   gradient_scale_ = optimizers_.empty() ? 1.0 : optimizers_.front().scaler().scale();
   for (const std::uint32_t p : timeline.ready_order(setup().scenario(), event.ordinal, setup().context.rank))
     if (ddp_.main_grad(p).buffer != no_index) ddp_.accumulate(p, {event.ordinal, factor, first_of_call}, w);
+  if (call_.runs()) call_.after_backward(setup(), ddp_, w);
 }
 
 // ---- finalize -----------------------------------------------------------------------------------------------------------------------
@@ -152,7 +156,7 @@ void MegatronEngine::finalize(ProgramWriter& w) {
 void MegatronEngine::finish_groups(ProgramWriter& w) {
   for (; group_at_ < ddp_.groups().size(); ++group_at_) {
     BucketGroup& group = ddp_.groups()[group_at_];
-    if (setup().config->ddp.check_for_nan_in_grad && !linear()) {
+    if (setup().config->ddp.check_for_nan_in_grad && !setup().behaviour.skips_nan_check && !linear()) {
       emit_norm(scratch_, {group.grads()}, local_norm_, w);
       return read(w, Stage::local_norm, local_norm_);
     }

@@ -10,6 +10,7 @@
 #include "sim/frameworks/megatron/events.h"
 #include "sim/frameworks/megatron/finalize_model_grads.h"
 #include "sim/frameworks/megatron/optimizer.h"
+#include "sim/frameworks/megatron/schedules.h"
 
 namespace gradledger::megatron {
 
@@ -70,6 +71,7 @@ class MegatronEngine final : public Engine {
   std::uint32_t backwards_ = 0;              // since the buffer was cleared
   std::uint32_t event_ = 0, finalized_ = 0;  // events: the one that runs; from which tokens are counted
   std::uint32_t no_sync_depth_ = 0;
+  ScheduleCall call_;
   double gradient_scale_ = 1;  // of what the last backward made of the loss
 
   std::size_t group_at_ = 0;  // of a finalize that waits for a norm

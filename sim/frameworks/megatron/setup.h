@@ -27,6 +27,8 @@ struct Setup {
   const Parameter& parameter(std::uint32_t p) const { return context.scenario->parameters[p]; }
   std::uint32_t parameter_count() const { return static_cast<std::uint32_t>(context.scenario->parameters.size()); }
   Attributes attributes(std::uint32_t p) const { return config->attributes_of(parameter(p).name); }
+  std::uint32_t stages() const { return groups.pipeline.size(); }
+  std::uint32_t chunk_of(std::uint32_t p) const { return config->chunk_of(parameter(p).name); }
   std::uint32_t instances() const { return config->ddp.num_distributed_optimizer_instances; }
 
   // Whether the rank's part of the model has the parameter.

@@ -1,8 +1,8 @@
-#include "sim/frameworks/torch/loop_admission.h"
+#include "sim/frameworks/loop_admission.h"
 
 #include "sim/scenario/factor.h"
 
-namespace gradledger::torch {
+namespace gradledger {
 namespace {
 
 // Empty: the loop may say it.
@@ -69,4 +69,4 @@ std::optional<InputError> model_problem(const Scenario& s, const std::string& wr
   return std::nullopt;
 }
 
-}  // namespace gradledger::torch
+}  // namespace gradledger

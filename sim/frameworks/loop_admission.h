@@ -7,7 +7,7 @@
 #include "sim/base/result.h"
 #include "sim/scenario/scenario.h"
 
-namespace gradledger::torch {
+namespace gradledger {
 
 // Of parameters, optimizer and degrees of parallelism. `wrapper`: as its users call it, for the message.
 std::optional<InputError> model_problem(const Scenario& scenario, const std::string& wrapper);
@@ -15,4 +15,4 @@ std::optional<InputError> model_problem(const Scenario& scenario, const std::str
 // What a wrapper of PyTorch's, and the loop around it, do not take of an item of a script. scaled: the loop has a GradScaler.
 std::optional<InputError> item_problem(const Scenario& s, const ScriptItem& item, const std::string& here, const std::string& wrapper, bool scaled);
 
-}  // namespace gradledger::torch
+}  // namespace gradledger

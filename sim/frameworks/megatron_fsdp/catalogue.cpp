@@ -28,6 +28,8 @@ constexpr Entry entries[] = {
      "the state of the optimizer is made by a step with zeros: Adam has counted one, and weights have decayed", "Megatron-LM#5976", read, {"rounding-excess"}, ""},
     {"mfsdp-9", "no-sync-without-effect",
      "no_sync() defers nothing where the model synchronises each micro-batch, which fully_shard does by default", "megatron-fsdp, all releases", recorded, {"wrong-scale"}, ""},
+    {"mfsdp-10", "shards-of-one-rank-divide-again",
+     "in a mesh whose shards have one rank the accumulator is what is reduced, and each backward divides those before it by all ranks", "megatron-fsdp 0.6.1", recorded, {"wrong-scale"}, ""},
 };
 // clang-format on
 

@@ -105,7 +105,7 @@ class Walk final : public UseWalk {
   }
 
   void enter_no_sync(RankUse& u) {
-    if (u.auto_sync) broken(Use::flag_of_no_sync);
+    if (u.auto_sync && (!config_.shards_gradients() || config_.mesh)) broken(Use::flag_of_no_sync);
     u.in_no_sync = u.flag_was_set = true;
   }
 
@@ -117,7 +117,7 @@ class Walk final : public UseWalk {
 
   void step(RankUse& u) {
     if (!u.contributed) broken(Use::backward_before_step);
-    if (u.contributed && !u.last_synchronised) broken(Use::last_is_synchronised);
+    if (u.contributed && !u.last_synchronised) broken(u.in_no_sync || u.flag_was_set ? Use::last_is_synchronised : Use::flag_of_no_sync);
     u.applied = u.applied || u.contributed;
     u.contributed = false;
     u.last_synchronised = true;
@@ -128,11 +128,10 @@ class Walk final : public UseWalk {
     if (!timeline_.two_layers && scenario_.contract.average_over != "world" && !config_.calculate_per_token_loss) broken(Use::average);
     if (u.applied) broken(Use::zero_grad_before_backward);
     u.contributed = true;
+    if (config_.shards_gradients() && !config_.mesh) return;  // each backward is reduced, whatever the switches say
     u.last_synchronised = u.auto_sync || (!u.in_no_sync && u.flag_was_set);
-    if (!u.auto_sync && !u.flag_was_set) broken(Use::flag_of_no_sync);
     u.reduced += u.last_synchronised;
-    const bool kept_whole = !config_.shards_gradients() || config_.mesh;
-    if (kept_whole && u.reduced > 1) broken(Use::one_reduction_of_whole_gradients);
+    if (u.reduced > 1) broken(Use::one_reduction_of_whole_gradients);
   }
 
   const Scenario& scenario_;

@@ -75,6 +75,8 @@ def runs_of(strategy: str) -> Iterator[dict]:
     yield spec("bf16_on_the_wire_ga4", strategy, megatrons(4), UNSYNCED | {"mixed_precision": mixed}, dtype="bfloat16")
     yield spec("bf16_on_the_wire_one_rank", strategy, megatrons(3), UNSYNCED | {"mixed_precision": mixed}, dtype="bfloat16", world=1)
     yield spec("dtypes", strategy, megatrons(2), UNSYNCED, dtypes=["bfloat16", "float32", "bfloat16", "float32"])
+    if strategy != "no_shard":
+        yield spec("hybrid_shards_of_one", strategy, megatrons(3), UNSYNCED | {"mesh": [2, 1]})
     for outer in ("no_shard", "optim"):
         if outer == "optim" and strategy != "optim_grads_params":
             continue

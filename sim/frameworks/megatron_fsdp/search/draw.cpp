@@ -77,7 +77,8 @@ void draw_options(Draws& draws, const Swarm& swarm, Scenario& out) {
   if (config.shards_gradients() && draws.one_in(3)) config.zero_dp_strategy = Strategy::optim_grads;
   if (swarm.takes(units, draws)) config.units = draw_units(draws, out, nullptr);
   if (config.units && config.units->empty()) config.units.reset();
-  if (config.zero_dp_strategy != Strategy::no_shard && swarm.takes(mesh, draws)) config.mesh = draw_mesh(draws, 1, out);
+  // In a shard of one rank every backward divides those before it.
+  if (config.zero_dp_strategy != Strategy::no_shard && out.world_size > 1 && swarm.takes(mesh, draws)) config.mesh = draw_mesh(draws, 2, out);
   if (config.mesh && config.zero_dp_strategy == Strategy::optim_grads_params && swarm.takes(outer_shards, draws)) config.outer_sharding = true;
   if (swarm.takes(loss_weights, draws)) draw_loss_weights(draws, out);
 }

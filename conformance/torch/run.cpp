@@ -1,6 +1,8 @@
 #include "conformance/torch/run.h"
 
 #include <limits>
+#include <set>
+#include <string>
 
 #include "sim/base/limits.h"
 
@@ -145,7 +147,8 @@ Run read(const Field& line) {
 }  // namespace
 
 bool is_torch_run(const json& line) {
-  return line.is_object() && line.contains("framework") && (line["framework"] == "ddp" || line["framework"] == "fsdp1" || line["framework"] == "fsdp2");
+  static const std::set<std::string> known{"ddp", "fsdp1", "fsdp2", "megatron-fsdp"};
+  return line.is_object() && line.contains("framework") && line["framework"].is_string() && known.contains(line["framework"].get<std::string>());
 }
 
 Result<Run> read_torch_run(const json& line) {

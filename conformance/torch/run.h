@@ -1,4 +1,4 @@
-// One recorded run of PyTorch's DistributedDataParallel, FullyShardedDataParallel or fully_shard, as its file says it.
+// One recorded run of PyTorch's DistributedDataParallel, FullyShardedDataParallel or fully_shard, or of Megatron-FSDP, as its file says it.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ struct Moment {
 
 struct Run {
   std::string name, version;
-  std::string framework;  // "ddp", "fsdp1", "fsdp2"
+  std::string framework;  // "ddp", "fsdp1", "fsdp2", "megatron-fsdp"
   std::uint32_t world = 1;
   std::vector<std::uint32_t> sizes;
   std::vector<std::uint32_t> rows;      // of each parameter: its first dimension

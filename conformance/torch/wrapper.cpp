@@ -4,7 +4,10 @@ namespace gradledger::conform::torch {
 
 using nlohmann::json;
 
-std::unique_ptr<Wrapper> wrapper_of(const std::string& framework) { return framework == "fsdp1" ? fsdp1_wrapper() : framework == "fsdp2" ? fsdp2_wrapper() : ddp_wrapper(); }
+std::unique_ptr<Wrapper> wrapper_of(const std::string& framework) {
+  if (framework == "megatron-fsdp") return megatron_fsdp_wrapper();
+  return framework == "fsdp1" ? fsdp1_wrapper() : framework == "fsdp2" ? fsdp2_wrapper() : ddp_wrapper();
+}
 
 std::string parameter_name(std::uint32_t parameter) { return "param" + std::to_string(parameter); }
 

@@ -23,7 +23,7 @@ namespace {
 
 using namespace gradledger::search;
 
-constexpr const char* loop_frameworks[] = {"ddp", "fsdp1", "fsdp2", "megatron"};
+constexpr const char* loop_frameworks[] = {"ddp", "fsdp1", "fsdp2", "megatron", "megatron-fsdp"};
 
 Profile profile_of(const char* framework, bool as_documented) {
   Profile out;

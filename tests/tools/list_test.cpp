@@ -31,7 +31,8 @@ TEST(list, has_a_row_for_each_thing_as_text_and_as_json) {
        std::vector<std::pair<std::string, std::size_t>>{{"engines", engines},
                                                         {"behaviours", moved},
                                                         {"frameworks", frameworks().size()},
-                                                        {"events", framework_named("fsdp2")->events().size() + framework_named("megatron")->events().size()},
+                                                        {"events", framework_named("fsdp2")->events().size() + framework_named("megatron")->events().size() +
+                                                             framework_named("megatron-fsdp")->events().size()},
                                                         {"findings", ref::finding_classes().size()},
                                                         {"changes", steps},
                                                         {"releases", lines},

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <string>
 #include <vector>
+
+#include "sim/frameworks/yes_no_switches.h"
 
 namespace gradledger::megatron {
 namespace {
@@ -53,21 +54,11 @@ constexpr std::array of_reports{
     SwitchInfo{"hook_inherits_a_stream", &Behaviour::hook_inherits_a_stream, "", "Megatron-LM#3670",
                "gradients are added on a stream that the reduction of several optimizer instances does not wait for"}};
 
-using Release = std::vector<unsigned>;
+using Release = ReleaseNumber;
 
 std::optional<Release> release_of(std::string_view text) {
   if (text.starts_with("core_v")) text.remove_prefix(6);
-  Release out;
-  while (true) {
-    unsigned number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc{}) return std::nullopt;
-    out.push_back(number);
-    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-    if (text.empty()) return out.size() == 3 ? std::optional(out) : std::nullopt;
-    if (text.front() != '.') return std::nullopt;
-    text.remove_prefix(1);
-  }
+  return release_number(text);
 }
 
 }  // namespace
@@ -119,19 +110,7 @@ Result<Behaviour> behaviour_of(const AsOf& as_of) {
     if (*release < *release_of(oldest_release)) return InputError{"/engine/as_of", "is \"" + as_of.base + "\"; releases are modelled from " + std::string(oldest_release) + " on"};
     for (const SwitchInfo& info : all) out.*info.member = value_at(info, as_of.base);
   }
-  for (const auto& [name, value] : as_of.switches) {
-    const std::string where = "/engine/as_of/" + name;
-    const SwitchInfo* found = nullptr;
-    for (const SwitchInfo& info : switches())
-      if (info.name == name) found = &info;
-    if (!found) {
-      std::string names;
-      for (const SwitchInfo& info : switches()) names += (names.empty() ? "" : ", ") + std::string(info.name);
-      return InputError{where, "is no switch of Megatron-Core; expected one of " + names};
-    }
-    if (value != "yes" && value != "no") return InputError{where, "is \"" + value + "\"; expected \"yes\" or \"no\""};
-    out.*found->member = value == "yes";
-  }
+  if (auto problem = set_by_hand(as_of, switches(), "Megatron-Core", out)) return *problem;
   return out;
 }
 

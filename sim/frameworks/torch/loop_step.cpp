@@ -10,23 +10,8 @@ void end_scaled_step(GradScaler& scaler, bool found_inf, ProgramWriter& w, const
   w.report(StepFact::loss_scale, scaler.scale());
 }
 
-void low_precision_sgd(TensorTable& tensors, ProgramWriter& w, const std::string& name, Dtype dtype, Slice weights, Slice gradient, double learning_rate) {
-  Tensor delta = tensors.allocate(w, name + ".delta", dtype, gradient.numel);
-  w.copy(delta.slice, gradient);
-  w.multiply(delta.slice, -learning_rate);
-  w.accumulate(weights, delta.slice);
-  tensors.drop(w, delta);
-}
-
 void observe_applied_inside(ProgramWriter& w, const std::string& parameter, const ViewPiece& gradient) {
   w.observe(w.view(parameter + ".grad in its hook", {gradient}), Role::applied_gradient, 1.0, false);
-}
-
-void all_reduce_scalar(TensorTable& tensors, ProgramWriter& w, const ProcessGroup& group) {
-  Tensor scalar = tensors.allocate(w, "loop_scalar", Dtype::float32, 1);
-  w.fill(scalar.slice, 1.0);
-  w.collective({.purpose = Purpose::user, .group = group.id, .input = scalar.slice, .output = scalar.slice});
-  tensors.drop(w, scalar);
 }
 
 }  // namespace gradledger::torch

@@ -1,7 +1,8 @@
 #include "sim/frameworks/torch/ddp/contract.h"
 
 #include "sim/frameworks/torch/ddp/power_sgd.h"
-#include "sim/frameworks/torch/loop_contract.h"
+#include "sim/frameworks/loop_contract.h"
+#include "sim/frameworks/torch/scaler_contract.h"
 
 namespace gradledger::torch {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "sim/frameworks/torch/fsdp1/layout.h"
-#include "sim/frameworks/torch/loop_admission.h"
+#include "sim/frameworks/loop_admission.h"
 #include "sim/scenario/layout.h"
 #include "sim/scenario/script_pointer.h"
 

@@ -1,7 +1,8 @@
 #include "sim/frameworks/torch/fsdp1/contract.h"
 
 #include "sim/frameworks/torch/fsdp1/layout.h"
-#include "sim/frameworks/torch/loop_contract.h"
+#include "sim/frameworks/loop_contract.h"
+#include "sim/frameworks/torch/scaler_contract.h"
 
 namespace gradledger::torch::flat_sharded {
 

@@ -14,7 +14,7 @@
 #include "sim/frameworks/torch/fsdp1/user_config.h"
 #include "sim/frameworks/torch/history/releases.h"
 #include "sim/frameworks/torch/history/wrapper_history.h"
-#include "sim/frameworks/torch/loop_admission.h"
+#include "sim/frameworks/loop_admission.h"
 
 namespace gradledger::torch::flat_sharded {
 namespace {

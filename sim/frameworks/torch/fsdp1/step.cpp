@@ -3,6 +3,7 @@
 #include "sim/engine/loop_norm.h"
 #include "sim/frameworks/torch/fsdp1/errors.h"
 #include "sim/frameworks/torch/fsdp1/fully_sharded.h"
+#include "sim/frameworks/plain_step.h"
 #include "sim/frameworks/torch/loop_step.h"
 #include "sim/scenario/layout.h"
 

@@ -7,7 +7,7 @@
 #include "sim/frameworks/torch/fsdp2/behaviour.h"
 #include "sim/frameworks/torch/fsdp2/calls.h"
 #include "sim/frameworks/torch/fsdp2/modules.h"
-#include "sim/frameworks/torch/loop_admission.h"
+#include "sim/frameworks/loop_admission.h"
 #include "sim/scenario/layout.h"
 #include "sim/scenario/script_pointer.h"
 

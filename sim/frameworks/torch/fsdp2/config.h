@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sim/frameworks/torch/grad_scaler.h"
-#include "sim/frameworks/torch/sharded_modules.h"
+#include "sim/frameworks/sharded_modules.h"
 #include "sim/numeric/dtype.h"
 
 namespace gradledger::torch::fully_shard {

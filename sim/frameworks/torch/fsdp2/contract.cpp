@@ -2,7 +2,8 @@
 
 #include <cmath>
 
-#include "sim/frameworks/torch/loop_contract.h"
+#include "sim/frameworks/loop_contract.h"
+#include "sim/frameworks/torch/scaler_contract.h"
 
 namespace gradledger::torch::fully_shard {
 namespace {

@@ -2,6 +2,7 @@
 #include "sim/engine/clipping.h"
 #include "sim/engine/loop_norm.h"
 #include "sim/frameworks/torch/fsdp2/fsdp_module.h"
+#include "sim/frameworks/plain_step.h"
 #include "sim/frameworks/torch/loop_step.h"
 #include "sim/scenario/layout.h"
 

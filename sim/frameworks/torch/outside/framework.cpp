@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/frameworks/torch/loop_contract.h"
+#include "sim/frameworks/loop_contract.h"
 #include "sim/numeric/dtype_names.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/spelling.h"

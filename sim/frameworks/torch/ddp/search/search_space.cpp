@@ -5,7 +5,7 @@
 #include "sim/base/hash.h"
 #include "sim/frameworks/loop_drawing.h"
 #include "sim/frameworks/torch/ddp/search/parts.h"
-#include "sim/frameworks/torch/loop_contract.h"
+#include "sim/frameworks/torch/scaler_contract.h"
 
 namespace gradledger::torch::data_parallel {
 namespace {

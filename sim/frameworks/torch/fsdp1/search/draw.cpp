@@ -3,7 +3,7 @@
 
 #include "sim/frameworks/loop_drawing.h"
 #include "sim/frameworks/torch/fsdp1/search/parts.h"
-#include "sim/frameworks/torch/sharded_drawing.h"
+#include "sim/frameworks/sharded_drawing.h"
 
 namespace gradledger::torch::flat_sharded {
 namespace {

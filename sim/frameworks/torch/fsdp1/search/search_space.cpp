@@ -7,7 +7,7 @@
 #include "sim/base/hash.h"
 #include "sim/frameworks/loop_drawing.h"
 #include "sim/frameworks/torch/fsdp1/search/parts.h"
-#include "sim/frameworks/torch/loop_contract.h"
+#include "sim/frameworks/torch/scaler_contract.h"
 
 namespace gradledger::torch::flat_sharded {
 namespace {

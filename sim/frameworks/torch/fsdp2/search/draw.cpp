@@ -5,7 +5,7 @@
 #include "sim/frameworks/loop_drawing.h"
 #include "sim/frameworks/torch/fsdp2/modules.h"
 #include "sim/frameworks/torch/fsdp2/search/parts.h"
-#include "sim/frameworks/torch/sharded_drawing.h"
+#include "sim/frameworks/sharded_drawing.h"
 
 namespace gradledger::torch::fully_shard {
 namespace {

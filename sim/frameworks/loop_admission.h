@@ -7,7 +7,7 @@
 #include "sim/base/result.h"
 #include "sim/scenario/scenario.h"
 
-namespace gradledger::torch {
+namespace gradledger {
 
 // Of parameters, optimizer and degrees of parallelism. `wrapper`: as its users call it, for the message.
 std::optional<InputError> model_problem(const Scenario& scenario, const std::string& wrapper);
@@ -18,4 +18,4 @@ std::optional<InputError> item_problem(const Scenario& s, const ScriptItem& item
 // What a loop whose optimizer runs inside backwards says that no window of its contract has: its windows are the backwards that are reduced.
 std::optional<InputError> inside_backwards_problem(const Scenario& scenario);
 
-}  // namespace gradledger::torch
+}  // namespace gradledger

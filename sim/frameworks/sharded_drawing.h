@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "sim/frameworks/drawing.h"
-#include "sim/frameworks/torch/sharded_modules.h"
+#include "sim/frameworks/sharded_modules.h"
 
-namespace gradledger::torch {
+namespace gradledger {
 
 // Units of parameters that follow each other; those in none are the root's, and some of them nested ones, where that makes a difference.
 Units draw_units(Draws& draws, const Scenario& scenario, std::vector<std::string>* nested);
@@ -16,4 +16,4 @@ Units draw_units(Draws& draws, const Scenario& scenario, std::vector<std::string
 // Adds the two groups of a mesh. Precondition: the world has a shard of at least so many ranks.
 Mesh draw_mesh(Draws& draws, std::uint32_t shard_min, Scenario& out);
 
-}  // namespace gradledger::torch
+}  // namespace gradledger

@@ -1,11 +1,11 @@
-#include "sim/frameworks/torch/loop_contract.h"
+#include "sim/frameworks/loop_contract.h"
 
 #include <algorithm>
 
 #include "sim/scenario/layout.h"
 #include "sim/scenario/script.h"
 
-namespace gradledger::torch {
+namespace gradledger {
 namespace {
 
 // Whether the script or the contract weighs contributions by more than one divisor.
@@ -50,20 +50,4 @@ Contract loop_contract(const Scenario& s, bool windows_are_stated) {
   return out;
 }
 
-void add_scaler(const std::optional<GradScalerConfig>& scaler, Contract& contract) {
-  if (!scaler) return;
-  contract.skips_nonfinite = true;
-  contract.loss_scale.initial = scaler->init_scale;
-  contract.loss_scale.dynamic = true;
-  contract.loss_scale.window = scaler->growth_interval;
-  contract.loss_scale.minimum = 0;
-}
-
-GradScalerConfig scaler_of(const LossScalePolicy& policy) {
-  GradScalerConfig out;
-  out.init_scale = policy.initial;
-  if (policy.dynamic) out.growth_interval = policy.window;
-  return out;
-}
-
-}  // namespace gradledger::torch
+}  // namespace gradledger

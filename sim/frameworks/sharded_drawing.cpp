@@ -1,6 +1,6 @@
-#include "sim/frameworks/torch/sharded_drawing.h"
+#include "sim/frameworks/sharded_drawing.h"
 
-namespace gradledger::torch {
+namespace gradledger {
 
 Units draw_units(Draws& draws, const Scenario& scenario, std::vector<std::string>* nested) {
   Units units;
@@ -31,4 +31,4 @@ Mesh draw_mesh(Draws& draws, std::uint32_t shard_min, Scenario& out) {
   return Mesh{"replicate", "shard"};
 }
 
-}  // namespace gradledger::torch
+}  // namespace gradledger

@@ -1,9 +1,9 @@
-#include "sim/frameworks/torch/loop_admission.h"
+#include "sim/frameworks/loop_admission.h"
 
 #include "sim/scenario/factor.h"
 #include "sim/scenario/script_pointer.h"
 
-namespace gradledger::torch {
+namespace gradledger {
 namespace {
 
 // Empty: the loop may say it.
@@ -112,4 +112,4 @@ std::optional<InputError> inside_backwards_problem(const Scenario& scenario) {
   return at_odds(scenario.script, "/script");
 }
 
-}  // namespace gradledger::torch
+}  // namespace gradledger

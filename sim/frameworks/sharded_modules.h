@@ -9,7 +9,7 @@
 #include "sim/base/result.h"
 #include "sim/scenario/scenario.h"
 
-namespace gradledger::torch {
+namespace gradledger {
 
 // Where no units are named: each parameter a module that is sharded on its own, or all of them with the root.
 enum class Wrap : std::uint8_t { layers, root };
@@ -35,4 +35,4 @@ std::optional<InputError> units_problem(const Scenario& scenario, const Units& u
 // Errors: the groups are none, or do not make up a mesh of all ranks, or ranks that replicate each other have other places in their shards.
 std::optional<InputError> mesh_problem(const Scenario& scenario, const std::optional<Mesh>& mesh);
 
-}  // namespace gradledger::torch
+}  // namespace gradledger

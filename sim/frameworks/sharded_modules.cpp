@@ -1,11 +1,11 @@
-#include "sim/frameworks/torch/sharded_modules.h"
+#include "sim/frameworks/sharded_modules.h"
 
 #include <algorithm>
 #include <iterator>
 
 #include "sim/scenario/layout.h"
 
-namespace gradledger::torch {
+namespace gradledger {
 namespace {
 
 using Problem = std::optional<InputError>;
@@ -79,4 +79,4 @@ Problem mesh_problem(const Scenario& s, const std::optional<Mesh>& mesh) {
   return places_problem(s, *mesh, groups);
 }
 
-}  // namespace gradledger::torch
+}  // namespace gradledger

@@ -1,0 +1,64 @@
+#include "sim/frameworks/megatron_fsdp/behaviour.h"
+
+#include <algorithm>
+#include <array>
+
+#include "sim/frameworks/yes_no_switches.h"
+
+namespace gradledger::megatron_fsdp {
+namespace {
+
+constexpr std::string_view title = "Megatron-FSDP";
+
+// By what the releases of the package hold: each was compared with the one before, and recorded on both sides.
+constexpr std::array of_releases{
+    SwitchInfo{"scales_the_bucket", &Behaviour::scales_the_bucket, "0.3.0", "in bf16 what is about to be reduced is divided; else the accumulator is, which holds the backwards before"},
+    SwitchInfo{"optim_scatters", &Behaviour::optim_scatters, "0.3.0", "optim reduces by a reduce-scatter; else by an all-reduce"},
+    SwitchInfo{"reduces_again_optim", &Behaviour::reduces_again_optim, "0.3.0", "optim without overlap_grad_reduce: finish_grad_sync() reduces again what the backward has reduced"},
+    SwitchInfo{"scatters_in_place", &Behaviour::scatters_in_place, "0.4.0", "a gradient that is kept whole is reduced in place; else the average is added to the rank's own sum"},
+    SwitchInfo{"has_grad_comm_dtype", &Behaviour::has_grad_comm_dtype, "0.4.0", "grad_comm_dtype is known"},
+    SwitchInfo{"divides_outer_shards", &Behaviour::divides_outer_shards, "0.4.0", "outer_dp_sharding_strategy optim: gradients are divided by the ranks; else they are summed"},
+    SwitchInfo{"reduces_again_no_shard", &Behaviour::reduces_again_no_shard, "0.5.0",
+               "no_shard without overlap_grad_reduce: finish_grad_sync() reduces again what the backward has reduced"}};
+
+// What 0.3 had otherwise than those before and behind it.
+constexpr std::array only_in_0_3{
+    SwitchInfo{"averages_in_collective", &Behaviour::averages_in_collective, "0.3.0", "average_in_collective is served; else it is refused with an AttributeError"},
+    SwitchInfo{"takes_frozen", &Behaviour::takes_frozen, "0.3.0", "a model may have parameters that do not learn"}};
+
+// In no release; a scenario sets them by hand.
+constexpr std::array of_reports{
+    SwitchInfo{"waits_for_outer", &Behaviour::waits_for_outer, "", "the end of a backward waits for the reduction between shards, and not for that within one alone"},
+    SwitchInfo{"overwrites_main_grad", &Behaviour::overwrites_main_grad, "", "a fused kernel writes over main_grad, also where that is the accumulator"}};
+
+}  // namespace
+
+std::span<const SwitchInfo> switches() {
+  static const std::array<SwitchInfo, of_releases.size() + only_in_0_3.size() + of_reports.size()> listed = [] {
+    std::array<SwitchInfo, of_releases.size() + only_in_0_3.size() + of_reports.size()> out{};
+    auto at = std::copy(of_releases.begin(), of_releases.end(), out.begin());
+    at = std::copy(only_in_0_3.begin(), only_in_0_3.end(), at);
+    std::copy(of_reports.begin(), of_reports.end(), at);
+    return out;
+  }();
+  return listed;
+}
+
+std::optional<std::string> release_note(std::string_view as_of) { return note_of_newer_release(as_of, newest_release); }
+
+Result<Behaviour> behaviour_of(const AsOf& as_of) {
+  Behaviour out;
+  const auto release = asked_release(as_of, oldest_release, title);
+  if (!release) return release.error();
+  const Behaviour head;
+  const bool in_0_3 = *release && (**release)[0] == 0 && (**release)[1] == 3;
+  if (in_0_3)
+    for (const SwitchInfo& info : only_in_0_3) out.*info.member = !(head.*info.member);
+  if (*release)
+    for (const SwitchInfo& info : of_releases)
+      if (**release < *release_number(info.since)) out.*info.member = !(head.*info.member);
+  if (auto problem = set_by_hand(as_of, switches(), title, out)) return *problem;
+  return out;
+}
+
+}  // namespace gradledger::megatron_fsdp

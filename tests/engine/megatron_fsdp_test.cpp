@@ -1,0 +1,145 @@
+// The rules of Megatron-FSDP one by one; that their sum is the package is what the recorded runs show.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/frameworks/megatron_fsdp/admission.h"
+#include "sim/frameworks/megatron_fsdp/config_json.h"
+#include "sim/frameworks/megatron_fsdp/contract.h"
+#include "sim/frameworks/megatron_fsdp/megatron_fsdp_engine.h"
+#include "sim/frameworks/megatron_fsdp/methods.h"
+#include "tests/engine/sharded_run.h"
+
+namespace gradledger::megatron_fsdp {
+namespace {
+
+using nlohmann::json;
+using testing::sharded_scenario;
+using testing::ShardedRun;
+
+ScriptItem item(ScriptKind kind) {
+  ScriptItem out;
+  out.kind = kind;
+  return out;
+}
+
+ScriptItem call(std::string_view name, const char* arguments = "{}") {
+  ScriptItem out = item(ScriptKind::of_framework);
+  out.event = {std::string(name), FrameworkValue(call_from_json(name, json::parse(arguments), "").value()), false, std::nullopt};
+  return out;
+}
+
+ScriptItem no_sync(std::vector<ScriptItem> items) {
+  ScriptItem out = item(ScriptKind::no_sync);
+  out.items = std::move(items);
+  return out;
+}
+
+const ScriptItem backward = item(ScriptKind::backward), step = item(ScriptKind::step), finish = call(finish_event);
+
+MegatronFsdpConfig config_of(const char* text) {
+  json object = json::parse(text);
+  if (!object.contains("units") && !object.contains("wrap")) object["units"] = json::parse(R"([["w1"], ["w2"]])");
+  return megatron_fsdp_config_from_json(object, "").value();
+}
+
+ShardedRun run(std::vector<ScriptItem> script, const char* config_text, const char* release = "0.6.1") {
+  Scenario s = sharded_scenario(std::move(script));
+  s.engine.as_of.base = release;
+  const MegatronFsdpConfig config = config_of(config_text);
+  EXPECT_FALSE(megatron_fsdp_refusal(s, config));
+  return testing::sharded_run(
+      s, megatron_fsdp_contract(s, config),
+      [&](const EngineContext& context) { return std::make_unique<MegatronFsdpEngine>(context, config, behaviour_of(s.engine.as_of).value()); },
+      [](const CollectiveCall& c) { return std::string(c.kind == CollectiveKind::reduce_scatter ? "scatter" : "all") + (c.op == ReduceOp::premultiplied_sum ? " scaled" : ""); });
+}
+
+TEST(megatron_fsdp_backwards, are_reduced_unit_by_unit_from_the_last) {
+  EXPECT_EQ(run({backward}, "{}").calls[0], "scatter scaled 6, scatter scaled 6, scatter scaled 4");
+  EXPECT_EQ(run({backward}, R"({"zero_dp_strategy": "no_shard"})").calls[0], "all scaled 6, all scaled 5, all scaled 4");
+}
+
+TEST(megatron_fsdp_backwards, are_reduced_in_no_sync_where_gradients_are_sharded) {
+  const char* sharded = R"({"sync_model_each_microbatch": false})";
+  const char* whole = R"({"sync_model_each_microbatch": false, "zero_dp_strategy": "optim"})";
+  EXPECT_EQ(run({no_sync({backward}), backward}, sharded).calls.size(), 2u);
+  const ShardedRun seen = run({no_sync({backward}), backward}, whole);
+  EXPECT_EQ(seen.calls.size(), 1u);
+  EXPECT_TRUE(seen.calls.contains(3));
+}
+
+TEST(megatron_fsdp_backwards, wait_for_a_flag_that_only_no_sync_sets) {
+  const char* whole = R"({"sync_model_each_microbatch": false, "zero_dp_strategy": "optim"})";
+  EXPECT_TRUE(run({backward, finish, step}, whole).calls.empty());
+  EXPECT_EQ(run({no_sync({}), backward}, whole).calls.size(), 1u);
+}
+
+TEST(megatron_fsdp_backwards, do_not_heed_no_sync_while_each_micro_batch_is_synchronised) {
+  EXPECT_EQ(run({no_sync({backward}), backward}, R"({"zero_dp_strategy": "optim"})").calls.size(), 2u);
+  EXPECT_EQ(run({call(auto_sync_event, R"({"value": false})"), backward, call(auto_sync_event), backward}, R"({"zero_dp_strategy": "optim"})").calls.size(), 1u);
+}
+
+TEST(megatron_fsdp_finish, reduces_again_without_overlap_as_releases_have_it) {
+  const char* optim = R"({"zero_dp_strategy": "optim", "overlap_grad_reduce": false, "sync_model_each_microbatch": false})";
+  const char* no_shard = R"({"zero_dp_strategy": "no_shard", "overlap_grad_reduce": false, "sync_model_each_microbatch": false})";
+  const auto again = [&](const char* config, const char* release) { return run({no_sync({backward}), backward, finish}, config, release).calls.contains(4); };
+  EXPECT_FALSE(again(optim, "0.2.3"));
+  EXPECT_TRUE(again(optim, "0.3.0"));
+  EXPECT_FALSE(again(no_shard, "0.4.0"));
+  EXPECT_TRUE(again(no_shard, "0.5.0"));
+}
+
+TEST(megatron_fsdp_optim, scatters_since_0_3) {
+  EXPECT_EQ(run({backward}, R"({"zero_dp_strategy": "optim"})", "0.2.3").calls[0], "all scaled 6, all scaled 6, all scaled 4");
+  EXPECT_EQ(run({backward}, R"({"zero_dp_strategy": "optim"})", "0.3.0").calls[0], "scatter scaled 6, scatter scaled 6, scatter scaled 4");
+}
+
+TEST(megatron_fsdp_sums, are_not_scaled_for_a_loop_that_divides_by_tokens) {
+  EXPECT_EQ(run({backward}, R"({"calculate_per_token_loss": true})").calls[0], "scatter 6, scatter 6, scatter 4");
+}
+
+TEST(megatron_fsdp_streams, are_ordered) {
+  EXPECT_EQ(run({no_sync({backward}), backward, finish, step, item(ScriptKind::optimizer_zero_grad), backward, step}, R"({"sync_model_each_microbatch": false})").races, 0u);
+}
+
+std::string refused(const char* config_text, std::vector<ScriptItem> script = {backward}, const char* release = "0.6.1") {
+  Scenario s = sharded_scenario(std::move(script));
+  s.engine.as_of.base = release;
+  const MegatronFsdpConfig config = config_of(config_text);
+  if (const auto problem = megatron_fsdp_refusal(s, config)) return problem->where;
+  const auto problem = not_judged(s);
+  return problem ? "not judged: " + problem->where : "";
+}
+
+TEST(megatron_fsdp_admission, names_what_stands_in_the_way) {
+  EXPECT_EQ(refused("{}"), "");
+  EXPECT_EQ(refused(R"({"average_in_collective": true})"), "/engine/config/average_in_collective");
+  EXPECT_EQ(refused(R"({"wrap": "root"})"), "/engine/config/units");
+  EXPECT_EQ(refused(R"({"wrap": "root", "zero_dp_strategy": "optim"})"), "");
+  EXPECT_EQ(refused(R"({"outer_dp_sharding_strategy": "optim"})"), "/engine/config/outer_dp_sharding_strategy");
+  EXPECT_EQ(refused(R"({"overlap_grad_reduce": false})"), "/engine/config/overlap_grad_reduce");
+  EXPECT_EQ(refused(R"({"mixed_precision": {"grad_comm_dtype": "bf16"}})", {backward}, "0.3.1"), "/engine/config/mixed_precision/grad_comm_dtype");
+  EXPECT_EQ(refused(R"({"mixed_precision": {"main_params_dtype": null, "main_grads_dtype": "bf16"}})"), "/engine/config/mixed_precision/main_grads_dtype");
+  EXPECT_EQ(refused("{}", {item(ScriptKind::forward)}), "/script/0");
+  EXPECT_EQ(refused("{}", {no_sync({no_sync({backward})})}), "/script/0/no_sync/0");
+  EXPECT_EQ(refused("{}", {no_sync({backward}), call(auto_sync_event)}), "not judged: /script");
+}
+
+TEST(megatron_fsdp_admission, knows_releases_and_switches) {
+  EXPECT_EQ(behaviour_of({"0.0.9", {}}).error().message, "is \"0.0.9\"; releases are modelled from 0.1.0 on");
+  EXPECT_FALSE(behaviour_of({"0.2", {}}).ok());
+  EXPECT_FALSE(behaviour_of({"head", {{"scales_buckets", "yes"}}}).ok());
+  EXPECT_FALSE(behaviour_of({"head", {{"scales_the_bucket", "maybe"}}}).ok());
+  EXPECT_FALSE(behaviour_of({"0.2.3", {}})->scales_the_bucket);
+  EXPECT_TRUE(behaviour_of({"0.2.3", {{"scales_the_bucket", "yes"}}})->scales_the_bucket);
+  EXPECT_EQ(behaviour_of({"0.6.1", {}}).value(), behaviour_of({"head", {}}).value());
+}
+
+TEST(megatron_fsdp_configuration, is_written_as_it_was_read) {
+  for (const char* text : {R"({"zero_dp_strategy":"optim","sync_model_each_microbatch":false,"wrap":"root"})",
+                           R"({"outer_dp_sharding_strategy":"optim","mixed_precision":{"main_params_dtype":null,"grad_comm_dtype":"bf16"},"units":[["w1"]],"mesh":["a","b"]})"})
+    EXPECT_EQ(megatron_fsdp_config_from_json(json::parse(text), "").value().json_text(), text);
+}
+
+}  // namespace
+}  // namespace gradledger::megatron_fsdp

@@ -1,0 +1,1 @@
+"""Runs of the real megatron-fsdp on CPU."""

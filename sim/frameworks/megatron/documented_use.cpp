@@ -26,10 +26,11 @@ enum class Use : std::uint8_t {
   average,
   no_exception,
   weights,
+  checkpoint,
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 12> rules{{
+constexpr std::array<UseRule, 13> rules{{
     {"same-megatron-calls", "Every rank makes the same calls in the same order."},
     {"finalize-before-step", "finalize_model_grads() runs between the last backward of a window and its step()."},
     {"one-finalize", "finalize_model_grads() runs once in a window, behind its last backward."},
@@ -42,6 +43,7 @@ constexpr std::array<UseRule, 12> rules{{
     {"mean-over-data-parallel", "Gradients are averaged over all data-parallel ranks."},
     {"no-megatron-exception", "A DistributedDataParallel whose backward raised is not trained on with."},
     {"weights-of-the-megatron-loop", "What the loop multiplies a loss by, averaged as documented, is what the contribution is due to weigh.", true},
+    {"megatron-checkpoint", "A checkpoint is saved behind a step() that updates: the gradients of an open window are not in it."},
 }};
 
 // Where a rank stands.
@@ -75,7 +77,14 @@ class Walk final : public UseWalk {
 
   // Tokens are weighed by what Megatron-Core divides by at the end of a window, which the timeline does not have.
   void on_event(const Event& e) override {
+    if (e.is<events::Restore>()) return restored(e);
     if (timeline_.two_layers && e.updates() && !config_.model.calculate_per_token_loss && weighs_otherwise(e)) broken(Use::weights);
+  }
+
+  // What new processes have of the old ones is the checkpoint alone.
+  void restored(const Event& e) {
+    if (lost_at(e)) broken(Use::checkpoint);
+    ranks_.assign(ranks_.size(), {});
   }
 
   void on_rank(const Event& e, std::uint32_t rank) override {

@@ -27,9 +27,9 @@ double wide_roundoff(const Timeline& timeline) {
 // is due: those windows are judged by what was applied.
 bool changes_sums(const Event& event) {
   using namespace events;
-  return std::visit(overloaded{[](const one_of<events::Backward, EngineZeroGrad, OptimizerZeroGrad, SetGradient> auto&) { return true; },
+  return std::visit(overloaded{[](const one_of<events::Backward, EngineZeroGrad, OptimizerZeroGrad, SetGradient, Restore> auto&) { return true; },
                                [](const one_of<Forward, SetBoundary, EnterNoSync, ExitNoSync, EnterCoalesce, ExitCoalesce, Step, Raise, ScaleGradients, ClipGradients, AllReduce,
-                                               Finalize, Save, Restore, Unscale, OfFramework> auto&) { return false; }},
+                                               Finalize, Save, Unscale, OfFramework> auto&) { return false; }},
                     event.body);
 }
 
@@ -115,8 +115,8 @@ void Model::advance(State& state, std::size_t number) {
     state = empty(timeline_.window_of(e, view_.layer) + 1);
     return;
   }
-  if (!e.zeroes_gradients()) return apply(state, event, event);
-  // A zero_grad: the window again, without what was dropped.
+  if (!e.zeroes_gradients() && !e.is<events::Restore>()) return apply(state, event, event);
+  // A zero_grad, or a new process behind a checkpoint: the window again, without what was dropped.
   const std::uint32_t window = timeline_.window_of(e, view_.layer);
   state = empty(window);
   for (const std::uint32_t change : changes_)

@@ -66,7 +66,8 @@ def load() -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]], list[dict[s
 
 
 def newest(item: dict[str, Any], name: str, observed: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    run = observed[item["package"]][-1]
+    """Of the releases that it was run with."""
+    run = next(run for run in reversed(observed[item["package"]]) if name in run["items"])
     return run, run["items"][name]
 
 

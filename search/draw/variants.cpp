@@ -13,10 +13,11 @@ Result<const Variant*> variant_named(std::string_view name, std::string_view whe
   std::vector<std::string> names;
   for (const Framework* framework : frameworks()) {
     if (!framework->search_space()) continue;
-    for (const Variant& variant : framework->search_space()->variants()) {
-      if (variant.name == name) return &variant;
-      names.emplace_back(variant.name);
-    }
+    for (const auto& part : {framework->search_space()->variants(), framework->search_space()->further_variants()})
+      for (const Variant& variant : part) {
+        if (variant.name == name) return &variant;
+        names.emplace_back(variant.name);
+      }
   }
   std::string known;
   for (const std::string& n : names) known += (known.empty() ? "" : ", ") + n;

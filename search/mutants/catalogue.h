@@ -13,6 +13,8 @@ std::vector<Mutant> order_mutants();
 std::vector<Mutant> step_mutants();
 std::vector<Mutant> lifecycle_mutants();
 std::vector<Mutant> loop_mutants();  // of engines whose loops own their windows
+std::vector<Mutant> hook_mutants();  // of DistributedDataParallel's communication hooks
+std::vector<Mutant> muon_mutants();
 
 // Those engines, to the mutants of the other parts that they can have as well.
 void add_loop_engines(std::vector<Mutant>& mutants);

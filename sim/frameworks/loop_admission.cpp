@@ -13,8 +13,6 @@ std::string foreign(ScriptKind kind, const std::string& wrapper) {
     case ScriptKind::coalesce: return "is DeepSpeed's; expected no_sync";
     case ScriptKind::set_gradient:
     case ScriptKind::finalize: return "is DeepSpeed's";
-    case ScriptKind::save:
-    case ScriptKind::restore: return "is not modelled with " + wrapper;
     case ScriptKind::of_framework:
     case ScriptKind::forward:
     case ScriptKind::backward:
@@ -28,6 +26,8 @@ std::string foreign(ScriptKind kind, const std::string& wrapper) {
     case ScriptKind::scale_gradients:
     case ScriptKind::clip:
     case ScriptKind::all_reduce:
+    case ScriptKind::save:
+    case ScriptKind::restore:
     case ScriptKind::unscale: return "";
   }
   return "";

@@ -76,6 +76,8 @@ class SearchSpace {
   virtual ~SearchSpace() = default;
 
   virtual std::span<const Variant> variants() const = 0;
+  // Further ones: drawn where they are named, and left out where all are meant.
+  virtual std::span<const Variant> further_variants() const { return {}; }
   // The variant that a configuration comes to, by name. Precondition: select() succeeds.
   virtual std::string variant_of(const Scenario& scenario) const = 0;
 

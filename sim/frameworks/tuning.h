@@ -41,6 +41,9 @@ class Tuning {
   virtual bool scatter(Scenario&) const { return false; }           // each rank receives its own part
   virtual bool reduce_to_owners(Scenario&) const { return false; }  // likewise, with a root for each part
   virtual bool pin_host_memory(Scenario&) const { return false; }
+  // Averages of matrices are approximations by the third reduction of a run, what they leave out is added to the next, and the first parameter that is
+  // trained is such a matrix. Precondition: it has 36 elements.
+  virtual bool approximate(Scenario&) const { return false; }
 
   // A fault of the mutants' catalogue that is one of the framework's own defects: the run as an engine with it takes it, or as one without.
   virtual bool set_defect(Scenario&, std::string_view /*fault*/, bool /*present*/) const { return false; }

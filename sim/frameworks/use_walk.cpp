@@ -32,4 +32,11 @@ bool UseWalk::weighs_otherwise(const Event& update) const {
   return false;
 }
 
+bool UseWalk::lost_at(const Event& restore) const {
+  for (const std::uint32_t b : timeline_.backwards_of(restore.step, Layer::meant))
+    for (std::uint32_t r = 0; timeline_.backwards[b].event < event_ && r < world_; ++r)
+      if (timeline_.backwards[b].micro_batch[r] != no_contribution && timeline_.dropped_at[b][r] > event_) return true;
+  return false;
+}
+
 }  // namespace gradledger

@@ -26,6 +26,9 @@ class UseWalk {
   // Whether a contribution of the window that the event ends is due another weight than what is documented comes to.
   bool weighs_otherwise(const Event& update) const;
 
+  // Whether a window is open at a restore of which the checkpoint, and so the new process, lacks gradients.
+  bool lost_at(const Event& restore) const;
+
   virtual void leave_no_sync() = 0;
   virtual void on_event(const Event& e) = 0;
   virtual void on_rank(const Event& e, std::uint32_t rank) = 0;

@@ -273,14 +273,14 @@ class Unroller {
     if (!saved_) return InputError{where, "has no checkpoint to load; expected a save before it, and no step that updates between the two"};
     if (depth_ > 0) return InputError{where, "stands inside a block, which a new process is not in; expected it behind the block"};
     if (auto error = touch(item, events::Restore{}, where)) return error;
-    const auto event = static_cast<std::uint32_t>(out_.events.size() - 1);
     for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
       std::vector<std::size_t> since(workload_.world_size, *saved_);
-      drop(r, event, since, out_.dropped_at);
+      drop(r, static_cast<std::uint32_t>(out_.events.size() - 1), since, out_.dropped_at);
       kept_from_[r] = std::max(kept_from_[r], *saved_);
       ranks_[r] = DocumentedBoundary(out_.contract.boundary);
       explicit_forwards_[r] = 0;
     }
+    deferred_ = false;  // a switch of the framework's is where it begins
     return std::nullopt;
   }
 

@@ -1,15 +1,12 @@
 // Properties that hold for every engine and configuration: used as documented nothing is reported, and the schedule decides nothing.
 #include <gtest/gtest.h>
 
-#include <map>
-#include <string>
-#include <tuple>
-
 #include "ref/facts.h"
 #include "ref/probes.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/frameworks/framework.h"
 #include "tests/properties/configurations.h"
+#include "tests/properties/what_lasts.h"
 
 namespace gradledger::testing {
 namespace {
@@ -56,36 +53,6 @@ RC_GTEST_PROP(every_engine, used_as_documented_raises_no_alarm, ()) {
   RC_ASSERT(verdict.clean());
   RC_ASSERT(verdict.ledger.elements > 0u);
   RC_ASSERT(verdict.parameters.elements > 0u);
-}
-
-// All that lasts from step to step: weights, moments, what steps applied and said, by rank, window and name.
-class LastingSink final : public TraceSink {
- public:
-  explicit LastingSink(const Timeline& timeline) : timeline_(timeline) {}
-
-  void observe(const Observation& o) override {
-    if (o.role != Role::parameter && o.role != Role::first_moment && o.role != Role::second_moment && o.role != Role::applied_gradient) return;
-    std::string& bytes = seen[{timeline_.events[o.event].step, o.rank, std::string(o.buffer)}];
-    for (const ObservedPiece& piece : o.pieces) bytes.append(reinterpret_cast<const char*>(piece.data), piece.numel * size_of(piece.dtype));
-  }
-  void step_fact(const StepRecord& fact) override {
-    std::string& bytes = seen[{timeline_.events[fact.event].step, fact.rank, "fact " + std::to_string(static_cast<int>(fact.fact))}];
-    bytes.append(reinterpret_cast<const char*>(&fact.value), sizeof(fact.value));
-  }
-
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::string>, std::string> seen;
-
- private:
-  const Timeline& timeline_;
-};
-
-auto what_lasts(const Scenario& scenario, std::uint64_t seed) {
-  const auto timeline = make_timeline(scenario);
-  HostExecutor producer(scenario, *timeline);
-  const auto source = ref::value_source(scenario, *timeline, GradientKind::normal, seed);
-  LastingSink sink(*timeline);
-  RC_ASSERT(producer.run(*source, {}, sink).completed);
-  return std::move(sink.seen);
 }
 
 RC_GTEST_PROP(every_engine, goes_on_from_a_checkpoint_as_if_it_had_not_stopped, ()) {

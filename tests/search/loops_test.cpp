@@ -116,6 +116,27 @@ TEST_P(of_a_loop, alphabet_has_letters_that_a_script_may_have) {
 
 INSTANTIATE_TEST_SUITE_P(loops, of_a_loop, ::testing::ValuesIn(loop_frameworks), [](const auto& info) { return std::string(info.param); });
 
+TEST(ddp_is_drawn, with_every_communication_hook_and_with_both_ways_of_powersgd) {
+  using enum torch::CommHook;
+  std::set documented{none, allreduce, fp16_compress, bf16_compress, fp16_wrapper, bf16_wrapper, power_sgd};
+  std::set any = documented;
+  any.insert({noop, sum});
+  for (const bool as_documented : {true, false}) {
+    std::set<torch::CommHook> hooks;
+    std::set<bool> feeds_back;
+    const Profile profile = profile_of("ddp", as_documented);
+    for (std::uint64_t number = 0; number < 1500; ++number) {
+      const Scenario drawn = draw(profile, 3, number);
+      const auto& config = drawn.engine.config.as<torch::DdpConfig>();
+      hooks.insert(config.comm_hook);
+      ASSERT_EQ(config.power_sgd.has_value(), config.comm_hook == power_sgd) << serialise(drawn);
+      if (config.power_sgd) feeds_back.insert(config.power_sgd->use_error_feedback);
+    }
+    EXPECT_EQ(hooks, as_documented ? documented : any);
+    EXPECT_EQ(feeds_back.size(), 2u);
+  }
+}
+
 TEST(variants_of_loops, have_the_traits_that_their_contracts_say) {
   for (const char* name : loop_frameworks)
     for (const Variant& variant : framework_named(name)->search_space()->variants()) {

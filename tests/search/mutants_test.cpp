@@ -92,7 +92,8 @@ INSTANTIATE_TEST_SUITE_P(mutants, of_a_variant, ::testing::ValuesIn([] {
                            std::vector<std::string_view> names;
                            for (const Framework* framework : frameworks())
                              if (framework->search_space())
-                               for (const Variant& variant : framework->search_space()->variants()) names.push_back(variant.name);
+                               for (const auto& part : {framework->search_space()->variants(), framework->search_space()->further_variants()})
+                                 for (const Variant& variant : part) names.push_back(variant.name);
                            return names;
                          }()),
                          [](const auto& info) { return std::regex_replace(std::string(info.param), std::regex("-"), "_"); });

@@ -31,7 +31,9 @@ TEST(variants, are_named_once_over_all_frameworks_and_come_to_their_own_name) {
   std::set<std::string_view> names;
   for (const Framework* framework : frameworks()) {
     if (!framework->search_space()) continue;
-    for (const Variant& variant : framework->search_space()->variants()) {
+    std::vector<Variant> all(framework->search_space()->variants().begin(), framework->search_space()->variants().end());
+    for (const Variant& variant : framework->search_space()->further_variants()) all.push_back(variant);
+    for (const Variant& variant : all) {
       EXPECT_TRUE(names.insert(variant.name).second) << variant.name;
       const Scenario world = world_of(variant);
       EXPECT_FALSE(admission_error(world)) << variant.name;
@@ -84,14 +86,14 @@ TEST(tuning, leaves_a_scenario_alone_where_a_framework_has_nothing_of_the_kind) 
   Scenario s = before;
   EXPECT_FALSE(none.count_windows(s, 4) || none.manage_windows(s) || none.clip(s, 1) || none.set_model_dtype(s, Dtype::float16) || none.set_accumulation_dtype(s, std::nullopt));
   EXPECT_FALSE(none.set_wire_dtype(s, std::nullopt) || none.set_loss_scale(s, {}) || none.overlap(s, true) || none.fill_flat_buckets(s) || none.limit_buckets(s, 1));
-  EXPECT_FALSE(none.scatter(s) || none.reduce_to_owners(s) || none.pin_host_memory(s) || none.set_defect(s, "host-accumulator-gated", true));
+  EXPECT_FALSE(none.scatter(s) || none.reduce_to_owners(s) || none.pin_host_memory(s) || none.approximate(s) || none.set_defect(s, "host-accumulator-gated", true));
   EXPECT_EQ(serialise(s), serialise(before));
 }
 
 // With the defect and without it are two configurations, both of which the framework serves.
 TEST(tuning, has_the_defects_that_mutants_name) {
-  for (const char* fault :
-       {"boundary-private", "accumulator-tests-the-wrong-list", "host-accumulator-gated", "unscaled-by-the-next-scale", "scale-grows-late", "scale-not-halved"}) {
+  for (const char* fault : {"boundary-private", "accumulator-tests-the-wrong-list", "host-accumulator-gated", "unscaled-by-the-next-scale", "scale-grows-late", "scale-not-halved",
+                            "momentum-advanced-by-a-skipped-step", "momentum-of-the-last-matrix", "momentum-of-each-micro-batch"}) {
     ASSERT_TRUE(mutant_named(fault, "").ok()) << fault;
     Scenario with = world_of(variants().front()), without = with;
     EXPECT_TRUE(tuning_of(with).set_defect(with, fault, true)) << fault;

@@ -1,6 +1,7 @@
 """A PyTorch training loop, event by event: what the drivers of torch's own wrappers have in common."""
 from __future__ import annotations
 
+import copy
 from contextlib import AbstractContextManager
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
@@ -30,6 +31,12 @@ class TorchLoop(Driver):
         self.check(configuration)
         self.configuration = configuration
         self.groups = Groups(configuration.groups, self.rank, self.world_size)
+        self.saved: dict[str, Any] | None = None
+        self.start()
+        return self.notes
+
+    def start(self) -> None:
+        """What a process makes anew, whether it trains from the beginning or from a checkpoint."""
         self.notes: list[str] = []
         self.model = self.make_model()
         self.module = self.wrap(self.model)
@@ -44,7 +51,6 @@ class TorchLoop(Driver):
         self.blocks: list[AbstractContextManager[Any]] = []
         self.known: dict[str, Any] = {}
         self.norm: float | None = None
-        return self.notes
 
     def check(self, configuration: Configuration) -> None:
         """An unknown key is refused, never passed over."""
@@ -214,6 +220,31 @@ class TorchLoop(Driver):
                 dist.all_reduce(own, group=process_group)
                 if as_ == "mean":
                     own.div_(size)
+
+    # ---- checkpoints
+
+    def save(self) -> None:
+        """What loops save: a state_dict of the model, of the optimizer and of the scaler. None of them has a gradient."""
+        state = {"model": self.model_state(), "optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict() if self.scaler else None}
+        self.saved = copy.deepcopy(state)
+
+    def restore(self) -> None:
+        """A new process would: all that a loop makes, made again from the same configuration. Each rank loads what it saved."""
+        if self.saved is None:
+            raise Refused("restore without a save before it")
+        self.close()
+        self.start()
+        state = copy.deepcopy(self.saved)
+        self.load_model_state(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])
+
+    def model_state(self) -> Any:
+        return self.module.state_dict()
+
+    def load_model_state(self, state: Any) -> None:
+        self.module.load_state_dict(state)
 
     # ---- what the rank holds
 

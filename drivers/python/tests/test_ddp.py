@@ -96,6 +96,31 @@ def test_moments_of_adam_are_shown_and_groups_have_their_own_rate(command):
     assert shown(answer, "parameter") == {"a": [-0.25] * 3, "b": [-1, -1]}
 
 
+def test_a_restored_loop_goes_on_as_one_that_was_never_ended(command):
+    held = []
+    for ends in (False, True):
+        configure(command, {"grad_scaler": {"init_scale": 8.0, "growth_interval": 2}}, optimizer={"type": "Adam", "lr": 0.25})
+        for window in range(4):
+            ok(command.event("backward", GIVEN))
+            done = ok(command.event("step"))
+            ok(command.event("zero_grad", of="optimizer"))
+            if ends and window == 1:
+                ok(command.event("save"))
+                assert not any(shown(answer) for answer in ok(command.event("restore")).values())
+        held.append([(answer["facts"], *(shown(answer, role) for role in ("parameter", "first moment", "second moment"))) for answer in done.values()])
+    assert held[0] == held[1]
+
+
+def test_a_restored_loop_has_no_gradient_of_the_window_before(command):
+    configure(command)
+    ok(command.event("enter_no_sync"))
+    ok(command.event("backward", GIVEN))
+    ok(command.event("exit_no_sync"))
+    ok(command.event("save"))
+    ok(command.event("restore"))
+    assert shown(ok(command.event("backward", GIVEN))[1]) == MEAN
+
+
 def test_no_sync_adds_up_own_gradients_until_a_backward_outside(command):
     configure(command)
     ok(command.event("enter_no_sync"))

@@ -229,6 +229,42 @@ def test_a_scaler_is_undone_before_the_step(commands, driver):
     assert whole(command.event("step"), "applied") == MEAN
 
 
+@pytest.mark.parametrize(("driver", "config"), OF_BOTH + [pytest.param("fsdp1", {"sharding_strategy": "NO_SHARD"}, id="fsdp1 NO_SHARD")])
+def test_a_restored_loop_goes_on_as_one_that_was_never_ended(commands, driver, config):
+    held = []
+    kind = "SGD" if "keep_low_precision_grads" in str(config) else "Adam"  # which takes gradients in the weights' dtype alone
+    for ends in (False, True):
+        command = configured(commands, driver, config | {"grad_scaler": {"init_scale": 8.0, "growth_interval": 2}}, optimizer={"type": kind, "lr": 0.25})
+        for window in range(4):
+            ok(command.event("backward", GIVEN))
+            done = ok(command.event("step"))
+            ok(command.event("zero_grad", of="optimizer"))
+            if ends and window == 1:
+                ok(command.event("save"))
+                assert not any(by_element(answer, role) for answer in ok(command.event("restore")).values() for role in ("local", "reduced"))
+        held.append([(answer["facts"], *(by_element(answer, role) for role in ("parameter", "first moment", "second moment"))) for answer in done.values()])
+    assert held[0] == held[1]
+
+
+@pytest.mark.parametrize("driver", CONFIGURATIONS)
+def test_a_restored_loop_has_no_gradient_of_the_window_before(commands, driver):
+    command = configured(commands, driver)
+    ok(command.event("enter_no_sync"))
+    ok(command.event("backward", GIVEN))
+    ok(command.event("exit_no_sync"))
+    ok(command.event("save"))
+    ok(command.event("restore"))
+    assert whole(command.event("backward", GIVEN), "reduced") == MEAN
+
+
+def test_switches_of_fully_shard_are_where_they_began_in_a_new_process(commands):
+    command = configured(commands, "fsdp2")
+    ok(command.event("set_requires_gradient_sync", value=False))
+    ok(command.event("save"))
+    ok(command.event("restore"))
+    assert whole(command.event("backward", GIVEN), "reduced") == MEAN
+
+
 def test_padding_of_flat_parameters_is_no_element(commands):
     command = configured(commands, "fsdp1", {"wrap": "root", "use_orig_params": True}, parameters=PARAMETERS + [{"name": "c", "numel": 1}])
     answers = ok(command.event("backward", {rank: GIVEN[rank] | {2: [6]} for rank in range(2)}))

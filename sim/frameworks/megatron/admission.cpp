@@ -136,8 +136,6 @@ const char* foreign(ScriptKind kind) {
     case ScriptKind::finalize: return R"(is DeepSpeed's; expected {"event": {"name": "finalize_model_grads"}})";
     case ScriptKind::set_gradient:
     case ScriptKind::unscale: return "is another framework's";
-    case ScriptKind::save:
-    case ScriptKind::restore:
     case ScriptKind::scale_gradients:
     case ScriptKind::clip:
     case ScriptKind::all_reduce: return "is not modelled with Megatron-Core";
@@ -149,6 +147,8 @@ const char* foreign(ScriptKind kind) {
     case ScriptKind::no_sync:
     case ScriptKind::repeat:
     case ScriptKind::overflow:
+    case ScriptKind::save:
+    case ScriptKind::restore:
     case ScriptKind::of_framework: return nullptr;
   }
   return nullptr;

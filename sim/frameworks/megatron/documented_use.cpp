@@ -31,10 +31,11 @@ enum class Use : std::uint8_t {
   no_exception,
   weights,
   scheduled_backwards,
+  checkpoint,
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 14> rules{{
+constexpr std::array<UseRule, 15> rules{{
     {"same-megatron-calls", "Every rank makes the same calls in the same order."},
     {"finalize-before-step", "finalize_model_grads() runs between the last backward of a window and its step()."},
     {"one-finalize", "finalize_model_grads() runs once in a window, behind its last backward."},
@@ -49,6 +50,7 @@ constexpr std::array<UseRule, 14> rules{{
     {"no-megatron-exception", "A DistributedDataParallel whose backward raised is not trained on with."},
     {"weights-of-the-megatron-loop", "What the loop multiplies a loss by, averaged as documented, is what the contribution is due to weigh.", true},
     {"backwards-of-the-schedule", "Behind forward_backward_func() come the backwards of its micro-batches, each of the parameters of its chunk, and nothing between them."},
+    {"megatron-checkpoint", "A checkpoint is saved behind a step() that updates: the gradients of an open window are not in it."},
 }};
 
 // Where a rank stands.
@@ -84,6 +86,7 @@ class Walk final : public UseWalk {
 
   // Tokens are weighed by what Megatron-Core divides by at the end of a window, which the timeline does not have.
   void on_event(const Event& e) override {
+    if (e.is<events::Restore>()) return restored(e);
     if (timeline_.two_layers && e.updates() && !config_.model.calculate_per_token_loss && loop_weighs_otherwise(e)) broken(Use::weights);
   }
 
@@ -94,6 +97,12 @@ class Walk final : public UseWalk {
         for (std::uint32_t on = 0; timeline_.backwards[b].micro_batch[r] != no_contribution && on < scenario_.world_size; ++on)
           if (averaged_[r] == averaged_[on] && timeline_.averaged_weight(b, r, on, Layer::documented) != timeline_.averaged_weight(b, r, on, Layer::meant)) return true;
     return false;
+  }
+
+  // What new processes have of the old ones is the checkpoint alone.
+  void restored(const Event& e) {
+    if (lost_at(e)) broken(Use::checkpoint);
+    ranks_.assign(ranks_.size(), {});
   }
 
   void on_rank(const Event& e, std::uint32_t rank) override {

@@ -38,8 +38,8 @@ void MegatronEngine::handle(const Event& event, ProgramWriter& w) {
   using namespace events;
   std::visit(overloaded{[&](const events::Backward& body) { backward(body, w); }, [&](const EnterNoSync&) { enter_no_sync(); }, [&](const ExitNoSync&) { leave_no_sync(); },
                         [&](const Step&) { step(w); }, [&](const EngineZeroGrad&) { zero_grad_buffer(w); }, [&](const OptimizerZeroGrad&) { zero_grad(w); },
-                        [&](const OfFramework& body) { own_event(body, w); }, [&](const Raise& body) { raise(body); },
-                        [](const one_of<Forward, SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Save, Restore> auto&) { not_admitted(); },
+                        [&](const OfFramework& body) { own_event(body, w); }, [&](const Raise& body) { raise(body); }, [&](const Save&) { save(w); },
+                        [](const one_of<Forward, SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Restore> auto&) { not_admitted(); },
                         [](const one_of<ScaleGradients, ClipGradients, AllReduce, Finalize, Unscale> auto&) { not_admitted(); }},
              event.body);
 }
@@ -77,6 +77,22 @@ void MegatronEngine::own_event(const events::OfFramework& event, ProgramWriter& 
   else if (event.name == start_grad_sync_event) ddp_.start_grad_sync(w);
   else ddp_.start_param_sync(true, w);
 }
+
+// ---- checkpoints --------------------------------------------------------------------------------------------------------------------
+
+// Weights that the next forward would gather are gathered before they are written.
+void MegatronEngine::save(ProgramWriter& w) {
+  if (setup().config->ddp.overlap_param_gather) ddp_.start_param_sync(true, w);
+}
+
+// The optimizers' steps and the loss scale. How often parameters were ready in the first window, flags of kernels and main_grad are the process's alone.
+void MegatronEngine::load(const Engine& saved) {
+  const auto& before = static_cast<const MegatronEngine&>(saved);
+  finalized_ = before.event_ + 1;
+  for (std::size_t i = 0; i < optimizers_.size(); ++i) optimizers_[i].load(before.optimizers_[i]);
+}
+
+// ---- values that decide -------------------------------------------------------------------------------------------------------------
 
 void MegatronEngine::resume(double value, ProgramWriter& w) {
   expects(suspended(), "an engine is resumed that waits for nothing");

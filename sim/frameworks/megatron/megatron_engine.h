@@ -25,6 +25,7 @@ class MegatronEngine final : public Engine {
   bool suspended() const override { return pending_.has_value(); }
   void resume(double value, ProgramWriter& w) override;  // ours: goes on with a value
   void observe(ProgramWriter& w) override;               // ours: snapshots
+  void load(const Engine& saved) override;               // checkpointing.py: load_checkpoint, at 0.16.1
 
   const DistributedDataParallel& ddp() const { return ddp_; }
   const std::vector<ChildOptimizer>& optimizers() const { return optimizers_; }
@@ -43,6 +44,7 @@ class MegatronEngine final : public Engine {
   void zero_grad_buffer(ProgramWriter& w);                             // training.py: train_step, at 0.16.1
   void zero_grad(ProgramWriter& w);                                    // optimizer.py: ChainedOptimizer.zero_grad, at 0.16.1
   void own_event(const events::OfFramework& event, ProgramWriter& w);  // ours: an event of Megatron-Core's own
+  void save(ProgramWriter& w);                                         // training.py: save_checkpoint_and_time, at 0.16.1
 
   void backward(const events::Backward& event, ProgramWriter& w);  // schedules.py: forward_backward_no_pipelining, at 0.16.1
   double loss_factor(const events::Backward& event) const;         // schedules.py: forward_step_calc_loss, at 0.16.1

@@ -129,6 +129,11 @@ void ChildOptimizer::count_zeros(ProgramWriter& w) {
   if (group != ParallelGroups::no_group) w.collective({.kind = CollectiveKind::all_reduce, .purpose = Purpose::control, .group = group, .input = num_zeros_, .output = num_zeros_});
 }
 
+void ChildOptimizer::load(const ChildOptimizer& saved) {
+  scaler_ = saved.scaler_;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) pieces_[i].update.load(saved.pieces_[i].update);
+}
+
 void ChildOptimizer::clip(float coefficient, ProgramWriter& w) {
   for (const OptimizerPiece& piece : pieces_) w.multiply(piece.grad(), coefficient);
 }

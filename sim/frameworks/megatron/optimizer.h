@@ -47,6 +47,8 @@ class ChildOptimizer {
 
   void count_zeros(ProgramWriter& w);  // clip_grads.py: count_zeros_fp32, at 0.16.1
 
+  void load(const ChildOptimizer& saved);  // optimizer.py: load_state_dict, at 0.16.1
+
   // In norms and in zeros.
   bool is_counted(const OptimizerPiece& piece) const;
   bool of_experts() const { return of_experts_; }

@@ -34,6 +34,12 @@ class GradScaler {
   // What gradients are multiplied by: the reciprocal, in fp32.
   double unscale_factor() const { return static_cast<double>(static_cast<float>(1.0 / scale_)); }
 
+  // Of a state_dict: the scale and the steps since it moved, and not whether gradients are unscaled.
+  void load(const GradScaler& saved) {
+    scale_ = saved.scale_;
+    good_steps_ = saved.good_steps_;
+  }
+
   bool unscaled() const { return unscaled_; }
   void set_unscaled() { unscaled_ = true; }
 

@@ -113,6 +113,15 @@ class Fsdp1(TorchLoop):
     def exit_no_sync(self, raising: bool = False) -> None:
         self.exit_block(raising)
 
+    def model_state(self) -> list[torch.Tensor]:
+        """The shards themselves, which every form of its state_dict is made of."""
+        return [getattr(handle.flat_param, "_local_shard", handle.flat_param).detach() for handle in self.flat]
+
+    def load_model_state(self, state: list[torch.Tensor]) -> None:
+        with torch.no_grad():
+            for handle, shard in zip(self.flat, state):
+                handle.flat_param.copy_(shard)
+
     def clip(self, max_norm: float, group: str) -> torch.Tensor:
         """The wrapper's own takes the norm over all ranks, torch's function that of the shards of one."""
         if self.groups.size(group) == self.world_size:

@@ -1,4 +1,5 @@
 // Configurations from a seed. What a seed means is the order of the draws: it does not change.
+#include <algorithm>
 #include <array>
 
 #include "sim/frameworks/deepspeed/engines.h"
@@ -73,6 +74,7 @@ class Options {
     if (config_.zero.stage > 0) partitions();
     reduction();
     step();
+    if (out_.engine.optimizer.type == OptimizerType::muon) suit_muon();
   }
 
  private:
@@ -116,11 +118,25 @@ class Options {
 
   void step() {
     config_.gradient_clipping = takes(Feature::clipping) ? draws_.of({0.5, 0.01, 4.0}) : 0.0;
-    if (takes(Feature::adam)) {
+    if (takes(Feature::adam) && out_.engine.optimizer.type != OptimizerType::muon) {
       out_.engine.optimizer.type = draws_.of({OptimizerType::adam, OptimizerType::adamw});
       out_.engine.optimizer.learning_rate = 0.125;
       if (draws_.one_in(3)) out_.engine.optimizer.weight_decay = 0.25;
     }
+  }
+
+  // What Muon is not served with, or is not modelled with.
+  void suit_muon() {
+    out_.engine.optimizer.momentum = draws_.of({0.5, 0.75, 0.9375});
+    ZeroConfig& zero = config_.zero;
+    zero.reduce_scatter = false;
+    zero.use_multi_rank_bucket_allreduce = true;
+    zero.offload_param = OffloadDevice::none;
+    config_.grad_accum_dtype.reset();
+    config_.communication_data_type.reset();
+    if (zero.stage < 3) return;
+    zero.contiguous_gradients = true;
+    for (const Parameter& p : out_.parameters) zero.reduce_bucket_size = std::max(zero.reduce_bucket_size, p.numel);
   }
 
   Draws& draws_;

@@ -10,6 +10,7 @@
 namespace gradledger::deepspeed {
 
 std::span<const Variant> variants();
+std::span<const Variant> further_variants();  // with Muon
 std::span<const FeatureInfo> features();
 
 void draw_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out);

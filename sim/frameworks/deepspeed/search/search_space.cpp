@@ -41,7 +41,9 @@ bool pins_memory(const Scenario& s) {
 class Space final : public SearchSpace {
  public:
   std::span<const Variant> variants() const override { return deepspeed::variants(); }
+  std::span<const Variant> further_variants() const override { return deepspeed::further_variants(); }
   std::string variant_of(const Scenario& s) const override {
+    if (s.engine.optimizer.type == OptimizerType::muon) return "zero" + std::to_string(deepspeed_config(s).zero.stage) + "-muon";
     const auto selected = select_wrapper(s);
     if (selected.ok() && *selected == Wrapper::bf16) return "bf16-optimizer";
     return "zero" + std::to_string(deepspeed_config(s).zero.stage) + (deepspeed_config(s).offloads_optimizer() ? "-offload" : "");

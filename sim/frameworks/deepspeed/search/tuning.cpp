@@ -11,11 +11,14 @@ namespace {
 struct Defect {
   std::string_view fault, name, wrong, right;  // name: of the switch
 };
-constexpr std::array<Defect, 4> by_switch{{
+constexpr std::array<Defect, 7> by_switch{{
     {"boundary-private", "order_bf16_epilogue", "reduce_then_accumulate", "accumulate_then_reduce"},
     {"accumulator-tests-the-wrong-list", "stage12_accumulator", "split_tests_AV", "split_tests_L"},
     {"host-accumulator-gated", "offload_keep", "gate_ga", "gate_id_or_not_boundary"},
     {"unscaled-by-the-next-scale", "scale_update", "before_unscale", "after_unscale"},
+    {"momentum-advanced-by-a-skipped-step", "muon_staging", "none", "by_partition"},
+    {"momentum-of-the-last-matrix", "muon_staging", "by_matrix", "by_partition"},
+    {"momentum-of-each-micro-batch", "muon_takes_in", "each_reduction", "each_step"},
 }};
 
 class DeepSpeedTuning final : public Tuning {

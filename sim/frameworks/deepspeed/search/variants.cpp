@@ -38,9 +38,25 @@ constexpr std::array<Variant, 8> all_variants{{
      [](Scenario& s) { at_stage(s, 3, true); }},
 }};
 
+void with_muon(Scenario& s, std::uint32_t stage) {
+  at_stage(s, stage, false);
+  s.engine.optimizer.type = OptimizerType::muon;
+  s.engine.optimizer.learning_rate = 0.02;
+}
+
+constexpr std::array<Variant, 3> muon_variants{{
+    {"zero1-muon", "stage 1 with Muon", {.reduces_to_owners = true, .gathers_weights = true}, [](Scenario& s) { with_muon(s, 1); }},
+    {"zero2-muon",
+     "stage 2 with Muon",
+     {.reduces_to_owners = true, .reduces_every_backward = true, .accumulates_itself = true, .gathers_weights = true},
+     [](Scenario& s) { with_muon(s, 2); }},
+    {"zero3-muon", "stage 3 with Muon", {.reduces_to_owners = true, .reduces_every_backward = true, .accumulates_itself = true}, [](Scenario& s) { with_muon(s, 3); }},
+}};
+
 }  // namespace
 
 std::span<const Variant> variants() { return all_variants; }
+std::span<const Variant> further_variants() { return muon_variants; }
 
 void set_model_dtype(Scenario& s, Dtype dtype) {
   s.model_dtype = dtype;

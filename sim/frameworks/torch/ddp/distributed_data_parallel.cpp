@@ -71,19 +71,20 @@ void DistributedDataParallel::handle(const Event& event, ProgramWriter& w) {
   };
   const Pass pass{w, gradients_, in_backward};
   using namespace events;
-  std::visit(overloaded{[&](const Forward&) { explicit_forward(event, pass); }, [&](const events::Backward& body) { backward(body, pass); },
-                        [&](const EnterNoSync&) { outer_blocks_.push_back(std::exchange(require_backward_grad_sync_, false)); },
-                        [&](const ExitNoSync&) {
-                          require_backward_grad_sync_ = outer_blocks_.back();
-                          outer_blocks_.pop_back();
-                        },
-                        [&](const Step& body) { step(body, pass); }, [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto& body) { zero_grad(body.set_to_none, pass); },
-                        [&](const Unscale&) { unscale(pass); }, [&](const ScaleGradients& body) { scale_gradients(body, pass); },
-                        [&](const ClipGradients& body) { clip(body, pass); }, [&](const AllReduce& body) { all_reduce(body, pass); }, [&](const Raise& body) { raise(body); },
-                        [](const one_of<SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Finalize, Save, Restore, OfFramework> auto&) {
-                          expects(false, "DistributedDataParallel is given an event that its admission refuses");
-                        }},
-             event.body);
+  std::visit(
+      overloaded{[&](const Forward&) { explicit_forward(event, pass); }, [&](const events::Backward& body) { backward(body, pass); },
+                 [&](const EnterNoSync&) { outer_blocks_.push_back(std::exchange(require_backward_grad_sync_, false)); },
+                 [&](const ExitNoSync&) {
+                   require_backward_grad_sync_ = outer_blocks_.back();
+                   outer_blocks_.pop_back();
+                 },
+                 [&](const Step& body) { step(body, pass); }, [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto& body) { zero_grad(body.set_to_none, pass); },
+                 [&](const Unscale&) { unscale(pass); }, [&](const ScaleGradients& body) { scale_gradients(body, pass); }, [&](const ClipGradients& body) { clip(body, pass); },
+                 [&](const AllReduce& body) { all_reduce(body, pass); }, [&](const Raise& body) { raise(body); }, [](const Save&) {},  // of the weights and what belongs to them
+                 [](const one_of<SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Finalize, Restore, OfFramework> auto&) {
+                   expects(false, "DistributedDataParallel is given an event that its admission refuses");
+                 }},
+      event.body);
 }
 
 // The exception leaves every block.
@@ -91,6 +92,14 @@ void DistributedDataParallel::raise(const events::Raise& event) {
   if (!outer_blocks_.empty()) require_backward_grad_sync_ = outer_blocks_.front();
   outer_blocks_.clear();
   if (!event.caught) throw FrameworkError{"RuntimeError", "raised by the script"};
+}
+
+// ---- checkpoints ------------------------------------------------------------------------------------------------------------------
+
+void DistributedDataParallel::load(const Engine& saved) {
+  const auto& before = static_cast<const DistributedDataParallel&>(saved);
+  scaler_.load(before.scaler_);
+  for (std::size_t p = 0; p < optimizers_.size(); ++p) optimizers_[p].load(before.optimizers_[p]);
 }
 
 // ---- forward ----------------------------------------------------------------------------------------------------------------------

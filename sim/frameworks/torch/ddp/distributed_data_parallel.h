@@ -24,6 +24,8 @@ class DistributedDataParallel final : public Engine {
   bool suspended() const override { return pending_.has_value(); }
   void resume(double value, ProgramWriter& w) override;  // ours: goes on with a value
   void observe(ProgramWriter& w) override;               // ours: snapshots
+  // A state_dict of the optimizer and one of the scaler: gradients, buckets, graphs and switches are the process's alone.
+  void load(const Engine& saved) override;
 
  private:
   enum class Stage : std::uint8_t { parameter_used, found_inf, clip_norm };

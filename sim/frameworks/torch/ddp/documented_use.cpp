@@ -31,10 +31,11 @@ enum class Use : std::uint8_t {
   scaler_of_fp32,
   weights,
   own_gradients,
+  checkpoint,
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 16> rules{{
+constexpr std::array<UseRule, 17> rules{{
     {"same-calls", "Every rank makes the same calls in the same order."},
     {"forward-in-no-sync", "A forward and its backward stand in no_sync together, or outside of it together: what decides is the forward."},
     {"last-backward-synchronised", "The last forward and backward before step() run outside of no_sync."},
@@ -51,6 +52,7 @@ constexpr std::array<UseRule, 16> rules{{
     {"scaler-of-fp32", "GradScaler unscales gradients in fp32: the parameters are kept in fp32, and autocast casts."},
     {"weights-of-the-loop", "What the loop multiplies a loss by, averaged over the ranks, is what the contribution is due to weigh.", true},
     {"reduced-gradients-kept", "What the loop does to param.grad, or reduces beside the wrapper, is its own.", true},
+    {"checkpoint-behind-step", "A checkpoint is saved behind a step() that updates: the gradients of an open window are not in it."},
 }};
 
 // Where a rank stands.
@@ -84,6 +86,7 @@ class Walk final : public UseWalk {
   }
 
   void on_event(const Event& e) override {
+    if (e.is<events::Restore>()) return restored(e);
     if (timeline_.two_layers) own_contract(e);
   }
 
@@ -91,6 +94,12 @@ class Walk final : public UseWalk {
   void own_contract(const Event& e) {
     if (e.touches_gradients()) broken(Use::own_gradients);
     if (e.updates() && weighs_otherwise(e)) broken(Use::weights);
+  }
+
+  // What new processes have of the old ones is the checkpoint alone.
+  void restored(const Event& e) {
+    if (lost_at(e)) broken(Use::checkpoint);
+    ranks_.assign(ranks_.size(), {});
   }
 
   void on_rank(const Event& e, std::uint32_t rank) override {

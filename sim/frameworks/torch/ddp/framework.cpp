@@ -15,7 +15,7 @@
 #include "sim/frameworks/torch/ddp/search/search_space.h"
 #include "sim/frameworks/torch/ddp/user_config.h"
 #include "sim/frameworks/torch/history/releases.h"
-#include "sim/frameworks/torch/loop_admission.h"
+#include "sim/frameworks/loop_admission.h"
 
 namespace gradledger::torch {
 namespace {

@@ -27,10 +27,11 @@ enum class Use : std::uint8_t {
   scaler_asks_all,
   weights,
   own_gradients,
+  checkpoint,
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 14> rules{{
+constexpr std::array<UseRule, 15> rules{{
     {"flat-ranks-alike", "Every rank makes the same calls in the same order, with the same parameters in use."},
     {"last-backward-outside-no-sync", "The last forward and backward before step() stand outside no_sync(): it is they that reduce what was accumulated."},
     {"flat-forward-then-backward", "Each forward is followed by its own backward, once, before the next forward."},
@@ -45,6 +46,7 @@ constexpr std::array<UseRule, 14> rules{{
     {"sharded-grad-scaler", "Losses are scaled by ShardedGradScaler, by which all ranks skip a step or none does."},
     {"flat-weights", "What the loop multiplies a loss by, averaged over the ranks, is what the contribution is due to weigh.", true},
     {"flat-gradients-kept", "What the loop does to gradients, or reduces beside FullyShardedDataParallel, is its own.", true},
+    {"flat-checkpoint", "A checkpoint is saved behind a step() that updates: the gradients of an open window are not in it."},
 }};
 
 // Where a rank stands.
@@ -83,6 +85,7 @@ class Walk final : public UseWalk {
 
   // Where the loop states what it means: whether the wrapper can know of it.
   void on_event(const Event& e) override {
+    if (e.is<events::Restore>()) return restored(e);
     if (timeline_.two_layers && e.touches_gradients()) broken(Use::own_gradients);
     if (timeline_.two_layers && e.updates() && weighs_otherwise(e)) broken(Use::weights);
     if (const auto* backward = e.as<events::Backward>()) same_parameters(*backward, e);
@@ -105,6 +108,12 @@ class Walk final : public UseWalk {
     for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p)
       if (timeline_.in_graph(scenario_, backward.ordinal, rank, p)) out.insert(module_of_[p]);
     return out;
+  }
+
+  // What new processes have of the old ones is the checkpoint alone.
+  void restored(const Event& e) {
+    if (lost_at(e)) broken(Use::checkpoint);
+    ranks_.assign(ranks_.size(), {});
   }
 
   void on_rank(const Event& e, std::uint32_t rank) override {

@@ -51,8 +51,8 @@ void FullyShardedDataParallel::handle(const Event& event, ProgramWriter& w) {
                  [&](const EnterNoSync&) { enter_no_sync(pass); }, [&](const ExitNoSync&) { exit_no_sync(); }, [&](const Step& body) { step(body, pass); },
                  [&](const EngineZeroGrad& body) { zero_grad(body.set_to_none, true, pass); }, [&](const OptimizerZeroGrad& body) { zero_grad(body.set_to_none, false, pass); },
                  [&](const Unscale&) { unscale(pass); }, [&](const ScaleGradients& body) { scale_gradients(body, pass); }, [&](const ClipGradients& body) { clip(body, pass); },
-                 [&](const AllReduce& body) { all_reduce(body, pass); }, [&](const Raise& body) { raise(body); },
-                 [](const one_of<SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Finalize, Save, Restore, OfFramework> auto&) {
+                 [&](const AllReduce& body) { all_reduce(body, pass); }, [&](const Raise& body) { raise(body); }, [](const Save&) {},  // of the weights and what belongs to them
+                 [](const one_of<SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Finalize, Restore, OfFramework> auto&) {
                    expects(false, "FullyShardedDataParallel is given an event that its admission refuses");
                  }},
       event.body);
@@ -91,6 +91,14 @@ void FullyShardedDataParallel::resume(double value, ProgramWriter& w) {
 void FullyShardedDataParallel::read(ProgramWriter& w, Stage stage, Slice scalar) {
   w.read(scalar, static_cast<std::uint32_t>(stage));
   pending_ = stage;
+}
+
+// ---- checkpoints ------------------------------------------------------------------------------------------------------------------
+
+void FullyShardedDataParallel::load(const Engine& saved) {
+  const auto& before = static_cast<const FullyShardedDataParallel&>(saved);
+  scaler_.load(before.scaler_);
+  for (std::size_t p = 0; p < optimizers_.size(); ++p) optimizers_[p].load(before.optimizers_[p]);
 }
 
 // ---- snapshots --------------------------------------------------------------------------------------------------------------------

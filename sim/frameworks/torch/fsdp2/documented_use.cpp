@@ -28,10 +28,11 @@ enum class Use : std::uint8_t {
   backward_before_step,
   weights,
   own_gradients,
+  checkpoint,
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 14> rules{{
+constexpr std::array<UseRule, 15> rules{{
     {"ranks-alike", "Every rank makes the same calls in the same order."},
     {"last-backward-reduced", "The last backward before step() reduces gradients: set_requires_gradient_sync(True) stands before it."},
     {"graph-run-once", "Each forward is followed by its own backward, once."},
@@ -46,6 +47,7 @@ constexpr std::array<UseRule, 14> rules{{
     {"step-of-a-backward", "A step() follows a backward of its window."},
     {"weights-of-the-sharded-loop", "What the loop multiplies a loss by, averaged over the ranks, is what the contribution is due to weigh.", true},
     {"reduced-shards-kept", "What the loop does to param.grad, or reduces beside fully_shard, is its own.", true},
+    {"sharded-checkpoint", "A checkpoint is saved behind a step() that updates: the gradients of an open window are not in it."},
 }};
 
 // Where a rank stands.
@@ -77,6 +79,7 @@ class Walk final : public UseWalk {
   }
 
   void on_event(const Event& e) override {
+    if (e.is<events::Restore>()) return restored(e);
     if (timeline_.two_layers) own_contract(e);
     if (const auto* backward = e.as<events::Backward>()) same_parameters(*backward, e);
   }
@@ -96,6 +99,12 @@ class Walk final : public UseWalk {
       }
       if (use != 0 && use != run && !(config_.reduce_scatter_unused_params && config_.calls_unused_units)) return broken(Use::unused_parameters);
     }
+  }
+
+  // What new processes have of the old ones is the checkpoint alone.
+  void restored(const Event& e) {
+    if (lost_at(e)) broken(Use::checkpoint);
+    ranks_.assign(ranks_.size(), {});
   }
 
   void on_rank(const Event& e, std::uint32_t rank) override {

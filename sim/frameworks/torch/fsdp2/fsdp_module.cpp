@@ -65,16 +65,17 @@ void FsdpModule::handle(const Event& event, ProgramWriter& w) {
   };
   const Pass pass{w, shared_, in_backward};
   using namespace events;
-  std::visit(overloaded{[&](const Forward&) { explicit_forward(event, pass); }, [&](const events::Backward& body) { backward(body, pass); },
-                        [&](const EnterNoSync&) { in_no_sync_ = true, set_requires_gradient_sync(false); },
-                        [&](const ExitNoSync&) { in_no_sync_ = false, set_requires_gradient_sync(true); }, [&](const OfFramework& body) { call(body.arguments.as<Call>(), pass); },
-                        [&](const Step& body) { step(body, pass); }, [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto& body) { zero_grad(body.set_to_none, pass); },
-                        [&](const Unscale&) { unscale(pass); }, [&](const ScaleGradients& body) { scale_gradients(body, pass); },
-                        [&](const ClipGradients& body) { clip(body, pass); }, [&](const AllReduce& body) { all_reduce(body, pass); }, [&](const Raise& body) { raise(body); },
-                        [](const one_of<SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Finalize, Save, Restore> auto&) {
-                          expects(false, "fully_shard is given an event that its admission refuses");
-                        }},
-             event.body);
+  std::visit(
+      overloaded{[&](const Forward&) { explicit_forward(event, pass); }, [&](const events::Backward& body) { backward(body, pass); },
+                 [&](const EnterNoSync&) { in_no_sync_ = true, set_requires_gradient_sync(false); },
+                 [&](const ExitNoSync&) { in_no_sync_ = false, set_requires_gradient_sync(true); }, [&](const OfFramework& body) { call(body.arguments.as<Call>(), pass); },
+                 [&](const Step& body) { step(body, pass); }, [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto& body) { zero_grad(body.set_to_none, pass); },
+                 [&](const Unscale&) { unscale(pass); }, [&](const ScaleGradients& body) { scale_gradients(body, pass); }, [&](const ClipGradients& body) { clip(body, pass); },
+                 [&](const AllReduce& body) { all_reduce(body, pass); }, [&](const Raise& body) { raise(body); }, [](const Save&) {},  // of the weights and what belongs to them
+                 [](const one_of<SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Finalize, Restore> auto&) {
+                   expects(false, "fully_shard is given an event that its admission refuses");
+                 }},
+      event.body);
 }
 
 // The block that the loop made of the switch puts it back.
@@ -158,6 +159,14 @@ void FsdpModule::resume(double value, ProgramWriter& w) {
 void FsdpModule::read(ProgramWriter& w, Stage stage, Slice scalar) {
   w.read(scalar, static_cast<std::uint32_t>(stage));
   pending_ = stage;
+}
+
+// ---- checkpoints ------------------------------------------------------------------------------------------------------------------
+
+void FsdpModule::load(const Engine& saved) {
+  const auto& before = static_cast<const FsdpModule&>(saved);
+  scaler_.load(before.scaler_);
+  for (std::size_t p = 0; p < optimizers_.size(); ++p) optimizers_[p].load(before.optimizers_[p]);
 }
 
 // ---- snapshots --------------------------------------------------------------------------------------------------------------------

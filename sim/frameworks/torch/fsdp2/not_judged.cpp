@@ -3,7 +3,7 @@
 #include <string>
 
 #include "sim/frameworks/torch/fsdp2/calls.h"
-#include "sim/frameworks/torch/loop_admission.h"
+#include "sim/frameworks/loop_admission.h"
 #include "sim/scenario/script_pointer.h"
 
 namespace gradledger::torch::fully_shard {

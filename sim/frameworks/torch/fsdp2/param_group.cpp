@@ -44,8 +44,10 @@ void ParamGroup::foreach_all_gather(const Pass& pass) {
   std::uint64_t numel = 0;
   for (const std::uint32_t p : parameters_) numel += pass.s.modules.cuts[p].padded_numel();
   Slice mine;
+  all_gather_home_ = copies;
   {
     OnStream on(w, copies);
+    for (const Tensor& free : implicit ? std::exchange(pass.s.comm.let_go, {}) : std::vector<Tensor>{}) pass.s.tensors.drop(w, free);
     all_gather_result_.tensor =
         pass.s.tensors.allocate(w, label(pass.s, "all_gather_output"), any.param_dtype.value_or(any.orig_dtype), std::uint64_t{numel} * pass.s.modules.shard.size());
     mine = all_gather_result_.tensor.slice.part(pass.s.chunk() * numel, numel);
@@ -243,6 +245,16 @@ void ParamGroup::wait_for_post_backward(const Pass& pass) {
 
 // ---- the end of a backward --------------------------------------------------------------------------------------------------------
 
+// A gather that nobody used: the current stream waits for it. Its memory goes back to the stream that allocated it, which does not; what is next
+// allocated there comes into its place.
+void ParamGroup::let_go_of_gather(const Pass& pass) {
+  if (!std::exchange(all_gather_pending_, false)) return;
+  const Kept result = std::exchange(all_gather_result_, {});
+  if (result.event != no_index) pass.w.wait(result.event);
+  if (all_gather_home_ == Stream::copy && result.tensor.defined()) pass.s.comm.let_go.push_back(result.tensor);
+  else pass.s.tensors.drop(pass.w, result.tensor);
+}
+
 void ParamGroup::finalize_backward(const Pass& pass) {
   for (const auto& [stream, event] : std::exchange(pass.s.comm.last_post_reduce_events, {})) pass.w.wait(event);
   post_reduce_event_.reset();
@@ -251,21 +263,13 @@ void ParamGroup::finalize_backward(const Pass& pass) {
     OnStream host(pass.w, Stream::host);
     pass.w.wait(event);
   }
-  if (std::exchange(all_gather_pending_, false)) {
-    const Kept result = std::exchange(all_gather_result_, {});
-    if (result.event != no_index) pass.w.wait(result.event);
-    pass.s.tensors.drop(pass.w, result.tensor);
-  }
+  let_go_of_gather(pass);
   post_forward_indices_.clear();
 }
 
 // Gradients that were not reduced yet stay, whatever the method's documentation says.
 void ParamGroup::reset_iter_state(const Pass& pass) {
-  if (std::exchange(all_gather_pending_, false)) {
-    const Kept result = std::exchange(all_gather_result_, {});
-    if (result.event != no_index) pass.w.wait(result.event);
-    pass.s.tensors.drop(pass.w, result.tensor);
-  }
+  let_go_of_gather(pass);
   wait_for_post_backward(pass);
   pass.s.tensors.clear(pass.w, partial_reduce_output_);
   post_forward_indices_.clear();

@@ -37,6 +37,7 @@ struct Kept {
 // FSDPCommContext, and what of FSDPStateContext all modules share.
 struct Communication {
   std::optional<Kept> all_gather_state;
+  std::vector<Tensor> let_go;  // of the stream that copies into gathers, which takes its memory back without waiting for anybody
   std::vector<Kept> reduce_scatter_states;
   std::map<Stream, std::uint32_t> last_post_reduce_events;
   std::vector<std::uint32_t> post_forward_order;  // modules
@@ -115,6 +116,7 @@ class ParamGroup {
 
   void foreach_all_gather(const Pass& pass);                                                       // _fsdp_collectives.py: foreach_all_gather, at torch 2.13
   void all_gather_input(const Pass& pass, std::uint32_t parameter, Slice target);                  // _fsdp_param.py: all_gather_inputs, at torch 2.13
+  void let_go_of_gather(const Pass& pass);                                                         // _fsdp_param_group.py: finalize_backward, at torch 2.13
   void copy_out(const Pass& pass);                                                                 // _fsdp_collectives.py: foreach_all_gather_copy_out, at torch 2.13
   void wait_all_gather_streams(const Pass& pass, std::uint32_t event);                             // _fsdp_param_group.py: _wait_all_gather_streams_on_event, at torch 2.13
   void to_sharded(const Pass& pass);                                                               // _fsdp_param_group.py: _to_sharded, at torch 2.13
@@ -138,6 +140,7 @@ class ParamGroup {
   bool unsharded_ = false;
   bool all_gather_pending_ = false;
   Kept all_gather_result_;
+  Stream all_gather_home_ = Stream::copy;  // that its memory belongs to
   std::vector<std::uint32_t> post_forward_indices_;
   std::optional<std::uint32_t> post_reduce_event_;
   Tensor partial_reduce_output_;

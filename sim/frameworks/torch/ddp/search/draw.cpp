@@ -64,6 +64,7 @@ class Options {
     }
     if (takes(loss_weights)) draw_loss_weights(draws_, out_);
     if (takes(summed)) out_.contract.average_over = "none";
+    if (config_.comm_hook == CommHook::sum) mean_a_sum();
   }
 
  private:
@@ -89,7 +90,10 @@ class Options {
   }
 
   void hooks() {
-    if (takes(comm_hooks)) config_.comm_hook = draws_.of({CommHook::allreduce, CommHook::fp16_compress, CommHook::bf16_compress, CommHook::fp16_wrapper, CommHook::bf16_wrapper});
+    if (takes(comm_hooks)) {
+      config_.comm_hook = draws_.of({CommHook::allreduce, CommHook::fp16_compress, CommHook::bf16_compress, CommHook::fp16_wrapper, CommHook::bf16_wrapper});
+      other_hooks(draws_);
+    }
     if (takes(measuring_hook)) config_.comm_hook = CommHook::noop;
     if (!takes(delayed)) return;
     // Reduced behind the gradient that is ready last: that of the first parameter, where a backward reaches all.
@@ -99,6 +103,40 @@ class Options {
       else if (p.has_gradient()) late.parameters.push_back(p.name);
     if (late.hook.empty() || late.parameters.empty() || leaves_parameters_out(out_)) return;
     config_.delay_all_reduce = late;
+  }
+
+  // On a copy of the draws: what a seed means for the rest stays.
+  void other_hooks(Draws aside) {
+    const std::uint32_t which = aside.below(6);
+    if (which == 0) config_.comm_hook = CommHook::sum;
+    if (which == 1 || which == 2) power_sgd(aside);
+  }
+
+  void power_sgd(Draws& aside) {
+    if (std::any_of(out_.parameters.begin(), out_.parameters.end(), [](const Parameter& p) { return p.numel == 0; })) return;
+    config_.comm_hook = CommHook::power_sgd;
+    PowerSgdConfig& state = config_.power_sgd.emplace();
+    state.use_error_feedback = !aside.one_in(4);
+    state.warm_start = !aside.one_in(4);
+    state.start_powerSGD_iter = aside.between(state.use_error_feedback || state.warm_start ? 2 : 0, 4);
+    state.matrix_approximation_rank = aside.between(1, 2);
+    state.min_compression_rate = aside.of({0.5, 1.0, 2.0});
+    for (const Parameter& p : out_.parameters)
+      if (!aside.one_in(4)) config_.rows[p.name] = nearly_square(p.numel);
+  }
+
+  // The rows of the matrix with as many elements that has least rows and columns.
+  static std::uint64_t nearly_square(std::uint64_t numel) {
+    std::uint64_t rows = 1;
+    for (std::uint64_t d = 2; d * d <= numel; ++d)
+      if (numel % d == 0) rows = d;
+    return rows;
+  }
+
+  // A hook that leaves the division out is right where the loop means a sum, and says nothing else of its weights.
+  void mean_a_sum() {
+    if (out_.contract == StatedContract{}) out_.contract.average_over = "none";
+    else if (out_.contract.average_over != "none") config_.comm_hook = CommHook::allreduce;
   }
 
   Draws& draws_;

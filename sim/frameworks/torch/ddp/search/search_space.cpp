@@ -12,6 +12,15 @@ namespace {
 
 constexpr std::array<Variant, 1> all_variants{{{"ddp", "DistributedDataParallel", {.reduces_every_backward = true}, [](Scenario& s) { s.engine.framework = "ddp"; }}}};
 
+bool without_hook(Scenario& s) {
+  DdpConfig& config = ddp_config(s);
+  const bool was = config.comm_hook != CommHook::none;
+  config.comm_hook = CommHook::none;
+  config.power_sgd.reset();
+  config.rows.clear();
+  return was;
+}
+
 class DataParallelTuning final : public Tuning {
  public:
   bool set_model_dtype(Scenario& s, Dtype dtype) const override { return set_loop_dtype(s, dtype); }
@@ -23,13 +32,28 @@ class DataParallelTuning final : public Tuning {
     ddp_config(s).bucket_cap_mb = static_cast<double>(numel * size_of(s.model_dtype)) / (1024.0 * 1024.0);
     return true;
   }
+  bool set_wire_dtype(Scenario& s, std::optional<Dtype> dtype) const override {
+    if (dtype == Dtype::float32) return false;
+    without_hook(s);
+    if (dtype) ddp_config(s).comm_hook = *dtype == Dtype::float16 ? CommHook::fp16_compress : CommHook::bf16_compress;
+    return true;
+  }
+  bool approximate(Scenario& s) const override {
+    without_hook(s);
+    DdpConfig& config = ddp_config(s);
+    config.comm_hook = CommHook::power_sgd;
+    config.power_sgd = PowerSgdConfig{.start_powerSGD_iter = 2, .min_compression_rate = 1};
+    for (const Parameter& p : s.parameters)
+      if (p.has_gradient() && config.rows.empty()) config.rows[p.name] = 6;
+    return true;
+  }
 };
 
 std::vector<Simplification> simpler() {
   std::vector<Simplification> out;
   add_loop_simplifications(out);
   const auto defaults = [&](auto option) { out.push_back(option_default(option)); };
-  defaults(&DdpConfig::comm_hook);
+  out.emplace_back(without_hook);
   defaults(&DdpConfig::delay_all_reduce);
   defaults(&DdpConfig::bucket_cap_mb);
   defaults(&DdpConfig::bucket_cap_mb_list);
@@ -50,9 +74,16 @@ class Space final : public SearchSpace {
   std::span<const FeatureInfo> features() const override { return data_parallel::features(); }
   void draw_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out) const override { data_parallel::draw_engine(among, draws, swarm, out); }
   void draw_options(Draws& draws, const Swarm& swarm, Scenario& out) const override { data_parallel::draw_options(draws, swarm, out); }
-  // A bucket of which nothing is used is divided again where it is what param.grad views (docs/ddp.md).
+  // A bucket of which nothing is used is divided again where it is what param.grad views, and what PowerSGD keeps remembers an overflow (docs/ddp.md). A sum
+  // is added up again by each further backward of a window that is reduced.
   void leave_out_open_defects(Scenario& s) const override {
-    if (ddp_config(s).skip_all_reduce_unused_params) ddp_config(s).gradient_as_bucket_view = false;
+    DdpConfig& config = ddp_config(s);
+    if (config.skip_all_reduce_unused_params) config.gradient_as_bucket_view = false;
+    if (config.comm_hook == CommHook::sum) {
+      config.comm_hook = CommHook::allreduce;
+      s.contract.average_over = "world";
+    }
+    if (config.power_sgd && config.grad_scaler) config.power_sgd->use_error_feedback = config.power_sgd->warm_start = false;
   }
   std::unique_ptr<Calls> calls(const Scenario&) const override { return std::make_unique<LoopCalls>(true); }
   bool draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scenario& out) const override {
@@ -70,7 +101,8 @@ class Space final : public SearchSpace {
 
   std::uint64_t alike(const Scenario& s) const override {
     const DdpConfig& c = ddp_config(s);
-    return hash_keys({c.static_graph, c.searches_unused(), c.comm_hook != CommHook::none, c.gradient_as_bucket_view, c.delay_all_reduce.has_value(), c.grad_scaler.has_value()});
+    return hash_keys({c.static_graph, c.searches_unused(), c.comm_hook != CommHook::none, c.power_sgd.has_value(), c.gradient_as_bucket_view, c.delay_all_reduce.has_value(),
+                      c.grad_scaler.has_value()});
   }
 
   const Tuning& tuning() const override {

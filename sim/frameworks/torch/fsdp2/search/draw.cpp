@@ -142,6 +142,7 @@ class Window {
       : config_(fsdp2_config(out)), draws_(draws), swarm_(swarm), window_(slot, draws, swarm, out, false), deferral_(deferral_of(swarm, config_)) {
     zero_grad_ = draws.one_in(3) ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
     offload_ = slot.as_documented && config_.offload;
+    strays_ = !slot.as_documented;
     leaves_out_ = !slot.as_documented || (deferral_ != Deferral::all_reduce && may_leave_out(out));
     clips_ = out.model_dtype == Dtype::float32 && window_.strays(Feature::clipping);
   }
@@ -163,7 +164,7 @@ class Window {
       if (!offload_ && window_.takes(unsharding)) say(Method::unshard, 0);
       const bool in_block = defers && deferral_ == Deferral::block && (!window_.last(m) || window_.strays(Feature::blocks));
       if (in_block) window_.in_no_sync([&] { window_.micro_batch(true, leaves_out_, false); });
-      else if (m + 2 < window_.micro_batches() && swarm_.on(Feature::own_forwards) && draws_.one_in(4)) {
+      else if (m + 2 < window_.micro_batches() && swarm_.on(Feature::own_forwards) && draws_.one_in(4) && strays_) {  // documented, but for a race (docs/fsdp2.md)
         window_.two_micro_batches();
         ++m;
       } else window_.micro_batch(true, leaves_out_, false);
@@ -186,7 +187,7 @@ class Window {
   LoopWindow window_;
   Deferral deferral_;
   ScriptKind zero_grad_;
-  bool leaves_out_ = true, clips_ = false, offload_ = false;
+  bool leaves_out_ = true, clips_ = false, offload_ = false, strays_ = false;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -152,9 +153,13 @@ class Explorer {
     // What a thread takes at once: neighbours begin alike. A real framework takes seconds for one.
     const std::size_t chunk = options_.driver ? 1 : 64 * letters, chunks = (sequences + chunk - 1) / chunk;
     std::vector<Tried> tried(sequences);
+    std::atomic<bool> cut = false;  // within a chunk
     const auto try_some = [&](std::size_t c) {
       std::unique_ptr<Walker> walker = idle_walker();
-      for (std::size_t i = c * chunk; i < std::min(sequences, (c + 1) * chunk); ++i) tried[i] = walker->attempt(words[begin + i / letters], static_cast<std::uint8_t>(i % letters));
+      for (std::size_t i = c * chunk; i < std::min(sequences, (c + 1) * chunk) && !cut; ++i) {
+        if (i % letters == 0 && options_.stop()) cut = true;
+        else tried[i] = walker->attempt(words[begin + i / letters], static_cast<std::uint8_t>(i % letters));
+      }
       const std::lock_guard lock(guard_);
       walkers_.push_back(std::move(walker));
     };
@@ -166,7 +171,7 @@ class Explorer {
       word.push_back(static_cast<std::uint8_t>(i % letters));
       count(tried[i], word, level, to);
     }
-    return done == chunks;
+    return done == chunks && !cut;
   }
 
   std::unique_ptr<Walker> idle_walker() {
@@ -180,6 +185,7 @@ class Explorer {
   void count(const Tried& tried, const Word& word, Level& level, std::vector<Bytes>& to) const {
     ExploreResult& counts = level.counts;
     switch (tried.as) {
+      case Tried::As::untried: return;
       case Tried::As::refused: ++counts.refused; return;
       case Tried::As::mirrored: ++counts.mirrored; return;
       case Tried::As::undocumented: ++counts.undocumented; return;

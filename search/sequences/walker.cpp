@@ -59,7 +59,7 @@ Walker::Walker(const ExploreOptions& options, bool symmetric)
 
 Tried Walker::attempt(WordView parent, std::uint8_t letter) {
   go_to(parent);
-  Tried tried;
+  Tried tried{Tried::As::refused};
   word_.push_back(letter);
   if (symmetric_ && !canonical_in_ranks(options_.alphabet, word_)) {
     tried.as = Tried::As::mirrored;

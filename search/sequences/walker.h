@@ -13,8 +13,8 @@ namespace gradledger::search {
 
 // What became of one event tried in one state.
 struct Tried {
-  enum class As : std::uint8_t { refused, mirrored, undocumented, not_run, wrong, state };
-  As as = As::refused;
+  enum class As : std::uint8_t { untried, refused, mirrored, undocumented, not_run, wrong, state };
+  As as = As::untried;
   std::uint64_t alike = 0, elements = 0;
   StateKey key;
 };

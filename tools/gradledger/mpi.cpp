@@ -63,7 +63,7 @@ class MpiExchange final : public search::Exchange {
 
  private:
   static constexpr std::uint64_t chunk = 1u << 16;        // bytes from each to each at a time
-  static constexpr std::chrono::milliseconds grace{400};  // mpirun ends what is left a second after its signal
+  static constexpr std::chrono::milliseconds grace{200};  // mpirun ends what is left a second after its signal
 
   // From each: how much it has for this one, and the most that it has for anybody. In pairs, so that it is known who does not answer.
   std::vector<std::uint64_t> lengths_of_all(const std::vector<Bytes>& to) {

@@ -110,9 +110,11 @@ Shared shared(const ExploreOptions& options, std::uint32_t size, std::uint32_t d
 
 ExploreOptions world_of(const char* name, std::uint32_t length, const char* as_of = "head") {
   ExploreOptions options;
-  options.world = base_scenario(2, {4, 4}, Dtype::float32);
+  options.world.world_size = 2;
+  for (const char* parameter : {"w0", "w1"}) options.world.parameters.push_back({parameter, 4, std::nullopt});
   options.world.engine.as_of.base = as_of;
   (*variant_named(name, ""))->apply(options.world);
+  tuning_of(options.world).clip(options.world, 0.0);
   for (const std::string& text : search_space_of(options.world).alphabet(options.world))
     options.alphabet.push_back(*letter_from(text, 2, "", search_space_of(options.world).letters()));
   options.length = length;

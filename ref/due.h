@@ -53,7 +53,6 @@ class DueTracker {
   Due of(const Observation& observation);
   void event_done(std::uint32_t rank, std::uint32_t event) { ranks_[rank].last_event = event; }
 
- private:
   struct Buffer {
     std::string name;
     std::uint32_t appeared = never, last = never;  // events
@@ -65,12 +64,16 @@ class DueTracker {
     std::vector<Buffer> buffers;
     std::size_t next = 0;  // buffers are shown in the same order after every event
   };
+  // What it saw so far: another tracker goes on with it where the pass does.
+  using Seen = std::vector<Rank>;
+  Seen& seen() { return ranks_; }
 
+ private:
   Buffer& known(Rank& rank, std::string_view name);
   static bool changes(Buffer& buffer, std::span<const std::span<const std::byte>> contents);
 
   const Timeline& timeline_;
-  std::vector<Rank> ranks_;
+  Seen ranks_;
 };
 
 }  // namespace gradledger::ref

@@ -41,6 +41,7 @@ class PassJudge : public TraceSink {
   const std::vector<Mismatch>& mismatches() const { return mismatches_; }
   const JudgeStatistics& statistics() const { return book_.statistics(); }
   const SnapshotBook& book() const { return book_; }
+  DueTracker::Seen& seen() { return book_.seen(); }
 
  private:
   const Field& due_of(const Observation& observation, const Due& due);

@@ -68,8 +68,8 @@ std::uint64_t mark_of(const ref::WorstElement& worst) {
 }
 
 // A step applies nothing where its window has no contribution.
-bool any_is_due(const Timeline& timeline, const std::map<std::uint32_t, std::vector<ref::ElementRange>>& not_applied) {
-  return std::any_of(not_applied.begin(), not_applied.end(), [&](const auto& entry) {
+bool any_is_due(const Timeline& timeline, const std::map<std::uint32_t, std::vector<ref::ElementRange>>& not_applied, std::uint32_t since) {
+  return std::any_of(not_applied.lower_bound(since), not_applied.end(), [&](const auto& entry) {
     for (std::size_t b = 0; b < timeline.backwards.size(); ++b)
       for (std::uint32_t r = 0; r < timeline.world_size; ++r)
         if (timeline.backwards[b].step == timeline.events[entry.first].step && timeline.backwards[b].micro_batch[r] != no_contribution && timeline.dropped_at[b][r] == never)
@@ -77,6 +77,9 @@ bool any_is_due(const Timeline& timeline, const std::map<std::uint32_t, std::vec
     return false;
   });
 }
+
+// Events before it were not shown, and nothing of them is missed.
+bool any_since(const std::map<std::uint32_t, std::vector<ref::ElementRange>>& missing, std::uint32_t since) { return missing.lower_bound(since) != missing.end(); }
 
 std::vector<Rank> take(std::vector<Rank>& spare, std::uint32_t count) {
   std::vector<Rank> out;
@@ -115,15 +118,24 @@ Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptio
   tee.add(options.every_event ? static_cast<TraceSink*>(&judge) : &snapshots);
   thread_local std::vector<Rank> spare;
   const auto producer = make_producer(scenario, timeline, {.engines = options.factory, .devices = options.devices});
-  producer->take_over(take(spare, scenario.world_size));
+  Stand* const stand = options.stand;
+  const std::uint32_t since = stand ? stand->events : 0;
+  if (since > 0) {
+    producer->go_on_from(std::move(stand->ranks));
+    judge.seen() = std::move(stand->seen);
+  } else {
+    producer->take_over(take(spare, scenario.world_size));
+  }
   RunOptions run;
   run.linear = true;
   run.observe_events = options.every_event;
-  run.schedule.seed = options.seed;
+  run.schedule.seed = stand ? hash_keys({options.seed, since}) : options.seed;
+  run.once = stand != nullptr;
   run.check_streams = options.check_streams && search_space_of(scenario).uses_streams(scenario);
   const RunSummary summary = producer->run(source, run, tee);
   if (options.after) options.after(*producer);
-  put_back(spare, producer->hand_over());
+  if (stand) *stand = {producer->hand_over(), std::move(judge.seen()), static_cast<std::uint32_t>(timeline.events.size())};
+  else put_back(spare, producer->hand_over());
 
   Look look;
   look.trace_hash = summary.trace_hash;
@@ -140,8 +152,8 @@ Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptio
          {static_cast<std::uint64_t>(timeline.events[first.key.event].kind()), static_cast<std::uint64_t>(first.role), std::uint64_t{first.step > 0}, mark_of(first.worst)})
       alike.add(word);
   } else if (!incidents.stopped()) {
-    const bool lost = any_is_due(timeline, judge.book().not_applied());
-    look.suspicious = look.suspicious || lost || (options.every_event && !judge.book().not_reduced().empty());
+    const bool lost = any_is_due(timeline, judge.book().not_applied(), since);
+    look.suspicious = look.suspicious || lost || (options.every_event && any_since(judge.book().not_reduced(), since));
     alike.add(lost ? 2 : 1);
   }
   look.alike = alike.value();

@@ -6,7 +6,9 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "ref/due.h"
 #include "ref/oracle.h"
 #include "sim/frameworks/framework.h"
 #include "sim/producers/producers.h"
@@ -22,6 +24,13 @@ struct Look {
   std::uint64_t compared = 0;  // elements
 };
 
+// Where a look at the first events of a script ended, every rank and stream at its end. It begins where there is none.
+struct Stand {
+  std::vector<Rank> ranks;
+  ref::DueTracker::Seen seen;
+  std::uint32_t events = 0;
+};
+
 struct LookOptions {
   std::uint64_t seed = 0;
   EngineFactory factory;       // empty: those of the scenario's framework
@@ -31,6 +40,7 @@ struct LookOptions {
   std::optional<ref::ProbeRange> range;          // of the probes, where it is not the case's own
   std::uint32_t window_period = 0;               // probes repeat after so many windows; 0: never
   std::function<void(const Simulation&)> after;  // the run
+  Stand* stand = nullptr;                        // where the run goes on, and what it leaves there; not owned
 };
 
 // Preconditions: the scenario was admitted, the timeline is its own.

@@ -101,24 +101,36 @@ std::uint32_t open_blocks(const std::vector<Letter>& alphabet, const Word& word)
   return open;
 }
 
+bool ScriptWriter::add(const Letter& letter) {
+  if (letter.kind == Letter::Kind::end) {
+    if (!in_block_) return false;
+    in_block_ = false;
+  } else {
+    if (!calls_.takes(event_of(letter.item.kind), in_block_, letter.item.direct)) return false;
+    (in_block_ ? script_.back().items : script_).push_back(letter.item);
+    if (letter.kind == Letter::Kind::begin) in_block_ = true;
+  }
+  kinds_.push_back(letter.kind);
+  return true;
+}
+
+void ScriptWriter::take_away() {
+  if (kinds_.back() == Letter::Kind::end) {
+    in_block_ = true;
+  } else if (kinds_.back() == Letter::Kind::begin || !in_block_) {
+    script_.pop_back();
+    in_block_ = false;
+  } else {
+    script_.back().items.pop_back();
+  }
+  kinds_.pop_back();
+}
+
 std::optional<std::vector<ScriptItem>> script_of(const std::vector<Letter>& alphabet, const Word& word, const Calls& calls) {
   std::vector<ScriptItem> script;
-  std::vector<ScriptItem>* into = &script;
-  bool in_block = false;
-  for (const std::uint8_t number : word) {
-    const Letter& letter = alphabet[number];
-    if (letter.kind == Letter::Kind::end) {
-      if (!in_block) return std::nullopt;
-      in_block = false;
-      into = &script;
-      continue;
-    }
-    if (!calls.takes(event_of(letter.item.kind), in_block, letter.item.direct)) return std::nullopt;
-    into->push_back(letter.item);
-    if (letter.kind == Letter::Kind::event) continue;
-    in_block = true;  // blocks do not nest: the framework refuses it
-    into = &into->back().items;
-  }
+  ScriptWriter writer(calls, script);
+  for (const std::uint8_t letter : word)
+    if (!writer.add(alphabet[letter])) return std::nullopt;
   return script;
 }
 

@@ -30,6 +30,26 @@ using Word = std::vector<std::uint8_t>;  // letters, by number
 // Nothing where the framework, or the language, refuses it: a step inside a block, an end without a block.
 std::optional<std::vector<ScriptItem>> script_of(const std::vector<Letter>& alphabet, const Word& word, const Calls& calls);
 
+// Scripts of words that begin alike: letters are added and taken away at the end.
+class ScriptWriter {
+ public:
+  // Into an empty script. Both outlive it.
+  ScriptWriter(const Calls& calls, std::vector<ScriptItem>& script) : calls_(calls), script_(script) {}
+
+  // False, and nothing is added, where the framework, or the language, refuses the letter there.
+  bool add(const Letter& letter);
+  // The last letter. Precondition: there is one.
+  void take_away();
+  // Whether the last item is a block that is open.
+  bool in_block() const { return in_block_; }
+
+ private:
+  const Calls& calls_;
+  std::vector<ScriptItem>& script_;
+  std::vector<Letter::Kind> kinds_;  // of the letters
+  bool in_block_ = false;            // blocks do not nest: the framework refuses it
+};
+
 // How many blocks are open at the end of a word; script_of closes them.
 std::uint32_t open_blocks(const std::vector<Letter>& alphabet, const Word& word);
 

@@ -48,6 +48,7 @@ class HostExecutor::Run {
   RunSummary go() {
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
       runnable_.push_back(static_cast<std::uint16_t>(r));
+      bytes_held_ += ranks_[r].memory.bytes_held();
       if (weights_) weights_->prepare(r, ranks_[r].program);
       if (lets_go_ && options_.check_streams) checks_.emplace_back(r).follow(ranks_[r].program);
     }
@@ -328,8 +329,8 @@ class HostExecutor::Run {
   TraceHash hash_;
   RunSummary summary_;
   std::vector<std::uint16_t> runnable_;  // sorted
-  std::uint64_t bytes_held_ = 0;     // by all ranks
-  std::uint64_t program_bytes_ = 0;  // likewise, beyond what they had at the start
+  std::uint64_t bytes_held_ = 0;         // by all ranks
+  std::uint64_t program_bytes_ = 0;      // likewise, beyond what they had at the start
   bool mismatched_ = false;
   bool replays_ = false;  // complete programs of an earlier run
   const bool lets_go_;    // of operations that ran; a restart looks for what they left
@@ -355,7 +356,10 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
   expects(!options.weights || (options.linear && !options.wide && !options.dry && !devices_), "weights are for linear runs on the host");
   expects(!options.once || options.linear, "programs are let go in linear runs alone");
   const bool replays = recorded_ && options.linear && recorded_observes_ == options.observe_events && recorded_wide_ == options.wide;
-  if (replays) {
+  if (std::exchange(goes_on_, false)) {
+    expects(options.once && ranks_.size() == scenario_.world_size, "a run goes on that keeps its programs, or with ranks of another world");
+    for (Rank& rank : ranks_) rank.go_on();
+  } else if (replays) {
     for (Rank& rank : ranks_) rank.rewind();
   } else {
     ranks_.resize(scenario_.world_size);

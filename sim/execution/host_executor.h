@@ -38,6 +38,10 @@ class HostExecutor final : public Simulation {
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override;
 
   void take_over(std::vector<Rank> ranks) override { ranks_ = std::move(ranks); }
+  void go_on_from(std::vector<Rank> ranks) override {
+    ranks_ = std::move(ranks);
+    goes_on_ = true;
+  }
   std::vector<Rank> hand_over() override { return std::move(ranks_); }
   std::span<const Rank> ranks() const override { return ranks_; }
 
@@ -53,6 +57,7 @@ class HostExecutor final : public Simulation {
   std::uint64_t program_bytes_max_ = std::numeric_limits<std::uint64_t>::max();
   Devices* devices_ = nullptr;
   std::vector<Rank> ranks_;
+  bool goes_on_ = false;   // ranks_ stand behind the first events
   bool recorded_ = false;  // ranks_ hold complete programs of a linear run
   bool recorded_observes_ = false, recorded_wide_ = false;
 };

@@ -49,6 +49,25 @@ struct Rank {
     finished = false;
   }
 
+  // As the other stands, engine included. What this one holds keeps its memory.
+  void become(const Rank& other) {
+    program = other.program;
+    engine = other.engine->clone();
+    memory = other.memory;
+    head = other.head;
+    waits_for_peers = other.waits_for_peers;
+    recorded = other.recorded;
+    next_event = other.next_event;
+    event = other.event;
+    operations_at_start = other.operations_at_start;
+    emitted_all = other.emitted_all;
+    finished = other.finished;
+    errors = other.errors;
+  }
+
+  // From the end of its script, which has become longer.
+  void go_on() { emitted_all = finished = false; }
+
   // Operations that every stream has behind it, and that no stream follows from.
   void forget_what_ran() { program.forget_before(std::min(*std::min_element(head.begin(), head.end()), static_cast<std::uint32_t>(program.ops.size()))); }
 

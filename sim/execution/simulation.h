@@ -28,6 +28,9 @@ class Simulation : public Producer {
 
   // Ranks of a simulation that is done, whose memory this one uses again: many small runs take most of their time from the allocator.
   virtual void take_over(std::vector<Rank> ranks) = 0;
+  // Ranks that ran the first events of this script, alone and to their end: the next run goes on with them behind these. Precondition: that run was
+  // linear, and their engines look at this simulation's scenario and timeline.
+  virtual void go_on_from(std::vector<Rank> ranks) = 0;
   virtual std::vector<Rank> hand_over() = 0;
 };
 

@@ -1,8 +1,10 @@
 // The exhaustive search says what it went through, whether that was all, and what went wrong there.
 #include <algorithm>
+#include <regex>
 
 #include "tests/tools/command.h"
 #include "tools/gradledger/exit_codes.h"
+#include "tools/gradledger/mpi.h"
 
 namespace gradledger::testing {
 namespace {
@@ -75,6 +77,37 @@ TEST(explore, without_a_file_takes_every_engine) {
   for (const json& record : explore_records(outcome))
     if (record["record"] == "engine") engines.push_back(record["engine"]);
   EXPECT_EQ(engines, (std::vector<std::string>{"zero0", "zero1", "zero1-offload", "bf16-optimizer", "zero2", "zero2-offload", "zero3", "zero3-offload"}));
+}
+
+// With mpirun: tests/tools/explore_mpi.
+TEST(explore, with_mpi_alone_changes_nothing_and_without_it_says_what_is_missing) {
+  const std::vector<std::string> options{"--engine", "zero0", "--alphabet", "backward,step", "--length", "3"};
+  std::vector<std::string> shared = options;
+  shared.push_back("--mpi");
+  if (!tool::has_mpi()) return expect_complaint(explore(shared), tool::unavailable, "--mpi: this gradledger was built without MPI; expected");
+  const Outcome one = explore(options), other = explore(shared);
+  EXPECT_EQ(other.code, tool::clean) << other.err;
+  EXPECT_EQ(lines_of(one.out).at(0), lines_of(other.out).at(0));
+  const auto counts = [](const Outcome& o) { return o.out.substr(0, o.out.rfind('(')); };
+  EXPECT_EQ(counts(one), counts(other));
+}
+
+TEST(explore, with_mpi_is_of_the_simulator) {
+  expect_explore_refused({"--mpi", "--producer", "ddp", "--engine", "ddp"}, "--mpi excludes --producer");
+  expect_explore_refused({joined, "--streams", "--mpi"}, "excludes");
+}
+
+TEST(explore, writes_its_records_beside_the_text) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() / "records.jsonl";
+  const std::vector<std::string> options{"--engine", "zero0", "--alphabet", "backward,step", "--length", "3"};
+  std::vector<std::string> recorded = options, printed = options;
+  recorded.insert(recorded.end(), {"--records", file});
+  printed.push_back("--json");
+  const Outcome text = explore(recorded), records = explore(printed);
+  EXPECT_EQ(text.code, tool::clean) << text.err;
+  const auto without_seconds = [](const std::string& all) { return std::regex_replace(all, std::regex("\"seconds\":[^,}]*"), ""); };
+  EXPECT_EQ(without_seconds(text_of(file)), without_seconds(records.out));
 }
 
 TEST(explore, says_where_it_is_not_complete) {

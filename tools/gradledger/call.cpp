@@ -58,7 +58,7 @@ std::vector<std::string> without(const std::vector<std::string>& words, const st
 
 }  // namespace
 
-std::vector<std::string> without_form(const std::vector<std::string>& words) { return without(words, {"--json"}, {"--format", "--jobs", "--records"}); }
+std::vector<std::string> without_form(const std::vector<std::string>& words) { return without(words, {"--json", "--mpi"}, {"--format", "--jobs", "--records"}); }
 
 std::vector<std::string> without_sharding(const std::vector<std::string>& words) {
   return without(without_form(words), {"--github", "-q", "--quiet", "-v", "--verbose"},

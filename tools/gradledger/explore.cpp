@@ -1,14 +1,20 @@
 #include "tools/gradledger/explore.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <memory>
 
 #include <fmt/format.h>
 
 #include "sim/frameworks/search_space.h"
 #include "sim/load.h"
+#include "tools/gradledger/call.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
 #include "tools/gradledger/interruption.h"
+#include "tools/gradledger/launcher.h"
+#include "tools/gradledger/mpi.h"
 #include "tools/gradledger/output.h"
 #include "tools/gradledger/progress.h"
 #include "tools/gradledger/verbs.h"
@@ -146,41 +152,113 @@ std::string repeat_command(const Options& options, const ExploreVerb& verb) {
   return out;
 }
 
+namespace {
+
+using Exchange = search::Exchange;
+
+// Null without --mpi. Where there are several processes, all explore and know the same, and the first prints it.
+Result<std::unique_ptr<Exchange>> others(const Options& options, const ExploreVerb& verb, const Output& out) {
+  if (!verb.mpi) return std::unique_ptr<Exchange>();
+  auto joined = join_mpi(std::chrono::seconds(options.deadline_s));
+  if (!joined) {
+    const auto place = launched([](const char* name) -> const char* { return std::getenv(name); });
+    out.be_silent(place && place->number > 0);
+    return joined.error();
+  }
+  const Exchange& exchange = **joined;
+  out.be_silent(exchange.number() > 0);
+  out.record(report::ShardRow{"explore", exchange.number(), exchange.size(), "MPI", {}, options.repeat, options.seed, std::nullopt});
+  return joined;
+}
+
+// Some of the processes are gone. What all knew of the levels before is printed by the first that is left.
+void tell_lost(const search::ExploreResult& result, const Exchange& exchange, const Output& out) {
+  std::uint32_t first = 0;
+  while (std::find(result.lost.begin(), result.lost.end(), first) != result.lost.end()) ++first;
+  out.be_silent(exchange.number() != first);
+}
+
+class Exploration {
+ public:
+  Exploration(const Options& options, const ExploreVerb& verb, const Output& out, Exchange* exchange) : options_(options), verb_(verb), out_(out), exchange_(exchange) {
+    if (!exchange || exchange->number() == 0) progress_.emplace("exploring");
+  }
+
+  int run(const std::vector<World>& worlds) {
+    int code = clean;
+    for (const World& world : worlds) {
+      const auto began = Clock::now();
+      const search::ExploreResult result = explored(world);
+      const bool lost = !result.why_lost.empty();
+      if (lost) tell_lost(result, *exchange_, out_);
+      if (result.elements == 0 && !lost && ended()) break;  // what was explored before is in the report
+      if (result.elements == 0 && !lost) {
+        complain({"--alphabet", "reaches no gradient: nothing was compared; expected a backward and a step among its events"});
+        return bad_input;
+      }
+      aside([&] {
+        if (&world == &worlds.front()) out_.head(repeat_command(options_, verb_));
+        out_.print(report_of(world, result, std::chrono::duration<double>(Clock::now() - began).count()));
+        if (lost)
+          complain({"--mpi", fmt::format("{}: {}; its states from events {} on are lost, and what is reported is of all sequences of up to {}", world.name, result.why_lost,
+                                         result.depth + 1, result.depth)},
+                   broken_run);
+      });
+      if (lost) return broken_run;
+      if (!result.complete || !result.found.empty()) code = findings;
+      if (Interruption::signal() != 0) break;
+    }
+    return Interruption::exit_code_or(code);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  search::ExploreResult explored(const World& world) {
+    search::ExploreOptions how = world.options;
+    how.exchange = exchange_;
+    how.stop = [this] { return ended(); };
+    how.progress = [&](const search::ExploreResult& r) {
+      if (progress_) progress_->set(fmt::format("{}: {} states, {} transitions, {} events deep, {} findings", world.name, r.states, r.transitions, r.depth, r.found.size()));
+    };
+    return search::explore(how);
+  }
+
+  bool ended() const { return Interruption::signal() != 0 || Output::failed() || (verb_.time_s && Clock::now() - start_ > std::chrono::seconds(*verb_.time_s)); }
+
+  template <class Print>
+  void aside(Print&& print) {
+    if (progress_) progress_->aside(print);
+    else print();
+  }
+
+  const Options& options_;
+  const ExploreVerb& verb_;
+  const Output& out_;
+  Exchange* const exchange_;
+  const Clock::time_point start_ = Clock::now();
+  const Interruption interruption_;
+  std::optional<Progress> progress_;
+};
+
+}  // namespace
+
 int explore(const Options& options, const ExploreVerb& verb, const Output& out) {
   if (verb.streams) return explore_streams_of(options, verb, out);
+  const auto exchange = others(options, verb, out);
+  if (!exchange) {
+    if (!out.silent()) complain(exchange.error());
+    return unavailable;
+  }
   std::vector<InputError> in_file;
   auto worlds = worlds_of(options, verb, in_file);
   if (!worlds) {
+    if (out.silent()) return worlds.error().unavailable ? unavailable : bad_input;
     if (in_file.empty()) complain(worlds.error());
     else out.refuse(verb.file, in_file);
     return worlds.error().unavailable ? unavailable : bad_input;
   }
-  const Interruption interruption;
-  Progress progress("exploring");
-  const auto now = [] { return std::chrono::steady_clock::now(); };
-  const auto start = now();
-  int code = clean;
-  for (const World& world : *worlds) {
-    search::ExploreOptions how = world.options;
-    how.stop = [&] { return Interruption::signal() != 0 || Output::failed() || (verb.time_s && now() - start > std::chrono::seconds(*verb.time_s)); };
-    how.progress = [&](const search::ExploreResult& r) {
-      progress.set(fmt::format("{}: {} states, {} transitions, {} events deep, {} findings", world.name, r.states, r.transitions, r.depth, r.found.size()));
-    };
-    const auto began = now();
-    const search::ExploreResult result = search::explore(how);
-    if (result.elements == 0 && how.stop()) break;  // what was explored before is in the report
-    if (result.elements == 0) {
-      complain({"--alphabet", "reaches no gradient: nothing was compared; expected a backward and a step among its events"});
-      return bad_input;
-    }
-    progress.aside([&] {
-      if (&world == &worlds->front()) out.head(repeat_command(options, verb));
-      out.print(report_of(world, result, std::chrono::duration<double>(now() - began).count()));
-    });
-    if (!result.complete || !result.found.empty()) code = findings;
-    if (Interruption::signal() != 0) break;
-  }
-  return Interruption::exit_code_or(code);
+  return Exploration(options, verb, out, exchange->get()).run(*worlds);
 }
 
 }  // namespace gradledger::tool

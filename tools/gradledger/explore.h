@@ -24,6 +24,7 @@ struct ExploreVerb {
   std::uint64_t states_max = 4'000'000;
   std::optional<std::uint64_t> time_s;
   std::uint32_t jobs = 1;
+  bool mpi = false;         // with the processes that mpirun started
   bool any_script = false;  // also sequences that leave the documentation
   bool streams = false;     // all orders of the streams of the file's script instead
 };

@@ -180,6 +180,7 @@ CLI::App* add_whole_explore(CLI::App& app, Options& options, ExploreVerb& explor
   add_real_producer(verb, options);
   add_config(verb, options);
   add_html(verb, options);
+  add_records(verb, options);
   limit_explore(verb);
   return verb;
 }
@@ -371,7 +372,7 @@ int run(int argc, char** argv) {
   std::vector<std::string> given{argv, argv + argc};
   const std::string verb = app.get_subcommands().front()->get_name();
   auto error = take_overrides(words.options);
-  if (!error) error = take_sharding(verb, given, words.options, words.fuzz, words.gate);
+  if (!error) error = take_sharding(verb, given, words.options, words.fuzz, words.gate, words.explore);
   if (error) return refuse(*error, given, verb);
   if (!words.options.html.empty()) words.options.full_ledger = true;  // a heat map wants the steps that balance too
   words.options.command_line = command_line(given);

@@ -44,8 +44,16 @@ class Output {
     summary_.add(value);
     write(renderer_->text(value));
     records_.add(value);
-    html_.add(value);
+    if (!silent_) html_.add(value);
   }
+  // In the file of --records alone.
+  template <class Value>
+  void record(const Value& value) const {
+    records_.add(value);
+  }
+  // Another process prints the same, and writes the page; the records of this one are its own.
+  void be_silent(bool silent) const { silent_ = silent; }
+  bool silent() const { return silent_; }
   // Whose report it is, of a verb that prints that of another run.
   void is_of(const std::string& verb, std::uint64_t seed, const std::string& command) const {
     summary_.verb = verb;
@@ -89,7 +97,7 @@ class Output {
 
   // At once: who reads a pipe of a long gate sees each row when it is there.
   void write(const std::string& text) const {
-    if (results_.take_standard_output()) return;
+    if (silent_ || results_.take_standard_output()) return;
     fmt::print("{}", text);
     std::fflush(stdout);
   }
@@ -100,6 +108,7 @@ class Output {
   mutable RecordsFile records_;
   HtmlFile html_;
   mutable report::Summary summary_;  // printing counts
+  mutable bool silent_ = false;
   const Stopwatch watch_;
   const ErrorListener listener_;
 };

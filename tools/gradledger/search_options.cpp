@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "tools/gradledger/mpi.h"
 #include "tools/gradledger/numbers.h"
 
 namespace gradledger::tool {
@@ -76,14 +77,18 @@ CLI::App* add_explore(CLI::App& app, ExploreVerb& verb) {
       ->capture_default_str();
   out->add_option("--time", verb.time_s, "Seconds after which it ends, likewise")->check(whole_number)->check(CLI::Range(1, 604800));
   out->add_option("--jobs", verb.jobs, "Threads; what is found does not depend on them")->check(whole_number)->check(CLI::Range(1, 1024))->capture_default_str();
+  out->add_flag("--mpi", verb.mpi,
+                std::string("Share the states with the other processes that mpirun started; what is found does not depend on how many there are") +
+                    (has_mpi() ? "" : " (not in this build: it has no MPI)"));
   out->add_flag("--any-script", verb.any_script, "Also sequences that leave the documentation");
   out->add_flag("--streams", verb.streams, "All orders of the streams of FILE's script instead, held against the happens-before check")->needs(file);
-  exclude(out, "--streams", {"--alphabet", "--length", "--time", "--jobs", "--any-script"});
+  exclude(out, "--streams", {"--alphabet", "--length", "--time", "--jobs", "--mpi", "--any-script"});
   return out;
 }
 
 void limit_explore(CLI::App* explore) {
   for (const char* option : {"--memory-limit", "--config"}) explore->get_option(option)->needs(explore->get_option("FILE"));
+  exclude(explore, "--mpi", {"--producer", "--driver-log"});
 }
 
 }  // namespace gradledger::tool

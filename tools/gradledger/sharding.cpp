@@ -59,9 +59,21 @@ void say_shard(std::vector<std::string>& words, const std::string& shard) {
 
 report::DrawnFrom drawn_from(const FuzzOptions& fuzz) { return {fuzz.cases, fuzz.time_s, fuzz.only, fuzz.engines, fuzz.as_of, fuzz.switches, fuzz.any_script}; }
 
+// Processes that share the states of one exploration print one report. Its records are written by each, and the head of these says which one it was.
+std::optional<InputError> take_place_of_mpi(Options& options) {
+  const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
+  const auto said = launched(environment);
+  const Launched place = said ? *said : Launched{};  // MPI itself says who is there
+  const bool filled = fill_in(options.records, fmt::format("{}-of-{}", place.number, place.of));
+  if (!options.records.empty() && !filled && place.of > 1)
+    return InputError{"--records", fmt::format("{} is one file for {} processes; expected {} in its name", options.records, place.of, shard_placeholder)};
+  return std::nullopt;
+}
+
 }  // namespace
 
-std::optional<InputError> take_sharding(const std::string& verb, std::vector<std::string>& words, Options& options, FuzzOptions& fuzz, GateVerb& gate) {
+std::optional<InputError> take_sharding(const std::string& verb, std::vector<std::string>& words, Options& options, FuzzOptions& fuzz, GateVerb& gate, const ExploreVerb& explore) {
+  if (verb == "explore") return explore.mpi ? take_place_of_mpi(options) : std::nullopt;
   if (verb != "fuzz" && verb != "gate") return std::nullopt;
   std::string& shard = verb == "fuzz" ? fuzz.shard : gate.shard;
   Launched place;

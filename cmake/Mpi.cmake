@@ -1,0 +1,15 @@
+# MPI for `explore --mpi`: used where CMake finds it, quietly left out where not. A command that is carried elsewhere has none, since it would need the library there.
+set(GRADLEDGER_HAS_MPI OFF)
+if(GRADLEDGER_MPI STREQUAL "OFF" OR GRADLEDGER_CARRIED OR SKBUILD OR GRADLEDGER_SANITIZE)
+  return()
+endif()
+
+set(MPI_CXX_SKIP_MPICXX ON)
+find_package(MPI QUIET COMPONENTS CXX)
+if(MPI_CXX_FOUND)
+  set(GRADLEDGER_HAS_MPI ON)
+elseif(GRADLEDGER_MPI STREQUAL "ON")
+  message(FATAL_ERROR "GRADLEDGER_MPI is ON, but no MPI was found; install libopenmpi-dev, or set MPI_CXX_COMPILER")
+else()
+  message(STATUS "No MPI: `explore --mpi` is left out")
+endif()

@@ -109,7 +109,7 @@ TEST(a_loop, ends_an_epoch_as_its_package_does) {
     change(setting);
     std::vector<std::uint32_t> out{0};
     const auto count = [&](const json& event, const auto& self) -> void {
-      if (event.contains("repeat"))
+      for (std::uint32_t i = 0; event.contains("repeat") && i < event["repeat"]["times"]; ++i)
         for (const json& inner : event["repeat"]["of"]) self(inner, self);
       if (event.contains("no_sync"))
         for (const json& inner : event["no_sync"]) self(inner, self);

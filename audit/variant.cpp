@@ -13,11 +13,14 @@ using nlohmann::json;
 // Numbers of tokens as batches have them: of each rank and micro-batch another, and the same in every run.
 json uneven_tokens(const Setup& setup) {
   constexpr std::array<std::uint32_t, 10> tokens{4, 2, 8, 2, 6, 3, 5, 1, 7, 2};
+  const std::uint32_t whole = setup.setting.micro_batches;
   json window = json::array();
-  std::size_t next = 0;
+  std::size_t behind = static_cast<std::size_t>(setup.ranks) * whole;
   for (std::uint32_t rank = 0; rank < setup.ranks; ++rank) {
     json row = json::array();
-    for (std::uint32_t m = 0; m < setup.setting.micro_batches; ++m) row.push_back(tokens[next++ % tokens.size()]);
+    for (std::uint32_t m = 0; m < whole; ++m) row.push_back(tokens[(rank * std::size_t{whole} + m) % tokens.size()]);
+    // An epoch's tail may join a whole window.
+    for (std::uint32_t m = 0; m < setup.setting.last_window; ++m) row.push_back(tokens[behind++ % tokens.size()]);
     window.push_back(std::move(row));
   }
   return {{"table", json::array({std::move(window)})}};

@@ -36,7 +36,7 @@ class Judge {
         timeline_(timeline),
         replay_(expressed.scenario, timeline),
         operations_(operations_of(expressed)),
-        out_(run.name, run.version(), operations_) {}
+        out_(run.name, run.version, operations_) {}
 
   Comparison judge() {
     for (rank_ = 0; rank_ < run_.world && out_.none(); ++rank_) {
@@ -106,7 +106,9 @@ class Judge {
       const std::vector<double> before = event == 0 ? std::vector<double>(run_.tokens.size()) : replay_.weights(rank_, event - 1), behind = replay_.weights(rank_, event);
       for (std::uint32_t i = 0; i < before.size() && out_.none(); ++i) {
         const double applied = before[i] - behind[i];
-        value(fmt::format("update {}", u), i, rank.steps[u][i], applied, std::abs(before[i]) + std::abs(behind[i]));
+        // What is not updated is what it was, bit for bit.
+        const double around = applied == 0 ? 0 : std::abs(before[i]) + std::abs(behind[i]);
+        value(fmt::format("update {}", u), i, rank.steps[u][i], applied, around);
         out_.count(1);
         const std::string recorded = six_decimals(rank.per_token[u][i]), replayed = six_decimals(applied / run_.tokens[i]);
         if (recorded != replayed) out_.differ(fmt::format("update {} weighs a token of sample {} by {}, in the replay by {}", u, i, recorded, replayed));
@@ -125,7 +127,7 @@ class Judge {
 
 // Every rank is refused, in the package's words.
 Comparison refused(const Run& run, const std::string& refusal) {
-  Comparison out = left_out(run.name, run.version(), "");
+  Comparison out = left_out(run.name, run.version, "");
   out.outcome = Outcome::agrees;
   out.elements = run.world;
   for (std::size_t r = 0; r < run.ranks.size(); ++r)
@@ -147,12 +149,12 @@ void find_events(const Timeline& timeline, Expressed& out) {
 
 Result<Comparison> judge(const Run& run) {
   auto result = express(run);
-  if (!result && result.error().where == inexpressible) return left_out(run.name, run.version(), result.error().message);
+  if (!result && result.error().where == inexpressible) return left_out(run.name, run.version, result.error().message);
   if (!result) return result.error();
   Expressed expressed = std::move(result).value();
   if (!expressed.refusal.empty()) return refused(run, expressed.refusal);
   const auto timeline = make_timeline(expressed.scenario);
-  if (!timeline) return left_out(run.name, run.version(), timeline.error().text());
+  if (!timeline) return left_out(run.name, run.version, timeline.error().text());
   find_events(*timeline, expressed);
   return Judge(run, expressed, *timeline).judge();
 }

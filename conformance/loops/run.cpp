@@ -12,8 +12,8 @@ using nlohmann::json;
 
 constexpr std::uint32_t any_count = std::numeric_limits<std::uint32_t>::max();
 
-// Elements of all gradients of a run: each micro-batch has one for every sample.
-constexpr std::uint64_t gradients_max = 1u << 20;
+// Each has an event of its own, and as many gradients as an epoch has samples.
+constexpr std::uint64_t samples_max = 1u << 10;
 
 std::string text_of(const Field& field) { return field.text(limits::file_bytes_max); }
 
@@ -50,6 +50,12 @@ RankRun read_rank(const Field& rank, std::size_t samples) {
   return out;
 }
 
+std::string version_of(const Run& run) {
+  const std::string package = run.loop == "trainer" ? "transformers" : run.loop;
+  const auto found = run.versions.find(package);
+  return found == run.versions.end() ? "?" : package + " " + found->second;
+}
+
 Run read(const Field& line) {
   Run run;
   run.name = text_of(line.at("name"));
@@ -59,8 +65,9 @@ Run read(const Field& line) {
   if (line.has("epochs")) run.epochs = line.at("epochs").count(1, limits::micro_batches_max);
   for (const Field& tokens : line.at("tok").entries(limits::micro_batches_max)) run.tokens.push_back(tokens.count(1, any_count));
   if (run.tokens.empty()) line.at("tok").fail("is empty; expected the tokens of at least one sample");
-  if (run.tokens.size() * run.tokens.size() * run.epochs > gradients_max)
-    line.at("tok").fail("has " + std::to_string(run.tokens.size()) + " samples; expected at most " + std::to_string(gradients_max) + " together, squared and times epochs");
+  if (run.tokens.size() * run.epochs > samples_max)
+    line.at("tok").fail("has " + std::to_string(run.tokens.size()) + " samples, in " + std::to_string(run.epochs) + " epochs; expected at most " + std::to_string(samples_max) +
+                        " together");
   if (line.has("stop_after")) run.stop_after = line.at("stop_after").count(0, limits::micro_batches_max);
   run.accepts = flag(line, "accepts");
   run.loss_function = flag(line, "compute_loss_func");
@@ -70,6 +77,7 @@ Run read(const Field& line) {
   if (line.has("args")) run.arguments = line.at("args").object();
   if (line.has("plugin")) run.plugin = line.at("plugin").object();
   for (const auto& [package, release] : line.at("versions").members()) run.versions[package] = text_of(release);
+  run.version = version_of(run);
   const std::vector<Field> ranks = line.at("ranks").entries(run.world);
   if (ranks.size() != run.world) line.at("ranks").fail("has not one entry for each rank");
   for (const Field& rank : ranks) run.ranks.push_back(read_rank(rank, run.tokens.size()));
@@ -77,12 +85,6 @@ Run read(const Field& line) {
 }
 
 }  // namespace
-
-std::string Run::version() const {
-  const std::string package = loop == "trainer" ? "transformers" : loop;
-  const auto found = versions.find(package);
-  return found == versions.end() ? "?" : package + " " + found->second;
-}
 
 bool is_loop_run(const json& line) { return line.is_object() && line.contains("loop") && line.contains("tok"); }
 

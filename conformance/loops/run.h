@@ -33,6 +33,7 @@ struct RankRun {
 
 struct Run {
   std::string name, loop;
+  std::string version;  // of the package whose loop it is: "transformers 4.51.3"
   std::uint32_t world = 1, accumulation = 1, epochs = 1;
   std::vector<std::uint32_t> tokens;  // by sample
   std::optional<std::uint32_t> stop_after;
@@ -40,8 +41,6 @@ struct Run {
   nlohmann::json arguments = nlohmann::json::object(), plugin = nlohmann::json::object();
   std::map<std::string, std::string> versions;
   std::vector<RankRun> ranks;
-
-  std::string version() const;  // of the package whose loop it is: "transformers 4.51.3"
 };
 
 // Whether a line of a file is such a run.

@@ -90,12 +90,13 @@ void PassJudge::compare(const Observation& o, const Due& due, std::uint32_t wind
     const std::size_t base = model_.offset(p) + piece.parameter_offset;
     total += piece.numel;
     const bool approximated = timeline_.approximates_values(p, o.event, o.at_end);
+    const double below_normals = factor_error > 0 ? facts_of(piece.dtype).tiny() : 0;
     for (std::uint64_t i = 0; i < piece.numel; ++i) {
       const double expected = field.value[base + i] * factor * o.scale;
       double bound = piece.error ? piece.error[i] : 0;
       if (bounded) {
         bound += o.scale * (field.error[base + i] * factor + (std::abs(field.value[base + i]) + field.error[base + i]) * factor_error);
-        if (factor_error > 0) bound += facts_of(piece.dtype).tiny();
+        bound += below_normals;
       }
       if (approximated || !std::isfinite(expected) || !std::isfinite(bound) || (bounded && !std::isfinite(stored_[i]) && may_leave_its_range(o, std::abs(expected) + bound))) {
         ++statistics.inconclusive;
@@ -103,7 +104,7 @@ void PassJudge::compare(const Observation& o, const Due& due, std::uint32_t wind
       }
       const double error = std::abs(stored_[i] - expected);
       if (error <= bound) {
-        if (bound > 0) statistics.tightest = std::max(statistics.tightest, error / bound);
+        statistics.passed(error, bound);
         continue;
       }
       add_element(mismatch.ranges, p, piece.parameter_offset + i);

@@ -1,6 +1,7 @@
 #include "ref/model.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "ref/dtype_facts.h"
@@ -47,7 +48,11 @@ Model::Model(const Workload& workload, const Timeline& timeline, const GradientS
     if (changes_sums(event) || reduces || timeline.closes(event, view_.layer)) changes_.push_back(e);
     if (event.steps_inside()) changes_.push_back(e);  // what it adds, and the end of its window
   }
-  deposit_ = rounding_of(timeline.contract.computed.value_or(workload.model_dtype));
+  const Dtype computed = timeline.contract.computed.value_or(workload.model_dtype);
+  zeros_ = Shared(std::vector<double>(mode == Mode::bounded ? numel_ : 0));
+  zero_ = Shared(Field{std::vector<double>(numel_), *zeros_});
+  deposit_ = rounding_of(computed);
+  more_than_computed_ = (std::uint64_t{1} << (facts_of(Dtype::float64).precision - facts_of(computed).precision)) - 1;
   accumulate_ = rounding_of(timeline.contract.accumulation);
   communicate_ = rounding_of(timeline.contract.wire);
   const Contract& contract = timeline.contract;
@@ -75,22 +80,12 @@ bool Model::ends_window(std::size_t change) const {
   return event.is<events::Step>() || (change > 0 && changes_[change - 1] == changes_[change]);
 }
 
-Field Model::field() const {
-  Field f;
-  f.value.assign(numel_, 0.0);
-  if (mode_ == Mode::bounded) f.error.assign(numel_, 0.0);
-  return f;
-}
-
 Model::State Model::empty(std::uint32_t step) const {
   State state;
   state.step = step;
-  state.local.assign(workload_.world_size, field());
-  state.reduced = field();
-  if (mode_ == Mode::exact) return state;
-  state.error_per_backward.assign(numel_, 0.0);
-  state.error_at_boundary.assign(numel_, 0.0);
-  state.reduced_at_boundary.assign(numel_, 0.0);
+  state.local.assign(workload_.world_size, zero_);
+  state.reduced = zero_;
+  state.error_per_backward = state.error_at_boundary = state.reduced_at_boundary = zeros_;
   return state;
 }
 
@@ -102,6 +97,8 @@ const Model::State& Model::state(std::size_t position) {
   expects(position >= first_, "a state was asked for after it was forgotten");
   while (first_ + states_.size() <= position) {
     State next = states_.back();
+    State& last = states_.back();  // nobody asks it for what only the next one needs
+    last.error_per_backward = last.error_at_boundary = last.reduced_at_boundary = zeros_;
     advance(next, first_ + states_.size() - 1);
     states_.push_back(std::move(next));
   }
@@ -128,7 +125,7 @@ void Model::apply(State& state, std::uint32_t event, std::uint32_t up_to_event) 
   const Event& e = timeline_.events[event];
   const bool reduces = std::binary_search(timeline_.reductions.begin(), timeline_.reductions.end(), event);
   if (const auto* backward = e.as<events::Backward>()) {
-    if (!reduces && state.reduced_once && !state.done) state.done = state.reduced;
+    if (!reduces && state.reduced_once && !state.done) state.done = *state.reduced;
     add_backwards(state, *backward, up_to_event);
   }
   if (e.is<events::SetGradient>()) multiply(state, e);
@@ -145,37 +142,49 @@ void Model::multiply(State& state, const Event& event) {
     if (!field.error.empty()) field.error[i] = grow(field.value[i], field.error[i]);
     field.value[i] *= factor;
   };
+  for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
+    if (!event.runs_on(r)) continue;
+    for (std::vector<Shared<Field>>* fields : {&state.local, &state.since}) {
+      if (fields->empty()) continue;
+      Field& own = (*fields)[r].own();
+      for (std::size_t i = begin; i < end; ++i) scale(own, i);
+    }
+  }
+  Field& reduced = state.reduced.own();
+  if (mode_ == Mode::bounded) {
+    for (std::vector<double>* errors : {&state.error_per_backward.own(), &state.error_at_boundary.own(), &reduced.error})
+      for (std::size_t i = begin; i < end; ++i) (*errors)[i] = grow(reduced.value[i], (*errors)[i]);
+    std::vector<double>& magnitudes = state.reduced_at_boundary.own();
+    for (std::size_t i = begin; i < end; ++i) magnitudes[i] *= factor;
+  }
   for (std::size_t i = begin; i < end; ++i) {
     double sum = 0;
-    for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
-      if (event.runs_on(r)) {
-        scale(state.local[r], i);
-        if (!state.since.empty()) scale(state.since[r], i);
-      }
-      if (timeline_.contract.contributor(r, set.parameter) == r) sum += state.local[r].value[i];
-    }
-    if (mode_ == Mode::bounded) {
-      for (std::vector<double>* error : {&state.error_per_backward, &state.error_at_boundary, &state.reduced.error}) (*error)[i] = grow(state.reduced.value[i], (*error)[i]);
-      state.reduced_at_boundary[i] *= factor;
-    }
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r)
+      if (timeline_.contract.contributor(r, set.parameter) == r) sum += state.local[r]->value[i];
     if (state.done) scale(*state.done, i);
-    state.reduced.value[i] = event.ranks.empty() ? state.reduced.value[i] * factor : sum / divisor_[set.parameter];
+    reduced.value[i] = event.ranks.empty() ? reduced.value[i] * factor : sum / divisor_[set.parameter];
   }
 }
 
-// A gradient of so few significand bits that autograd does not round it.
+// Whether a gradient has so few significand bits that autograd does not round it.
 bool Model::held_as_computed(double gradient) const {
-  int exponent;
-  const double significand = std::ldexp(std::frexp(gradient, &exponent), facts_of(timeline_.contract.computed.value_or(workload_.model_dtype)).precision);
-  return significand == std::trunc(significand);
+  const auto word = std::bit_cast<std::uint64_t>(gradient);
+  constexpr std::uint64_t exponent = 0x7FF0000000000000;
+  if ((word & exponent) != 0 && (word & exponent) != exponent) return (word & more_than_computed_) == 0;
+  if (!std::isfinite(gradient) || gradient == 0) return !std::isnan(gradient);
+  return held_as_computed(gradient * 0x1p54);
 }
 
-// Of one contribution in one element, `before` of it from the producer's own arithmetic. A weight of the loop's own is rounded as a scale is.
-double Model::term_error(double gradient, double weight, double before) const {
+// A weight of the loop's own is rounded as a scale is.
+double Model::weight_error(double weight) const {
+  if (factor_error_ > 0) return factor_error_;
+  return timeline_.two_layers && !power_of_two(weight) ? facts_of(Dtype::float32).unit_roundoff() : 0;
+}
+
+// Of one contribution in one element, `before` of it from the producer's own arithmetic.
+double Model::term_error(double gradient, double weight, double of_weight, double before) const {
   const double magnitude = std::abs(gradient * weight) + before;
-  const bool rounds_weight = factor_error_ > 0 || (timeline_.two_layers && !power_of_two(weight));
-  const bool exact = before == 0 && !rounds_weight && held_as_computed(gradient);
-  const double of_weight = !rounds_weight ? 0 : factor_error_ > 0 ? factor_error_ : facts_of(Dtype::float32).unit_roundoff();
+  const bool exact = before == 0 && of_weight == 0 && held_as_computed(gradient);
   return before + (exact ? 0 : (deposit_.u + of_weight) * magnitude * (1 + deposit_.u)) + deposit_.tiny;
 }
 
@@ -202,42 +211,45 @@ void Model::add_backwards(State& state, const events::Backward& event, std::uint
 }
 
 void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event) {
-  const Backward& b = timeline_.backwards[backward];
   const bool bounded = mode_ == Mode::bounded;
-  fresh_.resize(numel_);
-  if (bounded) {
-    source_error_.resize(source_.network_data() ? numel_ : 0);
-    fresh_magnitude_.assign(numel_, 0.0);
-    fresh_error_.assign(numel_, 0.0);
-    fresh_terms_.assign(numel_, 0);
-  }
-  for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
-    if (b.micro_batch[r] == no_contribution || timeline_.dropped(backward, r, view_.layer) <= up_to_event) continue;
-    for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
-      const std::size_t begin = offset_[p], n = workload_.parameters[p].numel;
+  std::vector<double>& sums = state.reduced.own().value;
+  for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
+    const std::size_t begin = offset_[p], n = workload_.parameters[p].numel;
+    const double divisor = divisor_[p];
+    fresh_.resize(n);
+    if (bounded) {
+      source_error_.resize(source_.network_data() ? n : 0);
+      fresh_magnitude_.assign(n, 0.0);
+      fresh_error_.assign(n, 0.0);
+      fresh_terms_.assign(n, 0);
+    }
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
+      if (timeline_.backwards[backward].micro_batch[r] == no_contribution || timeline_.dropped(backward, r, view_.layer) <= up_to_event) continue;
       if (n == 0 || !timeline_.used(workload_, backward, r, p)) continue;
       // Of what ranks compute alike each has a sum of its own, and one counts.
       const bool counts = timeline_.contract.contributor(r, p) == r;
-      const double weight = weight_of(backward, r, p), divisor = divisor_[p];
-      source_.gradient(backward, r, p, 0, {fresh_.data() + begin, n});
+      const double weight = weight_of(backward, r, p), of_weight = bounded ? weight_error(weight) : 0;
+      Field& local = state.local[r].own();
+      Field* since = state.since.empty() ? nullptr : &state.since[r].own();
+      source_.gradient(backward, r, p, 0, fresh_);
       const bool computed = bounded && !source_error_.empty();  // by the producer, in fp32
-      if (computed) source_.gradient_error(backward, r, p, 0, {source_error_.data() + begin, n});
-      for (std::size_t i = begin; i < begin + n; ++i) {
+      if (computed) source_.gradient_error(backward, r, p, 0, source_error_);
+      for (std::size_t i = 0; i < n; ++i) {
         const double term = fresh_[i] * weight;
         const double before = computed ? source_error_[i] * weight : 0;
-        if (counts) state.reduced.value[i] += term / divisor;
+        if (counts) sums[begin + i] += term / divisor;
         if (term == 0 && before == 0) continue;
-        const double error = bounded ? term_error(fresh_[i], weight, before) : 0;
-        add_term(state.local[r], i, term, error);
-        if (!state.since.empty()) add_term(state.since[r], i, term, error);
+        const double error = bounded ? term_error(fresh_[i], weight, of_weight, before) : 0;
+        add_term(local, begin + i, term, error);
+        if (since) add_term(*since, begin + i, term, error);
         if (!bounded || !counts) continue;
         fresh_magnitude_[i] += (std::abs(term) + before) / divisor;
         fresh_error_[i] += error / divisor;
         if (fresh_terms_[i] < 255) ++fresh_terms_[i];
       }
     }
+    if (bounded) add_errors(state, p);
   }
-  if (bounded) add_errors(state);
 }
 
 // Casting to the wire and back, the division by the world, and adding `terms` values in any order: each partial sum is at most the sum
@@ -253,35 +265,37 @@ double Model::reduction_error(double terms_magnitude, double result_magnitude, i
 
 // Two ways are open to a correct engine: reduce each micro-batch and accumulate the averages, or accumulate and reduce at each boundary.
 // The bound is the larger of the two.
-void Model::add_errors(State& state) {
-  std::uint32_t p = 0;
-  for (std::size_t i = 0; i < numel_; ++i) {
-    while (i >= offset_[p] + workload_.parameters[p].numel) ++p;
-    if (fresh_terms_[i] > 0) {
-      double& error = state.error_per_backward[i];
+void Model::add_errors(State& state, std::uint32_t parameter) {
+  Field& reduced = state.reduced.own();
+  std::vector<double>& per_backward = state.error_per_backward.own();
+  const std::size_t begin = offset_[parameter];
+  for (std::size_t k = 0; k < fresh_terms_.size(); ++k) {
+    const std::size_t i = begin + k;
+    if (fresh_terms_[k] > 0) {
+      double& error = per_backward[i];
       const bool first = error == 0;
-      error += fresh_error_[i] + reduction_error(fresh_magnitude_[i], fresh_magnitude_[i], fresh_terms_[i]);
-      if (!first) error += accumulate_.of(std::abs(state.reduced.value[i]) + error);
+      error += fresh_error_[k] + reduction_error(fresh_magnitude_[k], fresh_magnitude_[k], fresh_terms_[k]);
+      if (!first) error += accumulate_.of(std::abs(reduced.value[i]) + error);
       error = widened(error);
     }
-    state.reduced.error[i] = std::max(state.error_per_backward[i], error_at_boundary(state, i, p));
+    reduced.error[i] = std::max(per_backward[i], error_at_boundary(state, i, parameter));
   }
 }
 
 // If everything that waits were reduced now, on top of what the last boundary has left.
 double Model::error_at_boundary(const State& state, std::size_t i, std::uint32_t parameter) const {
-  double magnitude = state.reduced_at_boundary[i], error = state.error_at_boundary[i];
+  double magnitude = (*state.reduced_at_boundary)[i], error = (*state.error_at_boundary)[i];
   int terms = magnitude > 0 ? static_cast<int>(workload_.world_size) : 0;
-  const std::vector<Field>& waits = state.since.empty() ? state.local : state.since;
+  const std::vector<Shared<Field>>& waits = state.since.empty() ? state.local : state.since;
   for (std::uint32_t r = 0; r < waits.size(); ++r) {
-    const Field& since = waits[r];
-    if ((since.value[i] == 0 && since.error[i] == 0) || timeline_.contract.contributor(r, parameter) != r) continue;
-    magnitude += (std::abs(since.value[i]) + since.error[i]) / divisor_[parameter];
-    error += since.error[i] / divisor_[parameter];
+    const double value = waits[r]->value[i], of_value = waits[r]->error[i];
+    if ((value == 0 && of_value == 0) || timeline_.contract.contributor(r, parameter) != r) continue;
+    magnitude += (std::abs(value) + of_value) / divisor_[parameter];
+    error += of_value / divisor_[parameter];
     terms = std::min(terms + 1, static_cast<int>(workload_.world_size));
   }
   if (terms == 0) return error;
-  return widened(error + accumulate_.of(magnitude) + reduction_error(magnitude, std::abs(state.reduced.value[i]) + error, terms));
+  return widened(error + accumulate_.of(magnitude) + reduction_error(magnitude, std::abs(state.reduced->value[i]) + error, terms));
 }
 
 void Model::reduce(State& state, std::uint32_t event) {
@@ -289,13 +303,15 @@ void Model::reduce(State& state, std::uint32_t event) {
   state.done.reset();
   // Where averages and what is new are one buffer, whatever was averaged before goes over the wire again.
   if (!timeline_.is_boundary(event) && !timeline_.contract.mixes_own_and_averaged) return;
-  std::uint32_t p = 0;
-  for (std::size_t i = 0; mode_ == Mode::bounded && i < numel_; ++i) {
-    while (i >= offset_[p] + workload_.parameters[p].numel) ++p;
-    state.error_at_boundary[i] = error_at_boundary(state, i, p);
-    state.reduced_at_boundary[i] = std::abs(state.reduced.value[i]) + state.error_at_boundary[i];
+  if (mode_ == Mode::bounded) {
+    std::vector<double>&errors = state.error_at_boundary.own(), &magnitudes = state.reduced_at_boundary.own();
+    for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p)
+      for (std::size_t i = offset_[p]; i < offset_[p] + workload_.parameters[p].numel; ++i) {
+        errors[i] = error_at_boundary(state, i, p);
+        magnitudes[i] = std::abs(state.reduced->value[i]) + errors[i];
+      }
   }
-  state.since.assign(workload_.world_size, field());
+  state.since.assign(workload_.world_size, zero_);
   if (mode_ == Mode::bounded) approximate(state, event);
 }
 
@@ -304,13 +320,14 @@ void Model::approximate(State& state, std::uint32_t event) const {
   for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
     if (!timeline_.approximates_values(p, event, true)) continue;
     const auto begin = static_cast<std::ptrdiff_t>(offset_[p]), n = static_cast<std::ptrdiff_t>(workload_.parameters[p].numel);
-    for (std::vector<double>* error : {&state.reduced.error, &state.error_at_boundary, &state.error_per_backward}) std::fill_n(error->begin() + begin, n, HUGE_VAL);
+    for (std::vector<double>* error : {&state.reduced.own().error, &state.error_at_boundary.own(), &state.error_per_backward.own()})
+      std::fill_n(error->begin() + begin, n, HUGE_VAL);
   }
 }
 
 const Field& Model::local(std::uint32_t rank, std::uint32_t event, bool at_end, std::uint32_t after_reduction) {
   if (after_reduction != never) return local_after(rank, event, at_end, after_reduction);
-  return state(position(event, at_end)).local[rank];
+  return *state(position(event, at_end)).local[rank];
 }
 
 // Rare: put together from the contributions themselves.
@@ -323,23 +340,23 @@ const Field& Model::local_after(std::uint32_t rank, std::uint32_t event, bool at
     else if (const auto* backward = e.as<events::Backward>()) add_backwards(since, *backward, event);
     if (e.is<events::SetGradient>()) multiply(since, e);
   }
-  asked_ = std::move(since.local[rank]);
+  asked_ = std::move(since.local[rank].own());
   return asked_;
 }
 
-const Field& Model::reduced(std::uint32_t event, bool at_end) { return state(position(event, at_end)).reduced; }
+const Field& Model::reduced(std::uint32_t event, bool at_end) { return *state(position(event, at_end)).reduced; }
 
 const Field& Model::done(std::uint32_t event, bool at_end) {
   const State& now = state(position(event, at_end));
-  return now.done ? *now.done : now.reduced;
+  return now.done ? *now.done : *now.reduced;
 }
 
 const Field& Model::replicated(std::uint32_t rank, std::uint32_t event, bool at_end) {
   const State& now = state(position(event, at_end));
-  if (now.since.empty()) return now.local[rank];
-  if (!now.done) return now.reduced;
+  if (now.since.empty()) return *now.local[rank];
+  if (!now.done) return *now.reduced;
   asked_ = *now.done;
-  const Field& since = now.since[rank];
+  const Field& since = *now.since[rank];
   for (std::size_t i = 0; i < numel_; ++i)
     if (since.value[i] != 0 || (!since.error.empty() && since.error[i] > 0)) add_term(asked_, i, since.value[i], since.error.empty() ? 0 : since.error[i]);
   return asked_;

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ref/bounded.h"
@@ -18,6 +20,24 @@ namespace gradledger::ref {
 struct Field {
   std::vector<double> value;
   std::vector<double> error;  // empty in exact mode
+};
+
+// What states have in common until one of them changes it: most of the window's sums on most ranks are as they were an event ago, or zero.
+template <class T>
+class Shared {
+ public:
+  Shared() = default;
+  explicit Shared(T value) : value_(std::make_shared<T>(std::move(value))) {}
+
+  const T& operator*() const { return *value_; }
+  const T* operator->() const { return value_.get(); }
+  T& own() {
+    if (value_.use_count() > 1) value_ = std::make_shared<T>(*value_);
+    return *value_;
+  }
+
+ private:
+  std::shared_ptr<T> value_;
 };
 
 class Model {
@@ -59,19 +79,18 @@ class Model {
   // Sums of the open window after some number of its events.
   struct State {
     std::uint32_t step = 0;
-    std::vector<Field> local;  // by rank
-    std::vector<Field> since;  // by rank: since the last boundary of the window; before the first one empty, and the same as local
-    Field reduced;
+    std::vector<Shared<Field>> local;  // by rank
+    std::vector<Shared<Field>> since;  // by rank: since the last boundary of the window; before the first one empty, and the same as local
+    Shared<Field> reduced;
     bool reduced_once = false;
-    std::optional<Field> done;                // what of `reduced` has been, where contributions wait that came after a reduction
-    std::vector<double> error_per_backward;   // reduced after every backward, then accumulated
-    std::vector<double> error_at_boundary;    // accumulated locally, reduced at boundaries
-    std::vector<double> reduced_at_boundary;  // magnitude that the last boundary's reduction produced
+    std::optional<Field> done;                        // what of `reduced` has been, where contributions wait that came after a reduction
+    Shared<std::vector<double>> error_per_backward;   // reduced after every backward, then accumulated; these three: in bounded mode
+    Shared<std::vector<double>> error_at_boundary;    // accumulated locally, reduced at boundaries
+    Shared<std::vector<double>> reduced_at_boundary;  // magnitude that the last boundary's reduction produced
   };
 
   std::size_t position(std::uint32_t event, bool at_end) const;
   const State& state(std::size_t position);
-  Field field() const;
   State empty(std::uint32_t step) const;
   void advance(State& state, std::size_t number);
   bool ends_window(std::size_t change) const;
@@ -80,12 +99,13 @@ class Model {
   void reduce(State& state, std::uint32_t event);
   void approximate(State& state, std::uint32_t event) const;
   bool held_as_computed(double gradient) const;
-  double term_error(double gradient, double weight, double before) const;
+  double weight_error(double weight) const;
+  double term_error(double gradient, double weight, double of_weight, double before) const;
   void add_term(Field& field, std::size_t i, double term, double error) const;
   void add_backwards(State& state, const events::Backward& event, std::uint32_t up_to_event);
   double weight_of(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
   void add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event);
-  void add_errors(State& state);
+  void add_errors(State& state, std::uint32_t parameter);
   double error_at_boundary(const State& state, std::size_t i, std::uint32_t parameter) const;
   const Field& local_after(std::uint32_t rank, std::uint32_t event, bool at_end, std::uint32_t reduction);
   double reduction_error(double terms_magnitude, double result_magnitude, int terms) const;
@@ -102,12 +122,15 @@ class Model {
   std::size_t first_ = 0;
 
   Rounding deposit_, accumulate_, communicate_;
-  double factor_error_ = 0;       // relative, of the fp32 scale factor that a backward applies
-  double average_roundings_ = 0;  // of the division by the world
-  std::vector<double> divisor_;   // by parameter: of the sum over ranks
+  std::uint64_t more_than_computed_ = 0;  // the bits of a significand in fp64 that the dtype of autograd has not
+  double factor_error_ = 0;               // relative, of the fp32 scale factor that a backward applies
+  double average_roundings_ = 0;          // of the division by the world
+  std::vector<double> divisor_;           // by parameter: of the sum over ranks
 
+  Shared<Field> zero_;
+  Shared<std::vector<double>> zeros_;      // in bounded mode
   Field asked_;                            // the last that was put together on demand
-  std::vector<double> fresh_;              // one backward's terms on one rank
+  std::vector<double> fresh_;              // one backward's terms on one rank, of one parameter; so are the four that follow
   std::vector<double> source_error_;       // of these terms, before anything rounds them
   std::vector<double> fresh_magnitude_;    // sum over ranks of |term|
   std::vector<double> fresh_error_;        // sum over ranks of the terms' errors

@@ -56,46 +56,55 @@ void ParameterJudge::apply(const Observation& o) {
     gradient.resize(piece.numel);
     read_stored(piece.dtype, piece.data, piece.numel, gradient.data());
     Owned& mine = owned(o.rank, static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.numel);
+    const bool muon = mine.optimizer.type == OptimizerType::muon;
+    const Rounding format = rounding_of(contract_.accumulation, o.scale);
+    const Hyperparameters constants(mine.optimizer, state.steps, fp32_);
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       const Bounded applied{gradient[i] / o.scale, (piece.error ? piece.error[i] : 0.0) / o.scale};
-      if (mine.optimizer.type == OptimizerType::muon) {
-        take_in(mine, i, applied, rounding_of(contract_.accumulation, o.scale), fp32_);
+      if (muon) {
+        take_in(mine, i, applied, format, fp32_);
         continue;
       }
-      update(mine, i, applied, state.steps);
+      update(mine, i, applied, constants);
       if (contract_.steps_in_model_dtype) mine.weight[i] = rounded(mine.weight[i], model_);
     }
   }
 }
 
+ParameterJudge::Hyperparameters::Hyperparameters(const OptimizerConfig& config, std::uint32_t step, Rounding fp32)
+    : lr(hyperparameter(config.learning_rate, fp32)), decay(hyperparameter(config.weight_decay, fp32)) {
+  if (config.type == OptimizerType::sgd) return;
+  beta1 = hyperparameter(config.beta1, fp32);
+  rest1 = hyperparameter(1 - config.beta1, fp32);
+  beta2 = hyperparameter(config.beta2, fp32);
+  rest2 = hyperparameter(1 - config.beta2, fp32);
+  correction1 = hyperparameter(1 - std::pow(config.beta1, step), fp32);
+  correction2 = hyperparameter(1 - std::pow(config.beta2, step), fp32);
+  epsilon = hyperparameter(config.epsilon, fp32);
+}
+
 // The textbook formulas; each operation rounds once to fp32. Implementations associate differently and fuse: the last rounding is taken
 // four times more, which covers every ordering of the factors in the final update.
-void ParameterJudge::update(Owned& owned, std::size_t i, Bounded g, std::uint32_t step) const {
+void ParameterJudge::update(Owned& owned, std::size_t i, Bounded g, const Hyperparameters& with) const {
   const OptimizerConfig& config = owned.optimizer;
-  const Bounded lr = hyperparameter(config.learning_rate, fp32_);
-  const Bounded decay = hyperparameter(config.weight_decay, fp32_);
   Bounded& weight = owned.weight[i];
   const auto minus = [](Bounded x) { return Bounded{-x.value, x.error}; };
   const auto reordered = [&](Bounded x) {
     for (int extra = 0; extra < 4; ++extra) x = rounded(x, fp32_);
     return x;
   };
-  if (config.type != OptimizerType::adamw && config.weight_decay != 0) g = add(g, mul(decay, weight, fp32_), fp32_);
+  if (config.type != OptimizerType::adamw && config.weight_decay != 0) g = add(g, mul(with.decay, weight, fp32_), fp32_);
   if (config.type == OptimizerType::sgd) {
-    weight = add(weight, minus(mul(lr, g, fp32_)), fp32_);
+    weight = add(weight, minus(mul(with.lr, g, fp32_)), fp32_);
     return;
   }
-  const Bounded beta1 = hyperparameter(config.beta1, fp32_), rest1 = hyperparameter(1 - config.beta1, fp32_);
-  const Bounded beta2 = hyperparameter(config.beta2, fp32_), rest2 = hyperparameter(1 - config.beta2, fp32_);
-  const Bounded correction1 = hyperparameter(1 - std::pow(config.beta1, step), fp32_);
-  const Bounded correction2 = hyperparameter(1 - std::pow(config.beta2, step), fp32_);
   Bounded& m = owned.first_moment[i];
   Bounded& v = owned.second_moment[i];
-  m = add(mul(beta1, m, fp32_), mul(rest1, g, fp32_), fp32_);
-  v = add(mul(beta2, v, fp32_), mul(mul(rest2, g, fp32_), g, fp32_), fp32_);
-  const Bounded denominator = add(root(div(v, correction2, fp32_), fp32_), hyperparameter(config.epsilon, fp32_), fp32_);
-  Bounded change = mul(lr, div(div(m, correction1, fp32_), denominator, fp32_), fp32_);
-  if (config.type == OptimizerType::adamw && config.weight_decay != 0) change = add(change, mul(lr, mul(decay, weight, fp32_), fp32_), fp32_);
+  m = add(mul(with.beta1, m, fp32_), mul(with.rest1, g, fp32_), fp32_);
+  v = add(mul(with.beta2, v, fp32_), mul(mul(with.rest2, g, fp32_), g, fp32_), fp32_);
+  const Bounded denominator = add(root(div(v, with.correction2, fp32_), fp32_), with.epsilon, fp32_);
+  Bounded change = mul(with.lr, div(div(m, with.correction1, fp32_), denominator, fp32_), fp32_);
+  if (config.type == OptimizerType::adamw && config.weight_decay != 0) change = add(change, mul(with.lr, mul(with.decay, weight, fp32_), fp32_), fp32_);
   weight = rounded(add(weight, minus(reordered(change)), fp32_), fp32_);
 }
 
@@ -125,6 +134,7 @@ const std::vector<Bounded>& ParameterJudge::of_role(const Owned& owned, const Ob
 
 void ParameterJudge::check(const Observation& o) {
   ++statistics_.snapshots;
+  if (std::none_of(ranks_.begin(), ranks_.end(), [&](const RankState& rank) { return rank.last_step_event == o.event; })) return;  // nobody stepped
   Mismatch mismatch;
   double worst = -1;
   std::vector<double> stored;
@@ -148,7 +158,7 @@ void ParameterJudge::check(const Observation& o) {
       }
       const double value = stored[i] / o.scale, error = std::abs(value - due.value);
       if (error <= due.error) {
-        if (due.error > 0) statistics_.tightest = std::max(statistics_.tightest, error / due.error);
+        statistics_.passed(error, due.error);
         continue;
       }
       ++mismatch.wrong_elements;

@@ -37,9 +37,16 @@ class ParameterJudge final : public TraceSink {
     std::uint32_t steps = 0;
   };
 
+  // Of one step, as the device has them. Moments: zero where there are none.
+  struct Hyperparameters {
+    Hyperparameters(const OptimizerConfig& config, std::uint32_t step, Rounding fp32);
+
+    Bounded lr, decay, beta1, rest1, beta2, rest2, correction1, correction2, epsilon;
+  };
+
   Owned& owned(std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::uint64_t numel);
   void apply(const Observation& observation);
-  void update(Owned& owned, std::size_t i, Bounded gradient, std::uint32_t step) const;
+  void update(Owned& owned, std::size_t i, Bounded gradient, const Hyperparameters& with) const;
   static void take_in(Owned& owned, std::size_t i, Bounded gradient, Rounding format, Rounding constants);
   void check(const Observation& observation);
   static Rounding rounding_of(Dtype format, double scale);

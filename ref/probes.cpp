@@ -1,11 +1,13 @@
 #include "ref/probes.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 
 #include "ref/dtype_facts.h"
 #include "ref/mlp_source.h"
+#include "ref/normal_values.h"
 #include "sim/base/hash.h"
 #include "sim/scenario/factor.h"
 
@@ -109,14 +111,11 @@ void FingerprintSource::gradient(std::uint32_t backward, std::uint32_t rank, std
   const std::uint32_t round = pass_ / classes_, turn = pass_ % classes_;
   const std::uint64_t which = window_period_ == 0 ? backward : hash_keys({b.step % window_period_, b.micro_batch[rank]});
   const std::uint64_t stream = hash_keys({seed_, round, which, rank, parameter});
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::uint64_t element = offset + i;
-    if (classes_ > 1 && (number + element + turn) % classes_ != 0) {
-      out[i] = 0.0;
-      continue;
-    }
-    const std::uint64_t word = mix(stream ^ mix(element));
-    out[i] = range_.unit * static_cast<double>(1 + (word >> 32) % range_.value_max);
+  std::fill(out.begin(), out.end(), 0.0);
+  const std::uint64_t unlit = (number + offset + turn) % classes_;
+  for (std::size_t i = unlit == 0 ? 0 : classes_ - unlit; i < out.size(); i += classes_) {
+    const std::uint64_t word = mix(stream ^ mix(offset + i));
+    out[i] = range_.unit * static_cast<double>(1 + static_cast<std::uint32_t>(word >> 32) % range_.value_max);
   }
 }
 
@@ -130,8 +129,8 @@ double SingleSource::probe(std::uint32_t parameter, std::uint64_t element) const
 }
 
 void SingleSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
-  const bool lit = backward == backward_ && rank == rank_;
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = lit ? probe(parameter, offset + i) : 0.0;
+  if (backward != backward_ || rank != rank_) return std::fill(out.begin(), out.end(), 0.0);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = probe(parameter, offset + i);
 }
 
 void PlantedSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
@@ -151,19 +150,6 @@ void PlantedSource::plant(std::uint32_t backward, std::uint32_t rank, std::uint3
 
 namespace {
 
-// An integer of `bits` bits, signed, about normal: the sum of twelve uniform ones (Irwin and Hall), exact on every machine.
-double about_normal(std::uint64_t key, int bits) {
-  std::int64_t sum = 0;
-  for (int word = 0; word < 3; ++word) {
-    const std::uint64_t random = mix(key + static_cast<std::uint64_t>(word));
-    for (int part = 0; part < 4; ++part) sum += static_cast<std::int64_t>((random >> (16 * part)) & 0xFFFF) - 0x8000;
-  }
-  // |sum| <= 12 x 2^15 < 2^19: keep the leading bits of a magnitude that is often near 2^16.
-  const int drop = std::max(0, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::abs(sum)))) - bits);
-  const std::int64_t kept = std::abs(sum) >> drop << drop;
-  return static_cast<double>(sum < 0 ? -kept : kept) * 0x1p-16;
-}
-
 class RandomSource : public GradientSource {
  public:
   RandomSource(const Workload& workload, const Timeline& timeline, std::uint64_t seed)
@@ -179,20 +165,21 @@ class RandomSource : public GradientSource {
   void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override {
     const std::uint32_t count = workload_.gradients.samples_per_micro_batch;
     const Backward& b = timeline_.backwards[backward];
-    std::vector<Sample> samples;
-    for (std::uint32_t s = 0; s < count; ++s) {
-      const std::uint64_t number = std::uint64_t{b.micro_batch[rank]} * count + s;
-      samples.push_back({hash_keys({seed_, b.step, number, rank, parameter}), number, rank});
-    }
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      double sum = 0;
-      for (const Sample& sample : samples) sum += one_sample(sample, offset + i);
-      out[i] = representable(sum / count);
+    std::array<double, 512> drawn;
+    for (std::size_t at = 0; at < out.size(); at += drawn.size()) {
+      const std::span<double> sums = out.subspan(at, std::min(drawn.size(), out.size() - at));
+      for (std::uint32_t s = 0; s < count; ++s) {
+        const std::uint64_t number = std::uint64_t{b.micro_batch[rank]} * count + s;
+        const Sample sample{hash_keys({seed_, b.step, number, rank, parameter}), number, rank};
+        if (s == 0) draw(sample, offset + at, sums);
+        else add(sample, offset + at, std::span(drawn).first(sums.size()), sums);
+      }
+      divide_and_round(count, bits_, sums);
     }
   }
 
   void initial_parameter(std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override {
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = about_normal(hash_keys({seed_, 0x7061u, parameter, offset + i}), bits_);
+    draw_normal(hash_keys({seed_, 0x7061u, parameter}), offset, bits_, 1.0, out);
   }
 
  protected:
@@ -203,23 +190,19 @@ class RandomSource : public GradientSource {
     std::uint32_t rank = 0;
   };
 
-  virtual double one_sample(const Sample& sample, std::uint64_t element) const { return magnitude_ * about_normal(mix(sample.keys ^ element), bits_); }
-
-  // The nearest value with the model dtype's precision, of two the even one: on the bits, whose carry goes into the exponent. What the model dtype holds is
-  // no subnormal of fp64, but where that is the model dtype.
-  double representable(double x) const {
-    const int drop = facts_of(Dtype::float64).precision - bits_;
-    if (x == 0 || drop == 0) return x == 0 ? 0 : x;
-    auto word = std::bit_cast<std::uint64_t>(x);
-    word += (std::uint64_t{1} << (drop - 1)) - 1 + (word >> drop & 1);
-    return std::bit_cast<double>(word >> drop << drop);
-  }
+  virtual void draw(const Sample& sample, std::uint64_t first, std::span<double> out) const { draw_normal(sample.keys, first, bits_, magnitude_, out); }
 
   const Workload& workload_;
   const Timeline& timeline_;
   std::uint64_t seed_;
   int bits_;
   double magnitude_ = 1.0;
+
+ private:
+  void add(const Sample& sample, std::uint64_t first, std::span<double> drawn, std::span<double> sums) const {
+    draw(sample, first, drawn);
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += drawn[i];
+  }
 };
 
 // Cancellation, swamping and subnormals, each on every third element.
@@ -229,8 +212,12 @@ class AdversarialSource : public RandomSource {
       : RandomSource(workload, timeline, seed), small_(std::ldexp(magnitude_, -bits_ + 2)), tiny_(facts_of(workload.model_dtype).tiny()) {}
 
  protected:
-  double one_sample(const Sample& sample, std::uint64_t element) const override {
-    const double x = RandomSource::one_sample(sample, element);
+  void draw(const Sample& sample, std::uint64_t first, std::span<double> out) const override {
+    RandomSource::draw(sample, first, out);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = adverse(sample, first + i, out[i]);
+  }
+
+  double adverse(const Sample& sample, std::uint64_t element, double x) const {
     switch (element % 3) {
       case 0: {  // large terms of opposite sign on alternating samples, a small rest
         const double large = magnitude_ * (2.0 + static_cast<double>(element % 7) / 8);
@@ -252,8 +239,10 @@ class MixedSource final : public AdversarialSource {
   using AdversarialSource::AdversarialSource;
 
  protected:
-  double one_sample(const Sample& sample, std::uint64_t element) const override {
-    return element / 3 % 3 == 1 ? AdversarialSource::one_sample(sample, element) : RandomSource::one_sample(sample, element);
+  void draw(const Sample& sample, std::uint64_t first, std::span<double> out) const override {
+    RandomSource::draw(sample, first, out);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      if ((first + i) / 3 % 3 == 1) out[i] = adverse(sample, first + i, out[i]);
   }
 };
 

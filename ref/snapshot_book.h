@@ -1,8 +1,10 @@
 // What a pass showed: which snapshots are due and were judged, and which elements nobody showed. Kept alike for passes of numbers and of weights.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -44,6 +46,11 @@ struct JudgeStatistics {
   double tightest = 0;             // largest error / bound among elements that passed
 
   void add(const JudgeStatistics& more);
+  // An element whose error is within its bound. Few are the tightest so far, and a quotient takes long.
+  void passed(double error, double bound) {
+    constexpr double rounded_down = 1 - 4 * std::numeric_limits<double>::epsilon();
+    if (bound > 0 && error >= tightest * bound * rounded_down) tightest = std::max(tightest, error / bound);
+  }
 };
 
 class SnapshotBook {

@@ -175,6 +175,7 @@ class Unroller {
     for (std::uint32_t i = 0; i < item.sum_of; ++i) contribute(item, i, boundary);
     if (!reduces || !out_.contract.boundary.inside_backwards) return std::nullopt;
     out_.events.back().as<events::Backward>()->steps = true;
+    saved_.reset();
     open_window();
     return std::nullopt;
   }

@@ -59,7 +59,7 @@ class Diagnostician {
     if (!context_.one_factor && !context_.places_told && misplaced()) return std::move(out_);
     if (another_group()) return std::move(out_);
     stale();
-    if (!common_factor() && !another_normalisation() && !part_of_the_group()) {
+    if (!common_factor() && !another_normalisation() && !unshared() && !part_of_the_group()) {
       private_micro_batches();
       lost();
       counted_again();
@@ -115,6 +115,23 @@ class Diagnostician {
     };
     if (std::none_of(wrong_.begin(), wrong_.end(), [&](std::size_t k) { return outside(k) && row_.observed[k] != 0; })) return false;
     return take(wrong_group, [&](std::size_t k) { return in_window(k); });
+  }
+
+  // Of ranks that each have a part of the gradient one arrives, as it is before they are added up, and the others do not.
+  bool unshared() {
+    if (!context_.share || context_.local) return false;
+    std::map<std::uint32_t, std::set<std::uint32_t>> here, due;  // ranks, by the first that they share with
+    for (std::size_t k = 0; k < columns_.size(); ++k) {
+      if (!in_window(k) || row_.expected[k] == 0 || !told(k)) continue;
+      const std::uint32_t rank = contribution(k).rank, first = context_.share->first[rank];
+      due[first].insert(rank);
+      if (row_.observed[k] == 0) continue;
+      if (!near(row_.observed[k] / row_.expected[k], value_of(context_.share->divisor))) return false;
+      here[first].insert(rank);
+    }
+    const bool one_of_several = std::all_of(due.begin(), due.end(), [&](const auto& set) { return set.second.size() > 1 && here[set.first].size() == 1; });
+    if (!one_of_several || !here[context_.share->first[context_.rank]].contains(context_.rank)) return false;
+    return take(missing_reduction, [&](std::size_t k) { return in_window(k) && row_.expected[k] != 0; });
   }
 
   // Every micro-batch arrives from some of the ranks, two at least, with one factor, and from the others not at all.

@@ -24,7 +24,8 @@ struct Normalisation {
 
 // What the window looked like to a rank, for the cases that coefficients alone leave open.
 struct RowContext {
-  bool documented = false;  // windows are the documentation's, not the loop's
+  bool documented = false;               // windows are the documentation's, not the loop's
+  const GradientShare* share = nullptr;  // of the row's parameter, where ranks have parts of its gradient; null: nobody has
   double average_divisor = 1;
   std::uint32_t rank = 0;  // whose row it is
   std::uint32_t step = 0;

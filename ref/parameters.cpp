@@ -13,6 +13,11 @@ ParameterJudge::ParameterJudge(const Workload& workload, const Contract& contrac
   const DtypeFacts fp32 = facts_of(Dtype::float32), model = facts_of(workload.model_dtype);
   fp32_ = {fp32.unit_roundoff(), fp32.tiny()};
   model_ = {model.unit_roundoff(), model.tiny()};
+  for (const GradientShare& share : contract.shares) {
+    std::vector<std::uint32_t> met(share.first.size());
+    std::vector<std::uint32_t>& places = places_.emplace_back();
+    for (const std::uint32_t first : share.first) places.push_back(met[first]++);
+  }
 }
 
 // Of a format that holds values times `scale`.
@@ -118,13 +123,20 @@ void ParameterJudge::take_in(Owned& owned, std::size_t i, Bounded g, Rounding fo
 
 // An element of a snapshot is stepped by the rank itself, or by the rank that owns it.
 const ParameterJudge::Owned* ParameterJudge::stepped(const Observation& o, std::uint32_t parameter, std::uint64_t element) const {
+  const Owned* of_another_place = nullptr;
   for (std::uint32_t turn = 0; turn < ranks_.size(); ++turn) {
-    const RankState& state = ranks_[(o.rank + turn) % ranks_.size()];
+    const std::uint32_t rank = (o.rank + turn) % static_cast<std::uint32_t>(ranks_.size());
+    const RankState& state = ranks_[rank];
     if (state.last_step_event != o.event) continue;
-    for (const Owned& mine : state.owned)
-      if (mine.holds(parameter, element)) return &mine;
+    for (const Owned& mine : state.owned) {
+      if (!mine.holds(parameter, element)) continue;
+      if (places_.empty()) return &mine;
+      const std::vector<std::uint32_t>& places = places_[contract_.share_of[parameter]];
+      if (places[rank] == places[o.rank]) return &mine;
+      if (!of_another_place) of_another_place = &mine;
+    }
   }
-  return nullptr;
+  return of_another_place;
 }
 
 const std::vector<Bounded>& ParameterJudge::of_role(const Owned& owned, const Observation& o) {

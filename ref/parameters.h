@@ -56,6 +56,8 @@ class ParameterJudge final : public TraceSink {
   const Workload& workload_;
   const Contract& contract_;
   const GradientSource& source_;
+  // By share of gradients and rank: its place among the ranks that share. Weights are gathered between ranks of one place.
+  std::vector<std::vector<std::uint32_t>> places_;
   Rounding fp32_, model_;
   std::vector<RankState> ranks_;
   std::vector<Mismatch> mismatches_;

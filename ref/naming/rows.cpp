@@ -61,6 +61,8 @@ void Naming::name_entry(const LedgerEntry& entry) {
     const std::uint32_t p = row.elements.front().parameter;
     context.rank = timeline_.contract.contributor(entry.key.rank, p);
     context.average_divisor = value_of(timeline_.contract.average_divisor * timeline_.contract.share_divisor(p));
+    context.share = timeline_.contract.share(p);
+    if (context.share && context.share->copies) context.share = nullptr;
     for (const Diagnosis& diagnosis : diagnose(row, entry.columns, context)) {
       balanced = false;
       record(entry, row, diagnosis);

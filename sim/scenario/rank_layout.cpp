@@ -52,11 +52,11 @@ std::optional<InputError> order_problem(const std::vector<std::string>& names, c
     if (std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]) != names.begin() + static_cast<std::ptrdiff_t>(i))
       return InputError{"/layout/order", "names " + names[i] + " again; expected each dimension once"};
   }
+  if (has_mesh(sizes, names) && (sizes.contains("dp") || among(names, "dp")))
+    return InputError{"/layout", "has dp beside replicate or shard, which are its parts; expected one or the other"};
   for (const auto& [name, size] : sizes)
     if (size > 1 && name != "etp" && !among(names, name))
       return InputError{"/layout/" + name, "is " + std::to_string(size) + ", but /layout/order does not say where its ranks lie; expected " + name + " in it"};
-  if (has_mesh(sizes, names) && (sizes.contains("dp") || among(names, "dp")))
-    return InputError{"/layout", "has dp beside replicate or shard, which are its parts; expected one or the other"};
   return std::nullopt;
 }
 

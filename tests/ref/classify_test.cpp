@@ -51,6 +51,19 @@ TEST(diagnosis, of_a_private_micro_batch_is_a_boundary_leak) { EXPECT_EQ(names({
 
 TEST(diagnosis, of_a_window_private_as_a_whole_is_a_missing_reduction) { EXPECT_EQ(names({0.5, 0, 0.5, 0}, reduced_row()), Names{"missing-reduction"}); }
 
+// Both ranks have a part of one gradient: as it is before it is added up, where a sum is due and where an average is.
+TEST(diagnosis, of_a_part_that_was_not_added_to_the_others_is_a_missing_reduction) {
+  GradientShare share{{0, 0}, false, Rational(1)};
+  ref::RowContext context = reduced_row();
+  context.share = &share;
+  EXPECT_EQ(names({0.25, 0, 0.25, 0}, context), Names{"missing-reduction"});
+  EXPECT_EQ(names({0, 0.25, 0, 0.25}, context), Names{"discarded-gradient"}) << "the other rank's part";
+  EXPECT_EQ(names({0.25, 0, 0, 0.25}, context), Names{"discarded-gradient"}) << "a micro-batch of each";
+  EXPECT_EQ(names({0.125, 0, 0.125, 0}, context), (Names{"discarded-gradient", "wrong-scale"})) << "half of it";
+  context.share = nullptr;
+  EXPECT_EQ(names({0.25, 0, 0.25, 0}, context), Names{"discarded-gradient"}) << "nobody has a part";
+}
+
 TEST(diagnosis, of_a_lone_private_micro_batch_depends_on_whether_a_collective_ran) {
   ref::RowContext context = reduced_row();
   context.micro_batches = 1;

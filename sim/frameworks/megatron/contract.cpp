@@ -56,6 +56,7 @@ Contract megatron_contract(const Scenario& s, const MegatronConfig& config, cons
   const bool mean = config.schedule && config.schedule->loss == LossReturns::mean;
   const auto context = static_cast<std::int64_t>(out.groups.contains("cp") ? out.groups.of("cp", 0).size() : 1);
   if (config.schedule) out.divisor = Rational(config.schedule->num_microbatches, mean && behaviour.mean_times_context ? context : 1);
+  if (config.schedule) out.steps_scalar = config.schedule->num_microbatches;
   if (s.contract.normaliser == Normaliser::number && !out.own_weights) out.divisor = s.contract.divide_by;
   const std::vector<std::uint32_t> data_parallel = first_data_parallel(s);
   const auto together = static_cast<std::int64_t>(std::count(data_parallel.begin(), data_parallel.end(), data_parallel.front()));

@@ -7,6 +7,7 @@
 #include "sim/frameworks/megatron/config_json.h"
 #include "sim/frameworks/megatron/events.h"
 #include "sim/frameworks/megatron/parallel_groups.h"
+#include "sim/frameworks/megatron/schedules.h"
 #include "sim/frameworks/megatron/behaviour.h"
 #include "sim/numeric/dtype_names.h"
 #include "conformance/recording.h"
@@ -49,6 +50,7 @@ class Builder {
     if (kind == "fb") return backward(op);
     if (kind == "finalize") return finalize(op);
     if (kind == "schedule") return schedule(op);
+    if (kind == "forward_backward_func") return pipeline(op);
     if (kind == "start_grad_sync") return put(own(::gradledger::megatron::start_grad_sync_event));
     if (kind == "gather") return put(own(::gradledger::megatron::start_param_sync_event));
     if (kind != "step") throw Inexpressible{"the operation " + kind};
@@ -144,6 +146,21 @@ class Builder {
     counts_tokens_ = true;
     for (std::uint32_t r = 0; r < run_.world; ++r)
       for (std::size_t m = 0; m < micro_batches.size(); ++m) window()[r][m] = op.at(2).at(r).at(m).count(0, limits::tokens_max);
+  }
+
+  // A schedule of a pipeline, of micro-batches from the first one on; the configuration says which.
+  void pipeline(const Field& op) {
+    using ::gradledger::megatron::ScheduleOptions;
+    if (!out_.config.schedule) throw Inexpressible{"a pipeline's schedule without its options"};
+    const ScheduleOptions& schedule = *out_.config.schedule;
+    if (op.at(1).count(1, static_cast<std::uint32_t>(run_.gradients.size())) != schedule.num_microbatches) op.at(1).fail("is not /spec/config/schedule/num_microbatches");
+    put(own(::gradledger::megatron::schedule_event));
+    for (std::uint32_t number = 0; number < schedule.backwards(); ++number) {
+      const auto due = ::gradledger::megatron::scheduled_backward(schedule, out_.scenario.engine.pipeline_stages, number);
+      run_micro_batch(due.micro_batch, nullptr);
+      if (schedule.interleaved()) blocks_.back().back().uses = schedule.model_chunks[due.chunk];
+    }
+    put(own(::gradledger::megatron::finalize_event));
   }
 
   // Every window has an entry for each of its micro-batches.

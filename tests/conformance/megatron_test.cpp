@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "conformance/megatron/compare.h"
@@ -21,6 +22,22 @@ TEST(recorded_megatron_runs, agree_with_their_replay_in_every_number) {
   for (const MegatronRun& run : runs) versions.insert(run.version);
   EXPECT_EQ(versions.size(), 7u);
   EXPECT_EQ(agreement_of(runs), (RunTotals{645, 1173125, 6944}));
+}
+
+// 1F1B and interleaved schedules of two stages, of two data-parallel ranks each.
+TEST(recorded_megatron_pipelines, agree_with_their_replay_in_every_number) {
+  const auto runs = runs_of_file<MegatronRun>("megatron_data/pipelines.jsonl.gz", is_megatron_run, read_megatron_run);
+  EXPECT_EQ(agreement_of(runs), (RunTotals{120, 135984, 2592}));
+}
+
+// From 0.16 on a stage that begins its reduction itself reduces again in finalize_model_grads, with several instances of the distributed optimizer.
+TEST(recorded_megatron_pipelines, reduce_twice_since_0_16_where_a_stage_begins_with_several_instances) {
+  std::map<std::string, std::size_t> calls;  // of the last rank in the first window
+  for (const MegatronRun& run : runs_of_file<MegatronRun>("megatron_data/pipelines.jsonl.gz", is_megatron_run, read_megatron_run))
+    if (run.name == "m12_1f1b_instances_aligned") calls[run.version] = run.ranks.back().moments[1].collectives.size();
+  EXPECT_EQ(calls["core_v0.15.3"], 2u);
+  EXPECT_EQ(calls["core_v0.16.1"], 4u);
+  EXPECT_EQ(calls["core_v0.19.0"], 4u);
 }
 
 // Whether the comparison notices that one number of some moment is another; `change` says whether it found one to change.

@@ -139,7 +139,8 @@ inline json every_key_of_megatron() {
       "average_in_collective": true, "pad_buckets_for_high_nccl_busbw": true, "num_distributed_optimizer_instances": 2, "bucket_size": 20},
     "optimizer_config": {"clip_grad": 0.5, "loss_scale": 8.0, "initial_loss_scale": 16.0, "min_loss_scale": 2.0, "loss_scale_window": 3, "hysteresis": 1, "log_num_zeros_in_grad": true},
     "model": {"calculate_per_token_loss": false, "sequence_parallel": true},
-    "parameters": {"w": ["shared_embedding", "shared"]}, "schedule": {"num_microbatches": 1, "loss": "sum_and_tokens"}}})");
+    "parameters": {"w": ["shared_embedding", "shared"]}, "schedule": {"num_microbatches": 1, "loss": "sum_and_tokens", "grad_sync_func": true,
+      "model_chunks": [["w"], ["v"]], "microbatch_group_size_per_vp_stage": 2}}})");
   return document;
 }
 

@@ -22,6 +22,35 @@ const Engines cutting = loop_engines_that([](const EngineTraits& t) { return t.r
 const Engines accumulating = loop_engines_that([](const EngineTraits& t) { return t.accumulates_itself; });
 const Engines in_place = loop_engines_that([](const EngineTraits& t) { return !(t.reduces_to_owners && t.reduces_every_backward); });  // no bucket is made for a reduction
 const Engines offloading = loop_engines_that([](const EngineTraits& t) { return t.offloads; });
+// Of those, what a loop or a framework has none of is asked of itself: a loss scale, clipping, a block that leaves backwards unreduced.
+Engines that_serve(const Engines& engines, bool (*serves)(const SearchSpace& space, Scenario& world)) {
+  Engines out;
+  for (const std::string_view name : engines)
+    for (const Framework* framework : frameworks()) {
+      if (!framework->search_space()) continue;
+      for (const Variant& variant : framework->search_space()->variants()) {
+        if (variant.name != name) continue;
+        Scenario world;
+        variant.apply(world);
+        if (serves(*framework->search_space(), world)) out.push_back(name);
+      }
+    }
+  return out;
+}
+
+bool scales(const SearchSpace& space, Scenario& world) { return space.tuning().set_loss_scale(world, {.initial = 16, .dynamic = true, .window = 1000}); }
+bool clips(const SearchSpace& space, Scenario&) {
+  const auto features = space.features();
+  return std::any_of(features.begin(), features.end(), [](const FeatureInfo& f) { return f.feature == Feature::clipping; });
+}
+bool defers(const SearchSpace& space, Scenario& world) {
+  space.write_loop({.windows = 1, .micro_batches = 2, .defers = true}, world);
+  const auto in_blocks = [](const auto& self, const std::vector<ScriptItem>& items) -> bool {
+    return std::any_of(items.begin(), items.end(), [&](const ScriptItem& item) { return item.kind == ScriptKind::no_sync || self(self, item.items); });
+  };
+  return in_blocks(in_blocks, world.script);
+}
+
 const Engines gathering = loop_engines_that([](const EngineTraits& t) { return t.gathers_weights; });
 
 // ---- when -----------------------------------------------------------------------------------------------------------------------------
@@ -160,9 +189,9 @@ std::vector<Mutant> of_loops() {
       {"zero-grad-unheard", "gradients are not zeroed between a step and the next backward", {stale_gradient, duplicated_gradient}, any, {.tell = zero_grad_unheard}, one_of_each},
       {"no-sync-sum-dropped", "what was added up in no_sync is dropped", {discarded_gradient, offload_loss}, any,
        {.edit = edit(at_inner_micro_batch, Take::each, deposits, zeroed)}, deferring},
-      {"no-sync-never-left", "the engine does not hear that no_sync ends", {missing_reduction, boundary_leak, discarded_gradient, engine_error}, of_torch,
+      {"no-sync-never-left", "the engine does not hear that no_sync ends", {missing_reduction, boundary_leak, discarded_gradient, engine_error}, that_serve(of_torch, defers),
        {.tell = unheard<events::ExitNoSync>}, deferring},
-      {"no-sync-unheard-on-a-rank", "one rank reduces what the others leave in no_sync", {deadlock, collective_mismatch}, of_torch,
+      {"no-sync-unheard-on-a-rank", "one rank reduces what the others leave in no_sync", {deadlock, collective_mismatch}, that_serve(of_torch, defers),
        {.tell = unheard_on_a_rank<events::EnterNoSync, events::ExitNoSync>}, deferring},
       {"finalize-forgotten", "finalize_model_grads does nothing", {missing_reduction, boundary_leak, discarded_gradient}, finalized,
        {.tell = unheard<events::OfFramework>}, several_micro_batches},
@@ -178,14 +207,16 @@ std::vector<Mutant> of_loops() {
 
 std::vector<Mutant> of_scalers() {
   return {
-      {"found-inf-ignored", "a step is taken although gradients have an infinity", {nonfinite_missed}, any,
+      {"found-inf-ignored", "a step is taken although gradients have an infinity", {nonfinite_missed}, that_serve(any, scales),
        {.value = [](double value, const Moment&) { return value == 1.0 ? 0.0 : value; }}, poisoned},
-      {"found-inf-unseen", "the scaler does not look at the gradients", {nonfinite_missed}, any, {.edit = edit(always, Take::each, of_kind({check_finite}), dropped)}, poisoned},
-      {"found-inf-private", "ranks do not tell each other of an infinity in their shards", {wrong_skip, nonfinite_missed}, cutting,
+      {"found-inf-unseen", "the scaler does not look at the gradients", {nonfinite_missed}, that_serve(any, scales), {.edit = edit(always, Take::each, of_kind({check_finite}), dropped)}, poisoned},
+      {"found-inf-private", "ranks do not tell each other of an infinity in their shards", {wrong_skip, nonfinite_missed}, that_serve(cutting, scales),
        {.edit = edit(always, Take::each, collectives(Purpose::overflow), dropped)}, poisoned},
-      {"scale-left-in", "the loss scale stays in the gradients", {wrong_scale}, any, {.edit = edit(at_step, Take::each, scales_gradients, dropped)}, scaled},
-      {"scale-taken-out-twice", "a scaler takes its scale out of the gradients twice", {wrong_scale}, any, {.edit = edit(at_step, Take::each, scales_gradients, repeated)}, scaled},
-      {"loop-norm-of-a-shard", "each rank of a sharded model clips by the norm of its own shards", {wrong_norm}, sharding,
+      {"scale-left-in", "the loss scale stays in the gradients", {wrong_scale}, that_serve(any, scales),
+       {.edit = edit(at_step, Take::each, scales_gradients, dropped)}, scaled},
+      {"scale-taken-out-twice", "a scaler takes its scale out of the gradients twice", {wrong_scale}, that_serve(any, scales),
+       {.edit = edit(at_step, Take::each, scales_gradients, repeated)}, scaled},
+      {"loop-norm-of-a-shard", "each rank of a sharded model clips by the norm of its own shards", {wrong_norm}, that_serve(sharding, clips),
        {.edit = edit(at_clip, Take::each, collectives(Purpose::user), dropped)}, clipped_by_the_loop},
   };
 }

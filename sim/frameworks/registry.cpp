@@ -17,7 +17,8 @@
 namespace gradledger {
 
 std::span<const Framework* const> frameworks() {
-  static const std::array all{deepspeed::framework(), torch::ddp(), torch::fsdp2(), torch::fsdp1(), megatron::framework(), megatron_fsdp::framework(), torch::plain(), torch::external()};
+  static const std::array all{deepspeed::framework(),     torch::ddp(),   torch::fsdp2(),   torch::fsdp1(), megatron::framework(),
+                              megatron_fsdp::framework(), torch::plain(), torch::external()};
   return all;
 }
 

@@ -24,7 +24,8 @@ Problem option_problem(const Scenario& s, const MegatronFsdpConfig& config, cons
   const std::string options = "/engine/config/";
   if (Problem problem = units_problem(s, config.units)) return problem;
   if (Problem problem = mesh_problem(s, config.mesh)) return problem;
-  if (config.average_in_collective && !behaviour.averages_in_collective) return InputError{options + "average_in_collective", at_initialisation("AttributeError: 'NoneType' object has no attribute 'size'")};
+  if (config.average_in_collective && !behaviour.averages_in_collective)
+    return InputError{options + "average_in_collective", at_initialisation("AttributeError: 'NoneType' object has no attribute 'size'")};
   if (config.zero_dp_strategy == Strategy::optim_grads_params && !has_units(s, config))
     return InputError{options + "units", at_initialisation("ZeroDivisionError: integer division or modulo by zero")};
   if (config.outer_sharding && config.zero_dp_strategy != Strategy::optim_grads_params)
@@ -32,8 +33,7 @@ Problem option_problem(const Scenario& s, const MegatronFsdpConfig& config, cons
   if (config.outer_sharding && !config.mesh) return InputError{options + "outer_dp_sharding_strategy", "shards over what is outside of a shard; expected mesh"};
   if (config.mesh && config.zero_dp_strategy == Strategy::no_shard)
     return InputError{options + "mesh", "is refused with no_shard by DTensor in the optimizer's first step; expected a strategy that shards"};
-  if (config.mesh && !config.overlap_grad_reduce)
-    return InputError{options + "overlap_grad_reduce", "is not modelled with a mesh; expected true"};
+  if (config.mesh && !config.overlap_grad_reduce) return InputError{options + "overlap_grad_reduce", "is not modelled with a mesh; expected true"};
   if (config.shards_gradients() && !config.overlap_grad_reduce)
     return InputError{options + "overlap_grad_reduce", "is switched on by Megatron-FSDP where gradients are sharded; expected it left out"};
   const MixedPrecision& precision = config.mixed_precision;
@@ -62,7 +62,8 @@ Problem model_problem_of(const Scenario& s, const MegatronFsdpConfig& config, co
       return InputError{"/parameters/" + std::to_string(p) + "/trainable", at_initialisation("RuntimeError: cannot register a hook on a tensor that doesn't require gradient")};
     if (s.parameters[p].used_by && !behaviour.optim_scatters) return InputError{"/parameters/" + std::to_string(p) + "/used_by", left_out};
     if (s.dtype_of(p) != Dtype::float32 && s.dtype_of(p) != Dtype::bfloat16)
-      return InputError{s.parameters[p].dtype ? "/parameters/" + std::to_string(p) + "/dtype" : "/model_dtype", "is not modelled with Megatron-FSDP; expected \"fp32\" or \"bf16\""};
+      return InputError{s.parameters[p].dtype ? "/parameters/" + std::to_string(p) + "/dtype" : "/model_dtype",
+                        "is not modelled with Megatron-FSDP; expected \"fp32\" or \"bf16\""};
   }
   return learns ? std::nullopt : Problem(InputError{"/parameters", "are all frozen; expected at least one that is trained"});
 }

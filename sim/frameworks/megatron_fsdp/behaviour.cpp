@@ -12,32 +12,39 @@ constexpr std::string_view title = "Megatron-FSDP";
 
 // By what the releases of the package hold: each was compared with the one before, and recorded on both sides.
 constexpr std::array of_releases{
-    SwitchInfo{"scales_the_bucket", &Behaviour::scales_the_bucket, "0.3.0", "in bf16 what is about to be reduced is divided; else the accumulator is, which holds the backwards before"},
+    SwitchInfo{"scales_the_bucket", &Behaviour::scales_the_bucket, "0.3.0",
+               "in bf16 what is about to be reduced is divided; else the accumulator is, which holds the backwards before"},
     SwitchInfo{"optim_scatters", &Behaviour::optim_scatters, "0.3.0", "optim reduces by a reduce-scatter; else by an all-reduce"},
-    SwitchInfo{"reduces_again_optim", &Behaviour::reduces_again_optim, "0.3.0", "optim without overlap_grad_reduce: finish_grad_sync() reduces again what the backward has reduced"},
+    SwitchInfo{"reduces_again_optim", &Behaviour::reduces_again_optim, "0.3.0",
+               "optim without overlap_grad_reduce: finish_grad_sync() reduces again what the backward has reduced"},
     SwitchInfo{"scatters_in_place", &Behaviour::scatters_in_place, "0.4.0", "a gradient that is kept whole is reduced in place; else the average is added to the rank's own sum"},
     SwitchInfo{"has_grad_comm_dtype", &Behaviour::has_grad_comm_dtype, "0.4.0", "grad_comm_dtype is known"},
     SwitchInfo{"divides_outer_shards", &Behaviour::divides_outer_shards, "0.4.0", "outer_dp_sharding_strategy optim: gradients are divided by the ranks; else they are summed"},
     SwitchInfo{"reduces_again_no_shard", &Behaviour::reduces_again_no_shard, "0.5.0",
                "no_shard without overlap_grad_reduce: finish_grad_sync() reduces again what the backward has reduced"}};
 
-// What 0.3 had otherwise than those before and behind it.
-constexpr std::array only_in_0_3{
-    SwitchInfo{"averages_in_collective", &Behaviour::averages_in_collective, "0.3.0", "average_in_collective is served; else it is refused with an AttributeError"},
-    SwitchInfo{"takes_frozen", &Behaviour::takes_frozen, "0.3.0", "a model may have parameters that do not learn"}};
+// What releases had otherwise than those before and those behind them.
+struct Passing {
+  SwitchInfo info;  // since the first of them
+  std::string_view ended;
+};
+constexpr std::array passing{
+    Passing{{"averages_in_collective", &Behaviour::averages_in_collective, "0.3.0", "average_in_collective is served; else it is refused with an AttributeError"}, "0.5.0"},
+    Passing{{"takes_frozen", &Behaviour::takes_frozen, "0.3.0", "a model may have parameters that do not learn"}, "0.4.0"}};
 
 // In no release; a scenario sets them by hand.
 constexpr std::array of_reports{
+    SwitchInfo{"steps_when_made", &Behaviour::steps_when_made, "", "fully_shard_optimizer() makes the optimizer's state by a step with zeros"},
     SwitchInfo{"waits_for_outer", &Behaviour::waits_for_outer, "", "the end of a backward waits for the reduction between shards, and not for that within one alone"},
     SwitchInfo{"overwrites_main_grad", &Behaviour::overwrites_main_grad, "", "a fused kernel writes over main_grad, also where that is the accumulator"}};
 
 }  // namespace
 
 std::span<const SwitchInfo> switches() {
-  static const std::array<SwitchInfo, of_releases.size() + only_in_0_3.size() + of_reports.size()> listed = [] {
-    std::array<SwitchInfo, of_releases.size() + only_in_0_3.size() + of_reports.size()> out{};
+  static const std::array<SwitchInfo, of_releases.size() + passing.size() + of_reports.size()> listed = [] {
+    std::array<SwitchInfo, of_releases.size() + passing.size() + of_reports.size()> out{};
     auto at = std::copy(of_releases.begin(), of_releases.end(), out.begin());
-    at = std::copy(only_in_0_3.begin(), only_in_0_3.end(), at);
+    for (const Passing& each : passing) *at++ = each.info;
     std::copy(of_reports.begin(), of_reports.end(), at);
     return out;
   }();
@@ -51,9 +58,8 @@ Result<Behaviour> behaviour_of(const AsOf& as_of) {
   const auto release = asked_release(as_of, oldest_release, title);
   if (!release) return release.error();
   const Behaviour head;
-  const bool in_0_3 = *release && (**release)[0] == 0 && (**release)[1] == 3;
-  if (in_0_3)
-    for (const SwitchInfo& info : only_in_0_3) out.*info.member = !(head.*info.member);
+  for (const Passing& each : passing)
+    if (*release && **release >= *release_number(each.info.since) && **release < *release_number(each.ended)) out.*each.info.member = !(head.*each.info.member);
   if (*release)
     for (const SwitchInfo& info : of_releases)
       if (**release < *release_number(info.since)) out.*info.member = !(head.*info.member);

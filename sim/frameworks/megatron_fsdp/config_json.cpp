@@ -23,9 +23,8 @@ constexpr std::array<std::pair<const char*, bool MegatronFsdpConfig::*>, 4> flag
                                                                                    {"average_in_collective", &MegatronFsdpConfig::average_in_collective},
                                                                                    {"calculate_per_token_loss", &MegatronFsdpConfig::calculate_per_token_loss}}};
 
-constexpr std::array<std::pair<const char*, std::optional<Dtype> MixedPrecision::*>, 3> dtypes{{{"main_params_dtype", &MixedPrecision::main_params_dtype},
-                                                                                                {"main_grads_dtype", &MixedPrecision::main_grads_dtype},
-                                                                                                {"grad_comm_dtype", &MixedPrecision::grad_comm_dtype}}};
+constexpr std::array<std::pair<const char*, std::optional<Dtype> MixedPrecision::*>, 3> dtypes{
+    {{"main_params_dtype", &MixedPrecision::main_params_dtype}, {"main_grads_dtype", &MixedPrecision::main_grads_dtype}, {"grad_comm_dtype", &MixedPrecision::grad_comm_dtype}}};
 
 std::optional<InputError> take_dtypes(const json& given, const std::string& where, MixedPrecision& into) {
   for (const auto& [key, member] : dtypes) {

@@ -93,15 +93,16 @@ class Walk final : public UseWalk {
   void on_rank(const Event& e, std::uint32_t rank) override {
     RankUse& u = ranks_[rank];
     using namespace events;
-    std::visit(overloaded{[&](const EnterNoSync&) { enter_no_sync(u); }, [&](const ExitNoSync&) { u.in_no_sync = false; }, [&](const events::Backward&) { backward(u); },
-                          [&](const Step&) { step(u); }, [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto&) { zero_grad(u); },
-                          [&](const OfFramework& body) {
-                            if (body.name == auto_sync_event) u.auto_sync = body.arguments.as<Call>().sync;
-                          },
-                          [&](const Raise&) { broken(Use::no_exception); },
-                          [](const one_of<Forward, SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore,
-                                          Unscale> auto&) {}},
-               e.body);
+    std::visit(
+        overloaded{
+            [&](const EnterNoSync&) { enter_no_sync(u); }, [&](const ExitNoSync&) { u.in_no_sync = false; }, [&](const events::Backward&) { backward(u); },
+            [&](const Step&) { step(u); }, [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto&) { zero_grad(u); },
+            [&](const OfFramework& body) {
+              if (body.name == auto_sync_event) u.auto_sync = body.arguments.as<Call>().sync;
+            },
+            [&](const Raise&) { broken(Use::no_exception); },
+            [](const one_of<Forward, SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore, Unscale> auto&) {}},
+        e.body);
   }
 
   void enter_no_sync(RankUse& u) {

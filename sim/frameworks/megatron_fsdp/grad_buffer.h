@@ -26,11 +26,11 @@ class GradBuffer {
 
   bool mark_ready(std::size_t at);  // whether all of the group are
   bool all_ready() const { return ready_count_ == group().parameters.size(); }
-  void reduce(TensorTable& tensors, ProgramWriter& w);                     // param_and_grad_buffer.py: _bucket_group_gradient_reduce, at 0.5.1
-  void reduce_outside(TensorTable& tensors, ProgramWriter& w);             // param_and_grad_buffer.py: _bucket_group_gradient_reduce, at 0.5.1
-  void free_up(TensorTable& tensors, ProgramWriter& w);                    // param_and_grad_buffer.py: free_up_grad_bucket, at 0.5.1
-  void reduce_whole_buffer(ProgramWriter& w);                              // param_and_grad_buffer.py: all_reduce_gradients, reduce_scatter_gradients, at 0.5.1
-  void zero(ProgramWriter& w);                                             // param_and_grad_buffer.py: zero_grad, at 0.5.1
+  void reduce(TensorTable& tensors, ProgramWriter& w);                        // param_and_grad_buffer.py: _bucket_group_gradient_reduce, at 0.5.1
+  void reduce_outside(TensorTable& tensors, ProgramWriter& w);                // param_and_grad_buffer.py: _bucket_group_gradient_reduce, at 0.5.1
+  void free_up(TensorTable& tensors, ProgramWriter& w);                       // param_and_grad_buffer.py: free_up_grad_bucket, at 0.5.1
+  void reduce_whole_buffer(ProgramWriter& w);                                 // param_and_grad_buffer.py: all_reduce_gradients, reduce_scatter_gradients, at 0.5.1
+  void zero(ProgramWriter& w);                                                // param_and_grad_buffer.py: zero_grad, at 0.5.1
   void scale(double factor, ProgramWriter& w) { w.multiply(main_, factor); }  // param_and_grad_buffer.py: scale_gradients, at 0.5.1
 
   const ParameterGroup& group() const { return setup_->layout.groups[group_]; }
@@ -49,9 +49,9 @@ class GradBuffer {
     ReduceOp op = ReduceOp::sum;
     double factor = 1.0;
   };
-  Operator preprocess(Slice unreduced, ProgramWriter& w) const;                  // param_and_grad_buffer.py: gradient_reduce_preprocessing, at 0.5.1
+  Operator preprocess(Slice unreduced, ProgramWriter& w) const;                     // param_and_grad_buffer.py: gradient_reduce_preprocessing, at 0.5.1
   void reduce_into_new_memory(Slice from, TensorTable& tensors, ProgramWriter& w);  // param_and_grad_buffer.py: _bucket_group_gradient_reduce, at 0.3.1
-  void reduce_in_place(Slice unreduced, bool custom, ProgramWriter& w);          // param_and_grad_buffer.py: _bucket_group_gradient_reduce, at 0.5.1
+  void reduce_in_place(Slice unreduced, bool custom, ProgramWriter& w);             // param_and_grad_buffer.py: _bucket_group_gradient_reduce, at 0.5.1
   void collective(CollectiveKind kind, Operator op, const ProcessGroup& over, Slice input, Slice output, ProgramWriter& w) const;  // ours: one call
   std::string label(const char* buffer) const { return std::string(buffer) + "[" + setup().parameter(group().parameters.front()).name + "]"; }
 

@@ -47,7 +47,7 @@ void MegatronFsdpEngine::initialise(ProgramWriter& w) {
     optimizers_[p].initialise(w, param.own.numel(), "[" + setup().parameter(p).name + "]");
   }
   for (GradBuffer& each : buffers_) each.initialise(w);
-  first_step(w);
+  if (setup().behaviour.steps_when_made) first_step(w);
 }
 
 // fully_shard_optimizer() steps once with gradients of zeros, so that there is a state to load: the optimizer has counted a step, and decayed weights.

@@ -40,37 +40,37 @@ class MegatronFsdpEngine final : public Engine {
   bool has_main_weights() const { return setup().config->mixed_precision.main_params_dtype.has_value(); }
   Slice stepped(const Param& p) const { return has_main_weights() ? p.main_weights : p.weights; }
 
-  void first_step(ProgramWriter& w);                                     // fully_shard.py: fully_shard_optimizer, at 0.5.1
-  void backward(const events::Backward& event, ProgramWriter& w);        // megatron_fsdp.py: _process_post_backward_gradients, at 0.5.1
-  void root_post_backward(ProgramWriter& w);                             // megatron_fsdp.py: _root_post_backward, at 0.5.1
-  void reduce_gradients(std::uint32_t p, ProgramWriter& w);              // param_and_grad_buffer.py: reduce_gradients, at 0.5.1
+  void first_step(ProgramWriter& w);                                            // fully_shard.py: fully_shard_optimizer, at 0.5.1
+  void backward(const events::Backward& event, ProgramWriter& w);               // megatron_fsdp.py: _process_post_backward_gradients, at 0.5.1
+  void root_post_backward(ProgramWriter& w);                                    // megatron_fsdp.py: _root_post_backward, at 0.5.1
+  void reduce_gradients(std::uint32_t p, ProgramWriter& w);                     // param_and_grad_buffer.py: reduce_gradients, at 0.5.1
   void reduce_unit(const std::vector<std::size_t>& buffers, ProgramWriter& w);  // param_and_grad_buffer.py: _bucket_group_gradient_reduce, at 0.5.1
-  void wait_for_reductions(ProgramWriter& w);                            // param_and_grad_buffer.py: reset, at 0.5.1
-  void finish_grad_sync(ProgramWriter& w);                               // megatron_fsdp.py: finish_grad_sync, at 0.5.1
-  void update_main_grads(ProgramWriter& w);                              // param_and_grad_buffer.py: update_main_grads, at 0.5.1
-  void zero_grad(ProgramWriter& w);                                      // param_and_grad_buffer.py: zero_grad, at 0.5.1
-  void step(ProgramWriter& w);                                           // fully_shard.py: megatron_fsdp_optimizer_step, at 0.5.1
-  void update(std::uint32_t p, ProgramWriter& w);                        // ours: the loop's own optimizer
-  void install_optimized_model_weights(ProgramWriter& w);                // param_and_grad_buffer.py: copy_main_weights_to_model_weights, at 0.5.1
-  void scale_gradients(double factor, ProgramWriter& w);                 // param_and_grad_buffer.py: scale_gradients, at 0.5.1
-  void all_reduce(const events::AllReduce& event, ProgramWriter& w);     // ours: the loop's own code
+  void wait_for_reductions(ProgramWriter& w);                                   // param_and_grad_buffer.py: reset, at 0.5.1
+  void finish_grad_sync(ProgramWriter& w);                                      // megatron_fsdp.py: finish_grad_sync, at 0.5.1
+  void update_main_grads(ProgramWriter& w);                                     // param_and_grad_buffer.py: update_main_grads, at 0.5.1
+  void zero_grad(ProgramWriter& w);                                             // param_and_grad_buffer.py: zero_grad, at 0.5.1
+  void step(ProgramWriter& w);                                                  // fully_shard.py: megatron_fsdp_optimizer_step, at 0.5.1
+  void update(std::uint32_t p, ProgramWriter& w);                               // ours: the loop's own optimizer
+  void install_optimized_model_weights(ProgramWriter& w);                       // param_and_grad_buffer.py: copy_main_weights_to_model_weights, at 0.5.1
+  void scale_gradients(double factor, ProgramWriter& w);                        // param_and_grad_buffer.py: scale_gradients, at 0.5.1
+  void all_reduce(const events::AllReduce& event, ProgramWriter& w);            // ours: the loop's own code
   void raise(const events::Raise& event);
   std::vector<ViewPiece> piece_of(std::uint32_t p, Slice slice) const { return {{slice, static_cast<std::int32_t>(p), params_[p].own.begin}}; }
 
   std::shared_ptr<const Setup> setup_;
   TensorTable tensors_;
-  std::vector<GradBuffer> buffers_;         // by parameter group; of those that do not learn none is made
-  std::vector<std::size_t> buffer_of_;      // by parameter group
+  std::vector<GradBuffer> buffers_;     // by parameter group; of those that do not learn none is made
+  std::vector<std::size_t> buffer_of_;  // by parameter group
   std::vector<Param> params_;
   std::vector<BaseOptimizer> optimizers_;   // by parameter
   std::optional<bool> is_last_microbatch_;  // set by the first no_sync()
   bool model_auto_sync_ = true;
   bool in_no_sync_ = false;
-  std::vector<bool> pending_;               // parameters that the running backward has not handled
-  std::vector<std::uint32_t> in_flight_;    // events of reductions that nobody waited for
+  std::vector<bool> pending_;             // parameters that the running backward has not handled
+  std::vector<std::uint32_t> in_flight_;  // events of reductions that nobody waited for
   std::vector<std::size_t> to_free_;
-  bool stepped_ = false;                    // the last event: weights may have changed
-  bool applied_ = false;                    // what the buffers hold was applied, and not cleared
+  bool stepped_ = false;  // the last event: weights may have changed
+  bool applied_ = false;  // what the buffers hold was applied, and not cleared
 };
 
 }  // namespace gradledger::megatron_fsdp

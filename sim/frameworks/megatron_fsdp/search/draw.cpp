@@ -6,8 +6,8 @@
 namespace gradledger::megatron_fsdp {
 namespace {
 
-constexpr Feature mixed_precision = own_feature(0), units = own_feature(1), mesh = own_feature(2), outer_shards = own_feature(3), auto_sync = own_feature(4), finishes = own_feature(5),
-                  loss_weights = own_feature(6);
+constexpr Feature mixed_precision = own_feature(0), units = own_feature(1), mesh = own_feature(2), outer_shards = own_feature(3), auto_sync = own_feature(4),
+                  finishes = own_feature(5), loss_weights = own_feature(6);
 
 constexpr FeatureInfo all[] = {
     {Feature::many_parameters, "many parameters"},
@@ -17,6 +17,7 @@ constexpr FeatureInfo all[] = {
     {units, "units"},
     {mesh, "mesh of two dimensions"},
     {outer_shards, "outer_dp_sharding_strategy", false},
+    {Feature::adam, "Adam"},
     {loss_weights, "weights of the loss"},
     {Feature::blocks, "no_sync"},
     {auto_sync, "set_model_auto_sync"},
@@ -29,8 +30,7 @@ constexpr FeatureInfo all[] = {
 
 class Window {
  public:
-  Window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scenario& out)
-      : config_(megatron_fsdp_config(out)), draws_(draws), window_(slot, draws, swarm, out, false) {
+  Window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scenario& out) : config_(megatron_fsdp_config(out)), draws_(draws), window_(slot, draws, swarm, out, false) {
     // The flag of no_sync() is set by a first one: a window of one backward has none.
     if (slot.first) config_.sync_model_each_microbatch = !(swarm.on(Feature::blocks) && window_.micro_batches() > 1);
     zero_grad_ = draws.one_in(3) ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
@@ -75,11 +75,13 @@ void draw_options(Draws& draws, const Swarm& swarm, Scenario& out) {
   MegatronFsdpConfig& config = megatron_fsdp_config(out);
   keep_one_used(out);
   if (config.shards_gradients() && draws.one_in(3)) config.zero_dp_strategy = Strategy::optim_grads;
+  if (!config.shards_gradients() && draws.one_in(2)) config.zero_dp_strategy = Strategy::optim;
   if (swarm.takes(units, draws)) config.units = draw_units(draws, out, nullptr);
   if (config.units && config.units->empty()) config.units.reset();
   // In a shard of one rank every backward divides those before it.
   if (config.zero_dp_strategy != Strategy::no_shard && out.world_size > 1 && swarm.takes(mesh, draws)) config.mesh = draw_mesh(draws, 2, out);
   if (config.mesh && config.zero_dp_strategy == Strategy::optim_grads_params && swarm.takes(outer_shards, draws)) config.outer_sharding = true;
+  draw_loop_optimizer(draws, swarm, out);
   if (swarm.takes(loss_weights, draws)) draw_loss_weights(draws, out);
 }
 

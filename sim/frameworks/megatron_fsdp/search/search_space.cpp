@@ -19,11 +19,10 @@ void apply(Scenario& s) {
 
 constexpr EngineTraits sharding{.reduces_to_owners = true, .reduces_every_backward = true, .accumulates_itself = true};
 
-constexpr std::array<Variant, 3> all_variants{{
+constexpr std::array<Variant, 2> all_variants{{
     {"megatron-fsdp", "Megatron-FSDP, gradients sharded, with weights or without", sharding, apply<Strategy::optim_grads_params>},
-    {"megatron-fsdp-optim", "Megatron-FSDP, optim: the optimizer sharded", sharding, apply<Strategy::optim>},
-    {"megatron-fsdp-no-shard",
-     "Megatron-FSDP, no_shard: gradients all-reduced",
+    {"megatron-fsdp-whole",
+     "Megatron-FSDP, gradients whole on every rank, with the optimizer sharded or without",
      {.reduces_every_backward = true, .accumulates_itself = true},
      apply<Strategy::no_shard>},
 }};
@@ -40,37 +39,34 @@ class MegatronFsdpTuning final : public Tuning {
 class Space final : public SearchSpace {
  public:
   std::span<const Variant> variants() const override { return all_variants; }
-  std::string variant_of(const Scenario& s) const override {
-    constexpr std::array names{"megatron-fsdp-no-shard", "megatron-fsdp-optim", "megatron-fsdp", "megatron-fsdp"};
-    return names[static_cast<std::size_t>(megatron_fsdp_config(s).zero_dp_strategy)];
-  }
+  std::string variant_of(const Scenario& s) const override { return megatron_fsdp_config(s).shards_gradients() ? "megatron-fsdp" : "megatron-fsdp-whole"; }
 
   std::span<const FeatureInfo> features() const override { return megatron_fsdp::features(); }
   void draw_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out) const override { megatron_fsdp::draw_engine(among, draws, swarm, out); }
   void draw_options(Draws& draws, const Swarm& swarm, Scenario& out) const override { megatron_fsdp::draw_options(draws, swarm, out); }
-  // Gradients of outer shards are divided by nothing, and one rank adds to itself what it reduced in another dtype.
+  // Gradients of outer shards are divided by nothing, one rank adds to itself what it reduced in another dtype, and optimizers step when they are made.
   void leave_out_open_defects(Scenario& s) const override {
     MegatronFsdpConfig& config = megatron_fsdp_config(s);
     config.outer_sharding = false;
     config.mixed_precision.grad_comm_dtype.reset();
+    s.engine.as_of.switches["steps_when_made"] = "no";
   }
   std::unique_ptr<Calls> calls(const Scenario&) const override { return std::make_unique<LoopCalls>(false); }
   bool draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scenario& out) const override {
     megatron_fsdp::draw_window(slot, draws, swarm, out);
     return true;
   }
-  // Windows of several backwards in no_sync() but for the last one; of one backward each synchronises by itself.
+  // Windows of several backwards in no_sync() but for the last one, where that defers anything; else each backward synchronises by itself.
   void write_loop(const PlainLoop& loop, Scenario& out) const override {
     MegatronFsdpConfig& config = megatron_fsdp_config(out);
     PlainLoop written = loop;
-    written.defers = loop.micro_batches > 1 && (loop.defers || reduced_once(config));
+    written.defers = loop.micro_batches > 1 && reduced_once(config);
     config.sync_model_each_microbatch = !written.defers;
     config.calculate_per_token_loss = false;
     write_plain_loop(written, {}, {}, out);
   }
   std::span<const OwnLetter> letters() const override {
-    static const std::array<OwnLetter, 3> all{
-        {{"set_model_auto_sync(T)", auto_sync_item(true)}, {"set_model_auto_sync(F)", auto_sync_item(false)}, {finish_event, finish_item()}}};
+    static const std::array<OwnLetter, 3> all{{{"set_model_auto_sync(T)", auto_sync_item(true)}, {"set_model_auto_sync(F)", auto_sync_item(false)}, {finish_event, finish_item()}}};
     return all;
   }
 

@@ -193,7 +193,8 @@ std::optional<InputError> expert_problem(const Scenario& scenario) {
     return of_experts;
   };
   for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
-    const std::uint32_t first = stage_of(scenario, r) * stage_size(scenario);
+    std::uint32_t first = 0;
+    while (stage_of(scenario, first) != stage_of(scenario, r)) ++first;
     if (numbers(r) != numbers(first))
       return InputError{"/engine/expert_parallel_size", "is " + std::to_string(scenario.engine.expert_parallel_size) + ", which gives one of ranks " + std::to_string(first) +
                                                             " and " + std::to_string(r) +

@@ -144,6 +144,19 @@ inline json every_key_of_megatron() {
   return document;
 }
 
+// With data-parallel ranks of one kind, or of two.
+inline json every_key_of_a_layout(bool mesh) {
+  json document = every_key_of_megatron();
+  document["name"] = "every key of a layout";
+  document["engine"] = {{"framework", "megatron"}, {"config", json::object()}};
+  document["parameters"] = json::parse(R"([{"name": "w", "numel": 8, "sharded_over": "tp"}, {"name": "norm", "numel": 4, "summed_over": "tp"},
+    {"name": "encoder", "numel": 3, "averaged_over": "tp", "pipeline_stage": 0}])");
+  document["world_size"] = 16;
+  document["layout"] = json::parse(R"({"order": "tp-cp-sp-ep-dp-pp", "tp": 2, "cp": 2, "sp": 2, "ep": 1, "etp": 1, "dp": 2, "pp": 1})");
+  if (mesh) document["layout"] = json::parse(R"({"tp": 2, "shard": 2, "replicate": 4})");
+  return document;
+}
+
 inline json every_key_of_a_configuration() {
   return json::parse(R"({
     "$schema": "./scenario.schema.json",
@@ -324,7 +337,9 @@ inline std::vector<json> rich_documents() {
           every_key_of_fully_shard(true),
           every_key_of_fully_sharded(false),
           every_key_of_fully_sharded(true),
-          every_key_of_megatron()};
+          every_key_of_megatron(),
+          every_key_of_a_layout(false),
+          every_key_of_a_layout(true)};
 }
 
 }  // namespace gradledger::testing

@@ -161,6 +161,14 @@ TEST(layout_of_a_scenario, comes_back_as_it_was_written) {
   EXPECT_EQ(written["parameters"][0], json({{"name", "column"}, {"numel", 6}, {"sharded_over", "tp"}}));
 }
 
+TEST(layout_of_a_scenario, comes_back_with_every_key) {
+  for (const bool mesh : {false, true}) {
+    const auto scenario = read(every_key_of_a_layout(mesh));
+    ASSERT_TRUE(scenario) << scenario.error().text();
+    EXPECT_EQ(parse_whole_scenario(serialise(*scenario), ".").value(), *scenario);
+  }
+}
+
 TEST(layout_of_a_scenario, makes_a_parameter_of_each_part) {
   const Scenario scenario = read(laid_document()).value();
   ASSERT_EQ(scenario.parameters.size(), 5u);

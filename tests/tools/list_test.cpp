@@ -88,9 +88,10 @@ TEST(list, of_behaviours_has_those_frameworks_whose_release_it_is) {
     for (const json& row : rows_of(run({"list", "behaviours", "--as-of", as_of, "--json"}))) out.insert(row["framework"]);
     return out;
   };
-  EXPECT_EQ(frameworks_at("0.18.2"), (std::set<std::string>{"deepspeed"}));
+  EXPECT_EQ(frameworks_at("0.18.2"), (std::set<std::string>{"deepspeed", "megatron"}));
+  EXPECT_EQ(frameworks_at("0.18.9"), (std::set<std::string>{"deepspeed"}));
   EXPECT_EQ(frameworks_at("2.6.0"), (std::set<std::string>{"fsdp2"}));
-  EXPECT_EQ(frameworks_at("head"), (std::set<std::string>{"deepspeed", "fsdp2"}));
+  EXPECT_EQ(frameworks_at("head"), (std::set<std::string>{"deepspeed", "fsdp2", "megatron"}));
   EXPECT_EQ(run({"list", "behaviours", "--as-of", "2.6.0"}).err, "");
 }
 

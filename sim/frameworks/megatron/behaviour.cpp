@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/frameworks/yes_no_switches.h"
+#include "sim/frameworks/megatron/history.h"
 
 namespace gradledger::megatron {
 namespace {
@@ -98,8 +99,14 @@ std::optional<bool> not_before(std::string_view as_of, std::string_view other) {
 
 std::optional<std::string> release_note(std::string_view as_of) {
   const auto release = release_of(as_of);
-  if (!release || *release <= *release_of(newest_release)) return std::nullopt;
-  return std::string(as_of) + " is newer than every release that is modelled; taken as the newest of them, " + std::string(newest_release);
+  if (!release || *release < *release_of(oldest_release)) return std::nullopt;
+  if (*release > *release_of(newest_release))
+    return std::string(as_of) + " is newer than every release that is modelled; taken as the newest of them, " + std::string(newest_release);
+  std::string_view taken = oldest_release;
+  for (const std::string_view compared : compared_releases())
+    if (*release_of(compared) <= *release) taken = compared;
+  if (*release_of(taken) == *release) return std::nullopt;
+  return std::string(as_of) + " is no release of Megatron-Core that was compared; taken as " + std::string(taken);
 }
 
 Result<Behaviour> behaviour_of(const AsOf& as_of) {

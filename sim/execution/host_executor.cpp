@@ -321,15 +321,15 @@ class HostExecutor::Run {
   HostReader reader_;
   Rendezvous rendezvous_;
   ReductionLog reductions_;
-  std::vector<StreamCheck> checks_;  // by rank, where programs are let go
+  std::vector<StreamCheck> checks_;     // by rank, where programs are let go
   std::optional<SteadyRounds> rounds_;  // that a script repeats
   std::uint64_t operations_at_barrier_ = 0;
   SchedulePolicy policy_;
   TraceHash hash_;
   RunSummary summary_;
   std::vector<std::uint16_t> runnable_;  // sorted
-  std::uint64_t bytes_held_ = 0;     // by all ranks
-  std::uint64_t program_bytes_ = 0;  // likewise, beyond what they had at the start
+  std::uint64_t bytes_held_ = 0;         // by all ranks
+  std::uint64_t program_bytes_ = 0;      // likewise, beyond what they had at the start
   bool mismatched_ = false;
   bool replays_ = false;  // complete programs of an earlier run
   const bool lets_go_;    // of operations that ran; a restart looks for what they left

@@ -93,7 +93,7 @@ class WeightsJudge final : public TraceSink {
   std::vector<const Profile*> profiles_;                                                                      // by number; 0: nobody weighs anything
   std::map<std::tuple<std::uint64_t, std::int64_t, double>, std::pair<std::uint32_t, std::uint32_t>> taken_;  // by form, shift, scale
   decltype(taken_)::const_iterator last_taken_ = taken_.end();
-  using DueKey = std::tuple<std::uint32_t, bool, Role, std::uint32_t, std::uint32_t, std::uint32_t>;          // event, at_end, role, after, rank, parameter
+  using DueKey = std::tuple<std::uint32_t, bool, Role, std::uint32_t, std::uint32_t, std::uint32_t>;  // event, at_end, role, after, rank, parameter
   std::map<DueKey, std::uint32_t> due_;
   std::optional<std::pair<DueKey, std::uint32_t>> last_due_;
   std::vector<std::uint32_t> alike_;  // by parameter: the first of which the same is due

@@ -322,7 +322,7 @@ class HostExecutor::Run {
   HostReader reader_;
   Rendezvous rendezvous_;
   ReductionLog reductions_;
-  std::vector<StreamCheck> checks_;  // by rank, where programs are let go
+  std::vector<StreamCheck> checks_;     // by rank, where programs are let go
   std::optional<SteadyRounds> rounds_;  // that a script repeats
   std::uint64_t operations_at_barrier_ = 0;
   SchedulePolicy policy_;

@@ -1,10 +1,14 @@
 // What a round showed to a sink, and the same of a later round that nobody runs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <set>
+#include <span>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "sim/execution/symbolic/steady_forms.h"
@@ -31,13 +35,13 @@ class RoundRecorder final : public TraceSink {
 
   // What was kept, as of `more` rounds of so many events later. sequences: how many collectives of each group a rank calls in a round.
   void repeat(std::uint32_t more, std::uint32_t events, const std::vector<std::vector<std::uint32_t>>& sequences, SteadyForms& steady, LinearForms& forms) {
-    std::vector<FormId> later;
-    for (const FormId form : forms_) later.push_back(steady.shown_after(form, more));
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-      if (pieces_[i].held != WeightPiece::Held::weights) continue;
-      pieces_[i].form = later[form_of_[i]];
-      pieces_[i].terms = forms.terms(later[form_of_[i]]);
+    std::vector<std::pair<FormId, std::span<const WeightTerm>>> later;
+    for (const FormId form : forms_) {
+      const FormId then = steady.shown_after(form, more);
+      later.emplace_back(then, forms.terms(then));
     }
+    for (std::size_t i = 0; i < pieces_.size(); ++i)
+      if (pieces_[i].held == WeightPiece::Held::weights) std::tie(pieces_[i].form, pieces_[i].terms) = later[form_of_[i]];
     const std::uint32_t by = more * events;
     for (const Entry& entry : entries_) {
       switch (entry.kind) {

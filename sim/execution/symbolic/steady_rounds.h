@@ -167,7 +167,8 @@ class SteadyRounds {
       case OpKind::read: index = hash_keys({op.event, op.index}); break;
       default: break;
     }
-    const std::uint64_t kind = static_cast<std::uint64_t>(op.kind) | static_cast<std::uint64_t>(op.stream) << 8 | std::uint64_t{op.flag} << 16 | static_cast<std::uint64_t>(op.role) << 24;
+    const std::uint64_t kind =
+        static_cast<std::uint64_t>(op.kind) | static_cast<std::uint64_t>(op.stream) << 8 | std::uint64_t{op.flag} << 16 | static_cast<std::uint64_t>(op.role) << 24;
     rank.written = hash_keys({rank.written, kind, event - round * script.events, index, word_of(op.target, rank, program), source, std::bit_cast<std::uint64_t>(op.scalar)});
   }
 
@@ -185,8 +186,8 @@ class SteadyRounds {
 
   static std::uint64_t word_of(const CollectiveCall& call, OfRank& rank, const Program& program) {
     const std::uint32_t before = call.group < rank.sequences.size() ? rank.sequences[call.group] : 0;
-    return hash_keys({static_cast<std::uint64_t>(call.kind), static_cast<std::uint64_t>(call.op), static_cast<std::uint64_t>(call.purpose), call.group, call.sequence - before, call.root,
-                      std::bit_cast<std::uint64_t>(call.factor), call.compressed_numel, word_of(call.input, rank, program), word_of(call.output, rank, program)});
+    return hash_keys({static_cast<std::uint64_t>(call.kind), static_cast<std::uint64_t>(call.op), static_cast<std::uint64_t>(call.purpose), call.group, call.sequence - before,
+                      call.root, std::bit_cast<std::uint64_t>(call.factor), call.compressed_numel, word_of(call.input, rank, program), word_of(call.output, rank, program)});
   }
 
   static std::uint64_t word_of(const Interleaving& of, OfRank& rank, const Program& program) {
@@ -208,8 +209,8 @@ class SteadyRounds {
   RoundRecorder& recorder_;
   const std::vector<ScriptRounds> script_;
   std::vector<OfRank> of_rank_;
-  std::size_t at_ = 0;       // part of the script that is looked at
-  std::uint32_t done_ = 0;   // its rounds
+  std::size_t at_ = 0;      // part of the script that is looked at
+  std::uint32_t done_ = 0;  // its rounds
   std::uint64_t bytes_held_ = 0;
 };
 

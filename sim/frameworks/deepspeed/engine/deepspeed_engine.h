@@ -73,7 +73,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
   virtual void observe_wrapper(ProgramWriter& w) = 0;                                  // ours: snapshots
 
   // ---- what the wrapper says of itself --------------------------------------------------------------------------------------------
-  virtual double loss_scale() const { return 1.0; }               // multiplied into the loss
+  virtual double loss_scale() const { return 1.0; }  // multiplied into the loss
   virtual std::int64_t micro_step_id() const { return 0; }
   virtual void set_micro_step_id(std::int64_t) {}
   virtual bool reduces_every_backward() const { return false; }   // partitioned gradients: stages 2 and 3

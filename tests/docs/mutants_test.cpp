@@ -1,5 +1,6 @@
 // docs/mutants.md lists the faults that a gate plants, as they are in the code.
 #include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,27 +13,32 @@ namespace {
 
 using search::Mutant;
 
-std::vector<std::string_view> engines_of(bool deepspeed) {
-  std::vector<std::string_view> out;
+using Engines = std::vector<std::string_view>;
+
+Engines engines_of(bool deepspeed, std::span<const Variant> (SearchSpace::*which)() const = &SearchSpace::variants) {
+  Engines out;
   for (const Framework* framework : frameworks())
     if (framework->search_space() && (framework == &default_framework()) == deepspeed)
-      for (const Variant& variant : framework->search_space()->variants()) out.push_back(variant.name);
+      for (const Variant& variant : (framework->search_space()->*which)()) out.push_back(variant.name);
   return out;
 }
 
-// In the mutant's order, or what they are all of.
-std::string listed(const Mutant& mutant, const std::vector<std::string_view>& engines, const std::string& all) {
+// In the mutant's order, or what they are all of. Engines that are drawn by name alone are none of all.
+std::string listed(const Mutant& mutant, bool of_deepspeed, const std::string& all) {
+  const Engines engines = engines_of(of_deepspeed), further = engines_of(of_deepspeed, &SearchSpace::further_variants);
   std::string out;
   std::size_t count = 0;
   for (const std::string_view variant : mutant.variants) {
-    if (std::find(engines.begin(), engines.end(), variant) == engines.end()) continue;
-    out += (count++ > 0 ? ", " : "") + std::string(variant);
+    const bool by_name = std::find(further.begin(), further.end(), variant) != further.end();
+    if (!by_name && std::find(engines.begin(), engines.end(), variant) == engines.end()) continue;
+    out += (out.empty() ? "" : ", ") + std::string(variant);
+    count += !by_name;
   }
   return count == engines.size() ? all : out;
 }
 
 std::string listed_variants(const Mutant& mutant) {
-  const std::string deepspeed = listed(mutant, engines_of(true), "all of DeepSpeed"), loops = listed(mutant, engines_of(false), "all of loops");
+  const std::string deepspeed = listed(mutant, true, "all of DeepSpeed"), loops = listed(mutant, false, "all of loops");
   return deepspeed + (deepspeed.empty() || loops.empty() ? "" : ", ") + loops;
 }
 

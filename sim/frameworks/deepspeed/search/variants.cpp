@@ -42,6 +42,7 @@ void with_muon(Scenario& s, std::uint32_t stage) {
   at_stage(s, stage, false);
   s.engine.optimizer.type = OptimizerType::muon;
   s.engine.optimizer.learning_rate = 0.02;
+  deepspeed_config(s).zero.reduce_scatter = false;  // Muon asks for whole gradients
 }
 
 constexpr std::array<Variant, 3> muon_variants{{

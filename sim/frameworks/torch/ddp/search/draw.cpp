@@ -94,7 +94,11 @@ class Options {
       config_.comm_hook = draws_.of({CommHook::allreduce, CommHook::fp16_compress, CommHook::bf16_compress, CommHook::fp16_wrapper, CommHook::bf16_wrapper});
       other_hooks(draws_);
     }
-    if (takes(measuring_hook)) config_.comm_hook = CommHook::noop;
+    if (takes(measuring_hook)) {
+      config_.comm_hook = CommHook::noop;
+      config_.power_sgd.reset();
+      config_.rows.clear();
+    }
     if (!takes(delayed)) return;
     // Reduced behind the gradient that is ready last: that of the first parameter, where a backward reaches all.
     DelayedAllReduce late;

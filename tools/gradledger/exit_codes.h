@@ -28,7 +28,8 @@ inline constexpr std::array<ExitCodeInfo, 8> exit_codes{{
     {unavailable,
      "not available: needs a GPU, a real framework that takes the scenario, more ranks than --ranks threads takes, or more memory than the machine or --memory-limit has; "
      "conform: no run that is known here"},
-    {broken_run, "broken run: a rank's process, its GPU or NCCL failed, or did not answer within --deadline; merge: a shard has no whole report; explore: a process of --mpi is gone"},
+    {broken_run,
+     "broken run: a rank's process, its GPU or NCCL failed, or did not answer within --deadline; merge: a shard has no whole report; explore: a process of --mpi is gone"},
     {interrupted, "interrupted: SIGINT ended a fuzz, an explore or a gate; what it found until then is in its report and its files"},
     {terminated, "terminated: likewise by SIGTERM"},
 }};

@@ -151,7 +151,7 @@ void take_launched_fsdp(const Document& file, const json& given, const loops::Re
   const std::size_t errors = out.errors.size();
   const std::optional<int> said = section.version();
   if (out.errors.size() > errors) return;
-  if (!said) say_version(1, "fsdp_version", decides(releases, accelerate_packages(), "accelerate").says, out);
+  if (!said) say_version(1, "fsdp_version", decides(releases, loops::accelerate_packages(), "accelerate").says, out);
   if (said.value_or(1) == 1) {
     section.fill("use_orig_params", true, "as accelerate launch has it");
     section.fill("backward_prefetch", "NO_PREFETCH", "as accelerate launch has it");
@@ -164,7 +164,7 @@ void take_launched_fsdp(const Document& file, const json& given, const loops::Re
 void take_trained_fsdp(const Document& file, const json& words, const Document& section_file, const std::string& below, const json& given, const loops::Releases& releases,
                        Given& out) {
   if (!is_section(section_file, given, below, out)) return;
-  const Decides transformers = decides(releases, trainer_packages(), "transformers");
+  const Decides transformers = decides(releases, loops::trainer_packages(), "transformers");
   Section section(section_file, below, given, out);
   const std::size_t errors = out.errors.size();
   const std::optional<int> said = section.version();

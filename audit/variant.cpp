@@ -38,7 +38,7 @@ std::optional<InputError> take_loop(const Setup& setup, const Variant& variant, 
   if (variant.config.contains("zero_optimization")) setting.stage = variant.config["zero_optimization"].value("stage", 0u);
   setting.per_token = variant.config.value(json::json_pointer("/model/calculate_per_token_loss"), false);
   if (const std::string refused = variant.loop->refuses ? variant.loop->refuses(setting) : ""; !refused.empty())
-    return InputError{"--loop " + std::string(variant.loop->name), "is refused: " + refused};
+    return InputError{"--loop " + std::string(variant.loop->name), refused};
   loops::Expansion expansion = variant.loop->expand(setting);
   config.update(expansion.config);
   out["script"] = std::move(expansion.script);

@@ -125,11 +125,11 @@ std::span<const Loop> all() {
       {"verl", "workers of verl: every micro-batch reduces, one step behind the mini-batch, the loss divided as loss_agg_mode has it", wrapped_models, false, true, verl_packages(),
        verl, refused_by_verl},
       {"nemo-rl", "DTensor workers of NeMo-RL: every micro-batch reduces, one step behind the global batch, the loss divided by the tokens of all of it", fully_sharded, false,
-       true, nemo_rl_packages(), nemo_rl},
-      {"torchtitan", "train_step() of torchtitan: every micro-batch reduces; since 0.3.0 the loss is divided by the tokens of the window", fully_sharded, false, true,
+       false, nemo_rl_packages(), nemo_rl},
+      {"torchtitan", "train_step() of torchtitan: every micro-batch reduces; since 0.3.0 the loss is divided by the tokens of the window", fully_sharded, false, false,
        torchtitan_packages(), torchtitan},
       {"torchtune", "full_finetune_distributed of torchtune: every micro-batch reduces, gradients are divided by the tokens of the window before step()", fully_sharded, false,
-       true, torchtune_packages(), torchtune, refused_by_torchtune, true},
+       false, torchtune_packages(), torchtune, refused_by_torchtune, true},
       {"no-sync",
        "all backwards of a window but the last inside no_sync(), then one step(); with Megatron-Core finalize_model_grads() before it",
        all_frameworks,
@@ -152,8 +152,8 @@ std::span<const Loop> all() {
        true,
        {},
        megatron_schedule_each},
-      {"nemo", "MegatronStrategy of NeMo 2: one batch of Lightning is a global batch, and Megatron's schedule runs its micro-batches", megatron_alone, false, true, nemo_packages(),
-       megatron_schedule, refused_by_nemo},
+      {"nemo", "MegatronStrategy of NeMo 2: one batch of Lightning is a global batch, and Megatron's schedule runs its micro-batches", megatron_alone, false, false,
+       nemo_packages(), megatron_schedule, refused_by_nemo},
   };
   return table;
 }

@@ -71,7 +71,7 @@ std::vector<std::string> releases_that_differ();
 // Whether a release is another or a later one; nothing where one of the two is not modelled.
 std::optional<bool> not_before(std::string_view as_of, std::string_view other);
 
-// Of a release that is newer than what is modelled: how it is taken.
+// Of a release that is newer than what is modelled, or was not compared: how it is taken.
 std::optional<std::string> release_note(std::string_view as_of);
 
 // Errors: a release before the oldest, no release at all, an unknown switch, a value that is neither "yes" nor "no".

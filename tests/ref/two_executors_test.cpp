@@ -15,6 +15,7 @@
 #include "sim/scenario/parse.h"
 #include "tests/support/of_numbers.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/test_names.h"
 #include "tests/support/two_executors.h"
 
 namespace gradledger::testing {
@@ -82,7 +83,7 @@ TEST_P(two_executors_on_drawn_scripts, find_the_same_and_hold_the_same_weights) 
 }
 
 INSTANTIATE_TEST_SUITE_P(by_framework, two_executors_on_drawn_scripts, ::testing::Values("deepspeed", "ddp", "fsdp1", "fsdp2", "megatron", "megatron-fsdp"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& info) { return name_of_test(info.param); });
 
 // Every fault in every engine takes minutes: one of eight here.
 TEST(two_executors_on_planted_faults, find_them_both) {

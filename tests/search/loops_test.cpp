@@ -17,6 +17,7 @@
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
 #include "tests/support/scenarios.h"
+#include "tests/support/test_names.h"
 
 namespace gradledger::testing {
 namespace {
@@ -114,7 +115,7 @@ TEST_P(of_a_loop, alphabet_has_letters_that_a_script_may_have) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(loops, of_a_loop, ::testing::ValuesIn(loop_frameworks), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(loops, of_a_loop, ::testing::ValuesIn(loop_frameworks), [](const auto& info) { return name_of_test(info.param); });
 
 TEST(ddp_is_drawn, with_every_communication_hook_and_with_both_ways_of_powersgd) {
   using enum torch::CommHook;

@@ -45,7 +45,8 @@ std::string_view why(ref::NotTold reason) {
     case ref::NotTold::rounding: return "in which rounding hides weights, though not absences";
     case ref::NotTold::planted: return "in which a planted overflow hides weights";
     case ref::NotTold::open: return "in which several weights explain the values";
-    case ref::NotTold::approximated: return "of averages that are documented to be approximations, of which it is told that each contribution takes part, and not how much it weighs";
+    case ref::NotTold::approximated:
+      return "of averages that are documented to be approximations, of which it is told that each contribution takes part, and not how much it weighs";
     case ref::NotTold::symbolic: return "in which some weight is beyond fractions of 62 bits, or some value is no sum of contributions";
   }
   return "";

@@ -20,9 +20,9 @@ std::string_view name_of(Stream stream) {
 }
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 23> names{"allocate", "release",      "deposit",     "fill",         "copy",   "interleave", "part_rows", "accumulate", "multiply",
-                                                   "divide",   "squared_norm", "square_root", "check_finite", "sgd",    "adam",       "collective", "record",
-                                                   "wait",     "synchronize",  "read",        "observe",      "report", "end_event"};
+  constexpr std::array<std::string_view, 23> names{"allocate", "release", "deposit",      "fill",        "copy",         "interleave", "part_rows", "accumulate",
+                                                   "multiply", "divide",  "squared_norm", "square_root", "check_finite", "sgd",        "adam",      "collective",
+                                                   "record",   "wait",    "synchronize",  "read",        "observe",      "report",     "end_event"};
   return names[static_cast<std::size_t>(kind)];
 }
 

@@ -6,6 +6,7 @@
 
 #include "sim/base/limits.h"
 #include "sim/scenario/factor.h"
+#include "sim/scenario/overflows.h"
 #include "sim/scenario/script.h"
 #include "sim/scenario/timeline.h"
 #include "sim/scenario/weights.h"
@@ -33,7 +34,7 @@ class Unroller {
   std::optional<InputError> run(const std::vector<ScriptItem>& script) {
     if (auto error = walk(script, "/script")) return error;
     finish();
-    if (auto error = plant()) return error;
+    if (auto error = plant_overflows(workload_, overflows_, out_)) return error;
     return weigh(workload_, items_, scales_, out_);
   }
 
@@ -308,57 +309,6 @@ class Unroller {
     out_.micro_batches.emplace_back(workload_.world_size, 0);
   }
 
-  // ---- overflows ------------------------------------------------------------------------------------------------------------------------
-
-  struct Overflow {
-    const ScriptItem* item;
-    std::uint32_t step;
-    std::string where;
-  };
-
-  std::optional<InputError> plant() {
-    for (const Overflow& overflow : overflows_)
-      for (std::uint32_t r = 0; r < workload_.world_size; ++r)
-        if (runs(*overflow.item, r))
-          if (auto error = plant_on(overflow, r)) return error;
-    std::stable_sort(out_.planted.begin(), out_.planted.end(), [](const Plant& a, const Plant& b) { return std::pair(a.backward, a.rank) < std::pair(b.backward, b.rank); });
-    return std::nullopt;
-  }
-
-  std::optional<InputError> plant_on(const Overflow& overflow, std::uint32_t rank) {
-    const std::uint32_t number = *overflow.item->micro_batch;
-    const std::uint32_t backward = backward_of(overflow.step, rank, number);
-    if (backward == never)
-      return InputError{overflow.where + "/overflow/micro_batch", "is " + std::to_string(number) + ", but rank " + std::to_string(rank) + " runs " +
-                                                                      std::to_string(overflow.step < out_.steps ? out_.micro_batches[overflow.step][rank] : 0) +
-                                                                      " micro-batches in the window where this stands; expected one of them, counted from 0"};
-    constexpr double infinity = std::numeric_limits<double>::infinity();
-    const PlantedValue value = overflow.item->planted;
-    const double planted = value == PlantedValue::infinity ? infinity : value == PlantedValue::minus_infinity ? -infinity : std::numeric_limits<double>::quiet_NaN();
-    for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
-      const bool named = overflow.item->uses.empty() || overflow.item->uses.front() == workload_.parameters[p].name;
-      if (!named || workload_.parameters[p].numel == 0 || !out_.used(workload_, backward, rank, p)) continue;
-      out_.planted.push_back({backward, rank, p, planted});
-      return std::nullopt;
-    }
-    return InputError{overflow.where + "/overflow" + (overflow.item->uses.empty() ? "" : "/parameter"), "finds no gradient to plant in: micro-batch " + std::to_string(number) +
-                                                                                                            " of rank " + std::to_string(rank) +
-                                                                                                            " uses no such parameter; expected one with elements that it uses"};
-  }
-
-  // Backwards are in the order of their windows, and of their numbers on each rank.
-  std::uint32_t backward_of(std::uint32_t step, std::uint32_t rank, std::uint32_t number) {
-    if (indexed_step_ != step) {
-      indexed_step_ = step;
-      index_.assign(workload_.world_size, {});
-      auto first = std::partition_point(out_.backwards.begin(), out_.backwards.end(), [&](const Backward& b) { return b.step < step; });
-      for (; first != out_.backwards.end() && first->step == step; ++first)
-        for (std::uint32_t r = 0; r < workload_.world_size; ++r)
-          if (first->micro_batch[r] != no_contribution) index_[r].push_back(static_cast<std::uint32_t>(first - out_.backwards.begin()));
-    }
-    return number < index_[rank].size() ? index_[rank][number] : never;
-  }
-
   // A trailing window without events is none.
   void finish() {
     const bool used = !out_.events.empty() && out_.events.back().step == out_.steps - 1 && !out_.events.back().updates();
@@ -387,11 +337,9 @@ class Unroller {
   std::map<std::uint32_t, Factors> factors_;  // by parameter
   std::uint64_t named_uses_ = 0;
   std::vector<Overflow> overflows_;
-  std::uint32_t indexed_step_ = never;
-  std::vector<std::vector<std::uint32_t>> index_;  // [rank][micro-batch] of that window: its backward
-  std::uint32_t depth_ = 0;                        // of blocks around the event
-  bool deferred_ = false;                          // a framework's own event has backwards left unreduced
-  std::vector<bool> left_;                         // by rank: an exception left the blocks around
+  std::uint32_t depth_ = 0;  // of blocks around the event
+  bool deferred_ = false;    // a framework's own event has backwards left unreduced
+  std::vector<bool> left_;   // by rank: an exception left the blocks around
 };
 
 }  // namespace

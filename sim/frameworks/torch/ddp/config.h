@@ -45,9 +45,9 @@ struct DdpConfig {
   CommHook comm_hook = CommHook::none;
   std::optional<PowerSgdConfig> power_sgd;    // of comm_hook power_sgd
   std::map<std::string, std::uint64_t> rows;  // the first dimension of parameters that have more than one
-  bool optimizer_in_backward = false;     // _apply_optimizer_in_backward: the wrapper runs it behind each bucket's reduction
-  bool post_accumulate_grad_hook = false;  // the loop's own hook of each parameter steps, before the reducer sees the gradient
-  bool backward_in_forward = false;  // the loop runs backwards inside the wrapper's forward, and prepares the reducer itself: their graphs do not pass the sink
+  bool optimizer_in_backward = false;         // _apply_optimizer_in_backward: the wrapper runs it behind each bucket's reduction
+  bool post_accumulate_grad_hook = false;     // the loop's own hook of each parameter steps, before the reducer sees the gradient
+  bool backward_in_forward = false;           // the loop runs backwards inside the wrapper's forward, and prepares the reducer itself: their graphs do not pass the sink
   std::optional<DelayedAllReduce> delay_all_reduce;
   std::optional<GradScalerConfig> grad_scaler;
 

@@ -11,6 +11,7 @@ std::string_view name_of(NotDue reason) {
     case NotDue::left_over: return "left over";
     case NotDue::interrupted: return "interrupted";
     case NotDue::touched: return "changed by the loop";
+    case NotDue::in_parts: return "reduced in parts";
     case NotDue::mixed: return "own and averaged in one";
   }
   return "";
@@ -29,6 +30,7 @@ Due DueTracker::of(const Shown& o) {
   if (o.at_end && event.is<events::Raise>() && o.role != Role::local_accumulator) return {NotDue::interrupted};
   if (o.role == Role::applied_gradient) return {};
   if (timeline_.touched_at(o.event, o.at_end)) return {NotDue::touched};
+  if (timeline_.contract.reduces_in_parts) return {NotDue::in_parts};
   if (timeline_.contract.mixes_own_and_averaged) return {NotDue::mixed};
   if (!o.at_end || o.role == Role::replicated_accumulator) return {};
   Rank& rank = ranks_[o.rank];

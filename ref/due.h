@@ -24,9 +24,10 @@ enum class NotDue : std::uint8_t {
   left_over,    // of an earlier window, or of before the window's first reduction
   interrupted,  // the user's exception: what is due is due at the ranks' next common event
   touched,      // the loop changed it itself: what is due is due in the applied gradient
+  in_parts,     // the loop has parts of the model reduce on their own: likewise
   mixed,        // own and averaged gradients share the buffer, which lasts until the loop clears it: likewise
 };
-inline constexpr std::size_t reasons_not_due = 6;
+inline constexpr std::size_t reasons_not_due = 7;
 std::string_view name_of(NotDue reason);
 
 struct Due {

@@ -301,8 +301,8 @@ double Model::error_at_boundary(const State& state, std::size_t i, std::uint32_t
 void Model::reduce(State& state, std::uint32_t event) {
   state.reduced_once = true;
   state.done.reset();
-  // Where averages and what is new are one buffer, whatever was averaged before goes over the wire again.
-  if (!timeline_.is_boundary(event) && !timeline_.contract.mixes_own_and_averaged) return;
+  // Where averages and what is new are one buffer, whatever was averaged before goes over the wire again; and what waits in a part is reduced once more may be.
+  if (!timeline_.is_boundary(event) && !timeline_.contract.mixes_own_and_averaged && !timeline_.contract.reduces_in_parts) return;
   if (mode_ == Mode::bounded) {
     std::vector<double>&errors = state.error_at_boundary.own(), &magnitudes = state.reduced_at_boundary.own();
     for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p)

@@ -161,7 +161,10 @@ TEST(fully_shard_calls, that_do_not_fit_are_refused_by_their_pointers) {
   EXPECT_EQ(read("set_gradient_divide_factor", R"({"value": 2, "recurse": true})"), "/script/0/event/recurse");
   EXPECT_EQ(read("reshard", R"({"value": true})"), "/script/0/event/value");
   EXPECT_EQ(refused("{}", {call("reshard", R"({"unit": 3})"), backward}), "/script/0/event/unit");
-  EXPECT_EQ(refused("{}", {call("set_requires_gradient_sync", R"({"value": false, "unit": 0})"), backward}), "/script/0/event");
+  ScriptItem of_a_rank = call("set_requires_gradient_sync", R"({"value": false, "unit": 0})");
+  EXPECT_EQ(refused("{}", {of_a_rank, backward}), "");
+  of_a_rank.ranks = {0};
+  EXPECT_EQ(refused("{}", {of_a_rank, backward}), "/script/0/event");
   EXPECT_EQ(refused("{}", {call("set_requires_all_reduce", R"({"value": false})"), backward}), "/script/0/event");
   ScriptItem block = item(ScriptKind::no_sync);
   block.items = {backward};

@@ -55,9 +55,11 @@ bool recurses(Method method) {
   return is_setter(method) && method != Method::set_is_last_backward && method != Method::set_force_sum_reduction_for_comms && method != Method::set_gradient_divide_factor;
 }
 
+bool of_a_part(const Call& call) { return call.unit || !call.recurse; }
+
 std::optional<bool> defers_reductions(const Call& call) {
   const bool switches = call.method == Method::set_requires_gradient_sync || call.method == Method::set_requires_all_reduce;
-  return switches ? std::optional(!call.flag()) : std::nullopt;
+  return switches && !of_a_part(call) ? std::optional(!call.flag()) : std::nullopt;
 }
 
 Result<Call> call_from_json(Method method, const json& arguments, const std::string& where) {

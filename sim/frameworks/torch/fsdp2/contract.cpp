@@ -1,8 +1,11 @@
 #include "sim/frameworks/torch/fsdp2/contract.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "sim/frameworks/loop_contract.h"
+#include "sim/frameworks/torch/fsdp2/calls.h"
 #include "sim/frameworks/torch/scaler_contract.h"
 
 namespace gradledger::torch::fully_shard {
@@ -15,6 +18,15 @@ Rational rational(double factor) {
   return {static_cast<std::int64_t>(std::llround(factor * static_cast<double>(denominator))), denominator};
 }
 
+// Whether the loop has modules reduce on their own.
+bool reduces_in_parts(const std::vector<ScriptItem>& items) {
+  return std::any_of(items.begin(), items.end(), [](const ScriptItem& item) {
+    if (item.kind != ScriptKind::of_framework) return reduces_in_parts(item.items);
+    const Call& call = item.event.arguments.as<Call>();
+    return (call.method == Method::set_requires_gradient_sync || call.method == Method::set_requires_all_reduce) && of_a_part(call);
+  });
+}
+
 }  // namespace
 
 Contract fsdp2_contract(const Scenario& s, const Fsdp2Config& config) {
@@ -22,6 +34,7 @@ Contract fsdp2_contract(const Scenario& s, const Fsdp2Config& config) {
   out.boundary.inside_backwards = config.optimizer_in_backward;
   out.replicates_reduced = false;
   out.mixes_own_and_averaged = false;
+  out.reduces_in_parts = reduces_in_parts(s.script);
   // PyTorch's defaults: parameters as they are, and gradients reduced as parameters compute.
   out.computed = config.mixed_precision.param_dtype;
   out.accumulation = config.mixed_precision.param_dtype.value_or(s.model_dtype);

@@ -54,7 +54,8 @@ constexpr std::array<UseRule, 15> rules{{
 struct RankUse {
   bool in_no_sync = false, deferred = false, contributed = false, last_synchronised = true, applied = false, raised = false, last_backward = true, reshards = true, kept = false;
   std::uint32_t forwards = 0;
-  std::set<std::uint32_t> open;  // explicit forwards that had no backward yet
+  std::set<std::uint32_t> open;   // explicit forwards that had no backward yet
+  std::set<std::uint32_t> parts;  // modules whose own switch is off; the root counts as one behind all units
 };
 
 class Walk final : public UseWalk {
@@ -68,6 +69,7 @@ class Walk final : public UseWalk {
     for (const RankUse& u : ranks_) {
       for (const bool part : {u.in_no_sync, u.deferred, u.contributed, u.last_synchronised, u.applied, u.raised, u.last_backward, u.reshards, u.kept}) hash.add(part);
       hash.add(u.open.size());
+      for (const std::uint32_t part : u.parts) hash.add(part);
     }
     return hash.value();
   }
@@ -129,13 +131,26 @@ class Walk final : public UseWalk {
   }
 
   void call(const Call& call, RankUse& u) {
-    if (call.method == Method::set_requires_gradient_sync || call.method == Method::set_requires_all_reduce) u.deferred = !call.flag();
+    if (call.method == Method::set_requires_gradient_sync || call.method == Method::set_requires_all_reduce) defer(call, u);
     if (call.method == Method::set_is_last_backward) u.last_backward = call.flag();
     if (call.method == Method::set_reshard_after_backward) u.reshards = call.flag();
     if (call.method == Method::reshard) u.kept = false;
     if (call.method != Method::reset_iter_state) return;
     u.raised = u.contributed = false;  // the window begins anew
     u.open.clear();
+  }
+
+  // Of a module, or of all: then what was said of single ones no longer holds.
+  void defer(const Call& call, RankUse& u) {
+    const std::uint32_t root = static_cast<std::uint32_t>(scenario_.parameters.size()), part = call.unit.value_or(root);
+    if (!of_a_part(call)) {
+      u.deferred = !call.flag();
+      u.parts.clear();
+    } else if (call.flag()) {
+      u.parts.erase(part);
+    } else {
+      u.parts.insert(part);
+    }
   }
 
   void forward(RankUse& u) {
@@ -163,7 +178,7 @@ class Walk final : public UseWalk {
     if (e.raises_after) u.raised = true;
     u.kept = !u.reshards;
     u.contributed = true;
-    u.last_synchronised = !u.in_no_sync && !u.deferred;
+    u.last_synchronised = !u.in_no_sync && !u.deferred && u.parts.empty();
   }
 
   const Scenario& scenario_;

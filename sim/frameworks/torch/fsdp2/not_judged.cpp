@@ -9,7 +9,7 @@
 namespace gradledger::torch::fully_shard {
 namespace {
 
-// A switch that the contract follows is one of the whole model, on every rank.
+// A switch that the contract follows is one of every rank.
 const char* why_not(const ScriptItem& item, const Fsdp2Config& config) {
   const Call& call = item.event.arguments.as<Call>();
   switch (call.method) {
@@ -17,7 +17,7 @@ const char* why_not(const ScriptItem& item, const Fsdp2Config& config) {
       if (!config.mesh) return "changes nothing without a mesh of two dimensions; expected mesh in /engine/config";
       [[fallthrough]];
     case Method::set_requires_gradient_sync:
-      return call.unit || !call.recurse || !item.ranks.empty() ? "is replayed from recordings and not judged; expected it of the root, for all modules, on every rank" : nullptr;
+      return item.ranks.empty() ? nullptr : "is replayed from recordings and not judged where some ranks alone call it; expected it on every rank";
     case Method::set_reduce_scatter_unused_params:
     case Method::set_force_sum_reduction_for_comms:
     case Method::set_gradient_divide_factor: return "is replayed from recordings and not judged; expected the option of the same name in /engine/config";

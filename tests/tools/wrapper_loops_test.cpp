@@ -1,4 +1,5 @@
-// Loops whose optimizer runs inside backwards, and backwards of a sum of losses: both have windows that no step() call closes, or contributions that share an event.
+// Loops of PyTorch's wrappers in which one event is more than one thing: the optimizer runs inside backwards, a backward is of a sum of losses, or modules are reduced
+// each on its own.
 #include <string>
 
 #include "tests/support/loops.h"
@@ -101,6 +102,23 @@ TEST(a_backward_of_a_sum, is_no_excess_of_rounding_in_16_bits) {
       const Outcome outcome = run({"replay", "--summary", folder.write("a.json", document.dump())});
       EXPECT_EQ(outcome.code, tool::clean) << framework << dtype << outcome.out << outcome.err;
     }
+}
+
+// ---- modules that reduce on their own -------------------------------------------------------------------------------------------------
+
+TEST(a_module_that_reduces_on_its_own, is_held_to_the_gradient_that_its_step_applies) {
+  for (const char* executor : {"numeric", "symbolic"}) {
+    const json right = replayed(corpus("fsdp2/module-reduced-at-the-end"), {"--executor", executor});
+    EXPECT_EQ(right["findings"], json::array()) << executor;
+    EXPECT_EQ(right["coverage"]["windows_judged"], 2) << executor;
+    EXPECT_GT(right["coverage"]["not_judged"]["reduced in parts"], 0) << executor;
+    const json wrong = replayed(corpus("fsdp2/module-left-without-sync"), {"--executor", executor});
+    ASSERT_FALSE(wrong["findings"].empty()) << executor;
+    for (const json& finding : wrong["findings"]) {
+      EXPECT_EQ(finding["blame"]["rule"], "last-backward-reduced") << executor;
+      for (const json& elements : finding["elements"]) EXPECT_EQ(elements["parameter"], "w0") << "the other module is right";
+    }
+  }
 }
 
 }  // namespace

@@ -53,7 +53,8 @@ void FsdpModule::initialise(ProgramWriter& w) {
 
 void FsdpModule::handle(const Event& event, ProgramWriter& w) {
   stepped_ = false;
-  if (window_ != event.documented) {
+  // Forwards are counted from a step() on; where none is called, from the beginning.
+  if (window_ != event.documented && !context_.timeline->contract.boundary.inside_backwards) {
     window_ = event.documented;
     forwards_ = 0;
     graphs_.clear();

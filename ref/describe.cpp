@@ -100,6 +100,11 @@ std::string weights_of(const std::vector<Miscounted>& contributions, std::uint32
   return fmt::format("its own with weight {}, the others with {}, {}", fmt::join(own, " or "), fmt::join(peer, " or "), due);
 }
 
+// Whether another rank's contribution got in after all, as where one of two averages is missing.
+bool shared_by_some(const Finding& f) {
+  return std::any_of(f.contributions.begin(), f.contributions.end(), [&](const Miscounted& m) { return m.contribution.rank != f.rank && m.observed != 0; });
+}
+
 std::string what_happened(const Finding& f) {
   const std::string who = contributions_text(f.contributions, f.step);
   const std::string weights = weights_of(f.contributions, f.rank);
@@ -110,7 +115,8 @@ std::string what_happened(const Finding& f) {
     case boundary_leak: return fmt::format("what ran at the boundary stayed private to its rank: {} ({})", who, weights);
     case stale_gradient: return fmt::format("{} still counted where nothing of them is due ({})", who, weights);
     case duplicated_gradient: return fmt::format("{} counted more than once ({})", who, weights);
-    case missing_reduction: return fmt::format("no average over ranks was taken of {} ({})", who, weights);
+    case missing_reduction:
+      return fmt::format("{} of {} ({})", shared_by_some(f) ? "the average was taken over some of the ranks alone" : "no average over ranks was taken", who, weights);
     case wrong_scale:
       if (!f.as_if.empty()) return fmt::format("{}, and the contract says otherwise: {} ({})", f.as_if, who, weights);
       return fmt::format("{} counted with a wrong scale ({})", who, weights);

@@ -202,12 +202,9 @@ double Model::weight_of(std::uint32_t backward, std::uint32_t rank, std::uint32_
   return timeline_.averaged_weight_of(parameter, backward, timeline_.contract.contributor(rank, parameter), view_.on_rank, Layer::meant) * divisor_[parameter];
 }
 
-// Of the sum of several losses autograd adds the gradients up itself, in the format that it makes them in.
 void Model::add_backwards(State& state, const events::Backward& event, std::uint32_t up_to_event) {
-  const Rounding accumulate = accumulate_;
-  if (event.summed > 1) accumulate_ = {std::max(accumulate.u, deposit_.u), std::max(accumulate.tiny, deposit_.tiny)};
   for (std::uint32_t i = 0; i < event.summed; ++i) add_backward(state, event.ordinal + i, up_to_event);
-  accumulate_ = accumulate;
+  if (event.summed > 1 && mode_ == Mode::bounded) add_sum_errors(state, event, up_to_event);
 }
 
 void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event) {

@@ -103,6 +103,7 @@ class Model {
   double term_error(double gradient, double weight, double of_weight, double before) const;
   void add_term(Field& field, std::size_t i, double term, double error) const;
   void add_backwards(State& state, const events::Backward& event, std::uint32_t up_to_event);
+  void add_sum_errors(State& state, const events::Backward& event, std::uint32_t up_to_event);
   double weight_of(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
   void add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event);
   void add_errors(State& state, std::uint32_t parameter);

@@ -77,6 +77,8 @@ TEST_P(two_executors_on_drawn_scripts, find_the_same_and_hold_the_same_weights) 
     const ByTwoExecutors both = judge_by_both(
         drawn.scenario, drawn.timeline, [&] { return make_producer(drawn.scenario, drawn.timeline); }, number);
     wrong += both.finds_something();
+    // As in the corpus: of an approximation numbers tell less.
+    if (drawn.timeline.contract.approximation) continue;
     EXPECT_EQ(both.differences(), std::vector<std::string>{}) << GetParam() << ", case " << number << ": " << to_json(drawn.scenario).dump();
   }
   if (!first) EXPECT_GT(wrong, drawn_cases / 10) << "scripts that lose nothing prove little";

@@ -139,8 +139,33 @@ inline json every_key_of_megatron() {
       "average_in_collective": true, "pad_buckets_for_high_nccl_busbw": true, "num_distributed_optimizer_instances": 2, "bucket_size": 20},
     "optimizer_config": {"clip_grad": 0.5, "loss_scale": 8.0, "initial_loss_scale": 16.0, "min_loss_scale": 2.0, "loss_scale_window": 3, "hysteresis": 1, "log_num_zeros_in_grad": true},
     "model": {"calculate_per_token_loss": false, "sequence_parallel": true},
-    "parameters": {"w": ["shared_embedding", "shared"]}, "schedule": {"num_microbatches": 1, "loss": "sum_and_tokens", "grad_sync_func": true,
-      "model_chunks": [["w"], ["v"]], "microbatch_group_size_per_vp_stage": 2}}})");
+    "parameters": {"w": ["shared_embedding", "shared"]}, "schedule": {"num_microbatches": 1, "loss": "sum_and_tokens", "grad_sync_func": true}}})");
+  return document;
+}
+
+inline json every_key_of_an_interleaved_schedule() {
+  json document = small_document();
+  document["name"] = "every key of an interleaved schedule";
+  document["model_dtype"] = "fp32";
+  document["world_size"] = 4;
+  document["script"] = json::parse(R"([{"zero_grad": "engine"}, {"backward": {}}, {"step": {}}])");
+  document["engine"] = json::parse(R"({"framework": "megatron", "as_of": "0.16.1", "pipeline_stages": 2, "config": {
+    "schedule": {"num_microbatches": 2, "model_chunks": [["w"], ["v"]], "microbatch_group_size_per_vp_stage": 2}}})");
+  return document;
+}
+
+// Units are named, or follow from how layers are wrapped.
+inline json every_key_of_megatron_fsdp(bool named) {
+  json document = small_document();
+  document["name"] = "every key of Megatron-FSDP";
+  document["model_dtype"] = "fp32";
+  document["world_size"] = 2;
+  document["groups"] = {{"replicate", {{0}, {1}}}, {"shard", {{0, 1}}}};
+  document["script"] = json::parse(R"([{"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}])");
+  document["engine"] = json::parse(R"({"framework": "megatron-fsdp", "as_of": "0.6.1", "config": {
+    "zero_dp_strategy": "optim_grads", "outer_dp_sharding_strategy": "no_shard", "sync_model_each_microbatch": true, "overlap_grad_reduce": true, "average_in_collective": false,
+    "calculate_per_token_loss": false, "wrap": "root", "mixed_precision": {"main_params_dtype": "fp32", "main_grads_dtype": "fp32", "grad_comm_dtype": "fp32"}}})");
+  if (named) document["engine"]["config"] = json::parse(R"({"units": [["v"]], "mesh": ["replicate", "shard"]})");
   return document;
 }
 
@@ -338,6 +363,9 @@ inline std::vector<json> rich_documents() {
           every_key_of_fully_sharded(false),
           every_key_of_fully_sharded(true),
           every_key_of_megatron(),
+          every_key_of_an_interleaved_schedule(),
+          every_key_of_megatron_fsdp(false),
+          every_key_of_megatron_fsdp(true),
           every_key_of_a_layout(false),
           every_key_of_a_layout(true)};
 }

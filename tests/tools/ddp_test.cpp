@@ -40,6 +40,7 @@ std::map<std::string, json> breaking() {
       {"scaler-of-fp32", in_fp16},
       {"weights-of-the-loop", weighed},
       {"reduced-gradients-kept", scaled},
+      {"checkpoint-behind-step", loop(R"([{"backward": {}}, {"save": {}}, {"restore": {}}, {"backward": {}}, {"step": {}}])")},
   };
 }
 

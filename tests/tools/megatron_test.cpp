@@ -26,6 +26,9 @@ json megatron_loop(std::string script, const char* config = "{}") {
 
 std::map<std::string, json> breaking_megatron() {
   json summed = megatron_loop(R"([Z, {"backward": {}}, F, {"step": {}}])"), weighed = megatron_loop(R"([Z, {"backward": {"weight": "1/3"}}, F, {"step": {}}])");
+  json cut = megatron_loop(R"([Z, {"backward": {}}, F, {"step": {}}])");
+  cut["layout"] = {{"tp", 2}};
+  cut["parameters"][0] = {{"name", "w0"}, {"numel", 12}, {"sharded_over", "tp"}};
   summed["contract"] = {{"average_over", "none"}};
   weighed["contract"] = {{"divide_by", "window"}};
   return {
@@ -39,6 +42,7 @@ std::map<std::string, json> breaking_megatron() {
       {"step-of-a-window", megatron_loop(R"([Z, {"step": {}}])")},
       {"micro-batches-of-the-schedule", megatron_loop(R"([Z, {"backward": {}}, F, {"step": {}}])", R"({"schedule": {"num_microbatches": 2}})")},
       {"mean-over-data-parallel", summed},
+      {"attributes-of-the-layout", cut},
       {"no-megatron-exception", megatron_loop(R"([Z, {"raise": {"caught": true}}, {"backward": {}}, F, {"step": {}}])")},
       {"weights-of-the-megatron-loop", weighed},
       {"backwards-of-the-schedule", megatron_loop(R"([Z, S, {"backward": {}}, F, {"step": {}}])", R"({"schedule": {"num_microbatches": 2}})")},
@@ -128,7 +132,10 @@ TEST(megatron, refuses_what_is_another_frameworks_with_its_place) {
   EXPECT_EQ(refused(early), "/engine/config/ddp/pad_buckets_for_high_nccl_busbw");
   json tensor_parallel = megatron_loop(R"([Z, {"backward": {}}])");
   tensor_parallel["groups"] = {{"tp", {{0, 1}}}};
-  EXPECT_EQ(refused(tensor_parallel), "/groups/tp");
+  EXPECT_EQ(refused(tensor_parallel), "nothing");
+  tensor_parallel["groups"]["cp"] = {{0}, {1}};
+  tensor_parallel["parameters"][0]["summed_over"] = "cp";
+  EXPECT_EQ(refused(tensor_parallel), "/parameters/0/summed_over");
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ Problem script_problem(const Scenario& s, const std::vector<ScriptItem>& items, 
     if (Problem problem = item_problem(s, item, here, "Megatron-FSDP", false)) return problem;
     if (item.kind == ScriptKind::no_sync && in_no_sync) return InputError{here, "stands in another; Megatron-FSDP has a flag, which the inner one would put back"};
     if (item.kind == ScriptKind::forward) return InputError{here, "is not modelled with Megatron-FSDP; expected backward, which runs its own forward"};
-    if (item.kind == ScriptKind::clip) return InputError{here, "is not modelled with Megatron-FSDP"};
+    if (item.kind == ScriptKind::clip || item.kind == ScriptKind::save || item.kind == ScriptKind::restore) return InputError{here, "is not modelled with Megatron-FSDP"};
     if (item.kind == ScriptKind::all_reduce && item.reduced == Reduced::gradients)
       return InputError{here + "/all_reduce", "adds up shards of different elements; expected a scalar"};
     if (item.kind == ScriptKind::backward && (item.sum_of != 1 || item.raises_after))

@@ -1,6 +1,7 @@
 // Scenario documents for tests: a small valid one to bend, and a set that uses every key of the schema.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -41,7 +42,10 @@ inline constexpr ConfigReaders config_readers{.named = [](std::string_view id) -
 
 // The part of the schema that a place of a document is held against: a configuration against that of its framework.
 inline const json& rule_at(const json& document, const json& rule, const std::string& pointer) {
-  return pointer == "/engine/config" ? scenario_schema()["definitions"][document["engine"]["framework"].get<std::string>() + "_config"] : rule;
+  if (pointer != "/engine/config") return rule;
+  std::string framework = document["engine"]["framework"];
+  std::replace(framework.begin(), framework.end(), '-', '_');
+  return scenario_schema()["definitions"][framework + "_config"];
 }
 
 // What loops around PyTorch's own wrappers do. DeepSpeed's admission refuses it.
@@ -146,11 +150,12 @@ inline json every_key_of_megatron() {
 inline json every_key_of_an_interleaved_schedule() {
   json document = small_document();
   document["name"] = "every key of an interleaved schedule";
+  document["parameters"] = json::parse(R"([{"name": "w", "numel": 8}, {"name": "v", "numel": 8, "pipeline_stage": 1}, {"name": "x", "numel": 4}, {"name": "y", "numel": 4, "pipeline_stage": 1}])");
   document["model_dtype"] = "fp32";
   document["world_size"] = 4;
   document["script"] = json::parse(R"([{"zero_grad": "engine"}, {"backward": {}}, {"step": {}}])");
   document["engine"] = json::parse(R"({"framework": "megatron", "as_of": "0.16.1", "pipeline_stages": 2, "config": {
-    "schedule": {"num_microbatches": 2, "model_chunks": [["w"], ["v"]], "microbatch_group_size_per_vp_stage": 2}}})");
+    "schedule": {"num_microbatches": 2, "model_chunks": [["w", "v"], ["x", "y"]], "microbatch_group_size_per_vp_stage": 2}}})");
   return document;
 }
 

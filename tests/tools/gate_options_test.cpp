@@ -195,7 +195,7 @@ TEST(durations, are_told_beside_the_report) {
 // Large enough that no machine judges all of them in a second, and each as small as that allows: the budget is looked at between two.
 TEST(a_time_budget, that_is_over_does_not_pass_and_says_what_is_left) {
   const TemporaryFolder folder, beside;
-  constexpr int scenarios = 12, numel = testing::sanitized ? 3'000 : 15'000;
+  constexpr int scenarios = 12, numel = testing::sanitized ? 8'000 : 60'000;
   for (int i = 0; i < scenarios; ++i) {
     json large = json_of(loop(fmt::format("large-{}", i)));
     large["world_size"] = 8;

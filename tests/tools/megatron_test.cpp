@@ -45,6 +45,7 @@ std::map<std::string, json> breaking_megatron() {
       {"attributes-of-the-layout", cut},
       {"no-megatron-exception", megatron_loop(R"([Z, {"raise": {"caught": true}}, {"backward": {}}, F, {"step": {}}])")},
       {"weights-of-the-megatron-loop", weighed},
+      {"megatron-checkpoint", megatron_loop(R"([Z, {"backward": {}}, {"save": {}}, {"restore": {}}, Z, {"backward": {}}, F, {"step": {}}])")},
       {"backwards-of-the-schedule", megatron_loop(R"([Z, S, {"backward": {}}, F, {"step": {}}])", R"({"schedule": {"num_microbatches": 2}})")},
   };
 }

@@ -72,7 +72,7 @@ std::uint32_t Model::window(std::uint32_t event, bool at_end) const { return tim
 // How many changes happened by then. Inside a backward that the optimizer runs in, what it adds did, and the end of its window did not.
 std::size_t Model::position(std::uint32_t event, bool at_end) const {
   const auto end = at_end ? std::upper_bound(changes_.begin(), changes_.end(), event) : std::lower_bound(changes_.begin(), changes_.end(), event);
-  return static_cast<std::size_t>(end - changes_.begin()) + (!at_end && timeline_.events[event].steps_inside());
+  return static_cast<std::size_t>(end - changes_.begin()) + (!at_end && event < timeline_.events.size() && timeline_.events[event].steps_inside());
 }
 
 bool Model::ends_window(std::size_t change) const {

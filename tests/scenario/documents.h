@@ -150,7 +150,8 @@ inline json every_key_of_megatron() {
 inline json every_key_of_an_interleaved_schedule() {
   json document = small_document();
   document["name"] = "every key of an interleaved schedule";
-  document["parameters"] = json::parse(R"([{"name": "w", "numel": 8}, {"name": "v", "numel": 8, "pipeline_stage": 1}, {"name": "x", "numel": 4}, {"name": "y", "numel": 4, "pipeline_stage": 1}])");
+  document["parameters"] =
+      json::parse(R"([{"name": "w", "numel": 8}, {"name": "v", "numel": 8, "pipeline_stage": 1}, {"name": "x", "numel": 4}, {"name": "y", "numel": 4, "pipeline_stage": 1}])");
   document["model_dtype"] = "fp32";
   document["world_size"] = 4;
   document["script"] = json::parse(R"([{"zero_grad": "engine"}, {"backward": {}}, {"step": {}}])");

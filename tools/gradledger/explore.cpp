@@ -245,7 +245,7 @@ class Exploration {
 
 int explore(const Options& options, const ExploreVerb& verb, const Output& out) {
   if (verb.streams) return explore_streams_of(options, verb, out);
-  const auto exchange = others(options, verb, out);
+  auto exchange = others(options, verb, out);
   if (!exchange) {
     if (!out.silent()) complain(exchange.error());
     return unavailable;
@@ -258,7 +258,9 @@ int explore(const Options& options, const ExploreVerb& verb, const Output& out) 
     else out.refuse(verb.file, in_file);
     return worlds.error().unavailable ? unavailable : bad_input;
   }
-  return Exploration(options, verb, out, exchange->get()).run(*worlds);
+  const int code = Exploration(options, verb, out, exchange->get()).run(*worlds);
+  out.keep(std::move(exchange).value());
+  return code;
 }
 
 }  // namespace gradledger::tool

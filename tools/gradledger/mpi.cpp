@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <limits>
 #include <optional>
 #include <string>
 #include <thread>
@@ -62,6 +61,7 @@ class MpiExchange final : public search::Exchange {
   }
 
  private:
+  static constexpr int notice = 1;                        // the tag of a message of who is lost
   static constexpr std::uint64_t chunk = 1u << 16;        // bytes from each to each at a time
   static constexpr std::chrono::milliseconds grace{200};  // mpirun ends what is left a second after its signal
 
@@ -83,31 +83,28 @@ class MpiExchange final : public search::Exchange {
     return out;
   }
 
+  // In pairs too. Who has nothing left sends that: silence always means that somebody is gone.
   void send_chunk(const std::vector<Bytes>& to, std::vector<Bytes>& from, std::uint64_t at) {
-    const auto share = [&](const std::vector<Bytes>& messages, std::vector<int>& counts, std::vector<int>& places) {
-      int place = 0;
-      for (const Bytes& message : messages) {
-        places.push_back(place);
-        counts.push_back(static_cast<int>(std::min(chunk, message.size() - std::min<std::uint64_t>(at, message.size()))));
-        expects(place <= std::numeric_limits<int>::max() - counts.back(), "more processes than a message of each fits");
-        place += counts.back();
-      }
-      return static_cast<std::size_t>(place);
-    };
-    std::vector<int> sent, sent_at, got, got_at;
-    Bytes out(share(to, sent, sent_at)), in(share(from, got, got_at));
-    for (std::size_t p = 0; p < to.size(); ++p) std::copy_n(to[p].data() + std::min<std::uint64_t>(at, to[p].size()), sent[p], out.data() + sent_at[p]);
-    std::vector<MPI_Request> request(1);
-    check(MPI_Ialltoallv(out.data(), sent.data(), sent_at.data(), MPI_BYTE, in.data(), got.data(), got_at.data(), MPI_BYTE, MPI_COMM_WORLD, request.data()), "MPI_Ialltoallv");
-    wait(request);
-    for (std::size_t p = 0; p < from.size(); ++p) std::copy_n(in.data() + got_at[p], got[p], from[p].data() + std::min<std::uint64_t>(at, from[p].size()));
+    const auto rest = [at](const Bytes& message) { return static_cast<int>(std::min(chunk, message.size() - std::min<std::uint64_t>(at, message.size()))); };
+    const auto begin = [at](auto& message) { return message.data() + std::min<std::uint64_t>(at, message.size()); };
+    std::vector<MPI_Request> requests(2 * to.size());
+    for (int p = 0; p < size_; ++p) {
+      Bytes& message = from[static_cast<std::size_t>(p)];
+      check(MPI_Irecv(begin(message), rest(message), MPI_BYTE, p, 0, MPI_COMM_WORLD, &requests[static_cast<std::size_t>(p)]), "MPI_Irecv");
+    }
+    for (int p = 0; p < size_; ++p) {
+      const Bytes& message = to[static_cast<std::size_t>(p)];
+      check(MPI_Isend(begin(message), rest(message), MPI_BYTE, p, 0, MPI_COMM_WORLD, &requests[static_cast<std::size_t>(size_ + p)]), "MPI_Isend");
+    }
+    wait(requests);
   }
 
-  // Until all are done. The first requests may be receives from each process: those that stay open name who is gone.
+  // Until all are done. The first requests are receives from each process: those that stay open name who is gone.
   void wait(std::vector<MPI_Request>& requests) {
     const auto began = Clock::now();
     std::optional<Clock::time_point> signalled;
     for (std::uint64_t asked = 0;; ++asked) {
+      heed();
       int done = 0;
       check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
       if (done) return;
@@ -122,15 +119,46 @@ class MpiExchange final : public search::Exchange {
   }
 
   [[noreturn]] void give_up(std::vector<MPI_Request>& requests, const std::string& why) {
-    lost_ = true;
     std::vector<std::uint32_t> silent;
-    for (int p = 0; p < size_ && requests.size() > 1; ++p) {
+    for (int p = 0; p < size_; ++p) {
       int done = 0;
       MPI_Test(&requests[static_cast<std::size_t>(p)], &done, MPI_STATUS_IGNORE);
       if (!done) silent.push_back(static_cast<std::uint32_t>(p));
     }
+    tell(silent);
+    lose(silent, why);
+  }
+
+  [[noreturn]] void lose(const std::vector<std::uint32_t>& silent, const std::string& why) {
+    lost_ = true;
     if (silent.empty()) throw ProcessesLost({}, "a process does not go on with the others, and " + why);
     throw ProcessesLost(silent, fmt::format("{} {} of {} does not answer, and {}", silent.size() == 1 ? "process" : "each of the processes", fmt::join(silent, ", "), size_, why));
+  }
+
+  // Whoever waits longer would take this process for lost too, once it has left, and so would one that was stopped and goes on.
+  void tell(const std::vector<std::uint32_t>& silent) {
+    std::vector<MPI_Request> requests;
+    for (int p = 0; p < size_; ++p) {
+      if (p == number_) continue;
+      MPI_Isend(silent.data(), static_cast<int>(silent.size()), MPI_UINT32_T, p, notice, MPI_COMM_WORLD, &requests.emplace_back());
+    }
+    const auto began = Clock::now();
+    for (int done = 0; !done && Clock::now() - began < grace;) {
+      if (MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return;
+      std::this_thread::yield();
+    }
+  }
+
+  // What another one said of those that are lost.
+  void heed() {
+    int there = 0, count = 0;
+    MPI_Status status;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, notice, MPI_COMM_WORLD, &there, &status), "MPI_Iprobe");
+    if (!there) return;
+    check(MPI_Get_count(&status, MPI_UINT32_T, &count), "MPI_Get_count");
+    std::vector<std::uint32_t> silent(static_cast<std::size_t>(std::max(count, 0)));
+    check(MPI_Recv(silent.data(), count, MPI_UINT32_T, status.MPI_SOURCE, notice, MPI_COMM_WORLD, MPI_STATUS_IGNORE), "MPI_Recv");
+    lose(silent, fmt::format("process {} gave up", status.MPI_SOURCE));
   }
 
   const std::chrono::seconds deadline_;

@@ -80,6 +80,8 @@ class Output {
     if (error) complain(*error);
     return error ? std::max<int>(code, bad_input) : code;
   }
+  // Given up only behind the last line: processes of mpirun leave together, since it ends the others once one has left with findings.
+  void keep(std::shared_ptr<void> what) const { kept_ = std::move(what); }
   // Nothing is printed after it.
   void end(int code) {
     summary_.exit_code = code;
@@ -103,6 +105,7 @@ class Output {
   }
 
   const Options& options_;
+  mutable std::shared_ptr<void> kept_;
   mutable std::unique_ptr<report::Renderer> renderer_;
   ResultFiles& results_;
   mutable RecordsFile records_;

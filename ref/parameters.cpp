@@ -50,11 +50,7 @@ ParameterJudge::Owned& ParameterJudge::owned(std::uint32_t rank, std::uint32_t p
 }
 
 void ParameterJudge::apply(const Observation& o) {
-  RankState& state = ranks_[o.rank];
-  if (state.last_step_event != o.event) {
-    state.last_step_event = o.event;
-    ++state.steps;
-  }
+  ranks_[o.rank].last_step_event = o.event;
   std::vector<double> gradient;
   for (const ObservedPiece& piece : o.pieces) {
     if (piece.parameter < 0 || piece.numel == 0) continue;
@@ -63,7 +59,7 @@ void ParameterJudge::apply(const Observation& o) {
     Owned& mine = owned(o.rank, static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.numel);
     const bool muon = mine.optimizer.type == OptimizerType::muon;
     const Rounding format = rounding_of(contract_.accumulation, o.scale);
-    const Hyperparameters constants(mine.optimizer, state.steps, fp32_);
+    const Hyperparameters constants(mine.optimizer, ++mine.steps, fp32_);
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       const Bounded applied{gradient[i] / o.scale, (piece.error ? piece.error[i] : 0.0) / o.scale};
       if (muon) {
@@ -124,6 +120,9 @@ void ParameterJudge::take_in(Owned& owned, std::size_t i, Bounded g, Rounding fo
 // An element of a snapshot is stepped by the rank itself, or by the rank that owns it.
 const ParameterJudge::Owned* ParameterJudge::stepped(const Observation& o, std::uint32_t parameter, std::uint64_t element) const {
   const Owned* of_another_place = nullptr;
+  const RankState& own = ranks_[o.rank];
+  const bool kept = own.last_step_event != o.event && std::any_of(own.owned.begin(), own.owned.end(), [&](const Owned& mine) { return mine.holds(parameter, element); });
+  if (kept) return nullptr;  // others step their copies
   for (std::uint32_t turn = 0; turn < ranks_.size(); ++turn) {
     const std::uint32_t rank = (o.rank + turn) % static_cast<std::uint32_t>(ranks_.size());
     const RankState& state = ranks_[rank];

@@ -28,13 +28,13 @@ class ParameterJudge final : public TraceSink {
     std::uint64_t offset;
     OptimizerConfig optimizer;  // of its group
     std::vector<Bounded> weight, first_moment, second_moment;
+    std::uint32_t steps = 0;  // that had a gradient of it
 
     bool holds(std::uint32_t p, std::uint64_t element) const { return p == parameter && element >= offset && element - offset < weight.size(); }
   };
   struct RankState {
     std::vector<Owned> owned;
     std::uint32_t last_step_event = never;
-    std::uint32_t steps = 0;
   };
 
   // Of one step, as the device has them. Moments: zero where there are none.

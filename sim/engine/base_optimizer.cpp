@@ -18,7 +18,7 @@ void BaseOptimizer::initialise(ProgramWriter& w, std::uint64_t numel, const std:
   }
 }
 
-void BaseOptimizer::update(ProgramWriter& w, Slice weights, Slice gradient, std::uint64_t offset) const {
+void BaseOptimizer::update_as_step(std::uint32_t step, ProgramWriter& w, Slice weights, Slice gradient, std::uint64_t offset) const {
   if (weights.numel == 0) return;
   UpdateCall call;
   call.parameter = weights;
@@ -35,8 +35,8 @@ void BaseOptimizer::update(ProgramWriter& w, Slice weights, Slice gradient, std:
   call.scalars.beta2 = static_cast<float>(config_.beta2);
   call.scalars.one_minus_beta2 = static_cast<float>(1.0 - config_.beta2);
   call.scalars.epsilon = static_cast<float>(config_.epsilon);
-  call.scalars.bias_correction1 = static_cast<float>(1.0 - std::pow(config_.beta1, step_));
-  call.scalars.bias_correction2 = static_cast<float>(1.0 - std::pow(config_.beta2, step_));
+  call.scalars.bias_correction1 = static_cast<float>(1.0 - std::pow(config_.beta1, step));
+  call.scalars.bias_correction2 = static_cast<float>(1.0 - std::pow(config_.beta2, step));
   w.adam(call);
 }
 

@@ -21,7 +21,9 @@ class BaseOptimizer {
   void begin_step() { ++step_; }
   void load(const BaseOptimizer& saved) { step_ = saved.step_; }
   // weights and gradient: fp32; `offset` is where they lie in the flat range.
-  void update(ProgramWriter& w, Slice weights, Slice gradient, std::uint64_t offset) const;
+  void update(ProgramWriter& w, Slice weights, Slice gradient, std::uint64_t offset) const { update_as_step(step_, w, weights, gradient, offset); }
+  // The same as step number `step`, where tensors of the range count their own.
+  void update_as_step(std::uint32_t step, ProgramWriter& w, Slice weights, Slice gradient, std::uint64_t offset) const;
 
   bool host() const { return host_; }
   // Whether a step with a gradient of zeros changes anything, the number of steps included.

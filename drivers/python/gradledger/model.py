@@ -139,7 +139,9 @@ class _Term(torch.autograd.Function):
                 raise_in_backward()
             if not ctx.needs_input_grad[1]:
                 return (gradient, *[None] * 6)
-            given = ctx.graph.gradients[ctx.owner].to(gradient.device).view(ctx.shape)
+            if (given := ctx.graph.gradients.get(ctx.owner)) is None:
+                raise Refused(f"a later backward of the same forward leaves parameter {ctx.owner} out, whose gradient autograd computes with the rest")
+            given = given.to(gradient.device).view(ctx.shape)
             return gradient, rounded_once(given.double() * (gradient.double() * ctx.share), ctx.dtype), *[None] * 5
 
 

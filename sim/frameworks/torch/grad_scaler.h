@@ -31,6 +31,12 @@ class GradScaler {
 
   bool enabled() const { return enabled_; }
   double scale() const { return enabled_ ? scale_ : 1.0; }
+  // Of a loss. The first one gives the scaler its tensor.
+  double scale_loss() {
+    initialised_ = true;
+    return scale();
+  }
+  bool initialised() const { return initialised_; }
   // What gradients are multiplied by: the reciprocal, in fp32.
   double unscale_factor() const { return static_cast<double>(static_cast<float>(1.0 / scale_)); }
 
@@ -41,7 +47,12 @@ class GradScaler {
   }
 
   bool unscaled() const { return unscaled_; }
-  void set_unscaled() { unscaled_ = true; }
+  // recorded: a gradient was looked at for inf.
+  void set_unscaled(bool recorded) {
+    unscaled_ = true;
+    recorded_ = recorded;
+  }
+  bool inf_checks_recorded() const { return recorded_; }
 
   // The end of a step.
   void update(bool found_inf) {
@@ -60,7 +71,7 @@ class GradScaler {
   bool enabled_;
   double scale_;
   std::uint32_t good_steps_ = 0;
-  bool unscaled_ = false;
+  bool unscaled_ = false, recorded_ = false, initialised_ = false;
 };
 
 }  // namespace gradledger::torch

@@ -1,5 +1,7 @@
 #include "sim/frameworks/torch/loop_step.h"
 
+#include "sim/engine/engine.h"
+
 namespace gradledger::torch {
 
 void end_scaled_step(GradScaler& scaler, bool found_inf, ProgramWriter& w, const std::function<void()>& optimizer_step) {
@@ -8,6 +10,17 @@ void end_scaled_step(GradScaler& scaler, bool found_inf, ProgramWriter& w, const
   else optimizer_step();
   scaler.update(found_inf);
   w.report(StepFact::loss_scale, scaler.scale());
+}
+
+void check_unscale(const GradScaler& scaler) {
+  if (!scaler.initialised())
+    throw FrameworkError{"AssertionError",
+                         "Attempted unscale_ but _scale is None.  This may indicate your script did not use scaler.scale(loss or outputs) earlier in the iteration."};
+  if (scaler.unscaled()) throw FrameworkError{"RuntimeError", "unscale_() has already been called on this optimizer since the last update()."};
+}
+
+void check_inf_checks(const GradScaler& scaler) {
+  if (!scaler.inf_checks_recorded()) throw FrameworkError{"AssertionError", "No inf checks were recorded for this optimizer."};
 }
 
 void observe_applied_inside(ProgramWriter& w, const std::string& parameter, const ViewPiece& gradient) {

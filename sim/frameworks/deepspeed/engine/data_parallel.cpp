@@ -26,7 +26,8 @@ DataParallel::DataParallel(const DeepSpeedContext& context)
       wrapped_(scenario().model_dtype != Dtype::float32),
       fused_(wrapped_ && scenario().engine.optimizer.fused()),
       groups_(optimizer_groups(scenario(), rank())),
-      group_of_(parameter_count()) {
+      group_of_(parameter_count()),
+      steps_(parameter_count()) {
   for (const RankGroup& group : groups_) optimizers_.emplace_back(group.optimizer, false);
 }
 
@@ -189,10 +190,26 @@ void DataParallel::step_plain(ProgramWriter& w, std::optional<double> norm) {
     if (clip) w.multiply(gradients[p], *clip);
   }
   observe_weights(w, true, gradients);
-  for (BaseOptimizer& optimizer : optimizers_) optimizer.begin_step();
+  const std::vector<std::uint32_t> numbers = count_steps();
   for (std::uint32_t p : learned())
-    if (grad_[p].defined()) optimizers_[group_of_[p]].update(w, weights_[p], gradients[p], offsets_[p]);
+    if (grad_[p].defined()) optimizers_[group_of_[p]].update_as_step(numbers[p], w, weights_[p], gradients[p], offsets_[p]);
   step_done(w, true);
+}
+
+// The number of the step by parameter, as bias corrections take it. PyTorch's optimizers count by tensor, those with a gradient. FusedAdam updates a
+// group in one launch: only its last tensor with a gradient is counted, and all take its number (ops/adam/fused_adam.py: step, at 0.19.8).
+std::vector<std::uint32_t> DataParallel::count_steps() {
+  std::vector<std::uint32_t> last(optimizers_.size(), no_index), numbers(parameter_count());
+  for (std::uint32_t p : learned()) {
+    if (!grad_[p].defined()) continue;
+    last[group_of_[p]] = p;
+    if (!groups_[group_of_[p]].optimizer.fused()) numbers[p] = ++steps_[p];
+  }
+  for (const std::uint32_t p : last)
+    if (p != no_index && groups_[group_of_[p]].optimizer.fused()) ++steps_[p];
+  for (std::uint32_t p : learned())
+    if (grad_[p].defined() && groups_[group_of_[p]].optimizer.fused()) numbers[p] = steps_[last[group_of_[p]]];
+  return numbers;
 }
 
 // fp16 and bf16: fp32 copies of the gradients, missing ones zero, unscaled and clipped; base step on the master weights; cast back.
@@ -254,6 +271,7 @@ void DataParallel::load(const Engine& saved) {
   if (!restores_state()) return;
   scaler_ = before.scaler_;
   for (std::size_t g = 0; g < optimizers_.size(); ++g) optimizers_[g].load(before.optimizers_[g]);
+  steps_ = before.steps_;
 }
 
 bool DataParallel::restores(BufferPurpose purpose) const { return purpose == BufferPurpose::weights || restores_state(); }

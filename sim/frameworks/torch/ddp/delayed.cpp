@@ -1,6 +1,7 @@
 // delay_all_reduce_named_params: parameters outside of the reducer, whose gradients are views of one fp32 buffer. It is averaged when the
 // gradient of another parameter is ready, in every backward.
 #include <algorithm>
+#include <string>
 
 #include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
 
@@ -21,12 +22,15 @@ void DistributedDataParallel::initialise_delayed(const Pass& pass) {
   }
 }
 
-// At the end of each forward: gradients that are None become views again, which begin with zeros.
+// At the end of each forward: gradients that are None become views again, which begin with zeros. PyTorch refuses them where weights have 16 bits.
 void DistributedDataParallel::clear_grad_buffer(const Pass& pass) {
   if (delayed_.empty()) return;
   const bool all_none = std::none_of(delayed_.begin(), delayed_.end(), [&](std::uint32_t p) { return gradients_.grad[p].defined(); });
   for (const std::uint32_t p : delayed_) {
     if (gradients_.grad[p].defined()) continue;
+    if (const Dtype dtype = scenario().dtype_of(p); dtype != Dtype::float32)
+      throw FrameworkError{"RuntimeError", std::string("attempting to assign a gradient with dtype 'float' to a tensor with grad_dtype '") +
+                                               (dtype == Dtype::bfloat16 ? "BFloat16" : "Half") + "'."};
     gradients_.tensors.share(pass.w, gradients_.grad[p], {delay_views_[p]});
     if (!all_none) pass.w.fill(delay_views_[p], 0.0);
   }

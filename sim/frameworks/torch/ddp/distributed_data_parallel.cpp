@@ -137,7 +137,7 @@ void DistributedDataParallel::backward(const events::Backward& event, const Pass
   bool through_sink = event.own_forward ? passes_sink() : graphs_[event.of].through_sink;
   for (std::uint32_t i = 0; event.own_forward && i < event.summed; ++i) forward(pass, event.ordinal + i);
   reducer_.drop_callbacks();
-  gradient_scale_ = event.past_scaler ? 1.0 : scaler_.scale();
+  gradient_scale_ = event.past_scaler ? 1.0 : scaler_.scale_loss();
   // The sink is the last node of the forward and the first of the backward; whoever comes second finds it done.
   delay_queued_ = through_sink && !std::exchange(delay_enqueued_, delay_enqueued_ || through_sink);
   autograd(event, pass);

@@ -11,6 +11,7 @@ namespace gradledger::torch {
 void DistributedDataParallel::step(const events::Step& event, const Pass& pass) {
   if (!scaler_.enabled() || event.past_scaler) return optimizer_step(pass);
   if (!scaler_.unscaled()) unscale(pass);
+  check_inf_checks(scaler_);
   // Nothing in a linear run overflows but what the script plants.
   if (linear() && context_.timeline->planted.empty()) return scaler_update(false, pass);
   read(pass.w, Stage::found_inf, found_inf_);
@@ -43,7 +44,7 @@ void DistributedDataParallel::update(ProgramWriter& w, std::uint32_t p, Slice gr
 
 // unscale_: inf is looked for in what was there before, in every gradient.
 void DistributedDataParallel::unscale(const Pass& pass) {
-  if (scaler_.unscaled()) throw FrameworkError{"RuntimeError", "unscale_() has already been called on this optimizer since the last update()."};
+  check_unscale(scaler_);
   pass.w.fill(found_inf_, 0);
   bool any = false;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
@@ -53,8 +54,7 @@ void DistributedDataParallel::unscale(const Pass& pass) {
     pass.w.check_finite(found_inf_, gradients_.grad[p].slice);
     if (scaler_.unscale_factor() != 1.0) pass.w.multiply(gradients_.grad[p].slice, scaler_.unscale_factor());
   }
-  if (!any) throw FrameworkError{"AssertionError", "No inf checks were recorded for this optimizer."};
-  scaler_.set_unscaled();
+  scaler_.set_unscaled(any);
   gradient_scale_ = 1.0;
 }
 

@@ -124,7 +124,6 @@ class FullyShardedDataParallel final : public Engine {
 
   std::vector<BaseOptimizer> optimizers_;  // by parameter
   Slice norm_squared_, norm_, one_, found_inf_;
-  bool found_inf_recorded_ = false;
   double max_norm_ = 0;
   bool stepped_ = false;  // the last event: weights may have changed
   std::optional<Stage> pending_;

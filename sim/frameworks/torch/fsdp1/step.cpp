@@ -12,7 +12,7 @@ namespace gradledger::torch::flat_sharded {
 void FullyShardedDataParallel::step(const events::Step& event, const Pass& pass) {
   if (!scaler_.enabled() || event.past_scaler) return optimizer_step(pass);
   if (!scaler_.unscaled()) unscale(pass);
-  if (!found_inf_recorded_) throw FrameworkError{"AssertionError", "No inf checks were recorded for this optimizer."};
+  check_inf_checks(scaler_);
   // Nothing in a linear run overflows but what the script plants.
   if (linear() && context_.timeline->planted.empty()) return scaler_update(false, pass);
   read(pass.w, Stage::found_inf, found_inf_);
@@ -94,7 +94,7 @@ std::vector<Tensor> FullyShardedDataParallel::gradients(bool of_optimizer) const
 
 // What one rank found all know, where the scaler is FSDP's own.
 void FullyShardedDataParallel::unscale(const Pass& pass) {
-  if (scaler_.unscaled()) throw FrameworkError{"RuntimeError", "unscale_() has already been called on this optimizer since the last update()."};
+  check_unscale(scaler_);
   OnStream on(pass.w, optimizer_stream());
   pass.w.fill(found_inf_, 0);
   const std::vector<Tensor> all = gradients(true);
@@ -106,8 +106,7 @@ void FullyShardedDataParallel::unscale(const Pass& pass) {
     if (scaler_.unscale_factor() != 1.0) pass.w.multiply(grad.slice, scaler_.unscale_factor());
   }
   // ShardedGradScaler has a flag, and asks the others, on a rank without a gradient too: its shards may have no elements.
-  found_inf_recorded_ = !config_->plain_grad_scaler || !all.empty();
-  scaler_.set_unscaled();
+  scaler_.set_unscaled(!config_->plain_grad_scaler || !all.empty());
   gradient_scale_ = 1.0;
   if (config_->plain_grad_scaler || scenario().world_size == 1) return;
   const ProcessGroup world = group_named(scenario(), context_.timeline->contract.groups, "world", context_.rank);

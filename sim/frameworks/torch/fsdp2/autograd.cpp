@@ -107,7 +107,7 @@ void FsdpModule::backward(const events::Backward& event, const Pass& pass) {
     for (std::uint32_t i = 0; i < event.summed; ++i) graphs.push_back(forward(pass, event.ordinal + i));
   else graphs.push_back(graphs_[event.of]);
   final_callback_of_this_backward_ = false;
-  backward_scale_ = gradient_scale_ = event.past_scaler ? 1.0 : scaler_.scale();
+  backward_scale_ = gradient_scale_ = event.past_scaler ? 1.0 : scaler_.scale_loss();
   Walk walk{event, event.summed};
   // The nodes of the last forward were made last, and come first.
   for (auto i = static_cast<std::uint32_t>(graphs.size()); i-- > 0;) autograd(graphs[i], i, walk, pass);

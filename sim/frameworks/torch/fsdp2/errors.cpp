@@ -24,6 +24,10 @@ FrameworkError used_while_sharded() {
   return {"RuntimeError", "got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling distributed operators!"};
 }
 
+FrameworkError empty_gradient() { return {"RuntimeError", "_chunk_cat expects non-empty tensor"}; }
+
+FrameworkError not_used_yet() { return {"AttributeError", "'FSDPCommContext' object has no attribute 'all_gather_state'"}; }
+
 FrameworkError not_on_the_root() { return {"RuntimeError", "reset_iter_state must be called on the root FSDP module"}; }
 
 }  // namespace gradledger::torch::fully_shard

@@ -15,6 +15,10 @@ FrameworkError gradients_of_several_dtypes(const std::vector<Dtype>& dtypes);
 FrameworkError cannot_be_added(std::uint64_t target, std::uint64_t source);
 // A module that was never gathered is asked for its gradient.
 FrameworkError never_gathered();
+// A parameter without elements among those that are reduced.
+FrameworkError empty_gradient();
+// reset_iter_state before the first forward.
+FrameworkError not_used_yet();
 FrameworkError not_on_the_root();
 // A forward uses weights of a module that is not gathered.
 FrameworkError used_while_sharded();

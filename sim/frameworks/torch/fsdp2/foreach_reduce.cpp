@@ -80,6 +80,10 @@ void ParamGroup::foreach_reduce(const Pass& pass, std::vector<Collected> grads) 
   }
   const Dtype wire = pass.s.params[parameters.front()].reduce_dtype.value_or(dtypes.front());
   const Factors factors = gradient_divide_factors(pass.s, wire);
+  if (std::any_of(grads.begin(), grads.end(), [](const Collected& c) { return c.grad.slice.numel == 0; })) {
+    for (const Collected& c : grads) pass.s.tensors.drop(w, c.grad);
+    throw empty_gradient();
+  }
   const Tensor input = reduce_scatter_input(pass, grads, wire);
   wait_stream(w, Stream::communication, Stream::compute);
 

@@ -70,8 +70,9 @@ void FsdpModule::handle(const Event& event, ProgramWriter& w) {
       overloaded{[&](const Forward&) { explicit_forward(event, pass); }, [&](const events::Backward& body) { backward(body, pass); },
                  [&](const EnterNoSync&) { in_no_sync_ = true, set_requires_gradient_sync(false); },
                  [&](const ExitNoSync&) { in_no_sync_ = false, set_requires_gradient_sync(true); }, [&](const OfFramework& body) { call(body.arguments.as<Call>(), pass); },
-                 [&](const Step& body) { step(body, pass); }, [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto& body) { zero_grad(body.set_to_none, pass); },
-                 [&](const Unscale&) { unscale(pass); }, [&](const ScaleGradients& body) { scale_gradients(body, pass); }, [&](const ClipGradients& body) { clip(body, pass); },
+                 [&](const Step& body) { step(body, pass); }, [&](const EngineZeroGrad& body) { zero_grad(body.set_to_none, true, pass); },
+                 [&](const OptimizerZeroGrad& body) { zero_grad(body.set_to_none, false, pass); }, [&](const Unscale&) { unscale(pass); },
+                 [&](const ScaleGradients& body) { scale_gradients(body, pass); }, [&](const ClipGradients& body) { clip(body, pass); },
                  [&](const AllReduce& body) { all_reduce(body, pass); }, [&](const Raise& body) { raise(body); }, [](const Save&) {},  // of the weights and what belongs to them
                  [](const one_of<SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Finalize, Restore> auto&) {
                    expects(false, "fully_shard is given an event that its admission refuses");
@@ -127,7 +128,8 @@ void FsdpModule::set(const Call& call) {
 }
 
 void FsdpModule::reset_iter_state(const Call& call, const Pass& pass) {
-  if (call.unit && is_lazily_initialised_) throw not_on_the_root();
+  if (!is_lazily_initialised_) throw not_used_yet();
+  if (call.unit) throw not_on_the_root();
   Communication& comm = shared_.comm;
   const auto let_go = [&](const Kept& kept) {
     pass.w.wait(kept.event);

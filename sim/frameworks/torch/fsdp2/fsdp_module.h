@@ -80,7 +80,7 @@ class FsdpModule final : public Engine {
   void update(ProgramWriter& w, std::uint32_t p);                               // ours: the loop's own optimizer
   void unscale(const Pass& pass);                                               // grad_scaler.py: unscale_, at torch 2.13
   void scaler_update(bool found_inf, const Pass& pass);                         // grad_scaler.py: update, at torch 2.13
-  void zero_grad(bool set_to_none, const Pass& pass);                           // ours: the loop's own code
+  void zero_grad(bool set_to_none, bool of_module, const Pass& pass);           // ours: the loop's own code
   void raise(const events::Raise& event);                                       // ours: the loop's own code
   void clip(const events::ClipGradients& event, const Pass& pass);              // clip_grad.py: clip_grad_norm_, at torch 2.13
   void norm_of_shards(const Pass& pass);                                        // clip_grad.py: _get_total_norm, at torch 2.13

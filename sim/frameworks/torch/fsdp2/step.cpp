@@ -11,6 +11,7 @@ namespace gradledger::torch::fully_shard {
 void FsdpModule::step(const events::Step& event, const Pass& pass) {
   if (!scaler_.enabled() || event.past_scaler) return optimizer_step(pass);
   if (!scaler_.unscaled()) unscale(pass);
+  check_inf_checks(scaler_);
   // Nothing in a linear run overflows but what the script plants.
   if (linear() && context_.timeline->planted.empty()) return scaler_update(false, pass);
   read(pass.w, Stage::found_inf, found_inf_);
@@ -47,7 +48,7 @@ void FsdpModule::update(ProgramWriter& w, std::uint32_t p) {
 
 // unscale_: inf is looked for in every shard, and what one rank found all know.
 void FsdpModule::unscale(const Pass& pass) {
-  if (scaler_.unscaled()) throw FrameworkError{"RuntimeError", "unscale_() has already been called on this optimizer since the last update()."};
+  check_unscale(scaler_);
   OnStream on(pass.w, optimizer_stream());
   pass.w.fill(found_inf_, 0);
   bool any = false;
@@ -60,24 +61,25 @@ void FsdpModule::unscale(const Pass& pass) {
     pass.w.check_finite(found_inf_, grad.slice);
     if (scaler_.unscale_factor() != 1.0) pass.w.multiply(grad.slice, scaler_.unscale_factor());
   }
-  if (!any) throw FrameworkError{"AssertionError", "No inf checks were recorded for this optimizer."};
-  if (shared_.modules.shard.size() > 1)
+  if (any && shared_.modules.shard.size() > 1)
     pass.w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .group = shared_.modules.shard.id, .input = found_inf_, .output = found_inf_});
-  scaler_.set_unscaled();
+  scaler_.set_unscaled(any);
   gradient_scale_ = 1.0;
 }
 
-// Sums that were not reduced stay: they are no gradients of what the optimizer knows.
-void FsdpModule::zero_grad(bool set_to_none, const Pass& pass) {
+// The optimizer knows shards. A module knows its gathered weights for as long as they are there, whose gradients are sums that were not reduced
+// (_fsdp_param.py: to_unsharded, at torch 2.13).
+void FsdpModule::zero_grad(bool set_to_none, bool of_module, const Pass& pass) {
   // Memory is the stream's that reduced it, and let go of there while nobody waited for that stream.
   const auto& not_waited_for = shared_.comm.last_post_reduce_events;
   OnStream on(pass.w, not_waited_for.empty() || !set_to_none ? optimizer_stream() : not_waited_for.begin()->first);
-  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
-    Tensor& grad = param(p).sharded_grad;
-    if (!grad.defined()) continue;
-    if (set_to_none) shared_.tensors.clear(pass.w, grad);
-    else if (grad.numel() > 0) pass.w.fill(grad.slice, 0.0);
-  }
+  for (const ParamGroup& group : shared_.groups)
+    for (const std::uint32_t p : group.parameters()) {
+      Tensor& grad = of_module && group.is_unsharded() ? param(p).unsharded_grad : param(p).sharded_grad;
+      if (!grad.defined()) continue;
+      if (set_to_none) shared_.tensors.clear(pass.w, grad);
+      else if (grad.numel() > 0) pass.w.fill(grad.slice, 0.0);
+    }
 }
 
 // ---- clipping ---------------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ std::uint64_t bits_of(const std::byte* at, std::size_t width) {
 bool AgreementJudge::must_agree(const Observation& o) const {
   if (o.role == Role::scratch || o.role == Role::local_accumulator) return false;
   if (o.at_end && holds_gradients(o.role) && timeline_.reduction_before(o.event + 1, timeline_.events[o.event].documented) == never) return false;  // left over
+  if (holds_gradients(o.role) && o.role != Role::applied_gradient && timeline_.apart_at(o.event, o.at_end)) return false;
   return o.role != Role::replicated_accumulator || !timeline_.waits_for_reduction(o.event);
 }
 

@@ -12,6 +12,7 @@ std::string_view name_of(NotDue reason) {
     case NotDue::interrupted: return "interrupted";
     case NotDue::touched: return "changed by the loop";
     case NotDue::in_parts: return "reduced in parts";
+    case NotDue::apart: return "reduced by some ranks";
     case NotDue::mixed: return "own and averaged in one";
   }
   return "";
@@ -31,6 +32,7 @@ Due DueTracker::of(const Shown& o) {
   if (o.role == Role::applied_gradient) return {};
   if (timeline_.touched_at(o.event, o.at_end)) return {NotDue::touched};
   if (timeline_.contract.reduces_in_parts) return {NotDue::in_parts};
+  if (timeline_.apart_at(o.event, o.at_end)) return {NotDue::apart};
   if (timeline_.contract.mixes_own_and_averaged) return {NotDue::mixed};
   if (!o.at_end || o.role == Role::replicated_accumulator) return {};
   Rank& rank = ranks_[o.rank];
@@ -40,7 +42,7 @@ Due DueTracker::of(const Shown& o) {
   buffer.last = o.event;
   buffer.role = o.role;
   if (o.role == Role::local_accumulator) {
-    return {{}, timeline_.reduction_before(buffer.appeared, event.documented)};
+    return {{}, timeline_.taken_before(buffer.appeared, event.documented)};
   }
   const bool fresh = changes(buffer, o.contents);
   const bool closes = timeline_.closes(event, Layer::documented);

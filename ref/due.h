@@ -25,9 +25,10 @@ enum class NotDue : std::uint8_t {
   interrupted,  // the user's exception: what is due is due at the ranks' next common event
   touched,      // the loop changed it itself: what is due is due in the applied gradient
   in_parts,     // the loop has parts of the model reduce on their own: likewise
+  apart,        // ranks disagree on whether a backward of the window is reduced: likewise
   mixed,        // own and averaged gradients share the buffer, which lasts until the loop clears it: likewise
 };
-inline constexpr std::size_t reasons_not_due = 7;
+inline constexpr std::size_t reasons_not_due = 8;
 std::string_view name_of(NotDue reason);
 
 struct Due {

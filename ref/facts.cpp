@@ -29,7 +29,8 @@ void FactsSink::collective(const CollectiveRecord& record) {
 bool FactsSink::reduces_here(std::uint32_t event) const {
   const Event& e = timeline_.events[event];
   if (e.is<events::Step>()) return !timeline_.contract.boundary.counted && e.closes();
-  return std::binary_search(timeline_.reductions.begin(), timeline_.reductions.end(), event);
+  const auto among = [event](const std::vector<std::uint32_t>& list) { return std::binary_search(list.begin(), list.end(), event); };
+  return among(timeline_.reductions) || among(timeline_.partial) || among(timeline_.apart);
 }
 
 void FactsSink::memory(const MemoryRecord& record) {

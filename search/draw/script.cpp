@@ -70,6 +70,12 @@ class Script {
       item.ranks = {draws_.below(out_.world_size)};
   }
 
+  // On a copy of the draws: what a seed means for the rest stays.
+  void enter_on_a_rank(ScriptItem& item, Draws aside) const {
+    if (!as_documented_ && out_.world_size > 1 && item.kind == ScriptKind::no_sync && swarm_.takes(Feature::some_ranks, aside) && aside.one_in(12))
+      item.ranks = {aside.below(out_.world_size)};
+  }
+
   std::string trainable() {
     std::vector<std::uint32_t> with_gradient;
     for (std::uint32_t p = 0; p < out_.parameters.size(); ++p)
@@ -137,6 +143,7 @@ class Script {
     for (std::size_t i = before; i < script.size(); ++i) {
       events_left_ -= std::min<std::uint32_t>(events_left_, 1 + static_cast<std::uint32_t>(script[i].items.size()));
       draw_ranks(script[i]);
+      enter_on_a_rank(script[i], draws_);
     }
     return true;
   }

@@ -22,6 +22,7 @@ void add_contract(TraceHash& hash, const Scenario& scenario, const Timeline& tim
   const std::uint32_t window = timeline.steps - 1;
   hash.add(window % window_period);
   const std::uint32_t reduced = !timeline.reductions.empty() && timeline.events[timeline.reductions.back()].step == window ? timeline.reductions.back() : never;
+  hash.add(!timeline.apart.empty() && timeline.events[timeline.apart.back()].step == window);
   for (const std::uint32_t count : timeline.micro_batches.back()) hash.add(count);
   for (std::size_t b = 0; b < timeline.backwards.size(); ++b) {
     const Backward& backward = timeline.backwards[b];

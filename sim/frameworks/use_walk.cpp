@@ -5,10 +5,8 @@ namespace gradledger {
 UseReport UseWalk::run() {
   for (event_ = 0; event_ < timeline_.events.size(); ++event_) {
     const Event& e = timeline_.events[event_];
-    if (e.is<events::ExitNoSync>()) {
-      leave_no_sync();
-      continue;
-    }
+    follow_blocks(e);
+    if (e.is<events::ExitNoSync>()) continue;
     if (e.nobody) continue;
     if (!e.ranks.empty() && e.ranks.size() < world_) broken(0);
     on_event(e);
@@ -17,6 +15,15 @@ UseReport UseWalk::run() {
   }
   out_.state = state();
   return std::move(out_);
+}
+
+void UseWalk::follow_blocks(const Event& e) {
+  for (std::uint32_t r = 0; r < world_ && !e.nobody; ++r) {
+    if (!e.runs_on(r)) continue;
+    if (e.is<events::EnterNoSync>()) ++blocks_[r];
+    if (e.is<events::ExitNoSync>() && blocks_[r] > 0 && --blocks_[r] == 0) leave_no_sync(r);
+    if (e.is<events::Raise>() && std::exchange(blocks_[r], 0) > 0) leave_no_sync(r);
+  }
 }
 
 void UseWalk::broken(std::size_t rule) {

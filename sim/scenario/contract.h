@@ -137,6 +137,7 @@ struct Contract {
   bool replicates_reduced = false;      // every rank holds all of a reduced gradient, and a further reduction of a window sums averages again
   bool reduces_every_backward = false;  // not those at a boundary alone
   bool reduces_in_parts = false;        // the loop has some parts of the model reduce a backward and others not: what a buffer of gradients holds then is documented nowhere
+  bool block_is_a_switch = false;       // no_sync sets at both ends what events of the framework's own set too
   bool mixes_own_and_averaged = false;  // one buffer holds own gradients and averages, as backwards were reduced or not, until the loop clears it
 
   // ---- the way: formats, and scalars that are multiplied in somewhere

@@ -14,6 +14,7 @@
 #include "sim/numeric/dtype.h"
 #include "sim/scenario/catalogue.h"
 #include "sim/scenario/framework_value.h"
+#include "sim/scenario/reductions.h"
 
 namespace gradledger {
 
@@ -39,8 +40,8 @@ class ConfigReader {
   virtual std::span<const FrameworkEvent> events() const { return {}; }
   // What one of them is told: its object without "name" and "ranks". Errors: keys and values that are not its own, by their pointers.
   virtual Result<FrameworkValue> event_from_json(const FrameworkEvent& event, const nlohmann::json& arguments, const std::string& where) const;
-  // Whether backwards behind one of them are left unreduced, by the documentation; nothing where it changes nothing of that.
-  virtual std::optional<bool> defers_reductions(const FrameworkEvent& /*event*/, const FrameworkValue& /*value*/) const { return std::nullopt; }
+  // What one of them switches of the reductions of backwards behind it, by the documentation; nothing where it changes nothing of that.
+  virtual std::optional<ReductionSwitch> switches_reductions(const FrameworkEvent& /*event*/, const FrameworkValue& /*value*/) const { return std::nullopt; }
 
   // The dtype that /model_dtype and the configuration say together; either alone is enough. Errors: they contradict each other.
   virtual Result<Dtype> model_dtype(FrameworkConfig& config, const nlohmann::json& given, std::optional<Dtype> stated) const = 0;

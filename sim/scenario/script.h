@@ -9,6 +9,7 @@
 
 #include "sim/scenario/formula.h"
 #include "sim/scenario/framework_value.h"
+#include "sim/scenario/reductions.h"
 
 namespace gradledger {
 
@@ -45,15 +46,15 @@ enum class PlantedValue : std::uint8_t { infinity, minus_infinity, not_a_number 
 struct OwnEvent {
   std::string name;
   FrameworkValue arguments;
-  bool reduces = false;        // by its documentation
-  std::optional<bool> defers;  // by its documentation, from here on: whether backwards are left unreduced
+  bool reduces = false;                     // by its documentation
+  std::optional<ReductionSwitch> switches;  // by its documentation
 
   bool operator==(const OwnEvent&) const = default;
 };
 
 struct ScriptItem {
   ScriptKind kind = ScriptKind::step;
-  std::vector<std::uint32_t> ranks;                         // empty: all
+  std::vector<std::uint32_t> ranks;                         // empty: all. no_sync: who enters it; the events inside run on every rank
   bool boundary = false;                                    // set_boundary
   std::uint32_t micro_batches = 1;                          // backward: this many, one after the other
   std::optional<std::uint32_t> of;                          // backward of an explicit forward, counted since the last step

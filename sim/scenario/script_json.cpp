@@ -42,7 +42,7 @@ class ScriptReader {
   // Of an entry itself: what is wrong in the entries that it holds is theirs.
   bool is_wrong(const json& item, const std::string& where) const {
     const bool holds = item.is_object() && item.size() == 1 && (item.contains("no_sync") || item.contains("coalesce") || item.contains("repeat"));
-    const std::string inside = !holds ? "" : where + "/" + item.begin().key() + (item.contains("repeat") ? "/of/" : "/");
+    const std::string inside = !holds ? "" : where + "/" + item.begin().key() + (item.begin().value().is_object() ? "/of/" : "/");
     return std::any_of(wrong_.begin(), wrong_.end(),
                        [&](const std::string& pointer) { return pointer == where || (pointer.starts_with(where + "/") && !(holds && pointer.starts_with(inside))); });
   }
@@ -88,8 +88,7 @@ class ScriptReader {
     } else if (key == "event") {
       return read_own_event(value, here, item);
     } else if (key == "no_sync") {
-      item.kind = ScriptKind::no_sync;
-      read_items(value, here, item.items);
+      return read_no_sync(value, here, item);
     } else if (key == "coalesce") {
       item.kind = ScriptKind::coalesce;
       read_items(value, here, item.items);
@@ -101,6 +100,14 @@ class ScriptReader {
       item.times = value["times"];
       read_items(value["of"], here + "/of", item.items);
     }
+    return std::nullopt;
+  }
+
+  Problem read_no_sync(const json& value, const std::string& here, ScriptItem& item) {
+    item.kind = ScriptKind::no_sync;
+    const bool named = value.is_object();
+    read_items(named ? value["of"] : value, named ? here + "/of" : here, item.items);
+    if (named && item.ranks.empty()) return InputError{here + "/ranks", "names every rank; expected the events alone, as an array"};
     return std::nullopt;
   }
 
@@ -165,8 +172,8 @@ class ScriptReader {
     auto read = framework_.event_from_json(*event, arguments, here);
     if (!read) return read.error();
     item.kind = ScriptKind::of_framework;
-    const std::optional<bool> defers = framework_.defers_reductions(*event, *read);
-    item.event = {name, std::move(read).value(), event->reduces, defers};
+    const auto switches = framework_.switches_reductions(*event, *read);
+    item.event = {name, std::move(read).value(), event->reduces, switches};
     return std::nullopt;
   }
 

@@ -9,7 +9,8 @@ namespace gradledger {
 
 // here: the pointer of the block, or of a repeat.
 inline std::string pointer_of_items(const ScriptItem& block, const std::string& here) {
-  return here + (block.kind == ScriptKind::no_sync ? "/no_sync" : block.kind == ScriptKind::coalesce ? "/coalesce" : "/repeat/of");
+  if (block.kind == ScriptKind::no_sync) return here + (block.ranks.empty() ? "/no_sync" : "/no_sync/of");
+  return here + (block.kind == ScriptKind::coalesce ? "/coalesce" : "/repeat/of");
 }
 
 }  // namespace gradledger

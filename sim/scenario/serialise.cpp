@@ -100,7 +100,10 @@ ordered_json item_to_json(const ScriptItem& item) {
       if (item.caught) body["caught"] = true;
       return {{"raise", body}};
     case ScriptKind::coalesce: return {{"coalesce", items_to_json(item.items)}};
-    case ScriptKind::no_sync: return {{"no_sync", items_to_json(item.items)}};
+    case ScriptKind::no_sync:
+      if (item.ranks.empty()) return {{"no_sync", items_to_json(item.items)}};
+      body["of"] = items_to_json(item.items);
+      return {{"no_sync", body}};
     case ScriptKind::repeat: return {{"repeat", {{"times", item.times}, {"of", items_to_json(item.items)}}}};
   }
   return {};

@@ -10,6 +10,11 @@ std::uint32_t Timeline::last_before(const std::vector<std::uint32_t>& list, std:
   return after == list.begin() || events[*std::prev(after)].documented != step ? never : *std::prev(after);
 }
 
+std::uint32_t Timeline::taken_before(std::uint32_t event, std::uint32_t step) const {
+  const std::uint32_t whole = reduction_before(event, step), part = last_before(partial, event, step);
+  return whole == never || (part != never && part > whole) ? part : whole;
+}
+
 std::ranges::iota_view<std::uint32_t, std::uint32_t> Timeline::backwards_of(std::uint32_t window, Layer layer) const {
   const auto first = std::partition_point(backwards.begin(), backwards.end(), [&](const Backward& b) { return window_of(b, layer) < window; });
   const auto last = std::partition_point(first, backwards.end(), [&](const Backward& b) { return window_of(b, layer) == window; });
@@ -19,10 +24,12 @@ std::ranges::iota_view<std::uint32_t, std::uint32_t> Timeline::backwards_of(std:
 namespace {
 
 bool approximated(const Timeline& timeline, std::uint32_t event, bool at_end) {
-  const std::uint32_t exact = timeline.contract.approximation->exact_reductions;
-  if (exact >= timeline.reductions.size()) return false;
-  const std::uint32_t last = timeline.reduction_before(event + at_end, timeline.window_at(event, at_end, Layer::documented));
-  return last != never && last >= timeline.reductions[exact];
+  // A rank counts what it reduces itself: those that others leave out may be among them.
+  const auto up_to = [](const std::vector<std::uint32_t>& list, std::uint32_t last) { return std::upper_bound(list.begin(), list.end(), last) - list.begin(); };
+  const std::uint32_t window = timeline.window_at(event, at_end, Layer::documented);
+  const std::uint32_t whole = timeline.reduction_before(event + at_end, window), some = timeline.last_before(timeline.apart, event + at_end, window);
+  const std::uint32_t last = whole == never || (some != never && some > whole) ? some : whole;
+  return last != never && up_to(timeline.reductions, last) + up_to(timeline.apart, last) > static_cast<std::ptrdiff_t>(timeline.contract.approximation->exact_reductions);
 }
 
 }  // namespace

@@ -60,6 +60,8 @@ struct Timeline {
   // Events after which the documentation has reduced what came before them in their window: backwards outside of blocks, at a boundary or
   // wherever gradients are partitioned, and exits of coalesced blocks. Sorted; the boundaries are a part of them.
   std::vector<std::uint32_t> reductions, boundaries;
+  // Backwards that are reduced within a shard alone, which takes the own sums; those that some ranks reduce further than others. Sorted.
+  std::vector<std::uint32_t> partial, apart;
   std::vector<std::vector<std::uint32_t>> micro_batches;       // [step][rank]: how many
   std::vector<std::vector<std::uint32_t>> dropped_at;          // [backward][rank]: event of the zero_grad meant to drop it; never otherwise
   std::vector<std::vector<std::uint32_t>> dropped_documented;  // likewise, by the documentation's windows; empty where the windows are the same
@@ -89,6 +91,12 @@ struct Timeline {
   bool touched_at(std::uint32_t event, bool at_end) const {
     return !touched.empty() && !(at_end && closes(events[event], Layer::documented)) && last_before(touched, event + at_end, events[event].documented) != never;
   }
+  // Whether ranks disagreed in that window, before it, on whether a backward is reduced.
+  bool apart_at(std::uint32_t event, bool at_end) const {
+    return !apart.empty() && !(at_end && closes(events[event], Layer::documented)) && last_before(apart, event + at_end, events[event].documented) != never;
+  }
+  // The last event of a documented window, before an event, that took own sums on; never where there is none.
+  std::uint32_t taken_before(std::uint32_t event, std::uint32_t step) const;
   // The last of a documented window's reductions, or boundaries, before an event; never where there is none.
   std::uint32_t reduction_before(std::uint32_t event, std::uint32_t step) const { return last_before(reductions, event, step); }
   std::uint32_t boundary_before(std::uint32_t event, std::uint32_t step) const { return last_before(boundaries, event, step); }

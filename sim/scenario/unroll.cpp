@@ -8,6 +8,7 @@
 #include "sim/scenario/factor.h"
 #include "sim/scenario/overflows.h"
 #include "sim/scenario/script.h"
+#include "sim/scenario/script_pointer.h"
 #include "sim/scenario/timeline.h"
 #include "sim/scenario/weights.h"
 
@@ -23,6 +24,8 @@ class Unroller {
     ranks_.resize(workload.world_size, DocumentedBoundary(out_.contract.boundary));
     explicit_forwards_.resize(workload.world_size, 0);
     left_.resize(workload.world_size, false);
+    inside_.resize(workload.world_size, 0);
+    switched_.resize(workload.world_size, 0);
     kept_from_.resize(workload.world_size, 0);
     kept_documented_.resize(workload.world_size, 0);
     updates_marked_ = out_.contract.stated.window == Window::marked;
@@ -53,7 +56,7 @@ class Unroller {
         for (std::uint32_t i = 0; i < item.times; ++i)
           if (auto error = walk(item.items, where + "/repeat/of")) return error;
         return std::nullopt;
-      case ScriptKind::no_sync: return block(item, events::EnterNoSync{}, events::ExitNoSync{}, where, where + "/no_sync");
+      case ScriptKind::no_sync: return block(item, events::EnterNoSync{}, events::ExitNoSync{}, where);
       case ScriptKind::coalesce: return coalesced(item, where);
       case ScriptKind::raise: return raise(item, where);
       case ScriptKind::backward:
@@ -86,12 +89,18 @@ class Unroller {
 
   bool runs(const ScriptItem& item, std::uint32_t rank) const { return !left_[rank] && (item.ranks.empty() || std::binary_search(item.ranks.begin(), item.ranks.end(), rank)); }
 
-  // Reductions wait until the end of a block of either kind.
-  std::optional<InputError> block(const ScriptItem& item, EventBody enter, EventBody exit, const std::string& where, const std::string& inside) {
+  // Reductions wait until the end of a block of either kind, on the ranks that are in it.
+  std::optional<InputError> block(const ScriptItem& item, EventBody enter, EventBody exit, const std::string& where) {
+    const bool switches = item.kind == ScriptKind::no_sync && out_.contract.block_is_a_switch;
+    std::vector<std::uint32_t> entered;
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r)
+      if (runs(item, r)) entered.push_back(r);
     if (auto error = emit(item, std::move(enter), where)) return error;
     ++depth_;
-    if (auto error = walk(item.items, inside)) return error;
+    for (const std::uint32_t r : entered) switches ? switched_[r] = own_sums | partial_sums : ++inside_[r];
+    if (auto error = walk(item.items, pointer_of_items(item, where))) return error;
     --depth_;
+    for (const std::uint32_t r : entered) switches ? switched_[r] = 0 : --inside_[r];
     if (auto error = emit(item, std::move(exit), where)) return error;
     if (depth_ == 0) std::fill(left_.begin(), left_.end(), false);
     return std::nullopt;
@@ -99,7 +108,7 @@ class Unroller {
 
   std::optional<InputError> coalesced(const ScriptItem& item, const std::string& where) {
     const std::size_t first = out_.backwards.size();
-    if (auto error = block(item, events::EnterCoalesce{}, events::ExitCoalesce{}, where, where + "/coalesce")) return error;
+    if (auto error = block(item, events::EnterCoalesce{}, events::ExitCoalesce{}, where)) return error;
     if (out_.backwards.size() > first && out_.events.back().ranks.empty() && !out_.events.back().nobody) reduce_here(true);
     return std::nullopt;
   }
@@ -166,19 +175,36 @@ class Unroller {
                                 .ordinal = static_cast<std::uint32_t>(out_.backwards.size())};
     if (auto error = emit(item, body, where)) return error;
     bool boundary = false;
+    const auto held = held_back(item);
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
       if (!runs(item, r)) continue;
       boundary |= ranks_[r].now();
       ranks_[r].backward();
     }
-    const bool reduces = depth_ == 0 && !deferred_ && (boundary || out_.contract.reduces_every_backward);
+    const bool asked = boundary || out_.contract.reduces_every_backward, reduces = asked && held == std::uint8_t{0}, inside = out_.contract.boundary.inside_backwards;
+    if (asked && !held && inside)
+      return InputError{where, "is reduced by some ranks alone, and with the optimizer inside backwards each of those that are reduced ends a window; expected all ranks alike"};
     if (reduces) reduce_here(boundary);
+    if (asked && held == partial_sums) out_.partial.push_back(static_cast<std::uint32_t>(out_.events.size() - 1));
+    if (asked && !held) out_.apart.push_back(static_cast<std::uint32_t>(out_.events.size() - 1));
     for (std::uint32_t i = 0; i < item.sum_of; ++i) contribute(item, i, boundary);
-    if (!reduces || !out_.contract.boundary.inside_backwards) return std::nullopt;
+    if (!reduces || !inside) return std::nullopt;
     out_.events.back().as<events::Backward>()->steps = true;
     saved_.reset();
     open_window();
     return std::nullopt;
+  }
+
+  // What the ranks of a backward hold back of its reduction; nothing where they disagree.
+  std::optional<std::uint8_t> held_back(const ScriptItem& item) const {
+    std::optional<std::uint8_t> all;
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
+      if (!runs(item, r)) continue;
+      const std::uint8_t own = inside_[r] > 0 ? own_sums | partial_sums : switched_[r];
+      if (all.value_or(own) != own) return std::nullopt;
+      all = own;
+    }
+    return all.value_or(own_sums | partial_sums);
   }
 
   // One contribution of every rank to the backward that was emitted last.
@@ -261,7 +287,11 @@ class Unroller {
     if (auto error = emit(item, events::OfFramework{item.event.name, item.event.arguments}, where)) return error;
     const Event& event = out_.events.back();
     if (item.event.reduces && depth_ == 0 && event.ranks.empty() && !event.nobody) reduce_here(false);
-    deferred_ = item.event.defers.value_or(deferred_);
+    for (std::uint32_t r = 0; item.event.switches && r < workload_.world_size; ++r) {
+      if (!runs(item, r)) continue;
+      const auto stages = item.event.switches->stages;
+      switched_[r] = static_cast<std::uint8_t>(item.event.switches->held_back ? switched_[r] | stages : switched_[r] & ~stages);
+    }
     return std::nullopt;
   }
 
@@ -282,7 +312,7 @@ class Unroller {
       ranks_[r] = DocumentedBoundary(out_.contract.boundary);
       explicit_forwards_[r] = 0;
     }
-    deferred_ = false;  // a switch of the framework's is where it begins
+    std::fill(switched_.begin(), switched_.end(), 0);  // a switch of the framework's is where it begins
     return std::nullopt;
   }
 
@@ -337,9 +367,10 @@ class Unroller {
   std::map<std::uint32_t, Factors> factors_;  // by parameter
   std::uint64_t named_uses_ = 0;
   std::vector<Overflow> overflows_;
-  std::uint32_t depth_ = 0;  // of blocks around the event
-  bool deferred_ = false;    // a framework's own event has backwards left unreduced
-  std::vector<bool> left_;   // by rank: an exception left the blocks around
+  std::uint32_t depth_ = 0;             // of blocks around the event
+  std::vector<std::uint32_t> inside_;   // by rank: blocks that it is in
+  std::vector<std::uint8_t> switched_;  // by rank: what events of the framework's own hold back of reductions
+  std::vector<bool> left_;              // by rank: an exception left the blocks around
 };
 
 }  // namespace

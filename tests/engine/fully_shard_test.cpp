@@ -164,11 +164,11 @@ TEST(fully_shard_calls, that_do_not_fit_are_refused_by_their_pointers) {
   ScriptItem of_a_rank = call("set_requires_gradient_sync", R"({"value": false, "unit": 0})");
   EXPECT_EQ(refused("{}", {of_a_rank, backward}), "");
   of_a_rank.ranks = {0};
-  EXPECT_EQ(refused("{}", {of_a_rank, backward}), "/script/0/event");
+  EXPECT_EQ(refused("{}", {of_a_rank, backward}), "");
   EXPECT_EQ(refused("{}", {call("set_requires_all_reduce", R"({"value": false})"), backward}), "/script/0/event");
   ScriptItem block = item(ScriptKind::no_sync);
   block.items = {backward};
-  EXPECT_EQ(refused("{}", {call("set_requires_gradient_sync", R"({"value": true})"), block}), "/script");
+  EXPECT_EQ(refused("{}", {call("set_requires_gradient_sync", R"({"value": true})"), block}), "");
   ScriptItem nested = item(ScriptKind::no_sync);
   nested.items = {block};
   EXPECT_EQ(refused("{}", {nested}), "/script/0/no_sync/0");

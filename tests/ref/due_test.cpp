@@ -89,5 +89,20 @@ TEST(an_exception_of_the_user, puts_off_what_was_reduced_with_ranks_that_are_fur
   EXPECT_FALSE(due_of(tracker, {1, Role::local_accumulator, 1}).not_due);
 }
 
+TEST(a_window, that_some_ranks_reduced_owes_nothing_but_what_is_applied) {
+  Scenario s = base_scenario(2, {1}, Dtype::float32);
+  deepspeed_config(s).zero.stage = 2;
+  ScriptItem block = event(ScriptKind::no_sync);
+  block.items = {backward()};
+  block.ranks = {0};
+  s.script = {block, backward(), step(), backward()};  // enter 0, 1, exit 2, 3, step 4, 5
+  const Timeline timeline = make_timeline(s).value();
+  ref::DueTracker tracker(timeline);
+  EXPECT_EQ(due_of(tracker, {1, Role::reduced_accumulator, 1}).not_due, NotDue::apart);
+  EXPECT_EQ(due_of(tracker, {3, Role::local_accumulator, 1}).not_due, NotDue::apart) << "nobody says what it holds";
+  EXPECT_FALSE(due_of(tracker, {4, Role::applied_gradient, 1}).not_due);
+  EXPECT_FALSE(due_of(tracker, {5, Role::reduced_accumulator, 2}).not_due);
+}
+
 }  // namespace
 }  // namespace gradledger::testing

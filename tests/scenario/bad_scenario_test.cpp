@@ -52,6 +52,8 @@ TEST(bad_ranks, outside_the_world_are_refused_at_their_place) {
   expect_refused(small_document_with("/script/0", {{"zero_grad", {{"of", "engine"}, {"ranks", {5}}}}}), "/script/0/zero_grad/ranks/0", expected);
   expect_refused(small_document_with("/script/0", {{"no_sync", {{{"repeat", {{"times", 1}, {"of", {{{"step", {{"ranks", {3}}}}}}}}}}}}}),
                  "/script/0/no_sync/0/repeat/of/0/step/ranks/0", expected);
+  expect_refused(small_document_with("/script/0", {{"no_sync", {{"ranks", {1}}, {"of", {{{"step", {{"ranks", {3}}}}}}}}}}), "/script/0/no_sync/of/0/step/ranks/0", expected);
+  expect_refused(small_document_with("/script/0", {{"no_sync", {{"ranks", {1, 0}}, {"of", json::array()}}}}), "/script/0/no_sync/ranks", "names every rank; expected the");
   expect_refused(small_document_with("/expect/values", {{{"event", 0}, {"rank", 2}, {"buffer", "b"}, {"values", {1}}}}), "/expect/values/0/rank", expected);
 }
 

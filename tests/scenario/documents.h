@@ -272,7 +272,7 @@ inline json every_event() {
       {"set_boundary": false}, {"set_boundary": {"value": true, "ranks": [1]}}, {"set_boundary": {"value": true}},
       {"no_sync": [{"backward": {"micro_batches": 2}}, {"backward": {"ranks": [0], "micro_batch": 1, "uses": ["b/c~d", "a"]}},
                    {"backward": {"micro_batch": 0, "order": {"0": ["a"], "1": ["a", "b/c~d"]}}}]},
-      {"no_sync": []},
+      {"no_sync": []}, {"no_sync": {"ranks": [1], "of": [{"backward": {"micro_batch": 0}}]}},
       {"coalesce": [{"backward": {"micro_batch": 0, "scale_wrt_gas": false, "phases": 2, "direct": true}}, {"raise": {"ranks": [1], "caught": true}}]},
       {"forward": {}}, {"forward": {"ranks": [1]}}, {"backward": {"of": 0, "micro_batch": 0}},
       {"zero_grad": "engine"}, {"zero_grad": "optimizer"}, {"zero_grad": {"of": "engine", "ranks": [0]}}, {"zero_grad": {"of": "optimizer"}},

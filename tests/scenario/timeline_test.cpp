@@ -172,6 +172,54 @@ TEST(timeline, of_partitioned_gradients_has_a_reduction_after_every_backward_out
   EXPECT_EQ(t.reduction_before(3, 0), 1u);
 }
 
+TEST(timeline, of_a_block_that_one_rank_enters_runs_its_events_everywhere_and_has_ranks_disagree) {
+  const Timeline t = timeline_of(R"([{"no_sync": {"ranks": [1], "of": [{"backward": {}}, {"no_sync": [{"backward": {}}]}]}}, {"backward": {}}, {"step": {}}, {"backward": {}}])",
+                                 every_backward_a_boundary);
+  EXPECT_EQ(kinds(t), "no_sync enter, backward, no_sync enter, backward, no_sync exit, no_sync exit, backward, step, backward");
+  EXPECT_FALSE(t.events[0].runs_on(0));
+  EXPECT_TRUE(t.events[0].runs_on(1));
+  EXPECT_TRUE(t.events[1].runs_on(0));
+  EXPECT_EQ(t.pointers[t.events[1].item], "/script/0/no_sync/of/0");
+  EXPECT_EQ(t.pointers[t.events[3].item], "/script/0/no_sync/of/1/no_sync/0");
+  EXPECT_EQ(t.apart, (Numbers{1})) << "both are in the inner block";
+  EXPECT_EQ(t.reductions, (Numbers{6, 8}));
+  EXPECT_FALSE(t.apart_at(0, true));
+  EXPECT_TRUE(t.apart_at(1, true));
+  EXPECT_TRUE(t.apart_at(6, true)) << "for the rest of the window";
+  EXPECT_FALSE(t.apart_at(8, true));
+}
+
+// Two replicas of one shard each, and what a script makes of their switches.
+Timeline timeline_of_switches(const std::string& script) {
+  return timeline_of(script, json::parse(R"({"model_dtype": "fp32", "groups": {"replicate": [[0, 1]], "shard": [[0], [1]]},
+                                             "engine": {"framework": "fsdp2", "config": {"gradient_accumulation_steps": null, "zero_optimization": null,
+                                                                                         "mesh": ["replicate", "shard"]}}})"));
+}
+
+TEST(timeline, follows_switches_that_set_what_others_read) {
+  const std::string off = R"({"event": {"name": "set_requires_gradient_sync", "value": false}},)", on = R"({"event": {"name": "set_requires_gradient_sync", "value": true}},)";
+  const std::string within = R"({"event": {"name": "set_requires_all_reduce", "value": false}},)", between = R"({"event": {"name": "set_requires_all_reduce", "value": true}},)";
+  const std::string backward = R"({"backward": {}},)", last = R"({"backward": {}}])", block = R"({"no_sync": [)";
+  const Timeline set_by_the_other = timeline_of_switches("[" + within + backward + on + last);
+  EXPECT_EQ(set_by_the_other.partial, (Numbers{1}));
+  EXPECT_EQ(set_by_the_other.reductions, (Numbers{3}));
+  const Timeline not_enough = timeline_of_switches("[" + off + between + last);
+  EXPECT_TRUE(not_enough.partial.empty());
+  EXPECT_TRUE(not_enough.reductions.empty());
+  const Timeline inside = timeline_of_switches("[" + off + block + on + last + "}," + last);
+  EXPECT_EQ(inside.reductions, (Numbers{3, 5})) << "inside of the block the switch is on, and its end leaves it on";
+  const Timeline behind = timeline_of_switches("[" + block + last + "}," + within + off + on + within + last);
+  EXPECT_EQ(behind.partial, (Numbers{7}));
+  EXPECT_EQ(behind.taken_before(8, 0), 7u);
+}
+
+TEST(timeline, of_a_switch_on_one_rank_has_ranks_disagree) {
+  const Timeline t = timeline_of_switches(R"([{"event": {"name": "set_requires_all_reduce", "value": false, "ranks": [0]}}, {"backward": {}},
+    {"event": {"name": "set_requires_all_reduce", "value": false, "ranks": [1]}}, {"backward": {}}])");
+  EXPECT_EQ(t.apart, (Numbers{1}));
+  EXPECT_EQ(t.partial, (Numbers{3}));
+}
+
 TEST(timeline, leaves_out_what_follows_an_exception_in_its_blocks) {
   const Timeline t = timeline_of(R"([{"coalesce": [{"backward": {}}, {"raise": {"ranks": [1], "caught": true}}, {"backward": {}}]}, {"backward": {}}])");
   EXPECT_EQ(kinds(t), "coalesce enter, backward, raise, backward, coalesce exit, backward");

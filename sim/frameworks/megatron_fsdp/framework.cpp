@@ -40,8 +40,8 @@ class MegatronFsdpFramework final : public Framework {
     if (!read) return read.error();
     return FrameworkValue(std::move(read).value());
   }
-  std::optional<bool> defers_reductions(const FrameworkEvent& event, const FrameworkValue& value) const override {
-    return event.name == auto_sync_event ? std::optional(!value.as<Call>().sync) : std::nullopt;
+  std::optional<ReductionSwitch> switches_reductions(const FrameworkEvent& event, const FrameworkValue& value) const override {
+    return event.name == auto_sync_event ? std::optional(ReductionSwitch{.held_back = !value.as<Call>().sync}) : std::nullopt;
   }
 
   std::optional<InputError> as_of_problem(const AsOf& as_of) const override {

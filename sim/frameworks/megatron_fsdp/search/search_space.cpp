@@ -101,18 +101,18 @@ class Space final : public SearchSpace {
   }
 };
 
-ScriptItem item_of(const FrameworkEvent& event, Call call, std::optional<bool> defers) {
+ScriptItem item_of(const FrameworkEvent& event, Call call, std::optional<ReductionSwitch> switches) {
   ScriptItem item = loop_item(ScriptKind::of_framework);
   item.event.name = event.name;
   item.event.reduces = event.reduces;
-  item.event.defers = defers;
+  item.event.switches = switches;
   item.event.arguments = FrameworkValue(call);
   return item;
 }
 
 }  // namespace
 
-ScriptItem auto_sync_item(bool value) { return item_of(own_events[0], Call{value}, !value); }
+ScriptItem auto_sync_item(bool value) { return item_of(own_events[0], Call{value}, ReductionSwitch{.held_back = !value}); }
 ScriptItem finish_item() { return item_of(own_events[1], Call{}, std::nullopt); }
 
 const SearchSpace& search_space() {

@@ -79,9 +79,7 @@ class Walk final : public UseWalk {
 
   void broken(Use use) { UseWalk::broken(static_cast<std::size_t>(use)); }
 
-  void leave_no_sync() override {
-    for (RankUse& u : ranks_) u.in_no_sync = false;
-  }
+  void leave_no_sync(std::uint32_t rank) override { ranks_[rank].in_no_sync = false; }
 
   // Where the loop states what it means: whether the wrapper can know of it.
   void on_event(const Event& e) override {

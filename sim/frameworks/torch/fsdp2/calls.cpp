@@ -57,9 +57,11 @@ bool recurses(Method method) {
 
 bool of_a_part(const Call& call) { return call.unit || !call.recurse; }
 
-std::optional<bool> defers_reductions(const Call& call) {
-  const bool switches = call.method == Method::set_requires_gradient_sync || call.method == Method::set_requires_all_reduce;
-  return switches && !of_a_part(call) ? std::optional(!call.flag()) : std::nullopt;
+std::optional<ReductionSwitch> switches_reductions(const Call& call) {
+  if (of_a_part(call)) return std::nullopt;
+  if (call.method == Method::set_requires_gradient_sync) return ReductionSwitch{own_sums | partial_sums, !call.flag()};
+  if (call.method == Method::set_requires_all_reduce) return ReductionSwitch{partial_sums, !call.flag()};
+  return std::nullopt;
 }
 
 Result<Call> call_from_json(Method method, const json& arguments, const std::string& where) {

@@ -40,11 +40,11 @@ struct Call {
 };
 
 std::span<const FrameworkEvent> call_events();
-Method method_named(std::string_view name);               // precondition: call_events() has it
-bool is_setter(Method method);                            // that takes a value
-bool of_a_part(const Call& call);                         // of one module, and not of the whole model
-std::optional<bool> defers_reductions(const Call& call);  // whether backwards behind it are left unreduced; nothing where it changes nothing of that
-bool recurses(Method method);                             // and may be set for the modules below
+Method method_named(std::string_view name);                            // precondition: call_events() has it
+bool is_setter(Method method);                                         // that takes a value
+bool of_a_part(const Call& call);                                      // of one module, and not of the whole model
+std::optional<ReductionSwitch> switches_reductions(const Call& call);  // of the whole model; nothing where it switches no reductions
+bool recurses(Method method);                                          // and may be set for the modules below
 Result<Call> call_from_json(Method method, const nlohmann::json& arguments, const std::string& where);
 
 }  // namespace gradledger::torch::fully_shard

@@ -9,6 +9,7 @@
 #include "sim/base/overloaded.h"
 #include "sim/frameworks/use_walk.h"
 #include "sim/frameworks/torch/fsdp2/calls.h"
+#include "sim/frameworks/torch/fsdp2/modules.h"
 
 namespace gradledger::torch::fully_shard {
 namespace {
@@ -52,33 +53,47 @@ constexpr std::array<UseRule, 15> rules{{
 
 // Where a rank stands.
 struct RankUse {
-  bool in_no_sync = false, deferred = false, contributed = false, last_synchronised = true, applied = false, raised = false, last_backward = true, reshards = true, kept = false;
+  bool contributed = false, last_synchronised = true, applied = false, raised = false, last_backward = true, reshards = true, kept = false;
   std::uint32_t forwards = 0;
-  std::set<std::uint32_t> open;   // explicit forwards that had no backward yet
-  std::set<std::uint32_t> parts;  // modules whose own switch is off; the root counts as one behind all units
+  std::set<std::uint32_t> open;  // explicit forwards that had no backward yet
+  // Modules that reduce nothing, and those that reduce nothing between replicas, the root first.
+  std::set<std::uint32_t> unreduced, within_shards;
+
+  // set_requires_gradient_sync of everything.
+  void set_all(std::uint32_t modules, bool reduces) {
+    unreduced.clear();
+    for (std::uint32_t m = 0; !reduces && m < modules; ++m) unreduced.insert(m);
+    within_shards = unreduced;
+  }
 };
 
 class Walk final : public UseWalk {
  public:
   Walk(const Scenario& scenario, const Timeline& timeline, const Fsdp2Config& config)
-      : UseWalk(timeline, rules, scenario.world_size), scenario_(scenario), config_(config), ranks_(scenario.world_size) {}
+      : UseWalk(timeline, rules, scenario.world_size),
+        scenario_(scenario),
+        config_(config),
+        ranks_(scenario.world_size),
+        modules_(static_cast<std::uint32_t>(modules_of(scenario, config, 0).parameters.size())) {}
 
  private:
   std::uint64_t state() const override {
     TraceHash hash;
     for (const RankUse& u : ranks_) {
-      for (const bool part : {u.in_no_sync, u.deferred, u.contributed, u.last_synchronised, u.applied, u.raised, u.last_backward, u.reshards, u.kept}) hash.add(part);
+      for (const bool part : {u.contributed, u.last_synchronised, u.applied, u.raised, u.last_backward, u.reshards, u.kept}) hash.add(part);
       hash.add(u.open.size());
-      for (const std::uint32_t part : u.parts) hash.add(part);
+      for (const std::set<std::uint32_t>& off : {u.unreduced, u.within_shards}) {
+        hash.add(off.size());
+        for (const std::uint32_t module : off) hash.add(module);
+      }
     }
     return hash.value();
   }
 
   void broken(Use use) { UseWalk::broken(static_cast<std::size_t>(use)); }
 
-  void leave_no_sync() override {
-    for (RankUse& u : ranks_) u.in_no_sync = false;
-  }
+  // A switch and no block: its end sets every module, whatever was set before it and in it.
+  void leave_no_sync(std::uint32_t rank) override { ranks_[rank].set_all(modules_, true); }
 
   void on_event(const Event& e) override {
     if (e.is<events::Restore>()) return restored(e);
@@ -112,22 +127,20 @@ class Walk final : public UseWalk {
   void on_rank(const Event& e, std::uint32_t rank) override {
     RankUse& u = ranks_[rank];
     using namespace events;
-    std::visit(
-        overloaded{
-            [&](const EnterNoSync&) { u.in_no_sync = true; },
-            [&](const Forward&) {
-              forward(u);
-              u.open.insert(u.forwards++);
-            },
-            [&](const events::Backward& body) { backward(body, u); }, [&](const Step&) { step(u); },
-            [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto&) {
-              if (u.contributed) broken(Use::zero_grad_behind_step);
-              u.applied = false;
-            },
-            [&](const Raise&) { u.in_no_sync = false; }, [&](const OfFramework& body) { call(body.arguments.as<Call>(), u); },
-            [](const one_of<SetBoundary, ExitNoSync, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore, Unscale> auto&) {
-            }},
-        e.body);
+    std::visit(overloaded{[&](const EnterNoSync&) { u.set_all(modules_, false); },
+                          [&](const Forward&) {
+                            forward(u);
+                            u.open.insert(u.forwards++);
+                          },
+                          [&](const events::Backward& body) { backward(body, u); }, [&](const Step&) { step(u); },
+                          [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto&) {
+                            if (u.contributed) broken(Use::zero_grad_behind_step);
+                            u.applied = false;
+                          },
+                          [&](const OfFramework& body) { call(body.arguments.as<Call>(), u); },
+                          [](const one_of<SetBoundary, ExitNoSync, Raise, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce, Finalize, Save,
+                                          Restore, Unscale> auto&) {}},
+               e.body);
   }
 
   void call(const Call& call, RankUse& u) {
@@ -140,17 +153,15 @@ class Walk final : public UseWalk {
     u.open.clear();
   }
 
-  // Of a module, or of all: then what was said of single ones no longer holds.
+  // Of one module, or of all.
   void defer(const Call& call, RankUse& u) {
-    const std::uint32_t root = static_cast<std::uint32_t>(scenario_.parameters.size()), part = call.unit.value_or(root);
-    if (!of_a_part(call)) {
-      u.deferred = !call.flag();
-      u.parts.clear();
-    } else if (call.flag()) {
-      u.parts.erase(part);
-    } else {
-      u.parts.insert(part);
-    }
+    const std::uint32_t first = call.unit ? *call.unit + 1 : 0, behind = of_a_part(call) ? first + 1 : modules_;
+    for (std::uint32_t module = first; module < behind; ++module)
+      for (std::set<std::uint32_t>* off : {&u.unreduced, &u.within_shards}) {
+        if (off == &u.unreduced && call.method == Method::set_requires_all_reduce) continue;
+        if (call.flag()) off->erase(module);
+        else off->insert(module);
+      }
   }
 
   void forward(RankUse& u) {
@@ -178,12 +189,13 @@ class Walk final : public UseWalk {
     if (e.raises_after) u.raised = true;
     u.kept = !u.reshards;
     u.contributed = true;
-    u.last_synchronised = !u.in_no_sync && !u.deferred && u.parts.empty();
+    u.last_synchronised = u.unreduced.empty() && u.within_shards.empty();
   }
 
   const Scenario& scenario_;
   const Fsdp2Config& config_;
   std::vector<RankUse> ranks_;
+  const std::uint32_t modules_;
 };
 
 }  // namespace

@@ -43,7 +43,9 @@ class FullyShardFramework final : public Framework {
     if (!read) return read.error();
     return FrameworkValue(std::move(read).value());
   }
-  std::optional<bool> defers_reductions(const FrameworkEvent&, const FrameworkValue& value) const override { return fully_shard::defers_reductions(value.as<Call>()); }
+  std::optional<ReductionSwitch> switches_reductions(const FrameworkEvent&, const FrameworkValue& value) const override {
+    return fully_shard::switches_reductions(value.as<Call>());
+  }
 
   std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return fully_shard::history().problem(as_of); }
   std::optional<std::string> as_of_note(std::string_view as_of) const override { return release_note(as_of); }

@@ -9,18 +9,14 @@
 namespace gradledger::torch::fully_shard {
 namespace {
 
-// A switch that the contract follows is one of every rank.
 const char* why_not(const ScriptItem& item, const Fsdp2Config& config) {
   const Call& call = item.event.arguments.as<Call>();
   switch (call.method) {
-    case Method::set_requires_all_reduce:
-      if (!config.mesh) return "changes nothing without a mesh of two dimensions; expected mesh in /engine/config";
-      [[fallthrough]];
-    case Method::set_requires_gradient_sync:
-      return item.ranks.empty() ? nullptr : "is replayed from recordings and not judged where some ranks alone call it; expected it on every rank";
+    case Method::set_requires_all_reduce: return config.mesh ? nullptr : "changes nothing without a mesh of two dimensions; expected mesh in /engine/config";
     case Method::set_reduce_scatter_unused_params:
     case Method::set_force_sum_reduction_for_comms:
     case Method::set_gradient_divide_factor: return "is replayed from recordings and not judged; expected the option of the same name in /engine/config";
+    case Method::set_requires_gradient_sync:
     case Method::set_is_last_backward:
     case Method::set_reshard_after_forward:
     case Method::set_reshard_after_backward:
@@ -30,22 +26,6 @@ const char* why_not(const ScriptItem& item, const Fsdp2Config& config) {
   }
   return nullptr;
 }
-
-// Each sets what another reads: no_sync is a switch too.
-struct Switches {
-  bool block = false, gradient_sync = false, all_reduce = false;
-
-  void look_at(const std::vector<ScriptItem>& items) {
-    for (const ScriptItem& item : items) {
-      block |= item.kind == ScriptKind::no_sync;
-      if (item.kind == ScriptKind::of_framework) {
-        gradient_sync |= item.event.arguments.as<Call>().method == Method::set_requires_gradient_sync;
-        all_reduce |= item.event.arguments.as<Call>().method == Method::set_requires_all_reduce;
-      }
-      look_at(item.items);
-    }
-  }
-};
 
 std::optional<InputError> of_items(const std::vector<ScriptItem>& items, const std::string& where, const Fsdp2Config& config) {
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -64,12 +44,6 @@ std::optional<InputError> of_items(const std::vector<ScriptItem>& items, const s
 std::optional<InputError> not_judged(const Scenario& scenario, const Fsdp2Config& config) {
   if (config.optimizer_in_backward)
     if (auto problem = inside_backwards_problem(scenario)) return problem;
-  Switches switches;
-  switches.look_at(scenario.script);
-  if (switches.block + switches.gradient_sync + switches.all_reduce > 1)
-    return InputError{"/script",
-                      "has more than one of no_sync, set_requires_gradient_sync and set_requires_all_reduce, each of which sets what another reads: it is replayed from "
-                      "recordings and not judged; expected one of them"};
   return of_items(scenario.script, "/script", config);
 }
 

@@ -90,7 +90,7 @@ ScriptItem call_item(Method method, double value) {
   const FrameworkEvent& event = call_events()[static_cast<std::size_t>(method)];
   item.event.name = event.name;
   item.event.reduces = event.reduces;
-  item.event.defers = defers_reductions(call);
+  item.event.switches = switches_reductions(call);
   item.event.arguments = FrameworkValue(call);
   return item;
 }

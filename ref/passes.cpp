@@ -5,6 +5,7 @@
 #include "ref/kept_state.h"
 #include "ref/loop_clip.h"
 #include "ref/parameters.h"
+#include "ref/sorted_mismatches.h"
 #include "ref/weights_judge.h"
 #include "sim/base/limits.h"
 #include "sim/base/hash.h"
@@ -179,8 +180,8 @@ RunSummary Passes::run_on_weights(RunOptions run, TraceSink* also, Verdict& verd
   RunSummary summary = producer_.run(SingleSource(range_), run, all_memory ? static_cast<TraceSink&>(tee) : brief);
   verdict.weights = true;
   verdict.ledger.add(judge.book().statistics());
-  evidence_.fingerprint = judge.mismatches();
-  std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
+  evidence_.fingerprint = judge.take_mismatches();
+  sort_by_key(evidence_.fingerprint);
   note_shown(judge.book(), verdict);
   want_snapshots();
   verdict.contributions = static_cast<std::uint32_t>(all_contributions().size());
@@ -231,7 +232,7 @@ void Passes::fingerprint_passes(Verdict& verdict) {
     if (pass > 0) continue;
     note_shown(judge.book(), verdict);
   }
-  std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
+  sort_by_key(evidence_.fingerprint);
 }
 
 // What the first pass that is held to the books showed, and what it did not.
@@ -348,7 +349,7 @@ void Passes::decode_without_fingerprint(Verdict& verdict) {
       break;
     }
   }
-  std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
+  sort_by_key(evidence_.fingerprint);
 }
 
 }  // namespace gradledger::ref

@@ -262,13 +262,11 @@ PassJudge::Meant Passes::meant(const GradientSource& source, Model::Mode mode) c
 
 // Of each rank and window the first snapshot that does not balance, and the applied gradient.
 void Passes::want_snapshots() {
-  std::set<std::pair<std::uint32_t, std::uint32_t>> first_seen, unbalanced;
-  for (const Mismatch& mismatch : evidence_.fingerprint) {
-    if (first_seen.insert({mismatch.key.rank, mismatch.step}).second || mismatch.role == Role::applied_gradient) ledger_.want(mismatch.key, mismatch.after);
-    unbalanced.insert({mismatch.key.rank, mismatch.step});
-  }
+  std::vector<std::set<std::uint32_t>> unbalanced(workload_.world_size);  // windows, by rank
+  for (const Mismatch& mismatch : evidence_.fingerprint)
+    if (unbalanced[mismatch.key.rank].insert(mismatch.step).second || mismatch.role == Role::applied_gradient) ledger_.want(mismatch.key, mismatch.after);
   for (const JudgedSnapshot& seen : evidence_.seen)
-    if (seen.role == Role::applied_gradient && (options_.full_ledger || !(range_.dyadic || range_.wide) || unbalanced.contains({seen.key.rank, seen.step})))
+    if (seen.role == Role::applied_gradient && (options_.full_ledger || !(range_.dyadic || range_.wide) || unbalanced[seen.key.rank].contains(seen.step)))
       ledger_.want(seen.key, seen.after);
   if (range_.dyadic || range_.wide) return;
   // Without equality the fingerprint may miss a contribution: decode what boundaries left behind as well.

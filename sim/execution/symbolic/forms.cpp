@@ -220,8 +220,14 @@ FormId LinearForms::with_rounds(FormId form, const RoundsPutIn& rounds, std::uin
   for (std::size_t from = 0, to = 0; from < terms.size(); from = to) {
     while (to < terms.size() && terms[to].shift == terms[from].shift) ++to;
     for (std::size_t i = from; i < to; ++i) put(terms[i], 0, rounds.at, 0);
-    for (std::uint64_t round = 0; round < more; ++round)
-      for (std::size_t i = from; i < to; ++i) put(terms[i], rounds.like, rounds.like + rounds.size, rounds.at - rounds.like + round * rounds.size);
+    const std::uint32_t like_end = rounds.like + rounds.size;
+    while (from < to && terms[from].end <= rounds.like) ++from;
+    // Rounds of one weight are one term; as many of several weights are as many terms.
+    const bool whole = from < to && terms[from].begin <= rounds.like && terms[from].end >= like_end;
+    const bool some = from < to && terms[from].begin < like_end;
+    if (whole) put({terms[from].shift, rounds.at, static_cast<std::uint32_t>(rounds.at + more * rounds.size), terms[from].profile}, 0, 0xFFFFFFFFu, 0);
+    for (std::uint64_t round = 0; some && !whole && round < more; ++round)
+      for (std::size_t i = from; i < to && terms[i].begin < like_end; ++i) put(terms[i], rounds.like, like_end, rounds.at - rounds.like + round * rounds.size);
     for (std::size_t i = from; i < to; ++i) put(terms[i], rounds.at, rounds.end, more * rounds.size);
   }
   return forms_.id_of(std::move(out));

@@ -137,21 +137,22 @@ class Diagnostician {
   // Every micro-batch arrives from some of the ranks, two at least, with one factor, and from the others not at all.
   bool part_of_the_group() {
     if (context_.local || context_.documented || context_.world < 3) return false;
-    std::map<std::uint32_t, bool> averaged;  // by rank
+    std::vector<std::optional<bool>> averaged(context_.world);  // by rank
     std::optional<double> factor;
     for (std::size_t k = 0; k < columns_.size(); ++k) {
       if (!in_window(k) || row_.expected[k] == 0 || !told(k)) continue;
       const bool here = row_.observed[k] != 0;
-      if (const auto [at, fresh] = averaged.try_emplace(contribution(k).rank, here); !fresh && at->second != here) return false;
+      std::optional<bool>& known = averaged[contribution(k).rank];
+      if (known.value_or(here) != here) return false;
+      known = here;
       if (!here) continue;
       const double ratio = row_.observed[k] / row_.expected[k];
       if (factor && !near(ratio, *factor)) return false;
       factor = ratio;
     }
-    const auto in = std::count_if(averaged.begin(), averaged.end(), [](const auto& rank) { return rank.second; });
-    const bool fewer = in >= 2 && in < static_cast<std::ptrdiff_t>(averaged.size()) && averaged.contains(context_.rank) && averaged[context_.rank];
+    const auto in = std::count(averaged.begin(), averaged.end(), true), all = in + std::count(averaged.begin(), averaged.end(), false);
     // As much from each as an average over fewer ranks leaves.
-    if (!fewer || !near(*factor, static_cast<double>(averaged.size()) / static_cast<double>(in))) return false;
+    if (in < 2 || in == all || averaged[context_.rank] != true || !near(*factor, static_cast<double>(all) / static_cast<double>(in))) return false;
     return take(wrong_group, [&](std::size_t k) { return in_window(k) && row_.expected[k] != 0; });
   }
 
@@ -206,7 +207,7 @@ class Diagnostician {
       if (in_window(k) && contribution(k).rank == context_.rank && row_.expected[k] != 0) own_present.insert(contribution(k).micro_batch);
     // Where the loop weighs contributions itself, one that no peer has may as well weigh more.
     std::set<std::uint32_t> of_peers;
-    for (std::size_t k = 0; k < columns_.size(); ++k)
+    for (std::size_t k = 0; k < columns_.size() && !context_.normalisations.empty(); ++k)
       if (in_window(k) && contribution(k).rank != context_.rank && row_.expected[k] != 0) of_peers.insert(contribution(k).micro_batch);
     std::set<std::uint32_t> alone;
     for (const auto& [micro_batch, as_private] : fits)

@@ -1,10 +1,12 @@
 #include "ref/describe.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -49,15 +51,19 @@ std::string numbered(std::string_view noun, const std::vector<std::uint32_t>& nu
 
 std::string contributions_text(const std::vector<Miscounted>& contributions, std::uint32_t step) {
   // By step, then by the set of ranks, the micro-batches that share it.
-  std::map<std::uint32_t, std::map<std::uint32_t, std::set<std::uint32_t>>> ranks_of;  // step -> micro-batch -> ranks
-  for (const Miscounted& m : contributions) ranks_of[m.contribution.step][m.contribution.micro_batch].insert(m.contribution.rank);
+  std::map<std::uint32_t, std::map<std::uint32_t, std::vector<std::uint32_t>>> ranks_of;  // step -> micro-batch -> ranks
+  for (const Miscounted& m : contributions) ranks_of[m.contribution.step][m.contribution.micro_batch].push_back(m.contribution.rank);
   std::string out;
-  for (const auto& [at, by_micro_batch] : ranks_of) {
-    std::map<std::set<std::uint32_t>, std::vector<std::uint32_t>> groups;
-    for (const auto& [micro_batch, ranks] : by_micro_batch) groups[ranks].push_back(micro_batch);
+  for (auto& [at, by_micro_batch] : ranks_of) {
+    std::map<std::vector<std::uint32_t>, std::vector<std::uint32_t>> groups;
+    for (auto& [micro_batch, ranks] : by_micro_batch) {
+      if (!std::is_sorted(ranks.begin(), ranks.end())) std::sort(ranks.begin(), ranks.end());
+      ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+      groups[std::move(ranks)].push_back(micro_batch);
+    }
     for (const auto& [ranks, micro_batches] : groups) {
       out += out.empty() ? "" : "; ";
-      out += numbered("micro-batch", micro_batches) + " of " + numbered("rank", {ranks.begin(), ranks.end()});
+      out += numbered("micro-batch", micro_batches) + " of " + numbered("rank", ranks);
       if (at != step) out += fmt::format(" from step {}", at);
     }
   }
@@ -91,8 +97,11 @@ namespace {
 // "weight 0 instead of 1/2"; where own and peer contributions differ, "its own with weight 1, the others with 0, instead of 1/2".
 std::string weights_of(const std::vector<Miscounted>& contributions, std::uint32_t rank) {
   std::set<std::string> own, peer, expected;
+  std::set<std::tuple<bool, std::uint64_t, std::uint64_t>> seen;  // millions of contributions have few weights
   for (const Miscounted& m : contributions) {
-    (m.contribution.rank == rank ? own : peer).insert(weight_text(m.observed));
+    const bool is_own = m.contribution.rank == rank;
+    if (!seen.emplace(is_own, std::bit_cast<std::uint64_t>(m.observed), std::bit_cast<std::uint64_t>(m.expected)).second) continue;
+    (is_own ? own : peer).insert(weight_text(m.observed));
     expected.insert(weight_text(m.expected));
   }
   const std::string due = fmt::format("instead of {}", fmt::join(expected, " or "));

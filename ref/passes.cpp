@@ -5,6 +5,7 @@
 #include "ref/kept_state.h"
 #include "ref/loop_clip.h"
 #include "ref/parameters.h"
+#include "ref/sorted_mismatches.h"
 #include "ref/weights_judge.h"
 #include "sim/base/limits.h"
 #include "sim/base/hash.h"
@@ -179,8 +180,8 @@ RunSummary Passes::run_on_weights(RunOptions run, TraceSink* also, Verdict& verd
   RunSummary summary = producer_.run(SingleSource(range_), run, all_memory ? static_cast<TraceSink&>(tee) : brief);
   verdict.weights = true;
   verdict.ledger.add(judge.book().statistics());
-  evidence_.fingerprint = judge.mismatches();
-  std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
+  evidence_.fingerprint = judge.take_mismatches();
+  sort_by_key(evidence_.fingerprint);
   note_shown(judge.book(), verdict);
   want_snapshots();
   verdict.contributions = static_cast<std::uint32_t>(all_contributions().size());
@@ -231,7 +232,7 @@ void Passes::fingerprint_passes(Verdict& verdict) {
     if (pass > 0) continue;
     note_shown(judge.book(), verdict);
   }
-  std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
+  sort_by_key(evidence_.fingerprint);
 }
 
 // What the first pass that is held to the books showed, and what it did not.
@@ -261,13 +262,11 @@ PassJudge::Meant Passes::meant(const GradientSource& source, Model::Mode mode) c
 
 // Of each rank and window the first snapshot that does not balance, and the applied gradient.
 void Passes::want_snapshots() {
-  std::set<std::pair<std::uint32_t, std::uint32_t>> first_seen, unbalanced;
-  for (const Mismatch& mismatch : evidence_.fingerprint) {
-    if (first_seen.insert({mismatch.key.rank, mismatch.step}).second || mismatch.role == Role::applied_gradient) ledger_.want(mismatch.key, mismatch.after);
-    unbalanced.insert({mismatch.key.rank, mismatch.step});
-  }
+  std::vector<std::set<std::uint32_t>> unbalanced(workload_.world_size);  // windows, by rank
+  for (const Mismatch& mismatch : evidence_.fingerprint)
+    if (unbalanced[mismatch.key.rank].insert(mismatch.step).second || mismatch.role == Role::applied_gradient) ledger_.want(mismatch.key, mismatch.after);
   for (const JudgedSnapshot& seen : evidence_.seen)
-    if (seen.role == Role::applied_gradient && (options_.full_ledger || !(range_.dyadic || range_.wide) || unbalanced.contains({seen.key.rank, seen.step})))
+    if (seen.role == Role::applied_gradient && (options_.full_ledger || !(range_.dyadic || range_.wide) || unbalanced[seen.key.rank].contains(seen.step)))
       ledger_.want(seen.key, seen.after);
   if (range_.dyadic || range_.wide) return;
   // Without equality the fingerprint may miss a contribution: decode what boundaries left behind as well.
@@ -348,7 +347,7 @@ void Passes::decode_without_fingerprint(Verdict& verdict) {
       break;
     }
   }
-  std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
+  sort_by_key(evidence_.fingerprint);
 }
 
 }  // namespace gradledger::ref

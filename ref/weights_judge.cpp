@@ -9,7 +9,7 @@
 namespace gradledger::ref {
 
 WeightsJudge::WeightsJudge(const Workload& workload, const Timeline& timeline, const Ledger& ledger, std::vector<JudgedSnapshot>* judged)
-    : workload_(workload), timeline_(timeline), ledger_(ledger), book_(workload, timeline, nullptr, false), judged_(judged) {
+    : workload_(workload), timeline_(timeline), ledger_(ledger), book_(workload, timeline, nullptr, false), judged_(judged), first_wrong_(workload.world_size) {
   number_of({});          // 0: nobody weighs anything
   number_of_profile({});  // likewise
   changes_ = timeline.gradients_set;
@@ -272,10 +272,9 @@ void WeightsJudge::judge(const WeightObservation& o, const Due& due, std::uint32
   entry.key.buffer = o.buffer;
   if (applied && untold) untold_.push_back(entry.key);
   // Of a rank's window the first event that does not balance is taken apart, and what steps applied.
-  const bool first = wrong && first_wrong_.try_emplace({o.rank, window}, o.event).first->second == o.event;
-  if (applied || first) kept_[entry.key] = {o.role, window, due.after, pieces_};
+  const bool first = wrong && first_wrong_[o.rank].try_emplace(window, o.event).first->second == o.event;
+  if (applied || first) kept_[entry.key] = {o.role, window, due.after, pieces_, wrong};
   if (!wrong) return;
-  wrong_.insert(entry.key);
   mismatch.key = std::move(entry.key);
   mismatch.role = o.role;
   mismatch.step = window;
@@ -294,22 +293,34 @@ double WeightsJudge::weight_in(const Cells& cells, std::uint32_t backward, std::
 
 // The contributions of the snapshot's window, and of other windows those that it holds: a script may have thousands of windows. Memory that nobody
 // wrote has no weight of any contribution; the last ones stand for all.
-std::set<std::pair<std::uint32_t, std::uint32_t>> WeightsJudge::columns_of(const SnapshotKey& key, const Kept& kept, Layer layer) const {
+std::vector<std::pair<std::uint32_t, std::uint32_t>> WeightsJudge::columns_of(const SnapshotKey& key, const Kept& kept, Layer layer) const {
   constexpr std::size_t of_unwritten_max = 1024;
-  std::set<std::pair<std::uint32_t, std::uint32_t>> out;
-  for (const Piece& piece : kept.pieces)
-    for (const std::uint32_t held : {piece.cells, piece.misplaced})
-      for (const Block& block : *cells_[held])
-        for (const RankRun& run : *profiles_[block.profile])
-          for (std::uint32_t b = block.begin; b < block.end; ++b)
-            for (std::uint32_t r = run.begin; r < run.end; ++r) out.emplace(b, r);
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> out;
+  const auto settle = [&] {
+    if (!std::is_sorted(out.begin(), out.end())) std::sort(out.begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+  };
   for (const std::uint32_t b : timeline_.backwards_of(kept.step, layer))
     for (std::uint32_t r = 0; r < workload_.world_size; ++r)
-      if (timeline_.backwards[b].micro_batch[r] != no_contribution) out.emplace(b, r);
+      if (timeline_.backwards[b].micro_batch[r] != no_contribution) out.emplace_back(b, r);
+  const auto in_window = static_cast<std::ptrdiff_t>(out.size());
+  std::set<std::uint32_t> taken;
+  for (const Piece& piece : kept.pieces) taken.insert({piece.cells, piece.misplaced});
+  for (const std::uint32_t held : taken)
+    for (const Block& block : *cells_[held])
+      for (const RankRun& run : *profiles_[block.profile])
+        for (std::uint32_t b = block.begin; b < block.end; ++b)
+          for (std::uint32_t r = run.begin; r < run.end; ++r)
+            if (const std::pair contribution(b, r); !std::binary_search(out.begin(), out.begin() + in_window, contribution)) out.push_back(contribution);
+  settle();
   const bool unwritten = std::any_of(kept.pieces.begin(), kept.pieces.end(), [](const Piece& piece) { return piece.held == WeightPiece::Held::unwritten; });
+  const std::size_t told = out.size();
   for (auto b = static_cast<std::uint32_t>(timeline_.backwards.size()); unwritten && b-- > 0 && out.size() < of_unwritten_max;)
     for (std::uint32_t r = 0; timeline_.backwards[b].event <= key.event && r < workload_.world_size; ++r)
-      if (timeline_.backwards[b].micro_batch[r] != no_contribution) out.emplace(b, r);
+      if (const std::pair contribution(b, r);
+          timeline_.backwards[b].micro_batch[r] != no_contribution && !std::binary_search(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(told), contribution))
+        out.push_back(contribution);
+  settle();
   return out;
 }
 

@@ -27,13 +27,14 @@ class WeightsJudge final : public TraceSink {
   void event_done(std::uint32_t rank, std::uint32_t event) override { book_.event_done(rank, event); }
 
   const SnapshotBook& book() const { return book_; }
-  const std::vector<Mismatch>& mismatches() const { return mismatches_; }  // without numbers: where weights are wrong
-  const std::vector<SnapshotKey>& untold() const { return untold_; }       // applied gradients with elements that tell no weights
+  std::vector<Mismatch> take_mismatches() { return std::move(mismatches_); }  // without numbers: where weights are wrong
+  const std::vector<SnapshotKey>& untold() const { return untold_; }          // applied gradients with elements that tell no weights
 
   // A snapshot with a column for each contribution of its window, and for what it holds of others. Precondition: it was judged, and it is an applied
   // gradient or the first of its rank's window with a mismatch.
   LedgerEntry entry(const SnapshotKey& key) const;
-  bool wrong(const SnapshotKey& key) const { return wrong_.contains(key); }
+  // Likewise.
+  bool wrong(const SnapshotKey& key) const { return kept_.at(key).wrong; }
 
  private:
   // What ranks [begin, end) weigh in one backward.
@@ -59,6 +60,7 @@ class WeightsJudge final : public TraceSink {
     Role role = Role::scratch;
     std::uint32_t step = 0, after = never;
     std::vector<Piece> pieces;
+    bool wrong = false;
   };
 
   void find_parameters_alike();
@@ -72,7 +74,7 @@ class WeightsJudge final : public TraceSink {
   static void append(Cells& cells, const Block& block);
   std::uint32_t number_of(Cells cells);
   std::uint32_t number_of_profile(Profile profile);
-  std::set<std::pair<std::uint32_t, std::uint32_t>> columns_of(const SnapshotKey& key, const Kept& kept, Layer layer) const;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> columns_of(const SnapshotKey& key, const Kept& kept, Layer layer) const;
   bool same_on_all_ranks(Role role) const;
   bool balances(std::uint32_t held, std::uint32_t due);
   bool equal(const Cells& a, const Cells& b);
@@ -117,9 +119,8 @@ class WeightsJudge final : public TraceSink {
   std::vector<std::uint32_t> changes_;                        // events that drop or multiply contributions, sorted
   std::map<std::pair<std::uint32_t, std::uint32_t>, bool> compared_, compared_profiles_;
   std::map<SnapshotKey, Kept> kept_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> first_wrong_;  // event, by rank and window
+  std::vector<std::map<std::uint32_t, std::uint32_t>> first_wrong_;  // event, by rank and window
   std::vector<Mismatch> mismatches_;
-  std::set<SnapshotKey> wrong_;  // theirs
   std::vector<SnapshotKey> untold_;
   std::vector<ElementRange> elements_;
   std::vector<Piece> pieces_;            // of the snapshot at hand

@@ -3,12 +3,13 @@
 #include <tuple>
 
 #include "ref/describe.h"
+#include "ref/sorted_mismatches.h"
 
 namespace gradledger::ref {
 
 void Naming::run() {
   verdict_.facts = std::move(evidence_.facts);
-  std::stable_sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
+  sort_by_key(evidence_.fingerprint);
   for (const Mismatch& mismatch : evidence_.fingerprint) {
     const auto [at, fresh] = first_mismatch_.try_emplace(mismatch.step, mismatch.key.event);
     if (!fresh) at->second = std::min(at->second, mismatch.key.event);
@@ -33,7 +34,7 @@ void Naming::run() {
   weigh_coverage();
   for (const auto* mismatches : {&evidence_.fingerprint, &evidence_.values, &evidence_.parameters})
     for (const Mismatch& mismatch : *mismatches) verdict_.unbalanced.push_back(mismatch.key);
-  std::sort(verdict_.unbalanced.begin(), verdict_.unbalanced.end());
+  if (!std::is_sorted(verdict_.unbalanced.begin(), verdict_.unbalanced.end())) std::sort(verdict_.unbalanced.begin(), verdict_.unbalanced.end());
   verdict_.unbalanced.erase(std::unique(verdict_.unbalanced.begin(), verdict_.unbalanced.end()), verdict_.unbalanced.end());
 }
 

@@ -54,6 +54,7 @@ class Naming {
   void name_entry(const LedgerEntry& entry);
   const Mismatch* fingerprint_of(const SnapshotKey& key) const;
   void record(const LedgerEntry& entry, const LedgerRow& row, const Diagnosis& diagnosis);
+  static void name_contributions(Finding& finding, const std::vector<Miscounted>& contributions);
   static void list_alike(Finding& finding, const LedgerEntry& entry, const Diagnosis& diagnosis);
   static void weigh(Finding& finding, const LedgerRow& row, const std::vector<Miscounted>& contributions);
   std::uint32_t first_event_of(const LedgerEntry& entry) const;

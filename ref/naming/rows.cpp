@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "ref/naming/naming.h"
 #include "ref/normalisation.h"
@@ -105,10 +106,7 @@ void Naming::record(const LedgerEntry& entry, const LedgerRow& row, const Diagno
   finding->buffer = entry.key.buffer;
   finding->role = entry.role;
   finding->elements.insert(finding->elements.end(), row.elements.begin(), row.elements.end());
-  std::set<Contribution> named;
-  for (const Miscounted& known : finding->contributions) named.insert(known.contribution);
-  for (const Miscounted& m : diagnosis.contributions)
-    if (named.insert(m.contribution).second) finding->contributions.push_back(m);
+  name_contributions(*finding, diagnosis.contributions);
   if (finding->as_if.empty()) finding->as_if = diagnosis.as_if;
   list_alike(*finding, entry, diagnosis);
   for (std::size_t k = 0; k < row.open.size(); ++k)
@@ -117,6 +115,21 @@ void Naming::record(const LedgerEntry& entry, const LedgerRow& row, const Diagno
   weigh(*finding, row, diagnosis.contributions);
   if (const Mismatch* mismatch = fingerprint_of(entry.key); mismatch && !verdict_.weights) finding->worst = mismatch->worst;
   if (const auto in_values = first_in_values_.find(entry.key); in_values != first_in_values_.end()) finding->worst = in_values->second->worst;
+}
+
+// Each once. Of the first row they are in order, and there may be millions.
+void Naming::name_contributions(Finding& finding, const std::vector<Miscounted>& contributions) {
+  const auto place = [](const Miscounted& m) { return std::tuple(m.contribution.step, m.contribution.micro_batch, m.contribution.rank); };
+  const auto not_before = [&](const Miscounted& a, const Miscounted& b) { return place(a) >= place(b); };
+  if (finding.contributions.empty() && std::adjacent_find(contributions.begin(), contributions.end(), not_before) == contributions.end()) {
+    finding.contributions = contributions;
+    return;
+  }
+  if (finding.contributions == contributions) return;
+  std::set<Contribution> named;
+  for (const Miscounted& known : finding.contributions) named.insert(known.contribution);
+  for (const Miscounted& m : contributions)
+    if (named.insert(m.contribution).second) finding.contributions.push_back(m);
 }
 
 // In a run that is over, contributions with equal data cannot be told apart.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -33,6 +35,33 @@ TEST(flat_partition, gives_every_element_to_exactly_one_rank) {
   for (std::uint32_t world : {1u, 2u, 3u, 4u, 7u, 8u})
     for (const std::vector<std::uint32_t>& sizes : std::vector<std::vector<std::uint32_t>>{{1}, {30, 21, 13}, {40, 41, 17}, {1, 1, 1}, {5, 0, 9}, {100}, {29, 14, 15}})
       for (const Dealing dealing : {Dealing::in_order, Dealing::in_turn, Dealing::in_turn_without_empty}) expect_partition(sizes, world, dealing);
+}
+
+// As a rank cuts a bucket that is reduced at once: itself apart, all others before and behind it together.
+TEST(flat_partition, owners_that_are_taken_together_own_what_they_own_one_by_one) {
+  for (const std::uint32_t world : {1u, 2u, 3u, 8u})
+    for (const std::vector<std::uint32_t>& sizes : std::vector<std::vector<std::uint32_t>>{{30, 21, 13}, {5, 0, 9}, {100}, {1, 1, 1}}) {
+      std::vector<std::uint32_t> members(sizes.size());
+      std::iota(members.begin(), members.end(), 0u);
+      const FlatPartition layout(base_scenario(world, sizes, Dtype::float32), members, world, Dealing::in_order);
+      for (std::uint32_t me = 0; me < world; ++me)
+        for (std::uint32_t p = 0; p < sizes.size(); ++p) {
+          std::uint64_t together = 0;
+          std::uint32_t stretches = 0;
+          for (std::uint32_t owner = layout.first_owner(p), last = owner; owner < world; owner = last + 1, ++stretches) {
+            last = layout.last_owner_before(me, owner, p);
+            ASSERT_GE(last, owner);
+            if (owner <= me && me <= last) EXPECT_EQ(owner, last) << "the rank's own are apart";
+            std::uint64_t one_by_one = 0;
+            for (std::uint32_t r = owner; r <= last; ++r) one_by_one += layout.owned(r, p).numel;
+            EXPECT_EQ(layout.owned_by(owner, last, p), one_by_one);
+            together += one_by_one;
+            if (together == sizes[p]) break;
+          }
+          EXPECT_EQ(together, sizes[p]);
+          EXPECT_LE(stretches, 2u) << "before the rank, the rank, behind it";
+        }
+    }
 }
 
 TEST(flat_partition, round_robin_deals_parameters_out_by_index) {

@@ -201,6 +201,38 @@ FormId LinearForms::later(FormId form, std::int64_t by) {
   return forms_.id_of(std::move(out));
 }
 
+// What is put in lies apart from what is there, so that nothing is added up and one form is made, however many rounds.
+FormId LinearForms::with_rounds(FormId form, const RoundsPutIn& rounds, std::uint64_t more) {
+  if (special(form) || more == 0) return form;
+  const std::vector<Term>& terms = forms_[form].terms;
+  Form out;
+  out.constant = forms_[form].constant;
+  const auto put = [&](Term term, std::uint32_t begin, std::uint32_t end, std::uint64_t by) {
+    term.begin = std::max(term.begin, begin);
+    term.end = std::min(term.end, end);
+    if (term.begin >= term.end) return;
+    term.begin = static_cast<std::uint32_t>(term.begin + by);
+    term.end = static_cast<std::uint32_t>(term.end + by);
+    const bool joins = !out.terms.empty() && out.terms.back().shift == term.shift && out.terms.back().end == term.begin && out.terms.back().profile == term.profile;
+    if (joins) out.terms.back().end = term.end;
+    else out.terms.push_back(term);
+  };
+  for (std::size_t from = 0, to = 0; from < terms.size(); from = to) {
+    while (to < terms.size() && terms[to].shift == terms[from].shift) ++to;
+    for (std::size_t i = from; i < to; ++i) put(terms[i], 0, rounds.at, 0);
+    const std::uint32_t like_end = rounds.like + rounds.size;
+    while (from < to && terms[from].end <= rounds.like) ++from;
+    // Rounds of one weight are one term; as many of several weights are as many terms.
+    const bool whole = from < to && terms[from].begin <= rounds.like && terms[from].end >= like_end;
+    const bool some = from < to && terms[from].begin < like_end;
+    if (whole) put({terms[from].shift, rounds.at, static_cast<std::uint32_t>(rounds.at + more * rounds.size), terms[from].profile}, 0, 0xFFFFFFFFu, 0);
+    for (std::uint64_t round = 0; some && !whole && round < more; ++round)
+      for (std::size_t i = from; i < to && terms[i].begin < like_end; ++i) put(terms[i], rounds.like, like_end, rounds.at - rounds.like + round * rounds.size);
+    for (std::size_t i = from; i < to; ++i) put(terms[i], rounds.at, rounds.end, more * rounds.size);
+  }
+  return forms_.id_of(std::move(out));
+}
+
 std::optional<LinearForms::Form> LinearForms::sum_of(const Form& a, const Form& b) {
   Form out;
   out.constant = a.constant + b.constant;

@@ -41,6 +41,12 @@ class LinearForms {
   FormId of_backwards(FormId form, std::uint32_t begin, std::uint32_t end);
   FormId before(FormId form, std::uint32_t backward);
   FormId later(FormId form, std::int64_t by);
+  // With `more` rounds of `size` backwards put in before backward `at`, each as the one that begins at `like`; what was there up to `end` is later by
+  // so much. Precondition: `like` is at most `at`.
+  struct RoundsPutIn {
+    std::uint32_t like = 0, at = 0, end = 0, size = 0;
+  };
+  FormId with_rounds(FormId form, const RoundsPutIn& rounds, std::uint64_t more);
 
   // Poison or untold: no sum of contributions.
   bool told_apart(FormId form) const { return special(form); }

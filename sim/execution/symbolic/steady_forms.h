@@ -51,28 +51,7 @@ class SteadyForms {
   // `lasting`: the round that weighs what every older one will.
   FormId after(FormId form, std::uint64_t more, std::uint32_t lasting) {
     if (more == 0 || forms_.told_apart(form)) return form;
-    const auto moved = static_cast<std::uint32_t>(more * rounds_.size);
-    const FormId old = forms_.before(form, rounds_.second());
-    FormId kept = forms_.of_backwards(form, lasting, lasting + rounds_.size);
-    kept = repeated(forms_.later(kept, static_cast<std::int64_t>(rounds_.second()) - lasting), more);
-    const FormId second = forms_.later(forms_.of_backwards(form, rounds_.second(), rounds_.third()), moved);
-    const FormId third = forms_.later(forms_.of_backwards(form, rounds_.third(), rounds_.end()), moved);
-    return forms_.sum(forms_.sum(old, kept), forms_.sum(second, third));
-  }
-
-  // The form of a round, of so many rounds from it on.
-  FormId repeated(FormId round, std::uint64_t times) {
-    FormId out = LinearForms::zero;
-    std::uint64_t done = 0, width = 1;
-    for (FormId block = round; times > 0; times >>= 1) {
-      if (times & 1) {
-        out = forms_.sum(out, forms_.later(block, static_cast<std::int64_t>(done * rounds_.size)));
-        done += width;
-      }
-      if (times > 1) block = forms_.sum(block, forms_.later(block, static_cast<std::int64_t>(width * rounds_.size)));
-      width *= 2;
-    }
-    return out;
+    return forms_.with_rounds(form, {lasting, rounds_.second(), rounds_.end(), rounds_.size}, more);
   }
 
   template <class T>

@@ -68,6 +68,21 @@ class FlatPartition {
     return {parameter, begin - flat.offset, begin - std::uint64_t{rank} * partition_, end - begin, 0};
   }
 
+  // The last of the ranks from `owner` on that own a part of the parameter, up to the one before `rank` if that is among them; `rank` by itself.
+  // Precondition: owner owns a part, or precedes who does; contains(parameter).
+  std::uint32_t last_owner_before(std::uint32_t rank, std::uint32_t owner, std::uint32_t parameter) const {
+    const Place& flat = place(parameter);
+    if (owner == rank || flat.numel == 0 || partition_ == 0) return owner;
+    const auto last = std::max(owner, static_cast<std::uint32_t>((flat.offset + flat.numel - 1) / partition_));
+    return owner < rank && rank <= last ? rank - 1 : last;
+  }
+  // How many elements of the parameter ranks [first, last] own. Precondition: contains(parameter).
+  std::uint64_t owned_by(std::uint32_t first, std::uint32_t last, std::uint32_t parameter) const {
+    const Place& flat = place(parameter);
+    const std::uint64_t begin = std::max(flat.offset, std::uint64_t{first} * partition_), end = std::min(flat.offset + flat.numel, (std::uint64_t{last} + 1) * partition_);
+    return begin < end ? end - begin : 0;
+  }
+
   // The rank's parts in flat order.
   std::vector<OwnedPart> parts(std::uint32_t rank) const {
     std::vector<OwnedPart> out;

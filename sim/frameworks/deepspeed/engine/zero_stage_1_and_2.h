@@ -66,10 +66,11 @@ class ZeroStage1And2 final : public ScaledOptimizer {
     std::vector<std::uint32_t> empty;            // parameters without elements
     bool extra_large = false;                    // holds one parameter larger than the bucket, which is reduced where it lies
   };
-  // A stretch of a bucket that one rank owns, by its number among the ranks that divide the group.
+  // A stretch of a bucket that one rank owns, by its number among the ranks that divide the group; or neighbours of several owners, none of which is this rank.
   struct Run {
     const ProcessGroup* peers = nullptr;
-    std::uint32_t owner = 0;
+    std::uint32_t owner = 0, last = 0;  // of the first and of the last element
+    std::uint32_t owners = 1;           // neighbours of one owner as one
     Slice slice;
     Slice sum{};         // where the rank's own is added, if its way of keeping adds
     bool split = false;  // of a matrix of Muon that several own: each of them keeps all of it
@@ -97,11 +98,12 @@ class ZeroStage1And2 final : public ScaledOptimizer {
   void average_runs(ProgramWriter& w, Slice bucket);  // stage_1_and_2.py: average_tensor, at 0.19.7
   void divide_runs(ProgramWriter& w, Slice bucket);   // stage_1_and_2.py: average_tensor, at 0.19.7
   bool divides_experts_apart() const;
-  bool goes_to_every_owner(const FlatWeights& group, std::uint32_t parameter) const;  // stage_1_and_2.py: average_tensor, at 0.19.3
-  void average_whole(ProgramWriter& w, Slice bucket);                                 // stage_1_and_2.py: gradient_reduction_w_predivide, at 0.19.7
-  void average_separate(ProgramWriter& w);                                            // stage_1_and_2.py: buffered_reduce_fallback, at 0.19.7
-  std::vector<Run> owner_runs(ProgramWriter& w, Slice bucket);                        // stage_1_and_2.py: average_tensor, at 0.19.7
-  void add_to_sums(ProgramWriter& w, Slice reduced);                                  // stage_1_and_2.py: _add_full_reduction_to_compact_grad_partition, at 0.19.8
+  bool goes_to_every_owner(const FlatWeights& group, std::uint32_t parameter) const;     // stage_1_and_2.py: average_tensor, at 0.19.3
+  void average_whole(ProgramWriter& w, Slice bucket);                                    // stage_1_and_2.py: gradient_reduction_w_predivide, at 0.19.7
+  void average_separate(ProgramWriter& w);                                               // stage_1_and_2.py: buffered_reduce_fallback, at 0.19.7
+  std::vector<Run> owner_runs(ProgramWriter& w, Slice bucket);                           // stage_1_and_2.py: average_tensor, at 0.19.7
+  static void append_run(std::vector<Run>& runs, const Run& next, std::uint32_t apart);  // ours: of owner_runs()
+  void add_to_sums(ProgramWriter& w, Slice reduced);                                     // stage_1_and_2.py: _add_full_reduction_to_compact_grad_partition, at 0.19.8
   static void flatten(ProgramWriter& w, Slice flat, const std::vector<Run>& runs, std::size_t first, std::size_t last);  // ours: of flattened()
   void reduce_flattened(ProgramWriter& w, const std::vector<Run>& runs, bool to_owner);  // stage_1_and_2.py: allreduce_and_copy_with_multiple_ranks, allreduce_no_retain, at 0.19.7
   Slice flattened(ProgramWriter& w, const std::vector<Run>& runs, std::size_t first, std::size_t last, Tensor& flat);  // stage_1_and_2.py: allreduce_bucket, at 0.19.7

@@ -3,6 +3,7 @@
 #include "sim/frameworks/deepspeed/engine/zero_stage_1_and_2.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace gradledger {
@@ -119,15 +120,15 @@ void ZeroStage1And2::wait_for_earlier_reductions(ProgramWriter& w) const {
 // local / world.
 void ZeroStage1And2::average_runs(ProgramWriter& w, Slice bucket) {
   divide_runs(w, bucket);
-  const std::vector<Run> runs = owner_runs(w, bucket);
   const bool to_owner = !config().zero.use_multi_rank_bucket_allreduce;
-  const auto together = [to_owner](const Run& a, const Run& b) { return a.peers->id == b.peers->id && (!to_owner || a.owner == b.owner); };
-  for (auto run = runs.begin(); run != runs.end(); ++run) {
-    if (std::any_of(runs.begin(), run, [&](const Run& earlier) { return together(earlier, *run); })) continue;
-    std::vector<Run> reduced_together;
-    std::copy_if(run, runs.end(), std::back_inserter(reduced_together), [&](const Run& later) { return together(later, *run); });
-    reduce_flattened(w, reduced_together, to_owner);
+  std::vector<std::vector<Run>> together;  // in the order in which the first of each lies
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> place;
+  for (Run& run : owner_runs(w, bucket)) {
+    const auto [at, fresh] = place.try_emplace({run.peers->id, to_owner ? run.owner : 0}, together.size());
+    if (fresh) together.emplace_back();
+    together[at->second].push_back(run);
   }
+  for (const std::vector<Run>& runs : together) reduce_flattened(w, runs, to_owner);
 }
 
 // DeepSpeed#6546: before it a bucket with experts was divided gradient by gradient, each by the ranks that have it.
@@ -153,25 +154,38 @@ bool ZeroStage1And2::goes_to_every_owner(const FlatWeights& group, std::uint32_t
   return group.layout().owned(first, p).numel < numel(p);
 }
 
-// The bucket cut where ownership changes, neighbours of one owner merged, but for what is added to the rank's sums.
+// The bucket cut where ownership changes, neighbours of one owner merged, but for what is added to the rank's sums. Where the bucket is reduced at once it
+// does not matter which of the others owns what: their stretches are one run, so that no rank counts the ranks.
 std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(ProgramWriter& w, Slice bucket) {
+  const bool at_once = config().zero.use_multi_rank_bucket_allreduce && bucket.numel <= config().zero.reduce_bucket_size;
   std::vector<Run> runs;
   std::uint64_t at = 0;
   for (const BucketEntry& entry : bucket_.entries) {
     const FlatWeights& group = weights_.of(entry.parameter);
+    const std::uint32_t me = group.index_in_peers();
+    const bool split = goes_to_every_owner(group, entry.parameter);
     const std::uint64_t end = at + entry.gradient.numel();
-    for (std::uint32_t owner = group.layout().first_owner(entry.parameter); at < end; ++owner) {
-      const std::uint64_t count = group.layout().owned(owner, entry.parameter).numel;
+    for (std::uint32_t owner = group.layout().first_owner(entry.parameter), last = owner; at < end; owner = last + 1) {
+      last = at_once && !split ? group.layout().last_owner_before(me, owner, entry.parameter) : owner;
+      const std::uint64_t count = group.layout().owned_by(owner, last, entry.parameter);
       if (count == 0) continue;
-      const Slice sum = owner == group.index_in_peers() ? kept_->sum_of(w, keeping(), entry.parameter) : Slice{};
-      const bool added = sum.buffer != no_index, split = goes_to_every_owner(group, entry.parameter);
-      if (!added && !split && !runs.empty() && !runs.back().split && runs.back().owner == owner && runs.back().peers->id == group.peers().id) runs.back().slice.numel += count;
-      else runs.push_back({&group.peers(), owner, bucket.part(at, count), sum, split, split && owns(entry.parameter)});
+      const Slice sum = owner == me ? kept_->sum_of(w, keeping(), entry.parameter) : Slice{};
+      append_run(runs, {&group.peers(), owner, last, last - owner + 1, bucket.part(at, count), sum, split, split && owns(entry.parameter)}, at_once ? me : no_index);
       at += count;
     }
   }
   ensures(at == bucket.numel, "the owners' stretches fill the bucket");
   return runs;
+}
+
+// apart: the one owner whose stretches are not one run with those of others; no_index: each owner's are apart.
+void ZeroStage1And2::append_run(std::vector<Run>& runs, const Run& next, std::uint32_t apart) {
+  const bool joins = !runs.empty() && !runs.back().split && !next.split && next.sum.buffer == no_index && runs.back().peers->id == next.peers->id;
+  const bool same_owner = joins && runs.back().last == next.owner;
+  if (!same_owner && !(joins && apart != no_index && runs.back().owner != apart && next.owner != apart)) return runs.push_back(next);
+  runs.back().slice.numel += next.slice.numel;
+  runs.back().owners += next.owners - (same_owner ? 1 : 0);
+  runs.back().last = next.last;
 }
 
 // Runs that lie side by side are copied as one.
@@ -227,7 +241,7 @@ void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& 
 
 // Flattening one tensor is no copy.
 Slice ZeroStage1And2::flattened(ProgramWriter& w, const std::vector<Run>& runs, std::size_t first, std::size_t last, Tensor& flat) {
-  if (last - first == 1) return runs[first].slice;
+  if (last - first == 1 && runs[first].owners == 1) return runs[first].slice;
   std::uint64_t total = 0;
   for (std::size_t i = first; i < last; ++i) total += runs[i].slice.numel;
   flat = tensors_.allocate(w, "flattened_bucket", bucket_dtype_, total);

@@ -24,6 +24,12 @@ FrameworkError used_while_sharded() {
   return {"RuntimeError", "got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling distributed operators!"};
 }
 
+FrameworkError gradients_of_two_meshes(bool first_over_both, std::uint32_t data_parallel, std::uint32_t tensor_parallel) {
+  const std::string tensor = std::to_string(tensor_parallel), dp = "dp=" + std::to_string(data_parallel);
+  const std::string both = "DeviceMesh((" + dp + ", tp=" + tensor + "), stride=(" + tensor + ", 1))", one = "DeviceMesh((" + dp + "), stride=(" + tensor + ",))";
+  return {"RuntimeError", "All operands in aten.stack.default must have the same mesh, but got " + (first_over_both ? one + " and " + both : both + " and " + one) + "."};
+}
+
 FrameworkError not_on_the_root() { return {"RuntimeError", "reset_iter_state must be called on the root FSDP module"}; }
 
 }  // namespace gradledger::torch::fully_shard

@@ -16,6 +16,8 @@ FrameworkError cannot_be_added(std::uint64_t target, std::uint64_t source);
 // A module that was never gathered is asked for its gradient.
 FrameworkError never_gathered();
 FrameworkError not_on_the_root();
+// clip_grad_norm_ of DTensors over both dimensions of a mesh, and of such over one.
+FrameworkError gradients_of_two_meshes(bool first_over_both, std::uint32_t data_parallel, std::uint32_t tensor_parallel);
 // A forward uses weights of a module that is not gathered.
 FrameworkError used_while_sharded();
 

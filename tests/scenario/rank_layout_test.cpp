@@ -263,6 +263,9 @@ TEST(layout_of_a_scenario, is_refused_by_wrappers_of_pytorch_where_they_have_no_
   json cut = every_key_of_a_parallelized_model("fsdp2");
   cut["engine"]["config"]["plain"] = {"w"};
   expect_refused(cut, "/engine/config/plain/0", "which is cut over tensor-parallel ranks");
+  json frozen = every_key_of_a_parallelized_model("ddp");
+  frozen["parameters"][0]["trainable"] = false;
+  expect_refused(frozen, "/parameters/0/trainable", "wait for a gradient");
   json saved = every_key_of_a_parallelized_model("ddp");
   saved["script"].push_back({{"save", json::object()}});
   expect_refused(saved, "/script/3", "no parameters to save");

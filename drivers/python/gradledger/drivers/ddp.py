@@ -21,7 +21,7 @@ CONFIG_KEYS = frozenset(ARGUMENTS) | {"comm_hook", "PowerSGDState", "rows", "opt
 
 def summing_hook(state, bucket):  # no annotations: PyTorch compares them, and here they would be texts
     """What people write who do not know that a hook is given undivided gradients."""
-    return torch.distributed.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda future: future.value()[0])
+    return torch.distributed.all_reduce(bucket.buffer(), group=state, async_op=True).get_future().then(lambda future: future.value()[0])
 
 
 HOOKS: dict[str, Callable] = {
@@ -88,10 +88,12 @@ class Ddp(TorchLoop):
             out.register_comm_hook(self.hook_state(hook), self.renamed(HOOKS[hook]))
         return out
 
-    def hook_state(self, hook: str) -> powerSGD_hook.PowerSGDState | None:
+    def hook_state(self, hook: str) -> powerSGD_hook.PowerSGDState | torch.distributed.ProcessGroup | None:
+        """Without the wrapper's own group a hook averages over the world."""
+        group = None if self.mesh is None else self.mesh.get_group()
         if hook != "powerSGD":
-            return None
-        return powerSGD_hook.PowerSGDState(None, **self.configuration.config.get("PowerSGDState", {}))
+            return group
+        return powerSGD_hook.PowerSGDState(group, **self.configuration.config.get("PowerSGDState", {}))
 
     def renamed(self, hook: Callable) -> Callable:
         """bf16 hooks are refused by their names where there is no NCCL, though there is nothing in them that needs it."""

@@ -66,6 +66,16 @@ Problem learning_problem(const Scenario& s) {
                     "parameters that require a gradient."};
 }
 
+// A DTensor's parameter is made anew, and the new one requires a gradient that it does not get. ddp.py: _localize_dtensor, at torch 2.13
+Problem frozen_problem(const Scenario& s, const DdpConfig& config) {
+  for (std::uint32_t p = 0; s.layout && s.layout->size("tp") > 1 && p < s.parameters.size(); ++p)
+    if (!s.parameters[p].trainable && !config.is_plain(s.parameters[p].name))
+      return InputError{
+          parameter_pointer(s, p) + "/trainable",
+          "is false, and DistributedDataParallel makes parameters of DTensors anew, which then wait for a gradient; expected it in plain of /engine/config, or trained"};
+  return std::nullopt;
+}
+
 Problem script_problem(const Scenario& s, const DdpConfig& config, const std::vector<ScriptItem>& items, const std::string& where) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     const ScriptItem& item = items[i];
@@ -85,6 +95,7 @@ std::optional<InputError> ddp_refusal(const Scenario& scenario, const DdpConfig&
   if (Problem problem = option_problem(scenario, config)) return problem;
   if (Problem problem = model_problem(scenario, "DistributedDataParallel")) return problem;
   if (Problem problem = layout_problem_of(scenario, "DistributedDataParallel")) return problem;
+  if (Problem problem = frozen_problem(scenario, config)) return problem;
   if (Problem problem = learning_problem(scenario)) return problem;
   return script_problem(scenario, config, scenario.script, "/script");
 }

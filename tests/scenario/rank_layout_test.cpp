@@ -258,6 +258,7 @@ TEST(layout_of_a_scenario, is_refused_by_wrappers_of_pytorch_where_they_have_no_
     expect_refused(alone, "/engine/config/plain/0", "is no DTensor");
     json written = with("/groups", {{"tp", {{0, 1}, {2, 3}}}});
     written.erase("layout");
+    written["engine"]["config"] = json::object();
     expect_refused(written, "/parameters/0/sharded_over", "of two or more ranks of /layout");
   }
   json cut = every_key_of_a_parallelized_model("fsdp2");

@@ -6,10 +6,14 @@ from typing import Callable
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
 from .driver import Configuration
 from .model import Graph, LinearModel
+
+try:
+    from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+except ImportError:  # PyTorch 2.4 has it here alone
+    from torch.distributed._tensor import DTensor, Partial, Placement, Replicate, Shard
 
 
 def spread_gradients(configuration: Configuration, mesh: DeviceMesh) -> dict[int, Callable[[torch.Tensor], torch.Tensor]]:

@@ -1,6 +1,9 @@
 #include "sim/frameworks/loop_admission.h"
 
+#include <algorithm>
+
 #include "sim/scenario/factor.h"
+#include "sim/scenario/layout.h"
 #include "sim/scenario/script_pointer.h"
 
 namespace gradledger {
@@ -91,7 +94,7 @@ std::optional<InputError> model_problem(const Scenario& s, const std::string& wr
   const std::string not_modelled = "is not modelled with " + wrapper;
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p) {
     const Parameter& parameter = s.parameters[p];
-    const std::string where = "/parameters/" + std::to_string(p);
+    const std::string where = parameter_pointer(s, p);
     if (parameter.tied_to) return InputError{where + "/tied_to", not_modelled};
     if (parameter.expert) return InputError{where + "/expert", not_modelled};
     if (parameter.on_side_stream) return InputError{where + "/on_side_stream", not_modelled};
@@ -103,6 +106,32 @@ std::optional<InputError> model_problem(const Scenario& s, const std::string& wr
   if (s.engine.pipeline_stages > 1) return InputError{"/engine/pipeline_stages", not_modelled};
   if (s.engine.sequence_parallel_size > 1) return InputError{"/engine/sequence_parallel_size", not_modelled};
   if (s.engine.expert_parallel_size > 1) return InputError{"/engine/expert_parallel_size", not_modelled};
+  return std::nullopt;
+}
+
+std::optional<InputError> layout_problem_of(const Scenario& s, const std::string& wrapper) {
+  const bool laid = s.layout && s.layout->size("tp") > 1;
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p) {
+    const Parameter& parameter = s.parameters[p];
+    const std::string where = parameter_pointer(s, p);
+    for (const auto& [key, group] : {std::pair{"/sharded_over", parameter.part ? parameter.part->over : ""}, std::pair{"/summed_over", parameter.summed_over},
+                                     std::pair{"/averaged_over", parameter.averaged_over}})
+      if (!group.empty() && (group != "tp" || !laid))
+        return InputError{where + key, "is \"" + group + "\"; expected \"tp\", of two or more ranks of /layout, over which a model under " + wrapper + " is cut"};
+    if (!parameter.averaged_over.empty())
+      return InputError{where + "/averaged_over", "is not modelled with " + wrapper + ", where no rank averages over tensor-parallel ones; expected summed_over, or none"};
+  }
+  if (laid && s.gradients.kind == GradientKind::mlp) return InputError{"/gradients/kind", "is \"mlp\", whose backward no tensor-parallel ranks share; expected another"};
+  return std::nullopt;
+}
+
+std::optional<InputError> plain_problem(const Scenario& s, const std::vector<std::string>& names) {
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const std::string where = "/engine/config/plain/" + std::to_string(i);
+    const auto p = std::find_if(s.parameters.begin(), s.parameters.end(), [&](const Parameter& each) { return each.name == names[i]; });
+    if (p == s.parameters.end()) return InputError{where, "names no parameter: \"" + names[i] + "\""};
+    if (!s.layout || s.layout->size("tp") == 1) return InputError{where, "is no DTensor on tensor-parallel ranks, which there are none of; expected tp of two or more in /layout"};
+  }
   return std::nullopt;
 }
 

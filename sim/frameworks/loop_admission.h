@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "sim/base/result.h"
 #include "sim/scenario/scenario.h"
@@ -11,6 +12,12 @@ namespace gradledger {
 
 // Of parameters, optimizer and degrees of parallelism. `wrapper`: as its users call it, for the message.
 std::optional<InputError> model_problem(const Scenario& scenario, const std::string& wrapper);
+
+// What a wrapper that averages over the data-parallel ranks of a layout does not take of it.
+std::optional<InputError> layout_problem_of(const Scenario& scenario, const std::string& wrapper);
+
+// Of the parameters by name that are no DTensors on tensor-parallel ranks.
+std::optional<InputError> plain_problem(const Scenario& scenario, const std::vector<std::string>& names);
 
 // What a wrapper of PyTorch's, and the loop around it, do not take of an item of a script. scaled: the loop has a GradScaler.
 std::optional<InputError> item_problem(const Scenario& s, const ScriptItem& item, const std::string& here, const std::string& wrapper, bool scaled);

@@ -19,10 +19,10 @@ bool states_weights(const Scenario& s, bool windows_are_stated) {
   return (s.contract.window == Window::marked && !windows_are_stated) || s.contract.normaliser > Normaliser::number || in_a_group || any(any, s.script);
 }
 
-std::vector<std::uint32_t> average_groups(const Scenario& s, const Groups& groups) {
-  if (s.contract.average_over == "world" || s.contract.average_over == "none") return {};
-  std::vector<std::uint32_t> out(s.world_size);
-  for (std::uint32_t r = 0; r < s.world_size; ++r) out[r] = groups.of(s.contract.average_over, r).front();
+std::vector<std::uint32_t> average_groups(const std::string& over, const Groups& groups) {
+  if (over == "world" || over == "none") return {};
+  std::vector<std::uint32_t> out(groups.world_size());
+  for (std::uint32_t r = 0; r < out.size(); ++r) out[r] = groups.of(over, r).front();
   return out;
 }
 
@@ -36,7 +36,7 @@ Contract loop_contract(const Scenario& s, bool windows_are_stated) {
   // The loss is the loop's: nothing divides by the number of micro-batches.
   out.divisor = s.contract.normaliser == Normaliser::number && !out.own_weights ? s.contract.divide_by : Rational(1);
   out.average_divisor = s.contract.average_over == "none" && !out.own_weights ? Rational(1) : Rational(s.world_size);
-  out.average_group = average_groups(s, out.groups);
+  out.average_group = average_groups(s.contract.average_over, out.groups);
   out.boundary = {windows_are_stated ? 0u : 1u, false, false, "step()"};
   out.replicates_reduced = true;
   out.reduces_every_backward = true;
@@ -48,6 +48,26 @@ Contract loop_contract(const Scenario& s, bool windows_are_stated) {
   else
     for (std::uint32_t p = 0; p < s.parameters.size(); ++p) out.optimizers.push_back(s.engine.optimizer_of(p));
   return out;
+}
+
+std::vector<std::vector<std::uint32_t>> holders_by(const Scenario& s, const std::function<bool(std::uint32_t rank, std::uint32_t parameter)>& has) {
+  std::vector<std::vector<std::uint32_t>> out(s.parameters.size());
+  bool all = true;
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
+    for (std::uint32_t r = 0; r < s.world_size; ++r) {
+      if (has(r, p)) out[p].push_back(r);
+      else all = false;
+    }
+  if (all) out.clear();
+  return out;
+}
+
+void lay_out(const Scenario& s, Contract& out) {
+  const std::string over = averaging_group(s);
+  if (s.contract.average_over != "none" || out.own_weights) out.average_divisor = Rational(static_cast<std::int64_t>(out.groups.of(over, 0).size()));
+  if (s.contract.average_over == "world" && out.own_weights) out.average_group = average_groups(over, out.groups);
+  out.holders = holders_by(s, [&](std::uint32_t r, std::uint32_t p) { return holds(s, r, p); });
+  share_gradients(s, out.groups, out);
 }
 
 }  // namespace gradledger

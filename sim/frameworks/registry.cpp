@@ -60,6 +60,17 @@ std::span<const Entry> catalogue() {
 
 Result<const Entry*> entry_named(std::string_view id, std::string_view where) { return entry_named(id, where, {catalogue()}); }
 
+namespace {
+
+std::string those_that_lay_out_ranks() {
+  std::string out;
+  for (const Framework* framework : frameworks())
+    if (framework->lays_out_ranks()) out += (out.empty() ? "" : " or ") + std::string(framework->id());
+  return out;
+}
+
+}  // namespace
+
 // What a layout or a parameter says that the framework's engines have no place for.
 std::optional<InputError> unlaid_problem(const Scenario& s) {
   const Framework& framework = framework_of(s);
@@ -68,7 +79,9 @@ std::optional<InputError> unlaid_problem(const Scenario& s) {
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
     for (const auto& [key, stated] : {std::pair{"/sharded_over", s.parameters[p].part.has_value()}, std::pair{"/summed_over", !s.parameters[p].summed_over.empty()},
                                       std::pair{"/averaged_over", !s.parameters[p].averaged_over.empty()}})
-      if (stated) return InputError{parameter_pointer(s, p) + key, "is not modelled with " + with + ", where every rank's gradient stands for itself; expected framework megatron"};
+      if (stated)
+        return InputError{parameter_pointer(s, p) + key,
+                          "is not modelled with " + with + ", where every rank's gradient stands for itself; expected framework " + those_that_lay_out_ranks()};
   for (const auto& [dimension, sets] : {std::pair{"pp", neighbour_stages(s)}, std::pair{"ep", neighbour_experts(s)}})
     if (s.layout && s.layout->size(dimension) > 1 && s.layout->groups().at(dimension) != sets)
       return InputError{"/layout/order", std::string("puts the ranks of ") + dimension + " elsewhere than " + with + " does here; expected " +

@@ -31,13 +31,15 @@ std::uint32_t parameter_number(const Scenario& s, const std::string& name) {
   return static_cast<std::uint32_t>(at - s.parameters.begin());
 }
 
+std::uint32_t entries_of(const Scenario& scenario) { return parameter_entry(scenario, static_cast<std::uint32_t>(scenario.parameters.size())); }
+
 std::vector<std::uint32_t> module_of_parameters(const Scenario& scenario, Wrap wrap, const Units& units) {
   std::vector<std::uint32_t> out(scenario.parameters.size(), 0);
   if (!units && wrap == Wrap::layers)
-    for (std::uint32_t p = 0; p < out.size(); ++p) out[p] = p + 1;
+    for (std::uint32_t p = 0, entry = 0; p < out.size(); ++p) out[p] = entry += !scenario.parameters[p].part || scenario.parameters[p].part->number == 0;
   for (std::uint32_t u = 0; units && u < units->size(); ++u)
     for (const std::string& name : (*units)[u])
-      if (const std::uint32_t p = parameter_number(scenario, name); p < out.size()) out[p] = u + 1;
+      for (std::uint32_t p = parameter_number(scenario, name); p < out.size() && scenario.parameters[p].name == name; ++p) out[p] = u + 1;
   return out;
 }
 
@@ -51,7 +53,7 @@ Problem units_problem(const Scenario& s, const Units& units) {
       const std::uint32_t p = parameter_number(s, unit[i]);
       if (p == s.parameters.size()) return InputError{where, "names no parameter: \"" + unit[i] + "\""};
       if (named[p]) return InputError{where, "names \"" + unit[i] + "\" again; expected each parameter in one unit"};
-      if (i > 0 && p != parameter_number(s, unit[i - 1]) + 1)
+      if (i > 0 && parameter_entry(s, p) != parameter_entry(s, parameter_number(s, unit[i - 1])) + 1)
         return InputError{where, "does not follow \"" + unit[i - 1] + "\" in /parameters; expected parameters in their order"};
       named[p] = true;
     }
@@ -59,8 +61,8 @@ Problem units_problem(const Scenario& s, const Units& units) {
   return std::nullopt;
 }
 
-// Each rank of a shard is in another replica, and the two make up the world.
-Problem mesh_problem(const Scenario& s, const std::optional<Mesh>& mesh) {
+// Each rank of a shard is in another replica, and the two make up all ranks that average with each other.
+Problem mesh_problem(const Scenario& s, const std::optional<Mesh>& mesh, const std::string& over) {
   if (!mesh) return std::nullopt;
   const Groups groups = named_groups(s);
   for (std::size_t i = 0; i < 2; ++i) {
@@ -68,13 +70,14 @@ Problem mesh_problem(const Scenario& s, const std::optional<Mesh>& mesh) {
     if (!groups.contains(name)) return InputError{"/engine/config/mesh/" + std::to_string(i), "names no group: \"" + name + "\"; expected one of " + groups.names()};
   }
   for (std::uint32_t r = 0; r < s.world_size; ++r) {
-    const auto replicas = groups.of(mesh->replicate, r), shards = groups.of(mesh->shard, r);
+    const auto replicas = groups.of(mesh->replicate, r), shards = groups.of(mesh->shard, r), all = groups.of(over, r);
+    const auto inside = [&](const std::vector<std::uint32_t>& set) { return std::includes(all.begin(), all.end(), set.begin(), set.end()); };
     std::vector<std::uint32_t> common;
     std::set_intersection(replicas.begin(), replicas.end(), shards.begin(), shards.end(), std::back_inserter(common));
-    if (common.size() != 1 || replicas.size() * shards.size() != s.world_size)
+    if (common.size() != 1 || replicas.size() * shards.size() != all.size() || !inside(replicas) || !inside(shards))
       return InputError{"/engine/config/mesh", "is no mesh: the groups of rank " + std::to_string(r) + " have " + std::to_string(replicas.size()) + " and " +
                                                    std::to_string(shards.size()) + " ranks, " + std::to_string(common.size()) +
-                                                   " of them in both; expected one in both, and a product of world_size"};
+                                                   " of them in both; expected one in both, and a product of " + (over == "world" ? "world_size" : "the ranks of " + over)};
   }
   return places_problem(s, *mesh, groups);
 }

@@ -27,12 +27,16 @@ struct Mesh {
 // The number of a parameter; that of all parameters where none has the name.
 std::uint32_t parameter_number(const Scenario& scenario, const std::string& name);
 
+// How many entries of /parameters there are: parts over ranks are one.
+std::uint32_t entries_of(const Scenario& scenario);
+
 // The number of the unit that each parameter is in, from 1; 0: the root's. Names that are no parameter's are left out.
 std::vector<std::uint32_t> module_of_parameters(const Scenario& scenario, Wrap wrap, const Units& units);
 
 // Errors: a unit does not name parameters that follow each other, each once.
 std::optional<InputError> units_problem(const Scenario& scenario, const Units& units);
-// Errors: the groups are none, or do not make up a mesh of all ranks, or ranks that replicate each other have other places in their shards.
-std::optional<InputError> mesh_problem(const Scenario& scenario, const std::optional<Mesh>& mesh);
+// Errors: the groups are none, or do not make up a mesh of all ranks that average with each other, or ranks that replicate each other have other places in
+// their shards. over: the group of those that average.
+std::optional<InputError> mesh_problem(const Scenario& scenario, const std::optional<Mesh>& mesh, const std::string& over = "world");
 
 }  // namespace gradledger

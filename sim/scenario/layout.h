@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "sim/base/rational.h"
@@ -49,6 +50,9 @@ std::vector<RankGroup> optimizer_groups(const Scenario& scenario, std::uint32_t 
 // The rank's place in its set of a group that the scenario's layout or its groups name; 0 where neither does.
 std::uint32_t place_in(const Scenario& scenario, const std::string& group, std::uint32_t rank);
 
+// The ranks that average a gradient of one part of a model: "dp_cp" of a layout, and without one "world".
+std::string averaging_group(const Scenario& scenario);
+
 // Sets of a group that the layout or the scenario names; empty where neither does.
 std::vector<std::vector<std::uint32_t>> stated_sets(const Scenario& scenario, const std::string& group);
 
@@ -63,6 +67,7 @@ std::vector<std::vector<std::uint32_t>> neighbour_stages(const Scenario& scenari
 std::vector<std::vector<std::uint32_t>> neighbour_experts(const Scenario& scenario);
 
 // Where a parameter stands in the scenario: parts are one entry.
+std::uint32_t parameter_entry(const Scenario& scenario, std::uint32_t parameter);
 std::string parameter_pointer(const Scenario& scenario, std::uint32_t parameter);
 
 // Members by id; empty where the scenario has no group of that id.

@@ -60,6 +60,8 @@ std::uint32_t place_in(const Scenario& scenario, const std::string& group, std::
   return 0;
 }
 
+std::string averaging_group(const Scenario& scenario) { return scenario.layout && scenario.layout->groups().at("dp_cp").size() > 1 ? "dp_cp" : "world"; }
+
 Sets stated_sets(const Scenario& scenario, const std::string& group) {
   if (const auto stated = scenario.groups.find(group); stated != scenario.groups.end()) return stated->second;
   if (!scenario.layout) return {};
@@ -99,10 +101,12 @@ void share_gradients(const Scenario& scenario, const Groups& groups, Contract& c
   contract.share_of.clear();
 }
 
-std::string parameter_pointer(const Scenario& scenario, std::uint32_t parameter) {
+std::uint32_t parameter_entry(const Scenario& scenario, std::uint32_t parameter) {
   std::uint32_t entry = 0;
   for (std::uint32_t p = 0; p < parameter; ++p) entry += !scenario.parameters[p].part || scenario.parameters[p].part->number + 1 == scenario.parameters[p].part->count;
-  return "/parameters/" + std::to_string(entry);
+  return entry;
 }
+
+std::string parameter_pointer(const Scenario& scenario, std::uint32_t parameter) { return "/parameters/" + std::to_string(parameter_entry(scenario, parameter)); }
 
 }  // namespace gradledger

@@ -188,6 +188,19 @@ inline json every_key_of_a_layout(bool mesh) {
   return document;
 }
 
+// What parallelize_module made of the parameters of a model under a wrapper of PyTorch's.
+inline json every_key_of_a_parallelized_model(const char* framework) {
+  json document = small_document();
+  document["name"] = std::string("every key of a parallelized model of ") + framework;
+  document["model_dtype"] = "fp32";
+  document["world_size"] = 4;
+  document["layout"] = {{"tp", 2}};
+  document["parameters"] = json::parse(R"([{"name": "w", "numel": 8, "sharded_over": "tp"}, {"name": "norm", "numel": 4, "summed_over": "tp"}])");
+  document["script"] = json::parse(R"([{"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}])");
+  document["engine"] = {{"framework", framework}, {"config", {{"plain", {"norm"}}}}};
+  return document;
+}
+
 inline json every_key_of_a_configuration() {
   return json::parse(R"({
     "$schema": "./scenario.schema.json",
@@ -373,7 +386,9 @@ inline std::vector<json> rich_documents() {
           every_key_of_megatron_fsdp(false),
           every_key_of_megatron_fsdp(true),
           every_key_of_a_layout(false),
-          every_key_of_a_layout(true)};
+          every_key_of_a_layout(true),
+          every_key_of_a_parallelized_model("fsdp2"),
+          every_key_of_a_parallelized_model("ddp")};
 }
 
 }  // namespace gradledger::testing

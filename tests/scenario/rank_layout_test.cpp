@@ -227,6 +227,51 @@ TEST(layout_of_a_scenario, is_refused_with_what_stands_in_the_way) {
   refused(of_deepspeed, "/parameters/0/sharded_over", "is not modelled with DeepSpeed");
 }
 
+// Averages over two data-parallel ranks, of parts that two ranks hold and of copies that the first of two stands for.
+TEST(layout_of_a_scenario, gives_wrappers_of_pytorch_the_contract_of_its_data_parallel_ranks) {
+  for (const char* framework : {"fsdp2", "ddp"}) {
+    const Scenario scenario = read(every_key_of_a_parallelized_model(framework)).value();
+    const Contract contract = make_timeline(scenario)->contract;
+    EXPECT_EQ(contract.average_divisor, Rational(2));
+    EXPECT_EQ(contract.holders, (std::vector<std::vector<std::uint32_t>>{{0, 2}, {1, 3}, {0, 1, 2, 3}}));
+    EXPECT_TRUE(contract.share(0) == nullptr || !contract.share(2)->copies);
+    EXPECT_EQ(contract.share(2)->first, (std::vector<std::uint32_t>{0, 0, 2, 2}));
+  }
+}
+
+TEST(layout_of_a_scenario, is_refused_by_wrappers_of_pytorch_where_they_have_no_place_for_it) {
+  for (const char* framework : {"fsdp2", "ddp"}) {
+    const json laid = every_key_of_a_parallelized_model(framework);
+    const auto with = [&](const std::string& pointer, const json& value) {
+      json document = laid;
+      document[json::json_pointer(pointer)] = value;
+      return document;
+    };
+    json averaged = laid;
+    averaged["parameters"][1].erase("summed_over");
+    averaged["parameters"][1]["averaged_over"] = "tp";
+    expect_refused(averaged, "/parameters/1/averaged_over", "no rank averages over tensor-parallel ones");
+    expect_refused(with("/parameters/1/summed_over", "dp"), "/parameters/1/summed_over", "expected \"tp\"");
+    expect_refused(with("/engine/config/plain", {"none"}), "/engine/config/plain/0", "names no parameter");
+    json alone = with("/parameters", json::parse(R"([{"name": "norm", "numel": 4}])"));
+    alone.erase("layout");
+    expect_refused(alone, "/engine/config/plain/0", "is no DTensor");
+    json written = with("/groups", {{"tp", {{0, 1}, {2, 3}}}});
+    written.erase("layout");
+    written["engine"]["config"] = json::object();
+    expect_refused(written, "/parameters/0/sharded_over", "of two or more ranks of /layout");
+  }
+  json cut = every_key_of_a_parallelized_model("fsdp2");
+  cut["engine"]["config"]["plain"] = {"w"};
+  expect_refused(cut, "/engine/config/plain/0", "which is cut over tensor-parallel ranks");
+  json frozen = every_key_of_a_parallelized_model("ddp");
+  frozen["parameters"][0]["trainable"] = false;
+  expect_refused(frozen, "/parameters/0/trainable", "wait for a gradient");
+  json saved = every_key_of_a_parallelized_model("ddp");
+  saved["script"].push_back({{"save", json::object()}});
+  expect_refused(saved, "/script/3", "no parameters to save");
+}
+
 TEST(layout_of_a_scenario, goes_with_written_groups_that_say_the_same) { EXPECT_TRUE(read(laid_document_with("/groups", {{"tp", {{3, 2}, {0, 1}}}}))); }
 
 // Without a layout: the groups of the same ranks, one by one.

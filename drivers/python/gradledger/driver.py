@@ -23,12 +23,23 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
+class Part:
+    """Of a parameter that ranks have cut: it lives on those with its number in the group."""
+    over: str
+    number: int
+    count: int
+
+
+@dataclass(frozen=True)
 class Parameter:
     name: str
     numel: int
     trainable: bool
     tied_to: int | None  # number of the parameter that this one is a further use of
     weights: torch.Tensor  # fp32
+    part: Part | None = None  # None: it is whole
+    summed_over: str | None = None  # a group whose ranks each have a part of its gradient
+    held: bool = True  # whether this rank has it
     on_side_stream: bool = False  # its layer runs on a stream of its own, forward and backward, where there are streams
 
 
@@ -50,7 +61,7 @@ class Configuration:
     @property
     def trainable(self) -> list[int]:
         """Numbers of the parameters that have a gradient of their own."""
-        return [p for p, parameter in enumerate(self.parameters) if parameter.trainable and parameter.tied_to is None]
+        return [p for p, parameter in enumerate(self.parameters) if parameter.trainable and parameter.tied_to is None and parameter.held]
 
 
 @dataclass(frozen=True)

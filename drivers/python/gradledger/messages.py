@@ -6,7 +6,7 @@ from typing import Any, Mapping
 
 import torch
 
-from .driver import DTYPES, Backward, Configuration, Forward, Parameter
+from .driver import DTYPES, Backward, Configuration, Forward, Parameter, Part
 from .protocol import ProtocolError
 
 TEXT_MAX = 64 << 10
@@ -29,7 +29,8 @@ def parameter(given: Mapping[str, Any], numbers: Mapping[str, int]) -> Parameter
             raise ProtocolError(f"parameter {given['name']!r} is tied to {tied_to!r}, which is none")
         tied_to = numbers[tied_to]
     weights = torch.zeros(given["numel"]) if tied_to is not None else fp32(given["weights"], given["numel"], given["name"])
-    return Parameter(given["name"], given["numel"], given["trainable"], tied_to, weights, given.get("produced_on") == "side")
+    part = Part(**given["part"]) if given.get("part") else None
+    return Parameter(given["name"], given["numel"], given["trainable"], tied_to, weights, part, given.get("summed_over"), on_side_stream=given.get("produced_on") == "side")
 
 
 def fp32(data: bytes, numel: int, what: object) -> torch.Tensor:

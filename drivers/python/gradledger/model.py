@@ -3,12 +3,12 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from .driver import Backward, Configuration, Forward, Refused
+from .driver import Backward, Configuration, Forward, Refused, local
 from .streams.autograd import current_stream, node_on, side_stream
 
 
@@ -17,6 +17,7 @@ class Graph:
 
     def __init__(self, uses: Sequence[int], gradients: Mapping[int, torch.Tensor], phases: int = 1) -> None:
         self.uses, self.gradients, self.phases = tuple(uses), gradients, phases
+        self.spread: Mapping[int, Callable[[torch.Tensor], torch.Tensor]] = {}  # by parameter: of what this rank has of a gradient, the tensor that ranks have together
         self.raises_after: int | None = None  # set before the backward
         self.begin: torch.Tensor | None = None  # what the first use takes whose input requires no gradient
 
@@ -54,7 +55,7 @@ class Layer(torch.nn.Module):
 def used(weight: torch.Tensor, loss: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int, owner: int) -> torch.Tensor:
     if not loss.requires_grad and graph.begin is not None:
         loss = graph.begin
-    return _Term.apply(loss, weight, given.view_as(weight), share, graph, place, owner)
+    return _Term.apply(loss, weight, given.view(local(weight).shape), share, graph, place, owner)
 
 
 class LinearModel(torch.nn.Module):
@@ -64,13 +65,17 @@ class LinearModel(torch.nn.Module):
         super().__init__()
         self.weights: dict[int, torch.nn.Parameter] = {}  # by number, without tied ones
         for p, parameter in enumerate(configuration.parameters):
-            if parameter.tied_to is None:
+            if parameter.tied_to is None and parameter.held:
                 first = parameter.weights.to(device=device, dtype=configuration.model_dtype, copy=True).view(self.shape(configuration, p))
-                self.weights[p] = torch.nn.Parameter(first, requires_grad=parameter.trainable)
+                self.weights[p] = torch.nn.Parameter(self.placed(p, first), requires_grad=parameter.trainable)
         self.owners = [p if parameter.tied_to is None else parameter.tied_to for p, parameter in enumerate(configuration.parameters)]
-        self.layers = torch.nn.ModuleList(Layer(self.weights[owner]) for owner in self.owners)
+        self.layers = torch.nn.ModuleList(Layer(self.weights[owner]) if owner in self.weights else torch.nn.Identity() for owner in self.owners)
         self.device = torch.device(device)
         self.beside = [parameter.on_side_stream for parameter in configuration.parameters]
+
+    def placed(self, p: int, weights: torch.Tensor) -> torch.Tensor:
+        """What this rank has of a parameter, as the tensor that the wrapper is given."""
+        return weights
 
     def shape(self, configuration: Configuration, p: int) -> tuple[int, ...]:
         return (configuration.parameters[p].numel,)
@@ -129,8 +134,9 @@ class _Term(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, loss: torch.Tensor, weight: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int, owner: int) -> torch.Tensor:
         ctx.owner, ctx.share, ctx.graph, ctx.place, ctx.stream = owner, share, graph, place, current_stream()
-        ctx.dtype, ctx.shape = weight.dtype, weight.shape
-        return loss + (weight.float() * given).sum() * share
+        mine = local(weight)
+        ctx.dtype, ctx.shape = weight.dtype, mine.shape
+        return loss + (mine.float() * given).sum() * share
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
@@ -142,7 +148,8 @@ class _Term(torch.autograd.Function):
             if (given := ctx.graph.gradients.get(ctx.owner)) is None:
                 raise Refused(f"a later backward of the same forward leaves parameter {ctx.owner} out, whose gradient autograd computes with the rest")
             given = given.to(gradient.device).view(ctx.shape)
-            return gradient, rounded_once(given.double() * (gradient.double() * ctx.share), ctx.dtype), *[None] * 5
+            mine = rounded_once(given.double() * (gradient.double() * ctx.share), ctx.dtype)
+            return gradient, ctx.graph.spread[ctx.owner](mine) if ctx.owner in ctx.graph.spread else mine, *[None] * 5
 
 
 def raise_in_backward() -> None:

@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 
 from . import optimizers
-from .driver import Backward, Buffer, Configuration, Driver, Forward, Piece, Refused
+from .driver import Backward, Buffer, Configuration, Driver, Forward, Parameter, Piece, Refused
 from .groups import Groups
 from .model import Graph, LinearModel
 
@@ -24,16 +25,20 @@ class TorchLoop(Driver):
     weights = True
     preload: tuple[str, ...] = ("torch._dynamo",)  # any optimizer imports it
     config_keys: frozenset[str] = frozenset()  # of engine.config, besides grad_scaler
+    lays_out_ranks = False  # it knows tensor-parallel ranks
     scaler_class: type[torch.amp.GradScaler] = torch.amp.GradScaler
 
     def configure(self, configuration: Configuration) -> list[str]:
         self.close()
         self.check(configuration)
-        self.configuration = configuration
         self.groups = Groups(configuration.groups, self.rank, self.world_size)
+        self.configuration = replace(configuration, parameters=tuple(replace(parameter, held=self.holds(parameter)) for parameter in configuration.parameters))
         self.saved: dict[str, Any] | None = None
         self.start()
         return self.notes
+
+    def holds(self, parameter: Parameter) -> bool:
+        return parameter.part is None or self.groups.of(parameter.part.over).index(self.rank) == parameter.part.number
 
     def start(self) -> None:
         """What a process makes anew, whether it trains from the beginning or from a checkpoint."""
@@ -54,6 +59,8 @@ class TorchLoop(Driver):
 
     def check(self, configuration: Configuration) -> None:
         """An unknown key is refused, never passed over."""
+        if not self.lays_out_ranks and any(parameter.part or parameter.summed_over for parameter in configuration.parameters):
+            raise Refused("parameters over ranks of one model; expected each of them whole, with its own gradient")
         known = self.config_keys | {"grad_scaler", "optimizer"}
         if unknown := sorted(configuration.config.keys() - known):
             raise Refused(f"engine.config has {', '.join(unknown)}; the driver {self.name} knows {', '.join(sorted(known))}")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/frameworks/loop_contract.h"
 #include "sim/frameworks/megatron/parallel_groups.h"
 #include "sim/scenario/layout.h"
 #include "sim/scenario/script.h"
@@ -18,20 +19,12 @@ bool states_weights(const Scenario& s) {
   return s.contract.window == Window::marked || s.contract.normaliser > Normaliser::number || in_a_group || any(any, s.script);
 }
 
-// By parameter; empty: every rank has all. An embedding that first and last stage share is on both.
-std::vector<std::vector<std::uint32_t>> holders(const Scenario& s, const MegatronConfig& config) {
-  std::vector<std::vector<std::uint32_t>> out(s.parameters.size());
-  bool all = true;
-  for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
-    for (std::uint32_t r = 0; r < s.world_size; ++r) {
-      const bool at_an_end = stage_of(s, r) == 0 || stage_of(s, r) + 1 == s.engine.pipeline_stages;
-      const std::optional<ParameterPart>& part = s.parameters[p].part;
-      const bool has = config.attributes_of(s.parameters[p].name).shared_embedding ? at_an_end && (!part || place_in(s, part->over, r) == part->number) : holds(s, r, p);
-      if (has) out[p].push_back(r);
-      all &= has;
-    }
-  if (all) out.clear();
-  return out;
+// An embedding that first and last stage share is on both.
+bool on_rank(const Scenario& s, const MegatronConfig& config, std::uint32_t rank, std::uint32_t p) {
+  if (!config.attributes_of(s.parameters[p].name).shared_embedding) return holds(s, rank, p);
+  const bool at_an_end = stage_of(s, rank) == 0 || stage_of(s, rank) + 1 == s.engine.pipeline_stages;
+  const std::optional<ParameterPart>& part = s.parameters[p].part;
+  return at_an_end && (!part || place_in(s, part->over, rank) == part->number);
 }
 
 // By rank: "world" are the ranks that Megatron averages over. Empty: all ranks together.
@@ -62,7 +55,7 @@ Contract megatron_contract(const Scenario& s, const MegatronConfig& config, cons
   const auto together = static_cast<std::int64_t>(std::count(data_parallel.begin(), data_parallel.end(), data_parallel.front()));
   out.average_divisor = s.contract.average_over == "none" && !out.own_weights ? Rational(1) : Rational(together);
   if (out.own_weights) out.average_group = average_groups(s, out.groups, data_parallel);
-  out.holders = holders(s, config);
+  out.holders = holders_by(s, [&](std::uint32_t r, std::uint32_t p) { return on_rank(s, config, r, p); });
   share_gradients(s, out.groups, out);
   out.boundary = {1, false, false, "step()"};
   out.replicates_reduced = !config.ddp.use_distributed_optimizer;

@@ -29,11 +29,20 @@ json parameters_json(const Scenario& scenario, const GradientSource& source) {
     json entry{{"name", parameter.name}, {"numel", parameter.numel}, {"trainable", parameter.trainable}};
     if (parameter.on_side_stream) entry["produced_on"] = "side";
     if (parameter.tied_to) entry["tied_to"] = *parameter.tied_to;
+    if (parameter.part) entry["part"] = {{"over", parameter.part->over}, {"number", parameter.part->number}, {"count", parameter.part->count}};
+    if (!parameter.summed_over.empty()) entry["summed_over"] = parameter.summed_over;
     std::vector<double> weights(parameter.numel);
     if (!parameter.tied_to) source.initial_parameter(p, 0, weights);
     entry["weights"] = bytes_of(weights);
     out.push_back(std::move(entry));
   }
+  return out;
+}
+
+// Those of the layout too: of each set of ranks a rank makes one process group.
+json groups_json(const Scenario& scenario) {
+  json out = scenario.groups;
+  if (scenario.layout) out.update(json(scenario.layout->groups()));
   return out;
 }
 
@@ -47,7 +56,7 @@ json configure_message(const Scenario& scenario, const GradientSource& source, c
            {"engine", std::move(engine)},
            {"parameters", parameters_json(scenario, source)},
            {"model_dtype", name_of(scenario.model_dtype)},
-           {"groups", scenario.groups},
+           {"groups", groups_json(scenario)},
            {"linear", options.linear},
            {"observe", options.observe_events},
            {"seed", seed}};

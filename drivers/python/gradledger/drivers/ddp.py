@@ -6,20 +6,22 @@ from typing import Any, Callable, Iterable
 
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks, powerSGD_hook
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from ..driver import Buffer, Configuration, Refused
 from ..model import LinearModel
+from ..parallelized import ParallelizedModel
 from ..torch_loop import TorchLoop
 
 ARGUMENTS = ("bucket_cap_mb", "bucket_cap_mb_list", "find_unused_parameters", "gradient_as_bucket_view", "static_graph", "batched_grad_copy",
              "skip_all_reduce_unused_params")
-CONFIG_KEYS = frozenset(ARGUMENTS) | {"comm_hook", "PowerSGDState", "rows", "optimizer_in_backward", "delay_all_reduce"}
+CONFIG_KEYS = frozenset(ARGUMENTS) | {"comm_hook", "PowerSGDState", "rows", "optimizer_in_backward", "delay_all_reduce", "plain"}
 
 
 def summing_hook(state, bucket):  # no annotations: PyTorch compares them, and here they would be texts
     """What people write who do not know that a hook is given undivided gradients."""
-    return torch.distributed.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda future: future.value()[0])
+    return torch.distributed.all_reduce(bucket.buffer(), group=state, async_op=True).get_future().then(lambda future: future.value()[0])
 
 
 HOOKS: dict[str, Callable] = {
@@ -40,6 +42,8 @@ class Ddp(TorchLoop):
     name = "ddp"
     frameworks = ("ddp",)
     config_keys = CONFIG_KEYS
+    lays_out_ranks = True
+    meshes: dict[int, DeviceMesh] = {}  # by their tensor-parallel ranks; a mesh outlives the engine that it was made for
 
     def check(self, configuration: Configuration) -> None:
         super().check(configuration)
@@ -55,12 +59,25 @@ class Ddp(TorchLoop):
             if config.get(key) and key not in known:
                 raise Refused(f"PyTorch {torch.__version__} has no {key}")
 
+    def make_model(self) -> LinearModel:
+        self.mesh, tensor = None, self.groups.size("tp") if "tp" in self.groups.members else 1
+        if tensor == 1:
+            return super().make_model()
+        if self.groups.of("tp") != tuple(range(first := self.rank // tensor * tensor, first + tensor)):
+            raise Refused(f"tensor-parallel ranks {self.groups.of('tp')}; expected ranks that follow each other")
+        if tensor not in self.meshes:
+            self.meshes[tensor] = init_device_mesh(self.device.type, (self.world_size // tensor, tensor), mesh_dim_names=("dp", "tp"))
+        self.mesh = self.meshes[tensor]["dp"]
+        return ParallelizedModel(self.configuration, self.device, self.meshes[tensor]["tp"])
+
     def wrap(self, model: LinearModel) -> DistributedDataParallel:
         config = self.configuration.config
         for p, weight in model.weights.items():
             if rows := config.get("rows", {}).get(self.configuration.parameters[p].name):
                 weight.data = weight.data.view(rows, -1)
         arguments: dict[str, Any] = {key: config[key] for key in ARGUMENTS if config.get(key)}
+        if self.mesh is not None:
+            arguments["device_mesh"] = self.mesh
         if delayed := config.get("delay_all_reduce"):
             of = {parameter.name: model.weights[p] for p, parameter in enumerate(self.configuration.parameters) if p in model.weights}
             late = {id(of[name]) for name in delayed["params"]}
@@ -71,10 +88,12 @@ class Ddp(TorchLoop):
             out.register_comm_hook(self.hook_state(hook), self.renamed(HOOKS[hook]))
         return out
 
-    def hook_state(self, hook: str) -> powerSGD_hook.PowerSGDState | None:
+    def hook_state(self, hook: str) -> powerSGD_hook.PowerSGDState | torch.distributed.ProcessGroup | None:
+        """Without the wrapper's own group a hook averages over the world."""
+        group = None if self.mesh is None else self.mesh.get_group()
         if hook != "powerSGD":
-            return None
-        return powerSGD_hook.PowerSGDState(None, **self.configuration.config.get("PowerSGDState", {}))
+            return group
+        return powerSGD_hook.PowerSGDState(group, **self.configuration.config.get("PowerSGDState", {}))
 
     def renamed(self, hook: Callable) -> Callable:
         """bf16 hooks are refused by their names where there is no NCCL, though there is nothing in them that needs it."""

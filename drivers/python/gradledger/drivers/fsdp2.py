@@ -44,11 +44,12 @@ class Fsdp2(TorchLoop):
     frameworks = ("fsdp2",)
     preload = ("torch._dynamo", "torch.distributed.tensor")
     config_keys = frozenset({"reshard_after_forward", "mixed_precision", "offload", "wrap", "units", "nested", "rows", "mesh", "gradient_divide_factor",
-                             "force_sum_reduction_for_comms", "reduce_scatter_unused_params", "calls_unused_units", "input_requires_grad", "root_parameters_last"})
+                             "force_sum_reduction_for_comms", "reduce_scatter_unused_params", "calls_unused_units", "input_requires_grad", "root_parameters_last", "plain"})
     streams = True
     own_events = ("set_requires_gradient_sync", "set_requires_all_reduce", "set_is_last_backward", "set_reshard_after_forward", "set_reshard_after_backward",
                   "set_reduce_scatter_unused_params", "set_gradient_divide_factor", "set_force_sum_reduction_for_comms", "unshard", "reshard", "reset_iter_state")
-    meshes: dict[tuple[int, ...], DeviceMesh] = {}  # by their shapes
+    lays_out_ranks = True
+    meshes: dict[tuple[tuple[int, ...], int], DeviceMesh] = {}  # by their shapes
 
     def check(self, configuration: Configuration) -> None:
         super().check(configuration)
@@ -59,7 +60,8 @@ class Fsdp2(TorchLoop):
         mixed_precision(configuration)
 
     def make_model(self) -> ShardedModel:
-        return ShardedModel(self.configuration, self.device)
+        self.mesh, tensor_parallel = self.meshes_of(self.configuration.config.get("mesh"))
+        return ShardedModel(self.configuration, self.device, tensor_parallel)
 
     def loss(self, graph: Graph) -> torch.Tensor:
         if not self.configuration.config.get("input_requires_grad"):
@@ -70,7 +72,7 @@ class Fsdp2(TorchLoop):
         config = self.configuration.config
         if without_events:
             self.notes.append(f"torch.cpu of PyTorch {torch.__version__} has no events of streams: gradledger's stand in, which order nothing")
-        arguments: dict[str, Any] = {"mesh": self.mesh_of(config.get("mesh")), "mp_policy": MixedPrecisionPolicy(**mixed_precision(self.configuration), cast_forward_inputs=False)}
+        arguments: dict[str, Any] = {"mesh": self.mesh, "mp_policy": MixedPrecisionPolicy(**mixed_precision(self.configuration), cast_forward_inputs=False)}
         if config.get("reshard_after_forward") is not None:
             arguments["reshard_after_forward"] = config["reshard_after_forward"]
         if config.get("offload"):
@@ -87,16 +89,25 @@ class Fsdp2(TorchLoop):
         self.sharded = [(numbers[each.sharded_param], each) for module in model.modules() if isinstance(module, FSDPModule) for each in parameters_of(module)]
         return model
 
-    def mesh_of(self, names: list[str] | None) -> DeviceMesh:
-        """Of two dimensions, replicas and then shards, the ranks stand in order. A mesh outlives the engine that it was made for, as its groups do."""
-        shape = tuple(self.groups.size(name) for name in names) if names else (self.world_size,)
-        self.shards = shape[-1]
-        first = self.rank // self.shards * self.shards
-        if names and (shape[0] * shape[1] != self.world_size or self.groups.of(names[1]) != tuple(range(first, first + self.shards))):
+    def meshes_of(self, names: list[str] | None) -> tuple[DeviceMesh, DeviceMesh | None]:
+        """That of fully_shard, and that of parallelize_module. In a mesh of replicas, shards and tensor-parallel ranks the ranks stand in order. A mesh
+        outlives the engine that it was made for, as its groups do."""
+        tensor = self.groups.size("tp") if "tp" in self.groups.members else 1
+        ranks = self.world_size // tensor
+        shape = tuple(self.groups.size(name) for name in names) if names else (ranks,)
+        self.shards, self.place = shape[-1], self.rank // tensor
+        first = self.place // self.shards * self.shards
+        shard = tuple((first + i) * tensor + self.rank % tensor for i in range(self.shards))
+        if names and (shape[0] * shape[-1] != ranks or self.groups.of(names[1]) != shard):
             raise Refused(f"a mesh whose shards are ranks {self.groups.of(names[1])}; expected ranks that follow each other, and all of them")
-        if shape not in self.meshes:
-            self.meshes[shape] = init_device_mesh(self.device.type, shape, mesh_dim_names=tuple(names) if names else None)
-        return self.meshes[shape]
+        if tensor > 1 and self.groups.of("tp") != tuple(range(self.place * tensor, (self.place + 1) * tensor)):
+            raise Refused(f"tensor-parallel ranks {self.groups.of('tp')}; expected ranks that follow each other")
+        data = tuple(names) if names else ("dp",)
+        if (shape, tensor) not in self.meshes:
+            self.meshes[shape, tensor] = init_device_mesh(self.device.type, (*shape, tensor) if tensor > 1 else shape,
+                                                          mesh_dim_names=(*data, "tp") if tensor > 1 else tuple(names) if names else None)
+        mesh = self.meshes[shape, tensor]
+        return (mesh[data if names else "dp"], mesh["tp"]) if tensor > 1 else (mesh, None)
 
     def set_reductions(self, module: FSDPModule) -> None:
         config = self.configuration.config
@@ -117,8 +128,9 @@ class Fsdp2(TorchLoop):
         raise Refused(f"fully_shard of PyTorch {torch.__version__} has no {names[0]}")
 
     def piece(self, number: int, tensor: torch.Tensor) -> Piece:
-        per_rank = -(-tensor.shape[0] // self.shards) * (tensor.numel() // max(1, tensor.shape[0]))
-        return (number, min(self.rank % self.shards * per_rank, tensor.numel()), local(tensor).numel())
+        numel, rows = self.configuration.parameters[number].numel, self.model.shape(self.configuration, number)[0]
+        per_rank = -(-rows // self.shards) * (numel // max(1, rows))
+        return (number, min(self.place % self.shards * per_rank, numel), local(tensor).numel())
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -1,13 +1,15 @@
 """The model that fully_shard is given: modules of several parameters, parameters of the root, weights of more than one dimension."""
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, Callable, Sequence
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 
 from ..driver import Configuration, Refused
-from ..model import Graph, Layer, LinearModel, Term, used
+from ..model import Graph, Layer, Term, used
+from ..parallelized import ParallelizedModel
 
 ROOT = -1
 
@@ -37,15 +39,19 @@ class OfTheRoot:
         return used(self.weight, loss, *use)
 
 
-class ShardedModel(LinearModel):
+class ShardedModel(ParallelizedModel):
     """Modules run by the numbers of their parameters. What begins the graph is no input of a module, so that the input of the first ones requires no gradient, as
     that of a network's first ones does not."""
 
-    def __init__(self, configuration: Configuration, device: torch.device | str) -> None:
+    def __init__(self, configuration: Configuration, device: torch.device | str, tensor_parallel: DeviceMesh | None = None) -> None:
         self.config = configuration.config
-        super().__init__(configuration, device)
+        super().__init__(configuration, device, tensor_parallel)
         self.unit_of = self.units_of(configuration)
-        self.called: list[torch.nn.Module] = list(self.layers)  # by the number of a unit
+        parts = [0 if parameter.part is None else parameter.part.number for parameter in configuration.parameters]
+        held = [p if parameter.held else None for p, parameter in enumerate(configuration.parameters)]
+        # By the number of a unit. Of a parameter in parts, the rank calls its own.
+        self.called: list[torch.nn.Module] = [self.layers[next((p for p in held[first:first + (given.part.count if given.part else 1)] if p is not None), first)]
+                                              for first, given in enumerate(configuration.parameters) if parts[first] == 0]
         if self.config.get("units") is not None:
             self.divide(configuration)
 
@@ -56,9 +62,10 @@ class ShardedModel(LinearModel):
     def units_of(self, configuration: Configuration) -> list[int]:
         """Of each parameter. A weight that two layers have can be in no unit of one of them."""
         parameters = configuration.parameters
+        entry = list(accumulate(0 if parameter.part and parameter.part.number else 1 for parameter in parameters))
         tied = {number for p, parameter in enumerate(parameters) if parameter.tied_to is not None for number in (p, parameter.tied_to)}
         if (units := self.config.get("units")) is None:
-            return [ROOT if p in tied or self.config.get("wrap", "layers") == "root" else p for p in range(len(parameters))]
+            return [ROOT if p in tied or self.config.get("wrap", "layers") == "root" else entry[p] - 1 for p in range(len(parameters))]
         if tied:
             raise Refused("engine.config.units beside tied parameters; expected engine.config.wrap")
         number = {name: unit for unit, names in enumerate(units) for name in names}
@@ -73,7 +80,7 @@ class ShardedModel(LinearModel):
         of_the_root = [p for p, unit in enumerate(self.unit_of) if unit == ROOT]
         self.nested = torch.nn.ModuleList(layers[p] for p in of_the_root if configuration.parameters[p].name in nested)
         for p in of_the_root:
-            if configuration.parameters[p].name not in nested:
+            if configuration.parameters[p].name not in nested and configuration.parameters[p].held:
                 self.register_parameter(f"weight{p}", layers[p].weight)
                 layers[p] = OfTheRoot(self, f"weight{p}")
         self.layers = layers
@@ -85,6 +92,7 @@ class ShardedModel(LinearModel):
     def forward(self, graph: Graph, start: torch.Tensor | None = None) -> torch.Tensor:
         if graph.phases > 1:
             raise Refused("phases of a backward; expected 1")
+        graph.spread = self.spread
         graph.begin = self.begin(graph, start)
         loss = torch.zeros((), device=self.device) if start is None else graph.begin
         terms = {term.parameter: term for term in reversed(self.terms(graph))}

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sim/frameworks/loop_admission.h"
+#include "sim/scenario/layout.h"
 #include "sim/scenario/script_pointer.h"
 
 namespace gradledger::torch {
@@ -23,9 +24,9 @@ Problem power_sgd_problem(const Scenario& s, const DdpConfig& config) {
     return InputError{"/engine/config/PowerSGDState/start_powerSGD_iter",
                       "PyTorch refuses this: ValueError: Expect `start_powerSGD_iter` > 1 if `use_error_feedback` or `warm_start` is enabled, because PowerSGD can "
                       "only be applied after the first two iterations in DDP."};
-  for (std::size_t p = 0; p < s.parameters.size(); ++p)
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
     if (s.parameters[p].has_gradient() && s.parameters[p].numel == 0)
-      return InputError{"/parameters/" + std::to_string(p) + "/numel", "is 0; powerSGD_hook takes every parameter for a matrix, which one without elements is not"};
+      return InputError{parameter_pointer(s, p) + "/numel", "is 0; powerSGD_hook takes every parameter for a matrix, which one without elements is not"};
   return std::nullopt;
 }
 
@@ -41,6 +42,7 @@ Problem option_problem(const Scenario& s, const DdpConfig& config) {
   if (config.steps_inside_backwards() && config.grad_scaler)
     return InputError{config.optimizer_in_backward ? "/engine/config/optimizer_in_backward" : "/engine/config/post_accumulate_grad_hook",
                       "steps before a GradScaler could unscale; expected it without grad_scaler"};
+  if (Problem problem = plain_problem(s, config.plain)) return problem;
   if (!config.delay_all_reduce) return std::nullopt;
   const std::string where = "/engine/config/delay_all_reduce";
   for (const std::string& name : config.delay_all_reduce->parameters)
@@ -64,11 +66,23 @@ Problem learning_problem(const Scenario& s) {
                     "parameters that require a gradient."};
 }
 
+// A DTensor's parameter is made anew, and the new one requires a gradient that it does not get. ddp.py: _localize_dtensor, at torch 2.13
+Problem frozen_problem(const Scenario& s, const DdpConfig& config) {
+  for (std::uint32_t p = 0; s.layout && s.layout->size("tp") > 1 && p < s.parameters.size(); ++p)
+    if (!s.parameters[p].trainable && !config.is_plain(s.parameters[p].name))
+      return InputError{
+          parameter_pointer(s, p) + "/trainable",
+          "is false, and DistributedDataParallel makes parameters of DTensors anew, which then wait for a gradient; expected it in plain of /engine/config, or trained"};
+  return std::nullopt;
+}
+
 Problem script_problem(const Scenario& s, const DdpConfig& config, const std::vector<ScriptItem>& items, const std::string& where) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     const ScriptItem& item = items[i];
     const std::string here = where + "/" + std::to_string(i);
     if (Problem problem = item_problem(s, item, here, "DistributedDataParallel", config.grad_scaler.has_value())) return problem;
+    if ((item.kind == ScriptKind::save || item.kind == ScriptKind::restore) && s.layout && s.layout->size("tp") > 1)
+      return InputError{here, "is not modelled with tensor-parallel ranks, behind whose first forward the module has no parameters to save"};
     if (item.kind == ScriptKind::of_framework) return InputError{here, "is another framework's"};
     if (Problem problem = script_problem(s, config, item.items, pointer_of_items(item, here))) return problem;
   }
@@ -80,6 +94,8 @@ Problem script_problem(const Scenario& s, const DdpConfig& config, const std::ve
 std::optional<InputError> ddp_refusal(const Scenario& scenario, const DdpConfig& config) {
   if (Problem problem = option_problem(scenario, config)) return problem;
   if (Problem problem = model_problem(scenario, "DistributedDataParallel")) return problem;
+  if (Problem problem = layout_problem_of(scenario, "DistributedDataParallel")) return problem;
+  if (Problem problem = frozen_problem(scenario, config)) return problem;
   if (Problem problem = learning_problem(scenario)) return problem;
   return script_problem(scenario, config, scenario.script, "/script");
 }

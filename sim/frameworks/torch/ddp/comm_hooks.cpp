@@ -8,7 +8,7 @@
 namespace gradledger::torch {
 namespace {
 
-void all_reduce(const Pass& pass, Slice slice) { pass.w.collective({.input = slice, .output = slice}); }
+void all_reduce(const Pass& pass, Slice slice) { pass.w.collective({.group = pass.g.group, .input = slice, .output = slice}); }
 
 // One after the other into a whole, and back.
 void gather(const Pass& pass, Slice whole, const std::vector<Slice>& parts) {
@@ -116,7 +116,7 @@ void Reducer::compress_bucket(const Pass& pass, Bucket& bucket) {
   OnStream communication(pass.w, Stream::communication);
   pass.w.wait(filled);
   all_reduce(pass, uncompressed.slice);
-  pass.w.collective({.compressed_numel = p_numel, .input = p.slice, .output = p.slice});
+  pass.w.collective({.group = pass.g.group, .compressed_numel = p_numel, .input = p.slice, .output = p.slice});
   all_reduce(pass, q.slice);
   for (const Tensor& sum : {uncompressed, p}) pass.w.divide(sum.slice, world());
   scatter(pass, rest, uncompressed.slice);

@@ -1,6 +1,7 @@
 // What decides the gradients of a model in DistributedDataParallel: arguments of its constructor, and what a loop hangs onto it. Keys are PyTorch's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -45,6 +46,7 @@ struct DdpConfig {
   CommHook comm_hook = CommHook::none;
   std::optional<PowerSgdConfig> power_sgd;    // of comm_hook power_sgd
   std::map<std::string, std::uint64_t> rows;  // the first dimension of parameters that have more than one
+  std::vector<std::string> plain;             // parameters that are no DTensors on the tensor-parallel ranks: those of modules that a loop cut itself
   bool optimizer_in_backward = false;         // _apply_optimizer_in_backward: the wrapper runs it behind each bucket's reduction
   bool post_accumulate_grad_hook = false;     // the loop's own hook of each parameter steps, before the reducer sees the gradient
   bool backward_in_forward = false;           // the loop runs backwards inside the wrapper's forward, and prepares the reducer itself: their graphs do not pass the sink
@@ -52,6 +54,7 @@ struct DdpConfig {
   std::optional<GradScalerConfig> grad_scaler;
 
   bool steps_inside_backwards() const { return optimizer_in_backward || post_accumulate_grad_hook; }
+  bool is_plain(const std::string& name) const { return std::find(plain.begin(), plain.end(), name) != plain.end(); }
   // Whether each backward walks the graph for parameters that it will not reach.
   bool searches_unused() const { return find_unused_parameters && !static_graph; }
   bool operator==(const DdpConfig&) const = default;

@@ -63,6 +63,7 @@ Result<DdpConfig> ddp_config_from_json(const json& object, const std::string& wh
     return InputError{where + "/PowerSGDState", "is the state of a hook that is not registered; expected comm_hook \"powerSGD\" beside it"};
   if (out.comm_hook == CommHook::power_sgd) out.power_sgd = power_sgd_from_json(object.value("PowerSGDState", json::object()));
   if (object.contains("rows")) out.rows = object["rows"].get<std::map<std::string, std::uint64_t>>();
+  out.plain = object.value("plain", out.plain);
   if (object.contains("delay_all_reduce")) out.delay_all_reduce = DelayedAllReduce{object["delay_all_reduce"]["params"], object["delay_all_reduce"]["hook"]};
   if (!object.contains("grad_scaler")) return out;
   auto scaler = grad_scaler_from_json(object["grad_scaler"], where + "/grad_scaler");
@@ -81,6 +82,7 @@ ordered_json ddp_config_to_json(const DdpConfig& config) {
     if (config.comm_hook == hook) out["comm_hook"] = name;
   if (config.power_sgd) out["PowerSGDState"] = power_sgd_to_json(*config.power_sgd);
   if (!config.rows.empty()) out["rows"] = config.rows;
+  if (!config.plain.empty()) out["plain"] = config.plain;
   if (config.delay_all_reduce) out["delay_all_reduce"] = {{"params", config.delay_all_reduce->parameters}, {"hook", config.delay_all_reduce->hook}};
   if (config.grad_scaler) out["grad_scaler"] = grad_scaler_to_json(*config.grad_scaler);
   return out;

@@ -38,6 +38,7 @@ Approximation approximation(const Scenario& s, const DdpConfig& config) {
 
 Contract ddp_contract(const Scenario& s, const DdpConfig& config) {
   Contract out = loop_contract(s);
+  lay_out(s, out);
   out.boundary.inside_backwards = config.steps_inside_backwards();
   out.wire = wire(s, config);
   if (config.power_sgd) out.approximation = approximation(s, config);

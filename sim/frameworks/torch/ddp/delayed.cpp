@@ -43,7 +43,7 @@ void DistributedDataParallel::reduce_delayed(const Pass& pass) {
   const std::uint32_t divided = pass.w.record();
   OnStream communication(pass.w, Stream::communication);
   pass.w.wait(divided);
-  pass.w.collective({.input = delay_buffer_, .output = delay_buffer_});
+  pass.w.collective({.group = gradients_.group, .input = delay_buffer_, .output = delay_buffer_});
 }
 
 }  // namespace gradledger::torch

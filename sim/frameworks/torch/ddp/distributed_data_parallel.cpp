@@ -16,24 +16,24 @@ bool is_delayed(const DdpConfig& config, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-std::vector<std::uint32_t> reduced_parameters(const Scenario& s, const DdpConfig& config) {
+std::vector<std::uint32_t> reduced_parameters(const Scenario& s, const DdpConfig& config, std::uint32_t rank) {
   std::vector<std::uint32_t> out;
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
-    if (s.parameters[p].has_gradient() && !is_delayed(config, s.parameters[p].name)) out.push_back(p);
+    if (s.parameters[p].has_gradient() && holds(s, rank, p) && !is_delayed(config, s.parameters[p].name)) out.push_back(p);
   return out;
 }
 
 }  // namespace
 
 DistributedDataParallel::DistributedDataParallel(const EngineContext& context, const DdpConfig& config)
-    : context_(context), config_(&config), reducer_(context, config, reduced_parameters(*context.scenario, config)), scaler_(config.grad_scaler) {
+    : context_(context), config_(&config), reducer_(context, config, reduced_parameters(*context.scenario, config, context.rank)), scaler_(config.grad_scaler) {
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     optimizers_.emplace_back(scenario().engine.optimizer_of(p), false);
-    if (!is_delayed(config, parameter(p).name)) continue;
+    if (!is_delayed(config, parameter(p).name) || !held(p)) continue;
     delayed_.push_back(p);
   }
   for (std::uint32_t p = 0; config.delay_all_reduce && p < parameter_count(); ++p)
-    if (parameter(p).name == config.delay_all_reduce->hook) delayed_hook_ = p;
+    if (parameter(p).name == config.delay_all_reduce->hook && held(p)) delayed_hook_ = p;
 }
 
 void DistributedDataParallel::initialise(ProgramWriter& w) {
@@ -45,8 +45,11 @@ void DistributedDataParallel::initialise(ProgramWriter& w) {
     return w.whole(b);
   };
   gradients_.grad.resize(parameter_count());
+  gradients_.group = averaging_ranks(context_).id;
+  weights_.resize(parameter_count());
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
-    weights_.push_back(buffer(parameter(p).name, scenario().dtype_of(p), parameter(p).numel));
+    if (!held(p)) continue;
+    weights_[p] = buffer(parameter(p).name, scenario().dtype_of(p), parameter(p).numel);
     initialise_weights(w, weights_[p], p, 0);
     if (parameter(p).has_gradient()) optimizers_[p].initialise(w, parameter(p).numel, "[" + parameter(p).name + "]");
   }
@@ -79,8 +82,9 @@ void DistributedDataParallel::handle(const Event& event, ProgramWriter& w) {
                    require_backward_grad_sync_ = outer_blocks_.back();
                    outer_blocks_.pop_back();
                  },
-                 [&](const Step& body) { step(body, pass); }, [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto& body) { zero_grad(body.set_to_none, pass); },
-                 [&](const Unscale&) { unscale(pass); }, [&](const ScaleGradients& body) { scale_gradients(body, pass); }, [&](const ClipGradients& body) { clip(body, pass); },
+                 [&](const Step& body) { step(body, pass); }, [&](const EngineZeroGrad& body) { zero_grad(body.set_to_none, localized_, pass); },
+                 [&](const OptimizerZeroGrad& body) { zero_grad(body.set_to_none, false, pass); }, [&](const Unscale&) { unscale(pass); },
+                 [&](const ScaleGradients& body) { scale_gradients(body, pass); }, [&](const ClipGradients& body) { clip(body, pass); },
                  [&](const AllReduce& body) { all_reduce(body, pass); }, [&](const Raise& body) { raise(body); }, [](const Save&) {},  // of the weights and what belongs to them
                  [](const one_of<SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Finalize, Restore, OfFramework> auto&) {
                    expects(false, "DistributedDataParallel is given an event that its admission refuses");
@@ -107,6 +111,7 @@ void DistributedDataParallel::load(const Engine& saved) {
 
 // Whether the coming backward reduces is decided here, and not where it runs.
 void DistributedDataParallel::forward(const Pass& pass, std::uint32_t ordinal) {
+  localized_ = context_.timeline->contract.groups.contains("tp") && group_named(scenario(), context_.timeline->contract.groups, "tp", context_.rank).size() > 1;
   reducer_.rebuild_buckets(pass);
   if (require_backward_grad_sync_) {
     std::vector<std::uint32_t> reachable;
@@ -194,6 +199,21 @@ void DistributedDataParallel::accumulate_grad(const events::Backward& event, con
 }
 
 void DistributedDataParallel::deposit(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add) {
+  if (sums_parts(p)) return deposit_part(pass, target, ordinal, p, add);
+  deposit_own(pass, target, ordinal, p, add);
+}
+
+// A layout's tensor-parallel ranks each compute a part of the gradient. A DTensor's is added up over them before autograd sees it, in each backward.
+void DistributedDataParallel::deposit_part(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add) {
+  const Tensor part = gradients_.tensors.allocate(pass.w, parameter(p).name + ".grad redistributed", scenario().dtype_of(p), target.numel);
+  deposit_own(pass, part.slice, ordinal, p, false);
+  pass.w.collective({.group = group_named(scenario(), context_.timeline->contract.groups, "tp", context_.rank).id, .input = part.slice, .output = part.slice});
+  if (add) pass.w.accumulate(target, part.slice);
+  else pass.w.copy(target, part.slice);
+  gradients_.tensors.drop(pass.w, part);
+}
+
+void DistributedDataParallel::deposit_own(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add) {
   const std::vector<double>& of_loop = context_.timeline->backwards[ordinal].loss_factor;
   pass.w.deposit(target, ordinal, p, 0, gradient_scale_ * (of_loop.empty() ? 1.0 : of_loop[context_.rank]), add);
 }
@@ -227,7 +247,7 @@ void DistributedDataParallel::observe(ProgramWriter& w) {
       w.observe(w.view(parameter(p).name + ".grad", whole(p, grad.slice)), Role::replicated_accumulator, gradient_scale_, true);
   if (!stepped_) return;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
-    if (!parameter(p).has_gradient()) continue;
+    if (!parameter(p).has_gradient() || !held(p)) continue;
     w.observe(w.view(parameter(p).name, whole(p, weights_[p])), Role::parameter, 1.0, true);
     optimizers_[p].observe(w, {{{no_index, 0, parameter(p).numel}, static_cast<std::int32_t>(p), 0}});
   }

@@ -36,7 +36,8 @@ class DistributedDataParallel final : public Engine {
   };
 
   const Scenario& scenario() const { return *context_.scenario; }
-  std::uint32_t world() const { return context_.scenario->world_size; }
+  std::uint32_t world() const { return averaging_ranks(context_).size(); }
+  bool held(std::uint32_t p) const { return holds(scenario(), context_.rank, p); }
   const Parameter& parameter(std::uint32_t p) const { return context_.scenario->parameters[p]; }
   std::uint32_t parameter_count() const { return static_cast<std::uint32_t>(context_.scenario->parameters.size()); }
   bool linear() const { return context_.linear; }
@@ -45,12 +46,15 @@ class DistributedDataParallel final : public Engine {
   void explicit_forward(const Event& event, const Pass& pass);  // distributed.py: forward, at torch 2.13
   bool passes_sink() const { return config_->static_graph && !delay_enqueued_ && !config_->backward_in_forward; }
   std::uint32_t backward_of_forward(std::uint32_t forward) const;
-  void backward(const events::Backward& event, const Pass& pass);                                  // ours: what autograd of PyTorch does
-  void autograd(const events::Backward& event, const Pass& pass);                                  // ours: what autograd of PyTorch does
-  void end_of_backward(const Pass& pass, std::optional<Slice> question);                           // reducer.cpp: finalize_backward, at torch 2.13
-  void accumulate_grad(const events::Backward& event, const Pass& pass, std::uint32_t p);          // ours: what autograd of PyTorch does
-  void deposit(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add);  // ours: what autograd of PyTorch does
-  void make_gradient(const Pass& pass, std::uint32_t p);                                           // ours: what autograd of PyTorch does
+  void backward(const events::Backward& event, const Pass& pass);                                       // ours: what autograd of PyTorch does
+  void autograd(const events::Backward& event, const Pass& pass);                                       // ours: what autograd of PyTorch does
+  void end_of_backward(const Pass& pass, std::optional<Slice> question);                                // reducer.cpp: finalize_backward, at torch 2.13
+  void accumulate_grad(const events::Backward& event, const Pass& pass, std::uint32_t p);               // ours: what autograd of PyTorch does
+  void deposit(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add);       // ours: what autograd of PyTorch does
+  void deposit_part(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add);  // _api.py: _FromTorchTensor.backward, at torch 2.13
+  void deposit_own(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add);   // ours: what autograd of PyTorch does
+  bool sums_parts(std::uint32_t p) const { return !parameter(p).summed_over.empty() && !config_->is_plain(parameter(p).name); }
+  void make_gradient(const Pass& pass, std::uint32_t p);  // ours: what autograd of PyTorch does
 
   void initialise_delayed(const Pass& pass);  // distributed.py: _register_delay_all_reduce_hook, at torch 2.13
   void clear_grad_buffer(const Pass& pass);   // distributed.py: _clear_grad_buffer, at torch 2.13
@@ -61,7 +65,7 @@ class DistributedDataParallel final : public Engine {
   void update(ProgramWriter& w, std::uint32_t p, Slice gradient);               // ours: the loop's own optimizer
   void unscale(const Pass& pass);                                               // grad_scaler.py: unscale_, at torch 2.13
   void scaler_update(bool found_inf, const Pass& pass);                         // grad_scaler.py: update, at torch 2.13
-  void zero_grad(bool set_to_none, const Pass& pass);                           // ours: the loop's own code
+  void zero_grad(bool set_to_none, bool plain_alone, const Pass& pass);         // ours: the loop's own code
   void raise(const events::Raise& event);                                       // ours: the loop's own code
   void clip(const events::ClipGradients& event, const Pass& pass);              // clip_grad.py: clip_grad_norm_, at torch 2.13
   void clip_by(double norm, const Pass& pass);                                  // clip_grad.py: clip_grad_norm_, at torch 2.13
@@ -92,7 +96,8 @@ class DistributedDataParallel final : public Engine {
   std::vector<BaseOptimizer> optimizers_;  // PyTorch's state is of each parameter
   Slice norm_squared_, norm_, parameter_norm_, found_inf_;
   double max_norm_ = 0;
-  bool stepped_ = false;  // the last event: weights may have changed
+  bool localized_ = false;  // a forward put DTensors in the place of the module's parameters, which has none behind it. ddp.py: _reconstruct_dtensor, at torch 2.13
+  bool stepped_ = false;    // the last event: weights may have changed
   std::optional<Stage> pending_;
 };
 

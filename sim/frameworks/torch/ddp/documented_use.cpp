@@ -1,5 +1,6 @@
 #include "sim/frameworks/torch/ddp/documented_use.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
@@ -32,10 +33,11 @@ enum class Use : std::uint8_t {
   weights,
   own_gradients,
   checkpoint,
+  parts_of_gradients,
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 17> rules{{
+constexpr std::array<UseRule, 18> rules{{
     {"same-calls", "Every rank makes the same calls in the same order."},
     {"forward-in-no-sync", "A forward and its backward stand in no_sync together, or outside of it together: what decides is the forward."},
     {"last-backward-synchronised", "The last forward and backward before step() run outside of no_sync."},
@@ -53,6 +55,7 @@ constexpr std::array<UseRule, 17> rules{{
     {"weights-of-the-loop", "What the loop multiplies a loss by, averaged over the ranks, is what the contribution is due to weigh.", true},
     {"reduced-gradients-kept", "What the loop does to param.grad, or reduces beside the wrapper, is its own.", true},
     {"checkpoint-behind-step", "A checkpoint is saved behind a step() that updates: the gradients of an open window are not in it."},
+    {"parts-of-gradients", "A parameter of which tensor-parallel ranks have parts of a gradient is a DTensor, which DistributedDataParallel is told with device_mesh."},
 }};
 
 // Where a rank stands.
@@ -86,6 +89,8 @@ class Walk final : public UseWalk {
   void on_event(const Event& e) override {
     if (e.is<events::Restore>()) return restored(e);
     if (timeline_.two_layers) own_contract(e);
+    const auto cut = [&](const Parameter& p) { return !p.summed_over.empty() && config_.is_plain(p.name); };
+    if (e.is<events::Step>() && std::any_of(scenario_.parameters.begin(), scenario_.parameters.end(), cut)) broken(Use::parts_of_gradients);
   }
 
   // Where the loop states what it means: whether the wrapper can know of it.
@@ -166,7 +171,7 @@ class Walk final : public UseWalk {
     bool all = true;
     for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
       uses.push_back(timeline_.in_graph(scenario_, e.ordinal, rank, p));
-      all &= uses.back() || !scenario_.parameters[p].has_gradient();
+      all &= uses.back() || !scenario_.parameters[p].has_gradient() || !timeline_.contract.holds(rank, p);
     }
     if (!all && !deferred && !config_.find_unused_parameters && !config_.static_graph) broken(Use::unused_parameters);
     if (!config_.static_graph) return;

@@ -47,6 +47,7 @@ class DistributedDataParallelFramework final : public Framework {
     return ddp_contract(scenario, config_of(scenario));
   }
 
+  bool lays_out_ranks() const override { return true; }
   std::span<const EngineInfo> engines() const override {
     static constexpr std::array infos{
         EngineInfo{"DistributedDataParallel", "framework ddp: PyTorch 2.4 to 2.13", "param.grad, by autograd, replicated; buckets on the way", "recorded"}};

@@ -8,8 +8,12 @@
 
 namespace gradledger::torch {
 
+ProcessGroup averaging_ranks(const EngineContext& context) {
+  return group_named(*context.scenario, context.timeline->contract.groups, averaging_group(*context.scenario), context.rank);
+}
+
 Reducer::Reducer(const EngineContext& context, const DdpConfig& config, std::vector<std::uint32_t> parameters)
-    : context_(context), config_(&config), parameters_(std::move(parameters)), number_of_(context.scenario->parameters.size(), no_index) {
+    : context_(context), data_parallel_(averaging_ranks(context)), config_(&config), parameters_(std::move(parameters)), number_of_(context.scenario->parameters.size(), no_index) {
   for (std::uint32_t v = 0; v < parameters_.size(); ++v) number_of_[parameters_[v]] = v;
   ready_.resize(parameters_.size());
   used_.resize(parameters_.size());
@@ -87,8 +91,9 @@ void Reducer::rebuild_buckets(const Pass& pass) {
 // The assignment of rank 0 is everybody's. What it sends is known here without asking: the order in which its hooks fired.
 std::vector<std::uint32_t> Reducer::order_of_rank_0() const {
   std::vector<std::uint32_t> out;
-  if (rebuilt_in_ != no_index && context_.timeline->backwards[rebuilt_in_].micro_batch[0] != no_contribution)
-    for (const std::uint32_t p : context_.timeline->ready_order(*context_.scenario, rebuilt_in_, 0))
+  const std::uint32_t first = data_parallel_.ranks.front();
+  if (rebuilt_in_ != no_index && context_.timeline->backwards[rebuilt_in_].micro_batch[first] != no_contribution)
+    for (const std::uint32_t p : context_.timeline->ready_order(*context_.scenario, rebuilt_in_, first))
       if (manages(p)) out.push_back(number_of_[p]);
   return out.size() == rebuilt_order_.size() ? out : rebuilt_order_;
 }
@@ -97,7 +102,7 @@ void Reducer::sync_bucket_indices(const Pass& pass, const BucketAssignment& assi
   const auto send = [&](const std::string& name, const std::vector<std::uint32_t>& values) {
     Tensor tensor = pass.g.tensors.allocate(pass.w, name, Dtype::int32, values.size());
     for (std::uint32_t i = 0; i < values.size(); ++i) pass.w.fill(tensor.slice.part(i, 1), values[i]);
-    pass.w.collective({.kind = CollectiveKind::broadcast, .purpose = Purpose::control, .input = tensor.slice, .output = tensor.slice});
+    pass.w.collective({.kind = CollectiveKind::broadcast, .purpose = Purpose::control, .group = pass.g.group, .input = tensor.slice, .output = tensor.slice});
     pass.g.tensors.drop(pass.w, tensor);
   };
   std::vector<std::uint32_t> bucket_of(parameters_.size() + 1), sizes;
@@ -204,7 +209,7 @@ void Reducer::all_reduce_local_used_map(const Pass& pass) {
   const std::uint32_t filled = pass.w.record();
   OnStream communication(pass.w, Stream::communication);
   pass.w.wait(filled);
-  pass.w.collective({.purpose = Purpose::control, .input = used_map_, .output = used_map_});
+  pass.w.collective({.purpose = Purpose::control, .group = pass.g.group, .input = used_map_, .output = used_map_});
   used_map_work_ = pass.w.record();
 }
 

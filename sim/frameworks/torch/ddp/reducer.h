@@ -11,15 +11,20 @@
 #include "sim/engine/engine.h"
 #include "sim/engine/tensors.h"
 #include "sim/frameworks/torch/ddp/buckets.h"
+#include "sim/scenario/layout.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger::torch {
 
 // What engine and reducer share of a rank.
 struct Gradients {
+  std::uint32_t group = 0;  // of the ranks that average with each other
   TensorTable tensors;
   std::vector<Tensor> grad;  // param.grad, by parameter of the model
 };
+
+// The ranks that a rank averages with: the world, or the data-parallel ones of a layout.
+ProcessGroup averaging_ranks(const EngineContext& context);
 
 // The optimizer's step on one parameter of the model, where it runs in the backward.
 using StepInBackward = std::function<void(std::uint32_t parameter, Slice gradient)>;
@@ -76,7 +81,7 @@ class Reducer {
   bool static_graph_after_first_iteration() const { return config_->static_graph && backward_calls_ > 1; }
   bool should_rebuild_buckets() const { return (config_->static_graph || !config_->find_unused_parameters) && !has_rebuilt_; }
   bool batched() const { return config_->batched_grad_copy; }
-  std::uint32_t world() const { return context_.scenario->world_size; }
+  std::uint32_t world() const { return data_parallel_.size(); }
   Slice view(std::uint32_t variable) const;
 
   void initialize_buckets(const Pass& pass, const BucketAssignment& assignment);  // reducer.cpp: initialize_buckets, at torch 2.13
@@ -96,6 +101,7 @@ class Reducer {
   void finalize_variable(const Pass& pass, std::uint32_t variable, bool globally_unused);  // reducer.cpp: finalize_bucket_dense, at torch 2.13
 
   EngineContext context_;
+  ProcessGroup data_parallel_;
   const DdpConfig* config_;
   std::vector<std::uint32_t> parameters_;  // of the model, by the reducer's number
   std::vector<std::uint32_t> number_of_;   // by parameter of the model; no_index: not the reducer's

@@ -58,9 +58,10 @@ void DistributedDataParallel::unscale(const Pass& pass) {
   gradient_scale_ = 1.0;
 }
 
-void DistributedDataParallel::zero_grad(bool set_to_none, const Pass& pass) {
-  for (Tensor& grad : gradients_.grad) {
-    if (!grad.defined()) continue;
+void DistributedDataParallel::zero_grad(bool set_to_none, bool plain_alone, const Pass& pass) {
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    Tensor& grad = gradients_.grad[p];
+    if (!grad.defined() || (plain_alone && !config_->is_plain(parameter(p).name))) continue;
     if (set_to_none) gradients_.tensors.clear(pass.w, grad);
     else pass.w.fill(grad.slice, 0.0);
   }

@@ -16,9 +16,20 @@ namespace {
 
 using Problem = std::optional<InputError>;
 
+Problem parallelized_problem(const Scenario& s, const Fsdp2Config& config) {
+  if (Problem problem = plain_problem(s, config.plain)) return problem;
+  for (std::size_t i = 0; i < config.plain.size(); ++i)
+    if (s.parameters[parameter_number(s, config.plain[i])].part)
+      return InputError{"/engine/config/plain/" + std::to_string(i),
+                        "is \"" + config.plain[i] + "\", which is cut over tensor-parallel ranks; expected one that each of them has whole"};
+  if (!config.plain.empty() && config.grad_scaler) return InputError{"/engine/config/plain", "is not modelled beside grad_scaler; expected one of the two"};
+  return std::nullopt;
+}
+
 Problem option_problem(const Scenario& s, const Fsdp2Config& config) {
   if (Problem problem = units_problem(s, config.units)) return problem;
-  if (Problem problem = mesh_problem(s, config.mesh)) return problem;
+  if (Problem problem = mesh_problem(s, config.mesh, averaging_group(s))) return problem;
+  if (Problem problem = parallelized_problem(s, config)) return problem;
   const std::vector<std::uint32_t> module_of = module_of_parameters(s, config.wrap, config.units);
   for (std::size_t i = 0; i < config.nested.size(); ++i) {
     const std::uint32_t p = parameter_number(s, config.nested[i]);
@@ -42,7 +53,7 @@ Problem dtype_problem(const Scenario& s, const Fsdp2Config& config) {
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
     for (std::uint32_t q = 0; q < p; ++q)
       if (module_of[q] == module_of[p] && s.dtype_of(q) != s.dtype_of(p))
-        return InputError{"/parameters/" + std::to_string(p) + "/dtype", "differs within a module, whose parameters are gathered together"};
+        return InputError{parameter_pointer(s, p) + "/dtype", "differs within a module, whose parameters are gathered together"};
   return std::nullopt;
 }
 
@@ -108,6 +119,7 @@ std::optional<InputError> not_yet_there(const Scenario& s, const Fsdp2Config& co
 std::optional<InputError> fsdp2_refusal(const Scenario& scenario, const Fsdp2Config& config) {
   if (Problem problem = option_problem(scenario, config)) return problem;
   if (Problem problem = model_problem(scenario, "fully_shard")) return problem;
+  if (Problem problem = layout_problem_of(scenario, "fully_shard")) return problem;
   if (Problem problem = dtype_problem(scenario, config)) return problem;
   return Script(scenario, config).problem(scenario.script, "/script", false);
 }

@@ -12,6 +12,7 @@ const std::vector<BufferFamily>& fsdp2_buffer_families() {
       {"*.unsharded_param.grad of a sum", gradients, "autograd", "the gradients of several forwards, before AccumulateGrad"},
       {"*.unsharded_accumulated_grad", accumulators, "a backward that is not reduced", "a rank's own sum, in the dtype of the reduction"},
       {"*.unsharded_zero_grad", gradients, "set_reduce_scatter_unused_params", "zeros that stand for a gradient"},
+      {"*.grad redistributed", gradients, "DTensor.redistribute", "a gradient that tensor-parallel ranks have parts of, added up over them"},
       {"reduce_scatter_input", buckets, "foreach_reduce", "the gradients of a module, padded, rank by rank"},
       {"reduce_scatter_output", accumulators, "foreach_reduce", "a rank's shards of the reduced gradients, which param.grad views where nothing is cast"},
       {"_partial_reduce_output", accumulators, "foreach_reduce", "what was reduced between the ranks of a shard, and not between replicas"},

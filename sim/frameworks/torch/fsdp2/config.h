@@ -30,7 +30,8 @@ struct Fsdp2Config {
   Units units;
   std::vector<std::string> nested;  // of the root's parameters: those of modules in it that are no units, which PyTorch lists before its own
   std::optional<Mesh> mesh;
-  std::map<std::string, std::uint64_t> rows;     // the first dimension of parameters that have more than one
+  std::vector<std::string> plain;                // parameters that parallelize_module left as they were: no DTensors on the tensor-parallel ranks
+  std::map<std::string, std::uint64_t> rows;     // the first dimension of parameters that have more than one; of what a rank has of them
   std::optional<double> gradient_divide_factor;  // of every module
   bool force_sum_reduction_for_comms = false;    // likewise
   bool reduce_scatter_unused_params = false;     // likewise

@@ -53,6 +53,7 @@ Result<Fsdp2Config> fsdp2_config_from_json(const json& object, const std::string
   if (object.value("wrap", "layers") == "root") out.wrap = Wrap::root;
   if (object.contains("units")) out.units = object["units"].get<std::vector<std::vector<std::string>>>();
   out.nested = object.value("nested", out.nested);
+  out.plain = object.value("plain", out.plain);
   if (object.contains("mesh")) out.mesh = Mesh{object["mesh"][0], object["mesh"][1]};
   if (object.contains("rows")) out.rows = object["rows"].get<std::map<std::string, std::uint64_t>>();
   if (object.contains("gradient_divide_factor")) out.gradient_divide_factor = object["gradient_divide_factor"].get<double>();
@@ -77,6 +78,7 @@ ordered_json fsdp2_config_to_json(const Fsdp2Config& config) {
   if (config.wrap == Wrap::root) out["wrap"] = "root";
   if (config.units) out["units"] = *config.units;
   if (!config.nested.empty()) out["nested"] = config.nested;
+  if (!config.plain.empty()) out["plain"] = config.plain;
   if (config.mesh) out["mesh"] = {config.mesh->replicate, config.mesh->shard};
   if (!config.rows.empty()) out["rows"] = config.rows;
   if (config.gradient_divide_factor) out["gradient_divide_factor"] = *config.gradient_divide_factor;

@@ -37,6 +37,7 @@ Contract fsdp2_contract(const Scenario& s, const Fsdp2Config& config) {
   out.block_is_a_switch = true;
   out.reduces_in_parts = reduces_in_parts(s.script);
   // PyTorch's defaults: parameters as they are, and gradients reduced as parameters compute.
+  lay_out(s, out);
   out.computed = config.mixed_precision.param_dtype;
   out.accumulation = config.mixed_precision.param_dtype.value_or(s.model_dtype);
   out.wire = config.mixed_precision.reduce_dtype.value_or(out.accumulation);

@@ -1,5 +1,6 @@
 #include "sim/frameworks/torch/fsdp2/documented_use.h"
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <utility>
@@ -30,10 +31,11 @@ enum class Use : std::uint8_t {
   weights,
   own_gradients,
   checkpoint,
+  plan,
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 15> rules{{
+constexpr std::array<UseRule, 16> rules{{
     {"ranks-alike", "Every rank makes the same calls in the same order."},
     {"last-backward-reduced", "The last backward before step() reduces gradients: set_requires_gradient_sync(True) stands before it."},
     {"graph-run-once", "Each forward is followed by its own backward, once."},
@@ -49,6 +51,8 @@ constexpr std::array<UseRule, 15> rules{{
     {"weights-of-the-sharded-loop", "What the loop multiplies a loss by, averaged over the ranks, is what the contribution is due to weigh.", true},
     {"reduced-shards-kept", "What the loop does to param.grad, or reduces beside fully_shard, is its own.", true},
     {"sharded-checkpoint", "A checkpoint is saved behind a step() that updates: the gradients of an open window are not in it."},
+    {"plan-of-parallelize-module",
+     "The plan of parallelize_module has every parameter of which tensor-parallel ranks have parts of a gradient, and all of those that are clipped together, or none."},
 }};
 
 // Where a rank stands.
@@ -99,6 +103,7 @@ class Walk final : public UseWalk {
     if (e.is<events::Restore>()) return restored(e);
     if (timeline_.two_layers) own_contract(e);
     if (const auto* backward = e.as<events::Backward>()) same_parameters(*backward, e);
+    if ((e.is<events::Step>() || e.is<events::ClipGradients>()) && left_out(e.is<events::ClipGradients>())) broken(Use::plan);
   }
 
   // Where the loop states what it means: whether the wrapper can know of it.
@@ -107,11 +112,19 @@ class Walk final : public UseWalk {
     if (e.updates() && weighs_otherwise(e)) broken(Use::weights);
   }
 
+  // Whether the plan leaves out what the call needs in it.
+  bool left_out(bool clips) const {
+    const auto plain = [&](const Parameter& p) { return std::find(config_.plain.begin(), config_.plain.end(), p.name) != config_.plain.end(); };
+    const auto& all = scenario_.parameters;
+    if (clips) return std::any_of(all.begin(), all.end(), plain) && !std::all_of(all.begin(), all.end(), plain);
+    return std::any_of(all.begin(), all.end(), [&](const Parameter& p) { return plain(p) && !p.summed_over.empty(); });
+  }
+
   void same_parameters(const events::Backward& backward, const Event& e) {
     for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
       std::uint32_t use = 0, run = 0;
       for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-        run += e.runs_on(r);
+        run += e.runs_on(r) && timeline_.contract.holds(r, p);
         use += e.runs_on(r) && timeline_.in_graph(scenario_, backward.ordinal, r, p);
       }
       if (use != 0 && use != run && !(config_.reduce_scatter_unused_params && config_.calls_unused_units)) return broken(Use::unused_parameters);

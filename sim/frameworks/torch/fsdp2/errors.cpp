@@ -24,6 +24,12 @@ FrameworkError used_while_sharded() {
   return {"RuntimeError", "got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling distributed operators!"};
 }
 
+FrameworkError gradients_of_two_meshes(bool first_over_both, std::uint32_t data_parallel, std::uint32_t tensor_parallel) {
+  const std::string tensor = std::to_string(tensor_parallel), dp = "dp=" + std::to_string(data_parallel);
+  const std::string both = "DeviceMesh((" + dp + ", tp=" + tensor + "), stride=(" + tensor + ", 1))", one = "DeviceMesh((" + dp + "), stride=(" + tensor + ",))";
+  return {"RuntimeError", "All operands in aten.stack.default must have the same mesh, but got " + (first_over_both ? one + " and " + both : both + " and " + one) + "."};
+}
+
 FrameworkError empty_gradient() { return {"RuntimeError", "_chunk_cat expects non-empty tensor"}; }
 
 FrameworkError not_used_yet() { return {"AttributeError", "'FSDPCommContext' object has no attribute 'all_gather_state'"}; }

@@ -20,6 +20,8 @@ FrameworkError empty_gradient();
 // reset_iter_state before the first forward.
 FrameworkError not_used_yet();
 FrameworkError not_on_the_root();
+// clip_grad_norm_ of DTensors over both dimensions of a mesh, and of such over one.
+FrameworkError gradients_of_two_meshes(bool first_over_both, std::uint32_t data_parallel, std::uint32_t tensor_parallel);
 // A forward uses weights of a module that is not gathered.
 FrameworkError used_while_sharded();
 

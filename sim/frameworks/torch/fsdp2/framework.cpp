@@ -55,6 +55,7 @@ class FullyShardFramework final : public Framework {
     return fsdp2_contract(scenario, fsdp2_config_of(scenario));
   }
 
+  bool lays_out_ranks() const override { return true; }
   std::span<const EngineInfo> engines() const override {
     static constexpr std::array infos{
         EngineInfo{"FSDPModule", "framework fsdp2: PyTorch 2.4 to 2.13", "whole gradients while backwards are not reduced, then shards of them in param.grad", "recorded"}};
@@ -79,7 +80,8 @@ class FullyShardFramework final : public Framework {
   std::uint64_t rank_bytes(const Scenario& scenario) const override {
     const std::uint32_t shards = shards_of(scenario, fsdp2_config_of(scenario));
     std::uint64_t padded = 0;
-    for (const Parameter& p : scenario.parameters) padded += std::uint64_t{cut_of(p, fsdp2_config_of(scenario), shards).padded_numel()} * shards;
+    for (const Parameter& p : scenario.parameters)
+      if (!p.part || p.part->number == 0) padded += std::uint64_t{cut_of(p, fsdp2_config_of(scenario), shards).padded_numel()} * shards;
     return padded * (8 * size_of(Dtype::float32) + 8);
   }
   std::string described(const Scenario& scenario) const override {

@@ -36,6 +36,7 @@ void FsdpModule::initialise(ProgramWriter& w) {
   };
   const std::uint32_t chunk = shared_.chunk();
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    if (!shared_.modules.held[p]) continue;
     const Cut& cut = shared_.modules.cuts[p];
     const std::uint64_t own = cut.numel(chunk);
     const Tensor padded = shared_.tensors.allocate(w, parameter(p).name, scenario().dtype_of(p), cut.padded_numel(), config_->offload ? MemorySpace::host : MemorySpace::device);
@@ -191,7 +192,7 @@ void FsdpModule::observe(ProgramWriter& w) {
       w.observe(w.view(group(m).label(shared_, "_partial_reduce_output"), {{partial.slice, -1, 0}}), Role::scratch, backward_scale_, true);
   if (!stepped_) return;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
-    if (!parameter(p).has_gradient()) continue;
+    if (!parameter(p).has_gradient() || !shared_.modules.held[p]) continue;
     const std::uint64_t own = shared_.modules.cuts[p].numel(shared_.chunk());
     w.observe(w.view(parameter(p).name, piece_of(p, param(p).sharded.slice.part(0, own))), Role::parameter, 1.0, true);
     optimizers_[p].observe(w, piece_of(p, {no_index, 0, own}));

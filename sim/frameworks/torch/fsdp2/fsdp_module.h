@@ -83,7 +83,9 @@ class FsdpModule final : public Engine {
   void zero_grad(bool set_to_none, bool of_module, const Pass& pass);           // ours: the loop's own code
   void raise(const events::Raise& event);                                       // ours: the loop's own code
   void clip(const events::ClipGradients& event, const Pass& pass);              // clip_grad.py: clip_grad_norm_, at torch 2.13
+  void require_one_mesh();                                                      // _tensor_ops.py: stack_strategy, at torch 2.13
   void norm_of_shards(const Pass& pass);                                        // clip_grad.py: _get_total_norm, at torch 2.13
+  void reduce_norms(const Pass& pass, Slice norms, const ProcessGroup& over);   // _math_ops.py: _NormPartial._reduce_value, at torch 2.13
   void clip_by(double norm, const Pass& pass);                                  // clip_grad.py: clip_grad_norm_, at torch 2.13
   void all_reduce(const events::AllReduce& event, const Pass& pass);            // ours: the loop's own code
   void scale_gradients(const events::ScaleGradients& event, const Pass& pass);  // ours: the loop's own code

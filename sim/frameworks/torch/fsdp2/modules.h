@@ -27,17 +27,26 @@ struct Stretch {
   std::vector<std::uint32_t> parameters;
 };
 
+// What parallelize_module made of a parameter: a DTensor on the tensor-parallel ranks, or nothing.
+enum class Placement : std::uint8_t { plain, shard, replicate };
+
 struct Modules {
-  std::vector<std::vector<std::uint32_t>> parameters;  // by module: 0 is the root, then the units
+  std::vector<std::vector<std::uint32_t>> parameters;  // by module: 0 is the root, then the units; those that the rank has
   std::vector<Stretch> order;                          // as a forward meets them
   std::vector<Cut> cuts;                               // by parameter
   ProcessGroup shard;                                  // ranks that share the parameters
   ProcessGroup replicate;                              // ranks that have the same shard; without a mesh this one alone
-  bool hybrid = false;                                 // there is a mesh of two dimensions
+  bool hybrid = false;                                 // there is a mesh of replicas and shards
+  ProcessGroup tensor;                                 // ranks that the model is cut over; without them this one alone
+  std::vector<Placement> placements;                   // by parameter
+  std::vector<bool> held;                              // likewise: whether the rank has it
 };
 
 // How a parameter is cut among that many ranks.
 Cut cut_of(const Parameter& parameter, const Fsdp2Config& config, std::uint32_t chunks);
+
+// How many ranks the model is cut over.
+std::uint32_t tensor_parallel_ranks(const Scenario& scenario);
 
 // How many ranks share the parameters.
 std::uint32_t shards_of(const Scenario& scenario, const Fsdp2Config& config);

@@ -225,15 +225,26 @@ std::vector<ParamGroup::Collected> ParamGroup::collect_grads(const Pass& pass) {
     const Parameter& parameter = pass.s.context.scenario->parameters[p];
     if (!param.was_gathered) continue;
     if (param.unsharded_accumulated_grad.defined()) {
-      out.push_back({p, std::exchange(param.unsharded_accumulated_grad, {})});
+      out.push_back({p, redistributed(pass, p, std::exchange(param.unsharded_accumulated_grad, {}))});
     } else if (param.unsharded_grad.defined()) {
-      out.push_back({p, std::exchange(param.unsharded_grad, {})});
+      out.push_back({p, redistributed(pass, p, std::exchange(param.unsharded_grad, {}))});
     } else if (reduce_scatter_unused_params && parameter.has_gradient()) {
       out.push_back({p, pass.s.tensors.allocate(pass.w, parameter.name + ".unsharded_zero_grad", param.param_dtype.value_or(param.orig_dtype), parameter.numel)});
       pass.w.fill(out.back().grad.slice, 0.0);
     }
   }
   return out;
+}
+
+// Tensor-parallel ranks each have a part of such a gradient, Partial in PyTorch's words. It is added up here, where it is reduced, and not before.
+Tensor ParamGroup::redistributed(const Pass& pass, std::uint32_t parameter, Tensor grad) {
+  const Parameter& of = pass.s.context.scenario->parameters[parameter];
+  if (pass.s.modules.placements[parameter] != Placement::replicate || of.summed_over.empty() || grad.numel() == 0) return grad;
+  const Tensor sum = pass.s.tensors.allocate(pass.w, of.name + ".grad redistributed", pass.w.declaration(grad.slice.buffer).dtype, grad.numel());
+  pass.w.copy(sum.slice, grad.slice);
+  pass.w.collective({.group = pass.s.modules.tensor.id, .input = sum.slice, .output = sum.slice});
+  pass.s.tensors.drop(pass.w, grad);
+  return sum;
 }
 
 void ParamGroup::wait_for_post_backward(const Pass& pass) {

@@ -124,6 +124,7 @@ class ParamGroup {
   void accumulate_unsharded_grads(const Pass& pass);                                               // _fsdp_param.py: accumulate_unsharded_grad_if_needed, at torch 2.13
   void to_accumulated_grads(const Pass& pass);                                                     // _fsdp_param.py: to_accumulated_grad_if_needed, at torch 2.13
   std::vector<Collected> collect_grads(const Pass& pass);                                          // _fsdp_param_group.py: post_backward, at torch 2.13
+  Tensor redistributed(const Pass& pass, std::uint32_t parameter, Tensor grad);                    // _fsdp_param.py: _get_grad_inner_tensor, at torch 2.13
   void wait_for_post_backward(const Pass& pass);                                                   // _fsdp_param_group.py: _wait_for_post_backward, at torch 2.13
   void foreach_reduce(const Pass& pass, std::vector<Collected> grads);                             // _fsdp_collectives.py: foreach_reduce, at torch 2.13
   Tensor reduce_scatter_input(const Pass& pass, const std::vector<Collected>& grads, Dtype wire);  // _fsdp_collectives.py: foreach_reduce_scatter_copy_in, at torch 2.13

@@ -1,6 +1,10 @@
 // What a loop does with the shards: steps of the optimizer and of a GradScaler, zero_grad, clipping.
+#include <cmath>
+#include <optional>
+
 #include "sim/engine/clipping.h"
 #include "sim/engine/loop_norm.h"
+#include "sim/frameworks/torch/fsdp2/errors.h"
 #include "sim/frameworks/torch/fsdp2/fsdp_module.h"
 #include "sim/frameworks/plain_step.h"
 #include "sim/frameworks/torch/loop_step.h"
@@ -46,24 +50,27 @@ void FsdpModule::update(ProgramWriter& w, std::uint32_t p) {
   low_precision_sgd(shared_.tensors, w, parameter(p).name, scenario().dtype_of(p), weights, gradient, scenario().engine.optimizer_of(p).learning_rate);
 }
 
-// unscale_: inf is looked for in every shard, and what one rank found all know.
+// unscale_: inf is looked for in every shard, and what one rank found those know between which the first gradient is sharded. _dispatch.py:
+// found_inf_reduce_handler, at torch 2.13
 void FsdpModule::unscale(const Pass& pass) {
   check_unscale(scaler_);
   OnStream on(pass.w, optimizer_stream());
   pass.w.fill(found_inf_, 0);
-  bool any = false;
+  std::optional<Placement> first;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     const Tensor& grad = param(p).sharded_grad;
     if (!grad.defined()) continue;
     if (scenario().dtype_of(p) == Dtype::float16) throw FrameworkError{"ValueError", "Attempting to unscale FP16 gradients."};
-    any = true;
+    if (!first) first = shared_.modules.placements[p];
     if (grad.numel() == 0) continue;
     pass.w.check_finite(found_inf_, grad.slice);
     if (scaler_.unscale_factor() != 1.0) pass.w.multiply(grad.slice, scaler_.unscale_factor());
   }
-  if (any && shared_.modules.shard.size() > 1)
+  if (first && shared_.modules.shard.size() > 1)
     pass.w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .group = shared_.modules.shard.id, .input = found_inf_, .output = found_inf_});
-  scaler_.set_unscaled(any);
+  if (first == Placement::shard)
+    pass.w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .group = shared_.modules.tensor.id, .input = found_inf_, .output = found_inf_});
+  scaler_.set_unscaled(first.has_value());
   gradient_scale_ = 1.0;
 }
 
@@ -85,12 +92,14 @@ void FsdpModule::zero_grad(bool set_to_none, bool of_module, const Pass& pass) {
 // ---- clipping ---------------------------------------------------------------------------------------------------------------------
 
 void FsdpModule::clip(const events::ClipGradients& event, const Pass& pass) {
+  const ProcessGroup over = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], context_.rank);
+  const bool of_all = over.size() == scenario().world_size && !shared_.config->clips_a_used_up_generator;
+  if (of_all) require_one_mesh();
   if (linear()) return;  // the ledger asks where contributions go, not how long they are
   OnStream on(pass.w, optimizer_stream());
-  const ProcessGroup over = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], context_.rank);
   if (shared_.config->clips_a_used_up_generator) {
     pass.w.fill(norm_, 0.0);
-  } else if (over.size() == scenario().world_size) {
+  } else if (of_all) {
     norm_of_shards(pass);
   } else {
     std::vector<Tensor> shards;
@@ -103,32 +112,51 @@ void FsdpModule::clip(const events::ClipGradients& event, const Pass& pass) {
   read(pass.w, Stage::clip_norm, norm_);
 }
 
-// Squares of the norms of all gradients are reduced together; the norm is that of their roots.
+// Norms are stacked, and a stack has one mesh.
+void FsdpModule::require_one_mesh() {
+  std::optional<bool> first;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    if (!param(p).sharded_grad.defined()) continue;
+    const bool over_both = shared_.modules.placements[p] != Placement::plain;
+    if (first && *first != over_both) throw gradients_of_two_meshes(*first, shared_.modules.shard.size(), tensor_parallel_ranks(scenario()));
+    first = over_both;
+  }
+}
+
+// The norm is that of the norms of all gradients, each reduced over the dimensions of the mesh by which some gradient is sharded. One that is a copy
+// counts there as equal parts of all ranks.
 void FsdpModule::norm_of_shards(const Pass& pass) {
   ProgramWriter& w = pass.w;
+  const auto defined = [&](std::uint32_t p) { return param(p).sharded_grad.defined(); };
+  bool over_tensor = false;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) over_tensor |= defined(p) && shared_.modules.placements[p] == Placement::shard;
   std::uint32_t count = 0;
-  const bool reduces = shared_.modules.shard.size() > 1;
-  for (const FsdpParam& of : shared_.params) {
-    if (!of.sharded_grad.defined()) continue;
-    const Slice norm = norms_.part(count++, 1);
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    if (!defined(p)) continue;
+    const Slice norm = norms_.part(count++, 1), gradient = param(p).sharded_grad.slice;
     w.fill(norm_squared_, 0.0);
-    if (of.sharded_grad.numel() > 0) w.squared_norm(norm_squared_, of.sharded_grad.slice);
+    if (gradient.numel > 0) w.squared_norm(norm_squared_, gradient);
     w.copy(norm, norm_squared_);
     w.square_root(norm);
-    if (!reduces) continue;
-    w.fill(norm_squared_, 0.0);
-    w.squared_norm(norm_squared_, norm);
-    w.copy(norm, norm_squared_);
+    if (over_tensor && shared_.modules.placements[p] == Placement::replicate) w.divide(norm, std::sqrt(static_cast<double>(shared_.modules.tensor.size())));
   }
-  const Slice all = norms_.part(0, count);
-  if (reduces && count > 0) w.collective({.purpose = Purpose::user, .group = shared_.modules.shard.id, .input = all, .output = all});
+  if (shared_.modules.shard.size() > 1) reduce_norms(pass, norms_.part(0, count), shared_.modules.shard);
+  if (over_tensor) reduce_norms(pass, norms_.part(0, count), shared_.modules.tensor);
   w.fill(norm_, 0.0);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const Slice norm = norms_.part(i, 1);
-    if (reduces) w.square_root(norm);
-    add_square(w, norm, i, count, norm_, norm_squared_);
-  }
+  for (std::uint32_t i = 0; i < count; ++i) add_square(w, norms_.part(i, 1), i, count, norm_, norm_squared_);
   w.square_root(norm_);
+}
+
+void FsdpModule::reduce_norms(const Pass& pass, Slice norms, const ProcessGroup& over) {
+  if (norms.numel == 0) return;
+  ProgramWriter& w = pass.w;
+  for (std::uint32_t i = 0; i < norms.numel; ++i) {
+    w.fill(norm_squared_, 0.0);
+    w.squared_norm(norm_squared_, norms.part(i, 1));
+    w.copy(norms.part(i, 1), norm_squared_);
+  }
+  w.collective({.purpose = Purpose::user, .group = over.id, .input = norms, .output = norms});
+  for (std::uint32_t i = 0; i < norms.numel; ++i) w.square_root(norms.part(i, 1));
 }
 
 void FsdpModule::clip_by(double norm, const Pass& pass) {

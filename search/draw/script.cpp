@@ -212,7 +212,7 @@ class Script {
     std::vector<ScriptItem>& into = out_.script;
     const std::uint32_t calls = swarm_.weight(Feature::boundary_calls), zero = swarm_.weight(Feature::zero_grads), blocks = swarm_.weight(Feature::blocks),
                         steps = 1 + swarm_.weight(Feature::double_steps) / 4, raises = swarm_.weight(Feature::raises) / 8;
-    const std::span<const OwnLetter> letters = space_.letters();
+    const std::vector<OwnLetter> letters = space_.letters(out_);
     const auto own = static_cast<std::uint32_t>(letters.size());
     std::uint32_t pick = draws_.below(12 + calls + zero + blocks + steps + own + raises);
     const auto less = [&](std::uint32_t weight) {
@@ -225,10 +225,17 @@ class Script {
     if (less(zero)) return add(into, item_of(draws_.one_in(2) ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad));
     if (less(blocks)) return free_block();
     if (less(steps)) return add(into, item_of(ScriptKind::step));
-    if (less(own)) return add(into, letters[draws_.below(own)].item);
+    if (less(own)) return call(letters[draws_.below(own)].item);
     ScriptItem item = item_of(ScriptKind::raise);
     item.caught = true;
     add(into, std::move(item));
+  }
+
+  // One that runs backwards itself is what a framework documents of it, with its events in line.
+  void call(const ScriptItem& item) {
+    if (item.kind != ScriptKind::repeat) return add(out_.script, item);
+    events_left_ -= std::min(events_left_, static_cast<std::uint32_t>(item.items.size()));
+    out_.script.insert(out_.script.end(), item.items.begin(), item.items.end());
   }
 
   void free_block() {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "search/mutants/blocks.h"
+#include "search/shrink/layouts.h"
 #include "sim/frameworks/search_space.h"
 #include "sim/load.h"
 
@@ -69,8 +70,15 @@ std::function<void(Scenario&, EngineContext&)> has_defect(std::string_view fault
   return [fault](Scenario& s, EngineContext&) { tuning_of(s).set_defect(s, fault, true); };
 }
 
+// Ranks that all hold other parts of the model reduce nothing.
 void several_ranks(Scenario& s) {
   if (s.world_size == 1) s.world_size = 2;
+  if (s.layout && s.layout->size("dp") * s.layout->size("cp") == 1) drop_layout(s);
+  if (s.world_size > 1 && s.engine.pipeline_stages == s.world_size) {
+    drop_layout(s);
+    s.engine.pipeline_stages = 1;
+    for (Parameter& p : s.parameters) p.pipeline_stage = 0;
+  }
   for (Parameter& p : s.parameters) p.numel = std::max(p.numel, std::uint64_t{2} * s.world_size);
 }
 

@@ -44,9 +44,9 @@ EventKind event_of(ScriptKind kind) {
     case ScriptKind::engine_zero_grad: return EventKind::engine_zero_grad;
     case ScriptKind::optimizer_zero_grad: return EventKind::optimizer_zero_grad;
     case ScriptKind::raise: return EventKind::raise;
+    case ScriptKind::repeat:  // a call with the backwards that it runs
     case ScriptKind::of_framework: return EventKind::of_framework;
     case ScriptKind::forward:
-    case ScriptKind::repeat:
     case ScriptKind::overflow:
     case ScriptKind::set_gradient:
     case ScriptKind::scale_gradients:
@@ -82,7 +82,7 @@ Result<Letter> letter_from(std::string_view text, std::uint32_t world_size, std:
     if (at == std::string_view::npos) return out;
     std::uint32_t rank = 0;
     const auto [end, error] = std::from_chars(text.data() + at + 1, text.data() + text.size(), rank);
-    if (error != std::errc{} || end != text.data() + text.size() || rank >= world_size || s.kind != Letter::Kind::event)
+    if (error != std::errc{} || end != text.data() + text.size() || rank >= world_size || s.kind != Letter::Kind::event || s.item.kind == ScriptKind::repeat)
       return InputError{std::string(where), "\"" + std::string(text) + "\" names no rank; expected an event and @0 to @" + std::to_string(world_size - 1)};
     out.item.ranks = {rank};
     return out;
@@ -106,7 +106,7 @@ bool ScriptWriter::add(const Letter& letter) {
     if (!in_block_) return false;
     in_block_ = false;
   } else {
-    if (!calls_.takes(event_of(letter.item.kind), in_block_, letter.item.direct)) return false;
+    if (!calls_.takes(event_of(letter.item.kind), in_block_, letter.item.direct) || (in_block_ && letter.item.kind == ScriptKind::repeat)) return false;
     (in_block_ ? script_.back().items : script_).push_back(letter.item);
     if (letter.kind == Letter::Kind::begin) in_block_ = true;
   }
@@ -132,6 +132,14 @@ std::optional<std::vector<ScriptItem>> script_of(const std::vector<Letter>& alph
   for (const std::uint8_t letter : word)
     if (!writer.add(alphabet[letter])) return std::nullopt;
   return script;
+}
+
+std::uint32_t backwards_max(const std::vector<Letter>& alphabet) {
+  std::uint32_t most = 1;
+  for (const Letter& letter : alphabet)
+    most = std::max(
+        most, static_cast<std::uint32_t>(std::count_if(letter.item.items.begin(), letter.item.items.end(), [](const ScriptItem& i) { return i.kind == ScriptKind::backward; })));
+  return most;
 }
 
 bool canonical_in_ranks(const std::vector<Letter>& alphabet, const Word& word) {

@@ -53,6 +53,9 @@ class ScriptWriter {
 // How many blocks are open at the end of a word; script_of closes them.
 std::uint32_t open_blocks(const std::vector<Letter>& alphabet, const Word& word);
 
+// How many backwards a letter has at most: one, but for calls that run several.
+std::uint32_t backwards_max(const std::vector<Letter>& alphabet);
+
 // Ranks that the letters name come in ascending order of first use. Of the words that differ by a renaming of ranks one is canonical.
 bool canonical_in_ranks(const std::vector<Letter>& alphabet, const Word& word);
 

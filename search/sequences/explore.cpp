@@ -67,6 +67,7 @@ constexpr std::array<std::uint64_t ExploreResult::*, 9> counted{&ExploreResult::
 
 // Partitions of equal size, nothing that names a rank, and no groups: renaming ranks renames elements, no more.
 bool ranks_are_alike(const Scenario& s) {
+  if (s.layout || !s.groups.empty()) return false;
   const bool even = std::all_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.numel % (2 * s.world_size) == 0 && !p.used_by && !p.expert; });
   return even && s.engine.pipeline_stages == 1 && s.engine.expert_parallel_size == 1 && s.engine.sequence_parallel_size == 1;
 }

@@ -15,7 +15,7 @@ ref::ProbeRange widest_range(const ExploreOptions& options) {
   Scenario scenario = options.world;
   ScriptItem backwards;
   backwards.kind = ScriptKind::backward;
-  backwards.micro_batches = options.length;
+  backwards.micro_batches = options.length * backwards_max(options.alphabet);
   scenario.script = {backwards};
   const auto timeline = make_timeline(scenario);
   ref::ProbeRange range = ref::probe_range(scenario, *timeline);
@@ -106,7 +106,7 @@ void Walker::make_room() {
   of_nobody.step = of_nobody.documented = timeline_.steps - 1;
   of_nobody.micro_batch.assign(scenario_.world_size, no_contribution);
   const std::vector<std::uint32_t> kept(scenario_.world_size, never);
-  const std::size_t room = std::max<std::size_t>(options_.length, timeline_.backwards.size());
+  const std::size_t room = std::max<std::size_t>(std::size_t{options_.length} * backwards_max(options_.alphabet), timeline_.backwards.size());
   timeline_.backwards.resize(room, of_nobody);
   timeline_.dropped_at.resize(room, kept);
   if (!timeline_.dropped_documented.empty()) timeline_.dropped_documented.resize(room, kept);

@@ -1,4 +1,6 @@
 #include "search/shrink/edits.h"
+#include "search/shrink/layouts.h"
+#include "sim/frameworks/search_space.h"
 
 #include <algorithm>
 #include <string>
@@ -151,8 +153,9 @@ bool drop_forwards(Scenario& s) {
 
 // ---- ranks and parameters ------------------------------------------------------------------------------------------------------------
 
+// With a layout, fewer data-parallel ranks.
 bool shrink_world(Scenario& s, std::uint32_t size) {
-  if (s.layout) return false;
+  if (s.layout && !lay_out(s, s.layout->stated(), size)) return false;
   const auto shrink = [&](auto&& self, Items& items) -> void {
     std::erase_if(items, [&](ScriptItem& item) {
       const bool named = !item.ranks.empty();
@@ -168,9 +171,13 @@ bool shrink_world(Scenario& s, std::uint32_t size) {
 }
 
 bool remove_parameter(Scenario& s, std::uint32_t p) {
-  if (s.parameters.size() == 1 || s.parameters[p].part) return false;
+  const std::uint32_t parts = s.parameters[p].part ? s.parameters[p].part->count : 1;
+  if (s.parameters.size() == parts || (s.parameters[p].part && s.parameters[p].part->number > 0)) return false;
   const std::string name = s.parameters[p].name;
-  s.parameters.erase(s.parameters.begin() + p);
+  if (parts > 1 && !(s.engine.param_groups.empty() && std::none_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& other) { return other.tied_to.has_value(); })))
+    return false;
+  s.parameters.erase(s.parameters.begin() + p, s.parameters.begin() + p + parts);
+  if (const SearchSpace* space = framework_of(s).search_space()) space->forget_parameter(s, name);
   std::erase_if(s.parameters, [&](const Parameter& other) { return other.tied_to == p; });
   for (Parameter& other : s.parameters)
     if (other.tied_to && *other.tied_to > p) --*other.tied_to;
@@ -216,8 +223,10 @@ void add_size_edits(const Scenario& s, std::vector<Edit>& out) {
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
     for (std::uint64_t numel : {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{4}, std::uint64_t{8}, s.parameters[p].numel / 2})
       out.push_back([p, numel](Scenario& x) {
-        if (numel == 0 || numel >= x.parameters[p].numel || x.parameters[p].part) return false;
+        if (numel == 0 || numel >= x.parameters[p].numel) return false;
         x.parameters[p].numel = numel;
+        for (Parameter& other : x.parameters)
+          if (other.part && other.name == x.parameters[p].name) other.numel = numel;
         for (Parameter& other : x.parameters)
           if (other.tied_to == p) other.numel = numel;
         return true;

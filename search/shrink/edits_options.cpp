@@ -1,12 +1,16 @@
 #include <utility>
 
 #include "search/shrink/edits.h"
+#include "search/shrink/layouts.h"
 #include "sim/frameworks/search_space.h"
 
 namespace gradledger::search {
 namespace {
 
 void add_layout_edits(std::vector<Edit>& out) {
+  out.emplace_back(drop_layout);
+  for (const char* dimension : {"pp", "tp", "cp"}) out.push_back([dimension](Scenario& s) { return without_dimension(s, dimension); });
+  out.emplace_back(in_the_usual_order);
   // A layout goes as a whole: parameters that live somewhere else need it.
   out.push_back([](Scenario& s) {
     const bool was = s.engine.pipeline_stages > 1;

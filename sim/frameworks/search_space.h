@@ -62,10 +62,10 @@ struct PlainLoop {
   bool defers = false;  // micro-batches but the last of a window are left unreduced, where the framework has a block for that
 };
 
-// An event of a framework's own, as explorations spell it: "finalize_model_grads".
+// A call of a framework's own, as explorations spell it: "finalize_model_grads".
 struct OwnLetter {
   std::string_view name;
-  ScriptItem item;
+  ScriptItem item;  // an event, or a repeat of one time: the event with the backwards that the call runs itself. Such a call stands in no block.
 };
 
 // Makes a configuration simpler; false where there is nothing to change.
@@ -95,14 +95,16 @@ class SearchSpace {
   virtual bool draw_window(const WindowSlot&, Draws&, const Swarm&, Scenario& /*out*/) const { return false; }
   // In place of the script, as the documentation writes it; with the options that go with it.
   virtual void write_loop(const PlainLoop& loop, Scenario& out) const = 0;
-  // The framework's own events that a script may have anywhere.
-  virtual std::span<const OwnLetter> letters() const { return {}; }
+  // The framework's own calls that a script of the configuration may have anywhere.
+  virtual std::vector<OwnLetter> letters(const Scenario&) const { return {}; }
 
   // ---- what is tried and left out
   // The events of an exploration that names none, as search/sequences/alphabet.h spells them.
   virtual std::vector<std::string> alphabet(const Scenario& scenario) const = 0;
   // Options to their defaults, one by one; what decides which variant it is stays.
   virtual std::vector<Simplification> simplifications() const = 0;
+  // Out of the configuration, a parameter that the scenario has no more.
+  virtual void forget_parameter(Scenario&, const std::string&) const {}
 
   // ---- what is seen
   // Equal for configurations in which one thing wrong is likely to be one defect.

@@ -116,7 +116,7 @@ ExploreOptions world_of(const char* name, std::uint32_t length, const char* as_o
   (*variant_named(name, ""))->apply(options.world);
   tuning_of(options.world).clip(options.world, 0.0);
   for (const std::string& text : search_space_of(options.world).alphabet(options.world))
-    options.alphabet.push_back(*letter_from(text, 2, "", search_space_of(options.world).letters()));
+    options.alphabet.push_back(*letter_from(text, 2, "", search_space_of(options.world).letters(options.world)));
   options.length = length;
   options.merge_states = search_space_of(options.world).calls(options.world)->manages_windows();
   return options;

@@ -19,7 +19,7 @@ namespace gradledger::search {
 namespace {
 
 constexpr std::uint64_t seed = 1;
-constexpr std::uint32_t cases_max = 12;
+constexpr std::uint32_t cases_max = 24;
 
 // What it breaks is nothing at all.
 const Mutant& harmless() {

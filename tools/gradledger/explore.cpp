@@ -31,7 +31,7 @@ Result<std::vector<search::Letter>> letters_of(const ExploreVerb& verb, const Sc
   const std::vector<std::string> words = verb.alphabet.empty() ? search_space_of(world).alphabet(world) : comma_separated(verb.alphabet);
   std::vector<search::Letter> out;
   for (const std::string& word : words) {
-    const auto letter = search::letter_from(word, world.world_size, "--alphabet", search_space_of(world).letters());
+    const auto letter = search::letter_from(word, world.world_size, "--alphabet", search_space_of(world).letters(world));
     if (!letter) return letter.error();
     out.push_back(*letter);
   }

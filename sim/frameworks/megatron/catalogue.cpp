@@ -3,9 +3,9 @@
 namespace gradledger::megatron {
 namespace {
 
-constexpr auto read = Evidence::read;
+constexpr auto recorded = Evidence::recorded, read = Evidence::read;
 
-// Of our collection, by their number in it. A row an entry.
+// Of our collection, by their number in it; then those that its runs showed. A row an entry.
 // clang-format off
 constexpr Entry entries[] = {
     {"zoo-57", "tied-embedding-in-other-parts",
@@ -30,6 +30,9 @@ constexpr Entry entries[] = {
      "the hook of a gradient inherits a stream that the reduction of several instances does not wait for", "Megatron-LM#3670, Megatron-LM#3693", read, {"stream-race"}, ""},
     {"newer-36", "per-token-loss-without-tokens",
      "with calculate_per_token_loss a loss function returns no tokens, and nothing is divided", "verl#6609, verl#6836", read, {"wrong-scale"}, ""},
+    {"megatron-1", "stage-reduces-its-gradients-twice",
+     "with several instances of the distributed optimizer finalize_model_grads reduces again what a stage of 1F1B began to reduce itself", "Megatron-LM#2837", recorded,
+     {"wrong-scale", "stream-race"}, ""},
 };
 // clang-format on
 

@@ -163,8 +163,9 @@ class Walk final : public UseWalk {
     u.synchronised = 1;
   }
 
+  // With overlap nothing was begun where no backward ran, and Megatron-Core asserts that something was.
   void finalize(RankUse& u) {
-    if (u.finalized) broken(Use::one_finalize);
+    if (u.finalized || (config_.ddp.overlap_grad_reduce && !u.contributed)) broken(Use::one_finalize);
     if (config_.ddp.overlap_grad_reduce && u.contributed && (!u.last_synchronised || u.synchronised != 1)) broken(Use::last_synchronised);
     u.finalized = true;
   }

@@ -10,9 +10,8 @@ namespace gradledger::megatron {
 namespace {
 
 constexpr Feature reduce_in_fp32 = own_feature(0), overlapping = own_feature(1), gathering = own_feature(2), averaging = own_feature(3), small_buckets = own_feature(4),
-                  padding = own_feature(5), instances = own_feature(6), schedules = own_feature(7), per_token = own_feature(8), context_parallel = own_feature(9),
-                  fused = own_feature(10), checks = own_feature(11), counts_zeros = own_feature(12), starts_reduction = own_feature(13), loss_weights = own_feature(14),
-                  never_finalized = own_feature(15);
+                  padding = own_feature(5), instances = own_feature(6), schedules = own_feature(7), per_token = own_feature(8), fused = own_feature(10), checks = own_feature(11),
+                  counts_zeros = own_feature(12), starts_reduction = own_feature(13), loss_weights = own_feature(14), never_finalized = own_feature(15);
 
 constexpr FeatureInfo all[] = {
     {Feature::many_parameters, "many parameters"},
@@ -21,6 +20,8 @@ constexpr FeatureInfo all[] = {
     {Feature::expert_parallel, "expert parallel"},
     {Feature::pipeline, "pipeline"},
     {context_parallel, "context parallel"},
+    {tensor_parallel, "tensor parallel"},
+    {laid_out, "layout"},
     {Feature::sixteen_bits, "16 bits"},
     {reduce_in_fp32, "grad_reduce_in_fp32"},
     {overlapping, "overlap_grad_reduce"},
@@ -30,6 +31,9 @@ constexpr FeatureInfo all[] = {
     {padding, "pad_buckets_for_high_nccl_busbw"},
     {instances, "several optimizer instances"},
     {schedules, "schedule"},
+    {schedule_calls, "forward_backward_func"},
+    {model_chunks, "model_chunks"},
+    {aligned, "grad_sync_func"},
     {per_token, "calculate_per_token_loss", false},  // the reference of a bounded pass does not know the tokens that are divided by at the end
     {loss_weights, "weights of the loss"},
     {fused, "gradient accumulation fusion"},
@@ -50,6 +54,8 @@ constexpr FeatureInfo all[] = {
     {Feature::windows, "several windows"},
 };
 
+bool tensor_parallel_ranks(const Scenario& s) { return s.layout && s.layout->size("tp") > 1; }
+
 class Options {
  public:
   Options(Draws& draws, const Swarm& swarm, Scenario& out) : draws_(draws), swarm_(swarm), out_(out), config_(megatron_config(out)) {}
@@ -62,6 +68,7 @@ class Options {
 
   void rest() {
     keep_one_used(out_);
+    draw_layout(draws_, swarm_, out_);
     if (out_.engine.pipeline_stages > 1) without_experts();
     if (out_.model_dtype == Dtype::float16)  // a rank whose part has no contribution takes no step: no overflow, and no skip either
       for (Parameter& p : out_.parameters) p.used_by.reset();
@@ -115,7 +122,7 @@ class Options {
   }
 
   void model() {
-    if (out_.world_size % 2 == 0 && takes(context_parallel))
+    if (!out_.layout && out_.world_size % 2 == 0 && takes(context_parallel))
       for (std::uint32_t r = 0; r < out_.world_size; r += 2) out_.groups["cp"].push_back({r, r + 1});
     for (const Parameter& p : out_.parameters)
       if (takes(fused)) config_.parameters[p.name].gradient_accumulation_fusion = true;
@@ -123,8 +130,10 @@ class Options {
       config_.model.calculate_per_token_loss = true;
       out_.contract.normaliser = Normaliser::tokens;
       out_.tokens.constant = draws_.of({1u, 2u, 4u});
-    } else if (takes(schedules)) config_.schedule.emplace();
-    else if (takes(loss_weights) && out_.engine.pipeline_stages == 1) draw_loss_weights(draws_, out_);
+    } else if (swarm_.often(schedules, draws_)) {
+      config_.schedule.emplace();
+      draw_schedule(draws_, swarm_, out_);
+    } else if (takes(loss_weights) && out_.engine.pipeline_stages == 1 && !tensor_parallel_ranks(out_)) draw_loss_weights(draws_, out_);
   }
 
   Draws& draws_;
@@ -139,20 +148,19 @@ std::span<const FeatureInfo> features() { return all; }
 void draw_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out) { Options(draws, swarm, out).engine(among); }
 void draw_options(Draws& draws, const Swarm& swarm, Scenario& out) { Options(draws, swarm, out).rest(); }
 
-// zero_grad_buffer, backwards, finalize_model_grads, step. With overlap all backwards but the last stand in no_sync, or all and start_grad_sync
-// behind them.
-void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scenario& out) {
-  MegatronConfig& config = megatron_config(out);
-  LoopWindow window(slot, draws, swarm, out, config.schedule.has_value());
-  if (window.micro_batches() == 3) config.schedule.reset();  // losses are divided by powers of two: a third is rounded before its gradient is
-  if (config.schedule) config.schedule->num_microbatches = window.micro_batches();
-  window.weigh_by_tokens(config.model.calculate_per_token_loss ? "tokens" : "world*tokens/tokens_of_window");
+namespace {
+
+// All backwards are the schedule's; or with overlap all but the last stand in no_sync, or all and start_grad_sync behind them.
+void draw_backwards(LoopWindow& window, Scenario& out) {
+  const MegatronConfig& config = megatron_config(out);
+  if (config.schedule && (config.schedule->grad_sync_func || config.schedule->interleaved() || window.takes(schedule_calls))) {
+    for (ScriptItem& item : schedule_call(out)) window.add(std::move(item));
+    return window.detour(ScriptKind::engine_zero_grad);
+  }
   const bool overlaps = config.ddp.overlap_grad_reduce, defers = overlaps || window.takes(Feature::blocks);
   const bool starts = overlaps && config.ddp.num_distributed_optimizer_instances == 1 && window.takes(starts_reduction),
              leaves_out = !overlaps && out.engine.pipeline_stages == 1 && out.model_dtype != Dtype::float16,
              orders = leaves_out;  // of buckets: every rank's are reduced alike
-  window.clear(ScriptKind::engine_zero_grad);
-  if (!draws.one_in(4)) window.add(loop_item(ScriptKind::optimizer_zero_grad));
   for (std::uint32_t m = 0; m < window.micro_batches(); ++m) {
     const bool in_block = defers && (starts || !window.last(m)) && !window.strays(Feature::blocks);
     if (in_block) window.in_no_sync([&] { window.micro_batch(false, leaves_out, orders); });
@@ -160,6 +168,21 @@ void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scena
     window.detour(ScriptKind::engine_zero_grad);
   }
   if (starts) window.add(event_item(start_grad_sync_event));
+}
+
+}  // namespace
+
+// zero_grad_buffer, backwards, finalize_model_grads, step.
+void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scenario& out) {
+  MegatronConfig& config = megatron_config(out);
+  LoopWindow window(slot, draws, swarm, out, config.schedule.has_value());
+  const bool of_chunks = config.schedule && config.schedule->interleaved();  // they have as many micro-batches as there is room for in groups
+  if (window.micro_batches() == 3 && !of_chunks) config.schedule.reset();    // losses are divided by powers of two: a third is rounded before its gradient is
+  if (config.schedule && !of_chunks) config.schedule->num_microbatches = window.micro_batches();
+  window.weigh_by_tokens(config.model.calculate_per_token_loss ? "tokens" : "world*tokens/tokens_of_window");
+  window.clear(ScriptKind::engine_zero_grad);
+  if (!draws.one_in(4)) window.add(loop_item(ScriptKind::optimizer_zero_grad));
+  draw_backwards(window, out);
   if (!window.strays(never_finalized)) window.add(event_item(finalize_event));
   // What optimizers of a chain agree on behind an overflow was not recorded with experts.
   const bool experts = std::any_of(out.parameters.begin(), out.parameters.end(), [](const Parameter& p) { return p.expert.has_value(); });

@@ -79,7 +79,10 @@ std::vector<Simplification> simpler() {
   ddp(&DdpOptions::bucket_size);
   ddp(&DdpOptions::grad_reduce_in_fp32);
   out.push_back(option_default(&MegatronConfig::parameters));
-  out.push_back(option_default(&MegatronConfig::schedule));
+  out.emplace_back(without_schedule);
+  out.emplace_back(without_chunks);
+  out.emplace_back(fewest_micro_batches);
+  out.emplace_back(without_grad_sync_func);
   out.push_back(part_default(&MegatronConfig::model, &ModelOptions::calculate_per_token_loss));
   const auto optimizer = [&](auto option) { out.push_back(part_default(&MegatronConfig::optimizer, option)); };
   optimizer(&OptimizerOptions::log_num_zeros_in_grad);
@@ -99,8 +102,10 @@ class Space final : public SearchSpace {
   std::span<const FeatureInfo> features() const override { return megatron::features(); }
   void draw_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out) const override { megatron::draw_engine(among, draws, swarm, out); }
   void draw_options(Draws& draws, const Swarm& swarm, Scenario& out) const override { megatron::draw_options(draws, swarm, out); }
-  // A rank whose part of a buffer is padding alone takes no step, which the oracle calls a skip where steps may skip.
+  // With several instances finalize_model_grads reduces again what a stage began itself. A rank whose part of a buffer is padding alone takes no step,
+  // which the oracle calls a skip where steps may skip.
   void leave_out_open_defects(Scenario& s) const override {
+    if (megatron_config(s).schedule && megatron_config(s).ddp.num_distributed_optimizer_instances > 1) megatron_config(s).schedule->grad_sync_func = false;
     if (s.model_dtype != Dtype::float16 || !megatron_config(s).ddp.use_distributed_optimizer) return;
     s.model_dtype = Dtype::bfloat16;
     megatron_config(s).optimizer.loss_scale.reset();
@@ -110,9 +115,13 @@ class Space final : public SearchSpace {
     megatron::draw_window(slot, draws, swarm, out);
     return true;
   }
-  std::span<const OwnLetter> letters() const override {
-    static const std::array<OwnLetter, 2> all{{{finalize_event, event_item(finalize_event)}, {start_grad_sync_event, event_item(start_grad_sync_event)}}};
-    return all;
+  std::vector<OwnLetter> letters(const Scenario& s) const override {
+    std::vector<OwnLetter> out{{finalize_event, event_item(finalize_event)}, {start_grad_sync_event, event_item(start_grad_sync_event)}};
+    if (!megatron_config(s).schedule) return out;
+    ScriptItem call = loop_item(ScriptKind::repeat);
+    call.items = schedule_call(s);
+    out.push_back({schedule_event, std::move(call)});
+    return out;
   }
   void write_loop(const PlainLoop& loop, Scenario& out) const override {
     MegatronConfig& config = megatron_config(out);
@@ -123,12 +132,24 @@ class Space final : public SearchSpace {
     write_plain_loop(written, {loop_item(ScriptKind::engine_zero_grad)}, {event_item(finalize_event)}, out);
   }
 
-  std::vector<std::string> alphabet(const Scenario&) const override { return {"backward", "step", "engine.zero_grad", "no_sync", "end", std::string(finalize_event)}; }
+  std::vector<std::string> alphabet(const Scenario& s) const override {
+    std::vector<std::string> out{"backward", "step", "engine.zero_grad", "no_sync", "end", std::string(finalize_event)};
+    if (s.engine.pipeline_stages > 1 && megatron_config(s).schedule) out.emplace_back(schedule_event);
+    return out;
+  }
   std::vector<Simplification> simplifications() const override { return simpler(); }
+  void forget_parameter(Scenario& s, const std::string& name) const override {
+    MegatronConfig& config = megatron_config(s);
+    config.parameters.erase(name);
+    if (!config.schedule) return;
+    for (std::vector<std::string>& chunk : config.schedule->model_chunks) std::erase(chunk, name);
+  }
 
   std::uint64_t alike(const Scenario& s) const override {
     const MegatronConfig& c = megatron_config(s);
-    return hash_keys({c.ddp.use_distributed_optimizer, c.ddp.overlap_grad_reduce, c.ddp.average_in_collective, c.model.calculate_per_token_loss, s.groups.size()});
+    const std::uint64_t call = !c.schedule ? 0 : 1 + c.schedule->chunks() * 2 + c.schedule->grad_sync_func;
+    return hash_keys({c.ddp.use_distributed_optimizer, c.ddp.overlap_grad_reduce, c.ddp.average_in_collective, c.model.calculate_per_token_loss, s.groups.size(),
+                      s.engine.pipeline_stages, s.layout ? s.layout->size("tp") : 1, call});
   }
 
   const Tuning& tuning() const override {

@@ -65,9 +65,8 @@ class Space final : public SearchSpace {
     config.calculate_per_token_loss = false;
     write_plain_loop(written, {}, {}, out);
   }
-  std::span<const OwnLetter> letters() const override {
-    static const std::array<OwnLetter, 3> all{{{"set_model_auto_sync(T)", auto_sync_item(true)}, {"set_model_auto_sync(F)", auto_sync_item(false)}, {finish_event, finish_item()}}};
-    return all;
+  std::vector<OwnLetter> letters(const Scenario&) const override {
+    return {{"set_model_auto_sync(T)", auto_sync_item(true)}, {"set_model_auto_sync(F)", auto_sync_item(false)}, {finish_event, finish_item()}};
   }
 
   std::vector<std::string> alphabet(const Scenario&) const override { return {"backward", "step", "optimizer.zero_grad", "set_model_auto_sync(T)", "set_model_auto_sync(F)"}; }

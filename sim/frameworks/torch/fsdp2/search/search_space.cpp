@@ -57,13 +57,12 @@ class Space final : public SearchSpace {
     fsdp2_config(out).gradient_divide_factor.reset();
     write_plain_loop(loop, {}, {}, out);
   }
-  std::span<const OwnLetter> letters() const override {
-    static const std::array<OwnLetter, 5> all{{{"set_requires_gradient_sync(T)", call_item(Method::set_requires_gradient_sync, 1)},
-                                               {"set_requires_gradient_sync(F)", call_item(Method::set_requires_gradient_sync, 0)},
-                                               {"set_is_last_backward(T)", call_item(Method::set_is_last_backward, 1)},
-                                               {"set_is_last_backward(F)", call_item(Method::set_is_last_backward, 0)},
-                                               {"reset_iter_state", call_item(Method::reset_iter_state, 0)}}};
-    return all;
+  std::vector<OwnLetter> letters(const Scenario&) const override {
+    return {{"set_requires_gradient_sync(T)", call_item(Method::set_requires_gradient_sync, 1)},
+            {"set_requires_gradient_sync(F)", call_item(Method::set_requires_gradient_sync, 0)},
+            {"set_is_last_backward(T)", call_item(Method::set_is_last_backward, 1)},
+            {"set_is_last_backward(F)", call_item(Method::set_is_last_backward, 0)},
+            {"reset_iter_state", call_item(Method::reset_iter_state, 0)}};
   }
 
   std::vector<std::string> alphabet(const Scenario&) const override {

@@ -61,6 +61,7 @@ class Renderer {
   virtual std::string text(const ShardRow&) const { return ""; }
   virtual std::string text(const JudgedRow&) const { return ""; }
   virtual std::string text(const MergedGateRow&) const { return ""; }
+  virtual std::string text(const MergedExploration&) const { return ""; }
   virtual std::string text(const MergeReport&) const { return ""; }
 
   // For programs; people read errors on standard error.

@@ -34,6 +34,7 @@ class Json final : public Renderer {
   std::string text(const ShardRow& row) const override;
   std::string text(const JudgedRow& row) const override;
   std::string text(const MergedGateRow& row) const override;
+  std::string text(const MergedExploration& exploration) const override;
   std::string text(const MergeReport& merge) const override;
   std::string text(const ErrorRow& row) const override;
   std::string text(const Summary& summary) const override;

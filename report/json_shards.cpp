@@ -41,6 +41,7 @@ std::string Json::text(const JudgedRow& row) const {
 }
 
 std::string Json::text(const MergedGateRow& row) const { return row.record; }
+std::string Json::text(const MergedExploration& exploration) const { return exploration.records; }
 
 std::string Json::text(const MergeReport& merge) const {
   ordered_json out = record("merge");

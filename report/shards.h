@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "report/corpus.h"
+#include "report/searches.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger::report {
@@ -52,6 +53,12 @@ struct MergedGateRow {
   GateRow row;                                 // as text has it: without its findings
   std::string record;                          // as JSON, with all of it
   std::map<std::string, std::size_t> classes;  // of its findings
+};
+
+// An exploration that other processes printed, all of them alike.
+struct MergedExploration {
+  ExploreReport report;  // as text has it: findings without their scripts
+  std::string records;   // as JSON, with all of them
 };
 
 // What the reports of shards were joined to.

@@ -61,6 +61,7 @@ class Summary {
   void add(const OrdersReport& report);
   void add(const AuditReport& report);
   void add(const MergedGateRow& row);
+  void add(const MergedExploration& exploration) { add(exploration.report); }
   void add(const ErrorRow&) { ++errors; }
   template <class Other>
   void add(const Other&) {}  // a row whose whole counts it

@@ -37,6 +37,7 @@ class Terminal final : public Renderer {
   std::string text(const OrdersReport& report) const override;
   std::string text(const AuditReport& report) const override;
   std::string text(const ShardRow& row) const override;
+  std::string text(const MergedExploration& exploration) const override;
   std::string text(const MergeReport& merge) const override;
 
  private:

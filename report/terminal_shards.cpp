@@ -16,6 +16,8 @@ std::string Terminal::text(const ShardRow& row) const {
   return fit(fmt::format("# shard {} of {}, as {} numbers it:{}\n", row.shard, row.shards, row.launcher, variables));
 }
 
+std::string Terminal::text(const MergedExploration& exploration) const { return text(exploration.report); }
+
 std::string Terminal::text(const MergeReport& merge) const {
   std::string out = fmt::format("# merged: {} of {} shards of {}\n", merge.parts.size(), merge.shards, merge.verb);
   for (const MergeReport::Part& part : merge.parts)

@@ -36,6 +36,13 @@ int joined_gate(const ShardReports& reports, const Output& out) {
   return reports.code();
 }
 
+int joined_exploration(const ShardReports& reports, const Output& out) {
+  if (const auto error = merge_exploration(reports, out)) return refuse(*error);
+  tell_errors(reports.errors(), out);
+  out.print(reports.overview());
+  return reports.code();
+}
+
 int joined_campaign(const ShardReports& reports, const MergeVerb& verb, Options options, const Output& out) {
   if (!reports.run.draws)
     return refuse(
@@ -64,7 +71,7 @@ int joined_campaign(const ShardReports& reports, const MergeVerb& verb, Options 
 }  // namespace
 
 CLI::App* add_merge(CLI::App& app, Options& options, MergeVerb& verb) {
-  CLI::App* merge = app.add_subcommand("merge", "Join the reports of the shards of one gate or fuzz into that of the whole run");
+  CLI::App* merge = app.add_subcommand("merge", "Join the reports of the processes of one gate, fuzz or explore into that of the whole run");
   merge->add_option("REPORT", verb.reports, "Reports that --records wrote, one a shard")->required();
   merge->add_option("--expect", verb.expected, "Shards that the run must have had")->check(whole_number)->check(CLI::Range(1u, shards_max));
   merge->add_option("--findings", verb.findings, "fuzz: folder that the findings of all shards are written to, and whose files are replayed first")->check(some_text);
@@ -81,16 +88,18 @@ int merge(const MergeVerb& verb, const Options& options, const Output& out) {
   if (first.tool != nlohmann::json(report::tool_json()).dump())
     return refuse({first.file, fmt::format("was written by {}; expected the build that merges, {}", first.tool, report::tool_json().dump())});
   const bool campaign = reports->run.verb == "fuzz";
-  if (!campaign && reports->run.verb != "gate") return refuse({first.file, "is of " + reports->run.verb + "; expected gate or fuzz"});
-  if (!campaign && !verb.findings.empty()) return refuse({"--findings", "is of campaigns, and " + first.file + " is of a gate; expected none"});
+  const bool exploration = reports->run.verb == "explore";
+  if (!campaign && !exploration && reports->run.verb != "gate") return refuse({first.file, "is of " + reports->run.verb + "; expected gate, fuzz or explore"});
+  if (!campaign && !verb.findings.empty())
+    return refuse({"--findings", fmt::format("is of campaigns, and {} is of {}; expected none", first.file, exploration ? "an exploration" : "a gate")});
   for (const auto& gone : reports->gone) say(fmt::format("shard {} is missing: {}{}", gone.shard, gone.why, gone.file.empty() ? "" : ": " + gone.file));
   try {
     if (campaign) {
       out.is_of("fuzz", reports->run.seed, reports->run.run + (verb.findings.empty() ? "" : " --findings " + shell_word(verb.findings)));
       return joined_campaign(*reports, verb, options, out);
     }
-    out.is_of("gate", reports->run.seed, reports->run.run);
-    return joined_gate(*reports, out);
+    out.is_of(reports->run.verb, reports->run.seed, reports->run.run);
+    return exploration ? joined_exploration(*reports, out) : joined_gate(*reports, out);
   } catch (const nlohmann::json::exception& error) {
     return refuse({"REPORT", std::string("a record lacks what it has in a report of this version (") + error.what() + "); expected reports as they were written"});
   }

@@ -42,8 +42,9 @@ struct ShardsOfCampaign {
   int code = 0;
 };
 
-// The two kinds of reports. Errors: records that no process of the run can have written.
+// The three kinds of reports. Errors: records that no process of the run can have written; of an exploration, two that do not agree.
 std::optional<InputError> merge_gate(const ShardReports& reports, const Output& out);
+std::optional<InputError> merge_exploration(const ShardReports& reports, const Output& out);
 Result<ShardsOfCampaign> shards_of_campaign(const ShardReports& reports, const Options& options);
 
 // The report that one process would have printed.

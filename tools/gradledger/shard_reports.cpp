@@ -19,7 +19,7 @@ using nlohmann::json;
 constexpr int records_version = 2;
 
 InputError no_report(const std::string& file, std::size_t line, const std::string& why) {
-  return {fmt::format("{}:{}", file, line), why + "; expected a report of gradledger gate or fuzz with --shard, as --records or --json write it"};
+  return {fmt::format("{}:{}", file, line), why + "; expected a report of gradledger gate or fuzz with --shard, or of explore with --mpi, as --records or --json write it"};
 }
 
 Result<json> record_from(const std::string& file, std::size_t number, const std::string& line) {

@@ -104,7 +104,8 @@ std::optional<Pair> four_and_one(const Scenario& drawn) { return both_of(loop_on
 
 // Ranks of one role: no stages, and no experts of their own.
 std::optional<Pair> ranks_alike(const Scenario& drawn) {
-  const bool roles = drawn.engine.pipeline_stages > 1 || std::any_of(drawn.parameters.begin(), drawn.parameters.end(), [](const Parameter& p) { return p.expert.has_value(); });
+  const bool roles =
+      drawn.layout || drawn.engine.pipeline_stages > 1 || std::any_of(drawn.parameters.begin(), drawn.parameters.end(), [](const Parameter& p) { return p.expert.has_value(); });
   return roles ? std::nullopt : reduced_loop(drawn);
 }
 

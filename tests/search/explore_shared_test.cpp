@@ -154,7 +154,7 @@ TEST(explore_shared, finds_the_same_with_threads_in_each_process) {
 }
 
 TEST(explore_shared, gives_each_process_a_part_of_the_states) {
-  ExploreOptions options = world_of("zero2", sanitized ? 4 : 6);
+  ExploreOptions options = world_of("zero2", sanitized ? 7 : 10);
   options.as_documented = true;
   const Shared by_four = shared(options, 4);
   const std::uint64_t all = shared(options, 1).bytes[0];

@@ -23,6 +23,9 @@ std::map<std::string, json> breaking() {
   scaled["contract"] = {{"divide_by", 2}};
   json in_fp16 = loop(R"([{"backward": {}}, {"step": {}}])", R"({"grad_scaler": {}})");
   in_fp16["model_dtype"] = "fp16";
+  json by_hand = loop(R"([{"backward": {}}, {"step": {}}])", R"({"plain": ["w0"]})");
+  by_hand["layout"] = {{"tp", 2}};
+  by_hand["parameters"][0]["summed_over"] = "tp";
   return {
       {"same-calls", loop(R"([{"backward": {"ranks": [0]}}])")},
       {"forward-in-no-sync", loop(R"([{"forward": {}}, {"no_sync": [{"backward": {"of": 0}}]}, {"step": {}}])")},
@@ -38,6 +41,7 @@ std::map<std::string, json> breaking() {
       {"zero-grad-before-backward", loop(R"([{"backward": {}}, {"step": {}}, {"backward": {}}, {"step": {}}])")},
       {"backward-before-step", loop(R"([{"step": {}}])")},
       {"scaler-of-fp32", in_fp16},
+      {"parts-of-gradients", by_hand},
       {"weights-of-the-loop", weighed},
       {"reduced-gradients-kept", scaled},
       {"checkpoint-behind-step", loop(R"([{"backward": {}}, {"save": {}}, {"restore": {}}, {"backward": {}}, {"step": {}}])")},

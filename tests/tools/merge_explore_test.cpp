@@ -95,7 +95,7 @@ TEST(an_exploration_of_several_processes, is_refused_where_two_do_not_agree) {
   const std::size_t engine = e.first("engine"), finding = e.first("finding");
   const auto refused = [&](const std::vector<std::string>& lines, const std::string& part) {
     e.write("changed", e.head(1, 3), lines);
-    expect_complaint(e.merged({e.files[0], "changed", e.files[2]}), tool::bad_input, part);
+    expect_complaint(e.merged({e.files[0], "changed", e.files[2]}, ""), tool::bad_input, part);
   };
   const auto with = [&](std::size_t at, const std::string& key, const json& value) {
     std::vector<std::string> lines = e.records;
@@ -114,7 +114,11 @@ TEST(an_exploration_of_several_processes, is_refused_where_two_do_not_agree) {
   json record = json::parse(died[0]);
   record["events"] = 17;
   died[0] = record.dump();
-  refused(died, "changed: says something else on line 2");
+  e.write("changed", e.head(1, 3), died);
+  const Outcome gone = e.merged({e.files[0], "changed", e.files[2]}, "");
+  EXPECT_EQ(gone.code, tool::bad_input);
+  EXPECT_NE(gone.err.find("shard 1 is missing"), std::string::npos) << gone.err;
+  EXPECT_NE(gone.err.find("changed: says something else on line 2"), std::string::npos) << gone.err;
   const Outcome other_seconds = [&] {
     e.write("changed", e.head(1, 3), with(engine, "seconds", 17.0));
     return e.merged({e.files[0], "changed", e.files[2]});

@@ -199,16 +199,14 @@ void DataParallel::step_plain(ProgramWriter& w, std::optional<double> norm) {
 // The number of the step by parameter, as bias corrections take it. PyTorch's optimizers count by tensor, those with a gradient. FusedAdam updates a
 // group in one launch: only its last tensor with a gradient is counted, and all take its number (ops/adam/fused_adam.py: step, at 0.19.8).
 std::vector<std::uint32_t> DataParallel::count_steps() {
-  std::vector<std::uint32_t> last(optimizers_.size(), no_index), numbers(parameter_count());
-  for (std::uint32_t p : learned()) {
-    if (!grad_[p].defined()) continue;
-    last[group_of_[p]] = p;
-    if (!groups_[group_of_[p]].optimizer.fused()) numbers[p] = ++steps_[p];
-  }
-  for (const std::uint32_t p : last)
-    if (p != no_index && groups_[group_of_[p]].optimizer.fused()) ++steps_[p];
+  std::vector<std::uint32_t> last(optimizers_.size()), numbers(parameter_count());
+  const auto counted = [&](std::uint32_t p) { return groups_[group_of_[p]].optimizer.fused() ? last[group_of_[p]] : p; };
   for (std::uint32_t p : learned())
-    if (grad_[p].defined() && groups_[group_of_[p]].optimizer.fused()) numbers[p] = steps_[last[group_of_[p]]];
+    if (grad_[p].defined()) last[group_of_[p]] = p;
+  for (std::uint32_t p : learned())
+    if (grad_[p].defined() && counted(p) == p) ++steps_[p];
+  for (std::uint32_t p : learned())
+    if (grad_[p].defined()) numbers[p] = steps_[counted(p)];
   return numbers;
 }
 

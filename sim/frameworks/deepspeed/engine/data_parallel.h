@@ -42,9 +42,9 @@ class DataParallel final : public ScaledOptimizer {
   void step_with_zeros(ProgramWriter& w);  // fused_optimizer.py, unfused_optimizer.py: initialize_optimizer_states, at 0.19.7
   void require_timers() const;
   bool restores_state() const { return !wrapped_ || !config().bf16.enabled || behaviour().bf16_st0_checkpoint == Bf16Stage0Checkpoint::whole; }
-  void step_plain(ProgramWriter& w, std::optional<double> norm);   // engine.py: clip_fp32_gradients, _take_model_step, at 0.19.7
-  void step_master(ProgramWriter& w, std::optional<double> norm);  // fused_optimizer.py, unfused_optimizer.py: step, unscale_and_clip_grads, at 0.19.7
-  std::vector<std::uint32_t> count_steps();
+  void step_plain(ProgramWriter& w, std::optional<double> norm);                              // engine.py: clip_fp32_gradients, _take_model_step, at 0.19.7
+  void step_master(ProgramWriter& w, std::optional<double> norm);                             // fused_optimizer.py, unfused_optimizer.py: step, unscale_and_clip_grads, at 0.19.7
+  std::vector<std::uint32_t> count_steps();                                                   // fused_adam.py: step, at 0.19.8
   void observe_weights(ProgramWriter& w, bool applied, const std::vector<Slice>& gradients);  // ours: snapshots
   static std::vector<ViewPiece> pieces(const std::vector<std::uint32_t>& parameters, const std::vector<Slice>& slices);
 

@@ -1,6 +1,7 @@
 #include "verbs/against.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <tuple>
@@ -22,6 +23,7 @@ namespace {
 class Weights final : public TraceSink {
  public:
   using Place = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;  // event, rank, parameter, element
+  using Norm = std::tuple<std::uint32_t, std::uint32_t, StepFact>;                       // event, rank, which
 
   explicit Weights(const Timeline& timeline) : timeline_(timeline) {}
 
@@ -36,19 +38,46 @@ class Weights final : public TraceSink {
     }
   }
 
+  void step_fact(const StepRecord& fact) override {
+    if (fact.fact >= StepFact::gradient_norm) norms_[{fact.event, fact.rank, fact.fact}] = fact.value;
+  }
+
   void race(const RaceRecord&) override { depends_on_streams_ = true; }
   void unwritten(const UnwrittenRecord&) override { depends_on_streams_ = true; }
 
   const std::map<Place, double>& at() const { return at_; }
+  const std::map<Norm, double>& norms() const { return norms_; }
   bool depends_on_streams() const { return depends_on_streams_; }
 
  private:
   bool depends_on_streams_ = false;
   const Timeline& timeline_;
   std::map<Place, double> at_;
+  std::map<Norm, double> norms_;
 };
 
 bool same(double a, double b) { return std::memcmp(&a, &b, sizeof(a)) == 0 || (a == 0 && b == 0) || (a != a && b != b); }
+
+// What two sums of the squares of n elements, in fp32 and in any order, leave between their roots: each is off by at most (n + 1) u of itself, its root by
+// half of that, and each root is rounded, and so is what a loop makes of it in true units.
+double rounding_of_norms(std::uint64_t n, double norm) {
+  const double u = ref::facts_of(Dtype::float32).unit_roundoff(), of_sum = (static_cast<double>(n) + 1) * u;
+  return of_sum < 1 ? (of_sum / (1 - of_sum) + 4 * u) * norm : HUGE_VAL;
+}
+
+// The first event up to `last` in which a norm differs in its rounding alone: a framework adds up in an order of its own, and what is clipped by
+// the norm is other behind it, in both rightly.
+std::uint32_t first_other_norm(const Scenario& scenario, const Weights& real, const Weights& model, std::uint32_t last) {
+  std::uint64_t numel = 0;
+  for (const Parameter& parameter : scenario.parameters) numel += parameter.numel;
+  for (const auto& [norm, value] : real.norms()) {
+    const auto found = model.norms().find(norm);
+    if (std::get<0>(norm) > last) break;
+    if (found == model.norms().end() || same(value, found->second)) continue;
+    if (std::abs(value - found->second) <= rounding_of_norms(numel, std::max(std::abs(value), std::abs(found->second)))) return std::get<0>(norm);
+  }
+  return never;
+}
 
 }  // namespace
 
@@ -78,6 +107,11 @@ std::optional<AgainstModel> against_model(const Loaded& loaded, const Options& o
     out.events += event != last;
     last = event;
     if (same(value, found->second)) continue;
+    if (const std::uint32_t norm = first_other_norm(loaded.scenario, real, model, event); norm != never) {
+      --out.elements;
+      out.up_to = loaded.timeline.describe(norm);
+      return out;
+    }
     out.difference = fmt::format("after {}, rank {}: {}[{}] is {} there and {} in the model", loaded.timeline.describe(event), rank, loaded.scenario.parameters[parameter].name,
                                  element, value, found->second);
     return out;

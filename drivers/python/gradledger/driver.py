@@ -82,6 +82,7 @@ class Backward(Forward):
     phases: int = 1
     summed: int = 1
     raises_after: int | None = None
+    tokens: int | None = None  # of this rank's micro-batch, where the scenario states any
 
 
 @dataclass

@@ -13,6 +13,7 @@ void DistributedDataParallel::initialise(ProgramWriter& w) {
   weights_.assign(setup_->parameter_count(), none);
   group_of_.assign(setup_->parameter_count(), no_index);
   added_.assign(setup_->parameter_count(), false);
+  grad_is_main_grad_.assign(setup_->parameter_count(), false);
   for (const PlannedBuffer& planned : planned_buffers(*setup_)) add_buffer(planned, w);
   for (std::uint32_t p = 0; p < setup_->parameter_count(); ++p)
     if (setup_->holds(p)) add_weights(p, w);
@@ -88,6 +89,7 @@ void DistributedDataParallel::leave_no_sync() {
 void DistributedDataParallel::accumulate(std::uint32_t p, AutogradTerm term, ProgramWriter& w) {
   if (!setup_->attributes(p).gradient_accumulation_fusion) return add_in_the_hook(p, term, w);
   add_by_kernel(p, term, w);
+  grad_is_main_grad_[p] = false;  // the hook gives it up
   register_grad_ready(p, w);
 }
 
@@ -114,20 +116,25 @@ void DistributedDataParallel::add_in_the_hook(std::uint32_t p, AutogradTerm term
   const Slice main_grad = main_grads_[p];
   const Tensor grad = tensors_.allocate(w, setup_->parameter(p).name + ".grad", setup_->scenario().dtype_of(p), main_grad.numel);
   w.deposit(grad.slice, term.ordinal, p, 0, term.factor, false);
+  const auto add = [&] {
+    w.accumulate(main_grad, grad.slice);
+    // Autograd has added to it already, and the hook adds it to itself.
+    if (grad_is_main_grad_[p]) w.multiply(main_grad, 2.0);
+    grad_is_main_grad_[p] = false;
+    register_grad_ready(p, w);
+  };
   if (setup_->behaviour.hook_inherits_a_stream) {
     const std::uint32_t made = w.record();
     std::uint32_t done = no_index;
     {
       const OnStream of_hook(w, Stream::side);
       w.wait(made);
-      w.accumulate(main_grad, grad.slice);
-      register_grad_ready(p, w);
+      add();
       done = w.record();
     }
     w.wait(done);
   } else {
-    w.accumulate(main_grad, grad.slice);
-    register_grad_ready(p, w);
+    add();
   }
   tensors_.drop(w, grad);
 }

@@ -40,6 +40,8 @@ class DistributedDataParallel {
   // Of a parameter that has one; else a slice of no buffer.
   Slice main_grad(std::uint32_t parameter) const { return main_grads_[parameter]; }
   bool is_reducing(std::uint32_t parameter) const { return groups_[group_of_[parameter]].is_reducing(); }
+  // Whether param.grad is main_grad itself, as a step leaves it that works on the weights, up to optimizer.zero_grad() or the next hook.
+  void set_grad_is_main_grad(std::uint32_t parameter, bool is) { grad_is_main_grad_[parameter] = is; }
   // Of every parameter that the rank holds, in the model's dtype.
   Slice weights(std::uint32_t parameter) const { return weights_[parameter]; }
 
@@ -59,7 +61,8 @@ class DistributedDataParallel {
   std::vector<std::uint32_t> buffer_of_group_;
   std::vector<std::uint32_t> chunk_of_group_;  // each chunk of the model has a DistributedDataParallel
   std::vector<Slice> main_grads_, weights_;
-  std::vector<bool> added_;  // by parameter: its kernel ran since the buffer was cleared
+  std::vector<bool> added_;              // by parameter: its kernel ran since the buffer was cleared
+  std::vector<bool> grad_is_main_grad_;  // by parameter
 };
 
 }  // namespace gradledger::megatron

@@ -32,10 +32,11 @@ enum class Use : std::uint8_t {
   weights,
   scheduled_backwards,
   checkpoint,
+  zero_of_the_optimizer,
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 15> rules{{
+constexpr std::array<UseRule, 16> rules{{
     {"same-megatron-calls", "Every rank makes the same calls in the same order."},
     {"finalize-before-step", "finalize_model_grads() runs between the last backward of a window and its step()."},
     {"one-finalize", "finalize_model_grads() runs once in a window, behind its last backward."},
@@ -51,6 +52,8 @@ constexpr std::array<UseRule, 15> rules{{
     {"weights-of-the-megatron-loop", "What the loop multiplies a loss by, averaged as documented, is what the contribution is due to weigh.", true},
     {"backwards-of-the-schedule", "Behind forward_backward_func() come the backwards of its micro-batches, each of the parameters of its chunk, and nothing between them."},
     {"megatron-checkpoint", "A checkpoint is saved behind a step() that updates: the gradients of an open window are not in it."},
+    {"zero-grad-of-the-optimizer",
+     "Where the optimizer steps on fp32 weights themselves, optimizer.zero_grad() runs between step() and the next backward, and behind a backward it sets gradients to None."},
 }};
 
 // Where a rank stands.
@@ -60,18 +63,22 @@ struct RankUse {
   std::uint32_t micro_batches = 0;
   std::uint32_t scheduled = 0;  // backwards that a schedule's call has still to run
   bool last_synchronised = true;
+  bool grad_left = false;  // param.grad is main_grad itself
 };
 
 class Walk final : public UseWalk {
  public:
   Walk(const Scenario& scenario, const Timeline& timeline, const MegatronConfig& config)
-      : UseWalk(timeline, rules, scenario.world_size), scenario_(scenario), config_(config), averaged_(first_data_parallel(scenario)), ranks_(scenario.world_size) {}
+      : UseWalk(timeline, rules, scenario.world_size), scenario_(scenario), config_(config), averaged_(first_data_parallel(scenario)), ranks_(scenario.world_size) {
+    for (std::uint32_t p = 0; p < scenario.parameters.size() && !config.ddp.use_distributed_optimizer; ++p)
+      steps_on_weights_ |= scenario.parameters[p].has_gradient() && scenario.dtype_of(p) == Dtype::float32;
+  }
 
  private:
   std::uint64_t state() const override {
     TraceHash hash;
     for (const RankUse& u : ranks_) {
-      for (const bool part : {u.in_no_sync, u.contributed, u.finalized, u.dirty, u.last_synchronised}) hash.add(part);
+      for (const bool part : {u.in_no_sync, u.contributed, u.finalized, u.dirty, u.last_synchronised, u.grad_left}) hash.add(part);
       hash.add(u.synchronised);
       hash.add(u.scheduled);
     }
@@ -113,14 +120,18 @@ class Walk final : public UseWalk {
                             u.dirty = false;
                             u.finalized = false;
                           },
+                          [&](const OptimizerZeroGrad& body) {
+                            if (u.contributed && !body.set_to_none) broken(Use::zero_of_the_optimizer);
+                            u.grad_left &= !body.set_to_none;
+                          },
                           [&](const OfFramework& body) {
                             if (body.name == finalize_event) finalize(u);
                             if (body.name == start_grad_sync_event) start_grad_sync(u);
                             if (body.name == schedule_event) u.scheduled = config_.schedule->backwards();
                           },
                           [&](const Raise&) { broken(Use::no_exception); },
-                          [](const one_of<Forward, OptimizerZeroGrad, SetBoundary, ExitNoSync, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce,
-                                          Finalize, Save, Restore, Unscale> auto&) {}},
+                          [](const one_of<Forward, SetBoundary, ExitNoSync, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce, Finalize, Save,
+                                          Restore, Unscale> auto&) {}},
                e.body);
   }
 
@@ -129,6 +140,7 @@ class Walk final : public UseWalk {
     if (!timeline_.two_layers && !config_.schedule && timeline_.contract.divisor != Rational(1)) broken(Use::micro_batches);
     if (u.dirty) broken(Use::zero_before_window);
     if (u.finalized) broken(Use::one_finalize);
+    if (u.grad_left) broken(Use::zero_of_the_optimizer);
     u.contributed = true;
     u.last_synchronised = !u.in_no_sync;
     u.synchronised += !u.in_no_sync;
@@ -186,12 +198,14 @@ class Walk final : public UseWalk {
     if (config_.schedule && u.contributed && u.micro_batches != config_.schedule->backwards()) broken(Use::micro_batches);
     u.dirty = u.dirty || u.contributed;
     u.contributed = u.finalized = false;
+    u.grad_left = steps_on_weights_;
     u.synchronised = u.micro_batches = u.scheduled = 0;
     u.last_synchronised = true;
   }
 
   const Scenario& scenario_;
   const MegatronConfig& config_;
+  bool steps_on_weights_ = false;
   std::vector<std::uint32_t> averaged_;  // by rank: the first that it averages with
   std::vector<RankUse> ranks_;
 };

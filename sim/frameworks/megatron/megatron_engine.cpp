@@ -37,7 +37,7 @@ void MegatronEngine::handle(const Event& event, ProgramWriter& w) {
   event_ = static_cast<std::uint32_t>(&event - setup().context.timeline->events.data());
   using namespace events;
   std::visit(overloaded{[&](const events::Backward& body) { backward(body, w); }, [&](const EnterNoSync&) { enter_no_sync(); }, [&](const ExitNoSync&) { leave_no_sync(); },
-                        [&](const Step&) { step(w); }, [&](const EngineZeroGrad&) { zero_grad_buffer(w); }, [&](const OptimizerZeroGrad&) { zero_grad(w); },
+                        [&](const Step&) { step(w); }, [&](const EngineZeroGrad&) { zero_grad_buffer(w); }, [&](const OptimizerZeroGrad& body) { zero_grad(body.set_to_none, w); },
                         [&](const OfFramework& body) { own_event(body, w); }, [&](const Raise& body) { raise(body); }, [&](const Save&) { save(w); },
                         [](const one_of<Forward, SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Restore> auto&) { not_admitted(); },
                         [](const one_of<ScaleGradients, ClipGradients, AllReduce, Finalize, Unscale> auto&) { not_admitted(); }},
@@ -67,8 +67,8 @@ void MegatronEngine::zero_grad_buffer(ProgramWriter& w) {
   ddp_.zero_grad_buffer(w);
 }
 
-void MegatronEngine::zero_grad(ProgramWriter& w) {
-  for (ChildOptimizer& child : optimizers_) child.zero_grad(w);
+void MegatronEngine::zero_grad(bool set_to_none, ProgramWriter& w) {
+  for (ChildOptimizer& child : optimizers_) child.zero_grad(ddp_, set_to_none, w);
 }
 
 void MegatronEngine::own_event(const events::OfFramework& event, ProgramWriter& w) {

@@ -42,7 +42,7 @@ class MegatronEngine final : public Engine {
   void leave_no_sync();
   void raise(const events::Raise& event);
   void zero_grad_buffer(ProgramWriter& w);                             // training.py: train_step, at 0.16.1
-  void zero_grad(ProgramWriter& w);                                    // optimizer.py: ChainedOptimizer.zero_grad, at 0.16.1
+  void zero_grad(bool set_to_none, ProgramWriter& w);                  // optimizer.py: ChainedOptimizer.zero_grad, at 0.16.1
   void own_event(const events::OfFramework& event, ProgramWriter& w);  // ours: an event of Megatron-Core's own
   void save(ProgramWriter& w);                                         // training.py: save_checkpoint_and_time, at 0.16.1
 

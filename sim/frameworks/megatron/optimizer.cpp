@@ -59,17 +59,24 @@ void ChildOptimizer::add_piece(const DistributedDataParallel& ddp, std::uint32_t
 
 std::string ChildOptimizer::grad_name(std::size_t piece) const { return "opt" + std::to_string(number_) + ".group0.param" + std::to_string(piece) + ".grad"; }
 
-void ChildOptimizer::zero_grad(ProgramWriter& w) {
+// Gradients that are kept are zeroed where they lie, and of fp32 that is the buffer.
+void ChildOptimizer::zero_grad(DistributedDataParallel& ddp, bool set_to_none, ProgramWriter& w) {
   for (OptimizerPiece& piece : pieces_) {
+    if (!set_to_none) {
+      if (piece.has_grad) w.fill(piece.grad(), 0.0);
+      continue;
+    }
     tensors_.clear(w, piece.copy);
     piece.has_grad = false;
+    if (steps_on_weights(piece)) ddp.set_grad_is_main_grad(piece.parameter, false);
   }
 }
 
 // float() of what is fp32 already is the same memory: what the step does to it, it does to the buffer.
-void ChildOptimizer::copy_model_grads_to_main_grads(ProgramWriter& w) {
+void ChildOptimizer::copy_model_grads_to_main_grads(DistributedDataParallel& ddp, ProgramWriter& w) {
   for (OptimizerPiece& piece : pieces_) {
     piece.has_grad = true;
+    if (steps_on_weights(piece)) ddp.set_grad_is_main_grad(piece.parameter, true);
     if (w.declaration(piece.main_grad.buffer).dtype == Dtype::float32) continue;
     if (!piece.copy.defined()) piece.copy = tensors_.allocate(w, "main_param[" + setup_->parameter(piece.parameter).name + "].grad", Dtype::float32, piece.numel());
     w.copy(piece.copy.slice, piece.main_grad);

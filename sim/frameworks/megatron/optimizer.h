@@ -35,9 +35,9 @@ class ChildOptimizer {
   // Of the DDP's buffers. `number` among the chained.
   void initialise(const DistributedDataParallel& ddp, std::uint32_t number, ProgramWriter& w);  // distrib_optimizer.py: _build_model_and_main_param_groups, at 0.16.1
 
-  void zero_grad(ProgramWriter& w);                       // optimizer.py: zero_grad, at 0.16.1
-  void copy_model_grads_to_main_grads(ProgramWriter& w);  // optimizer.py: _copy_model_grads_to_main_grads, at 0.16.1
-  void unscale(ProgramWriter& w);                         // optimizer.py: _unscale_main_grads_and_check_for_nan, at 0.16.1
+  void zero_grad(DistributedDataParallel& ddp, bool set_to_none, ProgramWriter& w);     // optimizer.py: zero_grad, at 0.16.1
+  void copy_model_grads_to_main_grads(DistributedDataParallel& ddp, ProgramWriter& w);  // optimizer.py: _copy_model_grads_to_main_grads, at 0.16.1
+  void unscale(ProgramWriter& w);                                                       // optimizer.py: _unscale_main_grads_and_check_for_nan, at 0.16.1
   // The sum of squares of several optimizers' gradients, in fp32, over a group.
   static void norm_squared(const std::vector<const ChildOptimizer*>& of, ProgramWriter& w);  // clip_grads.py: get_grad_norm_fp32, at 0.16.1
   void clip(float coefficient, ProgramWriter& w);                                            // clip_grads.py: clip_grad_by_total_norm_fp32, at 0.16.1
@@ -66,6 +66,8 @@ class ChildOptimizer {
 
  private:
   bool distributed() const { return setup_->config->ddp.use_distributed_optimizer; }
+  // What torch's optimizer is given is the weight itself, whose param.grad becomes main_grad: of FP32Optimizer, and of fp32 weights among others.
+  bool steps_on_weights(const OptimizerPiece& piece) const { return !distributed() && piece.main == piece.weights; }
   void add_piece(const DistributedDataParallel& ddp, std::uint32_t parameter, std::uint64_t offset, std::uint64_t numel,
                  ProgramWriter& w);  // distrib_optimizer.py: _build_model_and_main_param_groups, at 0.16.1
 

@@ -18,7 +18,7 @@ void MegatronEngine::step(ProgramWriter& w) {
 void MegatronEngine::prepare_grads(ProgramWriter& w) {
   for (; child_at_ < optimizers_.size(); ++child_at_) {
     ChildOptimizer& child = optimizers_[child_at_];
-    child.copy_model_grads_to_main_grads(w);
+    child.copy_model_grads_to_main_grads(ddp_, w);
     if (!child.scaler().enabled()) continue;
     child.unscale(w);
     // Nothing in a linear run overflows but what the script plants.

@@ -148,6 +148,8 @@ json RankScript::arguments(std::uint32_t at) const {
                           out["past_scaler"] = b.past_scaler;
                           out["phases"] = b.phases;
                           out["summed"] = b.summed;
+                          const Backward& backward = timeline_.backwards[b.ordinal];
+                          if (const auto tokens = scenario_.tokens.of(backward.step, rank_, backward.micro_batch[rank_])) out["tokens"] = *tokens;
                           if (b.raises_after) out["raises_after"] = *b.raises_after;
                         },
                         [&](const events::SetBoundary& b) { out["boundary"] = b.boundary; },

@@ -129,11 +129,12 @@ class Space final : public SearchSpace {
     config.model.calculate_per_token_loss = false;
     PlainLoop written = loop;
     written.defers |= config.ddp.overlap_grad_reduce;
-    write_plain_loop(written, {loop_item(ScriptKind::engine_zero_grad)}, {event_item(finalize_event)}, out);
+    write_plain_loop(written, {loop_item(ScriptKind::engine_zero_grad), loop_item(ScriptKind::optimizer_zero_grad)}, {event_item(finalize_event)}, out);
   }
 
   std::vector<std::string> alphabet(const Scenario& s) const override {
     std::vector<std::string> out{"backward", "step", "engine.zero_grad", "no_sync", "end", std::string(finalize_event)};
+    if (!megatron_config(s).ddp.use_distributed_optimizer) out.emplace_back("optimizer.zero_grad");  // param.grad may be main_grad
     if (s.engine.pipeline_stages > 1 && megatron_config(s).schedule) out.emplace_back(schedule_event);
     return out;
   }

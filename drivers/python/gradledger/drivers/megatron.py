@@ -1,0 +1,300 @@
+"""Megatron-Core: DistributedDataParallel with its buffers, finalize_model_grads, the schedules without a pipeline, and the optimizers."""
+from __future__ import annotations
+
+from typing import Any, Iterable, Iterator
+
+import torch
+
+from . import megatron_cpu
+
+if not torch.cuda.is_available():
+    megatron_cpu.install()
+
+from megatron.core import optimizer as megatron_optimizer, parallel_state
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.optimizer import OptimizerConfig, distrib_optimizer, get_megatron_optimizer
+from megatron.core.transformer import TransformerConfig
+
+from .. import optimizers
+from ..driver import Backward, Buffer, Configuration, Piece, Refused
+from ..model import Graph, LinearModel
+from ..torch_loop import TorchLoop
+from .megatron_schedule import Ready, ScheduleCall, given, one_micro_batch
+
+PARTS = {"ddp", "optimizer_config", "model", "parameters", "schedule"}
+NOT_HERE = {"shared_embedding": "a pipeline", "gradient_accumulation_fusion": "a kernel of CUDA's", "used_twice": "a model that uses a weight twice"}
+Groups = tuple[int, int, int, str]  # sizes of tp, cp and instances, and the order
+
+
+class Stage(LinearModel):
+    """What Megatron asks of a model."""
+    model_type = None
+    share_embeddings_and_output_weights = False
+    pre_process = post_process = True
+
+    def shape(self, configuration: Configuration, p: int) -> tuple[int, ...]:
+        return (1, configuration.parameters[p].numel)  # weights of one dimension are taken for biases, and decay not
+
+    def set_input_tensor(self, tensors: Any) -> None:
+        pass
+
+
+class Megatron(TorchLoop):
+    name = "megatron"
+    frameworks = ("megatron",)
+    packages = ("torch", "megatron-core")
+    preload = ()
+    config_keys = frozenset(PARTS)
+    own_events = ("forward_backward_func", "finalize_model_grads", "start_grad_sync", "start_param_sync")
+    lays_out_ranks = True
+    # Process groups outlive the engine that they were made for: Megatron keeps them in variables of its module.
+    made_groups: dict[Groups, dict[str, Any]] = {}
+
+    def check(self, configuration: Configuration) -> None:
+        super().check(configuration)
+        config = configuration.config
+        if "grad_scaler" in config:
+            raise Refused("engine.config has grad_scaler; Megatron's optimizer has its own")
+        for name, attributes in (config.get("parameters") or {}).items():
+            for attribute in attributes:
+                if attribute in NOT_HERE:
+                    raise Refused(f"{attribute} of parameter {name} needs {NOT_HERE[attribute]}")
+        if (config.get("schedule") or {}).get("model_chunks"):
+            raise Refused("model_chunks are of a pipeline, and the driver has one stage")
+        if not isinstance(configuration.engine.get("as_of"), str):
+            raise Refused("switches of single behaviours are of the simulator; expected a release")
+
+    def make_model(self) -> Stage:
+        self.make_groups()
+        self.ddp_options = dict(self.configuration.config.get("ddp") or {})
+        self.schedule = self.configuration.config.get("schedule")
+        self.transformer = self.transformer_config()
+        model = Stage(self.configuration, self.device)
+        for p, weight in model.weights.items():
+            for attribute in (self.configuration.config.get("parameters") or {}).get(self.configuration.parameters[p].name, []):
+                setattr(weight, attribute, True)
+        model.config = self.transformer
+        return model
+
+    # ---- Megatron's own process groups
+
+    def make_groups(self) -> None:
+        config = self.configuration.config
+        instances = (config.get("ddp") or {}).get("num_distributed_optimizer_instances", 1)
+        sizes = {name: self.groups.size(name) if name in self.groups.members else 1 for name in ("tp", "cp", "pp", "ep")}
+        for name in ("pp", "ep"):
+            if sizes[name] > 1:
+                raise Refused(f"a group {name} of several ranks: the driver has one stage and no experts")
+        key: Groups = (sizes["tp"], sizes["cp"], instances, "tp-cp-ep-dp-pp")
+        names = vars(parallel_state)
+        if key in self.made_groups:
+            names.update(self.made_groups[key])
+        else:
+            parallel_state.destroy_model_parallel()
+            given(parallel_state.initialize_model_parallel, tensor_model_parallel_size=key[0], context_parallel_size=key[1], order=key[3],
+                  create_gloo_process_groups=False, **({"num_distributed_optimizer_instances": instances} if instances > 1 else {}))
+            self.made_groups[key] = {name: value for name, value in names.items() if name.startswith("_") and name[1:].isupper()}
+        for name, group in (("tp", parallel_state.get_tensor_model_parallel_group()), ("cp", parallel_state.get_context_parallel_group())):
+            found = tuple(torch.distributed.get_process_group_ranks(group))
+            if sizes[name] > 1 and found != self.groups.of(name):
+                raise Refused(f"ranks {self.groups.of(name)} in the group {name}; Megatron's order has {found}")
+
+    def transformer_config(self) -> TransformerConfig:
+        model, dtype = self.configuration.config.get("model") or {}, self.configuration.model_dtype
+        return TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=8, tensor_model_parallel_size=parallel_state.get_tensor_model_parallel_world_size(),
+                                 context_parallel_size=parallel_state.get_context_parallel_world_size(), params_dtype=dtype, bf16=dtype == torch.bfloat16,
+                                 fp16=dtype == torch.float16, **model)
+
+    def wrap(self, model: Stage) -> DistributedDataParallel:
+        if self.device.type == "cpu":
+            self.notes.append(megatron_cpu.NOTE)
+        if self.ddp_options.get("bucket_size") is not None and not self.ddp_options.get("overlap_grad_reduce"):
+            self.notes.append("bucket_size is not looked at without overlap_grad_reduce")
+        out = DistributedDataParallel(self.transformer, DistributedDataParallelConfig(**self.ddp_options), model)
+        self.transformer.no_sync_func = out.no_sync
+        if self.schedule and self.schedule.get("grad_sync_func"):
+            self.transformer.grad_sync_func = out.start_grad_sync
+        return out
+
+    # ---- the optimizers
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """torch's, that Megatron's works with. What the loop calls is `self.chained`."""
+        self.call: ScheduleCall | None = None
+        self.tokens: torch.Tensor | None = None  # of the window so far, where any were counted
+        self.reduced = self.is_applied = self.may_reduce = False
+        options, distributed = self.optimizer_options(), bool(self.ddp_options.get("use_distributed_optimizer"))
+        if distributed and options["optimizer"] == "sgd":
+            self.notes.append("the distributed optimizer asserts that it is given Adam: here any optimizer of torch's is one")
+        distrib_optimizer.Adam = torch.optim.Optimizer
+        self.chained = given(get_megatron_optimizer, config=OptimizerConfig(**options), model_chunks=[self.module], use_gloo_process_groups=False)
+        self.children = getattr(self.chained, "chained_optimizers", [self.chained])
+        if len(self.children) != 1:
+            raise Refused(f"Megatron made {len(self.children)} optimizers; expected one")
+        self.transformer.grad_scale_func = self.chained.scale_loss
+        inner: torch.optim.Optimizer = self.children[0].optimizer
+        self.masters: list[torch.Tensor] = []
+        numbers = {weight: p for p, weight in self.model.weights.items()}
+        for weight, main, start in self.pairs(self.children[0]):
+            p = numbers[weight]
+            self.names[main], self.pieces_of[main] = self.configuration.parameters[p].name, [(p, start, main.numel())]
+            if main is not weight and main.dtype != weight.dtype:
+                self.masters.append(main)
+        return inner
+
+    def optimizer_options(self) -> dict[str, Any]:
+        arguments, kind = optimizers.arguments(self.configuration), optimizers.settings(self.configuration)["type"]
+        given_options = dict(self.configuration.config.get("optimizer_config") or {})
+        if self.configuration.linear:
+            given_options["clip_grad"] = 0.0
+        out = {"optimizer": "sgd" if kind == "SGD" else "adam", "lr": arguments["lr"], "min_lr": arguments["lr"], "weight_decay": arguments["weight_decay"],
+               "sgd_momentum": 0.0, "bf16": self.configuration.model_dtype == torch.bfloat16, "fp16": self.configuration.model_dtype == torch.float16,
+               "params_dtype": self.configuration.model_dtype, "use_distributed_optimizer": bool(self.ddp_options.get("use_distributed_optimizer")),
+               "overlap_param_gather": bool(self.ddp_options.get("overlap_param_gather"))} | given_options
+        if kind != "SGD":
+            out |= {"adam_beta1": arguments["betas"][0], "adam_beta2": arguments["betas"][1], "adam_eps": arguments["eps"]}
+            adam = optimizers.KINDS[kind][0]
+            if hasattr(OptimizerConfig, "decoupled_weight_decay"):
+                out["decoupled_weight_decay"] = kind == "AdamW"
+            else:
+                megatron_optimizer.Adam = adam
+        return {key: value for key, value in out.items() if key in OptimizerConfig.__dataclass_fields__}
+
+    def pairs(self, child: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor, int]]:
+        """A weight of the model, what torch's optimizer has of it, and where that begins."""
+        if isinstance(child, distrib_optimizer.DistributedOptimizer):
+            of = ((child.model_float16_groups, child.shard_fp32_from_float16_groups), (child.model_fp32_groups, child.shard_fp32_groups))
+            for weights, mains in of:
+                for weight, main in zip(flat(weights), flat(mains)):
+                    yield weight, main, child._get_model_param_range_map(weight)["param"].start
+        elif hasattr(child, "fp32_from_float16_groups"):
+            yield from ((weight, main, 0) for weight, main in zip(flat(child.float16_groups), flat(child.fp32_from_float16_groups)))
+            yield from ((weight, weight, 0) for weight in flat(child.fp32_from_fp32_groups))
+        else:
+            yield from ((weight, weight, 0) for group in child.optimizer.param_groups for weight in group["params"])
+
+    # ---- events
+
+    def backward(self, event: Backward) -> None:
+        if event.of is not None:
+            raise Refused("a backward of a forward before it: the schedule has both in one")
+        self.gradient_scale = float(self.chained.get_loss_scale())
+        self.may_reduce |= any(group.is_last_microbatch for group in self.module.bucket_groups)
+        ready = self.ready(event)
+        if self.call is not None and not self.call.over:
+            self.call.backward(ready)
+            if self.call.over:
+                self.count(self.call.tokens)
+        elif self.schedule:
+            self.count(one_micro_batch(self.module, ready, self.schedule["num_microbatches"], parallel_state.get_context_parallel_world_size()))
+        else:
+            self.chained.scale_loss(self.module(ready[0]) * event.loss_factor).backward()
+            if event.tokens is not None:
+                self.count(torch.tensor(event.tokens, dtype=torch.int))
+
+    def ready(self, event: Backward) -> Ready:
+        graph = Graph.of(event)
+        graph.before(event)
+        of_tokens = bool(self.schedule) and self.schedule.get("loss") == "sum_and_tokens"
+
+        def losses(loss: torch.Tensor) -> tuple:
+            loss = loss * event.loss_factor
+            return (loss, torch.tensor(event.tokens or 0, dtype=torch.int), {}) if of_tokens else (loss, {})
+        return graph, losses
+
+    def count(self, tokens: torch.Tensor | None) -> None:
+        if tokens is not None:
+            self.tokens = tokens if self.tokens is None else self.tokens + tokens
+
+    def forward_backward_func(self) -> None:
+        self.leave_call()
+        self.call = ScheduleCall(self.module, self.schedule["num_microbatches"])
+
+    def leave_call(self) -> None:
+        call, self.call = self.call, None
+        if call is not None:
+            call.leave()
+
+    def raise_(self, caught: bool = False) -> None:
+        self.leave_call()
+        super().raise_(caught)
+
+    def close(self) -> None:
+        if getattr(self, "call", None) is not None:
+            self.leave_call()
+        super().close()
+
+    def finalize_model_grads(self) -> None:
+        tokens, self.tokens = self.tokens, None
+        finalize_model_grads([self.module], tokens if self.transformer.calculate_per_token_loss else None)
+        self.reduced, self.may_reduce = True, False
+
+    def start_grad_sync(self) -> None:
+        self.may_reduce = True
+        self.module.start_grad_sync()
+
+    def start_param_sync(self) -> None:
+        self.module.start_param_sync(force_sync=True)
+
+    def enter_no_sync(self) -> None:
+        self.enter_block(self.module.no_sync())
+
+    def exit_no_sync(self, raising: bool = False) -> None:
+        self.exit_block(raising)
+
+    def zero_grad(self, of: str = "optimizer", set_to_none: bool = True) -> None:
+        if of == "engine":
+            self.module.zero_grad_buffer()
+            self.reduced = self.is_applied = self.may_reduce = False
+        else:
+            self.chained.zero_grad(set_to_none)
+
+    def step(self, past_scaler: bool = False) -> None:
+        self.is_applied = True
+        child = self.children[0]
+        before = self.applied.steps
+        self.gradient_scale = 1.0  # the optimizer divides before its step
+        updated, norm, _ = self.chained.step()
+        updated = bool(updated) and self.applied.steps > before
+        self.known = {"updated": int(updated)}
+        if getattr(child, "grad_scaler", None) is not None:
+            self.known |= {"skipped": int(not updated), "loss_scale": float(self.chained.get_loss_scale())}
+        if updated and norm is not None and not self.configuration.linear and self.children[0].config.clip_grad > 0:
+            self.known["gradient_norm"] = float(norm)
+
+    def save(self) -> None:
+        raise self.cannot("save")
+
+    def restore(self) -> None:
+        raise self.cannot("restore")
+
+    # ---- what the rank holds
+
+    def buffers(self, after: str) -> Iterable[Buffer]:
+        yield from self.accumulated()
+        _, applied = self.applied.take()
+        yield from applied
+        if after == "step":
+            if not self.ddp_options.get("overlap_param_gather"):
+                for p, weight in self.model.weights.items():
+                    yield Buffer(self.configuration.parameters[p].name, "parameter", weight, [(p, 0, weight.numel())])
+            for main in self.masters:
+                yield Buffer(f"main_param[{self.names[main]}]", "master parameter", main, self.pieces(main))
+            yield from optimizers.moments(self.optimizer, self.names, self.pieces)
+
+    def accumulated(self) -> Iterable[Buffer]:
+        """What the optimizer reads of each main_grad, but while a reduction is on its way, behind a step, and while it is a sum over tokens."""
+        of_tokens = self.transformer.calculate_per_token_loss or (self.schedule or {}).get("loss") == "sum_and_tokens"
+        untold = self.ddp_options.get("num_distributed_optimizer_instances", 1) > 1 and self.ddp_options.get("overlap_grad_reduce")  # a stream, and no handle
+        if self.is_applied or of_tokens or (untold and self.may_reduce):
+            return
+        role, numbers = "reduced" if self.reduced else "local", {weight: p for p, weight in self.model.weights.items()}
+        for weight, main, start in self.pairs(self.children[0]):
+            group = self.module.param_to_bucket_group[weight]
+            if group.grad_reduce_handle is None:
+                piece: Piece = (numbers[weight], start, main.numel())
+                yield Buffer(f"{self.names[main]}.main_grad", role, weight.main_grad.view(-1)[start:start + main.numel()], [piece], scale=self.gradient_scale)
+
+
+def flat(groups: Iterable[Iterable[Any]]) -> list[Any]:
+    return [each for group in groups for each in group]

@@ -1,0 +1,54 @@
+"""What Megatron-Core asks of CUDA by name, where there is a CPU alone: devices, streams and names of types. Nothing of the framework is changed."""
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable
+
+import torch
+
+FACTORIES = ("empty", "full", "ones", "tensor", "zeros")
+NOTE = "no CUDA: its device stands for the CPU, and its streams order nothing"
+_installed = False
+
+
+class Stream:
+    """On a CPU work is done in the order of its calls."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def wait_stream(self, stream: Stream) -> None:
+        pass
+
+
+def install() -> None:
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    torch.cuda.current_device = lambda: "cpu"
+    torch.cuda.stream = lambda stream: contextlib.nullcontext()
+    torch.cuda.synchronize = lambda *_: None
+    torch.cuda.Stream = Stream
+    torch.cuda.default_stream = torch.cuda.current_stream = Stream
+    torch.Tensor.cuda = lambda self, *_, **__: self
+    for name in FACTORIES:
+        setattr(torch, name, on_cpu(getattr(torch, name)))
+    torch.Tensor.type = named_as_of_cuda(torch.Tensor.type)
+
+
+def on_cpu(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def made(*arguments: Any, **options: Any) -> torch.Tensor:
+        if str(options.get("device")).startswith("cuda"):
+            del options["device"]
+        return make(*arguments, **options)
+    return made
+
+
+def named_as_of_cuda(of: Callable[..., Any]) -> Callable[..., Any]:
+    """The optimizers take parameters by the names of their types."""
+    def named(self: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        if arguments or options:
+            return of(self, *arguments, **options)
+        return of(self).replace("torch.", "torch.cuda.", 1)
+    return named

@@ -29,6 +29,8 @@ std::map<std::string, json> breaking_megatron() {
   json cut = megatron_loop(R"([Z, {"backward": {}}, F, {"step": {}}])");
   cut["layout"] = {{"tp", 2}};
   cut["parameters"][0] = {{"name", "w0"}, {"numel", 12}, {"sharded_over", "tp"}};
+  json left = megatron_loop(R"([Z, {"backward": {}}, F, {"step": {}}, Z, {"backward": {}}, F, {"step": {}}])");
+  left["model_dtype"] = "fp32";
   summed["contract"] = {{"average_over", "none"}};
   weighed["contract"] = {{"divide_by", "window"}};
   return {
@@ -46,6 +48,7 @@ std::map<std::string, json> breaking_megatron() {
       {"no-megatron-exception", megatron_loop(R"([Z, {"raise": {"caught": true}}, {"backward": {}}, F, {"step": {}}])")},
       {"weights-of-the-megatron-loop", weighed},
       {"megatron-checkpoint", megatron_loop(R"([Z, {"backward": {}}, {"save": {}}, {"restore": {}}, Z, {"backward": {}}, F, {"step": {}}])")},
+      {"zero-grad-of-the-optimizer", left},
       {"backwards-of-the-schedule", megatron_loop(R"([Z, S, {"backward": {}}, F, {"step": {}}])", R"({"schedule": {"num_microbatches": 2}})")},
   };
 }

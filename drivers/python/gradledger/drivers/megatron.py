@@ -17,12 +17,12 @@ from megatron.core.transformer import TransformerConfig
 
 from .. import optimizers
 from ..driver import Backward, Buffer, Configuration, Piece, Refused
-from ..model import Graph, LinearModel
+from ..model import Graph, Layer, LinearModel, Term, rounded_once
 from ..torch_loop import TorchLoop
 from .megatron_schedule import Ready, ScheduleCall, given, one_micro_batch
 
 PARTS = {"ddp", "optimizer_config", "model", "parameters", "schedule"}
-NOT_HERE = {"shared_embedding": "a pipeline", "gradient_accumulation_fusion": "a kernel of CUDA's", "used_twice": "a model that uses a weight twice"}
+OF_THE_MODEL = {"gradient_accumulation_fusion", "used_twice"}  # of which Megatron is told nothing: a layer is as it is
 Groups = tuple[int, int, int, str]  # sizes of tp, cp and instances, and the order
 
 
@@ -35,8 +35,41 @@ class Stage(LinearModel):
     def shape(self, configuration: Configuration, p: int) -> tuple[int, ...]:
         return (1, configuration.parameters[p].numel)  # weights of one dimension are taken for biases, and decay not
 
+    def __init__(self, configuration: Configuration, device: torch.device) -> None:
+        super().__init__(configuration, device)
+        of = {p: attributes_of(configuration, p) for p in self.weights}
+        self.fused = {p for p in of if "gradient_accumulation_fusion" in of[p]}
+        self.twice = {p for p in of if "used_twice" in of[p]}
+        for p in self.fused:
+            self.layers[p] = FusedLayer(self.weights[p])
+
     def set_input_tensor(self, tensors: Any) -> None:
         pass
+
+    def terms(self, graph: Graph) -> list[Term]:
+        """Of two uses in one forward each has half of the gradient."""
+        return [half for term in super().terms(graph) for half in ([term._replace(share=term.share / 2)] * 2 if term.parameter in self.twice else [term])]
+
+
+class FusedLayer(Layer):
+    """A linear layer whose kernel adds to main_grad itself; what autograd is given is not looked at."""
+
+    def forward(self, loss: torch.Tensor, *use: Any) -> torch.Tensor:
+        return _FusedTerm.apply(loss, self.weight, *use) if use else loss
+
+
+class _FusedTerm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, loss: torch.Tensor, weight: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int, owner: int) -> torch.Tensor:
+        ctx.weight, ctx.share, ctx.graph, ctx.owner = weight, share, graph, owner
+        return loss + (weight.float() * given.view(weight.shape)).sum() * share
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
+        weight, given = ctx.weight, ctx.graph.gradients[ctx.owner].double().view(ctx.weight.shape)
+        weight.main_grad.add_(rounded_once(given * (gradient.double() * ctx.share), weight.main_grad.dtype))
+        weight.grad_added_to_main_grad = True
+        return gradient, torch.zeros_like(weight), *[None] * 5
 
 
 class Megatron(TorchLoop):
@@ -55,10 +88,8 @@ class Megatron(TorchLoop):
         config = configuration.config
         if "grad_scaler" in config:
             raise Refused("engine.config has grad_scaler; Megatron's optimizer has its own")
-        for name, attributes in (config.get("parameters") or {}).items():
-            for attribute in attributes:
-                if attribute in NOT_HERE:
-                    raise Refused(f"{attribute} of parameter {name} needs {NOT_HERE[attribute]}")
+        if any("shared_embedding" in attributes for attributes in (config.get("parameters") or {}).values()):
+            raise Refused("shared_embedding is of a pipeline, and the driver has one stage")
         if (config.get("schedule") or {}).get("model_chunks"):
             raise Refused("model_chunks are of a pipeline, and the driver has one stage")
         if not isinstance(configuration.engine.get("as_of"), str):
@@ -71,8 +102,10 @@ class Megatron(TorchLoop):
         self.transformer = self.transformer_config()
         model = Stage(self.configuration, self.device)
         for p, weight in model.weights.items():
-            for attribute in (self.configuration.config.get("parameters") or {}).get(self.configuration.parameters[p].name, []):
+            for attribute in attributes_of(self.configuration, p) - OF_THE_MODEL:
                 setattr(weight, attribute, True)
+        if model.fused:
+            self.notes.append("gradient_accumulation_fusion: what its kernel of CUDA's adds to main_grad is added on the CPU")
         model.config = self.transformer
         return model
 
@@ -294,6 +327,10 @@ class Megatron(TorchLoop):
             if group.grad_reduce_handle is None:
                 piece: Piece = (numbers[weight], start, main.numel())
                 yield Buffer(f"{self.names[main]}.main_grad", role, weight.main_grad.view(-1)[start:start + main.numel()], [piece], scale=self.gradient_scale)
+
+
+def attributes_of(configuration: Configuration, p: int) -> set[str]:
+    return set((configuration.config.get("parameters") or {}).get(configuration.parameters[p].name, []))
 
 
 def flat(groups: Iterable[Iterable[Any]]) -> list[Any]:

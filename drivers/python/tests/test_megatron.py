@@ -1,0 +1,128 @@
+"""The real Megatron-Core on two ranks: buffers by values worked out by hand."""
+from __future__ import annotations
+
+import pytest
+
+from command import Command, by_element, ok, shown
+
+pytest.importorskip("megatron.core", reason="the environment has no megatron-core")
+
+PARAMETERS = [{"name": "a", "numel": 3}, {"name": "b", "numel": 2}]
+GIVEN = {0: {0: [1, 2, 3], 1: [10, 5]}, 1: {0: [3, 2, 1], 1: [20, 7]}}
+MEAN = {"a.main_grad": [2, 2, 2], "b.main_grad": [15, 6]}
+FINALIZE = "finalize_model_grads"
+
+
+@pytest.fixture(scope="module")
+def command():
+    with Command("megatron") as out:
+        out.start_ranks()
+        yield out
+
+
+def configure(command, parameters=PARAMETERS, optimizer=None, clip=0.0, ddp=None, more=None, **others):
+    config = {"ddp": ddp or {}, "optimizer_config": {"clip_grad": clip}, **(more or {})}
+    return ok(command.configure(parameters, {"framework": "megatron", "as_of": "0.16.1", "config": config, "optimizer": optimizer or {"type": "SGD"}}, **others))
+
+
+def times(factor, values):
+    return {name: [factor * value for value in of] for name, of in values.items()}
+
+
+@pytest.mark.parametrize("ddp", [{}, {"overlap_grad_reduce": True, "bucket_size": 1}, {"average_in_collective": True}, {"check_for_nan_in_grad": True}], ids=str)
+def test_a_window_is_its_own_ranks_until_it_is_finalized_and_the_mean_behind(command, ddp):
+    configure(command, ddp=ddp)
+    for _ in range(3):
+        ok(command.event("enter_no_sync"))
+        for rank, answer in ok(command.event("backward", GIVEN)).items():
+            assert shown(answer, "local") == {"a.main_grad": GIVEN[rank][0], "b.main_grad": GIVEN[rank][1]}
+        ok(command.event("exit_no_sync"))
+        ok(command.event("backward", GIVEN))
+        for answer in ok(command.event(FINALIZE)).values():
+            assert shown(answer, "reduced") == times(2, MEAN)
+        for answer in ok(command.event("step")).values():
+            assert by_element(answer, "applied") == {(0, 0): 4, (0, 1): 4, (0, 2): 4, (1, 0): 30, (1, 1): 12}
+        ok(command.event("zero_grad", of="engine"))
+        ok(command.event("zero_grad", of="optimizer"))
+
+
+def test_the_distributed_optimizer_owns_a_part_of_the_mean(command):
+    configure(command, ddp={"use_distributed_optimizer": True})
+    ok(command.event("backward", GIVEN))
+    held: dict = {}
+    for answer in ok(command.event(FINALIZE)).values():
+        own = by_element(answer, "reduced")
+        assert not held.keys() & own.keys()
+        held |= own
+    assert held == {(0, 0): 2, (0, 1): 2, (0, 2): 2, (1, 0): 15, (1, 1): 6}
+
+
+def test_a_gradient_that_a_step_left_is_added_to_itself(command):
+    """scenarios/megatron/gradient-left-in-fp32-added-twice"""
+    configure(command)
+    ok(command.event("backward", GIVEN))
+    ok(command.event(FINALIZE))
+    ok(command.event("step"))
+    ok(command.event("zero_grad", of="engine"))
+    for rank, answer in ok(command.event("backward", GIVEN)).items():
+        assert shown(answer, "local") == {"a.main_grad": [2 * value for value in GIVEN[rank][0]], "b.main_grad": [2 * value for value in GIVEN[rank][1]]}
+
+
+def test_a_schedule_divides_losses_and_waits_for_each_backward(command):
+    configure(command, more={"schedule": {"num_microbatches": 2, "loss": "mean"}})
+    for _ in range(2):
+        ok(command.event("forward_backward_func"))
+        for number in (1, 2):
+            for rank, answer in ok(command.event("backward", GIVEN)).items():
+                assert shown(answer, "local")["b.main_grad"] == [number * value / 2 for value in GIVEN[rank][1]]
+        for answer in ok(command.event(FINALIZE)).values():
+            assert shown(answer, "reduced") == MEAN
+        ok(command.event("step"))
+        ok(command.event("zero_grad", of="engine"))
+        ok(command.event("zero_grad", of="optimizer"))
+
+
+def test_a_schedule_that_is_left_leaves_no_thread_in_it(command):
+    configure(command, more={"schedule": {"num_microbatches": 3, "loss": "mean"}})
+    ok(command.event("forward_backward_func"))
+    ok(command.event("backward", GIVEN))
+    ok(command.event("raise", caught=True))
+    ok(command.event("zero_grad", of="engine"))
+    for rank, answer in ok(command.event("backward", GIVEN)).items():
+        assert shown(answer, "local")["b.main_grad"] == pytest.approx([value / 3 for value in GIVEN[rank][1]])
+
+
+def test_tokens_are_divided_by_at_the_end(command):
+    configure(command, more={"model": {"calculate_per_token_loss": True}})
+    ok(command.event("backward", GIVEN, tokens=4, loss_factor=4.0))
+    ok(command.event(FINALIZE))
+    for answer in ok(command.event("step")).values():
+        assert by_element(answer, "applied")[1, 0] == (4 * 10 + 4 * 20) / 8
+
+
+@pytest.mark.parametrize("attributes", [["gradient_accumulation_fusion"], ["used_twice"], ["gradient_accumulation_fusion", "used_twice"]], ids=str)
+def test_a_fused_weight_and_one_that_is_used_twice_have_the_same_gradient(command, attributes):
+    configure(command, more={"parameters": {"b": attributes}})
+    ok(command.event("backward", GIVEN))
+    for answer in ok(command.event(FINALIZE)).values():
+        assert shown(answer, "reduced") == MEAN
+
+
+def test_an_overflow_of_one_rank_skips_the_step_of_all(command):
+    parameters = [{"name": "a", "numel": 3}, {"name": "b", "numel": 2}]
+    ok(command.configure(parameters, {"framework": "megatron", "as_of": "0.16.1", "optimizer": {"type": "SGD"},
+                                      "config": {"optimizer_config": {"clip_grad": 0.0, "initial_loss_scale": 8, "hysteresis": 1}}}, model_dtype="fp16"))
+    ok(command.event("backward", {0: GIVEN[0], 1: {0: [float("inf"), 2, 1], 1: [20, 7]}}))
+    ok(command.event(FINALIZE))
+    for answer in ok(command.event("step")).values():
+        assert answer["facts"] == {"updated": 0, "skipped": 1, "loss_scale": 4.0}
+
+
+@pytest.mark.parametrize(("config", "words"), [
+    ({"parameters": {"a": ["shared_embedding"]}}, "shared_embedding"),
+    ({"schedule": {"num_microbatches": 2, "model_chunks": [["a"], ["b"]]}}, "model_chunks"),
+    ({"zero_optimization": {}}, "zero_optimization")], ids=str)
+def test_what_the_driver_cannot_do_is_refused_by_its_name(command, config, words):
+    answers = command.configure(PARAMETERS, {"framework": "megatron", "as_of": "0.16.1", "config": config, "optimizer": {"type": "SGD"}})
+    for answer in answers.values():
+        assert answer["type"] == "refused" and answer["by_driver"] and words in answer["error"]["text"]

@@ -40,6 +40,7 @@ class Parameter:
     part: Part | None = None  # None: it is whole
     summed_over: str | None = None  # a group whose ranks each have a part of its gradient
     held: bool = True  # whether this rank has it
+    expert: int | None = None  # number of the expert that it belongs to
     on_side_stream: bool = False  # its layer runs on a stream of its own, forward and backward, where there are streams
 
 
@@ -126,6 +127,7 @@ class Driver:
     applied_gradients = False
     accumulators = False
     weights = False
+    experts = False  # parameters of experts may be on some of the ranks
     streams = False  # its framework runs on virtual streams, where these are asked for
     own_events: tuple[str, ...] = ()  # that its framework alone has: methods of the same names, called with the event's keys
 
@@ -139,7 +141,7 @@ class Driver:
 
     def capabilities(self) -> dict[str, Any]:
         return {"events": self.events(), "frameworks": list(self.frameworks), "applied_gradients": self.applied_gradients, "accumulators": self.accumulators,
-                "weights": self.weights} | ({"streams": True} if self.streams and streams.are_asked_for() else {})
+                "weights": self.weights} | ({"streams": True} if self.streams and streams.are_asked_for() else {}) | ({"experts": True} if self.experts else {})
 
     def configure(self, configuration: Configuration) -> list[str]:
         """A new engine; what an earlier one left is thrown away. Returns what of the scenario was replaced by something like it."""

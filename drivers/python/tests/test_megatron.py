@@ -126,3 +126,15 @@ def test_what_the_driver_cannot_do_is_refused_by_its_name(command, config, words
     answers = command.configure(PARAMETERS, {"framework": "megatron", "as_of": "0.16.1", "config": config, "optimizer": {"type": "SGD"}})
     for answer in answers.values():
         assert answer["type"] == "refused" and answer["by_driver"] and words in answer["error"]["text"]
+
+
+def test_an_expert_is_on_its_rank_alone_and_its_gradient_is_divided_by_all_ranks(command):
+    parameters = [{"name": "a", "numel": 3}, {"name": "first", "numel": 2, "expert": 0}, {"name": "second", "numel": 2, "expert": 1}]
+    ok(command.configure(parameters, {"framework": "megatron", "as_of": "0.16.1", "optimizer": {"type": "SGD"}, "expert_parallel_size": 2,
+                                      "config": {"optimizer_config": {"clip_grad": 0.0}}}))
+    ok(command.event("backward", {0: {0: [1, 2, 3], 1: [10, 5]}, 1: {0: [3, 2, 1], 2: [20, 7]}}))
+    for rank, answer in ok(command.event(FINALIZE)).items():
+        of_expert = {"first.main_grad": [5, 2.5]} if rank == 0 else {"second.main_grad": [10, 3.5]}
+        assert shown(answer, "reduced") == {"a.main_grad": [2, 2, 2], **of_expert}
+    for rank, answer in ok(command.event("step")).items():
+        assert by_element(answer, "applied")[1 + rank, 0] == (5, 10)[rank]

@@ -153,14 +153,14 @@ Result<DriverHello> hello_from(const json& message) {
     out.versions[package] = version;
   }
   const json& can = message["capabilities"];
-  if (auto problem = keys_problem(can, {"events", "frameworks"}, {"applied_gradients", "accumulators", "weights", "streams"}))
+  if (auto problem = keys_problem(can, {"events", "frameworks"}, {"applied_gradients", "accumulators", "weights", "streams", "experts"}))
     return wrong("/capabilities" + problem->where, problem->message);
   for (const auto& [key, into] : {std::pair{"events", &out.events}, {"frameworks", &out.frameworks}}) {
     if (!all_texts(can[key])) return wrong(std::string("/capabilities/") + key, "expected a list of texts");
     for (const json& text : can[key]) into->insert(text.get<std::string>());
   }
   for (const auto& [key, into] :
-       {std::pair{"applied_gradients", &out.applied_gradients}, {"accumulators", &out.accumulators}, {"weights", &out.weights}, {"streams", &out.streams}}) {
+       {std::pair{"applied_gradients", &out.applied_gradients}, {"accumulators", &out.accumulators}, {"weights", &out.weights}, {"streams", &out.streams}, {"experts", &out.experts}}) {
     const json value = can.value(key, json(false));
     if (!value.is_boolean()) return wrong(std::string("/capabilities/") + key, "expected true or false");
     *into = value;

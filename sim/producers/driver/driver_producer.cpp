@@ -21,10 +21,10 @@ void DriverProducer::require_what_the_driver_can() const {
   const DriverHello& hello = ranks_.hello();
   if (!hello.frameworks.contains(scenario_.engine.framework))
     throw NotRun(true, fmt::format("driver {} serves {}, and the scenario is of {}", hello.driver, fmt::join(hello.frameworks, ", "), scenario_.engine.framework));
-  // Experts and pipelines are of layouts that a driver does not make, and streams of a device that may not be there.
+  // Pipelines and most experts are of layouts that a driver does not make, and streams of a device that may not be there.
   for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
     const Parameter& parameter = scenario_.parameters[p];
-    const char* asks = parameter.expert                             ? "expert"
+    const char* asks = parameter.expert && !hello.experts           ? "expert"
                        : parameter.on_side_stream && !hello.streams ? "produced_on"
                        : parameter.hooked_outputs != 1              ? "hooked_outputs"
                        : parameter.pipeline_stage > 0               ? "pipeline_stage"

@@ -38,6 +38,7 @@ struct DriverHello {
   std::set<std::string> events, frameworks;
   bool applied_gradients = false, accumulators = false, weights = false;
   bool streams = false;  // it tells what each rank does on its streams
+  bool experts = false;  // parameters of experts may be on some of its ranks
 };
 
 class DriverRanks {

@@ -16,14 +16,14 @@ from megatron.core.optimizer import OptimizerConfig, distrib_optimizer, get_mega
 from megatron.core.transformer import TransformerConfig
 
 from .. import optimizers
-from ..driver import Backward, Buffer, Configuration, Piece, Refused
+from ..driver import Backward, Buffer, Configuration, Parameter, Piece, Refused
 from ..model import Graph, Layer, LinearModel, Term, rounded_once
 from ..torch_loop import TorchLoop
 from .megatron_schedule import Ready, ScheduleCall, given, one_micro_batch
 
 PARTS = {"ddp", "optimizer_config", "model", "parameters", "schedule"}
 OF_THE_MODEL = {"gradient_accumulation_fusion", "used_twice"}  # of which Megatron is told nothing: a layer is as it is
-Groups = tuple[int, int, int, str]  # sizes of tp, cp and instances, and the order
+Groups = tuple[int, int, int, int, int, str]  # sizes of tp, cp, ep and etp, instances, and the order
 
 
 class Stage(LinearModel):
@@ -79,7 +79,7 @@ class Megatron(TorchLoop):
     preload = ()
     config_keys = frozenset(PARTS)
     own_events = ("forward_backward_func", "finalize_model_grads", "start_grad_sync", "start_param_sync")
-    lays_out_ranks = True
+    lays_out_ranks = experts = True
     # Process groups outlive the engine that they were made for: Megatron keeps them in variables of its module.
     made_groups: dict[Groups, dict[str, Any]] = {}
 
@@ -95,6 +95,17 @@ class Megatron(TorchLoop):
         if not isinstance(configuration.engine.get("as_of"), str):
             raise Refused("switches of single behaviours are of the simulator; expected a release")
 
+    def holds(self, parameter: Parameter) -> bool:
+        if parameter.expert is None:
+            return super().holds(parameter)
+        of = self.groups.of("ep") if "ep" in self.groups.members else None
+        size = len(of) if of else self.configured.engine.get("expert_parallel_size", 1)
+        return super().holds(parameter) and (of.index(self.rank) if of else self.rank % size) == parameter.expert % size
+
+    def configure(self, configuration: Configuration) -> list[str]:
+        self.configured = configuration
+        return super().configure(configuration)
+
     def make_model(self) -> Stage:
         self.make_groups()
         self.ddp_options = dict(self.configuration.config.get("ddp") or {})
@@ -102,6 +113,7 @@ class Megatron(TorchLoop):
         self.transformer = self.transformer_config()
         model = Stage(self.configuration, self.device)
         for p, weight in model.weights.items():
+            weight.allreduce = self.configuration.parameters[p].expert is None
             for attribute in attributes_of(self.configuration, p) - OF_THE_MODEL:
                 setattr(weight, attribute, True)
         if model.fused:
@@ -114,22 +126,23 @@ class Megatron(TorchLoop):
     def make_groups(self) -> None:
         config = self.configuration.config
         instances = (config.get("ddp") or {}).get("num_distributed_optimizer_instances", 1)
-        sizes = {name: self.groups.size(name) if name in self.groups.members else 1 for name in ("tp", "cp", "pp", "ep")}
-        for name in ("pp", "ep"):
-            if sizes[name] > 1:
-                raise Refused(f"a group {name} of several ranks: the driver has one stage and no experts")
-        key: Groups = (sizes["tp"], sizes["cp"], instances, "tp-cp-ep-dp-pp")
+        sizes = {name: self.groups.size(name) if name in self.groups.members else 1 for name in ("tp", "cp", "pp", "ep", "etp")}
+        if sizes["pp"] > 1:
+            raise Refused("a group pp of several ranks: the driver has one stage")
+        sizes["ep"] = max(sizes["ep"], self.configuration.engine.get("expert_parallel_size", 1))
+        key: Groups = (sizes["tp"], sizes["cp"], sizes["ep"], sizes["etp"] if "etp" in self.groups.members else sizes["tp"], instances, "tp-cp-ep-dp-pp")
         names = vars(parallel_state)
         if key in self.made_groups:
             names.update(self.made_groups[key])
         else:
             parallel_state.destroy_model_parallel()
-            given(parallel_state.initialize_model_parallel, tensor_model_parallel_size=key[0], context_parallel_size=key[1], order=key[3],
-                  create_gloo_process_groups=False, **({"num_distributed_optimizer_instances": instances} if instances > 1 else {}))
+            given(parallel_state.initialize_model_parallel, tensor_model_parallel_size=key[0], context_parallel_size=key[1], expert_model_parallel_size=key[2],
+                  expert_tensor_parallel_size=key[3], order=key[5], create_gloo_process_groups=False, **({"num_distributed_optimizer_instances": instances} if instances > 1 else {}))
             self.made_groups[key] = {name: value for name, value in names.items() if name.startswith("_") and name[1:].isupper()}
-        for name, group in (("tp", parallel_state.get_tensor_model_parallel_group()), ("cp", parallel_state.get_context_parallel_group())):
+        for name, group in (("tp", parallel_state.get_tensor_model_parallel_group()), ("cp", parallel_state.get_context_parallel_group()),
+                            ("ep", parallel_state.get_expert_model_parallel_group()), ("etp", parallel_state.get_expert_tensor_parallel_group())):
             found = tuple(torch.distributed.get_process_group_ranks(group))
-            if sizes[name] > 1 and found != self.groups.of(name):
+            if name in self.groups.members and sizes[name] > 1 and found != self.groups.of(name):
                 raise Refused(f"ranks {self.groups.of(name)} in the group {name}; Megatron's order has {found}")
 
     def transformer_config(self) -> TransformerConfig:
@@ -161,19 +174,20 @@ class Megatron(TorchLoop):
             self.notes.append("the distributed optimizer asserts that it is given Adam: here any optimizer of torch's is one")
         distrib_optimizer.Adam = torch.optim.Optimizer
         self.chained = given(get_megatron_optimizer, config=OptimizerConfig(**options), model_chunks=[self.module], use_gloo_process_groups=False)
-        self.children = getattr(self.chained, "chained_optimizers", [self.chained])
-        if len(self.children) != 1:
-            raise Refused(f"Megatron made {len(self.children)} optimizers; expected one")
+        self.children = [child for child in getattr(self.chained, "chained_optimizers", [self.chained]) if child.optimizer is not None]
+        if not self.children:
+            raise Refused("a rank without a parameter that is trained")
         self.transformer.grad_scale_func = self.chained.scale_loss
-        inner: torch.optim.Optimizer = self.children[0].optimizer
         self.masters: list[torch.Tensor] = []
-        numbers = {weight: p for p, weight in self.model.weights.items()}
-        for weight, main, start in self.pairs(self.children[0]):
-            p = numbers[weight]
+        self.numbers = {weight: p for p, weight in self.model.weights.items()}
+        for weight, main, start in self.all_pairs():
+            p = self.numbers[weight]
             self.names[main], self.pieces_of[main] = self.configuration.parameters[p].name, [(p, start, main.numel())]
             if main is not weight and main.dtype != weight.dtype:
                 self.masters.append(main)
-        return inner
+        # Of dense weights, and of experts.
+        self.applied_by = [optimizers.Applied(child.optimizer, self.pieces) for child in self.children]
+        return self.children[0].optimizer
 
     def optimizer_options(self) -> dict[str, Any]:
         arguments, kind = optimizers.arguments(self.configuration), optimizers.settings(self.configuration)["type"]
@@ -192,6 +206,10 @@ class Megatron(TorchLoop):
             else:
                 megatron_optimizer.Adam = adam
         return {key: value for key, value in out.items() if key in OptimizerConfig.__dataclass_fields__}
+
+    def all_pairs(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, int]]:
+        for child in self.children:
+            yield from self.pairs(child)
 
     def pairs(self, child: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor, int]]:
         """A weight of the model, what torch's optimizer has of it, and where that begins."""
@@ -212,7 +230,7 @@ class Megatron(TorchLoop):
         if event.of is not None:
             raise Refused("a backward of a forward before it: the schedule has both in one")
         self.gradient_scale = float(self.chained.get_loss_scale())
-        self.may_reduce |= any(group.is_last_microbatch for group in self.module.bucket_groups)
+        self.may_reduce |= any(group.is_last_microbatch for group in self.module.bucket_groups + self.module.expert_parallel_bucket_groups)
         ready = self.ready(event)
         if self.call is not None and not self.call.over:
             self.call.backward(ready)
@@ -285,10 +303,9 @@ class Megatron(TorchLoop):
     def step(self, past_scaler: bool = False) -> None:
         self.is_applied = True
         child = self.children[0]
-        before = self.applied.steps
         self.gradient_scale = 1.0  # the optimizer divides before its step
         updated, norm, _ = self.chained.step()
-        updated = bool(updated) and self.applied.steps > before
+        updated = bool(updated) and any(applied.steps for applied in self.applied_by)
         self.known = {"updated": int(updated)}
         if getattr(child, "grad_scaler", None) is not None:
             self.known |= {"skipped": int(not updated), "loss_scale": float(self.chained.get_loss_scale())}
@@ -305,15 +322,16 @@ class Megatron(TorchLoop):
 
     def buffers(self, after: str) -> Iterable[Buffer]:
         yield from self.accumulated()
-        _, applied = self.applied.take()
-        yield from applied
+        for each in self.applied_by:
+            yield from each.take()[1]
         if after == "step":
             if not self.ddp_options.get("overlap_param_gather"):
-                for p, weight in self.model.weights.items():
+                for weight, p in self.numbers.items():
                     yield Buffer(self.configuration.parameters[p].name, "parameter", weight, [(p, 0, weight.numel())])
             for main in self.masters:
                 yield Buffer(f"main_param[{self.names[main]}]", "master parameter", main, self.pieces(main))
-            yield from optimizers.moments(self.optimizer, self.names, self.pieces)
+            for child in self.children:
+                yield from optimizers.moments(child.optimizer, self.names, self.pieces)
 
     def accumulated(self) -> Iterable[Buffer]:
         """What the optimizer reads of each main_grad, but while a reduction is on its way, behind a step, and while it is a sum over tokens."""
@@ -321,11 +339,11 @@ class Megatron(TorchLoop):
         untold = self.ddp_options.get("num_distributed_optimizer_instances", 1) > 1 and self.ddp_options.get("overlap_grad_reduce")  # a stream, and no handle
         if self.is_applied or of_tokens or (untold and self.may_reduce):
             return
-        role, numbers = "reduced" if self.reduced else "local", {weight: p for p, weight in self.model.weights.items()}
-        for weight, main, start in self.pairs(self.children[0]):
+        role = "reduced" if self.reduced else "local"
+        for weight, main, start in self.all_pairs():
             group = self.module.param_to_bucket_group[weight]
             if group.grad_reduce_handle is None:
-                piece: Piece = (numbers[weight], start, main.numel())
+                piece: Piece = (self.numbers[weight], start, main.numel())
                 yield Buffer(f"{self.names[main]}.main_grad", role, weight.main_grad.view(-1)[start:start + main.numel()], [piece], scale=self.gradient_scale)
 
 

@@ -72,14 +72,16 @@ void deferring_with_overlap(Scenario& s) {
 // clang-format off
 std::vector<Mutant> layout_mutants() {
   return {
-      {"experts-averaged-with-dense-parameters", "gradients of experts are averaged over the ranks of dense parameters, which have other experts", {wrong_group, misplaced_shard, collective_mismatch, deadlock},
-       laid_out, {.edit = edit(always, Take::each, reductions, in_group("expert_dp", to_group("dp_cp")))}, ranks_of_one_model<&Tuning::divide_experts>},
+      {"experts-averaged-with-dense-parameters", "gradients of experts are averaged over the ranks of dense parameters, which have other experts",
+       {wrong_group, misplaced_shard, collective_mismatch, deadlock}, laid_out,
+       {.edit = edit(always, Take::each, reductions, in_group("expert_dp", to_group("dp_cp")))}, ranks_of_one_model<&Tuning::divide_experts>},
       {"shared-embedding-not-summed", "first and last stage do not add up what each has of the gradient that they share", {discarded_gradient, missing_reduction, wrong_group}, laid_out,
        {.edit = edit(always, Take::each, reductions, in_group("embedding", dropped))}, ranks_of_one_model<&Tuning::tie_stages>},
       {"shared-embedding-summed-twice", "first and last stage add up the gradient that they share twice", {wrong_scale, duplicated_gradient}, laid_out,
        {.edit = edit(always, Take::each, reductions, in_group("embedding", repeated))}, ranks_of_one_model<&Tuning::tie_stages>},
-      {"sequence-share-not-summed-on-a-rank", "one tensor-parallel rank keeps its own share of a gradient that the others have summed", {discarded_gradient, missing_reduction, wrong_group, rank_divergence, wrong_scale},
-       laid_out, {.edit = edit(on_rank(1), Take::each, shares_of_a_sequence, dropped)}, ranks_of_one_model<&Tuning::share_sequence>},
+      {"sequence-share-not-summed-on-a-rank", "one tensor-parallel rank keeps its own share of a gradient that the others have summed",
+       {discarded_gradient, missing_reduction, wrong_group, rank_divergence, wrong_scale}, laid_out,
+       {.edit = edit(on_rank(1), Take::each, shares_of_a_sequence, dropped)}, ranks_of_one_model<&Tuning::share_sequence>},
       {"no-sync-unheard-later-on-a-rank", "behind its first window one rank reduces what the others leave in no_sync",
        {discarded_gradient, missing_reduction, boundary_leak, wrong_scale, engine_error, deadlock, stream_race, stale_gradient}, laid_out,
        {.tell = unheard_later_on_a_rank}, deferring_with_overlap},

@@ -111,7 +111,8 @@ TEST(mutants_of_layouts, are_found_in_the_corpus) {
   for (const auto& [name, file] :
        {std::pair("experts-averaged-with-dense-parameters", "layouts/experts-of-two-stages.json"),
         std::pair("shared-embedding-not-summed", "layouts/tied-embedding-of-stages.json"), std::pair("shared-embedding-summed-twice", "layouts/tied-embedding-of-stages.json"),
-        std::pair("sequence-share-not-summed-on-a-rank", "layouts/tensor-parallel.json"), std::pair("no-sync-unheard-later-on-a-rank", "megatron/megatron-no-sync-of-both-ranks.json")}) {
+        std::pair("sequence-share-not-summed-on-a-rank", "layouts/tensor-parallel.json"),
+        std::pair("no-sync-unheard-later-on-a-rank", "megatron/megatron-no-sync-of-both-ranks.json")}) {
     SCOPED_TRACE(name);
     const auto scenario = load_scenario(std::filesystem::path(GRADLEDGER_SOURCE_DIR) / "scenarios" / file, {}, nullptr);
     ASSERT_TRUE(scenario);

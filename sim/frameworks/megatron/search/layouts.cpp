@@ -41,6 +41,7 @@ class Layout {
     if (divided && over != tensor) sizes["etp"] = over;
     // Megatron's order, that of --use-tp-pp-dp-mapping, and one in which ranks that meet are no neighbours.
     std::string order(draws_.of<std::string_view>({"", "", "tp-cp-ep-pp-dp", "pp-dp-cp-tp"}));
+    if (divided && stages > 1) order.clear();  // Megatron refuses others whose stages would lie elsewhere for experts
     if (divided && order == "pp-dp-cp-tp") order = "pp-dp-ep-cp-tp";
     out_.layout = RankLayout::of(order, sizes, out_.world_size).value();
     if (divided) experts_of_later_stages();

@@ -86,7 +86,10 @@ std::uint64_t total(const Sizes& sizes) {
 }
 
 ModelShapes without_a_model() {
-  ModelShapes out{.parameters = parameters_of(stand_in, 1), .shrink = stand_in_for / total(stand_in), .says = {}, .hidden_size = {}, .layers = {}, .rows = {}};
+  ModelShapes out;
+  out.parameters = out.listed = parameters_of(stand_in, 1);
+  out.stand_in = true;
+  out.shrink = stand_in_for / total(stand_in);
   out.says = fmt::format("a stand-in of {} parameters; buckets hold as much of it as of a model of 7 billion elements (--model gives yours)", stand_in.size());
   return out;
 }
@@ -99,6 +102,12 @@ std::map<std::string, std::uint64_t> rows_of(std::span<const TensorShape> shapes
   std::map<std::string, std::uint64_t> out;
   for (const TensorShape& shape : shapes)
     if (shape.rows > 0) out[shape.name] = shape.rows;
+  return out;
+}
+
+json listed(std::span<const TensorShape> shapes) {
+  json out = json::array();
+  for (const TensorShape& shape : shapes) out.push_back({{"name", shape.name}, {"numel", shape.numel}});
   return out;
 }
 
@@ -115,6 +124,7 @@ Result<ModelShapes> of_published(const PublishedModel& model) {
   const std::vector<TensorShape>& shapes = shapes_of(model);
   if (const auto error = too_large(std::string(model.name), shapes)) return *error;
   return ModelShapes{.parameters = {{"model", model.name}},
+                     .listed = listed(shapes),
                      .shrink = 1,
                      .says = fmt::format("{} ({}): {}", model.name, model.published_as, true_size(shapes)),
                      .hidden_size = model.hidden,
@@ -126,9 +136,8 @@ Result<ModelShapes> of_shapes_file(const std::string& path) {
   const auto shapes = read_shapes(path);
   if (!shapes) return InputError{"--model", shapes.error().text()};
   if (const auto error = too_large(path, *shapes)) return *error;
-  json parameters = json::array();
-  for (const TensorShape& shape : *shapes) parameters.push_back({{"name", shape.name}, {"numel", shape.numel}});
-  return ModelShapes{.parameters = std::move(parameters),
+  return ModelShapes{.parameters = listed(*shapes),
+                     .listed = listed(*shapes),
                      .shrink = 1,
                      .says = fmt::format("{}: {}", path, true_size(*shapes)),
                      .hidden_size = {},
@@ -159,7 +168,8 @@ Result<ModelShapes> model_of(const std::string& text) {
   const std::uint64_t shrink = (all + elements_max - 1) / elements_max;
   std::string says = fmt::format("{} parameters, {} elements", sizes->size(), all);
   if (shrink > 1) says += fmt::format("; made {} times smaller, buckets too, with every parameter kept", shrink);
-  return ModelShapes{.parameters = parameters_of(*sizes, shrink), .shrink = shrink, .says = std::move(says), .hidden_size = {}, .layers = {}, .rows = {}};
+  return ModelShapes{
+      .parameters = parameters_of(*sizes, shrink), .listed = parameters_of(*sizes, shrink), .shrink = shrink, .says = std::move(says), .hidden_size = {}, .layers = {}, .rows = {}};
 }
 
 }  // namespace gradledger::audit

@@ -15,6 +15,8 @@ namespace gradledger::audit {
 
 struct ModelShapes {
   nlohmann::json parameters;                     // of a scenario
+  nlohmann::json listed;                         // likewise, each by its name and numel
+  bool stand_in = false;                         // for any
   std::uint64_t shrink = 1;                      // sizes of the model over those of the parameters
   std::string says;                              // for the report
   std::optional<std::uint64_t> hidden_size;      // of a published model

@@ -92,8 +92,8 @@ class Resolving {
     const std::string id = given_.framework.empty() ? "deepspeed" : given_.framework;
     const Framework* found = framework_named(id);
     if (!found || !found->user_config())
-      return fail({"--framework", fmt::format("is \"{}\", whose configuration an audit does not read; expected deepspeed, ddp, fsdp1, fsdp2 or megatron", id)});
-    if (!given_.config && (id == "ddp" || id == "fsdp1" || id == "fsdp2")) given_.config = Document{"", json::object(), {}};
+      return fail({"--framework", fmt::format("is \"{}\", whose configuration an audit does not read; expected deepspeed, ddp, fsdp1, fsdp2, megatron or megatron-fsdp", id)});
+    if (!given_.config && (id == "ddp" || id == "fsdp1" || id == "fsdp2" || id == "megatron-fsdp")) given_.config = Document{"", json::object(), {}};
     if (!given_.config) {
       if (given_.errors.empty()) fail({"FILE", "is missing; expected ds_config.json, accelerate's config.yaml, a script with Megatron-LM's arguments, or --trainer-args"});
       return;
@@ -174,6 +174,8 @@ class Resolving {
                           .shrink = model_.shrink,
                           .hidden_size = model_.hidden_size,
                           .layers = model_.layers,
+                          .parameters = setup_.script_of.is_object() ? json() : model_.listed,
+                          .stand_in = model_.stand_in,
                           .rows = model_.rows};
     hint_accumulation(hints);
     UserConfig read = setup_.framework->user_config()->read(file.json, hints);
@@ -184,6 +186,8 @@ class Resolving {
     setup_.ranks = read.ranks.value_or(hints.ranks);
     if (setup_.ranks > limits::world_size_max) return fail({"--ranks", fmt::format("is {}; expected at most {}", setup_.ranks, limits::world_size_max)});
     setup_.groups = std::move(read.groups);
+    setup_.layout = std::move(read.layout);
+    if (read.parameters.is_array()) setup_.parameters = std::move(read.parameters);
     setup_.model_dtype = read.model_dtype;
     collect(setup_.ignored, given_.ignored, read.ignored);
     collect(setup_.unknown, given_.unknown, read.unknown);
@@ -331,6 +335,7 @@ class Resolving {
 
 std::string package_of(const Framework& framework) {
   if (framework.id() == "megatron") return "megatron-core";
+  if (framework.id() == "megatron-fsdp") return "megatron-fsdp";
   return framework.id() == "deepspeed" ? "deepspeed" : "torch";
 }
 

@@ -47,7 +47,7 @@ struct Setup {
   nlohmann::json parameters;
   bool uneven_tokens = false;
   std::uint32_t ranks = 1;
-  nlohmann::json groups;  // /groups of a scenario; null: none
+  nlohmann::json groups, layout;  // /groups and /layout of a scenario; null: none
 
   // For the report.
   std::string model;

@@ -1,14 +1,27 @@
 #include "audit/variant.h"
 
 #include <array>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "sim/load.h"
+#include "sim/scenario/rank_layout.h"
 
 namespace gradledger::audit {
 namespace {
 
 using nlohmann::json;
+
+// Ranks that hold parts of one model run the same micro-batches.
+std::uint32_t data_place(const Setup& setup, std::uint32_t rank) {
+  if (!setup.layout.is_object()) return rank;
+  std::map<std::string, std::uint32_t> sizes;
+  for (const auto& [name, size] : setup.layout.items())
+    if (size.is_number()) sizes[name] = size;
+  const RankLayout layout = RankLayout::of(setup.layout.value("order", ""), sizes, setup.ranks).value();
+  return layout.place("dp", rank) * layout.size("cp") + layout.place("cp", rank);
+}
 
 // Numbers of tokens as batches have them: of each rank and micro-batch another, and the same in every run.
 json uneven_tokens(const Setup& setup) {
@@ -18,12 +31,19 @@ json uneven_tokens(const Setup& setup) {
   std::size_t behind = static_cast<std::size_t>(setup.ranks) * whole;
   for (std::uint32_t rank = 0; rank < setup.ranks; ++rank) {
     json row = json::array();
-    for (std::uint32_t m = 0; m < whole; ++m) row.push_back(tokens[(rank * std::size_t{whole} + m) % tokens.size()]);
+    for (std::uint32_t m = 0; m < whole; ++m) row.push_back(tokens[(data_place(setup, rank) * std::size_t{whole} + m) % tokens.size()]);
     // An epoch's tail may join a whole window.
     for (std::uint32_t m = 0; m < setup.setting.last_window; ++m) row.push_back(tokens[behind++ % tokens.size()]);
     window.push_back(std::move(row));
   }
   return {{"table", json::array({std::move(window)})}};
+}
+
+// What a loop calls the framework with. How a schedule goes is the configuration's, if the loop calls one.
+void add_calls(json calls, json& config) {
+  if (config.contains("schedule") && calls.contains("schedule")) calls["schedule"].update(config["schedule"]);
+  config.erase("schedule");
+  config.update(calls);
 }
 
 // `config`: the variant's, to which a loop adds what it calls the framework with.
@@ -36,11 +56,13 @@ std::optional<InputError> take_loop(const Setup& setup, const Variant& variant, 
   setting.uneven_tokens = setup.uneven_tokens;
   setting.counted = setup.framework->user_config()->counted_window(variant.config);
   if (variant.config.contains("zero_optimization")) setting.stage = variant.config["zero_optimization"].value("stage", 0u);
+  setting.stages = setup.layout.is_object() ? setup.layout.value("pp", 1u) : 1;
+  setting.schedule = variant.config.value("schedule", json::object());
   setting.per_token = variant.config.value(json::json_pointer("/model/calculate_per_token_loss"), false);
   if (const std::string refused = variant.loop->refuses ? variant.loop->refuses(setting) : ""; !refused.empty())
     return InputError{"--loop " + std::string(variant.loop->name), refused};
   loops::Expansion expansion = variant.loop->expand(setting);
-  config.update(expansion.config);
+  add_calls(expansion.config, config);
   out["script"] = std::move(expansion.script);
   if (!expansion.contract.empty()) out["contract"] = std::move(expansion.contract);
   if (!expansion.tokens.is_null()) out["tokens"] = std::move(expansion.tokens);
@@ -69,6 +91,7 @@ Result<Scenario> scenario_of(const Setup& setup, const Variant& variant) {
   engine["optimizer"] = setup.optimizer;
   out["engine"] = std::move(engine);
   if (setup.groups.is_object()) out["groups"] = setup.groups;
+  if (setup.layout.is_object()) out["layout"] = setup.layout;
   out["allow_open"] = true;
   auto read = read_scenario(out.dump(), ".");
   if (!read) return read;

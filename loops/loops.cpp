@@ -87,7 +87,7 @@ constexpr std::array<std::string_view, 1> deepspeed_alone{"deepspeed"}, megatron
 constexpr std::array<std::string_view, 4> wrapped_models{"deepspeed", "ddp", "fsdp1", "fsdp2"};
 constexpr std::array<std::string_view, 1> fully_sharded{"fsdp2"};
 constexpr std::array<std::string_view, 3> unmanaged_models{"ddp", "fsdp1", "fsdp2"};
-constexpr std::array<std::string_view, 5> all_frameworks{"deepspeed", "ddp", "fsdp1", "fsdp2", "megatron"};
+constexpr std::array<std::string_view, 6> all_frameworks{"deepspeed", "ddp", "fsdp1", "fsdp2", "megatron", "megatron-fsdp"};
 
 }  // namespace
 

@@ -50,6 +50,8 @@ struct LoopSetting {
   std::string framework = "deepspeed";  // id
   std::uint32_t counted = 1;            // micro-batches of a window as the framework's own counter has them
   std::optional<std::uint32_t> stage;   // how far it shards; absent: not at all
+  std::uint32_t stages = 1;             // of a pipeline
+  nlohmann::json schedule;              // likewise: chunks of the model, and micro-batches that go through one in turn; as Megatron-Core's scenarios have it
   bool per_token = false;               // Megatron-Core divides by the tokens of a window at its end
   std::uint32_t micro_batches = 4;      // of a window
   std::uint32_t windows = 3;

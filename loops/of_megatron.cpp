@@ -1,5 +1,8 @@
 #include "loops/of_megatron.h"
 
+#include <algorithm>
+#include <cstddef>
+
 #include "loops/script.h"
 
 namespace gradledger::loops {
@@ -37,16 +40,38 @@ json last_reduces(const LoopSetting& s) {
 // A schedule divides each loss by its micro-batches, unless finalize_model_grads divides by tokens.
 void call_schedule(const LoopSetting& s, std::uint32_t n, Expansion& out) { out.config["schedule"] = {{"num_microbatches", n}, {"loss", s.per_token ? "sum_and_tokens" : "mean"}}; }
 
+// Groups of micro-batches go through all chunks, the model's last one first.
+json interleaved(const LoopSetting& s, std::uint32_t n, const json& chunks) {
+  const std::uint32_t in_group = s.schedule.value("microbatch_group_size_per_vp_stage", s.stages);
+  json out = json::array();
+  for (std::uint32_t first = 0; first < n; first += in_group)
+    for (std::size_t chunk = chunks.size(); chunk-- > 0;) {
+      json run = backwards(std::min(in_group, n - first), weight_of(s));
+      run["backward"]["uses"] = chunks[chunk];
+      out.push_back(std::move(run));
+    }
+  return out;
+}
+
+// Which backwards of a pipeline reduce is the schedule's own affair, and another matter on each stage.
+json pipelined(const LoopSetting& s, std::uint32_t n) {
+  json out = json::array({{{"event", {{"name", "forward_backward_func"}}}}});
+  const json runs = s.schedule.contains("model_chunks") ? interleaved(s, n, s.schedule["model_chunks"]) : json::array({backwards(n, weight_of(s))});
+  out.insert(out.end(), runs.begin(), runs.end());
+  out.push_back(finalize());
+  return out;
+}
+
 }  // namespace
 
 Expansion megatron_schedule(const LoopSetting& s) {
-  Expansion out = megatron_windows(s, last_reduces(s));
+  Expansion out = megatron_windows(s, s.stages > 1 ? pipelined(s, s.micro_batches) : last_reduces(s));
   call_schedule(s, s.micro_batches, out);
   return out;
 }
 
 Expansion megatron_schedule_each(const LoopSetting& s) {
-  json each = json::array({backward(weight_of(s)), finalize()});
+  json each = s.stages > 1 ? pipelined(s, 1) : json::array({backward(weight_of(s)), finalize()});
   Expansion out = megatron_windows(s, json::array({{{"repeat", {{"times", s.micro_batches}, {"of", std::move(each)}}}}}));
   call_schedule(s, 1, out);
   return out;

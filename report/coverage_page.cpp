@@ -33,6 +33,20 @@ std::string reports_of(const std::vector<CoverageRow>& rows) {
                      percent(covered, all), served, served_and_covered, percent(served_and_covered, served));
 }
 
+std::string_view prefix_of(const Entry& entry) { return entry.id.substr(0, entry.id.find('-')); }
+
+// Entries are named by where they come from. One that comes from elsewhere is not left out: it stands behind the others, below its own name.
+std::vector<std::pair<std::string_view, std::string_view>> headings_of(const std::vector<CoverageRow>& rows) {
+  std::vector<std::pair<std::string_view, std::string_view>> out{{"catalogue", "Fixed by a change"}, {"live", "At head"},        {"zoo", "Reports"}, {"newer", "Newer reports"},
+                                                                 {"megatron", "Megatron-Core"},      {"mfsdp", "Megatron-FSDP"}, {"fsdp2", "FSDP2"}};
+  for (const CoverageRow& row : rows) {
+    const std::string_view prefix = prefix_of(*row.entry);
+    if (std::none_of(out.begin(), out.end(), [&](const auto& heading) { return heading.first == prefix; })) out.emplace_back(prefix, prefix);
+  }
+  std::erase_if(out, [&](const auto& heading) { return std::none_of(rows.begin(), rows.end(), [&](const CoverageRow& row) { return prefix_of(*row.entry) == heading.first; }); });
+  return out;
+}
+
 }  // namespace
 
 std::string coverage_page(const std::vector<CoverageRow>& rows) {
@@ -48,12 +62,11 @@ std::string coverage_page(const std::vector<CoverageRow>& rows) {
       "* A **clean** scenario is the twin that has the repair, the other configuration or the right calls. It must report nothing.\n"
       "* **Reports** are a collection of issues of many projects, kept by number. Where no engine serves a framework its own reduction is written out as calls of a loop.\n",
       rows.size(), covered, without, open, reports_of(rows));
-  for (const auto& [prefix, heading] :
-       {std::pair{"catalogue-", "Fixed by a change"}, std::pair{"live-", "At head"}, std::pair{"zoo-", "Reports"}, std::pair{"newer-", "Newer reports"}}) {
+  for (const auto& [prefix, heading] : headings_of(rows)) {
     out += fmt::format("\n## {}\n\n| entry | name | defect | origin | evidence | expected | reported | defective | clean | verdict |\n|---|---|---|---|---|---|---|---|---|---|\n",
                        heading);
     for (const CoverageRow& row : rows)
-      if (row.entry->id.starts_with(prefix) && (row.covered() || !row.problem.empty()))
+      if (prefix_of(*row.entry) == prefix && (row.covered() || !row.problem.empty()))
         out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", row.entry->id, row.entry->name, row.entry->title, row.entry->origin,
                            row.entry->evidence == Evidence::recorded ? "recorded" : "read", classes_text(*row.entry), row.covered() ? text_of(row.reported) : "",
                            labels_of(row.defective), labels_of(row.clean), row.problem.empty() ? "as expected" : "open: " + row.problem);

@@ -53,7 +53,7 @@ std::vector<std::string> finding_lines(const AuditReport& r) {
   for (const Finding& f : r.findings) {
     std::string line(name_of(f.finding));
     if (f.blame) line += f.blame->whose == ref::Whose::usage ? ": the loop leaves what is documented" : ": the framework's";
-    if (f.known) line += fmt::format("; known: {}{}{}", f.known->title, f.known->origin.empty() ? "" : ", ", f.known->origin);
+    if (f.known) line += fmt::format("; known: {} {}, {}{}{}", f.known->entry, f.known->name, f.known->title, f.known->origin.empty() ? "" : ", ", f.known->origin);
     if (f.occurrences > 1) line += fmt::format(" ({} alike)", f.occurrences);
     out.push_back(line);
     out.push_back("  " + f.sentence);

@@ -15,6 +15,7 @@ std::vector<Mutant> lifecycle_mutants();
 std::vector<Mutant> loop_mutants();  // of engines whose loops own their windows
 std::vector<Mutant> hook_mutants();  // of DistributedDataParallel's communication hooks
 std::vector<Mutant> muon_mutants();
+std::vector<Mutant> layout_mutants();  // of ranks that hold parts of one model
 
 // Those engines, to the mutants of the other parts that they can have as well.
 void add_loop_engines(std::vector<Mutant>& mutants);

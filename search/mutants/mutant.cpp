@@ -13,7 +13,7 @@ std::span<const Mutant> mutants() {
     for (const auto part : {accumulation_mutants, reduction_mutants, order_mutants, step_mutants, lifecycle_mutants})
       for (Mutant& mutant : part()) out.push_back(std::move(mutant));
     add_loop_engines(out);
-    for (const auto part : {loop_mutants, hook_mutants, muon_mutants})
+    for (const auto part : {loop_mutants, hook_mutants, muon_mutants, layout_mutants})
       for (Mutant& mutant : part()) out.push_back(std::move(mutant));
     return out;
   }();

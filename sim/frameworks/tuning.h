@@ -45,6 +45,14 @@ class Tuning {
   // trained is such a matrix. Precondition: it has 36 elements.
   virtual bool approximate(Scenario&) const { return false; }
 
+  // ---- ranks of one model, in place of those that the scenario has, with parameters of its own
+  // Two stages, of which both have the first parameter, and add up what each has of its gradient.
+  virtual bool tie_stages(Scenario&) const { return false; }
+  // Two tensor-parallel ranks, each of which has a share of the first parameter's gradient.
+  virtual bool share_sequence(Scenario&) const { return false; }
+  // Two shares of experts, in a world that has other ranks too which a dense parameter is averaged over.
+  virtual bool divide_experts(Scenario&) const { return false; }
+
   // A fault of the mutants' catalogue that is one of the framework's own defects: the run as an engine with it takes it, or as one without.
   virtual bool set_defect(Scenario&, std::string_view /*fault*/, bool /*present*/) const { return false; }
 };

@@ -38,6 +38,8 @@ struct UserConfig {
   std::string model_dtype;                           // where the configuration of a scenario does not say it; empty: it does
   std::optional<std::uint32_t> ranks;                // those that are replayed, where others hold other parts of the model; absent: all
   nlohmann::json groups;                             // /groups of a scenario; null: none
+  nlohmann::json layout;                             // /layout of a scenario; null: none
+  nlohmann::json parameters;                         // /parameters of a scenario, where ranks hold different parts; null: the model's as they are
   std::optional<std::uint32_t> micro_batches;        // of a window, where the file says it and the configuration of a scenario does not
   std::vector<FilledValue> filled;
   std::vector<std::string> ignored, unknown;  // pointers of keys that do not touch gradients; that are not known
@@ -57,6 +59,8 @@ struct UserConfigHints {
   std::uint64_t shrink = 1;                      // the model is this many times smaller than the user's: so are sizes in elements
   std::optional<std::uint64_t> hidden_size;      // of the user's model; absent: nobody says
   std::vector<std::vector<std::string>> layers;  // of the user's model, by the names of their parameters; empty: nobody says
+  nlohmann::json parameters;                     // of the user's model, or of one that stands for it: name and numel of each; null: a script says its own
+  bool stand_in = false;                         // they stand for any
   std::map<std::string, std::uint64_t> rows;     // of its parameters that have several dimensions: the first; empty: nobody says
 };
 

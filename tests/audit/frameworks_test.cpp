@@ -133,7 +133,8 @@ TEST(a_megatron_script, says_ranks_windows_and_configuration) {
   EXPECT_EQ(setup.framework->id(), "megatron");
   ASSERT_TRUE(setup.loop);
   EXPECT_EQ(setup.loop->name, "megatron");
-  EXPECT_EQ(setup.ranks, 4u) << "of 8, two hold the parts of one weight";
+  EXPECT_EQ(setup.ranks, 8u);
+  EXPECT_EQ(setup.layout, (json{{"tp", 2}})) << "two hold the parts of one weight";
   EXPECT_EQ(setup.setting.micro_batches, 8u);
   EXPECT_EQ(setup.model_dtype, "bf16");
   EXPECT_EQ(setup.config["ddp"]["grad_reduce_in_fp32"], true) << "Megatron-LM's own with bf16";
@@ -143,7 +144,6 @@ TEST(a_megatron_script, says_ranks_windows_and_configuration) {
   EXPECT_EQ(setup.optimizer["betas"], (json{0.9, 0.95}));
   EXPECT_EQ(setup.unknown, (std::vector<std::string>{"/overlap_grad_redcue; did you mean \"overlap_grad_reduce\"?"}));
   EXPECT_EQ(setup.ignored, (std::vector<std::string>{"/hidden_size", "/nnodes", "/nproc_per_node", "/num_layers"}));
-  EXPECT_TRUE(contains(setup.not_judged, "4 of 8 ranks"));
 }
 
 TEST(a_megatron_script, is_told_all_its_errors_with_their_places) {
@@ -210,15 +210,15 @@ TEST(an_audit, of_context_parallel_ranks_names_the_factor_of_0_8) {
 
 TEST(an_audit, of_what_megatron_has_and_no_model_is_never_clean) {
   const TemporaryFolder folder;
-  std::ofstream(folder.path() / "m.args") << "--num-experts 8 --expert-model-parallel-size 1 --fp8-format hybrid --num-layers 2 --bf16";
+  std::ofstream(folder.path() / "m.args") << "--mtp-num-layers 1 --rampup-batch-size 0 --fp8-format hybrid --num-layers 2 --bf16";
   audit::Request request = request_of("", "");
   request.files.config = folder.path() / "m.args";
   const report::AuditReport report = audited(request);
   EXPECT_EQ(report.outcome, AuditOutcome::not_judged);
-  EXPECT_TRUE(contains(report.not_judged, "/num_experts: experts"));
+  EXPECT_TRUE(contains(report.not_judged, "/mtp_num_layers: losses"));
   EXPECT_TRUE(contains(report.not_judged, "/fp8_format: fp8"));
-  EXPECT_FALSE(contains(report.not_judged, "/expert_model_parallel_size")) << "1 asks for nothing";
-  request.leave_out = {"/num_experts", "/fp8_format"};
+  EXPECT_FALSE(contains(report.not_judged, "/rampup_batch_size")) << "0 asks for nothing";
+  request.leave_out = {"/mtp_num_layers", "/fp8_format"};
   EXPECT_EQ(audited(request).outcome, AuditOutcome::not_affected);
 }
 

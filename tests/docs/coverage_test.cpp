@@ -32,6 +32,11 @@ TEST(coverage_page, is_what_the_command_makes_of_the_corpus) {
   EXPECT_EQ(text_of(source_folder / "docs/coverage.md"), report::coverage_page(verbs::coverage_of(corpus()))) << "gradledger coverage scenarios --write docs/coverage.md";
 }
 
+TEST(coverage_page, has_a_row_for_every_entry_that_is_covered) {
+  const std::string page = report::coverage_page(verbs::coverage_of(corpus()));
+  for (const report::CoverageRow& row : verbs::coverage_of(corpus())) EXPECT_NE(page.find("\n| " + std::string(row.entry->id) + " | "), page.npos) << row.entry->id;
+}
+
 TEST(coverage_page, has_no_entry_that_is_open) {
   std::size_t covered = 0;
   for (const CoverageRow& row : verbs::coverage_of(corpus())) {

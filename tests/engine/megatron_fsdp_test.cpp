@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "sim/frameworks/framework.h"
+#include "sim/frameworks/history.h"
 #include "sim/frameworks/megatron_fsdp/admission.h"
 #include "sim/frameworks/megatron_fsdp/config_json.h"
 #include "sim/frameworks/megatron_fsdp/contract.h"
@@ -107,7 +109,7 @@ std::string refused(const char* config_text, std::vector<ScriptItem> script = {b
   s.engine.as_of.base = release;
   const MegatronFsdpConfig config = config_of(config_text);
   if (const auto problem = megatron_fsdp_refusal(s, config)) return problem->where;
-  const auto problem = not_judged(s);
+  const auto problem = not_judged(s, config);
   return problem ? "not judged: " + problem->where : "";
 }
 
@@ -123,6 +125,33 @@ TEST(megatron_fsdp_admission, names_what_stands_in_the_way) {
   EXPECT_EQ(refused("{}", {item(ScriptKind::forward)}), "/script/0");
   EXPECT_EQ(refused("{}", {no_sync({no_sync({backward})})}), "/script/0/no_sync/0");
   EXPECT_EQ(refused("{}", {no_sync({backward}), call(auto_sync_event)}), "not judged: /script");
+}
+
+// Runs of 0.6.1: whole gradients meet by their order, and of sharded ones ranks wait in gathers of weights.
+TEST(megatron_fsdp_admission, takes_ranks_that_disagree_where_gradients_are_whole) {
+  ScriptItem of_one = call(auto_sync_event), finish_of_one = finish;
+  of_one.ranks = finish_of_one.ranks = {0};
+  EXPECT_EQ(refused(R"({"zero_dp_strategy": "optim"})", {of_one, backward}), "");
+  EXPECT_EQ(refused(R"({"zero_dp_strategy": "no_shard"})", {of_one, backward}), "");
+  EXPECT_EQ(refused("{}", {backward, of_one}), "not judged: /script/1/ranks");
+  EXPECT_EQ(refused("{}", {backward, finish_of_one}), "");
+}
+
+TEST(megatron_fsdp_history, names_runs_of_releases_that_differ) {
+  const History& known = *framework_named("megatron-fsdp")->history();
+  EXPECT_EQ(known.points(), (std::vector<std::string>{"0.1.0", "0.3.0", "0.4.0", "0.5.0"}));
+  std::vector<std::string> rows;
+  for (const History::ReleaseRow& row : known.release_rows()) rows.push_back(row.releases);
+  EXPECT_EQ(rows, (std::vector<std::string>{"0.1.0 to 0.2.3", "0.3.0 to 0.3.1", "0.4.0", "0.5.0 to 0.6.1"}));
+  for (const auto& [release, value] : {std::pair("0.2.3", "no"), std::pair("0.3.0", "yes"), std::pair("0.4.0", "yes"), std::pair("0.5.0", "no"), std::pair("head", "no")})
+    EXPECT_EQ(known.switch_value({release, {}}, "averages_in_collective"), value) << release;
+  EXPECT_EQ(known.behaviour_of({"head", {}}), known.behaviour_of({"0.6.1", {}}));
+  EXPECT_EQ(known.contains_all_of("0.5.1", "0.4.0"), true);
+  EXPECT_EQ(known.contains_all_of("0.0.1", "0.4.0"), std::nullopt);
+  for (const Repair& repair : known.repairs()) {
+    EXPECT_TRUE(entry_named(repair.entry, "").ok()) << repair.entry;
+    EXPECT_EQ(known.switch_value({"head", {{std::string(repair.name), std::string(repair.right)}}}, repair.name), std::string(repair.right)) << repair.entry;
+  }
 }
 
 TEST(megatron_fsdp_admission, knows_releases_and_switches) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <set>
@@ -45,7 +46,7 @@ const MegatronConfig& config_of(const Scenario& s) { return s.engine.config.as<M
 // Dimensions that are divided, and how the schedule is called.
 std::set<std::string> kinds_of(const Scenario& s) {
   std::set<std::string> out;
-  for (const char* dimension : {"tp", "cp", "pp"})
+  for (const char* dimension : {"tp", "cp", "pp", "ep"})
     if (s.layout && s.layout->size(dimension) > 1) out.insert(std::string("layout of ") + dimension);
   if (s.layout && !s.layout->order().empty()) out.insert("another order");
   if (s.engine.pipeline_stages == 4) out.insert("four stages");
@@ -66,8 +67,8 @@ TEST(megatron_is_drawn, with_every_kind_of_layout_and_schedule) {
   for (const bool as_documented : {true, false}) {
     std::set<std::string> kinds;
     for (std::uint64_t number = 0; number < 6000; ++number) kinds.merge(kinds_of(draw(profile(as_documented), 4, number)));
-    for (const char* kind : {"layout of tp", "layout of cp", "layout of pp", "another order", "four stages", "parts", "summed", "averaged", "without a pipeline", "1F1B",
-                             "1F1B, aligned", "interleaved", "interleaved, aligned", "1F1B with tensor-parallel ranks", "interleaved with tensor-parallel ranks"})
+    for (const char* kind : {"layout of tp", "layout of cp", "layout of pp", "layout of ep", "another order", "four stages", "parts", "summed", "averaged", "without a pipeline",
+                             "1F1B", "1F1B, aligned", "interleaved", "interleaved, aligned", "1F1B with tensor-parallel ranks", "interleaved with tensor-parallel ranks"})
       EXPECT_TRUE(kinds.contains(kind)) << kind << (as_documented ? ", as documented" : "");
   }
 }
@@ -103,6 +104,25 @@ TEST(faults_in_megatrons_layouts, are_found) {
   const auto sums_shares = [](const Tape& tape, const Op& op) { return op.kind == OpKind::collective && tape.buffer(tape.call(op).input).name.starts_with("coalesced_sum"); };
   const Fault private_share{.edit = edit(always, Take::each, sums_shares, dropped)};
   EXPECT_FALSE(found(private_share, shared).empty()) << "tensor-parallel ranks do not add up what each has of a gradient";
+}
+
+// What a defect of this kind would look like in scenarios that are clean.
+TEST(mutants_of_layouts, are_found_in_the_corpus) {
+  for (const auto& [name, file] :
+       {std::pair("experts-averaged-with-dense-parameters", "layouts/experts-of-two-stages.json"),
+        std::pair("shared-embedding-not-summed", "layouts/tied-embedding-of-stages.json"), std::pair("shared-embedding-summed-twice", "layouts/tied-embedding-of-stages.json"),
+        std::pair("sequence-share-not-summed-on-a-rank", "layouts/tensor-parallel.json"),
+        std::pair("no-sync-unheard-later-on-a-rank", "megatron/megatron-no-sync-of-both-ranks.json")}) {
+    SCOPED_TRACE(name);
+    const auto scenario = load_scenario(std::filesystem::path(GRADLEDGER_SOURCE_DIR) / "scenarios" / file, {}, nullptr);
+    ASSERT_TRUE(scenario);
+    const Mutant& mutant = **mutant_named(name, "");
+    EXPECT_TRUE(reported_classes(*scenario, EngineFactory(), 1).empty());
+    const std::vector<ref::FindingClass> reported = reported_classes(*scenario, with_fault(mutant), 1);
+    EXPECT_TRUE(std::any_of(reported.begin(), reported.end(), [&](ref::FindingClass c) {
+      return std::find(mutant.classes.begin(), mutant.classes.end(), c) != mutant.classes.end();
+    })) << reported.size();
+  }
 }
 
 // ---- made small ---------------------------------------------------------------------------------------------------------------------

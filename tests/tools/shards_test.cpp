@@ -230,7 +230,7 @@ TEST(reports_that_do_not_belong_together, are_refused) {
   refused({"corpus/a.json"}, "corpus/a.json:1: is no");
   shell("gradledger gate corpus --json > whole.jsonl", folder.path());
   refused({"whole.jsonl"}, "whole.jsonl:1: is a record \"gate\", and not that of a shard; expected a report of gradledger gate or fuzz with --shard");
-  refused({"none.jsonl"}, "none.jsonl: is no report of a shard");
+  refused({"none.jsonl"}, "none.jsonl: cannot be read: No such file or directory");
   refused({"r-0-of-2.jsonl", "r-1-of-2.jsonl", "none.jsonl"}, "there is no file none.jsonl");
   folder.write("changed.jsonl", other.substr(0, other.find('\n') + 1) + std::string(100, '[') + "\n");
   refused({"r-0-of-2.jsonl", "changed.jsonl"}, "changed.jsonl:2: is no JSON object");

@@ -120,13 +120,13 @@ CLI::App* add_audit(CLI::App& app, AuditVerb& verb) {
   CLI::App* out = app.add_subcommand("audit", "Say whether a training set-up loses gradients, since which release, and what helps");
   audit::Request& r = verb.request;
   out->add_option("FILE", r.files.config,
-                  "ds_config.json, accelerate's config.yaml, a script with Megatron-LM's arguments, or options of DistributedDataParallel, FullyShardedDataParallel or "
-                  "fully_shard; - is standard input; "
+                  "ds_config.json, accelerate's config.yaml, a script with Megatron-LM's arguments, or options of DistributedDataParallel, FullyShardedDataParallel, "
+                  "fully_shard or Megatron-FSDP; - is standard input; "
                   "may be left out where --trainer-args name one")
       ->check(some_text);
   out->add_option("--trainer-args", r.files.arguments, "Arguments of transformers' Trainer, as JSON")->check(some_text);
-  out->add_option("--framework", r.files.framework, "deepspeed, ddp, fsdp1, fsdp2 or megatron, where the files do not say it")
-      ->check(OneOf({"deepspeed", "ddp", "fsdp1", "fsdp2", "megatron"}));
+  out->add_option("--framework", r.files.framework, "deepspeed, ddp, fsdp1, fsdp2, megatron or megatron-fsdp, where the files do not say it")
+      ->check(OneOf({"deepspeed", "ddp", "fsdp1", "fsdp2", "megatron", "megatron-fsdp"}));
   out->add_option("--deepspeed", verb.deepspeed, "Release of DeepSpeed, or a state of its code as scenarios name it")->check(some_text);
   out->add_option("--pytorch", verb.pytorch, "Release of PyTorch, which decides about DistributedDataParallel and fully_shard")->check(some_text);
   out->add_option("--transformers", verb.transformers, "Release of transformers, which decides about the loop")->check(some_text);

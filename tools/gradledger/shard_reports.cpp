@@ -138,6 +138,7 @@ Result<ShardReports> read_shard_reports(const std::vector<std::string>& files, s
       return no_report(file, 1, "the head or the summary lacks a field");
     }
   }
+  if (std::error_code none; out.shards.empty() && !std::filesystem::exists(files.front(), none)) return read_file(files.front()).error();
   if (out.shards.empty()) return InputError{files.front(), "is no report of a shard, and nor are the others; expected some"};
   if (expected && *expected != out.run.shards)
     return InputError{"--expect", fmt::format("is {}, and the reports are of a run with {} shards; expected the number of the run", *expected, out.run.shards)};

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <string>
 #include <vector>
 
-#include "sim/frameworks/yes_no_switches.h"
+#include "sim/frameworks/yes_no_history.h"
 #include "sim/frameworks/megatron/history.h"
 
 namespace gradledger::megatron {
@@ -73,30 +72,6 @@ std::span<const SwitchInfo> switches() {
   return listed;
 }
 
-bool value_at(const SwitchInfo& info, std::string_view text) {
-  const bool at_head = Behaviour{}.*info.member;
-  const Release release = *release_of(text);
-  if (info.until.empty()) return release < *release_of(info.since) ? !at_head : at_head;
-  return release < *release_of(info.since) || release >= *release_of(info.until) ? at_head : !at_head;
-}
-
-std::vector<std::string> releases_that_differ() {
-  std::map<Release, std::string> by_release{{*release_of(oldest_release), std::string(oldest_release)}};
-  for (const SwitchInfo& info : all)
-    for (const std::string_view release : {info.since, info.until})
-      if (!release.empty()) by_release.emplace(*release_of(release), release);
-  std::vector<std::string> out;
-  for (const auto& [release, name] : by_release) out.push_back(name);
-  return out;
-}
-
-std::optional<bool> not_before(std::string_view as_of, std::string_view other) {
-  const auto known = [](std::string_view text) { return text == "head" ? release_of("999.0.0") : release_of(text); };
-  const auto release = known(as_of), earlier = known(other);
-  if (!release || !earlier || std::min(*release, *earlier) < *release_of(oldest_release)) return std::nullopt;
-  return *release >= *earlier;
-}
-
 std::optional<std::string> release_note(std::string_view as_of) {
   const auto release = release_of(as_of);
   if (!release || *release < *release_of(oldest_release)) return std::nullopt;
@@ -115,7 +90,7 @@ Result<Behaviour> behaviour_of(const AsOf& as_of) {
     const auto release = release_of(as_of.base);
     if (!release) return InputError{"/engine/as_of", "is \"" + as_of.base + "\"; expected a release of Megatron-Core, as \"0.16.1\", or \"head\""};
     if (*release < *release_of(oldest_release)) return InputError{"/engine/as_of", "is \"" + as_of.base + "\"; releases are modelled from " + std::string(oldest_release) + " on"};
-    for (const SwitchInfo& info : all) out.*info.member = value_at(info, as_of.base);
+    for (const SwitchInfo& info : all) out.*info.member = value_at(dates_of<Behaviour>(info), *release);
   }
   if (auto problem = set_by_hand(as_of, switches(), "Megatron-Core", out)) return *problem;
   return out;

@@ -62,15 +62,6 @@ std::span<const SwitchInfo> switches();
 inline constexpr std::string_view newest_release = "0.19.0";
 inline constexpr std::string_view oldest_release = "0.8.0";
 
-// What a release has of it. Precondition: it is of releases.
-bool value_at(const SwitchInfo& info, std::string_view release);
-
-// The oldest release, and each first one that behaves otherwise than those before it, oldest first.
-std::vector<std::string> releases_that_differ();
-
-// Whether a release is another or a later one; nothing where one of the two is not modelled.
-std::optional<bool> not_before(std::string_view as_of, std::string_view other);
-
 // Of a release that is newer than what is modelled, or was not compared: how it is taken.
 std::optional<std::string> release_note(std::string_view as_of);
 

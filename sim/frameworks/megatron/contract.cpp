@@ -1,6 +1,8 @@
 #include "sim/frameworks/megatron/contract.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "sim/frameworks/loop_contract.h"
 #include "sim/frameworks/megatron/parallel_groups.h"
@@ -37,6 +39,24 @@ std::vector<std::uint32_t> average_groups(const Scenario& s, const Groups& group
   return out;
 }
 
+// Both ends of a pipeline add up what they have of an embedding that they share, though each end averages with others.
+void share_embeddings(const Scenario& s, const MegatronConfig& config, Contract& out) {
+  if (out.average_group.empty() || s.engine.pipeline_stages == 1) return;
+  const GradientShare of_both_ends{first_stages(s), false, Rational(1)};
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p) {
+    const bool whole = !s.parameters[p].part && !stated_sets(s, "tp").empty();  // and copied by tensor-parallel ranks, of whose copies one stands for all
+    if (!config.attributes_of(s.parameters[p].name).shared_embedding || whole) continue;
+    if (out.share_of.empty()) {
+      GradientShare own{std::vector<std::uint32_t>(s.world_size), true, Rational(1)};
+      std::iota(own.first.begin(), own.first.end(), 0u);
+      out.shares = {std::move(own)};
+      out.share_of.assign(s.parameters.size(), 0);
+    }
+    if (out.shares.back() != of_both_ends) out.shares.push_back(of_both_ends);
+    out.share_of[p] = static_cast<std::uint32_t>(out.shares.size() - 1);
+  }
+}
+
 }  // namespace
 
 Contract megatron_contract(const Scenario& s, const MegatronConfig& config, const Behaviour& behaviour) {
@@ -57,6 +77,7 @@ Contract megatron_contract(const Scenario& s, const MegatronConfig& config, cons
   if (out.own_weights) out.average_group = average_groups(s, out.groups, data_parallel);
   out.holders = holders_by(s, [&](std::uint32_t r, std::uint32_t p) { return on_rank(s, config, r, p); });
   share_gradients(s, out.groups, out);
+  share_embeddings(s, config, out);
   out.boundary = {1, false, false, "step()"};
   out.replicates_reduced = !config.ddp.use_distributed_optimizer;
   out.accumulation = config.ddp.grad_reduce_in_fp32 ? Dtype::float32 : s.model_dtype;

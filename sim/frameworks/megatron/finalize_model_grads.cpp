@@ -74,7 +74,7 @@ void ModelGradients::divide_by_tokens(DistributedDataParallel& ddp, const std::v
   // Each rank of the group has what the last stage of its own pipeline counted.
   std::uint64_t all = 0;
   for (const std::uint32_t last : last_stages(*setup_->context.scenario, counted.ranks)) all += tokens[last];
-  if (all > 0) ddp.scale_gradients(static_cast<double>(1.0f / static_cast<float>(all)), w);
+  if (all > 0) ddp.scale_gradients(1.0 / static_cast<double>(all), w);
 }
 
 }  // namespace gradledger::megatron

@@ -161,6 +161,13 @@ std::vector<std::uint32_t> last_stages(const Scenario& s, const RankList& ranks)
   return out;
 }
 
+std::vector<std::uint32_t> first_stages(const Scenario& s) {
+  const Axes axes(s);
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t r = 0; r < s.world_size; ++r) out.push_back(axes.stated("pp", r).front());
+  return out;
+}
+
 std::optional<InputError> instances_problem(const Scenario& s, std::uint32_t instances) {
   const auto refused = [](const std::string& why) { return InputError{"/engine/config/ddp/num_distributed_optimizer_instances", why}; };
   if (instances == 0) return refused("is 0; expected at least 1");

@@ -35,6 +35,9 @@ std::vector<std::uint32_t> first_data_parallel(const Scenario& scenario);
 // Of each of these ranks, the last one of its own pipeline.
 std::vector<std::uint32_t> last_stages(const Scenario& scenario, const RankList& ranks);
 
+// Of each rank, the first one of its own pipeline.
+std::vector<std::uint32_t> first_stages(const Scenario& scenario);
+
 // Data-parallel ranks of any rank that cannot be cut into that many instances.
 std::optional<InputError> instances_problem(const Scenario& scenario, std::uint32_t instances);
 

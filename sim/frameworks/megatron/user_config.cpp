@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "sim/base/limits.h"
-#include "sim/frameworks/megatron/behaviour.h"
 #include "sim/frameworks/megatron/user_config_keys.h"
+#include "sim/frameworks/megatron/user_ranks.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/schema.h"
 #include "sim/scenario/spelling.h"
@@ -41,8 +41,17 @@ constexpr std::array places{Place{"overlap_grad_reduce", "/ddp/overlap_grad_redu
                             Place{"hysteresis", "/optimizer_config/hysteresis"},
                             Place{"log_num_zeros_in_grad", "/optimizer_config/log_num_zeros_in_grad"},
                             Place{"calculate_per_token_loss", "/model/calculate_per_token_loss"}};
-constexpr std::array flags{"bf16", "fp16", "grad_reduce_in_bf16", "sequence_parallel"};
+constexpr std::array flags{
+    "bf16", "fp16", "grad_reduce_in_bf16", "sequence_parallel", "no_align_grad_reduce", "no_delay_grad_reduce", "use_tp_pp_dp_mapping", "untie_embeddings_and_output_weights"};
 constexpr std::array counts{"micro_batch_size", "global_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"};
+// Those that may be left open, as None.
+constexpr std::array open_counts{"num_layers_per_virtual_pipeline_stage",
+                                 "num_virtual_stages_per_pipeline_rank",
+                                 "microbatch_group_size_per_virtual_pipeline_stage",
+                                 "num_experts",
+                                 "num_moe_experts",
+                                 "expert_model_parallel_size",
+                                 "expert_tensor_parallel_size"};
 constexpr std::array optimizer_numbers{Place{"lr", "lr"}, Place{"weight_decay", "weight_decay"}, Place{"adam_eps", "eps"}};
 constexpr std::array others{"optimizer", "main_grads_dtype", "adam_beta1", "adam_beta2"};
 
@@ -67,7 +76,7 @@ class Reading {
     out_.optimizer_name = "adam";
     for (const auto& [key, value] : given.items()) take(key, value);
     precision();
-    ranks();
+    take_ranks(asked_, hints_, out_);
     shrink();
     return std::move(out_);
   }
@@ -82,7 +91,8 @@ class Reading {
     const auto place = std::find_if(places.begin(), places.end(), [&](const Place& p) { return name == p.argument; });
     if (place != places.end()) of_place(*place, value, pointer);
     else if (has(flags, name)) flag(name, value, pointer);
-    else if (has(counts, name)) count(name, value, pointer);
+    else if (has(counts, name) || (has(open_counts, name) && !is_open(value))) count(name, value, pointer);
+    else if (name == "num_layers" && value.is_number_unsigned()) asked_.counts[name] = value, out_.ignored.push_back(pointer);
     else if (name == "optimizer") optimizer(value, pointer);
     else if (name == "adam_beta1" || name == "adam_beta2") beta(name, value, pointer);
     else if (name == "main_grads_dtype" && value != "fp32") out_.not_modelled.push_back(pointer + ": gradients in " + value.dump());
@@ -90,7 +100,7 @@ class Reading {
              number != optimizer_numbers.end())
       of_optimizer(number->pointer, value, pointer);
     else if (const auto why = not_modelled(name, value)) out_.not_modelled.push_back(*why);
-    else if (touches_no_gradient(name) || has(launcher, name) || name == "main_grads_dtype" || not_modelled(name, true)) out_.ignored.push_back(pointer);
+    else if (touches_no_gradient(name) || has(launcher, name) || has(open_counts, name) || name == "main_grads_dtype" || not_modelled(name, true)) out_.ignored.push_back(pointer);
     else unknown(name, pointer);
   }
 
@@ -103,12 +113,12 @@ class Reading {
   }
 
   void flag(const std::string& name, const json& value, const std::string& pointer) {
-    if (value.is_boolean()) flags_[name] = value.get<bool>();
+    if (value.is_boolean()) asked_.flags[name] = value.get<bool>();
     else wrong(pointer, value, "no value: it is a switch");
   }
 
   void count(const std::string& name, const json& value, const std::string& pointer) {
-    if (value.is_number_integer() && value >= 1 && value <= 1'000'000'000) counts_[name] = value.get<std::uint64_t>();
+    if (value.is_number_integer() && value >= 1 && value <= 1'000'000'000) asked_.counts[name] = value.get<std::uint64_t>();
     else wrong(pointer, value, "a whole number, at least 1");
   }
 
@@ -133,27 +143,19 @@ class Reading {
   void unknown(const std::string& name, const std::string& pointer) {
     std::vector<std::string> names(flags.begin(), flags.end());
     names.insert(names.end(), counts.begin(), counts.end());
+    names.insert(names.end(), open_counts.begin(), open_counts.end());
     names.insert(names.end(), others.begin(), others.end());
     for (const Place& p : places) names.emplace_back(p.argument);
     out_.unknown.push_back(pointer + suggestion(name, names));
   }
 
-  bool set(const char* name) const {
-    const auto found = flags_.find(name);
-    return found != flags_.end() && found->second;
-  }
-  std::uint64_t size(const char* name) const {
-    const auto found = counts_.find(name);
-    return found == counts_.end() ? 1 : found->second;
-  }
-
   // validate_args: bf16 sums in fp32 unless grad_reduce_in_bf16 is given.
   void precision() {
-    if (set("bf16") && set("fp16")) out_.errors.push_back({"/fp16", "is given, and so is bf16; expected one of the two"});
-    out_.model_dtype = set("bf16") ? "bf16" : set("fp16") ? "fp16" : "fp32";
+    if (asked_.set("bf16") && asked_.set("fp16")) out_.errors.push_back({"/fp16", "is given, and so is bf16; expected one of the two"});
+    out_.model_dtype = asked_.set("bf16") ? "bf16" : asked_.set("fp16") ? "fp16" : "fp32";
     const json::json_pointer in_fp32("/ddp/grad_reduce_in_fp32");
-    if (!set("bf16")) return;
-    if (set("grad_reduce_in_bf16")) {
+    if (!asked_.set("bf16")) return;
+    if (asked_.set("grad_reduce_in_bf16")) {
       if (out_.config.contains(in_fp32)) out_.config["ddp"].erase("grad_reduce_in_fp32");
     } else if (!out_.config.contains(in_fp32)) {
       out_.config[in_fp32] = true;
@@ -161,55 +163,7 @@ class Reading {
     }
   }
 
-  // Those that hold the same weights are replayed, with the ranks that share a sequence.
-  void ranks() {
-    const std::uint64_t tensor = size("tensor_model_parallel_size"), stages = size("pipeline_model_parallel_size"), context = size("context_parallel_size");
-    const std::uint64_t model = tensor * stages * context;
-    std::uint64_t all = hints_.ranks;
-    if (model > 1'000'000) return out_.errors.push_back({"/tensor_model_parallel_size", fmt::format("makes {} parts of the model with the other sizes; expected fewer", model)});
-    if (!hints_.ranks_are_stated && (all % model != 0 || all / model < 2)) {
-      all = 2 * model;
-      out_.filled.push_back({"ranks", std::to_string(all), "nobody says how many: --ranks"});
-    }
-    if (all % model != 0)
-      return out_.errors.push_back(
-          {"/tensor_model_parallel_size", fmt::format("times pipeline and context ranks is {}, which does not divide the {} ranks (--ranks); expected a divisor", model, all)});
-    const std::uint64_t data = all / model;
-    if (data * context != all) {
-      out_.ranks = static_cast<std::uint32_t>(data * context);
-      if (tensor > 1)
-        out_.not_judged.push_back(fmt::format("what tensor-parallel ranks sum with each other: {} of {} ranks are replayed, which hold the same weights", data * context, all));
-      if (stages > 1) out_.not_judged.emplace_back("the schedule of pipeline stages: one stage is replayed, without the others");
-    }
-    if (context > 1) {
-      out_.groups["cp"] = json::array();
-      for (std::uint64_t first = 0; first < data * context; first += context) {
-        json group = json::array();
-        for (std::uint64_t r = first; r < first + context; ++r) group.push_back(r);
-        out_.groups["cp"].push_back(std::move(group));
-      }
-    }
-    batch(data);
-  }
-
-  // core/num_microbatches_calculator.py.
-  void batch(std::uint64_t data) {
-    const bool micro = counts_.contains("micro_batch_size"), global = counts_.contains("global_batch_size");
-    if (!micro && !global) return;
-    if (!micro) return out_.errors.push_back({"/global_batch_size", "is given without micro_batch_size, which Megatron-LM asks for; expected both"});
-    const std::uint64_t together = size("micro_batch_size") * data;
-    if (!global) {
-      out_.micro_batches = 1;
-      return out_.filled.push_back({"/global_batch_size", std::to_string(together), "Megatron-LM's own: one micro-batch of each data-parallel rank"});
-    }
-    const std::uint64_t batch = size("global_batch_size");
-    if (batch % together != 0)
-      return out_.errors.push_back({"/global_batch_size", fmt::format("is {}, which is not divisible by micro_batch_size {} times {} data-parallel ranks; expected a multiple",
-                                                                      batch, size("micro_batch_size"), data)});
-    if (batch / together > micro_batches_max)
-      return out_.errors.push_back({"/global_batch_size", fmt::format("makes {} micro-batches of a window; expected at most {}", batch / together, micro_batches_max)});
-    out_.micro_batches = static_cast<std::uint32_t>(batch / together);
-  }
+  static bool is_open(const json& value) { return value == false || value == 0 || value == "None" || value.is_null(); }
 
   // A model that is smaller has as many buckets.
   void shrink() {
@@ -221,19 +175,24 @@ class Reading {
     out_.filled.push_back({"/ddp_bucket_size", out_.config[bucket].dump(), "smaller with the model"});
   }
 
-  static constexpr std::uint64_t micro_batches_max = 1024;
-
   const UserConfigHints& hints_;
-  std::map<std::string, bool> flags_;
-  std::map<std::string, std::uint64_t> counts_;
+  AskedFor asked_;
   UserConfig out_;
 };
 
+// Without overlap_grad_reduce nobody begins a reduction early.
 json without(const json& config, std::initializer_list<const char*> keys) {
   json out = config;
-  for (const char* key : keys)
+  for (const char* key : keys) {
     if (out.contains("ddp")) out["ddp"].erase(key);
+    if (out.contains("schedule") && std::string_view(key) == "overlap_grad_reduce") out["schedule"].erase("grad_sync_func");
+  }
   return out;
+}
+
+json not_aligned(json config) {
+  config["schedule"].erase("grad_sync_func");
+  return config;
 }
 
 class MegatronUserConfig final : public UserConfigReader {
@@ -255,6 +214,7 @@ class MegatronUserConfig final : public UserConfigReader {
     if (ddp.contains("average_in_collective")) out.push_back({"leave out ddp_average_in_collective", "no average in collective", without(config, {"average_in_collective"})});
     if (ddp.contains("num_distributed_optimizer_instances"))
       out.push_back({"leave out num_distributed_optimizer_instances", "one instance", without(config, {"num_distributed_optimizer_instances"})});
+    if (config.contains(json::json_pointer("/schedule/grad_sync_func"))) out.push_back({"give no_align_grad_reduce", "not aligned", not_aligned(config)});
     if (!ddp.contains("grad_reduce_in_fp32")) {
       json wide = config;
       wide["ddp"]["grad_reduce_in_fp32"] = true;
@@ -266,6 +226,7 @@ class MegatronUserConfig final : public UserConfigReader {
   std::vector<ConfigChange> stages(const json& config) const override {
     const json plain = without(config, {"overlap_grad_reduce", "overlap_param_gather", "use_distributed_optimizer", "num_distributed_optimizer_instances"});
     json overlap = plain, divided = plain, both = plain;
+    if (config.contains("schedule")) overlap["schedule"] = both["schedule"] = config["schedule"];
     overlap["ddp"]["overlap_grad_reduce"] = both["ddp"]["overlap_grad_reduce"] = true;
     divided["ddp"]["use_distributed_optimizer"] = both["ddp"]["use_distributed_optimizer"] = true;
     return {{"leave out overlap and distributed optimizer", "plain", plain},
@@ -273,8 +234,6 @@ class MegatronUserConfig final : public UserConfigReader {
             {"use_distributed_optimizer alone", "distributed", divided},
             {"overlap_grad_reduce and use_distributed_optimizer", "distributed overlap", both}};
   }
-
-  std::vector<std::string> releases() const override { return releases_that_differ(); }
 };
 
 }  // namespace

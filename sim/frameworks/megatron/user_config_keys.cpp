@@ -37,15 +37,14 @@ constexpr NotModelled without_model[] = {
     {"defer_embedding_wgrad_compute", "weight gradients that are computed later than the backward"},
     {"rampup_batch_size", "windows that grow"},
     {"step_batch_size_schedule", "windows that grow"},
-    {"num_layers_per_virtual_pipeline_stage", "interleaved pipeline schedules"},
-    {"num_virtual_stages_per_pipeline_rank", "interleaved pipeline schedules"},
-    {"num_experts", "experts, whose gradients are averaged over other ranks"},
-    {"num_moe_experts", "experts, whose gradients are averaged over other ranks"},
-    {"expert_model_parallel_size", "experts, whose gradients are averaged over other ranks"},
     {"reuse_grad_buf_for_mxfp8_param_ag", "weights in the buffer of gradients"},
     {"no_gradient_reduce_div_fusion", "a division of its own beside the reduction"},
     {"mtp_num_layers", "losses of multi-token prediction"},
     {"freeze_all_layers", "frozen layers"},
+    {"pipeline_model_parallel_layout", "stages that are written out layer by layer"},
+    {"overlap_moe_expert_parallel_comm", "forwards and backwards of two micro-batches at once"},
+    {"encoder_pipeline_model_parallel_size", "an encoder with ranks of its own"},
+    {"encoder_tensor_model_parallel_size", "an encoder with ranks of its own"},
     {"perform_rl_step", "the loop of Megatron-RL"},
 };
 
@@ -196,7 +195,7 @@ bool touches_no_gradient(std::string_view name) {
 
 std::optional<std::string> not_modelled(const std::string& name, const json& value) {
   const auto found = std::find_if(std::begin(without_model), std::end(without_model), [&](const NotModelled& n) { return n.name == name; });
-  const bool asks_for_nothing = value == false || value == 0 || (name == "expert_model_parallel_size" && value == 1) || value == "None" || value.is_null();
+  const bool asks_for_nothing = value == false || value == 0 || value == "None" || value.is_null();
   if (found == std::end(without_model) || asks_for_nothing) return std::nullopt;
   return "/" + name + ": " + std::string(found->what);
 }

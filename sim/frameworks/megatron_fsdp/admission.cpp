@@ -75,7 +75,7 @@ Problem script_problem(const Scenario& s, const std::vector<ScriptItem>& items, 
     if (Problem problem = item_problem(s, item, here, "Megatron-FSDP", false)) return problem;
     if (item.kind == ScriptKind::no_sync && in_no_sync) return InputError{here, "stands in another; Megatron-FSDP has a flag, which the inner one would put back"};
     if (item.kind == ScriptKind::forward) return InputError{here, "is not modelled with Megatron-FSDP; expected backward, which runs its own forward"};
-    if (item.kind == ScriptKind::clip || item.kind == ScriptKind::save || item.kind == ScriptKind::restore) return InputError{here, "is not modelled with Megatron-FSDP"};
+    if (item.kind == ScriptKind::clip) return InputError{here, "is not modelled with Megatron-FSDP"};
     if (item.kind == ScriptKind::all_reduce && item.reduced == Reduced::gradients)
       return InputError{here + "/all_reduce", "adds up shards of different elements; expected a scalar"};
     if (item.kind == ScriptKind::backward && (item.sum_of != 1 || item.raises_after))
@@ -98,11 +98,14 @@ struct Switches {
   }
 };
 
+// Of sharded gradients every backward reduces, whatever the switch says. What ranks that disagree wait for in runs of 0.6.1 is a gather of weights.
 Problem events_of_some_ranks(const std::vector<ScriptItem>& items, const std::string& where) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string here = where + "/" + std::to_string(i);
-    if (items[i].kind == ScriptKind::of_framework && !items[i].ranks.empty())
-      return InputError{here + "/ranks", "sets on some ranks what the contract follows for all; expected the event on every rank"};
+    if (items[i].kind == ScriptKind::of_framework && items[i].event.name == auto_sync_event && !items[i].ranks.empty())
+      return InputError{
+          here + "/ranks",
+          "makes ranks disagree, which with sharded gradients or a mesh is not judged: they meet in gathers of weights, which are not modelled; expected the event on every rank"};
     if (Problem problem = events_of_some_ranks(items[i].items, pointer_of_items(items[i], here))) return problem;
   }
   return std::nullopt;
@@ -118,12 +121,12 @@ std::optional<InputError> megatron_fsdp_refusal(const Scenario& scenario, const 
   return script_problem(scenario, scenario.script, "/script", false, *behaviour);
 }
 
-std::optional<InputError> not_judged(const Scenario& scenario) {
+std::optional<InputError> not_judged(const Scenario& scenario, const MegatronFsdpConfig& config) {
   Switches switches;
   switches.look_at(scenario.script);
   if (switches.block && switches.method)
     return InputError{"/script", "has no_sync and set_model_auto_sync, each of which sets what another reads: it is replayed from recordings and not judged; expected one of them"};
-  return events_of_some_ranks(scenario.script, "/script");
+  return config.shards_gradients() || config.mesh ? events_of_some_ranks(scenario.script, "/script") : std::nullopt;
 }
 
 }  // namespace gradledger::megatron_fsdp

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "sim/frameworks/yes_no_switches.h"
+#include "sim/frameworks/yes_no_history.h"
 
 namespace gradledger::megatron_fsdp {
 namespace {
@@ -12,40 +12,36 @@ constexpr std::string_view title = "Megatron-FSDP";
 
 // By what the releases of the package hold: each was compared with the one before, and recorded on both sides.
 constexpr std::array of_releases{
-    SwitchInfo{"scales_the_bucket", &Behaviour::scales_the_bucket, "0.3.0",
+    SwitchInfo{"scales_the_bucket", &Behaviour::scales_the_bucket, "0.3.0", "megatron-fsdp 0.3.0",
                "in bf16 what is about to be reduced is divided; else the accumulator is, which holds the backwards before"},
-    SwitchInfo{"optim_scatters", &Behaviour::optim_scatters, "0.3.0", "optim reduces by a reduce-scatter; else by an all-reduce"},
-    SwitchInfo{"reduces_again_optim", &Behaviour::reduces_again_optim, "0.3.0",
+    SwitchInfo{"optim_scatters", &Behaviour::optim_scatters, "0.3.0", "megatron-fsdp 0.3.0", "optim reduces by a reduce-scatter; else by an all-reduce"},
+    SwitchInfo{"reduces_again_optim", &Behaviour::reduces_again_optim, "0.3.0", "megatron-fsdp 0.3.0",
                "optim without overlap_grad_reduce: finish_grad_sync() reduces again what the backward has reduced"},
-    SwitchInfo{"scatters_in_place", &Behaviour::scatters_in_place, "0.4.0", "a gradient that is kept whole is reduced in place; else the average is added to the rank's own sum"},
-    SwitchInfo{"has_grad_comm_dtype", &Behaviour::has_grad_comm_dtype, "0.4.0", "grad_comm_dtype is known"},
-    SwitchInfo{"divides_outer_shards", &Behaviour::divides_outer_shards, "0.4.0", "outer_dp_sharding_strategy optim: gradients are divided by the ranks; else they are summed"},
-    SwitchInfo{"reduces_again_no_shard", &Behaviour::reduces_again_no_shard, "0.5.0",
-               "no_shard without overlap_grad_reduce: finish_grad_sync() reduces again what the backward has reduced"}};
-
-// What releases had otherwise than those before and those behind them.
-struct Passing {
-  SwitchInfo info;  // since the first of them
-  std::string_view ended;
-};
-constexpr std::array passing{
-    Passing{{"averages_in_collective", &Behaviour::averages_in_collective, "0.3.0", "average_in_collective is served; else it is refused with an AttributeError"}, "0.5.0"},
-    Passing{{"takes_frozen", &Behaviour::takes_frozen, "0.3.0", "a model may have parameters that do not learn"}, "0.4.0"}};
+    SwitchInfo{"scatters_in_place", &Behaviour::scatters_in_place, "0.4.0", "megatron-fsdp 0.4.0",
+               "a gradient that is kept whole is reduced in place; else the average is added to the rank's own sum"},
+    SwitchInfo{"has_grad_comm_dtype", &Behaviour::has_grad_comm_dtype, "0.4.0", "megatron-fsdp 0.4.0", "grad_comm_dtype is known"},
+    SwitchInfo{"divides_outer_shards", &Behaviour::divides_outer_shards, "0.4.0", "megatron-fsdp 0.4.0",
+               "outer_dp_sharding_strategy optim: gradients are divided by the ranks; else they are summed"},
+    SwitchInfo{"steps_when_made", &Behaviour::steps_when_made, "0.4.0", "megatron-fsdp 0.4.0", "fully_shard_optimizer() makes the optimizer's state by a step with zeros"},
+    SwitchInfo{"reduces_again_no_shard", &Behaviour::reduces_again_no_shard, "0.5.0", "megatron-fsdp 0.5.0",
+               "no_shard without overlap_grad_reduce: finish_grad_sync() reduces again what the backward has reduced"},
+    // What some releases had otherwise than those before and those behind them.
+    SwitchInfo{"averages_in_collective", &Behaviour::averages_in_collective, "0.3.0", "megatron-fsdp 0.3.0",
+               "average_in_collective is served; else it is refused with an AttributeError", "0.5.0", "megatron-fsdp 0.5.0"},
+    SwitchInfo{"takes_frozen", &Behaviour::takes_frozen, "0.3.0", "megatron-fsdp 0.3.0", "a model may have parameters that do not learn", "0.4.0", "megatron-fsdp 0.4.0"}};
 
 // In no release; a scenario sets them by hand.
 constexpr std::array of_reports{
-    SwitchInfo{"steps_when_made", &Behaviour::steps_when_made, "", "fully_shard_optimizer() makes the optimizer's state by a step with zeros"},
-    SwitchInfo{"waits_for_outer", &Behaviour::waits_for_outer, "", "the end of a backward waits for the reduction between shards, and not for that within one alone"},
-    SwitchInfo{"overwrites_main_grad", &Behaviour::overwrites_main_grad, "", "a fused kernel writes over main_grad, also where that is the accumulator"}};
+    SwitchInfo{"waits_for_outer", &Behaviour::waits_for_outer, "", "Megatron-LM#4891",
+               "the end of a backward waits for the reduction between shards, and not for that within one alone"},
+    SwitchInfo{"overwrites_main_grad", &Behaviour::overwrites_main_grad, "", "Megatron-LM#6357", "a fused kernel writes over main_grad, also where that is the accumulator"}};
 
 }  // namespace
 
 std::span<const SwitchInfo> switches() {
-  static const std::array<SwitchInfo, of_releases.size() + passing.size() + of_reports.size()> listed = [] {
-    std::array<SwitchInfo, of_releases.size() + passing.size() + of_reports.size()> out{};
-    auto at = std::copy(of_releases.begin(), of_releases.end(), out.begin());
-    for (const Passing& each : passing) *at++ = each.info;
-    std::copy(of_reports.begin(), of_reports.end(), at);
+  static const auto listed = [] {
+    std::array<SwitchInfo, of_releases.size() + of_reports.size()> out{};
+    std::copy(of_reports.begin(), of_reports.end(), std::copy(of_releases.begin(), of_releases.end(), out.begin()));
     return out;
   }();
   return listed;
@@ -57,12 +53,8 @@ Result<Behaviour> behaviour_of(const AsOf& as_of) {
   Behaviour out;
   const auto release = asked_release(as_of, oldest_release, title);
   if (!release) return release.error();
-  const Behaviour head;
-  for (const Passing& each : passing)
-    if (*release && **release >= *release_number(each.info.since) && **release < *release_number(each.ended)) out.*each.info.member = !(head.*each.info.member);
   if (*release)
-    for (const SwitchInfo& info : of_releases)
-      if (**release < *release_number(info.since)) out.*info.member = !(head.*info.member);
+    for (const SwitchInfo& info : of_releases) out.*info.member = value_at(dates_of<Behaviour>(info), **release);
   if (auto problem = set_by_hand(as_of, switches(), title, out)) return *problem;
   return out;
 }

@@ -20,7 +20,7 @@ struct Behaviour {
   bool has_grad_comm_dtype = true;      // MixedPrecisionPolicy is known
   bool divides_outer_shards = false;    // outer_dp_sharding_strategy optim: gradients are divided by the ranks; else they are summed
   bool averages_in_collective = false;  // average_in_collective is served; else refused
-  bool steps_when_made = true;          // the optimizer's state is made by a step with zeros
+  bool steps_when_made = true;          // the optimizer's state is made by a step with zeros; false: by its first step
   bool takes_frozen = true;             // parameters that do not learn
   // Of reports: no release is taken to have them otherwise.
   bool waits_for_outer = true;        // the end of a backward waits for the reduction between shards
@@ -32,8 +32,11 @@ struct Behaviour {
 struct SwitchInfo {
   std::string_view name;
   bool Behaviour::*member;
-  std::string_view since;  // the first release that has it otherwise than those before; "" where none is known to
-  std::string_view says;   // where it is true
+  std::string_view since;   // the first release that has it otherwise than those before; "" where none is known to
+  std::string_view change;  // what changed it there
+  std::string_view says;    // where it is true
+  // Of what some releases had alone: the first one that has it no more, and the change that ended it.
+  std::string_view until{}, ended_by{};
 };
 
 std::span<const SwitchInfo> switches();

@@ -25,10 +25,11 @@ enum class Use : std::uint8_t {
   no_exception,
   weights,
   own_gradients,
+  checkpoint,
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 13> rules{{
+constexpr std::array<UseRule, 14> rules{{
     {"same-fsdp-calls", "Every rank makes the same calls in the same order."},
     {"whole-gradients-reduced-once", "With no_shard, optim or a mesh a window reduces its gradients once: a buffer must not be reduced again before zero_grad()."},
     {"last-fsdp-backward-reduced", "The last backward before step() is reduced: it runs outside of no_sync(), or behind set_model_auto_sync(True)."},
@@ -42,6 +43,7 @@ constexpr std::array<UseRule, 13> rules{{
     {"no-fsdp-exception", "A model whose backward raised is not trained on with."},
     {"weights-of-the-fsdp-loop", "What the loop multiplies a loss by, averaged over the ranks, is what the contribution is due to weigh.", true},
     {"scaled-by-tokens-alone", "What scale_gradients() multiplies by is what calculate_per_token_loss leaves to the loop.", true},
+    {"megatron-fsdp-checkpoint", "A checkpoint is saved behind a step() that updates: the gradients of an open window are not in it."},
 }};
 
 // Where a rank stands.
@@ -72,9 +74,17 @@ class Walk final : public UseWalk {
   void leave_no_sync(std::uint32_t rank) override { ranks_[rank].in_no_sync = false; }
 
   void on_event(const Event& e) override {
+    if (e.is<events::Restore>()) return restored(e);
     if (timeline_.two_layers && e.touches_gradients() && !config_.calculate_per_token_loss) broken(Use::own_gradients);
     if (timeline_.two_layers && e.updates() && !config_.calculate_per_token_loss && weighs_otherwise(e)) broken(Use::weights);
     if (const auto* backward = e.as<events::Backward>()) same_parameters(*backward, e);
+  }
+
+  // What new processes have of the old ones is the checkpoint alone, and no no_sync() has set their flag.
+  void restored(const Event& e) {
+    if (lost_at(e)) broken(Use::checkpoint);
+    ranks_.assign(ranks_.size(), {});
+    for (RankUse& u : ranks_) u.auto_sync = config_.sync_model_each_microbatch;
   }
 
   void same_parameters(const events::Backward& backward, const Event& e) {

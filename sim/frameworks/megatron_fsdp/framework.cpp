@@ -12,9 +12,11 @@
 #include "sim/frameworks/megatron_fsdp/config_json.h"
 #include "sim/frameworks/megatron_fsdp/contract.h"
 #include "sim/frameworks/megatron_fsdp/documented_use.h"
+#include "sim/frameworks/megatron_fsdp/history.h"
 #include "sim/frameworks/megatron_fsdp/megatron_fsdp_engine.h"
 #include "sim/frameworks/megatron_fsdp/methods.h"
 #include "sim/frameworks/megatron_fsdp/search/search_space.h"
+#include "sim/frameworks/megatron_fsdp/user_config.h"
 
 namespace gradledger::megatron_fsdp {
 namespace {
@@ -67,7 +69,7 @@ class MegatronFsdpFramework final : public Framework {
   }
   Result<const EngineInfo*> select(const Scenario& scenario) const override {
     if (auto problem = megatron_fsdp_refusal(scenario, config_of(scenario))) return *problem;
-    if (auto problem = not_judged(scenario)) return *problem;
+    if (auto problem = not_judged(scenario, config_of(scenario))) return *problem;
     return &engines().front();
   }
   EngineFactory factory(const Scenario& scenario) const override {
@@ -90,6 +92,8 @@ class MegatronFsdpFramework final : public Framework {
   std::span<const Entry> catalogue() const override { return megatron_fsdp::catalogue(); }
   std::span<const UseRule> use_rules() const override { return megatron_fsdp_use_rules(); }
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return megatron_fsdp_use_of(scenario, timeline, config_of(scenario)); }
+  const History* history() const override { return &megatron_fsdp::history(); }
+  const UserConfigReader* user_config() const override { return &user_config_reader(); }
   const SearchSpace* search_space() const override { return &megatron_fsdp::search_space(); }
 };
 

@@ -81,8 +81,8 @@ void MegatronFsdpEngine::handle(const Event& event, ProgramWriter& w) {
                         },
                         [&](const Step&) { step(w); }, [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto&) { zero_grad(w); },
                         [&](const ScaleGradients& body) { scale_gradients(body.by[setup().context.rank], w); }, [&](const AllReduce& body) { all_reduce(body, w); },
-                        [&](const Raise& body) { raise(body); },
-                        [](const one_of<Forward, SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, ClipGradients, Finalize, Save, Restore, Unscale> auto&) {
+                        [&](const Raise& body) { raise(body); }, [](const Save&) {},  // of the weights that are stepped, and the optimizer's state
+                        [](const one_of<Forward, SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, ClipGradients, Finalize, Restore, Unscale> auto&) {
                           expects(false, "MegatronFSDP is given an event that its admission refuses");
                         }},
              event.body);
@@ -239,6 +239,14 @@ void MegatronFsdpEngine::all_reduce(const events::AllReduce& event, ProgramWrite
   const Timeline& timeline = *setup().context.timeline;
   const ProcessGroup over = group_named(setup().scenario(), timeline.contract.groups, timeline.group_names[event.over], setup().context.rank);
   if (over.size() > 1) all_reduce_scalar(tensors_, w, over);
+}
+
+// ---- checkpoints --------------------------------------------------------------------------------------------------------------------
+
+// Neither buffers of gradients nor flags of no_sync() and set_model_auto_sync() are in it.
+void MegatronFsdpEngine::load(const Engine& saved) {
+  const auto& before = static_cast<const MegatronFsdpEngine&>(saved);
+  for (std::size_t p = 0; p < optimizers_.size(); ++p) optimizers_[p].load(before.optimizers_[p]);
 }
 
 // ---- snapshots ----------------------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ class MegatronFsdpEngine final : public Engine {
   bool suspended() const override { return false; }
   void resume(double, ProgramWriter&) override {}  // ours: it never waits for a value
   void observe(ProgramWriter& w) override;         // ours: snapshots
+  void load(const Engine& saved) override;         // fully_shard.py: state_dict hooks of fully_shard_model and fully_shard_optimizer, at 0.6.1
 
  private:
   // What a rank has of a parameter.

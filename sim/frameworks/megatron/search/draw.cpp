@@ -72,7 +72,7 @@ class Options {
   void rest() {
     keep_one_used(out_);
     draw_layout(draws_, swarm_, out_);
-    if (out_.engine.pipeline_stages > 1) without_experts();
+    if (out_.engine.pipeline_stages > 1 && !(out_.layout && out_.layout->size("ep") > 1)) without_experts();
     if (out_.model_dtype == Dtype::float16)  // a rank whose part has no contribution takes no step: no overflow, and no skip either
       for (Parameter& p : out_.parameters) p.used_by.reset();
     ways();
@@ -115,7 +115,8 @@ class Options {
     if (takes(small_buckets)) ddp.bucket_size = draws_.of({8u, 16u, 24u, 40u});
     ddp.pad_buckets_for_high_nccl_busbw = takes(padding);
     ddp.check_for_nan_in_grad = !ddp.overlap_grad_reduce && out_.model_dtype != Dtype::float16 && takes(checks);
-    if (out_.world_size == 4 && ddp.use_distributed_optimizer && takes(instances)) two_instances();
+    const bool experts = std::any_of(out_.parameters.begin(), out_.parameters.end(), [](const Parameter& p) { return p.expert.has_value(); });
+    if (out_.world_size == 4 && ddp.use_distributed_optimizer && takes(instances) && !(experts && out_.layout)) two_instances();
   }
 
   void two_instances() {

@@ -1,4 +1,5 @@
 // Layouts and schedules from a seed.
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -34,15 +35,42 @@ class Layout {
     if (tensor > 1) sizes["tp"] = tensor;
     if (stages > 1) sizes["pp"] = stages;
     if (left % 2 == 0 && swarm_.takes(context_parallel, draws_)) sizes["cp"] = 2;
+    const std::uint32_t over = tensor > 1 && has_experts() && draws_.one_in(2) ? 1 : tensor;  // ranks that cut an expert
+    const bool divided = has_experts() && out_.engine.expert_parallel_size > 1 && tensor * left % (over * out_.engine.expert_parallel_size) == 0;
+    if (divided) sizes["ep"] = out_.engine.expert_parallel_size;
+    if (divided && over != tensor) sizes["etp"] = over;
     // Megatron's order, that of --use-tp-pp-dp-mapping, and one in which ranks that meet are no neighbours.
-    const std::string order(draws_.of<std::string_view>({"", "", "tp-cp-ep-pp-dp", "pp-dp-cp-tp"}));
+    std::string order(draws_.of<std::string_view>({"", "", "tp-cp-ep-pp-dp", "pp-dp-cp-tp"}));
+    if (divided && stages > 1) order.clear();  // Megatron refuses others whose stages would lie elsewhere for experts
+    if (divided && order == "pp-dp-cp-tp") order = "pp-dp-ep-cp-tp";
     out_.layout = RankLayout::of(order, sizes, out_.world_size).value();
-    std::erase_if(out_.parameters, [](const Parameter& p) { return p.expert.has_value(); });
-    out_.engine.expert_parallel_size = 1;
-    if (tensor > 1) share(tensor);
+    if (divided) experts_of_later_stages();
+    else without_experts();
+    if (tensor > 1) share(tensor, over);
   }
 
  private:
+  bool has_experts() const {
+    return std::any_of(out_.parameters.begin(), out_.parameters.end(), [](const Parameter& p) { return p.expert && p.has_gradient(); });
+  }
+
+  void without_experts() {
+    std::erase_if(out_.parameters, [](const Parameter& p) { return p.expert.has_value(); });
+    out_.engine.expert_parallel_size = 1;
+  }
+
+  // Those that were drawn are of the first stage.
+  void experts_of_later_stages() {
+    const std::vector<Parameter> drawn = out_.parameters;
+    for (std::uint32_t stage = 1; stage < out_.engine.pipeline_stages; ++stage)
+      for (const Parameter& p : drawn) {
+        if (!p.expert) continue;
+        Parameter& later = out_.parameters.emplace_back(p);
+        later.name += "of" + std::to_string(stage);
+        later.pipeline_stage = stage;
+      }
+  }
+
   void more_stages() {
     if (out_.engine.pipeline_stages != 2 || out_.world_size % 4 != 0 || !draws_.one_in(4)) return;
     out_.engine.pipeline_stages = 4;
@@ -51,14 +79,17 @@ class Layout {
 
   // A weight of a layer that is cut; a norm's under sequence parallelism; a copy whose ranks saw different data; one that every rank computes alike. Ranks
   // that have one gradient together use it in the same micro-batches.
-  void share(std::uint32_t ranks) {
+  void share(std::uint32_t ranks, std::uint32_t of_experts) {
     MegatronConfig& config = megatron_config(out_);
     std::vector<Parameter> shared;
     for (Parameter& p : out_.parameters) {
       p.used_by.reset();
       Attributes attributes;
       std::uint32_t parts = 1;
-      switch (p.trainable ? draws_.below(5) : 4) {
+      const bool expert = p.expert.has_value();
+      // A weight of a parallel layer has the attribute where its ranks are not cut, too.
+      if (expert) attributes.tensor_model_parallel = true, parts = of_experts;
+      switch (expert || !p.trainable ? 4 : draws_.below(5)) {
         case 0:
         case 1: attributes.tensor_model_parallel = true, parts = ranks; break;
         case 2: attributes.sequence_parallel = true, p.summed_over = "tp"; break;
@@ -68,7 +99,7 @@ class Layout {
       if (attributes.sequence_parallel) config.model.sequence_parallel = true;
       if (!(attributes == Attributes{})) config.parameters[p.name] = attributes;
       for (std::uint32_t number = 0; number < parts; ++number) {
-        if (parts > 1) p.part = ParameterPart{"tp", number, parts};
+        if (parts > 1) p.part = ParameterPart{expert ? "etp" : "tp", number, parts};
         shared.push_back(p);
       }
     }
@@ -79,6 +110,23 @@ class Layout {
   const Swarm& swarm_;
   Scenario& out_;
 };
+
+// A world of so many ranks, which lie by these sizes, and hold nothing yet.
+void lay_anew(Scenario& out, std::uint32_t ranks, const std::map<std::string, std::uint32_t>& sizes) {
+  const auto size = [&](const char* name) { return sizes.contains(name) ? sizes.at(name) : 1u; };
+  out.world_size = ranks;
+  out.groups.clear();
+  out.engine.param_groups.clear();
+  out.engine.pipeline_stages = size("pp");
+  out.engine.expert_parallel_size = size("ep");
+  out.layout = RankLayout::of("", sizes, ranks).value();
+  out.parameters.clear();
+  MegatronConfig& config = megatron_config(out);
+  config.parameters.clear();
+  config.schedule.reset();
+  config.model = {};
+  config.ddp.num_distributed_optimizer_instances = 1;
+}
 
 // Two chunks, each with a parameter that is trained on every stage, and used in each of its backwards.
 void draw_chunks(Draws& draws, Scenario& out) {
@@ -126,6 +174,32 @@ bool rewrite_calls(Scenario& s, std::uint32_t backwards_before) {
 }  // namespace
 
 void draw_layout(Draws& draws, const Swarm& swarm, Scenario& out) { Layout(draws, swarm, out).draw(); }
+
+void tie_stages(Scenario& out) {
+  lay_anew(out, 4, {{"pp", 2}});
+  out.parameters = {parameter("tied", 16, 0), parameter("first", 16, 0), parameter("last", 16, 1)};
+  megatron_config(out).parameters["tied"] = {.shared_embedding = true, .shared = true};
+}
+
+void share_sequence(Scenario& out) {
+  lay_anew(out, 4, {{"tp", 2}});
+  out.parameters = {parameter("norm", 16, 0), parameter("bias", 16, 0)};
+  out.parameters.front().summed_over = "tp";
+  megatron_config(out).parameters["norm"] = {.sequence_parallel = true};
+  megatron_config(out).model.sequence_parallel = true;
+}
+
+void divide_experts(Scenario& out) {
+  lay_anew(out, 8, {{"tp", 2}, {"ep", 2}});
+  out.parameters = {parameter("dense", 16, 0)};
+  for (std::uint32_t expert = 0; expert < 2; ++expert)
+    for (std::uint32_t number = 0; number < 2; ++number) {
+      Parameter& p = out.parameters.emplace_back(parameter("expert" + std::to_string(expert), 8, 0));
+      p.expert = expert;
+      p.part = ParameterPart{"etp", number, 2};
+      megatron_config(out).parameters[p.name] = {.tensor_model_parallel = true};
+    }
+}
 
 void draw_schedule(Draws& draws, const Swarm& swarm, Scenario& out) {
   MegatronConfig& config = megatron_config(out);

@@ -21,6 +21,10 @@ void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scena
 
 // Ranks over which a model is cut: how they lie, and what tensor-parallel ones have of each parameter. As the world's stages say, or with more of them.
 void draw_layout(Draws& draws, const Swarm& swarm, Scenario& out);
+// Worlds of Tuning's wishes about ranks of one model.
+void tie_stages(Scenario& out);
+void share_sequence(Scenario& out);
+void divide_experts(Scenario& out);
 // How a schedule is called. Precondition: the configuration has one.
 void draw_schedule(Draws& draws, const Swarm& swarm, Scenario& out);
 

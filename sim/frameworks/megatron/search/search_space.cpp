@@ -56,6 +56,18 @@ class MegatronTuning final : public Tuning {
     megatron_config(s).ddp.bucket_size = numel;
     return true;
   }
+  bool tie_stages(Scenario& s) const override {
+    megatron::tie_stages(s);
+    return true;
+  }
+  bool share_sequence(Scenario& s) const override {
+    megatron::share_sequence(s);
+    return true;
+  }
+  bool divide_experts(Scenario& s) const override {
+    megatron::divide_experts(s);
+    return true;
+  }
 };
 
 template <class Part, class Value>
@@ -150,7 +162,7 @@ class Space final : public SearchSpace {
     const MegatronConfig& c = megatron_config(s);
     const std::uint64_t call = !c.schedule ? 0 : 1 + c.schedule->chunks() * 2 + c.schedule->grad_sync_func;
     return hash_keys({c.ddp.use_distributed_optimizer, c.ddp.overlap_grad_reduce, c.ddp.average_in_collective, c.model.calculate_per_token_loss, s.groups.size(),
-                      s.engine.pipeline_stages, s.layout ? s.layout->size("tp") : 1, call});
+                      s.engine.pipeline_stages, s.layout ? s.layout->size("tp") * 8 + s.layout->size("ep") : 1, call});
   }
 
   const Tuning& tuning() const override {

@@ -1,0 +1,90 @@
+// Set-ups of Megatron-FSDP, from the arguments of its fully_shard.
+#include <algorithm>
+#include <fstream>
+
+#include "tests/audit/support.h"
+
+namespace gradledger::testing {
+namespace {
+
+using report::AuditOutcome;
+
+class Arguments {
+ public:
+  Arguments(const std::string& text, const std::string& loop, const std::string& release) {
+    std::ofstream(folder_.path() / "options.json") << text;
+    request_ = request_of("", loop);
+    request_.files.config = folder_.path() / "options.json";
+    request_.files.framework = "megatron-fsdp";
+    request_.ranks = 2;
+    request_.releases["megatron-fsdp"] = release;
+  }
+
+  audit::Request& request() { return request_; }
+  audit::Setup setup() const { return setup_of(request_); }
+  report::AuditReport report() const { return audited(request_); }
+  std::string verdict() const { return answered(request_).text(); }
+  std::vector<std::string> errors() const { return errors_of(request_); }
+
+ private:
+  TemporaryFolder folder_;
+  audit::Request request_;
+};
+
+bool names(const std::vector<std::string>& texts, const std::string& part) {
+  return std::any_of(texts.begin(), texts.end(), [&](const std::string& text) { return text.find(part) != text.npos; });
+}
+
+TEST(megatron_fsdp_arguments, are_read_as_fully_shard_takes_them) {
+  const audit::Setup setup =
+      Arguments(R"({"zero_dp_strategy": 2, "outer_dp_sharding_strategy": "no_shard", "nccl_ub": true, "fsdp_unit_modules": ["Layer"], "fsdp_double_buffer": true,
+                    "mixed_precision_policy": {"main_grads_dtype": "torch.float32", "grad_comm_dtype": null}, "sync_model_each_microbatc": false})",
+                "manual", "0.6.1")
+          .setup();
+  EXPECT_EQ(setup.config, (json{{"zero_dp_strategy", "optim_grads"}, {"mixed_precision", {{"main_grads_dtype", "fp32"}, {"grad_comm_dtype", nullptr}}}}));
+  EXPECT_EQ(setup.as_of, "0.6.1");
+  EXPECT_EQ(setup.model_dtype, "bf16");
+  EXPECT_EQ(setup.ignored, (std::vector<std::string>{"/fsdp_unit_modules", "/nccl_ub", "/outer_dp_sharding_strategy"}));
+  EXPECT_TRUE(names(setup.not_modelled, "/fsdp_double_buffer: buckets that share memory"));
+  EXPECT_TRUE(names(setup.unknown, "did you mean \"sync_model_each_microbatch\"?"));
+  EXPECT_EQ(Arguments(R"({"grad_reduce_in_fp32": true, "preserve_fp32_weights": false})", "manual", "0.2.3").setup().config["mixed_precision"],
+            (json{{"main_grads_dtype", "fp32"}, {"main_params_dtype", nullptr}}));
+  EXPECT_TRUE(names(Arguments(R"({"zero_dp_strategy": 7})", "manual", "0.6.1").errors(), "/zero_dp_strategy: is 7"));
+  EXPECT_TRUE(names(Arguments("{}", "manual", "0.0.9").errors(), "releases are modelled from 0.1.0 on"));
+}
+
+// Megatron-LM#3023: in bf16 each reduction divided the backwards before it.
+TEST(an_audit_of_megatron_fsdp, dates_the_accumulator_that_was_divided) {
+  const report::AuditReport report = Arguments("{}", "manual", "0.2.3").report();
+  EXPECT_EQ(report.outcome, AuditOutcome::affected);
+  EXPECT_EQ(report.since, "0.1.0 or before");
+  EXPECT_EQ(report.fixed, "0.3.0");
+  ASSERT_FALSE(report.findings.empty());
+  ASSERT_TRUE(report.findings.front().known);
+  EXPECT_EQ(report.findings.front().known->entry, "mfsdp-1");
+  EXPECT_TRUE(std::any_of(report.advice.begin(), report.advice.end(), [](const report::AuditAdvice& a) { return a.clean && a.says.find("upgrade Megatron-FSDP to 0.3.0") == 0; }));
+  Arguments newest("{}", "manual", "0.6.1");
+  newest.request().optimizer = "sgd";
+  EXPECT_EQ(newest.verdict(), "clean");
+}
+
+// Megatron-LM#5976: runs of 0.4.0, 0.5.1 and 0.6.1 had counted a step, and those of 0.1.0, 0.2.3 and 0.3.1 had not.
+TEST(an_audit_of_megatron_fsdp, dates_the_step_that_makes_adams_state) {
+  const report::AuditReport report = Arguments("{}", "manual", "0.6.1").report();
+  ASSERT_FALSE(report.findings.empty());
+  ASSERT_TRUE(report.findings.front().known);
+  EXPECT_EQ(report.findings.front().known->entry, "mfsdp-8");
+  EXPECT_EQ(report.since, "0.4.0");
+  EXPECT_EQ(Arguments("{}", "manual", "0.3.1").verdict(), "clean");
+}
+
+TEST(an_audit_of_megatron_fsdp, shows_that_no_sync_defers_nothing_by_default) {
+  Arguments whole(R"({"zero_dp_strategy": "optim"})", "no-sync", "0.6.1");
+  whole.request().optimizer = "sgd";
+  const report::AuditReport report = whole.report();
+  EXPECT_EQ(report.outcome, AuditOutcome::affected);
+  EXPECT_TRUE(std::any_of(report.advice.begin(), report.advice.end(), [](const report::AuditAdvice& a) { return a.clean && a.says == "set sync_model_each_microbatch to False"; }));
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -9,7 +9,7 @@ from torch.distributed.fsdp import BackwardPrefetch, CPUOffload, FullyShardedDat
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-from ..driver import Backward, Buffer, Configuration, Piece, Refused
+from ..driver import Buffer, Configuration, Piece, Refused
 from ..meshes import meshes_of
 from ..model import Graph, Layer
 from ..torch_loop import TorchLoop
@@ -50,7 +50,6 @@ class Fsdp1(TorchLoop):
     config_keys = frozenset({"sharding_strategy", "use_orig_params", "mixed_precision", "wrap", "backward_prefetch", "forward_prefetch", "limit_all_gathers", "plain_grad_scaler",
                              "units", "mesh", "offload", "computes_on_cpu", "calls_unused_units"})
     scaler_class = ShardedGradScaler
-    last_was_in_no_sync = False
 
     def check(self, configuration: Configuration) -> None:
         super().check(configuration)
@@ -103,8 +102,22 @@ class Fsdp1(TorchLoop):
         self.original = {(id(model), layer.name) if isinstance(layer, OfTheRoot) else (id(layer), "weight"): p for p, layer in enumerate(self.layers)}
         out = FullyShardedDataParallel(model, device_mesh=self.mesh, **arguments)
         model.wrapped()
+        self.reduced: dict[Any, torch.Tensor] = {}  # the gradients that a backward left at its end, where they cannot be told by their size
         self.flat = {handle: self.layout(handle) for module in FullyShardedDataParallel.fsdp_modules(out) if (handle := module._handle) is not None}
+        for handle in self.flat:
+            self.note_reductions(handle)
         return out
+
+    def note_reductions(self, handle: Any) -> None:
+        """At the end of a backward a shard becomes the gradient of its flat parameter. One of one element is as large as the flat one."""
+        prepare, flat = handle.prepare_gradient_for_optim, handle.flat_param
+
+        def prepare_and_note() -> None:
+            put_aside = [getattr(flat, name, None) for name in ("_saved_grad_shard", "_cpu_grad")]
+            prepare()
+            if flat.grad is not None and any(flat.grad is each for each in put_aside):
+                self.reduced[handle] = flat.grad
+        handle.prepare_gradient_for_optim = prepare_and_note
 
     def layout(self, handle: Any) -> list[Piece]:
         """Pieces of the whole flat parameter, with what fills it up to equal shards."""
@@ -143,10 +156,6 @@ class Fsdp1(TorchLoop):
                         self.names[trained[p]] = self.configuration.parameters[p].name
                         self.pieces_of[trained[p]] = [piece for piece in shard if piece[0] == p]
 
-    def backward(self, event: Backward) -> None:
-        self.last_was_in_no_sync = bool(self.blocks)
-        super().backward(event)
-
     def enter_no_sync(self) -> None:
         self.enter_block(self.module.no_sync())
 
@@ -176,22 +185,22 @@ class Fsdp1(TorchLoop):
                     continue
                 if self.shards(handle) == 1:
                     role, pieces = "replicated", self.flat[handle]
-                elif name == "grad" and self.is_whole(flat, gradient):
+                elif name == "grad" and self.is_whole(handle, gradient):
                     role, pieces = "local", self.flat[handle]
                 else:
                     role, pieces = "reduced", self.shard(handle)
                 scale = self.backward_scale if role == "local" else self.gradient_scale
                 yield Buffer(f"flat{number}.{name}", role, gradient, cut(pieces, 0, gradient.numel()), scale=scale)
 
-    def is_whole(self, flat: Any, gradient: torch.Tensor) -> bool:
-        """A flat parameter of one element is as large as its shards."""
+    def is_whole(self, handle: Any, gradient: torch.Tensor) -> bool:
+        flat = handle.flat_param
         if flat._unpadded_unsharded_size == flat._sharded_size:
-            return self.last_was_in_no_sync
+            return gradient is not self.reduced.get(handle)
         return gradient.numel() != flat._sharded_size.numel()
 
     def flat_gradient(self, handle: Any) -> torch.Tensor | None:
         """With use_orig_params a zero_grad takes the views alone; what they were views of is dropped at the next forward."""
-        if self.configuration.config.get("use_orig_params", False) and all(self.layers[p].weight.grad is None for p, _, _ in self.flat[handle] if p >= 0):
+        if self.configuration.config.get("use_orig_params", False) and all(original.grad is None for original in handle.flat_param._params):
             return None
         return handle.flat_param.grad
 

@@ -23,6 +23,12 @@ FrameworkError cannot_be_assigned(std::uint64_t gradient, std::uint64_t paramete
                               "]'. Please ensure that the gradient and the tensor are the same size"};
 }
 
+FrameworkError cannot_be_assigned(Dtype gradient, Dtype parameter) {
+  const auto type = [](Dtype d) { return d == Dtype::float32 ? "Float" : d == Dtype::bfloat16 ? "BFloat16" : "Half"; };
+  return {"RuntimeError", std::string("attempting to assign a gradient with dtype 'c10::") + type(gradient) + "' to a tensor with grad_dtype '" + type(parameter) +
+                              "'. The gradient must match the tensor's grad_dtype (defaults to the tensor's dtype)."};
+}
+
 FrameworkError gradient_shape_changes(std::uint64_t expected, std::uint64_t found) {
   return {"RuntimeError", "Cannot writeback when the gradient shape changes\nExpects " + size(expected) + " but got " + size(found)};
 }

@@ -51,6 +51,7 @@ void FlatParamHandle::prepare_gradient_for_backward(const Pass& pass) {
 void FlatParamHandle::prepare_gradient_for_optim(const Pass& pass) {
   if (cpu_grad.defined()) {
     check_sharded(data_numel());
+    if (const Dtype given = pass.w.declaration(cpu_grad.slice.buffer).dtype; given != data_dtype()) throw cannot_be_assigned(given, data_dtype());
     set_grad(pass, cpu_grad, false);
     cast_grad_to_param_dtype_if_needed(pass);
   } else if (saved_grad_shard.defined()) {

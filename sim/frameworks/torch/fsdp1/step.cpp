@@ -77,7 +77,9 @@ void FullyShardedDataParallel::update(std::uint32_t p, Slice weights, Slice grad
     optimizers_[p].begin_step();
     return optimizers_[p].update(w, weights, gradient, 0);
   }
-  const double learning_rate = scenario().engine.optimizer_of(p).learning_rate;
+  const OptimizerConfig& given_optimizer = scenario().engine.optimizer_of(p);
+  const double learning_rate = given_optimizer.learning_rate;
+  if (dtype == Dtype::float32 && given != dtype && given_optimizer.type != OptimizerType::sgd) throw moments_of_another_dtype(given);
   if (weights.numel == gradient.numel) return low_precision_sgd(shared_.tensors, w, parameter(p).name, dtype, weights, gradient, learning_rate);
   for (std::uint32_t i = 0; i < weights.numel; ++i) low_precision_sgd(shared_.tensors, w, parameter(p).name, dtype, weights.part(i, 1), gradient, learning_rate);
 }

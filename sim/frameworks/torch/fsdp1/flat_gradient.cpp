@@ -44,6 +44,10 @@ void FlatParamHandle::prepare_gradient_for_backward(const Pass& pass) {
       pass.w.copy(cast.slice, grad.slice);
       pass.s.tensors.give(pass.w, saved_grad_shard, cast);
     }
+  } else if (keep_low_precision_grads_ && pass.w.declaration(cpu_grad.slice.buffer).dtype != orig_dtype_) {
+    const Tensor cast = pass.s.tensors.allocate(pass.w, label(pass.s, "flat_param.grad cast"), orig_dtype_, cpu_grad.numel(), MemorySpace::host);
+    pass.w.copy(cast.slice, cpu_grad.slice);
+    pass.s.tensors.give(pass.w, cpu_grad, cast);
   }
   set_grad(pass, {}, false);
 }
@@ -51,7 +55,9 @@ void FlatParamHandle::prepare_gradient_for_backward(const Pass& pass) {
 void FlatParamHandle::prepare_gradient_for_optim(const Pass& pass) {
   if (cpu_grad.defined()) {
     check_sharded(data_numel());
-    if (const Dtype given = pass.w.declaration(cpu_grad.slice.buffer).dtype; given != data_dtype()) throw cannot_be_assigned(given, data_dtype());
+    const Dtype given = pass.w.declaration(cpu_grad.slice.buffer).dtype;
+    // PyTorch looks at the dtype of another tensor alone.
+    if (given != data_dtype() && (!grad.defined() || grad.slice.buffer != cpu_grad.slice.buffer)) throw cannot_be_assigned(given, data_dtype());
     set_grad(pass, cpu_grad, false);
     cast_grad_to_param_dtype_if_needed(pass);
   } else if (saved_grad_shard.defined()) {

@@ -45,6 +45,7 @@ void FlatParamHandle::prepare_gradient_for_backward(const Pass& pass) {
       pass.s.tensors.give(pass.w, saved_grad_shard, cast);
     }
   } else if (keep_low_precision_grads_ && pass.w.declaration(cpu_grad.slice.buffer).dtype != orig_dtype_) {
+    OnStream on(pass.w, Stream::host);
     const Tensor cast = pass.s.tensors.allocate(pass.w, label(pass.s, "flat_param.grad cast"), orig_dtype_, cpu_grad.numel(), MemorySpace::host);
     pass.w.copy(cast.slice, cpu_grad.slice);
     pass.s.tensors.give(pass.w, cpu_grad, cast);
@@ -77,6 +78,7 @@ void FlatParamHandle::cast_grad_to_param_dtype_if_needed(const Pass& pass) {
   if (!keep_low_precision_grads_) return;
   if (!grad.defined()) throw no_gradient();
   if (pass.w.declaration(grad.slice.buffer).dtype == param_dtype_) return;
+  OnStream on(pass.w, grad_on_cpu(pass) ? Stream::host : pass.w.stream());
   const Tensor cast = pass.s.tensors.allocate(pass.w, label(pass.s, "flat_param.grad cast"), param_dtype_, grad.numel(), pass.w.declaration(grad.slice.buffer).space);
   pass.w.copy(cast.slice, grad.slice);
   if (cpu_grad.defined()) pass.s.tensors.share(pass.w, cpu_grad, cast);

@@ -122,7 +122,7 @@ void FullyShardedDataParallel::post_backward_hook(std::uint32_t module, const Pa
   if (pass.w.declaration(h.grad.slice.buffer).dtype != h.reduce_dtype()) {
     const Tensor cast = shared_.tensors.allocate(pass.w, h.label(shared_, "flat_param.grad in reduce_dtype"), h.reduce_dtype(), h.grad.numel());
     pass.w.copy(cast.slice, h.grad.slice);
-    shared_.tensors.give(pass.w, h.grad, cast);
+    h.replace_grad(pass, cast);
   }
   if (h.uses_sharded_strategy()) reduce_grad(module, pass);
   else reduce_grad_no_shard(module, pass);

@@ -12,6 +12,13 @@ void FlatParamHandle::set_grad(const Pass& pass, Tensor to, bool own) {
   grad_is_own = own;
 }
 
+// The tensor's data is replaced: on a CPU without shards it may be the one that _cpu_grad names too.
+void FlatParamHandle::replace_grad(const Pass& pass, Tensor by) {
+  const bool offloaded = cpu_grad.defined() && cpu_grad.slice.buffer == grad.slice.buffer;
+  pass.s.tensors.give(pass.w, grad, by);
+  if (offloaded) pass.s.tensors.share(pass.w, cpu_grad, grad);
+}
+
 // In place where there is a gradient, whatever its size; `computed` is let go of.
 void FlatParamHandle::accumulate_grad(const Pass& pass, Tensor computed) {
   if (!grad.defined()) {
@@ -56,9 +63,7 @@ void FlatParamHandle::prepare_gradient_for_backward(const Pass& pass) {
 void FlatParamHandle::prepare_gradient_for_optim(const Pass& pass) {
   if (cpu_grad.defined()) {
     check_sharded(data_numel());
-    const Dtype given = pass.w.declaration(cpu_grad.slice.buffer).dtype;
-    // PyTorch looks at the dtype of another tensor alone.
-    if (given != data_dtype() && (!grad.defined() || grad.slice.buffer != cpu_grad.slice.buffer)) throw cannot_be_assigned(given, data_dtype());
+    if (const Dtype given = pass.w.declaration(cpu_grad.slice.buffer).dtype; given != data_dtype()) throw cannot_be_assigned(given, data_dtype());
     set_grad(pass, cpu_grad, false);
     cast_grad_to_param_dtype_if_needed(pass);
   } else if (saved_grad_shard.defined()) {

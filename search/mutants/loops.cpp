@@ -167,8 +167,59 @@ void clipped_by_the_loop(Scenario& s) {
   window.insert(window.end() - 1, clip);
 }
 
+// Two ranks that share the model, twice: a weight that is cut, a norm of whose gradient each has a term, and a copy.
+void with_tensor_parallel_ranks(Scenario& s) {
+  const SearchSpace& space = search_space_of(s);
+  const std::string name = space.variant_of(s);
+  Scenario plain;
+  for (const Variant& variant : space.variants())
+    if (variant.name == name) variant.apply(plain);
+  plain.engine.as_of = s.engine.as_of;
+  s.engine = plain.engine;
+  s.contract = {};
+  s.tokens = {};
+  s.script.clear();
+  s.groups.clear();
+  s.world_size = 4;
+  s.layout = RankLayout::of("", {{"tp", 2}}, 4).value();
+  Parameter column, norm;
+  column.name = "column";
+  column.numel = 12;
+  norm.name = "norm";
+  norm.numel = 8;
+  Parameter copy = norm;
+  copy.name = "copy";
+  norm.summed_over = "tp";
+  s.parameters.clear();
+  for (std::uint32_t number = 0; number < 2; ++number) {
+    column.part = ParameterPart{"tp", number, 2};
+    s.parameters.push_back(column);
+  }
+  s.parameters.push_back(norm);
+  s.parameters.push_back(copy);
+  several_micro_batches(s);
+}
+
+void clipped_by_tensor_parallel_ranks(Scenario& s) {
+  with_tensor_parallel_ranks(s);
+  clipped_by_the_loop(s);
+}
+
+void never_summed(Scenario& s, EngineContext&) {
+  for (Parameter& p : s.parameters) p.summed_over.clear();
+}
+
 // A row a mutant.
 // clang-format off
+std::vector<Mutant> of_tensor_parallel_ranks() {
+  return {
+      {"terms-never-summed", "nobody adds up what tensor-parallel ranks have of a gradient", {missing_reduction}, {"ddp", "fsdp2", "fsdp2-offload"}, {.believe = never_summed},
+       with_tensor_parallel_ranks},
+      {"copies-counted-by-each-rank", "a norm counts what tensor-parallel ranks have alike once for each of them", {wrong_norm}, {"fsdp2", "fsdp2-offload"},
+       {.edit = edit(at_clip, Take::each, named("norms", of_kind({divide})), dropped)}, clipped_by_tensor_parallel_ranks},
+  };
+}
+
 std::vector<Mutant> of_reductions() {
   return {
       {"bucket-left-out", "the first bucket of each backward is not reduced", {discarded_gradient, unwritten_memory, missing_reduction, offload_loss}, any,
@@ -280,7 +331,7 @@ const std::vector<Also>& also() {
 
 std::vector<Mutant> loop_mutants() {
   std::vector<Mutant> out = of_reductions();
-  for (const auto part : {of_loops, of_scalers})
+  for (const auto part : {of_loops, of_scalers, of_tensor_parallel_ranks})
     for (Mutant& mutant : part()) out.push_back(std::move(mutant));
   return out;
 }

@@ -27,9 +27,10 @@ double unscale_and_clip_factor(double scale, std::optional<double> norm, double 
   return Real{1} / (std::max(ratio, Real{1}) * static_cast<Real>(scale));
 }
 
-// A loop's clip_grad_norm_: Python divides a number by a tensor as the tensor's reciprocal times the number.
+// A loop's clip_grad_norm_: Python divides a number by a tensor as the tensor's reciprocal times the number. clamp leaves NaN as it is.
 inline float loop_clip_factor(double norm, double max_norm) {
-  return std::min(1.0f, 1.0f / (static_cast<float>(norm) + static_cast<float>(clip_guard)) * static_cast<float>(max_norm));
+  const float factor = 1.0f / (static_cast<float>(norm) + static_cast<float>(clip_guard)) * static_cast<float>(max_norm);
+  return factor > 1.0f ? 1.0f : factor;
 }
 
 // BF16_Optimizer: clip / (norm + guard) where that is below 1, else none.

@@ -157,6 +157,27 @@ void draw_loss_weights(Draws& draws, Scenario& out) {
   out.tokens.constant = draws.of({1u, 2u, 4u});
 }
 
+bool draw_tensor_parallel(Draws draws, Scenario& out) {
+  const bool says_weights = out.contract.normaliser != StatedContract{}.normaliser || out.contract.average_over != StatedContract{}.average_over;
+  if (out.world_size % 2 != 0 || says_weights || !draws.one_in(3)) return false;
+  const std::uint32_t ranks = out.world_size % 4 == 0 && draws.one_in(4) ? 4 : 2;
+  out.layout = RankLayout::of("", {{"tp", ranks}}, out.world_size).value();
+  out.engine.param_groups.clear();  // which name parameters by their numbers
+  std::vector<Parameter> shared;
+  for (Parameter& p : out.parameters) {
+    p.used_by.reset();
+    const std::uint32_t how = p.trainable && p.numel > 0 ? draws.below(4) : 3;
+    if (how == 2) p.summed_over = "tp";
+    const std::uint32_t parts = how < 2 ? ranks : 1;
+    for (std::uint32_t number = 0; number < parts; ++number) {
+      if (parts > 1) p.part = ParameterPart{"tp", number, parts};
+      shared.push_back(p);
+    }
+  }
+  out.parameters = std::move(shared);
+  return true;
+}
+
 bool leaves_parameters_out(const Scenario& s) {
   return std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.used_by.has_value(); });
 }

@@ -84,6 +84,10 @@ void draw_loop_engine(std::span<const Variant* const> among, Draws& draws, const
 // Precondition: the framework averages over all ranks.
 void draw_loss_weights(Draws& draws, Scenario& out);
 
+// Ranks that share the model, where the world has them to spare: two or four beside each other. Of a weight each has a part, of a norm's gradient a term of a
+// sum, of the rest a copy. On a copy of the draws: what a seed means for the rest stays. False: nothing was changed.
+bool draw_tensor_parallel(Draws draws, Scenario& out);
+
 // Every backward of every rank has a gradient: that of the first parameter that is trained. A loss without a graph has no backward.
 void keep_one_used(Scenario& scenario);
 

@@ -1,8 +1,11 @@
 // The rules of FullyShardedDataParallel one by one; that their sum is PyTorch is what the recorded runs show.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 
+#include "sim/engine/clipping.h"
 #include "sim/frameworks/torch/fsdp1/admission.h"
 #include "sim/frameworks/torch/fsdp1/config_json.h"
 #include "sim/frameworks/torch/fsdp1/contract.h"
@@ -133,6 +136,18 @@ TEST(fully_sharded_refusals, point_at_what_stands_in_the_way) {
   EXPECT_EQ(flat_refusal(R"({"wrap": "root"})", [](Scenario& s) { s.parameters[1].dtype = Dtype::bfloat16; }), "/parameters/1/dtype");
   EXPECT_EQ(flat_refusal("{}", [](Scenario& s) { s.script = {in_no_sync({in_no_sync({flat_backward})})}; }), "/script/0/no_sync/0");
   EXPECT_EQ(flat_refusal("{}", [](Scenario& s) { s.script = {flat_item(ScriptKind::set_boundary)}; }), "/script/0");
+}
+
+TEST(fully_sharded_refusals, name_a_module_without_elements) {
+  const auto empty = [](Scenario& s) { s.parameters[1].numel = 0; };
+  EXPECT_EQ(flat_refusal("{}", empty), "/parameters/1/numel");
+  EXPECT_EQ(flat_refusal(R"({"wrap": "root"})", empty), "") << "the others of its module have some";
+}
+
+TEST(fully_sharded_clipping, multiplies_by_nan_where_the_norm_is) {
+  EXPECT_TRUE(std::isnan(loop_clip_factor(std::numeric_limits<double>::quiet_NaN(), 1.0)));
+  EXPECT_EQ(loop_clip_factor(0.5, 1.0), 1.0f);
+  EXPECT_EQ(loop_clip_factor(std::numeric_limits<double>::infinity(), 1.0), 0.0f);
 }
 
 }  // namespace

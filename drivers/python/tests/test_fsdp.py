@@ -15,7 +15,9 @@ CONFIGURATIONS = {
               {"mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}, {"mixed_precision": {"reduce_dtype": "bf16"}}],
     "fsdp1": [{}, {"wrap": "root"}, {"sharding_strategy": "SHARD_GRAD_OP"}, {"use_orig_params": True}, {"use_orig_params": True, "wrap": "root"},
               {"mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}, {"mixed_precision": {"param_dtype": "bf16", "keep_low_precision_grads": True}},
-              {"backward_prefetch": "BACKWARD_POST", "limit_all_gathers": False}, {"backward_prefetch": "none", "forward_prefetch": True}],
+              {"backward_prefetch": "BACKWARD_POST", "limit_all_gathers": False}, {"backward_prefetch": "none", "forward_prefetch": True},
+              {"units": [["a"]]}, {"units": [["a", "b"]], "use_orig_params": True}, {"units": []}, {"offload": True, "computes_on_cpu": True},
+              {"offload": True, "computes_on_cpu": True, "use_orig_params": True, "sharding_strategy": "SHARD_GRAD_OP"}],
 }
 OF_BOTH = [pytest.param(driver, config, id=f"{driver} {config}") for driver, configs in CONFIGURATIONS.items() for config in configs]
 
@@ -115,9 +117,30 @@ def test_replicas_of_a_shard_have_the_same_average(commands):
     assert [by_element(answers[rank], "reduced") for rank in range(2)] == [MEAN, MEAN]
 
 
-def test_a_mesh_whose_shards_are_not_in_order_is_refused(commands):
-    command = commands("fsdp2")
-    answers = command.configure(PARAMETERS, {"framework": "fsdp2", "config": {"mesh": ["world", "dp"]}, "optimizer": {"type": "SGD"}})
+@pytest.mark.parametrize("strategy", ["HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"])
+def test_a_hybrid_strategy_shards_within_its_part_of_the_ranks(commands, strategy):
+    command = configured(commands, "fsdp1", {"sharding_strategy": strategy, "mesh": ["replicate", "shard"]}, groups={"replicate": [[0], [1]], "shard": [[0, 1]]})
+    assert whole(command.event("backward", GIVEN), "reduced") == MEAN
+
+
+def test_whole_shards_of_a_hybrid_strategy_are_not_reduced_between_replicas(commands):
+    command = configured(commands, "fsdp1", {"sharding_strategy": "HYBRID_SHARD", "mesh": ["replicate", "shard"]}, groups={"replicate": [[0, 1]], "shard": [[0], [1]]})
+    answers = ok(command.event("backward", GIVEN))
+    assert [by_element(answers[rank], "replicated") for rank in range(2)] == [times(0.5, OWN[rank]) for rank in range(2)]
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_a_module_that_is_called_and_not_used_loses_what_was_reduced_before(commands, called):
+    command = configured(commands, "fsdp1", {"calls_unused_units": called})
+    ok(command.event("backward", GIVEN))
+    held = whole(command.event("backward", {rank: {0: GIVEN[rank][0]} for rank in range(2)}), "reduced")
+    assert {p for p, _ in held} == ({0} if called else {0, 1})
+
+
+@pytest.mark.parametrize(("driver", "config"), [("fsdp2", {}), ("fsdp1", {"sharding_strategy": "HYBRID_SHARD"})])
+def test_a_mesh_whose_shards_are_not_in_order_is_refused(commands, driver, config):
+    command = commands(driver)
+    answers = command.configure(PARAMETERS, {"framework": driver, "config": {"mesh": ["world", "dp"], **config}, "optimizer": {"type": "SGD"}})
     assert all("expected ranks that follow each other" in str(answer) for answer in answers.values())
 
 

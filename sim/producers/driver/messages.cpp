@@ -111,18 +111,26 @@ std::optional<std::uint32_t> RankScript::ordinal_of(std::uint32_t event) const {
   return found->second;
 }
 
+std::vector<std::uint32_t> RankScript::all_uses() const {
+  std::vector<std::uint32_t> out;
+  for (auto p = static_cast<std::uint32_t>(scenario_.parameters.size()); p-- > 0;)
+    if (const std::uint32_t owner = scenario_.parameters[p].tied_to.value_or(p); scenario_.parameters[owner].has_gradient() && timeline_.contract.holds(rank_, owner))
+      out.push_back(p);
+  return out;
+}
+
 json RankScript::message(std::uint32_t event, const GradientSource& source) const {
   json out{{"type", "event"}, {"number", event}, {"name", event_name(timeline_.events[event])}, {"arguments", arguments(event)}};
   const auto ordinal = ordinal_of(event);
-  if (!ordinal) return out;
+  if (!ordinal && !timeline_.events[event].is<events::Forward>()) return out;
   // Of a tied parameter there is one gradient, however often it is used.
   json gradients = json::object();
-  for (const std::uint32_t use : timeline_.ready_order(scenario_, *ordinal, rank_)) {
+  for (const std::uint32_t use : ordinal ? timeline_.ready_order(scenario_, *ordinal, rank_) : all_uses()) {
     const std::uint32_t p = scenario_.parameters[use].tied_to.value_or(use);
     const std::string key = std::to_string(p);
     if (gradients.contains(key)) continue;
     std::vector<double> values(scenario_.parameters[p].numel);
-    source.gradient(*ordinal, rank_, p, 0, values);
+    if (ordinal) source.gradient(*ordinal, rank_, p, 0, values);
     gradients[key] = bytes_of(values);
   }
   out["gradients"] = std::move(gradients);
@@ -134,7 +142,7 @@ json RankScript::arguments(std::uint32_t at) const {
   json out = json::object();
   const auto data = [&] {
     const auto ordinal = ordinal_of(at);
-    out["uses"] = ordinal ? timeline_.ready_order(scenario_, *ordinal, rank_) : std::vector<std::uint32_t>{};
+    out["uses"] = ordinal ? timeline_.ready_order(scenario_, *ordinal, rank_) : all_uses();
     out["micro_batch"] = ordinal ? timeline_.backwards[*ordinal].micro_batch[rank_] : 0;
   };
   const auto group = [&](std::uint32_t over) { return timeline_.group_names.at(over); };

@@ -40,6 +40,8 @@ class RankScript {
  private:
   nlohmann::json arguments(std::uint32_t event) const;
   std::optional<std::uint32_t> ordinal_of(std::uint32_t event) const;
+  // Of a forward whose backward this rank never runs: all that it has, in the order in which gradients would be ready.
+  std::vector<std::uint32_t> all_uses() const;
 
   const Scenario& scenario_;
   const Timeline& timeline_;

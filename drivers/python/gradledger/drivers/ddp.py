@@ -6,10 +6,10 @@ from typing import Any, Callable, Iterable
 
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks, powerSGD_hook
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from ..driver import Buffer, Configuration, Refused
+from ..meshes import meshes_of
 from ..model import LinearModel
 from ..parallelized import ParallelizedModel
 from ..torch_loop import TorchLoop
@@ -43,7 +43,6 @@ class Ddp(TorchLoop):
     frameworks = ("ddp",)
     config_keys = CONFIG_KEYS
     lays_out_ranks = True
-    meshes: dict[int, DeviceMesh] = {}  # by their tensor-parallel ranks; a mesh outlives the engine that it was made for
 
     def check(self, configuration: Configuration) -> None:
         super().check(configuration)
@@ -63,12 +62,9 @@ class Ddp(TorchLoop):
         self.mesh, tensor = None, self.groups.size("tp") if "tp" in self.groups.members else 1
         if tensor == 1:
             return super().make_model()
-        if self.groups.of("tp") != tuple(range(first := self.rank // tensor * tensor, first + tensor)):
-            raise Refused(f"tensor-parallel ranks {self.groups.of('tp')}; expected ranks that follow each other")
-        if tensor not in self.meshes:
-            self.meshes[tensor] = init_device_mesh(self.device.type, (self.world_size // tensor, tensor), mesh_dim_names=("dp", "tp"))
-        self.mesh = self.meshes[tensor]["dp"]
-        return ParallelizedModel(self.configuration, self.device, self.meshes[tensor]["tp"])
+        meshes = meshes_of(self.groups, self.device.type, None)
+        self.mesh = meshes.data
+        return ParallelizedModel(self.configuration, self.device, meshes.tensor_parallel)
 
     def wrap(self, model: LinearModel) -> DistributedDataParallel:
         config = self.configuration.config

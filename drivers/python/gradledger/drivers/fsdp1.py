@@ -5,18 +5,40 @@ from dataclasses import replace
 from typing import Any, Iterable, Mapping
 
 import torch
-from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp import BackwardPrefetch, CPUOffload, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-from ..driver import Backward, Buffer, Configuration, Piece, Refused
-from ..model import Layer, LinearModel
+from ..driver import Buffer, Configuration, Piece, Refused
+from ..meshes import meshes_of
+from ..model import Graph, Layer
 from ..torch_loop import TorchLoop
 from .fsdp2 import WRAPS, mixed_precision
+from .fsdp2_model import OfTheRoot, ShardedModel, Unit
 
-STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")
+STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
 PREFETCHES = ("BACKWARD_PRE", "BACKWARD_POST", "none")
 KEEP = "keep_low_precision_grads"
+
+
+class FlatModel(ShardedModel):
+    """What the wrapper replaces stands where it was: modules are called as they are found there."""
+
+    def forward(self, graph: Graph, start: torch.Tensor | None = None) -> torch.Tensor:
+        """Where no module is used nothing of the wrapper's is in the backward."""
+        if graph.phases > 1:
+            raise Refused("phases of a backward; expected 1")
+        return self.run(graph, start)
+
+    def wrapped(self) -> FlatModel:
+        self.called = list(self.units if self.config.get("units") is not None else self.layers)
+        return self
+
+
+def stand_in_for_a_bus() -> None:
+    """Without a device nothing can be pinned, and no stream of one is waited for."""
+    torch.Tensor.pin_memory = lambda tensor, *_: tensor
+    torch.cpu.Stream.synchronize = lambda stream: None
 
 
 class Fsdp1(TorchLoop):
@@ -25,9 +47,9 @@ class Fsdp1(TorchLoop):
     name = "fsdp1"
     frameworks = ("fsdp1",)
     preload = ("torch._dynamo", "torch.distributed.fsdp._flat_param")
-    config_keys = frozenset({"sharding_strategy", "use_orig_params", "mixed_precision", "wrap", "backward_prefetch", "forward_prefetch", "limit_all_gathers", "plain_grad_scaler"})
+    config_keys = frozenset({"sharding_strategy", "use_orig_params", "mixed_precision", "wrap", "backward_prefetch", "forward_prefetch", "limit_all_gathers", "plain_grad_scaler",
+                             "units", "mesh", "offload", "computes_on_cpu", "calls_unused_units"})
     scaler_class = ShardedGradScaler
-    last_was_in_no_sync = False
 
     def check(self, configuration: Configuration) -> None:
         super().check(configuration)
@@ -36,7 +58,20 @@ class Fsdp1(TorchLoop):
                 raise Refused(f"engine.config.{key} is {configuration.config[key]!r}; expected one of {', '.join(known)}")
         if any(parameter.tied_to is not None for parameter in configuration.parameters) and configuration.config.get("wrap", "layers") != "root":
             raise Refused("tied parameters have to be in one flat parameter; expected wrap to be 'root'")
+        if configuration.config.get("units") is not None and "wrap" in configuration.config:
+            raise Refused("engine.config.units beside wrap; expected one of the two")
+        if configuration.config.get("offload") and not (self.device.type == "cpu" and configuration.config.get("computes_on_cpu")):
+            raise Refused("engine.config.offload goes over the bus of a device; expected computes_on_cpu beside it, and ranks on a CPU")
         self.precision(configuration)
+
+    def make_model(self) -> FlatModel:
+        mesh = self.configuration.config.get("mesh")
+        self.mesh = meshes_of(self.groups, self.device.type, mesh).data if mesh else None
+        return FlatModel(self.configuration, self.device)
+
+    def loss(self, graph: Graph) -> torch.Tensor:
+        loss = self.module(graph)
+        return loss if loss.requires_grad else graph.begin
 
     def precision(self, configuration: Configuration) -> dict[str, Any]:
         """What of MixedPrecision differs from its defaults."""
@@ -49,7 +84,7 @@ class Fsdp1(TorchLoop):
         self.scaler_class = torch.amp.GradScaler if self.configuration.config.get("plain_grad_scaler", False) else ShardedGradScaler
         return super().make_scaler()
 
-    def wrap(self, model: LinearModel) -> FullyShardedDataParallel:
+    def wrap(self, model: FlatModel) -> FullyShardedDataParallel:
         config = self.configuration.config
         arguments: dict[str, Any] = {"sharding_strategy": ShardingStrategy[config.get("sharding_strategy", "FULL_SHARD")], "device_id": self.device,
                                      "use_orig_params": config.get("use_orig_params", False)}
@@ -59,12 +94,30 @@ class Fsdp1(TorchLoop):
         if precision := self.precision(self.configuration):
             arguments["mixed_precision"] = MixedPrecision(**precision, cast_forward_inputs=False, cast_root_forward_inputs=False)
         if config.get("wrap", "layers") == "layers":
-            arguments["auto_wrap_policy"] = ModuleWrapPolicy({Layer})
-        self.original = {id(layer): p for p, layer in enumerate(model.layers)}
+            arguments["auto_wrap_policy"] = ModuleWrapPolicy({Layer if config.get("units") is None else Unit})
+        if config.get("offload"):
+            stand_in_for_a_bus()
+            arguments["cpu_offload"] = CPUOffload(offload_params=True)
         self.layers = list(model.layers)
-        out = FullyShardedDataParallel(model, **arguments)
+        self.original = {(id(model), layer.name) if isinstance(layer, OfTheRoot) else (id(layer), "weight"): p for p, layer in enumerate(self.layers)}
+        out = FullyShardedDataParallel(model, device_mesh=self.mesh, **arguments)
+        model.wrapped()
+        self.reduced: dict[Any, torch.Tensor] = {}  # the gradients that a backward left at its end, where they cannot be told by their size
         self.flat = {handle: self.layout(handle) for module in FullyShardedDataParallel.fsdp_modules(out) if (handle := module._handle) is not None}
+        for handle in self.flat:
+            self.note_reductions(handle)
         return out
+
+    def note_reductions(self, handle: Any) -> None:
+        """At the end of a backward a shard becomes the gradient of its flat parameter. One of one element is as large as the flat one."""
+        prepare, flat = handle.prepare_gradient_for_optim, handle.flat_param
+
+        def prepare_and_note() -> None:
+            put_aside = [getattr(flat, name, None) for name in ("_saved_grad_shard", "_cpu_grad")]
+            prepare()
+            if flat.grad is not None and any(flat.grad is each for each in put_aside):
+                self.reduced[handle] = flat.grad
+        handle.prepare_gradient_for_optim = prepare_and_note
 
     def layout(self, handle: Any) -> list[Piece]:
         """Pieces of the whole flat parameter, with what fills it up to equal shards."""
@@ -75,16 +128,16 @@ class Fsdp1(TorchLoop):
                 out.append((-1, 0, numel))
             else:
                 info, numel = next(own)
-                out.append((self.original[id(info.module)], 0, numel))
+                out.append((self.original[id(info.module), info.param_name], 0, numel))
         rest = flat._sharded_size.numel() * self.shards(handle) - sum(piece[2] for piece in out)
         return out + ([(-1, 0, rest)] if rest else [])
 
     def shards(self, handle: Any) -> int:
-        return self.world_size if handle.uses_sharded_strategy else 1
+        return handle.world_size if handle.uses_sharded_strategy else 1
 
     def shard(self, handle: Any) -> list[Piece]:
         numel = handle.flat_param._sharded_size.numel()
-        return cut(self.flat[handle], self.rank * numel if self.shards(handle) > 1 else 0, numel)
+        return cut(self.flat[handle], handle.rank * numel if self.shards(handle) > 1 else 0, numel)
 
     def trained(self) -> Mapping[int, torch.Tensor]:
         if self.configuration.config.get("use_orig_params", False):
@@ -102,10 +155,6 @@ class Fsdp1(TorchLoop):
                     if p in trained:
                         self.names[trained[p]] = self.configuration.parameters[p].name
                         self.pieces_of[trained[p]] = [piece for piece in shard if piece[0] == p]
-
-    def backward(self, event: Backward) -> None:
-        self.last_was_in_no_sync = bool(self.blocks)
-        super().backward(event)
 
     def enter_no_sync(self) -> None:
         self.enter_block(self.module.no_sync())
@@ -136,22 +185,22 @@ class Fsdp1(TorchLoop):
                     continue
                 if self.shards(handle) == 1:
                     role, pieces = "replicated", self.flat[handle]
-                elif name == "grad" and self.is_whole(flat, gradient):
+                elif name == "grad" and self.is_whole(handle, gradient):
                     role, pieces = "local", self.flat[handle]
                 else:
                     role, pieces = "reduced", self.shard(handle)
                 scale = self.backward_scale if role == "local" else self.gradient_scale
                 yield Buffer(f"flat{number}.{name}", role, gradient, cut(pieces, 0, gradient.numel()), scale=scale)
 
-    def is_whole(self, flat: Any, gradient: torch.Tensor) -> bool:
-        """A flat parameter of one element is as large as its shards."""
+    def is_whole(self, handle: Any, gradient: torch.Tensor) -> bool:
+        flat = handle.flat_param
         if flat._unpadded_unsharded_size == flat._sharded_size:
-            return self.last_was_in_no_sync
+            return gradient is not self.reduced.get(handle)
         return gradient.numel() != flat._sharded_size.numel()
 
     def flat_gradient(self, handle: Any) -> torch.Tensor | None:
         """With use_orig_params a zero_grad takes the views alone; what they were views of is dropped at the next forward."""
-        if self.configuration.config.get("use_orig_params", False) and all(self.layers[p].weight.grad is None for p, _, _ in self.flat[handle] if p >= 0):
+        if self.configuration.config.get("use_orig_params", False) and all(original.grad is None for original in handle.flat_param._params):
             return None
         return handle.flat_param.grad
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any, Iterable, Iterator
 
 import torch
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from ..driver import DTYPES, Buffer, Configuration, Piece, Refused, local
+from ..meshes import meshes_of
 from ..model import Graph
 from ..streams import virtual
 from ..torch_loop import TorchLoop
@@ -49,7 +49,6 @@ class Fsdp2(TorchLoop):
     own_events = ("set_requires_gradient_sync", "set_requires_all_reduce", "set_is_last_backward", "set_reshard_after_forward", "set_reshard_after_backward",
                   "set_reduce_scatter_unused_params", "set_gradient_divide_factor", "set_force_sum_reduction_for_comms", "unshard", "reshard", "reset_iter_state")
     lays_out_ranks = True
-    meshes: dict[tuple[tuple[int, ...], int], DeviceMesh] = {}  # by their shapes
 
     def check(self, configuration: Configuration) -> None:
         super().check(configuration)
@@ -60,8 +59,9 @@ class Fsdp2(TorchLoop):
         mixed_precision(configuration)
 
     def make_model(self) -> ShardedModel:
-        self.mesh, tensor_parallel = self.meshes_of(self.configuration.config.get("mesh"))
-        return ShardedModel(self.configuration, self.device, tensor_parallel)
+        meshes = meshes_of(self.groups, self.device.type, self.configuration.config.get("mesh"))
+        self.mesh, self.shards, self.place = meshes.data, meshes.shards, meshes.place
+        return ShardedModel(self.configuration, self.device, meshes.tensor_parallel)
 
     def loss(self, graph: Graph) -> torch.Tensor:
         if not self.configuration.config.get("input_requires_grad"):
@@ -88,26 +88,6 @@ class Fsdp2(TorchLoop):
         numbers = {model.layers[p].weight: p for p in model.weights}
         self.sharded = [(numbers[each.sharded_param], each) for module in model.modules() if isinstance(module, FSDPModule) for each in parameters_of(module)]
         return model
-
-    def meshes_of(self, names: list[str] | None) -> tuple[DeviceMesh, DeviceMesh | None]:
-        """That of fully_shard, and that of parallelize_module. In a mesh of replicas, shards and tensor-parallel ranks the ranks stand in order. A mesh
-        outlives the engine that it was made for, as its groups do."""
-        tensor = self.groups.size("tp") if "tp" in self.groups.members else 1
-        ranks = self.world_size // tensor
-        shape = tuple(self.groups.size(name) for name in names) if names else (ranks,)
-        self.shards, self.place = shape[-1], self.rank // tensor
-        first = self.place // self.shards * self.shards
-        shard = tuple((first + i) * tensor + self.rank % tensor for i in range(self.shards))
-        if names and (shape[0] * shape[-1] != ranks or self.groups.of(names[1]) != shard):
-            raise Refused(f"a mesh whose shards are ranks {self.groups.of(names[1])}; expected ranks that follow each other, and all of them")
-        if tensor > 1 and self.groups.of("tp") != tuple(range(self.place * tensor, (self.place + 1) * tensor)):
-            raise Refused(f"tensor-parallel ranks {self.groups.of('tp')}; expected ranks that follow each other")
-        data = tuple(names) if names else ("dp",)
-        if (shape, tensor) not in self.meshes:
-            self.meshes[shape, tensor] = init_device_mesh(self.device.type, (*shape, tensor) if tensor > 1 else shape,
-                                                          mesh_dim_names=(*data, "tp") if tensor > 1 else tuple(names) if names else None)
-        mesh = self.meshes[shape, tensor]
-        return (mesh[data if names else "dp"], mesh["tp"]) if tensor > 1 else (mesh, None)
 
     def set_reductions(self, module: FSDPModule) -> None:
         config = self.configuration.config

@@ -92,18 +92,23 @@ class ShardedModel(ParallelizedModel):
     def forward(self, graph: Graph, start: torch.Tensor | None = None) -> torch.Tensor:
         if graph.phases > 1:
             raise Refused("phases of a backward; expected 1")
+        loss = self.run(graph, start)
+        return loss if loss.requires_grad else graph.begin
+
+    def run(self, graph: Graph, start: torch.Tensor | None = None) -> torch.Tensor:
+        """The modules one after the other. Where none is used the loss requires no gradient."""
         graph.spread = self.spread
         graph.begin = self.begin(graph, start)
         loss = torch.zeros((), device=self.device) if start is None else graph.begin
         terms = {term.parameter: term for term in reversed(self.terms(graph))}
         for unit, parameters in self.order(list(terms)):
             loss = self.call(unit, loss, [terms[p] for p in reversed(parameters) if p in terms], graph)
-        return loss if loss.requires_grad else graph.begin
+        return loss
 
     def call(self, unit: int, loss: torch.Tensor, terms: Sequence[Term], graph: Graph) -> torch.Tensor:
         module = None if unit == ROOT else self.called[unit]
         if terms:
-            return module(loss, self.chain, terms, graph) if isinstance(module, Unit) else self.chain(loss, terms, graph)
+            return module(loss, self.chain, terms, graph) if module is not None and self.config.get("units") is not None else self.chain(loss, terms, graph)
         return module(loss) if module is not None and self.config.get("calls_unused_units") else loss
 
     def order(self, uses: Sequence[int]) -> list[tuple[int, list[int]]]:

@@ -17,6 +17,10 @@ void take_into_momentum(ProgramWriter& w, TensorTable& tensors, Slice momentum, 
   tensors.drop(w, share);
 }
 
+bool has_item(const std::vector<ScriptItem>& items, ScriptKind kind) {
+  return std::any_of(items.begin(), items.end(), [kind](const ScriptItem& item) { return item.kind == kind || has_item(item.items, kind); });
+}
+
 namespace deepspeed {
 namespace {
 
@@ -63,10 +67,6 @@ std::optional<InputError> config_not_modelled(const Scenario& s, const Behaviour
   return std::nullopt;
 }
 
-bool any_of(const std::vector<ScriptItem>& items, ScriptKind kind) {
-  return std::any_of(items.begin(), items.end(), [kind](const ScriptItem& item) { return item.kind == kind || any_of(item.items, kind); });
-}
-
 // Stage 3: without fp16 the norm of what Muon made skips the step; in 0.19.7 a matrix is passed over where its gradient is not finite.
 bool infinities_are_modelled(const DeepSpeedConfig& config, const Behaviour& behaviour) {
   const bool passed_over = behaviour.muon_staging != MuonStaging::none && behaviour.muon_takes_in == MuonTakesIn::each_reduction;
@@ -82,10 +82,9 @@ std::optional<InputError> muon_refusal(const Scenario& s, const Behaviour& behav
   if (s.engine.pipeline_stages > 1) return not_modelled("/engine/pipeline_stages", "a pipeline");
   if (s.engine.expert_parallel_size > 1) return not_modelled("/engine/expert_parallel_size", "a mixture of experts");
   if (s.gradients.kind == GradientKind::mlp) return not_modelled("/gradients", "a network, whose gradients follow from the weights,");
-  if (any_of(s.script, ScriptKind::set_gradient)) return not_modelled("/script", "set_gradient");
-  if (any_of(s.script, ScriptKind::overflow) && !infinities_are_modelled(deepspeed_config(s), behaviour))
+  if (has_item(s.script, ScriptKind::set_gradient)) return not_modelled("/script", "set_gradient");
+  if (has_item(s.script, ScriptKind::overflow) && !infinities_are_modelled(deepspeed_config(s), behaviour))
     return not_modelled("/script", "an infinite gradient at stage 3 without fp16, or in 0.19.7,");
-  if (any_of(s.script, ScriptKind::save)) return not_modelled("/script", "a checkpoint");
   return std::nullopt;
 }
 

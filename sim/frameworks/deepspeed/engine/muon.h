@@ -17,6 +17,9 @@ inline bool uses_muon(const Scenario& scenario) { return scenario.engine.optimiz
 // Whether a gradient goes in as it came, multiplied by its loss scale. It does in every release.
 inline bool momentum_keeps_scale(const Behaviour& behaviour) { return behaviour.muon_loss_scale == MuonLossScale::kept; }
 
+// Whether a script has it anywhere.
+bool has_item(const std::vector<ScriptItem>& items, ScriptKind kind);
+
 // momentum' = keeps x momentum + (1 - keeps) x gradient / divisor, of equally many elements.
 void take_into_momentum(ProgramWriter& w, TensorTable& tensors, Slice momentum, Slice gradient, double keeps, double divisor);  // original_muon.py: muon_update, at 0.19.8
 

@@ -96,6 +96,7 @@ void ZeroStage3::set_own_partition(const events::SetGradient& event, ProgramWrit
 void ZeroStage3::load(const Engine& saved) {
   const auto& before = static_cast<const ZeroStage3&>(saved);
   scaler_ = before.scaler_;
+  momentum_scale_ = before.momentum_scale_;
   for (std::size_t g = 0; g < optimizers_.size(); ++g) optimizers_[g].load(before.optimizers_[g]);
 }
 

@@ -41,6 +41,7 @@ void ZeroStage1And2::load(const Engine& saved) {
   const auto& before = static_cast<const ZeroStage1And2&>(saved);
   scaler_ = before.scaler_;
   weights_.load(before.weights_);
+  kept_->load(*before.kept_.operator->());
 }
 
 void ZeroStage1And2::fold(StateFold& f) const {

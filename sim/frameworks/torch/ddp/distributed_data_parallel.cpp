@@ -115,8 +115,10 @@ void DistributedDataParallel::forward(const Pass& pass, std::uint32_t ordinal) {
   reducer_.rebuild_buckets(pass);
   if (require_backward_grad_sync_) {
     std::vector<std::uint32_t> reachable;
-    for (std::uint32_t p = 0; ordinal != no_index && p < parameter_count(); ++p)
-      if (context_.timeline->in_graph(scenario(), ordinal, context_.rank, p)) reachable.push_back(p);
+    for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+      const bool held = parameter(p).has_gradient() && context_.timeline->contract.holds(context_.rank, p);
+      if (ordinal == no_index ? held : context_.timeline->in_graph(scenario(), ordinal, context_.rank, p)) reachable.push_back(p);
+    }
     reducer_.prepare_for_backward(reachable);
   }
   clear_grad_buffer(pass);
@@ -128,7 +130,7 @@ void DistributedDataParallel::explicit_forward(const Event& event, const Pass& p
   forward(pass, backward_of_forward(number));
 }
 
-// The outputs of a forward are what its backward starts from: which parameters they reach is known once it is.
+// The outputs of a forward are what its backward starts from: which parameters they reach is known once it is. Without one they reach all.
 std::uint32_t DistributedDataParallel::backward_of_forward(std::uint32_t forward) const {
   const std::vector<Event>& all = context_.timeline->events;
   for (std::size_t i = forward + 1; i < all.size() && all[i].documented == all[forward].documented; ++i)

@@ -58,4 +58,9 @@ FrameworkError marked_twice(std::uint32_t parameter) {
   return {"RuntimeError", "Expected to mark a variable ready only once. Parameter at index " + std::to_string(parameter) + " has been marked as ready twice."};
 }
 
+FrameworkError undefined_and_used() {
+  return {"RuntimeError",
+          "Encountered gradient which is undefined, but still allreduced by DDP reducer. This indicates a bug in DDP implementation, please report a bug with a repro to PyTorch."};
+}
+
 }  // namespace gradledger::torch

@@ -15,6 +15,7 @@ FrameworkError unfinished_reduction(const DdpConfig& config, std::uint32_t rank,
 FrameworkError graph_has_changed();
 FrameworkError not_a_bucket_view();
 FrameworkError marked_twice(std::uint32_t parameter);
+FrameworkError undefined_and_used();
 // An assertion in the C++ of the reducer: "CONDITION INTERNAL ASSERT FAILED at "reducer.cpp":LINE".
 FrameworkError internal_assert(const std::string& condition, std::uint32_t line);
 

@@ -168,7 +168,11 @@ void Reducer::mark_variable_ready_dense(const Pass& pass, std::uint32_t variable
   Tensor& grad = pass.g.grad[parameters_[variable]];
   const Slice slice = view(variable);
   const bool divides = config_->comm_hook == CommHook::none && !config_->optimizer_in_backward;
-  if (!grad.defined()) return pass.w.fill(slice, 0.0);
+  if (!grad.defined()) {
+    // zero_grad came between a micro-batch that used it and this backward, which does not.
+    if ((dynamic_graph_find_unused() || static_graph_first_iteration()) && used_[variable]) throw undefined_and_used();
+    return pass.w.fill(slice, 0.0);
+  }
   if (batched()) return;  // with all of its bucket
   if (grad.slice.buffer == slice.buffer) {
     if (divides) pass.w.divide(slice, world());

@@ -1,5 +1,7 @@
 #include "sim/frameworks/torch/fsdp1/admission.h"
 
+#include <algorithm>
+#include <ranges>
 #include <string>
 
 #include "sim/frameworks/torch/fsdp1/layout.h"
@@ -17,6 +19,10 @@ Problem flat_problem(const Scenario& s, const Fsdp1Config& config) {
   const std::vector<std::uint32_t> module_of = module_of_parameters(s, config.wrap, config.units);
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p) {
     const std::string where = "/parameters/" + std::to_string(p);
+    const auto has_elements = [&](std::uint32_t q) { return module_of[q] == module_of[p] && s.parameters[q].numel > 0; };
+    if (std::ranges::none_of(std::views::iota(0u, static_cast<std::uint32_t>(s.parameters.size())), has_elements))
+      return InputError{where + "/numel",
+                        "leaves a module without elements, whose parameters FullyShardedDataParallel cannot join: an assertion of it fails; expected one element at least"};
     if (!s.parameters[p].has_gradient()) return InputError{where + "/trainable", "is false, which is not modelled with FullyShardedDataParallel"};
     for (std::uint32_t q = 0; q < p; ++q) {
       if (module_of[q] != module_of[p]) continue;

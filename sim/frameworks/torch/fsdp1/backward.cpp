@@ -37,14 +37,15 @@ void FullyShardedDataParallel::autograd(std::uint32_t number, Walk& walk, const 
 // Autograd adds up what reaches one AccumulateGrad, and runs it once, and the hook of it. In another dtype each forward has its own.
 void FullyShardedDataParallel::accumulate_grad(const Node& node, std::uint32_t number, const Walk& walk, const Pass& pass) {
   const auto leads_here = [&](const Node& other) { return other.kind == node.kind && other.of == node.of && other.accumulator == node.accumulator; };
-  const auto in_graph = [&](const Graph& graph) { return std::any_of(graph.begin(), graph.end(), leads_here); };
+  const auto in_graph = [&](const Graph& graph) { return std::find_if(graph.begin(), graph.end(), leads_here); };
   for (std::uint32_t i = 0; i < number; ++i)
-    if (in_graph(walk.graphs[i])) return;
+    if (in_graph(walk.graphs[i]) != walk.graphs[i].end()) return;
   Tensor sum;
   for (auto i = static_cast<std::uint32_t>(walk.graphs.size()); i-- > number;) {
-    if (!in_graph(walk.graphs[i])) continue;
+    const auto found = in_graph(walk.graphs[i]);
+    if (found == walk.graphs[i].end()) continue;
     const std::uint32_t ordinal = walk.event.ordinal + i;
-    const Tensor one = gradient_of_forward(node.of, ordinal, sum.defined() || handle_of(node.of).grad.defined() ? "flat_param.grad of a forward" : "flat_param.grad", pass);
+    const Tensor one = gradient_of_forward(*found, ordinal, sum.defined() || handle_of(node.of).grad.defined() ? "flat_param.grad of a forward" : "flat_param.grad", pass);
     if (!sum.defined()) {
       sum = one;
       continue;
@@ -57,9 +58,9 @@ void FullyShardedDataParallel::accumulate_grad(const Node& node, std::uint32_t n
   if (h.hooked_accumulator == node.accumulator) post_backward_hook(node.of, pass);
 }
 
-// Parameters that the forward did not use have zeros in it, and so has padding.
-Tensor FullyShardedDataParallel::gradient_of_forward(std::uint32_t module, std::uint32_t ordinal, const char* name, const Pass& pass) {
-  const FlatParamHandle& h = handle_of(module);
+// Parameters that the forward did not use have zeros in it, whatever a later backward of it says, and so has padding.
+Tensor FullyShardedDataParallel::gradient_of_forward(const Node& node, std::uint32_t ordinal, const char* name, const Pass& pass) {
+  const FlatParamHandle& h = handle_of(node.of);
   const Tensor out = shared_.tensors.allocate(pass.w, h.label(shared_, name), h.param_dtype(), h.layout().unpadded_numel);
   const std::vector<double>& of_loop = context_.timeline->backwards[ordinal].loss_factor;
   const double factor = backward_scale_ * (of_loop.empty() ? 1.0 : of_loop[context_.rank]);
@@ -69,7 +70,7 @@ Tensor FullyShardedDataParallel::gradient_of_forward(std::uint32_t module, std::
     at = end;
   };
   for (const Part& part : h.layout().parts) {
-    if (!uses(ordinal, part.parameter)) continue;
+    if (!uses(ordinal, part.parameter) || !uses(node.ordinal, part.parameter)) continue;
     zeros_until(part.offset);
     if (part.numel > 0) pass.w.deposit(out.slice.part(part.offset, part.numel), ordinal, part.parameter, 0, factor, false);
     at = part.offset + part.numel;
@@ -121,7 +122,7 @@ void FullyShardedDataParallel::post_backward_hook(std::uint32_t module, const Pa
   if (pass.w.declaration(h.grad.slice.buffer).dtype != h.reduce_dtype()) {
     const Tensor cast = shared_.tensors.allocate(pass.w, h.label(shared_, "flat_param.grad in reduce_dtype"), h.reduce_dtype(), h.grad.numel());
     pass.w.copy(cast.slice, h.grad.slice);
-    shared_.tensors.give(pass.w, h.grad, cast);
+    h.replace_grad(pass, cast);
   }
   if (h.uses_sharded_strategy()) reduce_grad(module, pass);
   else reduce_grad_no_shard(module, pass);

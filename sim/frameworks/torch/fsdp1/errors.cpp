@@ -7,6 +7,8 @@ namespace {
 
 std::string size(std::uint64_t numel) { return "torch.Size([" + std::to_string(numel) + "])"; }
 
+const char* scalar_type(Dtype d) { return d == Dtype::float32 ? "Float" : d == Dtype::bfloat16 ? "BFloat16" : "Half"; }
+
 }  // namespace
 
 FrameworkError not_idle() { return {"ValueError", "expected to be in states [<TrainingState.IDLE: 1>] but current state is TrainingState.FORWARD_BACKWARD"}; }
@@ -22,6 +24,13 @@ FrameworkError cannot_be_assigned(std::uint64_t gradient, std::uint64_t paramete
   return {"RuntimeError", "attempting to assign a gradient of size '[" + std::to_string(gradient) + "]' to a tensor of size '[" + std::to_string(parameter) +
                               "]'. Please ensure that the gradient and the tensor are the same size"};
 }
+
+FrameworkError cannot_be_assigned(Dtype gradient, Dtype parameter) {
+  return {"RuntimeError", std::string("attempting to assign a gradient with dtype 'c10::") + scalar_type(gradient) + "' to a tensor with grad_dtype '" + scalar_type(parameter) +
+                              "'. The gradient must match the tensor's grad_dtype (defaults to the tensor's dtype)."};
+}
+
+FrameworkError moments_of_another_dtype(Dtype gradient) { return {"RuntimeError", std::string("expected dtype float for `end` but got dtype c10::") + scalar_type(gradient)}; }
 
 FrameworkError gradient_shape_changes(std::uint64_t expected, std::uint64_t found) {
   return {"RuntimeError", "Cannot writeback when the gradient shape changes\nExpects " + size(expected) + " but got " + size(found)};

@@ -12,6 +12,13 @@ void FlatParamHandle::set_grad(const Pass& pass, Tensor to, bool own) {
   grad_is_own = own;
 }
 
+// The tensor's data is replaced: on a CPU without shards it may be the one that _cpu_grad names too.
+void FlatParamHandle::replace_grad(const Pass& pass, Tensor by) {
+  const bool offloaded = cpu_grad.defined() && cpu_grad.slice.buffer == grad.slice.buffer;
+  pass.s.tensors.give(pass.w, grad, by);
+  if (offloaded) pass.s.tensors.share(pass.w, cpu_grad, grad);
+}
+
 // In place where there is a gradient, whatever its size; `computed` is let go of.
 void FlatParamHandle::accumulate_grad(const Pass& pass, Tensor computed) {
   if (!grad.defined()) {
@@ -44,6 +51,11 @@ void FlatParamHandle::prepare_gradient_for_backward(const Pass& pass) {
       pass.w.copy(cast.slice, grad.slice);
       pass.s.tensors.give(pass.w, saved_grad_shard, cast);
     }
+  } else if (keep_low_precision_grads_ && pass.w.declaration(cpu_grad.slice.buffer).dtype != orig_dtype_) {
+    OnStream on(pass.w, Stream::host);
+    const Tensor cast = pass.s.tensors.allocate(pass.w, label(pass.s, "flat_param.grad cast"), orig_dtype_, cpu_grad.numel(), MemorySpace::host);
+    pass.w.copy(cast.slice, cpu_grad.slice);
+    pass.s.tensors.give(pass.w, cpu_grad, cast);
   }
   set_grad(pass, {}, false);
 }
@@ -51,6 +63,7 @@ void FlatParamHandle::prepare_gradient_for_backward(const Pass& pass) {
 void FlatParamHandle::prepare_gradient_for_optim(const Pass& pass) {
   if (cpu_grad.defined()) {
     check_sharded(data_numel());
+    if (const Dtype given = pass.w.declaration(cpu_grad.slice.buffer).dtype; given != data_dtype()) throw cannot_be_assigned(given, data_dtype());
     set_grad(pass, cpu_grad, false);
     cast_grad_to_param_dtype_if_needed(pass);
   } else if (saved_grad_shard.defined()) {
@@ -70,6 +83,7 @@ void FlatParamHandle::cast_grad_to_param_dtype_if_needed(const Pass& pass) {
   if (!keep_low_precision_grads_) return;
   if (!grad.defined()) throw no_gradient();
   if (pass.w.declaration(grad.slice.buffer).dtype == param_dtype_) return;
+  OnStream on(pass.w, grad_on_cpu(pass) ? Stream::host : pass.w.stream());
   const Tensor cast = pass.s.tensors.allocate(pass.w, label(pass.s, "flat_param.grad cast"), param_dtype_, grad.numel(), pass.w.declaration(grad.slice.buffer).space);
   pass.w.copy(cast.slice, grad.slice);
   if (cpu_grad.defined()) pass.s.tensors.share(pass.w, cpu_grad, cast);

@@ -93,6 +93,7 @@ class FlatParamHandle {
   void use_sharded_grad_views(const Pass& pass);                // _flat_param.py: _use_sharded_grad_views, at torch 2.13
   void reset_is_grad_none();                                    // _flat_param.py: _reset_is_grad_none, at torch 2.13
   void set_grad(const Pass& pass, Tensor to, bool own);         // ours: flat_param.grad = to
+  void replace_grad(const Pass& pass, Tensor by);               // ours: flat_param.grad.data = by
   void accumulate_grad(const Pass& pass, Tensor computed);      // ours: what autograd of PyTorch does
   // ours: where the gradient is
   bool grad_on_cpu(const Pass& pass) const { return grad.defined() && pass.w.declaration(grad.slice.buffer).space == MemorySpace::host; }

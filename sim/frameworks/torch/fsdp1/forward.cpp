@@ -150,7 +150,7 @@ void FullyShardedDataParallel::pre_forward(std::uint32_t module, std::uint32_t o
     // _register_post_backward_hook: once, in the first forward since the last backward that was over.
     if (!h.hooked_accumulator) h.hooked_accumulator = h.accumulator;
   }
-  if (uses_module(ordinal, module)) graph.push_back({Node::Kind::accumulate_grad, module, h.views_accumulator, h.views_forward});
+  if (uses_module(ordinal, module)) graph.push_back({Node::Kind::accumulate_grad, module, h.views_accumulator, h.views_forward, ordinal});
 }
 
 // _post_forward_reshard is in it: the root keeps its weights for the backward.

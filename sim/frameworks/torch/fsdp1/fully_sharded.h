@@ -32,9 +32,10 @@ class FullyShardedDataParallel final : public Engine {
   // What a forward leaves for its backward, which visits it from the end.
   struct Node {
     enum class Kind : std::uint8_t { accumulate_grad, gradient, pre_backward } kind;
-    std::uint32_t of;               // module, or parameter
-    std::uint32_t accumulator = 0;  // that the module's views lead to
-    std::uint32_t forward = 0;      // that made these views
+    std::uint32_t of;                  // module, or parameter
+    std::uint32_t accumulator = 0;     // that the module's views lead to
+    std::uint32_t forward = 0;         // that made these views
+    std::uint32_t ordinal = no_index;  // the contribution whose uses the forward had
   };
   using Graph = std::vector<Node>;
 
@@ -67,16 +68,16 @@ class FullyShardedDataParallel final : public Engine {
   std::uint32_t backward_of_forward(std::uint32_t forward) const;
 
   // ---- backward
-  void backward(const events::Backward& event, const Pass& pass);                                               // ours: what autograd of PyTorch does
-  void autograd(std::uint32_t number, Walk& walk, const Pass& pass);                                            // ours: what autograd of PyTorch does
-  void accumulate_grad(const Node& node, std::uint32_t number, const Walk& walk, const Pass& pass);             // ours: what autograd of PyTorch does
-  Tensor gradient_of_forward(std::uint32_t module, std::uint32_t ordinal, const char* name, const Pass& pass);  // ours: what autograd of PyTorch does
-  void pre_backward_hook(std::uint32_t module, const Pass& pass);                                               // _runtime_utils.py: _pre_backward_hook, at torch 2.13
-  void post_backward_hook(std::uint32_t module, const Pass& pass);                                              // _runtime_utils.py: _post_backward_hook, at torch 2.13
-  void post_backward_reshard(std::uint32_t module, const Pass& pass);                                           // _runtime_utils.py: _post_backward_reshard, at torch 2.13
-  void post_backward_final_callback(const Pass& pass);                                                          // _runtime_utils.py: _post_backward_final_callback, at torch 2.13
-  void catch_all_reshard(std::uint32_t module, const Pass& pass);                                               // _runtime_utils.py: _catch_all_reshard, at torch 2.13
-  void finalize_params(std::uint32_t module, const Pass& pass);                                                 // _runtime_utils.py: _finalize_params, at torch 2.13
+  void backward(const events::Backward& event, const Pass& pass);                                           // ours: what autograd of PyTorch does
+  void autograd(std::uint32_t number, Walk& walk, const Pass& pass);                                        // ours: what autograd of PyTorch does
+  void accumulate_grad(const Node& node, std::uint32_t number, const Walk& walk, const Pass& pass);         // ours: what autograd of PyTorch does
+  Tensor gradient_of_forward(const Node& node, std::uint32_t ordinal, const char* name, const Pass& pass);  // ours: what autograd of PyTorch does
+  void pre_backward_hook(std::uint32_t module, const Pass& pass);                                           // _runtime_utils.py: _pre_backward_hook, at torch 2.13
+  void post_backward_hook(std::uint32_t module, const Pass& pass);                                          // _runtime_utils.py: _post_backward_hook, at torch 2.13
+  void post_backward_reshard(std::uint32_t module, const Pass& pass);                                       // _runtime_utils.py: _post_backward_reshard, at torch 2.13
+  void post_backward_final_callback(const Pass& pass);                                                      // _runtime_utils.py: _post_backward_final_callback, at torch 2.13
+  void catch_all_reshard(std::uint32_t module, const Pass& pass);                                           // _runtime_utils.py: _catch_all_reshard, at torch 2.13
+  void finalize_params(std::uint32_t module, const Pass& pass);                                             // _runtime_utils.py: _finalize_params, at torch 2.13
 
   // ---- the loop
   void enter_no_sync(const Pass& pass);                                           // fully_sharded_data_parallel.py: no_sync, at torch 2.13
@@ -101,7 +102,7 @@ class FullyShardedDataParallel final : public Engine {
     std::uint64_t offset;  // of the first element, in the parameter
   };
   std::vector<Trained> trained_parts(std::uint32_t module, std::optional<FrameworkError>& error);
-  std::vector<Tensor> gradients(bool of_optimizer) const;                  // of the parameters that it has, or of those that modules have
+  std::vector<Tensor> gradients(bool of_optimizer) const;                  // of the parameters that it has, or of those that modules list
   void square(Slice scalar, ProgramWriter& w);                             // ours: a scalar
   void emit_norm(const std::vector<Tensor>& gradients, ProgramWriter& w);  // fully_sharded_data_parallel.py: _get_grad_norm, at torch 2.13
   std::vector<ViewPiece> pieces_of(std::uint32_t module, Slice whole_or_shard, bool whole) const;
@@ -125,6 +126,7 @@ class FullyShardedDataParallel final : public Engine {
   std::vector<BaseOptimizer> optimizers_;  // by parameter
   Slice norm_squared_, norm_, one_, found_inf_;
   double max_norm_ = 0;
+  bool clips_of_optimizer_ = false;
   bool stepped_ = false;  // the last event: weights may have changed
   std::optional<Stage> pending_;
 };

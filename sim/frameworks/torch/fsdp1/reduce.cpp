@@ -33,10 +33,17 @@ Tensor padded(const FlatParamHandle& h, Tensor unsharded_grad, const Pass& pass)
 }
 
 // _cast_grad_to_param_dtype: the tensor's data is replaced.
-Tensor cast_to_param_dtype(const FlatParamHandle& h, Tensor grad, const Pass& pass) {
-  if (pass.w.declaration(grad.slice.buffer).dtype == h.orig_dtype()) return grad;
+bool is_cast(const FlatParamHandle& h, Tensor grad, const Pass& pass) { return pass.w.declaration(grad.slice.buffer).dtype != h.orig_dtype(); }
+
+Tensor in_param_dtype(const FlatParamHandle& h, Tensor grad, const Pass& pass) {
   const Tensor out = pass.s.tensors.allocate(pass.w, h.label(pass.s, "flat_param.grad cast"), h.orig_dtype(), grad.numel());
   pass.w.copy(out.slice, grad.slice);
+  return out;
+}
+
+Tensor cast_to_param_dtype(const FlatParamHandle& h, Tensor grad, const Pass& pass) {
+  if (!is_cast(h, grad, pass)) return grad;
+  const Tensor out = in_param_dtype(h, grad, pass);
   pass.s.tensors.drop(pass.w, grad);
   return out;
 }
@@ -95,7 +102,7 @@ void reduce_grad_no_shard(std::uint32_t module, const Pass& pass) {
   pass.w.collective({.group = pass.s.modules.shard.id, .input = h.grad.slice, .output = h.grad.slice});
   divide_if_needed(pass.w, h.grad.slice, factors.after);
   h.grad_is_own = false;
-  if (!h.keeps_low_precision_grads()) h.grad = cast_to_param_dtype(h, h.grad, pass);
+  if (!h.keeps_low_precision_grads() && is_cast(h, h.grad, pass)) h.replace_grad(pass, in_param_dtype(h, h.grad, pass));
   post_reduce_grad_callback(h, h.grad.slice, pass);
 }
 

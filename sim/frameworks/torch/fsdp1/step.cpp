@@ -57,7 +57,7 @@ std::vector<FullyShardedDataParallel::Trained> FullyShardedDataParallel::trained
     if (h.use_orig_params()) {
       gradient = h.origs[i].trained_grad().slice;
       if (!h.origs[i].trained_grad().defined()) continue;
-      if (gradient.numel != piece.numel && !(piece.numel > 0 && gradient.numel == 1)) error = cannot_be_added(piece.numel, gradient.numel);
+      if (gradient.numel != piece.numel && gradient.numel != 1) error = cannot_be_added(piece.numel, gradient.numel);
       if (error) break;
     } else if (!h.grad.defined()) {
       continue;
@@ -77,17 +77,20 @@ void FullyShardedDataParallel::update(std::uint32_t p, Slice weights, Slice grad
     optimizers_[p].begin_step();
     return optimizers_[p].update(w, weights, gradient, 0);
   }
-  const double learning_rate = scenario().engine.optimizer_of(p).learning_rate;
+  const OptimizerConfig& given_optimizer = scenario().engine.optimizer_of(p);
+  const double learning_rate = given_optimizer.learning_rate;
+  if (dtype == Dtype::float32 && given != dtype && given_optimizer.type != OptimizerType::sgd) throw moments_of_another_dtype(given);
   if (weights.numel == gradient.numel) return low_precision_sgd(shared_.tensors, w, parameter(p).name, dtype, weights, gradient, learning_rate);
   for (std::uint32_t i = 0; i < weights.numel; ++i) low_precision_sgd(shared_.tensors, w, parameter(p).name, dtype, weights.part(i, 1), gradient, learning_rate);
 }
 
+// A view that took a parameter's place is an attribute of the module, and none of the parameters that it lists.
 std::vector<Tensor> FullyShardedDataParallel::gradients(bool of_optimizer) const {
   std::vector<Tensor> out;
   for (const FlatParamHandle& h : shared_.handles) {
     if (!h.use_orig_params() && h.grad.defined()) out.push_back(h.grad);
     for (const OrigParam& orig : h.origs)
-      if (const Tensor& grad = of_optimizer ? orig.trained_grad() : orig.grad; grad.defined()) out.push_back(grad);
+      if (const Tensor& grad = orig.trained_grad(); grad.defined() && (of_optimizer || !orig.replaced)) out.push_back(grad);
   }
   return out;
 }
@@ -120,7 +123,8 @@ void FullyShardedDataParallel::zero_grad(bool set_to_none, bool of_module, const
     if (h.use_orig_params() && of_module && !h.exposes_params) continue;
     std::vector<Tensor*> known;
     if (!h.use_orig_params()) known.push_back(&h.grad);
-    for (OrigParam& orig : h.origs) known.push_back(of_module ? &orig.grad : &orig.trained_grad());
+    for (OrigParam& orig : h.origs)
+      if (!of_module || !orig.replaced) known.push_back(&orig.trained_grad());
     for (Tensor* grad : known) {
       if (!grad->defined()) continue;
       if (set_to_none) shared_.tensors.clear(pass.w, *grad);
@@ -140,7 +144,8 @@ void FullyShardedDataParallel::clip(const events::ClipGradients& event, const Pa
   if (own && shared_.states[0] != TrainingState::idle) throw not_idle();
   OnStream on(pass.w, optimizer_stream());
   const bool across = own && shared_.strategy != Strategy::no_shard;
-  emit_norm(gradients(false), pass.w);
+  clips_of_optimizer_ = !own;
+  emit_norm(gradients(clips_of_optimizer_), pass.w);
   if (across) {
     square(norm_, pass.w);
     pass.w.collective({.purpose = Purpose::user, .group = shared_.modules.shard.id, .input = norm_, .output = norm_});
@@ -173,7 +178,7 @@ void FullyShardedDataParallel::emit_norm(const std::vector<Tensor>& gradients, P
 void FullyShardedDataParallel::clip_by(double norm, const Pass& pass) {
   OnStream on(pass.w, optimizer_stream());
   const float factor = loop_clip_factor(norm, max_norm_);
-  for (const Tensor& grad : gradients(false))
+  for (const Tensor& grad : gradients(clips_of_optimizer_))
     if (grad.numel() > 0) pass.w.multiply(grad.slice, factor);
 }
 

@@ -189,6 +189,14 @@ void DeviceLists::observe(ProgramWriter& w, const KeepingContext& c, double scal
   for (std::size_t g = 0; g < c.weights.size() && averaged_.state == State::set; ++g) averaged_.observe(w, c, g, scale);
 }
 
+void DeviceLists::initialise(ProgramWriter& w, const KeepingContext& c) {
+  if (muon_) muon_->initialise(w, c);
+}
+
+void DeviceLists::load(const KeptGradients& saved) {
+  if (muon_) muon_->load(*static_cast<const DeviceLists&>(saved).muon_);
+}
+
 void DeviceLists::fold(StateFold& f) const {
   f.tensor(grads_in_partition_);
   f.number(grads_in_partition_offset_);

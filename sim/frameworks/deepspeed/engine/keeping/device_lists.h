@@ -28,6 +28,8 @@ class DeviceLists final : public KeptOnDevice {
   void observe_state(ProgramWriter& w, const KeepingContext& c) const override;                              // ours: snapshots
   void drop(ProgramWriter& w, const KeepingContext& c, bool skipped) override;                               // stage_1_and_2.py: step, at 0.19.7
   void observe(ProgramWriter& w, const KeepingContext& c, double scale) const override;                      // ours: snapshots
+  void initialise(ProgramWriter& w, const KeepingContext& c) override;                                       // ours: what a checkpoint brings back has to be there
+  void load(const KeptGradients& saved) override;                                                            // stage_1_and_2.py: load_state_dict, at 0.19.8
   void fold(StateFold& f) const override;
 
  private:

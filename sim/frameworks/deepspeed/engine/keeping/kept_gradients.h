@@ -95,6 +95,8 @@ class KeptGradients {
   virtual void observe(ProgramWriter& w, const KeepingContext& c, double scale) const = 0;
   // What the step of a group applies, where that is not the rank's part of it alone. False: it is.
   virtual bool observe_applied(ProgramWriter&, const KeepingContext&, std::size_t /*group*/) const { return false; }  // ours: snapshots
+  // What the host knows of that state. saved: of the same way of keeping, in the process before.
+  virtual void load(const KeptGradients& /*saved*/) {}  // stage_1_and_2.py: load_state_dict, at 0.19.8
   // State of the optimizer that is kept here.
   virtual void observe_state(ProgramWriter&, const KeepingContext&) const {}  // ours: snapshots
   virtual void fold(StateFold& f) const = 0;

@@ -77,6 +77,12 @@ void MuonMomentum::observe(ProgramWriter& w, const KeepingContext& c) const {
     if (momentum_[g].buffer != no_index) w.observe(w.view("momentum_buffer[" + std::to_string(g) + "]", matrices(c, g, momentum_[g])), Role::first_moment, momentum_scale_, true);
 }
 
+void MuonMomentum::initialise(ProgramWriter& w, const KeepingContext& c) {
+  if (!has_item(c.scenario.script, ScriptKind::restore)) return;
+  for (std::size_t g = 0; g < momentum_.size(); ++g)
+    if (!c.weights[g].parts().empty()) make(w, c, g);
+}
+
 void MuonMomentum::fold(StateFold& f) const {
   f.tensors(taken_);
   f.slices(momentum_);

@@ -22,6 +22,9 @@ class MuonMomentum {
   // The matrices that went in last: what the step applies.
   void observe_taken(ProgramWriter& w, const KeepingContext& c, std::size_t group) const;  // ours: snapshots
   void observe(ProgramWriter& w, const KeepingContext& c) const;                           // ours: snapshots
+  // Where the script loads a checkpoint, each process has the momentum from its start, for the checkpoint to fill.
+  void initialise(ProgramWriter& w, const KeepingContext& c);                        // ours: memory for load_state_dict
+  void load(const MuonMomentum& saved) { momentum_scale_ = saved.momentum_scale_; }  // stage_1_and_2.py: load_state_dict, at 0.19.8
   void fold(StateFold& f) const;
 
  private:

@@ -65,6 +65,7 @@ class Options {
     if (takes(loss_weights)) draw_loss_weights(draws_, out_);
     if (takes(summed)) out_.contract.average_over = "none";
     if (config_.comm_hook == CommHook::sum) mean_a_sum();
+    share();
   }
 
  private:
@@ -107,6 +108,16 @@ class Options {
       else if (p.has_gradient()) late.parameters.push_back(p.name);
     if (late.hook.empty() || late.parameters.empty() || leaves_parameters_out(out_)) return;
     config_.delay_all_reduce = late;
+  }
+
+  // What an overflow in a part tells ranks, PowerSGD of parts, and frozen DTensors are other matters (docs/ddp.md).
+  void share() {
+    const bool trained = std::all_of(out_.parameters.begin(), out_.parameters.end(), [](const Parameter& p) { return p.trainable; });
+    const bool alone = config_.grad_scaler || config_.power_sgd || config_.delay_all_reduce || config_.comm_hook == CommHook::sum || config_.comm_hook == CommHook::noop;
+    if (!trained || alone || !swarm_.on(Feature::many_parameters) || !draw_tensor_parallel(draws_, out_)) return;
+    if (!swarm_.on(unsaid_unused)) return;
+    for (const Parameter& p : out_.parameters)
+      if (!p.summed_over.empty()) config_.plain.push_back(p.name);
   }
 
   // On a copy of the draws: what a seed means for the rest stays.
@@ -158,9 +169,11 @@ void draw_options(Draws& draws, const Swarm& swarm, Scenario& out) { Options(dra
 void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scenario& out) {
   const DdpConfig& config = ddp_config(out);
   LoopWindow window(slot, draws, swarm, out, false);
-  const ScriptKind zero_grad = draws.one_in(3) ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
+  const bool of_module = draws.one_in(3) && !(slot.as_documented && out.layout);  // behind the first forward it has no parameters then
+  const ScriptKind zero_grad = of_module ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
   const bool clips = out.model_dtype == Dtype::float32 && window.strays(Feature::clipping);
-  const bool orders = !config.delay_all_reduce || !slot.as_documented;  // a delayed all-reduce waits for one parameter and not for the last
+  // A delayed all-reduce waits for one parameter and not for the last; tensor-parallel ranks add up terms in the backward, in one order.
+  const bool orders = !(config.delay_all_reduce || out.layout) || !slot.as_documented;
   const bool leaves_out = (config.find_unused_parameters && !config.static_graph && orders && out.engine.optimizer.type == OptimizerType::sgd) || window.strays(unsaid_unused);
   // A parameter that a window leaves out is not stepped, and Adam counts its steps by parameter.
   // The first backward of a static graph is reduced. What no_sync alone used is never reduced where unused parameters are skipped.

@@ -63,6 +63,7 @@ std::vector<Simplification> simpler() {
   defaults(&DdpConfig::static_graph);
   defaults(&DdpConfig::batched_grad_copy);
   defaults(&DdpConfig::grad_scaler);
+  defaults(&DdpConfig::plain);
   return out;
 }
 

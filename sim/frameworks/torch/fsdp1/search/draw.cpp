@@ -1,5 +1,6 @@
 // Configurations and windows from a seed. What a seed means is the order of the draws: it does not change.
 #include <algorithm>
+#include <set>
 
 #include "sim/frameworks/loop_drawing.h"
 #include "sim/frameworks/torch/fsdp1/search/parts.h"
@@ -110,12 +111,18 @@ class Options {
     config_.mesh = draw_mesh(draws_, 2, out_);  // of shards of one rank the wrapper makes NO_SHARD
   }
 
-  // Parameters that are joined are stepped alike, unless the optimizer has the original ones.
+  // Parameters that are joined are stepped alike, unless the optimizer has the original ones. A module without elements cannot be wrapped.
   void modules() {
     if (draws_.one_in(4)) config_.wrap = Wrap::root;
     else if (takes(units)) config_.units = draw_units(draws_, out_, nullptr);
     const bool apart = !out_.engine.param_groups.empty() && (config_.units || config_.wrap == Wrap::root);
     config_.use_orig_params = takes(original) || apart;
+    const std::vector<std::uint32_t> module_of = module_of_parameters(out_, config_.wrap, config_.units);
+    std::set<std::uint32_t> with_elements;
+    for (std::size_t p = 0; p < out_.parameters.size(); ++p)
+      if (out_.parameters[p].numel > 0) with_elements.insert(module_of[p]);
+    for (std::size_t p = 0; p < out_.parameters.size(); ++p)
+      if (with_elements.insert(module_of[p]).second) out_.parameters[p].numel = 1;
   }
 
   void step() {

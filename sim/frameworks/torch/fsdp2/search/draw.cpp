@@ -81,6 +81,7 @@ class Options {
     else if (takes(divide_factor)) config_.gradient_divide_factor = draws_.of({1.0, 2.0, 4.0, 8.0, 0.5});
     if (takes(force_sum)) config_.force_sum_reduction_for_comms = true;
     if (takes(summed)) out_.contract.average_over = "none";
+    share();
   }
 
  private:
@@ -112,6 +113,14 @@ class Options {
     const bool frozen = std::any_of(out_.parameters.begin(), out_.parameters.end(), [](const Parameter& p) { return !p.trainable; });
     if ((some && !unsaid) || takes(zeros_for_unused)) config_.reduce_scatter_unused_params = config_.calls_unused_units = true;
     else if (frozen || draws_.one_in(4)) config_.calls_unused_units = true;  // a module without gradients is called all the same
+  }
+
+  // What an overflow in a part tells ranks is another matter (docs/fsdp2.md). A parameter that the plan leaves out has a norm over another mesh.
+  void share() {
+    const bool alone = config_.mesh || !config_.rows.empty() || config_.grad_scaler || config_.gradient_divide_factor;
+    if (alone || !swarm_.on(Feature::many_parameters) || !draw_tensor_parallel(draws_, out_) || !swarm_.on(unsaid_unused)) return;
+    for (const Parameter& p : out_.parameters)
+      if (!p.summed_over.empty()) config_.plain.push_back(p.name);
   }
 
   void step() {

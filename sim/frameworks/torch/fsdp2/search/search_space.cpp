@@ -122,6 +122,7 @@ std::vector<Simplification> simplifications() {
   defaults(&Fsdp2Config::root_parameters_last);
   defaults(&Fsdp2Config::reshard_after_forward);
   defaults(&Fsdp2Config::grad_scaler);
+  defaults(&Fsdp2Config::plain);
   return out;
 }
 

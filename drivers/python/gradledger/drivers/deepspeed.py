@@ -92,7 +92,7 @@ class DeepSpeedDriver(Driver):
         with streams.paused():
             given = list(self.layout.applied())
         self.applied += given
-        self.stepped = self.stepped or bool(given)
+        self.stepped = self.stepped or bool(given) or self.layout.steps_without_gradients
 
     def close(self) -> None:
         for block in reversed(self.blocks):

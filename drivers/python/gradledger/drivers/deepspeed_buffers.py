@@ -52,6 +52,7 @@ def padded(pieces: list[Piece], numel: int) -> list[Piece]:
 class Layout:
     """Of one engine. `masters` are the tensors that the base optimizer steps, by group: (name, the tensors, the pieces of all of them in order)."""
 
+    steps_without_gradients = False  # the engine calls the base optimizer itself, whatever there is
     gradient_role = "scratch"  # of PARAM.grad where it has memory of its own
     wrappers: tuple[str, ...] = ()
 
@@ -132,6 +133,7 @@ class Layout:
 class PlainLayout(Layout):
     """No wrapper at all: stage 0 in fp32."""
 
+    steps_without_gradients = True
     gradient_role = "replicated"
 
     @classmethod

@@ -1,5 +1,6 @@
 #include "sim/frameworks/deepspeed/engine/data_parallel.h"
 
+#include <algorithm>
 #include <string>
 
 #include "sim/frameworks/deepspeed/behaviour.h"
@@ -106,6 +107,7 @@ void DataParallel::model_step(ProgramWriter& w) {
     w.copy(norm_share_, norm_);
     w.multiply(norm_share_, 1.0 / peers().size());
     w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_share_, .output = norm_share_});
+    require_gradient_to_clip();
     w.report(StepFact::gradient_norm, norm_share_, 1.0);
     if (linear()) return step_plain(w, std::nullopt);
     return read(w, norm_known, norm_share_);
@@ -132,6 +134,11 @@ void DataParallel::finish_step(ProgramWriter& w, std::optional<double> norm) { r
 void DataParallel::require_timers() const {
   if (fused_ && config().fp16.enabled && config().fp16.loss_scale != 0 && behaviour().fused_timers == FusedTimers::missing)
     throw FrameworkError{"TypeError", "'NoneType' object is not callable"};
+}
+
+// utils.py: clip_grad_norm_, at 0.19.8. The norm goes to the device of the first gradient.
+void DataParallel::require_gradient_to_clip() const {
+  if (std::none_of(grad_.begin(), grad_.end(), [](const Tensor& grad) { return grad.defined(); })) throw FrameworkError{"IndexError", "list index out of range"};
 }
 
 // live-15: FP16_UnfusedOptimizer reports the norm of the scaled gradients.

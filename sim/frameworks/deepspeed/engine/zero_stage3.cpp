@@ -24,6 +24,15 @@ ZeroStage3::ZeroStage3(const DeepSpeedContext& context)
       norm_recorded_(parameter_count()),
       stored_in_window_(parameter_count()) {
   for (const RankGroup& group : optimizer_groups_) optimizers_.emplace_back(group.optimizer, offload_);
+  const bool in_orders_of_ranks = std::any_of(timeline().backwards.begin(), timeline().backwards.end(), [](const Backward& b) { return !b.order.empty(); });
+  if (world() == 1 || !in_orders_of_ranks) return;
+  std::vector<std::uint32_t> owners;
+  std::vector<std::uint64_t> sizes;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    owners.push_back(scenario().parameters[p].tied_to.value_or(p));
+    sizes.push_back(scenario().parameters[p].has_gradient() ? numel(owners.back()) : 0);
+  }
+  fetches_.emplace(std::move(owners), std::move(sizes));
 }
 
 void ZeroStage3::initialise(ProgramWriter& w) {
@@ -79,6 +88,9 @@ void ZeroStage3::initialise(ProgramWriter& w) {
   norm_total_ = buffer("norm_squared of all sub-groups", Dtype::float64, 1, MemorySpace::device);
   norm_ = buffer("norm", Dtype::float32, 1, MemorySpace::device);
   overflow_flag_ = buffer("overflow", Dtype::uint8, 1, MemorySpace::device);
+  if (!fetches_) return;
+  recorded_length_ = buffer("length of the recording", Dtype::float32, 1, MemorySpace::device);
+  w.fill(recorded_length_, 0.0);
 }
 
 Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) const { return flat.part(offset_[p] - group.offset, shard(p).size); }
@@ -100,7 +112,7 @@ void ZeroStage3::backward_prologue(ProgramWriter& w) { fetch_weights(w); }
 
 // offload_param: before a partition takes part in a gather it is copied to the device, and the host waits for it, pinned or not.
 void ZeroStage3::fetch_weights(ProgramWriter& w) {
-  for (std::uint32_t p = 0; offload_parameters_ && p < parameter_count(); ++p) {
+  for (std::uint32_t p = 0; offload_parameters_ && !fetches_ && p < parameter_count(); ++p) {
     if (weights_[p].numel == 0) continue;
     const Tensor fetched = tensors_.allocate(w, "ds_tensor on device", model_dtype_, weights_[p].numel);
     w.copy_over_the_bus(fetched.slice, weights_[p], false);
@@ -179,6 +191,7 @@ void ZeroStage3::finalise_unmanaged(ProgramWriter& w) {
 }
 
 void ZeroStage3::model_step(ProgramWriter& w) {
+  if (fetches_) fetches_->begin_step();
   std::fill(stored_in_window_.begin(), stored_in_window_.end(), false);
   micro_step_id_ = 0;
   epilogue_ran_ = false;
@@ -268,6 +281,7 @@ void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
   if (!offload_) averaged_state_ = Averaged::none;
   std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
   if (behaviour().stale_clear == StaleClear::zero) clear_stale(w);
+  if (fetches_) gather(w, fetches_->end_step());
   step_done(w, true);
 }
 

@@ -184,7 +184,7 @@ void ZeroStage1And2::flush_coalesced(ProgramWriter& w) {
   partition_epilogue(w);
 }
 
-// The end of the reduction before has let go of the buffers, and only a backward brings them back.
+// The end of the reduction before has let go of the buffers, and only a gradient brings them back: neither a call by hand nor a backward without one does.
 void ZeroStage1And2::require_bucket() const {
   if (!contiguous_ || ready_for_gradients_) return;
   if (behaviour().released_bucket == ReleasedBucket::none && had_buckets_) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
@@ -193,6 +193,7 @@ void ZeroStage1And2::require_bucket() const {
 }
 
 void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
+  require_bucket();
   reduce_bucket(w);
   std::fill(already_reduced_.begin(), already_reduced_.end(), false);
   if (overlap_) {

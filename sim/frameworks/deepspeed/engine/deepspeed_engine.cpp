@@ -19,7 +19,9 @@ DeepSpeedEngine::DeepSpeedEngine(const DeepSpeedContext& context)
     : grad_(context.scenario->parameters.size()),
       context_(context),
       own_storage_(context.scenario->parameters.size(), no_index),
-      peers_(data_parallel_group(scenario(), rank())),
+      peers_(tensor_parallel_ranks(scenario()) > 1 ? group_named(scenario(), timeline().contract.groups, averaging_group(scenario()), rank())
+                                                   : data_parallel_group(scenario(), rank())),
+      tensor_ranks_(group_named(scenario(), timeline().contract.groups, tensor_parallel_ranks(scenario()) > 1 ? "tp" : "rank", rank())),
       has_direct_backwards_(std::any_of(context.timeline->events.begin(), context.timeline->events.end(), [](const Event& e) { return e.direct(); })),
       uses_(context.scenario->parameters.size()),
       uses_side_stream_(std::any_of(context.scenario->parameters.begin(), context.scenario->parameters.end(), [](const Parameter& p) { return p.on_side_stream; })) {
@@ -331,6 +333,18 @@ void DeepSpeedEngine::join_norms(ProgramWriter& w, Slice squared, Slice norm, Sl
 
 void DeepSpeedEngine::sum_over_stages(ProgramWriter& w, Slice squared) {
   if (in_pipeline()) w.collective({.purpose = Purpose::norm, .group = model_parallel_group(scenario(), rank()).id, .input = squared, .output = squared});
+  if (tensor_ranks_.size() > 1) w.collective({.purpose = Purpose::norm, .group = tensor_ranks_.id, .input = squared, .output = squared});
+}
+
+void DeepSpeedEngine::share_overflow(ProgramWriter& w, Slice flag) {
+  if (tensor_ranks_.size() > 1) w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .group = tensor_ranks_.id, .input = flag, .output = flag});
+}
+
+std::vector<RankGroup> DeepSpeedEngine::rank_groups() const {
+  std::vector<RankGroup> out = optimizer_groups(scenario(), rank());
+  for (RankGroup& group : out)
+    if (tensor_ranks_.size() > 1) group.peers = peers_;
+  return out;
 }
 
 void DeepSpeedEngine::fold(StateFold& f) const {

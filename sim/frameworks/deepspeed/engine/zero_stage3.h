@@ -25,10 +25,11 @@ class ZeroStage3 final : public ScaledOptimizer {
  protected:
   void clear_backward_seen_flag(ProgramWriter& w) override;  // stage3.py: clear_backward_seen_flag, at 0.19.7
   void backward_prologue(ProgramWriter& w) override;         // stage3.py: backward_prologue, at 0.19.7
+  // parameter_offload.py: pre_sub_module_forward_function, post_sub_module_forward_function, at 0.19.8
   void run_modules(ProgramWriter& w, std::uint32_t backward, std::span<const std::uint32_t> ready, bool again) override;
-  void begin_backward(ProgramWriter& w, std::uint32_t backward) override;
-  void before_module(ProgramWriter& w, std::uint32_t use) override;
-  void after_module(std::uint32_t use) override;
+  void begin_backward(ProgramWriter& w, std::uint32_t backward) override;  // parameter_offload.py: pre_sub_module_backward_function, at 0.19.8
+  void before_module(ProgramWriter& w, std::uint32_t use) override;        // parameter_offload.py: pre_sub_module_backward_function, at 0.19.8
+  void after_module(std::uint32_t use) override;                           // parameter_offload.py: post_sub_module_backward_function, at 0.19.8
   bool follows_modules() const override { return fetches_.has_value(); }
   void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;  // stage3.py: reduce_ready_partitions_and_remove_grads, at 0.19.7
   void reduce_gradients(ProgramWriter& w) override;                         // stage3.py: overlapping_partition_gradients_reduce_epilogue, at 0.19.7
@@ -96,7 +97,7 @@ class ZeroStage3 final : public ScaledOptimizer {
 
   void clear_stale(ProgramWriter& w);  // ours: a repair that no release has
 
-  ParameterShard shard(std::uint32_t parameter) const { return shard_of(numel(parameter), world(), rank()); }
+  ParameterShard shard(std::uint32_t parameter) const { return shard_of(numel(parameter), peers().size(), index_in_peers()); }
   Slice partition_of(std::uint32_t parameter) const { return partitions_.part(offset_[parameter], shard(parameter).size); }
   Slice in_group(const SubGroup& group, Slice flat, std::uint32_t parameter) const;
   std::vector<ViewPiece> shard_pieces(std::uint32_t parameter, Slice partition) const;

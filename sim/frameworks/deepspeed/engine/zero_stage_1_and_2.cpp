@@ -29,7 +29,7 @@ ZeroStage1And2::ZeroStage1And2(const DeepSpeedContext& context)
       model_dtype_(scenario().model_dtype),
       acc_dtype_(grad_accum_dtype_of(scenario())),
       comm_dtype_(communication_dtype_of(scenario())),
-      weights_(scenario(), rank(), "single_partition_of_fp32_groups", dealing_of(config(), behaviour())),
+      weights_(scenario(), rank(), rank_groups(), "single_partition_of_fp32_groups", dealing_of(config(), behaviour())),
       kept_(scenario(), behaviour(), weights_),
       reduces_copy_(uses_grad_accum_ && !kept_->sums_in_fp32()),
       bucket_dtype_(uses_grad_accum_ && !reduces_copy_ ? acc_dtype_ : model_dtype_),
@@ -50,6 +50,7 @@ KeepingContext ZeroStage1And2::keeping() {
           .reduces_copy = reduces_copy_,
           .boundary = boundary_mirror(),
           .pinned = pinned(),
+          .first_of_tensor_ranks = first_of_tensor_ranks(),
           .micro_step_id = micro_step_id_,
           .loss_scale = scaler_.scale(),
           .overflow_flag = overflow_flag_};

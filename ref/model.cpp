@@ -205,6 +205,7 @@ double Model::weight_of(std::uint32_t backward, std::uint32_t rank, std::uint32_
 void Model::add_backwards(State& state, const events::Backward& event, std::uint32_t up_to_event) {
   for (std::uint32_t i = 0; i < event.summed; ++i) add_backward(state, event.ordinal + i, up_to_event);
   if (event.summed > 1 && mode_ == Mode::bounded) add_sum_errors(state, event, up_to_event);
+  if (event.phases > 1 && mode_ == Mode::bounded) add_phase_errors(state, event, up_to_event);
 }
 
 void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event) {

@@ -104,6 +104,9 @@ class Model {
   void add_term(Field& field, std::size_t i, double term, double error) const;
   void add_backwards(State& state, const events::Backward& event, std::uint32_t up_to_event);
   void add_sum_errors(State& state, const events::Backward& event, std::uint32_t up_to_event);
+  void add_phase_errors(State& state, const events::Backward& event, std::uint32_t up_to_event);
+  void widen_by(State& state, std::uint32_t rank, std::uint32_t parameter, const std::vector<double>& errors);
+  void reduce_errors(State& state, std::uint32_t parameter);
   double weight_of(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
   void add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event);
   void add_errors(State& state, std::uint32_t parameter);

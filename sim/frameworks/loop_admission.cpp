@@ -125,6 +125,14 @@ std::optional<InputError> layout_problem_of(const Scenario& s, const std::string
   return std::nullopt;
 }
 
+std::optional<InputError> neighbours_problem(const Scenario& s, const std::string& framework) {
+  for (const auto& [dimension, sets] : {std::pair{"pp", neighbour_stages(s)}, std::pair{"ep", neighbour_experts(s)}})
+    if (s.layout && s.layout->size(dimension) > 1 && s.layout->groups().at(dimension) != sets)
+      return InputError{"/layout/order", std::string("puts the ranks of ") + dimension + " elsewhere than " + framework + " does here; expected " +
+                                             (dimension == std::string_view("pp") ? "it last" : "it first")};
+  return std::nullopt;
+}
+
 std::optional<InputError> plain_problem(const Scenario& s, const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < names.size(); ++i) {
     const std::string where = "/engine/config/plain/" + std::to_string(i);

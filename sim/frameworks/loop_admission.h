@@ -16,6 +16,9 @@ std::optional<InputError> model_problem(const Scenario& scenario, const std::str
 // What a wrapper that averages over the data-parallel ranks of a layout does not take of it.
 std::optional<InputError> layout_problem_of(const Scenario& scenario, const std::string& wrapper);
 
+// Of a layout whose stages and shares of experts are no neighbours, as they are where no layout says otherwise.
+std::optional<InputError> neighbours_problem(const Scenario& scenario, const std::string& framework);
+
 // Of the parameters by name that are no DTensors on tensor-parallel ranks.
 std::optional<InputError> plain_problem(const Scenario& scenario, const std::vector<std::string>& names);
 

@@ -5,6 +5,7 @@
 
 #include "sim/frameworks/deepspeed/framework.h"
 #include "sim/frameworks/framework.h"
+#include "sim/frameworks/loop_admission.h"
 #include "sim/scenario/layout.h"
 #include "sim/frameworks/megatron/framework.h"
 #include "sim/frameworks/megatron_fsdp/framework.h"
@@ -82,11 +83,7 @@ std::optional<InputError> unlaid_problem(const Scenario& s) {
       if (stated)
         return InputError{parameter_pointer(s, p) + key,
                           "is not modelled with " + with + ", where every rank's gradient stands for itself; expected framework " + those_that_lay_out_ranks()};
-  for (const auto& [dimension, sets] : {std::pair{"pp", neighbour_stages(s)}, std::pair{"ep", neighbour_experts(s)}})
-    if (s.layout && s.layout->size(dimension) > 1 && s.layout->groups().at(dimension) != sets)
-      return InputError{"/layout/order", std::string("puts the ranks of ") + dimension + " elsewhere than " + with + " does here; expected " +
-                                             (dimension == std::string_view("pp") ? "it last" : "it first")};
-  return std::nullopt;
+  return neighbours_problem(s, with);
 }
 
 Result<const EngineInfo*> select_engine(const Scenario& scenario) {

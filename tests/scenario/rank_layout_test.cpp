@@ -221,10 +221,34 @@ TEST(layout_of_a_scenario, is_refused_with_what_stands_in_the_way) {
   refused(laid_document_with("/contract", {{"average_over", "data"}}), "/contract/average_over", "is no group");
   refused(laid_document_with("/script/1/backward/ranks", {0, 2, 3}), "/script/1/backward", "runs on one alone of rank 0 and rank 1");
   refused(laid_document_with("/tokens", {{"table", {{{2, 2}, {3, 2}, {6, 2}, {6, 2}}}}}), "/tokens", "are 2 and 3 for a micro-batch of rank 0 and rank 1");
-  json of_deepspeed = small_document_with("/layout", {{"tp", 2}});
-  EXPECT_TRUE(read(of_deepspeed));  // names for groups
-  of_deepspeed["parameters"][0]["sharded_over"] = "tp";
-  refused(of_deepspeed, "/parameters/0/sharded_over", "is not modelled with DeepSpeed");
+  json of_fsdp1 = every_key_of_a_parallelized_model("fsdp1");
+  of_fsdp1["engine"]["config"] = json::object();
+  refused(of_fsdp1, "/parameters/0/sharded_over", "every rank's gradient stands for itself");
+}
+
+// Runs of DeepSpeed with an mpu averaged over these alone.
+TEST(layout_of_a_scenario, gives_deepspeed_the_contract_of_its_data_parallel_ranks) {
+  json cut = every_key_of_a_parallelized_model("deepspeed");
+  cut["engine"]["config"] = json::object();
+  const Scenario scenario = read(cut).value();
+  const Contract contract = make_timeline(scenario)->contract;
+  EXPECT_EQ(contract.average_divisor, Rational(2));
+  EXPECT_EQ(contract.holders, (std::vector<std::vector<std::uint32_t>>{{0, 2}, {1, 3}, {0, 1, 2, 3}}));
+}
+
+TEST(layout_of_a_scenario, is_refused_by_deepspeed_where_nobody_ran_it) {
+  json cut = every_key_of_a_parallelized_model("deepspeed");
+  cut["engine"]["config"] = json::object();
+  const auto with = [&](const std::string& pointer, const json& value) {
+    json document = cut;
+    document[json::json_pointer(pointer)] = value;
+    return document;
+  };
+  expect_refused(with("/layout/tp", 4), "/layout", "leaves each data-parallel rank alone");
+  expect_refused(with("/engine/sequence_parallel_size", 2), "/engine/sequence_parallel_size", "expected 1");
+  expect_refused(with("/script/2", {{"set_gradient", {{"parameter", "norm"}, {"times", 2.0}}}}), "/script/2", "tensor-parallel ranks of DeepSpeed");
+  expect_refused(with("/script/2", {{"save", json::object()}}), "/script/2", "tensor-parallel ranks of DeepSpeed");
+  expect_refused(with("/parameters/1/summed_over", "dp"), "/parameters/1/summed_over", "expected \"tp\"");
 }
 
 // Averages over two data-parallel ranks, of parts that two ranks hold and of copies that the first of two stands for.

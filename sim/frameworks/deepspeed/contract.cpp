@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/frameworks/deepspeed/history.h"
+#include "sim/frameworks/loop_contract.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/scenario/layout.h"
 
@@ -34,7 +35,7 @@ LossScalePolicy loss_scale(const DeepSpeedConfig& config, PointInHistory point) 
 ClipPolicy clip(const Scenario& s) {
   const bool experts = std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.expert.has_value(); });
   constexpr double guard = 1e-6;  // no tolerance: DeepSpeed's constant in the definition of clipping
-  return {gradient_clipping_of(s), guard, s.engine.param_groups.size() > 1 || s.engine.pipeline_stages > 1 || experts};
+  return {gradient_clipping_of(s), guard, s.engine.param_groups.size() > 1 || s.engine.pipeline_stages > 1 || experts || tensor_parallel_ranks(s) > 1};
 }
 
 std::vector<std::vector<std::uint32_t>> holders(const Scenario& s) {
@@ -93,6 +94,7 @@ Result<Contract> resolve_contract(const Scenario& s) {
   out.average_divisor = s.contract.average_over == "none" && !out.own_weights ? Rational(1) : averaging_quotient(s);
   out.average_group = average_groups(s, out.groups);
   out.holders = holders(s);
+  if (tensor_parallel_ranks(s) > 1) lay_out(s, out);
   out.boundary = boundary_rule(config, s.engine.pipeline_stages > 1);
   out.replicates_reduced = config.zero.stage <= 1;
   out.reduces_every_backward = config.zero.stage >= 2;

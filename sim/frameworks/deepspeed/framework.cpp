@@ -11,11 +11,14 @@
 #include "sim/frameworks/deepspeed/config_json.h"
 #include "sim/frameworks/deepspeed/contract.h"
 #include "sim/frameworks/deepspeed/documented_use.h"
+#include "sim/frameworks/deepspeed/engine/muon.h"
 #include "sim/frameworks/deepspeed/engines.h"
 #include "sim/frameworks/deepspeed/framework_history.h"
 #include "sim/frameworks/deepspeed/search/search_space.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/frameworks/deepspeed/user_config.h"
+#include "sim/frameworks/loop_admission.h"
+#include "sim/scenario/layout.h"
 #include "sim/scenario/script_pointer.h"
 
 namespace gradledger::deepspeed {
@@ -39,17 +42,45 @@ std::optional<InputError> not_of_deepspeed(const std::vector<ScriptItem>& items,
   return std::nullopt;
 }
 
+// What has not been run on a model that tensor-parallel ranks have cut.
+std::optional<InputError> in_script_of_cut_model(const std::vector<ScriptItem>& items, const std::string& where) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string here = where + "/" + std::to_string(i);
+    const ScriptKind kind = items[i].kind;
+    if (kind == ScriptKind::set_gradient || kind == ScriptKind::save || kind == ScriptKind::restore)
+      return InputError{here, "is not modelled with tensor-parallel ranks of DeepSpeed; expected none of set_gradient, save and restore"};
+    if (auto error = in_script_of_cut_model(items[i].items, pointer_of_items(items[i], here))) return error;
+  }
+  return std::nullopt;
+}
+
+std::optional<InputError> cut_model_problem(const Scenario& s) {
+  const std::string with = "is not modelled with tensor-parallel ranks of DeepSpeed";
+  if (s.engine.pipeline_stages > 1) return InputError{"/engine/pipeline_stages", with + "; expected 1"};
+  if (s.engine.expert_parallel_size > 1) return InputError{"/engine/expert_parallel_size", with + "; expected 1"};
+  if (s.engine.sequence_parallel_size > 1) return InputError{"/engine/sequence_parallel_size", with + "; expected 1"};
+  if (uses_muon(s)) return InputError{"/engine/optimizer/type", with + "; expected SGD or Adam"};
+  if (named_groups(s).of(averaging_group(s), 0).size() == 1)
+    return InputError{"/layout", "leaves each data-parallel rank alone; expected two or more of them with tensor-parallel ranks of DeepSpeed"};
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
+    if (s.parameters[p].expert || s.parameters[p].tied_to) return InputError{parameter_pointer(s, p) + (s.parameters[p].expert ? "/expert" : "/tied_to"), with};
+  return in_script_of_cut_model(s.script, "/script");
+}
+
 std::optional<InputError> not_modelled(const Scenario& scenario) {
   if (auto error = not_of_deepspeed(scenario.script, "/script")) return error;
   for (std::size_t p = 0; p < scenario.parameters.size(); ++p)
     if (scenario.parameters[p].dtype) return InputError{"/parameters/" + std::to_string(p) + "/dtype", "is not modelled with DeepSpeed, whose parameters have one dtype"};
-  return std::nullopt;
+  if (auto error = neighbours_problem(scenario, "DeepSpeed")) return error;
+  if (auto error = layout_problem_of(scenario, "DeepSpeed")) return error;
+  return tensor_parallel_ranks(scenario) > 1 ? cut_model_problem(scenario) : std::nullopt;
 }
 
 class DeepSpeed final : public Framework {
  public:
   std::string_view id() const override { return "deepspeed"; }
   std::string_view title() const override { return "DeepSpeed"; }
+  bool lays_out_ranks() const override { return true; }
 
   Result<FrameworkConfig> config_from_json(const json& config, std::uint32_t data_parallel_ranks, const std::string& where) const override {
     auto read = parse_deepspeed_config(config, data_parallel_ranks, where);

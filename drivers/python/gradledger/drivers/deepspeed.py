@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import hashlib
 import os
@@ -15,15 +16,39 @@ import torch
 import torch.distributed as dist
 
 from .. import streams
-from ..driver import Backward, Buffer, Configuration, Driver, Forward, Refused
+from ..driver import Backward, Buffer, Configuration, Driver, Forward, Parameter, Refused
 from ..groups import Groups
-from ..model import Graph, LinearModel
+from ..model import Graph, Layer, LinearModel
 from . import deepspeed_buffers as shown
 from . import deepspeed_setup as setup
 
 deepspeed = setup.deepspeed
 setup.mend()
 TAG = "saved"
+
+
+class HeldModel(LinearModel):
+    """Stage 3 numbers modules, and compares the numbers between ranks: what this rank has not got is no module here."""
+
+    def __init__(self, configuration: Configuration, device: torch.device) -> None:
+        super().__init__(configuration, device)
+        if all(owner in self.weights for owner in self.owners):
+            return
+        layers = list(self.layers)
+        del self.layers
+        self.layers, self.held = layers, torch.nn.ModuleList(layer for layer in layers if isinstance(layer, Layer))
+
+
+class ModelParallelUnit:
+    """What DeepSpeed asks of a model that is cut, as Megatron's mpu answers it."""
+
+    def __init__(self, groups: Groups) -> None:
+        for of, name in (("model", "tp"), ("data", "dp_cp")):
+            members, group = groups.of(name), groups.process_group(name) or dist.group.WORLD
+            if len(members) == 1:
+                raise Refused(f"a group {name!r} of one rank; expected two or more {of}-parallel ranks")
+            for question, answer in (("group", group), ("group_ranks", list(members)), ("rank", members.index(groups.rank)), ("world_size", len(members))):
+                setattr(self, f"get_{of}_parallel_{question}", lambda answer=answer: answer)
 
 
 class DeepSpeedDriver(Driver):
@@ -61,9 +86,12 @@ class DeepSpeedDriver(Driver):
     def configure(self, configuration: Configuration) -> list[str]:
         self.close()
         self.join()
-        self.configuration = configuration
         self.groups = Groups(configuration.groups, self.rank, self.world_size)
+        self.configuration = dataclasses.replace(configuration, parameters=tuple(dataclasses.replace(parameter, held=self.holds(parameter)) for parameter in configuration.parameters))
         return self.make_engine()
+
+    def holds(self, parameter: Parameter) -> bool:
+        return parameter.part is None or self.groups.of(parameter.part.over).index(self.rank) == parameter.part.number
 
     def join(self) -> None:
         if self.group is not None and self.group is not dist.group.WORLD:
@@ -74,25 +102,33 @@ class DeepSpeedDriver(Driver):
     def make_engine(self) -> list[str]:
         configuration = self.configuration
         config = setup.config_of(configuration)
-        self.model = LinearModel(configuration, self.device)
+        self.model = HeldModel(configuration, self.device)
         learned = {p: self.model.weights[p] for p in configuration.trainable}
         base, notes = setup.base_optimizer(configuration, learned)
         self.engine, *_ = deepspeed.initialize(model=self.model, optimizer=base, model_parameters=list(learned.values()), config=config,
-                                               dist_init_required=False)
+                                               dist_init_required=False, mpu=self.model_parallel_unit())
         if self.applied_gradients:
             try:
                 names = [parameter.name for parameter in configuration.parameters]
-                self.layout = shown.layout_of(self.engine, [self.model.weights[owner] for owner in self.model.owners], names)
+                self.layout = shown.layout_of(self.engine, [self.model.weights.get(owner) for owner in self.model.owners], names)
             except shown.Unknown as error:
                 raise Refused(f"the driver of DeepSpeed does not know its way here: {error}") from error
             self.watch = self.layout.base.register_step_pre_hook(self.base_steps)
         return notes + setup.mended(configuration, config)
 
+    def model_parallel_unit(self) -> Any:
+        """Where tensor-parallel ranks have cut the model. Megatron marks what it cut; DeepSpeed takes the rest for the same on all of them."""
+        if "tp" not in self.groups.members or self.groups.size("tp") == 1:
+            return None
+        for p, weight in self.model.weights.items():
+            weight.tensor_model_parallel = self.configuration.parameters[p].part is not None
+        return ModelParallelUnit(self.groups)
+
     def base_steps(self, *_: Any) -> None:
         with streams.paused():
             given = list(self.layout.applied())
         self.applied += given
-        self.stepped = self.stepped or bool(given)
+        self.stepped = self.stepped or bool(given) or self.layout.steps_without_gradients
 
     def close(self) -> None:
         for block in reversed(self.blocks):

@@ -18,12 +18,13 @@ class Unknown(Exception):
     """A wrapper that is none of those whose tables are known, or whose tables are not where they were."""
 
 
-def layout_of(engine: Any, parameters: Sequence[torch.nn.Parameter], names: Sequence[str]) -> Layout:
-    """`parameters` by their number; one that stands there twice is tied and counts where it stands first."""
+def layout_of(engine: Any, parameters: Sequence[torch.nn.Parameter | None], names: Sequence[str]) -> Layout:
+    """`parameters` by their number; one that stands there twice is tied and counts where it stands first. None: this rank has not got it."""
     wrapper = engine.optimizer
     number: dict[int, int] = {}
     for p, parameter in enumerate(parameters):
-        number.setdefault(id(parameter), p)
+        if parameter is not None:
+            number.setdefault(id(parameter), p)
     for kind in (ZeroLayout, Stage3Layout, Bf16Layout, FusedLayout, UnfusedLayout, PlainLayout):
         if kind.reads(wrapper):
             try:
@@ -52,6 +53,7 @@ def padded(pieces: list[Piece], numel: int) -> list[Piece]:
 class Layout:
     """Of one engine. `masters` are the tensors that the base optimizer steps, by group: (name, the tensors, the pieces of all of them in order)."""
 
+    steps_without_gradients = False  # the engine calls the base optimizer itself, whatever there is
     gradient_role = "scratch"  # of PARAM.grad where it has memory of its own
     wrappers: tuple[str, ...] = ()
 
@@ -59,11 +61,11 @@ class Layout:
     def reads(cls, wrapper: Any) -> bool:
         return any(kind.__name__ in cls.wrappers for kind in type(wrapper).__mro__)
 
-    def __init__(self, wrapper: Any, parameters: Sequence[torch.nn.Parameter], number: dict[int, int], names: Sequence[str]) -> None:
+    def __init__(self, wrapper: Any, parameters: Sequence[torch.nn.Parameter | None], number: dict[int, int], names: Sequence[str]) -> None:
         self.wrapper, self.parameters, self.number, self.names = wrapper, parameters, number, names
         self.base = getattr(wrapper, "optimizer", wrapper)
         self.masters: list[tuple[str, list[torch.Tensor], list[Piece]]] = []
-        self.own = [p for p, parameter in enumerate(parameters) if number[id(parameter)] == p and parameter.requires_grad]
+        self.own = [p for p, parameter in enumerate(parameters) if parameter is not None and number[id(parameter)] == p and parameter.requires_grad]
         self.space = "device"
         self.set_up()
         for name, tensors, pieces in self.masters:
@@ -132,6 +134,7 @@ class Layout:
 class PlainLayout(Layout):
     """No wrapper at all: stage 0 in fp32."""
 
+    steps_without_gradients = True
     gradient_role = "replicated"
 
     @classmethod

@@ -129,6 +129,7 @@ def leave_group() -> None:
 def take_down(engine: Any) -> None:
     """Nothing of it stays: neither its hooks, nor what keeps it from being collected. Stage 3 remembers every module that it ever hooked."""
     wrapper = getattr(engine, "optimizer", None)
+    sys.modules["deepspeed.utils.groups"].mpu = None  # else the next engine has it too
     with contextlib.suppress(Exception):
         engine.destroy()
     if hasattr(wrapper, "grad_accs"):

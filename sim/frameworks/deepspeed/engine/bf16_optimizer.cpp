@@ -18,7 +18,7 @@ std::string number(std::size_t group) { return "[" + std::to_string(group) + "]"
 Bf16Optimizer::Bf16Optimizer(const DeepSpeedContext& context)
     : DeepSpeedEngine(context),
       immediate_(config().bf16.immediate_grad_update.value_or(behaviour().bf16_immediate_default == Bf16ImmediateDefault::on)),
-      weights_(scenario(), rank(), "fp32_groups_flat_partition", Dealing::in_order),  // round_robin_gradients is ZeRO's alone
+      weights_(scenario(), rank(), rank_groups(), "fp32_groups_flat_partition", Dealing::in_order),  // round_robin_gradients is ZeRO's alone
       has_gradients_(parameter_count()) {}
 
 void Bf16Optimizer::initialise(ProgramWriter& w) {
@@ -118,14 +118,15 @@ void Bf16Optimizer::emit_norm(ProgramWriter& w) {
 void Bf16Optimizer::emit_norm_of(ProgramWriter& w, bool experts, Slice squared) {
   w.fill(norm_squared_, 0.0);
   for (std::uint32_t p : learned())
-    if (has_gradients_[p] && weights_.of(p).of_experts() == experts) w.squared_norm(norm_squared_, high_precision(p));
+    if (has_gradients_[p] && counts_in_norm(p) && weights_.of(p).of_experts() == experts) w.squared_norm(norm_squared_, high_precision(p));
   w.copy(squared, norm_squared_);
   sum_over_stages(w, squared);
 }
 
 // The norm of no gradient at all.
 void Bf16Optimizer::require_gradients() const {
-  if (std::find(has_gradients_.begin(), has_gradients_.end(), true) != has_gradients_.end()) return;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    if (has_gradients_[p] && counts_in_norm(p)) return;
   if (behaviour().bf16_norm == Bf16Norm::finite) throw FrameworkError{"RuntimeError", "stack expects a non-empty TensorList"};
   throw FrameworkError{"IndexError", "list index out of range"};
 }

@@ -1,5 +1,6 @@
 #include "sim/frameworks/deepspeed/engine/data_parallel.h"
 
+#include <algorithm>
 #include <string>
 
 #include "sim/frameworks/deepspeed/behaviour.h"
@@ -25,7 +26,7 @@ DataParallel::DataParallel(const DeepSpeedContext& context)
     : ScaledOptimizer(context, scaler_for(*context.scenario, context.behaviour)),
       wrapped_(scenario().model_dtype != Dtype::float32),
       fused_(wrapped_ && scenario().engine.optimizer.fused()),
-      groups_(optimizer_groups(scenario(), rank())),
+      groups_(rank_groups()),
       group_of_(parameter_count()),
       steps_(parameter_count()) {
   for (const RankGroup& group : groups_) optimizers_.emplace_back(group.optimizer, false);
@@ -106,6 +107,7 @@ void DataParallel::model_step(ProgramWriter& w) {
     w.copy(norm_share_, norm_);
     w.multiply(norm_share_, 1.0 / peers().size());
     w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_share_, .output = norm_share_});
+    require_gradient_to_clip();
     w.report(StepFact::gradient_norm, norm_share_, 1.0);
     if (linear()) return step_plain(w, std::nullopt);
     return read(w, norm_known, norm_share_);
@@ -115,6 +117,7 @@ void DataParallel::model_step(ProgramWriter& w) {
   w.fill(overflow_flag_, 0);
   for (const Tensor& grad : grad_)
     if (grad.defined()) w.check_finite(overflow_flag_, grad.slice);
+  share_overflow(w, overflow_flag_);
   read(w, overflow_known, overflow_flag_);
 }
 
@@ -134,6 +137,11 @@ void DataParallel::require_timers() const {
     throw FrameworkError{"TypeError", "'NoneType' object is not callable"};
 }
 
+// utils.py: clip_grad_norm_, at 0.19.8. The norm goes to the device of the first gradient.
+void DataParallel::require_gradient_to_clip() const {
+  if (std::none_of(grad_.begin(), grad_.end(), [](const Tensor& grad) { return grad.defined(); })) throw FrameworkError{"IndexError", "list index out of range"};
+}
+
 // live-15: FP16_UnfusedOptimizer reports the norm of the scaled gradients.
 double DataParallel::reported_norm_factor() const { return fused_ || behaviour().unfused_reported_norm == UnfusedReportedNorm::unscaled ? 1.0 / unscaled_by() : 1.0; }
 
@@ -143,19 +151,20 @@ void DataParallel::emit_norm_of_norms(ProgramWriter& w) {
   // In a pipeline the first stage counts alone: the others' parameters are taken for copies of it, as with tensor parallelism.
   const bool counted = stage_of(scenario(), rank()) == 0;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
-    if (grad_[p].defined() && counted) emit_norm_of(w, {grad_[p].slice}, parameter_norms_.part(p, 1), false);
+    if (grad_[p].defined() && counted && counts_in_norm(p)) emit_norm_of(w, {grad_[p].slice}, parameter_norms_.part(p, 1), false);
   }
   emit_norm_of(w, {parameter_norms_}, norm_, true);
 }
 
-// Experts: FP16_UnfusedOptimizer leaves them out of the norm; FP16_Optimizer took the norm of their master weights in place of that of
+// FP16_UnfusedOptimizer asks gradients for the mark that their parameters have, so that of what tensor-parallel ranks have cut the first one's
+// part alone is in the norm. Experts: FP16_UnfusedOptimizer leaves them out of the norm; FP16_Optimizer took the norm of their master weights in place of that of
 // their gradients (live-26).
 void DataParallel::emit_norm(ProgramWriter& w) {
   std::vector<Slice> shared, of_experts;
   for (std::uint32_t p : learned()) {
     const bool of_expert = scenario().parameters[p].expert.has_value();
     if (of_expert && behaviour().fused_expert_norm == FusedExpertNorm::masters) of_experts.push_back(master_[p]);
-    else if (grad_[p].defined()) (of_expert ? of_experts : shared).push_back(grad_[p].slice);
+    else if (grad_[p].defined() && (fused_ ? counts_in_norm(p) : first_of_tensor_ranks())) (of_expert ? of_experts : shared).push_back(grad_[p].slice);
   }
   emit_norm_of(w, shared, norm_, true);
   if (!fused_ || of_experts.empty()) return;

@@ -41,6 +41,7 @@ class DataParallel final : public ScaledOptimizer {
   void emit_norm_of_norms(ProgramWriter& w);                                                              // utils.py: clip_grad_norm_, at 0.19.7
   void step_with_zeros(ProgramWriter& w);  // fused_optimizer.py, unfused_optimizer.py: initialize_optimizer_states, at 0.19.7
   void require_timers() const;
+  void require_gradient_to_clip() const;
   bool restores_state() const { return !wrapped_ || !config().bf16.enabled || behaviour().bf16_st0_checkpoint == Bf16Stage0Checkpoint::whole; }
   void step_plain(ProgramWriter& w, std::optional<double> norm);                              // engine.py: clip_fp32_gradients, _take_model_step, at 0.19.7
   void step_master(ProgramWriter& w, std::optional<double> norm);                             // fused_optimizer.py, unfused_optimizer.py: step, unscale_and_clip_grads, at 0.19.7

@@ -19,7 +19,9 @@ DeepSpeedEngine::DeepSpeedEngine(const DeepSpeedContext& context)
     : grad_(context.scenario->parameters.size()),
       context_(context),
       own_storage_(context.scenario->parameters.size(), no_index),
-      peers_(data_parallel_group(scenario(), rank())),
+      peers_(tensor_parallel_ranks(scenario()) > 1 ? group_named(scenario(), timeline().contract.groups, averaging_group(scenario()), rank())
+                                                   : data_parallel_group(scenario(), rank())),
+      tensor_ranks_(group_named(scenario(), timeline().contract.groups, tensor_parallel_ranks(scenario()) > 1 ? "tp" : "rank", rank())),
       has_direct_backwards_(std::any_of(context.timeline->events.begin(), context.timeline->events.end(), [](const Event& e) { return e.direct(); })),
       uses_(context.scenario->parameters.size()),
       uses_side_stream_(std::any_of(context.scenario->parameters.begin(), context.scenario->parameters.end(), [](const Parameter& p) { return p.on_side_stream; })) {
@@ -40,7 +42,7 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
                           if (event.documented != window_) explicit_forward_used_.clear();
                           window_ = event.documented;
                           explicit_forward_used_.push_back(false);
-                          forward(w);
+                          forward(w, backward_of(event));
                         },
                         [&](const events::Backward& body) {
                           backward(body, w);
@@ -111,13 +113,25 @@ void DeepSpeedEngine::set_boundary(bool boundary) {
   mirror_ = boundary;
 }
 
-void DeepSpeedEngine::forward(ProgramWriter& w) {
+void DeepSpeedEngine::forward(ProgramWriter& w, std::optional<std::uint32_t> backward) {
   hooks_.forward();
   clear_backward_seen_flag(w);
+  if (backward) run_modules(w, *backward, timeline().ready_order(scenario(), *backward, rank()), false);
+}
+
+std::optional<std::uint32_t> DeepSpeedEngine::backward_of(const Event& forward) const {
+  if (!follows_modules()) return std::nullopt;
+  const auto number = explicit_forward_used_.size() - 1;
+  for (const Backward& each : timeline().backwards) {
+    const Event& event = timeline().events[each.event];
+    const auto* body = event.as<events::Backward>();
+    if (body && !body->own_forward && body->of == number && event.documented == forward.documented && event.runs_on(rank())) return body->ordinal;
+  }
+  return std::nullopt;
 }
 
 void DeepSpeedEngine::backward(const events::Backward& event, ProgramWriter& w) {
-  if (event.own_forward) forward(w);
+  if (event.own_forward) forward(w, follows_modules() ? std::optional(event.ordinal) : std::nullopt);
   const std::vector<std::uint32_t> ready = context_.timeline->ready_order(scenario(), event.ordinal, rank());
   const auto passes = [&](bool outputs) {
     return std::any_of(ready.begin(), ready.end(), [&](std::uint32_t p) { return (scenario().parameters[p].hooked_outputs > 0) == outputs; });
@@ -133,11 +147,18 @@ void DeepSpeedEngine::backward(const events::Backward& event, ProgramWriter& w) 
   // The hook that prepares the wrapper is that of an output: gradients that go around them come before it.
   const bool by_hook = behaviour().scale_site != ScaleSite::loss;
   const auto first = std::find_if(ready.begin(), ready.end(), [&](std::uint32_t p) { return !by_hook || scenario().parameters[p].hooked_outputs > 0; });
-  const std::size_t in_phase = (ready.size() + event.phases - 1) / event.phases;
-  for (std::size_t i = 0; i < ready.size(); ++i) {
-    if (i > 0 && i % in_phase == 0) end_of_phase(event, w);
-    if (prepares && ready.begin() + static_cast<std::ptrdiff_t>(i) == first) prologue(event, w);
-    deposit(w, event.ordinal, ready[i], factors);
+  begin_backward(w, event.ordinal);
+  const std::size_t in_phase = std::max<std::size_t>((ready.size() + event.phases - 1) / event.phases, 1);
+  for (Pass pass{event.ordinal, ready, 0, 0, factors}; pass.begin < ready.size(); pass.begin = pass.end) {
+    if (pass.begin > 0) end_of_phase(event, w);
+    pass.end = std::min(pass.begin + in_phase, ready.size());
+    if (event.phases > 1) run_modules(w, event.ordinal, std::span(ready).subspan(pass.begin, pass.end - pass.begin), true);
+    for (std::size_t i = pass.begin; i < pass.end; ++i) {
+      if (prepares && ready.begin() + static_cast<std::ptrdiff_t>(i) == first) prologue(event, w);
+      before_module(w, ready[i]);
+      deposit(w, pass, i);
+      after_module(ready[i]);
+    }
   }
   if (uses_side_stream_) join_streams(w);
   if (taken_for_direct() && needs_scaler()) refuse_direct();
@@ -204,62 +225,6 @@ void DeepSpeedEngine::epilogue(ProgramWriter& w) {
   }
   if (!epilogue_first) backward_epilogue(w);
   hooks_.exit();
-}
-
-// Autograd adds up the uses of a tied parameter and deposits their sum once, where the last of them is ready. DeepSpeed#7534: with a dtype that
-// changes between uses each is deposited, and calls the hook, by itself.
-void DeepSpeedEngine::deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, const LossFactors& factors) {
-  const std::uint32_t p = scenario().parameters[use].tied_to.value_or(use);
-  const bool per_use = behaviour().tied_hook == TiedHook::per_use;
-  if (use != p && !per_use) return;
-  if (uses_side_stream_) go_to_stream_of(p, w);
-  const bool add = grad_[p].defined();
-  if (!add) make_gradient(w, p);
-  const double weight = per_use ? factors.of(hooks_passed(use)) / uses_[p] : weight_of_uses(p, factors);
-  w.deposit(grad_[p].slice, backward, p, 0, weight, add);
-  if (!has_hook(p)) return;
-  hook_follows_ = use != p;
-  if (hooks_count()) hooks_.gradient(behaviour().direct_epilogue);
-  gradient_ready(w, p);
-}
-
-void DeepSpeedEngine::make_gradient(ProgramWriter& w, std::uint32_t p) {
-  const BufferId before = own_storage_[p];
-  grad_[p] = before != no_index ? tensors_.allocate_like(w, before) : tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
-  own_storage_[p] = grad_[p].slice.buffer;
-}
-
-// Every use gives an equal part of the gradient. One through the model inside the engine passes no hook (DeepSpeed#8224).
-double DeepSpeedEngine::weight_of_uses(std::uint32_t p, const LossFactors& factors) const {
-  double sum = 0;
-  bool alike = true;
-  for (std::uint32_t use = 0; uses_[p] > 1 && use < parameter_count(); ++use) {
-    if (use != p && scenario().parameters[use].tied_to != p) continue;
-    sum += factors.of(hooks_passed(use));
-    alike = alike && hooks_passed(use) == hooks_passed(p);
-  }
-  return alike ? factors.of(hooks_passed(p)) : sum / uses_[p];
-}
-
-// Each layer's backward runs on the stream of its forward. A stream that takes over waits for the activations' gradient, not for what the
-// hooks of the layer before did on the other stream.
-void DeepSpeedEngine::go_to_stream_of(std::uint32_t p, ProgramWriter& w) {
-  const Stream its_own = scenario().parameters[p].on_side_stream ? Stream::side : Stream::compute;
-  if (activations_ == no_index) activations_ = w.record();
-  if (its_own != w.stream()) {
-    w.set_stream(its_own);
-    w.wait(activations_);
-  }
-  activations_ = w.record();
-}
-
-// At the end autograd lets the stream that called backward wait for the others.
-void DeepSpeedEngine::join_streams(ProgramWriter& w) {
-  w.set_stream(Stream::side);
-  const std::uint32_t ended = w.record();
-  w.set_stream(Stream::compute);
-  w.wait(ended);
-  activations_ = no_index;
 }
 
 // Where hooks are counted, a phase of autograd ends when those that it will run have run. After the first end the wrapper is in no backward
@@ -368,6 +333,18 @@ void DeepSpeedEngine::join_norms(ProgramWriter& w, Slice squared, Slice norm, Sl
 
 void DeepSpeedEngine::sum_over_stages(ProgramWriter& w, Slice squared) {
   if (in_pipeline()) w.collective({.purpose = Purpose::norm, .group = model_parallel_group(scenario(), rank()).id, .input = squared, .output = squared});
+  if (tensor_ranks_.size() > 1) w.collective({.purpose = Purpose::norm, .group = tensor_ranks_.id, .input = squared, .output = squared});
+}
+
+void DeepSpeedEngine::share_overflow(ProgramWriter& w, Slice flag) {
+  if (tensor_ranks_.size() > 1) w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .group = tensor_ranks_.id, .input = flag, .output = flag});
+}
+
+std::vector<RankGroup> DeepSpeedEngine::rank_groups() const {
+  std::vector<RankGroup> out = optimizer_groups(scenario(), rank());
+  for (RankGroup& group : out)
+    if (tensor_ranks_.size() > 1) group.peers = peers_;
+  return out;
 }
 
 void DeepSpeedEngine::fold(StateFold& f) const {

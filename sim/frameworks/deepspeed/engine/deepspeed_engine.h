@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/frameworks/deepspeed/behaviour.h"
@@ -51,10 +52,17 @@ class DeepSpeedEngine : public Engine, public Repeating {
   virtual void clear_backward_seen_flag(ProgramWriter&) {}  // forward
   // engine.py: _backward_prologue, at 0.19.7
   virtual void backward_prologue(ProgramWriter&) {}  // once for each forward's outputs
+  // parameter_offload.py: pre_sub_module_forward_function, post_sub_module_forward_function, at 0.19.8. Uses, the last first; again: recomputed.
+  virtual void run_modules(ProgramWriter&, std::uint32_t /*backward*/, std::span<const std::uint32_t> /*ready*/, bool /*again*/) {}
+  // parameter_offload.py: pre_sub_module_backward_function, of the whole model, at 0.19.8
+  virtual void begin_backward(ProgramWriter&, std::uint32_t /*backward*/) {}
+  virtual void before_module(ProgramWriter&, std::uint32_t /*use*/) {}  // parameter_offload.py: pre_sub_module_backward_function, at 0.19.8
+  virtual void after_module(std::uint32_t /*use*/) {}                   // parameter_offload.py: post_sub_module_backward_function, at 0.19.8
+  virtual bool follows_modules() const { return false; }                // whether these do anything
   // ours: of the wrapper
   virtual void gradient_ready(ProgramWriter&, std::uint32_t /*parameter*/) {}  // post-accumulate hook, gradient-ready order
   virtual void backward_epilogue(ProgramWriter&) {}                            // engine.py: _backward_epilogue, at 0.19.7
-  virtual void require_bucket() const {}                                       // raises where a call by hand finds nothing to reduce from
+  virtual void require_bucket() const {}                                       // raises where there is nothing to reduce from
   // engine.py: allreduce_gradients, at 0.19.7
   virtual void reduce_gradients(ProgramWriter& w) = 0;  // allreduce_gradients, where it does anything
   // engine.py: step, at 0.19.7
@@ -91,6 +99,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
 
   // ---- what the wrapper may use ---------------------------------------------------------------------------------------------------
   const Scenario& scenario() const { return *context_.scenario; }
+  const Timeline& timeline() const { return *context_.timeline; }
   const DeepSpeedConfig& config() const { return deepspeed_config(*context_.scenario); }
   const Behaviour& behaviour() const { return context_.behaviour; }
   std::uint32_t rank() const { return context_.rank; }
@@ -102,7 +111,15 @@ class DeepSpeedEngine : public Engine, public Repeating {
   const ProcessGroup& peers() const { return peers_; }
   std::uint32_t index_in_peers() const { return peers_.index_of(rank()); }
   double sequence_ranks() const { return context_.scenario->engine.sequence_parallel_size; }  // that share a sequence
-  double average_over() const { return averaging_divisor(scenario()); }
+  double average_over() const { return tensor_ranks_.size() > 1 ? peers_.size() : averaging_divisor(scenario()); }
+  // What the mpu of Megatron calls model-parallel ranks: those that have cut the model. One, where none have.
+  const ProcessGroup& tensor_ranks() const { return tensor_ranks_; }
+  // utils.py: is_model_parallel_parameter, at 0.19.8. Of what tensor-parallel ranks have alike the first one's counts.
+  bool counts_in_norm(std::uint32_t parameter) const { return scenario().parameters[parameter].part || first_of_tensor_ranks(); }
+  bool first_of_tensor_ranks() const { return tensor_ranks_.size() == 1 || tensor_ranks_.index_of(rank()) == 0; }
+  std::vector<RankGroup> rank_groups() const;
+  // stage_1_and_2.py, stage3.py: has_overflow, at 0.19.8: after the data-parallel ranks the model-parallel ones.
+  void share_overflow(ProgramWriter& w, Slice flag);
   // DeepSpeed#5555: before it the buffered all-reduce counted every rank of a sequence.
   double fallback_divisor() const { return behaviour().sequence_divisor == SequenceDivisor::all_ranks ? peers_.size() : average_over(); }
   // The parameters that have a gradient on this rank, in the order of the model.
@@ -168,11 +185,12 @@ class DeepSpeedEngine : public Engine, public Repeating {
   static constexpr std::uint32_t loop_norm_known = 0xFFFFFFFFu;  // a stage that no wrapper has
 
   void require_initialised() const;
-  void forward(ProgramWriter& w);                                   // engine.py: forward, at 0.19.7
-  void backward(const events::Backward& event, ProgramWriter& w);   // engine.py: backward, at 0.19.7
-  void go_to_stream_of(std::uint32_t parameter, ProgramWriter& w);  // ours: what autograd of PyTorch does between streams
-  void join_streams(ProgramWriter& w);                              // ours: what autograd of PyTorch does between streams
-  void step(ProgramWriter& w);                                      // engine.py: step, at 0.19.7
+  void forward(ProgramWriter& w, std::optional<std::uint32_t> backward);  // engine.py: forward, at 0.19.7
+  std::optional<std::uint32_t> backward_of(const Event& forward) const;   // ours: what it computes, its backward says
+  void backward(const events::Backward& event, ProgramWriter& w);         // engine.py: backward, at 0.19.7
+  void go_to_stream_of(std::uint32_t parameter, ProgramWriter& w);        // ours: what autograd of PyTorch does between streams
+  void join_streams(ProgramWriter& w);                                    // ours: what autograd of PyTorch does between streams
+  void step(ProgramWriter& w);                                            // engine.py: step, at 0.19.7
   void set_boundary(bool boundary);
   void set_gradient(const events::SetGradient& event, ProgramWriter& w);        // tensor_fragment.py: safe_get_full_grad, safe_set_full_grad, at 0.19.7
   void scale_gradients(const events::ScaleGradients& event, ProgramWriter& w);  // ours: the loop's own code
@@ -200,12 +218,22 @@ class DeepSpeedEngine : public Engine, public Repeating {
     double of(std::uint32_t hooks) const;
   };
   LossFactors loss_factors(const events::Backward& event, bool loss_is_an_output) const;
-  void deposit(ProgramWriter& w, std::uint32_t backward, std::uint32_t use, const LossFactors& factors);  // ours: what autograd of PyTorch does
+  // Uses of parameters in the order in which their gradients are ready, and which of them one run of autograd has.
+  struct Pass {
+    std::uint32_t backward = 0;
+    std::span<const std::uint32_t> ready;
+    std::size_t begin = 0, end = 0;
+    LossFactors factors;
+  };
+  std::uint32_t owner_of(std::uint32_t use) const { return scenario().parameters[use].tied_to.value_or(use); }
+  void deposit(ProgramWriter& w, const Pass& pass, std::size_t at);  // ours: what autograd of PyTorch does
+  bool is_last_use(const Pass& pass, std::size_t at) const;          // ours: what autograd of PyTorch does
   double weight_of_uses(std::uint32_t parameter, const LossFactors& factors) const;
+  double weight_of_uses(std::uint32_t parameter, const Pass& pass) const;  // ours: of one phase
 
   DeepSpeedContext context_;
   std::vector<BufferId> own_storage_;  // that autograd made for param.grad; elsewhere it shares a bucket's
-  ProcessGroup peers_;
+  ProcessGroup peers_, tensor_ranks_;
   const bool has_direct_backwards_;
   std::vector<std::uint32_t> learned_;
   std::vector<std::uint32_t> uses_;  // by parameter: how often the model uses it, ties counted

@@ -74,8 +74,9 @@ std::vector<ViewPiece> FlatWeights::partition_pieces(Slice slice) const {
   return pieces;
 }
 
-FlatGroups::FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::string& master_name, Dealing dealing) : group_of_(scenario.parameters.size()) {
-  for (const RankGroup& group : optimizer_groups(scenario, rank)) {
+FlatGroups::FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::vector<RankGroup>& groups, const std::string& master_name, Dealing dealing)
+    : group_of_(scenario.parameters.size()) {
+  for (const RankGroup& group : groups) {
     const auto number = static_cast<std::uint32_t>(groups_.size());
     groups_.emplace_back(scenario, rank, number, group, master_name, parts_.size(), dealing);
     for (std::uint32_t p : group.parameters) group_of_[p] = number;

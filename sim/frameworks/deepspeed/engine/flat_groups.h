@@ -65,7 +65,7 @@ class FlatWeights {
 class FlatGroups {
  public:
   // master_name: of a partition, without its number.
-  FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::string& master_name, Dealing dealing);
+  FlatGroups(const Scenario& scenario, std::uint32_t rank, const std::vector<RankGroup>& groups, const std::string& master_name, Dealing dealing);
 
   std::size_t size() const { return groups_.size(); }
   FlatWeights& operator[](std::size_t group) { return groups_[group]; }

@@ -19,11 +19,20 @@ ZeroStage3::ZeroStage3(const DeepSpeedContext& context)
       model_dtype_(scenario().model_dtype),
       acc_dtype_(grad_accum_dtype_of(scenario())),
       comm_dtype_(communication_dtype_of(scenario())),
-      optimizer_groups_(optimizer_groups(scenario(), rank())),
+      optimizer_groups_(rank_groups()),
       gradient_slice_(parameter_count()),
       norm_recorded_(parameter_count()),
       stored_in_window_(parameter_count()) {
   for (const RankGroup& group : optimizer_groups_) optimizers_.emplace_back(group.optimizer, offload_);
+  const bool in_orders_of_ranks = std::any_of(timeline().backwards.begin(), timeline().backwards.end(), [](const Backward& b) { return !b.order.empty(); });
+  if (peers().size() == 1 || tensor_ranks().size() > 1 || !in_orders_of_ranks) return;
+  std::vector<std::uint32_t> owners;
+  std::vector<std::uint64_t> sizes;
+  for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+    owners.push_back(scenario().parameters[p].tied_to.value_or(p));
+    sizes.push_back(scenario().parameters[p].has_gradient() ? numel(owners.back()) : 0);
+  }
+  fetches_.emplace(std::move(owners), std::move(sizes));
 }
 
 void ZeroStage3::initialise(ProgramWriter& w) {
@@ -79,6 +88,9 @@ void ZeroStage3::initialise(ProgramWriter& w) {
   norm_total_ = buffer("norm_squared of all sub-groups", Dtype::float64, 1, MemorySpace::device);
   norm_ = buffer("norm", Dtype::float32, 1, MemorySpace::device);
   overflow_flag_ = buffer("overflow", Dtype::uint8, 1, MemorySpace::device);
+  if (!fetches_) return;
+  recorded_length_ = buffer("length of the recording", Dtype::float32, 1, MemorySpace::device);
+  w.fill(recorded_length_, 0.0);
 }
 
 Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) const { return flat.part(offset_[p] - group.offset, shard(p).size); }
@@ -88,7 +100,7 @@ Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) c
 // live-7: since DeepSpeed#7780 the counter moves here, so that a second backward without a forward in between stores instead of adding.
 void ZeroStage3::clear_backward_seen_flag(ProgramWriter& w) {
   // A forward that gathers has nothing to join for a parameter without elements.
-  if (world() > 1 && std::any_of(learned().begin(), learned().end(), [this](std::uint32_t p) { return numel(p) == 0; }))
+  if (peers().size() > 1 && std::any_of(learned().begin(), learned().end(), [this](std::uint32_t p) { return numel(p) == 0; }))
     throw FrameworkError{"ValueError", "torch.cat(): expected a non-empty list of Tensors"};
   fetch_weights(w);
   const bool moves_in_block = coalescing() && behaviour().coalesce_micro_step_id == CoalesceCounter::moves;
@@ -100,7 +112,7 @@ void ZeroStage3::backward_prologue(ProgramWriter& w) { fetch_weights(w); }
 
 // offload_param: before a partition takes part in a gather it is copied to the device, and the host waits for it, pinned or not.
 void ZeroStage3::fetch_weights(ProgramWriter& w) {
-  for (std::uint32_t p = 0; offload_parameters_ && p < parameter_count(); ++p) {
+  for (std::uint32_t p = 0; offload_parameters_ && !fetches_ && p < parameter_count(); ++p) {
     if (weights_[p].numel == 0) continue;
     const Tensor fetched = tensors_.allocate(w, "ds_tensor on device", model_dtype_, weights_[p].numel);
     w.copy_over_the_bus(fetched.slice, weights_[p], false);
@@ -179,6 +191,7 @@ void ZeroStage3::finalise_unmanaged(ProgramWriter& w) {
 }
 
 void ZeroStage3::model_step(ProgramWriter& w) {
+  if (fetches_) fetches_->begin_step();
   std::fill(stored_in_window_.begin(), stored_in_window_.end(), false);
   micro_step_id_ = 0;
   epilogue_ran_ = false;
@@ -194,7 +207,8 @@ void ZeroStage3::model_step(ProgramWriter& w) {
     w.fill(overflow_flag_, 0);
     w.check_finite(overflow_flag_, partitions_);  // all of it, the partitions that this window did not touch included
   }
-  w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .input = overflow_flag_, .output = overflow_flag_});
+  w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .group = peers().id, .input = overflow_flag_, .output = overflow_flag_});
+  share_overflow(w, overflow_flag_);
   if (!decides_on_overflow()) return on_value(overflow_known, 0.0, w);
   read(w, overflow_known, overflow_flag_);
 }
@@ -212,15 +226,18 @@ void ZeroStage3::emit_norm(ProgramWriter& w) {
   for (const SubGroup& group : groups_) {
     w.fill(norm_squared_, 0.0);
     for (std::uint32_t p : group.parameters) {
+      if (!counts_in_norm(p)) continue;
       if (!offload_) w.squared_norm(norm_squared_, partition_of(p));
       else if (norm_recorded_[p]) w.accumulate(norm_squared_, recorded_norms_.part(p, 1));
     }
     if (offload_) {
       w.copy(norm_, norm_squared_);
-      w.collective({.purpose = Purpose::norm, .input = norm_, .output = norm_});
+      w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_, .output = norm_});
+      sum_over_stages(w, norm_);
       w.copy(norm_squared_, norm_);
     } else {
-      w.collective({.purpose = Purpose::norm, .input = norm_squared_, .output = norm_squared_});
+      w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_squared_, .output = norm_squared_});
+      sum_over_stages(w, norm_squared_);
     }
     w.accumulate(norm_total_, norm_squared_);
   }
@@ -268,6 +285,7 @@ void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
   if (!offload_) averaged_state_ = Averaged::none;
   std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
   if (behaviour().stale_clear == StaleClear::zero) clear_stale(w);
+  if (fetches_) gather(w, fetches_->end_step());
   step_done(w, true);
 }
 

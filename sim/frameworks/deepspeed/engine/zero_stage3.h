@@ -9,6 +9,7 @@
 #include "sim/engine/base_optimizer.h"
 #include "sim/frameworks/deepspeed/engine/partition.h"
 #include "sim/frameworks/deepspeed/engine/scaled_optimizer.h"
+#include "sim/frameworks/deepspeed/engine/weight_fetches.h"
 
 namespace gradledger {
 
@@ -22,8 +23,14 @@ class ZeroStage3 final : public ScaledOptimizer {
   void fold(StateFold& f) const override;
 
  protected:
-  void clear_backward_seen_flag(ProgramWriter& w) override;                 // stage3.py: clear_backward_seen_flag, at 0.19.7
-  void backward_prologue(ProgramWriter& w) override;                        // stage3.py: backward_prologue, at 0.19.7
+  void clear_backward_seen_flag(ProgramWriter& w) override;  // stage3.py: clear_backward_seen_flag, at 0.19.7
+  void backward_prologue(ProgramWriter& w) override;         // stage3.py: backward_prologue, at 0.19.7
+  // parameter_offload.py: pre_sub_module_forward_function, post_sub_module_forward_function, at 0.19.8
+  void run_modules(ProgramWriter& w, std::uint32_t backward, std::span<const std::uint32_t> ready, bool again) override;
+  void begin_backward(ProgramWriter& w, std::uint32_t backward) override;  // parameter_offload.py: pre_sub_module_backward_function, at 0.19.8
+  void before_module(ProgramWriter& w, std::uint32_t use) override;        // parameter_offload.py: pre_sub_module_backward_function, at 0.19.8
+  void after_module(std::uint32_t use) override;                           // parameter_offload.py: post_sub_module_backward_function, at 0.19.8
+  bool follows_modules() const override { return fetches_.has_value(); }
   void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;  // stage3.py: reduce_ready_partitions_and_remove_grads, at 0.19.7
   void reduce_gradients(ProgramWriter& w) override;                         // stage3.py: overlapping_partition_gradients_reduce_epilogue, at 0.19.7
   void flush_coalesced(ProgramWriter& w) override;                          // engine.py: _flush_coalesced_reduction_zero3, at 0.19.7
@@ -84,9 +91,13 @@ class ZeroStage3 final : public ScaledOptimizer {
   void apply_muon(ProgramWriter& w);                                                                   // stage3.py: _apply_muon_to_accumulated_grads, at 0.19.8
   void observe_momentum(ProgramWriter& w);                                                             // ours: snapshots
 
+  void compare_recordings(ProgramWriter& w);                                    // zero/utils.py: assert_ints_same_as_other_ranks, at 0.19.8
+  void gather(ProgramWriter& w, const std::vector<std::uint32_t>& parameters);  // partitioned_param_coordinator.py: __all_gather_params, at 0.19.8
+  bool runs_as_first_rank(std::uint32_t backward) const { return timeline().ready_order(scenario(), backward, rank()) == timeline().ready_order(scenario(), backward, 0); }
+
   void clear_stale(ProgramWriter& w);  // ours: a repair that no release has
 
-  ParameterShard shard(std::uint32_t parameter) const { return shard_of(numel(parameter), world(), rank()); }
+  ParameterShard shard(std::uint32_t parameter) const { return shard_of(numel(parameter), peers().size(), index_in_peers()); }
   Slice partition_of(std::uint32_t parameter) const { return partitions_.part(offset_[parameter], shard(parameter).size); }
   Slice in_group(const SubGroup& group, Slice flat, std::uint32_t parameter) const;
   std::vector<ViewPiece> shard_pieces(std::uint32_t parameter, Slice partition) const;
@@ -105,6 +116,10 @@ class ZeroStage3 final : public ScaledOptimizer {
   std::vector<SubGroup> groups_;
   std::vector<std::uint64_t> offset_;  // of a parameter's partition in the flat buffers
   std::vector<Slice> weights_;         // this rank's shard, model dtype
+
+  // Where ranks run modules in different orders. What all gather alike changes nothing that is judged, and is left out.
+  std::optional<WeightFetches> fetches_;
+  Slice recorded_length_;
 
   std::uint32_t micro_step_id_ = 0;
   bool epilogue_ran_ = false;

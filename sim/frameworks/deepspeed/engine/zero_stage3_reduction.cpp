@@ -50,7 +50,7 @@ std::vector<Tensor> ZeroStage3::all_reduce_partitions(ProgramWriter& w) {
   const bool postscale = !config().prescale_gradients;
   if (postscale && factor != 1.0) w.divide(bucket, factor);
   w.divide(bucket, average_over());
-  w.collective({.kind = CollectiveKind::all_reduce, .input = bucket, .output = bucket});
+  w.collective({.kind = CollectiveKind::all_reduce, .group = peers().id, .input = bucket, .output = bucket});
   // The product is another tensor: what stays in the bucket is not multiplied.
   Tensor product;
   Slice reduced = bucket;
@@ -82,22 +82,22 @@ std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
   Tensor interleaved;
   const Slice lone = gradient_slice_[bucket_.front()];
   const bool in_bucket = contiguous_ && lone.buffer == bucket_buffer_.slice.buffer;
-  if (bucket_.size() == 1 && lone.numel == chunk * world() && w.declaration(lone.buffer).dtype == comm_dtype_) {
+  if (bucket_.size() == 1 && lone.numel == chunk * peers().size() && w.declaration(lone.buffer).dtype == comm_dtype_) {
     // A lone parameter without padding is its own interleaving. The caller holds its memory.
     if (in_bucket) interleaved.slice = lone;
     else tensors_.share(w, interleaved, grad_[bucket_.front()]);
   } else {
-    interleaved = tensors_.allocate(w, "interleaved_partitions", comm_dtype_, chunk * world());
+    interleaved = tensors_.allocate(w, "interleaved_partitions", comm_dtype_, chunk * peers().size());
     interleave(w, interleaved.slice);
   }
   const double factor = config().gradient_predivide_factor;
   const bool predivides = !config().prescale_gradients && factor != 1.0;
   if (predivides) w.divide(interleaved.slice, factor);
-  w.divide(interleaved.slice, world());
-  const Slice own = interleaved.slice.part(rank() * chunk, chunk);
-  w.collective({.kind = CollectiveKind::reduce_scatter, .input = interleaved.slice, .output = own});
+  w.divide(interleaved.slice, peers().size());
+  const Slice own = interleaved.slice.part(index_in_peers() * chunk, chunk);
+  w.collective({.kind = CollectiveKind::reduce_scatter, .group = peers().id, .input = interleaved.slice, .output = own});
   const bool multiplies = predivides || (!config().prescale_gradients && behaviour().stage3_predivide_multiplies == Stage3Predivide::always);
-  if (multiplies && factor != world()) w.multiply(own, factor);
+  if (multiplies && factor != peers().size()) w.multiply(own, factor);
   const bool counted = !contiguous_ || interleaved.slice.buffer != bucket_buffer_.slice.buffer;  // the bucket buffer lives as long as the engine
   std::vector<Tensor> partitions;
   std::uint64_t at = 0;
@@ -129,7 +129,7 @@ void ZeroStage3::copy_reduced(ProgramWriter& w, std::uint32_t p, Slice target, S
 }
 
 void ZeroStage3::interleave(ProgramWriter& w, Slice interleaved) {
-  Interleaving by_owner{{}, world()};
+  Interleaving by_owner{{}, peers().size()};
   for (std::uint32_t p : bucket_) by_owner.parts.push_back({gradient_slice_[p].part(0, numel(p)), shard(p).size});
   w.interleave(interleaved, std::move(by_owner));
 }

@@ -116,6 +116,7 @@ void ZeroStage3::fold(StateFold& f) const {
   f.flags(norm_recorded_);
   f.flags(stored_in_window_);
   for (const SubGroup& group : groups_) f.slice(group.master_gradient);
+  if (fetches_) fetches_->fold(f);
 }
 
 }  // namespace gradledger

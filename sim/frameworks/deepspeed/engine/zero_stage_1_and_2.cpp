@@ -29,7 +29,7 @@ ZeroStage1And2::ZeroStage1And2(const DeepSpeedContext& context)
       model_dtype_(scenario().model_dtype),
       acc_dtype_(grad_accum_dtype_of(scenario())),
       comm_dtype_(communication_dtype_of(scenario())),
-      weights_(scenario(), rank(), "single_partition_of_fp32_groups", dealing_of(config(), behaviour())),
+      weights_(scenario(), rank(), rank_groups(), "single_partition_of_fp32_groups", dealing_of(config(), behaviour())),
       kept_(scenario(), behaviour(), weights_),
       reduces_copy_(uses_grad_accum_ && !kept_->sums_in_fp32()),
       bucket_dtype_(uses_grad_accum_ && !reduces_copy_ ? acc_dtype_ : model_dtype_),
@@ -50,6 +50,7 @@ KeepingContext ZeroStage1And2::keeping() {
           .reduces_copy = reduces_copy_,
           .boundary = boundary_mirror(),
           .pinned = pinned(),
+          .first_of_tensor_ranks = first_of_tensor_ranks(),
           .micro_step_id = micro_step_id_,
           .loss_scale = scaler_.scale(),
           .overflow_flag = overflow_flag_};
@@ -184,7 +185,7 @@ void ZeroStage1And2::flush_coalesced(ProgramWriter& w) {
   partition_epilogue(w);
 }
 
-// The end of the reduction before has let go of the buffers, and only a backward brings them back.
+// The end of the reduction before has let go of the buffers, and only a gradient brings them back: neither a call by hand nor a backward without one does.
 void ZeroStage1And2::require_bucket() const {
   if (!contiguous_ || ready_for_gradients_) return;
   if (behaviour().released_bucket == ReleasedBucket::none && had_buckets_) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
@@ -193,6 +194,7 @@ void ZeroStage1And2::require_bucket() const {
 }
 
 void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
+  require_bucket();
   reduce_bucket(w);
   std::fill(already_reduced_.begin(), already_reduced_.end(), false);
   if (overlap_) {

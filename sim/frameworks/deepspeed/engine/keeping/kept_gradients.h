@@ -29,6 +29,7 @@ struct KeepingContext {
   bool reduces_copy;                // by way of a temporary in the model dtype
   bool boundary;                    // the optimizer's copy of the engine's is_gradient_accumulation_boundary()
   bool pinned;                      // host memory
+  bool first_of_tensor_ranks;       // whose copies count in the norm
   std::int64_t micro_step_id;
   double loss_scale;  // of the gradients at hand
   Slice overflow_flag;
@@ -37,6 +38,7 @@ struct KeepingContext {
   const std::string& parameter_name(std::uint32_t parameter) const { return scenario.parameters[parameter].name; }
   Dtype model_dtype() const { return scenario.model_dtype; }
   Dtype acc_dtype() const { return grad_accum_dtype_of(scenario); }
+  bool counts_in_norm(std::uint32_t parameter) const { return first_of_tensor_ranks || scenario.parameters[parameter].part; }
   OwnedPart owned(std::uint32_t parameter) const { return weights.of(parameter).owned(parameter); }
 
   Tensor& gradient_attribute(std::uint32_t parameter) const { return uses_grad_accum ? grad_accum[parameter] : grad[parameter]; }

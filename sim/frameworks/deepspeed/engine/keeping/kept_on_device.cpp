@@ -39,7 +39,7 @@ void KeptOnDevice::check_finite(ProgramWriter& w, const KeepingContext& c) const
 
 void KeptOnDevice::add_squares(ProgramWriter& w, const KeepingContext& c, std::size_t group, Slice squared) const {
   for (std::size_t i = c.weights[group].first_part(); i < c.weights[group].end_of_parts(); ++i)
-    if (averaged().parts[i].defined()) w.squared_norm(squared, averaged().parts[i].slice);
+    if (averaged().parts[i].defined() && c.counts_in_norm(c.weights.parts()[i].parameter)) w.squared_norm(squared, averaged().parts[i].slice);
 }
 
 void KeptOnDevice::begin_step(ProgramWriter& w, const KeepingContext& c) {

@@ -38,6 +38,7 @@ void KeptOnHost::record_norm(ProgramWriter& w, std::uint32_t p, Slice own) const
 // Of the parameters whose norm was recorded.
 void KeptOnHost::add_squares(ProgramWriter& w, const KeepingContext& c, std::size_t group, Slice squared) const {
   for (const OwnedPart& part : c.weights[group].parts()) {
+    if (!c.counts_in_norm(part.parameter)) continue;
     if (norm_recorded_[part.parameter]) w.accumulate(squared, recorded_norms_.part(part.parameter, 1));
     else if (c.behaviour.unused_norm == UnusedNorm::required) throw FrameworkError{"KeyError", std::to_string(part.parameter)};
   }

@@ -1,0 +1,55 @@
+// ZeRO stage 3: weights that are gathered for the modules of a forward and of its backward.
+#include "sim/frameworks/deepspeed/engine/zero_stage3.h"
+
+namespace gradledger {
+
+void ZeroStage3::run_modules(ProgramWriter& w, std::uint32_t backward, std::span<const std::uint32_t> ready, bool again) {
+  if (!fetches_) return;
+  if (!again) {
+    compare_recordings(w);
+    fetches_->begin_forward();
+    gather(w, fetches_->before_root());
+  }
+  if (!runs_as_first_rank(backward)) fetches_->differs();
+  for (std::size_t i = ready.size(); i-- > 0;) {
+    gather(w, fetches_->before(ready[i]));
+    fetches_->after(ready[i]);
+  }
+}
+
+// Where it is recorded, each rank checks that it ran the modules that the first rank did.
+void ZeroStage3::compare_recordings(ProgramWriter& w) {
+  if (!fetches_->compares()) return;
+  w.collective({.kind = CollectiveKind::broadcast, .purpose = Purpose::control, .input = recorded_length_, .output = recorded_length_});
+  if (fetches_->disagrees()) throw FrameworkError{"RuntimeError", "Detected a disagreement on list contents between rank0 and rank" + std::to_string(rank())};
+}
+
+void ZeroStage3::begin_backward(ProgramWriter& w, std::uint32_t backward) {
+  if (!fetches_) return;
+  if (!runs_as_first_rank(backward)) fetches_->differs();
+  gather(w, fetches_->before_root());
+}
+
+void ZeroStage3::before_module(ProgramWriter& w, std::uint32_t use) {
+  if (fetches_) gather(w, fetches_->before(use));
+}
+
+void ZeroStage3::after_module(std::uint32_t use) {
+  if (fetches_) fetches_->after(use);
+}
+
+void ZeroStage3::gather(ProgramWriter& w, const std::vector<std::uint32_t>& parameters) {
+  for (const std::uint32_t p : parameters) {
+    Tensor fetched;
+    if (offload_parameters_) {
+      fetched = tensors_.allocate(w, "ds_tensor on device", model_dtype_, weights_[p].numel);
+      w.copy_over_the_bus(fetched.slice, weights_[p], false);
+    }
+    const Tensor whole = tensors_.allocate(w, "gathered weights", model_dtype_, shard(p).size * world());
+    w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .input = fetched.defined() ? fetched.slice : weights_[p], .output = whole.slice});
+    tensors_.drop(w, fetched);
+    tensors_.drop(w, whole);
+  }
+}
+
+}  // namespace gradledger

@@ -90,15 +90,44 @@ void AlikeInRound::group(std::size_t first_thing, DueTracker& tracker) {
         break;
       }
     if (at == groups_.size()) {
-      groups_.emplace_back().others.resize(things_[t].count, 0);
+      Group& fresh = groups_.emplace_back();
+      fresh.others.resize(things_[t].count, 0);
+      fresh.remembered = of_this.remembered;
+      fresh.apart = of_this.lone;
       known.push_back(of_this);
       for (std::uint32_t number = 0; number < things_[t].count; ++number) judged_as_[snapshots_[things_[t].first + number]] = {static_cast<std::uint32_t>(at), number};
-    } else {
-      for (std::uint32_t number = 0; number < things_[t].count; ++number)
-        for (const WeightPiece& piece : round_.pieces(snapshots_[things_[t].first + number])) groups_[at].others[number] += piece.numel;
     }
     groups_[at].things.push_back(static_cast<std::uint32_t>(t));
+    for (std::uint32_t number = 0; number < things_[t].count; ++number)
+      for (const WeightPiece& piece : round_.pieces(snapshot(static_cast<std::uint32_t>(t), number))) groups_[at].others[number] += piece.numel;
   }
+  for (std::size_t g = first_group; g < groups_.size(); ++g)
+    if (!groups_[g].apart) find_kinds(groups_[g]);
+}
+
+// Pieces that are alike in every snapshot. Where a buffer is cut otherwise in some of them, each piece is one of its own.
+void AlikeInRound::find_kinds(Group& group) const {
+  constexpr std::size_t looked_at = 4;
+  const std::uint32_t thing = group.things.front(), count = things_[thing].count;
+  const std::size_t size = round_.pieces(snapshot(thing, 0)).size();
+  for (std::uint32_t number = 0; number < count; ++number)
+    if (round_.pieces(snapshot(thing, number)).size() != size) {
+      group.apart = true;
+      return;
+    }
+  const auto alike_in_all = [&](std::size_t i, std::size_t j) {
+    for (std::uint32_t number = 0; number < count; ++number)
+      if (!pieces_alike(snapshot(thing, number), i, snapshot(thing, number), j)) return false;
+    return true;
+  };
+  for (std::size_t i = 0; i < size; ++i) {
+    bool known = false;
+    for (std::size_t k = group.pieces.size(); k-- > 0 && group.pieces.size() - k <= looked_at && !known;) known = alike_in_all(group.pieces[k], i);
+    if (!known) group.pieces.push_back(static_cast<std::uint32_t>(i));
+  }
+  if (group.things.size() == 1 && group.pieces.size() == size) group.apart = true;  // nothing is like anything
+  for (std::uint32_t number = 0; number < count; ++number)
+    for (const std::uint32_t i : group.pieces) group.others[number] -= round_.pieces(snapshot(thing, number))[i].numel;
 }
 
 bool AlikeInRound::alike(const Thing& a, const Thing& b) const {
@@ -112,12 +141,14 @@ bool AlikeInRound::snapshots_alike(std::uint32_t a, std::uint32_t b) const {
   const WeightObservation &of_a = round_.kept(a), &of_b = round_.kept(b);
   const std::span<const WeightPiece> pieces_a = round_.pieces(a), pieces_b = round_.pieces(b);
   if (of_a.event != of_b.event || of_a.at_end != of_b.at_end || of_a.role != of_b.role || of_a.scale != of_b.scale || pieces_a.size() != pieces_b.size()) return false;
-  const std::span<const std::uint32_t> forms_a = round_.forms_of(a), forms_b = round_.forms_of(b);
-  for (std::size_t i = 0; i < pieces_a.size(); ++i) {
-    const WeightPiece &x = pieces_a[i], &y = pieces_b[i];
-    if (x.held != y.held || x.shift != y.shift || x.constant != y.constant || forms_a[i] != forms_b[i] || alike_[x.parameter] != alike_[y.parameter]) return false;
-  }
+  for (std::size_t i = 0; i < pieces_a.size(); ++i)
+    if (!pieces_alike(a, i, b, i)) return false;
   return true;
+}
+
+bool AlikeInRound::pieces_alike(std::uint32_t a, std::size_t i, std::uint32_t b, std::size_t j) const {
+  const WeightPiece &x = round_.pieces(a)[i], &y = round_.pieces(b)[j];
+  return x.held == y.held && x.shift == y.shift && x.constant == y.constant && round_.forms_of(a)[i] == round_.forms_of(b)[j] && alike_[x.parameter] == alike_[y.parameter];
 }
 
 }  // namespace gradledger::ref

@@ -1,5 +1,5 @@
-// Buffers of a rank that are judged alike in every repeat of a round: all that a judgement depends on is the same in them, but for how many elements
-// there are. One of them is then judged for all.
+// Buffers of a rank that are judged alike in every repeat of a round, and pieces of a buffer that are: all that a judgement depends on is the same in
+// them, but for how many elements there are. One of them is then judged for all.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,11 @@ class AlikeInRound {
     std::uint32_t rank = 0, first = 0, count = 0;
   };
   struct Group {
-    std::vector<std::uint32_t> things;  // the first is judged for all
-    std::vector<std::uint64_t> others;  // by snapshot of a thing: elements of those behind the first
-    bool apart = false;                 // each is judged by itself
-    // What the tracker remembers of the first, where that is of a later round than the one that was kept: its snapshot and the round.
+    std::vector<std::uint32_t> things;
+    std::vector<std::uint32_t> pieces;  // of each snapshot of the first thing, one of each kind: they are judged for all
+    std::vector<std::uint64_t> others;  // by snapshot of a thing: elements of all other pieces
+    bool apart = false;                 // each is judged by itself, and has been so far
+    // What the tracker remembers: contents of this snapshot, as of a round.
     std::uint32_t remembered = nothing, of_round = 0;
   };
   // What is done for a rank, in order: a snapshot of a group is looked at, or an event ends (group: nothing).
@@ -53,8 +54,10 @@ class AlikeInRound {
   void find_things(const std::vector<const KeptRound::Entry*>& entries);
   Known known_of(const Thing& thing, DueTracker& tracker) const;
   void group(std::size_t first_thing, DueTracker& tracker);
+  void find_kinds(Group& group) const;
   bool alike(const Thing& a, const Thing& b) const;
   bool snapshots_alike(std::uint32_t a, std::uint32_t b) const;
+  bool pieces_alike(std::uint32_t a, std::size_t i, std::uint32_t b, std::size_t j) const;
 
   const KeptRound& round_;
   const std::span<const std::uint32_t> alike_;

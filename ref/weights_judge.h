@@ -89,7 +89,11 @@ class WeightsJudge final : public TraceSink, public TakesRounds {
   double weight_in(const Cells& cells, std::uint32_t backward, std::uint32_t rank) const;
   void judge(const WeightObservation& observation, const Due& due, std::uint32_t window);
   void judge_for_all(KeptRound& round, AlikeInRound::Group& group, std::uint32_t number);
-  void catch_up(KeptRound& round, const AlikeInRound::Group& group, const DueTracker::Buffer& first);
+  void begin_rounds(KeptRound& round);
+  DueTracker::Buffer& buffer_of(const KeptRound& round, std::uint32_t thing);
+  void remember(DueTracker::Buffer& buffer, std::span<const WeightPiece> pieces);
+  WeightObservation of_each_kind(const KeptRound& round, const AlikeInRound::Group& group, std::uint32_t number, bool in_the_round_before = false);
+  void set_apart(KeptRound& round, AlikeInRound::Group& group, const DueTracker::Buffer& seen);
 
   const Workload& workload_;
   const Timeline& timeline_;
@@ -133,6 +137,7 @@ class WeightsJudge final : public TraceSink, public TakesRounds {
   std::vector<Piece> pieces_;            // of the snapshot at hand
   std::vector<std::uint64_t> contents_;  // equal where it holds the same
   std::unique_ptr<AlikeInRound> round_;  // that is shown again
+  std::vector<WeightPiece> kinds_;       // of a snapshot of it
 };
 
 }  // namespace gradledger::ref

@@ -81,14 +81,14 @@ class KeptRound {
   std::span<const WeightPiece> pieces(std::uint32_t snapshot) const { return std::span(pieces_).subspan(snapshots_[snapshot].first, snapshots_[snapshot].count); }
   std::span<const std::uint32_t> forms_of(std::uint32_t snapshot) const { return std::span(form_of_).subspan(snapshots_[snapshot].first, snapshots_[snapshot].count); }
 
+  const Form& form(std::uint32_t number, bool in_the_one_before = false) const { return round_ == 0 ? forms_[number] : in_the_one_before ? before_[number] : now_[number]; }
   // As it is in this round, or in the one before. Valid until the next call.
   WeightObservation snapshot(std::uint32_t of, bool in_the_one_before = false) {
     const Snapshot& kept = snapshots_[of];
-    const std::vector<Form>& forms = round_ == 0 ? forms_ : in_the_one_before ? before_ : now_;
     WeightObservation shown = kept.observation;
     shown.event += (round_ - in_the_one_before) * events_;
     for (std::size_t i = kept.first; i < kept.first + kept.count; ++i)
-      if (pieces_[i].held == WeightPiece::Held::weights) std::tie(pieces_[i].form, pieces_[i].terms) = forms[form_of_[i]];
+      if (pieces_[i].held == WeightPiece::Held::weights) std::tie(pieces_[i].form, pieces_[i].terms) = form(form_of_[i], in_the_one_before);
     shown.pieces = pieces(of);
     return shown;
   }

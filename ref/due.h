@@ -69,6 +69,8 @@ class DueTracker {
   // What it saw so far: another tracker goes on with it where the pass does.
   using Seen = std::vector<Rank>;
   Seen& seen() { return ranks_; }
+  // What it knows of a buffer; nothing yet where it never asked.
+  Buffer& known(std::uint32_t rank, std::string_view name) { return known(ranks_[rank], name); }
 
  private:
   Buffer& known(Rank& rank, std::string_view name);

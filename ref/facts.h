@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/trace/kept_round.h"
 #include "sim/trace/producer.h"
 
 namespace gradledger::ref {
@@ -33,7 +34,7 @@ struct RunFacts {
   bool stopped() const { return !engine_errors.empty() || deadlock || mismatch; }
 };
 
-class FactsSink final : public TraceSink {
+class FactsSink final : public TraceSink, public TakesRounds {
  public:
   FactsSink(const Workload& workload, const Timeline& timeline);
 
@@ -41,6 +42,7 @@ class FactsSink final : public TraceSink {
   void weights(const WeightObservation& observation) override { note_space(observation); }
   void collective(const CollectiveRecord& record) override;
   void memory(const MemoryRecord& record) override;
+  void round_again(KeptRound& round) override { round.show(*this, false); }  // its snapshots lie where they did
   void unwritten(const UnwrittenRecord& record) override { facts_.unwritten.push_back(record); }
   void engine_error(const EngineErrorRecord& record) override { facts_.engine_errors.push_back(record); }
   void deadlock(const DeadlockRecord& record) override { facts_.deadlock = record; }
@@ -62,7 +64,7 @@ class FactsSink final : public TraceSink {
 };
 
 // Passes everything on to several sinks, in order.
-class Tee final : public TraceSink {
+class Tee final : public TraceSink, public TakesRounds {
  public:
   void add(TraceSink* sink) {
     if (sink) sinks_.push_back(sink);
@@ -102,6 +104,16 @@ class Tee final : public TraceSink {
   }
   void race(const RaceRecord& r) override {
     for (TraceSink* s : sinks_) s->race(r);
+  }
+  void round_again(KeptRound& round) override {
+    for (TraceSink* s : sinks_) {
+      if (auto* takes = dynamic_cast<TakesRounds*>(s)) takes->round_again(round);
+      else round.show(*s);
+    }
+  }
+  void rounds_over(KeptRound& round) override {
+    for (TraceSink* s : sinks_)
+      if (auto* takes = dynamic_cast<TakesRounds*>(s)) takes->rounds_over(round);
   }
 
  private:

@@ -22,9 +22,9 @@ ProbeRange range_of(const Workload& workload, const Timeline& timeline, const Pr
 }
 
 // All that a run on weights shows, to sinks that ask of memory no more than which buffers there were.
-class OfWeights final : public TraceSink, public NeedsNoRepeatedMemory {
+class OfWeights final : public TraceSink, public NeedsNoRepeatedMemory, public TakesRounds {
  public:
-  explicit OfWeights(TraceSink& to) : to_(to) {}
+  explicit OfWeights(Tee& to) : to_(to) {}
 
   void weights(const WeightObservation& o) override { to_.weights(o); }
   void collective(const CollectiveRecord& r) override { to_.collective(r); }
@@ -38,9 +38,11 @@ class OfWeights final : public TraceSink, public NeedsNoRepeatedMemory {
   void deadlock(const DeadlockRecord& r) override { to_.deadlock(r); }
   void mismatch(const MismatchRecord& r) override { to_.mismatch(r); }
   void race(const RaceRecord& r) override { to_.race(r); }
+  void round_again(KeptRound& round) override { to_.round_again(round); }
+  void rounds_over(KeptRound& round) override { to_.rounds_over(round); }
 
  private:
-  TraceSink& to_;
+  Tee& to_;
 };
 
 }  // namespace

@@ -63,6 +63,7 @@ class SnapshotBook {
   std::optional<Due> open(const Shown& shown);
   void event_done(std::uint32_t rank, std::uint32_t event) { due_.event_done(rank, event); }
   DueTracker::Seen& seen() { return due_.seen(); }
+  DueTracker& tracker() { return due_; }
   void compared_applied(std::uint32_t event) { applied_compared_.insert(event); }
 
   std::uint32_t window(const Shown& shown) const { return timeline_.window_at(shown.event, shown.at_end, shown.role == Role::applied_gradient ? Layer::meant : Layer::documented); }

@@ -6,10 +6,18 @@
 #include <limits>
 #include <span>
 
+#include "ref/alike_parameters.h"
+
 namespace gradledger::ref {
 
 WeightsJudge::WeightsJudge(const Workload& workload, const Timeline& timeline, const Ledger& ledger, std::vector<JudgedSnapshot>* judged)
-    : workload_(workload), timeline_(timeline), ledger_(ledger), book_(workload, timeline, nullptr, false), judged_(judged), first_wrong_(workload.world_size) {
+    : workload_(workload),
+      timeline_(timeline),
+      ledger_(ledger),
+      book_(workload, timeline, nullptr, false),
+      judged_(judged),
+      alike_(alike_parameters(workload, timeline)),
+      first_wrong_(workload.world_size) {
   number_of({});          // 0: nobody weighs anything
   number_of_profile({});  // likewise
   changes_ = timeline.gradients_set;
@@ -18,19 +26,6 @@ WeightsJudge::WeightsJudge(const Workload& workload, const Timeline& timeline, c
       std::copy_if(by_rank.begin(), by_rank.end(), std::back_inserter(changes_), [](std::uint32_t event) { return event != never; });
   std::sort(changes_.begin(), changes_.end());
   changes_.erase(std::unique(changes_.begin(), changes_.end()), changes_.end());
-  find_parameters_alike();
-}
-
-// Of parameters that the same contributions have a gradient for, and that no event names, the same is due.
-void WeightsJudge::find_parameters_alike() {
-  const bool named = !timeline_.gradients_set.empty() ||
-                     std::any_of(timeline_.backwards.begin(), timeline_.backwards.end(), [](const Backward& b) { return !b.uses.empty() || b.raises_after.has_value(); });
-  const auto holders = [&](std::uint32_t p) { return timeline_.contract.holders.empty() ? std::vector<std::uint32_t>{} : timeline_.contract.holders[p]; };
-  std::map<std::pair<bool, std::vector<std::uint32_t>>, std::uint32_t> first;
-  for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
-    const Parameter& parameter = workload_.parameters[p];
-    alike_.push_back(named || parameter.used_by ? p : first.try_emplace({parameter.has_gradient(), holders(p)}, p).first->second);
-  }
 }
 
 std::uint32_t WeightsJudge::number_of(Cells cells) {
@@ -214,7 +209,6 @@ bool WeightsJudge::takes_part(std::uint32_t held, std::uint32_t due) const {
 void WeightsJudge::weights(const WeightObservation& o) {
   elements_.clear();
   pieces_.clear();
-  contents_.clear();
   std::uint32_t shown_piece = 0;
   for (const WeightPiece& piece : o.pieces) {
     pieces_.push_back(taken(piece, o.scale));
@@ -222,8 +216,8 @@ void WeightsJudge::weights(const WeightObservation& o) {
     if (!elements_.empty() && shown_piece == piece.piece) elements_.back().end = next.end;
     else elements_.push_back(next);
     shown_piece = piece.piece;
-    contents_.insert(contents_.end(), {piece.numel, static_cast<std::uint64_t>(piece.held), piece.form, static_cast<std::uint64_t>(piece.shift)});
   }
+  contents_of(o.pieces, contents_);
   const std::span<const std::byte> bytes = std::as_bytes(std::span(contents_));
   const Shown shown{o.rank, o.event, o.at_end, o.buffer, o.role, elements_, {&bytes, 1}};
   const auto due = book_.open(shown);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -12,18 +13,23 @@
 #include <utility>
 #include <vector>
 
+#include "ref/alike_in_round.h"
 #include "ref/judge.h"
 #include "ref/ledger.h"
 #include "ref/snapshot_book.h"
+#include "sim/trace/kept_round.h"
 #include "sim/trace/producer.h"
 
 namespace gradledger::ref {
 
-class WeightsJudge final : public TraceSink {
+class WeightsJudge final : public TraceSink, public TakesRounds {
  public:
   WeightsJudge(const Workload& workload, const Timeline& timeline, const Ledger& ledger, std::vector<JudgedSnapshot>* judged);
 
   void weights(const WeightObservation& observation) override;
+  // Of buffers that are judged alike, one is judged for all.
+  void round_again(KeptRound& round) override;
+  void rounds_over(KeptRound& round) override;
   void event_done(std::uint32_t rank, std::uint32_t event) override { book_.event_done(rank, event); }
 
   const SnapshotBook& book() const { return book_; }
@@ -63,7 +69,6 @@ class WeightsJudge final : public TraceSink {
     bool wrong = false;
   };
 
-  void find_parameters_alike();
   Piece taken(const WeightPiece& piece, double scale);
   Cells cells_of(std::vector<WeightTerm> terms, double scale, bool misplaced);
   std::uint32_t due_of(const LedgerEntry& entry, std::uint32_t parameter);
@@ -83,6 +88,12 @@ class WeightsJudge final : public TraceSink {
   bool takes_part(std::uint32_t held, std::uint32_t due) const;
   double weight_in(const Cells& cells, std::uint32_t backward, std::uint32_t rank) const;
   void judge(const WeightObservation& observation, const Due& due, std::uint32_t window);
+  void judge_for_all(KeptRound& round, AlikeInRound::Group& group, std::uint32_t number);
+  void begin_rounds(KeptRound& round);
+  DueTracker::Buffer& buffer_of(const KeptRound& round, std::uint32_t thing);
+  void remember(DueTracker::Buffer& buffer, std::span<const WeightPiece> pieces);
+  WeightObservation of_each_kind(const KeptRound& round, const AlikeInRound::Group& group, std::uint32_t number, bool in_the_round_before = false);
+  void set_apart(KeptRound& round, AlikeInRound::Group& group, const DueTracker::Buffer& seen);
 
   const Workload& workload_;
   const Timeline& timeline_;
@@ -98,7 +109,7 @@ class WeightsJudge final : public TraceSink {
   using DueKey = std::tuple<std::uint32_t, bool, Role, std::uint32_t, std::uint32_t, std::uint32_t>;  // event, at_end, role, after, rank, parameter
   std::map<DueKey, std::uint32_t> due_;
   std::optional<std::pair<DueKey, std::uint32_t>> last_due_;
-  std::vector<std::uint32_t> alike_;  // by parameter: the first of which the same is due
+  const std::vector<std::uint32_t> alike_;  // by parameter: the first of which the same is due
   // By everything that the weight of a backward may differ by between two snapshots which count it: as long as nothing drops or multiplies
   // contributions, it is the same after every event.
   struct DueKind {
@@ -125,6 +136,8 @@ class WeightsJudge final : public TraceSink {
   std::vector<ElementRange> elements_;
   std::vector<Piece> pieces_;            // of the snapshot at hand
   std::vector<std::uint64_t> contents_;  // equal where it holds the same
+  std::unique_ptr<AlikeInRound> round_;  // that is shown again
+  std::vector<WeightPiece> kinds_;       // of a snapshot of it
 };
 
 }  // namespace gradledger::ref

@@ -39,16 +39,21 @@ void Naming::balanced_row(const JudgedSnapshot& seen) {
   entry.role = seen.role;
   entry.step = seen.step;
   std::map<std::vector<double>, std::vector<ElementRange>> by_row;
+  std::map<std::uint32_t, std::vector<ElementRange>*> row_of;  // by the first parameter of which the same is due
   std::vector<Contribution> columns;
   for (const std::uint32_t b : timeline_.backwards_of(seen.step, Layer::meant))
     for (std::uint32_t r = 0; r < workload_.world_size; ++r)
       if (timeline_.backwards[b].micro_batch[r] != no_contribution) columns.push_back(timeline_.contribution(b, r));
   for (const ElementRange& range : seen.layout) {
-    std::vector<double> weights;
-    for (const std::uint32_t b : timeline_.backwards_of(seen.step, Layer::meant))
-      for (std::uint32_t r = 0; r < workload_.world_size; ++r)
-        if (timeline_.backwards[b].micro_batch[r] != no_contribution) weights.push_back(ledger_.expected(entry, b, r, range.parameter));
-    by_row[std::move(weights)].push_back(range);
+    std::vector<ElementRange>*& row = row_of[alike_[range.parameter]];
+    if (!row) {
+      std::vector<double> weights;
+      for (const std::uint32_t b : timeline_.backwards_of(seen.step, Layer::meant))
+        for (std::uint32_t r = 0; r < workload_.world_size; ++r)
+          if (timeline_.backwards[b].micro_batch[r] != no_contribution) weights.push_back(ledger_.expected(entry, b, r, range.parameter));
+      row = &by_row[std::move(weights)];
+    }
+    row->push_back(range);
   }
   for (const auto& [weights, elements] : by_row)
     verdict_.applied.push_back({seen.step, seen.key.event, seen.key.rank, seen.key.buffer, columns, LedgerRow{elements, weights, weights}});

@@ -37,6 +37,7 @@ class HostExecutor::Run {
         rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_),
         reductions_(ranks_, rendezvous_, recorder_),
         policy_(options.schedule),
+        runnable_(executor.ranks_.size()),
         replays_(replays),
         lets_go_(options.once && std::none_of(executor.timeline_.events.begin(), executor.timeline_.events.end(), [](const Event& e) { return e.is<events::Restore>(); })),
         in_order_(options.schedule.policy == Schedule::Policy::in_order) {
@@ -47,16 +48,15 @@ class HostExecutor::Run {
 
   RunSummary go() {
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-      runnable_.push_back(static_cast<std::uint16_t>(r));
+      runnable_.insert(static_cast<std::uint16_t>(r));
       bytes_held_ += ranks_[r].memory.bytes_held();
       if (weights_) weights_->prepare(r, ranks_[r].program);
       if (lets_go_ && options_.check_streams) checks_.emplace_back(r).follow(ranks_[r].program);
     }
     do {
       while (!runnable_.empty() && !mismatched_) {
-        const std::size_t pick = policy_.pick(runnable_);
-        const std::uint16_t r = runnable_[pick];
-        runnable_.erase(runnable_.begin() + static_cast<std::ptrdiff_t>(pick));
+        const std::uint16_t r = policy_.pick(runnable_);
+        runnable_.erase(r);
         hash_.add(r);
         advance(r);
       }
@@ -86,7 +86,7 @@ class HostExecutor::Run {
     summary_.operations += passed * in_round;
     operations_at_barrier_ = summary_.operations;
     for (std::uint32_t r = 0; r < ranks_.size(); ++r)
-      if (!ranks_[r].finished) make_runnable(static_cast<std::uint16_t>(r));
+      if (!ranks_[r].finished) runnable_.insert(static_cast<std::uint16_t>(r));
     return true;
   }
 
@@ -294,14 +294,9 @@ class HostExecutor::Run {
       const auto s = static_cast<std::size_t>(complete->rank[peer].stream);
       ranks_[peer].waits_for_peers[s] = false;
       ranks_[peer].head[s] = ranks_[peer].program.ops[ranks_[peer].head[s]].next;
-      if (peer != r) make_runnable(peer);
+      if (peer != r) runnable_.insert(peer);
     }
     rendezvous_.recycle(std::move(*complete));
-  }
-
-  void make_runnable(std::uint16_t r) {
-    const auto at = std::lower_bound(runnable_.begin(), runnable_.end(), r);
-    if (at == runnable_.end() || *at != r) runnable_.insert(at, r);
   }
 
   // ---- what went wrong --------------------------------------------------------------------------------------------------------------
@@ -328,9 +323,9 @@ class HostExecutor::Run {
   SchedulePolicy policy_;
   TraceHash hash_;
   RunSummary summary_;
-  std::vector<std::uint16_t> runnable_;  // sorted
-  std::uint64_t bytes_held_ = 0;         // by all ranks
-  std::uint64_t program_bytes_ = 0;      // likewise, beyond what they had at the start
+  RunnableRanks runnable_;
+  std::uint64_t bytes_held_ = 0;     // by all ranks
+  std::uint64_t program_bytes_ = 0;  // likewise, beyond what they had at the start
   bool mismatched_ = false;
   bool replays_ = false;  // complete programs of an earlier run
   const bool lets_go_;    // of operations that ran; a restart looks for what they left

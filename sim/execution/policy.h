@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/hash.h"
+#include "sim/execution/runnable_ranks.h"
 #include "sim/trace/producer.h"
 
 namespace gradledger {
@@ -21,6 +22,18 @@ class SchedulePolicy {
     const std::size_t index = choose(enabled);
     decisions_.push_back(enabled[index]);
     return index;
+  }
+
+  // Likewise of ranks: the rank itself.
+  std::uint16_t pick(const RunnableRanks& ranks) {
+    if (ranks.size() == 1) return ranks[0];
+    const bool by_chance = policy_ == Schedule::Policy::seeded || policy_ == Schedule::Policy::in_order;
+    if (!by_chance) {
+      const std::vector<std::uint16_t> all = ranks.all();
+      return all[pick(all)];
+    }
+    decisions_.push_back(ranks[random_.below(static_cast<std::uint32_t>(ranks.size()))]);
+    return decisions_.back();
   }
 
   bool replay_diverged() const { return diverged_; }

@@ -34,14 +34,19 @@ BufferId ProgramWriter::declare(std::string name, Dtype dtype, std::uint64_t num
   return static_cast<BufferId>(program_->buffers.size() - 1);
 }
 
-ViewId ProgramWriter::view(std::string name, std::vector<ViewPiece> pieces) {
+ViewId ProgramWriter::view(std::string_view name, std::vector<ViewPiece> pieces) {
   std::vector<View>& views = program_->views;
-  std::vector<ViewId>& named = program_->views_by_name[name];
-  for (ViewId id : named)
-    if (views[id].pieces == pieces) return id;
-  named.push_back(static_cast<ViewId>(views.size()));
-  views.push_back({std::move(name), std::move(pieces)});
-  return static_cast<ViewId>(views.size() - 1);
+  if (next_view_ < views.size() && views[next_view_].name == name && views[next_view_].pieces == pieces) return next_view_++;
+  auto named = program_->views_by_name.find(name);
+  if (named == program_->views_by_name.end()) named = program_->views_by_name.emplace(name, std::vector<ViewId>{}).first;
+  const auto known = std::find_if(named->second.begin(), named->second.end(), [&](ViewId id) { return views[id].pieces == pieces; });
+  const ViewId id = known != named->second.end() ? *known : static_cast<ViewId>(views.size());
+  if (known == named->second.end()) {
+    named->second.push_back(id);
+    views.push_back({std::string(name), std::move(pieces)});
+  }
+  next_view_ = id + 1;
+  return id;
 }
 
 Op& ProgramWriter::emit_on(Stream stream, OpKind kind) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/base/contract.h"
@@ -213,7 +214,7 @@ class ProgramWriter {
   BufferId declare(std::string name, Dtype dtype, std::uint64_t numel, MemorySpace space = MemorySpace::device, std::uint64_t declared_numel = 0);
   Slice whole(BufferId buffer) const { return {buffer, 0, program_->buffers[buffer].numel}; }
   const BufferDeclaration& declaration(BufferId buffer) const { return program_->buffers[buffer]; }
-  ViewId view(std::string name, std::vector<ViewPiece> pieces);  // equal views share an id
+  ViewId view(std::string_view name, std::vector<ViewPiece> pieces);  // equal views share an id
 
   // ---- order
   Stream stream() const { return stream_; }
@@ -265,6 +266,7 @@ class ProgramWriter {
   Program* program_;
   Stream stream_ = Stream::compute;
   std::uint32_t event_ = 0;
+  ViewId next_view_ = 0;  // that is looked at first: views are asked for in the same order after every event
 };
 
 // Runs a block with another current stream.

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "sim/base/hash.h"
+#include "sim/execution/happens_before.h"
 #include "sim/execution/symbolic/symbolic_memory.h"
 #include "tests/support/scripted_engine.h"
 

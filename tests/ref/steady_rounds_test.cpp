@@ -20,6 +20,7 @@
 #include "sim/producers/producers.h"
 #include "sim/scenario/parse.h"
 #include "sim/trace/repeated_memory.h"
+#include "tests/support/long_windows.h"
 #include "tests/support/sanitized.h"
 
 namespace gradledger::testing {
@@ -85,29 +86,6 @@ void run_both(const Scenario& scenario, Both& both, const EngineFactory& engines
   for (const auto& [place, lines] : both.all.lines) {
     ASSERT_EQ(lines, both.brief.lines[place]) << "rank " << place.first << ", event " << place.second;
   }
-}
-
-// What was drawn, with windows of many micro-batches before it, between and behind. Nothing where it is no script any more.
-std::optional<Scenario> with_long_windows(const Scenario& drawn, std::uint64_t number) {
-  json document = json::parse(to_json(drawn).dump());
-  const std::uint64_t steps = number % 3, times = 7 + number % 11;
-  json round = json::array();
-  for (std::uint64_t b = 0; b < 1 + number % 2; ++b) round.push_back({{"backward", json::object()}});
-  if (steps > 0) round.push_back({{"step", json::object()}});
-  const json rounds = {{"repeat", {{"times", times}, {"of", round}}}};
-  json script = json::array();
-  if (number % 4 != 0) script.push_back(rounds);
-  for (const json& item : document["script"]) script.push_back(item);
-  script.push_back(rounds);
-  script.push_back({{"step", json::object()}});
-  script.push_back(rounds);
-  document["script"] = script;
-  json& config = document["engine"]["config"];
-  if (config.contains("gradient_accumulation_steps") && number % 5 != 0) config["gradient_accumulation_steps"] = number % 5 == 1 ? 1 : times + number % 5;
-  if (config.contains("train_batch_size")) config.erase("train_batch_size");
-  const auto read = read_scenario(document.dump(), ".");
-  if (!read || admission_error(*read) || !make_timeline(*read)) return std::nullopt;
-  return *read;
 }
 
 class rounds_that_repeat : public ::testing::TestWithParam<std::string> {};

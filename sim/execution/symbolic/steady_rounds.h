@@ -137,7 +137,7 @@ class SteadyRounds {
     SteadyForms forms(memory_.forms(), {script.backward_of(done_ - 3), script.backwards});
     std::vector<std::vector<std::uint32_t>> sequences;
     for (const OfRank& rank : of_rank_) sequences.push_back(rank.in_round);
-    for (std::uint32_t round = 1; round <= more; ++round) recorder_.repeat(round, script.events, sequences, forms, memory_.forms());
+    recorder_.repeat(more, script.events, sequences, forms, memory_.forms());
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
       const OfRank& rank = of_rank_[r];
       memory_.pass(r, forms, more);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -139,7 +140,13 @@ class PiecewiseBuffer {
   void write_kept(std::uint64_t offset, const Stretches& in) {
     const std::uint64_t end = offset + in.back().end;
     expects(!pieces_.empty() && end <= pieces_.back().end, "an operation reaches outside its buffer");
+    if (offset == 0 && end == pieces_.back().end) {
+      pieces_.clear();
+      for (const Stretch& s : in) append(pieces_, s);
+      return;
+    }
     const auto from = first_behind(offset);
+    if (in.size() == 1 && from->begin == offset && from->end == end && stays_apart(from, in.front().form, moved(in.front(), -static_cast<std::int64_t>(offset)))) return;
     auto to = from;
     while (to != pieces_.end() && to->end <= end) ++to;
     fresh_.clear();
@@ -154,6 +161,15 @@ class PiecewiseBuffer {
     const auto begin = from == pieces_.begin() ? from : std::prev(from);
     const auto at = pieces_.erase(begin, rest);
     pieces_.insert(at, fresh_.begin(), fresh_.end());
+  }
+
+  // Whether a piece that is given another form is still another one than its neighbours, as it must be; else it is left as it was.
+  bool stays_apart(Stretches::iterator piece, FormId form, std::int64_t origin) {
+    const auto is_like = [&](const Stretch& s) { return s.form == form && s.origin == origin; };
+    if ((piece != pieces_.begin() && is_like(*std::prev(piece))) || (std::next(piece) != pieces_.end() && is_like(*std::next(piece)))) return false;
+    piece->form = form;
+    piece->origin = origin;
+    return true;
   }
 
   // The first piece that ends behind an element.

@@ -37,7 +37,7 @@ void SymbolicMemory::execute(const Op& op, std::uint32_t rank, const Program& pr
     case OpKind::allocate:
     case OpKind::release: return buffer(rank, op.target.buffer).clear(op.target.numel);
     case OpKind::deposit: return deposit(op, rank);
-    case OpKind::fill: return write(rank, op.target, {told({0, op.target.numel, forms_.number(op.scalar), no_origin})});
+    case OpKind::fill: return write_one(rank, op.target, forms_.number(op.scalar), no_origin);
     case OpKind::copy: read(rank, op.source, read_); return write(rank, op.target, read_);
     case OpKind::interleave: return interleave(program.interleavings[op.index], op.target, rank);
     case OpKind::part_rows: return part_rows(program.interleavings[op.index], op.source, rank);
@@ -61,18 +61,31 @@ Stretch SymbolicMemory::told(Stretch s) const {
   return s;
 }
 
+void SymbolicMemory::write_one(std::uint32_t rank, Slice target, FormId form, std::int64_t origin) {
+  one_.assign(1, told({0, target.numel, form, origin}));
+  write(rank, target, one_);
+}
+
+// Every rank deposits as much of the same backward.
+FormId SymbolicMemory::deposited(std::uint32_t backward, double scalar) {
+  if (last_deposit_.form != LinearForms::poison && last_deposit_.backward == backward && last_deposit_.scalar == scalar) return last_deposit_.form;
+  const auto factor = quotient_of(scalar);
+  last_deposit_ = {backward, scalar, factor ? forms_.scaled(forms_.contribution(backward), *factor) : LinearForms::untold};
+  return last_deposit_.form;
+}
+
 // Weights at the start are no contributions.
 void SymbolicMemory::deposit(const Op& op, std::uint32_t rank) {
   FormId form = LinearForms::zero;
   if (op.index != no_index) {
-    const auto factor = quotient_of(op.scalar);
-    form = factor ? forms_.scaled(forms_.contribution(op.index), *factor) : LinearForms::untold;
+    form = deposited(op.index, op.scalar);
     // A gradient that ranks compute alike is one contribution, whoever has it.
     if (const std::uint32_t of = timeline_.contract.contributor(rank, op.source.buffer); of != rank) form = forms_.on_rank(form, of);
   }
-  const Stretches given{told({0, op.target.numel, form, parameter_begin_[op.source.buffer] + static_cast<std::int64_t>(op.source.offset)})};
-  if (op.flag == 0) write(rank, op.target, given);
-  else accumulate(rank, op.target, given);
+  const std::int64_t origin = parameter_begin_[op.source.buffer] + static_cast<std::int64_t>(op.source.offset);
+  if (op.flag == 0) return write_one(rank, op.target, form, origin);
+  one_.assign(1, told({0, op.target.numel, form, origin}));
+  accumulate(rank, op.target, one_);
 }
 
 // All at once where the buffer is alike, so that what stays of it is.

@@ -56,7 +56,9 @@ class SymbolicMemory {
   void read(std::uint32_t rank, Slice slice, Stretches& out) { buffer(rank, slice.buffer).read(slice.offset, slice.numel, out); }
   void write(std::uint32_t rank, Slice slice, const Stretches& in) { buffer(rank, slice.buffer).write(slice.offset, in); }
 
+  void write_one(std::uint32_t rank, Slice target, FormId form, std::int64_t origin);
   void deposit(const Op& op, std::uint32_t rank);
+  FormId deposited(std::uint32_t backward, double scalar);
   void interleave(const Interleaving& of, Slice target, std::uint32_t rank);
   void part_rows(const Interleaving& of, Slice source, std::uint32_t rank);
   void accumulate(std::uint32_t rank, Slice target, const Stretches& more);
@@ -81,7 +83,12 @@ class SymbolicMemory {
   std::vector<std::vector<PiecewiseBuffer>> buffers_;  // by rank
   std::vector<FormId> before_;                         // by form, of the backward below; poison: not worked out
   std::uint32_t before_backward_ = 0;
-  Stretches read_, other_, result_;
+  struct {
+    std::uint32_t backward = 0;
+    double scalar = 0;
+    FormId form = LinearForms::poison;  // poison: none yet
+  } last_deposit_;
+  Stretches read_, other_, result_, one_;
   std::vector<Stretches> inputs_;
   std::vector<WeightPiece> pieces_;
 };

@@ -305,10 +305,12 @@ void DeepSpeedEngine::optimizer_zero_grad(ProgramWriter& w) {
 std::vector<ViewPiece> DeepSpeedEngine::whole_parameter(std::uint32_t parameter, Slice slice) const { return {ViewPiece{slice, static_cast<std::int32_t>(parameter), 0}}; }
 
 void DeepSpeedEngine::observe(ProgramWriter& w) {
+  std::string name;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     if (!grad_[p].defined()) continue;
     const Role role = grad_[p].slice.buffer == own_storage_[p] ? gradient_role() : Role::scratch;
-    w.observe(w.view(parameter_name(p) + ".grad", whole_parameter(p, grad_[p].slice)), role, gradient_scale(), true);
+    name.assign(parameter_name(p)).append(".grad");
+    w.observe(w.view(name, whole_parameter(p, grad_[p].slice)), role, gradient_scale(), true);
   }
   observe_wrapper(w);
 }

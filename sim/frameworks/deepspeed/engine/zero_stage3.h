@@ -100,6 +100,7 @@ class ZeroStage3 final : public ScaledOptimizer {
   ParameterShard shard(std::uint32_t parameter) const { return shard_of(numel(parameter), peers().size(), index_in_peers()); }
   Slice partition_of(std::uint32_t parameter) const { return partitions_.part(offset_[parameter], shard(parameter).size); }
   Slice in_group(const SubGroup& group, Slice flat, std::uint32_t parameter) const;
+  void add_shard_pieces(std::uint32_t p, Slice partition, std::vector<ViewPiece>& to) const;
   std::vector<ViewPiece> shard_pieces(std::uint32_t parameter, Slice partition) const;
   std::vector<ViewPiece> group_pieces(const SubGroup& group, Slice flat) const;
   Stream reduction_stream() const { return overlap_ ? Stream::communication : Stream::compute; }

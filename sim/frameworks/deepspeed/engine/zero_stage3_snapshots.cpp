@@ -5,29 +5,40 @@
 
 namespace gradledger {
 
-std::vector<ViewPiece> ZeroStage3::shard_pieces(std::uint32_t p, Slice partition) const {
+void ZeroStage3::add_shard_pieces(std::uint32_t p, Slice partition, std::vector<ViewPiece>& to) const {
   const ParameterShard own = shard(p);
+  if (own.real > 0) to.push_back({partition.part(0, own.real), static_cast<std::int32_t>(p), own.offset});
+  if (own.real < own.size) to.push_back({partition.part(own.real, own.size - own.real), -1, 0});
+}
+
+std::vector<ViewPiece> ZeroStage3::shard_pieces(std::uint32_t p, Slice partition) const {
   std::vector<ViewPiece> pieces;
-  if (own.real > 0) pieces.push_back({partition.part(0, own.real), static_cast<std::int32_t>(p), own.offset});
-  if (own.real < own.size) pieces.push_back({partition.part(own.real, own.size - own.real), -1, 0});
+  pieces.reserve(2);
+  add_shard_pieces(p, partition, pieces);
   return pieces;
 }
 
 std::vector<ViewPiece> ZeroStage3::group_pieces(const SubGroup& group, Slice flat) const {
   std::vector<ViewPiece> pieces;
-  for (std::uint32_t p : group.parameters)
-    for (const ViewPiece& piece : shard_pieces(p, in_group(group, flat, p))) pieces.push_back(piece);
+  pieces.reserve(group.parameters.size());
+  for (std::uint32_t p : group.parameters) add_shard_pieces(p, in_group(group, flat, p), pieces);
   return pieces;
 }
 
 void ZeroStage3::observe_wrapper(ProgramWriter& w) {
-  for (std::uint32_t p : learned())
-    w.observe(w.view("grad_partition[" + parameter_name(p) + "]", shard_pieces(p, partition_of(p))), Role::reduced_accumulator, scaler_.scale(), true);
+  std::string name;
+  for (std::uint32_t p : learned()) {
+    name.assign("grad_partition[").append(parameter_name(p)).append("]");
+    w.observe(w.view(name, shard_pieces(p, partition_of(p))), Role::reduced_accumulator, scaler_.scale(), true);
+  }
   for (std::size_t g = 0; g < groups_.size() && offload_; ++g)
     w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "].grad", group_pieces(groups_[g], groups_[g].master_gradient)), Role::master_gradient, scaler_.scale(),
               true);
   if (!stepped_) return;
-  for (std::uint32_t p : learned()) w.observe(w.view("ds_tensor[" + parameter_name(p) + "]", shard_pieces(p, weights_[p])), Role::parameter, 1.0, true);
+  for (std::uint32_t p : learned()) {
+    name.assign("ds_tensor[").append(parameter_name(p)).append("]");
+    w.observe(w.view(name, shard_pieces(p, weights_[p])), Role::parameter, 1.0, true);
+  }
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const std::vector<ViewPiece> pieces = group_pieces(groups_[g], groups_[g].master);
     w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "]", pieces), Role::master_parameter, 1.0, true);
@@ -35,8 +46,7 @@ void ZeroStage3::observe_wrapper(ProgramWriter& w) {
   observe_momentum(w);
   for (std::size_t g = 0; g < optimizers_.size(); ++g) {
     std::vector<ViewPiece> in_moments;
-    for (std::uint32_t p : optimizer_groups_[g].parameters)
-      for (const ViewPiece& piece : shard_pieces(p, {no_index, offset_[p] - group_offset_[g], shard(p).size})) in_moments.push_back(piece);
+    for (std::uint32_t p : optimizer_groups_[g].parameters) add_shard_pieces(p, {no_index, offset_[p] - group_offset_[g], shard(p).size}, in_moments);
     optimizers_[g].observe(w, in_moments);
   }
 }

@@ -159,8 +159,11 @@ Result<DriverHello> hello_from(const json& message) {
     if (!all_texts(can[key])) return wrong(std::string("/capabilities/") + key, "expected a list of texts");
     for (const json& text : can[key]) into->insert(text.get<std::string>());
   }
-  for (const auto& [key, into] :
-       {std::pair{"applied_gradients", &out.applied_gradients}, {"accumulators", &out.accumulators}, {"weights", &out.weights}, {"streams", &out.streams}, {"experts", &out.experts}}) {
+  for (const auto& [key, into] : {std::pair{"applied_gradients", &out.applied_gradients},
+                                  {"accumulators", &out.accumulators},
+                                  {"weights", &out.weights},
+                                  {"streams", &out.streams},
+                                  {"experts", &out.experts}}) {
     const json value = can.value(key, json(false));
     if (!value.is_boolean()) return wrong(std::string("/capabilities/") + key, "expected true or false");
     *into = value;

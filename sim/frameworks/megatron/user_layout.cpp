@@ -213,6 +213,6 @@ class LayingOut {
 
 }  // namespace
 
-Result<LaidOut> laid_out(AskedLayout asked, const UserConfigHints& hints) { return LayingOut(asked, hints).lay(); }
+Result<LaidOut> lay_out(AskedLayout asked, const UserConfigHints& hints) { return LayingOut(asked, hints).lay(); }
 
 }  // namespace gradledger::megatron

@@ -39,6 +39,6 @@ struct LaidOut {
 
 // Parameters of hints.parameters, or more of them where that is a stand-in. A world of more than 64 ranks is replayed with fewer tensor-parallel ranks,
 // stages and shares of experts. Errors: the model has no layer for some part of it.
-Result<LaidOut> laid_out(AskedLayout asked, const UserConfigHints& hints);
+Result<LaidOut> lay_out(AskedLayout asked, const UserConfigHints& hints);
 
 }  // namespace gradledger::megatron

@@ -66,7 +66,7 @@ class Ranks {
     const bool without_chunks = interleaves(layout);
     if (without_chunks) layout.chunks = 1;
     if (hints_.parameters.empty()) return of_one_part(layout);
-    const auto laid = laid_out(layout, hints_);
+    const auto laid = lay_out(layout, hints_);
     if (!laid) return out_.errors.push_back(laid.error());
     out_.ranks = static_cast<std::uint32_t>(laid->ranks);
     out_.layout = laid->layout;

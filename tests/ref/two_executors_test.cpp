@@ -97,6 +97,7 @@ TEST(two_executors_on_planted_faults, find_them_both) {
       const search::Hunt hunt = search::hunt(mutant, variant, 1, cases_max);
       ASSERT_TRUE(hunt.found) << mutant.name;
       const Timeline timeline = make_timeline(*hunt.scenario).value();
+      if (timeline.contract.approximation) continue;  // of one numbers tell less
       const ByTwoExecutors both = judge_by_both(
           *hunt.scenario, timeline, [&] { return make_producer(*hunt.scenario, timeline, {.engines = search::with_fault(mutant)}); }, 1);
       ++planted;

@@ -65,9 +65,12 @@ TEST(documented_use_of_megatron, has_for_every_rule_a_script_that_breaks_it) {
 }
 
 TEST(documented_use_of_megatron, is_broken_by_no_documented_loop) {
-  for (const char* script : {R"([Z, {"backward": {}}, F, {"step": {}}, Z, {"backward": {}}, F, {"step": {}}])",
+  for (const char* script : {R"([Z, {"zero_grad": "optimizer"}, {"backward": {}}, F, {"step": {}}, Z, {"zero_grad": "optimizer"}, {"backward": {}}, F, {"step": {}}])",
                              R"([Z, {"no_sync": [{"backward": {"micro_batches": 3}}]}, {"backward": {}}, F, {"step": {}}, Z])"})
     for (const char* config : {"{}", with_overlap}) EXPECT_EQ(broken_rules(megatron_loop(script, config)), std::vector<std::string>{}) << script;
+  json narrow = megatron_loop(R"([Z, {"backward": {}}, F, {"step": {}}, Z, {"backward": {}}, F, {"step": {}}])");
+  narrow["model_dtype"] = "bf16";
+  EXPECT_EQ(broken_rules(narrow), std::vector<std::string>{}) << "the optimizer has fp32 copies";
 }
 
 // Two stages of two ranks, two chunks on each.

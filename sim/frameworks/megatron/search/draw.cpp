@@ -54,9 +54,6 @@ constexpr FeatureInfo all[] = {
     {Feature::windows, "several windows"},
 };
 
-// param.grad of these is main_grad until optimizer.zero_grad().
-bool steps_on_weights(const Scenario& s) { return s.model_dtype == Dtype::float32 && !megatron_config(s).ddp.use_distributed_optimizer; }
-
 bool tensor_parallel_ranks(const Scenario& s) { return s.layout && s.layout->size("tp") > 1; }
 
 class Options {
@@ -185,8 +182,8 @@ void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scena
   if (config.schedule && !of_chunks) config.schedule->num_microbatches = window.micro_batches();
   window.weigh_by_tokens(config.model.calculate_per_token_loss ? "tokens" : "world*tokens/tokens_of_window");
   window.clear(ScriptKind::engine_zero_grad);
-  const bool clears_both = !draws.one_in(4);
-  if (clears_both || (slot.as_documented && steps_on_weights(out))) window.add(loop_item(ScriptKind::optimizer_zero_grad));
+  const bool clears_both = !draws.one_in(4);  // in fp32 param.grad may be main_grad, of an engine that this one is held against if not of it
+  if (clears_both || (slot.as_documented && out.model_dtype == Dtype::float32)) window.add(loop_item(ScriptKind::optimizer_zero_grad));
   draw_backwards(window, out);
   if (!window.strays(never_finalized)) window.add(event_item(finalize_event));
   // What optimizers of a chain agree on behind an overflow was not recorded with experts.

@@ -37,7 +37,7 @@ void Model::add_phase_errors(State& state, const events::Backward& event, std::u
   const Rounding sums{std::max(accumulate_.u, deposit_.u), std::max(accumulate_.tiny, deposit_.tiny)};
   for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
     const auto ties = std::count_if(workload_.parameters.begin(), workload_.parameters.end(), [&](const Parameter& use) { return use.tied_to == p; });
-    const auto terms = std::min<std::int64_t>(ties + 1, event.phases);
+    const auto terms = static_cast<double>(std::min<std::int64_t>(ties + 1, event.phases));
     if (terms < 2) continue;
     for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
       if (timeline_.dropped(event.ordinal, r, view_.layer) <= up_to_event || !timeline_.used(workload_, event.ordinal, r, p)) continue;

@@ -65,16 +65,23 @@ double rounding_of_norms(std::uint64_t n, double norm) {
   return of_sum < 1 ? (of_sum / (1 - of_sum) + 4 * u) * norm : HUGE_VAL;
 }
 
-// The first event up to `last` in which a norm differs in its rounding alone: a framework adds up in an order of its own, and what is clipped by
-// the norm is other behind it, in both rightly.
-std::uint32_t first_other_norm(const Scenario& scenario, const Weights& real, const Weights& model, std::uint32_t last) {
+// Where a loop clips by it, its own limit; else that of the framework's configuration. 0: nothing is clipped.
+double clipped_to(const Timeline& timeline, std::uint32_t event) {
+  const auto* clip = timeline.events[event].as<events::ClipGradients>();
+  return clip ? clip->max_norm : timeline.contract.clip.max_norm;
+}
+
+// The first event up to `last` that clips by a norm which differs in its rounding alone: a framework adds up in an order of its own, and gradients are
+// other behind it, in both rightly.
+std::uint32_t first_other_norm(const Scenario& scenario, const Timeline& timeline, const Weights& real, const Weights& model, std::uint32_t last) {
   std::uint64_t numel = 0;
   for (const Parameter& parameter : scenario.parameters) numel += parameter.numel;
   for (const auto& [norm, value] : real.norms()) {
     const auto found = model.norms().find(norm);
     if (std::get<0>(norm) > last) break;
     if (found == model.norms().end() || same(value, found->second)) continue;
-    if (std::abs(value - found->second) <= rounding_of_norms(numel, std::max(std::abs(value), std::abs(found->second)))) return std::get<0>(norm);
+    const double larger = std::max(std::abs(value), std::abs(found->second)), limit = clipped_to(timeline, std::get<0>(norm)), rounding = rounding_of_norms(numel, larger);
+    if (limit > 0 && larger + rounding >= limit && std::abs(value - found->second) <= rounding) return std::get<0>(norm);
   }
   return never;
 }
@@ -107,7 +114,7 @@ std::optional<AgainstModel> against_model(const Loaded& loaded, const Options& o
     out.events += event != last;
     last = event;
     if (same(value, found->second)) continue;
-    if (const std::uint32_t norm = first_other_norm(loaded.scenario, real, model, event); norm != never) {
+    if (const std::uint32_t norm = first_other_norm(loaded.scenario, loaded.timeline, real, model, event); norm != never) {
       --out.elements;
       out.up_to = loaded.timeline.describe(norm);
       return out;

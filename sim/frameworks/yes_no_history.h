@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/frameworks/history.h"
@@ -62,5 +63,20 @@ class YesNoHistory final : public History {
 
   Facts facts_;
 };
+
+// Of a framework that has its switches in a Behaviour.
+template <class Behaviour, class Info>
+YesNoHistory yes_no_history(std::span<const Info> switches, std::span<const std::string_view> compared, std::string_view prefix, std::span<const Repair> repairs,
+                            Result<Behaviour> (*behaviour_of)(const AsOf&)) {
+  YesNoHistory::Facts facts{{}, {compared.begin(), compared.end()}, prefix, repairs, [=](const AsOf& as_of) -> std::optional<std::vector<bool>> {
+                              const auto behaviour = behaviour_of(as_of);
+                              if (!behaviour) return std::nullopt;
+                              std::vector<bool> out;
+                              for (const Info& info : switches) out.push_back((*behaviour).*info.member);
+                              return out;
+                            }};
+  for (const Info& info : switches) facts.switches.push_back(dates_of<Behaviour>(info));
+  return YesNoHistory(std::move(facts));
+}
 
 }  // namespace gradledger

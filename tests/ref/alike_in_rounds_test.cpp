@@ -74,14 +74,9 @@ TEST(rounds_judged_at_once, say_what_rounds_judged_one_by_one_say_of_drawn_scrip
 constexpr std::uint32_t parameters = 9;
 
 Scenario of_stage(int stage, std::uint32_t world, std::uint32_t micro_batches, bool offload) {
-  json document = {{"name", "s"}, {"world_size", world}, {"model_dtype", "bf16"}, {"script", json::array()}};
-  for (std::uint32_t p = 0; p < parameters; ++p) document["parameters"].push_back({{"name", fmt::format("p{}", p)}, {"numel", std::uint64_t{world} * (p < 6 ? 40 : 40 + p)}});
-  document["engine"] = {{"framework", "deepspeed"}, {"as_of", "head"}, {"optimizer", {{"type", "AdamW"}, {"lr", 0.001}}}};
-  json zero = {{"stage", stage}};
-  if (offload) zero["offload_optimizer"] = {{"device", "cpu"}};
-  document["engine"]["config"] = {{"gradient_accumulation_steps", micro_batches}, {"bf16", {{"enabled", true}}}, {"zero_optimization", zero}};
-  document["script"] = {{{"repeat", {{"times", micro_batches}, {"of", {{{"backward", json::object()}}, {{"step", json::object()}}}}}}}};
-  return read_scenario(document.dump(), ".").value();
+  json shapes = json::array();
+  for (std::uint32_t p = 0; p < parameters; ++p) shapes.push_back({{"name", fmt::format("p{}", p)}, {"numel", std::uint64_t{world} * (p < 6 ? 40 : 40 + p)}});
+  return one_long_window(std::move(shapes), stage, world, micro_batches, offload);
 }
 
 // DeepSpeed's engine, which after every backward forgets what a buffer holds, the last one that is named so: each round does what the one before did, and all are wrong.

@@ -113,13 +113,7 @@ TEST_P(rounds_that_repeat, show_what_they_show_where_each_is_run) {
 INSTANTIATE_TEST_SUITE_P(by_framework, rounds_that_repeat, ::testing::Values("deepspeed", "ddp", "fsdp1", "fsdp2", "megatron"), [](const auto& info) { return info.param; });
 
 Scenario of_stage(int stage, std::uint32_t world, std::uint32_t micro_batches, bool offload = false) {
-  json document = {{"name", "s"}, {"world_size", world}, {"parameters", {{{"name", "a"}, {"numel", 50}}, {{"name", "b"}, {"numel", 31}}}}, {"model_dtype", "bf16"}};
-  document["engine"] = {{"framework", "deepspeed"}, {"as_of", "head"}, {"optimizer", {{"type", "AdamW"}, {"lr", 0.001}}}};
-  json zero = {{"stage", stage}};
-  if (offload) zero["offload_optimizer"] = {{"device", "cpu"}};
-  document["engine"]["config"] = {{"gradient_accumulation_steps", micro_batches}, {"bf16", {{"enabled", true}}}, {"zero_optimization", zero}};
-  document["script"] = {{{"repeat", {{"times", micro_batches}, {"of", {{{"backward", json::object()}}, {{"step", json::object()}}}}}}}};
-  return read_scenario(document.dump(), ".").value();
+  return one_long_window({{{"name", "a"}, {"numel", 50}}, {{"name", "b"}, {"numel", 31}}}, stage, world, micro_batches, offload);
 }
 
 // However many micro-batches a window has, as many rounds are run.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -34,6 +35,18 @@ inline std::optional<Scenario> with_long_windows(const Scenario& drawn, std::uin
   const auto read = read_scenario(document.dump(), ".");
   if (!read || admission_error(*read) || !make_timeline(*read)) return std::nullopt;
   return *read;
+}
+
+// One window of DeepSpeed's, at a stage.
+inline Scenario one_long_window(nlohmann::json parameters, int stage, std::uint32_t world, std::uint32_t micro_batches, bool offload) {
+  using nlohmann::json;
+  json document = {{"name", "s"}, {"world_size", world}, {"parameters", std::move(parameters)}, {"model_dtype", "bf16"}};
+  document["engine"] = {{"framework", "deepspeed"}, {"as_of", "head"}, {"optimizer", {{"type", "AdamW"}, {"lr", 0.001}}}};
+  json zero = {{"stage", stage}};
+  if (offload) zero["offload_optimizer"] = {{"device", "cpu"}};
+  document["engine"]["config"] = {{"gradient_accumulation_steps", micro_batches}, {"bf16", {{"enabled", true}}}, {"zero_optimization", zero}};
+  document["script"] = {{{"repeat", {{"times", micro_batches}, {"of", {{{"backward", json::object()}}, {{"step", json::object()}}}}}}}};
+  return read_scenario(document.dump(), ".").value();
 }
 
 }  // namespace gradledger::testing

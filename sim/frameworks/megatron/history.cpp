@@ -1,8 +1,6 @@
 #include "sim/frameworks/megatron/history.h"
 
 #include <array>
-#include <utility>
-#include <vector>
 
 #include "sim/frameworks/megatron/behaviour.h"
 #include "sim/frameworks/yes_no_history.h"
@@ -22,24 +20,12 @@ constexpr Repair repaired[] = {
 };
 // clang-format on
 
-std::optional<std::vector<bool>> values_of(const AsOf& as_of) {
-  const auto behaviour = behaviour_of(as_of);
-  if (!behaviour) return std::nullopt;
-  std::vector<bool> out;
-  for (const SwitchInfo& info : switches()) out.push_back((*behaviour).*info.member);
-  return out;
-}
-
 }  // namespace
 
 std::span<const std::string_view> compared_releases() { return compared; }
 
 const History& history() {
-  static const YesNoHistory it = [] {
-    YesNoHistory::Facts facts{{}, {compared.begin(), compared.end()}, "core_v", repaired, values_of};
-    for (const SwitchInfo& info : switches()) facts.switches.push_back(dates_of<Behaviour>(info));
-    return YesNoHistory(std::move(facts));
-  }();
+  static const YesNoHistory it = yes_no_history<Behaviour>(switches(), compared, "core_v", repaired, behaviour_of);
   return it;
 }
 

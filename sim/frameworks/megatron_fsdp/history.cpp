@@ -1,9 +1,6 @@
 #include "sim/frameworks/megatron_fsdp/history.h"
 
 #include <array>
-#include <optional>
-#include <utility>
-#include <vector>
 
 #include "sim/frameworks/megatron_fsdp/behaviour.h"
 #include "sim/frameworks/yes_no_history.h"
@@ -28,22 +25,10 @@ constexpr Repair repaired[] = {
 };
 // clang-format on
 
-std::optional<std::vector<bool>> values_of(const AsOf& as_of) {
-  const auto behaviour = behaviour_of(as_of);
-  if (!behaviour) return std::nullopt;
-  std::vector<bool> out;
-  for (const SwitchInfo& info : switches()) out.push_back((*behaviour).*info.member);
-  return out;
-}
-
 }  // namespace
 
 const History& history() {
-  static const YesNoHistory it = [] {
-    YesNoHistory::Facts facts{{}, {compared.begin(), compared.end()}, "", repaired, values_of};
-    for (const SwitchInfo& info : switches()) facts.switches.push_back(dates_of<Behaviour>(info));
-    return YesNoHistory(std::move(facts));
-  }();
+  static const YesNoHistory it = yes_no_history<Behaviour>(switches(), compared, "", repaired, behaviour_of);
   return it;
 }
 

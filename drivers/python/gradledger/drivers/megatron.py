@@ -23,7 +23,7 @@ from .megatron_schedule import Ready, ScheduleCall, given, one_micro_batch
 
 PARTS = {"ddp", "optimizer_config", "model", "parameters", "schedule"}
 OF_THE_MODEL = {"gradient_accumulation_fusion", "used_twice"}  # of which Megatron is told nothing: a layer is as it is
-Groups = tuple[int, int, int, int, int, str]  # sizes of tp, cp, ep and etp, instances, and the order
+Groups = tuple[int, int, int, int, int]  # sizes of tp, cp, ep and etp, and instances
 
 
 class Stage(LinearModel):
@@ -33,7 +33,7 @@ class Stage(LinearModel):
     pre_process = post_process = True
 
     def shape(self, configuration: Configuration, p: int) -> tuple[int, ...]:
-        return (1, configuration.parameters[p].numel)  # weights of one dimension are taken for biases, and decay not
+        return (1, configuration.parameters[p].numel)  # one dimension would make it a bias, whose weight does not decay
 
     def __init__(self, configuration: Configuration, device: torch.device) -> None:
         super().__init__(configuration, device)
@@ -94,17 +94,14 @@ class Megatron(TorchLoop):
             raise Refused("model_chunks are of a pipeline, and the driver has one stage")
         if not isinstance(configuration.engine.get("as_of"), str):
             raise Refused("switches of single behaviours are of the simulator; expected a release")
+        self.experts_over = configuration.engine.get("expert_parallel_size", 1)
 
     def holds(self, parameter: Parameter) -> bool:
         if parameter.expert is None:
             return super().holds(parameter)
         of = self.groups.of("ep") if "ep" in self.groups.members else None
-        size = len(of) if of else self.configured.engine.get("expert_parallel_size", 1)
+        size = len(of) if of else self.experts_over
         return super().holds(parameter) and (of.index(self.rank) if of else self.rank % size) == parameter.expert % size
-
-    def configure(self, configuration: Configuration) -> list[str]:
-        self.configured = configuration
-        return super().configure(configuration)
 
     def make_model(self) -> Stage:
         self.make_groups()
@@ -129,15 +126,15 @@ class Megatron(TorchLoop):
         sizes = {name: self.groups.size(name) if name in self.groups.members else 1 for name in ("tp", "cp", "pp", "ep", "etp")}
         if sizes["pp"] > 1:
             raise Refused("a group pp of several ranks: the driver has one stage")
-        sizes["ep"] = max(sizes["ep"], self.configuration.engine.get("expert_parallel_size", 1))
-        key: Groups = (sizes["tp"], sizes["cp"], sizes["ep"], sizes["etp"] if "etp" in self.groups.members else sizes["tp"], instances, "tp-cp-ep-dp-pp")
+        sizes["ep"] = max(sizes["ep"], self.experts_over)
+        key: Groups = (sizes["tp"], sizes["cp"], sizes["ep"], sizes["etp"] if "etp" in self.groups.members else sizes["tp"], instances)
         names = vars(parallel_state)
         if key in self.made_groups:
             names.update(self.made_groups[key])
         else:
             parallel_state.destroy_model_parallel()
             given(parallel_state.initialize_model_parallel, tensor_model_parallel_size=key[0], context_parallel_size=key[1], expert_model_parallel_size=key[2],
-                  expert_tensor_parallel_size=key[3], order=key[5], create_gloo_process_groups=False, **({"num_distributed_optimizer_instances": instances} if instances > 1 else {}))
+                  expert_tensor_parallel_size=key[3], create_gloo_process_groups=False, **({"num_distributed_optimizer_instances": instances} if instances > 1 else {}))
             self.made_groups[key] = {name: value for name, value in names.items() if name.startswith("_") and name[1:].isupper()}
         for name, group in (("tp", parallel_state.get_tensor_model_parallel_group()), ("cp", parallel_state.get_context_parallel_group()),
                             ("ep", parallel_state.get_expert_model_parallel_group()), ("etp", parallel_state.get_expert_tensor_parallel_group())):
@@ -185,8 +182,7 @@ class Megatron(TorchLoop):
             self.names[main], self.pieces_of[main] = self.configuration.parameters[p].name, [(p, start, main.numel())]
             if main is not weight and main.dtype != weight.dtype:
                 self.masters.append(main)
-        # Of dense weights, and of experts.
-        self.applied_by = [optimizers.Applied(child.optimizer, self.pieces) for child in self.children]
+        self.applied_to_experts = [optimizers.Applied(child.optimizer, self.pieces) for child in self.children[1:]]  # beside `applied`
         return self.children[0].optimizer
 
     def optimizer_options(self) -> dict[str, Any]:
@@ -305,7 +301,7 @@ class Megatron(TorchLoop):
         child = self.children[0]
         self.gradient_scale = 1.0  # the optimizer divides before its step
         updated, norm, _ = self.chained.step()
-        updated = bool(updated) and any(applied.steps for applied in self.applied_by)
+        updated = bool(updated) and any(each.steps for each in (self.applied, *self.applied_to_experts))
         self.known = {"updated": int(updated)}
         if getattr(child, "grad_scaler", None) is not None:
             self.known |= {"skipped": int(not updated), "loss_scale": float(self.chained.get_loss_scale())}
@@ -322,7 +318,7 @@ class Megatron(TorchLoop):
 
     def buffers(self, after: str) -> Iterable[Buffer]:
         yield from self.accumulated()
-        for each in self.applied_by:
+        for each in (self.applied, *self.applied_to_experts):
             yield from each.take()[1]
         if after == "step":
             if not self.ddp_options.get("overlap_param_gather"):

@@ -1,6 +1,7 @@
 #include "ref/due.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace gradledger::ref {
 
@@ -55,14 +56,20 @@ Due DueTracker::of(const Shown& o) {
 }
 
 DueTracker::Buffer& DueTracker::known(Rank& rank, std::string_view name) {
-  for (std::size_t turn = 0; turn < rank.buffers.size(); ++turn) {
-    const std::size_t i = (rank.next + turn) % rank.buffers.size();
-    if (rank.buffers[i].name != name) continue;
-    rank.next = i + 1;
-    return rank.buffers[i];
+  std::vector<Buffer>& buffers = rank.buffers;
+  const std::size_t hash = std::hash<std::string_view>{}(name), size = buffers.size(), guess = size > 0 ? buffers[rank.last].followed_by : 0;
+  std::size_t at = size;
+  for (std::size_t turn = 0; turn < size && at == size; ++turn)
+    if (const std::size_t i = guess + turn < size ? guess + turn : (guess + turn) % size; buffers[i].hash == hash && buffers[i].name == name) at = i;
+  if (at == size) {
+    Buffer& fresh = buffers.emplace_back();
+    fresh.name = name;
+    fresh.hash = hash;
+    fresh.followed_by = size + 1;
   }
-  rank.next = 0;
-  return rank.buffers.emplace_back(Buffer{std::string(name), never, never, {}});
+  buffers[rank.last].followed_by = at;
+  rank.last = at;
+  return buffers[at];
 }
 
 // Whether the contents differ from those that were seen last, which are then forgotten.

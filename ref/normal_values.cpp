@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstddef>
 
+#include "sim/base/contract.h"
 #include "sim/base/hash.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -90,6 +91,44 @@ HWY_INLINE auto normals_of(V key, std::uint64_t dropped, double factor) {
 }
 #endif
 
+// value = 1 + the upper half of the word modulo `most`. Both are below 2^32, so that their quotient in fp64 has the right whole part.
+HWY_INLINE double whole_of(std::uint64_t word, std::uint32_t most, double unit) { return unit * static_cast<double>(1 + static_cast<std::uint32_t>(word >> 32) % most); }
+
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+template <class V>
+HWY_INLINE auto wholes_of(V word, std::uint32_t most, double unit) {
+  const Words d;
+  const Doubles f;
+  constexpr std::uint64_t bits_of_2_52 = 0x4330000000000000;
+  const auto upper = hn::Sub(hn::BitCast(f, hn::Or(hn::ShiftRight<32>(word), hn::Set(d, bits_of_2_52))), hn::Set(f, 0x1p52));
+  const auto divisor = hn::Set(f, most);
+  const auto rest = hn::Sub(upper, hn::Mul(hn::Floor(hn::Div(upper, divisor)), divisor));
+  return hn::Mul(hn::Set(f, unit), hn::Add(rest, hn::Set(f, 1.0)));
+}
+#endif
+
+void draw_wholes(std::uint64_t keys, std::uint64_t first, std::uint32_t stride, std::uint32_t most, double unit, double* out, std::size_t n) {
+  std::size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  const Words d;
+  const Doubles f;
+  const std::size_t lanes = hn::Lanes(d);
+  HWY_ALIGN double some[HWY_MAX_BYTES / sizeof(double)];
+  const auto own = hn::Set(d, keys);
+  auto element = hn::Add(hn::Set(d, first), times(hn::Iota(d, 0), stride));
+  for (; i + lanes <= n; i += lanes, element = hn::Add(element, hn::Set(d, lanes * stride))) {
+    const auto values = wholes_of(mixed(hn::Xor(own, mixed(element))), most, unit);
+    if (stride == 1) {
+      hn::StoreU(values, f, out + i);
+      continue;
+    }
+    hn::Store(values, f, some);
+    for (std::size_t lane = 0; lane < lanes; ++lane) out[(i + lane) * stride] = some[lane];
+  }
+#endif
+  for (; i < n; ++i) out[i * stride] = whole_of(mix(keys ^ mix(first + i * stride)), most, unit);
+}
+
 void draw(std::uint64_t keys, std::uint64_t first, int bits, double factor, double* out, std::size_t n) {
   const std::uint64_t dropped = bits_dropped(bits);
   std::size_t i = 0;
@@ -129,10 +168,16 @@ HWY_AFTER_NAMESPACE();
 namespace gradledger::ref {
 
 HWY_EXPORT(draw);
+HWY_EXPORT(draw_wholes);
 HWY_EXPORT(round_all);
 
 void draw_normal(std::uint64_t keys, std::uint64_t first, int bits, double factor, std::span<double> out) {
   HWY_DYNAMIC_DISPATCH(draw)(keys, first, bits, factor, out.data(), out.size());
+}
+
+void draw_whole_numbers(std::uint64_t keys, std::uint64_t first, std::uint32_t stride, std::uint32_t most, double unit, std::span<double> out) {
+  expects(stride > 0 && most > 0, "whole numbers are drawn for every so many elements, from one on");
+  if (!out.empty()) HWY_DYNAMIC_DISPATCH(draw_wholes)(keys, first, stride, most, unit, out.data(), (out.size() - 1) / stride + 1);
 }
 
 void divide_and_round(double divisor, int bits, std::span<double> values) {

@@ -111,12 +111,9 @@ void FingerprintSource::gradient(std::uint32_t backward, std::uint32_t rank, std
   const std::uint32_t round = pass_ / classes_, turn = pass_ % classes_;
   const std::uint64_t which = window_period_ == 0 ? backward : hash_keys({b.step % window_period_, b.micro_batch[rank]});
   const std::uint64_t stream = hash_keys({seed_, round, which, rank, parameter});
-  std::fill(out.begin(), out.end(), 0.0);
-  const std::uint64_t unlit = (number + offset + turn) % classes_;
-  for (std::size_t i = unlit == 0 ? 0 : classes_ - unlit; i < out.size(); i += classes_) {
-    const std::uint64_t word = mix(stream ^ mix(offset + i));
-    out[i] = range_.unit * static_cast<double>(1 + static_cast<std::uint32_t>(word >> 32) % range_.value_max);
-  }
+  if (classes_ > 1) std::fill(out.begin(), out.end(), 0.0);
+  const std::uint64_t unlit = (number + offset + turn) % classes_, lit = unlit == 0 ? 0 : classes_ - unlit;
+  if (lit < out.size()) draw_whole_numbers(stream, offset + lit, classes_, range_.value_max, range_.unit, out.subspan(lit));
 }
 
 // ---- one contribution ---------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 // so no draw depends on how many were made before it.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +27,29 @@ constexpr std::uint64_t hash_keys(std::initializer_list<std::uint64_t> keys) {
   for (std::uint64_t key : keys) state = mix(state ^ key);
   return state;
 }
+
+// A random word for a list of pairs of keys, at a third of the cost: the halves of a product of 128 bits, folded, as in wyhash (Wang Yi).
+class PairHash {
+ public:
+  void add(std::uint64_t a, std::uint64_t b) {
+    __extension__ typedef unsigned __int128 Wide;
+    const Wide product = Wide{state_ ^ a ^ 0xA0761D6478BD642Fu} * (std::rotl(state_, 32) ^ b ^ 0xE7037ED1A0B428DBu);
+    state_ = static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64) ^ 0x8EBC6AF09C88C6E3u;
+  }
+  void add_bytes(std::span<const std::byte> bytes) {
+    std::array<std::uint64_t, 2> words;
+    for (add(bytes.size(), 1); !bytes.empty(); add(words[0], words[1])) {
+      words.fill(0);
+      const std::size_t taken = std::min(bytes.size(), sizeof words);
+      std::memcpy(words.data(), bytes.data(), taken);
+      bytes = bytes.subspan(taken);
+    }
+  }
+  std::uint64_t value() const { return mix(state_); }
+
+ private:
+  std::uint64_t state_ = 0x243F6A8885A308D3u;
+};
 
 // A small sequential generator for the scheduler: same seed, same sequence on every platform.
 class SplitMix64 {

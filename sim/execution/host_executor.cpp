@@ -124,7 +124,7 @@ class HostExecutor::Run {
       return count;
     }
     for (std::uint16_t s = 0; s < stream_count; ++s)
-      if (ready(rank, static_cast<Stream>(s))) enabled[count++] = s;
+      if (rank.head[s] != no_index && ready(rank, static_cast<Stream>(s))) enabled[count++] = s;
     return count;
   }
 
@@ -214,6 +214,7 @@ class HostExecutor::Run {
     const auto last_before = rank.program.last;
     const std::uint64_t bytes_before = bytes_of_program(r);
     const auto written_before = static_cast<std::uint32_t>(rank.program.ops.size());
+    if (lets_go_) rank.program.ops.reserve_more(written_most_);
     ProgramWriter writer(rank.program);
     writer.begin_event(event);
     try {
@@ -224,6 +225,7 @@ class HostExecutor::Run {
       if (executor_.scenario_.after_error == AfterError::go_on) end_event(*rank.engine, writer);
       else rank.emitted_all = true;
     }
+    written_most_ = std::max(written_most_, rank.program.ops.size() - written_before);
     if (rounds_) rounds_->wrote(r, rank.program, written_before);
     rank.see_appended(last_before);
     if (weights_) weights_->prepare(r, rank.program);
@@ -326,6 +328,7 @@ class HostExecutor::Run {
   RunnableRanks runnable_;
   std::uint64_t bytes_held_ = 0;     // by all ranks
   std::uint64_t program_bytes_ = 0;  // likewise, beyond what they had at the start
+  std::size_t written_most_ = 0;     // operations, for an event by any rank
   bool mismatched_ = false;
   bool replays_ = false;  // complete programs of an earlier run
   const bool lets_go_;    // of operations that ran; a restart looks for what they left

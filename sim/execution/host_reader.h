@@ -57,8 +57,8 @@ class HostReader {
     if (devices_) fetch(r, op.stream, view);
     std::size_t at = 0;
     pieces_.clear();
-    TraceHash values;
-    values.add((std::uint64_t{r} << 32) | op.event);
+    PairHash values;
+    values.add(r, op.event);
     for (const ViewPiece& piece : view.pieces) {
       if (piece.parameter >= 0 && op.role != Role::scratch) operations_.require_written(rank, r, op.event, piece.slice, "a snapshot");
       const Dtype dtype = rank.program.buffers[piece.slice.buffer].stored;

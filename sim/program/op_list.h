@@ -1,6 +1,7 @@
 // The operations of a program, by number. Those that ran and that nobody asks for again can be let go; the others keep their numbers.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -29,6 +30,12 @@ class OpList {
     return kept_.begin();
   }
   auto end() { return kept_.end(); }
+
+  // Room for so many: a list that doubles in the middle of them may stay half empty.
+  void reserve_more(std::size_t count) {
+    const std::size_t has = kept_.capacity();
+    if (kept_.size() + count > has) kept_.reserve(std::max(kept_.size() + count, has + has / 4));
+  }
 
   Op& emplace_back() { return kept_.emplace_back(); }
   void push_back(const Op& op) { kept_.push_back(op); }

@@ -1,6 +1,7 @@
 #include "sim/program/program.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -37,12 +38,12 @@ BufferId ProgramWriter::declare(std::string name, Dtype dtype, std::uint64_t num
 ViewId ProgramWriter::view(std::string_view name, std::vector<ViewPiece> pieces) {
   std::vector<View>& views = program_->views;
   if (next_view_ < views.size() && views[next_view_].name == name && views[next_view_].pieces == pieces) return next_view_++;
-  auto named = program_->views_by_name.find(name);
-  if (named == program_->views_by_name.end()) named = program_->views_by_name.emplace(name, std::vector<ViewId>{}).first;
-  const auto known = std::find_if(named->second.begin(), named->second.end(), [&](ViewId id) { return views[id].pieces == pieces; });
-  const ViewId id = known != named->second.end() ? *known : static_cast<ViewId>(views.size());
-  if (known == named->second.end()) {
-    named->second.push_back(id);
+  const std::size_t hash = std::hash<std::string_view>{}(name);
+  const auto [first, last] = program_->views_by_name.equal_range(hash);
+  const auto known = std::find_if(first, last, [&](const auto& named) { return views[named.second].name == name && views[named.second].pieces == pieces; });
+  const ViewId id = known != last ? known->second : static_cast<ViewId>(views.size());
+  if (known == last) {
+    program_->views_by_name.emplace(hash, id);
     views.push_back({std::string(name), std::move(pieces)});
   }
   next_view_ = id + 1;

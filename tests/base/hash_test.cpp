@@ -65,12 +65,31 @@ TEST(trace_hash, order_matters) { EXPECT_NE(hash_of({1, 2, 3}).value(), hash_of(
 
 TEST(trace_hash, nothing_and_a_zero_differ) { EXPECT_NE(hash_of({}).value(), hash_of({0}).value()); }
 
-TEST(trace_hash, bytes_are_told_apart_by_content_length_and_grouping) {
+TEST(pair_hash, tells_places_and_values_of_keys_apart) {
+  std::set<std::uint64_t> seen;
+  std::size_t lists = 0;
+  for (std::uint64_t a = 0; a < 8; ++a)
+    for (std::uint64_t b = 0; b < 8; ++b)
+      for (std::uint64_t c = 0; c < 8; ++c, ++lists) {
+        PairHash hash;
+        hash.add(a, b);
+        hash.add(c, 0);
+        seen.insert(hash.value());
+      }
+  EXPECT_EQ(seen.size(), lists);
+}
+
+template <class Hash>
+class hash_of_bytes : public testing::Test {};
+using HashesOfBytes = testing::Types<TraceHash, PairHash>;
+TYPED_TEST_SUITE(hash_of_bytes, HashesOfBytes);
+
+TYPED_TEST(hash_of_bytes, tells_content_length_and_grouping_apart) {
   std::array<std::byte, 20> bytes{};
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
   std::set<std::uint64_t> seen;
   for (std::size_t length = 0; length <= bytes.size(); ++length) {
-    TraceHash hash;
+    TypeParam hash;
     hash.add_bytes(std::span(bytes).first(length));
     seen.insert(hash.value());
   }
@@ -78,23 +97,23 @@ TEST(trace_hash, bytes_are_told_apart_by_content_length_and_grouping) {
   for (std::size_t changed = 0; changed < bytes.size(); ++changed) {
     std::array<std::byte, 20> other = bytes;
     other[changed] ^= std::byte{1};
-    TraceHash hash;
+    TypeParam hash;
     hash.add_bytes(other);
     seen.insert(hash.value());
   }
   EXPECT_EQ(seen.size(), 2 * bytes.size() + 1) << "contents";
-  TraceHash parts;
+  TypeParam parts;
   parts.add_bytes(std::span(bytes).first(8));
   parts.add_bytes(std::span(bytes).subspan(8));
   seen.insert(parts.value());
   EXPECT_EQ(seen.size(), 2 * bytes.size() + 2) << "grouping";
 }
 
-TEST(trace_hash, zero_bytes_of_different_number_differ) {
+TYPED_TEST(hash_of_bytes, tells_numbers_of_zeros_apart) {
   const std::array<std::byte, 16> zeros{};
   std::set<std::uint64_t> seen;
   for (std::size_t length = 0; length <= zeros.size(); ++length) {
-    TraceHash hash;
+    TypeParam hash;
     hash.add_bytes(std::span(zeros).first(length));
     seen.insert(hash.value());
   }

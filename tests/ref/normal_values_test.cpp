@@ -34,6 +34,20 @@ TEST(normal_values, are_those_of_their_definition_wherever_a_stretch_begins_and_
     }
 }
 
+TEST(normal_values, of_whole_numbers_are_those_of_their_definition_and_leave_what_lies_between) {
+  for (const std::uint32_t stride : {1u, 2u, 7u})
+    for (const std::uint32_t most : {1u, 8u, 127u, 1u << 20, 0xFFFFFFFFu})
+      for (std::size_t n : {0, 1, 3, 8, 17, 1000}) {
+        const std::uint64_t keys = hash_keys({stride, most, n}), first = n * 1'000'000'007;
+        std::vector<double> out(n, -1.0);
+        draw_whole_numbers(keys, first, stride, most, 0.5, out);
+        for (std::size_t i = 0; i < n; ++i) {
+          const std::uint64_t whole = 1 + (mix(keys ^ mix(first + i)) >> 32) % most;
+          ASSERT_EQ(out[i], i % stride == 0 ? 0.5 * static_cast<double>(whole) : -1.0) << stride << ", " << most << ": element " << i << " of " << n;
+        }
+      }
+}
+
 TEST(normal_values, are_rounded_to_the_nearest_and_of_two_to_the_even_one) {
   const double ulp = 0x1p-7;  // of 8 bits, from 1 to 2
   std::vector<double> values{1 + 0.5 * ulp, 1 + 1.5 * ulp, 1 + 0.49 * ulp, -(1 + 0.51 * ulp), 2 - 0.25 * ulp, 0, 0x1p-900 * (1 + 0.75 * ulp), 3};

@@ -66,7 +66,7 @@ class SteadyRounds {
   struct OfRank {
     std::uint64_t state = 0, program = 0, held = 0;
     Repeating::Counts counts{}, a_round{};
-    std::uint64_t written = 0;                       // since the barrier: a word for it
+    PairHash written;                                // since the barrier
     std::uint32_t stream_events = 0;                 // of the program, at the barrier
     std::vector<std::uint32_t> sequences, in_round;  // collectives by group: at the barrier; in the last round
     // Buffers are named anew in each round: those that its engine's state or its memory holds at the beginning, then others as they are met. 0: not met.
@@ -118,12 +118,12 @@ class SteadyRounds {
     const Repeating::Counts counts = engine->counts(), a_round{counts[0] - rank.counts[0], counts[1] - rank.counts[1]};
     std::vector<std::uint32_t> in_round = program.group_sequences;
     for (std::size_t g = 0; g < rank.sequences.size(); ++g) in_round[g] -= rank.sequences[g];
-    bool same = fold.value() == rank.state && rank.written == rank.program && a_round == rank.a_round && in_round == rank.in_round;
+    bool same = fold.value() == rank.state && rank.written.value() == rank.program && a_round == rank.a_round && in_round == rank.in_round;
     if (same) same = memory_.held_before(static_cast<std::uint32_t>(r), held, before) == rank.held;
     rank.held = memory_.held_before(static_cast<std::uint32_t>(r), held, last);
     rank.state = fold.value();
-    rank.program = rank.written;
-    rank.written = 0;
+    rank.program = rank.written.value();
+    rank.written = {};
     rank.counts = counts;
     rank.a_round = a_round;
     rank.stream_events = program.stream_events;
@@ -169,7 +169,9 @@ class SteadyRounds {
     }
     const std::uint64_t kind =
         static_cast<std::uint64_t>(op.kind) | static_cast<std::uint64_t>(op.stream) << 8 | std::uint64_t{op.flag} << 16 | static_cast<std::uint64_t>(op.role) << 24;
-    rank.written = hash_keys({rank.written, kind, event - round * script.events, index, word_of(op.target, rank, program), source, std::bit_cast<std::uint64_t>(op.scalar)});
+    rank.written.add(kind | std::uint64_t{event - round * script.events} << 32, index);
+    rank.written.add(word_of(op.target, rank, program), source);
+    rank.written.add(std::bit_cast<std::uint64_t>(op.scalar), 0);
   }
 
   static std::uint64_t word_of(Slice slice, OfRank& rank, const Program& program) {
@@ -178,7 +180,10 @@ class SteadyRounds {
     std::uint32_t& name = rank.names[slice.buffer];
     const bool first = name == 0;
     if (first) name = ++rank.named;
-    const std::uint64_t word = hash_keys({name, slice.offset, slice.numel});
+    PairHash hash;
+    hash.add(name, slice.offset);
+    hash.add(slice.numel, 0);
+    const std::uint64_t word = hash.value();
     if (!first) return word;
     const BufferDeclaration& buffer = program.buffers[slice.buffer];
     return hash_keys({word, buffer.numel, buffer.declared_bytes, static_cast<std::uint64_t>(buffer.dtype), static_cast<std::uint64_t>(buffer.space)});

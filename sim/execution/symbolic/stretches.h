@@ -72,6 +72,10 @@ class PiecewiseBuffer {
 
   void read(std::uint64_t offset, std::uint64_t numel, Stretches& out) const {
     out.clear();
+    if (numel > 0 && pieces_.size() == 1) {  // most often, rows or not
+      expects(offset + numel <= pieces_.front().end, "an operation reaches outside its buffer");
+      if (!rows_ || pieces_.front().origin == no_origin) return out.push_back({0, numel, pieces_.front().form, moved(pieces_.front(), static_cast<std::int64_t>(offset))});
+    }
     each_kept(offset, numel, [&](std::uint64_t at, std::uint64_t kept, std::uint64_t count) { read_kept(kept, count, at, out); });
     expects(numel == 0 || (!out.empty() && out.back().end == numel), "an operation reaches outside its buffer");
   }
@@ -141,6 +145,10 @@ class PiecewiseBuffer {
     const std::uint64_t end = offset + in.back().end;
     expects(!pieces_.empty() && end <= pieces_.back().end, "an operation reaches outside its buffer");
     if (offset == 0 && end == pieces_.back().end) {
+      if (in.size() == 1 && pieces_.size() == 1) {
+        pieces_.front() = in.front();
+        return;
+      }
       pieces_.clear();
       for (const Stretch& s : in) append(pieces_, s);
       return;
@@ -149,18 +157,19 @@ class PiecewiseBuffer {
     if (in.size() == 1 && from->begin == offset && from->end == end && stays_apart(from, in.front().form, moved(in.front(), -static_cast<std::int64_t>(offset)))) return;
     auto to = from;
     while (to != pieces_.end() && to->end <= end) ++to;
-    fresh_.clear();
-    if (from != pieces_.begin()) append(fresh_, *std::prev(from));
-    if (from != pieces_.end() && from->begin < offset) append(fresh_, {from->begin, offset, from->form, from->origin});
-    for (const Stretch& s : in) append(fresh_, {s.begin + offset, s.end + offset, s.form, moved(s, -static_cast<std::int64_t>(offset))});
+    thread_local Stretches fresh;  // keeps its memory
+    fresh.clear();
+    if (from != pieces_.begin()) append(fresh, *std::prev(from));
+    if (from != pieces_.end() && from->begin < offset) append(fresh, {from->begin, offset, from->form, from->origin});
+    for (const Stretch& s : in) append(fresh, {s.begin + offset, s.end + offset, s.form, moved(s, -static_cast<std::int64_t>(offset))});
     auto rest = to;
     if (to != pieces_.end()) {
-      append(fresh_, {std::max(to->begin, end), to->end, to->form, to->origin});
+      append(fresh, {std::max(to->begin, end), to->end, to->form, to->origin});
       ++rest;
     }
     const auto begin = from == pieces_.begin() ? from : std::prev(from);
     const auto at = pieces_.erase(begin, rest);
-    pieces_.insert(at, fresh_.begin(), fresh_.end());
+    pieces_.insert(at, fresh.begin(), fresh.end());
   }
 
   // Whether a piece that is given another form is still another one than its neighbours, as it must be; else it is left as it was.
@@ -185,7 +194,6 @@ class PiecewiseBuffer {
   std::uint64_t numel_ = 0;
   std::shared_ptr<const Rows> rows_;
   Stretches pieces_;
-  Stretches fresh_;  // of a write
 };
 
 }  // namespace gradledger

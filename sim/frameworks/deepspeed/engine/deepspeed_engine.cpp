@@ -22,6 +22,7 @@ DeepSpeedEngine::DeepSpeedEngine(const DeepSpeedContext& context)
       peers_(tensor_parallel_ranks(scenario()) > 1 ? group_named(scenario(), timeline().contract.groups, averaging_group(scenario()), rank())
                                                    : data_parallel_group(scenario(), rank())),
       tensor_ranks_(group_named(scenario(), timeline().contract.groups, tensor_parallel_ranks(scenario()) > 1 ? "tp" : "rank", rank())),
+      index_in_peers_(peers_.index_of(rank())),
       has_direct_backwards_(std::any_of(context.timeline->events.begin(), context.timeline->events.end(), [](const Event& e) { return e.direct(); })),
       uses_(context.scenario->parameters.size()),
       uses_side_stream_(std::any_of(context.scenario->parameters.begin(), context.scenario->parameters.end(), [](const Parameter& p) { return p.on_side_stream; })) {

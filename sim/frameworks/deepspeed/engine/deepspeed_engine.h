@@ -109,7 +109,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
   const std::string& parameter_name(std::uint32_t parameter) const { return context_.scenario->parameters[parameter].name; }
   // The ranks that this one averages gradients with, and what their sum is divided by.
   const ProcessGroup& peers() const { return peers_; }
-  std::uint32_t index_in_peers() const { return peers_.index_of(rank()); }
+  std::uint32_t index_in_peers() const { return index_in_peers_; }
   double sequence_ranks() const { return context_.scenario->engine.sequence_parallel_size; }  // that share a sequence
   double average_over() const { return tensor_ranks_.size() > 1 ? peers_.size() : averaging_divisor(scenario()); }
   // What the mpu of Megatron calls model-parallel ranks: those that have cut the model. One, where none have.
@@ -234,6 +234,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
   DeepSpeedContext context_;
   std::vector<BufferId> own_storage_;  // that autograd made for param.grad; elsewhere it shares a bucket's
   ProcessGroup peers_, tensor_ranks_;
+  std::uint32_t index_in_peers_;
   const bool has_direct_backwards_;
   std::vector<std::uint32_t> learned_;
   std::vector<std::uint32_t> uses_;  // by parameter: how often the model uses it, ties counted

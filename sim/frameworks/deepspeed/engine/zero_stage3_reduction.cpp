@@ -2,7 +2,6 @@
 #include "sim/frameworks/deepspeed/engine/zero_stage3.h"
 
 #include <algorithm>
-#include <set>
 
 namespace gradledger {
 
@@ -24,8 +23,10 @@ void ZeroStage3::reduce_bucket(ProgramWriter& w) {
 void ZeroStage3::require_reducible() const {
   for (const std::uint32_t p : bucket_)
     if (!grad_[p].defined()) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'numel'"};
-  const std::set<std::uint32_t> distinct(bucket_.begin(), bucket_.end());
-  if (distinct.size() < bucket_.size() && behaviour().tied_hook == TiedHook::once) throw FrameworkError{"AssertionError", "a parameter is in the bucket twice"};
+  if (behaviour().tied_hook != TiedHook::once) return;
+  std::vector<std::uint32_t> sorted = bucket_;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) throw FrameworkError{"AssertionError", "a parameter is in the bucket twice"};
 }
 
 // DeepSpeed#7418: before it the elements that were reduced went on counting, and a full bucket held one parameter at a time. Where the whole
@@ -107,7 +108,7 @@ std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
     if (comm_dtype_ == acc_dtype_ && counted && !rounds_to_model()) {
       tensors_.share(w, partition, {reduced});
     } else {
-      partition = tensors_.allocate(w, "grad_partition of " + parameter_name(p), acc_dtype_, shard(p).real);
+      partition = make_partition(w, p);
       copy_reduced(w, p, partition.slice, reduced);
     }
     partitions.push_back(partition);
@@ -115,6 +116,13 @@ std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
   }
   if (counted) tensors_.drop(w, interleaved);
   return partitions;
+}
+
+Tensor ZeroStage3::make_partition(ProgramWriter& w, std::uint32_t p) {
+  BufferId& before = reduced_storage_[p];
+  const Tensor partition = before != no_index ? tensors_.allocate_like(w, before) : tensors_.allocate(w, "grad_partition of " + parameter_name(p), acc_dtype_, shard(p).real);
+  before = partition.slice.buffer;
+  return partition;
 }
 
 // DeepSpeed#8056: until then what was communicated in another dtype went through the model dtype on its way to the accumulator.

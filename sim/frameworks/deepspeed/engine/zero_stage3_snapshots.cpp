@@ -28,8 +28,9 @@ std::vector<ViewPiece> ZeroStage3::group_pieces(const SubGroup& group, Slice fla
 void ZeroStage3::observe_wrapper(ProgramWriter& w) {
   std::string name;
   for (std::uint32_t p : learned()) {
-    name.assign("grad_partition[").append(parameter_name(p)).append("]");
-    w.observe(w.view(name, shard_pieces(p, partition_of(p))), Role::reduced_accumulator, scaler_.scale(), true);
+    ViewId& view = accumulator_views_[p];
+    if (view == no_index) view = w.view("grad_partition[" + parameter_name(p) + "]", shard_pieces(p, partition_of(p)));
+    w.observe(view, Role::reduced_accumulator, scaler_.scale(), true);
   }
   for (std::size_t g = 0; g < groups_.size() && offload_; ++g)
     w.observe(w.view("fp32_partitioned_groups_flat[" + std::to_string(g) + "].grad", group_pieces(groups_[g], groups_[g].master_gradient)), Role::master_gradient, scaler_.scale(),

@@ -57,15 +57,18 @@ Due DueTracker::of(const Shown& o) {
 
 DueTracker::Buffer& DueTracker::known(Rank& rank, std::string_view name) {
   std::vector<Buffer>& buffers = rank.buffers;
-  const std::size_t hash = std::hash<std::string_view>{}(name), size = buffers.size(), guess = size > 0 ? buffers[rank.last].followed_by : 0;
-  std::size_t at = size;
-  for (std::size_t turn = 0; turn < size && at == size; ++turn)
-    if (const std::size_t i = guess + turn < size ? guess + turn : (guess + turn) % size; buffers[i].hash == hash && buffers[i].name == name) at = i;
-  if (at == size) {
-    Buffer& fresh = buffers.emplace_back();
-    fresh.name = name;
-    fresh.hash = hash;
-    fresh.followed_by = size + 1;
+  const std::size_t guess = buffers.empty() ? 0 : buffers[rank.last].followed_by;
+  std::size_t at = guess;
+  if (guess >= buffers.size() || buffers[guess].name != name) {
+    const std::size_t hash = std::hash<std::string_view>{}(name);
+    const auto [first, last] = rank.by_hash.equal_range(hash);
+    const auto found = std::find_if(first, last, [&](const auto& known) { return buffers[known.second].name == name; });
+    at = found == last ? buffers.size() : found->second;
+    if (found == last) {
+      rank.by_hash.emplace(hash, at);
+      buffers.emplace_back().name = name;
+      buffers.back().followed_by = at + 1;
+    }
   }
   buffers[rank.last].followed_by = at;
   rank.last = at;

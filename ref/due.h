@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "ref/finding.h"
@@ -60,13 +61,13 @@ class DueTracker {
     std::uint32_t appeared = never, last = never;  // events
     Role role = Role::scratch;                     // as what it was shown last
     std::vector<std::byte> bytes;                  // reduced gradients: the contents
-    std::size_t hash = 0;                          // of the name
     std::size_t followed_by = 0;                   // the buffer that was asked for after it, most likely again
   };
   struct Rank {
     std::uint32_t last_event = never;
     std::vector<Buffer> buffers;
-    std::size_t last = 0;  // buffer that was asked for: they are shown in the same order after every event
+    std::unordered_multimap<std::size_t, std::size_t> by_hash;  // of the name
+    std::size_t last = 0;                                       // buffer that was asked for: they are shown in the same order after every event
   };
   // What it saw so far: another tracker goes on with it where the pass does.
   using Seen = std::vector<Rank>;

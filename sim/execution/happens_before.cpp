@@ -8,8 +8,9 @@
 namespace gradledger {
 
 // In the order of enqueueing, which every schedule may take.
-void StreamCheck::follow(const Program& program) {
+void StreamCheck::follow(const Program& program, std::vector<Met>* met) {
   program_ = &program;
+  met_ = met;
   while (touched_.size() < program.buffers.size()) touched_.push_back(Order::untouched(program.buffers[touched_.size()].numel));
   recorded_.resize(program.stream_events);
   for (; at_ < program.ops.size() && races_.size() < limits::races_reported_max; ++at_) {
@@ -32,53 +33,42 @@ void StreamCheck::visit(const Op& op) {
     case OpKind::synchronize:
       if (op.flag == 0) order_.synchronize();  // else of a snapshot, which the framework does not wait for
       return;
-    case OpKind::release:
-    case OpKind::deposit:
-    case OpKind::fill: return write(op.target);
-    case OpKind::copy:
-    case OpKind::accumulate:
-    case OpKind::squared_norm:
-    case OpKind::check_finite: read(op.source); return write(op.target);
-    case OpKind::interleave:
-      for (const Interleaving::Part& part : program_->interleavings[op.index].parts) read(part.slice);
-      return write(op.target);
-    case OpKind::part_rows:
-      read(op.source);
-      for (const Interleaving::Part& part : program_->interleavings[op.index].parts) write(part.slice);
-      return;
-    case OpKind::multiply:
-    case OpKind::divide:
-    case OpKind::square_root: return write(op.target);
-    case OpKind::sgd:
-    case OpKind::adam: return update(program_->updates[op.index]);
-    case OpKind::collective: {
-      const CollectiveCall& call = program_->collectives[op.index];
-      read(call.input);
-      return write(call.output);
-    }
-    case OpKind::read:
-    case OpKind::report: return read(op.source);
-    case OpKind::allocate:  // gets memory as its release left it
-    case OpKind::observe:
-    case OpKind::end_event: return;
+    default:
+      return each_access(
+          op, *program_, [this](Slice slice) { read(slice); }, [this](Slice slice) { write(slice); });
   }
-}
-
-void StreamCheck::update(const UpdateCall& call) {
-  read(call.gradient);
-  for (const Slice& state : {call.parameter, call.first_moment, call.second_moment}) write(state);
 }
 
 void StreamCheck::read(Slice slice) {
   if (slice.numel == 0 || slice.buffer == no_index) return;
-  order_.read(touched_[slice.buffer], slice.offset, slice.offset + slice.numel,
-              [&](const Order::Stretch& stretch, std::uint32_t earlier) { report(slice.buffer, stretch, earlier); });
+  const StretchRange range = order_.read(touched_[slice.buffer], slice.offset, slice.offset + slice.numel,
+                                         [&](const Order::Stretch& stretch, std::uint32_t earlier) { report(slice.buffer, stretch, earlier); });
+  if (met_) met_->push_back({range, touched_[slice.buffer].size()});
 }
 
 void StreamCheck::write(Slice slice) {
   if (slice.numel == 0 || slice.buffer == no_index) return;
-  order_.write(touched_[slice.buffer], slice.offset, slice.offset + slice.numel,
-               [&](const Order::Stretch& stretch, std::uint32_t earlier) { report(slice.buffer, stretch, earlier); });
+  const StretchRange range = order_.write(touched_[slice.buffer], slice.offset, slice.offset + slice.numel,
+                                          [&](const Order::Stretch& stretch, std::uint32_t earlier) { report(slice.buffer, stretch, earlier); });
+  if (met_) met_->push_back({range, touched_[slice.buffer].size()});
+}
+
+// ---- of another rank ----------------------------------------------------------------------------------------------------------------
+
+StreamCheck::Mark StreamCheck::mark() const { return {at_, order_, touched_, recorded_.size(), events_.size()}; }
+
+// What is only appended to is as it was then, up to the mark.
+StreamCheck::StreamCheck(std::uint32_t rank, const StreamCheck& alike, const Mark& up_to, const std::vector<Extents>& extents)
+    : rank_(rank), at_(up_to.operation), order_(up_to.order), touched_(up_to.touched) {
+  const auto first = [](const auto& all, std::size_t count) { return std::vector(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count)); };
+  recorded_ = first(alike.recorded_, up_to.recorded);
+  passed_ = first(alike.passed_, up_to.operation);
+  events_ = first(alike.events_, up_to.events);
+  for (std::size_t buffer = 0; buffer < std::min(touched_.size(), extents.size()); ++buffer)
+    for (std::size_t i = 0; i < extents[buffer].size(); ++i) {
+      touched_[buffer][i].begin = extents[buffer][i].begin;
+      touched_[buffer][i].end = extents[buffer][i].end;
+    }
 }
 
 // ---- what is found --------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/base/hash.h"
+#include "sim/execution/alike_programs.h"
 #include "sim/execution/checkpoint.h"
 #include "sim/execution/enabled.h"
 #include "sim/execution/happens_before.h"
@@ -41,9 +42,10 @@ class HostExecutor::Run {
         replays_(replays),
         lets_go_(options.once && std::none_of(executor.timeline_.events.begin(), executor.timeline_.events.end(), [](const Event& e) { return e.is<events::Restore>(); })),
         in_order_(options.schedule.policy == Schedule::Policy::in_order) {
+    if (lets_go_ && options.check_streams) alike_.emplace(ranks_);
     if (!weights_ || !lets_go_ || !dynamic_cast<const NeedsNoRepeatedMemory*>(&sink)) return;
     auto rounds = rounds_of(executor.scenario_, executor.timeline_, SteadyRounds::rounds_min);
-    if (!rounds.empty()) rounds_.emplace(ranks_, *weights_, recorder_, std::move(rounds));
+    if (!rounds.empty()) rounds_.emplace(ranks_, *weights_, recorder_, std::move(rounds), alike_ ? &*alike_ : nullptr);
   }
 
   RunSummary go() {
@@ -51,7 +53,7 @@ class HostExecutor::Run {
       runnable_.insert(static_cast<std::uint16_t>(r));
       bytes_held_ += ranks_[r].memory.bytes_held();
       if (weights_) weights_->prepare(r, ranks_[r].program);
-      if (lets_go_ && options_.check_streams) checks_.emplace_back(r).follow(ranks_[r].program);
+      if (alike_) alike_->begin(r);
     }
     do {
       while (!runnable_.empty() && !mismatched_) {
@@ -61,6 +63,7 @@ class HostExecutor::Run {
         advance(r);
       }
     } while (!mismatched_ && passes_barrier());
+    if (alike_) alike_->catch_up(true);
     const bool ended = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.finished; });
     if (!ended && !mismatched_) sink_.deadlock(rendezvous_.deadlock());
     summary_.completed = ended && std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.errors.empty(); });
@@ -70,7 +73,7 @@ class HostExecutor::Run {
     return std::move(summary_);
   }
 
-  std::vector<RaceRecord> races(std::uint32_t r) const { return checks_.empty() ? stream_races(ranks_[r].program, r) : checks_[r].races(); }
+  std::vector<RaceRecord> races(std::uint32_t r) const { return alike_ ? alike_->races(r) : stream_races(ranks_[r].program, r); }
 
  private:
   // ---- rounds that repeat --------------------------------------------------------------------------------------------------------
@@ -79,8 +82,8 @@ class HostExecutor::Run {
   bool passes_barrier() {
     if (!rounds_ || rounds_->barrier() == never) return false;
     const auto at_rest = [&](const Rank& rank) { return rank.next_event == rounds_->barrier() && ran_dry(rank) && rank.errors.empty() && !waits_for_value(rank); };
-    const bool quiet = rendezvous_.idle() && std::all_of(ranks_.begin(), ranks_.end(), at_rest) &&
-                       std::all_of(checks_.begin(), checks_.end(), [](const StreamCheck& check) { return check.races().empty(); });
+    if (alike_) alike_->catch_up(false);
+    const bool quiet = rendezvous_.idle() && std::all_of(ranks_.begin(), ranks_.end(), at_rest) && !(alike_ && alike_->has_races());
     const std::uint64_t in_round = summary_.operations - operations_at_barrier_, passed = rounds_->arrive(quiet, bytes_held_);
     hash_.add(passed);
     summary_.operations += passed * in_round;
@@ -210,7 +213,7 @@ class HostExecutor::Run {
   template <class Emit>
   void emit(std::uint16_t r, std::uint32_t event, Emit&& body) {
     Rank& rank = ranks_[r];
-    if (lets_go_) rank.forget_what_ran();
+    if (lets_go_) rank.forget_what_ran(alike_ ? alike_->needed_from(r) : no_index);
     const auto last_before = rank.program.last;
     const std::uint64_t bytes_before = bytes_of_program(r);
     const auto written_before = static_cast<std::uint32_t>(rank.program.ops.size());
@@ -226,15 +229,15 @@ class HostExecutor::Run {
       else rank.emitted_all = true;
     }
     written_most_ = std::max(written_most_, rank.program.ops.size() - written_before);
-    if (rounds_) rounds_->wrote(r, rank.program, written_before);
+    if (alike_) alike_->wrote(r);
+    if (rounds_ && !(alike_ && alike_->follows(r))) rounds_->wrote(r, rank.program, written_before);
     rank.see_appended(last_before);
     if (weights_) weights_->prepare(r, rank.program);
-    if (!checks_.empty()) checks_[r].follow(rank.program);
     program_bytes_ += bytes_of_program(r) - bytes_before;
     if (program_bytes_ > executor_.program_bytes_max_) throw ProgramsTooLarge(executor_.program_bytes_max_);
   }
 
-  std::uint64_t bytes_of_program(std::uint16_t r) const { return ranks_[r].program.bytes() + (checks_.empty() ? 0 : checks_[r].bytes()); }
+  std::uint64_t bytes_of_program(std::uint16_t r) const { return ranks_[r].program.bytes() + (alike_ ? alike_->bytes(r) : 0); }
 
   void emit_next_event(std::uint16_t r) {
     Rank& rank = ranks_[r];
@@ -319,7 +322,7 @@ class HostExecutor::Run {
   HostReader reader_;
   Rendezvous rendezvous_;
   ReductionLog reductions_;
-  std::vector<StreamCheck> checks_;     // by rank, where programs are let go
+  std::optional<AlikePrograms> alike_;  // where programs are let go and streams are checked
   std::optional<SteadyRounds> rounds_;  // that a script repeats
   std::uint64_t operations_at_barrier_ = 0;
   SchedulePolicy policy_;

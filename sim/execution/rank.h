@@ -68,8 +68,10 @@ struct Rank {
   // From the end of its script, which has become longer.
   void go_on() { emitted_all = finished = false; }
 
-  // Operations that every stream has behind it, and that no stream follows from.
-  void forget_what_ran() { program.forget_before(std::min(*std::min_element(head.begin(), head.end()), static_cast<std::uint32_t>(program.ops.size()))); }
+  // Operations that every stream has behind it, and that no stream follows from. needed_from: somebody else asks for those from here on.
+  void forget_what_ran(std::uint32_t needed_from) {
+    program.forget_before(std::min({*std::min_element(head.begin(), head.end()), static_cast<std::uint32_t>(program.ops.size()), needed_from}));
+  }
 
   // Heads that had run dry move on to what was appended since.
   void see_appended(const StreamHeads& last_before) {

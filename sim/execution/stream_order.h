@@ -13,6 +13,44 @@
 
 namespace gradledger {
 
+// Stretches of a buffer, first and past the last.
+struct StretchRange {
+  std::size_t first = 0, last = 0;
+
+  bool operator==(const StretchRange&) const = default;
+};
+
+// The index of the stretch that begins there, which is made where there is none. A stretch has begin and end; a list is in order, without gaps.
+template <class Stretch>
+std::size_t cut_stretches(std::vector<Stretch>& all, std::uint64_t place) {
+  if (place == 0) return 0;
+  if (place >= all.back().end) return all.size();
+  const auto at = std::lower_bound(all.begin(), all.end(), place, [](const Stretch& s, std::uint64_t p) { return s.begin < p; });
+  const auto index = static_cast<std::size_t>(at - all.begin());
+  if (at != all.end() && at->begin == place) return index;
+  Stretch rest = all[index - 1];
+  rest.begin = place;
+  all[index - 1].end = place;
+  all.insert(all.begin() + static_cast<std::ptrdiff_t>(index), rest);
+  return index;
+}
+
+// Those that make it up, cut where it begins and ends.
+template <class Stretch>
+StretchRange stretches_within(std::vector<Stretch>& all, std::uint64_t begin, std::uint64_t end) {
+  if (all.size() == 1 && begin == 0 && end >= all.front().end) return {0, 1};  // most often
+  const std::size_t first = cut_stretches(all, begin);
+  if (first < all.size() && all[first].end == end) return {first, first + 1};
+  return {first, cut_stretches(all, end)};
+}
+
+// One in the place of several.
+template <class Stretch>
+void replace_stretches(std::vector<Stretch>& all, StretchRange range, const Stretch& by) {
+  all[range.first] = by;
+  if (range.last > range.first + 1) all.erase(all.begin() + static_cast<std::ptrdiff_t>(range.first) + 1, all.begin() + static_cast<std::ptrdiff_t>(range.last));
+}
+
 // Clock is an array or a vector of std::uint32_t: for each stream, operations below this number are over. Stream 0 is the host.
 template <class Clock>
 class StreamOrder {
@@ -68,21 +106,22 @@ class StreamOrder {
 
   // `report` is called with the stretch and the number (plus one) of the earlier access, for each that nothing orders before this operation.
   template <class Report>
-  void read(History& all, std::uint64_t begin, std::uint64_t end, Report&& report) {
-    const auto [first, last] = within(all, begin, end);
-    for (std::size_t i = first; i < last; ++i) {
+  StretchRange read(History& all, std::uint64_t begin, std::uint64_t end, Report&& report) {
+    const StretchRange range = stretches_within(all, begin, end);
+    for (std::size_t i = range.first; i < range.last; ++i) {
       if (!ordered(all[i].written, all[i].writer)) report(all[i], all[i].written);
       raise(all[i].read, stream_, at_ + 1);
       all[i].was_read = true;
     }
+    return range;
   }
 
   template <class Report>
-  void write(History& all, std::uint64_t begin, std::uint64_t end, Report&& report) {
-    const auto [first, last] = within(all, begin, end);
-    for (std::size_t i = first; i < last; ++i) conflicts(all[i], report, nullptr);
-    all[first] = {begin, end, at_ + 1, static_cast<std::uint32_t>(stream_), {}, false};
-    if (last > first + 1) all.erase(all.begin() + static_cast<std::ptrdiff_t>(first) + 1, all.begin() + static_cast<std::ptrdiff_t>(last));
+  StretchRange write(History& all, std::uint64_t begin, std::uint64_t end, Report&& report) {
+    const StretchRange range = stretches_within(all, begin, end);
+    for (std::size_t i = range.first; i < range.last; ++i) conflicts(all[i], report, nullptr);
+    replace_stretches(all, range, {begin, end, at_ + 1, static_cast<std::uint32_t>(stream_), {}, false});
+    return range;
   }
 
   // As a write of all of it by somebody who has waited for `also` besides; nothing is remembered.
@@ -112,27 +151,6 @@ class StreamOrder {
     if (!over(stretch.written, stretch.writer)) report(stretch, stretch.written);
     for (std::size_t s = 1; stretch.was_read && s < stretch.read.size(); ++s)
       if (!over(stretch.read[s], s)) report(stretch, stretch.read[s]);
-  }
-
-  // The stretches that make it up, first and past the last, cut where it begins and ends.
-  static std::pair<std::size_t, std::size_t> within(History& all, std::uint64_t begin, std::uint64_t end) {
-    if (all.size() == 1 && begin == 0 && end >= all.front().end) return {0, 1};  // most often
-    const std::size_t first = cut(all, begin);
-    return {first, cut(all, end)};
-  }
-
-  // The index of the stretch that begins there, which is made where there is none.
-  static std::size_t cut(History& all, std::uint64_t place) {
-    if (place == 0) return 0;
-    if (place >= all.back().end) return all.size();
-    const auto at = std::lower_bound(all.begin(), all.end(), place, [](const Stretch& s, std::uint64_t p) { return s.begin < p; });
-    const auto index = static_cast<std::size_t>(at - all.begin());
-    if (at != all.end() && at->begin == place) return index;
-    Stretch rest = all[index - 1];
-    rest.begin = place;
-    all[index - 1].end = place;
-    all.insert(all.begin() + static_cast<std::ptrdiff_t>(index), rest);
-    return index;
   }
 
   std::vector<Clock> clock_;

@@ -15,6 +15,7 @@
 
 #include "sim/base/hash.h"
 #include "sim/engine/repeating.h"
+#include "sim/execution/alike_programs.h"
 #include "sim/execution/rank.h"
 #include "sim/execution/symbolic/round_recorder.h"
 #include "sim/execution/symbolic/script_rounds.h"
@@ -26,15 +27,16 @@ class SteadyRounds {
  public:
   static constexpr std::uint32_t rounds_min = 6;
 
-  SteadyRounds(std::vector<Rank>& ranks, SymbolicMemory& memory, RoundRecorder& recorder, std::vector<ScriptRounds> script)
-      : ranks_(ranks), memory_(memory), recorder_(recorder), script_(std::move(script)), of_rank_(ranks.size()) {
+  // alike: which ranks write the same, if somebody knows.
+  SteadyRounds(std::vector<Rank>& ranks, SymbolicMemory& memory, RoundRecorder& recorder, std::vector<ScriptRounds> script, AlikePrograms* alike)
+      : ranks_(ranks), memory_(memory), recorder_(recorder), script_(std::move(script)), alike_(alike), of_rank_(ranks.size()) {
     recorder_.keep(false);
   }
 
   // No rank begins this event before all are done with those before it. never: there is nothing more to look for.
   std::uint32_t barrier() const { return at_ < script_.size() ? script_[at_].end_of(done_) : never; }
 
-  // An engine has written what begins here.
+  // An engine has written what begins here. Not asked for of a rank that follows another one.
   void wrote(std::uint32_t r, const Program& program, std::uint32_t from) {
     if (at_ >= script_.size()) return;
     OfRank& rank = of_rank_[r];
@@ -72,6 +74,7 @@ class SteadyRounds {
     // Buffers are named anew in each round: those that its engine's state or its memory holds at the beginning, then others as they are met. 0: not met.
     std::vector<std::uint32_t> names;
     std::uint32_t named = 0;
+    bool named_alike = false;  // as those of the rank that it follows
   };
 
   Repeating* repeating(std::size_t r) const { return dynamic_cast<Repeating*>(ranks_[r].engine.get()); }
@@ -87,7 +90,9 @@ class SteadyRounds {
   bool look(bool same) {
     const ScriptRounds& script = script_[at_];
     const std::uint32_t last = script.backward_of(done_ - 1), before = last - script.backwards;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) same = look(r, done_ > 1 ? before : 0, last) && same;
+    for (const bool follows : {false, true})  // those that lead first
+      for (std::uint32_t r = 0; r < ranks_.size(); ++r)
+        if ((alike_ && alike_->follows(r)) == follows) same = look(r, done_ > 1 ? before : 0, last) && same;
     if (!same || done_ < 3) return false;
     SteadyForms forms(memory_.forms(), {before - script.backwards, script.backwards});
     for (std::uint32_t r = 0; r < ranks_.size(); ++r)
@@ -118,12 +123,16 @@ class SteadyRounds {
     const Repeating::Counts counts = engine->counts(), a_round{counts[0] - rank.counts[0], counts[1] - rank.counts[1]};
     std::vector<std::uint32_t> in_round = program.group_sequences;
     for (std::size_t g = 0; g < rank.sequences.size(); ++g) in_round[g] -= rank.sequences[g];
-    bool same = fold.value() == rank.state && rank.written.value() == rank.program && a_round == rank.a_round && in_round == rank.in_round;
+    const std::uint32_t leader = alike_ ? alike_->leader(static_cast<std::uint32_t>(r)) : static_cast<std::uint32_t>(r);
+    const bool known = leader == r || alike_->is_compared(static_cast<std::uint32_t>(r));
+    const std::uint64_t written = leader == r ? rank.written.value() : hash_keys({of_rank_[leader].program, alike_->take_differences(static_cast<std::uint32_t>(r))});
+    bool same = known && rank.named_alike && fold.value() == rank.state && written == rank.program && a_round == rank.a_round && in_round == rank.in_round;
     if (same) same = memory_.held_before(static_cast<std::uint32_t>(r), held, before) == rank.held;
     rank.held = memory_.held_before(static_cast<std::uint32_t>(r), held, last);
     rank.state = fold.value();
-    rank.program = rank.written.value();
+    rank.program = written;
     rank.written = {};
+    rank.named_alike = rank.names == of_rank_[leader].names;
     rank.counts = counts;
     rank.a_round = a_round;
     rank.stream_events = program.stream_events;
@@ -213,6 +222,7 @@ class SteadyRounds {
   SymbolicMemory& memory_;
   RoundRecorder& recorder_;
   const std::vector<ScriptRounds> script_;
+  AlikePrograms* const alike_;
   std::vector<OfRank> of_rank_;
   std::size_t at_ = 0;      // part of the script that is looked at
   std::uint32_t done_ = 0;  // its rounds

@@ -1,6 +1,7 @@
 #include "audit/setup.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -254,7 +255,9 @@ class Resolving {
     if (setup_.loop->name == "grpo") take_grpo();
     take_options_of_one_loop();
     s.sync_each_batch = request_.sync_each_batch || given_.arguments.sync_each_batch.value_or(false);
-    s.loss = request_.loss == "mean" ? loops::Loss::mean : request_.loss == "function" ? loops::Loss::function : loops::Loss::tokens;
+    constexpr std::array<std::pair<std::string_view, loops::Loss>, 3> named{{{"mean", loops::Loss::mean}, {"function", loops::Loss::function}, {"sum", loops::Loss::sum}}};
+    const auto loss = std::find_if(named.begin(), named.end(), [&](const auto& each) { return each.first == request_.loss; });
+    s.loss = loss == named.end() ? loops::Loss::tokens : loss->second;
     s.average_tokens = given_.average_tokens;
   }
 
@@ -269,6 +272,7 @@ class Resolving {
     only_for("--dynamic-micro-batches", request_.dynamic_micro_batches, "verl");
     only_for("--optimizer-in-backward", request_.optimizer_in_backward, "torchtune");
     only_for("--undivided", request_.undivided, "lightning-manual");
+    only_for("--loss sum", request_.loss == "sum", "open-instruct-finetune");
     if (request_.epoch_end != "data" && s.last_window == 0) fail({"--epoch-end", "says how an epoch ends in a shorter window, and there is none; expected --last-window"});
     s.leaves_early = request_.epoch_end == "left";
     s.sync_with_dataloader = request_.epoch_end != "counter";

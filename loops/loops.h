@@ -17,8 +17,8 @@
 namespace gradledger::loops {
 
 // What the gradient of a micro-batch is meant to weigh where the loop can tell: every token alike, or every micro-batch. function: tokens, by a
-// compute_loss_func that the Trainer is given.
-enum class Loss : std::uint8_t { tokens, mean, function };
+// compute_loss_func that the Trainer is given. sum: reduce_loss of open-instruct's finetune.py.
+enum class Loss : std::uint8_t { tokens, mean, function, sum };
 
 // What a rank gets of an epoch, and whether the loop leaves it with batches still to come.
 struct Epoch {

@@ -101,16 +101,16 @@ std::vector<LoopPackage> nemo_rl_packages() {
 Expansion nemo_rl(const LoopSetting& s) { return reduced_each(s, of_all_tokens); }
 
 std::vector<LoopPackage> open_instruct_packages() {
-  static constexpr std::array<std::string_view, 2> changed{"2025.6", "2026.2"};
+  static constexpr std::array<std::string_view, 3> changed{"2025.6", "2025.12", "2026.2"};
   return {{"open-instruct", "2026.8", changed}};
 }
 
-// open_instruct/grpo_fast.py, at 2026-08: gradient_accumulation_steps of the engine stays 1, the loss is divided by the tokens of the window. The
-// boundary is set since open-instruct#1498.
+// open_instruct/grpo_fast.py, at 2026-08: gradient_accumulation_steps of the engine stays 1, the loss is divided by the tokens of the window. Before open-instruct#1161
+// it was the mean of the micro-batch over the micro-batches. The boundary is set since open-instruct#1498.
 Expansion open_instruct(const LoopSetting& s) {
   const bool sets_boundary = at_least(s.packages.at("open-instruct"), "2026.2");
-  const std::string weight = "world*tokens/tokens_of_window";
   const std::uint32_t n = s.micro_batches;
+  const std::string weight = at_least(s.packages.at("open-instruct"), "2025.12") ? of_all_tokens : one_over(n);
   json events = json::array();
   if (sets_boundary) events.push_back(boundary(false));
   if (sets_boundary && n > 1) events.push_back(backwards(n - 1, weight));
@@ -131,9 +131,14 @@ std::vector<LoopPackage> finetune_packages() {
   return out;
 }
 
-// open_instruct/finetune.py, at 2026-08. The loss of a micro-batch is its mean; until open-instruct#1024 it was the sum over its tokens, as reduce_loss had it.
+std::string refused_by_finetune(const LoopSetting& s) {
+  if (s.loss != Loss::sum || !at_least(s.packages.at("open-instruct"), "2025.9")) return "";
+  return "open-instruct has no reduce_loss since 2025-09 (open-instruct#1024): the loss of a micro-batch is its mean";
+}
+
+// open_instruct/finetune.py, at 2026-08. The loss of a micro-batch is its mean. Until open-instruct#1024 reduce_loss could make it the sum over its tokens.
 Expansion open_instruct_finetune(const LoopSetting& s) {
-  const bool sums = !at_least(s.packages.at("open-instruct"), "2025.9");
+  const bool sums = s.loss == Loss::sum;
   return accelerate_with(s, sums ? "tokens" : "", sums ? "tokens" : "window");
 }
 

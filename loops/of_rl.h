@@ -16,6 +16,7 @@ std::vector<LoopPackage> open_instruct_packages();
 Expansion open_instruct(const LoopSetting& setting);
 
 std::vector<LoopPackage> finetune_packages();
+std::string refused_by_finetune(const LoopSetting& setting);
 Expansion open_instruct_finetune(const LoopSetting& setting);
 
 }  // namespace gradledger::loops

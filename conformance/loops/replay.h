@@ -18,7 +18,7 @@ class Replay final : private TraceSink {
 
   // The parameter's gradient behind the event; none: there is no gradient.
   std::optional<std::vector<double>> gradient(std::uint32_t rank, std::uint32_t event) const;
-  // The weights behind the last step up to the event: zeros before the first.
+  // The weights behind the last step up to the event: zeros before the first. Elements that the rank does not hold are those of a rank that does.
   std::vector<double> weights(std::uint32_t rank, std::uint32_t event) const;
   const std::string& stuck() const { return stuck_; }  // what keeps it from its end; empty: nothing
 
@@ -29,7 +29,13 @@ class Replay final : private TraceSink {
   void mismatch(const MismatchRecord& m) override { stuck_ = "issues collectives of different " + m.what; }
 
   std::size_t numel_;
-  std::vector<std::map<std::uint32_t, std::vector<double>>> gradients_, weights_;  // by rank and event
+  struct Held {
+    std::vector<double> values;
+    std::vector<bool> held;
+  };
+
+  std::vector<std::map<std::uint32_t, std::vector<double>>> gradients_;  // by rank and event
+  std::vector<std::map<std::uint32_t, Held>> weights_;                   // likewise
   std::string stuck_;
 };
 

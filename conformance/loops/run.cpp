@@ -51,7 +51,7 @@ RankRun read_rank(const Field& rank, std::size_t samples) {
 }
 
 std::string version_of(const Run& run) {
-  const std::string package = run.loop == "trainer" ? "transformers" : run.loop;
+  const std::string package = run.loop == "trainer" ? "transformers" : run.loop == "open-instruct-finetune" ? "open-instruct" : run.loop == "nemo" ? "nemo-toolkit" : run.loop;
   const auto found = run.versions.find(package);
   return found == run.versions.end() ? "?" : package + " " + found->second;
 }
@@ -76,6 +76,11 @@ Run read(const Field& line) {
   run.divides = flag(line, "divide");
   if (line.has("args")) run.arguments = line.at("args").object();
   if (line.has("plugin")) run.plugin = line.at("plugin").object();
+  if (line.has("engine")) {
+    run.engine = line.at("engine").object();
+    text_of(line.at("engine").at("framework"));
+    if (line.at("engine").has("config")) line.at("engine").at("config").object();
+  }
   for (const auto& [package, release] : line.at("versions").members()) run.versions[package] = text_of(release);
   run.version = version_of(run);
   const std::vector<Field> ranks = line.at("ranks").entries(run.world);

@@ -39,6 +39,7 @@ struct Run {
   std::optional<std::uint32_t> stop_after;
   bool accepts = false, loss_function = false, sums = false, manual = false, divides = false;
   nlohmann::json arguments = nlohmann::json::object(), plugin = nlohmann::json::object();
+  nlohmann::json engine = {{"framework", "ddp"}};  // of the scenario, without its optimizer
   std::map<std::string, std::string> versions;
   std::vector<RankRun> ranks;
 };

@@ -1,8 +1,10 @@
 #include "conformance/loops/script.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "sim/load.h"
 #include "conformance/recording.h"
@@ -51,16 +53,23 @@ void take_trainer(const Run& run, loops::LoopSetting& out) {
   }
 }
 
+constexpr std::array<std::string_view, 7> recorded{"trainer", "accelerate", "lightning", "open-instruct", "open-instruct-finetune", "nemo-rl", "nemo"};
+
 const loops::Loop& loop_of(const Run& run) {
   const std::string name = run.loop == "trainer" ? "hf-trainer" : run.loop == "lightning" && run.manual ? "lightning-manual" : run.loop;
-  const loops::Loop* found = run.loop == "trainer" || run.loop == "accelerate" || run.loop == "lightning" ? loops::named(name) : nullptr;
-  if (!found) throw Inexpressible{fmt::format("the loop \"{}\"; there are trainer, accelerate and lightning", run.loop)};
+  const loops::Loop* found = std::find(recorded.begin(), recorded.end(), run.loop) == recorded.end() ? nullptr : loops::named(name);
+  if (!found) throw Inexpressible{fmt::format("the loop \"{}\"; there are {}", run.loop, fmt::join(recorded, ", "))};
+  const std::string framework = run.engine.at("framework");
+  if (!found->runs_on(framework)) throw Inexpressible{fmt::format("{} on the framework {}", run.loop, framework)};
   return *found;
 }
 
+// A loop of its own has windows of one length, and no other.
+bool has_epochs(const Run& run) { return run.loop != "open-instruct" && run.loop != "nemo-rl" && run.loop != "nemo"; }
+
 loops::LoopSetting setting_of(const Run& run, const loops::Loop& loop) {
   loops::LoopSetting out;
-  out.framework = "ddp";
+  out.framework = run.engine.at("framework");
   out.micro_batches = run.accumulation;
   out.ranks = run.world;
   out.divides = run.divides;
@@ -73,7 +82,12 @@ loops::LoopSetting setting_of(const Run& run, const loops::Loop& loop) {
   loops::Epoch epoch{batches_of(run), false};
   if (epoch.batches == 0) throw Inexpressible{"an epoch without batches"};
   if (run.stop_after && *run.stop_after + 1 < epoch.batches) epoch = {*run.stop_after + 1, true};
-  out.epochs.assign(run.epochs, epoch);
+  if (has_epochs(run)) out.epochs.assign(run.epochs, epoch);
+  else if (run.epochs > 1 || run.stop_after || epoch.batches % run.accumulation != 0) throw Inexpressible{"windows of several lengths, in a loop that has one"};
+  else out.windows = epoch.batches / run.accumulation;
+  if (run.loop == "open-instruct-finetune" && run.sums) out.loss = loops::Loss::sum;
+  const json::json_pointer per_token("/config/model/calculate_per_token_loss");
+  out.per_token = out.on_megatron() && run.engine.contains(per_token) && run.engine[per_token] == true;
   if (run.loop == "trainer") take_trainer(run, out);
   else if (!run.arguments.empty()) throw Inexpressible{"arguments of a Trainer, in another loop"};
   if (run.loop == "accelerate") take_plugin(run, run.plugin, out);
@@ -133,8 +147,10 @@ class Builder {
 
  private:
   void place() {
-    for (std::uint32_t epoch = 0, left = script_.backwards; epoch < run_.epochs; ++epoch)
-      for (std::uint32_t b = 0; b < setting_.epochs[epoch].batches && left > 0; ++b, --left) out_.micro_batches.push_back({epoch, b, false, 0});
+    for (std::uint32_t epoch = 0, left = script_.backwards; epoch < run_.epochs; ++epoch) {
+      const std::uint32_t batches = setting_.epochs.empty() ? left : setting_.epochs[epoch].batches;
+      for (std::uint32_t b = 0; b < batches && left > 0; ++b, --left) out_.micro_batches.push_back({epoch, b, false, 0});
+    }
   }
 
   json document() {
@@ -155,7 +171,9 @@ class Builder {
     if (!window[0].empty()) tokens.push_back(std::move(window));
     json out = {{"name", "loop"}, {"world_size", run_.world}, {"allow_open", true}, {"script", script_.out}, {"contract", expansion_.contract}};
     out["parameters"] = json::array({{{"name", "w"}, {"numel", run_.tokens.size()}}});
-    out["engine"] = {{"framework", "ddp"}, {"config", json::object()}, {"optimizer", {{"type", "SGD"}, {"lr", 1.0}}}};
+    out["engine"] = {{"config", json::object()}, {"optimizer", {{"type", "SGD"}, {"lr", 1.0}}}};
+    out["engine"].update(run_.engine);
+    out["engine"]["config"].update(expansion_.config);
     if (expansion_.counts_tokens) out["tokens"] = {{"table", std::move(tokens)}};
     return out;
   }
@@ -169,7 +187,7 @@ class Builder {
       out.emplace_back(run_.world, std::vector<double>(run_.tokens.size()));
       for (std::uint32_t r = 0; r < run_.world; ++r) {
         const std::uint32_t sample = sample_of(run_, r, step.batch);
-        out.back()[r][sample] = run_.sums ? run_.tokens[sample] : 1;
+        out.back()[r][sample] = run_.sums && run_.loop != "open-instruct-finetune" ? run_.tokens[sample] : 1;
         if (run_.loss_function && leaves_out_first_tokens()) out.back()[r][sample] *= counted(r, step, 0) / counted(r, step, 1);
       }
     }

@@ -178,6 +178,22 @@ bool draw_tensor_parallel(Draws draws, Scenario& out) {
   return true;
 }
 
+bool share_small_world(Scenario& s, std::uint32_t ranks) {
+  s.layout = RankLayout::of("", {{"tp", ranks}}, s.world_size).value();
+  const Parameter cut = s.parameters.front();
+  Parameter summed = s.parameters.back(), copy = s.parameters.back();
+  s.parameters.clear();
+  for (std::uint32_t number = 0; number < ranks; ++number) {
+    s.parameters.push_back(cut);
+    s.parameters.back().part = ParameterPart{"tp", number, ranks};
+  }
+  summed.summed_over = "tp";
+  copy.name = "w2";
+  s.parameters.push_back(std::move(summed));
+  s.parameters.push_back(std::move(copy));
+  return true;
+}
+
 bool leaves_parameters_out(const Scenario& s) {
   return std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.used_by.has_value(); });
 }

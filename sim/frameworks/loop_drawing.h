@@ -88,6 +88,9 @@ void draw_loss_weights(Draws& draws, Scenario& out);
 // sum, of the rest a copy. On a copy of the draws: what a seed means for the rest stays. False: nothing was changed.
 bool draw_tensor_parallel(Draws draws, Scenario& out);
 
+// Onto so many of these ranks, in order: the first parameter is cut, the last one's gradient is summed, and a new one, w2, is a copy on each. True.
+bool share_small_world(Scenario& scenario, std::uint32_t ranks);
+
 // Every backward of every rank has a gradient: that of the first parameter that is trained. A loss without a graph has no backward.
 void keep_one_used(Scenario& scenario);
 

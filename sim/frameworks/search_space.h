@@ -101,6 +101,8 @@ class SearchSpace {
   // ---- what is tried and left out
   // The events of an exploration that names none, as search/sequences/alphabet.h spells them.
   virtual std::vector<std::string> alphabet(const Scenario& scenario) const = 0;
+  // Puts a small world onto so many tensor-parallel ranks, where the framework adds up by itself what they have of a gradient. False: it is not explored so.
+  virtual bool share(Scenario&, std::uint32_t /*ranks*/) const { return false; }
   // Options to their defaults, one by one; what decides which variant it is stays.
   virtual std::vector<Simplification> simplifications() const = 0;
   // Out of the configuration, a parameter that the scenario has no more.

@@ -77,6 +77,10 @@ TEST(an_audit, of_a_recipe_finds_what_its_release_divides_wrongly) {
     r.dynamic_micro_batches = true;
   };
   const auto sums = [](audit::Request& r) { r.loss_agg_mode = "seq-mean-token-sum-norm"; };
+  const auto summed = [](audit::Request& r) {
+    r.tokens = "uneven";
+    r.loss = "sum";
+  };
   for (const Asked& asked : {Asked{"torchtune", "0.6.1", uneven, "clean"},
                              {"torchtune", "0.5.0", nothing, "x 1/2"},
                              {"torchtune", "0.3.1", nothing, "clean"},
@@ -88,7 +92,9 @@ TEST(an_audit, of_a_recipe_finds_what_its_release_divides_wrongly) {
                              {"verl", "0.7.0", dynamic, "wrong scale"},
                              {"verl", "0.7.0", sequences, "clean"},
                              {"verl", "0.7.0", sums, "x 4"},
-                             {"verl", "0.9.1", sums, "clean"}}) {
+                             {"verl", "0.9.1", sums, "clean"},
+                             {"open-instruct-finetune", "2025.8", uneven, "clean"},
+                             {"open-instruct-finetune", "2025.8", summed, "x 31/8"}}) {
     audit::Request request = request_of("accelerate_fsdp2.yaml", asked.loop);
     request.ranks = 2;
     request.micro_batches = 4;

@@ -105,12 +105,27 @@ TEST(a_loop, of_the_trainer_changed_with_its_releases) {
   EXPECT_NE(at("4.45.2", loops::Loss::mean).find("no_sync"), std::string::npos) << "around accelerator.accumulate()";
 }
 
-TEST(a_loop, of_open_instruct_sets_the_boundary_since_2026) {
+TEST(a_loop, of_open_instruct_divides_by_tokens_since_2025_12_and_sets_the_boundary_since_2026) {
   LoopSetting setting = on("deepspeed");
+  setting.packages["open-instruct"] = "2025.11";
+  EXPECT_EQ(script_of("open-instruct", setting), R"([{"backward":{"micro_batches":4,"weight":"1/4"}},{"step":{}}])");
   setting.packages["open-instruct"] = "2025.12";
   EXPECT_EQ(script_of("open-instruct", setting), R"([{"backward":{"micro_batches":4,"weight":"world*tokens/tokens_of_window"}},{"step":{}}])");
   setting.packages["open-instruct"] = "2026.3";
   EXPECT_NE(script_of("open-instruct", setting).find("set_boundary"), std::string::npos);
+}
+
+TEST(a_loop, of_finetune_takes_means_unless_its_old_releases_are_told_to_sum) {
+  LoopSetting setting = on("ddp");
+  setting.packages["open-instruct"] = "2025.8";
+  setting.packages["accelerate"] = "1.15.0";
+  EXPECT_EQ(script_of("open-instruct-finetune", setting).find("tokens"), std::string::npos);
+  setting.loss = loops::Loss::sum;
+  EXPECT_NE(script_of("open-instruct-finetune", setting).find("tokens"), std::string::npos);
+  const loops::Loop& loop = *loops::named("open-instruct-finetune");
+  EXPECT_EQ(loop.refuses(setting), "");
+  setting.packages["open-instruct"] = "2026.8";
+  EXPECT_NE(loop.refuses(setting).find("open-instruct#1024"), std::string::npos);
 }
 
 // What was recorded of real trainers on two ranks (tests name the releases): a constant factor on every contribution, or none.

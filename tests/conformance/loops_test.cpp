@@ -12,6 +12,8 @@ namespace {
 using nlohmann::json;
 using LoopRun = Run;  // tests have a function of that name
 
+std::vector<LoopRun> recorded_recipes() { return runs_of_file<LoopRun>("loops_data/recipes.jsonl.gz", is_loop_run, read_loop_run); }
+
 std::vector<LoopRun> recorded() { return runs_of_file<LoopRun>("loops_data/loops.jsonl.gz", is_loop_run, read_loop_run); }
 
 const LoopRun& run_named(const std::vector<LoopRun>& runs, const std::string& name, const std::string& version) {
@@ -26,6 +28,19 @@ TEST(recorded_loops, agree_with_their_expansion_in_every_number) {
   for (const LoopRun& run : runs) versions.insert(run.version);
   EXPECT_EQ(versions.size(), 8u);
   EXPECT_EQ(agreement_of(runs), (RunTotals{75, 10287, 0}));
+}
+
+TEST(recorded_loops, of_recipes_agree_with_their_expansion_in_every_number) {
+  const std::vector<LoopRun> runs = recorded_recipes();
+  std::set<std::string> versions, frameworks;
+  for (const LoopRun& run : runs) {
+    versions.insert(run.version);
+    frameworks.insert(run.engine["framework"].get<std::string>());
+  }
+  EXPECT_EQ(versions,
+            (std::set<std::string>{"nemo-rl 2026.8", "nemo-toolkit 2.5.0", "open-instruct 2025.11", "open-instruct 2025.8", "open-instruct 2026.1", "open-instruct 2026.8"}));
+  EXPECT_EQ(frameworks, (std::set<std::string>{"ddp", "deepspeed", "fsdp2", "megatron"}));
+  EXPECT_EQ(agreement_of(runs), (RunTotals{48, 4179, 0}));
 }
 
 // Whether the comparison notices that one number of some rank is another; `change` says whether it found one to change.
@@ -92,6 +107,31 @@ TEST(recorded_loops, differ_where_one_number_is_another) {
   });
 }
 
+TEST(recorded_loops, of_recipes_differ_where_one_number_or_one_option_is_another) {
+  const std::vector<LoopRun> runs = recorded_recipes();
+  expect_noticed(runs, 48, [](RankRun& rank) {
+    double& last = *std::find_if(rank.steps.back().rbegin(), rank.steps.back().rend(), [](double applied) { return applied != 0; });
+    last = other(last);
+    return true;
+  });
+  expect_noticed(runs, 48, [](RankRun& rank) {
+    rank.micro_batches.back().syncs ^= true;
+    return true;
+  });
+  const auto outcome = [&](const char* name, const char* version, const auto& change) {
+    LoopRun run = run_named(runs, name, version);
+    change(run);
+    return judge(run)->outcome;
+  };
+  const auto taken_as = [](const char* release) { return [release](LoopRun& run) { run.versions["open-instruct"] = release; }; };
+  EXPECT_EQ(outcome("grpo_fast_z3_gas2", "open-instruct 2025.11", taken_as("2026.1")), Outcome::differs) << "open-instruct#1161";
+  EXPECT_EQ(outcome("grpo_fast_z2_gas2", "open-instruct 2026.1", taken_as("2026.8")), Outcome::differs) << "open-instruct#1498";
+  EXPECT_EQ(outcome("grpo_fast_z2_gas2", "open-instruct 2026.1", [](LoopRun& run) { run.engine["config"]["zero_optimization"]["stage"] = 3; }), Outcome::differs);
+  EXPECT_EQ(outcome("finetune_w2_sum", "open-instruct 2025.8", [](LoopRun& run) { run.sums = false; }), Outcome::differs);
+  EXPECT_EQ(outcome("finetune_w2_sum", "open-instruct 2025.8", taken_as("2026.8")), Outcome::differs) << "open-instruct#1024";
+  EXPECT_EQ(outcome("nemo_gas2_per_token", "nemo-toolkit 2.5.0", [](LoopRun& run) { run.engine["config"]["model"] = json::object(); }), Outcome::differs);
+}
+
 // Each of these releases weighs, steps or counts otherwise than the one before it.
 TEST(recorded_loops, differ_from_the_loop_of_another_release) {
   const std::vector<LoopRun> runs = recorded();
@@ -153,7 +193,10 @@ TEST(recorded_loops, that_are_malformed_are_named_by_their_place) {
 }
 
 TEST(recorded_loops, that_cannot_be_expressed_say_why) {
-  EXPECT_EQ(said("/loop", "verl"), "the loop \"verl\"; there are trainer, accelerate and lightning");
+  EXPECT_EQ(said("/loop", "verl"), "the loop \"verl\"; there are trainer, accelerate, lightning, open-instruct, open-instruct-finetune, nemo-rl, nemo");
+  EXPECT_EQ(said("/engine", {{"framework", "fsdp2"}, {"config", 1}}).substr(0, 14), "/engine/config");
+  EXPECT_EQ(said("/engine", {{"framework", "megatron"}}), "accelerate on the framework megatron");
+  EXPECT_EQ(said("/loop", "nemo-rl"), "nemo-rl on the framework ddp");
   EXPECT_EQ(said("/versions", json::object()), "a run that does not say its release of accelerate");
   EXPECT_EQ(said("/versions/accelerate", "0.20.0"), "accelerate 0.20.0, which is older than any that was read");
   EXPECT_EQ(said("/plugin", {{"num_steps", 3}}), "num_steps of 3");

@@ -14,6 +14,7 @@
 #include "search/sequences/alphabet.h"
 #include "sim/frameworks/search_space.h"
 #include "sim/frameworks/torch/ddp/config.h"
+#include "sim/frameworks/torch/fsdp2/config.h"
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
 #include "tests/support/scenarios.h"
@@ -45,6 +46,18 @@ TEST_P(of_a_loop, documented_cases_are_clean) {
   EXPECT_TRUE(state.broken.empty()) << state.broken.front().what;
   EXPECT_FALSE(state.nondeterminism) << *state.nondeterminism;
   EXPECT_TRUE(state.found.empty()) << state.found.front().sentence << "\n" << serialise(state.found.front().scenario);
+}
+
+TEST(tensor_parallel_ranks, of_fully_shard_are_drawn_beside_rows_and_divide_factors) {
+  std::set<std::string> seen;
+  for (std::uint64_t number = 0; number < 2000; ++number) {
+    const Scenario s = draw_case(profile_of("fsdp2", true), 0, number).scenario;
+    if (!s.layout) continue;
+    seen.insert("tensor-parallel ranks");
+    if (!s.engine.config.as<torch::fully_shard::Fsdp2Config>().rows.empty()) seen.insert("rows");
+    if (s.engine.config.as<torch::fully_shard::Fsdp2Config>().gradient_divide_factor) seen.insert("divide factor");
+  }
+  EXPECT_EQ(seen, (std::set<std::string>{"tensor-parallel ranks", "rows", "divide factor"}));
 }
 
 TEST_P(of_a_loop, any_scripts_leave_the_documentation_and_show_it) {

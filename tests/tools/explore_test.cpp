@@ -39,6 +39,26 @@ TEST(explore, of_events_that_lose_nothing_is_complete_and_clean) {
   EXPECT_TRUE(lines[1].starts_with("zero0: complete up to 5 events; ")) << lines[1];
 }
 
+// A parameter is cut, one summed and one a copy on each of two ranks, beside two others that hold the same.
+TEST(explore, of_tensor_parallel_ranks_is_clean_as_documented_and_names_what_a_loop_loses) {
+  for (const char* engine : {"ddp", "fsdp2"}) {
+    const std::vector<std::string> world{"--engine", engine, "--world-size", "4", "--tensor-parallel", "2", "--alphabet", "no_sync,end,backward,step,engine.zero_grad",
+                                         "--length", "4"};
+    std::vector<std::string> any = world;
+    any.push_back("--any-script");
+    const Outcome documented = explore(world), all = explore(any);
+    EXPECT_EQ(documented.code, tool::clean) << documented.out << documented.err;
+    EXPECT_TRUE(shows(documented, std::string(engine) + ": complete up to 4 events; ")) << documented.out;
+    EXPECT_TRUE(shows(documented, "--world-size 4 --tensor-parallel 2")) << documented.out;
+    EXPECT_EQ(all.code, tool::findings);
+    EXPECT_TRUE(shows(all, "4 ranks: no_sync{ backward step }, usage")) << all.out;
+  }
+  expect_explore_refused({"--engine", "ddp", "--world-size", "4", "--tensor-parallel", "3"}, "--tensor-parallel: is 3, which does not divide the 4 ranks of --world-size");
+  for (const char* engine : {"fsdp1", "megatron", "zero2"})
+    expect_explore_refused({"--engine", engine, "--world-size", "4", "--tensor-parallel", "2"},
+                           std::string("as ddp and fsdp2, which --engine names; ") + engine + " is none of them");
+}
+
 TEST(explore, of_an_old_release_names_the_shortest_sequences_that_go_wrong) {
   const auto at = [](const char* change) { return explore({"--engine", "bf16-optimizer", "--alphabet", "backward,step", "--length", "3", "--any-script", "--as-of", change}); };
   const Outcome before = at("before #7985"), after = at("#7985");

@@ -150,8 +150,8 @@ CLI::App* add_audit(CLI::App& app, AuditVerb& verb) {
          "The model: a name that gradledger list models prints or a file of shapes, at its true size; NAME=SIZExSIZE,... or a JSON file of {\"name\": [sizes]}, made smaller")
       ->check(some_text);
   out->add_option("--optimizer", r.optimizer, "sgd, adam or adamw, in place of what the files say")->check(OneOf({"sgd", "adam", "adamw"}));
-  out->add_option("--loss", r.loss, "hf-trainer: tokens, a model that takes num_items_in_batch, mean, or function, a compute_loss_func that takes it")
-      ->check(OneOf({"tokens", "mean", "function"}))
+  out->add_option("--loss", r.loss, "hf-trainer: tokens, a model that takes num_items_in_batch, mean, or function, a compute_loss_func; open-instruct-finetune: sum")
+      ->check(OneOf({"tokens", "mean", "function", "sum"}))
       ->capture_default_str();
   out->add_option("--epoch-end", r.epoch_end,
                   "accelerate, with --last-window: what ends the epoch: the data, the counter (sync_with_dataloader=False), or the loop that left it early")

@@ -9,6 +9,7 @@
 
 #include "sim/frameworks/search_space.h"
 #include "sim/load.h"
+#include "sim/scenario/layout.h"
 #include "tools/gradledger/call.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/fuzz.h"
@@ -62,6 +63,7 @@ Result<World> world_of(Scenario scenario, const Options& options, const ExploreV
   step.kind = ScriptKind::step;
   scenario.script = {step};
   scenario.expect = {};
+  if (const auto error = layout_problem(scenario)) return *error;
   if (const auto error = admission_error(scenario)) return *error;
   auto letters = letters_of(verb, scenario);
   if (!letters) return letters.error();
@@ -93,6 +95,8 @@ Result<std::vector<World>> worlds_of(const Options& options, const ExploreVerb& 
   }
   auto named = variants_from(verb.engines);
   if (!named) return named.error();
+  if (verb.world_size % verb.tensor_parallel != 0)
+    return InputError{"--tensor-parallel", fmt::format("is {}, which does not divide the {} ranks of --world-size", verb.tensor_parallel, verb.world_size)};
   std::vector<const search::Variant*> chosen = std::move(named).value();
   for (const search::Variant& variant : search::variants())
     if (verb.engines.empty()) chosen.push_back(&variant);
@@ -101,7 +105,11 @@ Result<std::vector<World>> worlds_of(const Options& options, const ExploreVerb& 
   const auto as_of = options.driver ? as_of_installed(framework, *options.driver, point, verb.switches) : as_of_from(framework, point, verb.switches);
   if (!as_of) return as_of.error();
   for (const search::Variant* variant : chosen) {
-    auto world = world_of(small_world(verb, *as_of, *variant), options, verb);
+    Scenario small = small_world(verb, *as_of, *variant);
+    if (verb.tensor_parallel > 1 && !search_space_of(small).share(small, verb.tensor_parallel))
+      return InputError{"--tensor-parallel",
+                        fmt::format("is of wrappers that add up what such ranks have of a gradient, as ddp and fsdp2, which --engine names; {} is none of them", variant->name)};
+    auto world = world_of(std::move(small), options, verb);
     if (!world && world.error().where == "--alphabet") return world.error();
     if (!world) return InputError{"--engine", std::string(variant->name) + ": " + world.error().text()};
     out.push_back(std::move(world).value());
@@ -141,6 +149,7 @@ std::string repeat_command(const Options& options, const ExploreVerb& verb) {
   if (verb.file.empty() && !verb.as_of.empty()) out += " --as-of " + shell_word(verb.as_of);
   for (const std::string& text : verb.switches) out += " --switch " + shell_word(text);
   if (verb.world_size != otherwise.world_size) out += fmt::format(" --world-size {}", verb.world_size);
+  if (verb.tensor_parallel != otherwise.tensor_parallel) out += fmt::format(" --tensor-parallel {}", verb.tensor_parallel);
   if (!verb.alphabet.empty()) out += " --alphabet " + shell_word(verb.alphabet);
   if (verb.any_script) out += " --any-script";
   if (verb.streams) out += " --streams";

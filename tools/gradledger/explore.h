@@ -18,8 +18,9 @@ struct ExploreVerb {
   std::vector<std::string> engines;  // without a file; empty: all
   std::string as_of;                 // empty: head, or what the file says
   std::vector<std::string> switches;
-  std::uint32_t world_size = 2;  // without a file
-  std::string alphabet;          // comma-separated; empty: the engine's eight
+  std::uint32_t world_size = 2;       // without a file
+  std::uint32_t tensor_parallel = 1;  // likewise: ranks of the world that hold one copy of the model together
+  std::string alphabet;               // comma-separated; empty: the engine's eight
   std::uint32_t length = 7;
   std::uint64_t states_max = 4'000'000;
   std::optional<std::uint64_t> time_s;

@@ -65,6 +65,11 @@ CLI::App* add_explore(CLI::App& app, ExploreVerb& verb) {
   out->add_option("--as-of", verb.as_of, "Release or change, in place of what FILE says; default without FILE: head")->check(some_text);
   out->add_option("--switch", verb.switches, "name=value: a behaviour switch on top of it")->excludes(file);
   out->add_option("--world-size", verb.world_size, "Ranks, without FILE")->check(whole_number)->check(CLI::Range(1, 16))->excludes(file)->capture_default_str();
+  out->add_option("--tensor-parallel", verb.tensor_parallel, "Ranks that hold one copy of the model together: of ddp, fsdp2 and fsdp2-offload, named by --engine")
+      ->check(whole_number)
+      ->check(CLI::Range(1, 16))
+      ->excludes(file)
+      ->capture_default_str();
   out->add_option("--alphabet", verb.alphabet,
                   "Events, comma-separated: backward, backward(unscaled), loss.backward, step, boundary(T), boundary(F), engine.zero_grad, optimizer.zero_grad, raise, no_sync, "
                   "coalesce, end; "

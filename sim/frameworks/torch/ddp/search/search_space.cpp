@@ -97,6 +97,7 @@ class Space final : public SearchSpace {
     write_plain_loop(loop, {}, {}, out);
   }
 
+  bool share(Scenario& s, std::uint32_t ranks) const override { return share_small_world(s, ranks); }
   std::vector<std::string> alphabet(const Scenario&) const override { return {"backward", "step", "optimizer.zero_grad", "no_sync", "end"}; }
   std::vector<Simplification> simplifications() const override { return simpler(); }
 

@@ -117,7 +117,7 @@ class Options {
 
   // What an overflow in a part tells ranks is another matter (docs/fsdp2.md). A parameter that the plan leaves out has a norm over another mesh.
   void share() {
-    const bool alone = config_.mesh || !config_.rows.empty() || config_.grad_scaler || config_.gradient_divide_factor;
+    const bool alone = config_.mesh || config_.grad_scaler;
     if (alone || !swarm_.on(Feature::many_parameters) || !draw_tensor_parallel(draws_, out_) || !swarm_.on(unsaid_unused)) return;
     for (const Parameter& p : out_.parameters)
       if (!p.summed_over.empty()) config_.plain.push_back(p.name);

@@ -65,6 +65,7 @@ class Space final : public SearchSpace {
             {"reset_iter_state", call_item(Method::reset_iter_state, 0)}};
   }
 
+  bool share(Scenario& s, std::uint32_t ranks) const override { return share_small_world(s, ranks); }
   std::vector<std::string> alphabet(const Scenario&) const override {
     return {"backward", "step", "optimizer.zero_grad", "set_requires_gradient_sync(T)", "set_requires_gradient_sync(F)"};
   }

@@ -1,7 +1,7 @@
 """Megatron-Core: DistributedDataParallel with its buffers, finalize_model_grads, the schedules, and the optimizers."""
 from __future__ import annotations
 
-import copy
+import io
 from contextlib import ExitStack
 from typing import Any, Iterable, Iterator
 
@@ -70,12 +70,12 @@ class Megatron(TorchLoop):
         megatron_groups.make(self.configuration, self.groups, self.experts_over)
         self.ddp_options = dict(self.configuration.config.get("ddp") or {})
         self.schedule = self.configuration.config.get("schedule")
-        self.stage, self.stages_ = parallel_state.get_pipeline_model_parallel_rank(), parallel_state.get_pipeline_model_parallel_world_size()
+        self.stage, self.stage_count = parallel_state.get_pipeline_model_parallel_rank(), parallel_state.get_pipeline_model_parallel_world_size()
         self.transformer = self.transformer_config()
         chunks = (self.schedule or {}).get("model_chunks") or [None]
         out = torch.nn.ModuleList()
         for c, names in enumerate(chunks):
-            ends = (self.stage == 0 and c == 0, self.stage + 1 == self.stages_ and c + 1 == len(chunks))
+            ends = (self.stage == 0 and c == 0, self.stage + 1 == self.stage_count and c + 1 == len(chunks))
             out.append(Stage(self.configuration, self.device, ends, names))
             self.prepare(out[-1])
         if any(stage.fused for stage in out):
@@ -87,7 +87,7 @@ class Megatron(TorchLoop):
         model.config = self.transformer
         for p, weight in model.weights.items():
             weight.allreduce = self.configuration.parameters[p].expert is None
-            untold = OF_THE_MODEL if self.stages_ > 1 and self.stage + 1 == self.stages_ else OF_THE_MODEL | {"shared"}
+            untold = OF_THE_MODEL if self.stage_count > 1 and self.stage + 1 == self.stage_count else OF_THE_MODEL | {"shared"}
             for attribute in attributes_of(self.configuration, p) - untold:
                 setattr(weight, attribute, True)
 
@@ -95,14 +95,14 @@ class Megatron(TorchLoop):
         model, dtype = self.configuration.config.get("model") or {}, self.configuration.model_dtype
         of_pipeline: dict[str, Any] = {}
         chunks = len((self.schedule or {}).get("model_chunks") or ())
-        if self.stages_ > 1:
-            of_pipeline = {"pipeline_model_parallel_size": self.stages_, "pipeline_dtype": torch.float32}
+        if self.stage_count > 1:
+            of_pipeline = {"pipeline_model_parallel_size": self.stage_count, "pipeline_dtype": torch.float32}
             self.notes.append("what stages send each other is one number in fp32")
         if chunks:
             # Megatron-LM's default, and of two stages the only one: without, what goes forward between them is taken for what goes backward.
             of_pipeline |= {"overlap_p2p_comm": True, "batch_p2p_comm": False, "virtual_pipeline_model_parallel_size": chunks,
                             "microbatch_group_size_per_vp_stage": self.schedule.get("microbatch_group_size_per_vp_stage")}
-        return TransformerConfig(num_layers=self.stages_ * max(chunks, 1), hidden_size=HIDDEN, num_attention_heads=8,
+        return TransformerConfig(num_layers=self.stage_count * max(chunks, 1), hidden_size=HIDDEN, num_attention_heads=8,
                                  tensor_model_parallel_size=parallel_state.get_tensor_model_parallel_world_size(),
                                  context_parallel_size=parallel_state.get_context_parallel_world_size(), params_dtype=dtype, bf16=dtype == torch.bfloat16,
                                  fp16=dtype == torch.float16, **of_pipeline, **model)
@@ -229,6 +229,11 @@ class Megatron(TorchLoop):
         self.call = ScheduleCall(self.module, self.schedule["num_microbatches"])
 
     def leave_call(self) -> None:
+        if self.call is not None and not self.call.over and self.stage_count > 1:
+            raise Refused("a schedule of several stages is left in the middle, where stages wait for what others have yet to send")
+        self.abandon_call()
+
+    def abandon_call(self) -> None:
         call, self.call = self.call, None
         if call is not None:
             call.leave()
@@ -239,7 +244,7 @@ class Megatron(TorchLoop):
 
     def close(self) -> None:
         if getattr(self, "call", None) is not None:
-            self.leave_call()
+            self.abandon_call()
         super().close()
 
     def finalize_model_grads(self) -> None:
@@ -290,9 +295,17 @@ class Megatron(TorchLoop):
         """Weights that the next forward would gather are gathered first, as training.py does it."""
         if self.ddp_options.get("overlap_param_gather"):
             self.start_param_sync()
-        self.saved = copy.deepcopy({"model": [chunk.state_dict() for chunk in self.module], "optimizers": [self.state_of(child) for child in self.children]})
+        file = io.BytesIO()
+        torch.save({"model": [chunk.state_dict() for chunk in self.module], "optimizers": [self.state_of(child) for child in self.children]}, file)
+        self.saved = {"file": file}
 
-    def load(self, state: dict[str, Any]) -> None:
+    def restore(self) -> None:
+        self.leave_call()
+        super().restore()
+
+    def load(self, saved: dict[str, Any]) -> None:
+        saved["file"].seek(0)
+        state = torch.load(saved["file"], weights_only=False)
         for chunk, of_chunk in zip(self.module, state["model"]):
             chunk.load_state_dict(of_chunk)
         for child, of_child in zip(self.children, state["optimizers"]):

@@ -11,6 +11,13 @@ from ..groups import Groups
 from .megatron_schedule import given
 
 STAGES_LAST, STAGES_BEFORE_DATA = "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"
+
+
+def kept() -> dict[str, Any]:
+    return {name: value for name, value in vars(parallel_state).items() if name.startswith("_") and name[1:].isupper()}
+
+
+_unset = kept()  # destroy_model_parallel leaves some
 # They outlive the engine that they were made for.
 _made: dict[tuple[Any, ...], dict[str, Any]] = {}
 
@@ -44,8 +51,9 @@ def make(configuration: Configuration, groups: Groups, experts_over: int) -> Non
         names.update(_made[key])
     else:
         parallel_state.destroy_model_parallel()
+        names.update(_unset)
         given(parallel_state.initialize_model_parallel, create_gloo_process_groups=False, **wanted)
-        _made[key] = {name: value for name, value in names.items() if name.startswith("_") and name[1:].isupper()}
+        _made[key] = kept()
     for name, group in (("tp", parallel_state.get_tensor_model_parallel_group()), ("cp", parallel_state.get_context_parallel_group()),
                         ("pp", parallel_state.get_pipeline_model_parallel_group()), ("ep", parallel_state.get_expert_model_parallel_group()),
                         ("etp", parallel_state.get_expert_tensor_parallel_group())):

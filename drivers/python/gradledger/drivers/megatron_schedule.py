@@ -98,7 +98,6 @@ class ScheduleCall:
         self.over = self.left = False
         last = parallel_state.get_pipeline_model_parallel_rank() + 1 == parallel_state.get_pipeline_model_parallel_world_size()
         self.backward_follows = len(models) == 1 and last
-        self.in_pipeline = parallel_state.get_pipeline_model_parallel_world_size() > 1
         self.turn = threading.Condition()
         self.of_call = False  # whose turn it is
         threading.Thread(target=self.run, args=(models, num_microbatches), daemon=True).start()

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "audit/megatron_fsdp_files.h"
+#include "audit/megatron_fsdp_options.h"
 #include "audit/model.h"
 #include "sim/base/files.h"
 #include "sim/base/limits.h"
@@ -180,7 +181,7 @@ class Resolving {
                           .stand_in = model_.stand_in,
                           .rows = model_.rows};
     hint_accumulation(hints);
-    UserConfig read = setup_.framework->user_config()->read(file.json, hints);
+    UserConfig read = given_.of_megatron_lm ? megatron_fsdp_options(file.json, hints) : setup_.framework->user_config()->read(file.json, hints);
     for (const InputError& error : read.errors) fail({file.where(error.where), error.message});
     for (const FilledValue& f : given_.filled) setup_.filled.push_back({file.file, f.pointer, f.value, f.why});
     for (const FilledValue& f : read.filled) setup_.filled.push_back({file.file, f.pointer, f.value, f.why});

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "sim/frameworks/megatron_fsdp/megatron_lm.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/schema.h"
 #include "sim/scenario/spelling.h"
@@ -137,9 +136,7 @@ json with(json config, const char* key, json value) {
 
 class Reader final : public UserConfigReader {
  public:
-  UserConfig read(const json& given, const UserConfigHints& hints) const override {
-    return given.is_object() && given.contains("use_megatron_fsdp") ? read_megatron_lm(given, hints) : Reading().read(given, hints);
-  }
+  UserConfig read(const json& given, const UserConfigHints& hints) const override { return Reading().read(given, hints); }
 
   // The loop says where a window ends.
   void count_windows(json&, std::uint32_t) const override {}

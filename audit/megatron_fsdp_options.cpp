@@ -1,4 +1,4 @@
-#include "sim/frameworks/megatron_fsdp/megatron_lm.h"
+#include "audit/megatron_fsdp_options.h"
 
 #include <algorithm>
 #include <array>
@@ -6,11 +6,11 @@
 #include <string_view>
 #include <utility>
 
-#include "sim/frameworks/megatron/user_config.h"
+#include "sim/frameworks/framework.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/schema.h"
 
-namespace gradledger::megatron_fsdp {
+namespace gradledger::audit {
 namespace {
 
 using nlohmann::json;
@@ -22,9 +22,9 @@ constexpr std::array dtypes{OwnDtype{"megatron_fsdp_main_params_dtype", "main_pa
                             OwnDtype{"megatron_fsdp_grad_comm_dtype", "grad_comm_dtype"}};
 constexpr std::array sizes{"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size", "num_experts", "num_moe_experts"};
 
-class ReadingMegatronLm {
+class Options {
  public:
-  ReadingMegatronLm(const json& arguments, const UserConfigHints& hints) : arguments_(arguments), hints_(hints) {}
+  Options(const json& arguments, const UserConfigHints& hints) : arguments_(arguments), hints_(hints) {}
 
   // What is Megatron-LM's own is read as without Megatron-FSDP: its names, batch, precision and optimizer.
   UserConfig read() {
@@ -33,7 +33,7 @@ class ReadingMegatronLm {
          {"use_megatron_fsdp", "use_custom_fsdp", "data_parallel_sharding_strategy", "outer_dp_sharding_strategy", "fsdp_double_buffer", "megatron_fsdp_version"})
       others.erase(name);
     for (const OwnDtype& dtype : dtypes) others.erase(dtype.argument);
-    out_ = megatron::megatron_user_config_reader().read(others, hints_);
+    out_ = framework_named("megatron")->user_config()->read(others, hints_);
     of_core_ = std::exchange(out_.config, {{"sync_model_each_microbatch", false}, {"fully_shard_optimizer", false}});
     std::erase_if(out_.filled, [](const FilledValue& value) { return value.pointer == "/ddp_bucket_size" || value.pointer == "/accumulate_allreduce_grads_in_fp32"; });
     out_.ranks.reset();
@@ -95,6 +95,6 @@ class ReadingMegatronLm {
 
 }  // namespace
 
-UserConfig read_megatron_lm(const json& arguments, const UserConfigHints& hints) { return ReadingMegatronLm(arguments, hints).read(); }
+UserConfig megatron_fsdp_options(const json& arguments, const UserConfigHints& hints) { return Options(arguments, hints).read(); }
 
-}  // namespace gradledger::megatron_fsdp
+}  // namespace gradledger::audit

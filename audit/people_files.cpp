@@ -7,6 +7,7 @@
 
 #include "audit/arguments_file.h"
 #include "audit/fsdp_files.h"
+#include "audit/megatron_fsdp_files.h"
 #include "audit/trainer_keys.h"
 #include "audit/yaml_file.h"
 #include "sim/base/files.h"
@@ -283,7 +284,12 @@ Given read_files(const Paths& paths, const loops::Releases& releases) {
     else out.errors.push_back(file.error());
     if (out.framework.empty()) out.framework = "deepspeed";
   }
-  if (out.framework == "megatron" && out.config) out.ranks = ranks_of(out.config->json);
+  if (out.framework == "megatron" && out.config && asks_for_megatron_fsdp(out.config->json)) {
+    out.framework = "megatron-fsdp";
+    out.of_megatron_lm = true;
+    take_megatron_fsdp(releases, out);
+  }
+  if ((out.framework == "megatron" || out.of_megatron_lm) && out.config) out.ranks = ranks_of(out.config->json);
   if (!paths.arguments.empty()) {
     const auto file = read_document(paths.arguments);
     if (file) take_trainer(*file, fs::path(paths.arguments).parent_path(), releases, out);

@@ -16,6 +16,7 @@ namespace gradledger::audit {
 struct Given {
   std::string framework;           // id; empty: no file says it
   std::optional<Document> config;  // the framework's configuration
+  bool of_megatron_lm = false;     // they are Megatron-LM's arguments, though the framework is Megatron-FSDP
   TrainingArguments arguments;
   std::optional<std::uint32_t> ranks, machines;
   std::vector<FilledValue> filled;       // into `config`

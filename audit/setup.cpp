@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "audit/megatron_fsdp_files.h"
+#include "audit/megatron_fsdp_options.h"
 #include "audit/model.h"
 #include "sim/base/files.h"
 #include "sim/base/limits.h"
@@ -41,8 +43,9 @@ std::string names_of(bool (*of)(const loops::Loop&)) {
 }
 
 // The loop that people have where no file and no option says it.
-std::string usual_loop(const Framework& framework, bool trainer) {
+std::string usual_loop(const Framework& framework, const Given& given, bool trainer) {
   if (trainer) return "hf-trainer";
+  if (given.of_megatron_lm) return "megatron";
   return framework.id() == "deepspeed" || framework.id() == "megatron" ? std::string(framework.id()) : "no-sync";
 }
 
@@ -105,7 +108,7 @@ class Resolving {
   void loop() {
     if (!request_.script.empty()) return script();
     const bool trainer = !request_.files.arguments.empty();
-    const std::string name = !request_.loop.empty() ? request_.loop : usual_loop(*setup_.framework, trainer);
+    const std::string name = !request_.loop.empty() ? request_.loop : usual_loop(*setup_.framework, given_, trainer);
     setup_.loop = loops::named(name);
     if (!setup_.loop) return fail({"--loop", fmt::format("is \"{}\"; expected one of {}{}", name, fmt::join(loop_names(), ", "), suggestion(name, loop_names()))});
     const std::string_view id = setup_.framework->id();
@@ -179,7 +182,7 @@ class Resolving {
                           .stand_in = model_.stand_in,
                           .rows = model_.rows};
     hint_accumulation(hints);
-    UserConfig read = setup_.framework->user_config()->read(file.json, hints);
+    UserConfig read = given_.of_megatron_lm ? megatron_fsdp_options(file.json, hints) : setup_.framework->user_config()->read(file.json, hints);
     for (const InputError& error : read.errors) fail({file.where(error.where), error.message});
     for (const FilledValue& f : given_.filled) setup_.filled.push_back({file.file, f.pointer, f.value, f.why});
     for (const FilledValue& f : read.filled) setup_.filled.push_back({file.file, f.pointer, f.value, f.why});
@@ -306,7 +309,19 @@ class Resolving {
     return std::max(1u, size / batch);
   }
 
+  // Of a release of Megatron-Core that is said, the copy of Megatron-FSDP in it.
+  void release_in_core() {
+    const auto core = known_.find("megatron-core");
+    if (!given_.of_megatron_lm || core == known_.end() || known_.contains("megatron-fsdp")) return;
+    const std::string inside = megatron_fsdp_in(core->second);
+    if (inside.empty())
+      return fail({"--release megatron-core", "is " + core->second + "; expected 0.14 or later, with which --use-megatron-fsdp is the Megatron-FSDP that is modelled"});
+    known_["megatron-fsdp"] = inside;
+    setup_.notes.push_back(fmt::format("Megatron-Core {} has the code of megatron-fsdp {}.", core->second, inside));
+  }
+
   void state() {
+    release_in_core();
     const std::string package = package_of(*setup_.framework), option = package == "deepspeed" ? "--deepspeed" : "--release " + package;
     const auto found = known_.find(package);
     if (found == known_.end()) {

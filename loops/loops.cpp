@@ -84,6 +84,7 @@ Expansion coalesced(const LoopSetting& s) {
 }
 
 constexpr std::array<std::string_view, 1> deepspeed_alone{"deepspeed"}, megatron_alone{"megatron"};
+constexpr std::array<std::string_view, 2> in_megatron{"megatron", "megatron-fsdp"};
 constexpr std::array<std::string_view, 4> wrapped_models{"deepspeed", "ddp", "fsdp1", "fsdp2"};
 constexpr std::array<std::string_view, 1> fully_sharded{"fsdp2"};
 constexpr std::array<std::string_view, 3> unmanaged_models{"ddp", "fsdp1", "fsdp2"};
@@ -140,7 +141,7 @@ std::span<const Loop> all() {
       {"coalesce", "all backwards of a window inside engine.coalesce_grad_reduction(), then one step()", deepspeed_alone, false, true, {}, coalesced},
       {"megatron",
        "train_step() of Megatron-LM: zero_grad_buffer(), a schedule of num_microbatches, which calls finalize_model_grads(), then step()",
-       megatron_alone,
+       in_megatron,
        false,
        true,
        {},

@@ -62,9 +62,20 @@ json pipelined(const LoopSetting& s, std::uint32_t n) {
   return out;
 }
 
+// The schedule enters no_sync() for a window of one micro-batch too; of finalize_model_grads() Megatron-FSDP has finish_grad_sync().
+Expansion megatron_fsdp_windows(const LoopSetting& s) {
+  json before = json::array();
+  if (s.micro_batches > 1) before.push_back(backwards(s.micro_batches - 1));
+  json window = json::array({zero_grad(), {{"zero_grad", "optimizer"}}, no_sync(std::move(before)), backward(), {{"event", {{"name", "finish_grad_sync"}}}}, step()});
+  Expansion out;
+  out.script.push_back({{"repeat", {{"times", s.windows}, {"of", std::move(window)}}}});
+  return out;
+}
+
 }  // namespace
 
 Expansion megatron_schedule(const LoopSetting& s) {
+  if (!s.on_megatron()) return megatron_fsdp_windows(s);
   Expansion out = megatron_windows(s, s.stages > 1 ? pipelined(s, s.micro_batches) : last_reduces(s));
   call_schedule(s, s.micro_batches, out);
   return out;

@@ -26,6 +26,9 @@ class Arguments {
   std::string verdict() const { return answered(request_).text(); }
   std::vector<std::string> errors() const { return errors_of(request_); }
 
+ protected:
+  const TemporaryFolder& folder() const { return folder_; }
+
  private:
   TemporaryFolder folder_;
   audit::Request request_;
@@ -84,6 +87,61 @@ TEST(an_audit_of_megatron_fsdp, shows_that_no_sync_defers_nothing_by_default) {
   const report::AuditReport report = whole.report();
   EXPECT_EQ(report.outcome, AuditOutcome::affected);
   EXPECT_TRUE(std::any_of(report.advice.begin(), report.advice.end(), [](const report::AuditAdvice& a) { return a.clean && a.says == "set sync_model_each_microbatch to False"; }));
+}
+
+// A script that starts Megatron-LM.
+class FsdpScript : public Arguments {
+ public:
+  explicit FsdpScript(const std::string& arguments, const std::string& core = "") : Arguments("{}", "", "head") {
+    std::ofstream(folder().path() / "train.sh") << "#!/bin/bash\ntorchrun --nproc_per_node 2 pretrain_gpt.py --bf16 --micro-batch-size 1 --global-batch-size 8 --use-megatron-fsdp "
+                                                << arguments << "\n";
+    request().files = {};
+    request().files.config = folder().path() / "train.sh";
+    request().releases.clear();
+    if (!core.empty()) request().releases["megatron-core"] = core;
+  }
+};
+
+TEST(megatron_lm_with_megatron_fsdp, is_read_as_the_configuration_that_its_adapter_makes) {
+  const audit::Setup setup = FsdpScript("--data-parallel-sharding-strategy optim --grad-reduce-in-bf16 --init-model-with-meta-device").setup();
+  EXPECT_EQ(setup.framework->id(), "megatron-fsdp");
+  EXPECT_EQ(setup.loop->name, "megatron");
+  EXPECT_EQ(setup.setting.micro_batches, 4u);
+  EXPECT_EQ(setup.config, (json{{"zero_dp_strategy", "optim"},
+                                {"wrap", "root"},
+                                {"sync_model_each_microbatch", false},
+                                {"fully_shard_optimizer", false},
+                                {"overlap_grad_reduce", false},
+                                {"mixed_precision", {{"grad_comm_dtype", "bf16"}}}}));
+  EXPECT_TRUE(names(setup.not_judged, "clipping"));
+  EXPECT_FALSE(FsdpScript("--data-parallel-sharding-strategy optim --overlap-grad-reduce").setup().config.contains("overlap_grad_reduce"));
+  EXPECT_TRUE(names(FsdpScript("--tensor-model-parallel-size 2").setup().not_modelled, "/tensor_model_parallel_size: parts of a model in Megatron-FSDP"));
+  EXPECT_TRUE(names(FsdpScript("--data-parallel-sharding-strategy zero3").errors(), "/data_parallel_sharding_strategy"));
+}
+
+TEST(megatron_lm_with_megatron_fsdp, has_the_defaults_and_the_code_of_its_release) {
+  EXPECT_EQ(FsdpScript("", "0.17.0").setup().config["zero_dp_strategy"], "no_shard");
+  EXPECT_EQ(FsdpScript("", "0.18.0").setup().config["zero_dp_strategy"], "optim_grads_params");
+  EXPECT_EQ(FsdpScript("", "0.17.0").setup().config["mixed_precision"], (json{{"main_grads_dtype", "fp32"}}));
+  EXPECT_FALSE(FsdpScript("", "0.18.0").setup().config.contains("mixed_precision"));
+  EXPECT_EQ(FsdpScript("", "0.15.3").setup().as_of, "0.2.3");
+  EXPECT_EQ(FsdpScript("", "0.17.1").setup().as_of, "0.4.0");
+  EXPECT_TRUE(names(FsdpScript("", "0.13.1").errors(), "expected 0.14 or later"));
+}
+
+// The optimizer of Megatron-Core takes no step when it is made, and its step() reduces nothing.
+TEST(megatron_lm_with_megatron_fsdp, is_clean_in_its_own_loop_and_affected_where_finalize_model_grads_reduces_again) {
+  EXPECT_EQ(FsdpScript("").report().outcome, AuditOutcome::not_affected);
+  EXPECT_EQ(FsdpScript("--data-parallel-sharding-strategy optim --overlap-grad-reduce").report().outcome, AuditOutcome::not_affected);
+  const report::AuditReport twice = FsdpScript("--data-parallel-sharding-strategy optim").report();
+  EXPECT_EQ(twice.outcome, AuditOutcome::affected);
+  EXPECT_EQ(twice.since, "0.3.0");
+}
+
+TEST(megatron_lm_with_megatron_fsdp, reduces_a_window_of_one_micro_batch) {
+  FsdpScript one("--data-parallel-sharding-strategy no_shard --overlap-grad-reduce --global-batch-size 2");
+  EXPECT_EQ(one.setup().setting.micro_batches, 1u);
+  EXPECT_EQ(one.report().outcome, AuditOutcome::not_affected);
 }
 
 }  // namespace

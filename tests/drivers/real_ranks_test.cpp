@@ -85,6 +85,18 @@ TEST(a_run_that_ends_early, leaves_nothing_to_the_next_scenario_on_the_same_rank
   }
 }
 
+TEST(a_driver_that_offers_no_stages, is_not_asked_for_parameters_of_a_later_one) {
+  const auto them = ranks("right");
+  Scenario s = scenario();
+  s.parameters[1].pipeline_stage = 1;
+  try {
+    judged(*them, s);
+    ADD_FAILURE() << "it was run";
+  } catch (const NotRun& why) {
+    EXPECT_NE(std::string(why.what()).find("/parameters/1/pipeline_stage"), std::string::npos) << why.what();
+  }
+}
+
 TEST(a_real_framework, that_loses_micro_batches_is_reported_with_those_that_are_lost) {
   const auto them = ranks("keeps-the-last-alone");
   const ref::Verdict verdict = judged(*them, scenario());

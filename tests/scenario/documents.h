@@ -169,8 +169,9 @@ inline json every_key_of_megatron_fsdp(bool named) {
   document["groups"] = {{"replicate", {{0}, {1}}}, {"shard", {{0, 1}}}};
   document["script"] = json::parse(R"([{"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}])");
   document["engine"] = json::parse(R"({"framework": "megatron-fsdp", "as_of": "0.6.1", "config": {
-    "zero_dp_strategy": "optim_grads", "outer_dp_sharding_strategy": "no_shard", "sync_model_each_microbatch": true, "overlap_grad_reduce": true, "average_in_collective": false,
-    "calculate_per_token_loss": false, "wrap": "root", "mixed_precision": {"main_params_dtype": "fp32", "main_grads_dtype": "fp32", "grad_comm_dtype": "fp32"}}})");
+    "zero_dp_strategy": "optim_grads", "outer_dp_sharding_strategy": "no_shard", "sync_model_each_microbatch": true, "fully_shard_optimizer": true,
+    "overlap_grad_reduce": true, "average_in_collective": false, "calculate_per_token_loss": false,
+    "wrap": "root", "mixed_precision": {"main_params_dtype": "fp32", "main_grads_dtype": "fp32", "grad_comm_dtype": "fp32"}}})");
   if (named) document["engine"]["config"] = json::parse(R"({"units": [["v"]], "mesh": ["replicate", "shard"]})");
   return document;
 }

@@ -41,6 +41,7 @@ class Parameter:
     summed_over: str | None = None  # a group whose ranks each have a part of its gradient
     held: bool = True  # whether this rank has it
     expert: int | None = None  # number of the expert that it belongs to
+    stage: int = 0  # of a pipeline, that has it
     on_side_stream: bool = False  # its layer runs on a stream of its own, forward and backward, where there are streams
 
 
@@ -128,6 +129,7 @@ class Driver:
     accumulators = False
     weights = False
     experts = False  # parameters of experts may be on some of the ranks
+    stages = False  # parameters of later stages of a pipeline too
     streams = False  # its framework runs on virtual streams, where these are asked for
     own_events: tuple[str, ...] = ()  # that its framework alone has: methods of the same names, called with the event's keys
 
@@ -141,7 +143,7 @@ class Driver:
 
     def capabilities(self) -> dict[str, Any]:
         return {"events": self.events(), "frameworks": list(self.frameworks), "applied_gradients": self.applied_gradients, "accumulators": self.accumulators,
-                "weights": self.weights} | ({"streams": True} if self.streams and streams.are_asked_for() else {}) | ({"experts": True} if self.experts else {})
+                "weights": self.weights} | ({"streams": True} if self.streams and streams.are_asked_for() else {}) | {key: True for key in ("experts", "stages") if getattr(self, key)}
 
     def configure(self, configuration: Configuration) -> list[str]:
         """A new engine; what an earlier one left is thrown away. Returns what of the scenario was replaced by something like it."""

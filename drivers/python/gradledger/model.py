@@ -80,8 +80,8 @@ class LinearModel(torch.nn.Module):
     def shape(self, configuration: Configuration, p: int) -> tuple[int, ...]:
         return (configuration.parameters[p].numel,)
 
-    def forward(self, graph: Graph) -> torch.Tensor:
-        loss, terms = self.begin(graph), self.terms(graph)
+    def forward(self, graph: Graph, start: torch.Tensor | None = None) -> torch.Tensor:
+        loss, terms = self.begin(graph, start), self.terms(graph)
         per_phase = math.ceil(len(terms) / graph.phases) or 1
         for phase in reversed([terms[i:i + per_phase] for i in range(0, len(terms), per_phase)]):
             loss = checkpoint(self.chain, loss, phase, graph, use_reentrant=True) if graph.phases > 1 else self.chain(loss, phase, graph)

@@ -241,7 +241,9 @@ class TorchLoop(Driver):
             raise Refused("restore without a save before it")
         self.close()
         self.start()
-        state = copy.deepcopy(self.saved)
+        self.load(copy.deepcopy(self.saved))
+
+    def load(self, state: dict[str, Any]) -> None:
         self.load_model_state(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.scaler is not None:

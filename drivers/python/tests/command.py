@@ -203,6 +203,17 @@ class Command:
 
     def event(self, name: str, gradients: Mapping[int, Mapping[int, Sequence[float]]] | None = None, ranks: Sequence[int] | None = None,
               **arguments: Any) -> dict[int, dict[str, Any]]:
+        return self.ask(self.messages_of(name, gradients, ranks, **arguments))
+
+    def ahead(self, *events: tuple) -> list[dict[int, dict[str, Any]]]:
+        """Sent before any of them is answered: a rank may need another one's next event to end its own. Each is a name, and gradients where it has some."""
+        for event in events:
+            for rank, message in self.messages_of(*event).items():
+                self.ranks[rank].send(message)
+        return [{rank: self.ranks[rank].receive() for rank in self.ranks} for _ in events]
+
+    def messages_of(self, name: str, gradients: Mapping[int, Mapping[int, Sequence[float]]] | None = None, ranks: Sequence[int] | None = None,
+                    **arguments: Any) -> dict[int, dict[str, Any]]:
         """`gradients` by rank and parameter; they are used in the reverse order of parameters."""
         messages = {}
         for rank in self.ranks if ranks is None else ranks:
@@ -211,7 +222,7 @@ class Command:
             messages[rank] = {"type": "event", "number": self.number, "name": name, "arguments": of_gradients | arguments,
                               "gradients": {str(p): fp32(values) for p, values in own.items()}}
         self.number += 1
-        return self.ask(messages)
+        return messages
 
 
 def passed_on(source: socket.socket, sink: socket.socket) -> None:

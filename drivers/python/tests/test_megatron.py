@@ -119,8 +119,8 @@ def test_an_overflow_of_one_rank_skips_the_step_of_all(command):
 
 
 @pytest.mark.parametrize(("config", "words"), [
-    ({"parameters": {"a": ["shared_embedding"]}}, "shared_embedding"),
-    ({"schedule": {"num_microbatches": 2, "model_chunks": [["a"], ["b"]]}}, "model_chunks"),
+    ({"parameters": {"a": ["shared_embedding"], "b": ["shared_embedding"]}}, "shared embeddings"),
+    ({"schedule": {"num_microbatches": 2, "loss": "sum_and_tokens", "model_chunks": [["a"], ["b"]]}}, "model_chunks"),
     ({"zero_optimization": {}}, "zero_optimization")], ids=str)
 def test_what_the_driver_cannot_do_is_refused_by_its_name(command, config, words):
     answers = command.configure(PARAMETERS, {"framework": "megatron", "as_of": "0.16.1", "config": config, "optimizer": {"type": "SGD"}})

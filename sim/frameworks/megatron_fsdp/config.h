@@ -25,6 +25,7 @@ struct MegatronFsdpConfig {
   Strategy zero_dp_strategy = Strategy::optim_grads_params;
   bool outer_sharding = false;  // outer_dp_sharding_strategy: optim
   bool sync_model_each_microbatch = true;
+  bool fully_shard_optimizer = true;  // false: the optimizer is Megatron-Core's, whose step() neither ends a reduction nor was taken before
   bool overlap_grad_reduce = true;
   bool average_in_collective = false;
   bool calculate_per_token_loss = false;

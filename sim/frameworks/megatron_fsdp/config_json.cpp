@@ -18,7 +18,8 @@ using nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 4> strategies{"no_shard", "optim", "optim_grads", "optim_grads_params"};
 
-constexpr std::array<std::pair<const char*, bool MegatronFsdpConfig::*>, 4> flags{{{"sync_model_each_microbatch", &MegatronFsdpConfig::sync_model_each_microbatch},
+constexpr std::array<std::pair<const char*, bool MegatronFsdpConfig::*>, 5> flags{{{"sync_model_each_microbatch", &MegatronFsdpConfig::sync_model_each_microbatch},
+                                                                                   {"fully_shard_optimizer", &MegatronFsdpConfig::fully_shard_optimizer},
                                                                                    {"overlap_grad_reduce", &MegatronFsdpConfig::overlap_grad_reduce},
                                                                                    {"average_in_collective", &MegatronFsdpConfig::average_in_collective},
                                                                                    {"calculate_per_token_loss", &MegatronFsdpConfig::calculate_per_token_loss}}};

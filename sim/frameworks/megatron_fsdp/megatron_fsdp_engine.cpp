@@ -47,7 +47,7 @@ void MegatronFsdpEngine::initialise(ProgramWriter& w) {
     optimizers_[p].initialise(w, param.own.numel(), "[" + setup().parameter(p).name + "]");
   }
   for (GradBuffer& each : buffers_) each.initialise(w);
-  if (setup().behaviour.steps_when_made) first_step(w);
+  if (setup().behaviour.steps_when_made && setup().config->fully_shard_optimizer) first_step(w);
 }
 
 // fully_shard_optimizer() steps once with gradients of zeros, so that there is a state to load: the optimizer has counted a step, and decayed weights.
@@ -207,7 +207,7 @@ void MegatronFsdpEngine::scale_gradients(double factor, ProgramWriter& w) {
 // ---- step ---------------------------------------------------------------------------------------------------------------------------
 
 void MegatronFsdpEngine::step(ProgramWriter& w) {
-  if (!model_auto_sync_) finish_grad_sync(w);
+  if (!model_auto_sync_ && setup().config->fully_shard_optimizer) finish_grad_sync(w);
   std::vector<ViewPiece> applied;
   for (std::uint32_t p = 0; p < params_.size(); ++p)
     if (params_[p].installed.buffer != no_index) applied.push_back(piece_of(p, params_[p].installed).front());

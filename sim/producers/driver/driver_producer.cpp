@@ -21,14 +21,14 @@ void DriverProducer::require_what_the_driver_can() const {
   const DriverHello& hello = ranks_.hello();
   if (!hello.frameworks.contains(scenario_.engine.framework))
     throw NotRun(true, fmt::format("driver {} serves {}, and the scenario is of {}", hello.driver, fmt::join(hello.frameworks, ", "), scenario_.engine.framework));
-  // Pipelines and most experts are of layouts that a driver does not make, and streams of a device that may not be there.
+  // Stages and most experts are of layouts that a driver does not make, and streams of a device that may not be there.
   for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
     const Parameter& parameter = scenario_.parameters[p];
-    const char* asks = parameter.expert && !hello.experts           ? "expert"
-                       : parameter.on_side_stream && !hello.streams ? "produced_on"
-                       : parameter.hooked_outputs != 1              ? "hooked_outputs"
-                       : parameter.pipeline_stage > 0               ? "pipeline_stage"
-                                                                    : "";
+    const char* asks = parameter.expert && !hello.experts              ? "expert"
+                       : parameter.on_side_stream && !hello.streams    ? "produced_on"
+                       : parameter.hooked_outputs != 1                 ? "hooked_outputs"
+                       : parameter.pipeline_stage > 0 && !hello.stages ? "pipeline_stage"
+                                                                       : "";
     if (*asks) throw NotRun(true, fmt::format("driver {} has nothing for /parameters/{}/{}", hello.driver, p, asks));
   }
   for (std::uint32_t e = 0; e < timeline_.events.size(); ++e)

@@ -39,6 +39,7 @@ struct DriverHello {
   bool applied_gradients = false, accumulators = false, weights = false;
   bool streams = false;  // it tells what each rank does on its streams
   bool experts = false;  // parameters of experts may be on some of its ranks
+  bool stages = false;   // parameters of later stages of a pipeline too
 };
 
 class DriverRanks {

@@ -1,6 +1,8 @@
-"""Megatron-Core: DistributedDataParallel with its buffers, finalize_model_grads, the schedules without a pipeline, and the optimizers."""
+"""Megatron-Core: DistributedDataParallel with its buffers, finalize_model_grads, the schedules, and the optimizers."""
 from __future__ import annotations
 
+import io
+from contextlib import ExitStack
 from typing import Any, Iterable, Iterator
 
 import torch
@@ -17,59 +19,14 @@ from megatron.core.transformer import TransformerConfig
 
 from .. import optimizers
 from ..driver import Backward, Buffer, Configuration, Parameter, Piece, Refused
-from ..model import Graph, Layer, LinearModel, Term, rounded_once
+from ..model import Graph
 from ..torch_loop import TorchLoop
-from .megatron_schedule import Ready, ScheduleCall, given, one_micro_batch
+from . import megatron_groups
+from .megatron_model import HIDDEN, Stage, attributes_of
+from .megatron_schedule import Ready, ScheduleCall, given, one_micro_batch, without_schedule
 
 PARTS = {"ddp", "optimizer_config", "model", "parameters", "schedule"}
 OF_THE_MODEL = {"gradient_accumulation_fusion", "used_twice"}  # of which Megatron is told nothing: a layer is as it is
-Groups = tuple[int, int, int, int, int]  # sizes of tp, cp, ep and etp, and instances
-
-
-class Stage(LinearModel):
-    """What Megatron asks of a model."""
-    model_type = None
-    share_embeddings_and_output_weights = False
-    pre_process = post_process = True
-
-    def shape(self, configuration: Configuration, p: int) -> tuple[int, ...]:
-        return (1, configuration.parameters[p].numel)  # one dimension would make it a bias, whose weight does not decay
-
-    def __init__(self, configuration: Configuration, device: torch.device) -> None:
-        super().__init__(configuration, device)
-        of = {p: attributes_of(configuration, p) for p in self.weights}
-        self.fused = {p for p in of if "gradient_accumulation_fusion" in of[p]}
-        self.twice = {p for p in of if "used_twice" in of[p]}
-        for p in self.fused:
-            self.layers[p] = FusedLayer(self.weights[p])
-
-    def set_input_tensor(self, tensors: Any) -> None:
-        pass
-
-    def terms(self, graph: Graph) -> list[Term]:
-        """Of two uses in one forward each has half of the gradient."""
-        return [half for term in super().terms(graph) for half in ([term._replace(share=term.share / 2)] * 2 if term.parameter in self.twice else [term])]
-
-
-class FusedLayer(Layer):
-    """A linear layer whose kernel adds to main_grad itself; what autograd is given is not looked at."""
-
-    def forward(self, loss: torch.Tensor, *use: Any) -> torch.Tensor:
-        return _FusedTerm.apply(loss, self.weight, *use) if use else loss
-
-
-class _FusedTerm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, loss: torch.Tensor, weight: torch.Tensor, given: torch.Tensor, share: float, graph: Graph, place: int, owner: int) -> torch.Tensor:
-        ctx.weight, ctx.share, ctx.graph, ctx.owner = weight, share, graph, owner
-        return loss + (weight.float() * given.view(weight.shape)).sum() * share
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
-        weight, given = ctx.weight, ctx.graph.gradients[ctx.owner].double().view(ctx.weight.shape)
-        weight.main_grad.add_(rounded_once(given * (gradient.double() * ctx.share), weight.main_grad.dtype))
-        weight.grad_added_to_main_grad = True
-        return gradient, torch.zeros_like(weight), *[None] * 5
 
 
 class Megatron(TorchLoop):
@@ -79,85 +36,94 @@ class Megatron(TorchLoop):
     preload = ()
     config_keys = frozenset(PARTS)
     own_events = ("forward_backward_func", "finalize_model_grads", "start_grad_sync", "start_param_sync")
-    lays_out_ranks = experts = True
-    # Process groups outlive the engine that they were made for: Megatron keeps them in variables of its module.
-    made_groups: dict[Groups, dict[str, Any]] = {}
+    lays_out_ranks = experts = stages = True
+    # Of a pipeline a stage has one or several chunks of the model, each in a DistributedDataParallel of its own.
+    model: torch.nn.ModuleList
+    module: torch.nn.ModuleList
 
     def check(self, configuration: Configuration) -> None:
         super().check(configuration)
         config = configuration.config
         if "grad_scaler" in config:
             raise Refused("engine.config has grad_scaler; Megatron's optimizer has its own")
-        if any("shared_embedding" in attributes for attributes in (config.get("parameters") or {}).values()):
-            raise Refused("shared_embedding is of a pipeline, and the driver has one stage")
-        if (config.get("schedule") or {}).get("model_chunks"):
-            raise Refused("model_chunks are of a pipeline, and the driver has one stage")
+        schedule, parameters = config.get("schedule") or {}, config.get("parameters") or {}
+        if schedule.get("model_chunks") and schedule.get("loss") == "sum_and_tokens":
+            raise Refused("model_chunks with losses that are sums over tokens: the script says these with a backward, and the schedule counts them in a forward long before")
+        if sum("shared_embedding" in attributes for attributes in parameters.values()) > 1:
+            raise Refused("several shared embeddings; Megatron-Core reduces one")
         if not isinstance(configuration.engine.get("as_of"), str):
             raise Refused("switches of single behaviours are of the simulator; expected a release")
+        self.engine, self.attributes = configuration.engine, {name: set(of) for name, of in parameters.items()}
         self.experts_over = configuration.engine.get("expert_parallel_size", 1)
 
     def holds(self, parameter: Parameter) -> bool:
-        if parameter.expert is None:
-            return super().holds(parameter)
+        stage, stages = megatron_groups.stage_of(self.engine, self.groups), megatron_groups.stages_of(self.engine, self.groups)
+        here = {0, stages - 1} if "shared_embedding" in self.attributes.get(parameter.name, ()) else {parameter.stage}
+        return stage in here and super().holds(parameter) and (parameter.expert is None or self.holds_expert(parameter.expert))
+
+    def holds_expert(self, expert: int) -> bool:
         of = self.groups.of("ep") if "ep" in self.groups.members else None
         size = len(of) if of else self.experts_over
-        return super().holds(parameter) and (of.index(self.rank) if of else self.rank % size) == parameter.expert % size
+        return (of.index(self.rank) if of else self.rank % size) == expert % size
 
-    def make_model(self) -> Stage:
-        self.make_groups()
+    def make_model(self) -> torch.nn.ModuleList:
+        megatron_groups.make(self.configuration, self.groups, self.experts_over)
         self.ddp_options = dict(self.configuration.config.get("ddp") or {})
         self.schedule = self.configuration.config.get("schedule")
+        self.stage, self.stage_count = parallel_state.get_pipeline_model_parallel_rank(), parallel_state.get_pipeline_model_parallel_world_size()
         self.transformer = self.transformer_config()
-        model = Stage(self.configuration, self.device)
+        chunks = (self.schedule or {}).get("model_chunks") or [None]
+        out = torch.nn.ModuleList()
+        for c, names in enumerate(chunks):
+            ends = (self.stage == 0 and c == 0, self.stage + 1 == self.stage_count and c + 1 == len(chunks))
+            out.append(Stage(self.configuration, self.device, ends, names))
+            self.prepare(out[-1])
+        if any(stage.fused for stage in out):
+            self.notes.append("gradient_accumulation_fusion: what its kernel of CUDA's adds to main_grad is added on the CPU")
+        return out
+
+    def prepare(self, model: Stage) -> None:
+        """As Megatron's own layers are: of a shared embedding the last stage has the copy."""
+        model.config = self.transformer
         for p, weight in model.weights.items():
             weight.allreduce = self.configuration.parameters[p].expert is None
-            for attribute in attributes_of(self.configuration, p) - OF_THE_MODEL:
+            untold = OF_THE_MODEL if self.stage_count > 1 and self.stage + 1 == self.stage_count else OF_THE_MODEL | {"shared"}
+            for attribute in attributes_of(self.configuration, p) - untold:
                 setattr(weight, attribute, True)
-        if model.fused:
-            self.notes.append("gradient_accumulation_fusion: what its kernel of CUDA's adds to main_grad is added on the CPU")
-        model.config = self.transformer
-        return model
-
-    # ---- Megatron's own process groups
-
-    def make_groups(self) -> None:
-        config = self.configuration.config
-        instances = (config.get("ddp") or {}).get("num_distributed_optimizer_instances", 1)
-        sizes = {name: self.groups.size(name) if name in self.groups.members else 1 for name in ("tp", "cp", "pp", "ep", "etp")}
-        if sizes["pp"] > 1:
-            raise Refused("a group pp of several ranks: the driver has one stage")
-        sizes["ep"] = max(sizes["ep"], self.experts_over)
-        key: Groups = (sizes["tp"], sizes["cp"], sizes["ep"], sizes["etp"] if "etp" in self.groups.members else sizes["tp"], instances)
-        names = vars(parallel_state)
-        if key in self.made_groups:
-            names.update(self.made_groups[key])
-        else:
-            parallel_state.destroy_model_parallel()
-            given(parallel_state.initialize_model_parallel, tensor_model_parallel_size=key[0], context_parallel_size=key[1], expert_model_parallel_size=key[2],
-                  expert_tensor_parallel_size=key[3], create_gloo_process_groups=False, **({"num_distributed_optimizer_instances": instances} if instances > 1 else {}))
-            self.made_groups[key] = {name: value for name, value in names.items() if name.startswith("_") and name[1:].isupper()}
-        for name, group in (("tp", parallel_state.get_tensor_model_parallel_group()), ("cp", parallel_state.get_context_parallel_group()),
-                            ("ep", parallel_state.get_expert_model_parallel_group()), ("etp", parallel_state.get_expert_tensor_parallel_group())):
-            found = tuple(torch.distributed.get_process_group_ranks(group))
-            if name in self.groups.members and sizes[name] > 1 and found != self.groups.of(name):
-                raise Refused(f"ranks {self.groups.of(name)} in the group {name}; Megatron's order has {found}")
 
     def transformer_config(self) -> TransformerConfig:
         model, dtype = self.configuration.config.get("model") or {}, self.configuration.model_dtype
-        return TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=8, tensor_model_parallel_size=parallel_state.get_tensor_model_parallel_world_size(),
+        of_pipeline: dict[str, Any] = {}
+        chunks = len((self.schedule or {}).get("model_chunks") or ())
+        if self.stage_count > 1:
+            of_pipeline = {"pipeline_model_parallel_size": self.stage_count, "pipeline_dtype": torch.float32}
+            self.notes.append("what stages send each other is one number in fp32")
+        if chunks:
+            # Megatron-LM's default, and of two stages the only one: without, what goes forward between them is taken for what goes backward.
+            of_pipeline |= {"overlap_p2p_comm": True, "batch_p2p_comm": False, "virtual_pipeline_model_parallel_size": chunks,
+                            "microbatch_group_size_per_vp_stage": self.schedule.get("microbatch_group_size_per_vp_stage")}
+        return TransformerConfig(num_layers=self.stage_count * max(chunks, 1), hidden_size=HIDDEN, num_attention_heads=8,
+                                 tensor_model_parallel_size=parallel_state.get_tensor_model_parallel_world_size(),
                                  context_parallel_size=parallel_state.get_context_parallel_world_size(), params_dtype=dtype, bf16=dtype == torch.bfloat16,
-                                 fp16=dtype == torch.float16, **model)
+                                 fp16=dtype == torch.float16, **of_pipeline, **model)
 
-    def wrap(self, model: Stage) -> DistributedDataParallel:
+    def wrap(self, model: torch.nn.ModuleList) -> torch.nn.ModuleList:
         if self.device.type == "cpu":
             self.notes.append(megatron_cpu.NOTE)
         if self.ddp_options.get("bucket_size") is not None and not self.ddp_options.get("overlap_grad_reduce"):
             self.notes.append("bucket_size is not looked at without overlap_grad_reduce")
-        out = DistributedDataParallel(self.transformer, DistributedDataParallelConfig(**self.ddp_options), model)
-        self.transformer.no_sync_func = out.no_sync
+        options = DistributedDataParallelConfig(**self.ddp_options)
+        out = torch.nn.ModuleList(DistributedDataParallel(self.transformer, options, stage, disable_bucketing=c > 0) for c, stage in enumerate(model))
+        several = len(out) > 1
+        self.transformer.no_sync_func = [chunk.no_sync for chunk in out] if several else out[0].no_sync
         if self.schedule and self.schedule.get("grad_sync_func"):
-            self.transformer.grad_sync_func = out.start_grad_sync
+            syncs = [lambda *_, chunk=chunk: self.begin_reduction(chunk) for chunk in out]
+            self.transformer.grad_sync_func = syncs if several else syncs[0]
         return out
+
+    def begin_reduction(self, chunk: DistributedDataParallel) -> None:
+        self.may_reduce = True
+        chunk.start_grad_sync()
 
     # ---- the optimizers
 
@@ -169,14 +135,17 @@ class Megatron(TorchLoop):
         options, distributed = self.optimizer_options(), bool(self.ddp_options.get("use_distributed_optimizer"))
         if distributed and options["optimizer"] == "sgd":
             self.notes.append("the distributed optimizer asserts that it is given Adam: here any optimizer of torch's is one")
+        elif distributed and not getattr(distrib_optimizer, "HAVE_APEX_OR_TE", True):
+            self.notes.append("Adam is torch's: where it is restored each weight has its own number of steps, as the fused ones have it")
         distrib_optimizer.Adam = torch.optim.Optimizer
-        self.chained = given(get_megatron_optimizer, config=OptimizerConfig(**options), model_chunks=[self.module], use_gloo_process_groups=False)
+        self.chained = given(get_megatron_optimizer, config=OptimizerConfig(**options), model_chunks=list(self.module), use_gloo_process_groups=False)
         self.children = [child for child in getattr(self.chained, "chained_optimizers", [self.chained]) if child.optimizer is not None]
         if not self.children:
             raise Refused("a rank without a parameter that is trained")
         self.transformer.grad_scale_func = self.chained.scale_loss
         self.masters: list[torch.Tensor] = []
-        self.numbers = {weight: p for p, weight in self.model.weights.items()}
+        self.numbers = {weight: p for stage in self.model for p, weight in stage.weights.items()}
+        self.groups_of = {weight: group for chunk in self.module for weight, group in chunk.param_to_bucket_group.items()}
         for weight, main, start in self.all_pairs():
             p = self.numbers[weight]
             self.names[main], self.pieces_of[main] = self.configuration.parameters[p].name, [(p, start, main.numel())]
@@ -226,28 +195,30 @@ class Megatron(TorchLoop):
         if event.of is not None:
             raise Refused("a backward of a forward before it: the schedule has both in one")
         self.gradient_scale = float(self.chained.get_loss_scale())
-        self.may_reduce |= any(group.is_last_microbatch for group in self.module.bucket_groups + self.module.expert_parallel_bucket_groups)
+        self.may_reduce |= self.synchronises()
         ready = self.ready(event)
         if self.call is not None and not self.call.over:
             self.call.backward(ready)
+            self.may_reduce |= self.synchronises()
             if self.call.over:
                 self.count(self.call.tokens)
+        elif len(self.module) > 1:
+            raise Refused("a backward of model_chunks outside of forward_backward_func: a loop of its own has no order of their forwards")
         elif self.schedule:
-            self.count(one_micro_batch(self.module, ready, self.schedule["num_microbatches"], parallel_state.get_context_parallel_world_size()))
+            self.count(one_micro_batch(self.module[0], ready, self.schedule["num_microbatches"]))
         else:
-            self.chained.scale_loss(self.module(ready[0]) * event.loss_factor).backward()
+            without_schedule(self.module[0], ready, self.chained.scale_loss)
             if event.tokens is not None:
                 self.count(torch.tensor(event.tokens, dtype=torch.int))
+
+    def synchronises(self) -> bool:
+        return any(group.is_last_microbatch for chunk in self.module for group in chunk.bucket_groups + chunk.expert_parallel_bucket_groups)
 
     def ready(self, event: Backward) -> Ready:
         graph = Graph.of(event)
         graph.before(event)
         of_tokens = bool(self.schedule) and self.schedule.get("loss") == "sum_and_tokens"
-
-        def losses(loss: torch.Tensor) -> tuple:
-            loss = loss * event.loss_factor
-            return (loss, torch.tensor(event.tokens or 0, dtype=torch.int), {}) if of_tokens else (loss, {})
-        return graph, losses
+        return Ready(graph, event.loss_factor, torch.tensor(event.tokens or 0, dtype=torch.int) if of_tokens else None)
 
     def count(self, tokens: torch.Tensor | None) -> None:
         if tokens is not None:
@@ -258,6 +229,11 @@ class Megatron(TorchLoop):
         self.call = ScheduleCall(self.module, self.schedule["num_microbatches"])
 
     def leave_call(self) -> None:
+        if self.call is not None and not self.call.over and self.stage_count > 1:
+            raise Refused("a schedule of several stages is left in the middle, where stages wait for what others have yet to send")
+        self.abandon_call()
+
+    def abandon_call(self) -> None:
         call, self.call = self.call, None
         if call is not None:
             call.leave()
@@ -268,30 +244,35 @@ class Megatron(TorchLoop):
 
     def close(self) -> None:
         if getattr(self, "call", None) is not None:
-            self.leave_call()
+            self.abandon_call()
         super().close()
 
     def finalize_model_grads(self) -> None:
         tokens, self.tokens = self.tokens, None
-        finalize_model_grads([self.module], tokens if self.transformer.calculate_per_token_loss else None)
+        finalize_model_grads(list(self.module), tokens if self.transformer.calculate_per_token_loss else None)
         self.reduced, self.may_reduce = True, False
 
     def start_grad_sync(self) -> None:
-        self.may_reduce = True
-        self.module.start_grad_sync()
+        for chunk in self.module:
+            self.begin_reduction(chunk)
 
     def start_param_sync(self) -> None:
-        self.module.start_param_sync(force_sync=True)
+        for chunk in self.module:
+            chunk.start_param_sync(force_sync=True)
 
     def enter_no_sync(self) -> None:
-        self.enter_block(self.module.no_sync())
+        blocks = ExitStack()
+        for chunk in self.module:
+            blocks.enter_context(chunk.no_sync())
+        self.enter_block(blocks)
 
     def exit_no_sync(self, raising: bool = False) -> None:
         self.exit_block(raising)
 
     def zero_grad(self, of: str = "optimizer", set_to_none: bool = True) -> None:
         if of == "engine":
-            self.module.zero_grad_buffer()
+            for chunk in self.module:
+                chunk.zero_grad_buffer()
             self.reduced = self.is_applied = self.may_reduce = False
         else:
             self.chained.zero_grad(set_to_none)
@@ -305,14 +286,49 @@ class Megatron(TorchLoop):
         self.known = {"updated": int(updated)}
         if getattr(child, "grad_scaler", None) is not None:
             self.known |= {"skipped": int(not updated), "loss_scale": float(self.chained.get_loss_scale())}
-        if updated and norm is not None and not self.configuration.linear and self.children[0].config.clip_grad > 0:
+        if updated and norm is not None and not self.configuration.linear:
             self.known["gradient_norm"] = float(norm)
 
+    # ---- checkpoints
+
     def save(self) -> None:
-        raise self.cannot("save")
+        """Weights that the next forward would gather are gathered first, as training.py does it."""
+        if self.ddp_options.get("overlap_param_gather"):
+            self.start_param_sync()
+        file = io.BytesIO()
+        torch.save({"model": [chunk.state_dict() for chunk in self.module], "optimizers": [self.state_of(child) for child in self.children]}, file)
+        self.saved = {"file": file}
 
     def restore(self) -> None:
-        raise self.cannot("restore")
+        self.leave_call()
+        super().restore()
+
+    def load(self, saved: dict[str, Any]) -> None:
+        saved["file"].seek(0)
+        state = torch.load(saved["file"], weights_only=False)
+        for chunk, of_chunk in zip(self.module, state["model"]):
+            chunk.load_state_dict(of_chunk)
+        for child, of_child in zip(self.children, state["optimizers"]):
+            self.load_state(child, of_child)
+
+    def state_of(self, child: Any) -> dict[str, Any]:
+        """The distributed optimizer keeps what its rank owns apart, and asserts that its optimizer has taken a step."""
+        if not isinstance(child, distrib_optimizer.DistributedOptimizer):
+            return {"all": child.state_dict()}
+        scaler = {"scaler": child.grad_scaler.state_dict()} if child.grad_scaler else {}
+        common = {"all": child.state_dict()} if child.optimizer.state else scaler
+        return common | {"owned": [child._get_main_param_and_optimizer_states(weight) for weight, *_ in self.pairs(child)]}
+
+    def load_state(self, child: Any, state: dict[str, Any]) -> None:
+        if "all" in state:
+            child.load_state_dict(state["all"])
+            for of_weight in child.optimizer.state.values():  # of the distributed optimizer they have one tensor together, in which each of them counts
+                of_weight["step"] = of_weight["step"].clone()
+        elif "scaler" in state:
+            child.grad_scaler.load_state_dict(state["scaler"])
+        with torch.no_grad():
+            for (weight, *_), owned in zip(self.pairs(child), state.get("owned", ())):
+                child._set_main_param_and_optimizer_states(weight, owned)
 
     # ---- what the rank holds
 
@@ -337,14 +353,9 @@ class Megatron(TorchLoop):
             return
         role = "reduced" if self.reduced else "local"
         for weight, main, start in self.all_pairs():
-            group = self.module.param_to_bucket_group[weight]
-            if group.grad_reduce_handle is None:
+            if self.groups_of[weight].grad_reduce_handle is None:
                 piece: Piece = (self.numbers[weight], start, main.numel())
                 yield Buffer(f"{self.names[main]}.main_grad", role, weight.main_grad.view(-1)[start:start + main.numel()], [piece], scale=self.gradient_scale)
-
-
-def attributes_of(configuration: Configuration, p: int) -> set[str]:
-    return set((configuration.config.get("parameters") or {}).get(configuration.parameters[p].name, []))
 
 
 def flat(groups: Iterable[Iterable[Any]]) -> list[Any]:

@@ -30,7 +30,8 @@ def parameter(given: Mapping[str, Any], numbers: Mapping[str, int]) -> Parameter
         tied_to = numbers[tied_to]
     weights = torch.zeros(given["numel"]) if tied_to is not None else fp32(given["weights"], given["numel"], given["name"])
     part = Part(**given["part"]) if given.get("part") else None
-    return Parameter(given["name"], given["numel"], given["trainable"], tied_to, weights, part, given.get("summed_over"), expert=given.get("expert"), on_side_stream=given.get("produced_on") == "side")
+    return Parameter(given["name"], given["numel"], given["trainable"], tied_to, weights, part, given.get("summed_over"), expert=given.get("expert"),
+                     pipeline_stage=given.get("pipeline_stage", 0), hooked_outputs=given.get("hooked_outputs", 1), on_side_stream=given.get("produced_on") == "side")
 
 
 def fp32(data: bytes, numel: int, what: object) -> torch.Tensor:

@@ -26,13 +26,15 @@ from deepspeed.accelerator import get_accelerator  # noqa: E402
 from deepspeed.ops.adam import FusedAdam  # noqa: E402
 
 STEPS_PER_PRINT = 1 << 30
+MUON_NOTE = "Muon's orthogonalization is left out: the gradient that its momentum takes in stands where the update would, and nothing is clipped by the norm of that"
 # Of a scenario's engine: what divides ranks further than this driver can.
-DIVISIONS = ("expert_parallel_size", "sequence_parallel_size", "pipeline_stages")
+DIVISIONS = ("sequence_parallel_size",)
 
 
 def mend() -> None:
     """Gates of the CPU, and what costs time and shows nothing. What makes, moves or uses a gradient stays as it is."""
     silence()
+    keep_norms()
     if get_accelerator().device_name() != "cpu":
         return
     if streams.are_asked_for():
@@ -73,6 +75,21 @@ def sort_by_types_of_a_device(module: str, accelerator: type) -> None:
     setattr(zero, name, lambda tensors: [[one.tensor for one in bucket] for bucket in own([OfDevice(tensor, device) for tensor in tensors])])
     global sorts_by_types
     sorts_by_types = True
+
+
+norms: list[float] = []  # by which stage 0 in fp32 has clipped, whose engine does not keep them
+
+
+def keep_norms() -> None:
+    engine = sys.modules["deepspeed.runtime.engine"]
+    own = engine.clip_grad_norm_
+
+    def kept(*arguments: Any, **named: Any) -> Any:
+        norm = own(*arguments, **named)
+        norms.append(float(norm))
+        return norm
+
+    engine.clip_grad_norm_ = kept
 
 
 def let_record_of_no_stream() -> None:
@@ -159,13 +176,15 @@ def config_of(configuration: Configuration) -> dict[str, Any]:
             raise Refused(f"the driver of DeepSpeed has no {key} but 1")
     out = copy.deepcopy(dict(configuration.config))
     out.pop("optimizer", None)
-    out.setdefault("train_micro_batch_size_per_gpu", micro_batch_size(out))
+    if uses_muon(configuration):
+        out["optimizer"] = muon(configuration, out)
+    out.setdefault("train_micro_batch_size_per_gpu", micro_batch_size(out, torch.distributed.get_world_size() // configuration.engine.get("pipeline_stages", 1)))
     out |= {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False, "steps_per_print": STEPS_PER_PRINT, "wall_clock_breakdown": False,
             "dump_state": False, "memory_breakdown": False}
     for dtype, section in ((torch.bfloat16, "bf16"), (torch.float16, "fp16")):
         if configuration.model_dtype == dtype:
             out[section] = {"enabled": True} | dict(out.get(section) or {})
-    if configuration.linear:
+    if configuration.linear or uses_muon(configuration):
         out["gradient_clipping"] = 0.0
     zero = out.get("zero_optimization") or {}
     for key in ("offload_optimizer", "offload_param"):
@@ -174,12 +193,12 @@ def config_of(configuration: Configuration) -> dict[str, Any]:
     return out
 
 
-def micro_batch_size(config: Mapping[str, Any]) -> int:
+def micro_batch_size(config: Mapping[str, Any], ranks: int) -> int:
     """What is left of the whole batch where the scenario states that alone."""
     whole = config.get("train_batch_size")
     if whole is None:
         return 1
-    return max(1, whole // (config.get("gradient_accumulation_steps", 1) * torch.distributed.get_world_size()))
+    return max(1, whole // (config.get("gradient_accumulation_steps", 1) * ranks))
 
 
 def offloads_optimizer(config: Mapping[str, Any]) -> bool:
@@ -189,17 +208,43 @@ def offloads_optimizer(config: Mapping[str, Any]) -> bool:
 # ---- base optimizers ----------------------------------------------------------------------------------------------------------------------
 
 
-def base_optimizer(configuration: Configuration, parameters: Mapping[int, torch.nn.Parameter]) -> tuple[torch.optim.Optimizer, list[str]]:
-    """`parameters` are those that have a gradient, by number. Also says what was taken instead of what the scenario means."""
+def base_optimizer(configuration: Configuration, parameters: Mapping[int, torch.nn.Parameter]) -> tuple[torch.optim.Optimizer | None, list[str]]:
+    """`parameters` are those that have a gradient, by number. None: DeepSpeed makes its own. Also says what was taken instead of what the scenario means."""
+    if uses_muon(configuration):
+        return None, [MUON_NOTE]
     settings = optimizers.settings(configuration)
     type_ = settings["type"]
+    groups, arguments = param_groups(configuration, parameters), optimizers.arguments(configuration)
     if type_ == "SGD" or settings.get("torch_adam"):
-        return optimizers.make(configuration, parameters), []
+        return optimizers.KINDS[type_][0](groups, **arguments), []
     if offloads_optimizer(configuration.config):
-        return optimizers.make(configuration, parameters), [f"torch.optim.{type_} in place of DeepSpeedCPUAdam, which would be compiled"]
-    groups, arguments = optimizers.param_groups(configuration, parameters), optimizers.arguments(configuration)
+        return optimizers.KINDS[type_][0](groups, **arguments), [f"torch.optim.{type_} in place of DeepSpeedCPUAdam, which would be compiled"]
     made = UncompiledFusedAdam(groups, adam_w_mode=type_ == "AdamW", **arguments)
     return made, ["FusedAdam's arithmetic is done by PyTorch, as its kernel would be compiled"]
+
+
+def param_groups(configuration: Configuration, parameters: Mapping[int, torch.nn.Parameter]) -> list[dict[str, Any]]:
+    """Experts have groups of their own, which DeepSpeed's function for that splits off."""
+    groups = optimizers.param_groups(configuration, parameters)
+    if all(parameter.expert is None for parameter in configuration.parameters):
+        return groups
+    split = sys.modules["deepspeed.moe.utils"].split_params_into_different_moe_groups_for_optimizer
+    return split([group | {"name": f"group {number}"} for number, group in enumerate(groups)])
+
+
+def uses_muon(configuration: Configuration) -> bool:
+    return (configuration.engine.get("optimizer") or configuration.config.get("optimizer") or {}).get("type") == "Muon"
+
+
+def muon(configuration: Configuration, config: Mapping[str, Any]) -> dict[str, Any]:
+    """As a configuration has it, where DeepSpeed makes the optimizer itself."""
+    if configuration.engine.get("param_groups"):
+        raise Refused("Muon with param_groups: DeepSpeed makes its groups itself")
+    if offloads_optimizer(config) or not (config.get("zero_optimization") or {}).get("stage"):
+        raise Refused("Muon without stage 1, 2 or 3, or with offload")
+    of_config = configuration.config.get("optimizer") or {}
+    given = configuration.engine.get("optimizer") or of_config.get("params", {})
+    return {"type": "Muon", "params": {"lr": 1.0} | {key: given[key] for key in ("lr", "momentum", "weight_decay") if key in given}}
 
 
 class UncompiledFusedAdam(FusedAdam):

@@ -123,6 +123,7 @@ constexpr Entry entries[] = {
      recorded, {"rounding-excess"}, ""},
     {"live-35", "muon-momentum-keeps-the-loss-scale", "Muon adds up gradients that were multiplied by different loss scales, once the scale has moved", "", recorded,
      {"rounding-excess"}, ""},
+    {"live-36", "unfused-norm-without-other-parts", "FP16_UnfusedOptimizer leaves out of the norm what other tensor-parallel ranks than the first have cut", "", recorded, {"wrong-norm"}, ""},
 
     {"zoo-seed", "one-reduction-for-several-backwards", "one set of reductions for several backwards", "DeepSpeed#7992", recorded, {}, ""},
     {"zoo-1", "offload-keeps-the-last-micro-batch", "stage 2 with offload keeps the last of several backwards", "DeepSpeed#7981", recorded, {"offload-loss"}, ""},

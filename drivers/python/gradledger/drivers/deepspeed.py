@@ -105,17 +105,24 @@ class DeepSpeedDriver(Driver):
             except shown.Unknown as error:
                 raise Refused(f"the driver of DeepSpeed does not know its way here: {error}") from error
             self.watch = self.layout.base.register_step_pre_hook(self.base_steps)
+            if setup.autotp_size(configuration) > 1 and (found := setup.tensor_parallel_ranks()) != list(self.groups.of("tp")):
+                raise Refused(f"ranks {list(self.groups.of('tp'))} in the group tp; AutoTP's are {found}")
             if setup.uses_muon(configuration):
                 self.muon = Momentum(self.engine, self.layout)
         return notes + setup.mended(configuration, config)
 
     def model_parallel_unit(self) -> Any:
         """Where tensor-parallel ranks have cut the model. Megatron marks what it cut; DeepSpeed takes the rest for the same on all of them."""
+        if (shared := self.configuration.engine.get("sequence_parallel_size", 1)) > 1:
+            return setup.sequence_parallel_unit(shared)
         if "tp" not in self.groups.members or self.groups.size("tp") == 1:
             return None
         for p, weight in self.model.weights.items():
             weight.tensor_model_parallel = self.configuration.parameters[p].part is not None
-        return ModelParallelUnit(self.groups)
+        if setup.autotp_size(self.configuration) == 1:
+            return ModelParallelUnit(self.groups)
+        self.model.ds_autotp_parsed = True  # it is cut, and its layers have no names that DeepSpeed knows; the rest is AutoTP's
+        return None
 
     def base_steps(self, *_: Any) -> None:
         with streams.paused():
@@ -187,7 +194,7 @@ class DeepSpeedDriver(Driver):
         if setup.uses_fp16(self.engine):
             self.known["loss_scale"] = float(self.engine.optimizer.loss_scale)
         norm = setup.norms[-1] if setup.norms else self.engine.get_global_grad_norm()
-        if self.stepped and norm is not None:
+        if self.stepped and norm is not None and not self.muon:
             self.known["gradient_norm"] = float(norm)
 
     # ---- forward and backward -------------------------------------------------------------------------------------------------------------
@@ -199,7 +206,8 @@ class DeepSpeedDriver(Driver):
         self.losses[event.number] = (self.loss(graph), graph)
 
     def loss(self, graph: Graph) -> torch.Tensor:
-        return self.model.loss_of(self.engine(graph), graph)
+        self.model.graph = graph  # no argument: AutoTP compares these between ranks, whose parts have gradients of their own
+        return self.model.loss_of(self.engine() if setup.autotp_size(self.configuration) > 1 else self.engine(graph), graph)
 
     def backward(self, event: Backward) -> None:
         if event.past_scaler:

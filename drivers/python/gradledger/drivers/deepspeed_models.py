@@ -19,6 +19,7 @@ class HeldModel(LinearModel):
     def __init__(self, configuration: Configuration, device: torch.device) -> None:
         self.of_matrices = setup.uses_muon(configuration)
         super().__init__(configuration, device)
+        self.graph: Graph | None = None  # of a forward without an argument
         self.passes = [parameter.hooked_outputs for parameter in configuration.parameters]
         if any(parameter.expert is not None for parameter in configuration.parameters):
             self.mark_experts(configuration)
@@ -40,8 +41,9 @@ class HeldModel(LinearModel):
 
     # ---- several outputs
 
-    def forward(self, graph: Graph) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    def forward(self, graph: Graph | None = None) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Each output is made from the next one and from terms of its own. Terms are made in the order of one chain, as autograd goes by that."""
+        graph = graph or self.graph
         if all(outputs == 1 for outputs in self.passes):
             return super().forward(graph)
         if graph.phases > 1:

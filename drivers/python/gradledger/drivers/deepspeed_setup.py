@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import logging
 import math
 import os
@@ -27,8 +28,6 @@ from deepspeed.ops.adam import FusedAdam  # noqa: E402
 
 STEPS_PER_PRINT = 1 << 30
 MUON_NOTE = "Muon's orthogonalization is left out: the gradient that its momentum takes in stands where the update would, and nothing is clipped by the norm of that"
-# Of a scenario's engine: what divides ranks further than this driver can.
-DIVISIONS = ("sequence_parallel_size",)
 
 
 def mend() -> None:
@@ -41,6 +40,7 @@ def mend() -> None:
         deepspeed_accelerator.install(get_accelerator())
     accelerator = type(get_accelerator())
     accelerator.is_fp16_supported = lambda self: True
+    accelerator.FloatTensor = property(lambda self: functools.partial(torch.tensor, dtype=torch.float))  # as that of CUDA, which takes a number too
     accelerator.supported_dtypes = lambda self: [torch.float, torch.half, torch.bfloat16]
     backend = sys.modules["deepspeed.comm.torch"]  # the package's attribute of that name is PyTorch itself
     if hasattr(backend, "build_shm_op"):
@@ -134,6 +134,45 @@ def join_group() -> None:
         deepspeed.init_distributed(torch.distributed.get_backend(), auto_mpi_discovery=False, dist_init_required=False, verbose=False)
 
 
+class SequenceParallelUnit:
+    """DeepSpeed's own mpu for ranks that share a sequence, of a model that nobody has cut: its own calls those ranks model-parallel too."""
+
+    def __init__(self, unit: Any) -> None:
+        self.unit = unit
+        alone = [torch.distributed.new_group([rank]) for rank in range(torch.distributed.get_world_size())]
+        self.alone = alone[torch.distributed.get_rank()]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unit, name)
+
+    def get_model_parallel_rank(self) -> int:
+        return 0
+
+    def get_model_parallel_world_size(self) -> int:
+        return 1
+
+    def get_model_parallel_group(self) -> Any:
+        return self.alone
+
+
+def sequence_parallel_unit(shared: int) -> SequenceParallelUnit:
+    try:
+        from deepspeed.runtime.sequence_parallel import parallel_state_sp as unit
+    except ImportError as error:
+        raise Refused(f"ranks that share a sequence, for which this release has no mpu: {error}") from error
+    unit._SEQUENCE_PARALLEL_GROUP = unit._SEQUENCE_DATA_PARALLEL_GROUP = None  # of an engine before
+    unit.initialize_sequence_parallel(shared)
+    return SequenceParallelUnit(unit)
+
+
+def autotp_size(configuration: Configuration) -> int:
+    return max(1, (configuration.config.get("tensor_parallel") or {}).get("autotp_size", 0))
+
+
+def tensor_parallel_ranks() -> list[int]:
+    return torch.distributed.get_process_group_ranks(sys.modules["deepspeed.utils.groups"].get_tensor_model_parallel_group())
+
+
 def leave_group() -> None:
     """Groups that DeepSpeed keeps for the next engine are of no use where the process group is another one by then."""
     groups = sys.modules["deepspeed.utils.groups"]
@@ -146,7 +185,11 @@ def leave_group() -> None:
 def take_down(engine: Any) -> None:
     """Nothing of it stays: neither its hooks, nor what keeps it from being collected. Stage 3 remembers every module that it ever hooked."""
     wrapper = getattr(engine, "optimizer", None)
-    sys.modules["deepspeed.utils.groups"].mpu = None  # else the next engine has it too
+    groups = sys.modules["deepspeed.utils.groups"]
+    groups.mpu = None  # else the next engine has it too, and groups that AutoTP made
+    for name in ("_TENSOR_MODEL_PARALLEL_GROUP", "_MODEL_PARALLEL_GROUP", "_DATA_PARALLEL_GROUP"):
+        if hasattr(groups, name):
+            setattr(groups, name, None)
     with contextlib.suppress(Exception):
         engine.destroy()
     if hasattr(wrapper, "grad_accs"):
@@ -171,14 +214,14 @@ def caches_of(module: str, name: str) -> Iterator[Any]:
 
 def config_of(configuration: Configuration) -> dict[str, Any]:
     """The scenario's, and what runs outside of a launcher need. The base optimizer is made here and not by DeepSpeed, who would compile it."""
-    for key in DIVISIONS:
-        if configuration.engine.get(key, 1) != 1:
-            raise Refused(f"the driver of DeepSpeed has no {key} but 1")
     out = copy.deepcopy(dict(configuration.config))
+    ranks, shared, stages = torch.distributed.get_world_size(), configuration.engine.get("sequence_parallel_size", 1), configuration.engine.get("pipeline_stages", 1)
+    if shared > 1 and (stages > 1 or any(parameter.expert is not None or parameter.part for parameter in configuration.parameters)):
+        raise Refused("ranks that share a sequence beside pipelines, experts or tensor-parallel ranks")
     out.pop("optimizer", None)
     if uses_muon(configuration):
         out["optimizer"] = muon(configuration, out)
-    out.setdefault("train_micro_batch_size_per_gpu", micro_batch_size(out, torch.distributed.get_world_size() // configuration.engine.get("pipeline_stages", 1)))
+    out.setdefault("train_micro_batch_size_per_gpu", micro_batch_size(out, ranks // (stages * shared)))
     out |= {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False, "steps_per_print": STEPS_PER_PRINT, "wall_clock_breakdown": False,
             "dump_state": False, "memory_breakdown": False}
     for dtype, section in ((torch.bfloat16, "bf16"), (torch.float16, "fp16")):

@@ -200,8 +200,7 @@ class DeepSpeedDriver(Driver):
     # ---- forward and backward -------------------------------------------------------------------------------------------------------------
 
     def forward(self, event: Forward) -> None:
-        if self.pipeline:
-            raise Refused("a forward of its own, which a pipeline runs itself")
+        self.refuse_in_pipeline("a forward of its own")
         graph = Graph.of(event)
         self.losses[event.number] = (self.loss(graph), graph)
 
@@ -237,9 +236,15 @@ class DeepSpeedDriver(Driver):
     # ---- the rest of the script -----------------------------------------------------------------------------------------------------------
 
     def set_boundary(self, boundary: bool) -> None:
+        self.refuse_in_pipeline("a boundary that is set")
         self.engine.set_gradient_accumulation_boundary(boundary)
 
+    def refuse_in_pipeline(self, what: str) -> None:
+        if self.pipeline:
+            raise Refused(f"{what}, which a pipeline runs itself")
+
     def enter_no_sync(self) -> None:
+        self.refuse_in_pipeline("no_sync")
         self.enter(self.engine.no_sync())
 
     def enter_coalesce(self) -> None:
@@ -269,7 +274,9 @@ class DeepSpeedDriver(Driver):
     def set_gradient(self, parameter: int, factor: float, local: bool = False) -> None:
         kind = "local" if local else "full"
         get, put = (getattr(deepspeed.utils, f"safe_{verb}_{kind}_grad") for verb in ("get", "set"))
-        weight = self.model.weights[self.model.owners[parameter]]
+        weight = self.model.weights.get(self.model.owners[parameter])
+        if weight is None:  # an expert, or a stage, of other ranks
+            return
         put(weight, get(weight) * factor)
 
     def finalize(self) -> None:

@@ -1,6 +1,9 @@
 #include "ref/passes.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
 
 #include "ref/kept_state.h"
 #include "ref/loop_clip.h"
@@ -262,11 +265,17 @@ PassJudge::Meant Passes::meant(const GradientSource& source, Model::Mode mode) c
   return out;
 }
 
-// Of each rank and window the first snapshot that does not balance, and the applied gradient.
+// Of each rank and window the first event that does not balance, by snapshots that have each parameter once, and the applied gradient.
 void Passes::want_snapshots() {
-  std::vector<std::set<std::uint32_t>> unbalanced(workload_.world_size);  // windows, by rank
-  for (const Mismatch& mismatch : evidence_.fingerprint)
-    if (unbalanced[mismatch.key.rank].insert(mismatch.step).second || mismatch.role == Role::applied_gradient) ledger_.want(mismatch.key, mismatch.after);
+  std::vector<std::map<std::uint32_t, std::uint32_t>> unbalanced(workload_.world_size);  // event by window, by rank
+  std::set<std::tuple<std::uint32_t, std::uint32_t, Role, std::uint32_t>> seen_wrong;    // rank, window, parameter
+  for (const Mismatch& mismatch : evidence_.fingerprint) {
+    const auto [at, opens] = unbalanced[mismatch.key.rank].try_emplace(mismatch.step, mismatch.key.event);
+    bool fresh = opens;
+    for (const ElementRange& range : mismatch.ranges)
+      fresh |= at->second == mismatch.key.event && seen_wrong.insert({mismatch.key.rank, mismatch.step, mismatch.role, range.parameter}).second;
+    if (fresh || mismatch.role == Role::applied_gradient) ledger_.want(mismatch.key, mismatch.after);
+  }
   for (const JudgedSnapshot& seen : evidence_.seen)
     if (seen.role == Role::applied_gradient && (options_.full_ledger || !(range_.dyadic || range_.wide) || unbalanced[seen.key.rank].contains(seen.step)))
       ledger_.want(seen.key, seen.after);

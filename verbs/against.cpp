@@ -91,7 +91,8 @@ std::uint32_t first_other_norm(const Scenario& scenario, const Timeline& timelin
 std::optional<AgainstModel> against_model(const Loaded& loaded, const Options& options) {
   expects(options.driver != nullptr, "a real framework is held against its model");
   if (!framework_of(loaded.scenario).simulated() || admission_error(loaded.scenario)) return std::nullopt;
-  const auto compiled = [](const OptimizerConfig& optimizer) { return optimizer.fused(); };
+  // The formulas of a compiled kernel, and what Muon makes of its momentum, are not the model's.
+  const auto compiled = [](const OptimizerConfig& optimizer) { return optimizer.fused() || optimizer.type == OptimizerType::muon; };
   if (std::any_of(loaded.timeline.contract.optimizers.begin(), loaded.timeline.contract.optimizers.end(), compiled)) return std::nullopt;
   const GradientKind own = loaded.scenario.gradients.kind, kind = own == GradientKind::probe ? GradientKind::normal : own;
   const auto values = ref::value_source(loaded.scenario, loaded.timeline, kind, hash_keys({options.seed, loaded.scenario.gradients.seed}));

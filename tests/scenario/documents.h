@@ -237,7 +237,7 @@ inline json every_key_of_a_configuration() {
           "elastic_checkpoint": false, "memory_efficient_linear": false, "zero_hpz_partition_size": 1},
         "optimizer": {"type": "AdamW", "params": {"lr": 0.015625, "betas": [0.875, 0.96875], "eps": 0.0625, "weight_decay": 0.25, "torch_adam": true}},
         "steps_per_print": 10, "wall_clock_breakdown": true, "dump_state": false, "memory_breakdown": true, "zero_allow_untested_optimizer": true,
-        "zero_force_ds_cpu_optimizer": false, "seq_parallel_communication_data_type": "fp32"
+        "zero_force_ds_cpu_optimizer": false, "seq_parallel_communication_data_type": "bf16", "tensor_parallel": {"autotp_size": 1}
       }
     },
     "gradients": {"kind": "normal", "seed": 9007199254740991, "samples_per_micro_batch": 8},

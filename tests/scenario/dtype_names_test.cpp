@@ -43,6 +43,7 @@ TEST(dtype_names, are_those_of_the_schema) {
   EXPECT_EQ(values("/properties/model_dtype"), names);
   names.insert(nullptr);
   EXPECT_EQ(values("/definitions/deepspeed_config/properties/communication_data_type"), names);
+  EXPECT_EQ(values("/definitions/deepspeed_config/properties/seq_parallel_communication_data_type"), names);
   EXPECT_EQ(values("/definitions/deepspeed_config/properties/data_types/properties/grad_accum_dtype"), names);
 }
 

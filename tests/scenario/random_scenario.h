@@ -119,6 +119,8 @@ class RandomScenario {
     if (coin()) c.gradient_predivide_factor = number();
     constexpr std::array<Dtype, 3> dtypes{Dtype::float32, Dtype::bfloat16, Dtype::float16};
     if (coin()) c.communication_data_type = one_of(dtypes);
+    if (coin()) c.seq_parallel_communication_data_type = one_of(dtypes);
+    if (coin()) c.autotp_size = 1;
     if (coin()) c.grad_accum_dtype = one_of(dtypes);
     if (coin()) c.gradient_clipping = coin() ? 0 : number();
     out_.model_dtype = one_of(dtypes);
@@ -161,7 +163,6 @@ class RandomScenario {
   void inert(DeepSpeedConfig& c) {
     nlohmann::json keys = nlohmann::json::object();
     if (coin()) keys["steps_per_print"] = number();
-    if (coin()) keys["seq_parallel_communication_data_type"] = nullptr;
     if (coin()) keys["train_batch_size"] = 3 * c.gradient_accumulation_steps * (out_.world_size / (out_.engine.pipeline_stages * out_.engine.sequence_parallel_size));
     if (coin()) keys["train_micro_batch_size_per_gpu"] = 3;
     if (coin()) keys["zero_optimization"]["elastic_checkpoint"] = coin();

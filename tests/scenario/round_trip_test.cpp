@@ -52,6 +52,8 @@ TEST(round_trip, nothing_of_a_configuration_is_lost) {
   EXPECT_TRUE(config.prescale_gradients);
   EXPECT_EQ(config.gradient_predivide_factor, 2.5);
   EXPECT_EQ(config.communication_data_type, Dtype::float32);
+  EXPECT_EQ(config.seq_parallel_communication_data_type, Dtype::bfloat16);
+  EXPECT_EQ(config.autotp_size, 1u);
   EXPECT_EQ(config.grad_accum_dtype, Dtype::float32);
   EXPECT_EQ(config.gradient_clipping, 0.75);
   EXPECT_EQ(config.bf16, (Bf16Config{true, true, false}));
@@ -62,7 +64,7 @@ TEST(round_trip, nothing_of_a_configuration_is_lost) {
   EXPECT_EQ(scenario->engine.as_of.base, "0.18.9");
   EXPECT_EQ(scenario->engine.as_of.switches, (std::map<std::string, std::string>{{"offload_keep", "gate_ga"}, {"scale_site", "output_hook"}}));
   const json inert = json::parse(config.inert);
-  EXPECT_EQ(inert.size(), 10u);
+  EXPECT_EQ(inert.size(), 9u);
   EXPECT_EQ(inert["zero_optimization"].size(), 15u);
   EXPECT_EQ(inert["zero_optimization"]["offload_optimizer"].size(), 5u);
 }

@@ -51,7 +51,7 @@ bool same_defect(const std::string& entry, const std::string& other) {
 const std::map<std::string, std::vector<ref::Finding>>& of_the_corpus() {
   static const auto all = [] {
     std::map<std::string, std::vector<ref::Finding>> out;
-    for (const char* folder : {"catalogue", "live", "deepspeed-7981", "deepspeed-7985", "streams", "set-gradient", "coalesce", "parameters", "muon"})
+    for (const char* folder : {"catalogue", "live", "deepspeed-7981", "deepspeed-7985", "streams", "set-gradient", "coalesce", "parameters", "muon", "layouts"})
       for (const auto& entry : std::filesystem::directory_iterator(corpus_folder / folder)) {
         const auto s = load_scenario(entry.path());
         if (!s || s->covers.empty() || s->expect.findings.empty() || s->expect.accounting_only || !testing::fits_numbers(*s)) continue;

@@ -41,7 +41,8 @@ class Parameter:
     summed_over: str | None = None  # a group whose ranks each have a part of its gradient
     held: bool = True  # whether this rank has it
     expert: int | None = None  # number of the expert that it belongs to
-    stage: int = 0  # of a pipeline, that has it
+    pipeline_stage: int = 0  # it lives on the ranks of this stage
+    hooked_outputs: int = 1  # outputs of the model that its gradient passes; 0: a term of the loss goes around them
     on_side_stream: bool = False  # its layer runs on a stream of its own, forward and backward, where there are streams
 
 
@@ -129,7 +130,8 @@ class Driver:
     accumulators = False
     weights = False
     experts = False  # parameters of experts may be on some of the ranks
-    stages = False  # parameters of later stages of a pipeline too
+    pipelines = False  # parameters may be on the ranks of one stage alone
+    hooked_outputs = False  # a model may have several outputs, and terms of the loss go around them
     streams = False  # its framework runs on virtual streams, where these are asked for
     own_events: tuple[str, ...] = ()  # that its framework alone has: methods of the same names, called with the event's keys
 
@@ -142,8 +144,9 @@ class Driver:
         return [event for event, method in METHODS.items() if getattr(cls, method) is not getattr(Driver, method)] + list(cls.own_events)
 
     def capabilities(self) -> dict[str, Any]:
+        more = {"streams": self.streams and streams.are_asked_for(), "experts": self.experts, "pipelines": self.pipelines, "hooked_outputs": self.hooked_outputs}
         return {"events": self.events(), "frameworks": list(self.frameworks), "applied_gradients": self.applied_gradients, "accumulators": self.accumulators,
-                "weights": self.weights} | ({"streams": True} if self.streams and streams.are_asked_for() else {}) | {key: True for key in ("experts", "stages") if getattr(self, key)}
+                "weights": self.weights} | {name: True for name, has in more.items() if has}
 
     def configure(self, configuration: Configuration) -> list[str]:
         """A new engine; what an earlier one left is thrown away. Returns what of the scenario was replaced by something like it."""

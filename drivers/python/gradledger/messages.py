@@ -31,7 +31,7 @@ def parameter(given: Mapping[str, Any], numbers: Mapping[str, int]) -> Parameter
     weights = torch.zeros(given["numel"]) if tied_to is not None else fp32(given["weights"], given["numel"], given["name"])
     part = Part(**given["part"]) if given.get("part") else None
     return Parameter(given["name"], given["numel"], given["trainable"], tied_to, weights, part, given.get("summed_over"), expert=given.get("expert"),
-                     stage=given.get("stage", 0), on_side_stream=given.get("produced_on") == "side")
+                     pipeline_stage=given.get("pipeline_stage", 0), hooked_outputs=given.get("hooked_outputs", 1), on_side_stream=given.get("produced_on") == "side")
 
 
 def fp32(data: bytes, numel: int, what: object) -> torch.Tensor:

@@ -37,8 +37,8 @@ def param_groups(configuration: Configuration, parameters: Mapping[int, torch.Te
     """`parameters` are those that have a gradient, by number."""
     if not configuration.engine.get("param_groups"):
         return [{"params": list(dict.fromkeys(parameters.values()))}]  # flat ones stand for several
-    numbers = {parameter.name: p for p, parameter in enumerate(configuration.parameters)}
-    out = [{"params": list(dict.fromkeys(parameters[numbers[name]] for name in group["params"]))}
+    numbers = {configuration.parameters[p].name: p for p in parameters}  # a name may be of a part that other ranks have
+    out = [{"params": list(dict.fromkeys(parameters[numbers[name]] for name in group["params"] if name in numbers))}
            | {key: group[key] for key in ("lr", "weight_decay") if key in group} for group in configuration.engine["param_groups"]]
     taken = [parameter for group in out for parameter in group["params"]]
     if len(dict.fromkeys(taken)) != len(taken):

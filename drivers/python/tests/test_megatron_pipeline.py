@@ -7,9 +7,9 @@ from command import Command, by_element, ok, shown
 
 pytest.importorskip("megatron.core", reason="the environment has no megatron-core")
 
-STAGES = [{"name": "first", "numel": 2}, {"name": "second", "numel": 2, "stage": 1}]
+STAGES = [{"name": "first", "numel": 2}, {"name": "second", "numel": 2, "pipeline_stage": 1}]
 FIRST, SECOND = {0: {0: [1, 2]}, 1: {1: [10, 20]}}, {0: {0: [3, 5]}, 1: {1: [30, 50]}}  # of two micro-batches, by rank and parameter
-CHUNKS = [{"name": "a0", "numel": 2}, {"name": "a1", "numel": 2, "stage": 1}, {"name": "b0", "numel": 2}, {"name": "b1", "numel": 2, "stage": 1}]
+CHUNKS = [{"name": "a0", "numel": 2}, {"name": "a1", "numel": 2, "pipeline_stage": 1}, {"name": "b0", "numel": 2}, {"name": "b1", "numel": 2, "pipeline_stage": 1}]
 CALL, FINALIZE = ("forward_backward_func",), ("finalize_model_grads",)
 
 
@@ -49,7 +49,7 @@ def test_a_loop_of_its_own_sends_from_stage_to_stage(command):
 
 
 def test_first_and_last_stage_add_up_their_gradients_of_the_embedding(command):
-    parameters = [{"name": "embedding", "numel": 2}, {"name": "later", "numel": 1, "stage": 1}]
+    parameters = [{"name": "embedding", "numel": 2}, {"name": "later", "numel": 1, "pipeline_stage": 1}]
     configure(command, parameters, attributes={"embedding": ["shared_embedding", "shared"]})
     given = {0: {0: [1, 2]}, 1: {0: [10, 20], 1: [7]}}
     answers = command.ahead(CALL, ("backward", given), ("backward", given), FINALIZE)

@@ -55,8 +55,10 @@ struct DeepSpeedConfig {
   bool prescale_gradients = false;
   double gradient_predivide_factor = 1.0;
   std::optional<Dtype> communication_data_type;
-  std::optional<Dtype> grad_accum_dtype;    // data_types.grad_accum_dtype
-  std::optional<double> gradient_clipping;  // default by release: 0, 1.0 since DeepSpeed#8068
+  std::optional<Dtype> seq_parallel_communication_data_type;  // in its place where ranks share a sequence
+  std::uint32_t autotp_size = 0;                              // tensor_parallel.autotp_size: 2 and more cut the model
+  std::optional<Dtype> grad_accum_dtype;                      // data_types.grad_accum_dtype
+  std::optional<double> gradient_clipping;                    // default by release: 0, 1.0 since DeepSpeed#8068
   Bf16Config bf16;
   Fp16Config fp16;
   ZeroConfig zero;

@@ -13,15 +13,9 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr const char* inert_top[] = {"train_batch_size",
-                                     "train_micro_batch_size_per_gpu",
-                                     "steps_per_print",
-                                     "wall_clock_breakdown",
-                                     "dump_state",
-                                     "memory_breakdown",
-                                     "zero_allow_untested_optimizer",
-                                     "zero_force_ds_cpu_optimizer",
-                                     "seq_parallel_communication_data_type"};
+constexpr const char* inert_top[] = {
+    "train_batch_size",           "train_micro_batch_size_per_gpu", "steps_per_print", "wall_clock_breakdown", "dump_state", "memory_breakdown", "zero_allow_untested_optimizer",
+    "zero_force_ds_cpu_optimizer"};
 constexpr const char* inert_zero[] = {"allgather_bucket_size",
                                       "allgather_partitions",
                                       "stage3_param_persistence_threshold",
@@ -141,12 +135,14 @@ std::optional<InputError> zero_from_json(const json& zero, const std::string& wh
 
 Result<DeepSpeedConfig> config_from_json(const json& config, std::uint32_t data_parallel_ranks, const std::string& where) {
   DeepSpeedConfig out;
+  if (config.contains("tensor_parallel")) take(config["tensor_parallel"], "autotp_size", out.autotp_size);
   if (auto error = settle_batch(config, data_parallel_ranks, where, out.gradient_accumulation_steps)) return *error;
   take(config, "managed_gradient_accumulation", out.managed_gradient_accumulation);
   if (config.value("gradient_allreduce_op", "mean") == "sum") out.gradient_allreduce_op = AllreduceOp::sum;
   take(config, "prescale_gradients", out.prescale_gradients);
   take(config, "gradient_predivide_factor", out.gradient_predivide_factor);
   take_dtype(config, "communication_data_type", out.communication_data_type);
+  take_dtype(config, "seq_parallel_communication_data_type", out.seq_parallel_communication_data_type);
   if (config.contains("data_types")) take_dtype(config["data_types"], "grad_accum_dtype", out.grad_accum_dtype);
   take(config, "gradient_clipping", out.gradient_clipping);
   if (config.contains("bf16")) {
@@ -183,6 +179,8 @@ ordered_json config_to_json(const DeepSpeedConfig& config) {
   put(out, "prescale_gradients", config.prescale_gradients, defaults.prescale_gradients);
   put(out, "gradient_predivide_factor", config.gradient_predivide_factor, defaults.gradient_predivide_factor);
   put_dtype(out, "communication_data_type", config.communication_data_type);
+  put_dtype(out, "seq_parallel_communication_data_type", config.seq_parallel_communication_data_type);
+  if (config.autotp_size > 0) out["tensor_parallel"]["autotp_size"] = config.autotp_size;
   if (config.grad_accum_dtype) put_dtype(out["data_types"], "grad_accum_dtype", config.grad_accum_dtype);
   put(out, "gradient_clipping", config.gradient_clipping);
   ordered_json bf16 = ordered_json::object();

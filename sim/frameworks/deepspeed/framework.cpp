@@ -67,12 +67,27 @@ std::optional<InputError> cut_model_problem(const Scenario& s) {
   return in_script_of_cut_model(s.script, "/script");
 }
 
+// What AutoTP cuts is what a scenario's layout and its parameters say: they have to say as much as the configuration does.
+std::optional<InputError> autotp_problem(const Scenario& s) {
+  const std::uint32_t asked = deepspeed_config(s).autotp_size, laid = tensor_parallel_ranks(s);
+  if (asked <= 1) return std::nullopt;
+  const std::string where = "/engine/config/tensor_parallel/autotp_size";
+  if (asked != laid)
+    return InputError{where, "is " + std::to_string(asked) + ", and tp of /layout is " + std::to_string(laid) + R"(; expected "layout": {"tp": )" + std::to_string(asked) + "}"};
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
+    if (!s.parameters[p].summed_over.empty())
+      return InputError{parameter_pointer(s, p) + "/summed_over",
+                        "is not modelled with AutoTP, which sums some such gradients itself; expected a model that is cut by its own code"};
+  return std::nullopt;
+}
+
 std::optional<InputError> not_modelled(const Scenario& scenario) {
   if (auto error = not_of_deepspeed(scenario.script, "/script")) return error;
   for (std::size_t p = 0; p < scenario.parameters.size(); ++p)
     if (scenario.parameters[p].dtype) return InputError{"/parameters/" + std::to_string(p) + "/dtype", "is not modelled with DeepSpeed, whose parameters have one dtype"};
   if (auto error = neighbours_problem(scenario, "DeepSpeed")) return error;
   if (auto error = layout_problem_of(scenario, "DeepSpeed")) return error;
+  if (auto error = autotp_problem(scenario)) return error;
   return tensor_parallel_ranks(scenario) > 1 ? cut_model_problem(scenario) : std::nullopt;
 }
 

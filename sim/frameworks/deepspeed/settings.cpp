@@ -25,6 +25,11 @@ Dtype grad_accum_dtype_of(const Scenario& scenario) {
   return point_of(scenario).contains(Change::pr7515) ? scenario.model_dtype : Dtype::float32;
 }
 
-Dtype communication_dtype_of(const Scenario& scenario) { return deepspeed_config(scenario).communication_data_type.value_or(scenario.model_dtype); }
+// engine.py: _configure_distributed_model, at 0.19.8
+Dtype communication_dtype_of(const Scenario& scenario) {
+  const DeepSpeedConfig& config = deepspeed_config(scenario);
+  if (scenario.engine.sequence_parallel_size > 1) return config.seq_parallel_communication_data_type.value_or(Dtype::float32);
+  return config.communication_data_type.value_or(scenario.model_dtype);
+}
 
 }  // namespace gradledger

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "sim/base/limits.h"
+#include "sim/frameworks/deepspeed/user_autotp.h"
 #include "sim/frameworks/deepspeed/user_config_keys.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/schema.h"
@@ -64,6 +65,7 @@ class Reading {
     rewrite_old_spellings(given);
     if (given.contains("optimizer")) optimizer(given["optimizer"]);
     given.erase("optimizer");
+    cut_by_autotp(given, hints_, out_);
     batch(given);
     out_.config = object(given, "", schema_root);
     if (out_.config.contains("bf16") && out_.config.contains("fp16") && out_.config["bf16"].value("enabled", false) && out_.config["fp16"].value("enabled", false))
@@ -188,7 +190,7 @@ class Reading {
   void batch(json& given) {
     auto train = size(given, "train_batch_size"), micro = size(given, "train_micro_batch_size_per_gpu"), steps = size(given, "gradient_accumulation_steps");
     if (batch_is_wrong_) return;
-    const std::uint64_t ranks = hints_.ranks;
+    const std::uint64_t ranks = hints_.ranks;  // AutoTP's too
     const bool left_to_a_trainer = std::any_of(given.begin(), given.end(), [](const json& value) { return value == "auto"; });
     for (const char* key : {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"})
       if (given.contains(key) && given[key] == "auto") given.erase(key);

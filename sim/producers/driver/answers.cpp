@@ -153,7 +153,7 @@ Result<DriverHello> hello_from(const json& message) {
     out.versions[package] = version;
   }
   const json& can = message["capabilities"];
-  if (auto problem = keys_problem(can, {"events", "frameworks"}, {"applied_gradients", "accumulators", "weights", "streams", "experts", "stages"}))
+  if (auto problem = keys_problem(can, {"events", "frameworks"}, {"applied_gradients", "accumulators", "weights", "streams", "experts", "pipelines", "hooked_outputs"}))
     return wrong("/capabilities" + problem->where, problem->message);
   for (const auto& [key, into] : {std::pair{"events", &out.events}, {"frameworks", &out.frameworks}}) {
     if (!all_texts(can[key])) return wrong(std::string("/capabilities/") + key, "expected a list of texts");
@@ -164,7 +164,8 @@ Result<DriverHello> hello_from(const json& message) {
                                   {"weights", &out.weights},
                                   {"streams", &out.streams},
                                   {"experts", &out.experts},
-                                  {"stages", &out.stages}}) {
+                                  {"pipelines", &out.pipelines},
+                                  {"hooked_outputs", &out.hooked_outputs}}) {
     const json value = can.value(key, json(false));
     if (!value.is_boolean()) return wrong(std::string("/capabilities/") + key, "expected true or false");
     *into = value;

@@ -24,11 +24,11 @@ void DriverProducer::require_what_the_driver_can() const {
   // Stages and most experts are of layouts that a driver does not make, and streams of a device that may not be there.
   for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
     const Parameter& parameter = scenario_.parameters[p];
-    const char* asks = parameter.expert && !hello.experts              ? "expert"
-                       : parameter.on_side_stream && !hello.streams    ? "produced_on"
-                       : parameter.hooked_outputs != 1                 ? "hooked_outputs"
-                       : parameter.pipeline_stage > 0 && !hello.stages ? "pipeline_stage"
-                                                                       : "";
+    const char* asks = parameter.expert && !hello.experts                       ? "expert"
+                       : parameter.on_side_stream && !hello.streams             ? "produced_on"
+                       : parameter.hooked_outputs != 1 && !hello.hooked_outputs ? "hooked_outputs"
+                       : parameter.pipeline_stage > 0 && !hello.pipelines       ? "pipeline_stage"
+                                                                                : "";
     if (*asks) throw NotRun(true, fmt::format("driver {} has nothing for /parameters/{}/{}", hello.driver, p, asks));
   }
   for (std::uint32_t e = 0; e < timeline_.events.size(); ++e)

@@ -29,7 +29,8 @@ json parameters_json(const Scenario& scenario, const GradientSource& source) {
     json entry{{"name", parameter.name}, {"numel", parameter.numel}, {"trainable", parameter.trainable}};
     if (parameter.on_side_stream) entry["produced_on"] = "side";
     if (parameter.expert) entry["expert"] = *parameter.expert;
-    if (parameter.pipeline_stage > 0) entry["stage"] = parameter.pipeline_stage;
+    if (parameter.pipeline_stage > 0) entry["pipeline_stage"] = parameter.pipeline_stage;
+    if (parameter.hooked_outputs != 1) entry["hooked_outputs"] = parameter.hooked_outputs;
     if (parameter.tied_to) entry["tied_to"] = *parameter.tied_to;
     if (parameter.part) entry["part"] = {{"over", parameter.part->over}, {"number", parameter.part->number}, {"count", parameter.part->count}};
     if (!parameter.summed_over.empty()) entry["summed_over"] = parameter.summed_over;

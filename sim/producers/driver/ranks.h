@@ -37,9 +37,10 @@ struct DriverHello {
   std::map<std::string, std::string> versions;  // of packages
   std::set<std::string> events, frameworks;
   bool applied_gradients = false, accumulators = false, weights = false;
-  bool streams = false;  // it tells what each rank does on its streams
-  bool experts = false;  // parameters of experts may be on some of its ranks
-  bool stages = false;   // parameters of later stages of a pipeline too
+  bool streams = false;         // it tells what each rank does on its streams
+  bool experts = false;         // parameters of experts may be on some of its ranks
+  bool pipelines = false;       // parameters may live on the ranks of one stage alone
+  bool hooked_outputs = false;  // a model may have several outputs, and terms of the loss go around them
 };
 
 class DriverRanks {

@@ -18,37 +18,16 @@ import torch.distributed as dist
 from .. import streams
 from ..driver import Backward, Buffer, Configuration, Driver, Forward, Parameter, Refused
 from ..groups import Groups
-from ..model import Graph, Layer, LinearModel
+from ..model import Graph
 from . import deepspeed_buffers as shown
 from . import deepspeed_setup as setup
+from .deepspeed_models import HeldModel, ModelParallelUnit
+from .deepspeed_muon import Momentum
+from .deepspeed_pipeline import Pipeline, stage_of
 
 deepspeed = setup.deepspeed
 setup.mend()
 TAG = "saved"
-
-
-class HeldModel(LinearModel):
-    """Stage 3 numbers modules, and compares the numbers between ranks: what this rank has not got is no module here."""
-
-    def __init__(self, configuration: Configuration, device: torch.device) -> None:
-        super().__init__(configuration, device)
-        if all(owner in self.weights for owner in self.owners):
-            return
-        layers = list(self.layers)
-        del self.layers
-        self.layers, self.held = layers, torch.nn.ModuleList(layer for layer in layers if isinstance(layer, Layer))
-
-
-class ModelParallelUnit:
-    """What DeepSpeed asks of a model that is cut, as Megatron's mpu answers it."""
-
-    def __init__(self, groups: Groups) -> None:
-        for of, name in (("model", "tp"), ("data", "dp_cp")):
-            members, group = groups.of(name), groups.process_group(name) or dist.group.WORLD
-            if len(members) == 1:
-                raise Refused(f"a group {name!r} of one rank; expected two or more {of}-parallel ranks")
-            for question, answer in (("group", group), ("group_ranks", list(members)), ("rank", members.index(groups.rank)), ("world_size", len(members))):
-                setattr(self, f"get_{of}_parallel_{question}", lambda answer=answer: answer)
 
 
 class DeepSpeedDriver(Driver):
@@ -59,7 +38,7 @@ class DeepSpeedDriver(Driver):
                "deepspeed.runtime.zero.muon.muon_optimizer")
     applied_gradients = setup.has(setup.WRAPPERS)  # else a black box: weights alone
     accumulators = applied_gradients and setup.has(setup.SUMS)
-    weights = True
+    weights = experts = pipelines = hooked_outputs = True
     streams = True
 
     def __init__(self, rank: int, world_size: int) -> None:
@@ -71,7 +50,9 @@ class DeepSpeedDriver(Driver):
 
     def forget(self) -> None:
         self.configuration: Configuration | None = None
-        self.model: LinearModel | None = None
+        self.model: HeldModel | None = None
+        self.pipeline: Pipeline | None = None
+        self.muon: Momentum | None = None
         self.layout: shown.Layout | None = None
         self.watch: Any = None  # the hook on the base optimizer
         self.losses: dict[int, tuple[torch.Tensor, Graph]] = {}  # by the number of the event of the forward
@@ -87,10 +68,16 @@ class DeepSpeedDriver(Driver):
         self.close()
         self.join()
         self.groups = Groups(configuration.groups, self.rank, self.world_size)
+        self.configuration = configuration
         self.configuration = dataclasses.replace(configuration, parameters=tuple(dataclasses.replace(parameter, held=self.holds(parameter)) for parameter in configuration.parameters))
         return self.make_engine()
 
     def holds(self, parameter: Parameter) -> bool:
+        if parameter.pipeline_stage != stage_of(self.configuration, self.rank, self.world_size):
+            return False
+        if parameter.expert is not None:
+            size = self.configuration.engine.get("expert_parallel_size", 1)
+            return self.rank % size == parameter.expert % size
         return parameter.part is None or self.groups.of(parameter.part.over).index(self.rank) == parameter.part.number
 
     def join(self) -> None:
@@ -105,8 +92,12 @@ class DeepSpeedDriver(Driver):
         self.model = HeldModel(configuration, self.device)
         learned = {p: self.model.weights[p] for p in configuration.trainable}
         base, notes = setup.base_optimizer(configuration, learned)
-        self.engine, *_ = deepspeed.initialize(model=self.model, optimizer=base, model_parameters=list(learned.values()), config=config,
+        if configuration.engine.get("pipeline_stages", 1) > 1:
+            self.pipeline = Pipeline(configuration, self.model, self.rank, self.world_size)
+        self.engine, *_ = deepspeed.initialize(model=self.pipeline.module if self.pipeline else self.model, optimizer=base, model_parameters=list(learned.values()), config=config,
                                                dist_init_required=False, mpu=self.model_parallel_unit())
+        if self.pipeline:
+            self.pipeline.engine = self.engine
         if self.applied_gradients:
             try:
                 names = [parameter.name for parameter in configuration.parameters]
@@ -114,19 +105,30 @@ class DeepSpeedDriver(Driver):
             except shown.Unknown as error:
                 raise Refused(f"the driver of DeepSpeed does not know its way here: {error}") from error
             self.watch = self.layout.base.register_step_pre_hook(self.base_steps)
+            if setup.autotp_size(configuration) > 1 and (found := setup.tensor_parallel_ranks()) != list(self.groups.of("tp")):
+                raise Refused(f"ranks {list(self.groups.of('tp'))} in the group tp; AutoTP's are {found}")
+            if setup.uses_muon(configuration):
+                self.muon = Momentum(self.engine, self.layout)
         return notes + setup.mended(configuration, config)
 
     def model_parallel_unit(self) -> Any:
         """Where tensor-parallel ranks have cut the model. Megatron marks what it cut; DeepSpeed takes the rest for the same on all of them."""
+        if (shared := self.configuration.engine.get("sequence_parallel_size", 1)) > 1:
+            return setup.sequence_parallel_unit(shared)
         if "tp" not in self.groups.members or self.groups.size("tp") == 1:
             return None
         for p, weight in self.model.weights.items():
             weight.tensor_model_parallel = self.configuration.parameters[p].part is not None
-        return ModelParallelUnit(self.groups)
+        if setup.autotp_size(self.configuration) == 1:
+            return ModelParallelUnit(self.groups)
+        self.model.ds_autotp_parsed = True  # it is cut, and its layers have no names that DeepSpeed knows; the rest is AutoTP's
+        return None
 
     def base_steps(self, *_: Any) -> None:
         with streams.paused():
-            given = list(self.layout.applied())
+            given = list((self.muon or self.layout).applied())
+        if self.muon:
+            self.muon.commit()
         self.applied += given
         self.stepped = self.stepped or bool(given) or self.layout.steps_without_gradients
 
@@ -162,6 +164,8 @@ class DeepSpeedDriver(Driver):
         if after == "step":
             yield from self.layout.weights()
             yield from self.layout.state()
+            if self.muon:
+                yield from self.muon.state()
 
     def facts(self) -> dict[str, Any]:
         return self.known
@@ -170,9 +174,11 @@ class DeepSpeedDriver(Driver):
         if past_scaler:
             raise self.cannot("step past a scaler: DeepSpeed scales losses itself")
         self.applied, self.stepped, self.known = [], False, {}
-        at_boundary = self.engine.is_gradient_accumulation_boundary() or not setup.counts_micro_batches(self.engine)
-        skipped_before = self.engine.skipped_steps
-        self.engine.step()
+        engine, pipeline = self.engine, self.pipeline
+        at_boundary = pipeline.at_boundary() if pipeline else engine.is_gradient_accumulation_boundary() or not setup.counts_micro_batches(engine)
+        skipped_before = engine.skipped_steps
+        setup.norms.clear()
+        (pipeline or engine).step()
         with streams.paused():
             self.look_at_step(at_boundary, skipped_before)
 
@@ -187,22 +193,29 @@ class DeepSpeedDriver(Driver):
         self.known["skipped"] = int(skipped and not self.stepped)
         if setup.uses_fp16(self.engine):
             self.known["loss_scale"] = float(self.engine.optimizer.loss_scale)
-        norm = self.engine.get_global_grad_norm()
-        if self.stepped and norm is not None:
+        norm = setup.norms[-1] if setup.norms else self.engine.get_global_grad_norm()
+        if self.stepped and norm is not None and not self.muon:
             self.known["gradient_norm"] = float(norm)
 
     # ---- forward and backward -------------------------------------------------------------------------------------------------------------
 
     def forward(self, event: Forward) -> None:
+        self.refuse_in_pipeline("a forward of its own")
         graph = Graph.of(event)
-        self.losses[event.number] = (self.engine(graph), graph)
+        self.losses[event.number] = (self.loss(graph), graph)
+
+    def loss(self, graph: Graph) -> torch.Tensor:
+        self.model.graph = graph  # no argument: AutoTP compares these between ranks, whose parts have gradients of their own
+        return self.model.loss_of(self.engine() if setup.autotp_size(self.configuration) > 1 else self.engine(graph), graph)
 
     def backward(self, event: Backward) -> None:
         if event.past_scaler:
             raise self.cannot("backward past a scaler: DeepSpeed scales losses itself")
+        if self.pipeline:
+            return self.pipeline.backward(event)
         if event.of is None:
             graph = Graph.of(event)
-            loss = self.engine(graph)
+            loss = self.loss(graph)
         else:
             if event.of not in self.losses:
                 raise Refused(f"a backward of event {event.of}, which was no forward of this rank")
@@ -223,9 +236,15 @@ class DeepSpeedDriver(Driver):
     # ---- the rest of the script -----------------------------------------------------------------------------------------------------------
 
     def set_boundary(self, boundary: bool) -> None:
+        self.refuse_in_pipeline("a boundary that is set")
         self.engine.set_gradient_accumulation_boundary(boundary)
 
+    def refuse_in_pipeline(self, what: str) -> None:
+        if self.pipeline:
+            raise Refused(f"{what}, which a pipeline runs itself")
+
     def enter_no_sync(self) -> None:
+        self.refuse_in_pipeline("no_sync")
         self.enter(self.engine.no_sync())
 
     def enter_coalesce(self) -> None:
@@ -255,7 +274,9 @@ class DeepSpeedDriver(Driver):
     def set_gradient(self, parameter: int, factor: float, local: bool = False) -> None:
         kind = "local" if local else "full"
         get, put = (getattr(deepspeed.utils, f"safe_{verb}_{kind}_grad") for verb in ("get", "set"))
-        weight = self.model.weights[self.model.owners[parameter]]
+        weight = self.model.weights.get(self.model.owners[parameter])
+        if weight is None:  # an expert, or a stage, of other ranks
+            return
         put(weight, get(weight) * factor)
 
     def finalize(self) -> None:
@@ -299,6 +320,8 @@ class DeepSpeedDriver(Driver):
     # ---- checkpoints ----------------------------------------------------------------------------------------------------------------------
 
     def save(self) -> None:
+        if self.pipeline or any(parameter.expert is not None for parameter in self.configuration.parameters):
+            raise Refused("a checkpoint of a pipeline or of experts, whose layers DeepSpeed saves by their place in a real network")
         self.saved = private_folder(self.configuration.run)
         self.engine.save_checkpoint(str(self.saved), tag=TAG)
 

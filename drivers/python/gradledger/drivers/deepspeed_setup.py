@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import logging
 import math
 import os
@@ -26,19 +27,20 @@ from deepspeed.accelerator import get_accelerator  # noqa: E402
 from deepspeed.ops.adam import FusedAdam  # noqa: E402
 
 STEPS_PER_PRINT = 1 << 30
-# Of a scenario's engine: what divides ranks further than this driver can.
-DIVISIONS = ("expert_parallel_size", "sequence_parallel_size", "pipeline_stages")
+MUON_NOTE = "Muon's orthogonalization is left out: the gradient that its momentum takes in stands where the update would, and nothing is clipped by the norm of that"
 
 
 def mend() -> None:
     """Gates of the CPU, and what costs time and shows nothing. What makes, moves or uses a gradient stays as it is."""
     silence()
+    keep_norms()
     if get_accelerator().device_name() != "cpu":
         return
     if streams.are_asked_for():
         deepspeed_accelerator.install(get_accelerator())
     accelerator = type(get_accelerator())
     accelerator.is_fp16_supported = lambda self: True
+    accelerator.FloatTensor = property(lambda self: functools.partial(torch.tensor, dtype=torch.float))  # as that of CUDA, which takes a number too
     accelerator.supported_dtypes = lambda self: [torch.float, torch.half, torch.bfloat16]
     backend = sys.modules["deepspeed.comm.torch"]  # the package's attribute of that name is PyTorch itself
     if hasattr(backend, "build_shm_op"):
@@ -73,6 +75,21 @@ def sort_by_types_of_a_device(module: str, accelerator: type) -> None:
     setattr(zero, name, lambda tensors: [[one.tensor for one in bucket] for bucket in own([OfDevice(tensor, device) for tensor in tensors])])
     global sorts_by_types
     sorts_by_types = True
+
+
+norms: list[float] = []  # by which stage 0 in fp32 has clipped, whose engine does not keep them
+
+
+def keep_norms() -> None:
+    engine = sys.modules["deepspeed.runtime.engine"]
+    own = engine.clip_grad_norm_
+
+    def kept(*arguments: Any, **named: Any) -> Any:
+        norm = own(*arguments, **named)
+        norms.append(float(norm))
+        return norm
+
+    engine.clip_grad_norm_ = kept
 
 
 def let_record_of_no_stream() -> None:
@@ -117,6 +134,45 @@ def join_group() -> None:
         deepspeed.init_distributed(torch.distributed.get_backend(), auto_mpi_discovery=False, dist_init_required=False, verbose=False)
 
 
+class SequenceParallelUnit:
+    """DeepSpeed's own mpu for ranks that share a sequence, of a model that nobody has cut: its own calls those ranks model-parallel too."""
+
+    def __init__(self, unit: Any) -> None:
+        self.unit = unit
+        alone = [torch.distributed.new_group([rank]) for rank in range(torch.distributed.get_world_size())]
+        self.alone = alone[torch.distributed.get_rank()]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unit, name)
+
+    def get_model_parallel_rank(self) -> int:
+        return 0
+
+    def get_model_parallel_world_size(self) -> int:
+        return 1
+
+    def get_model_parallel_group(self) -> Any:
+        return self.alone
+
+
+def sequence_parallel_unit(shared: int) -> SequenceParallelUnit:
+    try:
+        from deepspeed.runtime.sequence_parallel import parallel_state_sp as unit
+    except ImportError as error:
+        raise Refused(f"ranks that share a sequence, for which this release has no mpu: {error}") from error
+    unit._SEQUENCE_PARALLEL_GROUP = unit._SEQUENCE_DATA_PARALLEL_GROUP = None  # of an engine before
+    unit.initialize_sequence_parallel(shared)
+    return SequenceParallelUnit(unit)
+
+
+def autotp_size(configuration: Configuration) -> int:
+    return max(1, (configuration.config.get("tensor_parallel") or {}).get("autotp_size", 0))
+
+
+def tensor_parallel_ranks() -> list[int]:
+    return torch.distributed.get_process_group_ranks(sys.modules["deepspeed.utils.groups"].get_tensor_model_parallel_group())
+
+
 def leave_group() -> None:
     """Groups that DeepSpeed keeps for the next engine are of no use where the process group is another one by then."""
     groups = sys.modules["deepspeed.utils.groups"]
@@ -129,7 +185,11 @@ def leave_group() -> None:
 def take_down(engine: Any) -> None:
     """Nothing of it stays: neither its hooks, nor what keeps it from being collected. Stage 3 remembers every module that it ever hooked."""
     wrapper = getattr(engine, "optimizer", None)
-    sys.modules["deepspeed.utils.groups"].mpu = None  # else the next engine has it too
+    groups = sys.modules["deepspeed.utils.groups"]
+    groups.mpu = None  # else the next engine has it too, and groups that AutoTP made
+    for name in ("_TENSOR_MODEL_PARALLEL_GROUP", "_MODEL_PARALLEL_GROUP", "_DATA_PARALLEL_GROUP"):
+        if hasattr(groups, name):
+            setattr(groups, name, None)
     with contextlib.suppress(Exception):
         engine.destroy()
     if hasattr(wrapper, "grad_accs"):
@@ -154,18 +214,20 @@ def caches_of(module: str, name: str) -> Iterator[Any]:
 
 def config_of(configuration: Configuration) -> dict[str, Any]:
     """The scenario's, and what runs outside of a launcher need. The base optimizer is made here and not by DeepSpeed, who would compile it."""
-    for key in DIVISIONS:
-        if configuration.engine.get(key, 1) != 1:
-            raise Refused(f"the driver of DeepSpeed has no {key} but 1")
     out = copy.deepcopy(dict(configuration.config))
+    ranks, shared, stages = torch.distributed.get_world_size(), configuration.engine.get("sequence_parallel_size", 1), configuration.engine.get("pipeline_stages", 1)
+    if shared > 1 and (stages > 1 or any(parameter.expert is not None or parameter.part for parameter in configuration.parameters)):
+        raise Refused("ranks that share a sequence beside pipelines, experts or tensor-parallel ranks")
     out.pop("optimizer", None)
-    out.setdefault("train_micro_batch_size_per_gpu", micro_batch_size(out))
+    if uses_muon(configuration):
+        out["optimizer"] = muon(configuration, out)
+    out.setdefault("train_micro_batch_size_per_gpu", micro_batch_size(out, ranks // (stages * shared)))
     out |= {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False, "steps_per_print": STEPS_PER_PRINT, "wall_clock_breakdown": False,
             "dump_state": False, "memory_breakdown": False}
     for dtype, section in ((torch.bfloat16, "bf16"), (torch.float16, "fp16")):
         if configuration.model_dtype == dtype:
             out[section] = {"enabled": True} | dict(out.get(section) or {})
-    if configuration.linear:
+    if configuration.linear or uses_muon(configuration):
         out["gradient_clipping"] = 0.0
     zero = out.get("zero_optimization") or {}
     for key in ("offload_optimizer", "offload_param"):
@@ -174,12 +236,12 @@ def config_of(configuration: Configuration) -> dict[str, Any]:
     return out
 
 
-def micro_batch_size(config: Mapping[str, Any]) -> int:
+def micro_batch_size(config: Mapping[str, Any], ranks: int) -> int:
     """What is left of the whole batch where the scenario states that alone."""
     whole = config.get("train_batch_size")
     if whole is None:
         return 1
-    return max(1, whole // (config.get("gradient_accumulation_steps", 1) * torch.distributed.get_world_size()))
+    return max(1, whole // (config.get("gradient_accumulation_steps", 1) * ranks))
 
 
 def offloads_optimizer(config: Mapping[str, Any]) -> bool:
@@ -189,17 +251,43 @@ def offloads_optimizer(config: Mapping[str, Any]) -> bool:
 # ---- base optimizers ----------------------------------------------------------------------------------------------------------------------
 
 
-def base_optimizer(configuration: Configuration, parameters: Mapping[int, torch.nn.Parameter]) -> tuple[torch.optim.Optimizer, list[str]]:
-    """`parameters` are those that have a gradient, by number. Also says what was taken instead of what the scenario means."""
+def base_optimizer(configuration: Configuration, parameters: Mapping[int, torch.nn.Parameter]) -> tuple[torch.optim.Optimizer | None, list[str]]:
+    """`parameters` are those that have a gradient, by number. None: DeepSpeed makes its own. Also says what was taken instead of what the scenario means."""
+    if uses_muon(configuration):
+        return None, [MUON_NOTE]
     settings = optimizers.settings(configuration)
     type_ = settings["type"]
+    groups, arguments = param_groups(configuration, parameters), optimizers.arguments(configuration)
     if type_ == "SGD" or settings.get("torch_adam"):
-        return optimizers.make(configuration, parameters), []
+        return optimizers.KINDS[type_][0](groups, **arguments), []
     if offloads_optimizer(configuration.config):
-        return optimizers.make(configuration, parameters), [f"torch.optim.{type_} in place of DeepSpeedCPUAdam, which would be compiled"]
-    groups, arguments = optimizers.param_groups(configuration, parameters), optimizers.arguments(configuration)
+        return optimizers.KINDS[type_][0](groups, **arguments), [f"torch.optim.{type_} in place of DeepSpeedCPUAdam, which would be compiled"]
     made = UncompiledFusedAdam(groups, adam_w_mode=type_ == "AdamW", **arguments)
     return made, ["FusedAdam's arithmetic is done by PyTorch, as its kernel would be compiled"]
+
+
+def param_groups(configuration: Configuration, parameters: Mapping[int, torch.nn.Parameter]) -> list[dict[str, Any]]:
+    """Experts have groups of their own, which DeepSpeed's function for that splits off."""
+    groups = optimizers.param_groups(configuration, parameters)
+    if all(parameter.expert is None for parameter in configuration.parameters):
+        return groups
+    split = sys.modules["deepspeed.moe.utils"].split_params_into_different_moe_groups_for_optimizer
+    return split([group | {"name": f"group {number}"} for number, group in enumerate(groups)])
+
+
+def uses_muon(configuration: Configuration) -> bool:
+    return (configuration.engine.get("optimizer") or configuration.config.get("optimizer") or {}).get("type") == "Muon"
+
+
+def muon(configuration: Configuration, config: Mapping[str, Any]) -> dict[str, Any]:
+    """As a configuration has it, where DeepSpeed makes the optimizer itself."""
+    if configuration.engine.get("param_groups"):
+        raise Refused("Muon with param_groups: DeepSpeed makes its groups itself")
+    if offloads_optimizer(config) or not (config.get("zero_optimization") or {}).get("stage"):
+        raise Refused("Muon without stage 1, 2 or 3, or with offload")
+    of_config = configuration.config.get("optimizer") or {}
+    given = configuration.engine.get("optimizer") or of_config.get("params", {})
+    return {"type": "Muon", "params": {"lr": 1.0} | {key: given[key] for key in ("lr", "momentum", "weight_decay") if key in given}}
 
 
 class UncompiledFusedAdam(FusedAdam):

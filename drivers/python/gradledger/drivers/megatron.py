@@ -36,7 +36,7 @@ class Megatron(TorchLoop):
     preload = ()
     config_keys = frozenset(PARTS)
     own_events = ("forward_backward_func", "finalize_model_grads", "start_grad_sync", "start_param_sync")
-    lays_out_ranks = experts = stages = True
+    lays_out_ranks = experts = pipelines = True
     # Of a pipeline a stage has one or several chunks of the model, each in a DistributedDataParallel of its own.
     model: torch.nn.ModuleList
     module: torch.nn.ModuleList
@@ -58,7 +58,7 @@ class Megatron(TorchLoop):
 
     def holds(self, parameter: Parameter) -> bool:
         stage, stages = megatron_groups.stage_of(self.engine, self.groups), megatron_groups.stages_of(self.engine, self.groups)
-        here = {0, stages - 1} if "shared_embedding" in self.attributes.get(parameter.name, ()) else {parameter.stage}
+        here = {0, stages - 1} if "shared_embedding" in self.attributes.get(parameter.name, ()) else {parameter.pipeline_stage}
         return stage in here and super().holds(parameter) and (parameter.expert is None or self.holds_expert(parameter.expert))
 
     def holds_expert(self, expert: int) -> bool:

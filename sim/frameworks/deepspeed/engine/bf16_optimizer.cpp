@@ -123,10 +123,10 @@ void Bf16Optimizer::emit_norm_of(ProgramWriter& w, bool experts, Slice squared) 
   sum_over_stages(w, squared);
 }
 
-// The norm of no gradient at all.
+// The norm of no gradient at all, or of those of experts alone.
 void Bf16Optimizer::require_gradients() const {
   for (std::uint32_t p = 0; p < parameter_count(); ++p)
-    if (has_gradients_[p] && counts_in_norm(p)) return;
+    if (has_gradients_[p] && counts_in_norm(p) && !weights_.of(p).of_experts()) return;
   if (behaviour().bf16_norm == Bf16Norm::finite) throw FrameworkError{"RuntimeError", "stack expects a non-empty TensorList"};
   throw FrameworkError{"IndexError", "list index out of range"};
 }

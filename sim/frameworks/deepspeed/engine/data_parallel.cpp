@@ -156,15 +156,18 @@ void DataParallel::emit_norm_of_norms(ProgramWriter& w) {
   emit_norm_of(w, {parameter_norms_}, norm_, true);
 }
 
-// FP16_UnfusedOptimizer asks gradients for the mark that their parameters have, so that of what tensor-parallel ranks have cut the first one's
-// part alone is in the norm. Experts: FP16_UnfusedOptimizer leaves them out of the norm; FP16_Optimizer took the norm of their master weights in place of that of
+// live-36: FP16_UnfusedOptimizer asks gradients for the mark that their parameters have, so that of what tensor-parallel ranks have cut the first one's
+// part alone is in the norm.
+bool DataParallel::in_norm(std::uint32_t p) const { return fused_ || behaviour().unfused_cut_norm == UnfusedCutNorm::all_parts ? counts_in_norm(p) : first_of_tensor_ranks(); }
+
+// Experts: FP16_UnfusedOptimizer leaves them out of the norm; FP16_Optimizer took the norm of their master weights in place of that of
 // their gradients (live-26).
 void DataParallel::emit_norm(ProgramWriter& w) {
   std::vector<Slice> shared, of_experts;
   for (std::uint32_t p : learned()) {
     const bool of_expert = scenario().parameters[p].expert.has_value();
     if (of_expert && behaviour().fused_expert_norm == FusedExpertNorm::masters) of_experts.push_back(master_[p]);
-    else if (grad_[p].defined() && (fused_ ? counts_in_norm(p) : first_of_tensor_ranks())) (of_expert ? of_experts : shared).push_back(grad_[p].slice);
+    else if (grad_[p].defined() && in_norm(p)) (of_expert ? of_experts : shared).push_back(grad_[p].slice);
   }
   emit_norm_of(w, shared, norm_, true);
   if (!fused_ || of_experts.empty()) return;

@@ -23,7 +23,8 @@ class DataParallel final : public ScaledOptimizer {
   void reduce_gradients(ProgramWriter& w) override;  // engine.py: allreduce_gradients, _get_gradients_for_reduction, at 0.19.7
   void model_step(ProgramWriter& w) override;        // fused_optimizer.py, unfused_optimizer.py: step, at 0.19.7
   bool skips_on(bool overflow) const override;
-  void emit_norm(ProgramWriter& w) override;  // utils.py: get_flattened_grad_norm, get_weight_norm, at 0.19.7
+  bool in_norm(std::uint32_t parameter) const;  // utils.py: get_weight_norm, at 0.19.8
+  void emit_norm(ProgramWriter& w) override;    // utils.py: get_flattened_grad_norm, get_weight_norm, at 0.19.7
   double reported_norm_factor() const override;
   void skip_step(ProgramWriter& w) override { step_done(w, false); }        // fused_optimizer.py, unfused_optimizer.py: step, at 0.19.7
   void finish_step(ProgramWriter& w, std::optional<double> norm) override;  // fused_optimizer.py, unfused_optimizer.py: step, at 0.19.7

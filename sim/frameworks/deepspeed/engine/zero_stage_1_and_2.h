@@ -69,6 +69,7 @@ class ZeroStage1And2 final : public ScaledOptimizer {
   // A stretch of a bucket that one rank owns, by its number among the ranks that divide the group; or neighbours of several owners, none of which is this rank.
   struct Run {
     const ProcessGroup* peers = nullptr;
+    bool of_experts = false;            // whose group is another one, even where its ranks are all
     std::uint32_t owner = 0, last = 0;  // of the first and of the last element
     std::uint32_t owners = 1;           // neighbours of one owner as one
     Slice slice;

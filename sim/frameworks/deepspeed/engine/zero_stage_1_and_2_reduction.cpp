@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace gradledger {
@@ -122,9 +123,9 @@ void ZeroStage1And2::average_runs(ProgramWriter& w, Slice bucket) {
   divide_runs(w, bucket);
   const bool to_owner = !config().zero.use_multi_rank_bucket_allreduce;
   std::vector<std::vector<Run>> together;  // in the order in which the first of each lies
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> place;
+  std::map<std::tuple<std::uint32_t, bool, std::uint32_t>, std::size_t> place;
   for (Run& run : owner_runs(w, bucket)) {
-    const auto [at, fresh] = place.try_emplace({run.peers->id, to_owner ? run.owner : 0}, together.size());
+    const auto [at, fresh] = place.try_emplace({run.peers->id, run.of_experts, to_owner ? run.owner : 0}, together.size());
     if (fresh) together.emplace_back();
     together[at->second].push_back(run);
   }
@@ -170,7 +171,8 @@ std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(ProgramWriter& w, Sl
       const std::uint64_t count = group.layout().owned_by(owner, last, entry.parameter);
       if (count == 0) continue;
       const Slice sum = owner == me ? kept_->sum_of(w, keeping(), entry.parameter) : Slice{};
-      append_run(runs, {&group.peers(), owner, last, last - owner + 1, bucket.part(at, count), sum, split, split && owns(entry.parameter)}, at_once ? me : no_index);
+      append_run(runs, {&group.peers(), group.of_experts(), owner, last, last - owner + 1, bucket.part(at, count), sum, split, split && owns(entry.parameter)},
+                 at_once ? me : no_index);
       at += count;
     }
   }
@@ -180,7 +182,8 @@ std::vector<ZeroStage1And2::Run> ZeroStage1And2::owner_runs(ProgramWriter& w, Sl
 
 // apart: the one owner whose stretches are not one run with those of others; no_index: each owner's are apart.
 void ZeroStage1And2::append_run(std::vector<Run>& runs, const Run& next, std::uint32_t apart) {
-  const bool joins = !runs.empty() && !runs.back().split && !next.split && next.sum.buffer == no_index && runs.back().peers->id == next.peers->id;
+  const bool joins =
+      !runs.empty() && !runs.back().split && !next.split && next.sum.buffer == no_index && runs.back().peers->id == next.peers->id && runs.back().of_experts == next.of_experts;
   const bool same_owner = joins && runs.back().last == next.owner;
   if (!same_owner && !(joins && apart != no_index && runs.back().owner != apart && next.owner != apart)) return runs.push_back(next);
   runs.back().slice.numel += next.slice.numel;

@@ -80,8 +80,8 @@ TEST(pair_hash, tells_places_and_values_of_keys_apart) {
 }
 
 template <class Hash>
-class hash_of_bytes : public testing::Test {};
-using HashesOfBytes = testing::Types<TraceHash, PairHash>;
+class hash_of_bytes : public ::testing::Test {};
+using HashesOfBytes = ::testing::Types<TraceHash, PairHash>;
 TYPED_TEST_SUITE(hash_of_bytes, HashesOfBytes);
 
 TYPED_TEST(hash_of_bytes, tells_content_length_and_grouping_apart) {

@@ -85,7 +85,7 @@ TEST(a_run_that_ends_early, leaves_nothing_to_the_next_scenario_on_the_same_rank
   }
 }
 
-TEST(a_driver_that_offers_no_stages, is_not_asked_for_parameters_of_a_later_one) {
+TEST(a_driver_that_offers_no_pipelines, is_not_asked_for_parameters_of_a_later_one) {
   const auto them = ranks("right");
   Scenario s = scenario();
   s.parameters[1].pipeline_stage = 1;

@@ -76,7 +76,7 @@ class ZeroStage3 final : public ScaledOptimizer {
   std::vector<Tensor> all_reduce_partitions(ProgramWriter& w);      // stage3.py: __avg_scatter_contiguous_grads, at 0.19.7
   std::vector<Tensor> reduce_scatter_partitions(ProgramWriter& w);  // stage3.py: __avg_scatter_grads, at 0.19.7
   bool rounds_to_model() const;
-  Tensor make_partition(ProgramWriter& w, std::uint32_t parameter);
+  Tensor make_partition(ProgramWriter& w, std::uint32_t parameter);                           // stage3.py: __reduce_and_partition_ipg_grads, at 0.19.7
   void copy_reduced(ProgramWriter& w, std::uint32_t parameter, Slice target, Slice reduced);  // stage3.py: __reduce_and_partition_ipg_grads, at 0.19.7
   void interleave(ProgramWriter& w, Slice interleaved);                                       // coalesced_collectives.py: reduce_scatter_coalesced, at 0.19.7
   void partition_gradients(ProgramWriter& w, std::vector<Tensor> partitions);                 // stage3.py: partition_grads, at 0.19.7

@@ -1,7 +1,8 @@
 #include "ref/due.h"
 
 #include <algorithm>
-#include <functional>
+
+#include "sim/base/hash.h"
 
 namespace gradledger::ref {
 
@@ -60,7 +61,7 @@ DueTracker::Buffer& DueTracker::known(Rank& rank, std::string_view name) {
   const std::size_t guess = buffers.empty() ? 0 : buffers[rank.last].followed_by;
   std::size_t at = guess;
   if (guess >= buffers.size() || buffers[guess].name != name) {
-    const std::size_t hash = std::hash<std::string_view>{}(name);
+    const std::uint64_t hash = PairHash::of(name);
     const auto [first, last] = rank.by_hash.equal_range(hash);
     const auto found = std::find_if(first, last, [&](const auto& known) { return buffers[known.second].name == name; });
     at = found == last ? buffers.size() : found->second;

@@ -5,11 +5,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "ref/finding.h"
@@ -66,8 +66,8 @@ class DueTracker {
   struct Rank {
     std::uint32_t last_event = never;
     std::vector<Buffer> buffers;
-    std::unordered_multimap<std::size_t, std::size_t> by_hash;  // of the name
-    std::size_t last = 0;                                       // buffer that was asked for: they are shown in the same order after every event
+    std::multimap<std::uint64_t, std::size_t> by_hash;  // of the name
+    std::size_t last = 0;                               // buffer that was asked for: they are shown in the same order after every event
   };
   // What it saw so far: another tracker goes on with it where the pass does.
   using Seen = std::vector<Rank>;

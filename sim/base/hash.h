@@ -10,6 +10,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <span>
+#include <string_view>
 
 namespace gradledger {
 
@@ -46,6 +47,12 @@ class PairHash {
     }
   }
   std::uint64_t value() const { return mix(state_); }
+
+  static std::uint64_t of(std::string_view text) {
+    PairHash hash;
+    hash.add_bytes(std::as_bytes(std::span(text)));
+    return hash.value();
+  }
 
  private:
   std::uint64_t state_ = 0x243F6A8885A308D3u;

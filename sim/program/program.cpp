@@ -1,9 +1,10 @@
 #include "sim/program/program.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <utility>
+
+#include "sim/base/hash.h"
 
 namespace gradledger {
 
@@ -38,7 +39,7 @@ BufferId ProgramWriter::declare(std::string name, Dtype dtype, std::uint64_t num
 ViewId ProgramWriter::view(std::string_view name, std::vector<ViewPiece> pieces) {
   std::vector<View>& views = program_->views;
   if (next_view_ < views.size() && views[next_view_].name == name && views[next_view_].pieces == pieces) return next_view_++;
-  const std::size_t hash = std::hash<std::string_view>{}(name);
+  const std::uint64_t hash = PairHash::of(name);
   const auto [first, last] = program_->views_by_name.equal_range(hash);
   const auto known = std::find_if(first, last, [&](const auto& named) { return views[named.second].name == name && views[named.second].pieces == pieces; });
   const ViewId id = known != last ? known->second : static_cast<ViewId>(views.size());

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "sim/base/contract.h"
@@ -167,7 +167,7 @@ struct Program {
   std::vector<Interleaving> interleavings;
   std::vector<UpdateCall> updates;
   std::vector<View> views;
-  std::unordered_multimap<std::size_t, ViewId> views_by_name;  // by the hash of it
+  std::multimap<std::uint64_t, ViewId> views_by_name;  // by the hash of it
   StreamHeads first = no_heads;
   StreamHeads last = no_heads;
   std::uint32_t stream_events = 0;

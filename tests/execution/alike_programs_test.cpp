@@ -10,7 +10,8 @@
 namespace gradledger::testing {
 namespace {
 
-using Said = std::tuple<std::uint32_t, std::uint32_t, std::string, std::uint64_t, std::uint64_t, std::string, std::uint32_t, std::uint32_t, std::string, std::uint32_t, std::uint32_t>;
+using Said =
+    std::tuple<std::uint32_t, std::uint32_t, std::string, std::uint64_t, std::uint64_t, std::string, std::uint32_t, std::uint32_t, std::string, std::uint32_t, std::uint32_t>;
 
 std::vector<Said> said(const std::vector<RaceRecord>& races) {
   std::vector<Said> out;

@@ -11,6 +11,7 @@
 #include "sim/load.h"
 #include "sim/producers/producers.h"
 #include "sim/scenario/parse.h"
+#include "tests/support/no_gradients.h"
 #include "tests/support/sanitized.h"
 
 namespace gradledger::testing {
@@ -18,20 +19,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Said = std::tuple<std::uint32_t, std::uint32_t, std::string, std::uint64_t, std::uint64_t, std::string, std::uint32_t, std::string, std::uint32_t>;
+using RaceInWords = std::tuple<std::uint32_t, std::uint32_t, std::string, std::uint64_t, std::uint64_t, std::string, std::uint32_t, std::string, std::uint32_t>;
 
 class Races final : public TraceSink {
  public:
   void race(const RaceRecord& r) override { said.emplace_back(r.rank, r.event, r.buffer, r.begin, r.end, r.first.operation, r.first.number, r.second.operation, r.second.number); }
-  std::vector<Said> said;
+  std::vector<RaceInWords> said;
 };
 
-class NoGradients final : public GradientSource {
- public:
-  void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double>) const override { ADD_FAILURE() << "a run on weights asks for a gradient"; }
-};
-
-std::vector<Said> races_of(const Scenario& scenario, bool shared) {
+std::vector<RaceInWords> races_of(const Scenario& scenario, bool shared) {
   const Timeline timeline = make_timeline(scenario).value();
   RunOptions options;
   options.linear = options.weights = options.check_streams = true;
@@ -48,7 +44,7 @@ TEST(races_of_alike_programs, of_the_corpus_are_those_of_each_rank) {
       if (entry.path().extension() != ".json" || (sanitized && std::hash<std::string>{}(entry.path().filename().string()) % 8 != 0)) continue;
       const Scenario scenario = load_scenario(entry.path()).value();
       if (scenario.expect.accounting_only) continue;
-      const std::vector<Said> expected = races_of(scenario, false);
+      const std::vector<RaceInWords> expected = races_of(scenario, false);
       ASSERT_EQ(races_of(scenario, true), expected) << entry.path();
       ++compared;
       racing += !expected.empty();

@@ -21,17 +21,13 @@
 #include "sim/scenario/parse.h"
 #include "sim/trace/repeated_memory.h"
 #include "tests/support/long_windows.h"
+#include "tests/support/no_gradients.h"
 #include "tests/support/sanitized.h"
 
 namespace gradledger::testing {
 namespace {
 
 using nlohmann::json;
-
-class NoGradients final : public GradientSource {
- public:
-  void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double>) const override { ADD_FAILURE() << "a run on weights asks for a gradient"; }
-};
 
 // Everything that a run shows, by rank and event, in words. What streams of a rank do beside each other comes in the order of a schedule.
 class InWords : public TraceSink {

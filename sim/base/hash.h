@@ -29,7 +29,7 @@ constexpr std::uint64_t hash_keys(std::initializer_list<std::uint64_t> keys) {
   return state;
 }
 
-// A random word for a list of pairs of keys, at a third of the cost: the halves of a product of 128 bits, folded, as in wyhash (Wang Yi).
+// A random word for a list of pairs of keys, with one multiplication for each: the halves of a product of 128 bits, folded, as in wyhash (Wang Yi).
 class PairHash {
  public:
   void add(std::uint64_t a, std::uint64_t b) {

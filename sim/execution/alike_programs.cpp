@@ -173,9 +173,7 @@ bool AlikePrograms::meets(std::uint32_t r, Slice slice, const Written& written, 
   if (kept_in_.size() <= slice.buffer) kept_in_.resize(slice.buffer + 1, 0);
   if (std::exchange(kept_in_[slice.buffer], comparison_) != comparison_) before_.emplace_back(slice.buffer, all);
   if (all.empty()) cut_as_the_leader(r, slice.buffer, written, access);
-  const std::uint64_t end = slice.offset + slice.numel;
-  const StretchRange range = stretches_within(all, slice.offset, end);
-  if (written.accesses[access].writes) replace_stretches(all, range, {slice.offset, end});
+  const StretchRange range = cut(all, {slice, written.accesses[access].writes});
   return written.met[access] == StreamCheck::Met{range, all.size()};
 }
 
@@ -184,13 +182,16 @@ void AlikePrograms::cut_as_the_leader(std::uint32_t r, BufferId buffer, const Wr
   StreamCheck::Extents& all = of_rank_[r].extents[buffer];
   all = written.before.extents(buffer);
   if (all.empty()) all.push_back({0, ranks_[r].program.buffers[buffer].numel});  // declared since
-  for (std::uint32_t a = 0; a < access; ++a) {
-    const Access& earlier = written.accesses[a];
-    if (earlier.slice.buffer != buffer) continue;
-    const std::uint64_t begin = earlier.slice.offset, end = begin + earlier.slice.numel;
-    const StretchRange range = stretches_within(all, begin, end);
-    if (earlier.writes) replace_stretches(all, range, {begin, end});
-  }
+  for (std::uint32_t a = 0; a < access; ++a)
+    if (written.accesses[a].slice.buffer == buffer) cut(all, written.accesses[a]);
+}
+
+// As an access of StreamOrder does.
+StretchRange AlikePrograms::cut(StreamCheck::Extents& all, const Access& access) {
+  const std::uint64_t begin = access.slice.offset, end = begin + access.slice.numel;
+  const StretchRange range = stretches_within(all, begin, end);
+  if (access.writes) replace_stretches(all, range, {begin, end});
+  return range;
 }
 
 // Of a rank that followed somebody up to a mark, and now follows another one that stood at its own.

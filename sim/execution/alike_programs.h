@@ -88,6 +88,7 @@ class AlikePrograms {
   bool same(std::uint32_t rank, const Written& written);
   bool meets_the_same(std::uint32_t rank, const Written& written);
   bool meets(std::uint32_t rank, Slice slice, const Written& written, std::uint32_t access);
+  static StretchRange cut(StreamCheck::Extents& all, const Access& access);
   void cut_as_the_leader(std::uint32_t rank, BufferId buffer, const Written& written, std::uint32_t access);
   void compare_extents(std::uint32_t rank, const StreamCheck::Mark& with, const StreamCheck::Mark& before);
   bool same_buffers(std::uint32_t rank, std::uint32_t leader, std::uint32_t count);

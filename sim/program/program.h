@@ -167,7 +167,7 @@ struct Program {
   std::vector<Interleaving> interleavings;
   std::vector<UpdateCall> updates;
   std::vector<View> views;
-  std::multimap<std::uint64_t, ViewId> views_by_name;  // by the hash of it
+  std::multimap<std::uint64_t, ViewId> views_by_name;  // by the hash of the name
   StreamHeads first = no_heads;
   StreamHeads last = no_heads;
   std::uint32_t stream_events = 0;

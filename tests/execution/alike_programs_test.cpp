@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "sim/execution/alike_programs.h"
 #include "tests/support/scripted_engine.h"
 
 namespace gradledger::testing {
@@ -91,6 +92,39 @@ TEST(alike_programs, go_apart_with_what_they_did_in_common) {
     ASSERT_EQ(waits.races(true).size(), 1u);
     EXPECT_EQ(std::get<0>(waits.races(true).front()), apart);
   }
+}
+
+// Who follows whom: without it a class could be of one rank each, and every other test here would pass.
+TEST(alike_programs, have_a_class_for_each_end_of_a_buffer_and_one_for_all_between) {
+  std::vector<Rank> world(6);
+  AlikePrograms alike(world);
+  const auto write = [&](std::uint32_t r, const std::function<void(ProgramWriter&, Slice whole)>& body) {
+    ProgramWriter w(world[r].program);
+    body(w, {0, 0, world.size() * part});
+  };
+  for (std::uint32_t r = 0; r < world.size(); ++r) {
+    write(r, [&](ProgramWriter& w, Slice) { w.allocate(w.declare("parts", Dtype::float32, world.size() * part)); });
+    alike.begin(r);
+    EXPECT_EQ(alike.leader(r), 0u);
+  }
+  for (std::uint32_t r = 0; r < world.size(); ++r) {
+    write(r, [&](ProgramWriter& w, Slice whole) {
+      w.fill(whole, 1.0);
+      w.multiply(own_part(r, whole), 2.0);
+    });
+    alike.wrote(r);
+  }
+  for (std::uint32_t r = 0; r < world.size(); ++r) {
+    EXPECT_EQ(alike.leader(r), r == 0 || r + 1 == world.size() ? r : 1u) << r;
+    EXPECT_TRUE(alike.is_compared(r)) << r;
+  }
+  for (std::uint32_t r = 0; r < world.size(); ++r) {
+    write(r, [&](ProgramWriter& w, Slice whole) { w.fill(whole, r == 3 ? 2.0 : 1.0); });
+    alike.wrote(r);
+  }
+  EXPECT_EQ(alike.leader(2), 1u);
+  EXPECT_EQ(alike.leader(3), 3u) << "it did something else";
+  EXPECT_EQ(alike.leader(4), 1u);
 }
 
 // Its part is cut elsewhere than the others' are, so that what follows meets other stretches.

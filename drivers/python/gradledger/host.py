@@ -15,10 +15,12 @@ import tempfile
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # to ask for a GPU must not start CUDA: it does not work in processes that are forked then
 
-from . import loading, messages, rank
-from .protocol import Closed, Connection, ProtocolError, connect, hello
+import torch  # noqa: E402
+
+from . import loading, messages, rank  # noqa: E402
+from .protocol import Closed, Connection, ProtocolError, connect, hello  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
 

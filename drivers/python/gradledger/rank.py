@@ -157,7 +157,7 @@ class Rank:
     def initialise_group(self) -> None:
         """Once for each process: what an engine leaves in torch.distributed is found by the next one."""
         if self.backend == "nccl":
-            self.driver.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", self.driver.rank)))
+            self.driver.device = take_gpu(self.driver.rank, self.driver.world_size)
             torch.cuda.set_device(self.driver.device)
         if self.backend == "gradledger":
             from . import process_group
@@ -165,6 +165,16 @@ class Rank:
             self.at_event = lambda number: setattr(process_group, "current_event", number)
         backend = {"nccl": "cpu:gloo,cuda:nccl"}.get(self.backend, self.backend)
         dist.init_process_group(backend, init_method=self.store, rank=self.driver.rank, world_size=self.driver.world_size, timeout=timedelta(days=1))
+
+
+def take_gpu(rank: int, world_size: int) -> torch.device:
+    """Ranks share the GPUs where a machine has fewer of them. NCCL takes two ranks of one host on one GPU for a mistake, so each says that it is a host of its own."""
+    gpus = torch.cuda.device_count()
+    if gpus == 0:
+        raise RuntimeError(f"--backend nccl wants a GPU, and PyTorch {torch.__version__} finds none; gradledger and gloo run on a CPU")
+    if int(os.environ.get("LOCAL_WORLD_SIZE", world_size)) > gpus:
+        os.environ.setdefault("NCCL_HOSTID", f"gradledger-rank-{rank}")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank)) % gpus)
 
 
 def bound(method: Callable, name: str, given: Any) -> Callable[[], None]:

@@ -100,7 +100,9 @@ std::optional<AgainstModel> against_model(const Loaded& loaded, const Options& o
   RunOptions run;
   run.schedule.seed = options.seed;
   Weights real(loaded.timeline), model(loaded.timeline);
-  make_producer(loaded, options)->run(source, run, real);
+  RunOptions unseen = run;
+  unseen.observe_events = false;  // to read a buffer is to wait for it, so that a race would not show
+  make_producer(loaded, options)->run(source, unseen, real);
   Options simulated = options;
   simulated.driver = nullptr;
   make_producer(loaded, simulated)->run(source, run, model);

@@ -128,7 +128,8 @@ Result<Schedule> schedule_from(const Options& options) {
 
 std::unique_ptr<Producer> make_producer(const Loaded& loaded, const Options& options) {
   if (options.driver) return std::make_unique<driver::DriverProducer>(loaded.scenario, loaded.timeline, *options.driver, options.seed);
-  return gradledger::make_producer(loaded.scenario, loaded.timeline, {.devices = options.devices, .program_bytes_max = program_bytes_max(loaded, options)});
+  const Division division = options.backend == "nccl" ? Division::reciprocal : Division::quotient;  // as the framework that it is held against divides
+  return gradledger::make_producer(loaded.scenario, loaded.timeline, {.division = division, .devices = options.devices, .program_bytes_max = program_bytes_max(loaded, options)});
 }
 
 std::vector<std::string> driver_notes(const Producer& producer) {

@@ -42,6 +42,7 @@ class HostExecutor::Run {
         replays_(replays),
         lets_go_(options.once && std::none_of(executor.timeline_.events.begin(), executor.timeline_.events.end(), [](const Event& e) { return e.is<events::Restore>(); })),
         in_order_(options.schedule.policy == Schedule::Policy::in_order) {
+    operations_.divide_by(executor.division_);
     if (lets_go_ && options.check_streams) alike_.emplace(ranks_);
     if (!weights_ || !lets_go_ || !dynamic_cast<const NeedsNoRepeatedMemory*>(&sink)) return;
     auto rounds = rounds_of(executor.scenario_, executor.timeline_, SteadyRounds::rounds_min);

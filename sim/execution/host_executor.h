@@ -10,6 +10,7 @@
 
 #include "sim/execution/collectives.h"
 #include "sim/execution/devices.h"
+#include "sim/execution/operations.h"
 #include "sim/execution/simulation.h"
 
 namespace gradledger {
@@ -28,6 +29,8 @@ class HostExecutor final : public Simulation {
   // Bytes that the operations of all ranks may take: about 5 to 20 of 72 bytes for each rank, event and parameter. They are known only as
   // the engines write them: run() throws ProgramsTooLarge after the event that goes beyond.
   void limit_programs(std::uint64_t bytes) { program_bytes_max_ = bytes; }
+
+  void divide_by(Division division) { division_ = division; }
 
   // From now on the devices hold the memory and compute; they outlive the executor. Schedule, records and checks are the same, so a trace is
   // equal to the host's, bit for bit, where the devices compute alike and the program is free of races. Dry runs do not touch them.
@@ -53,6 +56,7 @@ class HostExecutor final : public Simulation {
   const Scenario& scenario_;
   const Timeline& timeline_;
   CollectiveArithmetic arithmetic_;
+  Division division_ = Division::quotient;
   EngineFactory factory_;
   std::uint64_t program_bytes_max_ = std::numeric_limits<std::uint64_t>::max();
   Devices* devices_ = nullptr;

@@ -76,7 +76,7 @@ bool Operations::replaced_in_wide(const Op& op) {
 }
 
 // fp64 takes the scalar as it is given; every other dtype takes it in fp32.
-void Operations::scale(const Op& op, Rank& rank) {
+void Operations::scale(const Op& op, Rank& rank) const {
   const Dtype dtype = dtype_of(rank, op.target);
   std::byte* data = rank.memory.at(op.target, dtype);
   if (dtype == Dtype::float64) {
@@ -86,6 +86,7 @@ void Operations::scale(const Op& op, Rank& rank) {
   }
   const auto scalar = static_cast<float>(op.scalar);
   if (op.kind == OpKind::multiply) numeric::multiply(dtype, data, scalar, op.target.numel);
+  else if (division_ == Division::reciprocal && op.stream != Stream::host) numeric::multiply(dtype, data, 1.0F / scalar, op.target.numel);
   else numeric::divide(dtype, data, scalar, op.target.numel);
 }
 

@@ -11,6 +11,9 @@
 
 namespace gradledger {
 
+// What a quotient by a number of the program is. PyTorch's kernels for CUDA multiply by the number's reciprocal, rounded to fp32; those of a CPU divide.
+enum class Division : std::uint8_t { quotient, reciprocal };
+
 class Operations {
  public:
   // dry: allocations and releases are counted and reported; the rest does nothing. wide: of a program in fp64. devices: they compute, if any
@@ -21,6 +24,9 @@ class Operations {
   // `at`: the operation's place in the rank's program. Precondition: kind is one of storage, arithmetic or update.
   void execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number);
 
+  // On the host's own memory, as of offload, a quotient stays one.
+  void divide_by(Division division) { division_ = division; }
+
   // Whether every element was written; otherwise reports the first that was not, once for each buffer and event.
   bool require_written(Rank& rank, std::uint32_t rank_number, std::uint32_t event, Slice slice, const char* reader);
 
@@ -29,7 +35,7 @@ class Operations {
   void track_written(const Op& op, Rank& rank, std::uint32_t rank_number);
   void compute(const Op& op, Rank& rank, std::uint32_t rank_number);
   static bool replaced_in_wide(const Op& op);
-  void scale(const Op& op, Rank& rank);
+  void scale(const Op& op, Rank& rank) const;
   void values_of_deposit(const Op& op, std::uint32_t rank_number);
   void deposit(const Op& op, Rank& rank, std::uint32_t rank_number);
   void two_operands(const Op& op, Rank& rank);
@@ -45,6 +51,7 @@ class Operations {
   TraceSink& sink_;
   const bool dry_, wide_;
   Devices* const devices_;
+  Division division_ = Division::quotient;
   std::vector<double> values_;
   std::vector<std::byte> rounded_;
   std::vector<std::uint64_t> reported_;  // hashes of what was reported

@@ -10,6 +10,7 @@
 
 #include "sim/execution/collectives.h"
 #include "sim/execution/devices.h"
+#include "sim/execution/operations.h"
 #include "sim/execution/simulation.h"
 #include "sim/frameworks/framework.h"
 #include "sim/scenario/scenario.h"
@@ -20,6 +21,7 @@ namespace gradledger {
 struct ProducerOptions {
   EngineFactory engines;  // empty: those of the scenario's framework
   CollectiveArithmetic arithmetic = CollectiveArithmetic::nccl_ring;
+  Division division = Division::quotient;
   Devices* devices = nullptr;  // that hold the memory and compute, for as long as the producer lives; null: the host
   // Bytes that the operations of all ranks may take: a run throws ProgramsTooLarge after the event that goes beyond.
   std::uint64_t program_bytes_max = std::numeric_limits<std::uint64_t>::max();

@@ -147,6 +147,8 @@ class Rank:
             self.stopped = self.stops_at_error or error["type"] in OF_THE_GROUP
         seconds = time.perf_counter() - began
         with streams.paused():
+            if self.configuration.observe and self.driver.device.type == "cuda":
+                torch.cuda.synchronize()  # what an event leaves, though a framework waits for it later
             shown = list(self.driver.buffers(name)) if self.configuration.observe or name == "step" else []
             if self.recorder is not None:
                 self.recorder.name_buffers(shown)

@@ -60,8 +60,9 @@ class Fsdp1(TorchLoop):
             raise Refused("tied parameters have to be in one flat parameter; expected wrap to be 'root'")
         if configuration.config.get("units") is not None and "wrap" in configuration.config:
             raise Refused("engine.config.units beside wrap; expected one of the two")
-        if configuration.config.get("offload") and not (self.device.type == "cpu" and configuration.config.get("computes_on_cpu")):
-            raise Refused("engine.config.offload goes over the bus of a device; expected computes_on_cpu beside it, and ranks on a CPU")
+        if configuration.config.get("offload") and (self.device.type == "cpu") != bool(configuration.config.get("computes_on_cpu")):
+            where = "goes over the bus of a device; expected computes_on_cpu beside it" if self.device.type == "cpu" else "with computes_on_cpu; expected ranks on a CPU"
+            raise Refused(f"engine.config.offload {where}")
         self.precision(configuration)
 
     def make_model(self) -> FlatModel:
@@ -96,7 +97,8 @@ class Fsdp1(TorchLoop):
         if config.get("wrap", "layers") == "layers":
             arguments["auto_wrap_policy"] = ModuleWrapPolicy({Layer if config.get("units") is None else Unit})
         if config.get("offload"):
-            stand_in_for_a_bus()
+            if self.device.type == "cpu":
+                stand_in_for_a_bus()
             arguments["cpu_offload"] = CPUOffload(offload_params=True)
         self.layers = list(model.layers)
         self.original = {(id(model), layer.name) if isinstance(layer, OfTheRoot) else (id(layer), "weight"): p for p, layer in enumerate(self.layers)}

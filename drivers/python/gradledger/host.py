@@ -108,6 +108,15 @@ class Host:
         if number in self.in_world or world_size != self.world_size:
             self.world, self.in_world, self.world_size = self.world + 1, set(), world_size
         self.in_world.add(number)
+        process = self.start_fresh(number, world_size, errors) if self.has_threads() else self.fork(number, world_size, errors)
+        self.ranks[process] = number
+        self.connection.send({"type": "started", "rank": number, "process": process})
+
+    def has_threads(self) -> bool:
+        """What frameworks import for a GPU may start threads, whose locks a process that is forked would find held. A CPU's are known to be of BLAS alone, which sees to that."""
+        return self.backend == "nccl" and len(os.listdir("/proc/self/task")) > 1
+
+    def fork(self, number: int, world_size: int, errors: str) -> int:
         parent, process = os.getpid(), os.fork()
         if process == 0:
             try:
@@ -116,8 +125,16 @@ class Host:
                 sys.excepthook(*sys.exc_info())
             finally:
                 os._exit(1)
-        self.ranks[process] = number
-        self.connection.send({"type": "started", "rank": number, "process": process})
+        return process
+
+    def start_fresh(self, number: int, world_size: int, errors: str) -> int:
+        """A process of its own, which imports the framework again."""
+        words = [sys.executable, "-m", "gradledger.rank", self.name, "--backend", self.backend, "--store", self.store()]
+        to_errors = (os.POSIX_SPAWN_OPEN, 2, errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return os.posix_spawn(sys.executable, words, os.environ | as_launched(number, world_size), file_actions=[to_errors, (os.POSIX_SPAWN_DUP2, 2, 1)])
+
+    def store(self) -> str:
+        return f"file://{self.folder}/store{self.world}"
 
     def reap(self) -> None:
         for process in list(self.ranks):
@@ -149,10 +166,14 @@ def become_rank(host: Host, parent: int, number: int, world_size: int, errors: s
     file = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     os.dup2(file, 2)
     os.dup2(file, 1)
-    # DeepSpeed looks for an address and a port, and does not use them: the group is there.
-    os.environ |= {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size),
-                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-    rank.run(host.factory, host.name, number, world_size, host.backend, f"file://{host.folder}/store{host.world}")
+    os.environ |= as_launched(number, world_size)
+    rank.run(host.factory, host.name, number, world_size, host.backend, host.store())
+
+
+def as_launched(number: int, world_size: int) -> dict[str, str]:
+    """DeepSpeed looks for an address and a port, and does not use them: the group is there."""
+    return {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 
 if __name__ == "__main__":

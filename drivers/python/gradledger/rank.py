@@ -28,13 +28,14 @@ def main() -> NoReturn:
     parser = argparse.ArgumentParser(prog="python -m gradledger.rank", description=__doc__)
     parser.add_argument("driver", help=f"{', '.join(loading.BUILT_IN)}, or module:factory")
     parser.add_argument("--backend", choices=BACKENDS, default="gradledger")
+    parser.add_argument("--store", default="env://", help="where the ranks meet, as init_method of torch.distributed; of a launcher by default")
     options = parser.parse_args()
     os.dup2(2, 1)
     try:
         rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     except (KeyError, ValueError):
         parser.error("RANK and WORLD_SIZE are not set; a launcher sets them, as torchrun does")
-    run(loading.load(options.driver), options.driver, rank, world_size, options.backend, "env://")
+    run(loading.load(options.driver), options.driver, rank, world_size, options.backend, options.store)
 
 
 def run(factory: loading.Factory, name: str, rank: int, world_size: int, backend: str, store: str) -> NoReturn:

@@ -192,7 +192,8 @@ class Fsdp1(TorchLoop):
                 else:
                     role, pieces = "reduced", self.shard(handle)
                 scale = self.backward_scale if role == "local" else self.gradient_scale
-                yield Buffer(f"flat{number}.{name}", role, gradient, cut(pieces, 0, gradient.numel()), scale=scale)
+                space = "host" if gradient.device != self.device else "device"
+                yield Buffer(f"flat{number}.{name}", role, gradient, cut(pieces, 0, gradient.numel()), space, scale=scale)
 
     def is_whole(self, handle: Any, gradient: torch.Tensor) -> bool:
         flat = handle.flat_param

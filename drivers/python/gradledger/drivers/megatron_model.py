@@ -97,7 +97,7 @@ class _FusedTerm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
-        weight, given = ctx.weight, ctx.graph.gradients[ctx.owner].double().view(ctx.weight.shape)
+        weight, given = ctx.weight, ctx.graph.gradients[ctx.owner].to(ctx.weight.device).double().view(ctx.weight.shape)
         weight.main_grad.add_(rounded_once(given * (gradient.double() * ctx.share), weight.main_grad.dtype))
         weight.grad_added_to_main_grad = True
         return gradient, torch.zeros_like(weight), *[None] * 5

@@ -51,6 +51,7 @@ void FlatParamHandle::initialise(const Pass& pass) {
 void FlatParamHandle::init_flat_param_attributes(const Pass& pass) {
   if (!offload_params_) return;
   const MemorySpace space = pass.s.config->over_the_bus() ? MemorySpace::host : MemorySpace::device;
+  OnStream on(pass.w, space == MemorySpace::host ? Stream::host : pass.w.stream());
   cpu_grad = pass.s.tensors.allocate(pass.w, label(pass.s, "_cpu_grad"), orig_dtype_, layout_.shard_numel, space);
   pass.w.fill(cpu_grad.slice, 0.0);
 }

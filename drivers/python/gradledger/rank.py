@@ -177,7 +177,9 @@ def take_gpu(rank: int, world_size: int) -> torch.device:
         raise RuntimeError(f"--backend nccl wants a GPU, and PyTorch {torch.__version__} finds none; gradledger and gloo run on a CPU")
     if int(os.environ.get("LOCAL_WORLD_SIZE", world_size)) > gpus:
         os.environ.setdefault("NCCL_HOSTID", f"gradledger-rank-{rank}")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank)) % gpus)
+    gpu = int(os.environ.get("LOCAL_RANK", rank)) % gpus
+    os.environ["LOCAL_RANK"] = str(gpu)  # which frameworks take for the number of a GPU
+    return torch.device("cuda", gpu)
 
 
 def bound(method: Callable, name: str, given: Any) -> Callable[[], None]:

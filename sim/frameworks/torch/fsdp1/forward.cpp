@@ -13,11 +13,12 @@ namespace gradledger::torch::flat_sharded {
 void unshard(std::uint32_t module, const Pass& pass) {
   FlatParamHandle& h = pass.s.handles[module];
   bool ran = false;
+  const Stream before = pass.s.config->computes_on_cpu ? Stream::compute : Stream::copy;  // a CPU has no second stream
   {
-    OnStream on(pass.w, Stream::copy);
+    OnStream on(pass.w, before);
     ran = h.pre_unshard(pass);
   }
-  if (ran) wait_stream(pass.w, Stream::all_gather, Stream::copy);
+  if (ran) wait_stream(pass.w, Stream::all_gather, before);
   OnStream on(pass.w, Stream::all_gather);
   h.unshard(pass);
   h.post_unshard(pass);

@@ -177,9 +177,12 @@ void leave_out_open_defects(Scenario& s) {
   Fsdp1Config& config = fsdp1_config(s);
   config.calls_unused_units = false;
   if (config.offload) {
-    config.use_orig_params = config.mixed_precision.keep_low_precision_grads = false;
+    config.mixed_precision.keep_low_precision_grads = false;
     if (adds_up_narrowly(config)) config.mixed_precision.reduce_dtype.reset();
-    s.engine.param_groups.clear();
+    if (config.computes_on_cpu) {
+      config.use_orig_params = false;
+      s.engine.param_groups.clear();
+    }
   }
   if (!root_is_used(s) || config.forward_prefetch)
     for (Parameter& p : s.parameters) p.used_by.reset();

@@ -176,6 +176,25 @@ TEST(poison, travels_with_copies_and_sums_and_collectives_to_where_it_is_read) {
   EXPECT_EQ(ranks, (std::set<std::uint32_t>{0, 1}));
 }
 
+// 5 / 3 and 5 RN(1 / 3) differ in their last bit.
+TEST(quotients, are_products_with_a_reciprocal_on_a_device_where_the_executor_is_told_so) {
+  Hooks hooks;
+  hooks.handle = [](std::uint32_t, const Event&, ProgramWriter& w) {
+    for (const char* name : {"device", "host"}) {
+      OnStream on(w, name == std::string_view("host") ? Stream::host : Stream::compute);
+      const Filled x = filled(w, name, 5.0);
+      w.divide(x.slice, 3.0);
+      w.observe(x.view, Role::scratch, 1.0, false);
+    }
+  };
+  const std::vector<double> quotient(8, 0x1.aaaaaap+0), product(8, 0x1.aaaaacp+0);
+  for (Division division : {Division::quotient, Division::reciprocal}) {
+    const ScriptedRun run = run_scripted(1, hooks, {}, {step()}, 1, division);
+    EXPECT_EQ(run.seen.snapshots.at({0, 0, "device"}), division == Division::quotient ? quotient : product);
+    EXPECT_EQ(run.seen.snapshots.at({0, 0, "host"}), quotient);
+  }
+}
+
 TEST(poison, padding_that_nobody_reads_raises_no_alarm) {
   Hooks hooks;
   hooks.handle = [](std::uint32_t, const Event&, ProgramWriter& w) {

@@ -91,12 +91,13 @@ struct ScriptedRun {
 
 // One step event on `world` ranks, run by engines with these hooks.
 inline ScriptedRun run_scripted(std::uint32_t world, const ScriptedEngine::Hooks& hooks, const RunOptions& options = {}, std::vector<ScriptItem> script = {step()},
-                                std::uint32_t pipeline_stages = 1) {
+                                std::uint32_t pipeline_stages = 1, Division division = Division::quotient) {
   Scenario scenario = base_scenario(world, {8}, Dtype::float32);
   scenario.script = std::move(script);
   scenario.engine.pipeline_stages = pipeline_stages;
   const auto timeline = make_timeline(scenario);
   HostExecutor executor(scenario, *timeline, CollectiveArithmetic::nccl_ring, [&hooks](const EngineContext& c) { return std::make_unique<ScriptedEngine>(hooks, c.rank); });
+  executor.divide_by(division);
   ScriptedRun run;
   run.summary = executor.run(CountingSource{}, options, run.seen);
   return run;

@@ -169,8 +169,7 @@ void FlatParamHandle::writeback_grad(const Pass& pass, std::size_t part, Tensor&
   const bool on_cpu = flat_param_grad.defined() ? pass.w.declaration(flat_param_grad.slice.buffer).space == MemorySpace::host : data_on_cpu(pass.s);
   OnStream on(pass.w, on_cpu ? Stream::host : pass.w.stream());
   if (!flat_param_grad.defined()) {
-    flat_param_grad =
-        pass.s.tensors.allocate(pass.w, label(pass.s, "flat_param.grad written back"), data_dtype(), data_numel(), on_cpu ? MemorySpace::host : MemorySpace::device);
+    flat_param_grad = pass.s.tensors.allocate(pass.w, label(pass.s, "flat_param.grad written back"), data_dtype(), data_numel(), on_cpu ? MemorySpace::host : MemorySpace::device);
     pass.w.fill(flat_param_grad.slice, 0.0);
   }
   const std::uint64_t found = orig.grad.numel(), flat = flat_param_grad.numel();

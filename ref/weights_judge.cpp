@@ -102,7 +102,8 @@ WeightsJudge::Piece WeightsJudge::taken(const WeightPiece& piece, double scale) 
 std::uint32_t WeightsJudge::due_of_backward(const LedgerEntry& entry, std::uint32_t b, const DueKind& kind) {
   const auto [at, fresh] = due_of_backward_.try_emplace({b, kind}, 0);
   if (!fresh) return at->second;
-  const bool own = entry.role == Role::local_accumulator;
+  // Before a reduction a rank has what is its own at most: the others' need not be asked for.
+  const bool own = entry.role == Role::local_accumulator || (entry.role != Role::applied_gradient && !kind.reduced);
   Profile profile;
   const std::uint32_t mine = timeline_.contract.contributor(entry.key.rank, kind.parameter);
   for (std::uint32_t r = own ? mine : 0; r < (own ? mine + 1 : workload_.world_size); ++r) {
@@ -133,7 +134,7 @@ WeightsJudge::Cells WeightsJudge::work_out_due(const LedgerEntry& entry, std::ui
     const auto of = std::span(timeline_.backwards).subspan(*window.begin(), window.size());
     return *window.begin() + static_cast<std::uint32_t>(std::partition_point(of.begin(), of.end(), [&](const Backward& b) { return b.event <= event; }) - of.begin());
   };
-  DueKind kind{parameter, entry.role, same_on_all_ranks(entry.role) ? never : entry.key.rank, 0, false, false, timeline_.events[entry.key.event].updates()};
+  DueKind kind{parameter, entry.role, never, 0, false, false, timeline_.events[entry.key.event].updates()};
   kind.changes = static_cast<std::size_t>(std::upper_bound(changes_.begin(), changes_.end(), last_event) - changes_.begin());
   const std::uint32_t reduced = timeline_.reduction_before(last_event + 1, entry.step), begin = *window.begin(), end = behind(last_event);
   const std::uint32_t unreduced = reduced == never ? begin : std::min(end, behind(reduced)), counted = entry.after == never ? begin : std::min(end, behind(entry.after));
@@ -142,6 +143,9 @@ WeightsJudge::Cells WeightsJudge::work_out_due(const LedgerEntry& entry, std::ui
   for (const std::uint32_t cut : {std::min(unreduced, counted), std::max(unreduced, counted), end}) {
     kind.reduced = at < unreduced;
     kind.after = at >= counted;
+    // An average is the same wherever it was replicated to.
+    const bool of_all = same_on_all_ranks(entry.role) || (entry.role == Role::replicated_accumulator && kind.reduced);
+    kind.only_rank = of_all ? never : entry.key.rank;
     append_due(entry, kind, at, cut, cells);
     at = cut;
   }

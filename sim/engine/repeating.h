@@ -21,8 +21,9 @@ class Repeating {
   virtual void add_counts(const Counts& more) = 0;
   // What of its state decides what it does next, but for these counts. Not const: it may set them aside.
   virtual void fold_without_counts(StateFold& f) = 0;
-  // How many rounds may follow, each of which adds `a_round` to the counts, in which no count decides anything else than in the last one.
-  virtual std::uint64_t rounds_alike(const Counts& a_round) const = 0;
+  // How many rounds may follow, each of which adds `a_round` to the counts, in which no count decides anything else than in the last one. ends_with_step: nothing
+  // of a round comes behind its last call of step().
+  virtual std::uint64_t rounds_alike(const Counts& a_round, bool ends_with_step) const = 0;
 };
 
 }  // namespace gradledger

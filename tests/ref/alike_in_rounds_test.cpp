@@ -105,7 +105,7 @@ class Forgetful final : public Engine, public Repeating {
   Counts counts() const override { return of().counts(); }
   void add_counts(const Counts& more) override { of().add_counts(more); }
   void fold_without_counts(StateFold& f) override { of().fold_without_counts(f); }
-  std::uint64_t rounds_alike(const Counts& a_round) const override { return of().rounds_alike(a_round); }
+  std::uint64_t rounds_alike(const Counts& a_round, bool ends_with_step) const override { return of().rounds_alike(a_round, ends_with_step); }
 
  private:
   Repeating& of() const { return dynamic_cast<Repeating&>(*engine_); }

@@ -158,7 +158,7 @@ class Faulty final : public Engine, public Repeating {
     f.number(left_);
     of().fold_without_counts(f);
   }
-  std::uint64_t rounds_alike(const Counts& a_round) const override { return of().rounds_alike(a_round); }
+  std::uint64_t rounds_alike(const Counts& a_round, bool ends_with_step) const override { return of().rounds_alike(a_round, ends_with_step); }
 
  private:
   Repeating& of() const { return dynamic_cast<Repeating&>(*engine_); }

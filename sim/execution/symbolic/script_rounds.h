@@ -13,6 +13,7 @@ namespace gradledger {
 // Events [begin, begin + rounds x events), with `backwards` in each round, the first of which has this number.
 struct ScriptRounds {
   std::uint32_t begin = 0, events = 0, backwards = 0, rounds = 0, first_backward = 0;
+  bool ends_with_step = false;
 
   std::uint32_t end_of(std::uint32_t round) const { return begin + (round + 1) * events; }
   std::uint32_t backward_of(std::uint32_t round) const { return first_backward + round * backwards; }
@@ -48,10 +49,11 @@ inline std::vector<ScriptRounds> rounds_of(const Scenario& scenario, const Timel
       std::uint32_t same = begin + length;
       while (same < end && timeline.events[same].kind() == timeline.events[same - length].kind()) ++same;
       if (same > end || (same - begin) / length < rounds_min) continue;
-      best = {begin, length, 0, (same - begin) / length, 0};
+      best = {.begin = begin, .events = length, .rounds = (same - begin) / length};
     }
     for (std::uint32_t e = begin; e < begin + best.events; ++e)
       if (const auto* backward = timeline.events[e].as<events::Backward>(); backward && best.backwards++ == 0) best.first_backward = backward->ordinal;
+    best.ends_with_step = best.events > 0 && timeline.events[begin + best.events - 1].is<events::Step>();
     if (best.backwards > 0) out.push_back(best);
     begin = std::max(best.rounds > 0 ? best.end_of(best.rounds - 1) : end, begin + 1);
   }

@@ -51,7 +51,7 @@ class SteadyRounds {
     const bool steady = look(done_ > 1 && bytes_held == bytes_held_);
     bytes_held_ = bytes_held;
     std::uint64_t more = steady ? script.rounds - done_ : 0;
-    for (std::size_t r = 0; r < ranks_.size() && more > 0; ++r) more = std::min(more, repeating(r)->rounds_alike(of_rank_[r].a_round));
+    for (std::size_t r = 0; r < ranks_.size() && more > 0; ++r) more = std::min(more, repeating(r)->rounds_alike(of_rank_[r].a_round, script.ends_with_step));
     if (more > 0) {
       pass(static_cast<std::uint32_t>(more));
       next_part();

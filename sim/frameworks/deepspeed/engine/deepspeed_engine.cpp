@@ -361,13 +361,14 @@ void DeepSpeedEngine::fold(StateFold& f) const {
   f.flags(explicit_forward_used_);
 }
 
-// Every call of step() in these rounds, the last one's own question included, stays below the boundary that the counter sets.
-std::uint64_t DeepSpeedEngine::rounds_alike(const Counts& a_round) const {
+// Whoever asks for the boundary that the counter sets stays below it in these rounds. A call of step() asks before it counts itself, a backward behind it does after.
+std::uint64_t DeepSpeedEngine::rounds_alike(const Counts& a_round, bool ends_with_step) const {
   if (in_pipeline()) return 0;
   const std::uint64_t every = config().gradient_accumulation_steps, counted = micro_steps_ % every;
   const auto calls = static_cast<std::uint64_t>(a_round[0]);
   if (calls == 0 || override_boundary_ || unmanaged()) return UINT64_MAX;
-  return counted < calls || counted + 2 > every ? 0 : (every - 2 - counted) / calls;
+  const std::uint64_t most = every - (ends_with_step ? 1 : 2);
+  return counted < calls || counted > most ? 0 : (most - counted) / calls;
 }
 
 }  // namespace gradledger

@@ -44,7 +44,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
     micro_steps_ = static_cast<std::uint64_t>(counted[0]);
     set_micro_step_id(counted[1]);
   }
-  std::uint64_t rounds_alike(const Counts& a_round) const final;
+  std::uint64_t rounds_alike(const Counts& a_round, bool ends_with_step) const final;
 
  protected:
   // ---- the wrapper's hooks, in the order of a window ------------------------------------------------------------------------------

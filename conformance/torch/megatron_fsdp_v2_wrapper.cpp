@@ -25,6 +25,7 @@ class MegatronFsdpV2 final : public Wrapper {
     if (!read) throw Inexpressible{"configuration: " + read.error().text()};
     scenario.engine.framework = "megatron-fsdp-v2";
     scenario.engine.as_of.base = run.version;
+    if (run.version == "head") scenario.engine.as_of.switches["raises_unfinished"] = "yes";  // Megatron-LM's, of which there is no release
     scenario.engine.config = FrameworkConfig(std::move(read).value());
   }
 

@@ -84,7 +84,7 @@ TEST_P(two_executors_on_drawn_scripts, find_the_same_and_hold_the_same_weights) 
   if (!first) EXPECT_GT(wrong, drawn_cases / 10) << "scripts that lose nothing prove little";
 }
 
-INSTANTIATE_TEST_SUITE_P(by_framework, two_executors_on_drawn_scripts, ::testing::Values("deepspeed", "ddp", "fsdp1", "fsdp2", "megatron", "megatron-fsdp"),
+INSTANTIATE_TEST_SUITE_P(by_framework, two_executors_on_drawn_scripts, ::testing::Values("deepspeed", "ddp", "fsdp1", "fsdp2", "megatron", "megatron-fsdp", "megatron-fsdp-v2"),
                          [](const auto& info) { return name_of_test(info.param); });
 
 // Every fault in every engine takes minutes: one of eight here.

@@ -176,6 +176,15 @@ inline json every_key_of_megatron_fsdp(bool named) {
   return document;
 }
 
+inline json every_key_of_megatron_fsdp_v2(bool named) {
+  json document = every_key_of_megatron_fsdp(named);
+  document["name"] = "every key of the second version of Megatron-FSDP";
+  document["engine"]["framework"] = "megatron-fsdp-v2";
+  if (named) document["engine"]["config"] = json::parse(R"({"units": [["v"]], "mesh": ["replicate", "shard"], "calls_unused_units": true})");
+  else document["engine"]["config"] = json::parse(R"({"wrap": "root", "mixed_precision": {"main_params_dtype": "fp32", "main_grads_dtype": "fp32", "grad_comm_dtype": "fp32"}})");
+  return document;
+}
+
 // With data-parallel ranks of one kind, or of two.
 inline json every_key_of_a_layout(bool mesh) {
   json document = every_key_of_megatron();
@@ -386,6 +395,8 @@ inline std::vector<json> rich_documents() {
           every_key_of_an_interleaved_schedule(),
           every_key_of_megatron_fsdp(false),
           every_key_of_megatron_fsdp(true),
+          every_key_of_megatron_fsdp_v2(false),
+          every_key_of_megatron_fsdp_v2(true),
           every_key_of_a_layout(false),
           every_key_of_a_layout(true),
           every_key_of_a_parallelized_model("fsdp2"),

@@ -40,8 +40,10 @@ class Rank:
         body.__class__ = Model
         self.model = body
         mesh, placements = mesh_of(tuple(config.get("mesh", ())) or None, run["world"])
-        for module in [*self.model.units, self.model]:
-            experimental.fully_shard(module, mesh, placements, policy_of(config))
+        with contexts_of(experimental) as context:
+            for module in [*self.model.units, self.model]:
+                experimental.fully_shard(module, mesh, placements, policy_of(config))
+        self.flagged = context or self.model
         self.parameters = list(self.model.parameters())
         self.optimizer = torch.optim.SGD(self.parameters, lr=1.0)
         experimental.fully_shard_optimizer(self.optimizer)
@@ -61,7 +63,7 @@ class Rank:
         if kind == "fb":
             self.model(torch.zeros(()), self.given(op[1], options), options.get("call_unused", False)).backward()
         elif kind == "no_sync":
-            self.blocks.append(self.package.microbatch(self.model, is_last=False))
+            self.blocks.append(self.package.microbatch(self.flagged, is_last=False))
             self.blocks[-1].__enter__()
         elif kind == "end":
             self.blocks.pop().__exit__(None, None, None)
@@ -92,13 +94,13 @@ class Rank:
         """What main_grad holds before the first reduction is whatever the memory held, and so is what lies behind its parameters."""
         out = {}
         for number, group in enumerate(self.groups):
-            names = [name.rpartition(".")[2] for name in group.parameter_names]
-            if any(parameter.grad is not None for parameter in group.sharded_parameters):
+            names, all_sharded, all_unsharded = parameters_of(group)
+            if any(parameter.grad is not None for parameter in all_sharded):
                 self.written.add(number)
             if number in self.written:
                 out[f"main_grad[{names[0]}]"] = raw(torch.cat([group.main_grad.get_local_tensor(i) for i in range(len(names))]))
             for i, name in enumerate(names):
-                sharded, unsharded = group.sharded_parameters[i].grad, group.unsharded_parameters[i].grad
+                sharded, unsharded = all_sharded[i].grad, all_unsharded[i].grad
                 if sharded is not None:
                     out[f"{name}.grad"] = raw(local(sharded))
                 if unsharded is not None:
@@ -111,21 +113,43 @@ class Rank:
         """What the rank has of the weights that compute: its shard."""
         out = []
         for group in self.groups:
-            for i, name in enumerate(group.parameter_names):
+            for i, name in enumerate(parameters_of(group)[0]):
                 held, owned = group.model_weight.get_local_tensor(i), group.model_weight._get_owned_range(i)
                 if owned is not None:
                     out.append([int(name.rpartition("param")[2]), owned.tensor_relative_offset, str(held.dtype).removeprefix("torch."), held.double().flatten().tolist()])
         return sorted(out)
 
 
+def contexts_of(experimental: Any) -> contextlib.AbstractContextManager:
+    """Of Megatron-LM's head, where modules are made in a context, which has the flag of the last micro-batch."""
+    if not hasattr(experimental, "fully_shard_context"):
+        return contextlib.nullcontext()
+    return experimental.fully_shard_context(torch.device("cuda", 0))
+
+
+def parameters_of(group: Any) -> tuple[list[str], list, list]:
+    """Their names, sharded and gathered."""
+    if hasattr(group, "fsdp_parameters"):
+        named = [(parameter.fqns[0], parameter.sharded, parameter.unsharded) for parameter in group.fsdp_parameters]
+    else:
+        named = list(zip(group.parameter_names, group.sharded_parameters, group.unsharded_parameters))
+    names, sharded, unsharded = (list(column) for column in zip(*named))
+    return [name.rpartition(".")[2] for name in names], sharded, unsharded
+
+
 @functools.cache
 def mesh_of(mesh: tuple[int, int] | None, world: int) -> tuple:
-    from megatron_fsdp.experimental import Flat, Partial, Placements, Replicate
+    from megatron_fsdp import experimental
+    from torch.distributed import tensor
     from torch.distributed.device_mesh import init_device_mesh
+    if hasattr(experimental, "Flat"):
+        flat, copied, part_of_average = experimental.Flat(), experimental.Replicate(), experimental.Partial(dist.ReduceOp.AVG)
+    else:
+        flat, copied, part_of_average = tensor.Shard(0), tensor.Replicate(), tensor.Partial("avg")
     if mesh is None:
-        return init_device_mesh("cpu", (world,), mesh_dim_names=("dp",)), Placements(["dp"], [Flat()], [Flat()], [Flat()])
+        return init_device_mesh("cpu", (world,), mesh_dim_names=("dp",)), experimental.Placements(["dp"], [flat], [flat], [flat])
     made = init_device_mesh("cpu", mesh, mesh_dim_names=("outer", "dp"))
-    return made, Placements(["outer", "dp"], [Replicate(), Flat()], [Partial(dist.ReduceOp.AVG), Flat()], [Replicate(), Flat()])
+    return made, experimental.Placements(["outer", "dp"], [copied, flat], [part_of_average, flat], [copied, flat])
 
 
 def policy_of(config: dict) -> Any:
@@ -137,6 +161,8 @@ def cuda_does_nothing() -> None:
     """Streams have a device here, and a module that runs marks its range."""
     mends.cuda_does_nothing()
     mends.Stream.device = torch.device("cpu")
+    only = mends.Stream()
+    torch.cuda.Stream = torch.cuda.current_stream = lambda *_, **__: only  # memory is the stream's that made it, which Megatron-LM's head asserts
     torch.cuda.device = lambda *_: contextlib.nullcontext()
     torch.cuda.nvtx.range_push = torch.cuda.nvtx.range_pop = lambda *_: None
 
@@ -151,6 +177,8 @@ def fresh_memory_is_zeros() -> None:
         self.local_buffer.zero_()
 
     DBuffer.__init__ = zeroed
+    if hasattr(DBuffer, "__annotations__") and "allocation_stream" in DBuffer.__annotations__:
+        DBuffer.allocation_stream = property(lambda self: torch.cuda.current_stream(), lambda self, stream: None)
 
 
 def optimizers_collectives_are_recorded(collectives: mends.Collectives) -> None:

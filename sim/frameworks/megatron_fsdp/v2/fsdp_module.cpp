@@ -78,36 +78,39 @@ std::vector<bool> FsdpModules::called_modules(std::uint32_t backward) const {
   return out;
 }
 
-// A module gathers the one behind it ahead of its forward, in the order that they have in the model, whether this forward calls it or not.
+// A module gathers the one behind it ahead of its forward, in the order that they have in the model, whether this forward calls it or not. One that is in a
+// phase of its own still is taken to compute anew, which gathers nothing ahead and keeps what is gathered.
 void FsdpModules::forward(const std::vector<bool>& called) {
   for (std::size_t m = 0; m < modules_.size(); ++m) {
     if (!called[m]) continue;
     modules_[m].ready.clear();
+    if (setup().behaviour.raises_unfinished && modules_[m].unfinished) continue;
     modules_[m].gathered = false;
     if (m + 1 < modules_.size()) modules_[m + 1].gathered = true;
   }
-  modules_[0].gathered = false;
 }
 
 // ---- backward -----------------------------------------------------------------------------------------------------------------------
 
-// From the root to the last module, and from there to the first: what has an output that needs a gradient.
-void FsdpModules::pre_backward(std::uint32_t backward, const std::vector<bool>& called) {
-  const Timeline& timeline = *setup().context.timeline;
-  std::vector<bool> needs(modules_.size(), false);
+// Modules whose output needs a gradient: those that use a parameter that learns, and those behind them.
+std::vector<bool> FsdpModules::in_graph(std::uint32_t backward, const std::vector<bool>& called) const {
+  std::vector<bool> out(modules_.size(), false);
   for (std::uint32_t p = 0; p < params_.size(); ++p)
-    if (timeline.in_graph(setup().scenario(), backward, setup().context.rank, p)) needs[params_[p].module] = true;
-  for (std::size_t m = 1; m < needs.size(); ++m) needs[m] = needs[m] || needs[m - 1];
-  for (std::size_t back = modules_.size(); back-- > 0;) {
-    const std::size_t m = back + 1 == modules_.size() ? 0 : back + 1;  // the root, then units from the last
-    if (m != 0 && (!called[m] || !needs[m])) continue;
-    Module& module = modules_[m];
-    if (module.unfinished && setup().behaviour.raises_unfinished) throw FrameworkError{"RuntimeError", "Invalid FSDP module phase transition: Phase.BACKWARD -> Phase.BACKWARD."};
-    module.gathered = module.unfinished = true;
-    const std::size_t next = m == 0 ? modules_.size() - 1 : m - 1;
-    if (next != 0) modules_[next].gathered = true;
-    if (module.parameters == 0) module.gathered = module.unfinished = false;
-  }
+    if (setup().context.timeline->in_graph(setup().scenario(), backward, setup().context.rank, p)) out[params_[p].module] = true;
+  for (std::size_t m = 1; m < out.size(); ++m) out[m] = out[m] || out[m - 1];
+  for (std::size_t m = 1; m < out.size(); ++m) out[m] = out[m] && called[m];
+  out[0] = true;
+  return out;
+}
+
+// From the root to the last module, and from there to the first, each gathers the next.
+void FsdpModules::pre_backward(std::size_t m) {
+  Module& module = modules_[m];
+  if (module.unfinished && setup().behaviour.raises_unfinished) throw FrameworkError{"RuntimeError", "Invalid FSDP module phase transition: Phase.BACKWARD -> Phase.BACKWARD."};
+  const bool learns = module.parameters > 0;  // else its backward ends here
+  module.gathered = module.unfinished = learns;
+  const std::size_t next = m == 0 ? modules_.size() - 1 : m - 1;
+  if (next != 0) modules_[next].gathered = true;
 }
 
 void FsdpModules::backward(const events::Backward& event, ProgramWriter& w) {
@@ -115,16 +118,22 @@ void FsdpModules::backward(const events::Backward& event, ProgramWriter& w) {
   const std::uint32_t rank = setup().context.rank;
   const std::vector<double>& of_loop = timeline.backwards[event.ordinal].loss_factor;
   const double factor = of_loop.empty() ? 1.0 : of_loop[rank];
-  const std::vector<bool> called = called_modules(event.ordinal);
+  const std::vector<bool> called = called_modules(event.ordinal), reached = in_graph(event.ordinal, called);
   forward(called);
-  pre_backward(event.ordinal, called);
+  std::size_t begun = 0;
+  const auto begin_up_to = [&](std::size_t module) {
+    for (const std::size_t end = module == 0 ? modules_.size() : modules_.size() - module + 1; begun < end; ++begun)
+      if (const std::size_t m = begun == 0 ? 0 : modules_.size() - begun; reached[m]) pre_backward(m);
+  };
   for (const std::uint32_t p : timeline.ready_order(setup().scenario(), event.ordinal, rank)) {
     if (!setup().parameter(p).has_gradient()) continue;
+    begin_up_to(params_[p].module);
     Module& module = modules_[params_[p].module];
     groups_[params_[p].group].take(params_[p].at, event.ordinal, factor, tensors_, w);
     if (std::find(module.ready.begin(), module.ready.end(), p) == module.ready.end()) module.ready.push_back(p);
     if (module.ready.size() == module.parameters) post_backward(module, w);
   }
+  begin_up_to(0);
   if (setup().behaviour.reduces_unfinished)
     for (std::size_t m = modules_.size(); m-- > 0;)
       if (!modules_[m].ready.empty()) post_backward(modules_[m], w);

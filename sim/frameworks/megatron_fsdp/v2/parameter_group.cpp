@@ -68,6 +68,7 @@ void FsdpParameterGroup::reduce(bool is_last_microbatch, TensorTable& tensors, P
 // Over main_grad where zero_grad() has taken the gradients away and the dtypes are the same; else beside it.
 void FsdpParameterGroup::reduce_partial_gradients(Slice partial, bool is_last_microbatch, TensorTable& tensors, ProgramWriter& w) {
   finalized_ = false;
+  said_last_ = is_last_microbatch;
   const bool into_main = !installed_ && w.declaration(partial.buffer).dtype == w.declaration(main_.slice.buffer).dtype;
   const Tensor reduced = into_main ? main_ : tensors.allocate(w, label("reduced_grad"), w.declaration(partial.buffer).dtype, main_.numel());
   w.collective(
@@ -105,9 +106,10 @@ void FsdpParameterGroup::zero_sharded(bool set_to_none, ProgramWriter& w) {
 
 // ---- snapshots ----------------------------------------------------------------------------------------------------------------------
 
-// While a gradient waits in a gathered parameter, main_grad is not the whole of the window.
+// While a gradient waits in a gathered parameter, main_grad is not the whole of the window. Nor is anything documented of it behind a backward that
+// is not the last.
 void FsdpParameterGroup::observe(bool judged, ProgramWriter& w) const {
-  const bool whole = judged && installed_ && !is_partial() && !waits();
+  const bool whole = judged && installed_ && said_last_ && !waits();
   std::vector<ViewPiece> own;
   for (std::size_t at = 0; at < grads_.size(); ++at) {
     const std::uint32_t p = group().parameters[at];

@@ -46,6 +46,7 @@ class FsdpParameterGroup {
   std::vector<Tensor> grads_;  // .grad of gathered parameters
   bool installed_ = false;     // sharded parameters have a .grad
   bool finalized_ = false;     // main_grad has the placements of main_weight
+  bool said_last_ = true;      // its last backward was said to be the last of a window
   bool written_ = false;       // main_grad holds more than what its memory held before
 };
 

@@ -69,12 +69,8 @@ class Reader final : public UserConfigReader {
   void count_windows(json&, std::uint32_t) const override {}
   std::uint32_t counted_window(const json&) const override { return 1; }
 
-  std::vector<ConfigChange> changes(const json& config) const override {
-    if (!config.contains("mixed_precision")) return {};
-    json plain = config;
-    plain.erase("mixed_precision");
-    return {{"leave mixed_precision_policy out", "no policy", std::move(plain)}};
-  }
+  // Nothing that a policy says makes reductions finer.
+  std::vector<ConfigChange> changes(const json&) const override { return {}; }
 };
 
 }  // namespace

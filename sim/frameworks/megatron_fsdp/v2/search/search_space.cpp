@@ -16,7 +16,7 @@ void apply(Scenario& s) {
 
 constexpr std::array<Variant, 1> all_variants{{{"megatron-fsdp-v2",
                                                 "the second version of Megatron-FSDP, everything sharded",
-                                                {.reduces_to_owners = true, .reduces_every_backward = true, .accumulates_itself = true},
+                                                {.reduces_to_owners = true, .reduces_every_backward = true, .accumulates_itself = true, .averages_by_operator = true},
                                                 apply}}};
 
 class V2Tuning final : public Tuning {

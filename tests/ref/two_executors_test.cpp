@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(by_framework, two_executors_on_drawn_scripts, ::testing
 
 // Every fault in every engine takes minutes: one of eight here.
 TEST(two_executors_on_planted_faults, find_them_both) {
-  constexpr std::uint32_t one_of_faults = sanitized ? 32 : 8, remainder = 5, cases_max = 12;
+  constexpr std::uint32_t one_of_faults = sanitized ? 32 : 8, remainder = 5, cases_max = 24;
   std::uint32_t number = 0, planted = 0;
   for (const search::Mutant& mutant : search::mutants())
     for (const std::string_view variant : mutant.variants) {

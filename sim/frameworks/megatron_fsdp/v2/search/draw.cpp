@@ -57,7 +57,10 @@ std::span<const FeatureInfo> features() { return all; }
 void draw_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out) {
   if (swarm.often(Feature::sixteen_bits, draws)) out.model_dtype = Dtype::bfloat16;
   among[draws.below(static_cast<std::uint32_t>(among.size()))]->apply(out);
-  if (swarm.often(mixed_precision, draws)) v2_config(out).mixed_precision.main_grads_dtype = Dtype::float32;
+  if (!swarm.often(mixed_precision, draws)) return;
+  MixedPrecision& policy = v2_config(out).mixed_precision;
+  policy.main_grads_dtype = draws.one_in(6) ? Dtype::bfloat16 : Dtype::float32;
+  if (draws.one_in(3)) policy.grad_comm_dtype = draws.one_in(2) ? Dtype::bfloat16 : Dtype::float32;
 }
 
 void draw_options(Draws& draws, const Swarm& swarm, Scenario& out) {
@@ -65,6 +68,8 @@ void draw_options(Draws& draws, const Swarm& swarm, Scenario& out) {
   keep_one_used(out);
   if (swarm.takes(units, draws)) config.units = draw_units(draws, out, nullptr);
   if (config.units && config.units->empty()) config.units.reset();
+  if (!config.units && draws.one_in(4)) config.wrap = Wrap::root;
+  config.calls_unused_units = draws.one_in(3);
   if (out.world_size > 1 && swarm.takes(mesh, draws)) config.mesh = draw_mesh(draws, 1, out);
   draw_loop_optimizer(draws, swarm, out);
   if (swarm.takes(loss_weights, draws)) draw_loss_weights(draws, out);

@@ -34,11 +34,12 @@ class Options {
       others.erase(name);
     for (const OwnDtype& dtype : dtypes) others.erase(dtype.argument);
     out_ = framework_named("megatron")->user_config()->read(others, hints_);
-    of_core_ = std::exchange(out_.config, {{"sync_model_each_microbatch", false}, {"fully_shard_optimizer", false}});
+    of_core_ = std::exchange(out_.config, second_ ? json::object() : json{{"sync_model_each_microbatch", false}, {"fully_shard_optimizer", false}});
     std::erase_if(out_.filled, [](const FilledValue& value) { return value.pointer == "/ddp_bucket_size" || value.pointer == "/accumulate_allreduce_grads_in_fp32"; });
     out_.ranks.reset();
     out_.groups = out_.layout = out_.parameters = json();
-    strategy();
+    if (second_) strategy_of_the_second();
+    else strategy();
     precision();
     refuse();
     if (core("/optimizer_config/clip_grad", 1.0) > 0) out_.not_judged.emplace_back("what clipping does to gradients (clip_grad)");
@@ -53,7 +54,7 @@ class Options {
   void without_model(const std::string& what) { out_.not_modelled.push_back(what); }
 
   void put(const char* argument, const char* key, const json& value) {
-    const std::string schema = std::string("/definitions/megatron_fsdp_config/properties/") + key;
+    const std::string schema = std::string(second_ ? "/definitions/megatron_fsdp_v2_config" : "/definitions/megatron_fsdp_config") + "/properties/" + key;
     if (auto problem = check_against_part(schema, value, std::string("/") + argument)) out_.errors.push_back(std::move(*problem));
     else out_.config[key] = value;
   }
@@ -68,11 +69,20 @@ class Options {
     if (!sharded && !core("/ddp/overlap_grad_reduce", false)) out_.config["overlap_grad_reduce"] = false;
   }
 
+  // FullyShardedDataParallelV2._validate_config raises at what it does not take.
+  void strategy_of_the_second() {
+    if (const json given = arguments_.value("data_parallel_sharding_strategy", json("optim_grads_params")); given != "optim_grads_params")
+      out_.errors.push_back({"/data_parallel_sharding_strategy", "is " + given.dump() + "; MFSDP v2 requires \"optim_grads_params\""});
+    if (const json outer = arguments_.value("outer_dp_sharding_strategy", json("no_shard")); outer != "no_shard")
+      out_.errors.push_back({"/outer_dp_sharding_strategy", "is " + outer.dump() + "; MFSDP v2 does not support outer DP sharding"});
+    if (!hints_.layers.empty()) out_.config["units"] = hints_.layers;
+  }
+
   void precision() {
     json policy = json::object();
     for (const OwnDtype& dtype : dtypes)
       if (arguments_.contains(dtype.argument)) policy[dtype.key] = arguments_[dtype.argument] == "auto" ? json() : arguments_[dtype.argument];
-    if (arguments_.value("grad_reduce_in_bf16", json(false)) == true) policy["grad_comm_dtype"] = "bf16";
+    if (!second_ && arguments_.value("grad_reduce_in_bf16", json(false)) == true) policy["grad_comm_dtype"] = "bf16";
     if (!policy.empty()) put("megatron_fsdp_main_grads_dtype", "mixed_precision", policy);
     if (out_.model_dtype == "fp16") without_model("/fp16: loss scales in Megatron-FSDP");
   }
@@ -84,11 +94,13 @@ class Options {
     if (core("/ddp/average_in_collective", false)) without_model("/ddp_average_in_collective: averages of NCCL's own in Megatron-FSDP");
     if (core("/model/calculate_per_token_loss", false)) without_model("/calculate_per_token_loss: sums over tokens in Megatron-FSDP");
     if (arguments_.value("fsdp_double_buffer", json(false)) == true) without_model("/fsdp_double_buffer: buckets that share memory");
-    if (const json version = arguments_.value("megatron_fsdp_version", json(1)); version != 1) without_model("/megatron_fsdp_version: the second version of Megatron-FSDP");
+    if (const json version = arguments_.value("megatron_fsdp_version", json(1)); version != 1 && version != 2)
+      out_.errors.push_back({"/megatron_fsdp_version", "is " + version.dump() + "; expected 1 or 2"});
   }
 
   const json& arguments_;
   const UserConfigHints& hints_;
+  const bool second_ = arguments_.value("megatron_fsdp_version", json(1)) == 2;
   json of_core_;
   UserConfig out_;
 };

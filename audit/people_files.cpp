@@ -285,9 +285,9 @@ Given read_files(const Paths& paths, const loops::Releases& releases) {
     if (out.framework.empty()) out.framework = "deepspeed";
   }
   if (out.framework == "megatron" && out.config && asks_for_megatron_fsdp(out.config->json)) {
-    out.framework = "megatron-fsdp";
     out.of_megatron_lm = true;
     take_megatron_fsdp(releases, out);
+    out.framework = out.config->json.value("megatron_fsdp_version", json(1)) == 2 ? "megatron-fsdp-v2" : "megatron-fsdp";
   }
   if ((out.framework == "megatron" || out.of_megatron_lm) && out.config) out.ranks = ranks_of(out.config->json);
   if (!paths.arguments.empty()) {

@@ -96,8 +96,9 @@ class Resolving {
     const std::string id = given_.framework.empty() ? "deepspeed" : given_.framework;
     const Framework* found = framework_named(id);
     if (!found || !found->user_config())
-      return fail({"--framework", fmt::format("is \"{}\", whose configuration an audit does not read; expected deepspeed, ddp, fsdp1, fsdp2, megatron or megatron-fsdp", id)});
-    if (!given_.config && (id == "ddp" || id == "fsdp1" || id == "fsdp2" || id == "megatron-fsdp")) given_.config = Document{"", json::object(), {}};
+      return fail({"--framework",
+                   fmt::format("is \"{}\", whose configuration an audit does not read; expected deepspeed, ddp, fsdp1, fsdp2, megatron, megatron-fsdp or megatron-fsdp-v2", id)});
+    if (!given_.config && (id == "ddp" || id == "fsdp1" || id == "fsdp2" || id.starts_with("megatron-fsdp"))) given_.config = Document{"", json::object(), {}};
     if (!given_.config) {
       if (given_.errors.empty()) fail({"FILE", "is missing; expected ds_config.json, accelerate's config.yaml, a script with Megatron-LM's arguments, or --trainer-args"});
       return;
@@ -313,6 +314,8 @@ class Resolving {
   void release_in_core() {
     const auto core = known_.find("megatron-core");
     if (!given_.of_megatron_lm || core == known_.end() || known_.contains("megatron-fsdp")) return;
+    if (setup_.framework->id() == "megatron-fsdp-v2")
+      return fail({"--release megatron-core", "is " + core->second + ", which has no --megatron-fsdp-version; expected none, for the head that has it"});
     const std::string inside = megatron_fsdp_in(core->second);
     if (inside.empty())
       return fail({"--release megatron-core", "is " + core->second + "; expected 0.14 or later, with which --use-megatron-fsdp is the Megatron-FSDP that is modelled"});
@@ -354,7 +357,7 @@ class Resolving {
 
 std::string package_of(const Framework& framework) {
   if (framework.id() == "megatron") return "megatron-core";
-  if (framework.id() == "megatron-fsdp") return "megatron-fsdp";
+  if (framework.id().starts_with("megatron-fsdp")) return "megatron-fsdp";
   return framework.id() == "deepspeed" ? "deepspeed" : "torch";
 }
 

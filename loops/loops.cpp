@@ -84,11 +84,11 @@ Expansion coalesced(const LoopSetting& s) {
 }
 
 constexpr std::array<std::string_view, 1> deepspeed_alone{"deepspeed"}, megatron_alone{"megatron"};
-constexpr std::array<std::string_view, 2> in_megatron{"megatron", "megatron-fsdp"};
+constexpr std::array<std::string_view, 3> in_megatron{"megatron", "megatron-fsdp", "megatron-fsdp-v2"};
 constexpr std::array<std::string_view, 4> wrapped_models{"deepspeed", "ddp", "fsdp1", "fsdp2"};
 constexpr std::array<std::string_view, 1> fully_sharded{"fsdp2"};
 constexpr std::array<std::string_view, 3> unmanaged_models{"ddp", "fsdp1", "fsdp2"};
-constexpr std::array<std::string_view, 6> all_frameworks{"deepspeed", "ddp", "fsdp1", "fsdp2", "megatron", "megatron-fsdp"};
+constexpr std::array<std::string_view, 7> all_frameworks{"deepspeed", "ddp", "fsdp1", "fsdp2", "megatron", "megatron-fsdp", "megatron-fsdp-v2"};
 
 }  // namespace
 

@@ -72,9 +72,17 @@ Expansion megatron_fsdp_windows(const LoopSetting& s) {
   return out;
 }
 
+// Its wrapper has a no_sync() that does nothing, and so have zero_grad_buffer() and finish_grad_sync(). The optimizer's zero_grad() is the model's besides.
+Expansion megatron_fsdp_v2_windows(const LoopSetting& s) {
+  Expansion out;
+  out.script.push_back({{"repeat", {{"times", s.windows}, {"of", json::array({zero_grad(), {{"zero_grad", "optimizer"}}, backwards(s.micro_batches), step()})}}}});
+  return out;
+}
+
 }  // namespace
 
 Expansion megatron_schedule(const LoopSetting& s) {
+  if (s.framework == "megatron-fsdp-v2") return megatron_fsdp_v2_windows(s);
   if (!s.on_megatron()) return megatron_fsdp_windows(s);
   Expansion out = megatron_windows(s, s.stages > 1 ? pipelined(s, s.micro_batches) : last_reduces(s));
   call_schedule(s, s.micro_batches, out);

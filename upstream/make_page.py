@@ -15,12 +15,12 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "search"))
 import campaign  # noqa: E402
 
-NAMES = {"deepspeed": "DeepSpeed", "torch": "PyTorch", "accelerate": "accelerate", "transformers": "transformers", "megatron-core": "Megatron-Core"}
+NAMES = {"deepspeed": "DeepSpeed", "torch": "PyTorch", "accelerate": "accelerate", "transformers": "transformers", "megatron-core": "Megatron-Core", "megatron-fsdp": "Megatron-FSDP"}
 GRADES = {"documented": "documented", "allowed": "not spoken of", "excluded": "against the documentation"}
 INTRO = """\
 # Wrong upstream
 
-What DeepSpeed, PyTorch, accelerate, transformers and Megatron-Core do to gradients, most of it without a word, shown by runs of the newest releases of the package index. Each entry has a reproduction
+What DeepSpeed, PyTorch, accelerate, transformers, Megatron-Core and Megatron-FSDP do to gradients, most of it without a word, shown by runs of the newest releases of the package index. Each entry has a reproduction
 of at most 40 lines that needs no gradledger, and a draft of a report. Made by `python3 upstream/make_page.py` from the files of [upstream](../upstream); with `--check`
 the command fails where this page is out of date.
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PACKAGES = ("deepspeed", "torch", "accelerate", "transformers", "megatron-core")
+PACKAGES = ("deepspeed", "torch", "accelerate", "transformers", "megatron-core", "megatron-fsdp")
 SECONDS = 900  # DeepSpeed compiles a module when it first starts in an environment
 VERSIONS = "import importlib.metadata as m, json, sys; have = {d.metadata['Name'].lower(): d.version for d in m.distributions() if d.metadata['Name']}; print(json.dumps(have))"
 

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "sim/frameworks/megatron_fsdp/admission.h"
 #include "sim/frameworks/megatron_fsdp/config_json.h"
 #include "sim/frameworks/megatron_fsdp/contract.h"
@@ -47,10 +45,7 @@ class MegatronFsdp final : public Wrapper {
     };
   }
   std::uint64_t numel_on(const Scenario& scenario, std::uint32_t rank, std::uint32_t parameter) const override {
-    const fsdp::Layout layout = fsdp::layout_of(scenario, fsdp_config_of(scenario), rank);
-    const fsdp::ParameterGroup& group = layout.groups[layout.group_of[parameter]];
-    const auto at = std::find(group.parameters.begin(), group.parameters.end(), parameter) - group.parameters.begin();
-    return layout.owned(group, static_cast<std::size_t>(at)).numel();
+    return fsdp::layout_of(scenario, fsdp_config_of(scenario), rank).owned_of(parameter).numel();
   }
   bool tells_offsets() const override { return false; }
 };

@@ -147,7 +147,7 @@ Run read(const Field& line) {
 }  // namespace
 
 bool is_torch_run(const json& line) {
-  static const std::set<std::string> known{"ddp", "fsdp1", "fsdp2", "megatron-fsdp"};
+  static const std::set<std::string> known{"ddp", "fsdp1", "fsdp2", "megatron-fsdp", "megatron-fsdp-v2"};
   return line.is_object() && line.contains("framework") && line["framework"].is_string() && known.contains(line["framework"].get<std::string>());
 }
 

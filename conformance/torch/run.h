@@ -48,7 +48,7 @@ struct Moment {
 
 struct Run {
   std::string name, version;
-  std::string framework;  // "ddp", "fsdp1", "fsdp2", "megatron-fsdp"
+  std::string framework;  // "ddp", "fsdp1", "fsdp2", "megatron-fsdp", "megatron-fsdp-v2"
   std::uint32_t world = 1;
   std::vector<std::uint32_t> sizes;
   std::vector<std::uint32_t> rows;      // of each parameter: its first dimension

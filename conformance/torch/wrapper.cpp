@@ -6,6 +6,7 @@ using nlohmann::json;
 
 std::unique_ptr<Wrapper> wrapper_of(const std::string& framework) {
   if (framework == "megatron-fsdp") return megatron_fsdp_wrapper();
+  if (framework == "megatron-fsdp-v2") return megatron_fsdp_v2_wrapper();
   return framework == "fsdp1" ? fsdp1_wrapper() : framework == "fsdp2" ? fsdp2_wrapper() : ddp_wrapper();
 }
 

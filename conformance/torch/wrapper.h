@@ -54,6 +54,7 @@ std::unique_ptr<Wrapper> ddp_wrapper();
 std::unique_ptr<Wrapper> fsdp1_wrapper();
 std::unique_ptr<Wrapper> fsdp2_wrapper();
 std::unique_ptr<Wrapper> megatron_fsdp_wrapper();
+std::unique_ptr<Wrapper> megatron_fsdp_v2_wrapper();
 
 // "param3"
 std::string parameter_name(std::uint32_t parameter);

@@ -21,6 +21,7 @@ const Engines sharding = loop_engines_that([](const EngineTraits& t) { return t.
 const Engines cutting = loop_engines_that([](const EngineTraits& t) { return t.reduces_to_owners; });
 const Engines accumulating = loop_engines_that([](const EngineTraits& t) { return t.accumulates_itself; });
 const Engines in_place = loop_engines_that([](const EngineTraits& t) { return !(t.reduces_to_owners && t.reduces_every_backward); });  // no bucket is made for a reduction
+const Engines dividing = loop_engines_that([](const EngineTraits& t) { return !t.averages_by_operator; });
 const Engines offloading = loop_engines_that([](const EngineTraits& t) { return t.offloads; });
 // Of those, what a loop or a framework has none of is asked of itself: a loss scale, clipping, a block that leaves backwards unreduced.
 Engines that_serve(const Engines& engines, bool (*serves)(const SearchSpace& space, Scenario& world)) {
@@ -291,7 +292,6 @@ const std::vector<Also>& also() {
         "gradients-swapped",
         "gradient-rounded-to-bf16",
         "step-ignored",
-        "average-of-an-average",
         "reduction-short",
         "reduction-short-on-a-rank",
         "other-collective-on-a-rank",
@@ -313,6 +313,7 @@ const std::vector<Also>& also() {
         "update-skipped-on-a-rank",
         "update-repeated",
         "update-short"}},
+      {&dividing, {"average-of-an-average"}},
       {&of_torch, {"zeroed-too-late", "collectives-out-of-order-on-a-rank"}},
       {&accumulating, {"accumulation-overwrites", "accumulation-lost", "accumulation-twice", "accumulation-shifted", "accumulation-short", "accumulator-rounded-to-bf16"}},
       {&in_place, {"sum-skipped", "reduction-repeated", "reduction-starts-late"}},

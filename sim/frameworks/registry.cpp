@@ -9,6 +9,7 @@
 #include "sim/scenario/layout.h"
 #include "sim/frameworks/megatron/framework.h"
 #include "sim/frameworks/megatron_fsdp/framework.h"
+#include "sim/frameworks/megatron_fsdp/v2/framework.h"
 #include "sim/frameworks/search_space.h"
 #include "sim/frameworks/torch/ddp/framework.h"
 #include "sim/frameworks/torch/fsdp1/framework.h"
@@ -18,8 +19,8 @@
 namespace gradledger {
 
 std::span<const Framework* const> frameworks() {
-  static const std::array all{deepspeed::framework(),     torch::ddp(),   torch::fsdp2(),   torch::fsdp1(), megatron::framework(),
-                              megatron_fsdp::framework(), torch::plain(), torch::external()};
+  static const std::array all{deepspeed::framework(),          torch::ddp(),   torch::fsdp2(),   torch::fsdp1(), megatron::framework(), megatron_fsdp::framework(),
+                              megatron_fsdp::second_version(), torch::plain(), torch::external()};
   return all;
 }
 

@@ -24,6 +24,7 @@ struct EngineTraits {
   bool reduces_every_backward = false;  // and not those at a boundary alone
   bool accumulates_itself = false;      // micro-batches are added up in a buffer of its own; false: by autograd
   bool gathers_weights = false;         // each rank updates a part of replicated weights
+  bool averages_by_operator = false;    // in all its collectives: nothing divides, and a collective that averages is none too many
   bool offloads = false;                // the optimizer, and what it steps on, live on the host
 };
 

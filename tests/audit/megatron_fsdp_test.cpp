@@ -138,6 +138,39 @@ TEST(megatron_lm_with_megatron_fsdp, is_clean_in_its_own_loop_and_affected_where
   EXPECT_EQ(twice.since, "0.3.0");
 }
 
+TEST(megatron_lm_with_the_second_version, is_judged_where_its_wrapper_takes_the_arguments) {
+  FsdpScript plain("--megatron-fsdp-version 2");
+  EXPECT_EQ(plain.setup().framework->id(), "megatron-fsdp-v2");
+  EXPECT_EQ(plain.setup().config, json::object());
+  EXPECT_EQ(plain.report().outcome, AuditOutcome::not_affected);
+  EXPECT_FALSE(FsdpScript("--megatron-fsdp-version 2 --grad-reduce-in-bf16").setup().config.contains("mixed_precision"));
+  EXPECT_TRUE(names(FsdpScript("--megatron-fsdp-version 2 --tensor-model-parallel-size 2").setup().not_modelled, "/tensor_model_parallel_size"));
+  EXPECT_TRUE(names(FsdpScript("--megatron-fsdp-version 2 --data-parallel-sharding-strategy optim").errors(), "requires \"optim_grads_params\""));
+  EXPECT_TRUE(names(FsdpScript("--megatron-fsdp-version 3").errors(), "expected 1 or 2"));
+  EXPECT_TRUE(names(FsdpScript("--megatron-fsdp-version 2", "0.19.0").errors(), "has no --megatron-fsdp-version"));
+  EXPECT_EQ(FsdpScript("--megatron-fsdp-version 1").setup().framework->id(), "megatron-fsdp");
+}
+
+// What MixedPrecisionPolicy says of reductions the second version does not read: recorded at 0.6.1.
+TEST(megatron_lm_with_the_second_version, is_affected_where_sums_in_fp32_are_asked_for) {
+  const report::AuditReport report = FsdpScript("--megatron-fsdp-version 2 --megatron-fsdp-main-grads-dtype fp32").report();
+  EXPECT_EQ(report.outcome, AuditOutcome::affected);
+  ASSERT_FALSE(report.findings.empty());
+  ASSERT_TRUE(report.findings.front().known);
+  EXPECT_EQ(report.findings.front().known->entry, "mfsdp-13");
+}
+
+TEST(arguments_of_the_second_version, are_read_as_fully_shard_takes_them) {
+  Arguments given(R"({"mixed_precision_policy": {"main_grads_dtype": "torch.float32"}, "use_symm_mem": true, "placements": {"dp_axes": [0]}, "mixed_precison": 1})", "manual",
+                  "0.6.1");
+  given.request().files.framework = "megatron-fsdp-v2";
+  const audit::Setup setup = given.setup();
+  EXPECT_EQ(setup.config, (json{{"mixed_precision", {{"main_grads_dtype", "fp32"}}}}));
+  EXPECT_EQ(setup.ignored, (std::vector<std::string>{"/use_symm_mem"}));
+  EXPECT_TRUE(names(setup.not_modelled, "/placements"));
+  EXPECT_TRUE(names(setup.unknown, "/mixed_precison"));
+}
+
 TEST(megatron_lm_with_megatron_fsdp, reduces_a_window_of_one_micro_batch) {
   FsdpScript one("--data-parallel-sharding-strategy no_shard --overlap-grad-reduce --global-batch-size 2");
   EXPECT_EQ(one.setup().setting.micro_batches, 1u);

@@ -21,7 +21,7 @@ namespace {
 std::vector<std::string_view> engines() {
   std::vector<std::string_view> out;
   for (const Framework* framework : frameworks())
-    if (framework->search_space() && framework != &default_framework() && framework->id() != "megatron-fsdp")  // whose checkpoints are not modelled
+    if (framework->search_space() && framework != &default_framework() && !framework->id().starts_with("megatron-fsdp"))  // whose checkpoints are not drawn
       for (const Variant& variant : framework->search_space()->variants()) out.push_back(variant.name);
   return out;
 }

@@ -112,6 +112,7 @@ TEST(few_runs_of_planted_faults, name_a_class_that_fits_or_leave_weights_open) {
       const search::Hunt hunt = search::hunt(mutant, variant, seed, cases_max);
       ASSERT_TRUE(hunt.found) << mutant.name;
       const Timeline timeline = make_timeline(*hunt.scenario).value();
+      if (timeline.contract.approximation) continue;  // of one few numbers leave windows open that many judge
       const TwoVerdicts verdicts = judge_twice(
           *hunt.scenario, timeline, [&] { return make_producer(*hunt.scenario, timeline, {.engines = search::with_fault(mutant)}); }, seed);
       const auto fits = [&](const ref::Finding& f) { return std::find(mutant.classes.begin(), mutant.classes.end(), f.finding) != mutant.classes.end(); };

@@ -84,12 +84,12 @@ TEST_P(two_executors_on_drawn_scripts, find_the_same_and_hold_the_same_weights) 
   if (!first) EXPECT_GT(wrong, drawn_cases / 10) << "scripts that lose nothing prove little";
 }
 
-INSTANTIATE_TEST_SUITE_P(by_framework, two_executors_on_drawn_scripts, ::testing::Values("deepspeed", "ddp", "fsdp1", "fsdp2", "megatron", "megatron-fsdp"),
+INSTANTIATE_TEST_SUITE_P(by_framework, two_executors_on_drawn_scripts, ::testing::Values("deepspeed", "ddp", "fsdp1", "fsdp2", "megatron", "megatron-fsdp", "megatron-fsdp-v2"),
                          [](const auto& info) { return name_of_test(info.param); });
 
 // Every fault in every engine takes minutes: one of eight here.
 TEST(two_executors_on_planted_faults, find_them_both) {
-  constexpr std::uint32_t one_of_faults = sanitized ? 32 : 8, remainder = 5, cases_max = 12;
+  constexpr std::uint32_t one_of_faults = sanitized ? 32 : 8, remainder = 5, cases_max = 24;
   std::uint32_t number = 0, planted = 0;
   for (const search::Mutant& mutant : search::mutants())
     for (const std::string_view variant : mutant.variants) {

@@ -14,6 +14,7 @@
 #include "sim/load.h"
 #include "sim/scenario/parse.h"
 #include "sim/scenario/schema.h"
+#include "tests/scenario/megatron_fsdp_documents.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gradledger::testing {
@@ -157,22 +158,6 @@ inline json every_key_of_an_interleaved_schedule() {
   document["script"] = json::parse(R"([{"zero_grad": "engine"}, {"backward": {}}, {"step": {}}])");
   document["engine"] = json::parse(R"({"framework": "megatron", "as_of": "0.16.1", "pipeline_stages": 2, "config": {
     "schedule": {"num_microbatches": 2, "model_chunks": [["w", "v"], ["x", "y"]], "microbatch_group_size_per_vp_stage": 2}}})");
-  return document;
-}
-
-// Units are named, or follow from how layers are wrapped.
-inline json every_key_of_megatron_fsdp(bool named) {
-  json document = small_document();
-  document["name"] = "every key of Megatron-FSDP";
-  document["model_dtype"] = "fp32";
-  document["world_size"] = 2;
-  document["groups"] = {{"replicate", {{0}, {1}}}, {"shard", {{0, 1}}}};
-  document["script"] = json::parse(R"([{"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}])");
-  document["engine"] = json::parse(R"({"framework": "megatron-fsdp", "as_of": "0.6.1", "config": {
-    "zero_dp_strategy": "optim_grads", "outer_dp_sharding_strategy": "no_shard", "sync_model_each_microbatch": true, "fully_shard_optimizer": true,
-    "overlap_grad_reduce": true, "average_in_collective": false, "calculate_per_token_loss": false,
-    "wrap": "root", "mixed_precision": {"main_params_dtype": "fp32", "main_grads_dtype": "fp32", "grad_comm_dtype": "fp32"}}})");
-  if (named) document["engine"]["config"] = json::parse(R"({"units": [["v"]], "mesh": ["replicate", "shard"]})");
   return document;
 }
 
@@ -384,8 +369,10 @@ inline std::vector<json> rich_documents() {
           every_key_of_fully_sharded(true),
           every_key_of_megatron(),
           every_key_of_an_interleaved_schedule(),
-          every_key_of_megatron_fsdp(false),
-          every_key_of_megatron_fsdp(true),
+          every_key_of_megatron_fsdp(small_document(), false),
+          every_key_of_megatron_fsdp(small_document(), true),
+          every_key_of_megatron_fsdp_v2(small_document(), false),
+          every_key_of_megatron_fsdp_v2(small_document(), true),
           every_key_of_a_layout(false),
           every_key_of_a_layout(true),
           every_key_of_a_parallelized_model("fsdp2"),

@@ -25,7 +25,7 @@ namespace {
 
 using namespace gradledger::search;
 
-constexpr const char* loop_frameworks[] = {"ddp", "fsdp1", "fsdp2", "megatron", "megatron-fsdp"};
+constexpr const char* loop_frameworks[] = {"ddp", "fsdp1", "fsdp2", "megatron", "megatron-fsdp", "megatron-fsdp-v2"};
 
 Profile profile_of(const char* framework, bool as_documented) {
   Profile out;

@@ -125,8 +125,8 @@ CLI::App* add_audit(CLI::App& app, AuditVerb& verb) {
                   "may be left out where --trainer-args name one")
       ->check(some_text);
   out->add_option("--trainer-args", r.files.arguments, "Arguments of transformers' Trainer, as JSON")->check(some_text);
-  out->add_option("--framework", r.files.framework, "deepspeed, ddp, fsdp1, fsdp2, megatron or megatron-fsdp, where the files do not say it")
-      ->check(OneOf({"deepspeed", "ddp", "fsdp1", "fsdp2", "megatron", "megatron-fsdp"}));
+  out->add_option("--framework", r.files.framework, "deepspeed, ddp, fsdp1, fsdp2, megatron, megatron-fsdp or megatron-fsdp-v2, where the files do not say it")
+      ->check(OneOf({"deepspeed", "ddp", "fsdp1", "fsdp2", "megatron", "megatron-fsdp", "megatron-fsdp-v2"}));
   out->add_option("--deepspeed", verb.deepspeed, "Release of DeepSpeed, or a state of its code as scenarios name it")->check(some_text);
   out->add_option("--pytorch", verb.pytorch, "Release of PyTorch, which decides about DistributedDataParallel and fully_shard")->check(some_text);
   out->add_option("--transformers", verb.transformers, "Release of transformers, which decides about the loop")->check(some_text);

@@ -27,6 +27,8 @@ constexpr std::array<std::pair<const char*, bool MegatronFsdpConfig::*>, 5> flag
 constexpr std::array<std::pair<const char*, std::optional<Dtype> MixedPrecision::*>, 3> dtypes{
     {{"main_params_dtype", &MixedPrecision::main_params_dtype}, {"main_grads_dtype", &MixedPrecision::main_grads_dtype}, {"grad_comm_dtype", &MixedPrecision::grad_comm_dtype}}};
 
+}  // namespace
+
 std::optional<InputError> take_dtypes(const json& given, const std::string& where, MixedPrecision& into) {
   for (const auto& [key, member] : dtypes) {
     if (!given.contains(key)) continue;
@@ -39,7 +41,11 @@ std::optional<InputError> take_dtypes(const json& given, const std::string& wher
   return std::nullopt;
 }
 
-}  // namespace
+void put_dtypes(const MixedPrecision& of, ordered_json& into) {
+  const MixedPrecision by_default;
+  for (const auto& [key, member] : dtypes)
+    if (of.*member != by_default.*member) into["mixed_precision"][key] = of.*member ? ordered_json(name_of(*(of.*member))) : ordered_json();
+}
 
 Result<MegatronFsdpConfig> megatron_fsdp_config_from_json(const json& object, const std::string& where) {
   if (auto problem = check_against_part("/definitions/megatron_fsdp_config", object, where)) return *problem;
@@ -65,9 +71,7 @@ std::string MegatronFsdpConfig::json_text() const {
   if (outer_sharding) out["outer_dp_sharding_strategy"] = "optim";
   for (const auto& [name, member] : flags)
     if (this->*member != by_default.*member) out[name] = this->*member;
-  for (const auto& [key, member] : dtypes)
-    if (mixed_precision.*member != by_default.mixed_precision.*member)
-      out["mixed_precision"][key] = mixed_precision.*member ? ordered_json(name_of(*(mixed_precision.*member))) : ordered_json();
+  put_dtypes(mixed_precision, out);
   if (wrap == Wrap::root) out["wrap"] = "root";
   if (units) out["units"] = *units;
   if (mesh) out["mesh"] = {mesh->replicate, mesh->shard};

@@ -27,14 +27,21 @@ Part Layout::owned(const ParameterGroup& group, std::size_t at) const {
   return {first - begin, last - begin};
 }
 
-std::uint32_t owners_of(const Scenario& scenario, const MegatronFsdpConfig& config) {
-  if (config.zero_dp_strategy == Strategy::no_shard) return 1;
-  return config.mesh && !config.outer_sharding ? size_of_group(scenario, config.mesh->shard) : scenario.world_size;
+Part Layout::owned_of(std::uint32_t parameter) const {
+  const ParameterGroup& group = groups[group_of[parameter]];
+  return owned(group, static_cast<std::size_t>(std::find(group.parameters.begin(), group.parameters.end(), parameter) - group.parameters.begin()));
 }
 
-Layout layout_of(const Scenario& scenario, const MegatronFsdpConfig& config, std::uint32_t rank) {
+std::uint32_t shard_size(const Scenario& scenario, const std::optional<Mesh>& mesh) { return mesh ? size_of_group(scenario, mesh->shard) : scenario.world_size; }
+
+std::uint32_t owners_of(const Scenario& scenario, const MegatronFsdpConfig& config) {
+  if (config.zero_dp_strategy == Strategy::no_shard) return 1;
+  return config.outer_sharding ? scenario.world_size : shard_size(scenario, config.mesh);
+}
+
+Layout layout_over(const Scenario& scenario, const Cut& cut, std::uint32_t rank) {
   Layout out;
-  const std::vector<std::uint32_t> unit_of = module_of_parameters(scenario, config.wrap, config.units);
+  const std::vector<std::uint32_t> unit_of = module_of_parameters(scenario, cut.wrap, *cut.units);
   out.group_of.resize(unit_of.size());
   for (const std::uint32_t p : in_order_of_modules(unit_of)) {
     const auto same = [&](const ParameterGroup& g) { return g.dtype == scenario.dtype_of(p) && g.unit == unit_of[p] && g.requires_grad == scenario.parameters[p].trainable; };
@@ -46,13 +53,20 @@ Layout layout_of(const Scenario& scenario, const MegatronFsdpConfig& config, std
     out.group_of[p] = static_cast<std::uint32_t>(at - out.groups.begin());
   }
   const Groups named = named_groups(scenario);
-  out.hybrid = config.mesh.has_value();
-  out.shard = group_named(scenario, named, out.hybrid ? config.mesh->shard : "world", rank);
-  out.outer = group_named(scenario, named, out.hybrid ? config.mesh->replicate : "rank", rank);
-  out.owners = owners_of(scenario, config);
+  const std::optional<Mesh>& mesh = *cut.mesh;
+  out.hybrid = mesh.has_value();
+  out.shard = group_named(scenario, named, out.hybrid ? mesh->shard : "world", rank);
+  out.outer = group_named(scenario, named, out.hybrid ? mesh->replicate : "rank", rank);
+  out.owners = cut.owners;
   if (out.owners > 1) out.owner = out.shard.index_of(rank);
+  for (ParameterGroup& group : out.groups) group.numel = (group.used + cut.padded_for - 1) / cut.padded_for * cut.padded_for;
+  return out;
+}
+
+Layout layout_of(const Scenario& scenario, const MegatronFsdpConfig& config, std::uint32_t rank) {
+  const std::uint32_t owners = owners_of(scenario, config);
+  Layout out = layout_over(scenario, {config.wrap, &config.units, &config.mesh, owners, owners}, rank);
   if (config.outer_sharding) out.owner = out.shard.index_of(rank) * out.outer.size() + out.outer.index_of(rank);
-  for (ParameterGroup& group : out.groups) group.numel = (group.used + out.owners - 1) / out.owners * out.owners;
   return out;
 }
 

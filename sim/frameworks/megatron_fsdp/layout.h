@@ -36,9 +36,24 @@ struct Layout {
 
   // What a rank steps of the parameter at that place of the group.
   Part owned(const ParameterGroup& group, std::size_t at) const;
+  Part owned_of(std::uint32_t parameter) const;
   // Elements that one of `ranks` has, where they share a group equally.
   static std::uint64_t share(const ParameterGroup& group, std::uint32_t ranks) { return group.numel / ranks; }
 };
+
+// How a model is cut into modules, and over which ranks their buffers are.
+struct Cut {
+  Wrap wrap = Wrap::layers;
+  const Units* units = nullptr;
+  const std::optional<Mesh>* mesh = nullptr;
+  std::uint32_t owners = 1, padded_for = 1;  // ranks that step parts of their own; that a buffer's size is a multiple of
+};
+
+// Where the rank stands among the owners is its place in its shard.
+Layout layout_over(const Scenario& scenario, const Cut& cut, std::uint32_t rank);
+
+// The ranks of one shard, or all without a mesh.
+std::uint32_t shard_size(const Scenario& scenario, const std::optional<Mesh>& mesh);
 
 // Ranks that share gradients; of a mesh those of one shard, unless what is outside of it is sharded too.
 std::uint32_t owners_of(const Scenario& scenario, const MegatronFsdpConfig& config);

@@ -101,16 +101,9 @@ class Reading {
     put(name, numbered ? json(of) : value, pointer);
   }
 
-  // "torch.bfloat16", "bfloat16" and "bf16" are one dtype; null is none of its own.
   void dtypes(const json& value, const std::string& pointer) {
     if (!value.is_object()) return out_.errors.push_back({pointer, "is " + value.dump() + "; expected an object of dtypes"});
-    json out = json::object();
-    for (const auto& [key, dtype] : value.items()) {
-      std::string name = dtype.is_string() ? dtype.get<std::string>() : "";
-      if (name.starts_with("torch.")) name = name.substr(6);
-      out[key] = dtype.is_null() ? dtype : json(name == "bfloat16" ? "bf16" : name == "float32" || name == "float" ? "fp32" : name.empty() ? dtype.dump() : name);
-    }
-    put("mixed_precision", out, pointer);
+    put("mixed_precision", policy_as_scenarios_write_it(value), pointer);
   }
 
   // Two flags before 0.4.
@@ -171,6 +164,16 @@ class Reader final : public UserConfigReader {
 };
 
 }  // namespace
+
+json policy_as_scenarios_write_it(const json& policy) {
+  json out = json::object();
+  for (const auto& [key, dtype] : policy.items()) {
+    std::string name = dtype.is_string() ? dtype.get<std::string>() : "";
+    if (name.starts_with("torch.")) name = name.substr(6);
+    out[key] = dtype.is_null() ? dtype : json(name == "bfloat16" ? "bf16" : name == "float32" || name == "float" ? "fp32" : name.empty() ? dtype.dump() : name);
+  }
+  return out;
+}
 
 const UserConfigReader& user_config_reader() {
   static const Reader it;

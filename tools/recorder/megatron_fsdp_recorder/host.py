@@ -9,9 +9,10 @@ from pathlib import Path
 
 import torch.multiprocessing
 
-from . import rank
+from . import rank, second
 
 ONE_HOT = 8
+FRAMEWORKS = {1: "megatron-fsdp", 2: "megatron-fsdp-v2"}
 
 
 def gradients(run: dict) -> list[list[list[list[float]]]]:
@@ -74,16 +75,16 @@ def compact(entry: dict, before: dict, vectors: Vectors) -> dict:
     return out
 
 
-def record(runs: list[dict], release: str) -> list[dict]:
+def record(runs: list[dict], release: str, version: int) -> list[dict]:
     with tempfile.TemporaryDirectory() as scratch:
         specs = [run | {"grads": gradients(run)} for run in runs]
         for world in sorted({run["world"] for run in runs}):
             arguments = ([spec for spec in specs if spec["world"] == world], scratch, free_port())
-            torch.multiprocessing.start_processes(rank.run, args=arguments, nprocs=world, start_method="fork")
-        return [line_of(run, release, spec["grads"], Path(scratch)) for run, spec in zip(runs, specs)]
+            torch.multiprocessing.start_processes((second if version == 2 else rank).run, args=arguments, nprocs=world, start_method="fork")
+        return [line_of(run, release, FRAMEWORKS[version], spec["grads"], Path(scratch)) for run, spec in zip(runs, specs)]
 
 
-def line_of(run: dict, release: str, grads: list, scratch: Path) -> dict:
+def line_of(run: dict, release: str, framework: str, grads: list, scratch: Path) -> dict:
     told = [json.loads((scratch / f"{run['name']}.{r}.json").read_text()) for r in range(run["world"])]
     vectors = Vectors()
     spec = {key: value for key, value in run.items() if key != "name"} | {"sizes": sizes_of(run)}
@@ -93,4 +94,4 @@ def line_of(run: dict, release: str, grads: list, scratch: Path) -> dict:
         before: dict = {}
         ranks.append({"rank": r, "trace": [compact(entry, before, vectors) for entry in trace]} if isinstance(trace, list) else {"rank": r, "init_error": trace["init_error"]})
     refused = any("init_error" in entry for entry in ranks)
-    return {"name": run["name"], "framework": "megatron-fsdp", "version": release, "spec": spec, "vectors": vectors.all, "grads": None if refused else of_ranks, "ranks": ranks}
+    return {"name": run["name"], "framework": framework, "version": release, "spec": spec, "vectors": vectors.all, "grads": None if refused else of_ranks, "ranks": ranks}

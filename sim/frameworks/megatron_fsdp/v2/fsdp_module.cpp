@@ -1,0 +1,232 @@
+#include "sim/frameworks/megatron_fsdp/v2/fsdp_module.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/base/overloaded.h"
+#include "sim/frameworks/plain_step.h"
+
+namespace gradledger::megatron_fsdp::v2 {
+
+FsdpModules::FsdpModules(const EngineContext& context, const V2Config& config, const Behaviour& behaviour)
+    : setup_(std::make_shared<Setup>(Setup{context, &config, behaviour, layout_of(*context.scenario, config, context.rank)})), params_(context.scenario->parameters.size()) {
+  const std::vector<ParameterGroup>& all = setup().layout.groups;
+  for (std::uint32_t g = 0; g < all.size(); ++g) {
+    if (modules_.size() <= all[g].unit) modules_.resize(all[g].unit + 1);
+    for (std::size_t at = 0; at < all[g].parameters.size(); ++at) params_[all[g].parameters[at]] = {all[g].unit, groups_.size(), at, setup().layout.owned(all[g], at), {}, {}};
+    if (!all[g].requires_grad) continue;
+    modules_[all[g].unit].groups.push_back(groups_.size());
+    modules_[all[g].unit].parameters += all[g].parameters.size();
+    groups_.emplace_back(setup_, g);
+  }
+  for (std::uint32_t p = 0; p < params_.size(); ++p) optimizers_.emplace_back(setup().scenario().engine.optimizer_of(p), false);
+}
+
+void FsdpModules::initialise(ProgramWriter& w) {
+  const auto buffer = [&](const std::string& name, std::uint32_t p, Dtype dtype) {
+    const BufferId b = w.declare(name, dtype, params_[p].own.numel());
+    w.allocate(b);
+    initialise_weights(w, w.whole(b), p, params_[p].own.begin);
+    return w.whole(b);
+  };
+  for (std::uint32_t p = 0; p < params_.size(); ++p) {
+    if (params_[p].own.numel() == 0) continue;
+    const std::string& name = setup().parameter(p).name;
+    params_[p].weights = buffer(name, p, setup().scenario().dtype_of(p));
+    if (!setup().parameter(p).has_gradient()) continue;
+    if (has_main_weights(p)) params_[p].main_weights = buffer(name + ".main_weight", p, Dtype::float32);
+    optimizers_[p].initialise(w, params_[p].own.numel(), "[" + name + "]");
+  }
+  for (FsdpParameterGroup& each : groups_) each.initialise(tensors_, w);
+}
+
+void FsdpModules::handle(const Event& event, ProgramWriter& w) {
+  stepped_ = false;
+  using namespace events;
+  std::visit(overloaded{[&](const events::Backward& body) { backward(body, w); }, [&](const EnterNoSync&) { is_last_microbatch_ = false; },
+                        [&](const ExitNoSync&) { is_last_microbatch_ = true; }, [&](const Step&) { step(w); },
+                        [&](const EngineZeroGrad& body) { zero_grad(body.set_to_none, true, w); }, [&](const OptimizerZeroGrad& body) { zero_grad(body.set_to_none, false, w); },
+                        [&](const ScaleGradients& body) { scale_gradients(body.by[setup().context.rank], w); }, [&](const AllReduce& body) { all_reduce(body, w); },
+                        [&](const Raise& body) { raise(body); },
+                        [](const one_of<OfFramework, Forward, SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, ClipGradients, Finalize, Save, Restore, Unscale> auto&) {
+                          expects(false, "the second version of Megatron-FSDP is given an event that its admission refuses");
+                        }},
+             event.body);
+}
+
+// It leaves the block of microbatch(), which puts the flag back.
+void FsdpModules::raise(const events::Raise& event) {
+  is_last_microbatch_ = true;
+  if (!event.caught) throw FrameworkError{"RuntimeError", "raised by the script"};
+}
+
+// ---- forward ------------------------------------------------------------------------------------------------------------------------
+
+// The root is, and units of which something is used.
+std::vector<bool> FsdpModules::called_modules(std::uint32_t backward) const {
+  const Timeline& timeline = *setup().context.timeline;
+  const auto& of = timeline.backwards[backward];
+  const std::uint32_t rank = setup().context.rank;
+  std::vector<bool> out(modules_.size(), setup().config->calls_unused_units);
+  out[0] = true;
+  for (std::uint32_t p = 0; p < params_.size(); ++p) {
+    const auto& rule = setup().parameter(p).used_by;
+    const bool used = of.uses.empty() ? !rule || rule->holds(timeline.contribution(backward, rank), timeline.micro_batches[of.step][rank])
+                                      : std::find(of.uses.begin(), of.uses.end(), p) != of.uses.end();
+    if (used) out[params_[p].module] = true;
+  }
+  return out;
+}
+
+// A module gathers the one behind it ahead of its forward, in the order that they have in the model, whether this forward calls it or not. One that is in a
+// phase of its own still is taken to compute anew, which gathers nothing ahead and keeps what is gathered.
+void FsdpModules::forward(const std::vector<bool>& called) {
+  for (std::size_t m = 0; m < modules_.size(); ++m) {
+    if (!called[m]) continue;
+    modules_[m].ready.clear();
+    if (setup().behaviour.raises_unfinished && modules_[m].unfinished) continue;
+    modules_[m].gathered = false;
+    if (m + 1 < modules_.size()) modules_[m + 1].gathered = true;
+  }
+}
+
+// ---- backward -----------------------------------------------------------------------------------------------------------------------
+
+// Modules whose output needs a gradient: those that use a parameter that learns, and those behind them.
+std::vector<bool> FsdpModules::in_graph(std::uint32_t backward, const std::vector<bool>& called) const {
+  std::vector<bool> out(modules_.size(), false);
+  for (std::uint32_t p = 0; p < params_.size(); ++p)
+    if (setup().context.timeline->in_graph(setup().scenario(), backward, setup().context.rank, p)) out[params_[p].module] = true;
+  for (std::size_t m = 1; m < out.size(); ++m) out[m] = out[m] || out[m - 1];
+  for (std::size_t m = 1; m < out.size(); ++m) out[m] = out[m] && called[m];
+  out[0] = true;
+  return out;
+}
+
+// From the root to the last module, and from there to the first, each gathers the next.
+void FsdpModules::pre_backward(std::size_t m) {
+  Module& module = modules_[m];
+  if (module.unfinished && setup().behaviour.raises_unfinished) throw FrameworkError{"RuntimeError", "Invalid FSDP module phase transition: Phase.BACKWARD -> Phase.BACKWARD."};
+  const bool learns = module.parameters > 0;  // else its backward ends here
+  module.gathered = module.unfinished = learns;
+  const std::size_t next = m == 0 ? modules_.size() - 1 : m - 1;
+  if (next != 0) modules_[next].gathered = true;
+}
+
+void FsdpModules::backward(const events::Backward& event, ProgramWriter& w) {
+  const Timeline& timeline = *setup().context.timeline;
+  const std::uint32_t rank = setup().context.rank;
+  const std::vector<double>& of_loop = timeline.backwards[event.ordinal].loss_factor;
+  const double factor = of_loop.empty() ? 1.0 : of_loop[rank];
+  const std::vector<bool> called = called_modules(event.ordinal), reached = in_graph(event.ordinal, called);
+  forward(called);
+  std::size_t begun = 0;
+  const auto begin_up_to = [&](std::size_t module) {
+    for (const std::size_t end = module == 0 ? modules_.size() : modules_.size() - module + 1; begun < end; ++begun)
+      if (const std::size_t m = begun == 0 ? 0 : modules_.size() - begun; reached[m]) pre_backward(m);
+  };
+  for (const std::uint32_t p : timeline.ready_order(setup().scenario(), event.ordinal, rank)) {
+    if (!setup().parameter(p).has_gradient()) continue;
+    begin_up_to(params_[p].module);
+    Module& module = modules_[params_[p].module];
+    groups_[params_[p].group].take(params_[p].at, event.ordinal, factor, tensors_, w);
+    if (std::find(module.ready.begin(), module.ready.end(), p) == module.ready.end()) module.ready.push_back(p);
+    if (module.ready.size() == module.parameters) post_backward(module, w);
+  }
+  begin_up_to(0);
+  if (setup().behaviour.reduces_unfinished)
+    for (std::size_t m = modules_.size(); m-- > 0;)
+      if (!modules_[m].ready.empty()) post_backward(modules_[m], w);
+  std::uint32_t reduced = no_index;
+  {
+    const OnStream on(w, Stream::communication);
+    reduced = w.record();
+  }
+  w.wait(reduced);
+}
+
+void FsdpModules::post_backward(Module& module, ProgramWriter& w) {
+  for (const std::size_t g : module.groups) groups_[g].reduce(is_last_microbatch_, tensors_, w);
+  module.ready.clear();
+  module.gathered = module.unfinished = false;
+}
+
+// ---- zero_grad and step -------------------------------------------------------------------------------------------------------------
+
+// The optimizer knows shards. A module that is still gathered has its whole parameters, whose gradients are others.
+void FsdpModules::zero_grad(bool set_to_none, bool of_module, ProgramWriter& w) {
+  applied_ = false;
+  for (const Module& module : modules_)
+    for (const std::size_t g : module.groups) {
+      const bool whole = of_module && module.gathered;
+      if (whole) groups_[g].zero_unsharded(set_to_none, tensors_, w);
+      if (!whole || setup().behaviour.module_zero_grad_of_shards) groups_[g].zero_sharded(set_to_none, w);
+    }
+}
+
+void FsdpModules::scale_gradients(double factor, ProgramWriter& w) {
+  for (const FsdpParameterGroup& each : groups_)
+    if (each.has_sharded_grads()) w.multiply(each.main_grad(), factor);
+}
+
+// In the dtype of the weights; and where no backward was said to be the last of a window, as DTensor averages it over copies of a shard for the optimizer's
+// arithmetic: torch/distributed/tensor/placement_types.py: Partial._reduce_value, at torch 2.13
+Slice FsdpModules::for_optimizer(std::uint32_t p, std::vector<Tensor>& made, ProgramWriter& w) {
+  const FsdpParameterGroup& group = groups_[params_[p].group];
+  Slice grad = group.owned(params_[p].at);
+  const auto copied = [&](const char* name) {
+    made.push_back(tensors_.allocate(w, setup().parameter(p).name + name, Dtype::float32, grad.numel));
+    w.copy(made.back().slice, grad);
+    grad = made.back().slice;
+  };
+  if (w.declaration(grad.buffer).dtype != Dtype::float32) copied(".casted_grad");
+  if (!group.is_partial()) return grad;
+  copied(".averaged_grad");
+  w.collective({.kind = CollectiveKind::all_reduce, .op = ReduceOp::avg, .purpose = Purpose::gradient, .group = setup().layout.outer.id, .input = grad, .output = grad});
+  return grad;
+}
+
+void FsdpModules::step(ProgramWriter& w) {
+  std::vector<std::pair<std::uint32_t, Slice>> given;
+  std::vector<Tensor> made;
+  std::vector<ViewPiece> applied;
+  for (std::uint32_t p = 0; p < params_.size(); ++p) {
+    if (!setup().parameter(p).has_gradient() || params_[p].own.numel() == 0 || !groups_[params_[p].group].has_sharded_grads()) continue;
+    given.emplace_back(p, for_optimizer(p, made, w));
+    applied.push_back(piece_of(p, given.back().second).front());
+  }
+  w.observe(w.view("param.grad", std::move(applied)), Role::applied_gradient, 1.0, false);
+  for (const auto& [p, grad] : given) {
+    optimizers_[p].begin_step();
+    optimizers_[p].update(w, stepped(p), grad, 0);
+    if (has_main_weights(p)) w.copy(params_[p].weights, params_[p].main_weights);
+  }
+  for (const Tensor& tensor : made) tensors_.drop(w, tensor);
+  w.report(StepFact::updated, 1.0);
+  stepped_ = applied_ = true;
+}
+
+// Of a scalar, as admission sees to it.
+void FsdpModules::all_reduce(const events::AllReduce& event, ProgramWriter& w) {
+  const Timeline& timeline = *setup().context.timeline;
+  const ProcessGroup over = group_named(setup().scenario(), timeline.contract.groups, timeline.group_names[event.over], setup().context.rank);
+  if (over.size() > 1) all_reduce_scalar(tensors_, w, over);
+}
+
+void FsdpModules::load(const Engine&) { expects(false, "the second version of Megatron-FSDP is restored, which its admission refuses"); }
+
+// ---- snapshots ----------------------------------------------------------------------------------------------------------------------
+
+void FsdpModules::observe(ProgramWriter& w) {
+  for (const FsdpParameterGroup& each : groups_) each.observe(!applied_, w);
+  if (!stepped_) return;
+  for (std::uint32_t p = 0; p < params_.size(); ++p) {
+    const Param& param = params_[p];
+    if (!setup().parameter(p).has_gradient() || param.own.numel() == 0) continue;
+    w.observe(w.view(setup().parameter(p).name, piece_of(p, param.weights)), Role::parameter, 1.0, true);
+    if (has_main_weights(p)) w.observe(w.view(setup().parameter(p).name + ".main_weight", piece_of(p, param.main_weights)), Role::master_parameter, 1.0, true);
+    optimizers_[p].observe(w, piece_of(p, {no_index, 0, param.own.numel()}));
+  }
+}
+
+}  // namespace gradledger::megatron_fsdp::v2

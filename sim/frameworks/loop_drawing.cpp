@@ -113,6 +113,13 @@ void LoopWindow::detour(ScriptKind zero_grad) {
   }
 }
 
+bool LoopWindow::clips(Dtype gradients) const {
+  if (gradients == Dtype::float32) return strays(Feature::clipping);
+  Draws apart = draws_;
+  for (int i = 0; i < 16; ++i) apart.below(2);  // what comes next is drawn for something else
+  return !slot_.as_documented && swarm_.takes(Feature::clipping, apart) && apart.one_in(2);
+}
+
 void LoopWindow::before_step(bool scales, bool clips) {
   const bool unscales = scales && (draws_.one_in(2) || clips);
   if (unscales) add(loop_item(ScriptKind::unscale));

@@ -60,6 +60,9 @@ class LoopWindow {
   void overflow();
   // What is not meant here: zero_grad, step, an exception.
   void detour(ScriptKind zero_grad);
+  // Whether the loop clips, which no documented script does: its values are not judged behind it. Gradients of 16 bits are clipped on a copy of the draws:
+  // what a seed means for the rest stays.
+  bool clips(Dtype gradients) const;
   // Between the last backward and the step: an overflow, unscale_ and a clip of the loop.
   void before_step(bool scales, bool clips);
   void step();

@@ -171,7 +171,7 @@ void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scena
   LoopWindow window(slot, draws, swarm, out, false);
   const bool of_module = draws.one_in(3) && !(slot.as_documented && out.layout);  // behind the first forward it has no parameters then
   const ScriptKind zero_grad = of_module ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
-  const bool clips = out.model_dtype == Dtype::float32 && window.strays(Feature::clipping);
+  const bool clips = window.clips(out.model_dtype);
   // A delayed all-reduce waits for one parameter and not for the last; tensor-parallel ranks add up terms in the backward, in one order.
   const bool orders = !(config.delay_all_reduce || out.layout) || !slot.as_documented;
   const bool leaves_out = (config.find_unused_parameters && !config.static_graph && orders && out.engine.optimizer.type == OptimizerType::sgd) || window.strays(unsaid_unused);

@@ -151,7 +151,8 @@ void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scena
   const Fsdp1Config& config = fsdp1_config(out);
   LoopWindow window(slot, draws, swarm, out, false);
   const ScriptKind zero_grad = draws.one_in(3) ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
-  const bool clips = out.model_dtype == Dtype::float32 && !config.mixed_precision.keep_low_precision_grads && window.strays(Feature::clipping);
+  const MixedPrecision& precision = config.mixed_precision;
+  const bool clips = window.clips(precision.keep_low_precision_grads ? precision.param_dtype.value_or(out.model_dtype) : out.model_dtype);
   const bool may_defer = !leaves_parameters_out(out) && !(slot.as_documented && adds_up_narrowly(config));
   const bool defers = config.offload || (window.takes(Feature::blocks) && may_defer);
   const bool leaves_out = !defers && out.engine.optimizer.type == OptimizerType::sgd && (!slot.as_documented || (root_is_used(out) && !config.forward_prefetch));

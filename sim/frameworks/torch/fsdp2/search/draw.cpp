@@ -153,7 +153,7 @@ class Window {
     offload_ = slot.as_documented && config_.offload;
     strays_ = !slot.as_documented;
     leaves_out_ = !slot.as_documented || (deferral_ != Deferral::all_reduce && may_leave_out(out));
-    clips_ = out.model_dtype == Dtype::float32 && window_.strays(Feature::clipping);
+    clips_ = window_.clips(out.model_dtype);
   }
 
   void draw() {

@@ -37,6 +37,26 @@ TEST(an_optimizer_inside_backwards, is_held_to_its_own_windows_where_a_loop_wait
   EXPECT_EQ(report["findings"][0]["class"], "wrong-scale");
 }
 
+// What clip_grad_norm_ of PyTorch 2.13 makes of gradients [2, 2, 6, 5] and [4, 3], the norms of which it rounds.
+TEST(a_clip_in_16_bits, leaves_what_pytorch_leaves) {
+  const TemporaryFolder folder;
+  const json in_bf16 = {0.061767578125, 0.061767578125, 0.185546875, 0.154296875}, in_fp16 = {0.0618896484375, 0.0618896484375, 0.1856689453125, 0.15478515625};
+  for (const char* framework : {"ddp", "deepspeed"})
+    for (const char* dtype : {"bf16", "fp16"}) {
+      const bool bf16 = dtype == std::string("bf16");
+      json document = loop_around(framework, R"([{"backward": {}}, {"clip": {"max_norm": 0.3, "norm_over": "rank"}}, {"step": {}}])");
+      if (framework == std::string("deepspeed")) document["engine"]["config"] = {{"gradient_accumulation_steps", 1}, {dtype, {{"enabled", true}}}};
+      if (framework == std::string("deepspeed") && !bf16) document["engine"]["config"]["fp16"]["loss_scale"] = 1;
+      document["model_dtype"] = dtype;
+      document["parameters"] = {{{"name", "w0"}, {"numel", 4}}, {{"name", "w1"}, {"numel", 2}}};
+      const json gradients = {{"w0", {2, 2, 6, 5}}, {"w1", {4, 3}}};
+      document["gradients"] = {{"kind", "values"}, {"micro_batches", {{gradients, gradients}}}};
+      document["expect"] = {{"findings", json::array()}, {"values", {{{"event", 1}, {"rank", 1}, {"buffer", "w0.grad"}, {"values", bf16 ? in_bf16 : in_fp16}}}}};
+      const Outcome outcome = run({"gate", folder.write("a.json", document.dump())});
+      EXPECT_EQ(outcome.code, tool::clean) << framework << dtype << outcome.out;
+    }
+}
+
 TEST(an_optimizer_in_a_hook_of_the_loop, applies_the_ranks_own_gradient) {
   const json report = replayed(corpus("ddp/optimizer-in-a-hook-of-the-loop"));
   ASSERT_FALSE(report["findings"].empty());

@@ -68,8 +68,10 @@ class Options {
 
   void engine(std::span<const Variant* const> among) {
     draw_loop_engine(among, draws_, swarm_, out_);
-    // Where the wire is narrower than what is computed, or weights narrower than both, the contract has one format of two that sums pass through.
-    if (out_.model_dtype != Dtype::float32 || !swarm_.often(mixed_precision, draws_)) return;
+    if (out_.model_dtype != Dtype::float32)
+      return draw_wider(set_apart(draws_), swarm_.on(mixed_precision), config_.mixed_precision.param_dtype, config_.mixed_precision.reduce_dtype);
+    // Where the wire is narrower than what is computed the contract has one format of two that sums pass through.
+    if (!swarm_.often(mixed_precision, draws_)) return;
     MixedPrecision& precision = config_.mixed_precision;
     if (!draws_.one_in(4)) precision.param_dtype = draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16, Dtype::float32});
     if (!draws_.one_in(4)) precision.reduce_dtype = Dtype::float32;

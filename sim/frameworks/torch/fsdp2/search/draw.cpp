@@ -64,8 +64,10 @@ class Options {
   void engine(std::span<const Variant* const> among) {
     if (often(Feature::sixteen_bits)) out_.model_dtype = draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16});
     among[draws_.below(static_cast<std::uint32_t>(among.size()))]->apply(out_);
-    // Where the wire is narrower than what is computed, or weights narrower than both, the contract has one format of two that sums pass through.
-    if (out_.model_dtype != Dtype::float32 || !often(mixed_precision)) return;
+    if (out_.model_dtype != Dtype::float32)
+      return draw_wider(set_apart(draws_), swarm_.on(mixed_precision), config_.mixed_precision.param_dtype, config_.mixed_precision.reduce_dtype);
+    // Where the wire is narrower than what is computed the contract has one format of two that sums pass through.
+    if (!often(mixed_precision)) return;
     if (!draws_.one_in(4)) config_.mixed_precision.param_dtype = draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16, Dtype::float32});
     if (!draws_.one_in(4)) config_.mixed_precision.reduce_dtype = Dtype::float32;
   }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
+#include <tuple>
 
 namespace gradledger::ref {
 
@@ -10,11 +10,13 @@ std::vector<std::uint32_t> alike_parameters(const Workload& workload, const Time
   const bool named = !timeline.gradients_set.empty() ||
                      std::any_of(timeline.backwards.begin(), timeline.backwards.end(), [](const Backward& b) { return !b.uses.empty() || b.raises_after.has_value(); });
   const auto holders = [&](std::uint32_t p) { return timeline.contract.holders.empty() ? std::vector<std::uint32_t>{} : timeline.contract.holders[p]; };
-  std::map<std::pair<bool, std::vector<std::uint32_t>>, std::uint32_t> first;
+  // Of ranks that share a gradient one parameter is due a sum, another the gradient of the first.
+  const auto share = [&](std::uint32_t p) { return timeline.contract.share_of.empty() ? 0 : timeline.contract.share_of[p]; };
+  std::map<std::tuple<bool, std::uint32_t, std::vector<std::uint32_t>>, std::uint32_t> first;
   std::vector<std::uint32_t> out;
   for (std::uint32_t p = 0; p < workload.parameters.size(); ++p) {
     const Parameter& parameter = workload.parameters[p];
-    out.push_back(named || parameter.used_by ? p : first.try_emplace({parameter.has_gradient(), holders(p)}, p).first->second);
+    out.push_back(named || parameter.used_by ? p : first.try_emplace({parameter.has_gradient(), share(p), holders(p)}, p).first->second);
   }
   return out;
 }

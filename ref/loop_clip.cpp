@@ -9,6 +9,15 @@
 
 namespace gradledger::ref {
 
+LoopClipJudge::LoopClipJudge(const Workload& workload, const Timeline& timeline, Model& model) : workload_(workload), timeline_(timeline), model_(model) {
+  const auto narrow = [&](Dtype dtype) {
+    if (facts_of(dtype).precision < facts_of(gradients_).precision) gradients_ = dtype;
+  };
+  narrow(timeline.contract.accumulation);
+  for (std::uint32_t p = 0; p < workload.parameters.size(); ++p)
+    if (workload.parameters[p].has_gradient()) narrow(workload.dtype_of(p));
+}
+
 void LoopClipJudge::step_fact(const StepRecord& r) {
   const Event& event = timeline_.events[r.event];
   if (r.fact != StepFact::loop_norm || !event.is<events::ClipGradients>()) return;
@@ -18,6 +27,7 @@ void LoopClipJudge::step_fact(const StepRecord& r) {
   const std::string over = timeline_.contract.stated.clip ? timeline_.contract.stated.clip->norm_over : "world";
   const Bounded due = norm_over(timeline_.contract.groups.of(over, r.rank), gradient);
   if (!std::isfinite(due.error) || due.error >= due.value || std::abs(r.value - due.value) <= due.error) return;
+  if (std::isinf(r.value) && due.magnitude() >= facts_of(gradients_).largest()) return;  // it may have no room for the norm that is due
   const std::string other = right_for(r.rank, r.value, gradient);
   StepMismatch mismatch;
   mismatch.finding = other.empty() ? FindingClass::wrong_norm : FindingClass::wrong_group;
@@ -39,7 +49,21 @@ Bounded LoopClipJudge::norm_over(const std::vector<std::uint32_t>& ranks, const 
   }
   const Bounded norm = model_.norm(held);
   const double over_ranks = (2.0 + workload_.world_size) * facts_of(Dtype::float32).unit_roundoff();
-  return {norm.value, widened(norm.error + over_ranks * norm.magnitude())};
+  return rounded_norm({norm.value, widened(norm.error + over_ranks * norm.magnitude())});
+}
+
+// Of gradients in 16 bits every norm may be in 16 bits too, and what ranks send: the norm of a parameter, its part of it that a rank answers for, the
+// square of that, sums over no more than all ranks in two dimensions of a mesh, their roots, and the norm of all. A rounding of a square is half one of
+// the norm, but for what falls below the normal numbers.
+Bounded LoopClipJudge::rounded_norm(Bounded norm) const {
+  if (gradients_ == Dtype::float32 || gradients_ == Dtype::float64) return norm;
+  const double norms = static_cast<double>(workload_.parameters.size()), ranks = workload_.world_size;
+  const double u = facts_of(gradients_).unit_roundoff(), hidden = facts_of(gradients_).tiny() / 2;
+  const double of_all = (6 + ranks) * u;
+  if (of_all >= 1) return {norm.value, HUGE_VAL};
+  const double of_squares = norms * (2 + ranks) * hidden;
+  const double below_normals = 6 * std::sqrt(norms) * hidden + std::min(std::sqrt(of_squares), norm.value > 0 ? of_squares / norm.value : HUGE_VAL);
+  return {norm.value, widened(norm.error + below_normals + of_all / (1 - of_all) * (norm.magnitude() + below_normals))};
 }
 
 // Which other norm it is, in words; empty where none that is known fits.

@@ -11,7 +11,7 @@ namespace gradledger::ref {
 // Watches one pass with every decision alive. Must see each record before the model forgets its event.
 class LoopClipJudge final : public TraceSink {
  public:
-  LoopClipJudge(const Workload& workload, const Timeline& timeline, Model& model) : workload_(workload), timeline_(timeline), model_(model) {}
+  LoopClipJudge(const Workload& workload, const Timeline& timeline, Model& model);
 
   void step_fact(const StepRecord& record) override;
 
@@ -19,11 +19,13 @@ class LoopClipJudge final : public TraceSink {
 
  private:
   Bounded norm_over(const std::vector<std::uint32_t>& ranks, const Field& gradient) const;
+  Bounded rounded_norm(Bounded norm) const;
   std::string right_for(std::uint32_t rank, double norm, const Field& gradient) const;
 
   const Workload& workload_;
   const Timeline& timeline_;
   Model& model_;
+  Dtype gradients_ = Dtype::float32;  // the narrowest that a loop may find gradients in
   std::vector<StepMismatch> out_;
 };
 

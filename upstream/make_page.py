@@ -135,7 +135,7 @@ def searched(items: dict[str, Any], searches: list[dict[str, Any]]) -> list[str]
                    f"{', '.join(f'{name.split(chr(45), 1)[1]} {case}' for case, name in first)} | {sum(tally['ambiguous'].values())} | {sum(tally['unexplained'].values())} |")
     findable = sum(1 for item in items.values() if "search" in item)
     return out + ["", f"{len(items) - findable} of the {len(items)} entries are outside of what is drawn: trainers, `join()`, hooks, pipelines, objects as outputs, outputs that are made of each other, "
-                  "exceptions of PyTorch, modules of one element, modules that are called and not used."]
+                  "exceptions of PyTorch, modules of one element, norms of fp16, modules that are called and not used."]
 
 
 def counted(items: dict[str, Any]) -> str:

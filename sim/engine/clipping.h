@@ -8,6 +8,8 @@
 #include <limits>
 #include <optional>
 
+#include "sim/numeric/dispatch_dtype.h"
+
 namespace gradledger {
 
 // DeepSpeed's guard against division by a zero norm.
@@ -27,9 +29,18 @@ double unscale_and_clip_factor(double scale, std::optional<double> norm, double 
   return Real{1} / (std::max(ratio, Real{1}) * static_cast<Real>(scale));
 }
 
-// A loop's clip_grad_norm_: Python divides a number by a tensor as the tensor's reciprocal times the number. clamp leaves NaN as it is.
-inline float loop_clip_factor(double norm, double max_norm) {
-  const float factor = 1.0f / (static_cast<float>(norm) + static_cast<float>(clip_guard)) * static_cast<float>(max_norm);
+// What a scalar of the dtype makes of a number.
+inline float rounded_to(Dtype dtype, float x) {
+  float out = x;
+  numeric::with_dtype(dtype, [&](auto t) { out = numeric::widen(numeric::narrow<decltype(t)>(x)); });
+  return out;
+}
+
+// A loop's clip_grad_norm_, in the dtype of the norm: Python divides a number by a tensor as the tensor's reciprocal times the number, and each operation
+// rounds. clamp leaves NaN as it is.
+inline float loop_clip_factor(double norm, double max_norm, Dtype dtype = Dtype::float32) {
+  const float guarded = rounded_to(dtype, static_cast<float>(norm) + static_cast<float>(clip_guard));
+  const float factor = rounded_to(dtype, rounded_to(dtype, 1.0f / guarded) * static_cast<float>(max_norm));
   return factor > 1.0f ? 1.0f : factor;
 }
 

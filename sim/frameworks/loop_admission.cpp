@@ -72,9 +72,11 @@ std::optional<InputError> at_odds(const std::vector<ScriptItem>& items, const st
   return std::nullopt;
 }
 
-bool in_fp32(const Scenario& s) {
+bool of_one_dtype(const Scenario& s) {
+  std::optional<Dtype> dtype;
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
-    if (s.dtype_of(p) != Dtype::float32) return false;
+    if (s.parameters[p].has_gradient() && dtype.value_or(s.dtype_of(p)) != s.dtype_of(p)) return false;
+    else if (s.parameters[p].has_gradient()) dtype = s.dtype_of(p);
   return true;
 }
 
@@ -84,7 +86,7 @@ std::optional<InputError> item_problem(const Scenario& s, const ScriptItem& item
   if (const std::string why = foreign(item.kind, wrapper); !why.empty()) return InputError{here, why};
   if (item.kind == ScriptKind::unscale && !scaled) return InputError{here, "unscales what nothing scaled; expected grad_scaler in /engine/config"};
   if (item.past_scaler && !scaled) return InputError{here, "goes past a GradScaler that there is none of; expected grad_scaler in /engine/config"};
-  if (item.kind == ScriptKind::clip && !in_fp32(s)) return InputError{here + "/clip", "is modelled for gradients in fp32"};
+  if (item.kind == ScriptKind::clip && !of_one_dtype(s)) return InputError{here + "/clip", "is modelled for gradients of one dtype, and parameters have several"};
   if (item.kind == ScriptKind::backward && (!item.scale_wrt_gas || item.phases != 1 || item.direct))
     return InputError{here + "/backward", "has scale_wrt_gas, phases or direct, which are DeepSpeed's"};
   return std::nullopt;

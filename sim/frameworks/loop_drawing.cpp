@@ -46,6 +46,11 @@ bool LoopCalls::takes(EventKind event, bool in_block, bool direct) const {
   return false;
 }
 
+Draws set_apart(Draws draws) {
+  for (int i = 0; i < 16; ++i) draws.below(2);
+  return draws;
+}
+
 ScriptItem loop_item(ScriptKind kind) {
   ScriptItem item;
   item.kind = kind;
@@ -113,7 +118,13 @@ void LoopWindow::detour(ScriptKind zero_grad) {
   }
 }
 
-void LoopWindow::before_step(bool scales, bool clips) {
+bool LoopWindow::clips(Dtype gradients) const {
+  if (gradients == Dtype::float32) return strays(Feature::clipping);
+  Draws apart = set_apart(draws_);
+  return !slot_.as_documented && swarm_.takes(Feature::clipping, apart) && apart.one_in(2);
+}
+
+void LoopWindow::before_step(bool scales, bool clips, bool overflows) {
   const bool unscales = scales && (draws_.one_in(2) || clips);
   if (unscales) add(loop_item(ScriptKind::unscale));
   if (clips) {
@@ -121,7 +132,7 @@ void LoopWindow::before_step(bool scales, bool clips) {
     item.max_norm = draws_.of({0.5, 0.01, 4.0});
     add(std::move(item));
   }
-  if (scales) overflow();
+  if (scales && overflows) overflow();
 }
 
 void LoopWindow::overflow() {
@@ -158,8 +169,7 @@ void draw_loss_weights(Draws& draws, Scenario& out) {
 }
 
 bool draw_tensor_parallel(Draws draws, Scenario& out) {
-  const bool says_weights = out.contract.normaliser != StatedContract{}.normaliser || out.contract.average_over != StatedContract{}.average_over;
-  if (out.world_size % 2 != 0 || says_weights || !draws.one_in(3)) return false;
+  if (out.world_size % 2 != 0 || out.contract.average_over != StatedContract{}.average_over || !draws.one_in(3)) return false;
   const std::uint32_t ranks = out.world_size % 4 == 0 && draws.one_in(4) ? 4 : 2;
   out.layout = RankLayout::of("", {{"tp", ranks}}, out.world_size).value();
   out.engine.param_groups.clear();  // which name parameters by their numbers

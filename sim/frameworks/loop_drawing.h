@@ -60,8 +60,11 @@ class LoopWindow {
   void overflow();
   // What is not meant here: zero_grad, step, an exception.
   void detour(ScriptKind zero_grad);
+  // Whether the loop clips, which no documented script does: its values are not judged behind it. Gradients of 16 bits are clipped on a copy of the draws:
+  // what a seed means for the rest stays.
+  bool clips(Dtype gradients) const;
   // Between the last backward and the step: an overflow, unscale_ and a clip of the loop.
-  void before_step(bool scales, bool clips);
+  void before_step(bool scales, bool clips, bool overflows = true);
   void step();
 
  private:
@@ -76,6 +79,9 @@ class LoopWindow {
   std::uint32_t micro_batches_, forwards_ = 0;
   std::string_view by_tokens_ = "world*tokens/tokens_of_window";
 };
+
+// A copy that went ahead: what it decides is not what is drawn next, and what a seed means for the rest stays.
+Draws set_apart(Draws draws);
 
 // The model's dtype, and one of the engines.
 void draw_loop_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out);

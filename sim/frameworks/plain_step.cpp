@@ -3,7 +3,9 @@
 namespace gradledger {
 
 void low_precision_sgd(TensorTable& tensors, ProgramWriter& w, const std::string& name, Dtype dtype, Slice weights, Slice gradient, double learning_rate) {
-  Tensor delta = tensors.allocate(w, name + ".delta", dtype, gradient.numel);
+  // A gradient in another dtype is added in fp32, which both are promoted to.
+  const Dtype promoted = w.declaration(gradient.buffer).dtype == dtype ? dtype : Dtype::float32;
+  Tensor delta = tensors.allocate(w, name + ".delta", promoted, gradient.numel);
   w.copy(delta.slice, gradient);
   w.multiply(delta.slice, -learning_rate);
   w.accumulate(weights, delta.slice);

@@ -31,4 +31,10 @@ Mesh draw_mesh(Draws& draws, std::uint32_t shard_min, Scenario& out) {
   return Mesh{"replicate", "shard"};
 }
 
+void draw_wider(Draws draws, bool taken, std::optional<Dtype>& param_dtype, std::optional<Dtype>& reduce_dtype) {
+  if (!taken || !draws.one_in(3)) return;
+  if (draws.one_in(2)) param_dtype = Dtype::float32;
+  else reduce_dtype = Dtype::float32;
+}
+
 }  // namespace gradledger

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,5 +16,8 @@ Units draw_units(Draws& draws, const Scenario& scenario, std::vector<std::string
 
 // Adds the two groups of a mesh. Precondition: the world has a shard of at least so many ranks.
 Mesh draw_mesh(Draws& draws, std::uint32_t shard_min, Scenario& out);
+
+// Mixed precision of weights in 16 bits, in one case of three where it is taken: gradients are computed and reduced in fp32, or reduced in it alone.
+void draw_wider(Draws draws, bool taken, std::optional<Dtype>& param_dtype, std::optional<Dtype>& reduce_dtype);
 
 }  // namespace gradledger

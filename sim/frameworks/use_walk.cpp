@@ -1,5 +1,7 @@
 #include "sim/frameworks/use_walk.h"
 
+#include <algorithm>
+
 namespace gradledger {
 
 UseReport UseWalk::run() {
@@ -32,10 +34,16 @@ void UseWalk::broken(std::size_t rule) {
 }
 
 bool UseWalk::weighs_otherwise(const Event& update) const {
+  // Other ranks' contributions do not meet in a gradient, whatever a contract says of them.
+  const auto averaged = [&](std::uint32_t r, std::uint32_t on) {
+    if (!timeline_.contract.groups.contains("dp_cp")) return true;
+    const std::vector<std::uint32_t> ranks = timeline_.contract.groups.of("dp_cp", on);
+    return std::binary_search(ranks.begin(), ranks.end(), r);
+  };
   for (const std::uint32_t b : timeline_.backwards_of(update.step, Layer::meant))
     for (std::uint32_t r = 0; r < world_; ++r)
       for (std::uint32_t on = 0; timeline_.backwards[b].micro_batch[r] != no_contribution && on < world_; ++on)
-        if (timeline_.averaged_weight(b, r, on, Layer::documented) != timeline_.averaged_weight(b, r, on, Layer::meant)) return true;
+        if (averaged(r, on) && timeline_.averaged_weight(b, r, on, Layer::documented) != timeline_.averaged_weight(b, r, on, Layer::meant)) return true;
   return false;
 }
 

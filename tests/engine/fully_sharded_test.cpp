@@ -150,5 +150,31 @@ TEST(fully_sharded_clipping, multiplies_by_nan_where_the_norm_is) {
   EXPECT_EQ(loop_clip_factor(std::numeric_limits<double>::infinity(), 1.0), 0.0f);
 }
 
+// What PyTorch 2.13 makes of a norm and a limit.
+TEST(fully_sharded_clipping, rounds_a_factor_in_16_bits_behind_each_operation) {
+  struct Case {
+    double norm, max_norm, bf16, fp16;
+  };
+  for (const Case& c : {Case{390, 1, 0.0025634765625, 0.0025634765625}, Case{1, 0.01, 0.010009765625, 0.01000213623046875}, Case{3, 2, 0.66796875, 0.66650390625},
+                        Case{7, 3, 0.427734375, 0.428466796875}, Case{11, 0.3, 0.0272216796875, 0.0272674560546875}, Case{0, 0.5, 1, 1}}) {
+    EXPECT_EQ(loop_clip_factor(c.norm, c.max_norm, Dtype::bfloat16), static_cast<float>(c.bf16)) << c.norm;
+    EXPECT_EQ(loop_clip_factor(c.norm, c.max_norm, Dtype::float16), static_cast<float>(c.fp16)) << c.norm;
+  }
+  EXPECT_EQ(rounded_to(Dtype::bfloat16, loop_clip_factor(11, 0.3)), 0.0272216796875f) << "the factor of shards: fp32, rounded once";
+}
+
+TEST(fully_sharded_refusals, of_a_clip_are_of_gradients_of_several_dtypes) {
+  ScriptItem clip = flat_item(ScriptKind::clip);
+  clip.max_norm = 1;
+  const auto clipped = [&](Scenario& s) { s.script = {flat_backward, clip, flat_step}; };
+  EXPECT_EQ(flat_refusal(R"({"mixed_precision": {"param_dtype": "bf16", "keep_low_precision_grads": true}})", clipped), "");
+  EXPECT_EQ(flat_refusal("{}",
+                         [&](Scenario& s) {
+                           clipped(s);
+                           s.parameters[1].dtype = Dtype::bfloat16;
+                         }),
+            "/script/1/clip");
+}
+
 }  // namespace
 }  // namespace gradledger::torch::flat_sharded

@@ -28,7 +28,7 @@ const std::map<std::string, std::vector<std::string>>& may_include() {
       {"sim/scenario", {"sim/scenario", "sim/base", "sim/numeric/dtype.h", "sim/numeric/dtype_names.h"}},
       {"sim/trace", {"sim/trace", "sim/scenario", "sim/base", "sim/numeric/dtype.h"}},
       {"sim/program", {"sim/program", "sim/trace", "sim/base", "sim/numeric"}},
-      {"sim/engine", {"sim/engine", "sim/program", "sim/scenario", "sim/base"}},
+      {"sim/engine", {"sim/engine", "sim/program", "sim/scenario", "sim/base", "sim/numeric/dispatch_dtype.h"}},
       {"sim/frameworks", {"sim/frameworks", "sim/engine", "sim/program", "sim/scenario", "sim/base", "sim/numeric/dtype.h", "sim/numeric/dtype_names.h"}},
       {"sim/execution", {"sim/execution", "sim/frameworks/framework.h", "sim/engine", "sim/program", "sim/trace", "sim/scenario", "sim/base", "sim/numeric"}},
       {"sim/producers", {"sim/producers", "sim/execution", "sim/frameworks/framework.h", "sim/trace", "sim/scenario"}},

@@ -141,6 +141,16 @@ TEST(a_loop_around_ddp, whose_hook_adds_up_is_right_where_the_sum_is_meant) {
   EXPECT_EQ(broken_rules(document), std::vector<std::string>{"reducing-hook"});
 }
 
+TEST(a_loop_around_ddp, weighs_what_its_data_parallel_ranks_average_and_no_others) {
+  json document = loop(R"([{"backward": {"weight": "1/micro_batches_of_rank"}}, {"backward": {"weight": "1/micro_batches_of_rank"}}, {"step": {}}])");
+  document["world_size"] = 4;
+  document["layout"] = {{"tp", 2}};
+  document["contract"] = {{"divide_by", "window"}};
+  EXPECT_EQ(broken_rules(document), std::vector<std::string>{}) << "what the other tensor-parallel rank computes meets in no gradient of this one";
+  document["contract"] = {{"divide_by", 1}};
+  EXPECT_EQ(broken_rules(document), std::vector<std::string>{"weights-of-the-loop"});
+}
+
 TEST(a_loop_around_ddp, is_refused_where_it_says_what_ddp_does_not_have) {
   const TemporaryFolder folder;
   const auto error_of = [&](json document, const std::string& pointer, const json& value) {

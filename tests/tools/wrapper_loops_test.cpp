@@ -37,6 +37,51 @@ TEST(an_optimizer_inside_backwards, is_held_to_its_own_windows_where_a_loop_wait
   EXPECT_EQ(report["findings"][0]["class"], "wrong-scale");
 }
 
+json weights_in_bf16(const char* framework, const char* script, const std::string& config) {
+  json document = loop_around(framework, script, config);
+  document["model_dtype"] = "bf16";
+  return document;
+}
+
+TEST(weights_in_16_bits, have_gradients_in_16_bits_whatever_these_are_computed_or_reduced_in) {
+  const TemporaryFolder folder;
+  for (const char* framework : {"fsdp1", "fsdp2"})
+    for (const char* precision : {"param_dtype", "reduce_dtype"}) {
+      const json document =
+          weights_in_bf16(framework, R"([{"backward": {"micro_batches": 3}}, {"step": {}}])", std::string(R"({"mixed_precision": {")") + precision + R"(": "fp32"}})");
+      EXPECT_EQ(replayed(folder.write("a.json", document.dump()))["findings"], json::array()) << framework << precision;
+    }
+}
+
+TEST(weights_in_16_bits, take_a_wider_gradient_as_it_is) {
+  const TemporaryFolder folder;
+  const json document =
+      weights_in_bf16("fsdp1", R"([{"no_sync": [{"backward": {}}]}, {"step": {}}])", R"({"sharding_strategy": "NO_SHARD", "mixed_precision": {"param_dtype": "fp32"}})");
+  const json findings = replayed(folder.write("a.json", document.dump()))["findings"];
+  ASSERT_FALSE(findings.empty());
+  for (const json& finding : findings) EXPECT_EQ(finding["class"], "missing-reduction") << "the step rounds once";
+}
+
+// What clip_grad_norm_ of PyTorch 2.13 makes of gradients [2, 2, 6, 5] and [4, 3], the norms of which it rounds.
+TEST(a_clip_in_16_bits, leaves_what_pytorch_leaves) {
+  const TemporaryFolder folder;
+  const json in_bf16 = {0.061767578125, 0.061767578125, 0.185546875, 0.154296875}, in_fp16 = {0.0618896484375, 0.0618896484375, 0.1856689453125, 0.15478515625};
+  for (const char* framework : {"ddp", "deepspeed"})
+    for (const char* dtype : {"bf16", "fp16"}) {
+      const bool bf16 = dtype == std::string("bf16");
+      json document = loop_around(framework, R"([{"backward": {}}, {"clip": {"max_norm": 0.3, "norm_over": "rank"}}, {"step": {}}])");
+      if (framework == std::string("deepspeed")) document["engine"]["config"] = {{"gradient_accumulation_steps", 1}, {dtype, {{"enabled", true}}}};
+      if (framework == std::string("deepspeed") && !bf16) document["engine"]["config"]["fp16"]["loss_scale"] = 1;
+      document["model_dtype"] = dtype;
+      document["parameters"] = {{{"name", "w0"}, {"numel", 4}}, {{"name", "w1"}, {"numel", 2}}};
+      const json gradients = {{"w0", {2, 2, 6, 5}}, {"w1", {4, 3}}};
+      document["gradients"] = {{"kind", "values"}, {"micro_batches", {{gradients, gradients}}}};
+      document["expect"] = {{"findings", json::array()}, {"values", {{{"event", 1}, {"rank", 1}, {"buffer", "w0.grad"}, {"values", bf16 ? in_bf16 : in_fp16}}}}};
+      const Outcome outcome = run({"gate", folder.write("a.json", document.dump())});
+      EXPECT_EQ(outcome.code, tool::clean) << framework << dtype << outcome.out;
+    }
+}
+
 TEST(an_optimizer_in_a_hook_of_the_loop, applies_the_ranks_own_gradient) {
   const json report = replayed(corpus("ddp/optimizer-in-a-hook-of-the-loop"));
   ASSERT_FALSE(report["findings"].empty());

@@ -53,3 +53,11 @@ def test_a_loop_clips_by_the_norm_of_all_parts_or_of_its_own(driver):
     whole = [1, 2, 3, 4, 40, 70, 7]
     expected = [whole, whole] if name == "fsdp2" else [[1, 2, 40, 70, 7], [3, 4, 40, 70, 7]]
     assert norms == pytest.approx([sum(x * x for x in each) ** 0.5 for each in expected])
+
+
+def test_a_matrix_in_parts_has_the_rows_of_a_part(driver):
+    name, _ = driver
+    if name == "fsdp2":
+        pytest.skip("fully_shard has rows of its own, which its tests look at")
+    config = {"rows": {"column": 1}, "comm_hook": "powerSGD", "PowerSGDState": {"start_powerSGD_iter": 10}}
+    assert [held["column.grad"] for held in backward(driver, config)] == [[1, 2], [3, 4]]

@@ -69,8 +69,9 @@ class Ddp(TorchLoop):
     def wrap(self, model: LinearModel) -> DistributedDataParallel:
         config = self.configuration.config
         for p, weight in model.weights.items():
-            if rows := config.get("rows", {}).get(self.configuration.parameters[p].name):
-                weight.data = weight.data.view(rows, -1)
+            parameter = self.configuration.parameters[p]
+            if rows := config.get("rows", {}).get(parameter.name):  # of a part: a DTensor has those of all
+                weight.data = weight.data.view(rows * (parameter.part.count if parameter.part and hasattr(weight.data, "to_local") else 1), -1)
         arguments: dict[str, Any] = {key: config[key] for key in ARGUMENTS if config.get(key)}
         if self.mesh is not None:
             arguments["device_mesh"] = self.mesh

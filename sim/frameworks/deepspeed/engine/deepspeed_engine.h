@@ -252,6 +252,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
   bool mirror_ = true;
   std::optional<std::uint32_t> pending_stage_;
   double loop_max_norm_ = 0;                 // of the clip that waits for its norm
+  Dtype loop_norm_dtype_ = Dtype::float32;   // of that norm
   std::uint32_t window_ = 0;                 // of the forwards below
   std::vector<bool> explicit_forward_used_;  // by explicit forward of the window: its prologue ran
 };

@@ -16,7 +16,7 @@ void DeepSpeedEngine::clip_gradients(const events::ClipGradients& event, Program
   Tensor squared = tensors_.allocate(w, "loop_norm_squared", Dtype::float64, 1), norm = tensors_.allocate(w, "loop_norm", Dtype::float32, 1);
   Tensor of_one = tensors_.allocate(w, "loop_norm of a parameter", Dtype::float32, 1);
   const ProcessGroup group = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], rank());
-  emit_loop_norm(w, grad_, norm.slice, of_one.slice, squared.slice, group);
+  loop_norm_dtype_ = emit_loop_norm(w, tensors_, grad_, {norm.slice, of_one.slice, squared.slice}, group);
   w.report(StepFact::loop_norm, norm.slice, 1.0);
   loop_max_norm_ = event.max_norm;
   read(w, loop_norm_known, norm.slice);
@@ -26,7 +26,7 @@ void DeepSpeedEngine::clip_gradients(const events::ClipGradients& event, Program
 }
 
 void DeepSpeedEngine::clip_by(double norm, ProgramWriter& w) {
-  const double factor = loop_clip_factor(norm, loop_max_norm_);
+  const double factor = loop_clip_factor(norm, loop_max_norm_, loop_norm_dtype_);
   for (const std::uint32_t p : learned())
     if (grad_[p].defined()) w.multiply(grad_[p].slice, factor);
 }

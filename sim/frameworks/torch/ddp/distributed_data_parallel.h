@@ -96,6 +96,7 @@ class DistributedDataParallel final : public Engine {
   std::vector<BaseOptimizer> optimizers_;  // PyTorch's state is of each parameter
   Slice norm_squared_, norm_, parameter_norm_, found_inf_;
   double max_norm_ = 0;
+  Dtype norm_dtype_ = Dtype::float32;
   bool localized_ = false;  // a forward put DTensors in the place of the module's parameters, which has none behind it. ddp.py: _reconstruct_dtensor, at torch 2.13
   bool stepped_ = false;    // the last event: weights may have changed
   std::optional<Stage> pending_;

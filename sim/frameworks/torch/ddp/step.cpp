@@ -70,14 +70,14 @@ void DistributedDataParallel::zero_grad(bool set_to_none, bool plain_alone, cons
 void DistributedDataParallel::clip(const events::ClipGradients& event, const Pass& pass) {
   if (linear()) return;  // the ledger asks where contributions go, not how long they are
   const ProcessGroup group = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], context_.rank);
-  emit_loop_norm(pass.w, gradients_.grad, norm_, parameter_norm_, norm_squared_, group);
+  norm_dtype_ = emit_loop_norm(pass.w, gradients_.tensors, gradients_.grad, {norm_, parameter_norm_, norm_squared_}, group);
   pass.w.report(StepFact::loop_norm, norm_, 1.0);
   max_norm_ = event.max_norm;
   read(pass.w, Stage::clip_norm, norm_);
 }
 
 void DistributedDataParallel::clip_by(double norm, const Pass& pass) {
-  const float factor = loop_clip_factor(norm, max_norm_);
+  const float factor = loop_clip_factor(norm, max_norm_, norm_dtype_);
   for (const Tensor& grad : gradients_.grad)
     if (grad.defined()) pass.w.multiply(grad.slice, factor);
 }

@@ -60,7 +60,6 @@ class Script {
     if (Problem problem = item_problem(s_, item, here, "FullyShardedDataParallel", config_.grad_scaler.has_value())) return problem;
     if (item.kind == ScriptKind::of_framework) return InputError{here, "is another framework's; FullyShardedDataParallel has no events of its own"};
     if (item.kind == ScriptKind::no_sync && in_no_sync) return InputError{here, "stands in another, which is not modelled with FullyShardedDataParallel"};
-    if (item.kind == ScriptKind::clip && config_.mixed_precision.keep_low_precision_grads) return InputError{here + "/clip", "is modelled for gradients in fp32"};
     if (item.kind == ScriptKind::clip)
       for (std::uint32_t r = 0; r < s_.world_size; ++r)
         if (const std::size_t ranks = groups_.of(item.over, r).size(); ranks > 1 && ranks < s_.world_size)

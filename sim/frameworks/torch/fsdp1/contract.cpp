@@ -19,6 +19,8 @@ Contract fsdp1_contract(const Scenario& s, const Fsdp1Config& config) {
   out.computed = precision.param_dtype;
   out.wire = precision.reduce_dtype.value_or(made);
   out.accumulation = !precision.keep_low_precision_grads && size_of(out.wire) > size_of(made) ? out.wire : made;
+  // No gradient is wider than its parameter.
+  if (size_of(s.model_dtype) < size_of(out.accumulation)) out.accumulation = s.model_dtype;
   add_scaler(config.grad_scaler, out);
   return out;
 }

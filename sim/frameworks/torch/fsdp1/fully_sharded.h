@@ -102,9 +102,8 @@ class FullyShardedDataParallel final : public Engine {
     std::uint64_t offset;  // of the first element, in the parameter
   };
   std::vector<Trained> trained_parts(std::uint32_t module, std::optional<FrameworkError>& error);
-  std::vector<Tensor> gradients(bool of_optimizer) const;                  // of the parameters that it has, or of those that modules list
-  void square(Slice scalar, ProgramWriter& w);                             // ours: a scalar
-  void emit_norm(const std::vector<Tensor>& gradients, ProgramWriter& w);  // fully_sharded_data_parallel.py: _get_grad_norm, at torch 2.13
+  std::vector<Tensor> gradients(bool of_optimizer) const;                       // of the parameters that it has, or of those that modules list
+  void norm_of_shards(const std::vector<Tensor>& gradients, ProgramWriter& w);  // fully_sharded_data_parallel.py: _get_grad_norm, at torch 2.13
   std::vector<ViewPiece> pieces_of(std::uint32_t module, Slice whole_or_shard, bool whole) const;
   void observe_flat(std::uint32_t module, ProgramWriter& w);  // ours: snapshots
 
@@ -125,8 +124,12 @@ class FullyShardedDataParallel final : public Engine {
 
   std::vector<BaseOptimizer> optimizers_;  // by parameter
   Slice norm_squared_, norm_, one_, found_inf_;
-  double max_norm_ = 0;
-  bool clips_of_optimizer_ = false;
+  // The clip that waits for its norm. factor: the dtype of the factor, which a clip of shards rounds to that of each gradient.
+  struct Clip {
+    double max_norm = 0;
+    bool of_optimizer = false, of_shards = false;
+    Dtype factor = Dtype::float32;
+  } clip_;
   bool stepped_ = false;  // the last event: weights may have changed
   std::optional<Stage> pending_;
 };

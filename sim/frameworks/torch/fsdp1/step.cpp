@@ -143,43 +143,36 @@ void FullyShardedDataParallel::clip(const events::ClipGradients& event, const Pa
   if (own) lazy_init(pass);
   if (own && shared_.states[0] != TrainingState::idle) throw not_idle();
   OnStream on(pass.w, optimizer_stream());
-  const bool across = own && shared_.strategy != Strategy::no_shard;
-  clips_of_optimizer_ = !own;
-  emit_norm(gradients(clips_of_optimizer_), pass.w);
-  if (across) {
-    square(norm_, pass.w);
-    pass.w.collective({.purpose = Purpose::user, .group = shared_.modules.shard.id, .input = norm_, .output = norm_});
-    pass.w.square_root(norm_);
+  clip_ = {event.max_norm, !own, own && shared_.strategy != Strategy::no_shard, Dtype::float32};
+  const std::vector<Tensor> all = gradients(clip_.of_optimizer);
+  if (clip_.of_shards) {
+    norm_of_shards(all, pass.w);
+  } else {
+    clip_.factor = dtype_of_norms(pass.w, all);
+    emit_norm(pass.w, shared_.tensors, all, {norm_, one_, norm_squared_}, true);
+    pass.w.report(StepFact::loop_norm, norm_, 1.0);
   }
-  pass.w.report(StepFact::loop_norm, norm_, 1.0);
-  max_norm_ = event.max_norm;
   read(pass.w, Stage::clip_norm, norm_);
 }
 
-void FullyShardedDataParallel::square(Slice scalar, ProgramWriter& w) {
-  w.fill(norm_squared_, 0.0);
-  w.squared_norm(norm_squared_, scalar);
-  w.copy(scalar, norm_squared_);
-}
-
-// The norm of the norms, in fp32.
-void FullyShardedDataParallel::emit_norm(const std::vector<Tensor>& gradients, ProgramWriter& w) {
-  w.fill(norm_, 0.0);
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    w.fill(norm_squared_, 0.0);
-    w.squared_norm(norm_squared_, gradients[i].slice);
-    w.copy(one_, norm_squared_);
-    w.square_root(one_);
-    add_square(w, one_, i, gradients.size(), norm_, norm_squared_);
-  }
-  w.square_root(norm_);
+// In fp32 whatever gradients are, over all ranks. What is returned has the dtype of the rank's gradients.
+void FullyShardedDataParallel::norm_of_shards(const std::vector<Tensor>& gradients, ProgramWriter& w) {
+  emit_norm(w, shared_.tensors, gradients, {norm_, one_, norm_squared_}, false);
+  emit_norms_over(w, shared_.tensors, norm_, norm_squared_, Dtype::float32, shared_.modules.shard);
+  const Dtype returned = dtype_of_norms(w, gradients);
+  if (returned == Dtype::float32) return w.report(StepFact::loop_norm, norm_, 1.0);
+  w.copy(one_, norm_);
+  round_norms(w, shared_.tensors, one_, returned);
+  w.report(StepFact::loop_norm, one_, 1.0);
 }
 
 void FullyShardedDataParallel::clip_by(double norm, const Pass& pass) {
   OnStream on(pass.w, optimizer_stream());
-  const float factor = loop_clip_factor(norm, max_norm_);
-  for (const Tensor& grad : gradients(clips_of_optimizer_))
-    if (grad.numel() > 0) pass.w.multiply(grad.slice, factor);
+  const float factor = loop_clip_factor(norm, clip_.max_norm, clip_.factor);
+  for (const Tensor& grad : gradients(clip_.of_optimizer)) {
+    if (grad.numel() == 0) continue;
+    pass.w.multiply(grad.slice, clip_.of_shards ? rounded_to(pass.w.declaration(grad.slice.buffer).dtype, factor) : factor);
+  }
 }
 
 void FullyShardedDataParallel::scale_gradients(const events::ScaleGradients& event, const Pass& pass) {

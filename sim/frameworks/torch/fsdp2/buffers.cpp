@@ -24,6 +24,7 @@ const std::vector<BufferFamily>& fsdp2_buffer_families() {
       {"total_norm_squared", scalars, "clip_grad_norm_", "a sum of squares"},
       {"total_norm", scalars, "clip_grad_norm_", "the norm of all gradients"},
       {"norm", scalars, "clip_grad_norm_", "the norm of one gradient"},
+      {"rounded_norms", scalars, "clip_grad_norm_", "norms of gradients of 16 bits, in their dtype"},
       {"norms", scalars, "clip_grad_norm_", "the norms of all gradients"},
       {"found_inf", scalars, "GradScaler", "whether a gradient has an infinity or NaN"},
       {"loop_scalar", scalars, "the loop", "a scalar that it reduces"},

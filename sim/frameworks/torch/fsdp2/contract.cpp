@@ -41,6 +41,8 @@ Contract fsdp2_contract(const Scenario& s, const Fsdp2Config& config) {
   out.computed = config.mixed_precision.param_dtype;
   out.accumulation = config.mixed_precision.param_dtype.value_or(s.model_dtype);
   out.wire = config.mixed_precision.reduce_dtype.value_or(out.accumulation);
+  // No gradient is wider than its parameter.
+  if (size_of(s.model_dtype) < size_of(out.accumulation)) out.accumulation = s.model_dtype;
   // Tensor.grad_dtype: what a leaf's gradient is accumulated in.
   if (config.grad_dtype) out.accumulation = *config.grad_dtype;
   if (config.gradient_divide_factor) out.average_divisor = rational(*config.gradient_divide_factor);

@@ -113,6 +113,7 @@ class FsdpModule final : public Engine {
   std::vector<BaseOptimizer> optimizers_;  // by parameter
   Slice norm_squared_, norm_, one_, norms_, found_inf_;
   double max_norm_ = 0;
+  Dtype norm_dtype_ = Dtype::float32;
   bool in_no_sync_ = false;
   bool stepped_ = false;  // the last event: weights may have changed
   std::optional<Stage> pending_;

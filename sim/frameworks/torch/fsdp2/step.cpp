@@ -99,13 +99,14 @@ void FsdpModule::clip(const events::ClipGradients& event, const Pass& pass) {
   OnStream on(pass.w, optimizer_stream());
   if (shared_.config->clips_a_used_up_generator) {
     pass.w.fill(norm_, 0.0);
+    norm_dtype_ = Dtype::float32;
   } else if (of_all) {
     norm_of_shards(pass);
   } else {
     std::vector<Tensor> shards;
     for (const FsdpParam& of : shared_.params)
       if (of.sharded_grad.defined() && of.sharded_grad.numel() > 0) shards.push_back(of.sharded_grad);
-    emit_loop_norm(pass.w, shards, norm_, one_, norm_squared_, over);
+    norm_dtype_ = emit_loop_norm(pass.w, shared_.tensors, shards, {norm_, one_, norm_squared_}, over);
   }
   pass.w.report(StepFact::loop_norm, norm_, 1.0);
   max_norm_ = event.max_norm;
@@ -130,38 +131,33 @@ void FsdpModule::norm_of_shards(const Pass& pass) {
   const auto defined = [&](std::uint32_t p) { return param(p).sharded_grad.defined(); };
   bool over_tensor = false;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) over_tensor |= defined(p) && shared_.modules.placements[p] == Placement::shard;
-  std::uint32_t count = 0;
+  std::vector<Tensor> gradients;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     if (!defined(p)) continue;
-    const Slice norm = norms_.part(count++, 1), gradient = param(p).sharded_grad.slice;
-    w.fill(norm_squared_, 0.0);
-    if (gradient.numel > 0) w.squared_norm(norm_squared_, gradient);
-    w.copy(norm, norm_squared_);
-    w.square_root(norm);
-    if (over_tensor && shared_.modules.placements[p] == Placement::replicate) w.divide(norm, std::sqrt(static_cast<double>(shared_.modules.tensor.size())));
+    const Slice norm = norms_.part(gradients.size(), 1);
+    gradients.push_back(param(p).sharded_grad);
+    emit_norm_of_one(w, shared_.tensors, gradients.back().slice, norm, norm_squared_, true);
+    if (!over_tensor || shared_.modules.placements[p] != Placement::replicate) continue;
+    w.divide(norm, std::sqrt(static_cast<double>(shared_.modules.tensor.size())));
+    round_norms(w, shared_.tensors, norm, w.declaration(gradients.back().slice.buffer).dtype);
   }
-  if (shared_.modules.shard.size() > 1) reduce_norms(pass, norms_.part(0, count), shared_.modules.shard);
-  if (over_tensor) reduce_norms(pass, norms_.part(0, count), shared_.modules.tensor);
+  norm_dtype_ = dtype_of_norms(w, gradients);
+  const Slice norms = norms_.part(0, gradients.size());
+  if (shared_.modules.shard.size() > 1) reduce_norms(pass, norms, shared_.modules.shard);
+  if (over_tensor) reduce_norms(pass, norms, shared_.modules.tensor);
   w.fill(norm_, 0.0);
-  for (std::uint32_t i = 0; i < count; ++i) add_square(w, norms_.part(i, 1), i, count, norm_, norm_squared_);
+  for (std::uint32_t i = 0; i < norms.numel; ++i) add_square(w, norms.part(i, 1), i, norms.numel, norm_, norm_squared_);
   w.square_root(norm_);
+  round_norms(w, shared_.tensors, norm_, norm_dtype_);
 }
 
 void FsdpModule::reduce_norms(const Pass& pass, Slice norms, const ProcessGroup& over) {
-  if (norms.numel == 0) return;
-  ProgramWriter& w = pass.w;
-  for (std::uint32_t i = 0; i < norms.numel; ++i) {
-    w.fill(norm_squared_, 0.0);
-    w.squared_norm(norm_squared_, norms.part(i, 1));
-    w.copy(norms.part(i, 1), norm_squared_);
-  }
-  w.collective({.purpose = Purpose::user, .group = over.id, .input = norms, .output = norms});
-  for (std::uint32_t i = 0; i < norms.numel; ++i) w.square_root(norms.part(i, 1));
+  if (norms.numel > 0) emit_norms_over(pass.w, shared_.tensors, norms, norm_squared_, norm_dtype_, over);
 }
 
 void FsdpModule::clip_by(double norm, const Pass& pass) {
   OnStream on(pass.w, optimizer_stream());
-  const float factor = loop_clip_factor(norm, max_norm_);
+  const float factor = loop_clip_factor(norm, max_norm_, norm_dtype_);
   for (const FsdpParam& of : shared_.params)
     if (of.sharded_grad.defined() && of.sharded_grad.numel() > 0) pass.w.multiply(of.sharded_grad.slice, factor);
 }

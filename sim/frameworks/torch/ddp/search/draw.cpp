@@ -110,10 +110,10 @@ class Options {
     config_.delay_all_reduce = late;
   }
 
-  // What an overflow in a part tells ranks, PowerSGD of parts, and frozen DTensors are other matters (docs/ddp.md).
+  // Frozen DTensors are another matter (docs/ddp.md), and so are hooks that do not average.
   void share() {
     const bool trained = std::all_of(out_.parameters.begin(), out_.parameters.end(), [](const Parameter& p) { return p.trainable; });
-    const bool alone = config_.grad_scaler || config_.power_sgd || config_.delay_all_reduce || config_.comm_hook == CommHook::sum || config_.comm_hook == CommHook::noop;
+    const bool alone = config_.delay_all_reduce || config_.comm_hook == CommHook::sum || config_.comm_hook == CommHook::noop;
     if (!trained || alone || !swarm_.on(Feature::many_parameters) || !draw_tensor_parallel(draws_, out_)) return;
     if (!swarm_.on(unsaid_unused)) return;
     for (const Parameter& p : out_.parameters)
@@ -171,7 +171,7 @@ void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scena
   LoopWindow window(slot, draws, swarm, out, false);
   const bool of_module = draws.one_in(3) && !(slot.as_documented && out.layout);  // behind the first forward it has no parameters then
   const ScriptKind zero_grad = of_module ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
-  const bool clips = out.model_dtype == Dtype::float32 && window.strays(Feature::clipping);
+  const bool clips = window.clips(out.model_dtype);
   // A delayed all-reduce waits for one parameter and not for the last; tensor-parallel ranks add up terms in the backward, in one order.
   const bool orders = !(config.delay_all_reduce || out.layout) || !slot.as_documented;
   const bool leaves_out = (config.find_unused_parameters && !config.static_graph && orders && out.engine.optimizer.type == OptimizerType::sgd) || window.strays(unsaid_unused);
@@ -185,7 +185,8 @@ void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scena
     else window.micro_batch(true, leaves_out, orders);
     window.detour(zero_grad);
   }
-  window.before_step(config.grad_scaler.has_value(), clips);
+  // Tensor-parallel ranks do not know of an overflow in each other's parts.
+  window.before_step(config.grad_scaler.has_value(), clips, !(slot.as_documented && out.layout));
   window.step();
 }
 

@@ -68,8 +68,10 @@ class Options {
 
   void engine(std::span<const Variant* const> among) {
     draw_loop_engine(among, draws_, swarm_, out_);
-    // Where the wire is narrower than what is computed, or weights narrower than both, the contract has one format of two that sums pass through.
-    if (out_.model_dtype != Dtype::float32 || !swarm_.often(mixed_precision, draws_)) return;
+    if (out_.model_dtype != Dtype::float32)
+      return draw_wider(set_apart(draws_), swarm_.on(mixed_precision), config_.mixed_precision.param_dtype, config_.mixed_precision.reduce_dtype);
+    // Where the wire is narrower than what is computed the contract has one format of two that sums pass through.
+    if (!swarm_.often(mixed_precision, draws_)) return;
     MixedPrecision& precision = config_.mixed_precision;
     if (!draws_.one_in(4)) precision.param_dtype = draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16, Dtype::float32});
     if (!draws_.one_in(4)) precision.reduce_dtype = Dtype::float32;
@@ -151,7 +153,8 @@ void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scena
   const Fsdp1Config& config = fsdp1_config(out);
   LoopWindow window(slot, draws, swarm, out, false);
   const ScriptKind zero_grad = draws.one_in(3) ? ScriptKind::engine_zero_grad : ScriptKind::optimizer_zero_grad;
-  const bool clips = out.model_dtype == Dtype::float32 && !config.mixed_precision.keep_low_precision_grads && window.strays(Feature::clipping);
+  const MixedPrecision& precision = config.mixed_precision;
+  const bool clips = window.clips(precision.keep_low_precision_grads ? precision.param_dtype.value_or(out.model_dtype) : out.model_dtype);
   const bool may_defer = !leaves_parameters_out(out) && !(slot.as_documented && adds_up_narrowly(config));
   const bool defers = config.offload || (window.takes(Feature::blocks) && may_defer);
   const bool leaves_out = !defers && out.engine.optimizer.type == OptimizerType::sgd && (!slot.as_documented || (root_is_used(out) && !config.forward_prefetch));

@@ -64,8 +64,10 @@ class Options {
   void engine(std::span<const Variant* const> among) {
     if (often(Feature::sixteen_bits)) out_.model_dtype = draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16});
     among[draws_.below(static_cast<std::uint32_t>(among.size()))]->apply(out_);
-    // Where the wire is narrower than what is computed, or weights narrower than both, the contract has one format of two that sums pass through.
-    if (out_.model_dtype != Dtype::float32 || !often(mixed_precision)) return;
+    if (out_.model_dtype != Dtype::float32)
+      return draw_wider(set_apart(draws_), swarm_.on(mixed_precision), config_.mixed_precision.param_dtype, config_.mixed_precision.reduce_dtype);
+    // Where the wire is narrower than what is computed the contract has one format of two that sums pass through.
+    if (!often(mixed_precision)) return;
     if (!draws_.one_in(4)) config_.mixed_precision.param_dtype = draws_.of({Dtype::bfloat16, Dtype::bfloat16, Dtype::float16, Dtype::float32});
     if (!draws_.one_in(4)) config_.mixed_precision.reduce_dtype = Dtype::float32;
   }
@@ -115,12 +117,22 @@ class Options {
     else if (frozen || draws_.one_in(4)) config_.calls_unused_units = true;  // a module without gradients is called all the same
   }
 
-  // What an overflow in a part tells ranks is another matter (docs/fsdp2.md). A parameter that the plan leaves out has a norm over another mesh.
+  // A parameter that the plan leaves out has a norm over another mesh, and no GradScaler.
   void share() {
-    const bool alone = config_.mesh || config_.grad_scaler;
-    if (alone || !swarm_.on(Feature::many_parameters) || !draw_tensor_parallel(draws_, out_) || !swarm_.on(unsaid_unused)) return;
+    if (!swarm_.on(Feature::many_parameters) || !draw_tensor_parallel(draws_, out_)) return;
+    if (config_.mesh) mesh_of_the_layout(set_apart(draws_));
+    if (!swarm_.on(unsaid_unused) || config_.grad_scaler) return;
     for (const Parameter& p : out_.parameters)
       if (!p.summed_over.empty()) config_.plain.push_back(p.name);
+  }
+
+  // Replicas and shards become dimensions of the layout: two of each among eight ranks, else shards of all data-parallel ranks or of none.
+  void mesh_of_the_layout(Draws draws) {
+    const std::uint32_t ranks = out_.layout->size("tp");
+    if (out_.world_size == 4 && ranks == 2 && draws.one_in(2)) out_.world_size = 8;
+    const std::uint32_t data = out_.world_size / ranks, shard = data == 4 ? 2 : draws.one_in(4) ? 1 : data;
+    out_.groups.clear();
+    out_.layout = RankLayout::of("", {{"tp", ranks}, {"shard", shard}}, out_.world_size).value();
   }
 
   void step() {
@@ -153,7 +165,8 @@ class Window {
     offload_ = slot.as_documented && config_.offload;
     strays_ = !slot.as_documented;
     leaves_out_ = !slot.as_documented || (deferral_ != Deferral::all_reduce && may_leave_out(out));
-    clips_ = out.model_dtype == Dtype::float32 && window_.strays(Feature::clipping);
+    clips_ = window_.clips(out.model_dtype);
+    known_to_all_ = !out.layout || std::all_of(out.parameters.begin(), out.parameters.end(), [](const Parameter& p) { return !p.has_gradient() || p.part; });
   }
 
   void draw() {
@@ -179,7 +192,7 @@ class Window {
       } else window_.micro_batch(true, leaves_out_, false);
       window_.detour(zero_grad_);
     }
-    window_.before_step(config_.grad_scaler.has_value(), clips_);
+    window_.before_step(config_.grad_scaler.has_value(), clips_, strays_ || known_to_all_);
     window_.step();
   }
 
@@ -197,6 +210,7 @@ class Window {
   Deferral deferral_;
   ScriptKind zero_grad_;
   bool leaves_out_ = true, clips_ = false, offload_ = false, strays_ = false;
+  bool known_to_all_ = true;  // an overflow, wherever it is (docs/fsdp2.md)
 };
 
 }  // namespace

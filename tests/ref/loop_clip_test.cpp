@@ -1,0 +1,65 @@
+// The norm that a loop clips by, where gradients have 16 bits and PyTorch rounds it to them: from producers that report another one.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/support/loops.h"
+#include "tests/support/tampering.h"
+
+namespace gradledger::testing {
+namespace {
+
+using nlohmann::json;
+using Set = std::set<std::string>;
+
+const char* const low_gradients = R"({"mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "keep_low_precision_grads": true}})";
+
+// Where ranks have shards they have the norm together.
+json loop_in(const char* framework, const char* dtype, const std::string& config = "{}") {
+  json document = loop_around(framework, R"([{"backward": {}}, {"clip": {"max_norm": 1}}, {"step": {}}])", config);
+  document["script"][1]["clip"]["norm_over"] = framework == std::string("ddp") ? "rank" : "world";
+  document["model_dtype"] = dtype;
+  return document;
+}
+
+// What is found where every rank reports its norm through `change`.
+ref::Verdict verdict_of(const json& document, const std::function<double(double)>& change) {
+  const auto scenario = read_scenario(document.dump(), ".");
+  EXPECT_TRUE(scenario) << (scenario ? "" : scenario.error().text());
+  return judge_tampered(
+      *scenario, [](const Snapshot&) {}, 0,
+      [&](StepRecord& r) {
+        if (r.fact == StepFact::loop_norm) r.value = change(r.value);
+      });
+}
+
+Set found(const json& document, const std::function<double(double)>& change) { return classes(verdict_of(document, change)); }
+
+TEST(norms_of_loops, may_be_rounded_as_gradients_are_and_no_further) {
+  const auto by = [](double factor) { return [factor](double norm) { return norm * factor; }; };
+  for (const char* framework : {"ddp", "fsdp1", "fsdp2"}) {
+    for (const char* dtype : {"bf16", "fp16"}) {
+      const double last_bit = dtype == std::string("bf16") ? 0x1p-7 : 0x1p-10;
+      EXPECT_EQ(found(loop_in(framework, dtype), by(1)), Set{}) << framework << dtype;
+      EXPECT_EQ(found(loop_in(framework, dtype), by(1 + last_bit)), Set{}) << framework << dtype;
+      EXPECT_EQ(found(loop_in(framework, dtype), by(1.25)), Set{"wrong-norm"}) << framework << dtype;
+    }
+    EXPECT_EQ(found(loop_in(framework, "fp32"), by(1 + 0x1p-10)), Set{"wrong-norm"}) << framework << ": fp32 rounds less";
+  }
+  EXPECT_EQ(found(loop_in("fsdp1", "fp32", low_gradients), by(1 + 0x1p-7)), Set{}) << "weights in fp32, and gradients in bf16";
+}
+
+TEST(norms_of_loops, may_be_infinite_where_gradients_have_no_room_for_them_alone) {
+  const auto infinite = [](double) { return std::numeric_limits<double>::infinity(); };
+  const auto of = [](double element) {
+    json document = loop_in("ddp", "fp16");
+    const json gradients = {{"w0", std::vector<double>(13, element)}, {"w1", std::vector<double>(6, element)}};
+    document["gradients"] = {{"kind", "values"}, {"micro_batches", {{gradients, gradients}}}};
+    return document;
+  };
+  EXPECT_EQ(found(of(32768), infinite), Set{}) << "the norm of 19 such elements is above the largest number of fp16";
+  EXPECT_EQ(found(of(128), infinite), Set{"wrong-norm"});
+}
+
+}  // namespace
+}  // namespace gradledger::testing

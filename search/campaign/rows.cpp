@@ -43,6 +43,8 @@ std::optional<ref::FindingClass> shown_by(const Scenario& scenario, const KnownD
 RowHunt hunt_row(const KnownDefect& defect, std::uint64_t seed, std::uint32_t cases_max, const std::function<bool()>& stop) {
   Profile profile;
   profile.as_of = defect.with;
+  if (defect.framework)
+    for (const Variant& variant : defect.framework->search_space()->variants()) profile.variants.push_back(&variant);
   const bool look_first = std::all_of(defect.classes.begin(), defect.classes.end(), seen_by_probes);
   RowHunt out;
   while (out.cases < cases_max && !out.found && !stop()) {

@@ -16,6 +16,7 @@ struct KnownDefect {
   std::optional<AsOf> without;             // the same with the repair; absent: nothing has one yet
   std::vector<ref::FindingClass> classes;  // any of which shows it
   std::string engine;                      // where `without` is absent: that the finding must be on
+  const Framework* framework = nullptr;    // whose engines are drawn; null: those of the framework that scenarios have where they name none
 };
 
 struct RowHunt {

@@ -100,5 +100,12 @@ TEST(row, is_found_where_the_repair_takes_the_finding_away_and_nowhere_else) {
   EXPECT_EQ(none.cases, 60u);
 }
 
+TEST(row, is_looked_for_in_the_framework_that_has_it) {
+  const KnownDefect scaled{{"2.13.0", {}}, std::nullopt, {ref::FindingClass::missing_reduction}, "ddp", framework_named("ddp")};
+  const RowHunt hunt = hunt_row(scaled, 0, 500, [] { return false; });
+  ASSERT_TRUE(hunt.found);
+  EXPECT_EQ(hunt.scenario.engine.framework, "ddp");
+}
+
 }  // namespace
 }  // namespace gradledger::testing

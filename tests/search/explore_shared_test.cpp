@@ -27,6 +27,7 @@ class Meeting {
   std::vector<Bytes> exchange(std::uint32_t number, std::vector<Bytes> to) {
     std::unique_lock lock(guard_);
     changed_.wait(lock, [&] { return left_ == 0 || !gone_.empty(); });  // the round before is over
+    if (!gone_.empty()) throw ProcessesLost(gone_, "gone");
     on_table_[number] = std::move(to);
     if (++arrived_ == size_) {
       arrived_ = 0;
@@ -34,7 +35,7 @@ class Meeting {
       changed_.notify_all();
     }
     changed_.wait(lock, [&] { return left_ > 0 || !gone_.empty(); });
-    if (!gone_.empty()) throw ProcessesLost(gone_, "gone");
+    if (left_ == 0) throw ProcessesLost(gone_, "gone");  // a round in which all were there is one, whoever is gone since
     std::vector<Bytes> out;
     for (std::vector<Bytes>& from : on_table_) out.push_back(std::move(from[number]));
     if (--left_ == 0) changed_.notify_all();

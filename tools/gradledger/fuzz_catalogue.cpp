@@ -34,7 +34,7 @@ void add_rows(const Loaded& loaded, const Options& options, std::map<std::string
   if (s.expect.findings.empty() || s.expect.accounting_only || verbs::bytes_needed(s) > options.memory_limit) return;
   // No script that is drawn states what it means: a finding of its class would be another defect.
   if (loaded.timeline.two_layers) return of_loops.insert(s.covers.begin(), s.covers.end());
-  search::KnownDefect defect{s.engine.as_of, std::nullopt, {}, search::engine_of(s)};
+  search::KnownDefect defect{s.engine.as_of, std::nullopt, {}, search::engine_of(s), &framework_of(s)};
   for (const ExpectedFinding& f : s.expect.findings)
     if (const auto c = ref::finding_class_named(f.finding)) defect.classes.push_back(*c);
   if (!s.twin_of.empty()) {

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int bent_each = testing::sanitized ? 2 : 8;              // inputs made of each scenario
+constexpr int bent_each = testing::sanitized ? 1 : 8;              // inputs made of each scenario
 constexpr std::size_t bytes_apart = testing::sanitized ? 97 : 13;  // where each breaks off
 
 // Contents by path, in order.
@@ -71,11 +71,12 @@ TEST(fuzzed, scenarios_with_wrong_bytes_keep_every_property) {
 
 TEST(fuzzed, scenarios_with_wrong_values_keep_every_property) {
   SplitMix64 random(2);
+  std::size_t made = 0;
   for (const auto& [path, text] : scenarios()) {
     const nlohmann::json document = nlohmann::json::parse(text);
     for (int i = 0; i < bent_each; ++i) {
       nlohmann::json bent = fuzz::mutated(document, random);
-      if (i % 2 == 1) bent = fuzz::mutated(std::move(bent), random);
+      if (made++ % 2 == 1) bent = fuzz::mutated(std::move(bent), random);
       EXPECT_NO_THROW(fuzz::check_scenario(bent.dump())) << path << "\n" << bent.dump();
     }
   }

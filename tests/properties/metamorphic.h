@@ -208,12 +208,13 @@ inline Books books(const Case& c, Snapshots which, const Schedule& schedule = in
   RunOptions options;
   options.linear = true;
   options.schedule = schedule;
-  // Other data in every contribution, so that what is written shows; in the probes' unit, so that no loss scale makes two sums alike (inf). Sums over ranks of
-  // one backward are in [8 b W, 8 (b + 1) W), so that the next one's are none of them.
-  executor.run(ElementSource([&c](std::uint32_t b, auto... key) {
-                 return c.range.unit * static_cast<double>(8 * (b % 15) + 1 + hash_keys({std::uint64_t{b}, std::uint64_t{key}...}) % 7);
-               }),
-               options, keys);
+  // Other data in every contribution, so that what is written shows; in the probes' unit, so that no loss scale makes two sums alike (inf). All of a window
+  // have one sign, and those of the next the other: no sum is one that was there before.
+  const auto value = [&c](std::uint32_t b, auto... key) {
+    const double sign = c.window_of(c.timeline.backwards[b].event) % 2 == 0 ? 1 : -1;
+    return sign * c.range.unit * static_cast<double>(64 + hash_keys({std::uint64_t{b}, std::uint64_t{key}...}) % 64);
+  };
+  executor.run(ElementSource(value), options, keys);
   std::vector<std::pair<std::uint32_t, std::uint32_t>> all;
   for (std::uint32_t b = 0; b < c.timeline.backwards.size(); ++b)
     for (std::uint32_t r = 0; r < c.scenario.world_size; ++r)

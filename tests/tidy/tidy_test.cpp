@@ -2,8 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <regex>
 #include <set>
+
+#include <boost/regex.hpp>
 
 #include "tests/tidy/source_tree.h"
 
@@ -56,7 +57,7 @@ const std::map<std::string, std::vector<std::string>>& may_include() {
   return table;
 }
 
-const std::regex our_include(R"re(^\s*#include "((sim|loops|ref|search|drivers|gpu|conformance|report|library|verbs|audit|tools|tests|examples)/[^"]+)")re");
+const boost::regex our_include(R"re(^\s*#include "((sim|loops|ref|search|drivers|gpu|conformance|report|library|verbs|audit|tools|tests|examples)/[^"]+)")re");
 
 const std::vector<std::string>* rule_of(const SourceFile& file) {
   const std::vector<std::string>* rule = nullptr;
@@ -73,9 +74,9 @@ TEST(includes, follow_the_arrows_of_the_architecture) {
   std::size_t seen = 0;
   for (const SourceFile& file : source_tree()) {
     const auto* rule = rule_of(file);
-    std::smatch include;
+    boost::smatch include;
     for (std::size_t l = 0; l < file.lines.size(); ++l) {
-      if (!std::regex_search(file.lines[l], include, our_include)) continue;
+      if (!boost::regex_search(file.lines[l], include, our_include)) continue;
       ++seen;
       ASSERT_TRUE(rule) << place(file, l);
       EXPECT_TRUE(allowed(*rule, include[1])) << place(file, l);
@@ -85,13 +86,13 @@ TEST(includes, follow_the_arrows_of_the_architecture) {
 }
 
 TEST(includes, of_a_framework_are_its_own_and_the_registrys) {
-  const std::regex of_a_framework(R"re(#include "(sim/frameworks/[^"]+)/[^"/]+")re");
+  const boost::regex of_a_framework(R"re(#include "(sim/frameworks/[^"]+)/[^"/]+")re");
   std::set<std::string> seen;
   for (const SourceFile& file : source_tree()) {
     if (file.in("tests") || file.in("conformance")) continue;
     for (std::size_t l = 0; l < file.lines.size(); ++l) {
-      std::smatch include;
-      if (!file.lines[l].starts_with("#include \"sim/frameworks/") || !std::regex_search(file.lines[l], include, of_a_framework)) continue;
+      boost::smatch include;
+      if (!file.lines[l].starts_with("#include \"sim/frameworks/") || !boost::regex_search(file.lines[l], include, of_a_framework)) continue;
       const std::string folder = include[1];
       if (file.in(folder) || file.in(folder.substr(0, folder.find('/', std::string("sim/frameworks/").size())))) continue;
       EXPECT_EQ(file.path, "sim/frameworks/registry.cpp") << place(file, l);
@@ -103,13 +104,13 @@ TEST(includes, of_a_framework_are_its_own_and_the_registrys) {
 
 // Sockets are for those who talk to the processes of ranks. Elsewhere a simulator would wait for somebody.
 bool may_have_sockets(const SourceFile& file) { return file.in("sim/transport") || file.in("drivers/sessions") || file.in("gpu/ranks") || file.in("tests"); }
-const std::regex of_sockets(R"re(^\s*#include ("sim/transport/|<boost/asio))re");
+const boost::regex of_sockets(R"re(^\s*#include ("sim/transport/|<boost/asio))re");
 
 TEST(includes, of_sockets_are_those_of_who_talks_to_ranks) {
   std::size_t seen = 0;
   for (const SourceFile& file : source_tree())
     for (std::size_t l = 0; l < file.lines.size(); ++l) {
-      const bool sockets = std::regex_search(file.lines[l], of_sockets);
+      const bool sockets = boost::regex_search(file.lines[l], of_sockets);
       seen += sockets;
       EXPECT_TRUE(!sockets || may_have_sockets(file)) << place(file, l);
     }
@@ -131,7 +132,7 @@ TEST(includes, of_engines_and_arithmetic_are_refused_to_the_oracle) {
 struct Rule {
   std::string what;
   std::vector<std::string> folders;
-  std::regex forbidden;
+  boost::regex forbidden;
   std::string example;                   // a line that the search must find
   std::string unless = "\n";             // a line with this is an exception that says so
   std::vector<std::string> except = {};  // folders, of those above
@@ -141,47 +142,47 @@ const std::vector<Rule>& rules() {
   static const std::vector<Rule> all{
       {"a tolerance is derived, not written down",
        {"sim", "ref", "search", "drivers/sessions", "gpu", "conformance", "report", "library", "verbs", "loops", "audit", "tests", "tools"},
-       std::regex(R"([0-9.]e-[0-9])"),
+       boost::regex(R"([0-9.]e-[0-9])"),
        "if (error < 1e-6)",
        "no tolerance:"},
-      {"equality up to a few ulps is a tolerance", {"tests"}, std::regex(R"(EXPECT_(NEAR|FLOAT_EQ|DOUBLE_EQ)|ASSERT_(NEAR|FLOAT_EQ|DOUBLE_EQ))"), "  EXPECT_NEAR(a, b, c);"},
+      {"equality up to a few ulps is a tolerance", {"tests"}, boost::regex(R"(EXPECT_(NEAR|FLOAT_EQ|DOUBLE_EQ)|ASSERT_(NEAR|FLOAT_EQ|DOUBLE_EQ))"), "  EXPECT_NEAR(a, b, c);"},
       {"no wall clock",
        {"sim", "ref", "search", "conformance", "report", "library", "verbs", "loops", "audit"},
-       std::regex(R"(std::chrono|<chrono>|gettimeofday|clock_gettime|\bclock\(\)|\btime\(nullptr\))"),
+       boost::regex(R"(std::chrono|<chrono>|gettimeofday|clock_gettime|\bclock\(\)|\btime\(nullptr\))"),
        "std::chrono::steady_clock::now()",
        "\n",
        {"sim/transport"}},
       {"random numbers come from the seed by sim/base/hash.h",
        {"sim", "ref", "search", "conformance", "report", "library", "verbs", "loops", "audit"},
-       std::regex(R"(<random>|random_device|_distribution\b|\brand\(\))"),
+       boost::regex(R"(<random>|random_device|_distribution\b|\brand\(\))"),
        "#include <random>"},
       {"no order that a hash table or a pointer decides",
        {"sim", "ref", "search", "conformance", "report", "library", "verbs", "loops", "audit"},
-       std::regex(R"(std::unordered_|std::hash<|reinterpret_cast<std::uintptr_t>)"),
+       boost::regex(R"(std::unordered_|std::hash<|reinterpret_cast<std::uintptr_t>)"),
        "std::unordered_map<int, int> x;"},
       {"the simulator and the oracle know nothing of CUDA",
        {"sim", "ref", "search", "conformance", "report", "library", "verbs", "loops", "audit"},
-       std::regex(R"(#include [<"](cuda|nccl))"),
+       boost::regex(R"(#include [<"](cuda|nccl))"),
        "#include <cuda_runtime_api.h>"},
       {"producers are made by sim/producers/producers.h",
        {"search", "tools", "conformance", "library", "verbs", "loops", "audit"},
-       std::regex(R"(\bHostExecutor\b|sim/execution/host_executor\.h)"),
+       boost::regex(R"(\bHostExecutor\b|sim/execution/host_executor\.h)"),
        "#include \"sim/execution/host_executor.h\""},
       {"floating point is never fast",
        {"cmake", "sim", "ref", "search", "gpu", "conformance", "report", "library", "verbs", "loops", "audit", "tools", "tests"},
-       std::regex(R"(-ffast-math|-Ofast|use_fast_math|-ffp-contract=(fast|on))"),
+       boost::regex(R"(-ffast-math|-Ofast|use_fast_math|-ffp-contract=(fast|on))"),
        "add_compile_options(-ffast-math)"},
       {"the library prints nothing",
        {"conformance", "report", "library", "verbs", "loops", "audit"},
-       std::regex(R"(fmt::print|std::cout|std::cerr|\bf?printf\(|\bputs\()"),
+       boost::regex(R"(fmt::print|std::cout|std::cerr|\bf?printf\(|\bputs\()"),
        "  fmt::print(\"{}\", text);"},
       {"no tabs and no blanks at the end",
        {"sim", "ref", "search", "drivers/sessions", "drivers/cpp", "gpu", "conformance", "report", "library", "verbs", "loops", "audit", "tools", "tests", "examples", "cmake"},
-       std::regex("\t| +$"),
+       boost::regex("\t| +$"),
        "int x; "},
       {"no line longer than a screen",
        {"sim", "ref", "search", "drivers/sessions", "drivers/cpp", "gpu", "conformance", "report", "library", "verbs", "loops", "audit", "tools", "tests", "examples"},
-       std::regex(".{201}"),
+       boost::regex(".{201}"),
        std::string(201, 'x')},
   };
   return all;
@@ -195,26 +196,26 @@ TEST(words, that_are_forbidden_do_not_occur) {
       const auto lies_in = [&](const std::string& folder) { return file.in(folder); };
       if (std::none_of(rule.folders.begin(), rule.folders.end(), lies_in) || std::any_of(rule.except.begin(), rule.except.end(), lies_in)) continue;
       for (std::size_t l = 0; l < file.lines.size(); ++l, ++searched)
-        EXPECT_FALSE(std::regex_search(file.lines[l], rule.forbidden) && file.lines[l].find(rule.unless) == std::string::npos) << rule.what << ": " << place(file, l);
+        EXPECT_FALSE(boost::regex_search(file.lines[l], rule.forbidden) && file.lines[l].find(rule.unless) == std::string::npos) << rule.what << ": " << place(file, l);
     }
     EXPECT_GT(searched, 0u) << rule.what;
   }
 }
 
 TEST(words, that_are_forbidden_are_found_where_they_occur) {
-  for (const Rule& rule : rules()) EXPECT_TRUE(std::regex_search(rule.example, rule.forbidden)) << rule.what;
+  for (const Rule& rule : rules()) EXPECT_TRUE(boost::regex_search(rule.example, rule.forbidden)) << rule.what;
 }
 
 // ---- sizes --------------------------------------------------------------------------------------------------------------------------
 
 // Lines of the functions, tests included: from a line that opens a body to the brace that closes it at the same depth.
 std::vector<std::pair<std::size_t, std::size_t>> functions_of(const SourceFile& file) {
-  static const std::regex opens(R"(^( *)[^ /#:].*\).*\{$)"),
+  static const boost::regex opens(R"(^( *)[^ /#:].*\).*\{$)"),
       no_function(R"(^ *(if|for|while|switch|do|else|namespace|class|struct|enum|\}|static const std::vector|const std::vector)\b)");
   std::vector<std::pair<std::size_t, std::size_t>> out;
   for (std::size_t l = 0; l < file.lines.size(); ++l) {
-    std::smatch match;
-    if (!std::regex_search(file.lines[l], match, opens) || std::regex_search(file.lines[l], no_function)) continue;
+    boost::smatch match;
+    if (!boost::regex_search(file.lines[l], match, opens) || boost::regex_search(file.lines[l], no_function)) continue;
     // The last of a constructor's members, each on a line of its own, stands six columns behind the brace that closes the body.
     const bool initialises = l > 0 && file.lines[l - 1].ends_with(",") && match[1].length() >= 6;
     const std::string closing = match[1].str().substr(initialises ? 6 : 0) + "}";

@@ -60,7 +60,11 @@ Model::Model(const Workload& workload, const Timeline& timeline, const GradientS
   factor_error_ = exact_factor ? 0 : facts_of(Dtype::float32).unit_roundoff();
   const bool exact_average = power_of_two(workload.world_size) && power_of_two(contract.predivide_scalar);
   average_roundings_ = exact_average ? 0 : 3;  // two factors, one of them rounded itself
-  for (std::uint32_t p = 0; p < workload.parameters.size(); ++p) divisor_.push_back(value_of(contract.average_divisor * contract.share_divisor(p)));
+  for (std::uint32_t p = 0; p < workload.parameters.size(); ++p) {
+    divisor_.push_back(value_of(contract.average_divisor * contract.share_divisor(p)));
+    const GradientShare* share = contract.share(p);
+    sums_of_share_.push_back(share && !share->copies ? static_cast<double>(std::count(share->first.begin(), share->first.end(), share->first.front()) - 1) : 0);
+  }
   if (!view_.wide) return;
   deposit_ = accumulate_ = communicate_ = {wide_roundoff(timeline), facts_of(Dtype::float64).tiny()};
   factor_error_ = deposit_.u;
@@ -251,12 +255,13 @@ void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_
 }
 
 // Casting to the wire and back, the division by the world, and adding `terms` values in any order: each partial sum is at most the sum
-// of magnitudes.
-double Model::reduction_error(double terms_magnitude, double result_magnitude, int terms) const {
+// of magnitudes. Ranks that have parts of one gradient add these up as they were computed, which the wire may be wider than.
+double Model::reduction_error(double terms_magnitude, double result_magnitude, int terms, std::uint32_t parameter) const {
   const Rounding& wire = communicate_;
   double error = average_roundings_ * wire.of(terms_magnitude);
   if (wire.u > accumulate_.u) error += wire.of(terms_magnitude);
   if (terms > 1) error += (terms - 1) * wire.of(terms_magnitude * (1 + terms * wire.u));
+  if (const double sums = sums_of_share_[parameter]; deposit_.u > wire.u) error += sums * deposit_.of(terms_magnitude * (1 + sums * deposit_.u));
   if (accumulate_.u > wire.u) error += accumulate_.of(result_magnitude);
   return error * (1 + (average_roundings_ + 2) * wire.u) + (average_roundings_ + terms + 2) * std::max(wire.tiny, deposit_.tiny);
 }
@@ -272,7 +277,7 @@ void Model::add_errors(State& state, std::uint32_t parameter) {
     if (fresh_terms_[k] > 0) {
       double& error = per_backward[i];
       const bool first = error == 0;
-      error += fresh_error_[k] + reduction_error(fresh_magnitude_[k], fresh_magnitude_[k], fresh_terms_[k]);
+      error += fresh_error_[k] + reduction_error(fresh_magnitude_[k], fresh_magnitude_[k], fresh_terms_[k], parameter);
       if (!first) error += accumulate_.of(std::abs(reduced.value[i]) + error);
       error = widened(error);
     }
@@ -293,7 +298,7 @@ double Model::error_at_boundary(const State& state, std::size_t i, std::uint32_t
     terms = std::min(terms + 1, static_cast<int>(workload_.world_size));
   }
   if (terms == 0) return error;
-  return widened(error + accumulate_.of(magnitude) + reduction_error(magnitude, std::abs(state.reduced->value[i]) + error, terms));
+  return widened(error + accumulate_.of(magnitude) + reduction_error(magnitude, std::abs(state.reduced->value[i]) + error, terms, parameter));
 }
 
 void Model::reduce(State& state, std::uint32_t event) {

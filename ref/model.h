@@ -112,7 +112,7 @@ class Model {
   void add_errors(State& state, std::uint32_t parameter);
   double error_at_boundary(const State& state, std::size_t i, std::uint32_t parameter) const;
   const Field& local_after(std::uint32_t rank, std::uint32_t event, bool at_end, std::uint32_t reduction);
-  double reduction_error(double terms_magnitude, double result_magnitude, int terms) const;
+  double reduction_error(double terms_magnitude, double result_magnitude, int terms, std::uint32_t parameter) const;
 
   const Workload& workload_;
   const Timeline& timeline_;
@@ -129,6 +129,7 @@ class Model {
   std::uint64_t more_than_computed_ = 0;  // the bits of a significand in fp64 that the dtype of autograd has not
   double factor_error_ = 0;               // relative, of the fp32 scale factor that a backward applies
   double average_roundings_ = 0;          // of the division by the world
+  std::vector<double> sums_of_share_;     // by parameter: additions between ranks that have parts of one gradient, before it is sent
   std::vector<double> divisor_;           // by parameter: of the sum over ranks
 
   Shared<Field> zero_;

@@ -259,7 +259,7 @@ void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_
 double Model::reduction_error(double terms_magnitude, double result_magnitude, int terms, std::uint32_t parameter) const {
   const Rounding& wire = communicate_;
   double error = average_roundings_ * wire.of(terms_magnitude);
-  if (wire.u > accumulate_.u) error += wire.of(terms_magnitude);
+  if (wire.u > std::min(accumulate_.u, deposit_.u)) error += wire.of(terms_magnitude);  // the cast of a sum, or of what was computed
   if (terms > 1) error += (terms - 1) * wire.of(terms_magnitude * (1 + terms * wire.u));
   if (const double sums = sums_of_share_[parameter]; deposit_.u > wire.u) error += sums * deposit_.of(terms_magnitude * (1 + sums * deposit_.u));
   if (accumulate_.u > wire.u) error += accumulate_.of(result_magnitude);

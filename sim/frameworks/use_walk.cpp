@@ -47,6 +47,19 @@ bool UseWalk::weighs_otherwise(const Event& update) const {
   return false;
 }
 
+bool UseWalk::parameters_alike(const Workload& workload, const Event& backward) const {
+  const std::uint32_t ordinal = backward.as<events::Backward>()->ordinal;
+  for (std::uint32_t p = 0; p < workload.parameters.size(); ++p) {
+    std::uint32_t use = 0, run = 0;
+    for (std::uint32_t r = 0; r < world_; ++r) {
+      run += backward.runs_on(r) && timeline_.contract.holds(r, p);
+      use += backward.runs_on(r) && timeline_.in_graph(workload, ordinal, r, p);
+    }
+    if (use != 0 && use != run) return false;
+  }
+  return true;
+}
+
 bool UseWalk::lost_at(const Event& restore) const {
   for (const std::uint32_t b : timeline_.backwards_of(restore.step, Layer::meant))
     for (std::uint32_t r = 0; timeline_.backwards[b].event < event_ && r < world_; ++r)

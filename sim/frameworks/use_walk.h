@@ -30,6 +30,9 @@ class UseWalk {
   // Whether a window is open at a restore of which the checkpoint, and so the new process, lacks gradients.
   bool lost_at(const Event& restore) const;
 
+  // Whether each parameter is used by all ranks that hold it and run the backward, or by none of them.
+  bool parameters_alike(const Workload& workload, const Event& backward) const;
+
   virtual void leave_no_sync(std::uint32_t rank) = 0;  // the outermost block that the rank is in
   virtual void on_event(const Event& e) = 0;
   virtual void on_rank(const Event& e, std::uint32_t rank) = 0;

@@ -10,24 +10,9 @@ TEST(recorded_fsdp1_runs, agree_with_their_replay_in_every_number) { EXPECT_EQ(a
 
 TEST(recorded_fsdp1_runs, differ_where_one_number_is_another) { expect_every_number_counts(some_of(recorded_runs("fsdp1.jsonl.gz"))); }
 
-json fsdp1_line(const char* config, const char* operations) {
-  json out = json::parse(R"({"name": "a", "version": "2", "framework": "fsdp1", "spec": {"world": 1, "root": [2], "units": [[1], [1]], "sizes": [2, 1, 1], "n_mb": 1,
-      "dtype": "float32"}, "grads": {"rank0": {"mb0": [[1, 2], [3], [4]]}}, "ranks": [{"trace": []}]})");
-  out["spec"]["config"] = json::parse(config);
-  out["spec"]["ops"] = json::parse(operations);
-  for (const json& operation : out["spec"]["ops"]) out["ranks"][0]["trace"].push_back({{"op", operation}, {"snap", json::object()}});
-  return out;
-}
+json fsdp1_line(const char* config, const char* operations) { return line_of("fsdp1", "2", config, operations); }
 
-std::string fsdp1_outcome(const json& line) {
-  const auto run = read_torch_run(line);
-  if (!run) return run.error().text();
-  const auto comparison = judge(*run);
-  if (!comparison) return comparison.error().text();
-  return comparison->outcome == Outcome::inexpressible ? "inexpressible: " + comparison->why : "";
-}
-
-std::string fsdp1_outcome(const char* config, const char* operations) { return fsdp1_outcome(fsdp1_line(config, operations)); }
+std::string fsdp1_outcome(const char* config, const char* operations) { return outcome_of(fsdp1_line(config, operations)); }
 
 TEST(recorded_fsdp1_runs, that_have_no_scenario_say_why) {
   EXPECT_EQ(fsdp1_outcome(R"({"comm_hook": "bf16_compress"})", "[]"), "inexpressible: a communication hook, which asks for a stream and has none on a CPU");
@@ -38,7 +23,7 @@ TEST(recorded_fsdp1_runs, that_have_no_scenario_say_why) {
   EXPECT_NE(fsdp1_outcome(R"({"mixed_precision": 3})", "[]").find("configuration: "), std::string::npos);
   json crashed = fsdp1_line("{}", R"([["fb", 0]])");
   crashed["ranks"][0]["ended_by"] = "SIGSEGV";
-  EXPECT_EQ(fsdp1_outcome(crashed), "inexpressible: a process that crashes, as a module computes with weights whose memory it has given up");
+  EXPECT_EQ(outcome_of(crashed), "inexpressible: a process that crashes, as a module computes with weights whose memory it has given up");
 }
 
 TEST(recorded_fsdp1_runs, that_are_malformed_are_named_by_their_place) {

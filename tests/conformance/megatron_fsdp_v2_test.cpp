@@ -4,8 +4,6 @@
 namespace gradledger::conform::torch {
 namespace {
 
-using nlohmann::json;
-
 constexpr const char* file_of_v2 = "megatron_fsdp_v2.jsonl.gz";
 
 TEST(recorded_runs_of_megatron_fsdp_v2, agree_with_their_replay_in_every_number) { EXPECT_EQ(agreement_of(recorded_runs(file_of_v2)), (RunTotals{382, 377734, 10828})); }
@@ -30,19 +28,7 @@ TEST(recorded_runs_of_megatron_fsdp_v2, are_told_apart_by_what_raises) {
   EXPECT_GT(told, 100u);
 }
 
-std::string outcome_of_v2(const char* config, const char* operations) {
-  json line =
-      json::parse(R"({"name": "a", "version": "0.6.1", "framework": "megatron-fsdp-v2", "spec": {"world": 1, "root": [2], "units": [[1], [1]], "sizes": [2, 1, 1], "n_mb": 1,
-      "dtype": "float32"}, "grads": {"rank0": {"mb0": [[1, 2], [3], [4]]}}, "ranks": [{"trace": []}]})");
-  line["spec"]["config"] = json::parse(config);
-  line["spec"]["ops"] = json::parse(operations);
-  for (const json& operation : line["spec"]["ops"]) line["ranks"][0]["trace"].push_back({{"op", operation}, {"snap", json::object()}});
-  const auto run = read_torch_run(line);
-  if (!run) return run.error().text();
-  const auto comparison = judge(*run);
-  if (!comparison) return comparison.error().text();
-  return comparison->outcome == Outcome::inexpressible ? "inexpressible: " + comparison->why : "";
-}
+std::string outcome_of_v2(const char* config, const char* operations) { return outcome_of(line_of("megatron-fsdp-v2", "0.6.1", config, operations)); }
 
 TEST(recorded_runs_of_megatron_fsdp_v2, that_have_no_scenario_say_why) {
   EXPECT_EQ(outcome_of_v2("{}", R"([["finish_grad_sync"]])"), "inexpressible: the operation finish_grad_sync");

@@ -15,6 +15,27 @@ using TorchRun = Run;  // tests have a function of that name
 
 inline std::vector<TorchRun> recorded_runs(const std::string& name) { return runs_of_file<TorchRun>("torch_data/" + name, is_torch_run, read_torch_run); }
 
+// A run of one rank on three parameters, of which nothing was written down but its operations.
+inline nlohmann::json line_of(const char* framework, const char* version, const char* config, const char* operations) {
+  nlohmann::json out = nlohmann::json::parse(R"({"name": "a", "spec": {"world": 1, "root": [2], "units": [[1], [1]], "sizes": [2, 1, 1], "n_mb": 1, "dtype": "float32"},
+      "grads": {"rank0": {"mb0": [[1, 2], [3], [4]]}}, "ranks": [{"trace": []}]})");
+  out["framework"] = framework;
+  out["version"] = version;
+  out["spec"]["config"] = nlohmann::json::parse(config);
+  out["spec"]["ops"] = nlohmann::json::parse(operations);
+  for (const nlohmann::json& operation : out["spec"]["ops"]) out["ranks"][0]["trace"].push_back({{"op", operation}, {"snap", nlohmann::json::object()}});
+  return out;
+}
+
+// Why it has no scenario; empty where it has one.
+inline std::string outcome_of(const nlohmann::json& line) {
+  const auto run = read_torch_run(line);
+  if (!run) return run.error().text();
+  const auto comparison = judge(*run);
+  if (!comparison) return comparison.error().text();
+  return comparison->outcome == Outcome::inexpressible ? "inexpressible: " + comparison->why : "";
+}
+
 // Whether the comparison notices that one number of some moment is another; `change` says whether it found one to change.
 template <class Change>
 void expect_noticed(const std::vector<TorchRun>& runs, Change&& change) {

@@ -99,7 +99,8 @@ class Rank:
     def fail(self, error: Exception) -> None:
         try:
             told = messages.error(error)
-            self.connection.send({"type": "failure", "text": f"{told['type']}: {told['text']}", "traceback": told["traceback"]})
+            by_us = isinstance(error, Refused)  # whose text says all
+            self.connection.send({"type": "failure", "text": told["text"] if by_us else f"{told['type']}: {told['text']}", "traceback": "" if by_us else told["traceback"]})
         except Closed:
             pass  # nobody is there to be told
 
@@ -174,7 +175,7 @@ def take_gpu(rank: int, world_size: int) -> torch.device:
     """Ranks share the GPUs where a machine has fewer of them. NCCL takes two ranks of one host on one GPU for a mistake, so each says that it is a host of its own."""
     gpus = torch.cuda.device_count()
     if gpus == 0:
-        raise RuntimeError(f"--backend nccl wants a GPU, and PyTorch {torch.__version__} finds none; gradledger and gloo run on a CPU")
+        raise Refused(f"--backend nccl wants a GPU, and PyTorch {torch.__version__} finds none; gradledger and gloo run on a CPU")
     if int(os.environ.get("LOCAL_WORLD_SIZE", world_size)) > gpus:
         os.environ.setdefault("NCCL_HOSTID", f"gradledger-rank-{rank}")
     gpu = int(os.environ.get("LOCAL_RANK", rank)) % gpus

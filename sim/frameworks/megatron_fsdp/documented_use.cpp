@@ -77,7 +77,7 @@ class Walk final : public UseWalk {
     if (e.is<events::Restore>()) return restored(e);
     if (timeline_.two_layers && e.touches_gradients() && !config_.calculate_per_token_loss) broken(Use::own_gradients);
     if (timeline_.two_layers && e.updates() && !config_.calculate_per_token_loss && weighs_otherwise(e)) broken(Use::weights);
-    if (const auto* backward = e.as<events::Backward>()) same_parameters(*backward, e);
+    if (e.is<events::Backward>() && !parameters_alike(scenario_, e)) broken(Use::parameters_alike);
   }
 
   // What new processes have of the old ones is the checkpoint alone, and no no_sync() has set their flag.
@@ -85,17 +85,6 @@ class Walk final : public UseWalk {
     if (lost_at(e)) broken(Use::checkpoint);
     ranks_.assign(ranks_.size(), {});
     for (RankUse& u : ranks_) u.auto_sync = config_.sync_model_each_microbatch;
-  }
-
-  void same_parameters(const events::Backward& backward, const Event& e) {
-    for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
-      std::uint32_t use = 0, run = 0;
-      for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-        run += e.runs_on(r);
-        use += e.runs_on(r) && timeline_.in_graph(scenario_, backward.ordinal, r, p);
-      }
-      if (use != 0 && use != run) return broken(Use::parameters_alike);
-    }
   }
 
   void on_rank(const Event& e, std::uint32_t rank) override {

@@ -6,16 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "sim/scenario/json_reader.h"
-#include "sim/scenario/schema.h"
-#include "sim/scenario/spelling.h"
+#include "sim/frameworks/megatron_fsdp/arguments.h"
 
 namespace gradledger::megatron_fsdp {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::string_view schema = "/definitions/megatron_fsdp_config";
 
 // By their numbers, as fully_shard takes them too.
 constexpr std::array<std::string_view, 4> strategies{"no_shard", "optim", "optim_grads", "optim_grads_params"};
@@ -54,24 +50,14 @@ constexpr NotModelled without_model[] = {{"dp_outer_dim", "ranks outside of a sh
                                          {"maxpool_double_buffer", "buckets that share memory"},
                                          {"use_decoupled_grad", "gradients that stand beside param.grad"}};
 
-class Reading {
+class Reading final : public ArgumentsReading {
  public:
-  UserConfig read(const json& given, const UserConfigHints& hints) {
-    if (!given.is_object()) {
-      out_.errors.push_back({"", "is no object; expected arguments of megatron_fsdp.fully_shard"});
-      return std::move(out_);
-    }
-    for (const auto& [name, value] : given.items()) take(name, value, "/" + pointer_token(name));
-    out_.model_dtype = hints.arguments.fp16.value_or(false) ? "fp16" : hints.arguments.bf16.value_or(true) ? "bf16" : "fp32";
-    if (!hints.arguments.bf16 && !hints.arguments.fp16) out_.filled.push_back({"dtype of the model", "bf16", "fully_shard leaves it to the model"});
-    if (!hints.layers.empty() && !out_.config.contains("units")) out_.config["units"] = hints.layers;
-    return std::move(out_);
-  }
+  Reading() : ArgumentsReading("/definitions/megatron_fsdp_config", "megatron_fsdp.fully_shard") {}
 
  private:
-  void take(const std::string& name, const json& value, const std::string& pointer) {
+  void take(const std::string& name, const json& value, const std::string& pointer) override {
     if (name == "zero_dp_strategy" || name == "outer_dp_sharding_strategy") strategy(name, value, pointer);
-    else if (name == "mixed_precision_policy") dtypes(value, pointer);
+    else if (name == "mixed_precision_policy") policy(value, pointer);
     else if (name == "grad_reduce_in_fp32" || name == "preserve_fp32_weights") old_flag(name, value, pointer);
     else if (const auto found = std::find_if(std::begin(without_model), std::end(without_model), [&](const NotModelled& n) { return n.name == name; });
              found != std::end(without_model)) {
@@ -81,29 +67,11 @@ class Reading {
     else own(name, value, pointer);
   }
 
-  void own(const std::string& name, const json& value, const std::string& pointer) {
-    const json& known = scenario_schema().at(json::json_pointer(std::string(schema)))["properties"];
-    if (known.contains(name)) return put(name, value, pointer);
-    std::vector<std::string> names{"mixed_precision_policy"};
-    for (const auto& [key, unused] : known.items()) names.push_back(key);
-    out_.unknown.push_back(pointer + suggestion(name, names));
-  }
-
-  void put(const std::string& key, const json& value, const std::string& pointer) {
-    if (auto problem = check_against_part(std::string(schema) + "/properties/" + key, value, pointer)) out_.errors.push_back(std::move(*problem));
-    else out_.config[key] = value;
-  }
-
   void strategy(const std::string& name, const json& value, const std::string& pointer) {
     const bool numbered = value.is_number_unsigned() && value < strategies.size();
     const std::string of(numbered ? strategies[value.get<std::size_t>()] : value.is_string() ? value.get<std::string>() : "");
     if (name == "outer_dp_sharding_strategy" && of == "no_shard") return out_.ignored.push_back(pointer);
     put(name, numbered ? json(of) : value, pointer);
-  }
-
-  void dtypes(const json& value, const std::string& pointer) {
-    if (!value.is_object()) return out_.errors.push_back({pointer, "is " + value.dump() + "; expected an object of dtypes"});
-    put("mixed_precision", policy_as_scenarios_write_it(value), pointer);
   }
 
   // Two flags before 0.4.
@@ -113,8 +81,6 @@ class Reading {
     if (name == "grad_reduce_in_fp32" && in_fp32) out_.config["mixed_precision"]["main_grads_dtype"] = "fp32";
     if (name == "preserve_fp32_weights" && !in_fp32) out_.config["mixed_precision"]["main_params_dtype"] = nullptr;
   }
-
-  UserConfig out_;
 };
 
 json without(json config, std::initializer_list<const char*> keys) {
@@ -164,16 +130,6 @@ class Reader final : public UserConfigReader {
 };
 
 }  // namespace
-
-json policy_as_scenarios_write_it(const json& policy) {
-  json out = json::object();
-  for (const auto& [key, dtype] : policy.items()) {
-    std::string name = dtype.is_string() ? dtype.get<std::string>() : "";
-    if (name.starts_with("torch.")) name = name.substr(6);
-    out[key] = dtype.is_null() ? dtype : json(name == "bfloat16" ? "bf16" : name == "float32" || name == "float" ? "fp32" : name.empty() ? dtype.dump() : name);
-  }
-  return out;
-}
 
 const UserConfigReader& user_config_reader() {
   static const Reader it;

@@ -59,24 +59,16 @@ class Model(torch.nn.Module):
         return self.body(x, given)
 
 
-class Rank:
-    def __init__(self, number: int, run: dict, collectives: mends.Collectives) -> None:
-        self.number, self.run, self.grads, self.collectives = number, run, run["grads"][number], collectives
-        import megatron_fsdp
-        config = dict(run["config"])
-        self.dtypes = [DTYPES[name] for name in run.get("dtypes", [run["dtype"]] * len(run_sizes(run)))]
-        frozen = config.pop("frozen", [])
-        parameters = [torch.nn.Parameter(torch.zeros(size, dtype=self.dtypes[p]), requires_grad=p not in frozen) for p, size in enumerate(run_sizes(run))]
-        optimizer = torch.optim.SGD(parameters, lr=1.0)
-        self.model, self.optimizer = megatron_fsdp.fully_shard(
-            module=Model(body_of(run, parameters)), optimizer=optimizer, fsdp_unit_modules=[Unit], device=torch.device("cpu"), **mesh_of(tuple(config.pop("mesh", ())) or None, run["world"]),
-            **arguments_of(config, megatron_fsdp))
-        self.blocks: list = []
-        self.collectives.take()
+class Plays:
+    """What a rank of either version does alike: the gradients that are given, the operations, and what is told of each."""
 
-    @property
-    def buffer(self):
-        return self.model.param_and_grad_buffer
+    def begin(self, number: int, run: dict, collectives: mends.Collectives) -> None:
+        self.number, self.run, self.grads, self.collectives = number, run, run["grads"][number], collectives
+        self.dtypes = [DTYPES[name] for name in run.get("dtypes", [run["dtype"]] * len(run_sizes(run)))]
+        self.blocks: list = []
+
+    def parameters_of_run(self, frozen: list) -> list[torch.nn.Parameter]:
+        return [torch.nn.Parameter(torch.zeros(size, dtype=self.dtypes[p]), requires_grad=p not in frozen) for p, size in enumerate(run_sizes(self.run))]
 
     def given(self, micro_batch: int, options: dict) -> dict[int, torch.Tensor]:
         use = options.get("use", list(range(len(self.dtypes))))
@@ -87,24 +79,16 @@ class Rank:
         kind = op[0]
         options = op[-1] if isinstance(op[-1], dict) else {}
         if kind == "fb":
-            self.model(torch.zeros(()), self.given(op[1], options)).backward()
+            self.forward(op[1], options).backward()
         elif kind == "no_sync":
-            self.blocks.append(self.model.no_sync())
+            self.blocks.append(self.no_sync())
             self.blocks[-1].__enter__()
         elif kind == "end":
             self.blocks.pop().__exit__(None, None, None)
-        elif kind == "set":
-            getattr(self.model, op[1])(op[2])
-        elif kind == "finish_grad_sync":
-            self.model.finish_grad_sync()
-        elif kind == "div_grads":
-            self.model.scale_gradients(1.0 / op[1])
         elif kind == "step":
             self.optimizer.step()
-        elif kind == "zero_grad":
-            self.optimizer.zero_grad()
         else:
-            raise NotImplementedError(f"the recorder does not know the operation {kind}")
+            self.operate_own(kind, op, options)
 
     def entry(self, op: list) -> dict:
         out = {"op": op}
@@ -117,6 +101,41 @@ class Rank:
         if op[0] == "step":
             out["weights"] = self.weights()
         return out
+
+
+class Rank(Plays):
+    def __init__(self, number: int, run: dict, collectives: mends.Collectives) -> None:
+        import megatron_fsdp
+        self.begin(number, run, collectives)
+        config = dict(run["config"])
+        parameters = self.parameters_of_run(config.pop("frozen", []))
+        optimizer = torch.optim.SGD(parameters, lr=1.0)
+        self.model, self.optimizer = megatron_fsdp.fully_shard(
+            module=Model(body_of(run, parameters)), optimizer=optimizer, fsdp_unit_modules=[Unit], device=torch.device("cpu"), **mesh_of(tuple(config.pop("mesh", ())) or None, run["world"]),
+            **arguments_of(config, megatron_fsdp))
+        self.collectives.take()
+
+    @property
+    def buffer(self):
+        return self.model.param_and_grad_buffer
+
+    def forward(self, micro_batch: int, options: dict) -> torch.Tensor:
+        return self.model(torch.zeros(()), self.given(micro_batch, options))
+
+    def no_sync(self) -> contextlib.AbstractContextManager:
+        return self.model.no_sync()
+
+    def operate_own(self, kind: str, op: list, options: dict) -> None:
+        if kind == "set":
+            getattr(self.model, op[1])(op[2])
+        elif kind == "finish_grad_sync":
+            self.model.finish_grad_sync()
+        elif kind == "div_grads":
+            self.model.scale_gradients(1.0 / op[1])
+        elif kind == "zero_grad":
+            self.optimizer.zero_grad()
+        else:
+            raise NotImplementedError(f"the recorder does not know the operation {kind}")
 
     def name(self, parameter: torch.nn.Parameter) -> str:
         return self.buffer.param_to_name[parameter].rpartition(".")[2]

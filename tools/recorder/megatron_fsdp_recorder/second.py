@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from . import mends
-from .rank import DTYPES, Body, body_of, local, raw, run_sizes
+from .rank import DTYPES, Body, Plays, body_of, local, raw
 
 
 class Model(Body):
@@ -28,14 +28,12 @@ class Model(Body):
         return x
 
 
-class Rank:
+class Rank(Plays):
     def __init__(self, number: int, run: dict, collectives: mends.Collectives) -> None:
         from megatron_fsdp import experimental
-        self.number, self.run, self.grads, self.collectives, self.package = number, run, run["grads"][number], collectives, experimental
-        config = dict(run["config"])
-        self.dtypes = [DTYPES[name] for name in run.get("dtypes", [run["dtype"]] * len(run_sizes(run)))]
-        frozen = config.get("frozen", [])
-        parameters = [torch.nn.Parameter(torch.zeros(size, dtype=self.dtypes[p]), requires_grad=p not in frozen) for p, size in enumerate(run_sizes(run))]
+        self.begin(number, run, collectives)
+        self.package, config = experimental, dict(run["config"])
+        parameters = self.parameters_of_run(config.get("frozen", []))
         body = body_of(run, parameters)
         body.__class__ = Model
         self.model = body
@@ -49,46 +47,23 @@ class Rank:
         experimental.fully_shard_optimizer(self.optimizer)
         self.groups = [group for module in [self.model, *self.model.units] for group in module.parameter_groups if group.requires_grad]
         self.written: set[int] = set()
-        self.blocks: list = []
         self.collectives.take()
 
-    def given(self, micro_batch: int, options: dict) -> dict[int, torch.Tensor]:
-        use = options.get("use", list(range(len(self.dtypes))))
-        use = use[str(self.number)] if isinstance(use, dict) else use
-        return {p: torch.tensor(self.grads[micro_batch][p], dtype=self.dtypes[p]) for p in use}
+    def forward(self, micro_batch: int, options: dict) -> torch.Tensor:
+        return self.model(torch.zeros(()), self.given(micro_batch, options), options.get("call_unused", False))
 
-    def operate(self, op: list) -> None:
-        kind = op[0]
-        options = op[-1] if isinstance(op[-1], dict) else {}
-        if kind == "fb":
-            self.model(torch.zeros(()), self.given(op[1], options), options.get("call_unused", False)).backward()
-        elif kind == "no_sync":
-            self.blocks.append(self.package.microbatch(self.flagged, is_last=False))
-            self.blocks[-1].__enter__()
-        elif kind == "end":
-            self.blocks.pop().__exit__(None, None, None)
-        elif kind == "div_grads":
+    def no_sync(self) -> contextlib.AbstractContextManager:
+        return self.package.microbatch(self.flagged, is_last=False)
+
+    def operate_own(self, kind: str, op: list, options: dict) -> None:
+        if kind == "div_grads":
             for parameter in self.parameters:
                 if parameter.grad is not None:
                     parameter.grad.div_(op[1])
-        elif kind == "step":
-            self.optimizer.step()
         elif kind in ("zero_grad", "module_zero_grad"):
             (self.optimizer if kind == "zero_grad" else self.model).zero_grad(set_to_none=options.get("set_to_none", True))
         else:
             raise NotImplementedError(f"the recorder does not know the operation {kind}")
-
-    def entry(self, op: list) -> dict:
-        out: dict[str, Any] = {"op": op}
-        try:
-            self.operate(op)
-        except Exception as error:  # noqa: BLE001
-            out["error"] = f"{type(error).__name__}: {error}"[:600]
-        out["calls"], out["io"] = self.collectives.take()
-        out["snap"] = self.snapshots(op[0] == "step")
-        if op[0] == "step":
-            out["weights"] = self.weights()
-        return out
 
     def snapshots(self, stepped: bool) -> dict:
         """What main_grad holds before the first reduction is whatever the memory held, and so is what lies behind its parameters."""

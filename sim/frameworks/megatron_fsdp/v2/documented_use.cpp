@@ -64,19 +64,7 @@ class Walk final : public UseWalk {
   void on_event(const Event& e) override {
     if (timeline_.two_layers && e.touches_gradients()) broken(Use::own_gradients);
     if (timeline_.two_layers && e.updates() && weighs_otherwise(e)) broken(Use::weights);
-    if (const auto* backward = e.as<events::Backward>(); backward && !parameters_alike(*backward, e)) broken(Use::parameters_alike);
-  }
-
-  bool parameters_alike(const events::Backward& backward, const Event& e) const {
-    for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
-      std::uint32_t use = 0, run = 0;
-      for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-        run += e.runs_on(r);
-        use += e.runs_on(r) && timeline_.in_graph(scenario_, backward.ordinal, r, p);
-      }
-      if (use != 0 && use != run) return false;
-    }
-    return true;
+    if (e.is<events::Backward>() && !parameters_alike(scenario_, e)) broken(Use::parameters_alike);
   }
 
   void on_rank(const Event& e, std::uint32_t rank) override {

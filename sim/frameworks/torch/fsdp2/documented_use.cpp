@@ -102,7 +102,8 @@ class Walk final : public UseWalk {
   void on_event(const Event& e) override {
     if (e.is<events::Restore>()) return restored(e);
     if (timeline_.two_layers) own_contract(e);
-    if (const auto* backward = e.as<events::Backward>()) same_parameters(*backward, e);
+    const bool reduces_unused = config_.reduce_scatter_unused_params && config_.calls_unused_units;
+    if (e.is<events::Backward>() && !reduces_unused && !parameters_alike(scenario_, e)) broken(Use::unused_parameters);
     if ((e.is<events::Step>() || e.is<events::ClipGradients>()) && left_out(e.is<events::ClipGradients>())) broken(Use::plan);
   }
 
@@ -118,17 +119,6 @@ class Walk final : public UseWalk {
     const auto& all = scenario_.parameters;
     if (clips) return std::any_of(all.begin(), all.end(), plain) && !std::all_of(all.begin(), all.end(), plain);
     return std::any_of(all.begin(), all.end(), [&](const Parameter& p) { return plain(p) && !p.summed_over.empty(); });
-  }
-
-  void same_parameters(const events::Backward& backward, const Event& e) {
-    for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
-      std::uint32_t use = 0, run = 0;
-      for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-        run += e.runs_on(r) && timeline_.contract.holds(r, p);
-        use += e.runs_on(r) && timeline_.in_graph(scenario_, backward.ordinal, r, p);
-      }
-      if (use != 0 && use != run && !(config_.reduce_scatter_unused_params && config_.calls_unused_units)) return broken(Use::unused_parameters);
-    }
   }
 
   // What new processes have of the old ones is the checkpoint alone.

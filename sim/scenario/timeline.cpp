@@ -103,6 +103,23 @@ bool Timeline::in_graph(const Workload& workload, std::uint32_t backward, std::u
   return !p.used_by || p.used_by->holds(contribution(backward, of), micro_batches[b.step][of]);
 }
 
+bool Timeline::passes_apart(const Workload& workload, std::uint32_t backward) const {
+  const Backward& b = backwards[backward];
+  const auto skipped = static_cast<std::size_t>(std::count(b.micro_batch.begin(), b.micro_batch.end(), no_contribution));
+  if (!b.order.empty() || (skipped > 0 && skipped < b.micro_batch.size())) return true;
+  for (std::uint32_t p = 0; b.uses.empty() && p < workload.parameters.size(); ++p) {
+    if (!workload.parameters[p].used_by) continue;
+    std::optional<bool> passed;
+    for (std::uint32_t r = 0; r < world_size; ++r) {
+      if (!contract.holds(r, p)) continue;
+      const bool passes = in_graph(workload, backward, r, p);
+      if (passes != passed.value_or(passes)) return true;
+      passed = passes;
+    }
+  }
+  return false;
+}
+
 double Timeline::factor(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t up_to_event) const {
   double product = 1.0;
   const Backward& b = backwards[backward];

@@ -68,6 +68,7 @@ struct Timeline {
   std::vector<std::uint32_t> touched;                          // events that touch gradients, sorted
   std::vector<Plant> planted;                                  // by backward, then rank
   std::vector<std::uint32_t> gradients_set;                    // events that set a gradient
+  bool passed_apart = false;                                   // some backward passes_apart(), or a rank runs no forward where others do
 
   std::uint32_t window_of(const Event& e, Layer layer) const { return layer == Layer::meant ? e.step : e.documented; }
   std::uint32_t window_of(const Backward& b, Layer layer) const { return layer == Layer::meant ? b.step : b.documented; }
@@ -118,6 +119,8 @@ struct Timeline {
   bool counts(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
     return contract.contributor(rank, parameter) == rank && used(workload, backward, rank, parameter);
   }
+  // Whether a rank passes other parameters in it than another rank that holds them, or in another order.
+  bool passes_apart(const Workload& workload, std::uint32_t backward) const;
   // What users multiplied a contribution by since, up to and with an event of its window.
   double factor(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint32_t up_to_event) const;
   // The parameters that autograd passes on a rank, in the order in which their gradients are ready; a tied one at each of its uses. An

@@ -117,7 +117,9 @@ void DeepSpeedEngine::set_boundary(bool boundary) {
 void DeepSpeedEngine::forward(ProgramWriter& w, std::optional<std::uint32_t> backward) {
   hooks_.forward();
   clear_backward_seen_flag(w);
-  if (backward) run_modules(w, *backward, timeline().ready_order(scenario(), *backward, rank()), false);
+  if (!follows_modules()) return;
+  const std::vector<std::uint32_t> all(learned_.rbegin(), learned_.rend());
+  run_modules(w, backward, backward ? timeline().ready_order(scenario(), *backward, rank()) : all, false);
 }
 
 std::optional<std::uint32_t> DeepSpeedEngine::backward_of(const Event& forward) const {
@@ -132,7 +134,7 @@ std::optional<std::uint32_t> DeepSpeedEngine::backward_of(const Event& forward) 
 }
 
 void DeepSpeedEngine::backward(const events::Backward& event, ProgramWriter& w) {
-  if (event.own_forward) forward(w, follows_modules() ? std::optional(event.ordinal) : std::nullopt);
+  if (event.own_forward) forward(w, event.ordinal);
   const std::vector<std::uint32_t> ready = context_.timeline->ready_order(scenario(), event.ordinal, rank());
   const auto passes = [&](bool outputs) {
     return std::any_of(ready.begin(), ready.end(), [&](std::uint32_t p) { return (scenario().parameters[p].hooked_outputs > 0) == outputs; });

@@ -53,7 +53,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
   // engine.py: _backward_prologue, at 0.19.7
   virtual void backward_prologue(ProgramWriter&) {}  // once for each forward's outputs
   // parameter_offload.py: pre_sub_module_forward_function, post_sub_module_forward_function, at 0.19.8. Uses, the last first; again: recomputed.
-  virtual void run_modules(ProgramWriter&, std::uint32_t /*backward*/, std::span<const std::uint32_t> /*ready*/, bool /*again*/) {}
+  virtual void run_modules(ProgramWriter&, std::optional<std::uint32_t> /*backward*/, std::span<const std::uint32_t> /*ready*/, bool /*again*/) {}
   // parameter_offload.py: pre_sub_module_backward_function, of the whole model, at 0.19.8
   virtual void begin_backward(ProgramWriter&, std::uint32_t /*backward*/) {}
   virtual void before_module(ProgramWriter&, std::uint32_t /*use*/) {}  // parameter_offload.py: pre_sub_module_backward_function, at 0.19.8

@@ -13,7 +13,12 @@ constexpr std::int64_t not_yet = std::numeric_limits<std::int64_t>::min();
 }  // namespace
 
 WeightFetches::WeightFetches(std::vector<std::uint32_t> owners, std::vector<std::uint64_t> sizes)
-    : owners_(std::move(owners)), sizes_(std::move(sizes)), fetched_for_(owners_.size(), not_yet), available_(owners_.size()) {}
+    : owners_(std::move(owners)),
+      sizes_(std::move(sizes)),
+      fetched_for_(owners_.size(), not_yet),
+      forwards_(owners_.size() + 1),
+      kept_for_backward_(owners_.size()),
+      available_(owners_.size()) {}
 
 bool WeightFetches::persists(std::uint32_t p) const { return sizes_[p] <= persistence_threshold; }
 
@@ -35,6 +40,32 @@ void WeightFetches::invalidate() {
   order_.clear();
   queue_.clear();
   std::fill(fetched_for_.begin(), fetched_for_.end(), not_yet);
+}
+
+std::vector<std::uint32_t> WeightFetches::forward_of_root() {
+  ++forwards_[root()];
+  return before(root());
+}
+
+std::vector<std::uint32_t> WeightFetches::forward(std::uint32_t module) {
+  std::vector<std::uint32_t> out = before(module);
+  after(module);
+  ++forwards_[module];
+  kept_for_backward_[module] = true;
+  return out;
+}
+
+std::vector<std::uint32_t> WeightFetches::backward_of_root() { return before_backward(root()); }
+
+std::vector<std::uint32_t> WeightFetches::before_backward(std::uint32_t module) {
+  if (forwards_[module] == 0) return {};
+  --forwards_[module];
+  return before(module);
+}
+
+void WeightFetches::after_backward(std::uint32_t module) {
+  if (kept_for_backward_[module]) after(module);
+  kept_for_backward_[module] = false;
 }
 
 std::vector<std::uint32_t> WeightFetches::before(std::uint32_t module) {
@@ -73,7 +104,6 @@ void WeightFetches::prefetch(std::uint32_t module, std::vector<std::uint32_t>& o
 }
 
 void WeightFetches::after(std::uint32_t module) {
-  if (module == root()) return;
   // Without a whole recording everything goes, whatever is to persist.
   if (mode_ == Mode::complete && keeps(owners_[module])) return;
   release(owners_[module]);
@@ -116,6 +146,8 @@ void WeightFetches::fold(StateFold& f) const {
   f.number(order_.size());
   for (const std::uint32_t module : order_) f.number(module);
   f.number(queue_.size());
+  for (const std::uint32_t each : forwards_) f.number(each);
+  f.flags(kept_for_backward_);
   f.flags(available_);
 }
 

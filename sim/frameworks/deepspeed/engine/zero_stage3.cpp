@@ -26,8 +26,7 @@ ZeroStage3::ZeroStage3(const DeepSpeedContext& context)
       norm_recorded_(parameter_count()),
       stored_in_window_(parameter_count()) {
   for (const RankGroup& group : optimizer_groups_) optimizers_.emplace_back(group.optimizer, offload_);
-  const bool in_orders_of_ranks = std::any_of(timeline().backwards.begin(), timeline().backwards.end(), [](const Backward& b) { return !b.order.empty(); });
-  if (peers().size() == 1 || tensor_ranks().size() > 1 || !in_orders_of_ranks) return;
+  if (peers().size() == 1 || tensor_ranks().size() > 1 || !timeline().passed_apart) return;
   std::vector<std::uint32_t> owners;
   std::vector<std::uint64_t> sizes;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
@@ -102,7 +101,7 @@ Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) c
 // live-7: since DeepSpeed#7780 the counter moves here, so that a second backward without a forward in between stores instead of adding.
 void ZeroStage3::clear_backward_seen_flag(ProgramWriter& w) {
   // A forward that gathers has nothing to join for a parameter without elements.
-  if (peers().size() > 1 && std::any_of(learned().begin(), learned().end(), [this](std::uint32_t p) { return numel(p) == 0; }))
+  if (!fetches_ && peers().size() > 1 && std::any_of(learned().begin(), learned().end(), [this](std::uint32_t p) { return numel(p) == 0; }))
     throw FrameworkError{"ValueError", "torch.cat(): expected a non-empty list of Tensors"};
   fetch_weights(w);
   const bool moves_in_block = coalescing() && behaviour().coalesce_micro_step_id == CoalesceCounter::moves;

@@ -26,7 +26,7 @@ class ZeroStage3 final : public ScaledOptimizer {
   void clear_backward_seen_flag(ProgramWriter& w) override;  // stage3.py: clear_backward_seen_flag, at 0.19.7
   void backward_prologue(ProgramWriter& w) override;         // stage3.py: backward_prologue, at 0.19.7
   // parameter_offload.py: pre_sub_module_forward_function, post_sub_module_forward_function, at 0.19.8
-  void run_modules(ProgramWriter& w, std::uint32_t backward, std::span<const std::uint32_t> ready, bool again) override;
+  void run_modules(ProgramWriter& w, std::optional<std::uint32_t> backward, std::span<const std::uint32_t> ready, bool again) override;
   void begin_backward(ProgramWriter& w, std::uint32_t backward) override;  // parameter_offload.py: pre_sub_module_backward_function, at 0.19.8
   void before_module(ProgramWriter& w, std::uint32_t use) override;        // parameter_offload.py: pre_sub_module_backward_function, at 0.19.8
   void after_module(std::uint32_t use) override;                           // parameter_offload.py: post_sub_module_backward_function, at 0.19.8

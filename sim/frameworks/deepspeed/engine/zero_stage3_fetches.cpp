@@ -3,18 +3,15 @@
 
 namespace gradledger {
 
-void ZeroStage3::run_modules(ProgramWriter& w, std::uint32_t backward, std::span<const std::uint32_t> ready, bool again) {
+void ZeroStage3::run_modules(ProgramWriter& w, std::optional<std::uint32_t> backward, std::span<const std::uint32_t> ready, bool again) {
   if (!fetches_) return;
   if (!again) {
     compare_recordings(w);
     fetches_->begin_forward();
-    gather(w, fetches_->before_root());
+    gather(w, fetches_->forward_of_root());
   }
-  if (!runs_as_first_rank(backward)) fetches_->differs();
-  for (std::size_t i = ready.size(); i-- > 0;) {
-    gather(w, fetches_->before(ready[i]));
-    fetches_->after(ready[i]);
-  }
+  if (backward && !runs_as_first_rank(*backward)) fetches_->differs();
+  for (std::size_t i = ready.size(); i-- > 0;) gather(w, fetches_->forward(ready[i]));
 }
 
 // Where it is recorded, each rank checks that it ran the modules that the first rank did.
@@ -27,19 +24,20 @@ void ZeroStage3::compare_recordings(ProgramWriter& w) {
 void ZeroStage3::begin_backward(ProgramWriter& w, std::uint32_t backward) {
   if (!fetches_) return;
   if (!runs_as_first_rank(backward)) fetches_->differs();
-  gather(w, fetches_->before_root());
+  gather(w, fetches_->backward_of_root());
 }
 
 void ZeroStage3::before_module(ProgramWriter& w, std::uint32_t use) {
-  if (fetches_) gather(w, fetches_->before(use));
+  if (fetches_) gather(w, fetches_->before_backward(use));
 }
 
 void ZeroStage3::after_module(std::uint32_t use) {
-  if (fetches_) fetches_->after(use);
+  if (fetches_) fetches_->after_backward(use);
 }
 
 void ZeroStage3::gather(ProgramWriter& w, const std::vector<std::uint32_t>& parameters) {
   for (const std::uint32_t p : parameters) {
+    if (numel(p) == 0) throw FrameworkError{"AssertionError", "the gather of " + parameter_name(p) + ", which has no elements, was never begun"};
     Tensor fetched;
     if (offload_parameters_) {
       fetched = tensors_.allocate(w, "ds_tensor on device", model_dtype_, weights_[p].numel);

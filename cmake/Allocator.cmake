@@ -4,12 +4,14 @@
 # GRADLEDGER_ALLOCATOR: what to link, or nothing. Sanitizers have allocators of their own.
 set(GRADLEDGER_JEMALLOC AUTO CACHE STRING "jemalloc as the allocator of the command: AUTO (where its static library is found), ON, OFF")
 set(GRADLEDGER_ALLOCATOR "")
+set(GRADLEDGER_HAS_JEMALLOC OFF)
 if(GRADLEDGER_JEMALLOC STREQUAL "OFF" OR GRADLEDGER_SANITIZE OR GRADLEDGER_FUZZ)
   return()
 endif()
 
 find_library(GRADLEDGER_JEMALLOC_ARCHIVE NAMES libjemalloc_pic.a libjemalloc.a)
 if(GRADLEDGER_JEMALLOC_ARCHIVE)
+  set(GRADLEDGER_HAS_JEMALLOC ON)
   set(GRADLEDGER_ALLOCATOR ${GRADLEDGER_JEMALLOC_ARCHIVE} Threads::Threads ${CMAKE_DL_LIBS})
 elseif(GRADLEDGER_JEMALLOC STREQUAL "ON")
   message(FATAL_ERROR "GRADLEDGER_JEMALLOC is ON, but its static library was not found; install libjemalloc-dev")

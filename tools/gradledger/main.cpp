@@ -1,6 +1,5 @@
 // gradledger: replay scenarios, gate a corpus, judge recordings, list what is known.
 #include <fcntl.h>
-#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include "report/version/version.h"
 #include "sim/base/contract.h"
 #include "sim/base/lines.h"
+#include "tools/gradledger/allocator.h"
 #include "tools/gradledger/audit.h"
 #include "tools/gradledger/call.h"
 #include "tools/gradledger/completion.h"
@@ -388,9 +388,7 @@ int main(int argc, char** argv) {
   using namespace gradledger::tool;
   occupy_standard_streams();
   take_signals_of_writing_as_errors();
-  // Vectors of megabytes come and go with every event: what goes back to the system in between has to be cleared again.
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  keep_freed_memory();
   const int code = guarded([&] { return run(argc, argv); });
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   say("the report cannot be written to standard output");

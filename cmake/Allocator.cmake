@@ -1,5 +1,5 @@
-# The allocator of programs, not of libraries: what others link or load takes theirs. A run is many small pieces of memory that live as long as an event,
-# which jemalloc hands out in three quarters of the C library's time. Linked statically, so that a program that is carried needs no library for it.
+# The allocator of programs, not of libraries: what others link or load takes theirs. A run is many small pieces of memory that live as long as an event:
+# with jemalloc it takes four fifths of the time (docs/results.md). Linked statically, so that a program that is carried needs no library for it.
 #
 # GRADLEDGER_ALLOCATOR: what to link, or nothing. Sanitizers have allocators of their own.
 set(GRADLEDGER_JEMALLOC AUTO CACHE STRING "jemalloc as the allocator of the command: AUTO (where its static library is found), ON, OFF")

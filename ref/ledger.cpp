@@ -3,9 +3,18 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ref/alike_parameters.h"
 #include "ref/dtype_facts.h"
 
 namespace gradledger::ref {
+
+Ledger::Ledger(const Workload& workload, const Timeline& timeline, const ProbeRange& range)
+    : workload_(workload),
+      timeline_(timeline),
+      range_(range),
+      skipped_(windows_to_skip(timeline)),
+      alike_(alike_parameters(workload, timeline)),
+      factors_(user_factors(timeline)) {}
 
 std::string_view name_of(NotTold reason) {
   switch (reason) {
@@ -156,68 +165,6 @@ double Ledger::expected(const LedgerEntry& entry, std::uint32_t backward, std::u
   const std::uint32_t reduced = timeline_.reduction_before(last_event + 1, entry.step);
   if (reduced != never && b.event <= reduced) return averaged;
   return entry.role == Role::replicated_accumulator ? own : 0;
-}
-
-// Weights are whatever they are. The symbolic run still tells which contributions take part: one that is due and is not there stays wrong, and so
-// does one that is out of place. In numbers an approximation may have no trace of one.
-void Ledger::take_approximation(const LedgerEntry& entry, LedgerRow& row) const {
-  if (!entry.symbolic) row.misplaced.assign(row.observed.size(), false);
-  const auto absent = [&](std::size_t k) { return row.observed[k] == 0 && row.expected[k] != 0; };
-  for (std::size_t k = 0; k < row.observed.size(); ++k)
-    if (entry.symbolic && (absent(k) || row.misplaced_at(k) || !std::isfinite(row.observed[k]))) return;
-  row.observed = row.expected;
-  row.open.assign(row.observed.size(), true);
-  row.inconclusive = NotTold::approximated;
-}
-
-std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const {
-  // Cut where any column or the layout changes.
-  std::vector<std::uint64_t> cuts{0};
-  std::uint64_t total = 0;
-  for (const ElementRange& range : entry.layout) cuts.push_back(total += range.end - range.begin);
-  for (const LedgerColumn& column : entry.columns)
-    for (const CoefficientRun& run : column.runs) cuts.push_back(run.begin);
-  std::sort(cuts.begin(), cuts.end());
-  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-
-  std::vector<LedgerRow> rows;
-  std::vector<std::size_t> run_of(entry.columns.size(), 0);
-  std::size_t piece = 0;
-  std::uint64_t piece_begin = 0;
-  for (std::size_t c = 0; c + 1 < cuts.size(); ++c) {
-    const std::uint64_t begin = cuts[c], end = cuts[c + 1];
-    while (begin >= piece_begin + (entry.layout[piece].end - entry.layout[piece].begin)) {
-      piece_begin += entry.layout[piece].end - entry.layout[piece].begin;
-      ++piece;
-    }
-    const ElementRange& in = entry.layout[piece];
-    const ElementRange elements{in.parameter, in.begin + (begin - piece_begin), in.begin + (end - piece_begin)};
-    LedgerRow row;
-    for (std::size_t k = 0; k < entry.columns.size(); ++k) {
-      const LedgerColumn& column = entry.columns[k];
-      while (column.runs[run_of[k]].end <= begin) ++run_of[k];
-      row.observed.push_back(column.runs[run_of[k]].coefficient);
-      row.open.push_back(column.runs[run_of[k]].open);
-      if (row.open.back()) row.inconclusive = entry.symbolic ? NotTold::symbolic : NotTold::open;
-      row.misplaced.push_back(column.runs[run_of[k]].misplaced);
-      row.expected.push_back(expected(entry, column.backward, column.rank, in.parameter));
-      if (!std::isfinite(row.observed.back()) && !timeline_.planted.empty() && !entry.symbolic) {  // what is planted hides the weight
-        row.observed.back() = row.expected.back();
-        row.inconclusive = NotTold::planted;
-      }
-      if (tolerance() < tolerance_max || row.observed.back() == 0 || row.expected.back() == 0) continue;
-      if (row.observed.back() != row.expected.back()) row.inconclusive = NotTold::rounding;
-      row.observed.back() = row.expected.back();
-    }
-    if (approximated(entry, in.parameter)) take_approximation(entry, row);
-    const auto same = std::find_if(rows.begin(), rows.end(), [&](const LedgerRow& r) {
-      return r.observed == row.observed && r.expected == row.expected && r.open == row.open && r.misplaced == row.misplaced;
-    });
-    LedgerRow& into = same == rows.end() ? rows.emplace_back(std::move(row)) : *same;
-    if (!into.elements.empty() && into.elements.back().parameter == elements.parameter && into.elements.back().end == elements.begin) into.elements.back().end = elements.end;
-    else into.elements.push_back(elements);
-  }
-  return rows;
 }
 
 }  // namespace gradledger::ref

@@ -85,8 +85,7 @@ struct LedgerRow {
 
 class Ledger {
  public:
-  Ledger(const Workload& workload, const Timeline& timeline, const ProbeRange& range)
-      : workload_(workload), timeline_(timeline), range_(range), skipped_(windows_to_skip(timeline)), factors_(user_factors(timeline)) {}
+  Ledger(const Workload& workload, const Timeline& timeline, const ProbeRange& range);
 
   // after: of a local sum, the reduction after which its contributions are due.
   void want(const SnapshotKey& key, std::uint32_t after = never) { wanted_[key].after = after; }
@@ -114,6 +113,8 @@ class Ledger {
   double snapped(double coefficient, const LedgerColumn& column) const;
   bool wide() const { return range_.wide; }
   std::vector<LedgerRow> rows(const LedgerEntry& entry) const;
+  // By parameter: the first of which the same is due, whatever the snapshot.
+  const std::vector<std::uint32_t>& alike() const { return alike_; }
   // Whether the documentation has an approximation in a snapshot of a parameter, and not the weights that are due.
   bool approximated(const LedgerEntry& entry, std::uint32_t parameter) const {
     const auto& [event, at_end, rank, buffer] = entry.key;
@@ -124,6 +125,7 @@ class Ledger {
 
  private:
   class Column;
+  class Rows;
 
   void take_approximation(const LedgerEntry& entry, LedgerRow& row) const;
 
@@ -132,7 +134,8 @@ class Ledger {
   const Workload& workload_;
   const Timeline& timeline_;
   ProbeRange range_;
-  std::vector<bool> skipped_;  // by window: nothing of it is due in an applied gradient
+  std::vector<bool> skipped_;         // by window: nothing of it is due in an applied gradient
+  std::vector<std::uint32_t> alike_;  // by parameter: the first of which the same is due
   std::vector<double> factors_;
   std::map<SnapshotKey, LedgerEntry> wanted_;
 };

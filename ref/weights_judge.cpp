@@ -6,18 +6,10 @@
 #include <limits>
 #include <span>
 
-#include "ref/alike_parameters.h"
-
 namespace gradledger::ref {
 
 WeightsJudge::WeightsJudge(const Workload& workload, const Timeline& timeline, const Ledger& ledger, std::vector<JudgedSnapshot>* judged)
-    : workload_(workload),
-      timeline_(timeline),
-      ledger_(ledger),
-      book_(workload, timeline, nullptr, false),
-      judged_(judged),
-      alike_(alike_parameters(workload, timeline)),
-      first_wrong_(workload.world_size) {
+    : workload_(workload), timeline_(timeline), ledger_(ledger), book_(workload, timeline, nullptr, false), judged_(judged), first_wrong_(workload.world_size) {
   number_of({});          // 0: nobody weighs anything
   number_of_profile({});  // likewise
   changes_ = timeline.gradients_set;
@@ -157,7 +149,7 @@ bool WeightsJudge::same_on_all_ranks(Role role) const {
 }
 
 std::uint32_t WeightsJudge::due_of(const LedgerEntry& entry, std::uint32_t of) {
-  const std::uint32_t parameter = alike_[of];
+  const std::uint32_t parameter = ledger_.alike()[of];
   const DueKey key{entry.key.event, entry.key.at_end, entry.role, entry.after, same_on_all_ranks(entry.role) ? never : entry.key.rank, parameter};
   if (last_due_ && last_due_->first == key) return last_due_->second;
   const auto [at, fresh] = due_.try_emplace(key, 0);
@@ -334,21 +326,34 @@ LedgerEntry WeightsJudge::entry(const SnapshotKey& key) const {
   for (const auto& [b, r] : columns_of(key, kept, layer))
     out.columns.push_back(
         {b, r, timeline_.contribution(b, r), timeline_.backwards[b].documented, timeline_.own_weight(b, r), timeline_.averaged_weight(b, r, key.rank, layer), {}, {}});
-  std::uint64_t at = 0;
-  for (const Piece& piece : kept.pieces) {
+  std::uint64_t begin = 0, end = 0;
+  for (std::size_t i = 0; i < kept.pieces.size(); ++i) {
+    const Piece& piece = kept.pieces[i];
     out.layout.push_back(piece.elements);
-    const std::uint64_t end = at + piece.elements.end - piece.elements.begin;
-    for (LedgerColumn& column : out.columns) {
-      CoefficientRun run{at, end, ledger_.snapped(weight_in(*cells_[piece.cells], column.backward, column.rank), column)};
-      run.misplaced = weight_in(*cells_[piece.misplaced], column.backward, column.rank) != 0;
-      run.open = piece.held == WeightPiece::Held::untold;
-      if (run.open) run.coefficient = ledger_.expected(out, column.backward, column.rank, piece.elements.parameter);
-      if (piece.held == WeightPiece::Held::unwritten) run.coefficient = std::numeric_limits<double>::quiet_NaN();
-      column.runs.push_back(run);
-    }
-    at = end;
+    end += piece.elements.end - piece.elements.begin;
+    if (i + 1 < kept.pieces.size() && weigh_alike(piece, kept.pieces[i + 1])) continue;
+    append_runs(out, piece, begin, end);
+    begin = end;
   }
   return out;
+}
+
+bool WeightsJudge::weigh_alike(const Piece& a, const Piece& b) const {
+  if (a.held != b.held || a.cells != b.cells || a.misplaced != b.misplaced) return false;
+  return a.held != WeightPiece::Held::untold || ledger_.alike()[a.elements.parameter] == ledger_.alike()[b.elements.parameter];
+}
+
+void WeightsJudge::append_runs(LedgerEntry& entry, const Piece& piece, std::uint64_t begin, std::uint64_t end) const {
+  if (begin == end) return;
+  const Cells &held = *cells_[piece.cells], &misplaced = *cells_[piece.misplaced];
+  for (LedgerColumn& column : entry.columns) {
+    CoefficientRun run{begin, end, ledger_.snapped(weight_in(held, column.backward, column.rank), column)};
+    run.misplaced = weight_in(misplaced, column.backward, column.rank) != 0;
+    run.open = piece.held == WeightPiece::Held::untold;
+    if (run.open) run.coefficient = ledger_.expected(entry, column.backward, column.rank, piece.elements.parameter);
+    if (piece.held == WeightPiece::Held::unwritten) run.coefficient = std::numeric_limits<double>::quiet_NaN();
+    column.runs.push_back(run);
+  }
 }
 
 }  // namespace gradledger::ref

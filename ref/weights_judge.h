@@ -87,6 +87,8 @@ class WeightsJudge final : public TraceSink, public TakesRounds {
   bool same(double held, double due) const;
   bool takes_part(std::uint32_t held, std::uint32_t due) const;
   double weight_in(const Cells& cells, std::uint32_t backward, std::uint32_t rank) const;
+  bool weigh_alike(const Piece& a, const Piece& b) const;
+  void append_runs(LedgerEntry& entry, const Piece& piece, std::uint64_t begin, std::uint64_t end) const;
   void judge(const WeightObservation& observation, const Due& due, std::uint32_t window);
   void judge_for_all(KeptRound& round, AlikeInRound::Group& group, std::uint32_t number);
   void begin_rounds(KeptRound& round);
@@ -109,7 +111,6 @@ class WeightsJudge final : public TraceSink, public TakesRounds {
   using DueKey = std::tuple<std::uint32_t, bool, Role, std::uint32_t, std::uint32_t, std::uint32_t>;  // event, at_end, role, after, rank, parameter
   std::map<DueKey, std::uint32_t> due_;
   std::optional<std::pair<DueKey, std::uint32_t>> last_due_;
-  const std::vector<std::uint32_t> alike_;  // by parameter: the first of which the same is due
   // By everything that the weight of a backward may differ by between two snapshots which count it: as long as nothing drops or multiplies
   // contributions, it is the same after every event.
   struct DueKind {

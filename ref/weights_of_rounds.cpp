@@ -37,7 +37,7 @@ void WeightsJudge::rounds_over(KeptRound& round) {
 
 // The tracker remembers one piece of each kind in the place of a whole buffer.
 void WeightsJudge::begin_rounds(KeptRound& round) {
-  round_ = std::make_unique<AlikeInRound>(round, alike_, book_.tracker());
+  round_ = std::make_unique<AlikeInRound>(round, ledger_.alike(), book_.tracker());
   for (AlikeInRound::Group& group : round_->groups()) {
     if (group.apart || group.remembered == AlikeInRound::nothing) continue;
     remember(buffer_of(round, group.things.front()), of_each_kind(round, group, group.remembered, true).pieces);

@@ -9,7 +9,6 @@
 #include <tuple>
 #include <vector>
 
-#include "ref/alike_parameters.h"
 #include "ref/classify.h"
 #include "ref/passes.h"
 
@@ -18,14 +17,7 @@ namespace gradledger::ref {
 class Naming {
  public:
   Naming(const Workload& workload, const Timeline& timeline, Evidence& evidence, Ledger& ledger, std::uint64_t cells_max, Verdict& verdict)
-      : workload_(workload),
-        timeline_(timeline),
-        evidence_(evidence),
-        ledger_(ledger),
-        cells_max_(cells_max),
-        verdict_(verdict),
-        skipped_(windows_to_skip(timeline)),
-        alike_(alike_parameters(workload, timeline)) {}
+      : workload_(workload), timeline_(timeline), evidence_(evidence), ledger_(ledger), cells_max_(cells_max), verdict_(verdict), skipped_(windows_to_skip(timeline)) {}
 
   void run();
 
@@ -88,8 +80,7 @@ class Naming {
   Ledger& ledger_;
   std::uint64_t cells_max_;  // listed
   Verdict& verdict_;
-  std::vector<bool> skipped_;         // by window
-  std::vector<std::uint32_t> alike_;  // by parameter: the first of which the same is due
+  std::vector<bool> skipped_;  // by window
   // Places of findings, which hold until run() sorts them: a script of thousands of windows has as many findings. Of equals the first.
   std::map<std::tuple<FindingClass, std::uint32_t, std::uint32_t>, std::size_t> place_;  // by class, step, rank
   std::map<std::uint32_t, std::vector<std::size_t>> of_step_;

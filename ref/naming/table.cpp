@@ -45,7 +45,7 @@ void Naming::balanced_row(const JudgedSnapshot& seen) {
     for (std::uint32_t r = 0; r < workload_.world_size; ++r)
       if (timeline_.backwards[b].micro_batch[r] != no_contribution) columns.push_back(timeline_.contribution(b, r));
   for (const ElementRange& range : seen.layout) {
-    std::vector<ElementRange>*& row = row_of[alike_[range.parameter]];
+    std::vector<ElementRange>*& row = row_of[ledger_.alike()[range.parameter]];
     if (!row) {
       std::vector<double> weights;
       for (const std::uint32_t b : timeline_.backwards_of(seen.step, Layer::meant))

@@ -78,8 +78,7 @@ void PassJudge::compare(const Observation& o, const Due& due, std::uint32_t wind
   JudgeStatistics& statistics = book_.statistics();
   ++statistics.snapshots;
   const bool bounded = mode_ == Model::Mode::bounded;
-  Mismatch mismatch;
-  double worst_measure = -1;
+  Differences differences;
   std::size_t total = 0;
   const std::uint64_t inconclusive_before = statistics.inconclusive;
   for (const ObservedPiece& piece : o.pieces) {
@@ -87,36 +86,19 @@ void PassJudge::compare(const Observation& o, const Due& due, std::uint32_t wind
     const auto p = static_cast<std::uint32_t>(piece.parameter);
     stored_.resize(piece.numel);
     read_stored(piece.dtype, piece.data, piece.numel, stored_.data());
-    const std::size_t base = model_.offset(p) + piece.parameter_offset;
     total += piece.numel;
-    const bool approximated = timeline_.approximates_values(p, o.event, o.at_end);
-    const double below_normals = factor_error > 0 ? facts_of(piece.dtype).tiny() : 0;
-    for (std::uint64_t i = 0; i < piece.numel; ++i) {
-      const double expected = field.value[base + i] * factor * o.scale;
-      double bound = piece.error ? piece.error[i] : 0;
-      if (bounded) {
-        bound += o.scale * (field.error[base + i] * factor + (std::abs(field.value[base + i]) + field.error[base + i]) * factor_error);
-        bound += below_normals;
-      }
-      if (approximated || !std::isfinite(expected) || !std::isfinite(bound) || (bounded && !std::isfinite(stored_[i]) && may_leave_its_range(o, std::abs(expected) + bound))) {
-        ++statistics.inconclusive;
-        continue;
-      }
-      const double error = std::abs(stored_[i] - expected);
-      if (error <= bound) {
-        statistics.passed(error, bound);
-        continue;
-      }
-      add_element(mismatch.ranges, p, piece.parameter_offset + i);
-      ++mismatch.wrong_elements;
-      const double measure = std::isnan(error) ? HUGE_VAL : bound > 0 ? error / bound : error;
-      if (measure <= worst_measure) continue;
-      worst_measure = measure;
-      mismatch.worst = {p, piece.parameter_offset + i, stored_[i], expected, bound, bits_at(piece, i), piece.dtype};
+    if (timeline_.approximates_values(p, o.event, o.at_end)) {
+      statistics.inconclusive += piece.numel;
+      continue;
     }
+    const std::size_t base = model_.offset(p) + piece.parameter_offset;
+    const double below_normals = factor_error > 0 ? facts_of(piece.dtype).tiny() : 0;
+    compare_piece(o, piece, {stored_.data(), piece.error, field.value.data() + base, bounded ? field.error.data() + base : nullptr, factor, factor_error, o.scale, below_normals},
+                  differences);
   }
   statistics.elements += total;
   if (o.role == Role::applied_gradient && statistics.inconclusive - inconclusive_before < total) book_.compared_applied(o.event);
+  Mismatch& mismatch = differences.mismatch;
   if (mismatch.wrong_elements == 0) return;
   mismatch.key = {o.event, o.at_end, o.rank, std::string(o.buffer)};
   mismatch.role = o.role;
@@ -126,6 +108,29 @@ void PassJudge::compare(const Observation& o, const Due& due, std::uint32_t wind
   if (bounded && o.role == Role::applied_gradient && clipping_ > 0 && factor > 0)
     if (const auto common = common_factor(o, field)) mismatch.clipping = Quantity{"clipping", *common, factor, factor * factor_error};
   mismatches_.push_back(std::move(mismatch));
+}
+
+// Elements that are right go by many at a time; of those that are not each is looked at.
+void PassJudge::compare_piece(const Observation& o, const ObservedPiece& piece, const Held& held, Differences& differences) {
+  JudgeStatistics& statistics = book_.statistics();
+  for (std::size_t i = 0; i < piece.numel; ++i) {
+    i += count_within(held.from(i), piece.numel - i, statistics.tightest);
+    if (i == piece.numel) return;
+    const double expected = held.expected(i), bound = held.bound(i), stored = held.stored[i];
+    if (!std::isfinite(expected) || !std::isfinite(bound) || (held.due_error && !std::isfinite(stored) && may_leave_its_range(o, std::abs(expected) + bound))) {
+      ++statistics.inconclusive;
+      continue;
+    }
+    Mismatch& mismatch = differences.mismatch;
+    const auto p = static_cast<std::uint32_t>(piece.parameter);
+    add_element(mismatch.ranges, p, piece.parameter_offset + i);
+    ++mismatch.wrong_elements;
+    const double error = std::abs(stored - expected);
+    const double measure = std::isnan(error) ? HUGE_VAL : bound > 0 ? error / bound : error;
+    if (measure <= differences.worst) continue;
+    differences.worst = measure;
+    mismatch.worst = {p, piece.parameter_offset + i, stored, expected, bound, bits_at(piece, i), piece.dtype};
+  }
 }
 
 // Whether the sum over all ranks, before it is averaged, may be too large for a format on the way. The step says what becomes of it.

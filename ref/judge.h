@@ -48,6 +48,11 @@ class PassJudge : public TraceSink {
   void judge_applied(const Observation& observation, std::uint32_t window);
   Model& applied_model(std::uint32_t rank) { return meant_.empty() ? model_ : *meant_[meant_.size() == 1 ? 0 : rank]; }
   void compare(const Observation& observation, const Due& due, std::uint32_t window, const Field& field, double factor, double factor_error);
+  struct Differences {
+    Mismatch mismatch;
+    double worst = -1;  // of an element, in units of its bound
+  };
+  void compare_piece(const Observation& observation, const ObservedPiece& piece, const Held& held, Differences& differences);
   bool may_leave_its_range(const Observation& observation, double magnitude) const;
   std::optional<double> common_factor(const Observation& observation, const Field& field);
 

@@ -170,34 +170,10 @@ void Model::multiply(State& state, const Event& event) {
   }
 }
 
-// Whether a gradient has so few significand bits that autograd does not round it.
-bool Model::held_as_computed(double gradient) const {
-  const auto word = std::bit_cast<std::uint64_t>(gradient);
-  constexpr std::uint64_t exponent = 0x7FF0000000000000;
-  if ((word & exponent) != 0 && (word & exponent) != exponent) return (word & more_than_computed_) == 0;
-  if (!std::isfinite(gradient) || gradient == 0) return !std::isnan(gradient);
-  return held_as_computed(gradient * 0x1p54);
-}
-
 // A weight of the loop's own is rounded as a scale is.
 double Model::weight_error(double weight) const {
   if (factor_error_ > 0) return factor_error_;
   return timeline_.two_layers && !power_of_two(weight) ? facts_of(Dtype::float32).unit_roundoff() : 0;
-}
-
-// Of one contribution in one element, `before` of it from the producer's own arithmetic.
-double Model::term_error(double gradient, double weight, double of_weight, double before) const {
-  const double magnitude = std::abs(gradient * weight) + before;
-  const bool exact = before == 0 && of_weight == 0 && held_as_computed(gradient);
-  return before + (exact ? 0 : (deposit_.u + of_weight) * magnitude * (1 + deposit_.u)) + deposit_.tiny;
-}
-
-void Model::add_term(Field& field, std::size_t i, double term, double error) const {
-  field.value[i] += term;
-  if (field.error.empty()) return;
-  const double sum = std::abs(field.value[i]) + field.error[i] + error;
-  const bool alone = field.error[i] == 0 && field.value[i] == term;
-  field.error[i] = widened(field.error[i] + error + (alone && accumulate_.u <= deposit_.u ? 0 : accumulate_.of(sum)));
 }
 
 // Of a contribution in its rank's own sum. What is meant is meant of the average: the weight that the average leaves it.
@@ -213,92 +189,63 @@ void Model::add_backwards(State& state, const events::Backward& event, std::uint
 }
 
 void Model::add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event) {
-  const bool bounded = mode_ == Mode::bounded;
-  std::vector<double>& sums = state.reduced.own().value;
   for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
-    const std::size_t begin = offset_[p], n = workload_.parameters[p].numel;
-    const double divisor = divisor_[p];
-    fresh_.resize(n);
-    if (bounded) {
-      source_error_.resize(source_.network_data() ? n : 0);
-      fresh_magnitude_.assign(n, 0.0);
-      fresh_error_.assign(n, 0.0);
-      fresh_terms_.assign(n, 0);
+    const std::size_t n = workload_.parameters[p].numel;
+    gradient_.resize(n);
+    if (mode_ == Mode::bounded) {
+      gradient_error_.resize(source_.network_data() ? n : 0);
+      for (std::vector<double>* sums : {&fresh_magnitude_, &fresh_error_, &fresh_terms_}) sums->assign(n, 0.0);
     }
     for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
       if (timeline_.backwards[backward].micro_batch[r] == no_contribution || timeline_.dropped(backward, r, view_.layer) <= up_to_event) continue;
-      if (n == 0 || !timeline_.used(workload_, backward, r, p)) continue;
-      // Of what ranks compute alike each has a sum of its own, and one counts.
-      const bool counts = timeline_.contract.contributor(r, p) == r;
-      const double weight = weight_of(backward, r, p), of_weight = bounded ? weight_error(weight) : 0;
-      Field& local = state.local[r].own();
-      Field* since = state.since.empty() ? nullptr : &state.since[r].own();
-      source_.gradient(backward, r, p, 0, fresh_);
-      const bool computed = bounded && !source_error_.empty();  // by the producer, in fp32
-      if (computed) source_.gradient_error(backward, r, p, 0, source_error_);
-      for (std::size_t i = 0; i < n; ++i) {
-        const double term = fresh_[i] * weight;
-        const double before = computed ? source_error_[i] * weight : 0;
-        if (counts) sums[begin + i] += term / divisor;
-        if (term == 0 && before == 0) continue;
-        const double error = bounded ? term_error(fresh_[i], weight, of_weight, before) : 0;
-        add_term(local, begin + i, term, error);
-        if (since) add_term(*since, begin + i, term, error);
-        if (!bounded || !counts) continue;
-        fresh_magnitude_[i] += (std::abs(term) + before) / divisor;
-        fresh_error_[i] += error / divisor;
-        if (fresh_terms_[i] < 255) ++fresh_terms_[i];
-      }
+      if (n > 0 && timeline_.used(workload_, backward, r, p)) add_contribution(state, backward, r, p);
     }
-    if (bounded) add_errors(state, p);
+    if (mode_ == Mode::bounded) add_errors(state, p);
   }
 }
 
-// Casting to the wire and back, the division by the world, and adding `terms` values in any order: each partial sum is at most the sum
-// of magnitudes. Ranks that have parts of one gradient add these up as they were computed, which the wire may be wider than.
-double Model::reduction_error(double terms_magnitude, double result_magnitude, int terms, std::uint32_t parameter) const {
-  const Rounding& wire = communicate_;
-  double error = average_roundings_ * wire.of(terms_magnitude);
-  if (wire.u > std::min(accumulate_.u, deposit_.u)) error += wire.of(terms_magnitude);  // the cast of a sum, or of what was computed
-  if (terms > 1) error += (terms - 1) * wire.of(terms_magnitude * (1 + terms * wire.u));
-  if (const double sums = sums_of_share_[parameter]; deposit_.u > wire.u) error += sums * deposit_.of(terms_magnitude * (1 + sums * deposit_.u));
-  if (accumulate_.u > wire.u) error += accumulate_.of(result_magnitude);
-  return error * (1 + (average_roundings_ + 2) * wire.u) + (average_roundings_ + terms + 2) * std::max(wire.tiny, deposit_.tiny);
+void Model::add_contribution(State& state, std::uint32_t backward, std::uint32_t r, std::uint32_t p) {
+  const bool bounded = mode_ == Mode::bounded, computed = bounded && !gradient_error_.empty();  // by the producer, in fp32
+  source_.gradient(backward, r, p, 0, gradient_);
+  if (computed) source_.gradient_error(backward, r, p, 0, gradient_error_);
+  Terms terms{gradient_.data(), computed ? gradient_error_.data() : nullptr, weight_of(backward, r, p), 0, divisor_[p], deposit_, accumulate_, more_than_computed_};
+  if (bounded) terms.weight_error = weight_error(terms.weight);
+  // Of what ranks compute alike each has a sum of its own, and one counts.
+  const bool counts = timeline_.contract.contributor(r, p) == r;
+  const Sums since = state.since.empty() ? Sums{} : sums_of(state.since[r].own(), p);
+  const Fresh fresh = bounded && counts ? Fresh{fresh_magnitude_.data(), fresh_error_.data(), fresh_terms_.data()} : Fresh{};
+  add_terms(terms, sums_of(state.local[r].own(), p), since, counts ? state.reduced.own().value.data() + offset_[p] : nullptr, fresh, gradient_.size());
+}
+
+Sums Model::sums_of(Field& field, std::uint32_t parameter) const {
+  return {field.value.data() + offset_[parameter], field.error.empty() ? nullptr : field.error.data() + offset_[parameter]};
+}
+
+Reduction Model::reduction_of(std::uint32_t parameter) const {
+  return {communicate_, accumulate_, deposit_, average_roundings_, sums_of_share_[parameter], divisor_[parameter], static_cast<double>(workload_.world_size)};
 }
 
 // Two ways are open to a correct engine: reduce each micro-batch and accumulate the averages, or accumulate and reduce at each boundary.
 // The bound is the larger of the two.
 void Model::add_errors(State& state, std::uint32_t parameter) {
-  Field& reduced = state.reduced.own();
-  std::vector<double>& per_backward = state.error_per_backward.own();
   const std::size_t begin = offset_[parameter];
-  for (std::size_t k = 0; k < fresh_terms_.size(); ++k) {
-    const std::size_t i = begin + k;
-    if (fresh_terms_[k] > 0) {
-      double& error = per_backward[i];
-      const bool first = error == 0;
-      error += fresh_error_[k] + reduction_error(fresh_magnitude_[k], fresh_magnitude_[k], fresh_terms_[k], parameter);
-      if (!first) error += accumulate_.of(std::abs(reduced.value[i]) + error);
-      error = widened(error);
-    }
-    reduced.error[i] = std::max(per_backward[i], error_at_boundary(state, i, parameter));
-  }
+  reduce_backward(reduction_of(parameter), {fresh_magnitude_.data(), fresh_error_.data(), fresh_terms_.data()}, state.reduced->value.data() + begin,
+                  state.error_per_backward.own().data() + begin, fresh_terms_.size());
+  reduce_errors(state, parameter);
 }
 
-// If everything that waits were reduced now, on top of what the last boundary has left.
-double Model::error_at_boundary(const State& state, std::size_t i, std::uint32_t parameter) const {
-  double magnitude = (*state.reduced_at_boundary)[i], error = (*state.error_at_boundary)[i];
-  int terms = magnitude > 0 ? static_cast<int>(workload_.world_size) : 0;
+void Model::reduce_errors(State& state, std::uint32_t parameter) {
+  errors_at_boundary(state, parameter, state.error_per_backward->data() + offset_[parameter], state.reduced.own().error.data() + offset_[parameter]);
+}
+
+void Model::errors_at_boundary(State& state, std::uint32_t parameter, const double* least, double* out) {
+  const std::size_t begin = offset_[parameter];
+  waiting_.clear();
   const std::vector<Shared<Field>>& waits = state.since.empty() ? state.local : state.since;
-  for (std::uint32_t r = 0; r < waits.size(); ++r) {
-    const double value = waits[r]->value[i], of_value = waits[r]->error[i];
-    if ((value == 0 && of_value == 0) || timeline_.contract.contributor(r, parameter) != r) continue;
-    magnitude += (std::abs(value) + of_value) / divisor_[parameter];
-    error += of_value / divisor_[parameter];
-    terms = std::min(terms + 1, static_cast<int>(workload_.world_size));
-  }
-  if (terms == 0) return error;
-  return widened(error + accumulate_.of(magnitude) + reduction_error(magnitude, std::abs(state.reduced->value[i]) + error, terms, parameter));
+  for (std::uint32_t r = 0; r < waits.size(); ++r)
+    if (timeline_.contract.contributor(r, parameter) == r && !waits[r].same_as(zero_)) waiting_.push_back({waits[r]->value.data() + begin, waits[r]->error.data() + begin});
+  const Waiting waiting{waiting_, state.reduced_at_boundary->data() + begin, state.error_at_boundary->data() + begin, state.reduced->value.data() + begin};
+  reduce_waiting(reduction_of(parameter), waiting, least, out, workload_.parameters[parameter].numel);
 }
 
 void Model::reduce(State& state, std::uint32_t event) {
@@ -308,11 +255,8 @@ void Model::reduce(State& state, std::uint32_t event) {
   if (!timeline_.is_boundary(event) && !timeline_.contract.mixes_own_and_averaged && !timeline_.contract.reduces_in_parts) return;
   if (mode_ == Mode::bounded) {
     std::vector<double>&errors = state.error_at_boundary.own(), &magnitudes = state.reduced_at_boundary.own();
-    for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p)
-      for (std::size_t i = offset_[p]; i < offset_[p] + workload_.parameters[p].numel; ++i) {
-        errors[i] = error_at_boundary(state, i, p);
-        magnitudes[i] = std::abs(state.reduced->value[i]) + errors[i];
-      }
+    for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) errors_at_boundary(state, p, nullptr, errors.data() + offset_[p]);
+    for (std::size_t i = 0; i < numel_; ++i) magnitudes[i] = std::abs(state.reduced->value[i]) + errors[i];
   }
   state.since.assign(workload_.world_size, zero_);
   if (mode_ == Mode::bounded) approximate(state, event);
@@ -360,8 +304,8 @@ const Field& Model::replicated(std::uint32_t rank, std::uint32_t event, bool at_
   if (!now.done) return *now.reduced;
   asked_ = *now.done;
   const Field& since = *now.since[rank];
-  for (std::size_t i = 0; i < numel_; ++i)
-    if (since.value[i] != 0 || (!since.error.empty() && since.error[i] > 0)) add_term(asked_, i, since.value[i], since.error.empty() ? 0 : since.error[i]);
+  add_sums({since.value.data(), since.error.empty() ? nullptr : since.error.data()}, accumulate_, accumulate_.u <= deposit_.u,
+           {asked_.value.data(), asked_.error.empty() ? nullptr : asked_.error.data()}, numel_);
   return asked_;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ref/bounded.h"
+#include "ref/elementwise.h"
 #include "sim/scenario/workload.h"
 #include "sim/scenario/timeline.h"
 #include "sim/trace/producer.h"
@@ -31,6 +32,7 @@ class Shared {
 
   const T& operator*() const { return *value_; }
   const T* operator->() const { return value_.get(); }
+  bool same_as(const Shared& other) const { return value_ == other.value_; }
   T& own() {
     if (value_.use_count() > 1) value_ = std::make_shared<T>(*value_);
     return *value_;
@@ -98,10 +100,7 @@ class Model {
   void multiply(State& state, const Event& event);
   void reduce(State& state, std::uint32_t event);
   void approximate(State& state, std::uint32_t event) const;
-  bool held_as_computed(double gradient) const;
   double weight_error(double weight) const;
-  double term_error(double gradient, double weight, double of_weight, double before) const;
-  void add_term(Field& field, std::size_t i, double term, double error) const;
   void add_backwards(State& state, const events::Backward& event, std::uint32_t up_to_event);
   void add_sum_errors(State& state, const events::Backward& event, std::uint32_t up_to_event);
   void add_phase_errors(State& state, const events::Backward& event, std::uint32_t up_to_event);
@@ -109,10 +108,12 @@ class Model {
   void reduce_errors(State& state, std::uint32_t parameter);
   double weight_of(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
   void add_backward(State& state, std::uint32_t backward, std::uint32_t up_to_event);
+  void add_contribution(State& state, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter);
+  Sums sums_of(Field& field, std::uint32_t parameter) const;
+  Reduction reduction_of(std::uint32_t parameter) const;
   void add_errors(State& state, std::uint32_t parameter);
-  double error_at_boundary(const State& state, std::size_t i, std::uint32_t parameter) const;
+  void errors_at_boundary(State& state, std::uint32_t parameter, const double* least, double* out);
   const Field& local_after(std::uint32_t rank, std::uint32_t event, bool at_end, std::uint32_t reduction);
-  double reduction_error(double terms_magnitude, double result_magnitude, int terms, std::uint32_t parameter) const;
 
   const Workload& workload_;
   const Timeline& timeline_;
@@ -133,13 +134,11 @@ class Model {
   std::vector<double> divisor_;           // by parameter: of the sum over ranks
 
   Shared<Field> zero_;
-  Shared<std::vector<double>> zeros_;      // in bounded mode
-  Field asked_;                            // the last that was put together on demand
-  std::vector<double> fresh_;              // one backward's terms on one rank, of one parameter; so are the four that follow
-  std::vector<double> source_error_;       // of these terms, before anything rounds them
-  std::vector<double> fresh_magnitude_;    // sum over ranks of |term|
-  std::vector<double> fresh_error_;        // sum over ranks of the terms' errors
-  std::vector<std::uint8_t> fresh_terms_;  // how many ranks' terms are not zero
+  Shared<std::vector<double>> zeros_;  // in bounded mode
+  Field asked_;                        // the last that was put together on demand
+  // Of one parameter, in one backward: a rank's gradient, what it is off by before anything rounds it, and what Fresh has of all ranks.
+  std::vector<double> gradient_, gradient_error_, fresh_magnitude_, fresh_error_, fresh_terms_;
+  std::vector<Summed> waiting_;  // by rank: what waits of it
 };
 
 }  // namespace gradledger::ref

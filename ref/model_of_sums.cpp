@@ -19,9 +19,9 @@ void Model::add_sum_errors(State& state, const events::Backward& event, std::uin
       for (std::uint32_t b = event.ordinal; b < event.ordinal + event.summed; ++b) {
         if (timeline_.backwards[b].micro_batch[r] == no_contribution || timeline_.dropped(b, r, view_.layer) <= up_to_event || !timeline_.used(workload_, b, r, p)) continue;
         const double weight = weight_of(b, r, p);
-        fresh_.resize(n);
-        source_.gradient(b, r, p, 0, fresh_);
-        for (std::size_t i = 0; i < n; ++i) magnitude[i] += std::abs(fresh_[i] * weight);
+        gradient_.resize(n);
+        source_.gradient(b, r, p, 0, gradient_);
+        for (std::size_t i = 0; i < n; ++i) magnitude[i] += std::abs(gradient_[i] * weight);
         ++terms;
       }
       if (terms < 2) continue;
@@ -42,12 +42,12 @@ void Model::add_phase_errors(State& state, const events::Backward& event, std::u
     for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
       if (timeline_.dropped(event.ordinal, r, view_.layer) <= up_to_event || !timeline_.used(workload_, event.ordinal, r, p)) continue;
       const double weight = weight_of(event.ordinal, r, p);
-      fresh_.resize(workload_.parameters[p].numel);
-      source_.gradient(event.ordinal, r, p, 0, fresh_);
-      std::vector<double> errors(fresh_.size());
+      gradient_.resize(workload_.parameters[p].numel);
+      source_.gradient(event.ordinal, r, p, 0, gradient_);
+      std::vector<double> errors(gradient_.size());
       const Field& local = *state.local[r];
       for (std::size_t i = 0; i < errors.size(); ++i)
-        errors[i] = (terms - 1) * sums.of((std::abs(fresh_[i] * weight) + std::abs(local.value[offset_[p] + i]) + local.error[offset_[p] + i]) * (1 + terms * sums.u));
+        errors[i] = (terms - 1) * sums.of((std::abs(gradient_[i] * weight) + std::abs(local.value[offset_[p] + i]) + local.error[offset_[p] + i]) * (1 + terms * sums.u));
       widen_by(state, r, p, errors);
     }
     reduce_errors(state, p);
@@ -65,13 +65,6 @@ void Model::widen_by(State& state, std::uint32_t rank, std::uint32_t parameter, 
     if (since) since->error[i] = widened(since->error[i] + errors[k]);
     if (counts) per_backward[i] = widened(per_backward[i] + errors[k] / divisor_[parameter]);
   }
-}
-
-void Model::reduce_errors(State& state, std::uint32_t parameter) {
-  const std::vector<double>& per_backward = *state.error_per_backward;
-  std::vector<double>& reduced = state.reduced.own().error;
-  for (std::size_t i = offset_[parameter]; i < offset_[parameter] + workload_.parameters[parameter].numel; ++i)
-    reduced[i] = std::max(per_backward[i], error_at_boundary(state, i, parameter));
 }
 
 }  // namespace gradledger::ref

@@ -1,10 +1,13 @@
 // What the oracle asks of Muon: its momentum, and nothing that its orthogonalization makes.
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include <gtest/gtest.h>
 
 #include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/scenarios.h"
+#include "tests/support/tampering.h"
 
 namespace gradledger::testing {
 namespace {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include <Eigen/Core>
+
 namespace gradledger::ref {
 namespace {
 
@@ -18,18 +20,19 @@ double norm_of(std::span<const double> values) {
 
 double norm_of(MatrixView map) { return norm_of(std::span(map.data, map.rows * map.cols)); }
 
+using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Stored = Eigen::Map<const Matrix>;
+
+Eigen::Index index(std::size_t i) { return static_cast<Eigen::Index>(i); }
+
 // out = map x right, right of map.cols rows.
 void product(MatrixView map, std::span<const double> right, std::vector<double>& out) {
   const std::size_t columns = right.size() / map.cols;
-  out.assign(map.rows * columns, 0.0);
-  for (std::size_t r = 0; r < map.rows; ++r) {
-    double* into = out.data() + r * columns;
-    for (std::size_t c = 0; c < map.cols; ++c) {
-      const double factor = map.at(r, c);
-      const double* row = right.data() + c * columns;
-      for (std::size_t k = 0; k < columns; ++k) into[k] += factor * row[k];
-    }
-  }
+  out.resize(map.rows * columns);
+  Eigen::Map<Matrix> result(out.data(), index(map.rows), index(columns));
+  const Stored second(right.data(), index(map.cols), index(columns));
+  if (map.transposed) result.noalias() = Stored(map.data, index(map.cols), index(map.rows)).transpose() * second;
+  else result.noalias() = Stored(map.data, index(map.rows), index(map.cols)) * second;
 }
 
 }  // namespace
